@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What we say while the program runs: lines on stderr (or CULIMBO_LOG_FILE),
+ * each one write(2), each "culimbo: " + text, never on stdout.
+ *
+ * May be called by any thread and in a signal handler's shadow: no malloc, no
+ * stdio stream, no lock.  errno is kept.
+ */
+#ifndef CL_LOG_H
+#define CL_LOG_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "shim/options.h"
+
+/* @level: CL_LOG_ERROR ... CL_LOG_DEBUG.  The text has no newline at its end. */
+void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same, once in the life of the process for each place in the code. */
+#define cl_log_once(level, ...)                                           \
+	do {                                                              \
+		static atomic_flag said = ATOMIC_FLAG_INIT;               \
+		if (!atomic_flag_test_and_set_explicit(&said,             \
+						       memory_order_relaxed)) \
+			cl_log(level, __VA_ARGS__);                       \
+	} while (0)
+
+/*
+ * Expands @pattern (%p: process id, %%: a percent sign) into @path of @size
+ * bytes.  Returns 0, or -ENAMETOOLONG.
+ */
+int cl_path_expand(char *path, size_t size, const char *pattern);
+
+#endif

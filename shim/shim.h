@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the hooks in preload/ ask of the shim: the whole contract between the two.
+ *
+ * Each function here stands behind one driver call: it takes that call's
+ * arguments, calls the real driver through cl_driver (shim/driver.h) itself,
+ * and returns what the program is to see.  All may be called by any thread.
+ * None holds a lock of ours while it is in the driver.
+ *
+ * The hooks call these only when cl_sharing() is true, except for those that
+ * make it true: export and import.  So a process that shares nothing pays one
+ * load and a branch.
+ */
+#ifndef CL_SHIM_H
+#define CL_SHIM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "shim/driver.h"
+
+/* ------------------------------------------------ does this process share? */
+/* Not zero from the first export or import on.  Never cleared but in a forked child. */
+extern atomic_int cl_sharing_flag;
+
+static inline bool cl_sharing(void)
+{
+	/* relaxed: whoever freed a block after exporting it in another thread has synchronised */
+	return __builtin_expect(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed), 0);
+}
+
+/* ------------------------------------------------------------------- memory */
+CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr);
+/* @open is the form that the program called: cl_driver.cuIpcOpenMemHandle or _v2 */
+CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
+CUresult cl_memory_close(CUdeviceptr dptr);
+CUresult cl_memory_free(CUdeviceptr dptr);
+/* @per_thread: the _ptsz form, whose stream 0 is the thread's own */
+CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread);
+
+/* ------------------------------------------------------------------- events */
+CUresult cl_event_export(CUipcEventHandle *handle, CUevent event);
+CUresult cl_event_import(CUevent *event, CUipcEventHandle handle);
+/* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2 */
+CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
+
+/* ----------------------------------------------------------------- contexts */
+/*
+ * Around a call that may destroy contexts.  cl_context_end_begin() returns
+ * when nothing of ours is in the driver with @ctx (NULL: any context of
+ * @device, a primary one) and keeps it so; cl_context_end_done() forgets what
+ * went with it when @gone, and must follow in the same thread.
+ */
+void cl_context_end_begin(CUcontext ctx, CUdevice device);
+void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone);
+
+/* ---------------------------------------------------- free-memory callbacks */
+/*
+ * An allocation of about @bytes failed for lack of memory.  Runs the
+ * free-memory callbacks (the limbo's collection is the first).  @attempt
+ * counts from 0 for the same allocation.  Returns true when trying again
+ * makes sense.
+ */
+bool cl_callbacks_run(size_t bytes, unsigned int attempt);
+
+/* ------------------------------------------------------------------ process */
+/*
+ * The end of the process, by exit() (from our destructor) or by a call that
+ * skips destructors.  Stops the collector, writes the report, takes our file
+ * away; makes no CUDA call.  Only the first call does anything.  Never waits
+ * without a bound; safe when the calling thread was interrupted inside one of
+ * our functions (then it may do less).
+ * Returns the exit status to use instead of @status.
+ */
+int cl_process_end(int status);
+
+#endif
