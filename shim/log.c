@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines of ours, on stderr or in CULIMBO_LOG_FILE: culimbo[PID]: level: text
+ *
+ * We speak from inside somebody else's program, so, always:
+ *  - No state but what was said once: nothing to lock, to tear, or to go stale
+ *    over fork.  That is why the log file is opened for each line: a
+ *    descriptor that we kept might be closed by the program and its number
+ *    given to a file of its own, into which we would write.  Lines are rare.
+ *  - A line is one write(2), shorter than PIPE_BUF, so that lines of several
+ *    processes don't mix.
+ *  - No signal comes of it.  A write to a pipe nobody reads raises SIGPIPE, to
+ *    a file at its limit SIGXFSZ, both in the writing thread and deadly by
+ *    default; to a terminal from the background SIGTTOU, which stops the
+ *    program.  They are blocked around the write, and the one that it raised
+ *    is taken away before they are let in again.
+ *  - The system calls are made directly: write(2) and open(2) of libc are
+ *    cancellation points, and may be interposed by whoever is preloaded too.
+ *  - Where it can't be said (no stderr, a full pipe, a full disk) it is not
+ *    said.  errno is kept.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/log.h"
+
+#define LINE_SIZE 1024
+_Static_assert(LINE_SIZE <= PIPE_BUF, "a line must be one atomic write to a pipe");
+
+#define CUT "..."
+
+/* (strerror() may allocate, and speaks the program's language) */
+static const char *error_text(int error)
+{
+#ifdef HAVE_STRERRORDESC_NP
+	const char *text = strerrordesc_np(error);
+
+	return text ? text : "unknown error";
+#else
+	switch (error) {
+	case EACCES:
+		return "Permission denied";
+	case ENOENT:
+		return "No such file or directory";
+	case ENOSPC:
+		return "No space left on device";
+	default:
+		return "it cannot be opened or written";
+	}
+#endif
+}
+
+int cl_path_expand(char *path, size_t size, const char *pattern)
+{
+	size_t n = 0;
+
+	if (!size)
+		return -ENAMETOOLONG;
+	for (; *pattern; pattern++) {
+		char number[16];
+		const char *from = pattern;
+		size_t length = 1;
+
+		if (pattern[0] == '%' && pattern[1] == 'p') {
+			length = (size_t)snprintf(number, sizeof(number), "%ld", (long)getpid());
+			from = number;
+			pattern++;
+		} else if (pattern[0] == '%' && pattern[1] == '%') {
+			pattern++;
+		}
+		if (length >= size - n) {
+			path[n] = 0;
+			return -ENAMETOOLONG;
+		}
+		memcpy(path + n, from, length);
+		n += length;
+	}
+	path[n] = 0;
+	return 0;
+}
+
+/* Returns 0 or -errno. */
+static int write_line(int fd, const char *line, size_t length)
+{
+	static const struct timespec at_once;
+	sigset_t ours, before, pending;
+	bool was_pending_pipe, was_pending_size;
+	long written;
+	int error;
+
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGPIPE);
+	sigaddset(&ours, SIGXFSZ);
+	sigaddset(&ours, SIGTTOU);
+	if (pthread_sigmask(SIG_BLOCK, &ours, &before))
+		return -EINVAL;
+	/* one that already waits is the program's own, and stays */
+	sigemptyset(&pending);
+	sigpending(&pending);
+	was_pending_pipe = sigismember(&pending, SIGPIPE) == 1;
+	was_pending_size = sigismember(&pending, SIGXFSZ) == 1;
+
+	do
+		written = syscall(SYS_write, fd, line, length);
+	while (written < 0 && errno == EINTR);
+	error = written < 0 ? errno : 0;
+
+	sigemptyset(&ours);
+	if (error == EPIPE && !was_pending_pipe)
+		sigaddset(&ours, SIGPIPE);
+	if (error == EFBIG && !was_pending_size)
+		sigaddset(&ours, SIGXFSZ);
+	/* (the kernel's own call: sigtimedwait() is a cancellation point) */
+	if ((error == EPIPE && !was_pending_pipe) || (error == EFBIG && !was_pending_size))
+		while (syscall(SYS_rt_sigtimedwait, &ours, NULL, &at_once, (size_t)(_NSIG / 8)) < 0 &&
+		       errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -error;
+}
+
+/* Returns 0 or -errno; apart, so that only who has a log file pays the stack. */
+static __attribute__((noinline)) int write_to_file(const char *pattern, const char *line,
+						   size_t length)
+{
+	char path[PATH_MAX];
+	int fd, error = cl_path_expand(path, sizeof(path), pattern);
+
+	if (error)
+		return error;
+	/* O_NONBLOCK: a fifo that nobody reads must not stop the program */
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path,
+			  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY |
+				  O_NONBLOCK,
+			  0600);
+	if (fd < 0)
+		return -errno;
+	/* where the program has no stdin, stdout or stderr, don't become it */
+	if (fd <= STDERR_FILENO) {
+		int higher = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+		error = higher < 0 ? -errno : 0;
+		syscall(SYS_close, fd);
+		if (error)
+			return error;
+		fd = higher;
+	}
+	error = write_line(fd, line, length);
+	syscall(SYS_close, fd);
+	return error;
+}
+
+/* Makes one line, its newline included.  Returns its length. */
+static __attribute__((format(printf, 3, 0))) size_t make_line(
+	char line[LINE_SIZE], int level, const char *format, va_list args)
+{
+	static const char *const names[] = {
+		[CL_LOG_ERROR] = "error", [CL_LOG_WARN] = "warning",
+		[CL_LOG_INFO] = "info",	  [CL_LOG_DEBUG] = "debug",
+	};
+	int start, rest;
+	size_t length;
+
+	start = snprintf(line, LINE_SIZE, "culimbo[%ld]: %s: ", (long)getpid(), names[level]);
+	rest = vsnprintf(line + start, LINE_SIZE - (size_t)start, format, args);
+	if (rest < 0)
+		rest = 0;
+	length = (size_t)start + (size_t)rest;
+	if (length > LINE_SIZE - 1) {
+		length = LINE_SIZE - 1 - strlen(CUT);
+		while ((line[length] & 0xc0) == 0x80) /* not within a letter of UTF-8 */
+			length--;
+		memcpy(line + length, CUT, strlen(CUT));
+		length += strlen(CUT);
+	}
+	/* names of files and processes are others' words: no line breaks, no terminal commands */
+	for (size_t i = (size_t)start; i < length; i++)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+			line[i] = '?';
+	line[length++] = '\n';
+	return length;
+}
+
+static __attribute__((format(printf, 2, 3))) void to_stderr(int level, const char *format, ...)
+{
+	char line[LINE_SIZE];
+	va_list args;
+	size_t length;
+
+	va_start(args, format);
+	length = make_line(line, level, format, args);
+	va_end(args);
+	write_line(STDERR_FILENO, line, length);
+}
+
+void cl_log(int level, const char *format, ...)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	const char *file = cl_options.log_file.text;
+	char line[LINE_SIZE];
+	va_list args;
+	size_t length;
+	int error, saved = errno;
+
+	if (level < CL_LOG_ERROR || level > CL_LOG_DEBUG ||
+	    (uint64_t)level > cl_options.log.number)
+		return;
+	va_start(args, format);
+	length = make_line(line, level, format, args);
+	va_end(args);
+	if (file && *file) {
+		error = write_to_file(file, line, length);
+		if (!error)
+			goto out;
+		if (!atomic_flag_test_and_set_explicit(&said, memory_order_relaxed))
+			to_stderr(CL_LOG_ERROR,
+				  "cannot write to CULIMBO_LOG_FILE=\"%s\": %s; using stderr", file,
+				  error_text(-error));
+	}
+	write_line(STDERR_FILENO, line, length);
+out:
+	errno = saved;
+}
