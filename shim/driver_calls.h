@@ -154,7 +154,7 @@ typedef int cl_query_result;
 	  (stream, status))                                                                        \
 	X(cuEventRecord, "cuEventRecord", 2000, 0, PFN_cuEventRecord_v2000,                        \
 	  (CUevent event, CUstream stream), (event, stream))                                       \
-	X(cuEventRecord_ptsz, "cuEventRecord", 2000, 2, PFN_cuEventRecord_v2000_ptsz,              \
+	X(cuEventRecord_ptsz, "cuEventRecord", 7000, 2, PFN_cuEventRecord_v7000_ptsz,              \
 	  (CUevent event, CUstream stream), (event, stream))                                       \
 	X(cuEventQuery, "cuEventQuery", 2000, 0, PFN_cuEventQuery_v2000, (CUevent event), (event)) \
 	X(cuEventSynchronize, "cuEventSynchronize", 2000, 0, PFN_cuEventSynchronize_v2000,         \
