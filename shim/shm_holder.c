@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Holder slots: see shm_holder.h for the contract, shm_layout.h for the rules. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/shm_holder.h"
+
+static inline enum cl_slot_state claim_state(uint64_t claim)
+{
+	return (enum cl_slot_state)(claim & 0xff);
+}
+
+static void read_name(char name[16])
+{
+	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+	ssize_t n = 0;
+
+	memset(name, 0, 16);
+	if (fd < 0)
+		return;
+	n = read(fd, name, 15);
+	close(fd);
+	if (n > 0 && name[n - 1] == '\n')
+		name[n - 1] = 0;
+}
+
+static bool claim_one(struct cl_region *region, unsigned int slot, const struct cl_witness *self,
+		      uint64_t now)
+{
+	struct cl_slot *s = &region->slot[slot];
+	uint64_t claim = atomic_load_explicit(&s->claim, memory_order_relaxed);
+	uint64_t mine = ((claim >> 8) + 1) << 8 | CL_SLOT_CLAIMED;
+	uint32_t used;
+
+	if (claim_state(claim) != CL_SLOT_FREE ||
+	    region->locks->try_lock(region, CL_LOCK_SLOT(slot)))
+		return false;
+	/* before the claim: whoever looks for claimed slots looks this far */
+	used = atomic_load_explicit(&region->header->slots_used, memory_order_relaxed);
+	while (used < slot + 1 &&
+	       !atomic_compare_exchange_weak_explicit(&region->header->slots_used, &used, slot + 1,
+						      memory_order_acq_rel, memory_order_relaxed))
+		;
+	/* acquire: what the last holder's reaper did is done */
+	if (!atomic_compare_exchange_strong_explicit(&s->claim, &claim, mine, memory_order_acq_rel,
+						     memory_order_relaxed)) {
+		region->locks->unlock(region, CL_LOCK_SLOT(slot));
+		return false;
+	}
+	s->who = *self;
+	s->since = now;
+	read_name(s->name);
+	/* release: who sees the epoch reads the witness whole */
+	atomic_store_explicit(&s->known, (uint32_t)(mine >> 8), memory_order_release);
+	return true;
+}
+
+void cl_holder_release(struct cl_region *region, unsigned int slot)
+{
+	struct cl_slot *s = &region->slot[slot];
+	uint64_t claim = atomic_load_explicit(&s->claim, memory_order_relaxed);
+
+	/* release: the bits are clear before the slot is free */
+	atomic_store_explicit(&s->claim, claim & ~0xffull, memory_order_release);
+	region->locks->unlock(region, CL_LOCK_SLOT(slot));
+}
+
+struct each_hold {
+	void (*each)(void *data, unsigned int slot, uint32_t record);
+	void *data;
+	unsigned int slot;
+};
+static void tell(void *data, uint32_t record)
+{
+	const struct each_hold *e = data;
+
+	e->each(e->data, e->slot, record);
+}
+
+/* Returns true when the slot was reaped. */
+static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim,
+		     struct cl_reaped *sum, struct each_hold *each)
+{
+	struct cl_slot *s = &region->slot[slot];
+
+	each->slot = slot;
+	/* one reaper at a time, and no claimant meanwhile */
+	if (region->locks->try_lock(region, CL_LOCK_SLOT(slot)))
+		return false;
+	if (atomic_load_explicit(&s->claim, memory_order_acquire) == claim) {
+#ifdef CL_PLANT_SLOT_BEFORE_BITS /* a fault for the tests to find */
+		atomic_store(&s->claim, claim & ~0xffull);
+#endif
+		sum->holds += cl_record_clear_slot(region, slot, each->each ? tell : NULL, each);
+		sum->slots++;
+		/* release: bits first, slot last */
+		atomic_store_explicit(&s->claim, claim & ~0xffull, memory_order_release);
+	}
+	region->locks->unlock(region, CL_LOCK_SLOT(slot));
+	return true;
+}
+
+struct cl_reaped cl_holder_reap(struct cl_region *region, struct cl_slot_watch *watch,
+				uint64_t now, uint64_t settle,
+				void (*each)(void *data, unsigned int slot, uint32_t record),
+				void *data)
+{
+	struct each_hold e = { each, data, 0 };
+	struct cl_reaped sum = { 0 };
+	uint32_t used = atomic_load_explicit(&region->header->slots_used, memory_order_acquire);
+
+	for (unsigned int slot = 0; slot < used && slot < CL_SLOTS; slot++) {
+		struct cl_slot *s = &region->slot[slot];
+		uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire);
+		struct cl_witness who = { 0 };
+
+		if (claim_state(claim) == CL_SLOT_FREE)
+			continue;
+		if (watch[slot].claim != claim)
+			watch[slot] = (struct cl_slot_watch){ .claim = claim };
+		/* killed before it said who it is: only its lock tells, after settling */
+		if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
+			who = s->who;
+		switch (cl_liveness_judge(region, CL_LOCK_SLOT(slot), &who, &watch[slot].free_since,
+					  now, settle)) {
+		case CL_ALIVE:
+			sum.alive++;
+			break;
+		case CL_SETTLING:
+			sum.settling++;
+			break;
+		case CL_DEAD:
+			reap_one(region, slot, claim, &sum, &e);
+			break;
+		}
+	}
+	return sum;
+}
+
+/*
+ * Slots of this very process: pid and start time outlive exec, the context and
+ * the locks don't.  What the old image held went with it.
+ */
+static void reap_former_image(struct cl_region *region, const struct cl_witness *self)
+{
+	struct each_hold nobody = { NULL, NULL, 0 };
+	struct cl_reaped sum = { 0 };
+	uint32_t used = atomic_load_explicit(&region->header->slots_used, memory_order_acquire);
+
+	for (unsigned int slot = 0; self->start_time && slot < used && slot < CL_SLOTS; slot++) {
+		struct cl_slot *s = &region->slot[slot];
+		uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire);
+
+		if (claim_state(claim) == CL_SLOT_CLAIMED &&
+		    atomic_load_explicit(&s->known, memory_order_acquire) ==
+			    (uint32_t)(claim >> 8) &&
+		    s->who.pid == self->pid && s->who.pid_ns == self->pid_ns &&
+		    s->who.start_time == self->start_time)
+			reap_one(region, slot, claim, &sum, &nobody);
+	}
+}
+
+int cl_holder_claim(struct cl_region *region, const struct cl_witness *self,
+		    struct cl_slot_watch *watch, uint64_t now, uint64_t settle)
+{
+	reap_former_image(region, self);
+	for (int round = 0; round < 2; round++) {
+		for (unsigned int slot = 0; slot < CL_SLOTS; slot++)
+			if (claim_one(region, slot, self, now))
+				return (int)slot;
+		if (round == 0 && !cl_holder_reap(region, watch, now, settle, NULL, NULL).slots)
+			break;
+	}
+	return -EUSERS;
+}

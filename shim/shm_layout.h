@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The exporter file: what lies where in the shared memory, and its rules.
+ *
+ * One file per exporter, made at its first export, mapped by itself and by
+ * every importer (and read by the culimbo command).  All of it may be changed
+ * under our feet by any of them, each of which may be killed between any two
+ * instructions.  So:
+ *
+ *  1. Who writes what.  The exporter alone writes records (all but the holder
+ *     words and `pinned`), the header's counts and the ready words' clearing.
+ *     An importer writes its slot, its own bit of the holder words, ready
+ *     bits, and the words by which it asks something (wake, pressure).
+ *     A reaper, with the byte lock of a dead slot, acts for the dead importer.
+ *
+ *  2. A hold is one bit, holder word [slot / 64][record], bit slot % 64.  It is
+ *     set and cleared by one atomic instruction.  The number of holders is
+ *     counted from the bits, never stored.  Two bits cannot be confused, so
+ *     there is nothing to repair after a kill: the dead one's bits are cleared,
+ *     then its slot is freed (in this order: a killed reaper is run again).
+ *
+ *  3. Open against free.  The importer sets its bit, full fence, reads the
+ *     record's state.  The exporter writes DYING, full fence, reads the holder
+ *     words.  Of two such, at least one sees the other (hazard pointers).
+ *     The importer proceeds only on EXPORTED or LIMBO of its generation; the
+ *     exporter only when no bit was set.
+ *
+ *  4. Memory before use.  The file is sparse and as long as it can ever get.
+ *     Only parts that fallocate() has got are ever touched, so that a
+ *     full file system is an error return, never SIGBUS.  Which parts: record
+ *     chunks below `record_chunks`, and holder pages with their bit in
+ *     `word_pages`.  Both only ever grow.
+ *
+ *  5. Indices, no pointers; fixed widths; little-endian; offsets asserted below.
+ */
+#ifndef CL_SHM_LAYOUT_H
+#define CL_SHM_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CL_MAGIC "CULIMBO"
+#define CL_LAYOUT_VERSION 1u
+
+#define CL_PAGE 4096u
+#define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
+#define CL_WORDS (CL_SLOTS / 64u)	   /* holder words a record */
+#define CL_RECORDS (1u << 20)		   /* live exports of one exporter, at most */
+#define CL_CHUNK (CL_PAGE / 8u)		   /* records a chunk: one page of each holder word */
+#define CL_CHUNKS (CL_RECORDS / CL_CHUNK)
+#define CL_NO_RECORD UINT32_MAX
+
+/* The stamp, bytes 56 to 63 of a handle: file id, record, generation. */
+#define CL_STAMP_FILE_BITS 22
+#define CL_STAMP_RECORD_BITS 20
+#define CL_STAMP_GENERATION_BITS 22
+#define CL_GENERATIONS (1u << CL_STAMP_GENERATION_BITS)
+
+/* Names a process beyond the reuse of its pid. */
+struct cl_witness {
+	uint32_t pid;	     /* as its own PID namespace counts */
+	uint32_t unused;
+	uint64_t pid_ns;     /* inode of /proc/self/ns/pid; 0: not known */
+	uint64_t start_time; /* field 22 of /proc/self/stat: clock ticks since boot */
+};
+
+enum cl_state {
+	CL_FREE = 0,	 /* no export: any handle of it is stale */
+	CL_EXPORTED = 1, /* the program has it */
+	CL_LIMBO = 2,	 /* the program has freed it; the driver has not */
+	CL_DYING = 3,	 /* the exporter is looking whether it may free it: ask again */
+	CL_GONE = 4,	 /* the driver has freed it though it was held (context destroyed) */
+};
+
+enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2 };
+
+struct cl_record {
+	/* generation << 8 | state, so that one load reads both */
+	_Atomic uint64_t life;
+	uint64_t base;		   /* device address, or 0 for an event */
+	uint64_t size;		   /* bytes */
+	uint8_t handle[56];	   /* the driver's handle; the rest of it is the stamp */
+	_Atomic uint64_t exported; /* last export, CLOCK_MONOTONIC, ns */
+	_Atomic uint64_t freed;	   /* by the program; 0: not */
+	_Atomic uint32_t pinned;   /* held by somebody we could not give a bit: never free it */
+	uint8_t kind;		   /* enum cl_kind */
+	uint8_t device;		   /* ordinal as its exporter counts */
+	uint8_t unused[2];
+	uint32_t exports;	   /* how often it was exported in this generation */
+	uint32_t export_stack;	   /* for the call stacks; 0: none */
+	uint32_t free_stack;
+	uint32_t unused2[3];
+};
+_Static_assert(sizeof(struct cl_record) == 128, "a record is two cache lines");
+
+enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
+
+struct cl_slot {
+	/* epoch << 8 | state: each claim has an epoch of its own */
+	_Atomic uint64_t claim;
+	struct cl_witness who;	  /* valid when `known` is the claim's epoch */
+	_Atomic uint32_t known;
+	_Atomic uint32_t closing; /* record + 1 whose bit is being cleared; see cl_record_unhold */
+	uint64_t since;		  /* CLOCK_MONOTONIC, ns */
+	char name[16];		  /* for reports: what /proc/self/comm says */
+};
+_Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
+
+struct cl_header {
+	char magic[8];
+	uint32_t layout, header_size, record_size, slot_size;
+	uint32_t slots, records, chunk, file_id;
+	uint64_t file_size;
+	uint8_t boot_id[16]; /* zeros: not known */
+	struct cl_witness exporter;
+	uint32_t uid, unused;
+	uint64_t created;    /* CLOCK_REALTIME, ns */
+	char command[128];    /* for reports: the start of its command line */
+
+	/* how far it has grown: only up */
+	_Alignas(64) _Atomic uint32_t record_chunks;
+	_Atomic uint32_t slots_used; /* slots from this one on were never claimed */
+
+	/* what lies in limbo: for tools, and so that others know whether asking pays */
+	_Alignas(64) _Atomic uint64_t limbo_blocks;
+	_Atomic uint64_t limbo_bytes;
+	_Atomic uint64_t live_blocks; /* exported and not freed */
+
+	/* the collector's bed: a futex that it sleeps on while `sleeping` */
+	_Alignas(64) _Atomic uint32_t wake;
+	_Atomic uint32_t sleeping;
+
+	/* somebody's allocation fails: `asked` goes up; `done` follows when it was served */
+	_Alignas(64) _Atomic uint32_t pressure_asked;
+	_Atomic uint32_t pressure_done; /* a futex */
+	_Atomic uint32_t serving;	/* a collector runs, so asking pays */
+};
+_Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 1");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 1");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 1");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 1");
+
+/*
+ * The ready map: bit [record] says that its last holder may have gone.  Two
+ * levels above it say which words to look at.  Set from the bottom up, taken
+ * from the top down, so that a bit that is not yet visible at the top is not
+ * lost, only late; one whose setter is killed on the way is set again by the
+ * reaper (the slot's `closing`).
+ */
+struct cl_ready_top {
+	_Atomic uint64_t top[CL_RECORDS / 64 / 64 / 64];
+	_Atomic uint64_t middle[CL_RECORDS / 64 / 64];
+};
+
+/* Where the parts lie in the file. */
+#define CL_AT_HEADER 0u
+#define CL_AT_WORD_PAGES (CL_AT_HEADER + CL_PAGE)
+#define CL_AT_READY_TOP (CL_AT_WORD_PAGES + CL_WORDS * CL_CHUNKS / 8u)
+#define CL_AT_SLOTS (CL_AT_READY_TOP + CL_PAGE)
+#define CL_AT_FIXED_END (CL_AT_SLOTS + CL_SLOTS * 64u) /* all before this is there from the start */
+#define CL_AT_READY CL_AT_FIXED_END
+#define CL_AT_RECORDS (CL_AT_READY + CL_RECORDS / 8u)
+#define CL_AT_HOLDERS (CL_AT_RECORDS + (uint64_t)CL_RECORDS * 128u)
+#define CL_FILE_SIZE (CL_AT_HOLDERS + (uint64_t)CL_WORDS * CL_RECORDS * 8u)
+#define CL_READY_PAGE_CHUNKS (CL_PAGE * 8u / CL_CHUNK) /* chunks whose ready bits share a page */
+
+_Static_assert(sizeof(struct cl_ready_top) <= CL_PAGE, "the ready map's upper levels are a page");
+_Static_assert(CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS + CL_STAMP_GENERATION_BITS == 64, "a stamp");
+_Static_assert(1u << CL_STAMP_RECORD_BITS == CL_RECORDS, "a stamp names each record");
+_Static_assert(CL_WORDS * CL_CHUNKS / 8u == CL_PAGE, "one page of holder page bits");
+
+static inline uint64_t cl_life(uint64_t generation, enum cl_state state)
+{
+	return generation << 8 | (uint64_t)state;
+}
+static inline enum cl_state cl_life_state(uint64_t life)
+{
+	return (enum cl_state)(life & 0xff);
+}
+static inline uint32_t cl_life_generation(uint64_t life)
+{
+	return (uint32_t)(life >> 8);
+}
+
+struct cl_stamp {
+	uint32_t file_id, record, generation;
+};
+/* Never 0, since a file id is not. */
+static inline uint64_t cl_stamp_pack(struct cl_stamp s)
+{
+	return (uint64_t)s.file_id | (uint64_t)s.record << CL_STAMP_FILE_BITS |
+	       (uint64_t)s.generation << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS);
+}
+static inline struct cl_stamp cl_stamp_unpack(uint64_t v)
+{
+	return (struct cl_stamp){
+		.file_id = v & ((1u << CL_STAMP_FILE_BITS) - 1),
+		.record = v >> CL_STAMP_FILE_BITS & (CL_RECORDS - 1),
+		.generation = (uint32_t)(v >> (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)),
+	};
+}
+
+#endif

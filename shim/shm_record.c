@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records and holds: see shm_record.h for the contract, shm_layout.h for the rules. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/shm_record.h"
+
+/*
+ * An importer that meets DYING asks again this often.  The exporter leaves
+ * DYING within a few instructions, so more means that it was stopped or killed
+ * just there; then the open is refused: its program has freed that block.
+ */
+enum { DYING_TRIES = 4096, DYING_SPINS = 64 };
+
+#ifdef CL_PLANT_MISSING_FENCE /* a fault for the tests to find */
+#define full_fence() atomic_signal_fence(memory_order_seq_cst)
+#else
+#define full_fence() atomic_thread_fence(memory_order_seq_cst)
+#endif
+
+static inline uint64_t bit_of(unsigned int slot)
+{
+	return 1ull << (slot % 64);
+}
+
+/* ------------------------------------------------------------------- wake-up */
+void cl_region_wake(struct cl_region *region)
+{
+	struct cl_header *h = region->header;
+
+	/*
+	 * Against the collector, which writes `sleeping`, fences and then looks for
+	 * work once more: either it sees what we just did, or we see it sleep.
+	 */
+	full_fence();
+	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed))
+		return;
+	atomic_fetch_add_explicit(&h->wake, 1, memory_order_release);
+	syscall(SYS_futex, &h->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ----------------------------------------------------------------- ready map */
+void cl_record_set_ready(struct cl_region *region, uint32_t record)
+{
+	uint32_t word = record / 64, middle = word / 64;
+
+	/* release, bottom up: who takes a bit above finds the one below */
+	atomic_fetch_or_explicit(&region->ready[word], 1ull << (record % 64), memory_order_release);
+	atomic_fetch_or_explicit(&region->ready_top->middle[middle], 1ull << (word % 64),
+				 memory_order_release);
+	atomic_fetch_or_explicit(&region->ready_top->top[middle / 64], 1ull << (middle % 64),
+				 memory_order_release);
+	cl_region_wake(region);
+}
+
+bool cl_record_any_ready(const struct cl_region *region)
+{
+	uint64_t any = 0;
+
+	for (unsigned int i = 0; i < CL_RECORDS / 64 / 64 / 64; i++)
+		any |= atomic_load_explicit(&region->ready_top->top[i], memory_order_acquire);
+	return any != 0;
+}
+
+/* Takes bits out of @word, at most @max; those left over stay set. */
+static uint64_t take_bits(_Atomic uint64_t *word)
+{
+	return atomic_exchange_explicit(word, 0, memory_order_acq_rel);
+}
+
+unsigned int cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
+	unsigned int n = 0;
+
+	for (uint32_t t = 0; t < CL_RECORDS / 64 / 64 / 64; t++) {
+		uint64_t top = take_bits(&region->ready_top->top[t]);
+
+		while (top) {
+			uint32_t m = t * 64 + (uint32_t)__builtin_ctzll(top);
+			uint64_t middle = take_bits(&region->ready_top->middle[m]);
+
+			top &= top - 1;
+			while (middle) {
+				uint32_t w = m * 64 + (uint32_t)__builtin_ctzll(middle);
+				uint64_t bits;
+
+				if (n + 64 > max)
+					goto put_back;
+				middle &= middle - 1;
+				/* a damaged bit must not lead to a page that is not there */
+				if (w / (CL_CHUNK / 64) >= chunks)
+					continue;
+				bits = take_bits(&region->ready[w]);
+				for (; bits; bits &= bits - 1)
+					out[n++] = w * 64 + (uint32_t)__builtin_ctzll(bits);
+				continue;
+put_back:
+				atomic_fetch_or_explicit(&region->ready_top->middle[m], middle,
+							 memory_order_release);
+				top |= 1ull << (m % 64);
+				atomic_fetch_or_explicit(&region->ready_top->top[t], top,
+							 memory_order_release);
+				return n;
+			}
+		}
+	}
+	return n;
+}
+
+/* -------------------------------------------------------------------- holders */
+bool cl_record_held(const struct cl_region *region, uint32_t record)
+{
+	uint32_t used = atomic_load_explicit(&region->header->slots_used, memory_order_acquire);
+	unsigned int words = (used > CL_SLOTS ? CL_SLOTS : used) / 64 + (used % 64 ? 1 : 0);
+
+	for (unsigned int w = 0; w < words && w < CL_WORDS; w++)
+		if (cl_region_has_word(region, w, record) &&
+		    atomic_load_explicit(cl_region_word(region, w, record), memory_order_acquire))
+			return true;
+	return atomic_load_explicit(&region->record[record].pinned, memory_order_acquire) != 0;
+}
+
+unsigned int cl_record_holders(const struct cl_region *region, uint32_t record, uint16_t *slots,
+			       unsigned int max)
+{
+	unsigned int n = 0;
+
+	for (unsigned int w = 0; w < CL_WORDS; w++) {
+		uint64_t bits;
+
+		if (!cl_region_has_word(region, w, record))
+			continue;
+		bits = atomic_load_explicit(cl_region_word(region, w, record), memory_order_acquire);
+		for (; bits; bits &= bits - 1, n++)
+			if (n < max)
+				slots[n] = (uint16_t)(w * 64 + (unsigned int)__builtin_ctzll(bits));
+	}
+	return n;
+}
+
+/* ------------------------------------------------------------------- exporter */
+uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const struct cl_export *what)
+{
+	struct cl_record *r = &region->record[record];
+	uint32_t generation =
+		cl_life_generation(atomic_load_explicit(&r->life, memory_order_relaxed));
+
+	r->base = what->base;
+	r->size = what->size;
+	memcpy(r->handle, what->handle, sizeof r->handle);
+	r->kind = (uint8_t)what->kind;
+	r->device = (uint8_t)what->device;
+	r->exports = 1;
+	atomic_store_explicit(&r->exported, what->now, memory_order_relaxed);
+	atomic_store_explicit(&r->freed, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->pinned, 0, memory_order_relaxed);
+	/* release: whoever reads the state reads the fields above */
+	atomic_store_explicit(&r->life, cl_life(generation, CL_EXPORTED), memory_order_release);
+	return generation;
+}
+
+void cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now)
+{
+	struct cl_record *r = &region->record[record];
+
+	r->exports++;
+	atomic_store_explicit(&r->exported, now, memory_order_relaxed);
+}
+
+void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
+{
+	struct cl_record *r = &region->record[record];
+	uint64_t life = atomic_load_explicit(&r->life, memory_order_relaxed);
+
+	atomic_store_explicit(&r->freed, now, memory_order_relaxed);
+	/*
+	 * Against cl_record_unhold(): it clears its bit, fences, reads the state.
+	 * Whoever asks cl_record_try_release() after this sees the bit gone, or the
+	 * unholder sees LIMBO and makes it ready.
+	 */
+	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_LIMBO),
+			      memory_order_release);
+	full_fence();
+}
+
+bool cl_record_try_release(struct cl_region *region, uint32_t record)
+{
+	struct cl_record *r = &region->record[record];
+	uint64_t before = atomic_load_explicit(&r->life, memory_order_relaxed);
+	uint32_t generation = cl_life_generation(before);
+
+	if (cl_record_held(region, record)) /* the common no, without stopping importers */
+		return false;
+	atomic_store_explicit(&r->life, cl_life(generation, CL_DYING), memory_order_relaxed);
+	/* against cl_record_hold(): of its bit and our DYING, one is seen by the other side */
+	full_fence();
+	if (cl_record_held(region, record)) {
+		atomic_store_explicit(&r->life, before, memory_order_release);
+		/* its holder may have seen DYING as it left: it then made the record ready */
+		return false;
+	}
+	/* the next generation before the driver frees: no handle of this one opens from here on */
+	atomic_store_explicit(&r->life, cl_life((uint64_t)generation + 1, CL_FREE),
+			      memory_order_release);
+	return true;
+}
+
+bool cl_record_gone(struct cl_region *region, uint32_t record)
+{
+	struct cl_record *r = &region->record[record];
+	uint64_t life = atomic_load_explicit(&r->life, memory_order_relaxed);
+
+	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_GONE),
+			      memory_order_release);
+	full_fence();
+	return cl_record_try_release(region, record);
+}
+
+bool cl_record_reusable(const struct cl_region *region, uint32_t record)
+{
+	return cl_life_generation(cl_record_life(region, record)) < CL_GENERATIONS;
+}
+
+/* ------------------------------------------------------------------- importer */
+/*
+ * The importer's half of open against free.  It calls @set (its bit, or the
+ * pin) before and, when refused, @clear after.
+ */
+static int handshake(struct cl_region *region, uint32_t record, uint32_t generation,
+		     void (*set)(struct cl_region *, unsigned int, uint32_t),
+		     void (*clear)(struct cl_region *, unsigned int, uint32_t), unsigned int slot)
+{
+	for (int tries = 0; tries < DYING_TRIES; tries++) {
+		uint64_t life;
+
+		set(region, slot, record);
+		full_fence();
+		life = cl_record_life(region, record);
+		if (cl_life_generation(life) == generation &&
+		    (cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO))
+			return 0;
+		clear(region, slot, record);
+		if (cl_life_generation(life) != generation || cl_life_state(life) != CL_DYING)
+			return -ESTALE;
+		if (tries >= DYING_SPINS)
+			sched_yield();
+	}
+	return -ESTALE;
+}
+
+static int check(const struct cl_region *region, uint32_t record, uint32_t generation)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+
+	if (record >= CL_RECORDS || record / CL_CHUNK >= chunks || chunks > CL_CHUNKS)
+		return -EBADMSG;
+	/* most stale handles are seen here, before anything is touched */
+	return cl_life_generation(cl_record_life(region, record)) == generation ? 0 : -ESTALE;
+}
+
+static void set_bit(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	atomic_fetch_or_explicit(cl_region_word(region, slot / 64, record), bit_of(slot),
+				 memory_order_seq_cst);
+}
+
+int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
+		   uint32_t generation, const uint8_t *handle)
+{
+	int err = check(region, record, generation);
+
+	if (!err)
+		err = cl_region_need_word(region, slot / 64, record);
+	if (!err)
+		err = handshake(region, record, generation, set_bit, cl_record_unhold, slot);
+	if (err)
+		return err;
+	if (memcmp(region->record[record].handle, handle, 56) == 0)
+		return 0;
+	cl_record_unhold(region, slot, record);
+	return -EBADMSG;
+}
+
+static void set_pin(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	(void)slot;
+	atomic_store_explicit(&region->record[record].pinned, 1, memory_order_seq_cst);
+}
+/*
+ * A pin that was refused is left: it might be another importer's by now.  What
+ * it pins at worst is a later generation, which is kept longer than need be.
+ */
+static void leave_pin(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	(void)region, (void)slot, (void)record;
+}
+
+int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation,
+		  const uint8_t *handle)
+{
+	int err = check(region, record, generation);
+
+	if (!err && memcmp(region->record[record].handle, handle, 56))
+		err = -EBADMSG;
+	return err ? err : handshake(region, record, generation, set_pin, leave_pin, 0);
+}
+
+void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	struct cl_slot *s = &region->slot[slot];
+	uint64_t life;
+
+	/*
+	 * Should we be killed before the record is made ready, the reaper does it.
+	 * release order on the way in and out: the note stands while the bit changes.
+	 */
+	atomic_store_explicit(&s->closing, record + 1, memory_order_seq_cst);
+#ifdef CL_PLANT_TWO_STEP_RELEASE /* a fault for the tests to find */
+	uint64_t torn = atomic_load(cl_region_word(region, slot / 64, record));
+	atomic_store(cl_region_word(region, slot / 64, record), torn & ~bit_of(slot));
+#else
+	atomic_fetch_and_explicit(cl_region_word(region, slot / 64, record), ~bit_of(slot),
+				  memory_order_seq_cst);
+#endif
+	/* against cl_record_to_limbo() and cl_record_try_release() */
+	full_fence();
+	life = cl_record_life(region, record);
+	if (cl_life_state(life) >= CL_LIMBO && !cl_record_held(region, record))
+		cl_record_set_ready(region, record);
+	atomic_store_explicit(&s->closing, 0, memory_order_release);
+}
+
+unsigned int cl_record_clear_slot(struct cl_region *region, unsigned int slot,
+				  void (*each)(void *data, uint32_t record), void *data)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+	uint32_t closing = atomic_load_explicit(&region->slot[slot].closing, memory_order_acquire);
+	unsigned int n = 0;
+
+	if (chunks > CL_CHUNKS)
+		chunks = CL_CHUNKS;
+	/* the note of one who was killed between clearing a bit and making the record ready */
+	if (closing && (closing - 1) / CL_CHUNK < chunks)
+		cl_record_set_ready(region, closing - 1);
+	for (uint32_t c = 0; c < chunks; c++) {
+		uint32_t first = c * CL_CHUNK;
+		_Atomic uint64_t *word;
+
+		if (!cl_region_has_word(region, slot / 64, first))
+			continue;
+		word = cl_region_word(region, slot / 64, first);
+		for (uint32_t i = 0; i < CL_CHUNK; i++) {
+			if (!(atomic_load_explicit(&word[i], memory_order_relaxed) & bit_of(slot)))
+				continue;
+			if (each)
+				each(data, first + i);
+			cl_record_unhold(region, slot, first + i);
+			n++;
+		}
+	}
+	return n;
+}

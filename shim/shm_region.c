@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A mapped exporter file: see shm_region.h for the contract, shm_layout.h for the rules. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/shm_region.h"
+
+/* ------------------------------------------------------------------- locks */
+static int posix_lock(struct cl_region *region, int cmd, short type, off_t byte, struct flock *lock)
+{
+	int err;
+
+	*lock = (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
+	do
+		err = fcntl(region->fd, cmd, lock) ? -errno : 0;
+	while (err == -EINTR);
+	return err == -EACCES ? -EAGAIN : err;
+}
+static int posix_try_lock(struct cl_region *region, off_t byte)
+{
+	struct flock lock;
+
+	return posix_lock(region, F_SETLK, F_WRLCK, byte, &lock);
+}
+static int posix_unlock(struct cl_region *region, off_t byte)
+{
+	struct flock lock;
+
+	return posix_lock(region, F_SETLK, F_UNLCK, byte, &lock);
+}
+static int posix_is_locked(struct cl_region *region, off_t byte)
+{
+	struct flock lock;
+	int err = posix_lock(region, F_GETLK, F_WRLCK, byte, &lock);
+
+	return err ? err : lock.l_type != F_UNLCK;
+}
+const struct cl_lock_ops cl_posix_locks = { posix_try_lock, posix_unlock, posix_is_locked };
+
+/* ------------------------------------------------------------------- names */
+void cl_region_name(char name[16], uint32_t file_id)
+{
+	snprintf(name, 16, "exporter-%06x", file_id & ((1u << CL_STAMP_FILE_BITS) - 1));
+}
+
+uint32_t cl_region_name_id(const char *name)
+{
+	char again[16];
+	uint32_t id;
+
+	if (strncmp(name, "exporter-", 9) != 0 || strlen(name) != 15)
+		return 0;
+	id = (uint32_t)strtoul(name + 9, NULL, 16) & ((1u << CL_STAMP_FILE_BITS) - 1);
+	cl_region_name(again, id);
+	return strcmp(again, name) == 0 ? id : 0;
+}
+
+/* ----------------------------------------------------------------- helpers */
+/*
+ * Not posix_fallocate(): where the file system can't, glibc writes zeros in its
+ * stead, over what another process has set there meanwhile.
+ */
+static int allocate(int fd, uint64_t at, uint64_t length)
+{
+	int err;
+
+	do
+		err = fallocate(fd, 0, (off_t)at, (off_t)length) ? -errno : 0;
+	while (err == -EINTR);
+	return err;
+}
+
+/*
+ * Descriptors that a program opens stay where they would be without us, and a
+ * program that closes "all it knows" low ones misses ours.  Failing that, the
+ * low one does.
+ */
+static int move_high(int fd)
+{
+	struct rlimit limit;
+	int high = -1;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		rlim_t floor = limit.rlim_cur > 1024 ? 1024 : limit.rlim_cur;
+
+		if (floor > 64)
+			high = fcntl(fd, F_DUPFD_CLOEXEC, (int)(floor - 64));
+	}
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
+static void read_boot_id(uint8_t id[16])
+{
+	char text[40] = "";
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	int got = 0;
+
+	memset(id, 0, 16);
+	if (fd < 0)
+		return;
+	if (read(fd, text, sizeof text - 1) < 36)
+		text[0] = 0;
+	close(fd);
+	for (const char *p = text; *p && got < 32; p++) {
+		int v = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : -1;
+
+		if (v >= 0) {
+			id[got / 2] |= (uint8_t)(got % 2 ? v : v << 4);
+			got++;
+		}
+	}
+}
+
+static void read_command(char *to, size_t size)
+{
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = 0;
+
+	if (fd >= 0) {
+		n = read(fd, to, size - 1);
+		close(fd);
+	}
+	for (ssize_t i = 0; i + 1 < n; i++)
+		if (to[i] < ' ') /* NULs between arguments; control bytes don't belong in a report */
+			to[i] = ' ';
+	to[n > 0 ? n : 0] = 0;
+}
+
+static int map(struct cl_region *region)
+{
+	char *at = mmap(NULL, CL_FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+			region->fd, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	/* a forked child starts without: it has none of its parent's holds */
+	madvise(at, CL_FILE_SIZE, MADV_DONTFORK);
+	madvise(at, CL_FILE_SIZE, MADV_DONTDUMP);
+	region->header = (struct cl_header *)(at + CL_AT_HEADER);
+	region->word_pages = (_Atomic uint64_t *)(at + CL_AT_WORD_PAGES);
+	region->ready_top = (struct cl_ready_top *)(at + CL_AT_READY_TOP);
+	region->slot = (struct cl_slot *)(at + CL_AT_SLOTS);
+	region->ready = (_Atomic uint64_t *)(at + CL_AT_READY);
+	region->record = (struct cl_record *)(at + CL_AT_RECORDS);
+	region->holders = (_Atomic uint64_t *)(at + CL_AT_HOLDERS);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- creating */
+static void fill_header(struct cl_header *h, uint32_t file_id, const struct cl_witness *witness)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	h->layout = CL_LAYOUT_VERSION;
+	h->header_size = sizeof *h;
+	h->record_size = sizeof(struct cl_record);
+	h->slot_size = sizeof(struct cl_slot);
+	h->slots = CL_SLOTS;
+	h->records = CL_RECORDS;
+	h->chunk = CL_CHUNK;
+	h->file_id = file_id;
+	h->file_size = CL_FILE_SIZE;
+	read_boot_id(h->boot_id);
+	h->exporter = *witness;
+	h->uid = geteuid();
+	h->created = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	read_command(h->command, sizeof h->command);
+	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
+}
+
+/*
+ * A file without a name.  Where the file system has no O_TMPFILE it gets a
+ * name that no importer looks for, which is taken away again at once.
+ */
+static int open_nameless(int dirfd, char *temporary, size_t size)
+{
+	int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	temporary[0] = 0;
+	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+		return fd < 0 ? -errno : fd;
+	snprintf(temporary, size, "new-%d-%x", (int)getpid(), (unsigned int)(uintptr_t)&fd);
+	fd = openat(dirfd, temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+static int give_name(int dirfd, int fd, const char *temporary, const char *name)
+{
+	char self[32];
+
+	if (temporary[0]) {
+		if (linkat(dirfd, temporary, dirfd, name, 0))
+			return -errno;
+		return 0;
+	}
+	snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, self, dirfd, name, AT_SYMLINK_FOLLOW) == 0)
+		return 0;
+	/* without /proc; needs CAP_DAC_READ_SEARCH before Linux 6.10 */
+	if (errno == EEXIST || linkat(fd, "", dirfd, name, AT_EMPTY_PATH))
+		return -errno;
+	return 0;
+}
+
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+{
+	struct rlimit limit;
+	char temporary[48], name[16];
+	struct stat st;
+	int err;
+
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
+	/* past this limit ftruncate() would not only fail but raise SIGXFSZ */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
+		return -EFBIG;
+	region->fd = open_nameless(dirfd, temporary, sizeof temporary);
+	if (region->fd < 0)
+		return region->fd;
+	region->fd = move_high(region->fd);
+	err = -EIO;
+	if (ftruncate(region->fd, CL_FILE_SIZE) || fchmod(region->fd, 0600) ||
+	    fstat(region->fd, &st)) {
+		err = -errno;
+		goto close_it;
+	}
+	region->dev = st.st_dev;
+	region->ino = st.st_ino;
+	err = allocate(region->fd, 0, CL_AT_FIXED_END);
+	if (!err)
+		err = map(region);
+	if (err)
+		goto close_it;
+	err = cl_region_grow(region);
+	if (!err)
+		err = cl_region_need_word(region, 0, 0);
+	/* before it has a name: nobody ever finds it without its exporter */
+	if (!err)
+		err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
+	if (err)
+		goto unmap;
+	for (int tries = 0; tries < 64; tries++) {
+		uint32_t id;
+
+		if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id)
+			id = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^
+			     (uint32_t)tries;
+		id &= (1u << CL_STAMP_FILE_BITS) - 1;
+		if (!id)
+			continue;
+		region->file_id = id;
+		fill_header(region->header, id, witness);
+		cl_region_name(name, id);
+		err = give_name(dirfd, region->fd, temporary, name);
+		if (err != -EEXIST)
+			break;
+	}
+	if (temporary[0])
+		unlinkat(dirfd, temporary, 0);
+	if (!err)
+		return 0;
+	temporary[0] = 0;
+unmap:
+	munmap(region->header, CL_FILE_SIZE);
+close_it:
+	if (temporary[0])
+		unlinkat(dirfd, temporary, 0);
+	close(region->fd);
+	region->fd = -1;
+	region->header = NULL;
+	return err;
+}
+
+/* ----------------------------------------------------------------- opening */
+static int check(const struct cl_region *region, uint32_t file_id, const char **why)
+{
+	const struct cl_header *h = region->header;
+	uint8_t boot[16], none[16] = { 0 };
+
+	*why = "it has no culimbo header";
+	if (memcmp(h->magic, CL_MAGIC, sizeof CL_MAGIC))
+		return -EBADMSG;
+	*why = "it was made by another version of culimbo";
+	if (h->layout != CL_LAYOUT_VERSION)
+		return -EPROTO;
+	*why = "its sizes are not those of its layout version";
+	if (h->header_size != sizeof *h || h->record_size != sizeof(struct cl_record) ||
+	    h->slot_size != sizeof(struct cl_slot) || h->slots != CL_SLOTS ||
+	    h->records != CL_RECORDS || h->chunk != CL_CHUNK || h->file_size != CL_FILE_SIZE)
+		return -EBADMSG;
+	*why = "its name is not the one it was made with";
+	if (h->file_id != file_id)
+		return -EBADMSG;
+	*why = "it was made before this machine was last started";
+	read_boot_id(boot);
+	if (memcmp(boot, none, 16) && memcmp(h->boot_id, none, 16) && memcmp(boot, h->boot_id, 16))
+		return -ESTALE;
+	*why = NULL;
+	return 0;
+}
+
+int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why)
+{
+	const char *unsaid;
+	char name[16];
+	struct stat st;
+	uint64_t fixed_blocks = CL_AT_FIXED_END / 512;
+	int err;
+
+	if (!why)
+		why = &unsaid;
+	*why = NULL;
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .file_id = file_id };
+	cl_region_name(name, file_id);
+	/* O_NONBLOCK: a fifo put there would make open() wait */
+	region->fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (region->fd < 0) {
+		err = -errno;
+		*why = err == -ELOOP ? "it is a symbolic link" : "it cannot be opened";
+		return err == -ELOOP || err == -EISDIR || err == -ENXIO ? -EBADMSG : err;
+	}
+	region->fd = move_high(region->fd);
+	err = fstat(region->fd, &st) ? -errno : 0;
+	if (!err && (!S_ISREG(st.st_mode) || st.st_size != (off_t)CL_FILE_SIZE ||
+		     (uint64_t)st.st_blocks < fixed_blocks)) {
+		*why = "it is not a regular file of the right size";
+		err = -EBADMSG;
+	}
+	if (!err && (st.st_uid != geteuid() || (st.st_mode & 07177))) {
+		*why = "it is not this user's alone (owner, mode 0600)";
+		err = -EPERM;
+	}
+	if (err)
+		goto close_it;
+	region->dev = st.st_dev;
+	region->ino = st.st_ino;
+	err = map(region);
+	if (err) {
+		*why = "it cannot be mapped";
+		goto close_it;
+	}
+	err = check(region, file_id, why);
+	if (!err)
+		return 0;
+	munmap(region->header, CL_FILE_SIZE);
+close_it:
+	close(region->fd);
+	region->fd = -1;
+	region->header = NULL;
+	return err;
+}
+
+void cl_region_close(struct cl_region *region)
+{
+	if (region->header)
+		munmap(region->header, CL_FILE_SIZE);
+	/* if the program closed ours, that number may be a file of its own now */
+	if (region->fd >= 0 && cl_region_fd_intact(region))
+		close(region->fd);
+	region->fd = -1;
+	region->header = NULL;
+}
+
+bool cl_region_fd_intact(const struct cl_region *region)
+{
+	struct stat st;
+
+	return region->fd >= 0 && fstat(region->fd, &st) == 0 && st.st_dev == region->dev &&
+	       st.st_ino == region->ino;
+}
+
+int cl_region_fd_restore(struct cl_region *region, int dirfd)
+{
+	char name[16];
+	struct stat st;
+	int fd;
+
+	cl_region_name(name, region->file_id);
+	fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) || st.st_dev != region->dev || st.st_ino != region->ino) {
+		close(fd);
+		return -ESTALE;
+	}
+	region->fd = move_high(fd);
+	return 0;
+}
+
+/* ----------------------------------------------------------------- growing */
+int cl_region_grow(struct cl_region *region)
+{
+	/* relaxed: only the exporter, under its own lock, changes it */
+	uint32_t n = atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
+	int err = 0;
+
+	if (n >= CL_CHUNKS)
+		return -ENFILE;
+	if (n % CL_READY_PAGE_CHUNKS == 0)
+		err = allocate(region->fd, CL_AT_READY + (uint64_t)n * CL_CHUNK / 8u, CL_PAGE);
+	if (!err)
+		err = allocate(region->fd, CL_AT_RECORDS + (uint64_t)n * CL_CHUNK * sizeof(struct cl_record),
+			       (uint64_t)CL_CHUNK * sizeof(struct cl_record));
+	if (err)
+		return err;
+	/* release: who sees the count may touch the chunk */
+	atomic_store_explicit(&region->header->record_chunks, n + 1, memory_order_release);
+	return 0;
+}
+
+int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record)
+{
+	uint32_t chunk = record / CL_CHUNK;
+	int err;
+
+	if (cl_region_has_word(region, word, record))
+		return 0;
+	err = allocate(region->fd,
+		       CL_AT_HOLDERS + ((uint64_t)word * CL_RECORDS + (uint64_t)chunk * CL_CHUNK) * 8u,
+		       CL_PAGE);
+	if (err)
+		return err;
+	/* release: who sees the bit may touch the page */
+	atomic_fetch_or_explicit(&region->word_pages[word * (CL_CHUNKS / 64) + chunk / 64],
+				 1ull << (chunk % 64), memory_order_release);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- removing */
+int cl_region_unlink(const struct cl_region *region, int dirfd)
+{
+	char name[16];
+	struct stat st;
+
+	cl_region_name(name, region->file_id);
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return -errno;
+	if (st.st_dev != region->dev || st.st_ino != region->ino)
+		return -ESTALE;
+	return unlinkat(dirfd, name, 0) ? -errno : 0;
+}

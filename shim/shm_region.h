@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A mapped exporter file: making it, opening somebody else's, growing it.
+ *
+ * No globals: a region is a parameter, so that tests can give each thread its
+ * own and let threads play processes.  Every function returns 0 or -errno.
+ * The reader (cl_region_open) trusts nothing in the file before it checked it.
+ */
+#ifndef CL_SHM_REGION_H
+#define CL_SHM_REGION_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include "shim/shm_layout.h"
+
+struct cl_region;
+
+/*
+ * How slots' byte locks are taken: POSIX record locks in life; tests that play
+ * several processes in one replace them.  Each returns 0 or -errno;
+ * try_lock: -EAGAIN when another has it.  is_locked: 1 when another has it.
+ */
+struct cl_lock_ops {
+	int (*try_lock)(struct cl_region *region, off_t byte);
+	int (*unlock)(struct cl_region *region, off_t byte);
+	int (*is_locked)(struct cl_region *region, off_t byte);
+};
+extern const struct cl_lock_ops cl_posix_locks;
+
+/* Which bytes of the file are locked: the exporter's life, and each slot's holder. */
+#define CL_LOCK_EXPORTER 0
+#define CL_LOCK_SLOT(slot) (1 + (off_t)(slot))
+
+struct cl_region {
+	int fd; /* kept high; locks hang on it, so it is the process's only one of that file */
+	dev_t dev;
+	ino_t ino;
+	uint32_t file_id;
+	const struct cl_lock_ops *locks;
+	struct cl_header *header; /* the mapping; the others point into it */
+	_Atomic uint64_t *word_pages;
+	struct cl_ready_top *ready_top;
+	struct cl_slot *slot;
+	_Atomic uint64_t *ready;
+	struct cl_record *record;
+	_Atomic uint64_t *holders;
+};
+
+static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsigned int word,
+					       uint32_t record)
+{
+	return &r->holders[(uint64_t)word * CL_RECORDS + record];
+}
+
+/*
+ * Makes and maps the exporter file of this process in directory @dirfd, with
+ * one record chunk, its first holder word, and byte 0 locked before anybody
+ * can see it.  @witness is this process's.
+ */
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness);
+
+/*
+ * Opens and maps file @file_id of @dirfd.  -ENOENT: there is none.
+ * -EBADMSG: not a file of ours or damaged; -EPROTO: of another layout version;
+ * -EPERM: not this user's alone; -ESTALE: of an earlier boot.
+ * @why, if not NULL, is set to a constant text that says which check failed.
+ */
+int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why);
+
+/* Unmaps and closes.  Locks of this process on that file are gone with it. */
+void cl_region_close(struct cl_region *region);
+
+/* Whether the descriptor is still the one we opened (programs close what they don't know). */
+bool cl_region_fd_intact(const struct cl_region *region);
+/* Gets a descriptor again after the program closed ours, through the name. */
+int cl_region_fd_restore(struct cl_region *region, int dirfd);
+
+/* The exporter: one more chunk of records.  -ENOSPC; -ENFILE: the file can't hold more. */
+int cl_region_grow(struct cl_region *region);
+
+/* Makes sure that holder word @word of @record is there.  -ENOSPC. */
+int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record);
+
+static inline bool cl_region_has_word(const struct cl_region *r, unsigned int word, uint32_t record)
+{
+	uint32_t chunk = record / CL_CHUNK;
+
+	/* acquire: pairs with the release that follows the page's allocation */
+	return atomic_load_explicit(&r->word_pages[word * (CL_CHUNKS / 64) + chunk / 64],
+				    memory_order_acquire) >> (chunk % 64) & 1;
+}
+
+/*
+ * Takes the file away from @dirfd, if it is still this very file under its
+ * name.  Only the exporter, or who holds its byte lock (see cl_region_gc), may.
+ */
+int cl_region_unlink(const struct cl_region *region, int dirfd);
+
+/* "exporter-xxxxxx", 16 bytes with its NUL. */
+void cl_region_name(char name[16], uint32_t file_id);
+/* The file id in such a name, or 0. */
+uint32_t cl_region_name_id(const char *name);
+
+#endif
