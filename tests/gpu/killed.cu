@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A consumer is killed by SIGKILL while its kernel writes into the imported
+ * block, which the producer has freed.
+ *
+ *	killed small|big ROUNDS [HELD_MS]
+ *
+ * HELD_MS is how long the kernel writes before the kill: longer than the grace,
+ * if the memory is to come back at once (run.sh does either: no grace, or wait).
+ *
+ * After the kill the producer allocates until it gets the address again, fills
+ * it, and looks for half a second whether a byte of the dead process's kernel
+ * appears in it.  A line a round: the time from the kill until the memory was
+ * back, and the number of foreign bytes seen.  Bare, a small block comes back at
+ * once and is written to; that is a result, not an error (exit status 0).
+ *
+ * The address tells that the memory is back: while a block waits in the limbo,
+ * its address is taken.  (The free memory as reported doesn't tell: the dead
+ * process's context goes back at the same time.)
+ */
+#include "common.h"
+
+enum {
+	OURS = 0x3a,
+	THEIRS = 0xc5,
+	BESIDE = 90,
+	NEIGHBOURS = 8,
+	SMALL_BATCH = 64,
+	BIG_BATCH = 8,
+	BACK_MS = 3000, /* give up on getting the address again */
+	WATCH_MS = 500,
+	WRITE_MS = 1500, /* the kernel goes on for so long after it should have been killed */
+};
+
+static __device__ unsigned long long global_ns(void)
+{
+	unsigned long long t;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+	return t;
+}
+
+/* Writes THEIRS all over for @ms; *@started becomes 1 when it has written once. */
+static __global__ void write_kernel(volatile unsigned char *p, uint64_t n, unsigned int ms,
+				    volatile int *started)
+{
+	unsigned long long end = global_ns() + ms * 1000000ull;
+	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
+	uint64_t first = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+
+	do {
+		for (uint64_t i = first; i < n; i += step)
+			p[i] = THEIRS;
+		if (first == 0) {
+			__threadfence_system();
+			*started = 1;
+		}
+	} while (global_ns() < end);
+}
+
+static int consumer(void)
+{
+	struct link link = link_consumer();
+	volatile int *started;
+	struct message m;
+	void *p, *device_flag;
+	double end;
+
+	CUDA(cudaHostAlloc((void **)&started, sizeof(*started), cudaHostAllocMapped));
+	*started = 0;
+	CUDA(cudaHostGetDevicePointer(&device_flag, (void *)started, 0));
+	if (!link_receive(&link, &m, ANSWER_MS) || m.op != 'O')
+		die("no handle came");
+	CUDA(cudaIpcOpenMemHandle(&p, m.handle, cudaIpcMemLazyEnablePeerAccess));
+	m.op = 'o';
+	link_send(&link, &m);
+
+	if (!link_receive(&link, &m, ANSWER_MS) || m.op != 'W')
+		die("no word to write");
+	write_kernel<<<blocks_for(m.bytes), 256>>>((volatile unsigned char *)p, m.bytes,
+						   (unsigned int)m.other + WRITE_MS,
+						   (volatile int *)device_flag);
+	CUDA(cudaGetLastError());
+	end = now_ms() + WRITE_MS;
+	while (!*started)
+		if (now_ms() > end)
+			die("the kernel did not start");
+	m.op = 'w';
+	link_send(&link, &m);
+	CUDA(cudaDeviceSynchronize());
+	die("nobody killed this process while its kernel ran");
+}
+
+/* One round; adds the foreign bytes seen to *@foreign and returns the time until the memory was back. */
+static double round_of(const char *size, uint64_t bytes, int number, unsigned int held_ms,
+		       uint64_t *foreign)
+{
+	int batch = bytes > (1 << 20) ? BIG_BATCH : SMALL_BATCH, got = -1, status;
+	void *beside[2 * NEIGHBOURS], *again[SMALL_BATCH], *block = NULL;
+	struct link link = link_start("killed");
+	struct message m = {};
+	uint64_t seen = 0;
+	double start, back;
+	bool reap_first = number % 2, reaped = false;
+
+	for (int i = 0; i < 2 * NEIGHBOURS; i++) {
+		if (i == NEIGHBOURS)
+			CUDA(cudaMalloc(&block, bytes));
+		CUDA(cudaMalloc(&beside[i], 1024));
+		CUDA(cudaMemset(beside[i], BESIDE, 1024));
+	}
+	/* loads the kernel and takes its counter now, not while we watch */
+	count_other(beside[0], 1024, BESIDE);
+	CUDA(cudaMemset(block, OURS, bytes));
+	CUDA(cudaIpcGetMemHandle(&m.handle, block));
+	m.op = 'O';
+	m.bytes = bytes;
+	link_ask(&link, &m, 'o');
+	CUDA(cudaFree(block));
+	m.op = 'W';
+	m.bytes = bytes;
+	m.other = held_ms;
+	link_ask(&link, &m, 'w');
+	pause_ms(held_ms + 20 + 30 * number);
+
+	start = now_ms();
+	if (kill(link.pid, SIGKILL))
+		die("kill: %s", strerror(errno));
+	do {
+		for (int i = 0; i < batch; i++) {
+			CUDA(cudaMalloc(&again[i], bytes));
+			if (again[i] == block)
+				got = i;
+		}
+		back = now_ms() - start;
+		for (int i = 0; i < batch; i++)
+			if (i != got)
+				CUDA(cudaFree(again[i]));
+		/* odd rounds reap the zombie as a careful parent would; even ones leave it */
+		if (reap_first && !reaped)
+			reaped = waitpid(link.pid, &status, WNOHANG) == link.pid;
+	} while (got < 0 && back < BACK_MS);
+
+	if (got >= 0) {
+		double end = now_ms() + WATCH_MS;
+		int looks = 0;
+
+		CUDA(cudaMemset(again[got], OURS, bytes));
+		do {
+			seen += count_other(again[got], bytes, OURS);
+			looks++;
+		} while (now_ms() < end);
+		fprintf(stderr, "killed %s round %d: looked %d times\n", size, number, looks);
+		CUDA(cudaFree(again[got]));
+	}
+	for (int i = 0; i < 2 * NEIGHBOURS; i++) {
+		if (count_other(beside[i], 1024, BESIDE))
+			die("a neighbour's bytes have changed");
+		CUDA(cudaFree(beside[i]));
+	}
+	if (!reaped)
+		while (waitpid(link.pid, &status, 0) < 0)
+			if (errno != EINTR)
+				die("waitpid: %s", strerror(errno));
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+		die("the consumer ended with wait status 0x%x before it was killed", status);
+	close(link.in);
+	close(link.out);
+	if (got < 0)
+		printf("killed size=%s round=%d back_ms=never\n", size, number);
+	else
+		printf("killed size=%s round=%d back_ms=%.1f foreign=%llu result=%s\n", size, number,
+		       back, (unsigned long long)seen, seen ? "foreign" : "own");
+	*foreign += seen;
+	return back;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t foreign = 0;
+	double worst = 0;
+
+	program_start();
+	if (argc > 1 && !strcmp(argv[1], "consumer"))
+		return consumer();
+	if (argc < 3)
+		die("usage: killed small|big ROUNDS [HELD_MS]");
+	CUDA(cudaFree(0));
+	for (int i = 0; i < atoi(argv[2]); i++) {
+		double ms = round_of(argv[1], strcmp(argv[1], "big") ? 1024 : 64 << 20, i,
+				     argc > 3 ? atoi(argv[3]) : 0, &foreign);
+
+		if (ms > worst)
+			worst = ms;
+	}
+	printf("killed size=%s worst_ms=%.0f foreign=%llu\n", argv[1], worst,
+	       (unsigned long long)foreign);
+	return 0;
+}
