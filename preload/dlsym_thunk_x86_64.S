@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * void *dlsym(void *handle, const char *name), exported.
+ *
+ * What must hold: for every name that is not in the hook table this is a jump
+ * to the next dlsym, with the registers, the stack and the return address that
+ * the caller left: libc tells by the return address who asks.  Written in
+ * assembly because no compiler promises that jump at every optimisation level.
+ *
+ * Only rax, rcx, rdx and the flags are touched besides what the C ABI lets any
+ * call touch when we do go into C.
+ */
+	.text
+	.globl	dlsym
+	.type	dlsym, @function
+	.hidden	cl_dlsym_route
+	.hidden	cl_next_dlsym
+	.hidden	cl_next_dlsym_found
+	.p2align 4
+dlsym:
+	.cfi_startproc
+	endbr64
+	/* cu[A-Z]...? Each byte is read only when the one before is not the end. */
+	testq	%rsi, %rsi
+	jz	.Ljump_on
+	cmpb	$'c', (%rsi)
+	jne	.Ljump_on
+	cmpb	$'u', 1(%rsi)
+	jne	.Ljump_on
+	movzbl	2(%rsi), %eax
+	subl	$'A', %eax
+	cmpl	$'Z' - 'A', %eax
+	ja	.Ljump_on
+
+	/* cl_dlsym_route(handle, name, our return address) */
+	movq	(%rsp), %rdx
+	pushq	%rdi
+	.cfi_adjust_cfa_offset 8
+	pushq	%rsi
+	.cfi_adjust_cfa_offset 8
+	subq	$8, %rsp		/* the ABI wants 16 at a call */
+	.cfi_adjust_cfa_offset 8
+	call	cl_dlsym_route
+	addq	$8, %rsp
+	.cfi_adjust_cfa_offset -8
+	popq	%rsi
+	.cfi_adjust_cfa_offset -8
+	popq	%rdi
+	.cfi_adjust_cfa_offset -8
+	testq	%rdx, %rdx		/* the answer's jump_on; rax is its address */
+	jnz	.Ljump_on
+	ret
+
+.Ljump_on:
+	movq	cl_next_dlsym_found(%rip), %rax
+	testq	%rax, %rax
+	jz	.Lfind_next
+	jmp	*%rax
+
+.Lfind_next:
+	pushq	%rdi
+	.cfi_adjust_cfa_offset 8
+	pushq	%rsi
+	.cfi_adjust_cfa_offset 8
+	subq	$8, %rsp
+	.cfi_adjust_cfa_offset 8
+	call	cl_next_dlsym
+	addq	$8, %rsp
+	.cfi_adjust_cfa_offset -8
+	popq	%rsi
+	.cfi_adjust_cfa_offset -8
+	popq	%rdi
+	.cfi_adjust_cfa_offset -8
+	jmp	*%rax
+	.cfi_endproc
+	.size	dlsym, . - dlsym
+
+	.section .note.GNU-stack, "", @progbits
+
+	/* fit for indirect branch tracking and shadow stacks: endbr64 above, no return is faked */
+	.section .note.gnu.property, "a", @note
+	.p2align 3
+	.long	4, 16, 5		/* name size, data size, NT_GNU_PROPERTY_TYPE_0 */
+	.asciz	"GNU"
+	.long	0xc0000002, 4, 3, 0	/* X86_FEATURE_1_AND: IBT, SHSTK */

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ends of contexts, which take blocks and events with them.
+ *
+ * What must hold: the shim forgets what went with a context exactly when it is
+ * gone.  A failed call ends nothing; of the calls that only count down, the
+ * driver is asked afterwards whether that was the last.
+ */
+#include "preload/hook_table.h"
+#include "shim/shim.h"
+
+/* For a call that names its context. */
+enum { no_device = -1 };
+
+static CUresult context_destroy(CUcontext ctx, CUresult(CUDAAPI *destroy)(CUcontext))
+{
+	CUresult result;
+
+	cl_context_end_begin(ctx, no_device);
+	result = destroy(ctx);
+	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuCtxDestroy(CUcontext ctx)
+{
+	if (!cl_sharing())
+		return cl_driver.cuCtxDestroy(ctx);
+	return context_destroy(ctx, cl_driver.cuCtxDestroy);
+}
+
+CUresult CUDAAPI cl_hook_cuCtxDestroy_v2(CUcontext ctx)
+{
+	if (!cl_sharing())
+		return cl_driver.cuCtxDestroy_v2(ctx);
+	return context_destroy(ctx, cl_driver.cuCtxDestroy_v2);
+}
+
+/*
+ * Detaching takes one from the count of a context that must be this thread's
+ * current one; at none it is destroyed, which takes it off the thread.  So it
+ * lives on if it is current still and good for a call.
+ */
+static bool context_is_current(CUcontext ctx)
+{
+	CUcontext now = NULL;
+	CUdevice device;
+
+	return cl_driver.cuCtxGetCurrent && cl_driver.cuCtxGetDevice &&
+	       cl_driver.cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == ctx &&
+	       cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
+{
+	CUresult result;
+
+	if (!cl_sharing())
+		return cl_driver.cuCtxDetach(ctx);
+	cl_context_end_begin(ctx, no_device);
+	result = cl_driver.cuCtxDetach(ctx);
+	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS && !context_is_current(ctx));
+	return result;
+}
+
+/* Others in the process may have retained it too. */
+static bool primary_is_active(CUdevice device)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return cl_driver.cuDevicePrimaryCtxGetState &&
+	       cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+	       active;
+}
+
+static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
+{
+	CUresult result;
+
+	cl_context_end_begin(NULL, device);
+	result = release(device);
+	cl_context_end_done(NULL, device, result == CUDA_SUCCESS && !primary_is_active(device));
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	if (!cl_sharing())
+		return cl_driver.cuDevicePrimaryCtxRelease(device);
+	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease);
+}
+
+CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	if (!cl_sharing())
+		return cl_driver.cuDevicePrimaryCtxRelease_v2(device);
+	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease_v2);
+}
+
+/* A reset destroys the context whoever has retained it. */
+static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice))
+{
+	CUresult result;
+
+	cl_context_end_begin(NULL, device);
+	result = reset(device);
+	cl_context_end_done(NULL, device, result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset(CUdevice device)
+{
+	if (!cl_sharing())
+		return cl_driver.cuDevicePrimaryCtxReset(device);
+	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset);
+}
+
+CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	if (!cl_sharing())
+		return cl_driver.cuDevicePrimaryCtxReset_v2(device);
+	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset_v2);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Events: an exported one that is destroyed may wait in the limbo, so there may
+ * be none left to make (a process has 4,096 interprocess events, FACTS.md 10).
+ */
+#include "preload/hook_table.h"
+#include "preload/process.h"
+#include "shim/shim.h"
+
+CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
+{
+	/* without the second flag the driver refuses an interprocess event as invalid */
+	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+	CUresult result = cl_driver.cuEventCreate(event, flags);
+
+	/* only our limbo holds any, and it holds none before this process shares */
+	if (__builtin_expect(result == CUDA_SUCCESS, 1) || (flags & shared) != shared ||
+	    !cl_sharing())
+		return result;
+	/* whichever error it is: the driver documents none for this limit */
+	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_callbacks_run(0, attempt);
+	     attempt++)
+		result = cl_driver.cuEventCreate(event, flags);
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuEventDestroy(CUevent event)
+{
+	if (!cl_sharing())
+		return cl_driver.cuEventDestroy(event);
+	return cl_event_destroy(event, cl_driver.cuEventDestroy);
+}
+
+CUresult CUDAAPI cl_hook_cuEventDestroy_v2(CUevent event)
+{
+	if (!cl_sharing())
+		return cl_driver.cuEventDestroy_v2(event);
+	return cl_event_destroy(event, cl_driver.cuEventDestroy_v2);
+}
+
+CUresult CUDAAPI cl_hook_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
+{
+	cl_process_may_share();
+	return cl_event_export(handle, event);
+}
+
+CUresult CUDAAPI cl_hook_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
+{
+	cl_process_may_share();
+	return cl_event_import(event, handle);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The beginning and the end of the process.
+ *
+ * What must hold: a process that shares nothing gets no system call, file,
+ * thread or message from us, here or anywhere.  The exit hooks may be called
+ * in a signal handler, in the child of a vfork() (which runs in its parent's
+ * memory), and before our constructor has run.  They call no CUDA.
+ *
+ * How each way to end reaches cl_process_end():
+ *   exit(), return from main   our destructor
+ *   _exit(), _Exit()           our own, exported, symbols; libc calls its own directly
+ *   quick_exit()               runs the at_quick_exit() handlers, then libc's _exit().
+ *                              The handler we register at load is the first, so it
+ *                              runs last.  Handlers learn no status: our quick_exit()
+ *                              notes it on the way.
+ * A signal, a raw system call: nothing here; the other processes see to it.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include "preload/dlsym.h"
+#include "preload/process.h"
+#include "shim/log.h"
+#include "shim/options.h"
+#include "shim/shim.h"
+
+/* ------------------------------------------------------------------ options */
+/*
+ * Our own copy of the CULIMBO_ part of the environment: programs that set their
+ * title write over where the kernel has put it.
+ */
+enum { kept_bytes = 8192, kept_names = 64 };
+static char kept_text[kept_bytes];
+static char *kept[kept_names + 1];
+static pthread_once_t options_once = PTHREAD_ONCE_INIT;
+
+static void options_read(void)
+{
+	size_t used = 0, names = 0;
+
+	for (char **name = environ; name && *name && names < kept_names; name++) {
+		size_t bytes = strlen(*name) + 1;
+
+		if (strncmp(*name, "CULIMBO_", strlen("CULIMBO_")))
+			continue;
+		if (bytes > kept_bytes - used) { /* then it stays where it is */
+			kept[names++] = *name;
+			continue;
+		}
+		kept[names++] = memcpy(kept_text + used, *name, bytes);
+		used += bytes;
+	}
+	cl_options_read(&cl_options, kept, NULL);
+}
+
+static void warn(const char *line)
+{
+	cl_log(CL_LOG_WARN, "%s", line);
+}
+
+bool cl_process_disabled(void)
+{
+	pthread_once(&options_once, options_read);
+	return cl_options.disable.number;
+}
+
+void cl_process_uses_driver(void)
+{
+	struct cl_options again;
+
+	if (!cl_process_disabled())
+		cl_options_read(&again, kept, warn);
+}
+
+/* ------------------------------------------------------------------ the end */
+/*
+ * The process that shares; a vfork() child that calls _exit() is another one,
+ * in the same memory.  A fork() child starts with no sharing (the shim's
+ * pthread_atfork() handler), so it passes here again before it shares.
+ */
+static _Atomic(pid_t) sharing_process;
+
+void cl_process_may_share(void)
+{
+	/* before the flag is raised, so that whoever sees the flag sees the process too */
+	if (!cl_sharing())
+		atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
+}
+
+static int ended(int status)
+{
+	if (cl_sharing() &&
+	    atomic_load_explicit(&sharing_process, memory_order_relaxed) == getpid())
+		return cl_process_end(status);
+	return status;
+}
+
+typedef void leave_fn(int status);
+/* The next ones after ours, found while nobody can be in a signal handler of ours yet. */
+static leave_fn *next__exit, *next__Exit, *next_quick_exit;
+
+static leave_fn *next_leave(const char *name)
+{
+	return (leave_fn *)cl_real_dlsym()(RTLD_NEXT, name);
+}
+
+__attribute__((noreturn)) static void leave(leave_fn *next, int status)
+{
+	if (next)
+		next(status);
+	/* before our constructor: nothing can be there to be cleaned up yet */
+	for (;;)
+		syscall(SYS_exit_group, status);
+}
+
+__attribute__((visibility("default"), noreturn)) void _exit(int status)
+{
+	leave(next__exit, ended(status));
+}
+
+__attribute__((visibility("default"), noreturn)) void _Exit(int status)
+{
+	leave(next__Exit, ended(status));
+}
+
+static atomic_int quick_status;
+static atomic_bool quick_status_known;
+
+__attribute__((visibility("default"), noreturn)) void quick_exit(int status)
+{
+	atomic_store_explicit(&quick_status, status, memory_order_relaxed);
+	atomic_store_explicit(&quick_status_known, true, memory_order_release);
+	leave(next_quick_exit, status);
+}
+
+static void quick_end(void)
+{
+	int status = atomic_load_explicit(&quick_status, memory_order_relaxed);
+	int wanted = ended(status);
+
+	if (wanted != status &&
+	    atomic_load_explicit(&quick_status_known, memory_order_acquire))
+		leave(next__exit, wanted);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	next__exit = next_leave("_exit");
+	next__Exit = next_leave("_Exit");
+	next_quick_exit = next_leave("quick_exit");
+	at_quick_exit(quick_end);
+	cl_process_disabled();
+}
+
+__attribute__((destructor)) static void end(void)
+{
+	/* exit() has its status already; whoever wants another one leaves by _exit() */
+	ended(0);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of culimbo.h: all of them only hand on. */
+#include "config.h"
+#include "preload/culimbo.h"
+#include "shim/callbacks.h"
+
+#define PUBLIC __attribute__((visibility("default")))
+
+PUBLIC const char *culimbo_version(void)
+{
+	return PACKAGE_VERSION;
+}
+
+PUBLIC int culimbo_register_free_memory_callback(culimbo_free_memory_fn *fn, void *data)
+{
+	return cl_callbacks_register(fn, data);
+}
+
+PUBLIC int culimbo_unregister_free_memory_callback(culimbo_free_memory_fn *fn, void *data)
+{
+	return cl_callbacks_unregister(fn, data);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nothing but a check at compile time: each call in the list has exactly the
+ * type that CUDA's own cudaTypedefs.h gives that version of it.
+ *
+ * It stands alone because the types of superseded forms are shown only when
+ * __CUDA_API_VERSION_INTERNAL is defined, which turns other names around.
+ */
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include "shim/driver_calls.h"
+
+#if CUDA_VERSION < 12000
+/* not in that toolkit yet; its type is the list's own */
+typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v12000)(const char *, void **, int, cuuint64_t,
+						       cl_query_result *);
+#endif
+
+#define X(symbol, base, since, flags, type, params, args)                                 \
+	_Static_assert(__builtin_types_compatible_p(CUresult(CUDAAPI *) params, type), \
+		       #symbol " is not of the type " #type);
+CL_HOOKED_CALLS(X)
+CL_USED_CALLS(X)
+#undef X
+
+/* ISO C wants something in a file. */
+extern const char cl_signatures_checked;
