@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include "shim/driver.h"
 
 struct cl_driver cl_driver;
@@ -42,9 +43,9 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym)
 
 	if (!seen.library)
 		return false;
-/* POSIX wants dlsym's answer usable as a function; ISO C has no cast for it. */
+/* copied as bytes: POSIX has dlsym answer with functions, ISO C has no cast for that */
 #define X(symbol, base, since, flags, type, params, args) \
-	*(void **)(void *)&seen.symbol = real_dlsym(seen.library, #symbol);
+	memcpy(&seen.symbol, &(void *){real_dlsym(seen.library, #symbol)}, sizeof(void *));
 	CL_HOOKED_CALLS(X)
 	CL_USED_CALLS(X)
 #undef X
