@@ -1,0 +1,94 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The command itself: help, version, and the nearest right thing.
+load common.bash
+
+@test "it is a program in the build tree, not a script around it" {
+	[ "$(head -c 4 "$C" | tail -c 3)" = ELF ]
+}
+
+@test "--help lists every subcommand on stdout" {
+	run "$C" --help 2>/dev/null
+	exits 0
+	has "Usage: culimbo SUBCOMMAND"
+	for sub in run config version help; do
+		has "  $sub "
+	done
+}
+
+@test "help SUB, SUB --help and SUB -h say the same" {
+	for sub in run config version; do
+		by_help=$("$C" help "$sub" 2>/dev/null)
+		[ -n "$by_help" ]
+		[ "$by_help" = "$("$C" "$sub" --help)" ]
+		[ "$by_help" = "$("$C" "$sub" -h)" ]
+		[[ $by_help == "Usage: culimbo $sub "* ]]
+	done
+}
+
+@test "--version is one line; version says where the rest is" {
+	run "$C" --version
+	exits 0
+	[[ $output =~ ^culimbo\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+	[ "$("$C" -V)" = "$output" ]
+	run "$C" version
+	exits 0
+	has "library"
+	has "simulated driver"
+	[[ $output != *missing* ]]
+}
+
+@test "an unknown subcommand: the nearest right one, exit 2, nothing on stdout" {
+	run "$C" ru
+	exits 2
+	has "unknown subcommand 'ru'; did you mean 'run'?"
+	run "$C" confgi
+	has "did you mean 'config'?"
+	run "$C" help confgi
+	exits 2
+	has "did you mean 'config'?"
+	[ -z "$("$C" confgi 2>/dev/null)" ]
+}
+
+@test "a program in place of a subcommand: says how to run it" {
+	run "$C" python3
+	exits 2
+	has "culimbo run -- python3"
+}
+
+@test "an unknown option: the nearest right one, exit 2" {
+	run "$C" run --simulated true
+	exits 2
+	has "unknown option '--simulated'; did you mean '--simulate'?"
+	run "$C" run --nopreload true
+	exits 2
+	has "did you mean '--no-preload'?"
+	run "$C" config --jsno
+	exits 2
+	has "did you mean '--json'?"
+	run "$C" config -xh
+	exits 2
+	has "unknown option '-x'"
+	run "$C" --vresion
+	exits 2
+	has "did you mean '--version'?"
+}
+
+@test "an option with a value too many, an argument too many, no subcommand: exit 2" {
+	run "$C" config --json=yes
+	exits 2
+	has "takes no value"
+	run "$C" config me
+	exits 2
+	has "takes no argument: 'me'"
+	run "$C"
+	exits 2
+	has "no subcommand"
+}
+
+@test "what cannot be written is a failure" {
+	[ -w /dev/full ] || skip "no /dev/full"
+	run bash -c '"$0" --help > /dev/full' "$C"
+	exits 1
+	has "cannot write to stdout"
+}

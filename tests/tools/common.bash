@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the tests of the command share.
+# shellcheck shell=bash
+
+setup() {
+	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
+	# nothing of the caller's
+	unset LD_PRELOAD LD_LIBRARY_PATH
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# has TEXT: it stands in what `run` got
+has() {
+	if [[ $output != *"$1"* ]]; then
+		printf 'not there: %s\nin: %s\n' "$1" "$output"
+		return 1
+	fi
+}
+
+# exits STATUS: it is what `run` got
+exits() {
+	if [ "$status" -ne "$1" ]; then
+		printf 'status %s, not %s; output: %s\n' "$status" "$1" "$output"
+		return 1
+	fi
+}

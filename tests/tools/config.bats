@@ -1,0 +1,48 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# culimbo config: what the library would read, from the same table.
+load common.bash
+
+names() {
+	sed -n 's/^OPTION([a-z_]*, "\([A-Z_]*\)".*/\1/p' "$top_srcdir/shim/options.def"
+}
+
+@test "every option of the table is listed, once, in its order" {
+	[ "$(names | wc -l)" -ge 12 ]
+	[ "$("$C" config --raw | tail -n +2 | cut -d' ' -f1)" = "$(names)" ]
+	[ "$("$C" config --json | jq -r '.options[].name')" = "$(names)" ]
+	[ "$("$C" config | tail -n +2 | cut -d' ' -f1)" = "$(names)" ]
+}
+
+@test "value and source follow the environment" {
+	run env CULIMBO_GRACE=500ms CULIMBO_COLLECTOR=inline "$C" config --json
+	exits 0
+	jq -e '.options[] | select(.name == "CULIMBO_GRACE") |
+		.value == "500ms" and .source == "environment" and .default == "2s" and
+		.allowed == "0..1h"' <<< "$output"
+	jq -e '.options[] | select(.name == "CULIMBO_COLLECTOR") | .value == "inline"' <<< "$output"
+	jq -e '.options[] | select(.name == "CULIMBO_SETTLE") |
+		.value == "250ms" and .source == "default"' <<< "$output"
+	jq -e 'all(.options[]; .help | length > 10)' <<< "$output"
+}
+
+@test "complaints go to stderr, the default is shown" {
+	CULIMBO_GRACE=soon CULIMBO_GRAEC=1 "$C" config --json > out 2> err
+	[ "$(wc -l < err)" -eq 2 ]
+	grep -q 'culimbo config: CULIMBO_GRACE="soon" is not a number' err
+	grep -q 'did you mean CULIMBO_GRACE?' err
+	jq -e '.options[] | select(.name == "CULIMBO_GRACE") |
+		.value == "2s" and .source == "default"' out
+}
+
+@test "any text makes valid JSON" {
+	run env CULIMBO_DIR=$'/a "b"\\c\td' "$C" config --json
+	exits 0
+	[ "$(jq -r '.options[] | select(.name == "CULIMBO_DIR").value' <<< "$output")" = \
+		$'/a "b"\\c\td' ]
+}
+
+@test "--json and --raw exclude each other" {
+	run "$C" config --json --raw
+	exits 2
+}

@@ -1,0 +1,278 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# culimbo run: CMD is CMD, under the library, or it is said why not.
+load common.bash
+
+library() {
+	"$C" version | sed -n 's/^library  *//p'
+}
+
+# patch FILE OFFSET BYTES: printf escapes
+patch() {
+	printf '%b' "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+@test "the library is loaded into CMD and what CMD starts" {
+	run "$C" run -- grep -c libculimbo.so /proc/self/maps
+	exits 0
+	run "$C" run -- sh -c 'sh -c "grep libculimbo.so /proc/self/maps; :"'
+	exits 0
+	has "$(readlink -f "$(library)")"
+}
+
+@test "with --no-preload it is not, even when it was" {
+	run "$C" run --no-preload -- grep -c libculimbo.so /proc/self/maps
+	exits 1
+	run "$C" run -- "$C" run --no-preload -- sh -c 'echo "<${LD_PRELOAD-unset}>"'
+	[ "$output" = "<unset>" ]
+	LD_PRELOAD=libc.so.6 run "$C" run -- "$C" run --no-preload -- printenv LD_PRELOAD
+	[ "$output" = libc.so.6 ]
+}
+
+@test "the library stands before what LD_PRELOAD holds, and once" {
+	lib=$(library)
+	[ "$("$C" run -- printenv LD_PRELOAD)" = "$lib" ]
+	LD_PRELOAD="libc.so.6 libm.so.6" run "$C" run -- printenv LD_PRELOAD
+	[ "$output" = "$lib:libc.so.6:libm.so.6" ]
+	LD_PRELOAD=libm.so.6 run "$C" run -- "$C" run -- printenv LD_PRELOAD
+	[ "$output" = "$lib:libm.so.6" ]
+	# by another name of the same file
+	ln -s "$lib" other-name.so
+	LD_PRELOAD=$PWD/other-name.so:libm.so.6 run "$C" run -- printenv LD_PRELOAD
+	[ "$output" = "$lib:libm.so.6" ]
+}
+
+@test "--simulate puts the simulated driver first" {
+	run "$C" run --simulate -- printenv LD_LIBRARY_PATH
+	[ -e "$output/libcuda.so.1" ]
+	sim=$output
+	LD_LIBRARY_PATH=/a:/b run "$C" run --simulate -- printenv LD_LIBRARY_PATH
+	[ "$output" = "$sim:/a:/b" ]
+	LD_LIBRARY_PATH='' run "$C" run --simulate -- printenv LD_LIBRARY_PATH
+	[ "$output" = "$sim" ]
+	run "$C" run -- printenv LD_LIBRARY_PATH
+	exits 1
+}
+
+@test "stdin, stdout, stderr, arguments, exit status are CMD's own" {
+	[ "$(printf 'a\nb' | "$C" run cat)" = "$(printf 'a\nb')" ]
+	run "$C" run -- sh -c 'echo out; echo err >&2; exit 42'
+	exits 42
+	[ "$output" = $'out\nerr' ]
+	[ "$("$C" run -- printf '<%s>' a 'b c' '' --simulate)" = "<a><b c><><--simulate>" ]
+	[ "$("$C" run sh -c 'echo "$0 $1"' --help -- )" = "--help --" ]
+}
+
+@test "CMD takes the place of culimbo: same pid, signals, no descriptors" {
+	"$C" run -- sh -c 'echo $$ > pid; exec sleep 60' &
+	for _ in $(seq 100); do [ -s pid ] && break; sleep 0.05; done
+	[ "$(cat pid)" = "$!" ]
+	kill -TERM "$!"
+	status=0
+	wait "$!" || status=$?
+	[ "$status" -eq 143 ]
+	bare=$(ls /proc/self/fd | wc -l)
+	[ "$("$C" run -- ls /proc/self/fd | wc -l)" -eq "$bare" ]
+}
+
+@test "no CMD: 2; no such CMD: 127" {
+	run "$C" run
+	exits 2
+	run "$C" run -- no-such-command-anywhere
+	exits 127
+	has "no-such-command-anywhere: no such command in PATH"
+	run "$C" run -- ./none
+	exits 127
+	has "./none: No such file or directory"
+	run "$C" run -- ''
+	exits 127
+}
+
+@test "not executable, a directory: 126" {
+	echo hello > plain
+	run "$C" run ./plain
+	exits 126
+	has "./plain: Permission denied"
+	run "$C" run "$PWD"
+	exits 126
+	has "directory"
+	mkdir bin
+	cp plain bin/plain-command
+	PATH=$PWD/bin:$PATH run "$C" run plain-command
+	exits 126
+	has "Permission denied"
+}
+
+@test "another architecture or class: said so, 126" {
+	cp "$(type -P true)" foreign
+	patch foreign 18 '\0363\0000' # EM_RISCV
+	run "$C" run ./foreign
+	exits 126
+	has "./foreign: is a program for riscv, but this culimbo is for"
+	cp "$(type -P true)" foreign32
+	patch foreign32 4 '\0001'
+	patch foreign32 18 '\0003\0000'
+	run "$C" run ./foreign32
+	exits 126
+	has "i386 (32-bit)"
+	# as the interpreter of a script of a script
+	printf '#!%s\n' "$PWD/foreign" > one
+	printf '#! %s -x\n' "$PWD/one" > two
+	chmod +x one two
+	run "$C" run ./two
+	exits 126
+	has "$PWD/foreign: is a program for riscv"
+	# without the library it is the kernel that says what it thinks
+	run "$C" run --no-preload ./foreign
+	exits 126
+	has "./foreign: is a program for riscv: this machine cannot run it"
+}
+
+@test "a script's interpreter that is missing is named" {
+	printf '#!/no/such/interpreter -u\n' > script
+	printf '#!/bin/sh\r\n' > windows
+	printf '#!%s\n' "$PWD/loop" > loop
+	chmod +x script windows loop
+	run "$C" run ./script
+	exits 126
+	has "./script: its interpreter '/no/such/interpreter' cannot be run: No such file"
+	run "$C" run ./windows
+	exits 126
+	has "carriage return"
+	run "$C" run ./loop
+	exits 126
+	has "too many"
+}
+
+@test "a script runs under the library; one without #! as a shell would" {
+	printf '#!/bin/sh\ngrep -q libculimbo.so /proc/$$/maps && echo in "$@"\n' > script
+	printf 'echo plain "$@"\n' > plain
+	chmod +x script plain
+	[ "$("$C" run ./script a)" = "in a" ]
+	[ "$("$C" run ./plain b)" = "plain b" ]
+}
+
+@test "setuid of another user: said so, 126; with --no-preload it runs" {
+	if [ "$(id -u)" -eq 0 ]; then
+		install -o 65534 -m 4755 "$(type -P true)" suid
+		install -g 65534 -m 2755 "$(type -P true)" sgid
+		case $(findmnt -no OPTIONS -T .) in *nosuid*) skip "nosuid here" ;; esac
+		run "$C" run ./sgid
+		exits 126
+		has "is setgid"
+		suid=./suid
+	else
+		suid=$(find /usr/bin -uid 0 -perm -4001 | head -n 1)
+		[ -n "$suid" ] || skip "no setuid program"
+	fi
+	grep -q '^NoNewPrivs:.*1' /proc/self/status && skip "no_new_privs here"
+	run "$C" run "$suid"
+	exits 126
+	has "is setuid, so ld.so would ignore LD_PRELOAD"
+	if [ "$suid" = ./suid ]; then
+		run "$C" run --no-preload "$suid"
+		exits 0
+		# one's own is nothing special
+		install -m 4755 "$(type -P true)" mine
+		run "$C" run ./mine
+		exits 0
+	fi
+}
+
+@test "another C library's loader, a loader that is missing: said so, 126" {
+	loader=$(LC_ALL=C grep -aoE '/lib[0-9a-z]*/ld-linux[-0-9a-z]*\.so\.[0-9]' "$C" | head -n 1)
+	[ -n "$loader" ]
+	at=$(LC_ALL=C grep -abo "$loader" "$C" | head -n 1 | cut -d: -f1)
+	cp "$C" strange
+	patch strange "$at" '/n' # /nib64/...
+	run "$C" run ./strange
+	exits 126
+	has "the loader it asks for"
+	has "does not exist here"
+	# one that is there, under another name
+	mkdir -p "/tmp/cl-$$"
+	ln -s "$loader" "/tmp/cl-$$/m"
+	cp "$C" musl
+	patch musl "$at" "/tmp/cl-$$/m\\0000"
+	run "$C" run ./musl --version
+	rm -r "/tmp/cl-$$"
+	exits 126
+	has "is of another C library (m, and culimbo's is ld-linux"
+}
+
+@test "a statically linked CMD runs, with a warning" {
+	echo 'int main(void) { return 7; }' > s.c
+	$CC -static -o s s.c 2>/dev/null || skip "no static C library"
+	run "$C" run ./s
+	exits 7
+	has "warning: ./s is statically linked"
+	run "$C" run --no-preload ./s
+	exits 7
+	[ -z "$output" ]
+}
+
+@test "ld.so itself may be CMD" {
+	loader=$(LC_ALL=C grep -aoE '/lib[0-9a-z]*/ld-linux[-0-9a-z]*\.so\.[0-9]' "$C" | head -n 1)
+	run "$C" run "$loader" "$(type -P grep)" -c libculimbo.so /proc/self/maps
+	exits 0
+	[[ $output != *warning* ]]
+}
+
+# The build tree as it would look elsewhere, around a copy of the command.
+tree() {
+	mkdir -p "$1/tools/sim/.libs" "$1/.libs"
+	cp "$C" "$1/tools/culimbo"
+	cp "$(library)" "$1/.libs/libculimbo.so"
+	cp "$("$C" version | sed -n 's/^simulated driver  *//p')" "$1/tools/sim/.libs/libcuda.so.1"
+}
+
+@test "the files are found where the tree was moved to" {
+	tree moved
+	run moved/tools/culimbo run -- printenv LD_PRELOAD
+	exits 0
+	[ "$output" = "$PWD/moved/.libs/libculimbo.so" ]
+}
+
+@test "an installed tree is found wherever it was moved to" {
+	mkdir install
+	make -s -C "$top_builddir" install DESTDIR="$PWD/install" > log 2>&1 || { cat log; false; }
+	bin=$(find install -name culimbo -path '*bin*')
+	[ -n "$bin" ]
+	run "$bin" version
+	exits 0
+	[[ $output != *missing* ]]
+	has "$PWD/install/"
+	run "$bin" run --simulate -- grep libculimbo.so /proc/self/maps
+	exits 0
+	has "$PWD/install/"
+}
+
+@test "a path that LD_PRELOAD cannot hold is told, 125" {
+	for bad in 'with space' 'with:colon' 'with$dollar'; do
+		tree "$bad"
+		run "$bad/tools/culimbo" run -- true
+		exits 125
+		has "cannot be named in LD_PRELOAD"
+		run "$bad/tools/culimbo" run --no-preload -- true
+		exits 0
+	done
+	run 'with:colon/tools/culimbo' run --no-preload --simulate -- true
+	exits 125
+	has "cannot be named in LD_LIBRARY_PATH"
+	run 'with space/tools/culimbo' run --no-preload --simulate -- true
+	exits 0
+}
+
+@test "a missing library is told, 125, and CMD is not run" {
+	tree broken
+	rm broken/.libs/libculimbo.so
+	run broken/tools/culimbo run -- touch ran
+	exits 125
+	has "the library is missing"
+	[ ! -e ran ]
+	rm broken/tools/sim/.libs/libcuda.so.1
+	run broken/tools/culimbo run --no-preload --simulate -- touch ran
+	exits 125
+	has "the simulated driver is missing"
+	[ ! -e ran ]
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The `culimbo` command: finds the subcommand and hands over to it.
+ *
+ * Must always hold: what is printed because it was asked for goes to stdout
+ * with status 0; complaints go to stderr with status 2 and name the nearest
+ * right thing.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/nearest.h"
+#include "tools/culimbo.h"
+
+#define OPTIONS_MOST 32
+
+static const struct cu_command *const commands[] = {
+	&cu_run,
+	&cu_config,
+	&cu_version,
+};
+#define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
+
+static const struct cu_command *find_command(const char *name)
+{
+	for (size_t i = 0; i < COMMANDS_N; i++)
+		if (!strcmp(commands[i]->name, name))
+			return commands[i];
+	return NULL;
+}
+
+static void print_help(void)
+{
+	printf("Usage: culimbo SUBCOMMAND [ARGUMENTS]\n"
+	       "\n"
+	       "CUDA IPC made safe for programs nobody changes.\n"
+	       "\n"
+	       "Subcommands:\n");
+	for (size_t i = 0; i < COMMANDS_N; i++)
+		printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+	printf("  %-10s %s\n", "help", "show this, or the help of a subcommand");
+	printf("\n"
+	       "Options:\n"
+	       "  -h, --help     show this\n"
+	       "  -V, --version  show the version\n"
+	       "\n"
+	       "Start with:  culimbo run -- CMD\n"
+	       "See also:    culimbo help SUBCOMMAND\n");
+}
+
+static void print_command_help(const struct cu_command *command)
+{
+	const struct cu_option *option;
+	size_t width = strlen("help"), length;
+
+	for (option = command->options; option && option->name; option++) {
+		length = strlen(option->name) + (option->argument ? strlen(option->argument) + 1 : 0);
+		if (length > width)
+			width = length;
+	}
+	printf("Usage: culimbo %s [OPTIONS]%s%s\n\n%s\n", command->name,
+	       *command->arguments ? " " : "", command->arguments, command->help);
+	printf("\nOptions:\n");
+	for (option = command->options; option && option->name; option++) {
+		if (option->value < 128)
+			printf("  -%c, ", option->value);
+		else
+			printf("      ");
+		printf("--%s%s%s%*s  %s\n", option->name, option->argument ? "=" : "",
+		       option->argument ? option->argument : "",
+		       (int)(width - strlen(option->name) -
+			     (option->argument ? strlen(option->argument) + 1 : 0)),
+		       "", option->help);
+	}
+	printf("  -h, --%-*s  show this\n", (int)width, "help");
+}
+
+static void verror(const struct cu_command *command, const char *format, va_list args)
+	__attribute__((format(printf, 2, 0)));
+static void verror(const struct cu_command *command, const char *format, va_list args)
+{
+	fprintf(stderr, command ? "culimbo %s: " : "culimbo: ", command ? command->name : "");
+	vfprintf(stderr, format, args);
+	fputc('\n', stderr);
+}
+
+void cu_error(const struct cu_command *command, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	verror(command, format, args);
+	va_end(args);
+}
+
+int cu_usage_error(const struct cu_command *command, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	verror(command, format, args);
+	va_end(args);
+	fprintf(stderr, "Try 'culimbo help%s%s'.\n", command ? " " : "",
+		command ? command->name : "");
+	return CU_USAGE;
+}
+
+/* Keeps in @best the name nearest to @word; @best_distance starts as SIZE_MAX. */
+static void nearer(const char *word, size_t length, const char *name, const char **best,
+		   size_t *best_distance)
+{
+	size_t distance = cl_word_distance(word, length, name, strlen(name));
+
+	if (distance < *best_distance && cl_word_near(distance, strlen(name))) {
+		*best_distance = distance;
+		*best = name;
+	}
+}
+
+static void unknown_option(const struct cu_command *command, const char *given)
+{
+	size_t length = strcspn(given, "="), distance = (size_t)-1;
+	const char *best = NULL;
+
+	if (!strncmp(given, "--", 2)) {
+		for (const struct cu_option *o = command->options; o && o->name; o++)
+			nearer(given + 2, length - 2, o->name, &best, &distance);
+		nearer(given + 2, length - 2, "help", &best, &distance);
+	}
+	if (best)
+		cu_usage_error(command, "unknown option '%.*s'; did you mean '--%s'?", (int)length,
+			       given, best);
+	else
+		cu_usage_error(command, "unknown option '%.*s'", (int)length, given);
+}
+
+int cu_getopt(const struct cu_command *command, int argc, char **argv)
+{
+	struct option longs[OPTIONS_MOST + 2] = { { .name = NULL } };
+	char shorts[2 * OPTIONS_MOST + 8] = "+:h"; /* '+': up to the first that is none */
+	char letter[] = "-?";
+	size_t n = 0, shorts_n = strlen(shorts);
+	int before = optind, got;
+
+	for (const struct cu_option *o = command->options; o && o->name; o++) {
+		if (n == OPTIONS_MOST)
+			abort(); /* a subcommand with more needs a larger table */
+		longs[n++] = (struct option){ o->name, o->argument ? required_argument : no_argument,
+					      NULL, o->value };
+		if (o->value < 128) {
+			shorts[shorts_n++] = (char)o->value;
+			if (o->argument)
+				shorts[shorts_n++] = ':';
+		}
+	}
+	shorts[shorts_n] = 0;
+	longs[n] = (struct option){ "help", no_argument, NULL, 'h' };
+	opterr = 0;
+	got = getopt_long(argc, argv, shorts, longs, NULL);
+	switch (got) {
+	case 'h':
+		print_command_help(command);
+		return CU_EXIT_HELP;
+	case '?':
+		/* of -abc a letter is wrong, and optind may not have passed the word yet */
+		if (optind == before || strncmp(argv[optind - 1], "--", 2)) {
+			letter[1] = (char)optopt;
+			unknown_option(command, letter);
+		} else if (optopt) {
+			cu_usage_error(command, "'%s': this option takes no value",
+				       argv[optind - 1]);
+		} else {
+			unknown_option(command, argv[optind - 1]);
+		}
+		return CU_EXIT_USAGE;
+	case ':':
+		cu_usage_error(command, "option '%s' needs a value", argv[optind - 1]);
+		return CU_EXIT_USAGE;
+	default:
+		return got; /* CU_DONE is what getopt_long() says at the end */
+	}
+}
+
+static int unknown_command(const char *name)
+{
+	size_t distance = (size_t)-1;
+	const char *best = NULL;
+
+	for (size_t i = 0; i < COMMANDS_N; i++)
+		nearer(name, strlen(name), commands[i]->name, &best, &distance);
+	nearer(name, strlen(name), "help", &best, &distance);
+	if (best)
+		return cu_usage_error(NULL, "unknown subcommand '%s'; did you mean '%s'?", name, best);
+	return cu_usage_error(NULL, "unknown subcommand '%s'; to run a program: culimbo run -- %s",
+			      name, name);
+}
+
+static int help(const char *name)
+{
+	const struct cu_command *command;
+
+	if (!name || !strcmp(name, "help")) {
+		print_help();
+		return CU_OK;
+	}
+	command = find_command(name);
+	if (!command)
+		return unknown_command(name);
+	print_command_help(command);
+	return CU_OK;
+}
+
+/* What was asked for and could not be written (a full disk) is a failure. */
+static int flushed(int status)
+{
+	if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE) {
+		cu_error(NULL, "cannot write to stdout: %s", strerror(errno));
+		return status ? status : CU_FAILED;
+	}
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct cu_option top_options[] = {
+		{ "version", 'V', NULL, "" },
+		{ .name = NULL },
+	};
+	static const struct cu_command top = { .name = "", .options = top_options };
+	const struct cu_command *command;
+	const char *word = argc > 1 ? argv[1] : NULL;
+
+	if (!word) {
+		cu_usage_error(NULL, "no subcommand");
+		return CU_USAGE;
+	}
+	if (!strcmp(word, "-h") || !strcmp(word, "--help") || !strcmp(word, "help"))
+		return flushed(help(argc > 2 ? argv[2] : NULL));
+	if (!strcmp(word, "-V") || !strcmp(word, "--version")) {
+		printf("culimbo %s\n", PACKAGE_VERSION);
+		return flushed(CU_OK);
+	}
+	if (word[0] == '-') {
+		size_t distance = (size_t)-1;
+		const char *best = NULL;
+
+		for (const struct cu_option *o = top.options; o->name; o++)
+			nearer(word + strspn(word, "-"), strlen(word + strspn(word, "-")), o->name,
+			       &best, &distance);
+		nearer(word + strspn(word, "-"), strlen(word + strspn(word, "-")), "help", &best,
+		       &distance);
+		if (best)
+			return cu_usage_error(NULL, "unknown option '%s'; did you mean '--%s'?",
+					      word, best);
+		return cu_usage_error(NULL, "unknown option '%s'", word);
+	}
+	command = find_command(word);
+	if (!command)
+		return unknown_command(word);
+	return flushed(command->run(command, argc - 1, argv + 1));
+}

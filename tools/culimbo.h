@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The `culimbo` command: what its subcommands share.
+ *
+ * A subcommand is one file, with one struct cu_command, and one line in the
+ * table in culimbo.c.
+ */
+#ifndef CU_CULIMBO_H
+#define CU_CULIMBO_H
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Exit statuses of ours; `culimbo run` otherwise leaves with CMD's own. */
+enum {
+	CU_OK = 0,
+	CU_FAILED = 1,	      /* what was asked for could not be done */
+	CU_USAGE = 2,	      /* the command line is wrong */
+	CU_NO_LIBRARY = 125,  /* run: our own part is missing or can't be named */
+	CU_CANNOT_RUN = 126,  /* run: CMD is there, but can't be run (so) */
+	CU_NOT_FOUND = 127,   /* run: no such CMD */
+};
+
+struct cu_command {
+	const char *name;
+	const char *arguments; /* after the options, for the usage line */
+	const char *summary;   /* one line */
+	const char *help;      /* what it does; NULL-able */
+	/* One line each, in the order of @long_options; NULL at the end.  "--json" is
+	 * said by the option, this is what follows it. */
+	const struct cu_option *options;
+	/* @argv[0] is the subcommand's name.  Returns the exit status. */
+	int (*run)(const struct cu_command *command, int argc, char **argv);
+};
+
+/* An option of a subcommand, as getopt_long and the help have it. */
+struct cu_option {
+	const char *name;     /* without the "--" */
+	int value;	      /* what cu_getopt() returns; a letter is a short option too */
+	const char *argument; /* what the help calls its argument; NULL: takes none */
+	const char *help;
+};
+
+/* What cu_getopt() returns beside the options' values. */
+enum { CU_DONE = -1, CU_EXIT_HELP = -2, CU_EXIT_USAGE = -3 };
+
+/*
+ * The next option of @command, as getopt_long() has it; stops at the first
+ * argument that is no option.  --help and -h are added to every subcommand.
+ * CU_EXIT_HELP: the help was printed; CU_EXIT_USAGE: the complaint was.
+ */
+int cu_getopt(const struct cu_command *command, int argc, char **argv);
+
+/* "culimbo SUB: text" on stderr. */
+void cu_error(const struct cu_command *command, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The same, and how to get help.  Returns CU_USAGE. */
+int cu_usage_error(const struct cu_command *command, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Where our own files are: beside this executable, built or installed. */
+enum cu_file { CU_LIBRARY, CU_SIMULATED_DRIVER };
+
+/*
+ * The absolute path of @file in @path of @size bytes.  Returns 0, or -ENOENT
+ * (then @path is where it was expected), or another -errno.
+ */
+int cu_where(enum cu_file file, char *path, size_t size);
+
+extern const struct cu_command cu_run, cu_config, cu_version;
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `culimbo version`: the version, and which files it would use; for bug reports. */
+#include "config.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+#include "tools/culimbo.h"
+
+static void print_where(const char *what, enum cu_file file)
+{
+	char path[PATH_MAX];
+
+	if (cu_where(file, path, sizeof(path)))
+		printf("%-17s missing (looked for %s)\n", what, path);
+	else
+		printf("%-17s %s\n", what, path);
+}
+
+static int version(const struct cu_command *command, int argc, char **argv)
+{
+	int got = cu_getopt(command, argc, argv);
+
+	if (got != CU_DONE)
+		return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	if (optind < argc)
+		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
+	printf("%-17s %s\n", "culimbo", PACKAGE_VERSION);
+	print_where("library", CU_LIBRARY);
+	print_where("simulated driver", CU_SIMULATED_DRIVER);
+	return CU_OK;
+}
+
+static const struct cu_option options[] = { { .name = NULL } };
+
+const struct cu_command cu_version = {
+	.name = "version",
+	.arguments = "",
+	.summary = "show the version and where the library is",
+	.help = "Shows the version, and which library and simulated driver `culimbo run` uses.",
+	.options = options,
+	.run = version,
+};

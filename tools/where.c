@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the library and the simulated driver are, seen from this executable:
+ * in the build tree that it was built in, else in the tree it is installed in,
+ * wherever that was moved to, else where `make install` was to put them.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/culimbo.h"
+
+static const struct {
+	const char *built;	/* from the top of the build tree */
+	const char *directory;	/* as configured */
+	const char *installed;	/* in that directory */
+} files[] = {
+	[CU_LIBRARY] = { ".libs/libculimbo.so", CULIMBO_LIBDIR, "libculimbo.so" },
+	[CU_SIMULATED_DRIVER] = { "tools/sim/.libs/libcuda.so.1", CULIMBO_PKGLIBDIR,
+				  "sim/libcuda.so.1" },
+};
+
+/*
+ * @directory as seen from @here, where this executable is, with CULIMBO_BINDIR as
+ * where it was to be: what the two have in common may have been moved.
+ * Returns false when @here doesn't end as CULIMBO_BINDIR does.
+ */
+static bool relocate(char *path, size_t size, const char *here, const char *directory,
+		     const char *name)
+{
+	static const char bin[] = CULIMBO_BINDIR;
+	size_t common = 0, here_length = strlen(here), rest;
+
+	for (size_t i = 0; bin[i] && bin[i] == directory[i]; i++)
+		if (bin[i] == '/')
+			common = i;
+	if (!strncmp(bin, directory, sizeof(bin) - 1) && directory[sizeof(bin) - 1] == '/')
+		common = sizeof(bin) - 1;
+	rest = strlen(bin + common);
+	if (here_length < rest || strcmp(here + here_length - rest, bin + common))
+		return false;
+	return snprintf(path, size, "%.*s%s/%s", (int)(here_length - rest), here, directory + common,
+			name) < (int)size;
+}
+
+int cu_where(enum cu_file file, char *path, size_t size)
+{
+	static const char tools[] = "/tools";
+	char here[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", here, sizeof(here) - 1);
+	size_t length;
+	char *slash;
+
+	if (n >= 0) {
+		here[n] = 0;
+		slash = strrchr(here, '/');
+		if (slash)
+			*slash = 0;
+		length = strlen(here);
+		if (length >= strlen(tools) && !strcmp(here + length - strlen(tools), tools)) {
+			if (snprintf(path, size, "%.*s/%s", (int)(length - strlen(tools)), here,
+				     files[file].built) < (int)size &&
+			    !access(path, F_OK))
+				return 0;
+		}
+		if (relocate(path, size, here, files[file].directory, files[file].installed) &&
+		    !access(path, F_OK))
+			return 0;
+	}
+	if (snprintf(path, size, "%s/%s", files[file].directory, files[file].installed) >= (int)size)
+		return -ENAMETOOLONG;
+	return access(path, F_OK) ? -errno : 0;
+}
