@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory handles: a block of one process, opened in another.
+ *
+ * The handle names the pages, not the block: (the exporter, the address of its
+ * 2 MiB chunk or its big block, the size).  Nothing in it tells who had the
+ * block before; that is the hazard this driver is here to show (facts 2 and 3).
+ *
+ *   bytes  0-3   constant              not read
+ *          4     counter of the pages  not read
+ *          8-11  exporter's pid        not read
+ *         16-23  bytes of the pages
+ *         24-27  exporter (client number)
+ *         28-35  address of the pages in the exporter
+ *         36     device
+ *         40-47  exporter's cookie     read when something of it is open
+ *         48-55  offset of the block in the pages
+ *         56-63  zero                  not read
+ *
+ * What must hold:
+ * - opening maps the exporter's very pages, once per process however often
+ *   they are opened, and as many closes unmap them;
+ * - pages that an importer has mapped are not given to anybody, whatever the
+ *   exporter does (facts 5 and 6).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "sim.h"
+
+struct handle {
+	uint32_t constant;
+	uint8_t counter;
+	uint8_t zero1[3];
+	uint32_t pid;
+	uint32_t zero2;
+	uint64_t bytes;
+	uint32_t client;
+	uint32_t base_low, base_high;
+	uint8_t device;
+	uint8_t zero3[3];
+	uint64_t cookie;
+	uint64_t offset;
+	uint8_t tail[8];
+};
+
+_Static_assert(sizeof(struct handle) == sizeof(CUipcMemHandle), "64 bytes");
+_Static_assert(offsetof(struct handle, bytes) == 16, "size at 16");
+_Static_assert(offsetof(struct handle, client) == 24, "identity at 24");
+_Static_assert(offsetof(struct handle, device) == 36, "device at 36");
+_Static_assert(offsetof(struct handle, cookie) == 40, "cookie at 40");
+_Static_assert(offsetof(struct handle, tail) == 56, "tail at 56");
+
+SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_block block;
+	struct handle handle;
+
+	if (result)
+		return result;
+	if (!out || !sim_block_at(dptr, &block) ||
+	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK)) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	memset(&handle, 0, sizeof(handle));
+	handle.constant = UINT32_C(0x01c0de60);
+	handle.counter = (uint8_t)pool_segment_serial(block.region->segment);
+	handle.pid = pool_pid();
+	handle.bytes = block.region->pages * SIM_PAGE;
+	handle.client = pool_client();
+	handle.base_low = (uint32_t)block.region->base;
+	handle.base_high = (uint32_t)(block.region->base >> 32);
+	handle.device = (uint8_t)block.region->device;
+	handle.cookie = pool_cookie();
+	handle.offset = block.base - block.region->base;
+	if (sim_options()->random_tail) {
+		if (getrandom(handle.tail, sizeof(handle.tail), 0) < 0)
+			memset(handle.tail, 0xa5, sizeof(handle.tail));
+		handle.tail[0] |= 1;
+	}
+	memcpy(out->reserved, &handle, sizeof(handle));
+out:
+	sim_leave();
+	return result;
+}
+
+/* One more open of the block at @offset of @region. */
+static bool count_open(struct sim_region *region, uint64_t offset)
+{
+	struct sim_import *free_slot = NULL;
+
+	for (unsigned int i = 0; i < region->import_slots; i++) {
+		struct sim_import *import = &region->imports[i];
+
+		if (import->count && import->offset == offset) {
+			import->count++;
+			return true;
+		}
+		if (!import->count && !free_slot)
+			free_slot = import;
+	}
+	if (!free_slot) {
+		unsigned int slots = region->import_slots ? 2 * region->import_slots : 4;
+		struct sim_import *grown = realloc(region->imports, slots * sizeof(*grown));
+
+		if (!grown)
+			return false;
+		memset(grown + region->import_slots, 0,
+		       (slots - region->import_slots) * sizeof(*grown));
+		free_slot = &grown[region->import_slots];
+		region->imports = grown;
+		region->import_slots = slots;
+	}
+	free_slot->offset = offset;
+	free_slot->count = 1;
+	return true;
+}
+
+static bool still_open(const struct sim_region *region)
+{
+	for (unsigned int i = 0; i < region->import_slots; i++)
+		if (region->imports[i].count)
+			return true;
+	return false;
+}
+
+static CUresult map_import(struct sim_context *context, const struct handle *handle,
+			   uint32_t segment, struct sim_region **region)
+{
+	size_t pages = handle->bytes / SIM_PAGE;
+	uint64_t base = sim_address_take(pages, SIM_PAGE);
+
+	if (!base)
+		return CUDA_ERROR_MAP_FAILED;
+	if (pool_map(segment, 0, handle->bytes, (void *)(uintptr_t)base))
+		goto unmap;
+	*region = sim_region_new(context, SIM_IMPORT, base, pages, segment);
+	if (!*region)
+		goto unmap;
+	(*region)->client = handle->client;
+	(*region)->device = handle->device;
+	return CUDA_SUCCESS;
+unmap:
+	sim_unmap(base, handle->bytes);
+	sim_address_give(base, pages);
+	return CUDA_ERROR_MAP_FAILED;
+}
+
+static CUresult open_handle(struct sim_context *context, const struct handle *handle,
+			    uint64_t *address)
+{
+	uint64_t base = (uint64_t)handle->base_high << 32 | handle->base_low;
+	struct sim_region *region = NULL;
+	const uint64_t *cookie = NULL;
+	uint32_t segment;
+	CUresult result;
+
+	if (handle->client == pool_client())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!handle->bytes || handle->bytes % SIM_PAGE || handle->offset >= handle->bytes ||
+	    handle->device >= pool_devices())
+		return CUDA_ERROR_INVALID_VALUE;
+	for (struct sim_region *r = context->regions; r; r = r->next)
+		if (r->kind == SIM_IMPORT && r->client == handle->client)
+			cookie = &handle->cookie;
+	switch (pool_open(handle->client, base, handle->bytes, cookie, &segment)) {
+	case 0:
+		break;
+	case -ENOENT:
+		/* Gone: a chunk says so in its own way (fact 4). */
+		return handle->bytes == SIM_PAGE ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	for (struct sim_region *r = context->regions; r; r = r->next)
+		if (r->kind == SIM_IMPORT && r->segment == segment)
+			region = r;
+	if (pool_segment_device(segment) != handle->device) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto drop;
+	}
+	if (!region) {
+		result = map_import(context, handle, segment, &region);
+		if (result)
+			goto drop;
+	}
+	if (!count_open(region, handle->offset)) {
+		if (!still_open(region))
+			sim_region_free(region);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*address = region->base + handle->offset;
+	return CUDA_SUCCESS;
+drop:
+	/* Unless another open of the same pages needs the hold. */
+	if (!region)
+		pool_drop(segment);
+	return result;
+}
+
+SIM_CALL(cuIpcOpenMemHandle_v2, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct handle handle;
+	uint64_t address;
+
+	if (result)
+		return result;
+	if (!dptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else {
+		memcpy(&handle, in.reserved, sizeof(handle));
+		result = open_handle(context, &handle, &address);
+		if (!result)
+			*dptr = (CUdeviceptr)address;
+	}
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuIpcOpenMemHandle, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags))
+{
+	return cuIpcOpenMemHandle_v2(dptr, in, flags);
+}
+
+static struct sim_import *find_open(CUdeviceptr dptr, struct sim_region **region)
+{
+	*region = sim_region_at(dptr);
+	if (!*region || (*region)->kind != SIM_IMPORT)
+		return NULL;
+	for (unsigned int i = 0; i < (*region)->import_slots; i++) {
+		struct sim_import *import = &(*region)->imports[i];
+
+		if (import->count && import->offset == dptr - (*region)->base)
+			return import;
+	}
+	return NULL;
+}
+
+SIM_CALL(cuIpcCloseMemHandle, (CUdeviceptr dptr))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_region *region;
+	struct sim_import *import;
+
+	if (result)
+		return result;
+	if (!find_open(dptr, &region)) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	sim_context_wait(region->context);
+	/* Looked up again: waiting let go of the lock. */
+	import = find_open(dptr, &region);
+	if (!import) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	import->count--;
+	if (!still_open(region))
+		sim_region_free(region);
+out:
+	sim_leave();
+	return result;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stream-ordered allocation, as little of it as programs need.
+ *
+ * What must hold:
+ * - memory is there when the call returns; a free takes effect when the stream
+ *   gets there, for memory of cuMemAlloc too (fact 2);
+ * - this memory can't be shared by a handle, and the default pool can't be
+ *   exported (fact 8).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define POOL_OBJECT_MAGIC UINT32_C(0x6d706c30)
+
+struct sim_memory_pool {
+	uint32_t magic;
+	int device;
+	bool is_default;
+	uint64_t attribute[16];
+};
+
+static struct sim_memory_pool default_pool[SIM_DEVICES_MAX];
+static struct sim_memory_pool *device_pool[SIM_DEVICES_MAX];
+
+static struct sim_memory_pool *pool_of(CUmemoryPool handle)
+{
+	struct sim_memory_pool *object = (struct sim_memory_pool *)handle;
+
+	return object && object->magic == POOL_OBJECT_MAGIC ? object : NULL;
+}
+
+/* Under sim.lock. */
+static struct sim_memory_pool *default_of(int device)
+{
+	default_pool[device].magic = POOL_OBJECT_MAGIC;
+	default_pool[device].device = device;
+	default_pool[device].is_default = true;
+	return &default_pool[device];
+}
+
+static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, bool own_pool,
+			 CUstream stream_handle)
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_memory_pool *object;
+	struct sim_stream *stream;
+	uint64_t address;
+
+	if (result)
+		return result;
+	result = dptr ? sim_stream_get(context, stream_handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+	if (result)
+		goto out;
+	if (own_pool) {
+		object = pool_of(handle);
+	} else {
+		object = device_pool[context->device];
+		if (!object)
+			object = default_of(context->device);
+	}
+	if (!object)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		result = sim_memory_alloc(context, SIM_ASYNC, bytes, object, &address);
+	if (!result)
+		*dptr = (CUdeviceptr)address;
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemAllocAsync, (CUdeviceptr *dptr, size_t bytes, CUstream stream))
+{
+	return allocate(dptr, bytes, NULL, false, stream);
+}
+
+SIM_CALL(cuMemAllocAsync_ptsz, (CUdeviceptr *dptr, size_t bytes, CUstream stream))
+{
+	return allocate(dptr, bytes, NULL, false, SIM_PER_THREAD(stream));
+}
+
+SIM_CALL(cuMemAllocFromPoolAsync, (CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle,
+				   CUstream stream))
+{
+	return allocate(dptr, bytes, handle, true, stream);
+}
+
+SIM_CALL(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle,
+					CUstream stream))
+{
+	return allocate(dptr, bytes, handle, true, SIM_PER_THREAD(stream));
+}
+
+static void run_free(struct sim_operation *op)
+{
+	sim_memory_free(op->a[0]);
+}
+
+SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_stream *stream;
+	struct sim_operation *op;
+	struct sim_block block;
+
+	if (result)
+		return result;
+	result = sim_stream_get(context, stream_handle, &stream);
+	if (result || !dptr)
+		goto out;
+	if (!sim_block_at(dptr, &block) || block.base != dptr ||
+	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK &&
+	     block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK)) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	op = sim_operation_new(run_free);
+	if (op) {
+		op->a[0] = dptr;
+		op->under_lock = true;
+	}
+	result = sim_submit(stream, op, NULL);
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemFreeAsync_ptsz, (CUdeviceptr dptr, CUstream stream))
+{
+	return cuMemFreeAsync(dptr, SIM_PER_THREAD(stream));
+}
+
+/* ---- pools ---- */
+
+static CUresult enter(void)
+{
+	CUresult result = sim_ready();
+
+	if (!result)
+		pthread_mutex_lock(&sim.lock);
+	return result;
+}
+
+static CUresult get_pool(CUmemoryPool *handle, CUdevice device, bool is_default)
+{
+	CUresult result = enter();
+
+	if (result)
+		return result;
+	if (!handle || device < 0 || (unsigned int)device >= pool_devices())
+		result = handle ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	else if (!is_default && device_pool[device])
+		*handle = (CUmemoryPool)device_pool[device];
+	else
+		*handle = (CUmemoryPool)default_of(device);
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuDeviceGetDefaultMemPool, (CUmemoryPool *handle, CUdevice device))
+{
+	return get_pool(handle, device, true);
+}
+
+SIM_CALL(cuDeviceGetMemPool, (CUmemoryPool *handle, CUdevice device))
+{
+	return get_pool(handle, device, false);
+}
+
+SIM_CALL(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle))
+{
+	CUresult result = enter();
+
+	if (result)
+		return result;
+	if (device < 0 || (unsigned int)device >= pool_devices())
+		result = CUDA_ERROR_INVALID_DEVICE;
+	else if (!pool_of(handle))
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		device_pool[device] = pool_of(handle);
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
+{
+	CUresult result = sim_ready();
+	struct sim_memory_pool *object;
+
+	if (result)
+		return result;
+	if (!handle || !wanted || wanted->location.id < 0 ||
+	    (unsigned int)wanted->location.id >= pool_devices())
+		return CUDA_ERROR_INVALID_VALUE;
+	object = calloc(1, sizeof(*object));
+	if (!object)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	object->magic = POOL_OBJECT_MAGIC;
+	object->device = wanted->location.id;
+	*handle = (CUmemoryPool)object;
+	return CUDA_SUCCESS;
+}
+
+/* Its memory stays until it is freed; the object stays readable. */
+SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
+{
+	CUresult result = enter();
+	struct sim_memory_pool *object = pool_of(handle);
+
+	if (result)
+		return result;
+	if (!object || object->is_default) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else {
+		object->magic = 0;
+		for (unsigned int d = 0; d < SIM_DEVICES_MAX; d++)
+			if (device_pool[d] == object)
+				device_pool[d] = NULL;
+	}
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep))
+{
+	CUresult result = sim_ready();
+
+	if (result)
+		return result;
+	return pool_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The first three are ints, the others 64 bits wide. */
+static size_t attribute_bytes(CUmemPool_attribute attribute)
+{
+	return attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES ? 4 : 8;
+}
+
+SIM_CALL(cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value))
+{
+	CUresult result = sim_ready();
+	struct sim_memory_pool *object = pool_of(handle);
+
+	if (result)
+		return result;
+	if (!object || !value || (unsigned int)attribute >= 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(&object->attribute[attribute], value, attribute_bytes(attribute));
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value))
+{
+	CUresult result = sim_ready();
+	struct sim_memory_pool *object = pool_of(handle);
+
+	if (result)
+		return result;
+	if (!object || !value || (unsigned int)attribute >= 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(value, &object->attribute[attribute], attribute_bytes(attribute));
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemPoolExportToShareableHandle, (void *shareable, CUmemoryPool handle,
+					    CUmemAllocationHandleType type, unsigned long long flags))
+{
+	CUresult result = sim_ready();
+	struct sim_memory_pool *object = pool_of(handle);
+
+	if (result)
+		return result;
+	return !object || object->is_default ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The simulated CUDA driver: what its files share.
+ *
+ * A libcuda.so.1 whose device memory is a sparse file that all processes of
+ * this user share.  It shows what doc/FACTS.md measured, the hazards included,
+ * so that programs which share memory between processes can be tried and
+ * tested without a GPU.  It computes nothing but the two kernels of
+ * tests/gpu/conformance.c.
+ *
+ * What must hold:
+ * - one lock, sim.lock, covers everything that belongs to this process;
+ *   waiting (for a stream, an event) lets go of it;
+ * - the pool (pool.c) has a lock of its own, taken inside sim.lock and never
+ *   the other way round, held for no system call but the giving back of pages;
+ * - in a forked child of a process that had called cuInit, every call fails
+ *   with CUDA_ERROR_NOT_INITIALIZED and touches neither lock nor pool.
+ */
+#ifndef CULIMBO_SIM_H
+#define CULIMBO_SIM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda.h>
+#include "names.h"
+
+/*
+ * Declares and defines a driver call.  Protected: exported, yet calls and
+ * addresses taken inside this library never go to a preloaded namesake.
+ */
+#define SIM_CALL(name, params)                                                                     \
+	__attribute__((visibility("protected"))) CUresult CUDAAPI name params;                     \
+	CUresult CUDAAPI name params
+
+#define SIM_PAGE ((size_t)2 << 20) /* the device's allocation granularity, in bytes */
+#define SIM_UNIT ((size_t)512)     /* the granularity inside a shared 2 MiB chunk */
+#define SIM_UNITS (SIM_PAGE / SIM_UNIT)
+#define SIM_DEVICES_MAX 16
+#define SIM_IPC_EVENTS 4096 /* interprocess events that one process may have */
+
+/* ---- settings (options.c) ---- */
+
+struct sim_options {
+	size_t memory; /* bytes per device */
+	unsigned int devices;
+	bool thunks;       /* cuGetProcAddress gives other addresses than dlsym */
+	bool random_tail;  /* bytes 56-63 of handles are not zero */
+	bool kernels_linger; /* a dead process's kernel writes on for some milliseconds */
+	char directory[256];
+};
+
+/* Read at cuInit, and by cuGetProcAddress before it. */
+const struct sim_options *sim_options(void);
+__attribute__((format(printf, 1, 2))) void sim_warn(const char *format, ...);
+
+/* ---- device memory of all processes (pool.c) ---- */
+
+/* What an event shared between processes has: recordings asked for and done. */
+struct sim_event_core {
+	_Atomic uint64_t recorded;
+	_Atomic uint64_t done;
+	_Atomic uint64_t time_ns; /* CLOCK_MONOTONIC of the last done */
+	_Atomic uint32_t recorder; /* client number of who recorded last */
+	_Atomic uint32_t flags;    /* the exporter's cuEventCreate flags, 0: never made */
+};
+
+int pool_attach(void);
+void pool_detach(void);
+unsigned int pool_devices(void);
+size_t pool_memory(void);
+uint32_t pool_client(void);
+uint32_t pool_pid(void);
+uint64_t pool_cookie(void);
+/* Takes @bytes (a multiple of SIM_PAGE) of @device: 0 and *segment, or -ENOMEM. */
+int pool_take(unsigned int device, size_t bytes, uint32_t *segment);
+/* Makes @segment one that others may open as (our client, @base). */
+void pool_publish(uint32_t segment, uint64_t base);
+/* No one may open it any more. */
+void pool_unpublish(uint32_t segment);
+/* This process no longer needs it; the last one to say so gives it back. */
+void pool_drop(uint32_t segment);
+size_t pool_segment_bytes(uint32_t segment);
+unsigned int pool_segment_device(uint32_t segment);
+unsigned int pool_segment_serial(uint32_t segment);
+/* Puts @bytes at @offset of @segment to the address @at: 0 or -errno. */
+int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at);
+void pool_usage(unsigned int device, size_t *free_bytes);
+/*
+ * Finds what (client, base) names, @bytes long, and holds it for this process.
+ * 0; -ENOENT when there is none; -EINVAL when the owner's cookie was asked for
+ * (@cookie not NULL) and differs.
+ */
+int pool_open(uint32_t client, uint64_t base, size_t bytes, const uint64_t *cookie,
+	      uint32_t *segment);
+bool pool_client_alive(uint32_t client);
+/* A descriptor that keeps @segment until its last copy is closed: fd or -errno. */
+int pool_export_fd(uint32_t segment);
+int pool_import_fd(int fd, uint32_t *segment);
+struct sim_event_core *pool_event(uint32_t index);
+/* The event (client with this cookie, index) of a live process, or NULL. */
+struct sim_event_core *pool_find_event(uint32_t pid, uint64_t cookie, uint32_t index,
+				       bool *known);
+
+/* ---- contexts (context.c) ---- */
+
+struct sim_stream;
+struct sim_region;
+
+struct sim_context {
+	uint32_t magic;
+	int device;
+	bool primary;
+	bool alive;
+	unsigned int references; /* of a primary context */
+	unsigned int flags;
+	unsigned int api_version;
+	uint64_t id;
+	CUresult sticky; /* an error that every later call gives, or 0 */
+	struct sim_stream *streams; /* the first is the legacy default stream */
+	struct sim_region *regions;
+	uint64_t peers; /* devices that this context may access, one bit each */
+	/* where the last block was freed: the next of the same size goes there */
+	struct sim_region *last_chunk;
+	unsigned int last_unit, last_units;
+	size_t limits[16];
+};
+
+struct sim {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* some operation of some stream is done */
+	_Atomic int *here;      /* 1 in the process that called cuInit; wiped by fork */
+	_Atomic int initialised;
+	atomic_bool exiting;
+	atomic_int kernels_running;
+};
+extern struct sim sim;
+
+/* 0 when this process may use the driver, else the error to return. */
+CUresult sim_ready(void);
+/* The calling thread's context, locked; or the error to return, not locked. */
+CUresult sim_enter(struct sim_context **context);
+static inline void sim_leave(void)
+{
+	pthread_mutex_unlock(&sim.lock);
+}
+struct sim_context *sim_context_of(CUcontext handle);
+/* One of @device that is alive, for memory that a pool allocates without one. */
+struct sim_context *sim_context_current(void);
+
+/* ---- addresses and blocks (memory.c) ---- */
+
+enum sim_kind {
+	SIM_BLOCK,    /* cuMemAlloc of 2 MiB and more */
+	SIM_CHUNK,    /* 2 MiB that smaller ones share */
+	SIM_ASYNC,    /* cuMemAllocAsync of 2 MiB and more */
+	SIM_ASYNC_CHUNK,
+	SIM_MANAGED,
+	SIM_ARRAY,    /* counted, never mapped */
+	SIM_IMPORT,   /* somebody else's, by a handle */
+	SIM_RESERVED, /* cuMemAddressReserve */
+};
+
+/* One allocation: what cuMemGetAddressRange tells. */
+struct sim_block {
+	uint64_t base;
+	size_t size;
+	uint64_t id;
+	struct sim_region *region;
+};
+
+struct sim_chunk {
+	unsigned int free_units, lowest_free;
+	uint64_t used[SIM_UNITS / 64];
+	uint16_t units[SIM_UNITS]; /* of the block that starts here, else 0 */
+	uint32_t size[SIM_UNITS];  /* as asked for */
+	uint64_t id[SIM_UNITS];
+};
+
+struct sim_import {
+	uint64_t offset;
+	unsigned int count;
+};
+
+struct sim_vmm_map;
+
+/* A range of this process's device address space, whole pages. */
+struct sim_region {
+	enum sim_kind kind;
+	uint64_t base;
+	size_t pages;
+	uint32_t segment;
+	int device;
+	struct sim_context *context; /* NULL: of no context (reserved ranges) */
+	struct sim_region *next;     /* in its context */
+	size_t size;                 /* as asked for, of a block of its own */
+	uint64_t id;
+	unsigned int sync_memops;
+	void *pool; /* the CUmemoryPool it came from */
+	struct sim_chunk *chunk;
+	uint32_t client; /* of an import: whose */
+	struct sim_import *imports;
+	unsigned int import_slots;
+	struct sim_vmm_map *maps;
+};
+
+CUresult sim_address_space_init(void);
+/* Free pages in the address space at a multiple of @alignment; 0 when full. */
+uint64_t sim_address_take(size_t pages, size_t alignment);
+void sim_address_give(uint64_t base, size_t pages);
+void sim_address_set(uint64_t base, size_t pages, struct sim_region *region);
+void sim_unmap(uint64_t base, size_t bytes);
+struct sim_region *sim_region_at(uint64_t address);
+struct sim_region *sim_region_new(struct sim_context *context, enum sim_kind kind, uint64_t base,
+				  size_t pages, uint32_t segment);
+void sim_region_free(struct sim_region *region);
+/* The allocation that holds @address. */
+bool sim_block_at(uint64_t address, struct sim_block *block);
+/* How many bytes from @address on are device memory that can be touched. */
+bool sim_device_range(uint64_t address, size_t bytes);
+CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_t bytes,
+			  void *pool, uint64_t *address);
+/* Frees the block that starts at @address now, without waiting. */
+CUresult sim_memory_free(uint64_t address);
+void sim_memory_free_context(struct sim_context *context);
+uint64_t sim_next_id(void);
+/* Pinned host memory. */
+bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
+		 struct sim_context **context, uint64_t *id);
+
+/* ---- streams and events (stream.c, event.c) ---- */
+
+struct sim_dependency {
+	struct sim_stream *stream; /* done up to ticket; or ... */
+	struct sim_event_core *core; /* ... recorded up to ticket */
+	uint64_t ticket;
+};
+
+struct sim_operation {
+	struct sim_operation *next;
+	void (*run)(struct sim_operation *op);
+	bool by_worker;    /* takes time or calls the program: never run by the caller */
+	bool under_lock;  /* run with sim.lock held */
+	struct sim_context *context;
+	struct sim_event_core *core;
+	uint64_t a[6];
+	void *p[2];
+	uint64_t ticket;
+	unsigned int dependencies;
+	struct sim_dependency dependency[];
+};
+
+struct sim_operation *sim_operation_new(void (*run)(struct sim_operation *op));
+/* The stream that a handle names in the current context, or an error. */
+CUresult sim_stream_get(struct sim_context *context, CUstream handle, struct sim_stream **stream);
+/* Queues @op (and takes it over); *ticket, when not NULL, is what to wait for. */
+CUresult sim_submit(struct sim_stream *stream, struct sim_operation *op, uint64_t *ticket);
+CUresult sim_submit_after(struct sim_stream *stream, struct sim_operation *op,
+			  struct sim_event_core *core, uint64_t recorded, uint64_t *ticket);
+void sim_stream_wait(struct sim_stream *stream, uint64_t ticket);
+struct sim_context *sim_stream_context(struct sim_stream *stream);
+uint64_t sim_stream_id(struct sim_stream *stream);
+/* Waits until what was submitted to the context so far is done. */
+void sim_context_wait(struct sim_context *context);
+void sim_streams_init(struct sim_context *context);
+void sim_streams_end(struct sim_context *context);
+bool sim_core_done(struct sim_event_core *core, uint64_t recorded);
+uint64_t sim_now_ns(void);
+/* Waits for sim.changed, or for @ns when others than threads of ours may act. */
+void sim_wait_changed(uint64_t ns);
+
+#define SIM_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
+
+/* ---- kernels (module.c, linger.c) ---- */
+
+struct sim_kernel {
+	bool fill;
+	uint64_t destination; /* device address */
+	uint64_t words;
+	uint32_t value;
+	uint64_t ns;
+};
+void sim_kernel_run(const struct sim_kernel *kernel);
+
+/* ---- reserved ranges (vmm.c) ---- */
+
+bool sim_vmm_block_at(struct sim_region *region, uint64_t address, struct sim_block *block);
+
+#endif

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Virtual memory management: physical memory apart from its addresses, shared
+ * between processes by a descriptor.
+ *
+ * What must hold:
+ * - physical memory stays while a handle, a mapping or a descriptor of it is
+ *   there, in whichever process (fact 8);
+ * - a descriptor is a real one: it can be sent, duplicated and taken by
+ *   pidfd_getfd, and every copy counts.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim.h"
+
+#define VMM_MAGIC UINT32_C(0x766d6d30)
+
+/* What a CUmemGenericAllocationHandle points to. */
+struct sim_vmm {
+	uint32_t magic;
+	uint32_t segment;
+	unsigned int handles, mappings;
+	int device;
+	struct sim_vmm *next;
+};
+
+struct sim_vmm_map {
+	struct sim_vmm_map *next;
+	struct sim_vmm *vmm;
+	uint64_t base;
+	size_t size;
+	uint64_t id;
+};
+
+static struct sim_vmm *all;
+
+static struct sim_vmm *vmm_of(CUmemGenericAllocationHandle handle)
+{
+	for (struct sim_vmm *vmm = all; vmm; vmm = vmm->next)
+		if ((CUmemGenericAllocationHandle)(uintptr_t)vmm == handle && vmm->handles)
+			return vmm;
+	return NULL;
+}
+
+static struct sim_vmm *vmm_new(uint32_t segment)
+{
+	struct sim_vmm *vmm = calloc(1, sizeof(*vmm));
+
+	if (!vmm)
+		return NULL;
+	vmm->magic = VMM_MAGIC;
+	vmm->segment = segment;
+	vmm->handles = 1;
+	vmm->device = (int)pool_segment_device(segment);
+	vmm->next = all;
+	all = vmm;
+	return vmm;
+}
+
+static void vmm_settle(struct sim_vmm *vmm)
+{
+	struct sim_vmm **at = &all;
+
+	if (vmm->handles || vmm->mappings)
+		return;
+	while (*at != vmm)
+		at = &(*at)->next;
+	*at = vmm->next;
+	pool_drop(vmm->segment);
+	free(vmm);
+}
+
+bool sim_vmm_block_at(struct sim_region *region, uint64_t address, struct sim_block *block)
+{
+	for (struct sim_vmm_map *map = region->maps; map; map = map->next) {
+		if (address < map->base || address >= map->base + map->size)
+			continue;
+		block->base = map->base;
+		block->size = map->size;
+		block->id = map->id;
+		block->region = region;
+		return true;
+	}
+	return false;
+}
+
+/* Like sim_enter(), for calls that need no context. */
+static CUresult enter(void)
+{
+	CUresult result = sim_ready();
+
+	if (!result)
+		pthread_mutex_lock(&sim.lock);
+	return result;
+}
+
+static bool good_property(const CUmemAllocationProp *property)
+{
+	return property && property->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+	       property->location.type == CU_MEM_LOCATION_TYPE_DEVICE && property->location.id >= 0 &&
+	       (unsigned int)property->location.id < pool_devices();
+}
+
+SIM_CALL(cuMemGetAllocationGranularity, (size_t *granularity, const CUmemAllocationProp *property,
+					 CUmemAllocationGranularity_flags option))
+{
+	CUresult result = sim_ready();
+
+	if (result)
+		return result;
+	if (!granularity || !good_property(property))
+		return CUDA_ERROR_INVALID_VALUE;
+	*granularity = SIM_PAGE;
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t size,
+		       const CUmemAllocationProp *property, unsigned long long flags))
+{
+	CUresult result = enter();
+	struct sim_vmm *vmm;
+	uint32_t segment;
+
+	if (result)
+		return result;
+	if (!handle || !size || size % SIM_PAGE || flags || !good_property(property)) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else if (size > pool_memory() ||
+		   pool_take((unsigned int)property->location.id, size, &segment)) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	} else {
+		vmm = vmm_new(segment);
+		if (vmm) {
+			*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
+		} else {
+			pool_drop(segment);
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle))
+{
+	CUresult result = enter();
+	struct sim_vmm *vmm;
+
+	if (result)
+		return result;
+	vmm = vmm_of(handle);
+	if (vmm) {
+		vmm->handles--;
+		vmm_settle(vmm);
+	} else {
+		result = CUDA_ERROR_INVALID_VALUE;
+	}
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemAddressReserve, (CUdeviceptr *dptr, size_t size, size_t alignment, CUdeviceptr wanted,
+			       unsigned long long flags))
+{
+	CUresult result = enter();
+	struct sim_region *region;
+	uint64_t base;
+
+	if (result)
+		return result;
+	if (!dptr || !size || size % SIM_PAGE || flags || (alignment & (alignment - 1))) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	base = sim_address_take(size / SIM_PAGE, alignment > SIM_PAGE ? alignment : SIM_PAGE);
+	if (!base) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+		goto out;
+	}
+	region = sim_region_new(NULL, SIM_RESERVED, base, size / SIM_PAGE, 0);
+	if (region) {
+		*dptr = (CUdeviceptr)base;
+	} else {
+		sim_address_give(base, size / SIM_PAGE);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemAddressFree, (CUdeviceptr dptr, size_t size))
+{
+	CUresult result = enter();
+	struct sim_region *region;
+
+	if (result)
+		return result;
+	region = sim_region_at(dptr);
+	if (!region || region->kind != SIM_RESERVED || region->base != dptr ||
+	    region->pages * SIM_PAGE != size || region->maps)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		sim_region_free(region);
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemMap, (CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+		    unsigned long long flags))
+{
+	CUresult result = enter();
+	struct sim_region *region;
+	struct sim_vmm_map *map;
+	struct sim_vmm *vmm;
+
+	if (result)
+		return result;
+	region = sim_region_at(dptr);
+	vmm = vmm_of(handle);
+	result = CUDA_ERROR_INVALID_VALUE;
+	if (!region || region->kind != SIM_RESERVED || !vmm || flags || !size || size % SIM_PAGE ||
+	    offset % SIM_PAGE || dptr % SIM_PAGE ||
+	    dptr + size > region->base + region->pages * SIM_PAGE ||
+	    size > pool_segment_bytes(vmm->segment) ||
+	    offset > pool_segment_bytes(vmm->segment) - size)
+		goto out;
+	for (map = region->maps; map; map = map->next)
+		if (dptr < map->base + map->size && map->base < dptr + size)
+			goto out;
+	result = CUDA_ERROR_OUT_OF_MEMORY;
+	map = calloc(1, sizeof(*map));
+	if (!map)
+		goto out;
+	if (pool_map(vmm->segment, offset, size, (void *)(uintptr_t)dptr)) {
+		sim_unmap(dptr, size);
+		free(map);
+		goto out;
+	}
+	*map = (struct sim_vmm_map){ region->maps, vmm, dptr, size, sim_next_id() };
+	region->maps = map;
+	vmm->mappings++;
+	result = CUDA_SUCCESS;
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemUnmap, (CUdeviceptr dptr, size_t size))
+{
+	CUresult result = enter();
+	struct sim_region *region;
+	uint64_t end = dptr + size;
+	size_t covered = 0;
+
+	if (result)
+		return result;
+	region = sim_region_at(dptr);
+	result = CUDA_ERROR_INVALID_VALUE;
+	if (!region || region->kind != SIM_RESERVED || !size)
+		goto out;
+	/* Whole mappings only, and nothing but mappings. */
+	for (struct sim_vmm_map *map = region->maps; map; map = map->next)
+		if (map->base >= dptr && map->base + map->size <= end)
+			covered += map->size;
+	if (covered != size)
+		goto out;
+	for (struct sim_vmm_map **at = &region->maps; *at;) {
+		struct sim_vmm_map *map = *at;
+
+		if (map->base < dptr || map->base + map->size > end) {
+			at = &map->next;
+			continue;
+		}
+		*at = map->next;
+		sim_unmap(map->base, map->size);
+		map->vmm->mappings--;
+		vmm_settle(map->vmm);
+		free(map);
+	}
+	result = CUDA_SUCCESS;
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemSetAccess, (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *access, size_t count))
+{
+	CUresult result = enter();
+
+	if (result)
+		return result;
+	if (!access || !count || !size || !sim_device_range(dptr, size))
+		result = CUDA_ERROR_INVALID_VALUE;
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr dptr))
+{
+	CUresult result = enter();
+
+	if (result)
+		return result;
+	if (!flags || !location || !sim_device_range(dptr, 1))
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		*flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,
+					CUmemAllocationHandleType type, unsigned long long flags))
+{
+	CUresult result = enter();
+	struct sim_vmm *vmm;
+	int fd;
+
+	if (result)
+		return result;
+	vmm = vmm_of(handle);
+	if (!shareable || !vmm || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else {
+		fd = pool_export_fd(vmm->segment);
+		if (fd >= 0)
+			*(int *)shareable = fd;
+		else
+			result = CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, void *shareable,
+					  CUmemAllocationHandleType type))
+{
+	CUresult result = enter();
+	struct sim_vmm *vmm = NULL;
+	uint32_t segment;
+
+	if (result)
+		return result;
+	if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+	    pool_import_fd((int)(intptr_t)shareable, &segment)) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	/* One object per process: its hold on the memory is one bit. */
+	for (vmm = all; vmm; vmm = vmm->next)
+		if (vmm->segment == segment)
+			break;
+	if (vmm)
+		vmm->handles++;
+	else
+		vmm = vmm_new(segment);
+	if (vmm) {
+		*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
+	} else {
+		pool_drop(segment);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *property,
+						  CUmemGenericAllocationHandle handle))
+{
+	CUresult result = enter();
+	struct sim_vmm *vmm;
+
+	if (result)
+		return result;
+	vmm = vmm_of(handle);
+	if (!property || !vmm) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else {
+		memset(property, 0, sizeof(*property));
+		property->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+		property->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+		property->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+		property->location.id = vmm->device;
+	}
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *handle, void *address))
+{
+	CUresult result = enter();
+	struct sim_region *region;
+
+	if (result)
+		return result;
+	result = CUDA_ERROR_INVALID_VALUE;
+	region = sim_region_at((uint64_t)(uintptr_t)address);
+	for (struct sim_vmm_map *map = region && handle ? region->maps : NULL; map; map = map->next) {
+		if ((uintptr_t)address < map->base || (uintptr_t)address >= map->base + map->size)
+			continue;
+		map->vmm->handles++;
+		*handle = (CUmemGenericAllocationHandle)(uintptr_t)map->vmm;
+		result = CUDA_SUCCESS;
+	}
+	sim_leave();
+	return result;
+}
