@@ -12,7 +12,7 @@
 #
 # What must hold: a client that fails or hangs doesn't stop the rest; everything
 # has a time limit, and the whole GPU_TEST_SECONDS (default 350); no process is
-# left behind (each runs in a session of its own, which is swept) and no file in
+# left behind (each run's are known by their environment, and swept) and no file in
 # /dev/shm; no setting of the GPU is touched.  Exit status 0 only when nothing
 # failed.  What is missing on the machine is skipped and says so.
 
@@ -30,7 +30,7 @@ programs=$build/tests/gpu
 deadline=$((SECONDS + ${GPU_TEST_SECONDS:-350}))
 
 number=0 passed=0 failed=0 skipped=0
-session='' strays=0
+token='' strays=0
 table=()
 declare -A seconds=()
 
@@ -42,7 +42,7 @@ export CUPY_CACHE_DIR=$logs/cupy NUMBA_CACHE_DIR=$logs/numba
 
 note()
 {
-	printf '# %s\n' "$*"
+	printf '#%s\n' "${*:+ $*}"
 }
 
 # check STATUS WHAT: one TAP line, "ok" when STATUS is 0
@@ -85,22 +85,14 @@ show_run()
 
 # ------------------------------------------------------------------ processes
 
-# live SESSION: the processes of a session, zombies left out
+# live TOKEN: the processes of a run, by the GPU_TEST_RUN in their environment, which
+# holds for those that made a session of their own too; zombies have none
 live()
 {
-	local stat line fields
-
-	for stat in /proc/[0-9]*/stat; do
-		{ read -r line <"$stat"; } 2>/dev/null || continue
-		read -ra fields <<<"${line##*) }"
-		[ "${fields[3]}" = "$1" ] || continue
-		case ${fields[0]} in Z | X) continue ;; esac
-		stat=${stat%/stat}
-		echo "${stat#/proc/}"
-	done
+	grep -lzsx "GPU_TEST_RUN=$1" /proc/[0-9]*/environ | sed 's,^/proc/\([0-9]*\)/.*,\1,'
 }
 
-# Kills what is left of the session, and prints how many that were.
+# Kills what is left of a run, and prints how many that were.
 sweep()
 {
 	local left pid
@@ -115,15 +107,15 @@ sweep()
 # shellcheck disable=SC2317,SC2329 # the trap calls it
 cleanup()
 {
-	[ -n "$session" ] && sweep "$session" >/dev/null
+	[ -n "$token" ] && sweep "$token" >/dev/null
 	[ -n "${GPU_TEST_KEEP:-}" ] || rm -rf "$logs"
 }
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# run NAME SECONDS COMMAND...: runs it in a session of its own, and waits for all of
-# that session.  Sets rc, out, err and took.
+# run NAME SECONDS COMMAND...: runs it in a session of its own, and waits for all that
+# it started.  Sets rc, out, err and took.
 run()
 {
 	local name=$1 limit=$2 left=$((deadline - SECONDS)) start i killed
@@ -139,23 +131,23 @@ run()
 	fi
 	[ "$limit" -gt "$left" ] && limit=$left
 	start=$SECONDS
-	setsid timeout -k 3 "$limit" "$@" >"$out" 2>"$err" </dev/null &
-	session=$!
-	wait "$session" 2>/dev/null
+	token=$$-$name
+	GPU_TEST_RUN=$token setsid timeout -k 3 "$limit" "$@" >"$out" 2>"$err" </dev/null &
+	wait $! 2>/dev/null
 	rc=$?
 	took=$((SECONDS - start))
 	seconds[$name]=$took
 	# a consumer goes just after its producer
-	for ((i = 0; i < 100; i++)); do
-		[ -n "$(live "$session")" ] || break
+	for ((i = 0; i < 100 && rc < 124; i++)); do
+		[ -n "$(live "$token")" ] || break
 		sleep 0.1
 	done
-	killed=$(sweep "$session")
+	killed=$(sweep "$token")
 	if [ "$killed" -gt 0 ]; then
 		note "$name left $killed processes behind; they were killed"
 		strays=$((strays + killed))
 	fi
-	session=''
+	token=''
 	[ "$rc" -eq 124 ] && echo "(ended by its limit of $limit s)" >>"$err"
 	return 0
 }
@@ -180,6 +172,16 @@ without_results()
 fact()
 {
 	sed -n "s/^$1=//p" "$GPU_TEST_FACTS" 2>/dev/null | tail -n 1
+}
+
+# show_report STATUS FILE WHOSE: the report, a part of the results when it is right
+show_report()
+{
+	if [ -s "$2" ]; then
+		show "$2" "$3 report" "$([ "$1" = yes ] && echo 12 || echo 40)"
+	else
+		note "  (no $3 report; there are:" "$(cd "$logs" && echo ./*.report.* ./*.leak.*)" ")"
+	fi
 }
 
 # names FILE WORD...: true when the report has its summary line and each word (a pid,
@@ -238,12 +240,12 @@ client()
 	[ "$preloaded" = own ]
 	check $? "$name: preloaded, the consumer reads its own bytes (it read: $preloaded)" ||
 		show_run all
-	if [ "$rc" -eq "$bare_rc" ] &&
+	if [ "$rc" -eq 0 ] && [ "$bare_rc" -eq 0 ] &&
 		[ "$(without_results "$out")" = "$(without_results "$bare_out")" ]; then
 		same=yes
 	fi
 	[ $same = yes ]
-	check $? "$name: preloaded, exit status and stdout are as bare" || {
+	check $? "$name: preloaded, exit status (0) and stdout are as bare" || {
 		note "  exit status $bare_rc bare, $rc preloaded"
 		diff "$bare_out" "$out" | head -n 15 | sed 's/^/#   /'
 		show "$err" stderr
@@ -252,7 +254,7 @@ client()
 	report=$logs/$name.report.$(fact producer)
 	names "$report"
 	check $? "$name: CULIMBO_REPORT=always writes the producer's report" ||
-		show "$report" "its report"
+		show_report no "$report" "the producer's"
 	forget_torch_files
 
 	: >"$GPU_TEST_FACTS"
@@ -264,8 +266,8 @@ client()
 	report=$logs/$name.leak.$producer
 	names "$report" "$(fact block)" "$consumer" && report_producer=yes
 	[ $report_producer = yes ]
-	check $? "$name: the producer's report names block $(fact block) and its holder $consumer" ||
-		show "$report" "its report" 30
+	check $? "$name: the producer's report names block $(fact block) and its holder $consumer"
+	show_report $report_producer "$report" "the producer's"
 	report=$logs/$name.leak.$consumer
 	if names "$report" "$producer"; then
 		if [ -z "$(fact import)" ] || names "$report" "$(fact import)" ||
@@ -274,8 +276,8 @@ client()
 		fi
 	fi
 	[ $report_consumer = yes ]
-	check $? "$name: the consumer's report names what it never closed, of $producer" ||
-		show "$report" "its report" 30
+	check $? "$name: the consumer's report names what it never closed, of $producer"
+	show_report $report_consumer "$report" "the consumer's"
 	forget_torch_files
 	unset GPU_TEST_FACTS
 	table+=("$(printf '%-14s %-8s %-10s %-12s %-10s %-16s %-16s %s' "$name" "$bare" \
@@ -418,7 +420,7 @@ fi
 note ""
 note "2. the end-to-end scenarios on this GPU"
 if [ -e "$here/../e2e/run.sh" ]; then
-	run e2e 170 bash "$here/../e2e/run.sh" --gpu "$build"
+	run e2e 160 bash "$here/../e2e/run.sh" --gpu "$build"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "end to end: $summary, $took s" || show_run

@@ -133,8 +133,10 @@ class Numba:
     def free(self, only, way):
         only.clear()
         gc.collect()
-        # Numba frees ten at a time, or now
-        self.cuda.current_context().deallocations.clear()
+        # Numba frees ten at a time, or when told: the context's and its manager's pending ones
+        context = self.cuda.current_context()
+        context.deallocations.clear()
+        context.memory_manager.deallocations.clear()
 
     def open(self, handle, way):
         if way == "handle.open":
