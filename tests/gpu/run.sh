@@ -407,7 +407,7 @@ if [ ! -x "$conformance" ] && [ -e "$here/conformance.c" ]; then
 		show "$logs/cc" cc
 fi
 if [ -x "$conformance" ]; then
-	run conformance 60 "$conformance"
+	run conformance 90 "$conformance"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "conformance: $summary" || show_run
@@ -420,7 +420,7 @@ fi
 note ""
 note "2. the end-to-end scenarios on this GPU"
 if [ -e "$here/../e2e/run.sh" ]; then
-	run e2e 160 bash "$here/../e2e/run.sh" --gpu "$build"
+	run e2e 150 bash "$here/../e2e/run.sh" --gpu "$build"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "end to end: $summary, $took s" || show_run
