@@ -356,7 +356,7 @@ static int open_living(int folder, uint32_t *devices, uint64_t *memory)
 
 	if (fd < 0)
 		return -ENOENT;
-	if (bytes_locked(fd, LOCK_PROCESS, LOCK_SEGMENT) &&
+	if (bytes_locked(fd, LOCK_PROCESS, 2 * LOCK_SEGMENT) &&
 	    pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) && fstat(fd, &st) == 0 &&
 	    head.magic == POOL_MAGIC && head.version == POOL_VERSION && head.devices >= 1 &&
 	    head.devices <= SIM_DEVICES_MAX && head.memory >= SIM_PAGE &&
@@ -520,6 +520,17 @@ out_folder:
 	return error;
 }
 
+/* Descriptors of segments that this process still has open would outlive it otherwise. */
+static void close_exports(int state_fd)
+{
+	struct stat st;
+
+	for (int fd = 0; fd < 4096; fd++)
+		if (fd != state_fd && fstat(fd, &st) == 0 && st.st_dev == pool.device &&
+		    st.st_ino == pool.inode)
+			close(fd);
+}
+
 void pool_detach(void)
 {
 	int folder, fd;
@@ -534,9 +545,11 @@ void pool_detach(void)
 		return;
 	fd = open_state();
 	if (fd >= 0) {
+		if (bytes_locked(fd, LOCK_SEGMENT, LOCK_SEGMENT))
+			close_exports(fd);
 		/* Our own lock is on another description: look beside it. */
 		if (!bytes_locked(fd, LOCK_PROCESS, pool.me) &&
-		    !bytes_locked(fd, LOCK_PROCESS + pool.me + 1, LOCK_SEGMENT)) {
+		    !bytes_locked(fd, LOCK_PROCESS + pool.me + 1, 2 * LOCK_SEGMENT)) {
 			remove_files(folder);
 			rmdir(pool.path);
 		}
