@@ -90,8 +90,7 @@ int cl_path_expand(char *path, size_t size, const char *pattern)
 	return 0;
 }
 
-/* Returns 0 or -errno. */
-static int write_line(int fd, const char *line, size_t length)
+long cl_write_quietly(int fd, const void *data, size_t length)
 {
 	static const struct timespec at_once;
 	sigset_t ours, before, pending;
@@ -112,7 +111,7 @@ static int write_line(int fd, const char *line, size_t length)
 	was_pending_size = sigismember(&pending, SIGXFSZ) == 1;
 
 	do
-		written = syscall(SYS_write, fd, line, length);
+		written = syscall(SYS_write, fd, data, length);
 	while (written < 0 && errno == EINTR);
 	error = written < 0 ? errno : 0;
 
@@ -127,7 +126,15 @@ static int write_line(int fd, const char *line, size_t length)
 		       errno == EINTR)
 			;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -error;
+	return error ? -error : written;
+}
+
+/* Returns 0 or -errno. */
+static int write_line(int fd, const char *line, size_t length)
+{
+	long written = cl_write_quietly(fd, line, length);
+
+	return written < 0 ? (int)written : 0;
 }
 
 /* Returns 0 or -errno; apart, so that only who has a log file pays the stack. */

@@ -26,6 +26,12 @@ void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2,
 	} while (0)
 
 /*
+ * write(2) without its signals (SIGPIPE, SIGXFSZ, SIGTTOU): returns the number
+ * of bytes written, or -errno.
+ */
+long cl_write_quietly(int fd, const void *data, size_t length);
+
+/*
  * Expands @pattern (%p: process id, %%: a percent sign) into @path of @size
  * bytes.  Returns 0, or -ENAMETOOLONG.
  */

@@ -78,7 +78,7 @@ enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2 };
 struct cl_record {
 	/* generation << 8 | state, so that one load reads both */
 	_Atomic uint64_t life;
-	uint64_t base;		   /* device address, or 0 for an event */
+	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
 	uint8_t handle[56];	   /* the driver's handle; the rest of it is the stamp */
 	_Atomic uint64_t exported; /* last export, CLOCK_MONOTONIC, ns */

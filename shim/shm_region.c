@@ -19,6 +19,9 @@ static int posix_lock(struct cl_region *region, int cmd, short type, off_t byte,
 {
 	int err;
 
+	/* the program may have closed ours, and got the number for a file of its own */
+	if (!cl_region_fd_intact(region))
+		return -EBADF;
 	*lock = (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
 	do
 		err = fcntl(region->fd, cmd, lock) ? -errno : 0;
@@ -69,12 +72,14 @@ uint32_t cl_region_name_id(const char *name)
  * Not posix_fallocate(): where the file system can't, glibc writes zeros in its
  * stead, over what another process has set there meanwhile.
  */
-static int allocate(int fd, uint64_t at, uint64_t length)
+static int allocate(const struct cl_region *region, uint64_t at, uint64_t length)
 {
 	int err;
 
+	if (!cl_region_fd_intact(region))
+		return -EBADF;
 	do
-		err = fallocate(fd, 0, (off_t)at, (off_t)length) ? -errno : 0;
+		err = fallocate(region->fd, 0, (off_t)at, (off_t)length) ? -errno : 0;
 	while (err == -EINTR);
 	return err;
 }
@@ -238,7 +243,7 @@ int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witnes
 	}
 	region->dev = st.st_dev;
 	region->ino = st.st_ino;
-	err = allocate(region->fd, 0, CL_AT_FIXED_END);
+	err = allocate(region, 0, CL_AT_FIXED_END);
 	if (!err)
 		err = map(region);
 	if (err)
@@ -409,9 +414,9 @@ int cl_region_grow(struct cl_region *region)
 	if (n >= CL_CHUNKS)
 		return -ENFILE;
 	if (n % CL_READY_PAGE_CHUNKS == 0)
-		err = allocate(region->fd, CL_AT_READY + (uint64_t)n * CL_CHUNK / 8u, CL_PAGE);
+		err = allocate(region, CL_AT_READY + (uint64_t)n * CL_CHUNK / 8u, CL_PAGE);
 	if (!err)
-		err = allocate(region->fd, CL_AT_RECORDS + (uint64_t)n * CL_CHUNK * sizeof(struct cl_record),
+		err = allocate(region, CL_AT_RECORDS + (uint64_t)n * CL_CHUNK * sizeof(struct cl_record),
 			       (uint64_t)CL_CHUNK * sizeof(struct cl_record));
 	if (err)
 		return err;
@@ -427,7 +432,7 @@ int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t re
 
 	if (cl_region_has_word(region, word, record))
 		return 0;
-	err = allocate(region->fd,
+	err = allocate(region,
 		       CL_AT_HOLDERS + ((uint64_t)word * CL_RECORDS + (uint64_t)chunk * CL_CHUNK) * 8u,
 		       CL_PAGE);
 	if (err)

@@ -75,6 +75,10 @@ bool cl_region_fd_intact(const struct cl_region *region);
 /* Gets a descriptor again after the program closed ours, through the name. */
 int cl_region_fd_restore(struct cl_region *region, int dirfd);
 
+/*
+ * The next three give -EBADF while the descriptor is not ours (see above), and
+ * touch nothing.
+ */
 /* The exporter: one more chunk of records.  -ENOSPC; -ENFILE: the file can't hold more. */
 int cl_region_grow(struct cl_region *region);
 

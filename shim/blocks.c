@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The blocks that this process exported: see blocks.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/blocks.h"
+#include "shim/log.h"
+#include "shim/self.h"
+
+struct cl_region cl_own = { .fd = -1 };
+
+static struct cl_block *blocks[3]; /* a hash for each enum cl_kind */
+static struct cl_block **by_record[CL_CHUNKS];
+static struct {
+	uint32_t *free; /* records that were released, the last one first */
+	uint32_t free_n, free_size;
+	uint32_t fresh; /* records from this one on were never used */
+	bool tried;
+} records;
+
+struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
+{
+	struct cl_block *block = NULL;
+
+	HASH_FIND(hh, blocks[kind], &key, sizeof key, block);
+	return block;
+}
+
+struct cl_block *cl_block_of_record(uint32_t record)
+{
+	struct cl_block **chunk = record < CL_RECORDS ? by_record[record / CL_CHUNK] : NULL;
+
+	return chunk ? chunk[record % CL_CHUNK] : NULL;
+}
+
+/* ------------------------------------------------------------------- records */
+static void make_own_file(void)
+{
+	char path[256];
+	int err = -ENOENT;
+
+	if (records.tried)
+		return;
+	records.tried = true;
+	/* the last process to leave takes the directory away: it may go between the two */
+	for (int tries = 0; tries < 16 && err == -ENOENT; tries++) {
+		int dirfd = cl_self_open_dir(true);
+
+		err = dirfd;
+		if (dirfd < 0)
+			continue;
+		err = cl_region_create(&cl_own, dirfd, &cl_self.witness);
+		close(dirfd);
+	}
+	if (!err)
+		return;
+	cl_self_dir_path(path, sizeof path);
+	cl_log(CL_LOG_ERROR,
+	       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
+	       "exported and freed, those under 2 MiB are kept to the end and larger ones until memory "
+	       "runs short. Make room there, or set CULIMBO_DIR to a directory on a tmpfs",
+	       path, strerror(-err));
+}
+
+static uint32_t record_get(void)
+{
+	uint32_t record = records.fresh;
+	int err;
+
+	if (!cl_own.header)
+		make_own_file();
+	if (!cl_own.header)
+		return CL_NO_RECORD;
+	if (records.free_n)
+		return records.free[--records.free_n];
+	if (record / CL_CHUNK >=
+	    atomic_load_explicit(&cl_own.header->record_chunks, memory_order_relaxed)) {
+		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+		err = cl_region_grow(&cl_own);
+		if (!err)
+			err = cl_region_need_word(&cl_own, 0, record);
+		if (err) {
+			cl_log_once(CL_LOG_ERROR,
+				    "no room for one more export (%u now): %s; blocks exported from here on "
+				    "are not tracked: once freed, those under 2 MiB are kept to the end and "
+				    "larger ones until memory runs short",
+				    record, strerror(-err));
+			return CL_NO_RECORD;
+		}
+	}
+	if (!by_record[record / CL_CHUNK])
+		by_record[record / CL_CHUNK] = calloc(CL_CHUNK, sizeof(struct cl_block *));
+	if (!by_record[record / CL_CHUNK])
+		return CL_NO_RECORD;
+	records.fresh++;
+	return record;
+}
+
+static void record_put(uint32_t record)
+{
+	by_record[record / CL_CHUNK][record % CL_CHUNK] = NULL;
+	/* its stamps are used up: one more use could make an old handle right again */
+	if (!cl_record_reusable(&cl_own, record))
+		return;
+	if (records.free_n == records.free_size) {
+		uint32_t size = records.free_size ? records.free_size * 2 : 256;
+		uint32_t *more = realloc(records.free, size * sizeof *more);
+
+		if (!more)
+			return; /* that record is not used again: 128 bytes */
+		records.free = more;
+		records.free_size = size;
+	}
+	records.free[records.free_n++] = record;
+}
+
+/* -------------------------------------------------------------------- blocks */
+struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
+			      uint32_t *generation)
+{
+	struct cl_block *block = calloc(1, what->kind == CL_EVENT ? sizeof(struct cl_event_block) :
+								    sizeof *block);
+
+	if (!block)
+		return NULL;
+	block->key = what->base;
+	block->size = what->kind == CL_MEMORY ? what->size : 0;
+	block->kind = (uint8_t)what->kind;
+	block->device = (uint8_t)what->device;
+	block->ctx = ctx;
+	block->primary = primary;
+	block->place = CL_PLACE_PROGRAM;
+	HASH_ADD(hh, blocks[block->kind], key, sizeof block->key, block);
+	if (!block->hh.tbl) { /* uthash had no memory */
+		free(block);
+		return NULL;
+	}
+	block->record = record_get();
+	if (block->record != CL_NO_RECORD) {
+		*generation = cl_record_publish(&cl_own, block->record, what);
+		by_record[block->record / CL_CHUNK][block->record % CL_CHUNK] = block;
+		atomic_fetch_add_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
+	}
+	return block;
+}
+
+void cl_block_unhash(struct cl_block *block)
+{
+	if (!block->hh.tbl)
+		return;
+	HASH_DELETE(hh, blocks[block->kind], block);
+	block->hh.tbl = NULL;
+}
+
+void cl_block_delete(struct cl_block *block)
+{
+	cl_block_unhash(block);
+	if (block->record != CL_NO_RECORD)
+		record_put(block->record);
+	free(block);
+}
+
+void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data)
+{
+	struct cl_block *block, *next;
+
+	HASH_ITER(hh, blocks[kind], block, next)
+		each(block, data);
+}
+
+void cl_blocks_forget(void)
+{
+	/* their memory is left: another thread of the parent may have been in the middle of it */
+	memset(blocks, 0, sizeof blocks);
+	memset(by_record, 0, sizeof by_record);
+	memset(&records, 0, sizeof records);
+	/* the mapping is not there in a child, and closing the file here unlocks nothing of the parent's */
+	if (cl_own.fd >= 0 && cl_region_fd_intact(&cl_own))
+		close(cl_own.fd);
+	cl_own = (struct cl_region){ .fd = -1 };
+}

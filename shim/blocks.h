@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The blocks that this process exported, memory and events, and its exporter file.
+ *
+ * Found by device address (memory), by event, or by record.  Everything here
+ * is under cl_exports_lock, which the caller holds.
+ */
+#ifndef CL_BLOCKS_H
+#define CL_BLOCKS_H
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+#include "shim/driver.h"
+#include "shim/shm_record.h"
+
+/* Where a block is. */
+enum cl_place {
+	CL_PLACE_PROGRAM, /* exported, not freed */
+	CL_PLACE_GRACE,	  /* in limbo, a handle may still be on its way: in a bucket of the wheel */
+	CL_PLACE_HELD,	  /* in limbo, waiting for its holders */
+	CL_PLACE_DUE,	  /* in limbo, may go as soon as somebody looks */
+	CL_PLACE_DRAIN,	  /* in limbo, waiting for a stream to get to its free */
+	CL_PLACE_BUSY,	  /* in limbo, some thread is in the driver with it */
+	CL_PLACE_GONE,	  /* the driver has freed it, holders keep its record */
+	CL_PLACE_KEPT,	  /* freed, but without a record: nobody can say who holds it */
+};
+
+struct cl_block {
+	UT_hash_handle hh;
+	uint64_t key;		       /* device address, or the CUevent */
+	CUcontext ctx;		       /* whose memory (event) it is */
+	CUevent drained;	       /* of a stream-ordered free; NULL: none */
+	struct cl_block *prev, *next;  /* of the list that its place has */
+	uint64_t size;		       /* bytes; 0 for an event */
+	uint32_t record;	       /* CL_NO_RECORD: it could not get one */
+	uint32_t own_opens;	       /* opens in this very process */
+	uint8_t kind;		       /* enum cl_kind */
+	uint8_t place;		       /* enum cl_place */
+	uint8_t device;
+	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
+	bool primary;		       /* ctx is a device's primary one */
+	bool orphan;		       /* its context ended while a thread was freeing it */
+	bool destroyed;		       /* an event that had to go before its importers */
+};
+
+/* An event's block is this larger one: events have an order among themselves, see limbo.c. */
+struct cl_event_block {
+	struct cl_block block;
+	struct cl_event_block *older, *newer;
+};
+
+/* Made at the first export; .header is NULL before, and for good if it can't be made. */
+extern struct cl_region cl_own;
+
+struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key);
+struct cl_block *cl_block_of_record(uint32_t record);
+
+/*
+ * A new block in CL_PLACE_PROGRAM, with a record of @what if one can be had
+ * (else .record is CL_NO_RECORD, and the reason was logged).  NULL: no memory.
+ * *generation is what goes into the stamp.
+ */
+struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
+			      uint32_t *generation);
+/* Out of the hash: its key is free for another block. */
+void cl_block_unhash(struct cl_block *block);
+/* After its record was released: gives record and memory back. */
+void cl_block_delete(struct cl_block *block);
+
+/* All blocks that are in a hash, in no order. */
+void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
+
+/* A forked child forgets its parent's. */
+void cl_blocks_forget(void);
+
+#endif

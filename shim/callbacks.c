@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Free-memory callbacks: see callbacks.h. */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "shim/callbacks.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/pressure.h"
+#include "shim/self.h"
+
+/* An allocation that keeps failing though memory comes free (for others) is tried this often. */
+enum { ATTEMPTS = 5 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	cl_free_memory_fn *callback;
+	void *data;
+} registered[CL_CALLBACKS];
+static unsigned int registered_n;
+
+/* A callback that allocates must not run the callbacks. */
+static __thread bool inside __attribute__((tls_model("initial-exec")));
+
+int cl_callbacks_register(cl_free_memory_fn *callback, void *data)
+{
+	int err = callback ? 0 : -EINVAL;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned int i = 0; !err && i < registered_n; i++)
+		if (registered[i].callback == callback && registered[i].data == data)
+			err = -EEXIST;
+	if (!err && registered_n == CL_CALLBACKS)
+		err = -ENOSPC;
+	if (!err) {
+		registered[registered_n].callback = callback;
+		registered[registered_n++].data = data;
+	}
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+int cl_callbacks_unregister(cl_free_memory_fn *callback, void *data)
+{
+	int err = -ENOENT;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned int i = 0; i < registered_n; i++)
+		if (registered[i].callback == callback && registered[i].data == data) {
+			memmove(&registered[i], &registered[i + 1],
+				(--registered_n - i) * sizeof registered[0]);
+			err = 0;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void cl_callbacks_forget(void)
+{
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	inside = false;
+}
+
+/* This process's own limbo.  Returns whether anything went back to the driver. */
+static bool collect_own(void)
+{
+	uint64_t before = cl_count_get(limbo_released);
+	uint64_t until = cl_now() + cl_options.pressure_wait.number;
+
+	while (cl_limbo_collect(true).held && cl_limbo_reap() && cl_now() < until) {
+		/* a holder is dying: that is a matter of milliseconds */
+		struct timespec moment = { 0, 2000000 };
+
+		nanosleep(&moment, NULL);
+	}
+	cl_limbo_collect(true);
+	cl_limbo_wait_for_others(cl_options.pressure_wait.number);
+	return cl_count_get(limbo_released) != before;
+}
+
+static bool run_registered(size_t bytes)
+{
+	cl_free_memory_fn *callback[CL_CALLBACKS];
+	void *data[CL_CALLBACKS];
+	unsigned int n;
+	size_t freed = 0;
+
+	pthread_mutex_lock(&lock);
+	n = registered_n;
+	for (unsigned int i = 0; i < n; i++) {
+		callback[i] = registered[i].callback;
+		data[i] = registered[i].data;
+	}
+	pthread_mutex_unlock(&lock);
+	for (unsigned int i = 0; i < n; i++)
+		freed += callback[i](bytes, data[i]);
+	return freed != 0;
+}
+
+bool cl_callbacks_run(size_t bytes, unsigned int attempt)
+{
+	bool freed = false;
+	int before = errno;
+
+	if (inside || attempt >= ATTEMPTS || cl_options.disable.number || cl_self.ended)
+		return false;
+	inside = true;
+	cl_self_prepare();
+	cl_count(callbacks_run);
+	if (cl_sharing())
+		freed = collect_own();
+	freed |= run_registered(bytes);
+	if (!freed)
+		freed = cl_pressure_ask(cl_options.pressure_wait.number) != 0;
+	if (!freed && cl_sharing())
+		freed = cl_limbo_release_kept().blocks != 0;
+	/* the collector may have given something back since the driver said no */
+	freed |= attempt == 0 && cl_sharing();
+	cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", bytes, attempt,
+	       freed ? "memory came free, trying again" : "nothing to give back");
+	inside = false;
+	errno = before;
+	return freed;
+}

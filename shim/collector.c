@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collector thread: see collector.h. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/collector.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/self.h"
+
+#define MILLISECOND 1000000ull
+#define REAP_SETTLING_EVERY (10 * MILLISECOND)
+
+static struct {
+	pthread_mutex_t lock; /* starting and stopping */
+	pthread_t thread;
+	bool running, failed;
+	_Atomic bool stop;
+	_Atomic uint64_t sleeps_until; /* 0: awake */
+	_Atomic uint64_t last_reap;    /* of inline passes */
+} collector = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void sleep_until(uint64_t when, uint32_t seen)
+{
+	struct timespec until = { (time_t)(when / 1000000000u), (long)(when % 1000000000u) };
+
+	/* FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time; shared: others wake it */
+	syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAIT_BITSET, seen,
+		when == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+static bool pressed(void)
+{
+	struct cl_header *h = cl_own.header;
+
+	return atomic_load_explicit(&h->pressure_asked, memory_order_acquire) !=
+	       atomic_load_explicit(&h->pressure_done, memory_order_relaxed);
+}
+
+void cl_collector_serve_pressure(void)
+{
+	struct cl_header *h = cl_own.header;
+	uint32_t asked = atomic_load_explicit(&h->pressure_asked, memory_order_acquire);
+	uint64_t until = cl_now() + cl_options.pressure_wait.number;
+
+	cl_limbo_reap();
+	while (cl_limbo_collect(true).held && cl_limbo_reap() && cl_now() < until &&
+	       !atomic_load_explicit(&collector.stop, memory_order_relaxed)) {
+		/* someone is dying with our blocks: that is a matter of milliseconds */
+		struct timespec moment = { 0, 2 * MILLISECOND };
+
+		nanosleep(&moment, NULL);
+	}
+	cl_limbo_collect(true);
+	/* release: what was given back was given back before */
+	atomic_store_explicit(&h->pressure_done, asked, memory_order_release);
+	syscall(SYS_futex, &h->pressure_done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void *collector_main(void *unused)
+{
+	struct cl_header *h = cl_own.header;
+	uint64_t reap_at = 0;
+
+	pthread_setname_np(pthread_self(), "culimbo");
+	while (!atomic_load_explicit(&collector.stop, memory_order_acquire)) {
+		uint32_t seen = atomic_load_explicit(&h->wake, memory_order_acquire);
+		struct cl_collected now;
+		uint64_t until;
+
+		if (pressed())
+			cl_collector_serve_pressure();
+		now = cl_limbo_collect(false);
+		until = now.next;
+		if (now.held) {
+			if (cl_now() >= reap_at) {
+				bool settling = cl_limbo_reap() != 0;
+
+				reap_at = cl_now() + (settling ? REAP_SETTLING_EVERY : CL_REAP_EVERY);
+			}
+			if (reap_at < until)
+				until = reap_at;
+		}
+		/*
+		 * Sleeping is said before work is looked for once more: whoever made
+		 * work before that is seen here, whoever makes it after sees us sleep.
+		 */
+		atomic_store_explicit(&collector.sleeps_until, until, memory_order_relaxed);
+		atomic_store_explicit(&h->sleeping, 1, memory_order_relaxed);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (!cl_record_any_ready(&cl_own) && !pressed() &&
+		    !atomic_load_explicit(&collector.stop, memory_order_acquire) && until > cl_now())
+			sleep_until(until, seen);
+		atomic_store_explicit(&h->sleeping, 0, memory_order_relaxed);
+		atomic_store_explicit(&collector.sleeps_until, 0, memory_order_relaxed);
+	}
+	return unused;
+}
+
+/* ------------------------------------------------------------ start and stop */
+static void start(void)
+{
+	sigset_t all, before;
+	int err;
+
+	pthread_mutex_lock(&collector.lock);
+	if (!collector.running && !collector.failed && !cl_self.ended) {
+		/* the program's signals are for its own threads */
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		err = pthread_create(&collector.thread, NULL, collector_main, NULL);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		collector.running = !err;
+		collector.failed = err != 0;
+		if (err)
+			cl_log(CL_LOG_WARN,
+			       "cannot start the collector thread (error %d): freed blocks go back when the "
+			       "program next calls us, as with CULIMBO_COLLECTOR=inline",
+			       err);
+		/* relaxed: a hint for others whether asking us for memory pays */
+		atomic_store_explicit(&cl_own.header->serving, !err, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&collector.lock);
+}
+
+static void inline_pass(void)
+{
+	uint64_t now = cl_now(), last = atomic_load_explicit(&collector.last_reap, memory_order_relaxed);
+
+	if (cl_limbo_collect(false).held && now - last >= CL_REAP_EVERY &&
+	    atomic_compare_exchange_strong(&collector.last_reap, &last, now) && cl_limbo_reap() == 0)
+		cl_limbo_collect(false);
+}
+
+void cl_collector_wake_by(uint64_t when)
+{
+	uint64_t sleeps;
+
+	if (cl_self.ended) /* what is left goes with the process */
+		return;
+	if (cl_options.collector.number == CL_COLLECTOR_INLINE || collector.failed) {
+		inline_pass();
+		return;
+	}
+	/* running is set once; a stale false costs a lock */
+	if (!collector.running)
+		start();
+	atomic_thread_fence(memory_order_seq_cst);
+	sleeps = atomic_load_explicit(&collector.sleeps_until, memory_order_relaxed);
+	/* one that is awake (0) looks for all that is due before it sleeps, but may have looked already */
+	if (sleeps == 0 || when < sleeps) {
+		atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
+		if (sleeps)
+			syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	}
+}
+
+void cl_collector_wake(void)
+{
+	if (cl_own.header)
+		cl_collector_wake_by(0);
+}
+
+bool cl_collector_stop(uint64_t wait)
+{
+	struct timespec until;
+	bool stopped = true;
+
+	if (!collector.running)
+		return true;
+	atomic_store_explicit(&collector.stop, true, memory_order_release);
+	atomic_store_explicit(&cl_own.header->serving, 0, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
+	syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	clock_gettime(CLOCK_REALTIME, &until);
+	wait += (uint64_t)until.tv_nsec;
+	until.tv_sec += (time_t)(wait / 1000000000u);
+	until.tv_nsec = (long)(wait % 1000000000u);
+	stopped = pthread_equal(collector.thread, pthread_self()) ||
+		  pthread_timedjoin_np(collector.thread, NULL, &until) == 0;
+	if (stopped)
+		collector.running = false;
+	return stopped;
+}
+
+void cl_collector_forget(void)
+{
+	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+
+	collector.lock = fresh;
+	collector.running = collector.failed = false;
+	atomic_store(&collector.stop, false);
+	atomic_store(&collector.sleeps_until, 0);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The collector: one thread per process that gives blocks back as they come
+ * free, so that memory returns though the program sleeps.
+ *
+ * Started at the first block that enters the limbo; asleep on a futex in the
+ * exporter file; all signals blocked; gone before exit; absent in forked
+ * children.  With CULIMBO_COLLECTOR=inline there is none: then the program's
+ * own calls do its work (cl_collector_wake() does a pass in the calling thread).
+ */
+#ifndef CL_COLLECTOR_H
+#define CL_COLLECTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Something may be due: starts or wakes the collector, or does its work.  No lock may be held. */
+void cl_collector_wake(void);
+/* The same, for something that will be due at @when (ns): wakes only who would sleep past it. */
+void cl_collector_wake_by(uint64_t when);
+/* Ends the thread; waits for it @wait ns at most.  Returns false when it is still in the driver. */
+bool cl_collector_stop(uint64_t wait);
+void cl_collector_forget(void); /* in a forked child */
+
+/*
+ * Whether others have asked for memory since it was last served, and to serve
+ * it: grace over, the dead reaped (waiting for those about to die), all
+ * collected.
+ */
+void cl_collector_serve_pressure(void);
+
+#endif

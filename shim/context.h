@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts: which are primary, and what goes with one that ends (see cl_context_end_begin). */
+#ifndef CL_CONTEXT_H
+#define CL_CONTEXT_H
+
+#include <stdbool.h>
+#include "shim/driver.h"
+
+/*
+ * Whether @ctx is the primary context of @device: such contexts end by
+ * cuDevicePrimaryCtxRelease and Reset, which name the device.  Asks the driver
+ * once for each context; no lock of ours may be held.
+ */
+bool cl_context_is_primary(CUcontext ctx, CUdevice device);
+
+void cl_contexts_forget(void); /* in a forked child */
+
+#endif

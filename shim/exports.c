@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exports: what this process shares, and what becomes of it when it is freed.
+ *
+ * A block is known to us from its first export on, by its base address.  From
+ * then on freeing it means: wait as the driver's free would, put it into the
+ * limbo, and give it back to the driver when nobody can have it any more.
+ */
+#include <string.h>
+
+#include "shim/blocks.h"
+#include "shim/collector.h"
+#include "shim/context.h"
+#include "shim/imports.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/self.h"
+
+/* ------------------------------------------------------------------ exporting */
+static bool in_limbo(const struct cl_block *block)
+{
+	return block && block->place != CL_PLACE_PROGRAM;
+}
+
+/* The block at @key, once no other thread is in the driver with it. */
+static struct cl_block *find_settled_locked(enum cl_kind kind, uint64_t key)
+{
+	struct cl_block *block;
+
+	/*
+	 * One that is on its way to the driver: whether the program may free that
+	 * address again is known when the driver has had it.
+	 */
+	while ((block = cl_block_find(kind, key)) != NULL && block->place == CL_PLACE_BUSY)
+		cl_limbo_wait_locked();
+	return block;
+}
+
+static void stamp(void *handle, uint32_t record, uint32_t generation)
+{
+	uint64_t tail = cl_stamp_pack((struct cl_stamp){ cl_own.file_id, record, generation });
+
+	memcpy((char *)handle + 56, &tail, sizeof tail);
+}
+
+static bool has_room_for_stamp(const void *handle)
+{
+	uint64_t tail;
+
+	memcpy(&tail, (const char *)handle + 56, sizeof tail);
+	if (!tail)
+		return true;
+	cl_count(unmanaged_exports);
+	cl_log_once(CL_LOG_WARN,
+		    "this driver uses all 64 bytes of an IPC handle: there is no room to mark blocks, so "
+		    "what is exported here is not protected, as without culimbo");
+	return false;
+}
+
+/*
+ * What @block was has gone behind our back (the driver made another handle for
+ * its address): its holders keep the record, the address is a new block's.
+ */
+static void disown_locked(struct cl_block *block)
+{
+	cl_block_unhash(block);
+	atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
+	if (cl_record_gone(&cl_own, block->record))
+		cl_block_delete(block);
+	else
+		block->place = CL_PLACE_GONE;
+}
+
+/* Exported: the block known as @what->base, or a new one.  Stamps @handle. */
+static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary)
+{
+	struct cl_block *block = find_settled_locked(what->kind, what->base);
+	uint32_t generation = 0;
+
+	if (in_limbo(block)) {
+		cl_count(exported_after_free);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (block && block->record != CL_NO_RECORD &&
+	    memcmp(cl_own.record[block->record].handle, what->handle, 56) != 0) {
+		disown_locked(block);
+		block = NULL;
+	}
+	if (block && block->record != CL_NO_RECORD) {
+		cl_record_export_again(&cl_own, block->record, what->now);
+		generation = cl_life_generation(cl_record_life(&cl_own, block->record));
+	} else if (!block) {
+		block = cl_block_new(what, ctx, primary, &generation);
+	}
+	if (block && block->record != CL_NO_RECORD)
+		stamp(handle, block->record, generation);
+	cl_count(exports);
+	return CUDA_SUCCESS;
+}
+
+CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	struct cl_export what = { .kind = CL_MEMORY, .base = dptr };
+	struct cl_block *block;
+	CUcontext ctx = NULL;
+	CUdeviceptr base = dptr;
+	size_t size = 0;
+	CUresult result;
+	bool known, freed, primary = false;
+
+	if (!cl_self_start())
+		return cl_driver.cuIpcGetMemHandle(handle, dptr);
+	pthread_mutex_lock(&cl_exports_lock);
+	block = find_settled_locked(CL_MEMORY, dptr);
+	freed = in_limbo(block);
+	known = block && !freed;
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (freed) {
+		cl_count(exported_after_free);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+	if (result != CUDA_SUCCESS || !has_room_for_stamp(handle))
+		return result;
+	if (!known) {
+		/* an interior pointer gives the handle of its block */
+		if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS) {
+			cl_count(unmanaged_exports);
+			return result;
+		}
+		what.base = base;
+		what.size = size;
+		cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
+		cl_driver.cuPointerGetAttribute(&what.device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
+		primary = cl_context_is_primary(ctx, what.device);
+	}
+	what.handle = (const uint8_t *)handle->reserved;
+	what.now = cl_now();
+	pthread_mutex_lock(&cl_exports_lock);
+	result = publish_locked(handle->reserved, &what, ctx, primary);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return result;
+}
+
+CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
+{
+	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
+	struct cl_block *block;
+	CUcontext ctx = NULL;
+	CUdevice device = 0;
+	CUresult result;
+	bool freed, primary;
+
+	if (!cl_self_start())
+		return cl_driver.cuIpcGetEventHandle(handle, event);
+	pthread_mutex_lock(&cl_exports_lock);
+	block = find_settled_locked(CL_EVENT, what.base);
+	freed = in_limbo(block);
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (freed) { /* bare, the driver crashes on it (measured) */
+		cl_count(exported_after_free);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	result = cl_driver.cuIpcGetEventHandle(handle, event);
+	if (result != CUDA_SUCCESS || !has_room_for_stamp(handle))
+		return result;
+	cl_driver.cuCtxGetCurrent(&ctx);
+	cl_driver.cuCtxGetDevice(&device);
+	primary = cl_context_is_primary(ctx, device);
+	what.device = device;
+	what.handle = (const uint8_t *)handle->reserved;
+	what.now = cl_now();
+	pthread_mutex_lock(&cl_exports_lock);
+	result = publish_locked(handle->reserved, &what, ctx, primary);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return result;
+}
+
+/* -------------------------------------------------------------------- freeing */
+/*
+ * Takes @key's block for a free by this thread: CL_PLACE_BUSY, so that a second
+ * free of it waits and then finds it freed.  NULL: not ours, ask the driver;
+ * with *freed, that it is freed already.
+ */
+static struct cl_block *take_for_free(enum cl_kind kind, uint64_t key, bool *freed)
+{
+	struct cl_block *block;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block = find_settled_locked(kind, key);
+	*freed = in_limbo(block);
+	if (*freed)
+		block = NULL;
+	else if (block)
+		block->place = CL_PLACE_BUSY;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return block;
+}
+
+static void free_failed(struct cl_block *block)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	block->place = CL_PLACE_PROGRAM;
+	if (block->orphan)
+		cl_limbo_forget_block_locked(block);
+	cl_limbo_changed_locked();
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+/* The program has freed @block and all that the driver's free waits for has been waited for. */
+static CUresult into_limbo(struct cl_block *block)
+{
+	CUresult result = CUDA_SUCCESS;
+	uint64_t look = UINT64_MAX;
+	bool gone = true;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block->place = CL_PLACE_PROGRAM;
+	if (block->orphan) {
+		cl_limbo_forget_block_locked(block);
+		cl_limbo_changed_locked();
+	} else {
+		look = cl_limbo_enter_locked(block, cl_now());
+		cl_limbo_changed_locked();
+		gone = cl_limbo_release_now_locked(block, &result);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (!gone && look != UINT64_MAX)
+		cl_collector_wake_by(look);
+	return result;
+}
+
+/* Waits for the kernels of the block's context, as the driver's free does (measured). */
+static CUresult synchronize(const struct cl_block *block)
+{
+	CUcontext current = NULL, popped;
+	CUresult result;
+
+	result = cl_driver.cuCtxGetCurrent(&current);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!block->ctx || current == block->ctx)
+		return cl_driver.cuCtxSynchronize();
+	result = cl_driver.cuCtxPushCurrent_v2(block->ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cl_driver.cuCtxSynchronize();
+	cl_driver.cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
+static CUresult not_ours(CUdeviceptr dptr, bool freed, CUresult result)
+{
+	if (freed) {
+		cl_count(freed_twice);
+		cl_log(CL_LOG_INFO, "block %#llx was freed twice", (unsigned long long)dptr);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_is_open(dptr)) {
+		cl_count(freed_import);
+		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped",
+		       (unsigned long long)dptr);
+	}
+	return result;
+}
+
+CUresult cl_memory_free(CUdeviceptr dptr)
+{
+	bool freed;
+	struct cl_block *block = take_for_free(CL_MEMORY, dptr, &freed);
+	CUresult result;
+
+	if (!block)
+		return not_ours(dptr, freed, freed ? CUDA_SUCCESS : cl_driver.cuMemFree_v2(dptr));
+	result = synchronize(block);
+	if (result != CUDA_SUCCESS) {
+		free_failed(block);
+		return result;
+	}
+	return into_limbo(block);
+}
+
+/*
+ * The free that @stream will get to: an event behind what was put on it so
+ * far.  @capturing: the stream records instead of running, so the driver must say.
+ */
+static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, bool *capturing)
+{
+	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
+		per_thread ? cl_driver.cuStreamIsCapturing_ptsz : cl_driver.cuStreamIsCapturing;
+	CUresult (*get_ctx)(CUstream, CUcontext *) =
+		per_thread ? cl_driver.cuStreamGetCtx_ptsz : cl_driver.cuStreamGetCtx;
+	CUresult (*record)(CUevent, CUstream) =
+		per_thread ? cl_driver.cuEventRecord_ptsz : cl_driver.cuEventRecord;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUcontext ctx = NULL, current = NULL, popped;
+	bool pushed = false;
+	CUresult result;
+
+	*capturing = false;
+	if (is_capturing) {
+		result = is_capturing(stream, &status);
+		if (result != CUDA_SUCCESS)
+			return result;
+		*capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+		if (*capturing)
+			return CUDA_SUCCESS;
+	}
+	/* an event is of the current context, and must be of its stream's */
+	cl_driver.cuCtxGetCurrent(&current);
+	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current)
+		pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
+	result = cl_driver.cuEventCreate(mark, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS) {
+		result = record(*mark, stream);
+		if (result != CUDA_SUCCESS)
+			cl_driver.cuEventDestroy_v2(*mark);
+	}
+	if (pushed)
+		cl_driver.cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
+CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
+{
+	CUresult (*bare)(CUdeviceptr, CUstream) =
+		per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync;
+	bool freed, capturing;
+	struct cl_block *block = take_for_free(CL_MEMORY, dptr, &freed);
+	CUevent mark = NULL;
+	CUresult result;
+
+	if (!block)
+		return not_ours(dptr, freed, freed ? CUDA_SUCCESS : bare(dptr, stream));
+	result = mark_stream(stream, per_thread, &mark, &capturing);
+	if (result == CUDA_SUCCESS && capturing)
+		result = bare(dptr, stream);
+	if (result != CUDA_SUCCESS || capturing) {
+		free_failed(block);
+		return result;
+	}
+	block->drained = mark;
+	return into_limbo(block);
+}
+
+CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
+{
+	bool freed;
+	struct cl_block *block;
+	CUresult result;
+
+	if (cl_import_event_destroy(event, destroy, &result))
+		return result;
+	block = take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &freed);
+	if (freed) { /* bare, the driver crashes on it (measured) */
+		cl_count(events_destroyed_twice);
+		cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	return block ? into_limbo(block) : destroy(event);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Taking away the files that dead exporters left: see gc.h. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "shim/gc.h"
+#include "shim/liveness.h"
+#include "shim/options.h"
+
+int cl_gc_file(struct cl_region *region, int dirfd)
+{
+	uint64_t free_since = 0;
+	int err;
+
+	if (cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &free_since,
+			      cl_now(), cl_options.settle.number) != CL_DEAD)
+		return -EBUSY;
+	/* two that take the same file away: one of them, so that neither takes its successor's */
+	err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
+	if (err)
+		return err == -EAGAIN ? -EBUSY : err;
+	err = cl_region_unlink(region, dirfd);
+	region->locks->unlock(region, CL_LOCK_EXPORTER);
+	return err;
+}
+
+unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+	unsigned int gone = 0;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return 0;
+	}
+	while ((entry = readdir(dir)) != NULL) {
+		uint32_t id = cl_region_name_id(entry->d_name);
+		struct cl_region region;
+		int err;
+
+		if (!id || (is_open && is_open(id)))
+			continue;
+		err = cl_region_open(&region, dirfd, id, NULL);
+		if (err == -ESTALE) /* of an earlier boot: nobody has it */
+			gone += unlinkat(dirfd, entry->d_name, 0) == 0;
+		if (err)
+			continue;
+		gone += cl_gc_file(&region, dirfd) == 0;
+		cl_region_close(&region);
+	}
+	closedir(dir);
+	return gone;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Taking away the files that dead exporters left.
+ *
+ * A file goes only when its exporter is dead by liveness.h and we hold its
+ * byte lock; what is not a whole exporter file of ours is left alone.
+ */
+#ifndef CL_GC_H
+#define CL_GC_H
+
+#include "shim/shm_region.h"
+
+/*
+ * Takes @region's file away if its exporter is dead.  Returns 0 when it is
+ * gone, -EBUSY when its exporter lives (or may), or another -errno.
+ */
+int cl_gc_file(struct cl_region *region, int dirfd);
+
+/*
+ * All files in @dirfd, but for those that @is_open says this process has
+ * (opening and closing such a file would drop its locks).  Returns how many
+ * went.
+ */
+unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id));
+
+#endif

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Imports: what this process opened of others, memory and events.
+ *
+ * A hold is one of these per record, whatever the number of opens; it owns our
+ * bit in the exporter's file from before the driver's first open until after
+ * the driver's last close.  A mapping is one per address (event) that the
+ * driver gave us.  Both are under cl_imports_lock, which is let go of around
+ * the driver's calls; what is in flight meanwhile is counted (pending,
+ * closing), so that neither goes away under it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/blocks.h"
+#include "shim/collector.h"
+#include "shim/context.h"
+#include "shim/imports.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/self.h"
+
+struct hold_key {
+	uint32_t file_id, record;
+};
+struct hold {
+	UT_hash_handle hh;
+	struct hold_key key;
+	struct cl_peer *peer;
+	uint32_t generation;
+	uint64_t opens;	  /* of all its mappings */
+	uint64_t pending; /* threads in the driver's open with it */
+	bool pinned;	  /* no bit of ours: the block is kept for good */
+};
+struct mapping {
+	UT_hash_handle hh;
+	uint64_t key; /* device address, or the CUevent */
+	struct hold *hold; /* NULL: unmanaged */
+	CUcontext ctx;
+	CUdevice device;
+	uint64_t opens, closing, since, size;
+	bool primary;
+};
+
+static struct hold *holds;
+static struct mapping *mappings[3]; /* a hash for each enum cl_kind */
+
+static uint64_t tail_of(const void *handle)
+{
+	uint64_t tail;
+
+	memcpy(&tail, (const char *)handle + 56, sizeof tail);
+	return tail;
+}
+
+/* -------------------------------------------------------------------- holds */
+/* Takes (or shares) the hold that @stamp names.  0 with *held set (NULL: unmanaged), or -errno. */
+static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hold **held)
+{
+	struct hold_key key = { stamp.file_id, stamp.record };
+	struct cl_peer *peer;
+	struct hold *hold;
+	int err = 0;
+
+	*held = NULL;
+	HASH_FIND(hh, holds, &key, sizeof key, hold);
+	if (hold) {
+		/* our bit keeps its generation: any other is stale, and its bit must not be touched */
+		if (hold->generation != stamp.generation)
+			return -ESTALE;
+		if (memcmp(hold->peer->region.record[stamp.record].handle, handle, 56))
+			return -EBADMSG;
+		hold->pending++;
+		*held = hold;
+		return 0;
+	}
+	peer = cl_peer_get(stamp.file_id, &err);
+	if (!peer)
+		return 0; /* the driver decides, as without us */
+	hold = calloc(1, sizeof *hold);
+	if (!hold)
+		return -ENOMEM;
+	hold->key = key;
+	hold->peer = peer;
+	hold->generation = stamp.generation;
+	hold->pending = 1;
+	HASH_ADD(hh, holds, key, sizeof hold->key, hold);
+	if (!hold->hh.tbl) {
+		free(hold);
+		return -ENOMEM;
+	}
+	err = cl_peer_need_slot(peer);
+	if (!err)
+		err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
+				     stamp.generation, handle);
+	if (err && err != -ESTALE && err != -EBADMSG) {
+		cl_log_once(CL_LOG_WARN,
+			    "no room among the holders of process %u (error %d): what is opened here is kept "
+			    "by it until it ends, freed or not",
+			    peer->region.header->exporter.pid, -err);
+		err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
+		hold->pinned = !err;
+		cl_count(pinned);
+	}
+	if (err) {
+		HASH_DELETE(hh, holds, hold);
+		free(hold);
+		return err;
+	}
+	peer->holds++;
+	*held = hold;
+	return 0;
+}
+
+static void hold_put_locked(struct hold *hold)
+{
+	if (hold->opens || hold->pending)
+		return;
+	if (!hold->pinned)
+		cl_record_unhold(&hold->peer->region, (unsigned int)hold->peer->slot, hold->key.record);
+	cl_peer_put(hold->peer);
+	HASH_DELETE(hh, holds, hold);
+	free(hold);
+}
+
+/* ----------------------------------------------------------------- mappings */
+static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hold, CUcontext ctx,
+			       CUdevice device, bool primary)
+{
+	struct mapping *mapping;
+
+	HASH_FIND(hh, mappings[kind], &key, sizeof key, mapping);
+	if (mapping && mapping->hold != hold) {
+		/* being closed by another thread, which has its own pointer to it */
+		HASH_DELETE(hh, mappings[kind], mapping);
+		mapping->hh.tbl = NULL;
+		if (!mapping->closing) /* or closed behind our back */
+			free(mapping);
+		mapping = NULL;
+	}
+	if (!mapping) {
+		mapping = calloc(1, sizeof *mapping);
+		if (!mapping)
+			return; /* the hold stays until we end: kept, not freed early */
+		mapping->key = key;
+		mapping->hold = hold;
+		mapping->ctx = ctx;
+		mapping->device = device;
+		mapping->primary = primary;
+		mapping->since = cl_now();
+		if (hold)
+			mapping->size = hold->peer->region.record[hold->key.record].size;
+		HASH_ADD(hh, mappings[kind], key, sizeof mapping->key, mapping);
+		if (!mapping->hh.tbl) {
+			free(mapping);
+			return;
+		}
+	}
+	mapping->opens++;
+}
+
+static void mapping_put_locked(enum cl_kind kind, struct mapping *mapping)
+{
+	if (mapping->opens || mapping->closing)
+		return;
+	if (mapping->hh.tbl)
+		HASH_DELETE(hh, mappings[kind], mapping);
+	free(mapping);
+}
+
+/* The driver has closed @mapping once (or not, when !@closed). */
+static void mapping_closed_locked(enum cl_kind kind, struct mapping *mapping, bool closed)
+{
+	struct hold *hold = mapping->hold;
+
+	mapping->closing--;
+	if (closed) {
+		if (mapping->opens)
+			mapping->opens--;
+		if (hold) {
+			hold->opens--;
+			hold_put_locked(hold);
+		}
+		cl_count(closes);
+	}
+	mapping_put_locked(kind, mapping);
+}
+
+/* ------------------------------------------------------------------- opening */
+/* A handle that this process made itself.  0, or -errno. */
+static int open_own(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr)
+{
+	struct cl_block *block;
+	int err = -ESTALE;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block = cl_block_of_record(stamp.record);
+	if (block && block->place != CL_PLACE_GONE && block->place != CL_PLACE_BUSY &&
+	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
+	    memcmp(cl_own.record[stamp.record].handle, handle, 56) == 0) {
+		block->own_opens++;
+		*dptr = (CUdeviceptr)block->key;
+		err = 0;
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return err;
+}
+
+static CUresult refuse(struct cl_stamp stamp)
+{
+	cl_count(stale_refused);
+	cl_log(CL_LOG_INFO,
+	       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has been "
+	       "freed",
+	       stamp.file_id, stamp.record, stamp.generation);
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static bool is_own(uint32_t file_id)
+{
+	bool own;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	own = cl_own.header && cl_own.file_id == file_id;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return own;
+}
+
+struct opening {
+	struct cl_stamp stamp;
+	struct hold *hold;
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+};
+
+/* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
+static CUresult open_begin(struct opening *o, const void *handle)
+{
+	int err = 0;
+
+	*o = (struct opening){ .stamp = cl_stamp_unpack(tail_of(handle)) };
+	if (!tail_of(handle)) {
+		cl_count(unmanaged_imports);
+		return CUDA_SUCCESS;
+	}
+	pthread_mutex_lock(&cl_imports_lock);
+	err = hold_get_locked(o->stamp, handle, &o->hold);
+	pthread_mutex_unlock(&cl_imports_lock);
+	if (err == -ESTALE || err == -EBADMSG)
+		return refuse(o->stamp);
+	if (!o->hold)
+		cl_count(unmanaged_imports);
+	return CUDA_SUCCESS;
+}
+
+static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint64_t key)
+{
+	if (result == CUDA_SUCCESS) {
+		cl_count(imports);
+		cl_driver.cuCtxGetCurrent(&o->ctx);
+		cl_driver.cuCtxGetDevice(&o->device);
+		o->primary = cl_context_is_primary(o->ctx, o->device);
+	}
+	pthread_mutex_lock(&cl_imports_lock);
+	if (o->hold)
+		o->hold->pending--;
+	if (result == CUDA_SUCCESS) {
+		if (o->hold)
+			o->hold->opens++;
+		mapping_add_locked(kind, key, o->hold, o->ctx, o->device, o->primary);
+	} else if (o->hold) {
+		hold_put_locked(o->hold);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	CUipcMemHandle bare = handle;
+	struct opening o;
+	CUresult result;
+
+	if (!cl_self_start())
+		return open(dptr, handle, flags);
+	/* the driver gets its handle as it made it */
+	memset(bare.reserved + 56, 0, 8);
+	if (tail_of(&handle) && is_own(cl_stamp_unpack(tail_of(&handle)).file_id)) {
+		struct cl_stamp stamp = cl_stamp_unpack(tail_of(&handle));
+
+		if (!dptr)
+			return open(dptr, bare, flags);
+		return open_own(stamp, &handle, dptr) ? refuse(stamp) : CUDA_SUCCESS;
+	}
+	result = open_begin(&o, &handle);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = open(dptr, bare, flags);
+	open_end(&o, CL_MEMORY, result, dptr && result == CUDA_SUCCESS ? (uint64_t)*dptr : 0);
+	return result;
+}
+
+CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
+{
+	CUipcEventHandle bare = handle;
+	struct opening o;
+	CUresult result;
+
+	if (!cl_self_start())
+		return cl_driver.cuIpcOpenEventHandle(event, handle);
+	memset(bare.reserved + 56, 0, 8);
+	/* the driver refuses a process's own; it knows how */
+	if (tail_of(&handle) && is_own(cl_stamp_unpack(tail_of(&handle)).file_id))
+		return cl_driver.cuIpcOpenEventHandle(event, bare);
+	result = open_begin(&o, &handle);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cl_driver.cuIpcOpenEventHandle(event, bare);
+	open_end(&o, CL_EVENT, result,
+		 event && result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*event : 0);
+	return result;
+}
+
+/* ------------------------------------------------------------------- closing */
+static struct mapping *close_begin(enum cl_kind kind, uint64_t key)
+{
+	struct mapping *mapping;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	HASH_FIND(hh, mappings[kind], &key, sizeof key, mapping);
+	if (mapping)
+		mapping->closing++;
+	pthread_mutex_unlock(&cl_imports_lock);
+	return mapping;
+}
+
+static void close_end(enum cl_kind kind, struct mapping *mapping, bool closed)
+{
+	pthread_mutex_lock(&cl_imports_lock);
+	mapping_closed_locked(kind, mapping, closed);
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+/* A close of what open_own() gave.  False: it gave nothing there. */
+static bool close_own(CUdeviceptr dptr)
+{
+	struct cl_block *block;
+	bool wake = false, ours = false;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block = cl_block_find(CL_MEMORY, dptr);
+	if (block && block->own_opens) {
+		ours = true;
+		if (--block->own_opens == 0) {
+			cl_limbo_look_again_locked(block);
+			wake = block->place == CL_PLACE_DUE;
+		}
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (wake)
+		cl_collector_wake();
+	return ours;
+}
+
+CUresult cl_memory_close(CUdeviceptr dptr)
+{
+	struct mapping *mapping = close_begin(CL_MEMORY, dptr);
+	CUresult result;
+
+	if (!mapping && close_own(dptr))
+		return CUDA_SUCCESS;
+	result = cl_driver.cuIpcCloseMemHandle(dptr);
+	if (mapping)
+		close_end(CL_MEMORY, mapping, result == CUDA_SUCCESS);
+	else if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_MAP_FAILED)
+		cl_count(closed_twice);
+	return result;
+}
+
+/* For cl_event_destroy(): an imported event is closed by destroying it. */
+bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
+{
+	struct mapping *mapping = close_begin(CL_EVENT, (uint64_t)(uintptr_t)event);
+
+	if (!mapping)
+		return false;
+	*result = destroy(event);
+	close_end(CL_EVENT, mapping, *result == CUDA_SUCCESS);
+	return true;
+}
+
+bool cl_import_is_open(CUdeviceptr dptr)
+{
+	struct mapping *mapping;
+	uint64_t key = dptr;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	HASH_FIND(hh, mappings[CL_MEMORY], &key, sizeof key, mapping);
+	pthread_mutex_unlock(&cl_imports_lock);
+	return mapping != NULL;
+}
+
+/* ---------------------------------------------------------------------- rest */
+void cl_imports_context_gone(CUcontext ctx, CUdevice device)
+{
+	pthread_mutex_lock(&cl_imports_lock);
+	for (int kind = CL_MEMORY; kind <= CL_EVENT; kind++) {
+		struct mapping *mapping, *next;
+
+		HASH_ITER(hh, mappings[kind], mapping, next) {
+			if (ctx ? mapping->ctx != ctx : !mapping->primary || mapping->device != device)
+				continue;
+			if (mapping->hold) {
+				mapping->hold->opens -= mapping->opens;
+				hold_put_locked(mapping->hold);
+				mapping->hold = NULL;
+			}
+			mapping->opens = 0;
+			mapping_put_locked((enum cl_kind)kind, mapping);
+		}
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data)
+{
+	for (int kind = CL_MEMORY; kind <= CL_EVENT; kind++) {
+		struct mapping *mapping, *next;
+
+		HASH_ITER(hh, mappings[kind], mapping, next) {
+			const struct hold *hold = mapping->hold;
+			struct cl_import import = { .key = mapping->key,
+						    .size = mapping->size,
+						    .opens = mapping->opens,
+						    .since = mapping->since,
+						    .kind = (enum cl_kind)kind,
+						    .managed = hold != NULL };
+
+			if (hold) {
+				import.exporter_pid = hold->peer->region.header->exporter.pid;
+				import.file_id = hold->key.file_id;
+				import.record = hold->key.record;
+				import.stays = cl_life_state(cl_record_life(&hold->peer->region,
+									    hold->key.record)) !=
+					       CL_EXPORTED;
+			}
+			each(&import, data);
+		}
+	}
+}
+
+void cl_imports_forget(void)
+{
+	/* their memory is left: another thread of the parent may have been in the middle of it */
+	holds = NULL;
+	memset(mappings, 0, sizeof mappings);
+	cl_peers_forget();
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this process imported: the part of it that reports and contexts need. */
+#ifndef CL_IMPORTS_H
+#define CL_IMPORTS_H
+
+#include "shim/peers.h"
+#include "shim/driver.h"
+
+/* One thing imported, as this process knows it. */
+struct cl_import {
+	uint64_t key;		/* device address, or the CUevent */
+	uint64_t size;		/* bytes; 0: not known, or an event */
+	uint64_t opens;		/* not closed yet */
+	uint64_t since;		/* first opened, CLOCK_MONOTONIC ns */
+	uint32_t exporter_pid;	/* as it calls itself; 0: not known (unmanaged) */
+	uint32_t file_id, record;
+	enum cl_kind kind;
+	bool managed;		/* its exporter knows of us */
+	bool stays;		/* its exporter has freed it */
+};
+/* Each open import; under cl_imports_lock. */
+void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data);
+
+/* Whether @dptr is an import that is open here. */
+bool cl_import_is_open(CUdeviceptr dptr);
+/*
+ * If @event is an imported one: destroys it by @destroy with the driver's
+ * answer in @result, gives the hold back, and returns true.
+ */
+bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresult *result);
+
+/* The driver has dropped context @ctx (or, when NULL, @device's primary one) with its mappings. */
+void cl_imports_context_gone(CUcontext ctx, CUdevice device);
+
+void cl_imports_forget(void); /* in a forked child */
+
+#endif

@@ -1,0 +1,752 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The limbo: see limbo.h. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shim/collector.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/self.h"
+#include "shim/shm_holder.h"
+
+enum {
+	BUCKETS = 128,	     /* of the wheel: more than a grace has ticks */
+	TICKS_A_GRACE = 64,  /* so a block is at most 1/64 of the grace late */
+	BATCH = 64,	     /* blocks that one thread takes to the driver at a time */
+};
+#define MILLISECOND 1000000ull
+#define POLL_DRAIN (2 * MILLISECOND)
+
+/* A list through prev and next; O(1) in at the end and out anywhere. */
+struct list {
+	struct cl_block *first, *last;
+	uint64_t n;
+};
+static void list_add(struct list *list, struct cl_block *block)
+{
+	block->prev = list->last;
+	block->next = NULL;
+	*(list->last ? &list->last->next : &list->first) = block;
+	list->last = block;
+	list->n++;
+}
+static void list_remove(struct list *list, struct cl_block *block)
+{
+	*(block->prev ? &block->prev->next : &list->first) = block->next;
+	*(block->next ? &block->next->prev : &list->last) = block->prev;
+	block->prev = block->next = NULL;
+	list->n--;
+}
+
+/* Contexts that are in the driver's hands: those we are there with, and those that end. */
+struct context_use {
+	struct context_use *next;
+	CUcontext ctx; /* NULL: the primary one of @device */
+	CUdevice device;
+	pthread_t thread;
+};
+
+static struct {
+	struct list bucket[BUCKETS]; /* CL_PLACE_GRACE, by the tick at which it is over */
+	uint64_t filled[BUCKETS / 64];
+	uint64_t tick;	    /* ns */
+	uint64_t at;	    /* the wheel has been emptied up to this tick */
+	uint64_t in_wheel;
+	struct list held, due, drain, kept, blocked;
+	uint64_t blocks, bytes, events;
+	struct context_use *in_driver; /* our threads that give blocks back */
+	struct context_use *ending;    /* the program's threads that end contexts */
+	bool warned;
+} limbo;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* Events of the limbo that the driver still has, oldest first. */
+static struct cl_event_block *oldest_event, *newest_event;
+
+/* --------------------------------------------------------------- the places */
+static struct list *list_of(struct cl_block *block)
+{
+	switch ((enum cl_place)block->place) {
+	case CL_PLACE_GRACE:
+		return &limbo.bucket[block->bucket];
+	case CL_PLACE_HELD:
+		return &limbo.held;
+	case CL_PLACE_DUE:
+		return &limbo.due;
+	case CL_PLACE_DRAIN:
+		return &limbo.drain;
+	case CL_PLACE_KEPT:
+		return &limbo.kept;
+	default:
+		return NULL;
+	}
+}
+
+static void move(struct cl_block *block, enum cl_place place)
+{
+	struct list *from = list_of(block), *to;
+
+	if (from) {
+		list_remove(from, block);
+		if (block->place == CL_PLACE_GRACE) {
+			limbo.in_wheel--;
+			if (!from->n)
+				limbo.filled[block->bucket / 64] &= ~(1ull << block->bucket % 64);
+		}
+	}
+	block->place = (uint8_t)place;
+	to = list_of(block);
+	if (to) {
+		list_add(to, block);
+		if (place == CL_PLACE_GRACE) {
+			limbo.in_wheel++;
+			limbo.filled[block->bucket / 64] |= 1ull << block->bucket % 64;
+		}
+	}
+}
+
+static uint64_t tick_length(void)
+{
+	if (!limbo.tick) {
+		limbo.tick = cl_options.grace.number / TICKS_A_GRACE;
+		if (limbo.tick < MILLISECOND)
+			limbo.tick = MILLISECOND;
+	}
+	return limbo.tick;
+}
+
+static uint64_t last_export(const struct cl_block *block)
+{
+	return block->record == CL_NO_RECORD ?
+		       0 :
+		       atomic_load_explicit(&cl_own.record[block->record].exported,
+					    memory_order_relaxed);
+}
+
+static bool is_held(const struct cl_block *block)
+{
+	return block->own_opens || cl_record_held(&cl_own, block->record);
+}
+
+/* Puts a block of the limbo where it belongs by what is known of it now. */
+static void settle_place(struct cl_block *block, uint64_t now, bool end_grace)
+{
+	uint64_t over = last_export(block) + cl_options.grace.number;
+
+	if (over > now && !end_grace) {
+		uint64_t tick = over / tick_length() + 1;
+
+		/* an export "in the future" (another clock) must not overrun the wheel */
+		if (tick > now / tick_length() + BUCKETS - 1)
+			tick = now / tick_length() + BUCKETS - 1;
+		if (!limbo.in_wheel)
+			limbo.at = now / tick_length();
+		if (tick <= limbo.at)
+			tick = limbo.at + 1;
+		/* it keeps its old bucket's list until move() has taken it out */
+		if (block->place == CL_PLACE_GRACE)
+			move(block, CL_PLACE_BUSY);
+		block->bucket = (uint8_t)(tick % BUCKETS);
+		move(block, CL_PLACE_GRACE);
+	} else {
+		move(block, is_held(block) ? CL_PLACE_HELD : CL_PLACE_DUE);
+	}
+}
+
+static void account(const struct cl_block *block, int sign)
+{
+	struct cl_header *h = cl_own.header;
+
+	limbo.blocks += (uint64_t)(int64_t)sign;
+	limbo.bytes += (uint64_t)((int64_t)sign * (int64_t)block->size);
+	atomic_store_explicit(&h->limbo_blocks, limbo.blocks, memory_order_relaxed);
+	atomic_store_explicit(&h->limbo_bytes, limbo.bytes, memory_order_relaxed);
+	if (sign > 0)
+		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
+}
+
+/* ------------------------------------------------------------ entering */
+static void warn_if_many(void)
+{
+	if (limbo.warned || !cl_options.warn_blocks.number ||
+	    limbo.blocks <= cl_options.warn_blocks.number)
+		return;
+	limbo.warned = true;
+	cl_log(CL_LOG_WARN,
+	       "%llu freed blocks (%llu bytes) wait for processes that still map them: some importer does "
+	       "not close what it opens. The report at exit names it (CULIMBO_WARN_BLOCKS sets this limit)",
+	       (unsigned long long)limbo.blocks, (unsigned long long)limbo.bytes);
+}
+
+static void note_event(struct cl_block *block)
+{
+	struct cl_event_block *event = (struct cl_event_block *)block;
+
+	event->older = newest_event;
+	event->newer = NULL;
+	*(newest_event ? &newest_event->newer : &oldest_event) = event;
+	newest_event = event;
+	limbo.events++;
+}
+
+static void forget_event(struct cl_block *block)
+{
+	struct cl_event_block *event = (struct cl_event_block *)block;
+
+	if (!event->older && !event->newer && oldest_event != event)
+		return; /* it was not in the limbo, or was forced out of it */
+	*(event->older ? &event->older->newer : &oldest_event) = event->newer;
+	*(event->newer ? &event->newer->older : &newest_event) = event->older;
+	event->older = event->newer = NULL;
+	limbo.events--;
+}
+
+uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now)
+{
+	if (block->record == CL_NO_RECORD) {
+		move(block, CL_PLACE_KEPT);
+		return UINT64_MAX;
+	}
+	cl_record_to_limbo(&cl_own, block->record, now);
+	cl_count(limbo_entered);
+	account(block, 1);
+	if (block->kind == CL_EVENT)
+		note_event(block);
+	settle_place(block, now, false);
+	if (block->drained && block->place == CL_PLACE_DUE)
+		move(block, CL_PLACE_DRAIN);
+	warn_if_many();
+	if (block->place == CL_PLACE_GRACE && limbo.events <= cl_options.max_events.number)
+		return last_export(block) + cl_options.grace.number + tick_length();
+	return block->place == CL_PLACE_HELD ? now + CL_REAP_EVERY : now;
+}
+
+void cl_limbo_look_again_locked(struct cl_block *block)
+{
+	if (block->place == CL_PLACE_HELD)
+		move(block, CL_PLACE_DUE);
+}
+
+/* ------------------------------------------------- contexts that end meanwhile */
+static bool same_context(const struct context_use *use, const struct cl_block *block)
+{
+	return use->ctx ? use->ctx == block->ctx : block->primary && use->device == block->device;
+}
+
+static bool context_ends(const struct cl_block *block)
+{
+	for (const struct context_use *use = limbo.ending; use; use = use->next)
+		if (same_context(use, block))
+			return true;
+	return false;
+}
+
+static void unlink_use(struct context_use **list, struct context_use *use)
+{
+	while (*list != use)
+		list = &(*list)->next;
+	*list = use->next;
+}
+
+/* ------------------------------------------------------------- in the driver */
+/*
+ * From here to leave_driver() without any lock of ours.  The thread's capture
+ * mode is relaxed meanwhile: our frees are not part of what some thread of the
+ * program is capturing, and must not spoil it.
+ */
+struct driver_visit {
+	CUstreamCaptureMode mode;
+	bool exchanged, pushed;
+};
+static struct driver_visit enter_driver(CUcontext ctx)
+{
+	struct driver_visit visit = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+	CUcontext current = NULL;
+
+	if (cl_driver.cuThreadExchangeStreamCaptureMode)
+		visit.exchanged = cl_driver.cuThreadExchangeStreamCaptureMode(&visit.mode) ==
+				  CUDA_SUCCESS;
+	if (ctx && !(cl_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == ctx))
+		visit.pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
+	return visit;
+}
+static void leave_driver(struct driver_visit *visit)
+{
+	CUcontext popped;
+
+	if (visit->pushed)
+		cl_driver.cuCtxPopCurrent_v2(&popped);
+	if (visit->exchanged)
+		cl_driver.cuThreadExchangeStreamCaptureMode(&visit->mode);
+}
+
+static CUresult give_back(struct cl_block *block)
+{
+	if (block->drained) {
+		cl_driver.cuEventDestroy_v2(block->drained);
+		block->drained = NULL;
+	}
+	if (block->kind == CL_EVENT)
+		return cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->key);
+	return cl_driver.cuMemFree_v2((CUdeviceptr)block->key);
+}
+
+/* A batch: blocks of one context that this thread is in the driver with. */
+struct batch {
+	struct context_use use;
+	struct cl_block *block[BATCH];
+	CUresult result[BATCH];
+	unsigned int n;
+};
+
+static void batch_begin_locked(struct batch *batch)
+{
+	batch->use = (struct context_use){ .next = limbo.in_driver,
+					   .ctx = batch->block[0]->ctx,
+					   .device = batch->block[0]->device,
+					   .thread = pthread_self() };
+	limbo.in_driver = &batch->use;
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+static void batch_end_locked(struct batch *batch)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	unlink_use(&limbo.in_driver, &batch->use);
+	pthread_cond_broadcast(&changed);
+}
+
+/* Takes the batch's blocks, whose records are released, out of this world. */
+static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
+{
+	struct driver_visit visit;
+
+	batch_begin_locked(batch);
+	visit = enter_driver(batch->block[0]->ctx);
+	for (unsigned int i = 0; i < batch->n; i++)
+		batch->result[i] = batch->block[i]->destroyed ? CUDA_SUCCESS :
+								give_back(batch->block[i]);
+	leave_driver(&visit);
+	batch_end_locked(batch);
+	for (unsigned int i = 0; i < batch->n; i++) {
+		struct cl_block *block = batch->block[i];
+
+		if (batch->result[i] != CUDA_SUCCESS)
+			cl_log(CL_LOG_DEBUG, "the driver answered %d when given %#llx back",
+			       (int)batch->result[i], (unsigned long long)block->key);
+		sum->blocks++;
+		sum->bytes += block->size;
+		cl_count(limbo_released);
+		cl_count_add(limbo_bytes_released, block->size);
+		account(block, -1);
+		if (block->kind == CL_EVENT)
+			forget_event(block);
+		cl_block_delete(block);
+	}
+}
+
+/* Asks which of the batch's streams have got to their free. */
+static void batch_drain_locked(struct batch *batch)
+{
+	struct driver_visit visit;
+
+	batch_begin_locked(batch);
+	visit = enter_driver(batch->block[0]->ctx);
+	for (unsigned int i = 0; i < batch->n; i++) {
+		struct cl_block *block = batch->block[i];
+
+		batch->result[i] = cl_driver.cuEventQuery(block->drained);
+		/* an error is not "not yet": then the free itself waits for the context */
+		if (batch->result[i] != CUDA_ERROR_NOT_READY) {
+			cl_driver.cuEventDestroy_v2(block->drained);
+			block->drained = NULL;
+		}
+	}
+	leave_driver(&visit);
+	batch_end_locked(batch);
+	for (unsigned int i = 0; i < batch->n; i++)
+		move(batch->block[i], batch->block[i]->drained ? CL_PLACE_DRAIN : CL_PLACE_DUE);
+}
+
+/* Up to BATCH blocks of one context from the front of @list, taken out of it. */
+static void batch_take_locked(struct batch *batch, struct list *list)
+{
+	struct cl_block *block = list->first, *next;
+
+	batch->n = 0;
+	for (; block && batch->n < BATCH; block = next) {
+		next = block->next;
+		if (context_ends(block)) {
+			list_remove(list, block);
+			block->place = CL_PLACE_BUSY; /* on no list that list_of() knows */
+			list_add(&limbo.blocked, block);
+			continue;
+		}
+		if (batch->n && block->ctx != batch->block[0]->ctx)
+			break;
+		if (list == &limbo.due) {
+			if (block->drained) {
+				move(block, CL_PLACE_DRAIN);
+				continue;
+			}
+			if (block->own_opens || !cl_record_try_release(&cl_own, block->record)) {
+				move(block, CL_PLACE_HELD);
+				continue;
+			}
+		}
+		move(block, CL_PLACE_BUSY);
+		batch->block[batch->n++] = block;
+	}
+}
+
+bool cl_limbo_release_now_locked(struct cl_block *block, CUresult *result)
+{
+	struct cl_collected sum = { 0 };
+	struct batch batch = { .n = 1 };
+
+	if (block->place != CL_PLACE_DUE || block->drained || context_ends(block))
+		return false;
+	if (block->own_opens || !cl_record_try_release(&cl_own, block->record)) {
+		move(block, CL_PLACE_HELD);
+		return false;
+	}
+	move(block, CL_PLACE_BUSY);
+	batch.block[0] = block;
+	batch_release_locked(&batch, &sum);
+	*result = batch.result[0];
+	return true;
+}
+
+/* --------------------------------------------------------------- collecting */
+static void take_ready_locked(uint64_t now)
+{
+	uint32_t ready[BATCH * 4];
+	unsigned int n;
+
+	while ((n = cl_record_take_ready(&cl_own, ready, BATCH * 4)) > 0)
+		for (unsigned int i = 0; i < n; i++) {
+			struct cl_block *block = cl_block_of_record(ready[i]);
+
+			if (!block)
+				continue;
+			if (block->place == CL_PLACE_HELD)
+				settle_place(block, now, true);
+			else if (block->place == CL_PLACE_GONE &&
+				 cl_record_try_release(&cl_own, block->record))
+				cl_block_delete(block);
+		}
+}
+
+static void turn_wheel_locked(uint64_t now, bool end_grace)
+{
+	uint64_t until = now / tick_length();
+
+	if (end_grace)
+		until = limbo.at + BUCKETS;
+	for (unsigned int turned = 0; limbo.in_wheel && limbo.at < until && turned < BUCKETS; turned++) {
+		struct list *bucket = &limbo.bucket[++limbo.at % BUCKETS];
+
+		while (bucket->first)
+			settle_place(bucket->first, now, true);
+	}
+	limbo.at = now / tick_length();
+}
+
+static uint64_t next_due_locked(void)
+{
+	if (limbo.due.n)
+		return 0;
+	if (limbo.drain.n)
+		return cl_now() + POLL_DRAIN;
+	if (!limbo.in_wheel)
+		return UINT64_MAX;
+	for (uint64_t i = 1; i <= BUCKETS; i++) {
+		uint64_t bucket = (limbo.at + i) % BUCKETS;
+
+		if (limbo.filled[bucket / 64] >> (bucket % 64) & 1)
+			return (limbo.at + i) * tick_length();
+	}
+	return UINT64_MAX;
+}
+
+/* Events beyond CULIMBO_MAX_EVENTS go, oldest first; their records wait for the importers. */
+static void force_events_out_locked(void)
+{
+	while (limbo.events > cl_options.max_events.number) {
+		struct cl_block *block = &oldest_event->block;
+		struct batch batch = { .n = 1, .block = { block } };
+		struct driver_visit visit;
+
+		if (block->place == CL_PLACE_BUSY)
+			return; /* another thread is at it */
+		forget_event(block);
+		move(block, CL_PLACE_BUSY);
+		cl_count(events_forced_out);
+		batch_begin_locked(&batch);
+		visit = enter_driver(block->ctx);
+		give_back(block);
+		leave_driver(&visit);
+		batch_end_locked(&batch);
+		/* from here on as after a destroy without us: opening it still works */
+		block->destroyed = true;
+		block->ctx = NULL;
+		cl_block_unhash(block);
+		settle_place(block, cl_now(), false);
+		cl_log_once(CL_LOG_INFO,
+			    "more than %llu destroyed events wait for their importers: the oldest go now "
+			    "(CULIMBO_MAX_EVENTS)",
+			    (unsigned long long)cl_options.max_events.number);
+	}
+}
+
+struct cl_collected cl_limbo_collect(bool end_grace)
+{
+	struct cl_collected sum = { .next = UINT64_MAX };
+	struct batch batch;
+	uint64_t drains;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	if (!cl_own.header)
+		goto out;
+	if (cl_record_any_ready(&cl_own))
+		take_ready_locked(cl_now());
+	if (limbo.in_wheel)
+		turn_wheel_locked(cl_now(), end_grace);
+	if (limbo.events > cl_options.max_events.number)
+		force_events_out_locked();
+	/* each drain once a pass, whatever comes back to the list's end */
+	for (drains = limbo.drain.n; drains; drains -= batch.n < drains ? batch.n : drains) {
+		batch_take_locked(&batch, &limbo.drain);
+		if (!batch.n)
+			break;
+		batch_drain_locked(&batch);
+	}
+	while (limbo.due.n) {
+		batch_take_locked(&batch, &limbo.due);
+		if (batch.n)
+			batch_release_locked(&batch, &sum);
+	}
+	sum.next = next_due_locked();
+	sum.held = limbo.held.n != 0;
+out:
+	pthread_mutex_unlock(&cl_exports_lock);
+	return sum;
+}
+
+struct cl_collected cl_limbo_release_kept(void)
+{
+	struct cl_collected sum = { .next = UINT64_MAX };
+	struct cl_block *block, *next;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	for (block = limbo.kept.first; block; block = next) {
+		struct context_use use;
+		struct driver_visit visit;
+
+		next = block->next;
+		if (block->kind != CL_MEMORY || block->size < 2u << 20 || context_ends(block))
+			continue;
+		move(block, CL_PLACE_BUSY);
+		use = (struct context_use){ limbo.in_driver, block->ctx, block->device, pthread_self() };
+		limbo.in_driver = &use;
+		pthread_mutex_unlock(&cl_exports_lock);
+		visit = enter_driver(block->ctx);
+		give_back(block);
+		leave_driver(&visit);
+		pthread_mutex_lock(&cl_exports_lock);
+		unlink_use(&limbo.in_driver, &use);
+		pthread_cond_broadcast(&changed);
+		sum.blocks++;
+		sum.bytes += block->size;
+		cl_block_delete(block);
+		next = limbo.kept.first; /* the list may have changed meanwhile */
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return sum;
+}
+
+/* ------------------------------------------------------------------- the dead */
+static struct cl_slot_watch watch[CL_SLOTS];
+static pthread_mutex_t reap_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void tell_reaped(void *data, unsigned int slot, uint32_t record)
+{
+	const struct cl_slot *s = &cl_own.slot[slot];
+
+	(void)data;
+	cl_log(CL_LOG_DEBUG, "process %u (%.16s) died holding block %#llx of %llu bytes",
+	       s->who.pid, s->name, (unsigned long long)cl_own.record[record].base,
+	       (unsigned long long)cl_own.record[record].size);
+}
+
+unsigned int cl_limbo_reap(void)
+{
+	struct cl_reaped sum;
+	bool ours;
+
+	if (pthread_mutex_trylock(&reap_lock))
+		return 0;
+	pthread_mutex_lock(&cl_exports_lock);
+	ours = cl_own.header && cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (!ours) {
+		pthread_mutex_unlock(&reap_lock);
+		return 0;
+	}
+	sum = cl_holder_reap(&cl_own, watch, cl_now(), cl_options.settle.number, tell_reaped, NULL);
+	pthread_mutex_unlock(&reap_lock);
+	if (sum.holds)
+		cl_log(CL_LOG_INFO, "took back %u holds of %u dead processes", sum.holds, sum.slots);
+	cl_count_add(dead_holders, sum.slots);
+	cl_count_add(dead_holds, sum.holds);
+	return sum.settling;
+}
+
+/* ------------------------------------------------------------------- contexts */
+void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device)
+{
+	struct context_use *use = calloc(1, sizeof *use);
+	bool busy = true;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	if (use) {
+		*use = (struct context_use){ limbo.ending, ctx, device, pthread_self() };
+		limbo.ending = use;
+	}
+	while (busy) {
+		busy = false;
+		for (const struct context_use *in = limbo.in_driver; in; in = in->next)
+			/* a context of the device we are not sure of counts as the primary one */
+			if (!pthread_equal(in->thread, pthread_self()) &&
+			    (ctx ? in->ctx == ctx : in->device == device))
+				busy = true;
+		if (busy)
+			pthread_cond_wait(&changed, &cl_exports_lock);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+/* The driver has dropped what @block names. */
+static void forget_block(struct cl_block *block)
+{
+	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
+
+	move(block, CL_PLACE_BUSY);
+	block->drained = NULL; /* went with the context */
+	block->own_opens = 0;
+	if (block->record == CL_NO_RECORD) {
+		cl_block_delete(block);
+		return;
+	}
+	if (limbo_has_it)
+		account(block, -1);
+	else
+		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
+	if (block->kind == CL_EVENT)
+		forget_event(block);
+	cl_block_unhash(block);
+	if (cl_record_gone(&cl_own, block->record))
+		cl_block_delete(block);
+	else
+		block->place = CL_PLACE_GONE;
+}
+
+void cl_limbo_forget_block_locked(struct cl_block *block)
+{
+	forget_block(block);
+}
+
+static void forget_with_context(struct cl_block *block, void *ended)
+{
+	if (!same_context(ended, block))
+		return;
+	if (block->place == CL_PLACE_BUSY) /* a thread of the program is freeing it just now */
+		block->orphan = true;
+	else
+		forget_block(block);
+}
+
+/*
+ * An event is of the context that it was made in, which we don't know for
+ * certain; destroying it after that context is a crash (measured).  So at any
+ * context's end those in limbo are left to the driver.
+ */
+static void forget_limbo_event(struct cl_block *block, void *data)
+{
+	(void)data;
+	if (block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_BUSY)
+		forget_block(block);
+}
+
+void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
+{
+	struct context_use **at, *use = NULL, ended = { .ctx = ctx, .device = device };
+	struct cl_block *block;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	for (at = &limbo.ending; *at; at = &(*at)->next)
+		if ((*at)->ctx == ctx && (*at)->device == device &&
+		    pthread_equal((*at)->thread, pthread_self())) {
+			use = *at;
+			*at = use->next;
+			break;
+		}
+	while ((block = limbo.blocked.first) != NULL) {
+		list_remove(&limbo.blocked, block);
+		settle_place(block, cl_now(), true);
+	}
+	if (gone && cl_own.header) {
+		cl_block_each(CL_MEMORY, forget_with_context, &ended);
+		cl_block_each(CL_EVENT, forget_with_context, &ended);
+		cl_block_each(CL_EVENT, forget_limbo_event, NULL);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	free(use);
+	cl_collector_wake();
+}
+
+/* ---------------------------------------------------------------------- rest */
+struct cl_limbo_sum cl_limbo_sum_locked(void)
+{
+	struct cl_limbo_sum sum = { .blocks = limbo.blocks,
+				    .bytes = limbo.bytes,
+				    .events = limbo.events,
+				    .kept = limbo.kept.n };
+
+	for (const struct cl_block *block = limbo.kept.first; block; block = block->next)
+		sum.kept_bytes += block->size;
+	return sum;
+}
+
+void cl_limbo_wait_locked(void)
+{
+	pthread_cond_wait(&changed, &cl_exports_lock);
+}
+
+void cl_limbo_wait_for_others(uint64_t wait)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until); /* the clock of a plain condition variable */
+	wait += (uint64_t)until.tv_nsec;
+	until.tv_sec += (time_t)(wait / 1000000000u);
+	until.tv_nsec = (long)(wait % 1000000000u);
+	pthread_mutex_lock(&cl_exports_lock);
+	while (limbo.in_driver && pthread_cond_timedwait(&changed, &cl_exports_lock, &until) == 0)
+		;
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+void cl_limbo_changed_locked(void)
+{
+	pthread_cond_broadcast(&changed);
+}
+
+void cl_limbo_forget(void)
+{
+	memset(&limbo, 0, sizeof limbo);
+	oldest_event = newest_event = NULL;
+	memset(watch, 0, sizeof watch);
+	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	reap_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: blocks that the program has freed and the driver has not.
+ *
+ * A block leaves it when its grace is over, nobody holds it, and (after a
+ * stream-ordered free) its stream has got there.  In and out are O(1): the
+ * grace is a wheel of buckets, holders that leave say so in the ready map, and
+ * what just waits is never looked at.
+ *
+ * Functions that end in _locked want cl_exports_lock held; the others take it,
+ * and let go of it around every CUDA call.
+ */
+#ifndef CL_LIMBO_H
+#define CL_LIMBO_H
+
+#include "shim/blocks.h"
+
+/*
+ * The program freed @block (CL_PLACE_PROGRAM).  @now: CLOCK_MONOTONIC, ns.
+ * Returns when somebody must look at it: give it to cl_collector_wake_by() once
+ * the lock is let go of.
+ */
+uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now);
+
+/*
+ * If @block may go now, gives it back to the driver in this thread; the lock
+ * is let go of and taken again.  Returns true with the driver's answer in
+ * @result when it went, and the block no longer exists.
+ */
+bool cl_limbo_release_now_locked(struct cl_block *block, CUresult *result);
+
+/* An own open of @block was closed, or something else about it changed: look at it again. */
+void cl_limbo_look_again_locked(struct cl_block *block);
+
+struct cl_collected {
+	uint64_t blocks, bytes; /* given back to the driver */
+	uint64_t next;	       /* when something will be due, CLOCK_MONOTONIC ns; UINT64_MAX: not by time */
+	bool held;	       /* something waits for holders, so their death matters */
+};
+/*
+ * Gives back all that may go.  @end_grace: what nobody opened does not wait
+ * for its grace.  Any thread; several at once.
+ */
+struct cl_collected cl_limbo_collect(bool end_grace);
+
+/* Looks for dead holders of this process's blocks.  Returns how many are still settling. */
+unsigned int cl_limbo_reap(void);
+
+/*
+ * Last resort, when an allocation fails and nothing else came free: gives
+ * back blocks of 2 MiB and more that could not be tracked (CL_PLACE_KEPT).
+ * Their importers, if any, go on reading the old bytes: such a block is an
+ * allocation of its own (measured).
+ */
+struct cl_collected cl_limbo_release_kept(void);
+
+/* See cl_context_end_begin() in shim.h. */
+void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device);
+void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);
+
+/* The driver has dropped what @block (on no list) names. */
+void cl_limbo_forget_block_locked(struct cl_block *block);
+/*
+ * Waits @wait ns at most until no other thread is in the driver to give blocks
+ * back: what they had taken is back then.
+ */
+void cl_limbo_wait_for_others(uint64_t wait);
+
+/* How often somebody looks for dead holders while something waits for holders, ns. */
+#define CL_REAP_EVERY 100000000ull
+
+/* How much is in limbo; a few loads under the lock. */
+struct cl_limbo_sum {
+	uint64_t blocks, bytes, events, kept, kept_bytes;
+};
+struct cl_limbo_sum cl_limbo_sum_locked(void);
+
+/* Waits until no other thread is in the driver with @block; the caller must look it up again. */
+void cl_limbo_wait_locked(void);
+/* A block of CL_PLACE_BUSY was let go of: whoever waits looks again. */
+void cl_limbo_changed_locked(void);
+
+void cl_limbo_forget(void); /* in a forked child */
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asking the host's other exporters for memory: see pressure.h. */
+#include <dirent.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/blocks.h"
+#include "shim/peers.h"
+#include "shim/pressure.h"
+#include "shim/self.h"
+
+enum { ASKED = 256 }; /* exporters with something in limbo at one time; more are not waited for */
+
+struct asked {
+	struct cl_peer *peer;
+	uint32_t ticket;
+	uint64_t bytes;
+};
+
+static bool is_own(uint32_t file_id)
+{
+	bool own;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	own = cl_own.header && cl_own.file_id == file_id;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return own;
+}
+
+static bool ask(struct cl_peer *peer, struct asked *asked)
+{
+	struct cl_header *h = peer->region.header;
+
+	if (!atomic_load_explicit(&h->limbo_blocks, memory_order_relaxed) ||
+	    !atomic_load_explicit(&h->serving, memory_order_relaxed))
+		return false;
+	asked->peer = peer;
+	asked->bytes = atomic_load_explicit(&h->limbo_bytes, memory_order_relaxed);
+	asked->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
+	cl_region_wake(&peer->region);
+	peer->holds++; /* so that it stays while we wait without the lock */
+	return true;
+}
+
+static unsigned int ask_all_locked(struct asked *asked)
+{
+	int dirfd = cl_self_open_dir(false);
+	DIR *dir = dirfd < 0 ? NULL : fdopendir(dirfd);
+	const struct dirent *entry;
+	unsigned int n = 0;
+
+	if (!dir) {
+		if (dirfd >= 0)
+			close(dirfd);
+		return 0;
+	}
+	while (n < ASKED && (entry = readdir(dir)) != NULL) {
+		uint32_t id = cl_region_name_id(entry->d_name);
+		struct cl_peer *peer;
+		int err;
+
+		if (!id || is_own(id))
+			continue;
+		peer = cl_peer_get(id, &err);
+		if (peer && ask(peer, &asked[n]))
+			n++;
+	}
+	closedir(dir);
+	return n;
+}
+
+static void await(const struct asked *asked, uint64_t until)
+{
+	struct cl_header *h = asked->peer->region.header;
+	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+
+	for (;;) {
+		uint32_t done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);
+
+		if ((int32_t)(done - asked->ticket) >= 0 || cl_now() >= until)
+			return;
+		syscall(SYS_futex, &h->pressure_done, FUTEX_WAIT_BITSET, done, &t, NULL,
+			FUTEX_BITSET_MATCH_ANY);
+	}
+}
+
+uint64_t cl_pressure_ask(uint64_t wait)
+{
+	struct asked asked[ASKED];
+	uint64_t until = cl_now() + wait, freed = 0;
+	unsigned int n;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	n = ask_all_locked(asked);
+	pthread_mutex_unlock(&cl_imports_lock);
+	for (unsigned int i = 0; i < n; i++)
+		await(&asked[i], until);
+	pthread_mutex_lock(&cl_imports_lock);
+	for (unsigned int i = 0; i < n; i++) {
+		uint64_t left = atomic_load_explicit(&asked[i].peer->region.header->limbo_bytes,
+						     memory_order_relaxed);
+
+		if (left < asked[i].bytes)
+			freed += asked[i].bytes - left;
+		asked[i].peer->holds--;
+	}
+	/* a process that shares nothing keeps nothing open */
+	cl_peers_drop_unused();
+	pthread_mutex_unlock(&cl_imports_lock);
+	return freed;
+}

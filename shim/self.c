@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This process: see self.h and the last part of shim.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/blocks.h"
+#include "shim/callbacks.h"
+#include "shim/collector.h"
+#include "shim/context.h"
+#include "shim/gc.h"
+#include "shim/imports.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/report.h"
+#include "shim/self.h"
+
+/* How long the end of a process waits for a collector that is in the driver, and for a lock. */
+#define END_WAIT 200000000ull
+
+atomic_int cl_sharing_flag;
+pthread_mutex_t cl_imports_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t cl_exports_lock = PTHREAD_MUTEX_INITIALIZER;
+struct cl_self cl_self;
+struct cl_counts cl_counts;
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_flag end_begun = ATOMIC_FLAG_INIT;
+
+/* ------------------------------------------------------------------ directory */
+void cl_self_dir_path(char *path, size_t size)
+{
+	if (cl_options.dir.text[0])
+		snprintf(path, size, "%s", cl_options.dir.text);
+	else
+		snprintf(path, size, "/dev/shm/culimbo-%u", (unsigned int)geteuid());
+}
+
+int cl_self_open_dir(bool make)
+{
+	char path[4096];
+	struct stat st;
+	int fd, err = 0;
+
+	cl_self_dir_path(path, sizeof path);
+	if (make && mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	/* who may write here could put a file of his own in an exporter's place */
+	if (fstat(fd, &st))
+		err = -errno;
+	else if ((st.st_uid != geteuid() && st.st_uid != 0) ||
+		 ((st.st_mode & 022) && !(st.st_mode & S_ISVTX)))
+		err = -EPERM;
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
+{
+	int dirfd, err;
+
+	if (cl_region_fd_intact(region))
+		return true;
+	dirfd = cl_self_open_dir(false);
+	if (dirfd < 0)
+		return false;
+	err = cl_region_fd_restore(region, dirfd);
+	close(dirfd);
+	if (!err && byte >= 0)
+		err = region->locks->try_lock(region, byte);
+	if (err)
+		cl_log_once(CL_LOG_WARN,
+			    "the program closed culimbo's descriptor of exporter file %06x, and it cannot be "
+			    "opened again (%s): blocks of it are kept longer than need be",
+			    region->file_id, strerror(-err));
+	return !err;
+}
+
+/* ----------------------------------------------------------------------- fork */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&start_lock);
+	pthread_mutex_lock(&cl_imports_lock);
+	pthread_mutex_lock(&cl_exports_lock);
+}
+static void after_fork_in_parent(void)
+{
+	pthread_mutex_unlock(&cl_exports_lock);
+	pthread_mutex_unlock(&cl_imports_lock);
+	pthread_mutex_unlock(&start_lock);
+}
+static void after_fork_in_child(void)
+{
+	/*
+	 * The child has none of its parent's contexts, so none of its blocks and
+	 * imports: it starts as a process that shares nothing.
+	 */
+	atomic_store(&cl_sharing_flag, 0);
+	memset(&cl_self, 0, sizeof cl_self);
+	memset(&cl_counts, 0, sizeof cl_counts);
+	cl_collector_forget();
+	cl_imports_forget();
+	cl_limbo_forget();
+	cl_blocks_forget();
+	cl_contexts_forget();
+	cl_callbacks_forget();
+	atomic_flag_clear(&end_begun);
+	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+/* ---------------------------------------------------------------------- start */
+void cl_self_prepare(void)
+{
+	static bool registered; /* stays true in a child: the handlers are inherited */
+
+	pthread_mutex_lock(&start_lock);
+	if (!registered) {
+		registered = true;
+		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	}
+	if (!cl_self.pid) {
+		cl_witness_self(&cl_self.witness);
+		cl_self.started = cl_now();
+		cl_self.pid = getpid();
+	}
+	pthread_mutex_unlock(&start_lock);
+}
+
+bool cl_self_start(void)
+{
+	int dirfd;
+
+	/* acquire: what the first one prepared is seen */
+	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire))
+		return true;
+	if (cl_options.disable.number)
+		return false;
+	cl_self_prepare();
+	pthread_mutex_lock(&cl_imports_lock);
+	if (!atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed)) {
+		dirfd = cl_self_open_dir(false);
+		if (dirfd >= 0) {
+			cl_gc_directory(dirfd, cl_peer_is_open);
+			close(dirfd);
+		}
+		atomic_store_explicit(&cl_sharing_flag, 1, memory_order_release);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+	return true;
+}
+
+/* ------------------------------------------------------------------------ end */
+/* The thread that ends the process may itself have been interrupted with a lock in hand. */
+static bool lock_within(pthread_mutex_t *lock, uint64_t wait)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	wait += (uint64_t)until.tv_nsec;
+	until.tv_sec += (time_t)(wait / 1000000000u);
+	until.tv_nsec = (long)(wait % 1000000000u);
+	return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+static void remove_own_file(void)
+{
+	char path[4096];
+	int dirfd = cl_self_open_dir(false);
+
+	if (dirfd < 0)
+		return;
+	if (cl_own.header)
+		cl_region_unlink(&cl_own, dirfd);
+	close(dirfd);
+	if (!cl_options.dir.text[0]) { /* ours to take away, when we are the last */
+		cl_self_dir_path(path, sizeof path);
+		rmdir(path);
+	}
+}
+
+int cl_process_end(int status)
+{
+	int before = errno;
+
+	if (!cl_sharing()) {
+		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
+		    !atomic_flag_test_and_set(&end_begun))
+			cl_report_nothing();
+		return status;
+	}
+	/* a vfork child has its parent's memory, but not its life */
+	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
+		return status;
+	cl_self.ended = true;
+	cl_collector_stop(END_WAIT);
+	/* the report tells the dead from the living */
+	cl_limbo_reap();
+	if (lock_within(&cl_imports_lock, END_WAIT)) {
+		if (lock_within(&cl_exports_lock, END_WAIT)) {
+			cl_report_write();
+			pthread_mutex_unlock(&cl_exports_lock);
+		}
+		cl_peers_end();
+		pthread_mutex_unlock(&cl_imports_lock);
+	}
+	remove_own_file();
+	errno = before;
+	return status;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * This process: when it began to share, who it is, the directory of exporter
+ * files, fork, and the counts that the report gives.
+ *
+ * Locks, in the order in which two may be held: cl_imports_lock before
+ * cl_exports_lock.  No CUDA call is made, and nothing of another process is
+ * waited for, while either is held.
+ */
+#ifndef CL_SELF_H
+#define CL_SELF_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include "shim/liveness.h"
+#include "shim/shim.h"
+
+extern pthread_mutex_t cl_imports_lock; /* peers and imports */
+extern pthread_mutex_t cl_exports_lock; /* this process's exporter file, blocks, limbo */
+
+struct cl_self {
+	struct cl_witness witness;
+	pid_t pid; /* 0: cl_self_prepare() was not called yet */
+	uint64_t started; /* then, CLOCK_MONOTONIC ns */
+	bool ended; /* the report is written: nothing new is begun */
+};
+extern struct cl_self cl_self;
+
+/* Who we are, and fork handlers; what everything else here needs.  Any thread, any number of times. */
+void cl_self_prepare(void);
+
+/*
+ * The first export or import: makes cl_sharing() true.  Returns false when
+ * this process is not to be looked after (CULIMBO_DISABLE).  Any thread.
+ */
+bool cl_self_start(void);
+
+/*
+ * Opens the directory of exporter files, making it when @make.  Returns a
+ * descriptor for the caller to close, or -errno: -ENOENT, or -EPERM when it is
+ * somebody else's or open to others.  Not kept open: programs close what they
+ * don't know.
+ */
+int cl_self_open_dir(bool make);
+/* Its path, into @path of @size bytes. */
+void cl_self_dir_path(char *path, size_t size);
+
+/*
+ * Before any use of @region's descriptor: gets it (and its lock on @byte)
+ * again if the program has closed it.  False: it can't be had; do without.
+ * The caller holds the lock that @region is under.
+ */
+bool cl_self_keep_descriptor(struct cl_region *region, off_t byte);
+
+/* What the report counts; relaxed atomics: sums, not signals. */
+struct cl_counts {
+	_Atomic uint64_t exports, imports, closes, limbo_entered, limbo_released, limbo_bytes_released;
+	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
+	_Atomic uint64_t stale_refused, freed_twice, freed_import, closed_twice, exported_after_free;
+	_Atomic uint64_t events_destroyed_twice, events_forced_out;
+	_Atomic uint64_t dead_holders, dead_holds, pinned;
+	_Atomic uint64_t callbacks_run, allocations_saved;
+};
+extern struct cl_counts cl_counts;
+#define cl_count(what) atomic_fetch_add_explicit(&cl_counts.what, 1, memory_order_relaxed)
+#define cl_count_add(what, n) atomic_fetch_add_explicit(&cl_counts.what, (n), memory_order_relaxed)
+#define cl_count_get(what) atomic_load_explicit(&cl_counts.what, memory_order_relaxed)
+
+#endif
