@@ -170,6 +170,16 @@ void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void 
 		each(block, data);
 }
 
+void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data)
+{
+	for (uint32_t record = 0; record < records.fresh; record++) {
+		struct cl_block *block = cl_block_of_record(record);
+
+		if (block)
+			each(block, data);
+	}
+}
+
 void cl_blocks_forget(void)
 {
 	/* their memory is left: another thread of the parent may have been in the middle of it */

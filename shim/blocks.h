@@ -21,7 +21,7 @@ enum cl_place {
 	CL_PLACE_DUE,	  /* in limbo, may go as soon as somebody looks */
 	CL_PLACE_DRAIN,	  /* in limbo, waiting for a stream to get to its free */
 	CL_PLACE_BUSY,	  /* in limbo, some thread is in the driver with it */
-	CL_PLACE_GONE,	  /* the driver has freed it, holders keep its record */
+	CL_PLACE_GONE,	  /* its context ended; holders keep its record */
 	CL_PLACE_KEPT,	  /* freed, but without a record: nobody can say who holds it */
 };
 
@@ -69,6 +69,9 @@ void cl_block_delete(struct cl_block *block);
 
 /* All blocks that are in a hash, in no order. */
 void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
+
+/* All blocks that have a record, also those that are in no hash any more (CL_PLACE_GONE). */
+void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data);
 
 /* A forked child forgets its parent's. */
 void cl_blocks_forget(void);

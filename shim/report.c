@@ -128,10 +128,11 @@ static const char *since(uint64_t then, uint64_t now)
 }
 
 /* ------------------------------------------------------------- looking at blocks */
-enum class { HELD_LIVE, HELD_FREED, GRACE, WAITING, KEPT, CLASSES };
+enum class { HELD_LIVE, HELD_FREED, HELD_GONE, GRACE, WAITING, KEPT, CLASSES };
 static const char *const title[CLASSES] = {
 	[HELD_LIVE] = "exported, never freed, and mapped by others at exit",
 	[HELD_FREED] = "freed, but still mapped by others (in limbo)",
+	[HELD_GONE] = "gone with their context, but still mapped by others",
 	[GRACE] = "freed within the grace of the last export (in limbo)",
 	[WAITING] = "freed, on the way back to the driver (in limbo)",
 	[KEPT] = "freed, but kept: they could not be tracked",
@@ -139,6 +140,7 @@ static const char *const title[CLASSES] = {
 static const char *const hint[CLASSES] = {
 	[HELD_LIVE] = "the processes named should close what they opened (cudaIpcCloseMemHandle) before this one ends",
 	[HELD_FREED] = "the processes named do not close what they opened (cudaIpcCloseMemHandle)",
+	[HELD_GONE] = "the processes named should close what they opened before this one destroys or resets the context",
 	[GRACE] = "nothing to do; CULIMBO_GRACE sets how long",
 	[WAITING] = "nothing to do",
 	[KEPT] = "make room in the directory of exporter files (CULIMBO_DIR)",
@@ -154,6 +156,8 @@ static enum class classify(const struct cl_block *block)
 {
 	if (block->record == CL_NO_RECORD)
 		return block->place == CL_PLACE_KEPT ? KEPT : CLASSES;
+	if (block->place == CL_PLACE_GONE)
+		return HELD_GONE;
 	if (block->place == CL_PLACE_PROGRAM)
 		return cl_record_held(&cl_own, block->record) ? HELD_LIVE : CLASSES;
 	if (block->own_opens || cl_record_held(&cl_own, block->record))
@@ -216,6 +220,26 @@ static void count_block(struct cl_block *block, void *data)
 		t->live++;
 		t->live_bytes += block->size;
 	}
+}
+
+struct visit {
+	void (*each)(struct cl_block *block, void *data);
+	void *data;
+};
+static void visit_untracked(struct cl_block *block, void *data)
+{
+	struct visit *visit = data;
+
+	if (block->record == CL_NO_RECORD)
+		visit->each(block, visit->data);
+}
+static void each_block(void (*each)(struct cl_block *block, void *data), void *data)
+{
+	struct visit visit = { each, data };
+
+	cl_block_each_record(each, data);
+	cl_block_each(CL_MEMORY, visit_untracked, &visit);
+	cl_block_each(CL_EVENT, visit_untracked, &visit);
 }
 
 static void count_import(const struct cl_import *import, void *data)
@@ -298,12 +322,9 @@ void cl_report_write(void)
 
 	if (cl_options.report.number == CL_REPORT_OFF)
 		return;
-	if (cl_own.header) {
-		cl_block_each(CL_MEMORY, count_block, &t);
-		cl_block_each(CL_EVENT, count_block, &t);
-	}
+	each_block(count_block, &t);
 	cl_imports_each(count_import, &t);
-	findings = t.n[HELD_LIVE] + t.n[HELD_FREED] + t.n[KEPT] + t.imports + wrong + reclaimed +
+	findings = t.n[HELD_LIVE] + t.n[HELD_FREED] + t.n[HELD_GONE] + t.n[KEPT] + t.imports + wrong + reclaimed +
 		   cl_count_get(pinned);
 	if (!findings && cl_options.report.number != CL_REPORT_ALWAYS)
 		return;
@@ -315,8 +336,7 @@ void cl_report_write(void)
 		say("  %s: %llu, %s\n", title[c], (unsigned long long)t.n[c], bytes(t.bytes[c]));
 		t.list = c;
 		t.listed = 0;
-		cl_block_each(CL_MEMORY, list_block, &t);
-		cl_block_each(CL_EVENT, list_block, &t);
+		each_block(list_block, &t);
 		say_more(&t);
 		say("    HINT: %s\n", hint[c]);
 	}
@@ -351,8 +371,9 @@ void cl_report_write(void)
 	    "released=%llu released_bytes=%llu kept=%llu\n",
 	    (int)cl_self.pid, (unsigned long long)cl_count_get(exports),
 	    (unsigned long long)cl_count_get(imports),
-	    (unsigned long long)(t.n[HELD_LIVE] + t.n[HELD_FREED]),
-	    (unsigned long long)(t.bytes[HELD_LIVE] + t.bytes[HELD_FREED]),
+	    (unsigned long long)(t.n[HELD_LIVE] + t.n[HELD_FREED] + t.n[HELD_GONE]),
+	    (unsigned long long)(t.bytes[HELD_LIVE] + t.bytes[HELD_FREED] +
+				 t.bytes[HELD_GONE]),
 	    (unsigned long long)(t.n[HELD_FREED] + t.n[GRACE] + t.n[WAITING]),
 	    (unsigned long long)(t.bytes[HELD_FREED] + t.bytes[GRACE] + t.bytes[WAITING]),
 	    (unsigned long long)t.imports, (unsigned long long)reclaimed, (unsigned long long)wrong,
