@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What we say while the program runs: lines on stderr (or CULIMBO_LOG_FILE),
- * each one write(2), each "culimbo: " + text, never on stdout.
+ * each one write(2), each "culimbo[PID]: level: text", never on stdout.
  *
  * May be called by any thread and in a signal handler's shadow: no malloc, no
  * stdio stream, no lock.  errno is kept.
@@ -13,7 +13,10 @@
 #include <stdbool.h>
 #include "shim/options.h"
 
-/* @level: CL_LOG_ERROR ... CL_LOG_DEBUG.  The text has no newline at its end. */
+/*
+ * @level: CL_LOG_ERROR ... CL_LOG_DEBUG.  The text has no newline at its end;
+ * control characters in it become '?', and it is cut at 1,024 bytes a line.
+ */
 void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same, once in the life of the process for each place in the code. */

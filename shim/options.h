@@ -55,8 +55,12 @@ extern const size_t cl_option_rows_n;
 /*
  * Reads all options from @environ (a NULL-terminated list of NAME=value) into
  * @options.  Each complaint is one line without a newline, given to @warn
- * (which may be NULL).  Allocates nothing; keeps pointers into @environ's
- * strings for text options only, which the caller keeps alive.
+ * (which may be NULL), after all options have been read.  Allocates nothing.
+ *
+ * The text of each value points into @environment, which the caller keeps
+ * alive; but cl_options, the process's own, has copies (programs write over
+ * their environment), where a relative FILE or DIR has become absolute
+ * (programs change their directory).  Only one thread may read cl_options in.
  */
 typedef void cl_warn_fn(const char *line);
 void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn *warn);

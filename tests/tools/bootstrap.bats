@@ -52,6 +52,7 @@ bare() {
 }
 
 @test "with apt-get it installs what is missing and nothing else, without a question" {
+	unset DEBIAN_FRONTEND
 	bare gcc tail
 	fake apt-get 'echo "$DEBIAN_FRONTEND $*" >> ../calls; read -r answer && echo asked >> ../calls; :'
 	fake id 'echo 0'

@@ -66,7 +66,7 @@ load common.bash
 	run "$C" config --jsno
 	exits 2
 	has "did you mean '--json'?"
-	run "$C" config -xh
+	run "$C" config --json -xh
 	exits 2
 	has "unknown option '-x'"
 	run "$C" --vresion

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # culimbo run: CMD is CMD, under the library, or it is said why not.
+bats_require_minimum_version 1.5.0
 load common.bash
 
 library() {
@@ -78,14 +79,11 @@ patch() {
 @test "no CMD: 2; no such CMD: 127" {
 	run "$C" run
 	exits 2
-	run "$C" run -- no-such-command-anywhere
-	exits 127
+	run -127 "$C" run -- no-such-command-anywhere
 	has "no-such-command-anywhere: no such command in PATH"
-	run "$C" run -- ./none
-	exits 127
+	run -127 "$C" run -- ./none
 	has "./none: No such file or directory"
-	run "$C" run -- ''
-	exits 127
+	run -127 "$C" run -- ''
 }
 
 @test "not executable, a directory: 126" {
@@ -140,6 +138,17 @@ patch() {
 	exits 126
 	has "carriage return"
 	run "$C" run ./loop
+	exits 126
+	has "too many"
+	# as many as the kernel follows, and one more
+	printf '#!/bin/true\n' > script1
+	for n in 2 3 4 5 6; do
+		printf '#!%s\n' "$PWD/script$((n - 1))" > "script$n"
+	done
+	chmod +x script[1-6]
+	run "$C" run ./script5
+	exits 0
+	run "$C" run ./script6
 	exits 126
 	has "too many"
 }

@@ -274,7 +274,9 @@ static void the_log_file_is_private_appended_and_not_held(void **state)
 
 static void no_descriptors_child(void)
 {
+	struct rlimit limit, three;
 	char path[PATH_MAX], line[64];
+	struct stat st;
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/low", folder);
@@ -282,6 +284,14 @@ static void no_descriptors_child(void)
 	close(0);
 	close(1);
 	close(2);
+	/* where there is no other number it is left, rather than used as stdin */
+	getrlimit(RLIMIT_NOFILE, &limit);
+	three = limit;
+	three.rlim_cur = 3;
+	setrlimit(RLIMIT_NOFILE, &three);
+	cl_log(CL_LOG_WARN, "one");
+	CHECK(!stat(path, &st) && !st.st_size);
+	setrlimit(RLIMIT_NOFILE, &limit);
 	cl_log(CL_LOG_WARN, "one");
 	CHECK(fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0);
 	fd = open(path, O_RDONLY);

@@ -155,6 +155,7 @@ static void bad_values_are_told_and_the_default_holds(void **state)
 		{ "CULIMBO_GRACE=1,5s", "has an unknown unit" },
 		{ "CULIMBO_GRACE=3601s", "is too large" },
 		{ "CULIMBO_GRACE=18446744073709551616ns", "is too large" },
+		{ "CULIMBO_GRACE=18446744073709551620ns", "is too large" },
 		{ "CULIMBO_GRACE=5124095576031h", "is too large" },
 		{ "CULIMBO_GRACE=99999999999999999999999999999999999999", "is too large" },
 		{ "CULIMBO_GRACE=nan", "is not a number" },
@@ -217,6 +218,8 @@ static void choices_suggest_the_nearest_word(void **state)
 	assert_non_null(strstr(said, "one of thread, inline (did you mean inline?); using the default, thread"));
 	read_one("CULIMBO_COLLECTOR=zebra");
 	assert_non_null(strstr(said, "one of thread, inline; using the default"));
+	read_one("CULIMBO_LOG=fof"); /* two letters swapped are one mistake */
+	assert_non_null(strstr(said, "(did you mean off?)"));
 	read_one("CULIMBO_LOG=in");
 	assert_int_equal(said_n, 1);
 }
@@ -247,10 +250,11 @@ static void unknown_names_suggest_the_nearest_option(void **state)
 
 static void the_simulated_drivers_names_are_known(void **state)
 {
-	static const char *const names[] = { "MEMORY", "DEVICES", "DIR", "PROC_ADDRESS", "TAIL" };
+	static const char *const names[] = { "MEMORY", "DEVICES", "DIR",
+					     "PROC_ADDRESS", "TAIL", "KERNELS" };
 	char entry[64];
 
-	for (size_t i = 0; i < 5; i++) {
+	for (size_t i = 0; i < 6; i++) {
 		snprintf(entry, sizeof(entry), "CULIMBO_SIM_%s=1", names[i]);
 		read_one(entry);
 		assert_string_equal(said, "");
