@@ -159,10 +159,28 @@ static bool object_defines(const struct dl_phdr_info *object, const char *name)
 }
 
 /* --------------------------------------------------------------- RTLD_NEXT */
+/*
+ * How many objects the program was started with.  They come first in the list
+ * of objects, and are never unloaded.  0: our constructor has not run yet.
+ */
+static unsigned long long started_with;
+
+static int count_step(struct dl_phdr_info *object, size_t size, void *unused)
+{
+	started_with = object->dlpi_adds;
+	return 1;
+}
+
+void cl_dlsym_begin(void)
+{
+	dl_iterate_phdr(count_step, NULL);
+}
+
 struct next_search {
 	const void *caller, *real; /* addresses in the caller (NULL: not known), of the driver's own */
 	const char *name;
-	bool past_caller, reached;
+	unsigned long long seen;
+	bool past_caller, caller_opened, reached;
 };
 
 static bool object_holds(const struct dl_phdr_info *object, const void *address)
@@ -183,9 +201,11 @@ static int next_step(struct dl_phdr_info *object, size_t size, void *data)
 {
 	struct next_search *search = data;
 
+	search->seen++;
 	if (!search->past_caller) {
 		/* glibc, too, takes an unknown caller for the main program, which comes first */
 		search->past_caller = !search->caller || object_holds(object, search->caller);
+		search->caller_opened = started_with && search->seen > started_with;
 		return 0;
 	}
 	if (object_holds(object, search->real)) {
@@ -197,25 +217,22 @@ static int next_step(struct dl_phdr_info *object, size_t size, void *data)
 }
 
 /*
- * Whether the driver is among what the caller's look-ups go through: loaded for
- * all, or among what the caller itself brought in.  Asked by any name that
- * nobody before the driver defines.  @caller_map: the caller's link map, which
- * in glibc is also a handle to it; NULL: the main program.
+ * Whether the driver is among what RTLD_NEXT goes through: for what the program
+ * was started with, all that is loaded for all; for what was opened later, what
+ * came with it.  Asked by any name that nobody before the driver defines.
  */
-static bool driver_in_scope(struct link_map *caller_map)
+static bool driver_in_scope(void *scope)
 {
-	cl_dlsym_fn *real_dlsym = cl_real_dlsym();
-
 	for (const struct cl_hook *row = cl_hooks; row < cl_hooks + CL_HOOKS_N; row++) {
 		const void *real = cl_hook_real(row);
 
-		if (real && (real_dlsym(RTLD_DEFAULT, row->symbol) == real ||
-			     (caller_map && real_dlsym(caller_map, row->symbol) == real)))
+		if (real && cl_real_dlsym()(scope, row->symbol) == real)
 			return true;
 	}
 	return false;
 }
 
+/* In glibc a link map is a handle as well. */
 static struct link_map *map_of(const void *address)
 {
 	struct link_map *map = NULL;
@@ -243,10 +260,11 @@ static void *route_next(const struct cl_hook *row, const void *caller)
 	if (!cl_hooks_ready())
 		return NULL;
 	search.real = cl_hook_real(row);
-	if (!search.real || !driver_in_scope(caller_map))
+	if (!search.real)
 		return NULL;
 	dl_iterate_phdr(next_step, &search);
-	if (!search.reached)
+	if (!search.reached ||
+	    !driver_in_scope(search.caller_opened ? (void *)caller_map : RTLD_DEFAULT))
 		return NULL;
 	return cl_hook_for(cl_real_dlsym()(cl_driver.library, row->symbol));
 }

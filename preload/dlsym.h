@@ -16,6 +16,9 @@ cl_dlsym_fn *cl_next_dlsym(void);
 /* The same for the thunk, which asks cl_next_dlsym() only while this is NULL. */
 extern _Atomic(cl_dlsym_fn *) cl_next_dlsym_found;
 
+/* To be called when the program's own libraries are loaded, before it loads others. */
+void cl_dlsym_begin(void);
+
 /* What the thunk does after cl_dlsym_route(): return @address, or jump on as if we were not there. */
 struct cl_dlsym_answer {
 	void *address;

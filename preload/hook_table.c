@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hook table, and the map from an address of the driver to its hook.  The
- * map is filled once, right after the driver was found, and never changes.
+ * The hook table, and the map from an address of the driver to its hook.
+ *
+ * What must hold: the map is filled right after the driver was found, and never
+ * changes.  It is filled without a lock, by every thread that comes early: each
+ * puts the same rows in the same order, so whoever puts a row, the map comes
+ * out the same, and a child forked in the middle goes on where it stands.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,17 +23,15 @@ const struct cl_hook cl_hooks[CL_HOOKS_N] = {
 #undef X
 };
 
-/* Open addressing.  More than twice the rows, so that a miss soon meets an empty place. */
+/*
+ * Open addressing.  A place holds a row's number plus one, or 0.  More than
+ * twice as many as rows, so that a miss soon meets an empty one.
+ */
 enum { map_bits = 7, map_size = 1 << map_bits };
 _Static_assert(2 * CL_HOOKS_N < map_size, "give the map of hooks one bit more");
+static atomic_uchar map[map_size];
 
-static struct {
-	const void *address;
-	void *hook;
-} map[map_size];
-
-static atomic_bool ready;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_bool ready, told;
 
 static unsigned int map_start(const void *address)
 {
@@ -55,24 +56,34 @@ static void *hook_of(const struct cl_hook *row)
 	return hook;
 }
 
-static void fill(void)
+/* relaxed, here and below: what is behind a number was there before the map was begun */
+static const struct cl_hook *row_at(unsigned int at)
 {
-	for (const struct cl_hook *row = cl_hooks; row < cl_hooks + CL_HOOKS_N; row++) {
-		const void *real = cl_hook_real(row);
+	unsigned char number = atomic_load_explicit(&map[at], memory_order_relaxed);
+
+	return number ? &cl_hooks[number - 1] : NULL;
+}
+
+static void map_fill(void)
+{
+	for (unsigned int i = 0; i < CL_HOOKS_N; i++) {
+		const void *real = cl_hook_real(&cl_hooks[i]);
 		unsigned int at = map_start(real);
+		unsigned char none = 0;
 
 		if (!real)
 			continue;
-		while (map[at].address && map[at].address != real)
+		while (!atomic_compare_exchange_strong_explicit(&map[at], &none,
+								(unsigned char)(i + 1),
+								memory_order_relaxed,
+								memory_order_relaxed)) {
+			/* two names for one function: the first hook listed wins */
+			if (cl_hook_real(&cl_hooks[none - 1]) == real)
+				break;
 			at = (at + 1) % map_size;
-		if (map[at].address) /* two names for one function: the first hook listed wins */
-			continue;
-		map[at].address = real;
-		map[at].hook = hook_of(row);
+			none = 0;
+		}
 	}
-	cl_process_uses_driver();
-	/* release: whoever sees ready sees the whole map */
-	atomic_store_explicit(&ready, true, memory_order_release);
 }
 
 bool cl_hooks_ready(void)
@@ -85,7 +96,11 @@ bool cl_hooks_ready(void)
 	dlerror();
 	if (!found)
 		return false;
-	pthread_once(&once, fill);
+	map_fill();
+	/* release: whoever sees ready sees the whole map */
+	atomic_store_explicit(&ready, true, memory_order_release);
+	if (!atomic_exchange_explicit(&told, true, memory_order_relaxed))
+		cl_process_uses_driver();
 	return true;
 }
 
@@ -101,10 +116,12 @@ void *cl_hook_for(const void *address)
 {
 	if (!address)
 		return NULL;
-	for (unsigned int at = map_start(address); map[at].address; at = (at + 1) % map_size)
-		if (map[at].address == address)
-			return map[at].hook;
-	return NULL;
+	for (unsigned int at = map_start(address);; at = (at + 1) % map_size) {
+		const struct cl_hook *row = row_at(at);
+
+		if (!row || cl_hook_real(row) == address)
+			return row ? hook_of(row) : NULL;
+	}
 }
 
 /* What the driver itself says for one row, through whichever form it has. */

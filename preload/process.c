@@ -17,7 +17,6 @@
  * A signal, a raw system call: nothing here; the other processes see to it.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +37,7 @@
 enum { kept_bytes = 8192, kept_names = 64 };
 static char kept_text[kept_bytes];
 static char *kept[kept_names + 1];
-static pthread_once_t options_once = PTHREAD_ONCE_INIT;
+static atomic_bool options_known;
 
 static void options_read(void)
 {
@@ -66,7 +65,14 @@ static void warn(const char *line)
 
 bool cl_process_disabled(void)
 {
-	pthread_once(&options_once, options_read);
+	/*
+	 * Once, in our constructor, or when another constructor that ran before it came here.
+	 * Should two threads be started that early, both read the same.
+	 */
+	if (!atomic_load_explicit(&options_known, memory_order_acquire)) {
+		options_read();
+		atomic_store_explicit(&options_known, true, memory_order_release);
+	}
 	return cl_options.disable.number;
 }
 
@@ -156,6 +162,7 @@ __attribute__((constructor)) static void begin(void)
 	next_quick_exit = next_leave("quick_exit");
 	at_quick_exit(quick_end);
 	cl_process_disabled();
+	cl_dlsym_begin();
 }
 
 __attribute__((destructor)) static void end(void)

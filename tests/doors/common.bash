@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# For the tests of this folder: builds what they need, in bats' scratch folder.
+# Sourced by each .bats file; needs top_builddir, top_srcdir (tests/Makefile.inc).
+: "${top_builddir:?run by make check}" "${top_srcdir:?run by make check}"
+T=$BATS_FILE_TMPDIR
+HERE=$top_srcdir/tests/doors
+LIBRARY=$top_builddir/.libs/libculimbo.so
+SIM=$top_builddir/tools/sim/.libs
+CC=${CC:-cc}
+INCLUDES="-D_GNU_SOURCE -I$top_builddir -I$top_srcdir $(sed -n 's/^CUDA_CPPFLAGS = //p' "$top_builddir/Makefile")"
+WARN="-std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-deprecated-declarations -Werror"
+case $(uname -m) in
+x86_64) FIRST_GLIBC=GLIBC_2.2.5 ;;
+*) FIRST_GLIBC=GLIBC_2.17 ;;
+esac
+
+# build_library NAME OPTIONS SOURCES...: $T/NAME
+build_library() {
+	local name=$1 options=$2
+	shift 2
+	mkdir -p "$(dirname "$T/$name")"
+	# shellcheck disable=SC2086
+	$CC $WARN $INCLUDES -O2 -fPIC -shared -o "$T/$name" "$@" $options
+}
+
+# The driver that tells who was called, and a program linked with it by its path.
+# Symbolic, as NVIDIA's: its own calls among its functions don't pass by our doors.
+build_driver() {
+	build_library driver/libcuda.so.1 "-Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic" \
+		"$HERE/driver.c" "$HERE/driver_more.c"
+	# shellcheck disable=SC2086
+	$CC $WARN $INCLUDES -o "$T/linked" "$HERE/linked.c" "$T/driver/libcuda.so.1"
+}
+
+# build_stubbed LEVEL: $T/stubbed-LEVEL.so, the preload with the telling shim
+build_stubbed() {
+	mkdir -p "$T/stub/shim"
+	printf '%s\n' '#include "preload/culimbo.h"' \
+		'int cl_callbacks_register(culimbo_free_memory_fn *fn, void *data);' \
+		'int cl_callbacks_unregister(culimbo_free_memory_fn *fn, void *data);' \
+		> "$T/stub/shim/callbacks.h"
+	# shellcheck disable=SC2086
+	$CC -I"$T/stub" $WARN $INCLUDES "-$1" -g -fPIC -fvisibility=hidden -shared \
+		-o "$T/libculimbo-stubbed-$1.so" \
+		"$top_srcdir"/preload/*.c "$top_srcdir/preload/dlsym_thunk_$(uname -m).S" \
+		"$top_srcdir"/shim/{driver,options,log}.c "$HERE/stub_shim.c" \
+		-Wl,--version-script="$top_srcdir/preload/libculimbo.map" -Wl,-z,now -Wl,-z,defs -ldl
+}
+
+build_probe() {
+	# shellcheck disable=SC2086
+	$CC $WARN $INCLUDES -O2 -o "$T/probe" "$HERE/probe.c" -ldl
+	build_library asker.so "" "$HERE/asker.c"
+	[ ! -e "$T/driver/libcuda.so.1" ] ||
+		build_library asker-linked.so -DDOORS_NEEDS_DRIVER "$HERE/asker.c" "$T/driver/libcuda.so.1"
+}
+
+build_route() {
+	# shellcheck disable=SC2086
+	$CC $WARN $INCLUDES -o "$T/route" "$HERE/route.c" -ldl
+}
+
+# fails with both sides shown
+same() {
+	[ "$1" = "$2" ] && return 0
+	diff <(echo "$1") <(echo "$2")
+	return 1
+}

@@ -1,0 +1,186 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Each way in (linked, dlsym, cuGetProcAddress) leads to the right hook, and the
+# hook calls the right function.  The driver here only tells who was called; so
+# does the shim, in libculimbo-stubbed-*.so.
+load common.bash
+
+setup_file() {
+	build_driver
+	build_stubbed O0
+	build_stubbed O2
+	build_probe
+	build_route
+}
+
+setup() {
+	STUBBED=$T/libculimbo-stubbed-O2.so
+	export LD_LIBRARY_PATH=$T/driver
+}
+
+# linked_says CALLS...: who was called, in one line
+linked_says() {
+	LD_PRELOAD=$STUBBED "$T/linked" "$@" 2>&1 | tr '\n' ',' | sed 's/,$//'
+}
+
+@test "cudart's way in, telling driver: each form of each call" {
+	DOORS_HOOKED=1 LD_PRELOAD=$STUBBED "$T/route"
+}
+
+@test "cudart's way in, telling driver, no preload: the test itself is right" {
+	"$T/route"
+}
+
+@test "cudart's way in, a driver that hands out other addresses than dlsym" {
+	export CULIMBO_SIM_PROC_ADDRESS=thunk
+	"$T/route"
+	DOORS_HOOKED=1 LD_PRELOAD=$STUBBED "$T/route"
+}
+
+@test "cudart's way in, simulated driver, the library itself" {
+	[ -e "$SIM/libcuda.so.1" ] || skip "tools/sim is not built"
+	export LD_LIBRARY_PATH=$SIM
+	"$T/route"
+	DOORS_HOOKED=1 LD_PRELOAD=$LIBRARY "$T/route"
+}
+
+@test "cudart's way in, simulated driver with other addresses" {
+	[ -e "$SIM/libcuda.so.1" ] || skip "tools/sim is not built"
+	export LD_LIBRARY_PATH=$SIM CULIMBO_SIM_PROC_ADDRESS=thunk
+	"$T/route"
+	DOORS_HOOKED=1 LD_PRELOAD=$LIBRARY "$T/route"
+}
+
+@test "linked: every call arrives at the driver's function of the same name" {
+	for call in $(nm -D --defined-only "$LIBRARY" | sed -n 's/.* \(cu[A-Z].*\)@CULIMBO_DOOR/\1/p' |
+		grep -v cuGetProcAddress); do
+		for level in O0 O2; do
+			said=$(STUBBED=$T/libculimbo-stubbed-$level.so linked_says "$call")
+			echo "$said"
+			[[ $said == *"driver $call,$call 0"* ]]
+		done
+	done
+}
+
+@test "linked: nobody shares, so nothing is asked of the shim" {
+	said=$(linked_says cuMemAlloc_v2 cuMemFree_v2 cuMemFreeAsync cuMemFreeAsync_ptsz \
+		cuIpcCloseMemHandle cuEventCreate cuEventDestroy cuEventDestroy_v2 cuCtxDestroy \
+		cuCtxDestroy_v2 cuCtxDetach cuDevicePrimaryCtxRelease cuDevicePrimaryCtxReset)
+	echo "$said"
+	[[ $said != *shim* ]]
+}
+
+@test "linked: a process that shares comes to the shim with each" {
+	export STUB_SHARING=1
+	[[ $(linked_says cuMemFree_v2) == "shim free,driver cuMemFree_v2,"* ]]
+	[[ $(linked_says cuMemFreeAsync) == "shim free_async legacy,driver cuMemFreeAsync,"* ]]
+	[[ $(linked_says cuMemFreeAsync_ptsz) == "shim free_async per_thread,driver cuMemFreeAsync_ptsz,"* ]]
+	[[ $(linked_says cuIpcGetMemHandle) == "shim export,driver cuIpcGetMemHandle,"* ]]
+	[[ $(linked_says cuIpcOpenMemHandle) == "shim import,driver cuIpcOpenMemHandle,"* ]]
+	[[ $(linked_says cuIpcOpenMemHandle_v2) == "shim import,driver cuIpcOpenMemHandle_v2,"* ]]
+	[[ $(linked_says cuIpcCloseMemHandle) == "shim close,driver cuIpcCloseMemHandle,"* ]]
+	[[ $(linked_says cuEventDestroy) == "shim event_destroy,driver cuEventDestroy,"* ]]
+	[[ $(linked_says cuEventDestroy_v2) == "shim event_destroy,driver cuEventDestroy_v2,"* ]]
+	[[ $(linked_says cuIpcGetEventHandle) == "shim event_export,driver cuIpcGetEventHandle,"* ]]
+	[[ $(linked_says cuIpcOpenEventHandle) == "shim event_import,driver cuIpcOpenEventHandle,"* ]]
+}
+
+@test "a context's end is told to the shim: gone when it is, and only then" {
+	export STUB_SHARING=1
+	for call in cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach cuDevicePrimaryCtxRelease \
+		cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2; do
+		said=$(linked_says $call)
+		echo "$said"
+		[[ $said == "shim context_begin,driver $call,"*"shim context_gone,$call 0"* ]]
+		said=$(DOORS_FAIL=$call:1:201 linked_says $call)
+		[[ $said == "shim context_begin,driver $call,"*"shim context_stays,$call 201"* ]]
+	done
+	# released or detached, but not by the last that has it
+	for call in cuCtxDetach cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2; do
+		said=$(DOORS_ACTIVE=1 linked_says $call)
+		echo "$said"
+		[[ $said == *"shim context_stays,$call 0"* ]]
+	done
+}
+
+@test "an allocation that fails for memory is tried again after the callbacks" {
+	for pair in cuMemAlloc_v2:4096 cuMemAllocPitch_v2:3000 cuMemAllocManaged:4096 \
+		cuMemAllocAsync:4096 cuMemAllocAsync_ptsz:4096 cuMemAllocFromPoolAsync:4096 \
+		cuMemAllocFromPoolAsync_ptsz:4096 cuMemCreate:4096 cuArrayCreate_v2:16000 \
+		cuArray3DCreate_v2:4000 cuMipmappedArrayCreate:5332; do
+		call=${pair%:*} bytes=${pair#*:}
+		said=$(DOORS_FAIL=$call:2:2 STUB_RETRIES=5 linked_says $call)
+		same "$said" "driver $call,shim callbacks $bytes 0,driver $call,shim callbacks $bytes 1,driver $call,$call 0"
+		# the callbacks have no more
+		said=$(DOORS_FAIL=$call:9:2 STUB_RETRIES=1 linked_says $call)
+		same "$said" "driver $call,shim callbacks $bytes 0,driver $call,shim callbacks $bytes 1,$call 2"
+		# another error is the program's
+		same "$(DOORS_FAIL=$call:9:1 STUB_RETRIES=1 linked_says $call)" "driver $call,$call 1"
+	done
+}
+
+@test "an interprocess event that can't be made is tried again, if this process shares" {
+	export STUB_RETRIES=5 DOORS_FAIL=cuEventCreate:2:304
+	same "$(linked_says cuEventCreate)" "driver cuEventCreate,cuEventCreate 304"
+	export STUB_SHARING=1
+	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,cuEventCreate-plain 304"* ]]
+	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,shim callbacks 0 0,driver cuEventCreate,shim callbacks 0 1,driver cuEventCreate,cuEventCreate 0"* ]]
+}
+
+@test "linked, but no driver anywhere: an error, not an end" {
+	# shellcheck disable=SC2086
+	$CC $WARN $INCLUDES -DDOORS_WEAK -o "$BATS_TEST_TMPDIR/driverless" "$HERE/linked.c" \
+		-Wl,--unresolved-symbols=ignore-all -Wl,-z,lazy
+	said=$(LD_PRELOAD=$STUBBED "$BATS_TEST_TMPDIR/driverless" cuMemAlloc_v2 cuMemFree_v2 2>&1)
+	same "$said" "cuMemAlloc_v2 3
+cuMemFree_v2 3"
+}
+
+@test "CULIMBO_DISABLE=1: everything is the driver's own, by each way in" {
+	export CULIMBO_DISABLE=1
+	LD_PRELOAD=$STUBBED "$T/route"
+	export STUB_SHARING=1 STUB_RETRIES=3
+	said=$(DOORS_FAIL=cuMemAlloc_v2:1:2 linked_says cuMemAlloc_v2 cuMemFree_v2 cuIpcGetMemHandle cuCtxDestroy_v2)
+	echo "$said"
+	[[ $said == "driver cuMemAlloc_v2,cuMemAlloc_v2 2,driver cuMemFree_v2,cuMemFree_v2 0,driver cuIpcGetMemHandle,cuIpcGetMemHandle 0,driver cuCtxDestroy_v2,cuCtxDestroy_v2 0"* ]]
+}
+
+@test "another interposer of the same call, before us and after us: both see it, once" {
+	build_library other-next.so "" "$HERE/interposer.c"
+	build_library other-handle.so -DDOORS_BY_HANDLE "$HERE/interposer.c"
+	export DOORS_FAIL=cuMemAlloc_v2:1:2 STUB_RETRIES=1
+	wanted="other cuMemAlloc_v2
+driver cuMemAlloc_v2
+shim callbacks 4096 0
+driver cuMemAlloc_v2
+cuMemAlloc_v2 0"
+	for level in O0 O2; do
+		ours=$T/libculimbo-stubbed-$level.so
+		for other in other-next.so other-handle.so; do
+			same "$(LD_PRELOAD=$ours:$T/$other "$T/linked" cuMemAlloc_v2 2>&1)" "$wanted"
+			same "$(LD_PRELOAD=$T/$other:$ours "$T/linked" cuMemAlloc_v2 2>&1)" "$wanted"
+		done
+		# two of them, the first of which must come to the second
+		same "$(LD_PRELOAD=$T/other-handle.so:$T/other-next.so:$ours "$T/linked" cuMemAlloc_v2 2>&1)" "$wanted"
+		cp "$T/other-next.so" "$T/other-too.so"
+		same "$(LD_PRELOAD=$T/other-next.so:$T/other-too.so:$ours "$T/linked" cuMemAlloc_v2 2>&1)" \
+			"other cuMemAlloc_v2
+$wanted"
+		same "$(LD_PRELOAD=$ours:$T/other-next.so:$T/other-too.so "$T/linked" cuMemAlloc_v2 2>&1)" \
+			"other cuMemAlloc_v2
+$wanted"
+	done
+}
+
+@test "the driver used in a constructor that runs before ours" {
+	build_library early.so "" "$HERE/early.c"
+	export DOORS_EARLY=dlsym
+	same "$(LD_PRELOAD=$STUBBED:$T/early.so "$(type -P true)")" "early $(basename "$STUBBED")"
+	same "$(CULIMBO_DISABLE=1 LD_PRELOAD=$STUBBED:$T/early.so "$(type -P true)")" "early libcuda.so.1"
+}
+
+@test "a wrong option is told of where CUDA is used, once, and not in every shell" {
+	export CULIMBO_GRACE=nonsense
+	same "$(LD_PRELOAD=$STUBBED sh -c : 2>&1)" ""
+	[ "$(LD_PRELOAD=$STUBBED "$T/linked" cuMemAlloc_v2 cuMemFree_v2 2>&1 | grep -c CULIMBO_GRACE)" = 1 ]
+}

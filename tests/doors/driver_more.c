@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions of the telling driver that do something, and those that are not
+ * in the list of driver calls: superseded forms with 32-bit pointers, and a
+ * form that is newer than any we know.
+ *
+ * CULIMBO_SIM_PROC_ADDRESS=thunk  cuGetProcAddress gives out other addresses
+ *                                 than dlsym finds, as in tools/sim.
+ * DOORS_ACTIVE=1                  the primary context stays active; and a
+ *                                 detached one stays current
+ */
+#undef cuMemAlloc
+#undef cuMemFree
+#include <stdlib.h>
+#include <string.h>
+#include "tests/doors/driver.h"
+#undef cuMemAlloc
+#undef cuMemFree
+
+CUresult cuInit(unsigned int flags)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc(unsigned int *dptr, unsigned int bytes);
+CUresult cuMemAlloc(unsigned int *dptr, unsigned int bytes)
+{
+	return driver_says("cuMemAlloc");
+}
+
+CUresult cuMemFree(unsigned int dptr);
+CUresult cuMemFree(unsigned int dptr)
+{
+	return driver_says("cuMemFree");
+}
+
+CUresult cuIpcOpenMemHandle_v3(void);
+CUresult cuIpcOpenMemHandle_v3(void)
+{
+	return driver_says("cuIpcOpenMemHandle_v3");
+}
+
+static int active(void)
+{
+	return getenv("DOORS_ACTIVE") != NULL;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *is_active)
+{
+	*is_active = active();
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	*ctx = active() ? (CUcontext)0x10 : NULL;
+	return CUDA_SUCCESS;
+}
+
+static const struct known {
+	const char *base;
+	int since;
+	cuuint64_t flags;
+	void *address, *thunk;
+} known[] = {
+#define X(symbol, base, since, flags, type, params, args) \
+	{base, since, flags, (void *)symbol, (void *)thunk_##symbol},
+	CL_HOOKED_CALLS(X)
+	CL_USED_CALLS(X)
+#undef X
+	{"cuInit", 2000, 0, (void *)cuInit, (void *)cuInit},
+	{"cuMemAlloc", 2000, 0, (void *)cuMemAlloc, (void *)cuMemAlloc},
+	{"cuMemFree", 2000, 0, (void *)cuMemFree, (void *)cuMemFree},
+	{"cuIpcOpenMemHandle", 14000, 0, (void *)cuIpcOpenMemHandle_v3,
+	 (void *)cuIpcOpenMemHandle_v3},
+};
+
+static CUresult find(const char *name, void **pfn, int version, cuuint64_t flags)
+{
+	const char *how = getenv("CULIMBO_SIM_PROC_ADDRESS");
+	const struct known *best = NULL;
+
+	for (const struct known *k = known; k < known + sizeof(known) / sizeof(*known); k++)
+		if (!strcmp(k->base, name) && k->since <= version &&
+		    (k->flags == 0 || k->flags == flags) &&
+		    (!best || k->flags > best->flags ||
+		     (k->flags == best->flags && k->since > best->since)))
+			best = k;
+	*pfn = !best ? NULL : how && !strcmp(how, "thunk") ? best->thunk : best->address;
+	return best ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuGetProcAddress(const char *name, void **pfn, int version, cuuint64_t flags)
+{
+	return find(name, pfn, version, flags);
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **pfn, int version, cuuint64_t flags,
+			     cl_query_result *status)
+{
+	CUresult result = find(name, pfn, version, flags);
+
+	if (status)
+		*(int *)status = result == CUDA_SUCCESS ? 0 : 1;
+	return result;
+}

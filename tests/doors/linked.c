@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that is linked with libcuda: makes the calls that it is told to,
+ * and says what each returned.  --none: does not need a driver to start.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "tests/doors/driver.h"
+#ifdef DOORS_WEAK
+#define X(symbol, base, since, flags, type, params, args) \
+	__attribute__((weak)) CUresult CUDAAPI symbol params;
+CL_HOOKED_CALLS(X)
+#undef X
+#endif
+
+int main(int argc, char **argv)
+{
+	CUipcMemHandle memory = {{0}};
+	CUipcEventHandle event = {{0}};
+	CUDA_ARRAY_DESCRIPTOR flat = {100, 10, CU_AD_FORMAT_FLOAT, 4};
+	CUDA_ARRAY3D_DESCRIPTOR deep = {100, 10, 2, CU_AD_FORMAT_HALF, 1, 0};
+	CUcontext ctx = (CUcontext)0x10;
+	CUdeviceptr dptr = 0x1000;
+	CUevent e = NULL;
+	CUarray array;
+	CUmipmappedArray levels;
+	CUmemGenericAllocationHandle generic;
+	size_t pitch;
+
+	for (int i = 1; i < argc; i++) {
+		CUresult result = (CUresult)-1;
+
+#define CALL(symbol, ...)              \
+	if (!strcmp(argv[i], #symbol)) \
+		result = symbol(__VA_ARGS__);
+		CALL(cuMemAlloc_v2, &dptr, 4096)
+		CALL(cuMemAllocPitch_v2, &dptr, &pitch, 100, 30, 4)
+		CALL(cuMemAllocManaged, &dptr, 4096, 1)
+		CALL(cuMemAllocAsync, &dptr, 4096, NULL)
+		CALL(cuMemAllocAsync_ptsz, &dptr, 4096, NULL)
+		CALL(cuMemAllocFromPoolAsync, &dptr, 4096, NULL, NULL)
+		CALL(cuMemAllocFromPoolAsync_ptsz, &dptr, 4096, NULL, NULL)
+		CALL(cuMemCreate, &generic, 4096, NULL, 0)
+		CALL(cuArrayCreate_v2, &array, &flat)
+		CALL(cuArray3DCreate_v2, &array, &deep)
+		CALL(cuMipmappedArrayCreate, &levels, &deep, 3)
+		CALL(cuMemFree_v2, dptr)
+		CALL(cuMemFreeAsync, dptr, NULL)
+		CALL(cuMemFreeAsync_ptsz, dptr, NULL)
+		CALL(cuIpcGetMemHandle, &memory, dptr)
+		CALL(cuIpcOpenMemHandle, &dptr, memory, 1)
+		CALL(cuIpcOpenMemHandle_v2, &dptr, memory, 1)
+		CALL(cuIpcCloseMemHandle, dptr)
+		CALL(cuEventCreate, &e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING)
+		if (!strcmp(argv[i], "cuEventCreate-plain"))
+			result = cuEventCreate(&e, 0);
+		CALL(cuEventDestroy, e)
+		CALL(cuEventDestroy_v2, e)
+		CALL(cuIpcGetEventHandle, &event, e)
+		CALL(cuIpcOpenEventHandle, &e, event)
+		CALL(cuCtxDestroy, ctx)
+		CALL(cuCtxDestroy_v2, ctx)
+		CALL(cuCtxDetach, ctx)
+		CALL(cuDevicePrimaryCtxRelease, 0)
+		CALL(cuDevicePrimaryCtxRelease_v2, 0)
+		CALL(cuDevicePrimaryCtxReset, 0)
+		CALL(cuDevicePrimaryCtxReset_v2, 0)
+		dprintf(1, "%s %d\n", argv[i], (int)result);
+	}
+	return 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A shim that says which of its functions was called, as "shim FUNCTION" on
+ * stderr, and calls the driver: for tests of the preload alone.
+ *
+ * STUB_SHARING=1   the process shares from the start
+ * STUB_RETRIES=N   the free-memory callbacks give something back N times
+ * STUB_STATUS=N    the exit status that cl_process_end() wants
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "shim/callbacks.h"
+#include "shim/shim.h"
+
+atomic_int cl_sharing_flag;
+
+__attribute__((constructor)) static void share(void)
+{
+	if (getenv("STUB_SHARING"))
+		cl_sharing_flag = 1;
+}
+
+static int number(const char *name, int otherwise)
+{
+	const char *value = getenv(name);
+
+	return value ? atoi(value) : otherwise;
+}
+
+#define SAY(...) dprintf(2, "shim " __VA_ARGS__)
+
+CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	SAY("export\n");
+	cl_sharing_flag = 1;
+	return cl_driver.cuIpcGetMemHandle(handle, dptr);
+}
+
+CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	SAY("import\n");
+	cl_sharing_flag = 1;
+	return open(dptr, handle, flags);
+}
+
+CUresult cl_memory_close(CUdeviceptr dptr)
+{
+	SAY("close\n");
+	return cl_driver.cuIpcCloseMemHandle(dptr);
+}
+
+CUresult cl_memory_free(CUdeviceptr dptr)
+{
+	SAY("free\n");
+	return cl_driver.cuMemFree_v2(dptr);
+}
+
+CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
+{
+	SAY("free_async %s\n", per_thread ? "per_thread" : "legacy");
+	return (per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync)(dptr, stream);
+}
+
+CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
+{
+	SAY("event_export\n");
+	cl_sharing_flag = 1;
+	return cl_driver.cuIpcGetEventHandle(handle, event);
+}
+
+CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
+{
+	SAY("event_import\n");
+	cl_sharing_flag = 1;
+	return cl_driver.cuIpcOpenEventHandle(event, handle);
+}
+
+CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
+{
+	SAY("event_destroy\n");
+	return destroy(event);
+}
+
+void cl_context_end_begin(CUcontext ctx, CUdevice device)
+{
+	SAY("context_begin\n");
+}
+
+void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
+{
+	SAY("context_%s\n", gone ? "gone" : "stays");
+}
+
+bool cl_callbacks_run(size_t bytes, unsigned int attempt)
+{
+	SAY("callbacks %zu %u\n", bytes, attempt);
+	return (int)attempt < number("STUB_RETRIES", 0);
+}
+
+int cl_callbacks_register(culimbo_free_memory_fn *fn, void *data)
+{
+	return fn ? 0 : -22;
+}
+
+int cl_callbacks_unregister(culimbo_free_memory_fn *fn, void *data)
+{
+	return -2;
+}
+
+int cl_process_end(int status)
+{
+	static int ended;
+
+	if (ended++)
+		return status;
+	SAY("end\n");
+	return number("STUB_STATUS", status);
+}

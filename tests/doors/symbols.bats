@@ -1,0 +1,52 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What libculimbo.so shows to the dynamic linker: just what the list says.
+load common.bash
+
+hooked() {
+	printf '%s\n' '#include "shim/driver_calls.h"' \
+		'#define X(symbol, ...) DOOR #symbol' 'CL_HOOKED_CALLS(X)' |
+		$CC -E $INCLUDES -x c - | grep -o 'DOOR "[A-Za-z0-9_]*"' | tr -d '"' | sed 's/DOOR //'
+}
+
+@test "exports the hooked calls, dlsym, the ends of a process and culimbo.h, and nothing else" {
+	wanted=$( (
+		hooked | sed 's/$/@CULIMBO_DOOR/'
+		printf '%s\n' CULIMBO_DOOR dlsym _exit _Exit quick_exit
+		grep -o '^[a-z].*[ *]culimbo_[a-z_]*(' "$top_srcdir/preload/culimbo.h" |
+			grep -v typedef | grep -o 'culimbo_[a-z_]*'
+	) | sort)
+	[ "$(echo "$wanted" | wc -l)" -gt 30 ]
+	# what a sanitizer or a profiler adds is not ours
+	same "$wanted" "$(nm -D --defined-only "$LIBRARY" | awk '{ print $3 }' |
+		grep -v '^__\(asan\|odr_asan\|tsan\|ubsan\|gcov\)' | sort)"
+}
+
+@test "needs nothing but libc" {
+	needed=$(readelf -d "$LIBRARY" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -v 'lib[atu]b*san')
+	echo "$needed"
+	[ -n "$needed" ]
+	[ -z "$(echo "$needed" | grep -v '^libc\.so\|^ld-linux\|^libdl\.so\|^libpthread\.so')" ]
+	if ldd --version | head -1 | awk '{ split($NF, v, "."); exit !(v[2] >= 34) }'; then
+		[ -z "$(echo "$needed" | grep 'libdl\|libpthread')" ]
+	fi
+}
+
+@test "takes nothing that is not glibc's, binds at load, stays loaded, has no executable stack" {
+	undefined=$(nm -D --undefined-only "$LIBRARY" | grep -v ' w ' | awk '{ print $2 }')
+	echo "$undefined"
+	[ -z "$(echo "$undefined" | grep -v '@GLIBC_\|^__[atu]b*san')" ]
+	readelf -d "$LIBRARY" | grep -q 'NOW'
+	readelf -d "$LIBRARY" | grep -q 'NODELETE'
+	readelf -lW "$LIBRARY" | grep 'GNU_STACK' | grep -q 'RW '
+	! readelf -d "$LIBRARY" | grep -q TEXTREL
+}
+
+@test "the thunks of both processors assemble" {
+	command -v clang > /dev/null || skip "no clang, which assembles for both"
+	for cpu in x86_64 aarch64; do
+		clang --target=$cpu-linux-gnu -c "$top_srcdir/preload/dlsym_thunk_$cpu.S" \
+			-o "$BATS_TEST_TMPDIR/$cpu.o"
+		readelf -SW "$BATS_TEST_TMPDIR/$cpu.o" | grep -q 'note.GNU-stack'
+	done
+}
