@@ -87,6 +87,7 @@ __attribute__((destructor)) static void leave(void)
 	/* No kernel may write into what others get from now on. */
 	for (int i = 0; i < 1000 && atomic_load(&sim.kernels_running); i++)
 		usleep(1000);
+	sim_linger_stop();
 	pool_detach();
 }
 

@@ -208,10 +208,13 @@ SIM_CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunc
 
 void sim_kernel_run(const struct sim_kernel *kernel)
 {
-	uint64_t end = sim_now_ns() + kernel->ns;
+	uint64_t end;
 	volatile uint32_t *to = (volatile uint32_t *)(uintptr_t)kernel->destination;
 	struct timespec nap = { .tv_nsec = 50000 };
 
+	if (kernel->fill && sim_options()->kernels_linger && sim_linger_run(kernel))
+		return;
+	end = sim_now_ns() + kernel->ns;
 	do {
 		if (kernel->fill)
 			for (uint64_t i = 0; i < kernel->words; i++)

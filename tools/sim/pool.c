@@ -405,7 +405,7 @@ static void init_state(struct pool_state *state, uint32_t devices, uint64_t memo
 	pthread_mutex_init(&state->lock, &attr);
 	pthread_mutexattr_destroy(&attr);
 	count_free(state);
-	atomic_thread_fence(memory_order_seq_cst);
+	atomic_signal_fence(memory_order_seq_cst);
 	state->magic = POOL_MAGIC;
 }
 

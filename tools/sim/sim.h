@@ -49,7 +49,7 @@ struct sim_options {
 	unsigned int devices;
 	bool thunks;       /* cuGetProcAddress gives other addresses than dlsym */
 	bool random_tail;  /* bytes 56-63 of handles are not zero */
-	bool kernels_linger; /* a dead process's kernel writes on for some milliseconds */
+	bool kernels_linger; /* a dead process's kernel writes on for a moment */
 	char directory[256];
 };
 
@@ -284,6 +284,9 @@ struct sim_kernel {
 	uint64_t ns;
 };
 void sim_kernel_run(const struct sim_kernel *kernel);
+/* Runs it so that it outlives the process for a moment; false where that can't be. */
+bool sim_linger_run(const struct sim_kernel *kernel);
+void sim_linger_stop(void);
 
 /* ---- reserved ranges (vmm.c) ---- */
 

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernels that outlive their process for a moment (CULIMBO_SIM_KERNELS=linger).
+ *
+ * On a GPU, the kernel of a process that was killed writes on for about 9 ms
+ * after the process's file locks are free, and its last task leaves /proc after
+ * about 48 ms.  A thread can't show that: it dies with its process.  So the
+ * first such kernel starts two helpers:
+ *
+ *   the engine   a process of its own that shares our memory (clone with
+ *                CLONE_VM), runs the kernels, and so sees the process die;
+ *   the task     a thread of the process that does nothing.  The engine traces
+ *                it: when the process dies, the task stops on its way out, and
+ *                is seen in /proc/PID/task until the engine lets it go.
+ *
+ * What must hold:
+ * - the task has a table of descriptors of its own, an empty one, or the locks
+ *   of a dying process would stay as long as the task;
+ * - the engine uses the task's thread-local storage, so the task calls nothing
+ *   once the engine runs, and the engine takes no lock of libc;
+ * - the engine is no child that a program's wait() sees (its exit signal is 0);
+ * - where tracing is forbidden there is no engine, and kernels are threads': a
+ *   write after the last task is gone is a thing that no GPU does.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim.h"
+
+#define WRITES_NS UINT64_C(9000000)  /* after the death */
+#define TASK_NS UINT64_C(48000000)
+#define LOOK_NS UINT64_C(100000)     /* between two looks while kernels run */
+#define STACK_BYTES ((size_t)256 << 10)
+#define JOBS 16
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE (1U << 1)
+#endif
+
+enum { JOB_FREE, JOB_TAKEN, JOB_READY, JOB_DONE };
+enum { ENGINE_NONE, ENGINE_STARTING, ENGINE_RUNS, ENGINE_REFUSED };
+
+struct job {
+	_Atomic uint32_t state;
+	struct sim_kernel kernel;
+	uint64_t end;
+};
+
+static struct {
+	struct job job[JOBS];
+	_Atomic uint32_t state;
+	_Atomic uint32_t may_trace;
+	atomic_bool quit;
+	pid_t task, engine;
+	char *stack;
+} engine;
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- the engine; the rest of the process may be gone ---- */
+
+/* One pass of each kernel; whether any is left. */
+static bool run_jobs(bool stop)
+{
+	uint64_t now = sim_now_ns();
+	bool any = false;
+
+	for (int i = 0; i < JOBS; i++) {
+		struct job *job = &engine.job[i];
+		volatile uint32_t *to = (volatile uint32_t *)(uintptr_t)job->kernel.destination;
+
+		if (atomic_load_explicit(&job->state, memory_order_acquire) != JOB_READY)
+			continue;
+		if (!job->end)
+			job->end = now + job->kernel.ns;
+		if (!stop)
+			for (uint64_t w = 0; w < job->kernel.words; w++)
+				to[w] = job->kernel.value;
+		if (stop || now >= job->end) {
+			atomic_store_explicit(&job->state, JOB_DONE, memory_order_release);
+			futex_wake(&job->state);
+		} else {
+			any = true;
+		}
+	}
+	return any;
+}
+
+/* Looks at the task: true once it is on its way out (or gone). */
+static bool task_ends(void)
+{
+	int status;
+	pid_t pid;
+
+	for (;;) {
+		pid = (pid_t)syscall(SYS_wait4, engine.task, &status, WNOHANG | __WALL, NULL);
+		if (pid < 0)
+			return true;
+		if (pid == 0)
+			return false;
+		if (!WIFSTOPPED(status) || status >> 16 == PTRACE_EVENT_EXIT)
+			return true;
+		/* A stop of the whole process stays one. */
+		if (status >> 16 == PTRACE_EVENT_STOP)
+			syscall(SYS_ptrace, PTRACE_LISTEN, engine.task, 0, 0);
+		else
+			syscall(SYS_ptrace, PTRACE_CONT, engine.task, 0, WSTOPSIG(status));
+	}
+}
+
+static void sleep_until(uint64_t at)
+{
+	uint64_t now = sim_now_ns();
+	struct timespec nap;
+
+	if (at <= now)
+		return;
+	nap.tv_sec = (time_t)((at - now) / 1000000000);
+	nap.tv_nsec = (long)((at - now) % 1000000000);
+	syscall(SYS_nanosleep, &nap, NULL);
+}
+
+static int run_engine(void *unused)
+{
+	uint64_t wanted = UINT64_C(1) << (SIGCHLD - 1);
+	uint64_t zero[8] = { 0 }; /* a kernel sigaction: the default */
+	uint64_t death, looked = 0;
+
+	syscall(SYS_close_range, 0, UINT_MAX, 0);
+	/* Stops of the task are not told to who ignores SIGCHLD. */
+	syscall(SYS_rt_sigaction, SIGCHLD, zero, NULL, 8);
+	while (!atomic_load(&engine.may_trace))
+		futex_wait(&engine.may_trace, 0);
+	if (syscall(SYS_ptrace, PTRACE_SEIZE, engine.task, 0, PTRACE_O_TRACEEXIT)) {
+		atomic_store(&engine.state, ENGINE_REFUSED);
+		futex_wake(&engine.state);
+		syscall(SYS_exit, 0);
+	}
+	atomic_store(&engine.state, ENGINE_RUNS);
+	futex_wake(&engine.state);
+	for (;;) {
+		if (atomic_load(&engine.quit))
+			syscall(SYS_exit, 0); /* the task goes on untraced */
+		if (run_jobs(atomic_load(&sim.exiting))) {
+			if (sim_now_ns() - looked < LOOK_NS)
+				continue;
+			looked = sim_now_ns();
+			if (task_ends())
+				break;
+		} else {
+			if (task_ends())
+				break;
+			/* Until a kernel is there, or something is with the task. */
+			syscall(SYS_rt_sigtimedwait, &wanted, NULL, NULL, 8);
+		}
+	}
+	death = sim_now_ns();
+	while (sim_now_ns() < death + WRITES_NS && run_jobs(false))
+		;
+	sleep_until(death + TASK_NS);
+	syscall(SYS_ptrace, PTRACE_CONT, engine.task, 0, 0);
+	syscall(SYS_exit, 0);
+	return 0;
+}
+
+/* ---- the task ---- */
+
+static void *run_task(void *unused)
+{
+	uint32_t result = ENGINE_REFUSED;
+	struct timespec nap = { .tv_nsec = 1000000 };
+
+	engine.task = (pid_t)syscall(SYS_gettid);
+	/* A copy of all descriptors, and none left in it. */
+	if (syscall(SYS_close_range, 0, UINT_MAX, CLOSE_RANGE_UNSHARE))
+		goto out;
+	engine.stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	if (engine.stack == MAP_FAILED)
+		goto out;
+	engine.engine = clone(run_engine, engine.stack + STACK_BYTES, CLONE_VM, NULL);
+	if (engine.engine < 0)
+		goto out;
+	/* For where only descendants may be traced (Yama); elsewhere it is not known. */
+	syscall(SYS_prctl, PR_SET_PTRACER, engine.engine, 0, 0, 0);
+	atomic_store(&engine.may_trace, 1);
+	futex_wake(&engine.may_trace);
+	for (;;)
+		syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+out:
+	atomic_store(&engine.state, result);
+	futex_wake(&engine.state);
+	/* It never ends by itself: the engine's memory is its own. */
+	for (;;)
+		syscall(SYS_nanosleep, &nap, NULL);
+	return NULL;
+}
+
+static void start(void)
+{
+	sigset_t every, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int error;
+
+	atomic_store(&engine.state, ENGINE_STARTING);
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &before);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	error = pthread_create(&thread, &attr, run_task, NULL);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error)
+		atomic_store(&engine.state, ENGINE_REFUSED);
+	while (atomic_load(&engine.state) == ENGINE_STARTING)
+		futex_wait(&engine.state, ENGINE_STARTING);
+	if (atomic_load(&engine.state) != ENGINE_RUNS)
+		sim_warn("CULIMBO_SIM_KERNELS=linger needs ptrace, which is refused here; kernels end "
+			 "with their process");
+}
+
+bool sim_linger_run(const struct sim_kernel *kernel)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, start);
+	if (atomic_load(&engine.state) != ENGINE_RUNS)
+		return false;
+	for (int i = 0; i < JOBS; i++) {
+		struct job *job = &engine.job[i];
+		uint32_t expected = JOB_FREE, state;
+
+		if (!atomic_compare_exchange_strong(&job->state, &expected, JOB_TAKEN))
+			continue;
+		job->kernel = *kernel;
+		job->end = 0;
+		atomic_store_explicit(&job->state, JOB_READY, memory_order_release);
+		syscall(SYS_tgkill, engine.engine, engine.engine, SIGCHLD);
+		while ((state = atomic_load(&job->state)) != JOB_DONE)
+			futex_wait(&job->state, state);
+		atomic_store(&job->state, JOB_FREE);
+		return true;
+	}
+	return false;
+}
+
+void sim_linger_stop(void)
+{
+	if (atomic_load(&engine.state) != ENGINE_RUNS)
+		return;
+	atomic_store(&engine.quit, true);
+	syscall(SYS_tgkill, engine.engine, engine.engine, SIGCHLD);
+	while (waitpid(engine.engine, NULL, __WALL) < 0 && errno == EINTR)
+		;
+}
