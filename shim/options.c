@@ -229,6 +229,7 @@ static void set_default(struct cl_option_value *value, const struct cl_option_ro
  */
 static char kept[4 * PATH_MAX];
 static size_t kept_n;
+static bool process_has_read;
 
 static bool is_path(const struct cl_option_row *row)
 {
@@ -398,8 +399,10 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 
 	for (size_t i = 0; i < ROWS_N; i++)
 		set_default(value_of(options, &cl_option_rows[i]), &cl_option_rows[i]);
-	if (options == &cl_options)
+	if (options == &cl_options) {
+		process_has_read = true;
 		kept_n = 0;
+	}
 	for (char **e = environment; e && *e && !any; e++)
 		any = !strncmp(*e, PREFIX, PREFIX_LENGTH);
 	if (!any)
@@ -442,10 +445,11 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 
 /*
  * The defaults, for whoever asks before cl_options_read().  Other libraries'
- * constructors may run before even this one: then every option is zero.
+ * constructors run before even this one: to them every option is zero, unless
+ * a hook that they entered has read the options, which then hold.
  */
 __attribute__((constructor(101))) static void set_defaults(void)
 {
-	for (size_t i = 0; i < ROWS_N; i++)
-		set_default(value_of(&cl_options, &cl_option_rows[i]), &cl_option_rows[i]);
+	if (!process_has_read)
+		cl_options_read(&cl_options, NULL, NULL);
 }

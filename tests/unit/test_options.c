@@ -384,7 +384,38 @@ static void reading_allocates_nothing(void **state)
 #endif
 }
 
-int main(void)
+/*
+ * A hook may be entered before any constructor of ours has run.  This test is
+ * this program again, which then reads its options from .preinit_array.
+ */
+#define EARLY "--read-early"
+
+static void read_early(int argc, char **argv, char **environment)
+{
+	const char *ours[] = { "CULIMBO_GRACE=7s", NULL };
+
+	if (argc == 2 && !strcmp(argv[1], EARLY))
+		cl_options_read(&cl_options, (char **)ours, NULL);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const early)(int, char **, char **) =
+	read_early;
+
+static void what_was_read_early_holds(void **state)
+{
+	int status;
+	pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (!child) {
+		execl("/proc/self/exe", "test_options", EARLY, NULL);
+		_exit(99);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_process_has_defaults_before_it_reads),
@@ -405,7 +436,10 @@ int main(void)
 		cmocka_unit_test(what_is_too_long_to_keep_is_told),
 		cmocka_unit_test(reading_makes_no_system_call),
 		cmocka_unit_test(reading_allocates_nothing),
+		cmocka_unit_test(what_was_read_early_holds),
 	};
 
+	if (argc == 2 && !strcmp(argv[1], EARLY))
+		return cl_options.grace.number == 7 * S ? 0 : 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
