@@ -38,6 +38,18 @@ static void *door_leads_to(const struct cl_hook *row)
 	return cl_hook_for(real);
 }
 
+/* As an attribute where there is one: link-time optimisation does not see into an asm. */
+#if defined(__has_attribute)
+#if __has_attribute(symver)
+#define VERSIONED(symbol) __attribute__((symver(#symbol "@CULIMBO_DOOR")))
+#define VERSION_OF(symbol)
+#endif
+#endif
+#ifndef VERSIONED
+#define VERSIONED(symbol)
+#define VERSION_OF(symbol) __asm__(".symver cl_door_" #symbol ", " #symbol "@CULIMBO_DOOR");
+#endif
+
 #define X(symbol, base, since, flags, type, params, args)                                   \
 	typedef CUresult(CUDAAPI * type_of_##symbol) params;                                \
 	static CUresult CUDAAPI first_##symbol params;                                      \
@@ -57,10 +69,11 @@ static void *door_leads_to(const struct cl_hook *row)
 	}                                                                                   \
                                                                                             \
 	CUresult CUDAAPI cl_door_##symbol params;                                           \
-	__attribute__((visibility("default"))) CUresult CUDAAPI cl_door_##symbol params     \
+	__attribute__((visibility("default"))) VERSIONED(symbol)                            \
+	CUresult CUDAAPI cl_door_##symbol params                                            \
 	{                                                                                   \
 		return atomic_load_explicit(&door_##symbol, memory_order_acquire) args;     \
 	}                                                                                   \
-	__asm__(".symver cl_door_" #symbol ", " #symbol "@CULIMBO_DOOR");
+	VERSION_OF(symbol)
 CL_HOOKED_CALLS(X)
 #undef X
