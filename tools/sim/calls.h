@@ -18,7 +18,9 @@
 #endif
 
 #define SIM_CALLS(X)                                                                               \
+	X(cuArray3DCreate, cuArray3DCreate, 2000, 0)                                               \
 	X(cuArray3DCreate, cuArray3DCreate_v2, 3020, 0)                                            \
+	X(cuArrayCreate, cuArrayCreate, 2000, 0)                                                   \
 	X(cuArrayCreate, cuArrayCreate_v2, 3020, 0)                                                \
 	X(cuArrayDestroy, cuArrayDestroy, 2000, 0)                                                 \
 	X(cuCtxAttach, cuCtxAttach, 2000, 0)                                                       \
@@ -109,6 +111,7 @@
 	X(cuMemAllocAsync, cuMemAllocAsync_ptsz, 11020, 2)                                         \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0)                              \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz, 11020, 2)                         \
+	X(cuMemAllocHost, cuMemAllocHost, 2000, 0)                                                 \
 	X(cuMemAllocHost, cuMemAllocHost_v2, 3020, 0)                                              \
 	X(cuMemAllocManaged, cuMemAllocManaged, 6000, 0)                                           \
 	X(cuMemAllocPitch, cuMemAllocPitch, 2000, 0)                                               \
@@ -128,6 +131,7 @@
 	X(cuMemGetInfo, cuMemGetInfo, 2000, 0)                                                     \
 	X(cuMemGetInfo, cuMemGetInfo_v2, 3020, 0)                                                  \
 	X(cuMemHostAlloc, cuMemHostAlloc, 2020, 0)                                                 \
+	X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer, 2020, 0)                           \
 	X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, 0)                        \
 	X(cuMemHostGetFlags, cuMemHostGetFlags, 2030, 0)                                           \
 	X(cuMemHostRegister, cuMemHostRegister, 4000, 0)                                           \

@@ -180,14 +180,15 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 	for (struct sim_region *r = context->regions; r; r = r->next)
 		if (r->kind == SIM_IMPORT && r->segment == segment)
 			region = r;
-	if (pool_segment_device(segment) != handle->device) {
-		result = CUDA_ERROR_INVALID_VALUE;
+	result = CUDA_ERROR_INVALID_VALUE;
+	if (pool_segment_device(segment) != handle->device)
 		goto drop;
-	}
 	if (!region) {
 		result = map_import(context, handle, segment, &region);
 		if (result)
 			goto drop;
+	} else {
+		pool_drop(segment); /* the region has its own hold */
 	}
 	if (!count_open(region, handle->offset)) {
 		if (!still_open(region))
@@ -197,9 +198,7 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 	*address = region->base + handle->offset;
 	return CUDA_SUCCESS;
 drop:
-	/* Unless another open of the same pages needs the hold. */
-	if (!region)
-		pool_drop(segment);
+	pool_drop(segment);
 	return result;
 }
 

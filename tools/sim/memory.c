@@ -149,16 +149,6 @@ struct sim_region *sim_region_new(struct sim_context *context, enum sim_kind kin
 	return region;
 }
 
-/* Whether another context of this process has the same pages open. */
-static bool opened_elsewhere(const struct sim_region *region)
-{
-	for (size_t i = 0; i < space.pages; i++)
-		if (space.page[i] && space.page[i] != region && space.page[i]->kind == SIM_IMPORT &&
-		    space.page[i]->segment == region->segment)
-			return true;
-	return false;
-}
-
 /* Gives back all that the region has; its addresses are free afterwards. */
 void sim_region_free(struct sim_region *region)
 {
@@ -176,8 +166,7 @@ void sim_region_free(struct sim_region *region)
 			pool_unpublish(region->segment);
 		if (region->base)
 			sim_unmap(region->base, region->pages * SIM_PAGE);
-		if (region->kind != SIM_IMPORT || !opened_elsewhere(region))
-			pool_drop(region->segment);
+		pool_drop(region->segment);
 	}
 	if (region->base)
 		sim_address_give(region->base, region->pages);
@@ -594,6 +583,21 @@ SIM_CALL(cuMemGetInfo, (unsigned int *free_bytes, unsigned int *total))
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+SIM_CALL(cuMemHostGetDevicePointer, (unsigned int *dptr, void *pointer, unsigned int flags))
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+SIM_CALL(cuArrayCreate, (CUarray *handle, const void *wanted))
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+SIM_CALL(cuArray3DCreate, (CUarray *handle, const void *wanted))
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 /* ---- arrays: device memory that is counted and can't be reached ---- */
 
 static size_t format_bytes(CUarray_format format)
@@ -805,6 +809,11 @@ SIM_CALL(cuMemHostAlloc, (void **pointer, size_t bytes, unsigned int flags))
 }
 
 SIM_CALL(cuMemAllocHost_v2, (void **pointer, size_t bytes))
+{
+	return cuMemHostAlloc(pointer, bytes, 0);
+}
+
+SIM_CALL(cuMemAllocHost, (void **pointer, unsigned int bytes))
 {
 	return cuMemHostAlloc(pointer, bytes, 0);
 }

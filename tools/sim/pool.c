@@ -85,6 +85,7 @@ static struct {
 	char *memory; /* all of it, as one mapping: where the others are made from */
 	size_t memory_bytes;
 	struct sim_event_core *events;
+	uint32_t *holds; /* how often this process holds each segment: its bit is for all of them */
 	unsigned int me;
 	char path[320];
 	dev_t device;
@@ -179,20 +180,36 @@ static void count_free(struct pool_state *state)
 	}
 }
 
+/* How many slots from @i on, at most @most, are of the segment @first. */
+static size_t run_length(size_t i, uint32_t first, size_t most)
+{
+	size_t end = (pool.state->slot[first].device + 1) * slots_per_device(pool.state);
+	size_t run = 0;
+
+	while (run < most && i + run < end && pool.state->slot[i + run].segment == first + 1)
+		run++;
+	return run;
+}
+
 static void give_back(uint32_t first)
 {
 	struct pool_slot *segment = &pool.state->slot[first];
 	size_t end = (segment->device + 1) * slots_per_device(pool.state);
-	uint32_t left = segment->slots;
+	size_t left = segment->slots;
 
 	segment->state = SEGMENT_GIVING;
 	atomic_signal_fence(memory_order_seq_cst);
 	for (size_t i = first; i < end && left; i++) {
-		if (pool.state->slot[i].segment != first + 1)
+		size_t run = run_length(i, first, left);
+
+		if (!run)
 			continue;
-		madvise(pool.memory + i * SIM_PAGE, SIM_PAGE, MADV_REMOVE);
-		pool.state->slot[i].segment = 0;
-		left--;
+		/* Emptied before it is free: the next owner must not lose what it writes. */
+		madvise(pool.memory + i * SIM_PAGE, run * SIM_PAGE, MADV_REMOVE);
+		left -= run;
+		while (run--)
+			pool.state->slot[i++].segment = 0;
+		i--;
 	}
 	pool.state->free_slots[segment->device] += segment->slots - left;
 	memset(segment->holders, 0, sizeof(segment->holders));
@@ -240,6 +257,12 @@ static void lock_state(void)
 static void unlock_state(void)
 {
 	pthread_mutex_unlock(&pool.state->lock);
+}
+
+static void hold(uint32_t first)
+{
+	pool.holds[first]++;
+	pool.state->slot[first].holders[pool.me / 64] |= UINT64_C(1) << (pool.me % 64);
 }
 
 static void maybe_give_back(uint32_t first, int fd)
@@ -434,6 +457,13 @@ static int map_files(int folder, int fd, uint32_t devices, uint64_t memory)
 		return -error;
 	}
 	madvise(pool.state, pool.state_bytes, MADV_DONTFORK);
+	pool.holds = calloc(devices * (memory / SIM_PAGE), sizeof(*pool.holds));
+	if (!pool.holds) {
+		munmap(pool.state, pool.state_bytes);
+		munmap(pool.memory, pool.memory_bytes);
+		pool.state = NULL;
+		return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -626,7 +656,7 @@ int pool_take(unsigned int device, size_t bytes, uint32_t *segment)
 	taken->base = 0;
 	taken->exported = 0;
 	memset(taken->holders, 0, sizeof(taken->holders));
-	taken->holders[pool.me / 64] = UINT64_C(1) << (pool.me % 64);
+	hold((uint32_t)first);
 	atomic_signal_fence(memory_order_seq_cst);
 	for (size_t i = first; left; i++) {
 		if (state->slot[i].segment)
@@ -663,10 +693,12 @@ void pool_drop(uint32_t segment)
 	int fd = -1;
 
 	lock_state();
-	slot->holders[pool.me / 64] &= ~(UINT64_C(1) << (pool.me % 64));
-	if (slot->exported && !held(slot))
-		fd = open_state();
-	maybe_give_back(segment, fd);
+	if (--pool.holds[segment] == 0) {
+		slot->holders[pool.me / 64] &= ~(UINT64_C(1) << (pool.me % 64));
+		if (slot->exported && !held(slot))
+			fd = open_state();
+		maybe_give_back(segment, fd);
+	}
 	unlock_state();
 	if (fd >= 0)
 		close(fd);
@@ -695,7 +727,7 @@ int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at)
 
 	/* The slots of a segment that we hold don't change: no lock. */
 	for (size_t i = segment; left; i++) {
-		size_t run = 0;
+		size_t run;
 
 		if (state->slot[i].segment != segment + 1)
 			continue;
@@ -703,9 +735,7 @@ int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at)
 			skip--;
 			continue;
 		}
-		while (run < left && i + run < (state->slot[segment].device + 1) * slots_per_device(state) &&
-		       state->slot[i + run].segment == segment + 1)
-			run++;
+		run = run_length(i, segment, left);
 		/* Old size 0: a second mapping of the same pages, without a descriptor. */
 		if (mremap(pool.memory + i * SIM_PAGE, 0, run * SIM_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
 			   to) == MAP_FAILED)
@@ -767,7 +797,7 @@ int pool_open(uint32_t client, uint64_t base, size_t bytes, const uint64_t *cook
 			continue;
 		if (slot->slots * SIM_PAGE != bytes)
 			break;
-		slot->holders[pool.me / 64] |= UINT64_C(1) << (pool.me % 64);
+		hold((uint32_t)i);
 		*segment = (uint32_t)i;
 		error = 0;
 		break;
@@ -813,7 +843,7 @@ int pool_import_fd(int fd, uint32_t *segment)
 	*segment = (uint32_t)((size_t)position / SIM_PAGE);
 	lock_state();
 	if (state->slot[*segment].state == SEGMENT_LIVE && state->slot[*segment].exported) {
-		state->slot[*segment].holders[pool.me / 64] |= UINT64_C(1) << (pool.me % 64);
+		hold(*segment);
 		error = 0;
 	}
 	unlock_state();

@@ -340,7 +340,7 @@ SIM_CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, 
 					  CUmemAllocationHandleType type))
 {
 	CUresult result = enter();
-	struct sim_vmm *vmm = NULL;
+	struct sim_vmm *vmm;
 	uint32_t segment;
 
 	if (result)
@@ -350,14 +350,7 @@ SIM_CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, 
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
-	/* One object per process: its hold on the memory is one bit. */
-	for (vmm = all; vmm; vmm = vmm->next)
-		if (vmm->segment == segment)
-			break;
-	if (vmm)
-		vmm->handles++;
-	else
-		vmm = vmm_new(segment);
+	vmm = vmm_new(segment);
 	if (vmm) {
 		*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
 	} else {
