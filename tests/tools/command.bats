@@ -1,5 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016
+# (output and status come from bats; the inner shell expands)
 # The command itself: help, version, and the nearest right thing.
 load common.bash
 

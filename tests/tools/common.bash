@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the tests of the command share.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
+# (C is for the tests; output and status come from bats' run)
 
 setup() {
 	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}

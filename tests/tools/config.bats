@@ -1,5 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154
+# (top_srcdir is of the test environment)
 # culimbo config: what the library would read, from the same table.
 load common.bash
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016,SC2012,SC2030,SC2031
+# (the inner shell expands; each test is a subshell, as bats has it)
 # culimbo run: CMD is CMD, under the library, or it is said why not.
 bats_require_minimum_version 1.5.0
 load common.bash
