@@ -92,6 +92,7 @@
 	X(cuGetExportTable, cuGetExportTable, 3000, 0)                                             \
 	X(cuGetProcAddress, cuGetProcAddress, 11030, 0)                                            \
 	X(cuGetProcAddress, cuGetProcAddress_v2, 12000, 0)                                         \
+	X(cuGraphDestroy, cuGraphDestroy, 10000, 0)                                                \
 	X(cuInit, cuInit, 2000, 0)                                                                 \
 	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, 0)                                       \
 	X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, 0)                                       \
@@ -220,6 +221,8 @@
 	X(cuStreamDestroy, cuStreamDestroy_v2, 4000, 0)                                            \
 	X(cuStreamEndCapture, cuStreamEndCapture, 10000, 0)                                        \
 	X(cuStreamEndCapture, cuStreamEndCapture_ptsz, 10000, 2)                                   \
+	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030, 0)                             \
+	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2_ptsz, 11030, 2)                        \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0)                                                 \
 	X(cuStreamGetCtx, cuStreamGetCtx_ptsz, 9020, 2)                                            \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, 0)                                             \

@@ -507,31 +507,37 @@ SIM_CALL(cuCtxCreate, (CUcontext *handle, unsigned int flags, CUdevice device))
 	return cuCtxCreate_v2(handle, flags, device);
 }
 
-/* @affinity is CUexecAffinityParam *, and @params CUctxCreateParams *, of newer headers. */
-SIM_CALL(cuCtxCreate_v3, (CUcontext *handle, CUexecAffinityParam *affinity, int affinities,
+/* Parameter types that came with CUDA 11.4 and 12.5; elsewhere only their absence is known. */
+#if CUDA_VERSION >= 11040
+typedef CUexecAffinityParam affinity_param;
+#else
+typedef void affinity_param;
+#endif
+#if CUDA_VERSION >= 12050
+typedef CUctxCreateParams create_params;
+#else
+typedef void create_params;
+#endif
+
+SIM_CALL(cuCtxCreate_v3, (CUcontext *handle, affinity_param *affinity, int affinities,
 			  unsigned int flags, CUdevice device))
 {
 	if (affinities)
-		return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-	return cuCtxCreate_v2(handle, flags, device);
-}
-
-#if CUDA_VERSION >= 12050
-SIM_CALL(cuCtxCreate_v4, (CUcontext *handle, CUctxCreateParams *params, unsigned int flags,
-			  CUdevice device))
-{
-	if (params && params->numExecAffinityParams)
-		return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-	return cuCtxCreate_v2(handle, flags, device);
-}
-#else
-SIM_CALL(cuCtxCreate_v4, (CUcontext *handle, void *params, unsigned int flags, CUdevice device))
-{
-	if (params)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return cuCtxCreate_v2(handle, flags, device);
 }
+
+SIM_CALL(cuCtxCreate_v4, (CUcontext *handle, create_params *params, unsigned int flags,
+			  CUdevice device))
+{
+#if CUDA_VERSION >= 12050
+	if (params && (params->numExecAffinityParams || params->cigParams))
+#else
+	if (params)
 #endif
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return cuCtxCreate_v2(handle, flags, device);
+}
 
 static CUresult context_destroy(CUcontext handle)
 {
@@ -711,8 +717,11 @@ SIM_CALL(cuCtxSynchronize, (void))
 
 	if (result)
 		return result;
-	sim_context_wait(context);
-	result = context->sticky;
+	result = sim_capture_forbids();
+	if (!result) {
+		sim_context_wait(context);
+		result = context->sticky;
+	}
 	sim_leave();
 	return result;
 }

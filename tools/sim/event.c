@@ -215,9 +215,11 @@ SIM_CALL(cuEventQuery, (CUevent handle))
 		return result;
 	event = event_of(handle);
 	pthread_mutex_lock(&sim.lock);
-	result = sim_core_done(event->core, atomic_load(&event->core->recorded))
-			 ? event->context->sticky
-			 : CUDA_ERROR_NOT_READY;
+	result = sim_capture_forbids();
+	if (!result)
+		result = sim_core_done(event->core, atomic_load(&event->core->recorded))
+				 ? event->context->sticky
+				 : CUDA_ERROR_NOT_READY;
 	sim_leave();
 	return result;
 }
@@ -235,9 +237,13 @@ SIM_CALL(cuEventSynchronize, (CUevent handle))
 	pthread_mutex_lock(&sim.lock);
 	core = event->core;
 	recorded = atomic_load(&core->recorded);
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	while (!sim_core_done(core, recorded))
 		sim_wait_changed(core == &event->own ? 0 : 100000);
 	result = event->context->sticky;
+out:
 	sim_leave();
 	return result;
 }

@@ -214,6 +214,9 @@ SIM_CALL(cuIpcOpenMemHandle_v2, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned 
 	if (!dptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else {
+		result = sim_capture_forbids();
+	}
+	if (!result) {
 		memcpy(&handle, in.reserved, sizeof(handle));
 		result = open_handle(context, &handle, &address);
 		if (!result)

@@ -463,10 +463,14 @@ SIM_CALL(cuMemAlloc_v2, (CUdeviceptr *dptr, size_t bytes))
 
 	if (result)
 		return result;
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	result = dptr ? sim_memory_alloc(context, SIM_BLOCK, bytes, NULL, &address)
 		      : CUDA_ERROR_INVALID_VALUE;
 	if (!result)
 		*dptr = (CUdeviceptr)address;
+out:
 	sim_leave();
 	return result;
 }
@@ -480,6 +484,9 @@ SIM_CALL(cuMemAllocPitch_v2, (CUdeviceptr *dptr, size_t *pitch, size_t width, si
 
 	if (result)
 		return result;
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	if (!dptr || !pitch || !width || !height || width > SIZE_MAX - 511 ||
 	    (width + 511) / 512 * 512 > SIZE_MAX / height ||
 	    (element != 4 && element != 8 && element != 16)) {
@@ -492,6 +499,7 @@ SIM_CALL(cuMemAllocPitch_v2, (CUdeviceptr *dptr, size_t *pitch, size_t width, si
 			*dptr = (CUdeviceptr)address;
 		}
 	}
+out:
 	sim_leave();
 	return result;
 }
@@ -504,6 +512,9 @@ SIM_CALL(cuMemAllocManaged, (CUdeviceptr *dptr, size_t bytes, unsigned int flags
 
 	if (result)
 		return result;
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
 		      flags != CU_MEM_ATTACH_SINGLE))
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -511,6 +522,7 @@ SIM_CALL(cuMemAllocManaged, (CUdeviceptr *dptr, size_t bytes, unsigned int flags
 		result = sim_memory_alloc(context, SIM_MANAGED, bytes, NULL, &address);
 	if (!result)
 		*dptr = (CUdeviceptr)address;
+out:
 	sim_leave();
 	return result;
 }
@@ -526,11 +538,15 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	result = sim_enter(&context);
 	if (result)
 		return result;
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	/* It waits for the work of the block's context, whatever uses the block. */
 	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->context &&
 	    block.region->kind != SIM_IMPORT)
 		sim_context_wait(block.region->context);
 	result = sim_memory_free(dptr);
+out:
 	sim_leave();
 	return result;
 }

@@ -265,6 +265,11 @@ struct sim_context *sim_stream_context(struct sim_stream *stream);
 uint64_t sim_stream_id(struct sim_stream *stream);
 /* Waits until what was submitted to the context so far is done. */
 void sim_context_wait(struct sim_context *context);
+/*
+ * Under sim.lock, by calls that are not allowed while a stream is captured:
+ * 0, or the error to return; the captures that forbid it are spoiled then.
+ */
+CUresult sim_capture_forbids(void);
 void sim_streams_init(struct sim_context *context);
 void sim_streams_end(struct sim_context *context);
 bool sim_core_done(struct sim_event_core *core, uint64_t recorded);

@@ -9,6 +9,8 @@
  * - what can run at once and takes no time is run by the caller; only what
  *   takes time (kernels, host functions) or must wait gets the stream a thread,
  *   so that a program without asynchronous work has no thread of ours;
+ * - what is submitted to a stream that is captured is not run; a capture that
+ *   meets a call that it forbids is spoiled (cuStreamEndCapture says so);
  * - under sim.lock, which waiting lets go of; sim.changed is told of each
  *   operation that is done.
  */
@@ -35,11 +37,18 @@ struct sim_stream {
 	bool per_thread;
 	bool destroyed;
 	bool worker;
+	CUstreamCaptureStatus capture;
+	CUstreamCaptureMode capture_mode;
+	pthread_t capturer;
+	uint64_t capture_id;
+	struct sim_stream *next_captured;
 	uint64_t submitted, done;
 	struct sim_operation *head, *tail;
 };
 
-static uint64_t next_stream;
+static uint64_t next_stream, next_capture;
+static struct sim_stream *captured; /* all streams that are captured, spoiled ones too */
+static __thread CUstreamCaptureMode capture_mode;
 
 uint64_t sim_now_ns(void)
 {
@@ -94,11 +103,74 @@ void sim_streams_init(struct sim_context *context)
 	stream_new(context, CU_STREAM_DEFAULT);
 }
 
+/* ---- captures ---- */
+
+static void spoil(struct sim_stream *stream)
+{
+	stream->capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+}
+
+CUresult sim_capture_forbids(void)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (struct sim_stream *s = captured; s; s = s->next_captured) {
+		bool own = pthread_equal(s->capturer, pthread_self());
+
+		if (s->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+		    capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+			continue;
+		/* Another thread's capture forbids it when both are in global mode. */
+		if (!own && (s->capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL ||
+			     capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL))
+			continue;
+		spoil(s);
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return result;
+}
+
+static void end_capture(struct sim_stream *stream)
+{
+	for (struct sim_stream **at = &captured; *at; at = &(*at)->next_captured) {
+		if (*at != stream)
+			continue;
+		*at = stream->next_captured;
+		break;
+	}
+	stream->capture = CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* For calls that ask about or wait for @stream itself. */
+static CUresult captured_forbids(struct sim_stream *stream)
+{
+	if (stream->capture == CU_STREAM_CAPTURE_STATUS_NONE)
+		return CUDA_SUCCESS;
+	spoil(stream);
+	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+/* The legacy stream can't wait for blocking streams that are captured. */
+static CUresult legacy_forbidden(struct sim_context *context)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (struct sim_stream *s = captured; s; s = s->next_captured) {
+		if (s->context != context || s->flags & CU_STREAM_NON_BLOCKING)
+			continue;
+		spoil(s);
+		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	}
+	return result;
+}
+
 /* The structures stay: a worker may still look at one, and a program at its handle. */
 void sim_streams_end(struct sim_context *context)
 {
-	for (struct sim_stream *s = context->streams; s; s = s->next)
+	for (struct sim_stream *s = context->streams; s; s = s->next) {
+		end_capture(s);
 		s->destroyed = true;
+	}
 	context->streams = NULL;
 	pthread_cond_broadcast(&sim.changed);
 }
@@ -260,6 +332,18 @@ CUresult sim_submit_after(struct sim_stream *stream, struct sim_operation *op,
 
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (stream == legacy && captured && legacy_forbidden(context)) {
+		free(op);
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	}
+	if (stream->capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+		free(op);
+		if (ticket)
+			*ticket = stream->done;
+		return stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE
+			       ? CUDA_SUCCESS
+			       : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	}
 	for (struct sim_stream *s = legacy; s; s = s->next)
 		room++;
 	grown = realloc(op, sizeof(*op) + room * sizeof(op->dependency[0]));
@@ -385,6 +469,7 @@ SIM_CALL(cuStreamDestroy_v2, (CUstream handle))
 	else
 		result = sim_stream_get(context, handle, &stream);
 	if (!result) {
+		end_capture(stream);
 		stream->destroyed = true;
 		/* What is still to be done keeps it in the list that is waited for. */
 		if (stream->done == stream->submitted) {
@@ -415,6 +500,8 @@ SIM_CALL(cuStreamSynchronize, (CUstream handle))
 	if (result)
 		return result;
 	result = sim_stream_get(context, handle, &stream);
+	if (!result)
+		result = captured_forbids(stream);
 	if (!result) {
 		if (stream == context->streams) {
 			/* The legacy stream is done when all that it waits for is. */
@@ -443,6 +530,8 @@ SIM_CALL(cuStreamQuery, (CUstream handle))
 	if (result)
 		return result;
 	result = sim_stream_get(context, handle, &stream);
+	if (!result)
+		result = captured_forbids(stream);
 	if (!result && stream->done < stream->submitted)
 		result = CUDA_ERROR_NOT_READY;
 	sim_leave();
@@ -612,9 +701,9 @@ SIM_CALL(cuStreamAddCallback_ptsz, (CUstream handle, CUstreamCallback callback, 
 	return cuStreamAddCallback(SIM_PER_THREAD(handle), callback, data, flags);
 }
 
-/* ---- capture: none, but what asks about it gets its answer ---- */
+/* ---- capturing: a graph is a thing that can be destroyed, no more ---- */
 
-static __thread CUstreamCaptureMode capture_mode;
+#define GRAPH_MAGIC UINT32_C(0x67726130)
 
 SIM_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode))
 {
@@ -630,6 +719,98 @@ SIM_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode))
 	return CUDA_SUCCESS;
 }
 
+SIM_CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_stream *stream;
+
+	if (result)
+		return result;
+	result = sim_stream_get(context, handle, &stream);
+	if (!result && (unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (!result && stream == context->streams)
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (!result && stream->capture != CU_STREAM_CAPTURE_STATUS_NONE)
+		result = CUDA_ERROR_ILLEGAL_STATE;
+	if (!result) {
+		stream->capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+		stream->capture_mode = mode;
+		stream->capturer = pthread_self();
+		stream->capture_id = ++next_capture;
+		stream->next_captured = captured;
+		captured = stream;
+	}
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuStreamBeginCapture_v2_ptsz, (CUstream handle, CUstreamCaptureMode mode))
+{
+	return cuStreamBeginCapture_v2(SIM_PER_THREAD(handle), mode);
+}
+
+SIM_CALL(cuStreamBeginCapture, (CUstream handle))
+{
+	return cuStreamBeginCapture_v2(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+SIM_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_stream *stream;
+	uint32_t *made;
+
+	if (result)
+		return result;
+	result = graph ? sim_stream_get(context, handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+	if (result)
+		goto out;
+	*graph = NULL;
+	if (stream->capture == CU_STREAM_CAPTURE_STATUS_NONE) {
+		result = CUDA_ERROR_ILLEGAL_STATE;
+	} else if (stream->capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+		   !pthread_equal(stream->capturer, pthread_self())) {
+		result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	} else if (stream->capture == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+		end_capture(stream);
+		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	} else {
+		end_capture(stream);
+		made = calloc(1, sizeof(*made));
+		if (made) {
+			*made = GRAPH_MAGIC;
+			*graph = (CUgraph)made;
+		} else {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuStreamEndCapture_ptsz, (CUstream handle, CUgraph *graph))
+{
+	return cuStreamEndCapture(SIM_PER_THREAD(handle), graph);
+}
+
+SIM_CALL(cuGraphDestroy, (CUgraph graph))
+{
+	CUresult result = sim_ready();
+	uint32_t *made = (uint32_t *)graph;
+
+	if (result)
+		return result;
+	if (!made || *made != GRAPH_MAGIC)
+		return CUDA_ERROR_INVALID_VALUE;
+	*made = 0;
+	free(made);
+	return CUDA_SUCCESS;
+}
+
 SIM_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status))
 {
 	struct sim_context *context;
@@ -639,8 +820,10 @@ SIM_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status))
 	if (result)
 		return result;
 	result = status ? sim_stream_get(context, handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+	if (!result && stream == context->streams && captured)
+		result = legacy_forbidden(context);
 	if (!result)
-		*status = CU_STREAM_CAPTURE_STATUS_NONE;
+		*status = stream->capture;
 	sim_leave();
 	return result;
 }
@@ -650,27 +833,34 @@ SIM_CALL(cuStreamIsCapturing_ptsz, (CUstream handle, CUstreamCaptureStatus *stat
 	return cuStreamIsCapturing(SIM_PER_THREAD(handle), status);
 }
 
-SIM_CALL(cuStreamBeginCapture, (CUstream handle))
+SIM_CALL(cuStreamGetCaptureInfo_v2, (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
+				     CUgraph *graph, const CUgraphNode **dependencies, size_t *count))
 {
-	return CUDA_ERROR_NOT_SUPPORTED;
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_stream *stream;
+
+	if (result)
+		return result;
+	result = status ? sim_stream_get(context, handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+	if (!result) {
+		*status = stream->capture;
+		if (id)
+			*id = stream->capture_id;
+		if (graph)
+			*graph = NULL;
+		if (dependencies)
+			*dependencies = NULL;
+		if (count)
+			*count = 0;
+	}
+	sim_leave();
+	return result;
 }
 
-SIM_CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode))
+SIM_CALL(cuStreamGetCaptureInfo_v2_ptsz, (CUstream handle, CUstreamCaptureStatus *status,
+					  cuuint64_t *id, CUgraph *graph,
+					  const CUgraphNode **dependencies, size_t *count))
 {
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-SIM_CALL(cuStreamBeginCapture_v2_ptsz, (CUstream handle, CUstreamCaptureMode mode))
-{
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-SIM_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph))
-{
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-SIM_CALL(cuStreamEndCapture_ptsz, (CUstream handle, CUgraph *graph))
-{
-	return CUDA_ERROR_NOT_SUPPORTED;
+	return cuStreamGetCaptureInfo_v2(SIM_PER_THREAD(handle), status, id, graph, dependencies, count);
 }
