@@ -8,8 +8,7 @@
 #ifndef CL_BLOCKS_H
 #define CL_BLOCKS_H
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
+#include "shim/hash.h"
 #include "shim/driver.h"
 #include "shim/shm_record.h"
 

@@ -143,6 +143,10 @@ typedef int cl_query_result;
 	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0,                                 \
 	  PFN_cuPointerGetAttribute_v4000,                                                         \
 	  (void *data, CUpointer_attribute attribute, CUdeviceptr dptr), (data, attribute, dptr))  \
+	X(cuStreamCreate, "cuStreamCreate", 2000, 0, PFN_cuStreamCreate_v2000,                     \
+	  (CUstream * stream, unsigned int flags), (stream, flags))                                \
+	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0, PFN_cuStreamSynchronize_v2000,      \
+	  (CUstream stream), (stream))                                                             \
 	X(cuStreamGetCtx, "cuStreamGetCtx", 9020, 0, PFN_cuStreamGetCtx_v9020,                     \
 	  (CUstream stream, CUcontext * ctx), (stream, ctx))                                       \
 	X(cuStreamGetCtx_ptsz, "cuStreamGetCtx", 9020, 2, PFN_cuStreamGetCtx_v9020_ptsz,           \

@@ -177,24 +177,44 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 }
 
 /* -------------------------------------------------------------------- freeing */
+/* What is to be done with a pointer that the program frees. */
+enum free_as {
+	FREE_NOT_OURS, /* the driver's matter alone */
+	FREE_AGAIN,    /* it is in the limbo already */
+	FREE_NOW,      /* nobody has it or can get it: the driver's, and ours to forget */
+	FREE_DEFERRED, /* into the limbo, when all has been waited for */
+};
+
 /*
- * Takes @key's block for a free by this thread: CL_PLACE_BUSY, so that a second
- * free of it waits and then finds it freed.  NULL: not ours, ask the driver;
- * with *freed, that it is freed already.
+ * Decides, and takes the block for this thread (CL_PLACE_BUSY), so that a
+ * second free of it waits and then finds it freed.
  */
-static struct cl_block *take_for_free(enum cl_kind kind, uint64_t key, bool *freed)
+static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken)
 {
 	struct cl_block *block;
+	enum free_as as = FREE_NOT_OURS;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	block = find_settled_locked(kind, key);
-	*freed = in_limbo(block);
-	if (*freed)
-		block = NULL;
-	else if (block)
+	if (in_limbo(block)) {
+		as = FREE_AGAIN;
+	} else if (block) {
+		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
 		block->place = CL_PLACE_BUSY;
+		*taken = block;
+	}
 	pthread_mutex_unlock(&cl_exports_lock);
-	return block;
+	return as;
+}
+
+/* The driver has freed @block, whose record is released, or has refused to: ours no more. */
+static void forget(struct cl_block *block)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
+	cl_block_delete(block);
+	cl_limbo_changed_locked();
+	pthread_mutex_unlock(&cl_exports_lock);
 }
 
 static void free_failed(struct cl_block *block)
@@ -210,52 +230,60 @@ static void free_failed(struct cl_block *block)
 /* The program has freed @block and all that the driver's free waits for has been waited for. */
 static CUresult into_limbo(struct cl_block *block)
 {
-	CUresult result = CUDA_SUCCESS;
 	uint64_t look = UINT64_MAX;
-	bool gone = true;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
-	if (block->orphan) {
+	if (block->orphan)
 		cl_limbo_forget_block_locked(block);
-		cl_limbo_changed_locked();
-	} else {
+	else
 		look = cl_limbo_enter_locked(block, cl_now());
-		cl_limbo_changed_locked();
-		gone = cl_limbo_release_now_locked(block, &result);
-	}
+	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
-	if (!gone && look != UINT64_MAX)
+	if (look != UINT64_MAX)
 		cl_collector_wake_by(look);
-	return result;
+	return CUDA_SUCCESS;
 }
 
-/* Waits for the kernels of the block's context, as the driver's free does (measured). */
-static CUresult synchronize(const struct cl_block *block)
+/*
+ * Waits for what the driver's free of @block would wait for, and fails as it
+ * would: by freeing something else of that context.  cuCtxSynchronize() is not
+ * the same: where a stream captures in relaxed mode it fails and spoils the
+ * capture, and a free does neither (measured, doc/measurements.md).
+ */
+static CUresult wait_as_a_free(const struct cl_block *block)
 {
 	CUcontext current = NULL, popped;
+	CUdeviceptr stand_in;
+	bool pushed = false;
 	CUresult result;
 
-	result = cl_driver.cuCtxGetCurrent(&current);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!block->ctx || current == block->ctx)
-		return cl_driver.cuCtxSynchronize();
-	result = cl_driver.cuCtxPushCurrent_v2(block->ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = cl_driver.cuCtxSynchronize();
-	cl_driver.cuCtxPopCurrent_v2(&popped);
+	cl_driver.cuCtxGetCurrent(&current);
+	if (block->ctx && current != block->ctx) {
+		result = cl_driver.cuCtxPushCurrent_v2(block->ctx);
+		if (result != CUDA_SUCCESS)
+			return result;
+		pushed = true;
+	}
+	result = cl_driver.cuMemAlloc_v2(&stand_in, 1);
+	if (result == CUDA_SUCCESS)
+		result = cl_driver.cuMemFree_v2(stand_in);
+	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		result = cl_driver.cuCtxSynchronize();
+	if (pushed)
+		cl_driver.cuCtxPopCurrent_v2(&popped);
 	return result;
 }
 
-static CUresult not_ours(CUdeviceptr dptr, bool freed, CUresult result)
+static CUresult freed_again(CUdeviceptr dptr)
 {
-	if (freed) {
-		cl_count(freed_twice);
-		cl_log(CL_LOG_INFO, "block %#llx was freed twice", (unsigned long long)dptr);
-		return CUDA_ERROR_INVALID_VALUE;
-	}
+	cl_count(freed_twice);
+	cl_log(CL_LOG_INFO, "block %#llx was freed twice", (unsigned long long)dptr);
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult not_ours(CUdeviceptr dptr, CUresult result)
+{
 	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_is_open(dptr)) {
 		cl_count(freed_import);
 		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped",
@@ -266,18 +294,26 @@ static CUresult not_ours(CUdeviceptr dptr, bool freed, CUresult result)
 
 CUresult cl_memory_free(CUdeviceptr dptr)
 {
-	bool freed;
-	struct cl_block *block = take_for_free(CL_MEMORY, dptr, &freed);
+	struct cl_block *block = NULL;
 	CUresult result;
 
-	if (!block)
-		return not_ours(dptr, freed, freed ? CUDA_SUCCESS : cl_driver.cuMemFree_v2(dptr));
-	result = synchronize(block);
-	if (result != CUDA_SUCCESS) {
-		free_failed(block);
+	switch (take_for_free(CL_MEMORY, dptr, &block)) {
+	case FREE_NOT_OURS:
+		return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
+	case FREE_AGAIN:
+		return freed_again(dptr);
+	case FREE_NOW:
+		result = cl_driver.cuMemFree_v2(dptr);
+		forget(block);
 		return result;
+	case FREE_DEFERRED:
+		break;
 	}
-	return into_limbo(block);
+	result = wait_as_a_free(block);
+	if (result == CUDA_SUCCESS)
+		return into_limbo(block);
+	free_failed(block);
+	return result;
 }
 
 /*
@@ -325,13 +361,23 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 {
 	CUresult (*bare)(CUdeviceptr, CUstream) =
 		per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync;
-	bool freed, capturing;
-	struct cl_block *block = take_for_free(CL_MEMORY, dptr, &freed);
+	struct cl_block *block = NULL;
 	CUevent mark = NULL;
+	bool capturing;
 	CUresult result;
 
-	if (!block)
-		return not_ours(dptr, freed, freed ? CUDA_SUCCESS : bare(dptr, stream));
+	switch (take_for_free(CL_MEMORY, dptr, &block)) {
+	case FREE_NOT_OURS:
+		return not_ours(dptr, bare(dptr, stream));
+	case FREE_AGAIN:
+		return freed_again(dptr);
+	case FREE_NOW:
+		result = bare(dptr, stream);
+		forget(block);
+		return result;
+	case FREE_DEFERRED:
+		break;
+	}
 	result = mark_stream(stream, per_thread, &mark, &capturing);
 	if (result == CUDA_SUCCESS && capturing)
 		result = bare(dptr, stream);
@@ -345,17 +391,24 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 
 CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 {
-	bool freed;
-	struct cl_block *block;
+	struct cl_block *block = NULL;
 	CUresult result;
 
 	if (cl_import_event_destroy(event, destroy, &result))
 		return result;
-	block = take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &freed);
-	if (freed) { /* bare, the driver crashes on it (measured) */
+	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block)) {
+	case FREE_NOT_OURS:
+		break;
+	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
 		cl_count(events_destroyed_twice);
 		cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
 		return CUDA_ERROR_INVALID_HANDLE;
+	case FREE_NOW:
+		result = destroy(event);
+		forget(block);
+		return result;
+	case FREE_DEFERRED:
+		return into_limbo(block);
 	}
-	return block ? into_limbo(block) : destroy(event);
+	return destroy(event);
 }

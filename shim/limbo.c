@@ -281,7 +281,52 @@ static void leave_driver(struct driver_visit *visit)
 		cl_driver.cuThreadExchangeStreamCaptureMode(&visit->mode);
 }
 
-static CUresult give_back(struct cl_block *block)
+/* Streams of our own, one a context, to free on. */
+enum { STREAMS = 32 };
+static struct {
+	CUcontext ctx;
+	CUstream stream;
+} free_streams[STREAMS];
+
+/* The stream of @ctx, which is current; NULL if it can't be had. */
+static CUstream free_stream(CUcontext ctx)
+{
+	CUstream stream = NULL;
+	unsigned int at;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	for (at = 0; at < STREAMS && free_streams[at].ctx; at++)
+		if (free_streams[at].ctx == ctx)
+			stream = free_streams[at].stream;
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (stream || at == STREAMS || !cl_driver.cuMemFreeAsync || !cl_driver.cuStreamCreate ||
+	    cl_driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+		return stream;
+	pthread_mutex_lock(&cl_exports_lock);
+	for (at = 0; at < STREAMS && free_streams[at].ctx; at++)
+		;
+	/* another thread may have been faster: two of a context do no harm */
+	if (at < STREAMS) {
+		free_streams[at].ctx = ctx;
+		free_streams[at].stream = stream;
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return stream;
+}
+
+static void forget_free_stream_locked(CUcontext ctx)
+{
+	unsigned int kept = 0;
+
+	for (unsigned int at = 0; at < STREAMS && free_streams[at].ctx; at++)
+		if (free_streams[at].ctx != ctx)
+			free_streams[kept++] = free_streams[at];
+	for (; kept < STREAMS && free_streams[kept].ctx; kept++)
+		free_streams[kept].ctx = NULL;
+}
+
+/* @stream: of our own and the block's context, or NULL.  *wait: it must be waited for. */
+static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 {
 	if (block->drained) {
 		cl_driver.cuEventDestroy_v2(block->drained);
@@ -289,6 +334,11 @@ static CUresult give_back(struct cl_block *block)
 	}
 	if (block->kind == CL_EVENT)
 		return cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->key);
+	/* a device without memory pools refuses */
+	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->key, stream) == CUDA_SUCCESS) {
+		*wait = true;
+		return CUDA_SUCCESS;
+	}
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->key);
 }
 
@@ -319,13 +369,25 @@ static void batch_end_locked(struct batch *batch)
 /* Takes the batch's blocks, whose records are released, out of this world. */
 static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
 {
+	CUcontext ctx = batch->block[0]->ctx;
 	struct driver_visit visit;
+	CUstream stream = NULL;
+	bool wait = false;
 
 	batch_begin_locked(batch);
-	visit = enter_driver(batch->block[0]->ctx);
+	visit = enter_driver(ctx);
+	for (unsigned int i = 0; ctx && i < batch->n; i++)
+		if (batch->block[i]->kind == CL_MEMORY) {
+			stream = free_stream(ctx);
+			break;
+		}
 	for (unsigned int i = 0; i < batch->n; i++)
-		batch->result[i] = batch->block[i]->destroyed ? CUDA_SUCCESS :
-								give_back(batch->block[i]);
+		batch->result[i] = batch->block[i]->destroyed ?
+					   CUDA_SUCCESS :
+					   give_back(batch->block[i], stream, &wait);
+	/* only then the memory is back (measured); nothing but our frees is on it */
+	if (wait)
+		cl_driver.cuStreamSynchronize(stream);
 	leave_driver(&visit);
 	batch_end_locked(batch);
 	for (unsigned int i = 0; i < batch->n; i++) {
@@ -399,22 +461,12 @@ static void batch_take_locked(struct batch *batch, struct list *list)
 	}
 }
 
-bool cl_limbo_release_now_locked(struct cl_block *block, CUresult *result)
+bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 {
-	struct cl_collected sum = { 0 };
-	struct batch batch = { .n = 1 };
-
-	if (block->place != CL_PLACE_DUE || block->drained || context_ends(block))
+	if (block->record == CL_NO_RECORD || block->own_opens ||
+	    last_export(block) + cl_options.grace.number > now)
 		return false;
-	if (block->own_opens || !cl_record_try_release(&cl_own, block->record)) {
-		move(block, CL_PLACE_HELD);
-		return false;
-	}
-	move(block, CL_PLACE_BUSY);
-	batch.block[0] = block;
-	batch_release_locked(&batch, &sum);
-	*result = batch.result[0];
-	return true;
+	return cl_record_try_release(&cl_own, block->record);
 }
 
 /* --------------------------------------------------------------- collecting */
@@ -476,6 +528,7 @@ static void force_events_out_locked(void)
 		struct cl_block *block = &oldest_event->block;
 		struct batch batch = { .n = 1, .block = { block } };
 		struct driver_visit visit;
+		bool wait;
 
 		if (block->place == CL_PLACE_BUSY)
 			return; /* another thread is at it */
@@ -484,7 +537,7 @@ static void force_events_out_locked(void)
 		cl_count(events_forced_out);
 		batch_begin_locked(&batch);
 		visit = enter_driver(block->ctx);
-		give_back(block);
+		give_back(block, NULL, &wait);
 		leave_driver(&visit);
 		batch_end_locked(&batch);
 		/* from here on as after a destroy without us: opening it still works */
@@ -542,6 +595,8 @@ struct cl_collected cl_limbo_release_kept(void)
 	for (block = limbo.kept.first; block; block = next) {
 		struct context_use use;
 		struct driver_visit visit;
+		CUstream stream;
+		bool wait = false;
 
 		next = block->next;
 		if (block->kind != CL_MEMORY || block->size < 2u << 20 || context_ends(block))
@@ -551,7 +606,10 @@ struct cl_collected cl_limbo_release_kept(void)
 		limbo.in_driver = &use;
 		pthread_mutex_unlock(&cl_exports_lock);
 		visit = enter_driver(block->ctx);
-		give_back(block);
+		stream = free_stream(block->ctx);
+		give_back(block, stream, &wait);
+		if (wait)
+			cl_driver.cuStreamSynchronize(stream);
 		leave_driver(&visit);
 		pthread_mutex_lock(&cl_exports_lock);
 		unlink_use(&limbo.in_driver, &use);
@@ -695,6 +753,11 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 		list_remove(&limbo.blocked, block);
 		settle_place(block, cl_now(), true);
 	}
+	/* its streams went with it; of a primary one we don't know the handle here */
+	if (gone && ctx)
+		forget_free_stream_locked(ctx);
+	else if (gone)
+		memset(free_streams, 0, sizeof free_streams);
 	if (gone && cl_own.header) {
 		cl_block_each(CL_MEMORY, forget_with_context, &ended);
 		cl_block_each(CL_EVENT, forget_with_context, &ended);
@@ -745,6 +808,7 @@ void cl_limbo_changed_locked(void)
 void cl_limbo_forget(void)
 {
 	memset(&limbo, 0, sizeof limbo);
+	memset(free_streams, 0, sizeof free_streams);
 	oldest_event = newest_event = NULL;
 	memset(watch, 0, sizeof watch);
 	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;

@@ -7,6 +7,11 @@
  * grace is a wheel of buckets, holders that leave say so in the ready map, and
  * what just waits is never looked at.
  *
+ * Giving back must not disturb the program: cuMemFree() in one thread waits for
+ * all kernels, and meanwhile other threads' cuMemAlloc() and copies wait for it
+ * (measured).  A block of the limbo has been waited for already, so it is freed
+ * by cuMemFreeAsync() on a stream of our own, which waits for nothing.
+ *
  * Functions that end in _locked want cl_exports_lock held; the others take it,
  * and let go of it around every CUDA call.
  */
@@ -23,11 +28,10 @@
 uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now);
 
 /*
- * If @block may go now, gives it back to the driver in this thread; the lock
- * is let go of and taken again.  Returns true with the driver's answer in
- * @result when it went, and the block no longer exists.
+ * Whether the program's free of @block can go straight to the driver: its
+ * grace is over and nobody holds it.  If so its record is released already.
  */
-bool cl_limbo_release_now_locked(struct cl_block *block, CUresult *result);
+bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now);
 
 /* An own open of @block was closed, or something else about it changed: look at it again. */
 void cl_limbo_look_again_locked(struct cl_block *block);

@@ -8,8 +8,7 @@
 #ifndef CL_PEERS_H
 #define CL_PEERS_H
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
+#include "shim/hash.h"
 #include "shim/shm_holder.h"
 
 struct cl_peer {

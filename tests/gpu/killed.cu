@@ -97,12 +97,15 @@ static double round_of(const char *size, uint64_t bytes, int number, unsigned in
 {
 	int batch = bytes > (1 << 20) ? BIG_BATCH : SMALL_BATCH, got = -1, status;
 	void *beside[2 * NEIGHBOURS], *again[SMALL_BATCH], *block = NULL;
-	struct link link = link_start("killed");
+	struct link link;
 	struct message m = {};
 	uint64_t seen = 0;
 	double start, back;
-	bool reap_first = number % 2, reaped = false;
+	bool reap_first = number % 2, reaped = false, small = bytes < (2 << 20);
+	size_t free_before, free_now, total;
 
+	CUDA(cudaMemGetInfo(&free_before, &total));
+	link = link_start("killed");
 	for (int i = 0; i < 2 * NEIGHBOURS; i++) {
 		if (i == NEIGHBOURS)
 			CUDA(cudaMalloc(&block, bytes));
@@ -126,32 +129,47 @@ static double round_of(const char *size, uint64_t bytes, int number, unsigned in
 	start = now_ms();
 	if (kill(link.pid, SIGKILL))
 		die("kill: %s", strerror(errno));
+	/*
+	 * A small block is back when its address is; a big one, whose address need
+	 * not come again soon, when the driver says that as much is free as before.
+	 */
 	do {
-		for (int i = 0; i < batch; i++) {
+		for (int i = 0; small && i < batch; i++) {
 			CUDA(cudaMalloc(&again[i], bytes));
 			if (again[i] == block)
 				got = i;
 		}
+		CUDA(cudaMemGetInfo(&free_now, &total));
 		back = now_ms() - start;
-		for (int i = 0; i < batch; i++)
+		for (int i = 0; small && i < batch; i++)
 			if (i != got)
 				CUDA(cudaFree(again[i]));
+		if (!small && free_now + (8 << 20) >= free_before)
+			got = 0;
 		/* odd rounds reap the zombie as a careful parent would; even ones leave it */
 		if (reap_first && !reaped)
 			reaped = waitpid(link.pid, &status, WNOHANG) == link.pid;
 	} while (got < 0 && back < BACK_MS);
+	/* its pages are anybody's now: look at all of several new owners */
+	for (int i = 0; !small && got >= 0 && i < batch; i++)
+		CUDA(cudaMalloc(&again[i], bytes));
 
 	if (got >= 0) {
 		double end = now_ms() + WATCH_MS;
 		int looks = 0;
 
-		CUDA(cudaMemset(again[got], OURS, bytes));
+		int first = small ? got : 0, last = small ? got : batch - 1;
+
+		for (int i = first; i <= last; i++)
+			CUDA(cudaMemset(again[i], OURS, bytes));
 		do {
-			seen += count_other(again[got], bytes, OURS);
+			for (int i = first; i <= last; i++)
+				seen += count_other(again[i], bytes, OURS);
 			looks++;
 		} while (now_ms() < end);
 		fprintf(stderr, "killed %s round %d: looked %d times\n", size, number, looks);
-		CUDA(cudaFree(again[got]));
+		for (int i = first; i <= last; i++)
+			CUDA(cudaFree(again[i]));
 	}
 	for (int i = 0; i < 2 * NEIGHBOURS; i++) {
 		if (count_other(beside[i], 1024, BESIDE))

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * uthash as the preload uses it: out of memory is a NULL table in the element
+ * (never exit), and keys are words of at most 8 bytes.
+ */
+#ifndef CL_HASH_H
+#define CL_HASH_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* Addresses differ in their middle bits; a multiplication brings them to the top. */
+static inline unsigned int cl_hash(const void *key, size_t length)
+{
+	uint64_t word = 0;
+
+	memcpy(&word, key, length < sizeof word ? length : sizeof word);
+	return (unsigned int)((word * 0x9e3779b97f4a7c15u) >> 32);
+}
+
+#define HASH_NONFATAL_OOM 1
+#define HASH_FUNCTION(key, length, hash) ((hash) = cl_hash((key), (length)))
+#include <uthash.h>
+
+#endif
