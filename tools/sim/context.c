@@ -84,8 +84,8 @@ __attribute__((destructor)) static void leave(void)
 	if (sim_ready())
 		return;
 	atomic_store(&sim.exiting, true);
-	/* No kernel may write into what others get from now on. */
-	for (int i = 0; i < 1000 && atomic_load(&sim.kernels_running); i++)
+	/* Nothing of ours may write into what others get from now on. */
+	for (int i = 0; i < 1000 && atomic_load(&sim.running); i++)
 		usleep(1000);
 	sim_linger_stop();
 	pool_detach();

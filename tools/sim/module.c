@@ -236,7 +236,6 @@ static void run_kernel(struct sim_operation *op)
 	};
 	bool reachable = true;
 
-	atomic_fetch_add(&sim.kernels_running, 1);
 	if (kernel.fill) {
 		pthread_mutex_lock(&sim.lock);
 		reachable = kernel.words <= SIZE_MAX / 4 &&
@@ -247,7 +246,6 @@ static void run_kernel(struct sim_operation *op)
 	}
 	if (reachable && op->a[0] != KERNEL_OTHER)
 		sim_kernel_run(&kernel);
-	atomic_fetch_sub(&sim.kernels_running, 1);
 }
 
 static uint64_t take(void **parameters, const char *buffer, unsigned int index, size_t offset,

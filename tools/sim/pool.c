@@ -89,7 +89,7 @@ static struct {
 	unsigned int me;
 	char path[320];
 	dev_t device;
-	ino_t inode;
+	ino_t inode, memory_inode;
 } pool;
 
 /* ---- sizes ---- */
@@ -435,9 +435,15 @@ static void init_state(struct pool_state *state, uint32_t devices, uint64_t memo
 static int map_files(int folder, int fd, uint32_t devices, uint64_t memory)
 {
 	int bytes_fd = openat(folder, "memory", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
 
 	if (bytes_fd < 0)
 		return -errno;
+	if (fstat(bytes_fd, &st)) {
+		close(bytes_fd);
+		return -EIO;
+	}
+	pool.memory_inode = st.st_ino;
 	pool.memory_bytes = devices * memory;
 	pool.memory = mmap(NULL, pool.memory_bytes, PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_NORESERVE, bytes_fd, 0);
@@ -719,6 +725,37 @@ unsigned int pool_segment_serial(uint32_t segment)
 	return pool.state->slot[segment].serial;
 }
 
+/*
+ * Maps @bytes at @offset of all memory to @to.  A second mapping of the same
+ * pages needs no descriptor and no file any more; only valgrind refuses it.
+ */
+static int map_run(size_t offset, size_t bytes, char *to)
+{
+	char path[sizeof(pool.path) + 8];
+	struct stat st;
+	void *at;
+	int fd;
+
+	if (mremap(pool.memory + offset, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED)
+		return 0;
+	snprintf(path, sizeof(path), "%s/memory", pool.path);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) || st.st_dev != pool.device || st.st_ino != pool.memory_inode) {
+		close(fd);
+		return -ENOENT;
+	}
+	at = mmap(to, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd,
+		  (off_t)offset);
+	close(fd);
+	if (at == MAP_FAILED)
+		return -errno;
+	madvise(at, bytes, MADV_DONTFORK);
+	madvise(at, bytes, MADV_DONTDUMP);
+	return 0;
+}
+
 int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at)
 {
 	struct pool_state *state = pool.state;
@@ -728,6 +765,7 @@ int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at)
 	/* The slots of a segment that we hold don't change: no lock. */
 	for (size_t i = segment; left; i++) {
 		size_t run;
+		int error;
 
 		if (state->slot[i].segment != segment + 1)
 			continue;
@@ -736,10 +774,9 @@ int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at)
 			continue;
 		}
 		run = run_length(i, segment, left);
-		/* Old size 0: a second mapping of the same pages, without a descriptor. */
-		if (mremap(pool.memory + i * SIM_PAGE, 0, run * SIM_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
-			   to) == MAP_FAILED)
-			return -errno;
+		error = map_run(i * SIM_PAGE, run * SIM_PAGE, to);
+		if (error)
+			return error;
 		to += run * SIM_PAGE;
 		left -= run;
 		i += run - 1;

@@ -4,13 +4,12 @@
  *
  * What must hold: the addresses are those that dlsym gives for the versioned
  * names, whatever is preloaded; with CULIMBO_SIM_PROC_ADDRESS=thunk they are
- * not, and work the same.  calls.h has every exported call; a test compares it
- * with the symbol table.
+ * not, and work the same.  calls.h has every exported call: one that is missing
+ * there does not compile, one that is only there does not link.
  */
 #include <string.h>
 
 #include "sim.h"
-#include "calls.h"
 
 /* The result's type came with CUDA 12. */
 #if CUDA_VERSION >= 12000

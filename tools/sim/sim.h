@@ -27,12 +27,18 @@
 
 #include <cuda.h>
 #include "names.h"
+#include "calls.h"
+
+#define X(base, symbol, version, flags) SIM_LISTED_##symbol = 1,
+enum { SIM_CALLS(X) };
+#undef X
 
 /*
- * Declares and defines a driver call.  Protected: exported, yet calls and
+ * Declares and defines a driver call, which must be in calls.h.  Protected: exported, yet calls and
  * addresses taken inside this library never go to a preloaded namesake.
  */
 #define SIM_CALL(name, params)                                                                     \
+	_Static_assert(SIM_LISTED_##name, "in calls.h");                                           \
 	__attribute__((visibility("protected"))) CUresult CUDAAPI name params;                     \
 	CUresult CUDAAPI name params
 
@@ -135,7 +141,7 @@ struct sim {
 	_Atomic int *here;      /* 1 in the process that called cuInit; wiped by fork */
 	_Atomic int initialised;
 	atomic_bool exiting;
-	atomic_int kernels_running;
+	atomic_int running; /* operations that workers are at */
 };
 extern struct sim sim;
 

@@ -278,6 +278,13 @@ static void *work(void *argument)
 			sim_wait_changed(poll ? POLL_NS : 0);
 			poll = false;
 		}
+		/* Counted, so that the end of the process can wait for what touches memory. */
+		atomic_fetch_add(&sim.running, 1);
+		if (atomic_load(&sim.exiting)) {
+			atomic_fetch_sub(&sim.running, 1);
+			pthread_mutex_unlock(&sim.lock);
+			return NULL;
+		}
 		if (op->under_lock) {
 			op->run(op);
 		} else {
@@ -285,6 +292,7 @@ static void *work(void *argument)
 			op->run(op);
 			pthread_mutex_lock(&sim.lock);
 		}
+		atomic_fetch_sub(&sim.running, 1);
 		stream->head = op->next;
 		if (!stream->head)
 			stream->tail = NULL;
@@ -630,7 +638,10 @@ static void run_host_function(struct sim_operation *op)
 	CUhostFn function;
 
 	memcpy(&function, &op->p[0], sizeof(function));
+	/* The program's own code may take for ever: no end waits for it. */
+	atomic_fetch_sub(&sim.running, 1);
 	function(op->p[1]);
+	atomic_fetch_add(&sim.running, 1);
 }
 
 SIM_CALL(cuLaunchHostFunc, (CUstream handle, CUhostFn function, void *data))
@@ -666,7 +677,9 @@ static void run_callback(struct sim_operation *op)
 	CUstreamCallback callback;
 
 	memcpy(&callback, &op->p[0], sizeof(callback));
+	atomic_fetch_sub(&sim.running, 1);
 	callback((CUstream)(uintptr_t)op->a[0], CUDA_SUCCESS, op->p[1]);
+	atomic_fetch_add(&sim.running, 1);
 }
 
 SIM_CALL(cuStreamAddCallback, (CUstream handle, CUstreamCallback callback, void *data,
