@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver API for the programs of tests/e2e, got by one of the three ways
+ * in which programs get it.
+ *
+ * TEST_DOOR in the environment says which: "linked" (only in a program that is
+ * built with -DDOOR_LINKED and linked against libcuda.so.1), "dlsym" (dlopen
+ * and dlsym of the versioned names; the default), or "getproc" (as cudart does
+ * it: one dlsym for cuGetProcAddress_v2, through it cuGetProcAddress at 11030
+ * and 12000 with a NULL status, and all others through what 12000 gave).
+ *
+ * What must hold: a program makes no driver call by any other way.
+ */
+#ifndef CUDA_DOOR_H
+#define CUDA_DOOR_H
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+/* cuda.h renames calls to their newest form; here each name means just itself. */
+#undef cuCtxDestroy
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuEventDestroy
+#undef cuIpcOpenMemHandle
+#undef cuMemAlloc
+#undef cuMemFree
+
+/* Older forms that drivers still have, programs still call, and cuda.h of 13.0 lacks. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device);
+typedef CUresult(CUDAAPI *PFN_cuIpcOpenMemHandle_v4010)(CUdeviceptr *dptr, CUipcMemHandle handle,
+						       unsigned int flags);
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags);
+
+/* X(symbol, bare name, version that cuGetProcAddress is asked for) */
+#define DOOR_CALLS(X)                                                                              \
+	X(cuInit, cuInit, 2000)                                                                    \
+	X(cuDriverGetVersion, cuDriverGetVersion, 2020)                                            \
+	X(cuGetErrorName, cuGetErrorName, 6000)                                                    \
+	X(cuDeviceGet, cuDeviceGet, 2000)                                                          \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)                                \
+	X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000)                          \
+	X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000)                              \
+	X(cuCtxCreate_v2, cuCtxCreate, 3020)                                                       \
+	X(cuCtxDestroy_v2, cuCtxDestroy, 4000)                                                     \
+	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                                                  \
+	X(cuCtxSynchronize, cuCtxSynchronize, 2000)                                                \
+	X(cuMemAlloc_v2, cuMemAlloc, 3020)                                                         \
+	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020)                                               \
+	X(cuMemAllocAsync, cuMemAllocAsync, 11020)                                                 \
+	X(cuMemCreate, cuMemCreate, 10020)                                                         \
+	X(cuMemRelease, cuMemRelease, 10020)                                                       \
+	X(cuMemFree_v2, cuMemFree, 3020)                                                           \
+	X(cuMemFreeAsync, cuMemFreeAsync, 11020)                                                   \
+	X(cuMemGetInfo_v2, cuMemGetInfo, 3020)                                                     \
+	X(cuMemsetD8_v2, cuMemsetD8, 3020)                                                         \
+	X(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020)                                                     \
+	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010)                                              \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010)                                            \
+	X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000)                                        \
+	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010)                                          \
+	X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010)                                          \
+	X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010)                                        \
+	X(cuEventCreate, cuEventCreate, 2000)                                                      \
+	X(cuEventDestroy_v2, cuEventDestroy, 4000)                                                 \
+	X(cuEventRecord, cuEventRecord, 2000)                                                      \
+	X(cuEventSynchronize, cuEventSynchronize, 2000)                                            \
+	X(cuEventQuery, cuEventQuery, 2000)                                                        \
+	X(cuStreamCreate, cuStreamCreate, 2000)                                                    \
+	X(cuStreamSynchronize, cuStreamSynchronize, 2000)                                          \
+	X(cuStreamQuery, cuStreamQuery, 2000)                                                      \
+	X(cuModuleLoadData, cuModuleLoadData, 2000)                                                \
+	X(cuModuleGetFunction, cuModuleGetFunction, 2000)                                          \
+	X(cuLaunchKernel, cuLaunchKernel, 4000)
+
+/* The driver, by the door that cuda_door_open() took. */
+struct cuda_door {
+#define X(symbol, base, version) PFN_##base##_v##version symbol;
+	DOOR_CALLS(X)
+#undef X
+};
+extern struct cuda_door cu;
+
+/*
+ * Fills cu.  Returns NULL, or why it can't be done (a text that stays valid).
+ * Makes no CUDA call but cuGetProcAddress.
+ */
+const char *cuda_door_open(void);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of processes that end: an importer that dies holding (6), an exporter
+ * that ends while others hold (9).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stage.h"
+
+#define GRACE "CULIMBO_GRACE=100ms"
+#define BACK_MS 1000 /* the promise */
+#define SOON_MS 5000
+
+/* ---------------------------------------------------------- 6: C is no more */
+enum death { KILLED, EXITED, EXITED_AT_ONCE };
+static const char *const deaths[] = { "killed", "exited without closing", "_exited without closing" };
+
+static void die(struct actor *c, enum death how)
+{
+	if (how == KILLED)
+		kill_actor(c);
+	else
+		leave_by(c, how == EXITED ? END_EXIT : END__EXIT, 0);
+}
+
+static void importer_dies_small(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL);
+
+	(void)neighbour;
+	for (int how = KILLED; how <= EXITED_AT_ONCE; how++) {
+		struct actor *c = ENTER("C", .env = GRACE, .door = "getproc");
+		uint64_t block = alloc_filled(p, SMALL, OWN), import;
+		struct handle handle = export_block(p, block);
+		double took;
+		bool held, back;
+
+		double exported = now_ms();
+
+		import = open_block(c, &handle);
+		free_block(p, block);
+		while (watch_until(exported + 150))
+			;
+		held = !claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL);
+		ok(held, "6 small: before C is %s, it is held", deaths[how]);
+		die(c, (enum death)how);
+		back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+		note("back %.1f ms after C's end", took);
+		ok(back && took < BACK_MS, "6 small: C %s: back within 1 s", deaths[how]);
+		if (back)
+			free_block(p, block);
+	}
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+static void importer_dies_big(void)
+{
+	struct actor *o = ENTER("O", .bare = true);
+	struct actor *p = ENTER("P", .env = GRACE);
+
+	for (int how = KILLED; how <= EXITED_AT_ONCE; how++) {
+		struct actor *c = ENTER("C", .env = GRACE);
+		uint64_t block = alloc_filled(p, BIG, OWN), held;
+		struct handle handle = export_block(p, block);
+		double took, exported = now_ms();
+		bool back;
+
+		open_block(c, &handle);
+		free_block(p, block);
+		while (watch_until(exported + 150))
+			;
+		held = free_memory(o);
+		die(c, (enum death)how);
+		/* (P sleeps) */
+		back = free_within(o, held + BIG - 2 * MIB, SOON_MS, &took);
+		note("back %.1f ms after C's end, P asleep", took);
+		ok(back && took < BACK_MS, "6 big: C %s, P asleep: back within 1 s", deaths[how]);
+	}
+	leave(o);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* It dies before P frees: the free finds a hold of the dead. */
+static void importer_died_before(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE);
+	struct actor *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN);
+	struct handle handle = export_block(p, block);
+	double took;
+	bool back;
+
+	(void)neighbour;
+	open_block(c, &handle);
+	kill_actor(c);
+	free_block(p, block);
+	back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+	note("back %.1f ms after the free", took);
+	ok(back && took < BACK_MS, "6 small: C killed, then freed: back within 1 s");
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* One of two dies: the other's hold counts on. */
+static void one_of_two_dies(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE);
+	struct actor *c = ENTER("C", .env = GRACE);
+	struct actor *d = ENTER("D", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN);
+	struct handle handle = export_block(p, block);
+	uint64_t import;
+	double deadline;
+	bool held = true;
+
+	(void)neighbour;
+	open_block(c, &handle);
+	import = open_block(d, &handle);
+	free_block(p, block);
+	kill_actor(c);
+	deadline = now_ms() + BACK_MS;
+	do
+		held = held && !claim(p, block, SMALL, NEXT) && reads(d, import, SMALL, OWN, NULL);
+	while (held && watch_until(deadline));
+	ok(held, "6 small: C killed, D holds it too: for a second and more D reads its own bytes");
+	close_block(d, import);
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "6 small: D closes: back");
+	leave(d);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* C's kernel is writing when it is killed. */
+static void killed_writing(void)
+{
+	enum { C_WRITES = 0x37 };
+
+	/* a killed process's kernel writes on for some milliseconds, as on a GPU */
+	setenv("CULIMBO_SIM_KERNELS", "linger", 1);
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = ENTER("P", .bare = bare, .env = GRACE);
+		struct actor *c = ENTER("C", .bare = bare, .env = GRACE);
+		uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import;
+		struct handle handle = export_block(p, block);
+		double took, deadline = now_ms() + SOON_MS;
+		unsigned int foreign = 0;
+		bool got, untouched;
+
+		(void)neighbour;
+		import = open_block(c, &handle);
+		ASK(c, fill_kernel, import, SMALL / 4, 0x01010101u * C_WRITES, 20 * UINT64_C(1000000000));
+		while (!reads(p, block, SMALL, C_WRITES, NULL))
+			if (!watch_until(deadline))
+				break_off("C's kernel writes nothing");
+		free_block(p, block);
+		got = claim(p, block, SMALL, NEXT);
+		if (bare) {
+			deadline = now_ms() + 1000;
+			while ((untouched = got && reads(p, block, SMALL, NEXT, &foreign)))
+				if (!watch_until(deadline))
+					break;
+			ok(got && !untouched && foreign == C_WRITES,
+			   "control: bare, C's kernel writes into the next owner's block");
+			kill_actor(c);
+			leave(p);
+			continue;
+		}
+		ok(!got, "6 C's kernel is writing: the address is given to nobody");
+		kill_actor(c);
+		got = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+		note("back %.1f ms after C was killed", took);
+		ok(got && took < BACK_MS, "6 C killed while its kernel is writing: back within 1 s");
+		deadline = now_ms() + 300;
+		while ((untouched = reads(p, block, SMALL, NEXT, &foreign)))
+			if (!watch_until(deadline))
+				break;
+		ok(got && untouched, "6 and no byte of the next owner is touched");
+		leave(p);
+		ok(files() == 0, "no file is left in CULIMBO_DIR");
+	}
+}
+
+/* ---------------------------------------------------------- 9: P is no more */
+enum { P_EXITS, P_EXITS_AT_ONCE, P_KILLED, P_WAYS };
+
+/* @freed: the blocks wait in P's limbo when it ends; else P still has them. */
+static void exporter_ends_once(int how, bool freed)
+{
+	static const char *const ways[] = { "exits", "_exits", "is killed" };
+	struct actor *o = ENTER("O", .bare = true);
+	struct actor *q = ENTER("Q", .env = GRACE);
+	struct actor *c = ENTER("C", .env = GRACE, .door = "getproc");
+	struct actor *p = ENTER("P", .env = GRACE);
+	struct actor *d;
+	uint64_t neighbour = alloc(p, SMALL), before = free_memory(o), other, late = 0;
+	uint64_t small = alloc_filled(p, SMALL, OWN), big = alloc_filled(p, BIG, OWN + 1);
+	struct handle small_handle = export_block(p, small), big_handle = export_block(p, big);
+	struct handle others;
+	uint64_t small_at_c = open_block(c, &small_handle), big_at_c = open_block(c, &big_handle);
+	const char *when = freed ? "with both in limbo" : "having both";
+	double took;
+	int result;
+	bool own;
+
+	(void)neighbour;
+	if (freed) {
+		free_block(p, small);
+		free_block(p, big);
+	}
+	if (how == P_KILLED)
+		kill_actor(p);
+	else
+		leave_by(p, how == P_EXITS ? END_EXIT : END__EXIT, 0);
+	/* what the driver has to give, another process gets and overwrites */
+	other = alloc_filled(q, 4 * BIG, NEXT);
+	own = reads(c, small_at_c, SMALL, OWN, NULL) && reads(c, big_at_c, BIG, OWN + 1, NULL);
+	ok(own, "9 P %s %s: C reads its own bytes on", ways[how], when);
+	free_block(q, other);
+
+	d = ENTER("D", .env = GRACE);
+	result = try_open(d, &small_handle, &late);
+	ok(result != 0, "9 P %s %s: its handles open nothing any more (%d)", ways[how], when, result);
+	leave(d);
+
+	ok(!try_close(c, small_at_c) && !try_close(c, big_at_c), "9 P %s %s: C closes cleanly",
+	   ways[how], when);
+	ok(free_within(o, before - 4 * MIB, SOON_MS, &took), "9 P %s %s: then the memory is back",
+	   ways[how], when);
+	/* the next process that shares finds what the dead left */
+	other = alloc(q, SMALL);
+	others = export_block(q, other);
+	late = open_block(c, &others);
+	close_block(c, late);
+	free_block(q, other);
+	ok(files_within(1, 1500), "9 P %s %s: its file is gone, the next process's is the only one",
+	   ways[how], when);
+	leave(c);
+	leave(q);
+	leave(o);
+	ok(files() == 0, "9 P %s %s: no file is left in the end", ways[how], when);
+}
+
+static void exporter_exits(void)
+{
+	exporter_ends_once(P_EXITS, false);
+	exporter_ends_once(P_EXITS, true);
+	exporter_ends_once(P_EXITS_AT_ONCE, true);
+}
+
+static void exporter_killed(void)
+{
+	exporter_ends_once(P_KILLED, false);
+	exporter_ends_once(P_KILLED, true);
+}
+
+const struct scene death_scenes[] = {
+	{ "importer-dies-small", importer_dies_small, SCENE_ALONE },
+	{ "importer-dies-big", importer_dies_big, SCENE_ALONE },
+	{ "importer-died-before", importer_died_before, SCENE_ALONE },
+	{ "one-of-two-dies", one_of_two_dies, 0 },
+	{ "killed-writing", killed_writing, SCENE_ALONE },
+	{ "exporter-exits", exporter_exits, SCENE_ALONE },
+	{ "exporter-killed", exporter_killed, SCENE_ALONE },
+	{ .name = NULL },
+};

@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of blocks: what a holder reads, what a stale handle gives, when memory
+ * comes back, which errors a program sees.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stage.h"
+
+#define GRACE "CULIMBO_GRACE=300ms"
+#define SOON_MS 5000 /* for what has no time of its own to keep */
+
+static const char *size_name(uint64_t bytes)
+{
+	return bytes == SMALL ? "small" : "big";
+}
+
+/* Ends both and says what must be so after any clean scene. */
+static void curtain(struct actor *p, struct actor *c)
+{
+	leave(c);
+	leave(p);
+	if (p->bare)
+		return;
+	ok(!*said(p) && !*said(c), "%s, %s: a clean run says nothing on stderr", p->name, c->name);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* ------------------------------------------------- 1: freed, and overwritten */
+static void reuse_once(struct actor *p, struct actor *c, bool async)
+{
+	const char *how = async ? "cuMemFreeAsync" : "cuMemFree";
+	uint64_t neighbour = alloc(p, SMALL);
+	uint64_t block = alloc_filled(p, SMALL, OWN);
+	struct handle handle = export_block(p, block);
+	uint64_t import = open_block(c, &handle);
+	unsigned int foreign = 0;
+	double took;
+	bool got, own;
+
+	if (!reads(c, import, SMALL, OWN, NULL))
+		break_off("C does not read what P wrote");
+	if (async) {
+		if (ASK(p, free_async, block, 1)->result)
+			break_off("cuMemFreeAsync failed with %d", p->reply.result);
+	} else {
+		free_block(p, block);
+	}
+	got = claim(p, block, SMALL, NEXT);
+	own = reads(c, import, SMALL, OWN, &foreign);
+	if (p->bare) {
+		ok(got && !own && foreign == NEXT,
+		   "control: bare, %s, %s: C reads %u, the next block's byte, instead of %u",
+		   p->door, how, foreign, OWN);
+		close_block(c, import);
+		if (got)
+			free_block(p, block);
+	} else {
+		ok(!got, "1 %s, %s: while C holds it, the address is given to nobody", p->door, how);
+		ok(own, "1 %s, %s: freed and overwritten by P, C reads its own bytes", p->door, how);
+		close_block(c, import);
+		got = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+		ok(got, "1 %s, %s: after C's close, P gets the address again", p->door, how);
+		if (got)
+			free_block(p, block);
+	}
+	free_block(p, neighbour);
+}
+
+static void reuse(const char *door, const char *env)
+{
+	char with[256];
+
+	snprintf(with, sizeof(with), GRACE " %s", env);
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = ENTER("P", .bare = bare, .door = door, .env = with);
+		struct actor *c = ENTER("C", .bare = bare, .door = door, .env = with);
+
+		reuse_once(p, c, false);
+		reuse_once(p, c, true);
+		curtain(p, c);
+	}
+}
+
+static void reuse_linked(void)
+{
+	reuse("linked", "");
+}
+
+static void reuse_dlsym(void)
+{
+	reuse("dlsym", "");
+}
+
+static void reuse_getproc(void)
+{
+	reuse("getproc", "");
+}
+
+/* A driver whose cuGetProcAddress gives other addresses than dlsym. */
+static void reuse_thunk(void)
+{
+	reuse("getproc", "CULIMBO_SIM_PROC_ADDRESS=thunk");
+}
+
+/* Each of the two may enter by another door. */
+static void reuse_mixed(void)
+{
+	struct actor *p = ENTER("P", .door = "linked", .env = GRACE);
+	struct actor *c = ENTER("C", .door = "getproc", .env = GRACE);
+
+	reuse_once(p, c, false);
+	curtain(p, c);
+}
+
+/* A block of its own allocation: right bare, and right with us. */
+static void big_freed(void)
+{
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = ENTER("P", .bare = bare, .env = GRACE);
+		struct actor *c = ENTER("C", .bare = bare, .env = GRACE);
+		uint64_t block = alloc_filled(p, BIG, OWN);
+		struct handle handle = export_block(p, block);
+		uint64_t import = open_block(c, &handle), other;
+
+		free_block(p, block);
+		other = alloc_filled(p, BIG, NEXT);
+		ok(reads(c, import, BIG, OWN, NULL), "%sbig: freed and reallocated by P, C reads its own bytes",
+		   bare ? "control: bare, " : "1 ");
+		free_block(p, other);
+		close_block(c, import);
+		curtain(p, c);
+	}
+}
+
+/* Two hold it; each counts. */
+static void two_holders(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE);
+	struct actor *c = ENTER("C", .env = GRACE, .door = "getproc");
+	struct actor *d = ENTER("D", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL);
+	uint64_t block = alloc_filled(p, SMALL, OWN);
+	struct handle handle = export_block(p, block);
+	uint64_t at_c = open_block(c, &handle), at_d = open_block(d, &handle);
+	bool got;
+
+	(void)neighbour;
+	free_block(p, block);
+	close_block(c, at_c);
+	got = claim(p, block, SMALL, NEXT);
+	ok(!got && reads(d, at_d, SMALL, OWN, NULL),
+	   "1 held by C and D, closed by C: D reads its own bytes");
+	close_block(d, at_d);
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "1 closed by D too: P gets the address again");
+	leave(d);
+	curtain(p, c);
+}
+
+/* ------------------------------------------------------- 2: a handle too old */
+static void stale_once(bool bare, uint64_t bytes)
+{
+	const char *size = size_name(bytes);
+	struct actor *p = ENTER("P", .bare = bare, .env = GRACE, .door = "getproc");
+	struct actor *c = ENTER("C", .bare = bare, .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL);
+	uint64_t block = alloc_filled(p, bytes, OWN), import, other;
+	struct handle old = export_block(p, block), new;
+	int result;
+
+	(void)neighbour;
+	import = open_block(c, &old); /* it was good once */
+	close_block(c, import);
+	free_block(p, block);
+	if (!claim_within(p, block, bytes, NEXT, SOON_MS, NULL)) {
+		ok(false, "2 %s: a freed block that nobody holds goes back after the grace", size);
+		return;
+	}
+	if (bare) {
+		new = export_block(p, block);
+		result = try_open(c, &old, &import);
+		ok(!result && reads(c, import, bytes, NEXT, NULL) &&
+			   (bytes != SMALL || same_handle(&old, &new)),
+		   "control: bare, %s: a stale handle maps the next block%s", size,
+		   bytes == SMALL ? " (and is equal to the new one, bit for bit)" : "");
+		curtain(p, c);
+		return;
+	}
+	result = try_open(c, &old, &import);
+	ok(refused(result), "2 %s: stale, the address allocated again: refused (%d)", size, result);
+	new = export_block(p, block);
+	ok(!same_handle(&old, &new), "2 %s: the new block's handle is another", size);
+	result = try_open(c, &old, &import);
+	ok(refused(result), "2 %s: stale, the address exported again: refused (%d)", size, result);
+	other = open_block(c, &new);
+	ok(reads(c, other, bytes, NEXT, NULL), "2 %s: the new handle opens the new block", size);
+	result = try_open(c, &old, &import);
+	ok(refused(result), "2 %s: stale, the new block open in C: refused (%d)", size, result);
+	close_block(c, other);
+	free_block(p, block);
+	if (claim_within(p, block, bytes, NEXT, SOON_MS, NULL)) {
+		free_block(p, block);
+		result = try_open(c, &new, &import);
+		ok(refused(result), "2 %s: freed, released, not used again: refused (%d)", size, result);
+	} else {
+		ok(false, "2 %s: the second block goes back as well", size);
+	}
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(strstr(said(c), "SUMMARY") != NULL, "2 %s: C's report says that it used stale handles", size);
+}
+
+static void stale_small(void)
+{
+	stale_once(true, SMALL);
+	stale_once(false, SMALL);
+}
+
+static void stale_big(void)
+{
+	stale_once(true, BIG);
+	stale_once(false, BIG);
+}
+
+/* ------------------------------------------------- 3: the handle is under way */
+static void in_flight_once(bool bare, uint64_t bytes)
+{
+	const char *size = size_name(bytes);
+	/* (the grace that is the default) */
+	struct actor *p = ENTER("P", .bare = bare, .door = "linked");
+	struct actor *c = ENTER("C", .bare = bare);
+	uint64_t neighbour = alloc(p, SMALL);
+	uint64_t block = alloc_filled(p, bytes, OWN), import;
+	struct handle handle = export_block(p, block);
+	int result;
+	bool got;
+
+	(void)neighbour;
+	free_block(p, block);
+	got = claim(p, block, bytes, NEXT);
+	result = try_open(c, &handle, &import);
+	if (bare) {
+		ok(got && (result || !reads(c, import, bytes, OWN, NULL)),
+		   "control: bare, %s: freed while its handle is under way, the block is lost (%d)", size,
+		   result);
+		curtain(p, c);
+		return;
+	}
+	ok(!result, "3 %s: exported, freed at once, opened within the grace: works (%d)", size, result);
+	if (result)
+		return;
+	got = got || claim(p, block, bytes, NEXT);
+	ok(!got && reads(c, import, bytes, OWN, NULL), "3 %s: and C reads its own bytes", size);
+	close_block(c, import);
+	ok(claim_within(p, block, bytes, NEXT, SOON_MS, NULL), "3 %s: closed, it goes back", size);
+	curtain(p, c);
+}
+
+static void in_flight(void)
+{
+	in_flight_once(true, SMALL);
+	in_flight_once(true, BIG);
+	in_flight_once(false, SMALL);
+	in_flight_once(false, BIG);
+}
+
+/* ------------------------------------------------------------------ 4: errors */
+#define ERRORS_MAX 64
+static struct {
+	const char *what;
+	int code[2]; /* with the library, bare */
+} errors[ERRORS_MAX];
+static int errors_n;
+
+static void saw(bool bare, const char *what, int code)
+{
+	if (errors_n == ERRORS_MAX)
+		break_off("too many errors to compare");
+	errors[errors_n].what = what;
+	errors[errors_n++].code[bare] = code;
+}
+
+static void errors_once(bool bare, uint64_t bytes)
+{
+	struct actor *p = ENTER("P", .bare = bare, .door = "getproc");
+	struct actor *c = ENTER("C", .bare = bare);
+	uint64_t neighbour = alloc(p, SMALL), unshared = alloc(p, SMALL);
+	uint64_t first = alloc(p, bytes), second = alloc(p, bytes), third = alloc_filled(p, bytes, OWN);
+	uint64_t own = alloc(c, SMALL), import, address;
+	struct handle handle, again;
+
+	(void)neighbour;
+	errors_n = 0;
+	saw(bare, "free NULL", try_free(p, 0));
+	saw(bare, "free an unknown pointer", try_free(p, 0xdead0000));
+	saw(bare, "free an interior pointer", try_free(p, unshared + 256));
+	saw(bare, "free NULL in a stream", ASK(p, free_async, 0, 1)->result);
+	saw(bare, "free an unknown pointer in a stream", ASK(p, free_async, 0xdead0000, 1)->result);
+	saw(bare, "export NULL", try_export(p, 0, &handle));
+	saw(bare, "export an unknown pointer", try_export(p, 0xdead0000, &handle));
+	saw(bare, "close NULL", try_close(p, 0));
+	saw(bare, "close an unknown pointer", try_close(p, 0xdead0000));
+	saw(bare, "close a block of one's own", try_close(p, unshared));
+	saw(bare, "allocate nothing", try_alloc(p, 0, &address));
+
+	handle = export_block(p, first);
+	saw(bare, "export an interior pointer", try_export(p, first + 256, &again));
+	saw(bare, "... whose handle is the block's (1: yes)", same_handle(&handle, &again));
+	saw(bare, "export again", try_export(p, first, &again));
+	saw(bare, "... the same bytes (1: yes)", same_handle(&handle, &again));
+	saw(bare, "free an interior pointer of an exported block", try_free(p, first + 256));
+	saw(bare, "close a block that one exported", try_close(p, first));
+	saw(bare, "free an exported block", try_free(p, first));
+	saw(bare, "free it twice", try_free(p, first));
+	saw(bare, "free it three times", try_free(p, first));
+	saw(bare, "free it again in a stream", ASK(p, free_async, first, 1)->result);
+	saw(bare, "free an interior pointer of it", try_free(p, first + 256));
+	saw(bare, "export it after free", try_export(p, first, &again));
+	saw(bare, "export an interior pointer of it after free", try_export(p, first + 256, &again));
+
+	export_block(p, second);
+	saw(bare, "free an exported block in a stream", ASK(p, free_async, second, 1)->result);
+	saw(bare, "free it again in a stream", ASK(p, free_async, second, 1)->result);
+	saw(bare, "free it again", try_free(p, second));
+	saw(bare, "export it after free in a stream", try_export(p, second, &again));
+
+	handle = export_block(p, third);
+	again = handle;
+	saw(bare, "open with no flag",
+	    ask(c, OP_open, handle.bytes, (const uint64_t[6]){ 0 })->result);
+	saw(bare, "open with a flag that is none",
+	    ask(c, OP_open, handle.bytes, (const uint64_t[6]){ 0x10 })->result);
+	saw(bare, "open", try_open(c, &handle, &import));
+	saw(bare, "free an imported pointer", try_free(c, import));
+	saw(bare, "free an imported pointer in a stream", ASK(c, free_async, import, 1)->result);
+	saw(bare, "free an interior pointer of an import", try_free(c, import + 256));
+	saw(bare, "... which stays mapped (1: yes)", reads(c, import, bytes, OWN, NULL));
+	saw(bare, "export an imported pointer", try_export(c, import, &again));
+	saw(bare, "close an interior pointer of an import", try_close(c, import + 256));
+	saw(bare, "close a block of one's own, having imports", try_close(c, own));
+	saw(bare, "free a block of one's own, having imports", try_free(c, own));
+	saw(bare, "close", try_close(c, import));
+	saw(bare, "close twice", try_close(c, import));
+	saw(bare, "free a block that was never shared", try_free(p, unshared));
+	saw(bare, "... and twice", try_free(p, unshared));
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+}
+
+static void errors_of(uint64_t bytes)
+{
+	errors_once(true, bytes);
+	errors_once(false, bytes);
+	for (int i = 0; i < errors_n; i++) {
+		int with = errors[i].code[0], bare = errors[i].code[1];
+
+		if (with == bare)
+			ok(true, "4 %s: %s: as bare (%d)", size_name(bytes), errors[i].what, bare);
+		else
+			ok(false, "4 %s: %s: as bare (%d), but it is %d", size_name(bytes),
+			   errors[i].what, bare, with);
+	}
+}
+
+static void errors_small(void)
+{
+	errors_of(SMALL);
+}
+
+static void errors_big(void)
+{
+	errors_of(BIG);
+}
+
+/* ---------------------------------------------------- 5: back, while P sleeps */
+static int compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void back_big(void)
+{
+	enum { ROUNDS = 7 };
+	struct actor *o = ENTER("O", .bare = true);
+	struct actor *p = ENTER("P", .env = "CULIMBO_GRACE=100ms");
+	struct actor *c = ENTER("C", .env = "CULIMBO_GRACE=100ms");
+	uint64_t block, import, before, held;
+	double took[ROUNDS], exported;
+	struct handle handle;
+	bool all = true, kept = true;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		before = free_memory(o);
+		block = alloc_filled(p, BIG, OWN);
+		handle = export_block(p, block);
+		exported = now_ms();
+		import = open_block(c, &handle);
+		free_block(p, block);
+		/* from here on P is asleep; the grace goes by */
+		while (watch_until(exported + 150))
+			;
+		held = free_memory(o);
+		kept = kept && held + BIG / 2 <= before;
+		close_block(c, import);
+		all = free_within(o, held + BIG - 2 * MIB, SOON_MS, &took[i]) && all;
+	}
+	ok(kept, "5 big: as long as C holds it, the memory is not at the driver");
+	qsort(took, ROUNDS, sizeof(took[0]), compare_doubles);
+	note("back at the driver after the last close, P asleep: %.2f / %.2f / %.2f ms (least, median, most of %d)",
+	     took[0], took[ROUNDS / 2], took[ROUNDS - 1], ROUNDS);
+	ok(all && took[ROUNDS - 1] < 100,
+	   "5 big: after the last close the memory is back within 100 ms with P asleep");
+	leave(o);
+	curtain(p, c);
+}
+
+static void back_small(void)
+{
+	struct actor *p = ENTER("P", .env = "CULIMBO_GRACE=100ms");
+	struct actor *c = ENTER("C", .env = "CULIMBO_GRACE=100ms");
+	uint64_t neighbour = alloc(p, SMALL);
+	uint64_t block = alloc_filled(p, SMALL, OWN), import, again;
+	struct handle handle = export_block(p, block);
+	double exported = now_ms(), closed;
+	int result;
+
+	(void)neighbour;
+	import = open_block(c, &handle);
+	free_block(p, block);
+	while (watch_until(exported + 150))
+		;
+	/* P sleeps; that the block is gone shows in that its handle is refused */
+	closed = now_ms();
+	do {
+		close_block(c, import);
+		result = try_open(c, &handle, &again);
+	} while (!result && now_ms() < closed + SOON_MS);
+	note("released after the last close, P asleep: %.2f ms", now_ms() - closed);
+	ok(refused(result) && now_ms() - closed < 100,
+	   "5 small: within 100 ms of the last close, P asleep, it is released");
+	ok(claim(p, block, SMALL, NEXT), "5 small: and the driver has the address to give");
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* Closed before the grace is over, or never opened: back when it is. */
+static void back_after_grace(void)
+{
+	struct actor *o = ENTER("O", .bare = true);
+	struct actor *p = ENTER("P", .env = "CULIMBO_GRACE=400ms");
+	struct actor *c = ENTER("C", .env = "CULIMBO_GRACE=400ms");
+
+	for (int opened = 0; opened < 2; opened++) {
+		uint64_t before = free_memory(o);
+		uint64_t block = alloc_filled(p, BIG, OWN), import;
+		struct handle handle = export_block(p, block);
+		double exported = now_ms(), took;
+		bool back;
+
+		if (opened) {
+			import = open_block(c, &handle);
+			free_block(p, block);
+			close_block(c, import);
+		} else {
+			free_block(p, block);
+		}
+		back = free_within(o, before - 2 * MIB, SOON_MS, NULL);
+		took = now_ms() - exported;
+		note("back %.1f ms after the export, with a grace of 400 ms", took);
+		ok(back && took < 500, "5 big, %s: back within 100 ms of the grace's end, P asleep",
+		   opened ? "closed within the grace" : "never opened");
+		ok(took > 380, "5 big, %s: and not before", opened ? "closed within the grace" : "never opened");
+	}
+	leave(o);
+	curtain(p, c);
+}
+
+/* The same without a thread: calls of the program do it. */
+static void back_inline(void)
+{
+	const char *env = "CULIMBO_GRACE=100ms CULIMBO_COLLECTOR=inline";
+	struct actor *p = ENTER("P", .env = env);
+	struct actor *c = ENTER("C", .env = env);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import, other;
+	struct handle handle = export_block(p, block);
+	double deadline = now_ms() + SOON_MS;
+	bool got;
+
+	(void)neighbour;
+	import = open_block(c, &handle);
+	free_block(p, block);
+	ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
+	   "CULIMBO_COLLECTOR=inline: held, C reads its own bytes");
+	close_block(c, import);
+	do { /* a program that goes on sharing */
+		other = alloc(p, SMALL);
+		export_block(p, other);
+		free_block(p, other);
+		got = claim(p, block, SMALL, NEXT);
+	} while (!got && watch_until(deadline));
+	ok(got, "CULIMBO_COLLECTOR=inline: closed, the program's own calls bring it back");
+	curtain(p, c);
+}
+
+/* ------------------------------------------------------------- 7: open counts */
+static void twice(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE);
+	struct actor *c = ENTER("C", .env = GRACE, .door = "getproc");
+	uint64_t neighbour = alloc(p, SMALL);
+	uint64_t block = alloc_filled(p, SMALL, OWN);
+	struct handle handle = export_block(p, block);
+	uint64_t first = open_block(c, &handle), second;
+	bool got;
+
+	(void)neighbour;
+	/* the second time by the older form of the call, as some programs do */
+	second = ask(c, OP_open_v1, handle.bytes, (const uint64_t[6]){ 1 })->v[0];
+	ok(!c->reply.result && first == second, "7 opened twice: the same pointer, as bare");
+	free_block(p, block);
+	close_block(c, first);
+	got = claim(p, block, SMALL, NEXT);
+	ok(!got && reads(c, second, SMALL, OWN, NULL), "7 opened twice, closed once: still held");
+	close_block(c, second);
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "7 closed twice: back");
+	free_block(p, block);
+	curtain(p, c);
+}
+
+/* --------------------------------------------------- a handle of one's own */
+static void own_handle(void)
+{
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = ENTER("P", .bare = bare, .env = GRACE);
+		uint64_t neighbour = alloc(p, SMALL);
+		uint64_t block = alloc_filled(p, SMALL, OWN), first = 0, second = 0;
+		struct handle handle = export_block(p, block);
+		int result = try_open(p, &handle, &first);
+		bool got;
+
+		(void)neighbour;
+		if (bare) {
+			ok(result == INVALID_CONTEXT, "control: bare, opening a handle of one's own fails (%d)",
+			   result);
+			leave(p);
+			continue;
+		}
+		ok(!result && first == block, "opening a handle of one's own gives the original pointer");
+		ok(!try_open(p, &handle, &second) && second == block, "and again");
+		free_block(p, block);
+		close_block(p, first);
+		got = claim(p, block, SMALL, NEXT);
+		ok(!got && reads(p, second, SMALL, OWN, NULL), "freed, closed once of twice: still there");
+		close_block(p, second);
+		ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "closed twice: back");
+		leave(p);
+		ok(!*said(p) && files() == 0, "nothing to report, no file left");
+	}
+}
+
+/* ----------------------------------------------------- 10: only one of the two */
+static void one_sided(void)
+{
+	for (int side = 0; side < 2; side++) {
+		const char *who = side ? "only C" : "only P";
+		struct actor *p = ENTER("P", .bare = side, .env = GRACE);
+		struct actor *c = ENTER("C", .bare = !side, .env = GRACE);
+		uint64_t neighbour = alloc(p, SMALL), small, big, at_c, at_c_again, big_at_c;
+		struct handle handle, big_handle, old;
+		double took;
+
+		(void)neighbour;
+		small = alloc_filled(p, SMALL, OWN);
+		big = alloc_filled(p, BIG, OWN);
+		handle = export_block(p, small);
+		big_handle = export_block(p, big);
+		ok(!try_open(c, &handle, &at_c) && !try_open(c, &handle, &at_c_again) &&
+			   at_c == at_c_again,
+		   "10 %s has culimbo: C opens, twice the same pointer", who);
+		big_at_c = open_block(c, &big_handle);
+		ok(reads(c, at_c, SMALL, OWN, NULL) && reads(c, big_at_c, BIG, OWN, NULL),
+		   "10 %s has culimbo: C reads what P wrote", who);
+		fill(c, at_c, SMALL, 55);
+		ok(reads(p, small, SMALL, 55, NULL), "10 %s has culimbo: P reads what C wrote", who);
+		ok(!try_close(c, at_c) && !try_close(c, at_c) && !try_close(c, big_at_c) &&
+			   try_close(c, at_c),
+		   "10 %s has culimbo: C closes as often as it opened, and no more", who);
+		old = handle;
+		ok(!try_free(p, small) && !try_free(p, big) && try_free(p, small),
+		   "10 %s has culimbo: P frees, once", who);
+		ok(claim_within(p, small, SMALL, NEXT, SOON_MS, &took),
+		   "10 %s has culimbo: P gets the address again", who);
+		handle = export_block(p, small);
+		at_c = open_block(c, &handle);
+		ok(reads(c, at_c, SMALL, NEXT, NULL), "10 %s has culimbo: a second block, the same way", who);
+		close_block(c, at_c);
+		ok(side ? tail_is_zero(&handle) : !same_handle(&handle, &old),
+		   side ? "10 only C: P's handles are the driver's own" :
+			  "10 only P: its handles differ from block to block");
+		leave(c);
+		leave(p);
+		ok(files() == 0, "10 %s has culimbo: no file is left", who);
+	}
+}
+
+const struct scene memory_scenes[] = {
+	{ "reuse-linked", reuse_linked, 0 },
+	{ "reuse-dlsym", reuse_dlsym, 0 },
+	{ "reuse-getproc", reuse_getproc, 0 },
+	{ "reuse-thunk", reuse_thunk, SCENE_SIMULATED },
+	{ "reuse-mixed", reuse_mixed, 0 },
+	{ "big-freed", big_freed, 0 },
+	{ "two-holders", two_holders, 0 },
+	{ "stale-small", stale_small, 0 },
+	{ "stale-big", stale_big, 0 },
+	{ "in-flight", in_flight, 0 },
+	{ "errors-small", errors_small, 0 },
+	{ "errors-big", errors_big, 0 },
+	{ "back-big", back_big, SCENE_ALONE },
+	{ "back-small", back_small, SCENE_ALONE },
+	{ "back-after-grace", back_after_grace, SCENE_ALONE },
+	{ "back-inline", back_inline, 0 },
+	{ "twice", twice, 0 },
+	{ "own-handle", own_handle, 0 },
+	{ "one-sided", one_sided, 0 },
+	{ .name = NULL },
+};

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes in which something is not as it should be: culimbo says so once and
+ * steps aside, and the program goes on.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stage.h"
+
+#define SOON_MS 5000
+
+/* P shares a small block with C and frees it; whether C keeps its bytes, and the driver's results. */
+struct outcome {
+	bool right;	/* every call succeeded, C read P's bytes before the free */
+	bool corrupted; /* after it, C read the next block's */
+	bool came_back;
+	struct handle handle;
+};
+
+static struct outcome share(struct actor *p, struct actor *c)
+{
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import = 0;
+	struct outcome outcome = { .right = true };
+	unsigned int foreign = 0;
+	int result;
+
+	(void)neighbour;
+	result = try_export(p, block, &outcome.handle);
+	if (!result)
+		result = try_open(c, &outcome.handle, &import);
+	if (result) {
+		note("sharing failed with %d", result);
+		outcome.right = false;
+		return outcome;
+	}
+	outcome.right = reads(c, import, SMALL, OWN, NULL);
+	outcome.right = !try_free(p, block) && outcome.right;
+	outcome.came_back = claim(p, block, SMALL, NEXT);
+	outcome.corrupted = !reads(c, import, SMALL, OWN, &foreign) && foreign == NEXT;
+	outcome.right = !try_close(c, import) && outcome.right;
+	return outcome;
+}
+
+static int lines(const struct actor *actor)
+{
+	return count_said(actor, "\n");
+}
+
+/* ------------------------------------------------------------------- options */
+static void bad_option(void)
+{
+	const char *env = "CULIMBO_GRACE=banana";
+	struct actor *p = ENTER("P", .env = env), *c = ENTER("C", .env = env);
+	struct outcome outcome = share(p, c);
+
+	ok(outcome.right && !outcome.corrupted, "a bad option: the program works, and is protected");
+	leave(c);
+	leave(p);
+	ok(count_said(p, "CULIMBO_GRACE") == 1 && count_said(p, "banana") == 1,
+	   "a bad option: warned about once, with the value");
+	p = ENTER("P", .env = "CULIMBO_GARCE=1s");
+	c = ENTER("C");
+	outcome = share(p, c);
+	leave(c);
+	leave(p);
+	ok(outcome.right && count_said(p, "CULIMBO_GARCE") == 1 && count_said(p, "CULIMBO_GRACE") == 1,
+	   "an unknown option: warned about, with the nearest right name");
+}
+
+static void disabled(void)
+{
+	const char *env = "CULIMBO_DISABLE=1";
+	struct actor *p = ENTER("P", .env = env), *c = ENTER("C", .env = env);
+	struct outcome outcome = share(p, c);
+
+	ok(outcome.right && outcome.corrupted, "CULIMBO_DISABLE=1 is bare: C reads the next block's bytes");
+	ok(tail_is_zero(&outcome.handle), "CULIMBO_DISABLE=1 is bare: the handle is the driver's own");
+	leave(c);
+	leave(p);
+	ok(!*said(p) && !*said(c) && access(limbo_folder(), F_OK), "CULIMBO_DISABLE=1: no message, no folder");
+}
+
+/* ------------------------------------------------------- an unknown driver */
+static void unknown_tail(void)
+{
+	struct actor *p, *c;
+	struct outcome outcome;
+	uint64_t block, import;
+	struct handle handle;
+
+	setenv("CULIMBO_SIM_TAIL", "random", 1);
+	p = ENTER("P");
+	c = ENTER("C");
+	outcome = share(p, c);
+	ok(outcome.right, "a driver whose handles have no room for a stamp: the program works");
+	note("a driver whose handles have no room for a stamp: C %s", outcome.corrupted ?
+		     "reads the next block's bytes, as bare" : "reads its own bytes");
+	block = alloc_filled(p, BIG, OWN);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	ok(reads(c, import, BIG, OWN, NULL), "and goes on sharing");
+	close_block(c, import);
+	free_block(p, block);
+	leave(c);
+	leave(p);
+	note("P said: %.200s", said(p));
+	ok(lines(p) == 1, "and P says so once (%d lines)", lines(p));
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* ---------------------------------------------------------- no place for files */
+static void no_folder_once(const char *what, const char *folder)
+{
+	struct actor *p, *c;
+	struct outcome outcome;
+	char env[600];
+
+	snprintf(env, sizeof(env), "CULIMBO_DIR=%s", folder);
+	p = ENTER("P", .env = env);
+	c = ENTER("C", .env = env);
+	outcome = share(p, c);
+	ok(outcome.right, "%s: the program works", what);
+	note("%s: C %s", what, outcome.corrupted ? "reads the next block's bytes, as bare" :
+						  "reads its own bytes (the block is kept)");
+	outcome = share(p, c);
+	ok(outcome.right, "%s: and shares on", what);
+	ok(lines(p) == 1, "%s: P says so once (%d lines)", what, lines(p));
+	note("P said: %.200s", said(p));
+	ok(lines(c) <= 1, "%s: C says at most one thing (%d lines)", what, lines(c));
+	ok(leave_by(c, END_EXIT, 3) == 3 << 8 && leave_by(p, END_EXIT, 4) == 4 << 8,
+	   "%s: exit statuses are the program's own", what);
+}
+
+static void no_folder(void)
+{
+	char path[560], file[512];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/no/such/parent", limbo_folder());
+	no_folder_once("CULIMBO_DIR under a parent that does not exist", path);
+	snprintf(file, sizeof(file), "%s.file", limbo_folder());
+	fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		break_off("cannot make %s", file);
+	close(fd);
+	no_folder_once("CULIMBO_DIR that is a file", file);
+	snprintf(path, sizeof(path), "%s/limbo", file);
+	no_folder_once("CULIMBO_DIR under a file", path);
+	no_folder_once("CULIMBO_DIR in a file system without files", "/proc/culimbo");
+	unlink(file);
+}
+
+/* --------------------------------------------------------- which driver it is */
+static void which_driver(void)
+{
+	struct actor *p = ENTER("P", .door = "linked"), *b = ENTER("B", .bare = true);
+	char path[64], line[1024];
+	bool preload = false, simulated = false, in_bare = false;
+	FILE *f;
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/maps", (int)(i ? b : p)->pid);
+		f = fopen(path, "re");
+		if (!f)
+			break_off("cannot read %s", path);
+		while (fgets(line, sizeof(line), f)) {
+			bool ours = strstr(line, "libculimbo.so") != NULL;
+
+			preload = preload || (!i && ours);
+			in_bare = in_bare || (i && ours);
+			simulated = simulated || strstr(line, "tools/sim/");
+		}
+		fclose(f);
+	}
+	ok(preload && !in_bare, "the library is in the actors that are to have it, and in no other");
+	ok(simulated != on_real_driver(), "the driver is the %s one", on_real_driver() ? "real" : "simulated");
+	leave(p);
+	leave(b);
+}
+
+const struct scene odd_scenes[] = {
+	{ "which-driver", which_driver, 0 },
+	{ "bad-option", bad_option, 0 },
+	{ "disabled", disabled, 0 },
+	{ "unknown-tail", unknown_tail, SCENE_SIMULATED },
+	{ "no-folder", no_folder, 0 },
+	{ .name = NULL },
+};

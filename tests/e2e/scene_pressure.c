@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of scarce memory (8): what the limbo holds is there when it is needed.
+ *
+ * A hog, without culimbo, takes the device's memory until too little is left;
+ * the allocation that follows can only succeed with what the limbo gives.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "stage.h"
+
+#define LONG_GRACE "CULIMBO_GRACE=1m" /* nothing goes back by itself */
+#define WANTED (128 * MIB)
+#define LEFT (48 * MIB)
+
+static const char *const kind_names[] = { "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocAsync",
+					  "cuMemCreate" };
+
+/* A limbo of three big blocks: one opened and closed again, two never opened. */
+static void fill_limbo(struct actor *p, struct actor *c, struct handle handles[3])
+{
+	uint64_t blocks[3], import;
+
+	for (int i = 0; i < 3; i++) {
+		blocks[i] = alloc_filled(p, BIG, OWN);
+		handles[i] = export_block(p, blocks[i]);
+	}
+	import = open_block(c, &handles[0]);
+	close_block(c, import);
+	for (int i = 0; i < 3; i++)
+		free_block(p, blocks[i]);
+}
+
+static int try_kind(struct actor *actor, enum alloc_kind kind, uint64_t bytes, uint64_t *what)
+{
+	const struct wire_reply *reply = ASK(actor, alloc_kind, kind, bytes);
+
+	*what = reply->v[0];
+	return reply->result;
+}
+
+static void own_limbo_of(const char *env, const char *collector)
+{
+	struct actor *h = ENTER("H", .bare = true);
+	struct actor *c = ENTER("C", .env = env);
+	struct actor *p = ENTER("P", .env = env, .door = "getproc");
+	struct handle handles[3], held_handle;
+	uint64_t what, import, held, blocks[2], left;
+	int result;
+
+	fill_limbo(p, c, handles);
+	left = ASK(h, hog, LEFT)->v[0];
+	ok(left < WANTED, "control: %s: the driver has only %llu MiB to give", collector,
+	   (unsigned long long)(left / MIB));
+	result = try_alloc(p, WANTED, &what);
+	note("the allocation took %.2f ms", (double)p->reply.ns * 1e-6);
+	ok(!result, "8 %s: an allocation that only the limbo can serve succeeds (%d)", collector, result);
+	if (result)
+		return;
+	fill(p, what, WANTED, NEXT);
+	/* their grace was ended for it: a late opener is refused */
+	ok(refused(try_open(c, &handles[1], &import)) || refused(try_open(c, &handles[2], &import)),
+	   "8 %s: a handle whose block was given away for it is refused", collector);
+	ok(reads(p, what, WANTED, NEXT, NULL), "8 %s: and the new block is whole", collector);
+	free_block(p, what);
+
+	for (int kind = ALLOC_PITCH; kind <= ALLOC_CREATE; kind++) {
+		int order = kind == ALLOC_PITCH ? ALLOC_PITCH : /* the pool of async keeps: last */
+				    kind == ALLOC_ASYNC ? ALLOC_CREATE :
+							  ALLOC_ASYNC;
+
+		for (int i = 0; i < 2; i++) {
+			blocks[i] = alloc(p, BIG);
+			export_block(p, blocks[i]);
+		}
+		for (int i = 0; i < 2; i++)
+			free_block(p, blocks[i]);
+		left = free_memory(h);
+		result = try_kind(p, (enum alloc_kind)order, WANTED, &what);
+		ok(left < WANTED && !result, "8 %s: %s gets it from the limbo (%d)", collector,
+		   kind_names[order], result);
+		if (!result)
+			ASK(p, free_kind, (uint64_t)order, what);
+	}
+
+	/* what C holds is not to be had */
+	held = alloc_filled(p, BIG, OWN);
+	held_handle = export_block(p, held);
+	import = open_block(c, &held_handle);
+	free_block(p, held);
+	result = try_alloc(p, 4 * BIG, &what);
+	ok(result == OUT_OF_MEMORY, "8 %s: what C holds is not given away: out of memory, as bare (%d)",
+	   collector, result);
+	ok(reads(c, import, BIG, OWN, NULL), "8 %s: and C reads its own bytes", collector);
+	close_block(c, import);
+	leave(c);
+	leave(p);
+	leave(h);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+static void own_limbo(void)
+{
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	own_limbo_of(LONG_GRACE, "thread");
+}
+
+static void own_limbo_inline(void)
+{
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	own_limbo_of(LONG_GRACE " CULIMBO_COLLECTOR=inline", "inline");
+}
+
+/* A block that was held and is not any more, and no thread that would have seen it. */
+static void own_limbo_released(void)
+{
+	const char *env = "CULIMBO_GRACE=0 CULIMBO_COLLECTOR=inline";
+	struct actor *h, *c, *p;
+	uint64_t blocks[3], imports[3], what;
+	struct handle handle;
+	int result;
+
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	h = ENTER("H", .bare = true);
+	c = ENTER("C", .env = env);
+	p = ENTER("P", .env = env);
+	for (int i = 0; i < 3; i++) {
+		blocks[i] = alloc_filled(p, BIG, OWN);
+		handle = export_block(p, blocks[i]);
+		imports[i] = open_block(c, &handle);
+	}
+	for (int i = 0; i < 3; i++)
+		free_block(p, blocks[i]);
+	ASK(h, hog, LEFT);
+	result = try_alloc(p, WANTED, &what);
+	ok(result == OUT_OF_MEMORY, "8 inline: while C holds all: out of memory (%d)", result);
+	for (int i = 0; i < 3; i++)
+		close_block(c, imports[i]);
+	result = try_alloc(p, WANTED, &what);
+	ok(!result, "8 inline: after C's close, the allocation gets what was released (%d)", result);
+	leave(c);
+	leave(p);
+	leave(h);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* The limbo is P's, who sleeps; the need is Q's. */
+static void others_limbo(void)
+{
+	struct handle handles[3], handle;
+	struct actor *h, *b, *c, *p, *q;
+	uint64_t what, import;
+	int result;
+
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	for (int sharing = 1; sharing >= 0; sharing--) {
+		const char *who = sharing ? "Q, who shares too" : "Q, who shares nothing";
+
+		h = ENTER("H", .bare = true);
+		b = ENTER("B", .bare = true);
+		c = ENTER("C", .env = LONG_GRACE);
+		p = ENTER("P", .env = LONG_GRACE);
+		q = ENTER("Q", .env = LONG_GRACE, .door = "getproc");
+		if (sharing) {
+			what = alloc(c, SMALL);
+			handle = export_block(c, what);
+			import = open_block(q, &handle);
+			close_block(q, import);
+		}
+		fill_limbo(p, c, handles);
+		ASK(h, hog, LEFT);
+		result = try_alloc(b, WANTED, &what);
+		ok(result == OUT_OF_MEMORY, "control: a process without culimbo gets nothing (%d)", result);
+		result = try_alloc(q, WANTED, &what);
+		note("the allocation took %.2f ms", (double)q->reply.ns * 1e-6);
+		ok(!result, "8 P's limbo, P asleep: the allocation of %s, succeeds (%d)", who, result);
+		if (!result)
+			free_block(q, what);
+		leave(q);
+		leave(c);
+		leave(p);
+		leave(b);
+		leave(h);
+		ok(files() == 0, "no file is left in CULIMBO_DIR");
+	}
+}
+
+const struct scene pressure_scenes[] = {
+	{ "own-limbo", own_limbo, SCENE_ALONE },
+	{ "own-limbo-inline", own_limbo_inline, SCENE_ALONE },
+	{ "own-limbo-released", own_limbo_released, SCENE_ALONE },
+	{ "others-limbo", others_limbo, SCENE_ALONE },
+	{ .name = NULL },
+};

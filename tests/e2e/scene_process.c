@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of what processes do beside sharing (12): contexts that end, fork,
+ * exec, threads, closed descriptors; frees that wait for kernels (15); and those
+ * who share nothing (13).
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stage.h"
+
+#define GRACE "CULIMBO_GRACE=200ms"
+#define SOON_MS 5000
+#define MS UINT64_C(1000000)
+
+/* ----------------------------------------------------------------- contexts */
+enum { RESET, RELEASED, DESTROYED, CONTEXT_ENDS };
+static const char *const context_ends[] = { "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRelease",
+					    "cuCtxDestroy" };
+
+static void context_ends_once(int how, bool bare)
+{
+	const char *call = context_ends[how], *mode = bare ? "control: bare, " : "12 ";
+	struct actor *p = ENTER("P", .bare = bare, .env = GRACE);
+	struct actor *c = ENTER("C", .bare = bare, .env = GRACE, .door = "linked");
+	uint64_t context = 0, waiting, shared, waiting_at_c, shared_at_c, graced, new[8], again;
+	struct handle waiting_handle, shared_handle, handle;
+	double deadline;
+	bool whole;
+
+	if (how == DESTROYED) {
+		context = ASK(p, ctx_create)->v[0];
+		if (p->reply.result)
+			break_off("cuCtxCreate failed with %d", p->reply.result);
+	}
+	/* one in limbo and held, one held, one in limbo for its grace */
+	waiting = alloc_filled(p, BIG, OWN);
+	shared = alloc_filled(p, BIG, OWN + 1);
+	graced = alloc_filled(p, SMALL, OWN);
+	waiting_handle = export_block(p, waiting);
+	shared_handle = export_block(p, shared);
+	export_block(p, graced);
+	waiting_at_c = open_block(c, &waiting_handle);
+	shared_at_c = open_block(c, &shared_handle);
+	free_block(p, waiting);
+	free_block(p, graced);
+	if (how == DESTROYED)
+		ASK(p, ctx_destroy, context);
+	else if (how == RESET)
+		ASK(p, ctx_reset);
+	else
+		ASK(p, ctx_release);
+	ok(!p->reply.result, "%s%s, with blocks held by C and in limbo: works (%d)", mode, call,
+	   p->reply.result);
+	if (how != DESTROYED)
+		ASK(p, ctx_again);
+	/* new blocks, at the addresses of the old ones if the driver will */
+	for (int i = 0; i < 8; i++)
+		new[i] = alloc_filled(p, i < 3 ? BIG : SMALL, NEXT);
+	ok(reads(c, waiting_at_c, BIG, OWN, NULL) && reads(c, shared_at_c, BIG, OWN + 1, NULL),
+	   "%s%s: C reads its own bytes on", mode, call);
+	ok(!try_close(c, waiting_at_c) && !try_close(c, shared_at_c), "%s%s: C closes cleanly", mode,
+	   call);
+	/* nothing that P has now may be taken for what it had */
+	deadline = now_ms() + (bare ? 0 : 500);
+	do {
+		whole = true;
+		for (int i = 0; i < 8; i++)
+			whole = whole && reads(p, new[i], i < 3 ? BIG : SMALL, NEXT, NULL);
+	} while (whole && watch_until(deadline));
+	again = alloc(p, BIG); /* (a block freed by mistake would be given out again) */
+	for (int i = 0; i < 8; i++)
+		whole = whole && new[i] != again;
+	ok(whole, "%s%s: P's new blocks are whole after C's closes", mode, call);
+	handle = export_block(p, new[0]);
+	waiting_at_c = open_block(c, &handle);
+	ok(reads(c, waiting_at_c, BIG, NEXT, NULL), "%s%s: P shares on, in a new context", mode, call);
+	close_block(c, waiting_at_c);
+	for (int i = 0; i < 8; i++)
+		whole = !try_free(p, new[i]) && whole;
+	ok(whole && !try_free(p, again), "%s%s: and frees what it has", mode, call);
+	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "%s%s: both end well", mode,
+	   call);
+	if (!bare)
+		ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+static void context_ends_all(void)
+{
+	for (int how = 0; how < CONTEXT_ENDS; how++) {
+		context_ends_once(how, true);
+		context_ends_once(how, false);
+	}
+}
+
+/* An importer's context that ends takes its mappings along. */
+static void importer_resets(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE);
+	struct actor *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), other;
+	struct handle handle = export_block(p, block);
+
+	(void)neighbour;
+	open_block(c, &handle);
+	free_block(p, block);
+	ok(!ASK(c, ctx_reset)->result, "12 C resets its device while it holds");
+	ASK(c, ctx_again);
+	ok(claim_within(p, block, SMALL, NEXT, 1000, NULL), "12 C has reset its device: its hold is gone");
+	handle = export_block(p, block);
+	other = open_block(c, &handle);
+	ok(reads(c, other, SMALL, NEXT, NULL), "12 and it opens the next block");
+	close_block(c, other);
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* -------------------------------------------------------------- fork and exec */
+static void forks(void)
+{
+	static const struct {
+		enum ending how;
+		int status;
+		const char *name;
+	} children[] = {
+		{ END__EXIT, 5, "_exits" },
+		{ END_EXIT, 5, "exits" },
+		{ END_QUICK_EXIT, 5, "quick_exits" },
+		{ END_EXEC, 0, "execs" },
+	};
+	struct actor *p = ENTER("P", .env = GRACE, .door = "getproc");
+	struct actor *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), held = alloc_filled(p, SMALL, OWN), held_at_c;
+	struct handle held_handle = export_block(p, held);
+
+	(void)neighbour;
+	held_at_c = open_block(c, &held_handle);
+	free_block(p, held);
+	for (size_t i = 0; i < sizeof(children) / sizeof(children[0]); i++) {
+		const char *name = children[i].name;
+		uint64_t block, import;
+		struct handle handle;
+		int status;
+
+		status = (int)ASK(p, fork, (uint64_t)children[i].how)->v[0];
+		ok(WIFEXITED(status) && WEXITSTATUS(status) == children[i].status,
+		   "12 P's child %s: with its own status (0x%x)", name, (unsigned int)status);
+		status = (int)ASK(c, fork, (uint64_t)children[i].how)->v[0];
+		ok(WIFEXITED(status) && WEXITSTATUS(status) == children[i].status,
+		   "12 C's child %s: with its own status (0x%x)", name, (unsigned int)status);
+		ok(!*said(p) && !*said(c) && files() == 1,
+		   "12 a child that %s says nothing and takes no file away", name);
+		ok(!claim(p, held, SMALL, NEXT) && reads(c, held_at_c, SMALL, OWN, NULL),
+		   "12 after a child that %s, C's hold holds on", name);
+		block = alloc_filled(p, SMALL, OWN);
+		handle = export_block(p, block);
+		import = open_block(c, &handle);
+		free_block(p, block);
+		ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
+		   "12 after a child that %s, P shares on", name);
+		close_block(c, import);
+		ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL),
+		   "12 after a child that %s, blocks come back", name);
+		free_block(p, block);
+	}
+	close_block(c, held_at_c);
+	ok(claim_within(p, held, SMALL, NEXT, SOON_MS, NULL), "12 the block held all along comes back");
+	leave(c);
+	leave(p);
+	ok(!*said(p) && !*said(c) && files() == 0, "nothing to report, no file left");
+}
+
+/* The process goes on as another image: what it held or shared is gone. */
+static void execs(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE);
+	struct actor *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import;
+	struct handle handle = export_block(p, block);
+	double took, settled;
+	bool back;
+
+	(void)neighbour;
+	open_block(c, &handle);
+	free_block(p, block);
+	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+	note("back %.1f ms after C's exec", took);
+	ok(back && took < 1500, "12 C execs while it holds: its hold comes back");
+	ASK(c, begin);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	ok(reads(c, import, SMALL, NEXT, NULL), "12 and the new image opens the next block");
+	free_block(p, block);
+	ok(!claim(p, block, SMALL, OWN), "12 which it holds");
+	/* now P, and C goes on reading */
+	tell(p, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ASK(p, begin);
+	ok(reads(c, import, SMALL, NEXT, NULL), "12 P execs: C reads its own bytes on");
+	close_block(c, import);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	ok(reads(c, import, SMALL, OWN, NULL), "12 P's new image shares on");
+	close_block(c, import);
+	free_block(p, block);
+	leave(c);
+	leave(p);
+	/* the next process that shares takes away the file of P's old image */
+	settled = now_ms() + 500;
+	while (watch_until(settled))
+		;
+	p = ENTER("Q");
+	export_block(p, alloc(p, SMALL));
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* ------------------------------------------------------------ many threads */
+static void threads_of(unsigned int producers, unsigned int rounds, uint64_t bytes)
+{
+	enum { CONSUMERS = 4 };
+	struct actor *o = ENTER("O", .bare = true), *p, *c;
+	const struct wire_reply *made, *got;
+	uint64_t before;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		break_off("socketpair");
+	p = ENTER("P", .partner = pair[0], .door = "getproc");
+	c = ENTER("C", .partner = pair[1]);
+	close(pair[0]);
+	close(pair[1]);
+	before = free_memory(o);
+	tell(c, OP_consume, NULL, (const uint64_t[6]){ CONSUMERS });
+	tell(p, OP_produce, NULL, (const uint64_t[6]){ producers, rounds, bytes, CONSUMERS });
+	made = hear(p, 60000);
+	got = hear(c, 60000);
+	ok(!made->result && !got->result,
+	   "12 %u threads allocate, export and free blocks of %llu KiB, %d open and close: no error (%d %s, %d %s)",
+	   producers, (unsigned long long)(bytes / KIB), CONSUMERS, made->result, made->complaint,
+	   got->result, got->complaint);
+	note("%llu blocks were sent, %llu received", (unsigned long long)made->v[0],
+	     (unsigned long long)got->v[0]);
+	ok(got->v[0] == made->v[0] && got->v[1] == 0 && got->v[2] == 0,
+	   "12 each that was sent opens and has its own bytes (%llu refused, %llu foreign)",
+	   (unsigned long long)got->v[1], (unsigned long long)got->v[2]);
+	/* (chunks of 2 MiB may stay for the next small block) */
+	ok(free_within(o, before - 4 * MIB, SOON_MS, NULL), "12 then no block is left");
+	leave(c);
+	leave(p);
+	ok(!*said(p) && !*said(c) && files() == 0, "12 nothing to report, no file left");
+	leave(o);
+}
+
+static void threads_small(void)
+{
+	threads_of(16, 60, 64 * KIB);
+}
+
+static void threads_big(void)
+{
+	threads_of(16, 8, 2 * MIB);
+}
+
+/* ------------------------------------------------------- closed descriptors */
+/* Whether a bare process can lose all descriptors above 2 and share on. */
+static bool survives_bare(void)
+{
+	struct actor *p = ENTER("P", .bare = true), *c = ENTER("C", .bare = true);
+	uint64_t first = alloc_filled(p, SMALL, OWN), block = 0, import = 0;
+	struct handle handle = export_block(p, first);
+	bool well;
+
+	import = open_block(c, &handle);
+	ASK(p, close_fds, CLOSE_ALL);
+	ASK(c, close_fds, CLOSE_ALL);
+	well = reads(c, import, SMALL, OWN, NULL) && !try_close(c, import) &&
+	       !try_alloc(p, BIG, &block) && !try_export(p, block, &handle) &&
+	       !try_open(c, &handle, &import) && !try_close(c, import) && !try_free(p, block) &&
+	       !try_free(p, first);
+	kill_actor(p);
+	kill_actor(c);
+	return well;
+}
+
+static void closed_descriptors(void)
+{
+	bool all = survives_bare();
+	uint64_t which = all ? CLOSE_ALL : CLOSE_CULIMBO;
+	struct actor *p = ENTER("P", .env = GRACE), *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import;
+	struct handle handle = export_block(p, block);
+	double deadline;
+	bool held = true;
+
+	(void)neighbour;
+	note("bare, the driver %s the loss of all descriptors: %s are closed here",
+	     all ? "stands" : "does not stand", all ? "all above 2" : "culimbo's");
+	import = open_block(c, &handle);
+	note("P closes %llu descriptors", (unsigned long long)ASK(p, close_fds, which)->v[0]);
+	free_block(p, block);
+	ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
+	   "12 P closes its descriptors, then frees: C reads its own bytes");
+	close_block(c, import);
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "12 C closes: back");
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	ok(reads(c, import, SMALL, NEXT, NULL), "12 P shares on");
+	note("C closes %llu descriptors", (unsigned long long)ASK(c, close_fds, which)->v[0]);
+	free_block(p, block);
+	/* longer than any settling: nobody may take C for dead */
+	deadline = now_ms() + 1200;
+	do
+		held = held && !claim(p, block, SMALL, OWN) && reads(c, import, SMALL, NEXT, NULL);
+	while (held && watch_until(deadline));
+	ok(held, "12 C closes its descriptors while it holds: for a second and more it reads its own bytes");
+	close_block(c, import);
+	ok(claim_within(p, block, SMALL, OWN, SOON_MS, NULL), "12 and its close brings the block back");
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	free_block(p, block);
+	ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
+	   "12 C opens the next one, and holds it");
+	kill_actor(c);
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "12 C is killed: back");
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* ---------------------------------------------------- 15: frees and kernels */
+static void free_waits(void)
+{
+	for (int bare = 1; bare >= 0; bare--)
+		for (int big = 0; big < 2; big++) {
+			const char *mode = bare ? "control: bare, " : "15 ";
+			const char *size = big ? "big" : "small";
+			uint64_t bytes = big ? BIG : SMALL, blocks[3];
+			struct actor *p = ENTER("P", .bare = bare);
+			struct actor *c = ENTER("C", .bare = bare);
+			struct handle handle;
+			int after;
+
+			for (int i = 0; i < 3; i++) {
+				blocks[i] = alloc(p, bytes);
+				handle = export_block(p, blocks[i]);
+				if (i == 0)
+					open_block(c, &handle);
+			}
+			ASK(p, spin, 1 * MS); /* (the first launch loads the kernel) */
+			ASK(p, kernel_wait);
+			for (int i = 0; i < 2; i++) {
+				ASK(p, spin, 200 * MS);
+				free_block(p, blocks[i]);
+				note("cuMemFree took %.1f ms behind a kernel of 200 ms",
+				     (double)p->reply.ns * 1e-6);
+				after = p->reply.ns > 150 * MS;
+				ok(after && !ASK(p, kernel_query)->result,
+				   "%s%s, %s: cuMemFree waits for the running kernel", mode, size,
+				   i ? "exported" : "held by C");
+			}
+			ASK(p, spin, 200 * MS);
+			ASK(p, free_async, blocks[2], 0);
+			note("cuMemFreeAsync took %.1f ms", (double)p->reply.ns * 1e-6);
+			if (p->reply.result)
+				break_off("cuMemFreeAsync failed with %d", p->reply.result);
+			ok(p->reply.ns < 100 * MS && ASK(p, kernel_query)->result == NOT_READY,
+			   "%s%s: cuMemFreeAsync does not", mode, size);
+			ASK(p, kernel_wait);
+			leave_by(c, END_EXIT, 0);
+			leave_by(p, END_EXIT, 0);
+		}
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* A free in a stream is in the order of the stream: not before its kernel wrote. */
+static void free_in_order(void)
+{
+	struct actor *p = ENTER("P", .env = "CULIMBO_GRACE=50ms");
+	struct actor *c = ENTER("C", .env = "CULIMBO_GRACE=50ms");
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import;
+	struct handle handle = export_block(p, block);
+	double start;
+	bool got, late;
+
+	(void)neighbour;
+	import = open_block(c, &handle);
+	start = now_ms();
+	ASK(p, fill_kernel, block, SMALL / 4, 0x11111111, 500 * MS);
+	if (ASK(p, free_async, block, 0)->result)
+		break_off("cuMemFreeAsync failed with %d", p->reply.result);
+	close_block(c, import);
+	/* free of holds and of grace long before the kernel ends */
+	got = claim_within(p, block, SMALL, NEXT, SOON_MS, NULL);
+	late = now_ms() - start > 450;
+	ASK(p, kernel_wait);
+	ok(got && late, "15 cuMemFreeAsync: the block goes back after the kernel before it (%.0f ms)",
+	   now_ms() - start);
+	ok(got && reads(p, block, SMALL, NEXT, NULL), "15 which writes nothing to the next owner's block");
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* -------------------------------------------------- 13: who shares nothing */
+static int entries(pid_t pid, const char *what)
+{
+	char path[64];
+	struct dirent *entry;
+	DIR *directory;
+	int n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, what);
+	directory = opendir(path);
+	if (!directory)
+		break_off("cannot read %s", path);
+	while ((entry = readdir(directory)))
+		n += *entry->d_name != '.';
+	closedir(directory);
+	return n;
+}
+
+static void shares_nothing(void)
+{
+	int tasks[2], fds[2];
+
+	for (int bare = 0; bare < 2; bare++) {
+		struct actor *p = ENTER("P", .bare = bare, .door = "getproc");
+		uint64_t a = alloc_filled(p, SMALL, OWN), b = alloc_filled(p, BIG, OWN), e;
+
+		free_block(p, a);
+		free_block(p, b);
+		a = alloc(p, SMALL);
+		ASK(p, free_async, a, 1);
+		e = ASK(p, event_create, 2)->v[0];
+		ASK(p, event_destroy, e);
+		try_alloc(p, UINT64_C(1) << 50, &a);
+		tasks[bare] = entries(p->pid, "task");
+		fds[bare] = entries(p->pid, "fd");
+		if (!bare)
+			ok(files() == 0 && access(limbo_folder(), F_OK),
+			   "13 a CUDA program that shares nothing: no file, no folder");
+		leave(p);
+		if (!bare)
+			ok(!*said(p), "13 and no message");
+	}
+	ok(tasks[0] == tasks[1], "13 no thread (%d, bare %d)", tasks[0], tasks[1]);
+	ok(fds[0] == fds[1], "13 no descriptor (%d, bare %d)", fds[0], fds[1]);
+}
+
+const struct scene process_scenes[] = {
+	{ "context-ends", context_ends_all, 0 },
+	{ "importer-resets", importer_resets, 0 },
+	{ "fork", forks, 0 },
+	{ "exec", execs, 0 },
+	{ "threads-small", threads_small, SCENE_ALONE },
+	{ "threads-big", threads_big, SCENE_ALONE },
+	{ "closed-descriptors", closed_descriptors, 0 },
+	{ "free-waits", free_waits, SCENE_ALONE },
+	{ "free-in-order", free_in_order, SCENE_ALONE },
+	{ "shares-nothing", shares_nothing, 0 },
+	{ .name = NULL },
+};

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of the report at exit: silent when there is nothing to say, and naming
+ * who and what when there is.  Its words may change; a process id, a size and
+ * the line that says SUMMARY may not.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stage.h"
+
+#define GRACE "CULIMBO_GRACE=100ms"
+#define SOON_MS 5000
+
+static bool names_pid(const char *text, pid_t pid)
+{
+	char number[16];
+	const char *at = text;
+	size_t n = (size_t)snprintf(number, sizeof(number), "%d", (int)pid);
+
+	/* the number by itself, not in a longer one */
+	while ((at = strstr(at, number))) {
+		bool before = at == text || at[-1] < '0' || at[-1] > '9';
+		bool after = at[n] < '0' || at[n] > '9';
+
+		if (before && after)
+			return true;
+		at += n;
+	}
+	return false;
+}
+
+/* 64 MiB, however it is written. */
+static bool names_big(const char *text)
+{
+	return strstr(text, "67108864") || strstr(text, "67,108,864") || strstr(text, "64 MiB") ||
+	       strstr(text, "64MiB") || strstr(text, "64.0 MiB");
+}
+
+static void show(const struct actor *actor)
+{
+	char *copy = strdup(said(actor)), *line, *rest;
+
+	for (line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+		note("  %s", line);
+	free(copy);
+}
+
+static void leaks(void)
+{
+	static const struct {
+		enum ending how;
+		const char *name;
+	} ways[] = {
+		{ END_EXIT, "exit" },	{ END_RETURN, "return from main" },
+		{ END__EXIT, "_exit" }, { END__Exit, "_Exit" },
+		{ END_QUICK_EXIT, "quick_exit" },
+	};
+	struct actor *p = ENTER("P", .env = GRACE);
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		struct actor *c = ENTER("C", .env = GRACE, .door = i % 2 ? "getproc" : "dlsym");
+		uint64_t block = alloc(p, BIG);
+		struct handle handle = export_block(p, block);
+		int status;
+
+		open_block(c, &handle);
+		status = leave_by(c, ways[i].how, 7);
+		if (i == 0)
+			show(c);
+		ok(WIFEXITED(status) && WEXITSTATUS(status) == 7,
+		   "C ends by %s without closing: its status is its own (0x%x)", ways[i].name,
+		   (unsigned int)status);
+		ok(count_said(c, "SUMMARY") == 1, "C ends by %s: one SUMMARY line (%d)", ways[i].name,
+		   count_said(c, "SUMMARY"));
+		ok(names_pid(said(c), p->pid) && names_big(said(c)),
+		   "C ends by %s: its report names P and the block it never closed", ways[i].name);
+		free_block(p, block);
+	}
+	leave_by(p, END_EXIT, 0);
+}
+
+static void exporter_leaves(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE), *c = ENTER("C", .env = GRACE);
+	uint64_t freed = alloc(p, BIG), having = alloc(p, SMALL);
+	struct handle freed_handle = export_block(p, freed), having_handle = export_block(p, having);
+	int status;
+
+	open_block(c, &freed_handle);
+	open_block(c, &having_handle);
+	free_block(p, freed);
+	status = leave_by(p, END_EXIT, 9);
+	show(p);
+	ok(status == 9 << 8, "P exits while C holds: its status is its own (0x%x)", (unsigned int)status);
+	ok(count_said(p, "SUMMARY") == 1, "P exits while C holds: one SUMMARY line");
+	ok(names_pid(said(p), c->pid) && names_big(said(p)),
+	   "P exits while C holds: its report names C and the block");
+	leave_by(c, END_EXIT, 0);
+}
+
+static void reclaimed(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE), *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc(p, SMALL);
+	struct handle handle = export_block(p, block);
+
+	open_block(c, &handle);
+	free_block(p, block);
+	kill_actor(c);
+	if (!claim_within(p, block, SMALL, NEXT, SOON_MS, NULL))
+		break_off("the block does not come back");
+	free_block(p, block);
+	free_block(p, neighbour);
+	leave_by(p, END_EXIT, 0);
+	show(p);
+	ok(count_said(p, "SUMMARY") == 1, "P took back from a dead process: one SUMMARY line");
+	ok(strstr(said(p), "reclaimed=1 ") != NULL, "which says so");
+}
+
+static void misuse(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE), *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc(p, SMALL), import, again;
+	struct handle handle = export_block(p, block);
+
+	(void)neighbour;
+	import = open_block(c, &handle);
+	free_block(p, block);
+	try_free(p, block);
+	close_block(c, import);
+	try_close(c, import);
+	if (!claim_within(p, block, SMALL, NEXT, SOON_MS, NULL))
+		break_off("the block does not come back");
+	try_open(c, &handle, &again);
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	show(p);
+	show(c);
+	ok(count_said(p, "SUMMARY") == 1 && strstr(said(p), "free"), "freed twice: P's report says so");
+	ok(count_said(c, "SUMMARY") == 1 && strstr(said(c), "clos") && strstr(said(c), "stale"),
+	   "closed twice, and a stale handle: C's report says so");
+}
+
+/* Ordinary ends: nothing to report. */
+static void quiet(void)
+{
+	static const char *const ends[] = { "freed a moment ago, opened by nobody", "never freed",
+					    "freed a moment ago, opened and closed" };
+
+	for (int i = 0; i < 3; i++) {
+		struct actor *p = ENTER("P"), *c = ENTER("C");
+		uint64_t block = alloc(p, SMALL), own = alloc(c, SMALL);
+		struct handle handle = export_block(p, block), other = export_block(c, own);
+
+		if (i == 2)
+			close_block(c, open_block(c, &handle));
+		close_block(p, open_block(p, &other));
+		if (i != 1)
+			free_block(p, block);
+		leave(p);
+		leave(c);
+		ok(!*said(p) && !*said(c), "a block %s, at the end of P: nothing to report", ends[i]);
+		if (*said(p))
+			show(p);
+	}
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+static void share_cleanly(struct actor *p, struct actor *c)
+{
+	uint64_t block = alloc(p, BIG), import;
+	struct handle handle = export_block(p, block);
+
+	import = open_block(c, &handle);
+	close_block(c, import);
+	free_block(p, block);
+}
+
+static void report_options(void)
+{
+	struct actor *p, *c;
+	char env[600], path[600], text[4096];
+	uint64_t block;
+	struct handle handle;
+	FILE *f;
+	size_t n;
+
+	p = ENTER("P", .env = "CULIMBO_REPORT=always " GRACE);
+	c = ENTER("C", .env = GRACE);
+	share_cleanly(p, c);
+	leave(c);
+	leave(p);
+	ok(count_said(p, "SUMMARY") == 1 && !*said(c), "CULIMBO_REPORT=always: a SUMMARY of a clean run too");
+
+	p = ENTER("P", .env = GRACE);
+	c = ENTER("C", .env = "CULIMBO_REPORT=off " GRACE);
+	block = alloc(p, BIG);
+	handle = export_block(p, block);
+	open_block(c, &handle);
+	leave_by(c, END_EXIT, 0);
+	ok(!*said(c), "CULIMBO_REPORT=off: no report of a leak");
+
+	snprintf(env, sizeof(env), "CULIMBO_REPORT_FILE=%s.report.%%p", limbo_folder());
+	c = ENTER("C", .env = env);
+	open_block(c, &handle);
+	leave_by(c, END_EXIT, 0);
+	snprintf(path, sizeof(path), "%s.report.%d", limbo_folder(), (int)c->pid);
+	f = fopen(path, "re");
+	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+	text[n] = 0;
+	ok(strstr(text, "SUMMARY") && !*said(c), "CULIMBO_REPORT_FILE: it goes there, and not to stderr");
+	if (f)
+		fclose(f);
+	unlink(path);
+	leave_by(p, END_EXIT, 0);
+}
+
+const struct scene report_scenes[] = {
+	{ "quiet", quiet, 0 },
+	{ "leaks", leaks, 0 },
+	{ "exporter-leaves", exporter_leaves, 0 },
+	{ "reclaimed", reclaimed, 0 },
+	{ "misuse", misuse, 0 },
+	{ "report-options", report_options, 0 },
+	{ .name = NULL },
+};

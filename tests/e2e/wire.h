@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the stage (scenes) and the actors (processes that use CUDA) say to each
+ * other: one request, one reply, each one packet of a SOCK_SEQPACKET socket
+ * that is the actor's standard input.
+ *
+ * An actor does what it is asked and answers with what the driver said; it
+ * judges nothing.  Between two requests it is asleep in read(2).
+ */
+#ifndef WIRE_H
+#define WIRE_H
+
+#include <stdint.h>
+
+/* X(operation): arguments a[], results v[] (see actor.c, which has one function for each) */
+#define WIRE_OPERATIONS(X)                                                                         \
+	X(begin)	 /* cuInit, the primary context of device 0 */                             \
+	X(alloc)	 /* bytes -> address */                                                    \
+	X(alloc_kind)	 /* enum alloc_kind, bytes -> what free_kind takes */                      \
+	X(free_kind)	 /* enum alloc_kind, it */                                                 \
+	X(free)		 /* address */                                                             \
+	X(free_async)	 /* address, whether to wait for the stream */                             \
+	X(fill)		 /* address, bytes, value */                                               \
+	X(check)	 /* address, bytes, value -> bytes that differ, the first that does */     \
+	X(claim)	 /* address, bytes, tries, value -> whether got, tries     */    \
+	X(export)	 /* address -> handle */                                                   \
+	X(open)		 /* handle, flags -> address */                                            \
+	X(open_v1)	 /* the same by the form of CUDA 4.1 */                                    \
+	X(close)	 /* address */                                                             \
+	X(meminfo)	 /* -> free bytes, all bytes */                                            \
+	X(hog)		 /* bytes to leave free */                                                 \
+	X(event_create)	 /* flags -> event */                                                      \
+	X(event_export)	 /* event -> handle */                                                     \
+	X(event_open)	 /* handle -> event */                                                     \
+	X(event_destroy) /* event */                                                               \
+	X(event_record)	 /* event, in the kernel stream */                                         \
+	X(event_sync)	 /* event */                                                               \
+	X(event_query)	 /* event */                                                               \
+	X(spin)		 /* ns: a kernel in another stream that takes so long */                   \
+	X(fill_kernel)	 /* address, words, value, ns: a kernel that writes for so long */         \
+	X(kernel_query)	 /* whether the kernels are done: 0, or 600 */                             \
+	X(kernel_wait)                                                                             \
+	X(ctx_reset)	 /* cuDevicePrimaryCtxReset */                                             \
+	X(ctx_again)	 /* retain the primary context, make it current */                         \
+	X(ctx_release)                                                                             \
+	X(ctx_create)	 /* a context of its own, current -> it */                                 \
+	X(ctx_destroy)	 /* it; the primary one is current again */                                \
+	X(fork)		 /* enum ending -> the child's wait status */                              \
+	X(exec)		 /* becomes a new image of itself, which must begin again */               \
+	X(close_fds)	 /* enum close_which -> how many were open */                              \
+	X(produce)	 /* threads, rounds, bytes, consumers: exports to them, frees at once */   \
+	X(consume)	 /* threads -> messages, refused, with foreign bytes */                    \
+	X(end)		 /* enum ending, exit status; no reply */
+
+enum wire_operation {
+#define X(operation) OP_##operation,
+	WIRE_OPERATIONS(X)
+#undef X
+};
+
+enum alloc_kind { ALLOC_PLAIN, ALLOC_PITCH, ALLOC_ASYNC, ALLOC_CREATE };
+enum ending { END_EXIT, END_RETURN, END__EXIT, END__Exit, END_QUICK_EXIT, END_EXEC };
+enum close_which { CLOSE_ALL, CLOSE_CULIMBO };
+
+struct wire_request {
+	uint32_t operation;
+	uint32_t pad;
+	uint64_t a[6];
+	unsigned char handle[64];
+};
+
+struct wire_reply {
+	int32_t result; /* what the driver said */
+	uint32_t pad;
+	uint64_t ns; /* how long the driver took */
+	uint64_t v[4];
+	unsigned char handle[64];
+	char complaint[128]; /* what the actor could not do, beside the driver; "" */
+};
+
+/* From a producer to a consumer: its handle and what every byte of it is. */
+struct wire_gift {
+	unsigned char handle[64];
+	uint64_t bytes;
+	uint32_t value;
+	uint32_t pad;
+};
+
+/* The descriptor of the socket to the partner, in an actor that has one. */
+#define WIRE_PARTNER_FD 3
+
+#endif
