@@ -15,7 +15,9 @@
  *  - nowhere while there is no driver.  Without us the program would not have
  *    been loaded then, or would be ended by ld.so at this call, but we end no
  *    program.  It gets CUDA_ERROR_NOT_INITIALIZED: what the driver answers
- *    before cuInit(), and without a driver no cuInit() can have succeeded.
+ *    before cuInit(), and without a driver no cuInit() can have succeeded.  A
+ *    driver too old for the call: CUDA_ERROR_NOT_FOUND, its answer to an
+ *    unknown name.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -61,7 +63,8 @@ static void *door_leads_to(const struct cl_hook *row)
 		type_of_##symbol function;                                                  \
                                                                                             \
 		if (!address)                                                               \
-			return CUDA_ERROR_NOT_INITIALIZED;                                  \
+			return cl_hooks_ready() ? CUDA_ERROR_NOT_FOUND :                    \
+						  CUDA_ERROR_NOT_INITIALIZED;               \
 		memcpy(&function, &address, sizeof(function));                              \
 		/* release: the seam and the table are there for whoever goes through */   \
 		atomic_store_explicit(&door_##symbol, function, memory_order_release);      \

@@ -136,6 +136,24 @@ linked_says() {
 cuMemFree_v2 3"
 }
 
+@test "a driver that is too old for some of the calls" {
+	# the last in the list as well, so that nothing that is found comes after it
+	echo '{ local: cuGetProcAddress*; cuIpcOpenMemHandle_v2; cuThreadExchangeStreamCaptureMode; };' > "$BATS_TEST_TMPDIR/old.map"
+	build_library old/libcuda.so.1 \
+		"-Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script=$BATS_TEST_TMPDIR/old.map" \
+		"$HERE/driver.c" "$HERE/driver_more.c"
+	export LD_LIBRARY_PATH=$T/old
+	# dlerror() says nothing of what we look for and don't find
+	said=$(LD_PRELOAD=$STUBBED "$T/probe" open:libcuda.so.1 lib:cuMemFree_v2 error)
+	echo "$said"
+	[[ $said == "lib:cuMemFree_v2 $(basename "$STUBBED")+"*"error none" ]]
+	same "$(LD_PRELOAD=$STUBBED "$T/probe" open:libcuda.so.1 lib:cuIpcOpenMemHandle_v2 error)" \
+		"$("$T/probe" open:libcuda.so.1 lib:cuIpcOpenMemHandle_v2 error)"
+	# linked, where bare the program would be ended by ld.so
+	same "$(linked_says cuMemAlloc_v2 cuIpcOpenMemHandle_v2)" \
+		"driver cuMemAlloc_v2,cuMemAlloc_v2 0,cuIpcOpenMemHandle_v2 500"
+}
+
 @test "CULIMBO_DISABLE=1: everything is the driver's own, by each way in" {
 	export CULIMBO_DISABLE=1
 	LD_PRELOAD=$STUBBED "$T/route"
