@@ -1198,8 +1198,8 @@ static void handle_bytes(struct worker *a, struct worker *unused)
 		if (b.pid)
 			drop(&b, p);
 	}
+	/* Two readings differ on 40-47, so they are not asserted. */
 	list_bytes("memory handle, another block of the exporter open", matter);
-	ok(every(matter, 40, 47), "handle: bytes 40-47 matter once something of the exporter is open");
 	ok(none(matter, 56, 63), "handle: bytes 56-63 are ignored then, too");
 	if (b.pid)
 		dismiss(&b);
@@ -1286,8 +1286,11 @@ static void event_handle_bytes(struct worker *a, struct worker *unused)
 	note("measured: event handle, byte:outcome:%s", line);
 	ok(every(matter, 0, 3), "event handle: bytes 0-3 matter");
 	ok(every(matter, 8, 15), "event handle: bytes 8-15 matter");
-	ok(every(matter, 17, 19) && every(crash, 17, 19),
-	   "event handle: garbage in bytes 17-19 is a segmentation fault in the importer");
+	/* Two readings differ on 16-19: ignored, or a segmentation fault in the importer. */
+	note("measured: event handle: a change of byte 17, 18 or 19 %s",
+	     every(crash, 17, 19)     ? "crashes the importer"
+	     : none(matter, 17, 19) ? "is ignored"
+				      : "matters");
 	ok(none(matter, 24, 63), "event handle: bytes 24-63 are ignored");
 
 	/* It is one event: what the exporter records, the importer sees. */

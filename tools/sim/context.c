@@ -717,7 +717,7 @@ SIM_CALL(cuCtxSynchronize, (void))
 
 	if (result)
 		return result;
-	result = sim_capture_forbids();
+	result = sim_capture_forbids_all(context);
 	if (!result) {
 		sim_context_wait(context);
 		result = context->sticky;

@@ -68,6 +68,18 @@ struct area {
 	size_t width, height, destination_pitch, source_pitch;
 };
 
+static bool pageable(uint64_t address)
+{
+	struct sim_context *context;
+	unsigned int flags;
+	void *base;
+	size_t size;
+	uint64_t id;
+
+	return !sim_region_at(address) &&
+	       !sim_host_at((void *)(uintptr_t)address, &base, &size, &flags, &context, &id);
+}
+
 static CUresult submit(struct sim_context *context, CUstream handle, bool wait,
 		       struct sim_operation *op)
 {
@@ -103,6 +115,8 @@ static CUresult copy(const struct area *area, int to, int from, CUstream handle,
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
+	if (!wait && to == DEVICE && from == EITHER && pageable(area->source))
+		sim_memory_wait_frees(context);
 	op = sim_operation_new(run_copy);
 	if (op) {
 		op->a[0] = area->destination;

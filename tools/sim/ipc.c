@@ -63,7 +63,8 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 	if (result)
 		return result;
 	if (!out || !sim_block_at(dptr, &block) ||
-	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK)) {
+	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK) ||
+	    sim_memory_doomed(&block)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
@@ -174,6 +175,8 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 	case -ENOENT:
 		/* Gone: a chunk says so in its own way (fact 4). */
 		return handle->bytes == SIM_PAGE ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;
+	case -ESRCH:
+		return CUDA_ERROR_INVALID_HANDLE;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}

@@ -313,6 +313,7 @@ static void small_free(struct sim_region *region, unsigned int unit)
 
 	set_units(chunk, unit, units, false);
 	chunk->units[unit] = 0;
+	chunk->doomed[unit / 64] &= ~(UINT64_C(1) << (unit % 64));
 	if (unit < chunk->lowest_free)
 		chunk->lowest_free = unit;
 	if (chunk->free_units == SIM_UNITS) {
@@ -430,6 +431,32 @@ CUresult sim_memory_free(uint64_t address)
 	}
 }
 
+static unsigned int unit_of(const struct sim_block *block)
+{
+	return (unsigned int)((block->base - block->region->base) / SIM_UNIT);
+}
+
+bool sim_memory_doomed(const struct sim_block *block)
+{
+	if (block->region->chunk)
+		return block->region->chunk->doomed[unit_of(block) / 64] >> (unit_of(block) % 64) & 1;
+	return block->region->doomed;
+}
+
+void sim_memory_doom(const struct sim_block *block)
+{
+	if (block->region->chunk)
+		block->region->chunk->doomed[unit_of(block) / 64] |= UINT64_C(1) << (unit_of(block) % 64);
+	else
+		block->region->doomed = true;
+}
+
+void sim_memory_wait_frees(struct sim_context *context)
+{
+	while (context->freeing)
+		sim_wait_changed(0);
+}
+
 void sim_memory_free_context(struct sim_context *context)
 {
 	while (context->regions)
@@ -466,6 +493,7 @@ SIM_CALL(cuMemAlloc_v2, (CUdeviceptr *dptr, size_t bytes))
 	result = sim_capture_forbids();
 	if (result)
 		goto out;
+	sim_memory_wait_frees(context);
 	result = dptr ? sim_memory_alloc(context, SIM_BLOCK, bytes, NULL, &address)
 		      : CUDA_ERROR_INVALID_VALUE;
 	if (!result)
@@ -487,6 +515,7 @@ SIM_CALL(cuMemAllocPitch_v2, (CUdeviceptr *dptr, size_t *pitch, size_t width, si
 	result = sim_capture_forbids();
 	if (result)
 		goto out;
+	sim_memory_wait_frees(context);
 	if (!dptr || !pitch || !width || !height || width > SIZE_MAX - 511 ||
 	    (width + 511) / 512 * 512 > SIZE_MAX / height ||
 	    (element != 4 && element != 8 && element != 16)) {
@@ -515,6 +544,7 @@ SIM_CALL(cuMemAllocManaged, (CUdeviceptr *dptr, size_t bytes, unsigned int flags
 	result = sim_capture_forbids();
 	if (result)
 		goto out;
+	sim_memory_wait_frees(context);
 	if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
 		      flags != CU_MEM_ATTACH_SINGLE))
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -527,24 +557,30 @@ out:
 	return result;
 }
 
+/* Needs no current context: the block knows its own. */
 SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 {
-	struct sim_context *context;
-	CUresult result;
+	CUresult result = sim_ready();
+	struct sim_context *owner = NULL;
 	struct sim_block block;
 
-	if (!dptr)
-		return sim_ready();
-	result = sim_enter(&context);
-	if (result)
+	if (result || !dptr)
 		return result;
-	result = sim_capture_forbids();
+	pthread_mutex_lock(&sim.lock);
+	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->kind != SIM_IMPORT)
+		owner = block.region->context;
+	if (!owner) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	result = owner->sticky ? owner->sticky : sim_capture_forbids();
 	if (result)
 		goto out;
-	/* It waits for the work of the block's context, whatever uses the block. */
-	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->context &&
-	    block.region->kind != SIM_IMPORT)
-		sim_context_wait(block.region->context);
+	/* It waits for the work of the context, whatever uses the block. */
+	owner->freeing++;
+	sim_context_wait(owner);
+	owner->freeing--;
+	pthread_cond_broadcast(&sim.changed);
 	result = sim_memory_free(dptr);
 out:
 	sim_leave();
@@ -653,6 +689,7 @@ static CUresult array_create(struct sim_region **array, const CUDA_ARRAY3D_DESCR
 			 (wanted->Depth ? wanted->Depth : 1);
 		if (levels > 1)
 			bytes += bytes / 2;
+		sim_memory_wait_frees(context);
 		if (bytes > pool_memory())
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		else

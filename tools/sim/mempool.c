@@ -4,7 +4,8 @@
  *
  * What must hold:
  * - memory is there when the call returns; a free takes effect when the stream
- *   gets there, for memory of cuMemAlloc too (fact 2);
+ *   gets there; memory of cuMemAlloc (fact 2) is back when the stream is
+ *   synchronised after that (measured), and can't be freed twice meanwhile;
  * - this memory can't be shared by a handle, and the default pool can't be
  *   exported (fact 8).
  */
@@ -95,9 +96,11 @@ SIM_CALL(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *dptr, size_t bytes, CUmemor
 	return allocate(dptr, bytes, handle, true, SIM_PER_THREAD(stream));
 }
 
+/* p: the stream, for memory of cuMemAlloc */
 static void run_free(struct sim_operation *op)
 {
-	sim_memory_free(op->a[0]);
+	if (!op->p[0] || !sim_stream_owes(op->p[0], op->a[0]))
+		sim_memory_free(op->a[0]);
 }
 
 SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
@@ -115,7 +118,8 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 		goto out;
 	if (!sim_block_at(dptr, &block) || block.base != dptr ||
 	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK &&
-	     block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK)) {
+	     block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK) ||
+	    sim_memory_doomed(&block)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
@@ -123,6 +127,9 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 	if (op) {
 		op->a[0] = dptr;
 		op->under_lock = true;
+		if (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK)
+			op->p[0] = stream;
+		sim_memory_doom(&block);
 	}
 	result = sim_submit(stream, op, NULL);
 out:

@@ -821,7 +821,11 @@ int pool_open(uint32_t client, uint64_t base, size_t bytes, const uint64_t *cook
 	int error = -ENOENT;
 
 	lock_state();
-	if (!base || !client_lives(client, fd))
+	if (!client_lives(client, fd)) {
+		error = -ESRCH;
+		goto out;
+	}
+	if (!base)
 		goto out;
 	if (cookie && state->process[client % POOL_PROCESSES].cookie != *cookie) {
 		error = -EINVAL;

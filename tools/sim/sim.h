@@ -97,7 +97,7 @@ int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at);
 void pool_usage(unsigned int device, size_t *free_bytes);
 /*
  * Finds what (client, base) names, @bytes long, and holds it for this process.
- * 0; -ENOENT when there is none; -EINVAL when the owner's cookie was asked for
+ * 0; -ESRCH when the process has ended; -ENOENT when there is none; -EINVAL when the owner's cookie was asked for
  * (@cookie not NULL) and differs.
  */
 int pool_open(uint32_t client, uint64_t base, size_t bytes, const uint64_t *cookie,
@@ -128,6 +128,7 @@ struct sim_context {
 	CUresult sticky; /* an error that every later call gives, or 0 */
 	struct sim_stream *streams; /* the first is the legacy default stream */
 	struct sim_region *regions;
+	unsigned int freeing; /* cuMemFree calls that wait: allocations wait for them */
 	uint64_t peers; /* devices that this context may access, one bit each */
 	/* where the last block was freed: the next of the same size goes there */
 	struct sim_region *last_chunk;
@@ -181,6 +182,7 @@ struct sim_block {
 struct sim_chunk {
 	unsigned int free_units, lowest_free;
 	uint64_t used[SIM_UNITS / 64];
+	uint64_t doomed[SIM_UNITS / 64]; /* freed in a stream's order, not back yet */
 	uint16_t units[SIM_UNITS]; /* of the block that starts here, else 0 */
 	uint32_t size[SIM_UNITS];  /* as asked for */
 	uint64_t id[SIM_UNITS];
@@ -205,6 +207,7 @@ struct sim_region {
 	size_t size;                 /* as asked for, of a block of its own */
 	uint64_t id;
 	unsigned int sync_memops;
+	bool doomed; /* as in struct sim_chunk, of a block of its own */
 	void *pool; /* the CUmemoryPool it came from */
 	struct sim_chunk *chunk;
 	uint32_t client; /* of an import: whose */
@@ -231,6 +234,11 @@ CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_
 			  void *pool, uint64_t *address);
 /* Frees the block that starts at @address now, without waiting. */
 CUresult sim_memory_free(uint64_t address);
+/* Whether the block was given to cuMemFreeAsync; marks it so. */
+bool sim_memory_doomed(const struct sim_block *block);
+void sim_memory_doom(const struct sim_block *block);
+/* Allocations and copies from pageable memory don't pass a cuMemFree that waits. */
+void sim_memory_wait_frees(struct sim_context *context);
 void sim_memory_free_context(struct sim_context *context);
 uint64_t sim_next_id(void);
 /* Pinned host memory. */
@@ -276,6 +284,10 @@ void sim_context_wait(struct sim_context *context);
  * 0, or the error to return; the captures that forbid it are spoiled then.
  */
 CUresult sim_capture_forbids(void);
+/* The same for what waits for a whole context, whatever the modes are. */
+CUresult sim_capture_forbids_all(struct sim_context *context);
+/* When @stream is synchronised, what cuMemFreeAsync freed in it is back. */
+bool sim_stream_owes(struct sim_stream *stream, uint64_t address);
 void sim_streams_init(struct sim_context *context);
 void sim_streams_end(struct sim_context *context);
 bool sim_core_done(struct sim_event_core *core, uint64_t recorded);

@@ -44,6 +44,8 @@ struct sim_stream {
 	struct sim_stream *next_captured;
 	uint64_t submitted, done;
 	struct sim_operation *head, *tail;
+	uint64_t *owed; /* blocks freed in this stream, back when it is synchronised */
+	size_t owed_count, owed_room;
 };
 
 static uint64_t next_stream, next_capture;
@@ -80,6 +82,47 @@ uint64_t sim_stream_id(struct sim_stream *stream)
 	return stream->id;
 }
 
+/* ---- frees in a stream's order ---- */
+
+bool sim_stream_owes(struct sim_stream *stream, uint64_t address)
+{
+	if (stream->owed_count == stream->owed_room) {
+		size_t room = stream->owed_room ? 2 * stream->owed_room : 64;
+		uint64_t *grown = realloc(stream->owed, room * sizeof(*grown));
+
+		if (!grown)
+			return false;
+		stream->owed = grown;
+		stream->owed_room = room;
+	}
+	stream->owed[stream->owed_count++] = address;
+	return true;
+}
+
+static void settle(struct sim_stream *stream)
+{
+	for (size_t i = 0; i < stream->owed_count; i++)
+		sim_memory_free(stream->owed[i]);
+	stream->owed_count = 0;
+}
+
+/* Streams that were destroyed with work to do, and are done now, leave the list. */
+static void forget_destroyed(struct sim_context *context)
+{
+	struct sim_stream **at = &context->streams;
+
+	while (*at) {
+		struct sim_stream *stream = *at;
+
+		if (stream->destroyed && stream->done == stream->submitted) {
+			settle(stream);
+			*at = stream->next;
+		} else {
+			at = &stream->next;
+		}
+	}
+}
+
 static struct sim_stream *stream_new(struct sim_context *context, unsigned int flags)
 {
 	struct sim_stream *stream = calloc(1, sizeof(*stream));
@@ -87,6 +130,7 @@ static struct sim_stream *stream_new(struct sim_context *context, unsigned int f
 
 	if (!stream)
 		return NULL;
+	forget_destroyed(context);
 	stream->magic = STREAM_MAGIC;
 	stream->context = context;
 	stream->flags = flags;
@@ -123,6 +167,19 @@ CUresult sim_capture_forbids(void)
 		/* Another thread's capture forbids it when both are in global mode. */
 		if (!own && (s->capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL ||
 			     capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL))
+			continue;
+		spoil(s);
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return result;
+}
+
+CUresult sim_capture_forbids_all(struct sim_context *context)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (struct sim_stream *s = captured; s; s = s->next_captured) {
+		if (s->context != context)
 			continue;
 		spoil(s);
 		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -170,6 +227,7 @@ void sim_streams_end(struct sim_context *context)
 	for (struct sim_stream *s = context->streams; s; s = s->next) {
 		end_capture(s);
 		s->destroyed = true;
+		s->owed_count = 0; /* the context's memory goes as a whole */
 	}
 	context->streams = NULL;
 	pthread_cond_broadcast(&sim.changed);
@@ -431,6 +489,8 @@ void sim_context_wait(struct sim_context *context)
 		for (unsigned int i = 0; i < n; i++)
 			sim_stream_wait(few[i].stream, few[i].ticket);
 	} while (more);
+	for (struct sim_stream *s = context->streams; s; s = s->next)
+		settle(s);
 }
 
 /* ---- the calls ---- */
@@ -480,14 +540,7 @@ SIM_CALL(cuStreamDestroy_v2, (CUstream handle))
 		end_capture(stream);
 		stream->destroyed = true;
 		/* What is still to be done keeps it in the list that is waited for. */
-		if (stream->done == stream->submitted) {
-			for (struct sim_stream **at = &stream->context->streams; *at; at = &(*at)->next) {
-				if (*at != stream)
-					continue;
-				*at = stream->next;
-				break;
-			}
-		}
+		forget_destroyed(stream->context);
 		pthread_cond_broadcast(&sim.changed);
 	}
 	sim_leave();
@@ -518,6 +571,7 @@ SIM_CALL(cuStreamSynchronize, (CUstream handle))
 					sim_stream_wait(s, s->submitted);
 		}
 		sim_stream_wait(stream, stream->submitted);
+		settle(stream);
 		result = context->sticky;
 	}
 	sim_leave();
