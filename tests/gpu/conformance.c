@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does this driver do what FACTS.md says?
+ * Does this driver do what we measured, and stand on (facts 1 to 10)?
  *
  * The same program runs on a real GPU and on the simulated driver, both
  * without the preload: what it asserts is what culimbo and its tests stand on.
- * What FACTS.md leaves open is measured and printed as "# measured:" lines.
+ * What they leave open is measured and printed as "# measured:" lines.
  *
  * This process makes no CUDA call.  It forks workers, which load libcuda and
  * do one call at a time as it asks for them through a pipe; so a test reads
@@ -1351,7 +1351,7 @@ static void synchronises(struct worker *a, struct worker *b)
 	release(a, d);
 }
 
-/* ---- what FACTS.md leaves open ---- */
+/* ---- what the facts leave open ---- */
 
 static void death(struct worker *a, struct worker *unused)
 {

@@ -3,7 +3,8 @@
  * The simulated CUDA driver: what its files share.
  *
  * A libcuda.so.1 whose device memory is a sparse file that all processes of
- * this user share.  It shows what doc/FACTS.md measured, the hazards included,
+ * this user share.  It shows what was measured on a GPU (facts 1 to 10 of
+ * tests/gpu/conformance.c, and doc/measurements.md), the hazards included,
  * so that programs which share memory between processes can be tried and
  * tested without a GPU.  It computes nothing but the two kernels of
  * tests/gpu/conformance.c.
