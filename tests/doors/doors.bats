@@ -67,6 +67,7 @@ linked_says() {
 		cuIpcCloseMemHandle cuEventCreate cuEventDestroy cuEventDestroy_v2 cuCtxDestroy \
 		cuCtxDestroy_v2 cuCtxDetach cuDevicePrimaryCtxRelease cuDevicePrimaryCtxReset)
 	echo "$said"
+	[[ $said == "driver cuMemAlloc_v2,cuMemAlloc_v2 0,"*"cuDevicePrimaryCtxReset 0" ]]
 	[[ $said != *shim* ]]
 }
 
