@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For unit tests that need processes: bodies that run in a child, what such a
+ * body checks, and waiting for a condition instead of sleeping.
+ *
+ * A child leaves by _exit() only: 0, CHILD_SKIPS, or 1 after it has said on
+ * stderr which check failed.  It has an alarm, so no test hangs.
+ */
+#ifndef CL_TEST_CHILD_H
+#define CL_TEST_CHILD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHILD_SECONDS = 40, CHILD_SKIPS = 77 };
+
+/* Usable in a child and in any thread of it, where CMocka's own are not. */
+#define CHECK(what)                                                                    \
+	do {                                                                           \
+		if (!(what)) {                                                         \
+			dprintf(2, "%s:%d: failed: %s\n", __FILE__, __LINE__, #what);  \
+			_exit(1);                                                      \
+		}                                                                      \
+	} while (0)
+#define CHECK_EQUAL(a, b)                                                              \
+	do {                                                                           \
+		long long a_ = (long long)(a), b_ = (long long)(b);                    \
+		if (a_ != b_) {                                                        \
+			dprintf(2, "%s:%d: failed: %s is %lld, %s is %lld\n", __FILE__, \
+				__LINE__, #a, a_, #b, b_);                             \
+			_exit(1);                                                      \
+		}                                                                      \
+	} while (0)
+#define CHILD_SKIP(...)                                                                \
+	do {                                                                           \
+		dprintf(2, "skipped: " __VA_ARGS__);                                   \
+		dprintf(2, "\n");                                                      \
+		_exit(CHILD_SKIPS);                                                    \
+	} while (0)
+
+static inline uint64_t test_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline void test_moment(void)
+{
+	struct timespec moment = { 0, 300000 };
+
+	nanosleep(&moment, NULL);
+}
+
+/* Whether @condition comes true before @ms have passed; looks every 0.3 ms. */
+#define COMES_TRUE(condition, ms)                                                      \
+	__extension__({                                                                \
+		uint64_t end_ = test_now() + (uint64_t)(ms) * 1000000u;                \
+		bool true_;                                                            \
+		while (!(true_ = (condition)) && test_now() < end_)                    \
+			test_moment();                                                 \
+		true_;                                                                 \
+	})
+
+static inline void child_judge(pid_t child)
+{
+	int status;
+
+	assert_true(child > 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFSIGNALED(status))
+		fail_msg("killed by signal %d", WTERMSIG(status));
+	if (WEXITSTATUS(status) == CHILD_SKIPS)
+		skip();
+	if (WEXITSTATUS(status))
+		fail_msg("a check failed in the child (it said which on stderr)");
+}
+
+static inline void in_a_child(void (*body)(void))
+{
+	pid_t child = fork();
+
+	if (!child) {
+		alarm(CHILD_SECONDS);
+		body();
+		_exit(0);
+	}
+	child_judge(child);
+}
+
+static inline unsigned int count_entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	unsigned int n = 0;
+
+	if (!dir)
+		return 0;
+	for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+		n += entry->d_name[0] != '.';
+	closedir(dir);
+	return n;
+}
+
+/* Takes away @path and what is in it; no deeper. */
+static inline int remove_folder_at(const char *path)
+{
+	DIR *dir = opendir(path);
+
+	if (!dir)
+		return -1;
+	for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+			if (unlinkat(dirfd(dir), entry->d_name, 0))
+				unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
+	closedir(dir);
+	return rmdir(path);
+}
+
+#endif

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Open against free, at full speed: whoever was told that it holds a block has
+ * it until it lets go, and whatever nobody holds can be freed without a search.
+ *
+ * Promises 1 and 2, and of 3 that no hint is lost.  Threads play processes: one
+ * exporter that publishes, frees and releases a few records, importers that
+ * take and drop holds with right and with stale handles, and one that dies
+ * with holds in its hands and is reaped, by a reaper that is now and then
+ * killed itself.
+ *
+ * The checker is outside: the exporter poisons a block's contents when it was
+ * told that it may free it, and an importer looks at them as long as it holds.
+ *
+ * This file is built several times: as it is, where no fault may be found; and
+ * with a CL_PLANT_ fault in shim/, which the checker must find (a checker that
+ * can't fail shows nothing).
+ */
+#include "tests/unit/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include "shim/shm_holder.h"
+
+#if defined(CL_PLANT_MISSING_FENCE) || defined(CL_PLANT_TWO_STEP_RELEASE) || \
+	defined(CL_PLANT_SLOT_BEFORE_BITS)
+#define PLANTED 1
+#else
+#define PLANTED 0
+#endif
+
+enum {
+	RECORDS = 3,
+	IMPORTERS = 3,
+	FREED = -1, /* a block's contents once it went to the driver */
+	SECONDS = 2,
+	PLANTED_SECONDS = 20, /* a planted fault is found by then, or not at all */
+	STUCK_MS = PLANTED ? 1000 : 5000,
+};
+
+static char folder[64];
+static struct cl_region region;
+static uint8_t handle[56] = { 1, 2, 3 }; /* the driver gives the same ones again and again */
+static atomic_bool stop;
+
+/* What the checker goes by; nothing of it is in the shared memory. */
+static struct {
+	_Alignas(64) _Atomic int64_t contents; /* the generation that lives there, or FREED */
+	_Atomic uint32_t exported;	       /* the handle that the program passes around */
+} block[RECORDS];
+static _Atomic(const char *) fault;
+static _Atomic uint64_t holds_taken, refused, released, kept_by_holders, deaths;
+
+static void found(const char *what)
+{
+	const char *none = NULL;
+
+	atomic_compare_exchange_strong(&fault, &none, what);
+	atomic_store(&stop, true);
+}
+
+/* --------------------------------------------------- locks of played processes */
+static _Thread_local uint32_t playing;
+static _Atomic uint32_t lock_owner[CL_SLOTS + 1];
+
+static int played_try_lock(struct cl_region *r, off_t byte)
+{
+	uint32_t nobody = 0;
+
+	return atomic_compare_exchange_strong(&lock_owner[byte], &nobody, playing) ||
+			       nobody == playing ?
+		       0 :
+		       -EAGAIN;
+}
+static int played_unlock(struct cl_region *r, off_t byte)
+{
+	uint32_t mine = playing;
+
+	atomic_compare_exchange_strong(&lock_owner[byte], &mine, 0);
+	return 0;
+}
+static int played_is_locked(struct cl_region *r, off_t byte)
+{
+	uint32_t owner = atomic_load(&lock_owner[byte]);
+
+	return owner && owner != playing;
+}
+static const struct cl_lock_ops played_locks = { played_try_lock, played_unlock, played_is_locked };
+
+/* ------------------------------------------------------------------- importer */
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state >> 8;
+}
+
+/* As long as this process holds @generation of @record, its block is that block. */
+static void check_held(uint32_t record, uint32_t generation)
+{
+	if (atomic_load(&block[record].contents) != generation)
+		found("a block that is held went to the driver");
+	if (cl_life_generation(cl_record_life(&region, record)) != generation)
+		found("a record that is held went to its next generation");
+}
+
+static uint32_t pick_generation(uint32_t record, uint64_t dice)
+{
+	uint32_t generation = atomic_load(&block[record].exported);
+
+	/* one in eight is of a block that is freed, or was never there */
+	return dice % 8 ? generation : generation - 1 + (uint32_t)(dice >> 3) % 3;
+}
+
+static void one_hold(unsigned int slot, uint64_t *random)
+{
+	uint64_t dice = next_random(random);
+	uint32_t record = (uint32_t)(dice % RECORDS);
+	uint32_t generation = pick_generation(record, dice >> 8);
+	int err = cl_record_hold(&region, slot, record, generation, handle);
+
+	if (err == -ESTALE) {
+		atomic_fetch_add_explicit(&refused, 1, memory_order_relaxed);
+		return;
+	}
+	if (err) {
+		found("a hold ended with an error other than stale");
+		return;
+	}
+	atomic_fetch_add_explicit(&holds_taken, 1, memory_order_relaxed);
+	/* most are short, so that many begin and end; some long enough to be robbed in */
+	for (uint64_t looks = dice >> 24 & 31 ? dice >> 20 & 15 : 2000; looks; looks--)
+		check_held(record, generation);
+	check_held(record, generation);
+	cl_record_unhold(&region, slot, record);
+}
+
+static struct cl_slot_watch claim_watch[IMPORTERS + 2][CL_SLOTS];
+
+static unsigned int claim(uint32_t process)
+{
+	struct cl_witness self = { .pid = process, .pid_ns = 1, .start_time = process };
+	int slot;
+
+	playing = process;
+	/* the dead may come faster than a reaper that gets no processor takes them away */
+	if (!COMES_TRUE((slot = cl_holder_claim(&region, &self,
+						claim_watch[process % (IMPORTERS + 2)], cl_now(),
+						1)) >= 0, STUCK_MS)) {
+		found("no slot could be had");
+		return 0;
+	}
+	return (unsigned int)slot;
+}
+
+static void *importer_main(void *number)
+{
+	uint32_t process = (uint32_t)(uintptr_t)number;
+	uint64_t random = 0x9e3779b97f4a7c15u * process;
+	unsigned int slot = claim(process);
+
+	while (!atomic_load_explicit(&stop, memory_order_relaxed))
+		one_hold(slot, &random);
+	cl_holder_release(&region, slot);
+	return NULL;
+}
+
+/* Takes some holds and is killed; comes again as another process. */
+static void *mortal_main(void *unused)
+{
+	uint32_t process = 1000;
+	uint64_t random = 42;
+
+	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+		unsigned int slot = claim(process);
+
+		for (uint64_t lives = next_random(&random) % 64; lives; lives--)
+			one_hold(slot, &random);
+		for (uint32_t record = 0; record < RECORDS; record++)
+			cl_record_hold(&region, slot, record, atomic_load(&block[record].exported), handle);
+		/* only now is it dead to others: what it holds is theirs to take back */
+		played_unlock(&region, CL_LOCK_SLOT(slot));
+		atomic_fetch_add_explicit(&deaths, 1, memory_order_relaxed);
+		process += IMPORTERS + 2; /* another pid, the same watch */
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------------- exporter */
+enum where { FREE, PROGRAM, WAITS }; /* WAITS: until the ready map names it */
+static enum where where[RECORDS];
+
+static void try_release(uint32_t record)
+{
+	if (!cl_record_try_release(&region, record)) {
+		where[record] = WAITS;
+		atomic_fetch_add_explicit(&kept_by_holders, 1, memory_order_relaxed);
+		return;
+	}
+	/* here the driver frees it, and may give it to anybody */
+	atomic_store(&block[record].contents, FREED);
+	where[record] = FREE;
+	atomic_fetch_add_explicit(&released, 1, memory_order_relaxed);
+}
+
+static void publish(uint32_t record)
+{
+	struct cl_export what = { .kind = CL_MEMORY, .base = record, .size = 1, .handle = handle };
+	uint32_t generation = cl_life_generation(cl_record_life(&region, record));
+
+	atomic_store(&block[record].contents, generation);
+	if (cl_record_publish(&region, record, &what) != generation)
+		found("a record was published as another generation");
+	atomic_store(&block[record].exported, generation);
+	where[record] = PROGRAM;
+}
+
+static void collect(void)
+{
+	uint32_t ready[64];
+	unsigned int n = cl_record_take_ready(&region, ready, 64);
+
+	for (unsigned int i = 0; i < n; i++)
+		if (where[ready[i]] == WAITS)
+			try_release(ready[i]);
+}
+
+static struct cl_slot_watch reap_watch[CL_SLOTS];
+static jmp_buf killed;
+static _Atomic uint64_t killed_n;
+
+static void reaping(void *unlikely, unsigned int slot, uint32_t record)
+{
+	static uint64_t random = 17;
+
+	if ((atomic_load(&region.slot[slot].claim) & 0xff) != CL_SLOT_CLAIMED)
+		found("a slot was free before its holds were gone");
+	if (unlikely && next_random(&random) % 16 == 0) {
+		played_unlock(&region, CL_LOCK_SLOT(slot));
+		atomic_fetch_add_explicit(&killed_n, 1, memory_order_relaxed);
+		longjmp(killed, 1);
+	}
+}
+
+static void reap(bool may_be_killed)
+{
+	if (setjmp(killed) == 0)
+		cl_holder_reap(&region, reap_watch, cl_now(), 1, reaping,
+			       may_be_killed ? &region : NULL);
+}
+
+static bool all_free(void)
+{
+	for (uint32_t record = 0; record < RECORDS; record++)
+		if (where[record] != FREE)
+			return false;
+	return true;
+}
+
+static void exporter_until(uint64_t until)
+{
+	uint64_t random = 4711, progress = test_now();
+	unsigned int rounds = 0;
+
+	playing = 999;
+	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+		uint32_t record = (uint32_t)(next_random(&random) % RECORDS);
+		uint64_t before = atomic_load_explicit(&released, memory_order_relaxed);
+
+		if (where[record] == FREE)
+			publish(record);
+		else if (where[record] == PROGRAM) {
+			cl_record_to_limbo(&region, record, 1);
+			try_release(record);
+		}
+		if (cl_record_any_ready(&region))
+			collect();
+		if (++rounds % 256 == 0) {
+			reap(true);
+			if (test_now() > until)
+				atomic_store(&stop, true);
+		}
+		if (atomic_load_explicit(&released, memory_order_relaxed) != before)
+			progress = test_now();
+		else if (rounds % 256 == 0 && test_now() > progress + STUCK_MS * 1000000ull)
+			found("nothing came free any more");
+	}
+}
+
+static void run(int seconds)
+{
+	pthread_t thread[IMPORTERS];
+
+	for (uint32_t record = 0; record < RECORDS; record++)
+		atomic_store(&block[record].contents, FREED);
+	for (unsigned int i = 0; i < IMPORTERS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL,
+						i ? importer_main : mortal_main,
+						(void *)(uintptr_t)(i + 1)), 0);
+	exporter_until(test_now() + (uint64_t)seconds * 1000000000u);
+	for (unsigned int i = 0; i < IMPORTERS; i++)
+		pthread_join(thread[i], NULL);
+}
+
+/* The importers are gone or dead: with what the ready map names all comes free. */
+static void all_comes_free_at_the_end(void)
+{
+	for (uint32_t record = 0; record < RECORDS; record++)
+		if (where[record] == PROGRAM) {
+			cl_record_to_limbo(&region, record, 1);
+			try_release(record);
+		}
+	if (!COMES_TRUE((reap(false), collect(), all_free()), STUCK_MS))
+		found("what nobody holds was not made ready");
+}
+
+#if PLANTED
+static void the_checker_finds_the_planted_fault(void **state)
+{
+	uint64_t begun = test_now();
+#ifdef CL_PLANT_MISSING_FENCE
+	cpu_set_t cpus;
+
+	/* without a fence the two sides go wrong only when they run at the same time */
+	if (sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < 2)
+		skip();
+#endif
+	run(PLANTED_SECONDS);
+	if (!atomic_load(&fault))
+		all_comes_free_at_the_end();
+	print_message("# after %.2f s, %llu holds and %llu releases: %s\n",
+		      (double)(test_now() - begun) / 1e9, (unsigned long long)holds_taken,
+		      (unsigned long long)released, fault ? fault : "nothing found");
+	assert_non_null(atomic_load(&fault));
+}
+#else
+static void what_is_held_is_never_freed_and_what_is_not_held_comes_free(void **state)
+{
+	run(SECONDS);
+	if (!atomic_load(&fault))
+		all_comes_free_at_the_end();
+	print_message("# %llu holds, %llu refused as stale, %llu releases, %llu times kept by a "
+		      "holder, %llu deaths, %llu reapers killed\n",
+		      (unsigned long long)holds_taken, (unsigned long long)refused,
+		      (unsigned long long)released, (unsigned long long)kept_by_holders,
+		      (unsigned long long)deaths, (unsigned long long)killed_n);
+	if (fault)
+		fail_msg("%s", fault);
+	/* else the two sides did not meet, and nothing was shown */
+	assert_true(holds_taken > 1000 && refused > 100 && released > 1000 &&
+		    kept_by_holders > 100 && deaths > 10 && killed_n > 0);
+	for (uint32_t record = 0; record < RECORDS; record++)
+		assert_int_equal(cl_record_holders(&region, record, NULL, 0), 0);
+}
+#endif
+
+static int make_region(void **state)
+{
+	struct cl_witness self;
+	int dir;
+
+	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
+	if (!mkdtemp(folder)) {
+		snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");
+		if (!mkdtemp(folder))
+			return -1;
+	}
+	dir = open(folder, O_RDONLY | O_DIRECTORY);
+	cl_witness_self(&self);
+	if (cl_region_create(&region, dir, &self))
+		return -1;
+	cl_region_unlink(&region, dir);
+	close(dir);
+	region.locks = &played_locks;
+	return 0;
+}
+static int drop_region(void **state)
+{
+	cl_region_close(&region);
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#if PLANTED
+		cmocka_unit_test(the_checker_finds_the_planted_fault),
+#else
+		cmocka_unit_test(what_is_held_is_never_freed_and_what_is_not_held_comes_free),
+#endif
+	};
+
+	return cmocka_run_group_tests(tests, make_region, drop_region);
+}
