@@ -18,7 +18,7 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 	    !cl_sharing())
 		return result;
 	/* whichever error it is: the driver documents none for this limit */
-	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_callbacks_run(0, attempt);
+	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_callbacks_run_for_event(attempt);
 	     attempt++)
 		result = cl_driver.cuEventCreate(event, flags);
 	return result;

@@ -125,3 +125,20 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	errno = before;
 	return freed;
 }
+
+bool cl_callbacks_run_for_event(unsigned int attempt)
+{
+	bool freed;
+	int before = errno;
+
+	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
+		return false;
+	inside = true;
+	cl_count(callbacks_run);
+	freed = attempt == 0 && (collect_own() | run_registered(0));
+	/* events are this process's own: no other process could give any back */
+	freed = freed || cl_limbo_force_events_out() != 0;
+	inside = false;
+	errno = before;
+	return freed;
+}

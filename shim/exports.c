@@ -162,6 +162,10 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
+	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
+	for (unsigned int attempt = 0;
+	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(attempt); attempt++)
+		result = cl_driver.cuIpcGetEventHandle(handle, event);
 	if (result != CUDA_SUCCESS || !has_room_for_stamp(handle))
 		return result;
 	cl_driver.cuCtxGetCurrent(&ctx);

@@ -521,17 +521,19 @@ static uint64_t next_due_locked(void)
 	return UINT64_MAX;
 }
 
-/* Events beyond CULIMBO_MAX_EVENTS go, oldest first; their records wait for the importers. */
-static void force_events_out_locked(void)
+/* Events beyond @keep go, oldest first; their records wait for the importers.  Returns how many. */
+static unsigned int force_events_out_locked(uint64_t keep)
 {
-	while (limbo.events > cl_options.max_events.number) {
+	unsigned int n = 0;
+
+	for (; limbo.events > keep; n++) {
 		struct cl_block *block = &oldest_event->block;
 		struct batch batch = { .n = 1, .block = { block } };
 		struct driver_visit visit;
 		bool wait;
 
 		if (block->place == CL_PLACE_BUSY)
-			return; /* another thread is at it */
+			break; /* another thread is at it */
 		forget_event(block);
 		move(block, CL_PLACE_BUSY);
 		cl_count(events_forced_out);
@@ -548,8 +550,19 @@ static void force_events_out_locked(void)
 		cl_log_once(CL_LOG_INFO,
 			    "more than %llu destroyed events wait for their importers: the oldest go now "
 			    "(CULIMBO_MAX_EVENTS)",
-			    (unsigned long long)cl_options.max_events.number);
+			    (unsigned long long)keep);
 	}
+	return n;
+}
+
+unsigned int cl_limbo_force_events_out(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	n = force_events_out_locked(limbo.events > BATCH ? limbo.events - BATCH : 0);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return n;
 }
 
 struct cl_collected cl_limbo_collect(bool end_grace)
@@ -566,7 +579,7 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 	if (limbo.in_wheel)
 		turn_wheel_locked(cl_now(), end_grace);
 	if (limbo.events > cl_options.max_events.number)
-		force_events_out_locked();
+		force_events_out_locked(cl_options.max_events.number);
 	/* each drain once a pass, whatever comes back to the list's end */
 	for (drains = limbo.drain.n; drains; drains -= batch.n < drains ? batch.n : drains) {
 		batch_take_locked(&batch, &limbo.drain);

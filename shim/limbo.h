@@ -58,6 +58,9 @@ unsigned int cl_limbo_reap(void);
  */
 struct cl_collected cl_limbo_release_kept(void);
 
+/* Destroys the oldest events of the limbo, held or not, a few at a time.  Returns how many went. */
+unsigned int cl_limbo_force_events_out(void);
+
 /* See cl_context_end_begin() in shim.h. */
 void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device);
 void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);

@@ -64,6 +64,12 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone);
  */
 bool cl_callbacks_run(size_t bytes, unsigned int attempt);
 
+/*
+ * The same for an interprocess event, of which a process has 4,096 (measured):
+ * then destroyed ones that wait in the limbo go too, the oldest first.
+ */
+bool cl_callbacks_run_for_event(unsigned int attempt);
+
 /* ------------------------------------------------------------------ process */
 /*
  * The end of the process, by exit() (from our destructor) or by a call that
