@@ -33,19 +33,18 @@ const char *culimbo_version(void);
  * Runs when a device allocation of this process has failed for lack of memory,
  * in the thread that made it, with that thread's current context; afterwards
  * the allocation is tried again.  It runs after culimbo has given back what it
- * could itself.
+ * held itself, and before other processes are asked.
  *
  * @bytes	about how much was asked for; 0 if what ran out was not memory
  *		but interprocess events
  * @data	as registered
  *
- * Returns the number of bytes that it released: 0 if none.  If no callback
- * released any, the program gets to see the failure.
+ * Returns the number of bytes that it released: 0 if none.  If nobody released
+ * any, the program gets to see the failure.
  *
  * It may call any CUDA function, frees above all.  An allocation that fails
  * inside it runs no callbacks.  Two threads whose allocations fail at once may
- * run it at the same time.  It must not register or unregister callbacks, and
- * must return: by no exception, no longjmp().
+ * run it at the same time.  It must return: by no exception, no longjmp().
  */
 typedef size_t culimbo_free_memory_fn(size_t bytes, void *data);
 
@@ -54,16 +53,16 @@ typedef size_t culimbo_free_memory_fn(size_t bytes, void *data);
  * Callbacks run in the order they were registered.
  *
  * Returns 0, or a negative errno: -EINVAL if @fn is NULL, -EEXIST if the pair
- * is registered, -ENOMEM if there is no room for one more.  Any thread may call
- * it, but no signal handler.  A forked child inherits what is registered.
+ * is registered, -ENOSPC if there is no room for one more (64).  Any thread may
+ * call it, but no signal handler.  A forked child inherits what is registered.
  */
 typedef int culimbo_register_free_memory_callback_fn(culimbo_free_memory_fn *fn, void *data);
 int culimbo_register_free_memory_callback(culimbo_free_memory_fn *fn, void *data);
 
 /*
- * Takes a registered pair out.  When it returns, the callback is not running in
- * any other thread and will not be called again, so that @data may be freed and
- * the code of @fn unloaded.
+ * Takes a registered pair out.  An allocation that failed in another thread
+ * just before may still call it once, so the code of @fn and what @data points
+ * to must outlive that.
  *
  * Returns 0, or -ENOENT if the pair is not registered.  As above for threads.
  */

@@ -167,6 +167,9 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
-	/* exit() has its status already; whoever wants another one leaves by _exit() */
-	ended(0);
+	/*
+	 * Whether it shares or not: CULIMBO_REPORT=always.  No vfork() child comes here.  exit()
+	 * has its status already; whoever wants another one leaves by _exit().
+	 */
+	cl_process_end(0);
 }

@@ -98,6 +98,11 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	return (int)attempt < number("STUB_RETRIES", 0);
 }
 
+bool cl_callbacks_run_for_event(unsigned int attempt)
+{
+	return cl_callbacks_run(0, attempt);
+}
+
 int cl_callbacks_register(culimbo_free_memory_fn *fn, void *data)
 {
 	return fn ? 0 : -22;
@@ -112,7 +117,7 @@ int cl_process_end(int status)
 {
 	static int ended;
 
-	if (ended++)
+	if (!cl_sharing_flag || ended++)
 		return status;
 	SAY("end\n");
 	return number("STUB_STATUS", status);
