@@ -34,13 +34,8 @@ build_driver() {
 
 # build_stubbed LEVEL: $T/stubbed-LEVEL.so, the preload with the telling shim
 build_stubbed() {
-	mkdir -p "$T/stub/shim"
-	printf '%s\n' '#include "preload/culimbo.h"' \
-		'int cl_callbacks_register(culimbo_free_memory_fn *fn, void *data);' \
-		'int cl_callbacks_unregister(culimbo_free_memory_fn *fn, void *data);' \
-		> "$T/stub/shim/callbacks.h"
 	# shellcheck disable=SC2086
-	$CC -I"$T/stub" $WARN $INCLUDES "-$1" -g -fPIC -fvisibility=hidden -shared \
+	$CC $WARN $INCLUDES "-$1" -g -fPIC -fvisibility=hidden -shared \
 		-o "$T/libculimbo-stubbed-$1.so" \
 		"$top_srcdir"/preload/*.c "$top_srcdir/preload/dlsym_thunk_$(uname -m).S" \
 		"$top_srcdir"/shim/{driver,options,log}.c "$HERE/stub_shim.c" \

@@ -103,12 +103,12 @@ bool cl_callbacks_run_for_event(unsigned int attempt)
 	return cl_callbacks_run(0, attempt);
 }
 
-int cl_callbacks_register(culimbo_free_memory_fn *fn, void *data)
+int cl_callbacks_register(cl_free_memory_fn *fn, void *data)
 {
 	return fn ? 0 : -22;
 }
 
-int cl_callbacks_unregister(culimbo_free_memory_fn *fn, void *data)
+int cl_callbacks_unregister(cl_free_memory_fn *fn, void *data)
 {
 	return -2;
 }
