@@ -38,8 +38,18 @@
 _Atomic(cl_dlsym_fn *) cl_next_dlsym_found;
 static _Atomic(cl_dlsym_fn *) real_dlsym_found;
 
+/* The sanitizers' own libraries call dlsym before code that they have instrumented can run. */
+#if defined(__has_attribute)
+#if __has_attribute(disable_sanitizer_instrumentation)
+#define UNINSTRUMENTED __attribute__((disable_sanitizer_instrumentation))
+#endif
+#endif
+#ifndef UNINSTRUMENTED
+#define UNINSTRUMENTED __attribute__((no_sanitize_address, no_sanitize_thread))
+#endif
+
 /* Both finders may run in several threads at once: they store the same. */
-cl_dlsym_fn *cl_real_dlsym(void)
+UNINSTRUMENTED cl_dlsym_fn *cl_real_dlsym(void)
 {
 	/* relaxed, here and below: a pointer to code that was mapped before any thread ran it */
 	cl_dlsym_fn *real = atomic_load_explicit(&real_dlsym_found, memory_order_relaxed);
@@ -52,7 +62,7 @@ cl_dlsym_fn *cl_real_dlsym(void)
 	return real;
 }
 
-cl_dlsym_fn *cl_next_dlsym(void)
+UNINSTRUMENTED cl_dlsym_fn *cl_next_dlsym(void)
 {
 	cl_dlsym_fn *next = atomic_load_explicit(&cl_next_dlsym_found, memory_order_relaxed);
 
