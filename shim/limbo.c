@@ -640,11 +640,23 @@ struct cl_collected cl_limbo_release_kept(void)
 static struct cl_slot_watch watch[CL_SLOTS];
 static pthread_mutex_t reap_lock = PTHREAD_MUTEX_INITIALIZER;
 
+struct cl_reclaimed cl_reclaimed[CL_RECLAIMED];
+unsigned int cl_reclaimed_n;
+
 static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 {
 	const struct cl_slot *s = &cl_own.slot[slot];
 
 	(void)data;
+	if (cl_reclaimed_n < CL_RECLAIMED) { /* under reap_lock */
+		struct cl_reclaimed *r = &cl_reclaimed[cl_reclaimed_n++];
+
+		r->pid = s->who.pid;
+		memcpy(r->name, s->name, sizeof r->name);
+		r->base = cl_own.record[record].base;
+		r->size = cl_own.record[record].size;
+		r->kind = cl_own.record[record].kind;
+	}
 	cl_log(CL_LOG_DEBUG, "process %u (%.16s) died holding block %#llx of %llu bytes",
 	       s->who.pid, s->name, (unsigned long long)cl_own.record[record].base,
 	       (unsigned long long)cl_own.record[record].size);
@@ -824,6 +836,7 @@ void cl_limbo_forget(void)
 	memset(free_streams, 0, sizeof free_streams);
 	oldest_event = newest_event = NULL;
 	memset(watch, 0, sizeof watch);
+	cl_reclaimed_n = 0;
 	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 	reap_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -47,6 +47,17 @@ struct cl_collected {
  */
 struct cl_collected cl_limbo_collect(bool end_grace);
 
+/* Holds taken back from the dead, for the report: the first few. */
+struct cl_reclaimed {
+	uint32_t pid;
+	char name[16];
+	uint64_t base, size;
+	uint8_t kind;
+};
+enum { CL_RECLAIMED = 32 };
+extern struct cl_reclaimed cl_reclaimed[CL_RECLAIMED];
+extern unsigned int cl_reclaimed_n;
+
 /* Looks for dead holders of this process's blocks.  Returns how many are still settling. */
 unsigned int cl_limbo_reap(void);
 

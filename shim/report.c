@@ -198,10 +198,11 @@ static void list_block(struct cl_block *block, void *data)
 		return;
 	}
 	r = &cl_own.record[block->record];
-	say("    %s %#llx%s%s, device %u: exported %u times, last %s ago",
+	say("    %s %#llx%s%s, device %u: exported %u %s, last %s ago",
 	    block->kind == CL_EVENT ? "event" : "block", (unsigned long long)block->key,
 	    block->kind == CL_EVENT ? "" : ", ", block->kind == CL_EVENT ? "" : bytes(block->size),
-	    block->device, r->exports, since(atomic_load(&r->exported), t->now));
+	    block->device, r->exports, r->exports == 1 ? "time" : "times",
+	    since(atomic_load(&r->exported), t->now));
 	if (atomic_load(&r->freed))
 		say("; freed %s ago", since(atomic_load(&r->freed), t->now));
 	say("\n");
@@ -266,8 +267,8 @@ static void list_import(const struct cl_import *import, void *data)
 		    import->stays ? ", which has freed it and waits for us" : "");
 	else
 		say(", of a process without culimbo");
-	say(": opened %s ago, %llu opens not closed\n", since(import->since, t->now),
-	    (unsigned long long)import->opens);
+	say(": opened %s ago, %llu %s not closed\n", since(import->since, t->now),
+	    (unsigned long long)import->opens, import->opens == 1 ? "open" : "opens");
 }
 
 static void say_more(const struct tally *t)
@@ -349,9 +350,23 @@ void cl_report_write(void)
 		say("    HINT: close each import when done with it (cudaIpcCloseMemHandle, "
 		    "cudaEventDestroy); its exporter cannot reuse the memory before\n");
 	}
-	if (reclaimed)
-		say("  taken back from %llu processes that died without closing: %llu holds\n",
-		    (unsigned long long)cl_count_get(dead_holders), (unsigned long long)reclaimed);
+	if (reclaimed) {
+		say("  taken back from %llu %s that ended without closing: %llu %s\n",
+		    (unsigned long long)cl_count_get(dead_holders),
+		    cl_count_get(dead_holders) == 1 ? "process" : "processes",
+		    (unsigned long long)reclaimed, reclaimed == 1 ? "hold" : "holds");
+		for (unsigned int i = 0; i < cl_reclaimed_n && i < LISTED; i++) {
+			const struct cl_reclaimed *r = &cl_reclaimed[i];
+
+			say("    %s %#llx%s%s: process %u (%.16s)\n",
+			    r->kind == CL_EVENT ? "event" : "block", (unsigned long long)r->base,
+			    r->kind == CL_EVENT ? "" : ", ",
+			    r->kind == CL_EVENT ? "" : bytes(r->size), r->pid, r->name);
+		}
+		if (reclaimed > LISTED)
+			say("    and %llu more\n", (unsigned long long)(reclaimed - LISTED));
+		say("    HINT: a process that is killed, or ends by itself, without closing what it opened\n");
+	}
 	if (cl_count_get(pinned))
 		say("  opened without room to say so: %llu; their exporters keep them to the end\n",
 		    (unsigned long long)cl_count_get(pinned));
