@@ -512,6 +512,34 @@ static void do_fork(const struct wire_request *q)
 	reply.v[0] = (uint64_t)(unsigned int)status;
 }
 
+/* A child has none of its parent's contexts: what does the driver say to it? */
+static void do_fork_calls(const struct wire_request *q)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr address;
+	uint64_t said[4];
+	int status, to[2];
+	pid_t child;
+
+	if (pipe(to)) {
+		complain("pipe: %s", strerror(errno));
+		return;
+	}
+	child = fork();
+	if (child == 0) {
+		said[0] = cu.cuMemFree_v2(q->a[0]);
+		said[1] = cu.cuIpcGetMemHandle(&handle, q->a[0]);
+		said[2] = cu.cuIpcCloseMemHandle(q->a[1]);
+		said[3] = cu.cuMemAlloc_v2(&address, 1024);
+		_exit(write(to[1], said, sizeof(said)) != sizeof(said));
+	}
+	close(to[1]);
+	if (child < 0 || waitpid(child, &status, 0) != child || status ||
+	    read(to[0], reply.v, sizeof(reply.v)) != sizeof(reply.v))
+		complain("the child came to no good end");
+	close(to[0]);
+}
+
 static void do_exec(const struct wire_request *q)
 {
 	(void)q;

@@ -176,6 +176,37 @@ static void forks(void)
 	ok(!*said(p) && !*said(c) && files() == 0, "nothing to report, no file left");
 }
 
+/* CUDA in the child of a process that uses it: the driver refuses, and so do we. */
+static void fork_calls(void)
+{
+	static const char *const calls[] = { "cuMemFree", "cuIpcGetMemHandle", "cuIpcCloseMemHandle",
+					     "cuMemAlloc" };
+	uint64_t said_to[2][4];
+
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = ENTER("P", .bare = bare, .env = GRACE);
+		struct actor *c = ENTER("C", .bare = bare, .env = GRACE);
+		uint64_t mine = alloc(p, SMALL), theirs = alloc_filled(c, SMALL, OWN), import, at_c;
+		struct handle handle = export_block(c, theirs);
+
+		import = open_block(p, &handle);
+		handle = export_block(p, mine);
+		at_c = open_block(c, &handle);
+		memcpy(said_to[bare], ASK(p, fork_calls, mine, import)->v, sizeof(said_to[bare]));
+		ok(!try_close(p, import) && !try_close(c, at_c) && !try_free(p, mine) &&
+			   !try_free(c, theirs),
+		   "%sthe parent's are not touched by CUDA calls of its child",
+		   bare ? "control: bare, " : "12 ");
+		leave(p);
+		leave(c);
+		if (!bare)
+			ok(!*said(p) && !*said(c) && files() == 0, "nothing to report, no file left");
+	}
+	for (int i = 0; i < 4; i++)
+		ok(said_to[0][i] == said_to[1][i], "12 %s in a child: as bare (%llu, bare %llu)", calls[i],
+		   (unsigned long long)said_to[0][i], (unsigned long long)said_to[1][i]);
+}
+
 /* The process goes on as another image: what it held or shared is gone. */
 static void execs(void)
 {
@@ -469,6 +500,7 @@ const struct scene process_scenes[] = {
 	{ "context-ends", context_ends_all, 0 },
 	{ "importer-resets", importer_resets, 0 },
 	{ "fork", forks, 0 },
+	{ "fork-calls", fork_calls, 0 },
 	{ "exec", execs, 0 },
 	{ "threads-small", threads_small, SCENE_ALONE },
 	{ "threads-big", threads_big, SCENE_ALONE },

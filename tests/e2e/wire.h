@@ -46,6 +46,7 @@
 	X(ctx_create)	 /* a context of its own, current -> it */                                 \
 	X(ctx_destroy)	 /* it; the primary one is current again */                                \
 	X(fork)		 /* enum ending -> the child's wait status */                              \
+	X(fork_calls)	 /* block, import -> what free, export, close, allocate say in a child */   \
 	X(exec)		 /* becomes a new image of itself, which must begin again */               \
 	X(close_fds)	 /* enum close_which -> how many were open */                              \
 	X(produce)	 /* threads, rounds, bytes, consumers: exports to them, frees at once */   \
