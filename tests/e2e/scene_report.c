@@ -118,7 +118,8 @@ static void reclaimed(void)
 	leave_by(p, END_EXIT, 0);
 	show(p);
 	ok(count_said(p, "SUMMARY") == 1, "P took back from a dead process: one SUMMARY line");
-	ok(strstr(said(p), "reclaimed=1 ") != NULL, "which says so");
+	ok(strstr(said(p), "reclaimed=1 ") && names_pid(said(p), c->pid),
+	   "which counts it, and the report names the process that died holding");
 }
 
 static void misuse(void)
