@@ -418,7 +418,14 @@ bool reads(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char 
 
 bool claim(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value)
 {
-	return ASK(actor, claim, address, bytes, bytes > MIB ? 3 : CLAIM_TRIES, value)->v[0];
+	/*
+	 * A real driver gives the addresses of big blocks last in, first out: more of
+	 * them each time, or the same few would come round for ever.
+	 */
+	static unsigned int big;
+	unsigned int tries = bytes > MIB ? 3 + big++ % 5 : CLAIM_TRIES;
+
+	return ASK(actor, claim, address, bytes, tries, value)->v[0];
 }
 
 bool claim_within(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value,

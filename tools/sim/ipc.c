@@ -205,7 +205,22 @@ drop:
 	return result;
 }
 
-SIM_CALL(cuIpcOpenMemHandle_v2, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags))
+static struct sim_import *find_open(CUdeviceptr dptr, struct sim_region **region)
+{
+	*region = sim_region_at(dptr);
+	if (!*region || (*region)->kind != SIM_IMPORT)
+		return NULL;
+	for (unsigned int i = 0; i < (*region)->import_slots; i++) {
+		struct sim_import *import = &(*region)->imports[i];
+
+		if (import->count && import->offset == dptr - (*region)->base)
+			return import;
+	}
+	return NULL;
+}
+
+/* @once: the form of CUDA 4.1, which does not count: what is open is refused (measured). */
+static CUresult open_call(CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags, bool once)
 {
 	struct sim_context *context;
 	CUresult result = sim_enter(&context);
@@ -222,6 +237,15 @@ SIM_CALL(cuIpcOpenMemHandle_v2, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned 
 	if (!result) {
 		memcpy(&handle, in.reserved, sizeof(handle));
 		result = open_handle(context, &handle, &address);
+		if (!result && once) {
+			struct sim_region *region;
+			struct sim_import *import = find_open(address, &region);
+
+			if (import->count > 1) {
+				import->count--;
+				result = CUDA_ERROR_ALREADY_MAPPED;
+			}
+		}
 		if (!result)
 			*dptr = (CUdeviceptr)address;
 	}
@@ -229,23 +253,14 @@ SIM_CALL(cuIpcOpenMemHandle_v2, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned 
 	return result;
 }
 
-SIM_CALL(cuIpcOpenMemHandle, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags))
+SIM_CALL(cuIpcOpenMemHandle_v2, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags))
 {
-	return cuIpcOpenMemHandle_v2(dptr, in, flags);
+	return open_call(dptr, in, flags, false);
 }
 
-static struct sim_import *find_open(CUdeviceptr dptr, struct sim_region **region)
+SIM_CALL(cuIpcOpenMemHandle, (CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags))
 {
-	*region = sim_region_at(dptr);
-	if (!*region || (*region)->kind != SIM_IMPORT)
-		return NULL;
-	for (unsigned int i = 0; i < (*region)->import_slots; i++) {
-		struct sim_import *import = &(*region)->imports[i];
-
-		if (import->count && import->offset == dptr - (*region)->base)
-			return import;
-	}
-	return NULL;
+	return open_call(dptr, in, flags, true);
 }
 
 SIM_CALL(cuIpcCloseMemHandle, (CUdeviceptr dptr))
