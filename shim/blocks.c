@@ -92,14 +92,18 @@ static uint32_t record_get(void)
 	}
 	if (!by_record[record / CL_CHUNK])
 		by_record[record / CL_CHUNK] = calloc(CL_CHUNK, sizeof(struct cl_block *));
-	if (!by_record[record / CL_CHUNK])
+	if (!by_record[record / CL_CHUNK]) {
+		cl_log_once(CL_LOG_WARN, "no memory to track an export: its block is kept once freed");
 		return CL_NO_RECORD;
+	}
 	records.fresh++;
 	return record;
 }
 
-static void record_put(uint32_t record)
+static void record_put(uint32_t record, bool indexed)
 {
+	if (indexed)
+		cl_record_unindex(&cl_own, record);
 	by_record[record / CL_CHUNK][record % CL_CHUNK] = NULL;
 	/* its stamps are used up: one more use could make an old handle right again */
 	if (!cl_record_reusable(&cl_own, record))
@@ -158,7 +162,7 @@ void cl_block_delete(struct cl_block *block)
 {
 	cl_block_unhash(block);
 	if (block->record != CL_NO_RECORD)
-		record_put(block->record);
+		record_put(block->record, block->indexed);
 	free(block);
 }
 

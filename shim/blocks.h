@@ -38,6 +38,7 @@ struct cl_block {
 	uint8_t device;
 	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
 	bool primary;		       /* ctx is a device's primary one */
+	bool indexed;		       /* its record is found by its handle */
 	bool orphan;		       /* its context ended while a thread was freeing it */
 	bool destroyed;		       /* an event that had to go before its importers */
 };

@@ -48,13 +48,28 @@ static bool has_room_for_stamp(const void *handle)
 	uint64_t tail;
 
 	memcpy(&tail, (const char *)handle + 56, sizeof tail);
-	if (!tail)
-		return true;
-	cl_count(unmanaged_exports);
+	return !tail;
+}
+
+/* No room for a stamp: importers find the record by the whole handle.  False: they can't. */
+static bool index_by_handle_locked(struct cl_block *block)
+{
+	int err;
+
 	cl_log_once(CL_LOG_WARN,
-		    "this driver uses all 64 bytes of an IPC handle: there is no room to mark blocks, so "
-		    "what is exported here is not protected, as without culimbo");
-	return false;
+		    "this driver uses all 64 bytes of an IPC handle: blocks are found by the whole of it, so "
+		    "a stale handle that is equal to a live one cannot be told from it");
+	if (block->indexed)
+		return true;
+	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	err = cl_region_need_by_handle(&cl_own);
+	if (err) {
+		cl_log_once(CL_LOG_ERROR, "no room to find blocks by their handles (%s)", strerror(-err));
+		return false;
+	}
+	cl_record_index(&cl_own, block->record);
+	block->indexed = true;
+	return true;
 }
 
 /*
@@ -82,7 +97,7 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (block && block->record != CL_NO_RECORD &&
-	    memcmp(cl_own.record[block->record].handle, what->handle, 56) != 0) {
+	    !cl_record_is(&cl_own, block->record, what->handle)) {
 		disown_locked(block);
 		block = NULL;
 	}
@@ -91,9 +106,14 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 		generation = cl_life_generation(cl_record_life(&cl_own, block->record));
 	} else if (!block) {
 		block = cl_block_new(what, ctx, primary, &generation);
+		if (!block)
+			cl_log_once(CL_LOG_WARN, "no memory to note an export: it is not protected, "
+						 "as without culimbo");
 	}
-	if (block && block->record != CL_NO_RECORD)
+	if (block && block->record != CL_NO_RECORD && has_room_for_stamp(handle))
 		stamp(handle, block->record, generation);
+	else if (block && block->record != CL_NO_RECORD && !index_by_handle_locked(block))
+		cl_count(unmanaged_exports);
 	cl_count(exports);
 	return CUDA_SUCCESS;
 }
@@ -120,7 +140,7 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
-	if (result != CUDA_SUCCESS || !has_room_for_stamp(handle))
+	if (result != CUDA_SUCCESS)
 		return result;
 	if (!known) {
 		/* an interior pointer gives the handle of its block */
@@ -166,7 +186,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	for (unsigned int attempt = 0;
 	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(attempt); attempt++)
 		result = cl_driver.cuIpcGetEventHandle(handle, event);
-	if (result != CUDA_SUCCESS || !has_room_for_stamp(handle))
+	if (result != CUDA_SUCCESS)
 		return result;
 	cl_driver.cuCtxGetCurrent(&ctx);
 	cl_driver.cuCtxGetDevice(&device);

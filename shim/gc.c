@@ -9,12 +9,24 @@
 #include "shim/liveness.h"
 #include "shim/options.h"
 
+/* Made by what this very process was before it called exec: its pid and start time are ours. */
+static bool is_of_former_image(const struct cl_region *region)
+{
+	const struct cl_witness *made = &region->header->exporter;
+	struct cl_witness self;
+
+	cl_witness_self(&self);
+	return self.start_time && self.pid == made->pid && self.pid_ns == made->pid_ns &&
+	       self.start_time == made->start_time;
+}
+
 int cl_gc_file(struct cl_region *region, int dirfd)
 {
 	uint64_t free_since = 0;
 	int err;
 
-	if (cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &free_since,
+	if (!is_of_former_image(region) &&
+	    cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &free_since,
 			      cl_now(), cl_options.settle.number) != CL_DEAD)
 		return -EBUSY;
 	/* two that take the same file away: one of them, so that neither takes its successor's */

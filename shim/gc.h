@@ -2,8 +2,9 @@
 /*
  * Taking away the files that dead exporters left.
  *
- * A file goes only when its exporter is dead by liveness.h and we hold its
- * byte lock; what is not a whole exporter file of ours is left alone.
+ * A file goes only when its exporter is dead by liveness.h (or was this very
+ * process before exec) and we hold its byte lock; the caller's own file is never
+ * given here; what is not a whole exporter file of ours is left alone.
  */
 #ifndef CL_GC_H
 #define CL_GC_H

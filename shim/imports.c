@@ -9,9 +9,11 @@
  * the driver's calls; what is in flight meanwhile is counted (pending,
  * closing), so that neither goes away under it.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "shim/blocks.h"
 #include "shim/collector.h"
@@ -54,6 +56,97 @@ static uint64_t tail_of(const void *handle)
 	return tail;
 }
 
+/* ------------------------------------------------------------ what a handle names */
+/* A handle, and what was made out of it. */
+struct named {
+	struct cl_stamp stamp;
+	bool known;	    /* the stamp names something of an exporter that we can look at */
+	bool own;	    /* ... of this process itself */
+	uint8_t handle[64]; /* as its driver made it */
+};
+
+static bool is_own(uint32_t file_id)
+{
+	bool own;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	own = cl_own.header && cl_own.file_id == file_id;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return own;
+}
+
+/* The exporters of the host, one after the other: for drivers that leave no room for a stamp. */
+static bool find_by_whole_handle_locked(struct named *named)
+{
+	int dirfd = cl_self_open_dir(false), err;
+	DIR *dir = dirfd < 0 ? NULL : fdopendir(dirfd);
+	const struct dirent *entry;
+	bool found = false;
+
+	if (!dir) {
+		if (dirfd >= 0)
+			close(dirfd);
+		return false;
+	}
+	while (!found && (entry = readdir(dir)) != NULL) {
+		uint32_t id = cl_region_name_id(entry->d_name);
+		struct cl_peer *peer = id && !is_own(id) ? cl_peer_get(id, &err) : NULL;
+
+		found = peer && cl_record_find(&peer->region, named->handle, &named->stamp.record,
+					       &named->stamp.generation) == 0;
+		if (found)
+			named->stamp.file_id = id;
+	}
+	closedir(dir);
+	return found;
+}
+
+/* Whether exporter @file_id marks its handles, so that one with its id is its own. */
+static bool stamps_handles_locked(uint32_t file_id)
+{
+	int err;
+	struct cl_peer *peer = cl_peer_get(file_id, &err);
+
+	/* acquire: pairs with cl_region_need_by_handle() */
+	return peer &&
+	       !atomic_load_explicit(&peer->region.header->by_handle, memory_order_acquire);
+}
+
+static void look_up(struct named *named, const void *handle)
+{
+	uint64_t tail = tail_of(handle);
+
+	memset(named, 0, sizeof *named);
+	memcpy(named->handle, handle, 64);
+	if (!tail)
+		return;
+	named->stamp = cl_stamp_unpack(tail);
+	pthread_mutex_lock(&cl_exports_lock);
+	if (cl_own.header) {
+		bool by_handle = atomic_load_explicit(&cl_own.header->by_handle, memory_order_relaxed);
+
+		named->own = by_handle ? cl_record_find(&cl_own, named->handle, &named->stamp.record,
+							&named->stamp.generation) == 0 :
+					 cl_own.file_id == named->stamp.file_id;
+		if (named->own && !by_handle)
+			memset(named->handle + 56, 0, 8);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	named->known = named->own;
+	if (named->own)
+		return;
+	pthread_mutex_lock(&cl_imports_lock);
+	if (stamps_handles_locked(named->stamp.file_id)) {
+		named->known = true;
+		/* the driver gets its handle as it made it */
+		memset(named->handle + 56, 0, 8);
+	} else {
+		/* what is not known goes to the driver as it came: it ignores a stamp (measured) */
+		named->known = find_by_whole_handle_locked(named);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
 /* -------------------------------------------------------------------- holds */
 /* Takes (or shares) the hold that @stamp names.  0 with *held set (NULL: unmanaged), or -errno. */
 static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hold **held)
@@ -69,7 +162,7 @@ static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hol
 		/* our bit keeps its generation: any other is stale, and its bit must not be touched */
 		if (hold->generation != stamp.generation)
 			return -ESTALE;
-		if (memcmp(hold->peer->region.record[stamp.record].handle, handle, 56))
+		if (!cl_record_is(&hold->peer->region, stamp.record, handle))
 			return -EBADMSG;
 		hold->pending++;
 		*held = hold;
@@ -77,7 +170,7 @@ static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hol
 	}
 	peer = cl_peer_get(stamp.file_id, &err);
 	if (!peer)
-		return 0; /* the driver decides, as without us */
+		return err == -ENOMEM ? err : 0; /* the driver decides, as without us */
 	hold = calloc(1, sizeof *hold);
 	if (!hold)
 		return -ENOMEM;
@@ -189,8 +282,9 @@ static void mapping_closed_locked(enum cl_kind kind, struct mapping *mapping, bo
 
 /* ------------------------------------------------------------------- opening */
 /* A handle that this process made itself.  0, or -errno. */
-static int open_own(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr)
+static int open_own(const struct named *named, CUdeviceptr *dptr)
 {
+	struct cl_stamp stamp = named->stamp;
 	struct cl_block *block;
 	int err = -ESTALE;
 
@@ -198,7 +292,7 @@ static int open_own(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr
 	block = cl_block_of_record(stamp.record);
 	if (block && block->place != CL_PLACE_GONE && block->place != CL_PLACE_BUSY &&
 	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
-	    memcmp(cl_own.record[stamp.record].handle, handle, 56) == 0) {
+	    cl_record_is(&cl_own, stamp.record, named->handle)) {
 		block->own_opens++;
 		*dptr = (CUdeviceptr)block->key;
 		err = 0;
@@ -217,18 +311,7 @@ static CUresult refuse(struct cl_stamp stamp)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-static bool is_own(uint32_t file_id)
-{
-	bool own;
-
-	pthread_mutex_lock(&cl_exports_lock);
-	own = cl_own.header && cl_own.file_id == file_id;
-	pthread_mutex_unlock(&cl_exports_lock);
-	return own;
-}
-
 struct opening {
-	struct cl_stamp stamp;
 	struct hold *hold;
 	CUcontext ctx;
 	CUdevice device;
@@ -236,22 +319,23 @@ struct opening {
 };
 
 /* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
-static CUresult open_begin(struct opening *o, const void *handle)
+static CUresult open_begin(struct opening *o, const struct named *named)
 {
 	int err = 0;
 
-	*o = (struct opening){ .stamp = cl_stamp_unpack(tail_of(handle)) };
-	if (!tail_of(handle)) {
-		cl_count(unmanaged_imports);
-		return CUDA_SUCCESS;
+	*o = (struct opening){ 0 };
+	if (named->known && !named->own) {
+		pthread_mutex_lock(&cl_imports_lock);
+		err = hold_get_locked(named->stamp, named->handle, &o->hold);
+		pthread_mutex_unlock(&cl_imports_lock);
 	}
-	pthread_mutex_lock(&cl_imports_lock);
-	err = hold_get_locked(o->stamp, handle, &o->hold);
-	pthread_mutex_unlock(&cl_imports_lock);
 	if (err == -ESTALE || err == -EBADMSG)
-		return refuse(o->stamp);
+		return refuse(named->stamp);
 	if (!o->hold)
 		cl_count(unmanaged_imports);
+	if (err == -ENOMEM)
+		cl_log_once(CL_LOG_WARN, "no memory to note what is opened here: it is not protected, "
+					 "as without culimbo");
 	return CUDA_SUCCESS;
 }
 
@@ -279,45 +363,40 @@ static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
-	CUipcMemHandle bare = handle;
+	struct named named;
 	struct opening o;
 	CUresult result;
 
 	if (!cl_self_start())
 		return open(dptr, handle, flags);
-	/* the driver gets its handle as it made it */
-	memset(bare.reserved + 56, 0, 8);
-	if (tail_of(&handle) && is_own(cl_stamp_unpack(tail_of(&handle)).file_id)) {
-		struct cl_stamp stamp = cl_stamp_unpack(tail_of(&handle));
-
-		if (!dptr)
-			return open(dptr, bare, flags);
-		return open_own(stamp, &handle, dptr) ? refuse(stamp) : CUDA_SUCCESS;
-	}
-	result = open_begin(&o, &handle);
+	look_up(&named, &handle);
+	memcpy(&handle, named.handle, 64);
+	if (named.own && dptr)
+		return open_own(&named, dptr) ? refuse(named.stamp) : CUDA_SUCCESS;
+	result = open_begin(&o, &named);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = open(dptr, bare, flags);
+	result = open(dptr, handle, flags);
 	open_end(&o, CL_MEMORY, result, dptr && result == CUDA_SUCCESS ? (uint64_t)*dptr : 0);
 	return result;
 }
 
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 {
-	CUipcEventHandle bare = handle;
+	struct named named;
 	struct opening o;
 	CUresult result;
 
 	if (!cl_self_start())
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
-	memset(bare.reserved + 56, 0, 8);
-	/* the driver refuses a process's own; it knows how */
-	if (tail_of(&handle) && is_own(cl_stamp_unpack(tail_of(&handle)).file_id))
-		return cl_driver.cuIpcOpenEventHandle(event, bare);
-	result = open_begin(&o, &handle);
+	look_up(&named, &handle);
+	memcpy(&handle, named.handle, 64);
+	if (named.own) /* the driver refuses a process's own; it knows how */
+		return cl_driver.cuIpcOpenEventHandle(event, handle);
+	result = open_begin(&o, &named);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = cl_driver.cuIpcOpenEventHandle(event, bare);
+	result = cl_driver.cuIpcOpenEventHandle(event, handle);
 	open_end(&o, CL_EVENT, result,
 		 event && result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*event : 0);
 	return result;

@@ -83,6 +83,18 @@ static struct list *list_of(struct cl_block *block)
 	}
 }
 
+static void warn_if_many_held(void)
+{
+	if (limbo.warned || !cl_options.warn_blocks.number ||
+	    limbo.held.n <= cl_options.warn_blocks.number)
+		return;
+	limbo.warned = true;
+	cl_log(CL_LOG_WARN,
+	       "%llu freed blocks wait for processes that still map them: some importer does not close "
+	       "what it opens. The report at exit names it (CULIMBO_WARN_BLOCKS sets this limit)",
+	       (unsigned long long)limbo.held.n);
+}
+
 static void move(struct cl_block *block, enum cl_place place)
 {
 	struct list *from = list_of(block), *to;
@@ -102,6 +114,8 @@ static void move(struct cl_block *block, enum cl_place place)
 		if (place == CL_PLACE_GRACE) {
 			limbo.in_wheel++;
 			limbo.filled[block->bucket / 64] |= 1ull << block->bucket % 64;
+		} else if (place == CL_PLACE_HELD) {
+			warn_if_many_held();
 		}
 	}
 }
@@ -167,18 +181,6 @@ static void account(const struct cl_block *block, int sign)
 }
 
 /* ------------------------------------------------------------ entering */
-static void warn_if_many(void)
-{
-	if (limbo.warned || !cl_options.warn_blocks.number ||
-	    limbo.blocks <= cl_options.warn_blocks.number)
-		return;
-	limbo.warned = true;
-	cl_log(CL_LOG_WARN,
-	       "%llu freed blocks (%llu bytes) wait for processes that still map them: some importer does "
-	       "not close what it opens. The report at exit names it (CULIMBO_WARN_BLOCKS sets this limit)",
-	       (unsigned long long)limbo.blocks, (unsigned long long)limbo.bytes);
-}
-
 static void note_event(struct cl_block *block)
 {
 	struct cl_event_block *event = (struct cl_event_block *)block;
@@ -216,7 +218,6 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now)
 	settle_place(block, now, false);
 	if (block->drained && block->place == CL_PLACE_DUE)
 		move(block, CL_PLACE_DRAIN);
-	warn_if_many();
 	if (block->place == CL_PLACE_GRACE && limbo.events <= cl_options.max_events.number)
 		return last_export(block) + cl_options.grace.number + tick_length();
 	return block->place == CL_PLACE_HELD ? now + CL_REAP_EVERY : now;

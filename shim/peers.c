@@ -45,7 +45,7 @@ static void drop_finished(int dirfd)
 struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 {
 	struct cl_peer *peer;
-	const char *why;
+	const char *why = NULL;
 	char path[256];
 	int dirfd;
 
@@ -64,7 +64,7 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 		close(dirfd);
 	}
 	if (*err) {
-		if (dirfd >= 0 && *err != -ENOENT) {
+		if (*err != -ENOENT) {
 			cl_self_dir_path(path, sizeof path);
 			cl_log_once(CL_LOG_WARN,
 				    "cannot use %s/exporter-%06x (%s): what is imported from its process is "

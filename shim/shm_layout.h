@@ -90,7 +90,8 @@ struct cl_record {
 	uint32_t exports;	   /* how often it was exported in this generation */
 	uint32_t export_stack;	   /* for the call stacks; 0: none */
 	uint32_t free_stack;
-	uint32_t unused2[3];
+	uint32_t next_by_handle;   /* record + 1 of the next in its bucket; 0: the last */
+	uint64_t tail;		   /* the handle's last 8 bytes as the driver made them: 0 but for CL_AT_BY_HANDLE */
 };
 _Static_assert(sizeof(struct cl_record) == 128, "a record is two cache lines");
 
@@ -135,6 +136,10 @@ struct cl_header {
 	_Alignas(64) _Atomic uint32_t pressure_asked;
 	_Atomic uint32_t pressure_done; /* a futex */
 	_Atomic uint32_t serving;	/* a collector runs, so asking pays */
+
+	/* records are found by their whole handle, see CL_AT_BY_HANDLE */
+	_Alignas(64) _Atomic uint32_t by_handle;
+	_Atomic uint32_t by_handle_seq; /* odd while the exporter changes a chain */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 1");
@@ -163,7 +168,14 @@ struct cl_ready_top {
 #define CL_AT_READY CL_AT_FIXED_END
 #define CL_AT_RECORDS (CL_AT_READY + CL_RECORDS / 8u)
 #define CL_AT_HOLDERS (CL_AT_RECORDS + (uint64_t)CL_RECORDS * 128u)
-#define CL_FILE_SIZE (CL_AT_HOLDERS + (uint64_t)CL_WORDS * CL_RECORDS * 8u)
+/*
+ * For drivers whose handles have no room for a stamp: chains of records, by a
+ * hash of the whole handle.  Only the exporter writes them; a reader that finds
+ * `by_handle_seq` changed reads again.  Got only when `by_handle` is set.
+ */
+#define CL_AT_BY_HANDLE (CL_AT_HOLDERS + (uint64_t)CL_WORDS * CL_RECORDS * 8u)
+#define CL_BUCKETS 65536u
+#define CL_FILE_SIZE (CL_AT_BY_HANDLE + CL_BUCKETS * 4u)
 #define CL_READY_PAGE_CHUNKS (CL_PAGE * 8u / CL_CHUNK) /* chunks whose ready bits share a page */
 
 _Static_assert(sizeof(struct cl_ready_top) <= CL_PAGE, "the ready map's upper levels are a page");

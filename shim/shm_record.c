@@ -23,6 +23,13 @@ enum { DYING_TRIES = 4096, DYING_SPINS = 64 };
 #define full_fence() atomic_thread_fence(memory_order_seq_cst)
 #endif
 
+bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle)
+{
+	const struct cl_record *r = &region->record[record];
+
+	return memcmp(r->handle, handle, 56) == 0 && memcmp(&r->tail, (const uint8_t *)handle + 56, 8) == 0;
+}
+
 static inline uint64_t bit_of(unsigned int slot)
 {
 	return 1ull << (slot % 64);
@@ -154,6 +161,7 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 	r->base = what->base;
 	r->size = what->size;
 	memcpy(r->handle, what->handle, sizeof r->handle);
+	memcpy(&r->tail, what->handle + sizeof r->handle, sizeof r->tail);
 	r->kind = (uint8_t)what->kind;
 	r->device = (uint8_t)what->device;
 	r->exports = 1;
@@ -227,6 +235,125 @@ bool cl_record_reusable(const struct cl_region *region, uint32_t record)
 	return cl_life_generation(cl_record_life(region, record)) < CL_GENERATIONS;
 }
 
+/* ------------------------------------------------------------- by whole handle */
+static _Atomic uint32_t *bucket_of(const struct cl_region *region, const uint8_t *handle)
+{
+	uint64_t hash = 0, word;
+
+	for (unsigned int i = 0; i < 64; i += 8) {
+		memcpy(&word, handle + i, 8);
+		hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+		hash ^= hash >> 29;
+	}
+	return &region->by_handle[hash % CL_BUCKETS];
+}
+
+static void whole_handle(const struct cl_record *r, uint8_t handle[64])
+{
+	memcpy(handle, r->handle, 56);
+	memcpy(handle + 56, &r->tail, 8);
+}
+
+static void begin_chain(struct cl_region *region)
+{
+	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_relaxed);
+	/* release: the odd number is seen before what follows */
+	atomic_thread_fence(memory_order_release);
+}
+static void end_chain(struct cl_region *region)
+{
+	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_release);
+}
+
+void cl_record_index(struct cl_region *region, uint32_t record)
+{
+	struct cl_record *r = &region->record[record];
+	_Atomic uint32_t *bucket;
+	uint8_t handle[64];
+
+	whole_handle(r, handle);
+	bucket = bucket_of(region, handle);
+	begin_chain(region);
+	r->next_by_handle = atomic_load_explicit(bucket, memory_order_relaxed);
+	atomic_store_explicit(bucket, record + 1, memory_order_release);
+	end_chain(region);
+}
+
+void cl_record_unindex(struct cl_region *region, uint32_t record)
+{
+	struct cl_record *r = &region->record[record], *at;
+	_Atomic uint32_t *bucket;
+	uint8_t handle[64];
+	uint32_t link;
+
+	whole_handle(r, handle);
+	bucket = bucket_of(region, handle);
+	begin_chain(region);
+	link = atomic_load_explicit(bucket, memory_order_relaxed);
+	if (link == record + 1) {
+		atomic_store_explicit(bucket, r->next_by_handle, memory_order_release);
+	} else {
+		/* (the chain is ours alone to write, but another process could have) */
+		for (uint32_t steps = 0; link && link <= CL_RECORDS && steps < CL_RECORDS; steps++) {
+			at = &region->record[link - 1];
+			link = at->next_by_handle;
+			if (link == record + 1) {
+				at->next_by_handle = r->next_by_handle;
+				break;
+			}
+		}
+	}
+	r->next_by_handle = 0;
+	end_chain(region);
+}
+
+static int find_once(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
+		     uint32_t *generation)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+	uint32_t link = atomic_load_explicit(bucket_of(region, handle), memory_order_acquire);
+
+	/* bounded: a chain that is changed meanwhile may lead round */
+	for (uint32_t steps = 0; link && steps < CL_RECORDS; steps++) {
+		uint64_t life;
+
+		if (link > CL_RECORDS || (link - 1) / CL_CHUNK >= chunks)
+			return -ENOENT;
+		life = cl_record_life(region, link - 1);
+		if ((cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO) &&
+		    cl_record_is(region, link - 1, handle)) {
+			*record = link - 1;
+			*generation = cl_life_generation(life);
+			return 0;
+		}
+		link = region->record[link - 1].next_by_handle;
+	}
+	return -ENOENT;
+}
+
+int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
+		   uint32_t *generation)
+{
+	struct cl_header *h = region->header;
+	int err = -ENOENT;
+
+	if (!atomic_load_explicit(&h->by_handle, memory_order_acquire))
+		return -ENOENT;
+	/* a chain that is changed all the while, or whose exporter was killed in it: what was seen counts */
+	for (int tries = 0; tries < DYING_TRIES; tries++) {
+		uint32_t seq = atomic_load_explicit(&h->by_handle_seq, memory_order_acquire);
+
+		err = find_once(region, handle, record, generation);
+		atomic_thread_fence(memory_order_acquire);
+		if (!err || (seq % 2 == 0 &&
+			     atomic_load_explicit(&h->by_handle_seq, memory_order_relaxed) == seq))
+			break;
+		if (tries >= DYING_SPINS)
+			sched_yield();
+	}
+	return err;
+}
+
 /* ------------------------------------------------------------------- importer */
 /*
  * The importer's half of open against free.  It calls @set (its bit, or the
@@ -281,7 +408,7 @@ int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
 		err = handshake(region, record, generation, set_bit, cl_record_unhold, slot);
 	if (err)
 		return err;
-	if (memcmp(region->record[record].handle, handle, 56) == 0)
+	if (cl_record_is(region, record, handle))
 		return 0;
 	cl_record_unhold(region, slot, record);
 	return -EBADMSG;
@@ -306,7 +433,7 @@ int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation
 {
 	int err = check(region, record, generation);
 
-	if (!err && memcmp(region->record[record].handle, handle, 56))
+	if (!err && !cl_record_is(region, record, handle))
 		err = -EBADMSG;
 	return err ? err : handshake(region, record, generation, set_pin, leave_pin, 0);
 }

@@ -18,7 +18,7 @@ struct cl_export {
 	enum cl_kind kind;
 	uint64_t base, size;	   /* device address and bytes; 0 for an event */
 	int device;
-	const uint8_t *handle;	   /* 56 bytes */
+	const uint8_t *handle;	   /* 64 bytes; the last 8 are 0 where a stamp will be */
 	uint64_t now;		   /* CLOCK_MONOTONIC, ns */
 };
 
@@ -41,6 +41,12 @@ bool cl_record_try_release(struct cl_region *region, uint32_t record);
  * they go.
  */
 bool cl_record_gone(struct cl_region *region, uint32_t record);
+/*
+ * Where handles have no room for a stamp: makes @record to be found by its
+ * handle, and takes it out again (before the record is FREE).
+ */
+void cl_record_index(struct cl_region *region, uint32_t record);
+void cl_record_unindex(struct cl_region *region, uint32_t record);
 /* False when all generations of this record are used up: it must not be published again. */
 bool cl_record_reusable(const struct cl_region *region, uint32_t record);
 /*
@@ -55,7 +61,7 @@ bool cl_record_any_ready(const struct cl_region *region);
 /*
  * Takes a hold for @slot on generation @generation of @record.  0: held.
  * -ESTALE: that generation is over (or was never).  -EBADMSG: there is no such
- * record, or its handle is not @handle (56 bytes).  -ENOSPC: the hold's page
+ * record, or its handle is not @handle (64 bytes, the stamp taken out).  -ENOSPC: the hold's page
  * could not be had: pin it or do without.
  */
 int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
@@ -63,6 +69,12 @@ int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
 /* The same without a slot: the block is kept as long as its exporter lives. */
 int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation,
 		  const uint8_t *handle);
+/*
+ * Finds the record whose handle is @handle (64 bytes) in a region that has an
+ * index.  0 with its number and generation, or -ENOENT.
+ */
+int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
+		   uint32_t *generation);
 /* Gives the hold back; wakes the exporter's collector if it was the last one in limbo. */
 void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record);
 
@@ -74,6 +86,8 @@ static inline uint64_t cl_record_life(const struct cl_region *region, uint32_t r
 }
 /* Whether anybody holds it: counted from the bits (or pinned). */
 bool cl_record_held(const struct cl_region *region, uint32_t record);
+/* Whether @handle (64 bytes, the stamp taken out) is its driver handle. */
+bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle);
 /* How many hold it; up to @max of their slots go to @slots. */
 unsigned int cl_record_holders(const struct cl_region *region, uint32_t record,
 			       uint16_t *slots, unsigned int max);

@@ -160,6 +160,7 @@ static int map(struct cl_region *region)
 	region->ready = (_Atomic uint64_t *)(at + CL_AT_READY);
 	region->record = (struct cl_record *)(at + CL_AT_RECORDS);
 	region->holders = (_Atomic uint64_t *)(at + CL_AT_HOLDERS);
+	region->by_handle = (_Atomic uint32_t *)(at + CL_AT_BY_HANDLE);
 	return 0;
 }
 
@@ -441,6 +442,19 @@ int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t re
 	atomic_fetch_or_explicit(&region->word_pages[word * (CL_CHUNKS / 64) + chunk / 64],
 				 1ull << (chunk % 64), memory_order_release);
 	return 0;
+}
+
+int cl_region_need_by_handle(struct cl_region *region)
+{
+	int err;
+
+	if (atomic_load_explicit(&region->header->by_handle, memory_order_relaxed))
+		return 0;
+	err = allocate(region, CL_AT_BY_HANDLE, CL_BUCKETS * 4u);
+	/* release: who sees it set may touch the buckets */
+	if (!err)
+		atomic_store_explicit(&region->header->by_handle, 1, memory_order_release);
+	return err;
 }
 
 /* ---------------------------------------------------------------- removing */

@@ -44,6 +44,7 @@ struct cl_region {
 	_Atomic uint64_t *ready;
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
+	_Atomic uint32_t *by_handle;
 };
 
 static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsigned int word,
@@ -84,6 +85,9 @@ int cl_region_grow(struct cl_region *region);
 
 /* Makes sure that holder word @word of @record is there.  -ENOSPC. */
 int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record);
+
+/* The exporter: makes sure that the buckets of CL_AT_BY_HANDLE are there.  -ENOSPC. */
+int cl_region_need_by_handle(struct cl_region *region);
 
 static inline bool cl_region_has_word(const struct cl_region *r, unsigned int word, uint32_t record)
 {

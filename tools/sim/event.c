@@ -14,7 +14,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "sim.h"
 
@@ -325,8 +324,11 @@ SIM_CALL(cuIpcGetEventHandle, (CUipcEventHandle *handle, CUevent event_handle))
 	memcpy(handle->reserved, &pid, 4);
 	memcpy(handle->reserved + 8, &cookie, 8);
 	memcpy(handle->reserved + 16, &event->index, 4);
-	if (sim_options()->random_tail && getrandom(handle->reserved + 56, 8, 0) < 0)
-		memset(handle->reserved + 56, 0xa5, 8);
+	if (sim_options()->random_tail) {
+		uint64_t tail = sim_handle_tail(event->index);
+
+		memcpy(handle->reserved + 56, &tail, sizeof(tail));
+	}
 	return CUDA_SUCCESS;
 }
 

@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "sim.h"
 
@@ -80,9 +79,9 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 	handle.cookie = pool_cookie();
 	handle.offset = block.base - block.region->base;
 	if (sim_options()->random_tail) {
-		if (getrandom(handle.tail, sizeof(handle.tail), 0) < 0)
-			memset(handle.tail, 0xa5, sizeof(handle.tail));
-		handle.tail[0] |= 1;
+		uint64_t tail = sim_handle_tail(handle.base_low ^ handle.offset);
+
+		memcpy(handle.tail, &tail, sizeof(tail));
 	}
 	memcpy(out->reserved, &handle, sizeof(handle));
 out:

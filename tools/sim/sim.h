@@ -62,6 +62,8 @@ struct sim_options {
 
 /* Read at cuInit, and by cuGetProcAddress before it. */
 const struct sim_options *sim_options(void);
+/* The last 8 bytes of a handle with CULIMBO_SIM_TAIL=random: of this process, the same each time. */
+uint64_t sim_handle_tail(uint64_t of);
 __attribute__((format(printf, 1, 2))) void sim_warn(const char *format, ...);
 
 /* ---- device memory of all processes (pool.c) ---- */
