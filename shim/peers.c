@@ -42,6 +42,14 @@ static void drop_finished(int dirfd)
 			drop(peer);
 }
 
+static struct cl_peer *no_memory(int *err)
+{
+	*err = -ENOMEM;
+	cl_log_once(CL_LOG_WARN, "no memory to note another exporter: what is imported from it is not "
+				 "protected, as without culimbo");
+	return NULL;
+}
+
 struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 {
 	struct cl_peer *peer;
@@ -53,9 +61,8 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 	if (peer)
 		return peer;
 	peer = calloc(1, sizeof *peer);
-	*err = -ENOMEM;
 	if (!peer)
-		return NULL;
+		return no_memory(err);
 	dirfd = cl_self_open_dir(false);
 	*err = dirfd;
 	if (dirfd >= 0) {
@@ -80,8 +87,7 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 	if (!peer->hh.tbl) {
 		cl_region_close(&peer->region);
 		free(peer);
-		*err = -ENOMEM;
-		return NULL;
+		return no_memory(err);
 	}
 	return peer;
 }
