@@ -17,6 +17,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,12 +91,23 @@ static inline void child_judge(pid_t child)
 		fail_msg("a check failed in the child (it said which on stderr)");
 }
 
+/* At the start of a child. */
+static inline void child_begins(void)
+{
+	static const int fatal[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS };
+
+	/* CMocka's handlers would go on with the parent's tests */
+	for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+		signal(fatal[i], SIG_DFL);
+	alarm(CHILD_SECONDS);
+}
+
 static inline void in_a_child(void (*body)(void))
 {
 	pid_t child = fork();
 
 	if (!child) {
-		alarm(CHILD_SECONDS);
+		child_begins();
 		body();
 		_exit(0);
 	}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A driver of a few functions, for tests of what shim/ does with its blocks.
+ *
+ * It behaves as the real one where that matters here: the same address has the
+ * same handle again after a reuse, freeing what is not allocated is an error,
+ * an allocation goes with its context.  And it looks at us: that no lock of
+ * ours is held in a call (self.h), that no context is used after its end, that
+ * the capture mode and the current context are as before after each call.
+ */
+#ifndef CL_TEST_FAKE_DRIVER_H
+#define CL_TEST_FAKE_DRIVER_H
+
+#include "tests/unit/child.h"
+
+#include <pthread.h>
+
+#include "shim/blocks.h"
+#include "shim/collector.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/self.h"
+
+#define MS 1000000ull
+#define MIB (1ull << 20)
+
+enum { BLOCKS = 200400, EVENTS = 64 };
+#define DEVICE_BASE 0x7f0000000000ull
+#define DEVICE_STEP (4 * MIB)
+#define CONTEXT_A ((CUcontext)0xa0)
+#define CONTEXT_B ((CUcontext)0xb0)
+#define SOME_STREAM ((CUstream)0x57)
+#define OWN_STREAM ((CUstream)0x0f) /* what cuStreamCreate gives */
+#define STAND_IN 0x1000ull /* what cuMemAlloc gives: culimbo frees it to wait as a free does */
+
+struct fake_block {
+	_Atomic bool live;
+	_Atomic uint32_t frees;
+	_Atomic uint64_t freed_at;
+	size_t size;
+	CUcontext ctx;
+};
+static struct {
+	struct fake_block block[BLOCKS];
+	unsigned int n;
+	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
+	_Atomic uint32_t syncs;
+	_Atomic(CUcontext) sync_ctx;
+	CUresult sync_result, free_result, event_create_result;
+	void (*in_sync)(void);
+	_Atomic bool stall_free; /* frees wait while this is set */
+	_Atomic bool in_free;
+	_Atomic bool dead_a; /* CONTEXT_A has ended */
+	/* events */
+	_Atomic uint32_t event_n, destroyed_n, recorded_n;
+	CUevent destroyed[EVENTS];
+	_Atomic bool event_live[EVENTS];
+	CUstream recorded_on;
+	_Atomic int query_result;
+	CUstreamCaptureStatus capturing;
+} fake;
+static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread CUcontext fake_stack[8] = { CONTEXT_A };
+static __thread unsigned int fake_depth;
+static __thread CUstreamCaptureMode fake_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static inline void driver_entered(void)
+{
+	/* glibc notes the owner of every mutex */
+	CHECK(cl_exports_lock.__data.__owner != gettid());
+	CHECK(cl_imports_lock.__data.__owner != gettid());
+}
+
+static inline struct fake_block *fake_find(CUdeviceptr p)
+{
+	uint64_t i = (p - DEVICE_BASE) / DEVICE_STEP;
+
+	return p >= DEVICE_BASE && i < fake.n ? &fake.block[i] : NULL;
+}
+static inline struct fake_block *fake_at(CUdeviceptr p)
+{
+	struct fake_block *block = fake_find(p);
+
+	CHECK(block);
+	return block;
+}
+static inline CUdeviceptr fake_alloc(size_t size, CUcontext ctx)
+{
+	struct fake_block *block = &fake.block[fake.n];
+
+	CHECK(fake.n < BLOCKS);
+	block->size = size;
+	block->ctx = ctx;
+	atomic_store(&block->live, true);
+	return DEVICE_BASE + DEVICE_STEP * fake.n++;
+}
+/* The driver gives a freed address to somebody else. */
+static inline void fake_alloc_again(CUdeviceptr p, CUcontext ctx)
+{
+	struct fake_block *block = fake_at(p);
+
+	CHECK(!atomic_load(&block->live));
+	block->ctx = ctx;
+	atomic_store(&block->frees, 0);
+	atomic_store(&block->live, true);
+}
+static inline uint32_t frees_of(CUdeviceptr p)
+{
+	return atomic_load(&fake_at(p)->frees);
+}
+
+static CUresult fake_sync(void)
+{
+	driver_entered();
+	atomic_fetch_add(&fake.syncs, 1);
+	atomic_store(&fake.sync_ctx, fake_stack[fake_depth]);
+	if (fake.in_sync)
+		fake.in_sync();
+	return fake.sync_result;
+}
+static CUresult fake_mem_alloc(CUdeviceptr *p, size_t size)
+{
+	driver_entered();
+	*p = STAND_IN;
+	return CUDA_SUCCESS;
+}
+static CUresult really_free(CUdeviceptr p)
+{
+	struct fake_block *block = fake_find(p);
+	bool live = true;
+
+	if (!p)
+		return CUDA_SUCCESS;
+	if (!block || p % DEVICE_STEP || !atomic_load(&block->live))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (fake.free_result)
+		return fake.free_result;
+	CHECK(!atomic_load(&fake.dead_a) || block->ctx != CONTEXT_A);
+	atomic_store(&fake.in_free, true);
+	CHECK(COMES_TRUE(!atomic_load(&fake.stall_free), 20000));
+	atomic_store(&fake.in_free, false);
+	CHECK(atomic_compare_exchange_strong(&block->live, &live, false));
+	atomic_store(&block->freed_at, test_now());
+	atomic_fetch_add(&block->frees, 1);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_free(CUdeviceptr p)
+{
+	driver_entered();
+	if (p == STAND_IN)
+		return fake_sync();
+	atomic_fetch_add(&fake.free_calls, 1);
+	return really_free(p);
+}
+static CUresult fake_free_async(CUdeviceptr p, CUstream stream)
+{
+	driver_entered();
+	/* culimbo's own ones are of the block's context, and counted as the frees they stand for */
+	if (stream == OWN_STREAM)
+		CHECK(fake_stack[fake_depth] == fake_at(p)->ctx);
+	atomic_fetch_add(stream == OWN_STREAM ? &fake.free_calls : &fake.free_async_calls, 1);
+	return really_free(p);
+}
+static CUresult fake_stream_create(CUstream *stream, unsigned int flags)
+{
+	driver_entered();
+	CHECK_EQUAL(flags, CU_STREAM_NON_BLOCKING);
+	*stream = OWN_STREAM;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_stream_sync(CUstream stream)
+{
+	driver_entered();
+	CHECK(stream == OWN_STREAM);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_get_handle(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	struct fake_block *block = fake_find(p);
+	uint64_t base = p - p % DEVICE_STEP;
+
+	driver_entered();
+	atomic_fetch_add(&fake.handle_calls, 1);
+	memset(handle, 0, sizeof *handle);
+	if (!block || !atomic_load(&block->live))
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(handle->reserved, &base, sizeof base);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	uint64_t base, tail;
+
+	driver_entered();
+	atomic_fetch_add(&fake.open_calls, 1);
+	memcpy(&base, handle.reserved, sizeof base);
+	memcpy(&tail, handle.reserved + 56, sizeof tail);
+	CHECK(!tail); /* it gets what it made */
+	*p = base + 0x10000000000;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_close(CUdeviceptr p)
+{
+	driver_entered();
+	atomic_fetch_add(&fake.close_calls, 1);
+	return p > DEVICE_BASE + 0x10000000000 - 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+static CUresult fake_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	driver_entered();
+	*base = p - p % DEVICE_STEP;
+	*size = fake_at(p)->size;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
+{
+	driver_entered();
+	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
+		*(CUcontext *)data = fake_at(p)->ctx;
+	else
+		*(int *)data = 0;
+	return CUDA_SUCCESS;
+}
+
+/* ----------------------------------------------------------------- contexts */
+static CUresult fake_current(CUcontext *ctx)
+{
+	driver_entered();
+	*ctx = fake_stack[fake_depth];
+	return CUDA_SUCCESS;
+}
+static CUresult fake_push(CUcontext ctx)
+{
+	driver_entered();
+	CHECK(!atomic_load(&fake.dead_a) || ctx != CONTEXT_A);
+	CHECK(fake_depth < 7);
+	fake_stack[++fake_depth] = ctx;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_pop(CUcontext *ctx)
+{
+	driver_entered();
+	CHECK(fake_depth > 0);
+	*ctx = fake_stack[fake_depth--];
+	return CUDA_SUCCESS;
+}
+static CUresult fake_device(CUdevice *device)
+{
+	driver_entered();
+	*device = 0;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_primary_state(CUdevice device, unsigned int *flags, int *active)
+{
+	driver_entered();
+	*active = 1;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_retain(CUcontext *ctx, CUdevice device)
+{
+	driver_entered();
+	*ctx = CONTEXT_A;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_release(CUdevice device)
+{
+	driver_entered();
+	return CUDA_SUCCESS;
+}
+static CUresult fake_exchange(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode before = fake_mode;
+
+	driver_entered();
+	fake_mode = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------- events */
+static CUresult fake_event_create(CUevent *event, unsigned int flags)
+{
+	uint32_t n;
+
+	driver_entered();
+	if (fake.event_create_result)
+		return fake.event_create_result;
+	n = atomic_fetch_add(&fake.event_n, 1);
+	CHECK(n < EVENTS);
+	atomic_store(&fake.event_live[n], true);
+	*event = (CUevent)(uintptr_t)(0x1000 + n * 16);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_event_destroy(CUevent event)
+{
+	uintptr_t n = ((uintptr_t)event - 0x1000) / 16;
+
+	driver_entered();
+	/* bare, a second destroy is a crash */
+	CHECK(n < EVENTS && atomic_exchange(&fake.event_live[n], false));
+	pthread_mutex_lock(&order_lock);
+	fake.destroyed[atomic_load(&fake.destroyed_n)] = event;
+	atomic_fetch_add(&fake.destroyed_n, 1);
+	pthread_mutex_unlock(&order_lock);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_event_handle(CUipcEventHandle *handle, CUevent event)
+{
+	uint64_t value = (uintptr_t)event;
+
+	driver_entered();
+	memset(handle, 0, sizeof *handle);
+	memcpy(handle->reserved, &value, sizeof value);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_event_record(CUevent event, CUstream stream)
+{
+	driver_entered();
+	fake.recorded_on = stream;
+	atomic_fetch_add(&fake.recorded_n, 1);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_event_query(CUevent event)
+{
+	driver_entered();
+	return (CUresult)atomic_load(&fake.query_result);
+}
+static CUresult fake_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+	driver_entered();
+	*status = fake.capturing;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_stream_ctx(CUstream stream, CUcontext *ctx)
+{
+	driver_entered();
+	*ctx = CONTEXT_A;
+	return CUDA_SUCCESS;
+}
+
+static inline CUevent fake_event(void)
+{
+	CUevent event = NULL;
+
+	CHECK_EQUAL(fake_event_create(&event, 0), CUDA_SUCCESS);
+	return event;
+}
+
+/* ------------------------------------------------------------------- set up */
+static char folder[64], log_path[128];
+
+/* In a child that shares nothing yet.  @grace in ns. */
+static inline void start_with(uint64_t grace, uint64_t collector)
+{
+	char *environment[] = { NULL };
+
+	cl_options_read(&cl_options, environment, NULL);
+	snprintf(log_path, sizeof log_path, "%s/log-%d", folder, (int)getpid());
+	cl_options.dir.text = folder;
+	cl_options.log_file.text = log_path;
+	cl_options.grace.number = grace;
+	cl_options.collector.number = collector;
+	cl_options.settle.number = 50 * MS;
+	cl_driver.cuMemAlloc_v2 = fake_mem_alloc;
+	cl_driver.cuMemFree_v2 = fake_free;
+	cl_driver.cuStreamCreate = fake_stream_create;
+	cl_driver.cuStreamSynchronize = fake_stream_sync;
+	cl_driver.cuMemFreeAsync = fake_free_async;
+	cl_driver.cuMemFreeAsync_ptsz = fake_free_async;
+	cl_driver.cuIpcGetMemHandle = fake_get_handle;
+	cl_driver.cuIpcOpenMemHandle_v2 = fake_open;
+	cl_driver.cuIpcCloseMemHandle = fake_close;
+	cl_driver.cuMemGetAddressRange_v2 = fake_range;
+	cl_driver.cuPointerGetAttribute = fake_attribute;
+	cl_driver.cuCtxGetCurrent = fake_current;
+	cl_driver.cuCtxPushCurrent_v2 = fake_push;
+	cl_driver.cuCtxPopCurrent_v2 = fake_pop;
+	cl_driver.cuCtxGetDevice = fake_device;
+	cl_driver.cuCtxSynchronize = fake_sync;
+	cl_driver.cuDevicePrimaryCtxGetState = fake_primary_state;
+	cl_driver.cuDevicePrimaryCtxRetain = fake_retain;
+	cl_driver.cuDevicePrimaryCtxRelease_v2 = fake_release;
+	cl_driver.cuThreadExchangeStreamCaptureMode = fake_exchange;
+	cl_driver.cuEventCreate = fake_event_create;
+	cl_driver.cuEventDestroy_v2 = fake_event_destroy;
+	cl_driver.cuIpcGetEventHandle = fake_event_handle;
+	cl_driver.cuEventRecord = fake_event_record;
+	cl_driver.cuEventRecord_ptsz = fake_event_record;
+	cl_driver.cuEventQuery = fake_event_query;
+	cl_driver.cuStreamIsCapturing = fake_capturing;
+	cl_driver.cuStreamIsCapturing_ptsz = fake_capturing;
+	cl_driver.cuStreamGetCtx = fake_stream_ctx;
+	cl_driver.cuStreamGetCtx_ptsz = fake_stream_ctx;
+}
+
+static inline CUipcMemHandle export_block(CUdeviceptr p)
+{
+	CUipcMemHandle handle;
+
+	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_SUCCESS);
+	return handle;
+}
+static inline CUdeviceptr exported_block(void)
+{
+	CUdeviceptr p = fake_alloc(1024, CONTEXT_A);
+
+	export_block(p);
+	return p;
+}
+
+static inline int make_folder(void **state)
+{
+	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
+	if (mkdtemp(folder))
+		return 0;
+	snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+static inline int remove_folder(void **state)
+{
+	return remove_folder_at(folder);
+}
+
+#endif
