@@ -5,6 +5,7 @@
  */
 #include "preload/hook_table.h"
 #include "preload/process.h"
+#include "shim/options.h"
 #include "shim/shim.h"
 
 CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
@@ -13,14 +14,18 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
 	CUresult result = cl_driver.cuEventCreate(event, flags);
 
-	/* only our limbo holds any, and it holds none before this process shares */
-	if (__builtin_expect(result == CUDA_SUCCESS, 1) || (flags & shared) != shared ||
-	    !cl_sharing())
+	if (__builtin_expect((flags & shared) != shared, 1))
 		return result;
-	/* whichever error it is: the driver documents none for this limit */
-	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_callbacks_run_for_event(attempt);
+	/*
+	 * Whichever error it is: the driver documents none for this limit.  Only our
+	 * limbo holds any, and it holds none before this process shares.
+	 */
+	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_sharing() &&
+				       cl_callbacks_run_for_event(attempt);
 	     attempt++)
 		result = cl_driver.cuEventCreate(event, flags);
+	if (result == CUDA_SUCCESS && !cl_options.disable.number)
+		cl_event_created(*event);
 	return result;
 }
 

@@ -29,6 +29,7 @@ struct cl_block {
 	uint64_t key;		       /* device address, or the CUevent */
 	CUcontext ctx;		       /* whose memory (event) it is */
 	CUevent drained;	       /* of a stream-ordered free; NULL: none */
+	uint64_t before;	       /* see cl_record_release_begin() */
 	struct cl_block *prev, *next;  /* of the list that its place has */
 	uint64_t size;		       /* bytes; 0 for an event */
 	uint32_t record;	       /* CL_NO_RECORD: it could not get one */
@@ -37,6 +38,7 @@ struct cl_block {
 	uint8_t place;		       /* enum cl_place */
 	uint8_t device;
 	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
+	uint8_t queue;		       /* of its stream, while in CL_PLACE_DRAIN */
 	bool primary;		       /* ctx is a device's primary one */
 	bool indexed;		       /* its record is found by its handle */
 	bool orphan;		       /* its context ended while a thread was freeing it */
@@ -75,5 +77,6 @@ void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void
 
 /* A forked child forgets its parent's. */
 void cl_blocks_forget(void);
+void cl_events_forget(void);
 
 #endif

@@ -102,6 +102,7 @@ static bool run_registered(size_t bytes)
 
 bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 {
+	CL_UNCANCELLED;
 	bool freed = false;
 	int before = errno;
 
@@ -128,6 +129,7 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 
 bool cl_callbacks_run_for_event(unsigned int attempt)
 {
+	CL_UNCANCELLED;
 	bool freed;
 	int before = errno;
 
@@ -135,7 +137,8 @@ bool cl_callbacks_run_for_event(unsigned int attempt)
 		return false;
 	inside = true;
 	cl_count(callbacks_run);
-	freed = attempt == 0 && (collect_own() | run_registered(0));
+	freed = attempt == 0 && collect_own();
+	freed |= attempt == 0 && run_registered(0);
 	/* events are this process's own: no other process could give any back */
 	freed = freed || cl_limbo_force_events_out() != 0;
 	inside = false;

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -20,8 +21,8 @@
 static struct {
 	pthread_mutex_t lock; /* starting and stopping */
 	pthread_t thread;
-	bool running, failed;
-	_Atomic bool stop;
+	_Atomic bool running, failed;
+	_Atomic bool stop; /* for good: what is left goes with the process */
 	_Atomic uint64_t sleeps_until; /* 0: awake */
 	_Atomic uint64_t last_reap;    /* of inline passes */
 } collector = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -104,13 +105,23 @@ static void *collector_main(void *unused)
 }
 
 /* ------------------------------------------------------------ start and stop */
+static void stop_at_exit(void);
+
 static void start(void)
 {
 	sigset_t all, before;
 	int err;
 
 	pthread_mutex_lock(&collector.lock);
-	if (!collector.running && !collector.failed && !cl_self.ended) {
+	if (!collector.running && !collector.failed && !collector.stop) {
+		static bool registered; /* stays true in a forked child, as the handler does */
+
+		/*
+		 * Before the driver's own handlers, which were registered before this one,
+		 * and so before it is torn down under our thread.
+		 */
+		if (!registered)
+			registered = atexit(stop_at_exit) == 0;
 		/* the program's signals are for its own threads */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -142,23 +153,25 @@ void cl_collector_wake_by(uint64_t when)
 {
 	uint64_t sleeps;
 
-	if (cl_self.ended) /* what is left goes with the process */
+	if (atomic_load_explicit(&collector.stop, memory_order_relaxed))
 		return;
 	if (cl_options.collector.number == CL_COLLECTOR_INLINE || collector.failed) {
 		inline_pass();
 		return;
 	}
-	/* running is set once; a stale false costs a lock */
+	/* a stale false costs a lock */
 	if (!collector.running)
 		start();
+	/*
+	 * Against the collector, which reads `wake`, works, says until when it
+	 * sleeps, and sleeps only if `wake` is as it was: so first `wake`, then its
+	 * sleep, or it could fall asleep between the two.
+	 */
+	atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
 	sleeps = atomic_load_explicit(&collector.sleeps_until, memory_order_relaxed);
-	/* one that is awake (0) looks for all that is due before it sleeps, but may have looked already */
-	if (sleeps == 0 || when < sleeps) {
-		atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
-		if (sleeps)
-			syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-	}
+	if (sleeps && when < sleeps)
+		syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void cl_collector_wake(void)
@@ -169,24 +182,25 @@ void cl_collector_wake(void)
 
 bool cl_collector_stop(uint64_t wait)
 {
-	struct timespec until;
-	bool stopped = true;
+	struct timespec until = cl_after(wait);
+	bool stopped;
 
+	atomic_store_explicit(&collector.stop, true, memory_order_release);
 	if (!collector.running)
 		return true;
-	atomic_store_explicit(&collector.stop, true, memory_order_release);
 	atomic_store_explicit(&cl_own.header->serving, 0, memory_order_relaxed);
 	atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
 	syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-	clock_gettime(CLOCK_REALTIME, &until);
-	wait += (uint64_t)until.tv_nsec;
-	until.tv_sec += (time_t)(wait / 1000000000u);
-	until.tv_nsec = (long)(wait % 1000000000u);
 	stopped = pthread_equal(collector.thread, pthread_self()) ||
-		  pthread_timedjoin_np(collector.thread, NULL, &until) == 0;
+		  pthread_clockjoin_np(collector.thread, NULL, CLOCK_MONOTONIC, &until) == 0;
 	if (stopped)
 		collector.running = false;
 	return stopped;
+}
+
+static void stop_at_exit(void)
+{
+	cl_collector_stop(CL_END_WAIT);
 }
 
 void cl_collector_forget(void)

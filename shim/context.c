@@ -34,6 +34,9 @@ static bool ask_driver(CUcontext ctx, CUdevice device)
 		cl_driver.cuDevicePrimaryCtxRelease_v2(device);
 	else
 		cl_driver.cuDevicePrimaryCtxRelease(device);
+	/* the program may have released it in between, so that ours was the last */
+	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && !active)
+		cl_context_end_done(NULL, device, true);
 	return primary == ctx;
 }
 
@@ -58,11 +61,15 @@ bool cl_context_is_primary(CUcontext ctx, CUdevice device)
 
 void cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
+	CL_UNCANCELLED;
+
 	cl_limbo_context_hold_off(ctx, device);
 }
 
 void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 {
+	CL_UNCANCELLED;
+
 	if (gone) {
 		cl_imports_context_gone(ctx, device);
 		pthread_mutex_lock(&known.lock);

@@ -6,6 +6,7 @@
  * then on freeing it means: wait as the driver's free would, put it into the
  * limbo, and give it back to the driver when nobody can have it any more.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "shim/blocks.h"
@@ -15,6 +16,76 @@
 #include "shim/limbo.h"
 #include "shim/log.h"
 #include "shim/self.h"
+
+/* --------------------------------------------------------- whose an event is */
+/*
+ * The context that each interprocess event was made in: an event must not be
+ * destroyed after its context (a crash, measured), and no call tells it.
+ */
+struct event_note {
+	UT_hash_handle hh;
+	uint64_t event;
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+};
+static struct event_note *event_notes; /* under cl_exports_lock */
+
+static struct event_note *event_note_locked(CUevent event)
+{
+	uint64_t key = (uint64_t)(uintptr_t)event;
+	struct event_note *note;
+
+	HASH_FIND(hh, event_notes, &key, sizeof key, note);
+	return note;
+}
+
+void cl_event_created(CUevent event)
+{
+	CL_UNCANCELLED;
+	CUcontext ctx = NULL;
+	CUdevice device = 0;
+	struct event_note *note;
+	bool primary;
+
+	if (cl_driver.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx ||
+	    cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		return;
+	primary = cl_context_is_primary(ctx, device);
+	pthread_mutex_lock(&cl_exports_lock);
+	note = event_note_locked(event);
+	if (!note && (note = calloc(1, sizeof *note)) != NULL) {
+		note->event = (uint64_t)(uintptr_t)event;
+		HASH_ADD(hh, event_notes, event, sizeof note->event, note);
+		if (!note->hh.tbl) {
+			free(note);
+			note = NULL;
+		}
+	}
+	if (note) {
+		note->ctx = ctx;
+		note->device = device;
+		note->primary = primary;
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+static void event_note_drop(CUevent event)
+{
+	struct event_note *note;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	note = event_note_locked(event);
+	if (note)
+		HASH_DELETE(hh, event_notes, note);
+	pthread_mutex_unlock(&cl_exports_lock);
+	free(note);
+}
+
+void cl_events_forget(void)
+{
+	event_notes = NULL; /* their memory is left, see cl_blocks_forget() */
+}
 
 /* ------------------------------------------------------------------ exporting */
 static bool in_limbo(const struct cl_block *block)
@@ -31,7 +102,7 @@ static struct cl_block *find_settled_locked(enum cl_kind kind, uint64_t key)
 	 * One that is on its way to the driver: whether the program may free that
 	 * address again is known when the driver has had it.
 	 */
-	while ((block = cl_block_find(kind, key)) != NULL && block->place == CL_PLACE_BUSY)
+	while ((block = cl_block_find(kind, key)) != NULL && cl_limbo_is_busy_locked(block))
 		cl_limbo_wait_locked();
 	return block;
 }
@@ -78,53 +149,81 @@ static bool index_by_handle_locked(struct cl_block *block)
  */
 static void disown_locked(struct cl_block *block)
 {
-	cl_block_unhash(block);
 	atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	if (cl_record_gone(&cl_own, block->record))
-		cl_block_delete(block);
-	else
-		block->place = CL_PLACE_GONE;
+	cl_limbo_gone_locked(block);
 }
 
-/* Exported: the block known as @what->base, or a new one.  Stamps @handle. */
-static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary)
+/* Exported: gives @handle the stamp that leads to @block's record, or what leads there instead. */
+static void mark_locked(void *handle, struct cl_block *block)
+{
+	cl_count(exports);
+	if (block->record == CL_NO_RECORD)
+		return;
+	if (has_room_for_stamp(handle))
+		stamp(handle, block->record,
+		      cl_life_generation(cl_record_life(&cl_own, block->record)));
+	else if (!index_by_handle_locked(block))
+		cl_count(unmanaged_exports);
+}
+
+/* A block that is known, once more.  False: it is not, or not the same any more. */
+static bool export_again_locked(void *handle, const struct cl_export *what)
 {
 	struct cl_block *block = find_settled_locked(what->kind, what->base);
-	uint32_t generation = 0;
 
+	if (!block || in_limbo(block) ||
+	    (block->record != CL_NO_RECORD && !cl_record_is(&cl_own, block->record, what->handle)))
+		return false;
+	if (block->record != CL_NO_RECORD)
+		cl_record_export_again(&cl_own, block->record, what->now);
+	mark_locked(handle, block);
+	return true;
+}
+
+/* The block @what, known or not. */
+static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary)
+{
+	struct cl_block *block;
+	uint32_t generation;
+
+	if (export_again_locked(handle, what))
+		return CUDA_SUCCESS;
+	block = find_settled_locked(what->kind, what->base);
 	if (in_limbo(block)) {
 		cl_count(exported_after_free);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (block && block->record != CL_NO_RECORD &&
-	    !cl_record_is(&cl_own, block->record, what->handle)) {
+	if (block)
 		disown_locked(block);
-		block = NULL;
-	}
-	if (block && block->record != CL_NO_RECORD) {
-		cl_record_export_again(&cl_own, block->record, what->now);
-		generation = cl_life_generation(cl_record_life(&cl_own, block->record));
-	} else if (!block) {
-		block = cl_block_new(what, ctx, primary, &generation);
-		if (!block)
-			cl_log_once(CL_LOG_WARN, "no memory to note an export: it is not protected, "
-						 "as without culimbo");
-	}
-	if (block && block->record != CL_NO_RECORD && has_room_for_stamp(handle))
-		stamp(handle, block->record, generation);
-	else if (block && block->record != CL_NO_RECORD && !index_by_handle_locked(block))
-		cl_count(unmanaged_exports);
-	cl_count(exports);
+	block = cl_block_new(what, ctx, primary, &generation);
+	if (block)
+		mark_locked(handle, block);
 	return CUDA_SUCCESS;
+}
+
+/* What the driver says of the block that @dptr lies in. */
+static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, bool *primary)
+{
+	CUdeviceptr base = dptr;
+	size_t size = 0;
+
+	/* an interior pointer gives the handle of its block */
+	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS)
+		return false;
+	what->base = base;
+	what->size = size;
+	cl_driver.cuPointerGetAttribute(ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
+	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
+	*primary = cl_context_is_primary(*ctx, what->device);
+	return true;
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
+	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_MEMORY, .base = dptr };
 	struct cl_block *block;
 	CUcontext ctx = NULL;
-	CUdeviceptr base = dptr;
-	size_t size = 0;
 	CUresult result;
 	bool known, freed, primary = false;
 
@@ -142,20 +241,17 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!known) {
-		/* an interior pointer gives the handle of its block */
-		if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS) {
-			cl_count(unmanaged_exports);
-			return result;
-		}
-		what.base = base;
-		what.size = size;
-		cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
-		cl_driver.cuPointerGetAttribute(&what.device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
-		primary = cl_context_is_primary(ctx, what.device);
-	}
 	what.handle = (const uint8_t *)handle->reserved;
 	what.now = cl_now();
+	pthread_mutex_lock(&cl_exports_lock);
+	known = known && export_again_locked(handle->reserved, &what);
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (known)
+		return result;
+	if (!describe(dptr, &what, &ctx, &primary)) {
+		cl_count(unmanaged_exports);
+		return result;
+	}
 	pthread_mutex_lock(&cl_exports_lock);
 	result = publish_locked(handle->reserved, &what, ctx, primary);
 	pthread_mutex_unlock(&cl_exports_lock);
@@ -164,12 +260,12 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 {
+	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
+	const struct event_note *note;
 	struct cl_block *block;
-	CUcontext ctx = NULL;
-	CUdevice device = 0;
 	CUresult result;
-	bool freed, primary;
+	bool freed;
 
 	if (!cl_self_start())
 		return cl_driver.cuIpcGetEventHandle(handle, event);
@@ -188,14 +284,14 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		result = cl_driver.cuIpcGetEventHandle(handle, event);
 	if (result != CUDA_SUCCESS)
 		return result;
-	cl_driver.cuCtxGetCurrent(&ctx);
-	cl_driver.cuCtxGetDevice(&device);
-	primary = cl_context_is_primary(ctx, device);
-	what.device = device;
 	what.handle = (const uint8_t *)handle->reserved;
 	what.now = cl_now();
 	pthread_mutex_lock(&cl_exports_lock);
-	result = publish_locked(handle->reserved, &what, ctx, primary);
+	note = event_note_locked(event);
+	if (note)
+		what.device = note->device;
+	result = publish_locked(handle->reserved, &what, note ? note->ctx : NULL,
+				note && note->primary);
 	pthread_mutex_unlock(&cl_exports_lock);
 	return result;
 }
@@ -231,14 +327,26 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	return as;
 }
 
-/* The driver has freed @block, whose record is released, or has refused to: ours no more. */
-static void forget(struct cl_block *block)
+/* FREE_NOW: the driver has freed @block, or has refused to, and it is as before. */
+static CUresult freed_now(struct cl_block *block, CUresult result)
 {
+	bool freed = result == CUDA_SUCCESS;
+
 	pthread_mutex_lock(&cl_exports_lock);
-	atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	cl_block_delete(block);
+	block->place = CL_PLACE_PROGRAM;
+	if (block->record != CL_NO_RECORD)
+		cl_record_release_end(&cl_own, block->record, block->before, freed);
+	if (freed) {
+		if (block->record != CL_NO_RECORD)
+			atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1,
+						  memory_order_relaxed);
+		cl_block_delete(block);
+	} else if (block->orphan) {
+		cl_limbo_forget_block_locked(block);
+	}
 	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
+	return result;
 }
 
 static void free_failed(struct cl_block *block)
@@ -318,6 +426,7 @@ static CUresult not_ours(CUdeviceptr dptr, CUresult result)
 
 CUresult cl_memory_free(CUdeviceptr dptr)
 {
+	CL_UNCANCELLED;
 	struct cl_block *block = NULL;
 	CUresult result;
 
@@ -327,9 +436,7 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 	case FREE_AGAIN:
 		return freed_again(dptr);
 	case FREE_NOW:
-		result = cl_driver.cuMemFree_v2(dptr);
-		forget(block);
-		return result;
+		return freed_now(block, cl_driver.cuMemFree_v2(dptr));
 	case FREE_DEFERRED:
 		break;
 	}
@@ -383,6 +490,7 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 
 CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
 {
+	CL_UNCANCELLED;
 	CUresult (*bare)(CUdeviceptr, CUstream) =
 		per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync;
 	struct cl_block *block = NULL;
@@ -396,9 +504,7 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 	case FREE_AGAIN:
 		return freed_again(dptr);
 	case FREE_NOW:
-		result = bare(dptr, stream);
-		forget(block);
-		return result;
+		return freed_now(block, bare(dptr, stream));
 	case FREE_DEFERRED:
 		break;
 	}
@@ -410,16 +516,21 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 		return result;
 	}
 	block->drained = mark;
+	/* by stream, so that what waits for one is asked about once; stream 0 is each thread's own */
+	block->queue = (uint8_t)(((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 12) +
+				 (per_thread ? (uintptr_t)pthread_self() >> 12 : 0));
 	return into_limbo(block);
 }
 
 CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 {
+	CL_UNCANCELLED;
 	struct cl_block *block = NULL;
 	CUresult result;
 
 	if (cl_import_event_destroy(event, destroy, &result))
 		return result;
+	event_note_drop(event);
 	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block)) {
 	case FREE_NOT_OURS:
 		break;
@@ -428,9 +539,7 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 		cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
 		return CUDA_ERROR_INVALID_HANDLE;
 	case FREE_NOW:
-		result = destroy(event);
-		forget(block);
-		return result;
+		return freed_now(block, destroy(event));
 	case FREE_DEFERRED:
 		return into_limbo(block);
 	}

@@ -20,14 +20,31 @@ static bool is_of_former_image(const struct cl_region *region)
 	       self.start_time == made->start_time;
 }
 
+enum cl_liveness cl_gc_judge(struct cl_region *region)
+{
+	_Atomic uint64_t *kept = &region->header->exporter_lock_free;
+	uint64_t before = atomic_load_explicit(kept, memory_order_relaxed), since = before;
+	uint64_t now = cl_now();
+	enum cl_liveness is;
+
+	if (is_of_former_image(region))
+		return CL_DEAD;
+	if (since > now) /* written by nobody who can be believed */
+		since = 0;
+	is = cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &since, now,
+			       cl_options.settle.number);
+	/* relaxed: only a time; two who look at once agree well enough */
+	if (since != before)
+		atomic_compare_exchange_strong_explicit(kept, &before, since, memory_order_relaxed,
+							memory_order_relaxed);
+	return is;
+}
+
 int cl_gc_file(struct cl_region *region, int dirfd)
 {
-	uint64_t free_since = 0;
 	int err;
 
-	if (!is_of_former_image(region) &&
-	    cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &free_since,
-			      cl_now(), cl_options.settle.number) != CL_DEAD)
+	if (cl_gc_judge(region) != CL_DEAD)
 		return -EBUSY;
 	/* two that take the same file away: one of them, so that neither takes its successor's */
 	err = region->locks->try_lock(region, CL_LOCK_EXPORTER);

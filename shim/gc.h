@@ -9,7 +9,13 @@
 #ifndef CL_GC_H
 #define CL_GC_H
 
-#include "shim/shm_region.h"
+#include "shim/liveness.h"
+
+/*
+ * Judges @region's exporter.  Since when its lock has been free is kept in the
+ * file itself, so that one look settles what another began.
+ */
+enum cl_liveness cl_gc_judge(struct cl_region *region);
 
 /*
  * Takes @region's file away if its exporter is dead.  Returns 0 when it is

@@ -36,9 +36,10 @@ struct hold {
 	bool pinned;	  /* no bit of ours: the block is kept for good */
 };
 struct mapping {
-	UT_hash_handle hh;
-	uint64_t key; /* device address, or the CUevent */
-	struct hold *hold; /* NULL: unmanaged */
+	UT_hash_handle hh;     /* the newest of its address is in the hash, the others behind it */
+	struct mapping *older; /* of the same address: in another context, or just being closed */
+	uint64_t key;	       /* device address, or the CUevent */
+	struct hold *hold;     /* NULL: unmanaged */
 	CUcontext ctx;
 	CUdevice device;
 	uint64_t opens, closing, since, size;
@@ -148,12 +149,43 @@ static void look_up(struct named *named, const void *handle)
 }
 
 /* -------------------------------------------------------------------- holds */
+/*
+ * We were taken for dead and have a new slot: holds again what we still have
+ * open, where its exporter has not given it away.
+ */
+static void hold_again_locked(struct cl_peer *peer)
+{
+	struct hold *hold, *next;
+	uint8_t handle[64];
+	unsigned int lost = 0;
+
+	HASH_ITER(hh, holds, hold, next) {
+		const struct cl_record *r = &peer->region.record[hold->key.record];
+
+		if (hold->peer != peer || hold->pinned || !hold->opens)
+			continue;
+		memcpy(handle, r->handle, 56);
+		memcpy(handle + 56, &r->tail, 8);
+		if (peer->slot < 0 ||
+		    cl_record_hold(&peer->region, (unsigned int)peer->slot, hold->key.record,
+				   hold->generation, handle)) {
+			hold->pinned = true; /* no bit of ours to clear */
+			lost++;
+		}
+	}
+	cl_log(CL_LOG_WARN,
+	       "the program closed culimbo's descriptors and was taken for dead by process %u, which is in "
+	       "another PID namespace: %u blocks that are open here are not protected any more",
+	       peer->region.header->exporter.pid, lost);
+}
+
 /* Takes (or shares) the hold that @stamp names.  0 with *held set (NULL: unmanaged), or -errno. */
 static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hold **held)
 {
 	struct hold_key key = { stamp.file_id, stamp.record };
 	struct cl_peer *peer;
 	struct hold *hold;
+	bool lost;
 	int err = 0;
 
 	*held = NULL;
@@ -183,7 +215,9 @@ static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hol
 		free(hold);
 		return -ENOMEM;
 	}
-	err = cl_peer_need_slot(peer);
+	err = cl_peer_need_slot(peer, &lost);
+	if (lost)
+		hold_again_locked(peer);
 	if (!err)
 		err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
 				     stamp.generation, handle);
@@ -210,7 +244,8 @@ static void hold_put_locked(struct hold *hold)
 {
 	if (hold->opens || hold->pending)
 		return;
-	if (!hold->pinned)
+	/* a slot that is not ours any more has no bit of ours */
+	if (!hold->pinned && cl_peer_has_slot(hold->peer))
 		cl_record_unhold(&hold->peer->region, (unsigned int)hold->peer->slot, hold->key.record);
 	cl_peer_put(hold->peer);
 	HASH_DELETE(hh, holds, hold);
@@ -218,20 +253,22 @@ static void hold_put_locked(struct hold *hold)
 }
 
 /* ----------------------------------------------------------------- mappings */
+static struct mapping *mapping_find_locked(enum cl_kind kind, uint64_t key)
+{
+	struct mapping *newest;
+
+	HASH_FIND(hh, mappings[kind], &key, sizeof key, newest);
+	return newest;
+}
+
 static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hold, CUcontext ctx,
 			       CUdevice device, bool primary)
 {
-	struct mapping *mapping;
+	struct mapping *newest = mapping_find_locked(kind, key), *mapping;
 
-	HASH_FIND(hh, mappings[kind], &key, sizeof key, mapping);
-	if (mapping && mapping->hold != hold) {
-		/* being closed by another thread, which has its own pointer to it */
-		HASH_DELETE(hh, mappings[kind], mapping);
-		mapping->hh.tbl = NULL;
-		if (!mapping->closing) /* or closed behind our back */
-			free(mapping);
-		mapping = NULL;
-	}
+	for (mapping = newest; mapping; mapping = mapping->older)
+		if (mapping->hold == hold && mapping->ctx == ctx)
+			break;
 	if (!mapping) {
 		mapping = calloc(1, sizeof *mapping);
 		if (!mapping)
@@ -244,21 +281,37 @@ static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hol
 		mapping->since = cl_now();
 		if (hold)
 			mapping->size = hold->peer->region.record[hold->key.record].size;
-		HASH_ADD(hh, mappings[kind], key, sizeof mapping->key, mapping);
-		if (!mapping->hh.tbl) {
-			free(mapping);
-			return;
+		if (newest) {
+			mapping->older = newest->older;
+			newest->older = mapping;
+		} else {
+			HASH_ADD(hh, mappings[kind], key, sizeof mapping->key, mapping);
+			if (!mapping->hh.tbl) {
+				free(mapping);
+				return;
+			}
 		}
 	}
 	mapping->opens++;
 }
 
+/* Takes @mapping away once nothing is left of it. */
 static void mapping_put_locked(enum cl_kind kind, struct mapping *mapping)
 {
+	struct mapping *newest = mapping_find_locked(kind, mapping->key), *older = mapping->older;
+
 	if (mapping->opens || mapping->closing)
 		return;
-	if (mapping->hh.tbl)
+	if (newest != mapping) {
+		while (newest->older != mapping)
+			newest = newest->older;
+		newest->older = older;
+	} else {
 		HASH_DELETE(hh, mappings[kind], mapping);
+		if (older) { /* (no memory for that: its hold stays until we end) */
+			HASH_ADD(hh, mappings[kind], key, sizeof older->key, older);
+		}
+	}
 	free(mapping);
 }
 
@@ -316,6 +369,7 @@ struct opening {
 	CUcontext ctx;
 	CUdevice device;
 	bool primary;
+	bool stamped; /* the handle is no bare one */
 };
 
 /* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
@@ -323,7 +377,7 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 {
 	int err = 0;
 
-	*o = (struct opening){ 0 };
+	*o = (struct opening){ .stamped = tail_of(named->handle) != 0 };
 	if (named->known && !named->own) {
 		pthread_mutex_lock(&cl_imports_lock);
 		err = hold_get_locked(named->stamp, named->handle, &o->hold);
@@ -341,6 +395,11 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 
 static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint64_t key)
 {
+	if (result == CUDA_SUCCESS && !o->hold && o->stamped)
+		cl_log_once(CL_LOG_WARN,
+			    "opened something that a process under culimbo exported, but found no exporter "
+			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
+			    "imported so is not protected, as without culimbo");
 	if (result == CUDA_SUCCESS) {
 		cl_count(imports);
 		cl_driver.cuCtxGetCurrent(&o->ctx);
@@ -363,6 +422,7 @@ static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
+	CL_UNCANCELLED;
 	struct named named;
 	struct opening o;
 	CUresult result;
@@ -383,6 +443,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 {
+	CL_UNCANCELLED;
 	struct named named;
 	struct opening o;
 	CUresult result;
@@ -408,7 +469,13 @@ static struct mapping *close_begin(enum cl_kind kind, uint64_t key)
 	struct mapping *mapping;
 
 	pthread_mutex_lock(&cl_imports_lock);
-	HASH_FIND(hh, mappings[kind], &key, sizeof key, mapping);
+	mapping = mapping_find_locked(kind, key);
+	/* one that another thread is not closing for the last time already */
+	for (struct mapping *m = mapping; m; m = m->older)
+		if (m->opens > m->closing) {
+			mapping = m;
+			break;
+		}
 	if (mapping)
 		mapping->closing++;
 	pthread_mutex_unlock(&cl_imports_lock);
@@ -445,6 +512,7 @@ static bool close_own(CUdeviceptr dptr)
 
 CUresult cl_memory_close(CUdeviceptr dptr)
 {
+	CL_UNCANCELLED;
 	struct mapping *mapping = close_begin(CL_MEMORY, dptr);
 	CUresult result;
 
@@ -472,62 +540,90 @@ bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresu
 
 bool cl_import_is_open(CUdeviceptr dptr)
 {
-	struct mapping *mapping;
-	uint64_t key = dptr;
+	bool open;
 
 	pthread_mutex_lock(&cl_imports_lock);
-	HASH_FIND(hh, mappings[CL_MEMORY], &key, sizeof key, mapping);
+	open = mapping_find_locked(CL_MEMORY, dptr) != NULL;
 	pthread_mutex_unlock(&cl_imports_lock);
-	return mapping != NULL;
+	return open;
 }
 
 /* ---------------------------------------------------------------------- rest */
+/* Each mapping; @each may take away the one that it is given. */
+static void mappings_each_locked(void (*each)(enum cl_kind kind, struct mapping *mapping, void *data),
+				 void *data)
+{
+	for (int kind = CL_MEMORY; kind <= CL_EVENT; kind++) {
+		struct mapping *newest, *next, *mapping, *older;
+
+		HASH_ITER(hh, mappings[kind], newest, next)
+			for (mapping = newest; mapping; mapping = older) {
+				older = mapping->older;
+				each((enum cl_kind)kind, mapping, data);
+			}
+	}
+}
+
+struct gone {
+	CUcontext ctx;
+	CUdevice device;
+};
+static void drop_if_gone(enum cl_kind kind, struct mapping *mapping, void *data)
+{
+	const struct gone *gone = data;
+
+	if (gone->ctx ? mapping->ctx != gone->ctx :
+			!mapping->primary || mapping->device != gone->device)
+		return;
+	if (mapping->hold) {
+		mapping->hold->opens -= mapping->opens;
+		hold_put_locked(mapping->hold);
+		mapping->hold = NULL;
+	}
+	mapping->opens = 0;
+	mapping_put_locked(kind, mapping);
+}
+
 void cl_imports_context_gone(CUcontext ctx, CUdevice device)
 {
-	pthread_mutex_lock(&cl_imports_lock);
-	for (int kind = CL_MEMORY; kind <= CL_EVENT; kind++) {
-		struct mapping *mapping, *next;
+	struct gone gone = { ctx, device };
 
-		HASH_ITER(hh, mappings[kind], mapping, next) {
-			if (ctx ? mapping->ctx != ctx : !mapping->primary || mapping->device != device)
-				continue;
-			if (mapping->hold) {
-				mapping->hold->opens -= mapping->opens;
-				hold_put_locked(mapping->hold);
-				mapping->hold = NULL;
-			}
-			mapping->opens = 0;
-			mapping_put_locked((enum cl_kind)kind, mapping);
-		}
-	}
+	pthread_mutex_lock(&cl_imports_lock);
+	mappings_each_locked(drop_if_gone, &gone);
 	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+struct telling {
+	void (*each)(const struct cl_import *import, void *data);
+	void *data;
+};
+static void tell(enum cl_kind kind, struct mapping *mapping, void *data)
+{
+	const struct telling *telling = data;
+	const struct hold *hold = mapping->hold;
+	struct cl_import import = { .key = mapping->key,
+				    .size = mapping->size,
+				    .opens = mapping->opens,
+				    .since = mapping->since,
+				    .kind = kind,
+				    .managed = hold != NULL };
+
+	if (hold) {
+		const struct cl_region *region = &hold->peer->region;
+
+		import.exporter_pid = region->header->exporter.pid;
+		import.file_id = hold->key.file_id;
+		import.record = hold->key.record;
+		import.stays = cl_life_state(cl_record_life(region, hold->key.record)) != CL_EXPORTED;
+	}
+	telling->each(&import, telling->data);
 }
 
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data)
 {
-	for (int kind = CL_MEMORY; kind <= CL_EVENT; kind++) {
-		struct mapping *mapping, *next;
+	struct telling telling = { each, data };
 
-		HASH_ITER(hh, mappings[kind], mapping, next) {
-			const struct hold *hold = mapping->hold;
-			struct cl_import import = { .key = mapping->key,
-						    .size = mapping->size,
-						    .opens = mapping->opens,
-						    .since = mapping->since,
-						    .kind = (enum cl_kind)kind,
-						    .managed = hold != NULL };
-
-			if (hold) {
-				import.exporter_pid = hold->peer->region.header->exporter.pid;
-				import.file_id = hold->key.file_id;
-				import.record = hold->key.record;
-				import.stays = cl_life_state(cl_record_life(&hold->peer->region,
-									    hold->key.record)) !=
-					       CL_EXPORTED;
-			}
-			each(&import, data);
-		}
-	}
+	mappings_each_locked(tell, &telling);
 }
 
 void cl_imports_forget(void)

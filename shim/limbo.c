@@ -14,6 +14,7 @@ enum {
 	BUCKETS = 128,	     /* of the wheel: more than a grace has ticks */
 	TICKS_A_GRACE = 64,  /* so a block is at most 1/64 of the grace late */
 	BATCH = 64,	     /* blocks that one thread takes to the driver at a time */
+	QUEUES = 64,	     /* of stream-ordered frees; only the head of each is asked about */
 };
 #define MILLISECOND 1000000ull
 #define POLL_DRAIN (2 * MILLISECOND)
@@ -53,7 +54,10 @@ static struct {
 	uint64_t tick;	    /* ns */
 	uint64_t at;	    /* the wheel has been emptied up to this tick */
 	uint64_t in_wheel;
-	struct list held, due, drain, kept, blocked;
+	struct list held, due, kept, kept_small, blocked;
+	struct list drain[QUEUES]; /* CL_PLACE_DRAIN, by stream: in each, the first is the oldest */
+	uint64_t draining;
+	uint64_t gone; /* blocks in CL_PLACE_GONE */
 	uint64_t blocks, bytes, events;
 	struct context_use *in_driver; /* our threads that give blocks back */
 	struct context_use *ending;    /* the program's threads that end contexts */
@@ -75,9 +79,10 @@ static struct list *list_of(struct cl_block *block)
 	case CL_PLACE_DUE:
 		return &limbo.due;
 	case CL_PLACE_DRAIN:
-		return &limbo.drain;
-	case CL_PLACE_KEPT:
-		return &limbo.kept;
+		return &limbo.drain[block->queue % QUEUES];
+	case CL_PLACE_KEPT: /* the large may go as a last resort */
+		return block->kind == CL_MEMORY && block->size >= 2u << 20 ? &limbo.kept :
+									     &limbo.kept_small;
 	default:
 		return NULL;
 	}
@@ -101,6 +106,7 @@ static void move(struct cl_block *block, enum cl_place place)
 
 	if (from) {
 		list_remove(from, block);
+		limbo.draining -= block->place == CL_PLACE_DRAIN;
 		if (block->place == CL_PLACE_GRACE) {
 			limbo.in_wheel--;
 			if (!from->n)
@@ -111,6 +117,7 @@ static void move(struct cl_block *block, enum cl_place place)
 	to = list_of(block);
 	if (to) {
 		list_add(to, block);
+		limbo.draining += place == CL_PLACE_DRAIN;
 		if (place == CL_PLACE_GRACE) {
 			limbo.in_wheel++;
 			limbo.filled[block->bucket / 64] |= 1ull << block->bucket % 64;
@@ -118,6 +125,22 @@ static void move(struct cl_block *block, enum cl_place place)
 			warn_if_many_held();
 		}
 	}
+}
+
+/* Of a list whose order matters. */
+static void move_to_front(struct cl_block *block, enum cl_place place)
+{
+	struct list *list;
+
+	move(block, place);
+	list = list_of(block);
+	if (list->first == block)
+		return;
+	list_remove(list, block);
+	block->next = list->first;
+	list->first->prev = block;
+	list->first = block;
+	list->n++;
 }
 
 static uint64_t tick_length(void)
@@ -180,6 +203,32 @@ static void account(const struct cl_block *block, int sign)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
 }
 
+/* ------------------------------------------------- contexts that end meanwhile */
+static bool same_context(const struct context_use *use, const struct cl_block *block)
+{
+	return use->ctx ? use->ctx == block->ctx : block->primary && use->device == block->device;
+}
+
+static bool context_ends(const struct cl_block *block)
+{
+	for (const struct context_use *use = limbo.ending; use; use = use->next)
+		if (same_context(use, block))
+			return true;
+	return false;
+}
+
+bool cl_limbo_is_busy_locked(const struct cl_block *block)
+{
+	return block->place == CL_PLACE_BUSY || context_ends(block);
+}
+
+static void unlink_use(struct context_use **list, struct context_use *use)
+{
+	while (*list != use)
+		list = &(*list)->next;
+	*list = use->next;
+}
+
 /* ------------------------------------------------------------ entering */
 static void note_event(struct cl_block *block)
 {
@@ -227,27 +276,6 @@ void cl_limbo_look_again_locked(struct cl_block *block)
 {
 	if (block->place == CL_PLACE_HELD)
 		move(block, CL_PLACE_DUE);
-}
-
-/* ------------------------------------------------- contexts that end meanwhile */
-static bool same_context(const struct context_use *use, const struct cl_block *block)
-{
-	return use->ctx ? use->ctx == block->ctx : block->primary && use->device == block->device;
-}
-
-static bool context_ends(const struct cl_block *block)
-{
-	for (const struct context_use *use = limbo.ending; use; use = use->next)
-		if (same_context(use, block))
-			return true;
-	return false;
-}
-
-static void unlink_use(struct context_use **list, struct context_use *use)
-{
-	while (*list != use)
-		list = &(*list)->next;
-	*list = use->next;
 }
 
 /* ------------------------------------------------------------- in the driver */
@@ -395,8 +423,10 @@ static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
 		struct cl_block *block = batch->block[i];
 
 		if (batch->result[i] != CUDA_SUCCESS)
-			cl_log(CL_LOG_DEBUG, "the driver answered %d when given %#llx back",
-			       (int)batch->result[i], (unsigned long long)block->key);
+			cl_log_once(CL_LOG_WARN,
+				    "the driver refused to take block %#llx back (CUDA error %d): its "
+				    "memory is lost to this process until it ends",
+				    (unsigned long long)block->key, (int)batch->result[i]);
 		sum->blocks++;
 		sum->bytes += block->size;
 		cl_count(limbo_released);
@@ -406,29 +436,6 @@ static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
 			forget_event(block);
 		cl_block_delete(block);
 	}
-}
-
-/* Asks which of the batch's streams have got to their free. */
-static void batch_drain_locked(struct batch *batch)
-{
-	struct driver_visit visit;
-
-	batch_begin_locked(batch);
-	visit = enter_driver(batch->block[0]->ctx);
-	for (unsigned int i = 0; i < batch->n; i++) {
-		struct cl_block *block = batch->block[i];
-
-		batch->result[i] = cl_driver.cuEventQuery(block->drained);
-		/* an error is not "not yet": then the free itself waits for the context */
-		if (batch->result[i] != CUDA_ERROR_NOT_READY) {
-			cl_driver.cuEventDestroy_v2(block->drained);
-			block->drained = NULL;
-		}
-	}
-	leave_driver(&visit);
-	batch_end_locked(batch);
-	for (unsigned int i = 0; i < batch->n; i++)
-		move(batch->block[i], batch->block[i]->drained ? CL_PLACE_DRAIN : CL_PLACE_DUE);
 }
 
 /* Up to BATCH blocks of one context from the front of @list, taken out of it. */
@@ -462,12 +469,52 @@ static void batch_take_locked(struct batch *batch, struct list *list)
 	}
 }
 
+/*
+ * Asks whether the stream of @queue has got to its frees, the oldest first and
+ * no further than the first that it has not: what waits costs nothing.
+ */
+static void drain_queue_locked(struct list *queue)
+{
+	struct batch batch;
+	struct driver_visit visit;
+	bool reached = true;
+
+	while (reached && queue->n) {
+		unsigned int done = 0;
+
+		batch_take_locked(&batch, queue);
+		if (!batch.n)
+			return;
+		batch_begin_locked(&batch);
+		visit = enter_driver(batch.block[0]->ctx);
+		for (; done < batch.n; done++) {
+			struct cl_block *block = batch.block[done];
+
+			/* an error is not "not yet": then the driver's free has to cope */
+			if (cl_driver.cuEventQuery(block->drained) == CUDA_ERROR_NOT_READY)
+				break;
+			cl_driver.cuEventDestroy_v2(block->drained);
+			block->drained = NULL;
+		}
+		leave_driver(&visit);
+		batch_end_locked(&batch);
+		reached = done == batch.n;
+		for (unsigned int i = 0; i < done; i++)
+			move(batch.block[i], CL_PLACE_DUE);
+		/* the others to the front again, in their order */
+		for (unsigned int i = batch.n; i > done; i--)
+			move_to_front(batch.block[i - 1], CL_PLACE_DRAIN);
+	}
+}
+
 bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 {
-	if (block->record == CL_NO_RECORD || block->own_opens ||
-	    last_export(block) + cl_options.grace.number > now)
+	/* an untracked event need not wait: opening it after its destroy works (measured) */
+	if (block->record == CL_NO_RECORD)
+		return block->kind == CL_EVENT;
+	if (block->own_opens || last_export(block) + cl_options.grace.number > now)
 		return false;
-	return cl_record_try_release(&cl_own, block->record);
+	return cl_record_release_begin(&cl_own, block->record, &block->before);
 }
 
 /* --------------------------------------------------------------- collecting */
@@ -485,31 +532,36 @@ static void take_ready_locked(uint64_t now)
 			if (block->place == CL_PLACE_HELD)
 				settle_place(block, now, true);
 			else if (block->place == CL_PLACE_GONE &&
-				 cl_record_try_release(&cl_own, block->record))
+				 cl_record_try_release(&cl_own, block->record)) {
+				limbo.gone--;
 				cl_block_delete(block);
+			}
 		}
 }
 
 static void turn_wheel_locked(uint64_t now, bool end_grace)
 {
 	uint64_t until = now / tick_length();
+	unsigned int turns = BUCKETS;
 
-	if (end_grace)
-		until = limbo.at + BUCKETS;
-	for (unsigned int turned = 0; limbo.in_wheel && limbo.at < until && turned < BUCKETS; turned++) {
+	if (!end_grace && until - limbo.at < BUCKETS)
+		turns = until > limbo.at ? (unsigned int)(until - limbo.at) : 0;
+	for (; turns && limbo.in_wheel; turns--) {
 		struct list *bucket = &limbo.bucket[++limbo.at % BUCKETS];
 
-		while (bucket->first)
-			settle_place(bucket->first, now, true);
+		/* those that are not due (we were late by laps) go to their bucket, perhaps this one */
+		for (uint64_t n = bucket->n; n; n--)
+			settle_place(bucket->first, now, end_grace);
 	}
-	limbo.at = now / tick_length();
+	if (limbo.at < until || !limbo.in_wheel || end_grace)
+		limbo.at = until;
 }
 
 static uint64_t next_due_locked(void)
 {
 	if (limbo.due.n)
 		return 0;
-	if (limbo.drain.n)
+	if (limbo.draining)
 		return cl_now() + POLL_DRAIN;
 	if (!limbo.in_wheel)
 		return UINT64_MAX;
@@ -533,7 +585,7 @@ static unsigned int force_events_out_locked(uint64_t keep)
 		struct driver_visit visit;
 		bool wait;
 
-		if (block->place == CL_PLACE_BUSY)
+		if (block->place == CL_PLACE_BUSY || context_ends(block))
 			break; /* another thread is at it */
 		forget_event(block);
 		move(block, CL_PLACE_BUSY);
@@ -549,9 +601,9 @@ static unsigned int force_events_out_locked(uint64_t keep)
 		cl_block_unhash(block);
 		settle_place(block, cl_now(), false);
 		cl_log_once(CL_LOG_INFO,
-			    "more than %llu destroyed events wait for their importers: the oldest go now "
-			    "(CULIMBO_MAX_EVENTS)",
-			    (unsigned long long)keep);
+			    "too many destroyed events wait for their importers: the oldest go now "
+			    "(CULIMBO_MAX_EVENTS is %llu)",
+			    (unsigned long long)cl_options.max_events.number);
 	}
 	return n;
 }
@@ -570,7 +622,6 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 {
 	struct cl_collected sum = { .next = UINT64_MAX };
 	struct batch batch;
-	uint64_t drains;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	if (!cl_own.header)
@@ -581,20 +632,15 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 		turn_wheel_locked(cl_now(), end_grace);
 	if (limbo.events > cl_options.max_events.number)
 		force_events_out_locked(cl_options.max_events.number);
-	/* each drain once a pass, whatever comes back to the list's end */
-	for (drains = limbo.drain.n; drains; drains -= batch.n < drains ? batch.n : drains) {
-		batch_take_locked(&batch, &limbo.drain);
-		if (!batch.n)
-			break;
-		batch_drain_locked(&batch);
-	}
+	for (unsigned int i = 0; limbo.draining && i < QUEUES; i++)
+		drain_queue_locked(&limbo.drain[i]);
 	while (limbo.due.n) {
 		batch_take_locked(&batch, &limbo.due);
 		if (batch.n)
 			batch_release_locked(&batch, &sum);
 	}
 	sum.next = next_due_locked();
-	sum.held = limbo.held.n != 0;
+	sum.held = limbo.held.n || limbo.gone;
 out:
 	pthread_mutex_unlock(&cl_exports_lock);
 	return sum;
@@ -603,35 +649,34 @@ out:
 struct cl_collected cl_limbo_release_kept(void)
 {
 	struct cl_collected sum = { .next = UINT64_MAX };
-	struct cl_block *block, *next;
+	struct cl_block *block;
+	uint64_t n;
 
 	pthread_mutex_lock(&cl_exports_lock);
-	for (block = limbo.kept.first; block; block = next) {
-		struct context_use use;
+	n = limbo.kept.n;
+	while (n-- && (block = limbo.kept.first) != NULL) {
+		struct batch batch = { .n = 1, .block = { block } };
 		struct driver_visit visit;
 		CUstream stream;
 		bool wait = false;
 
-		next = block->next;
-		if (block->kind != CL_MEMORY || block->size < 2u << 20 || context_ends(block))
+		if (context_ends(block)) { /* to the end of the list: it is looked at once */
+			move(block, CL_PLACE_BUSY);
+			move(block, CL_PLACE_KEPT);
 			continue;
+		}
 		move(block, CL_PLACE_BUSY);
-		use = (struct context_use){ limbo.in_driver, block->ctx, block->device, pthread_self() };
-		limbo.in_driver = &use;
-		pthread_mutex_unlock(&cl_exports_lock);
+		batch_begin_locked(&batch);
 		visit = enter_driver(block->ctx);
-		stream = free_stream(block->ctx);
+		stream = block->ctx ? free_stream(block->ctx) : NULL;
 		give_back(block, stream, &wait);
 		if (wait)
 			cl_driver.cuStreamSynchronize(stream);
 		leave_driver(&visit);
-		pthread_mutex_lock(&cl_exports_lock);
-		unlink_use(&limbo.in_driver, &use);
-		pthread_cond_broadcast(&changed);
+		batch_end_locked(&batch);
 		sum.blocks++;
 		sum.bytes += block->size;
 		cl_block_delete(block);
-		next = limbo.kept.first; /* the list may have changed meanwhile */
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	return sum;
@@ -663,27 +708,41 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 	       (unsigned long long)cl_own.record[record].size);
 }
 
-unsigned int cl_limbo_reap(void)
+/* The caller has reap_lock. */
+static unsigned int reap(void)
 {
-	struct cl_reaped sum;
-	bool ours;
+	struct cl_reaped sum = cl_holder_reap(&cl_own, watch, cl_now(), cl_options.settle.number,
+					      tell_reaped, NULL);
 
-	if (pthread_mutex_trylock(&reap_lock))
-		return 0;
-	pthread_mutex_lock(&cl_exports_lock);
-	ours = cl_own.header && cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
-	pthread_mutex_unlock(&cl_exports_lock);
-	if (!ours) {
-		pthread_mutex_unlock(&reap_lock);
-		return 0;
-	}
-	sum = cl_holder_reap(&cl_own, watch, cl_now(), cl_options.settle.number, tell_reaped, NULL);
-	pthread_mutex_unlock(&reap_lock);
 	if (sum.holds)
 		cl_log(CL_LOG_INFO, "took back %u holds of %u dead processes", sum.holds, sum.slots);
 	cl_count_add(dead_holders, sum.slots);
 	cl_count_add(dead_holds, sum.holds);
 	return sum.settling;
+}
+
+unsigned int cl_limbo_reap(void)
+{
+	unsigned int settling = 0;
+	bool ours;
+
+	pthread_mutex_lock(&reap_lock);
+	pthread_mutex_lock(&cl_exports_lock);
+	ours = cl_own.header && cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (ours)
+		settling = reap();
+	pthread_mutex_unlock(&reap_lock);
+	return settling;
+}
+
+void cl_limbo_reap_at_end_locked(void)
+{
+	if (!cl_own.header || pthread_mutex_trylock(&reap_lock))
+		return;
+	if (cl_region_fd_intact(&cl_own))
+		reap();
+	pthread_mutex_unlock(&reap_lock);
 }
 
 /* ------------------------------------------------------------------- contexts */
@@ -728,11 +787,18 @@ static void forget_block(struct cl_block *block)
 		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
 	if (block->kind == CL_EVENT)
 		forget_event(block);
+	cl_limbo_gone_locked(block);
+}
+
+void cl_limbo_gone_locked(struct cl_block *block)
+{
 	cl_block_unhash(block);
-	if (cl_record_gone(&cl_own, block->record))
+	if (cl_record_gone(&cl_own, block->record)) {
 		cl_block_delete(block);
-	else
+	} else {
 		block->place = CL_PLACE_GONE;
+		limbo.gone++;
+	}
 }
 
 void cl_limbo_forget_block_locked(struct cl_block *block)
@@ -751,14 +817,13 @@ static void forget_with_context(struct cl_block *block, void *ended)
 }
 
 /*
- * An event is of the context that it was made in, which we don't know for
- * certain; destroying it after that context is a crash (measured).  So at any
- * context's end those in limbo are left to the driver.
+ * Destroying an event after its context is a crash (measured).  Where we don't
+ * know which context it was made in, any that ends may be it.
  */
-static void forget_limbo_event(struct cl_block *block, void *data)
+static void forget_unknown_event(struct cl_block *block, void *data)
 {
 	(void)data;
-	if (block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_BUSY)
+	if (!block->ctx && block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_BUSY)
 		forget_block(block);
 }
 
@@ -784,11 +849,12 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 		forget_free_stream_locked(ctx);
 	else if (gone)
 		memset(free_streams, 0, sizeof free_streams);
-	if (gone && cl_own.header) {
+	if (gone) {
 		cl_block_each(CL_MEMORY, forget_with_context, &ended);
 		cl_block_each(CL_EVENT, forget_with_context, &ended);
-		cl_block_each(CL_EVENT, forget_limbo_event, NULL);
+		cl_block_each(CL_EVENT, forget_unknown_event, NULL);
 	}
+	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&cl_exports_lock);
 	free(use);
 	cl_collector_wake();
@@ -800,10 +866,8 @@ struct cl_limbo_sum cl_limbo_sum_locked(void)
 	struct cl_limbo_sum sum = { .blocks = limbo.blocks,
 				    .bytes = limbo.bytes,
 				    .events = limbo.events,
-				    .kept = limbo.kept.n };
+				    .kept = limbo.kept.n + limbo.kept_small.n };
 
-	for (const struct cl_block *block = limbo.kept.first; block; block = block->next)
-		sum.kept_bytes += block->size;
 	return sum;
 }
 
@@ -814,14 +878,11 @@ void cl_limbo_wait_locked(void)
 
 void cl_limbo_wait_for_others(uint64_t wait)
 {
-	struct timespec until;
+	struct timespec until = cl_after(wait);
 
-	clock_gettime(CLOCK_REALTIME, &until); /* the clock of a plain condition variable */
-	wait += (uint64_t)until.tv_nsec;
-	until.tv_sec += (time_t)(wait / 1000000000u);
-	until.tv_nsec = (long)(wait % 1000000000u);
 	pthread_mutex_lock(&cl_exports_lock);
-	while (limbo.in_driver && pthread_cond_timedwait(&changed, &cl_exports_lock, &until) == 0)
+	while (limbo.in_driver &&
+	       pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0)
 		;
 	pthread_mutex_unlock(&cl_exports_lock);
 }

@@ -29,9 +29,15 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now);
 
 /*
  * Whether the program's free of @block can go straight to the driver: its
- * grace is over and nobody holds it.  If so its record is released already.
+ * grace is over and nobody holds it.  If so its record is DYING until
+ * cl_record_release_end() is told what the driver said (block->before).
  */
 bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now);
+/*
+ * Whether what @block will be is not known yet: a thread is in the driver with
+ * it, or its context is just ending.  Then cl_limbo_wait_locked() and look again.
+ */
+bool cl_limbo_is_busy_locked(const struct cl_block *block);
 
 /* An own open of @block was closed, or something else about it changed: look at it again. */
 void cl_limbo_look_again_locked(struct cl_block *block);
@@ -60,6 +66,8 @@ extern unsigned int cl_reclaimed_n;
 
 /* Looks for dead holders of this process's blocks.  Returns how many are still settling. */
 unsigned int cl_limbo_reap(void);
+/* The same at the end of the process, where nothing may be waited for. */
+void cl_limbo_reap_at_end_locked(void);
 
 /*
  * Last resort, when an allocation fails and nothing else came free: gives
@@ -78,6 +86,8 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);
 
 /* The driver has dropped what @block (on no list) names. */
 void cl_limbo_forget_block_locked(struct cl_block *block);
+/* Out of the books but for its record, if holders keep that. */
+void cl_limbo_gone_locked(struct cl_block *block);
 /*
  * Waits @wait ns at most until no other thread is in the driver to give blocks
  * back: what they had taken is back then.
@@ -89,7 +99,7 @@ void cl_limbo_wait_for_others(uint64_t wait);
 
 /* How much is in limbo; a few loads under the lock. */
 struct cl_limbo_sum {
-	uint64_t blocks, bytes, events, kept, kept_bytes;
+	uint64_t blocks, bytes, events, kept;
 };
 struct cl_limbo_sum cl_limbo_sum_locked(void);
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +19,13 @@ uint64_t cl_now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+struct timespec cl_after(uint64_t wait)
+{
+	uint64_t then = cl_now() + wait;
+
+	return (struct timespec){ (time_t)(then / 1000000000u), (long)(then % 1000000000u) };
 }
 
 static ssize_t read_file(const char *path, char *to, size_t size)
@@ -119,31 +125,36 @@ static enum proc_says ask_proc(const struct cl_witness *w)
 	return tasks <= 1 ? PROC_LEADER_ONLY_ZOMBIE : PROC_TASKS;
 }
 
-/* Whether process @pid maps the file: 1, 0, or -errno when it can't be told. */
+/*
+ * Whether process @pid maps the file: 1, 0, or -errno when it can't be told.
+ * By inode number and name: the device there is not always what fstat() says
+ * (btrfs, overlays).
+ */
 static int maps_file(uint32_t pid, const struct cl_region *region)
 {
-	char path[48], wanted[64], buffer[4096];
+	char path[48], wanted[32], name[16], buffer[4096];
 	size_t kept = 0;
 	ssize_t n;
 	int fd, found = 0;
 
-	/* "address perms offset dev inode path": the address varies, the rest we know */
-	snprintf(wanted, sizeof wanted, " %02x:%02x %llu ", major(region->dev), minor(region->dev),
-		 (unsigned long long)region->ino);
+	/* "address perms offset dev inode path", a line each */
+	snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
+	cl_region_name(name, region->file_id);
 	snprintf(path, sizeof path, "/proc/%u/maps", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	while (!found && (n = read(fd, buffer + kept, sizeof buffer - 1 - kept)) > 0) {
-		size_t have = kept + (size_t)n;
+		char *line = buffer, *next;
 
-		buffer[have] = 0;
-		for (size_t i = 0; i < have; i++)
-			if (!buffer[i])
-				buffer[i] = '?';
-		found = strstr(buffer, wanted) != NULL;
-		kept = have < sizeof wanted ? have : sizeof wanted;
-		memmove(buffer, buffer + have - kept, kept);
+		buffer[kept + (size_t)n] = 0;
+		for (; !found && (next = strchr(line, '\n')) != NULL; line = next + 1) {
+			*next = 0;
+			found = strstr(line, wanted) && strstr(line, name);
+		}
+		/* a line longer than the buffer has a longer path than ours */
+		kept = strlen(line) < sizeof buffer - 1 ? strlen(line) : 0;
+		memmove(buffer, line, kept);
 	}
 	if (!found && n < 0)
 		found = -errno;

@@ -16,6 +16,7 @@
 #ifndef CL_LIVENESS_H
 #define CL_LIVENESS_H
 
+#include <time.h>
 #include "shim/shm_region.h"
 
 enum cl_liveness { CL_ALIVE, CL_SETTLING, CL_DEAD };
@@ -33,5 +34,6 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				   uint64_t now, uint64_t settle);
 
 uint64_t cl_now(void); /* CLOCK_MONOTONIC, ns */
+struct timespec cl_after(uint64_t wait); /* @wait ns from now, CLOCK_MONOTONIC */
 
 #endif

@@ -137,12 +137,11 @@ static int write_line(int fd, const char *line, size_t length)
 	return written < 0 ? (int)written : 0;
 }
 
-/* Returns 0 or -errno; apart, so that only who has a log file pays the stack. */
-static __attribute__((noinline)) int write_to_file(const char *pattern, const char *line,
-						   size_t length)
+/* apart, so that only who has a file pays the stack */
+__attribute__((noinline)) int cl_open_to_append(const char *pattern)
 {
 	char path[PATH_MAX];
-	int fd, error = cl_path_expand(path, sizeof(path), pattern);
+	int fd, higher, error = cl_path_expand(path, sizeof(path), pattern);
 
 	if (error)
 		return error;
@@ -155,14 +154,23 @@ static __attribute__((noinline)) int write_to_file(const char *pattern, const ch
 		return -errno;
 	/* where the program has no stdin, stdout or stderr, don't become it */
 	if (fd <= STDERR_FILENO) {
-		int higher = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-
+		higher = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 		error = higher < 0 ? -errno : 0;
 		syscall(SYS_close, fd);
 		if (error)
 			return error;
 		fd = higher;
 	}
+	return fd;
+}
+
+/* Returns 0 or -errno. */
+static int write_to_file(const char *pattern, const char *line, size_t length)
+{
+	int fd = cl_open_to_append(pattern), error;
+
+	if (fd < 0)
+		return fd;
 	error = write_line(fd, line, length);
 	syscall(SYS_close, fd);
 	return error;

@@ -35,6 +35,12 @@ void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2,
 long cl_write_quietly(int fd, const void *data, size_t length);
 
 /*
+ * Opens the file @pattern (see cl_path_expand) to append to, making it with mode
+ * 0600; never waits, never follows a link, never gives 0, 1 or 2.  -errno.
+ */
+int cl_open_to_append(const char *pattern);
+
+/*
  * Expands @pattern (%p: process id, %%: a percent sign) into @path of @size
  * bytes.  Returns 0, or -ENAMETOOLONG.
  */

@@ -23,13 +23,9 @@ static void drop(struct cl_peer *peer)
 /* True when it took a dead exporter's file away, or found it gone. */
 static bool is_finished(struct cl_peer *peer, int dirfd)
 {
-	uint64_t free_since = 0;
-
 	if (!cl_region_fd_intact(&peer->region))
 		return false;
-	return cl_liveness_judge(&peer->region, CL_LOCK_EXPORTER, &peer->region.header->exporter,
-				 &free_since, cl_now(), cl_options.settle.number) == CL_DEAD &&
-	       cl_gc_file(&peer->region, dirfd) != -EBUSY;
+	return cl_gc_judge(&peer->region) == CL_DEAD && cl_gc_file(&peer->region, dirfd) != -EBUSY;
 }
 
 /* Peers whose exporter is dead and that nothing is held of: looked for when another comes. */
@@ -50,12 +46,45 @@ static struct cl_peer *no_memory(int *err)
 	return NULL;
 }
 
+static int open_file(struct cl_peer *peer, uint32_t file_id, const char **why)
+{
+	int dirfd = cl_self_open_dir(false), err;
+
+	if (dirfd < 0) {
+		*why = "its directory cannot be opened";
+		return dirfd;
+	}
+	drop_finished(dirfd);
+	err = cl_region_open(&peer->region, dirfd, file_id, why);
+	close(dirfd);
+	return err;
+}
+
+/*
+ * With one descriptor to spare, which we cannot keep: without it there is no
+ * lock and so no slot, but what is opened can be pinned.
+ */
+static int open_file_by_path(struct cl_peer *peer, uint32_t file_id, const char **why)
+{
+	char path[4096];
+	size_t n;
+	int err;
+
+	cl_self_dir_path(path, sizeof path - 24);
+	n = strlen(path);
+	path[n++] = '/';
+	cl_region_name(path + n, file_id);
+	err = cl_region_open_path(&peer->region, path, file_id, why);
+	if (!err)
+		cl_region_close_descriptor(&peer->region);
+	return err;
+}
+
 struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 {
 	struct cl_peer *peer;
 	const char *why = NULL;
 	char path[256];
-	int dirfd;
 
 	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
 	if (peer)
@@ -63,12 +92,11 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 	peer = calloc(1, sizeof *peer);
 	if (!peer)
 		return no_memory(err);
-	dirfd = cl_self_open_dir(false);
-	*err = dirfd;
-	if (dirfd >= 0) {
-		drop_finished(dirfd);
-		*err = cl_region_open(&peer->region, dirfd, file_id, &why);
-		close(dirfd);
+	*err = open_file(peer, file_id, &why);
+	if ((*err == -EMFILE || *err == -ENFILE) && cl_self_spare_release()) {
+		/* the directory's descriptor and the file's, one after the other, are one too many */
+		*err = open_file_by_path(peer, file_id, &why);
+		cl_self_spare_restore();
 	}
 	if (*err) {
 		if (*err != -ENOENT) {
@@ -92,16 +120,37 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 	return peer;
 }
 
-int cl_peer_need_slot(struct cl_peer *peer)
+bool cl_peer_has_slot(const struct cl_peer *peer)
 {
-	if (peer->slot >= 0)
-		return cl_self_keep_descriptor(&peer->region, CL_LOCK_SLOT(peer->slot)) ? 0 : -EBADF;
+	return peer->slot >= 0 &&
+	       atomic_load_explicit(&peer->region.slot[peer->slot].claim, memory_order_acquire) ==
+		       peer->claim;
+}
+
+int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
+{
+	bool kept;
+
+	*lost = false;
+	if (peer->slot >= 0) {
+		kept = cl_self_keep_descriptor(&peer->region, CL_LOCK_SLOT(peer->slot));
+		if (cl_peer_has_slot(peer))
+			return kept ? 0 : -EBADF;
+		/* while our descriptor was closed somebody in another PID namespace buried us */
+		if (kept)
+			peer->region.locks->unlock(&peer->region, CL_LOCK_SLOT(peer->slot));
+		peer->slot = -1;
+		*lost = true;
+	}
 	if (!cl_self_keep_descriptor(&peer->region, -1))
 		return -EBADF;
 	memset(watch, 0, sizeof watch);
 	peer->slot = cl_holder_claim(&peer->region, &cl_self.witness, watch, cl_now(),
 				     cl_options.settle.number);
-	return peer->slot < 0 ? peer->slot : 0;
+	if (peer->slot < 0)
+		return peer->slot;
+	peer->claim = atomic_load_explicit(&peer->region.slot[peer->slot].claim, memory_order_relaxed);
+	return 0;
 }
 
 void cl_peer_put(struct cl_peer *peer)
@@ -110,13 +159,21 @@ void cl_peer_put(struct cl_peer *peer)
 	peer->holds--;
 }
 
-void cl_peers_drop_unused(void)
+void cl_peer_drop_unused(struct cl_peer *peer)
 {
-	struct cl_peer *peer, *next;
+	int dirfd;
 
-	HASH_ITER(hh, peers, peer, next)
-		if (!peer->holds && peer->slot < 0)
-			drop(peer);
+	if (peer->holds || peer->slot >= 0)
+		return;
+	/* one system call for a living one; a dead one's file goes though this process shares nothing */
+	if (peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0) {
+		dirfd = cl_self_open_dir(false);
+		if (dirfd >= 0) {
+			is_finished(peer, dirfd);
+			close(dirfd);
+		}
+	}
+	drop(peer);
 }
 
 bool cl_peer_is_open(uint32_t file_id)
@@ -141,8 +198,10 @@ void cl_peers_end(void)
 	int dirfd = peers ? cl_self_open_dir(false) : -1;
 
 	HASH_ITER(hh, peers, peer, next) {
-		if (!peer->holds && peer->slot >= 0)
+		if (!peer->holds && cl_peer_has_slot(peer) && cl_region_fd_intact(&peer->region)) {
 			cl_holder_release(&peer->region, (unsigned int)peer->slot);
+			peer->slot = -1; /* a late open claims another */
+		}
 		if (dirfd >= 0)
 			is_finished(peer, dirfd);
 	}

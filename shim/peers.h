@@ -15,6 +15,7 @@ struct cl_peer {
 	UT_hash_handle hh;
 	uint32_t file_id;
 	int slot;	    /* ours, or -1 */
+	uint64_t claim;	    /* our claim of it: another's there means that we were taken for dead */
 	uint64_t holds;	    /* records that we hold of it */
 	struct cl_region region;
 };
@@ -25,13 +26,19 @@ struct cl_peer {
  * complained about once.
  */
 struct cl_peer *cl_peer_get(uint32_t file_id, int *err);
-/* Makes sure that we have a slot there.  0 or -errno. */
-int cl_peer_need_slot(struct cl_peer *peer);
+/*
+ * Makes sure that we have a slot there, and our lock on it.  0 or -errno.
+ * *lost is set when we had one and were taken for dead: its holds are gone, and
+ * the slot is a new one.
+ */
+int cl_peer_need_slot(struct cl_peer *peer, bool *lost);
+/* Whether the slot is still ours to clear bits of. */
+bool cl_peer_has_slot(const struct cl_peer *peer);
 /* One hold less. */
 void cl_peer_put(struct cl_peer *peer);
 
-/* Forgets those that we have neither slot nor hold with. */
-void cl_peers_drop_unused(void);
+/* Forgets @peer, takes its file away if its exporter is dead, unless we have a slot or a hold there. */
+void cl_peer_drop_unused(struct cl_peer *peer);
 bool cl_peer_is_open(uint32_t file_id);
 /* Every peer; @each may not drop any. */
 void cl_peer_each(void (*each)(struct cl_peer *peer, void *data), void *data);

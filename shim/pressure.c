@@ -18,6 +18,7 @@ struct asked {
 	struct cl_peer *peer;
 	uint32_t ticket;
 	uint64_t bytes;
+	bool answered;
 };
 
 static bool is_own(uint32_t file_id)
@@ -30,12 +31,43 @@ static bool is_own(uint32_t file_id)
 	return own;
 }
 
+/*
+ * Exporters that did not answer in time (stopped, or in the driver): not waited
+ * for again for a while, or each failing allocation of the host would cost it.
+ */
+enum { MUTE = 16 };
+static struct {
+	uint32_t file_id;
+	uint64_t until;
+} mute[MUTE]; /* under cl_imports_lock */
+#define MUTE_FOR 10000000000ull
+
+static bool is_mute(uint32_t file_id)
+{
+	for (int i = 0; i < MUTE; i++)
+		if (mute[i].file_id == file_id && mute[i].until > cl_now())
+			return true;
+	return false;
+}
+static void note_mute(uint32_t file_id)
+{
+	int oldest = 0;
+
+	for (int i = 0; i < MUTE; i++)
+		if (mute[i].until < mute[oldest].until)
+			oldest = i;
+	mute[oldest].file_id = file_id;
+	mute[oldest].until = cl_now() + MUTE_FOR;
+}
+
 static bool ask(struct cl_peer *peer, struct asked *asked)
 {
 	struct cl_header *h = peer->region.header;
 
 	if (!atomic_load_explicit(&h->limbo_blocks, memory_order_relaxed) ||
-	    !atomic_load_explicit(&h->serving, memory_order_relaxed))
+	    !atomic_load_explicit(&h->serving, memory_order_relaxed) || is_mute(peer->file_id) ||
+	    /* a dead one's counts stand in its file as it left them */
+	    peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0)
 		return false;
 	asked->peer = peer;
 	asked->bytes = atomic_load_explicit(&h->limbo_bytes, memory_order_relaxed);
@@ -67,12 +99,15 @@ static unsigned int ask_all_locked(struct asked *asked)
 		peer = cl_peer_get(id, &err);
 		if (peer && ask(peer, &asked[n]))
 			n++;
+		else if (peer)
+			cl_peer_drop_unused(peer);
 	}
 	closedir(dir);
 	return n;
 }
 
-static void await(const struct asked *asked, uint64_t until)
+/* False: it did not answer by then. */
+static bool await(const struct asked *asked, uint64_t until)
 {
 	struct cl_header *h = asked->peer->region.header;
 	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
@@ -80,8 +115,10 @@ static void await(const struct asked *asked, uint64_t until)
 	for (;;) {
 		uint32_t done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);
 
-		if ((int32_t)(done - asked->ticket) >= 0 || cl_now() >= until)
-			return;
+		if ((int32_t)(done - asked->ticket) >= 0)
+			return true;
+		if (cl_now() >= until)
+			return false;
 		syscall(SYS_futex, &h->pressure_done, FUTEX_WAIT_BITSET, done, &t, NULL,
 			FUTEX_BITSET_MATCH_ANY);
 	}
@@ -97,7 +134,7 @@ uint64_t cl_pressure_ask(uint64_t wait)
 	n = ask_all_locked(asked);
 	pthread_mutex_unlock(&cl_imports_lock);
 	for (unsigned int i = 0; i < n; i++)
-		await(&asked[i], until);
+		asked[i].answered = await(&asked[i], until);
 	pthread_mutex_lock(&cl_imports_lock);
 	for (unsigned int i = 0; i < n; i++) {
 		uint64_t left = atomic_load_explicit(&asked[i].peer->region.header->limbo_bytes,
@@ -105,10 +142,12 @@ uint64_t cl_pressure_ask(uint64_t wait)
 
 		if (left < asked[i].bytes)
 			freed += asked[i].bytes - left;
+		if (!asked[i].answered)
+			note_mute(asked[i].peer->file_id);
 		asked[i].peer->holds--;
+		/* a process that shares nothing keeps nothing open */
+		cl_peer_drop_unused(asked[i].peer);
 	}
-	/* a process that shares nothing keeps nothing open */
-	cl_peers_drop_unused();
 	pthread_mutex_unlock(&cl_imports_lock);
 	return freed;
 }

@@ -53,22 +53,18 @@ static void say(const char *format, ...)
 	}
 	if (out.n + (size_t)n > sizeof out.text)
 		flush();
-	memcpy(out.text + out.n, line, (size_t)n);
-	out.n += (size_t)n;
+	/* names of processes are theirs to choose: no control bytes into a terminal */
+	for (int i = 0; i < n; i++)
+		out.text[out.n++] = line[i] == '\n' || (unsigned char)line[i] >= ' ' ? line[i] : '?';
 }
 
 static void begin(void)
 {
-	char path[4096];
-
 	out.n = 0;
 	out.fd = STDERR_FILENO;
 	if (!cl_options.report_file.text[0])
 		return;
-	if (cl_path_expand(path, sizeof path, cl_options.report_file.text) == 0)
-		out.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
-	else
-		out.fd = -1;
+	out.fd = cl_open_to_append(cl_options.report_file.text);
 	if (out.fd < 0) {
 		cl_log(CL_LOG_ERROR, "cannot write the report to %s (CULIMBO_REPORT_FILE): it follows here",
 		       cl_options.report_file.text);

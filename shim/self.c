@@ -19,9 +19,6 @@
 #include "shim/report.h"
 #include "shim/self.h"
 
-/* How long the end of a process waits for a collector that is in the driver, and for a lock. */
-#define END_WAIT 200000000ull
-
 atomic_int cl_sharing_flag;
 pthread_mutex_t cl_imports_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t cl_exports_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -85,18 +82,33 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
 	return !err;
 }
 
+/* The calling thread may itself have been interrupted with the lock in hand. */
+static bool lock_within(pthread_mutex_t *lock, uint64_t wait)
+{
+	struct timespec until = cl_after(wait);
+
+	return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
 /* ----------------------------------------------------------------------- fork */
+/*
+ * A signal handler may fork, in a thread that has a lock of ours: then it is not
+ * waited for for ever, and the child, which starts anew anyway, gets it as it is.
+ */
+static pthread_mutex_t *const fork_locks[] = { &start_lock, &cl_imports_lock, &cl_exports_lock };
+enum { FORK_LOCKS = sizeof fork_locks / sizeof fork_locks[0] };
+static __thread bool fork_locked[FORK_LOCKS] __attribute__((tls_model("initial-exec")));
+
 static void before_fork(void)
 {
-	pthread_mutex_lock(&start_lock);
-	pthread_mutex_lock(&cl_imports_lock);
-	pthread_mutex_lock(&cl_exports_lock);
+	for (int i = 0; i < FORK_LOCKS; i++)
+		fork_locked[i] = lock_within(fork_locks[i], CL_END_WAIT);
 }
 static void after_fork_in_parent(void)
 {
-	pthread_mutex_unlock(&cl_exports_lock);
-	pthread_mutex_unlock(&cl_imports_lock);
-	pthread_mutex_unlock(&start_lock);
+	for (int i = FORK_LOCKS - 1; i >= 0; i--)
+		if (fork_locked[i])
+			pthread_mutex_unlock(fork_locks[i]);
 }
 static void after_fork_in_child(void)
 {
@@ -111,10 +123,55 @@ static void after_fork_in_child(void)
 	cl_imports_forget();
 	cl_limbo_forget();
 	cl_blocks_forget();
+	cl_events_forget();
 	cl_contexts_forget();
 	cl_callbacks_forget();
 	atomic_flag_clear(&end_begun);
 	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+/* ------------------------------------------------------------- a spare descriptor */
+/*
+ * For the moment when the program has used up all of them: given up while a
+ * file is opened and mapped, and then had again.
+ */
+static struct {
+	int fd;
+	struct stat as;
+} spare = { .fd = -1 };
+
+static void spare_open(void)
+{
+	int fd;
+
+	if (spare.fd >= 0)
+		return;
+	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	spare.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 64);
+	if (fd >= 0 && spare.fd >= 0)
+		close(fd);
+	else if (fd >= 0)
+		spare.fd = fd;
+	if (spare.fd >= 0)
+		fstat(spare.fd, &spare.as);
+}
+
+bool cl_self_spare_release(void)
+{
+	struct stat now;
+	/* the program may have closed it, and got the number for a file of its own */
+	bool ours = spare.fd >= 0 && fstat(spare.fd, &now) == 0 && now.st_rdev == spare.as.st_rdev &&
+		    now.st_dev == spare.as.st_dev && now.st_ino == spare.as.st_ino;
+
+	if (ours)
+		close(spare.fd);
+	spare.fd = -1;
+	return ours;
+}
+
+void cl_self_spare_restore(void)
+{
+	spare_open();
 }
 
 /* ---------------------------------------------------------------------- start */
@@ -144,6 +201,7 @@ bool cl_self_start(void)
 		return true;
 	if (cl_options.disable.number)
 		return false;
+	spare_open();
 	cl_self_prepare();
 	pthread_mutex_lock(&cl_imports_lock);
 	if (!atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed)) {
@@ -159,18 +217,6 @@ bool cl_self_start(void)
 }
 
 /* ------------------------------------------------------------------------ end */
-/* The thread that ends the process may itself have been interrupted with a lock in hand. */
-static bool lock_within(pthread_mutex_t *lock, uint64_t wait)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	wait += (uint64_t)until.tv_nsec;
-	until.tv_sec += (time_t)(wait / 1000000000u);
-	until.tv_nsec = (long)(wait % 1000000000u);
-	return pthread_mutex_timedlock(lock, &until) == 0;
-}
-
 static void remove_own_file(void)
 {
 	char path[4096];
@@ -189,6 +235,7 @@ static void remove_own_file(void)
 
 int cl_process_end(int status)
 {
+	CL_UNCANCELLED;
 	int before = errno;
 
 	if (!cl_sharing()) {
@@ -201,11 +248,11 @@ int cl_process_end(int status)
 	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
 		return status;
 	cl_self.ended = true;
-	cl_collector_stop(END_WAIT);
-	/* the report tells the dead from the living */
-	cl_limbo_reap();
-	if (lock_within(&cl_imports_lock, END_WAIT)) {
-		if (lock_within(&cl_exports_lock, END_WAIT)) {
+	cl_collector_stop(CL_END_WAIT);
+	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
+		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
+			/* the report tells the dead from the living */
+			cl_limbo_reap_at_end_locked();
 			cl_report_write();
 			pthread_mutex_unlock(&cl_exports_lock);
 		}

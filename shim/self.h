@@ -24,9 +24,31 @@ struct cl_self {
 	struct cl_witness witness;
 	pid_t pid; /* 0: cl_self_prepare() was not called yet */
 	uint64_t started; /* then, CLOCK_MONOTONIC ns */
-	bool ended; /* the report is written: nothing new is begun */
+	_Atomic bool ended; /* the report is written: nothing new is begun */
 };
 extern struct cl_self cl_self;
+
+/* How long the end of a process waits for a collector that is in the driver, and for a lock; ns. */
+#define CL_END_WAIT 200000000ull
+
+/*
+ * At the top of what takes our locks: a thread of the program that is cancelled
+ * meanwhile ends when it has left us, not with a lock in hand.
+ */
+#define CL_UNCANCELLED                                                            \
+	__attribute__((cleanup(cl_cancel_state_restore))) int cl_cancel_state =   \
+		cl_cancel_state_disable()
+static inline int cl_cancel_state_disable(void)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+static inline void cl_cancel_state_restore(const int *before)
+{
+	pthread_setcancelstate(*before, NULL);
+}
 
 /* Who we are, and fork handlers; what everything else here needs.  Any thread, any number of times. */
 void cl_self_prepare(void);
@@ -46,6 +68,14 @@ bool cl_self_start(void);
 int cl_self_open_dir(bool make);
 /* Its path, into @path of @size bytes. */
 void cl_self_dir_path(char *path, size_t size);
+
+/*
+ * One descriptor in hand, for opening an exporter's file when there is no other:
+ * release() closes it (false: there was none), restore() gets it again.  Under
+ * cl_imports_lock.
+ */
+bool cl_self_spare_release(void);
+void cl_self_spare_restore(void);
 
 /*
  * Before any use of @region's descriptor: gets it (and its lock on @byte)

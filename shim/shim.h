@@ -42,6 +42,8 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 /* ------------------------------------------------------------------- events */
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event);
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle);
+/* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
+void cl_event_created(CUevent event);
 /* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2 */
 CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
 

@@ -136,6 +136,8 @@ struct cl_header {
 	_Alignas(64) _Atomic uint32_t pressure_asked;
 	_Atomic uint32_t pressure_done; /* a futex */
 	_Atomic uint32_t serving;	/* a collector runs, so asking pays */
+	/* since when, by those who looked, the exporter's lock has been free; 0: it was not */
+	_Atomic uint64_t exporter_lock_free;
 
 	/* records are found by their whole handle, see CL_AT_BY_HANDLE */
 	_Alignas(64) _Atomic uint32_t by_handle;

@@ -8,14 +8,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/liveness.h"
 #include "shim/shm_record.h"
 
 /*
- * An importer that meets DYING asks again this often.  The exporter leaves
- * DYING within a few instructions, so more means that it was stopped or killed
- * just there; then the open is refused: its program has freed that block.
+ * An importer that meets DYING asks again for so long.  The exporter leaves it
+ * within a few instructions, or (when its program is freeing the block) when the
+ * driver has answered; an open that has waited so long is refused: its program
+ * frees that block, or has been stopped or killed just there.
  */
-enum { DYING_TRIES = 4096, DYING_SPINS = 64 };
+#define PATIENCE 20000000ull /* ns */
+enum { SPINS = 64 };
 
 #ifdef CL_PLANT_MISSING_FENCE /* a fault for the tests to find */
 #define full_fence() atomic_signal_fence(memory_order_seq_cst)
@@ -197,25 +200,39 @@ void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
 	full_fence();
 }
 
-bool cl_record_try_release(struct cl_region *region, uint32_t record)
+bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t *before)
 {
 	struct cl_record *r = &region->record[record];
-	uint64_t before = atomic_load_explicit(&r->life, memory_order_relaxed);
-	uint32_t generation = cl_life_generation(before);
 
+	*before = atomic_load_explicit(&r->life, memory_order_relaxed);
 	if (cl_record_held(region, record)) /* the common no, without stopping importers */
 		return false;
-	atomic_store_explicit(&r->life, cl_life(generation, CL_DYING), memory_order_relaxed);
+	atomic_store_explicit(&r->life, cl_life(cl_life_generation(*before), CL_DYING),
+			      memory_order_relaxed);
 	/* against cl_record_hold(): of its bit and our DYING, one is seen by the other side */
 	full_fence();
-	if (cl_record_held(region, record)) {
-		atomic_store_explicit(&r->life, before, memory_order_release);
-		/* its holder may have seen DYING as it left: it then made the record ready */
+	if (!cl_record_held(region, record))
+		return true;
+	/* (its holder may have seen DYING as it left: it then made the record ready) */
+	cl_record_release_end(region, record, *before, false);
+	return false;
+}
+
+void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t before, bool released)
+{
+	uint64_t life = released ? cl_life((uint64_t)cl_life_generation(before) + 1, CL_FREE) : before;
+
+	atomic_store_explicit(&region->record[record].life, life, memory_order_release);
+}
+
+bool cl_record_try_release(struct cl_region *region, uint32_t record)
+{
+	uint64_t before;
+
+	if (!cl_record_release_begin(region, record, &before))
 		return false;
-	}
 	/* the next generation before the driver frees: no handle of this one opens from here on */
-	atomic_store_explicit(&r->life, cl_life((uint64_t)generation + 1, CL_FREE),
-			      memory_order_release);
+	cl_record_release_end(region, record, before, true);
 	return true;
 }
 
@@ -340,7 +357,7 @@ int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32
 	if (!atomic_load_explicit(&h->by_handle, memory_order_acquire))
 		return -ENOENT;
 	/* a chain that is changed all the while, or whose exporter was killed in it: what was seen counts */
-	for (int tries = 0; tries < DYING_TRIES; tries++) {
+	for (int tries = 0; tries < 64 * SPINS; tries++) {
 		uint32_t seq = atomic_load_explicit(&h->by_handle_seq, memory_order_acquire);
 
 		err = find_once(region, handle, record, generation);
@@ -348,7 +365,7 @@ int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32
 		if (!err || (seq % 2 == 0 &&
 			     atomic_load_explicit(&h->by_handle_seq, memory_order_relaxed) == seq))
 			break;
-		if (tries >= DYING_SPINS)
+		if (tries >= SPINS)
 			sched_yield();
 	}
 	return err;
@@ -363,7 +380,9 @@ static int handshake(struct cl_region *region, uint32_t record, uint32_t generat
 		     void (*set)(struct cl_region *, unsigned int, uint32_t),
 		     void (*clear)(struct cl_region *, unsigned int, uint32_t), unsigned int slot)
 {
-	for (int tries = 0; tries < DYING_TRIES; tries++) {
+	uint64_t until = 0;
+
+	for (int tries = 0; !until || cl_now() < until; tries++) {
 		uint64_t life;
 
 		set(region, slot, record);
@@ -375,8 +394,11 @@ static int handshake(struct cl_region *region, uint32_t record, uint32_t generat
 		clear(region, slot, record);
 		if (cl_life_generation(life) != generation || cl_life_state(life) != CL_DYING)
 			return -ESTALE;
-		if (tries >= DYING_SPINS)
+		if (tries >= SPINS) {
+			if (!until)
+				until = cl_now() + PATIENCE;
 			sched_yield();
+		}
 	}
 	return -ESTALE;
 }

@@ -36,6 +36,14 @@ void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
  */
 bool cl_record_try_release(struct cl_region *region, uint32_t record);
 /*
+ * The same in two halves, for who must ask the driver in between: begin() leaves
+ * the record DYING and says in *before what to give end(), which makes it the next
+ * generation's FREE, or, when not @released, what it was.
+ */
+bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t *before);
+void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t before,
+			   bool released);
+/*
  * The driver's object is gone, whoever held it.  Returns true when the record
  * is FREE; false when holders keep it GONE: try cl_record_try_release() when
  * they go.

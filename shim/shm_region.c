@@ -106,7 +106,7 @@ static int move_high(int fd)
 	return high;
 }
 
-static void read_boot_id(uint8_t id[16])
+static void read_boot_id_file(uint8_t id[16])
 {
 	char text[40] = "";
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -125,6 +125,28 @@ static void read_boot_id(uint8_t id[16])
 			id[got / 2] |= (uint8_t)(got % 2 ? v : v << 4);
 			got++;
 		}
+	}
+}
+
+/* It does not change under us. */
+static void read_boot_id(uint8_t id[16])
+{
+	static _Atomic uint64_t known[2];
+	static _Atomic bool read;
+
+	/* acquire and release: the words before the flag */
+	if (!atomic_load_explicit(&read, memory_order_acquire)) {
+		uint64_t words[2];
+
+		read_boot_id_file((uint8_t *)words);
+		atomic_store_explicit(&known[0], words[0], memory_order_relaxed);
+		atomic_store_explicit(&known[1], words[1], memory_order_relaxed);
+		atomic_store_explicit(&read, true, memory_order_release);
+	}
+	for (int i = 0; i < 2; i++) {
+		uint64_t word = atomic_load_explicit(&known[i], memory_order_relaxed);
+
+		memcpy(id + 8 * i, &word, 8);
 	}
 }
 
@@ -193,11 +215,15 @@ static void fill_header(struct cl_header *h, uint32_t file_id, const struct cl_w
  */
 static int open_nameless(int dirfd, char *temporary, size_t size)
 {
-	int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int fd = -1;
 
 	temporary[0] = 0;
-	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-		return fd < 0 ? -errno : fd;
+	/* without /proc there is no way (below Linux 6.10) to give it a name later */
+	if (access("/proc/self/fd", X_OK) == 0) {
+		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+			return fd < 0 ? -errno : fd;
+	}
 	snprintf(temporary, size, "new-%d-%x", (int)getpid(), (unsigned int)(uintptr_t)&fd);
 	fd = openat(dirfd, temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
 	return fd < 0 ? -errno : fd;
@@ -317,10 +343,10 @@ static int check(const struct cl_region *region, uint32_t file_id, const char **
 	return 0;
 }
 
-int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why)
+static int open_at(struct cl_region *region, int dirfd, const char *name, uint32_t file_id,
+		   const char **why)
 {
 	const char *unsaid;
-	char name[16];
 	struct stat st;
 	uint64_t fixed_blocks = CL_AT_FIXED_END / 512;
 	int err;
@@ -329,7 +355,6 @@ int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const 
 		why = &unsaid;
 	*why = NULL;
 	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .file_id = file_id };
-	cl_region_name(name, file_id);
 	/* O_NONBLOCK: a fifo put there would make open() wait */
 	region->fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (region->fd < 0) {
@@ -366,6 +391,27 @@ close_it:
 	region->fd = -1;
 	region->header = NULL;
 	return err;
+}
+
+int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why)
+{
+	char name[16];
+
+	cl_region_name(name, file_id);
+	return open_at(region, dirfd, name, file_id, why);
+}
+
+int cl_region_open_path(struct cl_region *region, const char *path, uint32_t file_id,
+			const char **why)
+{
+	return open_at(region, AT_FDCWD, path, file_id, why);
+}
+
+void cl_region_close_descriptor(struct cl_region *region)
+{
+	if (cl_region_fd_intact(region))
+		close(region->fd);
+	region->fd = -1;
 }
 
 void cl_region_close(struct cl_region *region)

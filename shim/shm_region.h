@@ -68,6 +68,12 @@ int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witnes
  */
 int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why);
 
+/* The same by a path, for who has no descriptor to spare for the directory. */
+int cl_region_open_path(struct cl_region *region, const char *path, uint32_t file_id,
+			const char **why);
+/* Closes the descriptor and keeps the mapping: no locks, no growing. */
+void cl_region_close_descriptor(struct cl_region *region);
+
 /* Unmaps and closes.  Locks of this process on that file are gone with it. */
 void cl_region_close(struct cl_region *region);
 
