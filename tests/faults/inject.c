@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fails chosen calls of libculimbo: preloaded behind it, so that its calls come
+ * here before they get to libc; see inject.h.
+ *
+ * A call counts if its return address lies in libculimbo.so.  (What it calls
+ * last in a function may be a jump; then the address is that of its caller,
+ * which is libculimbo's as well, but for public functions, which end in none.)
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/faults/inject.h"
+
+struct inject_plan *inject_plan;
+const struct inject_row inject_rows[INJECT_CALLS_N] = {
+#define X(name, ...) { #name, { __VA_ARGS__ } },
+	INJECT_CALLS(X)
+#undef X
+};
+
+/* ------------------------------------------------------------ whose call it is */
+static uintptr_t from, until; /* libculimbo.so */
+
+static int look(struct dl_phdr_info *object, size_t size, void *unused)
+{
+	if (!object->dlpi_name || !strstr(object->dlpi_name, "/libculimbo.so"))
+		return 0;
+	from = UINTPTR_MAX;
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		uintptr_t begin = object->dlpi_addr + part->p_vaddr;
+
+		if (part->p_type != PT_LOAD)
+			continue;
+		if (begin < from)
+			from = begin;
+		if (begin + part->p_memsz > until)
+			until = begin + part->p_memsz;
+	}
+	return 1;
+}
+
+__attribute__((constructor)) static void find_libculimbo(void)
+{
+	dl_iterate_phdr(look, NULL);
+}
+
+/* Returns the error to fail this call with, or 0. */
+static int due(enum inject_call call, const void *caller)
+{
+	struct inject_plan *plan = inject_plan;
+	int made;
+
+	if (!plan || (uintptr_t)caller < from || (uintptr_t)caller >= until ||
+	    atomic_load(&plan->pid) != getpid())
+		return 0;
+	made = atomic_fetch_add(&plan->made[call], 1) + 1;
+	if (call != (enum inject_call)plan->call || !plan->nth ||
+	    (plan->for_good ? made < plan->nth : made != plan->nth))
+		return 0;
+	atomic_fetch_add(&plan->failed, 1);
+	return plan->error;
+}
+
+/* --------------------------------------------------------------------- the calls */
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_malloc(size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso);
+
+#define NEXT(name)                                                             \
+	static __typeof__(name) *next;                                         \
+	if (!next)                                                             \
+		next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+/* For calls that set errno. */
+#define OR_FAIL(name, failure)                                                 \
+	do {                                                                   \
+		int error_ = due(INJECT_##name, __builtin_return_address(0));  \
+		if (error_) {                                                  \
+			errno = error_;                                        \
+			return failure;                                        \
+		}                                                              \
+	} while (0)
+/* For those that return it. */
+#define OR_RETURN(name)                                                        \
+	do {                                                                   \
+		int error_ = due(INJECT_##name, __builtin_return_address(0));  \
+		if (error_)                                                    \
+			return error_;                                         \
+	} while (0)
+
+/* libc's dlsym() allocates, so these are not looked up */
+void *calloc(size_t n, size_t size)
+{
+	OR_FAIL(calloc, NULL);
+	return __libc_calloc(n, size);
+}
+void *malloc(size_t size)
+{
+	OR_FAIL(malloc, NULL);
+	return __libc_malloc(size);
+}
+void *realloc(void *old, size_t size)
+{
+	OR_FAIL(realloc, NULL);
+	return __libc_realloc(old, size);
+}
+
+static mode_t mode_in(int flags, va_list args)
+{
+	return flags & (O_CREAT | __O_TMPFILE) ? va_arg(args, mode_t) : 0;
+}
+int open(const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+	NEXT(open);
+
+	va_start(args, flags);
+	mode = mode_in(flags, args);
+	va_end(args);
+	OR_FAIL(open, -1);
+	return next(path, flags, mode);
+}
+int openat(int dir, const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+	NEXT(openat);
+
+	va_start(args, flags);
+	mode = mode_in(flags, args);
+	va_end(args);
+	OR_FAIL(openat, -1);
+	return next(dir, path, flags, mode);
+}
+int fcntl(int fd, int cmd, ...)
+{
+	va_list args;
+	void *arg;
+	NEXT(fcntl);
+
+	va_start(args, cmd);
+	arg = va_arg(args, void *);
+	va_end(args);
+	OR_FAIL(fcntl, -1);
+	return next(fd, cmd, arg);
+}
+long syscall(long number, ...)
+{
+	va_list args;
+	long a[6];
+	NEXT(syscall);
+
+	va_start(args, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(args, long);
+	va_end(args);
+	OR_FAIL(syscall, -1);
+	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+/* A failed close has closed, on Linux. */
+int close(int fd)
+{
+	NEXT(close);
+	int result = next(fd);
+
+	OR_FAIL(close, -1);
+	return result;
+}
+
+#define SIMPLE(type, name, failure, params, args)                              \
+	type name params                                                       \
+	{                                                                      \
+		NEXT(name);                                                    \
+		OR_FAIL(name, failure);                                        \
+		return next args;                                              \
+	}
+#define RETURNING(name, params, args)                                          \
+	int name params                                                        \
+	{                                                                      \
+		NEXT(name);                                                    \
+		OR_RETURN(name);                                               \
+		return next args;                                              \
+	}
+SIMPLE(int, mkdir, -1, (const char *path, mode_t mode), (path, mode))
+SIMPLE(int, rmdir, -1, (const char *path), (path))
+SIMPLE(int, fallocate, -1, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n))
+SIMPLE(int, ftruncate, -1, (int fd, off_t size), (fd, size))
+SIMPLE(int, fchmod, -1, (int fd, mode_t mode), (fd, mode))
+SIMPLE(int, fstat, -1, (int fd, struct stat *st), (fd, st))
+SIMPLE(int, fstatat, -1, (int dir, const char *path, struct stat *st, int flags),
+       (dir, path, st, flags))
+SIMPLE(int, stat, -1, (const char *path, struct stat *st), (path, st))
+SIMPLE(int, linkat, -1, (int a, const char *b, int c, const char *d, int flags),
+       (a, b, c, d, flags))
+SIMPLE(int, unlinkat, -1, (int dir, const char *path, int flags), (dir, path, flags))
+SIMPLE(void *, mmap, MAP_FAILED, (void *at, size_t n, int prot, int flags, int fd, off_t off),
+       (at, n, prot, flags, fd, off))
+SIMPLE(int, munmap, -1, (void *at, size_t n), (at, n))
+SIMPLE(int, madvise, -1, (void *at, size_t n, int advice), (at, n, advice))
+SIMPLE(ssize_t, getrandom, -1, (void *to, size_t n, unsigned int flags), (to, n, flags))
+SIMPLE(ssize_t, read, -1, (int fd, void *to, size_t n), (fd, to, n))
+SIMPLE(ssize_t, readlink, -1, (const char *path, char *to, size_t n), (path, to, n))
+SIMPLE(int, getrlimit, -1, (__rlimit_resource_t what, struct rlimit *limit), (what, limit))
+SIMPLE(char *, getcwd, NULL, (char *to, size_t n), (to, n))
+SIMPLE(DIR *, fdopendir, NULL, (int fd), (fd))
+SIMPLE(struct dirent *, readdir, NULL, (DIR *dir), (dir))
+SIMPLE(int, nanosleep, -1, (const struct timespec *t, struct timespec *left), (t, left))
+RETURNING(pthread_create,
+	  (pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *data),
+	  (thread, how, run, data))
+RETURNING(pthread_setname_np, (pthread_t thread, const char *name), (thread, name))
+RETURNING(pthread_mutex_timedlock, (pthread_mutex_t *lock, const struct timespec *t), (lock, t))
+RETURNING(pthread_mutex_trylock, (pthread_mutex_t *lock), (lock))
+RETURNING(pthread_timedjoin_np, (pthread_t thread, void **result, const struct timespec *t),
+	  (thread, result, t))
+RETURNING(__register_atfork,
+	  (void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso),
+	  (prepare, parent, child, dso))

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See scenario.h.  Linked against libcuda, as programs are; knows nothing of culimbo. */
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <cuda.h>
+
+#include "tests/faults/scenario.h"
+
+enum {
+	SMALL = 1024,		 /* beside others in its 2 MiB chunk */
+	BIG = 4 << 20,		 /* an allocation of its own */
+	OWN = 17,
+	OWN_BIG = 18,
+	NEXT_OWNERS = 99,
+	CLAIMS = 8,
+	PARTNER_MS = 8000,	 /* how long one waits for the other */
+	BACK_MS = 1500,		 /* how long memory may take to come back */
+	BACK_BY_ITSELF_MS = 40,	 /* and without a call that asks for it */
+};
+
+void (*scenario_condition)(void), (*scenario_later)(void);
+int scenario_more_blocks;
+static struct verdict verdict;
+
+static void expect(CUresult result, CUresult wanted, int line)
+{
+	verdict.calls++;
+	if (result == wanted || verdict.wrong_line)
+		return;
+	verdict.wrong_line = line;
+	verdict.wrong_result = (int)result;
+	verdict.wrong_wanted = (int)wanted;
+}
+#define MUST(call) expect((call), CUDA_SUCCESS, __LINE__)
+#define MUST_SAY(wanted, call) expect((call), (wanted), __LINE__)
+
+static void begin(void)
+{
+	CUcontext ctx;
+
+	MUST(cuInit(0));
+	MUST(cuDevicePrimaryCtxRetain(&ctx, 0));
+	MUST(cuCtxSetCurrent(ctx));
+}
+
+static void hand(int fd, const void *data, size_t size)
+{
+	if (send(fd, data, size, MSG_NOSIGNAL) != (ssize_t)size)
+		_exit(90);
+}
+
+static void take(int fd, void *data, size_t size)
+{
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
+	int n;
+
+	do
+		n = poll(&ready, 1, PARTNER_MS);
+	while (n < 0 && errno == EINTR);
+	if (n != 1 || recv(fd, data, size, 0) != (ssize_t)size)
+		_exit(91);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+struct shared {
+	CUipcMemHandle small, twice, big;
+	CUipcEventHandle event;
+};
+
+static CUdeviceptr block(size_t bytes, unsigned char value)
+{
+	CUdeviceptr address = 0;
+
+	MUST(cuMemAlloc(&address, bytes));
+	MUST(cuMemsetD8(address, value, bytes));
+	return address;
+}
+
+/* An allocation that nobody could satisfy: all that can be given back is, first. */
+static void press(void)
+{
+	CUdeviceptr none = 0;
+
+	MUST_SAY(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&none, (size_t)1 << 45));
+}
+
+/* Takes what the driver has to give, for other bytes. */
+static void reuse(CUdeviceptr small, CUdeviceptr twice, CUdeviceptr big)
+{
+	CUdeviceptr claimed;
+
+	for (int i = 0; i < CLAIMS; i++) {
+		claimed = block(SMALL, NEXT_OWNERS);
+		verdict.reused |= claimed == small || claimed == twice;
+	}
+	claimed = block(BIG, NEXT_OWNERS);
+	verdict.reused |= claimed == big;
+	MUST(cuMemFree(claimed));
+}
+
+/* The big block counts: the small one lies in a chunk that stays. */
+static bool comes_back(size_t free_before)
+{
+	static const struct timespec moment = { 0, 500000 };
+	int64_t begun = now_ms();
+	size_t now = 0, total;
+
+	for (;;) {
+		MUST(cuMemGetInfo(&now, &total));
+		if (now + BIG > free_before)
+			return true;
+		if (now_ms() > begun + BACK_MS)
+			return false;
+		if (now_ms() > begun + BACK_BY_ITSELF_MS)
+			press();
+		nanosleep(&moment, NULL);
+	}
+}
+
+void play_exporter(int other, int up)
+{
+	CUdeviceptr small, twice, big, *more;
+	struct shared shared;
+	size_t before = 0, total;
+	CUevent event = NULL;
+	char word;
+
+	begin();
+	more = calloc((size_t)scenario_more_blocks + 1, sizeof *more);
+	for (int i = 0; more && i < scenario_more_blocks; i++)
+		more[i] = block(SMALL, OWN);
+	block(SMALL, OWN); /* a neighbour that stays */
+	MUST(cuMemGetInfo(&before, &total));
+	small = block(SMALL, OWN);
+	twice = block(SMALL, OWN);
+	big = block(BIG, OWN_BIG);
+	MUST(cuCtxSynchronize());
+	if (scenario_condition)
+		scenario_condition();
+	MUST(cuIpcGetMemHandle(&shared.small, small));
+	MUST(cuIpcGetMemHandle(&shared.big, big));
+	MUST(cuIpcGetMemHandle(&shared.twice, twice));
+	MUST(cuIpcGetMemHandle(&shared.small, small)); /* the same handle again */
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+	MUST(cuEventRecord(event, NULL));
+	MUST(cuIpcGetEventHandle(&shared.event, event));
+	hand(other, &shared, sizeof shared);
+	take(other, &word, 1); /* it has opened them */
+	if (scenario_later)
+		scenario_later();
+	for (int i = 0; i < scenario_more_blocks; i++) {
+		CUipcMemHandle handle;
+
+		MUST(cuIpcGetMemHandle(&handle, more[i]));
+	}
+
+	MUST(cuMemFree(small));
+	MUST_SAY(CUDA_ERROR_INVALID_VALUE, cuMemFree(small));
+	MUST(cuMemFree(twice));
+	for (int i = 0; i < scenario_more_blocks; i++)
+		MUST(cuMemFree(more[i]));
+	MUST(cuMemFree(big));
+	MUST(cuEventDestroy(event));
+	press();
+	reuse(small, twice, big);
+	MUST(cuCtxSynchronize());
+	hand(other, "f", 1);
+	take(other, &word, 1); /* it has closed them */
+
+	verdict.kept = !comes_back(before);
+	hand(up, &verdict, sizeof verdict);
+	exit(EXPORTER_STATUS);
+}
+
+static void look(CUdeviceptr address, unsigned char value)
+{
+	unsigned char bytes[SMALL];
+
+	memset(bytes, 0, sizeof bytes);
+	MUST(cuMemcpyDtoH(bytes, address, sizeof bytes));
+	for (int i = 0; i < SMALL; i++)
+		verdict.foreign |= bytes[i] != value;
+}
+
+void play_importer(int other, int up)
+{
+	CUdeviceptr small = 0, twice = 0, again = 0, big = 0;
+	struct shared shared;
+	CUevent event = NULL;
+	char word;
+
+	begin();
+	take(other, &shared, sizeof shared);
+	if (scenario_condition)
+		scenario_condition();
+	MUST(cuIpcOpenMemHandle(&small, shared.small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	MUST(cuIpcOpenMemHandle(&twice, shared.twice, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	MUST(cuIpcOpenMemHandle(&again, shared.twice, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	MUST(cuIpcOpenMemHandle(&big, shared.big, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	MUST(cuIpcOpenEventHandle(&event, shared.event));
+	look(small, OWN);
+	look(twice, OWN);
+	MUST(cuIpcCloseMemHandle(again)); /* it stays open once */
+	hand(other, "o", 1);
+	take(other, &word, 1); /* they are freed */
+
+	look(small, OWN);
+	look(big, OWN_BIG);
+	look(twice, OWN);
+	MUST(cuEventSynchronize(event));
+	MUST(cuIpcCloseMemHandle(small));
+	MUST(cuIpcCloseMemHandle(twice));
+	MUST(cuIpcCloseMemHandle(big));
+	MUST(cuEventDestroy(event));
+	hand(other, "c", 1);
+	hand(up, &verdict, sizeof verdict);
+	_exit(IMPORTER_STATUS);
+}
