@@ -98,6 +98,11 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	return (int)attempt < number("STUB_RETRIES", 0);
 }
 
+void cl_event_created(CUevent event)
+{
+	SAY("event_created %p\n", (void *)event);
+}
+
 bool cl_callbacks_run_for_event(unsigned int attempt)
 {
 	return cl_callbacks_run(0, attempt);
