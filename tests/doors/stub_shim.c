@@ -100,7 +100,7 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 
 void cl_event_created(CUevent event)
 {
-	SAY("event_created %p\n", (void *)event);
+	SAY("event_created\n");
 }
 
 bool cl_callbacks_run_for_event(unsigned int attempt)
