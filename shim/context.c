@@ -2,6 +2,7 @@
 /* Contexts: see context.h and shim.h. */
 #include <pthread.h>
 
+#include "shim/collector.h"
 #include "shim/context.h"
 #include "shim/imports.h"
 #include "shim/limbo.h"
@@ -83,6 +84,7 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 		pthread_mutex_unlock(&known.lock);
 	}
 	cl_limbo_context_go_on(ctx, device, gone);
+	cl_collector_wake();
 }
 
 void cl_contexts_forget(void)

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "shim/collector.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
 #include "shim/self.h"
@@ -857,7 +856,6 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&cl_exports_lock);
 	free(use);
-	cl_collector_wake();
 }
 
 /* ---------------------------------------------------------------------- rest */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This process: when it began to share, who it is, the directory of exporter
- * files, fork, and the counts that the report gives.
+ * This process: who it is, its locks, the directory of exporter files, and the
+ * counts that the report gives.  When it begins to share, forks and ends is in
+ * process.c.
  *
  * Locks, in the order in which two may be held: cl_imports_lock before
  * cl_exports_lock.  No CUDA call is made, and nothing of another process is

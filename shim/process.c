@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of this process as a sharer: its first export or import, fork, and
+ * its end (see the last part of shim.h).  The one place that knows all modules
+ * with state, to forget them in a child and to close them at the end.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/blocks.h"
+#include "shim/callbacks.h"
+#include "shim/collector.h"
+#include "shim/context.h"
+#include "shim/gc.h"
+#include "shim/imports.h"
+#include "shim/limbo.h"
+#include "shim/log.h"
+#include "shim/report.h"
+#include "shim/self.h"
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_flag end_begun = ATOMIC_FLAG_INIT;
+
+/* The calling thread may itself have been interrupted with the lock in hand. */
+static bool lock_within(pthread_mutex_t *lock, uint64_t wait)
+{
+	struct timespec until = cl_after(wait);
+
+	return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
+/* ----------------------------------------------------------------------- fork */
+/*
+ * A signal handler may fork, in a thread that has a lock of ours: then it is not
+ * waited for for ever, and the child, which starts anew anyway, gets it as it is.
+ */
+static pthread_mutex_t *const fork_locks[] = { &start_lock, &cl_imports_lock, &cl_exports_lock };
+enum { FORK_LOCKS = sizeof fork_locks / sizeof fork_locks[0] };
+static __thread bool fork_locked[FORK_LOCKS] __attribute__((tls_model("initial-exec")));
+
+static void before_fork(void)
+{
+	for (int i = 0; i < FORK_LOCKS; i++)
+		fork_locked[i] = lock_within(fork_locks[i], CL_END_WAIT);
+}
+static void after_fork_in_parent(void)
+{
+	for (int i = FORK_LOCKS - 1; i >= 0; i--)
+		if (fork_locked[i])
+			pthread_mutex_unlock(fork_locks[i]);
+}
+static void after_fork_in_child(void)
+{
+	/*
+	 * The child has none of its parent's contexts, so none of its blocks and
+	 * imports: it starts as a process that shares nothing.
+	 */
+	atomic_store(&cl_sharing_flag, 0);
+	memset(&cl_self, 0, sizeof cl_self);
+	memset(&cl_counts, 0, sizeof cl_counts);
+	cl_collector_forget();
+	cl_imports_forget();
+	cl_limbo_forget();
+	cl_blocks_forget();
+	cl_events_forget();
+	cl_contexts_forget();
+	cl_callbacks_forget();
+	atomic_flag_clear(&end_begun);
+	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+/* ---------------------------------------------------------------------- start */
+void cl_self_prepare(void)
+{
+	static bool registered; /* stays true in a child: the handlers are inherited */
+
+	pthread_mutex_lock(&start_lock);
+	if (!registered) {
+		registered = true;
+		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	}
+	if (!cl_self.pid) {
+		cl_witness_self(&cl_self.witness);
+		cl_self.started = cl_now();
+		cl_self.pid = getpid();
+	}
+	pthread_mutex_unlock(&start_lock);
+}
+
+bool cl_self_start(void)
+{
+	int dirfd;
+
+	/* acquire: what the first one prepared is seen */
+	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire))
+		return true;
+	if (cl_options.disable.number)
+		return false;
+	cl_self_spare_restore();
+	cl_self_prepare();
+	pthread_mutex_lock(&cl_imports_lock);
+	if (!atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed)) {
+		dirfd = cl_self_open_dir(false);
+		if (dirfd >= 0) {
+			cl_gc_directory(dirfd, cl_peer_is_open);
+			close(dirfd);
+		}
+		atomic_store_explicit(&cl_sharing_flag, 1, memory_order_release);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+	return true;
+}
+
+/* ------------------------------------------------------------------------ end */
+static void remove_own_file(void)
+{
+	char path[4096];
+	int dirfd = cl_self_open_dir(false);
+
+	if (dirfd < 0)
+		return;
+	if (cl_own.header)
+		cl_region_unlink(&cl_own, dirfd);
+	close(dirfd);
+	if (!cl_options.dir.text[0]) { /* ours to take away, when we are the last */
+		cl_self_dir_path(path, sizeof path);
+		rmdir(path);
+	}
+}
+
+int cl_process_end(int status)
+{
+	CL_UNCANCELLED;
+	int before = errno;
+
+	if (!cl_sharing()) {
+		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
+		    !atomic_flag_test_and_set(&end_begun))
+			cl_report_nothing();
+		return status;
+	}
+	/* a vfork child has its parent's memory, but not its life */
+	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
+		return status;
+	cl_self.ended = true;
+	cl_collector_stop(CL_END_WAIT);
+	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
+		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
+			/* the report tells the dead from the living */
+			cl_limbo_reap_at_end_locked();
+			cl_report_write();
+			pthread_mutex_unlock(&cl_exports_lock);
+		}
+		cl_peers_end();
+		pthread_mutex_unlock(&cl_imports_lock);
+	}
+	remove_own_file();
+	errno = before;
+	return status;
+}
