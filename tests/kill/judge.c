@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The judge: what another process finds after the victim was killed, and
+ * whether it can go on.  It uses only what shim/ gives to others.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/gc.h"
+#include "tests/kill/world.h"
+
+static const char *say(const char *what, unsigned int number)
+{
+	static char text[128];
+
+	snprintf(text, sizeof text, "%s (%u)", what, number);
+	return text;
+}
+
+static uint64_t bits(const struct cl_region *region, unsigned int word, uint32_t record)
+{
+	return cl_region_has_word(region, word, record) ?
+		       atomic_load(cl_region_word(region, word, record)) :
+		       0;
+}
+
+static bool is_held_by(const struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	return bits(region, slot / 64, record) >> (slot % 64) & 1;
+}
+
+/* What holds at every moment, whoever has been killed. */
+static const char *look(const struct world *w, const struct cl_region *region)
+{
+	uint32_t used = atomic_load(&region->header->slots_used);
+	uint64_t claimed = 0;
+
+	for (unsigned int slot = 0; slot < 64; slot++)
+		if ((atomic_load(&region->slot[slot].claim) & 0xff) == CL_SLOT_CLAIMED) {
+			claimed |= 1ull << slot;
+			if (slot >= used)
+				return say("a claimed slot that nobody looks at", slot);
+		}
+	if (w->has_region && atomic_load(&region->slot[SLOT_A].claim) != w->claim_of_a)
+		return "the slot of a living importer changed hands";
+	for (uint32_t record = 0; record < R_END; record++) {
+		uint64_t life = cl_record_life(region, record);
+
+		if (bits(region, 0, record) & ~claimed)
+			return say("a hold in a slot that is free", record);
+		if (bits(region, 1, record))
+			return say("a hold of nobody", record);
+		if (is_held_by(region, SLOT_A, record) != w->held_by_a[record])
+			return say("a living importer's hold changed", record);
+		if (cl_life_generation(life) > 1 || cl_life_state(life) > CL_GONE)
+			return say("a record that is no record", record);
+		if (w->held_by_a[record] &&
+		    (cl_life_generation(life) != 0 || cl_life_state(life) == CL_FREE))
+			return say("a record was released with a live hold", record);
+	}
+	return NULL;
+}
+
+static const char *reap(const struct world *w, struct cl_region *region)
+{
+	static struct cl_slot_watch watch[CL_SLOTS];
+	struct cl_reaped sum;
+
+	memset(watch, 0, sizeof watch);
+	sum = cl_holder_reap(region, watch, cl_now(), 0, NULL, NULL);
+	if (sum.settling)
+		return "a dead process is not seen to be dead";
+	if (sum.alive != w->has_region)
+		return "the living were taken for dead, or the dead for living";
+	for (unsigned int slot = 0; slot < 64; slot++)
+		if ((slot != SLOT_A || !w->has_region) &&
+		    (atomic_load(&region->slot[slot].claim) & 0xff) != CL_SLOT_FREE)
+			return say("a dead process's slot is left after a reap", slot);
+	for (uint32_t record = 0; record < R_END; record++)
+		if (bits(region, 0, record) & ~(w->has_region ? 1ull << SLOT_A : 0))
+			return say("a hold of a dead process is left after a reap", record);
+	return look(w, region);
+}
+
+/* The exporter lives: what nobody holds any more it must be told of. */
+static const char *collect(const struct world *w, struct cl_region *region)
+{
+	static const uint32_t waiting[] = { R_HELD, R_LAST,  R_BOTH, R_DEAD,
+					    R_FAR,  R_READY, R_NOTED };
+	bool ready[R_END] = { false };
+	uint32_t list[256];
+	unsigned int n;
+
+	while ((n = cl_record_take_ready(region, list, 256)) > 0)
+		for (unsigned int i = 0; i < n; i++) {
+			if (list[i] >= R_END)
+				return say("a record that is not there is ready", list[i]);
+			ready[list[i]] = true;
+		}
+	for (unsigned int i = 0; i < sizeof waiting / sizeof *waiting; i++) {
+		uint32_t record = waiting[i];
+
+		if (w->held_by_a[record]) {
+			if (cl_record_try_release(region, record))
+				return say("a held record was released", record);
+			continue;
+		}
+		if (record == R_LAST && !w->victim_held && !ready[record])
+			continue; /* its exporter knew from the beginning */
+		if (!ready[record])
+			return say("a record that nobody holds was not made ready", record);
+		if (!cl_record_try_release(region, record))
+			return say("a record that nobody holds cannot be released", record);
+		if (cl_record_hold(region, SLOT_A, record, 0, handle) != -ESTALE)
+			return say("a stale handle opens", record);
+	}
+	return NULL;
+}
+
+/* Somebody else comes and does what an importer does. */
+static const char *import(const struct world *w, struct cl_region *region, bool exporter_lives)
+{
+	static struct cl_slot_watch watch[CL_SLOTS];
+	struct cl_witness other = { .pid = 1, .pid_ns = 1, .start_time = 1 };
+	int slot = cl_holder_claim(region, &other, watch, cl_now(), 0), err;
+
+	if (slot < 0)
+		return "no slot can be claimed";
+	if (slot == SLOT_A && w->has_region)
+		return "a living importer's slot was claimed";
+	err = cl_record_hold(region, (unsigned int)slot, R_EXPORTED, 0, handle);
+	if (err && (exporter_lives || err != -ESTALE))
+		return say("an exported block cannot be opened", (unsigned int)-err);
+	if (!err) {
+		if (!is_held_by(region, (unsigned int)slot, R_EXPORTED))
+			return "an open took no hold";
+		if (exporter_lives && cl_record_try_release(region, R_EXPORTED))
+			return "a block was released under a new hold";
+		cl_record_unhold(region, (unsigned int)slot, R_EXPORTED);
+	}
+	cl_holder_release(region, (unsigned int)slot);
+	/* and A closes what it has */
+	for (uint32_t record = 0; w->has_region && record < R_END; record++)
+		if (w->held_by_a[record]) {
+			cl_record_unhold(region, SLOT_A, record);
+			if (is_held_by(region, SLOT_A, record))
+				return say("a close left a hold", record);
+		}
+	return NULL;
+}
+
+/* Somebody else does what an exporter does. */
+static const char *export(const struct world *w, int dir)
+{
+	struct cl_export what = { CL_MEMORY, 1, 1, 0, handle, 1 };
+	struct cl_region mine;
+	const char *wrong = NULL;
+
+	if (cl_region_create(&mine, dir, &w->self))
+		return "another exporter cannot make its file";
+	if (cl_region_grow(&mine) || cl_record_publish(&mine, 0, &what) != 0)
+		wrong = "another exporter cannot export";
+	cl_record_to_limbo(&mine, 0, 2);
+	if (!wrong && !cl_record_try_release(&mine, 0))
+		wrong = "another exporter cannot release";
+	if (cl_region_unlink(&mine, dir))
+		wrong = "another exporter cannot take its file away";
+	cl_region_close(&mine);
+	return wrong;
+}
+
+const char *judge(struct world *w, struct cl_region *region, int dir)
+{
+	const char *wrong = NULL;
+	char name[16];
+
+	if (region) {
+		if (w->role == IMPORTER || w->role == EXPORTER) {
+			wrong = look(w, region);
+			if (!wrong)
+				wrong = reap(w, region);
+			if (!wrong && w->role == IMPORTER)
+				wrong = collect(w, region);
+			if (!wrong)
+				wrong = import(w, region, w->role == IMPORTER);
+		}
+		cl_region_name(name, region->file_id);
+		if (!wrong && cl_gc_file(region, dir))
+			wrong = "a dead exporter's file cannot be taken away";
+		if (!wrong && faccessat(dir, name, F_OK, 0) == 0)
+			wrong = "a file that was taken away is there";
+	}
+	if (!wrong && w->role != IMPORTER)
+		wrong = export(w, dir);
+	return wrong;
+}
