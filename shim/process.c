@@ -98,10 +98,10 @@ bool cl_self_start(void)
 		return true;
 	if (cl_options.disable.number)
 		return false;
-	cl_self_spare_restore();
 	cl_self_prepare();
 	pthread_mutex_lock(&cl_imports_lock);
 	if (!atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed)) {
+		cl_self_spare_restore();
 		dirfd = cl_self_open_dir(false);
 		if (dirfd >= 0) {
 			cl_gc_directory(dirfd, cl_peer_is_open);
