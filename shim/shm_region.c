@@ -316,7 +316,7 @@ close_it:
 }
 
 /* ----------------------------------------------------------------- opening */
-static int check(const struct cl_region *region, uint32_t file_id, const char **why)
+static int check(struct cl_region *region, uint32_t file_id, const char **why)
 {
 	const struct cl_header *h = region->header;
 	uint8_t boot[16], none[16] = { 0 };
@@ -337,7 +337,12 @@ static int check(const struct cl_region *region, uint32_t file_id, const char **
 		return -EBADMSG;
 	*why = "it was made before this machine was last started";
 	read_boot_id(boot);
-	if (memcmp(boot, none, 16) && memcmp(h->boot_id, none, 16) && memcmp(boot, h->boot_id, 16))
+	/*
+	 * A lock outlives no boot: an exporter that has it lives, and its boot id is
+	 * another because a container has its own (systemd-nspawn), or is damaged.
+	 */
+	if (memcmp(boot, none, 16) && memcmp(h->boot_id, none, 16) &&
+	    memcmp(boot, h->boot_id, 16) && region->locks->is_locked(region, CL_LOCK_EXPORTER) != 1)
 		return -ESTALE;
 	*why = NULL;
 	return 0;
