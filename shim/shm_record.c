@@ -126,10 +126,8 @@ put_back:
 /* -------------------------------------------------------------------- holders */
 bool cl_record_held(const struct cl_region *region, uint32_t record)
 {
-	uint32_t used = atomic_load_explicit(&region->header->slots_used, memory_order_acquire);
-	unsigned int words = (used > CL_SLOTS ? CL_SLOTS : used) / 64 + (used % 64 ? 1 : 0);
-
-	for (unsigned int w = 0; w < words && w < CL_WORDS; w++)
+	/* not as far as slots_used says: were that number damaged, what is held would be freed */
+	for (unsigned int w = 0; w < CL_WORDS; w++)
 		if (cl_region_has_word(region, w, record) &&
 		    atomic_load_explicit(cl_region_word(region, w, record), memory_order_acquire))
 			return true;
