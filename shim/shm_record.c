@@ -19,6 +19,8 @@
  */
 #define PATIENCE 20000000ull /* ns */
 enum { SPINS = 64 };
+/* of records by handle: a million in 65,536 buckets are 16 each */
+enum { LONGEST_CHAIN = 4096 };
 
 #ifdef CL_PLANT_MISSING_FENCE /* a fault for the tests to find */
 #define full_fence() atomic_signal_fence(memory_order_seq_cst)
@@ -328,8 +330,8 @@ static int find_once(const struct cl_region *region, const uint8_t *handle, uint
 	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
 	uint32_t link = atomic_load_explicit(bucket_of(region, handle), memory_order_acquire);
 
-	/* bounded: a chain that is changed meanwhile may lead round */
-	for (uint32_t steps = 0; link && steps < CL_RECORDS; steps++) {
+	/* bounded: a chain that is changed meanwhile, or damaged, may lead round */
+	for (uint32_t steps = 0; link && steps < LONGEST_CHAIN; steps++) {
 		uint64_t life;
 
 		if (link > CL_RECORDS || (link - 1) / CL_CHUNK >= chunks)
