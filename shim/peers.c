@@ -51,7 +51,8 @@ static int open_file(struct cl_peer *peer, uint32_t file_id, const char **why)
 	int dirfd = cl_self_open_dir(false), err;
 
 	if (dirfd < 0) {
-		*why = "its directory cannot be opened";
+		*why = dirfd == -EPERM ? "its directory is another user's, or others may write there" :
+					 "its directory cannot be opened";
 		return dirfd;
 	}
 	drop_finished(dirfd);
