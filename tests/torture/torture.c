@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The torture: 8 exporters and 24 importers share, free, kill one another.
+ *
+ *	torture [--gpu] [--control] SECONDS	(torture.sh calls it)
+ *
+ * This is the supervisor: never under the library, never a CUDA call of its
+ * own.  It starts the processes, kills and stops them at random, starts anew
+ * whoever has ended, and at the end judges:
+ *   - no foreign byte was ever read, no handle of a living block refused;
+ *   - everything came back while the exporters were still alive, and no block
+ *     is in a limbo; no file is left, once one more process has shared (which
+ *     takes away the files of those that were killed);
+ *   - nobody hung, crashed, wrote to stdout, or ended with another status.
+ * With --control, bare: foreign bytes must be seen, or the test is worth nothing.
+ *
+ * What must hold: nothing waits without a deadline; only processes are
+ * signalled that are our children and have not been waited for; none of them
+ * outlives us.
+ *
+ * TORTURE_DIR (a folder to write in), TORTURE_BUILD (the build tree) and
+ * TORTURE_SEED come from torture.sh.  The seed decides what everybody does;
+ * the kernel decides when.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/e2e/cuda_door.h"
+#include "tests/torture/torture.h"
+
+#define MS UINT64_C(1000000)
+#define GATHER_NS (60000 * MS)
+#define FINISH_NS (60000 * MS)
+#define BACK_NS (10000 * MS)
+#define HUNG_NS (30000 * MS)
+#define KILL_EVERY_MS 120 /* on average */
+#define STOP_EVERY_MS 300
+#define SETTLE_MS 250	  /* culimbo's default; stops last 1.2 to 4 times as long */
+#define GPU_SLACK ((uint64_t)64 << 20) /* what contexts may differ by */
+
+struct process {
+	pid_t pid; /* 0: none */
+	bool killed;
+	uint64_t stopped_until; /* 0: runs */
+	uint64_t beat, beat_at;
+};
+
+static struct table *table;
+static int table_fd;
+static struct process process[PLACES];
+static pid_t last_pid[PLACES];
+static const char *folder, *build;
+static char *self;
+static uint64_t seed;
+static bool failed;
+static unsigned int strange_ends, hung;
+static int observer = -1;
+
+static const char *const deed_names[] = {
+#define X(name) #name,
+	DEEDS(X)
+#undef X
+};
+
+__attribute__((format(printf, 2, 3))) static void ok(bool holds, const char *format, ...)
+{
+	va_list args;
+
+	failed |= !holds;
+	printf("%sok - ", holds ? "" : "not ");
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+	fflush(stdout);
+}
+
+__attribute__((format(printf, 1, 2), noreturn)) static void bail(const char *format, ...)
+{
+	va_list args;
+
+	printf("Bail out! ");
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+	fflush(stdout);
+	exit(1);
+}
+
+static void nap_ms(unsigned int ms)
+{
+	struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+	nanosleep(&t, NULL);
+}
+
+static uint32_t dice(uint32_t sides)
+{
+	return torture_dice(&seed, sides);
+}
+
+/* ---------------------------------------------------------------- processes */
+static int open_log(const char *name, const char *kind)
+{
+	char path[600];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s.%s", folder, name, kind);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0)
+		bail("%s: %s", path, strerror(errno));
+	return fd;
+}
+
+/* Starts `torture ROLE FD NUMBER`; @bare: without the library. */
+static pid_t start(const char *name, const char *role, int fd, unsigned int number, bool bare)
+{
+	char command[600], fd_text[16], number_text[16];
+	const char *argv[12];
+	int n = 0, out, err;
+	pid_t pid;
+
+	snprintf(command, sizeof(command), "%s/tools/culimbo", build);
+	snprintf(fd_text, sizeof(fd_text), "%d", fd);
+	snprintf(number_text, sizeof(number_text), "%u", number);
+	if (!table->gpu || !bare) {
+		argv[n++] = command;
+		argv[n++] = "run";
+		if (!table->gpu)
+			argv[n++] = "--simulate";
+		if (bare)
+			argv[n++] = "--no-preload";
+		argv[n++] = "--";
+	}
+	argv[n++] = self;
+	argv[n++] = role;
+	argv[n++] = fd_text;
+	argv[n++] = number_text;
+	argv[n] = NULL;
+	out = open_log(name, "out");
+	err = open_log(name, "err");
+	pid = fork();
+	if (pid < 0)
+		bail("fork: %s", strerror(errno));
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() == 1 || dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
+			_exit(124);
+		setenv("TEST_DOOR", number % 2 ? "getproc" : "dlsym", 1);
+		if (number % 4 == 3)
+			setenv("CULIMBO_COLLECTOR", "inline", 1);
+		execv(argv[0], (char **)(uintptr_t)argv);
+		fprintf(stderr, "torture: ERROR: %s: %s\n", argv[0], strerror(errno));
+		_exit(124);
+	}
+	close(out);
+	close(err);
+	return pid;
+}
+
+static void start_player(uint32_t i)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "%02u", i);
+	atomic_store(&table->place[i].state, STATE_BEGINS);
+	atomic_store(&table->place[i].doomed, 0);
+	process[i] = (struct process){ .beat_at = torture_now() };
+	process[i].pid = last_pid[i] = start(name, "play", table_fd, i, table->control);
+}
+
+static void kill_player(uint32_t i)
+{
+	atomic_store(&table->place[i].doomed, 1);
+	process[i].killed = true;
+	kill(process[i].pid, SIGKILL);
+	atomic_fetch_add(&table->kills, 1);
+}
+
+/* Takes note of all that have ended; starts them anew while they play. */
+static void gather(void)
+{
+	pid_t pid;
+	int status;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		for (uint32_t i = 0; i < PLACES; i++) {
+			if (process[i].pid != pid)
+				continue;
+			process[i].pid = 0;
+			if (status && !process[i].killed) {
+				strange_ends++;
+				printf("# %u ended with 0x%x, at '%s'\n", i, (unsigned int)status,
+				       deed_names[atomic_load(&table->place[i].doing)]);
+			}
+			/* nothing of that life is alive, before it is doomed no more */
+			atomic_fetch_add(&table->place[i].life, 1);
+			if (atomic_load(&table->phase) <= PHASE_PLAY)
+				start_player(i);
+			break;
+		}
+}
+
+static void let_go(uint64_t now)
+{
+	for (uint32_t i = 0; i < PLACES; i++)
+		if (process[i].pid && process[i].stopped_until && now >= process[i].stopped_until) {
+			kill(process[i].pid, SIGCONT);
+			process[i].stopped_until = 0;
+			process[i].beat_at = now;
+		}
+}
+
+/* Whoever does nothing for so long, though it may, hangs. */
+static void watch(uint64_t now)
+{
+	for (uint32_t i = 0; i < PLACES; i++) {
+		struct process *p = &process[i];
+		uint64_t beat = atomic_load(&table->place[i].beat);
+
+		if (!p->pid || p->killed || p->stopped_until || beat != p->beat) {
+			p->beat = beat;
+			p->beat_at = now;
+		} else if (now > p->beat_at + HUNG_NS) {
+			hung++;
+			printf("# %u (pid %d) has been at '%s' for %d s\n", i, (int)p->pid,
+			       deed_names[atomic_load(&table->place[i].doing)],
+			       (int)(HUNG_NS / 1000 / MS));
+			kill_player(i);
+		}
+	}
+}
+
+/* A random process that runs and has a context. */
+static int pick(void)
+{
+	uint32_t i = dice(PLACES);
+
+	return process[i].pid && !process[i].killed &&
+			       atomic_load(&table->place[i].state) == STATE_READY ?
+		       (int)i :
+		       -1;
+}
+
+static void torment(uint64_t now, uint64_t *kill_at, uint64_t *stop_at)
+{
+	int i;
+
+	if (now >= *kill_at) {
+		*kill_at = now + dice(2 * KILL_EVERY_MS) * MS;
+		i = pick();
+		if (i >= 0)
+			kill_player((uint32_t)i); /* a stopped one, too */
+	}
+	if (now >= *stop_at) {
+		*stop_at = now + dice(2 * STOP_EVERY_MS) * MS;
+		i = pick();
+		if (i >= 0 && !process[i].stopped_until && !kill(process[i].pid, SIGSTOP)) {
+			process[i].stopped_until = now + (SETTLE_MS * 6 / 5 + dice(SETTLE_MS * 14 / 5)) * MS;
+			atomic_fetch_add(&table->stops, 1);
+		}
+	}
+}
+
+/* ----------------------------------------------------------------- observer */
+/* A bare process beside them all: how much is free? */
+struct memory {
+	uint64_t free, total;
+};
+
+static int observe(int fd)
+{
+	struct memory memory;
+	size_t free_bytes, total;
+	CUcontext context;
+	CUdevice device;
+	char byte;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (cuda_door_open() || cu.cuInit(0) || cu.cuDeviceGet(&device, 0) ||
+	    cu.cuDevicePrimaryCtxRetain(&context, device) || cu.cuCtxSetCurrent(context))
+		return 1;
+	while (read(fd, &byte, 1) == 1) {
+		if (cu.cuMemGetInfo_v2(&free_bytes, &total))
+			return 1;
+		memory = (struct memory){ free_bytes, total };
+		if (write(fd, &memory, sizeof(memory)) != sizeof(memory))
+			return 1;
+	}
+	return 0;
+}
+
+static struct memory look(void)
+{
+	struct pollfd ready = { .fd = observer, .events = POLLIN };
+	struct memory memory;
+
+	if (write(observer, "?", 1) != 1 || poll(&ready, 1, 30000) != 1 ||
+	    read(observer, &memory, sizeof(memory)) != sizeof(memory))
+		bail("the observer says nothing (see its .err)");
+	return memory;
+}
+
+static void start_observer(void)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
+		bail("socketpair: %s", strerror(errno));
+	fcntl(pair[0], F_SETFD, FD_CLOEXEC);
+	start("observer", "observe", pair[1], 0, true);
+	close(pair[1]);
+	observer = pair[0];
+	look();
+}
+
+/* ------------------------------------------------------------ one more that shares */
+static int share_once(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr address;
+	CUcontext context;
+	CUdevice device;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return cuda_door_open() || cu.cuInit(0) || cu.cuDeviceGet(&device, 0) ||
+	       cu.cuDevicePrimaryCtxRetain(&context, device) || cu.cuCtxSetCurrent(context) ||
+	       cu.cuMemAlloc_v2(&address, 1024) || cu.cuIpcGetMemHandle(&handle, address) ||
+	       cu.cuMemFree_v2(address);
+}
+
+/* Starts it and waits for its end; true when that was a good one. */
+static bool one_more(void)
+{
+	pid_t pid = start("one-more", "share", 0, 0, false);
+	uint64_t deadline = torture_now() + FINISH_NS;
+	int status = -1;
+
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		if (torture_now() > deadline) {
+			kill(pid, SIGKILL);
+			return false;
+		}
+		nap_ms(2);
+	}
+	return status == 0;
+}
+
+static int files(void)
+{
+	DIR *directory = opendir(getenv("CULIMBO_DIR"));
+	struct dirent *entry;
+	int n = 0;
+
+	if (!directory)
+		return 0;
+	while ((entry = readdir(directory)))
+		n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
+	closedir(directory);
+	return n;
+}
+
+/* ------------------------------------------------------------------ reports */
+static uint64_t field(const char *line, const char *name)
+{
+	const char *at = strstr(line, name);
+
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+/*
+ * Adds up what the reports at exit say: holds taken back from the dead, by all;
+ * blocks still in the limbo, by those that ended last.  Those that were killed
+ * say nothing.  Returns how many of the last ones reported.
+ */
+static unsigned int read_reports(uint64_t *reclaimed, uint64_t *in_limbo)
+{
+	unsigned int last = 0;
+	char path[600], line[1024];
+	struct dirent *entry;
+	DIR *directory;
+
+	snprintf(path, sizeof(path), "%s/reports", folder);
+	directory = opendir(path);
+	while (directory && (entry = readdir(directory))) {
+		FILE *file;
+
+		if (*entry->d_name == '.')
+			continue;
+		snprintf(path, sizeof(path), "%s/reports/%s", folder, entry->d_name);
+		file = fopen(path, "re");
+		while (file && fgets(line, sizeof(line), file)) {
+			bool is_last = false;
+
+			if (!strstr(line, "culimbo: SUMMARY"))
+				continue;
+			*reclaimed += field(line, " reclaimed=");
+			for (uint32_t i = 0; i < EXPORTERS; i++)
+				is_last |= (uint64_t)last_pid[i] == field(line, " pid=");
+			if (is_last) {
+				last++;
+				*in_limbo += field(line, " limbo=");
+			}
+		}
+		if (file)
+			fclose(file);
+	}
+	if (directory)
+		closedir(directory);
+	return last;
+}
+
+/* ------------------------------------------------------------------- phases */
+static bool all_in(uint32_t state, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++)
+		if (atomic_load(&table->place[i].state) != state)
+			return false;
+	return true;
+}
+
+static bool all_gone(uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++)
+		if (process[i].pid)
+			return false;
+	return true;
+}
+
+/* Waits for it, @ns at most, and takes note of who ends meanwhile. */
+#define WAIT_FOR(condition, ns)                                                                    \
+	({                                                                                         \
+		uint64_t wait_deadline = torture_now() + (ns);                                     \
+		bool held;                                                                         \
+		while (gather(), !(held = (condition)) && torture_now() < wait_deadline)           \
+			nap_ms(2);                                                                 \
+		held;                                                                              \
+	})
+
+static void kill_rest(void)
+{
+	for (uint32_t i = 0; i < PLACES; i++)
+		if (process[i].pid) {
+			hung++;
+			printf("# %u (pid %d) does not end: it is at '%s'\n", i, (int)process[i].pid,
+			       deed_names[atomic_load(&table->place[i].doing)]);
+			kill_player(i);
+		}
+	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
+}
+
+/* Starts exporters, then importers; the reply is what is free between. */
+static struct memory gather_all(void)
+{
+	struct memory before;
+
+	for (uint32_t i = 0; i < EXPORTERS; i++)
+		start_player(i);
+	if (!WAIT_FOR(all_in(STATE_READY, 0, EXPORTERS), GATHER_NS))
+		bail("the exporters don't begin (see the .err files)");
+	before = look();
+	for (uint32_t i = EXPORTERS; i < PLACES; i++)
+		start_player(i);
+	if (!WAIT_FOR(all_in(STATE_READY, EXPORTERS, PLACES), GATHER_NS))
+		bail("the importers don't begin (see the .err files)");
+	return before;
+}
+
+static void play(double seconds)
+{
+	uint64_t begin = torture_now(), now = begin, kill_at = begin, stop_at = begin;
+
+	atomic_store(&table->phase, PHASE_PLAY);
+	while (now - begin < (uint64_t)(seconds * 1e9)) {
+		gather();
+		let_go(now);
+		watch(now);
+		torment(now, &kill_at, &stop_at);
+		if (table->control && atomic_load(&table->foreign) > 3)
+			break;
+		nap_ms(3);
+		now = torture_now();
+	}
+}
+
+static void print_counters(void)
+{
+	printf("#");
+#define X(name) printf(" " #name "=%llu", (unsigned long long)atomic_load(&table->name));
+	COUNTERS(X)
+#undef X
+	printf("\n");
+}
+
+static void judge(double seconds, struct memory before)
+{
+	uint64_t reclaimed = 0, in_limbo = 0, slack = table->gpu ? GPU_SLACK : 0, since;
+	bool back, one;
+	int left_by_killed, left;
+	unsigned int reported;
+	struct memory after;
+
+	atomic_store(&table->phase, PHASE_FINISH);
+	let_go(UINT64_MAX);
+	ok(WAIT_FOR(all_gone(EXPORTERS, PLACES) && all_in(STATE_EMPTY, 0, EXPORTERS), FINISH_NS),
+	   "all importers close and end, all exporters free");
+	atomic_store(&table->phase, PHASE_DRAIN);
+	since = torture_now();
+	back = WAIT_FOR((after = look(), after.free + slack >= before.free), BACK_NS);
+	ok(back, "3 everything is back %llu ms later, the exporters still there (%llu of %llu bytes free)",
+	   (unsigned long long)((torture_now() - since) / MS), (unsigned long long)after.free,
+	   (unsigned long long)(table->gpu ? before.free : after.total));
+	atomic_store(&table->phase, PHASE_LEAVE);
+	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
+	kill_rest();
+	after = look();
+	reported = read_reports(&reclaimed, &in_limbo);
+	left_by_killed = files();
+	one = one_more();
+	left = files();
+	print_counters();
+	printf("torture: seconds=%.0f operations=%llu opens=%llu refused=%llu kills=%llu stops=%llu "
+	       "execs=%llu forks=%llu reclaimed=%llu foreign=%llu blocks_left=%llu files_left=%d\n",
+	       seconds, (unsigned long long)table->operations, (unsigned long long)table->opens,
+	       (unsigned long long)table->refused, (unsigned long long)table->kills,
+	       (unsigned long long)table->stops, (unsigned long long)table->execs,
+	       (unsigned long long)table->forks, (unsigned long long)reclaimed,
+	       (unsigned long long)table->foreign, (unsigned long long)in_limbo, left);
+	ok(table->foreign == 0, "1 no foreign byte in %llu reads of %llu opens",
+	   (unsigned long long)table->reads, (unsigned long long)table->opens);
+	ok(table->opens_freed && table->refused,
+	   "2 handles of freed blocks opened as their own (%llu) or were refused (%llu)",
+	   (unsigned long long)table->opens_freed, (unsigned long long)table->refused);
+	ok(table->refused_alive == 0, "2 no handle of a living block was refused");
+	ok(reported == EXPORTERS && in_limbo == 0, "3 no block is in a limbo at the end (%u exporters say)",
+	   reported);
+	ok(after.free + slack >= before.free, "3 and when all have ended, all of the memory is free");
+	ok(one && left == 0,
+	   "no file is left (%d of killed exporters, which the next process that shares took away)",
+	   left_by_killed);
+	ok(reclaimed > 0, "3 holds of the dead were taken back (%llu at least)",
+	   (unsigned long long)reclaimed);
+	ok(table->errors == 0 && strange_ends == 0 && hung == 0,
+	   "4 %llu wrong answers, %u crashes, %u that hung", (unsigned long long)table->errors,
+	   strange_ends, hung);
+}
+
+static int supervise(bool gpu, bool control, double seconds)
+{
+	const char *given = getenv("TORTURE_SEED");
+	struct memory before;
+
+	folder = getenv("TORTURE_DIR");
+	build = getenv("TORTURE_BUILD");
+	self = realpath("/proc/self/exe", NULL);
+	if (!folder || !build || !self || !getenv("CULIMBO_DIR") || !given)
+		bail("started by torture.sh only");
+	/* grandchildren that lost their parents come to us */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	table_fd = memfd_create("torture", 0);
+	if (table_fd < 0 || ftruncate(table_fd, sizeof(*table)))
+		bail("memfd: %s", strerror(errno));
+	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, table_fd, 0);
+	if (table == MAP_FAILED)
+		bail("mmap: %s", strerror(errno));
+	table->seed = strtoull(given, NULL, 0);
+	table->gpu = gpu;
+	table->control = control;
+	table->grace_ns = 500 * MS;
+	table->big_bytes = (uint64_t)(gpu ? 64 : 8) << 20;
+	seed = torture_seed(table->seed, UINT64_MAX);
+	for (uint32_t i = 0; i < PLACES; i++)
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, table->place[i].inbox))
+			bail("socketpair: %s", strerror(errno));
+	start_observer();
+	before = gather_all();
+	play(seconds);
+	if (!control) {
+		judge(seconds, before);
+		return failed;
+	}
+	let_go(UINT64_MAX);
+	atomic_store(&table->phase, PHASE_LEAVE);
+	for (uint32_t i = 0; i < PLACES; i++)
+		if (process[i].pid)
+			kill_player(i);
+	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
+	ok(table->foreign > 0, "control: without culimbo, foreign bytes are read (%llu in %llu opens)",
+	   (unsigned long long)table->foreign, (unsigned long long)table->opens);
+	return failed;
+}
+
+int main(int argc, char **argv)
+{
+	bool gpu = false, control = false;
+	double seconds;
+	int i = 1;
+
+	if (argc == 4 && !strcmp(argv[1], "play")) {
+		struct table *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED,
+					    atoi(argv[2]), 0);
+
+		if (shared == MAP_FAILED)
+			return 2;
+		return torture_play(shared, (uint32_t)atoi(argv[3]), argv);
+	}
+	if (argc == 4 && !strcmp(argv[1], "observe"))
+		return observe(atoi(argv[2]));
+	if (argc == 4 && !strcmp(argv[1], "share"))
+		return share_once();
+	for (; i < argc && !strncmp(argv[i], "--", 2); i++) {
+		gpu |= !strcmp(argv[i], "--gpu");
+		control |= !strcmp(argv[i], "--control");
+	}
+	seconds = i + 1 == argc ? strtod(argv[i], NULL) : 0;
+	if (seconds <= 0) {
+		fprintf(stderr, "usage: torture [--gpu] [--control] SECONDS (started by torture.sh)\n");
+		return 2;
+	}
+	return supervise(gpu, control, seconds);
+}
