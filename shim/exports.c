@@ -198,6 +198,9 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 	block = cl_block_new(what, ctx, primary, &generation);
 	if (block)
 		mark_locked(handle, block);
+	else
+		cl_log_once(CL_LOG_WARN, "no memory to note an export: it is not protected, "
+					 "as without culimbo");
 	return CUDA_SUCCESS;
 }
 
