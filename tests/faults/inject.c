@@ -228,6 +228,12 @@ RETURNING(pthread_create,
 	  (thread, how, run, data))
 RETURNING(pthread_setname_np, (pthread_t thread, const char *name), (thread, name))
 RETURNING(pthread_mutex_timedlock, (pthread_mutex_t *lock, const struct timespec *t), (lock, t))
+SIMPLE(int, access, -1, (const char *path, int how), (path, how))
+RETURNING(pthread_mutex_clocklock,
+	  (pthread_mutex_t *lock, clockid_t clock, const struct timespec *t), (lock, clock, t))
+RETURNING(pthread_clockjoin_np,
+	  (pthread_t thread, void **result, clockid_t clock, const struct timespec *t),
+	  (thread, result, clock, t))
 RETURNING(pthread_mutex_trylock, (pthread_mutex_t *lock), (lock))
 RETURNING(pthread_timedjoin_np, (pthread_t thread, void **result, const struct timespec *t),
 	  (thread, result, t))

@@ -49,7 +49,10 @@
 	X(syscall, EINTR, EAGAIN, ENOSPC)                                      \
 	X(pthread_create, EAGAIN, EPERM)                                       \
 	X(pthread_setname_np, ENOENT)                                          \
+	X(access, ENOMEM)                                                      \
 	X(pthread_mutex_timedlock, ETIMEDOUT)                                  \
+	X(pthread_mutex_clocklock, ETIMEDOUT)                                  \
+	X(pthread_clockjoin_np, ETIMEDOUT)                                     \
 	X(pthread_mutex_trylock, EBUSY)                                        \
 	X(pthread_timedjoin_np, ETIMEDOUT)                                     \
 	X(__register_atfork, ENOMEM)

@@ -100,12 +100,12 @@ ok() { # STATUS TEXT
 # can't fail for want of anything.
 # shellcheck disable=SC2034 # it is a list to read
 cant_fail='
-__cxa_at_quick_exit __cxa_finalize __environ environ __errno_location __stack_chk_fail
+__cxa_at_quick_exit __cxa_atexit __cxa_finalize __environ environ __errno_location __stack_chk_fail
 clock_gettime dl_iterate_phdr dladdr1 dlclose dlerror dlopen dlvsym free geteuid getpid time
 closedir __assert_fail _dl_find_object sched_yield
 memchr memcmp memcpy memmove memset snprintf vsnprintf strchr strcmp strcspn strerror
 strerrordesc_np strlen strncmp strrchr strstr strtoul strtoull strspn strnlen
-pthread_cond_broadcast pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
+pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
 pthread_mutex_unlock pthread_self pthread_sigmask pthread_equal pthread_setcancelstate
 sigaddset sigemptyset sigfillset sigismember sigpending
 _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__'
