@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Promise 4 for a thread that is cancelled (pthread_cancel) while it is in a
+ * function of the shim: it leaves no lock of ours behind, so that the others go
+ * on.  Where in a function it takes effect, every time another place: the
+ * driver below asks for it in its Nth call, for all N, and once before.
+ *
+ * The shim under a driver of a few lines, for the simulated one is not made for
+ * threads that are cancelled in it.  CULIMBO_COLLECTOR=inline, so that giving
+ * back happens in the cancelled thread too.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/options.h"
+#include "shim/self.h"
+#include "shim/shim.h"
+
+#define BLOCK(n) (0x7f0000000000ull + (n) * 4096ull)
+#define EVENT ((CUevent)0xe0)
+enum { CHILD_SECONDS = 5 };
+
+/* ------------------------------------------------------------------- the driver */
+static __thread int calls_to_go = -1; /* -1: nothing */
+
+static CUresult called(void)
+{
+	if (calls_to_go >= 0 && calls_to_go-- == 0)
+		pthread_cancel(pthread_self());
+	return CUDA_SUCCESS;
+}
+static CUresult get_handle(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	memset(handle, 0, sizeof *handle);
+	memcpy(handle, &p, sizeof p);
+	return called();
+}
+static CUresult get_event_handle(CUipcEventHandle *handle, CUevent event)
+{
+	memset(handle, 0, sizeof *handle);
+	return called();
+}
+static CUresult get_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	*base = p;
+	*size = 4096;
+	return called();
+}
+static CUresult get_attribute(void *to, CUpointer_attribute what, CUdeviceptr p)
+{
+	if (what == CU_POINTER_ATTRIBUTE_CONTEXT)
+		*(CUcontext *)to = NULL;
+	else
+		*(int *)to = 0;
+	return called();
+}
+static CUresult allocate(CUdeviceptr *p, size_t size)
+{
+	*p = 1;
+	return called();
+}
+static CUresult release(CUdeviceptr p)
+{
+	return called();
+}
+static CUresult get_current(CUcontext *ctx)
+{
+	*ctx = NULL;
+	return called();
+}
+static CUresult get_device(CUdevice *device)
+{
+	*device = 0;
+	return called();
+}
+static CUresult destroy(CUevent event)
+{
+	return called();
+}
+static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	*p = BLOCK(1000);
+	return called();
+}
+static CUresult close_memory(CUdeviceptr p)
+{
+	return called();
+}
+static CUresult open_event(CUevent *event, CUipcEventHandle handle)
+{
+	*event = (CUevent)0xe1;
+	return called();
+}
+
+static void set_driver(void)
+{
+	cl_driver.cuIpcGetMemHandle = get_handle;
+	cl_driver.cuIpcGetEventHandle = get_event_handle;
+	cl_driver.cuMemGetAddressRange_v2 = get_range;
+	cl_driver.cuPointerGetAttribute = get_attribute;
+	cl_driver.cuMemAlloc_v2 = allocate;
+	cl_driver.cuMemFree_v2 = release;
+	cl_driver.cuCtxGetCurrent = get_current;
+	cl_driver.cuCtxGetDevice = get_device;
+	cl_driver.cuEventDestroy_v2 = destroy;
+	cl_driver.cuIpcOpenMemHandle_v2 = open_memory;
+	cl_driver.cuIpcCloseMemHandle = close_memory;
+	cl_driver.cuIpcOpenEventHandle = open_event;
+}
+
+/* ------------------------------------------------------- what is cancelled in what */
+static CUipcMemHandle theirs; /* of another process */
+
+static void export(void)
+{
+	CUipcMemHandle handle;
+
+	cl_memory_export(&handle, BLOCK(1));
+}
+static void export_event(void)
+{
+	CUipcEventHandle handle;
+
+	cl_event_export(&handle, EVENT);
+}
+static void free_exported(void)
+{
+	cl_memory_free(BLOCK(0));
+}
+static void destroy_event(void)
+{
+	cl_event_destroy(EVENT, destroy);
+}
+static void import(void)
+{
+	CUdeviceptr p = 0;
+
+	cl_memory_import(&p, theirs, 0, open_memory);
+}
+static void import_and_close(void)
+{
+	CUdeviceptr p = 0;
+
+	cl_memory_import(&p, theirs, 0, open_memory);
+	cl_memory_close(p);
+}
+static void import_event(void)
+{
+	CUipcEventHandle handle = { { 0 } };
+	CUevent event;
+
+	cl_event_import(&event, handle);
+}
+static void run_callbacks(void)
+{
+	cl_callbacks_run(4096, 0);
+}
+static void run_event_callbacks(void)
+{
+	cl_callbacks_run_for_event(0);
+}
+static void end_context(void)
+{
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, true);
+}
+
+static const struct function {
+	const char *name;
+	void (*call)(void);
+} functions[] = {
+	{ "an export", export },
+	{ "an event's export", export_event },
+	{ "a free", free_exported },
+	{ "an event's end", destroy_event },
+	{ "an import", import },
+	{ "an import and its close", import_and_close },
+	{ "an event's import", import_event },
+	{ "the free-memory callbacks", run_callbacks },
+	{ "the callbacks for an event", run_event_callbacks },
+	{ "a context's end", end_context },
+};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+struct cancelled {
+	void (*call)(void);
+	int after; /* calls of the driver; -1: before any */
+};
+
+static void *cancelled(void *data)
+{
+	const struct cancelled *c = data;
+
+	calls_to_go = c->after;
+	if (c->after < 0)
+		pthread_cancel(pthread_self());
+	c->call();
+	pthread_testcancel();
+	return NULL;
+}
+
+/* In a child.  @shared: it has shared before.  0: all well; 1: it was not cancelled. */
+static int try(const struct function *function, int after, bool shared)
+{
+	struct cancelled c = { function->call, after };
+	CUipcMemHandle handle;
+	pthread_t thread;
+	void *result;
+
+	alarm(CHILD_SECONDS);
+	if (shared) {
+		cl_memory_export(&handle, BLOCK(0));
+		cl_memory_export(&handle, BLOCK(2));
+		cl_memory_free(BLOCK(2));
+	}
+	if (pthread_create(&thread, NULL, cancelled, &c) || pthread_join(thread, &result))
+		return 2;
+	/* all of it again, in another thread */
+	for (int i = 0; i < FUNCTIONS; i++)
+		functions[i].call();
+	cl_process_end(0);
+	return result == PTHREAD_CANCELED ? 0 : 1;
+}
+
+/* Whose handle is imported: a process that waits for its end. */
+static pid_t start_exporter(void)
+{
+	pid_t child;
+	int up[2];
+
+	if (pipe(up))
+		exit(2);
+	child = fork();
+	if (child == 0) {
+		CUipcMemHandle handle;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		cl_memory_export(&handle, BLOCK(5));
+		if (write(up[1], &handle, sizeof handle) != sizeof handle)
+			_exit(2);
+		for (;;)
+			pause();
+	}
+	if (child < 0 || read(up[0], &theirs, sizeof theirs) != sizeof theirs)
+		exit(2);
+	return child;
+}
+
+int main(void)
+{
+	int number = 0, failures = 0, tries = 0;
+	pid_t exporter;
+
+	cl_options_read(&cl_options, environ, NULL);
+	set_driver();
+	exporter = start_exporter();
+	for (int i = 0; i < FUNCTIONS; i++) {
+		bool well = true;
+		int times = 0;
+
+		for (int shared = 0; well && shared < 2; shared++)
+			for (int after = -1; well && after < 40; after++) {
+				pid_t child = fork();
+				int how = 0;
+
+				if (child == 0)
+					_exit(try(&functions[i], after, shared));
+				waitpid(child, &how, 0);
+				tries++;
+				if (WIFEXITED(how) && WEXITSTATUS(how) == 1)
+					break; /* so many calls it does not make */
+				times++;
+				if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
+					continue;
+				well = false;
+				printf("# %s, cancelled %s%d calls of the driver%s: ", functions[i].name,
+				       after < 0 ? "before " : "after ", after < 0 ? 0 : after,
+				       shared ? "" : ", the first that shares");
+				if (WIFSIGNALED(how) && WTERMSIG(how) == SIGALRM)
+					printf("the others wait for ever\n");
+				else
+					printf("status %#x\n", how);
+			}
+		failures += !well || !times;
+		printf("%sok %d - a thread is cancelled in %s, in %d places: the others go on\n",
+		       well && times ? "" : "not ", ++number, functions[i].name, times);
+		fflush(stdout);
+	}
+	kill(exporter, SIGKILL);
+	waitpid(exporter, NULL, 0);
+	printf("# %d times a thread was cancelled\n1..%d\n", tries, number);
+	return failures != 0;
+}
