@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mappings with nothing on either side: see guard.h. */
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "tests/fuzz/guard.h"
+#undef mmap
+#undef munmap
+
+#define NOTHING ((size_t)1 << 32) /* more than an index of 32 bits leads astray, by the byte */
+
+void *guarded_mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
+{
+	char *all, *in;
+
+	(void)at;
+	all = mmap(NULL, length + 2 * NOTHING, PROT_NONE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (all == MAP_FAILED)
+		return MAP_FAILED;
+	in = mmap(all + NOTHING, length, protection, flags | MAP_FIXED, fd, offset);
+	if (in == MAP_FAILED)
+		munmap(all, length + 2 * NOTHING);
+	return in;
+}
+
+int guarded_munmap(void *at, size_t length)
+{
+	return munmap((char *)at - NOTHING, length + 2 * NOTHING);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Forced into shm_region.c when a fuzz target is built (-include): the mapping
+ * of an exporter file gets no neighbours, so that an access outside of it is a
+ * crash and not another mapping's byte.
+ */
+#ifndef CL_FUZZ_GUARD_H
+#define CL_FUZZ_GUARD_H
+
+#include <sys/mman.h>
+
+void *guarded_mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset);
+int guarded_munmap(void *at, size_t length);
+
+#define mmap guarded_mmap
+#define munmap guarded_munmap
+
+#endif

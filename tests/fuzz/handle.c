@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fuzz target: handles of 64 bytes, as anybody may send them, opened through
+ * cl_memory_import() and cl_event_import() in a process that has an exporter
+ * file of its own and sees one of another, over a driver that is a few lines.
+ *
+ * The input is a list of steps: open (a handle made of a right one and of bytes
+ * from the input), close, or a free of what is exported.
+ *
+ * Promised: no crash; the driver sees the handle as it made it (or as it came,
+ * where it names nothing), or none at all; what is refused is refused with the driver's own error; what
+ * was opened is held until it is closed, by one bit, and by none afterwards.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "shim/blocks.h"
+#include "shim/imports.h"
+#include "shim/log.h"
+#include "shim/self.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { RECORDS = 8, STEPS = 64 };
+#define IMPORT_AT 0x100000000000ull
+
+static struct cl_region other; /* the exporter file of "another process" */
+static unsigned int driver_opens;
+
+/* ------------------------------------------------------------------ the driver */
+/* Two handles that differ are two addresses, as a driver has it. */
+static uint64_t address_of(const char *handle)
+{
+	uint64_t hash = 14695981039346656037u;
+
+	for (int i = 0; i < 56; i++)
+		hash = (hash ^ (unsigned char)handle[i]) * 1099511628211u;
+	return IMPORT_AT | (hash & 0xfffffffffffull) << 12;
+}
+/* What the driver sees: the handle as it made it, or as it came when it names nothing we know. */
+static const char *came;
+static void judge_handle(const char *handle)
+{
+	static const char zero[8];
+
+	PROMISE(!memcmp(handle, came, 56));
+	PROMISE(!memcmp(handle + 56, zero, 8) || !memcmp(handle + 56, came + 56, 8));
+}
+static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	(void)flags;
+	judge_handle(handle.reserved);
+	driver_opens++;
+	if ((unsigned char)handle.reserved[5] == 0xee)
+		return CUDA_ERROR_NOT_PERMITTED;
+	*p = address_of(handle.reserved);
+	return CUDA_SUCCESS;
+}
+static CUresult open_event(CUevent *event, CUipcEventHandle handle)
+{
+	judge_handle(handle.reserved);
+	driver_opens++;
+	*event = (CUevent)(uintptr_t)address_of(handle.reserved);
+	return CUDA_SUCCESS;
+}
+static CUresult close_memory(CUdeviceptr p)
+{
+	return p >= IMPORT_AT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+static CUresult destroy(CUevent event)
+{
+	(void)event;
+	return CUDA_SUCCESS;
+}
+static CUresult memory_handle(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	memset(handle, 0, sizeof *handle);
+	memcpy(handle->reserved, &p, sizeof p);
+	return CUDA_SUCCESS;
+}
+static CUresult current(CUcontext *ctx)
+{
+	*ctx = (CUcontext)0xa0;
+	return CUDA_SUCCESS;
+}
+static CUresult device(CUdevice *d)
+{
+	*d = 0;
+	return CUDA_SUCCESS;
+}
+static CUresult primary(CUdevice d, unsigned int *flags, int *active)
+{
+	(void)d;
+	*flags = 0;
+	*active = 0;
+	return CUDA_SUCCESS;
+}
+static CUresult range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	*base = p;
+	*size = 1024;
+	return CUDA_SUCCESS;
+}
+static CUresult attribute(void *data, CUpointer_attribute what, CUdeviceptr p)
+{
+	(void)p;
+	if (what == CU_POINTER_ATTRIBUTE_CONTEXT)
+		*(CUcontext *)data = (CUcontext)0xa0;
+	else
+		*(int *)data = 0;
+	return CUDA_SUCCESS;
+}
+
+/* -------------------------------------------------------------- the setting */
+static CUipcMemHandle right[2][RECORDS]; /* of the other process, of our own */
+
+static void driver_handle(uint32_t record, CUipcMemHandle *handle)
+{
+	memset(handle, 0, sizeof *handle);
+	memset(handle->reserved, (int)record + 1, 1);
+}
+
+/* Another process makes the file, and has its lock as long as we are. */
+static void make_other(int folder)
+{
+	int ends[2];
+	pid_t child;
+
+	PROMISE(pipe2(ends, O_CLOEXEC) == 0);
+	child = fork();
+	PROMISE(child >= 0);
+	if (!child) {
+		struct cl_witness self;
+		struct cl_region r;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		cl_witness_self(&self);
+		PROMISE(cl_region_create(&r, folder, &self) == 0);
+		for (uint32_t i = 0; i < RECORDS; i++) {
+			CUipcMemHandle handle;
+			struct cl_export what = { .kind = CL_MEMORY, .base = 4096ull * i, .size = 1024,
+						  .handle = (const uint8_t *)handle.reserved, .now = 1 };
+
+			driver_handle(i, &handle);
+			cl_record_publish(&r, i, &what);
+		}
+		PROMISE(write(ends[1], &r.file_id, sizeof r.file_id) == sizeof r.file_id);
+		for (;;)
+			pause();
+	}
+	close(ends[1]);
+	PROMISE(read(ends[0], &other.file_id, sizeof other.file_id) == sizeof other.file_id);
+	close(ends[0]);
+}
+
+static unsigned int holds_in_other(void)
+{
+	unsigned int n = 0;
+
+	for (uint32_t i = 0; i < RECORDS; i++)
+		n += cl_record_holders(&other, i, NULL, 0);
+	return n;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	char *none[] = { NULL };
+	CUdeviceptr p;
+	int fd;
+
+	(void)argc, (void)argv;
+	cl_options_read(&cl_options, none, NULL);
+	cl_options.dir.text = fuzz_folder();
+	cl_options.log.number = CL_LOG_OFF;
+	cl_options.report.number = CL_REPORT_OFF;
+	cl_driver.cuIpcOpenMemHandle_v2 = open_memory;
+	cl_driver.cuIpcOpenEventHandle = open_event;
+	cl_driver.cuIpcCloseMemHandle = close_memory;
+	cl_driver.cuEventDestroy_v2 = destroy;
+	cl_driver.cuIpcGetMemHandle = memory_handle;
+	cl_driver.cuCtxGetCurrent = current;
+	cl_driver.cuCtxGetDevice = device;
+	cl_driver.cuDevicePrimaryCtxGetState = primary;
+	cl_driver.cuMemGetAddressRange_v2 = range;
+	cl_driver.cuPointerGetAttribute = attribute;
+	fd = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	PROMISE(fd >= 0);
+	make_other(fd);
+	PROMISE(cl_region_open(&other, fd, other.file_id, NULL) == 0);
+	close(fd);
+	for (uint32_t i = 0; i < RECORDS; i++) {
+		uint64_t tail = cl_stamp_pack((struct cl_stamp){ other.file_id, i, 0 });
+
+		driver_handle(i, &right[0][i]);
+		memcpy(right[0][i].reserved + 56, &tail, sizeof tail);
+		PROMISE(cl_memory_export(&right[1][i], 0x10000 + 4096ull * i) == CUDA_SUCCESS);
+	}
+	PROMISE(cl_own.header);
+	/* the setting is right: what is opened is held */
+	came = right[0][0].reserved;
+	PROMISE(cl_memory_import(&p, right[0][0], 1, open_memory) == CUDA_SUCCESS);
+	PROMISE(holds_in_other() == 1);
+	PROMISE(cl_memory_close(p) == CUDA_SUCCESS && holds_in_other() == 0);
+	return 0;
+}
+
+static CUipcMemHandle handle_from(struct input *in)
+{
+	uint64_t how = eat(in, 1);
+	CUipcMemHandle handle = right[how & 1][how >> 1 & (RECORDS - 1)];
+	uint64_t tail;
+	struct cl_stamp stamp;
+
+	switch (how >> 6) {
+	case 0: /* right */
+		break;
+	case 1: /* bytes of the driver's part are others */
+		for (uint64_t n = eat(in, 1) % 8; n; n--)
+			handle.reserved[eat(in, 1) % 56] = (char)eat(in, 1);
+		break;
+	case 2: /* the stamp is another, of a file that there is */
+		memcpy(&tail, handle.reserved + 56, sizeof tail);
+		stamp = cl_stamp_unpack(tail);
+		stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
+		stamp.generation = (uint32_t)eat(in, 3) & (CL_GENERATIONS - 1);
+		tail = cl_stamp_pack(stamp);
+		memcpy(handle.reserved + 56, &tail, sizeof tail);
+		break;
+	default: /* all of it is another */
+		for (int i = 0; i < 64; i++)
+			handle.reserved[i] = (char)eat(in, 1);
+	}
+	return handle;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = { data, size };
+	CUdeviceptr opened[STEPS];
+	CUevent events[STEPS];
+	unsigned int opened_n = 0, events_n = 0;
+
+	if (!cl_own.header)
+		LLVMFuzzerInitialize(NULL, NULL);
+	for (int i = 0; i < STEPS && in.left; i++) {
+		unsigned int what = (unsigned int)eat(&in, 1) % 8, calls = driver_opens;
+		CUipcMemHandle handle;
+		CUdeviceptr p = 0;
+		CUresult result;
+
+		if (what == 0 && opened_n) {
+			cl_memory_close(opened[--opened_n]);
+			continue;
+		}
+		handle = handle_from(&in);
+		came = handle.reserved;
+		if (what == 1) {
+			CUipcEventHandle event_handle;
+			CUevent event = NULL;
+
+			memcpy(&event_handle, &handle, sizeof event_handle);
+			result = cl_event_import(&event, event_handle);
+			if (result == CUDA_SUCCESS)
+				events[events_n++] = event;
+		} else {
+			result = cl_memory_import(&p, handle, 1, open_memory);
+			if (result == CUDA_SUCCESS)
+				opened[opened_n++] = p;
+		}
+		/* what did not reach the driver was one of our own, or refused */
+		if (driver_opens == calls)
+			PROMISE(result == CUDA_ERROR_INVALID_VALUE ||
+				(result == CUDA_SUCCESS && p < IMPORT_AT));
+		else
+			PROMISE(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_PERMITTED);
+		PROMISE(holds_in_other() <= RECORDS);
+	}
+	while (opened_n)
+		cl_memory_close(opened[--opened_n]);
+	while (events_n) {
+		CUresult ignored;
+
+		/* (what names our own file is the driver's matter, and not an import) */
+		cl_import_event_destroy(events[--events_n], destroy, &ignored);
+	}
+	PROMISE(holds_in_other() == 0);
+	return 0;
+}

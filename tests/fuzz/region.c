@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fuzz target: an exporter file in use, whose bytes change under our feet.
+ *
+ * The input is a list of steps.  Some write anywhere into the parts of the file
+ * that are there; the others are what an exporter P, an importer C, a reaper
+ * and a collector of dead files do with it, in any order.  C holds records by
+ * a lock that it never loses.
+ *
+ * Promised: no crash, no hang, no access outside the mapping, no index that is
+ * none; every refusal has its reason; C is not reaped; and unless the input
+ * wrote where holds are counted, P releases nothing that C holds.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shim/gc.h"
+#include "shim/options.h"
+#include "shim/shm_holder.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { RECORDS = 24, STEPS = 200 };
+#define SETTLE 1000000ull
+
+/* ----------------------------------------------------- locks among three actors */
+enum actor { NOBODY, P, C, OTHER };
+static enum actor owner[1 + CL_SLOTS], acting;
+
+static int try_lock(struct cl_region *r, off_t byte)
+{
+	(void)r;
+	PROMISE(byte >= 0 && byte <= CL_SLOTS);
+	if (owner[byte] && owner[byte] != acting)
+		return -EAGAIN;
+	owner[byte] = acting;
+	return 0;
+}
+static int unlock(struct cl_region *r, off_t byte)
+{
+	(void)r;
+	PROMISE(byte >= 0 && byte <= CL_SLOTS);
+	if (owner[byte] == acting)
+		owner[byte] = NOBODY;
+	return 0;
+}
+static int is_locked(struct cl_region *r, off_t byte)
+{
+	(void)r;
+	PROMISE(byte >= 0 && byte <= CL_SLOTS);
+	return owner[byte] && owner[byte] != acting;
+}
+static const struct cl_lock_ops fake_locks = { try_lock, unlock, is_locked };
+
+/* -------------------------------------------------------------- the setting */
+static int folder_fd = -1;
+static struct cl_witness self;
+static struct cl_slot_watch watch[CL_SLOTS];
+
+static struct cl_region own, seen; /* as P maps it, as C does */
+static bool seen_open, counting_damaged, life_damaged;
+static int slot;
+static uint32_t exported; /* records that P has published */
+static bool held[RECORDS], released[RECORDS];
+
+static void handle_of(uint32_t record, uint8_t handle[64])
+{
+	memset(handle, 0, 64); /* the last 8 are the stamp's */
+	memset(handle, (int)(record % 250) + 1, 56);
+}
+
+static void close_seen(void)
+{
+	if (seen_open)
+		cl_region_close(&seen);
+	seen_open = false;
+}
+
+static void open_seen(void)
+{
+	const char *why = NULL;
+	int err;
+
+	if (seen_open)
+		return;
+	acting = C;
+	err = cl_region_open(&seen, folder_fd, own.file_id, &why);
+	PROMISE(err <= 0 && !err == !why);
+	PROMISE(err || seen.header);
+	PROMISE(!err || (!seen.header && seen.fd == -1));
+	seen_open = !err;
+	if (!err)
+		seen.locks = &fake_locks;
+}
+
+static void publish(void)
+{
+	uint8_t handle[64];
+	struct cl_export what = { .kind = CL_MEMORY, .size = 1024, .handle = handle, .now = 1000 };
+
+	if (exported == RECORDS)
+		return;
+	handle_of(exported, handle);
+	what.base = 4096ull * exported;
+	cl_record_publish(&own, exported++, &what);
+}
+
+/* ------------------------------------------------------------------ the steps */
+static const struct part {
+	uint64_t at, size;
+	bool counts; /* who holds what is said there */
+} parts[] = {
+	{ CL_AT_HEADER, sizeof(struct cl_header), false },
+	{ CL_AT_HEADER + offsetof(struct cl_header, record_chunks), 8, false },
+	{ CL_AT_WORD_PAGES, CL_PAGE, true },
+	{ CL_AT_READY_TOP, sizeof(struct cl_ready_top), false },
+	{ CL_AT_SLOTS, CL_SLOTS * sizeof(struct cl_slot), false },
+	{ CL_AT_SLOTS, 4 * sizeof(struct cl_slot), false },
+	{ CL_AT_READY, CL_PAGE, false },
+	{ CL_AT_RECORDS, RECORDS * sizeof(struct cl_record), false },
+	{ CL_AT_RECORDS, CL_CHUNK * sizeof(struct cl_record), false },
+	{ CL_AT_HOLDERS, CL_PAGE, true },
+	{ CL_AT_HEADER + offsetof(struct cl_header, by_handle), 8, false },
+	{ CL_AT_BY_HANDLE, 4 * CL_BUCKETS, false },
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+static void write_bytes(struct input *in, bool invert)
+{
+	const struct part *part = &parts[eat(in, 1) % PARTS];
+	uint64_t at = eat(in, 3) % part->size, n = 1 + eat(in, 1) % 16;
+	unsigned char *byte = (unsigned char *)own.header + part->at;
+
+	counting_damaged |= part->counts;
+	for (; n && at < part->size; n--, at++)
+		byte[at] = invert ? byte[at] ^ 0xff : (unsigned char)eat(in, 1);
+	life_damaged = true;
+}
+
+static void hold(struct input *in)
+{
+	uint32_t record = (uint32_t)eat(in, 3), generation = 0;
+	uint8_t handle[64];
+	int err;
+
+	/* small ones are those that there are */
+	if (record < 0x800000)
+		record %= RECORDS;
+	else
+		generation = (uint32_t)eat(in, 3);
+	if (!seen_open || slot < 0 || (record < RECORDS && held[record]))
+		return;
+	handle_of(record, handle);
+	acting = C;
+	err = cl_record_hold(&seen, (unsigned int)slot, record, generation, handle);
+	PROMISE(err == 0 || err == -ESTALE || err == -EBADMSG || err == -ENOSPC);
+	PROMISE(err || record < CL_RECORDS);
+	if (!err && record < RECORDS) {
+		held[record] = true;
+		/* a released record's generation may be damaged back to life: then it holds nothing of P's */
+		if (released[record])
+			held[record] = !life_damaged;
+	}
+}
+
+static void unhold(struct input *in)
+{
+	uint32_t record = (uint32_t)eat(in, 1) % RECORDS;
+
+	if (!seen_open || slot < 0 || !held[record])
+		return;
+	acting = C;
+	held[record] = false;
+	cl_record_unhold(&seen, (unsigned int)slot, record);
+}
+
+static void look(struct input *in)
+{
+	uint32_t record = (uint32_t)eat(in, 1) % RECORDS;
+	struct cl_region *r = seen_open && eat(in, 1) % 2 ? &seen : &own;
+	uint16_t slots[8];
+	unsigned int n = cl_record_holders(r, record, slots, 8);
+
+	PROMISE(n <= CL_SLOTS);
+	for (unsigned int i = 0; i < n && i < 8; i++)
+		PROMISE(slots[i] < CL_SLOTS);
+	cl_record_held(r, record);
+	PROMISE(counting_damaged || n || !held[record]);
+}
+
+static void release(struct input *in)
+{
+	uint32_t record = (uint32_t)eat(in, 1) % RECORDS;
+
+	acting = P;
+	if (record >= exported || released[record])
+		return;
+	if (eat(in, 1) % 2)
+		cl_record_to_limbo(&own, record, 2000);
+	if (eat(in, 1) % 8 == 0 ? cl_record_gone(&own, record) : cl_record_try_release(&own, record)) {
+		PROMISE(counting_damaged || !held[record]);
+		released[record] = true;
+	}
+}
+
+static void take_ready(struct input *in)
+{
+	uint32_t out[256];
+	unsigned int max = 64 + (unsigned int)eat(in, 1) % 193, n;
+
+	acting = P;
+	for (int i = 0; i < 4; i++) {
+		n = cl_record_take_ready(&own, out, max);
+		PROMISE(n <= max);
+		for (unsigned int k = 0; k < n; k++)
+			PROMISE(out[k] < CL_RECORDS);
+	}
+	cl_record_any_ready(&own);
+}
+
+static void told(void *data, unsigned int which, uint32_t record)
+{
+	(void)data;
+	PROMISE(which < CL_SLOTS && record < CL_RECORDS);
+	PROMISE((int)which != slot);
+}
+
+static void reap(struct input *in)
+{
+	struct cl_region *r = seen_open && eat(in, 1) % 2 ? &seen : &own;
+	struct cl_reaped sum;
+
+	acting = OTHER;
+	for (uint64_t now = 10 * SETTLE; now < 13 * SETTLE; now += SETTLE) {
+		sum = cl_holder_reap(r, watch, now, SETTLE, told, NULL);
+		PROMISE(sum.slots + sum.settling + sum.alive <= CL_SLOTS);
+	}
+	for (unsigned int i = 0; i <= CL_SLOTS; i++)
+		PROMISE(owner[i] != OTHER);
+}
+
+static void claim(struct input *in)
+{
+	struct cl_witness other = self;
+	int got;
+
+	if (!seen_open)
+		return;
+	/* another process: of this name, it would be C's own former image */
+	other.pid ^= 1;
+	acting = OTHER;
+	got = cl_holder_claim(&seen, &other, watch, 20 * SETTLE, SETTLE);
+	PROMISE(got == -EUSERS || (got >= 0 && got < (int)CL_SLOTS && got != slot));
+	if (got < 0)
+		return;
+	if (eat(in, 1) % 2) {
+		uint32_t record = (uint32_t)eat(in, 1) % RECORDS;
+		uint8_t handle[64];
+
+		handle_of(record, handle);
+		cl_record_hold(&seen, (unsigned int)got, record, 0, handle);
+		owner[1 + got] = NOBODY; /* and dies */
+		return;
+	}
+	cl_record_clear_slot(&seen, (unsigned int)got, NULL, NULL);
+	cl_holder_release(&seen, (unsigned int)got);
+}
+
+static void grow(struct input *in)
+{
+	int err;
+
+	acting = P;
+	/* (each gets 64 KiB) */
+	err = eat(in, 1) % 2 ? cl_region_grow(&own) :
+			       cl_region_need_word(&own, (unsigned int)eat(in, 1) % CL_WORDS, 0);
+	PROMISE(err == 0 || err == -ENOSPC || err == -ENFILE);
+}
+
+static void collect_files(void)
+{
+	acting = OTHER;
+	/* P has its lock: whatever the file says, its exporter lives */
+	PROMISE(cl_gc_file(&own, folder_fd) == -EBUSY);
+}
+
+/* P has its records found by their handles, C looks for one. */
+static void by_handle(struct input *in)
+{
+	uint32_t record = (uint32_t)eat(in, 1), found, generation;
+	uint8_t handle[64];
+
+	if (record % 4 == 0 && record / 4 < exported && !released[record / 4]) {
+		acting = P;
+		if (cl_region_need_by_handle(&own) == 0) {
+			if (eat(in, 1) % 4)
+				cl_record_index(&own, record / 4);
+			else
+				cl_record_unindex(&own, record / 4);
+		}
+	} else if (seen_open) {
+		handle_of(record / 4 % RECORDS, handle);
+		if (cl_record_find(&seen, handle, &found, &generation) == 0)
+			PROMISE(found < CL_RECORDS);
+	}
+}
+
+static void pin(struct input *in)
+{
+	uint32_t record = (uint32_t)eat(in, 1) % RECORDS;
+	uint8_t handle[64];
+
+	if (!seen_open)
+		return;
+	handle_of(record, handle);
+	acting = C;
+	cl_record_pin(&seen, record, 0, handle);
+}
+
+static void step(struct input *in)
+{
+	switch (eat(in, 1) % 17) {
+	case 0:
+	case 1:
+		write_bytes(in, false);
+		break;
+	case 2:
+		write_bytes(in, true);
+		break;
+	case 3:
+		close_seen();
+		open_seen();
+		break;
+	case 4:
+	case 5:
+		hold(in);
+		break;
+	case 6:
+		unhold(in);
+		break;
+	case 7:
+		look(in);
+		break;
+	case 8:
+		release(in);
+		break;
+	case 9:
+		take_ready(in);
+		break;
+	case 10:
+		reap(in);
+		break;
+	case 11:
+		claim(in);
+		break;
+	case 12:
+		grow(in);
+		break;
+	case 13:
+		collect_files();
+		break;
+	case 14:
+		pin(in);
+		break;
+	case 16:
+		by_handle(in);
+		break;
+	default:
+		publish();
+		break;
+	}
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	char *none[] = { NULL };
+
+	(void)argc, (void)argv;
+	cl_options_read(&cl_options, none, NULL);
+	cl_options.settle.number = SETTLE;
+	cl_witness_self(&self);
+	folder_fd = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	PROMISE(folder_fd >= 0);
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = { data, size };
+
+	if (folder_fd < 0)
+		LLVMFuzzerInitialize(NULL, NULL);
+	memset(owner, 0, sizeof owner);
+	memset(watch, 0, sizeof watch);
+	memset(held, 0, sizeof held);
+	memset(released, 0, sizeof released);
+	exported = 0;
+	counting_damaged = life_damaged = false;
+	acting = P;
+	PROMISE(cl_region_create(&own, folder_fd, &self) == 0);
+	own.locks = &fake_locks;
+	owner[CL_LOCK_EXPORTER] = P;
+	while (exported < RECORDS / 2)
+		publish();
+	open_seen();
+	PROMISE(seen_open);
+	slot = cl_holder_claim(&seen, &self, watch, SETTLE, SETTLE);
+	PROMISE(slot == 0 && owner[1] == C);
+	for (int i = 0; i < STEPS && in.left; i++)
+		step(&in);
+	close_seen();
+	acting = P;
+	PROMISE(cl_region_unlink(&own, folder_fd) == 0);
+	cl_region_close(&own);
+	return 0;
+}

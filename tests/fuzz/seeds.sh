@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes the seeds of the fuzz targets: seeds.sh FOLDER.  What lies in corpus/ is
+# its output, and nothing else: tests/fuzz/run.sh compares the two.
+#
+# A seed is a list of steps as the target of its name reads them; see there.
+set -eu
+to=${1:?usage: seeds.sh FOLDER}
+
+put() { # TARGET NAME FORMAT...: the bytes, as printf has them
+	mkdir -p "$to/$1"
+	file=$to/$1/$2
+	shift 2
+	# shellcheck disable=SC2059 # it is the format that says the bytes
+	printf "$@" > "$file"
+}
+
+# ------------------------------------------------------------------- region.c
+# 4 hold, 6 unhold, 7 look, 8 release, 9 ready, 10 reap, 11 claim, 12 grow, 13 files,
+# 14 pin, 15 publish, 16 by handle, 3 open; 0 and 2: part, offset (3), length - 1, bytes
+put region life '\004\001\000\000\007\001\001\010\001\001\001\006\001\010\001\001\001\011\100'
+put region several '\004\000\000\000\004\001\000\000\004\002\000\000\004\003\000\000\010\001\001\001\006\001\011\377\007\002\000'
+put region publish '\017\017\017\004\014\000\000\010\014\001\001\006\014\011\000'
+put region stranger '\013\001\003\012\001\012\000\010\003\001\001\011\010'
+put region stays '\004\001\000\000\013\000\012\000\012\001\015\010\001\001\001'
+put region pinned '\016\001\010\001\001\001\010\001\000\000'
+put region gone '\004\001\000\000\010\001\001\000\006\001\011\000\010\001\000\001'
+put region grows '\014\001\014\001\014\000\005\014\000\017\004\001\000\000'
+put region no-record '\004\000\000\200\000\000\000\004\377\377\377\000\000\000'
+put region by-handle '\020\004\001\020\010\001\020\001\020\011\020\004\000\020\005\020\015'
+# every field of the header, inverted, then opened again
+for at in 0 8 12 16 20 24 28 32 36 40 48 64 88 96 104; do
+	put region "header-$at" "$(printf '\\002\\000\\%03o\\000\\000\\003\\003\\004\\001\\000\\000' "$at")"
+done
+put region chunks-many '\000\001\000\000\000\003\377\377\377\377\004\001\000\000\011\377\012\000\010\001\001\001'
+put region chunks-none '\000\001\000\000\000\003\000\000\000\000\004\001\000\000\012\001\014\001'
+put region slots-none '\004\001\000\000\000\001\004\000\000\003\000\000\000\000\010\001\001\001\012\000'
+put region slots-many '\000\001\004\000\000\003\377\377\377\377\012\001\013\000'
+put region words '\000\002\000\000\000\017\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\012\000\007\001\000'
+put region ready '\000\003\000\000\000\007\377\377\377\377\377\377\377\377\000\003\040\000\000\007\377\377\377\377\377\377\377\377\011\377'
+put region slots '\002\005\000\000\000\017\002\005\020\000\000\017\002\005\100\000\000\017\012\000\013\001\002'
+put region slot-state '\000\005\000\000\000\001\127\001\012\000\013\000\010\001\001\001'
+put region closing '\000\005\054\000\000\003\377\377\377\377\013\001\002\012\000'
+put region life-dying '\000\007\200\000\000\000\003\004\001\000\000\010\001\001\001'
+put region life-future '\000\007\200\000\000\007\377\377\377\377\377\377\377\377\010\001\001\001\017\004\001\000\000'
+put region handle '\002\007\230\000\000\017\004\001\000\000'
+put region holders '\000\011\000\000\000\017\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\012\000\007\000\000\010\000\001\001'
+# records 0 and 1 lead to each other, neither is the one, and the exporter was killed in a chain
+put region chain-round '\020\000\001\020\004\001\000\007\164\000\000\003\002\000\000\000\000\007\364\000\000\003\001\000\000\000\002\007\030\000\000\000\000\012\004\000\000\003\001\000\000\000\020\001'
+
+# ------------------------------------------------------------------- handle.c
+put handle right '\002\000\000'
+put handle right-twice '\002\000\002\000\000\000'
+put handle own '\002\001\002\003\000\000'
+put handle event '\001\000\001\002'
+put handle others-bytes '\002\100\003\000\377\010\001\067\002'
+put handle no-record '\002\200\377\377\017\000\000\000'
+put handle next-generation '\002\200\001\000\000\001\000\000\002\200\001\000\000\000\000\000'
+put handle own-generation '\002\201\001\000\000\001\000\000'
+put handle all-zero '\002\300%064d' 0
+put handle all-ones '\002\300\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377'
+
+# ------------------------------------------------------------------ options.c
+put options none '\000'
+put options grace '\001CULIMBO_GRACE=500ms\000CULIMBO_SETTLE=1.5s'
+put options numbers '\000CULIMBO_GRACE=99999999999999999999h\000CULIMBO_MAX_EVENTS=-1\000CULIMBO_WARN_BLOCKS=1e9'
+put options fractions '\000CULIMBO_GRACE=.5s\000CULIMBO_SETTLE=0.0000001ns\000CULIMBO_PRESSURE_WAIT=+3m'
+put options choices '\001CULIMBO_LOG=wran\000CULIMBO_REPORT=ALWAYS\000CULIMBO_COLLECTOR=inlin\000CULIMBO_DISABLE=maybe'
+put options paths '\001CULIMBO_DIR=relative/dir\000CULIMBO_LOG_FILE=x.%%p\000CULIMBO_REPORT_FILE=%%%%%%p%%'
+put options names '\000CULIMBO_\000CULIMBO_=\000CULIMBO_GARCE=1\000CULIMBO=1\000CULIMBO_GRACE\000=\000'
+put options control '\001CULIMBO_GRACE=\033[31m\n\r\377\000CULIMBO_\033X=1'
+put options twice '\001CULIMBO_LOG=debug\000CULIMBO_LOG=off\000CULIMBO_LOG=\000CULIMBO_GRACE= \t 1 ms \t'
+put options long '\001CULIMBO_DIR=/%02000d\000CULIMBO_LOG_FILE=%01500d' 0 0

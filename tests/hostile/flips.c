@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every byte of a living exporter's file, inverted in turn while it is in use.
+ *
+ * What is promised, whichever byte of it is damaged: nobody who reads the file
+ * crashes, hangs or leaves the mapping; a living exporter's name is not taken
+ * away; a living importer is not reaped; and a block that it holds is not
+ * released.  The last has an end where the counting itself is damaged: the
+ * bytes that say who holds a block.  Which these are, is found and compared
+ * with what doc/security.md says.
+ *
+ * Real processes and real locks: P makes the file and keeps its lock, C holds
+ * records of it; the judge is a third that opens the file as an importer does.
+ * What P itself would do is done by the judge to the same shared memory.
+ *
+ * FLIPS=all inverts also the bytes between what is in use one by one (else by
+ * the cache line, at once): minutes instead of seconds.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/gc.h"
+#include "shim/options.h"
+#include "shim/shm_holder.h"
+
+enum { RECORDS = 16, HELD = 8, HANG_SECONDS = 20, NOTED = 12 };
+#define SETTLE 50000000ull
+
+static char folder[64];
+static int folder_fd, tests, failures;
+
+static void ok(bool holds, const char *what)
+{
+	failures += !holds;
+	printf("%sok %d - %s\n", holds ? "" : "not ", ++tests, what);
+}
+
+static void must(bool holds, const char *what)
+{
+	if (holds)
+		return;
+	printf("Bail out! %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+/* --------------------------------------------------------------- P, and C */
+static void handle_of(uint32_t record, uint8_t handle[64])
+{
+	memset(handle, 0, 64); /* the last 8 are the stamp's */
+	memset(handle, (int)record + 1, 56);
+}
+
+__attribute__((noreturn)) static void rest(void)
+{
+	for (;;)
+		pause();
+}
+
+/* Starts @body, which says one number when it is ready. */
+static pid_t start(void (*body)(int to, uint32_t id), uint32_t id, uint32_t *said)
+{
+	int ends[2];
+	pid_t pid;
+
+	must(pipe2(ends, O_CLOEXEC) == 0, "pipe");
+	fflush(stdout);
+	pid = fork();
+	must(pid >= 0, "fork");
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(ends[0]);
+		body(ends[1], id);
+		rest();
+	}
+	close(ends[1]);
+	must(read(ends[0], said, sizeof *said) == sizeof *said, "a process of the setting");
+	close(ends[0]);
+	return pid;
+}
+
+static void exporter(int to, uint32_t unused)
+{
+	struct cl_witness self;
+	struct cl_region r;
+	uint8_t handle[64];
+
+	(void)unused;
+	cl_witness_self(&self);
+	if (cl_region_create(&r, folder_fd, &self) || cl_region_grow(&r) ||
+	    cl_region_need_word(&r, 0, CL_CHUNK) || cl_region_need_by_handle(&r))
+		_exit(1);
+	for (uint32_t i = 0; i < RECORDS; i++) {
+		struct cl_export what = { .kind = CL_MEMORY, .base = 4096u * (i + 1), .size = 1024,
+					  .handle = handle, .now = cl_now() };
+
+		handle_of(i, handle);
+		cl_record_publish(&r, i, &what);
+		cl_record_index(&r, i);
+	}
+	if (write(to, &r.file_id, 4) != 4)
+		_exit(1);
+}
+
+static void importer(int to, uint32_t id)
+{
+	static struct cl_slot_watch watch[CL_SLOTS];
+	struct cl_witness self;
+	struct cl_region r;
+	uint8_t handle[64];
+	uint32_t slot;
+
+	cl_witness_self(&self);
+	if (cl_region_open(&r, folder_fd, id, NULL))
+		_exit(1);
+	slot = (uint32_t)cl_holder_claim(&r, &self, watch, cl_now(), SETTLE);
+	for (uint32_t i = 0; i < HELD; i++) {
+		handle_of(i, handle);
+		if (cl_record_hold(&r, slot, i, 0, handle))
+			_exit(1);
+	}
+	if (write(to, &slot, 4) != 4)
+		_exit(1);
+}
+
+/* ------------------------------------------------------------------ the judge */
+static uint32_t id, slot_of_c;
+static struct cl_region master; /* where the damage is done */
+
+/* What the judging child tells: shared with it. */
+static struct progress {
+	_Atomic uint64_t at;	 /* the place in the list of damages that is being tried */
+	_Atomic uint64_t step;	 /* what of it */
+	uint64_t tried, name_lost, reaped, released, released_at[NOTED];
+} *progress;
+
+struct area {
+	const char *name;
+	uint64_t at, used, size; /* bytes of the file: in use, allocated */
+} areas[] = {
+	{ "the header", CL_AT_HEADER, sizeof(struct cl_header), CL_PAGE },
+	{ "which holder pages there are", CL_AT_WORD_PAGES, CL_PAGE, CL_PAGE },
+	{ "the ready map's upper levels", CL_AT_READY_TOP, sizeof(struct cl_ready_top), CL_PAGE },
+	{ "the slots", CL_AT_SLOTS, 4 * sizeof(struct cl_slot), CL_SLOTS * sizeof(struct cl_slot) },
+	{ "the ready map", CL_AT_READY, CL_PAGE, CL_PAGE },
+	{ "the records", CL_AT_RECORDS, RECORDS * sizeof(struct cl_record),
+	  2 * CL_CHUNK * sizeof(struct cl_record) },
+	{ "the holders", CL_AT_HOLDERS, RECORDS * 8, 2 * CL_PAGE },
+	{ "the index by handle", CL_AT_BY_HANDLE, 0, CL_BUCKETS * 4 },
+};
+enum { AREAS = sizeof areas / sizeof areas[0] };
+static const unsigned char patterns[] = { 0xff, 0x01, 0x80 };
+
+static unsigned char *bytes(void)
+{
+	return (unsigned char *)master.header;
+}
+
+/* As P: reap, then look whether what C holds could be released.  True: it could not. */
+static bool p_keeps(void)
+{
+	static struct cl_slot_watch watch[CL_SLOTS];
+	struct cl_reaped sum;
+	uint32_t ready[256];
+	bool kept = true;
+
+	memset(watch, 0, sizeof watch);
+	sum = cl_holder_reap(&master, watch, cl_now(), SETTLE, NULL, NULL);
+	progress->reaped += sum.slots != 0;
+	progress->step = 11;
+	for (int i = 0; i < 64 && cl_record_take_ready(&master, ready, 256); i++)
+		;
+	progress->step = 12;
+	for (uint32_t i = 0; i < HELD; i++) {
+		if (i % 2)
+			cl_record_to_limbo(&master, i, cl_now());
+		kept = !cl_record_try_release(&master, i) && kept;
+	}
+	return kept;
+}
+
+/* As an importer: all that it does with a file, in a slot of its own. */
+static void import(void)
+{
+	static struct cl_slot_watch watch[CL_SLOTS];
+	static struct cl_witness self;
+	struct cl_region r;
+	const char *why = NULL;
+	uint16_t slots[4];
+	uint8_t handle[64];
+	uint32_t found, generation;
+	int err, slot;
+
+	if (!self.pid)
+		cl_witness_self(&self);
+	progress->step = 1;
+	err = cl_region_open(&r, folder_fd, id, &why);
+	if (err) {
+		if (!why)
+			abort(); /* refused, and nobody could say why */
+		return;
+	}
+	progress->step = 2;
+	memset(watch, 0, sizeof watch);
+	slot = cl_holder_claim(&r, &self, watch, cl_now(), SETTLE);
+	for (uint32_t i = 0; i < RECORDS; i++) {
+		progress->step = 3;
+		handle_of(i, handle);
+		if (slot >= 0 && cl_record_hold(&r, (unsigned int)slot, i, 0, handle) == 0 && i % 2)
+			cl_record_unhold(&r, (unsigned int)slot, i);
+		progress->step = 4;
+		if (i == RECORDS - 1)
+			cl_record_pin(&r, i, 0, handle);
+		progress->step = 40;
+		cl_record_find(&r, handle, &found, &generation);
+		progress->step = 41;
+		cl_record_held(&r, i);
+		cl_record_holders(&r, i, slots, 4);
+	}
+	progress->step = 5;
+	if (slot >= 0) {
+		cl_record_clear_slot(&r, (unsigned int)slot, NULL, NULL);
+		cl_holder_release(&r, (unsigned int)slot);
+	}
+	progress->step = 6;
+	cl_region_close(&r);
+}
+
+static void try_damage(uint64_t place)
+{
+	char name[16];
+	bool kept;
+
+	progress->tried++;
+	/* P comes first, and once more after an importer: that one may have put things right */
+	progress->step = 10;
+	kept = p_keeps();
+	import();
+	progress->step = 10;
+	if (!p_keeps() || !kept) {
+		if (progress->released < NOTED)
+			progress->released_at[progress->released] = place;
+		progress->released++;
+	}
+	progress->step = 20;
+	cl_gc_directory(folder_fd, NULL);
+	cl_region_name(name, id);
+	if (faccessat(folder_fd, name, F_OK, AT_SYMLINK_NOFOLLOW)) {
+		progress->name_lost++;
+		/* as it was, for the rest (O_TMPFILE's one link is used up, so by C's) */
+		_exit(2);
+	}
+	progress->step = 0;
+}
+
+static unsigned char *before; /* a copy of all that is allocated, by area */
+static uint64_t offset_in_copy(unsigned int area)
+{
+	uint64_t at = 0;
+
+	for (unsigned int i = 0; i < area; i++)
+		at += areas[i].size;
+	return at;
+}
+static void as_before(void)
+{
+	for (unsigned int i = 0; i < AREAS; i++)
+		memcpy(bytes() + areas[i].at, before + offset_in_copy(i), areas[i].size);
+}
+
+/* Damage number @n of @area: which bytes, and how.  False: there are no more. */
+static bool damage(const struct area *area, uint64_t n, bool all, bool do_it, uint64_t *place)
+{
+	uint64_t single = all ? area->size : area->used, length = 1, at;
+	unsigned char pattern = 0xff;
+
+	if (n < area->used * sizeof patterns) {
+		at = n / sizeof patterns;
+		pattern = patterns[n % sizeof patterns];
+	} else if (n < area->used * sizeof patterns + (single - area->used)) {
+		at = n - area->used * sizeof patterns + area->used;
+	} else {
+		length = 64;
+		at = single + (n - area->used * sizeof patterns - (single - area->used)) * 64;
+		if (at >= area->size)
+			return false;
+		if (at + length > area->size)
+			length = area->size - at;
+	}
+	*place = area->at + at;
+	for (uint64_t i = 0; do_it && i < length; i++)
+		bytes()[area->at + at + i] ^= pattern;
+	return true;
+}
+
+/* In a child: damages from @from on, until one of them is fatal. */
+__attribute__((noreturn)) static void judge(const struct area *area, uint64_t from, bool all)
+{
+	uint64_t place;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* mappings are not inherited */
+	must(cl_region_open(&master, folder_fd, id, NULL) == 0, "the file before damage");
+	for (uint64_t n = from; damage(area, n, all, true, &place); n++) {
+		progress->at = n;
+		alarm(HANG_SECONDS);
+		try_damage(place);
+		as_before();
+	}
+	_exit(0);
+}
+
+static void put_right(void)
+{
+	must(cl_region_open(&master, folder_fd, id, NULL) == 0, "the file after a crash");
+	as_before();
+	cl_region_close(&master);
+}
+
+/* Bytes that say who holds what of the records that C holds. */
+static bool says_who_holds(uint64_t place)
+{
+	return (place >= CL_AT_HOLDERS && place < CL_AT_HOLDERS + HELD * 8) ||
+	       place == CL_AT_WORD_PAGES;
+}
+
+static pid_t p, c;
+
+static void set_the_stage(void)
+{
+	struct cl_region r;
+
+	p = start(exporter, 0, &id);
+	c = start(importer, id, &slot_of_c);
+	must(cl_region_open(&r, folder_fd, id, NULL) == 0, "the file");
+	master = r;
+	for (unsigned int i = 0; i < AREAS; i++)
+		memcpy(before + offset_in_copy(i), bytes() + areas[i].at, areas[i].size);
+	cl_region_close(&master);
+}
+static void clear_the_stage(void)
+{
+	char name[16];
+
+	kill(p, SIGKILL);
+	kill(c, SIGKILL);
+	waitpid(p, NULL, 0);
+	waitpid(c, NULL, 0);
+	cl_region_name(name, id);
+	unlinkat(folder_fd, name, 0);
+}
+
+static void flip_area(struct area *area)
+{
+	bool all = getenv("FLIPS") && !strcmp(getenv("FLIPS"), "all"), only_counting = true;
+	unsigned int crashes = 0, hangs = 0;
+	uint64_t from = 0, place = 0;
+	char line[160];
+
+	memset(progress, 0, sizeof *progress);
+	while (crashes + hangs + progress->name_lost < NOTED && damage(area, from, all, false, &place)) {
+		pid_t child;
+		int status;
+
+		fflush(stdout);
+		child = fork();
+		must(child >= 0, "fork");
+		if (!child)
+			judge(area, from, all);
+		must(waitpid(child, &status, 0) == child, "waitpid");
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+			break;
+		from = progress->at + 1;
+		damage(area, progress->at, all, false, &place);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 2) {
+			printf("# byte %#llx: the living exporter's file was taken away\n",
+			       (unsigned long long)place);
+			clear_the_stage();
+			set_the_stage();
+			continue;
+		}
+		if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+			hangs++;
+		else
+			crashes++;
+		printf("# byte %#llx, step %llu: status %#x\n", (unsigned long long)place,
+		       (unsigned long long)progress->step, (unsigned int)status);
+		put_right();
+	}
+	for (uint64_t i = 0; i < progress->released && i < NOTED; i++)
+		if (!says_who_holds(progress->released_at[i])) {
+			printf("# byte %#llx: a held block was released\n",
+			       (unsigned long long)progress->released_at[i]);
+			only_counting = false;
+		}
+	if (progress->released > NOTED)
+		only_counting = only_counting && area->at == CL_AT_HOLDERS;
+	printf("# %s: %llu damages, %llu of which release a held block\n", area->name,
+	       (unsigned long long)progress->tried, (unsigned long long)progress->released);
+	snprintf(line, sizeof line, "%s: no byte makes a reader crash or hang", area->name);
+	ok(!crashes && !hangs && progress->tried > 100, line);
+	snprintf(line, sizeof line, "%s: the living exporter's file stays, the living importer is not reaped",
+		 area->name);
+	ok(!progress->name_lost && !progress->reaped, line);
+	snprintf(line, sizeof line, "%s: no held block is released but by the bytes that say who holds it",
+		 area->name);
+	ok(only_counting && (area->at != CL_AT_HOLDERS || progress->released > 0), line);
+}
+
+static void clean(void)
+{
+	char name[16];
+
+	cl_region_name(name, id);
+	unlinkat(folder_fd, name, 0);
+	rmdir(folder);
+}
+
+int main(void)
+{
+	char *none[] = { NULL };
+
+	cl_options_read(&cl_options, none, NULL);
+	snprintf(folder, sizeof folder, "/dev/shm/culimbo-flips-XXXXXX");
+	if (!mkdtemp(folder)) {
+		snprintf(folder, sizeof folder, "/tmp/culimbo-flips-XXXXXX");
+		must(mkdtemp(folder) != NULL, "a folder");
+	}
+	folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	must(folder_fd >= 0, folder);
+	progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	before = malloc(offset_in_copy(AREAS));
+	must(progress != MAP_FAILED && before, "memory");
+	set_the_stage();
+	for (unsigned int i = 0; i < AREAS; i++)
+		flip_area(&areas[i]);
+	clear_the_stage();
+	clean();
+	printf("1..%d\n", tests);
+	return failures != 0;
+}

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Damaged and hostile files beneath real processes (the actors of tests/e2e).
+ *
+ * In each scene D holds a block of P when something is done to P's file, or to
+ * the folder it is in.  What must hold then: C, who comes later, gets what it
+ * would get without culimbo, and says once why it is not looked after; P and D
+ * go on, and what D holds is given to nobody before D lets go; what is not P's
+ * is still there when all have gone.
+ *
+ * A line that ends in TODO is a promise that is not kept yet.
+ */
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/shm_layout.h"
+#include "tests/e2e/stage.h"
+
+#define ENV "CULIMBO_GRACE=100ms"
+#define GRACE_MS 100
+#define SOON_MS 5000
+#define NOBODY 65534
+
+/* A promise not kept yet: fails as expected; once it holds, the line fails, and is to become an ok(). */
+static void todo(bool holds, const char *why, const char *what)
+{
+	printf("%sok - %s # TODO %s\n", holds ? "" : "not ", what, why);
+	fflush(stdout);
+}
+
+static char path[300]; /* of the one exporter file */
+static char aside[320];
+static const char *file(void)
+{
+	DIR *folder = opendir(limbo_folder());
+	struct dirent *entry;
+
+	path[0] = 0;
+	while (folder && (entry = readdir(folder)) != NULL)
+		if (!strncmp(entry->d_name, "exporter-", 9))
+			snprintf(path, sizeof path, "%s/%s", limbo_folder(), entry->d_name);
+	if (folder)
+		closedir(folder);
+	if (!path[0])
+		break_off("P has no exporter file");
+	snprintf(aside, sizeof aside, "%s/aside", limbo_folder());
+	return path;
+}
+
+static void must(bool holds, const char *what)
+{
+	if (!holds)
+		break_off("%s: %s", what, strerror(errno));
+}
+
+static void poke(uint64_t at, const void *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	must(fd >= 0 && pwrite(fd, bytes, n, (off_t)at) == (ssize_t)n, "pwrite");
+	close(fd);
+}
+static void poke32(uint64_t at, uint32_t value)
+{
+	poke(at, &value, sizeof value);
+}
+
+/* ------------------------------------------------------------------- damages */
+#define AT(field) offsetof(struct cl_header, field)
+
+static void magic(void) { poke(AT(magic), "culimbo", 7); }
+static void layout(void) { poke32(AT(layout), CL_LAYOUT_VERSION + 1); }
+static void sizes(void) { poke32(AT(record_size), 64); }
+static void number(void) { poke32(AT(file_id), 1); }
+static void all_header(void)
+{
+	static const char zeros[256];
+
+	poke(0, zeros, sizeof zeros);
+}
+static void extended(void) { must(!truncate(path, (off_t)CL_FILE_SIZE + 4096), "truncate"); }
+static void group_may_write(void) { must(!chmod(path, 0660), "chmod"); }
+static void others_may_write(void) { must(!chmod(path, 0602), "chmod"); }
+static void others_own(void) { must(!chown(path, NOBODY, (gid_t)-1), "chown"); }
+static void in_its_place(void) { must(!rename(path, aside), "rename"); }
+static void link_to_it(void)
+{
+	in_its_place();
+	must(!symlink("aside", path), "symlink");
+}
+static void dangling(void)
+{
+	in_its_place();
+	must(!symlink("nothing", path), "symlink");
+}
+static void a_directory(void)
+{
+	in_its_place();
+	must(!mkdir(path, 0700), "mkdir");
+}
+static void a_fifo(void)
+{
+	in_its_place();
+	must(!mkfifo(path, 0600), "mkfifo");
+}
+static void a_socket(void)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	in_its_place();
+	must(strlen(path) < sizeof at.sun_path, "a short path");
+	memcpy(at.sun_path, path, strlen(path));
+	must(!bind(fd, (struct sockaddr *)&at, sizeof at) && !chmod(path, 0600), "bind");
+	close(fd);
+}
+static void empty_file(void)
+{
+	int fd;
+
+	in_its_place();
+	fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	must(fd >= 0, "creat");
+	close(fd);
+}
+static void short_copy(void)
+{
+	empty_file();
+	must(!truncate(path, 4096), "truncate");
+}
+
+static const struct damage {
+	const char *what, *reason; /* what C says of it */
+	void (*do_it)(void);
+} damages[] = {
+	{ "its magic number is another", "no culimbo header", magic },
+	{ "another layout version", "another version of culimbo", layout },
+	{ "sizes of another layout", "sizes are not those", sizes },
+	{ "the file id is another", "not the one it was made with", number },
+	{ "the header is all zeros", "no culimbo header", all_header },
+	{ "extended", "right size", extended },
+	{ "mode 0660", "not this user's alone", group_may_write },
+	{ "mode 0602", "not this user's alone", others_may_write },
+	{ "another user's", "not this user's alone", others_own },
+	{ "a link to it", "symbolic link", link_to_it },
+	{ "a link to nothing", "symbolic link", dangling },
+	{ "a directory", "", a_directory },
+	{ "a fifo", "not a regular file", a_fifo },
+	{ "a socket", "", a_socket },
+	{ "an empty file", "right size", empty_file },
+	{ "a short file", "right size", short_copy },
+};
+
+static int lines_of(const struct actor *actor, const char *text)
+{
+	return count_said(actor, text);
+}
+
+static void wait_out(double from)
+{
+	while (watch_until(from + GRACE_MS + 50))
+		;
+}
+
+/* One message, not two. */
+static void once(const struct actor *c, const char *what)
+{
+	char line[200];
+
+	snprintf(line, sizeof line, "%s: and nothing else", what);
+	todo(lines_of(c, "\n") == 1, "it also says that it found no file", line);
+}
+
+/* P, D who holds a block of P, and then something happens to P's file. */
+static struct actor *p, *d;
+static uint64_t block, at_d;
+static struct handle handle;
+
+static void begin(void)
+{
+	uint64_t neighbour;
+
+	p = ENTER("P", .env = ENV);
+	d = ENTER("D", .env = ENV);
+	neighbour = alloc(p, SMALL);
+	(void)neighbour;
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	at_d = open_block(d, &handle);
+	file();
+}
+
+/* P frees: D keeps it as long as it holds it, and then it comes back. */
+static void d_keeps(const char *what)
+{
+	double now;
+	bool kept;
+
+	free_block(p, block);
+	now = now_ms();
+	wait_out(now);
+	kept = !claim(p, block, SMALL, NEXT) && reads(d, at_d, SMALL, OWN, NULL);
+	ok(kept, "%s: what D holds is given to nobody", what);
+	close_block(d, at_d);
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "%s: and comes back when D closes", what);
+}
+
+static void damaged(const struct damage *damage)
+{
+	struct actor *c;
+	struct stat st;
+	uint64_t at_c = 0;
+	int result, said_so;
+
+	if (damage->do_it == others_own && geteuid()) {
+		printf("ok - %s # SKIP only root can make another user's file\n", damage->what);
+		return;
+	}
+	begin();
+	damage->do_it();
+	c = ENTER("C", .env = ENV);
+	result = try_open(c, &handle, &at_c);
+	ok(!result && reads(c, at_c, SMALL, OWN, NULL), "%s: C opens and reads it, as bare", damage->what);
+	said_so = lines_of(c, "not protected, as without culimbo");
+	ok(said_so > 0 && strstr(said(c), damage->reason), "%s: C says why it is not looked after",
+	   damage->what);
+	if (!said_so)
+		note("C said: %.200s", said(c));
+	once(c, damage->what);
+	close_block(c, at_c);
+	d_keeps(damage->what);
+	leave(c);
+	leave(d);
+	leave(p);
+	if (lstat(aside, &st) == 0)
+		ok(lstat(path, &st) == 0, "%s: what is not P's file is not taken away", damage->what);
+	unlink(aside);
+	if (unlink(path))
+		rmdir(path);
+}
+
+static void damaged_header(void)
+{
+	for (int i = 0; i < 5; i++)
+		damaged(&damages[i]);
+}
+static void damaged_file(void)
+{
+	for (int i = 5; i < 9; i++)
+		damaged(&damages[i]);
+}
+static void replaced_by_link(void)
+{
+	for (int i = 9; i < 12; i++)
+		damaged(&damages[i]);
+}
+static void replaced_by_other(void)
+{
+	for (int i = 12; i < 16; i++)
+		damaged(&damages[i]);
+}
+
+/* --------------------------------------------------------- numbers that lie */
+static const struct {
+	const char *what;
+	uint64_t at;
+	uint32_t value;
+	bool works; /* C can go by what else is there */
+} numbers[] = {
+	{ "no record chunks", AT(record_chunks), 0, false },
+	{ "too many record chunks", AT(record_chunks), UINT32_MAX, false },
+	{ "record chunks that are not there", AT(record_chunks), CL_CHUNKS, true },
+	{ "no slots used", AT(slots_used), 0, true },
+	{ "too many slots used", AT(slots_used), UINT32_MAX, true },
+	{ "another boot id", AT(boot_id), 0x12345678, true },
+	{ "another exporter's pid", AT(exporter.pid), 1, true },
+	{ "a collector that always sleeps", AT(sleeping), 1, true },
+	{ "another handle in the record", CL_AT_RECORDS + offsetof(struct cl_record, handle), 7, false },
+	{ "handles found by an index that is not there", AT(by_handle), 1, false },
+};
+
+static void numbers_lie(void)
+{
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+		struct actor *c;
+		uint64_t at_c = 0;
+		bool works, others = true;
+		int result;
+
+		begin();
+		poke32(numbers[i].at, numbers[i].value);
+		c = ENTER("C", .env = ENV);
+		result = try_open(c, &handle, &at_c);
+		works = !result && reads(c, at_c, SMALL, OWN, NULL);
+		if (numbers[i].works) {
+			ok(works, "%s: C opens and reads it", numbers[i].what);
+		} else {
+			char line[200];
+
+			snprintf(line, sizeof line, "%s: C opens and reads it, as bare, and says so",
+				 numbers[i].what);
+			todo(works && lines_of(c, "not protected") == 1 && !lines_of(c, "found no exporter file"),
+			     "what does not fit is refused as if it were stale, or not found", line);
+		}
+		/* P goes on: more than a chunk of records */
+		for (int n = 0; n < 600; n++) {
+			struct handle more;
+			uint64_t other = alloc(p, SMALL);
+
+			others = others && !try_export(p, other, &more);
+		}
+		ok(others, "%s: P exports 600 more", numbers[i].what);
+		if (!result)
+			close_block(c, at_c);
+		d_keeps(numbers[i].what);
+		leave(c);
+		leave(d);
+		leave(p);
+		ok(files() == 0, "%s: no file is left", numbers[i].what);
+	}
+}
+
+/*
+ * P compares what it exports again with what the shared record says: where that
+ * is damaged it takes the block for another one, and forgets its holders.
+ */
+static void exported_again(void)
+{
+	double now;
+	bool kept;
+
+	begin();
+	poke32(CL_AT_RECORDS + offsetof(struct cl_record, handle), 7);
+	handle = export_block(p, block);
+	free_block(p, block);
+	now = now_ms();
+	wait_out(now);
+	kept = !claim(p, block, SMALL, NEXT) && reads(d, at_d, SMALL, OWN, NULL);
+	todo(kept, "P believes the shared record, not its own memory",
+	     "a damaged handle, exported again: what D holds is given to nobody");
+	close_block(d, at_d);
+	leave(d);
+	leave(p);
+	ok(files() == 0, "a damaged handle, exported again: no file is left");
+}
+
+/* ------------------------------------------------------------------- deleted */
+static void deleted(bool made_again)
+{
+	const char *what = made_again ? "deleted and made again" : "deleted";
+	struct actor *c;
+	uint64_t second, at_c = 0;
+	char line[200];
+	double now;
+	bool kept;
+	int result;
+
+	begin();
+	second = alloc_filled(p, SMALL, OWN + 1);
+	handle = export_block(p, second);
+	if (made_again) { /* a copy, byte by byte, of what there is */
+		char command[800];
+		int fd;
+
+		in_its_place();
+		snprintf(command, sizeof command, "cp -p --sparse=always '%s' '%s'", aside, path);
+		must(system(command) == 0, "cp");
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		must(fd >= 0 && !fallocate(fd, 0, 0, CL_AT_FIXED_END) && !unlink(aside), "unlink");
+		close(fd);
+	} else {
+		must(!unlink(path), "unlink");
+	}
+	/* exported once more: P could notice now */
+	handle = export_block(p, second);
+	c = ENTER("C", .env = ENV);
+	result = try_open(c, &handle, &at_c);
+	ok(!result && reads(c, at_c, SMALL, OWN + 1, NULL), "%s: C, who comes later, opens and reads", what);
+	snprintf(line, sizeof line, "%s: P (or C) says so once", what);
+	if (made_again)
+		todo(lines_of(p, "\n") + lines_of(c, "\n") == 1, "nobody notices", line);
+	else
+		ok(lines_of(p, "\n") + lines_of(c, "\n") == 1, "%s", line);
+	free_block(p, second);
+	now = now_ms();
+	wait_out(now);
+	kept = !claim(p, second, SMALL, NEXT) && reads(c, at_c, SMALL, OWN + 1, NULL);
+	snprintf(line, sizeof line, "%s: what C opened is given to nobody", what);
+	todo(kept, "P does not see who comes after its name is gone", line);
+	close_block(c, at_c);
+	/* who was there before goes on sharing, also what is new */
+	second = alloc_filled(p, SMALL, OWN + 2);
+	handle = export_block(p, second);
+	at_c = open_block(d, &handle);
+	free_block(p, second);
+	now = now_ms();
+	wait_out(now);
+	ok(!claim(p, second, SMALL, NEXT) && reads(d, at_c, SMALL, OWN + 2, NULL),
+	   "%s: D, who was there before, goes on sharing", what);
+	close_block(d, at_c);
+	free_block(p, block);
+	wait_out(now_ms());
+	ok(!claim(p, block, SMALL, NEXT) && reads(d, at_d, SMALL, OWN, NULL),
+	   "%s: what D holds is given to nobody", what);
+	close_block(d, at_d);
+	leave(c);
+	leave(d);
+	leave(p);
+	unlink(path); /* the copy, if nobody has taken it for a dead one's */
+	ok(files() == 0, "%s: no file is left", what);
+}
+static void deleted_file(void)
+{
+	deleted(false);
+}
+static void made_again(void)
+{
+	deleted(true);
+}
+
+/* The whole folder, as logind's RemoveIPC does it. */
+static void folder_deleted(void)
+{
+	struct actor *q, *c;
+	uint64_t at_c = 0;
+
+	begin();
+	must(!unlink(path) && !rmdir(limbo_folder()), "rmdir");
+	d_keeps("the folder deleted");
+	q = ENTER("Q", .env = ENV);
+	c = ENTER("C", .env = ENV);
+	block = alloc_filled(q, SMALL, OWN);
+	handle = export_block(q, block);
+	at_c = open_block(c, &handle);
+	free_block(q, block);
+	wait_out(now_ms());
+	ok(!claim(q, block, SMALL, NEXT) && reads(c, at_c, SMALL, OWN, NULL),
+	   "the folder deleted: a new exporter makes it again, and is protected");
+	close_block(c, at_c);
+	leave(c);
+	leave(q);
+	leave(d);
+	leave(p);
+	ok(files() == 0, "the folder deleted: no file is left");
+}
+
+/* -------------------------------------------------------------- odd neighbours */
+static void neighbours(void)
+{
+	struct actor *c;
+	char name[340];
+	uint64_t at_c;
+
+	must(!mkdir(limbo_folder(), 0700), "mkdir");
+	for (int i = 1; i <= 4; i++) {
+		snprintf(name, sizeof name, "%s/exporter-%06x", limbo_folder(), (unsigned int)i);
+		must(i == 1 ? !mkfifo(name, 0600) : i == 2 ? !mkdir(name, 0700) :
+		     i == 3 ? !symlink("/dev/zero", name) : !symlink("exporter-000004", name), name);
+	}
+	begin();
+	c = ENTER("C", .env = ENV);
+	at_c = open_block(c, &handle);
+	ok(reads(c, at_c, SMALL, OWN, NULL), "a fifo, a directory and links beside it: C opens and reads");
+	/* an allocation that fails asks all exporters of the folder */
+	ASK(p, alloc, (uint64_t)1 << 50);
+	ASK(c, alloc, (uint64_t)1 << 50);
+	ok(lines_of(p, "\n") <= 1 && lines_of(c, "\n") <= 1, "a fifo and others beside it: one line at most");
+	close_block(c, at_c);
+	d_keeps("a fifo and others beside it");
+	leave(c);
+	leave(d);
+	leave(p);
+	ok(files() == 4, "a fifo and others beside it: they are still there, and nothing else");
+}
+
+/* ------------------------------------------------------------------ the folder */
+static void bad_folder(const char *what, mode_t mode, uid_t owner)
+{
+	struct actor *c;
+	uint64_t at_c = 0;
+	int result;
+
+	if (owner && geteuid()) {
+		printf("ok - %s # SKIP only root can make another user's folder\n", what);
+		return;
+	}
+	begin();
+	must(!chmod(limbo_folder(), mode) && (!owner || !chown(limbo_folder(), owner, (gid_t)-1)), "chmod");
+	c = ENTER("C", .env = ENV);
+	result = try_open(c, &handle, &at_c);
+	ok(!result && reads(c, at_c, SMALL, OWN, NULL), "%s: C opens and reads it, as bare", what);
+	ok(lines_of(c, "its directory is another user") == 1, "%s: C says so", what);
+	once(c, what);
+	close_block(c, at_c);
+	d_keeps(what);
+	/* and one that would make a file there */
+	block = alloc_filled(c, SMALL, OWN);
+	handle = export_block(c, block);
+	at_d = open_block(d, &handle);
+	ok(tail_is_zero(&handle) && lines_of(c, "cannot make this process's exporter file") == 1,
+	   "%s: who exports makes no file there, and says so", what);
+	close_block(d, at_d);
+	must(!chown(limbo_folder(), geteuid(), (gid_t)-1) && !chmod(limbo_folder(), 0700), "chmod");
+	leave(c);
+	leave(d);
+	leave(p);
+	ok(files() == 0, "%s: no file is left", what);
+}
+static void folder_open_to_others(void)
+{
+	bad_folder("a folder others may write", 0777, 0);
+	bad_folder("a folder the group may write", 0770, 0);
+}
+static void folder_of_another(void)
+{
+	bad_folder("another user's folder", 0755, NOBODY);
+	bad_folder("another user's sticky folder", 01777, NOBODY);
+}
+
+/* --------------------------------------------------------------- other users */
+/* What another user tries: each line is one that must fail. */
+static int tries_all(void)
+{
+	char other[340];
+	int wrong = 0, fd;
+
+	snprintf(other, sizeof other, "%s/exporter-0000aa", limbo_folder());
+	wrong |= (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0 ? 1 : 0;
+	wrong |= (fd = open(path, O_RDWR | O_CLOEXEC)) >= 0 ? 2 : 0;
+	wrong |= !unlink(path) ? 4 : 0;
+	wrong |= !rename(path, other) ? 8 : 0;
+	wrong |= !rename(other, path) ? 16 : 0;
+	wrong |= !truncate(path, 0) ? 32 : 0;
+	wrong |= !chmod(path, 0666) ? 64 : 0;
+	(void)fd;
+	return wrong;
+}
+static int as_nobody(int (*body)(void))
+{
+	int status;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	must(child >= 0, "fork");
+	if (!child) {
+		if (setgid(NOBODY) || setuid(NOBODY))
+			_exit(200);
+		_exit(body());
+	}
+	must(waitpid(child, &status, 0) == child, "waitpid");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+static int squats(void)
+{
+	char name[340];
+
+	for (int i = 1; i <= 32; i++) {
+		int fd;
+
+		snprintf(name, sizeof name, "%s/exporter-%06x", limbo_folder(), (unsigned int)i);
+		fd = open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, i % 2 ? 0600 : 0666);
+		if (fd < 0 || ftruncate(fd, (off_t)CL_FILE_SIZE))
+			return 1;
+		fchmod(fd, i % 2 ? 0600 : 0666);
+		close(fd);
+	}
+	snprintf(name, sizeof name, "%s/exporter-000030", limbo_folder());
+	return mkfifo(name, 0666) ? 1 : 0;
+}
+
+static void other_users(void)
+{
+	struct actor *c;
+	uint64_t at_c;
+	struct stat st;
+	int wrong;
+
+	if (geteuid()) {
+		printf("ok - other users # SKIP only root can be two users\n");
+		return;
+	}
+	/* so that it is the folder that stops them, and not what it is in */
+	must(!chmod(getenv("E2E_TMP"), 0755) && !chmod(getenv("E2E_SCENE_DIR"), 0755), "chmod");
+	begin();
+	must(!stat(limbo_folder(), &st), "stat");
+	ok((st.st_mode & 07777) == 0700, "the folder that culimbo makes is its user's alone");
+	must(!stat(path, &st), "stat");
+	ok((st.st_mode & 07777) == 0600, "and so is the file");
+	wrong = as_nobody(tries_all);
+	ok(wrong == 0, "another user can't open, move, cut or delete it (%#x)", (unsigned int)wrong);
+	/* where everybody may write (sticky), the file's own rights count */
+	must(!chmod(limbo_folder(), 01777), "chmod");
+	wrong = as_nobody(tries_all);
+	ok(wrong == 0, "nor in a sticky folder (%#x)", (unsigned int)wrong);
+	must(as_nobody(squats) == 0, "another user's files");
+	c = ENTER("C", .env = ENV);
+	at_c = open_block(c, &handle);
+	ok(reads(c, at_c, SMALL, OWN, NULL) && !lines_of(c, "\n"),
+	   "a sticky folder full of another user's files: C opens and reads, nothing to say");
+	close_block(c, at_c);
+	d_keeps("a sticky folder full of another user's files");
+	ASK(c, alloc, (uint64_t)1 << 50);
+	ok(lines_of(c, "\n") <= 1, "a sticky folder full of another user's files: one line at most");
+	leave(c);
+	leave(d);
+	leave(p);
+	ok(files() == 33, "a sticky folder full of another user's files: they are left alone");
+}
+
+/* ------------------------------------------------------------ the same user */
+/* doc/security.md says so: it is what such a process can do by kill(2) as well. */
+static void same_user(void)
+{
+	int status;
+
+	begin();
+	must(!truncate(path, 0), "truncate");
+	tell(p, OP_free, NULL, (const uint64_t[6]){ block });
+	must(waitpid(p->pid, &status, 0) == p->pid, "waitpid");
+	p->ended = true;
+	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS,
+	   "a process of the same user can end P by cutting its file, as it can by kill(2)");
+	kill_actor(d);
+	unlink(path);
+}
+
+/* What P says of its importers was written by them. */
+static void names_in_reports(void)
+{
+	static const char name[16] = "\033]0;x\a\nculimbo";
+	const char *report;
+
+	begin();
+	poke(CL_AT_SLOTS + offsetof(struct cl_slot, name), name, sizeof name);
+	leave(p);
+	report = said(p);
+	ok(strstr(report, "held by process"), "a name of control characters: P's report names its holder");
+	ok(!strchr(report, '\033'), "a name of control characters: P's report has no escape in it");
+	todo(!strstr(report, "\nculimbo,"), "the report takes a line break for its own",
+	     "a name of control characters: nor a line break of it");
+	leave(d);
+}
+
+const struct scene memory_scenes[] = {
+	{ "damaged-header", damaged_header, 0 },
+	{ "damaged-file", damaged_file, 0 },
+	{ "replaced-by-link", replaced_by_link, 0 },
+	{ "replaced-by-other", replaced_by_other, 0 },
+	{ "numbers-lie", numbers_lie, 0 },
+	{ "exported-again", exported_again, 0 },
+	{ "deleted", deleted_file, 0 },
+	{ "made-again", made_again, 0 },
+	{ "folder-deleted", folder_deleted, 0 },
+	{ "neighbours", neighbours, 0 },
+	{ "folder-open-to-others", folder_open_to_others, 0 },
+	{ "folder-of-another", folder_of_another, 0 },
+	{ "other-users", other_users, 0 },
+	{ "same-user", same_user, 0 },
+	{ "names-in-reports", names_in_reports, 0 },
+	{ .name = NULL },
+};
+/* The stage has a list of each of its own kinds; here there is one. */
+const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { { .name = NULL } },
+	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
+	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
+	random_scenes[] = { { .name = NULL } };

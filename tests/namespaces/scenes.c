@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exporter and importer in namespaces of their own, with one CULIMBO_DIR.
+ *
+ * Promised, wherever they are: what C holds is given to nobody, also while C is
+ * stopped for longer than the settling time; it comes back when C closes or
+ * dies; what C maps outlives P; the files of the dead go; the report names C as
+ * C calls itself.
+ *
+ * Where the kernel forbids a namespace the scene's lines are skipped.  A line
+ * that ends in TODO is a promise that is not kept yet.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/e2e/stage.h"
+
+#define ENV "CULIMBO_GRACE=100ms CULIMBO_SETTLE=200ms"
+#define GRACE_MS 100
+#define SETTLE_MS 200
+#define SOON_MS 5000
+#define SOMEBODY 12345 /* a user that is not root */
+
+static void todo(bool holds, const char *why, const char *what)
+{
+	printf("%sok - %s # TODO %s\n", holds ? "" : "not ", what, why);
+	fflush(stdout);
+}
+
+static void must(bool holds, const char *what)
+{
+	if (!holds)
+		break_off("%s: %s", what, strerror(errno));
+}
+
+/* --------------------------------------------------- actors in other places */
+static char real_build[400], into[450];
+
+static bool system_ok(const char *command)
+{
+	int status = system(command);
+
+	return status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Whether `into` can do @options here; else the scene is skipped, with the reason. */
+static bool can(const char *options, const char *what)
+{
+	char command[1200], why[200] = "", path[300];
+	FILE *said;
+
+	snprintf(real_build, sizeof real_build, "%s", getenv("E2E_BUILD"));
+	snprintf(into, sizeof into, "%s/tests/namespaces/into", real_build);
+	snprintf(path, sizeof path, "%s/why", getenv("E2E_SCENE_DIR"));
+	snprintf(command, sizeof command, "'%s' %s -- sh -c 'test -x \"$0\"' '%s/tests/e2e/actor' 2> '%s'",
+		 into, options, real_build, path);
+	if (system_ok(command))
+		return true;
+	said = fopen(path, "r");
+	if (!said || !fgets(why, sizeof why, said))
+		snprintf(why, sizeof why, "the build folder is out of its reach\n");
+	if (said)
+		fclose(said);
+	why[strcspn(why, "\n")] = 0;
+	printf("ok - %s # SKIP %s\n", what, why);
+	return false;
+}
+
+/* A build folder whose culimbo command starts by `into @options`. */
+static void build_through(const char *name, const char *options)
+{
+	char path[450], target[500], pid[460];
+	FILE *script;
+
+	snprintf(path, sizeof path, "%s/%s", getenv("E2E_SCENE_DIR"), name);
+	snprintf(pid, sizeof pid, "%s.pid", path);
+	must(!mkdir(path, 0755) || errno == EEXIST, path);
+	setenv("E2E_BUILD", path, 1);
+	snprintf(target, sizeof target, "%s/tests", path);
+	if (mkdir(target, 0755) == 0) {
+		snprintf(path, sizeof path, "%s/tests/e2e", real_build);
+		strcat(target, "/e2e");
+		must(!symlink(path, target), target);
+	}
+	snprintf(target, sizeof target, "%s/tools", getenv("E2E_BUILD"));
+	must(!mkdir(target, 0755) || errno == EEXIST, target);
+	strcat(target, "/culimbo");
+	script = fopen(target, "w");
+	must(script != NULL, target);
+	fprintf(script, "#!/bin/sh\nexport INTO_PID='%s'\n", pid);
+	if (strstr(options, "--proc=none")) /* (culimbo run finds what it needs by /proc) */
+		fprintf(script,
+			"shift 3\nexec '%s' %s -- env 'LD_PRELOAD=%s/.libs/libculimbo.so' "
+			"'LD_LIBRARY_PATH=%s/tools/sim/.libs' \"$@\"\n",
+			into, options, real_build, real_build);
+	else
+		fprintf(script, "exec '%s' %s -- '%s/tools/culimbo' \"$@\"\n", into, options, real_build);
+	must(!fclose(script) && !chmod(target, 0755), target);
+}
+
+/* An actor there; @options NULL: here. */
+static struct actor *enter_in(const char *name, const char *options, const char *env)
+{
+	struct actor *actor;
+
+	if (options)
+		build_through(name, options);
+	actor = ENTER(name, .env = env);
+	setenv("E2E_BUILD", real_build, 1);
+	return actor;
+}
+
+/* The actor's own pid as seen from here, not that of `into`. */
+static pid_t pid_of(const struct actor *actor, const char *options)
+{
+	char path[400];
+	FILE *file;
+	int pid = 0;
+
+	if (!options)
+		return actor->pid;
+	snprintf(path, sizeof path, "%s/%s.pid", getenv("E2E_SCENE_DIR"), actor->name);
+	file = fopen(path, "r");
+	must(file && fscanf(file, "%d", &pid) == 1 && pid > 1, path);
+	fclose(file);
+	return pid;
+}
+
+static void wait_ms(double ms)
+{
+	double until = now_ms() + ms;
+
+	while (watch_until(until))
+		;
+}
+
+/* Whether @block is given to nobody and C reads its own bytes, for so long. */
+static bool stays(struct actor *p, struct actor *c, uint64_t block, uint64_t import, double ms)
+{
+	double until = now_ms() + ms;
+	bool held;
+
+	do
+		held = !claim(p, block, SMALL, NEXT) && (!c || reads(c, import, SMALL, OWN, NULL));
+	while (held && watch_until(until));
+	return held;
+}
+
+/*
+ * The whole life of a shared block with P and C where they are told to be.
+ * @c_pid: what C calls itself, 0: what it is called here; @env_c: C's, beside ENV.
+ */
+static void live(const char *what, const char *for_p, const char *for_c, const char *env_c, int c_pid)
+{
+	struct actor *p, *c, *d;
+	uint64_t neighbour, block, import;
+	struct handle handle;
+	char line[100], env[600];
+	double took;
+	pid_t inner;
+
+	snprintf(env, sizeof env, ENV " %s", env_c ? env_c : "");
+	p = enter_in("P", for_p, ENV);
+	c = enter_in("C", for_c, env);
+	neighbour = alloc(p, SMALL);
+	(void)neighbour;
+
+	/* shared, freed, closed */
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	free_block(p, block);
+	ok(stays(p, c, block, import, GRACE_MS + 100), "%s: what C holds is given to nobody", what);
+	close_block(c, import);
+	ok(claim_within(p, block, SMALL, NEXT, 1000, NULL), "%s: and comes back when C closes", what);
+
+	/* stopped for longer than the settling time */
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	free_block(p, block);
+	inner = pid_of(c, for_c);
+	must(!kill(inner, SIGSTOP), "SIGSTOP");
+	ok(stays(p, NULL, block, 0, 3 * SETTLE_MS), "%s: C stopped for %d ms is not taken for dead", what,
+	   3 * SETTLE_MS);
+	must(!kill(inner, SIGCONT), "SIGCONT");
+	ok(reads(c, import, SMALL, OWN, NULL), "%s: and reads its own bytes then", what);
+
+	/* killed */
+	must(!kill(inner, SIGKILL), "SIGKILL");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, &took), "%s: C killed: it comes back", what);
+	note("%s: back %.0f ms after C was killed", what, took);
+	ok(took < SETTLE_MS + 500, "%s: within the settling time and 500 ms", what);
+	kill_actor(c);
+
+	/* what the report says of a new C */
+	c = enter_in("C", for_c, env);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	inner = pid_of(c, for_c);
+	leave(p);
+	snprintf(line, sizeof line, "held by process %d (", c_pid ? c_pid : (int)inner);
+	ok(count_said(p, line) == 1 && strstr(said(p), ", alive)"), "%s: P's report says '%s..., alive'", what,
+	   line);
+	if (!count_said(p, line))
+		note("P said: %.300s", said(p));
+	ok(reads(c, import, SMALL, OWN, NULL), "%s: C reads on when P has ended", what);
+	leave(c);
+
+	/* an exporter that is killed: the next one that shares takes its file away */
+	p = enter_in("P", for_p, ENV);
+	block = alloc_filled(p, SMALL, OWN);
+	export_block(p, block);
+	must(!kill(pid_of(p, for_p), SIGKILL), "SIGKILL");
+	kill_actor(p);
+	must(files() == 1, "a file of the dead");
+	wait_ms(2 * SETTLE_MS);
+	for (int i = 0; i < 2 && files(); i++) { /* the first may have to note since when it is so */
+		d = enter_in("D", for_c, env);
+		block = alloc(d, SMALL);
+		export_block(d, block);
+		leave(d);
+		if (files())
+			wait_ms(2 * SETTLE_MS);
+	}
+	ok(files() == 0, "%s: P killed: its file goes", what);
+}
+
+static void pid_of_importer(void)
+{
+	const char *there = "--pid --proc=own";
+
+	if (can(there, "C in a PID namespace"))
+		live("C in a PID namespace", NULL, there, NULL, 1);
+}
+static void pid_of_exporter(void)
+{
+	const char *there = "--pid --proc=own";
+
+	if (can(there, "P in a PID namespace"))
+		live("P in a PID namespace", there, NULL, NULL, 0);
+}
+static void pid_of_both(void)
+{
+	const char *there = "--pid --proc=own";
+
+	if (can(there, "each in a PID namespace"))
+		live("each in a PID namespace", there, there, NULL, 1);
+}
+/* A container with the host's /proc mounted in. */
+static void pid_without_proc(void)
+{
+	const char *there = "--pid";
+
+	if (can(there, "C in a PID namespace, the host's /proc"))
+		live("C in a PID namespace, the host's /proc", NULL, there, NULL, 1);
+}
+static void no_proc(void)
+{
+	const char *there = "--proc=none";
+
+	if (can(there, "C without /proc"))
+		live("C without /proc", NULL, there, NULL, 0);
+}
+
+/* ------------------------------------------------------------------- mounts */
+static void other_path(void)
+{
+	char there[900], env[600];
+
+	must(!mkdir(limbo_folder(), 0700), "mkdir");
+	snprintf(there, sizeof there, "'--bind=%s:%s/elsewhere'", limbo_folder(), getenv("E2E_SCENE_DIR"));
+	snprintf(env, sizeof env, "CULIMBO_DIR=%s/elsewhere", getenv("E2E_SCENE_DIR"));
+	if (can(there, "C in a mount namespace"))
+		live("C in a mount namespace, another path", NULL, there, env, 0);
+}
+
+static void other_boot_id(void)
+{
+	char file[400], there[500];
+	struct actor *p, *c, *d;
+	uint64_t block, import;
+	struct handle handle;
+	FILE *id;
+
+	snprintf(file, sizeof file, "%s/boot", getenv("E2E_SCENE_DIR"));
+	id = fopen(file, "w");
+	must(id && fputs("01234567-89ab-cdef-0123-456789abcdef\n", id) >= 0 && !fclose(id), file);
+	snprintf(there, sizeof there, "'--boot=%s'", file);
+	if (!can(there, "a boot id of its own"))
+		return;
+	live("C with a boot id of its own (systemd-nspawn)", NULL, there, NULL, 0);
+	/* and P with a neighbour that takes it for a file of an earlier boot */
+	p = enter_in("P", NULL, ENV);
+	c = enter_in("C", NULL, ENV);
+	d = enter_in("D", there, ENV);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	export_block(d, alloc(d, SMALL));
+	ok(files() == 2, "a neighbour with another boot id leaves a living exporter's file alone");
+	import = open_block(c, &handle);
+	free_block(p, block);
+	ok(stays(p, c, block, import, GRACE_MS + 100), "and C, who comes then, is protected");
+	leave(d);
+	leave(c);
+	leave(p);
+}
+
+/* --------------------------------------------------------------------- users */
+/* The scene's folders are of @uid from here on. */
+static bool give_to(uid_t uid)
+{
+	char command[900];
+
+	snprintf(command, sizeof command, "chmod 755 '%s' && chown -R %u '%s'", getenv("E2E_TMP"),
+		 (unsigned int)uid, getenv("E2E_SCENE_DIR"));
+	return geteuid() || system_ok(command);
+}
+
+static void users(const char *what, const char *name)
+{
+	char here[64] = "", there[100];
+	const char *for_p = NULL;
+
+	if (!geteuid()) {
+		snprintf(here, sizeof here, "--uid=%d", SOMEBODY);
+		for_p = here;
+		must(give_to(SOMEBODY), "chown");
+	}
+	snprintf(there, sizeof there, "%s --user=%s", here, name);
+	if (!can(there, what))
+		return;
+	live(what, for_p, there, NULL, 0);
+	live(what, there, for_p, NULL, 0);
+}
+static void user_is_root_inside(void)
+{
+	users("a user who is root in a namespace, and outside", "0");
+}
+static void user_has_another_name(void)
+{
+	users("a user with another number in a namespace, and outside", "4711");
+}
+static void user_has_no_name(void)
+{
+	users("a user without a number in a namespace, and outside", "none");
+}
+
+/* Real root's file is nothing to a root of a namespace, who is somebody else. */
+static void root_of_a_namespace(void)
+{
+	char there[64], sim[400];
+	struct actor *p, *c;
+	uint64_t block, import = 0;
+	struct handle handle;
+	int result;
+
+	snprintf(there, sizeof there, "--uid=%d --user=0", SOMEBODY);
+	if (geteuid()) {
+		puts("ok - another user who is root in a namespace # SKIP only root can be two users");
+		return;
+	}
+	if (!can(there, "another user who is root in a namespace"))
+		return;
+	must(!chmod(getenv("E2E_TMP"), 0755) && !chmod(getenv("E2E_SCENE_DIR"), 01777), "chmod");
+	p = enter_in("P", NULL, ENV);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	must(!chmod(limbo_folder(), 01777), "chmod"); /* so that it is the file that stops it */
+	/* (the simulated driver's folder is one user's: it has another, and its open fails) */
+	snprintf(sim, sizeof sim, "%s/sim2", getenv("E2E_SCENE_DIR"));
+	setenv("CULIMBO_SIM_DIR", sim, 1);
+	c = enter_in("C", there, ENV);
+	result = try_open(c, &handle, &import);
+	ok(result != 0, "another user who is root in a namespace: the driver decides (%d)", result);
+	ok(count_said(c, "not protected, as without culimbo") == 1,
+	   "another user who is root in a namespace: can't use root's file, and says so");
+	if (!count_said(c, "not protected"))
+		note("C said: %.300s", said(c));
+	leave(c);
+	leave(p);
+}
+
+/* ---------------------------------------------------------------------- time */
+static void time_namespace(void)
+{
+	const char *there = "--time";
+	struct actor *p, *c;
+	uint64_t neighbour, block, import;
+	struct handle handle;
+
+	if (!can(there, "C in a time namespace"))
+		return;
+	live("C in a time namespace", NULL, there, NULL, 0);
+	/* its start time, as P's /proc has it, is another than C's own said */
+	p = enter_in("P", NULL, ENV);
+	c = enter_in("C", there, ENV);
+	neighbour = alloc(p, SMALL);
+	(void)neighbour;
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	ASK(c, close_fds, CLOSE_CULIMBO);
+	free_block(p, block);
+	todo(stays(p, c, block, import, GRACE_MS + 3 * SETTLE_MS), "start times of two time namespaces are compared",
+	     "C in a time namespace closes all descriptors: what it holds is given to nobody");
+	leave(c);
+	leave(p);
+}
+
+const struct scene memory_scenes[] = {
+	{ "pid-of-importer", pid_of_importer, 0 },
+	{ "pid-of-exporter", pid_of_exporter, 0 },
+	{ "pid-of-both", pid_of_both, 0 },
+	{ "pid-without-proc", pid_without_proc, 0 },
+	{ "no-proc", no_proc, 0 },
+	{ "other-path", other_path, 0 },
+	{ "other-boot-id", other_boot_id, 0 },
+	{ "user-is-root-inside", user_is_root_inside, 0 },
+	{ "user-has-another-name", user_has_another_name, 0 },
+	{ "user-has-no-name", user_has_no_name, 0 },
+	{ "root-of-a-namespace", root_of_a_namespace, 0 },
+	{ "time-namespace", time_namespace, 0 },
+	{ .name = NULL },
+};
+/* The stage has a list of each of its own kinds; here there is one. */
+const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { { .name = NULL } },
+	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
+	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
+	random_scenes[] = { { .name = NULL } };
