@@ -466,12 +466,14 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 /* ------------------------------------------------------------------- closing */
 static struct mapping *close_begin(enum cl_kind kind, uint64_t key)
 {
-	struct mapping *mapping;
+	struct mapping *mapping = NULL;
 
 	pthread_mutex_lock(&cl_imports_lock);
-	mapping = mapping_find_locked(kind, key);
-	/* one that another thread is not closing for the last time already */
-	for (struct mapping *m = mapping; m; m = m->older)
+	/*
+	 * One that another thread is not closing for the last time already: the driver
+	 * may have done so, and given the address to a block (an event) of this process.
+	 */
+	for (struct mapping *m = mapping_find_locked(kind, key); m; m = m->older)
 		if (m->opens > m->closing) {
 			mapping = m;
 			break;
