@@ -61,8 +61,10 @@ make_tree() { # NAME CFLAGS CONFIGURE_ARGUMENTS: sets tree
 		cd "$tree" || exit 1
 		[ -e config.status ] ||
 			"$source/configure" -q --with-cuda="$cuda" CFLAGS="$cflags" "$@" || exit 1
+		# one after the other: `all` is a make of its own
+		make -s -j"${MAKE_JOBS:-2}" all || exit 1
 		# shellcheck disable=SC2086
-		make -s -j"${MAKE_JOBS:-2}" all $programs
+		make -s -j"${MAKE_JOBS:-2}" $programs
 	) > "$tree.log" 2>&1 < /dev/null
 	status=$?
 	ok "$status" "$(basename "$tree") is built"
