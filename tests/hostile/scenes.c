@@ -484,6 +484,40 @@ static void neighbours(void)
 	ok(files() == 4, "a fifo and others beside it: they are still there, and nothing else");
 }
 
+/*
+ * P closes every descriptor that it does not know, and sleeps: it has no lock any
+ * more, but lives, and maps its file.  Twice somebody looks, with the settling time between.
+ */
+static void no_descriptor(void)
+{
+	struct actor *q, *c;
+	uint64_t at_c;
+
+	begin();
+	close_block(d, at_d);
+	ASK(p, close_fds, CLOSE_CULIMBO);
+	for (int i = 0; i < 2; i++) {
+		double until = now_ms() + 400; /* (settling is 250 ms) */
+
+		q = ENTER("Q", .env = ENV);
+		export_block(q, alloc(q, SMALL));
+		leave(q);
+		while (watch_until(until))
+			;
+	}
+	todo(access(path, F_OK) == 0, "P's own mapping has another name than the file",
+	     "P has closed all descriptors and sleeps: its file is not taken away");
+	c = ENTER("C", .env = ENV);
+	at_c = open_block(c, &handle);
+	free_block(p, block);
+	wait_out(now_ms());
+	todo(!claim(p, block, SMALL, NEXT) && reads(c, at_c, SMALL, OWN, NULL), "its file is gone",
+	     "P has closed all descriptors and sleeps: what C opens then is given to nobody");
+	leave(c);
+	leave(d);
+	leave(p);
+}
+
 /* ------------------------------------------------------------------ the folder */
 static void bad_folder(const char *what, mode_t mode, uid_t owner)
 {
@@ -664,6 +698,7 @@ const struct scene memory_scenes[] = {
 	{ "made-again", made_again, 0 },
 	{ "folder-deleted", folder_deleted, 0 },
 	{ "neighbours", neighbours, 0 },
+	{ "no-descriptor", no_descriptor, 0 },
 	{ "folder-open-to-others", folder_open_to_others, 0 },
 	{ "folder-of-another", folder_of_another, 0 },
 	{ "other-users", other_users, 0 },
