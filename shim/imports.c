@@ -63,6 +63,7 @@ struct named {
 	struct cl_stamp stamp;
 	bool known;	    /* the stamp names something of an exporter that we can look at */
 	bool own;	    /* ... of this process itself */
+	bool ended;	    /* the stamp's exporter has ended */
 	uint8_t handle[64]; /* as its driver made it */
 };
 
@@ -102,20 +103,24 @@ static bool find_by_whole_handle_locked(struct named *named)
 	return found;
 }
 
-/* Whether exporter @file_id marks its handles, so that one with its id is its own. */
-static bool stamps_handles_locked(uint32_t file_id)
+/*
+ * Whether exporter @file_id marks its handles, so that one with its id is its
+ * own.  *err: -ENOENT when there is no such file.
+ */
+static bool stamps_handles_locked(uint32_t file_id, int *err)
 {
-	int err;
-	struct cl_peer *peer = cl_peer_get(file_id, &err);
+	struct cl_peer *peer = cl_peer_get(file_id, err);
 
 	/* acquire: pairs with cl_region_need_by_handle() */
 	return peer &&
 	       !atomic_load_explicit(&peer->region.header->by_handle, memory_order_acquire);
 }
 
-static void look_up(struct named *named, const void *handle)
+static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 {
 	uint64_t tail = tail_of(handle);
+	uint32_t pid;
+	int err = 0;
 
 	memset(named, 0, sizeof *named);
 	memcpy(named->handle, handle, 64);
@@ -137,7 +142,7 @@ static void look_up(struct named *named, const void *handle)
 	if (named->own)
 		return;
 	pthread_mutex_lock(&cl_imports_lock);
-	if (stamps_handles_locked(named->stamp.file_id)) {
+	if (stamps_handles_locked(named->stamp.file_id, &err)) {
 		named->known = true;
 		/* the driver gets its handle as it made it */
 		memset(named->handle + 56, 0, 8);
@@ -146,6 +151,16 @@ static void look_up(struct named *named, const void *handle)
 		named->known = find_by_whole_handle_locked(named);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);
+	if (named->known || err != -ENOENT || named->stamp.tag != cl_self.tag)
+		return;
+	/*
+	 * Its file would be here.  The driver would open it all the same: what tells
+	 * processes apart in a handle comes again with the next process, so a dead
+	 * one's handle maps a living one's block (measured, doc/measurements.md).
+	 * Only an exporter that lives and has lost its file is left to the driver.
+	 */
+	memcpy(&pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof pid);
+	named->ended = !cl_liveness_is_exporter(pid, named->stamp.file_id);
 }
 
 /* -------------------------------------------------------------------- holds */
@@ -369,7 +384,7 @@ struct opening {
 	CUcontext ctx;
 	CUdevice device;
 	bool primary;
-	bool stamped; /* the handle is no bare one */
+	bool elsewhere; /* its exporter's file is not where ours are */
 };
 
 /* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
@@ -377,7 +392,11 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 {
 	int err = 0;
 
-	*o = (struct opening){ .stamped = tail_of(named->handle) != 0 };
+	/* what lies elsewhere is worth a word; an exporter that is just ending is not */
+	*o = (struct opening){ .elsewhere = tail_of(named->handle) &&
+					    named->stamp.tag != cl_self.tag };
+	if (named->ended)
+		return refuse(named->stamp);
 	if (named->known && !named->own) {
 		pthread_mutex_lock(&cl_imports_lock);
 		err = hold_get_locked(named->stamp, named->handle, &o->hold);
@@ -395,7 +414,7 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 
 static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint64_t key)
 {
-	if (result == CUDA_SUCCESS && !o->hold && o->stamped)
+	if (result == CUDA_SUCCESS && !o->hold && o->elsewhere)
 		cl_log_once(CL_LOG_WARN,
 			    "opened something that a process under culimbo exported, but found no exporter "
 			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
@@ -429,7 +448,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 
 	if (!cl_self_start())
 		return open(dptr, handle, flags);
-	look_up(&named, &handle);
+	look_up(&named, &handle, CL_MEMORY);
 	memcpy(&handle, named.handle, 64);
 	if (named.own && dptr)
 		return open_own(&named, dptr) ? refuse(named.stamp) : CUDA_SUCCESS;
@@ -450,7 +469,7 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 
 	if (!cl_self_start())
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
-	look_up(&named, &handle);
+	look_up(&named, &handle, CL_EVENT);
 	memcpy(&handle, named.handle, 64);
 	if (named.own) /* the driver refuses a process's own; it knows how */
 		return cl_driver.cuIpcOpenEventHandle(event, handle);

@@ -130,16 +130,15 @@ static enum proc_says ask_proc(const struct cl_witness *w)
  * By inode number and name: the device there is not always what fstat() says
  * (btrfs, overlays).
  */
-static int maps_file(uint32_t pid, const struct cl_region *region)
+static int maps_file(uint32_t pid, const char *wanted, uint32_t file_id)
 {
-	char path[48], wanted[32], name[16], buffer[4096];
+	char path[48], name[16], buffer[4096];
 	size_t kept = 0;
 	ssize_t n;
 	int fd, found = 0;
 
 	/* "address perms offset dev inode path", a line each */
-	snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
-	cl_region_name(name, region->file_id);
+	cl_region_name(name, file_id);
 	snprintf(path, sizeof path, "/proc/%u/maps", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -162,6 +161,13 @@ static int maps_file(uint32_t pid, const struct cl_region *region)
 	return found;
 }
 
+bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id)
+{
+	int maps = maps_file(pid, "", file_id);
+
+	return maps != 0 && maps != -ENOENT && maps != -ESRCH;
+}
+
 enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				   const struct cl_witness *witness, uint64_t *free_since,
 				   uint64_t now, uint64_t settle)
@@ -182,7 +188,7 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 		case PROC_LEADER_ONLY_ZOMBIE:
 			return CL_DEAD;
 		case PROC_TASKS: {
-			char path[48], line[1024], state = 'Z';
+			char path[48], wanted[32], line[1024], state = 'Z';
 			uint64_t start;
 			int maps;
 
@@ -190,7 +196,8 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 			if (read_file(path, line, sizeof line) > 0 &&
 			    parse_stat(line, &state, &start) == 0 && state == 'Z')
 				return CL_SETTLING; /* dying: its other tasks are on their way */
-			maps = maps_file(witness->pid, region);
+			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
+			maps = maps_file(witness->pid, wanted, region->file_id);
 			if (maps) {
 				/* it lives and has it: the program closed our descriptor */
 				*free_since = 0;

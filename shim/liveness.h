@@ -33,6 +33,12 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				   const struct cl_witness *witness, uint64_t *free_since,
 				   uint64_t now, uint64_t settle);
 
+/*
+ * Whether process @pid of this PID namespace is (or, in doubt, may be) the one
+ * that maps exporter file @file_id, whether or not that has a name still.
+ */
+bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id);
+
 uint64_t cl_now(void); /* CLOCK_MONOTONIC, ns */
 struct timespec cl_after(uint64_t wait); /* @wait ns from now, CLOCK_MONOTONIC */
 

@@ -83,6 +83,7 @@ void cl_self_prepare(void)
 	}
 	if (!cl_self.pid) {
 		cl_witness_self(&cl_self.witness);
+		cl_self.tag = cl_self_make_tag(&cl_self.witness);
 		cl_self.started = cl_now();
 		cl_self.pid = getpid();
 	}

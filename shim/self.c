@@ -26,6 +26,31 @@ void cl_self_dir_path(char *path, size_t size)
 		snprintf(path, size, "/dev/shm/culimbo-%u", (unsigned int)geteuid());
 }
 
+uint32_t cl_self_make_tag(const struct cl_witness *witness)
+{
+	char path[4096], *slash;
+	uint64_t hash = 0xcbf29ce484222325u, words[5] = { 0 };
+	struct stat st;
+
+	cl_self_dir_path(path, sizeof path);
+	for (const char *c = path; *c; c++)
+		hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+	if (stat(path, &st)) { /* to be made, in what is above it */
+		slash = strrchr(path, '/');
+		if (slash)
+			slash[slash == path] = 0;
+		if (stat(path, &st))
+			st.st_dev = 0;
+	}
+	cl_boot_id((uint8_t *)words);
+	words[2] = witness->pid_ns;
+	words[3] = geteuid();
+	words[4] = st.st_dev;
+	for (const unsigned char *c = (unsigned char *)words; c < (unsigned char *)(words + 5); c++)
+		hash = (hash ^ *c) * 0x100000001b3u;
+	return (uint32_t)(hash ^ hash >> 32) >> 16 & ((1u << CL_STAMP_TAG_BITS) - 1);
+}
+
 int cl_self_open_dir(bool make)
 {
 	char path[4096];

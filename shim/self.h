@@ -25,6 +25,12 @@ struct cl_self {
 	struct cl_witness witness;
 	pid_t pid; /* 0: cl_self_prepare() was not called yet */
 	uint64_t started; /* then, CLOCK_MONOTONIC ns */
+	/*
+	 * Of where our exporter files lie: a hash of boot, PID namespace, user, file
+	 * system and path of the directory.  Two processes that differ in any of
+	 * them have different ones, but for one in 256.
+	 */
+	uint32_t tag;
 	_Atomic bool ended; /* the report is written: nothing new is begun */
 };
 extern struct cl_self cl_self;
@@ -59,6 +65,9 @@ void cl_self_prepare(void);
  * this process is not to be looked after (CULIMBO_DISABLE).  Any thread.
  */
 bool cl_self_start(void);
+
+/* What cl_self.tag is to be; any thread. */
+uint32_t cl_self_make_tag(const struct cl_witness *witness);
 
 /*
  * Opens the directory of exporter files, making it when @make.  Returns a

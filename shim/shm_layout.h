@@ -51,10 +51,15 @@
 #define CL_CHUNKS (CL_RECORDS / CL_CHUNK)
 #define CL_NO_RECORD UINT32_MAX
 
-/* The stamp, bytes 56 to 63 of a handle: file id, record, generation. */
-#define CL_STAMP_FILE_BITS 22
+/*
+ * The stamp, bytes 56 to 63 of a handle: file id, record, generation, and a tag
+ * of where the file lies (see cl_self.tag): an importer with the same tag that
+ * finds no such file knows that its exporter has ended.
+ */
+#define CL_STAMP_FILE_BITS 18
 #define CL_STAMP_RECORD_BITS 20
-#define CL_STAMP_GENERATION_BITS 22
+#define CL_STAMP_GENERATION_BITS 18
+#define CL_STAMP_TAG_BITS 8
 #define CL_GENERATIONS (1u << CL_STAMP_GENERATION_BITS)
 
 /* Names a process beyond the reuse of its pid. */
@@ -181,7 +186,8 @@ struct cl_ready_top {
 #define CL_READY_PAGE_CHUNKS (CL_PAGE * 8u / CL_CHUNK) /* chunks whose ready bits share a page */
 
 _Static_assert(sizeof(struct cl_ready_top) <= CL_PAGE, "the ready map's upper levels are a page");
-_Static_assert(CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS + CL_STAMP_GENERATION_BITS == 64, "a stamp");
+_Static_assert(CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS + CL_STAMP_GENERATION_BITS +
+			       CL_STAMP_TAG_BITS == 64, "a stamp");
 _Static_assert(1u << CL_STAMP_RECORD_BITS == CL_RECORDS, "a stamp names each record");
 _Static_assert(CL_WORDS * CL_CHUNKS / 8u == CL_PAGE, "one page of holder page bits");
 
@@ -199,20 +205,23 @@ static inline uint32_t cl_life_generation(uint64_t life)
 }
 
 struct cl_stamp {
-	uint32_t file_id, record, generation;
+	uint32_t file_id, record, generation, tag;
 };
 /* Never 0, since a file id is not. */
 static inline uint64_t cl_stamp_pack(struct cl_stamp s)
 {
 	return (uint64_t)s.file_id | (uint64_t)s.record << CL_STAMP_FILE_BITS |
-	       (uint64_t)s.generation << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS);
+	       (uint64_t)s.generation << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS) |
+	       (uint64_t)s.tag << (64 - CL_STAMP_TAG_BITS);
 }
 static inline struct cl_stamp cl_stamp_unpack(uint64_t v)
 {
 	return (struct cl_stamp){
 		.file_id = v & ((1u << CL_STAMP_FILE_BITS) - 1),
 		.record = v >> CL_STAMP_FILE_BITS & (CL_RECORDS - 1),
-		.generation = (uint32_t)(v >> (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)),
+		.generation = (uint32_t)(v >> (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)) &
+			      (CL_GENERATIONS - 1),
+		.tag = (uint32_t)(v >> (64 - CL_STAMP_TAG_BITS)),
 	};
 }
 

@@ -129,7 +129,7 @@ static void read_boot_id_file(uint8_t id[16])
 }
 
 /* It does not change under us. */
-static void read_boot_id(uint8_t id[16])
+void cl_boot_id(uint8_t id[16])
 {
 	static _Atomic uint64_t known[2];
 	static _Atomic bool read;
@@ -201,7 +201,7 @@ static void fill_header(struct cl_header *h, uint32_t file_id, const struct cl_w
 	h->chunk = CL_CHUNK;
 	h->file_id = file_id;
 	h->file_size = CL_FILE_SIZE;
-	read_boot_id(h->boot_id);
+	cl_boot_id(h->boot_id);
 	h->exporter = *witness;
 	h->uid = geteuid();
 	h->created = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -245,6 +245,29 @@ static int give_name(int dirfd, int fd, const char *temporary, const char *name)
 	if (errno == EEXIST || linkat(fd, "", dirfd, name, AT_EMPTY_PATH))
 		return -errno;
 	return 0;
+}
+
+/*
+ * Maps the file anew by its name: /proc/PID/maps then shows that name, by which
+ * others tell that its exporter lives though its lock is gone.
+ */
+static void map_by_name(struct cl_region *region, int dirfd, const char *name)
+{
+	struct cl_region named = *region;
+
+	named.fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (named.fd < 0)
+		return;
+	if (map(&named) == 0) {
+		munmap(region->header, CL_FILE_SIZE);
+		close(named.fd);
+		named.fd = region->fd;
+		*region = named;
+	} else {
+		close(named.fd);
+	}
+	/* closing any descriptor of a file gives up its locks */
+	region->locks->try_lock(region, CL_LOCK_EXPORTER);
 }
 
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
@@ -301,8 +324,10 @@ int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witnes
 	}
 	if (temporary[0])
 		unlinkat(dirfd, temporary, 0);
-	if (!err)
+	if (!err) {
+		map_by_name(region, dirfd, name);
 		return 0;
+	}
 	temporary[0] = 0;
 unmap:
 	munmap(region->header, CL_FILE_SIZE);
@@ -336,7 +361,7 @@ static int check(struct cl_region *region, uint32_t file_id, const char **why)
 	if (h->file_id != file_id)
 		return -EBADMSG;
 	*why = "it was made before this machine was last started";
-	read_boot_id(boot);
+	cl_boot_id(boot);
 	/*
 	 * A lock outlives no boot: an exporter that has it lives, and its boot id is
 	 * another because a container has its own (systemd-nspawn), or is damaged.

@@ -110,6 +110,9 @@ static inline bool cl_region_has_word(const struct cl_region *r, unsigned int wo
  */
 int cl_region_unlink(const struct cl_region *region, int dirfd);
 
+/* This boot's id; zeros where it can't be read. */
+void cl_boot_id(uint8_t id[16]);
+
 /* "exporter-xxxxxx", 16 bytes with its NUL. */
 void cl_region_name(char name[16], uint32_t file_id);
 /* The file id in such a name, or 0. */

@@ -213,16 +213,19 @@ static void a_stamp_comes_out_as_it_went_in(void **state)
 	for (int i = 0; i < 10000; i++) {
 		struct cl_stamp in = { .file_id = random_next() & ((1u << CL_STAMP_FILE_BITS) - 1),
 				       .record = random_next() % CL_RECORDS,
-				       .generation = random_next() % CL_GENERATIONS }, out;
+				       .generation = random_next() % CL_GENERATIONS,
+				       .tag = random_next() % (1u << CL_STAMP_TAG_BITS) }, out;
 
 		if (i < 8) /* the corners */
 			in = (struct cl_stamp){ i & 1 ? (1u << CL_STAMP_FILE_BITS) - 1 : 1,
 						i & 2 ? CL_RECORDS - 1 : 0,
-						i & 4 ? CL_GENERATIONS - 1 : 0 };
+						i & 4 ? CL_GENERATIONS - 1 : 0,
+						i & 1 ? 0 : (1u << CL_STAMP_TAG_BITS) - 1 };
 		out = cl_stamp_unpack(cl_stamp_pack(in));
 		assert_int_equal(out.file_id, in.file_id);
 		assert_int_equal(out.record, in.record);
 		assert_int_equal(out.generation, in.generation);
+		assert_int_equal(out.tag, in.tag);
 		assert_true(cl_stamp_pack(in) != 0 || !in.file_id);
 	}
 }
@@ -735,7 +738,7 @@ static void a_record_whose_generations_are_used_up_is_retired(void **state)
 	assert_true(cl_record_reusable(&r, 0));
 	g = publish(&r, 0, 1);
 	assert_int_equal(g, CL_GENERATIONS - 1);
-	s = cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g }));
+	s = cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g, 0 }));
 	assert_int_equal(s.generation, g);
 	assert_int_equal(hold(&r, 0, 0, s.generation, 1), 0);
 	cl_record_to_limbo(&r, 0, 1);
@@ -744,7 +747,7 @@ static void a_record_whose_generations_are_used_up_is_retired(void **state)
 	assert_true(cl_record_try_release(&r, 0));
 	/* one more would make generation 0 again in a stamp: the oldest handle would be right */
 	assert_false(cl_record_reusable(&r, 0));
-	assert_int_equal(cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g + 1 })).generation,
+	assert_int_equal(cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g + 1, 0 })).generation,
 			 0);
 	assert_int_equal(hold(&r, 0, 0, 0, 1), -ESTALE);
 	drop_region(&r);
