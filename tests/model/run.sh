@@ -4,7 +4,7 @@
 # fault.  TAP.
 #
 #   run.sh         sizes that take seconds, and the planted faults (in `check`)
-#   run.sh full    the same and the large sizes: about half an hour, 16 GiB
+#   run.sh full    the same and the large sizes: about 25 minutes of one processor, 12 GiB
 #                  (make check-model-full)
 #
 # Every search is exhaustive for its size or the test fails: no depth limit may
