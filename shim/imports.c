@@ -18,6 +18,7 @@
 #include "shim/blocks.h"
 #include "shim/collector.h"
 #include "shim/context.h"
+#include "shim/gc.h"
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
@@ -63,7 +64,8 @@ struct named {
 	struct cl_stamp stamp;
 	bool known;	    /* the stamp names something of an exporter that we can look at */
 	bool own;	    /* ... of this process itself */
-	bool ended;	    /* the stamp's exporter has ended */
+	bool fileless;	    /* the stamp's file would be here, and is not */
+	uint32_t pid;	    /* of its exporter, as the driver's handle has it */
 	uint8_t handle[64]; /* as its driver made it */
 };
 
@@ -119,7 +121,6 @@ static bool stamps_handles_locked(uint32_t file_id, int *err)
 static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 {
 	uint64_t tail = tail_of(handle);
-	uint32_t pid;
 	int err = 0;
 
 	memset(named, 0, sizeof *named);
@@ -151,16 +152,33 @@ static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 		named->known = find_by_whole_handle_locked(named);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);
-	if (named->known || err != -ENOENT || named->stamp.tag != cl_self.tag)
-		return;
-	/*
-	 * Its file would be here.  The driver would open it all the same: what tells
-	 * processes apart in a handle comes again with the next process, so a dead
-	 * one's handle maps a living one's block (measured, doc/measurements.md).
-	 * Only an exporter that lives and has lost its file is left to the driver.
-	 */
-	memcpy(&pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof pid);
-	named->ended = !cl_liveness_is_exporter(pid, named->stamp.file_id);
+	/* its file would be here */
+	named->fileless = !named->known && err == -ENOENT && named->stamp.tag == cl_self.tag;
+	memcpy(&named->pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof named->pid);
+}
+
+/*
+ * Whether the exporter of what the driver has just opened is still there.
+ *
+ * The driver opens a dead process's handle, too: what tells processes apart in
+ * it comes again with a later process, and then it maps that one's block
+ * (measured, doc/measurements.md).  As long as the exporter lives that cannot
+ * be, so it is enough to ask afterwards.
+ */
+static bool exporter_is_there(const struct named *named, const struct hold *hold)
+{
+	bool there = true;
+
+	if (named->fileless) /* it lives and has lost its file, or it has ended */
+		return cl_liveness_is_exporter(named->pid, named->stamp.file_id);
+	if (!hold)
+		return true; /* of another directory, or without culimbo: nothing is known */
+	pthread_mutex_lock(&cl_imports_lock);
+	/* one system call, for the living; a descriptor that is gone tells nothing */
+	if (hold->peer->region.locks->is_locked(&hold->peer->region, CL_LOCK_EXPORTER) == 0)
+		there = cl_gc_judge(&hold->peer->region) < CL_LEAVING;
+	pthread_mutex_unlock(&cl_imports_lock);
+	return there;
 }
 
 /* -------------------------------------------------------------------- holds */
@@ -395,7 +413,8 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 	/* what lies elsewhere is worth a word; an exporter that is just ending is not */
 	*o = (struct opening){ .elsewhere = tail_of(named->handle) &&
 					    named->stamp.tag != cl_self.tag };
-	if (named->ended)
+	/* most that have ended are seen before the driver is asked */
+	if (named->fileless && !cl_liveness_is_exporter(named->pid, named->stamp.file_id))
 		return refuse(named->stamp);
 	if (named->known && !named->own) {
 		pthread_mutex_lock(&cl_imports_lock);
@@ -456,7 +475,11 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = open(dptr, handle, flags);
-	open_end(&o, CL_MEMORY, result, dptr && result == CUDA_SUCCESS ? (uint64_t)*dptr : 0);
+	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold)) {
+		cl_driver.cuIpcCloseMemHandle(*dptr);
+		result = refuse(named.stamp);
+	}
+	open_end(&o, CL_MEMORY, result, result == CUDA_SUCCESS ? (uint64_t)*dptr : 0);
 	return result;
 }
 
@@ -477,8 +500,11 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cl_driver.cuIpcOpenEventHandle(event, handle);
-	open_end(&o, CL_EVENT, result,
-		 event && result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*event : 0);
+	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold)) {
+		cl_driver.cuEventDestroy_v2(*event);
+		result = refuse(named.stamp);
+	}
+	open_end(&o, CL_EVENT, result, result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*event : 0);
 	return result;
 }
 

@@ -195,7 +195,7 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 			snprintf(path, sizeof path, "/proc/%u/stat", witness->pid);
 			if (read_file(path, line, sizeof line) > 0 &&
 			    parse_stat(line, &state, &start) == 0 && state == 'Z')
-				return CL_SETTLING; /* dying: its other tasks are on their way */
+				return CL_LEAVING; /* its other tasks are on their way */
 			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
 			maps = maps_file(witness->pid, wanted, region->file_id);
 			if (maps) {
@@ -203,7 +203,8 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				*free_since = 0;
 				return CL_ALIVE;
 			}
-			break; /* exec'ed: its context goes with its old image */
+			/* exec'ed: its context goes with its old image */
+			return now - *free_since >= settle ? CL_DEAD : CL_LEAVING;
 		}
 		case PROC_UNKNOWN:
 			break;

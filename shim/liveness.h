@@ -19,7 +19,12 @@
 #include <time.h>
 #include "shim/shm_region.h"
 
-enum cl_liveness { CL_ALIVE, CL_SETTLING, CL_DEAD };
+enum cl_liveness {
+	CL_ALIVE,
+	CL_SETTLING, /* its lock is free, and nothing else is known yet */
+	CL_LEAVING,  /* it dies, or has exec'ed: what it shared is no more, what it holds still is */
+	CL_DEAD,
+};
 
 /* Fills @witness for the calling process.  What cannot be read is 0. */
 void cl_witness_self(struct cl_witness *witness);

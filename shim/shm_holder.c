@@ -129,6 +129,7 @@ struct cl_reaped cl_holder_reap(struct cl_region *region, struct cl_slot_watch *
 			sum.alive++;
 			break;
 		case CL_SETTLING:
+		case CL_LEAVING:
 			sum.settling++;
 			break;
 		case CL_DEAD:

@@ -2,6 +2,7 @@
 /* A mapped exporter file: see shm_region.h for the contract, shm_layout.h for the rules. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,8 +267,10 @@ static void map_by_name(struct cl_region *region, int dirfd, const char *name)
 	} else {
 		close(named.fd);
 	}
-	/* closing any descriptor of a file gives up its locks */
-	region->locks->try_lock(region, CL_LOCK_EXPORTER);
+	/* closing any descriptor of a file gives up its locks; a gc may be looking just now */
+	for (int tries = 0; tries < 1000 && region->locks->try_lock(region, CL_LOCK_EXPORTER) == -EAGAIN;
+	     tries++)
+		sched_yield();
 }
 
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
