@@ -1,0 +1,288 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# culimbo for aarch64, cross-built and tested under qemu-user: the unit tests, end-to-end
+# scenes on the simulated driver, and the dlsym thunk at -O0 and -O2.
+#
+#	run.sh [BUILD_DIR [all]]	(default: build; make check-aarch64)
+#
+# Builds in BUILD_DIR/aarch64, with the CUDA headers that BUILD_DIR is configured with.
+# Needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static; cmocka and
+# libsmartcols of arm64 it takes from Debian by itself, unpacked in BUILD_DIR/aarch64/sysroot,
+# so that the machine's own packages, and the list of its architectures, stay as they are.
+# With "all", every scene (slow); else those that make two minutes.
+#
+# How programs that exec others run: in a user and mount namespace of their own, with qemu
+# registered for aarch64 in that namespace's binfmt_misc (Linux 6.7); the machine's is left
+# alone.  Where that can't be, and nobody has registered qemu, only what execs nothing
+# runs; the rest is skipped and says so.  The unit tests run outside: they need more users.
+#
+# What must hold: nothing outside BUILD_DIR/aarch64 and a scratch folder is written;
+# everything has a deadline; what qemu-user can't do is named with its reason, by test.
+set -u
+export LC_ALL=C
+unset LD_PRELOAD "${!CULIMBO_@}"
+
+fail()
+{
+	echo "Bail out! $*"
+	exit 1
+}
+
+skip_all()
+{
+	echo "1..0 # SKIP $*"
+	exit 0
+}
+
+self=$(realpath "${BASH_SOURCE[0]}")
+here=$(dirname "$self")
+source=$(cd "$here/../.." && pwd) || exit 1
+how_much=${2:-some}
+case ${1-} in
+--*) build= ;;
+*) build=$(cd "${1:-${top_builddir:-build}}" 2>/dev/null && pwd) || fail "no build tree in ${1:-build}" ;;
+esac
+arm=$build/aarch64
+root=$arm/sysroot
+cross=/usr/aarch64-linux-gnu
+loader=$cross/lib/ld-linux-aarch64.so.1
+qemu=$(command -v qemu-aarch64-static)
+export QEMU_LD_PREFIX=$cross
+
+# ------------------------------------------------------------------ the namespace
+register()
+{
+	local magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+	local mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+
+	mount -t binfmt_misc none /proc/sys/fs/binfmt_misc &&
+		printf '%s' ":culimbo-aarch64:M::$magic:$mask:$qemu:F" \
+			>/proc/sys/fs/binfmt_misc/register
+}
+
+# COMMAND, where aarch64 programs run as they are
+inside()
+{
+	case $where in
+	native) "$@" ;;
+	namespace) unshare -Urm bash "$self" --inside "$@" ;;
+	esac
+}
+
+if [ "${1-}" = --inside ]; then
+	shift
+	register || exit 125
+	exec "$@"
+fi
+
+# One scene, in a folder of its own: we call ourselves, inside.
+if [ "${1-}" = --scene ]; then
+	dir=$AARCH64_SCRATCH/$2
+	mkdir "$dir" || exit 1
+	E2E_SCENE_DIR=$dir CULIMBO_DIR=$dir/limbo CULIMBO_SIM_DIR=$dir/sim CULIMBO_SIM_MEMORY=256MiB \
+		timeout -k 5 30 "$E2E_BUILD/tests/e2e/scenes" "$2" >"$dir/result" 2>&1 </dev/null
+	echo $? >"$dir/status"
+	exit 0
+fi
+
+for command in aarch64-linux-gnu-gcc qemu-aarch64-static unshare; do
+	command -v "$command" >/dev/null || skip_all "there is no $command"
+done
+[ -e "$loader" ] || skip_all "there is no $loader (libc6-dev-arm64-cross)"
+mkdir -p "$arm" || exit 1
+echo 'int main(void) { return 0; }' >"$arm/hello.c"
+aarch64-linux-gnu-gcc -o "$arm/hello" "$arm/hello.c" -Wl,--dynamic-linker="$loader" ||
+	fail "the cross compiler does not work"
+where=no
+for way in native namespace; do
+	where=$way
+	inside "$arm/hello" >/dev/null 2>&1 && break
+	where=no
+done
+
+# ---------------------------------------------------------------------- building
+# The arm64 libraries of the command and the unit tests, without installing any.
+fetch_libraries()
+{
+	local apt=$arm/apt deb
+
+	[ -e "$root/done" ] && return
+	rm -rf "$apt" "$root"
+	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$root/usr/include" || return
+	: >"$apt/status"
+	cat >"$apt/conf" <<-END
+		APT::Architecture "$(dpkg --print-architecture)";
+		APT::Architectures { "$(dpkg --print-architecture)"; "arm64"; };
+		APT::Sandbox::User "";
+		Dir::State "$apt";
+		Dir::State::status "$apt/status";
+		Dir::State::lists "$apt/lists";
+		Dir::Cache "$apt/cache";
+		Acquire::Retries "2";
+		Acquire::http::Timeout "30";
+		Acquire::https::Timeout "30";
+	END
+	export APT_CONFIG=$apt/conf
+	(cd "$apt" && timeout 100 apt-get -q update &&
+		timeout 60 apt-get -q download {libcmocka0,libcmocka-dev,libsmartcols1}:arm64 \
+			{libsmartcols-dev,libdw1,libdw-dev,libelf1,libelf-dev}:arm64 \
+			{zlib1g,liblzma5,libbz2-1.0}:arm64) >"$arm/apt.log" 2>&1 || return
+	for deb in "$apt"/*.deb; do
+		dpkg-deb -x "$deb" "$root" || return
+	done
+	rm -rf "$apt"
+	# (headers alone, the same for all machines)
+	cp /usr/include/ut*.h "$root/usr/include" && touch "$root/done"
+}
+
+libraries=$root/usr/lib/aarch64-linux-gnu:$root/lib/aarch64-linux-gnu
+
+make_it()
+{
+	local cuda
+
+	cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$build/Makefile")
+	export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig:$root/usr/share/pkgconfig
+	export PKG_CONFIG_SYSROOT_DIR=$root
+	cd "$arm" || return
+	if [ ! -e Makefile ] || [ "$source/configure" -nt config.status ]; then
+		timeout 200 "$source/configure" -q -C --host=aarch64-linux-gnu --with-cuda="$cuda" \
+			CFLAGS='-g -O1' \
+			CPPFLAGS="-isystem $root/usr/include -isystem $root/usr/include/aarch64-linux-gnu" \
+			LDFLAGS="-Wl,--dynamic-linker=$loader -Wl,-rpath,$libraries -Wl,-rpath-link,$libraries" ||
+			return
+	fi
+	# (one after the other: "all" is a make of its own)
+	timeout 300 make -s -j"${MAKE_JOBS:-2}" all &&
+		timeout 300 make -s -j"${MAKE_JOBS:-2}" tests/e2e/{actor,actor_linked,scenes} "${units[@]}"
+}
+
+# ----------------------------------------------------------------------- results
+number=0 failures=0
+ok()
+{
+	number=$((number + 1))
+	[ "$1" -eq 0 ] || failures=$((failures + 1))
+	[ "$1" -eq 0 ] || printf 'not '
+	printf 'ok %d - %s\n' "$number" "$2"
+}
+
+skip()
+{
+	number=$((number + 1))
+	printf 'ok %d - %s # SKIP %s\n' "$number" "$1" "$2"
+}
+
+# Lines of TAP from stdin, with our own numbers and the name of where they come from.
+renumber() # WHERE
+{
+	local line name why
+
+	while IFS= read -r line; do
+		case $line in
+		'ok '* | 'not ok '*) ;;
+		*) continue ;;
+		esac
+		name=$(sed 's/^\(not \)\?ok \([0-9]* \)\?\(- \)\?//; s/^# *[Ss][Kk][Ii][Pp] *//' <<<"$line")
+		why=${cannot[$name]-}
+		case $line in
+		*'# SKIP'* | *'# skip'*) skip "$1: ${name%% #*}" "as on this machine" ;;
+		ok*) ok 0 "$1: $name" ;;
+		*) if [ -n "$why" ]; then skip "$1: $name" "$why"; else ok 1 "$1: $name"; fi ;;
+		esac
+	done
+}
+
+# What can't be under qemu-user, and why.  It is run all the same: what works counts.
+tasks='qemu has a thread of its own in each process, and this counts them'
+futex='where a thread sleeps is read from /proc, where qemu shows the system calls of x86'
+fork='qemu 7.2 ignores MADV_DONTFORK'
+closed='not understood: under qemu the living process, all its descriptors closed, is taken for dead'
+declare -A cannot=(
+	[without_a_collector_the_programs_calls_do_its_work]=$tasks
+	[without_grace_an_unopened_block_goes_at_once_and_starts_nothing]=$tasks
+	[what_was_never_exported_is_the_drivers_matter]=$tasks
+	[a_free_that_fails_keeps_the_block]=$tasks
+	[callbacks_are_a_bounded_registry]=$tasks
+	[the_collector_comes_with_the_first_block_and_takes_no_signal]=$tasks
+	[a_forked_child_starts_anew]=$tasks
+	[an_address_on_its_way_back_is_waited_for]=$futex
+	[a_context_does_not_end_while_a_block_of_it_is_freed]=$futex
+	[who_waits_for_a_block_goes_on_when_its_context_did_not_end]=$futex
+	[who_waits_for_a_block_goes_on_when_its_context_ended]=$futex
+	[a_new_file_is_private_sparse_locked_and_small]=$fork
+	[who_closed_all_descriptors_is_not_reaped]=$closed
+)
+
+# --------------------------------------------------------------------- the tests
+# (not test_handshake_fence: a missing fence shows on cores, not in qemu's code on x86;
+# not test_collector: it races a thread against itself 40,000 times, which takes minutes)
+units=(tests/unit/test_{handshake,handshake_bits,handshake_slot,limbo,log,options,shm})
+# What is left out of "all": what needs a device of 1 GiB (qemu is slow to map that), and
+# forks, which the simulated driver tells by MADV_DONTFORK and MADV_WIPEONFORK.
+not_here=' in-flight exporter-exits exporter-killed context-ends fork closed-descriptors '
+scenes='reuse-linked reuse-dlsym reuse-mixed stale-small errors-small back-small back-inline
+	twice own-handle importer-died-before one-of-two-dies own-limbo exec which-driver'
+
+fetch_libraries || skip_all "no libraries of arm64 to be had (see $arm/apt.log)"
+if ! make_it >"$arm/make.log" 2>&1; then
+	tail -n 20 "$arm/make.log" | sed 's/^/# /'
+	fail "the cross build fails (see $arm/make.log)"
+fi
+echo "# built; aarch64 programs run: $where, by $("$qemu" --version | head -n 1)"
+
+[ "$where" != no ] || cannot[what_was_read_early_holds]='it execs an aarch64 program'
+for unit in "${units[@]}"; do
+	runner=(timeout -k 5 60 "$qemu")
+	# (it execs itself, and needs no other user)
+	[ "$unit" != tests/unit/test_options ] || [ "$where" = no ] || runner=(inside timeout -k 5 60)
+	CMOCKA_MESSAGE_OUTPUT=TAP "${runner[@]}" "$arm/$unit" >"$arm/unit.out" 2>/dev/null </dev/null
+	status=$?
+	renumber "${unit##*/}" < <(sed 's/^not ok \([0-9]* # SKIP\)/ok \1/' "$arm/unit.out")
+	[ "$status" -lt 124 ] || ok 1 "${unit##*/} comes to an end ($status)"
+done
+skip test_handshake_fence "a missing fence does not show in qemu's code on x86"
+skip test_collector "races that take minutes under qemu"
+
+if [ "$where" = no ]; then
+	skip "end-to-end scenes, dlsym" "no binfmt_misc in a namespace here (Linux 6.7), and no qemu registered"
+else
+	shared=/dev/shm
+	[ -w "$shared" ] || shared=${TMPDIR:-/tmp}
+	scratch=$(mktemp -d "$shared/culimbo-aarch64.XXXXXX") || exit 1
+	trap 'rm -rf "$scratch"' EXIT
+	trap 'exit 130' HUP INT TERM
+	if [ "$how_much" = all ]; then
+		scenes=
+		while read -r name _; do
+			[[ $not_here == *" $name "* ]] || scenes+=" $name"
+		done < <(E2E_SCENE_DIR=$scratch "$qemu" "$arm/tests/e2e/scenes" --list)
+	fi
+	# shellcheck disable=SC2086 # a list
+	printf '%s\n' $scenes | AARCH64_SCRATCH=$scratch E2E_BUILD=$arm \
+		inside xargs -P 2 -n 1 bash "$self" --scene
+	for name in $scenes; do
+		renumber "$name" <"$scratch/$name/result"
+		status=$(cat "$scratch/$name/status")
+		[ "$status" -eq 0 ] || ok 1 "$name ends well ($status)"
+		[ "$status" -eq 0 ] || tail -n 5 "$scratch/$name"/*.err | sed 's/^/# /'
+	done
+	for name in $not_here; do
+		skip "$name" "needs 1 GiB, or MADV_DONTFORK: see run.sh"
+	done
+	# the thunk: lookup.bats builds the preload at -O0 and -O2, by $CC and uname
+	mkdir "$scratch/bin"
+	printf '#!/bin/sh\n[ "$*" = -m ] && echo aarch64 && exit\nexec /usr/bin/uname "$@"\n' >"$scratch/bin/uname"
+	chmod +x "$scratch/bin/uname"
+	PATH=$scratch/bin:$PATH top_builddir=$arm top_srcdir=$source CULIMBO=$arm/tools/culimbo \
+		CC="aarch64-linux-gnu-gcc -Wl,--dynamic-linker=$loader" \
+		inside timeout -k 5 90 bats --tap "$source/tests/doors/lookup.bats" \
+		>"$arm/bats.out" 2>&1 </dev/null
+	status=$?
+	renumber lookup.bats <"$arm/bats.out"
+	[ "$status" -eq 0 ] || ok 1 "lookup.bats ends well ($status)"
+fi
+echo "1..$number"
+echo "# aarch64: $number tests, $failures failed, in $SECONDS s"
+[ "$failures" -eq 0 ]
