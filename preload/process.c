@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -43,6 +44,15 @@ static void options_read(void)
 {
 	size_t used = 0, names = 0;
 
+	/*
+	 * More rights than who started it (/etc/ld.so.preload reaches setuid programs): what
+	 * is in that user's environment must not name files for it to write.  Step aside.
+	 */
+	if (getauxval(AT_SECURE)) {
+		kept[0] = (char *)"CULIMBO_DISABLE=1";
+		cl_options_read(&cl_options, kept, NULL);
+		return;
+	}
 	for (char **name = environ; name && *name && names < kept_names; name++) {
 		size_t bytes = strlen(*name) + 1;
 

@@ -17,6 +17,7 @@ static struct {
 	uint32_t *free; /* records that were released, the last one first */
 	uint32_t free_n, free_size;
 	uint32_t fresh; /* records from this one on were never used */
+	uint32_t chunks; /* of the file: those below it are there */
 	bool tried;
 } records;
 
@@ -54,8 +55,10 @@ static void make_own_file(void)
 		err = cl_region_create(&cl_own, dirfd, &cl_self.witness);
 		close(dirfd);
 	}
-	if (!err)
+	if (!err) {
+		records.chunks = 1; /* it comes with one */
 		return;
+	}
 	cl_self_dir_path(path, sizeof path);
 	cl_log(CL_LOG_ERROR,
 	       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
@@ -75,8 +78,8 @@ static uint32_t record_get(void)
 		return CL_NO_RECORD;
 	if (records.free_n)
 		return records.free[--records.free_n];
-	if (record / CL_CHUNK >=
-	    atomic_load_explicit(&cl_own.header->record_chunks, memory_order_relaxed)) {
+	/* (what the header says of chunks is for others, and theirs to damage) */
+	if (record >= CL_RECORDS || record / CL_CHUNK >= records.chunks) {
 		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 		err = cl_region_grow(&cl_own);
 		if (!err)
@@ -89,6 +92,7 @@ static uint32_t record_get(void)
 				    record, strerror(-err));
 			return CL_NO_RECORD;
 		}
+		records.chunks = record / CL_CHUNK + 1;
 	}
 	if (!by_record[record / CL_CHUNK])
 		by_record[record / CL_CHUNK] = calloc(CL_CHUNK, sizeof(struct cl_block *));
@@ -130,6 +134,7 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 	if (!block)
 		return NULL;
 	block->key = what->base;
+	memcpy(block->handle, what->handle, sizeof block->handle);
 	block->size = what->kind == CL_MEMORY ? what->size : 0;
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;

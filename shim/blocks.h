@@ -27,6 +27,7 @@ enum cl_place {
 struct cl_block {
 	UT_hash_handle hh;
 	uint64_t key;		       /* device address, or the CUevent */
+	uint8_t handle[64];	       /* as the driver made it; the record has a copy that others can write */
 	CUcontext ctx;		       /* whose memory (event) it is */
 	CUevent drained;	       /* of a stream-ordered free; NULL: none */
 	uint64_t before;	       /* see cl_record_release_begin() */

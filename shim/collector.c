@@ -174,6 +174,16 @@ void cl_collector_wake_by(uint64_t when)
 		syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void cl_collector_called(void)
+{
+	if (cl_options.collector.number != CL_COLLECTOR_INLINE && !collector.failed)
+		return;
+	/* relaxed: what is missed now is seen at the next call */
+	if (cl_own.header && !atomic_load_explicit(&collector.stop, memory_order_relaxed) &&
+	    atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed))
+		inline_pass();
+}
+
 void cl_collector_wake(void)
 {
 	if (cl_own.header)

@@ -16,6 +16,11 @@
 
 /* Something may be due: starts or wakes the collector, or does its work.  No lock may be held. */
 void cl_collector_wake(void);
+/*
+ * A call of the program that came to us, whatever it was: where no thread runs,
+ * does its work if there is any.  No lock may be held.
+ */
+void cl_collector_called(void);
 /* The same, for something that will be due at @when (ns): wakes only who would sleep past it. */
 void cl_collector_wake_by(uint64_t when);
 /* Ends the thread; waits for it @wait ns at most.  Returns false when it is still in the driver. */

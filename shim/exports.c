@@ -173,7 +173,7 @@ static bool export_again_locked(void *handle, const struct cl_export *what)
 	struct cl_block *block = find_settled_locked(what->kind, what->base);
 
 	if (!block || in_limbo(block) ||
-	    (block->record != CL_NO_RECORD && !cl_record_is(&cl_own, block->record, what->handle)))
+	    (block->record != CL_NO_RECORD && memcmp(block->handle, what->handle, 64)))
 		return false;
 	if (block->record != CL_NO_RECORD)
 		cl_record_export_again(&cl_own, block->record, what->now);
@@ -242,6 +242,7 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 		cl_count(exported_after_free);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	cl_collector_called();
 	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -436,6 +437,7 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 
 	switch (take_for_free(CL_MEMORY, dptr, &block)) {
 	case FREE_NOT_OURS:
+		cl_collector_called();
 		return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
 	case FREE_AGAIN:
 		return freed_again(dptr);
@@ -504,6 +506,7 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 
 	switch (take_for_free(CL_MEMORY, dptr, &block)) {
 	case FREE_NOT_OURS:
+		cl_collector_called();
 		return not_ours(dptr, bare(dptr, stream));
 	case FREE_AGAIN:
 		return freed_again(dptr);

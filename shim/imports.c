@@ -565,6 +565,7 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 
 	if (!mapping && close_own(dptr))
 		return CUDA_SUCCESS;
+	cl_collector_called();
 	result = cl_driver.cuIpcCloseMemHandle(dptr);
 	if (mapping)
 		close_end(CL_MEMORY, mapping, result == CUDA_SUCCESS);

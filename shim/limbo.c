@@ -2,6 +2,7 @@
 /* The limbo: see limbo.h. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "shim/limbo.h"
@@ -252,8 +253,28 @@ static void forget_event(struct cl_block *block)
 	limbo.events--;
 }
 
+/*
+ * Somebody has removed our file (logind does, at a user's last logout): importers
+ * that come now don't find it and hold nothing, so what we would give back may be
+ * mapped by them.
+ */
+static bool file_is_lost(void)
+{
+	struct stat st;
+	bool lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 && st.st_nlink == 0;
+
+	if (lost)
+		cl_log_once(CL_LOG_ERROR,
+			    "this process's exporter file was removed while it runs (logind's RemoveIPC does "
+			    "that at logout): who opens its blocks from now on is not seen, so those that it "
+			    "frees are kept to its end");
+	return lost;
+}
+
 uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now)
 {
+	if (block->record != CL_NO_RECORD && file_is_lost())
+		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 	if (block->record == CL_NO_RECORD) {
 		move(block, CL_PLACE_KEPT);
 		return UINT64_MAX;
@@ -511,7 +532,7 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 	/* an untracked event need not wait: opening it after its destroy works (measured) */
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
-	if (block->own_opens || last_export(block) + cl_options.grace.number > now)
+	if (block->own_opens || last_export(block) + cl_options.grace.number > now || file_is_lost())
 		return false;
 	return cl_record_release_begin(&cl_own, block->record, &block->before);
 }

@@ -81,6 +81,8 @@ void cl_witness_self(struct cl_witness *w)
 	if (read_file("/proc/self/stat", line, sizeof line) <= 0 ||
 	    parse_stat(line, &state, &w->start_time))
 		return;
+	if (stat("/proc/self/ns/time", &st) == 0)
+		w->time_ns = (uint32_t)st.st_ino;
 	if (stat("/proc/self/ns/pid", &st) == 0)
 		w->pid_ns = st.st_ino;
 }
@@ -88,7 +90,7 @@ void cl_witness_self(struct cl_witness *w)
 /* ------------------------------------------------------------ what /proc says */
 enum proc_says { PROC_NOBODY, PROC_LEADER_ONLY_ZOMBIE, PROC_TASKS, PROC_UNKNOWN };
 
-static enum proc_says ask_proc(const struct cl_witness *w)
+static enum proc_says ask_proc(const struct cl_witness *w, bool comparable)
 {
 	char path[48], line[1024], state, buffer[1024];
 	uint64_t start;
@@ -102,7 +104,7 @@ static enum proc_says ask_proc(const struct cl_witness *w)
 		return PROC_NOBODY;
 	if (n <= 0 || parse_stat(line, &state, &start))
 		return PROC_UNKNOWN;
-	if (start != w->start_time)
+	if (comparable && start != w->start_time)
 		return PROC_NOBODY; /* another process with its pid */
 	if (state != 'Z' && state != 'X')
 		return PROC_TASKS;
@@ -183,7 +185,8 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 		*free_since = now;
 	cl_witness_self(&self);
 	if (self.pid_ns && witness->pid_ns == self.pid_ns) {
-		switch (ask_proc(witness)) {
+		/* (start times of another time namespace are not ours: then what it maps tells) */
+		switch (ask_proc(witness, witness->time_ns == self.time_ns)) {
 		case PROC_NOBODY:
 		case PROC_LEADER_ONLY_ZOMBIE:
 			return CL_DEAD;

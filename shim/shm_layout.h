@@ -65,7 +65,7 @@
 /* Names a process beyond the reuse of its pid. */
 struct cl_witness {
 	uint32_t pid;	     /* as its own PID namespace counts */
-	uint32_t unused;
+	uint32_t time_ns;    /* inode of /proc/self/ns/time, which start_time depends on; 0: not known */
 	uint64_t pid_ns;     /* inode of /proc/self/ns/pid; 0: not known */
 	uint64_t start_time; /* field 22 of /proc/self/stat: clock ticks since boot */
 };
