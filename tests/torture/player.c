@@ -115,7 +115,8 @@ static bool write_block(CUdeviceptr address, uint64_t bytes, uint64_t serial)
 		if (!SURE(copy_to_device(address + at, window, n)))
 			return false;
 	}
-	return true;
+	/* such a copy may return before it is in the device's memory, where others read */
+	return SURE(cu.cuCtxSynchronize());
 }
 
 /* One window of a block, from @at; says whose words are there if not its own. */
