@@ -176,7 +176,10 @@ static bool exporter_is_there(const struct named *named, const struct hold *hold
 	pthread_mutex_lock(&cl_imports_lock);
 	/* one system call, for the living; a descriptor that is gone tells nothing */
 	if (hold->peer->region.locks->is_locked(&hold->peer->region, CL_LOCK_EXPORTER) == 0)
-		there = cl_gc_judge(&hold->peer->region) < CL_LEAVING;
+		there = cl_gc_judge(&hold->peer->region) < CL_LEAVING ||
+			/* somebody has put another file in the place of its own */
+			cl_liveness_is_exporter(hold->peer->region.header->exporter.pid,
+						named->stamp.file_id);
 	pthread_mutex_unlock(&cl_imports_lock);
 	return there;
 }
