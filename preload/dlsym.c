@@ -276,7 +276,7 @@ static void *route_next(const struct cl_hook *row, const void *caller)
 	if (!search.reached ||
 	    !driver_in_scope(search.caller_opened ? (void *)caller_map : RTLD_DEFAULT))
 		return NULL;
-	return cl_hook_for(cl_real_dlsym()(cl_driver.library, row->symbol));
+	return cl_hook_for(cl_real_dlsym()(cl_driver.libcuda, row->symbol));
 }
 
 /* ------------------------------------------------------------ RTLD_DEFAULT */

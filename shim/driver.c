@@ -35,15 +35,15 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym)
 
 	struct cl_driver seen = {
 		/* the reference is kept, so that no address we hold ever goes stale */
-		.library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY),
+		.libcuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY),
 	};
 	int was = EMPTY;
 
-	if (!seen.library)
+	if (!seen.libcuda)
 		return false;
 /* copied as bytes: POSIX has dlsym answer with functions, ISO C has no cast for that */
 #define X(symbol, base, since, flags, type, params, args) \
-	memcpy(&seen.symbol, &(void *){real_dlsym(seen.library, #symbol)}, sizeof(void *));
+	memcpy(&seen.symbol, &(void *){real_dlsym(seen.libcuda, #symbol)}, sizeof(void *));
 	CL_HOOKED_CALLS(X)
 	CL_USED_CALLS(X)
 #undef X
@@ -63,6 +63,6 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym)
 		}
 		sched_yield();
 	}
-	dlclose(seen.library); /* one reference is enough, and the other thread has it */
+	dlclose(seen.libcuda); /* one reference is enough, and the other thread has it */
 	return true;
 }

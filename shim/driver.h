@@ -23,7 +23,7 @@ struct cl_driver {
 	CL_USED_CALLS(X)
 #undef X
 	/* The library they came from, with a reference of our own, so that it stays. */
-	void *library;
+	void *libcuda;
 	/* What cuDriverGetVersion says: 1000 * major + 10 * minor; 0 before it was asked. */
 	int version;
 };
