@@ -160,9 +160,8 @@ static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 /*
  * Whether the exporter of what the driver has just opened is still there.
  *
- * The driver opens a dead process's handle, too: what tells processes apart in
- * it comes again with a later process, and then it maps that one's block
- * (measured, doc/measurements.md).  As long as the exporter lives that cannot
+ * The driver may open a dead process's handle, too, and map a later process's
+ * block (seen in the torture on a GPU, doc/measurements.md).  As long as the exporter lives that cannot
  * be, so it is enough to ask afterwards.
  */
 static bool exporter_is_there(const struct named *named, const struct hold *hold)

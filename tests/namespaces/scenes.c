@@ -7,8 +7,7 @@
  * dies; what C maps outlives P; the files of the dead go; the report names C as
  * C calls itself.
  *
- * Where the kernel forbids a namespace the scene's lines are skipped.  A line
- * that ends in TODO is a promise that is not kept yet.
+ * Where the kernel forbids a namespace the scene's lines are skipped.
  */
 #include <errno.h>
 #include <signal.h>
