@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shim/gc.h"
@@ -55,6 +57,40 @@ int cl_gc_file(struct cl_region *region, int dirfd)
 	return err;
 }
 
+/* Left by who died before it had a header in it; who makes one needs milliseconds. */
+static bool is_old_and_empty(int dirfd, const char *name)
+{
+	struct timespec now;
+	struct stat st;
+
+	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
+	       st.st_uid == geteuid() && !clock_gettime(CLOCK_REALTIME, &now) &&
+	       now.tv_sec - st.st_ctim.tv_sec > 60;
+}
+
+static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id))
+{
+	uint32_t id = cl_region_name_id(name), unfinished = id ? 0 : cl_region_unfinished_id(name);
+	struct cl_region region;
+	bool gone;
+	int err;
+
+	if (id && (!is_open || !is_open(id)))
+		err = cl_region_open(&region, dirfd, id, NULL);
+	else if (unfinished)
+		err = cl_region_open_unfinished(&region, dirfd, unfinished);
+	else
+		return false;
+	/* -ESTALE: of an earlier boot, nobody has it */
+	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old_and_empty(dirfd, name)))
+		return unlinkat(dirfd, name, 0) == 0;
+	if (err)
+		return false;
+	gone = cl_gc_file(&region, dirfd) == 0;
+	cl_region_close(&region);
+	return gone;
+}
+
 unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -67,21 +103,8 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 			close(fd);
 		return 0;
 	}
-	while ((entry = readdir(dir)) != NULL) {
-		uint32_t id = cl_region_name_id(entry->d_name);
-		struct cl_region region;
-		int err;
-
-		if (!id || (is_open && is_open(id)))
-			continue;
-		err = cl_region_open(&region, dirfd, id, NULL);
-		if (err == -ESTALE) /* of an earlier boot: nobody has it */
-			gone += unlinkat(dirfd, entry->d_name, 0) == 0;
-		if (err)
-			continue;
-		gone += cl_gc_file(&region, dirfd) == 0;
-		cl_region_close(&region);
-	}
+	while ((entry = readdir(dir)) != NULL)
+		gone += take_away(dirfd, entry->d_name, is_open);
 	closedir(dir);
 	return gone;
 }

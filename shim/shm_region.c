@@ -51,21 +51,38 @@ static int posix_is_locked(struct cl_region *region, off_t byte)
 const struct cl_lock_ops cl_posix_locks = { posix_try_lock, posix_unlock, posix_is_locked };
 
 /* ------------------------------------------------------------------- names */
-void cl_region_name(char name[16], uint32_t file_id)
+static const char finished[] = "exporter-", unfinished[] = "new-";
+
+static void make_name(char name[16], const char *prefix, uint32_t file_id)
 {
-	snprintf(name, 16, "exporter-%06x", file_id & ((1u << CL_STAMP_FILE_BITS) - 1));
+	snprintf(name, 16, "%s%06x", prefix, file_id & ((1u << CL_STAMP_FILE_BITS) - 1));
 }
 
-uint32_t cl_region_name_id(const char *name)
+static uint32_t name_id(const char *name, const char *prefix)
 {
 	char again[16];
 	uint32_t id;
 
-	if (strncmp(name, "exporter-", 9) != 0 || strlen(name) != 15)
+	if (strncmp(name, prefix, strlen(prefix)) != 0 || strlen(name) != strlen(prefix) + 6)
 		return 0;
-	id = (uint32_t)strtoul(name + 9, NULL, 16) & ((1u << CL_STAMP_FILE_BITS) - 1);
-	cl_region_name(again, id);
+	id = (uint32_t)strtoul(name + strlen(prefix), NULL, 16) & ((1u << CL_STAMP_FILE_BITS) - 1);
+	make_name(again, prefix, id);
 	return strcmp(again, name) == 0 ? id : 0;
+}
+
+void cl_region_name(char name[16], uint32_t file_id)
+{
+	make_name(name, finished, file_id);
+}
+
+uint32_t cl_region_name_id(const char *name)
+{
+	return name_id(name, finished);
+}
+
+uint32_t cl_region_unfinished_id(const char *name)
+{
+	return name_id(name, unfinished);
 }
 
 /* ----------------------------------------------------------------- helpers */
@@ -210,136 +227,141 @@ static void fill_header(struct cl_header *h, uint32_t file_id, const struct cl_w
 	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
 }
 
-/*
- * A file without a name.  Where the file system has no O_TMPFILE it gets a
- * name that no importer looks for, which is taken away again at once.
- */
-static int open_nameless(int dirfd, char *temporary, size_t size)
+/* A file without a name; where the file system has no O_TMPFILE, it is named @new_name at once. */
+static int open_nameless(int dirfd, const char *new_name, bool *named)
 {
-	int fd = -1;
+	int fd;
 
-	temporary[0] = 0;
+	*named = false;
 	/* without /proc there is no way (below Linux 6.10) to give it a name later */
 	if (access("/proc/self/fd", X_OK) == 0) {
 		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 		if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
 			return fd < 0 ? -errno : fd;
 	}
-	snprintf(temporary, size, "new-%d-%x", (int)getpid(), (unsigned int)(uintptr_t)&fd);
-	fd = openat(dirfd, temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = openat(dirfd, new_name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+	*named = fd >= 0;
 	return fd < 0 ? -errno : fd;
 }
 
-static int give_name(int dirfd, int fd, const char *temporary, const char *name)
+/*
+ * Names the file @new_name, and opens and maps it by that name: /proc/PID/maps
+ * then shows the file's name, which follows a rename, and by which others tell
+ * that its exporter lives though its lock is gone.
+ */
+static int name_and_map_again(struct cl_region *region, int dirfd, const char *new_name)
 {
 	char self[32];
+	int fd;
 
-	if (temporary[0]) {
-		if (linkat(dirfd, temporary, dirfd, name, 0))
-			return -errno;
-		return 0;
-	}
-	snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-	if (linkat(AT_FDCWD, self, dirfd, name, AT_SYMLINK_FOLLOW) == 0)
-		return 0;
-	/* without /proc; needs CAP_DAC_READ_SEARCH before Linux 6.10 */
-	if (errno == EEXIST || linkat(fd, "", dirfd, name, AT_EMPTY_PATH))
+	snprintf(self, sizeof self, "/proc/self/fd/%d", region->fd);
+	if (linkat(AT_FDCWD, self, dirfd, new_name, AT_SYMLINK_FOLLOW) &&
+	    /* without /proc; needs CAP_DAC_READ_SEARCH before Linux 6.10 */
+	    (errno == EEXIST || linkat(region->fd, "", dirfd, new_name, AT_EMPTY_PATH)))
 		return -errno;
+	fd = openat(dirfd, new_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		int err = -errno;
+
+		unlinkat(dirfd, new_name, 0);
+		return err;
+	}
+	/* no lock is lost: there is none yet */
+	munmap(region->header, CL_FILE_SIZE);
+	region->header = NULL;
+	close(region->fd);
+	region->fd = move_high(fd);
+	return map(region);
+}
+
+/* Not over another's: -EEXIST. */
+static int give_final_name(int dirfd, const char *new_name, const char *name)
+{
+	if (renameat2(dirfd, new_name, dirfd, name, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno == EEXIST)
+		return -EEXIST;
+	if (errno == ENOENT) /* the directory went, or a gc took the file for one that the dead left */
+		return -EAGAIN;
+	/* a file system, or a filter, that has not this flag */
+	if (linkat(dirfd, new_name, dirfd, name, 0))
+		return -errno;
+	unlinkat(dirfd, new_name, 0);
 	return 0;
 }
 
-/*
- * Maps the file anew by its name: /proc/PID/maps then shows that name, by which
- * others tell that its exporter lives though its lock is gone.
- */
-static void map_by_name(struct cl_region *region, int dirfd, const char *name)
+/* -EEXIST, -EAGAIN: to be tried again with another id. */
+static int create_with_id(struct cl_region *region, int dirfd, uint32_t id,
+			  const struct cl_witness *witness)
 {
-	struct cl_region named = *region;
-
-	named.fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-	if (named.fd < 0)
-		return;
-	if (map(&named) == 0) {
-		munmap(region->header, CL_FILE_SIZE);
-		close(named.fd);
-		named.fd = region->fd;
-		*region = named;
-	} else {
-		close(named.fd);
-	}
-	/* closing any descriptor of a file gives up its locks; a gc may be looking just now */
-	for (int tries = 0; tries < 1000 && region->locks->try_lock(region, CL_LOCK_EXPORTER) == -EAGAIN;
-	     tries++)
-		sched_yield();
-}
-
-int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
-{
-	struct rlimit limit;
-	char temporary[48], name[16];
+	char new_name[16], name[16];
 	struct stat st;
-	int err;
+	bool named;
+	int err = 0;
 
-	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
-	/* past this limit ftruncate() would not only fail but raise SIGXFSZ */
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
-		return -EFBIG;
-	region->fd = open_nameless(dirfd, temporary, sizeof temporary);
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .file_id = id };
+	make_name(new_name, unfinished, id);
+	cl_region_name(name, id);
+	region->fd = open_nameless(dirfd, new_name, &named);
 	if (region->fd < 0)
 		return region->fd;
 	region->fd = move_high(region->fd);
-	err = -EIO;
-	if (ftruncate(region->fd, CL_FILE_SIZE) || fchmod(region->fd, 0600) ||
-	    fstat(region->fd, &st)) {
+	if (ftruncate(region->fd, CL_FILE_SIZE) || fchmod(region->fd, 0600) || fstat(region->fd, &st))
 		err = -errno;
-		goto close_it;
-	}
+	if (err)
+		goto fail;
 	region->dev = st.st_dev;
 	region->ino = st.st_ino;
 	err = allocate(region, 0, CL_AT_FIXED_END);
 	if (!err)
 		err = map(region);
-	if (err)
-		goto close_it;
-	err = cl_region_grow(region);
+	if (!err)
+		err = cl_region_grow(region);
 	if (!err)
 		err = cl_region_need_word(region, 0, 0);
-	/* before it has a name: nobody ever finds it without its exporter */
+	if (err)
+		goto fail;
+	fill_header(region->header, id, witness);
+	if (!named) {
+		err = name_and_map_again(region, dirfd, new_name);
+		named = err != -EEXIST;
+	}
+	/* before it has its name: nobody ever finds it without its exporter */
 	if (!err)
 		err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
-	if (err)
-		goto unmap;
-	for (int tries = 0; tries < 64; tries++) {
-		uint32_t id;
-
-		if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id)
-			id = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^
-			     (uint32_t)tries;
-		id &= (1u << CL_STAMP_FILE_BITS) - 1;
-		if (!id)
-			continue;
-		region->file_id = id;
-		fill_header(region->header, id, witness);
-		cl_region_name(name, id);
-		err = give_name(dirfd, region->fd, temporary, name);
-		if (err != -EEXIST)
-			break;
-	}
-	if (temporary[0])
-		unlinkat(dirfd, temporary, 0);
-	if (!err) {
-		map_by_name(region, dirfd, name);
+	if (!err)
+		err = give_final_name(dirfd, new_name, name);
+	if (!err)
 		return 0;
-	}
-	temporary[0] = 0;
-unmap:
-	munmap(region->header, CL_FILE_SIZE);
-close_it:
-	if (temporary[0])
-		unlinkat(dirfd, temporary, 0);
+fail:
+	if (named)
+		unlinkat(dirfd, new_name, 0);
+	if (region->header)
+		munmap(region->header, CL_FILE_SIZE);
 	close(region->fd);
 	region->fd = -1;
 	region->header = NULL;
+	return err;
+}
+
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+{
+	struct rlimit limit;
+	int err = -EEXIST;
+
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
+	/* past this limit ftruncate() would not only fail but raise SIGXFSZ */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
+		return -EFBIG;
+	for (uint32_t tries = 0; tries < 64 && (err == -EEXIST || err == -EAGAIN); tries++) {
+		uint32_t id;
+
+		if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id)
+			id = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
+		id &= (1u << CL_STAMP_FILE_BITS) - 1;
+		if (id)
+			err = create_with_id(region, dirfd, id, witness);
+	}
 	return err;
 }
 
@@ -432,6 +454,14 @@ int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const 
 
 	cl_region_name(name, file_id);
 	return open_at(region, dirfd, name, file_id, why);
+}
+
+int cl_region_open_unfinished(struct cl_region *region, int dirfd, uint32_t file_id)
+{
+	char name[16];
+
+	make_name(name, unfinished, file_id);
+	return open_at(region, dirfd, name, file_id, NULL);
 }
 
 int cl_region_open_path(struct cl_region *region, const char *path, uint32_t file_id,
@@ -537,15 +567,22 @@ int cl_region_need_by_handle(struct cl_region *region)
 }
 
 /* ---------------------------------------------------------------- removing */
-int cl_region_unlink(const struct cl_region *region, int dirfd)
+static int unlink_named(const struct cl_region *region, int dirfd, const char *prefix)
 {
 	char name[16];
 	struct stat st;
 
-	cl_region_name(name, region->file_id);
+	make_name(name, prefix, region->file_id);
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	if (st.st_dev != region->dev || st.st_ino != region->ino)
 		return -ESTALE;
 	return unlinkat(dirfd, name, 0) ? -errno : 0;
+}
+
+int cl_region_unlink(const struct cl_region *region, int dirfd)
+{
+	int err = unlink_named(region, dirfd, finished);
+
+	return err == -ENOENT ? unlink_named(region, dirfd, unfinished) : err;
 }

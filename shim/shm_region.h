@@ -61,6 +61,12 @@ static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsign
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness);
 
 /*
+ * While it is made it is named "new-ID", whole and with its header (on a file
+ * system without O_TMPFILE: empty at first); nobody imports from that.
+ */
+int cl_region_open_unfinished(struct cl_region *region, int dirfd, uint32_t file_id);
+
+/*
  * Opens and maps file @file_id of @dirfd.  -ENOENT: there is none.
  * -EBADMSG: not a file of ours or damaged; -EPROTO: of another layout version;
  * -EPERM: not this user's alone; -ESTALE: of an earlier boot.
@@ -106,7 +112,8 @@ static inline bool cl_region_has_word(const struct cl_region *r, unsigned int wo
 
 /*
  * Takes the file away from @dirfd, if it is still this very file under its
- * name.  Only the exporter, or who holds its byte lock (see cl_region_gc), may.
+ * name (or the one it had while it was made).  Only the exporter, or who holds
+ * its byte lock (see gc.h), may.
  */
 int cl_region_unlink(const struct cl_region *region, int dirfd);
 
@@ -117,5 +124,7 @@ void cl_boot_id(uint8_t id[16]);
 void cl_region_name(char name[16], uint32_t file_id);
 /* The file id in such a name, or 0. */
 uint32_t cl_region_name_id(const char *name);
+/* The same for the name of one that is being made. */
+uint32_t cl_region_unfinished_id(const char *name);
 
 #endif

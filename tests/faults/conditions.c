@@ -162,6 +162,8 @@ static void refuse_bits(int number, int n, unsigned int bits, int error)
 	X(openat_eperm, refuse_call(SYS_openat, EPERM))                                 \
 	X(linkat_eperm, refuse_call(SYS_linkat, EPERM))                                 \
 	X(linkat_enosys, refuse_call(SYS_linkat, ENOSYS))                               \
+	X(renameat2_eperm, refuse_call(SYS_renameat2, EPERM))                           \
+	X(renameat2_enosys, refuse_call(SYS_renameat2, ENOSYS))                         \
 	X(unlinkat_eperm, refuse_call(SYS_unlinkat, EPERM))                             \
 	X(getrandom_enosys, refuse_call(SYS_getrandom, ENOSYS))                         \
 	X(getrandom_eperm, refuse_call(SYS_getrandom, EPERM))                           \

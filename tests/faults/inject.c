@@ -210,6 +210,8 @@ SIMPLE(int, fstatat, -1, (int dir, const char *path, struct stat *st, int flags)
 SIMPLE(int, stat, -1, (const char *path, struct stat *st), (path, st))
 SIMPLE(int, linkat, -1, (int a, const char *b, int c, const char *d, int flags),
        (a, b, c, d, flags))
+SIMPLE(int, renameat2, -1, (int a, const char *b, int c, const char *d, unsigned int flags),
+       (a, b, c, d, flags))
 SIMPLE(int, unlinkat, -1, (int dir, const char *path, int flags), (dir, path, flags))
 SIMPLE(void *, mmap, MAP_FAILED, (void *at, size_t n, int prot, int flags, int fd, off_t off),
        (at, n, prot, flags, fd, off))

@@ -32,6 +32,7 @@
 	X(fstatat, ENOMEM)                                                     \
 	X(stat, ENOMEM)                                                        \
 	X(linkat, ENOSPC, EEXIST, ENOENT, EPERM, ENOSYS)                       \
+	X(renameat2, ENOSPC, EEXIST, ENOENT, EPERM, EINVAL, ENOSYS)             \
 	X(unlinkat, EACCES, EROFS, ENOENT)                                     \
 	X(mmap, ENOMEM, EPERM)                                                 \
 	X(munmap, ENOMEM)                                                      \

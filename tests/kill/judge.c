@@ -174,7 +174,7 @@ static const char *export(const struct world *w, int dir)
 const char *judge(struct world *w, struct cl_region *region, int dir)
 {
 	const char *wrong = NULL;
-	char name[16];
+	char name[16], unfinished[16];
 
 	if (region) {
 		if (w->role == IMPORTER || w->role == EXPORTER) {
@@ -189,7 +189,8 @@ const char *judge(struct world *w, struct cl_region *region, int dir)
 		cl_region_name(name, region->file_id);
 		if (!wrong && cl_gc_file(region, dir))
 			wrong = "a dead exporter's file cannot be taken away";
-		if (!wrong && faccessat(dir, name, F_OK, 0) == 0)
+		snprintf(unfinished, sizeof unfinished, "new-%06x", region->file_id);
+		if (!wrong && (faccessat(dir, name, F_OK, 0) == 0 || faccessat(dir, unfinished, F_OK, 0) == 0))
 			wrong = "a file that was taken away is there";
 	}
 	if (!wrong && w->role != IMPORTER)

@@ -142,10 +142,11 @@ static bool is_there(const struct cl_region *region, unsigned int i)
 
 static bool has_name(const struct world *w)
 {
-	char name[16];
+	char name[16], unfinished[16];
 
 	cl_region_name(name, w->file_id);
-	return faccessat(w->dir, name, F_OK, 0) == 0;
+	snprintf(unfinished, sizeof unfinished, "new-%06x", w->file_id);
+	return faccessat(w->dir, name, F_OK, 0) == 0 || faccessat(w->dir, unfinished, F_OK, 0) == 0;
 }
 
 /* Whether the file or its name has changed since the last call. */
@@ -456,14 +457,17 @@ static struct cl_region *made(struct world *w, struct cl_region *region, const c
 	MUST(list);
 	for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
 		uint32_t id = cl_region_name_id(entry->d_name);
+		uint32_t unfinished = cl_region_unfinished_id(entry->d_name);
 
 		if (entry->d_name[0] == '.')
 			continue;
-		if (!id)
+		if (unfinished && cl_region_open_unfinished(region, w->dir, unfinished))
+			*wrong = "a maker left a file that is not whole";
+		else if (!id && !unfinished)
 			*wrong = "a maker left a file that nobody looks for";
-		else if (cl_region_open(region, w->dir, id, wrong) == 0)
+		else if (unfinished || cl_region_open(region, w->dir, id, wrong) == 0)
 			found = region;
-		w->file_id = id;
+		w->file_id = id | unfinished;
 	}
 	closedir(list);
 	return found;

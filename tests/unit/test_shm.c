@@ -165,7 +165,7 @@ static void a_file_is_never_seen_half_made(void **state)
 				const char *why = NULL;
 				int err, locked;
 
-				if (entry->d_name[0] == '.')
+				if (entry->d_name[0] == '.' || cl_region_unfinished_id(entry->d_name))
 					continue;
 				CHECK(id);
 				err = cl_region_open(&r, folder_fd, id, &why);
@@ -1489,6 +1489,45 @@ static void a_dead_exporters_file_is_taken_away_a_live_ones_is_not(void **state)
 	drop_region(&live);
 }
 
+/* As it is named until it is whole and locked: of the living it stays, of the dead it goes. */
+static void an_unfinished_file_goes_with_its_maker(void **state)
+{
+	unsigned int files = count_entries(folder);
+	char name[16], unfinished[16];
+	int ends[2];
+	pid_t child;
+
+	assert_int_equal(pipe(ends), 0);
+	child = fork_checked();
+	if (!child) {
+		struct cl_region r;
+		struct cl_witness self;
+
+		cl_witness_self(&self);
+		CHECK_EQUAL(cl_region_create(&r, folder_fd, &self), 0);
+		cl_region_name(name, r.file_id);
+		snprintf(unfinished, sizeof unfinished, "new-%s", name + strlen("exporter-"));
+		CHECK_EQUAL(renameat(folder_fd, name, folder_fd, unfinished), 0);
+		CHECK(write(ends[1], unfinished, sizeof unfinished) == sizeof unfinished);
+		then_wait();
+	}
+	assert_int_equal(read(ends[0], unfinished, sizeof unfinished), sizeof unfinished);
+	assert_int_equal(cl_region_name_id(unfinished), 0); /* nobody imports from it */
+	assert_true(cl_region_unfinished_id(unfinished) != 0);
+	assert_int_equal(cl_gc_directory(folder_fd, NULL), 0);
+	assert_int_equal(count_entries(folder), files + 1);
+	kill(child, SIGKILL);
+	assert_true(COMES_TRUE(cl_gc_directory(folder_fd, NULL) == 1, 5000));
+	waitpid(child, NULL, 0);
+	assert_int_equal(count_entries(folder), files);
+	close(ends[0]);
+	close(ends[1]);
+	/* not yet anything in it: left alone while somebody may be about to */
+	close(openat(folder_fd, "new-00002a", O_CREAT | O_EXCL | O_WRONLY, 0600));
+	assert_int_equal(cl_gc_directory(folder_fd, NULL), 0);
+	assert_int_equal(unlinkat(folder_fd, "new-00002a", 0), 0);
+}
+
 static int make_folder(void **state)
 {
 	char *environment[] = { NULL };
@@ -1550,6 +1589,7 @@ int main(void)
 		cmocka_unit_test(another_pid_namespace_is_judged_by_lock_and_settling),
 		cmocka_unit_test(a_reaper_that_was_killed_is_run_again),
 		cmocka_unit_test(a_dead_exporters_file_is_taken_away_a_live_ones_is_not),
+		cmocka_unit_test(an_unfinished_file_goes_with_its_maker),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
