@@ -41,7 +41,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 1u
+#define CL_LAYOUT_VERSION 2u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -113,6 +113,69 @@ struct cl_slot {
 };
 _Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
 
+/* What a process notes because somebody should know of it. */
+enum cl_finding_kind {
+	CL_FOUND_NOTHING,
+	CL_FOUND_FREED_TWICE,
+	CL_FOUND_EXPORTED_AFTER_FREE,
+	CL_FOUND_IMPORT_FREED,	     /* cuMemFree of an import */
+	CL_FOUND_CLOSED_TWICE,
+	CL_FOUND_STALE_REFUSED,	     /* by an importer: its handle's block was freed */
+	CL_FOUND_EVENT_DESTROYED_TWICE,
+	CL_FOUND_EVENT_FORCED_OUT,   /* destroyed before its importers were done: CULIMBO_MAX_EVENTS */
+	CL_FOUND_HOLD_RECLAIMED,     /* by an exporter: its holder died without closing */
+	CL_FINDING_KINDS = 16,
+};
+
+/* A file that the code of some stack lies in, as it was mapped. */
+struct cl_module {
+	uint64_t start, end;	/* addresses */
+	uint64_t bias;		/* address less this: as the file itself counts */
+	uint8_t build_id[20];
+	uint8_t build_id_length; /* 0: it has none */
+	uint8_t unused[3];
+	char path[208];		/* cut at the front, with "...", when longer */
+};
+_Static_assert(sizeof(struct cl_module) == 256, "layout 2");
+
+/*
+ * A stack is named by the index of its first word, never 0: how many frames
+ * (bits 0 to 7), then so many return addresses, innermost first.  Equal stacks
+ * are there once.
+ */
+#define CL_STACK_FRAMES 64u /* at most */
+
+/* One thing that this process has open of another. */
+struct cl_import_note {
+	_Atomic uint64_t opens;	     /* not closed yet; 0: the entry is free */
+	uint64_t key;		     /* device address, or the CUevent */
+	uint64_t size;		     /* bytes; 0: not known, or an event */
+	uint64_t since;		     /* first opened, CLOCK_MONOTONIC ns */
+	uint32_t file_id, record, generation; /* file_id 0: unmanaged */
+	uint32_t stack;		     /* of the first open */
+	uint32_t exporter_pid;	     /* as its own PID namespace counts; 0: not known */
+	uint8_t kind, device;	     /* ordinal as this process counts */
+	uint8_t unused[10];
+};
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 2");
+
+struct cl_finding {
+	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
+	uint32_t pid;		/* of the other process, where there is one */
+	uint64_t when;		/* CLOCK_MONOTONIC, ns */
+	uint64_t key;		/* device address, or the CUevent */
+	uint64_t size;
+	uint32_t stack;		/* where it happened */
+	uint32_t other_stack;	/* where what it clashes with had happened: the first free, the last close */
+	uint32_t file_id, record, generation;
+	uint8_t block_kind, device;
+	uint8_t unused[2];
+	uint64_t other_when;	/* of other_stack; 0: not known */
+	char name[16];		/* of the other process */
+	uint8_t unused2[48];
+};
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 2");
+
 struct cl_header {
 	char magic[8];
 	uint32_t layout, header_size, record_size, slot_size;
@@ -147,12 +210,19 @@ struct cl_header {
 	/* records are found by their whole handle, see CL_AT_BY_HANDLE */
 	_Alignas(64) _Atomic uint32_t by_handle;
 	_Atomic uint32_t by_handle_seq; /* odd while the exporter changes a chain */
+
+	/* notes: how far each part has grown, only up; see CL_AT_MODULES */
+	_Alignas(64) _Atomic uint32_t modules;	     /* entries */
+	_Atomic uint32_t stack_words;		     /* words */
+	_Atomic uint32_t imports;		     /* entries that were ever used */
+	_Atomic uint32_t findings;		     /* entries */
+	_Atomic uint32_t found[CL_FINDING_KINDS];    /* of each kind, also those that found no entry */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 1");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 1");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 1");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 1");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 2");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 2");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 2");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 2");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two
@@ -182,7 +252,21 @@ struct cl_ready_top {
  */
 #define CL_AT_BY_HANDLE (CL_AT_HOLDERS + (uint64_t)CL_WORDS * CL_RECORDS * 8u)
 #define CL_BUCKETS 65536u
-#define CL_FILE_SIZE (CL_AT_BY_HANDLE + CL_BUCKETS * 4u)
+/*
+ * Notes: what reports tell beyond what safety needs.  Written by the file's own
+ * process alone (an importer has a file too, for these), read by reports; no
+ * hold, free or open is ever decided by them.  Grown like the rest: only what is
+ * below the header's counts, or what fallocate() has got, is touched.
+ */
+#define CL_AT_MODULES (CL_AT_BY_HANDLE + CL_BUCKETS * 4u)
+#define CL_AT_STACKS (CL_AT_MODULES + CL_MODULES * 256u)
+#define CL_AT_IMPORTS (CL_AT_STACKS + CL_STACK_WORDS * 8u)
+#define CL_AT_FINDINGS (CL_AT_IMPORTS + (uint64_t)CL_IMPORTS * 64u)
+#define CL_FILE_SIZE (CL_AT_FINDINGS + CL_FINDINGS * 128u)
+#define CL_MODULES 1024u		/* program and libraries that stacks lead through */
+#define CL_STACK_WORDS (1u << 21)
+#define CL_IMPORTS (1u << 20)
+#define CL_FINDINGS 512u		/* the first ones; later ones are counted */
 #define CL_READY_PAGE_CHUNKS (CL_PAGE * 8u / CL_CHUNK) /* chunks whose ready bits share a page */
 
 _Static_assert(sizeof(struct cl_ready_top) <= CL_PAGE, "the ready map's upper levels are a page");
