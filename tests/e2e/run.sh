@@ -157,8 +157,8 @@ while read -r name how; do
 done < "$E2E_TMP/all"
 touch "$E2E_TMP/any" "$E2E_TMP/alone"
 
-xargs -P "${E2E_JOBS:-4}" -n 1 sh "$self" --scene < "$E2E_TMP/any"
-xargs -P 1 -n 1 sh "$self" --scene < "$E2E_TMP/alone"
+xargs -r -P "${E2E_JOBS:-4}" -n 1 sh "$self" --scene < "$E2E_TMP/any"
+xargs -r -P 1 -n 1 sh "$self" --scene < "$E2E_TMP/alone"
 while read -r name how; do
 	[ ! -d "$E2E_TMP/$name" ] || show "$name"
 done < "$E2E_TMP/all"

@@ -11,7 +11,7 @@
 # `culimbo run --`.
 #
 # What must hold: a client that fails or hangs doesn't stop the rest; everything
-# has a time limit, and the whole GPU_TEST_SECONDS (default 350); no process is
+# has a time limit, and the whole GPU_TEST_SECONDS (default 420); no process is
 # left behind (each run's are known by their environment, and swept) and no file in
 # /dev/shm; no setting of the GPU is touched.  Exit status 0 only when nothing
 # failed.  What is missing on the machine is skipped and says so.
@@ -27,7 +27,7 @@ build=$(cd "${1:-build}" 2>/dev/null && pwd) || {
 }
 culimbo=$build/tools/culimbo
 programs=$build/tests/gpu
-deadline=$((SECONDS + ${GPU_TEST_SECONDS:-350}))
+deadline=$((SECONDS + ${GPU_TEST_SECONDS:-420}))
 
 number=0 passed=0 failed=0 skipped=0
 token='' strays=0
@@ -548,6 +548,15 @@ else
 	quiet import-torch python3 -c 'import torch'
 	quiet matmul python3 "$here/matmul.py"
 fi
+
+# ------------------------------------------------- 8. beside others, and at -O0
+
+note ""
+note "8. built at -O0, under other allocators, beside another dlsym interposer"
+run beside 120 bash "$here/beside.sh" --gpu "$build"
+nested "$out"
+summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
+check $? "beside others: $summary, $took s" || show_run
 
 # --------------------------------------------------------------- what is left
 
