@@ -16,21 +16,35 @@
 
 #include "shim/nearest.h"
 #include "tools/culimbo.h"
+#include "tools/table.h"
 
 #define OPTIONS_MOST 32
 
-static const struct cu_command *const commands[] = {
+/* One line each: others are added side by side. */
+const struct cu_command *const cu_commands[] = {
 	&cu_run,
 	&cu_config,
 	&cu_version,
+	NULL,
 };
-#define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
+
+static const struct cu_exit usual_exits[] = {
+	{ CU_OK, "it was done" },
+	{ CU_FAILED, "it could not be done: stderr says why" },
+	{ CU_USAGE, "the command line is wrong" },
+	{ 0, NULL },
+};
+
+const struct cu_exit *cu_exits(const struct cu_command *command)
+{
+	return command->exits ? command->exits : usual_exits;
+}
 
 static const struct cu_command *find_command(const char *name)
 {
-	for (size_t i = 0; i < COMMANDS_N; i++)
-		if (!strcmp(commands[i]->name, name))
-			return commands[i];
+	for (const struct cu_command *const *c = cu_commands; *c; c++)
+		if (!strcmp((*c)->name, name))
+			return *c;
 	return NULL;
 }
 
@@ -41,8 +55,9 @@ static void print_help(void)
 	       "CUDA IPC made safe for programs nobody changes.\n"
 	       "\n"
 	       "Subcommands:\n");
-	for (size_t i = 0; i < COMMANDS_N; i++)
-		printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+	for (const struct cu_command *const *c = cu_commands; *c; c++)
+		if (!(*c)->hidden)
+			printf("  %-10s %s\n", (*c)->name, (*c)->summary);
 	printf("  %-10s %s\n", "help", "show this, or the help of a subcommand");
 	printf("\n"
 	       "Options:\n"
@@ -51,6 +66,20 @@ static void print_help(void)
 	       "\n"
 	       "Start with:  culimbo run -- CMD\n"
 	       "See also:    culimbo help SUBCOMMAND\n");
+}
+
+static void print_columns(const struct cu_column *columns)
+{
+	int width = 0;
+
+	if (!columns)
+		return;
+	for (const struct cu_column *c = columns; c->name; c++)
+		if ((int)strlen(c->name) > width)
+			width = (int)strlen(c->name);
+	printf("\nColumns of -o (*: shown without it):\n");
+	for (const struct cu_column *c = columns; c->name; c++)
+		printf("  %c %-*s  %s\n", c->flags & CU_HIDDEN ? ' ' : '*', width, c->name, c->help);
 }
 
 static void print_command_help(const struct cu_command *command)
@@ -78,6 +107,15 @@ static void print_command_help(const struct cu_command *command)
 		       "", option->help);
 	}
 	printf("  -h, --%-*s  show this\n", (int)width, "help");
+	print_columns(command->columns);
+	printf("\nExit status:\n");
+	for (const struct cu_exit *e = cu_exits(command); e->when; e++)
+		printf("  %3d  %s\n", e->status, e->when);
+	if (!command->examples)
+		return;
+	printf("\nExamples:\n");
+	for (const struct cu_example *e = command->examples; e->line; e++)
+		printf("  %s\n      %s\n", e->line, e->what);
 }
 
 static void verror(const struct cu_command *command, const char *format, va_list args)
@@ -191,8 +229,9 @@ static int unknown_command(const char *name)
 	size_t distance = (size_t)-1;
 	const char *best = NULL;
 
-	for (size_t i = 0; i < COMMANDS_N; i++)
-		nearer(name, strlen(name), commands[i]->name, &best, &distance);
+	for (const struct cu_command *const *c = cu_commands; *c; c++)
+		if (!(*c)->hidden)
+			nearer(name, strlen(name), (*c)->name, &best, &distance);
 	nearer(name, strlen(name), "help", &best, &distance);
 	if (best)
 		return cu_usage_error(NULL, "unknown subcommand '%s'; did you mean '%s'?", name, best);

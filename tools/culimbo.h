@@ -22,14 +22,33 @@ enum {
 	CU_NOT_FOUND = 127,   /* run: no such CMD */
 };
 
+/* What a status says, for the help and the man page; the last has no text. */
+struct cu_exit {
+	int status;
+	const char *when;
+};
+
+/* A command line, and what it is good for; the last has none. */
+struct cu_example {
+	const char *line, *what;
+};
+
+/*
+ * What a subcommand is: the help, the man page and the completions of bash, zsh
+ * and fish are made of this.  Completions tell what a word may be from what it is
+ * called: PID, ID (a process or a block), FILE, DIR, COL, CMD, SUBCOMMAND, or
+ * words with '|' between them.
+ */
 struct cu_command {
 	const char *name;
 	const char *arguments; /* after the options, for the usage line */
 	const char *summary;   /* one line */
-	const char *help;      /* what it does; NULL-able */
-	/* One line each, in the order of @long_options; NULL at the end.  "--json" is
-	 * said by the option, this is what follows it. */
-	const struct cu_option *options;
+	const char *help;      /* what it does: paragraphs of lines of 80 letters at most */
+	const struct cu_option *options; /* one line each */
+	const struct cu_column *columns; /* of its table (tools/table.h); NULL: it has none */
+	const struct cu_exit *exits;	 /* NULL: 0, CU_FAILED and CU_USAGE as everywhere */
+	const struct cu_example *examples; /* NULL-able */
+	bool hidden; /* not for people: in no list */
 	/* @argv[0] is the subcommand's name.  Returns the exit status. */
 	int (*run)(const struct cu_command *command, int argc, char **argv);
 };
@@ -70,5 +89,10 @@ enum cu_file { CU_LIBRARY, CU_SIMULATED_DRIVER };
 int cu_where(enum cu_file file, char *path, size_t size);
 
 extern const struct cu_command cu_run, cu_config, cu_version;
+
+/* All subcommands, in the order of the help; NULL at the end. */
+extern const struct cu_command *const cu_commands[];
+/* The exit statuses of @command, for the help. */
+const struct cu_exit *cu_exits(const struct cu_command *command);
 
 #endif

@@ -458,17 +458,30 @@ static const struct cu_option options[] = {
 	{ .name = NULL },
 };
 
+static const struct cu_exit exits[] = {
+	{ CU_OK, "CMD's own, as any other status" },
+	{ CU_USAGE, "a wrong option" },
+	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
+	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
+	{ CU_NOT_FOUND, "there is no CMD" },
+	{ 0, NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo run -- python3 serve.py", "a program under the library, and what it starts" },
+	{ "culimbo run --simulate -- ./my_ipc_test", "the same without a GPU" },
+	{ .line = NULL },
+};
+
 const struct cu_command cu_run = {
 	.name = "run",
 	.arguments = "[--] CMD [ARGUMENTS]",
 	.summary = "run a program with CUDA IPC made safe",
 	.help = "Runs CMD, and what CMD starts, with the library put before what LD_PRELOAD\n"
 		"already holds.  CMD takes the place of this process: stdin, stdout, signals and\n"
-		"the exit status are its own.\n"
-		"\n"
-		"Exit status: CMD's own; 2 for a wrong option; 125 when a part of culimbo is\n"
-		"missing; 126 when CMD cannot be run, or not with the library; 127 when there is\n"
-		"no CMD.",
+		"the exit status are its own.",
 	.options = options,
+	.exits = exits,
+	.examples = examples,
 	.run = run,
 };

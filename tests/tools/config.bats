@@ -48,3 +48,21 @@ names() {
 	run "$C" config --json --raw
 	exits 2
 }
+
+@test "-o chooses columns, +COL adds, an unknown one is named with the nearest" {
+	[ "$("$C" config -o value,NAME --noheadings --raw | head -n 1)" = "0 CULIMBO_DISABLE" ]
+	[ "$("$C" config -o+name --raw | head -n 1)" = "$("$C" config --raw | head -n 1)" ]
+	[ "$("$C" config -o NAME --json | jq -c '.options[0]')" = '{"name":"CULIMBO_DISABLE"}' ]
+	run "$C" config -o NAME,VALEU
+	exits 2
+	has "unknown column 'VALEU'; did you mean 'VALUE'?"
+	run "$C" config -o ''
+	exits 2
+}
+
+@test "no control byte of a value reaches a terminal" {
+	CULIMBO_DIR=$'/a\e[31m\x9b\xc2\x9b\xe2\x80\xaeb' "$C" config -o VALUE > out
+	run cat out
+	has "/a?[31m???b"
+	if LC_ALL=C grep -q $'[\x01-\x09\x0b-\x1f\x7f-\xff]' out; then false; fi
+}

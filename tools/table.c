@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of the listing subcommands: see table.h. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <libsmartcols.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "shim/nearest.h"
+#include "tools/culimbo.h"
+#include "tools/table.h"
+
+#define COLUMNS_MOST 40
+/* libsmartcols takes 10 us a line (it decodes each cell twice); longer tables are laid out here */
+#define SMART_LINES 2000
+
+struct cu_table {
+	const struct cu_command *command;
+	const struct cu_column *columns;
+	const char *name;
+	struct cu_format format;
+	unsigned int shown[COLUMNS_MOST], n; /* indices into columns, in the order of output */
+	char **cell;			     /* lines * n, each allocated, or NULL: none */
+	size_t lines, room;
+	bool failed; /* for memory */
+};
+
+/* ----------------------------------------------------------------- for people */
+void cu_bytes_short(char *to, uint64_t bytes)
+{
+	static const char units[] = "BKMGTPE";
+	unsigned int unit = 0;
+	uint64_t rest = 0;
+
+	for (; bytes >= 1024; bytes /= 1024, unit++)
+		rest = bytes % 1024;
+	if (unit && rest * 10 / 1024)
+		snprintf(to, 24, "%" PRIu64 ".%" PRIu64 "%c", bytes, rest * 10 / 1024, units[unit]);
+	else
+		snprintf(to, 24, "%" PRIu64 "%c", bytes, units[unit]);
+}
+
+void cu_bytes_long(char *to, uint64_t bytes)
+{
+	char text[24];
+	size_t n;
+
+	cu_bytes_short(text, bytes);
+	n = strlen(text) - 1;
+	snprintf(to, 24, "%.*s %c%s", (int)(n < 16 ? n : 16), text, text[n], text[n] == 'B' ? "" : "iB");
+}
+
+void cu_duration(char *to, uint64_t ns)
+{
+	uint64_t ms = ns / 1000000, s = ms / 1000, m = s / 60, h = m / 60;
+
+	if (ms < 1000)
+		snprintf(to, 24, "%" PRIu64 "ms", ms);
+	else if (s < 60)
+		snprintf(to, 24, "%" PRIu64 ".%" PRIu64 "s", s, ms % 1000 / 100);
+	else if (m < 60)
+		snprintf(to, 24, "%" PRIu64 "m%" PRIu64 "s", m, s % 60);
+	else if (h < 48)
+		snprintf(to, 24, "%" PRIu64 "h%" PRIu64 "m", h, m % 60);
+	else
+		snprintf(to, 24, "%" PRIu64 "d%" PRIu64 "h", h / 24, h % 24);
+}
+
+/* The length of the well-formed sequence at @s, of @left bytes; 0: it is none.  *code: its number. */
+static size_t utf8(const unsigned char *s, size_t left, uint32_t *code)
+{
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xf5 ? 0 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 :
+		   s[0] >= 0xc2 ? 2 : 0;
+
+	if (!n || n > left)
+		return 0;
+	*code = n == 1 ? s[0] : s[0] & (0xffu >> (n + 1));
+	for (size_t i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		*code = *code << 6 | (s[i] & 0x3f);
+	}
+	return *code < least[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
+}
+
+/* @escaped: JSON writes what is below a blank as text. */
+static bool may_be_shown(uint32_t c, bool escaped)
+{
+	return (c >= 0x20 || escaped) && c != 0x7f && !(c >= 0x80 && c < 0xa0) && /* C0, DEL, C1 */
+	       !(c >= 0x200b && c <= 0x200f) && !(c >= 0x2028 && c <= 0x202e) &&
+	       !(c >= 0x2060 && c <= 0x206f) && c != 0x061c && c != 0xfeff;
+}
+
+static void clean(char *to, size_t size, const char *from, size_t length, bool escaped)
+{
+	size_t n, at = 0;
+	uint32_t code;
+
+	length = strnlen(from, length);
+	for (size_t i = 0; i < length; i += n) {
+		n = utf8((const unsigned char *)from + i, length - i, &code);
+		if (n && may_be_shown(code, escaped)) {
+			if (at + n >= size)
+				break;
+			memcpy(to + at, from + i, n);
+			at += n;
+			continue;
+		}
+		if (at + 1 >= size)
+			break;
+		to[at++] = '?';
+		if (!n)
+			n = 1;
+	}
+	to[at] = 0;
+}
+
+void cu_clean(char *to, size_t size, const char *from, size_t length)
+{
+	clean(to, size, from, length, false);
+}
+
+size_t cu_width(const char *text)
+{
+	size_t n = strlen(text), width = 0, bytes;
+	bool plain = true;
+	mbstate_t state = { 0 };
+	wchar_t c;
+	int w;
+
+	for (size_t i = 0; i < n && plain; i++)
+		plain = (unsigned char)text[i] < 0x80;
+	if (plain)
+		return n;
+	for (; *text; text += bytes) {
+		bytes = mbrtowc(&c, text, n, &state);
+		if (bytes == (size_t)-1 || bytes == (size_t)-2)
+			return width + strlen(text); /* a locale without UTF-8 */
+		w = wcwidth(c);
+		width += w > 0 ? (size_t)w : 0;
+	}
+	return width;
+}
+
+/* -------------------------------------------------------------------- options */
+bool cu_format_option(struct cu_format *format, int got)
+{
+	switch (got) {
+	case 'o':
+		format->output = optarg;
+		return true;
+	case CU_OPTION_JSON:
+		return format->json = true;
+	case CU_OPTION_RAW:
+		return format->raw = true;
+	case CU_OPTION_BYTES:
+		return format->bytes = true;
+	case CU_OPTION_NOHEADINGS:
+		return format->noheadings = true;
+	default:
+		return false;
+	}
+}
+
+int cu_column_find(const struct cu_column *columns, const char *name, size_t length,
+		   const char **nearest)
+{
+	size_t best = (size_t)-1;
+
+	*nearest = NULL;
+	for (int i = 0; columns[i].name; i++) {
+		size_t its = strlen(columns[i].name), distance;
+
+		if (cl_same_word(name, length, columns[i].name, its))
+			return i;
+		distance = cl_word_distance(name, length, columns[i].name, its);
+		if (distance < best && cl_word_near(distance, its)) {
+			best = distance;
+			*nearest = columns[i].name;
+		}
+	}
+	return -1;
+}
+
+/* False after a complaint. */
+static bool choose(struct cu_table *table, const char *list)
+{
+	const char *end, *nearest;
+
+	if (!list || *list == '+') {
+		for (unsigned int i = 0; table->columns[i].name; i++)
+			if (!(table->columns[i].flags & CU_HIDDEN))
+				table->shown[table->n++] = i;
+		if (!list)
+			return true;
+		list++;
+	}
+	for (;; list = end + 1) {
+		int column;
+
+		end = list + strcspn(list, ",");
+		column = cu_column_find(table->columns, list, (size_t)(end - list), &nearest);
+		if (column < 0) {
+			if (nearest)
+				cu_usage_error(table->command,
+					       "unknown column '%.*s'; did you mean '%s'?",
+					       (int)(end - list), list, nearest);
+			else
+				cu_usage_error(table->command, "unknown column '%.*s'",
+					       (int)(end - list), list);
+			return false;
+		}
+		if (table->n == COLUMNS_MOST) {
+			cu_usage_error(table->command, "too many columns: %d at most", COLUMNS_MOST);
+			return false;
+		}
+		/* JSON has a name once; a default one that is asked for again stands where it was */
+		if (!cu_table_shows(table, (unsigned int)column))
+			table->shown[table->n++] = (unsigned int)column;
+		if (!*end)
+			return true;
+	}
+}
+
+/* ---------------------------------------------------------------------- lines */
+struct cu_table *cu_table_new(const struct cu_command *command, const char *name,
+			      const struct cu_format *format, int *status)
+{
+	struct cu_table *table;
+
+	*status = CU_USAGE;
+	if (format->json && format->raw) {
+		cu_usage_error(command, "--json and --raw exclude each other");
+		return NULL;
+	}
+	setlocale(LC_CTYPE, ""); /* the width of letters */
+	table = calloc(1, sizeof(*table));
+	if (!table) {
+		cu_error(command, "cannot make the table: %s", strerror(ENOMEM));
+		*status = CU_FAILED;
+		return NULL;
+	}
+	table->command = command;
+	table->columns = command->columns;
+	table->name = name;
+	table->format = *format;
+	if (choose(table, format->output))
+		return table;
+	free(table);
+	return NULL;
+}
+
+bool cu_table_shows(const struct cu_table *table, unsigned int column)
+{
+	for (unsigned int i = 0; i < table->n; i++)
+		if (table->shown[i] == column)
+			return true;
+	return false;
+}
+
+static char *format_cell(const struct cu_table *table, const struct cu_column *column,
+			 const struct cu_cell *cell)
+{
+	bool exact = table->format.json || table->format.bytes;
+	char text[64];
+	size_t length;
+	char *copy;
+
+	if (!cell->set)
+		return NULL;
+	switch (column->type) {
+	case CU_TEXT:
+		length = strlen(cell->text);
+		copy = malloc(length + 1);
+		if (copy)
+			clean(copy, length + 1, cell->text, length, table->format.json);
+		return copy;
+	case CU_BYTES:
+		if (!exact) {
+			cu_bytes_short(text, cell->number);
+			break;
+		}
+		/* fall through */
+	case CU_NUMBER:
+		snprintf(text, sizeof(text), "%" PRIu64, cell->number);
+		break;
+	case CU_SECONDS:
+		if (table->format.json)
+			snprintf(text, sizeof(text), "%" PRIu64 ".%03" PRIu64,
+				 cell->number / 1000000000, cell->number / 1000000 % 1000);
+		else
+			cu_duration(text, cell->number);
+		break;
+	case CU_BOOLEAN:
+		snprintf(text, sizeof(text), "%s", table->format.json ? cell->number ? "1" : "0" :
+						   cell->number ? "yes" : "no");
+		break;
+	case CU_HEX:
+		snprintf(text, sizeof(text), "0x%" PRIx64, cell->number);
+		break;
+	}
+	return strdup(text);
+}
+
+void cu_table_line(struct cu_table *table, cu_fill_fn *fill, const void *row)
+{
+	if (table->lines == table->room) {
+		size_t room = table->room ? 2 * table->room : 64;
+		char **more = realloc(table->cell, room * table->n * sizeof(*more));
+
+		if (!more) {
+			table->failed = true;
+			return;
+		}
+		table->cell = more;
+		table->room = room;
+	}
+	for (unsigned int i = 0; i < table->n; i++) {
+		struct cu_cell cell = { 0 };
+		char **to = &table->cell[table->lines * table->n + i];
+
+		fill(&cell, table->shown[i], row);
+		*to = format_cell(table, &table->columns[table->shown[i]], &cell);
+		table->failed |= cell.set && !*to;
+	}
+	table->lines++;
+}
+
+/* ------------------------------------------------------------------- printing */
+static bool is_number(const struct cu_column *column)
+{
+	return column->type != CU_TEXT && column->type != CU_BOOLEAN && !(column->flags & CU_LEFT);
+}
+
+/* Takes out the columns that only stand there if any line has them. */
+static void drop_empty(struct cu_table *table)
+{
+	unsigned int kept = 0, from[COLUMNS_MOST];
+
+	if (table->format.json || table->format.raw || table->format.output)
+		return;
+	for (unsigned int i = 0; i < table->n; i++) {
+		bool any = !(table->columns[table->shown[i]].flags & CU_IF_ANY);
+
+		for (size_t line = 0; line < table->lines && !any; line++)
+			any = table->cell[line * table->n + i] != NULL;
+		if (any)
+			from[kept++] = i;
+	}
+	for (size_t line = 0; line < table->lines; line++)
+		for (unsigned int i = 0; i < kept; i++)
+			table->cell[line * kept + i] = table->cell[line * table->n + from[i]];
+	for (unsigned int i = 0; i < kept; i++)
+		table->shown[i] = table->shown[from[i]];
+	table->n = kept;
+}
+
+static const char *for_people(const char *cell)
+{
+	return cell ? cell : "-";
+}
+
+/* What libsmartcols makes of a table for people, in one pass; of any width. */
+static int print_long(const struct cu_table *table)
+{
+	size_t width[COLUMNS_MOST];
+
+	for (unsigned int i = 0; i < table->n; i++)
+		width[i] = table->format.noheadings ? 0 :
+						      strlen(table->columns[table->shown[i]].name);
+	for (size_t at = 0; at < table->lines * table->n; at++) {
+		size_t its = cu_width(for_people(table->cell[at]));
+
+		if (its > width[at % table->n])
+			width[at % table->n] = its;
+	}
+	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++)
+		for (unsigned int i = 0; i < table->n; i++) {
+			const struct cu_column *column = &table->columns[table->shown[i]];
+			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
+						  column->name;
+			int pad = (int)(width[i] - cu_width(text));
+
+			if (is_number(column))
+				printf("%*s", pad, "");
+			fputs(text, stdout);
+			if (i + 1 == table->n)
+				putchar('\n');
+			else
+				printf("%*s", is_number(column) ? 1 : pad + 1, "");
+		}
+	return 0;
+}
+
+static int print_smart(struct cu_table *table)
+{
+	static const int json_types[] = {
+		[CU_TEXT] = SCOLS_JSON_STRING,	   [CU_NUMBER] = SCOLS_JSON_NUMBER,
+		[CU_BYTES] = SCOLS_JSON_NUMBER,	   [CU_SECONDS] = SCOLS_JSON_NUMBER,
+		[CU_BOOLEAN] = SCOLS_JSON_BOOLEAN, [CU_HEX] = SCOLS_JSON_STRING,
+	};
+	struct libscols_table *smart = scols_new_table();
+	bool people = !table->format.json && !table->format.raw;
+	int error = -ENOMEM;
+
+	if (!smart)
+		return -ENOMEM;
+	scols_table_enable_json(smart, table->format.json);
+	scols_table_enable_raw(smart, table->format.raw);
+	scols_table_enable_noheadings(smart, table->format.noheadings);
+	if (scols_table_set_name(smart, table->name))
+		goto out;
+	for (unsigned int i = 0; i < table->n; i++) {
+		const struct cu_column *column = &table->columns[table->shown[i]];
+		int flags = !people ? 0 : (is_number(column) ? SCOLS_FL_RIGHT : 0) |
+					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
+					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
+		struct libscols_column *new = scols_table_new_column(
+			smart, column->name, column->flags & CU_WRAP ? 0.5 : 0.1, flags);
+
+		if (!new || scols_column_set_json_type(new, json_types[column->type]))
+			goto out;
+	}
+	for (size_t line = 0; line < table->lines; line++) {
+		struct libscols_line *new = scols_table_new_line(smart, NULL);
+
+		if (!new)
+			goto out;
+		for (unsigned int i = 0; i < table->n; i++) {
+			char **cell = &table->cell[line * table->n + i];
+
+			if (!*cell && people)
+				*cell = strdup("-");
+			if (*cell && scols_line_refer_data(new, i, *cell))
+				goto out;
+			*cell = NULL; /* the line frees it */
+		}
+	}
+	error = scols_print_table(smart);
+out:
+	scols_unref_table(smart);
+	return error;
+}
+
+int cu_table_end(struct cu_table *table)
+{
+	const struct cu_command *command = table->command;
+	int error = table->failed ? -ENOMEM : 0;
+
+	drop_empty(table);
+	if (!error && table->format.json && !table->lines)
+		printf("{\n   \"%s\": []\n}\n", table->name); /* of which libsmartcols prints nothing */
+	else if (!error && !table->lines)
+		;
+	else if (!error && table->lines > SMART_LINES && !table->format.json && !table->format.raw)
+		error = print_long(table);
+	else if (!error)
+		error = print_smart(table);
+	for (size_t i = 0; i < table->lines * table->n; i++)
+		free(table->cell[i]);
+	free(table->cell);
+	free(table);
+	if (!error)
+		return CU_OK;
+	cu_error(command, "cannot make the table: %s", strerror(-error));
+	return CU_FAILED;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables of the listing subcommands, in the way of util-linux.
+ *
+ * One array of struct cu_column a subcommand (cu_command.columns): from it come
+ * the table, its JSON, the names that -o takes, the help, the man page and the
+ * shells' completions.
+ *
+ * No control byte and no broken UTF-8 of a cell reaches the output, whoever
+ * chose the text.  A table of 100,000 lines takes well below a second.
+ */
+#ifndef CU_TABLE_H
+#define CU_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct cu_command;
+
+enum cu_type {
+	CU_TEXT,
+	CU_NUMBER,  /* JSON: a number */
+	CU_BYTES,   /* people: 1.5M, or as it is with --bytes; JSON: a number */
+	CU_SECONDS, /* given in ns; people: 2m3s; JSON: a number of seconds */
+	CU_BOOLEAN, /* people: yes or no; JSON: true or false */
+	CU_HEX,	    /* 0x..., also in JSON, whose numbers lose bits */
+};
+
+/* How a column is shown. */
+enum { CU_HIDDEN = 1, /* only by -o */ CU_WRAP = 2, CU_CUT = 4, /* on a narrow terminal */
+       CU_IF_ANY = 8, /* left out of a table for people when no line has something in it */
+       CU_LEFT = 16 /* a number that is a name */ };
+
+struct cu_column {
+	const char *name; /* upper case; JSON has it in lower case; NULL at the end */
+	enum cu_type type;
+	int flags;
+	const char *help;
+};
+
+/* What the options of CU_TABLE_OPTIONS have said. */
+struct cu_format {
+	const char *output; /* of -o; NULL: the default columns */
+	bool json, raw, bytes, noheadings;
+};
+
+enum { CU_OPTION_JSON = 1000, CU_OPTION_RAW, CU_OPTION_BYTES, CU_OPTION_NOHEADINGS, CU_OPTION_DIR };
+
+/* To stand in the options of a listing subcommand. */
+#define CU_TABLE_OPTIONS                                                                       \
+	{ "output", 'o', "COL[,..]", "show these columns; +COL[,..]: these too" },              \
+	{ "json", CU_OPTION_JSON, NULL, "print JSON: sizes in bytes, times in seconds" },       \
+	{ "raw", CU_OPTION_RAW, NULL, "print columns for scripts, one blank apart" },           \
+	{ "bytes", CU_OPTION_BYTES, NULL, "print sizes in bytes" },                             \
+	{ "noheadings", CU_OPTION_NOHEADINGS, NULL, "print no line of column names" }
+
+/* True when @got is one of them, and noted in *format. */
+bool cu_format_option(struct cu_format *format, int got);
+
+/* One cell: set one of these, by the column's type; nothing set: none ("-", null). */
+struct cu_cell {
+	bool set;
+	const char *text; /* copied */
+	uint64_t number;
+};
+static inline void cu_cell_number(struct cu_cell *cell, uint64_t number)
+{
+	cell->number = number;
+	cell->set = true;
+}
+static inline void cu_cell_text(struct cu_cell *cell, const char *text)
+{
+	cell->text = text;
+	cell->set = text && *text;
+}
+
+struct cu_table;
+
+/*
+ * A table of @command's columns, named @name in JSON.  NULL after a complaint:
+ * then *status is the exit status.
+ */
+struct cu_table *cu_table_new(const struct cu_command *command, const char *name,
+			      const struct cu_format *format, int *status);
+/* Whether column @column is shown: for those that cost something to know. */
+bool cu_table_shows(const struct cu_table *table, unsigned int column);
+/* One line; @fill is asked for each column that is shown. */
+typedef void cu_fill_fn(struct cu_cell *cell, unsigned int column, const void *row);
+void cu_table_line(struct cu_table *table, cu_fill_fn *fill, const void *row);
+/* Prints it and frees it.  Returns the exit status, after a complaint if not CU_OK. */
+int cu_table_end(struct cu_table *table);
+
+/* A command's column by name; -1: none, *nearest is then the nearest one, or NULL. */
+int cu_column_find(const struct cu_column *columns, const char *name, size_t length,
+		   const char **nearest);
+
+/* ------------------------------------------------------------- for people */
+/* Into @to of at least 24 bytes: 1.5M, 512B as util-linux has them. */
+void cu_bytes_short(char *to, uint64_t bytes);
+/* 1.5 MiB */
+void cu_bytes_long(char *to, uint64_t bytes);
+/* 2m3s, 1.5s, 20ms */
+void cu_duration(char *to, uint64_t ns);
+/*
+ * Copies @from, of @length bytes at most, to @to of @size: control bytes, what is
+ * no UTF-8, and signs that turn the direction of writing become '?'.
+ */
+void cu_clean(char *to, size_t size, const char *from, size_t length);
+/* How many columns of a terminal such a text takes. */
+size_t cu_width(const char *text);
+
+#endif
