@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/blocks.h"
 #include "shim/gc.h"
 #include "shim/log.h"
 #include "shim/peers.h"
 #include "shim/self.h"
+#include "shim/view.h"
 
 static struct cl_peer *peers;
 static struct cl_slot_watch watch[CL_SLOTS]; /* for cl_holder_claim() when all slots are taken */
@@ -175,6 +177,25 @@ void cl_peer_drop_unused(struct cl_peer *peer)
 		}
 	}
 	drop(peer);
+}
+
+const struct cl_region *cl_view_has_open(uint32_t file_id, bool *own)
+{
+	struct cl_peer *peer;
+
+	*own = cl_own.header && cl_own.file_id == file_id;
+	if (*own)
+		return &cl_own;
+	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
+	return peer ? &peer->region : NULL;
+}
+
+void cl_view_own(struct cl_view *view)
+{
+	/* (the program may have closed it) */
+	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	*view = (struct cl_view){ .region = cl_own, .state = CL_ALIVE, .own = true, .borrowed = true,
+				  .now = cl_now() };
 }
 
 bool cl_peer_is_open(uint32_t file_id)

@@ -19,8 +19,17 @@ struct cl_view {
 	struct cl_region region;
 	enum cl_liveness state; /* of its process, when the view was made */
 	bool own;		/* this very process's: the region is cl_own's */
+	bool borrowed;		/* this process had it open already */
 	uint64_t now;		/* CLOCK_MONOTONIC ns, when the view was made */
 };
+
+/*
+ * The region by which this process has file @file_id open already, or NULL;
+ * *own: it is its own file.  Such a one is never opened a second time: closing
+ * that would drop this process's locks on it.  In a process that shares the
+ * caller of this, and of the next three, has both of its locks (self.h).
+ */
+const struct cl_region *cl_view_has_open(uint32_t file_id, bool *own);
 
 /* -errno as of cl_region_open(), with @why (may be NULL). */
 int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, const char **why);
@@ -92,7 +101,10 @@ struct cl_view_import {
 /* Entries are 0 to below this; an entry that is not in use gives false. */
 uint32_t cl_view_imports(const struct cl_view *view);
 bool cl_view_import(const struct cl_view *view, uint32_t index, struct cl_view_import *import);
-/* The holder's side of a hold: its open import of @record of file @file_id. */
+/*
+ * The holder's side of a hold: its open import of @record of file @file_id.
+ * Goes through all imports of the holder, 64 at a time: for the few that are shown.
+ */
 bool cl_view_import_of(const struct cl_view *holder, uint32_t file_id, uint32_t record,
 		       struct cl_view_import *import);
 

@@ -3,8 +3,8 @@
  * Fuzz target: an exporter file in use, whose bytes change under our feet.
  *
  * The input is a list of steps.  Some write anywhere into the parts of the file
- * that are there; the others are what an exporter P, an importer C, a reaper
- * and a collector of dead files do with it, in any order.  C holds records by
+ * that are there; the others are what an exporter P, an importer C, a reaper,
+ * a collector of dead files and a reader for people do with it, in any order.  C holds records by
  * a lock that it never loses.
  *
  * Promised: no crash, no hang, no access outside the mapping, no index that is
@@ -20,9 +20,10 @@
 #include "shim/gc.h"
 #include "shim/options.h"
 #include "shim/shm_holder.h"
+#include "shim/view.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { RECORDS = 24, STEPS = 200 };
+enum { RECORDS = 24, STEPS = 200, NOTED = 16 };
 #define SETTLE 1000000ull
 
 /* ----------------------------------------------------- locks among three actors */
@@ -124,6 +125,11 @@ static const struct part {
 	{ CL_AT_HOLDERS, CL_PAGE, true },
 	{ CL_AT_HEADER + offsetof(struct cl_header, by_handle), 8, false },
 	{ CL_AT_BY_HANDLE, 4 * CL_BUCKETS, false },
+	{ CL_AT_HEADER + offsetof(struct cl_header, modules), 16 + 4 * CL_FINDING_KINDS, false },
+	{ CL_AT_MODULES, NOTED * sizeof(struct cl_module), false },
+	{ CL_AT_STACKS, CL_PAGE, false },
+	{ CL_AT_IMPORTS, CL_PAGE, false },
+	{ CL_AT_FINDINGS, CL_PAGE, false },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -319,9 +325,88 @@ static void pin(struct input *in)
 	cl_record_pin(&seen, record, 0, handle);
 }
 
+/* ------------------------------------------------------------ what people are told */
+const struct cl_region *cl_view_has_open(uint32_t file_id, bool *is_own)
+{
+	*is_own = file_id == own.file_id;
+	return *is_own ? &own : NULL;
+}
+
+static bool is_text(const char *text, size_t size)
+{
+	const char *end = memchr(text, 0, size);
+
+	for (; end && *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			return false;
+	return end != NULL;
+}
+
+static void view_stack(const struct cl_view *view, uint32_t stack)
+{
+	struct cl_view_frame frame;
+	unsigned int depth = cl_view_stack_depth(view, stack);
+
+	PROMISE(depth <= CL_STACK_FRAMES && (stack || !depth));
+	for (unsigned int i = 0; i < depth; i++) {
+		PROMISE(cl_view_stack_frame(view, stack, i, &frame));
+		PROMISE(is_text(frame.path, sizeof frame.path) &&
+			frame.build_id_length <= sizeof frame.build_id);
+	}
+	PROMISE(!cl_view_stack_frame(view, stack, depth, &frame));
+}
+
+static void view_all(struct input *in)
+{
+	struct cl_view view;
+	struct cl_view_process process;
+	struct cl_view_block block;
+	struct cl_view_holder holder[2];
+	struct cl_view_import import;
+	struct cl_finding finding;
+	uint32_t some = (uint32_t)eat(in, 2), n;
+	struct stat before, after;
+
+	acting = OTHER;
+	PROMISE(fstat(own.fd, &before) == 0);
+	PROMISE(cl_view_open(&view, folder_fd, own.file_id, NULL) == 0 && view.borrowed);
+	cl_view_process(&view, &process);
+	PROMISE(is_text(process.command, sizeof process.command));
+	n = cl_view_records(&view);
+	PROMISE(n <= CL_RECORDS);
+	for (uint32_t record = 0; record < RECORDS + 2; record++)
+		if (cl_view_block(&view, record == RECORDS ? some : record, &block)) {
+			PROMISE(record < n && block.class < CL_VIEW_CLASSES && block.holders <= CL_SLOTS);
+			view_stack(&view, block.export_stack);
+			view_stack(&view, block.free_stack);
+		}
+	if (cl_view_holders(&view, some % RECORDS, holder, 2))
+		PROMISE(holder[0].slot < CL_SLOTS && is_text(holder[0].name, sizeof holder[0].name));
+	PROMISE(cl_view_imports(&view) <= CL_IMPORTS && cl_view_findings(&view) <= CL_FINDINGS);
+	for (uint32_t i = 0; i < CL_PAGE / sizeof(struct cl_import_note); i++)
+		if (cl_view_import(&view, i, &import)) {
+			PROMISE(i < cl_view_imports(&view) && import.opens);
+			view_stack(&view, import.stack);
+		}
+	/* (a count may be a million holes) */
+	if (cl_view_imports(&view) < 1u << 14)
+		cl_view_import_of(&view, some, 0, &import);
+	for (uint32_t i = 0; i < CL_PAGE / sizeof finding; i++)
+		if (cl_view_finding(&view, i, &finding)) {
+			PROMISE(i < cl_view_findings(&view) && finding.kind &&
+				finding.kind < CL_FINDING_KINDS && is_text(finding.name, sizeof finding.name));
+			view_stack(&view, finding.stack);
+		}
+	cl_view_import(&view, some * 64, &import);
+	view_stack(&view, some);
+	cl_view_close(&view);
+	/* a look takes nothing and leaves nothing */
+	PROMISE(fstat(own.fd, &after) == 0 && before.st_blocks == after.st_blocks);
+}
+
 static void step(struct input *in)
 {
-	switch (eat(in, 1) % 17) {
+	switch (eat(in, 1) % 18) {
 	case 0:
 	case 1:
 		write_bytes(in, false);
@@ -366,6 +451,9 @@ static void step(struct input *in)
 		break;
 	case 16:
 		by_handle(in);
+		break;
+	case 17:
+		view_all(in);
 		break;
 	default:
 		publish();

@@ -79,6 +79,7 @@ for target in $targets; do
 	set -- -std=gnu11 -O1 -g -w -D_GNU_SOURCE -I"$build" -I"$src" $cuda \
 		-fsanitize=fuzzer,address -fno-omit-frame-pointer
 	others=()
+	# (muldefs: what a target says itself of the shim counts, as in the replayer)
 	for file in "$src"/shim/*.c; do
 		[ "$file" = "$src/shim/shm_region.c" ] || others+=("$file")
 	done
@@ -86,7 +87,7 @@ for target in $targets; do
 		-o "$work/shm_region.o" > "$work/log" 2>&1 &&
 		"$FUZZ_CC" "$@" "$src/tests/fuzz/$target.c" "$src/tests/fuzz/guard.c" \
 			"$work/shm_region.o" "${others[@]}" -o "$work/fuzz_$target" \
-			-lpthread -ldl >> "$work/log" 2>&1
+			-Wl,-z,muldefs -lpthread -ldl >> "$work/log" 2>&1
 	status=$?
 	if [ "$status" -ne 0 ]; then
 		ok 1 "$target: is built with libFuzzer" "$work/log"
