@@ -10,6 +10,7 @@
 #include "shim/self.h"
 
 struct cl_region cl_own = { .fd = -1 };
+bool cl_own_by_handle;
 
 static struct cl_block *blocks[3]; /* a hash for each enum cl_kind */
 static struct cl_block **by_record[CL_CHUNKS];
@@ -199,4 +200,5 @@ void cl_blocks_forget(void)
 	if (cl_own.fd >= 0 && cl_region_fd_intact(&cl_own))
 		close(cl_own.fd);
 	cl_own = (struct cl_region){ .fd = -1 };
+	cl_own_by_handle = false;
 }

@@ -54,6 +54,8 @@ struct cl_event_block {
 
 /* Made at the first export; .header is NULL before, and for good if it can't be made. */
 extern struct cl_region cl_own;
+/* Ours are found by their whole handles.  (The header says so to others, and can be damaged by them.) */
+extern bool cl_own_by_handle;
 
 struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key);
 struct cl_block *cl_block_of_record(uint32_t record);

@@ -139,6 +139,7 @@ static bool index_by_handle_locked(struct cl_block *block)
 		cl_log_once(CL_LOG_ERROR, "no room to find blocks by their handles (%s)", strerror(-err));
 		return false;
 	}
+	cl_own_by_handle = true;
 	cl_record_index(&cl_own, block->record);
 	block->indexed = true;
 	return true;

@@ -105,17 +105,34 @@ static bool find_by_whole_handle_locked(struct named *named)
 	return found;
 }
 
-/*
- * Whether exporter @file_id marks its handles, so that one with its id is its
- * own.  *err: -ENOENT when there is no such file.
- */
-static bool stamps_handles_locked(uint32_t file_id, int *err)
+/* @handle without its stamp. */
+static void unstamp(uint8_t handle[64])
 {
-	struct cl_peer *peer = cl_peer_get(file_id, err);
+	memset(handle + 56, 0, 8);
+}
 
+/*
+ * Whether the tail of @named is a stamp of an exporter that there is.  Where one
+ * says that it finds records by their whole handle, it is if it leads to just
+ * this handle: somebody may have damaged that word.  *err: -ENOENT when there is
+ * no such file.
+ */
+static bool is_stamped_locked(const struct named *named, int *err)
+{
+	uint32_t file_id = named->stamp.file_id, record = named->stamp.record, chunks;
+	struct cl_peer *peer = is_own(file_id) ? NULL : cl_peer_get(file_id, err);
+	uint8_t handle[64];
+
+	if (!peer)
+		return false;
 	/* acquire: pairs with cl_region_need_by_handle() */
-	return peer &&
-	       !atomic_load_explicit(&peer->region.header->by_handle, memory_order_acquire);
+	if (!atomic_load_explicit(&peer->region.header->by_handle, memory_order_acquire))
+		return true;
+	chunks = atomic_load_explicit(&peer->region.header->record_chunks, memory_order_acquire);
+	memcpy(handle, named->handle, 64);
+	unstamp(handle);
+	return chunks <= CL_CHUNKS && record / CL_CHUNK < chunks &&
+	       cl_record_is(&peer->region, record, handle);
 }
 
 static void look_up(struct named *named, const void *handle, enum cl_kind kind)
@@ -130,23 +147,22 @@ static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 	named->stamp = cl_stamp_unpack(tail);
 	pthread_mutex_lock(&cl_exports_lock);
 	if (cl_own.header) {
-		bool by_handle = atomic_load_explicit(&cl_own.header->by_handle, memory_order_relaxed);
-
-		named->own = by_handle ? cl_record_find(&cl_own, named->handle, &named->stamp.record,
-							&named->stamp.generation) == 0 :
-					 cl_own.file_id == named->stamp.file_id;
-		if (named->own && !by_handle)
-			memset(named->handle + 56, 0, 8);
+		named->own = cl_own_by_handle ?
+				     cl_record_find(&cl_own, named->handle, &named->stamp.record,
+						    &named->stamp.generation) == 0 :
+				     cl_own.file_id == named->stamp.file_id;
+		if (named->own && !cl_own_by_handle)
+			unstamp(named->handle);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	named->known = named->own;
 	if (named->own)
 		return;
 	pthread_mutex_lock(&cl_imports_lock);
-	if (stamps_handles_locked(named->stamp.file_id, &err)) {
+	if (is_stamped_locked(named, &err)) {
 		named->known = true;
 		/* the driver gets its handle as it made it */
-		memset(named->handle + 56, 0, 8);
+		unstamp(named->handle);
 	} else {
 		/* what is not known goes to the driver as it came: it ignores a stamp (measured) */
 		named->known = find_by_whole_handle_locked(named);
@@ -380,7 +396,7 @@ static int open_own(const struct named *named, CUdeviceptr *dptr)
 	block = cl_block_of_record(stamp.record);
 	if (block && block->place != CL_PLACE_GONE && block->place != CL_PLACE_BUSY &&
 	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
-	    cl_record_is(&cl_own, stamp.record, named->handle)) {
+	    memcmp(block->handle, named->handle, 64) == 0) {
 		block->own_opens++;
 		*dptr = (CUdeviceptr)block->key;
 		err = 0;
@@ -397,6 +413,17 @@ static CUresult refuse(struct cl_stamp stamp)
 	       "freed",
 	       stamp.file_id, stamp.record, stamp.generation);
 	return CUDA_ERROR_INVALID_VALUE;
+}
+
+/*
+ * The exporter's file has something else where the handle leads.  A handle that
+ * a process made which had that file's number before is stale; else it is the file
+ * that can't be trusted.
+ */
+static bool is_damaged(const struct named *named)
+{
+	return named->stamp.tag != cl_self.tag ||
+	       cl_liveness_is_exporter(named->pid, named->stamp.file_id);
 }
 
 struct opening {
@@ -423,8 +450,16 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 		err = hold_get_locked(named->stamp, named->handle, &o->hold);
 		pthread_mutex_unlock(&cl_imports_lock);
 	}
-	if (err == -ESTALE || err == -EBADMSG)
+	if (err == -ESTALE || (err == -EBADMSG && !is_damaged(named)))
 		return refuse(named->stamp);
+	if (err == -EBADMSG) {
+		o->elsewhere = false;
+		cl_log_once(CL_LOG_WARN,
+			    "exporter file %06x has something else in record %u than the handle that leads "
+			    "there, though its process %u lives: it is damaged. What is imported so is not "
+			    "protected, as without culimbo",
+			    named->stamp.file_id, named->stamp.record, named->pid);
+	}
 	if (!o->hold)
 		cl_count(unmanaged_imports);
 	if (err == -ENOMEM)

@@ -253,21 +253,38 @@ static void forget_event(struct cl_block *block)
 	limbo.events--;
 }
 
+/* Whether another file has the name of ours. */
+static bool file_is_replaced(void)
+{
+	char path[4096];
+	struct stat st;
+	size_t n;
+
+	cl_self_dir_path(path, sizeof path - 24);
+	n = strlen(path);
+	path[n++] = '/';
+	cl_region_name(path + n, cl_own.file_id);
+	/* the number alone: the device is not always the one that fstat() says */
+	return lstat(path, &st) == 0 && st.st_ino != cl_own.ino;
+}
+
 /*
- * Somebody has removed our file (logind does, at a user's last logout): importers
- * that come now don't find it and hold nothing, so what we would give back may be
- * mapped by them.
+ * Somebody has removed our file (logind does, at a user's last logout), or put
+ * another in its place: importers that come now open as without us and hold
+ * nothing, so what we would give back may be mapped by them.  (Of one that was
+ * only moved, they are refused.)
  */
 static bool file_is_lost(void)
 {
 	struct stat st;
-	bool lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 && st.st_nlink == 0;
+	bool lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 &&
+		    (st.st_nlink == 0 || file_is_replaced());
 
 	if (lost)
 		cl_log_once(CL_LOG_ERROR,
-			    "this process's exporter file was removed while it runs (logind's RemoveIPC does "
-			    "that at logout): who opens its blocks from now on is not seen, so those that it "
-			    "frees are kept to its end");
+			    "this process's exporter file was removed or replaced while it runs (logind's "
+			    "RemoveIPC does that at logout): who opens its blocks from now on is not seen, so "
+			    "those that it frees are kept to its end");
 	return lost;
 }
 

@@ -217,6 +217,8 @@ struct cl_header {
 	_Atomic uint32_t imports;		     /* entries that were ever used */
 	_Atomic uint32_t findings;		     /* entries */
 	_Atomic uint32_t found[CL_FINDING_KINDS];    /* of each kind, also those that found no entry */
+
+	uint64_t inode; /* of this very file, so that a copy in its place is told from it; 0: not known */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 2");

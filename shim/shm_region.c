@@ -205,8 +205,9 @@ static int map(struct cl_region *region)
 }
 
 /* ---------------------------------------------------------------- creating */
-static void fill_header(struct cl_header *h, uint32_t file_id, const struct cl_witness *witness)
+static void fill_header(struct cl_region *region, uint32_t file_id, const struct cl_witness *witness)
 {
+	struct cl_header *h = region->header;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -218,6 +219,7 @@ static void fill_header(struct cl_header *h, uint32_t file_id, const struct cl_w
 	h->records = CL_RECORDS;
 	h->chunk = CL_CHUNK;
 	h->file_id = file_id;
+	h->inode = region->ino;
 	h->file_size = CL_FILE_SIZE;
 	cl_boot_id(h->boot_id);
 	h->exporter = *witness;
@@ -321,7 +323,7 @@ static int create_with_id(struct cl_region *region, int dirfd, uint32_t id,
 		err = cl_region_need_word(region, 0, 0);
 	if (err)
 		goto fail;
-	fill_header(region->header, id, witness);
+	fill_header(region, id, witness);
 	if (!named) {
 		err = name_and_map_again(region, dirfd, new_name);
 		named = err != -EEXIST;
@@ -384,6 +386,9 @@ static int check(struct cl_region *region, uint32_t file_id, const char **why)
 		return -EBADMSG;
 	*why = "its name is not the one it was made with";
 	if (h->file_id != file_id)
+		return -EBADMSG;
+	*why = "it is a copy of the file that its exporter made";
+	if (h->inode && h->inode != region->ino)
 		return -EBADMSG;
 	*why = "it was made before this machine was last started";
 	cl_boot_id(boot);
