@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limbo: see limbo.h. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -265,7 +266,7 @@ static bool file_is_replaced(void)
 	path[n++] = '/';
 	cl_region_name(path + n, cl_own.file_id);
 	/* the number alone: the device is not always the one that fstat() says */
-	return lstat(path, &st) == 0 && st.st_ino != cl_own.ino;
+	return fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != cl_own.ino;
 }
 
 /*

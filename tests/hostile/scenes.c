@@ -198,8 +198,11 @@ static void begin(void)
 	file();
 }
 
-/* P frees: D keeps it as long as it holds it, and then it comes back. */
-static void d_keeps(const char *what)
+/*
+ * P frees: D keeps it as long as it holds it, and then it comes back; or, where
+ * others may have opened it unseen, for another file has the name of P's, it stays.
+ */
+static void d_keeps_and(const char *what, bool stays)
 {
 	double now;
 	bool kept;
@@ -210,7 +213,17 @@ static void d_keeps(const char *what)
 	kept = !claim(p, block, SMALL, NEXT) && reads(d, at_d, SMALL, OWN, NULL);
 	ok(kept, "%s: what D holds is given to nobody", what);
 	close_block(d, at_d);
+	if (stays) {
+		wait_out(now_ms());
+		ok(!claim(p, block, SMALL, NEXT) && lines_of(p, "removed or replaced") == 1,
+		   "%s: nor after D closed, for others may have it unseen, and P says so", what);
+		return;
+	}
 	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "%s: and comes back when D closes", what);
+}
+static void d_keeps(const char *what)
+{
+	d_keeps_and(what, false);
 }
 
 static void damaged(const struct damage *damage)
@@ -236,7 +249,7 @@ static void damaged(const struct damage *damage)
 		note("C said: %.200s", said(c));
 	once(c, damage->what);
 	close_block(c, at_c);
-	d_keeps(damage->what);
+	d_keeps_and(damage->what, access(aside, F_OK) == 0);
 	leave(c);
 	leave(d);
 	leave(p);
