@@ -3,7 +3,7 @@
  * Allocation and freeing.
  *
  * What must hold: a process that shares nothing pays one load and a branch at a
- * free, and one branch on the driver's result at an allocation.
+ * free, and the same at an allocation, with one branch on the driver's result.
  */
 #include <stdint.h>
 #include "preload/hook_table.h"
@@ -15,7 +15,11 @@
  */
 #define ALLOCATED(bytes, call)                                                        \
 	({                                                                            \
-		CUresult result = (call);                                             \
+		CUresult result;                                                      \
+                                                                                      \
+		if (cl_sharing())                                                     \
+			cl_memory_allocates();                                        \
+		result = (call);                                                      \
                                                                                       \
 		for (unsigned int attempt = 0;                                        \
 		     __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&       \

@@ -125,6 +125,60 @@ static void record_put(uint32_t record, bool indexed)
 	records.free[records.free_n++] = record;
 }
 
+/* ------------------------------------------------------- what could not be noted */
+/* Two bits an address, of filters that are pages of zeros until something is. */
+enum { FILTER_BITS = 1 << 18 };
+struct filter {
+	uint64_t word[FILTER_BITS / 64];
+	bool any;
+};
+static struct filter unnoted, unnoted_freed;
+
+static bool filter_has(struct filter *filter, uint64_t address, bool add)
+{
+	uint64_t hash = (address >> 8) * 0x9e3779b97f4a7c15u;
+	bool has = true;
+
+	if (!add && !filter->any)
+		return false;
+	for (unsigned int shift = 46; shift >= 28; shift -= 18) {
+		uint64_t bit = hash >> shift & (FILTER_BITS - 1);
+
+		has = has && filter->word[bit / 64] >> bit % 64 & 1;
+		if (add)
+			filter->word[bit / 64] |= 1ull << bit % 64;
+	}
+	filter->any |= add;
+	return has;
+}
+
+static void filter_clear(struct filter *filter)
+{
+	if (filter->any)
+		memset(filter, 0, sizeof *filter);
+}
+
+void cl_unnoted_keep(uint64_t address)
+{
+	filter_has(&unnoted, address, true);
+}
+
+bool cl_unnoted_kept(uint64_t address)
+{
+	return filter_has(&unnoted, address, false);
+}
+
+bool cl_unnoted_freed(uint64_t address, bool now)
+{
+	return filter_has(&unnoted_freed, address, now);
+}
+
+void cl_unnoted_context_gone(void)
+{
+	/* (of another context's, a second free is then no error; keeping goes on) */
+	filter_clear(&unnoted_freed);
+}
+
 /* -------------------------------------------------------------------- blocks */
 struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
 			      uint32_t *generation)
@@ -201,4 +255,6 @@ void cl_blocks_forget(void)
 		close(cl_own.fd);
 	cl_own = (struct cl_region){ .fd = -1 };
 	cl_own_by_handle = false;
+	filter_clear(&unnoted);
+	filter_clear(&unnoted_freed);
 }

@@ -67,6 +67,18 @@ struct cl_block *cl_block_of_record(uint32_t record);
  */
 struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
 			      uint32_t *generation);
+/*
+ * Memory that was exported when there was no memory to note it: freed, it must be
+ * kept, for nobody can say who has it.  Costs none, never fails, and may take an
+ * address that was not for one that was (1 of a million after 100 such exports).
+ * keep() says so; kept() asks; freed(): the program has freed it, true if it had
+ * before; the ends of contexts give addresses to others, see forget().
+ */
+void cl_unnoted_keep(uint64_t address);
+bool cl_unnoted_kept(uint64_t address);
+bool cl_unnoted_freed(uint64_t address, bool now);
+void cl_unnoted_context_gone(void);
+
 /* Out of the hash: its key is free for another block. */
 void cl_block_unhash(struct cl_block *block);
 /* After its record was released: gives record and memory back. */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "shim/callbacks.h"
+#include "shim/collector.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
 #include "shim/pressure.h"
@@ -125,6 +126,17 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	inside = false;
 	errno = before;
 	return freed;
+}
+
+void cl_memory_allocates(void)
+{
+	CL_UNCANCELLED;
+	int before = errno;
+
+	/* (a callback that allocates is in the middle of more than this) */
+	if (!inside && !cl_self.ended)
+		cl_collector_called();
+	errno = before;
 }
 
 bool cl_callbacks_run_for_event(unsigned int attempt)

@@ -136,7 +136,10 @@ static bool index_by_handle_locked(struct cl_block *block)
 	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 	err = cl_region_need_by_handle(&cl_own);
 	if (err) {
-		cl_log_once(CL_LOG_ERROR, "no room to find blocks by their handles (%s)", strerror(-err));
+		cl_log_once(CL_LOG_ERROR,
+			    "no room to find blocks by their handles (%s): importers cannot say what they hold, "
+			    "so what is exported is kept to the end once freed",
+			    strerror(-err));
 		return false;
 	}
 	cl_own_by_handle = true;
@@ -155,6 +158,24 @@ static void disown_locked(struct cl_block *block)
 	cl_limbo_gone_locked(block);
 }
 
+/* Who opens @block is not seen: it is never given back. */
+static void pin_locked(const struct cl_block *block)
+{
+	cl_count(unmanaged_exports);
+	if (block->record != CL_NO_RECORD)
+		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
+}
+
+/* An export of which nothing can be noted. */
+static void keep_unnoted_locked(enum cl_kind kind, uint64_t base)
+{
+	cl_count(unmanaged_exports);
+	if (kind == CL_MEMORY)
+		cl_unnoted_keep(base);
+	cl_log_once(CL_LOG_WARN, "no memory to note an export: its block is kept to the end once freed, for "
+				 "nobody can say who has it (an event is not protected, as without culimbo)");
+}
+
 /* Exported: gives @handle the stamp that leads to @block's record, or what leads there instead. */
 static void mark_locked(void *handle, struct cl_block *block)
 {
@@ -165,7 +186,7 @@ static void mark_locked(void *handle, struct cl_block *block)
 		stamp(handle, block->record,
 		      cl_life_generation(cl_record_life(&cl_own, block->record)));
 	else if (!index_by_handle_locked(block))
-		cl_count(unmanaged_exports);
+		pin_locked(block);
 }
 
 /* A block that is known, once more.  False: it is not, or not the same any more. */
@@ -201,8 +222,10 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 	if (block)
 		mark_locked(handle, block);
 	else
-		cl_log_once(CL_LOG_WARN, "no memory to note an export: it is not protected, "
-					 "as without culimbo");
+		keep_unnoted_locked(what->kind, what->base);
+	/* a handle of it is under way that leads nowhere */
+	if (block && what->kind == CL_MEMORY && cl_unnoted_kept(what->base))
+		pin_locked(block);
 	return CUDA_SUCCESS;
 }
 
@@ -236,7 +259,7 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 		return cl_driver.cuIpcGetMemHandle(handle, dptr);
 	pthread_mutex_lock(&cl_exports_lock);
 	block = find_settled_locked(CL_MEMORY, dptr);
-	freed = in_limbo(block);
+	freed = in_limbo(block) || cl_unnoted_freed(dptr, false);
 	known = block && !freed;
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (freed) {
@@ -254,12 +277,12 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (known)
 		return result;
-	if (!describe(dptr, &what, &ctx, &primary)) {
-		cl_count(unmanaged_exports);
-		return result;
-	}
+	known = describe(dptr, &what, &ctx, &primary);
 	pthread_mutex_lock(&cl_exports_lock);
-	result = publish_locked(handle->reserved, &what, ctx, primary);
+	if (known)
+		result = publish_locked(handle->reserved, &what, ctx, primary);
+	else
+		keep_unnoted_locked(CL_MEMORY, dptr);
 	pthread_mutex_unlock(&cl_exports_lock);
 	return result;
 }
@@ -309,6 +332,7 @@ enum free_as {
 	FREE_AGAIN,    /* it is in the limbo already */
 	FREE_NOW,      /* nobody has it or can get it: the driver's, and ours to forget */
 	FREE_DEFERRED, /* into the limbo, when all has been waited for */
+	FREE_UNNOTED,  /* exported without a note of it: never the driver's */
 };
 
 /*
@@ -328,6 +352,8 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
 		block->place = CL_PLACE_BUSY;
 		*taken = block;
+	} else if (kind == CL_MEMORY && cl_unnoted_kept(key)) {
+		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	return as;
@@ -384,12 +410,12 @@ static CUresult into_limbo(struct cl_block *block)
 }
 
 /*
- * Waits for what the driver's free of @block would wait for, and fails as it
- * would: by freeing something else of that context.  cuCtxSynchronize() is not
+ * Waits for what the driver's free of a block of @ctx would wait for, and fails as
+ * it would: by freeing something else of that context.  cuCtxSynchronize() is not
  * the same: where a stream captures in relaxed mode it fails and spoils the
  * capture, and a free does neither (measured, doc/measurements.md).
  */
-static CUresult wait_as_a_free(const struct cl_block *block)
+static CUresult wait_as_a_free(CUcontext ctx)
 {
 	CUcontext current = NULL, popped;
 	CUdeviceptr stand_in;
@@ -397,8 +423,8 @@ static CUresult wait_as_a_free(const struct cl_block *block)
 	CUresult result;
 
 	cl_driver.cuCtxGetCurrent(&current);
-	if (block->ctx && current != block->ctx) {
-		result = cl_driver.cuCtxPushCurrent_v2(block->ctx);
+	if (ctx && current != ctx) {
+		result = cl_driver.cuCtxPushCurrent_v2(ctx);
 		if (result != CUDA_SUCCESS)
 			return result;
 		pushed = true;
@@ -430,6 +456,29 @@ static CUresult not_ours(CUdeviceptr dptr, CUresult result)
 	return result;
 }
 
+/*
+ * The program frees what we have no note of; @wait: not in stream order.  False:
+ * the driver knows no such block, and has to say so.
+ */
+static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
+{
+	CUdeviceptr base = 0;
+	CUcontext ctx = NULL;
+	size_t size;
+
+	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS || base != dptr)
+		return false;
+	cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, dptr);
+	*result = wait ? wait_as_a_free(ctx) : CUDA_SUCCESS;
+	if (*result != CUDA_SUCCESS)
+		return true;
+	pthread_mutex_lock(&cl_exports_lock);
+	if (cl_unnoted_freed(dptr, true)) /* by another thread meanwhile */
+		*result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return true;
+}
+
 CUresult cl_memory_free(CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
@@ -444,10 +493,12 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 		return freed_again(dptr);
 	case FREE_NOW:
 		return freed_now(block, cl_driver.cuMemFree_v2(dptr));
+	case FREE_UNNOTED:
+		return free_unnoted(dptr, true, &result) ? result : cl_driver.cuMemFree_v2(dptr);
 	case FREE_DEFERRED:
 		break;
 	}
-	result = wait_as_a_free(block);
+	result = wait_as_a_free(block->ctx);
 	if (result == CUDA_SUCCESS)
 		return into_limbo(block);
 	free_failed(block);
@@ -513,6 +564,8 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 		return freed_again(dptr);
 	case FREE_NOW:
 		return freed_now(block, bare(dptr, stream));
+	case FREE_UNNOTED:
+		return free_unnoted(dptr, false, &result) ? result : bare(dptr, stream);
 	case FREE_DEFERRED:
 		break;
 	}
@@ -541,6 +594,7 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	event_note_drop(event);
 	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block)) {
 	case FREE_NOT_OURS:
+	case FREE_UNNOTED: /* (memory alone) */
 		break;
 	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
 		cl_count(events_destroyed_twice);

@@ -230,6 +230,21 @@ static void hold_again_locked(struct cl_peer *peer)
 	       peer->region.header->exporter.pid, lost);
 }
 
+/* No memory for a hold: its exporter keeps the block. */
+static int pin_unnoted(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
+{
+	int err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
+
+	if (!err) {
+		cl_count(pinned);
+		cl_log_once(CL_LOG_WARN,
+			    "no memory to note what is opened here of process %u: it is kept by it until it "
+			    "ends, freed or not",
+			    peer->region.header->exporter.pid);
+	}
+	return err;
+}
+
 /* Takes (or shares) the hold that @stamp names.  0 with *held set (NULL: unmanaged), or -errno. */
 static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hold **held)
 {
@@ -256,7 +271,7 @@ static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hol
 		return err == -ENOMEM ? err : 0; /* the driver decides, as without us */
 	hold = calloc(1, sizeof *hold);
 	if (!hold)
-		return -ENOMEM;
+		return pin_unnoted(peer, stamp, handle);
 	hold->key = key;
 	hold->peer = peer;
 	hold->generation = stamp.generation;
@@ -264,7 +279,7 @@ static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hol
 	HASH_ADD(hh, holds, key, sizeof hold->key, hold);
 	if (!hold->hh.tbl) {
 		free(hold);
-		return -ENOMEM;
+		return pin_unnoted(peer, stamp, handle);
 	}
 	err = cl_peer_need_slot(peer, &lost);
 	if (lost)

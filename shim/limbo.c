@@ -558,10 +558,18 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 /* --------------------------------------------------------------- collecting */
 static void take_ready_locked(uint64_t now)
 {
+	/*
+	 * No more than there can be: an importer that makes records ready over and over
+	 * must not keep this thread.  What is left is seen at the next collection.
+	 */
+	uint64_t most = limbo.blocks + limbo.gone + CL_CHUNK;
 	uint32_t ready[BATCH * 4];
 	unsigned int n;
 
-	while ((n = cl_record_take_ready(&cl_own, ready, BATCH * 4)) > 0)
+	for (uint64_t taken = 0; taken < most; taken += n) {
+		n = cl_record_take_ready(&cl_own, ready, BATCH * 4);
+		if (!n)
+			break;
 		for (unsigned int i = 0; i < n; i++) {
 			struct cl_block *block = cl_block_of_record(ready[i]);
 
@@ -575,6 +583,7 @@ static void take_ready_locked(uint64_t now)
 				cl_block_delete(block);
 			}
 		}
+	}
 }
 
 static void turn_wheel_locked(uint64_t now, bool end_grace)
@@ -888,6 +897,7 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	else if (gone)
 		memset(free_streams, 0, sizeof free_streams);
 	if (gone) {
+		cl_unnoted_context_gone();
 		cl_block_each(CL_MEMORY, forget_with_context, &ended);
 		cl_block_each(CL_EVENT, forget_with_context, &ended);
 		cl_block_each(CL_EVENT, forget_unknown_event, NULL);

@@ -59,6 +59,12 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone);
 
 /* ---------------------------------------------------- free-memory callbacks */
 /*
+ * A process that shares is about to allocate.  Where no collector thread runs
+ * (CULIMBO_COLLECTOR=inline) its work is done first; else two loads.
+ */
+void cl_memory_allocates(void);
+
+/*
  * An allocation of about @bytes failed for lack of memory.  Runs the
  * free-memory callbacks (the limbo's collection is the first).  @attempt
  * counts from 0 for the same allocation.  Returns true when trying again

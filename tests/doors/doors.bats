@@ -122,6 +122,17 @@ linked_says() {
 	done
 }
 
+@test "a process that shares says before each allocation that it allocates" {
+	for call in cuMemAlloc_v2 cuMemAllocPitch_v2 cuMemAllocManaged cuMemAllocAsync \
+		cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz cuMemCreate \
+		cuArrayCreate_v2 cuArray3DCreate_v2 cuMipmappedArrayCreate; do
+		same "$(linked_says $call)" "driver $call,$call 0"
+		said=$(STUB_SHARING=1 linked_says $call)
+		echo "$said"
+		[[ $said == "shim allocates,driver $call,$call 0"* ]]
+	done
+}
+
 @test "an interprocess event that can't be made is tried again, if this process shares" {
 	export STUB_RETRIES=5 DOORS_FAIL=cuEventCreate:2:304
 	same "$(linked_says cuEventCreate)" "driver cuEventCreate,cuEventCreate 304"

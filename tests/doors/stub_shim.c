@@ -98,6 +98,11 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	return (int)attempt < number("STUB_RETRIES", 0);
 }
 
+void cl_memory_allocates(void)
+{
+	SAY("allocates\n");
+}
+
 void cl_event_created(CUevent event)
 {
 	SAY("event_created\n");

@@ -492,7 +492,7 @@ static void back_inline(void)
 	const char *env = "CULIMBO_GRACE=100ms CULIMBO_COLLECTOR=inline";
 	struct actor *p = ENTER("P", .env = env);
 	struct actor *c = ENTER("C", .env = env);
-	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import, other;
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import, other, before;
 	struct handle handle = export_block(p, block);
 	double deadline = now_ms() + SOON_MS;
 	bool got;
@@ -510,6 +510,20 @@ static void back_inline(void)
 		got = claim(p, block, SMALL, NEXT);
 	} while (!got && watch_until(deadline));
 	ok(got, "CULIMBO_COLLECTOR=inline: closed, the program's own calls bring it back");
+
+	/* nor need it share, or free: the driver has its memory again before it is asked for more */
+	block = alloc_filled(p, 4 * MIB, OWN);
+	handle = export_block(p, block);
+	import = open_block(c, &handle);
+	free_block(p, block);
+	deadline = now_ms() + 150; /* its grace */
+	while (watch_until(deadline))
+		;
+	close_block(c, import);
+	before = free_memory(p);
+	alloc(p, SMALL);
+	ok(free_memory(p) >= before + 2 * MIB,
+	   "CULIMBO_COLLECTOR=inline: closed, an allocation alone brings it back");
 	curtain(p, c);
 }
 

@@ -33,7 +33,6 @@
 #define EVENTS 6
 #define BEGIN_MS 30000
 #define PHASE_MS 120000
-#define DRAINS 6
 
 struct block {
 	CUdeviceptr address;
@@ -698,26 +697,22 @@ static void do_finish(void)
 }
 
 /*
- * One that has no collector gives back in calls of its own: when a shared block
- * is freed into the limbo, or closed.  So there is a call now and then, with
- * blocks that leave nothing behind: their own grace is over by then.
+ * One that has no collector gives back in calls of its own, so there is one now
+ * and then until all may leave: an allocation, and its free.
  */
 static void do_drain(void)
 {
-	uint64_t begun = torture_now(), grace = table->grace_ns;
-	CUdeviceptr block[DRAINS], same;
-	CUipcMemHandle handle;
+	uint64_t deadline = torture_now() + PHASE_MS * UINT64_C(1000000);
+	CUdeviceptr block;
 
-	for (int i = 0; i < DRAINS; i++)
-		if (!SURE(cu.cuMemAlloc_v2(&block[i], 256)) ||
-		    !SURE(cu.cuIpcGetMemHandle(&handle, block[i])) ||
-		    !SURE(cu.cuIpcOpenMemHandle_v2(&same, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)))
-			return;
-	for (int i = 0; i < DRAINS; i++) {
-		while (torture_now() < begun + grace * 3 / 2 + grace * (uint64_t)i / 4)
-			nap(5000000);
-		SURE(cu.cuMemFree_v2(block[i]));
-		SURE(cu.cuIpcCloseMemHandle(block[i]));
+	while (atomic_load(&table->phase) < PHASE_LEAVE && torture_now() < deadline) {
+		CUresult result = cu.cuMemAlloc_v2(&block, 256);
+
+		if (result == CUDA_SUCCESS)
+			SURE(cu.cuMemFree_v2(block));
+		else
+			complain("cuMemAlloc while all is drained", result);
+		nap(5000000);
 	}
 }
 

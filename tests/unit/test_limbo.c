@@ -1149,6 +1149,46 @@ IN_A_CHILD(too_many_waiting_blocks_are_told_once)
 	}
 }
 
+/* ------------------------------------------------------------------- hostile */
+/* An importer that makes record 0 ready again faster than anybody can look (linked in by --wrap). */
+static bool hostile;
+static unsigned int takes;
+unsigned int __real_cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max);
+unsigned int __wrap_cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max);
+unsigned int __wrap_cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max)
+{
+	unsigned int n = __real_cl_record_take_ready(region, out, max);
+
+	takes++;
+	if (hostile)
+		cl_record_set_ready(region, 0);
+	return n;
+}
+
+IN_A_CHILD(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread)
+{
+	CUdeviceptr p, q, own_p, own_q;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(open_own(&own_p, export_block(p)), CUDA_SUCCESS);
+	q = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(open_own(&own_q, export_block(q)), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
+	hostile = true;
+	cl_record_set_ready(&cl_own, 0);
+	takes = 0;
+	CHECK_EQUAL(cl_limbo_collect(false).blocks, 0);
+	CHECK(takes > 1 && takes <= 2 * CL_CHUNK);
+	/* and the others' come back meanwhile */
+	CHECK_EQUAL(cl_memory_close(own_q), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(q), 1);
+	hostile = false;
+	CHECK_EQUAL(cl_memory_close(own_p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
 /* ----------------------------------------------------------------------- cost */
 enum { MEASURED = 301 };
 struct cost {
@@ -1293,6 +1333,7 @@ int main(void)
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),
 		cmocka_unit_test(too_many_waiting_blocks_are_told_once),
+		cmocka_unit_test(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread),
 		cmocka_unit_test(the_cost_does_not_grow_with_what_waits),
 	};
 
