@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the CUDA client programs of tests/gpu share: strict checks, a deadline,
- * a consumer process of the same program with a link to it, and two kernels.
+ * a consumer process of the same program with a link to it, and two kernels
+ * (where it is compiled by another than nvcc, copies do their work).
  *
  * What must hold: every CUDA call is checked; nothing waits without a bound
  * (the link has deadlines, and alarm() ends what hangs in the driver); the
@@ -232,6 +233,7 @@ static inline void program_start(void)
 }
 
 /* ----------------------------------------------------------------- kernels */
+#ifdef __CUDACC__
 static __global__ void fill_kernel(unsigned char *p, uint64_t n, unsigned char value)
 {
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
@@ -280,5 +282,27 @@ static inline uint64_t count_other(const void *p, uint64_t bytes, unsigned char 
 	CUDA(cudaMemcpy(&result, other, sizeof(result), cudaMemcpyDeviceToHost));
 	return result;
 }
+
+#else
+static inline void fill(void *p, uint64_t bytes, unsigned char value)
+{
+	CUDA(cudaMemset(p, value, bytes));
+	CUDA(cudaDeviceSynchronize());
+}
+
+static inline uint64_t count_other(const void *p, uint64_t bytes, unsigned char value)
+{
+	unsigned char *copy = (unsigned char *)malloc(bytes);
+	uint64_t other = 0;
+
+	if (!copy)
+		die("no memory for %llu bytes", (unsigned long long)bytes);
+	CUDA(cudaMemcpy(copy, p, bytes, cudaMemcpyDeviceToHost));
+	for (uint64_t i = 0; i < bytes; i++)
+		other += copy[i] != value;
+	free(copy);
+	return other;
+}
+#endif
 
 #endif

@@ -185,7 +185,8 @@ class Bindings:
         return int(block)
 
     def export(self, block):
-        return bytes(self.call("cuIpcGetMemHandle", block).reserved)
+        # (its bytes have a name of their own in some versions only)
+        return ctypes.string_at(self.call("cuIpcGetMemHandle", block).getPtr(), 64)
 
     def free(self, only, way):
         if way == "cuMemFreeAsync":
@@ -196,7 +197,7 @@ class Bindings:
 
     def open(self, handle, way):
         driver_handle = self.driver.CUipcMemHandle()
-        driver_handle.reserved = handle
+        ctypes.memmove(driver_handle.getPtr(), handle, 64)
         lazily = self.driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
         block = self.call("cuIpcOpenMemHandle", driver_handle, lazily)
         return int(block), block

@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# fetch-runtimes.sh [BUILD_DIR]: builds the C++ client of tests/gpu with the CUDA
+# runtimes of other versions, shared and (where the wheel has it) static, from the
+# registry's runtime wheels, into BUILD_DIR/tests/gpu/runtimes, for run.sh to find.
+# Needs pip, g++, no nvcc and no GPU; what it builds can be carried to a GPU machine.
+set -eu
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+to=$(cd "${1:-build}" && pwd)/tests/gpu/runtimes
+rm -rf "$to"
+mkdir -p "$to/lib"
+wheels=$(mktemp -d)
+trap 'rm -rf "$wheels"' EXIT
+
+# VERSION PACKAGE
+while read -r version package; do
+	python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+		--root-user-action=ignore --target "$wheels/$version" "$package" < /dev/null
+	include=$(dirname "$(find "$wheels/$version" -name cuda_runtime_api.h)")
+	lib=$(dirname "$(find "$wheels/$version" -name 'libcudart.so.*')")
+	cp "$lib"/libcudart.so.* "$to/lib"
+	mkdir "$to/lib/$version"
+	mv "$to"/lib/libcudart.so.* "$to/lib/$version"
+	g++ -O2 -std=c++17 -x c++ -isystem "$include" "$here/share.cu" -x none \
+		"$to/lib/$version"/libcudart.so.* "-Wl,-rpath,\$ORIGIN/lib/$version" \
+		-o "$to/share-$version-shared"
+	if [ -e "$lib/libcudart_static.a" ]; then
+		g++ -O2 -std=c++17 -x c++ -isystem "$include" "$here/share.cu" -x none \
+			"$lib/libcudart_static.a" -ldl -lrt -lpthread -o "$to/share-$version-static"
+	fi
+done <<'END'
+11.8 nvidia-cuda-runtime-cu11==11.8.89
+12.1 nvidia-cuda-runtime-cu12==12.1.105
+12.9 nvidia-cuda-runtime-cu12==12.9.79
+13.0 nvidia-cuda-runtime==13.0.*
+END
+ls -l "$to"

@@ -1,0 +1,70 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Python packages as people install them, unmodified, on the simulated driver, in
+# TAP: cuda-bindings of CUDA 12 and 13, and Numba, share small blocks and free
+# them; bare they read another block's bytes, preloaded their own.
+#
+# They are fetched by pip into BUILD_DIR/tests/gpu/python, once; where pip can't
+# reach them this is skipped.
+set -u
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+unset LD_PRELOAD PYTHONPATH "${!CULIMBO_@}"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
+build=$(cd "${1:-${top_builddir:-build}}" 2> /dev/null && pwd) || {
+	echo "Bail out! no build tree in ${1:-build}"
+	exit 2
+}
+culimbo=$build/tools/culimbo
+packages=$build/tests/gpu/python
+logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-python.XXXXXX") || exit 2
+export CULIMBO_DIR=$logs/limbo CULIMBO_SIM_DIR=$logs/sim NUMBA_CACHE_DIR=$logs/numba
+# shellcheck disable=SC2034 # clients.bash has them
+{
+	deadline=$((SECONDS + 500))
+	bare_by=("$culimbo" run --simulate --no-preload --)
+	preloaded_by=("$culimbo" run --simulate --)
+}
+# shellcheck source=tests/gpu/clients.bash
+. "$here/clients.bash"
+
+# fetch NAME PACKAGE...: sets PYTHONPATH; false when they can't be had
+fetch()
+{
+	local at=$packages/$1
+	shift
+
+	export PYTHONPATH=$at
+	[ ! -e "$at/complete" ] || return 0
+	rm -rf "$at"
+	mkdir -p "$packages"
+	timeout 240 python3 -m pip install --quiet --disable-pip-version-check --no-input \
+		--no-deps --only-binary=:all: --retries 1 --timeout 20 --root-user-action=ignore \
+		--target "$at" "$@" >"$logs/pip" 2>&1 || return 1
+	touch "$at/complete"
+}
+
+# pip_client NAME MODULE CLIENT PACKAGE...
+pip_client()
+{
+	local name=$1 module=$2 what=$3
+	shift 3
+
+	if ! fetch "$name" "$@"; then
+		show "$logs/pip" pip 5
+		skip "$name" "pip cannot fetch $*"
+		return
+	fi
+	python_client "$name" "$module" foreign 60 "$here/share.py" "$what"
+}
+
+if ! python3 -m pip --version >/dev/null 2>&1; then
+	echo "1..0 # SKIP there is no pip"
+	exit 0
+fi
+pip_client bindings-13 cuda.bindings bindings 'cuda-bindings==13.0.*' cuda-pathfinder
+pip_client bindings-12 cuda.bindings bindings 'cuda-bindings==12.9.*' cuda-pathfinder
+pip_client numba numba.cuda numba numba 'numba-cuda==0.30.*' numpy llvmlite packaging \
+	'cuda-bindings==13.0.*' cuda-pathfinder cuda-core
+echo "1..$number"
+[ "$failed" -eq 0 ]
