@@ -289,6 +289,26 @@ unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
 	return n;
 }
 
+unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
+				  unsigned int max)
+{
+	unsigned int n = 0;
+
+	if (record >= cl_view_records(view))
+		return 0;
+	for (unsigned int w = 0; w < CL_WORDS; w++)
+		for (uint64_t bits = word_of(view, w, record); bits && n < max; bits &= bits - 1)
+			slots[n++] = (uint16_t)(w * 64 + (unsigned int)__builtin_ctzll(bits));
+	return n;
+}
+
+void cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to)
+{
+	*to = (struct cl_view_holder){ .slot = slot };
+	if (slot < CL_SLOTS)
+		fill_holder(view, slot, to);
+}
+
 /* ------------------------------------------------------------------- imports */
 uint32_t cl_view_imports(const struct cl_view *view)
 {

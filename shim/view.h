@@ -90,6 +90,11 @@ struct cl_view_holder {
 unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
 			     struct cl_view_holder *to, unsigned int max);
 
+/* The slots alone, as many as @max: for who looks at many blocks; and what is in one. */
+unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
+				  unsigned int max);
+void cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to);
+
 /* ---------------------------------------------------------------- imports */
 struct cl_view_import {
 	uint32_t index;
