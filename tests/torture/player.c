@@ -33,6 +33,7 @@
 #define EVENTS 6
 #define BEGIN_MS 30000
 #define PHASE_MS 120000
+#define PRESSURE_MS 2000
 
 struct block {
 	CUdeviceptr address;
@@ -95,9 +96,11 @@ static void complain(const char *call, CUresult result)
 	fprintf(stderr, "torture: ERROR %u (pid %d): %s: %s (%d)\n", here, (int)getpid(), call,
 		name ? name : "?", result);
 }
+/* Leaves word of where we are. */
+#define CALL(call) (atomic_store(&me->line, __LINE__), (call))
 #define SURE(call)                                                                                 \
 	({                                                                                         \
-		CUresult sure_result = (call);                                                     \
+		CUresult sure_result = CALL(call);                                                 \
 		if (sure_result)                                                                   \
 			complain(#call, sure_result);                                              \
 		!sure_result;                                                                      \
@@ -242,7 +245,7 @@ static bool make_block(uint32_t slot)
 
 	if (bytes > table->big_bytes)
 		bytes = table->big_bytes;
-	result = cu.cuMemAlloc_v2(&block->address, bytes);
+	result = CALL(cu.cuMemAlloc_v2(&block->address, bytes));
 	if (result) {
 		block->address = 0;
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -305,7 +308,7 @@ static void do_noise(void)
 {
 	CUdeviceptr address;
 	uint64_t bytes = 256 << 2 * dice(4);
-	CUresult result = cu.cuMemAlloc_v2(&address, bytes);
+	CUresult result = CALL(cu.cuMemAlloc_v2(&address, bytes));
 
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
 		COUNT(no_memory);
@@ -322,18 +325,21 @@ static void do_pressure(void)
 {
 	CUdeviceptr all = 0, one[8];
 	size_t memory, total;
-	uint64_t bytes = 1 << 20;
+	uint64_t bytes = 1 << 20, until = torture_now() + PRESSURE_MS * UINT64_C(1000000);
 	int n = 0;
 
 	if (!SURE(cu.cuMemGetInfo_v2(&memory, &total)))
 		return;
 	COUNT(pressures);
-	while (memory > 4 * bytes && cu.cuMemAlloc_v2(&all, memory - 2 * bytes)) {
+	/* (each that fails waits for the limbos of all: tens of them are half a minute on a big device) */
+	while (memory > 4 * bytes && CALL(cu.cuMemAlloc_v2(&all, memory - 2 * bytes))) {
 		all = 0;
 		memory -= memory / 8;
+		if (torture_now() > until || atomic_load(&table->phase) != PHASE_PLAY)
+			return;
 	}
 	while (n < 8) {
-		CUresult result = cu.cuMemAlloc_v2(&one[n], 2 * bytes);
+		CUresult result = CALL(cu.cuMemAlloc_v2(&one[n], 2 * bytes));
 
 		if (result == CUDA_ERROR_OUT_OF_MEMORY) {
 			COUNT(no_memory);
@@ -375,7 +381,7 @@ static void open_memory(const struct gift *gift)
 		close_once(import);
 	memcpy(&handle, gift->handle, sizeof(handle));
 	alive_before = gift_alive(gift);
-	result = cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	result = CALL(cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	alive_after = gift_alive(gift);
 	if (result) {
 		if (!alive_before || !alive_after || (own && table->control)) {
@@ -403,7 +409,7 @@ static void open_memory(const struct gift *gift)
 	if (dice(4))
 		return;
 	/* (what is open may be opened again, freed or not) */
-	if (cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) {
+	if (CALL(cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))) {
 		if (alive_after && gift_alive(gift))
 			complain("cuIpcOpenMemHandle, the second time", CUDA_ERROR_UNKNOWN);
 		return;
@@ -430,7 +436,7 @@ static void open_event(const struct gift *gift)
 		SURE(cu.cuEventDestroy_v2(open_events[slot]));
 		open_events[slot] = NULL;
 	}
-	result = cu.cuIpcOpenEventHandle(&open_events[slot], handle);
+	result = CALL(cu.cuIpcOpenEventHandle(&open_events[slot], handle));
 	if (result) {
 		open_events[slot] = NULL;
 		COUNT(events_refused);
@@ -549,7 +555,7 @@ static void do_fork(void)
 	pid_t child;
 
 	fflush(stderr);
-	child = fork();
+	child = CALL(fork());
 	if (child < 0)
 		return;
 	if (child) {
@@ -631,10 +637,10 @@ static bool do_begin(void)
 		return false;
 	}
 	/* (others may have taken all of the memory for a moment: do_pressure) */
-	while ((result = cu.cuInit(0)) || (result = cu.cuDeviceGet(&device, 0)) ||
-	       (result = cu.cuDevicePrimaryCtxRetain(&context, device)) ||
+	while ((result = CALL(cu.cuInit(0))) || (result = cu.cuDeviceGet(&device, 0)) ||
+	       (result = CALL(cu.cuDevicePrimaryCtxRetain(&context, device))) ||
 	       (result = cu.cuCtxSetCurrent(context)) ||
-	       (result = cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))) {
+	       (result = CALL(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))) {
 		if (result != CUDA_ERROR_OUT_OF_MEMORY || torture_now() > deadline) {
 			complain("the first calls", result);
 			return false;
@@ -706,7 +712,7 @@ static void do_drain(void)
 	CUdeviceptr block;
 
 	while (atomic_load(&table->phase) < PHASE_LEAVE && torture_now() < deadline) {
-		CUresult result = cu.cuMemAlloc_v2(&block, 256);
+		CUresult result = CALL(cu.cuMemAlloc_v2(&block, 256));
 
 		if (result == CUDA_SUCCESS)
 			SURE(cu.cuMemFree_v2(block));

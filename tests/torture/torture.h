@@ -81,6 +81,7 @@ struct place {
 	_Atomic uint32_t doomed;	/* the supervisor is about to kill it */
 	_Atomic uint32_t state;		/* enum state */
 	_Atomic uint32_t doing;		/* which deed, for who wonders why it hangs */
+	_Atomic uint32_t line;		/* and with which call: the line in player.c of the last begun */
 	_Atomic uint64_t beat;		/* deeds */
 	_Atomic uint64_t serial;	/* of the block made last here */
 	_Atomic uint64_t alive[BLOCKS]; /* serials of what is not freed yet */
