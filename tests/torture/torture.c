@@ -208,6 +208,16 @@ static void kill_player(uint32_t i)
 	atomic_fetch_add(&table->kills, 1);
 }
 
+/*
+ * An exporter that was just leaving, or killed, when the play ended: it is not
+ * there to say that it is empty, so another takes its place, which only finishes.
+ */
+static bool ended_too_late(uint32_t i)
+{
+	return i < EXPORTERS && atomic_load(&table->phase) == PHASE_FINISH &&
+	       atomic_load(&table->place[i].state) != STATE_EMPTY;
+}
+
 /* Takes note of all that have ended; starts them anew while they play. */
 static void gather(void)
 {
@@ -226,7 +236,7 @@ static void gather(void)
 			}
 			/* nothing of that life is alive, before it is doomed no more */
 			atomic_fetch_add(&table->place[i].life, 1);
-			if (atomic_load(&table->phase) <= PHASE_PLAY)
+			if (atomic_load(&table->phase) <= PHASE_PLAY || ended_too_late(i))
 				start_player(i);
 			break;
 		}
