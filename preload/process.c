@@ -177,9 +177,14 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
+	/* Whether it shares or not: CULIMBO_REPORT=always.  No vfork() child comes here. */
+	int wanted = cl_process_end(0);
+
 	/*
-	 * Whether it shares or not: CULIMBO_REPORT=always.  No vfork() child comes here.  exit()
-	 * has its status already; whoever wants another one leaves by _exit().
+	 * CULIMBO_ERROR_EXITCODE: the user asks for another status than exit() was given.  exit()
+	 * again goes on with what is left of the first, and writes out the program's streams, as
+	 * _exit() would not; only destructors of libraries after us are not run.
 	 */
-	cl_process_end(0);
+	if (wanted)
+		exit(wanted);
 }

@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,33 +62,93 @@ static const char *error_text(int error)
 #endif
 }
 
-int cl_path_expand(char *path, size_t size, const char *pattern)
+/* What a process may choose itself must not lead elsewhere, nor look like a line of its own. */
+static size_t name_for_path(char *name, ssize_t length)
 {
+	size_t n = length > 0 ? (size_t)length : 0;
+
+	while (n && name[n - 1] == '\n')
+		n--;
+	for (size_t i = 0; i < n; i++)
+		if (name[i] == '/' || (unsigned char)name[i] < ' ' || name[i] == 0x7f)
+			name[i] = '_';
+	if (!n)
+		name[n++] = '_';
+	name[n] = 0;
+	return n;
+}
+
+/* What "%@letter" stands for, into @to.  Returns its length, 0: it stands for nothing. */
+static size_t expand_letter(char to[NAME_MAX + 1], char letter)
+{
+	char path[PATH_MAX];
+	struct utsname host;
+	const char *slash;
+	ssize_t n;
+	int fd;
+
+	switch (letter) {
+	case 'p':
+		return (size_t)snprintf(to, NAME_MAX + 1, "%ld", (long)getpid());
+	case 'n':
+		fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/comm", O_RDONLY | O_CLOEXEC);
+		n = fd < 0 ? 0 : syscall(SYS_read, fd, to, (size_t)NAME_MAX);
+		if (fd >= 0)
+			syscall(SYS_close, fd);
+		return name_for_path(to, n);
+	case 'e':
+		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+		path[n > 0 ? n : 0] = 0;
+		slash = strrchr(path, '/');
+		return name_for_path(to, snprintf(to, NAME_MAX + 1, "%.*s", NAME_MAX, slash ? slash + 1 : path));
+	case 'h':
+		n = uname(&host) ? 0 : snprintf(to, NAME_MAX + 1, "%s", host.nodename);
+		return name_for_path(to, n);
+	case '%':
+		to[0] = '%';
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+/* (noinline: who has no file to name does not pay its stack) */
+__attribute__((noinline)) int cl_path_expand(char *path, size_t size, const char *pattern)
+{
+	char part[NAME_MAX + 1];
 	size_t n = 0;
 
 	if (!size)
 		return -ENAMETOOLONG;
 	for (; *pattern; pattern++) {
-		char number[16];
-		const char *from = pattern;
-		size_t length = 1;
+		size_t length = *pattern == '%' ? expand_letter(part, pattern[1]) : 0;
 
-		if (pattern[0] == '%' && pattern[1] == 'p') {
-			length = (size_t)snprintf(number, sizeof(number), "%ld", (long)getpid());
-			from = number;
+		if (length) {
 			pattern++;
-		} else if (pattern[0] == '%' && pattern[1] == '%') {
-			pattern++;
+		} else {
+			part[0] = *pattern;
+			length = 1;
 		}
 		if (length >= size - n) {
 			path[n] = 0;
 			return -ENAMETOOLONG;
 		}
-		memcpy(path + n, from, length);
+		memcpy(path + n, part, length);
 		n += length;
 	}
 	path[n] = 0;
 	return 0;
+}
+
+bool cl_path_has_pid(const char *pattern)
+{
+	for (; *pattern; pattern++)
+		if (*pattern == '%' && pattern[1]) {
+			if (pattern[1] == 'p')
+				return true;
+			pattern++;
+		}
+	return false;
 }
 
 long cl_write_quietly(int fd, const void *data, size_t length)

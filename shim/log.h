@@ -41,9 +41,15 @@ long cl_write_quietly(int fd, const void *data, size_t length);
 int cl_open_to_append(const char *pattern);
 
 /*
- * Expands @pattern (%p: process id, %%: a percent sign) into @path of @size
- * bytes.  Returns 0, or -ENAMETOOLONG.
+ * Expands @pattern into @path of @size bytes.  Returns 0, or -ENAMETOOLONG.
+ *   %p  process id             %n  the process's name (/proc/self/comm, as ps shows it)
+ *   %h  the host's name        %e  base name of the executable file
+ *   %%  a percent sign
+ * (%q{VAR} was replaced when the options were read.)  In names '/' and control
+ * bytes become '_'.  Another letter stays as it is, with its percent sign.
  */
 int cl_path_expand(char *path, size_t size, const char *pattern);
+/* Whether @pattern has a %p. */
+bool cl_path_has_pid(const char *pattern);
 
 #endif

@@ -237,10 +237,82 @@ static bool is_path(const struct cl_option_row *row)
 	       (!strcmp(row->arg, "FILE") || !strcmp(row->arg, "DIR"));
 }
 
-/* Returns the kept copy of @text, or NULL when there is no room for it. */
-static const char *keep(const struct cl_option_row *row, const char *text)
+/* A file that each process may name after itself. */
+static bool is_pattern(const struct cl_option_row *row)
 {
-	size_t length = strlen(text) + 1, room = sizeof(kept) - kept_n;
+	return is_path(row) && !strcmp(row->arg, "FILE") && strstr(row->help, "%p");
+}
+
+/* The value (the first, as getenv has it) of the variable with the name @name of @length, or NULL. */
+static const char *environment_value(char **environment, const char *name, size_t length)
+{
+	for (; environment && *environment; environment++)
+		if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
+			return *environment + length + 1;
+	return NULL;
+}
+
+/*
+ * In the pattern @text at a '%': how long the piece is that it begins, what of
+ * it is the name of a variable (%q{NAME}), and whether it means anything.
+ */
+static bool pattern_piece(const char *text, size_t *length, const char **name, size_t *name_length)
+{
+	*name = NULL;
+	*length = text[1] ? 2 : 1;
+	if (text[1] == 'q' && text[2] == '{') {
+		*name_length = strcspn(text + 3, "}");
+		if (*name_length && text[3 + *name_length] == '}') {
+			*name = text + 3;
+			*length = *name_length + 4;
+			return true;
+		}
+		return false;
+	}
+	return text[1] && strchr("pnhe%", text[1]);
+}
+
+/*
+ * Copies @text, of @room bytes with its NUL, to @to with every %q{VAR} replaced
+ * by what the environment says now: later programs write over it.  Returns the
+ * length with its NUL, or 0 when there is no room.
+ */
+static size_t keep_pattern(char *to, size_t room, const char *text, char **environment)
+{
+	size_t n = 0, length, name_length;
+	const char *name, *value;
+
+	for (; *text; text += length) {
+		length = 1;
+		name = NULL;
+		if (*text == '%')
+			pattern_piece(text, &length, &name, &name_length);
+		if (!name) {
+			if (room - n < length + 1)
+				return 0;
+			memcpy(to + n, text, length);
+			n += length;
+			continue;
+		}
+		value = environment_value(environment, name, name_length);
+		if (!value)
+			value = environment_value(environ, name, name_length);
+		for (; value && *value; value++) {
+			if (room - n < 3)
+				return 0;
+			to[n++] = *value;
+			if (*value == '%') /* not to be read as one of ours */
+				to[n++] = '%';
+		}
+	}
+	to[n++] = 0;
+	return n;
+}
+
+/* Returns the kept copy of @text, or NULL when there is no room for it. */
+static const char *keep(const struct cl_option_row *row, const char *text, char **environment)
+{
+	size_t length, room = sizeof(kept) - kept_n;
 	char *start = kept + kept_n, *end = start;
 	int error = errno;
 
@@ -251,22 +323,18 @@ static const char *keep(const struct cl_option_row *row, const char *text)
 		room -= (size_t)(end - start);
 	}
 	errno = error;
-	if (length > room)
-		return NULL;
-	memcpy(end, text, length);
+	if (is_pattern(row)) {
+		length = room ? keep_pattern(end, room, text, environment) : 0;
+		if (!length)
+			return NULL;
+	} else {
+		length = strlen(text) + 1;
+		if (length > room)
+			return NULL;
+		memcpy(end, text, length);
+	}
 	kept_n = (size_t)(end - kept) + length;
 	return start;
-}
-
-/* The value of @row's variable in @environment (the first, as getenv has it), or NULL. */
-static const char *find(char **environment, const struct cl_option_row *row)
-{
-	size_t length = strlen(row->name);
-
-	for (; *environment; environment++)
-		if (!strncmp(*environment, row->name, length) && (*environment)[length] == '=')
-			return *environment + length + 1;
-	return NULL;
 }
 
 /* A line that is being written; what doesn't fit is left out. */
@@ -360,6 +428,34 @@ static void complain_value(const struct cl_option_row *row, const char *value, c
 	warn(line.text);
 }
 
+/* Of a file's name with %: what of it means nothing, or names a variable that is not set. */
+static void complain_pattern(const struct cl_option_row *row, const char *text, char **environment,
+			     cl_warn_fn *warn)
+{
+	size_t length, name_length;
+	const char *name;
+
+	for (; *text; text += length) {
+		struct line line = { .length = 0 };
+		bool known;
+
+		length = 1;
+		if (*text != '%')
+			continue;
+		known = pattern_piece(text, &length, &name, &name_length);
+		if (known && (!name || environment_value(environment, name, name_length) ||
+			      environment_value(environ, name, name_length)))
+			continue;
+		say(&line, row->name);
+		say(&line, ": \"");
+		add(&line, text, length > SHOWN ? SHOWN : length);
+		say(&line, known ? "\" names a variable that is not set: taken as empty" :
+				   "\" is taken as it stands: known are %p (process id), %n (its name), %h "
+				   "(host), %e (executable), %q{VARIABLE} and %%");
+		warn(line.text);
+	}
+}
+
 static void complain_name(const char *name, size_t length, cl_warn_fn *warn)
 {
 	struct line line = { .length = 0 };
@@ -413,12 +509,12 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 		struct cl_option_value *value = value_of(options, row);
 		const char *text;
 
-		given[i] = text = find(environment, row);
+		given[i] = text = environment_value(environment, row->name, strlen(row->name));
 		if (!text)
 			continue;
 		wrong[i] = parse(row, text, &value->number);
 		if (!wrong[i] && options == &cl_options) {
-			text = keep(row, text);
+			text = keep(row, text, environment);
 			if (!text) {
 				set_default(value, row);
 				wrong[i] = "is too long";
@@ -434,6 +530,9 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 	for (size_t i = 0; i < ROWS_N; i++)
 		if (wrong[i])
 			complain_value(&cl_option_rows[i], given[i], wrong[i], warn);
+	for (size_t i = 0; i < ROWS_N; i++)
+		if (given[i] && !wrong[i] && is_pattern(&cl_option_rows[i]))
+			complain_pattern(&cl_option_rows[i], given[i], environment, warn);
 	for (; *environment; environment++) {
 		const char *equals;
 

@@ -26,6 +26,7 @@ enum cl_option_kind {
 enum { CL_COLLECTOR_THREAD, CL_COLLECTOR_INLINE };
 enum { CL_LOG_OFF, CL_LOG_ERROR, CL_LOG_WARN, CL_LOG_INFO, CL_LOG_DEBUG };
 enum { CL_REPORT_AUTO, CL_REPORT_ALWAYS, CL_REPORT_OFF };
+enum { CL_FORMAT_TEXT, CL_FORMAT_JSONL };
 
 struct cl_option_value {
 	uint64_t number;
@@ -60,7 +61,7 @@ extern const size_t cl_option_rows_n;
  * The text of each value points into @environment, which the caller keeps
  * alive; but cl_options, the process's own, has copies (programs write over
  * their environment), where a relative FILE or DIR has become absolute
- * (programs change their directory).  Only one thread may read cl_options in.
+ * (programs change their directory), and %q{VAR} in a FILE's name what it stands for.  Only one thread may read cl_options in.
  */
 typedef void cl_warn_fn(const char *line);
 void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn *warn);

@@ -135,6 +135,7 @@ int cl_process_end(int status)
 {
 	CL_UNCANCELLED;
 	int before = errno;
+	uint64_t findings = 0;
 
 	if (!cl_sharing()) {
 		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
@@ -151,7 +152,7 @@ int cl_process_end(int status)
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
 			/* the report tells the dead from the living */
 			cl_limbo_reap_at_end_locked();
-			cl_report_write();
+			findings = cl_report_write();
 			pthread_mutex_unlock(&cl_exports_lock);
 		}
 		cl_peers_end();
@@ -159,5 +160,6 @@ int cl_process_end(int status)
 	}
 	remove_own_file();
 	errno = before;
-	return status;
+	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
+							      status;
 }

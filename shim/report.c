@@ -1,404 +1,478 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report at exit: see report.h. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
+/* The report, first half: looking at a process, and grouping what is seen; see report.h. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
-#include "shim/blocks.h"
-#include "shim/imports.h"
-#include "shim/limbo.h"
-#include "shim/log.h"
-#include "shim/report.h"
-#include "shim/self.h"
+#include "shim/report_table.h"
 
-enum { LISTED = 20 }; /* of a class; then "and K more" */
+enum {
+	TOP = 10,	   /* groups listed of a class, unless told otherwise */
+	GROUPS = 4096,
+	FEW_GROUPS = 24,   /* without memory */
+	SLOTS_SEEN = 64,   /* holders of one block that are counted by process */
+	NAMES = 4 * CL_STACK_FRAMES, /* of a group's frames, for suppressions */
+};
 
-/* --------------------------------------------------------------------- writing */
+/* ------------------------------------------------------------------ the classes */
+const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
+	[CL_REPORT_HELD_LIMBO] = { "held-in-limbo", "freed, but still mapped by others (in limbo)",
+				   "events destroyed, but still open in others (in limbo)",
+				   CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
+	[CL_REPORT_GRACE] = { "grace", "freed, waiting out the grace of the last export (in limbo)",
+			      "events destroyed, waiting out the grace of the last export (in limbo)",
+			      CL_REPORT_A_BLOCK, 0, "exported", "freed" },
+	[CL_REPORT_LIMBO] = { "limbo", "freed, on the way back to the driver (in limbo)",
+			      "events destroyed, on the way back to the driver (in limbo)", CL_REPORT_A_BLOCK, 0,
+			      "exported", "freed" },
+	[CL_REPORT_HELD] = { "held", "exported, not freed, and mapped by others",
+			     "events exported, not destroyed, and open in others", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
+			     "exported", "freed" },
+	[CL_REPORT_GONE] = { "context-gone", "gone with their context, but still mapped by others",
+			     "events gone with their context, but still open in others",
+			     CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
+	[CL_REPORT_KEPT] = { "kept", "freed, but kept: they could not be tracked",
+			     "events destroyed, but kept: they could not be tracked", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
+			     "exported", "freed" },
+	[CL_REPORT_NOT_CLOSED] = { "not-closed", "imported and never closed",
+				   "events imported and never destroyed", CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened",
+				   NULL },
+	[CL_REPORT_UNMANAGED] = { "unmanaged",
+				  "imported from processes without culimbo (unmanaged), and never closed",
+				  "events imported from processes without culimbo (unmanaged), and never "
+				  "destroyed",
+				  CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened", NULL },
+	[CL_REPORT_RECLAIMED] = { "reclaimed", "taken back from processes that ended without closing",
+				  "events taken back from processes that ended without closing",
+				  CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HOLD_RECLAIMED, "taken back", "exported" },
+	[CL_REPORT_FREED_TWICE] = { "freed-twice", "misuse: freed twice (the driver's error was given)",
+				    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_FREED_TWICE, "freed again",
+				    "first freed" },
+	[CL_REPORT_EXPORTED_AFTER_FREE] = { "exported-after-free",
+					    "misuse: exported after it was freed (the driver's error was given)",
+					    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EXPORTED_AFTER_FREE,
+					    "exported", "freed" },
+	[CL_REPORT_IMPORT_FREED] = { "import-freed",
+				     "misuse: imports freed instead of closed (they stayed mapped)", NULL,
+				     CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_IMPORT_FREED, "freed", "opened" },
+	[CL_REPORT_CLOSED_TWICE] = { "closed-twice",
+				     "misuse: closed what was not open (the driver's error was given)",
+				     NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_CLOSED_TWICE, "closed again",
+				     "last closed" },
+	[CL_REPORT_STALE_REFUSED] = { "stale-refused",
+				      "misuse: stale handles refused: their block had been freed",
+				      "misuse: stale handles refused: their event had been destroyed",
+				      CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_STALE_REFUSED, "opened", "freed" },
+	[CL_REPORT_EVENT_DESTROYED_TWICE] = { "event-destroyed-twice",
+					      "misuse: events destroyed twice (without culimbo the driver "
+					      "crashes)",
+					      NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_DESTROYED_TWICE,
+					      "destroyed again", "first destroyed" },
+	[CL_REPORT_EVENT_FORCED_OUT] = { "event-forced-out",
+					 "events destroyed before their importers were done "
+					 "(CULIMBO_MAX_EVENTS)",
+					 NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_FORCED_OUT,
+					 "destroyed", "exported" },
+};
+
+/* -------------------------------------------------------------------- groups */
 static struct {
-	char text[8192];
-	size_t n;
-	int fd;
-} out;
+	struct cl_report_table table;
+	struct cl_report_group group[FEW_GROUPS];
+} few;
+_Static_assert(offsetof(struct cl_report_table, group) == sizeof(struct cl_report_table), "few");
 
-static void flush(void)
+static struct cl_report_table *table_make(void)
 {
-	for (size_t at = 0; at < out.n;) {
-		long n = cl_write_quietly(out.fd, out.text + at, out.n - at);
+	size_t index_at = sizeof(struct cl_report_table) + GROUPS * sizeof(struct cl_report_group);
+	size_t size = index_at + 2 * GROUPS * sizeof(uint16_t);
+	struct cl_report_table *table = mmap(NULL, size, PROT_READ | PROT_WRITE,
+					     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-		if (n <= 0)
-			break;
-		at += (size_t)n;
+	if (table == MAP_FAILED) {
+		memset(&few, 0, sizeof(few));
+		few.table.size = FEW_GROUPS;
+		return &few.table;
 	}
-	out.n = 0;
+	table->size = GROUPS;
+	table->mapped = size;
+	table->index = (uint16_t *)((char *)table + index_at);
+	table->index_mask = 2 * GROUPS - 1;
+	return table;
 }
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
+static bool same_group(const struct cl_report_group *a, const struct cl_report_group *b)
 {
-	char line[512];
-	va_list args;
-	int n;
+	return a->class == b->class && a->kind == b->kind && a->device == b->device &&
+	       a->others == b->others && a->stack[0] == b->stack[0] && a->stack[1] == b->stack[1] &&
+	       a->pid == b->pid && a->file_id == b->file_id;
+}
 
-	va_start(args, format);
-	n = vsnprintf(line, sizeof line, format, args);
-	va_end(args);
-	if (n < 0)
+static uint32_t hash_of(const struct cl_report_group *g)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+	uint32_t words[] = { (uint32_t)g->class | (uint32_t)g->kind << 8 | (uint32_t)g->device << 16,
+			     g->stack[0], g->stack[1], g->pid, g->file_id };
+
+	for (unsigned int i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		h = (h ^ words[i]) * 0x100000001b3u;
+	return (uint32_t)(h ^ h >> 32);
+}
+
+static struct cl_report_group *group_new(struct cl_report_table *table, const struct cl_report_group *key)
+{
+	struct cl_report_group *g = &table->group[table->n++];
+
+	memset(g, 0, sizeof(*g));
+	*g = *key;
+	return g;
+}
+
+/* The group of class and kind that takes what finds no room; the last places are kept for these. */
+static struct cl_report_group *group_of_others(struct cl_report_table *table, const struct cl_report_group *key)
+{
+	struct cl_report_group all = { .class = key->class, .kind = key->kind, .others = true };
+
+	for (unsigned int i = table->n; i-- > 0;)
+		if (same_group(&table->group[i], &all))
+			return &table->group[i];
+	if (table->n < table->size)
+		return group_new(table, &all);
+	return &table->group[table->size - 1];
+}
+
+static struct cl_report_group *group_get(struct cl_report_table *table, const struct cl_report_group *key)
+{
+	unsigned int room = table->size - (table->mapped ? 2 * CL_REPORT_CLASSES : 4);
+
+	if (!table->index) {
+		for (unsigned int i = 0; i < table->n; i++)
+			if (same_group(&table->group[i], key))
+				return &table->group[i];
+		return table->n < room ? group_new(table, key) : group_of_others(table, key);
+	}
+	for (uint32_t at = hash_of(key) & table->index_mask;; at = (at + 1) & table->index_mask) {
+		if (!table->index[at]) {
+			if (table->n >= room)
+				return group_of_others(table, key);
+			table->index[at] = (uint16_t)(table->n + 1);
+			return group_new(table, key);
+		}
+		if (same_group(&table->group[table->index[at] - 1], key))
+			return &table->group[table->index[at] - 1];
+	}
+}
+
+static void add_item(struct cl_report_group *g, const struct cl_report_item *item)
+{
+	unsigned int at = g->items;
+
+	g->n++;
+	g->bytes += item->bytes;
+	if (item->since && (!g->oldest || item->since < g->oldest))
+		g->oldest = item->since;
+	/* the largest ones, the oldest of equals first */
+	while (at > 0 && g->item[at - 1].bytes < item->bytes)
+		at--;
+	if (at == CL_REPORT_ITEMS)
 		return;
-	if (n >= (int)sizeof line) {
-		n = sizeof line - 1;
-		line[n - 1] = '\n';
-	}
-	if (out.n + (size_t)n > sizeof out.text)
-		flush();
-	/* names of processes are theirs to choose: no control bytes into a terminal */
-	for (int i = 0; i < n; i++)
-		out.text[out.n++] = line[i] == '\n' || (unsigned char)line[i] >= ' ' ? line[i] : '?';
+	if (g->items < CL_REPORT_ITEMS)
+		g->items++;
+	memmove(&g->item[at + 1], &g->item[at], (g->items - 1 - at) * sizeof(g->item[0]));
+	g->item[at] = *item;
 }
 
-static void begin(void)
+void cl_report_add_holders(struct cl_report_group *g, uint32_t record, const uint16_t *slots, unsigned int n)
 {
-	out.n = 0;
-	out.fd = STDERR_FILENO;
-	if (!cl_options.report_file.text[0])
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int h = 0;
+
+		while (h < g->holders && g->holder[h].slot != slots[i])
+			h++;
+		if (h == CL_REPORT_HOLDERS) {
+			g->other_holds++;
+			continue;
+		}
+		if (h == g->holders) {
+			g->holder[h].slot = slots[i];
+			g->holder[h].record = record;
+			g->holder[h].n = 0;
+			g->holders++;
+		}
+		g->holder[h].n++;
+	}
+}
+
+/* -------------------------------------------------------------------- looking */
+/* Not listed: it is younger than CULIMBO_MIN_AGE. */
+static bool is_young(struct cl_report *report, uint64_t since, uint64_t bytes)
+{
+	if (!report->min_age || since + report->min_age <= report->now)
+		return false;
+	report->sums.young++;
+	report->sums.young_bytes += bytes;
+	return true;
+}
+
+/* ------------------------------------------------------- what there is to see */
+struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_report_class as,
+					    const struct cl_view_block *b)
+{
+	struct cl_report_group key = { .class = (uint8_t)as, .kind = (uint8_t)b->kind,
+				       .device = (uint8_t)b->device,
+				       .stack = { b->export_stack, b->freed ? b->free_stack : 0 } };
+	struct cl_report_item item = { .key = b->base, .bytes = b->size, .since = b->exported,
+				       .other_since = b->freed, .record = b->record,
+				       .generation = b->generation, .exports = b->exports };
+	struct cl_report_group *g;
+
+	if (is_young(report, b->freed ? b->freed : b->exported, b->size))
+		return NULL;
+	g = group_get(report->table, &key);
+	add_item(g, &item);
+	g->pinned += b->pinned;
+	return g;
+}
+
+void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays)
+{
+	struct cl_report_group key = {
+		.class = import->file_id ? CL_REPORT_NOT_CLOSED : CL_REPORT_UNMANAGED,
+		.kind = (uint8_t)import->kind, .device = (uint8_t)import->device,
+		.stack = { import->stack }, .pid = import->exporter_pid, .file_id = import->file_id };
+	struct cl_report_item item = { .key = import->key, .bytes = import->size,
+				       .since = import->since, .opens = import->opens,
+				       .record = import->record, .generation = import->generation };
+	struct cl_report_group *g;
+
+	if (is_young(report, import->since, import->size))
 		return;
-	out.fd = cl_open_to_append(cl_options.report_file.text);
-	if (out.fd < 0) {
-		cl_log(CL_LOG_ERROR, "cannot write the report to %s (CULIMBO_REPORT_FILE): it follows here",
-		       cl_options.report_file.text);
-		out.fd = STDERR_FILENO;
-	}
+	g = group_get(report->table, &key);
+	add_item(g, &item);
+	g->stays += stays;
 }
 
-static void end(void)
+static enum cl_report_class class_of_finding(uint32_t kind)
 {
-	flush();
-	if (out.fd != STDERR_FILENO)
-		close(out.fd);
+	for (int c = 0; c < CL_REPORT_CLASSES; c++)
+		if ((cl_report_classes[c].what & CL_REPORT_A_FINDING) && cl_report_classes[c].kind == kind)
+			return (enum cl_report_class)c;
+	return CL_REPORT_CLASSES;
 }
 
-/* Sizes and times for people; each call has a buffer of its own among a few. */
-static char *scratch(void)
+void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 {
-	static char buffer[8][32];
-	static unsigned int next;
+	struct cl_report_group key = { .class = (uint8_t)class_of_finding(f->kind), .kind = f->block_kind,
+				       .device = f->device, .stack = { f->stack, f->other_stack },
+				       .pid = f->pid, .file_id = f->file_id };
+	struct cl_report_item item = { .key = f->key, .bytes = f->size, .since = f->when,
+				       .other_since = f->other_when, .record = f->record,
+				       .generation = f->generation };
+	struct cl_report_group *g;
 
-	return buffer[next++ % 8];
-}
-
-static const char *bytes(uint64_t n)
-{
-	static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-	char *text = scratch();
-	unsigned int u = 0;
-	uint64_t rest = 0;
-
-	while (n >= 1024 && u < 4) {
-		rest = n % 1024;
-		n /= 1024;
-		u++;
-	}
-	if (u && rest)
-		snprintf(text, 32, "%llu.%llu %s", (unsigned long long)n,
-			 (unsigned long long)(rest * 10 / 1024), unit[u]);
-	else
-		snprintf(text, 32, "%llu %s", (unsigned long long)n, unit[u]);
-	return text;
-}
-
-static const char *since(uint64_t then, uint64_t now)
-{
-	char *text = scratch();
-	uint64_t ms = now > then ? (now - then) / 1000000 : 0;
-
-	if (ms < 1000)
-		snprintf(text, 32, "%llu ms", (unsigned long long)ms);
-	else if (ms < 120000)
-		snprintf(text, 32, "%llu.%llu s", (unsigned long long)(ms / 1000),
-			 (unsigned long long)(ms % 1000 / 100));
-	else
-		snprintf(text, 32, "%llu min", (unsigned long long)(ms / 60000));
-	return text;
-}
-
-/* ------------------------------------------------------------- looking at blocks */
-enum class { HELD_LIVE, HELD_FREED, HELD_GONE, GRACE, WAITING, KEPT, CLASSES };
-static const char *const title[CLASSES] = {
-	[HELD_LIVE] = "exported, never freed, and mapped by others at exit",
-	[HELD_FREED] = "freed, but still mapped by others (in limbo)",
-	[HELD_GONE] = "gone with their context, but still mapped by others",
-	[GRACE] = "freed within the grace of the last export (in limbo)",
-	[WAITING] = "freed, on the way back to the driver (in limbo)",
-	[KEPT] = "freed, but kept: they could not be tracked",
-};
-static const char *const hint[CLASSES] = {
-	[HELD_LIVE] = "the processes named should close what they opened (cudaIpcCloseMemHandle) before this one ends",
-	[HELD_FREED] = "the processes named do not close what they opened (cudaIpcCloseMemHandle)",
-	[HELD_GONE] = "the processes named should close what they opened before this one destroys or resets the context",
-	[GRACE] = "nothing to do; CULIMBO_GRACE sets how long",
-	[WAITING] = "nothing to do",
-	[KEPT] = "make room in the directory of exporter files (CULIMBO_DIR)",
-};
-
-struct tally {
-	uint64_t n[CLASSES], bytes[CLASSES], live, live_bytes, imports, import_bytes, unmanaged;
-	uint64_t now, listed;
-	enum class list; /* the class to list; CLASSES: only count */
-};
-
-static enum class classify(const struct cl_block *block)
-{
-	if (block->record == CL_NO_RECORD)
-		return block->place == CL_PLACE_KEPT ? KEPT : CLASSES;
-	if (block->place == CL_PLACE_GONE)
-		return HELD_GONE;
-	if (block->place == CL_PLACE_PROGRAM)
-		return cl_record_held(&cl_own, block->record) ? HELD_LIVE : CLASSES;
-	if (block->own_opens || cl_record_held(&cl_own, block->record))
-		return HELD_FREED;
-	return block->place == CL_PLACE_GRACE ? GRACE : WAITING;
-}
-
-static void say_holders(const struct cl_block *block, uint64_t now)
-{
-	uint16_t slots[4];
-	unsigned int n = cl_record_holders(&cl_own, block->record, slots, 4);
-
-	for (unsigned int i = 0; i < n && i < 4; i++) {
-		const struct cl_slot *s = &cl_own.slot[slots[i]];
-		bool alive = cl_own.locks->is_locked(&cl_own, CL_LOCK_SLOT(slots[i])) != 0;
-
-		say("      held by process %u (%.16s, %s), which has opened blocks of ours for %s\n",
-		    s->who.pid, s->name, alive ? "alive" : "dead", since(s->since, now));
-	}
-	if (n > 4)
-		say("      and by %u more\n", n - 4);
-	if (atomic_load_explicit(&cl_own.record[block->record].pinned, memory_order_relaxed))
-		say("      held by a process that found no room to say so: kept to the end\n");
-	if (block->own_opens)
-		say("      opened %u times in this process itself\n", block->own_opens);
-}
-
-static void list_block(struct cl_block *block, void *data)
-{
-	struct tally *t = data;
-	const struct cl_record *r;
-
-	if (classify(block) != t->list || t->listed++ >= LISTED)
+	if (key.class == CL_REPORT_CLASSES)
 		return;
-	if (block->record == CL_NO_RECORD) {
-		say("    block %#llx, %s, device %u\n", (unsigned long long)block->key,
-		    bytes(block->size), block->device);
-		return;
+	report->table->listed[key.class]++;
+	g = group_get(report->table, &key);
+	add_item(g, &item);
+	if (!g->others)
+		snprintf(g->name, sizeof(g->name), "%.16s", f->name);
+}
+
+void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const struct cl_view *view,
+									 enum cl_finding_kind kind))
+{
+	uint32_t n = report->view ? cl_view_findings(report->view) : 0;
+	struct cl_finding f;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (cl_view_finding(report->view, i, &f))
+			cl_report_add_finding(report, &f);
+	for (int c = 0; c < CL_REPORT_CLASSES; c++)
+		if (cl_report_classes[c].what & CL_REPORT_A_FINDING) {
+			uint64_t all = count(report->view, cl_report_classes[c].kind);
+
+			report->table->unlisted[c] = all > report->table->listed[c] ? all - report->table->listed[c] : 0;
+		}
+}
+
+/* ----------------------------------------------------------------- suppressions */
+/* The text that each frame of @g may be matched by; they lie in @room. */
+static unsigned int names_of(struct cl_report *report, const struct cl_report_group *g,
+			     const char *names[NAMES], char *room, size_t size)
+{
+	unsigned int n = 0;
+
+	for (int s = 0; s < 2; s++) {
+		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
+
+		for (unsigned int i = 0; i < depth && n + 4 <= NAMES; i++) {
+			struct cl_report_symbol symbol = { .line = 0 };
+			struct cl_view_frame frame;
+			const char *text[4];
+			char place[256];
+
+			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame))
+				continue;
+			if (report->resolve)
+				report->resolve(report->data, report->view, &frame, &symbol);
+			snprintf(place, sizeof(place), "%s+%#llx", frame.path, (unsigned long long)frame.offset);
+			text[0] = symbol.function;
+			text[1] = symbol.file;
+			text[2] = frame.path;
+			text[3] = frame.path[0] ? place : "";
+			for (int t = 0; t < 4; t++) {
+				size_t length = strlen(text[t]) + 1;
+
+				if (length == 1 || length > size)
+					continue;
+				memcpy(room, text[t], length);
+				names[n++] = room;
+				room += length;
+				size -= length;
+			}
+		}
 	}
-	r = &cl_own.record[block->record];
-	say("    %s %#llx%s%s, device %u: exported %u %s, last %s ago",
-	    block->kind == CL_EVENT ? "event" : "block", (unsigned long long)block->key,
-	    block->kind == CL_EVENT ? "" : ", ", block->kind == CL_EVENT ? "" : bytes(block->size),
-	    block->device, r->exports, r->exports == 1 ? "time" : "times",
-	    since(atomic_load(&r->exported), t->now));
-	if (atomic_load(&r->freed))
-		say("; freed %s ago", since(atomic_load(&r->freed), t->now));
-	say("\n");
-	say_holders(block, t->now);
-}
-
-static void count_block(struct cl_block *block, void *data)
-{
-	struct tally *t = data;
-	enum class c = classify(block);
-
-	if (c != CLASSES) {
-		t->n[c]++;
-		t->bytes[c] += block->size;
-	} else {
-		t->live++;
-		t->live_bytes += block->size;
-	}
-}
-
-struct visit {
-	void (*each)(struct cl_block *block, void *data);
-	void *data;
-};
-static void visit_untracked(struct cl_block *block, void *data)
-{
-	struct visit *visit = data;
-
-	if (block->record == CL_NO_RECORD)
-		visit->each(block, visit->data);
-}
-static void each_block(void (*each)(struct cl_block *block, void *data), void *data)
-{
-	struct visit visit = { each, data };
-
-	cl_block_each_record(each, data);
-	cl_block_each(CL_MEMORY, visit_untracked, &visit);
-	cl_block_each(CL_EVENT, visit_untracked, &visit);
-}
-
-static void count_import(const struct cl_import *import, void *data)
-{
-	struct tally *t = data;
-
-	t->imports++;
-	t->import_bytes += import->size;
-	t->unmanaged += !import->managed;
-}
-
-static void list_import(const struct cl_import *import, void *data)
-{
-	struct tally *t = data;
-
-	if (t->listed++ >= LISTED)
-		return;
-	say("    %s %#llx", import->kind == CL_EVENT ? "event" : "import",
-	    (unsigned long long)import->key);
-	if (import->size)
-		say(", %s", bytes(import->size));
-	if (import->managed)
-		say(", of process %u%s", import->exporter_pid,
-		    import->stays ? ", which has freed it and waits for us" : "");
-	else
-		say(", of a process without culimbo");
-	say(": opened %s ago, %llu %s not closed\n", since(import->since, t->now),
-	    (unsigned long long)import->opens, import->opens == 1 ? "open" : "opens");
-}
-
-static void say_more(const struct tally *t)
-{
-	if (t->listed > LISTED)
-		say("    and %llu more\n", (unsigned long long)(t->listed - LISTED));
-}
-
-/* --------------------------------------------------------------------- misuse */
-static const struct {
-	_Atomic uint64_t *count;
-	const char *what;
-} misuse[] = {
-	{ &cl_counts.freed_twice, "blocks freed twice (the driver's error was given)" },
-	{ &cl_counts.exported_after_free, "exports of something freed (the driver's error was given)" },
-	{ &cl_counts.freed_import, "imports freed instead of closed (they stayed mapped)" },
-	{ &cl_counts.closed_twice, "closes of what was not open (the driver's error was given)" },
-	{ &cl_counts.stale_refused, "stale handles refused: their block had been freed" },
-	{ &cl_counts.events_destroyed_twice,
-	  "events destroyed twice (without culimbo the driver crashes)" },
-};
-enum { MISUSES = sizeof misuse / sizeof misuse[0] };
-
-static uint64_t misuses(void)
-{
-	uint64_t n = 0;
-
-	for (unsigned int i = 0; i < MISUSES; i++)
-		n += atomic_load_explicit(misuse[i].count, memory_order_relaxed);
 	return n;
 }
 
-/* ------------------------------------------------------------------- the report */
-static void say_head(void)
+static void suppress(struct cl_report *report)
 {
-	char name[32] = "?";
-	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, name, sizeof name - 1);
+	static char room[1 << 16]; /* (one report at a time in a process) */
+	struct cl_report_table *table = report->table;
+	const char *names[NAMES];
 
-	if (fd >= 0)
-		close(fd);
-	if (n > 0)
-		name[n - (name[n - 1] == '\n')] = 0;
-	say("culimbo: report of process %d (%s), which shared GPU memory for %s\n", (int)cl_self.pid,
-	    name, since(cl_self.started, cl_now()));
-}
-
-void cl_report_write(void)
-{
-	struct tally t = { .now = cl_now(), .list = CLASSES };
-	uint64_t findings, wrong = misuses(), reclaimed = cl_count_get(dead_holds);
-
-	if (cl_options.report.number == CL_REPORT_OFF)
+	if (!report->suppressions || !report->suppressions->n || !report->view)
 		return;
-	each_block(count_block, &t);
-	cl_imports_each(count_import, &t);
-	findings = t.n[HELD_LIVE] + t.n[HELD_FREED] + t.n[HELD_GONE] + t.n[KEPT] + t.imports + wrong + reclaimed +
-		   cl_count_get(pinned);
-	if (!findings && cl_options.report.number != CL_REPORT_ALWAYS)
-		return;
-	begin();
-	say_head();
-	for (enum class c = 0; c < CLASSES; c++) {
-		if (!t.n[c])
+	for (unsigned int i = 0; i < table->n; i++) {
+		struct cl_report_group *g = &table->group[i];
+		struct cl_suppression *by;
+
+		if (!(cl_report_classes[g->class].what & CL_REPORT_FOUND) || g->others)
 			continue;
-		say("  %s: %llu, %s\n", title[c], (unsigned long long)t.n[c], bytes(t.bytes[c]));
-		t.list = c;
-		t.listed = 0;
-		each_block(list_block, &t);
-		say_more(&t);
-		say("    HINT: %s\n", hint[c]);
+		by = cl_suppress_find(report->suppressions, names,
+				      names_of(report, g, names, room, sizeof(room)));
+		if (!by)
+			continue;
+		by->blocks += g->n;
+		by->bytes += g->bytes;
+		g->suppressed = true;
+		report->sums.suppressed += g->n;
+		report->sums.suppressed_bytes += g->bytes;
 	}
-	if (t.imports) {
-		say("  imported and never closed: %llu, %s\n", (unsigned long long)t.imports,
-		    bytes(t.import_bytes));
-		t.listed = 0;
-		cl_imports_each(list_import, &t);
-		say_more(&t);
-		say("    HINT: close each import when done with it (cudaIpcCloseMemHandle, "
-		    "cudaEventDestroy); its exporter cannot reuse the memory before\n");
-	}
-	if (reclaimed) {
-		say("  taken back from %llu %s that ended without closing: %llu %s\n",
-		    (unsigned long long)cl_count_get(dead_holders),
-		    cl_count_get(dead_holders) == 1 ? "process" : "processes",
-		    (unsigned long long)reclaimed, reclaimed == 1 ? "hold" : "holds");
-		for (unsigned int i = 0; i < cl_reclaimed_n && i < LISTED; i++) {
-			const struct cl_reclaimed *r = &cl_reclaimed[i];
-
-			say("    %s %#llx%s%s: process %u (%.16s)\n",
-			    r->kind == CL_EVENT ? "event" : "block", (unsigned long long)r->base,
-			    r->kind == CL_EVENT ? "" : ", ",
-			    r->kind == CL_EVENT ? "" : bytes(r->size), r->pid, r->name);
-		}
-		if (reclaimed > LISTED)
-			say("    and %llu more\n", (unsigned long long)(reclaimed - LISTED));
-		say("    HINT: a process that is killed, or ends by itself, without closing what it opened\n");
-	}
-	if (cl_count_get(pinned))
-		say("  opened without room to say so: %llu; their exporters keep them to the end\n",
-		    (unsigned long long)cl_count_get(pinned));
-	for (unsigned int i = 0; i < MISUSES; i++)
-		if (atomic_load_explicit(misuse[i].count, memory_order_relaxed))
-			say("  misuse: %llu %s\n", (unsigned long long)atomic_load(misuse[i].count),
-			    misuse[i].what);
-	if (t.live)
-		say("  exported, never freed, held by nobody: %llu, %s (an ordinary end)\n",
-		    (unsigned long long)t.live, bytes(t.live_bytes));
-	if (cl_count_get(unmanaged_imports) || cl_count_get(unmanaged_exports))
-		say("  not looked after: %llu imports of processes without culimbo, %llu exports\n",
-		    (unsigned long long)cl_count_get(unmanaged_imports),
-		    (unsigned long long)cl_count_get(unmanaged_exports));
-	say("culimbo: SUMMARY pid=%d exports=%llu imports=%llu held=%llu held_bytes=%llu limbo=%llu "
-	    "limbo_bytes=%llu not_closed=%llu reclaimed=%llu misuse=%llu stale_refused=%llu "
-	    "released=%llu released_bytes=%llu kept=%llu\n",
-	    (int)cl_self.pid, (unsigned long long)cl_count_get(exports),
-	    (unsigned long long)cl_count_get(imports),
-	    (unsigned long long)(t.n[HELD_LIVE] + t.n[HELD_FREED] + t.n[HELD_GONE]),
-	    (unsigned long long)(t.bytes[HELD_LIVE] + t.bytes[HELD_FREED] +
-				 t.bytes[HELD_GONE]),
-	    (unsigned long long)(t.n[HELD_FREED] + t.n[GRACE] + t.n[WAITING]),
-	    (unsigned long long)(t.bytes[HELD_FREED] + t.bytes[GRACE] + t.bytes[WAITING]),
-	    (unsigned long long)t.imports, (unsigned long long)reclaimed, (unsigned long long)wrong,
-	    (unsigned long long)cl_count_get(stale_refused),
-	    (unsigned long long)cl_count_get(limbo_released),
-	    (unsigned long long)cl_count_get(limbo_bytes_released), (unsigned long long)t.n[KEPT]);
-	end();
 }
 
-void cl_report_nothing(void)
+/* ------------------------------------------------------------- the whole of it */
+void cl_report_begin(struct cl_report *report)
 {
-	begin();
-	say("culimbo: report of process %d: it shared no GPU memory (no call to export or import reached "
-	    "culimbo)\nculimbo: SUMMARY pid=%d exports=0 imports=0\n",
-	    (int)getpid(), (int)getpid());
-	end();
+	memset(report, 0, sizeof(*report));
+	report->top = TOP;
+	report->dirfd = -1;
+	report->table = table_make();
+}
+
+static void close_peers(struct cl_report *report)
+{
+	for (unsigned int i = 0; i < report->peers; i++)
+		if (!report->peer[i].err)
+			cl_view_close(&report->peer[i].view);
+	report->peers = 0;
+}
+
+void cl_report_end(struct cl_report *report)
+{
+	close_peers(report);
+	if (report->table->mapped)
+		munmap(report->table, report->table->mapped);
+	report->table = NULL;
+}
+
+void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, uint64_t now)
+{
+	struct cl_report_table *table = report->table;
+
+	table->n = 0;
+	memset(table->unlisted, 0, sizeof(table->unlisted));
+	memset(table->listed, 0, sizeof(table->listed));
+	if (table->index)
+		memset(table->index, 0, (table->index_mask + 1) * sizeof(table->index[0]));
+	memset(&report->sums, 0, sizeof(report->sums));
+	memset(&report->process, 0, sizeof(report->process));
+	close_peers(report);
+	report->view = view;
+	report->now = now;
+	if (view)
+		cl_view_process(view, &report->process);
+}
+
+void cl_report_look_end(struct cl_report *report)
+{
+	struct cl_report_sums *sums = &report->sums;
+
+	suppress(report);
+	for (unsigned int i = 0; i < report->table->n; i++) {
+		const struct cl_report_group *g = &report->table->group[i];
+
+		if (g->suppressed)
+			continue;
+		sums->n[g->class] += g->n;
+		sums->bytes[g->class] += g->bytes;
+	}
+	for (int c = 0; c < CL_REPORT_CLASSES; c++) {
+		sums->n[c] += report->table->unlisted[c];
+		/* what a living process holds or shares is its work */
+		if ((cl_report_classes[c].what & CL_REPORT_FOUND) &&
+		    ((cl_report_classes[c].what & CL_REPORT_A_FINDING) || report->at_exit ||
+		     report->process.state == CL_DEAD || report->process.state == CL_LEAVING))
+			sums->findings += sums->n[c];
+	}
+}
+
+static enum cl_report_class class_of_view(enum cl_view_class class)
+{
+	static const enum cl_report_class as[CL_VIEW_CLASSES] = {
+		[CL_VIEW_HELD_LIMBO] = CL_REPORT_HELD_LIMBO, [CL_VIEW_GRACE] = CL_REPORT_GRACE,
+		[CL_VIEW_LIMBO] = CL_REPORT_LIMBO,	     [CL_VIEW_HELD] = CL_REPORT_HELD,
+		[CL_VIEW_GONE] = CL_REPORT_GONE,	     [CL_VIEW_LIVE] = CL_REPORT_CLASSES,
+	};
+
+	return as[class];
+}
+
+static uint64_t found(const struct cl_view *view, enum cl_finding_kind kind)
+{
+	return cl_view_found(view, kind);
+}
+
+void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view)
+{
+	uint32_t records = cl_view_records(view), imports = cl_view_imports(view);
+	struct cl_view_import import;
+	struct cl_view_block block;
+
+	cl_report_look_begin(report, view, view->now);
+	for (uint32_t r = 0; r < records; r++) {
+		uint16_t slots[SLOTS_SEEN];
+		struct cl_report_group *g;
+		unsigned int n;
+
+		if (!cl_view_block(view, r, &block))
+			continue;
+		if (block.class == CL_VIEW_LIVE) {
+			report->sums.live++;
+			report->sums.live_bytes += block.size;
+			continue;
+		}
+		g = cl_report_add_block(report, class_of_view(block.class), &block);
+		if (!g || !block.holders)
+			continue;
+		n = cl_view_holder_slots(view, r, slots, SLOTS_SEEN);
+		cl_report_add_holders(g, r, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
+		g->other_holds += n < SLOTS_SEEN ? 0 : n - SLOTS_SEEN;
+	}
+	for (uint32_t i = 0; i < imports; i++)
+		if (cl_view_import(view, i, &import))
+			cl_report_add_import(report, &import, false);
+	cl_report_add_findings(report, found);
+	cl_report_look_end(report);
 }

@@ -297,16 +297,18 @@ unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, u
 	if (record >= cl_view_records(view))
 		return 0;
 	for (unsigned int w = 0; w < CL_WORDS; w++)
-		for (uint64_t bits = word_of(view, w, record); bits && n < max; bits &= bits - 1)
-			slots[n++] = (uint16_t)(w * 64 + (unsigned int)__builtin_ctzll(bits));
+		for (uint64_t bits = word_of(view, w, record); bits; bits &= bits - 1, n++)
+			if (n < max)
+				slots[n] = (uint16_t)(w * 64 + (unsigned int)__builtin_ctzll(bits));
 	return n;
 }
 
-void cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to)
+bool cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to)
 {
-	*to = (struct cl_view_holder){ .slot = slot };
-	if (slot < CL_SLOTS)
-		fill_holder(view, slot, to);
+	if (slot >= CL_SLOTS)
+		return false;
+	fill_holder(view, slot, to);
+	return true;
 }
 
 /* ------------------------------------------------------------------- imports */

@@ -90,10 +90,13 @@ struct cl_view_holder {
 unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
 			     struct cl_view_holder *to, unsigned int max);
 
-/* The slots alone, as many as @max: for who looks at many blocks; and what is in one. */
+/*
+ * The same in two steps, for who goes through many blocks: which slots hold one
+ * (cheap), and who is in a slot (asks the kernel).
+ */
 unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
 				  unsigned int max);
-void cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to);
+bool cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to);
 
 /* ---------------------------------------------------------------- imports */
 struct cl_view_import {

@@ -40,6 +40,7 @@
 	X(fcntl, ENOLCK, EMFILE, EINTR, EPERM)                                 \
 	X(getrandom, ENOSYS, EAGAIN)                                           \
 	X(read, EIO, EINTR)                                                    \
+	X(pread, EIO, EINTR)                                                   \
 	X(readlink, ENOENT, EACCES)                                            \
 	X(close, EINTR)                                                        \
 	X(getrlimit, EPERM)                                                    \

@@ -103,7 +103,7 @@ cant_fail='
 __cxa_at_quick_exit __cxa_atexit __cxa_finalize __environ environ __errno_location __stack_chk_fail
 clock_gettime dl_iterate_phdr dladdr1 dlclose dlerror dlopen dlvsym free geteuid getauxval getpid time
 closedir __assert_fail _dl_find_object sched_yield
-memchr memcmp memcpy memmove memset snprintf vsnprintf strchr strcmp strcspn strerror
+memchr memrchr memcmp memcpy memmove memset uname exit snprintf vsnprintf strchr strcmp strcspn strerror
 strerrordesc_np strlen strncmp strrchr strstr strtoul strtoull strspn strnlen
 pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
 pthread_mutex_unlock pthread_self pthread_sigmask pthread_equal pthread_setcancelstate

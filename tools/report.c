@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `culimbo report`: what the report at exit says, of processes that live, have
+ * ended or were killed, from the files that they have or left; with functions,
+ * files and lines where they are known.
+ *
+ * Reads only.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/options.h"
+#include "shim/self.h"
+#include "tools/report.h"
+#include "tools/symbols.h"
+
+enum {
+	OPTION_JSON = 128, OPTION_DIR, OPTION_PID, OPTION_TOP, OPTION_MIN_AGE, OPTION_SUPPRESSIONS,
+	OPTION_PRINT, OPTION_GENERATE, OPTION_ALL, OPTION_NO_SYMBOLS,
+};
+enum { PIDS = 64 };
+
+/* --------------------------------------------------------------- all processes */
+struct entry {
+	uint32_t file_id;
+	uint64_t created;
+};
+
+static int by_age(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	return x->created != y->created ? (x->created < y->created ? -1 : 1) :
+					  (x->file_id > y->file_id) - (x->file_id < y->file_id);
+}
+
+/* The files in @dirfd; *unread: those of which only the name can be read. */
+static int list(int dirfd, struct entry **entries, size_t *n, uint64_t *unread)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err = 0;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *d;
+
+	*entries = NULL;
+	*n = 0;
+	if (!dir) {
+		err = -errno;
+		if (fd >= 0)
+			close(fd);
+		return err;
+	}
+	while ((d = readdir(dir)) != NULL) {
+		uint32_t id = cl_region_name_id(d->d_name);
+		struct cl_view_process process;
+		struct cl_view view;
+		struct entry *more;
+
+		if (!id)
+			continue;
+		err = cl_view_open(&view, dirfd, id, NULL);
+		if (err) {
+			*unread += err != -ENOENT;
+			err = 0;
+			continue;
+		}
+		cl_view_process(&view, &process);
+		cl_view_close(&view);
+		more = realloc(*entries, (*n + 1) * sizeof(**entries));
+		if (!more) {
+			err = -ENOMEM;
+			break;
+		}
+		*entries = more;
+		more[(*n)++] = (struct entry){ id, process.created };
+	}
+	closedir(dir);
+	if (*n)
+		qsort(*entries, *n, sizeof(**entries), by_age);
+	return err;
+}
+
+bool cu_report_has_something(const struct cl_report *report)
+{
+	for (int c = 0; c < CL_REPORT_CLASSES; c++)
+		if (report->sums.n[c])
+			return true;
+	return false;
+}
+
+int cu_report_directory(struct cl_report *report, int dirfd,
+			bool (*wanted)(void *data, const struct cl_report *report), void *data,
+			struct cu_report_sums *sums)
+{
+	struct entry *entries;
+	size_t n;
+	int err = list(dirfd, &entries, &n, &sums->unread);
+
+	report->dirfd = dirfd;
+	for (size_t i = 0; !err && i < n; i++) {
+		struct cl_view view;
+
+		if (cl_view_open(&view, dirfd, entries[i].file_id, NULL))
+			continue; /* it has just gone */
+		cl_report_look_at_view(report, &view);
+		if (!wanted || wanted(data, report)) {
+			sums->processes++;
+			sums->alive += view.state == CL_ALIVE;
+			sums->findings += report->sums.findings;
+			sums->suppressed += report->sums.suppressed;
+			cl_report_say(report, NULL);
+		}
+		cl_view_close(&view);
+	}
+	free(entries);
+	return err;
+}
+
+/* --------------------------------------------------------------------- options */
+static const struct cu_command *complaining;
+
+static void complain(const char *line)
+{
+	cu_error(complaining, "%s", line);
+}
+
+void cu_report_options(const struct cu_command *command, const char *dir)
+{
+	complaining = command;
+	cl_options_read(&cl_options, environ, complain);
+	if (dir)
+		cl_options.dir.text = dir;
+}
+
+static void complain_suppression(const char *path, unsigned int line, const char *what)
+{
+	cu_error(complaining, "%s, line %u %s", path, line, what);
+}
+
+bool cu_report_suppressions(const struct cu_command *command, struct cl_suppressions *to,
+			    const char *path)
+{
+	int err;
+
+	complaining = command;
+	err = cl_suppress_read(to, path, complain_suppression);
+	if (err)
+		cu_error(command, "cannot read %s: %s", path, strerror(-err));
+	return !err;
+}
+
+/* A number without anything around it. */
+static bool read_number(const char *text, unsigned long max, unsigned long *number)
+{
+	char *end;
+
+	errno = 0;
+	*number = strtoul(text, &end, 10);
+	return *text >= '0' && *text <= '9' && !*end && !errno && *number <= max;
+}
+
+/* ------------------------------------------------------------------- the command */
+struct choice {
+	unsigned long pid[PIDS];
+	bool seen[PIDS];
+	unsigned int pids;
+	bool all;
+};
+
+static bool is_wanted(void *data, const struct cl_report *report)
+{
+	struct choice *choice = data;
+
+	for (unsigned int i = 0; i < choice->pids; i++)
+		if (report->process.who.pid == choice->pid[i]) {
+			choice->seen[i] = true;
+			return true;
+		}
+	return !choice->pids && (choice->all || cu_report_has_something(report));
+}
+
+static void say_end(struct cl_report *report, const struct cu_report_sums *sums, const struct choice *choice)
+{
+	struct cl_emit *e = &report->emit;
+
+	if (report->generate)
+		return;
+	cl_emit_line(e, "total");
+	cl_emit_number(e, "processes", sums->processes, "culimbo: TOTAL processes=", "");
+	cl_emit_number(e, "alive", sums->alive, " alive=", "");
+	cl_emit_number(e, "findings", sums->findings, " findings=", "");
+	cl_emit_number(e, "suppressed", sums->suppressed, " suppressed=", "");
+	cl_emit_number(e, "unread", sums->unread, " unread=", "\n");
+	cl_emit_line_end(e);
+	if (!sums->processes && !choice->pids)
+		cl_emit_words(e, "culimbo: nothing to report: no process here holds, waits for, or has leaked "
+				 "anything (--all shows those that share)\n");
+}
+
+static int report(const struct cu_command *command, int argc, char **argv)
+{
+	static struct cl_report r;
+	struct cl_suppressions known = { .n = 0 };
+	struct cu_report_sums sums = { 0 };
+	struct choice choice = { .pids = 0 };
+	const char *dir = NULL, *suppressions = NULL, *min_age = NULL;
+	bool json = false, generate = false, print = false, symbols = true;
+	unsigned long top = 10;
+	int got, dirfd, err = 0, status = CU_OK;
+	char path[4096];
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		switch (got) {
+		case OPTION_JSON:
+			json = true;
+			break;
+		case OPTION_DIR:
+			dir = optarg;
+			break;
+		case OPTION_PID:
+			if (choice.pids == PIDS)
+				return cu_usage_error(command, "more than %d processes", PIDS);
+			if (!read_number(optarg, UINT32_MAX, &choice.pid[choice.pids++]))
+				return cu_usage_error(command, "--pid: '%s' is no process id", optarg);
+			break;
+		case OPTION_TOP:
+			if (!read_number(optarg, UINT32_MAX, &top))
+				return cu_usage_error(command, "--top: '%s' is no number", optarg);
+			break;
+		case OPTION_MIN_AGE:
+			min_age = optarg;
+			break;
+		case OPTION_SUPPRESSIONS:
+			suppressions = optarg;
+			break;
+		case OPTION_PRINT:
+			print = true;
+			break;
+		case OPTION_GENERATE:
+			generate = true;
+			break;
+		case OPTION_ALL:
+			choice.all = true;
+			break;
+		case OPTION_NO_SYMBOLS:
+			symbols = false;
+			break;
+		default:
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+		}
+	if (optind < argc)
+		return cu_usage_error(command, "takes no argument: '%s' (a process: --pid %s)", argv[optind],
+				      argv[optind]);
+	if (min_age && setenv("CULIMBO_MIN_AGE", min_age, 1))
+		return CU_FAILED;
+	cu_report_options(command, dir);
+	if (min_age && !cl_options.min_age.from_environment) /* complained about */
+		return CU_USAGE;
+	if (!suppressions && cl_options.suppressions.text[0])
+		suppressions = cl_options.suppressions.text;
+	if (suppressions && !cu_report_suppressions(command, &known, suppressions))
+		return CU_FAILED;
+
+	cl_report_begin(&r);
+	r.top = (unsigned int)top;
+	r.min_age = cl_options.min_age.number;
+	r.suppressions = &known;
+	r.generate = generate;
+	if (symbols) {
+		r.data = cu_symbols_new();
+		r.resolve = r.data ? cu_symbols_resolve : NULL;
+	}
+	fflush(stdout);
+	cl_emit_begin(&r.emit, STDOUT_FILENO, json || cl_options.report_format.number == CL_FORMAT_JSONL);
+	dirfd = cl_self_open_dir(false);
+	if (dirfd >= 0) {
+		err = cu_report_directory(&r, dirfd, is_wanted, &choice, &sums);
+		if (print)
+			cl_report_say_suppressions(&r);
+	} else if (dirfd != -ENOENT) {
+		err = dirfd;
+	}
+	if (!err)
+		say_end(&r, &sums, &choice);
+	cl_emit_flush(&r.emit);
+	cl_self_dir_path(path, sizeof(path));
+	if (err) {
+		cu_error(command, "%s: %s", path,
+			 err == -EPERM ? "it is somebody else's, or open to others" : strerror(-err));
+		status = CU_FAILED;
+	}
+	for (unsigned int i = 0; i < choice.pids && !err; i++)
+		if (!choice.seen[i]) {
+			cu_error(command, "process %lu has no file in %s: it shares nothing, or has ended well",
+				 choice.pid[i], path);
+			status = CU_FAILED;
+		}
+	if (sums.unread)
+		cu_error(command, "%llu files in %s could not be read (damaged, of another version or boot)",
+			 (unsigned long long)sums.unread, path);
+	if (r.emit.error && r.emit.error != EPIPE) {
+		cu_error(command, "cannot write: %s", strerror(r.emit.error));
+		status = CU_FAILED;
+	}
+	if (dirfd >= 0)
+		close(dirfd);
+	cu_symbols_free(r.data);
+	cl_report_end(&r);
+	cl_suppress_free(&known);
+	return status;
+}
+
+static const struct cu_option options[] = {
+	{ "pid", OPTION_PID, "PID", "only this process (may be given again)" },
+	{ "all", OPTION_ALL, NULL, "also processes of which there is nothing to say" },
+	{ "json", OPTION_JSON, NULL, "JSON Lines (doc/report-format.md)" },
+	{ "top", OPTION_TOP, "N", "so many places of each kind (default 10; 0: all)" },
+	{ "min-age", OPTION_MIN_AGE, "DURATION", "leave out what is younger (default: CULIMBO_MIN_AGE)" },
+	{ "suppressions", OPTION_SUPPRESSIONS, "FILE",
+	  "leave out what its leak:PATTERN lines match (default: CULIMBO_SUPPRESSIONS)" },
+	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
+	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
+	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "module and offset only" },
+	{ "dir", OPTION_DIR, "DIR",
+	  "where exporter files are (default: CULIMBO_DIR, else /dev/shm/culimbo-UID)" },
+	{ .name = NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo report", "who holds what, since when, from where" },
+	{ "culimbo report --pid 753", "of one process, which may have been killed" },
+	{ "culimbo report --gen-suppressions >> known.supp", "what is known is not told again" },
+	{ "culimbo report --json | jq 'select(.type == \"group\" and .finding)'", "for scripts" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_report = {
+	.name = "report",
+	.arguments = "",
+	.summary = "show what is held or leaked, by whom, and from which line",
+	.help = "Says of each process that shares, or has been killed while it did, what the\n"
+		"report at exit says: what is held in limbo, by whom and since when, what was never\n"
+		"closed, misuse, and what to do; with the lines of the program that did it, where\n"
+		"its debug information is there.",
+	.options = options,
+	.examples = examples,
+	.run = report,
+};

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `culimbo report` and `culimbo check` share: the report of many processes, from their files. */
+#ifndef CU_REPORT_H
+#define CU_REPORT_H
+
+#include "shim/report.h"
+#include "tools/culimbo.h"
+
+struct cu_report_sums {
+	uint64_t processes, alive, findings, suppressed, unread;
+};
+
+/*
+ * Looks at each process that has a file in @dirfd, in the order in which they
+ * began to share, and says what there is to say of those that @wanted agrees to
+ * (NULL: all) after it was looked at.  0 or -ENOMEM.
+ */
+int cu_report_directory(struct cl_report *report, int dirfd,
+			bool (*wanted)(void *data, const struct cl_report *report), void *data,
+			struct cu_report_sums *sums);
+/* Whether there is anything to say of the process looked at. */
+bool cu_report_has_something(const struct cl_report *report);
+/* Reads @path of suppressions into @to, complaining.  False: it cannot be read. */
+bool cu_report_suppressions(const struct cu_command *command, struct cl_suppressions *to,
+			    const char *path);
+/* The options of the environment, complaining.  @dir, if not NULL, in the place of CULIMBO_DIR. */
+void cu_report_options(const struct cu_command *command, const char *dir);
+
+#endif

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a program is started with the library before it: see start.h. */
+#include "config.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "tools/start.h"
+
+/* The kernel follows this many interpreters of interpreters. */
+#define SCRIPTS_MOST 5
+
+/* ld.so splits these variables at these, and expands $ORIGIN and the like. */
+#define PRELOAD_BREAKS " :$"
+#define LIBRARY_PATH_BREAKS ":;$"
+
+/* What of a program file decides whether ld.so will load our library into it. */
+struct program {
+	bool elf, script, dynamic;
+	unsigned char class, data;
+	uint16_t machine;
+	char loader[PATH_MAX]; /* PT_INTERP, or the interpreter of a script */
+};
+
+/* ---------------------------------------------------------- finding the CMD */
+/*
+ * Finds @name as execvp(3) does, in @path of @size bytes.  Returns 0, -ENOENT,
+ * -EACCES (there, but may not be executed), or another -errno.
+ */
+static int find_program(const char *name, char *path, size_t size)
+{
+	const char *list = getenv("PATH"), *end;
+	char standard[256];
+	struct stat st;
+	int error = -ENOENT;
+
+	if (strchr(name, '/')) {
+		if (snprintf(path, size, "%s", name) >= (int)size)
+			return -ENAMETOOLONG;
+		if (stat(path, &st))
+			return -errno;
+		if (S_ISDIR(st.st_mode))
+			return -EISDIR;
+		return access(path, X_OK) ? -errno : 0;
+	}
+	if (!list) {
+		if (!confstr(_CS_PATH, standard, sizeof(standard)))
+			return -ENOENT;
+		list = standard;
+	}
+	for (; *name; list = end + 1) {
+		size_t length;
+
+		end = list + strcspn(list, ":");
+		length = (size_t)(end - list);
+		/* (an empty entry is the current directory) */
+		if (snprintf(path, size, "%.*s%s%s", (int)length, list, length ? "/" : "./", name) <
+			    (int)size &&
+		    !stat(path, &st) && S_ISREG(st.st_mode)) {
+			if (!access(path, X_OK))
+				return 0;
+			error = -EACCES;
+		}
+		if (!*end)
+			break;
+	}
+	return error;
+}
+
+static bool read_at(int fd, void *to, size_t size, uint64_t offset)
+{
+	return offset <= INT64_MAX && pread(fd, to, size, (off_t)offset) == (ssize_t)size;
+}
+
+/* Reads the program headers of a 64-bit file; others aren't ours to preload. */
+static void read_headers(int fd, struct program *program)
+{
+	Elf64_Ehdr header;
+	Elf64_Phdr segment;
+
+	if (!read_at(fd, &header, sizeof(header), 0) || header.e_phentsize != sizeof(segment)) {
+		program->dynamic = true; /* can't tell: let the kernel judge it */
+		return;
+	}
+	for (unsigned int i = 0; i < header.e_phnum; i++) {
+		if (!read_at(fd, &segment, sizeof(segment), header.e_phoff + i * sizeof(segment)))
+			break;
+		if (segment.p_type != PT_INTERP)
+			continue;
+		program->dynamic = true;
+		if (segment.p_filesz < sizeof(program->loader) &&
+		    read_at(fd, program->loader, segment.p_filesz, segment.p_offset))
+			program->loader[segment.p_filesz] = 0;
+	}
+}
+
+static void read_interpreter(int fd, struct program *program)
+{
+	char line[PATH_MAX];
+	ssize_t n = pread(fd, line, sizeof(line) - 1, 2);
+	const char *start = line;
+
+	line[n > 0 ? n : 0] = 0;
+	line[strcspn(line, "\n")] = 0;
+	start += strspn(start, " \t");
+	snprintf(program->loader, sizeof(program->loader), "%.*s", (int)strcspn(start, " \t\r"),
+		 start);
+	/* a "\r" would be part of the name for the kernel: keep it, to say so */
+	if (start[strcspn(start, " \t\r")] == '\r')
+		strcat(program->loader, "\r");
+}
+
+/* Returns 0, or -errno when the file can't be read (it may still be run). */
+static int read_program(const char *path, struct program *program)
+{
+	unsigned char ident[EI_NIDENT + 4] = { 0 };
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n;
+
+	memset(program, 0, sizeof(*program));
+	if (fd < 0)
+		return -errno;
+	n = pread(fd, ident, sizeof(ident), 0);
+	if (n >= 2 && ident[0] == '#' && ident[1] == '!') {
+		program->script = true;
+		read_interpreter(fd, program);
+	} else if (n == sizeof(ident) && !memcmp(ident, ELFMAG, SELFMAG)) {
+		program->elf = true;
+		program->class = ident[EI_CLASS];
+		program->data = ident[EI_DATA];
+		/* e_machine stands at the same place in both classes */
+		memcpy(&program->machine, ident + EI_NIDENT + 2, sizeof(program->machine));
+		if (program->class == ELFCLASS64 && program->data == ELFDATA2LSB)
+			read_headers(fd, program);
+	}
+	close(fd);
+	return 0;
+}
+
+static const char *machine_name(const struct program *program)
+{
+	static char other[32];
+
+	if (program->data != ELFDATA2LSB)
+		return "big-endian";
+	switch (program->machine) {
+	case EM_386:
+		return "i386 (32-bit)";
+	case EM_X86_64:
+		return program->class == ELFCLASS32 ? "x32 (32-bit)" : "x86_64";
+	case EM_ARM:
+		return "arm (32-bit)";
+	case EM_AARCH64:
+		return program->class == ELFCLASS32 ? "aarch64 (32-bit)" : "aarch64";
+	case EM_PPC64:
+		return "ppc64";
+	case EM_RISCV:
+		return "riscv";
+	default:
+		snprintf(other, sizeof(other), "machine %u", program->machine);
+		return other;
+	}
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* ------------------------------------------------- will ld.so do as we want? */
+/*
+ * Why ld.so would run @path in secure-execution mode, where it ignores
+ * LD_PRELOAD; NULL when it would not.  The kernel's rules, see bprm->secureexec.
+ */
+static const char *why_secure(const char *path)
+{
+	struct stat st;
+	struct statvfs fs;
+
+	if (stat(path, &st))
+		return NULL;
+	if (!statvfs(path, &fs) && (fs.f_flag & ST_NOSUID))
+		return NULL;
+	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+		return NULL;
+	if ((st.st_mode & S_ISUID) && st.st_uid != getuid())
+		return "is setuid";
+	if ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st.st_gid != getgid())
+		return "is setgid";
+	if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
+		return "has file capabilities";
+	return NULL;
+}
+
+/*
+ * May @path, which is @name for the user, be started, and (if @ours) with our
+ * library or driver?  Returns 0, or the exit status after an error message.
+ */
+static int check_program(const struct cu_command *command, const char *name, const char *path,
+			 bool ours)
+{
+	static struct program program, self;
+	char current[PATH_MAX], script[PATH_MAX];
+	const char *why;
+
+	snprintf(current, sizeof(current), "%s", path);
+	for (int depth = 0;; depth++) {
+		if (read_program(current, &program))
+			return 0; /* one may run what one can't read */
+		if (!program.script)
+			break;
+		if (depth == SCRIPTS_MOST) {
+			cu_error(command, "%s: its interpreter is a script of a script: too many",
+				 name);
+			return CU_CANNOT_RUN;
+		}
+		memcpy(script, current, sizeof(script));
+		memcpy(current, program.loader, sizeof(current));
+		if (access(current, X_OK)) {
+			size_t length = strlen(current);
+
+			if (length && current[length - 1] == '\r')
+				cu_error(command,
+					 "%s: its first line ends with a carriage return, as Windows has it",
+					 script);
+			else
+				cu_error(command, "%s: its interpreter '%s' cannot be run: %s",
+					 script, current, strerror(errno));
+			return CU_CANNOT_RUN;
+		}
+	}
+	if (program.elf && *program.loader && access(program.loader, F_OK)) {
+		cu_error(command, "%s: the loader it asks for, %s, does not exist here", current,
+			 program.loader);
+		return CU_CANNOT_RUN;
+	}
+	if (!ours || !program.elf || read_program("/proc/self/exe", &self) || !self.elf)
+		return 0;
+	if (program.machine != self.machine || program.class != self.class ||
+	    program.data != self.data) {
+		char machine[32];
+
+		snprintf(machine, sizeof(machine), "%s", machine_name(&program));
+		cu_error(command,
+			 "%s: is a program for %s, but this culimbo is for %s: its library cannot be loaded into it; --no-preload runs it without",
+			 current, machine, machine_name(&self));
+		return CU_CANNOT_RUN;
+	}
+	why = why_secure(current);
+	if (why) {
+		cu_error(command,
+			 "%s: %s, so ld.so would ignore LD_PRELOAD: start what it runs by 'culimbo run' instead, or run it without by --no-preload",
+			 current, why);
+		return CU_CANNOT_RUN;
+	}
+	if (*program.loader && *self.loader &&
+	    strcmp(base_name(program.loader), base_name(self.loader))) {
+		cu_error(command,
+			 "%s: is of another C library (%s, and culimbo's is %s): culimbo's library cannot be loaded into it; --no-preload runs it without",
+			 current, base_name(program.loader), base_name(self.loader));
+		return CU_CANNOT_RUN;
+	}
+	/* (ld.so itself, given a program to run, has no loader either, and heeds LD_PRELOAD) */
+	if (!program.dynamic && strncmp(base_name(current), "ld", 2))
+		cu_error(command,
+			 "warning: %s is statically linked: culimbo cannot see what it does (programs that it starts are seen)",
+			 current);
+	return 0;
+}
+
+/* ------------------------------------------------------------ the environment */
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Is the entry one that loads a libculimbo.so? */
+static bool is_library(const char *entry, const char *library)
+{
+	return !strcmp(base_name(entry), base_name(library)) || same_file(entry, library);
+}
+
+/*
+ * Sets LD_PRELOAD to @library (if @preload), then what it held but @library.
+ * Returns 0 or -errno.
+ */
+static int set_preload(const char *library, bool preload)
+{
+	const char *old = getenv("LD_PRELOAD");
+	size_t size = (old ? strlen(old) : 0) + strlen(library) + 2, n;
+	char *copy = strdup(old ? old : ""), *new = malloc(size), *entry, *rest;
+	int error = -ENOMEM;
+
+	if (!copy || !new)
+		goto out;
+	n = (size_t)snprintf(new, size, "%s", preload ? library : "");
+	for (entry = strtok_r(copy, " :", &rest); entry; entry = strtok_r(NULL, " :", &rest))
+		if (!is_library(entry, library))
+			n += (size_t)snprintf(new + n, size - n, "%s%s", n ? ":" : "", entry);
+	error = 0;
+	if (n ? setenv("LD_PRELOAD", new, 1) : unsetenv("LD_PRELOAD"))
+		error = -errno;
+out:
+	free(copy);
+	free(new);
+	return error;
+}
+
+/* Puts @directory first in LD_LIBRARY_PATH.  Returns 0 or -errno. */
+static int set_library_path(const char *directory)
+{
+	const char *old = getenv("LD_LIBRARY_PATH");
+	char *new;
+	int error = 0;
+
+	if (!old || !*old)
+		return setenv("LD_LIBRARY_PATH", directory, 1) ? -errno : 0;
+	if (asprintf(&new, "%s:%s", directory, old) < 0)
+		return -ENOMEM;
+	if (setenv("LD_LIBRARY_PATH", new, 1))
+		error = -errno;
+	free(new);
+	return error;
+}
+
+/*
+ * Finds @file for use in the environment variable @variable.  Returns 0, or
+ * the exit status after an error message.
+ */
+static int find_ours(const struct cu_command *command, enum cu_file file, const char *what,
+		     const char *variable, const char *breaks, char *path, size_t size)
+{
+	if (cu_where(file, path, size)) {
+		cu_error(command, "the %s is missing: there is no %s (is culimbo fully built or installed?)",
+			 what, path);
+		return CU_NO_LIBRARY;
+	}
+	if (path[strcspn(path, breaks)]) {
+		cu_error(command,
+			 "the %s cannot be named in %s, which ld.so splits at '%c': install culimbo elsewhere, or call it by the path of a copy: %s",
+			 what, variable, path[strcspn(path, breaks)], path);
+		return CU_NO_LIBRARY;
+	}
+	return 0;
+}
+
+int cu_start_become(const struct cu_command *command, const char *path, char **argv)
+{
+	static struct program program;
+
+	execv(path, argv);
+	if (errno == ENOEXEC) {
+		if (!read_program(path, &program) && program.elf) {
+			cu_error(command, "%s: is a program for %s: this machine cannot run it",
+				 path, machine_name(&program));
+			return CU_CANNOT_RUN;
+		}
+		/* a script without "#!": as a shell would */
+		argv[0] = (char *)path;
+		execvp(path, argv);
+	}
+	cu_error(command, "%s: %s", path, strerror(errno));
+	return errno == ENOENT ? CU_NOT_FOUND : CU_CANNOT_RUN;
+}
+
+int cu_start_prepare(const struct cu_command *command, const char *name, bool preload, bool simulate,
+		     char path[PATH_MAX])
+{
+	char library[PATH_MAX], driver[PATH_MAX];
+	int error;
+
+	error = find_program(name, path, PATH_MAX);
+	if (error) {
+		cu_error(command, "%s: %s", name,
+			 error == -ENOENT && !strchr(name, '/') ? "no such command in PATH" :
+								  strerror(-error));
+		return error == -ENOENT || error == -ENOTDIR ? CU_NOT_FOUND : CU_CANNOT_RUN;
+	}
+	error = check_program(command, name, path, preload || simulate);
+	if (error)
+		return error;
+
+	if (!preload) {
+		/* where it would be is enough to take it away */
+		cu_where(CU_LIBRARY, library, sizeof(library));
+	} else {
+		error = find_ours(command, CU_LIBRARY, "library", "LD_PRELOAD", PRELOAD_BREAKS,
+				  library, sizeof(library));
+		if (error)
+			return error;
+	}
+	error = set_preload(library, preload);
+	if (!error && simulate) {
+		int status = find_ours(command, CU_SIMULATED_DRIVER, "simulated driver",
+				       "LD_LIBRARY_PATH", LIBRARY_PATH_BREAKS, driver,
+				       sizeof(driver));
+
+		if (status)
+			return status;
+		*strrchr(driver, '/') = 0;
+		error = set_library_path(driver);
+	}
+	if (error) {
+		cu_error(command, "cannot set the environment: %s", strerror(-error));
+		return CU_NO_LIBRARY;
+	}
+	return CU_OK;
+}

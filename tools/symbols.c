@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of frames: see symbols.h. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef HAVE_LIBDW
+#include <elfutils/libdwfl.h>
+#endif
+
+#include "tools/symbols.h"
+
+/* ------------------------------------------------------------------ JIT's maps */
+/* More than this of a map is not read: its first entries then have their names, the rest not. */
+#define MAP_MOST ((size_t)64 << 20)
+
+struct map {
+	struct map *next;
+	struct cl_witness who;
+	char *text; /* NULL: there is none that can be believed */
+};
+
+/* When @who began, seconds since 1970; 0: not known. */
+static int64_t started(const struct cl_witness *who)
+{
+	FILE *stat = fopen("/proc/stat", "re");
+	long long boot = 0;
+	char line[256];
+
+	while (stat && !boot && fgets(line, sizeof(line), stat))
+		if (sscanf(line, "btime %lld", &boot) != 1)
+			boot = 0;
+	if (stat)
+		fclose(stat);
+	return boot ? boot + (int64_t)who->start_time / sysconf(_SC_CLK_TCK) : 0;
+}
+
+static char *read_map(const struct cl_view_process *process)
+{
+	char path[64], *text = NULL;
+	struct stat st;
+	size_t n = 0;
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof(path), "/tmp/perf-%u.map", process->who.pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return NULL;
+	/* the process's own, not something that another user put there, nor of an earlier pid */
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != process->uid ||
+	    st.st_mtim.tv_sec + 2 < started(&process->who))
+		goto out;
+	text = malloc((size_t)st.st_size < MAP_MOST ? (size_t)st.st_size + 1 : MAP_MOST + 1);
+	while (text && n < MAP_MOST && n < (size_t)st.st_size) {
+		got = read(fd, text + n, ((size_t)st.st_size < MAP_MOST ? (size_t)st.st_size : MAP_MOST) - n);
+		if (got <= 0)
+			break;
+		n += (size_t)got;
+	}
+	if (text)
+		text[n] = 0;
+out:
+	close(fd);
+	return text;
+}
+
+/* "py::NAME:FILE" is Python's; others' names are taken as they are. */
+static void take_name(struct cl_report_symbol *symbol, const char *name, size_t length)
+{
+	static const char python[] = "py::";
+	const char *colon;
+
+	if (length > sizeof(python) - 1 && !strncmp(name, python, sizeof(python) - 1)) {
+		name += sizeof(python) - 1;
+		length -= sizeof(python) - 1;
+		colon = memchr(name, ':', length);
+		if (colon) {
+			snprintf(symbol->file, sizeof(symbol->file), "%.*s",
+				 (int)(length - (size_t)(colon + 1 - name)), colon + 1);
+			length = (size_t)(colon - name);
+		}
+	}
+	snprintf(symbol->function, sizeof(symbol->function), "%.*s", (int)length, name);
+}
+
+/* START SIZE NAME, in hexadecimal; what comes later is in the place of what was there. */
+static bool find_in_map(const char *text, uint64_t address, struct cl_report_symbol *symbol)
+{
+	bool found = false;
+
+	while (*text) {
+		size_t length = strcspn(text, "\n");
+		char *end;
+		uint64_t start = strtoull(text, &end, 16), size = strtoull(end, &end, 16);
+
+		if (address - 1 >= start && address - 1 - start < size && end < text + length && *end == ' ') {
+			take_name(symbol, end + 1, length - (size_t)(end + 1 - text));
+			found = true;
+		}
+		text += length + (text[length] == '\n');
+	}
+	return found;
+}
+
+/* -------------------------------------------------------------------- modules */
+struct module {
+	struct module *next;
+	char path[sizeof(((struct cl_view_frame *)0)->path)];
+	uint8_t build_id[20];
+	unsigned int build_id_length;
+#ifdef HAVE_LIBDW
+	Dwfl *dwfl;
+	Dwfl_Module *found; /* NULL: its file is not there, or is another */
+	Dwarf_Addr bias;
+#endif
+};
+
+struct cu_symbols {
+	struct map *maps;
+	struct module *modules;
+	char *(*demangle)(const char *name, char *buffer, size_t *length, int *status);
+};
+
+struct cu_symbols *cu_symbols_new(void)
+{
+	struct cu_symbols *symbols = calloc(1, sizeof(*symbols));
+	void *library;
+
+	if (!symbols)
+		return NULL;
+	/* names of C++ are only made readable where its library is there anyway */
+	library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);
+	if (library)
+		*(void **)&symbols->demangle = dlsym(library, "__cxa_demangle");
+	return symbols;
+}
+
+void cu_symbols_free(struct cu_symbols *symbols)
+{
+	while (symbols && symbols->maps) {
+		struct map *map = symbols->maps;
+
+		symbols->maps = map->next;
+		free(map->text);
+		free(map);
+	}
+	while (symbols && symbols->modules) {
+		struct module *module = symbols->modules;
+
+		symbols->modules = module->next;
+#ifdef HAVE_LIBDW
+		if (module->dwfl)
+			dwfl_end(module->dwfl);
+#endif
+		free(module);
+	}
+	free(symbols);
+}
+
+static bool resolve_by_map(struct cu_symbols *symbols, const struct cl_view *view, uint64_t address,
+			   struct cl_report_symbol *symbol)
+{
+	struct cl_view_process process;
+	struct map *map;
+
+	cl_view_process(view, &process);
+	for (map = symbols->maps; map; map = map->next)
+		if (!memcmp(&map->who, &process.who, sizeof(process.who)))
+			break;
+	if (!map) {
+		map = calloc(1, sizeof(*map));
+		if (!map)
+			return false;
+		map->who = process.who;
+		map->text = read_map(&process);
+		map->next = symbols->maps;
+		symbols->maps = map;
+	}
+	return map->text && find_in_map(map->text, address, symbol);
+}
+
+#ifdef HAVE_LIBDW
+static const Dwfl_Callbacks callbacks = {
+	.find_elf = dwfl_build_id_find_elf,
+	.find_debuginfo = dwfl_standard_find_debuginfo,
+	.section_address = dwfl_offline_section_address,
+};
+
+/* Whether @module's file, opened, is the one that the process had. */
+static bool is_same(const struct module *module)
+{
+	const unsigned char *id;
+	GElf_Addr at;
+	int n = dwfl_module_build_id(module->found, &id, &at);
+
+	return n > 0 && (unsigned int)n == module->build_id_length &&
+	       !memcmp(id, module->build_id, (size_t)n);
+}
+
+static bool try_file(struct module *module, const char *path)
+{
+	/* (a path that the process chose: no fifo to wait for) */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct stat st;
+
+	if (fd < 0)
+		return false;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return false;
+	}
+	module->dwfl = dwfl_begin(&callbacks);
+	if (module->dwfl) {
+		dwfl_report_begin(module->dwfl);
+		module->found = dwfl_report_offline(module->dwfl, path, path, fd);
+		if (module->found)
+			fd = -1; /* libdw's now */
+		dwfl_report_end(module->dwfl, NULL, NULL);
+	}
+	if (fd >= 0)
+		close(fd);
+	if (module->found && is_same(module) && dwfl_module_getelf(module->found, &module->bias))
+		return true;
+	if (module->dwfl)
+		dwfl_end(module->dwfl);
+	module->dwfl = NULL;
+	module->found = NULL;
+	return false;
+}
+
+static void open_module(struct module *module, const struct cl_view *view)
+{
+	struct cl_view_process process;
+	char path[sizeof(module->path) + 32];
+
+	if (!module->build_id_length || module->path[0] != '/')
+		return;
+	cl_view_process(view, &process);
+	if (try_file(module, module->path))
+		return;
+	/* of a container, or removed since: as its process sees it, while that lives */
+	snprintf(path, sizeof(path), "/proc/%u/root%s", process.who.pid, module->path);
+	try_file(module, path);
+}
+
+static bool resolve_by_module(const struct cu_symbols *symbols, struct module *module, uint64_t offset,
+			      struct cl_report_symbol *symbol)
+{
+	/* a return address is behind its call, which may be the last of its line */
+	Dwarf_Addr address = offset - 1 + module->bias;
+	const char *name, *file;
+	Dwfl_Line *line;
+	int number = 0;
+
+	if (!module->found)
+		return false;
+	name = dwfl_module_addrname(module->found, address);
+	if (name) {
+		int status = -1;
+		char *readable = symbols->demangle && !strncmp(name, "_Z", 2) ?
+					 symbols->demangle(name, NULL, NULL, &status) : NULL;
+
+		snprintf(symbol->function, sizeof(symbol->function), "%s",
+			 readable && !status ? readable : name);
+		free(readable);
+	}
+	line = dwfl_module_getsrc(module->found, address);
+	file = line ? dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+	if (file) {
+		snprintf(symbol->file, sizeof(symbol->file), "%s", file);
+		symbol->line = number > 0 ? (unsigned int)number : 0;
+	}
+	return name || file;
+}
+#endif
+
+static struct module *module_of(struct cu_symbols *symbols, const struct cl_view *view,
+				const struct cl_view_frame *frame)
+{
+	struct module *module;
+
+	for (module = symbols->modules; module; module = module->next)
+		if (module->build_id_length == frame->build_id_length &&
+		    !memcmp(module->build_id, frame->build_id, frame->build_id_length) &&
+		    !strcmp(module->path, frame->path))
+			return module;
+	module = calloc(1, sizeof(*module));
+	if (!module)
+		return NULL;
+	snprintf(module->path, sizeof(module->path), "%s", frame->path);
+	memcpy(module->build_id, frame->build_id, sizeof(module->build_id));
+	module->build_id_length = frame->build_id_length;
+#ifdef HAVE_LIBDW
+	open_module(module, view);
+#endif
+	module->next = symbols->modules;
+	symbols->modules = module;
+	return module;
+}
+
+bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_view_frame *frame,
+			struct cl_report_symbol *symbol)
+{
+	struct cu_symbols *symbols = data;
+	struct module *module;
+
+	memset(symbol, 0, sizeof(*symbol));
+	if (!frame->path[0])
+		return resolve_by_map(symbols, view, frame->address, symbol);
+	module = module_of(symbols, view, frame);
+#ifdef HAVE_LIBDW
+	return module && resolve_by_module(symbols, module, frame->offset, symbol);
+#else
+	return module && false;
+#endif
+}

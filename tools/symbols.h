@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an address meant: function, file and line of a frame of any process, also
+ * of one that has ended, by libdw from the module's file and its separate debug
+ * information; and of code made at run time by the map that its maker left
+ * (/tmp/perf-PID.map, as `python -X perf` writes it).
+ *
+ * A module's file counts only when its build id is the one that the process
+ * had: a program that was rebuilt since gives no wrong names.  Built without
+ * libdw, only the maps are known.
+ */
+#ifndef CU_SYMBOLS_H
+#define CU_SYMBOLS_H
+
+#include "shim/report.h"
+
+struct cu_symbols;
+/* NULL: no memory. */
+struct cu_symbols *cu_symbols_new(void);
+void cu_symbols_free(struct cu_symbols *symbols);
+/* A cl_report_resolve_fn; @data is the struct cu_symbols. */
+bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_view_frame *frame,
+			struct cl_report_symbol *symbol);
+
+#endif
