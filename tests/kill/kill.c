@@ -198,7 +198,9 @@ static const char *judge_copy(struct world *w, const struct cl_region *region)
 	uint32_t chunks = atomic_load(&region->header->record_chunks);
 	struct cl_region copy;
 	const char *wrong, *why;
+	struct stat st;
 	char name[16];
+	uint64_t inode;
 	int fd;
 
 	cl_region_name(name, w->file_id);
@@ -214,6 +216,10 @@ static const char *judge_copy(struct world *w, const struct cl_region *region)
 	if (atomic_load(&region->header->by_handle))
 		MUST(pwrite(fd, file + CL_AT_BY_HANDLE, CL_BUCKETS * 4u, CL_AT_BY_HANDLE) ==
 		     (ssize_t)(CL_BUCKETS * 4u));
+	/* which would tell the copy from the file */
+	MUST(fstat(fd, &st) == 0);
+	inode = region->header->inode ? st.st_ino : 0;
+	MUST(pwrite(fd, &inode, sizeof inode, offsetof(struct cl_header, inode)) == sizeof inode);
 	close(fd);
 	if (cl_region_open(&copy, w->copies_dir, w->file_id, &why))
 		return why;
