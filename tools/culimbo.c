@@ -24,6 +24,11 @@
 const struct cu_command *const cu_commands[] = {
 	&cu_run,
 	&cu_report,
+	&cu_ps,
+	&cu_blocks,
+	&cu_show,
+	&cu_gc,
+	&cu_collect,
 	&cu_config,
 	&cu_version,
 	NULL,
@@ -181,9 +186,11 @@ static void unknown_option(const struct cu_command *command, const char *given)
 int cu_getopt(const struct cu_command *command, int argc, char **argv)
 {
 	struct option longs[OPTIONS_MOST + 2] = { { .name = NULL } };
-	char shorts[2 * OPTIONS_MOST + 8] = "+:h"; /* '+': up to the first that is none */
+	/* '+': up to the first that is none, which is CMD, whose options are its own */
+	bool first = strstr(command->arguments, "CMD") != NULL;
+	char shorts[2 * OPTIONS_MOST + 8] = "";
 	char letter[] = "-?";
-	size_t n = 0, shorts_n = strlen(shorts);
+	size_t n = 0, shorts_n = (size_t)sprintf(shorts, "%s:h", first ? "+" : "");
 	int before = optind, got;
 
 	for (const struct cu_option *o = command->options; o && o->name; o++) {

@@ -65,8 +65,8 @@ struct cu_option {
 enum { CU_DONE = -1, CU_EXIT_HELP = -2, CU_EXIT_USAGE = -3 };
 
 /*
- * The next option of @command, as getopt_long() has it; stops at the first
- * argument that is no option.  --help and -h are added to every subcommand.
+ * The next option of @command, as getopt_long() has it; where the arguments are a
+ * CMD, it stops at the first that is no option.  --help and -h are added to every subcommand.
  * CU_EXIT_HELP: the help was printed; CU_EXIT_USAGE: the complaint was.
  */
 int cu_getopt(const struct cu_command *command, int argc, char **argv);
@@ -88,8 +88,9 @@ enum cu_file { CU_LIBRARY, CU_SIMULATED_DRIVER };
  */
 int cu_where(enum cu_file file, char *path, size_t size);
 
-extern const struct cu_command cu_run, cu_config, cu_version;
 extern const struct cu_command cu_report;
+extern const struct cu_command cu_run, cu_ps, cu_blocks, cu_show, cu_gc, cu_collect, cu_config,
+	cu_version;
 
 /* All subcommands, in the order of the help; NULL at the end. */
 extern const struct cu_command *const cu_commands[];

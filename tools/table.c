@@ -16,8 +16,9 @@
 #include "tools/table.h"
 
 #define COLUMNS_MOST 40
-/* libsmartcols takes 10 us a line (it decodes each cell twice); longer tables are laid out here */
+/* libsmartcols takes 10 us a line (it decodes each cell twice); longer tables are written here */
 #define SMART_LINES 2000
+#define POOL 65536 /* bytes of cells that are allocated at a time */
 
 struct cu_table {
 	const struct cu_command *command;
@@ -25,7 +26,12 @@ struct cu_table {
 	const char *name;
 	struct cu_format format;
 	unsigned int shown[COLUMNS_MOST], n; /* indices into columns, in the order of output */
-	char **cell;			     /* lines * n, each allocated, or NULL: none */
+	char **cell;			     /* lines * n, in the pools; NULL: none */
+	struct pool {
+		struct pool *next;
+		size_t used, size;
+		char text[];
+	} *pool;
 	size_t lines, room;
 	bool failed; /* for memory */
 };
@@ -59,7 +65,9 @@ void cu_duration(char *to, uint64_t ns)
 {
 	uint64_t ms = ns / 1000000, s = ms / 1000, m = s / 60, h = m / 60;
 
-	if (ms < 1000)
+	if (ms < 10)
+		snprintf(to, 24, "%" PRIu64 ".%" PRIu64 "ms", ms, ns / 100000 % 10);
+	else if (ms < 1000)
 		snprintf(to, 24, "%" PRIu64 "ms", ms);
 	else if (s < 60)
 		snprintf(to, 24, "%" PRIu64 ".%" PRIu64 "s", s, ms % 1000 / 100);
@@ -264,7 +272,25 @@ bool cu_table_shows(const struct cu_table *table, unsigned int column)
 	return false;
 }
 
-static char *format_cell(const struct cu_table *table, const struct cu_column *column,
+/* NULL: no memory. */
+static char *keep(struct cu_table *table, size_t size)
+{
+	struct pool *pool = table->pool;
+
+	if (!pool || pool->size - pool->used < size) {
+		size_t room = size > POOL ? size : POOL;
+
+		pool = malloc(sizeof(*pool) + room);
+		if (!pool)
+			return NULL;
+		*pool = (struct pool){ .next = table->pool, .size = room };
+		table->pool = pool;
+	}
+	pool->used += size;
+	return pool->text + pool->used - size;
+}
+
+static char *format_cell(struct cu_table *table, const struct cu_column *column,
 			 const struct cu_cell *cell)
 {
 	bool exact = table->format.json || table->format.bytes;
@@ -277,7 +303,7 @@ static char *format_cell(const struct cu_table *table, const struct cu_column *c
 	switch (column->type) {
 	case CU_TEXT:
 		length = strlen(cell->text);
-		copy = malloc(length + 1);
+		copy = keep(table, length + 1);
 		if (copy)
 			clean(copy, length + 1, cell->text, length, table->format.json);
 		return copy;
@@ -305,7 +331,9 @@ static char *format_cell(const struct cu_table *table, const struct cu_column *c
 		snprintf(text, sizeof(text), "0x%" PRIx64, cell->number);
 		break;
 	}
-	return strdup(text);
+	length = strlen(text) + 1;
+	copy = keep(table, length);
+	return copy ? memcpy(copy, text, length) : NULL;
 }
 
 void cu_table_line(struct cu_table *table, cu_fill_fn *fill, const void *row)
@@ -366,36 +394,110 @@ static const char *for_people(const char *cell)
 	return cell ? cell : "-";
 }
 
-/* What libsmartcols makes of a table for people, in one pass; of any width. */
-static int print_long(const struct cu_table *table)
+/* What follows writes what libsmartcols would, in one pass; of any width. */
+static void pad(size_t n)
+{
+	while (n--)
+		putchar_unlocked(' ');
+}
+
+static void print_long_table(const struct cu_table *table)
 {
 	size_t width[COLUMNS_MOST];
 
 	for (unsigned int i = 0; i < table->n; i++)
 		width[i] = table->format.noheadings ? 0 :
 						      strlen(table->columns[table->shown[i]].name);
-	for (size_t at = 0; at < table->lines * table->n; at++) {
-		size_t its = cu_width(for_people(table->cell[at]));
+	for (size_t line = 0; line < table->lines; line++)
+		for (unsigned int i = 0; i < table->n; i++) {
+			size_t its = cu_width(for_people(table->cell[line * table->n + i]));
 
-		if (its > width[at % table->n])
-			width[at % table->n] = its;
-	}
+			if (its > width[i])
+				width[i] = its;
+		}
 	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++)
 		for (unsigned int i = 0; i < table->n; i++) {
 			const struct cu_column *column = &table->columns[table->shown[i]];
 			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
 						  column->name;
-			int pad = (int)(width[i] - cu_width(text));
+			size_t free_width = width[i] - cu_width(text);
 
 			if (is_number(column))
-				printf("%*s", pad, "");
-			fputs(text, stdout);
+				pad(free_width);
+			fputs_unlocked(text, stdout);
 			if (i + 1 == table->n)
-				putchar('\n');
+				putchar_unlocked('\n');
 			else
-				printf("%*s", is_number(column) ? 1 : pad + 1, "");
+				pad(is_number(column) ? 1 : free_width + 1);
 		}
-	return 0;
+}
+
+static void print_long_raw(const struct cu_table *table)
+{
+	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++)
+		for (unsigned int i = 0; i < table->n; i++) {
+			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
+						  table->columns[table->shown[i]].name;
+
+			for (; *text; text++)
+				if (*text == ' ' || *text == '\\')
+					printf("\\x%02x", (unsigned char)*text);
+				else
+					putchar_unlocked(*text);
+			putchar_unlocked(i + 1 == table->n ? '\n' : ' ');
+		}
+}
+
+static void print_long_json(const struct cu_table *table)
+{
+	char name[COLUMNS_MOST][48];
+
+	for (unsigned int i = 0; i < table->n; i++) {
+		const char *from = table->columns[table->shown[i]].name;
+		size_t at = 0;
+
+		for (; *from && at < sizeof(name[i]) - 1; from++)
+			name[i][at++] = (char)cl_lower(*from);
+		name[i][at] = 0;
+	}
+	printf("{\n   \"%s\": [\n", table->name);
+	for (size_t line = 0; line < table->lines; line++) {
+		fputs_unlocked(line ? ",{\n" : "      {\n", stdout);
+		for (unsigned int i = 0; i < table->n; i++) {
+			const struct cu_column *column = &table->columns[table->shown[i]];
+			const char *text = table->cell[line * table->n + i];
+
+			fputs_unlocked("         \"", stdout);
+			fputs_unlocked(name[i], stdout);
+			fputs_unlocked("\": ", stdout);
+			if (!text)
+				fputs_unlocked("null", stdout);
+			else if (column->type == CU_BOOLEAN)
+				fputs_unlocked(*text == '1' ? "true" : "false", stdout);
+			else if (column->type == CU_TEXT || column->type == CU_HEX)
+				cu_json_text(text);
+			else
+				fputs_unlocked(text, stdout);
+			fputs_unlocked(i + 1 == table->n ? "\n" : ",\n", stdout);
+		}
+		fputs_unlocked("      }", stdout);
+	}
+	fputs_unlocked("\n   ]\n}\n", stdout);
+}
+
+void cu_json_text(const char *text)
+{
+	putchar_unlocked('"');
+	for (; *text; text++)
+		if (*text == '"' || *text == '\\') {
+			putchar_unlocked('\\');
+			putchar_unlocked(*text);
+		} else if ((unsigned char)*text < ' ') {
+			printf("\\u%04x", (unsigned char)*text);
+		} else {
+			putchar_unlocked(*text);
+		}
+	putchar_unlocked('"');
 }
 
 static int print_smart(struct cu_table *table)
@@ -406,7 +508,6 @@ static int print_smart(struct cu_table *table)
 		[CU_BOOLEAN] = SCOLS_JSON_BOOLEAN, [CU_HEX] = SCOLS_JSON_STRING,
 	};
 	struct libscols_table *smart = scols_new_table();
-	bool people = !table->format.json && !table->format.raw;
 	int error = -ENOMEM;
 
 	if (!smart)
@@ -418,7 +519,7 @@ static int print_smart(struct cu_table *table)
 		goto out;
 	for (unsigned int i = 0; i < table->n; i++) {
 		const struct cu_column *column = &table->columns[table->shown[i]];
-		int flags = !people ? 0 : (is_number(column) ? SCOLS_FL_RIGHT : 0) |
+		int flags = table->format.json || table->format.raw ? 0 : (is_number(column) ? SCOLS_FL_RIGHT : 0) |
 					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
 					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
 		struct libscols_column *new = scols_table_new_column(
@@ -433,19 +534,31 @@ static int print_smart(struct cu_table *table)
 		if (!new)
 			goto out;
 		for (unsigned int i = 0; i < table->n; i++) {
-			char **cell = &table->cell[line * table->n + i];
+			const char *cell = table->cell[line * table->n + i];
 
-			if (!*cell && people)
-				*cell = strdup("-");
-			if (*cell && scols_line_refer_data(new, i, *cell))
+			/* (in raw output two blanks would be read as one) */
+			if (!cell && !table->format.json)
+				cell = "-";
+			if (cell && scols_line_set_data(new, i, cell))
 				goto out;
-			*cell = NULL; /* the line frees it */
 		}
 	}
 	error = scols_print_table(smart);
 out:
 	scols_unref_table(smart);
 	return error;
+}
+
+void cu_table_drop(struct cu_table *table)
+{
+	struct pool *next;
+
+	for (struct pool *pool = table->pool; pool; pool = next) {
+		next = pool->next;
+		free(pool);
+	}
+	free(table->cell);
+	free(table);
 }
 
 int cu_table_end(struct cu_table *table)
@@ -458,14 +571,13 @@ int cu_table_end(struct cu_table *table)
 		printf("{\n   \"%s\": []\n}\n", table->name); /* of which libsmartcols prints nothing */
 	else if (!error && !table->lines)
 		;
-	else if (!error && table->lines > SMART_LINES && !table->format.json && !table->format.raw)
-		error = print_long(table);
+	else if (!error && table->lines > SMART_LINES)
+		(table->format.json ? print_long_json :
+		 table->format.raw  ? print_long_raw :
+				      print_long_table)(table);
 	else if (!error)
 		error = print_smart(table);
-	for (size_t i = 0; i < table->lines * table->n; i++)
-		free(table->cell[i]);
-	free(table->cell);
-	free(table);
+	cu_table_drop(table);
 	if (!error)
 		return CU_OK;
 	cu_error(command, "cannot make the table: %s", strerror(-error));

@@ -91,6 +91,9 @@ void cu_table_line(struct cu_table *table, cu_fill_fn *fill, const void *row);
 /* Prints it and frees it.  Returns the exit status, after a complaint if not CU_OK. */
 int cu_table_end(struct cu_table *table);
 
+/* Frees it unprinted. */
+void cu_table_drop(struct cu_table *table);
+
 /* A command's column by name; -1: none, *nearest is then the nearest one, or NULL. */
 int cu_column_find(const struct cu_column *columns, const char *name, size_t length,
 		   const char **nearest);
@@ -107,6 +110,8 @@ void cu_duration(char *to, uint64_t ns);
  * no UTF-8, and signs that turn the direction of writing become '?'.
  */
 void cu_clean(char *to, size_t size, const char *from, size_t length);
+/* To stdout as a JSON string; @text is clean. */
+void cu_json_text(const char *text);
 /* How many columns of a terminal such a text takes. */
 size_t cu_width(const char *text);
 

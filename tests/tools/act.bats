@@ -1,0 +1,189 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
+# (output, status and SAID come from elsewhere; each test is a subshell)
+# culimbo gc and collect: what they do to others, and what they leave alone.
+bats_require_minimum_version 1.5.0
+load common.bash
+eval "common_$(declare -f setup)"
+load share.bash
+
+setup() {
+	common_setup
+	share_setup
+}
+teardown() {
+	share_teardown
+}
+
+file_of() {
+	"$C" ps --json | jq -r --argjson p "${PID[$1]}" '.processes[] | select(.pid == $p).file'
+}
+
+@test "gc: takes the dead's file, leaves the living's, says what it did" {
+	start P
+	start Q
+	tell P "export 1024 2"
+	tell Q "export 1024 1"
+	p=$(file_of P) q=$(file_of Q)
+	run "$C" gc
+	exits 0
+	[ "$output" = "Took away 0 files, 0 B; kept, of processes that live: 2." ]
+	die P
+	run "$C" gc --dry-run
+	exits 0
+	has "would-remove $p"
+	has "Would take away 1 file"
+	[ -e "$CULIMBO_DIR/$p" ]
+	"$C" gc --json > gc.json
+	jq -e --arg p "$p" --arg q "$q" --argjson pid "${PID[P]}" '.files | length == 2 and
+		(.[] | select(.file == $p) | .action == "removed" and .pid == $pid and .blocks == 2 and
+			.state == "dead" and .disk > 0) and
+		any(.file == $q and .action == "kept" and .state == "alive")' gc.json
+	[ ! -e "$CULIMBO_DIR/$p" ]
+	[ -e "$CULIMBO_DIR/$q" ]
+	tell Q "export 1024 1" # it goes on
+}
+
+@test "gc: what it does not understand is left, and said" {
+	start P
+	tell P "export 1024 1"
+	copy_file "$CULIMBO_DIR/$(file_of P)" "$CULIMBO_DIR/exporter-000001"
+	printf 'X' | dd of="$CULIMBO_DIR/exporter-000001" bs=1 conv=notrunc status=none
+	: > "$CULIMBO_DIR/somebody's"
+	run "$C" gc
+	exits 0
+	has "left   exporter-000001"
+	has "it has no culimbo header"
+	has "left, not understood: 1"
+	[ -e "$CULIMBO_DIR/exporter-000001" ]
+	[ -e "$CULIMBO_DIR/somebody's" ]
+}
+
+@test "gc: a file of an earlier boot goes" {
+	start P
+	tell P "export 1024 1"
+	file=$CULIMBO_DIR/$(file_of P)
+	die P
+	printf 'another boot id!' | dd of="$file" bs=1 seek=48 conv=notrunc status=none
+	[ "$(column STATE,FILE ps)" = "old ${file##*/}" ]
+	run "$C" gc
+	exits 0
+	has "it was made before this machine was last started"
+	[ ! -e "$file" ]
+}
+
+@test "gc: of a process in another PID namespace only after its lock was free for a while" {
+	start P
+	tell P "export 1024 1"
+	file=$CULIMBO_DIR/$(file_of P)
+	# (bytes 72 to 79: the inode of its PID namespace)
+	printf '\x01\x02\x03\x04' | dd of="$file" bs=1 seek=72 conv=notrunc status=none
+	run "$C" ps
+	has "in another PID namespace"
+	run "$C" gc
+	has "kept, of processes that live: 1" # its lock says so
+	die P
+	[ "$(column STATE ps)" = unsure ]
+	run "$C" gc
+	exits 0
+	has "removed"
+	[ ! -e "$file" ]
+}
+
+@test "gc beside processes that come and go takes nothing that is used" {
+	start P CULIMBO_GRACE=0
+	start C
+	(while :; do "$C" gc > /dev/null || echo failed; done) > gcs 2>&1 3>&- &
+	gcs=$!
+	for _ in $(seq 20); do
+		start Q
+		tell Q "export 1024 1"
+		tell P "export 2048 1"
+		tell C "open $SAID"
+		tell P "free 1"
+		tell C "close"
+		kill -KILL "${PID[Q]}"
+		wait "${PID[Q]}" || :
+		rm -f Q.in Q.out
+	done
+	kill "$gcs"
+	wait "$gcs" || :
+	[ ! -s gcs ]
+	"$C" gc > /dev/null
+	[ "$(ls "$CULIMBO_DIR")" = "$(file_of P)" ]
+}
+
+@test "collect: what only waits for its grace comes back, what is held stays" {
+	start P CULIMBO_GRACE=1h
+	start C
+	tell P "export 1024 3"
+	tell C "open $SAID"
+	tell P "free 3"
+	[ "$(column STATE blocks | sort | uniq -c | xargs)" = "2 limbo-grace 1 limbo-held" ]
+	run "$C" collect "${PID[P]}"
+	exits 0
+	has "gave back 2 blocks, 2 KiB"
+	has "1 block, 1 KiB, still waits"
+	has "process ${PID[C]} (sharer) holds 1 of its blocks"
+	[ "$(column STATE blocks)" = limbo-held ]
+	tell C close
+	within 10 test -z "$(column STATE blocks)"
+	run "$C" collect "${PID[P]}"
+	exits 0
+	has "Nothing of process ${PID[P]}"
+}
+
+@test "collect --json" {
+	start P CULIMBO_GRACE=1h
+	tell P "export 4096 5"
+	tell P "free 4"
+	"$C" collect --json "${PID[P]}" > out
+	jq -e --argjson p "${PID[P]}" '.pid == $p and .answered and .collected_blocks == 4 and
+		.collected_bytes == 16384 and .limbo_blocks == 0 and .held_by == [] and .took < 2' out
+}
+
+@test "collect: one that is stopped does not answer: exit 3 in the time given, with what to do" {
+	start P CULIMBO_GRACE=1h
+	tell P "export 1024 1"
+	tell P "free 1"
+	kill -STOP "${PID[P]}"
+	within 5 grep -q 'State:.*T' "/proc/${PID[P]}/status"
+	before=${EPOCHREALTIME/./}
+	run "$C" collect --wait=300ms "${PID[P]}"
+	exits 3
+	[ $((${EPOCHREALTIME/./} - before)) -ge 300000 ]
+	has "is stopped: it collects when it goes on (kill -CONT ${PID[P]})"
+	kill -CONT "${PID[P]}"
+	within 10 test -z "$(within 10 test -z "$(column STATE blocks)"; column STATE blocks)"
+}
+
+@test "collect: who cannot be asked is told why, and what to do" {
+	run "$C" collect $$
+	exits 1
+	has "runs without culimbo: start it by \`culimbo run -- CMD\`"
+	start P
+	tell P "event"
+	"$C" run -- sleep 60 3>&- &
+	PID[idle]=$!
+	within 10 grep -q libculimbo "/proc/$!/maps"
+	run "$C" collect "$!"
+	exits 1
+	has "has exported nothing"
+	sh -c : &
+	gone=$!
+	wait "$gone"
+	run "$C" collect "$gone"
+	exits 1
+	has "there is no process $gone"
+	die P
+	run "$C" collect "${PID[P]}"
+	exits 1
+	has "that process has ended"
+	run "$C" collect one
+	exits 2
+	run "$C" collect
+	exits 2
+	run "$C" collect --wait=soon 1
+	exits 2
+}

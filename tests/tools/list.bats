@@ -1,0 +1,278 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
+# (output, status and SAID come from elsewhere; each test is a subshell)
+# culimbo ps, blocks and show: who shares what, seen from outside.
+bats_require_minimum_version 1.5.0
+load common.bash
+eval "common_$(declare -f setup)"
+load share.bash
+
+setup() {
+	common_setup
+	share_setup
+}
+teardown() {
+	share_teardown
+}
+
+# P exports three small blocks and two large ones, frees the first two; C holds the third
+scene() {
+	start P CULIMBO_GRACE=1h
+	start C
+	tell P "export 1024 3"
+	tell C "open $SAID"
+	tell P "export 4194304 2"
+	tell P "free 2"
+}
+
+@test "nobody shares: no line, empty JSON, status 0, and it is said on stderr" {
+	run --separate-stderr "$C" ps
+	exits 0
+	[ -z "$output" ]
+	[[ $stderr == *"No process shares"*"$CULIMBO_DIR"* ]]
+	[ "$("$C" ps --json 2> err | jq -c .)" = '{"processes":[]}' ]
+	[ "$("$C" blocks --json | jq -c .)" = '{"blocks":[]}' ]
+	[ ! -s err ]
+	[ ! -e "$CULIMBO_DIR" ] # looking makes nothing
+}
+
+@test "ps: exporter and importer, with their counts" {
+	scene
+	"$C" ps --json > ps.json
+	jq -e '.processes | length == 2' ps.json
+	jq -e --argjson p "${PID[P]}" '.processes[] | select(.pid == $p) |
+		.state == "alive" and .exported == 3 and .held == 1 and .limbo == 2 and
+		.limbobytes == 2048 and .imported == 0 and (.file | test("^exporter-[0-9a-f]{6}$")) and
+		(.command | endswith("sharer")) and .age >= 0 and .note == null' ps.json
+	jq -e --argjson c "${PID[C]}" '.processes[] | select(.pid == $c) |
+		.state == "alive" and .exported == 0 and .limbo == 0 and .imported == 1' ps.json
+	run "$C" ps
+	exits 0
+	[[ ${lines[0]} == *"PID COMMAND"*"LIMBOBYTES"* && ${lines[0]} != *NOTE* ]]
+	[[ ${lines[1]} == *"${PID[P]}"*" 2K "* ]] # most in limbo first
+	# all of them are taken, and --dir stands for CULIMBO_DIR
+	dir=$CULIMBO_DIR
+	unset CULIMBO_DIR
+	run "$C" ps --dir="$dir" --bytes --noheadings -o PID,LIMBOBYTES,HELDBYTES,EXPORTEDBYTES,HOLDERS
+	[[ ${lines[0]} =~ ^\ *${PID[P]}\ +2048\ +1024\ +8389632\ +1$ ]]
+}
+
+@test "blocks: the largest first, with state and holder" {
+	scene
+	run column STATE,BYTES,HOLDERS,ID blocks
+	[ "${#lines[@]}" -eq 5 ]
+	[[ ${lines[0]} == "exported 4M 0 "* && ${lines[1]} == "exported 4M 0 "* ]]
+	[ "$(printf '%s\n' "${lines[@]:2}" | cut -d' ' -f1-3 | sort)" = \
+		$'held 1K 1\nlimbo-grace 1K 0\nlimbo-grace 1K 0' ]
+	tell P "free 1"
+	"$C" blocks --held --json -o +KIND,PINNED,GENERATION > held.json
+	jq -e --argjson p "${PID[P]}" --arg c "${PID[C]} sharer" '.blocks | length == 1 and (.[0] |
+		.state == "limbo-held" and .pid == $p and .heldby == $c and .bytes == 1024 and
+		.device == 0 and .holders == 1 and .kind == "memory" and .pinned == false and
+		(.address | test("^0x")) and .freed >= 0)' held.json
+}
+
+@test "blocks: filters by process, device, state" {
+	scene
+	tell P event
+	[ "$(column KIND blocks | sort | uniq -c | xargs)" = "1 event 5 memory" ]
+	[ "$(column STATE blocks --state=limbo)" = $'limbo-grace\nlimbo-grace' ]
+	[ "$(column STATE blocks --state=limbo-held,held)" = held ]
+	[ "$(column STATE blocks --device=0 | wc -l)" -eq 5 ]
+	[ -z "$(column STATE blocks --device=1)" ]
+	[ "$(column STATE blocks --pid="${PID[P]}" | wc -l)" -eq 6 ]
+	[ "$(column STATE blocks --pid="${PID[C]}")" = held ] # what it holds
+	[ -z "$(column STATE blocks --pid=1)" ]
+	run "$C" blocks --state=limo
+	exits 2
+	has "unknown state 'limo'; did you mean 'limbo'?"
+	run "$C" blocks --state=exportde
+	has "did you mean 'exported'?"
+	run "$C" blocks --pid=all
+	exits 2
+	run "$C" blocks -o SIZE,BYTE
+	exits 2
+	run "$C" blocks -o BYTE
+	has "did you mean 'BYTES'?"
+}
+
+@test "show a process, a block by its name, by an address in it" {
+	scene
+	run "$C" show "${PID[P]}"
+	exits 0
+	has "${PID[C]} (sharer, alive): 1 block, 1 KiB"
+	"$C" show "${PID[P]}" --json > p.json
+	jq -e --argjson p "${PID[P]}" '.pid == $p and .state == "alive" and .exported == 3 and
+		.limbo_bytes == 2048 and (.blocks | length == 5) and (.held_by | length == 1)' p.json
+	id=$(column ID blocks --held)
+	"$C" show --json "$id" > b.json
+	jq -e --arg id "$id" --argjson c "${PID[C]}" '.block == $id and .size == 1024 and
+		.held_by[0].pid == $c and .held_by[0].state == "alive" and .exports == 1' b.json
+	address=$(column ADDRESS blocks --held)
+	[ "$("$C" show --json "$(printf '%#x' $((address + 1023)))" | jq -r .block)" = "$id" ]
+	[ "$("$C" show --json "$address" | jq -r .block)" = "$id" ]
+	tell P "free 1"
+	run "$C" show "$id"
+	has "limbo-held"
+	has "hint            the processes that hold it should close it"
+	run "$C" show "${id%:*}:99"
+	exits 1
+	has "there is no"
+	run "$C" show nonsense
+	exits 2
+	run "$C" show
+	exits 2
+}
+
+@test "show: what several are called is listed" {
+	scene
+	# two exporters whose driver gives both the same address
+	start Q
+	tell Q "export 1024 1"
+	id=$(column ID blocks --pid="${PID[Q]}")
+	address=$(column ADDRESS blocks --pid="${PID[Q]}")
+	others=$(column ADDRESS,ID blocks --pid="${PID[P]}" | sed -n "s/^$address //p")
+	if [ -n "$others" ]; then
+		run "$C" show "$address"
+		exits 1
+		has "may be one of 2"
+		has "$id"
+		has "$others"
+	fi
+	# and a copy of a file, as of a process of another PID namespace: the same pid
+	file=$(column FILE ps | grep -v '^-' | head -n 1)
+	copy_file "$CULIMBO_DIR/$file" "$CULIMBO_DIR/exporter-00beef"
+	printf '\xef\xbe\x00' | dd of="$CULIMBO_DIR/exporter-00beef" bs=1 seek=36 conv=notrunc status=none
+	pid=$("$C" ps --json | jq --arg f "$file" '.processes[] | select(.file == $f).pid')
+	run "$C" show "$pid"
+	exits 1
+	has "may be one of 2"
+	has "$file"
+	has "exporter-00beef"
+	run "$C" show "$file"
+	exits 0
+}
+
+@test "a dead exporter, and a dead importer, are said to be dead" {
+	scene
+	die P
+	run column PID,STATE ps
+	[ "$output" = "${PID[P]} dead
+${PID[C]} alive" ]
+	[ "$(column HELDBY blocks --held)" = "${PID[C]}\\x20sharer" ]
+	die C
+	[ "$("$C" blocks --held -o HELDBY --noheadings)" = "${PID[C]} sharer (ended)" ]
+	run "$C" show "$(column ID blocks --held)"
+	exits 0
+	has "its exporter has ended"
+}
+
+@test "damaged files, and those of others and of other versions: a line each, never a crash" {
+	scene
+	file=$CULIMBO_DIR/$(column FILE ps | grep -v '^-')
+	size=$(stat -c %s "$file")
+	take() { copy_file "$file" "$CULIMBO_DIR/exporter-$1"; }
+	put() { printf '%b' "$3" | dd of="$CULIMBO_DIR/exporter-$1" bs=1 seek="$2" conv=notrunc status=none; }
+	take 000001 && put 000001 0 'XXXX'		# no magic
+	take 000002 && put 000002 8 '\x63\x00\x00\x00'	# layout 99
+	take 000003 && chmod 644 "$CULIMBO_DIR/exporter-000003"
+	: > "$CULIMBO_DIR/exporter-000004"
+	ln -s /etc/passwd "$CULIMBO_DIR/exporter-000005"
+	mkdir "$CULIMBO_DIR/exporter-000006"
+	mkfifo "$CULIMBO_DIR/exporter-000007"
+	# its own name, all else noise
+	take 000008 && put 000008 36 '\x08\x00\x00'
+	dd if=/dev/urandom of="$CULIMBO_DIR/exporter-000008" bs=1 seek=112 count=200 conv=notrunc status=none
+	dd if=/dev/urandom of="$CULIMBO_DIR/exporter-000008" bs=4096 seek=1 count=100 conv=notrunc status=none
+	truncate -s "$size" "$CULIMBO_DIR/exporter-000009"
+	run column FILE,STATE ps
+	exits 0
+	for line in "000001 damaged" "000002 version" "000003 foreign" "000004 damaged" "000005 damaged" \
+		"000006 damaged" "000007 damaged" "000009 damaged"; do
+		has "exporter-$line"
+	done
+	has "exporter-000008 "
+	run "$C" ps
+	has "it was made by another version of culimbo"
+	has "it is not this user's alone"
+	[[ ${lines[0]} == *NOTE* ]]
+	[ "$(column STATE blocks --pid="${PID[P]}" 2> /dev/null | grep -c .)" -ge 5 ]
+	run --separate-stderr "$C" blocks
+	exits 0
+	[[ $stderr == *"exporter-000002 is left out: it was made by another version"* ]]
+	"$C" ps --json | jq -e . > /dev/null
+	"$C" blocks --json 2> /dev/null | jq -e . > /dev/null
+	for n in 1 2 3 4 5 6 7 9; do
+		run "$C" show "exporter-00000$n"
+		exits 1
+		has "cannot be read"
+	done
+	run "$C" show exporter-000008
+	[ "$status" -lt 2 ]
+}
+
+@test "a file that is cut while it is read does not take us with it" {
+	scene
+	file=$CULIMBO_DIR/$(column FILE ps | grep -v '^-')
+	copy_file "$file" copy
+	printf '\x01\x00\x00' | dd of=copy bs=1 seek=36 conv=notrunc status=none
+	victim=$CULIMBO_DIR/exporter-000001
+	(while :; do
+		copy_file copy "$victim.t" && mv "$victim.t" "$victim"
+		: > "$victim"
+	done) 3>&- 2> /dev/null &
+	cutter=$!
+	for _ in $(seq 60); do
+		"$C" ps > /dev/null 2>&1 || { kill "$cutter"; false; }
+		"$C" blocks > /dev/null 2>&1 || { kill "$cutter"; false; }
+	done
+	kill "$cutter"
+	wait "$cutter" || :
+}
+
+@test "names of processes are theirs to choose: no control byte reaches a terminal" {
+	cp "$SHARER" "$(printf 'ev\033[31mil\302\233')"
+	EXE=./$(printf 'ev\033[31mil\302\233') start P CULIMBO_GRACE=1h
+	start C
+	tell C 'name a\x1b]0;x\x07\x9b\xc2\x9bz'
+	tell P "export 1024 1"
+	tell C "open $SAID"
+	for command in ps "ps --raw" "ps --json" blocks "blocks --raw" "blocks --json" \
+		"show ${PID[P]}" "show ${PID[P]} --json"; do
+		# shellcheck disable=SC2086 # its words
+		"$C" $command > out 2>&1
+		if LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]\|\xc2[\x80-\x9f]' out; then
+			cat -v out
+			false
+		fi
+		iconv -f UTF-8 -t UTF-8 out > /dev/null
+	done
+	run "$C" blocks --held -o HELDBY --noheadings
+	has "a?]0;x???z"
+}
+
+@test "a directory that is not ours alone: said, with what to do; exit 1" {
+	mkdir -m 777 open
+	run "$C" ps --dir=open
+	exits 1
+	has "others may write there"
+	run "$C" blocks --dir=/etc/passwd
+	exits 1
+	has "is no directory"
+}
+
+@test "100,000 blocks: ps and blocks under a second" {
+	start P CULIMBO_GRACE=1h CULIMBO_WARN_BLOCKS=0
+	tell P "export 1024 100000"
+	tell P "free 20000"
+	for command in ps blocks "blocks --json" "blocks --raw" "show ${PID[P]}"; do
+		# processor time: the machine has other things to do
+		TIMEFORMAT='%R %U %S'
+		# shellcheck disable=SC2086 # its words
+		read -r wall user system < <({ time "$C" $command > out; } 2>&1)
+		echo "# $command: $(wc -l < out) lines; $wall s, of processor time $user + $system s" >&3
+		jq -n -e "$user + $system < 1"
+	done
+	[ "$(column STATE blocks | sort | uniq -c | xargs)" = "80000 exported 20000 limbo-grace" ]
+}

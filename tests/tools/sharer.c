@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A process that shares GPU memory as it is told: a line on stdin, a line on
+ * stdout ("ok ..." or "error N"), so that a shell can play with several.
+ *
+ *   export BYTES N    allocates and exports N blocks; the last one's handle is said
+ *   free N            frees the N oldest that are exported
+ *   event             makes and exports an event
+ *   open HANDLE       keeps it open
+ *   close             what was opened last
+ *   name TEXT         what /proc/self/comm says, with \xNN for a byte
+ *   abort             dies at once, by SIGKILL
+ * The end of stdin is its end.
+ */
+#include <cuda.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#define MOST 200000
+
+static CUdeviceptr block[MOST], import[1024];
+static unsigned int first, blocks, imports;
+
+static void say(CUresult result, const unsigned char *handle)
+{
+	if (result) {
+		printf("error %d\n", result);
+		return;
+	}
+	printf("ok ");
+	for (int i = 0; handle && i < 64; i++)
+		printf("%02x", handle[i]);
+	putchar('\n');
+}
+
+static void read_handle(const char *text, void *to)
+{
+	unsigned int byte;
+
+	for (int i = 0; i < 64 && sscanf(text + 2 * i, "%2x", &byte) == 1; i++)
+		((unsigned char *)to)[i] = (unsigned char)byte;
+}
+
+static CUresult export_many(size_t bytes, unsigned int n, CUipcMemHandle *handle)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	while (n-- && !result && blocks < MOST) {
+		result = cuMemAlloc(&block[blocks], bytes);
+		if (!result)
+			result = cuIpcGetMemHandle(handle, block[blocks++]);
+	}
+	return result;
+}
+
+static void set_name(const char *text)
+{
+	char name[64];
+	unsigned int byte, n = 0;
+
+	while (*text && *text != '\n' && n < sizeof(name) - 1) {
+		if (!strncmp(text, "\\x", 2) && sscanf(text + 2, "%2x", &byte) == 1) {
+			name[n++] = (char)byte;
+			text += 4;
+		} else {
+			name[n++] = *text++;
+		}
+	}
+	name[n] = 0;
+	prctl(PR_SET_NAME, name);
+}
+
+int main(void)
+{
+	static char line[4096];
+	unsigned long long bytes;
+	CUipcEventHandle event_handle;
+	CUipcMemHandle handle;
+	CUcontext context;
+	CUresult result;
+	CUevent event;
+	unsigned int n;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))
+		return 1;
+	while (fgets(line, sizeof(line), stdin)) {
+		if (sscanf(line, "export %llu %u", &bytes, &n) == 2) {
+			result = export_many(bytes, n, &handle);
+			say(result, (unsigned char *)&handle);
+		} else if (sscanf(line, "free %u", &n) == 1) {
+			for (result = CUDA_SUCCESS; n-- && first < blocks && !result;)
+				result = cuMemFree(block[first++]);
+			say(result, NULL);
+		} else if (!strncmp(line, "event", 5)) {
+			result = cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+			if (!result)
+				result = cuIpcGetEventHandle(&event_handle, event);
+			say(result, (unsigned char *)&event_handle);
+		} else if (!strncmp(line, "open ", 5)) {
+			memset(&handle, 0, sizeof(handle));
+			read_handle(line + 5, &handle);
+			result = cuIpcOpenMemHandle(&import[imports], handle,
+						    CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+			imports += !result && imports < 1023;
+			say(result, NULL);
+		} else if (!strncmp(line, "close", 5)) {
+			say(imports ? cuIpcCloseMemHandle(import[--imports]) : CUDA_ERROR_INVALID_VALUE,
+			    NULL);
+		} else if (!strncmp(line, "name ", 5)) {
+			set_name(line + 5);
+			say(CUDA_SUCCESS, NULL);
+		} else if (!strncmp(line, "abort", 5)) {
+			raise(SIGKILL);
+		} else {
+			printf("error: what is %s", line);
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `culimbo blocks`: one line a block that is shared. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/nearest.h"
+#include "tools/scan.h"
+#include "tools/table.h"
+
+enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD };
+
+enum { BYTES, STATE, PID, COMMAND, DEVICE, ADDRESS, EXPORTED, FREED, HOLDERS, HELDBY, ID, KIND,
+       EXPORTS, GENERATION, PINNED };
+
+static const struct cu_column columns[] = {
+	[BYTES] = { "BYTES", CU_BYTES, 0, "its size (0: an event)" },
+	[STATE] = { "STATE", CU_TEXT, 0,
+		    "exported: not freed, held by nobody; held: not freed; limbo-held: freed, but held; limbo-grace: freed, a handle may be on its way; limbo-free: freed, on its way to the driver; gone: its context ended while it was held" },
+	[PID] = { "PID", CU_NUMBER, 0, "its exporter" },
+	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "the command line of its exporter" },
+	[DEVICE] = { "DEVICE", CU_NUMBER, 0, "the GPU, as its exporter counts" },
+	[ADDRESS] = { "ADDRESS", CU_HEX, 0, "where its exporter has it (an event: its CUevent)" },
+	[EXPORTED] = { "EXPORTED", CU_SECONDS, 0, "how long ago it was last exported" },
+	[FREED] = { "FREED", CU_SECONDS, 0, "how long ago the program freed it" },
+	[HOLDERS] = { "HOLDERS", CU_NUMBER, 0, "how many processes hold it" },
+	[HELDBY] = { "HELDBY", CU_TEXT, 0, "the first of them: pid, name, and whether it has ended" },
+	[ID] = { "ID", CU_TEXT, 0, "FILE:RECORD, for `culimbo show`" },
+	[KIND] = { "KIND", CU_TEXT, CU_HIDDEN, "memory or event" },
+	[EXPORTS] = { "EXPORTS", CU_NUMBER, CU_HIDDEN, "how often it was exported" },
+	[GENERATION] = { "GENERATION", CU_NUMBER, CU_HIDDEN, "how many blocks had its record before" },
+	[PINNED] = { "PINNED", CU_BOOLEAN, CU_HIDDEN,
+		     "somebody holds it who could not be noted: kept to the exporter's end" },
+	{ .name = NULL },
+};
+
+struct row {
+	const struct cu_scan *scan;
+	const struct cu_block *block;
+	const struct cu_process *process;
+};
+
+static const char *holders_text(const struct row *row)
+{
+	static char text[160];
+	size_t at = 0;
+	uint32_t i;
+
+	if (!row->block->held)
+		return NULL;
+	for (i = 0; i < row->block->held && i < 3; i++) {
+		const struct cu_holder *h =
+			&row->process->holder[row->scan->held_by[row->block->held_at + i]];
+
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%u %s%s", i ? ", " : "",
+				       h->who.pid, *h->name ? h->name : "?",
+				       h->alive ? "" : " (ended)");
+	}
+	if (row->block->held > i)
+		snprintf(text + at, sizeof(text) - at, " and %u more", row->block->held - i);
+	return text;
+}
+
+static void fill(struct cu_cell *cell, unsigned int column, const void *data)
+{
+	const struct row *row = data;
+	const struct cl_view_block *b = &row->block->is;
+	static char text[32];
+
+	switch (column) {
+	case BYTES:
+		cu_cell_number(cell, b->size);
+		break;
+	case STATE:
+		cu_cell_text(cell, cu_class_word(b->class));
+		break;
+	case PID:
+		cu_cell_number(cell, row->process->who.pid);
+		break;
+	case COMMAND:
+		cu_cell_text(cell, row->process->command);
+		break;
+	case DEVICE:
+		if (b->kind == CL_MEMORY)
+			cu_cell_number(cell, b->device);
+		break;
+	case ADDRESS:
+		cu_cell_number(cell, b->base);
+		break;
+	case EXPORTED:
+		cu_cell_number(cell, row->scan->now > b->exported ? row->scan->now - b->exported : 0);
+		break;
+	case FREED:
+		if (b->freed)
+			cu_cell_number(cell, row->scan->now > b->freed ? row->scan->now - b->freed : 0);
+		break;
+	case HOLDERS:
+		cu_cell_number(cell, row->block->held);
+		break;
+	case HELDBY:
+		cu_cell_text(cell, holders_text(row));
+		break;
+	case ID:
+		cu_block_id(text, row->process->file_id, b->record);
+		cu_cell_text(cell, text);
+		break;
+	case KIND:
+		cu_cell_text(cell, b->kind == CL_EVENT ? "event" : "memory");
+		break;
+	case EXPORTS:
+		cu_cell_number(cell, b->exports);
+		break;
+	case GENERATION:
+		cu_cell_number(cell, b->generation);
+		break;
+	case PINNED:
+		cu_cell_number(cell, b->pinned);
+		break;
+	default:
+		break;
+	}
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+	const struct cu_block *a = x, *b = y;
+
+	if (a->is.size != b->is.size)
+		return a->is.size < b->is.size ? 1 : -1;
+	if (a->process != b->process)
+		return a->process > b->process ? 1 : -1;
+	return (a->is.record > b->is.record) - (a->is.record < b->is.record);
+}
+
+struct filter {
+	long long pid, device; /* -1: any */
+	unsigned int classes;  /* bits */
+	bool held;
+};
+
+static bool passes(const struct filter *filter, const struct row *row)
+{
+	bool its = row->process->who.pid == filter->pid;
+
+	for (uint32_t i = 0; i < row->block->held && filter->pid >= 0 && !its; i++)
+		its = row->process->holder[row->scan->held_by[row->block->held_at + i]].who.pid ==
+		      filter->pid;
+	return (filter->pid < 0 || its) &&
+	       (filter->device < 0 ||
+		(row->block->is.kind == CL_MEMORY && row->block->is.device == filter->device)) &&
+	       filter->classes >> row->block->is.class & 1 &&
+	       (!filter->held || row->block->held || row->block->is.pinned);
+}
+
+/* The classes whose word is @word or begins with it and a dash; 0 after a complaint. */
+static unsigned int classes_of(const struct cu_command *command, const char *list)
+{
+	unsigned int classes = 0;
+	const char *end;
+
+	for (;; list = end + 1) {
+		size_t length = strcspn(list, ","), best = (size_t)-1;
+		const char *nearest = NULL;
+		unsigned int found = 0;
+
+		end = list + length;
+		for (unsigned int c = 0; c < CL_VIEW_CLASSES; c++) {
+			const char *word = cu_class_word(c);
+			size_t distance = cl_word_distance(list, length, word, strlen(word));
+
+			if (length && !strncmp(word, list, length) &&
+			    (!word[length] || word[length] == '-'))
+				found |= 1u << c;
+			if (distance < best && cl_word_near(distance, strlen(word))) {
+				best = distance;
+				nearest = word;
+			}
+		}
+		if (!found && cl_word_near(cl_word_distance(list, length, "limbo", 5), 5) &&
+		    cl_word_distance(list, length, "limbo", 5) <= best)
+			nearest = "limbo";
+		if (!found) {
+			if (nearest)
+				cu_usage_error(command, "unknown state '%.*s'; did you mean '%s'?",
+					       (int)length, list, nearest);
+			else
+				cu_usage_error(command, "unknown state '%.*s'", (int)length, list);
+			return 0;
+		}
+		classes |= found;
+		if (!*end)
+			return classes;
+	}
+}
+
+static int blocks(const struct cu_command *command, int argc, char **argv)
+{
+	struct filter filter = { .pid = -1, .device = -1, .classes = ~0u };
+	struct cu_format format = { 0 };
+	struct cu_table *table;
+	const char *dir = NULL;
+	struct cu_scan scan;
+	int got, status;
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		switch (got) {
+		case CU_OPTION_DIR:
+			dir = optarg;
+			break;
+		case OPTION_PID:
+		case OPTION_DEVICE: {
+			long long *to = got == OPTION_PID ? &filter.pid : &filter.device;
+
+			if (!cu_number(optarg, to))
+				return cu_usage_error(command, "'%s' is no number", optarg);
+			break;
+		}
+		case OPTION_STATE:
+			filter.classes = classes_of(command, optarg);
+			if (!filter.classes)
+				return CU_USAGE;
+			break;
+		case OPTION_HELD:
+			filter.held = true;
+			break;
+		default:
+			if (!cu_format_option(&format, got))
+				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+		}
+	if (optind < argc)
+		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
+	table = cu_table_new(command, "blocks", &format, &status);
+	if (!table)
+		return status;
+	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status)) {
+		cu_table_drop(table);
+		return status;
+	}
+	if (scan.blocks)
+		qsort(scan.block, scan.blocks, sizeof(*scan.block), by_bytes);
+	for (size_t i = 0; i < scan.blocks; i++) {
+		struct row row = { &scan, &scan.block[i], &scan.process[scan.block[i].process] };
+
+		if (passes(&filter, &row))
+			cu_table_line(table, fill, &row);
+	}
+	if (!scan.processes && !format.json && !format.raw)
+		cu_note_nobody();
+	cu_note_unread(command, &scan);
+	status = cu_table_end(table);
+	cu_scan_free(&scan);
+	return status;
+}
+
+static const struct cu_option options[] = {
+	{ "pid", OPTION_PID, "PID", "only those that this process exports or holds" },
+	{ "device", OPTION_DEVICE, "N", "only those of this GPU" },
+	{ "state", OPTION_STATE, "exported|held|limbo|limbo-held|limbo-grace|limbo-free|gone",
+	  "only those in this state (limbo: in any of its three), or in one of a list" },
+	{ "held", OPTION_HELD, NULL, "only those that somebody holds" },
+	CU_TABLE_OPTIONS,
+	CU_DIR_OPTION,
+	{ .name = NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo blocks --state=limbo-held", "what was freed and cannot go, and who holds it" },
+	{ "culimbo blocks --pid=4711 -o +EXPORTS", "all that process 4711 exports or holds" },
+	{ "culimbo blocks --json | jq '.blocks[0]'", "the largest block" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_blocks = {
+	.name = "blocks",
+	.arguments = "",
+	.summary = "list the blocks of GPU memory that are shared, or wait in limbo",
+	.help = "Lists each block (and event) that a process exports, or has freed and cannot give\n"
+		"back yet; the largest first.",
+	.options = options,
+	.columns = columns,
+	.examples = examples,
+	.run = blocks,
+};

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `culimbo collect`: asks an exporter to give back what nobody holds, in the way
+ * an allocation that fails elsewhere does (shim/pressure.c): a word in its file, a
+ * futex, and an answer.  It forces nothing: what is held stays.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/emit.h"
+#include "tools/scan.h"
+#include "tools/table.h"
+
+enum { OPTION_WAIT = 128, NO_ANSWER = 3 };
+
+struct collect {
+	struct cl_region *region;
+	uint64_t wait, took; /* ns */
+	uint64_t blocks, bytes; /* in limbo, before */
+	uint64_t blocks_left, bytes_left;
+	bool serving, answered;
+};
+
+static void ask(void *data)
+{
+	struct collect *c = data;
+	struct cl_header *h = c->region->header;
+	uint64_t start = cl_now(), until = start + c->wait;
+	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+	uint32_t ticket, done;
+
+	c->blocks = atomic_load(&h->limbo_blocks);
+	c->bytes = atomic_load(&h->limbo_bytes);
+	c->serving = atomic_load(&h->serving);
+	if (c->blocks) {
+		ticket = atomic_fetch_add(&h->pressure_asked, 1) + 1;
+		cl_region_wake(c->region);
+		for (;;) {
+			done = atomic_load(&h->pressure_done);
+			c->answered = (int32_t)(done - ticket) >= 0;
+			if (c->answered || cl_now() >= until)
+				break;
+			syscall(SYS_futex, &h->pressure_done, FUTEX_WAIT_BITSET, done, &t, NULL,
+				FUTEX_BITSET_MATCH_ANY);
+		}
+	}
+	c->took = cl_now() - start;
+	c->blocks_left = atomic_load(&h->limbo_blocks);
+	c->bytes_left = atomic_load(&h->limbo_bytes);
+}
+
+/* The state letter of /proc/PID/stat; 0: no such process. */
+static char proc_state(uint32_t pid)
+{
+	char path[48], line[512];
+	const char *end;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	line[fread(line, 1, sizeof(line) - 1, file)] = 0;
+	fclose(file);
+	end = strrchr(line, ')');
+	return end && end[1] == ' ' ? end[2] : '?';
+}
+
+/* 1: it maps the library; 0: it does not; -1: can't be told. */
+static int maps_library(uint32_t pid)
+{
+	char path[48], *line = NULL;
+	size_t size = 0;
+	int maps = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%u/maps", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return -1;
+	while (!maps && getline(&line, &size, file) > 0)
+		maps = strstr(line, "/libculimbo.so") != NULL;
+	free(line);
+	fclose(file);
+	return maps;
+}
+
+static void say_no_file(const struct cu_command *command, uint32_t pid)
+{
+	char state = proc_state(pid);
+
+	if (!state) {
+		cu_error(command, "there is no process %u: `culimbo ps` lists those that share", pid);
+		return;
+	}
+	switch (maps_library(pid)) {
+	case 1:
+		cu_error(command,
+			 "process %u has exported nothing, so nothing of it waits (or it shares through another directory than %s: give that by --dir)",
+			 pid, cu_directory());
+		break;
+	case 0:
+		cu_error(command, "process %u runs without culimbo: start it by `culimbo run -- CMD`", pid);
+		break;
+	default:
+		cu_error(command,
+			 "process %u has no file in %s, and may not be looked at (another user's?)", pid,
+			 cu_directory());
+	}
+}
+
+/* The index of the process that @id names, or -1 after a complaint. */
+static long find_process(const struct cu_command *command, const struct cu_scan *scan, const char *id,
+			 long long pid)
+{
+	uint32_t file = cl_region_name_id(id);
+	long found = -1;
+	unsigned int n = 0;
+
+	for (size_t i = 0; i < scan->processes; i++) {
+		const struct cu_process *p = &scan->process[i];
+
+		if (file ? p->file_id != file : p->error || p->who.pid != pid)
+			continue;
+		found = (long)i;
+		n++;
+	}
+	if (n == 1)
+		return found;
+	if (!n && file) {
+		cu_error(command, "there is no %s in %s", id, cu_directory());
+	} else if (!n) {
+		say_no_file(command, (uint32_t)pid);
+	} else {
+		cu_error(command, "%u processes have the id %s: name the file of one", n, id);
+		for (size_t i = 0; i < scan->processes; i++) {
+			const struct cu_process *p = &scan->process[i];
+			char name[16];
+
+			if (p->error || p->who.pid != pid)
+				continue;
+			cu_file_word(name, p->file_id);
+			fprintf(stderr, "  %s  %s (%s)\n", name, p->command, cu_state_word(p));
+		}
+	}
+	return -1;
+}
+
+static void say_holders(struct cu_emit *to, const struct cu_scan *scan, uint32_t file_id)
+{
+	for (size_t i = 0; i < scan->processes; i++) {
+		const struct cu_process *p = &scan->process[i];
+
+		if (p->file_id != file_id)
+			continue;
+		if (to)
+			cu_emit_open(to, "held_by", '[');
+		for (unsigned int j = 0; j < p->holders; j++) {
+			if (to) {
+				cu_emit_open(to, NULL, '{');
+				cu_emit_number(to, "pid", p->holder[j].who.pid);
+				cu_emit_text(to, "name", p->holder[j].name);
+				cu_emit_number(to, "blocks", p->holder[j].holds);
+				cu_emit_close(to, '}');
+			} else if (j < 10) {
+				printf("  process %u (%s%s) holds %" PRIu64 " of its blocks\n",
+				       p->holder[j].who.pid, p->holder[j].name,
+				       p->holder[j].alive ? "" : ", ended", p->holder[j].holds);
+			} else if (j == 10) {
+				printf("  and %u more\n", p->holders - 10);
+			}
+		}
+		if (to)
+			cu_emit_close(to, ']');
+	}
+}
+
+static int say(const struct cu_command *command, const struct collect *c, const struct cu_process *p,
+	       bool json)
+{
+	uint64_t blocks = c->blocks > c->blocks_left ? c->blocks - c->blocks_left : 0;
+	uint64_t bytes = c->bytes > c->bytes_left ? c->bytes - c->bytes_left : 0;
+	struct cu_emit to = { .json = true };
+	char size[24], left[24], took[24];
+	struct cu_scan scan;
+	int status, fd;
+
+	cu_bytes_long(size, bytes);
+	cu_bytes_long(left, c->bytes_left);
+	cu_duration(took, c->took);
+	fd = cu_directory_open(command);
+	if (cu_scan(&scan, fd, 0))
+		cu_scan_free(&scan);
+	if (fd >= 0)
+		close(fd);
+	if (json) {
+		cu_emit_open(&to, NULL, '{');
+		cu_emit_number(&to, "pid", p->who.pid);
+		cu_emit_bool(&to, "answered", c->answered || !c->blocks);
+		cu_emit_ago(&to, "took", c->took);
+		cu_emit_number(&to, "collected_blocks", blocks);
+		cu_emit_number(&to, "collected_bytes", bytes);
+		cu_emit_number(&to, "limbo_blocks", c->blocks_left);
+		cu_emit_number(&to, "limbo_bytes", c->bytes_left);
+		say_holders(&to, &scan, p->file_id);
+		cu_emit_close(&to, '}');
+	} else if (!c->blocks) {
+		printf("Nothing of process %u (%s) waits in limbo.\n", p->who.pid, p->command);
+	} else {
+		printf("Process %u (%s) gave back %" PRIu64 " block%s, %s, in %s; %" PRIu64
+		       " block%s, %s, still wait%s.\n",
+		       p->who.pid, p->command, blocks, blocks == 1 ? "" : "s", size, took,
+		       c->blocks_left, c->blocks_left == 1 ? "" : "s", left,
+		       c->blocks_left == 1 ? "s" : "");
+		if (c->blocks_left)
+			say_holders(NULL, &scan, p->file_id);
+	}
+	status = c->answered || !c->blocks ? CU_OK : NO_ANSWER;
+	if (status == NO_ANSWER && proc_state(p->who.pid) == 'T')
+		cu_error(command, "process %u is stopped: it collects when it goes on (kill -CONT %u)",
+			 p->who.pid, p->who.pid);
+	else if (status == NO_ANSWER && !c->serving)
+		cu_error(command,
+			 "process %u has no collector thread (CULIMBO_COLLECTOR=inline, or it could not start one): it gives back what nobody holds when its program next calls us",
+			 p->who.pid);
+	else if (status == NO_ANSWER)
+		cu_error(command,
+			 "process %u did not answer within %s: it is in the driver, or its machine is busy; it collects as soon as it can, or ask again with --wait=1m",
+			 p->who.pid, took);
+	cu_scan_free(&scan);
+	return status;
+}
+
+/* 500ms, 2s, 1m; a bare number is seconds. */
+static bool read_wait(const char *text, uint64_t *ns)
+{
+	char *end;
+	double number = strtod(text, &end);
+	double unit = !strcmp(end, "ms") ? 1e6 : !*end || !strcmp(end, "s") ? 1e9 :
+		      !strcmp(end, "m") ? 6e10 : 0;
+
+	if (end == text || !unit || !(number >= 0 && number * unit <= 3.6e12))
+		return false;
+	*ns = (uint64_t)(number * unit);
+	return true;
+}
+
+static int collect(const struct cu_command *command, int argc, char **argv)
+{
+	struct collect c = { .wait = 2000000000 };
+	struct cl_region region;
+	const char *dir = NULL, *id, *why = NULL;
+	struct cu_process process;
+	struct cu_scan scan;
+	long long pid = -1;
+	bool json = false;
+	int got, status, fd, error;
+	long at;
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		switch (got) {
+		case CU_OPTION_DIR:
+			dir = optarg;
+			break;
+		case CU_OPTION_JSON:
+			json = true;
+			break;
+		case OPTION_WAIT:
+			if (!read_wait(optarg, &c.wait))
+				return cu_usage_error(command,
+						      "'%s' is no time to wait: 500ms, 2s, 1m, up to 1 hour",
+						      optarg);
+			break;
+		default:
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+		}
+	if (optind >= argc)
+		return cu_usage_error(command, "which process?");
+	id = argv[optind++];
+	if (optind < argc)
+		return cu_usage_error(command, "one at a time: '%s' is too many", argv[optind]);
+	if (!cl_region_name_id(id) && !cu_number(id, &pid))
+		return cu_usage_error(command, "'%s' is no process id", id);
+	if (!cu_scan_all(command, &scan, dir, 0, &status))
+		return status;
+	at = find_process(command, &scan, id, pid);
+	if (at >= 0)
+		process = scan.process[at];
+	cu_scan_free(&scan);
+	if (at < 0)
+		return CU_FAILED;
+	process.holder = NULL;
+	process.holders = 0;
+	if (process.error || process.state == CL_DEAD) {
+		cu_error(command, "%s: %s: `culimbo gc`", id,
+			 process.error ? cu_process_note(&process) :
+					 "that process has ended, and its memory went back with it");
+		return CU_FAILED;
+	}
+	if (!process.file_id) {
+		cu_error(command,
+			 "process %u (%s) only imports: nothing of its own waits; ask the exporters of what it holds",
+			 process.who.pid, process.command);
+		return CU_FAILED;
+	}
+	fd = cu_directory_open(command);
+	if (fd < 0)
+		return CU_FAILED;
+	error = cl_region_open(&region, fd, process.file_id, &why);
+	close(fd);
+	if (error) {
+		cu_error(command, "process %u: its file: %s", process.who.pid,
+			 why ? why : strerror(-error));
+		return CU_FAILED;
+	}
+	c.region = &region;
+	if (!cu_guarded(ask, &c)) {
+		cu_error(command, "process %u: its file was cut while it was read", process.who.pid);
+		cl_region_close(&region);
+		return CU_FAILED;
+	}
+	cl_region_close(&region);
+	return say(command, &c, &process, json);
+}
+
+static const struct cu_option options[] = {
+	{ "wait", OPTION_WAIT, "DURATION", "how long to wait for its answer (default 2s)" },
+	{ "json", CU_OPTION_JSON, NULL, "print JSON: sizes in bytes, times in seconds" },
+	CU_DIR_OPTION,
+	{ .name = NULL },
+};
+
+static const struct cu_exit exits[] = {
+	{ CU_OK, "it has collected, or nothing waited" },
+	{ CU_FAILED, "it could not be asked: stderr says why, and what to do" },
+	{ CU_USAGE, "the command line is wrong" },
+	{ NO_ANSWER, "it was asked, and did not answer in time" },
+	{ 0, NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo collect 4711", "what waits only for its grace goes back now" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_collect = {
+	.name = "collect",
+	.arguments = "PID",
+	.summary = "ask a process to give back what nobody holds",
+	.help = "Asks process PID to end the grace of the blocks that wait in its limbo, and to give\n"
+		"back to the driver all that nobody holds; then says what came back, and who holds\n"
+		"the rest.  What is held stays.  The library does the same when an allocation fails.\n"
+		"Where several have that PID (containers), name the file of one, as `culimbo ps` has it.",
+	.options = options,
+	.exits = exits,
+	.examples = examples,
+	.run = collect,
+};

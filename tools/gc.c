@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `culimbo gc`: takes away the files that dead exporters left.
+ *
+ * Must always hold: a file goes only by shim/gc.h, whose exporter is dead and
+ * whose byte lock we hold, or which is of an earlier boot; so it is safe at any
+ * time.  What is not understood is left, and said.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/gc.h"
+#include "shim/options.h"
+#include "tools/scan.h"
+#include "tools/table.h"
+
+enum { OPTION_DRY_RUN = 'n' };
+
+enum { ACTION, GCFILE, PID, COMMAND, STATE, BLOCKS, DISK, WHY };
+
+static const struct cu_column columns[] = {
+	[ACTION] = { "ACTION", CU_TEXT, 0,
+		     "removed; would-remove (--dry-run); kept: its process lives, or may; left: not ours to judge; failed" },
+	[GCFILE] = { "FILE", CU_TEXT, 0, "the file" },
+	[PID] = { "PID", CU_NUMBER, 0, "its process, as its own PID namespace counts" },
+	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "the command line of its process" },
+	[STATE] = { "STATE", CU_TEXT, 0, "of its process or of the file, as `culimbo ps` has it" },
+	[BLOCKS] = { "BLOCKS", CU_NUMBER, 0, "blocks that it exported or had in limbo when it ended" },
+	[DISK] = { "DISK", CU_BYTES, 0, "memory that the file takes" },
+	[WHY] = { "WHY", CU_TEXT, 0, "why, or what to do" },
+	{ .name = NULL },
+};
+
+struct file {
+	char name[16];
+	const char *action, *state, *why;
+	char command[129];
+	uint32_t id, pid; /* pid 0: not known */
+	bool unfinished;
+	enum cl_liveness judged;
+	uint64_t disk, blocks;
+};
+
+static void fill(struct cu_cell *cell, unsigned int column, const void *row)
+{
+	const struct file *f = row;
+
+	switch (column) {
+	case ACTION:
+		cu_cell_text(cell, f->action);
+		break;
+	case GCFILE:
+		cu_cell_text(cell, f->name);
+		break;
+	case PID:
+		if (f->pid)
+			cu_cell_number(cell, f->pid);
+		break;
+	case COMMAND:
+		cu_cell_text(cell, f->command);
+		break;
+	case STATE:
+		cu_cell_text(cell, f->state);
+		break;
+	case BLOCKS:
+		if (f->pid)
+			cu_cell_number(cell, f->blocks);
+		break;
+	case DISK:
+		cu_cell_number(cell, f->disk);
+		break;
+	case WHY:
+		cu_cell_text(cell, f->why);
+		break;
+	default:
+		break;
+	}
+}
+
+struct gc {
+	struct file *file;
+	struct cl_region region;
+	int dirfd, result;
+	bool dry;
+};
+
+/* With the file mapped: may be cut meanwhile. */
+static void judge_and_take(void *data)
+{
+	struct gc *gc = data;
+	struct file *f = gc->file;
+	struct cl_header *h = gc->region.header;
+
+	f->pid = h->exporter.pid;
+	cu_clean(f->command, sizeof(f->command), h->command, sizeof(h->command));
+	f->blocks = atomic_load(&h->live_blocks) + atomic_load(&h->limbo_blocks);
+	f->judged = cl_gc_judge(&gc->region);
+	f->state = cu_liveness_word(f->judged);
+	gc->result = f->judged != CL_DEAD ? -EBUSY : gc->dry ? 0 : cl_gc_file(&gc->region, gc->dirfd);
+}
+
+/* Again: the one of a process that /proc says nothing of is looked at twice. */
+static void try_file(struct gc *gc)
+{
+	struct file *f = gc->file;
+	const char *why = NULL;
+	struct stat st;
+	int error;
+
+	if (fstatat(gc->dirfd, f->name, &st, AT_SYMLINK_NOFOLLOW)) {
+		f->action = NULL; /* gone meanwhile */
+		return;
+	}
+	f->disk = (uint64_t)st.st_blocks * 512;
+	f->judged = CL_ALIVE;
+	error = f->unfinished ? cl_region_open_unfinished(&gc->region, gc->dirfd, f->id) :
+				cl_region_open(&gc->region, gc->dirfd, f->id, &why);
+	if (error == -ENOENT) {
+		f->action = NULL;
+		return;
+	}
+	if (error) {
+		struct cu_process as = { .error = error };
+
+		f->state = cu_state_word(&as);
+		f->why = why ? why : strerror(-error);
+		f->action = "left";
+		if (error == -ESTALE) {
+			f->action = gc->dry ? "would-remove" : "removed";
+			if (!gc->dry && unlinkat(gc->dirfd, f->name, 0)) {
+				f->action = "failed";
+				f->why = strerror(errno);
+			}
+		}
+		if (error == -EBADMSG && f->unfinished)
+			f->why = "it is being made, or was when its process ended: the library takes it away";
+		return;
+	}
+	if (!cu_guarded(judge_and_take, gc)) {
+		f->state = "damaged";
+		f->action = "left";
+		f->why = "it was cut while it was read";
+	} else if (!gc->result) {
+		f->action = gc->dry ? "would-remove" : "removed";
+		f->why = f->unfinished ? "its process ended while it made it" : "its process has ended";
+	} else if (gc->result == -EBUSY) {
+		f->action = "kept";
+		f->why = f->judged == CL_ALIVE	? "its process lives" :
+			 f->judged == CL_DEAD	? "another takes it away" :
+			 f->judged == CL_LEAVING ? "its process is ending: its GPU work may go on" :
+						   "nothing is known of its process yet but that its lock is free: ask again";
+	} else {
+		f->action = "failed";
+		f->why = strerror(-gc->result);
+	}
+	cl_region_close(&gc->region);
+}
+
+static int compare(const void *x, const void *y)
+{
+	const struct file *a = x, *b = y;
+
+	return strcmp(a->name, b->name);
+}
+
+/* Returns how many, or -ENOMEM. */
+static long list_files(int dirfd, struct file **list)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+	size_t n = 0, room = 0;
+
+	*list = NULL;
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return fd < 0 ? -errno : -ENOMEM;
+	}
+	while ((entry = readdir(dir)) != NULL) {
+		uint32_t id = cl_region_name_id(entry->d_name);
+		bool unfinished = !id;
+
+		if (!id)
+			id = cl_region_unfinished_id(entry->d_name);
+		if (!id)
+			continue;
+		if (n == room) {
+			struct file *more = realloc(*list, (room = room ? 2 * room : 64) * sizeof(**list));
+
+			if (!more) {
+				closedir(dir);
+				return -ENOMEM;
+			}
+			*list = more;
+		}
+		(*list)[n] = (struct file){ .id = id, .unfinished = unfinished };
+		snprintf((*list)[n++].name, sizeof((*list)->name), "%.15s", entry->d_name);
+	}
+	closedir(dir);
+	if (n)
+		qsort(*list, n, sizeof(**list), compare);
+	return (long)n;
+}
+
+static void say_sum(const struct file *file, size_t n, bool dry)
+{
+	uint64_t gone = 0, disk = 0, kept = 0, left = 0, failed = 0;
+	char size[24];
+
+	for (size_t i = 0; i < n; i++) {
+		const char *action = file[i].action;
+
+		if (!action)
+			continue;
+		if (!strcmp(action, "kept")) {
+			kept++;
+		} else if (!strcmp(action, "left")) {
+			left++;
+		} else if (!strcmp(action, "failed")) {
+			failed++;
+		} else {
+			gone++;
+			disk += file[i].disk;
+		}
+	}
+	cu_bytes_long(size, disk);
+	printf("%s%llu file%s, %s%s; kept, of processes that live: %llu",
+	       dry ? "Would take away " : "Took away ", (unsigned long long)gone, gone == 1 ? "" : "s",
+	       size, dry ? " (--dry-run)" : "", (unsigned long long)kept);
+	if (left)
+		printf("; left, not understood: %llu", (unsigned long long)left);
+	if (failed)
+		printf("; failed: %llu", (unsigned long long)failed);
+	printf(".\n");
+}
+
+static int gc(const struct cu_command *command, int argc, char **argv)
+{
+	struct cu_format format = { 0 };
+	struct gc gc = { .dirfd = -1 };
+	struct file *list = NULL;
+	struct cu_table *table;
+	const char *dir = NULL;
+	bool people, again = false;
+	int got, status;
+	long n = 0;
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		if (got == CU_OPTION_DIR)
+			dir = optarg;
+		else if (got == OPTION_DRY_RUN)
+			gc.dry = true;
+		else if (!cu_format_option(&format, got))
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	if (optind < argc)
+		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
+	table = cu_table_new(command, "files", &format, &status);
+	if (!table)
+		return status;
+	people = !format.json && !format.raw;
+	cu_directory_set(command, dir);
+	gc.dirfd = cu_directory_open(command);
+	if (gc.dirfd < 0 && gc.dirfd != -ENOENT) {
+		cu_table_drop(table);
+		return CU_FAILED;
+	}
+	if (gc.dirfd >= 0)
+		n = list_files(gc.dirfd, &list);
+	for (long i = 0; i < n; i++) {
+		gc.file = &list[i];
+		try_file(&gc);
+		again |= list[i].judged == CL_SETTLING || list[i].judged == CL_LEAVING;
+	}
+	if (again) {
+		/* one look begins what the next one settles: see shim/liveness.h */
+		uint64_t wait = cl_options.settle.number + 10000000;
+		struct timespec t = { (time_t)(wait / 1000000000), (long)(wait % 1000000000) };
+
+		while (nanosleep(&t, &t) && errno == EINTR)
+			;
+		for (long i = 0; i < n; i++)
+			if (list[i].judged == CL_SETTLING || list[i].judged == CL_LEAVING) {
+				gc.file = &list[i];
+				try_file(&gc);
+			}
+	}
+	if (gc.dirfd >= 0)
+		close(gc.dirfd);
+	status = CU_OK;
+	if (n < 0) {
+		cu_error(command, "cannot read %s: %s", cu_directory(), strerror((int)-n));
+		status = CU_FAILED;
+	}
+	for (long i = 0; i < n; i++) {
+		if (!list[i].action)
+			continue;
+		if (!strcmp(list[i].action, "failed"))
+			status = CU_FAILED;
+		/* people want to know what was done; the living are a number below */
+		if (!people || format.output || list[i].judged != CL_ALIVE ||
+		    strcmp(list[i].action, "kept") != 0)
+			cu_table_line(table, fill, &list[i]);
+	}
+	if (cu_table_end(table))
+		status = CU_FAILED;
+	if (people && n >= 0)
+		say_sum(list, (size_t)n, gc.dry);
+	free(list);
+	return status;
+}
+
+static const struct cu_option options[] = {
+	{ "dry-run", OPTION_DRY_RUN, NULL, "only say what would be done" },
+	CU_TABLE_OPTIONS,
+	CU_DIR_OPTION,
+	{ .name = NULL },
+};
+
+static const struct cu_exit exits[] = {
+	{ CU_OK, "all that the dead left is gone (or there was nothing)" },
+	{ CU_FAILED, "a file of the dead could not be taken away: its line says why" },
+	{ CU_USAGE, "the command line is wrong" },
+	{ 0, NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo gc --dry-run", "what have the dead left?" },
+	{ "culimbo gc", "take it away" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_gc = {
+	.name = "gc",
+	.arguments = "",
+	.summary = "take away the files that dead processes left",
+	.help = "Takes away the exporter files of processes that have ended without doing so\n"
+		"(killed ones).  It is safe while others run: a file goes only when its process is\n"
+		"surely dead.  Running processes do the same now and then; nothing depends on it.\n"
+		"To see what a dead process had shared, look at its file before (culimbo report).",
+	.options = options,
+	.columns = columns,
+	.exits = exits,
+	.examples = examples,
+	.run = gc,
+};

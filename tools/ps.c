@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `culimbo ps`: one line a process that shares GPU memory. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/scan.h"
+#include "tools/table.h"
+
+enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, AGE, PROCFILE, NOTE,
+       EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS };
+
+static const struct cu_column columns[] = {
+	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
+	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line, or its name where it has no file" },
+	[STATE] = { "STATE", CU_TEXT, 0,
+		    "alive; dead; ending (its GPU work may go on); unsure (its lock is free, no more is known); of its file: damaged, version (another culimbo's), old (of an earlier boot), foreign (another user's), unread" },
+	[EXPORTED] = { "EXPORTED", CU_NUMBER, 0, "blocks and events that it exports and has not freed" },
+	[HELD] = { "HELD", CU_NUMBER, 0, "of its blocks, those that others hold, freed or not" },
+	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks that it has freed and the driver has not" },
+	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "what these take" },
+	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
+	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
+	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it only imports" },
+	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, or where the process is" },
+	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it exports and has not freed" },
+	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "of its blocks, what others hold" },
+	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it holds of others" },
+	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_HIDDEN, "processes that hold blocks of it" },
+	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share, local time" },
+	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "memory that its file takes" },
+	[PIDNS] = { "PIDNS", CU_NUMBER, CU_HIDDEN | CU_LEFT, "the inode of its PID namespace" },
+	{ .name = NULL },
+};
+
+static void fill(struct cu_cell *cell, unsigned int column, const void *row)
+{
+	const struct cu_process *p = row;
+	static char text[32];
+	struct tm tm;
+	time_t when;
+
+	switch (column) {
+	case STATE:
+		cu_cell_text(cell, cu_state_word(p));
+		return;
+	case PROCFILE:
+		cu_file_word(text, p->file_id);
+		cu_cell_text(cell, p->file_id ? text : NULL);
+		return;
+	case NOTE:
+		cu_cell_text(cell, cu_process_note(p));
+		return;
+	default:
+		break;
+	}
+	if (p->error)
+		return;
+	switch (column) {
+	case PID:
+		cu_cell_number(cell, p->who.pid);
+		break;
+	case COMMAND:
+		cu_cell_text(cell, p->command);
+		break;
+	case EXPORTED:
+		cu_cell_number(cell, p->blocks);
+		break;
+	case HELD:
+		cu_cell_number(cell, p->held);
+		break;
+	case LIMBO:
+		cu_cell_number(cell, p->limbo);
+		break;
+	case LIMBOBYTES:
+		cu_cell_number(cell, p->limbo_bytes);
+		break;
+	case IMPORTED:
+		cu_cell_number(cell, p->imported);
+		break;
+	case AGE:
+		cu_cell_number(cell, p->age);
+		break;
+	case EXPORTEDBYTES:
+		cu_cell_number(cell, p->bytes);
+		break;
+	case HELDBYTES:
+		cu_cell_number(cell, p->held_bytes);
+		break;
+	case IMPORTEDBYTES:
+		cu_cell_number(cell, p->imported_bytes);
+		break;
+	case HOLDERS:
+		cu_cell_number(cell, p->holders);
+		break;
+	case SINCE:
+		when = (time_t)(p->created / 1000000000);
+		if (p->created && localtime_r(&when, &tm) &&
+		    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm))
+			cu_cell_text(cell, text);
+		break;
+	case DISK:
+		if (p->file_id)
+			cu_cell_number(cell, p->disk);
+		break;
+	case PIDNS:
+		if (p->who.pid_ns)
+			cu_cell_number(cell, p->who.pid_ns);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Most in limbo first, then most exported, then by pid; files that can't be read last. */
+static int by_weight(const void *x, const void *y)
+{
+	const struct cu_process *a = x, *b = y;
+
+	if (!a->error != !b->error)
+		return a->error ? 1 : -1;
+	if (a->limbo_bytes != b->limbo_bytes)
+		return a->limbo_bytes < b->limbo_bytes ? 1 : -1;
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes ? 1 : -1;
+	if (a->who.pid != b->who.pid)
+		return a->who.pid > b->who.pid ? 1 : -1;
+	return (a->file_id > b->file_id) - (a->file_id < b->file_id);
+}
+
+static int ps(const struct cu_command *command, int argc, char **argv)
+{
+	struct cu_format format = { 0 };
+	struct cu_table *table;
+	const char *dir = NULL;
+	struct cu_scan scan;
+	int got, status;
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		if (got == CU_OPTION_DIR)
+			dir = optarg;
+		else if (!cu_format_option(&format, got))
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	if (optind < argc)
+		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
+	table = cu_table_new(command, "processes", &format, &status);
+	if (!table)
+		return status;
+	if (!cu_scan_all(command, &scan, dir, 0, &status)) {
+		cu_table_drop(table);
+		return status;
+	}
+	if (scan.processes)
+		qsort(scan.process, scan.processes, sizeof(*scan.process), by_weight);
+	for (size_t i = 0; i < scan.processes; i++)
+		cu_table_line(table, fill, &scan.process[i]);
+	if (!scan.processes && !format.json && !format.raw)
+		cu_note_nobody();
+	cu_scan_free(&scan);
+	return cu_table_end(table);
+}
+
+static const struct cu_option options[] = { CU_TABLE_OPTIONS, CU_DIR_OPTION, { .name = NULL } };
+
+static const struct cu_example examples[] = {
+	{ "culimbo ps", "who shares GPU memory, and how much waits in limbo" },
+	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
+	{ "culimbo ps --json | jq '[.processes[].limbobytes] | add'", "bytes in limbo on this host" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_ps = {
+	.name = "ps",
+	.arguments = "",
+	.summary = "list the processes that share GPU memory",
+	.help = "Lists each process of this user that exports or imports GPU memory under the\n"
+		"library, living or dead, most bytes in limbo first.  What cannot be read is a line\n"
+		"too, which says why.",
+	.options = options,
+	.columns = columns,
+	.examples = examples,
+	.run = ps,
+};

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `culimbo show`: everything that is known of one block, or one process. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/emit.h"
+#include "tools/scan.h"
+#include "tools/table.h"
+
+enum { LISTED = 10, FOUND_MOST = 64 };
+
+struct match {
+	int process; /* index; of the block, its exporter */
+	long block;  /* index, or -1: the process is meant */
+};
+
+struct search {
+	const struct cu_scan *scan;
+	int dirfd;
+	struct match match[FOUND_MOST];
+	unsigned int n; /* also beyond FOUND_MOST */
+};
+
+static void found(struct search *search, int process, long block)
+{
+	for (unsigned int i = 0; i < search->n && i < FOUND_MOST; i++)
+		if (search->match[i].process == process && search->match[i].block == block)
+			return;
+	if (search->n < FOUND_MOST)
+		search->match[search->n] = (struct match){ process, block };
+	search->n++;
+}
+
+static void find_block(struct search *search, uint32_t file_id, uint32_t record)
+{
+	const struct cu_scan *scan = search->scan;
+
+	for (size_t i = 0; i < scan->blocks; i++)
+		if (scan->block[i].is.record == record &&
+		    scan->process[scan->block[i].process].file_id == file_id)
+			found(search, (int)scan->block[i].process, (long)i);
+}
+
+static bool covers(uint64_t base, uint64_t size, uint64_t address)
+{
+	return address == base || (address > base && address - base < size);
+}
+
+struct imports_look {
+	struct search *search;
+	const struct cl_view *view;
+	uint64_t address;
+};
+
+static void look_at_imports(void *data)
+{
+	struct imports_look *look = data;
+	uint32_t n = cl_view_imports(look->view);
+	struct cl_view_import import;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (cl_view_import(look->view, i, &import) &&
+		    covers(import.key, import.size, look->address))
+			find_block(look->search, import.file_id, import.record);
+}
+
+/* As its exporter has it, or as an importer has it. */
+static void find_address(struct search *search, uint64_t address)
+{
+	const struct cu_scan *scan = search->scan;
+
+	for (size_t i = 0; i < scan->blocks; i++)
+		if (covers(scan->block[i].is.base, scan->block[i].is.size, address))
+			found(search, (int)scan->block[i].process, (long)i);
+	for (size_t i = 0; i < scan->processes; i++) {
+		struct cl_view view;
+		struct imports_look look = { search, &view, address };
+
+		if (scan->process[i].error || !scan->process[i].file_id ||
+		    cl_view_open(&view, search->dirfd, scan->process[i].file_id, NULL))
+			continue;
+		cu_guarded(look_at_imports, &look);
+		cl_view_close(&view);
+	}
+}
+
+/* False: @id is none of the forms. */
+static bool find_id(struct search *search, const char *id)
+{
+	const struct cu_scan *scan = search->scan;
+	uint32_t file = cl_region_name_id(id);
+	unsigned int record;
+	long long pid;
+	char *end, tail;
+
+	if (file) {
+		for (size_t i = 0; i < scan->processes; i++)
+			if (scan->process[i].file_id == file)
+				found(search, (int)i, -1);
+		return true;
+	}
+	if (strchr(id, ':')) {
+		if (!strncmp(id, "exporter-", 9))
+			id += 9;
+		if (sscanf(id, "%6x:%u%c", &file, &record, &tail) != 2)
+			return false;
+		find_block(search, file, record);
+		return true;
+	}
+	if (cu_number(id, &pid)) {
+		for (size_t i = 0; i < scan->processes; i++)
+			if (!scan->process[i].error && scan->process[i].who.pid == pid)
+				found(search, (int)i, -1);
+		return true;
+	}
+	errno = 0;
+	find_address(search, strtoull(id, &end, 16));
+	return !errno && *id && strspn(id, "0123456789abcdefABCDEFxX") == strlen(id) && !*end;
+}
+
+/* ---------------------------------------------------------------- what is said */
+static void say_stack(struct cu_emit *to, const char *key, const struct cl_view *view, uint32_t stack)
+{
+	unsigned int n = cl_view_stack_depth(view, stack);
+	struct cl_view_frame frame;
+
+	if (!n && !to->json)
+		return;
+	cu_emit_open(to, key, '[');
+	for (unsigned int i = 0; i < n; i++) {
+		char text[300];
+
+		if (!cl_view_stack_frame(view, stack, i, &frame))
+			break;
+		if (*frame.path)
+			snprintf(text, sizeof(text), "#%u %s+0x%" PRIx64, i, frame.path, frame.offset);
+		else
+			snprintf(text, sizeof(text), "#%u 0x%" PRIx64, i, frame.address);
+		cu_emit_text(to, NULL, text);
+	}
+	cu_emit_close(to, ']');
+}
+
+static void say_process_short(struct cu_emit *to, const struct cu_process *process)
+{
+	char file[16];
+
+	cu_emit_number(to, "pid", process->who.pid);
+	cu_emit_text(to, "command", process->command);
+	cu_emit_text(to, "state", cu_state_word(process));
+	cu_file_word(file, process->file_id);
+	cu_emit_text(to, "file", process->file_id ? file : NULL);
+	cu_emit_text(to, "note", cu_process_note(process));
+}
+
+static const char *class_text(enum cl_view_class class)
+{
+	switch (class) {
+	case CL_VIEW_HELD_LIMBO:
+		return "freed by its program, and still held by others";
+	case CL_VIEW_GRACE:
+		return "freed by its program; kept for a handle that may be on its way (CULIMBO_GRACE)";
+	case CL_VIEW_LIMBO:
+		return "freed by its program, on its way back to the driver";
+	case CL_VIEW_HELD:
+		return "not freed, and held by others";
+	case CL_VIEW_GONE:
+		return "gone with its context, though others held it";
+	default:
+		return "not freed, held by nobody";
+	}
+}
+
+static const char *class_hint(const struct cu_block *block, const struct cu_process *process)
+{
+	if (block->is.pinned)
+		return "somebody opened it who could not be noted (see room in the directory: culimbo doctor); it goes with its exporter";
+	if (!process->file_id || process->state == CL_DEAD)
+		return "its exporter has ended, the driver keeps the memory for its holders; `culimbo gc` takes the file away";
+	switch (block->is.class) {
+	case CL_VIEW_HELD_LIMBO:
+	case CL_VIEW_GONE:
+		return "the processes that hold it should close it (cudaIpcCloseMemHandle), or end";
+	case CL_VIEW_GRACE:
+	case CL_VIEW_LIMBO:
+		return "nothing to do; `culimbo collect PID` ends the wait now";
+	default:
+		return NULL;
+	}
+}
+
+/* The holder's own note of its open, if it has a file. */
+static void say_import(struct cu_emit *to, int dirfd, const struct cu_holder *holder,
+		       uint32_t file_id, uint32_t record)
+{
+	struct cl_view_import import;
+	struct cl_view view;
+
+	if (!holder->who.pid || cl_view_open_process(&view, dirfd, &holder->who))
+		return;
+	if (cl_view_import_of(&view, file_id, record, &import)) {
+		cu_emit_number(to, "opens", import.opens);
+		cu_emit_hex(to, "address", import.key);
+		if (view.now > import.since)
+			cu_emit_ago(to, "opened", view.now - import.since);
+		say_stack(to, "opened_from", &view, import.stack);
+	}
+	cl_view_close(&view);
+}
+
+struct show {
+	struct cu_emit *to;
+	struct cl_view view;
+	const struct cu_scan *scan;
+	const struct cu_block *block;
+	const struct cu_process *process;
+	int dirfd;
+};
+
+static void say_holders(const struct show *show)
+{
+	const struct cu_block *block = show->block;
+	struct cu_emit *to = show->to;
+
+	if (!block->held && !to->json)
+		return;
+	cu_emit_open(to, "held_by", '[');
+	for (uint32_t i = 0; i < block->held; i++) {
+		const struct cu_holder *holder =
+			&show->process->holder[show->scan->held_by[block->held_at + i]];
+
+		if (i && !to->json)
+			putchar('\n');
+		cu_emit_open(to, NULL, '{');
+		cu_emit_number(to, "pid", holder->who.pid);
+		cu_emit_text(to, "name", holder->name);
+		cu_emit_text(to, "state", holder->alive ? "alive" : "ended");
+		if (show->scan->now > holder->since)
+			cu_emit_ago(to, "first_open", show->scan->now - holder->since);
+		say_import(to, show->dirfd, holder, show->process->file_id, block->is.record);
+		cu_emit_close(to, '}');
+	}
+	cu_emit_close(to, ']');
+}
+
+static void show_block(void *data)
+{
+	struct show *show = data;
+	const struct cl_view_block *b = &show->block->is;
+	struct cu_emit *to = show->to;
+	uint64_t now = show->scan->now;
+	char id[32];
+
+	cu_block_id(id, show->process->file_id, b->record);
+	cu_emit_text(to, b->kind == CL_EVENT ? "event" : "block", id);
+	cu_emit_text(to, "state", cu_class_word(b->class));
+	cu_emit_text(to, "that_is", class_text(b->class));
+	cu_emit_hex(to, "address", b->base);
+	if (b->kind == CL_MEMORY) {
+		cu_emit_bytes(to, "size", b->size);
+		cu_emit_number(to, "device", b->device);
+	}
+	cu_emit_number(to, "generation", b->generation);
+	cu_emit_number(to, "exports", b->exports);
+	cu_emit_ago(to, "last_exported", now > b->exported ? now - b->exported : 0);
+	if (b->freed)
+		cu_emit_ago(to, "freed", now > b->freed ? now - b->freed : 0);
+	if (b->pinned)
+		cu_emit_bool(to, "pinned", true);
+	say_stack(to, "exported_from", &show->view, b->export_stack);
+	say_stack(to, "freed_from", &show->view, b->free_stack);
+	cu_emit_open(to, "exporter", '{');
+	say_process_short(to, show->process);
+	cu_emit_close(to, '}');
+	say_holders(show);
+	cu_emit_text(to, "hint", class_hint(show->block, show->process));
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+	const struct cu_block *a = *(const struct cu_block *const *)x;
+	const struct cu_block *b = *(const struct cu_block *const *)y;
+
+	if (a->is.size != b->is.size)
+		return a->is.size < b->is.size ? 1 : -1;
+	return (a->is.record > b->is.record) - (a->is.record < b->is.record);
+}
+
+static void say_more(struct cu_emit *to, size_t n)
+{
+	if (!to->json && n > LISTED)
+		printf("%*sand %zu more\n", 2 * to->depth - 2, "", n - LISTED);
+}
+
+/* Its blocks, the largest first: all in JSON. */
+static void say_blocks(const struct show *show)
+{
+	const struct cu_scan *scan = show->scan;
+	const struct cu_block **its = malloc((scan->blocks + 1) * sizeof(*its));
+	struct cu_emit *to = show->to;
+	size_t n = 0;
+
+	if (!its)
+		return;
+	for (size_t i = 0; i < scan->blocks; i++)
+		if (&scan->process[scan->block[i].process] == show->process)
+			its[n++] = &scan->block[i];
+	qsort(its, n, sizeof(const struct cu_block *), by_bytes);
+	if (n || to->json) {
+		cu_emit_open(to, "blocks", '[');
+		for (size_t i = 0; i < n && (to->json || i < LISTED); i++) {
+			char id[32], size[24], line[128];
+
+			cu_block_id(id, show->process->file_id, its[i]->is.record);
+			if (to->json) {
+				cu_emit_open(to, NULL, '{');
+				cu_emit_text(to, "id", id);
+				cu_emit_text(to, "state", cu_class_word(its[i]->is.class));
+				cu_emit_bytes(to, "size", its[i]->is.size);
+				cu_emit_number(to, "holders", its[i]->held);
+				cu_emit_close(to, '}');
+				continue;
+			}
+			cu_bytes_long(size, its[i]->is.size);
+			snprintf(line, sizeof(line), "%-15s %10s  %s", id,
+				 its[i]->is.kind == CL_EVENT ? "event" : size,
+				 cu_class_word(its[i]->is.class));
+			cu_emit_text(to, NULL, line);
+		}
+		say_more(to, n);
+		cu_emit_close(to, ']');
+	}
+	free(its);
+}
+
+static void say_its_holders(const struct show *show)
+{
+	const struct cu_process *process = show->process;
+	struct cu_emit *to = show->to;
+
+	if (!process->holders && !to->json)
+		return;
+	cu_emit_open(to, "held_by", '[');
+	for (unsigned int i = 0; i < process->holders && (to->json || i < LISTED); i++) {
+		const struct cu_holder *h = &process->holder[i];
+		char size[24], age[24], line[160];
+		uint64_t since = show->scan->now > h->since ? show->scan->now - h->since : 0;
+
+		if (to->json) {
+			cu_emit_open(to, NULL, '{');
+			cu_emit_number(to, "pid", h->who.pid);
+			cu_emit_text(to, "name", h->name);
+			cu_emit_text(to, "state", h->alive ? "alive" : "ended");
+			cu_emit_number(to, "blocks", h->holds);
+			cu_emit_bytes(to, "size", h->bytes);
+			cu_emit_ago(to, "first_open", since);
+			cu_emit_close(to, '}');
+			continue;
+		}
+		cu_bytes_long(size, h->bytes);
+		cu_duration(age, since);
+		snprintf(line, sizeof(line), "%u (%s, %s): %" PRIu64 " block%s, %s, first opened %s ago",
+			 h->who.pid, *h->name ? h->name : "?", h->alive ? "alive" : "ended", h->holds,
+			 h->holds == 1 ? "" : "s", size, age);
+		cu_emit_text(to, NULL, line);
+	}
+	say_more(to, process->holders);
+	cu_emit_close(to, ']');
+}
+
+static void say_its_imports(const struct show *show)
+{
+	uint32_t n = cl_view_imports(&show->view);
+	struct cu_emit *to = show->to;
+	struct cl_view_import import;
+	size_t in_use = 0;
+
+	if (!show->process->imported && !to->json)
+		return;
+	cu_emit_open(to, "imports", '[');
+	for (uint32_t i = 0; i < n; i++) {
+		char id[32], size[24], line[200];
+
+		if (!cl_view_import(&show->view, i, &import))
+			continue;
+		if (in_use++ >= LISTED && !to->json)
+			continue;
+		cu_block_id(id, import.file_id, import.record);
+		if (to->json) {
+			cu_emit_open(to, NULL, '{');
+			cu_emit_text(to, "id", import.file_id ? id : NULL);
+			cu_emit_hex(to, "address", import.key);
+			cu_emit_bytes(to, "size", import.size);
+			cu_emit_number(to, "opens", import.opens);
+			cu_emit_number(to, "exporter", import.exporter_pid);
+			cu_emit_close(to, '}');
+			continue;
+		}
+		cu_bytes_long(size, import.size);
+		snprintf(line, sizeof(line), "%-15s %10s  at 0x%" PRIx64 ", of process %u",
+			 import.file_id ? id : "unmanaged", size, import.key, import.exporter_pid);
+		cu_emit_text(to, NULL, line);
+	}
+	say_more(to, in_use);
+	cu_emit_close(to, ']');
+}
+
+static const char *const finding_words[CL_FINDING_KINDS] = {
+	[CL_FOUND_FREED_TWICE] = "freed_twice",
+	[CL_FOUND_EXPORTED_AFTER_FREE] = "exported_after_free",
+	[CL_FOUND_IMPORT_FREED] = "import_freed",
+	[CL_FOUND_CLOSED_TWICE] = "closed_twice",
+	[CL_FOUND_STALE_REFUSED] = "stale_handles_refused",
+	[CL_FOUND_EVENT_DESTROYED_TWICE] = "event_destroyed_twice",
+	[CL_FOUND_EVENT_FORCED_OUT] = "events_forced_out",
+	[CL_FOUND_HOLD_RECLAIMED] = "holds_reclaimed",
+};
+
+static void show_process(void *data)
+{
+	struct show *show = data;
+	const struct cu_process *p = show->process;
+	struct cu_emit *to = show->to;
+	bool has_file = show->view.region.header != NULL;
+
+	say_process_short(to, p);
+	cu_emit_ago(to, "began_to_share", p->age);
+	cu_emit_number(to, "exported", p->blocks);
+	cu_emit_bytes(to, "exported_bytes", p->bytes);
+	cu_emit_number(to, "held", p->held);
+	cu_emit_bytes(to, "held_bytes", p->held_bytes);
+	cu_emit_number(to, "limbo", p->limbo);
+	cu_emit_bytes(to, "limbo_bytes", p->limbo_bytes);
+	cu_emit_number(to, "imported", p->imported);
+	cu_emit_bytes(to, "imported_bytes", p->imported_bytes);
+	if (has_file) {
+		cu_emit_bytes(to, "file_takes", p->disk);
+		for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
+			if (finding_words[kind] && cl_view_found(&show->view, kind))
+				cu_emit_number(to, finding_words[kind],
+					       cl_view_found(&show->view, kind));
+	}
+	say_its_holders(show);
+	if (has_file) {
+		say_blocks(show);
+		say_its_imports(show);
+	}
+}
+
+/* ------------------------------------------------------------------------ all */
+static int show_match(const struct cu_command *command, const struct search *search,
+		      const struct cu_format *format)
+{
+	const struct cu_scan *scan = search->scan;
+	struct cu_emit to = { .json = format->json, .bytes = format->bytes };
+	struct show show = {
+		.to = &to, .scan = scan, .dirfd = search->dirfd,
+		.process = &scan->process[search->match[0].process],
+		.block = search->match[0].block < 0 ? NULL : &scan->block[search->match[0].block],
+	};
+	int status = CU_OK;
+
+	if (show.process->error) {
+		char name[16];
+
+		cu_file_word(name, show.process->file_id);
+		cu_error(command, "%s cannot be read: %s", name, cu_process_note(show.process));
+		return CU_FAILED;
+	}
+	show.view.region.fd = -1;
+	if (show.process->file_id &&
+	    cl_view_open(&show.view, search->dirfd, show.process->file_id, NULL)) {
+		cu_error(command, "process %u has just ended", show.process->who.pid);
+		return CU_FAILED;
+	}
+	cu_emit_open(&to, NULL, '{');
+	if (!cu_guarded(show.block ? show_block : show_process, &show)) {
+		cu_error(command, "the file was cut while it was read");
+		status = CU_FAILED;
+	}
+	if (status == CU_OK)
+		cu_emit_close(&to, '}');
+	cl_view_close(&show.view);
+	return status;
+}
+
+static void list_matches(const struct cu_command *command, const struct search *search,
+			 const char *id)
+{
+	cu_error(command, "'%s' may be one of %u: name one of these", id, search->n);
+	for (unsigned int i = 0; i < search->n && i < FOUND_MOST; i++) {
+		const struct match *match = &search->match[i];
+		const struct cu_process *process = &search->scan->process[match->process];
+		char name[32], size[24];
+
+		if (match->block < 0) {
+			cu_file_word(name, process->file_id);
+			fprintf(stderr, "  %-16s process %u (%s, %s)\n", name, process->who.pid,
+				process->command, cu_process_note(process));
+			continue;
+		}
+		cu_block_id(name, process->file_id, search->scan->block[match->block].is.record);
+		cu_bytes_long(size, search->scan->block[match->block].is.size);
+		fprintf(stderr, "  %-16s %s, %s, of process %u (%s)\n", name, size,
+			cu_class_word(search->scan->block[match->block].is.class), process->who.pid,
+			process->command);
+	}
+	if (search->n > FOUND_MOST)
+		fprintf(stderr, "  and %u more\n", search->n - FOUND_MOST);
+}
+
+static int show(const struct cu_command *command, int argc, char **argv)
+{
+	struct search search = { 0 };
+	struct cu_format format = { 0 };
+	const char *dir = NULL, *id;
+	struct cu_scan scan;
+	int got, status;
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		if (got == CU_OPTION_DIR)
+			dir = optarg;
+		else if (!cu_format_option(&format, got))
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	if (optind >= argc)
+		return cu_usage_error(command, "which process or block?");
+	id = argv[optind++];
+	if (optind < argc)
+		return cu_usage_error(command, "one at a time: '%s' is too many", argv[optind]);
+	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
+		return status;
+	search.scan = &scan;
+	search.dirfd = cu_directory_open(command);
+	status = CU_FAILED;
+	if (!find_id(&search, id))
+		status = cu_usage_error(command,
+					"'%s' is no pid, no address (0x...) and no FILE:RECORD", id);
+	else if (!search.n)
+		cu_error(command, "there is no '%s' in %s: see `culimbo ps` and `culimbo blocks`", id,
+			 cu_directory());
+	else if (search.n > 1)
+		list_matches(command, &search, id);
+	else
+		status = show_match(command, &search, &format);
+	if (search.dirfd >= 0)
+		close(search.dirfd);
+	cu_scan_free(&scan);
+	return status;
+}
+
+static const struct cu_option options[] = {
+	{ "json", CU_OPTION_JSON, NULL, "print JSON: sizes in bytes, times in seconds" },
+	{ "bytes", CU_OPTION_BYTES, NULL, "print sizes in bytes" },
+	CU_DIR_OPTION,
+	{ .name = NULL },
+};
+
+static const struct cu_exit exits[] = {
+	{ CU_OK, "it was shown" },
+	{ CU_FAILED, "there is none, or there are several (stderr lists them)" },
+	{ CU_USAGE, "the command line is wrong" },
+	{ 0, NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo show 4711", "a process: what it shares, with whom" },
+	{ "culimbo show 0x7f21a5e02000", "the block at (or around) an address of its exporter or importer" },
+	{ "culimbo show 0a1b2c:17", "a block as `culimbo blocks` names it" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_show = {
+	.name = "show",
+	.arguments = "ID",
+	.summary = "show everything about one process or block",
+	.help = "Shows all that is known of a process (ID is its pid, or the name of its file) or\n"
+		"of a block (ID is an address in hexadecimal, or FILE:RECORD as `culimbo blocks`\n"
+		"has it): who exports and who holds it, since when, from where in the code, and\n"
+		"what to do.  Where ID may be several, they are listed.",
+	.options = options,
+	.exits = exits,
+	.examples = examples,
+	.run = show,
+};
