@@ -241,20 +241,6 @@ static int say(const struct cu_command *command, const struct collect *c, const 
 	return status;
 }
 
-/* 500ms, 2s, 1m; a bare number is seconds. */
-static bool read_wait(const char *text, uint64_t *ns)
-{
-	char *end;
-	double number = strtod(text, &end);
-	double unit = !strcmp(end, "ms") ? 1e6 : !*end || !strcmp(end, "s") ? 1e9 :
-		      !strcmp(end, "m") ? 6e10 : 0;
-
-	if (end == text || !unit || !(number >= 0 && number * unit <= 3.6e12))
-		return false;
-	*ns = (uint64_t)(number * unit);
-	return true;
-}
-
 static int collect(const struct cu_command *command, int argc, char **argv)
 {
 	struct collect c = { .wait = 2000000000 };
@@ -276,7 +262,7 @@ static int collect(const struct cu_command *command, int argc, char **argv)
 			json = true;
 			break;
 		case OPTION_WAIT:
-			if (!read_wait(optarg, &c.wait))
+			if (!cu_read_wait(optarg, &c.wait))
 				return cu_usage_error(command,
 						      "'%s' is no time to wait: 500ms, 2s, 1m, up to 1 hour",
 						      optarg);

@@ -29,6 +29,7 @@ const struct cu_command *const cu_commands[] = {
 	&cu_show,
 	&cu_gc,
 	&cu_collect,
+	&cu_doctor,
 	&cu_config,
 	&cu_version,
 	NULL,
@@ -102,6 +103,8 @@ static void print_command_help(const struct cu_command *command)
 	       *command->arguments ? " " : "", command->arguments, command->help);
 	printf("\nOptions:\n");
 	for (option = command->options; option && option->name; option++) {
+		if (!option->help)
+			continue;
 		if (option->value < 128)
 			printf("  -%c, ", option->value);
 		else
@@ -173,7 +176,8 @@ static void unknown_option(const struct cu_command *command, const char *given)
 
 	if (!strncmp(given, "--", 2)) {
 		for (const struct cu_option *o = command->options; o && o->name; o++)
-			nearer(given + 2, length - 2, o->name, &best, &distance);
+			if (o->help)
+				nearer(given + 2, length - 2, o->name, &best, &distance);
 		nearer(given + 2, length - 2, "help", &best, &distance);
 	}
 	if (best)

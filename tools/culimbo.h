@@ -58,7 +58,7 @@ struct cu_option {
 	const char *name;     /* without the "--" */
 	int value;	      /* what cu_getopt() returns; a letter is a short option too */
 	const char *argument; /* what the help calls its argument; NULL: takes none */
-	const char *help;
+	const char *help;     /* NULL: for ourselves, in no list */
 };
 
 /* What cu_getopt() returns beside the options' values. */
@@ -88,9 +88,17 @@ enum cu_file { CU_LIBRARY, CU_SIMULATED_DRIVER };
  */
 int cu_where(enum cu_file file, char *path, size_t size);
 
+/* Each in its own file. */
+extern const struct cu_command cu_blocks;
+extern const struct cu_command cu_collect;
+extern const struct cu_command cu_config;
+extern const struct cu_command cu_doctor;
+extern const struct cu_command cu_gc;
+extern const struct cu_command cu_ps;
 extern const struct cu_command cu_report;
-extern const struct cu_command cu_run, cu_ps, cu_blocks, cu_show, cu_gc, cu_collect, cu_config,
-	cu_version;
+extern const struct cu_command cu_run;
+extern const struct cu_command cu_show;
+extern const struct cu_command cu_version;
 
 /* All subcommands, in the order of the help; NULL at the end. */
 extern const struct cu_command *const cu_commands[];

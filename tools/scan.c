@@ -158,6 +158,19 @@ bool cu_number(const char *text, long long *number)
 	return *number <= UINT32_MAX;
 }
 
+bool cu_read_wait(const char *text, uint64_t *ns)
+{
+	char *end;
+	double number = strtod(text, &end);
+	double unit = !strcmp(end, "ms") ? 1e6 : !*end || !strcmp(end, "s") ? 1e9 :
+		      !strcmp(end, "m") ? 6e10 : 0;
+
+	if (end == text || !unit || !(number >= 0 && number * unit <= 3.6e12))
+		return false;
+	*ns = (uint64_t)(number * unit);
+	return true;
+}
+
 /* ------------------------------------------------------ files that are cut under us */
 static sigjmp_buf cut;
 static volatile sig_atomic_t guarded;

@@ -105,6 +105,8 @@ void cu_note_nobody(void);
 void cu_note_unread(const struct cu_command *command, const struct cu_scan *scan);
 /* A number of digits alone, 0 to 2^32 - 1; false: it is none. */
 bool cu_number(const char *text, long long *number);
+/* A time to wait: 500ms, 2s, 1m, up to an hour; a bare number is seconds. */
+bool cu_read_wait(const char *text, uint64_t *ns);
 
 /*
  * Runs @look, which reads a mapped file.  False: the file was cut under it

@@ -1,0 +1,149 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
+# (output and status come from bats; each test is a subshell)
+# culimbo doctor: what is found, what is said to do, and that nothing takes it down.
+bats_require_minimum_version 1.5.0
+load common.bash
+eval "common_$(declare -f setup)"
+load share.bash
+
+setup() {
+	common_setup
+	share_setup
+	mkdir root
+}
+teardown() {
+	share_teardown
+}
+
+# verdict CHECK: of the last `doctor --json`, in checks.json
+verdict() {
+	jq -r --arg c "$1" '.checks[] | select(.check == $c).status' checks.json
+}
+doctor() {
+	status=0
+	"$C" doctor --json "$@" > checks.json || status=$?
+}
+
+# a libcuda.so.1 of C code, first in the loader's path
+fake_driver() {
+	mkdir -p fake
+	printf '#include <unistd.h>\n%s\n' "$1" > fake/driver.c
+	"${CC:-cc}" -shared -fPIC -o fake/libcuda.so.1 fake/driver.c
+	export LD_LIBRARY_PATH=$PWD/fake
+}
+
+@test "with the simulated driver all is well: every check is ok, exit 0" {
+	doctor --simulate
+	[ "$status" -eq 0 ]
+	for check in options library driver devices handles hooks sharing directory room fsize nofile; do
+		[ "$(verdict "$check")" = ok ] || { cat checks.json; false; }
+	done
+	jq -e '.checks[] | select(.check == "hooks").what | test("all [1-9][0-9]* calls .* all [1-9][0-9]* by")' checks.json
+	jq -e '.checks[] | select(.check == "sharing").what | test("stamped")' checks.json
+	run "$C" doctor --simulate
+	exits 0
+	[[ ${lines[-1]} =~ ^[0-9]+\ ok,\ [0-9]+\ warnings?,\ 0\ failed$ ]]
+	if LC_ALL=C grep -q $'\033' <<< "$output"; then false; fi # no colours into a pipe
+	# nothing is left, and nobody shares
+	[ -z "$(ls -A "$CULIMBO_DIR" 2> /dev/null)" ]
+}
+
+@test "without a driver it says what it can, and what to do; a warning, exit 0" {
+	if ldconfig -p | grep -q libcuda.so.1; then skip "there is a driver here"; fi
+	doctor
+	[ "$status" -eq 0 ]
+	[ "$(verdict driver)" = warn ]
+	[ "$(verdict directory)" = ok ]
+	jq -e '.checks[] | select(.check == "driver").todo | test("culimbo run --simulate")' checks.json
+}
+
+@test "handles whose tail is in use are a warning" {
+	CULIMBO_SIM_TAIL=random doctor --simulate
+	[ "$status" -eq 0 ]
+	[ "$(verdict handles)" = warn ]
+	jq -e '.checks[] | select(.check == "sharing").what | test("without a stamp")' checks.json
+}
+
+@test "a driver that crashes does not take the doctor with it" {
+	fake_driver 'int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+		int cuInit(unsigned f) { return *(volatile int *)0; }'
+	doctor
+	[ "$status" -eq 1 ]
+	jq -e '.checks[] | select(.check == "driver") | .status == "fail" and
+		(.what | test("killed by signal 11 .*at: cuInit"))' checks.json
+	[ "$(verdict ptrace)" != "" ]
+}
+
+@test "a driver that hangs is waited for no longer than it is told" {
+	fake_driver 'int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+		int cuInit(unsigned f) { for (;;) pause(); }'
+	before=${EPOCHREALTIME/./}
+	doctor --patience=1s
+	[ $((${EPOCHREALTIME/./} - before)) -lt 20000000 ]
+	[ "$status" -eq 1 ]
+	jq -e '.checks[] | select(.check == "driver").what | test("did not answer within 1 s .*at: cuInit")' checks.json
+	if pgrep -f "doctor --probe" -s 0; then false; fi
+}
+
+@test "a driver without a GPU: its version, and its error" {
+	fake_driver 'int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+		int cuInit(unsigned f) { return 100; }
+		int cuGetErrorName(int r, const char **n) { *n = "CUDA_ERROR_NO_DEVICE"; return 0; }'
+	doctor
+	[ "$status" -eq 1 ]
+	jq -e '.checks[] | select(.check == "driver").what | test("fake/libcuda.so.1, CUDA 12.4")' checks.json
+	jq -e '.checks[] | select(.check == "devices") | .status == "warn" and
+		(.what | test("CUDA_ERROR_NO_DEVICE .100"))' checks.json
+	[ "$(verdict hooks)" = fail ] # none of its calls can be routed: it has none
+}
+
+@test "limits: a file may be too short, descriptors too few" {
+	run bash -c 'ulimit -S -f 1000; "$0" doctor --simulate --json' "$C"
+	exits 1
+	jq -e '.checks[] | select(.check == "fsize") | .status == "fail" and (.todo | test("ulimit -f"))' <<< "$output"
+	run bash -c 'ulimit -S -n 100; "$0" doctor --simulate --json' "$C"
+	exits 0
+	jq -e '.checks[] | select(.check == "nofile").status == "warn"' <<< "$output"
+}
+
+@test "the directory: of others, none, not to be written to" {
+	mkdir -m 777 open
+	doctor --simulate --dir="$PWD/open"
+	[ "$status" -eq 1 ]
+	[ "$(verdict directory)" = fail ]
+	: > file
+	doctor --simulate --dir="$PWD/file"
+	[ "$(verdict directory)" = fail ]
+	doctor --simulate --dir="$HOME_OF_ALL/none"
+	[ "$(verdict directory)" = ok ]
+	[ ! -e "$HOME_OF_ALL/none" ] || [ -z "$(ls -A "$HOME_OF_ALL/none")" ]
+}
+
+@test "what the dead left, and options that are wrong, are warnings" {
+	start P
+	tell P "export 1024 1"
+	die P
+	CULIMBO_GRAEC=1 doctor --simulate
+	[ "$status" -eq 0 ]
+	jq -e '.checks[] | select(.check == "exporters") | .status == "warn" and (.todo | test("culimbo gc"))' checks.json
+	jq -e '.checks[] | select(.check == "options") | .status == "warn" and (.what | test("CULIMBO_GRACE"))' checks.json
+}
+
+@test "logind, ptrace and hidepid, as the system's files have them" {
+	unset CULIMBO_DIR # where logind would take it
+	mkdir -p root/run/systemd/system root/etc/systemd/logind.conf.d root/proc/sys/kernel/yama root/proc/self
+	echo 2 > root/proc/sys/kernel/yama/ptrace_scope
+	echo 'proc /proc proc rw,nosuid,hidepid=ptraceable,gid=5 0 0' > root/proc/self/mounts
+	doctor --simulate --root="$PWD/root"
+	[ "$(verdict RemoveIPC) $(verdict ptrace) $(verdict hidepid)" = "warn warn warn" ]
+	printf '[Login]\nRemoveIPC=no\n' > root/etc/systemd/logind.conf
+	echo 1 > root/proc/sys/kernel/yama/ptrace_scope
+	echo 'proc /proc proc rw,nosuid,hidepid=2 0 0' > root/proc/self/mounts
+	doctor --simulate --root="$PWD/root"
+	[ "$(verdict RemoveIPC) $(verdict ptrace) $(verdict hidepid)" = "ok ok ok" ]
+	printf '#RemoveIPC=no\n RemoveIPC = yes\n' > root/etc/systemd/logind.conf.d/later.conf
+	doctor --simulate --root="$PWD/root"
+	[ "$(verdict RemoveIPC)" = warn ]
+}
