@@ -131,11 +131,43 @@ static bool said(const struct probe *probe, const char *name, char *to, size_t s
 	return false;
 }
 
+/*
+ * A directory beside the real one: whoever begins to share takes away what the
+ * dead have left in its own, and the doctor changes nothing.  "": there is no place.
+ */
+static void make_own_directory(char *path, size_t size)
+{
+	char *slash;
+
+	snprintf(path, size - sizeof("/culimbo-doctor-XXXXXX"), "%s", cu_directory());
+	slash = strrchr(path, '/');
+	strcpy(slash ? slash : path, slash ? "/culimbo-doctor-XXXXXX" : "culimbo-doctor-XXXXXX");
+	if (!mkdtemp(path))
+		*path = 0;
+}
+
+static void take_away(const char *path)
+{
+	struct dirent **names;
+	char file[PATH_MAX];
+	int n = scandir(path, &names, NULL, NULL);
+
+	for (int i = 0; i < n; i++) {
+		/* (of a probe that was killed) */
+		snprintf(file, sizeof(file), "%s/%s", path, names[i]->d_name);
+		unlink(file);
+		free(names[i]);
+	}
+	if (n >= 0)
+		free(names);
+	rmdir(path);
+}
+
 /* Runs ourselves with --probe, bare or under the library.  0 or -errno. */
 static int run_probe(struct probe *probe, bool preload, bool simulate, int patience_ms)
 {
 	uint64_t until = cl_now() + (uint64_t)patience_ms * 1000000;
-	char self[PATH_MAX];
+	char self[PATH_MAX], own[PATH_MAX];
 	const char *argv[10], **arg = argv;
 	size_t n = 0;
 	ssize_t got = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -159,10 +191,12 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 	*arg++ = "doctor";
 	*arg++ = "--probe";
 	*arg = NULL;
+	make_own_directory(own, sizeof(own));
 	child = fork();
 	if (child < 0) {
 		int error = -errno;
 
+		take_away(own);
 		close(to[0]);
 		close(to[1]);
 		return error;
@@ -173,6 +207,8 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 		dup2(null, 0);
 		dup2(to[1], 1);
 		dup2(null, 2);
+		if (*own)
+			setenv("CULIMBO_DIR", own, 1);
 		setenv("CULIMBO_REPORT", "off", 1);
 		setenv("CULIMBO_LOG", "off", 1);
 		unsetenv("CULIMBO_DISABLE");
@@ -205,6 +241,7 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 		kill(child, SIGKILL);
 		waitpid(child, NULL, 0);
 	}
+	take_away(own);
 	for (const char *line = probe->text; (line = strstr(line, "step=")) != NULL; line++)
 		snprintf(probe->step, sizeof(probe->step), "%.*s", (int)strcspn(line + 5, "\n"), line + 5);
 	return 0;
@@ -282,7 +319,7 @@ static void say_handles(const struct probe *probe)
 		      memory, event);
 }
 
-static void say_hooks(const struct probe *probe, bool simulate)
+static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 {
 	unsigned int ours = 0, present = 0, got_ours = 0, got = 0;
 	char hooks[64], error[256], tail[16];
@@ -302,7 +339,7 @@ static void say_hooks(const struct probe *probe, bool simulate)
 	if (said(probe, "shared", error, sizeof(error))) {
 		said(probe, "memory_tail", tail, sizeof(tail));
 		found("sharing", OK, NULL, "a block and an event were exported under the library%s",
-		      atoi(tail) ? ", their handles stamped" : " (without a stamp)");
+		      stamps && atoi(tail) ? ", their handles stamped" : " (without a stamp)");
 	} else if (said(probe, "error", error, sizeof(error)) && said(probe, "devices", tail, sizeof(tail)) &&
 		   atoi(tail)) {
 		found("sharing", FAIL, simulate ? "see the messages of `culimbo run --simulate`" :
@@ -314,7 +351,8 @@ static void say_hooks(const struct probe *probe, bool simulate)
 static void check_driver(bool simulate, int patience_ms)
 {
 	struct probe probe;
-	char missing[256], path[PATH_MAX];
+	char text[256], path[PATH_MAX];
+	bool stamps;
 	int error;
 
 	if (cu_where(CU_LIBRARY, path, sizeof(path))) {
@@ -331,12 +369,13 @@ static void check_driver(bool simulate, int patience_ms)
 	if (!probe_ended(&probe, "driver", "(without the library)", patience_ms))
 		return;
 	say_driver(&probe, simulate);
-	if (said(&probe, "missing", missing, sizeof(missing)))
+	if (said(&probe, "missing", text, sizeof(text)))
 		return;
 	say_handles(&probe);
+	stamps = said(&probe, "memory_tail", text, sizeof(text)) && !atoi(text);
 	if (!run_probe(&probe, true, simulate, patience_ms) &&
 	    probe_ended(&probe, "hooks", "under the library", patience_ms))
-		say_hooks(&probe, simulate);
+		say_hooks(&probe, stamps, simulate);
 }
 
 /* --------------------------------------------------------- the directory's place */

@@ -11,6 +11,7 @@ load share.bash
 setup() {
 	common_setup
 	share_setup
+	export CULIMBO_GRACE=1h # which the command takes for the exporters' too
 }
 teardown() {
 	share_teardown
@@ -142,8 +143,11 @@ scene() {
 	fi
 	# and a copy of a file, as of a process of another PID namespace: the same pid
 	file=$(column FILE ps | grep -v '^-' | head -n 1)
-	copy_file "$CULIMBO_DIR/$file" "$CULIMBO_DIR/exporter-00beef"
-	printf '\xef\xbe\x00' | dd of="$CULIMBO_DIR/exporter-00beef" bs=1 seek=36 conv=notrunc status=none
+	copy_file "$CULIMBO_DIR/$file" copy
+	printf '\xef\xbe\x00' | dd of=copy bs=1 seek=36 conv=notrunc status=none
+	copy_file copy "$HOME_OF_ALL/copy"
+	tell C "lock $HOME_OF_ALL/copy" # it lives, as far as others can tell
+	mv "$HOME_OF_ALL/copy" "$CULIMBO_DIR/exporter-00beef"
 	pid=$("$C" ps --json | jq --arg f "$file" '.processes[] | select(.file == $f).pid')
 	run "$C" show "$pid"
 	exits 1

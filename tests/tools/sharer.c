@@ -9,10 +9,12 @@
  *   open HANDLE       keeps it open
  *   close             what was opened last
  *   name TEXT         what /proc/self/comm says, with \xNN for a byte
+ *   lock FILE         as an exporter locks its file
  *   abort             dies at once, by SIGKILL
  * The end of stdin is its end.
  */
 #include <cuda.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +115,13 @@ int main(void)
 		} else if (!strncmp(line, "name ", 5)) {
 			set_name(line + 5);
 			say(CUDA_SUCCESS, NULL);
+		} else if (!strncmp(line, "lock ", 5)) {
+			struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 };
+
+			line[strcspn(line, "\n")] = 0;
+			say(fcntl(open(line + 5, O_RDWR), F_SETLK, &lock) ? CUDA_ERROR_UNKNOWN :
+									    CUDA_SUCCESS,
+			    NULL);
 		} else if (!strncmp(line, "abort", 5)) {
 			raise(SIGKILL);
 		} else {
