@@ -19,7 +19,7 @@ static struct {
 	uint32_t free_n, free_size;
 	uint32_t fresh; /* records from this one on were never used */
 	uint32_t chunks; /* of the file: those below it are there */
-	bool tried;
+	bool tried, importer_tried;
 } records;
 
 struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
@@ -38,14 +38,15 @@ struct cl_block *cl_block_of_record(uint32_t record)
 }
 
 /* ------------------------------------------------------------------- records */
-static void make_own_file(void)
+static void make_own_file(bool importer)
 {
+	bool *tried = importer ? &records.importer_tried : &records.tried;
 	char path[256];
 	int err = -ENOENT;
 
-	if (records.tried)
+	if (records.tried || *tried)
 		return;
-	records.tried = true;
+	*tried = true;
 	/* the last process to leave takes the directory away: it may go between the two */
 	for (int tries = 0; tries < 16 && err == -ENOENT; tries++) {
 		int dirfd = cl_self_open_dir(true);
@@ -61,6 +62,13 @@ static void make_own_file(void)
 		return;
 	}
 	cl_self_dir_path(path, sizeof path);
+	if (importer) {
+		cl_log(CL_LOG_INFO,
+		       "cannot make this process's exporter file in %s: %s; `culimbo report` cannot tell what "
+		       "it imports, which is as safe as with one",
+		       path, strerror(-err));
+		return;
+	}
 	cl_log(CL_LOG_ERROR,
 	       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
 	       "exported and freed, those under 2 MiB are kept to the end and larger ones until memory "
@@ -68,14 +76,20 @@ static void make_own_file(void)
 	       path, strerror(-err));
 }
 
+bool cl_own_need_locked(bool importer)
+{
+	/* nobody would take away a file that an importer makes when its process has ended */
+	if (!cl_own.header && !(importer && cl_self.ended))
+		make_own_file(importer);
+	return cl_own.header != NULL;
+}
+
 static uint32_t record_get(void)
 {
 	uint32_t record = records.fresh;
 	int err;
 
-	if (!cl_own.header)
-		make_own_file();
-	if (!cl_own.header)
+	if (!cl_own_need_locked(false))
 		return CL_NO_RECORD;
 	if (records.free_n)
 		return records.free[--records.free_n];
@@ -181,7 +195,7 @@ void cl_unnoted_context_gone(void)
 
 /* -------------------------------------------------------------------- blocks */
 struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
-			      uint32_t *generation)
+			      uint32_t stack, uint32_t *generation)
 {
 	struct cl_block *block = calloc(1, what->kind == CL_EVENT ? sizeof(struct cl_event_block) :
 								    sizeof *block);
@@ -203,6 +217,9 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 	}
 	block->record = record_get();
 	if (block->record != CL_NO_RECORD) {
+		/* (the record is free: nobody reads them yet) */
+		cl_own.record[block->record].export_stack = stack;
+		cl_own.record[block->record].free_stack = 0;
 		*generation = cl_record_publish(&cl_own, block->record, what);
 		by_record[block->record / CL_CHUNK][block->record % CL_CHUNK] = block;
 		atomic_fetch_add_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);

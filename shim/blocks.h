@@ -52,8 +52,13 @@ struct cl_event_block {
 	struct cl_event_block *older, *newer;
 };
 
-/* Made at the first export; .header is NULL before, and for good if it can't be made. */
+/* Made at the first export or import; .header is NULL before, and for good if it can't be made. */
 extern struct cl_region cl_own;
+/*
+ * Makes sure that it is there.  False: it can't be made, which is an error for who
+ * exports and is said once; an @importer has it for reports only, and nothing is said.
+ */
+bool cl_own_need_locked(bool importer);
 /* Ours are found by their whole handles.  (The header says so to others, and can be damaged by them.) */
 extern bool cl_own_by_handle;
 
@@ -63,10 +68,11 @@ struct cl_block *cl_block_of_record(uint32_t record);
 /*
  * A new block in CL_PLACE_PROGRAM, with a record of @what if one can be had
  * (else .record is CL_NO_RECORD, and the reason was logged).  NULL: no memory.
- * *generation is what goes into the stamp.
+ * @stack: where it is exported, as of cl_notes_stack().  *generation is what goes
+ * into the stamp.
  */
 struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
-			      uint32_t *generation);
+			      uint32_t stack, uint32_t *generation);
 /*
  * Memory that was exported when there was no memory to note it: freed, it must be
  * kept, for nobody can say who has it.  Costs none, never fails, and may take an

@@ -15,6 +15,7 @@
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
+#include "shim/notes.h"
 #include "shim/self.h"
 
 /* --------------------------------------------------------- whose an event is */
@@ -91,6 +92,35 @@ void cl_events_forget(void)
 static bool in_limbo(const struct cl_block *block)
 {
 	return block && block->place != CL_PLACE_PROGRAM;
+}
+
+/* -------------------------------------------------------------------- findings */
+/* @key, which is in the limbo (@block) or was freed unnoted (NULL), is misused: what there is to say. */
+static struct cl_finding about_locked(enum cl_finding_kind kind, enum cl_kind block_kind, uint64_t key,
+				      const struct cl_block *block)
+{
+	struct cl_finding finding = { .kind = kind, .key = key, .block_kind = (uint8_t)block_kind };
+
+	if (block) {
+		finding.size = block->size;
+		finding.device = block->device;
+	}
+	if (block && block->record != CL_NO_RECORD) {
+		const struct cl_record *r = &cl_own.record[block->record];
+
+		finding.record = block->record;
+		finding.file_id = cl_own.file_id;
+		finding.generation = cl_life_generation(cl_record_life(&cl_own, block->record));
+		finding.other_stack = r->free_stack;
+		finding.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed);
+	}
+	return finding;
+}
+
+static void found(struct cl_finding *finding)
+{
+	finding->stack = cl_notes_stack(false);
+	cl_notes_finding(finding);
 }
 
 /* The block at @key, once no other thread is in the driver with it. */
@@ -203,8 +233,9 @@ static bool export_again_locked(void *handle, const struct cl_export *what)
 	return true;
 }
 
-/* The block @what, known or not. */
-static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary)
+/* The block @what, known or not.  *misuse: what is to be noted, without the lock. */
+static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary,
+			       uint32_t stack, struct cl_finding *misuse)
 {
 	struct cl_block *block;
 	uint32_t generation;
@@ -214,11 +245,12 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 	block = find_settled_locked(what->kind, what->base);
 	if (in_limbo(block)) {
 		cl_count(exported_after_free);
+		*misuse = about_locked(CL_FOUND_EXPORTED_AFTER_FREE, what->kind, what->base, block);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (block)
 		disown_locked(block);
-	block = cl_block_new(what, ctx, primary, &generation);
+	block = cl_block_new(what, ctx, primary, stack, &generation);
 	if (block)
 		mark_locked(handle, block);
 	else
@@ -250,10 +282,12 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_MEMORY, .base = dptr };
+	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
 	struct cl_block *block;
 	CUcontext ctx = NULL;
 	CUresult result;
 	bool known, freed, primary = false;
+	uint32_t stack;
 
 	if (!cl_self_start())
 		return cl_driver.cuIpcGetMemHandle(handle, dptr);
@@ -261,9 +295,12 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	block = find_settled_locked(CL_MEMORY, dptr);
 	freed = in_limbo(block) || cl_unnoted_freed(dptr, false);
 	known = block && !freed;
+	if (freed)
+		misuse = about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_MEMORY, dptr, block);
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (freed) {
 		cl_count(exported_after_free);
+		found(&misuse);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	cl_collector_called();
@@ -278,12 +315,15 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	if (known)
 		return result;
 	known = describe(dptr, &what, &ctx, &primary);
+	stack = known ? cl_notes_stack(false) : 0;
 	pthread_mutex_lock(&cl_exports_lock);
 	if (known)
-		result = publish_locked(handle->reserved, &what, ctx, primary);
+		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse);
 	else
 		keep_unnoted_locked(CL_MEMORY, dptr);
 	pthread_mutex_unlock(&cl_exports_lock);
+	if (misuse.kind)
+		found(&misuse);
 	return result;
 }
 
@@ -291,19 +331,25 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 {
 	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
+	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
 	const struct event_note *note;
 	struct cl_block *block;
 	CUresult result;
-	bool freed;
+	bool known, freed;
+	uint32_t stack;
 
 	if (!cl_self_start())
 		return cl_driver.cuIpcGetEventHandle(handle, event);
 	pthread_mutex_lock(&cl_exports_lock);
 	block = find_settled_locked(CL_EVENT, what.base);
 	freed = in_limbo(block);
+	known = block && !freed;
+	if (freed)
+		misuse = about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_EVENT, what.base, block);
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (freed) { /* bare, the driver crashes on it (measured) */
 		cl_count(exported_after_free);
+		found(&misuse);
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
@@ -315,13 +361,16 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		return result;
 	what.handle = (const uint8_t *)handle->reserved;
 	what.now = cl_now();
+	stack = known ? 0 : cl_notes_stack(false);
 	pthread_mutex_lock(&cl_exports_lock);
 	note = event_note_locked(event);
 	if (note)
 		what.device = note->device;
 	result = publish_locked(handle->reserved, &what, note ? note->ctx : NULL,
-				note && note->primary);
+				note && note->primary, stack, &misuse);
 	pthread_mutex_unlock(&cl_exports_lock);
+	if (misuse.kind)
+		found(&misuse);
 	return result;
 }
 
@@ -337,9 +386,10 @@ enum free_as {
 
 /*
  * Decides, and takes the block for this thread (CL_PLACE_BUSY), so that a
- * second free of it waits and then finds it freed.
+ * second free of it waits and then finds it freed: then *again says of what.
  */
-static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken)
+static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken,
+				  struct cl_finding *again)
 {
 	struct cl_block *block;
 	enum free_as as = FREE_NOT_OURS;
@@ -348,12 +398,16 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	block = find_settled_locked(kind, key);
 	if (in_limbo(block)) {
 		as = FREE_AGAIN;
+		*again = about_locked(kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE :
+							 CL_FOUND_FREED_TWICE,
+				      kind, key, block);
 	} else if (block) {
 		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
 		block->place = CL_PLACE_BUSY;
 		*taken = block;
 	} else if (kind == CL_MEMORY && cl_unnoted_kept(key)) {
 		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
+		*again = about_locked(CL_FOUND_FREED_TWICE, kind, key, NULL);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	return as;
@@ -394,10 +448,13 @@ static void free_failed(struct cl_block *block)
 /* The program has freed @block and all that the driver's free waits for has been waited for. */
 static CUresult into_limbo(struct cl_block *block)
 {
+	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
+	if (block->record != CL_NO_RECORD)
+		cl_own.record[block->record].free_stack = stack;
 	if (block->orphan)
 		cl_limbo_forget_block_locked(block);
 	else
@@ -439,17 +496,34 @@ static CUresult wait_as_a_free(CUcontext ctx)
 	return result;
 }
 
-static CUresult freed_again(CUdeviceptr dptr)
+static CUresult freed_again(CUdeviceptr dptr, struct cl_finding *again)
 {
 	cl_count(freed_twice);
+	found(again);
 	cl_log(CL_LOG_INFO, "block %#llx was freed twice", (unsigned long long)dptr);
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult not_ours(CUdeviceptr dptr, CUresult result)
 {
-	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_is_open(dptr)) {
+	struct cl_import import;
+
+	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import)) {
+		struct cl_finding misuse = { .kind = CL_FOUND_IMPORT_FREED,
+					     .pid = import.exporter_pid,
+					     .key = import.key,
+					     .size = import.size,
+					     .other_stack = import.stack,
+					     .other_when = import.since,
+					     .file_id = import.file_id,
+					     .record = import.record,
+					     .generation = import.generation,
+					     .block_kind = CL_MEMORY,
+					     .device = import.device };
+
 		cl_count(freed_import);
+		misuse.stack = cl_notes_stack(true);
+		cl_notes_finding(&misuse);
 		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped",
 		       (unsigned long long)dptr);
 	}
@@ -483,14 +557,15 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
 	struct cl_block *block = NULL;
+	struct cl_finding again;
 	CUresult result;
 
-	switch (take_for_free(CL_MEMORY, dptr, &block)) {
+	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
 	case FREE_NOT_OURS:
 		cl_collector_called();
 		return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
 	case FREE_AGAIN:
-		return freed_again(dptr);
+		return freed_again(dptr, &again);
 	case FREE_NOW:
 		return freed_now(block, cl_driver.cuMemFree_v2(dptr));
 	case FREE_UNNOTED:
@@ -552,16 +627,17 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 	CUresult (*bare)(CUdeviceptr, CUstream) =
 		per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync;
 	struct cl_block *block = NULL;
+	struct cl_finding again;
 	CUevent mark = NULL;
 	bool capturing;
 	CUresult result;
 
-	switch (take_for_free(CL_MEMORY, dptr, &block)) {
+	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
 	case FREE_NOT_OURS:
 		cl_collector_called();
 		return not_ours(dptr, bare(dptr, stream));
 	case FREE_AGAIN:
-		return freed_again(dptr);
+		return freed_again(dptr, &again);
 	case FREE_NOW:
 		return freed_now(block, bare(dptr, stream));
 	case FREE_UNNOTED:
@@ -587,17 +663,19 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 {
 	CL_UNCANCELLED;
 	struct cl_block *block = NULL;
+	struct cl_finding again;
 	CUresult result;
 
 	if (cl_import_event_destroy(event, destroy, &result))
 		return result;
 	event_note_drop(event);
-	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block)) {
+	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &again)) {
 	case FREE_NOT_OURS:
 	case FREE_UNNOTED: /* (memory alone) */
 		break;
 	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
 		cl_count(events_destroyed_twice);
+		found(&again);
 		cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
 		return CUDA_ERROR_INVALID_HANDLE;
 	case FREE_NOW:

@@ -57,6 +57,34 @@ int cl_gc_file(struct cl_region *region, int dirfd)
 	return err;
 }
 
+bool cl_gc_is_kept(const struct cl_region *region)
+{
+	uint64_t since = atomic_load_explicit(&region->header->exporter_lock_free, memory_order_relaxed);
+	uint64_t now = cl_now();
+
+	/* since somebody first looked; a former image of ours has not crashed */
+	return cl_options.keep_dead.number && since && since <= now &&
+	       now - since < cl_options.keep_dead.number && !is_of_former_image(region);
+}
+
+/*
+ * Most are of the living: seen by one lock, without mapping it.  (Not for who may
+ * have it open: that descriptor's end is its locks' end.)
+ */
+static bool is_of_the_living(int dirfd, const char *name)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
+			      .l_len = 1 };
+	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	bool locked;
+
+	if (fd < 0)
+		return false;
+	locked = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	close(fd);
+	return locked;
+}
+
 /* Left by who died before it had a header in it; who makes one needs milliseconds. */
 static bool is_old_and_empty(int dirfd, const char *name)
 {
@@ -75,7 +103,11 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 	bool gone;
 	int err;
 
-	if (id && (!is_open || !is_open(id)))
+	if (id && is_open && is_open(id))
+		return false;
+	if (id && is_of_the_living(dirfd, name))
+		return false;
+	if (id)
 		err = cl_region_open(&region, dirfd, id, NULL);
 	else if (unfinished)
 		err = cl_region_open_unfinished(&region, dirfd, unfinished);
@@ -86,7 +118,8 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 		return unlinkat(dirfd, name, 0) == 0;
 	if (err)
 		return false;
-	gone = cl_gc_file(&region, dirfd) == 0;
+	gone = cl_gc_judge(&region) == CL_DEAD && !(is_open && cl_gc_is_kept(&region)) &&
+	       cl_gc_file(&region, dirfd) == 0;
 	cl_region_close(&region);
 	return gone;
 }

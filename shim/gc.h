@@ -24,9 +24,16 @@ enum cl_liveness cl_gc_judge(struct cl_region *region);
 int cl_gc_file(struct cl_region *region, int dirfd);
 
 /*
+ * Whether a dead process's file is to be left for a while, for `culimbo report`
+ * (CULIMBO_KEEP_DEAD).  Who is asked for a gc by a person does not ask this.
+ */
+bool cl_gc_is_kept(const struct cl_region *region);
+
+/*
  * All files in @dirfd, but for those that @is_open says this process has
- * (opening and closing such a file would drop its locks).  Returns how many
- * went.
+ * (opening and closing such a file would drop its locks), and those that are
+ * kept.  @is_open NULL: a command, which has none open, and takes the kept ones
+ * too.  Returns how many went.
  */
 unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id));
 

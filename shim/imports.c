@@ -22,6 +22,7 @@
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
+#include "shim/notes.h"
 #include "shim/self.h"
 
 struct hold_key {
@@ -44,6 +45,7 @@ struct mapping {
 	CUcontext ctx;
 	CUdevice device;
 	uint64_t opens, closing, since, size;
+	uint32_t note, stack, exporter_pid; /* for reports: its entry there, of the first open */
 	bool primary;
 };
 
@@ -82,19 +84,22 @@ static bool is_own(uint32_t file_id)
 /* The exporters of the host, one after the other: for drivers that leave no room for a stamp. */
 static bool find_by_whole_handle_locked(struct named *named)
 {
-	int dirfd = cl_self_open_dir(false), err;
-	DIR *dir = dirfd < 0 ? NULL : fdopendir(dirfd);
+	int fd = cl_self_open_dir(false), err;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
 	bool found = false;
 
 	if (!dir) {
-		if (dirfd >= 0)
-			close(dirfd);
+		if (fd >= 0)
+			close(fd);
 		return false;
 	}
 	while (!found && (entry = readdir(dir)) != NULL) {
 		uint32_t id = cl_region_name_id(entry->d_name);
-		struct cl_peer *peer = id && !is_own(id) ? cl_peer_get(id, &err) : NULL;
+		struct cl_peer *peer =
+			id && !is_own(id) ? cl_peer_get_if(dirfd(dir), id,
+							   offsetof(struct cl_header, by_handle), &err) :
+					    NULL;
 
 		found = peer && cl_record_find(&peer->region, named->handle, &named->stamp.record,
 					       &named->stamp.generation) == 0;
@@ -142,6 +147,7 @@ static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 
 	memset(named, 0, sizeof *named);
 	memcpy(named->handle, handle, 64);
+	memcpy(&named->pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof named->pid);
 	if (!tail)
 		return;
 	named->stamp = cl_stamp_unpack(tail);
@@ -170,7 +176,6 @@ static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 	pthread_mutex_unlock(&cl_imports_lock);
 	/* its file would be here */
 	named->fileless = !named->known && err == -ENOENT && named->stamp.tag == cl_self.tag;
-	memcpy(&named->pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof named->pid);
 }
 
 /*
@@ -327,8 +332,28 @@ static struct mapping *mapping_find_locked(enum cl_kind kind, uint64_t key)
 	return newest;
 }
 
+/* Into our own file, for reports. */
+static void mapping_note_locked(enum cl_kind kind, struct mapping *mapping)
+{
+	const struct hold *hold = mapping->hold;
+	struct cl_import_note note = { .key = mapping->key,
+				       .size = mapping->size,
+				       .since = mapping->since,
+				       .stack = mapping->stack,
+				       .exporter_pid = mapping->exporter_pid,
+				       .kind = (uint8_t)kind,
+				       .device = (uint8_t)mapping->device };
+
+	if (hold) {
+		note.file_id = hold->key.file_id;
+		note.record = hold->key.record;
+		note.generation = hold->generation;
+	}
+	mapping->note = cl_notes_import(&note);
+}
+
 static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hold, CUcontext ctx,
-			       CUdevice device, bool primary)
+			       CUdevice device, bool primary, uint32_t exporter_pid, uint32_t stack)
 {
 	struct mapping *newest = mapping_find_locked(kind, key), *mapping;
 
@@ -345,6 +370,8 @@ static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hol
 		mapping->device = device;
 		mapping->primary = primary;
 		mapping->since = cl_now();
+		mapping->stack = stack;
+		mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
 		if (hold)
 			mapping->size = hold->peer->region.record[hold->key.record].size;
 		if (newest) {
@@ -358,7 +385,11 @@ static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hol
 			}
 		}
 	}
-	mapping->opens++;
+	/* (one that is just being closed for the last time has no entry any more) */
+	if (!mapping->opens++)
+		mapping_note_locked(kind, mapping);
+	else
+		cl_notes_import_opens(mapping->note, mapping->opens);
 }
 
 /* Takes @mapping away once nothing is left of it. */
@@ -381,15 +412,38 @@ static void mapping_put_locked(enum cl_kind kind, struct mapping *mapping)
 	free(mapping);
 }
 
-/* The driver has closed @mapping once (or not, when !@closed). */
-static void mapping_closed_locked(enum cl_kind kind, struct mapping *mapping, bool closed)
+static void note_last_close(enum cl_kind kind, const struct mapping *mapping, uint32_t stack)
+{
+	const struct hold *hold = mapping->hold;
+	struct cl_closed closed = { .key = mapping->key,
+				    .size = mapping->size,
+				    .when = cl_now(),
+				    .stack = stack,
+				    .pid = mapping->exporter_pid,
+				    .kind = (uint8_t)kind,
+				    .device = (uint8_t)mapping->device };
+
+	if (hold) {
+		closed.file_id = hold->key.file_id;
+		closed.record = hold->key.record;
+		closed.generation = hold->generation;
+	}
+	cl_notes_closed(&closed);
+}
+
+/* The driver has closed @mapping once (or not, when !@closed), at @stack. */
+static void mapping_closed_locked(enum cl_kind kind, struct mapping *mapping, bool closed,
+				  uint32_t stack)
 {
 	struct hold *hold = mapping->hold;
 
 	mapping->closing--;
 	if (closed) {
-		if (mapping->opens)
-			mapping->opens--;
+		if (mapping->opens) {
+			cl_notes_import_opens(mapping->note, --mapping->opens);
+			if (!mapping->opens)
+				note_last_close(kind, mapping, stack);
+		}
 		if (hold) {
 			hold->opens--;
 			hold_put_locked(hold);
@@ -420,9 +474,19 @@ static int open_own(const struct named *named, CUdeviceptr *dptr)
 	return err;
 }
 
-static CUresult refuse(struct cl_stamp stamp)
+static CUresult refuse(const struct named *named, enum cl_kind kind)
 {
+	struct cl_stamp stamp = named->stamp;
+	struct cl_finding finding = { .kind = CL_FOUND_STALE_REFUSED,
+				      .pid = named->pid,
+				      .stack = cl_notes_stack(true),
+				      .file_id = stamp.file_id,
+				      .record = stamp.record,
+				      .generation = stamp.generation,
+				      .block_kind = (uint8_t)kind };
+
 	cl_count(stale_refused);
+	cl_notes_finding(&finding);
 	cl_log(CL_LOG_INFO,
 	       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has been "
 	       "freed",
@@ -450,7 +514,7 @@ struct opening {
 };
 
 /* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
-static CUresult open_begin(struct opening *o, const struct named *named)
+static CUresult open_begin(struct opening *o, const struct named *named, enum cl_kind kind)
 {
 	int err = 0;
 
@@ -459,14 +523,14 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 					    named->stamp.tag != cl_self.tag };
 	/* most that have ended are seen before the driver is asked */
 	if (named->fileless && !cl_liveness_is_exporter(named->pid, named->stamp.file_id))
-		return refuse(named->stamp);
+		return refuse(named, kind);
 	if (named->known && !named->own) {
 		pthread_mutex_lock(&cl_imports_lock);
 		err = hold_get_locked(named->stamp, named->handle, &o->hold);
 		pthread_mutex_unlock(&cl_imports_lock);
 	}
 	if (err == -ESTALE || (err == -EBADMSG && !is_damaged(named)))
-		return refuse(named->stamp);
+		return refuse(named, kind);
 	if (err == -EBADMSG) {
 		o->elsewhere = false;
 		cl_log_once(CL_LOG_WARN,
@@ -483,8 +547,11 @@ static CUresult open_begin(struct opening *o, const struct named *named)
 	return CUDA_SUCCESS;
 }
 
-static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint64_t key)
+static void open_end(struct opening *o, const struct named *named, enum cl_kind kind, CUresult result,
+		     uint64_t key)
 {
+	uint32_t stack = 0;
+
 	if (result == CUDA_SUCCESS && !o->hold && o->elsewhere)
 		cl_log_once(CL_LOG_WARN,
 			    "opened something that a process under culimbo exported, but found no exporter "
@@ -495,6 +562,7 @@ static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint
 		cl_driver.cuCtxGetCurrent(&o->ctx);
 		cl_driver.cuCtxGetDevice(&o->device);
 		o->primary = cl_context_is_primary(o->ctx, o->device);
+		stack = cl_notes_stack(true);
 	}
 	pthread_mutex_lock(&cl_imports_lock);
 	if (o->hold)
@@ -502,7 +570,7 @@ static void open_end(struct opening *o, enum cl_kind kind, CUresult result, uint
 	if (result == CUDA_SUCCESS) {
 		if (o->hold)
 			o->hold->opens++;
-		mapping_add_locked(kind, key, o->hold, o->ctx, o->device, o->primary);
+		mapping_add_locked(kind, key, o->hold, o->ctx, o->device, o->primary, named->pid, stack);
 	} else if (o->hold) {
 		hold_put_locked(o->hold);
 	}
@@ -522,16 +590,16 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	look_up(&named, &handle, CL_MEMORY);
 	memcpy(&handle, named.handle, 64);
 	if (named.own && dptr)
-		return open_own(&named, dptr) ? refuse(named.stamp) : CUDA_SUCCESS;
-	result = open_begin(&o, &named);
+		return open_own(&named, dptr) ? refuse(&named, CL_MEMORY) : CUDA_SUCCESS;
+	result = open_begin(&o, &named, CL_MEMORY);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = open(dptr, handle, flags);
 	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold)) {
 		cl_driver.cuIpcCloseMemHandle(*dptr);
-		result = refuse(named.stamp);
+		result = refuse(&named, CL_MEMORY);
 	}
-	open_end(&o, CL_MEMORY, result, result == CUDA_SUCCESS ? (uint64_t)*dptr : 0);
+	open_end(&o, &named, CL_MEMORY, result, result == CUDA_SUCCESS ? (uint64_t)*dptr : 0);
 	return result;
 }
 
@@ -548,20 +616,21 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 	memcpy(&handle, named.handle, 64);
 	if (named.own) /* the driver refuses a process's own; it knows how */
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
-	result = open_begin(&o, &named);
+	result = open_begin(&o, &named, CL_EVENT);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cl_driver.cuIpcOpenEventHandle(event, handle);
 	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold)) {
 		cl_driver.cuEventDestroy_v2(*event);
-		result = refuse(named.stamp);
+		result = refuse(&named, CL_EVENT);
 	}
-	open_end(&o, CL_EVENT, result, result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*event : 0);
+	open_end(&o, &named, CL_EVENT, result, result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*event : 0);
 	return result;
 }
 
 /* ------------------------------------------------------------------- closing */
-static struct mapping *close_begin(enum cl_kind kind, uint64_t key)
+/* *last: nothing of it stays open, as far as can be said now. */
+static struct mapping *close_begin(enum cl_kind kind, uint64_t key, bool *last)
 {
 	struct mapping *mapping = NULL;
 
@@ -577,14 +646,17 @@ static struct mapping *close_begin(enum cl_kind kind, uint64_t key)
 		}
 	if (mapping)
 		mapping->closing++;
+	*last = mapping && mapping->opens <= mapping->closing;
 	pthread_mutex_unlock(&cl_imports_lock);
 	return mapping;
 }
 
-static void close_end(enum cl_kind kind, struct mapping *mapping, bool closed)
+static void close_end(enum cl_kind kind, struct mapping *mapping, bool closed, bool last)
 {
+	uint32_t stack = closed && last ? cl_notes_stack(true) : 0;
+
 	pthread_mutex_lock(&cl_imports_lock);
-	mapping_closed_locked(kind, mapping, closed);
+	mapping_closed_locked(kind, mapping, closed, stack);
 	pthread_mutex_unlock(&cl_imports_lock);
 }
 
@@ -609,10 +681,33 @@ static bool close_own(CUdeviceptr dptr)
 	return ours;
 }
 
+static void closed_again(CUdeviceptr dptr)
+{
+	struct cl_finding finding = { .kind = CL_FOUND_CLOSED_TWICE,
+				      .key = dptr,
+				      .stack = cl_notes_stack(true),
+				      .block_kind = CL_MEMORY };
+	struct cl_closed before;
+
+	cl_count(closed_twice);
+	if (cl_notes_find_closed(CL_MEMORY, dptr, &before)) {
+		finding.pid = before.pid;
+		finding.size = before.size;
+		finding.other_stack = before.stack;
+		finding.other_when = before.when;
+		finding.file_id = before.file_id;
+		finding.record = before.record;
+		finding.generation = before.generation;
+		finding.device = before.device;
+	}
+	cl_notes_finding(&finding);
+}
+
 CUresult cl_memory_close(CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
-	struct mapping *mapping = close_begin(CL_MEMORY, dptr);
+	bool last;
+	struct mapping *mapping = close_begin(CL_MEMORY, dptr, &last);
 	CUresult result;
 
 	if (!mapping && close_own(dptr))
@@ -620,32 +715,23 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 	cl_collector_called();
 	result = cl_driver.cuIpcCloseMemHandle(dptr);
 	if (mapping)
-		close_end(CL_MEMORY, mapping, result == CUDA_SUCCESS);
+		close_end(CL_MEMORY, mapping, result == CUDA_SUCCESS, last);
 	else if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_MAP_FAILED)
-		cl_count(closed_twice);
+		closed_again(dptr);
 	return result;
 }
 
 /* For cl_event_destroy(): an imported event is closed by destroying it. */
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
 {
-	struct mapping *mapping = close_begin(CL_EVENT, (uint64_t)(uintptr_t)event);
+	bool last;
+	struct mapping *mapping = close_begin(CL_EVENT, (uint64_t)(uintptr_t)event, &last);
 
 	if (!mapping)
 		return false;
 	*result = destroy(event);
-	close_end(CL_EVENT, mapping, *result == CUDA_SUCCESS);
+	close_end(CL_EVENT, mapping, *result == CUDA_SUCCESS, last);
 	return true;
-}
-
-bool cl_import_is_open(CUdeviceptr dptr)
-{
-	bool open;
-
-	pthread_mutex_lock(&cl_imports_lock);
-	open = mapping_find_locked(CL_MEMORY, dptr) != NULL;
-	pthread_mutex_unlock(&cl_imports_lock);
-	return open;
 }
 
 /* ---------------------------------------------------------------------- rest */
@@ -680,6 +766,8 @@ static void drop_if_gone(enum cl_kind kind, struct mapping *mapping, void *data)
 		hold_put_locked(mapping->hold);
 		mapping->hold = NULL;
 	}
+	if (mapping->opens)
+		cl_notes_import_opens(mapping->note, 0);
 	mapping->opens = 0;
 	mapping_put_locked(kind, mapping);
 }
@@ -697,26 +785,48 @@ struct telling {
 	void (*each)(const struct cl_import *import, void *data);
 	void *data;
 };
-static void tell(enum cl_kind kind, struct mapping *mapping, void *data)
+static struct cl_import describe_locked(enum cl_kind kind, const struct mapping *mapping)
 {
-	const struct telling *telling = data;
 	const struct hold *hold = mapping->hold;
 	struct cl_import import = { .key = mapping->key,
 				    .size = mapping->size,
 				    .opens = mapping->opens,
 				    .since = mapping->since,
+				    .exporter_pid = mapping->exporter_pid,
+				    .stack = mapping->stack,
+				    .device = (uint8_t)mapping->device,
 				    .kind = kind,
 				    .managed = hold != NULL };
 
 	if (hold) {
 		const struct cl_region *region = &hold->peer->region;
 
-		import.exporter_pid = region->header->exporter.pid;
 		import.file_id = hold->key.file_id;
 		import.record = hold->key.record;
+		import.generation = hold->generation;
 		import.stays = cl_life_state(cl_record_life(region, hold->key.record)) != CL_EXPORTED;
 	}
+	return import;
+}
+
+static void tell(enum cl_kind kind, struct mapping *mapping, void *data)
+{
+	const struct telling *telling = data;
+	struct cl_import import = describe_locked(kind, mapping);
+
 	telling->each(&import, telling->data);
+}
+
+bool cl_import_find(CUdeviceptr dptr, struct cl_import *import)
+{
+	const struct mapping *mapping;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	mapping = mapping_find_locked(CL_MEMORY, dptr);
+	if (mapping)
+		*import = describe_locked(CL_MEMORY, mapping);
+	pthread_mutex_unlock(&cl_imports_lock);
+	return mapping != NULL;
 }
 
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data)

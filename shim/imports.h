@@ -13,7 +13,9 @@ struct cl_import {
 	uint64_t opens;		/* not closed yet */
 	uint64_t since;		/* first opened, CLOCK_MONOTONIC ns */
 	uint32_t exporter_pid;	/* as it calls itself; 0: not known (unmanaged) */
-	uint32_t file_id, record;
+	uint32_t file_id, record, generation;
+	uint32_t stack;		/* of the first open */
+	uint8_t device;		/* as this process counts */
 	enum cl_kind kind;
 	bool managed;		/* its exporter knows of us */
 	bool stays;		/* its exporter has freed it */
@@ -21,8 +23,8 @@ struct cl_import {
 /* Each open import; under cl_imports_lock. */
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data);
 
-/* Whether @dptr is an import that is open here. */
-bool cl_import_is_open(CUdeviceptr dptr);
+/* Whether @dptr is an import that is open here, and which. */
+bool cl_import_find(CUdeviceptr dptr, struct cl_import *import);
 /*
  * If @event is an imported one: destroys it by @destroy with the driver's
  * answer in @result, gives the hold back, and returns true.

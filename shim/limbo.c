@@ -8,6 +8,7 @@
 
 #include "shim/limbo.h"
 #include "shim/log.h"
+#include "shim/notes.h"
 #include "shim/self.h"
 #include "shim/shm_holder.h"
 
@@ -621,6 +622,24 @@ static uint64_t next_due_locked(void)
 	return UINT64_MAX;
 }
 
+static void note_forced_out_locked(const struct cl_block *block)
+{
+	const struct cl_record *r = &cl_own.record[block->record];
+	struct cl_finding finding = {
+		.kind = CL_FOUND_EVENT_FORCED_OUT,
+		.key = block->key,
+		.other_stack = r->free_stack,
+		.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed),
+		.file_id = cl_own.file_id,
+		.record = block->record,
+		.generation = cl_life_generation(cl_record_life(&cl_own, block->record)),
+		.block_kind = CL_EVENT,
+		.device = block->device,
+	};
+
+	cl_notes_finding_locked(&finding);
+}
+
 /* Events beyond @keep go, oldest first; their records wait for the importers.  Returns how many. */
 static unsigned int force_events_out_locked(uint64_t keep)
 {
@@ -637,6 +656,7 @@ static unsigned int force_events_out_locked(uint64_t keep)
 		forget_event(block);
 		move(block, CL_PLACE_BUSY);
 		cl_count(events_forced_out);
+		note_forced_out_locked(block);
 		batch_begin_locked(&batch);
 		visit = enter_driver(block->ctx);
 		give_back(block, NULL, &wait);
@@ -736,11 +756,30 @@ static pthread_mutex_t reap_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cl_reclaimed cl_reclaimed[CL_RECLAIMED];
 unsigned int cl_reclaimed_n;
 
+/* @data: whether cl_exports_lock is held. */
 static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 {
 	const struct cl_slot *s = &cl_own.slot[slot];
+	const struct cl_record *of = &cl_own.record[record];
+	struct cl_finding finding = {
+		.kind = CL_FOUND_HOLD_RECLAIMED,
+		.pid = s->who.pid,
+		.key = of->base,
+		.size = of->size,
+		.other_stack = of->free_stack,
+		.other_when = atomic_load_explicit(&of->freed, memory_order_relaxed),
+		.file_id = cl_own.file_id,
+		.record = record,
+		.generation = cl_life_generation(cl_record_life(&cl_own, record)),
+		.block_kind = of->kind,
+		.device = of->device,
+	};
 
-	(void)data;
+	memcpy(finding.name, s->name, sizeof finding.name);
+	if (*(const bool *)data)
+		cl_notes_finding_locked(&finding);
+	else
+		cl_notes_finding(&finding);
 	if (cl_reclaimed_n < CL_RECLAIMED) { /* under reap_lock */
 		struct cl_reclaimed *r = &cl_reclaimed[cl_reclaimed_n++];
 
@@ -756,10 +795,10 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 }
 
 /* The caller has reap_lock. */
-static unsigned int reap(void)
+static unsigned int reap(bool locked)
 {
 	struct cl_reaped sum = cl_holder_reap(&cl_own, watch, cl_now(), cl_options.settle.number,
-					      tell_reaped, NULL);
+					      tell_reaped, &locked);
 
 	if (sum.holds)
 		cl_log(CL_LOG_INFO, "took back %u holds of %u dead processes", sum.holds, sum.slots);
@@ -778,7 +817,7 @@ unsigned int cl_limbo_reap(void)
 	ours = cl_own.header && cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (ours)
-		settling = reap();
+		settling = reap(false);
 	pthread_mutex_unlock(&reap_lock);
 	return settling;
 }
@@ -788,7 +827,7 @@ void cl_limbo_reap_at_end_locked(void)
 	if (!cl_own.header || pthread_mutex_trylock(&reap_lock))
 		return;
 	if (cl_region_fd_intact(&cl_own))
-		reap();
+		reap(true);
 	pthread_mutex_unlock(&reap_lock);
 }
 

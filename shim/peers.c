@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Other exporters, as this process knows them: see peers.h. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,12 +23,13 @@ static void drop(struct cl_peer *peer)
 	free(peer);
 }
 
-/* True when it took a dead exporter's file away, or found it gone. */
+/* True when it took a dead exporter's file away, found it gone, or left it for reports. */
 static bool is_finished(struct cl_peer *peer, int dirfd)
 {
 	if (!cl_region_fd_intact(&peer->region))
 		return false;
-	return cl_gc_judge(&peer->region) == CL_DEAD && cl_gc_file(&peer->region, dirfd) != -EBUSY;
+	return cl_gc_judge(&peer->region) == CL_DEAD &&
+	       (cl_gc_is_kept(&peer->region) || cl_gc_file(&peer->region, dirfd) != -EBUSY);
 }
 
 /* Peers whose exporter is dead and that nothing is held of: looked for when another comes. */
@@ -121,6 +123,28 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 		return no_memory(err);
 	}
 	return peer;
+}
+
+struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err)
+{
+	struct cl_peer *peer;
+	uint32_t says = 0;
+	char name[16];
+	int fd;
+
+	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
+	if (peer)
+		return peer;
+	cl_region_name(name, file_id);
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0) {
+		/* (what it says is checked by who opens it) */
+		if (pread(fd, &says, sizeof says, (off_t)word) != sizeof says)
+			says = 0;
+		close(fd);
+	}
+	*err = -ENOENT;
+	return says ? cl_peer_get(file_id, err) : NULL;
 }
 
 bool cl_peer_has_slot(const struct cl_peer *peer)

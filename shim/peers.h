@@ -27,6 +27,11 @@ struct cl_peer {
  */
 struct cl_peer *cl_peer_get(uint32_t file_id, int *err);
 /*
+ * The same, of a file in @dirfd whose header has anything but 0 in the 32 bits at
+ * @word: most have not (who only imports has a file too), and are not mapped.
+ */
+struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err);
+/*
  * Makes sure that we have a slot there, and our lock on it.  0 or -errno.
  * *lost is set when we had one and were taken for dead: its holds are gone, and
  * the slot is a new one.

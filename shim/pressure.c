@@ -79,14 +79,14 @@ static bool ask(struct cl_peer *peer, struct asked *asked)
 
 static unsigned int ask_all_locked(struct asked *asked)
 {
-	int dirfd = cl_self_open_dir(false);
-	DIR *dir = dirfd < 0 ? NULL : fdopendir(dirfd);
+	int fd = cl_self_open_dir(false);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
 	unsigned int n = 0;
 
 	if (!dir) {
-		if (dirfd >= 0)
-			close(dirfd);
+		if (fd >= 0)
+			close(fd);
 		return 0;
 	}
 	while (n < ASKED && (entry = readdir(dir)) != NULL) {
@@ -96,7 +96,7 @@ static unsigned int ask_all_locked(struct asked *asked)
 
 		if (!id || is_own(id))
 			continue;
-		peer = cl_peer_get(id, &err);
+		peer = cl_peer_get_if(dirfd(dir), id, offsetof(struct cl_header, limbo_blocks), &err);
 		if (peer && ask(peer, &asked[n]))
 			n++;
 		else if (peer)

@@ -17,8 +17,10 @@
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
+#include "shim/notes.h"
 #include "shim/report.h"
 #include "shim/self.h"
+#include "shim/view.h"
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_flag end_begun = ATOMIC_FLAG_INIT;
@@ -64,6 +66,7 @@ static void after_fork_in_child(void)
 	cl_imports_forget();
 	cl_limbo_forget();
 	cl_blocks_forget();
+	cl_notes_forget();
 	cl_events_forget();
 	cl_contexts_forget();
 	cl_callbacks_forget();
@@ -115,6 +118,14 @@ bool cl_self_start(void)
 }
 
 /* ------------------------------------------------------------------------ end */
+/* (opening and closing a file that we have would drop our locks on it) */
+static bool is_open_here(uint32_t file_id)
+{
+	bool own;
+
+	return cl_view_has_open(file_id, &own) != NULL;
+}
+
 static void remove_own_file(void)
 {
 	char path[4096];
@@ -124,6 +135,8 @@ static void remove_own_file(void)
 		return;
 	if (cl_own.header)
 		cl_region_unlink(&cl_own, dirfd);
+	/* importers that were killed left theirs, and we may be the last who could take them */
+	cl_gc_directory(dirfd, is_open_here);
 	close(dirfd);
 	if (!cl_options.dir.text[0]) { /* ours to take away, when we are the last */
 		cl_self_dir_path(path, sizeof path);
@@ -156,9 +169,11 @@ int cl_process_end(int status)
 			pthread_mutex_unlock(&cl_exports_lock);
 		}
 		cl_peers_end();
+		remove_own_file();
 		pthread_mutex_unlock(&cl_imports_lock);
+	} else {
+		remove_own_file();
 	}
-	remove_own_file();
 	errno = before;
 	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
 							      status;

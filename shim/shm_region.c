@@ -558,6 +558,11 @@ int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t re
 	return 0;
 }
 
+int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length)
+{
+	return allocate(region, at, length);
+}
+
 int cl_region_need_by_handle(struct cl_region *region)
 {
 	int err;

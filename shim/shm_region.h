@@ -89,7 +89,7 @@ bool cl_region_fd_intact(const struct cl_region *region);
 int cl_region_fd_restore(struct cl_region *region, int dirfd);
 
 /*
- * The next three give -EBADF while the descriptor is not ours (see above), and
+ * The next four give -EBADF while the descriptor is not ours (see above), and
  * touch nothing.
  */
 /* The exporter: one more chunk of records.  -ENOSPC; -ENFILE: the file can't hold more. */
@@ -97,6 +97,9 @@ int cl_region_grow(struct cl_region *region);
 
 /* Makes sure that holder word @word of @record is there.  -ENOSPC. */
 int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record);
+
+/* The exporter: gets @length bytes (whole pages) at @at, in the part for notes.  -ENOSPC. */
+int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
 
 /* The exporter: makes sure that the buckets of CL_AT_BY_HANDLE are there.  -ENOSPC. */
 int cl_region_need_by_handle(struct cl_region *region);

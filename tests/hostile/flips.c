@@ -5,7 +5,8 @@
  * What is promised, whichever byte of it is damaged: nobody who reads the file
  * crashes, hangs or leaves the mapping; a living exporter's name is not taken
  * away; a living importer is not reaped; and a block that it holds is not
- * released.  The last has an end where the counting itself is damaged: the
+ * released.  What is noted there for reports is read too, and can only make
+ * words wrong.  The last has an end where the counting itself is damaged: the
  * bytes that say who holds a block.  Which these are, is found and compared
  * with what doc/security.md says.
  *
@@ -32,6 +33,7 @@
 #include "shim/gc.h"
 #include "shim/options.h"
 #include "shim/shm_holder.h"
+#include "shim/view.h"
 
 enum { RECORDS = 16, HELD = 8, HANG_SECONDS = 20, NOTED = 12 };
 #define SETTLE 50000000ull
@@ -88,6 +90,37 @@ static pid_t start(void (*body)(int to, uint32_t id), uint32_t id, uint32_t *sai
 	return pid;
 }
 
+/* Two of each kind of note, and a stack that leads through both modules. */
+static int write_notes(struct cl_region *r)
+{
+	char *at = (char *)r->header;
+	struct cl_module module = { .start = 0x1000, .end = 0x2000, .bias = 0x1000, .build_id_length = 20,
+				    .path = "/usr/lib/one.so" };
+	struct cl_import_note import = { .opens = 1, .key = 4096, .size = 1024, .since = 1, .file_id = 1,
+					 .stack = 1, .kind = CL_MEMORY };
+	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE, .stack = 1, .other_stack = 1,
+				      .name = "somebody", .block_kind = CL_MEMORY };
+	uint64_t stack[] = { 0, 3, 0x1100, 0x2100, 0x9000 };
+
+	if (cl_region_get(r, CL_AT_MODULES, CL_PAGE) || cl_region_get(r, CL_AT_STACKS, CL_PAGE) ||
+	    cl_region_get(r, CL_AT_IMPORTS, CL_PAGE) || cl_region_get(r, CL_AT_FINDINGS, CL_PAGE))
+		return -1;
+	for (uint64_t i = 0; i < 2; i++) {
+		memcpy(at + CL_AT_MODULES + i * sizeof module, &module, sizeof module);
+		memcpy(at + CL_AT_IMPORTS + i * sizeof import, &import, sizeof import);
+		memcpy(at + CL_AT_FINDINGS + i * sizeof finding, &finding, sizeof finding);
+		module.start += 0x1000;
+		module.end += 0x1000;
+	}
+	memcpy(at + CL_AT_STACKS, stack, sizeof stack);
+	atomic_store(&r->header->modules, 2);
+	atomic_store(&r->header->imports, 2);
+	atomic_store(&r->header->findings, 2);
+	atomic_store(&r->header->stack_words, 5);
+	r->record[0].export_stack = r->record[1].free_stack = 1;
+	return 0;
+}
+
 static void exporter(int to, uint32_t unused)
 {
 	struct cl_witness self;
@@ -107,6 +140,8 @@ static void exporter(int to, uint32_t unused)
 		cl_record_publish(&r, i, &what);
 		cl_record_index(&r, i);
 	}
+	if (write_notes(&r))
+		_exit(1);
 	if (write(to, &r.file_id, 4) != 4)
 		_exit(1);
 }
@@ -156,6 +191,10 @@ struct area {
 	  2 * CL_CHUNK * sizeof(struct cl_record) },
 	{ "the holders", CL_AT_HOLDERS, RECORDS * 8, 2 * CL_PAGE },
 	{ "the index by handle", CL_AT_BY_HANDLE, 0, CL_BUCKETS * 4 },
+	{ "the notes' modules", CL_AT_MODULES, 2 * sizeof(struct cl_module), CL_PAGE },
+	{ "the notes' stacks", CL_AT_STACKS, 5 * 8, CL_PAGE },
+	{ "the notes' imports", CL_AT_IMPORTS, 2 * sizeof(struct cl_import_note), CL_PAGE },
+	{ "the notes' findings", CL_AT_FINDINGS, 2 * sizeof(struct cl_finding), CL_PAGE },
 };
 enum { AREAS = sizeof areas / sizeof areas[0] };
 static const unsigned char patterns[] = { 0xff, 0x01, 0x80 };
@@ -235,6 +274,68 @@ static void import(void)
 	cl_region_close(&r);
 }
 
+static void must_be_text(const char *text, size_t size)
+{
+	if (!memchr(text, 0, size))
+		abort();
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ')
+			abort();
+}
+
+static void read_stack(const struct cl_view *view, uint32_t stack)
+{
+	struct cl_view_frame frame;
+
+	for (unsigned int i = 0; i < cl_view_stack_depth(view, stack); i++)
+		if (cl_view_stack_frame(view, stack, i, &frame))
+			must_be_text(frame.path, sizeof frame.path);
+}
+
+/* As a report: everything that the file says. */
+static void report(void)
+{
+	struct cl_view view;
+	struct cl_view_process process;
+	struct cl_view_block block;
+	struct cl_view_holder holder[2];
+	struct cl_view_import open;
+	struct cl_finding finding;
+	struct stat first, last;
+
+	progress->step = 7;
+	if (cl_view_open(&view, folder_fd, id, NULL))
+		return;
+	if (fstat(view.region.fd, &first))
+		abort();
+	cl_view_process(&view, &process);
+	must_be_text(process.command, sizeof process.command);
+	for (uint32_t i = 0; i < RECORDS; i++) {
+		if (!cl_view_block(&view, i, &block))
+			continue;
+		if (block.class >= CL_VIEW_CLASSES || block.holders > CL_SLOTS)
+			abort();
+		read_stack(&view, block.export_stack);
+		read_stack(&view, block.free_stack);
+		/* (each asks /proc who lives) */
+		if (i == 0 && cl_view_holders(&view, i, holder, 2))
+			must_be_text(holder[0].name, sizeof holder[0].name);
+	}
+	progress->step = 8;
+	for (uint32_t i = 0; i < 4; i++) {
+		if (cl_view_import(&view, i, &open))
+			read_stack(&view, open.stack);
+		if (cl_view_finding(&view, i, &finding)) {
+			must_be_text(finding.name, sizeof finding.name);
+			read_stack(&view, finding.stack);
+		}
+	}
+	progress->step = 9;
+	if (fstat(view.region.fd, &last) || first.st_blocks != last.st_blocks)
+		abort(); /* who only looks takes no memory */
+	cl_view_close(&view);
+}
+
 static void try_damage(uint64_t place)
 {
 	char name[16];
@@ -245,6 +346,7 @@ static void try_damage(uint64_t place)
 	progress->step = 10;
 	kept = p_keeps();
 	import();
+	report();
 	progress->step = 10;
 	if (!p_keeps() || !kept) {
 		if (progress->released < NOTED)

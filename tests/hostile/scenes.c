@@ -449,9 +449,11 @@ static void folder_deleted(void)
 {
 	struct actor *q, *c;
 	uint64_t at_c = 0;
+	char command[600];
 
 	begin();
-	must(!unlink(path) && !rmdir(limbo_folder()), "rmdir");
+	snprintf(command, sizeof command, "rm -r '%s'", limbo_folder());
+	must(!system(command), command);
 	free_block(p, block);
 	wait_out(now_ms());
 	ok(!claim(p, block, SMALL, NEXT) && reads(d, at_d, SMALL, OWN, NULL),

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notes: what this process writes into its own file for reports, beyond what
+ * safety needs (shm_layout.h, CL_AT_MODULES): call stacks, what it has open of
+ * others, and misuse that it saw.
+ *
+ * No hold, free or open is decided by them, and nothing here fails: where there
+ * is no file, no room or no memory there are fewer notes, and that is said once,
+ * for information.  Functions that end in _locked want cl_exports_lock held, the
+ * others take it.  A forked child forgets.
+ */
+#ifndef CL_NOTES_H
+#define CL_NOTES_H
+
+#include "shim/shm_layout.h"
+
+/*
+ * The calling thread's stack, noted in our file.  Returns its name there, for
+ * export_stack and the like; 0: none.  @importer: this process need not have a
+ * file, and it is no error if it can't have one (see cl_own_need_locked()).
+ */
+uint32_t cl_notes_stack(bool importer);
+
+#define CL_NO_NOTE UINT32_MAX
+/* An import was opened: a new entry, or CL_NO_NOTE.  @note: but for unused fields. */
+uint32_t cl_notes_import(const struct cl_import_note *note);
+/* It is open so often now; 0: the entry is free again. */
+void cl_notes_import_opens(uint32_t index, uint64_t opens);
+
+/*
+ * Something that somebody should know of: of @finding->kind.  `when` is filled
+ * in.  The first CL_FINDINGS are kept, all are counted.
+ */
+void cl_notes_finding(const struct cl_finding *finding);
+void cl_notes_finding_locked(const struct cl_finding *finding);
+
+/* The last few closes, so that a second one can be told where the first was. */
+struct cl_closed {
+	uint64_t key, size, when;
+	uint32_t stack, file_id, record, generation, pid;
+	uint8_t kind, device;
+};
+void cl_notes_closed(const struct cl_closed *closed);
+/* False: it is not (or no longer) known. */
+bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *closed);
+
+void cl_notes_forget(void); /* in a forked child */
+
+#endif

@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notes: what a process writes of itself for reports is right, is there when it
+ * is killed, costs no room twice, and never stands in the way.
+ *
+ * Promises 4 and 5.  The driver is a fake one (fake_driver.h); each test is a
+ * process that has shared nothing yet, read by view.c.
+ */
+#include "tests/unit/fake_driver.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "shim/gc.h"
+#include "shim/notes.h"
+#include "shim/stack.h"
+#include "shim/view.h"
+
+#define HOUR (3600000 * MS)
+enum { SOON = 5000 };
+
+#define IN_A_CHILD(name)                                                               \
+	static void name##_(void);                                                     \
+	static void name(void **state)                                                 \
+	{                                                                              \
+		in_a_child(name##_);                                                   \
+	}                                                                              \
+	static void name##_(void)
+
+static struct cl_view own(void)
+{
+	struct cl_view view;
+
+	CHECK(cl_own.header);
+	cl_view_own(&view);
+	return view;
+}
+
+/* The frames of a stack lead through this function of ours. */
+#define LEADS_THROUGH(view, stack, function) \
+	leads_through(view, stack, (uint64_t)(uintptr_t)&(function))
+static bool leads_through(const struct cl_view *view, uint32_t stack, uint64_t function)
+{
+	struct cl_view_frame frame;
+
+	for (unsigned int i = 0; i < cl_view_stack_depth(view, stack); i++)
+		if (cl_view_stack_frame(view, stack, i, &frame) && frame.address > function &&
+		    frame.address < function + 400) {
+			/* and that is in this program, which the linker gave an id or not */
+			CHECK(strstr(frame.path, "test_notes"));
+			CHECK(frame.offset < 16 * MIB);
+			return true;
+		}
+	return false;
+}
+
+static unsigned int findings_of(const struct cl_view *view, enum cl_finding_kind kind,
+				struct cl_finding *last)
+{
+	struct cl_finding finding;
+	unsigned int n = 0;
+
+	for (uint32_t i = 0; i < cl_view_findings(view); i++)
+		if (cl_view_finding(view, i, &finding) && finding.kind == kind) {
+			*last = finding;
+			n++;
+		}
+	CHECK_EQUAL(cl_view_found(view, kind), n);
+	return n;
+}
+
+__attribute__((noinline)) static CUresult export_here(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	CUresult result = cl_memory_export(handle, p);
+
+	__asm__ volatile("" ::: "memory"); /* no jump: this frame stays */
+	return result;
+}
+__attribute__((noinline)) static CUresult free_here(CUdeviceptr p)
+{
+	CUresult result = cl_memory_free(p);
+
+	__asm__ volatile("" ::: "memory");
+	return result;
+}
+__attribute__((noinline)) static CUresult open_here(CUdeviceptr *p, const CUipcMemHandle *handle)
+{
+	CUresult result = cl_memory_import(p, *handle, 0, fake_open);
+
+	__asm__ volatile("" ::: "memory");
+	return result;
+}
+__attribute__((noinline)) static CUresult close_here(CUdeviceptr p)
+{
+	CUresult result = cl_memory_close(p);
+
+	__asm__ volatile("" ::: "memory");
+	return result;
+}
+
+/* ----------------------------------------------------------------- another one */
+/* A process that exports one block and waits until its line is closed. */
+static pid_t start_exporter(CUipcMemHandle *handle, int *line)
+{
+	int ends[2];
+	pid_t child;
+
+	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+	child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CUipcMemHandle mine;
+		char byte;
+
+		close(ends[0]);
+		start_with(HOUR, CL_COLLECTOR_THREAD);
+		CHECK_EQUAL(export_here(&mine, fake_alloc(2048, CONTEXT_A)), CUDA_SUCCESS);
+		CHECK_EQUAL(write(ends[1], &mine, sizeof mine), sizeof mine);
+		while (read(ends[1], &byte, 1) > 0)
+			;
+		_exit(cl_process_end(0));
+	}
+	close(ends[1]);
+	CHECK_EQUAL(read(ends[0], handle, sizeof *handle), sizeof *handle);
+	*line = ends[0];
+	return child;
+}
+
+static void end_exporter(pid_t child, int line)
+{
+	int status;
+
+	close(line);
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK_EQUAL(status, 0);
+}
+
+/* ------------------------------------------------------------------------ tests */
+IN_A_CHILD(a_block_says_where_it_was_exported_and_freed)
+{
+	struct cl_view view;
+	struct cl_view_block block;
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	uint32_t stack;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
+	view = own();
+	CHECK(cl_view_block(&view, 0, &block));
+	CHECK(block.export_stack && LEADS_THROUGH(&view, block.export_stack, export_here));
+	CHECK_EQUAL(block.free_stack, 0);
+	stack = block.export_stack;
+	/* again, from elsewhere: the first one counts */
+	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_SUCCESS);
+	CHECK(cl_view_block(&view, 0, &block));
+	CHECK_EQUAL(block.export_stack, stack);
+	CHECK_EQUAL(free_here(p), CUDA_SUCCESS);
+	CHECK(cl_view_block(&view, 0, &block));
+	CHECK(block.free_stack && LEADS_THROUGH(&view, block.free_stack, free_here));
+	CHECK(cl_view_stack_depth(&view, block.free_stack) <= 8);
+}
+
+IN_A_CHILD(equal_stacks_are_noted_once)
+{
+	uint32_t words = 0, modules = 0;
+	struct cl_view view;
+	struct cl_view_block block;
+	CUipcMemHandle handle;
+	struct stat st;
+	long long before = 0;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	for (int i = 0; i < 100; i++) {
+		CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+		if (i == 0) {
+			words = cl_own.header->stack_words;
+			modules = cl_own.header->modules;
+			CHECK(words > 1 && modules > 0);
+			CHECK(!fstat(cl_own.fd, &st));
+			before = st.st_blocks;
+		}
+	}
+	CHECK_EQUAL(cl_own.header->stack_words, words);
+	CHECK_EQUAL(cl_own.header->modules, modules);
+	CHECK(!fstat(cl_own.fd, &st));
+	CHECK_EQUAL(st.st_blocks, before);
+	view = own();
+	CHECK(cl_view_block(&view, 99, &block) && LEADS_THROUGH(&view, block.export_stack, export_here));
+}
+
+IN_A_CHILD(as_many_frames_as_wanted)
+{
+	struct cl_view view;
+	struct cl_view_block block;
+	CUipcMemHandle handle;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.stack.number = 0;
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	view = own();
+	CHECK(cl_view_block(&view, 0, &block));
+	CHECK_EQUAL(block.export_stack, 0);
+	CHECK_EQUAL(cl_own.header->stack_words, 0);
+	cl_options.stack.number = 2;
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	CHECK(cl_view_block(&view, 1, &block));
+	CHECK_EQUAL(cl_view_stack_depth(&view, block.export_stack), 2);
+}
+
+/* A free that does not enter the limbo takes no stack. */
+IN_A_CHILD(a_free_that_goes_to_the_driver_notes_nothing)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	uint32_t words;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
+	words = cl_own.header->stack_words;
+	CHECK_EQUAL(free_here(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(cl_own.header->stack_words, words);
+}
+
+IN_A_CHILD(an_import_is_noted_while_it_is_open)
+{
+	struct cl_view view;
+	struct cl_view_import import;
+	CUipcMemHandle handle;
+	CUdeviceptr p = 0, q = 0;
+	struct cl_stamp stamp;
+	uint64_t tail, begun = cl_now();
+	int line;
+	pid_t other = start_exporter(&handle, &line);
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+	memcpy(&tail, handle.reserved + 56, sizeof tail);
+	stamp = cl_stamp_unpack(tail);
+	view = own();
+	CHECK(cl_view_import_of(&view, stamp.file_id, stamp.record, &import));
+	CHECK_EQUAL(import.index, 0);
+	CHECK_EQUAL(import.kind, CL_MEMORY);
+	CHECK_EQUAL(import.key, p);
+	CHECK_EQUAL(import.size, 2048);
+	CHECK_EQUAL(import.opens, 1);
+	CHECK(import.since >= begun && import.since <= cl_now());
+	CHECK_EQUAL(import.generation, stamp.generation);
+	CHECK_EQUAL(import.exporter_pid, other);
+	CHECK(LEADS_THROUGH(&view, import.stack, open_here));
+	CHECK_EQUAL(cl_memory_import(&q, handle, 0, fake_open), CUDA_SUCCESS);
+	CHECK_EQUAL(q, p);
+	CHECK(cl_view_import(&view, 0, &import));
+	CHECK_EQUAL(import.opens, 2);
+	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
+	CHECK(cl_view_import(&view, 0, &import) && import.opens == 1);
+	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
+	CHECK(!cl_view_import(&view, 0, &import));
+	/* the same place, over and over */
+	for (int i = 0; i < 200; i++) {
+		CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+		CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(cl_own.header->imports, 1);
+	CHECK_EQUAL(cl_own.header->live_blocks, 0);
+	end_exporter(other, line);
+	cl_process_end(0);
+	CHECK_EQUAL(count_entries(folder), 0);
+}
+
+IN_A_CHILD(what_goes_with_its_context_is_not_noted_as_open)
+{
+	struct cl_view view;
+	struct cl_view_import import;
+	CUipcMemHandle handle;
+	CUdeviceptr p = 0;
+	int line;
+	pid_t other = start_exporter(&handle, &line);
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+	view = own();
+	CHECK(cl_view_import(&view, 0, &import));
+	cl_context_end_begin(CONTEXT_A, 0);
+	cl_context_end_done(CONTEXT_A, 0, true);
+	CHECK(!cl_view_import(&view, 0, &import));
+	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_own.header->imports, 1);
+	end_exporter(other, line);
+}
+
+IN_A_CHILD(misuse_of_blocks_is_found_with_both_stacks)
+{
+	struct cl_finding found;
+	struct cl_view view;
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
+	CHECK_EQUAL(free_here(p), CUDA_SUCCESS);
+	view = own();
+	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_FREED_TWICE, &found), 1);
+	CHECK_EQUAL(found.key, p);
+	CHECK_EQUAL(found.size, 1024);
+	CHECK_EQUAL(found.file_id, cl_own.file_id);
+	CHECK_EQUAL(found.record, 0);
+	CHECK(found.when && found.other_when && found.when >= found.other_when);
+	CHECK(LEADS_THROUGH(&view, found.stack, free_here));
+	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
+	CHECK_EQUAL(export_here(&handle, p), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_EXPORTED_AFTER_FREE, &found), 1);
+	CHECK(LEADS_THROUGH(&view, found.stack, export_here));
+	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
+}
+
+IN_A_CHILD(misuse_of_imports_is_found_with_both_stacks)
+{
+	struct cl_finding found;
+	struct cl_view view;
+	CUipcMemHandle handle, stale;
+	CUdeviceptr p = 0;
+	uint64_t tail;
+	int line;
+	pid_t other = start_exporter(&handle, &line);
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+	view = own();
+	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_IMPORT_FREED, &found), 1);
+	CHECK_EQUAL(found.pid, other);
+	CHECK_EQUAL(found.size, 2048);
+	CHECK(LEADS_THROUGH(&view, found.stack, free_here));
+	CHECK(LEADS_THROUGH(&view, found.other_stack, open_here));
+	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
+	/* (the fake driver closes what was ever open: another address, which it refuses) */
+	CHECK_EQUAL(close_here(p - 0x10000000000), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 1);
+	CHECK_EQUAL(found.other_stack, 0);
+	cl_driver.cuIpcCloseMemHandle = fake_free; /* refuses it */
+	CHECK_EQUAL(close_here(p), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 2);
+	CHECK_EQUAL(found.pid, other);
+	CHECK(found.other_when && found.other_when < found.when);
+	CHECK(LEADS_THROUGH(&view, found.stack, close_here));
+	CHECK(LEADS_THROUGH(&view, found.other_stack, close_here));
+	/* another generation than there is */
+	stale = handle;
+	memcpy(&tail, handle.reserved + 56, sizeof tail);
+	tail += 1ull << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS);
+	memcpy(stale.reserved + 56, &tail, sizeof tail);
+	CHECK_EQUAL(open_here(&p, &stale), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), 1);
+	CHECK_EQUAL(found.file_id, cl_stamp_unpack(tail).file_id);
+	CHECK_EQUAL(found.generation, 1);
+	CHECK(LEADS_THROUGH(&view, found.stack, open_here));
+	end_exporter(other, line);
+}
+
+IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
+{
+	CUipcEventHandle handle;
+	struct cl_finding found;
+	struct cl_view view;
+	CUevent event, other;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	event = fake_event();
+	other = fake_event();
+	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_event_export(&handle, other), CUDA_SUCCESS);
+	view = own();
+	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 1);
+	CHECK_EQUAL(found.key, (uintptr_t)event);
+	CHECK_EQUAL(found.block_kind, CL_EVENT);
+	CHECK(found.stack && found.other_stack);
+	cl_options.max_events.number = 1;
+	CHECK_EQUAL(cl_event_destroy(other, fake_event_destroy), CUDA_SUCCESS);
+	cl_limbo_collect(false);
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_FORCED_OUT, &found), 1);
+	CHECK_EQUAL(found.key, (uintptr_t)event);
+	CHECK(found.other_stack);
+}
+
+static bool is_open_here(uint32_t file_id)
+{
+	bool is_own;
+
+	return cl_view_has_open(file_id, &is_own) != NULL;
+}
+
+static unsigned int reclaimed(const struct cl_view *view)
+{
+	struct cl_finding found;
+
+	cl_limbo_reap();
+	return findings_of(view, CL_FOUND_HOLD_RECLAIMED, &found);
+}
+
+IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
+{
+	CUipcMemHandle handle;
+	struct cl_witness dead = { 0 };
+	struct cl_finding found;
+	struct cl_view view, his;
+	struct cl_view_import import;
+	CUdeviceptr p;
+	int line[2], dir, status;
+	pid_t other;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = fake_alloc(4096, CONTEXT_A);
+	CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
+	view = own();
+	CHECK(!pipe(line));
+	other = fork();
+	if (!other) {
+		start_with(HOUR, CL_COLLECTOR_INLINE);
+		CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+		CHECK_EQUAL(write(line[1], &cl_self.witness, sizeof dead), sizeof dead);
+		for (;;)
+			pause();
+	}
+	CHECK_EQUAL(read(line[0], &dead, sizeof dead), sizeof dead);
+	CHECK_EQUAL(dead.pid, other);
+	kill(other, SIGKILL);
+	CHECK_EQUAL(waitpid(other, &status, 0), other);
+	CHECK(COMES_TRUE(reclaimed(&view) == 1, SOON));
+	findings_of(&view, CL_FOUND_HOLD_RECLAIMED, &found);
+	CHECK_EQUAL(found.pid, other);
+	CHECK_EQUAL(found.key, p);
+	CHECK_EQUAL(found.size, 4096);
+	CHECK(found.name[0]);
+	/* what he said himself is still there */
+	dir = open(folder, O_RDONLY | O_DIRECTORY);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), 0);
+	CHECK_EQUAL(his.state, CL_DEAD);
+	CHECK(cl_view_import_of(&his, cl_own.file_id, 0, &import));
+	CHECK_EQUAL(import.exporter_pid, getpid());
+	CHECK_EQUAL(import.size, 4096);
+	CHECK(LEADS_THROUGH(&his, import.stack, open_here));
+	cl_view_close(&his);
+	/* kept when wanted, and taken by who is asked to */
+	cl_options.keep_dead.number = HOUR;
+	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 0);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), 0);
+	cl_view_close(&his);
+	cl_options.keep_dead.number = 1;
+	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 1);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), -ENOENT);
+	cl_process_end(0);
+}
+
+IN_A_CHILD(an_explicit_gc_takes_what_is_kept)
+{
+	int dir, status, line;
+	CUipcMemHandle handle;
+	pid_t other = start_exporter(&handle, &line);
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.keep_dead.number = HOUR;
+	kill(other, SIGKILL);
+	CHECK_EQUAL(waitpid(other, &status, 0), other);
+	dir = open(folder, O_RDONLY | O_DIRECTORY);
+	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 0);
+	CHECK_EQUAL(cl_gc_directory(dir, NULL), 1);
+	close(line);
+}
+
+/* Without a file all is as before, and an importer makes no fuss about it. */
+IN_A_CHILD(who_only_imports_needs_no_file)
+{
+	struct rlimit limit = { 1 << 20, RLIM_INFINITY };
+	CUipcMemHandle handle;
+	CUdeviceptr p = 0;
+	struct stat log;
+	int line;
+	pid_t other = start_exporter(&handle, &line);
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	CHECK(!setrlimit(RLIMIT_FSIZE, &limit)); /* its file would be longer */
+	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+	CHECK(!cl_own.header);
+	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_count_get(freed_import), 1);
+	CHECK(stat(log_path, &log) || !log.st_size);
+	/* once it exports, it is an error that somebody must know of */
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	CHECK(!cl_own.header);
+	CHECK(!stat(log_path, &log) && log.st_size);
+	unlink(log_path);
+	end_exporter(other, line);
+}
+
+IN_A_CHILD(without_room_there_are_fewer_notes_and_one_word)
+{
+	CUipcMemHandle handle;
+	char text[4096] = "", *said;
+	int fd;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_options.stack.number = 0;
+	cl_options.log.number = CL_LOG_INFO;
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	cl_options.stack.number = 8;
+	/* a descriptor that is not ours any more, and a name that is gone */
+	CHECK_EQUAL(cl_region_unlink(&cl_own, open(folder, O_RDONLY | O_DIRECTORY)), 0);
+	close(cl_own.fd);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_own.record[3].export_stack, 0);
+	CHECK_EQUAL(cl_own.header->stack_words + cl_own.header->modules, 0);
+	fd = open(log_path, O_RDONLY);
+	CHECK(read(fd, text, sizeof text - 1) > 0);
+	said = strstr(text, "no room to note");
+	CHECK(said && !strstr(said + 1, "no room to note"));
+	unlink(log_path);
+}
+
+IN_A_CHILD(a_forked_child_notes_anew)
+{
+	struct cl_view view;
+	struct cl_view_block block;
+	CUipcMemHandle handle;
+	pid_t child;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	child = fork();
+	if (!child) {
+		CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+		view = own();
+		CHECK(cl_view_block(&view, 0, &block));
+		CHECK(LEADS_THROUGH(&view, block.export_stack, export_here));
+		_exit(cl_process_end(0));
+	}
+	CHECK(child > 0);
+	CHECK_EQUAL(waitpid(child, &(int){ 0 }, 0), child);
+	cl_process_end(0);
+	CHECK_EQUAL(count_entries(folder), 0);
+}
+
+/* Findings beyond their table are counted. */
+IN_A_CHILD(findings_are_bounded_and_all_counted)
+{
+	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE };
+	CUipcMemHandle handle;
+	struct cl_view view;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	for (uint32_t i = 0; i < CL_FINDINGS + 10; i++) {
+		finding.key = i;
+		cl_notes_finding(&finding);
+	}
+	view = own();
+	CHECK_EQUAL(cl_view_findings(&view), CL_FINDINGS);
+	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_FREED_TWICE), CL_FINDINGS + 10);
+	CHECK(cl_view_finding(&view, CL_FINDINGS - 1, &finding));
+	CHECK_EQUAL(finding.key, CL_FINDINGS - 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_block_says_where_it_was_exported_and_freed),
+		cmocka_unit_test(equal_stacks_are_noted_once),
+		cmocka_unit_test(as_many_frames_as_wanted),
+		cmocka_unit_test(a_free_that_goes_to_the_driver_notes_nothing),
+		cmocka_unit_test(an_import_is_noted_while_it_is_open),
+		cmocka_unit_test(what_goes_with_its_context_is_not_noted_as_open),
+		cmocka_unit_test(misuse_of_blocks_is_found_with_both_stacks),
+		cmocka_unit_test(misuse_of_imports_is_found_with_both_stacks),
+		cmocka_unit_test(events_are_found_destroyed_twice_and_forced_out),
+		cmocka_unit_test(the_dead_are_found_and_left_a_file_that_says_what_they_had),
+		cmocka_unit_test(an_explicit_gc_takes_what_is_kept),
+		cmocka_unit_test(who_only_imports_needs_no_file),
+		cmocka_unit_test(without_room_there_are_fewer_notes_and_one_word),
+		cmocka_unit_test(a_forked_child_notes_anew),
+		cmocka_unit_test(findings_are_bounded_and_all_counted),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
