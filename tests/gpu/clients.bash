@@ -288,6 +288,25 @@ python_lacks()
 	EOF
 }
 
+# fetch NAME PACKAGE...: has pip put them into $packages, once, and sets PYTHONPATH; false
+# when they can't be had
+fetch()
+{
+	local at=$packages/$1
+	shift
+
+	export PYTHONPATH=$at
+	[ ! -e "$at/complete" ] || return 0
+	mkdir -p "$packages"
+	timeout 240 python3 -m pip install --quiet --disable-pip-version-check --no-input \
+		--no-deps --only-binary=:all: --retries 1 --timeout 20 --root-user-action=ignore \
+		--target "$at.$$" "$@" >"$logs/pip" 2>&1 || { rm -rf "$at.$$"; return 1; }
+	touch "$at.$$/complete"
+	# (another test may have been as quick)
+	mv -T "$at.$$" "$at" 2>/dev/null || rm -rf "$at.$$"
+	[ -e "$at/complete" ]
+}
+
 # nested FILE: another TAP stream, indented so that it counts in its own plan alone
 nested()
 {

@@ -2,7 +2,8 @@
 /*
  * What the CUDA client programs of tests/gpu share: strict checks, a deadline,
  * a consumer process of the same program with a link to it, and two kernels
- * (where it is compiled by another than nvcc, copies do their work).
+ * (where it is compiled by another than nvcc, copies do their work).  With
+ * COMMON_DRIVER_API defined it leaves the runtime out: see driver.h.
  *
  * What must hold: every CUDA call is checked; nothing waits without a bound
  * (the link has deadlines, and alarm() ends what hangs in the driver); the
@@ -25,10 +26,20 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef COMMON_DRIVER_API
+#include <cuda.h>
+typedef CUipcMemHandle common_handle;
+#else
 #include <cuda_runtime.h>
+typedef cudaIpcMemHandle_t common_handle;
+#endif
 
+#ifndef PROGRAM_SECONDS
 #define PROGRAM_SECONDS 60   /* no program here may take longer */
+#endif
+#ifndef ANSWER_MS
 #define ANSWER_MS	20000 /* the first answer waits for a context to be made */
+#endif
 
 static const char *role = "producer";
 
@@ -44,12 +55,14 @@ static const char *role = "producer";
 	exit(1);
 }
 
+#ifndef COMMON_DRIVER_API
 static inline void cuda_check(cudaError_t error, const char *call, const char *file, int line)
 {
 	if (error != cudaSuccess)
 		die("%s:%d: %s: %s (%d)", file, line, call, cudaGetErrorName(error), (int)error);
 }
 #define CUDA(call) cuda_check((call), #call, __FILE__, __LINE__)
+#endif
 
 static inline double now_ms(void)
 {
@@ -97,7 +110,7 @@ struct message {
 	unsigned char value;
 	uint64_t bytes, other;
 	void *address;
-	cudaIpcMemHandle_t handle;
+	common_handle handle;
 };
 
 struct link {
@@ -233,7 +246,9 @@ static inline void program_start(void)
 }
 
 /* ----------------------------------------------------------------- kernels */
-#ifdef __CUDACC__
+#ifdef COMMON_DRIVER_API
+/* driver.h has the same by copies */
+#elif defined(__CUDACC__)
 static __global__ void fill_kernel(unsigned char *p, uint64_t n, unsigned char value)
 {
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;

@@ -28,22 +28,6 @@ export CULIMBO_DIR=$logs/limbo CULIMBO_SIM_DIR=$logs/sim NUMBA_CACHE_DIR=$logs/n
 # shellcheck source=tests/gpu/clients.bash
 . "$here/clients.bash"
 
-# fetch NAME PACKAGE...: sets PYTHONPATH; false when they can't be had
-fetch()
-{
-	local at=$packages/$1
-	shift
-
-	export PYTHONPATH=$at
-	[ ! -e "$at/complete" ] || return 0
-	rm -rf "$at"
-	mkdir -p "$packages"
-	timeout 240 python3 -m pip install --quiet --disable-pip-version-check --no-input \
-		--no-deps --only-binary=:all: --retries 1 --timeout 20 --root-user-action=ignore \
-		--target "$at" "$@" >"$logs/pip" 2>&1 || return 1
-	touch "$at/complete"
-}
-
 # pip_client NAME MODULE CLIENT PACKAGE...
 pip_client()
 {

@@ -116,6 +116,12 @@ SIM_CALL(cuInit, (unsigned int flags))
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 		goto out;
 	}
+	if (!pool_devices()) {
+		pool_detach();
+		munmap(here, 4096);
+		result = CUDA_ERROR_NO_DEVICE;
+		goto out;
+	}
 	result = sim_address_space_init();
 	if (result)
 		goto out;
@@ -197,7 +203,7 @@ SIM_CALL(cuDeviceGetUuid, (CUuuid *uuid, CUdevice device))
 		return CUDA_ERROR_INVALID_VALUE;
 	memset(uuid, 0, sizeof(*uuid));
 	memcpy(uuid->bytes, "culimbo-sim", 11);
-	uuid->bytes[15] = (char)device;
+	uuid->bytes[15] = (char)pool_physical((unsigned int)device);
 	return CUDA_SUCCESS;
 }
 
@@ -269,7 +275,7 @@ SIM_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevi
 		*value = 9;
 		break;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		*value = device + 1;
+		*value = (int)pool_physical((unsigned int)device) + 1;
 		break;
 	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
@@ -326,7 +332,7 @@ SIM_CALL(cuDeviceGetPCIBusId, (char *name, int length, CUdevice device))
 		return result;
 	if (!name || length < 13)
 		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(name, (size_t)length, "0000:%02x:00.0", (unsigned int)device + 1);
+	snprintf(name, (size_t)length, "0000:%02x:00.0", pool_physical((unsigned int)device) + 1);
 	return CUDA_SUCCESS;
 }
 
@@ -339,9 +345,9 @@ SIM_CALL(cuDeviceGetByPCIBusId, (CUdevice *device, const char *name))
 		return result;
 	if (!device || !name || sscanf(name, "%x:%x:", &domain, &bus) != 2)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (domain || bus < 1 || bus > pool_devices())
+	if (domain || bus < 1 || pool_visible(bus - 1) < 0)
 		return CUDA_ERROR_INVALID_DEVICE;
-	*device = (CUdevice)bus - 1;
+	*device = pool_visible(bus - 1);
 	return CUDA_SUCCESS;
 }
 

@@ -75,7 +75,7 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 	handle.client = pool_client();
 	handle.base_low = (uint32_t)block.region->base;
 	handle.base_high = (uint32_t)(block.region->base >> 32);
-	handle.device = (uint8_t)block.region->device;
+	handle.device = (uint8_t)pool_physical((unsigned int)block.region->device);
 	handle.cookie = pool_cookie();
 	handle.offset = block.base - block.region->base;
 	if (sim_options()->random_tail) {
@@ -143,7 +143,7 @@ static CUresult map_import(struct sim_context *context, const struct handle *han
 	if (!*region)
 		goto unmap;
 	(*region)->client = handle->client;
-	(*region)->device = handle->device;
+	(*region)->device = pool_visible(handle->device);
 	return CUDA_SUCCESS;
 unmap:
 	sim_unmap(base, handle->bytes);
@@ -162,9 +162,10 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 
 	if (handle->client == pool_client())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!handle->bytes || handle->bytes % SIM_PAGE || handle->offset >= handle->bytes ||
-	    handle->device >= pool_devices())
+	if (!handle->bytes || handle->bytes % SIM_PAGE || handle->offset >= handle->bytes)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (pool_visible(handle->device) < 0)
+		return CUDA_ERROR_INVALID_DEVICE;
 	for (struct sim_region *r = context->regions; r; r = r->next)
 		if (r->kind == SIM_IMPORT && r->client == handle->client)
 			cookie = &handle->cookie;

@@ -87,6 +87,7 @@ static struct {
 	struct sim_event_core *events;
 	uint32_t *holds; /* how often this process holds each segment: its bit is for all of them */
 	unsigned int me;
+	unsigned int shown, physical[SIM_DEVICES_MAX]; /* as CUDA_VISIBLE_DEVICES has it */
 	char path[320];
 	dev_t device;
 	ino_t inode, memory_inode;
@@ -489,6 +490,30 @@ static int claim(int fd)
 	return 0;
 }
 
+/* Up to the first that is none of ours, or twice, as the driver reads it; UUIDs are none here. */
+static void show_devices(unsigned int devices)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	char *end;
+
+	pool.shown = 0;
+	if (!list) {
+		for (; pool.shown < devices; pool.shown++)
+			pool.physical[pool.shown] = pool.shown;
+		return;
+	}
+	for (;; list = end + 1) {
+		unsigned long number = strtoul(list, &end, 10);
+
+		if (end == list || number >= devices || pool_visible((unsigned int)number) >= 0)
+			break;
+		pool.physical[pool.shown++] = (unsigned int)number;
+		end += strspn(end, " ");
+		if (*end != ',')
+			break;
+	}
+}
+
 int pool_attach(void)
 {
 	const struct sim_options *options = sim_options();
@@ -521,6 +546,7 @@ int pool_attach(void)
 		goto out_fd;
 	if (made)
 		init_state(pool.state, devices, memory);
+	show_devices(devices);
 	error = claim(fd);
 	if (error)
 		goto out_map;
@@ -596,7 +622,20 @@ void pool_detach(void)
 
 unsigned int pool_devices(void)
 {
-	return pool.state->devices;
+	return pool.shown;
+}
+
+unsigned int pool_physical(unsigned int device)
+{
+	return pool.physical[device];
+}
+
+int pool_visible(unsigned int physical)
+{
+	for (unsigned int d = 0; d < pool.shown; d++)
+		if (pool.physical[d] == physical)
+			return (int)d;
+	return -1;
 }
 
 size_t pool_memory(void)
@@ -646,6 +685,7 @@ int pool_take(unsigned int device, size_t bytes, uint32_t *segment)
 	struct pool_slot *taken;
 	size_t first;
 
+	device = pool_physical(device);
 	lock_state();
 	if (state->free_slots[device] < slots)
 		reap();
@@ -788,7 +828,7 @@ void pool_usage(unsigned int device, size_t *free_bytes)
 {
 	lock_state();
 	reap();
-	*free_bytes = pool.state->free_slots[device] * SIM_PAGE;
+	*free_bytes = pool.state->free_slots[pool_physical(device)] * SIM_PAGE;
 	unlock_state();
 }
 

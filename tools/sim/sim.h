@@ -79,7 +79,12 @@ struct sim_event_core {
 
 int pool_attach(void);
 void pool_detach(void);
+/* How many devices CUDA_VISIBLE_DEVICES shows this process; their numbers are its own. */
 unsigned int pool_devices(void);
+/* The number by which all processes know @device, which must be less than pool_devices(). */
+unsigned int pool_physical(unsigned int device);
+/* This process's number of that one, or -1 when it is not shown. */
+int pool_visible(unsigned int physical);
 size_t pool_memory(void);
 uint32_t pool_client(void);
 uint32_t pool_pid(void);
@@ -93,6 +98,7 @@ void pool_unpublish(uint32_t segment);
 /* This process no longer needs it; the last one to say so gives it back. */
 void pool_drop(uint32_t segment);
 size_t pool_segment_bytes(uint32_t segment);
+/* (as all processes know it) */
 unsigned int pool_segment_device(uint32_t segment);
 unsigned int pool_segment_serial(uint32_t segment);
 /* Puts @bytes at @offset of @segment to the address @at: 0 or -errno. */

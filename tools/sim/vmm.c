@@ -54,7 +54,7 @@ static struct sim_vmm *vmm_new(uint32_t segment)
 	vmm->magic = VMM_MAGIC;
 	vmm->segment = segment;
 	vmm->handles = 1;
-	vmm->device = (int)pool_segment_device(segment);
+	vmm->device = pool_visible(pool_segment_device(segment));
 	vmm->next = all;
 	all = vmm;
 	return vmm;

@@ -1,0 +1,306 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What people run, as it is: each client bare and under culimbo, in TAP, and a
+# table of results that compatibility.py makes doc/compatibility.md of.
+#
+#	bash tests/gpu/matrix.sh [--simulate] [--only PATTERN] [--list] [BUILD_DIR]
+#
+# On a machine's own GPUs, with what it has; with --simulate on the simulated
+# driver (two devices), with the clients that can.  PATTERN is the shell's, over
+# the names that --list prints.  MATRIX_SECONDS is how long the server shares (60),
+# GPU_TEST_SECONDS the limit of the whole (570); GPU_TEST_KEEP=1 keeps the logs.
+#
+# What must hold: as in run.sh: a client that fails or hangs doesn't stop the rest,
+# nothing is left behind, no setting of a GPU is touched, NVLink multicast stays
+# off.  A client is the same under culimbo when stdout and exit status are (but
+# for foreign bytes, which it must not read any more).  Exit status 77 and
+# "skip=REASON" say that it can't run here.
+
+set -u
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+unset LD_PRELOAD PYTHONPATH "${!CULIMBO_@}"
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+
+simulate='' only='*' list=''
+while [ $# -gt 0 ]; do
+	case $1 in
+	--simulate) simulate=--simulate ;;
+	--only) only=${2-}; shift ;;
+	--list) list=1 ;;
+	-*) echo "usage: matrix.sh [--simulate] [--only PATTERN] [--list] [BUILD_DIR]" >&2; exit 2 ;;
+	*) break ;;
+	esac
+	shift
+done
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
+build=$(cd "${1:-${top_builddir:-build}}" 2>/dev/null && pwd) || {
+	echo "Bail out! no build tree in ${1:-build}"
+	exit 2
+}
+culimbo=$build/tools/culimbo
+programs=$build/tests/gpu/matrix
+# shellcheck disable=SC2034 # fetch of clients.bash has it
+packages=$build/tests/gpu/python
+logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-matrix.XXXXXX") || exit 2
+export CUPY_CACHE_DIR=$logs/cupy NUMBA_CACHE_DIR=$logs/numba
+bare_by=() preloaded_by=("$culimbo" run --)
+server_seconds=${MATRIX_SECONDS:-60}
+if [ -n "$simulate" ]; then
+	bare_by=("$culimbo" run --simulate --no-preload --)
+	preloaded_by=("$culimbo" run --simulate --)
+	server_seconds=${MATRIX_SECONDS:-3}
+	export CULIMBO_SIM_DIR=$logs/sim CULIMBO_SIM_DEVICES=2
+fi
+# shellcheck disable=SC2034 # clients.bash has it
+deadline=$((SECONDS + ${GPU_TEST_SECONDS:-570}))
+# shellcheck source=tests/gpu/clients.bash
+. "$here/clients.bash"
+mkdir -p "$programs" || exit 2
+
+# ---------------------------------------------------------------------- clients
+
+rows=()
+row() # NAME VERSION DOOR WHAT BARE PRELOADED RESULT NOTE
+{
+	local IFS='|'
+
+	rows+=("$*")
+}
+
+wanted() # NAME
+{
+	# shellcheck disable=SC2254 # it is a pattern
+	case $1 in
+	$only) ;;
+	*) return 1 ;;
+	esac
+	[ -z "$list" ] || { echo "$1"; return 1; }
+}
+
+skipped() # NAME DOOR WHAT REASON
+{
+	skip "$1: $3" "$4"
+	row "$1" - "$2" "$3" - - "not run" "$4"
+}
+
+# the sum of KEY in the SUMMARY lines of the reports of NAME
+summed() # NAME KEY
+{
+	cat "$logs/$1".report.* 2>/dev/null |
+		sed -n "s/.*SUMMARY .*\\b$2=\\([0-9]*\\).*/\\1/p" | awk '{ n += $1 } END { print n + 0 }'
+}
+
+# The files that PyTorch leaves in /dev/shm where a process goes by _exit or is killed.
+torch_files()
+{
+	find /dev/shm -maxdepth 1 -name 'torch_*' 2>/dev/null | sort
+}
+torch_before=$(torch_files)
+
+# same NAME DOOR WHAT EXPECT SECONDS COMMAND...: the client, bare and preloaded
+#	EXPECT	shares: the reports count exports and imports; silent: no message, no
+#		file; any: it may do either
+same()
+{
+	local name=$1 door=$2 what=$3 expect=$4 limit=$5 ok=yes bare bare_rc bare_out bare_err
+	local preloaded exports imports version more reason
+	shift 5
+
+	wanted "$name" || return 0
+	run "$name-bare" "$limit" "${bare_by[@]}" "$@"
+	bare=$(results "$out") bare_rc=$rc bare_out=$out bare_err=$err
+	if [ "$rc" -eq 77 ]; then
+		reason=$(sed -n 's/^skip=//p' "$out" | head -n 1)
+		skipped "$name" "$door" "$what" "${reason:-it says no reason}"
+		return
+	fi
+	check "$rc" "$name: runs bare, $took s" || { ok='fails bare, too'; show_run all; }
+
+	export GPU_TEST_FACTS=$logs/$name.facts
+	: >"$GPU_TEST_FACTS"
+	if [ "$expect" = silent ]; then
+		CULIMBO_DIR=$logs/$name.dir run "$name-preloaded" "$limit" "${preloaded_by[@]}" "$@"
+	else
+		CULIMBO_REPORT=always CULIMBO_REPORT_FILE=$logs/$name.report.%p CULIMBO_DIR=$logs/limbo \
+			run "$name-preloaded" "$limit" "${preloaded_by[@]}" "$@"
+	fi
+	unset GPU_TEST_FACTS
+	preloaded=$(results "$out")
+	[ "$rc" -eq "$bare_rc" ] && [ "$(without_results "$out")" = "$(without_results "$bare_out")" ]
+	check $? "$name: the same output and exit status preloaded, $took s" || {
+		ok=DIFFERS
+		note "  exit status $bare_rc bare, $rc preloaded"
+		diff "$bare_out" "$out" | head -n 20 | cut -c1-300 | sed 's/^/#   /'
+		show "$err" stderr 25
+	}
+	case +$preloaded+ in
+	*+foreign+*) false ;;
+	esac
+	check $? "$name: no foreign byte preloaded (bare: $bare, preloaded: $preloaded)" || ok=FOREIGN
+	case $expect in
+	shares)
+		exports=$(summed "$name" exports) imports=$(summed "$name" imports)
+		[ "$exports" -gt 0 ] && [ "$imports" -gt 0 ]
+		check $? "$name: the reports count $exports exports and $imports imports" || ok='NOT SEEN'
+		;;
+	silent)
+		! grep -qi culimbo "$err" && [ ! -e "$logs/$name.dir" ]
+		check $? "$name: no message and no file" || {
+			ok='NOT SILENT'
+			grep -i culimbo "$err" | head -n 5 | sed 's/^/#   /'
+		}
+		;;
+	esac
+	grep -i 'culimbo\[' "$err" | sed 's/culimbo\[[0-9]*\]/culimbo[N]/' | sort | uniq -c | head -n 4 |
+		cut -c1-250 | sed 's/^/# said: /'
+	version=$(sed -n 's/^version=//p' "$logs/$name.facts" | tail -n 1)
+	more=$(sed -n 's/^note=//p' "$logs/$name.facts" | tail -n 1)
+	row "$name" "${version:--}" "$door" "$what" "$bare" "$preloaded" "$ok" "$more"
+	comm -13 <(echo "$torch_before") <(torch_files) | xargs -r rm -f
+}
+
+# python NAME MODULE DOOR WHAT EXPECT SECONDS SCRIPT [ARG]...
+python()
+{
+	local name=$1 module=$2 door=$3 what=$4 missing
+	shift 2
+
+	wanted "$name" || return 0
+	missing=$(python_lacks "$module")
+	if [ -n "$missing" ]; then
+		skipped "$name" "$door" "$what" "$missing"
+		return
+	fi
+	same "$name" "${@:1:4}" python3 "$here/matrix/$5" "${@:6}"
+}
+
+# on_simulated NAME PACKAGE...: with --simulate, fetched by pip; else what the machine has
+on_simulated()
+{
+	local name=$1
+
+	[ -n "$simulate" ] && [ -z "$list" ] || return 0
+	fetch "$@" || { note "pip cannot fetch $name"; return 1; }
+}
+
+# --------------------------------------------------------------------- building
+
+cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$build/Makefile" 2>/dev/null)
+if command -v nvcc >/dev/null; then
+	cuda=$(cd "$(dirname "$(readlink -f "$(command -v nvcc)")")/.." && pwd)
+fi
+[ -e "$cuda/include/cuda.h" ] || cuda=/usr/local/cuda
+
+# fresh PROGRAM SOURCE: it is there and newer than what it is made of
+fresh()
+{
+	[ -x "$programs/$1" ] && [ -z "$(find "$here/matrix/$2" "$here/matrix/driver.h" \
+		"$here/common.h" -newer "$programs/$1" 2>/dev/null)" ]
+}
+
+# cxx NAME FLAGS...: builds matrix/NAME.cc against the driver
+cxx()
+{
+	local name=$1
+	shift
+
+	[ -z "$list" ] || return 0
+	fresh "$name" "$name.cc" && return
+	timeout 120 "${CXX:-g++}" -O2 -std=c++17 -Wall -isystem "$cuda/include" "$@" \
+		"$here/matrix/$name.cc" "$build/tools/sim/.libs/libcuda.so.1" -lpthread \
+		-o "$programs/$name" >"$logs/cxx-$name" 2>&1 && return
+	check 1 "$name: it compiles" || show "$logs/cxx-$name" "${CXX:-g++}"
+}
+
+# nvcc_client NAME SOURCE FLAGS...
+nvcc_client()
+{
+	local name=$1 source=$2
+	shift 2
+
+	[ -z "$list" ] || return 0
+	command -v nvcc >/dev/null || return 0
+	timeout 120 nvcc -O2 -std=c++17 -arch=sm_90 "$@" -o "$programs/$name" "$here/$source" \
+		>"$logs/nvcc-$name" 2>&1 && return
+	check 1 "$name: nvcc compiles it" || show "$logs/nvcc-$name" nvcc
+}
+
+# program NAME: it is there
+program()
+{
+	[ -n "$list" ] || [ -x "$programs/$1" ]
+}
+
+# ------------------------------------------------------------------------- head
+
+if [ -z "$list" ]; then
+	echo "TAP version 13"
+	note "date: $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+	note "kernel: $(uname -srm)"
+	if [ -n "$simulate" ]; then
+		note "GPU, driver, memory: simulated"
+	elif command -v nvidia-smi >/dev/null; then
+		timeout 30 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader |
+			sed 's/^/# GPU, driver, memory: /'
+	else
+		echo "Bail out! no nvidia-smi: this needs a machine with an NVIDIA GPU, or --simulate"
+		exit 2
+	fi
+	note "culimbo: $("$culimbo" --version 2>&1 | head -n 1)"
+	[ -x "$culimbo" ] && [ -e "$build/.libs/libculimbo.so" ]
+	check $? "the build tree has tools/culimbo and .libs/libculimbo.so"
+fi
+
+# --------------------------------------------------------------------- C and C++
+
+for name in imports threads capture server devices; do
+	wanted "$name" >/dev/null || [ -n "$list" ] || continue
+	cxx "$name"
+done
+linked='linked to libcuda'
+same imports "$linked" "C++ objects that own imports, or look; moved, closed early, at exit" shares 100 \
+	"$programs/imports"
+same threads "$linked" "per-thread default streams, 4 threads" shares 100 "$programs/threads"
+same capture "$linked" "blocks freed, and closed there, during stream capture" shares 100 "$programs/capture"
+same devices "$linked" "2 devices: opened on either and both, peer copy, reset of one, CUDA_VISIBLE_DEVICES" \
+	shares 150 "$programs/devices"
+same server "$linked" "4 threads share with 8 clients for $server_seconds s" shares \
+	$((server_seconds + 60)) "$programs/server" "$server_seconds"
+
+# another interposer of dlsym: in front of the program's own look-ups, after us
+case $(uname -m) in
+x86_64) first_glibc=GLIBC_2.2.5 ;;
+*) first_glibc=GLIBC_2.17 ;;
+esac
+if wanted second-dlsym >/dev/null && [ -z "$list" ]; then
+	"${CC:-cc}" -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared "-DFIRST_GLIBC=\"$first_glibc\"" \
+		-o "$programs/second-dlsym.so" "$here/../doors/second_dlsym.c" 2>"$logs/cc" || show "$logs/cc" cc
+fi
+# shellcheck disable=SC2016 # for the sh to come
+DOORS_QUIET=1 same second-dlsym "$linked, another dlsym preloaded" "the imports client beside a second interposer" \
+	shares 100 sh -c 'LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$0 exec "$@"' \
+	"$programs/second-dlsym.so" "$programs/imports"
+
+# ------------------------------------------------------------------ what it says
+
+# On the simulated driver it is known what CUDA_VISIBLE_DEVICES and a device that
+# isn't shown must give.
+if [ -n "$simulate" ] && wanted devices >/dev/null && [ -z "$list" ]; then
+	out=$logs/devices-preloaded.out
+	grep -qF "seen as 1,0: device 1's block on its device 0: open CUDA_SUCCESS result=own" "$out" &&
+		grep -qF "1 alone seen: device 0's block on its device 0: open CUDA_ERROR_INVALID_DEVICE" "$out" &&
+		grep -qF "device 1 reset: its block there: result=own" "$out"
+	check $? "devices: renumbered devices find their blocks, hidden ones are refused"
+fi
+[ -z "$list" ] || exit 0
+[ "$strays" -eq 0 ]
+check $? "no process left behind (killed: $strays)"
+note ""
+note "client | version | reaches the driver | what was run | bare | preloaded | same | note"
+for line in "${rows[@]}"; do
+	echo "#| $line"
+done
+echo "1..$number"
+note "$passed passed, $failed failed, $skipped skipped, $SECONDS s"
+[ "$failed" -eq 0 ]
