@@ -438,6 +438,8 @@ static uint64_t field(const char *line, const char *name)
 static unsigned int read_reports(uint64_t *reclaimed, uint64_t *in_limbo)
 {
 	unsigned int last = 0;
+	uint64_t limbo;
+	bool said;
 	char path[600], line[1024];
 	struct dirent *entry;
 	DIR *directory;
@@ -451,21 +453,23 @@ static unsigned int read_reports(uint64_t *reclaimed, uint64_t *in_limbo)
 			continue;
 		snprintf(path, sizeof(path), "%s/reports/%s", folder, entry->d_name);
 		file = fopen(path, "re");
+		limbo = 0;
+		said = false;
 		while (file && fgets(line, sizeof(line), file)) {
-			bool is_last = false;
-
 			if (!strstr(line, "culimbo: SUMMARY"))
 				continue;
 			*reclaimed += field(line, " reclaimed=");
-			for (uint32_t i = 0; i < EXPORTERS; i++)
-				is_last |= (uint64_t)last_pid[i] == field(line, " pid=");
-			if (is_last) {
-				last++;
-				*in_limbo += field(line, " limbo=");
-			}
+			/* pids come again: the last to write there is the one */
+			limbo = field(line, " limbo=");
+			said = true;
 		}
 		if (file)
 			fclose(file);
+		for (uint32_t i = 0; said && i < EXPORTERS; i++)
+			if ((uint64_t)last_pid[i] == strtoull(entry->d_name, NULL, 10)) {
+				last++;
+				*in_limbo += limbo;
+			}
 	}
 	if (directory)
 		closedir(directory);
