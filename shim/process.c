@@ -126,7 +126,8 @@ static bool is_open_here(uint32_t file_id)
 	return cl_view_has_open(file_id, &own) != NULL;
 }
 
-static void remove_own_file(void)
+/* @locked: cl_imports_lock is held, so that it can be said which files we have. */
+static void remove_own_file(bool locked)
 {
 	char path[4096];
 	int dirfd = cl_self_open_dir(false);
@@ -136,7 +137,8 @@ static void remove_own_file(void)
 	if (cl_own.header)
 		cl_region_unlink(&cl_own, dirfd);
 	/* importers that were killed left theirs, and we may be the last who could take them */
-	cl_gc_directory(dirfd, is_open_here);
+	if (locked)
+		cl_gc_directory(dirfd, is_open_here);
 	close(dirfd);
 	if (!cl_options.dir.text[0]) { /* ours to take away, when we are the last */
 		cl_self_dir_path(path, sizeof path);
@@ -169,10 +171,10 @@ int cl_process_end(int status)
 			pthread_mutex_unlock(&cl_exports_lock);
 		}
 		cl_peers_end();
-		remove_own_file();
+		remove_own_file(true);
 		pthread_mutex_unlock(&cl_imports_lock);
 	} else {
-		remove_own_file();
+		remove_own_file(false);
 	}
 	errno = before;
 	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
