@@ -32,6 +32,8 @@ const struct cu_command *const cu_commands[] = {
 	&cu_doctor,
 	&cu_config,
 	&cu_version,
+	&cu_man,
+	&cu_completion,
 	NULL,
 };
 

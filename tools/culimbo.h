@@ -91,9 +91,11 @@ int cu_where(enum cu_file file, char *path, size_t size);
 /* Each in its own file. */
 extern const struct cu_command cu_blocks;
 extern const struct cu_command cu_collect;
+extern const struct cu_command cu_completion; /* hidden */
 extern const struct cu_command cu_config;
 extern const struct cu_command cu_doctor;
 extern const struct cu_command cu_gc;
+extern const struct cu_command cu_man; /* hidden */
 extern const struct cu_command cu_ps;
 extern const struct cu_command cu_report;
 extern const struct cu_command cu_run;
