@@ -3,7 +3,7 @@
  * Allocation and freeing.
  *
  * What must hold: a process that shares nothing pays one load and a branch at a
- * free, and the same at an allocation, with one branch on the driver's result.
+ * free, and the same at an allocation, with one more branch and one on the driver's result.
  */
 #include <stdint.h>
 #include "preload/hook_table.h"
@@ -12,12 +12,14 @@
 /*
  * The result of @call, an allocation of about @bytes, made again as long as it
  * fails for lack of memory and the free-memory callbacks have something to give.
+ * @address: a pointer to where it puts what the trace names it by, or NULL.
  */
-#define ALLOCATED(bytes, call)                                                        \
+#define TRACED(address, bytes, call)                                                  \
 	({                                                                            \
+		int watched = cl_watched();                                           \
 		CUresult result;                                                      \
                                                                                       \
-		if (cl_sharing())                                                     \
+		if (watched & CL_SHARES)                                              \
 			cl_memory_allocates();                                        \
 		result = (call);                                                      \
                                                                                       \
@@ -26,8 +28,11 @@
 		     cl_callbacks_run((bytes), attempt);                              \
 		     attempt++)                                                       \
 			result = (call);                                              \
+		if (watched & CL_TRACES)                                              \
+			cl_trace_allocated((address), (bytes), result);               \
 		result;                                                               \
 	})
+#define ALLOCATED(bytes, call) TRACED(NULL, bytes, call)
 
 /* A size that does not fit is not asked for by any driver; the largest says so to the callbacks. */
 static size_t times(size_t a, size_t b)
@@ -72,41 +77,41 @@ static size_t array3_bytes(const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 
 CUresult CUDAAPI cl_hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
 {
-	return ALLOCATED(bytes, cl_driver.cuMemAlloc_v2(dptr, bytes));
+	return TRACED(dptr, bytes, cl_driver.cuMemAlloc_v2(dptr, bytes));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width,
 					    size_t height, unsigned int element)
 {
-	return ALLOCATED(times(width, height),
-			 cl_driver.cuMemAllocPitch_v2(dptr, pitch, width, height, element));
+	return TRACED(dptr, times(width, height),
+		      cl_driver.cuMemAllocPitch_v2(dptr, pitch, width, height, element));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags)
 {
-	return ALLOCATED(bytes, cl_driver.cuMemAllocManaged(dptr, bytes, flags));
+	return TRACED(dptr, bytes, cl_driver.cuMemAllocManaged(dptr, bytes, flags));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
-	return ALLOCATED(bytes, cl_driver.cuMemAllocAsync(dptr, bytes, stream));
+	return TRACED(dptr, bytes, cl_driver.cuMemAllocAsync(dptr, bytes, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
-	return ALLOCATED(bytes, cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream));
+	return TRACED(dptr, bytes, cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes,
 						 CUmemoryPool pool, CUstream stream)
 {
-	return ALLOCATED(bytes, cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream));
+	return TRACED(dptr, bytes, cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes,
 						      CUmemoryPool pool, CUstream stream)
 {
-	return ALLOCATED(bytes, cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
+	return TRACED(dptr, bytes, cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
@@ -135,23 +140,54 @@ CUresult CUDAAPI cl_hook_cuMipmappedArrayCreate(CUmipmappedArray *handle,
 			 cl_driver.cuMipmappedArrayCreate(handle, wanted, levels));
 }
 
+/* The time before the driver has it back: later the address may be another block's. */
+#define FREED(dptr, call)                                                             \
+	({                                                                            \
+		uint64_t began = cl_trace_now();                                      \
+		CUresult freed = (call);                                              \
+                                                                                      \
+		if (freed == CUDA_SUCCESS && (dptr))                                  \
+			cl_trace_freed((dptr), began);                                \
+		freed;                                                                \
+	})
+
+static CUresult free_now(CUdeviceptr dptr)
+{
+	return cl_sharing() ? cl_memory_free(dptr) : cl_driver.cuMemFree_v2(dptr);
+}
+
 CUresult CUDAAPI cl_hook_cuMemFree_v2(CUdeviceptr dptr)
 {
-	if (!cl_sharing())
+	int watched = cl_watched();
+
+	if (!watched)
 		return cl_driver.cuMemFree_v2(dptr);
-	return cl_memory_free(dptr);
+	return watched & CL_TRACES ? FREED(dptr, free_now(dptr)) : cl_memory_free(dptr);
+}
+
+static CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
+{
+	if (cl_sharing())
+		return cl_memory_free_async(dptr, stream, per_thread);
+	return (per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync)(dptr, stream);
 }
 
 CUresult CUDAAPI cl_hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
 {
-	if (!cl_sharing())
+	int watched = cl_watched();
+
+	if (!watched)
 		return cl_driver.cuMemFreeAsync(dptr, stream);
-	return cl_memory_free_async(dptr, stream, false);
+	return watched & CL_TRACES ? FREED(dptr, free_async(dptr, stream, false)) :
+				     cl_memory_free_async(dptr, stream, false);
 }
 
 CUresult CUDAAPI cl_hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream)
 {
-	if (!cl_sharing())
+	int watched = cl_watched();
+
+	if (!watched)
 		return cl_driver.cuMemFreeAsync_ptsz(dptr, stream);
-	return cl_memory_free_async(dptr, stream, true);
+	return watched & CL_TRACES ? FREED(dptr, free_async(dptr, stream, true)) :
+				     cl_memory_free_async(dptr, stream, true);
 }

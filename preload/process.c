@@ -66,6 +66,7 @@ static void options_read(void)
 		used += bytes;
 	}
 	cl_options_read(&cl_options, kept, NULL);
+	cl_trace_begin();
 }
 
 static void warn(const char *line)

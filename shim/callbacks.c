@@ -11,6 +11,7 @@
 #include "shim/log.h"
 #include "shim/pressure.h"
 #include "shim/self.h"
+#include "shim/trace.h"
 
 /* An allocation that keeps failing though memory comes free (for others) is tried this often. */
 enum { ATTEMPTS = 5 };
@@ -106,6 +107,7 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	CL_UNCANCELLED;
 	bool freed = false;
 	int before = errno;
+	uint64_t began = cl_tracing() ? cl_now() : 0;
 
 	if (inside || attempt >= ATTEMPTS || cl_options.disable.number || cl_self.ended)
 		return false;
@@ -123,6 +125,8 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	freed |= attempt == 0 && cl_sharing();
 	cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", bytes, attempt,
 	       freed ? "memory came free, trying again" : "nothing to give back");
+	cl_trace(CL_TRACE_WAITED, .size = bytes, .value = cl_now() - began,
+		 .flags = freed ? CL_TRACE_DONE : 0);
 	inside = false;
 	errno = before;
 	return freed;

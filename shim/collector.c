@@ -14,6 +14,7 @@
 #include "shim/limbo.h"
 #include "shim/log.h"
 #include "shim/self.h"
+#include "shim/trace.h"
 
 #define MILLISECOND 1000000ull
 #define REAP_SETTLING_EVERY (10 * MILLISECOND)
@@ -59,6 +60,7 @@ void cl_collector_serve_pressure(void)
 		nanosleep(&moment, NULL);
 	}
 	cl_limbo_collect(true);
+	cl_trace(CL_TRACE_SERVED);
 	/* release: what was given back was given back before */
 	atomic_store_explicit(&h->pressure_done, asked, memory_order_release);
 	syscall(SYS_futex, &h->pressure_done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);

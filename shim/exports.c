@@ -17,6 +17,7 @@
 #include "shim/log.h"
 #include "shim/notes.h"
 #include "shim/self.h"
+#include "shim/trace.h"
 
 /* --------------------------------------------------------- whose an event is */
 /*
@@ -210,6 +211,8 @@ static void keep_unnoted_locked(enum cl_kind kind, uint64_t base)
 static void mark_locked(void *handle, struct cl_block *block)
 {
 	cl_count(exports);
+	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = block->record == CL_NO_RECORD ? 0 :
+		       cl_life_generation(cl_record_life(&cl_own, block->record)));
 	if (block->record == CL_NO_RECORD)
 		return;
 	if (has_room_for_stamp(handle))
@@ -423,6 +426,7 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 	if (block->record != CL_NO_RECORD)
 		cl_record_release_end(&cl_own, block->record, block->before, freed);
 	if (freed) {
+		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
 		if (block->record != CL_NO_RECORD)
 			atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1,
 						  memory_order_relaxed);

@@ -24,6 +24,7 @@
 #include "shim/log.h"
 #include "shim/notes.h"
 #include "shim/self.h"
+#include "shim/trace.h"
 
 struct hold_key {
 	uint32_t file_id, record;
@@ -392,6 +393,15 @@ static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hol
 		cl_notes_import_opens(mapping->note, mapping->opens);
 }
 
+/* What the trace says of an open or a close here; @hold NULL: unmanaged. */
+#define cl_trace_mapping(what_, kind_, key_, hold, ...)                                  \
+	cl_trace(what_, .kind = (uint8_t)(kind_), .key = (key_),                         \
+		 .size = (hold) ? (hold)->peer->region.record[(hold)->key.record].size : 0, \
+		 .file_id = (hold) ? (hold)->key.file_id : 0,                            \
+		 .record = (hold) ? (hold)->key.record : CL_NO_RECORD,                   \
+		 .generation = (hold) ? (hold)->generation : 0,                          \
+		 .pid = (hold) ? (hold)->peer->region.header->exporter.pid : 0, ##__VA_ARGS__)
+
 /* Takes @mapping away once nothing is left of it. */
 static void mapping_put_locked(enum cl_kind kind, struct mapping *mapping)
 {
@@ -439,6 +449,7 @@ static void mapping_closed_locked(enum cl_kind kind, struct mapping *mapping, bo
 
 	mapping->closing--;
 	if (closed) {
+		cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->key, hold);
 		if (mapping->opens) {
 			cl_notes_import_opens(mapping->note, --mapping->opens);
 			if (!mapping->opens)
@@ -467,6 +478,7 @@ static int open_own(const struct named *named, CUdeviceptr *dptr)
 	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
 	    memcmp(block->handle, named->handle, 64) == 0) {
 		block->own_opens++;
+		cl_trace_block(CL_TRACE_OPENED, block, .generation = stamp.generation, .flags = CL_TRACE_OWN);
 		*dptr = (CUdeviceptr)block->key;
 		err = 0;
 	}
@@ -487,6 +499,8 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
 
 	cl_count(stale_refused);
 	cl_notes_finding(&finding);
+	cl_trace(CL_TRACE_STALE, .file_id = stamp.file_id, .record = stamp.record,
+		 .generation = stamp.generation);
 	cl_log(CL_LOG_INFO,
 	       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has been "
 	       "freed",
@@ -570,6 +584,7 @@ static void open_end(struct opening *o, const struct named *named, enum cl_kind 
 	if (result == CUDA_SUCCESS) {
 		if (o->hold)
 			o->hold->opens++;
+		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
 		mapping_add_locked(kind, key, o->hold, o->ctx, o->device, o->primary, named->pid, stack);
 	} else if (o->hold) {
 		hold_put_locked(o->hold);
@@ -670,6 +685,7 @@ static bool close_own(CUdeviceptr dptr)
 	block = cl_block_find(CL_MEMORY, dptr);
 	if (block && block->own_opens) {
 		ours = true;
+		cl_trace_block(CL_TRACE_CLOSED, block, .flags = CL_TRACE_OWN);
 		if (--block->own_opens == 0) {
 			cl_limbo_look_again_locked(block);
 			wake = block->place == CL_PLACE_DUE;
@@ -761,6 +777,7 @@ static void drop_if_gone(enum cl_kind kind, struct mapping *mapping, void *data)
 	if (gone->ctx ? mapping->ctx != gone->ctx :
 			!mapping->primary || mapping->device != gone->device)
 		return;
+	cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->key, mapping->hold, .value = mapping->opens);
 	if (mapping->hold) {
 		mapping->hold->opens -= mapping->opens;
 		hold_put_locked(mapping->hold);

@@ -10,6 +10,7 @@
 #include "shim/log.h"
 #include "shim/notes.h"
 #include "shim/self.h"
+#include "shim/trace.h"
 #include "shim/shm_holder.h"
 
 enum {
@@ -116,6 +117,8 @@ static void move(struct cl_block *block, enum cl_place place)
 		}
 	}
 	block->place = (uint8_t)place;
+	if (place == CL_PLACE_HELD || place == CL_PLACE_DUE)
+		cl_trace_block(place == CL_PLACE_HELD ? CL_TRACE_HELD : CL_TRACE_READY, block);
 	to = list_of(block);
 	if (to) {
 		list_add(to, block);
@@ -296,11 +299,13 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 	if (block->record == CL_NO_RECORD) {
 		move(block, CL_PLACE_KEPT);
+		cl_trace_block(CL_TRACE_KEPT, block);
 		return UINT64_MAX;
 	}
 	cl_record_to_limbo(&cl_own, block->record, now);
 	cl_count(limbo_entered);
 	account(block, 1);
+	cl_trace_block(CL_TRACE_LIMBO, block, .value = limbo.bytes);
 	if (block->kind == CL_EVENT)
 		note_event(block);
 	settle_place(block, now, false);
@@ -471,6 +476,7 @@ static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
 		cl_count(limbo_released);
 		cl_count_add(limbo_bytes_released, block->size);
 		account(block, -1);
+		cl_trace_block(CL_TRACE_RELEASED, block, .value = limbo.bytes);
 		if (block->kind == CL_EVENT)
 			forget_event(block);
 		cl_block_delete(block);
@@ -743,6 +749,7 @@ struct cl_collected cl_limbo_release_kept(void)
 		batch_end_locked(&batch);
 		sum.blocks++;
 		sum.bytes += block->size;
+		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
 		cl_block_delete(block);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
@@ -780,6 +787,9 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 		cl_notes_finding_locked(&finding);
 	else
 		cl_notes_finding(&finding);
+	cl_trace(CL_TRACE_RECLAIMED, .kind = cl_own.record[record].kind, .key = cl_own.record[record].base,
+		 .size = cl_own.record[record].size, .file_id = cl_own.file_id, .record = record,
+		 .pid = s->who.pid);
 	if (cl_reclaimed_n < CL_RECLAIMED) { /* under reap_lock */
 		struct cl_reclaimed *r = &cl_reclaimed[cl_reclaimed_n++];
 
@@ -878,6 +888,7 @@ static void forget_block(struct cl_block *block)
 
 void cl_limbo_gone_locked(struct cl_block *block)
 {
+	cl_trace_block(CL_TRACE_GONE, block, .value = limbo.bytes);
 	cl_block_unhash(block);
 	if (cl_record_gone(&cl_own, block->record)) {
 		cl_block_delete(block);

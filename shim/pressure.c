@@ -11,6 +11,7 @@
 #include "shim/peers.h"
 #include "shim/pressure.h"
 #include "shim/self.h"
+#include "shim/trace.h"
 
 enum { ASKED = 256 }; /* exporters with something in limbo at one time; more are not waited for */
 
@@ -133,8 +134,13 @@ uint64_t cl_pressure_ask(uint64_t wait)
 	pthread_mutex_lock(&cl_imports_lock);
 	n = ask_all_locked(asked);
 	pthread_mutex_unlock(&cl_imports_lock);
-	for (unsigned int i = 0; i < n; i++)
+	for (unsigned int i = 0; i < n; i++) {
 		asked[i].answered = await(&asked[i], until);
+		cl_trace(CL_TRACE_ASKED, .pid = asked[i].peer->region.header->exporter.pid,
+			 .file_id = asked[i].peer->file_id, .size = asked[i].bytes,
+			 .value = cl_now() - (until - wait),
+			 .flags = asked[i].answered ? CL_TRACE_DONE : 0);
+	}
 	pthread_mutex_lock(&cl_imports_lock);
 	for (unsigned int i = 0; i < n; i++) {
 		uint64_t left = atomic_load_explicit(&asked[i].peer->region.header->limbo_bytes,

@@ -20,6 +20,7 @@
 #include "shim/notes.h"
 #include "shim/report.h"
 #include "shim/self.h"
+#include "shim/trace.h"
 #include "shim/view.h"
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,7 +60,7 @@ static void after_fork_in_child(void)
 	 * The child has none of its parent's contexts, so none of its blocks and
 	 * imports: it starts as a process that shares nothing.
 	 */
-	atomic_store(&cl_sharing_flag, 0);
+	atomic_fetch_and(&cl_sharing_flag, ~CL_SHARES);
 	memset(&cl_self, 0, sizeof cl_self);
 	memset(&cl_counts, 0, sizeof cl_counts);
 	cl_collector_forget();
@@ -70,6 +71,7 @@ static void after_fork_in_child(void)
 	cl_events_forget();
 	cl_contexts_forget();
 	cl_callbacks_forget();
+	cl_trace_forget();
 	atomic_flag_clear(&end_begun);
 	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
@@ -98,20 +100,20 @@ bool cl_self_start(void)
 	int dirfd;
 
 	/* acquire: what the first one prepared is seen */
-	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire))
+	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES)
 		return true;
 	if (cl_options.disable.number)
 		return false;
 	cl_self_prepare();
 	pthread_mutex_lock(&cl_imports_lock);
-	if (!atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed)) {
+	if (!(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed) & CL_SHARES)) {
 		cl_self_spare_restore();
 		dirfd = cl_self_open_dir(false);
 		if (dirfd >= 0) {
 			cl_gc_directory(dirfd, cl_peer_is_open);
 			close(dirfd);
 		}
-		atomic_store_explicit(&cl_sharing_flag, 1, memory_order_release);
+		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);
 	return true;
@@ -153,6 +155,7 @@ int cl_process_end(int status)
 	uint64_t findings = 0;
 
 	if (!cl_sharing()) {
+		cl_trace_end();
 		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
 		    !atomic_flag_test_and_set(&end_begun))
 			cl_report_nothing();
@@ -162,6 +165,7 @@ int cl_process_end(int status)
 	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
 		return status;
 	cl_self.ended = true;
+	cl_trace_end();
 	cl_collector_stop(CL_END_WAIT);
 	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {

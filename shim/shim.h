@@ -20,13 +20,25 @@
 #include "shim/driver.h"
 
 /* ------------------------------------------------ does this process share? */
-/* Not zero from the first export or import on.  Never cleared but in a forked child. */
+/*
+ * CL_SHARES from the first export or import on; never cleared but in a forked child.
+ * CL_TRACES where CULIMBO_TRACE says so.  One word, so that one load tells both.
+ */
+enum { CL_SHARES = 1, CL_TRACES = 2 };
 extern atomic_int cl_sharing_flag;
 
-static inline bool cl_sharing(void)
+static inline int cl_watched(void)
 {
 	/* relaxed: whoever freed a block after exporting it in another thread has synchronised */
 	return __builtin_expect(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed), 0);
+}
+static inline bool cl_sharing(void)
+{
+	return cl_watched() & CL_SHARES;
+}
+static inline bool cl_tracing(void)
+{
+	return cl_watched() & CL_TRACES;
 }
 
 /* ------------------------------------------------------------------- memory */
@@ -77,6 +89,16 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt);
  * then destroyed ones that wait in the limbo go too, the oldest first.
  */
 bool cl_callbacks_run_for_event(unsigned int attempt);
+
+/* -------------------------------------------------------------------- trace */
+/* After the options were read: makes cl_tracing() true where CULIMBO_TRACE is set.  No system call. */
+void cl_trace_begin(void);
+/* When cl_tracing(), for shim/trace.h: */
+uint64_t cl_trace_now(void); /* CLOCK_MONOTONIC, ns */
+/* An allocation of @bytes had @result; then its address is at @dptr (NULL: not one that can be shared). */
+void cl_trace_allocated(const CUdeviceptr *dptr, size_t bytes, CUresult result);
+/* The driver, or the limbo, took @dptr in a call that began at @began (cl_trace_now). */
+void cl_trace_freed(CUdeviceptr dptr, uint64_t began);
 
 /* ------------------------------------------------------------------ process */
 /*

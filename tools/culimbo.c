@@ -31,6 +31,7 @@ const struct cu_command *const cu_commands[] = {
 	&cu_collect,
 	&cu_doctor,
 	&cu_config,
+	&cu_trace,
 	&cu_version,
 	&cu_man,
 	&cu_completion,

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the page that needs no browser, in any JavaScript engine:
+//   node page.js PAGE.html BLOCKS OPENS
+"use strict";
+const fs = require("fs"), assert = require("assert");
+const html = fs.readFileSync(process.argv[2], "utf8");
+function script(id) {
+	const found = new RegExp('<script id="' + id + '"[^>]*>([^]*?)</script>').exec(html);
+	assert(found, "there is a script " + id);
+	return found[1];
+}
+const core = new Function(script("core") + ";return {STATES, makeModel, select, layOut, packRows," +
+	"densityOf, depthOf, describe, timeText, sizeText};")();
+new Function(script("ui")); // it can be read; a browser runs it
+const model = core.makeModel(JSON.parse(script("data"))), shown = {};
+core.STATES.forEach((s) => { shown[s[0]] = true; });
+assert.strictEqual(model.blocks.length, +process.argv[3]);
+assert.strictEqual(model.opens.length, +process.argv[4]);
+
+// every life is whole: phases follow each other without a gap, from begin to end
+model.blocks.forEach((b) => {
+	assert(b.phases.length > 0);
+	assert.strictEqual(b.phases[0][1], b.begin);
+	assert.strictEqual(b.phases[b.phases.length - 1][2], b.end);
+	b.phases.forEach((p, i) => {
+		assert(p[2] >= p[1]);
+		assert(!i || p[1] === b.phases[i - 1][2]);
+	});
+	assert(core.describe(model, b).rows.length > 3);
+});
+model.opens.forEach((o) => {
+	assert(model.blocks[o.block] && model.blocks[o.block].exported <= o.begin, "exported before it is opened");
+	assert(core.describe(model, o).rows.length > 3);
+});
+// rows do not overlap and hold all; lanes neither
+const all = core.select(model, "", shown), layout = core.layOut(model, all, 0, model.span);
+let bars = 0, below = 0, dense = 0;
+layout.lanes.forEach((lane) => {
+	assert(lane.y >= below);
+	below = lane.y + lane.height;
+	lane.groups.forEach((group) => {
+		assert(group.y >= lane.y && group.y + group.height <= below);
+		if (!group.rows) {
+			dense++;
+			bars += group.bars.length;
+			return;
+		}
+		group.rows.forEach((row) => {
+			bars += row.length;
+			row.forEach((bar, i) => assert(!i || bar.begin > row[i - 1].end));
+		});
+	});
+});
+assert.strictEqual(bars, model.blocks.length + model.opens.length);
+// density counts what is there: the sum over time is the sum of the lives
+const counts = core.densityOf(model.blocks, 0, model.span, 500), width = model.span / 500;
+let sum = 0, lives = 0;
+core.STATES.forEach((s) => { for (let i = 0; i < 500; i++) sum += counts[s[0]][i] * width; });
+model.blocks.forEach((b) => { lives += b.end - b.begin; });
+assert(Math.abs(sum - lives) < lives * 1e-6 + 1);
+// a filter leaves what it names, with what belongs to it
+const one = model.blocks.find((b) => b.opens.length);
+const few = core.select(model, one.key + " " + model.procs[one.proc].pid, shown);
+assert(few.blocks.indexOf(one) >= 0 && few.blocks.length < model.blocks.length);
+assert(few.opens.indexOf(one.opens[0]) >= 0);
+assert.strictEqual(core.select(model, ">1EiB nothing", shown).blocks.length, 0);
+assert.strictEqual(core.timeText(1500000), "1.5 ms");
+assert.strictEqual(core.sizeText(2097152), "2 MiB");
+console.log(bars + " bars in " + layout.lanes.length + " lanes, " + dense + " dense");

@@ -1,0 +1,162 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031
+# (output, status and the tests' variables come from bats and make check)
+# CULIMBO_TRACE and culimbo trace, on real processes and the simulated driver.
+load ../tools/common.bash
+
+setup_file() {
+	cd "$BATS_FILE_TMPDIR" || return 1
+	# what one consumer is killed with, and the others free while it is held
+	play share blocks=12 consumers=3 kill stale want
+	CULIMBO_SIM_MEMORY=16GiB play many blocks=2000 live=200 bytes=4096 consumers=4
+}
+
+play() { # NAME ARGUMENTS: leaves NAME.PID
+	local name=$1
+	shift
+	CULIMBO_DIR="$PWD/$name-limbo" CULIMBO_SIM_DIR="$PWD/$name-sim" CULIMBO_GRACE=5ms \
+		CULIMBO_REPORT=off CULIMBO_TRACE="$PWD/$name" \
+		"$CULIMBO" run --simulate -- "$top_builddir/tests/trace/player" "$@"
+}
+
+T=$BATS_FILE_TMPDIR
+
+@test "each process that called CUDA has a file of its own, for its user's eyes alone" {
+	[ "$(find "$T" -maxdepth 1 -name 'share.*' | wc -l)" -eq 4 ]
+	[ "$(find "$T" -maxdepth 1 -name 'share.*' -perm 0600 | wc -l)" -eq 4 ]
+	CULIMBO_TRACE=$PWD/none "$C" run --simulate -- true
+	[ -z "$(find . -name 'none*')" ]
+}
+
+@test "JSON: a track a process, with its name; slices that do not overlap" {
+	"$C" trace "$T/share" -o out.json
+	jq -e '[.traceEvents[] | select(.name == "process_name") | .args.name] | sort ==
+		["player (ended)", "player (ended)", "player (ended)", "player (killed)"]' out.json
+	# 12 blocks and the one before them; each open is a slice too
+	jq -e '[.traceEvents[] | select(.ph == "X" and .args.address and .cat == "block")] | length == 13' out.json
+	jq -e '[.traceEvents[] | select(.ph == "X" and .cat == "open")] | length == 12' out.json
+	jq -e '[.traceEvents[] | select(.ph == "X" and .args.address)] | group_by([.pid, .tid]) |
+		all(.[]; sort_by(.ts) | [., .[1:]] | transpose | map(select(.[1])) |
+			all(.[]; .[0].ts + .[0].dur <= .[1].ts))' out.json
+	for state in exported "limbo: held by importers" "limbo: may go"; do
+		jq -e --arg s "$state" 'any(.traceEvents[]; .ph == "X" and .name == $s)' out.json
+	done
+}
+
+@test "JSON: flows join the exporter's export to each importer's open" {
+	"$C" trace "$T/share" -o out.json
+	jq -e '[.traceEvents[] | select(.ph == "s" or .ph == "f")] | group_by(.id) | length == 12 and
+		all(.[]; length == 2 and .[0].ph != .[1].ph and .[0].pid != .[1].pid)' out.json
+	# each end lies in a slice of its track, and the first is the exporter
+	jq -e '.traceEvents as $all | [$all[] | select(.ph == "s" or .ph == "f")] | all(.[]; . as $flow |
+		any($all[]; .ph == "X" and .args.address and .pid == $flow.pid and .tid == $flow.tid and
+			.ts <= $flow.ts and $flow.ts <= .ts + .dur))' out.json
+	jq -e '[.traceEvents[] | select(.ph == "s") | .pid] | unique | length == 1' out.json
+	jq -e '[.traceEvents[] | select(.ph == "f") | .pid] | unique | length == 3' out.json
+}
+
+@test "JSON: the limbo's counter rises, and ends at 0" {
+	for name in share many; do
+		"$C" trace "$T/$name" -o out.json
+		jq -e '[.traceEvents[] | select(.ph == "C") | .args.bytes] | max > 0 and .[-1] == 0' out.json
+		jq -e 'all(.traceEvents[]; .name != "ended with blocks in limbo")' out.json
+	done
+}
+
+@test "JSON: a killed holder, a stale handle and a wait for memory are events" {
+	"$C" trace "$T/share" -o out.json
+	killed=$(jq -r '.traceEvents[] | select(.name == "process_name" and
+		.args.name == "player (killed)") | .pid' out.json)
+	jq -e --argjson pid "$killed" '[.traceEvents[] |
+		select(.name == "hold of a dead process reclaimed" and .args.pid == $pid)] | length == 4' out.json
+	jq -e '[.traceEvents[] | select(.name == "stale handle refused")] | length == 1' out.json
+	jq -e 'any(.traceEvents[]; .name == "allocation waited for memory")' out.json
+	jq -e --argjson pid "$killed" 'all(.traceEvents[] | select(.cat == "open" and .pid == $pid);
+		.args.closed == "by the exporter: its holder died")' out.json
+}
+
+@test "the summary names who held the longest" {
+	run "$C" trace "$T/share"
+	exits 0
+	has "4 processes"
+	has "Longest in limbo:"
+	has "until it was found dead"
+	[ "$("$C" trace "$T"/share.*)" = "$output" ]
+	[ "$("$C" trace --format=text -o - "$T/share")" = "$output" ]
+}
+
+@test "names of processes are data, whatever they are" {
+	evil='<img src=x onerror=alert(1)>"'
+	cp "$top_builddir/tests/trace/player" "./$evil"
+	CULIMBO_DIR=$PWD/limbo CULIMBO_SIM_DIR=$PWD/sim CULIMBO_TRACE=$PWD/evil CULIMBO_REPORT=off \
+		CULIMBO_GRACE=5ms "$C" run --simulate -- "./$evil" blocks=1
+	"$C" trace evil -o evil.html
+	[ "$(grep -c '<img' evil.html)" -eq 0 ]
+	"$C" trace evil -o evil.json
+	jq -e 'any(.traceEvents[]; .name == "process_name" and (.args.name | startswith("<img src=x on")))' evil.json
+}
+
+@test "files that are cut, no traces, or not there: it is said, and the rest is read" {
+	file=$(find "$T" -maxdepth 1 -name 'many.*' -size +1k | head -n 1)
+	head -c 40000 "$file" > cut
+	echo "a letter" > letter
+	run "$C" trace cut
+	exits 0
+	has "is cut: "
+	run "$C" trace cut letter
+	exits 1
+	has "'letter' is no trace file of culimbo"
+	has "1 processes"
+	run "$C" trace nothing-here
+	exits 1
+	has "CULIMBO_TRACE"
+	run "$C" trace "$T/share" -o out.pdf
+	exits 2
+	run "$C" trace "$T/share" --format=pdf
+	exits 2
+	run "$C" trace
+	exits 2
+}
+
+@test "what a small ring has lost is said, and the newest is there" {
+	CULIMBO_TRACE_SIZE=64KiB CULIMBO_SIM_MEMORY=4GiB play small blocks=1000 live=8 bytes=4096
+	run "$C" trace small
+	exits 0
+	"$C" trace small -o out.html
+	[ "$(sed -n 's/.*"lost":\([0-9]*\).*/\1/p' out.html | sort -n | tail -n 1)" -gt 5000 ]
+	"$C" trace small -o out.json
+	jq -e '[.traceEvents[] | select(.ph == "C")] | sort_by(.ts) | .[-1].args.bytes == 0' out.json
+}
+
+@test "the page's rows, phases and density hold what the trace has" {
+	command -v node > /dev/null || skip "there is no node"
+	"$C" trace "$T/share" -o share.html
+	run node "$top_srcdir/tests/trace/page.js" share.html 13 12
+	exits 0
+	"$C" trace "$T/many" -o many.html
+	run node "$top_srcdir/tests/trace/page.js" many.html 2001 2000
+	exits 0
+	[[ $output =~ ,\ [1-9][0-9]*\ dense ]]
+}
+
+@test "a browser draws the page, and has nothing to complain of" {
+	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
+		skip "there is no chromium"
+	"$C" trace "$T/share" -o share.html
+	"$C" trace "$T/many" -o many.html
+	for page in "share 13 12" "many 2001 2000"; do
+		# shellcheck disable=SC2086 # three words
+		set -- $page
+		HOME=$PWD timeout 150 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$PWD/profile" \
+			--enable-logging=stderr --virtual-time-budget=4000 --dump-dom "file://$PWD/$1.html" \
+			> "$1.dom" 2> "$1.err"
+		grep -o '<body[^>]*>' "$1.dom" > body
+		cat body
+		grep -q 'data-rendered="1"' body
+		grep -q 'data-errors="0"' body
+		grep -q "data-blocks=\"$2\"" body
+		grep -q "data-opens=\"$3\"" body
+		[ "$(grep -c CONSOLE "$1.err")" -eq 0 ]
+	done
+}

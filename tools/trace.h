@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Traces read: what `culimbo trace` makes its pictures of.
+ *
+ * A trace file may be cut, damaged, still written to, or somebody's forgery:
+ * nothing in it is trusted but what its seals vouch for, and of that only that
+ * it is a record; every number is bounded before it is used as an index.
+ */
+#ifndef CU_TRACE_H
+#define CU_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "shim/trace_layout.h"
+
+#define CU_NEVER INT64_MIN /* a time that is not known */
+#define CU_NO_BLOCK UINT32_MAX
+
+enum cu_trace_state { CU_TRACE_RUNNING, CU_TRACE_ENDED_WELL, CU_TRACE_KILLED };
+
+struct cu_limbo_sample {
+	int64_t when;
+	uint64_t bytes;
+};
+
+/* One trace file.  Times are ns since the earliest record of all. */
+struct cu_trace_process {
+	char *path;
+	uint32_t pid;	       /* as it called itself */
+	uint32_t id;	       /* the pid, or another number where two files have the same one */
+	char name[17], command[257]; /* whatever bytes the file has, without zeros */
+	enum cu_trace_state state;
+	struct cl_witness who;
+	uint8_t boot_id[16];
+	uint64_t monotonic, realtime;
+	int64_t begin, end;
+	uint64_t records, lost, damaged; /* read; written over by later ones; unreadable */
+	struct cl_trace_event *event;	 /* by time */
+	size_t events;
+	struct cu_limbo_sample *limbo;
+	size_t limbo_n;
+	uint64_t limbo_peak;
+	uint32_t rows, open_rows; /* on which its blocks, and its opens, do not overlap */
+	int64_t to_zero; /* added to CLOCK_MONOTONIC for the common time */
+};
+
+struct cu_trace_block {
+	uint32_t process; /* index */
+	uint32_t file_id, record, generation; /* file_id 0: never exported */
+	uint64_t key, size;
+	int64_t allocated, exported, freed, limbo, held, ready, released, kept;
+	int64_t begin, end; /* of what is drawn */
+	uint32_t exports, opens, row;
+	uint32_t first_open; /* UINT32_MAX: none was seen */
+	uint8_t kind, device;
+	bool gone;	  /* its context ended */
+	bool at_once;	  /* never in limbo */
+	bool assumed;	  /* its end was not seen, its address was another's later */
+};
+
+struct cu_trace_open {
+	uint32_t process, block; /* indices; CU_NO_BLOCK: its exporter has no trace here */
+	uint32_t file_id, record, generation, pid;
+	uint64_t key, size, opens;
+	int64_t opened, closed, end;
+	uint32_t row, next_of_block;
+	uint8_t kind;
+	bool own, reclaimed;
+};
+
+struct cu_trace_mark {
+	uint32_t process, block;
+	struct cl_trace_event event;
+	int64_t when;
+};
+
+struct cu_trace {
+	struct cu_trace_process *process;
+	struct cu_trace_block *block;
+	struct cu_trace_open *open;
+	struct cu_trace_mark *mark;
+	size_t processes, blocks, opens, marks;
+	int64_t span;	       /* ns */
+	uint64_t zero_realtime; /* of time 0, CLOCK_REALTIME ns */
+};
+
+/*
+ * Adds the trace file @path.  What is wrong with it but could be passed over is
+ * said by @warn.  Returns 0, -ENOMEM, or -errno with *why (a text that stays).
+ */
+int cu_trace_add(struct cu_trace *trace, const char *path, const char **why,
+		 void (*warn)(const char *path, const char *text));
+
+/* After the last cu_trace_add(): blocks, opens, marks.  Returns 0 or -ENOMEM. */
+int cu_trace_join(struct cu_trace *trace);
+
+void cu_trace_free(struct cu_trace *trace);
+
+#endif

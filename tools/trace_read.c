@@ -1,0 +1,774 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trace files, read and joined: see trace.h. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#include "tools/trace.h"
+
+#define RING_MOST ((1ull << 30) / 64) /* records: CULIMBO_TRACE_SIZE goes no further */
+
+/* Room for one more in *@list, which has @n.  NULL: no memory. */
+static void *grow(void *list, size_t n, size_t each)
+{
+	void **at = list, *more;
+
+	if (n & (n - 1) || (n && n < 16)) /* full at 16 and at each power of two after it */
+		return *at;
+	more = realloc(*at, (n < 16 ? 16 : 2 * n) * each);
+	if (more)
+		*at = more;
+	return more;
+}
+#define ADD(list, n) (grow(&(list), (n), sizeof *(list)) ? &(list)[(n)++] : NULL)
+
+/* ------------------------------------------------------------------- reading */
+static int by_time(const void *a, const void *b)
+{
+	const struct cl_trace_event *x = a, *y = b;
+
+	return x->when < y->when ? -1 : x->when > y->when;
+}
+
+static void copy_text(char *to, const char *from, size_t size)
+{
+	memcpy(to, from, size);
+	to[size] = 0;
+}
+
+/* The records at places @first to @first + @n - 1. */
+static int take_records(struct cu_trace_process *p, const struct cl_trace_record *r, uint64_t first,
+			size_t n, uint64_t ring, uint64_t *oldest, uint64_t *newest)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t word[CL_TRACE_WORDS], seal = r[i].seal, number;
+		struct cl_trace_event *e;
+
+		if (!seal)
+			continue;
+		memcpy(word, (const void *)r[i].word, sizeof word);
+		number = (seal >> CL_TRACE_CHECK_BITS) - 1;
+		if (number % ring != first + i || seal != cl_trace_seal(number, word))
+			continue;
+		e = ADD(p->event, p->events);
+		if (!e)
+			return -ENOMEM;
+		memcpy(e, word, sizeof *e);
+		if (number < *oldest)
+			*oldest = number;
+		if (number >= *newest)
+			*newest = number + 1;
+	}
+	return 0;
+}
+
+static int read_records(int fd, struct cu_trace_process *p, uint64_t ring, uint64_t next)
+{
+	enum { AT_ONCE = 1024 };
+	struct cl_trace_record *buffer = malloc(AT_ONCE * sizeof *buffer);
+	uint64_t oldest = UINT64_MAX, newest = 0, whole;
+	int err = buffer ? 0 : -ENOMEM;
+
+	for (uint64_t at = 0; !err && at < ring; at += AT_ONCE) {
+		ssize_t n = pread(fd, buffer, AT_ONCE * sizeof *buffer,
+				  (off_t)(CL_TRACE_HEADER_SIZE + at * sizeof *buffer));
+
+		if (n <= 0)
+			break; /* cut: the rest is not there */
+		err = take_records(p, buffer, at, (size_t)n / sizeof *buffer, ring, &oldest, &newest);
+		/* the ring fills from its start: behind an unused place there is nothing */
+		if (next <= at + AT_ONCE && newest <= next)
+			break;
+	}
+	free(buffer);
+	if (err)
+		return err;
+	/* the header's count may be damaged; the seals' numbers are not */
+	if (next < newest || next - newest > ring)
+		next = newest;
+	whole = next < ring ? next : ring;
+	p->records = p->events;
+	p->lost = next - whole;
+	p->damaged = whole > p->events ? whole - p->events : 0;
+	if (p->events)
+		qsort(p->event, p->events, sizeof *p->event, by_time);
+	return 0;
+}
+
+static int read_file(int fd, struct cu_trace_process *p, const char **why,
+		     void (*warn)(const char *, const char *))
+{
+	struct cl_trace_header h;
+	struct stat st;
+	uint64_t ring, there;
+	char text[160];
+	int err;
+
+	*why = NULL;
+	if (fstat(fd, &st))
+		return -errno;
+	*why = "is no file";
+	if (!S_ISREG(st.st_mode))
+		return -EBADMSG;
+	*why = "is no trace file of culimbo";
+	if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(&h, CL_TRACE_MAGIC, sizeof h.magic))
+		return -EBADMSG;
+	*why = "is the trace of another version of culimbo";
+	if (h.version != CL_TRACE_VERSION)
+		return -EPROTO;
+	*why = "has no room for a record";
+	there = st.st_size > CL_TRACE_HEADER_SIZE ?
+			((uint64_t)st.st_size - CL_TRACE_HEADER_SIZE) / sizeof(struct cl_trace_record) :
+			0;
+	ring = h.records;
+	if (!there)
+		return -EBADMSG;
+	if (ring != there) {
+		/* too short a file was cut; else the header's number is the damaged one */
+		bool cut = ring > there && ring <= RING_MOST;
+
+		snprintf(text, sizeof text, cut ? "is cut: %llu of %llu places for records are there" :
+						  "has room for %llu records, not %llu as its header says",
+			 (unsigned long long)there, (unsigned long long)ring);
+		warn(p->path, text);
+		if (!cut)
+			ring = there;
+	}
+	*why = NULL;
+	p->pid = h.who.pid;
+	p->who = h.who;
+	memcpy(p->boot_id, h.boot_id, sizeof p->boot_id);
+	p->monotonic = h.monotonic;
+	p->realtime = h.realtime;
+	copy_text(p->name, h.name, sizeof h.name);
+	copy_text(p->command, h.command, sizeof h.command);
+	err = read_records(fd, p, ring, h.next);
+	if (err)
+		return err;
+	p->state = CU_TRACE_KILLED;
+	for (size_t i = 0; i < p->events; i++)
+		if (p->event[i].what == CL_TRACE_ENDED)
+			p->state = CU_TRACE_ENDED_WELL;
+	/* its writer has this lock for as long as it maps the file */
+	if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK &&
+	    p->state == CU_TRACE_KILLED)
+		p->state = CU_TRACE_RUNNING;
+	if (p->damaged && p->state != CU_TRACE_RUNNING) {
+		snprintf(text, sizeof text, "%llu of its records cannot be read, and are left out",
+			 (unsigned long long)p->damaged);
+		warn(p->path, text);
+	}
+	return 0;
+}
+
+int cu_trace_add(struct cu_trace *trace, const char *path, const char **why,
+		 void (*warn)(const char *path, const char *text))
+{
+	struct cu_trace_process *p = ADD(trace->process, trace->processes);
+	int fd, err;
+
+	*why = NULL;
+	if (!p)
+		return -ENOMEM;
+	memset(p, 0, sizeof *p);
+	p->path = strdup(path);
+	fd = p->path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+	err = !p->path ? -ENOMEM : fd < 0 ? -errno : read_file(fd, p, why, warn);
+	if (fd >= 0)
+		close(fd);
+	if (!err)
+		return 0;
+	free(p->path);
+	free(p->event);
+	trace->processes--;
+	return err;
+}
+
+/* ------------------------------------------------------------------- joining */
+/* What a key leads to; the index that it has last. */
+struct place {
+	UT_hash_handle hh;
+	struct place_key {
+		uint64_t a, b;
+		uint32_t c, d;
+	} key;
+	uint32_t at;
+};
+enum of { BY_ADDRESS, BY_RECORD, BY_STAMP, BY_OPEN, MAPS };
+
+struct joining {
+	struct cu_trace *t;
+	struct place *map[MAPS];
+	bool failed; /* no memory */
+};
+
+static struct place_key key_of(uint64_t a, uint64_t b, uint32_t c, uint32_t d)
+{
+	struct place_key key;
+
+	memset(&key, 0, sizeof key);
+	key.a = a;
+	key.b = b;
+	key.c = c;
+	key.d = d;
+	return key;
+}
+
+static uint32_t map_get(struct joining *j, enum of of, struct place_key key)
+{
+	struct place *place;
+
+	HASH_FIND(hh, j->map[of], &key, sizeof key, place);
+	return place ? place->at : UINT32_MAX;
+}
+
+static void map_set(struct joining *j, enum of of, struct place_key key, uint32_t at)
+{
+	struct place *place;
+
+	HASH_FIND(hh, j->map[of], &key, sizeof key, place);
+	if (!place) {
+		place = calloc(1, sizeof *place);
+		if (!place) {
+			j->failed = true;
+			return;
+		}
+		place->key = key;
+		HASH_ADD(hh, j->map[of], key, sizeof place->key, place);
+		if (!place->hh.tbl) {
+			free(place);
+			j->failed = true;
+			return;
+		}
+	}
+	place->at = at;
+}
+
+static void maps_free(struct joining *j)
+{
+	struct place *place, *next;
+
+	for (int i = 0; i < MAPS; i++) {
+		HASH_ITER(hh, j->map[i], place, next) {
+			HASH_DELETE(hh, j->map[i], place);
+			free(place);
+		}
+	}
+}
+
+static int64_t time_of(const struct cu_trace_process *p, uint64_t when)
+{
+	return (int64_t)(when + (uint64_t)p->to_zero);
+}
+
+static struct place_key address_key(uint32_t process, const struct cl_trace_event *e)
+{
+	return key_of(e->key, process, e->kind, 0);
+}
+
+static struct cu_trace_block *new_block(struct joining *j, uint32_t process,
+					const struct cl_trace_event *e)
+{
+	struct cu_trace_block *b = ADD(j->t->block, j->t->blocks);
+
+	if (!b) {
+		j->failed = true;
+		return NULL;
+	}
+	memset(b, 0, sizeof *b);
+	b->process = process;
+	b->kind = e->kind;
+	b->device = e->device;
+	b->key = e->key;
+	b->size = e->size;
+	b->record = CL_NO_RECORD;
+	b->first_open = UINT32_MAX;
+	b->allocated = b->exported = b->freed = b->limbo = b->held = b->ready = b->released =
+		b->kept = CU_NEVER;
+	map_set(j, BY_ADDRESS, address_key(process, e), (uint32_t)(j->t->blocks - 1));
+	return b;
+}
+
+/* The block that is at @e's address (not released yet), or NULL. */
+static struct cu_trace_block *at_address(struct joining *j, uint32_t process,
+					 const struct cl_trace_event *e)
+{
+	uint32_t at = map_get(j, BY_ADDRESS, address_key(process, e));
+	struct cu_trace_block *b = at == UINT32_MAX ? NULL : &j->t->block[at];
+
+	return b && b->released == CU_NEVER ? b : NULL;
+}
+
+/* The block of @e: by its record, else by its address, else one that began before the trace. */
+static struct cu_trace_block *block_of(struct joining *j, uint32_t process,
+				       const struct cl_trace_event *e)
+{
+	uint32_t at = e->record == CL_NO_RECORD ?
+			      UINT32_MAX :
+			      map_get(j, BY_RECORD, key_of(e->record, process, 0, 0));
+	struct cu_trace_block *b = at == UINT32_MAX ? NULL : &j->t->block[at];
+
+	if (!b || b->key != e->key || b->kind != e->kind)
+		b = at_address(j, process, e);
+	if (b)
+		return b;
+	b = new_block(j, process, e);
+	if (b && e->record != CL_NO_RECORD) {
+		b->file_id = e->file_id;
+		b->record = e->record;
+		map_set(j, BY_RECORD, key_of(e->record, process, 0, 0),
+			(uint32_t)(j->t->blocks - 1));
+	}
+	return b;
+}
+
+static void exported(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
+{
+	uint32_t at = map_get(j, BY_RECORD, key_of(e->record, process, 0, 0));
+	struct cu_trace_block *b = at == UINT32_MAX || e->record == CL_NO_RECORD ? NULL :
+										    &j->t->block[at];
+
+	if (!b || b->generation != e->generation || b->key != e->key || b->released != CU_NEVER) {
+		b = at_address(j, process, e);
+		/* of the same address, but another generation: another block */
+		if (b && b->file_id && e->record != CL_NO_RECORD)
+			b->released = when, b->assumed = true, b = NULL;
+		if (!b)
+			b = new_block(j, process, e);
+		if (!b)
+			return;
+	}
+	if (b->exported == CU_NEVER)
+		b->exported = when;
+	b->exports++;
+	b->device = e->device;
+	b->size = e->size;
+	b->file_id = e->file_id;
+	b->record = e->record;
+	b->generation = e->generation;
+	if (e->record == CL_NO_RECORD)
+		return;
+	map_set(j, BY_RECORD, key_of(e->record, process, 0, 0), (uint32_t)(b - j->t->block));
+	map_set(j, BY_STAMP, key_of(e->file_id, e->record, e->generation, 0),
+		(uint32_t)(b - j->t->block));
+}
+
+static void limbo_is(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
+{
+	struct cu_trace_process *p = &j->t->process[process];
+	struct cu_limbo_sample *s = ADD(p->limbo, p->limbo_n);
+
+	if (!s) {
+		j->failed = true;
+		return;
+	}
+	*s = (struct cu_limbo_sample){ when, e->value };
+	if (e->value > p->limbo_peak)
+		p->limbo_peak = e->value;
+}
+
+static struct place_key open_key(uint32_t process, const struct cl_trace_event *e)
+{
+	return key_of(e->key, process, e->kind, e->flags & CL_TRACE_OWN);
+}
+
+static struct cu_trace_open *new_open(struct joining *j, uint32_t process,
+				      const struct cl_trace_event *e, int64_t when)
+{
+	struct cu_trace_open *o = ADD(j->t->open, j->t->opens);
+
+	if (!o) {
+		j->failed = true;
+		return NULL;
+	}
+	*o = (struct cu_trace_open){ .process = process, .block = CU_NO_BLOCK, .file_id = e->file_id,
+				     .record = e->record, .generation = e->generation, .pid = e->pid,
+				     .key = e->key, .size = e->size, .opened = when,
+				     .closed = CU_NEVER, .kind = e->kind,
+				     .next_of_block = UINT32_MAX,
+				     .own = e->flags & CL_TRACE_OWN };
+	map_set(j, BY_OPEN, open_key(process, e), (uint32_t)(j->t->opens - 1));
+	return o;
+}
+
+static struct cu_trace_open *open_at(struct joining *j, uint32_t process,
+				     const struct cl_trace_event *e)
+{
+	uint32_t at = map_get(j, BY_OPEN, open_key(process, e));
+	struct cu_trace_open *o = at == UINT32_MAX ? NULL : &j->t->open[at];
+
+	return o && o->closed == CU_NEVER ? o : NULL;
+}
+
+static void opened(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
+{
+	struct cu_trace_open *o = open_at(j, process, e);
+
+	if (o && (o->file_id != e->file_id || o->record != e->record ||
+		  o->generation != e->generation))
+		o->closed = when, o = NULL;
+	if (!o)
+		o = new_open(j, process, e, when);
+	if (o)
+		o->opens++;
+}
+
+static void closed(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
+{
+	struct cu_trace_open *o = open_at(j, process, e);
+	uint64_t n = e->value ? e->value : 1;
+
+	if (!o) /* opened before the oldest record */
+		o = new_open(j, process, e, j->t->process[process].begin);
+	if (!o)
+		return;
+	o->opens = o->opens > n ? o->opens - n : 0;
+	if (!o->opens)
+		o->closed = when;
+}
+
+static void mark(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
+{
+	struct cu_trace_mark *m = ADD(j->t->mark, j->t->marks);
+
+	if (!m) {
+		j->failed = true;
+		return;
+	}
+	*m = (struct cu_trace_mark){ process, CU_NO_BLOCK, *e, when };
+	if (e->what == CL_TRACE_RECLAIMED)
+		m->block = map_get(j, BY_RECORD, key_of(e->record, process, 0, 0));
+}
+
+static void join_event(struct joining *j, uint32_t process, const struct cl_trace_event *e)
+{
+	int64_t when = time_of(&j->t->process[process], e->when);
+	struct cu_trace_block *b;
+
+	switch ((enum cl_trace_what)e->what) {
+	case CL_TRACE_ALLOCATED:
+		b = at_address(j, process, e);
+		if (b) {
+			b->released = when;
+			b->assumed = true;
+		}
+		b = new_block(j, process, e);
+		if (b)
+			b->allocated = when;
+		break;
+	case CL_TRACE_FREED:
+		b = at_address(j, process, e);
+		if (!b)
+			b = new_block(j, process, e);
+		if (b) {
+			b->freed = when;
+			if (b->exported == CU_NEVER && b->limbo == CU_NEVER) {
+				b->released = when;
+				b->at_once = true;
+			}
+		}
+		break;
+	case CL_TRACE_EXPORTED:
+		exported(j, process, e, when);
+		break;
+	case CL_TRACE_LIMBO:
+	case CL_TRACE_KEPT:
+		b = block_of(j, process, e);
+		if (b) {
+			*(e->what == CL_TRACE_LIMBO ? &b->limbo : &b->kept) = when;
+			if (b->freed == CU_NEVER)
+				b->freed = when;
+		}
+		if (e->what == CL_TRACE_LIMBO)
+			limbo_is(j, process, e, when);
+		break;
+	case CL_TRACE_HELD:
+		b = block_of(j, process, e);
+		if (b && b->held == CU_NEVER)
+			b->held = when;
+		if (b)
+			b->ready = CU_NEVER;
+		break;
+	case CL_TRACE_READY:
+		b = block_of(j, process, e);
+		if (b)
+			b->ready = when;
+		break;
+	case CL_TRACE_RELEASED:
+	case CL_TRACE_GONE:
+		b = block_of(j, process, e);
+		if (b) {
+			b->released = when;
+			b->gone = e->what == CL_TRACE_GONE;
+			b->at_once = e->flags & CL_TRACE_AT_ONCE;
+		}
+		if (!(e->flags & CL_TRACE_AT_ONCE))
+			limbo_is(j, process, e, when);
+		break;
+	case CL_TRACE_OPENED:
+		opened(j, process, e, when);
+		break;
+	case CL_TRACE_CLOSED:
+		closed(j, process, e, when);
+		break;
+	case CL_TRACE_RECLAIMED:
+	case CL_TRACE_WAITED:
+	case CL_TRACE_ASKED:
+	case CL_TRACE_SERVED:
+	case CL_TRACE_STALE:
+		mark(j, process, e, when);
+		break;
+	default: /* CL_TRACE_ENDED: looked at before; or of a later version */
+		break;
+	}
+}
+
+/* The holder @m->event.pid was dead: what it had open of that block is over. */
+static void reclaimed(struct cu_trace *t, const struct cu_trace_mark *m)
+{
+	uint32_t at = t->block[m->block].first_open;
+
+	for (struct cu_trace_open *o; at != UINT32_MAX; at = o->next_of_block) {
+		o = &t->open[at];
+		if (o->closed == CU_NEVER && t->process[o->process].pid == m->event.pid &&
+		    o->opened <= m->when) {
+			o->closed = m->when;
+			o->reclaimed = true;
+		}
+	}
+}
+
+/* Opens and stale handles to the blocks that they name, which may be of a file read later. */
+static void join_across(struct joining *j)
+{
+	struct cu_trace *t = j->t;
+
+	for (size_t i = 0; i < t->opens; i++) {
+		struct cu_trace_open *o = &t->open[i];
+
+		if (!o->file_id)
+			continue;
+		o->block = map_get(j, BY_STAMP, key_of(o->file_id, o->record, o->generation, 0));
+		if (o->block == CU_NO_BLOCK)
+			continue;
+		o->next_of_block = t->block[o->block].first_open;
+		t->block[o->block].first_open = (uint32_t)i;
+		t->block[o->block].opens++;
+	}
+	for (size_t i = 0; i < t->marks; i++) {
+		struct cu_trace_mark *m = &t->mark[i];
+
+		if (m->event.what == CL_TRACE_STALE)
+			m->block = map_get(j, BY_STAMP, key_of(m->event.file_id, m->event.record,
+								m->event.generation, 0));
+		else if (m->event.what == CL_TRACE_RECLAIMED && m->block != CU_NO_BLOCK)
+			reclaimed(t, m);
+	}
+}
+
+/* --------------------------------------------------------- ends, and rows */
+static void ends(struct cu_trace *t)
+{
+	for (size_t i = 0; i < t->opens; i++) {
+		struct cu_trace_open *o = &t->open[i];
+		struct cu_trace_process *p = &t->process[o->process];
+
+		/* of a killed one, its dead hand tells how long it may have lived */
+		if (o->reclaimed && o->closed > p->end && p->state == CU_TRACE_KILLED)
+			p->end = o->closed;
+	}
+	for (size_t i = 0; i < t->opens; i++) {
+		struct cu_trace_open *o = &t->open[i];
+
+		o->end = o->closed != CU_NEVER ? o->closed : t->process[o->process].end;
+		if (o->end < o->opened)
+			o->end = o->opened;
+	}
+	for (size_t i = 0; i < t->blocks; i++) {
+		struct cu_trace_block *b = &t->block[i];
+		const struct cu_trace_process *p = &t->process[b->process];
+
+		b->begin = b->allocated != CU_NEVER ? b->allocated :
+			   p->lost || b->exported == CU_NEVER ? p->begin : b->exported;
+		b->end = b->released != CU_NEVER ? b->released : p->end;
+		if (b->end < b->begin)
+			b->end = b->begin;
+	}
+}
+
+struct bar {
+	int64_t begin, end;
+	uint32_t *row;
+};
+static int bars_by_begin(const void *a, const void *b)
+{
+	const struct bar *x = a, *y = b;
+
+	return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) :
+	       x->end != y->end ? (x->end > y->end ? -1 : 1) : 0;
+}
+
+/* Each bar to the row that has been free the longest, of as few as can be.  Returns how many. */
+static uint32_t pack(struct bar *bar, size_t n, int64_t *heap_end, uint32_t *heap_row)
+{
+	uint32_t rows = 0;
+
+	qsort(bar, n, sizeof *bar, bars_by_begin);
+	for (size_t i = 0; i < n; i++) {
+		uint32_t row, at = 0;
+		int64_t end = bar[i].end;
+
+		if (rows && heap_end[0] < bar[i].begin) {
+			row = heap_row[0]; /* the root is used again, and sinks */
+			for (uint32_t child; (child = 2 * at + 1) < rows; at = child) {
+				if (child + 1 < rows && heap_end[child + 1] < heap_end[child])
+					child++;
+				if (heap_end[child] >= end)
+					break;
+				heap_end[at] = heap_end[child];
+				heap_row[at] = heap_row[child];
+			}
+		} else {
+			row = rows;
+			for (at = rows++; at && heap_end[(at - 1) / 2] > end; at = (at - 1) / 2) {
+				heap_end[at] = heap_end[(at - 1) / 2];
+				heap_row[at] = heap_row[(at - 1) / 2];
+			}
+		}
+		heap_end[at] = end;
+		heap_row[at] = row;
+		*bar[i].row = row;
+	}
+	return rows;
+}
+
+static int rows(struct cu_trace *t)
+{
+	size_t most = t->blocks > t->opens ? t->blocks : t->opens, n, i = 0, k = 0;
+	struct bar *bar = malloc((most + 1) * sizeof *bar);
+	int64_t *end = malloc((most + 1) * sizeof *end);
+	uint32_t *row = malloc((most + 1) * sizeof *row);
+	int err = bar && end && row ? 0 : -ENOMEM;
+
+	/* (both lists are in the order of the processes) */
+	for (uint32_t p = 0; !err && p < t->processes; p++) {
+		for (n = 0; i < t->blocks && t->block[i].process == p; i++)
+			bar[n++] = (struct bar){ t->block[i].begin, t->block[i].end, &t->block[i].row };
+		t->process[p].rows = pack(bar, n, end, row);
+		for (n = 0; k < t->opens && t->open[k].process == p; k++)
+			bar[n++] = (struct bar){ t->open[k].opened, t->open[k].end, &t->open[k].row };
+		t->process[p].open_rows = pack(bar, n, end, row);
+	}
+	free(bar);
+	free(end);
+	free(row);
+	return err;
+}
+
+/* One clock for all: that of the first, and the time of day where a file has another boot's. */
+static void set_clocks(struct cu_trace *t)
+{
+	const struct cu_trace_process *first = t->process;
+	struct timespec now;
+	uint64_t zero = UINT64_MAX;
+
+	for (size_t i = 0; i < t->processes; i++) {
+		struct cu_trace_process *p = &t->process[i];
+
+		if (memcmp(p->boot_id, first->boot_id, sizeof p->boot_id) ||
+		    p->who.time_ns != first->who.time_ns)
+			p->to_zero = (int64_t)(p->realtime - p->monotonic -
+					       (first->realtime - first->monotonic));
+		for (size_t k = 0; k < p->events && k < 1; k++)
+			if (p->event[k].when + (uint64_t)p->to_zero < zero)
+				zero = p->event[k].when + (uint64_t)p->to_zero;
+	}
+	if (zero == UINT64_MAX)
+		zero = t->processes ? first->monotonic : 0;
+	if (t->processes)
+		t->zero_realtime = first->realtime + (zero - first->monotonic);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	for (size_t i = 0; i < t->processes; i++) {
+		struct cu_trace_process *p = &t->process[i];
+
+		p->to_zero -= (int64_t)zero;
+		p->begin = p->events ? time_of(p, p->event[0].when) : 0;
+		p->end = p->events ? time_of(p, p->event[p->events - 1].when) : p->begin;
+		if (p->state == CU_TRACE_RUNNING) {
+			int64_t until = time_of(p, (uint64_t)now.tv_sec * 1000000000u +
+							   (uint64_t)now.tv_nsec);
+
+			if (until > p->end)
+				p->end = until;
+		}
+	}
+}
+
+/* Numbers to tell processes by: pids, but for one that another file has already. */
+static void set_ids(struct cu_trace *t)
+{
+	for (size_t i = 0; i < t->processes; i++) {
+		t->process[i].id = t->process[i].pid;
+		for (size_t k = 0; k < i; k++)
+			if (t->process[k].id == t->process[i].pid)
+				t->process[i].id = (uint32_t)(1000000000u + i);
+	}
+}
+
+static int by_begin(const void *a, const void *b)
+{
+	const struct cu_trace_process *x = a, *y = b;
+
+	return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) :
+	       x->pid != y->pid ? (x->pid < y->pid ? -1 : 1) : strcmp(x->path, y->path);
+}
+
+int cu_trace_join(struct cu_trace *t)
+{
+	struct joining j = { .t = t };
+	int err = 0;
+
+	set_clocks(t);
+	if (t->processes)
+		qsort(t->process, t->processes, sizeof *t->process, by_begin);
+	set_ids(t);
+	for (uint32_t p = 0; p < t->processes; p++)
+		for (size_t i = 0; i < t->process[p].events && !j.failed; i++)
+			join_event(&j, p, &t->process[p].event[i]);
+	if (!j.failed)
+		join_across(&j);
+	maps_free(&j);
+	if (j.failed)
+		return -ENOMEM;
+	ends(t);
+	for (size_t i = 0; i < t->processes; i++)
+		if (t->process[i].end > t->span)
+			t->span = t->process[i].end;
+	err = rows(t);
+	return err;
+}
+
+void cu_trace_free(struct cu_trace *t)
+{
+	for (size_t i = 0; i < t->processes; i++) {
+		free(t->process[i].path);
+		free(t->process[i].event);
+		free(t->process[i].limbo);
+	}
+	free(t->process);
+	free(t->block);
+	free(t->open);
+	free(t->mark);
+	memset(t, 0, sizeof *t);
+}
