@@ -4,6 +4,7 @@
 # fetch-runtimes.sh [BUILD_DIR]: builds the C++ client of tests/gpu with the CUDA
 # runtimes of other versions, shared and (where the wheel has it) static, from the
 # registry's runtime wheels, into BUILD_DIR/tests/gpu/runtimes, for run.sh to find.
+# And the registry's mpiexec into BUILD_DIR/tests/gpu/mpi, for a machine that has mpi4py alone.
 # Needs pip, g++, no nvcc and no GPU; what it builds can be carried to a GPU machine.
 set -eu
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -35,4 +36,12 @@ done <<'END'
 12.9 nvidia-cuda-runtime-cu12==12.9.79
 13.0 nvidia-cuda-runtime==13.0.*
 END
-ls -l "$to"
+mpi=$(dirname "$to")/mpi
+rm -rf "$mpi"
+mkdir -p "$mpi/bin" "$mpi/lib"
+python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+	--root-user-action=ignore --prefix "$wheels/mpi" mpich < /dev/null
+cp "$wheels"/mpi/bin/mpiexec "$wheels"/mpi/bin/hydra_pmi_proxy "$mpi/bin"
+cp -R "$wheels/mpi/lib/libmpi.so.12" "$wheels/mpi/lib/mpich" "$mpi/lib"
+find "$mpi" -type f -name '*.so*' -exec strip {} +
+ls -l "$to" "$mpi"/*

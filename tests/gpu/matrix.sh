@@ -144,6 +144,9 @@ same()
 		[ "$exports" -gt 0 ] && [ "$imports" -gt 0 ]
 		check $? "$name: the reports count $exports exports and $imports imports" || ok='NOT SEEN'
 		;;
+	any)
+		note "$name: $(summed "$name" exports) exports, $(summed "$name" imports) imports"
+		;;
 	silent)
 		! grep -qi culimbo "$err" && [ ! -e "$logs/$name.dir" ]
 		check $? "$name: no message and no file" || {
@@ -175,13 +178,14 @@ python()
 	same "$name" "${@:1:4}" python3 "$here/matrix/$5" "${@:6}"
 }
 
-# on_simulated NAME PACKAGE...: with --simulate, fetched by pip; else what the machine has
+# on_simulated CLIENT NAME PACKAGE...: with --simulate, fetched by pip; else what the machine has
 on_simulated()
 {
 	local name=$1
+	shift
 
-	[ -n "$simulate" ] && [ -z "$list" ] || return 0
-	fetch "$@" || { note "pip cannot fetch $name"; return 1; }
+	[ -n "$simulate" ] && [ -z "$list" ] && wanted "$name" || return 0
+	fetch "$@" || { skip "$name" "pip cannot fetch $*"; return 1; }
 }
 
 # --------------------------------------------------------------------- building
@@ -281,6 +285,119 @@ fi
 DOORS_QUIET=1 same second-dlsym "$linked, another dlsym preloaded" "the imports client beside a second interposer" \
 	shares 100 sh -c 'LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$0 exec "$@"' \
 	"$programs/second-dlsym.so" "$programs/imports"
+
+# ---------------------------------------------------------- what nvcc compiles
+
+if [ -z "$simulate" ]; then
+	runtime='CUDA runtime, static'
+	for name in graphs share-ptds; do
+		wanted "$name" >/dev/null || [ -n "$list" ] || continue
+		case $name in
+		graphs) nvcc_client graphs matrix/graphs.cu ;;
+		share-ptds) nvcc_client share-ptds share.cu --default-stream per-thread ;;
+		esac
+	done
+	for name in graphs share-ptds; do
+		case $name in
+		graphs) what='graphs with memory nodes; frees before, in and after their capture' ;;
+		share-ptds) what='cudaFree and cudaFreeAsync, compiled with --default-stream per-thread' ;;
+		esac
+		if program "$name"; then
+			same "$name" "$runtime" "$what" shares 60 "$programs/$name" "$name"
+		elif wanted "$name"; then
+			skipped "$name" "$runtime" "$what" 'no nvcc, and it was not built before'
+		fi
+	done
+	for file in "$build"/tests/gpu/runtimes/share-*; do
+		[ -x "$file" ] || continue
+		name=${file##*/share-}
+		same "cudart-$name" "CUDA runtime, ${name#*-}" "cudaFree and cudaFreeAsync of held blocks" shares 40 \
+			"$file" "cudart-$name"
+	done
+
+	# tools that stand between a program and its driver, too
+	beside='beside a tool'
+	if ! program imports || ! command -v compute-sanitizer >/dev/null; then
+		wanted compute-sanitizer && skipped compute-sanitizer "$beside" memcheck 'no compute-sanitizer'
+	else
+		# shellcheck disable=SC2016 # for the bash to come
+		same compute-sanitizer "$beside" "memcheck over the imports client: its errors, its exit status" shares 120 \
+			bash -c 'compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9 "$@" |
+				grep -E "^client=|ERROR SUMMARY|Invalid|leaked"; exit "${PIPESTATUS[0]}"' \
+			sh "$programs/imports"
+	fi
+	if ! program imports || ! command -v cuda-gdb >/dev/null; then
+		wanted cuda-gdb && skipped cuda-gdb "$beside" 'a run in the debugger' 'no cuda-gdb'
+	else
+		# shellcheck disable=SC2016
+		same cuda-gdb "$beside" "the imports client run in the debugger" shares 120 \
+			bash -c 'cuda-gdb -q -batch -ex "set pagination off" -ex run --args "$@" |
+				grep -E "^client=|exited|SIG|fault"; exit "${PIPESTATUS[0]}"' sh "$programs/imports"
+	fi
+fi
+
+# ------------------------------------------------------------------------ Python
+
+objects=cuda_objects.py
+if on_simulated bindings-events bindings-13 'cuda-bindings==13.0.*' cuda-pathfinder; then
+	python bindings-events cuda.bindings cuda-bindings "events, destroyed while they are open elsewhere" shares 100 \
+		$objects bindings-events
+fi
+# (the folder that python.sh has for Numba)
+if on_simulated core-events numba numba 'numba-cuda==0.30.*' numpy llvmlite packaging 'cuda-bindings==13.0.*' \
+	cuda-pathfinder cuda-core; then
+	python core-events cuda.core cuda-bindings "events by descriptor" shares 100 $objects core-events
+fi
+
+# mpi NAME...: mpi4py under the mpiexec of the machine, or the one that was carried
+mpi_home=$build/tests/gpu/mpi
+mpi()
+{
+	local launch libraries=${LD_LIBRARY_PATH-}
+
+	launch=$(command -v mpiexec || command -v mpirun) || launch=
+	if [ -z "$launch" ] && [ -x "$mpi_home/bin/mpiexec" ]; then
+		launch=$mpi_home/bin/mpiexec
+		libraries=$mpi_home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+	fi
+	wanted mpi4py || return 0
+	if [ -n "$(python_lacks mpi4py)" ] || [ -n "$(python_lacks cuda.bindings)" ]; then
+		skipped mpi4py cuda-bindings "4 ranks exchange handles" 'no Python module mpi4py or cuda.bindings'
+	elif [ -z "$launch" ]; then
+		skipped mpi4py cuda-bindings "4 ranks exchange handles" 'no mpiexec'
+	else
+		OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 same mpi4py cuda-bindings \
+			"4 ranks exchange handles, $(basename "$launch")" shares 60 \
+			env LD_LIBRARY_PATH="$libraries" "$launch" -n 4 python3 "$here/matrix/mpi_handles.py"
+	fi
+}
+
+if [ -z "$simulate" ]; then
+	python bindings-pool cuda.bindings cuda-bindings "a pool by file descriptor, pointers into it" any 60 \
+		$objects bindings-pool
+	python core-pool cuda.core cuda-bindings "DeviceMemoryResource with ipc_enabled, buffers by pickle" any 60 \
+		$objects core-pool
+	torch='CUDA runtime, shared'
+	python torch-tensors torch "$torch" "tensors, a parameter, a storage, by spawn" shares 90 torch_share.py tensors
+	python torch-many torch "$torch" "20,000 tensors" shares 150 torch_share.py many
+	python torch-killed torch "$torch" "the consumer killed while it holds them" shares 90 torch_share.py killed
+	python torch-first torch "$torch" "the producer is the first to exit" shares 90 torch_share.py first
+	PYTORCH_ALLOC_CONF=expandable_segments:True PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+		python torch-expandable torch "$torch" "expandable_segments:True (file descriptors)" any 90 torch_share.py tensors
+	python torch-loader torch "$torch" "DataLoader, CUDA tensors from 2 workers" shares 100 torch_loader.py
+	python torch-rpc-ipc torch "$torch" "RPC, TensorPipe's cuda_ipc" any 90 torch_rpc.py cuda_ipc
+	python torch-rpc-xth torch "$torch" "RPC, TensorPipe's cuda_xth" any 90 torch_rpc.py cuda_xth
+	python torch-rpc-basic torch "$torch" "RPC, TensorPipe's cuda_basic" any 90 torch_rpc.py cuda_basic
+	python torch-profiler torch "$torch, CUPTI" "the profiler over shared tensors" shares 90 torch_profile.py
+	NCCL_CUMEM_ENABLE=0 python torch-nccl-ipc torch "NCCL, runtime static" \
+		"2 ranks all-reduce, NCCL_CUMEM_ENABLE=0 (IPC handles)" any 90 torch_ranks.py nccl
+	NCCL_CUMEM_ENABLE=1 python torch-nccl-cumem torch "NCCL, runtime static" \
+		"2 ranks all-reduce, NCCL_CUMEM_ENABLE=1 (file descriptors)" any 90 torch_ranks.py nccl
+	python torch-symmetric torch "$torch" "symmetric memory without multicast (file descriptors)" any 90 \
+		torch_ranks.py symmetric
+	python jax jax "PJRT plugin" "computes, shares nothing" silent 90 jax_quiet.py
+	mpi
+fi
 
 # ------------------------------------------------------------------ what it says
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python clients of the matrix share: facts, skips, a spawned peer with a deadline.
+
+Only the first process writes to stdout, and nothing there differs from run to
+run but "result=".  Nothing here knows of culimbo.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+
+PROGRAM_SECONDS = 170
+ANSWER_SECONDS = 100
+OURS, THEIRS = 17, 238
+SKIPPED = 77
+
+
+def fact(key, value):
+    """Tells matrix.sh what belongs into the table."""
+    path = os.environ.get("GPU_TEST_FACTS")
+    if path:
+        with open(path, "a", encoding="ascii") as file:
+            file.write(f"{key}={value}\n")
+
+
+def skip(reason):
+    print(f"skip={reason}", flush=True)
+    sys.exit(SKIPPED)
+
+
+def word(wrong):
+    return "foreign" if wrong else "own"
+
+
+def start():
+    signal.alarm(PROGRAM_SECONDS)
+
+
+def receive(connection):
+    if not connection.poll(ANSWER_SECONDS):
+        raise TimeoutError(f"no answer within {ANSWER_SECONDS} s")
+    return connection.recv()
+
+
+class Peer:
+    """A process of the same file that runs function(connection, *args)."""
+
+    def __init__(self, function, *args, context=None):
+        context = context or multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_peer, args=(function, theirs, args), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, *message):
+        return self.ask_raw(message)
+
+    def ask_raw(self, message):
+        self.connection.send(message)
+        return receive(self.connection)
+
+    def end(self, expected=0):
+        """Waits for its end, which must be with the status @expected."""
+        self.process.join(ANSWER_SECONDS)
+        if self.process.exitcode != expected:
+            raise RuntimeError(f"the peer ended with {self.process.exitcode}")
+
+    def kill(self):
+        self.process.kill()
+        self.end(-signal.SIGKILL)
+
+
+def _peer(function, connection, args):
+    signal.alarm(PROGRAM_SECONDS)
+    function(connection, *args)
