@@ -571,6 +571,41 @@ IN_A_CHILD(findings_are_bounded_and_all_counted)
 	CHECK_EQUAL(finding.key, CL_FINDINGS - 1);
 }
 
+/* Another process has written into our counts and entries: we touch only what we got. */
+IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
+{
+	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE };
+	struct cl_import_note note = { .key = 1, .kind = CL_MEMORY };
+	CUipcMemHandle handle;
+	struct cl_view view;
+	struct cl_view_block block;
+	struct stat before, after;
+	uint32_t index, words;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	index = cl_notes_import(&note);
+	CHECK_EQUAL(index, 0);
+	cl_notes_finding(&finding);
+	words = cl_own.header->stack_words;
+	CHECK(!fstat(cl_own.fd, &before));
+	memset(&cl_own.header->modules, 0xff, 16);
+	cl_notes_import_opens(index, 2);
+	CHECK_EQUAL(cl_notes_import(&note), 1);
+	cl_notes_finding(&finding);
+	CHECK_EQUAL(cl_own.header->imports, 2);
+	CHECK_EQUAL(cl_own.header->findings, 2);
+	memset(&cl_own.header->modules, 0, 16);
+	CHECK_EQUAL(cl_memory_export(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	CHECK(cl_own.header->stack_words > words);
+	CHECK(!fstat(cl_own.fd, &after));
+	CHECK_EQUAL(after.st_blocks, before.st_blocks);
+	view = own();
+	CHECK(cl_view_block(&view, 0, &block) && block.export_stack);
+	cl_notes_import_opens(1, 0);
+	CHECK_EQUAL(cl_notes_import(&note), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -589,6 +624,7 @@ int main(void)
 		cmocka_unit_test(without_room_there_are_fewer_notes_and_one_word),
 		cmocka_unit_test(a_forked_child_notes_anew),
 		cmocka_unit_test(findings_are_bounded_and_all_counted),
+		cmocka_unit_test(lies_in_the_notes_are_nothing_to_who_wrote_them),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
