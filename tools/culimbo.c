@@ -25,6 +25,7 @@ const struct cu_command *const cu_commands[] = {
 	&cu_run,
 	&cu_report,
 	&cu_ps,
+	&cu_top,
 	&cu_blocks,
 	&cu_show,
 	&cu_gc,

@@ -101,6 +101,7 @@ extern const struct cu_command cu_report;
 extern const struct cu_command cu_run;
 extern const struct cu_command cu_show;
 extern const struct cu_command cu_trace;
+extern const struct cu_command cu_top;
 extern const struct cu_command cu_version;
 
 /* All subcommands, in the order of the help; NULL at the end. */

@@ -127,6 +127,7 @@ fetch_libraries()
 	(cd "$apt" && timeout 100 apt-get -q update &&
 		timeout 60 apt-get -q download {libcmocka0,libcmocka-dev,libsmartcols1}:arm64 \
 			{libsmartcols-dev,libdw1,libdw-dev,libelf1,libelf-dev}:arm64 \
+			{libncurses-dev,libncursesw6,libtinfo6}:arm64 \
 			{zlib1g,liblzma5,libbz2-1.0}:arm64) >"$arm/apt.log" 2>&1 || return
 	for deb in "$apt"/*.deb; do
 		dpkg-deb -x "$deb" "$root" || return

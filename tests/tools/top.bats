@@ -1,0 +1,199 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031,SC2317
+# (output and status come from bats; each test is a subshell)
+# culimbo top: in a real terminal (tmux's), in none, and in a dumb one.
+bats_require_minimum_version 1.5.0
+load common.bash
+eval "common_$(declare -f setup)"
+load share.bash
+
+setup() {
+	common_setup
+	share_setup
+	export CULIMBO_GRACE=1h
+	cp "$SHARER" other
+}
+teardown() {
+	tmux -S "$HOME_OF_ALL/tmux" kill-server 2> /dev/null
+	share_teardown
+}
+
+term() {
+	tmux -S "$HOME_OF_ALL/tmux" -f /dev/null "$@"
+}
+# opens COLUMNS LINES COMMAND: a terminal that stays when COMMAND has ended
+opens() {
+	term new-session -d -x "$1" -y "$2" "$3; echo status=\$?; exec sleep 60" 3>&-
+}
+keys() {
+	term send-keys -t 0 "$@"
+}
+pane() {
+	term capture-pane -p -t 0
+}
+# shows REGEX: within 20 s; gone REGEX
+shows() {
+	within 20 eval "pane | grep -qE -- '$1'" || { pane; false; }
+}
+gone() {
+	within 20 eval "! pane | grep -qE -- '$1'" || { pane; false; }
+}
+
+scene() {
+	start P
+	start C
+	tell P "export 3145728 3"
+	tell C "open $SAID"
+	tell P "free 2"
+	EXE=./other start Q
+	tell Q "export 1024 5"
+}
+
+@test "live: a line each, a bar and a sparkline that move, the most first" {
+	scene
+	opens 120 24 "$C top -d 200ms"
+	shows 'culimbo top .*every 200ms'
+	shows '^ *PID STATE .*IN LIMBO .*TREND .*COMMAND'
+	shows "^ *${PID[P]} alive .* 6 MiB █+ .*█+ +2 +1 +1 +0 "
+	shows "^ *${PID[Q]} alive .* 0 B "
+	shows "^ *${PID[C]} alive .* 0 +0 +0 +1 "
+	shows '3 processes   limbo 6 MiB in 2 blocks'
+	[ "$(pane | grep -E '^ *[0-9]+ alive' | head -n 1 | grep -oE '[0-9]+' | head -n 1)" = "${PID[P]}" ]
+	tell Q "free 4"
+	shows "^ *${PID[Q]} alive .* 4 KiB .*▁+[▂-█]" # its trend goes up
+	die P
+	shows "^ *${PID[P]} dead"
+	keys q
+	shows 'status=0'
+}
+
+@test "keys: sort, the other way round, filter, pause, help" {
+	scene
+	opens 120 24 "$C top -d 200ms"
+	shows "^ *${PID[P]} "
+	first() { pane | grep -E '^ *[0-9]+ (alive|dead)' | head -n 1 | grep -oE '[0-9]+' | head -n 1; }
+	lowest=$(printf '%s\n' "${PID[P]}" "${PID[Q]}" "${PID[C]}" | sort -n | head -n 1)
+	highest=$(printf '%s\n' "${PID[P]}" "${PID[Q]}" "${PID[C]}" | sort -n | tail -n 1)
+	keys p
+	within 20 eval '[ "$(first)" = $lowest ]'
+	keys r
+	within 20 eval '[ "$(first)" = $highest ]'
+	keys r l
+	within 20 eval '[ "$(first)" = "${PID[P]}" ]'
+	keys i
+	within 20 eval '[ "$(first)" = "${PID[C]}" ]'
+	keys /
+	shows 'only those with:'
+	keys other
+	gone "^ *${PID[P]} alive"
+	shows "^ *${PID[Q]} alive"
+	keys Enter
+	shows 'only: other  \(1 of 3\)'
+	keys / Escape
+	shows 'only: other'
+	keys / C-u
+	keys Enter
+	shows "^ *${PID[P]} alive"
+	keys Space
+	shows 'standing still'
+	tell P "export 1024 10"
+	keys '?'
+	shows 'the other way round'
+	! pane | grep -q '11 blocks'
+	keys '?' Space
+	gone 'standing still'
+	gone 'the other way round'
+	keys q
+	shows 'status=0'
+}
+
+@test "it follows the size of the terminal, down to a tiny one" {
+	scene
+	opens 200 40 "$C top -d 200ms"
+	shows 'TREND'
+	for size in "60 20" "38 10" "20 5" "5 2" "130 30"; do
+		# shellcheck disable=SC2086 # two words
+		set -- $size
+		term resize-window -t 0 -x "$1" -y "$2"
+		within 20 eval '[ "$(pane | wc -l)" -eq '"$2"' ]'
+	done
+	shows "^ *${PID[P]} alive .*█"
+	keys q
+	shows 'status=0'
+}
+
+@test "many processes - scrolling" {
+	for n in 1 2 3 4 5 6 7 8; do
+		start "P$n"
+		tell "P$n" "export 1024 $n"
+	done
+	opens 110 11 "$C top -d 200ms --sort=PID"
+	shows '1-6 of 8'
+	keys NPage
+	shows '3-8 of 8'
+	keys Up
+	shows '2-7 of 8'
+	keys PPage
+	shows '1-6 of 8'
+	keys q
+	shows 'status=0'
+}
+
+@test "the terminal is given back, also when it is told to end" {
+	scene
+	opens 100 20 "stty -g > before; sh -c 'echo \$\$ > pid; exec $C top'; echo ended; stty -g > after"
+	shows 'culimbo top'
+	kill -TERM "$(cat pid)"
+	shows ended
+	shows status=0
+	cmp before after
+	[ "$(term display-message -p -t 0 '#{alternate_on} #{cursor_flag}')" = "0 1" ]
+}
+
+@test "no colours with NO_COLOR; no UTF-8 in a locale without; it is not drawn anew all the time" {
+	scene
+	opens 100 20 "NO_COLOR=1 LC_ALL=C $C top -d 200ms"
+	shows '#####'
+	if term capture-pane -e -p -t 0 | grep -qE $'\033\\[3[0-7]m'; then false; fi
+	if pane | LC_ALL=C grep -q $'[\x80-\xff]'; then false; fi
+	keys q
+	shows 'status=0'
+	term kill-server
+	# what is written for some looks at what stands still: the clock, not the screen
+	command -v script > /dev/null || skip "no script(1)"
+	TERM=xterm script -qec "stty cols 100 rows 24; $C top -d 100ms -n 20" typed < /dev/null > /dev/null
+	TERM=xterm script -qec "stty cols 100 rows 24; $C top -d 100ms -n 1" once < /dev/null > /dev/null
+	[ "$(wc -c < typed)" -lt $((4 * $(wc -c < once))) ]
+}
+
+@test "a dumb terminal gets a table; so does a pipe, once" {
+	scene
+	opens 150 20 "TERM=dumb $C top"
+	shows "^ *${PID[P]} alive +6M "
+	shows 'status=0'
+	run "$C" top
+	exits 0
+	[[ ${lines[0]} == "culimbo top - "*"3 processes   limbo 6 MiB in 2 blocks"* ]]
+	[ "${#lines[@]}" -eq 5 ]
+	if LC_ALL=C grep -q $'\033' <<< "$output"; then false; fi
+}
+
+@test "--batch: so many tables; and the columns, filter and order that are asked for" {
+	scene
+	run "$C" top --batch -n 3 -d 50ms
+	exits 0
+	[ "$(grep -c '^culimbo top - ' <<< "$output")" -eq 3 ]
+	[ "$(grep -cE "^ *${PID[P]} alive" <<< "$output")" -eq 3 ]
+	[ "$("$C" top --raw --noheadings -o PID,LIMBO --filter=other)" = "${PID[Q]} 0" ]
+	[ "$("$C" top --raw --noheadings -o PID --sort=imported | head -n 1)" = "${PID[C]}" ]
+	"$C" top --json -o PID,LIMBOBYTES |
+		jq -e --argjson p "${PID[P]}" '.processes[] | select(.pid == $p).limbobytes == 6291456'
+	run "$C" top --sort=LIMBOBYTE
+	exits 2
+	has "did you mean 'LIMBOBYTES'?"
+	run "$C" top -n 0
+	exits 2
+	run "$C" top -d 1ms
+	exits 2
+}
