@@ -61,7 +61,7 @@ scene() {
 	shows '3 processes   limbo 6 MiB in 2 blocks'
 	[ "$(pane | grep -E '^ *[0-9]+ alive' | head -n 1 | grep -oE '[0-9]+' | head -n 1)" = "${PID[P]}" ]
 	tell Q "free 4"
-	shows "^ *${PID[Q]} alive .* 4 KiB .*▁+[▂-█]" # its trend goes up
+	shows "^ *${PID[Q]} alive .* 4 KiB .*▁█" # its trend goes up
 	die P
 	shows "^ *${PID[P]} dead"
 	keys q
