@@ -44,7 +44,7 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 				  CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened", NULL },
 	[CL_REPORT_RECLAIMED] = { "reclaimed", "taken back from processes that ended without closing",
 				  "events taken back from processes that ended without closing",
-				  CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HOLD_RECLAIMED, "taken back", "exported" },
+				  CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HOLD_RECLAIMED, "taken back", "freed" },
 	[CL_REPORT_FREED_TWICE] = { "freed-twice", "misuse: freed twice (the driver's error was given)",
 				    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_FREED_TWICE, "freed again",
 				    "first freed" },
@@ -72,7 +72,7 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 					 "events destroyed before their importers were done "
 					 "(CULIMBO_MAX_EVENTS)",
 					 NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_FORCED_OUT,
-					 "destroyed", "exported" },
+					 "forced out", "destroyed" },
 };
 
 /* -------------------------------------------------------------------- groups */

@@ -22,8 +22,6 @@
 /* What is told of, in the order of the report. */
 enum cl_report_class {
 	CL_REPORT_HELD_LIMBO,
-	CL_REPORT_GRACE,
-	CL_REPORT_LIMBO,
 	CL_REPORT_HELD,
 	CL_REPORT_GONE,
 	CL_REPORT_KEPT,
@@ -37,6 +35,9 @@ enum cl_report_class {
 	CL_REPORT_STALE_REFUSED,
 	CL_REPORT_EVENT_DESTROYED_TWICE,
 	CL_REPORT_EVENT_FORCED_OUT,
+	/* nobody need do anything about these */
+	CL_REPORT_GRACE,
+	CL_REPORT_LIMBO,
 	CL_REPORT_CLASSES,
 };
 

@@ -113,45 +113,16 @@ static void add_untracked(struct cl_block *block, void *data)
 		add_block(block, data);
 }
 
-struct imports {
-	uint64_t n, stays;
-};
-
-static void count_import(const struct cl_import *import, void *data)
-{
-	struct imports *imports = data;
-
-	imports->n++;
-	imports->stays += import->stays;
-}
-
 static void add_import(const struct cl_import *import, void *data)
 {
 	struct cl_view_import i = { .kind = import->kind, .key = import->key, .size = import->size,
 				    .opens = import->opens, .since = import->since,
 				    .file_id = import->managed ? import->file_id : 0,
-				    .record = import->record, .exporter_pid = import->exporter_pid };
+				    .record = import->record, .generation = import->generation,
+				    .exporter_pid = import->exporter_pid, .stack = import->stack,
+				    .device = import->device };
 
 	cl_report_add_import(&report, &i, import->stays);
-}
-
-/* The notes say where each was opened; they are taken when they are all there. */
-static bool add_noted_imports(const struct cl_view *view)
-{
-	struct imports here = { 0, 0 };
-	uint32_t all = view ? cl_view_imports(view) : 0;
-	struct cl_view_import import;
-	uint64_t n = 0;
-
-	cl_imports_each(count_import, &here);
-	for (uint32_t i = 0; i < all; i++)
-		n += cl_view_import(view, i, &import);
-	if (n != here.n)
-		return false;
-	for (uint32_t i = 0; i < all; i++)
-		if (cl_view_import(view, i, &import))
-			cl_report_add_import(&report, &import, false);
-	return true;
 }
 
 static uint64_t count_found(const struct cl_view *view, enum cl_finding_kind kind)
@@ -218,8 +189,7 @@ static void look(const struct cl_view *view)
 	cl_block_each_record(add_block, NULL);
 	cl_block_each(CL_MEMORY, add_untracked, NULL);
 	cl_block_each(CL_EVENT, add_untracked, NULL);
-	if (!add_noted_imports(view))
-		cl_imports_each(add_import, NULL);
+	cl_imports_each(add_import, NULL);
 	if (!view || !cl_view_found(view, CL_FOUND_HOLD_RECLAIMED))
 		add_reclaimed();
 	cl_report_add_findings(&report, count_found);

@@ -192,7 +192,8 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 		} else if (g->class == CL_REPORT_HELD_LIMBO) {
 			snprintf(to, n,
 				 "%s does not close what it opened: call %s there after its last use; until then "
-				 "the memory cannot be reused", pid, close);
+				 "%s", pid, close,
+				 g->kind == CL_EVENT ? "the event is kept" : "the memory cannot be reused");
 		} else if (g->class == CL_REPORT_HELD) {
 			snprintf(to, n,
 				 report->at_exit || report->process.state == CL_DEAD ?
@@ -206,16 +207,23 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 		}
 		break;
 	case CL_REPORT_GRACE:
-		snprintf(to, n, "nothing to do: it waits for a first open; CULIMBO_GRACE sets how long");
+		snprintf(to, n, "nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits");
 		break;
 	case CL_REPORT_KEPT:
 		snprintf(to, n, "make room in the directory of exporter files (CULIMBO_DIR)");
 		break;
 	case CL_REPORT_NOT_CLOSED:
 		its = g->file_id ? peer_view(report, NULL, g->file_id) : NULL;
-		snprintf(to, n, "call %s when done with it%s%s", close,
-			 g->stack[0] ? ", in the code that opened it" : "",
-			 g->stays || its ? "; its exporter cannot reuse the memory before" : "");
+		if (report->process.state == CL_ALIVE && !report->at_exit)
+			snprintf(to, n, "nothing to do while it is used; call %s after that", close);
+		else if (!report->at_exit)
+			snprintf(to, n,
+				 "process %u ended with it open, without a report of its own: find what killed it; "
+				 "its exporter takes the memory back", report->process.who.pid);
+		else
+			snprintf(to, n, "call %s when done with it%s%s", close,
+				 g->stack[0] ? ", in the code that opened it" : "",
+				 g->stays || its ? "; its exporter cannot reuse the memory before" : "");
 		break;
 	case CL_REPORT_UNMANAGED:
 		snprintf(to, n,
@@ -284,7 +292,10 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 
 	cl_emit_object(e, NULL);
 	cl_emit_words(e, "%s%s", g->n == 1 ? "    " : "      ", what_of(g, false));
-	cl_emit_address(e, "address", item->key, " ", "");
+	if (item->key)
+		cl_emit_address(e, "address", item->key, " ", "");
+	else /* (nobody here has had it: a handle alone) */
+		cl_emit_words(e, " %06x:%u of its exporter", g->file_id, item->record);
 	cl_emit_bytes(e, "bytes", item->bytes, g->kind == CL_EVENT || !item->bytes ? NULL : ", ", "");
 	if (g->n == 1 && !g->others)
 		cl_emit_words(e, ", device %u", g->device);
@@ -479,8 +490,11 @@ static void say_kind(struct cl_report *report, int class, int kind)
 	if (!report->generate) {
 		char size[32];
 
-		cl_emit_words(e, "  %s: %llu", is_event && row->event_title ? row->event_title : row->title,
-			      (unsigned long long)(n + unlisted));
+		const char *title = is_event && row->event_title ? row->event_title : row->title;
+
+		if (class == CL_REPORT_NOT_CLOSED && !report->at_exit && report->process.state == CL_ALIVE)
+			title = is_event ? "events imported, and open" : "imported, and open";
+		cl_emit_words(e, "  %s: %llu", title, (unsigned long long)(n + unlisted));
 		if (!is_event && bytes)
 			cl_emit_words(e, ", %s", cl_emit_format_bytes(size, bytes));
 		cl_emit_words(e, "\n");
@@ -525,7 +539,7 @@ static void say_kind(struct cl_report *report, int class, int kind)
 		cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 		cl_emit_string(e, "class", row->name, NULL, "");
 		cl_emit_string(e, "kind", "unknown", NULL, "");
-		cl_emit_number(e, "count", unlisted, "    ", " of which no more is known\n");
+		cl_emit_number(e, "count", unlisted, "    ", " of which no more is noted (they found no room, or no file)\n");
 		cl_emit_line_end(e);
 		if (!groups) {
 			struct cl_report_group none = { .class = (uint8_t)class, .kind = CL_MEMORY };

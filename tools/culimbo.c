@@ -23,6 +23,7 @@
 /* One line each: others are added side by side. */
 const struct cu_command *const cu_commands[] = {
 	&cu_run,
+	&cu_check,
 	&cu_report,
 	&cu_ps,
 	&cu_top,

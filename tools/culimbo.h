@@ -90,6 +90,7 @@ int cu_where(enum cu_file file, char *path, size_t size);
 
 /* Each in its own file. */
 extern const struct cu_command cu_blocks;
+extern const struct cu_command cu_check;
 extern const struct cu_command cu_collect;
 extern const struct cu_command cu_completion; /* hidden */
 extern const struct cu_command cu_config;

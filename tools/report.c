@@ -203,6 +203,32 @@ static void say_end(struct cl_report *report, const struct cu_report_sums *sums,
 				 "anything (--all shows those that share)\n");
 }
 
+/* Reports that processes have written at their ends, with the names added. */
+static int add_names(const struct cu_command *command, int files, char **file)
+{
+	struct cu_symbols *names = cu_symbols_new();
+	int status = names ? CU_OK : CU_FAILED;
+	char *line = NULL;
+	size_t size = 0;
+
+	for (int i = 0; names && i < files; i++) {
+		FILE *from = strcmp(file[i], "-") ? fopen(file[i], "re") : stdin;
+
+		if (!from) {
+			cu_error(command, "%s: %s", file[i], strerror(errno));
+			status = CU_FAILED;
+			continue;
+		}
+		while (getline(&line, &size, from) > 0)
+			cu_symbols_add(names, stdout, line);
+		if (from != stdin)
+			fclose(from);
+	}
+	free(line);
+	cu_symbols_free(names);
+	return status;
+}
+
 static int report(const struct cu_command *command, int argc, char **argv)
 {
 	static struct cl_report r;
@@ -255,8 +281,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
 	if (optind < argc)
-		return cu_usage_error(command, "takes no argument: '%s' (a process: --pid %s)", argv[optind],
-				      argv[optind]);
+		return add_names(command, argc - optind, argv + optind);
 	if (min_age && setenv("CULIMBO_MIN_AGE", min_age, 1))
 		return CU_FAILED;
 	cu_report_options(command, dir);
@@ -335,6 +360,7 @@ static const struct cu_option options[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo report", "who holds what, since when, from where" },
 	{ "culimbo report --pid 753", "of one process, which may have been killed" },
+	{ "culimbo report report.753", "names for what a process wrote at its end (CULIMBO_REPORT_FILE)" },
 	{ "culimbo report --gen-suppressions >> known.supp", "what is known is not told again" },
 	{ "culimbo report --json | jq 'select(.type == \"group\" and .finding)'", "for scripts" },
 	{ .line = NULL },
@@ -342,12 +368,15 @@ static const struct cu_example examples[] = {
 
 const struct cu_command cu_report = {
 	.name = "report",
-	.arguments = "",
+	.arguments = "[FILE...]",
 	.summary = "show what is held or leaked, by whom, and from which line",
 	.help = "Says of each process that shares, or has been killed while it did, what the\n"
 		"report at exit says: what is held in limbo, by whom and since when, what was never\n"
 		"closed, misuse, and what to do; with the lines of the program that did it, where\n"
-		"its debug information is there.",
+		"its debug information is there.\n"
+		"\n"
+		"With FILE (- is stdin), a report that a process has written at its end: prints it\n"
+		"with functions, files and lines added; the other options are for the first form.",
 	.options = options,
 	.examples = examples,
 	.run = report,

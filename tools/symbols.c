@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef HAVE_LIBDW
+#include <dwarf.h>
+#include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #endif
 
@@ -242,21 +244,37 @@ static void open_module(struct module *module, const struct cl_view *view)
 
 	if (!module->build_id_length || module->path[0] != '/')
 		return;
-	cl_view_process(view, &process);
-	if (try_file(module, module->path))
+	if (try_file(module, module->path) || !view)
 		return;
+	cl_view_process(view, &process);
 	/* of a container, or removed since: as its process sees it, while that lives */
 	snprintf(path, sizeof(path), "/proc/%u/root%s", process.who.pid, module->path);
 	try_file(module, path);
+}
+
+/* What the compiler has put there of another function, the innermost; NULL: nothing. */
+static const char *inlined_function(Dwarf_Die *unit, Dwarf_Addr address)
+{
+	Dwarf_Die *scopes = NULL;
+	const char *name = NULL;
+	int n = dwarf_getscopes(unit, address, &scopes);
+
+	for (int i = 0; i < n && !name && dwarf_tag(&scopes[i]) != DW_TAG_subprogram; i++)
+		if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine)
+			name = dwarf_diename(&scopes[i]);
+	if (n > 0)
+		free(scopes);
+	return name;
 }
 
 static bool resolve_by_module(const struct cu_symbols *symbols, struct module *module, uint64_t offset,
 			      struct cl_report_symbol *symbol)
 {
 	/* a return address is behind its call, which may be the last of its line */
-	Dwarf_Addr address = offset - 1 + module->bias;
-	const char *name, *file;
+	Dwarf_Addr address = offset - 1 + module->bias, bias = 0;
+	const char *name, *file, *inlined;
 	Dwfl_Line *line;
+	Dwarf_Die *unit;
 	int number = 0;
 
 	if (!module->found)
@@ -271,7 +289,14 @@ static bool resolve_by_module(const struct cu_symbols *symbols, struct module *m
 			 readable && !status ? readable : name);
 		free(readable);
 	}
-	line = dwfl_module_getsrc(module->found, address);
+	/* without a unit that has it, the nearest line is another function's */
+	unit = dwfl_module_addrdie(module->found, address, &bias);
+	if (unit && dwarf_haspc(unit, address - bias) != 1)
+		unit = NULL;
+	line = unit ? dwfl_module_getsrc(module->found, address) : NULL;
+	inlined = unit ? inlined_function(unit, address - bias) : NULL;
+	if (inlined)
+		snprintf(symbol->function, sizeof(symbol->function), "%s", inlined);
 	file = line ? dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
 	if (file) {
 		snprintf(symbol->file, sizeof(symbol->file), "%s", file);
@@ -313,11 +338,134 @@ bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_
 
 	memset(symbol, 0, sizeof(*symbol));
 	if (!frame->path[0])
-		return resolve_by_map(symbols, view, frame->address, symbol);
+		return view && resolve_by_map(symbols, view, frame->address, symbol);
 	module = module_of(symbols, view, frame);
 #ifdef HAVE_LIBDW
 	return module && resolve_by_module(symbols, module, frame->offset, symbol);
 #else
 	return module && false;
 #endif
+}
+
+/* ------------------------------------------------------ reports that have none */
+/* A JSON string's or a report's text at @from up to @end, unescaped, into @to. */
+static void unescape(char *to, size_t size, const char *from, const char *end)
+{
+	size_t n = 0;
+
+	for (; from < end && n < size - 1; from++) {
+		if (*from == '\\' && from + 1 < end && (from[1] == '\\' || from[1] == '"'))
+			from++;
+		to[n++] = *from;
+	}
+	to[n] = 0;
+}
+
+static void read_build_id(struct cl_view_frame *frame, const char *hex, const char *end)
+{
+	unsigned int byte;
+
+	while (hex + 1 < end && frame->build_id_length < sizeof(frame->build_id) &&
+	       sscanf(hex, "%2x", &byte) == 1) {
+		frame->build_id[frame->build_id_length++] = (uint8_t)byte;
+		hex += 2;
+	}
+}
+
+/* "        #N ADDRESS (PATH+OFFSET) (BuildId: HEX)" */
+static bool add_to_text(struct cu_symbols *symbols, FILE *to, const char *line)
+{
+	struct cl_view_frame frame = { .offset = 0 };
+	struct cl_report_symbol symbol;
+	const char *open, *plus, *id, *end;
+
+	if (line[strspn(line, " ")] != '#')
+		return false;
+	open = strstr(line, " (");
+	id = open ? strstr(open, ") (BuildId: ") : NULL;
+	end = id ? strchr(id + 12, ')') : NULL;
+	plus = id ? memrchr(open, '+', (size_t)(id - open)) : NULL;
+	if (!end || !plus)
+		return false;
+	unescape(frame.path, sizeof(frame.path), open + 2, plus);
+	frame.offset = strtoull(plus + 1, NULL, 16);
+	read_build_id(&frame, id + 12, end);
+	if (!cu_symbols_resolve(symbols, NULL, &frame, &symbol))
+		return false;
+	fwrite(line, 1, (size_t)(open - line), to);
+	if (symbol.function[0])
+		fprintf(to, " in %s", symbol.function);
+	if (symbol.file[0])
+		fprintf(to, " %s:%u\n", symbol.file, symbol.line);
+	else
+		fputs(open, to);
+	return true;
+}
+
+static void put_json(FILE *to, const char *key, const char *value)
+{
+	fprintf(to, ",\"%s\":\"", key);
+	for (; *value; value++)
+		if (*value == '"' || *value == '\\')
+			fprintf(to, "\\%c", *value);
+		else if ((unsigned char)*value < ' ')
+			fprintf(to, "\\u%04x", (unsigned char)*value);
+		else
+			fputc(*value, to);
+	fputc('"', to);
+}
+
+/* The end of the JSON string that begins at @s. */
+static const char *string_end(const char *s)
+{
+	while (*s && *s != '"')
+		s += *s == '\\' && s[1] ? 2 : 1;
+	return s;
+}
+
+/* ..."module":"PATH","offset":"0x...","build_id":"HEX"... */
+static void add_to_json(struct cu_symbols *symbols, FILE *to, const char *line)
+{
+	static const char module[] = "\"module\":\"", offset[] = "\"offset\":\"0x",
+			  build_id[] = "\"build_id\":\"";
+	const char *at;
+
+	while ((at = strstr(line, module)) != NULL) {
+		struct cl_view_frame frame = { .offset = 0 };
+		struct cl_report_symbol symbol;
+		const char *end = string_end(at + sizeof(module) - 1), *id;
+
+		unescape(frame.path, sizeof(frame.path), at + sizeof(module) - 1, end);
+		if (end[0] != '"' || strncmp(end + 2, offset, sizeof(offset) - 1))
+			break;
+		frame.offset = strtoull(end + 2 + sizeof(offset) - 1, NULL, 16);
+		end = string_end(end + 2 + sizeof(offset) - 1);
+		if (!strncmp(end + 2, build_id, sizeof(build_id) - 1)) {
+			id = end + 2 + sizeof(build_id) - 1;
+			end = string_end(id);
+			read_build_id(&frame, id, end);
+		}
+		if (end[0] != '"')
+			break;
+		fwrite(line, 1, (size_t)(end + 1 - line), to);
+		line = end + 1;
+		if (cu_symbols_resolve(symbols, NULL, &frame, &symbol)) {
+			if (symbol.function[0])
+				put_json(to, "function", symbol.function);
+			if (symbol.file[0]) {
+				put_json(to, "file", symbol.file);
+				if (symbol.line)
+					fprintf(to, ",\"line\":%u", symbol.line);
+			}
+		}
+	}
+	fputs(line, to);
+}
+
+void cu_symbols_add(struct cu_symbols *symbols, FILE *to, const char *line)
+{
+	if (line[0] == '{')
+		add_to_json(symbols, to, line);
+	else if (!add_to_text(symbols, to, line))
+		fputs(line, to);
 }

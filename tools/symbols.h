@@ -12,6 +12,8 @@
 #ifndef CU_SYMBOLS_H
 #define CU_SYMBOLS_H
 
+#include <stdio.h>
+
 #include "shim/report.h"
 
 struct cu_symbols;
@@ -21,5 +23,12 @@ void cu_symbols_free(struct cu_symbols *symbols);
 /* A cl_report_resolve_fn; @data is the struct cu_symbols. */
 bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_view_frame *frame,
 			struct cl_report_symbol *symbol);
+
+/*
+ * Names in a report that was written without them, as a process does at its end:
+ * copies @line (with its newline) to @to, with what is known of its frames added,
+ * in text and in JSON Lines.  Other lines are copied as they are.
+ */
+void cu_symbols_add(struct cu_symbols *symbols, FILE *to, const char *line);
 
 #endif

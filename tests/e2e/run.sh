@@ -60,6 +60,8 @@ pattern=${2:-*}
 [ -n "$build" ] || usage
 E2E_BUILD=$(cd "$build" && pwd) || exit 1
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
+E2E_SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+export E2E_SOURCE
 
 bail() {
 	echo "Bail out! $*"

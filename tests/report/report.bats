@@ -1,0 +1,352 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031,SC2016
+# (output and status come from bats, top_builddir from the test environment; each test is a subshell)
+# The report of programs with a bug, as a user sees it: culimbo check, culimbo report, their options.
+
+setup() {
+	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
+	P=${top_builddir:?}/tests/report
+	S=${top_srcdir:?}
+	unset LD_PRELOAD LD_LIBRARY_PATH
+	cd "$BATS_TEST_TMPDIR" || return 1
+	shared=/dev/shm
+	[ -w "$shared" ] || shared=$BATS_TEST_TMPDIR
+	D=$(mktemp -d "$shared/culimbo-report.XXXXXX")
+	export CULIMBO_SIM_DIR="$D/sim"
+	mkfifo in
+	exec 7<> in
+}
+
+teardown() {
+	for pid in $(cat pids 2> /dev/null); do
+		kill -9 "$pid" 2> /dev/null || :
+	done
+	rm -rf "$D"
+}
+
+# line FILE TEXT: the number of the line of tests/report/FILE that has TEXT
+line() {
+	grep -n -F "$2" "$S/tests/report/$1" | head -1 | cut -d: -f1
+}
+
+has() {
+	grep -q -F -- "$2" "$1" || {
+		echo "not in $1: $2"
+		head -40 "$1"
+		return 1
+	}
+}
+
+valid() {
+	python3 "$S/tests/report/schema.py" "$S/doc/report.schema.json" "$@"
+}
+
+# waits FILE TEXT: until it is there
+waits() {
+	for _ in $(seq 600); do
+		grep -q -F -- "$2" "$1" 2> /dev/null && return 0
+		sleep 0.05
+	done
+	echo "never in $1: $2"
+	return 1
+}
+
+# start NUMBER PLACES: `many`, in the background, in its own directory; "in" is its stdin
+start() {
+	export CULIMBO_DIR="$D/limbo" CULIMBO_KEEP_DEAD=1h
+	"$C" run --simulate -- "$P/many" "$@" < in > out 2> err 7>&- &
+	many=$!
+	echo $many > pids
+	waits out ready
+	read -r _ exporter importer < out
+	echo "$exporter $importer" >> pids
+}
+
+# fails STATUS COMMAND...: it ends so
+fails() {
+	local want=$1 got=0
+	shift
+	"$@" || got=$?
+	[ "$got" -eq "$want" ] || {
+		echo "status $got, not $want: $*"
+		return 1
+	}
+}
+
+# ------------------------------------------------------------- three planted bugs
+@test "a consumer that never closes is found, with the line that opened" {
+	fails 99 "$C" check --simulate -- "$P/never_closes" 2> text
+	has text "imported and never closed: 2, 2 MiB"
+	has text "in open_frame "
+	has text "never_closes.c:$(line never_closes.c 'CHECK(cuIpcOpenMemHandle')"
+	has text "HINT: call cudaIpcCloseMemHandle"
+	fails 99 "$C" check --simulate --json --output json -- "$P/never_closes"
+	valid json
+	jq -e -s --argjson line "$(line never_closes.c 'CHECK(cuIpcOpenMemHandle')" 'any(.[];
+		.class == "not-closed" and .count == 2 and .bytes == 2097152 and .finding and
+		.stack[0].function == "open_frame" and .stack[0].line == $line and
+		.stack[1].function == "consume" and .exporter.freed_ns >= 0)' json
+	jq -e -s '.[-1] | .type == "check" and .processes == 2 and .killed == 0 and .findings == 4' json
+}
+
+@test "a producer that frees before its consumer opened is found" {
+	export CULIMBO_GRACE=50ms
+	fails 99 "$C" check --simulate -- "$P/frees_early" 2> text
+	has text "misuse: stale handles refused: their block had been freed: 2"
+	has text "in consume_frame "
+	has text "had freed it before this open"
+	fails 99 "$C" check --simulate --json --output json -- "$P/frees_early" 2> err
+	valid json
+	jq -e -s 'any(.[]; .class == "stale-refused" and .count == 2 and .other.pid > 0 and
+		.stack[0].function == "consume_frame")' json
+}
+
+@test "a consumer that was killed is found: by its exporter, and from the file that it left" {
+	fails 99 "$C" check --simulate -- "$P/is_killed" 2> text
+	has text "taken back from processes that ended without closing: 1, 4 MiB"
+	has text "in load_model "
+	has text "killed=1"
+	fails 99 "$C" check --simulate --json --output json -- "$P/is_killed"
+	valid json
+	jq -e -s 'any(.[]; .class == "reclaimed" and .other.name == "is_killed" and
+			(.other_stack | any(.function == "share_model"))) and
+		any(.[]; .class == "not-closed" and .count == 1 and .stack[0].function == "load_model") and
+		any(.[]; .type == "process" and .state == "dead") and
+		(.[-1] | .killed == 1)' json
+}
+
+@test "check: CMD's own status and signal, nothing found, no CUDA, what is left behind" {
+	"$C" check --simulate -- "$top_builddir/tests/e2e/demo" > out 2> text
+	has out "right: the consumer reads 17"
+	has text "findings=0"
+	fails 7 "$C" check --simulate -- sh -c 'exit 7' 2> text
+	has text "no CUDA call of any process reached culimbo"
+	fails 143 "$C" check --simulate -- sh -c 'kill $$'
+	fails 5 "$C" check --simulate --error-exitcode 5 -- "$P/never_closes" 2> text
+	fails 127 "$C" check --simulate -- ./nothing 2> text
+	fails 2 "$C" check 2> text
+	[ -z "$(ls -d /dev/shm/culimbo-check-* /tmp/culimbo-check-* 2> /dev/null)" ] ||
+		! find /dev/shm/culimbo-check-* /tmp/culimbo-check-* -maxdepth 0 -newer in 2> /dev/null | grep -q .
+}
+
+@test "check: a signal that is sent to it reaches CMD" {
+	"$C" check --simulate -- sh -c 'trap "echo got; exit 3" TERM; echo up; while :; do sleep 0.05; done' \
+		> out 2> text 7>&- &
+	checker=$!
+	echo $checker > pids
+	waits out up
+	kill -TERM $checker
+	fails 3 wait $checker
+	has out got
+}
+
+# ------------------------------------------------------------ living, dead, killed
+@test "culimbo report: of a living process, and after kill -9 of it and of its importer" {
+	start 20 2
+	"$C" report --pid "$exporter" > text
+	has text "report of process $exporter (alive)"
+	has text "freed, but still mapped by others (in limbo): 20, 5 KiB"
+	has text "held by process $importer (many, alive), 10 blocks"
+	has text "in export_at "
+	has text "in consume "
+	"$C" report --json > json
+	valid json
+	jq -e -s --argjson p "$exporter" --argjson c "$importer" '
+		([.[] | select(.pid == $p and .class == "held-in-limbo")] | length == 2 and
+		 all(.[]; .count == 10 and .holders[0].pid == $c and .holders[0].open_stack[0].function == "consume"))
+		and any(.[]; .pid == $c and .class == "not-closed" and .count == 20)
+		and all(.[]; .type != "summary" or .findings == 0 or .pid == $p)' json
+	kill -9 "$exporter"
+	waits_dead "$exporter"
+	"$C" report --pid "$exporter" --json > json
+	jq -e -s 'any(.[]; .type == "process" and .state == "dead") and
+		([.[] | select(.class == "held-in-limbo") | .count] | add) == 20 and
+		all(.[] | select(.class == "held-in-limbo"); .holders[0].state == "alive" and
+			(.stack | any(.function == "export_at")))' json
+	kill -9 "$importer"
+	waits_dead "$importer"
+	"$C" report > text
+	has text "report of process $exporter (dead)"
+	has text "report of process $importer (dead)"
+	has text "held by process $importer (many, dead)"
+	has text "both are dead"
+	has text "TOTAL processes=2 alive=0"
+}
+
+# until `culimbo report` says that it is dead: some 100 ms
+waits_dead() {
+	for _ in $(seq 200); do
+		"$C" report --json --all | jq -e -s --argjson p "$1" \
+			'any(.[]; .type == "process" and .pid == $p and .state == "dead")' > /dev/null && return 0
+		sleep 0.05
+	done
+	return 1
+}
+
+@test "culimbo report: nothing, a wrong pid, wrong options" {
+	export CULIMBO_DIR="$D/limbo"
+	"$C" report > text
+	has text "nothing to report"
+	fails 1 "$C" report --pid 1 2> text
+	has text "process 1 has no file in $D/limbo"
+	fails 2 "$C" report --pid x 2> text
+	fails 2 "$C" report --top -1 2> text
+	fails 2 "$C" report --min-age soon 2> text
+	fails 1 "$C" report --suppressions nowhere 2> text
+	fails 1 "$C" report no-such-file 2> text
+}
+
+# -------------------------------------------------------------------------- large
+@test "100,000 blocks: the reports appear in under 1 s and stay short" {
+	export CULIMBO_STACK=40 # deep enough to tell the places apart
+	start 100000 30
+	begun=$(date +%s%N)
+	"$C" report > live
+	took=$((($(date +%s%N) - begun) / 1000000))
+	# its own time: others may have the processors
+	TIMEFORMAT='%U %S'
+	own=$( { time "$C" report > /dev/null; } 2>&1 | awk '{ print int(($1 + $2) * 1000) }')
+	lines=$(wc -l < live)
+	has live "100000"
+	has live "and 20 more places"
+	begun=$(date +%s%N)
+	echo end >&7
+	wait $many
+	ended=$((($(date +%s%N) - begun) / 1000000))
+	exit_lines=$(wc -l < err)
+	has err "100000"
+	echo "# culimbo report: $took ms ($own ms of processor), $lines lines; at exit: $ended ms with all of its end, $exit_lines lines" >&3
+	[ "$own" -lt 1000 ]
+	[ "$ended" -lt 3000 ] && [ "$lines" -lt 600 ] && [ "$exit_lines" -lt 400 ]
+}
+
+# ----------------------------------------------------------------------- symbols
+@test "code made at run time is named by its map, only its owner's" {
+	export CULIMBO_DIR="$D/limbo" CULIMBO_GRACE=1h
+	"$C" run --simulate -- "$P/jit" > out 2> err || :
+	pid=$(cat out)
+	map=/tmp/perf-$pid.map
+	waits_dead "$pid"
+	"$C" report --pid "$pid" > text
+	has text " in export_block "
+	has text "in handle_request /srv/app.py"
+	"$C" report --pid "$pid" --no-symbols > text
+	has text "(no file: code made at run time)"
+	! grep -q handle_request text
+	mv "$map" real && ln -s "$PWD/real" "$map"
+	"$C" report --pid "$pid" > text
+	! grep -q handle_request text
+	rm -f "$map"
+}
+
+@test "a program that was rebuilt since gives no wrong names; reports at exit get theirs later" {
+	cp "$P/.libs/never_closes" prog 2> /dev/null || cp "$P/never_closes" prog
+	CULIMBO_DIR="$D/limbo" CULIMBO_REPORT_FILE="$PWD/rep" "$C" run --simulate -- ./prog 2> err
+	for r in rep.*; do
+		grep -q "never closed" "$r" && mine=$r
+	done
+	has "$mine" "(BuildId: "
+	! grep -q open_frame "$mine"
+	"$C" report "$mine" > text
+	has text " in open_frame "
+	[ "$(wc -l < text)" -eq "$(wc -l < "$mine")" ]
+	cp "$P/.libs/many" prog 2> /dev/null || cp "$P/many" prog
+	"$C" report "$mine" > text
+	! grep -q "open_frame\|export_at" text
+	cp "$P/.libs/never_closes" prog 2> /dev/null || cp "$P/never_closes" prog
+	CULIMBO_DIR="$D/limbo" CULIMBO_REPORT_FORMAT=jsonl CULIMBO_REPORT_FILE="$PWD/json" \
+		"$C" run --simulate -- ./prog 2> err
+	"$C" report json.* > named
+	valid named json.*
+	jq -e -s 'any(.[]; .class == "not-closed" and .stack[0].function == "open_frame")' named
+}
+
+# ------------------------------------------------------------------- suppressions
+@test "suppressions: by function, module, file; what matched; made by --gen-suppressions" {
+	start 20 2
+	"$C" report --gen-suppressions > made
+	grep -q '^leak:^export_at\$$' made
+	"$C" report --suppressions made --print-suppressions > text
+	! grep -q "freed, but still mapped" text
+	has text "suppressions that matched"
+	has text "20, 5 KiB: leak:^export_at"
+	for pattern in export_ 'tests/report/m*y.c' '/report/many' '^consume$'; do
+		printf '# known\nleak:%s\n' "$pattern" > known
+		"$C" report --suppressions known --all > text
+		has text "suppressed: "
+	done
+	printf 'leak:no_such_function\nthread:x\n' > known
+	"$C" report --suppressions known > text 2> said
+	has said "known, line 2 is no suppression"
+	has text "freed, but still mapped"
+	"$C" report --suppressions made --print-suppressions --json > json
+	valid json
+	jq -e -s 'any(.[]; .type == "suppressed" and .pattern == "^export_at$" and .count == 20)' json
+	"$C" report --gen-suppressions --json > json
+	valid json
+	kill -9 "$exporter" "$importer"
+}
+
+@test "suppressions and the exit status at exit" {
+	export CULIMBO_DIR="$D/limbo"
+	printf 'leak:/never_closes\n' > known
+	CULIMBO_SUPPRESSIONS=known CULIMBO_PRINT_SUPPRESSIONS=1 CULIMBO_REPORT=always \
+		CULIMBO_REPORT_FILE=rep "$C" run --simulate -- "$P/never_closes"
+	cat rep.* > text
+	has text "suppressed: 2, 2 MiB (CULIMBO_SUPPRESSIONS)"
+	has text "leak:/never_closes"
+	! grep -q "imported and never closed" text
+	fails 42 env CULIMBO_ERROR_EXITCODE=42 CULIMBO_REPORT=off "$C" run --simulate -- "$P/never_closes"
+	CULIMBO_ERROR_EXITCODE=42 "$C" run --simulate -- "$top_builddir/tests/e2e/demo" > out 2> err
+	has out right
+	CULIMBO_ERROR_EXITCODE=42 CULIMBO_SUPPRESSIONS=known "$C" run --simulate -- "$P/never_closes" 2> err
+	# what the program has not yet written out is not lost
+	[ "$(CULIMBO_ERROR_EXITCODE=42 CULIMBO_REPORT=off "$C" run --simulate -- "$top_builddir/tests/e2e/demo" --leak | wc -l)" -eq 1 ]
+}
+
+@test "what is younger than CULIMBO_MIN_AGE is not listed" {
+	export CULIMBO_DIR="$D/limbo"
+	CULIMBO_MIN_AGE=1h CULIMBO_REPORT=always CULIMBO_REPORT_FILE=rep "$C" run --simulate -- "$P/never_closes"
+	cat rep.* > text
+	has text "younger than CULIMBO_MIN_AGE: 2, 2 MiB"
+	! grep -q "imported and never closed" text
+}
+
+# ---------------------------------------------------------------- where it goes
+@test "CULIMBO_REPORT_FILE: %p %n %h %e %q{VAR} %%, .PID, a device, unknown letters" {
+	export CULIMBO_DIR="$D/limbo" CULIMBO_REPORT=always
+	JOB='a%pb' CULIMBO_REPORT_FILE='r-%n-%e-%q{JOB}-%%-%h' "$C" run --simulate -- "$P/never_closes"
+	[ "$(ls r-never_closes-never_closes-a%pb-%-"$(uname -n)".* | wc -l)" -eq 2 ]
+	CULIMBO_REPORT_FILE=one-%p "$C" run --simulate -- "$P/never_closes"
+	[ "$(find . -name 'one-*' | grep -c 'one-[0-9]*$')" -eq 2 ]
+	CULIMBO_REPORT_FILE=/dev/null "$C" run --simulate -- "$P/never_closes" 2> err
+	[ ! -s err ]
+	CULIMBO_REPORT_FILE='x%k-%q{NONE}' "$C" run --simulate -- "$P/never_closes" 2> err
+	has err '"%k" is taken as it stands'
+	has err '"%q{NONE}" names a variable that is not set'
+	[ "$(find . -name 'x%k-.*' | wc -l)" -eq 2 ]
+}
+
+@test "no CUDA call: it says so, only when asked" {
+	CULIMBO_REPORT=always CULIMBO_REPORT_FILE=rep "$C" run --simulate -- true
+	cat rep.* > text
+	has text "no CUDA call of it reached culimbo"
+	CULIMBO_REPORT=always CULIMBO_REPORT_FORMAT=jsonl CULIMBO_REPORT_FILE=json "$C" run --simulate -- true
+	valid json.*
+	jq -e -s 'any(.[]; .type == "process" and .cuda == false)' json.*
+	[ -z "$("$C" run --simulate -- true 2>&1)" ]
+}
+
+@test "a process's name and path cannot forge a line, in text or JSON" {
+	name=$'x\nculimbo: SUMMARY pid=1 "\\\e[2J\xff'
+	cp "$P/.libs/never_closes" "$name" 2> /dev/null || cp "$P/never_closes" "$name"
+	fails 99 "$C" check --simulate -- "./$name" 2> text
+	[ "$(grep -c '^culimbo: SUMMARY' text)" -eq 2 ]
+	! grep -q 'SUMMARY pid=1 ' <(grep '^culimbo: SUMMARY' text)
+	! grep -q $'\e' text
+	fails 99 "$C" check --simulate --json --output json -- "./$name"
+	valid json
+	[ "$(jq -s '[.[] | select(.type == "summary")] | length' json)" -eq 2 ]
+	[ "$(LC_ALL=C grep -c $'[\x01-\x09\x0b-\x1f\x7f-\xff]' json)" -eq 0 ] || iconv -f UTF-8 -t UTF-8 json > /dev/null
+}

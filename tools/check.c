@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `culimbo check`: runs CMD under the library and says by the exit status whether
+ * it, or a process that it started, shares memory wrongly.  For CI.
+ *
+ * What each process finds at its end comes from the report it writes then; of
+ * those that were killed, from the files that they left.  Both go to a folder of
+ * ours, which is gone afterwards.
+ *
+ * Must always hold: CMD has stdin, stdout, stderr and its status as it would
+ * have without us; signals that are sent to us reach it.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/options.h"
+#include "shim/self.h"
+#include "tools/report.h"
+#include "tools/start.h"
+#include "tools/symbols.h"
+
+enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS };
+enum { FINDINGS = 99 /* the exit status, unless told otherwise */, SETTLE_TRIES = 200 };
+
+/* ------------------------------------------------------------------- the folder */
+struct folder {
+	char path[128];	   /* ours */
+	char reports[160]; /* in it */
+	bool own_limbo;	   /* the exporter files are in it too */
+};
+
+static bool make_folder(const struct cu_command *command, struct folder *f)
+{
+	char limbo[160];
+
+	snprintf(f->path, sizeof(f->path), "%s/culimbo-check-XXXXXX",
+		 access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+	if (!mkdtemp(f->path)) {
+		cu_error(command, "%s: %s", f->path, strerror(errno));
+		return false;
+	}
+	snprintf(f->reports, sizeof(f->reports), "%s/reports", f->path);
+	snprintf(limbo, sizeof(limbo), "%s/limbo", f->path);
+	f->own_limbo = !getenv("CULIMBO_DIR");
+	if (mkdir(f->reports, 0700) || (f->own_limbo && mkdir(limbo, 0700))) {
+		cu_error(command, "%s: %s", f->path, strerror(errno));
+		return false;
+	}
+	return !f->own_limbo || !setenv("CULIMBO_DIR", limbo, 1);
+}
+
+static void empty(const char *path)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *d;
+
+	while (dir && (d = readdir(dir)) != NULL)
+		if (d->d_name[0] != '.')
+			unlinkat(dirfd(dir), d->d_name, 0);
+	if (dir)
+		closedir(dir);
+	rmdir(path);
+}
+
+static void remove_folder(const struct folder *f)
+{
+	char limbo[160];
+
+	snprintf(limbo, sizeof(limbo), "%s/limbo", f->path);
+	empty(f->reports);
+	if (f->own_limbo)
+		empty(limbo);
+	rmdir(f->path);
+}
+
+/* --------------------------------------------------------------------- running */
+static volatile pid_t child;
+
+static void pass_on(int sig)
+{
+	int error = errno;
+
+	if (child > 0)
+		kill(child, sig);
+	errno = error;
+}
+
+/* Runs the program at @path.  Returns what waitpid() says, or -1 after a complaint. */
+static int run(const struct cu_command *command, const char *path, char **argv)
+{
+	static const int passed[] = { SIGHUP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM };
+	static const int from_terminal[] = { SIGINT, SIGQUIT };
+	struct sigaction pass = { .sa_handler = pass_on, .sa_flags = SA_RESTART }, before[8];
+	struct sigaction ignore = { .sa_handler = SIG_IGN };
+	sigset_t all, mask;
+	int status = -1;
+	unsigned int n = 0;
+
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &mask);
+	/* those of the terminal go to CMD by themselves: it is in the foreground too */
+	for (unsigned int i = 0; i < 2; i++)
+		sigaction(from_terminal[i], &ignore, &before[n++]);
+	for (unsigned int i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
+		sigaction(passed[i], NULL, &before[n]);
+		/* what the caller wants ignored (nohup) CMD ignores too */
+		if (before[n++].sa_handler != SIG_IGN)
+			sigaction(passed[i], &pass, NULL);
+	}
+	child = fork();
+	if (child == 0) {
+		n = 0;
+		for (unsigned int i = 0; i < 2; i++)
+			sigaction(from_terminal[i], &before[n++], NULL);
+		for (unsigned int i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+			sigaction(passed[i], &before[n++], NULL);
+		sigprocmask(SIG_SETMASK, &mask, NULL);
+		_exit(cu_start_become(command, path, argv));
+	}
+	sigprocmask(SIG_SETMASK, &mask, NULL);
+	if (child < 0) {
+		cu_error(command, "cannot start a process: %s", strerror(errno));
+		return -1;
+	}
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	child = 0;
+	return status;
+}
+
+/* Ends as CMD did: by the same signal, or with its status. */
+static int end_as(int status)
+{
+	struct rlimit none = { 0, 0 };
+
+	if (!WIFSIGNALED(status))
+		return WEXITSTATUS(status);
+	setrlimit(RLIMIT_CORE, &none); /* CMD has left one, if there is to be any */
+	signal(WTERMSIG(status), SIG_DFL);
+	fflush(NULL);
+	raise(WTERMSIG(status));
+	return 128 + WTERMSIG(status);
+}
+
+/* ------------------------------------------------------------------- the findings */
+struct findings {
+	const struct folder *folder;
+	struct cl_report *report;
+	struct cu_symbols *symbols;
+	FILE *to;
+	uint64_t began;	      /* CLOCK_REALTIME ns; what is older is not CMD's */
+	uint64_t n, suppressed, processes, cuda, killed, alive;
+};
+
+/* The number that follows the last @key in @text, or 0. */
+static uint64_t last_number(const char *text, const char *key)
+{
+	const char *at = NULL, *next = text;
+
+	while ((next = strstr(next, key)) != NULL)
+		at = next += strlen(key);
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+static char *read_report(const char *path)
+{
+	char *text = NULL, *more;
+	FILE *f = fopen(path, "re");
+	size_t n = 0, got;
+
+	do {
+		more = realloc(text, n + 65537);
+		if (!f || !more)
+			break;
+		text = more;
+		got = fread(text + n, 1, 65536, f);
+		n += got;
+		text[n] = 0;
+	} while (got);
+	if (f)
+		fclose(f);
+	return text;
+}
+
+static void print(struct findings *f, const char *text)
+{
+	while (*text) {
+		size_t length = strcspn(text, "\n");
+		char *line = strndup(text, length + (text[length] == '\n'));
+
+		if (line)
+			cu_symbols_add(f->symbols, f->to, line);
+		free(line);
+		text += length + (text[length] == '\n');
+	}
+}
+
+/* One process's report of its end. */
+static void take_report(struct findings *f, const char *path)
+{
+	char *text = read_report(path);
+	uint64_t n;
+
+	if (!text)
+		return;
+	n = last_number(text, f->report->emit.json ? "\"findings\":" : " findings=");
+	f->processes++;
+	f->cuda += f->report->emit.json ? !strstr(text, "\"cuda\":false") :
+					  !strstr(text, "no CUDA call of it reached culimbo");
+	f->suppressed += last_number(text, f->report->emit.json ? "\"suppressed\":" : " suppressed=");
+	if (n)
+		print(f, text);
+	f->n += n;
+	free(text);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strverscmp((*a)->d_name, (*b)->d_name);
+}
+
+static void take_reports(struct findings *f)
+{
+	struct dirent **names;
+	int n = scandir(f->folder->reports, &names, NULL, by_name);
+
+	for (int i = 0; i < n; i++) {
+		char path[512];
+
+		if (names[i]->d_name[0] != '.') {
+			snprintf(path, sizeof(path), "%s/%s", f->folder->reports, names[i]->d_name);
+			take_report(f, path);
+		}
+		free(names[i]);
+	}
+	if (n >= 0)
+		free(names);
+	fflush(f->to);
+}
+
+/* Of those that have left their files: they wrote no report. */
+static bool is_killed(void *data, const struct cl_report *report)
+{
+	struct findings *f = data;
+
+	if (report->process.created < f->began)
+		return false;
+	f->processes++;
+	f->cuda++;
+	if (report->process.state == CL_ALIVE) {
+		f->alive++;
+		return false;
+	}
+	f->killed++;
+	f->n += report->sums.findings;
+	f->suppressed += report->sums.suppressed;
+	return report->sums.findings;
+}
+
+/* Whether some process is about to end: then it is not known yet what it leaves. */
+static bool somebody_is_ending(int dirfd, uint64_t began)
+{
+	DIR *dir = fdopendir(dup(dirfd));
+	const struct dirent *d;
+	bool ending = false;
+
+	if (dir)
+		rewinddir(dir);
+	while (dir && !ending && (d = readdir(dir)) != NULL) {
+		uint32_t id = cl_region_name_id(d->d_name);
+		struct cl_view_process process;
+		struct cl_view view;
+
+		if (!id || cl_view_open(&view, dirfd, id, NULL))
+			continue;
+		cl_view_process(&view, &process);
+		ending = process.created >= began && view.state != CL_ALIVE && view.state != CL_DEAD;
+		cl_view_close(&view);
+	}
+	if (dir)
+		closedir(dir);
+	return ending;
+}
+
+static void take_files(struct findings *f)
+{
+	struct timespec pause = { 0, 10000000 };
+	struct cu_report_sums sums = { 0 };
+	int dirfd = cl_self_open_dir(false);
+
+	if (dirfd < 0)
+		return;
+	for (int i = 0; i < SETTLE_TRIES && somebody_is_ending(dirfd, f->began); i++)
+		nanosleep(&pause, NULL);
+	cu_report_directory(f->report, dirfd, is_killed, f, &sums);
+	cl_emit_flush(&f->report->emit);
+	close(dirfd);
+}
+
+static void say_end(struct findings *f)
+{
+	struct cl_emit *e = &f->report->emit;
+
+	cl_emit_line(e, "check");
+	cl_emit_number(e, "processes", f->processes, "culimbo: CHECK processes=", "");
+	cl_emit_number(e, "used_cuda", f->cuda, " used_cuda=", "");
+	cl_emit_number(e, "killed", f->killed, " killed=", "");
+	cl_emit_number(e, "alive", f->alive, " alive=", "");
+	cl_emit_number(e, "findings", f->n, " findings=", "");
+	cl_emit_number(e, "suppressed", f->suppressed, " suppressed=", "\n");
+	cl_emit_line_end(e);
+	if (!f->cuda)
+		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked (see "
+				 "`culimbo doctor`)\n");
+	if (f->alive)
+		cl_emit_words(e, "culimbo: %llu processes that CMD has started still run: what they will leave is "
+				 "not known\n", (unsigned long long)f->alive);
+	cl_emit_flush(e);
+}
+
+/* ------------------------------------------------------------------- the command */
+static int check(const struct cu_command *command, int argc, char **argv)
+{
+	static struct cl_report report;
+	struct cl_suppressions known = { .n = 0 };
+	struct findings f = { .report = &report };
+	struct folder folder = { .own_limbo = false };
+	const char *output = NULL, *suppressions = NULL;
+	bool simulate = false, json = false;
+	char path[PATH_MAX], pattern[256], *end;
+	unsigned long exitcode = FINDINGS;
+	struct timespec now;
+	int got, status, fd = STDERR_FILENO;
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		switch (got) {
+		case OPTION_SIMULATE:
+			simulate = true;
+			break;
+		case OPTION_JSON:
+			json = true;
+			break;
+		case OPTION_OUTPUT:
+			output = optarg;
+			break;
+		case OPTION_SUPPRESSIONS:
+			suppressions = optarg;
+			break;
+		case OPTION_EXITCODE:
+			exitcode = strtoul(optarg, &end, 10);
+			if (*optarg < '0' || *optarg > '9' || *end || !exitcode || exitcode > 255)
+				return cu_usage_error(command, "--error-exitcode: '%s' is not 1 to 255", optarg);
+			break;
+		default:
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+		}
+	if (optind >= argc)
+		return cu_usage_error(command, "which command?");
+	if (suppressions) {
+		char *absolute = realpath(suppressions, NULL);
+
+		if (!absolute || setenv("CULIMBO_SUPPRESSIONS", absolute, 1)) {
+			cu_error(command, "cannot read %s: %s", suppressions, strerror(errno));
+			return CU_FAILED;
+		}
+		free(absolute);
+	}
+	if (output) {
+		fd = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+		if (fd < 0) {
+			cu_error(command, "%s: %s", output, strerror(errno));
+			return CU_FAILED;
+		}
+	}
+	/* (before LD_PRELOAD is set: what we start is under it) */
+	status = cu_start_prepare(command, argv[optind], true, simulate, path);
+	if (status)
+		return status;
+	if (!make_folder(command, &folder)) {
+		remove_folder(&folder);
+		return CU_FAILED;
+	}
+	snprintf(pattern, sizeof(pattern), "%s/%%p", folder.reports);
+	if (setenv("CULIMBO_KEEP_DEAD", "1h", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
+	    setenv("CULIMBO_REPORT_FILE", pattern, 1) ||
+	    setenv("CULIMBO_REPORT_FORMAT", json ? "jsonl" : "text", 1)) {
+		remove_folder(&folder);
+		return CU_FAILED;
+	}
+	clock_gettime(CLOCK_REALTIME, &now);
+	f.began = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	status = run(command, path, argv + optind);
+
+	cu_report_options(command, NULL);
+	cl_report_begin(&report);
+	cl_emit_begin(&report.emit, fd, json);
+	report.min_age = cl_options.min_age.number;
+	if (cl_options.suppressions.text[0] &&
+	    cu_report_suppressions(command, &known, cl_options.suppressions.text))
+		report.suppressions = &known;
+	f.folder = &folder;
+	f.symbols = cu_symbols_new();
+	f.to = fdopen(dup(fd), "w");
+	if (f.symbols && f.to) {
+		report.resolve = cu_symbols_resolve;
+		report.data = f.symbols;
+		take_reports(&f);
+		take_files(&f);
+		say_end(&f);
+	}
+	if (f.to)
+		fclose(f.to);
+	cu_symbols_free(f.symbols);
+	cl_report_end(&report);
+	cl_suppress_free(&known);
+	if (f.alive) /* who still runs must not lose its files */
+		cu_error(command, "the files of those that still run stay in %s", folder.path);
+	else
+		remove_folder(&folder);
+	if (fd != STDERR_FILENO)
+		close(fd);
+	if (status == -1)
+		return CU_FAILED;
+	if (WIFSIGNALED(status) || WEXITSTATUS(status))
+		return end_as(status);
+	return f.n ? (int)exitcode : CU_OK;
+}
+
+static const struct cu_option options[] = {
+	{ "simulate", OPTION_SIMULATE, NULL, "use the simulated driver: no GPU is needed" },
+	{ "json", OPTION_JSON, NULL, "the report as JSON Lines (doc/report-format.md)" },
+	{ "output", OPTION_OUTPUT, "FILE", "the report goes there (default: stderr)" },
+	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
+	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
+	{ .name = NULL },
+};
+
+static const struct cu_exit exits[] = {
+	{ CU_OK, "CMD ended with 0, and nothing was found" },
+	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
+	{ CU_USAGE, "a wrong option" },
+	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
+	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
+	{ CU_NOT_FOUND, "there is no CMD; any other status, or signal, is CMD's own" },
+	{ 0, NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo check -- pytest tests/ipc", "in CI: fails on leaks and misuse too" },
+	{ "culimbo check --simulate --json --output report.jsonl -- ./my_ipc_test", "without a GPU" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_check = {
+	.name = "check",
+	.arguments = "[--] CMD [ARGUMENTS]",
+	.summary = "run a program, and fail on leaks and misuse; for CI",
+	.help = "Runs CMD, and what CMD starts, as `culimbo run` does; when it has ended, prints\n"
+		"what was found in any process of it, those that were killed too, and exits with\n"
+		"another status than 0 if something was.  CMD's own status, if not 0, or the signal\n"
+		"that ended it come first.\n"
+		"\n"
+		"CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT are check's own; a\n"
+		"CULIMBO_DIR of its own is used where none is set.  Functions and source files in\n"
+		"suppressions match in the files of those that were killed; in reports of an\n"
+		"ordinary end, modules do.",
+	.options = options,
+	.exits = exits,
+	.examples = examples,
+	.run = check,
+};
