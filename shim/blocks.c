@@ -14,6 +14,7 @@ bool cl_own_by_handle;
 
 static struct cl_block *blocks[3]; /* a hash for each enum cl_kind */
 static struct cl_block **by_record[CL_CHUNKS];
+uint64_t cl_blocks_removed;
 static struct {
 	uint32_t *free; /* records that were released, the last one first */
 	uint32_t free_n, free_size;
@@ -28,6 +29,90 @@ struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
 
 	HASH_FIND(hh, blocks[kind], &key, sizeof key, block);
 	return block;
+}
+
+/* ---------------------------------------------------- addresses that are none */
+/*
+ * Most of what a process that shares frees was never exported.  The hash tells
+ * that too, but with a lock and the first line of some blocks on the way, each
+ * a miss of the cache.  Here it is one bit, of 16 to 32 a block: clear, and nothing at
+ * such an address was exported since the bits were last made anew.
+ *
+ * Written under cl_exports_lock; read without, so `seq` is odd while they are
+ * made anew, and a reader that finds it odd or changed takes the long way.
+ * Memory is touched as far as `shift` reaches.
+ */
+enum { FEWEST_BITS = 12, MOST_BITS = 24, BITS_A_BLOCK = 16 }; /* the first two: logarithms */
+static struct {
+	_Atomic uint32_t seq;
+	_Atomic uint32_t shift; /* 64 less the logarithm of how many bits there are */
+	uint32_t set;
+	bool all; /* something that may be ours is not in the hash: `seq` is odd for good */
+	_Atomic uint64_t bits[(1u << MOST_BITS) / 64];
+} exported = { .shift = 64 - FEWEST_BITS };
+
+static uint64_t exported_bit(uint64_t address, uint32_t shift)
+{
+	return address * 0x9e3779b97f4a7c15u >> shift;
+}
+
+bool cl_block_may_be(uint64_t address)
+{
+	/* acquire, and the fence: what is read between is of one making */
+	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_acquire);
+	uint64_t bit = exported_bit(address,
+				    atomic_load_explicit(&exported.shift, memory_order_relaxed));
+	uint64_t word = atomic_load_explicit(&exported.bits[bit / 64], memory_order_relaxed);
+
+	atomic_thread_fence(memory_order_acquire);
+	return (word >> bit % 64 & 1) || seq % 2 ||
+	       atomic_load_explicit(&exported.seq, memory_order_relaxed) != seq;
+}
+
+static void exported_set(uint64_t address)
+{
+	uint64_t bit = exported_bit(address,
+				    atomic_load_explicit(&exported.shift, memory_order_relaxed));
+	uint64_t before = atomic_load_explicit(&exported.bits[bit / 64], memory_order_relaxed);
+
+	if (before >> bit % 64 & 1)
+		return;
+	/* (only one thread writes at a time) */
+	atomic_store_explicit(&exported.bits[bit / 64], before | 1ull << bit % 64,
+			      memory_order_relaxed);
+	exported.set++;
+}
+
+static void exported_make(void)
+{
+	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_relaxed) | 1;
+	uint32_t was = 64 - atomic_load_explicit(&exported.shift, memory_order_relaxed);
+	uint32_t log = FEWEST_BITS;
+
+	while (log < MOST_BITS &&
+	       1ull << log < (uint64_t)HASH_COUNT(blocks[CL_MEMORY]) * BITS_A_BLOCK * 2)
+		log++;
+	atomic_store_explicit(&exported.seq, seq, memory_order_relaxed);
+	/* release: who reads any of what follows finds `seq` odd */
+	atomic_thread_fence(memory_order_release);
+	for (uint32_t i = 0; i < (1u << (was > log ? was : log)) / 64; i++)
+		atomic_store_explicit(&exported.bits[i], 0, memory_order_relaxed);
+	atomic_store_explicit(&exported.shift, 64 - log, memory_order_relaxed);
+	exported.set = 0;
+	for (struct cl_block *block = blocks[CL_MEMORY]; block; block = block->hh.next)
+		exported_set(block->key);
+	atomic_store_explicit(&exported.seq, seq + !exported.all, memory_order_release);
+}
+
+static void exported_add(uint64_t address)
+{
+	uint32_t log = 64 - atomic_load_explicit(&exported.shift, memory_order_relaxed);
+
+	exported_set(address);
+	/* the second: where it cannot grow, it is made anew for what has gone */
+	if ((uint64_t)exported.set * BITS_A_BLOCK > 1ull << log &&
+	    (log < MOST_BITS || exported.set > 2 * HASH_COUNT(blocks[CL_MEMORY])))
+		exported_make();
 }
 
 struct cl_block *cl_block_of_record(uint32_t record)
@@ -175,6 +260,8 @@ static void filter_clear(struct filter *filter)
 void cl_unnoted_keep(uint64_t address)
 {
 	filter_has(&unnoted, address, true);
+	exported.all = true;
+	atomic_fetch_or_explicit(&exported.seq, 1, memory_order_relaxed);
 }
 
 bool cl_unnoted_kept(uint64_t address)
@@ -215,6 +302,8 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 		free(block);
 		return NULL;
 	}
+	if (what->kind == CL_MEMORY)
+		exported_add(block->key);
 	block->record = record_get();
 	if (block->record != CL_NO_RECORD) {
 		/* (the record is free: nobody reads them yet) */
@@ -233,10 +322,12 @@ void cl_block_unhash(struct cl_block *block)
 		return;
 	HASH_DELETE(hh, blocks[block->kind], block);
 	block->hh.tbl = NULL;
+	cl_blocks_removed++;
 }
 
 void cl_block_delete(struct cl_block *block)
 {
+	cl_blocks_removed++;
 	cl_block_unhash(block);
 	if (block->record != CL_NO_RECORD)
 		record_put(block->record, block->indexed);
@@ -274,4 +365,6 @@ void cl_blocks_forget(void)
 	cl_own_by_handle = false;
 	filter_clear(&unnoted);
 	filter_clear(&unnoted_freed);
+	exported.all = false;
+	exported_make();
 }

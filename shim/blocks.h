@@ -63,6 +63,14 @@ bool cl_own_need_locked(bool importer);
 extern bool cl_own_by_handle;
 
 struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key);
+/*
+ * Whether memory at @address may be a block here.  False is certain, for who has
+ * a reason to believe that address is his: an export that happened before is
+ * seen.  Any thread, without the lock: a few loads.
+ */
+bool cl_block_may_be(uint64_t address);
+/* Goes up when any block leaves its hash or its memory goes: pointers to blocks hold until then. */
+extern uint64_t cl_blocks_removed;
 struct cl_block *cl_block_of_record(uint32_t record);
 
 /*

@@ -157,7 +157,7 @@ void cl_collector_wake_by(uint64_t when)
 
 	if (atomic_load_explicit(&collector.stop, memory_order_relaxed))
 		return;
-	if (cl_options.collector.number == CL_COLLECTOR_INLINE || collector.failed) {
+	if (cl_collector_is_inline()) {
 		inline_pass();
 		return;
 	}
@@ -176,9 +176,14 @@ void cl_collector_wake_by(uint64_t when)
 		syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+bool cl_collector_is_inline(void)
+{
+	return cl_options.collector.number == CL_COLLECTOR_INLINE || collector.failed;
+}
+
 void cl_collector_called(void)
 {
-	if (cl_options.collector.number != CL_COLLECTOR_INLINE && !collector.failed)
+	if (!cl_collector_is_inline())
 		return;
 	/* relaxed: what is missed now is seen at the next call */
 	if (cl_own.header && !atomic_load_explicit(&collector.stop, memory_order_relaxed) &&

@@ -21,7 +21,9 @@ void cl_collector_wake(void);
  * does its work if there is any.  No lock may be held.
  */
 void cl_collector_called(void);
-/* The same, for something that will be due at @when (ns): wakes only who would sleep past it. */
+/* Whether it is such calls that do the work.  Any thread; a load. */
+bool cl_collector_is_inline(void);
+/* The same as cl_collector_wake(), for something that will be due at @when (ns): wakes only who would sleep past it. */
 void cl_collector_wake_by(uint64_t when);
 /* Ends the thread; waits for it @wait ns at most.  Returns false when it is still in the driver. */
 bool cl_collector_stop(uint64_t wait);

@@ -222,11 +222,14 @@ static void mark_locked(void *handle, struct cl_block *block)
 		pin_locked(block);
 }
 
-/* A block that is known, once more.  False: it is not, or not the same any more. */
-static bool export_again_locked(void *handle, const struct cl_export *what)
+/*
+ * A block that is known, once more.  @block, if not NULL, is what is there, if
+ * no thread is in the driver with it.  False: it is not, or not the same any more.
+ */
+static bool export_again_locked(void *handle, const struct cl_export *what, struct cl_block *block)
 {
-	struct cl_block *block = find_settled_locked(what->kind, what->base);
-
+	if (!block || cl_limbo_is_busy_locked(block))
+		block = find_settled_locked(what->kind, what->base);
 	if (!block || in_limbo(block) ||
 	    (block->record != CL_NO_RECORD && memcmp(block->handle, what->handle, 64)))
 		return false;
@@ -243,7 +246,7 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 	struct cl_block *block;
 	uint32_t generation;
 
-	if (export_again_locked(handle, what))
+	if (export_again_locked(handle, what, NULL))
 		return CUDA_SUCCESS;
 	block = find_settled_locked(what->kind, what->base);
 	if (in_limbo(block)) {
@@ -289,12 +292,14 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	struct cl_block *block;
 	CUcontext ctx = NULL;
 	CUresult result;
+	uint64_t removed;
 	bool known, freed, primary = false;
 	uint32_t stack;
 
 	if (!cl_self_start())
 		return cl_driver.cuIpcGetMemHandle(handle, dptr);
 	pthread_mutex_lock(&cl_exports_lock);
+	removed = cl_blocks_removed;
 	block = find_settled_locked(CL_MEMORY, dptr);
 	freed = in_limbo(block) || cl_unnoted_freed(dptr, false);
 	known = block && !freed;
@@ -313,7 +318,8 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	what.handle = (const uint8_t *)handle->reserved;
 	what.now = cl_now();
 	pthread_mutex_lock(&cl_exports_lock);
-	known = known && export_again_locked(handle->reserved, &what);
+	known = known && export_again_locked(handle->reserved, &what,
+					     cl_blocks_removed == removed ? block : NULL);
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (known)
 		return result;
@@ -510,6 +516,7 @@ static CUresult freed_again(CUdeviceptr dptr, struct cl_finding *again)
 
 static CUresult not_ours(CUdeviceptr dptr, CUresult result)
 {
+	CL_UNCANCELLED;
 	struct cl_import import;
 
 	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import)) {
@@ -557,7 +564,16 @@ static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
 	return true;
 }
 
-CUresult cl_memory_free(CUdeviceptr dptr)
+/*
+ * Never exported, as most that is freed: no lock, no look at any block.  Without
+ * a collector's thread the long way does its work.
+ */
+static bool is_none_of_ours(CUdeviceptr dptr)
+{
+	return __builtin_expect(!cl_block_may_be(dptr), 1) && !cl_collector_is_inline();
+}
+
+static CUresult free_what_may_be_ours(CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
 	struct cl_block *block = NULL;
@@ -582,6 +598,16 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 		return into_limbo(block);
 	free_failed(block);
 	return result;
+}
+
+CUresult cl_memory_free(CUdeviceptr dptr)
+{
+	CUresult result;
+
+	if (!is_none_of_ours(dptr))
+		return free_what_may_be_ours(dptr);
+	result = cl_driver.cuMemFree_v2(dptr);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : not_ours(dptr, result);
 }
 
 /*
@@ -625,11 +651,10 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 	return result;
 }
 
-CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
+static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, bool per_thread,
+					    CUresult (*bare)(CUdeviceptr, CUstream))
 {
 	CL_UNCANCELLED;
-	CUresult (*bare)(CUdeviceptr, CUstream) =
-		per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync;
 	struct cl_block *block = NULL;
 	struct cl_finding again;
 	CUevent mark = NULL;
@@ -661,6 +686,18 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 	block->queue = (uint8_t)(((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 12) +
 				 (per_thread ? (uintptr_t)pthread_self() >> 12 : 0));
 	return into_limbo(block);
+}
+
+CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
+{
+	CUresult (*bare)(CUdeviceptr, CUstream) =
+		per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync;
+	CUresult result;
+
+	if (!is_none_of_ours(dptr))
+		return free_async_what_may_be_ours(dptr, stream, per_thread, bare);
+	result = bare(dptr, stream);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : not_ours(dptr, result);
 }
 
 CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))

@@ -179,6 +179,18 @@ static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 	named->fileless = !named->known && err == -ENOENT && named->stamp.tag == cl_self.tag;
 }
 
+static bool is_open_locked(enum cl_kind kind, uint64_t key, const struct hold *hold)
+{
+	const struct mapping *mapping;
+
+	HASH_FIND(hh, mappings[kind], &key, sizeof key, mapping);
+	for (; mapping; mapping = mapping->older)
+		/* a close that is in the driver may be done there */
+		if (mapping->hold == hold && mapping->opens > mapping->closing)
+			return true;
+	return false;
+}
+
 /*
  * Whether the exporter of what the driver has just opened is still there.
  *
@@ -186,7 +198,8 @@ static void look_up(struct named *named, const void *handle, enum cl_kind kind)
  * block (seen in the torture on a GPU, doc/measurements.md).  As long as the exporter lives that cannot
  * be, so it is enough to ask afterwards.
  */
-static bool exporter_is_there(const struct named *named, const struct hold *hold)
+static bool exporter_is_there(const struct named *named, const struct hold *hold, enum cl_kind kind,
+			      uint64_t key)
 {
 	bool there = true;
 
@@ -195,12 +208,19 @@ static bool exporter_is_there(const struct named *named, const struct hold *hold
 	if (!hold)
 		return true; /* of another directory, or without culimbo: nothing is known */
 	pthread_mutex_lock(&cl_imports_lock);
+	/*
+	 * What was open here already, and has been all the while, is what was asked about
+	 * when it was opened: an address maps one thing.
+	 */
+	if (is_open_locked(kind, key, hold))
+		goto out;
 	/* one system call, for the living; a descriptor that is gone tells nothing */
 	if (hold->peer->region.locks->is_locked(&hold->peer->region, CL_LOCK_EXPORTER) == 0)
 		there = cl_gc_judge(&hold->peer->region) < CL_LEAVING ||
 			/* somebody has put another file in the place of its own */
 			cl_liveness_is_exporter(hold->peer->region.header->exporter.pid,
 						named->stamp.file_id);
+out:
 	pthread_mutex_unlock(&cl_imports_lock);
 	return there;
 }
@@ -610,7 +630,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = open(dptr, handle, flags);
-	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold)) {
+	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold, CL_MEMORY, (uint64_t)*dptr)) {
 		cl_driver.cuIpcCloseMemHandle(*dptr);
 		result = refuse(&named, CL_MEMORY);
 	}
@@ -635,7 +655,8 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cl_driver.cuIpcOpenEventHandle(event, handle);
-	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold)) {
+	if (result == CUDA_SUCCESS &&
+	    !exporter_is_there(&named, o.hold, CL_EVENT, (uint64_t)(uintptr_t)*event)) {
 		cl_driver.cuEventDestroy_v2(*event);
 		result = refuse(&named, CL_EVENT);
 	}

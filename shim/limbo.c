@@ -295,8 +295,6 @@ static bool file_is_lost(void)
 
 uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now)
 {
-	if (block->record != CL_NO_RECORD && file_is_lost())
-		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 	if (block->record == CL_NO_RECORD) {
 		move(block, CL_PLACE_KEPT);
 		cl_trace_block(CL_TRACE_KEPT, block);
@@ -557,7 +555,8 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 	/* an untracked event need not wait: opening it after its destroy works (measured) */
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
-	if (block->own_opens || last_export(block) + cl_options.grace.number > now || file_is_lost())
+	if (block->own_opens || last_export(block) + cl_options.grace.number > now ||
+	    is_held(block) || file_is_lost())
 		return false;
 	return cl_record_release_begin(&cl_own, block->record, &block->before);
 }
@@ -609,6 +608,13 @@ static void turn_wheel_locked(uint64_t now, bool end_grace)
 	}
 	if (limbo.at < until || !limbo.in_wheel || end_grace)
 		limbo.at = until;
+}
+
+/* Nobody can say who has what is due: it is held for good. */
+static void keep_due_locked(void)
+{
+	for (const struct cl_block *block = limbo.due.first; block; block = block->next)
+		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 }
 
 static uint64_t next_due_locked(void)
@@ -708,6 +714,9 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 	for (unsigned int i = 0; limbo.draining && i < QUEUES; i++)
 		drain_queue_locked(&limbo.drain[i]);
 	while (limbo.due.n) {
+		/* asked here and not when each is freed: it is three system calls */
+		if (file_is_lost())
+			keep_due_locked();
 		batch_take_locked(&batch, &limbo.due);
 		if (batch.n)
 			batch_release_locked(&batch, &sum);

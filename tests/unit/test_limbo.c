@@ -1299,6 +1299,54 @@ static void the_cost_does_not_grow_with_what_waits(void **state)
 	assert_true(same);
 }
 
+/*
+ * Each export is found again, though most of what is freed is told from it
+ * without a look at any: as many as make that knowledge grow several times, in a
+ * forked child too, which has none of its parent's.
+ */
+static void each_export_is_found(void)
+{
+	enum { MANY = 20000 };
+	CUdeviceptr first = exported_block(), other;
+	uint32_t freed;
+
+	for (int i = 1; i < MANY; i++)
+		exported_block();
+	for (int i = 0; i < MANY; i++)
+		CHECK(cl_block_may_be(first + (uint64_t)i * DEVICE_STEP));
+	for (int i = 0; i < MANY; i++)
+		CHECK_EQUAL(cl_memory_free(first + (uint64_t)i * DEVICE_STEP), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, MANY);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	/* and of what was not exported, few are taken for it */
+	freed = 0;
+	for (int i = 0; i < MANY; i++) {
+		other = fake_alloc(64, CONTEXT_A);
+		freed += cl_block_may_be(other);
+		CHECK_EQUAL(cl_memory_free(other), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(atomic_load(&fake.free_calls), MANY);
+	CHECK(freed < MANY / 5);
+}
+static void child_finds_its_own(void)
+{
+	CUdeviceptr p = fake_alloc(64, CONTEXT_A);
+
+	for (int i = 0; i < 20000; i++) /* what the parent exported is none of the child's */
+		CHECK(!cl_block_may_be(DEVICE_BASE + (uint64_t)i * DEVICE_STEP));
+	export_block(p);
+	CHECK(cl_block_may_be(p));
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
+}
+IN_A_CHILD(each_export_is_found_among_many)
+{
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	each_export_is_found();
+	in_a_child(child_finds_its_own);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 20000);
+}
+
 static int set_up(void **state)
 {
 	costs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -1341,6 +1389,7 @@ int main(void)
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),
+		cmocka_unit_test(each_export_is_found_among_many),
 		cmocka_unit_test(too_many_waiting_blocks_are_told_once),
 		cmocka_unit_test(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread),
 		cmocka_unit_test(the_cost_does_not_grow_with_what_waits),
