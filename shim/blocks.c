@@ -40,28 +40,32 @@ struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
  *
  * Written under cl_exports_lock; read without, so `seq` is odd while they are
  * made anew, and a reader that finds it odd or changed takes the long way.
- * Memory is touched as far as `shift` reaches.
+ * Memory is touched as far as there are bits in use; all is zeros at first.
  */
 enum { FEWEST_BITS = 12, MOST_BITS = 24, BITS_A_BLOCK = 16 }; /* the first two: logarithms */
 static struct {
 	_Atomic uint32_t seq;
-	_Atomic uint32_t shift; /* 64 less the logarithm of how many bits there are */
+	_Atomic uint32_t more; /* bits in use: 2 to the power of this and FEWEST_BITS */
 	uint32_t set;
 	bool all; /* something that may be ours is not in the hash: `seq` is odd for good */
 	_Atomic uint64_t bits[(1u << MOST_BITS) / 64];
-} exported = { .shift = 64 - FEWEST_BITS };
+} exported;
 
-static uint64_t exported_bit(uint64_t address, uint32_t shift)
+static uint32_t exported_log(void)
 {
-	return address * 0x9e3779b97f4a7c15u >> shift;
+	return FEWEST_BITS + atomic_load_explicit(&exported.more, memory_order_relaxed);
+}
+
+static uint64_t exported_bit(uint64_t address)
+{
+	return address * 0x9e3779b97f4a7c15u >> (64 - exported_log());
 }
 
 bool cl_block_may_be(uint64_t address)
 {
 	/* acquire, and the fence: what is read between is of one making */
 	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_acquire);
-	uint64_t bit = exported_bit(address,
-				    atomic_load_explicit(&exported.shift, memory_order_relaxed));
+	uint64_t bit = exported_bit(address);
 	uint64_t word = atomic_load_explicit(&exported.bits[bit / 64], memory_order_relaxed);
 
 	atomic_thread_fence(memory_order_acquire);
@@ -71,8 +75,7 @@ bool cl_block_may_be(uint64_t address)
 
 static void exported_set(uint64_t address)
 {
-	uint64_t bit = exported_bit(address,
-				    atomic_load_explicit(&exported.shift, memory_order_relaxed));
+	uint64_t bit = exported_bit(address);
 	uint64_t before = atomic_load_explicit(&exported.bits[bit / 64], memory_order_relaxed);
 
 	if (before >> bit % 64 & 1)
@@ -86,8 +89,7 @@ static void exported_set(uint64_t address)
 static void exported_make(void)
 {
 	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_relaxed) | 1;
-	uint32_t was = 64 - atomic_load_explicit(&exported.shift, memory_order_relaxed);
-	uint32_t log = FEWEST_BITS;
+	uint32_t was = exported_log(), log = FEWEST_BITS;
 
 	while (log < MOST_BITS &&
 	       1ull << log < (uint64_t)HASH_COUNT(blocks[CL_MEMORY]) * BITS_A_BLOCK * 2)
@@ -97,7 +99,7 @@ static void exported_make(void)
 	atomic_thread_fence(memory_order_release);
 	for (uint32_t i = 0; i < (1u << (was > log ? was : log)) / 64; i++)
 		atomic_store_explicit(&exported.bits[i], 0, memory_order_relaxed);
-	atomic_store_explicit(&exported.shift, 64 - log, memory_order_relaxed);
+	atomic_store_explicit(&exported.more, log - FEWEST_BITS, memory_order_relaxed);
 	exported.set = 0;
 	for (struct cl_block *block = blocks[CL_MEMORY]; block; block = block->hh.next)
 		exported_set(block->key);
@@ -106,12 +108,10 @@ static void exported_make(void)
 
 static void exported_add(uint64_t address)
 {
-	uint32_t log = 64 - atomic_load_explicit(&exported.shift, memory_order_relaxed);
-
 	exported_set(address);
 	/* the second: where it cannot grow, it is made anew for what has gone */
-	if ((uint64_t)exported.set * BITS_A_BLOCK > 1ull << log &&
-	    (log < MOST_BITS || exported.set > 2 * HASH_COUNT(blocks[CL_MEMORY])))
+	if ((uint64_t)exported.set * BITS_A_BLOCK > 1ull << exported_log() &&
+	    (exported_log() < MOST_BITS || exported.set > 2 * HASH_COUNT(blocks[CL_MEMORY])))
 		exported_make();
 }
 
