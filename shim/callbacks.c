@@ -132,7 +132,7 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	return freed;
 }
 
-void cl_memory_allocates(void)
+static void collect_inline(void)
 {
 	CL_UNCANCELLED;
 	int before = errno;
@@ -141,6 +141,12 @@ void cl_memory_allocates(void)
 	if (!inside && !cl_self.ended)
 		cl_collector_called();
 	errno = before;
+}
+
+void cl_memory_allocates(void)
+{
+	if (cl_collector_is_inline())
+		collect_inline();
 }
 
 bool cl_callbacks_run_for_event(unsigned int attempt)

@@ -8,10 +8,13 @@
  *   parts [--count] importer N    open and close, of an exporter of N blocks
  *   parts holders N               N processes that hold one block
  *   parts starts N                N processes that make their first export at once
+ *   parts stopped N               N times: others are stopped amid their calls, and nobody waits for them
+ *   parts built 0                 by what, so that counts are compared with their like
  *
  * CULIMBO_* of the environment hold (CULIMBO_STACK, say), but for the grace,
  * which is 0, the directory, and the report, which is off.
  */
+#include <gnu/libc-version.h>
 #include <malloc.h>
 #include <sched.h>
 #include <signal.h>
@@ -502,6 +505,98 @@ static int importer(int argc, char **argv)
 	return 0;
 }
 
+/* ------------------------------------------------------------- stopped amid calls */
+/*
+ * Two others, an exporter and an importer, do their calls without pause and are
+ * stopped wherever they just are.  Had they a lock that others take, or another way to
+ * hold them up, those would wait until they go on: which is not before this is over.
+ */
+enum { SPARE = 16 }; /* blocks that are left for the one who goes on */
+
+static void busy_exporter(void)
+{
+	helper_wait(1);
+	while (used < board->n)
+		op_export_new(0);
+	n_blocks = 2;
+	helper_did(1);
+	for (uint64_t run = 0;; run++) {
+		op_export_again(run);
+		op_free_other(run);
+		cl_limbo_collect(false);
+		/* told to, it does each call once while the other is stopped, freeing too */
+		if (atomic_load(&board->ready) == 1) {
+			op_export_again(run);
+			op_free_other(run);
+			MUST(cl_memory_free(block_at(SPARE + board->first)) == CUDA_SUCCESS);
+			cl_limbo_collect(false);
+			atomic_store(&board->ready, 0);
+		}
+	}
+}
+
+static void busy_importer(void)
+{
+	for (uint64_t i = 0;; i++) {
+		CUdeviceptr p;
+
+		MUST(cl_memory_import(&p, board->handle[1], 0, null_open) == CUDA_SUCCESS);
+		MUST(cl_memory_close(p) == CUDA_SUCCESS);
+		atomic_store(&board->first, i);
+	}
+}
+
+static void stop(pid_t child)
+{
+	int status;
+
+	MUST(kill(child, SIGSTOP) == 0);
+	MUST(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+}
+
+static int stopped(int argc, char **argv)
+{
+	uint64_t n = strtoull(argv[0], NULL, 0), slowest = 0, start, end;
+	pid_t theirs, importer;
+	CUdeviceptr p, q;
+
+	(void)argc;
+	make_board(SPARE + n);
+	theirs = helper_start(busy_exporter);
+	helper_do(0, SPARE + n);
+	importer = helper_start(busy_importer);
+	prepare();
+	alarm(100);
+	MUST(cl_memory_import(&p, board->handle[2], 0, null_open) == CUDA_SUCCESS);
+	for (uint64_t i = 0; i < n; i++) {
+		/* in a stride that is none of theirs */
+		nanosleep(&(struct timespec){ 0, (long)(i * 7919 % 500000) }, NULL);
+		stop(importer);
+		board->first = i;
+		end = bench_now() + 10000000000u;
+		atomic_store(&board->ready, 1);
+		while (atomic_load(&board->ready))
+			MUST(bench_now() < end);
+		stop(theirs);
+		start = bench_now();
+		MUST(cl_memory_import(&q, board->handle[2], 0, null_open) == CUDA_SUCCESS);
+		MUST(cl_memory_close(q) == CUDA_SUCCESS);
+		MUST(cl_memory_import(&q, board->handle[3], 0, null_open) == CUDA_SUCCESS);
+		MUST(cl_memory_close(q) == CUDA_SUCCESS);
+		if (bench_now() - start > slowest)
+			slowest = bench_now() - start;
+		MUST(kill(theirs, SIGCONT) == 0 && kill(importer, SIGCONT) == 0);
+	}
+	say_value("stopped", (double)n, "times");
+	say_value("slowest", (double)slowest / 1e3, "us");
+	kill(theirs, SIGKILL);
+	kill(importer, SIGKILL);
+	while (wait(NULL) > 0)
+		;
+	cl_process_end(0);
+	return 0;
+}
+
 /* ------------------------------------------------------------ many processes */
 static void body_hold(unsigned int i)
 {
@@ -623,13 +718,42 @@ static int starts(int argc, char **argv)
 	return 0;
 }
 
+/* The compiler, how it was asked to build, and whose libc: what counts depend on. */
+static int built(int argc, char **argv)
+{
+	(void)argc, (void)argv;
+#if defined __x86_64__
+	printf("x86_64 ");
+#else
+	printf("aarch64 ");
+#endif
+#if defined __clang__
+	printf("clang-%d", __clang_major__);
+#else
+	printf("gcc-%d", __GNUC__);
+#endif
+#if !defined __OPTIMIZE__
+	printf("-O0");
+#endif
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+	printf("-sanitized");
+#elif defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+	printf("-sanitized");
+#endif
+#endif
+	printf(" glibc-%s\n", gnu_get_libc_version());
+	return 0;
+}
+
 /* ------------------------------------------------------------------------ main */
 static const struct {
 	const char *name;
 	int (*body)(int, char **);
 } bodies[] = {
 	{ "exporter", exporter }, { "importer", importer }, { "reap", reap },
-	{ "holders", holders },	  { "starts", starts },
+	{ "holders", holders },	  { "starts", starts },	    { "stopped", stopped },
+	{ "built", built },
 };
 
 int main(int argc, char **argv)
@@ -642,7 +766,8 @@ int main(int argc, char **argv)
 		argv++;
 	}
 	if (!argv[0] || !argv[1]) {
-		fprintf(stderr, "Usage: parts [--count] exporter|importer|reap|holders|starts N\n");
+		fprintf(stderr, "Usage: parts [--count] exporter|importer|reap|holders|starts|"
+				"stopped|built N\n");
 		return 2;
 	}
 	if (!mkdtemp(folder)) {

@@ -1,0 +1,120 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# No cost creeps back: what a hooked path executes, counted instruction by
+# instruction (harness.h), is no more than expected-instructions.txt says and a
+# tenth; it makes the system calls that are said there and no other; and nobody
+# waits for a process that was stopped amid such a path.
+#
+#   guard.sh [--record] [BUILD_DIR]
+#
+# --record (make bench-record) writes what it counts, for this compiler, into the
+# file.  Built otherwise than any that was recorded, the bound is looser; it says so.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+record=
+[ "${1-}" = --record ] && record=1 && shift
+build=${1:-${top_builddir:-build}}
+expected=$here/expected-instructions.txt
+library=$build/.libs/libculimbo.so
+scratch=$(mktemp -d "$([ -d /dev/shm ] && echo /dev/shm || echo /tmp)/culimbo-guard.XXXXXX") || exit 1
+trap 'rm -rf "$scratch"' EXIT
+mkdir -m 700 "$scratch/limbo" "$scratch/sim"
+
+# These make no system call at all; the others as many as were recorded, at most.
+silent='pair pair-async pair-sharing pair-async-sharing export-again free-not-exported
+	free-into-limbo collect-nothing open-again close-again close-last'
+# what else is watched
+others='open-new free-nobody-holds close-last-in-limbo'
+
+# NAME OURS LIBC SYSCALLS of each try
+count() {
+	{
+		for what in 'calls 1000' 'importer 1000'; do
+			# shellcheck disable=SC2086 # two words
+			env CULIMBO_DIR="$scratch/limbo" CULIMBO_SIM_DIR="$scratch/sim" CULIMBO_REPORT=off \
+				LD_LIBRARY_PATH="$build/tools/sim/.libs" LD_PRELOAD="$library" \
+				"$build/tests/bench/bench" --count $what | grep -E '^pair' # the rest of it: below
+			CULIMBO_STACK=0 "$build/tests/bench/parts" --count $(
+				case $what in calls*) echo exporter 1000 ;; *) echo importer 1000 ;; esac)
+		done
+	} | sed -n 's/^\([a-z-]*\) count ours=\([0-9]*\)+\([0-9]*\) .*syscalls=\([0-9]*\):.*/\1 \2 \3 \4/p' \
+		>> "$scratch/counts"
+}
+
+# The least of all tries so far of operation $1: OURS LIBC SYSCALLS
+least() {
+	awk -v name="$1" '$1 == name && (!n || $2 + $3 < a + b) { a = $2; b = $3; n = 1 }
+		$1 == name && (c == "" || $4 < c) { c = $4 }
+		END { if (n) print a, b, c }' "$scratch/counts"
+}
+
+key=$("$build/tests/bench/parts" built 0) || exit 1
+if [ -n "$record" ]; then
+	count && count && count
+	{
+		grep -vF "$key " "$expected" 2> /dev/null || :
+		for name in $silent $others; do
+			set -- $(least "$name")
+			[ $# = 3 ] && echo "$key $name $1 $2 $3"
+		done
+	} > "$scratch/new" && cat "$scratch/new" > "$expected"
+	grep -F "$key " "$expected"
+	exit
+fi
+
+# shellcheck disable=SC2086 # words
+set -- $silent $others
+echo "1..$((2 * $# + 1))"
+percent=10
+if ! grep -qF "$key " "$expected"; then
+	# the same processor, at least; a build without optimisation executes several times as much
+	machine=${key%% *}
+	percent=60
+	case $key in *-O0* | *-sanitized*) percent=900 ;; esac
+	echo "# counts of this build ($key) were not recorded: compared with another's, with $percent % more allowed"
+	key=$(grep "^$machine " "$expected" | head -n 1 | cut -d' ' -f1-3)
+	[ -n "$key" ] || key=$(grep -v '^#' "$expected" | head -n 1 | cut -d' ' -f1-3)
+	echo "# (recorded for: $key)"
+fi
+
+# A hash may have a longer chain in one run than in another: the least of up to four counts.
+for _ in 1 2 3 4; do
+	count
+	for name in $silent $others; do
+		found=$(least "$name")
+		want=$(awk -v key="$key $name " 'index($0, key) == 1 { print $5, $6, $7 }' "$expected")
+		echo "$name ${found:-none} / ${want:-none}"
+	done > "$scratch/compared"
+	awk -v percent="$percent" 'BEGIN { bad = 1 }
+		$2 == "none" || $6 == "none" || ($2 + $3) * 100 > ($6 + $7) * (100 + percent) || $4 > $8 { bad = 0 }
+		END { exit bad }' "$scratch/compared" || break
+done
+
+n=0
+result=0
+verdict() {
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $n - $2"
+	else
+		echo "not ok $n - $2"
+		result=1
+	fi
+}
+while read -r name ours libc calls _ want_ours want_libc want_calls; do
+	if [ "$ours" = none ] || [ -z "${want_calls-}" ]; then
+		verdict 1 "$name: counted and recorded"
+		verdict 1 "$name: its system calls"
+		continue
+	fi
+	[ $(((ours + libc) * 100)) -le $(((want_ours + want_libc) * (100 + percent))) ]
+	verdict $? "$name: $ours instructions and $libc of libc's; $want_ours and $want_libc were recorded"
+	case " $(echo $silent) " in *" $name "*) want_calls=0 ;; esac
+	[ "$calls" -le "$want_calls" ]
+	verdict $? "$name: $calls system calls of ours, $want_calls expected"
+done < "$scratch/compared"
+said=$("$build/tests/bench/parts" stopped 200 2>&1)
+verdict $? 'nobody waits for an exporter or importer that is stopped amid its calls'
+echo "$said" | sed 's/^/# /'
+exit "$result"
