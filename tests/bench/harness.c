@@ -105,10 +105,12 @@ static void registers(pid_t child, struct user_regs_struct *r)
 /* -------------------------------------------------------------- what runs where */
 enum whose { OURS, DRIVER, PROGRAM, LIBC, WHOSE };
 static struct range {
-	uint64_t start, end;
+	uint64_t start, end, base;
 	enum whose whose;
 } ranges[512];
 static unsigned int ranges_n;
+/* BENCH_PROFILE: for each instruction the operation, who it is for, and where in its file it is */
+static FILE *profile;
 
 static void read_ranges(pid_t child)
 {
@@ -119,16 +121,16 @@ static void read_ranges(pid_t child)
 	/* within the program itself, so first */
 	if (shared->null_driver)
 		ranges[ranges_n++] = (struct range){ shared->null_driver, shared->null_driver_end,
-						     DRIVER };
+						     0, DRIVER };
 	snprintf(path, sizeof path, "/proc/%d/maps", (int)child);
 	maps = fopen(path, "re");
 	MUST(maps);
 	while (fgets(line, sizeof line, maps) && ranges_n < 512) {
-		unsigned long start, end;
+		unsigned long start, end, offset;
 		char mode[5];
 		enum whose whose = PROGRAM;
 
-		if (sscanf(line, "%lx-%lx %4s", &start, &end, mode) != 3 || mode[2] != 'x')
+		if (sscanf(line, "%lx-%lx %4s %lx", &start, &end, mode, &offset) != 4 || mode[2] != 'x')
 			continue;
 		if (strstr(line, shared->ours))
 			whose = OURS;
@@ -137,9 +139,18 @@ static void read_ranges(pid_t child)
 		else if (strstr(line, "libc.so") || strstr(line, "libc-") || strstr(line, "ld-linux") ||
 			 strstr(line, "[vdso]"))
 			whose = LIBC;
-		ranges[ranges_n++] = (struct range){ start, end, whose };
+		ranges[ranges_n++] = (struct range){ start, end, start - offset, whose };
 	}
 	fclose(maps);
+}
+
+/* Of the file that the code at @pc is in. */
+static uint64_t base_of(uint64_t pc)
+{
+	for (unsigned int i = 0; i < ranges_n; i++)
+		if (ranges[i].base && pc >= ranges[i].start && pc < ranges[i].end)
+			return ranges[i].base;
+	return 0;
 }
 
 static enum whose whose_is(uint64_t pc)
@@ -177,6 +188,9 @@ static void step_to_end(pid_t child)
 		if (is_breakpoint(code))
 			break;
 		whose = whose_is(pc_of(&r));
+		if (profile)
+			fprintf(profile, "%s %d %#lx\n", shared->name, whose == LIBC ? (int)caller : (int)whose,
+				(unsigned long)(pc_of(&r) - base_of(pc_of(&r))));
 		if (whose == LIBC)
 			for_it[caller]++;
 		else
@@ -211,7 +225,10 @@ static void step_to_end(pid_t child)
 
 static int watch(pid_t child)
 {
+	const char *path = getenv("BENCH_PROFILE");
 	int status;
+
+	profile = path ? fopen(path, "ae") : NULL;
 
 	for (;;) {
 		int sig = 0;
