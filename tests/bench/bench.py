@@ -171,7 +171,7 @@ def compared(table, sides, counts, name, what, limit_ns, limit):
         table.add(what, limit, 'not measured', None)
         return
     more = median(with_it) - median(bare)
-    table.add(what, limit, f'{show(more)} more', more <= limit_ns,
+    table.add(what, limit, f'{show(more)} more', None if limit_ns is None else more <= limit_ns,
               f'bare {show(median(bare))} ({spread(bare)}), preloaded {show(median(with_it))} '
               f'({spread(with_it)}), ratio {median(with_it) / median(bare):.3f}',
               ours(counts, name))
@@ -181,6 +181,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
     parser.add_argument('--gpu', action='store_true', help="the machine's own driver")
     parser.add_argument('--quick', action='store_true', help='few rounds, small n: does it run')
+    parser.add_argument('--rounds', type=int, help='of processes, bare and preloaded')
     parser.add_argument('--out', help='where results go (BUILD_DIR/bench)')
     parser.add_argument('build')
     args = parser.parse_args()
@@ -213,7 +214,7 @@ def machine(bench):
 
 def measure(bench, out):
     gpu, quick = bench.args.gpu, bench.args.quick
-    rounds = 2 if quick else 5 if gpu else 9
+    rounds = bench.args.rounds or (2 if quick else 5 if gpu else 9)
     sizes = SIZES[:2] if quick else SIZES
     many = 20000 if quick else 100000
     table = Table()
@@ -224,9 +225,10 @@ def measure(bench, out):
         print(f'[{time.monotonic() - began:5.0f} s] {text}', file=sys.stderr, flush=True)
 
     step('instructions')
-    count_calls = bench.run('bench', '--count', 'calls', 1000, preload=True)
-    count_import = bench.run('bench', '--count', 'importer', 1000, preload=True)
     parts_env = {'CULIMBO_STACK': '0'}
+    count_calls, count_import, calls_stacks, import_stacks = (
+        bench.run('bench', '--count', what, 1000, preload=True, env=env)
+        for env in (parts_env, {}) for what in ('calls', 'importer'))
     count_parts = {}
     for n in sizes:
         a = bench.run('parts', '--count', 'exporter', n, env=parts_env)
@@ -235,7 +237,7 @@ def measure(bench, out):
             count_parts[n] = {'count': {**a['count'], **b['count']}}
 
     step('calls, bare and preloaded in turn')
-    calls = interleaved(bench, rounds, 'bench', 'calls', many)
+    calls = interleaved(bench, rounds, 'bench', 'calls', many, env=parts_env)
     compared(table, calls, count_calls, 'pair', 'alloc+free, never exported, process shares nothing', 10,
              '+10 ns')
     compared(table, calls, count_calls, 'pair-sharing', f'the same, with {many:,} exported blocks', 50, '+50 ns')
@@ -256,19 +258,28 @@ def measure(bench, out):
                   f"{b['asked-own']:.0f} its own, {b['asked-hooked']:.0f} hooked", '0')
 
     compared(table, calls, count_calls, 'export-again', 'cuIpcGetMemHandle again', 60, '+60 ns')
-    compared(table, calls, count_calls, 'export-new', 'cuIpcGetMemHandle, first time', float('inf'), '(none)')
+    compared(table, calls, count_calls, 'export-again-any', f'the same, of any of {many:,}', None, '(none)')
+    compared(table, calls, count_calls, 'export-new', 'cuIpcGetMemHandle, first time', None, '(none)')
 
     step('imports, bare and preloaded in turn')
-    imports = interleaved(bench, rounds, 'bench', 'importer', 1100)
+    imports = interleaved(bench, rounds, 'bench', 'importer', 1100, env=parts_env)
     compared(table, imports, count_import, 'open-new', 'open of a new block, exporter known', 500, '+500 ns')
     compared(table, imports, count_import, 'open-again', 'open again of what is open', 500, '(+500 ns)')
     compared(table, imports, count_import, 'close-last', 'last close', 200, '+200 ns')
+
+    step('with call stacks, as they are by default')
+    stacks = interleaved(bench, 2 if quick else 3, 'bench', 'importer', 1100)
+    new = interleaved(bench, 1 if quick else 2, 'bench', 'calls', 10000)
+    compared(table, new, calls_stacks, 'export-new', 'first handle, with call stacks (the default)', None, '(none)')
+    compared(table, stacks, import_stacks, 'open-new', 'open of a new block, with call stacks', 500, '+500 ns')
+    compared(table, stacks, import_stacks, 'open-again', 'open again, with call stacks', 500, '(+500 ns)')
+    compared(table, stacks, import_stacks, 'close-last', 'last close, with call stacks', 200, '+200 ns')
 
     step('our part, with the null driver, at each n')
     parts = {}
     for n in sizes:
         parts[n] = {}
-        for _ in range(1 if quick else 3):
+        for _ in range(1 if quick or bench.args.rounds == 1 else 3):
             for what in ('exporter', 'importer'):
                 said = bench.run('parts', what, n, env=parts_env)
                 for name, values in (said or {'ns': {}})['ns'].items():
@@ -351,7 +362,7 @@ def measure(bench, out):
                   'every lock that another process can hold is asked for without waiting (fcntl F_SETLK): see '
                   'doc/performance.md; median '
                   + show(median([s['ns']['starts-first-export-median'][0] for s in said])))
-    said = bench.run('parts', 'holders', 64 if quick else 1024)
+    said = bench.run('parts', 'holders', 64 if quick else 1024, limit=300)
     if said:
         table.add('holders of one block', '1,024',
                   f"{said['value']['holders']:.0f}, the file grew by {said['value']['holders-file-grew']:.0f} KiB",
@@ -375,10 +386,10 @@ def measure(bench, out):
         ('release, each', 'release-a-block'), ('last close', 'close-last'),
         ('open, new', 'open-new'), ('free, not exported', 'free-not-exported'))]
     plot.lines(os.path.join(out, 'times.svg'), 'our part of a call, n blocks there', series)
-    names = ('free-into-limbo', 'collect-nothing', 'close-last', 'open-new', 'free-not-exported')
+    counted = ('free-into-limbo', 'collect-nothing', 'close-last', 'open-new', 'free-not-exported')
     plot.lines(os.path.join(out, 'instructions.svg'), 'our part of a call, n blocks there',
                [(name, [(n, sum(count_parts[n]['count'][name][:2])) for n in sizes
-                        if name in count_parts.get(n, {'count': {}})['count']]) for name in names],
+                        if name in count_parts.get(n, {'count': {}})['count']]) for name in counted],
                unit='')
     results.update(table=table.rows, calls=calls, imports=imports, unmeasured=bench.unmeasured,
                    parts={str(n): parts[n] for n in sizes},
