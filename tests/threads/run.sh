@@ -6,7 +6,7 @@
 #   run.sh [BUILD_DIR [PATTERN]]    PATTERN: of the tests of threads.c, see there
 #
 # Prints TAP: threads' tests with culimbo, the same without it (what the driver
-# and libc stand by themselves), and those of cancel.
+# and libc stand by themselves), and those of cancel and stacks.
 set -u
 
 unset LD_PRELOAD
@@ -21,7 +21,7 @@ if [ $# -gt 2 ] || [ -z "$build" ]; then
 fi
 build=$(cd "$build" && pwd) || exit 1
 for part in .libs/libculimbo.so tools/sim/.libs/libcuda.so.1 tests/threads/threads \
-	tests/threads/cancel tests/threads/.libs/early_late.so; do
+	tests/threads/cancel tests/threads/stacks tests/threads/.libs/early_late.so; do
 	[ -e "$build/$part" ] || {
 		echo "Bail out! there is no $build/$part (make check builds it)"
 		exit 1
@@ -81,6 +81,10 @@ if [ "$pattern" = '*' ]; then
 		timeout -k 5 400 "$build/tests/threads/cancel" > "$dir/out" 2>&1 < /dev/null
 	status=$?
 	number_through cancelled
+	LD_LIBRARY_PATH=$build/tools/sim/.libs LD_PRELOAD=$build/.libs/libculimbo.so \
+		timeout -k 5 60 "$build/tests/threads/stacks" > "$dir/out" 2>&1 < /dev/null
+	status=$?
+	number_through stacks
 fi
 echo "1..$number"
 [ "$failures" -eq 0 ] && [ "$number" -gt 0 ]
