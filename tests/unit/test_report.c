@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the report is made of: escapes that nothing gets through, sizes and ages
+ * for people, suppressions' patterns, names of files.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/emit.h"
+#include "shim/log.h"
+#include "shim/suppress.h"
+
+/* What @value becomes, in text or in JSON. */
+static const char *emitted(const char *value, bool json)
+{
+	static struct cl_emit emit;
+	static char text[4096];
+	int ends[2];
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	cl_emit_begin(&emit, ends[1], json);
+	cl_emit_string(&emit, "k", value, "<", ">");
+	cl_emit_flush(&emit);
+	close(ends[1]);
+	n = read(ends[0], text, sizeof(text) - 1);
+	close(ends[0]);
+	text[n > 0 ? n : 0] = 0;
+	return text;
+}
+
+static void nothing_gets_through(void **state)
+{
+	assert_string_equal(emitted("plain \xc3\xa4", false), "<plain \xc3\xa4>");
+	assert_string_equal(emitted("a\nb\033[2J\x7f\\", false), "<a\\nb\\x1b[2J\\x7f\\\\>");
+	assert_string_equal(emitted("a\nb\"\\\t", true), "\"k\":\"a\\u000ab\\\"\\\\\\u0009\"");
+	/* no UTF-8: alone, cut short, too long, a surrogate, too large */
+	assert_string_equal(emitted("\xff\xc3", false), "<\\xff\\xc3>");
+	assert_string_equal(emitted("\xc0\xaf", false), "<\\xc0\\xaf>");
+	assert_string_equal(emitted("\xed\xa0\x80", false), "<\\xed\\xa0\\x80>");
+	assert_string_equal(emitted("\xf5\x80\x80\x80", false), "<\\xf5\\x80\\x80\\x80>");
+	assert_string_equal(emitted("\xff", true), "\"k\":\"\\ufffd\"");
+	/* letters that viewers obey: C1 controls, line ends, the direction of writing */
+	assert_string_equal(emitted("\xc2\x9b\xe2\x80\xa8\xe2\x80\xae", false), "<\\x9b\\u2028\\u202e>");
+}
+
+static void long_texts_are_whole(void **state)
+{
+	static struct cl_emit emit;
+	static char part[1000], got[40000];
+	FILE *f = tmpfile();
+	size_t n;
+
+	assert_non_null(f);
+	memset(part, 'x', sizeof(part) - 1);
+	cl_emit_begin(&emit, fileno(f), false);
+	for (int i = 0; i < 30; i++)
+		cl_emit_string(&emit, NULL, part, "", "\n");
+	cl_emit_flush(&emit);
+	rewind(f);
+	n = fread(got, 1, sizeof(got), f);
+	fclose(f);
+	assert_int_equal(n, 30000);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(got[i], i % 1000 == 999 ? '\n' : 'x');
+}
+
+static void sizes_and_ages_are_for_people(void **state)
+{
+	char text[32];
+
+	assert_string_equal(cl_emit_format_bytes(text, 0), "0 B");
+	assert_string_equal(cl_emit_format_bytes(text, 1023), "1023 B");
+	assert_string_equal(cl_emit_format_bytes(text, 1536), "1.5 KiB");
+	assert_string_equal(cl_emit_format_bytes(text, 64u << 20), "64 MiB");
+	assert_string_equal(cl_emit_format_bytes(text, UINT64_MAX), "15.9 EiB");
+	assert_string_equal(cl_emit_format_age(text, 999999), "0 ms");
+	assert_string_equal(cl_emit_format_age(text, 1500000000), "1.5 s");
+	assert_string_equal(cl_emit_format_age(text, 600000000000), "10 min");
+	assert_string_equal(cl_emit_format_age(text, 3u * 3600 * UINT64_C(1000000000)), "3 h 0 min");
+}
+
+static void patterns_match_as_those_of_leaksanitizer(void **state)
+{
+	static const struct {
+		const char *pattern, *name;
+		bool matches;
+	} of[] = {
+		{ "foo", "a_foo_b", true },	{ "foo", "fo", false },
+		{ "^foo", "foobar", true },	{ "^foo", "xfoo", false },
+		{ "foo$", "xfoo", true },	{ "foo$", "foox", false },
+		{ "foo$", "foofoo", true },	{ "^foo$", "foo", true },
+		{ "a*c", "xxabbcxx", true },	{ "a*c", "ca", false },
+		{ "^a*c$", "abcbc", true },	{ "^a*b*c$", "a_c_b", false },
+		{ "*", "x", true },		{ "*x", "aax", true },
+		{ "a$b", "a$b", true },		{ "foo", "", false },
+		{ "lib*.so", "/usr/lib/libx.so.1", true },
+	};
+
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+		if (cl_suppress_match(of[i].pattern, of[i].name) != of[i].matches)
+			fail_msg("%s and %s", of[i].pattern, of[i].name);
+	assert_false(cl_suppress_match("x", NULL));
+}
+
+static unsigned int complaints;
+static void complain(const char *path, unsigned int line, const char *what)
+{
+	complaints += line;
+}
+
+static void files_of_suppressions_are_read(void **state)
+{
+	char path[] = "/tmp/culimbo-test-report-XXXXXX";
+	const char *names[] = { "one", "of two" };
+	struct cl_suppressions s;
+	int fd = mkstemp(path);
+	static const char text[] = "# a comment\n\n  leak:two  \r\nleak:\nrace:x\nleak:three";
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+	assert_int_equal(cl_suppress_read(&s, path, complain), 0);
+	assert_int_equal(s.n, 2);
+	assert_int_equal(complaints, 4 + 5); /* their lines */
+	assert_string_equal(s.list[0].pattern, "two");
+	assert_string_equal(s.list[1].pattern, "three");
+	assert_ptr_equal(cl_suppress_find(&s, names, 2), &s.list[0]);
+	assert_null(cl_suppress_find(&s, names, 1));
+	cl_suppress_free(&s);
+	close(fd);
+	unlink(path);
+	assert_true(cl_suppress_read(&s, path, complain) < 0);
+	assert_int_equal(s.n, 0);
+	cl_suppress_free(&s);
+}
+
+static void paths_have_names(void **state)
+{
+	char path[256], expected[256], host[128];
+
+	assert_int_equal(cl_path_expand(path, sizeof(path), "%e.%p"), 0);
+	snprintf(expected, sizeof(expected), "test_report.%d", (int)getpid());
+	assert_string_equal(path, expected);
+	assert_int_equal(cl_path_expand(path, sizeof(path), "%h"), 0);
+	assert_int_equal(gethostname(host, sizeof(host)), 0);
+	assert_string_equal(path, host);
+	assert_int_equal(cl_path_expand(path, sizeof(path), "%n"), 0);
+	assert_string_equal(path, "test_report");
+	assert_int_equal(cl_path_expand(path, 5, "%n"), -36 /* ENAMETOOLONG */);
+	assert_true(cl_path_has_pid("a%%%p"));
+	assert_false(cl_path_has_pid("a%%p%"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_gets_through),
+		cmocka_unit_test(long_texts_are_whole),
+		cmocka_unit_test(sizes_and_ages_are_for_people),
+		cmocka_unit_test(patterns_match_as_those_of_leaksanitizer),
+		cmocka_unit_test(files_of_suppressions_are_read),
+		cmocka_unit_test(paths_have_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
