@@ -150,10 +150,12 @@ completes() {
 @test "make install puts them where man and the shells look, uninstall takes them away" {
 	make -s -C "$top_builddir" DESTDIR="$PWD/to" install-data-local > log 2>&1 || { cat log; false; }
 	prefix=$(sed -n 's/^prefix = //p' "$top_builddir/Makefile")
-	cd "to$prefix/share"
-	[ -e man/man1/culimbo-ps.1 ] && [ -e man/man7/culimbo.7 ]
-	[ -e bash-completion/completions/culimbo ]
-	[ -e zsh/site-functions/_culimbo ] && [ -e fish/vendor_completions.d/culimbo.fish ]
-	make -s -C "$top_builddir" DESTDIR="${PWD%"$prefix"/share}" uninstall-local
-	[ -z "$(find . -type f)" ]
+	for file in man/man1/culimbo.1 man/man1/culimbo-ps.1 man/man7/culimbo.7 \
+		bash-completion/completions/culimbo zsh/site-functions/_culimbo \
+		fish/vendor_completions.d/culimbo.fish; do
+		[ -s "to$prefix/share/$file" ]
+	done
+	[ -z "$(find to -type f -not -path "to$prefix/share/*")" ]
+	make -s -C "$top_builddir" DESTDIR="$PWD/to" uninstall-local
+	[ -z "$(find to -type f)" ]
 }
