@@ -59,7 +59,8 @@ compile() { # WHAT GOES INTO IT...
 }
 compile -O0 -g -fPIC -fvisibility=hidden -shared -o "$tmp/libculimbo.so" \
 	"$top"/preload/*.c "$top/preload/dlsym_thunk_$(uname -m).S" "$top"/shim/*.c \
-	-Wl,--version-script="$top/preload/libculimbo.map" -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs -ldl -lpthread
+	-Wl,--version-script="$top/preload/libculimbo.map" -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs \
+	-static-libgcc -Wl,--wrap=_Unwind_Find_FDE -ldl -lpthread
 ok $? "the library builds at -O0"
 compile -O2 -o "$tmp/probe" "$top/tests/doors/probe.c" -ldl &&
 	compile -O2 -fPIC -shared -o "$tmp/asker.so" "$top/tests/doors/asker.c" &&
