@@ -66,6 +66,7 @@ static struct import imports[IMPORTS];
 static struct later later[LATER];
 static CUevent own_events[EVENTS], open_events[EVENTS];
 static uint64_t window[WINDOW / 8];
+static const struct gift *looked_at; /* whose bytes are being read, for the complaint; NULL: our own */
 
 #define COUNT(name) atomic_fetch_add(&table->name, 1)
 
@@ -132,11 +133,12 @@ static bool read_window(CUdeviceptr address, uint64_t at, uint64_t n, uint32_t p
 			continue;
 		fprintf(stderr,
 			"torture: FOREIGN %u (pid %d), %s: block %llu of %u, byte %llu: "
-			"0x%016llx (block %llu of %d)\n",
+			"0x%016llx (block %llu of %d); handed out by life %u of it, which is at %u\n",
 			here, (int)getpid(), when, (unsigned long long)serial, place,
 			(unsigned long long)(at + 8 * i), (unsigned long long)window[i],
 			(unsigned long long)(window[i] >> 20 & ((UINT64_C(1) << 38) - 1)),
-			(int)(window[i] >> 58) - 1);
+			(int)(window[i] >> 58) - 1, looked_at ? looked_at->life : my_life,
+			(unsigned int)atomic_load(&table->place[place].life));
 		COUNT(foreign);
 		return false;
 	}
@@ -358,8 +360,10 @@ static void do_pressure(void)
 /* ------------------------------------------------------------------ imports */
 static void close_once(struct import *import)
 {
+	looked_at = &import->gift;
 	read_block(import->address, import->gift.bytes, import->gift.place, import->gift.serial,
 		   "before a close");
+	looked_at = NULL;
 	SURE(cu.cuIpcCloseMemHandle(import->address));
 	if (--import->opens == 0)
 		import->address = 0;
@@ -369,7 +373,7 @@ static void open_memory(const struct gift *gift)
 {
 	bool own = gift->place == here && gift->life == my_life;
 	struct import *import = &imports[dice(IMPORTS)];
-	bool alive_before, alive_after;
+	bool alive_before, alive_after, right;
 	CUipcMemHandle handle;
 	CUdeviceptr address;
 	CUresult result;
@@ -404,7 +408,10 @@ static void open_memory(const struct gift *gift)
 	import->address = address;
 	import->gift = *gift;
 	import->opens = 1;
-	if (!read_block(address, gift->bytes, gift->place, gift->serial, "just opened"))
+	looked_at = gift;
+	right = read_block(address, gift->bytes, gift->place, gift->serial, "just opened");
+	looked_at = NULL;
+	if (!right)
 		return;
 	if (dice(4))
 		return;
@@ -507,9 +514,11 @@ static void do_read(void)
 {
 	struct import *import = &imports[dice(IMPORTS)];
 
+	looked_at = &import->gift;
 	if (import->address)
 		read_block(import->address, import->gift.bytes, import->gift.place,
 			   import->gift.serial, "while open");
+	looked_at = NULL;
 }
 
 static void do_close(void)
