@@ -596,3 +596,17 @@ int cl_region_unlink(const struct cl_region *region, int dirfd)
 
 	return err == -ENOENT ? unlink_named(region, dirfd, unfinished) : err;
 }
+
+int cl_region_end(const struct cl_region *region, int dirfd)
+{
+	char name[16], ending[16];
+	struct stat st;
+
+	make_name(name, finished, region->file_id);
+	make_name(ending, unfinished, region->file_id);
+	/* (who is killed here leaves what a gc takes away; where it cannot be renamed, the moment is short) */
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == region->dev &&
+	    st.st_ino == region->ino)
+		renameat2(dirfd, name, dirfd, ending, RENAME_NOREPLACE);
+	return cl_region_unlink(region, dirfd);
+}

@@ -120,6 +120,14 @@ static inline bool cl_region_has_word(const struct cl_region *r, unsigned int wo
  */
 int cl_region_unlink(const struct cl_region *region, int dirfd);
 
+/*
+ * The same by the exporter itself, at its end: it lives on for a moment, with the
+ * file mapped, and must not be taken by that for one whose file somebody removed:
+ * its stale handles could not be told from good ones any more.  So the file has
+ * another name first, which /proc/PID/maps shows.
+ */
+int cl_region_end(const struct cl_region *region, int dirfd);
+
 /* This boot's id; zeros where it can't be read. */
 void cl_boot_id(uint8_t id[16]);
 

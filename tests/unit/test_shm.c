@@ -1308,6 +1308,24 @@ static void the_stopped_are_not_reaped(void **state)
 	drop_region(&r);
 }
 
+/* A process that ends lives on for a moment, and has the file mapped. */
+static void who_has_ended_its_file_is_no_exporter_of_it(void **state)
+{
+	int dir = open(folder, O_RDONLY | O_DIRECTORY);
+	struct cl_region ended = make_region_with(1), removed = make_region_with(1);
+	uint32_t pid = (uint32_t)getpid();
+
+	assert_true(cl_liveness_is_exporter(pid, ended.file_id));
+	assert_int_equal(cl_region_end(&ended, dir), 0);
+	assert_false(cl_liveness_is_exporter(pid, ended.file_id));
+	/* whose file somebody else removed is one still */
+	assert_int_equal(cl_region_unlink(&removed, dir), 0);
+	assert_true(cl_liveness_is_exporter(pid, removed.file_id));
+	cl_region_close(&ended);
+	cl_region_close(&removed);
+	close(dir);
+}
+
 static void who_closed_all_descriptors_is_not_reaped(void **state)
 {
 	struct cl_region r = make_region_with(HELD);
@@ -1583,6 +1601,7 @@ int main(void)
 		cmocka_unit_test(a_new_image_reaps_what_its_former_one_held),
 		cmocka_unit_test(the_killed_are_reaped_zombie_or_not),
 		cmocka_unit_test(the_stopped_are_not_reaped),
+		cmocka_unit_test(who_has_ended_its_file_is_no_exporter_of_it),
 		cmocka_unit_test(who_closed_all_descriptors_is_not_reaped),
 		cmocka_unit_test(whose_first_thread_ended_is_not_reaped),
 		cmocka_unit_test(who_called_exec_is_reaped_after_settling),
