@@ -16,7 +16,7 @@ enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, AGE, PR
 
 static const struct cu_column columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
-	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line, or its name where it has no file" },
+	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line; where it has no file, its name" },
 	[STATE] = { "STATE", CU_TEXT, 0,
 		    "alive; dead; ending (its GPU work may go on); unsure (its lock is free, no more is known); of its file: damaged, version (another culimbo's), old (of an earlier boot), foreign (another user's), unread" },
 	[EXPORTED] = { "EXPORTED", CU_NUMBER, 0, "blocks and events that it exports and has not freed" },
@@ -25,7 +25,7 @@ static const struct cu_column columns[] = {
 	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "what these take" },
 	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
 	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
-	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it only imports" },
+	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it has none, and is known by what it holds of others" },
 	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, or where the process is" },
 	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it exports and has not freed" },
 	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "of its blocks, what others hold" },

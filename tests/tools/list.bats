@@ -142,7 +142,7 @@ scene() {
 		has "$others"
 	fi
 	# and a copy of a file, as of a process of another PID namespace: the same pid
-	file=$(column FILE ps | grep -v '^-' | head -n 1)
+	file=$(column FILE,PID ps | sed -n "s/ ${PID[P]}$//p")
 	copy_file "$CULIMBO_DIR/$file" copy
 	printf '\xef\xbe\x00' | dd of=copy bs=1 seek=36 conv=notrunc status=none
 	copy_file copy "$HOME_OF_ALL/copy"
@@ -174,7 +174,7 @@ ${PID[C]} alive" ]
 
 @test "damaged files, and those of others and of other versions: a line each, never a crash" {
 	scene
-	file=$CULIMBO_DIR/$(column FILE ps | grep -v '^-')
+	file=$CULIMBO_DIR/$(column FILE,PID ps | sed -n "s/ ${PID[P]}$//p")
 	size=$(stat -c %s "$file")
 	take() { copy_file "$file" "$CULIMBO_DIR/exporter-$1"; }
 	put() { printf '%b' "$3" | dd of="$CULIMBO_DIR/exporter-$1" bs=1 seek="$2" conv=notrunc status=none; }
@@ -218,7 +218,7 @@ ${PID[C]} alive" ]
 
 @test "a file that is cut while it is read does not take us with it" {
 	scene
-	file=$CULIMBO_DIR/$(column FILE ps | grep -v '^-')
+	file=$CULIMBO_DIR/$(column FILE,PID ps | sed -n "s/ ${PID[P]}$//p")
 	copy_file "$file" copy
 	printf '\x01\x00\x00' | dd of=copy bs=1 seek=36 conv=notrunc status=none
 	victim=$CULIMBO_DIR/exporter-000001
