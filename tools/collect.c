@@ -302,7 +302,7 @@ static int collect(const struct cu_command *command, int argc, char **argv)
 	fd = cu_directory_open(command);
 	if (fd < 0)
 		return CU_FAILED;
-	error = cl_region_open(&region, fd, process.file_id, &why);
+	error = cu_region_open(&region, fd, process.file_id, &why);
 	close(fd);
 	if (error) {
 		cu_error(command, "process %u: its file: %s", process.who.pid,

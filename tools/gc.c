@@ -123,7 +123,7 @@ static void try_file(struct gc *gc)
 	f->disk = (uint64_t)st.st_blocks * 512;
 	f->judged = CL_ALIVE;
 	error = f->unfinished ? cl_region_open_unfinished(&gc->region, gc->dirfd, f->id) :
-				cl_region_open(&gc->region, gc->dirfd, f->id, &why);
+				cu_region_open(&gc->region, gc->dirfd, f->id, &why);
 	if (error == -ENOENT) {
 		f->action = NULL;
 		return;

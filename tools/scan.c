@@ -201,6 +201,46 @@ bool cu_guarded(void (*look)(void *data), void *data)
 	return whole;
 }
 
+struct opening {
+	struct cl_view *view;
+	struct cl_region *region;
+	int dirfd, error;
+	uint32_t file_id;
+	const char *why;
+};
+
+static void open_it(void *data)
+{
+	struct opening *o = data;
+
+	o->error = o->view ? cl_view_open(o->view, o->dirfd, o->file_id, &o->why) :
+			     cl_region_open(o->region, o->dirfd, o->file_id, &o->why);
+}
+
+static int open_guarded(struct opening *o, const char **why)
+{
+	const char *unsaid;
+
+	why = why ? why : &unsaid;
+	if (!cu_guarded(open_it, o)) {
+		*why = "it was cut while it was read";
+		return -EBADMSG;
+	}
+	*why = o->why;
+	return o->error;
+}
+
+int cu_view_open(struct cl_view *view, int dirfd, uint32_t file_id, const char **why)
+{
+	return open_guarded(&(struct opening){ .view = view, .dirfd = dirfd, .file_id = file_id }, why);
+}
+
+int cu_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why)
+{
+	return open_guarded(&(struct opening){ .region = region, .dirfd = dirfd, .file_id = file_id },
+			    why);
+}
+
 /* ----------------------------------------------------------------- one file */
 struct look {
 	struct cu_scan *scan;
@@ -358,7 +398,7 @@ static bool scan_file(struct look *look, int dirfd, uint32_t id)
 
 	memset(look->slot, 0, CL_SLOTS * sizeof(*look->slot));
 	process->file_id = id;
-	process->error = cl_view_open(&look->view, dirfd, id, &process->why);
+	process->error = cu_view_open(&look->view, dirfd, id, &process->why);
 	if (process->error)
 		return true;
 	if (!cu_guarded(look_at_file, look)) {

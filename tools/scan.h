@@ -113,5 +113,8 @@ bool cu_read_wait(const char *text, uint64_t *ns);
  * (SIGBUS).  What @look had allocated is then lost.
  */
 bool cu_guarded(void (*look)(void *data), void *data);
+/* cl_view_open() and cl_region_open() of a file that may be cut meanwhile. */
+int cu_view_open(struct cl_view *view, int dirfd, uint32_t file_id, const char **why);
+int cu_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why);
 
 #endif

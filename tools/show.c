@@ -83,7 +83,7 @@ static void find_address(struct search *search, uint64_t address)
 		struct imports_look look = { search, &view, address };
 
 		if (scan->process[i].error || !scan->process[i].file_id ||
-		    cl_view_open(&view, search->dirfd, scan->process[i].file_id, NULL))
+		    cu_view_open(&view, search->dirfd, scan->process[i].file_id, NULL))
 			continue;
 		cu_guarded(look_at_imports, &look);
 		cl_view_close(&view);
@@ -475,7 +475,7 @@ static int show_match(const struct cu_command *command, const struct search *sea
 	}
 	show.view.region.fd = -1;
 	if (show.process->file_id &&
-	    cl_view_open(&show.view, search->dirfd, show.process->file_id, NULL)) {
+	    cu_view_open(&show.view, search->dirfd, show.process->file_id, NULL)) {
 		cu_error(command, "process %u has just ended", show.process->who.pid);
 		return CU_FAILED;
 	}
