@@ -81,7 +81,7 @@ if [ "${1-}" = --scene ]; then
 	dir=$AARCH64_SCRATCH/$2
 	mkdir "$dir" || exit 1
 	E2E_SCENE_DIR=$dir CULIMBO_DIR=$dir/limbo CULIMBO_SIM_DIR=$dir/sim CULIMBO_SIM_MEMORY=256MiB \
-		timeout -k 5 30 "$E2E_BUILD/tests/e2e/scenes" "$2" >"$dir/result" 2>&1 </dev/null
+		timeout -k 5 90 "$E2E_BUILD/tests/e2e/scenes" "$2" >"$dir/result" 2>&1 </dev/null
 	echo $? >"$dir/status"
 	exit 0
 fi
@@ -215,11 +215,12 @@ declare -A cannot=(
 	[who_waits_for_a_block_goes_on_when_its_context_ended]=$futex
 	[a_new_file_is_private_sparse_locked_and_small]=$fork
 	[who_closed_all_descriptors_is_not_reaped]=$closed
+	[an_unfinished_file_goes_with_its_maker]=$closed
 )
 
 # --------------------------------------------------------------------- the tests
 # (not test_handshake_fence: a missing fence shows on cores, not in qemu's code on x86;
-# not test_collector: it races a thread against itself 40,000 times, which takes minutes)
+# not test_collector: see its skip below)
 units=(tests/unit/test_{handshake,handshake_bits,handshake_slot,limbo,log,options,shm})
 # What is left out of "all": what needs a device of 1 GiB (qemu is slow to map that), and
 # forks, which the simulated driver tells by MADV_DONTFORK and MADV_WIPEONFORK.
@@ -236,16 +237,16 @@ echo "# built; aarch64 programs run: $where, by $("$qemu" --version | head -n 1)
 
 [ "$where" != no ] || cannot[what_was_read_early_holds]='it execs an aarch64 program'
 for unit in "${units[@]}"; do
-	runner=(timeout -k 5 60 "$qemu")
+	runner=(timeout -k 5 150 "$qemu")
 	# (it execs itself, and needs no other user)
-	[ "$unit" != tests/unit/test_options ] || [ "$where" = no ] || runner=(inside timeout -k 5 60)
+	[ "$unit" != tests/unit/test_options ] || [ "$where" = no ] || runner=(inside timeout -k 5 150)
 	CMOCKA_MESSAGE_OUTPUT=TAP "${runner[@]}" "$arm/$unit" >"$arm/unit.out" 2>/dev/null </dev/null
 	status=$?
 	renumber "${unit##*/}" < <(sed 's/^not ok \([0-9]* # SKIP\)/ok \1/' "$arm/unit.out")
 	[ "$status" -lt 124 ] || ok 1 "${unit##*/} comes to an end ($status)"
 done
 skip test_handshake_fence "a missing fence does not show in qemu's code on x86"
-skip test_collector "races that take minutes under qemu"
+skip test_collector "fails there at its first wait for the collector to sleep (3 of 3, not understood), and reads /proc as those above"
 
 if [ "$where" = no ]; then
 	skip "end-to-end scenes, dlsym" "no binfmt_misc in a namespace here (Linux 6.7), and no qemu registered"
