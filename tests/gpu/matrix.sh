@@ -34,10 +34,11 @@ while [ $# -gt 0 ]; do
 	shift
 done
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
-build=$(cd "${1:-${top_builddir:-build}}" 2>/dev/null && pwd) || {
+build=$(cd "${1:-${top_builddir:-build}}" 2>/dev/null && pwd) || [ -n "$list" ] || {
 	echo "Bail out! no build tree in ${1:-build}"
 	exit 2
 }
+[ -z "$list" ] || build=/nonexistent # nothing is made or run
 culimbo=$build/tools/culimbo
 programs=$build/tests/gpu/matrix
 # shellcheck disable=SC2034 # fetch of clients.bash has it
@@ -56,7 +57,7 @@ fi
 deadline=$((SECONDS + ${GPU_TEST_SECONDS:-570}))
 # shellcheck source=tests/gpu/clients.bash
 . "$here/clients.bash"
-mkdir -p "$programs" || exit 2
+[ -n "$list" ] || mkdir -p "$programs" || exit 2
 
 # ---------------------------------------------------------------------- clients
 
@@ -75,7 +76,7 @@ wanted() # NAME
 	$only) ;;
 	*) return 1 ;;
 	esac
-	[ -z "$list" ] || { echo "$1"; return 1; }
+	[ -z "$list" ] || { echo "$1|${2-}|${3-}"; return 1; }
 }
 
 skipped() # NAME DOOR WHAT REASON
@@ -107,7 +108,7 @@ same()
 	local preloaded exports imports version more reason
 	shift 5
 
-	wanted "$name" || return 0
+	wanted "$name" "$door" "$what" || return 0
 	run "$name-bare" "$limit" "${bare_by[@]}" "$@"
 	bare=$(results "$out") bare_rc=$rc bare_out=$out bare_err=$err
 	if [ "$rc" -eq 77 ]; then
@@ -169,7 +170,8 @@ python()
 	local name=$1 module=$2 door=$3 what=$4 missing
 	shift 2
 
-	wanted "$name" || return 0
+	wanted "$name" "$door" "$what" || return 0
+	[ -z "$list" ] || return 0
 	missing=$(python_lacks "$module")
 	if [ -n "$missing" ]; then
 		skipped "$name" "$door" "$what" "$missing"
@@ -241,10 +243,10 @@ program()
 if [ -z "$list" ]; then
 	echo "TAP version 13"
 	note "date: $(date -u +%Y-%m-%dT%H:%M:%SZ)"
-	note "kernel: $(uname -srm)"
 	if [ -n "$simulate" ]; then
 		note "GPU, driver, memory: simulated"
 	elif command -v nvidia-smi >/dev/null; then
+		note "kernel: $(uname -srm)"
 		timeout 30 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader |
 			sed 's/^/# GPU, driver, memory: /'
 	else
@@ -259,8 +261,7 @@ fi
 # --------------------------------------------------------------------- C and C++
 
 for name in imports threads capture server devices; do
-	wanted "$name" >/dev/null || [ -n "$list" ] || continue
-	cxx "$name"
+	[ -n "$list" ] || cxx "$name" # (others run them, too)
 done
 linked='linked to libcuda'
 same imports "$linked" "C++ objects that own imports, or look; moved, closed early, at exit" shares 100 \
@@ -277,7 +278,7 @@ case $(uname -m) in
 x86_64) first_glibc=GLIBC_2.2.5 ;;
 *) first_glibc=GLIBC_2.17 ;;
 esac
-if wanted second-dlsym >/dev/null && [ -z "$list" ]; then
+if [ -z "$list" ] && wanted second-dlsym; then
 	"${CC:-cc}" -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared "-DFIRST_GLIBC=\"$first_glibc\"" \
 		-o "$programs/second-dlsym.so" "$here/../doors/second_dlsym.c" 2>"$logs/cc" || show "$logs/cc" cc
 fi
@@ -291,7 +292,7 @@ DOORS_QUIET=1 same second-dlsym "$linked, another dlsym preloaded" "the imports 
 if [ -z "$simulate" ]; then
 	runtime='CUDA runtime, static'
 	for name in graphs share-ptds; do
-		wanted "$name" >/dev/null || [ -n "$list" ] || continue
+		[ -z "$list" ] && wanted "$name" || continue
 		case $name in
 		graphs) nvcc_client graphs matrix/graphs.cu ;;
 		share-ptds) nvcc_client share-ptds share.cu --default-stream per-thread ;;
@@ -304,7 +305,7 @@ if [ -z "$simulate" ]; then
 		esac
 		if program "$name"; then
 			same "$name" "$runtime" "$what" shares 60 "$programs/$name" "$name"
-		elif wanted "$name"; then
+		elif wanted "$name" "$runtime" "$what"; then
 			skipped "$name" "$runtime" "$what" 'no nvcc, and it was not built before'
 		fi
 	done
@@ -317,7 +318,7 @@ if [ -z "$simulate" ]; then
 
 	# tools that stand between a program and its driver, too
 	beside='beside a tool'
-	if ! program imports || ! command -v compute-sanitizer >/dev/null; then
+	if ! program imports || { [ -z "$list" ] && ! command -v compute-sanitizer >/dev/null; }; then
 		wanted compute-sanitizer && skipped compute-sanitizer "$beside" memcheck 'no compute-sanitizer'
 	else
 		# shellcheck disable=SC2016 # for the bash to come
@@ -326,7 +327,7 @@ if [ -z "$simulate" ]; then
 				grep -E "^client=|ERROR SUMMARY|Invalid|leaked"; exit "${PIPESTATUS[0]}"' \
 			sh "$programs/imports"
 	fi
-	if ! program imports || ! command -v cuda-gdb >/dev/null; then
+	if ! program imports || { [ -z "$list" ] && ! command -v cuda-gdb >/dev/null; }; then
 		wanted cuda-gdb && skipped cuda-gdb "$beside" 'a run in the debugger' 'no cuda-gdb'
 	else
 		# shellcheck disable=SC2016
@@ -355,12 +356,12 @@ mpi()
 {
 	local launch libraries=${LD_LIBRARY_PATH-}
 
-	launch=$(command -v mpiexec || command -v mpirun) || launch=
+	launch=$(command -v mpiexec || command -v mpirun) || launch=''
 	if [ -z "$launch" ] && [ -x "$mpi_home/bin/mpiexec" ]; then
 		launch=$mpi_home/bin/mpiexec
 		libraries=$mpi_home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	fi
-	wanted mpi4py || return 0
+	wanted mpi4py cuda-bindings "4 ranks exchange handles" || return 0
 	if [ -n "$(python_lacks mpi4py)" ] || [ -n "$(python_lacks cuda.bindings)" ]; then
 		skipped mpi4py cuda-bindings "4 ranks exchange handles" 'no Python module mpi4py or cuda.bindings'
 	elif [ -z "$launch" ]; then
@@ -403,7 +404,7 @@ fi
 
 # On the simulated driver it is known what CUDA_VISIBLE_DEVICES and a device that
 # isn't shown must give.
-if [ -n "$simulate" ] && wanted devices >/dev/null && [ -z "$list" ]; then
+if [ -n "$simulate" ] && [ -z "$list" ] && wanted devices; then
 	out=$logs/devices-preloaded.out
 	grep -qF "seen as 1,0: device 1's block on its device 0: open CUDA_SUCCESS result=own" "$out" &&
 		grep -qF "1 alone seen: device 0's block on its device 0: open CUDA_ERROR_INVALID_DEVICE" "$out" &&

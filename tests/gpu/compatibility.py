@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes doc/compatibility.md of what the tests printed.
+
+    compatibility.py [--check]
+
+Reads doc/results/*/*.tap: the tables of run.sh and of matrix.sh, and when and where
+they ran.  Of each client the latest run on each kind of machine is shown; what
+`matrix.sh --list` knows and no GPU has run yet says so.  With --check nothing is
+written: the exit status is 1 when the page is not what the results say.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGE = TOP / "doc" / "compatibility.md"
+NOT_YET = "not run yet"
+
+# run.sh's table names its clients only
+SHARE = "blocks freed while another process maps them; a leak, which both reports must name"
+RUN_SH = {
+    "bindings": ("cuda-bindings", SHARE),
+    "cupy": ("CUDA runtime", SHARE + " (no pool)"),
+    "cupy-pool": ("CUDA runtime", SHARE + " (its pool, emptied)"),
+    "numba": ("cuda-bindings or ctypes", SHARE),
+    "torch": ("CUDA runtime, shared", "500 tensors and events by spawn; a leak, which both reports must name"),
+}
+
+# what fetch-runtimes.sh builds, and run.sh runs
+RUNTIMES = ("11.8-shared", "12.1-shared", "12.9-shared", "12.9-static", "13.0-shared", "13.0-static")
+
+HEAD = """# What runs under culimbo
+
+Made by `tests/gpu/compatibility.py` of what the tests printed into `doc/results/`; don't edit. Each client is an unmodified program,
+run bare and under `culimbo run`: *same* means the same stdout and exit status (but for foreign bytes, which it must no longer read), and
+that the reports at exit count what it shared. *bare* and *culimbo* say whose bytes its consumer read after the producer freed them:
+its own, or foreign ones; `none` where the client doesn't look.
+
+"""
+
+TAIL = """
+## What `LD_PRELOAD` does not reach
+
+Seen on the simulated driver by `tests/tools/unreached.bats` and `tests/tools/run.bats`, in `make check`. The program runs as without
+culimbo: no harm, and no help.
+
+| what | what happens | what is said |
+|---|---|---|
+| a plugin opened with `RTLD_DEEPBIND` that is linked to libcuda | its calls go straight to the driver; its handles carry no stamp | with `CULIMBO_REPORT=always`: "it shared no GPU memory (no call to export or import reached culimbo)"; an importer under culimbo reports "not looked after: N imports of processes without culimbo" |
+| a plugin in a namespace of `dlmopen` | the same: a preloaded library is not in it | the same |
+| a setuid or setgid program, or one with file capabilities | ld.so ignores `LD_PRELOAD` and says nothing | `culimbo run` does not start it (126): "is setuid, so ld.so would ignore LD_PRELOAD: start what it runs by 'culimbo run' instead, or run it without by --no-preload" |
+| a statically linked program | there is no ld.so | `culimbo run`: "warning: PROGRAM is statically linked: culimbo cannot see what it does (programs that it starts are seen)" |
+| a program of another C library, or of another architecture | the library cannot be loaded into it | `culimbo run` does not start it (126), and names the other |
+"""
+
+
+def machine_of(text, folder):
+    """(kind, 'date, GPU, driver'): the first GPU's name, and how many there are."""
+    gpus = re.findall(r"^# GPU, driver, memory: (.*)$", text, re.M)
+    date = re.search(r"^# date: (\d{4}-\d\d-\d\d)", text, re.M)
+    when = date.group(1) if date else folder[:10]
+    if not gpus or gpus[0] == "simulated":
+        return "simulated", f"{when}, simulated driver"
+    name, driver, *_ = [part.strip() for part in gpus[0].split(",")]
+    count = f"{len(gpus)} " if len(gpus) > 1 else ""
+    return f"{count}{name}", f"{when}, {count}{name}, driver {driver}"
+
+
+def rows_of(text):
+    """(name, version, door, what, bare, preloaded, result, note) of each row of the tables."""
+    for line in re.findall(r"^#\| (.*)$", text, re.M):
+        parts = line.split("|")
+        if len(parts) >= 8:
+            yield tuple(parts[:7]) + ("|".join(parts[7:]),)
+    table = re.search(r"^# client +bare +preloaded.*\n((?:# \S.*\n)*)", text, re.M)
+    for line in table.group(1).splitlines() if table else ():
+        name, bare, *rest = line[2:].split()
+        if "not run" in line or len(rest) < 5:
+            continue
+        ours, same, leak, producer, consumer = rest[:5]
+        if name.startswith("cudart-"):
+            door, what = f"CUDA runtime, {name.rsplit('-', 1)[1]}", SHARE
+        else:
+            door, what = RUN_SH.get(name, ("-", SHARE))
+        good = (same, leak, producer, consumer) == ("yes", "ok", "yes", "yes")
+        yield name, "-", door, what, bare, ours, "yes" if good else "DIFFERS", ""
+
+
+def collect():
+    """{name: {kind: (where, row)}}, later results over earlier ones."""
+    seen = {}
+    for path in sorted((TOP / "doc" / "results").glob("*/*.tap")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        kind, where = machine_of(text, path.parent.name)
+        for row in rows_of(text):
+            kinds = seen.setdefault(row[0], {})
+            old = kinds.get(kind)
+            # what could not run takes nothing away
+            if old and row[6] == "not run":
+                continue
+            if not old or old[0] <= where or old[1][6] == "not run":
+                kinds[kind] = (where, row)
+    return seen
+
+
+def known():
+    listed = subprocess.run(["bash", TOP / "tests" / "gpu" / "matrix.sh", "--list"],
+                            check=True, capture_output=True, text=True).stdout
+    runtimes = [[f"cudart-{name}", f"CUDA runtime, {name.split('-')[1]}", SHARE] for name in RUNTIMES]
+    return runtimes + [line.split("|", 2) for line in listed.splitlines()]
+
+
+def cell(text):
+    return text.replace("|", "\\|") or "-"
+
+
+def line_of(row, where):
+    name, version, door, what, bare, ours, result, note = row
+    if result == "not run":
+        result = f"{NOT_YET}: {note}" if note else NOT_YET
+        note = ""
+    elif result == "yes":
+        result = "same"
+    if note:
+        what += f" ({note})"
+    return "| " + " | ".join(map(cell, (name, version, door, what, bare, ours, result, where))) + " |\n"
+
+
+def page():
+    seen = collect()
+    out = HEAD + ("| client | version | reaches the driver by | what was run | bare | culimbo | result | when and where |\n"
+                  "|---|---|---|---|---|---|---|---|\n")
+    names = [name for name, *_ in known()]
+    listed = {name: (door, what) for name, door, what in known()}
+    for name in [n for n in seen if n not in listed] + names:
+        kinds = seen.get(name, {})
+        ran = {kind: entry for kind, entry in kinds.items() if entry[1][6] != "not run"}
+        for kind in sorted(ran, key=lambda k: (k == "simulated", k)):
+            where, row = ran[kind]
+            out += line_of(row, where)
+        if not any(kind != "simulated" for kind in ran):
+            # why a GPU machine skipped it, if one did
+            skipped = [entry for kind, entry in kinds.items() if kind != "simulated"]
+            if skipped:
+                where, row = skipped[-1]
+            else:
+                where, row = "on a GPU", (name, "-", *listed.get(name, ("-", "-")), "-", "-", "not run", "")
+            out += line_of(row, where)
+    return out + TAIL
+
+
+def main():
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text(encoding="utf-8") != text:
+            print(f"{PAGE} is not what doc/results says: run tests/gpu/compatibility.py", file=sys.stderr)
+            sys.exit(1)
+        return
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
