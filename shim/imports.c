@@ -545,6 +545,7 @@ struct opening {
 	CUdevice device;
 	bool primary;
 	bool elsewhere; /* its exporter's file is not where ours are */
+	bool again;	/* it is open here already: where from, is noted */
 };
 
 /* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
@@ -561,6 +562,7 @@ static CUresult open_begin(struct opening *o, const struct named *named, enum cl
 	if (named->known && !named->own) {
 		pthread_mutex_lock(&cl_imports_lock);
 		err = hold_get_locked(named->stamp, named->handle, &o->hold);
+		o->again = o->hold && o->hold->opens;
 		pthread_mutex_unlock(&cl_imports_lock);
 	}
 	if (err == -ESTALE || (err == -EBADMSG && !is_damaged(named)))
@@ -596,7 +598,8 @@ static void open_end(struct opening *o, const struct named *named, enum cl_kind 
 		cl_driver.cuCtxGetCurrent(&o->ctx);
 		cl_driver.cuCtxGetDevice(&o->device);
 		o->primary = cl_context_is_primary(o->ctx, o->device);
-		stack = cl_notes_stack(true);
+		if (!o->again)
+			stack = cl_notes_stack(true);
 	}
 	pthread_mutex_lock(&cl_imports_lock);
 	if (o->hold)
