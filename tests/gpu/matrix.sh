@@ -51,6 +51,7 @@ if [ -n "$simulate" ]; then
 	bare_by=("$culimbo" run --simulate --no-preload --)
 	preloaded_by=("$culimbo" run --simulate --)
 	server_seconds=${MATRIX_SECONDS:-3}
+	unset CUDA_VISIBLE_DEVICES
 	export CULIMBO_SIM_DIR=$logs/sim CULIMBO_SIM_DEVICES=2
 fi
 # shellcheck disable=SC2034 # clients.bash has it
@@ -104,13 +105,13 @@ torch_before=$(torch_files)
 #		file; any: it may do either
 same()
 {
-	local name=$1 door=$2 what=$3 expect=$4 limit=$5 ok=yes bare bare_rc bare_out bare_err
+	local name=$1 door=$2 what=$3 expect=$4 limit=$5 ok=yes bare bare_rc bare_out
 	local preloaded exports imports version more reason
 	shift 5
 
 	wanted "$name" "$door" "$what" || return 0
 	run "$name-bare" "$limit" "${bare_by[@]}" "$@"
-	bare=$(results "$out") bare_rc=$rc bare_out=$out bare_err=$err
+	bare=$(results "$out") bare_rc=$rc bare_out=$out
 	if [ "$rc" -eq 77 ]; then
 		reason=$(sed -n 's/^skip=//p' "$out" | head -n 1)
 		skipped "$name" "$door" "$what" "${reason:-it says no reason}"
