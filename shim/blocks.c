@@ -143,6 +143,7 @@ static void make_own_file(bool importer)
 		close(dirfd);
 	}
 	if (!err) {
+		cl_own.header->grace = cl_options.grace.number;
 		records.chunks = 1; /* it comes with one */
 		return;
 	}

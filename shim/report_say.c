@@ -276,12 +276,12 @@ static const char *what_of(const struct cl_report_group *g, bool many)
 	return many ? "blocks" : "block";
 }
 
-/* "N blocks, SIZE"; events have no size worth a word. */
+/* "N blocks, SIZE"; events have no size worth a word, and of a mere handle none is known. */
 static void say_sum(struct cl_report *report, const struct cl_report_group *g)
 {
 	cl_emit_number(&report->emit, "count", g->n, "    ", "");
 	cl_emit_words(&report->emit, " %s", what_of(g, g->n != 1));
-	cl_emit_bytes(&report->emit, "bytes", g->bytes, g->kind == CL_EVENT ? NULL : ", ", "");
+	cl_emit_bytes(&report->emit, "bytes", g->bytes, g->kind == CL_EVENT || !g->bytes ? NULL : ", ", "");
 }
 
 static void say_item(struct cl_report *report, const struct cl_report_group *g,
@@ -530,7 +530,7 @@ static void say_kind(struct cl_report *report, int class, int kind)
 		cl_emit_string(e, "kind", is_event ? "event" : "memory", NULL, "");
 		cl_emit_number(e, "groups", more_groups, "    and ", more_groups == 1 ? " more place" : " more places");
 		cl_emit_number(e, "count", more, ": ", is_event ? " events" : " of them");
-		cl_emit_bytes(e, "bytes", more_bytes, is_event ? NULL : ", ", "");
+		cl_emit_bytes(e, "bytes", more_bytes, is_event || !more_bytes ? NULL : ", ", "");
 		cl_emit_words(e, "\n");
 		cl_emit_line_end(e);
 	}

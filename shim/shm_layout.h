@@ -219,12 +219,14 @@ struct cl_header {
 	_Atomic uint32_t found[CL_FINDING_KINDS];    /* of each kind, also those that found no entry */
 
 	uint64_t inode; /* of this very file, so that a copy in its place is told from it; 0: not known */
+	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 2");
 _Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 2");
 _Static_assert(offsetof(struct cl_header, wake) == 384, "layout 2");
 _Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 2");
+_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 2");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two

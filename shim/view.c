@@ -212,7 +212,9 @@ static uint64_t word_of(const struct cl_view *view, unsigned int word, uint32_t 
 	return bits;
 }
 
-static enum cl_view_class class_of(enum cl_state state, bool held, uint64_t exported, uint64_t now)
+/* (by its exporter's grace, whatever that of the one who looks) */
+static enum cl_view_class class_of(const struct cl_view *view, enum cl_state state, bool held,
+				   uint64_t exported)
 {
 	switch (state) {
 	case CL_EXPORTED:
@@ -222,9 +224,9 @@ static enum cl_view_class class_of(enum cl_state state, bool held, uint64_t expo
 	default:
 		if (held)
 			return CL_VIEW_HELD_LIMBO;
-		/* (its exporter's own grace is not in the file) */
-		return exported + cl_options.grace.number > now && state == CL_LIMBO ? CL_VIEW_GRACE :
-										       CL_VIEW_LIMBO;
+		return exported + view->region.header->grace > view->now && state == CL_LIMBO ?
+			       CL_VIEW_GRACE :
+			       CL_VIEW_LIMBO;
 	}
 }
 
@@ -255,7 +257,7 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 	};
 	for (unsigned int w = 0; w < CL_WORDS; w++)
 		block->holders += (unsigned int)__builtin_popcountll(word_of(view, w, record));
-	block->class = class_of(state, block->holders || block->pinned, r.exported, view->now);
+	block->class = class_of(view, state, block->holders || block->pinned, r.exported);
 	return true;
 }
 

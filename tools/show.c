@@ -11,6 +11,7 @@
 
 #include "tools/emit.h"
 #include "tools/scan.h"
+#include "tools/symbols.h"
 #include "tools/table.h"
 
 enum { LISTED = 10, FOUND_MOST = 64 };
@@ -125,6 +126,51 @@ static bool find_id(struct search *search, const char *id)
 }
 
 /* ---------------------------------------------------------------- what is said */
+/* NULL: no names, module and offset only */
+static struct cu_symbols *symbols;
+
+static void say_frame_json(struct cu_emit *to, const struct cl_view_frame *frame,
+			   const struct cl_report_symbol *symbol)
+{
+	char id[2 * sizeof(frame->build_id) + 1] = "";
+
+	for (unsigned int i = 0; i < frame->build_id_length && i < sizeof(frame->build_id); i++)
+		snprintf(id + 2 * i, 3, "%02x", frame->build_id[i]);
+	cu_emit_open(to, NULL, '{');
+	cu_emit_hex(to, "address", frame->address);
+	if (symbol->function[0])
+		cu_emit_text(to, "function", symbol->function);
+	if (symbol->file[0])
+		cu_emit_text(to, "file", symbol->file);
+	if (symbol->line)
+		cu_emit_number(to, "line", symbol->line);
+	if (frame->path[0]) {
+		cu_emit_text(to, "module", frame->path);
+		cu_emit_hex(to, "offset", frame->offset);
+	}
+	if (id[0])
+		cu_emit_text(to, "build_id", id);
+	cu_emit_close(to, '}');
+}
+
+static void say_frame(struct cu_emit *to, unsigned int index, const struct cl_view_frame *frame,
+		      const struct cl_report_symbol *symbol)
+{
+	char place[300], text[600];
+
+	if (symbol->file[0] && symbol->line)
+		snprintf(place, sizeof(place), "%s:%u", symbol->file, symbol->line);
+	else if (symbol->file[0])
+		snprintf(place, sizeof(place), "%s", symbol->file);
+	else if (*frame->path)
+		snprintf(place, sizeof(place), "%s+0x%" PRIx64, frame->path, frame->offset);
+	else
+		snprintf(place, sizeof(place), "0x%" PRIx64, frame->address);
+	snprintf(text, sizeof(text), "#%u %s%s%s", index, symbol->function,
+		 symbol->function[0] ? " " : "", place);
+	cu_emit_text(to, NULL, text);
+}
+
 static void say_stack(struct cu_emit *to, const char *key, const struct cl_view *view, uint32_t stack)
 {
 	unsigned int n = cl_view_stack_depth(view, stack);
@@ -134,15 +180,16 @@ static void say_stack(struct cu_emit *to, const char *key, const struct cl_view 
 		return;
 	cu_emit_open(to, key, '[');
 	for (unsigned int i = 0; i < n; i++) {
-		char text[300];
+		struct cl_report_symbol symbol = { .line = 0 };
 
 		if (!cl_view_stack_frame(view, stack, i, &frame))
 			break;
-		if (*frame.path)
-			snprintf(text, sizeof(text), "#%u %s+0x%" PRIx64, i, frame.path, frame.offset);
+		if (symbols)
+			cu_symbols_resolve(symbols, view, &frame, &symbol);
+		if (to->json)
+			say_frame_json(to, &frame, &symbol);
 		else
-			snprintf(text, sizeof(text), "#%u 0x%" PRIx64, i, frame.address);
-		cu_emit_text(to, NULL, text);
+			say_frame(to, i, &frame, &symbol);
 	}
 	cu_emit_close(to, ']');
 }
@@ -479,6 +526,8 @@ static int show_match(const struct cu_command *command, const struct search *sea
 		cu_error(command, "process %u has just ended", show.process->who.pid);
 		return CU_FAILED;
 	}
+	if (show.block)
+		symbols = cu_symbols_new();
 	cu_emit_open(&to, NULL, '{');
 	if (!cu_guarded(show.block ? show_block : show_process, &show)) {
 		cu_error(command, "the file was cut while it was read");
@@ -487,6 +536,8 @@ static int show_match(const struct cu_command *command, const struct search *sea
 	if (status == CU_OK)
 		cu_emit_close(&to, '}');
 	cl_view_close(&show.view);
+	cu_symbols_free(symbols);
+	symbols = NULL;
 	return status;
 }
 

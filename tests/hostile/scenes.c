@@ -7,8 +7,6 @@
  * would get without culimbo, and says once why it is not looked after; P and D
  * go on, and what D holds is given to nobody before D lets go; what is not P's
  * is still there when all have gone.
- *
- * A line that ends in TODO is a promise that is not kept yet.
  */
 #include <errno.h>
 #include <dirent.h>

@@ -94,6 +94,8 @@ fails() {
 	export CULIMBO_GRACE=50ms
 	fails 99 "$C" check --simulate -- "$P/frees_early" 2> text
 	has text "misuse: stale handles refused: their block had been freed: 2"
+	has text "    2 blocks, device 0"
+	! grep -F "0 B" text # (of a handle alone, no size is known)
 	has text "in consume_frame "
 	has text "had freed it before this open"
 	fails 99 "$C" check --simulate --json --output json -- "$P/frees_early" 2> err

@@ -11,7 +11,7 @@ load share.bash
 setup() {
 	common_setup
 	share_setup
-	export CULIMBO_GRACE=1h # which the command takes for the exporters' too
+	export CULIMBO_GRACE=1h
 }
 teardown() {
 	share_teardown
@@ -79,6 +79,8 @@ scene() {
 	tell P event
 	[ "$(column KIND blocks | sort | uniq -c | xargs)" = "1 event 5 memory" ]
 	[ "$(column STATE blocks --state=limbo)" = $'limbo-grace\nlimbo-grace' ]
+	# by the exporter's grace, not by that of the one who looks
+	[ "$(CULIMBO_GRACE=0 column STATE blocks --state=limbo)" = $'limbo-grace\nlimbo-grace' ]
 	[ "$(column STATE blocks --state=limbo-held,held)" = held ]
 	[ "$(column STATE blocks --device=0 | wc -l)" -eq 5 ]
 	[ -z "$(column STATE blocks --device=1)" ]
@@ -117,6 +119,13 @@ scene() {
 	run "$C" show "$id"
 	has "limbo-held"
 	has "hint            the processes that hold it should close it"
+	# where it was exported, freed and opened: by name where the program has its symbols
+	line=$(grep -n 'cuIpcGetMemHandle' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
+	[[ $output =~ \#[0-9]+\ export_many\ [^\ ]*sharer\.c:$line ]]
+	"$C" show --json "$id" > b.json
+	jq -e --argjson line "$line" '(.exported_from | any(.function == "export_many" and .line == $line and
+		(.file | endswith("sharer.c")) and (.module | endswith("sharer")) and (.build_id | length == 40))) and
+		(.freed_from | length > 0) and (.held_by[0].opened_from | any(.function == "main"))' b.json
 	run "$C" show "${id%:*}:99"
 	exits 1
 	has "there is no"

@@ -109,6 +109,7 @@ static void a_block_is_told_with_its_class(void **state)
 	uint64_t now = cl_now(), old = now - 3600 * 1000000000ull;
 	uint8_t handle[64] = { 0 };
 
+	r.header->grace = 60 * (uint64_t)1000000000;
 	for (uint32_t record = 0; record < 8; record++)
 		publish(&r, record, record == 1 ? now : old);
 	cl_record_export_again(&r, 0, old + 5);
@@ -140,6 +141,9 @@ static void a_block_is_told_with_its_class(void **state)
 	assert_true(cl_view_block(&view, 1, &b));
 	assert_int_equal(b.class, CL_VIEW_GRACE);
 	assert_int_equal(b.freed, now - 1);
+	r.header->grace = 0; /* its exporter's counts, not the reader's */
+	assert_true(cl_view_block(&view, 1, &b));
+	assert_int_equal(b.class, CL_VIEW_LIMBO);
 	assert_true(cl_view_block(&view, 2, &b));
 	assert_int_equal(b.class, CL_VIEW_LIMBO);
 	assert_true(cl_view_block(&view, 3, &b));
