@@ -140,6 +140,28 @@ T=$BATS_FILE_TMPDIR
 	[[ $output =~ ,\ [1-9][0-9]*\ dense ]]
 }
 
+@test "the page is worked in a browser: mouse, wheel, keys, filter, states, theme, table" {
+	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
+		skip "there is no chromium"
+	"$C" trace "$T/share" -o share.html
+	{
+		# a browser whose clock runs as it likes has no frames: they are drawn when they are asked for
+		sed -e '/^<\/body>/,$d' -e '/^<script id="core">/i \
+<script>window.requestAnimationFrame = (f) => setTimeout(f, 0);</script>' share.html
+		echo '<script>'
+		cat "$top_srcdir/tests/trace/operate.js"
+		echo '</script></body></html>'
+	} > worked.html
+	HOME=$PWD timeout 150 "$browser" --headless --no-sandbox --disable-gpu --window-size=1280,800 \
+		--user-data-dir="$PWD/profile" --virtual-time-budget=60000 --dump-dom "file://$PWD/worked.html" \
+		> dom 2> err
+	grep -o '<body[^>]*>' dom > body
+	cat body
+	grep -q 'data-operated="1"' body
+	grep -q 'data-wrong=""' body
+	grep -q 'data-errors="0"' body
+}
+
 @test "a browser draws the page, and has nothing to complain of" {
 	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
 		skip "there is no chromium"

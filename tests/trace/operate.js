@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put at the end of the page: works it as a user does, by events.  What goes wrong stands in
+// body's data-wrong; data-operated says that it came to its end.
+"use strict";
+(function () {
+	const $ = (id) => document.getElementById(id), canvas = $("canvas"), body = document.body, wrong = [];
+	const picture = () => canvas.toDataURL();
+	const frame = () => new Promise((done) => setTimeout(done, 50));
+	const detail = () => $("detail").textContent;
+	function pointer(type, x, y) {
+		const r = canvas.getBoundingClientRect(), e = new PointerEvent(type, { clientX: r.left + x,
+			clientY: r.top + y, pointerId: 1, bubbles: true, cancelable: true });
+		canvas.dispatchEvent(e);
+	}
+	async function key(name, on) {
+		(on || document.activeElement).dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
+		await frame();
+	}
+	async function type(text) {
+		$("search").value = text;
+		$("search").dispatchEvent(new Event("input"));
+		await frame();
+		return +body.dataset.shown;
+	}
+	function check(what, right) {
+		if (!right)
+			wrong.push(what);
+	}
+	async function changes(what, act) {
+		const before = picture();
+		await act();
+		await frame();
+		check(what, picture() !== before);
+	}
+	async function operate() {
+		canvas.setPointerCapture = () => {}; // (no such pointer)
+		await frame();
+		const all = +body.dataset.shown;
+		let x, y, bar = null;
+		await changes("+ zooms, nothing being focused", () => key("+", body));
+		await key("0");
+		$("theme").focus();
+		await changes("+ zooms, a button being focused", () => key("+"));
+		await changes("0 fits", () => key("0"));
+		for (y = 40; !bar && y < canvas.clientHeight; y += 5)
+			for (x = 220; !bar && x < canvas.clientWidth; x += 20) {
+				pointer("pointermove", x, y);
+				if (!$("tip").hidden && /^Block/.test($("tip").textContent))
+					bar = [x, y];
+			}
+		check("a block has a tooltip", bar);
+		pointer("pointerdown", bar[0], bar[1]);
+		pointer("pointerup", bar[0], bar[1]);
+		check("a click shows it", /^Block/.test(detail()));
+		const first = detail();
+		await key("n");
+		check("n goes to the next", /^Block/.test(detail()) && detail() !== first);
+		await key("p");
+		check("p goes back", detail() === first);
+		canvas.focus();
+		await changes("Enter zooms to it", () => key("Enter"));
+		await key("Escape");
+		check("Escape lets go", detail() === "");
+		await changes("Fit", () => $("fit").click());
+		await changes("the button +", () => $("in").click());
+		await changes("the button -", () => $("out").click());
+		const wheel = (o) => canvas.dispatchEvent(new WheelEvent("wheel", Object.assign({ bubbles: true, cancelable: true }, o)));
+		await changes("Ctrl and wheel", () => wheel({ ctrlKey: true, deltaY: -300 }));
+		await changes("the wheel sideways", () => wheel({ deltaX: 120 }));
+		await changes("dragging", () => {
+			pointer("pointerdown", 600, 300);
+			pointer("pointermove", 400, 300);
+			pointer("pointerup", 400, 300);
+		});
+		await changes("ArrowLeft", () => key("ArrowLeft"));
+		await key("0");
+		await key("/");
+		check("/ goes to the filter", document.activeElement === $("search"));
+		check("it filters by state of the block", await type("held") > 0 && +body.dataset.shown < all);
+		check("it filters by state of the process", await type("killed") > 0 && +body.dataset.shown < all);
+		check("it filters to nothing", await type("no-such-thing") === 0 && /^No block/.test($("listhead").textContent));
+		await key("Escape");
+		check("Escape ends the filter", $("search").value === "" && +body.dataset.shown === all);
+		check("and leaves it", document.activeElement === canvas);
+		await changes("a state that is not to be shown", () => document.querySelector("#states input").click());
+		document.querySelector("#states input").click();
+		const theme = document.documentElement.dataset.theme;
+		await changes("the theme", () => $("theme").click());
+		check("the theme is another", document.documentElement.dataset.theme !== theme);
+		$("list").open = true;
+		await frame();
+		check("the table has each block", document.querySelectorAll("#table tr").length === all + 1);
+		await changes("a block of the table", () => document.querySelector("#table button").click());
+		check("it is shown", /^Block/.test(detail()));
+	}
+	operate().catch((e) => wrong.push(String(e))).then(() => {
+		body.dataset.wrong = wrong.join("; ");
+		body.dataset.operated = 1;
+	});
+})();
