@@ -232,7 +232,7 @@ static void put_library_options(FILE *to)
 		put(to, row->arg);
 		fputs("\\fR\n", to);
 		put(to, row->help);
-		if (row->kind != cl_option_choice && (*row->min || *row->max)) {
+		if (row->kind != cl_option_choice && *row->max) {
 			fputs(" (", to);
 			put(to, row->min);
 			fputs(" to ", to);
