@@ -506,6 +506,20 @@ static int state_look(const struct cu_process *p)
 	return p->error || p->state == CL_DEAD ? BAD : p->state == CL_ALIVE ? GOOD : DOUBTFUL;
 }
 
+/* What is seen of @p's command line: where it doesn't fit, the program without its folders. */
+static const char *command_in(const struct cu_process *p, int width)
+{
+	const char *text = p->command;
+	size_t word = strcspn(text, " "), length = strlen(text);
+
+	if (width < 0 || length <= (size_t)width)
+		return text;
+	for (size_t i = word; i > 0; i--)
+		if (text[i - 1] == '/')
+			return i < word ? text + i : text;
+	return text;
+}
+
 static void draw_row(int y, const struct row *row, const struct place *place, int places)
 {
 	const struct cu_process *p = &row->process;
@@ -522,7 +536,7 @@ static void draw_row(int y, const struct row *row, const struct place *place, in
 		}
 		if (at->column == COMMAND) {
 			draw(y, at->x, at->width, p->error ? BAD : PLAIN,
-			     p->error ? cu_process_note(p) : p->command);
+			     p->error ? cu_process_note(p) : command_in(p, at->width));
 			continue;
 		}
 		if (p->error)

@@ -60,6 +60,8 @@ scene() {
 	shows "^ *${PID[C]} alive .* 0 +0 +0 +1 "
 	shows '3 processes   limbo 6 MiB in 2 blocks'
 	[ "$(pane | grep -E '^ *[0-9]+ alive' | head -n 1 | grep -oE '[0-9]+' | head -n 1)" = "${PID[P]}" ]
+	# a path that does not fit is not cut before the name
+	shows "^ *${PID[P]} alive .* sharer *$"
 	tell Q "free 4"
 	shows "^ *${PID[Q]} alive .* 4 KiB .*▁█" # its trend goes up
 	die P
