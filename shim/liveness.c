@@ -129,18 +129,17 @@ static enum proc_says ask_proc(const struct cl_witness *w, bool comparable)
 
 /*
  * Whether process @pid maps the file: 1, 0, or -errno when it can't be told.
- * By inode number and name: the device there is not always what fstat() says
- * (btrfs, overlays).
+ * By inode number and (part of its) name: the device there is not always what
+ * fstat() says (btrfs, overlays).
  */
-static int maps_file(uint32_t pid, const char *wanted, uint32_t file_id)
+static int maps_file(uint32_t pid, const char *wanted, const char *name)
 {
-	char path[48], name[16], buffer[4096];
+	char path[48], buffer[4096];
 	size_t kept = 0;
 	ssize_t n;
 	int fd, found = 0;
 
 	/* "address perms offset dev inode path", a line each */
-	cl_region_name(name, file_id);
 	snprintf(path, sizeof path, "/proc/%u/maps", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -165,7 +164,11 @@ static int maps_file(uint32_t pid, const char *wanted, uint32_t file_id)
 
 bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id)
 {
-	int maps = maps_file(pid, "", file_id);
+	char name[16];
+	int maps;
+
+	cl_region_name(name, file_id);
+	maps = maps_file(pid, "", name);
 
 	return maps != 0 && maps != -ENOENT && maps != -ESRCH;
 }
@@ -191,7 +194,7 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 		case PROC_LEADER_ONLY_ZOMBIE:
 			return CL_DEAD;
 		case PROC_TASKS: {
-			char path[48], wanted[32], line[1024], state = 'Z';
+			char path[48], wanted[32], name[16], line[1024], state = 'Z';
 			uint64_t start;
 			int maps;
 
@@ -200,7 +203,10 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 			    parse_stat(line, &state, &start) == 0 && state == 'Z')
 				return CL_LEAVING; /* its other tasks are on their way */
 			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
-			maps = maps_file(witness->pid, wanted, region->file_id);
+			cl_region_name(name, region->file_id);
+			/* an importer has it by either name: who exports renames it when it ends */
+			maps = maps_file(witness->pid, wanted,
+					 lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'));
 			if (maps) {
 				/* it lives and has it: the program closed our descriptor */
 				*free_since = 0;

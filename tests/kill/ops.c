@@ -77,7 +77,7 @@ static void run_index(struct world *w, struct cl_region *r)
 }
 static void run_exit(struct world *w, struct cl_region *r)
 {
-	cl_region_unlink(r, w->dir);
+	cl_region_end(r, w->dir);
 }
 static void run_reap(struct world *w, struct cl_region *r)
 {
