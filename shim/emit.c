@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text and JSON Lines from the same calls: see emit.h. */
+#include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +13,19 @@
 static void write_out(struct cl_emit *emit, size_t length)
 {
 	for (size_t at = 0; at < length && !emit->error;) {
-		long n = cl_write_quietly(emit->fd, emit->text + at, length - at);
+		size_t part = length - at;
+		const char *last;
+		long n;
+
+		if (emit->patience && part > PIPE_BUF) {
+			last = memrchr(emit->text + at, '\n', PIPE_BUF);
+			part = last ? (size_t)(last + 1 - (emit->text + at)) : PIPE_BUF;
+		}
+		if (emit->patience && !cl_is_writable(emit->fd, emit->patience)) {
+			emit->error = ETIMEDOUT;
+			break;
+		}
+		n = cl_write_quietly(emit->fd, emit->text + at, part);
 
 		if (n < 0)
 			emit->error = (int)-n;
@@ -58,6 +72,7 @@ void cl_emit_begin(struct cl_emit *emit, int fd, bool json)
 	emit->json = json;
 	emit->comma = false;
 	emit->error = 0;
+	emit->patience = 0;
 	emit->n = 0;
 }
 

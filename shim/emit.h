@@ -25,6 +25,8 @@ struct cl_emit {
 	bool json;
 	bool comma;   /* something stands before the next JSON member */
 	int error;    /* errno of the first write that failed; 0: none did */
+	/* ns: who reads nothing for so long gets no more (ETIMEDOUT); 0: all the time it takes */
+	uint64_t patience;
 	size_t n;
 	char text[8192];
 };

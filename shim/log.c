@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -78,12 +79,22 @@ static size_t name_for_path(char *name, ssize_t length)
 	return n;
 }
 
+/* (apart: few have it in a pattern) */
+__attribute__((noinline)) static size_t executable_name(char to[NAME_MAX + 1])
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	const char *slash;
+
+	path[n > 0 ? n : 0] = 0;
+	slash = strrchr(path, '/');
+	return name_for_path(to, snprintf(to, NAME_MAX + 1, "%.*s", NAME_MAX, slash ? slash + 1 : path));
+}
+
 /* What "%@letter" stands for, into @to.  Returns its length, 0: it stands for nothing. */
 static size_t expand_letter(char to[NAME_MAX + 1], char letter)
 {
-	char path[PATH_MAX];
 	struct utsname host;
-	const char *slash;
 	ssize_t n;
 	int fd;
 
@@ -97,10 +108,7 @@ static size_t expand_letter(char to[NAME_MAX + 1], char letter)
 			syscall(SYS_close, fd);
 		return name_for_path(to, n);
 	case 'e':
-		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-		path[n > 0 ? n : 0] = 0;
-		slash = strrchr(path, '/');
-		return name_for_path(to, snprintf(to, NAME_MAX + 1, "%.*s", NAME_MAX, slash ? slash + 1 : path));
+		return executable_name(to);
 	case 'h':
 		n = uname(&host) ? 0 : snprintf(to, NAME_MAX + 1, "%s", host.nodename);
 		return name_for_path(to, n);
@@ -190,6 +198,19 @@ long cl_write_quietly(int fd, const void *data, size_t length)
 	return error ? -error : written;
 }
 
+bool cl_is_writable(int fd, uint64_t wait)
+{
+	struct timespec left = { (time_t)(wait / 1000000000u), (long)(wait % 1000000000u) };
+	struct pollfd poll = { .fd = fd, .events = POLLOUT };
+	long n;
+
+	/* (the kernel takes off what has been waited) */
+	do
+		n = syscall(SYS_ppoll, &poll, 1, &left, NULL, (size_t)(_NSIG / 8));
+	while (n < 0 && errno == EINTR);
+	return n != 0;
+}
+
 /* Returns 0 or -errno. */
 static int write_line(int fd, const char *line, size_t length)
 {
@@ -277,7 +298,8 @@ static __attribute__((format(printf, 2, 3))) void to_stderr(int level, const cha
 	va_start(args, format);
 	length = make_line(line, level, format, args);
 	va_end(args);
-	write_line(STDERR_FILENO, line, length);
+	if (cl_is_writable(STDERR_FILENO, 0))
+		write_line(STDERR_FILENO, line, length);
 }
 
 void cl_log(int level, const char *format, ...)
@@ -304,7 +326,8 @@ void cl_log(int level, const char *format, ...)
 				  "cannot write to CULIMBO_LOG_FILE=\"%s\": %s; using stderr", file,
 				  error_text(-error));
 	}
-	write_line(STDERR_FILENO, line, length);
+	if (cl_is_writable(STDERR_FILENO, 0))
+		write_line(STDERR_FILENO, line, length);
 out:
 	errno = saved;
 }

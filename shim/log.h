@@ -35,6 +35,12 @@ void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2,
 long cl_write_quietly(int fd, const void *data, size_t length);
 
 /*
+ * Whether a write of PIPE_BUF bytes to @fd would not wait, or comes to that within
+ * @wait ns.  True where it cannot be told.
+ */
+bool cl_is_writable(int fd, uint64_t wait);
+
+/*
  * Opens the file @pattern (see cl_path_expand) to append to, making it with mode
  * 0600; never waits, never follows a link, never gives 0, 1 or 2.  -errno.
  */

@@ -18,12 +18,14 @@
 #include "shim/report_table.h"
 #include "shim/self.h"
 
+#define PATIENCE 5000000000ull /* ns */
+
 static struct cl_report report; /* one end a process */
 
 /* ---------------------------------------------------------------- where it goes */
 static int open_file(const char *pattern)
 {
-	char path[PATH_MAX], with_pid[PATH_MAX];
+	static char path[PATH_MAX], with_pid[PATH_MAX]; /* (not the stack's: see end_with_room()) */
 	struct stat st;
 
 	if (!cl_path_has_pid(pattern) &&
@@ -49,6 +51,8 @@ static void begin_output(void)
 	}
 	cl_emit_begin(&report.emit, fd >= 0 ? fd : STDERR_FILENO,
 		      cl_options.report_format.number == CL_FORMAT_JSONL);
+	/* who started us may read the pipe when we have ended, and not before */
+	report.emit.patience = PATIENCE;
 }
 
 static void end_output(void)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,34 @@ static void long_texts_are_whole(void **state)
 	assert_int_equal(n, 30000);
 	for (size_t i = 0; i < n; i++)
 		assert_int_equal(got[i], i % 1000 == 999 ? '\n' : 'x');
+}
+
+/* Who started us reads the pipe only when we have ended. */
+static void who_reads_nothing_is_not_waited_for(void **state)
+{
+	static struct cl_emit emit;
+	static char part[1000], got[4096];
+	int ends[2];
+	ssize_t n, all = 0;
+
+	assert_int_equal(pipe(ends), 0);
+	assert_true(cl_is_writable(ends[1], 0));
+	memset(part, 'x', sizeof(part) - 1);
+	alarm(20); /* it would wait for ever */
+	cl_emit_begin(&emit, ends[1], false);
+	emit.patience = 1000000;
+	for (int i = 0; i < 300; i++)
+		cl_emit_string(&emit, NULL, part, "", "\n");
+	cl_emit_flush(&emit);
+	alarm(0);
+	assert_int_equal(emit.error, ETIMEDOUT);
+	assert_false(cl_is_writable(ends[1], 0));
+	close(ends[1]);
+	while ((n = read(ends[0], got, sizeof(got))) > 0)
+		all += n;
+	/* what had room is there, in whole lines */
+	assert_true(all > 4096 && all % 1000 == 0);
+	close(ends[0]);
 }
 
 static void sizes_and_ages_are_for_people(void **state)
@@ -164,6 +193,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_gets_through),
 		cmocka_unit_test(long_texts_are_whole),
+		cmocka_unit_test(who_reads_nothing_is_not_waited_for),
 		cmocka_unit_test(sizes_and_ages_are_for_people),
 		cmocka_unit_test(patterns_match_as_those_of_leaksanitizer),
 		cmocka_unit_test(files_of_suppressions_are_read),
