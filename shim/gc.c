@@ -12,6 +12,17 @@
 #include "shim/liveness.h"
 #include "shim/options.h"
 
+/*
+ * What a process looks at when it starts and when it ends, so that neither takes
+ * long, whatever others left: some 3 us for a file that is seen at once to stay,
+ * some 100 us for one that is judged.  What is left over is for the next one.
+ */
+enum {
+	MOST_SEEN = 4096,
+	MOST_JUDGED = 256,
+	YOUNG = 2, /* s */
+};
+
 /* Made by what this very process was before it called exec: its pid and start time are ours. */
 static bool is_of_former_image(const struct cl_region *region)
 {
@@ -70,34 +81,47 @@ bool cl_gc_is_kept(const struct cl_region *region)
 
 /*
  * Most are of the living: seen by one lock, without mapping it.  (Not for who may
- * have it open: that descriptor's end is its locks' end.)
+ * have it open: that descriptor's end is its locks' end.)  Or they are kept, and
+ * somebody looked before: by one word.
  */
-static bool is_of_the_living(int dirfd, const char *name)
+static bool is_to_stay(int dirfd, const char *name, bool keep)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
 			      .l_len = 1 };
 	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	bool locked;
+	uint32_t pid = 0;
+	uint64_t since = 0, now;
+	bool stays;
 
 	if (fd < 0)
 		return false;
-	locked = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	stays = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	if (!stays && keep && cl_options.keep_dead.number &&
+	    pread(fd, &since, sizeof since, offsetof(struct cl_header, exporter_lock_free)) ==
+		    sizeof since &&
+	    pread(fd, &pid, sizeof pid, offsetof(struct cl_header, exporter.pid)) == sizeof pid) {
+		now = cl_now();
+		stays = since && since <= now && now - since < cl_options.keep_dead.number &&
+			pid != (uint32_t)getpid(); /* (it may be of a former image) */
+	}
 	close(fd);
-	return locked;
+	return stays;
 }
 
 /* Left by who died before it had a header in it; who makes one needs milliseconds. */
-static bool is_old_and_empty(int dirfd, const char *name)
+static bool is_old(int dirfd, const char *name, int seconds)
 {
 	struct timespec now;
 	struct stat st;
 
 	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
 	       st.st_uid == geteuid() && !clock_gettime(CLOCK_REALTIME, &now) &&
-	       now.tv_sec - st.st_ctim.tv_sec > 60;
+	       now.tv_sec - st.st_ctim.tv_sec > seconds;
 }
 
-static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id))
+/* *judged: counts those that more than a few system calls were made for. */
+static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
+		      unsigned int *judged)
 {
 	uint32_t id = cl_region_name_id(name), unfinished = id ? 0 : cl_region_unfinished_id(name);
 	struct cl_region region;
@@ -106,8 +130,12 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 
 	if (id && is_open && is_open(id))
 		return false;
-	if (id && is_of_the_living(dirfd, name))
+	if (id && is_to_stay(dirfd, name, is_open))
 		return false;
+	/* where many start at once, most of these are just being made */
+	if (unfinished && is_open && !is_old(dirfd, name, YOUNG))
+		return false;
+	*judged += id || unfinished;
 	if (id)
 		err = cl_region_open(&region, dirfd, id, NULL);
 	else if (unfinished)
@@ -115,7 +143,7 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 	else
 		return false;
 	/* -ESTALE: of an earlier boot, nobody has it */
-	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old_and_empty(dirfd, name)))
+	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(dirfd, name, 60)))
 		return unlinkat(dirfd, name, 0) == 0;
 	if (err)
 		return false;
@@ -129,7 +157,7 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 {
 	_Alignas(8) char buffer[2048];
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	unsigned int gone = 0;
+	unsigned int gone = 0, seen = 0, judged = 0;
 	long n;
 
 	if (fd < 0)
@@ -139,10 +167,13 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 		for (long at = 0; at < n;) {
 			uint16_t length;
 
+			if (is_open && (seen++ >= MOST_SEEN || judged >= MOST_JUDGED))
+				goto out;
 			memcpy(&length, buffer + at + 16, sizeof length);
-			gone += take_away(dirfd, buffer + at + 19, is_open);
+			gone += take_away(dirfd, buffer + at + 19, is_open, &judged);
 			at += length;
 		}
+out:
 	close(fd);
 	return gone;
 }

@@ -30,10 +30,11 @@ int cl_gc_file(struct cl_region *region, int dirfd);
 bool cl_gc_is_kept(const struct cl_region *region);
 
 /*
- * All files in @dirfd, but for those that @is_open says this process has
- * (opening and closing such a file would drop its locks), and those that are
- * kept.  @is_open NULL: a command, which has none open, and takes the kept ones
- * too.  Returns how many went.
+ * The files in @dirfd, but for those that @is_open says this process has
+ * (opening and closing such a file would drop its locks), those that are kept,
+ * and those that are just being made; of thousands the first few hundred.
+ * @is_open NULL: a command, which has none open, and takes all of them, kept or
+ * not.  Returns how many went.
  */
 unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id));
 

@@ -5,8 +5,13 @@
  * with state, to forget them in a child and to close them at the end.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "shim/blocks.h"
@@ -22,6 +27,8 @@
 #include "shim/self.h"
 #include "shim/trace.h"
 #include "shim/view.h"
+
+enum { END_STACK = 256 << 10 };
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_flag end_begun = ATOMIC_FLAG_INIT;
@@ -109,10 +116,14 @@ bool cl_self_start(void)
 	if (!(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed) & CL_SHARES)) {
 		cl_self_spare_restore();
 		dirfd = cl_self_open_dir(false);
-		if (dirfd >= 0) {
+		/* of those that start at once one looks, and nobody waits for it */
+		if (dirfd >= 0 && !syscall(SYS_flock, dirfd, LOCK_EX | LOCK_NB)) {
 			cl_gc_directory(dirfd, cl_peer_is_open);
-			close(dirfd);
+			/* (a child that was forked in some other way may have it, too) */
+			syscall(SYS_flock, dirfd, LOCK_UN);
 		}
+		if (dirfd >= 0)
+			close(dirfd);
 		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);
@@ -131,7 +142,7 @@ static bool is_open_here(uint32_t file_id)
 /* @locked: cl_imports_lock is held, so that it can be said which files we have. */
 static void remove_own_file(bool locked)
 {
-	char path[4096];
+	char path[64];
 	int dirfd = cl_self_open_dir(false);
 
 	if (dirfd < 0)
@@ -148,22 +159,10 @@ static void remove_own_file(bool locked)
 	}
 }
 
-int cl_process_end(int status)
-{
-	CL_UNCANCELLED;
-	int before = errno;
-	uint64_t findings = 0;
+static uint64_t findings;
 
-	if (!cl_sharing()) {
-		cl_trace_end();
-		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
-		    !atomic_flag_test_and_set(&end_begun))
-			cl_report_nothing();
-		return status;
-	}
-	/* a vfork child has its parent's memory, but not its life */
-	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
-		return status;
+static void end_all(void)
+{
 	cl_self.ended = true;
 	cl_trace_end();
 	cl_collector_stop(CL_END_WAIT);
@@ -180,6 +179,53 @@ int cl_process_end(int status)
 	} else {
 		remove_own_file(false);
 	}
+}
+
+/*
+ * A signal handler that calls _exit() may have a stack of 8 KiB, most of it used;
+ * below it is what the program has there.  Then all is done on one of our own, and no
+ * signal comes meanwhile: its handler would begin at the top of the small stack,
+ * which the kernel takes for unused, over the frames that wait there.
+ */
+static void end_with_room(void)
+{
+	static ucontext_t there, back; /* (one end a process) */
+	stack_t stack;
+	void *room = MAP_FAILED;
+
+	if (!sigaltstack(NULL, &stack) && (stack.ss_flags & SS_ONSTACK))
+		room = mmap(NULL, END_STACK, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED || getcontext(&there)) {
+		end_all();
+		return;
+	}
+	there.uc_stack.ss_sp = room;
+	there.uc_stack.ss_size = END_STACK;
+	there.uc_link = &back;
+	sigfillset(&there.uc_sigmask);
+	makecontext(&there, end_all, 0);
+	swapcontext(&back, &there);
+	munmap(room, END_STACK);
+}
+
+int cl_process_end(int status)
+{
+	CL_UNCANCELLED;
+	int before = errno;
+
+	if (!cl_sharing()) {
+		cl_trace_end();
+		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
+		    !atomic_flag_test_and_set(&end_begun))
+			cl_report_nothing();
+		return status;
+	}
+	/* a vfork child has its parent's memory, but not its life */
+	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
+		return status;
+	findings = 0; /* (of a forked process's parent) */
+	end_with_room();
 	errno = before;
 	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
 							      status;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report, second half: saying what was seen, as text or as JSON Lines; see report.h. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "shim/options.h"
 #include "shim/report_table.h"
+
+/* Files that are looked at for one importer's: an end takes no longer for what others left. */
+enum { MOST_AT_EXIT = 1024 };
 
 static const char *state_name(enum cl_liveness state)
 {
@@ -39,7 +43,8 @@ static const struct cl_view *peer_view(struct cl_report *report, const struct cl
 			return report->peer[i].err ? NULL : &report->peer[i].view;
 	if (i == CL_REPORT_PEERS) /* many: the first ones are told of in full */
 		return NULL;
-	report->peer[i].err = who ? cl_view_open_process(&report->peer[i].view, report->dirfd, who) :
+	report->peer[i].err = who ? cl_view_open_process_among(&report->peer[i].view, report->dirfd, who,
+								 report->at_exit ? MOST_AT_EXIT : UINT_MAX) :
 				    cl_view_open(&report->peer[i].view, report->dirfd, file_id, NULL);
 	memset(&report->peer_who[i], 0, sizeof(report->peer_who[i]));
 	if (who)

@@ -51,13 +51,22 @@ uint32_t cl_self_make_tag(const struct cl_witness *witness)
 	return (uint32_t)(hash ^ hash >> 32) >> 16 & ((1u << CL_STAMP_TAG_BITS) - 1);
 }
 
+/* (a path of PATH_MAX on the stack would be half of what a signal handler has) */
+static const char *dir_path(char room[64])
+{
+	if (cl_options.dir.text[0])
+		return cl_options.dir.text;
+	cl_self_dir_path(room, 64);
+	return room;
+}
+
 int cl_self_open_dir(bool make)
 {
-	char path[4096];
+	char room[64];
+	const char *path = dir_path(room);
 	struct stat st;
 	int fd, err = 0;
 
-	cl_self_dir_path(path, sizeof path);
 	if (make && mkdir(path, 0700) && errno != EEXIST)
 		return -errno;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);

@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -147,6 +148,12 @@ static int try_entry(struct cl_view *view, int dirfd, const char *name, const st
 
 int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who)
 {
+	return cl_view_open_process_among(view, dirfd, who, UINT_MAX);
+}
+
+int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_witness *who,
+			       unsigned int most)
+{
 	_Alignas(8) char buffer[2048];
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err = -ENOENT;
 	long n;
@@ -155,8 +162,8 @@ int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witnes
 	if (fd < 0)
 		return -errno;
 	/* (opendir() would want malloc) ino 8, off 8, reclen 2, type 1, name */
-	while (err && (n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
-		for (long at = 0; err && at < n;) {
+	while (err && most && (n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (long at = 0; err && at < n && most; most--) {
 			uint16_t length;
 
 			memcpy(&length, buffer + at + 16, sizeof length);

@@ -37,6 +37,9 @@ int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, const char *
 void cl_view_own(struct cl_view *view);
 /* Of the process that @who names (whatever its own file's id).  -ENOENT: it has none in @dirfd. */
 int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who);
+/* The same, among the first @most entries of the directory. */
+int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_witness *who,
+			       unsigned int most);
 void cl_view_close(struct cl_view *view);
 
 struct cl_view_process {

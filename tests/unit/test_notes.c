@@ -9,12 +9,14 @@
 #include "tests/unit/fake_driver.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "shim/gc.h"
 #include "shim/notes.h"
+#include "shim/self.h"
 #include "shim/stack.h"
 #include "shim/view.h"
 
@@ -606,6 +608,88 @@ IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
 	CHECK_EQUAL(cl_notes_import(&note), 1);
 }
 
+/* ------------------------------------------------------------------- the end */
+static void end_in_handler(int signal)
+{
+	(void)signal;
+	_exit(cl_process_end(7));
+}
+
+/* _exit() in a handler on a stack of 8 KiB, with what must not be touched below it. */
+IN_A_CHILD(an_end_in_a_signal_handler_needs_no_large_stack)
+{
+	enum { SMALL_STACK = 8192 };
+	struct sigaction action = { .sa_handler = end_in_handler, .sa_flags = SA_ONSTACK };
+	CUipcMemHandle handle, other;
+	CUdeviceptr p;
+	int line, status;
+	pid_t exporter = start_exporter(&other, &line), child = fork();
+	char *area;
+
+	CHECK(child >= 0);
+	if (!child) {
+		start_with(HOUR, CL_COLLECTOR_INLINE);
+		cl_options.report.number = CL_REPORT_ALWAYS;
+		CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+		CHECK_EQUAL(open_here(&p, &other), CUDA_SUCCESS);
+		area = mmap(NULL, 32 * SMALL_STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(area != MAP_FAILED);
+		area += 31 * SMALL_STACK;
+		CHECK(!mprotect(area, SMALL_STACK, PROT_READ | PROT_WRITE));
+		CHECK(!sigaltstack(&(stack_t){ .ss_sp = area, .ss_size = SMALL_STACK }, NULL));
+		CHECK(!sigaction(SIGUSR1, &action, NULL));
+		raise(SIGUSR1);
+		_exit(1);
+	}
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK_EQUAL(status, 7 << 8);
+	end_exporter(exporter, line);
+}
+
+static bool none_is_open(uint32_t file_id)
+{
+	(void)file_id;
+	return false;
+}
+
+/* What others left by the thousand makes neither a start nor an end long. */
+IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
+{
+	enum { DEAD = 600, AT_ONCE = 256 };
+	unsigned int gone = 0, some;
+	int dir, status;
+	pid_t maker;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK((dir = cl_self_open_dir(true)) >= 0);
+	maker = fork();
+	CHECK(maker >= 0);
+	if (!maker) {
+		struct cl_witness self;
+		struct cl_region r;
+
+		cl_witness_self(&self);
+		for (int i = 0; i < DEAD; i++) {
+			CHECK_EQUAL(cl_region_create(&r, dir, &self), 0);
+			cl_region_close(&r);
+		}
+		_exit(0);
+	}
+	CHECK_EQUAL(waitpid(maker, &status, 0), maker);
+	CHECK_EQUAL(status, 0);
+	/* looked at once, the kept ones cost so little that they are in nobody's way */
+	cl_options.keep_dead.number = HOUR;
+	for (int i = 0; i <= DEAD / AT_ONCE; i++)
+		CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 0);
+	cl_options.keep_dead.number = 0;
+	while (gone < DEAD) {
+		some = cl_gc_directory(dir, none_is_open);
+		CHECK(some > 0 && some <= AT_ONCE);
+		gone += some;
+	}
+	CHECK_EQUAL(gone, DEAD);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -625,6 +709,8 @@ int main(void)
 		cmocka_unit_test(a_forked_child_notes_anew),
 		cmocka_unit_test(findings_are_bounded_and_all_counted),
 		cmocka_unit_test(lies_in_the_notes_are_nothing_to_who_wrote_them),
+		cmocka_unit_test(an_end_in_a_signal_handler_needs_no_large_stack),
+		cmocka_unit_test(of_many_dead_files_a_few_hundred_are_judged_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
