@@ -212,7 +212,13 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 		}
 		break;
 	case CL_REPORT_GRACE:
-		snprintf(to, n, "nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits");
+	case CL_REPORT_LIMBO:
+		if (report->process.state == CL_DEAD)
+			snprintf(to, n, "nothing to do: its process has ended, and the driver has the memory back");
+		else if (g->class == CL_REPORT_LIMBO)
+			snprintf(to, n, "nothing to do");
+		else
+			snprintf(to, n, "nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits");
 		break;
 	case CL_REPORT_KEPT:
 		snprintf(to, n, "make room in the directory of exporter files (CULIMBO_DIR)");

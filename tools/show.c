@@ -228,6 +228,8 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 {
 	if (block->is.pinned)
 		return "somebody opened it who could not be noted (see room in the directory: culimbo doctor); it goes with its exporter";
+	if (process->state == CL_DEAD && !block->held)
+		return "its exporter has ended, and the driver has its memory back; `culimbo gc` takes the file away";
 	if (!process->file_id || process->state == CL_DEAD)
 		return "its exporter has ended, the driver keeps the memory for its holders; `culimbo gc` takes the file away";
 	switch (block->is.class) {

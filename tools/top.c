@@ -462,7 +462,7 @@ static void draw_right(int y, int x, int width, int how, const char *text)
 	draw(y, x + (free_width > 0 ? free_width : 0), width, how, text);
 }
 
-/* What fits, in this order of importance: the command has what is left. */
+/* What fits: each from where a dozen columns of the command, which has what is left, remain. */
 struct place {
 	int column, width, x;
 	bool right;
@@ -476,9 +476,9 @@ static int lay_out(struct place *place)
 		bool right;
 	} wanted[PLACES] = {
 		{ PID, 8, 0, true },	    { STATE, 7, 50, false },   { LIMBOBYTES, 10, 0, true },
-		{ BAR, 12, 90, false },	    { TREND, 20, 70, false },  { LIMBO, 7, 80, true },
-		{ HELD, 7, 40, true },	    { EXPORTED, 8, 60, true }, { IMPORTED, 8, 60, true },
-		{ AGE, 7, 80, true },	    { COMMAND, 0, 0, false },
+		{ BAR, 12, 96, false },	    { TREND, 12, 66, false },  { LIMBO, 7, 120, true },
+		{ HELD, 7, 40, true },	    { EXPORTED, 8, 72, true }, { IMPORTED, 8, 80, true },
+		{ AGE, 7, 112, true },	    { COMMAND, 0, 0, false },
 	};
 	int n = 0, x = 0;
 
@@ -486,6 +486,8 @@ static int lay_out(struct place *place)
 		if (COLS < wanted[i].from)
 			continue;
 		place[n] = (struct place){ wanted[i].column, wanted[i].width, x, wanted[i].right };
+		if (wanted[i].column == TREND && COLS >= 104)
+			place[n].width = 20;
 		if (wanted[i].column == TREND && COLS > 140)
 			place[n].width += COLS - 140 > 40 ? 40 : COLS - 140;
 		if (wanted[i].column == COMMAND)

@@ -135,6 +135,25 @@ scene() {
 	exits 2
 }
 
+@test "what the dead had on its way back: limbo-free, once its own grace is over" {
+	start P CULIMBO_GRACE=1s CULIMBO_KEEP_DEAD=1h
+	tell P "export 2048 2"
+	# both at once, so that nothing of it goes back before
+	printf 'free 2\nabort\n' >&"${TO[P]}"
+	wait "${PID[P]}" || :
+	[ "$(column STATE blocks)" = $'limbo-grace\nlimbo-grace' ]
+	"$C" report --pid "${PID[P]}" --json | jq -e -s 'any(.[]; .class == "grace" and .count == 2 and .finding == false)'
+	within 20 eval '[ "$(column STATE blocks)" = $'"'limbo-free\\nlimbo-free'"' ]'
+	"$C" report --pid "${PID[P]}" --json | jq -e -s 'any(.[]; .class == "limbo" and .count == 2 and
+		.bytes == 4096 and .finding == false)'
+	run "$C" report --pid "${PID[P]}"
+	has "freed, on the way back to the driver (in limbo): 2, 4 KiB"
+	has "HINT: nothing to do: its process has ended, and the driver has the memory back"
+	run "$C" show "$(column ID blocks | head -n 1)"
+	has "limbo-free"
+	has "its exporter has ended, and the driver has its memory back"
+}
+
 @test "show: what several are called is listed" {
 	scene
 	# two exporters whose driver gives both the same address

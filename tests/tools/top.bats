@@ -121,6 +121,14 @@ scene() {
 		within 20 eval '[ "$(pane | wc -l)" -eq '"$2"' ]'
 	done
 	shows "^ *${PID[P]} alive .*█"
+	# whatever columns there is room for, the command is seen, by its name
+	for columns in 40 50 66 72 80 96 104 112 120; do
+		term resize-window -t 0 -x "$columns" -y 20
+		shows 'COMMAND$'
+		shows "^ *${PID[P]} .* sharer *$"
+	done
+	term resize-window -t 0 -x 80 -y 24
+	shows '^ *PID STATE +IN LIMBO TREND +HELD EXPORTED IMPORTED COMMAND$'
 	keys q
 	shows 'status=0'
 }
