@@ -207,6 +207,7 @@ uint64_t cl_report_write(void)
 	const char *known = cl_options.suppressions.text;
 	struct cl_view view, *own = NULL;
 	uint64_t findings;
+	bool all, list;
 	int err;
 
 	if (cl_options.report.number == CL_REPORT_OFF && !cl_options.error_exitcode.number)
@@ -228,8 +229,10 @@ uint64_t cl_report_write(void)
 	}
 	look(own);
 	findings = report.sums.findings;
-	if (cl_options.report.number != CL_REPORT_OFF &&
-	    (findings || cl_options.report.number == CL_REPORT_ALWAYS)) {
+	all = findings || cl_options.report.number == CL_REPORT_ALWAYS;
+	/* which was asked for: also when nothing else is to be said */
+	list = cl_options.print_suppressions.number && (all || report.sums.suppressed);
+	if (cl_options.report.number != CL_REPORT_OFF && (all || list)) {
 		struct cl_report_counts counts = {
 			.exports = cl_count_get(exports), .imports = cl_count_get(imports),
 			.released = cl_count_get(limbo_released),
@@ -241,8 +244,9 @@ uint64_t cl_report_write(void)
 
 		report.dirfd = cl_self_open_dir(false);
 		begin_output();
-		cl_report_say(&report, &counts);
-		if (cl_options.print_suppressions.number)
+		if (all)
+			cl_report_say(&report, &counts);
+		if (list)
 			cl_report_say_suppressions(&report);
 		end_output();
 		if (report.dirfd >= 0)

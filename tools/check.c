@@ -31,7 +31,8 @@
 #include "tools/start.h"
 #include "tools/symbols.h"
 
-enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS };
+enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
+       OPTION_PRINT };
 enum { FINDINGS = 99 /* the exit status, unless told otherwise */, SETTLE_TRIES = 200 };
 
 /* ------------------------------------------------------------------- the folder */
@@ -207,6 +208,18 @@ static void print(struct findings *f, const char *text)
 	}
 }
 
+/* Where the list of suppressions that matched begins in a report: it is its last part. */
+static const char *list_in(const char *text, bool json)
+{
+	const char *list = strstr(text, json ? "\"type\":\"suppressed\"" : "culimbo: suppressions that matched:");
+
+	if (!list)
+		return "";
+	while (list > text && list[-1] != '\n')
+		list--;
+	return list;
+}
+
 /* One process's report of its end. */
 static void take_report(struct findings *f, const char *path)
 {
@@ -222,6 +235,8 @@ static void take_report(struct findings *f, const char *path)
 	f->suppressed += last_number(text, f->report->emit.json ? "\"suppressed\":" : " suppressed=");
 	if (n)
 		print(f, text);
+	else if (cl_options.print_suppressions.number)
+		print(f, list_in(text, f->report->emit.json));
 	f->n += n;
 	free(text);
 }
@@ -355,6 +370,10 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		case OPTION_OUTPUT:
 			output = optarg;
 			break;
+		case OPTION_PRINT:
+			if (setenv("CULIMBO_PRINT_SUPPRESSIONS", "1", 1))
+				return CU_FAILED;
+			break;
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
 			break;
@@ -418,6 +437,12 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		report.data = f.symbols;
 		take_reports(&f);
 		take_files(&f);
+		/* the others' reports have their own */
+		for (unsigned int i = 0; cl_options.print_suppressions.number && i < known.n; i++)
+			if (known.list[i].blocks) {
+				cl_report_say_suppressions(&report);
+				break;
+			}
 		say_end(&f);
 	}
 	if (f.to)
@@ -443,6 +468,7 @@ static const struct cu_option options[] = {
 	{ "json", OPTION_JSON, NULL, "the report as JSON Lines (doc/report-format.md)" },
 	{ "output", OPTION_OUTPUT, "FILE", "the report goes there (default: stderr)" },
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
+	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched in each process" },
 	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
 	{ .name = NULL },
 };

@@ -300,6 +300,18 @@ waits_dead() {
 	has text "suppressed: 2, 2 MiB (CULIMBO_SUPPRESSIONS)"
 	has text "leak:/never_closes"
 	! grep -q "imported and never closed" text
+	# the list is written when it is asked for, though nothing else is to be said
+	CULIMBO_SUPPRESSIONS=known CULIMBO_PRINT_SUPPRESSIONS=1 "$C" run --simulate -- "$P/never_closes" 2> text
+	has text "leak:/never_closes"
+	! grep -q "report of process" text
+	"$C" check --simulate --suppressions known --print-suppressions -- "$P/never_closes" 2> text
+	has text "  2, 2 MiB: leak:/never_closes"
+	has text "findings=0 suppressed=4"
+	! grep -q "no suppression matched" text
+	! grep -q "report of process" text
+	"$C" check --simulate --json --output json --suppressions known --print-suppressions -- "$P/never_closes"
+	valid json
+	jq -e -s 'any(.[]; .type == "suppressed" and .pattern == "/never_closes" and .count == 2)' json
 	fails 42 env CULIMBO_ERROR_EXITCODE=42 CULIMBO_REPORT=off "$C" run --simulate -- "$P/never_closes"
 	CULIMBO_ERROR_EXITCODE=42 "$C" run --simulate -- "$top_builddir/tests/e2e/demo" > out 2> err
 	has out right
