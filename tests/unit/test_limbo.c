@@ -256,6 +256,7 @@ static enum cl_place place_of(CUdeviceptr p)
 	static void name##_body(void);         \
 	static void name(void **state)         \
 	{                                      \
+		test_unless_left_out(#name);   \
 		in_a_child(name##_body);       \
 	}                                      \
 	static void name##_body(void)
