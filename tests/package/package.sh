@@ -79,11 +79,14 @@ has libculimbo-dev '/usr/include/culimbo\.h'
 has libculimbo-dev '/usr/lib/[^/]*/pkgconfig/culimbo\.pc'
 has culimbo '/usr/bin/culimbo'
 has culimbo '/usr/lib/[^/]*/culimbo/sim/libcuda\.so\.1'
-if [ -e "$top_builddir/tools/man" ]; then
-	has culimbo '/usr/share/man/man1/culimbo\.1\.gz'
-	has culimbo '/usr/share/man/man7/culimbo\.7\.gz'
-	has libculimbo-dev '/usr/share/man/man3/culimbo\.h\.3\.gz'
-fi
+for page in "$top_builddir"/tools/pages/*.1; do
+	has culimbo "/usr/share/man/man1/$(basename "$page")\.gz"
+done
+has libculimbo '/usr/share/man/man7/culimbo\.7\.gz'
+has libculimbo-dev '/usr/share/man/man3/culimbo\.h\.3\.gz'
+has culimbo '/usr/share/bash-completion/completions/culimbo'
+has culimbo '/usr/share/zsh/site-functions/_culimbo'
+has culimbo '/usr/share/fish/vendor_completions\.d/culimbo\.fish'
 cat "$tmp"/*.list | sort > "$tmp/packaged"
 uniq -d "$tmp/packaged" > "$tmp/twice"
 [ ! -s "$tmp/twice" ]
