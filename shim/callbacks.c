@@ -145,7 +145,7 @@ static void collect_inline(void)
 
 void cl_memory_allocates(void)
 {
-	if (cl_collector_is_inline())
+	if (cl_collector_is_inline() && !cl_self_is_copy())
 		collect_inline();
 }
 

@@ -580,6 +580,10 @@ static CUresult free_what_may_be_ours(CUdeviceptr dptr)
 	struct cl_finding again;
 	CUresult result;
 
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return cl_driver.cuMemFree_v2(dptr);
+	}
 	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
 	case FREE_NOT_OURS:
 		cl_collector_called();
@@ -661,6 +665,10 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 	bool capturing;
 	CUresult result;
 
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return bare(dptr, stream);
+	}
 	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
 	case FREE_NOT_OURS:
 		cl_collector_called();
@@ -707,6 +715,10 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	struct cl_finding again;
 	CUresult result;
 
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return destroy(event);
+	}
 	if (cl_import_event_destroy(event, destroy, &result))
 		return result;
 	event_note_drop(event);

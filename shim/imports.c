@@ -746,10 +746,15 @@ static void closed_again(CUdeviceptr dptr)
 CUresult cl_memory_close(CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
-	bool last;
-	struct mapping *mapping = close_begin(CL_MEMORY, dptr, &last);
+	struct mapping *mapping;
 	CUresult result;
+	bool last;
 
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return cl_driver.cuIpcCloseMemHandle(dptr);
+	}
+	mapping = close_begin(CL_MEMORY, dptr, &last);
 	if (!mapping && close_own(dptr))
 		return CUDA_SUCCESS;
 	cl_collector_called();

@@ -83,7 +83,30 @@ static void after_fork_in_child(void)
 	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
+void cl_self_begin_anew(void)
+{
+	after_fork_in_child();
+}
+
 /* ---------------------------------------------------------------------- start */
+/* (a kernel before 4.14 can't: then only fork() is noticed) */
+static void mark_memory(void)
+{
+	uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_relaxed);
+
+	if (!word) {
+		word = mmap(NULL, CL_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (word == MAP_FAILED)
+			return;
+		if (madvise(word, CL_PAGE, MADV_WIPEONFORK)) {
+			munmap(word, CL_PAGE);
+			return;
+		}
+	}
+	*word = 1;
+	atomic_store_explicit(&cl_self_word, word, memory_order_relaxed);
+}
+
 void cl_self_prepare(void)
 {
 	static bool registered; /* stays true in a child: the handlers are inherited */
@@ -97,6 +120,7 @@ void cl_self_prepare(void)
 		cl_witness_self(&cl_self.witness);
 		cl_self.tag = cl_self_make_tag(&cl_self.witness);
 		cl_self.started = cl_now();
+		mark_memory();
 		cl_self.pid = getpid();
 	}
 	pthread_mutex_unlock(&start_lock);
@@ -106,6 +130,8 @@ bool cl_self_start(void)
 {
 	int dirfd;
 
+	if (cl_self_is_copy())
+		cl_self_begin_anew();
 	/* acquire: what the first one prepared is seen */
 	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES)
 		return true;

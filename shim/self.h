@@ -57,6 +57,20 @@ static inline void cl_cancel_state_restore(const int *before)
 	pthread_setcancelstate(*before, NULL);
 }
 
+/*
+ * A child that was forked without fork handlers (_Fork(), clone()) has what its
+ * parent knew, and not the files that this leads into: it begins anew before
+ * it is used.  The kernel gives such a child zeros for the word.
+ */
+extern uint32_t *_Atomic cl_self_word;
+void cl_self_begin_anew(void);
+static inline bool cl_self_is_copy(void)
+{
+	const uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_relaxed);
+
+	return __builtin_expect(word && !*word, 0);
+}
+
 /* Who we are, and fork handlers; what everything else here needs.  Any thread, any number of times. */
 void cl_self_prepare(void);
 

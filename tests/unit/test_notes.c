@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "shim/gc.h"
 #include "shim/notes.h"
@@ -646,6 +647,48 @@ IN_A_CHILD(an_end_in_a_signal_handler_needs_no_large_stack)
 	end_exporter(exporter, line);
 }
 
+/* What forks past the handlers (_Fork(), clone()) leaves a child without our files. */
+IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
+{
+	enum { EXPORT, FREE, IMPORT, CLOSE, ALLOCATE, WAYS };
+	CUipcMemHandle handle, other;
+	int line, status;
+	pid_t exporter = start_exporter(&other, &line);
+	CUdeviceptr p, open;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
+	CHECK_EQUAL(open_here(&open, &other), CUDA_SUCCESS);
+	for (int way = 0; way < WAYS; way++) {
+		pid_t child = (pid_t)syscall(SYS_fork);
+
+		CHECK(child >= 0);
+		if (!child) {
+			if (way == EXPORT)
+				cl_memory_export(&handle, p);
+			else if (way == FREE)
+				cl_memory_free(p);
+			else if (way == IMPORT)
+				open_here(&open, &other);
+			else if (way == CLOSE)
+				cl_memory_close(open);
+			else
+				cl_memory_allocates();
+			_exit(0);
+		}
+		CHECK_EQUAL(waitpid(child, &status, 0), child);
+		CHECK_EQUAL(status, 0);
+	}
+	/* and its parent has what it had */
+	CHECK(cl_own.header && cl_region_fd_intact(&cl_own));
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+	CHECK_EQUAL(cl_memory_close(open), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_process_end(0);
+	end_exporter(exporter, line);
+}
+
 static bool none_is_open(uint32_t file_id)
 {
 	(void)file_id;
@@ -710,6 +753,7 @@ int main(void)
 		cmocka_unit_test(findings_are_bounded_and_all_counted),
 		cmocka_unit_test(lies_in_the_notes_are_nothing_to_who_wrote_them),
 		cmocka_unit_test(an_end_in_a_signal_handler_needs_no_large_stack),
+		cmocka_unit_test(a_child_that_was_forked_unseen_begins_anew),
 		cmocka_unit_test(of_many_dead_files_a_few_hundred_are_judged_at_once),
 	};
 
