@@ -428,7 +428,7 @@ static void complain_value(const struct cl_option_row *row, const char *value, c
 	warn(line.text);
 }
 
-/* Of a file's name with %: what of it means nothing, or names a variable that is not set. */
+/* Of a file's name with %: the first of it that means nothing, or names a variable that is not set. */
 static void complain_pattern(const struct cl_option_row *row, const char *text, char **environment,
 			     cl_warn_fn *warn)
 {
@@ -453,6 +453,7 @@ static void complain_pattern(const struct cl_option_row *row, const char *text, 
 				   "\" is taken as it stands: known are %p (process id), %n (its name), %h "
 				   "(host), %e (executable), %q{VARIABLE} and %%");
 		warn(line.text);
+		return; /* a line for each option, not for each letter */
 	}
 }
 

@@ -104,7 +104,8 @@ static void mark_memory(void)
 		}
 	}
 	*word = 1;
-	atomic_store_explicit(&cl_self_word, word, memory_order_relaxed);
+	/* release: who sees it sees what was written to it */
+	atomic_store_explicit(&cl_self_word, word, memory_order_release);
 }
 
 void cl_self_prepare(void)

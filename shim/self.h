@@ -66,7 +66,8 @@ extern uint32_t *_Atomic cl_self_word;
 void cl_self_begin_anew(void);
 static inline bool cl_self_is_copy(void)
 {
-	const uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_relaxed);
+	/* acquire: with what begin_anew() has written to it */
+	const uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_acquire);
 
 	return __builtin_expect(word && !*word, 0);
 }
