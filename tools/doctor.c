@@ -38,12 +38,12 @@ enum { OPTION_SIMULATE = 128, OPTION_PROBE, OPTION_ROOT, OPTION_PATIENCE };
 enum verdict { OK, WARN, FAIL };
 static const char *const verdict_word[] = { "ok", "warn", "fail" };
 
-enum { STATUS, CHECK, WHAT, TODO };
+enum { STATUS, CHECK, WHAT, ADVICE };
 static const struct cu_column columns[] = {
 	[STATUS] = { "STATUS", CU_TEXT, 0, "ok, warn or fail" },
 	[CHECK] = { "CHECK", CU_TEXT, 0, "what was looked at" },
 	[WHAT] = { "WHAT", CU_TEXT, CU_WRAP, "what was found" },
-	[TODO] = { "TODO", CU_TEXT, CU_WRAP, "what to do about it" },
+	[ADVICE] = { "ADVICE", CU_TEXT, CU_WRAP, "what to do about it" },
 	{ .name = NULL },
 };
 
@@ -51,13 +51,13 @@ enum { CHECKS_MOST = 64 };
 static struct check {
 	enum verdict verdict;
 	const char *name;
-	char what[600], todo[600];
+	char what[600], advice[600];
 } checks[CHECKS_MOST];
 static unsigned int checks_n;
 static const char *root = ""; /* before /etc, /proc and /run */
 
 __attribute__((format(printf, 4, 5))) static void found(const char *name, enum verdict verdict,
-							const char *todo, const char *format, ...)
+							const char *advice, const char *format, ...)
 {
 	struct check *check = &checks[checks_n < CHECKS_MOST ? checks_n++ : CHECKS_MOST - 1];
 	char text[600];
@@ -69,7 +69,7 @@ __attribute__((format(printf, 4, 5))) static void found(const char *name, enum v
 	check->name = name;
 	check->verdict = verdict;
 	cu_clean(check->what, sizeof(check->what), text, sizeof(text));
-	snprintf(check->todo, sizeof(check->todo), "%s", todo ? todo : "");
+	snprintf(check->advice, sizeof(check->advice), "%s", advice ? advice : "");
 }
 
 /* The start of a small file below the root; "" where it can't be read.  False then. */
@@ -709,7 +709,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 	cu_cell_text(cell, column == STATUS ? verdict_word[check->verdict] :
 			   column == CHECK  ? check->name :
 			   column == WHAT   ? check->what :
-					      check->todo);
+					      check->advice);
 }
 
 static void print_for_people(void)
@@ -728,8 +728,8 @@ static void print_for_people(void)
 		else
 			printf("%-4s", verdict_word[c->verdict]);
 		printf("  %-13s %s\n", c->name, c->what);
-		if (*c->todo)
-			printf("      %-13s -> %s\n", "", c->todo);
+		if (*c->advice)
+			printf("      %-13s -> %s\n", "", c->advice);
 	}
 	printf("\n%u ok, %u warning%s, %u failed\n", n[OK], n[WARN], n[WARN] == 1 ? "" : "s", n[FAIL]);
 }

@@ -36,7 +36,7 @@ class Bench:
     def __init__(self, args):
         self.args = args
         self.build = os.path.abspath(args.build)
-        self.library = self.find('.libs/libculimbo.so')
+        self.preload = self.find('.libs/libculimbo.so')
         self.deadline = time.monotonic() + float(os.environ.get('BENCH_SECONDS', '450' if args.gpu else '3600'))
         self.unmeasured = []
         base = '/dev/shm' if os.path.isdir('/dev/shm') else None
@@ -69,7 +69,7 @@ class Bench:
             return None
         environment = {**self.env, **self.driver_env, **(env or {})}
         if preload:
-            environment['LD_PRELOAD'] = self.library
+            environment['LD_PRELOAD'] = self.preload
         try:
             done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=min(limit, left))
@@ -338,9 +338,9 @@ def measure(bench, out):
         table.add('memory an exported block, shared and private (stacks off)', '128 B + 128 B',
                   f'{shared:.0f} B + {private:.0f} B', shared <= 128 and private <= 128,
                   f'of {sizes[-1]:,}; held by up to 64 processes; +8 B for each 64 more')
-    true = bench.run('bench', 'spawn', 20 if quick else 200, '/bin/true', env={'BENCH_PRELOAD': bench.library})
+    true = bench.run('bench', 'spawn', 20 if quick else 200, '/bin/true', env={'BENCH_PRELOAD': bench.preload})
     plain = bench.run('bench', 'syscalls', '/bin/true')
-    loaded = bench.run('bench', 'syscalls', '/bin/true', env={'BENCH_PRELOAD': bench.library})
+    loaded = bench.run('bench', 'syscalls', '/bin/true', env={'BENCH_PRELOAD': bench.preload})
     if true and plain and loaded:
         t = {k: median(v) for k, v in true['ns'].items()}
         extra = {k: v - plain['syscall'].get(k, 0) for k, v in loaded['syscall'].items()
@@ -420,7 +420,7 @@ def torch(bench, table):
     def once(preload, prefix=()):
         env = dict(bench.env)
         if preload:
-            env['LD_PRELOAD'] = bench.library
+            env['LD_PRELOAD'] = bench.preload
         left = max(1, bench.deadline - time.monotonic() - 60)
         return subprocess.run([*prefix, *command], env=env, capture_output=True, text=True, timeout=left)
 
@@ -455,8 +455,8 @@ def side_by_side(bench, out):
         bench.unmeasured.append('torch_limbo.py: no time left')
         return
     try:
-        done = subprocess.run([shutil.which('python3'), os.path.join(HERE, 'torch_limbo.py'), '--library',
-                               bench.library, '--out', out, '--seconds', str(int(left - 10))],
+        done = subprocess.run([shutil.which('python3'), os.path.join(HERE, 'torch_limbo.py'), '--preload',
+                               bench.preload, '--out', out, '--seconds', str(int(left - 10))],
                               env=bench.env, text=True, timeout=left - 2)
         if done.returncode:
             bench.unmeasured.append(f'torch_limbo.py: exit status {done.returncode}')

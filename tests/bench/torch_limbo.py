@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own limbo beside ours: n blocks shared, freed while held, collected, released.
 
-    torch_limbo.py --library libculimbo.so [--out DIR] [--seconds S] [--sizes 500,2000,...]
+    torch_limbo.py --preload libculimbo.so [--out DIR] [--seconds S] [--sizes 500,2000,...]
 
 Needs a GPU, torch for the one side, and nothing but libcuda for the other.  For each n a producer
 makes n blocks of 1 KiB and a consumer opens them.  Then, timed in the producer, per block or per call:
@@ -243,7 +243,7 @@ def play(role, n, library, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
-    parser.add_argument('--library')
+    parser.add_argument('--preload')
     parser.add_argument('--out', default='.')
     parser.add_argument('--seconds', type=float, default=180)
     parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
@@ -257,13 +257,13 @@ def main():
     if args.role:
         roles[args.role](args.n)
         return 0
-    if not args.library:
-        parser.error('--library is needed')
+    if not args.preload:
+        parser.error('--preload is needed')
     until = time.monotonic() + args.seconds
     found = {}
     # the sizes that matter most first, should the time not do for all
     for n in map(int, args.sizes.split(',')):
-        for role, library in (('bare-producer', None), ('culimbo-producer', args.library), ('torch-producer', None)):
+        for role, library in (('bare-producer', None), ('culimbo-producer', args.preload), ('torch-producer', None)):
             left = until - time.monotonic()
             if left < 10:
                 print(f'# {role} {n}: no time left', flush=True)

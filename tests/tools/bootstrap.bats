@@ -24,7 +24,7 @@ bare() {
 @test "help is on stdout with 0, a wrong word on stderr with 2" {
 	run bash -c '"$0" help 2>/dev/null' "$top_srcdir/bootstrap"
 	exits 0
-	has "Usage: ./bootstrap [build | demo | check | ci | help]"
+	has "Usage: ./bootstrap [build | demo | check | help]"
 	run bash -c '"$0" biuld 2>/dev/null' "$top_srcdir/bootstrap"
 	exits 2
 	[ -z "$output" ]

@@ -56,7 +56,7 @@ fake_driver() {
 	[ "$status" -eq 0 ]
 	[ "$(verdict driver)" = warn ]
 	[ "$(verdict directory)" = ok ]
-	jq -e '.checks[] | select(.check == "driver").todo | test("culimbo run --simulate")' checks.json
+	jq -e '.checks[] | select(.check == "driver").advice | test("culimbo run --simulate")' checks.json
 }
 
 @test "handles whose tail is in use are a warning" {
@@ -102,7 +102,7 @@ fake_driver() {
 @test "limits: a file may be too short, descriptors too few" {
 	run bash -c 'ulimit -S -f 1000; "$0" doctor --simulate --json' "$C"
 	exits 1
-	jq -e '.checks[] | select(.check == "fsize") | .status == "fail" and (.todo | test("ulimit -f"))' <<< "$output"
+	jq -e '.checks[] | select(.check == "fsize") | .status == "fail" and (.advice | test("ulimit -f"))' <<< "$output"
 	run bash -c 'ulimit -S -n 100; "$0" doctor --simulate --json' "$C"
 	exits 0
 	jq -e '.checks[] | select(.check == "nofile").status == "warn"' <<< "$output"
@@ -127,7 +127,7 @@ fake_driver() {
 	die P
 	CULIMBO_GRAEC=1 doctor --simulate
 	[ "$status" -eq 0 ]
-	jq -e '.checks[] | select(.check == "exporters") | .status == "warn" and (.todo | test("culimbo gc"))' checks.json
+	jq -e '.checks[] | select(.check == "exporters") | .status == "warn" and (.advice | test("culimbo gc"))' checks.json
 	jq -e '.checks[] | select(.check == "options") | .status == "warn" and (.what | test("CULIMBO_GRACE"))' checks.json
 }
 
