@@ -428,11 +428,12 @@ static void complain_value(const struct cl_option_row *row, const char *value, c
 	warn(line.text);
 }
 
-/* Of a file's name with %: the first of it that means nothing, or names a variable that is not set. */
+/* Of a file's name with %: the first of it that means nothing, and that names a variable that is not set. */
 static void complain_pattern(const struct cl_option_row *row, const char *text, char **environment,
 			     cl_warn_fn *warn)
 {
 	size_t length, name_length;
+	bool told[2] = { false, false }; /* of each kind one line, not one for each letter */
 	const char *name;
 
 	for (; *text; text += length) {
@@ -446,6 +447,9 @@ static void complain_pattern(const struct cl_option_row *row, const char *text, 
 		if (known && (!name || environment_value(environment, name, name_length) ||
 			      environment_value(environ, name, name_length)))
 			continue;
+		if (told[known])
+			continue;
+		told[known] = true;
 		say(&line, row->name);
 		say(&line, ": \"");
 		add(&line, text, length > SHOWN ? SHOWN : length);
@@ -453,7 +457,6 @@ static void complain_pattern(const struct cl_option_row *row, const char *text, 
 				   "\" is taken as it stands: known are %p (process id), %n (its name), %h "
 				   "(host), %e (executable), %q{VARIABLE} and %%");
 		warn(line.text);
-		return; /* a line for each option, not for each letter */
 	}
 }
 
