@@ -14,8 +14,11 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
 	CUresult result = cl_driver.cuEventCreate(event, flags);
 
-	if (__builtin_expect((flags & shared) != shared, 1))
+	if (__builtin_expect((flags & shared) != shared, 1)) {
+		if (result == CUDA_SUCCESS && cl_sharing())
+			cl_event_is_new(*event);
 		return result;
+	}
 	/*
 	 * Whichever error it is: the driver documents none for this limit.  Only our
 	 * limbo holds any, and it holds none before this process shares.
@@ -24,6 +27,8 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 				       cl_callbacks_run_for_event(attempt);
 	     attempt++)
 		result = cl_driver.cuEventCreate(event, flags);
+	if (result == CUDA_SUCCESS && cl_sharing())
+		cl_event_is_new(*event);
 	if (result == CUDA_SUCCESS && !cl_options.disable.number)
 		cl_event_created(*event);
 	return result;

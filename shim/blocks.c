@@ -11,10 +11,11 @@
 
 struct cl_region cl_own = { .fd = -1 };
 bool cl_own_by_handle;
+/* The number of our file, 0 as long as there is none; ANY: it takes more to know what is ours. */
+static _Atomic uint32_t own_id;
+#define ANY UINT32_MAX
 
-static struct cl_block *blocks[3]; /* a hash for each enum cl_kind */
 static struct cl_block **by_record[CL_CHUNKS];
-uint64_t cl_blocks_removed;
 static struct {
 	uint32_t *free; /* records that were released, the last one first */
 	uint32_t free_n, free_size;
@@ -23,12 +24,61 @@ static struct {
 	bool tried, importer_tried;
 } records;
 
+/* -------------------------------------------------------------- found by key */
+enum { KINDS = 3 };
+static struct cl_table tables[KINDS] = {
+	CL_TABLE_BEGIN(tables[0]),
+	CL_TABLE_BEGIN(tables[1]),
+	CL_TABLE_BEGIN(tables[2]),
+};
+
 struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
 {
-	struct cl_block *block = NULL;
+	return cl_table_find(&tables[kind], key);
+}
 
-	HASH_FIND(hh, blocks[kind], &key, sizeof key, block);
-	return block;
+void cl_block_unhash(struct cl_block *block)
+{
+	if (!block->hashed)
+		return;
+	cl_table_remove(&tables[block->kind], &block->link);
+	block->hashed = false;
+}
+
+void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data)
+{
+	struct cl_link *link, *next;
+
+	CL_TABLE_EACH (&tables[kind], link, next)
+		each((struct cl_block *)link, data);
+}
+
+/* -------------------------------------------------------------------- handles */
+__extension__ typedef unsigned __int128 product;
+
+static uint64_t mixed(const uint64_t *words, uint64_t a, uint64_t b)
+{
+	product p = (product)(words[0] ^ a) * (words[1] ^ b);
+
+	return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* Of 64 bytes that the driver makes, so of nobody who would look for two alike. */
+static uint64_t print_of(const void *handle)
+{
+	uint64_t word[8];
+
+	memcpy(word, handle, sizeof word);
+	/* (digits of pi) */
+	return mixed(word, 0x243f6a8885a308d3u, 0x13198a2e03707344u) +
+	       mixed(word + 2, 0xa4093822299f31d0u, 0x082efa98ec4e6c89u) +
+	       mixed(word + 4, 0x452821e638d01377u, 0xbe5466cf34e90c6cu) +
+	       mixed(word + 6, 0xc0ac29b7c97c50ddu, 0x3f84d5b5b5470917u);
+}
+
+bool cl_block_has_handle(const struct cl_block *block, const void *handle)
+{
+	return block->handle == print_of(handle);
 }
 
 /* ---------------------------------------------------- addresses that are none */
@@ -38,81 +88,119 @@ struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
  * a miss of the cache.  Here it is one bit, of 16 to 32 a block: clear, and nothing at
  * such an address was exported since the bits were last made anew.
  *
- * Written under cl_exports_lock; read without, so `seq` is odd while they are
- * made anew, and a reader that finds it odd or changed takes the long way.
+ * Written under cl_exports_lock; read without, so `seq` is odd while what is made
+ * anew takes the place of what was, and a reader that finds it odd or changed takes
+ * the long way.  It is made anew a few words with each block that comes, out of the
+ * table: its bits, too, are the first ones of a hash.
  * Memory is touched as far as there are bits in use; all is zeros at first.
  */
-enum { FEWEST_BITS = 12, MOST_BITS = 24, BITS_A_BLOCK = 16 }; /* the first two: logarithms */
+enum { FEWEST_BITS = 12, MOST_BITS = 24, BITS_A_BLOCK = 16, STEPS = 2 }; /* the first two: logarithms */
 static struct {
 	_Atomic uint32_t seq;
-	_Atomic uint32_t more; /* bits in use: 2 to the power of this and FEWEST_BITS */
+	_Atomic uint32_t use; /* twice (the logarithm of bits in use less FEWEST_BITS), and which */
 	uint32_t set;
+	uint32_t new_set, step, steps; /* of what is made anew; step equal to steps: nothing is */
+	unsigned int new_log;
 	bool all; /* something that may be ours is not in the hash: `seq` is odd for good */
-	_Atomic uint64_t bits[(1u << MOST_BITS) / 64];
+	_Atomic uint64_t bits[2][(1u << MOST_BITS) / 64];
 } exported;
 
-static uint32_t exported_log(void)
+static unsigned int log_of(uint32_t use)
 {
-	return FEWEST_BITS + atomic_load_explicit(&exported.more, memory_order_relaxed);
+	return FEWEST_BITS + use / 2;
 }
 
-static uint64_t exported_bit(uint64_t address)
+static uint32_t exported_use(void)
 {
-	return address * 0x9e3779b97f4a7c15u >> (64 - exported_log());
+	return atomic_load_explicit(&exported.use, memory_order_relaxed);
 }
 
 bool cl_block_may_be(uint64_t address)
 {
 	/* acquire, and the fence: what is read between is of one making */
 	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_acquire);
-	uint64_t bit = exported_bit(address);
-	uint64_t word = atomic_load_explicit(&exported.bits[bit / 64], memory_order_relaxed);
+	uint32_t use = exported_use();
+	uint64_t bit = cl_hash_word(address) >> (64 - log_of(use));
+	uint64_t word = atomic_load_explicit(&exported.bits[use % 2][bit / 64], memory_order_relaxed);
 
 	atomic_thread_fence(memory_order_acquire);
 	return (word >> bit % 64 & 1) || seq % 2 ||
 	       atomic_load_explicit(&exported.seq, memory_order_relaxed) != seq;
 }
 
-static void exported_set(uint64_t address)
+/* (only one thread writes at a time)  Returns how many are set by it. */
+static uint32_t exported_set(unsigned int which, uint64_t bit)
 {
-	uint64_t bit = exported_bit(address);
-	uint64_t before = atomic_load_explicit(&exported.bits[bit / 64], memory_order_relaxed);
+	uint64_t before = atomic_load_explicit(&exported.bits[which][bit / 64], memory_order_relaxed);
 
 	if (before >> bit % 64 & 1)
-		return;
-	/* (only one thread writes at a time) */
-	atomic_store_explicit(&exported.bits[bit / 64], before | 1ull << bit % 64,
+		return 0;
+	atomic_store_explicit(&exported.bits[which][bit / 64], before | 1ull << bit % 64,
 			      memory_order_relaxed);
-	exported.set++;
+	return 1;
 }
 
-static void exported_make(void)
+static void exported_take(uint32_t use, uint32_t set)
 {
 	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_relaxed) | 1;
-	uint32_t was = exported_log(), log = FEWEST_BITS;
 
-	while (log < MOST_BITS &&
-	       1ull << log < (uint64_t)HASH_COUNT(blocks[CL_MEMORY]) * BITS_A_BLOCK * 2)
-		log++;
 	atomic_store_explicit(&exported.seq, seq, memory_order_relaxed);
-	/* release: who reads any of what follows finds `seq` odd */
+	/* release: who reads any of what is written from here on finds `seq` odd, or changed */
 	atomic_thread_fence(memory_order_release);
-	for (uint32_t i = 0; i < (1u << (was > log ? was : log)) / 64; i++)
-		atomic_store_explicit(&exported.bits[i], 0, memory_order_relaxed);
-	atomic_store_explicit(&exported.more, log - FEWEST_BITS, memory_order_relaxed);
-	exported.set = 0;
-	for (struct cl_block *block = blocks[CL_MEMORY]; block; block = block->hh.next)
-		exported_set(block->key);
+	atomic_store_explicit(&exported.use, use, memory_order_relaxed);
+	exported.set = set;
 	atomic_store_explicit(&exported.seq, seq + !exported.all, memory_order_release);
 }
 
+/* One word of what is made anew, from the buckets whose elements may lead to it. */
+static void exported_step(void)
+{
+	const struct cl_table *table = &tables[CL_MEMORY];
+	unsigned int which = !(exported_use() % 2), log = exported.new_log - 6;
+	uint64_t n = table->log > log ? 1ull << (table->log - log) : 1;
+	uint64_t first = table->log > log ? exported.step * n : exported.step >> (log - table->log);
+
+	atomic_store_explicit(&exported.bits[which][exported.step], 0, memory_order_relaxed);
+	for (uint64_t i = first; i < first + n; i++) {
+		/* (an undivided one stands for two) */
+		const struct cl_link *link = i / 2 < table->divided ? table->bucket[i] : table->old[i / 2];
+
+		for (; link; link = link->next) {
+			uint64_t bit = cl_hash_word(link->key) >> (64 - exported.new_log);
+
+			if (bit / 64 == exported.step)
+				exported.new_set += exported_set(which, bit);
+		}
+	}
+	if (++exported.step == exported.steps)
+		exported_take((exported.new_log - FEWEST_BITS) * 2 + which, exported.new_set);
+}
+
+/* Of a block that is in the table. */
 static void exported_add(uint64_t address)
 {
-	exported_set(address);
-	/* the second: where it cannot grow, it is made anew for what has gone */
-	if ((uint64_t)exported.set * BITS_A_BLOCK > 1ull << exported_log() &&
-	    (exported_log() < MOST_BITS || exported.set > 2 * HASH_COUNT(blocks[CL_MEMORY])))
-		exported_make();
+	uint32_t use = exported_use();
+	unsigned int log = log_of(use);
+	uint64_t bit = cl_hash_word(address) >> (64 - log);
+
+	exported.set += exported_set(use % 2, bit);
+	if (exported.step < exported.steps) {
+		/* the words that are still to come are made from the table */
+		bit = cl_hash_word(address) >> (64 - exported.new_log);
+		if (bit / 64 < exported.step)
+			exported.new_set += exported_set(!(use % 2), bit);
+	} else if ((uint64_t)exported.set * BITS_A_BLOCK > 1ull << log &&
+		   /* where it cannot grow, it is made anew for what has gone */
+		   (log < MOST_BITS || exported.set > 2 * tables[CL_MEMORY].n)) {
+		for (log = FEWEST_BITS; log < MOST_BITS &&
+					1ull << log < tables[CL_MEMORY].n * BITS_A_BLOCK * 2;)
+			log++;
+		exported.new_log = log;
+		exported.new_set = exported.step = 0;
+		exported.steps = 1u << (log - 6);
+	}
+	for (unsigned int i = 0; i < STEPS && exported.step < exported.steps; i++)
+		exported_step();
 }
 
 struct cl_block *cl_block_of_record(uint32_t record)
@@ -144,6 +232,8 @@ static void make_own_file(bool importer)
 	}
 	if (!err) {
 		cl_own.header->grace = cl_options.grace.number;
+		/* (who gets a handle of ours in whatever way has seen this, too) */
+		atomic_store_explicit(&own_id, cl_own.file_id, memory_order_release);
 		records.chunks = 1; /* it comes with one */
 		return;
 	}
@@ -160,6 +250,19 @@ static void make_own_file(bool importer)
 	       "exported and freed, those under 2 MiB are kept to the end and larger ones until memory "
 	       "runs short. Make room there, or set CULIMBO_DIR to a directory on a tmpfs",
 	       path, strerror(-err));
+}
+
+void cl_own_go_by_handle_locked(void)
+{
+	cl_own_by_handle = true;
+	atomic_store_explicit(&own_id, ANY, memory_order_release);
+}
+
+bool cl_own_may_be(uint32_t file_id)
+{
+	uint32_t own = atomic_load_explicit(&own_id, memory_order_acquire);
+
+	return own == file_id || own == ANY;
 }
 
 bool cl_own_need_locked(bool importer)
@@ -290,21 +393,18 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 
 	if (!block)
 		return NULL;
-	block->key = what->base;
-	memcpy(block->handle, what->handle, sizeof block->handle);
+	block->link.key = what->base;
+	block->handle = print_of(what->handle);
 	block->size = what->kind == CL_MEMORY ? what->size : 0;
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;
 	block->ctx = ctx;
 	block->primary = primary;
 	block->place = CL_PLACE_PROGRAM;
-	HASH_ADD(hh, blocks[block->kind], key, sizeof block->key, block);
-	if (!block->hh.tbl) { /* uthash had no memory */
-		free(block);
-		return NULL;
-	}
+	cl_table_add(&tables[block->kind], &block->link);
+	block->hashed = true;
 	if (what->kind == CL_MEMORY)
-		exported_add(block->key);
+		exported_add(block->link.key);
 	block->record = record_get();
 	if (block->record != CL_NO_RECORD) {
 		/* (the record is free: nobody reads them yet) */
@@ -317,30 +417,12 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 	return block;
 }
 
-void cl_block_unhash(struct cl_block *block)
-{
-	if (!block->hh.tbl)
-		return;
-	HASH_DELETE(hh, blocks[block->kind], block);
-	block->hh.tbl = NULL;
-	cl_blocks_removed++;
-}
-
 void cl_block_delete(struct cl_block *block)
 {
-	cl_blocks_removed++;
 	cl_block_unhash(block);
 	if (block->record != CL_NO_RECORD)
 		record_put(block->record, block->indexed);
 	free(block);
-}
-
-void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data)
-{
-	struct cl_block *block, *next;
-
-	HASH_ITER(hh, blocks[kind], block, next)
-		each(block, data);
 }
 
 void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data)
@@ -356,7 +438,8 @@ void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void
 void cl_blocks_forget(void)
 {
 	/* their memory is left: another thread of the parent may have been in the middle of it */
-	memset(blocks, 0, sizeof blocks);
+	for (unsigned int kind = 0; kind < KINDS; kind++)
+		tables[kind] = (struct cl_table)CL_TABLE_BEGIN(tables[kind]);
 	memset(by_record, 0, sizeof by_record);
 	memset(&records, 0, sizeof records);
 	/* the mapping is not there in a child, and closing the file here unlocks nothing of the parent's */
@@ -364,8 +447,12 @@ void cl_blocks_forget(void)
 		close(cl_own.fd);
 	cl_own = (struct cl_region){ .fd = -1 };
 	cl_own_by_handle = false;
+	atomic_store_explicit(&own_id, 0, memory_order_relaxed);
 	filter_clear(&unnoted);
 	filter_clear(&unnoted_freed);
 	exported.all = false;
-	exported_make();
+	exported.step = exported.steps = 0;
+	for (unsigned int i = 0; i < (1u << FEWEST_BITS) / 64; i++)
+		atomic_store_explicit(&exported.bits[0][i], 0, memory_order_relaxed);
+	exported_take(0, 0);
 }

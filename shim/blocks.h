@@ -8,9 +8,9 @@
 #ifndef CL_BLOCKS_H
 #define CL_BLOCKS_H
 
-#include "shim/hash.h"
 #include "shim/driver.h"
 #include "shim/shm_record.h"
+#include "shim/table.h"
 
 /* Where a block is. */
 enum cl_place {
@@ -24,15 +24,10 @@ enum cl_place {
 	CL_PLACE_KEPT,	  /* freed, but without a record: nobody can say who holds it */
 };
 
+/* There may be millions: 88 bytes.  What finds it comes first, in one line of the cache. */
 struct cl_block {
-	UT_hash_handle hh;
-	uint64_t key;		       /* device address, or the CUevent */
-	uint8_t handle[64];	       /* as the driver made it; the record has a copy that others can write */
-	CUcontext ctx;		       /* whose memory (event) it is */
-	CUevent drained;	       /* of a stream-ordered free; NULL: none */
-	uint64_t before;	       /* see cl_record_release_begin() */
-	struct cl_block *prev, *next;  /* of the list that its place has */
-	uint64_t size;		       /* bytes; 0 for an event */
+	struct cl_link link;	       /* its key: device address, or the CUevent */
+	uint64_t handle;	       /* a print of the driver's, see cl_block_has_handle() */
 	uint32_t record;	       /* CL_NO_RECORD: it could not get one */
 	uint32_t own_opens;	       /* opens in this very process */
 	uint8_t kind;		       /* enum cl_kind */
@@ -40,10 +35,17 @@ struct cl_block {
 	uint8_t device;
 	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
 	uint8_t queue;		       /* of its stream, while in CL_PLACE_DRAIN */
-	bool primary;		       /* ctx is a device's primary one */
-	bool indexed;		       /* its record is found by its handle */
+	bool hashed : 1;	       /* it is found by its key */
+	bool primary : 1;	       /* ctx is a device's primary one */
+	bool indexed : 1;	       /* its record is found by its handle */
+	/* (not of the byte above: read without the lock by who has the block) */
 	bool orphan;		       /* its context ended while a thread was freeing it */
 	bool destroyed;		       /* an event that had to go before its importers */
+	CUcontext ctx;		       /* whose memory (event) it is */
+	uint64_t size;		       /* bytes; 0 for an event */
+	CUevent drained;	       /* of a stream-ordered free; NULL: none */
+	uint64_t before;	       /* see cl_record_release_begin() */
+	struct cl_block *prev, *next;  /* of the list that its place has */
 };
 
 /* An event's block is this larger one: events have an order among themselves, see limbo.c. */
@@ -61,16 +63,27 @@ extern struct cl_region cl_own;
 bool cl_own_need_locked(bool importer);
 /* Ours are found by their whole handles.  (The header says so to others, and can be damaged by them.) */
 extern bool cl_own_by_handle;
+void cl_own_go_by_handle_locked(void);
+/*
+ * Whether a handle whose stamp names file @file_id may be of this process.  False
+ * is certain, for a handle that was exported before: of a name in the directory it is
+ * not, the file has its own before this is known.  Any thread, without the lock.
+ */
+bool cl_own_may_be(uint32_t file_id);
 
 struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key);
+/*
+ * Whether @handle, 64 bytes as the driver made them, is what @block was first
+ * exported by.  (The record's copy can be written by others.  Ours is 8 bytes:
+ * of 2 to the 64 others one is taken for it.)
+ */
+bool cl_block_has_handle(const struct cl_block *block, const void *handle);
 /*
  * Whether memory at @address may be a block here.  False is certain, for who has
  * a reason to believe that address is his: an export that happened before is
  * seen.  Any thread, without the lock: a few loads.
  */
 bool cl_block_may_be(uint64_t address);
-/* Goes up when any block leaves its hash or its memory goes: pointers to blocks hold until then. */
-extern uint64_t cl_blocks_removed;
 struct cl_block *cl_block_of_record(uint32_t record);
 
 /*
@@ -98,7 +111,7 @@ void cl_block_unhash(struct cl_block *block);
 /* After its record was released: gives record and memory back. */
 void cl_block_delete(struct cl_block *block);
 
-/* All blocks that are in a hash, in no order. */
+/* All blocks that are found by their key, in no order.  @each may delete its block, and add none. */
 void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
 
 /* All blocks that have a record, also those that are in no hash any more (CL_PLACE_GONE). */

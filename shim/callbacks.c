@@ -111,6 +111,8 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 
 	if (inside || attempt >= ATTEMPTS || cl_options.disable.number || cl_self.ended)
 		return false;
+	if (cl_self_is_copy())
+		cl_self_begin_anew();
 	inside = true;
 	cl_self_prepare();
 	cl_count(callbacks_run);
@@ -157,12 +159,20 @@ bool cl_callbacks_run_for_event(unsigned int attempt)
 
 	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
 		return false;
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return false;
+	}
 	inside = true;
 	cl_count(callbacks_run);
 	freed = attempt == 0 && collect_own();
 	freed |= attempt == 0 && run_registered(0);
 	/* events are this process's own: no other process could give any back */
-	freed = freed || cl_limbo_force_events_out() != 0;
+	if (!freed && cl_limbo_force_events_out()) {
+		freed = true;
+		/* their records wait on; it may have looked while we had them, and sleep for good */
+		cl_collector_wake();
+	}
 	inside = false;
 	errno = before;
 	return freed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: see context.h and shim.h. */
-#include <pthread.h>
+#include <stdatomic.h>
 
 #include "shim/collector.h"
 #include "shim/context.h"
@@ -8,62 +8,126 @@
 #include "shim/limbo.h"
 #include "shim/self.h"
 
-/* One a device is enough: what is not the one remembered is asked for. */
-enum { DEVICES = 64 };
+/*
+ * One a device is enough: what is not the one remembered is asked for.  Relaxed
+ * atomics: a context is compared with, never used.  Before this process shares
+ * nobody tells us of the end of a context, so nothing is remembered.
+ */
+enum { DEVICES = CL_ASKED_DEVICES };
 static struct {
-	pthread_mutex_t lock;
-	CUcontext primary[DEVICES];
-	CUcontext other[DEVICES]; /* the last one that was not */
-} known = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	_Atomic(CUcontext) primary[DEVICES];
+	_Atomic(CUcontext) other[DEVICES]; /* the last one that was not */
+} known;
+
+static bool is(_Atomic(CUcontext) *remembered, CUcontext ctx)
+{
+	return atomic_load_explicit(remembered, memory_order_relaxed) == ctx;
+}
+static void remember(_Atomic(CUcontext) *to, CUcontext ctx)
+{
+	atomic_store_explicit(to, ctx, memory_order_relaxed);
+}
 
 static bool ask_driver(CUcontext ctx, CUdevice device)
 {
 	unsigned int flags;
 	int active = 0;
 	CUcontext primary = NULL;
+	bool ended = false;
 
 	/*
 	 * Retaining an inactive one would make it; an active one is only counted,
 	 * and counted back.
 	 */
-	if (!cl_driver.cuDevicePrimaryCtxGetState ||
-	    cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active)
+	if (!cl_driver.cuDevicePrimaryCtxGetState)
 		return false;
-	if (cl_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
-		return false;
-	if (cl_driver.cuDevicePrimaryCtxRelease_v2)
-		cl_driver.cuDevicePrimaryCtxRelease_v2(device);
-	else
-		cl_driver.cuDevicePrimaryCtxRelease(device);
-	/* the program may have released it in between, so that ours was the last */
-	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && !active)
+	cl_limbo_ask_begin(device);
+	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
+	    cl_driver.cuDevicePrimaryCtxRetain(&primary, device) == CUDA_SUCCESS) {
+		if (cl_driver.cuDevicePrimaryCtxRelease_v2)
+			cl_driver.cuDevicePrimaryCtxRelease_v2(device);
+		else
+			cl_driver.cuDevicePrimaryCtxRelease(device);
+		/* the program may have released it past our hooks, so that ours was the last */
+		ended = cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+			!active;
+	}
+	cl_limbo_ask_end(device);
+	if (ended)
 		cl_context_end_done(NULL, device, true);
-	return primary == ctx;
+	return primary && primary == ctx;
 }
 
 bool cl_context_is_primary(CUcontext ctx, CUdevice device)
 {
-	bool primary, other;
+	bool primary;
 
 	if (!ctx || device < 0 || device >= DEVICES)
 		return false;
-	pthread_mutex_lock(&known.lock);
-	primary = known.primary[device] == ctx;
-	other = known.other[device] == ctx;
-	pthread_mutex_unlock(&known.lock);
-	if (primary || other)
-		return primary;
+	if (!cl_sharing())
+		return ask_driver(ctx, device);
+	if (is(&known.primary[device], ctx))
+		return true;
+	if (is(&known.other[device], ctx))
+		return false;
 	primary = ask_driver(ctx, device);
-	pthread_mutex_lock(&known.lock);
-	*(primary ? &known.primary[device] : &known.other[device]) = ctx;
-	pthread_mutex_unlock(&known.lock);
+	remember(primary ? &known.primary[device] : &known.other[device], ctx);
 	return primary;
+}
+
+/*
+ * What a thread was told last.  Counted up before and after a context ends: the
+ * driver may give its address to another.
+ */
+static _Atomic uint32_t ends;
+static __thread struct {
+	CUcontext ctx;
+	CUdevice device;
+	uint32_t ends;
+	bool primary;
+} last __attribute__((tls_model("initial-exec")));
+
+bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary)
+{
+	/* acquire, and before the driver is asked: what is remembered is not younger than what it says */
+	uint32_t now = atomic_load_explicit(&ends, memory_order_acquire);
+
+	*ctx = NULL;
+	*device = 0;
+	*primary = false;
+	if (cl_driver.cuCtxGetCurrent(ctx) != CUDA_SUCCESS || !*ctx) {
+		*ctx = NULL;
+		return false;
+	}
+	if (*ctx != last.ctx || now != last.ends) {
+		if (cl_driver.cuCtxGetDevice(device) != CUDA_SUCCESS) {
+			*ctx = NULL;
+			*device = 0;
+			return false;
+		}
+		*primary = cl_context_is_primary(*ctx, *device);
+		if (!cl_sharing())
+			return true;
+		last.primary = *primary;
+		last.device = *device;
+		last.ctx = *ctx;
+		last.ends = now;
+	}
+	*device = last.device;
+	*primary = last.primary;
+	return true;
 }
 
 void cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
 	CL_UNCANCELLED;
 
+	atomic_fetch_add_explicit(&ends, 1, memory_order_release);
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return;
+	}
+	cl_imports_context_ends(ctx, device);
 	cl_limbo_context_hold_off(ctx, device);
 }
 
@@ -71,17 +135,19 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 {
 	CL_UNCANCELLED;
 
+	if (cl_self_is_copy()) /* it has nothing that could go with a context */
+		return;
+	cl_imports_context_ended(ctx, device, gone);
 	if (gone) {
-		cl_imports_context_gone(ctx, device);
-		pthread_mutex_lock(&known.lock);
 		for (int i = 0; i < DEVICES; i++) {
 			/* the driver may give the same address to another context */
-			if (ctx ? known.primary[i] == ctx : i == device)
-				known.primary[i] = NULL;
-			if (known.other[i] == ctx)
-				known.other[i] = NULL;
+			if (ctx ? is(&known.primary[i], ctx) : i == device)
+				remember(&known.primary[i], NULL);
+			if (is(&known.other[i], ctx))
+				remember(&known.other[i], NULL);
 		}
-		pthread_mutex_unlock(&known.lock);
+		/* release, and last: who sees it finds none of what was known of that context */
+		atomic_fetch_add_explicit(&ends, 1, memory_order_release);
 	}
 	cl_limbo_context_go_on(ctx, device, gone);
 	cl_collector_wake();
@@ -89,7 +155,9 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 
 void cl_contexts_forget(void)
 {
-	known.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	for (int i = 0; i < DEVICES; i++)
-		known.primary[i] = known.other[i] = NULL;
+	for (int i = 0; i < DEVICES; i++) {
+		remember(&known.primary[i], NULL);
+		remember(&known.other[i], NULL);
+	}
+	atomic_fetch_add_explicit(&ends, 1, memory_order_relaxed);
 }

@@ -13,6 +13,13 @@
  */
 bool cl_context_is_primary(CUcontext ctx, CUdevice device);
 
+/*
+ * This thread's current context, its device and whether it is primary.  False, and
+ * 0 in all of them: there is none, or the driver does not say its device.  Asks the driver for the device once for each
+ * context that a thread comes to; no lock of ours may be held.
+ */
+bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary);
+
 void cl_contexts_forget(void); /* in a forked child */
 
 #endif

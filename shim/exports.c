@@ -50,10 +50,8 @@ void cl_event_created(CUevent event)
 	struct event_note *note;
 	bool primary;
 
-	if (cl_driver.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx ||
-	    cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+	if (!cl_context_current(&ctx, &device, &primary))
 		return;
-	primary = cl_context_is_primary(ctx, device);
 	pthread_mutex_lock(&cl_exports_lock);
 	note = event_note_locked(event);
 	if (!note && (note = calloc(1, sizeof *note)) != NULL) {
@@ -173,7 +171,7 @@ static bool index_by_handle_locked(struct cl_block *block)
 			    strerror(-err));
 		return false;
 	}
-	cl_own_by_handle = true;
+	cl_own_go_by_handle_locked();
 	cl_record_index(&cl_own, block->record);
 	block->indexed = true;
 	return true;
@@ -181,12 +179,20 @@ static bool index_by_handle_locked(struct cl_block *block)
 
 /*
  * What @block was has gone behind our back (the driver made another handle for
- * its address): its holders keep the record, the address is a new block's.
+ * its address): its holders keep the record (true: there are some), the address is a
+ * new block's.
  */
-static void disown_locked(struct cl_block *block)
+static bool disown_locked(struct cl_block *block)
 {
 	atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	cl_limbo_gone_locked(block);
+	return cl_limbo_gone_locked(block);
+}
+
+/* Without the lock, after what is @gone of which holders keep the record. */
+static void watch_holders(bool gone)
+{
+	if (gone)
+		cl_collector_wake_by(cl_now() + CL_REAP_EVERY);
 }
 
 /* Who opens @block is not seen: it is never given back. */
@@ -210,7 +216,7 @@ static void keep_unnoted_locked(enum cl_kind kind, uint64_t base)
 /* Exported: gives @handle the stamp that leads to @block's record, or what leads there instead. */
 static void mark_locked(void *handle, struct cl_block *block)
 {
-	cl_count(exports);
+	cl_count_locked(exports);
 	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = block->record == CL_NO_RECORD ? 0 :
 		       cl_life_generation(cl_record_life(&cl_own, block->record)));
 	if (block->record == CL_NO_RECORD)
@@ -222,16 +228,11 @@ static void mark_locked(void *handle, struct cl_block *block)
 		pin_locked(block);
 }
 
-/*
- * A block that is known, once more.  @block, if not NULL, is what is there, if
- * no thread is in the driver with it.  False: it is not, or not the same any more.
- */
+/* What is there (@block, with no thread in the driver) once more.  False: nothing, or not the same any more. */
 static bool export_again_locked(void *handle, const struct cl_export *what, struct cl_block *block)
 {
-	if (!block || cl_limbo_is_busy_locked(block))
-		block = find_settled_locked(what->kind, what->base);
 	if (!block || in_limbo(block) ||
-	    (block->record != CL_NO_RECORD && memcmp(block->handle, what->handle, 64)))
+	    (block->record != CL_NO_RECORD && !cl_block_has_handle(block, what->handle)))
 		return false;
 	if (block->record != CL_NO_RECORD)
 		cl_record_export_again(&cl_own, block->record, what->now);
@@ -239,23 +240,29 @@ static bool export_again_locked(void *handle, const struct cl_export *what, stru
 	return true;
 }
 
-/* The block @what, known or not.  *misuse: what is to be noted, without the lock. */
+/*
+ * The block @what, known or not.  *misuse: what is to be noted, without the lock;
+ * *gone: for watch_holders().
+ */
 static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary,
-			       uint32_t stack, struct cl_finding *misuse)
+			       uint32_t stack, struct cl_finding *misuse, bool *gone)
 {
 	struct cl_block *block;
 	uint32_t generation;
 
-	if (export_again_locked(handle, what, NULL))
-		return CUDA_SUCCESS;
+	/* one that has the address of a context whose end is not noted yet: it would go with that */
+	while (cl_limbo_context_ends_locked(ctx, what->device, primary))
+		cl_limbo_wait_locked();
 	block = find_settled_locked(what->kind, what->base);
+	if (export_again_locked(handle, what, block))
+		return CUDA_SUCCESS;
 	if (in_limbo(block)) {
 		cl_count(exported_after_free);
 		*misuse = about_locked(CL_FOUND_EXPORTED_AFTER_FREE, what->kind, what->base, block);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (block)
-		disown_locked(block);
+		*gone = disown_locked(block);
 	block = cl_block_new(what, ctx, primary, stack, &generation);
 	if (block)
 		mark_locked(handle, block);
@@ -284,7 +291,49 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, b
 	return true;
 }
 
-CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
+static bool is_in_limbo(CUdeviceptr dptr)
+{
+	bool is;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	is = in_limbo(cl_block_find(CL_MEMORY, dptr));
+	pthread_mutex_unlock(&cl_exports_lock);
+	return is;
+}
+
+/*
+ * Of a block that was exported before and is the same still, all there is to do is
+ * to ask the driver and to look at what we know: one lock (two where the limbo has
+ * any), and nothing is waited for under it, so that no thread is cancelled there.
+ * False: it is not so simple, and nothing has been done.
+ */
+static bool export_known(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	CL_CANCELLED_LATER;
+	struct cl_export what = { .kind = CL_MEMORY,
+				  .base = dptr,
+				  .handle = (const uint8_t *)handle->reserved };
+	struct cl_block *block;
+	bool known;
+
+	/* (the driver is not asked for what the program has freed) */
+	if ((!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
+	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
+		return false;
+	pthread_mutex_lock(&cl_exports_lock);
+	/* (under the lock, so that a later time is never overwritten by an earlier one) */
+	what.now = cl_now();
+	block = cl_block_find(CL_MEMORY, dptr);
+	known = block && has_room_for_stamp(handle->reserved) && !cl_limbo_is_busy_locked(block) &&
+		!cl_unnoted_freed(dptr, false) &&
+		export_again_locked(handle->reserved, &what, block);
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (!known) /* without its stamp it would lead past us, should the export be refused */
+		memset(handle, 0, sizeof *handle);
+	return known;
+}
+
+static CUresult export_what_may_be_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_MEMORY, .base = dptr };
@@ -292,14 +341,12 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	struct cl_block *block;
 	CUcontext ctx = NULL;
 	CUresult result;
-	uint64_t removed;
-	bool known, freed, primary = false;
+	bool known, freed, primary = false, gone = false;
 	uint32_t stack;
 
 	if (!cl_self_start())
 		return cl_driver.cuIpcGetMemHandle(handle, dptr);
 	pthread_mutex_lock(&cl_exports_lock);
-	removed = cl_blocks_removed;
 	block = find_settled_locked(CL_MEMORY, dptr);
 	freed = in_limbo(block) || cl_unnoted_freed(dptr, false);
 	known = block && !freed;
@@ -316,24 +363,36 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	if (result != CUDA_SUCCESS)
 		return result;
 	what.handle = (const uint8_t *)handle->reserved;
-	what.now = cl_now();
 	pthread_mutex_lock(&cl_exports_lock);
+	what.now = cl_now();
 	known = known && export_again_locked(handle->reserved, &what,
-					     cl_blocks_removed == removed ? block : NULL);
+					     find_settled_locked(CL_MEMORY, dptr));
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (known)
 		return result;
 	known = describe(dptr, &what, &ctx, &primary);
 	stack = known ? cl_notes_stack(false) : 0;
 	pthread_mutex_lock(&cl_exports_lock);
+	what.now = cl_now();
 	if (known)
-		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse);
+		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse,
+					&gone);
 	else
 		keep_unnoted_locked(CL_MEMORY, dptr);
 	pthread_mutex_unlock(&cl_exports_lock);
+	watch_holders(gone);
 	if (misuse.kind)
 		found(&misuse);
 	return result;
+}
+
+CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	/* (the long way begins to share, traces, and does the collector's work where no thread does) */
+	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && cl_block_may_be(dptr) &&
+	    !cl_collector_is_inline() && export_known(handle, dptr))
+		return CUDA_SUCCESS;
+	return export_what_may_be_new(handle, dptr);
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
@@ -344,7 +403,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	const struct event_note *note;
 	struct cl_block *block;
 	CUresult result;
-	bool known, freed;
+	bool known, freed, gone = false;
 	uint32_t stack;
 
 	if (!cl_self_start())
@@ -368,16 +427,18 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		result = cl_driver.cuIpcGetEventHandle(handle, event);
 	if (result != CUDA_SUCCESS)
 		return result;
+	cl_event_is_new(event); /* whoever made it: the driver has just said that it lives */
 	what.handle = (const uint8_t *)handle->reserved;
-	what.now = cl_now();
 	stack = known ? 0 : cl_notes_stack(false);
 	pthread_mutex_lock(&cl_exports_lock);
+	what.now = cl_now();
 	note = event_note_locked(event);
 	if (note)
 		what.device = note->device;
 	result = publish_locked(handle->reserved, &what, note ? note->ctx : NULL,
-				note && note->primary, stack, &misuse);
+				note && note->primary, stack, &misuse, &gone);
 	pthread_mutex_unlock(&cl_exports_lock);
+	watch_holders(gone);
 	if (misuse.kind)
 		found(&misuse);
 	return result;
@@ -425,7 +486,7 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 /* FREE_NOW: the driver has freed @block, or has refused to, and it is as before. */
 static CUresult freed_now(struct cl_block *block, CUresult result)
 {
-	bool freed = result == CUDA_SUCCESS;
+	bool freed = result == CUDA_SUCCESS, gone = false;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
@@ -438,21 +499,25 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 						  memory_order_relaxed);
 		cl_block_delete(block);
 	} else if (block->orphan) {
-		cl_limbo_forget_block_locked(block);
+		gone = cl_limbo_forget_block_locked(block);
 	}
 	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
+	watch_holders(gone);
 	return result;
 }
 
 static void free_failed(struct cl_block *block)
 {
+	bool gone = false;
+
 	pthread_mutex_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
 	if (block->orphan)
-		cl_limbo_forget_block_locked(block);
+		gone = cl_limbo_forget_block_locked(block);
 	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
+	watch_holders(gone);
 }
 
 /* The program has freed @block and all that the driver's free waits for has been waited for. */
@@ -460,19 +525,21 @@ static CUresult into_limbo(struct cl_block *block)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
+	bool gone = false;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
 	if (block->record != CL_NO_RECORD)
 		cl_own.record[block->record].free_stack = stack;
 	if (block->orphan)
-		cl_limbo_forget_block_locked(block);
+		gone = cl_limbo_forget_block_locked(block);
 	else
 		look = cl_limbo_enter_locked(block, cl_now());
 	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (look != UINT64_MAX)
 		cl_collector_wake_by(look);
+	watch_holders(gone);
 	return CUDA_SUCCESS;
 }
 
@@ -615,6 +682,21 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 }
 
 /*
+ * Fails as the driver's free of a cuMemAlloc() block in a stream's order would, and does to a
+ * capture what that would.  While a stream of the thread captures in another mode than relaxed
+ * that is refused, and spoils the capture, although another stream's events are recorded; so is
+ * and does an allocation, before its size is looked at: of nothing, it allocates nothing
+ * (measured, doc/measurements.md).
+ */
+static CUresult fail_as_a_free_async(void)
+{
+	CUdeviceptr none;
+	CUresult result = cl_driver.cuMemAlloc_v2(&none, 0);
+
+	return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+}
+
+/*
  * The free that @stream will get to: an event behind what was put on it so
  * far.  @capturing: the stream records instead of running, so the driver must say.
  */
@@ -647,6 +729,8 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 	result = cl_driver.cuEventCreate(mark, CU_EVENT_DISABLE_TIMING);
 	if (result == CUDA_SUCCESS) {
 		result = record(*mark, stream);
+		if (result == CUDA_SUCCESS)
+			result = fail_as_a_free_async();
 		if (result != CUDA_SUCCESS)
 			cl_driver.cuEventDestroy_v2(*mark);
 	}
@@ -725,6 +809,8 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &again)) {
 	case FREE_NOT_OURS:
 	case FREE_UNNOTED: /* (memory alone) */
+		if (cl_import_event_destroyed_again(event)) /* the same crash */
+			return CUDA_ERROR_INVALID_HANDLE;
 		break;
 	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
 		cl_count(events_destroyed_twice);

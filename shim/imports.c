@@ -25,33 +25,54 @@
 #include "shim/notes.h"
 #include "shim/self.h"
 #include "shim/trace.h"
+#include "shim/view.h"
 
-struct hold_key {
-	uint32_t file_id, record;
-};
-struct hold {
-	UT_hash_handle hh;
-	struct hold_key key;
-	struct cl_peer *peer;
-	uint32_t generation;
-	uint64_t opens;	  /* of all its mappings */
-	uint64_t pending; /* threads in the driver's open with it */
-	bool pinned;	  /* no bit of ours: the block is kept for good */
-};
 struct mapping {
-	UT_hash_handle hh;     /* the newest of its address is in the hash, the others behind it */
+	struct cl_link link;   /* the newest of its address is in the table, the others behind it */
 	struct mapping *older; /* of the same address: in another context, or just being closed */
-	uint64_t key;	       /* device address, or the CUevent */
+	struct mapping *newer;
 	struct hold *hold;     /* NULL: unmanaged */
 	CUcontext ctx;
 	CUdevice device;
 	uint64_t opens, closing, since, size;
 	uint32_t note, stack, exporter_pid; /* for reports: its entry there, of the first open */
 	bool primary;
+	bool within; /* it is some hold's `first` */
+};
+struct hold {
+	struct cl_link link;
+	struct cl_peer *peer;
+	uint32_t generation;
+	bool pinned;	      /* no bit of ours: the block is kept for good */
+	bool stale;	      /* its bit was lost, and its block has gone: not to be opened any more */
+	bool aside;	      /* not in the table any more: another of its record is */
+	bool gone;	      /* nor is it open: its memory goes with `first` */
+	bool mapped;	      /* `first` is in use */
+	uint64_t opens;	      /* of all its mappings */
+	uint64_t pending;     /* threads in the driver's open with it */
+	struct mapping first; /* one allocation for most imports */
 };
 
-static struct hold *holds;
-static struct mapping *mappings[3]; /* a hash for each enum cl_kind */
+static struct cl_table holds = CL_TABLE_BEGIN(holds);
+static struct cl_table mappings[] = { /* for each enum cl_kind; the key: device address, or the CUevent */
+	CL_TABLE_BEGIN(mappings[0]),
+	CL_TABLE_BEGIN(mappings[1]),
+	CL_TABLE_BEGIN(mappings[2]),
+};
+/* What was freed last, for the next: a program that opens and closes in turn needs no allocation. */
+#ifdef __has_feature /* clang's way to say so */
+#if __has_feature(address_sanitizer)
+#define FREED_IS_FREED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(FREED_IS_FREED) /* it is to see what is used when it was freed */
+enum { MOST_SPARE = 0 };
+#else
+enum { MOST_SPARE = 64 };
+#endif
+static struct cl_link *spare;
+static unsigned int spare_n;
+static _Atomic bool events_closed;  /* some imported event was destroyed */
 
 static uint64_t tail_of(const void *handle)
 {
@@ -59,6 +80,213 @@ static uint64_t tail_of(const void *handle)
 
 	memcpy(&tail, (const char *)handle + 56, sizeof tail);
 	return tail;
+}
+
+/* -------------------------------------------------------------------- holds */
+static uint64_t hold_key(uint32_t file_id, uint32_t record)
+{
+	return (uint64_t)file_id << 32 | record;
+}
+static uint32_t file_of(const struct hold *hold)
+{
+	return (uint32_t)(hold->link.key >> 32);
+}
+static uint32_t record_of(const struct hold *hold)
+{
+	return (uint32_t)hold->link.key;
+}
+
+static struct hold *hold_new_locked(void)
+{
+	struct cl_link *link = spare;
+
+	if (!link)
+		return malloc(sizeof(struct hold));
+	spare = link->next;
+	spare_n--;
+	return (struct hold *)link;
+}
+
+static void hold_free_locked(struct hold *hold)
+{
+	if (spare_n == MOST_SPARE) {
+		free(hold);
+		return;
+	}
+	hold->link.next = spare;
+	spare = &hold->link;
+	spare_n++;
+}
+
+/* Its exporter keeps the block for good, whoever closes it.  0, -ESTALE or -EBADMSG. */
+static int pin(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
+{
+	int err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
+
+	if (!err)
+		cl_count(pinned);
+	return err;
+}
+
+static bool is_refusal(int err)
+{
+	return err == -ESTALE || err == -EBADMSG;
+}
+
+/*
+ * We were taken for dead and have a new slot: holds again what we still have
+ * open or are just opening, where its exporter has not given it away.
+ */
+static void hold_again_locked(struct cl_peer *peer)
+{
+	struct cl_link *link, *next;
+	uint8_t handle[64];
+	unsigned int lost = 0;
+
+	CL_TABLE_EACH (&holds, link, next) {
+		struct hold *hold = (struct hold *)link;
+		const struct cl_record *r = &peer->region.record[record_of(hold)];
+		struct cl_stamp stamp = { .record = record_of(hold), .generation = hold->generation };
+		int err = -EUSERS;
+
+		if (hold->peer != peer || hold->pinned || !(hold->opens || hold->pending))
+			continue;
+		memcpy(handle, r->handle, 56);
+		memcpy(handle + 56, &r->tail, 8);
+		if (peer->slot >= 0)
+			err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
+					     hold->generation, handle);
+		if (!err)
+			continue;
+		hold->pinned = true; /* no bit of ours to clear */
+		/* what is just being opened can still be refused, and is kept if it can't be held */
+		if (!hold->opens)
+			hold->stale = is_refusal(err) || pin(peer, stamp, handle);
+		else
+			lost++;
+	}
+	cl_log(CL_LOG_WARN,
+	       "the program closed culimbo's descriptors and was taken for dead by process %u, which is in "
+	       "another PID namespace: %u blocks that are open here are not protected any more",
+	       peer->region.header->exporter.pid, lost);
+}
+
+/* No memory for a hold: its exporter keeps the block. */
+static int pin_unnoted(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
+{
+	int err = pin(peer, stamp, handle);
+
+	if (!err)
+		cl_log_once(CL_LOG_WARN,
+			    "no memory to note what is opened here of process %u: it is kept by it until it "
+			    "ends, freed or not",
+			    peer->region.header->exporter.pid);
+	return err;
+}
+
+/* The same for want of a slot, or of its lock. */
+static int pin_unheld(struct cl_peer *peer, struct cl_stamp stamp, const void *handle, int why)
+{
+	cl_log_once(CL_LOG_WARN,
+		    "no room among the holders of process %u (error %d): what is opened here is kept "
+		    "by it until it ends, freed or not",
+		    peer->region.header->exporter.pid, -why);
+	return pin(peer, stamp, handle);
+}
+
+/*
+ * Our bit keeps its generation.  Where the record of @hold has gone on to another
+ * all the same, somebody took us for dead, and it: what is opened now is no matter of
+ * what we still have open of that block.  False: the file is damaged.
+ */
+static bool put_aside_locked(struct hold *hold)
+{
+	bool lost;
+
+	cl_peer_need_slot(hold->peer, &lost);
+	if (lost)
+		hold_again_locked(hold->peer);
+	if (!hold->pinned)
+		return false;
+	cl_table_remove(&holds, &hold->link);
+	hold->aside = true;
+	return true;
+}
+
+static bool has_gone_on(const struct hold *hold)
+{
+	return cl_life_generation(cl_record_life(&hold->peer->region, record_of(hold))) !=
+	       hold->generation;
+}
+
+/*
+ * Takes (or shares) the hold of what @stamp names.  0 with *held set (NULL: it is
+ * pinned), or -ESTALE, -EBADMSG.
+ */
+static int hold_get_locked(struct cl_peer *peer, struct cl_stamp stamp, const void *handle,
+			   struct hold **held)
+{
+	uint64_t key = hold_key(stamp.file_id, stamp.record);
+	struct hold *hold = cl_table_find(&holds, key);
+	bool lost;
+	int err;
+
+	if (hold && __builtin_expect(has_gone_on(hold), 0) && put_aside_locked(hold))
+		hold = NULL;
+	if (hold) {
+		/* our bit keeps its generation: any other is stale, and its bit must not be touched */
+		if (hold->generation != stamp.generation)
+			return -ESTALE;
+		if (!cl_record_is(&hold->peer->region, stamp.record, handle))
+			return -EBADMSG;
+		hold->pending++;
+		*held = hold;
+		return 0;
+	}
+	hold = hold_new_locked();
+	if (!hold)
+		return pin_unnoted(peer, stamp, handle);
+	hold->link.key = key;
+	hold->peer = peer;
+	hold->generation = stamp.generation;
+	hold->pinned = hold->stale = hold->aside = hold->gone = hold->mapped = false;
+	hold->opens = hold->pending = 0;
+	cl_table_add(&holds, &hold->link);
+	err = cl_peer_need_slot(peer, &lost);
+	if (lost)
+		hold_again_locked(peer);
+	if (!err)
+		err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
+				     stamp.generation, handle);
+	if (err && !is_refusal(err)) {
+		err = pin_unheld(peer, stamp, handle, err);
+		hold->pinned = !err;
+	}
+	if (err) {
+		cl_table_remove(&holds, &hold->link);
+		hold_free_locked(hold);
+		return err;
+	}
+	hold->pending = 1;
+	peer->holds++;
+	*held = hold;
+	return 0;
+}
+
+static void hold_put_locked(struct hold *hold)
+{
+	if (hold->opens || hold->pending)
+		return;
+	/* a slot that is not ours any more has no bit of ours */
+	if (!hold->pinned && cl_peer_has_slot(hold->peer))
+		cl_record_unhold(&hold->peer->region, (unsigned int)hold->peer->slot, record_of(hold));
+	cl_peer_put(hold->peer);
+	if (!hold->aside)
+		cl_table_remove(&holds, &hold->link);
+	if (hold->mapped)
+		hold->gone = true;
+	else
+		hold_free_locked(hold);
 }
 
 /* ------------------------------------------------------------ what a handle names */
@@ -70,12 +298,16 @@ struct named {
 	bool fileless;	    /* the stamp's file would be here, and is not */
 	uint32_t pid;	    /* of its exporter, as the driver's handle has it */
 	uint8_t handle[64]; /* as its driver made it */
+	struct hold *hold;  /* taken of it, if it is known, and not our own; NULL: unmanaged */
+	bool again;	    /* it is open here already: where from, is noted */
+	int err;	    /* why it may not be opened, or 0 */
 };
 
 static bool is_own(uint32_t file_id)
 {
 	bool own;
 
+	/* with the lock: ours may be just being made, and to open and close it would drop our locks on it */
 	pthread_mutex_lock(&cl_exports_lock);
 	own = cl_own.header && cl_own.file_id == file_id;
 	pthread_mutex_unlock(&cl_exports_lock);
@@ -83,17 +315,17 @@ static bool is_own(uint32_t file_id)
 }
 
 /* The exporters of the host, one after the other: for drivers that leave no room for a stamp. */
-static bool find_by_whole_handle_locked(struct named *named)
+static struct cl_peer *find_by_whole_handle_locked(struct named *named)
 {
 	int fd = cl_self_open_dir(false), err;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
-	bool found = false;
+	struct cl_peer *found = NULL;
 
 	if (!dir) {
 		if (fd >= 0)
 			close(fd);
-		return false;
+		return NULL;
 	}
 	while (!found && (entry = readdir(dir)) != NULL) {
 		uint32_t id = cl_region_name_id(entry->d_name);
@@ -102,10 +334,11 @@ static bool find_by_whole_handle_locked(struct named *named)
 							   offsetof(struct cl_header, by_handle), &err) :
 					    NULL;
 
-		found = peer && cl_record_find(&peer->region, named->handle, &named->stamp.record,
-					       &named->stamp.generation) == 0;
-		if (found)
-			named->stamp.file_id = id;
+		if (!peer || cl_record_find(&peer->region, named->handle, &named->stamp.record,
+					    &named->stamp.generation))
+			continue;
+		named->stamp.file_id = id;
+		found = peer;
 	}
 	closedir(dir);
 	return found;
@@ -118,19 +351,15 @@ static void unstamp(uint8_t handle[64])
 }
 
 /*
- * Whether the tail of @named is a stamp of an exporter that there is.  Where one
- * says that it finds records by their whole handle, it is if it leads to just
- * this handle: somebody may have damaged that word.  *err: -ENOENT when there is
- * no such file.
+ * Whether the tail of @named is a stamp of @peer, whose file its file id names.
+ * Where one says that it finds records by their whole handle, it is if it leads to
+ * just this handle: somebody may have damaged that word.
  */
-static bool is_stamped_locked(const struct named *named, int *err)
+static bool is_stamped(const struct named *named, const struct cl_peer *peer)
 {
-	uint32_t file_id = named->stamp.file_id, record = named->stamp.record, chunks;
-	struct cl_peer *peer = is_own(file_id) ? NULL : cl_peer_get(file_id, err);
+	uint32_t record = named->stamp.record, chunks;
 	uint8_t handle[64];
 
-	if (!peer)
-		return false;
 	/* acquire: pairs with cl_region_need_by_handle() */
 	if (!atomic_load_explicit(&peer->region.header->by_handle, memory_order_acquire))
 		return true;
@@ -141,223 +370,139 @@ static bool is_stamped_locked(const struct named *named, int *err)
 	       cl_record_is(&peer->region, record, handle);
 }
 
+/* Whether it is of this process itself.  Returns whether it names the file of this process, of whatever block. */
+static bool look_up_own(struct named *named)
+{
+	bool ours = false;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	if (cl_own.header) {
+		ours = cl_own.file_id == named->stamp.file_id;
+		named->own = cl_own_by_handle ?
+				     cl_record_find(&cl_own, named->handle, &named->stamp.record,
+						    &named->stamp.generation) == 0 :
+				     ours;
+		if (named->own && !cl_own_by_handle)
+			unstamp(named->handle);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return ours;
+}
+
+/* What @handle names, and the hold of it that an open is to have. */
 static void look_up(struct named *named, const void *handle, enum cl_kind kind)
 {
 	uint64_t tail = tail_of(handle);
+	struct cl_peer *peer = NULL;
+	bool ours = false; /* the file that it names */
 	int err = 0;
 
-	memset(named, 0, sizeof *named);
+	*named = (struct named){ .known = false };
 	memcpy(named->handle, handle, 64);
 	memcpy(&named->pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof named->pid);
 	if (!tail)
 		return;
 	named->stamp = cl_stamp_unpack(tail);
-	pthread_mutex_lock(&cl_exports_lock);
-	if (cl_own.header) {
-		named->own = cl_own_by_handle ?
-				     cl_record_find(&cl_own, named->handle, &named->stamp.record,
-						    &named->stamp.generation) == 0 :
-				     cl_own.file_id == named->stamp.file_id;
-		if (named->own && !cl_own_by_handle)
-			unstamp(named->handle);
-	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	pthread_mutex_lock(&cl_imports_lock);
+	if (cl_own_may_be(named->stamp.file_id))
+		ours = look_up_own(named);
 	named->known = named->own;
 	if (named->own)
-		return;
-	pthread_mutex_lock(&cl_imports_lock);
-	if (is_stamped_locked(named, &err)) {
-		named->known = true;
+		goto out;
+	if (!ours)
+		peer = cl_peer_get(named->stamp.file_id, &err);
+	if (peer && is_stamped(named, peer))
 		/* the driver gets its handle as it made it */
 		unstamp(named->handle);
-	} else {
+	else
 		/* what is not known goes to the driver as it came: it ignores a stamp (measured) */
-		named->known = find_by_whole_handle_locked(named);
-	}
+		peer = find_by_whole_handle_locked(named);
+	named->known = peer != NULL;
+	if (peer)
+		named->err = hold_get_locked(peer, named->stamp, named->handle, &named->hold);
+	named->again = named->hold && named->hold->opens;
+out:
 	pthread_mutex_unlock(&cl_imports_lock);
 	/* its file would be here */
 	named->fileless = !named->known && err == -ENOENT && named->stamp.tag == cl_self.tag;
 }
 
-static bool is_open_locked(enum cl_kind kind, uint64_t key, const struct hold *hold)
-{
-	const struct mapping *mapping;
+struct opening {
+	struct hold *hold;
+	CUcontext ctx;
+	CUdevice device;
+	uint32_t stack;
+	bool primary;
+	bool elsewhere; /* its exporter's file is not where ours are */
+};
 
-	HASH_FIND(hh, mappings[kind], &key, sizeof key, mapping);
-	for (; mapping; mapping = mapping->older)
-		/* a close that is in the driver may be done there */
-		if (mapping->hold == hold && mapping->opens > mapping->closing)
+/* ----------------------------------------------------------------- mappings */
+/*
+ * A context that some thread is ending.  The driver may be done with it, and have given
+ * its address to another context and its mappings' to others, before we hear of that:
+ * what was opened when it began is its own, what is opened from then on is not.
+ */
+struct ending {
+	struct ending *next;
+	CUcontext ctx; /* NULL: the primary one of @device */
+	CUdevice device;
+	pthread_t thread;
+	uint64_t began;
+};
+static struct ending *endings;
+
+static bool goes_with(const struct mapping *mapping, const struct ending *ending)
+{
+	return mapping->since <= ending->began &&
+	       (ending->ctx ? mapping->ctx == ending->ctx :
+			      mapping->primary && mapping->device == ending->device);
+}
+
+static bool is_going(const struct mapping *mapping)
+{
+	for (const struct ending *ending = endings; ending; ending = ending->next)
+		if (goes_with(mapping, ending))
 			return true;
 	return false;
 }
 
-/*
- * Whether the exporter of what the driver has just opened is still there.
- *
- * The driver may open a dead process's handle, too, and map a later process's
- * block (seen in the torture on a GPU, doc/measurements.md).  As long as the exporter lives that cannot
- * be, so it is enough to ask afterwards.
- */
-static bool exporter_is_there(const struct named *named, const struct hold *hold, enum cl_kind kind,
-			      uint64_t key)
-{
-	bool there = true;
-
-	if (named->fileless) /* it lives and has lost its file, or it has ended */
-		return cl_liveness_is_exporter(named->pid, named->stamp.file_id);
-	if (!hold)
-		return true; /* of another directory, or without culimbo: nothing is known */
-	pthread_mutex_lock(&cl_imports_lock);
-	/*
-	 * What was open here already, and has been all the while, is what was asked about
-	 * when it was opened: an address maps one thing.
-	 */
-	if (is_open_locked(kind, key, hold))
-		goto out;
-	/* one system call, for the living; a descriptor that is gone tells nothing */
-	if (hold->peer->region.locks->is_locked(&hold->peer->region, CL_LOCK_EXPORTER) == 0)
-		there = cl_gc_judge(&hold->peer->region) < CL_LEAVING ||
-			/* somebody has put another file in the place of its own */
-			cl_liveness_is_exporter(hold->peer->region.header->exporter.pid,
-						named->stamp.file_id);
-out:
-	pthread_mutex_unlock(&cl_imports_lock);
-	return there;
-}
-
-/* -------------------------------------------------------------------- holds */
-/*
- * We were taken for dead and have a new slot: holds again what we still have
- * open, where its exporter has not given it away.
- */
-static void hold_again_locked(struct cl_peer *peer)
-{
-	struct hold *hold, *next;
-	uint8_t handle[64];
-	unsigned int lost = 0;
-
-	HASH_ITER(hh, holds, hold, next) {
-		const struct cl_record *r = &peer->region.record[hold->key.record];
-
-		if (hold->peer != peer || hold->pinned || !hold->opens)
-			continue;
-		memcpy(handle, r->handle, 56);
-		memcpy(handle + 56, &r->tail, 8);
-		if (peer->slot < 0 ||
-		    cl_record_hold(&peer->region, (unsigned int)peer->slot, hold->key.record,
-				   hold->generation, handle)) {
-			hold->pinned = true; /* no bit of ours to clear */
-			lost++;
-		}
-	}
-	cl_log(CL_LOG_WARN,
-	       "the program closed culimbo's descriptors and was taken for dead by process %u, which is in "
-	       "another PID namespace: %u blocks that are open here are not protected any more",
-	       peer->region.header->exporter.pid, lost);
-}
-
-/* No memory for a hold: its exporter keeps the block. */
-static int pin_unnoted(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
-{
-	int err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
-
-	if (!err) {
-		cl_count(pinned);
-		cl_log_once(CL_LOG_WARN,
-			    "no memory to note what is opened here of process %u: it is kept by it until it "
-			    "ends, freed or not",
-			    peer->region.header->exporter.pid);
-	}
-	return err;
-}
-
-/* Takes (or shares) the hold that @stamp names.  0 with *held set (NULL: unmanaged), or -errno. */
-static int hold_get_locked(struct cl_stamp stamp, const void *handle, struct hold **held)
-{
-	struct hold_key key = { stamp.file_id, stamp.record };
-	struct cl_peer *peer;
-	struct hold *hold;
-	bool lost;
-	int err = 0;
-
-	*held = NULL;
-	HASH_FIND(hh, holds, &key, sizeof key, hold);
-	if (hold) {
-		/* our bit keeps its generation: any other is stale, and its bit must not be touched */
-		if (hold->generation != stamp.generation)
-			return -ESTALE;
-		if (!cl_record_is(&hold->peer->region, stamp.record, handle))
-			return -EBADMSG;
-		hold->pending++;
-		*held = hold;
-		return 0;
-	}
-	peer = cl_peer_get(stamp.file_id, &err);
-	if (!peer)
-		return err == -ENOMEM ? err : 0; /* the driver decides, as without us */
-	hold = calloc(1, sizeof *hold);
-	if (!hold)
-		return pin_unnoted(peer, stamp, handle);
-	hold->key = key;
-	hold->peer = peer;
-	hold->generation = stamp.generation;
-	hold->pending = 1;
-	HASH_ADD(hh, holds, key, sizeof hold->key, hold);
-	if (!hold->hh.tbl) {
-		free(hold);
-		return pin_unnoted(peer, stamp, handle);
-	}
-	err = cl_peer_need_slot(peer, &lost);
-	if (lost)
-		hold_again_locked(peer);
-	if (!err)
-		err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
-				     stamp.generation, handle);
-	if (err && err != -ESTALE && err != -EBADMSG) {
-		cl_log_once(CL_LOG_WARN,
-			    "no room among the holders of process %u (error %d): what is opened here is kept "
-			    "by it until it ends, freed or not",
-			    peer->region.header->exporter.pid, -err);
-		err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
-		hold->pinned = !err;
-		cl_count(pinned);
-	}
-	if (err) {
-		HASH_DELETE(hh, holds, hold);
-		free(hold);
-		return err;
-	}
-	peer->holds++;
-	*held = hold;
-	return 0;
-}
-
-static void hold_put_locked(struct hold *hold)
-{
-	if (hold->opens || hold->pending)
-		return;
-	/* a slot that is not ours any more has no bit of ours */
-	if (!hold->pinned && cl_peer_has_slot(hold->peer))
-		cl_record_unhold(&hold->peer->region, (unsigned int)hold->peer->slot, hold->key.record);
-	cl_peer_put(hold->peer);
-	HASH_DELETE(hh, holds, hold);
-	free(hold);
-}
-
-/* ----------------------------------------------------------------- mappings */
 static struct mapping *mapping_find_locked(enum cl_kind kind, uint64_t key)
 {
-	struct mapping *newest;
+	return cl_table_find(&mappings[kind], key);
+}
 
-	HASH_FIND(hh, mappings[kind], &key, sizeof key, newest);
-	return newest;
+static struct mapping *mapping_new_locked(struct hold *hold)
+{
+	bool within = hold && !hold->mapped;
+	struct mapping *mapping = within ? &hold->first : malloc(sizeof *mapping);
+
+	if (!mapping)
+		return NULL;
+	if (within)
+		hold->mapped = true;
+	*mapping = (struct mapping){ .hold = hold, .within = within };
+	return mapping;
+}
+
+static void mapping_delete_locked(struct mapping *mapping)
+{
+	struct hold *hold;
+
+	if (!mapping->within) {
+		free(mapping);
+		return;
+	}
+	hold = (struct hold *)((char *)mapping - offsetof(struct hold, first));
+	hold->mapped = false;
+	if (hold->gone)
+		hold_free_locked(hold);
 }
 
 /* Into our own file, for reports. */
 static void mapping_note_locked(enum cl_kind kind, struct mapping *mapping)
 {
 	const struct hold *hold = mapping->hold;
-	struct cl_import_note note = { .key = mapping->key,
+	struct cl_import_note note = { .key = mapping->link.key,
 				       .size = mapping->size,
 				       .since = mapping->since,
 				       .stack = mapping->stack,
@@ -366,44 +511,47 @@ static void mapping_note_locked(enum cl_kind kind, struct mapping *mapping)
 				       .device = (uint8_t)mapping->device };
 
 	if (hold) {
-		note.file_id = hold->key.file_id;
-		note.record = hold->key.record;
+		note.file_id = file_of(hold);
+		note.record = record_of(hold);
 		note.generation = hold->generation;
 	}
 	mapping->note = cl_notes_import(&note);
 }
 
-static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hold, CUcontext ctx,
-			       CUdevice device, bool primary, uint32_t exporter_pid, uint32_t stack)
+/*
+ * Of an open that has just succeeded; @newest is what mapping_find_locked() says.
+ * False: no memory for it.
+ */
+static bool mapping_add_locked(enum cl_kind kind, uint64_t key, struct mapping *newest,
+			       const struct opening *o, uint32_t exporter_pid)
 {
-	struct mapping *newest = mapping_find_locked(kind, key), *mapping;
+	struct hold *hold = o->hold;
+	struct mapping *mapping;
 
 	for (mapping = newest; mapping; mapping = mapping->older)
-		if (mapping->hold == hold && mapping->ctx == ctx)
+		if (mapping->hold == hold && mapping->ctx == o->ctx && !is_going(mapping))
 			break;
 	if (!mapping) {
-		mapping = calloc(1, sizeof *mapping);
+		mapping = mapping_new_locked(hold);
 		if (!mapping)
-			return; /* the hold stays until we end: kept, not freed early */
-		mapping->key = key;
-		mapping->hold = hold;
-		mapping->ctx = ctx;
-		mapping->device = device;
-		mapping->primary = primary;
+			return false; /* the hold stays until we end: kept, not freed early */
+		mapping->link.key = key;
+		mapping->ctx = o->ctx;
+		mapping->device = o->device;
+		mapping->primary = o->primary;
 		mapping->since = cl_now();
-		mapping->stack = stack;
+		mapping->stack = o->stack;
 		mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
 		if (hold)
-			mapping->size = hold->peer->region.record[hold->key.record].size;
+			mapping->size = hold->peer->region.record[record_of(hold)].size;
 		if (newest) {
+			mapping->newer = newest;
 			mapping->older = newest->older;
+			if (newest->older)
+				newest->older->newer = mapping;
 			newest->older = mapping;
 		} else {
-			HASH_ADD(hh, mappings[kind], key, sizeof mapping->key, mapping);
-			if (!mapping->hh.tbl) {
-				free(mapping);
-				return;
-			}
+			cl_table_add(&mappings[kind], &mapping->link);
 		}
 	}
 	/* (one that is just being closed for the last time has no entry any more) */
@@ -411,51 +559,51 @@ static void mapping_add_locked(enum cl_kind kind, uint64_t key, struct hold *hol
 		mapping_note_locked(kind, mapping);
 	else
 		cl_notes_import_opens(mapping->note, mapping->opens);
+	return true;
 }
 
 /* What the trace says of an open or a close here; @hold NULL: unmanaged. */
 #define cl_trace_mapping(what_, kind_, key_, hold, ...)                                  \
 	cl_trace(what_, .kind = (uint8_t)(kind_), .key = (key_),                         \
-		 .size = (hold) ? (hold)->peer->region.record[(hold)->key.record].size : 0, \
-		 .file_id = (hold) ? (hold)->key.file_id : 0,                            \
-		 .record = (hold) ? (hold)->key.record : CL_NO_RECORD,                   \
+		 .size = (hold) ? (hold)->peer->region.record[record_of(hold)].size : 0, \
+		 .file_id = (hold) ? file_of(hold) : 0,                            \
+		 .record = (hold) ? record_of(hold) : CL_NO_RECORD,                   \
 		 .generation = (hold) ? (hold)->generation : 0,                          \
 		 .pid = (hold) ? (hold)->peer->region.header->exporter.pid : 0, ##__VA_ARGS__)
 
 /* Takes @mapping away once nothing is left of it. */
 static void mapping_put_locked(enum cl_kind kind, struct mapping *mapping)
 {
-	struct mapping *newest = mapping_find_locked(kind, mapping->key), *older = mapping->older;
+	struct mapping *newer = mapping->newer, *older = mapping->older;
 
 	if (mapping->opens || mapping->closing)
 		return;
-	if (newest != mapping) {
-		while (newest->older != mapping)
-			newest = newest->older;
-		newest->older = older;
+	if (older)
+		older->newer = newer;
+	if (newer) {
+		newer->older = older;
+	} else if (older) {
+		cl_table_replace(&mappings[kind], &mapping->link, &older->link);
 	} else {
-		HASH_DELETE(hh, mappings[kind], mapping);
-		if (older) { /* (no memory for that: its hold stays until we end) */
-			HASH_ADD(hh, mappings[kind], key, sizeof older->key, older);
-		}
+		cl_table_remove(&mappings[kind], &mapping->link);
 	}
-	free(mapping);
+	mapping_delete_locked(mapping);
 }
 
 static void note_last_close(enum cl_kind kind, const struct mapping *mapping, uint32_t stack)
 {
 	const struct hold *hold = mapping->hold;
-	struct cl_closed closed = { .key = mapping->key,
+	struct cl_closed closed = { .key = mapping->link.key,
 				    .size = mapping->size,
-				    .when = cl_now(),
+				    .when = cl_now_roughly(),
 				    .stack = stack,
 				    .pid = mapping->exporter_pid,
 				    .kind = (uint8_t)kind,
 				    .device = (uint8_t)mapping->device };
 
 	if (hold) {
-		closed.file_id = hold->key.file_id;
-		closed.record = hold->key.record;
+		closed.file_id = file_of(hold);
+		closed.record = record_of(hold);
 		closed.generation = hold->generation;
 	}
 	cl_notes_closed(&closed);
@@ -469,22 +617,87 @@ static void mapping_closed_locked(enum cl_kind kind, struct mapping *mapping, bo
 
 	mapping->closing--;
 	if (closed) {
-		cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->key, hold);
+		cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->link.key, hold);
 		if (mapping->opens) {
 			cl_notes_import_opens(mapping->note, --mapping->opens);
-			if (!mapping->opens)
+			if (!mapping->opens && kind == CL_MEMORY)
 				note_last_close(kind, mapping, stack);
 		}
 		if (hold) {
 			hold->opens--;
 			hold_put_locked(hold);
 		}
-		cl_count(closes);
+		cl_count_locked(closes);
 	}
 	mapping_put_locked(kind, mapping);
 }
 
 /* ------------------------------------------------------------------- opening */
+/* Whether @hold is open at this address, and has been all the while: an address maps one thing. */
+static bool is_open(const struct mapping *newest, const struct hold *hold)
+{
+	for (const struct mapping *mapping = newest; mapping; mapping = mapping->older)
+		/* a close that is in the driver may be done there */
+		if (mapping->hold == hold && mapping->opens > mapping->closing && !is_going(mapping))
+			return true;
+	return false;
+}
+
+/* The lock of our slot may have gone with our descriptor: then it is had again, or @hold is pinned. */
+static void keep_held_locked(const struct named *named, struct hold *hold)
+{
+	struct cl_peer *peer = hold->peer;
+	bool lost;
+	int err = cl_peer_keep_slot(peer, &lost);
+
+	if (lost)
+		hold_again_locked(peer);
+	if (!err || hold->pinned)
+		return;
+	if (pin_unheld(peer, named->stamp, named->handle, err)) {
+		hold->stale = !hold->opens;
+		return;
+	}
+	if (cl_peer_has_slot(peer))
+		cl_record_unhold(&peer->region, (unsigned int)peer->slot, record_of(hold));
+	hold->pinned = true;
+}
+
+/*
+ * Whether the exporter of what the driver has just opened is still there, and our
+ * hold of it stands.
+ *
+ * The driver may open a dead process's handle, too, and map a later process's
+ * block (seen in the torture on a GPU, doc/measurements.md).  As long as the exporter lives that cannot
+ * be, so it is enough to ask afterwards.
+ *
+ * One system call, for the living: a lock by its process on just that byte says
+ * that it lives, and that our descriptor is still of its file, so that our own lock
+ * stands, too.  (The program may have closed ours, and got its number for a file of
+ * its own.  Did that process have such a lock there, too, it would live all the
+ * same, and in one PID namespace nobody takes who maps the file for dead, lock or
+ * no lock: it is only asked so there.)
+ */
+static bool is_there_locked(const struct named *named, struct hold *hold)
+{
+	struct cl_peer *peer = hold->peer;
+	const struct cl_witness *exporter = &peer->region.header->exporter;
+
+	if (cl_peer_has_slot(peer) && exporter->pid_ns &&
+	    exporter->pid_ns == cl_self.witness.pid_ns &&
+	    cl_region_is_locked_by(&peer->region, CL_LOCK_EXPORTER, exporter->pid))
+		return !hold->stale;
+	if (peer->slot >= 0 && !hold->pinned)
+		keep_held_locked(named, hold);
+	if (hold->stale)
+		return false;
+	/* a descriptor that is gone tells nothing */
+	return peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0 ||
+	       cl_gc_judge(&peer->region) < CL_LEAVING ||
+	       /* somebody has put another file in the place of its own */
+	       cl_liveness_is_exporter(exporter->pid, named->stamp.file_id);
+}
+
 /* A handle that this process made itself.  0, or -errno. */
 static int open_own(const struct named *named, CUdeviceptr *dptr)
 {
@@ -496,14 +709,36 @@ static int open_own(const struct named *named, CUdeviceptr *dptr)
 	block = cl_block_of_record(stamp.record);
 	if (block && block->place != CL_PLACE_GONE && block->place != CL_PLACE_BUSY &&
 	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
-	    memcmp(block->handle, named->handle, 64) == 0) {
+	    cl_block_has_handle(block, named->handle)) {
 		block->own_opens++;
 		cl_trace_block(CL_TRACE_OPENED, block, .generation = stamp.generation, .flags = CL_TRACE_OWN);
-		*dptr = (CUdeviceptr)block->key;
+		*dptr = (CUdeviceptr)block->link.key;
 		err = 0;
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	return err;
+}
+
+/* Where and when what @named leads to was freed, if its exporter's file still says so. */
+static void find_free(const struct named *named, struct cl_finding *finding)
+{
+	struct cl_view view = { .now = cl_now() };
+	const struct cl_region *region;
+	uint32_t stack;
+	bool own;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	pthread_mutex_lock(&cl_exports_lock);
+	region = named->known ? cl_view_has_open(named->stamp.file_id, &own) : NULL;
+	/* (it is read by its descriptor, which the program may have closed) */
+	if (region && cl_region_fd_intact(region)) {
+		view.region = *region;
+		if (cl_view_freed(&view, named->stamp.record, named->stamp.generation, named->handle,
+				  &finding->other_when, &stack))
+			finding->other_stack = own ? stack : cl_notes_stack_of_locked(&view, stack);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	pthread_mutex_unlock(&cl_imports_lock);
 }
 
 static CUresult refuse(const struct named *named, enum cl_kind kind)
@@ -518,6 +753,7 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
 				      .block_kind = (uint8_t)kind };
 
 	cl_count(stale_refused);
+	find_free(named, &finding);
 	cl_notes_finding(&finding);
 	cl_trace(CL_TRACE_STALE, .file_id = stamp.file_id, .record = stamp.record,
 		 .generation = stamp.generation);
@@ -539,80 +775,81 @@ static bool is_damaged(const struct named *named)
 	       cl_liveness_is_exporter(named->pid, named->stamp.file_id);
 }
 
-struct opening {
-	struct hold *hold;
-	CUcontext ctx;
-	CUdevice device;
-	bool primary;
-	bool elsewhere; /* its exporter's file is not where ours are */
-	bool again;	/* it is open here already: where from, is noted */
-};
-
 /* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
 static CUresult open_begin(struct opening *o, const struct named *named, enum cl_kind kind)
 {
-	int err = 0;
-
-	/* what lies elsewhere is worth a word; an exporter that is just ending is not */
-	*o = (struct opening){ .elsewhere = tail_of(named->handle) &&
-					    named->stamp.tag != cl_self.tag };
+	*o = (struct opening){ .hold = named->hold };
 	/* most that have ended are seen before the driver is asked */
 	if (named->fileless && !cl_liveness_is_exporter(named->pid, named->stamp.file_id))
 		return refuse(named, kind);
-	if (named->known && !named->own) {
-		pthread_mutex_lock(&cl_imports_lock);
-		err = hold_get_locked(named->stamp, named->handle, &o->hold);
-		o->again = o->hold && o->hold->opens;
-		pthread_mutex_unlock(&cl_imports_lock);
-	}
-	if (err == -ESTALE || (err == -EBADMSG && !is_damaged(named)))
+	if (named->err == -ESTALE || (named->err == -EBADMSG && !is_damaged(named)))
 		return refuse(named, kind);
-	if (err == -EBADMSG) {
-		o->elsewhere = false;
+	if (named->err == -EBADMSG)
 		cl_log_once(CL_LOG_WARN,
 			    "exporter file %06x has something else in record %u than the handle that leads "
 			    "there, though its process %u lives: it is damaged. What is imported so is not "
 			    "protected, as without culimbo",
 			    named->stamp.file_id, named->stamp.record, named->pid);
-	}
+	else
+		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
+		o->elsewhere = !o->hold && tail_of(named->handle) && named->stamp.tag != cl_self.tag;
 	if (!o->hold)
 		cl_count(unmanaged_imports);
-	if (err == -ENOMEM)
-		cl_log_once(CL_LOG_WARN, "no memory to note what is opened here: it is not protected, "
-					 "as without culimbo");
 	return CUDA_SUCCESS;
 }
 
-static void open_end(struct opening *o, const struct named *named, enum cl_kind kind, CUresult result,
-		     uint64_t key)
+/* What is not opened after all. */
+static void open_give_up(const struct opening *o)
 {
-	uint32_t stack = 0;
+	if (!o->hold)
+		return;
+	pthread_mutex_lock(&cl_imports_lock);
+	o->hold->pending--;
+	hold_put_locked(o->hold);
+	pthread_mutex_unlock(&cl_imports_lock);
+}
 
-	if (result == CUDA_SUCCESS && !o->hold && o->elsewhere)
+/* The second half: the driver has opened @key.  False: it must be closed again, and refused. */
+static bool open_end(struct opening *o, const struct named *named, enum cl_kind kind, uint64_t key)
+{
+	struct mapping *newest;
+	bool there = true, noted = true;
+
+	if (named->fileless) /* it lives and has lost its file, or it has ended */
+		there = cl_liveness_is_exporter(named->pid, named->stamp.file_id);
+	if (!there)
+		return false;
+	cl_context_current(&o->ctx, &o->device, &o->primary);
+	if (!named->again)
+		o->stack = cl_notes_stack(true);
+	pthread_mutex_lock(&cl_imports_lock);
+	newest = mapping_find_locked(kind, key);
+	/* of another directory, or without culimbo: nothing is known */
+	if (o->hold)
+		there = is_open(newest, o->hold) || is_there_locked(named, o->hold);
+	if (there) {
+		if (o->hold) {
+			o->hold->pending--;
+			o->hold->opens++;
+		}
+		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
+		noted = mapping_add_locked(kind, key, newest, o, named->pid);
+		cl_count_locked(imports);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+	if (!there)
+		return false;
+	/* what was closed at its address is none of it: its own close may find no note of it to say so */
+	if (kind == CL_EVENT)
+		cl_event_is_new((CUevent)(uintptr_t)key);
+	else if (!noted)
+		cl_notes_not_closed(kind, key);
+	if (o->elsewhere)
 		cl_log_once(CL_LOG_WARN,
 			    "opened something that a process under culimbo exported, but found no exporter "
 			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
 			    "imported so is not protected, as without culimbo");
-	if (result == CUDA_SUCCESS) {
-		cl_count(imports);
-		cl_driver.cuCtxGetCurrent(&o->ctx);
-		cl_driver.cuCtxGetDevice(&o->device);
-		o->primary = cl_context_is_primary(o->ctx, o->device);
-		if (!o->again)
-			stack = cl_notes_stack(true);
-	}
-	pthread_mutex_lock(&cl_imports_lock);
-	if (o->hold)
-		o->hold->pending--;
-	if (result == CUDA_SUCCESS) {
-		if (o->hold)
-			o->hold->opens++;
-		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
-		mapping_add_locked(kind, key, o->hold, o->ctx, o->device, o->primary, named->pid, stack);
-	} else if (o->hold) {
-		hold_put_locked(o->hold);
-	}
-	pthread_mutex_unlock(&cl_imports_lock);
+	return true;
 }
 
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
@@ -633,11 +870,13 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = open(dptr, handle, flags);
-	if (result == CUDA_SUCCESS && !exporter_is_there(&named, o.hold, CL_MEMORY, (uint64_t)*dptr)) {
+	if (result == CUDA_SUCCESS) {
+		if (open_end(&o, &named, CL_MEMORY, (uint64_t)*dptr))
+			return result;
 		cl_driver.cuIpcCloseMemHandle(*dptr);
 		result = refuse(&named, CL_MEMORY);
 	}
-	open_end(&o, &named, CL_MEMORY, result, result == CUDA_SUCCESS ? (uint64_t)*dptr : 0);
+	open_give_up(&o);
 	return result;
 }
 
@@ -658,31 +897,55 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cl_driver.cuIpcOpenEventHandle(event, handle);
-	if (result == CUDA_SUCCESS &&
-	    !exporter_is_there(&named, o.hold, CL_EVENT, (uint64_t)(uintptr_t)*event)) {
+	if (result == CUDA_SUCCESS) {
+		if (open_end(&o, &named, CL_EVENT, (uint64_t)(uintptr_t)*event))
+			return result;
 		cl_driver.cuEventDestroy_v2(*event);
 		result = refuse(&named, CL_EVENT);
 	}
-	open_end(&o, &named, CL_EVENT, result, result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*event : 0);
+	open_give_up(&o);
 	return result;
 }
 
 /* ------------------------------------------------------------------- closing */
+/*
+ * One that another thread is not closing for the last time already, or with its context
+ * (@going): the driver may have done so, and given the address to a block (an event) of
+ * this process.
+ */
+static struct mapping *find_to_close_locked(enum cl_kind kind, uint64_t key, bool going)
+{
+	struct mapping *mapping;
+
+	for (mapping = mapping_find_locked(kind, key); mapping; mapping = mapping->older)
+		if (mapping->opens > mapping->closing && (going || !is_going(mapping)))
+			break;
+	return mapping;
+}
+
+/* Whether @key is our own: a block that open_own() has opened, an event that was exported. */
+static bool is_own_key(enum cl_kind kind, uint64_t key)
+{
+	const struct cl_block *block;
+	bool own;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block = cl_block_find(kind, key);
+	own = block && (kind == CL_EVENT || block->own_opens);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return own;
+}
+
 /* *last: nothing of it stays open, as far as can be said now. */
 static struct mapping *close_begin(enum cl_kind kind, uint64_t key, bool *last)
 {
-	struct mapping *mapping = NULL;
+	struct mapping *mapping;
 
 	pthread_mutex_lock(&cl_imports_lock);
-	/*
-	 * One that another thread is not closing for the last time already: the driver
-	 * may have done so, and given the address to a block (an event) of this process.
-	 */
-	for (struct mapping *m = mapping_find_locked(kind, key); m; m = m->older)
-		if (m->opens > m->closing) {
-			mapping = m;
-			break;
-		}
+	mapping = find_to_close_locked(kind, key, false);
+	/* (its context may live on: it was another's reference to it that was given back) */
+	if (!mapping && endings && !is_own_key(kind, key))
+		mapping = find_to_close_locked(kind, key, true);
 	if (mapping)
 		mapping->closing++;
 	*last = mapping && mapping->opens <= mapping->closing;
@@ -721,26 +984,35 @@ static bool close_own(CUdeviceptr dptr)
 	return ours;
 }
 
-static void closed_again(CUdeviceptr dptr)
+/* @before: the close that was one too few, NULL: not known. */
+static void note_closed_again(enum cl_finding_kind as, enum cl_kind kind, uint64_t key,
+			      const struct cl_closed *before)
 {
-	struct cl_finding finding = { .kind = CL_FOUND_CLOSED_TWICE,
-				      .key = dptr,
+	struct cl_finding finding = { .kind = as,
+				      .key = key,
 				      .stack = cl_notes_stack(true),
-				      .block_kind = CL_MEMORY };
-	struct cl_closed before;
+				      .block_kind = (uint8_t)kind };
 
-	cl_count(closed_twice);
-	if (cl_notes_find_closed(CL_MEMORY, dptr, &before)) {
-		finding.pid = before.pid;
-		finding.size = before.size;
-		finding.other_stack = before.stack;
-		finding.other_when = before.when;
-		finding.file_id = before.file_id;
-		finding.record = before.record;
-		finding.generation = before.generation;
-		finding.device = before.device;
+	if (before) {
+		finding.pid = before->pid;
+		finding.size = before->size;
+		finding.other_stack = before->stack;
+		finding.other_when = before->when;
+		finding.file_id = before->file_id;
+		finding.record = before->record;
+		finding.generation = before->generation;
+		finding.device = before->device;
 	}
 	cl_notes_finding(&finding);
+}
+
+static void closed_again(CUdeviceptr dptr)
+{
+	struct cl_closed before;
+	bool known = cl_notes_find_closed(CL_MEMORY, dptr, &before);
+
+	cl_count(closed_twice);
+	note_closed_again(CL_FOUND_CLOSED_TWICE, CL_MEMORY, dptr, known ? &before : NULL);
 }
 
 CUresult cl_memory_close(CUdeviceptr dptr)
@@ -769,14 +1041,56 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 /* For cl_event_destroy(): an imported event is closed by destroying it. */
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
 {
+	uint64_t key = (uint64_t)(uintptr_t)event;
+	uint32_t stack;
 	bool last;
-	struct mapping *mapping = close_begin(CL_EVENT, (uint64_t)(uintptr_t)event, &last);
+	struct mapping *mapping = close_begin(CL_EVENT, key, &last);
 
 	if (!mapping)
 		return false;
+	/* noted before: once the driver has it, another thread's new event may be there */
+	if (last) {
+		stack = cl_notes_stack(true);
+		pthread_mutex_lock(&cl_imports_lock);
+		note_last_close(CL_EVENT, mapping, stack);
+		/* release: with who makes an event where the driver has destroyed this one */
+		atomic_store_explicit(&events_closed, true, memory_order_release);
+		pthread_mutex_unlock(&cl_imports_lock);
+	}
 	*result = destroy(event);
-	close_end(CL_EVENT, mapping, *result == CUDA_SUCCESS, last);
+	if (last && *result != CUDA_SUCCESS)
+		cl_notes_not_closed(CL_EVENT, key);
+	close_end(CL_EVENT, mapping, *result == CUDA_SUCCESS, false);
 	return true;
+}
+
+/*
+ * It is wrong about one event: that the program made past every hook, by a pointer of
+ * its own to the driver, where such an import was, and destroys by a hook.  That cannot
+ * be known: the driver says of no event whether it lives, it reads what it is given, and
+ * crashes on what is destroyed (measured).  So of the two it is the crash that is ruled
+ * out; that one event stays until its context, or the process, ends.
+ */
+bool cl_import_event_destroyed_again(CUevent event)
+{
+	uint64_t key = (uint64_t)(uintptr_t)event;
+	struct cl_closed before;
+
+	if (!atomic_load_explicit(&events_closed, memory_order_acquire) ||
+	    !cl_notes_find_closed(CL_EVENT, key, &before))
+		return false;
+	cl_count(events_destroyed_twice);
+	note_closed_again(CL_FOUND_EVENT_DESTROYED_TWICE, CL_EVENT, key, &before);
+	cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
+	return true;
+}
+
+void cl_event_is_new(CUevent event)
+{
+	CL_UNCANCELLED;
+
+	if (atomic_load_explicit(&events_closed, memory_order_acquire))
+		cl_notes_not_closed(CL_EVENT, (uint64_t)(uintptr_t)event);
 }
 
 /* ---------------------------------------------------------------------- rest */
@@ -785,28 +1099,22 @@ static void mappings_each_locked(void (*each)(enum cl_kind kind, struct mapping 
 				 void *data)
 {
 	for (int kind = CL_MEMORY; kind <= CL_EVENT; kind++) {
-		struct mapping *newest, *next, *mapping, *older;
+		struct cl_link *newest, *next;
+		struct mapping *mapping, *older;
 
-		HASH_ITER(hh, mappings[kind], newest, next)
-			for (mapping = newest; mapping; mapping = older) {
+		CL_TABLE_EACH (&mappings[kind], newest, next)
+			for (mapping = (struct mapping *)newest; mapping; mapping = older) {
 				older = mapping->older;
 				each((enum cl_kind)kind, mapping, data);
 			}
 	}
 }
 
-struct gone {
-	CUcontext ctx;
-	CUdevice device;
-};
-static void drop_if_gone(enum cl_kind kind, struct mapping *mapping, void *data)
+static void drop_if_gone(enum cl_kind kind, struct mapping *mapping, void *gone)
 {
-	const struct gone *gone = data;
-
-	if (gone->ctx ? mapping->ctx != gone->ctx :
-			!mapping->primary || mapping->device != gone->device)
+	if (!goes_with(mapping, gone))
 		return;
-	cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->key, mapping->hold, .value = mapping->opens);
+	cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->link.key, mapping->hold, .value = mapping->opens);
 	if (mapping->hold) {
 		mapping->hold->opens -= mapping->opens;
 		hold_put_locked(mapping->hold);
@@ -818,13 +1126,33 @@ static void drop_if_gone(enum cl_kind kind, struct mapping *mapping, void *data)
 	mapping_put_locked(kind, mapping);
 }
 
-void cl_imports_context_gone(CUcontext ctx, CUdevice device)
+void cl_imports_context_ends(CUcontext ctx, CUdevice device)
 {
-	struct gone gone = { ctx, device };
+	struct ending *ending = malloc(sizeof *ending);
+
+	if (!ending) /* then all that is there when it has ended goes with it */
+		return;
+	pthread_mutex_lock(&cl_imports_lock);
+	*ending = (struct ending){ endings, ctx, device, pthread_self(), cl_now() };
+	endings = ending;
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone)
+{
+	struct ending **at, *ending, unnoted = { .ctx = ctx, .device = device, .began = UINT64_MAX };
 
 	pthread_mutex_lock(&cl_imports_lock);
-	mappings_each_locked(drop_if_gone, &gone);
+	for (at = &endings; (ending = *at) != NULL; at = &ending->next)
+		if (ending->ctx == ctx && ending->device == device &&
+		    pthread_equal(ending->thread, pthread_self()))
+			break;
+	if (gone)
+		mappings_each_locked(drop_if_gone, ending ? ending : &unnoted);
+	if (ending)
+		*at = ending->next;
 	pthread_mutex_unlock(&cl_imports_lock);
+	free(ending);
 }
 
 struct telling {
@@ -834,7 +1162,7 @@ struct telling {
 static struct cl_import describe_locked(enum cl_kind kind, const struct mapping *mapping)
 {
 	const struct hold *hold = mapping->hold;
-	struct cl_import import = { .key = mapping->key,
+	struct cl_import import = { .key = mapping->link.key,
 				    .size = mapping->size,
 				    .opens = mapping->opens,
 				    .since = mapping->since,
@@ -847,10 +1175,10 @@ static struct cl_import describe_locked(enum cl_kind kind, const struct mapping 
 	if (hold) {
 		const struct cl_region *region = &hold->peer->region;
 
-		import.file_id = hold->key.file_id;
-		import.record = hold->key.record;
+		import.file_id = file_of(hold);
+		import.record = record_of(hold);
 		import.generation = hold->generation;
-		import.stays = cl_life_state(cl_record_life(region, hold->key.record)) != CL_EXPORTED;
+		import.stays = cl_life_state(cl_record_life(region, record_of(hold))) != CL_EXPORTED;
 	}
 	return import;
 }
@@ -885,7 +1213,11 @@ void cl_imports_each(void (*each)(const struct cl_import *import, void *data), v
 void cl_imports_forget(void)
 {
 	/* their memory is left: another thread of the parent may have been in the middle of it */
-	holds = NULL;
-	memset(mappings, 0, sizeof mappings);
+	holds = (struct cl_table)CL_TABLE_BEGIN(holds);
+	for (size_t kind = 0; kind < sizeof mappings / sizeof mappings[0]; kind++)
+		mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(mappings[kind]);
+	spare = NULL;
+	spare_n = 0;
+	endings = NULL;
 	cl_peers_forget();
 }

@@ -30,9 +30,19 @@ bool cl_import_find(CUdeviceptr dptr, struct cl_import *import);
  * answer in @result, gives the hold back, and returns true.
  */
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresult *result);
+/*
+ * Whether @event was an imported one, is destroyed, and nothing else is known to
+ * have been made at that address since: then that is noted as misuse.
+ */
+bool cl_import_event_destroyed_again(CUevent event);
 
-/* The driver has dropped context @ctx (or, when NULL, @device's primary one) with its mappings. */
-void cl_imports_context_gone(CUcontext ctx, CUdevice device);
+/*
+ * Around the driver's end of context @ctx (or, when NULL, @device's primary one), in one
+ * thread: what is opened from the first on is none of it.  @gone: it has ended, with what
+ * was open in it.  Without the first, with all that is.
+ */
+void cl_imports_context_ends(CUcontext ctx, CUdevice device);
+void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone);
 
 void cl_imports_forget(void); /* in a forked child */
 

@@ -60,12 +60,21 @@ static struct {
 	struct list held, due, kept, kept_small, blocked;
 	struct list drain[QUEUES]; /* CL_PLACE_DRAIN, by stream: in each, the first is the oldest */
 	uint64_t draining;
+	unsigned int asking; /* threads that are in the driver with some of those */
 	uint64_t gone; /* blocks in CL_PLACE_GONE */
-	uint64_t blocks, bytes, events;
+	_Atomic uint64_t blocks; /* (atomic for cl_limbo_is_empty() alone) */
+	uint64_t bytes, events;
 	struct context_use *in_driver; /* our threads that give blocks back */
 	struct context_use *ending;    /* the program's threads that end contexts */
+	uint32_t asks[CL_ASKED_DEVICES]; /* our threads that ask which context is primary, see cl_limbo_ask_begin() */
 	bool warned;
+	/*
+	 * The answer of a collection that found nothing to do but by the ready map, while
+	 * it holds: taken back by whatever changes a place.  Written under the lock.
+	 */
+	_Atomic uint8_t quiet;
 } limbo;
+enum { QUIET_NOT, QUIET_EMPTY, QUIET_HELD };
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /* Events of the limbo that the driver still has, oldest first. */
@@ -91,6 +100,12 @@ static struct list *list_of(struct cl_block *block)
 	}
 }
 
+static void not_quiet(void)
+{
+	/* relaxed: who is to see it by now has synchronised (by the lock, or by the collector's `wake`) */
+	atomic_store_explicit(&limbo.quiet, QUIET_NOT, memory_order_relaxed);
+}
+
 static void warn_if_many_held(void)
 {
 	if (limbo.warned || !cl_options.warn_blocks.number ||
@@ -107,6 +122,7 @@ static void move(struct cl_block *block, enum cl_place place)
 {
 	struct list *from = list_of(block), *to;
 
+	not_quiet();
 	if (from) {
 		list_remove(from, block);
 		limbo.draining -= block->place == CL_PLACE_DRAIN;
@@ -199,10 +215,12 @@ static void settle_place(struct cl_block *block, uint64_t now, bool end_grace)
 static void account(const struct cl_block *block, int sign)
 {
 	struct cl_header *h = cl_own.header;
+	uint64_t blocks = atomic_load_explicit(&limbo.blocks, memory_order_relaxed) +
+			  (uint64_t)(int64_t)sign;
 
-	limbo.blocks += (uint64_t)(int64_t)sign;
+	atomic_store_explicit(&limbo.blocks, blocks, memory_order_relaxed);
 	limbo.bytes += (uint64_t)((int64_t)sign * (int64_t)block->size);
-	atomic_store_explicit(&h->limbo_blocks, limbo.blocks, memory_order_relaxed);
+	atomic_store_explicit(&h->limbo_blocks, blocks, memory_order_relaxed);
 	atomic_store_explicit(&h->limbo_bytes, limbo.bytes, memory_order_relaxed);
 	if (sign > 0)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
@@ -220,6 +238,13 @@ static bool context_ends(const struct cl_block *block)
 		if (same_context(use, block))
 			return true;
 	return false;
+}
+
+bool cl_limbo_context_ends_locked(CUcontext ctx, CUdevice device, bool primary)
+{
+	const struct cl_block block = { .ctx = ctx, .device = (uint8_t)device, .primary = primary };
+
+	return context_ends(&block);
 }
 
 bool cl_limbo_is_busy_locked(const struct cl_block *block)
@@ -404,13 +429,13 @@ static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 		block->drained = NULL;
 	}
 	if (block->kind == CL_EVENT)
-		return cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->key);
+		return cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
 	/* a device without memory pools refuses */
-	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->key, stream) == CUDA_SUCCESS) {
+	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
 		*wait = true;
 		return CUDA_SUCCESS;
 	}
-	return cl_driver.cuMemFree_v2((CUdeviceptr)block->key);
+	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
 }
 
 /* A batch: blocks of one context that this thread is in the driver with. */
@@ -468,7 +493,7 @@ static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
 			cl_log_once(CL_LOG_WARN,
 				    "the driver refused to take block %#llx back (CUDA error %d): its "
 				    "memory is lost to this process until it ends",
-				    (unsigned long long)block->key, (int)batch->result[i]);
+				    (unsigned long long)block->link.key, (int)batch->result[i]);
 		sum->blocks++;
 		sum->bytes += block->size;
 		cl_count(limbo_released);
@@ -491,6 +516,7 @@ static void batch_take_locked(struct batch *batch, struct list *list)
 		next = block->next;
 		if (context_ends(block)) {
 			list_remove(list, block);
+			limbo.draining -= block->place == CL_PLACE_DRAIN;
 			block->place = CL_PLACE_BUSY; /* on no list that list_of() knows */
 			list_add(&limbo.blocked, block);
 			continue;
@@ -528,6 +554,7 @@ static void drain_queue_locked(struct list *queue)
 		batch_take_locked(&batch, queue);
 		if (!batch.n)
 			return;
+		limbo.asking++;
 		batch_begin_locked(&batch);
 		visit = enter_driver(batch.block[0]->ctx);
 		for (; done < batch.n; done++) {
@@ -541,6 +568,7 @@ static void drain_queue_locked(struct list *queue)
 		}
 		leave_driver(&visit);
 		batch_end_locked(&batch);
+		limbo.asking--;
 		reached = done == batch.n;
 		for (unsigned int i = 0; i < done; i++)
 			move(batch.block[i], CL_PLACE_DUE);
@@ -621,7 +649,8 @@ static uint64_t next_due_locked(void)
 {
 	if (limbo.due.n)
 		return 0;
-	if (limbo.draining)
+	/* (a thread of the program that asks may put them back, and does not come again) */
+	if (limbo.draining || limbo.asking)
 		return cl_now() + POLL_DRAIN;
 	if (!limbo.in_wheel)
 		return UINT64_MAX;
@@ -639,7 +668,7 @@ static void note_forced_out_locked(const struct cl_block *block)
 	const struct cl_record *r = &cl_own.record[block->record];
 	struct cl_finding finding = {
 		.kind = CL_FOUND_EVENT_FORCED_OUT,
-		.key = block->key,
+		.key = block->link.key,
 		.other_stack = r->free_stack,
 		.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed),
 		.file_id = cl_own.file_id,
@@ -697,7 +726,7 @@ unsigned int cl_limbo_force_events_out(void)
 	return n;
 }
 
-struct cl_collected cl_limbo_collect(bool end_grace)
+static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 {
 	struct cl_collected sum = { .next = UINT64_MAX };
 	struct batch batch;
@@ -705,6 +734,8 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 	pthread_mutex_lock(&cl_exports_lock);
 	if (!cl_own.header)
 		goto out;
+	/* before the ready map is taken: nobody is to think it empty who should wait for us */
+	not_quiet();
 	if (cl_record_any_ready(&cl_own))
 		take_ready_locked(cl_now());
 	if (limbo.in_wheel)
@@ -723,9 +754,27 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 	}
 	sum.next = next_due_locked();
 	sum.held = limbo.held.n || limbo.gone;
+	/* release: with our file, which who sees it looks into */
+	if (!limbo.due.n && !limbo.draining && !limbo.asking && !limbo.in_wheel &&
+	    limbo.events <= cl_options.max_events.number)
+		atomic_store_explicit(&limbo.quiet, sum.held ? QUIET_HELD : QUIET_EMPTY,
+				      memory_order_release);
 out:
 	pthread_mutex_unlock(&cl_exports_lock);
 	return sum;
+}
+
+struct cl_collected cl_limbo_collect(bool end_grace)
+{
+	/* acquire: our file is there; and once more, for another may just have taken what was ready */
+	if (atomic_load_explicit(&limbo.quiet, memory_order_acquire) != QUIET_NOT &&
+	    !cl_record_any_ready(&cl_own)) {
+		uint8_t quiet = atomic_load_explicit(&limbo.quiet, memory_order_acquire);
+
+		if (quiet != QUIET_NOT)
+			return (struct cl_collected){ .next = UINT64_MAX, .held = quiet == QUIET_HELD };
+	}
+	return collect(end_grace);
 }
 
 struct cl_collected cl_limbo_release_kept(void)
@@ -868,14 +917,36 @@ void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device)
 			if (!pthread_equal(in->thread, pthread_self()) &&
 			    (ctx ? in->ctx == ctx : in->device == device))
 				busy = true;
+		if (!ctx && device >= 0 && device < CL_ASKED_DEVICES && limbo.asks[device])
+			busy = true;
 		if (busy)
 			pthread_cond_wait(&changed, &cl_exports_lock);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 }
 
+void cl_limbo_ask_begin(CUdevice device)
+{
+	struct timespec until = cl_after(5 * CL_END_WAIT);
+
+	pthread_mutex_lock(&cl_exports_lock);
+	while (cl_limbo_context_ends_locked(NULL, device, true) &&
+	       pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0)
+		;
+	limbo.asks[device]++;
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+void cl_limbo_ask_end(CUdevice device)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	limbo.asks[device]--;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
 /* The driver has dropped what @block names. */
-static void forget_block(struct cl_block *block)
+static bool forget_block(struct cl_block *block)
 {
 	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
 
@@ -884,7 +955,7 @@ static void forget_block(struct cl_block *block)
 	block->own_opens = 0;
 	if (block->record == CL_NO_RECORD) {
 		cl_block_delete(block);
-		return;
+		return false;
 	}
 	if (limbo_has_it)
 		account(block, -1);
@@ -892,24 +963,26 @@ static void forget_block(struct cl_block *block)
 		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
 	if (block->kind == CL_EVENT)
 		forget_event(block);
-	cl_limbo_gone_locked(block);
+	return cl_limbo_gone_locked(block);
 }
 
-void cl_limbo_gone_locked(struct cl_block *block)
+bool cl_limbo_gone_locked(struct cl_block *block)
 {
 	cl_trace_block(CL_TRACE_GONE, block, .value = limbo.bytes);
 	cl_block_unhash(block);
 	if (cl_record_gone(&cl_own, block->record)) {
 		cl_block_delete(block);
-	} else {
-		block->place = CL_PLACE_GONE;
-		limbo.gone++;
+		return false;
 	}
+	block->place = CL_PLACE_GONE;
+	limbo.gone++;
+	not_quiet();
+	return true;
 }
 
-void cl_limbo_forget_block_locked(struct cl_block *block)
+bool cl_limbo_forget_block_locked(struct cl_block *block)
 {
-	forget_block(block);
+	return forget_block(block);
 }
 
 static void forget_with_context(struct cl_block *block, void *ended)
@@ -975,6 +1048,11 @@ struct cl_limbo_sum cl_limbo_sum_locked(void)
 				    .kept = limbo.kept.n + limbo.kept_small.n };
 
 	return sum;
+}
+
+bool cl_limbo_is_empty(void)
+{
+	return !atomic_load_explicit(&limbo.blocks, memory_order_relaxed);
 }
 
 void cl_limbo_wait_locked(void)

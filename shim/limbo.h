@@ -38,6 +38,8 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now);
  * it, or its context is just ending.  Then cl_limbo_wait_locked() and look again.
  */
 bool cl_limbo_is_busy_locked(const struct cl_block *block);
+/* Whether @ctx (@primary: of @device) is just ending, or has the address of one that is. */
+bool cl_limbo_context_ends_locked(CUcontext ctx, CUdevice device, bool primary);
 
 /* An own open of @block was closed, or something else about it changed: look at it again. */
 void cl_limbo_look_again_locked(struct cl_block *block);
@@ -83,11 +85,24 @@ unsigned int cl_limbo_force_events_out(void);
 /* See cl_context_end_begin() in shim.h. */
 void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device);
 void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);
+/*
+ * Around a question to the driver for which the primary context of @device is retained
+ * and released: no hooked call gives back the program's last reference to it meanwhile,
+ * or its end would be ours, and unnoticed.  begin() waits until none does (a second at
+ * most), no lock of ours may be held.
+ */
+enum { CL_ASKED_DEVICES = 64 };
+void cl_limbo_ask_begin(CUdevice device);
+void cl_limbo_ask_end(CUdevice device);
 
-/* The driver has dropped what @block (on no list) names. */
-void cl_limbo_forget_block_locked(struct cl_block *block);
-/* Out of the books but for its record, if holders keep that. */
-void cl_limbo_gone_locked(struct cl_block *block);
+/*
+ * The driver has dropped what @block (on no list) names.  True: holders keep its
+ * record, and the collector must be awake by CL_REAP_EVERY from now at the latest, as for
+ * what waits for them in the limbo: it may sleep for good, or not have been started.
+ */
+bool cl_limbo_forget_block_locked(struct cl_block *block);
+/* Out of the books but for its record.  True: the same. */
+bool cl_limbo_gone_locked(struct cl_block *block);
 /*
  * Waits @wait ns at most until no other thread is in the driver to give blocks
  * back: what they had taken is back then.
@@ -102,6 +117,9 @@ struct cl_limbo_sum {
 	uint64_t blocks, bytes, events, kept;
 };
 struct cl_limbo_sum cl_limbo_sum_locked(void);
+
+/* A hint: any thread, without the lock; a load.  (What is kept for want of a record is not counted.) */
+bool cl_limbo_is_empty(void);
 
 /* Waits until no other thread is in the driver with @block; the caller must look it up again. */
 void cl_limbo_wait_locked(void);

@@ -45,6 +45,7 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id);
 
 uint64_t cl_now(void); /* CLOCK_MONOTONIC, ns */
+uint64_t cl_now_roughly(void); /* as of the last tick, some ms ago at most: for notes */
 struct timespec cl_after(uint64_t wait); /* @wait ns from now, CLOCK_MONOTONIC */
 
 #endif

@@ -13,6 +13,7 @@
 #include "shim/notes.h"
 #include "shim/self.h"
 #include "shim/stack.h"
+#include "shim/view.h"
 
 /* -------------------------------------------------------------------- growing */
 struct growing {
@@ -25,11 +26,17 @@ struct growing {
 };
 
 static struct {
-	struct growing modules, words, imports, findings;
+	struct growing modules, words, findings;
 	bool begun;
-	uint32_t *free_imports; /* entries that were closed, the last one first */
-	uint32_t free_n, free_size;
 } notes;
+
+/* Under cl_imports_lock, and where the part grows, under cl_exports_lock, too. */
+#define IMPORTS_BEGIN { { CL_AT_IMPORTS, sizeof(struct cl_import_note), CL_IMPORTS, 0, 0, false }, NULL, 0, 0 }
+static struct imports {
+	struct growing part;
+	uint32_t *free; /* entries that were closed, the last one first */
+	uint32_t free_n, free_size;
+} imports = IMPORTS_BEGIN;
 
 /* What was there before us in memory got by fallocate() is zeros. */
 static void begin_locked(void)
@@ -40,7 +47,6 @@ static void begin_locked(void)
 	notes.modules = (struct growing){ CL_AT_MODULES, sizeof(struct cl_module), CL_MODULES, 0, 0, false };
 	/* word 0 names no stack */
 	notes.words = (struct growing){ CL_AT_STACKS, 8, CL_STACK_WORDS, 1, 0, false };
-	notes.imports = (struct growing){ CL_AT_IMPORTS, sizeof(struct cl_import_note), CL_IMPORTS, 0, 0, false };
 	notes.findings = (struct growing){ CL_AT_FINDINGS, sizeof(struct cl_finding), CL_FINDINGS, 0, 0, false };
 }
 
@@ -98,6 +104,7 @@ static struct noted *noted;
 /* The modules that are noted, as we wrote them. */
 struct known_module {
 	struct known_module *older;
+	uint32_t index;
 	struct cl_module module;
 };
 static struct known_module *known_modules;
@@ -126,27 +133,34 @@ static struct noted *find_noted_locked(const struct cl_stack *stack, uint64_t *h
 	}
 }
 
-static void note_module_locked(const struct cl_module *module)
+/* Returns its index, or CL_NO_NOTE. */
+static uint32_t note_module_locked(const struct cl_module *module)
 {
 	struct known_module *known;
 	struct cl_module *to;
 
 	for (known = known_modules; known; known = known->older)
 		if (!memcmp(&known->module, module, sizeof *module))
-			return;
+			return known->index;
+	/* other processes' leave room for our own */
+	if (!module->end && notes.modules.used >= CL_MODULES / 2)
+		return CL_NO_NOTE;
 	known = malloc(sizeof *known);
 	to = known ? grow_locked(&notes.modules, 1) : NULL;
 	if (!to) {
 		free(known);
-		return;
+		return CL_NO_NOTE;
 	}
 	known->module = *to = *module;
+	known->index = notes.modules.used;
 	known->older = known_modules;
 	known_modules = known;
 	count_locked(&notes.modules, 1, &cl_own.header->modules);
+	return known->index;
 }
 
-static uint32_t note_stack_locked(const struct cl_stack *stack)
+/* @foreign: 0, or CL_FOREIGN_SHIFT when it is another process's. */
+static uint32_t note_stack_locked(const struct cl_stack *stack, unsigned int foreign)
 {
 	uint64_t hash, *to;
 	struct noted *new = find_noted_locked(stack, &hash);
@@ -168,7 +182,7 @@ static uint32_t note_stack_locked(const struct cl_stack *stack)
 		free(new);
 		return 0;
 	}
-	to[0] = stack->n;
+	to[0] = (uint64_t)stack->n << foreign;
 	memcpy(to + 1, stack->frame, stack->n * sizeof stack->frame[0]);
 	count_locked(&notes.words, stack->n + 1, &cl_own.header->stack_words);
 	return new->word;
@@ -188,6 +202,8 @@ uint32_t cl_notes_stack(bool importer)
 	cl_stack_take(&stack);
 	if (!stack.n)
 		return 0;
+	if (stack.name) /* our file is there, as it was when it got that */
+		return stack.name;
 	pthread_mutex_lock(&cl_exports_lock);
 	if (!cl_own_need_locked(importer)) {
 		pthread_mutex_unlock(&cl_exports_lock);
@@ -199,6 +215,8 @@ uint32_t cl_notes_stack(bool importer)
 		word = known->word;
 	full = notes.words.full;
 	pthread_mutex_unlock(&cl_exports_lock);
+	if (word)
+		cl_stack_name(&stack, word);
 	if (word || full)
 		return word;
 	/* the first time: what it leads through, without our lock (see stack.h) */
@@ -208,30 +226,73 @@ uint32_t cl_notes_stack(bool importer)
 		for (unsigned int i = 0; i < n && cl_own.header; i++)
 			note_module_locked(&modules[i]);
 		if (n < AT_ONCE && cl_own.header)
-			word = note_stack_locked(&stack);
+			word = note_stack_locked(&stack, 0);
 		pthread_mutex_unlock(&cl_exports_lock);
 	}
+	if (word)
+		cl_stack_name(&stack, word);
 	return word;
 }
 
-/* -------------------------------------------------------------------- imports */
-uint32_t cl_notes_import(const struct cl_import_note *note)
+/* Apart, for its stack.  Nothing in @frame can be trusted but its lengths. */
+__attribute__((noinline)) static uint32_t note_foreign_module_locked(const struct cl_view_frame *frame)
 {
-	struct cl_import_note *to = NULL;
-	uint32_t index = CL_NO_NOTE;
+	struct cl_module module = { .bias = frame->address - frame->offset,
+				    .build_id_length = (uint8_t)frame->build_id_length };
+
+	memcpy(module.build_id, frame->build_id, sizeof module.build_id);
+	memcpy(module.path, frame->path, sizeof module.path); /* (zeros behind it) */
+	return frame->path[0] ? note_module_locked(&module) : CL_NO_NOTE;
+}
+
+uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack)
+{
+	struct cl_view_frame frame;
+	struct cl_stack copy = { 0 };
+
+	if (!cl_options.stack.number || !cl_own_need_locked(true))
+		return 0;
+	begin_locked();
+	/* (a finding that is only counted has no use for it) */
+	if (notes.findings.used == CL_FINDINGS || notes.words.full)
+		return 0;
+	while (copy.n < CL_STACK_FRAMES && cl_view_stack_frame(view, stack, copy.n, &frame)) {
+		uint64_t module;
+
+		if (frame.address >> CL_FOREIGN_ADDRESS_BITS)
+			return 0;
+		module = (uint64_t)note_foreign_module_locked(&frame) + 1;
+		if (module > CL_FOREIGN_NO_MODULE)
+			module = CL_FOREIGN_NO_MODULE;
+		/* (so it is equal to no stack of ours: those have no bits up there) */
+		copy.frame[copy.n++] = frame.address | module << CL_FOREIGN_ADDRESS_BITS;
+	}
+	return copy.n ? note_stack_locked(&copy, CL_FOREIGN_SHIFT) : 0;
+}
+
+/* -------------------------------------------------------------------- imports */
+/* A page more of them; false: there is none.  (Of our own region nothing changes but its descriptor.) */
+static bool need_import_entry(void)
+{
+	bool there = false;
 
 	pthread_mutex_lock(&cl_exports_lock);
-	if (!cl_own_need_locked(true))
-		goto out;
-	begin_locked();
-	if (notes.free_n) {
-		index = notes.free_imports[--notes.free_n];
-		to = entry_of(&notes.imports, index);
-	} else if ((to = grow_locked(&notes.imports, 1)) != NULL) {
-		index = notes.imports.used;
-	} else {
-		goto out;
-	}
+	if (cl_own_need_locked(true))
+		there = grow_locked(&imports.part, 1) != NULL;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return there;
+}
+
+uint32_t cl_notes_import(const struct cl_import_note *note)
+{
+	uint32_t index = imports.part.used;
+	struct cl_import_note *to;
+
+	if (imports.free_n)
+		index = imports.free[--imports.free_n];
+	else if ((index + 1ull) * sizeof *to > imports.part.got && !need_import_entry())
+		return CL_NO_NOTE;
+	to = entry_of(&imports.part, index);
 	to->key = note->key;
 	to->size = note->size;
 	to->since = note->since;
@@ -244,42 +305,36 @@ uint32_t cl_notes_import(const struct cl_import_note *note)
 	to->device = note->device;
 	/* release: it is in use when it is whole */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
-	if (index == notes.imports.used)
-		count_locked(&notes.imports, 1, &cl_own.header->imports);
-out:
-	pthread_mutex_unlock(&cl_exports_lock);
+	if (index == imports.part.used)
+		count_locked(&imports.part, 1, &cl_own.header->imports);
 	return index;
 }
 
-static void free_import_locked(uint32_t index)
+static void free_import(uint32_t index)
 {
-	if (notes.free_n == notes.free_size) {
-		uint32_t size = notes.free_size ? notes.free_size * 2 : 64;
-		uint32_t *more = realloc(notes.free_imports, size * sizeof *more);
+	if (imports.free_n == imports.free_size) {
+		uint32_t size = imports.free_size ? imports.free_size * 2 : 64;
+		uint32_t *more = realloc(imports.free, size * sizeof *more);
 
 		if (!more)
 			return; /* that entry is not used again: 64 bytes */
-		notes.free_imports = more;
-		notes.free_size = size;
+		imports.free = more;
+		imports.free_size = size;
 	}
-	notes.free_imports[notes.free_n++] = index;
+	imports.free[imports.free_n++] = index;
 }
 
 void cl_notes_import_opens(uint32_t index, uint64_t opens)
 {
 	struct cl_import_note *note;
 
-	if (index == CL_NO_NOTE)
+	if (index >= imports.part.used) /* CL_NO_NOTE */
 		return;
-	pthread_mutex_lock(&cl_exports_lock);
-	if (cl_own.header && index < notes.imports.used) {
-		note = entry_of(&notes.imports, index);
-		/* release: what follows in that entry is another import */
-		atomic_store_explicit(&note->opens, opens, memory_order_release);
-		if (!opens)
-			free_import_locked(index);
-	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	note = entry_of(&imports.part, index);
+	/* release: what follows in that entry is another import */
+	atomic_store_explicit(&note->opens, opens, memory_order_release);
+	if (!opens)
+		free_import(index);
 }
 
 /* ------------------------------------------------------------------- findings */
@@ -311,56 +366,104 @@ void cl_notes_finding(const struct cl_finding *finding)
 }
 
 /* ------------------------------------------------------------------ last closes */
+/* Under cl_imports_lock. */
 enum { CLOSED = 1024 };
-struct closed {
-	UT_hash_handle hh; /* by key; the kinds' do not meet (an event's is a pointer of the host) */
+
+/*
+ * Of memory: a ring, looked through only where a program closes what it has not
+ * open.  No memory until it is used.
+ */
+static struct cl_closed closed[CLOSED];
+static uint32_t closes; /* so many were written, modulo 2^32 */
+
+/* Of events: asked after for each one that is made or destroyed, so found by a hash. */
+struct closed_event {
+	UT_hash_handle hh;
 	struct cl_closed what;
 };
-static struct closed *closed, *by_age[CLOSED]; /* a ring */
-static uint32_t next_closed;
+static struct closed_event *closed_events, *events_by_age[CLOSED]; /* a ring */
+static uint32_t next_event;
 
-void cl_notes_closed(const struct cl_closed *what)
+__attribute__((noinline)) static void note_closed_event(const struct cl_closed *what)
 {
-	struct closed *entry;
+	struct closed_event *entry;
 
-	pthread_mutex_lock(&cl_exports_lock);
-	HASH_FIND(hh, closed, &what->key, sizeof what->key, entry);
+	HASH_FIND(hh, closed_events, &what->key, sizeof what->key, entry);
 	if (entry) {
 		entry->what = *what;
-		goto out;
+		return;
 	}
-	entry = by_age[next_closed];
+	entry = events_by_age[next_event];
 	if (entry) {
-		HASH_DELETE(hh, closed, entry);
+		HASH_DELETE(hh, closed_events, entry);
 	} else {
 		entry = malloc(sizeof *entry);
 		if (!entry)
-			goto out;
+			return;
 	}
 	entry->what = *what;
-	HASH_ADD(hh, closed, what.key, sizeof entry->what.key, entry);
+	HASH_ADD(hh, closed_events, what.key, sizeof entry->what.key, entry);
 	if (!entry->hh.tbl) { /* uthash had no memory */
 		free(entry);
 		entry = NULL;
 	}
-	by_age[next_closed] = entry;
-	next_closed = (next_closed + 1) % CLOSED;
-out:
-	pthread_mutex_unlock(&cl_exports_lock);
+	events_by_age[next_event] = entry;
+	next_event = (next_event + 1) % CLOSED;
+}
+
+void cl_notes_closed(const struct cl_closed *what)
+{
+	if (what->kind == CL_EVENT)
+		note_closed_event(what);
+	else
+		closed[closes++ % CLOSED] = *what;
+}
+
+static struct cl_closed *find_closed_event_locked(uint64_t key)
+{
+	struct closed_event *entry;
+
+	HASH_FIND(hh, closed_events, &key, sizeof key, entry);
+	return entry && entry->what.kind ? &entry->what : NULL;
+}
+
+static struct cl_closed *find_closed_memory_locked(uint64_t key)
+{
+	for (uint32_t back = 1; back <= CLOSED; back++) {
+		struct cl_closed *entry = &closed[(closes - back) % CLOSED];
+
+		if (entry->kind && entry->key == key)
+			return entry;
+	}
+	return NULL;
+}
+
+static struct cl_closed *find_closed_locked(enum cl_kind kind, uint64_t key)
+{
+	return kind == CL_EVENT ? find_closed_event_locked(key) : find_closed_memory_locked(key);
 }
 
 bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *what)
 {
-	struct closed *entry;
+	const struct cl_closed *found;
 
-	pthread_mutex_lock(&cl_exports_lock);
-	HASH_FIND(hh, closed, &key, sizeof key, entry);
-	if (entry && entry->what.kind == kind)
-		*what = entry->what;
-	else
-		entry = NULL;
-	pthread_mutex_unlock(&cl_exports_lock);
-	return entry != NULL;
+	pthread_mutex_lock(&cl_imports_lock);
+	found = find_closed_locked(kind, key);
+	if (found)
+		*what = *found;
+	pthread_mutex_unlock(&cl_imports_lock);
+	return found != NULL;
+}
+
+void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
+{
+	struct cl_closed *found;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	/* (memory may have been closed there many times) */
+	while ((found = find_closed_locked(kind, key)) != NULL)
+		found->kind = 0; /* its place is taken when its turn comes */
+	pthread_mutex_unlock(&cl_imports_lock);
 }
 
 void cl_notes_forget(void)
@@ -368,8 +471,13 @@ void cl_notes_forget(void)
 	/* their memory is left: another thread of the parent may have been in the middle of it */
 	memset(&notes, 0, sizeof notes);
 	noted = NULL;
+	cl_stack_forget_names();
 	known_modules = NULL;
-	closed = NULL;
-	memset(by_age, 0, sizeof by_age);
-	next_closed = 0;
+	imports = (struct imports)IMPORTS_BEGIN;
+	if (closes)
+		memset(closed, 0, sizeof closed);
+	closes = 0;
+	closed_events = NULL;
+	memset(events_by_age, 0, sizeof events_by_age);
+	next_event = 0;
 }

@@ -7,7 +7,8 @@
  * No hold, free or open is decided by them, and nothing here fails: where there
  * is no file, no room or no memory there are fewer notes, and that is said once,
  * for information.  Functions that end in _locked want cl_exports_lock held, the
- * others take it.  A forked child forgets.
+ * others take it; those of imports and cl_notes_closed() want
+ * cl_imports_lock, which the two others of closes take.  A forked child forgets.
  */
 #ifndef CL_NOTES_H
 #define CL_NOTES_H
@@ -20,6 +21,14 @@
  * file, and it is no error if it can't have one (see cl_own_need_locked()).
  */
 uint32_t cl_notes_stack(bool importer);
+
+/*
+ * A copy of @stack of another process, whose file @view is, so that it is known
+ * when that is gone.  Returns its name in our file, or 0.  Nothing is believed:
+ * what is wrong there gives wrong words here.  Also under cl_imports_lock.
+ */
+struct cl_view;
+uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack);
 
 #define CL_NO_NOTE UINT32_MAX
 /* An import was opened: a new entry, or CL_NO_NOTE.  @note: but for unused fields. */
@@ -34,13 +43,15 @@ void cl_notes_import_opens(uint32_t index, uint64_t opens);
 void cl_notes_finding(const struct cl_finding *finding);
 void cl_notes_finding_locked(const struct cl_finding *finding);
 
-/* The last few closes, so that a second one can be told where the first was. */
+/* The last 1,024 closes of each kind, so that a second one can be told where the first was. */
 struct cl_closed {
 	uint64_t key, size, when;
 	uint32_t stack, file_id, record, generation, pid;
 	uint8_t kind, device;
 };
 void cl_notes_closed(const struct cl_closed *closed);
+/* @key is something else from here on, or was not closed after all.  (Of memory, it looks through all.) */
+void cl_notes_not_closed(enum cl_kind kind, uint64_t key);
 /* False: it is not (or no longer) known. */
 bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *closed);
 

@@ -26,7 +26,7 @@ enum cl_option_kind {
 enum { CL_COLLECTOR_THREAD, CL_COLLECTOR_INLINE };
 enum { CL_LOG_OFF, CL_LOG_ERROR, CL_LOG_WARN, CL_LOG_INFO, CL_LOG_DEBUG };
 enum { CL_REPORT_AUTO, CL_REPORT_ALWAYS, CL_REPORT_OFF };
-enum { CL_FORMAT_TEXT, CL_FORMAT_JSONL };
+enum { CL_FORMAT_TEXT, CL_FORMAT_JSONL, CL_FORMAT_BOTH };
 
 struct cl_option_value {
 	uint64_t number;

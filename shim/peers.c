@@ -14,10 +14,13 @@
 #include "shim/view.h"
 
 static struct cl_peer *peers;
+static struct cl_peer *last; /* the one that was got last: most import from one for a while */
 static struct cl_slot_watch watch[CL_SLOTS]; /* for cl_holder_claim() when all slots are taken */
 
 static void drop(struct cl_peer *peer)
 {
+	if (peer == last)
+		last = NULL;
 	HASH_DELETE(hh, peers, peer);
 	cl_region_close(&peer->region);
 	free(peer);
@@ -91,9 +94,11 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 	const char *why = NULL;
 	char path[256];
 
+	if (last && last->file_id == file_id)
+		return last;
 	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
 	if (peer)
-		return peer;
+		return last = peer;
 	peer = calloc(1, sizeof *peer);
 	if (!peer)
 		return no_memory(err);
@@ -155,6 +160,12 @@ bool cl_peer_has_slot(const struct cl_peer *peer)
 }
 
 int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
+{
+	*lost = false;
+	return cl_peer_has_slot(peer) ? 0 : cl_peer_keep_slot(peer, lost);
+}
+
+int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 {
 	bool kept;
 
@@ -264,4 +275,5 @@ void cl_peers_forget(void)
 		if (cl_region_fd_intact(&peer->region))
 			close(peer->region.fd);
 	peers = NULL;
+	last = NULL;
 }

@@ -36,6 +36,11 @@ struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *er
  * *lost is set when we had one and were taken for dead: its holds are gone, and
  * the slot is a new one.
  */
+int cl_peer_keep_slot(struct cl_peer *peer, bool *lost);
+/*
+ * The same without a system call, so that the program may have closed our
+ * descriptor and with it the lock: to be asked before what was opened is used.
+ */
 int cl_peer_need_slot(struct cl_peer *peer, bool *lost);
 /* Whether the slot is still ours to clear bits of. */
 bool cl_peer_has_slot(const struct cl_peer *peer);

@@ -76,11 +76,10 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 };
 
 /* -------------------------------------------------------------------- groups */
-static struct {
+static union {
 	struct cl_report_table table;
-	struct cl_report_group group[FEW_GROUPS];
+	char room[offsetof(struct cl_report_table, group) + FEW_GROUPS * sizeof(struct cl_report_group)];
 } few;
-_Static_assert(offsetof(struct cl_report_table, group) == sizeof(struct cl_report_table), "few");
 
 static struct cl_report_table *table_make(void)
 {
@@ -182,7 +181,8 @@ static void add_item(struct cl_report_group *g, const struct cl_report_item *ite
 	g->item[at] = *item;
 }
 
-void cl_report_add_holders(struct cl_report_group *g, uint32_t record, const uint16_t *slots, unsigned int n)
+void cl_report_add_holders(struct cl_report_group *g, const struct cl_view_block *block,
+			   const uint16_t *slots, unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++) {
 		unsigned int h = 0;
@@ -195,7 +195,8 @@ void cl_report_add_holders(struct cl_report_group *g, uint32_t record, const uin
 		}
 		if (h == g->holders) {
 			g->holder[h].slot = slots[i];
-			g->holder[h].record = record;
+			g->holder[h].record = block->record;
+			g->holder[h].generation = block->generation;
 			g->holder[h].n = 0;
 			g->holders++;
 		}
@@ -467,7 +468,7 @@ void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view
 		if (!g || !block.holders)
 			continue;
 		n = cl_view_holder_slots(view, r, slots, SLOTS_SEEN);
-		cl_report_add_holders(g, r, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
+		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
 		g->other_holds += n < SLOTS_SEEN ? 0 : n - SLOTS_SEEN;
 	}
 	for (uint32_t i = 0; i < imports; i++)

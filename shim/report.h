@@ -78,6 +78,7 @@ struct cl_report {
 	int dirfd;			       /* of the exporter files; -1: other processes' are not looked at */
 	bool generate;			       /* print suppressions of what is found, instead of it */
 	bool at_exit;			       /* of a process that is just ending */
+	bool both;			       /* text, and behind each part of it the object that says the same */
 
 	/* of the process that was looked at last */
 	struct cl_report_sums sums;
@@ -103,6 +104,18 @@ void cl_report_end(struct cl_report *report);
 void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view);
 /* Says what was seen then; report->emit is where.  @counts: NULL when they are not known. */
 void cl_report_say(struct cl_report *report, const struct cl_report_counts *counts);
+/*
+ * The line that suppresses a finding of @class with @n @what ("blocks") of process
+ * @pid, made at @function of module @path; "": not known.
+ */
+struct cl_suppressible {
+	const char *class, *what, *function, *path;
+	uint64_t n, bytes;
+	uint32_t pid;
+};
+void cl_report_say_pattern(struct cl_emit *emit, const struct cl_suppressible *of);
+/* Whether module @path is CUDA's or ours: no place of the program's to name. */
+bool cl_report_is_inner(const char *path);
 /* The suppressions that matched since cl_report_begin(). */
 void cl_report_say_suppressions(struct cl_report *report);
 

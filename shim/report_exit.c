@@ -23,10 +23,12 @@
 static struct cl_report report; /* one end a process */
 
 /* ---------------------------------------------------------------- where it goes */
-static int open_file(const char *pattern)
+/* *named: what its name came to. */
+static int open_file(const char *pattern, const char **named)
 {
 	static char path[PATH_MAX], with_pid[PATH_MAX]; /* (not the stack's: see end_with_room()) */
 	struct stat st;
+	int fd;
 
 	if (!cl_path_has_pid(pattern) &&
 	    /* (a device or a fifo is one for all) */
@@ -34,7 +36,9 @@ static int open_file(const char *pattern)
 	      !S_ISREG(st.st_mode)) &&
 	    snprintf(with_pid, sizeof(with_pid), "%s.%%p", pattern) < (int)sizeof(with_pid))
 		pattern = with_pid;
-	return cl_open_to_append(pattern);
+	fd = cl_open_to_append(pattern);
+	*named = fd < 0 && cl_path_expand(path, sizeof(path), pattern) == 0 ? path : pattern;
+	return fd;
 }
 
 static void begin_output(void)
@@ -43,7 +47,7 @@ static void begin_output(void)
 	int fd = -1;
 
 	if (file && file[0]) {
-		fd = open_file(file);
+		fd = open_file(file, &file);
 		if (fd < 0)
 			cl_log(CL_LOG_ERROR,
 			       "cannot write the report to %s (CULIMBO_REPORT_FILE): %s; it follows here",
@@ -51,6 +55,9 @@ static void begin_output(void)
 	}
 	cl_emit_begin(&report.emit, fd >= 0 ? fd : STDERR_FILENO,
 		      cl_options.report_format.number == CL_FORMAT_JSONL);
+	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
+	if (report.both)
+		report.top = 0;
 	/* who started us may read the pipe when we have ended, and not before */
 	report.emit.patience = PATIENCE;
 }
@@ -79,7 +86,7 @@ static enum cl_report_class classify(const struct cl_block *block, bool held)
 static void add_block(struct cl_block *block, void *data)
 {
 	struct cl_view_block b = { .record = block->record, .kind = (enum cl_kind)block->kind,
-				   .base = block->key, .size = block->size, .device = block->device };
+				   .base = block->link.key, .size = block->size, .device = block->device };
 	struct cl_report_group *g;
 	enum cl_report_class class;
 	uint16_t slots[64];
@@ -107,7 +114,7 @@ static void add_block(struct cl_block *block, void *data)
 	if (!g)
 		return;
 	g->own_opens += block->own_opens;
-	cl_report_add_holders(g, block->record, slots, n < 64 ? n : 64);
+	cl_report_add_holders(g, &b, slots, n < 64 ? n : 64);
 	g->other_holds += n < 64 ? 0 : n - 64;
 }
 

@@ -136,7 +136,8 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 		cl_view_process(its, &process);
 		if (process.command[0])
 			cl_emit_string(e, "command", process.command, "        command: ", "\n");
-		if (cl_view_import_of(its, report->process.file_id, g->holder[index].record, &import)) {
+		if (cl_view_import_of(its, report->process.file_id, g->holder[index].record,
+				      g->holder[index].generation, &import)) {
 			cl_emit_age(e, "opened_ns", age(report, import.since), "        opened ", " ago");
 			cl_emit_number(e, "opens", import.opens, NULL, "");
 			if (cl_view_stack_depth(its, import.stack))
@@ -278,6 +279,14 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 }
 
 /* ---------------------------------------------------------------------- groups */
+/* What had happened at the second stack. */
+static const char *other_happened(const struct cl_report_group *g)
+{
+	const char *words = cl_report_classes[g->class].other_happened;
+
+	return words && g->kind == CL_EVENT && !strcmp(words, "freed") ? "destroyed" : words;
+}
+
 static const char *what_of(const struct cl_report_group *g, bool many)
 {
 	if (g->kind == CL_EVENT)
@@ -332,7 +341,7 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 		if (item->since)
 			cl_emit_age(e, "when_ns", age(report, item->since), ": ", " ago");
 		if (item->other_since && cl_report_classes[g->class].other_happened) {
-			cl_emit_words(e, "; %s", cl_report_classes[g->class].other_happened);
+			cl_emit_words(e, "; %s", other_happened(g));
 			cl_emit_age(e, "other_ns", age(report, item->other_since), " ", " ago");
 		}
 	}
@@ -408,53 +417,99 @@ static void say_group(struct cl_report *report, const struct cl_report_group *g,
 	}
 	say_stack(report, report->view, g->stack[0], "stack", "      ", row->happened);
 	if (row->other_happened)
-		say_stack(report, report->view, g->stack[1], "other_stack", "      ",
-			  g->kind == CL_EVENT && !strcmp(row->other_happened, "freed") ?
-				  "destroyed" : row->other_happened);
+		say_stack(report, report->view, g->stack[1], "other_stack", "      ", other_happened(g));
+	/* (it is another process's to know) */
+	if (g->class == CL_REPORT_STALE_REFUSED && !g->others && !g->stack[1])
+		cl_emit_words(e, "      where it was %s is no longer known\n", other_happened(g));
 	if (row->what & CL_REPORT_A_BLOCK)
 		say_holders(report, g);
 	cl_emit_string(e, "hint", hint, NULL, "");
 	cl_emit_line_end(e);
 }
 
-/* A pattern that suppresses @g: the innermost function that is not CUDA's or ours, or its module. */
-static void say_pattern(struct cl_report *report, const struct cl_report_group *g)
+bool cl_report_is_inner(const char *path)
 {
-	static const char *const skip[] = { "libculimbo.so", "libcuda.so", "libcudart.so", "libcudart_static" };
-	unsigned int depth = report->view ? cl_view_stack_depth(report->view, g->stack[0]) : 0;
-	struct cl_emit *e = &report->emit;
-	struct cl_view_frame frame;
+	static const char *const inner[] = { "libculimbo.so", "libcuda.so", "libcudart.so",
+					     "libcudart_static" };
 
-	for (unsigned int i = 0; i < depth; i++) {
-		struct cl_report_symbol symbol = { .line = 0 };
-		bool ours = false;
+	for (unsigned int i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
+		if (strstr(path, inner[i]))
+			return true;
+	return false;
+}
 
-		if (!cl_view_stack_frame(report->view, g->stack[0], i, &frame))
-			continue;
-		for (unsigned int k = 0; k < sizeof(skip) / sizeof(skip[0]); k++)
-			ours |= strstr(frame.path, skip[k]) != NULL;
-		if (ours)
-			continue;
-		if (report->resolve)
-			report->resolve(report->data, report->view, &frame, &symbol);
-		if (!symbol.function[0] && !frame.path[0])
-			continue;
-		cl_emit_line(e, "suppression");
-		cl_emit_words(e, "# %s: %llu %s, process %u\n", cl_report_classes[g->class].name,
-			      (unsigned long long)g->n, what_of(g, g->n != 1), report->process.who.pid);
-		if (symbol.function[0])
-			cl_emit_string(e, "pattern", symbol.function, "leak:^", "$\n");
-		else
-			cl_emit_string(e, "pattern", strrchr(frame.path, '/') ?
-				       strrchr(frame.path, '/') : frame.path, "leak:", "\n");
-		cl_emit_number(e, "count", g->n, NULL, "");
-		cl_emit_bytes(e, "bytes", g->bytes, NULL, "");
-		cl_emit_line_end(e);
+void cl_report_say_pattern(struct cl_emit *e, const struct cl_suppressible *of)
+{
+	const char *slash = strrchr(of->path, '/');
+
+	if (!of->function[0] && !of->path[0]) {
+		cl_emit_words(e, "# %s: %llu %s, process %u: no stack is known\n", of->class,
+			      (unsigned long long)of->n, of->what, of->pid);
 		return;
 	}
-	cl_emit_words(e, "# %s: %llu %s, process %u: no stack is known\n",
-		      cl_report_classes[g->class].name, (unsigned long long)g->n, what_of(g, g->n != 1),
-		      report->process.who.pid);
+	cl_emit_line(e, "suppression");
+	cl_emit_words(e, "# %s: %llu %s, process %u\n", of->class, (unsigned long long)of->n, of->what,
+		      of->pid);
+	if (of->function[0])
+		cl_emit_string(e, "pattern", of->function, "leak:^", "$\n");
+	else
+		cl_emit_string(e, "pattern", slash ? slash : of->path, "leak:", "\n");
+	cl_emit_number(e, "count", of->n, NULL, "");
+	cl_emit_bytes(e, "bytes", of->bytes, NULL, "");
+	cl_emit_line_end(e);
+}
+
+/* A pattern that suppresses @g: the innermost function that is not CUDA's or ours, or its module; where it
+   happened, or else where what it clashes with had. */
+static void say_pattern(struct cl_report *report, const struct cl_report_group *g)
+{
+	struct cl_report_symbol symbol = { .line = 0 };
+	struct cl_view_frame frame = { .offset = 0 };
+	struct cl_suppressible of = { .class = cl_report_classes[g->class].name,
+				      .what = what_of(g, g->n != 1), .n = g->n, .bytes = g->bytes,
+				      .pid = report->process.who.pid, .function = "", .path = "" };
+
+	for (int s = 0; s < 2 && !of.path[0] && !of.function[0]; s++) {
+		unsigned int depth = report->view ? cl_view_stack_depth(report->view, g->stack[s]) : 0;
+
+		for (unsigned int i = 0; i < depth; i++) {
+			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame) ||
+			    cl_report_is_inner(frame.path))
+				continue;
+			if (report->resolve)
+				report->resolve(report->data, report->view, &frame, &symbol);
+			if (!symbol.function[0] && !frame.path[0])
+				continue;
+			of.function = symbol.function;
+			of.path = frame.path;
+			break;
+		}
+	}
+	cl_report_say_pattern(&report->emit, &of);
+}
+
+/* In both formats, one after the other, where that is wanted. */
+#define SAY(report, call)                          \
+	do {                                       \
+		call;                              \
+		if ((report)->both) {              \
+			(report)->emit.json = true;  \
+			call;                      \
+			(report)->emit.json = false; \
+		}                                  \
+	} while (0)
+
+/* Of @class: @n that are only counted. */
+static void say_unlisted(struct cl_report *report, int class, uint64_t n)
+{
+	struct cl_emit *e = &report->emit;
+
+	cl_emit_line(e, "more");
+	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
+	cl_emit_string(e, "class", cl_report_classes[class].name, NULL, "");
+	cl_emit_string(e, "kind", "unknown", NULL, "");
+	cl_emit_number(e, "count", n, "    ", " of which no more is noted (they found no room, or no file)\n");
+	cl_emit_line_end(e);
 }
 
 /* The next group of @class and @kind after @last in the order of the report; NULL: none. */
@@ -521,7 +576,7 @@ static void say_kind(struct cl_report *report, int class, int kind)
 		make_hint(report, g, hint);
 		if (before[0] && strcmp(hint, before))
 			cl_emit_words(e, "      HINT: %s\n", before);
-		say_group(report, g, hint);
+		SAY(report, say_group(report, g, hint));
 		memcpy(before, hint, sizeof(before));
 		more++;
 		n -= g->n;
@@ -546,12 +601,7 @@ static void say_kind(struct cl_report *report, int class, int kind)
 		cl_emit_line_end(e);
 	}
 	if (unlisted) {
-		cl_emit_line(e, "more");
-		cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
-		cl_emit_string(e, "class", row->name, NULL, "");
-		cl_emit_string(e, "kind", "unknown", NULL, "");
-		cl_emit_number(e, "count", unlisted, "    ", " of which no more is noted (they found no room, or no file)\n");
-		cl_emit_line_end(e);
+		SAY(report, say_unlisted(report, class, unlisted));
 		if (!groups) {
 			struct cl_report_group none = { .class = (uint8_t)class, .kind = CL_MEMORY };
 
@@ -651,7 +701,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	char size[32];
 
 	if (!report->generate)
-		say_head(report);
+		SAY(report, say_head(report));
 	for (int c = 0; c < CL_REPORT_CLASSES; c++) {
 		say_kind(report, c, CL_MEMORY);
 		say_kind(report, c, CL_EVENT);
@@ -675,7 +725,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	if (s->young)
 		cl_emit_words(e, "  younger than CULIMBO_MIN_AGE: %llu, %s\n", (unsigned long long)s->young,
 			      cl_emit_format_bytes(size, s->young_bytes));
-	say_summary(report, counts);
+	SAY(report, say_summary(report, counts));
 }
 
 void cl_report_say_suppressions(struct cl_report *report)

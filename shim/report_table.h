@@ -33,7 +33,7 @@ struct cl_report_group {
 	struct cl_report_item item[CL_REPORT_ITEMS];
 	struct {
 		uint16_t slot;
-		uint32_t record;
+		uint32_t record, generation;
 		uint64_t n;
 	} holder[CL_REPORT_HOLDERS];
 	uint64_t other_holds; /* of holders that are not in this list */
@@ -66,8 +66,8 @@ void cl_report_look_end(struct cl_report *report);
 /* NULL: it is too young to be listed. */
 struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_report_class as,
 					    const struct cl_view_block *block);
-void cl_report_add_holders(struct cl_report_group *group, uint32_t record, const uint16_t *slots,
-			   unsigned int n);
+void cl_report_add_holders(struct cl_report_group *group, const struct cl_view_block *block,
+			   const uint16_t *slots, unsigned int n);
 /* @stays: its exporter has freed it and waits for us. */
 void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays);
 void cl_report_add_finding(struct cl_report *report, const struct cl_finding *finding);

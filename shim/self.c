@@ -10,6 +10,7 @@
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/self.h"
+#include "shim/shm_region.h"
 
 atomic_int cl_sharing_flag;
 pthread_mutex_t cl_imports_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -123,11 +124,7 @@ void cl_self_spare_restore(void)
 	if (spare.fd >= 0)
 		return;
 	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	spare.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 64);
-	if (fd >= 0 && spare.fd >= 0)
-		close(fd);
-	else if (fd >= 0)
-		spare.fd = fd;
+	spare.fd = fd < 0 ? -1 : cl_fd_move_high(fd);
 	if (spare.fd >= 0)
 		fstat(spare.fd, &spare.as);
 }

@@ -54,6 +54,12 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 /* ------------------------------------------------------------------- events */
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event);
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle);
+/*
+ * Any event was made (or opened or exported, where it is seen to here), in a process
+ * that shares: its address may be that of an import that was destroyed, and is the
+ * program's to destroy again.
+ */
+void cl_event_is_new(CUevent event);
 /* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
 void cl_event_created(CUevent event);
 /* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2 */

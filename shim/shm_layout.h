@@ -142,8 +142,15 @@ _Static_assert(sizeof(struct cl_module) == 256, "layout 2");
  * A stack is named by the index of its first word, never 0: how many frames
  * (bits 0 to 7), then so many return addresses, innermost first.  Equal stacks
  * are there once.
+ *
+ * One of another process, copied: the number is in bits 8 to 15, bits 0 to 7 are
+ * 0; a frame's address is 48 bits, and above them is the index of its module + 1.
+ * No address of this process leads to such a module: its start and end are 0.
  */
 #define CL_STACK_FRAMES 64u /* at most */
+#define CL_FOREIGN_SHIFT 8u
+#define CL_FOREIGN_ADDRESS_BITS 48u
+#define CL_FOREIGN_NO_MODULE 0xffffu
 
 /* One thing that this process has open of another. */
 struct cl_import_note {

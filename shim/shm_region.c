@@ -48,6 +48,19 @@ static int posix_is_locked(struct cl_region *region, off_t byte)
 
 	return err ? err : lock.l_type != F_UNLCK;
 }
+bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t pid)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
+	int err;
+
+	do
+		err = fcntl(region->fd, F_GETLK, &lock);
+	while (err && errno == EINTR);
+	/* (with the next byte, if it has that too, it is one lock) */
+	return !err && lock.l_type == F_WRLCK && lock.l_start == byte && lock.l_len >= 1 &&
+	       lock.l_len <= 2 && lock.l_pid > 0 && (uint32_t)lock.l_pid == pid;
+}
+
 const struct cl_lock_ops cl_posix_locks = { posix_try_lock, posix_unlock, posix_is_locked };
 
 /* ------------------------------------------------------------------- names */
@@ -102,22 +115,52 @@ static int allocate(const struct cl_region *region, uint64_t at, uint64_t length
 	return err;
 }
 
-/*
- * Descriptors that a program opens stay where they would be without us, and a
- * program that closes "all it knows" low ones misses ours.  Failing that, the
- * low one does.
- */
-static int move_high(int fd)
+enum {
+	FD_HIGHEST = 1024, /* what select() can name */
+	FD_OURS = 16,	   /* of the numbers up there, at most so many are ours before others follow */
+	FD_FEW = 64,	   /* where a process may have no more, there is no "high" */
+};
+
+/* How many descriptors the process's table has room for (FDSize); 0: /proc does not say. */
+static unsigned int table_room(void)
 {
+	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	char text[2048];
+	const char *at;
+	ssize_t n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	at = strstr(text, "\nFDSize:");
+	return at ? (unsigned int)strtoul(at + 8, NULL, 10) : 0;
+}
+
+/*
+ * Within the room that the table has: a number beyond makes the kernel enlarge it, and where
+ * the process has threads that waits for all processors (20 to 50 ms on the H200 machines).
+ */
+int cl_fd_move_high(int fd)
+{
+	static _Atomic unsigned int known_room;
+	unsigned int room = atomic_load_explicit(&known_room, memory_order_relaxed);
+	rlim_t floor = FD_HIGHEST;
 	struct rlimit limit;
 	int high = -1;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		rlim_t floor = limit.rlim_cur > 1024 ? 1024 : limit.rlim_cur;
-
-		if (floor > 64)
-			high = fcntl(fd, F_DUPFD_CLOEXEC, (int)(floor - 64));
+	if (!room)
+		room = table_room();
+	if (room && room < floor)
+		floor = room;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > FD_FEW) {
+		if (limit.rlim_cur < floor)
+			floor = limit.rlim_cur;
+		high = fcntl(fd, F_DUPFD_CLOEXEC, (int)(floor - FD_OURS));
 	}
+	/* a fuller table has grown, and is looked at again */
+	atomic_store_explicit(&known_room, high < (int)room ? room : 0, memory_order_relaxed);
 	if (high < 0)
 		return fd;
 	close(fd);
@@ -272,7 +315,7 @@ static int name_and_map_again(struct cl_region *region, int dirfd, const char *n
 	munmap(region->header, CL_FILE_SIZE);
 	region->header = NULL;
 	close(region->fd);
-	region->fd = move_high(fd);
+	region->fd = cl_fd_move_high(fd);
 	return map(region);
 }
 
@@ -307,7 +350,7 @@ static int create_with_id(struct cl_region *region, int dirfd, uint32_t id,
 	region->fd = open_nameless(dirfd, new_name, &named);
 	if (region->fd < 0)
 		return region->fd;
-	region->fd = move_high(region->fd);
+	region->fd = cl_fd_move_high(region->fd);
 	if (ftruncate(region->fd, CL_FILE_SIZE) || fchmod(region->fd, 0600) || fstat(region->fd, &st))
 		err = -errno;
 	if (err)
@@ -422,7 +465,7 @@ static int open_at(struct cl_region *region, int dirfd, const char *name, uint32
 		*why = err == -ELOOP ? "it is a symbolic link" : "it cannot be opened";
 		return err == -ELOOP || err == -EISDIR || err == -ENXIO ? -EBADMSG : err;
 	}
-	region->fd = move_high(region->fd);
+	region->fd = cl_fd_move_high(region->fd);
 	err = fstat(region->fd, &st) ? -errno : 0;
 	if (!err && (!S_ISREG(st.st_mode) || st.st_size != (off_t)CL_FILE_SIZE ||
 		     (uint64_t)st.st_blocks < fixed_blocks)) {
@@ -515,7 +558,7 @@ int cl_region_fd_restore(struct cl_region *region, int dirfd)
 		close(fd);
 		return -ESTALE;
 	}
-	region->fd = move_high(fd);
+	region->fd = cl_fd_move_high(fd);
 	return 0;
 }
 

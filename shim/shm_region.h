@@ -31,6 +31,13 @@ extern const struct cl_lock_ops cl_posix_locks;
 #define CL_LOCK_EXPORTER 0
 #define CL_LOCK_SLOT(slot) (1 + (off_t)(slot))
 
+/*
+ * Whether process @pid, as our PID namespace counts, has a lock on that byte (and
+ * the next, at most).  One system call: that the descriptor is still ours is not
+ * asked, for where it is a file of the program's that is hardly ever true.
+ */
+bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t pid);
+
 struct cl_region {
 	int fd; /* kept high; locks hang on it, so it is the process's only one of that file */
 	dev_t dev;
@@ -46,6 +53,14 @@ struct cl_region {
 	_Atomic uint64_t *holders;
 	_Atomic uint32_t *by_handle;
 };
+
+/*
+ * Moves descriptor @fd among the highest numbers, close-on-exec, and returns its number there:
+ * what the program opens stays where it would be without us, and a program that closes "all
+ * it knows" low ones misses ours.  When that can't be, @fd stays.  Any thread; before a lock
+ * hangs on it.
+ */
+int cl_fd_move_high(int fd);
 
 static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsigned int word,
 					       uint32_t record)

@@ -13,6 +13,7 @@
 
 #include "shim/options.h"
 #include "shim/stack.h"
+#include "shim/walks.h"
 
 /* -------------------------------------------------------------------- unwinding */
 /* Where the library itself lies; nothing where this code is in the program (tests). */
@@ -64,27 +65,36 @@ static void find_ours(void)
 
 struct walk {
 	struct cl_stack *stack;
+	struct cl_walk *note; /* NULL: it is not to be remembered */
 	uint32_t max;
-	uint64_t last;
 	unsigned int steps;
+	bool whole;
 };
 
 static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
 {
 	struct walk *walk = data;
 	uint64_t address = _Unwind_GetIP(context);
+	bool wanted;
 
-	/* (a frame that leads to itself: damaged, or not a stack) */
-	if (!address || walk->steps++ > 8 * CL_STACK_FRAMES)
-		return _URC_END_OF_STACK;
-	if (address >= atomic_load_explicit(&ours.start, memory_order_relaxed) &&
-	    address < atomic_load_explicit(&ours.end, memory_order_relaxed) && !walk->stack->n)
+	/* the first is cl_stack_take() itself */
+	if (!walk->steps++)
 		return _URC_NO_REASON;
-	walk->stack->frame[walk->stack->n++] = address;
-	return walk->stack->n < walk->max ? _URC_NO_REASON : _URC_END_OF_STACK;
+	/* (a frame that leads to itself: damaged, or not a stack) */
+	if (walk->steps > 8 * CL_STACK_FRAMES)
+		return _URC_END_OF_STACK;
+	wanted = address && (address < atomic_load_explicit(&ours.start, memory_order_relaxed) ||
+			     address >= atomic_load_explicit(&ours.end, memory_order_relaxed) ||
+			     walk->stack->n);
+	if (walk->note)
+		cl_walks_frame(walk->note, context, wanted);
+	if (wanted)
+		walk->stack->frame[walk->stack->n++] = address;
+	walk->whole = !address || walk->stack->n == walk->max;
+	return walk->whole ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
-void cl_stack_take(struct cl_stack *stack)
+__attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
 {
 	struct walk walk = { .stack = stack, .max = (uint32_t)cl_options.stack.number };
 
@@ -93,8 +103,14 @@ void cl_stack_take(struct cl_stack *stack)
 		return;
 	if (walk.max > CL_STACK_FRAMES)
 		walk.max = CL_STACK_FRAMES;
+	if (cl_walks_find((uint64_t)(uintptr_t)__builtin_frame_address(0),
+			  (uint64_t)(uintptr_t)__builtin_return_address(0), walk.max, stack, &walk.note))
+		return;
 	find_ours();
-	_Unwind_Backtrace(step, &walk);
+	if (_Unwind_Backtrace(step, &walk) == _URC_END_OF_STACK)
+		walk.whole = true;
+	if (walk.note)
+		cl_walks_end(walk.note, walk.whole, stack);
 }
 
 /* --------------------------------------------------------------------- modules */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call stacks of this process: raw return addresses, by the compiler's own unwinder.
+ * Call stacks of this process: raw return addresses, by the compiler's own unwinder,
+ * or as it found them the last time (walks.h).
  *
  * Any thread, under no lock of ours (the unwinder and the walk over the modules
- * may wait for the loader's).  Nothing is allocated.  Not in a signal handler.
+ * may wait for the loader's).  Nothing is allocated, but see walks.h.  Not in a
+ * signal handler.
  */
 #ifndef CL_STACK_H
 #define CL_STACK_H
@@ -14,6 +16,8 @@
 
 struct cl_stack {
 	uint32_t n;			    /* frames; 0: none was wanted, or none found */
+	uint32_t name;			    /* that cl_stack_name() gave to it; 0: none is known */
+	uint32_t place, serial, epoch;	    /* for cl_stack_name() */
 	uint64_t frame[CL_STACK_FRAMES];    /* return addresses, innermost first */
 };
 
@@ -23,6 +27,13 @@ struct cl_stack {
  * loaded file has (made at run time): how to go on from there nobody says.
  */
 void cl_stack_take(struct cl_stack *stack);
+
+/*
+ * From now on @stack, as it was taken, has that name when it is taken again from
+ * the same place, until all names are forgotten (in a forked child).  No promise.
+ */
+void cl_stack_name(const struct cl_stack *stack, uint32_t name);
+void cl_stack_forget_names(void);
 
 /*
  * The files that @stack leads through, each once: up to @max of them that lie

@@ -26,7 +26,7 @@ void cl_trace_write(struct cl_trace_event *e) __attribute__((cold));
 /* Of a struct cl_block of this process (under cl_exports_lock); more members may follow. */
 #define cl_trace_block(what_, block, ...)                                               \
 	cl_trace(what_, .kind = (block)->kind, .device = (block)->device,               \
-		 .key = (block)->key, .size = (block)->size, .file_id = cl_own.file_id, \
+		 .key = (block)->link.key, .size = (block)->size, .file_id = cl_own.file_id, \
 		 .record = (block)->record, ##__VA_ARGS__)
 
 /* The process ends: a record of that, in a file that is there (it makes none). */

@@ -268,6 +268,25 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 	return true;
 }
 
+bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generation,
+		   const uint8_t handle[56], uint64_t *when, uint32_t *stack)
+{
+	struct cl_record r;
+	bool back;
+
+	if (record >= cl_view_records(view))
+		return false;
+	read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof r, &r, sizeof r);
+	/* given back, it has the next generation, and the rest as it was */
+	back = cl_life_state(r.life) == CL_FREE;
+	if (cl_life_generation(r.life) != generation + back || memcmp(r.handle, handle, sizeof r.handle) ||
+	    !r.freed)
+		return false;
+	*when = r.freed;
+	*stack = r.free_stack;
+	return true;
+}
+
 static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to)
 {
 	/* (only liveness.c writes, and only to what it is given) */
@@ -364,7 +383,7 @@ bool cl_view_import(const struct cl_view *view, uint32_t index, struct cl_view_i
 }
 
 bool cl_view_import_of(const struct cl_view *holder, uint32_t file_id, uint32_t record,
-		       struct cl_view_import *import)
+		       uint32_t generation, struct cl_view_import *import)
 {
 	struct cl_import_note some[64];
 	uint32_t n = cl_view_imports(holder);
@@ -375,9 +394,10 @@ bool cl_view_import_of(const struct cl_view *holder, uint32_t file_id, uint32_t 
 		read_at(holder, at_import(first), some, here * sizeof some[0]);
 		for (uint32_t i = 0; i < here; i++)
 			if (some[i].opens && some[i].file_id == file_id && some[i].record == record &&
+			    some[i].generation == generation &&
 			    /* once more: it may have been changed while it was read */
 			    cl_view_import(holder, first + i, import) && import->file_id == file_id &&
-			    import->record == record)
+			    import->record == record && import->generation == generation)
 				return true;
 	}
 	return false;
@@ -414,7 +434,7 @@ uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind)
 }
 
 /* -------------------------------------------------------------------- stacks */
-unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack)
+static unsigned int depth_of(const struct cl_view *view, uint32_t stack, bool *foreign)
 {
 	uint32_t words = count_of(&view->region.header->stack_words, CL_STACK_WORDS);
 	uint64_t head;
@@ -422,8 +442,24 @@ unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack)
 	if (!stack || stack >= words)
 		return 0;
 	read_at(view, CL_AT_STACKS + (uint64_t)stack * 8u, &head, sizeof head);
-	head &= 0xff;
+	*foreign = !(head & 0xff);
+	head = (*foreign ? head >> CL_FOREIGN_SHIFT : head) & 0xff;
 	return head <= CL_STACK_FRAMES && head < words - stack ? (unsigned int)head : 0;
+}
+
+unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack)
+{
+	bool foreign;
+
+	return depth_of(view, stack, &foreign);
+}
+
+static void take_module(struct cl_view_frame *frame, const struct cl_module *m)
+{
+	frame->offset = frame->address - m->bias;
+	copy_text(frame->path, m->path, sizeof m->path);
+	frame->build_id_length = m->build_id_length <= sizeof m->build_id ? m->build_id_length : 0;
+	memcpy(frame->build_id, m->build_id, sizeof m->build_id);
 }
 
 /* The last one noted wins: what was unloaded may lie where another is now. */
@@ -444,12 +480,7 @@ static void find_module(const struct cl_view *view, struct cl_view_frame *frame)
 
 			if (call < m->start || call >= m->end)
 				continue;
-			frame->offset = frame->address - m->bias;
-			copy_text(frame->path, m->path, sizeof m->path);
-			frame->build_id_length = m->build_id_length <= sizeof m->build_id ?
-							 m->build_id_length :
-							 0;
-			memcpy(frame->build_id, m->build_id, sizeof m->build_id);
+			take_module(frame, m);
 			return;
 		}
 	}
@@ -458,11 +489,25 @@ static void find_module(const struct cl_view *view, struct cl_view_frame *frame)
 bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
 			 struct cl_view_frame *frame)
 {
+	struct cl_module module;
+	uint64_t number;
+	bool foreign;
+
 	*frame = (struct cl_view_frame){ 0 };
-	if (index >= cl_view_stack_depth(view, stack))
+	if (index >= depth_of(view, stack, &foreign))
 		return false;
 	read_at(view, CL_AT_STACKS + ((uint64_t)stack + 1 + index) * 8u, &frame->address,
 		sizeof frame->address);
-	find_module(view, frame);
+	frame->foreign = foreign;
+	if (!foreign) {
+		find_module(view, frame);
+		return true;
+	}
+	number = frame->address >> CL_FOREIGN_ADDRESS_BITS;
+	frame->address &= (UINT64_C(1) << CL_FOREIGN_ADDRESS_BITS) - 1;
+	if (number && number <= count_of(&view->region.header->modules, CL_MODULES)) {
+		read_at(view, CL_AT_MODULES + (number - 1) * sizeof module, &module, sizeof module);
+		take_module(frame, &module);
+	}
 	return true;
 }

@@ -81,6 +81,15 @@ uint32_t cl_view_records(const struct cl_view *view);
 /* False: record @record is free. */
 bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_block *block);
 
+/*
+ * When the block with @generation of @record, whose handle begins with the 56 bytes
+ * at @handle, was freed (CLOCK_MONOTONIC ns), and where (a stack of this view; 0: not
+ * noted): also when the driver has it back, until its record is used again.  False:
+ * it was not, or that is not known any more.
+ */
+bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generation,
+		   const uint8_t handle[56], uint64_t *when, uint32_t *stack);
+
 /* Who holds a block: a slot of its exporter's file. */
 struct cl_view_holder {
 	unsigned int slot;
@@ -113,11 +122,11 @@ struct cl_view_import {
 uint32_t cl_view_imports(const struct cl_view *view);
 bool cl_view_import(const struct cl_view *view, uint32_t index, struct cl_view_import *import);
 /*
- * The holder's side of a hold: its open import of @record of file @file_id.
+ * The holder's side of a hold: its open import of @generation of @record of file @file_id.
  * Goes through all imports of the holder, 64 at a time: for the few that are shown.
  */
 bool cl_view_import_of(const struct cl_view *holder, uint32_t file_id, uint32_t record,
-		       struct cl_view_import *import);
+		       uint32_t generation, struct cl_view_import *import);
 
 /* --------------------------------------------------------------- findings */
 uint32_t cl_view_findings(const struct cl_view *view);
@@ -131,6 +140,7 @@ struct cl_view_frame {
 	uint64_t address;	/* as it was in the process: a return address */
 	uint64_t offset;	/* as its module's file counts; 0 without one */
 	char path[209];		/* of the module; "": not known (JIT code, or it has no file) */
+	bool foreign;		/* of another process than the one that noted it */
 	uint8_t build_id[20];
 	unsigned int build_id_length;
 };

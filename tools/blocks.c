@@ -230,8 +230,6 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
-	if (optind < argc)
-		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
 	table = cu_table_new(command, "blocks", &format, &status);
 	if (!table)
 		return status;

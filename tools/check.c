@@ -27,12 +27,13 @@
 
 #include "shim/options.h"
 #include "shim/self.h"
+#include "tools/known.h"
 #include "tools/report.h"
 #include "tools/start.h"
 #include "tools/symbols.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT };
+       OPTION_PRINT, OPTION_GENERATE };
 enum { FINDINGS = 99 /* the exit status, unless told otherwise */, SETTLE_TRIES = 200 };
 
 /* ------------------------------------------------------------------- the folder */
@@ -161,6 +162,7 @@ struct findings {
 	struct cl_report *report;
 	struct cu_symbols *symbols;
 	FILE *to;
+	bool here;	      /* suppressions and the like are looked at here, not in the processes */
 	uint64_t began;	      /* CLOCK_REALTIME ns; what is older is not CMD's */
 	uint64_t n, suppressed, processes, cuda, killed, alive;
 };
@@ -208,36 +210,51 @@ static void print(struct findings *f, const char *text)
 	}
 }
 
-/* Where the list of suppressions that matched begins in a report: it is its last part. */
-static const char *list_in(const char *text, bool json)
+/* One process's report of its end. */
+static void take_one(struct findings *f, char *text)
 {
-	const char *list = strstr(text, json ? "\"type\":\"suppressed\"" : "culimbo: suppressions that matched:");
+	bool json = f->report->emit.json && !f->here;
+	struct cu_known known = { .symbols = f->symbols, .suppressions = f->report->suppressions,
+				  .generate = f->report->generate ? &f->report->emit : NULL, .to = f->to,
+				  .json = f->report->emit.json, .top = f->report->top };
+	uint64_t n = last_number(text, json ? "\"findings\":" : " findings=");
 
-	if (!list)
-		return "";
-	while (list > text && list[-1] != '\n')
-		list--;
-	return list;
+	f->processes++;
+	f->cuda += json ? !strstr(text, "\"cuda\":false") :
+			  !strstr(text, "no CUDA call of it reached culimbo");
+	if (n && f->here && cu_known_take(&known, text)) {
+		n = known.findings;
+		f->suppressed += known.suppressed;
+	} else if (n) {
+		print(f, text);
+	}
+	f->n += n;
 }
 
-/* One process's report of its end. */
+/* The report behind the first one in @text, or NULL. */
+static char *next_report(char *text, bool json)
+{
+	static const char object[] = "\n{\"culimbo\":1,\"type\":\"process\"";
+	char *next = strstr(text, json ? object : "\nculimbo: report of process ");
+
+	return next ? next + 1 : NULL;
+}
+
+/* A file of them: processes that had the same pid (in PID namespaces, or later) share one. */
 static void take_report(struct findings *f, const char *path)
 {
-	char *text = read_report(path);
-	uint64_t n;
+	char *text = read_report(path), *one, *next, was = 0;
 
-	if (!text)
-		return;
-	n = last_number(text, f->report->emit.json ? "\"findings\":" : " findings=");
-	f->processes++;
-	f->cuda += f->report->emit.json ? !strstr(text, "\"cuda\":false") :
-					  !strstr(text, "no CUDA call of it reached culimbo");
-	f->suppressed += last_number(text, f->report->emit.json ? "\"suppressed\":" : " suppressed=");
-	if (n)
-		print(f, text);
-	else if (cl_options.print_suppressions.number)
-		print(f, list_in(text, f->report->emit.json));
-	f->n += n;
+	for (one = text; one; one = next) {
+		next = next_report(one, f->report->emit.json && !f->here);
+		if (next) {
+			was = *next;
+			*next = 0;
+		}
+		take_one(f, one);
+		if (next)
+			*next = was;
+	}
 	free(text);
 }
 
@@ -353,7 +370,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	struct findings f = { .report = &report };
 	struct folder folder = { .own_limbo = false };
 	const char *output = NULL, *suppressions = NULL;
-	bool simulate = false, json = false;
+	bool simulate = false, json = false, generate = false;
 	char path[PATH_MAX], pattern[256], *end;
 	unsigned long exitcode = FINDINGS;
 	struct timespec now;
@@ -374,6 +391,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			if (setenv("CULIMBO_PRINT_SUPPRESSIONS", "1", 1))
 				return CU_FAILED;
 			break;
+		case OPTION_GENERATE:
+			generate = true;
+			break;
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
 			break;
@@ -387,15 +407,8 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		}
 	if (optind >= argc)
 		return cu_usage_error(command, "which command?");
-	if (suppressions) {
-		char *absolute = realpath(suppressions, NULL);
-
-		if (!absolute || setenv("CULIMBO_SUPPRESSIONS", absolute, 1)) {
-			cu_error(command, "cannot read %s: %s", suppressions, strerror(errno));
-			return CU_FAILED;
-		}
-		free(absolute);
-	}
+	if (suppressions && !cu_start_suppressions(command, suppressions))
+		return CU_FAILED;
 	if (output) {
 		fd = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
 		if (fd < 0) {
@@ -412,9 +425,17 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		return CU_FAILED;
 	}
 	snprintf(pattern, sizeof(pattern), "%s/%%p", folder.reports);
+	cu_report_options(command, NULL);
+	if (cl_options.suppressions.text[0] &&
+	    cu_report_suppressions(command, &known, cl_options.suppressions.text))
+		report.suppressions = &known;
+	f.here = report.suppressions || generate;
+	/* what is looked at here is not looked at there: CMD's own end is not to depend on it */
 	if (setenv("CULIMBO_KEEP_DEAD", "1h", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
 	    setenv("CULIMBO_REPORT_FILE", pattern, 1) ||
-	    setenv("CULIMBO_REPORT_FORMAT", json ? "jsonl" : "text", 1)) {
+	    setenv("CULIMBO_REPORT_FORMAT", f.here ? "both" : json ? "jsonl" : "text", 1) ||
+	    unsetenv("CULIMBO_PRINT_SUPPRESSIONS") ||
+	    (f.here && (unsetenv("CULIMBO_SUPPRESSIONS") || unsetenv("CULIMBO_ERROR_EXITCODE")))) {
 		remove_folder(&folder);
 		return CU_FAILED;
 	}
@@ -422,13 +443,11 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	f.began = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	status = run(command, path, argv + optind);
 
-	cu_report_options(command, NULL);
 	cl_report_begin(&report);
 	cl_emit_begin(&report.emit, fd, json);
 	report.min_age = cl_options.min_age.number;
-	if (cl_options.suppressions.text[0] &&
-	    cu_report_suppressions(command, &known, cl_options.suppressions.text))
-		report.suppressions = &known;
+	report.suppressions = known.n ? &known : NULL;
+	report.generate = generate;
 	f.folder = &folder;
 	f.symbols = cu_symbols_new();
 	f.to = fdopen(dup(fd), "w");
@@ -437,13 +456,13 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		report.data = f.symbols;
 		take_reports(&f);
 		take_files(&f);
-		/* the others' reports have their own */
 		for (unsigned int i = 0; cl_options.print_suppressions.number && i < known.n; i++)
 			if (known.list[i].blocks) {
 				cl_report_say_suppressions(&report);
 				break;
 			}
-		say_end(&f);
+		if (!generate)
+			say_end(&f);
 	}
 	if (f.to)
 		fclose(f.to);
@@ -468,7 +487,8 @@ static const struct cu_option options[] = {
 	{ "json", OPTION_JSON, NULL, "the report as JSON Lines (doc/report-format.md)" },
 	{ "output", OPTION_OUTPUT, "FILE", "the report goes there (default: stderr)" },
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
-	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched in each process" },
+	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
+	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
 	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
 	{ .name = NULL },
 };
@@ -486,6 +506,8 @@ static const struct cu_exit exits[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo check -- pytest tests/ipc", "in CI: fails on leaks and misuse too" },
 	{ "culimbo check --simulate --json --output report.jsonl -- ./my_ipc_test", "without a GPU" },
+	{ "culimbo check --gen-suppressions --output known.supp -- pytest tests/ipc", "what is known by now" },
+	{ "culimbo check --suppressions known.supp -- pytest tests/ipc", "and is not told again" },
 	{ .line = NULL },
 };
 
@@ -499,9 +521,9 @@ const struct cu_command cu_check = {
 		"that ended it come first.\n"
 		"\n"
 		"CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT are check's own; a\n"
-		"CULIMBO_DIR of its own is used where none is set.  Functions and source files in\n"
-		"suppressions match in the files of those that were killed; in reports of an\n"
-		"ordinary end, modules do.",
+		"CULIMBO_DIR of its own is used where none is set.  Suppressions are looked at when\n"
+		"CMD has ended, with functions and source files; CULIMBO_ERROR_EXITCODE has no\n"
+		"effect where there are any.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

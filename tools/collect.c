@@ -321,7 +321,7 @@ static int collect(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "wait", OPTION_WAIT, "DURATION", "how long to wait for its answer (default 2s)" },
-	{ "json", CU_OPTION_JSON, NULL, "print JSON: sizes in bytes, times in seconds" },
+	CU_JSON_OPTION,
 	CU_DIR_OPTION,
 	{ .name = NULL },
 };

@@ -78,8 +78,6 @@ static int config(const struct cu_command *command, int argc, char **argv)
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
 		if (!cu_format_option(&format, got))
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
-	if (optind < argc)
-		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
 	table = cu_table_new(command, "options", &format, &status);
 	if (!table)
 		return status;

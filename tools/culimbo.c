@@ -236,8 +236,13 @@ int cu_getopt(const struct cu_command *command, int argc, char **argv)
 	case ':':
 		cu_usage_error(command, "option '%s' needs a value", argv[optind - 1]);
 		return CU_EXIT_USAGE;
+	case CU_DONE: /* is what getopt_long() says at the end */
+		if (*command->arguments || optind >= argc)
+			return got;
+		cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
+		return CU_EXIT_USAGE;
 	default:
-		return got; /* CU_DONE is what getopt_long() says at the end */
+		return got;
 	}
 }
 

@@ -41,7 +41,7 @@ struct cu_example {
  */
 struct cu_command {
 	const char *name;
-	const char *arguments; /* after the options, for the usage line */
+	const char *arguments; /* after the options, for the usage line; "": takes none, cu_getopt() sees to it */
 	const char *summary;   /* one line */
 	const char *help;      /* what it does: paragraphs of lines of 80 letters at most */
 	const struct cu_option *options; /* one line each */

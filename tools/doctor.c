@@ -766,8 +766,6 @@ static int doctor(const struct cu_command *command, int argc, char **argv)
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
-	if (optind < argc)
-		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
 	if (format.json || format.raw || format.output) {
 		table = cu_table_new(command, "checks", &format, &status);
 		if (!table)

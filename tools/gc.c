@@ -262,8 +262,6 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 			gc.dry = true;
 		else if (!cu_format_option(&format, got))
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
-	if (optind < argc)
-		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
 	table = cu_table_new(command, "files", &format, &status);
 	if (!table)
 		return status;

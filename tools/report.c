@@ -150,7 +150,9 @@ bool cu_report_suppressions(const struct cu_command *command, struct cl_suppress
 
 	complaining = command;
 	err = cl_suppress_read(to, path, complain_suppression);
-	if (err)
+	if (err == -EISDIR)
+		cu_error(command, "suppressions: %s is a directory; a file of leak:PATTERN lines is wanted", path);
+	else if (err)
 		cu_error(command, "cannot read %s: %s", path, strerror(-err));
 	return !err;
 }

@@ -9,14 +9,16 @@
  */
 #include "config.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "tools/start.h"
 
-enum { OPTION_SIMULATE = 128, OPTION_NO_PRELOAD };
+enum { OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT };
 
 static int run(const struct cu_command *command, int argc, char **argv)
 {
+	const char *suppressions = NULL;
 	char path[PATH_MAX];
 	bool preload = true, simulate = false;
 	int got, status;
@@ -29,11 +31,20 @@ static int run(const struct cu_command *command, int argc, char **argv)
 		case OPTION_NO_PRELOAD:
 			preload = false;
 			break;
+		case OPTION_SUPPRESSIONS:
+			suppressions = optarg;
+			break;
+		case OPTION_PRINT:
+			if (setenv("CULIMBO_PRINT_SUPPRESSIONS", "1", 1))
+				return CU_FAILED;
+			break;
 		default:
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
 	if (optind >= argc)
 		return cu_usage_error(command, "which command?");
+	if (suppressions && !cu_start_suppressions(command, suppressions))
+		return CU_FAILED;
 	status = cu_start_prepare(command, argv[optind], preload, simulate, path);
 	return status ? status : cu_start_become(command, path, argv + optind);
 }
@@ -43,11 +54,14 @@ static const struct cu_option options[] = {
 	  "use the simulated driver: no GPU is needed (CULIMBO_SIM_MEMORY, CULIMBO_SIM_DEVICES)" },
 	{ "no-preload", OPTION_NO_PRELOAD, NULL,
 	  "run CMD without the library, to compare" },
+	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
+	{ "print-suppressions", OPTION_PRINT, NULL, "reports list the suppressions that matched" },
 	{ .name = NULL },
 };
 
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD's own, as any other status" },
+	{ CU_FAILED, "the file of suppressions cannot be read" },
 	{ CU_USAGE, "a wrong option" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
@@ -67,7 +81,11 @@ const struct cu_command cu_run = {
 	.summary = "run a program with CUDA IPC made safe",
 	.help = "Runs CMD, and what CMD starts, with the library put before what LD_PRELOAD\n"
 		"already holds.  CMD takes the place of this process: stdin, stdout, signals and\n"
-		"the exit status are its own.",
+		"the exit status are its own.\n"
+		"\n"
+		"What each process finds it reports at its end (culimbo(7)).  There it knows no\n"
+		"functions and no files: of suppressions, those that name modules match.  All do\n"
+		"in `culimbo check`, which also makes them (--gen-suppressions).",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

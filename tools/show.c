@@ -246,14 +246,14 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 
 /* The holder's own note of its open, if it has a file. */
 static void say_import(struct cu_emit *to, int dirfd, const struct cu_holder *holder,
-		       uint32_t file_id, uint32_t record)
+		       uint32_t file_id, const struct cl_view_block *block)
 {
 	struct cl_view_import import;
 	struct cl_view view;
 
 	if (!holder->who.pid || cl_view_open_process(&view, dirfd, &holder->who))
 		return;
-	if (cl_view_import_of(&view, file_id, record, &import)) {
+	if (cl_view_import_of(&view, file_id, block->record, block->generation, &import)) {
 		cu_emit_number(to, "opens", import.opens);
 		cu_emit_hex(to, "address", import.key);
 		if (view.now > import.since)
@@ -292,7 +292,7 @@ static void say_holders(const struct show *show)
 		cu_emit_text(to, "state", holder->alive ? "alive" : "ended");
 		if (show->scan->now > holder->since)
 			cu_emit_ago(to, "first_open", show->scan->now - holder->since);
-		say_import(to, show->dirfd, holder, show->process->file_id, block->is.record);
+		say_import(to, show->dirfd, holder, show->process->file_id, &block->is);
 		cu_emit_close(to, '}');
 	}
 	cu_emit_close(to, ']');
@@ -608,8 +608,8 @@ static int show(const struct cu_command *command, int argc, char **argv)
 }
 
 static const struct cu_option options[] = {
-	{ "json", CU_OPTION_JSON, NULL, "print JSON: sizes in bytes, times in seconds" },
-	{ "bytes", CU_OPTION_BYTES, NULL, "print sizes in bytes" },
+	CU_JSON_OPTION,
+	CU_BYTES_OPTION,
 	CU_DIR_OPTION,
 	{ .name = NULL },
 };

@@ -378,6 +378,24 @@ int cu_start_become(const struct cu_command *command, const char *path, char **a
 	return errno == ENOENT ? CU_NOT_FOUND : CU_CANNOT_RUN;
 }
 
+bool cu_start_suppressions(const struct cu_command *command, const char *file)
+{
+	char *absolute = realpath(file, NULL);
+	struct stat st;
+	/* (which would be seen when it is read: by the processes, or when CMD has run) */
+	bool directory = absolute && !stat(absolute, &st) && S_ISDIR(st.st_mode);
+	bool set = absolute && !directory && !access(absolute, R_OK) &&
+		   !setenv("CULIMBO_SUPPRESSIONS", absolute, 1);
+
+	if (directory)
+		cu_error(command, "--suppressions: %s is a directory; a file of leak:PATTERN lines is wanted",
+			 file);
+	else if (!set)
+		cu_error(command, "cannot read %s: %s", file, strerror(errno));
+	free(absolute);
+	return set;
+}
+
 int cu_start_prepare(const struct cu_command *command, const char *name, bool preload, bool simulate,
 		     char path[PATH_MAX])
 {

@@ -20,6 +20,8 @@
  */
 int cu_start_prepare(const struct cu_command *command, const char *name, bool preload, bool simulate,
 		     char path[PATH_MAX]);
+/* CULIMBO_SUPPRESSIONS of what is started is @file.  False, after a complaint: it cannot be read. */
+bool cu_start_suppressions(const struct cu_command *command, const char *file);
 /* Becomes the program at @path.  Returns the exit status after a complaint. */
 int cu_start_become(const struct cu_command *command, const char *path, char **argv);
 

@@ -338,7 +338,7 @@ bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_
 
 	memset(symbol, 0, sizeof(*symbol));
 	if (!frame->path[0])
-		return view && resolve_by_map(symbols, view, frame->address, symbol);
+		return view && !frame->foreign && resolve_by_map(symbols, view, frame->address, symbol);
 	module = module_of(symbols, view, frame);
 #ifdef HAVE_LIBDW
 	return module && resolve_by_module(symbols, module, frame->offset, symbol);
@@ -423,30 +423,55 @@ static const char *string_end(const char *s)
 	return s;
 }
 
-/* ..."module":"PATH","offset":"0x...","build_id":"HEX"... */
+/*
+ * The first frame with a module in @line: ..."module":"PATH","offset":"0x...",
+ * "build_id":"HEX"...  Returns where it ends, at a quote; NULL: there is none.
+ */
+static const char *next_frame(const char *line, struct cl_view_frame *frame)
+{
+	/* (from the quote before it, so that a line which ends there is not read beyond its end) */
+	static const char module[] = "\"module\":\"", offset[] = "\",\"offset\":\"0x",
+			  build_id[] = "\",\"build_id\":\"";
+	const char *at = strstr(line, module), *end, *id;
+
+	if (!at)
+		return NULL;
+	*frame = (struct cl_view_frame){ .offset = 0 };
+	end = string_end(at + sizeof(module) - 1);
+	unescape(frame->path, sizeof(frame->path), at + sizeof(module) - 1, end);
+	if (strncmp(end, offset, sizeof(offset) - 1))
+		return NULL;
+	frame->offset = strtoull(end + sizeof(offset) - 1, NULL, 16);
+	end = string_end(end + sizeof(offset) - 1);
+	if (!strncmp(end, build_id, sizeof(build_id) - 1)) {
+		id = end + sizeof(build_id) - 1;
+		end = string_end(id);
+		read_build_id(frame, id, end);
+	}
+	return end[0] == '"' ? end : NULL;
+}
+
+void cu_symbols_each(struct cu_symbols *symbols, const char *line,
+		     bool (*each)(void *data, const struct cl_view_frame *frame,
+				  const struct cl_report_symbol *symbol), void *data)
+{
+	struct cl_report_symbol symbol;
+	struct cl_view_frame frame;
+
+	while ((line = next_frame(line, &frame)) != NULL) {
+		cu_symbols_resolve(symbols, NULL, &frame, &symbol);
+		if (!each(data, &frame, &symbol))
+			return;
+	}
+}
+
 static void add_to_json(struct cu_symbols *symbols, FILE *to, const char *line)
 {
-	static const char module[] = "\"module\":\"", offset[] = "\"offset\":\"0x",
-			  build_id[] = "\"build_id\":\"";
-	const char *at;
+	struct cl_report_symbol symbol;
+	struct cl_view_frame frame;
+	const char *end;
 
-	while ((at = strstr(line, module)) != NULL) {
-		struct cl_view_frame frame = { .offset = 0 };
-		struct cl_report_symbol symbol;
-		const char *end = string_end(at + sizeof(module) - 1), *id;
-
-		unescape(frame.path, sizeof(frame.path), at + sizeof(module) - 1, end);
-		if (end[0] != '"' || strncmp(end + 2, offset, sizeof(offset) - 1))
-			break;
-		frame.offset = strtoull(end + 2 + sizeof(offset) - 1, NULL, 16);
-		end = string_end(end + 2 + sizeof(offset) - 1);
-		if (!strncmp(end + 2, build_id, sizeof(build_id) - 1)) {
-			id = end + 2 + sizeof(build_id) - 1;
-			end = string_end(id);
-			read_build_id(&frame, id, end);
-		}
-		if (end[0] != '"')
-			break;
+	while ((end = next_frame(line, &frame)) != NULL) {
 		fwrite(line, 1, (size_t)(end + 1 - line), to);
 		line = end + 1;
 		if (cu_symbols_resolve(symbols, NULL, &frame, &symbol)) {

@@ -31,4 +31,12 @@ bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_
  */
 void cu_symbols_add(struct cu_symbols *symbols, FILE *to, const char *line);
 
+/*
+ * Calls @each with the frames of @line, an object of such a report, that lie in a
+ * module, and with what is known of them, until it returns false.
+ */
+void cu_symbols_each(struct cu_symbols *symbols, const char *line,
+		     bool (*each)(void *data, const struct cl_view_frame *frame,
+				  const struct cl_report_symbol *symbol), void *data);
+
 #endif

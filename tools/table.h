@@ -47,12 +47,17 @@ struct cu_format {
 
 enum { CU_OPTION_JSON = 1000, CU_OPTION_RAW, CU_OPTION_BYTES, CU_OPTION_NOHEADINGS, CU_OPTION_DIR };
 
-/* To stand in the options of a listing subcommand. */
+/* To stand in the options of any subcommand. */
+#define CU_JSON_OPTION                                                                         \
+	{ "json", CU_OPTION_JSON, NULL, "print JSON: sizes in bytes, times in seconds" }
+#define CU_BYTES_OPTION { "bytes", CU_OPTION_BYTES, NULL, "print sizes in bytes" }
+
+/* To stand in those of a listing subcommand. */
 #define CU_TABLE_OPTIONS                                                                       \
 	{ "output", 'o', "COL[,..]", "show these columns; +COL[,..]: these too" },              \
-	{ "json", CU_OPTION_JSON, NULL, "print JSON: sizes in bytes, times in seconds" },       \
+	CU_JSON_OPTION,                                                                         \
 	{ "raw", CU_OPTION_RAW, NULL, "print columns for scripts, one blank apart" },           \
-	{ "bytes", CU_OPTION_BYTES, NULL, "print sizes in bytes" },                             \
+	CU_BYTES_OPTION,                                                                        \
 	{ "noheadings", CU_OPTION_NOHEADINGS, NULL, "print no line of column names" }
 
 /* True when @got is one of them, and noted in *format. */

@@ -886,8 +886,6 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
-	if (optind < argc)
-		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
 	setlocale(LC_CTYPE, "");
 	top.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
 	cu_directory_set(command, dir);

@@ -23,8 +23,6 @@ static int version(const struct cu_command *command, int argc, char **argv)
 
 	if (got != CU_DONE)
 		return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
-	if (optind < argc)
-		return cu_usage_error(command, "takes no argument: '%s'", argv[optind]);
 	printf("%-17s %s\n", "culimbo", PACKAGE_VERSION);
 	print_where("library", CU_LIBRARY);
 	print_where("simulated driver", CU_SIMULATED_DRIVER);

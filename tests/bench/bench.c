@@ -35,7 +35,7 @@
 
 /* ------------------------------------------------------------------ the driver */
 static void *libcuda;
-static struct {
+static struct calls {
 	CUresult (*init)(unsigned int);
 	CUresult (*device)(CUdevice *, int);
 	CUresult (*retain)(CUcontext *, CUdevice);
@@ -51,7 +51,7 @@ static struct {
 	CUresult (*close)(CUdeviceptr);
 	CUresult (*info)(size_t *, size_t *);
 	CUresult (*proc_address)(const char *, void **, int, cuuint64_t);
-} cu;
+} cu, drivers; /* what the program is given, and the driver's own */
 
 static void *look(const char *name)
 {
@@ -68,6 +68,58 @@ static void *look(const char *name)
 		if (result_ != CUDA_SUCCESS)                                      \
 			DIE("%s: CUDA error %d", #call, (int)result_);            \
 	} while (0)
+
+/* Each function that the file of libcuda defines, with its address as the file has it. */
+static void each_function(void (*with)(const char *name, void *address))
+{
+	struct link_map *map;
+	const uint8_t *file;
+	const ElfW(Ehdr) *elf;
+	const ElfW(Shdr) *section;
+	struct stat st;
+	int fd;
+
+	MUST(dlinfo(libcuda, RTLD_DI_LINKMAP, &map) == 0);
+	fd = open(map->l_name, O_RDONLY | O_CLOEXEC);
+	MUST(fd >= 0 && fstat(fd, &st) == 0);
+	file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	MUST(file != MAP_FAILED);
+	close(fd);
+	elf = (const void *)file;
+	section = (const void *)(file + elf->e_shoff);
+	for (unsigned int s = 0; s < elf->e_shnum; s++) {
+		const ElfW(Sym) *symbol = (const void *)(file + section[s].sh_offset);
+		const char *names;
+
+		if (section[s].sh_type != SHT_DYNSYM)
+			continue;
+		names = (const char *)file + section[section[s].sh_link].sh_offset;
+		for (uint64_t i = 0; i < section[s].sh_size / sizeof *symbol; i++)
+			if (ELF64_ST_TYPE(symbol[i].st_info) == STT_FUNC && symbol[i].st_shndx)
+				with(names + symbol[i].st_name, (void *)(map->l_addr + symbol[i].st_value));
+	}
+	munmap((void *)file, (size_t)st.st_size);
+}
+
+static void is_drivers(const char *name, void *address)
+{
+	static const struct {
+		const char *name;
+		void *at;
+	} measured[] = {
+		{ "cuMemAlloc_v2", &drivers.alloc },
+		{ "cuMemFree_v2", &drivers.free },
+		{ "cuMemAllocAsync", &drivers.alloc_async },
+		{ "cuMemFreeAsync", &drivers.free_async },
+		{ "cuIpcGetMemHandle", &drivers.handle },
+		{ "cuIpcOpenMemHandle_v2", &drivers.open },
+		{ "cuIpcCloseMemHandle", &drivers.close },
+	};
+
+	for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++)
+		if (!strcmp(name, measured[i].name))
+			memcpy(measured[i].at, &address, sizeof address);
+}
 
 static void driver_load(void)
 {
@@ -89,6 +141,8 @@ static void driver_load(void)
 	*(void **)&cu.close = look("cuIpcCloseMemHandle");
 	*(void **)&cu.info = look("cuMemGetInfo_v2");
 	*(void **)&cu.proc_address = look("cuGetProcAddress");
+	drivers = cu;
+	each_function(is_drivers);
 }
 
 static void driver_start(void)
@@ -101,6 +155,63 @@ static void driver_start(void)
 	CHECKED(cu.device(&device, 0));
 	CHECKED(cu.retain(&ctx, device));
 	CHECKED(cu.set_current(ctx));
+}
+
+/*
+ * What culimbo adds to @op, by turns in one process: a few by the pointers that
+ * the program was given, a few by the driver's own, the first of them in turn.  A
+ * line "NAME-more ns VALUE" for each pair, per operation.  What a machine does
+ * meanwhile meets both; bare, the line says what is left of it.
+ */
+#define TURN 50u
+struct turn {
+	const char *name;
+	void (*op)(uint64_t);
+	uint64_t run;
+};
+static double timed_turn(struct turn *turn)
+{
+	uint64_t start = bench_now();
+
+	for (unsigned int i = 0; i < TURN; i++)
+		turn->op(turn->run++);
+	return (double)(bench_now() - start) / TURN;
+}
+
+static void say_more(const struct turn *turn, double ns)
+{
+	char more[64];
+
+	snprintf(more, sizeof more, "%s-more", turn->name);
+	say_ns(more, ns);
+}
+
+/* @back, if there is one, takes back what @op did. */
+static void measure_both_turns(struct turn op, struct turn back, unsigned int pairs)
+{
+	const struct calls given = cu;
+
+	for (unsigned int pair = 0; pair < pairs && !bench_counting; pair++) {
+		double took[2], took_back[2] = { 0, 0 };
+
+		for (unsigned int turn = 0; turn < 2; turn++) {
+			bool own = (turn ^ pair) & 1;
+
+			cu = own ? drivers : given;
+			took[own] = timed_turn(&op);
+			if (back.op)
+				took_back[own] = timed_turn(&back);
+		}
+		say_more(&op, took[0] - took[1]);
+		if (back.op)
+			say_more(&back, took_back[0] - took_back[1]);
+	}
+	cu = given;
+}
+
+static void measure_turns(const char *name, void (*op)(uint64_t), unsigned int pairs)
+{
+	measure_both_turns((struct turn){ .name = name, .op = op }, (struct turn){ .op = NULL }, pairs);
 }
 
 /* ------------------------------------------------------------- two processes */
@@ -210,6 +321,8 @@ static int calls(int argc, char **argv)
 	}
 	measure("pair", op_pair, 2000);
 	measure("pair-async", op_pair_async, 5000);
+	measure_turns("pair", op_pair, 400);
+	measure_turns("pair-async", op_pair_async, 400);
 	CHECKED(cu.stream_sync(stream));
 	blocks = calloc(total, sizeof blocks[0]);
 	MUST(blocks);
@@ -224,6 +337,10 @@ static int calls(int argc, char **argv)
 	measure("export-again-any", op_handle_any, 5000);
 	measure("pair-sharing", op_pair, 2000);
 	measure("pair-async-sharing", op_pair_async, 5000);
+	measure_turns("export-again", op_handle_again, 400);
+	measure_turns("export-again-any", op_handle_any, 400);
+	measure_turns("pair-sharing", op_pair, 400);
+	measure_turns("pair-async-sharing", op_pair_async, 400);
 	CHECKED(cu.stream_sync(stream));
 	return 0;
 }
@@ -270,13 +387,24 @@ static void op_close_again(uint64_t run)
 	CHECKED(cu.close(opened[0]));
 }
 
+/* The same TURN blocks again and again: new each time, and closed for the last time. */
+static void op_open_turn(uint64_t run)
+{
+	CHECKED(cu.open(&opened[run % TURN], board->handle[run % TURN],
+			CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+}
+static void op_close_turn(uint64_t run)
+{
+	CHECKED(cu.close(opened[run % TURN]));
+}
+
 static int importer(int argc, char **argv)
 {
 	uint64_t n = strtoull(argv[0], NULL, 0);
 	pid_t helper;
 
 	(void)argc;
-	MUST(n >= measure_runs(200) + 1);
+	MUST(n >= measure_runs(200) + 1 && n >= TURN);
 	make_board(n);
 	board->blocks = (uint32_t)n;
 	helper = helper_start(exporter_helper);
@@ -290,6 +418,9 @@ static int importer(int argc, char **argv)
 	measure("close-again", op_close_again, 1000);
 	used = 1;
 	measure("close-last", op_close_last, 200);
+	op_close_again(0);
+	measure_both_turns((struct turn){ .name = "open-new", .op = op_open_turn },
+			   (struct turn){ .name = "close-last", .op = op_close_turn }, 400);
 	kill(helper, SIGKILL);
 	waitpid(helper, NULL, 0);
 	return 0;
@@ -423,60 +554,40 @@ static bool asked_for(const char *name, void **asked)
 	return cu.proc_address(name, asked, 13000, 0) == CUDA_SUCCESS && *asked;
 }
 
-/* Each function that the file of libcuda defines, with its address as the file has it. */
+static struct {
+	unsigned int own, others, asked_own, asked_others;
+} pointing;
+
+static void look_at_function(const char *name, void *address)
+{
+	void *asked = NULL;
+	Dl_info info;
+
+	if (strncmp(name, "cu", 2))
+		return;
+	if (dlsym(libcuda, name) == address)
+		pointing.own++;
+	else if (pointing.others++, true)
+		printf("hooked %s\n", name);
+	/* what cuGetProcAddress gives is some version of it; which, is the driver's choice */
+	if (strchr(name, '_') || !asked_for(name, &asked))
+		return;
+	MUST(dladdr(asked, &info));
+	if (strstr(info.dli_fname, "libculimbo"))
+		pointing.asked_others++;
+	else
+		pointing.asked_own++;
+}
+
 static int pointers(int argc, char **argv)
 {
-	unsigned int own = 0, others = 0, asked_own = 0, asked_others = 0;
-	struct link_map *map;
-	const uint8_t *file;
-	const ElfW(Ehdr) *elf;
-	const ElfW(Shdr) *section;
-	struct stat st;
-	int fd;
-
 	(void)argc, (void)argv;
 	driver_load();
-	MUST(dlinfo(libcuda, RTLD_DI_LINKMAP, &map) == 0);
-	fd = open(map->l_name, O_RDONLY | O_CLOEXEC);
-	MUST(fd >= 0 && fstat(fd, &st) == 0);
-	file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	MUST(file != MAP_FAILED);
-	elf = (const void *)file;
-	section = (const void *)(file + elf->e_shoff);
-	for (unsigned int s = 0; s < elf->e_shnum; s++) {
-		const ElfW(Sym) *symbol = (const void *)(file + section[s].sh_offset);
-		const char *names;
-
-		if (section[s].sh_type != SHT_DYNSYM)
-			continue;
-		names = (const char *)file + section[section[s].sh_link].sh_offset;
-		for (uint64_t i = 0; i < section[s].sh_size / sizeof *symbol; i++) {
-			const char *name = names + symbol[i].st_name;
-			void *drivers = (void *)(map->l_addr + symbol[i].st_value), *asked = NULL;
-
-			if (ELF64_ST_TYPE(symbol[i].st_info) != STT_FUNC || !symbol[i].st_shndx ||
-			    strncmp(name, "cu", 2))
-				continue;
-			if (dlsym(libcuda, name) == drivers)
-				own++;
-			else if (others++, true)
-				printf("hooked %s\n", name);
-			/* what cuGetProcAddress gives is some version of it; which, is the driver's choice */
-			if (!strchr(name, '_') && asked_for(name, &asked)) {
-				Dl_info info;
-
-				MUST(dladdr(asked, &info));
-				if (strstr(info.dli_fname, "libculimbo"))
-					asked_others++;
-				else
-					asked_own++;
-			}
-		}
-	}
-	say_value("pointers-own", own, "functions");
-	say_value("pointers-hooked", others, "functions");
-	say_value("asked-own", asked_own, "functions");
-	say_value("asked-hooked", asked_others, "functions");
+	each_function(look_at_function);
+	say_value("pointers-own", pointing.own, "functions");
+	say_value("pointers-hooked", pointing.others, "functions");
+	say_value("asked-own", pointing.asked_own, "functions");
+	say_value("asked-hooked", pointing.asked_others, "functions");
 	return 0;
 }
 

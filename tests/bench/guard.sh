@@ -23,11 +23,12 @@ mkdir -m 700 "$scratch/limbo" "$scratch/sim"
 
 # These make no system call at all; the others as many as were recorded, at most.
 silent='pair pair-async pair-sharing pair-async-sharing export-again free-not-exported
-	free-into-limbo collect-nothing open-again close-again close-last'
+	free-into-limbo collect-nothing open-again close-again close-last
+	free-into-limbo-stack close-last-stack'
 # what else is watched
-others='open-new free-nobody-holds close-last-in-limbo'
+others='open-new free-nobody-holds close-last-in-limbo open-new-stack'
 
-# NAME OURS LIBC SYSCALLS of each try
+# NAME OURS LIBC SYSCALLS of each try; NAME-stack: with call stacks, as they are by default, taken there before
 count() {
 	{
 		for what in 'calls 1000' 'importer 1000'; do
@@ -37,6 +38,9 @@ count() {
 				"$build/tests/bench/bench" --count $what | grep -E '^pair' # the rest of it: below
 			CULIMBO_STACK=0 "$build/tests/bench/parts" --count $(
 				case $what in calls*) echo exporter 1000 ;; *) echo importer 1000 ;; esac)
+			CULIMBO_STACK=8 "$build/tests/bench/parts" --count $(
+				case $what in calls*) echo exporter 1000 ;; *) echo importer 1000 ;; esac) |
+				sed 's/^\([a-z-]*\) count /\1-stack count /'
 		done
 	} | sed -n 's/^\([a-z-]*\) count ours=\([0-9]*\)+\([0-9]*\) .*syscalls=\([0-9]*\):.*/\1 \2 \3 \4/p' \
 		>> "$scratch/counts"

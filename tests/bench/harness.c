@@ -24,6 +24,7 @@ static struct shared {
 	char name[64];
 	char ours[64];
 	uint64_t null_driver, null_driver_end;
+	bool warms_up; /* what is stepped now is not said */
 } *shared;
 
 uint64_t bench_now(void)
@@ -210,10 +211,11 @@ static void step_to_end(pid_t child)
 		if (WSTOPSIG(status) != SIGTRAP) /* it would lead into a handler: not of this operation */
 			DIE("%s: signal %d while it was stepped", shared->name, WSTOPSIG(status));
 	}
-	printf("%s count ours=%llu+%llu driver=%llu+%llu syscalls=%u:%u (%s )\n", shared->name,
-	       (unsigned long long)own[OURS], (unsigned long long)for_it[OURS],
-	       (unsigned long long)own[DRIVER], (unsigned long long)for_it[DRIVER], calls[OURS],
-	       calls[DRIVER], numbers);
+	if (!shared->warms_up)
+		printf("%s count ours=%llu+%llu driver=%llu+%llu syscalls=%u:%u (%s )\n", shared->name,
+		       (unsigned long long)own[OURS], (unsigned long long)for_it[OURS],
+		       (unsigned long long)own[DRIVER], (unsigned long long)for_it[DRIVER], calls[OURS],
+		       calls[DRIVER], numbers);
 	fflush(stdout);
 	/* onto the second breakpoint, and over it */
 	MUST(ptrace(PTRACE_CONT, child, NULL, NULL) == 0);
@@ -269,10 +271,11 @@ void measure(const char *name, void (*op)(uint64_t), unsigned int times)
 
 	if (bench_counting) {
 		snprintf(shared->name, sizeof shared->name, "%s", name);
-		for (; run < 3; run++)
-			op(run);
-		for (; run < 6; run++)
-			stepped(op, run);
+		/* all called from one place, so that what warms up has the stack of what counts */
+		for (volatile unsigned int i = 0; i < 6; i++) {
+			shared->warms_up = i < 3;
+			stepped(op, run++);
+		}
 		return;
 	}
 	for (unsigned int round = 0; round < bench_rounds; round++) {

@@ -82,6 +82,7 @@ linked_says() {
 	[[ $(linked_says cuIpcOpenMemHandle) == "shim import,driver cuIpcOpenMemHandle,"* ]]
 	[[ $(linked_says cuIpcOpenMemHandle_v2) == "shim import,driver cuIpcOpenMemHandle_v2,"* ]]
 	[[ $(linked_says cuIpcCloseMemHandle) == "shim close,driver cuIpcCloseMemHandle,"* ]]
+	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,shim event_is_new,"* ]]
 	[[ $(linked_says cuEventDestroy) == "shim event_destroy,driver cuEventDestroy,"* ]]
 	[[ $(linked_says cuEventDestroy_v2) == "shim event_destroy,driver cuEventDestroy_v2,"* ]]
 	[[ $(linked_says cuIpcGetEventHandle) == "shim event_export,driver cuIpcGetEventHandle,"* ]]
@@ -138,7 +139,7 @@ linked_says() {
 	same "$(linked_says cuEventCreate)" "driver cuEventCreate,cuEventCreate 304"
 	export STUB_SHARING=1
 	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,cuEventCreate-plain 304"* ]]
-	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,shim callbacks 0 0,driver cuEventCreate,shim callbacks 0 1,driver cuEventCreate,shim event_created,cuEventCreate 0"* ]]
+	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,shim callbacks 0 0,driver cuEventCreate,shim callbacks 0 1,driver cuEventCreate,shim event_is_new,shim event_created,cuEventCreate 0"* ]]
 }
 
 @test "linked, but no driver anywhere: an error, not an end" {

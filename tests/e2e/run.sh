@@ -12,6 +12,7 @@
 # does not outlive it.  Scenes that assert times or free memory run alone.
 #
 #   E2E_JOBS   how many of the others run at once (4)
+#   E2E_UNDER  a command, such as valgrind with options, that runs each actor with culimbo in it
 #   E2E_KEEP   not empty: leave the folder, and say where it is
 set -u
 

@@ -422,20 +422,47 @@ static struct actor *play_closed_twice(const char *env)
 	return c;
 }
 
-static struct actor *play_stale(const char *env)
+/* @again: the exporter's record is another block's by then. */
+static struct actor *stale(const char *env, bool again)
 {
 	struct actor *p = ENTER("P", .env = GRACE " CULIMBO_REPORT=off"), *c = ENTER("C", .env = env);
-	uint64_t neighbour = alloc(p, SMALL), block = alloc(p, SMALL), import;
+	uint64_t neighbour = alloc(p, SMALL), block = alloc(p, SMALL), other = alloc(p, SMALL), import;
 	struct handle handle = export_block(p, block);
 
 	(void)neighbour;
 	free_block(p, block);
 	if (!claim_within(p, block, SMALL, NEXT, SOON_MS, NULL))
 		break_off("the block does not come back");
+	if (again)
+		export_block(p, other);
 	if (!refused(try_open(c, &handle, &import)))
 		break_off("a stale handle was opened");
 	leave_by(c, END_EXIT, 0);
 	leave_by(p, END_EXIT, 0);
+	return c;
+}
+
+static struct actor *play_stale(const char *env)
+{
+	return stale(env, false);
+}
+
+static struct actor *play_stale_used_again(const char *env)
+{
+	return stale(env, true);
+}
+
+/* Nothing can be read of an exporter that has ended. */
+static struct actor *play_stale_of_the_dead(const char *env)
+{
+	struct actor *p = ENTER("P", .env = GRACE " CULIMBO_REPORT=off"), *c = ENTER("C", .env = env);
+	struct handle handle = export_block(p, alloc(p, SMALL));
+	uint64_t import;
+
+	leave_by(p, END_EXIT, 0);
+	if (!refused(try_open(c, &handle, &import)))
+		break_off("a dead exporter's handle was opened");
+	leave_by(c, END_EXIT, 0);
 	return c;
 }
 
@@ -489,6 +516,23 @@ static struct actor *play_event_destroyed_twice(const char *env)
 	ASK(p, event_destroy, event);
 	leave_by(p, END_EXIT, 0);
 	return p;
+}
+
+static struct actor *play_event_import_destroyed_twice(const char *env)
+{
+	struct actor *p = ENTER("P", .env = "CULIMBO_REPORT=off"), *c = ENTER("C", .env = env);
+	uint64_t event, import;
+	struct handle handle = shared_event(p, &event);
+
+	if (ask(c, OP_event_open, handle.bytes, (const uint64_t[6]){ 0 })->result)
+		break_off("cuIpcOpenEventHandle failed with %d", c->reply.result);
+	import = c->reply.v[0];
+	ASK(c, event_destroy, import);
+	ok(ASK(c, event_destroy, import)->result == 400, /* CUDA_ERROR_INVALID_HANDLE */
+	   "an imported event that is destroyed again: an error, and no crash");
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	return c;
 }
 
 static struct actor *play_event_forced_out(const char *env)
@@ -579,7 +623,14 @@ static void misuse_findings(void)
 		{ "closed-twice", "memory", play_closed_twice, "misuse: closed what was not open", BIG_BLOCK BOTH,
 		  NULL },
 		{ "stale-refused", "memory", play_stale, "misuse: stale handles refused",
-		  "(.stack | length) > 0 and .other.pid > 0", NULL },
+		  "(.stack | length) > 0 and .other.pid > 0 and (.other_stack | length) > 0 and "
+		  "all(.other_stack[]; .module and .offset) and .stack != .other_stack and .items[0].other_ns > 0",
+		  NULL },
+		{ "stale-refused", "memory", play_stale_used_again, "where it was freed is no longer known",
+		  "(.stack | length) > 0 and .other.pid > 0 and (.other_stack | not) and (.items[0].other_ns | not)",
+		  NULL },
+		{ "stale-refused", "memory", play_stale_of_the_dead, "where it was freed is no longer known",
+		  "(.stack | length) > 0 and .other.pid > 0 and (.other_stack | not)", NULL },
 	};
 
 	for (size_t i = 0; i < sizeof(findings) / sizeof(findings[0]); i++)
@@ -595,6 +646,10 @@ static void event_findings(void)
 		  ".items[0].opens == 1", NULL },
 		{ "event-destroyed-twice", "event", play_event_destroyed_twice, "misuse: events destroyed twice",
 		  "(.stack | length) > 0 and (.other_stack | length) > 0", NULL },
+		{ "event-destroyed-twice", "event", play_event_import_destroyed_twice,
+		  "misuse: events destroyed twice",
+		  "(.stack | length) > 0 and (.other_stack | length) > 0 and .other.pid > 0 and .items[0].other_ns >= 0",
+		  NULL },
 		{ "event-forced-out", "event", play_event_forced_out,
 		  "events destroyed before their importers were done", "(.other_stack | length) > 0",
 		  /* (by the call itself, and not by a thread at some time) */

@@ -26,6 +26,7 @@
 #define ANSWER_MS 30000 /* (the first answer waits for a context to be made) */
 #define END_MS 20000
 #define ACTORS_MAX 64
+#define UNDER_MAX 16 /* words of E2E_UNDER */
 #define CLAIM_TRIES 6144 /* of 1 KiB: fills any chunk, and then some */
 
 static struct actor actors[ACTORS_MAX];
@@ -125,7 +126,7 @@ __attribute__((noreturn)) static void become(const struct actor *actor, const st
 {
 	const char *build = setting("E2E_BUILD");
 	char program[600], command[600], *copy, *word, *rest;
-	char *argv[8];
+	char *argv[8 + UNDER_MAX], *under = NULL;
 	int n = 0;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -157,6 +158,11 @@ __attribute__((noreturn)) static void become(const struct actor *actor, const st
 			argv[n++] = (char *)"--no-preload";
 		argv[n++] = (char *)"--";
 	}
+	/* (E2E_UNDER: a command to run what has culimbo in it under, such as valgrind) */
+	if (!entry->bare && getenv("E2E_UNDER"))
+		under = strdup(getenv("E2E_UNDER"));
+	for (int i = 0; under && i < UNDER_MAX && (word = strtok_r(i ? NULL : under, " ", &rest)); i++)
+		argv[n++] = word;
 	argv[n++] = program;
 	argv[n] = NULL;
 	execv(argv[0], argv);

@@ -230,6 +230,7 @@ SIMPLE(int, nanosleep, -1, (const struct timespec *t, struct timespec *left), (t
 RETURNING(pthread_create,
 	  (pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *data),
 	  (thread, how, run, data))
+RETURNING(pthread_getattr_np, (pthread_t thread, pthread_attr_t *attributes), (thread, attributes))
 RETURNING(pthread_setname_np, (pthread_t thread, const char *name), (thread, name))
 RETURNING(pthread_mutex_timedlock, (pthread_mutex_t *lock, const struct timespec *t), (lock, t))
 SIMPLE(int, access, -1, (const char *path, int how), (path, how))

@@ -50,6 +50,7 @@
 	X(nanosleep, EINTR)                                                    \
 	X(syscall, EINTR, EAGAIN, ENOSPC)                                      \
 	X(pthread_create, EAGAIN, EPERM)                                       \
+	X(pthread_getattr_np, ENOMEM)                                          \
 	X(pthread_setname_np, ENOENT)                                          \
 	X(access, ENOMEM)                                                      \
 	X(pthread_mutex_timedlock, ETIMEDOUT)                                  \

@@ -106,8 +106,8 @@ closedir __assert_fail _dl_find_object sched_yield
 memchr memrchr memcmp memcpy memmove memset uname exit snprintf vsnprintf strchr strcmp strcspn strerror
 strerrordesc_np strlen strncmp strrchr strstr strtoul strtoull strspn strnlen
 pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
-pthread_mutex_unlock pthread_self pthread_sigmask pthread_equal pthread_setcancelstate
-getcontext makecontext sigaltstack swapcontext
+pthread_mutex_unlock pthread_self pthread_attr_getstack pthread_attr_destroy pthread_sigmask pthread_equal pthread_setcancelstate
+pthread_setcanceltype getcontext makecontext sigaltstack swapcontext
 sigaddset sigemptyset sigfillset sigismember sigpending
 dirfd abort pthread_once __pthread_key_create
 _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__'

@@ -390,7 +390,7 @@ static void view_all(struct input *in)
 		}
 	/* (a count may be a million holes) */
 	if (cl_view_imports(&view) < 1u << 14)
-		cl_view_import_of(&view, some, 0, &import);
+		cl_view_import_of(&view, some, 0, 0, &import);
 	for (uint32_t i = 0; i < CL_PAGE / sizeof finding; i++)
 		if (cl_view_finding(&view, i, &finding)) {
 			PROMISE(i < cl_view_findings(&view) && finding.kind &&

@@ -12,7 +12,7 @@
 #     answers for itself or goes on through the next, before us and after us.
 #
 # On the simulated driver, or with --gpu on the machine's own.  A machine without
-# the allocators: put them into BUILD_DIR/tests/gpu/libs.
+# the allocators: put them into BUILD_DIR/tests/gpu/libs; without uthash.h: fetch-runtimes.sh.
 set -u
 export LC_ALL=C
 unset LD_PRELOAD "${!CULIMBO_@}"
@@ -52,7 +52,7 @@ skip() { # TEXT REASON
 cuda=${CUDA_HOME-}
 [ -n "$cuda" ] || cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$build/Makefile" 2> /dev/null)
 [ -e "$cuda/include/cuda.h" ] || cuda=/usr/local/cuda
-includes="-D_GNU_SOURCE -I$build -I$top -isystem $cuda/include"
+includes="-D_GNU_SOURCE -I$build -I$top -isystem $cuda/include -idirafter $build/tests/gpu/include"
 compile() { # WHAT GOES INTO IT...
 	# shellcheck disable=SC2086
 	${CC:-cc} -std=gnu11 $includes "$@" >> "$tmp/cc.log" 2>&1

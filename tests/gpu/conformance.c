@@ -221,7 +221,7 @@ enum verb {
 	EVENT_MANY,   /* how many at most -> how many could be made and exported */
 	KILL_WATCH,   /* pid, pointer, value, ns -> when the value was last written, how often */
 	TWO_THREADS,  /* pointer, ns -> free's, alloc's and launch's duration */
-	CAPTURE,      /* two pointers -> results of their frees, of begin, of end */
+	CAPTURE,      /* three pointers -> results of frees and ends of captures */
 	LEAVE,
 };
 
@@ -233,7 +233,7 @@ struct question {
 
 struct answer {
 	int result; /* a CUresult, or CRASHED, or NO_REPLY */
-	uint64_t v[4];
+	uint64_t v[9];
 	uint64_t ns; /* what the call took */
 	unsigned char handle[64];
 };
@@ -414,10 +414,12 @@ static CUresult two_threads(CUdeviceptr pointer, uint64_t ns, uint64_t *v)
 	return driver.p_cuMemFree_v2(other);
 }
 
-static CUresult capture(CUdeviceptr in_default_mode, CUdeviceptr in_relaxed_mode, uint64_t *v)
+static CUresult capture(CUdeviceptr in_default_mode, CUdeviceptr in_relaxed_mode,
+			CUdeviceptr in_stream_order, uint64_t *v)
 {
 	struct freeing relaxed = { .pointer = in_relaxed_mode, .relaxed = true };
 	struct freeing plain = { .pointer = in_default_mode };
+	CUdeviceptr none;
 	CUgraph graph;
 	pthread_t thread;
 
@@ -432,6 +434,13 @@ static CUresult capture(CUdeviceptr in_default_mode, CUdeviceptr in_relaxed_mode
 		pthread_join(thread, NULL);
 	v[0] = (uint64_t)plain.result;
 	v[3] = (uint64_t)driver.p_cuStreamEndCapture(mine.stream, &graph);
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	v[4] = (uint64_t)driver.p_cuMemFreeAsync(in_stream_order, NULL);
+	v[5] = (uint64_t)driver.p_cuStreamEndCapture(mine.stream, &graph);
+	v[6] = (uint64_t)driver.p_cuMemAlloc_v2(&none, 0);
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	v[7] = (uint64_t)driver.p_cuMemAlloc_v2(&none, 0);
+	v[8] = (uint64_t)driver.p_cuStreamEndCapture(mine.stream, &graph);
 	return CUDA_SUCCESS;
 }
 
@@ -557,7 +566,7 @@ static CUresult do_it(const struct question *q, struct answer *r)
 	case TWO_THREADS:
 		return two_threads((CUdeviceptr)q->a[0], q->a[1], r->v);
 	case CAPTURE:
-		return capture((CUdeviceptr)q->a[0], (CUdeviceptr)q->a[1], r->v);
+		return capture((CUdeviceptr)q->a[0], (CUdeviceptr)q->a[1], (CUdeviceptr)q->a[2], r->v);
 	case LEAVE:
 		break;
 	}
@@ -1423,7 +1432,7 @@ static void blocking(struct worker *a, struct worker *unused)
 
 static void capturing(struct worker *a, struct worker *unused)
 {
-	struct answer r = ask(a, CAPTURE, alloc(a, 4 * MIB), alloc(a, 4 * MIB), 0, 0);
+	struct answer r = ask(a, CAPTURE, alloc(a, 4 * MIB), alloc(a, 4 * MIB), alloc(a, 1024), 0);
 
 	if (r.result == CUDA_ERROR_NOT_SUPPORTED) {
 		ok(true, "capture # SKIP this driver does not capture");
@@ -1433,6 +1442,13 @@ static void capturing(struct worker *a, struct worker *unused)
 	     "(end of capture %llu), in RELAXED mode %llu (end of capture %llu), result %d",
 	     (unsigned long long)r.v[0], (unsigned long long)r.v[3], (unsigned long long)r.v[1],
 	     (unsigned long long)r.v[2], r.result);
+	ok(r.v[4] == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && r.v[5] == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+	   "while a stream of the thread captures, cuMemFreeAsync of a cuMemAlloc block on another is refused "
+	   "(%llu), and the capture spoilt (%llu)", (unsigned long long)r.v[4], (unsigned long long)r.v[5]);
+	ok(r.v[6] == CUDA_ERROR_INVALID_VALUE && r.v[7] == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+		   r.v[8] == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+	   "cuMemAlloc of 0 bytes is %llu, while a stream of the thread captures %llu (end of capture %llu)",
+	   (unsigned long long)r.v[6], (unsigned long long)r.v[7], (unsigned long long)r.v[8]);
 }
 
 /* The driver's name and version, from a process of its own. */

@@ -5,6 +5,7 @@
 # runtimes of other versions, shared and (where the wheel has it) static, from the
 # registry's runtime wheels, into BUILD_DIR/tests/gpu/runtimes, for run.sh to find.
 # And the registry's mpiexec into BUILD_DIR/tests/gpu/mpi, for a machine that has mpi4py alone.
+# And uthash.h into BUILD_DIR/tests/gpu/include, for beside.sh on a machine that lacks it.
 # Needs pip, g++, no nvcc and no GPU; what it builds can be carried to a GPU machine.
 set -eu
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -36,6 +37,10 @@ done <<'END'
 12.9 nvidia-cuda-runtime-cu12==12.9.79
 13.0 nvidia-cuda-runtime==13.0.*
 END
+include=$(dirname "$to")/include
+mkdir -p "$include"
+echo '#include <uthash.h>' | gcc -E -xc - | sed -n 's/^# 1 "\(.*\/uthash\.h\)".*/\1/p' | head -n 1 |
+	xargs -I{} cp {} "$include"
 mpi=$(dirname "$to")/mpi
 rm -rf "$mpi"
 mkdir -p "$mpi/bin" "$mpi/lib"

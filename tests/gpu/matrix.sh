@@ -8,7 +8,7 @@
 #
 # On a machine's own GPUs, with what it has; with --simulate on the simulated
 # driver (two devices), with the clients that can.  PATTERN is the shell's, over
-# the names that --list prints.  MATRIX_SECONDS is how long the server shares (60),
+# the names that --list prints.  MATRIX_SECONDS is how long the server shares (120),
 # GPU_TEST_SECONDS the limit of the whole (570); GPU_TEST_KEEP=1 keeps the logs.
 #
 # What must hold: as in run.sh: a client that fails or hangs doesn't stop the rest,
@@ -46,7 +46,7 @@ packages=$build/tests/gpu/python
 logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-matrix.XXXXXX") || exit 2
 export CUPY_CACHE_DIR=$logs/cupy NUMBA_CACHE_DIR=$logs/numba
 bare_by=() preloaded_by=("$culimbo" run --)
-server_seconds=${MATRIX_SECONDS:-60}
+server_seconds=${MATRIX_SECONDS:-120}
 if [ -n "$simulate" ]; then
 	bare_by=("$culimbo" run --simulate --no-preload --)
 	preloaded_by=("$culimbo" run --simulate --)
@@ -101,12 +101,13 @@ torch_files()
 torch_before=$(torch_files)
 
 # same NAME DOOR WHAT EXPECT SECONDS COMMAND...: the client, bare and preloaded
-#	EXPECT	shares: the reports count exports and imports; silent: no message, no
-#		file; any: it may do either
+#	EXPECT	shares: the reports count exports and imports; reclaims: they count exports,
+#		and holds that were reclaimed from the dead; silent: no message, no file; any: it
+#		may do either
 same()
 {
 	local name=$1 door=$2 what=$3 expect=$4 limit=$5 ok=yes bare bare_rc bare_out
-	local preloaded exports imports version more reason
+	local preloaded exports imports reclaimed version more reason
 	shift 5
 
 	wanted "$name" "$door" "$what" || return 0
@@ -145,6 +146,11 @@ same()
 		exports=$(summed "$name" exports) imports=$(summed "$name" imports)
 		[ "$exports" -gt 0 ] && [ "$imports" -gt 0 ]
 		check $? "$name: the reports count $exports exports and $imports imports" || ok='NOT SEEN'
+		;;
+	reclaims)
+		exports=$(summed "$name" exports) reclaimed=$(summed "$name" reclaimed)
+		[ "$exports" -gt 0 ] && [ "$reclaimed" -gt 0 ]
+		check $? "$name: the reports count $exports exports and $reclaimed reclaimed" || ok='NOT SEEN'
 		;;
 	any)
 		note "$name: $(summed "$name" exports) exports, $(summed "$name" imports) imports"
@@ -305,7 +311,9 @@ if [ -z "$simulate" ]; then
 		share-ptds) what='cudaFree and cudaFreeAsync, compiled with --default-stream per-thread' ;;
 		esac
 		if program "$name"; then
-			same "$name" "$runtime" "$what" shares 60 "$programs/$name" "$name"
+			# (share takes a name; to graphs an argument says that it is the consumer)
+			if [ "$name" = graphs ]; then set --; else set -- "$name"; fi
+			same "$name" "$runtime" "$what" shares 60 "$programs/$name" "$@"
 		elif wanted "$name" "$runtime" "$what"; then
 			skipped "$name" "$runtime" "$what" 'no nvcc, and it was not built before'
 		fi
@@ -334,7 +342,8 @@ if [ -z "$simulate" ]; then
 		# shellcheck disable=SC2016
 		same cuda-gdb "$beside" "the imports client run in the debugger" shares 120 \
 			bash -c 'cuda-gdb -q -batch -ex "set pagination off" -ex run --args "$@" |
-				grep -E "^client=|exited|SIG|fault"; exit "${PIPESTATUS[0]}"' sh "$programs/imports"
+				grep -E "^client=|process .* exited|SIG|fault" | grep -v "^\\[Thread" |
+				sed "s/process [0-9]*/process/"; exit "${PIPESTATUS[0]}"' sh "$programs/imports"
 	fi
 fi
 
@@ -355,7 +364,7 @@ fi
 mpi_home=$build/tests/gpu/mpi
 mpi()
 {
-	local launch libraries=${LD_LIBRARY_PATH-}
+	local launch libraries=${LD_LIBRARY_PATH-} interpreter
 
 	launch=$(command -v mpiexec || command -v mpirun) || launch=''
 	if [ -z "$launch" ] && [ -x "$mpi_home/bin/mpiexec" ]; then
@@ -368,9 +377,11 @@ mpi()
 	elif [ -z "$launch" ]; then
 		skipped mpi4py cuda-bindings "4 ranks exchange handles" 'no mpiexec'
 	else
+		# (an mpiexec may put another python3 first on its PATH)
+		interpreter=$(python3 -c 'import sys; print(sys.executable)')
 		OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 same mpi4py cuda-bindings \
 			"4 ranks exchange handles, $(basename "$launch")" shares 60 \
-			env LD_LIBRARY_PATH="$libraries" "$launch" -n 4 python3 "$here/matrix/mpi_handles.py"
+			env LD_LIBRARY_PATH="$libraries" "$launch" -n 4 "$interpreter" "$here/matrix/mpi_handles.py"
 	fi
 }
 
@@ -380,9 +391,9 @@ if [ -z "$simulate" ]; then
 	python core-pool cuda.core cuda-bindings "DeviceMemoryResource with ipc_enabled, buffers by pickle" any 60 \
 		$objects core-pool
 	torch='CUDA runtime, shared'
-	python torch-tensors torch "$torch" "tensors, a parameter, a storage, by spawn" shares 90 torch_share.py tensors
+	python torch-tensors torch "$torch" "tensors, a parameter, a storage, an event, by spawn" shares 90 torch_share.py tensors
 	python torch-many torch "$torch" "20,000 tensors" shares 150 torch_share.py many
-	python torch-killed torch "$torch" "the consumer killed while it holds them" shares 90 torch_share.py killed
+	python torch-killed torch "$torch" "the consumer killed while it holds them" reclaims 90 torch_share.py killed
 	python torch-first torch "$torch" "the producer is the first to exit" shares 90 torch_share.py first
 	PYTORCH_ALLOC_CONF=expandable_segments:True PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
 		python torch-expandable torch "$torch" "expandable_segments:True (file descriptors)" any 90 torch_share.py tensors

@@ -131,6 +131,11 @@ else
 	check 1 "end to end: tests/e2e/run.sh is there"
 fi
 
+TOP_BUILDDIR=$build run demo 100 sh "$here/../e2e/demo.sh" --gpu
+sed 's/^/# /' "$out"
+grep -q '^   CORRUPTED: ' "$out" && grep -q '^   right: ' "$out" && [ "$rc" -eq 0 ]
+check $? "the demo: corrupted bare, right with culimbo" || show_run
+
 # --------------------------------------------------------------- 3. clients
 
 note ""

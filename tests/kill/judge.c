@@ -3,12 +3,16 @@
  * The judge: what another process finds after the victim was killed, and
  * whether it can go on.  It uses only what shim/ gives to others.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/gc.h"
+#include "shim/view.h"
 #include "tests/kill/world.h"
 
 static const char *say(const char *what, unsigned int number)
@@ -61,6 +65,129 @@ static const char *look(const struct world *w, const struct cl_region *region)
 			return say("a record was released with a live hold", record);
 	}
 	return NULL;
+}
+
+/* ---------------------------------------------------------------------- notes */
+static int64_t pages(uint64_t bytes)
+{
+	return (int64_t)((bytes + CL_PAGE - 1) / CL_PAGE * CL_PAGE);
+}
+
+int64_t spare_bytes(const struct cl_region *region)
+{
+	struct cl_header *h = region->header;
+	uint32_t chunks = atomic_load(&h->record_chunks);
+	int64_t counted = CL_AT_FIXED_END + (int64_t)chunks * CL_CHUNK * (int64_t)sizeof(struct cl_record);
+	struct stat st;
+
+	counted += pages((uint64_t)chunks * CL_CHUNK / 8);
+	for (unsigned int i = 0; i < CL_WORDS * CL_CHUNKS / 64; i++)
+		counted += __builtin_popcountll(atomic_load(&region->word_pages[i])) * (int64_t)CL_PAGE;
+	counted += atomic_load(&h->by_handle) ? CL_BUCKETS * 4 : 0;
+	counted += pages(atomic_load(&h->modules) * sizeof(struct cl_module));
+	counted += pages(atomic_load(&h->stack_words) * 8ull);
+	counted += pages(atomic_load(&h->imports) * sizeof(struct cl_import_note));
+	counted += pages(atomic_load(&h->findings) * sizeof(struct cl_finding));
+	return fstat(region->fd, &st) ? INT64_MIN : (int64_t)st.st_blocks * 512 - counted;
+}
+
+/* The victim and we are one program at the same addresses: what a frame is, we can tell. */
+static const char *look_at_frame(const struct cl_view_frame *frame)
+{
+	const char *name = strrchr(frame->path, '/'), *real;
+	struct link_map *map;
+	Dl_info info;
+
+	if (!frame->path[0])
+		return "a frame of a noted stack is of no noted file";
+	if (!dladdr1((void *)(uintptr_t)(frame->address - 1), &info, (void **)&map, RTLD_DL_LINKMAP))
+		return "a frame of a noted stack is no code";
+	real = strrchr(info.dli_fname, '/');
+	if (strcmp(name ? name : frame->path, real ? real : info.dli_fname) ||
+	    frame->offset != frame->address - map->l_addr)
+		return "a frame of a noted stack is said to be where it is not";
+	return NULL;
+}
+
+/* All stacks that are counted, one behind the other. */
+static const char *look_at_stacks(const struct cl_view *view)
+{
+	uint32_t words = atomic_load(&view->region.header->stack_words), at = 1;
+	struct cl_view_frame frame;
+	const char *wrong;
+
+	while (at < words) {
+		unsigned int n = cl_view_stack_depth(view, at);
+
+		if (!n)
+			return say("a noted stack that is counted is not there", at);
+		for (unsigned int i = 0; i < n; i++) {
+			if (!cl_view_stack_frame(view, at, i, &frame))
+				return say("a frame of a noted stack is not there", at);
+			wrong = look_at_frame(&frame);
+			if (wrong)
+				return wrong;
+		}
+		at += n + 1;
+	}
+	return words && at != words ? say("a noted stack is counted in part", words) : NULL;
+}
+
+static const char *look_at_imports(const struct cl_view *view, unsigned int open)
+{
+	struct cl_view_import is;
+
+	for (uint32_t i = 0; i < cl_view_imports(view); i++) {
+		struct cl_import_note want;
+
+		if (!cl_view_import(view, i, &is))
+			continue;
+		want = import_note(is.record);
+		if (is.key != want.key || is.size != want.size || is.since != want.since ||
+		    is.file_id != want.file_id || is.generation != want.generation ||
+		    is.stack != want.stack || is.exporter_pid != want.exporter_pid ||
+		    is.kind != (enum cl_kind)want.kind || is.device != want.device || is.opens > 2)
+			return say("the note of an import is of two", i);
+		open -= open > 0;
+	}
+	return open ? say("open imports are not told", open) : NULL;
+}
+
+static const char *look_at_findings(const struct cl_view *view)
+{
+	uint32_t n = cl_view_findings(view);
+	struct cl_finding is;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct cl_finding want;
+
+		if (!cl_view_finding(view, i, &is))
+			return say("a finding that is counted is not there", i);
+		want = finding_note(is.record);
+		want.when = is.when;
+		if (strcmp(is.name, want.name))
+			return say("a finding's name is another's", i);
+		memcpy(is.name, want.name, sizeof is.name); /* (and what is behind its end) */
+		if (!is.when || memcmp(&is, &want, sizeof is))
+			return say("a finding is of two", i);
+	}
+	return n > cl_view_found(view, CL_FOUND_CLOSED_TWICE) ? "a finding is listed and not counted" : NULL;
+}
+
+/* As `culimbo report` reads them. */
+static const char *look_at_notes(const struct cl_region *region, unsigned int imports)
+{
+	const struct cl_view view = { .region = *region, .now = cl_now(), .state = CL_DEAD };
+	struct cl_view_block block;
+	const char *wrong = look_at_stacks(&view);
+
+	for (uint32_t record = 0; !wrong && record < R_END; record++)
+		if (cl_view_block(&view, record, &block) && block.export_stack &&
+		    !cl_view_stack_depth(&view, block.export_stack))
+			wrong = say("a block names a stack that is not there", record);
+	if (!wrong)
+		wrong = look_at_imports(&view, imports);
+	return wrong ? wrong : look_at_findings(&view);
 }
 
 static const char *reap(const struct world *w, struct cl_region *region)
@@ -162,6 +289,11 @@ static const char *export(const struct world *w, int dir)
 		return "another exporter cannot make its file";
 	if (cl_region_grow(&mine) || cl_record_publish(&mine, 0, &what) != 0)
 		wrong = "another exporter cannot export";
+	note_each(&mine);
+	if (!wrong)
+		wrong = look_at_notes(&mine, 1);
+	if (!wrong && (mine.header->stack_words < 2 || !mine.header->modules || mine.header->findings != 1))
+		wrong = "another process cannot note";
 	cl_record_to_limbo(&mine, 0, 2);
 	if (!wrong && !cl_record_try_release(&mine, 0))
 		wrong = "another exporter cannot release";
@@ -179,6 +311,8 @@ const char *judge(struct world *w, struct cl_region *region, int dir)
 	if (region) {
 		if (w->role == IMPORTER || w->role == EXPORTER) {
 			wrong = look(w, region);
+			if (!wrong)
+				wrong = look_at_notes(region, w->notes ? w->notes->imports : 0);
 			if (!wrong)
 				wrong = reap(w, region);
 			if (!wrong && w->role == IMPORTER)

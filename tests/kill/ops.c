@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations that are killed: see world.h for the state they begin in. */
+#include <stdlib.h>
+
+#include "shim/blocks.h"
 #include "shim/gc.h"
+#include "shim/notes.h"
 #include "shim/options.h"
+#include "shim/self.h"
+#include "shim/view.h"
 #include "tests/kill/world.h"
 
 const uint8_t handle[64] = { 'd', 'r', 'i', 'v', 'e', 'r' };
@@ -152,42 +158,198 @@ static void run_gc_directory(struct world *w, struct cl_region *r)
 	cl_gc_directory(w->dir, NULL);
 }
 
+/* ---------------------------------------------------------------------- notes */
+/* As notes.c counts them: so many fill a page. */
+enum { IMPORTS_A_PAGE = 64, FINDINGS_A_PAGE = 32, WORDS_A_PAGE = 512, LONG = 10, SHORT = 2 };
+
+struct cl_import_note import_note(uint32_t serial)
+{
+	return (struct cl_import_note){
+		.key = 0x5000000 + 4096ull * serial, .size = 4096ull + serial, .since = 1000 + serial,
+		.file_id = serial + 1, .record = serial, .generation = serial + 2, .stack = serial + 3,
+		.exporter_pid = serial + 4, .kind = CL_MEMORY, .device = serial % 8,
+	};
+}
+
+struct cl_finding finding_note(uint32_t serial)
+{
+	return (struct cl_finding){
+		.kind = CL_FOUND_CLOSED_TWICE, .pid = serial + 1, .key = 0x9000000 + 4096ull * serial,
+		.size = 4096ull + serial, .stack = serial + 2, .other_stack = serial + 3,
+		.file_id = serial + 4, .record = serial, .generation = serial + 5,
+		.block_kind = CL_MEMORY, .device = serial % 8, .other_when = serial + 6, .name = "other",
+	};
+}
+
+static void note_import(uint32_t serial)
+{
+	struct cl_import_note note = import_note(serial);
+
+	cl_notes_import(&note);
+}
+static void note_finding(uint32_t serial)
+{
+	struct cl_finding finding = finding_note(serial);
+
+	cl_notes_finding(&finding);
+}
+
+/* A stack of @frames frames; another for each @way through the last of them. */
+__attribute__((noinline)) static uint32_t note_stack(unsigned int way, unsigned int depth, unsigned int frames)
+{
+	uint32_t stack;
+
+	if (!depth) {
+		cl_options.stack.number = frames;
+		stack = cl_notes_stack(false);
+		__asm__ volatile("" ::: "memory");
+	} else if (way & 1) {
+		stack = note_stack(way >> 1, depth - 1, frames);
+		__asm__ volatile("# one return address" ::: "memory");
+	} else {
+		stack = note_stack(way >> 1, depth - 1, frames);
+		__asm__ volatile("# another" ::: "memory");
+	}
+	return stack;
+}
+
+/* It is its process's own file. */
+static void prepare_none(struct cl_region *region)
+{
+	cl_own = *region;
+}
+/* So that the next stack needs another page. */
+static void prepare_stacks(struct cl_region *region)
+{
+	cl_own = *region;
+	for (unsigned int way = 0; WORDS_A_PAGE - (int)region->header->stack_words > LONG + 1; way++)
+		note_stack(way, LONG, LONG);
+	while (WORDS_A_PAGE - (int)region->header->stack_words > SHORT)
+		note_stack(0, 1, (unsigned int)(WORDS_A_PAGE - region->header->stack_words) - 2);
+}
+static void prepare_stack(struct cl_region *region)
+{
+	cl_own = *region;
+	if (note_stack(0, 1, SHORT) != 1)
+		abort();
+}
+static void prepare_imports(struct cl_region *region)
+{
+	cl_own = *region;
+	for (uint32_t serial = 0; serial < IMPORTS_A_PAGE; serial++)
+		note_import(serial);
+}
+static void prepare_import_closed(struct cl_region *region)
+{
+	prepare_imports(region);
+	cl_notes_import_opens(3, 0);
+}
+static void prepare_findings(struct cl_region *region)
+{
+	cl_own = *region;
+	for (uint32_t serial = 0; serial < FINDINGS_A_PAGE; serial++)
+		note_finding(serial);
+}
+static const struct noting first_note = { prepare_none, 0 }, after_stacks = { prepare_stacks, 0 },
+			   after_a_stack = { prepare_stack, 0 },
+			   after_imports = { prepare_imports, IMPORTS_A_PAGE - 1 },
+			   after_a_close = { prepare_import_closed, IMPORTS_A_PAGE - 1 },
+			   after_findings = { prepare_findings, 0 };
+
+static void run_note_stack(struct world *w, struct cl_region *r)
+{
+	note_stack(1, 1, SHORT);
+}
+static void run_note_others_stack(struct world *w, struct cl_region *r)
+{
+	struct cl_view view = { .region = *r };
+
+	cl_options.stack.number = SHORT;
+	pthread_mutex_lock(&cl_exports_lock);
+	cl_notes_stack_of_locked(&view, 1);
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+static void run_publish_with_stack(struct world *w, struct cl_region *r)
+{
+	r->record[R_FREE].export_stack = note_stack(1, 1, SHORT);
+	run_publish(w, r);
+}
+static void run_note_import(struct world *w, struct cl_region *r)
+{
+	note_import(IMPORTS_A_PAGE);
+}
+static void run_note_import_again(struct world *w, struct cl_region *r)
+{
+	cl_notes_import_opens(5, 2);
+	cl_notes_import_opens(5, 1);
+}
+static void run_note_import_closed(struct world *w, struct cl_region *r)
+{
+	cl_notes_import_opens(7, 0);
+}
+static void run_note_finding(struct world *w, struct cl_region *r)
+{
+	note_finding(FINDINGS_A_PAGE);
+}
+
+void note_each(struct cl_region *region)
+{
+	cl_notes_forget(); /* what another process has */
+	prepare_none(region);
+	note_stack(0, 1, SHORT);
+	note_import(1);
+	note_finding(1);
+	cl_own = (struct cl_region){ .fd = -1 };
+	cl_notes_forget();
+}
+
 const struct op ops[] = {
 	/* the first one: what marking the beginning and the end costs */
-	{ "nothing", IMPORTER, run_nothing, -1, false, 0 },
-	{ "create", MAKER, run_create, -1, true, 0 },
-	{ "grow", EXPORTER, run_grow, -1, false, 0 },
-	{ "grow a holder word", EXPORTER, run_need_word, -1, false, 0 },
-	{ "export", EXPORTER, run_publish, -1, false, 0 },
-	{ "export again", EXPORTER, run_export_again, R_EXPORTED, false, 0 },
-	{ "free into the limbo", EXPORTER, run_to_limbo, R_SHARED, false, 0 },
-	{ "release", EXPORTER, run_release, R_DUE, false, 0 },
-	{ "release of a held one", EXPORTER, run_release_held, R_HELD, false, 0 },
-	{ "a free that the driver refuses", EXPORTER, run_free_refused, R_EXPORTED, false, 0 },
-	{ "context gone", EXPORTER, run_gone, R_EXPORTED, false, 0 },
-	{ "context gone under a holder", EXPORTER, run_gone_held, R_SHARED, false, 0 },
-	{ "collect", EXPORTER, run_collect, R_READY, false, 0 },
-	{ "index by handle", EXPORTER, run_index, -1, false, 0 },
-	{ "reap by the exporter", EXPORTER, run_reap, R_DEAD, false, 0 },
-	{ "reap by the exporter of 8,192 records", EXPORTER, run_reap, R_DEAD, false, 16 },
-	{ "exit", EXPORTER, run_exit, -1, false, 0 },
-	{ "claim", IMPORTER, run_claim, R_EXPORTED, true, 0 },
-	{ "claim after exec", IMPORTER, run_claim_after_exec, R_LAST, false, 0 },
-	{ "open", IMPORTER, run_open, R_EXPORTED, false, 0 },
-	{ "open of one in limbo", IMPORTER, run_open_limbo, R_HELD, false, 0 },
-	{ "open of a stale one", IMPORTER, run_open_stale, R_EXPORTED, false, 0 },
-	{ "open of a free one", IMPORTER, run_open_free, -1, false, 0 },
-	{ "open with another's handle", IMPORTER, run_open_other, R_HELD, false, 0 },
-	{ "pin", IMPORTER, run_pin, R_EXPORTED, false, 0 },
-	{ "close of the last", IMPORTER, run_close_last, R_LAST, false, 0 },
-	{ "close of one of two", IMPORTER, run_close_one, R_BOTH, false, 0 },
-	{ "close of an exported one", IMPORTER, run_close_exported, R_OPENED, false, 0 },
-	{ "leave", IMPORTER, run_leave, R_BOTH, false, 0 },
-	{ "reap by an importer", IMPORTER, run_reap, R_DEAD, true, 0 },
-	{ "leave a file of 4,096 records", IMPORTER, run_leave, R_LAST, false, 8 },
-	{ "reap in a file of 8,192 records", IMPORTER, run_reap, R_FAR, true, 16 },
-	{ "opening the file", IMPORTER, run_open_file, -1, true, 0 },
-	{ "takeover of a dead exporter's file", SWEEPER, run_gc_file, -1, true, 0 },
-	{ "gc", SWEEPER, run_gc_directory, -1, true, 0 },
+	{ "nothing", IMPORTER, run_nothing, -1, false, 0, NULL },
+	{ "create", MAKER, run_create, -1, true, 0, NULL },
+	{ "grow", EXPORTER, run_grow, -1, false, 0, NULL },
+	{ "grow a holder word", EXPORTER, run_need_word, -1, false, 0, NULL },
+	{ "export", EXPORTER, run_publish, -1, false, 0, NULL },
+	{ "export again", EXPORTER, run_export_again, R_EXPORTED, false, 0, NULL },
+	{ "free into the limbo", EXPORTER, run_to_limbo, R_SHARED, false, 0, NULL },
+	{ "release", EXPORTER, run_release, R_DUE, false, 0, NULL },
+	{ "release of a held one", EXPORTER, run_release_held, R_HELD, false, 0, NULL },
+	{ "a free that the driver refuses", EXPORTER, run_free_refused, R_EXPORTED, false, 0, NULL },
+	{ "context gone", EXPORTER, run_gone, R_EXPORTED, false, 0, NULL },
+	{ "context gone under a holder", EXPORTER, run_gone_held, R_SHARED, false, 0, NULL },
+	{ "collect", EXPORTER, run_collect, R_READY, false, 0, NULL },
+	{ "index by handle", EXPORTER, run_index, -1, false, 0, NULL },
+	{ "note of a stack, the first", EXPORTER, run_note_stack, -1, false, 0, &first_note },
+	{ "note of a stack at a page's end", EXPORTER, run_note_stack, -1, false, 0, &after_stacks },
+	{ "note of another's stack", EXPORTER, run_note_others_stack, -1, false, 0, &after_a_stack },
+	{ "export with its stack", EXPORTER, run_publish_with_stack, -1, false, 0, &after_a_stack },
+	{ "note of an import, the first", EXPORTER, run_note_import, -1, false, 0, &first_note },
+	{ "note of an import at a page's end", EXPORTER, run_note_import, -1, false, 0, &after_imports },
+	{ "note of an import in a closed one's place", EXPORTER, run_note_import, -1, false, 0, &after_a_close },
+	{ "note of an open again and a close", EXPORTER, run_note_import_again, -1, false, 0, &after_imports },
+	{ "note of a last close", EXPORTER, run_note_import_closed, -1, false, 0, &after_imports },
+	{ "note of a finding, the first", EXPORTER, run_note_finding, -1, false, 0, &first_note },
+	{ "note of a finding at a page's end", EXPORTER, run_note_finding, -1, false, 0, &after_findings },
+	{ "reap by the exporter", EXPORTER, run_reap, R_DEAD, false, 0, NULL },
+	{ "reap by the exporter of 8,192 records", EXPORTER, run_reap, R_DEAD, false, 16, NULL },
+	{ "exit", EXPORTER, run_exit, -1, false, 0, NULL },
+	{ "claim", IMPORTER, run_claim, R_EXPORTED, true, 0, NULL },
+	{ "claim after exec", IMPORTER, run_claim_after_exec, R_LAST, false, 0, NULL },
+	{ "open", IMPORTER, run_open, R_EXPORTED, false, 0, NULL },
+	{ "open of one in limbo", IMPORTER, run_open_limbo, R_HELD, false, 0, NULL },
+	{ "open of a stale one", IMPORTER, run_open_stale, R_EXPORTED, false, 0, NULL },
+	{ "open of a free one", IMPORTER, run_open_free, -1, false, 0, NULL },
+	{ "open with another's handle", IMPORTER, run_open_other, R_HELD, false, 0, NULL },
+	{ "pin", IMPORTER, run_pin, R_EXPORTED, false, 0, NULL },
+	{ "close of the last", IMPORTER, run_close_last, R_LAST, false, 0, NULL },
+	{ "close of one of two", IMPORTER, run_close_one, R_BOTH, false, 0, NULL },
+	{ "close of an exported one", IMPORTER, run_close_exported, R_OPENED, false, 0, NULL },
+	{ "leave", IMPORTER, run_leave, R_BOTH, false, 0, NULL },
+	{ "reap by an importer", IMPORTER, run_reap, R_DEAD, true, 0, NULL },
+	{ "leave a file of 4,096 records", IMPORTER, run_leave, R_LAST, false, 8, NULL },
+	{ "reap in a file of 8,192 records", IMPORTER, run_reap, R_FAR, true, 16, NULL },
+	{ "opening the file", IMPORTER, run_open_file, -1, true, 0, NULL },
+	{ "takeover of a dead exporter's file", SWEEPER, run_gc_file, -1, true, 0, NULL },
+	{ "gc", SWEEPER, run_gc_directory, -1, true, 0, NULL },
 };
 const unsigned int op_count = sizeof ops / sizeof *ops;

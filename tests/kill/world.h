@@ -50,6 +50,8 @@ struct world {
 	struct cl_region region; /* its mapping of the real file */
 	uint64_t claim_of_a;
 	bool held_by_a[R_END];
+	const struct noting *notes; /* what the victim notes for reports; NULL: nothing */
+	int64_t spare;	     /* bytes of memory that the file has beyond what it counts */
 	struct cl_witness self;
 };
 
@@ -57,6 +59,13 @@ struct world {
 struct stage {
 	uint32_t file_id;
 	int slot; /* the victim's, or -1 */
+};
+
+/* Notes for reports, which the victim writes into its own file. */
+struct noting {
+	/* what it notes before, so that the operation begins where it is to */
+	void (*prepare)(struct cl_region *region);
+	unsigned int imports; /* that are open from the beginning to the end */
 };
 
 struct op {
@@ -68,16 +77,29 @@ struct op {
 	int neighbour_of;
 	bool no_slot; /* the victim starts without */
 	unsigned int chunks; /* of records that the file has grown to; 0: one */
+	const struct noting *notes; /* NULL: it writes none */
 };
 extern const struct op ops[];
 extern const unsigned int op_count;
 
 extern const uint8_t handle[64];
 
+/* Notes that can be told from their `record`, which is @serial, to be right in all they say. */
+struct cl_import_note import_note(uint32_t serial);
+struct cl_finding finding_note(uint32_t serial);
+/* A process notes a stack, an import and a finding in its file @region, its first ones. */
+void note_each(struct cl_region *region);
+
 /*
  * NULL: all is well; else what is not.  @region is in directory @dir, and gone
  * afterwards; NULL where the victim left no file.
  */
 const char *judge(struct world *world, struct cl_region *region, int dir);
+
+/*
+ * Bytes of memory that the file has beyond what it counts.  Less than there were:
+ * something is counted that is not there, whose touch is SIGBUS when memory is short.
+ */
+int64_t spare_bytes(const struct cl_region *region);
 
 #endif

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shim/shm_layout.h"
 #include "tests/e2e/stage.h"
 
 #define ENV "CULIMBO_GRACE=100ms CULIMBO_SETTLE=200ms"
@@ -264,6 +265,82 @@ static void no_proc(void)
 		live("C without /proc", NULL, there, NULL, 0);
 }
 
+/* What leads to a block: the file and the record, without the generation. */
+static bool same_record(const struct handle *a, const struct handle *b)
+{
+	uint64_t of_a, of_b, mask = (1ull << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)) - 1;
+
+	memcpy(&of_a, a->bytes + 56, sizeof of_a);
+	memcpy(&of_b, b->bytes + 56, sizeof of_b);
+	return of_a != of_b && (of_a & mask) == (of_b & mask);
+}
+
+/*
+ * Who closes all descriptors in another PID namespace and sleeps is taken for dead
+ * (README.md, what it can't do).  What it opens from then on is protected, also a
+ * block that has the record of one that it has not closed yet.
+ */
+static void taken_for_dead(void)
+{
+	enum { N = 2 };
+	const char *there = "--pid --proc=own", *what = "C in a PID namespace, taken for dead";
+	uint64_t old[N], old_import[N], new[N], new_import[N], stale;
+	struct handle was[N], is[N];
+	struct actor *p, *c;
+	bool back = true, same = true, opens = true, own = true, held = true;
+
+	if (!can(there, what))
+		return;
+	p = enter_in("P", NULL, ENV);
+	c = enter_in("C", there, ENV);
+	alloc(p, SMALL);
+	for (int i = 0; i < N; i++) {
+		old[i] = alloc_filled(p, SMALL, OWN);
+		was[i] = export_block(p, old[i]);
+		old_import[i] = open_block(c, &was[i]);
+	}
+	ASK(c, close_fds, CLOSE_CULIMBO);
+	for (int i = 0; i < N; i++)
+		free_block(p, old[i]);
+	for (int i = 0; i < N; i++)
+		back = claim_within(p, old[i], SMALL, NEXT, SOON_MS, NULL) && back;
+	ok(back, "%s: what it holds comes back", what);
+	/* the record that was let go of last is used first */
+	for (int i = N; i-- > 0;) {
+		new[i] = alloc_filled(p, SMALL, OWN);
+		is[i] = export_block(p, new[i]);
+		same = same && same_record(&is[i], &was[i]);
+	}
+	if (!same) /* in the other order */
+		same = same_record(&is[0], &was[1]) && same_record(&is[1], &was[0]);
+	must(same, "new blocks of the same records");
+	for (int i = 0; i < N; i++) {
+		opens = try_open(c, &is[i], &new_import[i]) == 0 && opens;
+		own = opens && reads(c, new_import[i], SMALL, OWN, NULL) && own;
+	}
+	ok(opens && own, "%s: opens new blocks of the records of those that it has not closed", what);
+	ok(count_said(c, "2 blocks that are open here are not protected any more") == 1,
+	   "%s: and says once what is not protected", what);
+	for (int i = 0; i < N; i++)
+		ok(try_open(c, &was[i], &stale) != 0, "%s: a stale handle is refused as ever", what);
+	if (opens) {
+		for (int i = 0; i < N; i++)
+			close_block(c, old_import[i]);
+		for (int i = 0; i < N; i++)
+			free_block(p, new[i]);
+		for (int i = 0; i < N; i++)
+			held = stays(p, c, new[i], new_import[i], GRACE_MS + 2 * SETTLE_MS) && held;
+		ok(held, "%s: closes the old ones, and the new ones are given to nobody", what);
+		for (int i = 0; i < N; i++) {
+			close_block(c, new_import[i]);
+			back = claim_within(p, new[i], SMALL, NEXT, 1000, NULL) && back;
+		}
+		ok(back, "%s: and come back when it closes them", what);
+	}
+	leave(c);
+	leave(p);
+}
+
 /* ------------------------------------------------------------------- mounts */
 static void other_path(void)
 {
@@ -415,6 +492,7 @@ const struct scene memory_scenes[] = {
 	{ "pid-of-both", pid_of_both, 0 },
 	{ "pid-without-proc", pid_without_proc, 0 },
 	{ "no-proc", no_proc, 0 },
+	{ "taken-for-dead", taken_for_dead, 0 },
 	{ "other-path", other_path, 0 },
 	{ "other-boot-id", other_boot_id, 0 },
 	{ "user-is-root-inside", user_is_root_inside, 0 },

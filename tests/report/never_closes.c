@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A producer shares frames with a consumer.  The bug: the consumer keeps one open
- * when it skips it, in the `continue` of consume().
+ * when it skips it, in the `continue` of consume().  With an argument there is
+ * another: it closes what it does not skip twice.
  */
 #include "bug.h"
 
@@ -17,7 +18,13 @@ __attribute__((noinline)) static CUdeviceptr open_frame(int from)
 	return frame;
 }
 
-__attribute__((noinline)) static void consume(int from, int to)
+__attribute__((noinline)) static void close_again(CUdeviceptr frame)
+{
+	(void)cuIpcCloseMemHandle(frame); /* the driver refuses it */
+	__asm__ volatile("" ::: "memory");
+}
+
+__attribute__((noinline)) static void consume(int from, int to, int twice)
 {
 	for (int i = 0; i < FRAMES; i++) {
 		CUdeviceptr frame = open_frame(from);
@@ -27,6 +34,8 @@ __attribute__((noinline)) static void consume(int from, int to)
 			continue; /* not interesting */
 		CHECK(cuMemsetD8(frame, 1, BYTES));
 		CHECK(cuIpcCloseMemHandle(frame));
+		if (twice)
+			close_again(frame);
 	}
 }
 
@@ -45,7 +54,7 @@ __attribute__((noinline)) static void produce(int from, int to)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	int down[2], up[2];
 	pid_t consumer;
@@ -55,7 +64,7 @@ int main(void)
 	consumer = fork();
 	use_gpu();
 	if (consumer == 0) {
-		consume(down[0], up[1]);
+		consume(down[0], up[1], argc > 1 && argv[1] != NULL);
 		return 0;
 	}
 	produce(up[0], down[1]);

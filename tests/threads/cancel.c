@@ -255,6 +255,62 @@ static pid_t start_exporter(void)
 	return child;
 }
 
+/* ------------------------------------------------------- at any instruction */
+/*
+ * An export of what was exported before has its own way, without a collector's work
+ * in it.  Here it is cancelled wherever it just is: the thread lets itself be.
+ */
+static void *export_for_ever(void *begun)
+{
+	CUipcMemHandle handle;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	for (;;) {
+		atomic_store((_Atomic bool *)begun, true);
+		cl_memory_export(&handle, BLOCK(0));
+	}
+	return NULL;
+}
+
+enum { ANYWHERE = 400 };
+static int cancel_anywhere(void)
+{
+	CUipcMemHandle handle;
+
+	alarm(4 * CHILD_SECONDS);
+	cl_options.collector.number = CL_COLLECTOR_THREAD;
+	cl_memory_export(&handle, BLOCK(0));
+	for (unsigned int i = 0; i < ANYWHERE; i++) {
+		_Atomic bool begun = false;
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, export_for_ever, (void *)&begun))
+			return 2;
+		while (!atomic_load(&begun))
+			;
+		for (volatile unsigned int j = 0; j < i * 37 % 1009; j++)
+			;
+		if (pthread_cancel(thread) || pthread_join(thread, NULL))
+			return 2;
+		cl_memory_export(&handle, BLOCK(0));
+	}
+	return 0;
+}
+
+static bool cancelled_anywhere(void)
+{
+	pid_t child = fork();
+	int how = -1;
+
+	if (child == 0)
+		_exit(cancel_anywhere());
+	waitpid(child, &how, 0);
+	if (how)
+		printf("# status %#x%s\n", how,
+		       WIFSIGNALED(how) && WTERMSIG(how) == SIGALRM ? ": the others wait for ever" : "");
+	return !how;
+}
+
 int main(void)
 {
 	int number = 0, failures = 0, tries = 0;
@@ -297,6 +353,12 @@ int main(void)
 	}
 	kill(exporter, SIGKILL);
 	waitpid(exporter, NULL, 0);
+	if (!cancelled_anywhere()) {
+		failures++;
+		printf("not ");
+	}
+	printf("ok %d - a thread is cancelled %d times anywhere in an export of a known block: the others go on\n",
+	       ++number, ANYWHERE);
 	printf("# %d times a thread was cancelled\n1..%d\n", tries, number);
 	return failures != 0;
 }

@@ -92,3 +92,63 @@ bare() {
 	exits 1
 	[ "${lines[-1]}" = "0 passed, 1 failed" ]
 }
+
+# What bootstrap's own functions say of a build folder that is made here.
+functions() {
+	sed '/^top=/,$d' "$top_srcdir/bootstrap" > functions
+	grep -q '^show_results()' functions
+	mkdir -p build/tests/ci
+	: > build/check.log
+}
+
+@test "what failed is shown with what was said of it, and again in a line each before the count" {
+	functions
+	{
+		echo 'ok 1 - fine'
+		echo 'not ok 2 - scene fork-calls'
+		echo '#   the cause stands here'
+		echo '#   test_x.c:12: failed: x == 3'
+		echo '#   not ok 7 - nested'
+		echo 'ok 3 - fine again'
+		echo 'not ok 4 # SKIP not to be had'
+		for i in $(seq 5 80); do echo "ok $i - much more"; done
+	} > build/tests/ci/long.log
+	printf ':test-result: %s\n' 'PASS 1 - fine' 'FAIL 2 - scene fork-calls' \
+		'PASS 3 - fine again' 'SKIP 4' > build/tests/ci/long.trs
+	echo 'ok 1 - all that came' > build/tests/short.log
+	printf ':test-result: %s\n' 'PASS 1 - all that came' \
+		'ERROR - exited with status 139 (terminated by signal 11?)' > build/tests/short.trs
+	echo 'ok 1 - well' > build/tests/well.log
+	echo ':test-result: PASS 1 - well' > build/tests/well.trs
+	for i in $(seq 200); do echo "not ok $i - one of many"; done > build/tests/many.log
+	sed 's/^not ok/:test-result: FAIL/' build/tests/many.log > build/tests/many.trs
+	run sh -euc '. ./functions; build=$PWD/build status=1; show_results'
+	exits 1
+	[ "${lines[-1]}" = "4 passed, 202 failed, 1 skipped" ] ||
+		{ echo "${lines[-1]}"; false; }
+	[[ ${lines[-2]} == "failed: and "*" lines more" ]]
+	has "--- failed: tests/ci/long.log"
+	has "$(printf 'not ok 2 - scene fork-calls\n#   the cause stands here\n#   test_x.c:12: ')"
+	# the list, which is after all else
+	end=${output##*figures:}
+	for line in 'tests/ci/long.log: not ok 2 - scene fork-calls' \
+		'tests/ci/long.log: #   test_x.c:12: failed: x == 3' \
+		'tests/ci/long.log: #   not ok 7 - nested'; do
+		[[ $end == *"failed: $line"* ]] || { echo "not there: $line"; false; }
+	done
+	[[ $end == *'failed: tests/many.log: not ok 1 - one of many'* ]]
+	[[ $output != *"well.log"* && $end != *SKIP* ]]
+	[ "$(grep -c '^failed: ' <<< "$output")" -eq 101 ]
+	# not more than so much of one log
+	[ "$(grep -c '^not ok .* - one of many' <<< "$output")" -le 75 ]
+
+	rm build/tests/many.*
+	run sh -euc '. ./functions; build=$PWD/build status=1; show_results'
+	exits 1
+	has "failed: tests/short.log: error - exited with status 139"
+	[ "${lines[-1]}" = "4 passed, 2 failed, 1 skipped" ]
+	rm build/tests/short.* build/tests/ci/long.*
+	run sh -euc '. ./functions; build=$PWD/build status=0; show_results'
+	exits 0
+	[ "$output" = "$(printf 'figures:\n1 passed, 0 failed')" ]
+}

@@ -115,6 +115,13 @@ scene() {
 	address=$(column ADDRESS blocks --held)
 	[ "$("$C" show --json "$(printf '%#x' $((address + 1023)))" | jq -r .block)" = "$id" ]
 	[ "$("$C" show --json "$address" | jq -r .block)" = "$id" ]
+	# of its importer, and by the address that it has there
+	"$C" show --json "${PID[C]}" > c.json
+	jq -e --arg id "$id" --argjson p "${PID[P]}" '.imported == 1 and (.imports | length == 1 and
+		(.[0] | .id == $id and .exporter == $p and .size == 1024 and .opens == 1))' c.json
+	there=$(jq -r '.imports[0].address' c.json)
+	[ "$there" != "$address" ]
+	[ "$("$C" show --json "$there" | jq -r .block)" = "$id" ]
 	tell P "free 1"
 	run "$C" show "$id"
 	has "limbo-held"
@@ -122,10 +129,11 @@ scene() {
 	# where it was exported, freed and opened: by name where the program has its symbols
 	line=$(grep -n 'cuIpcGetMemHandle' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
 	[[ $output =~ \#[0-9]+\ export_many\ [^\ ]*sharer\.c:$line ]]
+	freed=$(grep -n 'cuMemFree' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
 	"$C" show --json "$id" > b.json
-	jq -e --argjson line "$line" '(.exported_from | any(.function == "export_many" and .line == $line and
+	jq -e --argjson line "$line" --argjson freed "$freed" '(.exported_from | any(.function == "export_many" and .line == $line and
 		(.file | endswith("sharer.c")) and (.module | endswith("sharer")) and (.build_id | length == 40))) and
-		(.freed_from | length > 0) and (.held_by[0].opened_from | any(.function == "main"))' b.json
+		(.freed_from | any(.line == $freed)) and (.held_by[0].opened_from | any(.function == "main"))' b.json
 	run "$C" show "${id%:*}:99"
 	exits 1
 	has "there is no"
@@ -270,8 +278,9 @@ ${PID[C]} alive" ]
 	tell C 'name a\x1b]0;x\x07\x9b\xc2\x9bz'
 	tell P "export 1024 1"
 	tell C "open $SAID"
+	id=$(column ID blocks --held)
 	for command in ps "ps --raw" "ps --json" blocks "blocks --raw" "blocks --json" \
-		"show ${PID[P]}" "show ${PID[P]} --json"; do
+		"show ${PID[P]}" "show ${PID[P]} --json" "show $id" "show $id --json"; do
 		# shellcheck disable=SC2086 # its words
 		"$C" $command > out 2>&1
 		if LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]\|\xc2[\x80-\x9f]' out; then

@@ -81,7 +81,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 		grep -q "^\\\\fB$name\\\\fR=" "$pages/culimbo.7"
 	done
 	if grep -q '@' "$pages/culimbo.7"; then false; fi
-	! grep -F '(0 to )' "$pages/culimbo.7" # what has no limit
+	if grep -F '(0 to )' "$pages/culimbo.7"; then false; fi # what has no limit
 	for section in OPTIONS FILES MESSAGES 'EXIT STATUS'; do
 		grep -qE "^\.SH \"?$section\"?$" "$pages/culimbo.7"
 	done

@@ -85,25 +85,61 @@ scene() {
 	within 20 eval '[ "$(first)" = "${PID[P]}" ]'
 	keys i
 	within 20 eval '[ "$(first)" = "${PID[C]}" ]'
+	# Q has more blocks in limbo, P more bytes
+	order() { pane | grep -E '^ *[0-9]+ (alive|dead)' | grep -oE '^ *[0-9]+' | xargs; }
+	sorts() { # KEY NAME...: so they stand then
+		local want="${PID[$2]} ${PID[$3]} ${PID[$4]}"
+		keys "$1"
+		within 20 eval '[ "$(order)" = "'"$want"'" ]' || { echo "after $1:"; pane; false; }
+	}
+	tell Q "free 4"
+	shows "^ *${PID[Q]} alive .* 4 KiB "
+	by_pid() { local n; for n in P Q C; do echo "${PID[$n]} $n"; done | sort -n | cut -d' ' -f2 | xargs; }
+	rest() { local n; for n in $(by_pid); do [ "$n" = "$1" ] || echo "$n"; done; }
+	# shellcheck disable=SC2046 # a word each
+	{
+		sorts b Q P C
+		sorts l P Q C
+		sorts i C $(rest C)
+		sorts h P $(rest P)
+		sorts c Q $(rest Q)
+		sorts a P C Q
+		sorts e P Q C
+		sorts p $(by_pid)
+	}
+	keys +
+	shows 'every 400ms'
+	keys -
+	shows 'every 200ms'
 	keys /
 	shows 'only those with:'
-	keys other
-	gone "^ *${PID[P]} alive"
+	keys otherx
+	gone "^ *${PID[Q]} alive"
+	keys BSpace
 	shows "^ *${PID[Q]} alive"
+	gone "^ *${PID[P]} alive"
 	keys Enter
 	shows 'only: other  \(1 of 3\)'
-	keys / Escape
-	shows 'only: other'
+	keys / z
+	shows 'only those with: otherz'
+	keys Escape
+	shows 'only: other  \(1 of 3\)'
 	keys / C-u
 	keys Enter
 	shows "^ *${PID[P]} alive"
 	keys Space
 	shows 'standing still'
+	shows 'exported .* in 2 blocks'
 	tell P "export 1024 10"
 	keys '?'
 	shows 'the other way round'
-	! pane | grep -q '11 blocks'
+	# drawn anew, as the clock tells, yet of what was there
+	clock() { pane | head -n 1 | grep -oE '[0-9]+:[0-9]+:[0-9]+'; }
+	was=$(clock)
+	within 20 eval '[ "$(clock)" != "$was" ]'
+	shows 'exported .* in 2 blocks'
 	keys '?' Space
+	shows 'exported .* in 12 blocks'
 	gone 'standing still'
 	gone 'the other way round'
 	keys q
@@ -120,7 +156,7 @@ scene() {
 		term resize-window -t 0 -x "$1" -y "$2"
 		within 20 eval '[ "$(pane | wc -l)" -eq '"$2"' ]'
 	done
-	shows "^ *${PID[P]} alive .*█"
+	shows "^ *${PID[P]} alive .* 6 MiB █+ .*█"
 	# whatever columns there is room for, the command is seen, by its name
 	for columns in 40 50 66 72 80 96 104 112 120; do
 		term resize-window -t 0 -x "$columns" -y 20
@@ -142,8 +178,12 @@ scene() {
 	shows '1-6 of 8'
 	keys NPage
 	shows '3-8 of 8'
+	[ "$(pane | grep -E '^ *[0-9]+ alive' | grep -oE '^ *[0-9]+' | xargs)" = \
+		"$(printf '%s\n' "${PID[@]}" | sort -n | tail -n 6 | xargs)" ]
 	keys Up
 	shows '2-7 of 8'
+	keys Down
+	shows '3-8 of 8'
 	keys PPage
 	shows '1-6 of 8'
 	keys q
@@ -152,10 +192,10 @@ scene() {
 
 @test "the terminal is given back, also when it is told to end" {
 	scene
-	opens 100 20 "stty -g > before; sh -c 'echo \$\$ > pid; exec $C top'; echo ended; stty -g > after"
+	opens 100 20 "stty -g > before; sh -c 'echo \$\$ > pid; exec $C top'; echo ended=\$?; stty -g > after"
 	shows 'culimbo top'
 	kill -TERM "$(cat pid)"
-	shows ended
+	shows ended=0
 	shows status=0
 	cmp before after
 	[ "$(term display-message -p -t 0 '#{alternate_on} #{cursor_flag}')" = "0 1" ]
@@ -191,14 +231,23 @@ scene() {
 
 @test "--batch: so many tables; and the columns, filter and order that are asked for" {
 	scene
-	run "$C" top --batch -n 3 -d 50ms
+	began=${EPOCHREALTIME/./}
+	run "$C" top --batch -n 3 -d 100ms
 	exits 0
+	[ $((${EPOCHREALTIME/./} - began)) -ge 200000 ] # two waits
 	[ "$(grep -c '^culimbo top - ' <<< "$output")" -eq 3 ]
 	[ "$(grep -cE "^ *${PID[P]} alive" <<< "$output")" -eq 3 ]
 	[ "$("$C" top --raw --noheadings -o PID,LIMBO --filter=other)" = "${PID[Q]} 0" ]
 	[ "$("$C" top --raw --noheadings -o PID --sort=imported | head -n 1)" = "${PID[C]}" ]
 	"$C" top --json -o PID,LIMBOBYTES |
 		jq -e --argjson p "${PID[P]}" '.processes[] | select(.pid == $p).limbobytes == 6291456'
+	"$C" top --json -o PID,BAR,TREND,LIMBO,HELD,EXPORTED,EXPORTEDBYTES,IMPORTED,AGE > top.json
+	jq -e --argjson p "${PID[P]}" --argjson q "${PID[Q]}" '(.processes[] | select(.pid == $p) |
+		.bar == "██████████" and .trend == "█" and .limbo == 2 and .held == 1 and .exported == 1 and
+		.exportedbytes == 3145728 and .imported == 0 and .age > 0) and (.processes[] |
+		select(.pid == $q) | .trend == "▁" and .limbo == 0 and .held == 0 and .exported == 5 and
+		.exportedbytes == 5120)' top.json
+	jq -e --argjson c "${PID[C]}" '.processes[] | select(.pid == $c) | .imported == 1 and .exported == 0' top.json
 	run "$C" top --sort=LIMBOBYTE
 	exits 2
 	has "did you mean 'LIMBOBYTES'?"

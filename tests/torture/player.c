@@ -651,6 +651,7 @@ static bool do_begin(void)
 	       (result = cu.cuCtxSetCurrent(context)) ||
 	       (result = CALL(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))) {
 		if (result != CUDA_ERROR_OUT_OF_MEMORY || torture_now() > deadline) {
+			COUNT(begin_failed);
 			complain("the first calls", result);
 			return false;
 		}

@@ -2,17 +2,18 @@
 /*
  * The torture: 8 exporters and 24 importers share, free, kill one another.
  *
- *	torture [--gpu] [--control] SECONDS	(torture.sh calls it)
+ *	torture [--gpu] [--control|--bare] SECONDS	(torture.sh calls it)
  *
  * This is the supervisor: never under the library, never a CUDA call of its
  * own.  It starts the processes, kills and stops them at random, starts anew
  * whoever has ended, and at the end judges:
  *   - no foreign byte was ever read, no handle of a living block refused;
  *   - everything came back while the exporters were still alive, and no block
- *     is in a limbo; no file is left, once one more process has shared (which
- *     takes away the files of those that were killed);
+ *     is in a limbo; no file is left, once others have shared (which takes away
+ *     the files of those that were killed);
  *   - nobody hung, crashed, wrote to stdout, or ended with another status.
  * With --control, bare: foreign bytes must be seen, or the test is worth nothing.
+ * With --bare the same to the end, and its counters: what the driver itself does of that.
  *
  * What must hold: nothing waits without a deadline, and all of it ends 75 s
  * after the time that was asked for (and the 60 s twice that gathering may take),
@@ -20,16 +21,11 @@
  * signalled that are our children and have not been waited for; none of them
  * outlives us.
  *
- * TORTURE_DIR (a folder to write in), TORTURE_BUILD (the build tree) and
- * TORTURE_SEED come from torture.sh.  The seed decides what everybody does;
+ * What comes from torture.sh: see supervisor.h.  The seed decides what everybody does;
  * the kernel decides when.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,9 +36,9 @@
 #include <unistd.h>
 
 #include "tests/e2e/cuda_door.h"
+#include "tests/torture/supervisor.h"
 #include "tests/torture/torture.h"
 
-#define MS UINT64_C(1000000)
 #define GATHER_NS (60000 * MS)
 #define FINISH_NS (60000 * MS)
 #define BACK_NS (10000 * MS)
@@ -65,12 +61,9 @@ static struct table *table;
 static int table_fd;
 static struct process process[PLACES];
 static pid_t last_pid[PLACES];
-static const char *folder, *build;
-static char *self;
 static uint64_t seed;
-static bool failed;
+static bool whole; /* --bare: on and on, though foreign bytes were seen */
 static unsigned int strange_ends, hung;
-static int observer = -1;
 static uint64_t end_by = UINT64_MAX; /* nothing is waited for beyond */
 
 static const char *const state_names[] = { "beginning", "ready", "empty" };
@@ -80,113 +73,9 @@ static const char *const deed_names[] = {
 #undef X
 };
 
-__attribute__((format(printf, 2, 3))) static void ok(bool holds, const char *format, ...)
-{
-	va_list args;
-
-	failed |= !holds;
-	printf("%sok - ", holds ? "" : "not ");
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	putchar('\n');
-	fflush(stdout);
-}
-
-__attribute__((format(printf, 1, 2), noreturn)) static void bail(const char *format, ...)
-{
-	va_list args;
-
-	printf("Bail out! ");
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	putchar('\n');
-	fflush(stdout);
-	exit(1);
-}
-
-static void nap_ms(unsigned int ms)
-{
-	struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
-
-	nanosleep(&t, NULL);
-}
-
 static uint32_t dice(uint32_t sides)
 {
 	return torture_dice(&seed, sides);
-}
-
-static bool read_text(const char *path, char *text, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
-	text[strcspn(text, "\n")] = 0;
-	return n > 0;
-}
-
-/* ---------------------------------------------------------------- processes */
-static int open_log(const char *name, const char *kind)
-{
-	char path[600];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s.%s", folder, name, kind);
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd < 0)
-		bail("%s: %s", path, strerror(errno));
-	return fd;
-}
-
-/* Starts `torture ROLE FD NUMBER`; @bare: without the library. */
-static pid_t start(const char *name, const char *role, int fd, unsigned int number, bool bare)
-{
-	char command[600], fd_text[16], number_text[16];
-	const char *argv[12];
-	int n = 0, out, err;
-	pid_t pid;
-
-	snprintf(command, sizeof(command), "%s/tools/culimbo", build);
-	snprintf(fd_text, sizeof(fd_text), "%d", fd);
-	snprintf(number_text, sizeof(number_text), "%u", number);
-	if (!table->gpu || !bare) {
-		argv[n++] = command;
-		argv[n++] = "run";
-		if (!table->gpu)
-			argv[n++] = "--simulate";
-		if (bare)
-			argv[n++] = "--no-preload";
-		argv[n++] = "--";
-	}
-	argv[n++] = self;
-	argv[n++] = role;
-	argv[n++] = fd_text;
-	argv[n++] = number_text;
-	argv[n] = NULL;
-	out = open_log(name, "out");
-	err = open_log(name, "err");
-	pid = fork();
-	if (pid < 0)
-		bail("fork: %s", strerror(errno));
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() == 1 || dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
-			_exit(124);
-		setenv("TEST_DOOR", number % 2 ? "getproc" : "dlsym", 1);
-		if (number % 4 == 3)
-			setenv("CULIMBO_COLLECTOR", "inline", 1);
-		execv(argv[0], (char **)(uintptr_t)argv);
-		fprintf(stderr, "torture: ERROR: %s: %s\n", argv[0], strerror(errno));
-		_exit(124);
-	}
-	close(out);
-	close(err);
-	return pid;
 }
 
 static void start_player(uint32_t i)
@@ -252,24 +141,6 @@ static void let_go(uint64_t now)
 		}
 }
 
-/* What the kernel says of a process: a letter, and what it sleeps in. */
-static void print_process(pid_t pid)
-{
-	static const char *const names[] = { "wchan", "syscall" };
-	char path[64], text[256], state = '?';
-	const char *after;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (read_text(path, text, sizeof(text)) && (after = strrchr(text, ')')) && after[1])
-		state = after[2];
-	printf("; state %c", state);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, names[i]);
-		if (read_text(path, text, sizeof(text)))
-			printf(", %s %.*s", names[i], (int)strcspn(text, " "), text);
-	}
-}
-
 /* Whoever does nothing for so long, though it may, hangs. */
 static void watch(uint64_t now)
 {
@@ -324,158 +195,6 @@ static void torment(uint64_t now, uint64_t *kill_at, uint64_t *stop_at)
 	}
 }
 
-/* ----------------------------------------------------------------- observer */
-/* A bare process beside them all: how much is free? */
-struct memory {
-	uint64_t free, total;
-};
-
-static int observe(int fd)
-{
-	struct memory memory;
-	size_t free_bytes, total;
-	CUcontext context;
-	CUdevice device;
-	char byte;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (cuda_door_open() || cu.cuInit(0) || cu.cuDeviceGet(&device, 0) ||
-	    cu.cuDevicePrimaryCtxRetain(&context, device) || cu.cuCtxSetCurrent(context))
-		return 1;
-	while (read(fd, &byte, 1) == 1) {
-		if (cu.cuMemGetInfo_v2(&free_bytes, &total))
-			return 1;
-		memory = (struct memory){ free_bytes, total };
-		if (write(fd, &memory, sizeof(memory)) != sizeof(memory))
-			return 1;
-	}
-	return 0;
-}
-
-static struct memory look(void)
-{
-	struct pollfd ready = { .fd = observer, .events = POLLIN };
-	struct memory memory;
-
-	if (write(observer, "?", 1) != 1 || poll(&ready, 1, 30000) != 1 ||
-	    read(observer, &memory, sizeof(memory)) != sizeof(memory))
-		bail("the observer says nothing (see its .err)");
-	return memory;
-}
-
-static void start_observer(void)
-{
-	int pair[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
-		bail("socketpair: %s", strerror(errno));
-	fcntl(pair[0], F_SETFD, FD_CLOEXEC);
-	start("observer", "observe", pair[1], 0, true);
-	close(pair[1]);
-	observer = pair[0];
-	look();
-}
-
-/* ------------------------------------------------------------ one more that shares */
-static int share_once(void)
-{
-	CUipcMemHandle handle;
-	CUdeviceptr address;
-	CUcontext context;
-	CUdevice device;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return cuda_door_open() || cu.cuInit(0) || cu.cuDeviceGet(&device, 0) ||
-	       cu.cuDevicePrimaryCtxRetain(&context, device) || cu.cuCtxSetCurrent(context) ||
-	       cu.cuMemAlloc_v2(&address, 1024) || cu.cuIpcGetMemHandle(&handle, address) ||
-	       cu.cuMemFree_v2(address);
-}
-
-/* Starts it and waits for its end; true when that was a good one. */
-static bool one_more(void)
-{
-	pid_t pid = start("one-more", "share", 0, 0, false);
-	uint64_t deadline = torture_now() + FINISH_NS;
-	int status = -1;
-
-	while (waitpid(pid, &status, WNOHANG) != pid) {
-		if (torture_now() > deadline) {
-			kill(pid, SIGKILL);
-			return false;
-		}
-		nap_ms(2);
-	}
-	return status == 0;
-}
-
-static int files(void)
-{
-	DIR *directory = opendir(getenv("CULIMBO_DIR"));
-	struct dirent *entry;
-	int n = 0;
-
-	if (!directory)
-		return 0;
-	while ((entry = readdir(directory)))
-		n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
-	closedir(directory);
-	return n;
-}
-
-/* ------------------------------------------------------------------ reports */
-static uint64_t field(const char *line, const char *name)
-{
-	const char *at = strstr(line, name);
-
-	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
-}
-
-/*
- * Adds up what the reports at exit say: holds taken back from the dead, by all;
- * blocks still in the limbo, by those that ended last.  Those that were killed
- * say nothing.  Returns how many of the last ones reported.
- */
-static unsigned int read_reports(uint64_t *reclaimed, uint64_t *in_limbo)
-{
-	unsigned int last = 0;
-	uint64_t limbo;
-	bool said;
-	char path[600], line[1024];
-	struct dirent *entry;
-	DIR *directory;
-
-	snprintf(path, sizeof(path), "%s/reports", folder);
-	directory = opendir(path);
-	while (directory && (entry = readdir(directory))) {
-		FILE *file;
-
-		if (*entry->d_name == '.')
-			continue;
-		snprintf(path, sizeof(path), "%s/reports/%s", folder, entry->d_name);
-		file = fopen(path, "re");
-		limbo = 0;
-		said = false;
-		while (file && fgets(line, sizeof(line), file)) {
-			if (!strstr(line, "culimbo: SUMMARY"))
-				continue;
-			*reclaimed += field(line, " reclaimed=");
-			/* pids come again: the last to write there is the one */
-			limbo = field(line, " limbo=");
-			said = true;
-		}
-		if (file)
-			fclose(file);
-		for (uint32_t i = 0; said && i < EXPORTERS; i++)
-			if ((uint64_t)last_pid[i] == strtoull(entry->d_name, NULL, 10)) {
-				last++;
-				*in_limbo += limbo;
-			}
-	}
-	if (directory)
-		closedir(directory);
-	return last;
-}
-
 /* ------------------------------------------------------------------- phases */
 static bool all_in(uint32_t state, uint32_t from, uint32_t to)
 {
@@ -511,21 +230,6 @@ static void print_waiting(const char *for_what)
 	}
 	fflush(stdout);
 }
-
-/* Waits for it, @ns at most, and takes note of who ends meanwhile; says who is in the way. */
-#define WAIT_FOR(condition, ns)                                                                    \
-	({                                                                                         \
-		uint64_t wait_deadline = torture_now() + (ns);                                     \
-		bool held;                                                                         \
-                                                                                                   \
-		if (wait_deadline > end_by)                                                        \
-			wait_deadline = end_by;                                                    \
-		while (gather(), !(held = (condition)) && torture_now() < wait_deadline)           \
-			nap_ms(2);                                                                 \
-		if (!held)                                                                         \
-			print_waiting(#condition);                                                 \
-		held;                                                                              \
-	})
 
 static void kill_rest(void)
 {
@@ -566,7 +270,7 @@ static void play(double seconds)
 		let_go(now);
 		watch(now);
 		torment(now, &kill_at, &stop_at);
-		if (table->control && atomic_load(&table->foreign) > 3)
+		if (table->control && !whole && atomic_load(&table->foreign) > 3)
 			break;
 		nap_ms(3);
 		now = torture_now();
@@ -585,7 +289,7 @@ static void print_counters(void)
 static void judge(double seconds, struct memory before)
 {
 	uint64_t reclaimed = 0, in_limbo = 0, slack = table->gpu ? GPU_SLACK : 0, since;
-	bool back, one;
+	bool back;
 	int left_by_killed, left;
 	unsigned int reported;
 	struct memory after;
@@ -605,10 +309,9 @@ static void judge(double seconds, struct memory before)
 	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
 	kill_rest();
 	after = look();
-	reported = read_reports(&reclaimed, &in_limbo);
+	reported = read_reports(last_pid, EXPORTERS, &reclaimed, &in_limbo);
 	left_by_killed = files();
-	one = one_more();
-	left = files();
+	left = files_left(FINISH_NS, BACK_NS);
 	print_counters();
 	printf("torture: seconds=%.0f operations=%llu opens=%llu refused=%llu kills=%llu stops=%llu "
 	       "execs=%llu forks=%llu reclaimed=%llu foreign=%llu blocks_left=%llu files_left=%d\n",
@@ -626,8 +329,7 @@ static void judge(double seconds, struct memory before)
 	ok(reported == EXPORTERS && in_limbo == 0, "3 no block is in a limbo at the end (%u exporters say)",
 	   reported);
 	ok(after.free + slack >= before.free, "3 and when all have ended, all of the memory is free");
-	ok(one && left == 0,
-	   "no file is left (%d of killed exporters, which the next process that shares took away)",
+	ok(left == 0, "no file is left (%d of killed exporters, which others that share took away)",
 	   left_by_killed);
 	ok(reclaimed > 0, "3 holds of the dead were taken back (%llu at least)",
 	   (unsigned long long)reclaimed);
@@ -638,23 +340,10 @@ static void judge(double seconds, struct memory before)
 
 static int supervise(bool gpu, bool control, double seconds)
 {
-	const char *given = getenv("TORTURE_SEED");
 	struct memory before;
 
-	folder = getenv("TORTURE_DIR");
-	build = getenv("TORTURE_BUILD");
-	self = realpath("/proc/self/exe", NULL);
-	if (!folder || !build || !self || !getenv("CULIMBO_DIR") || !given)
-		bail("started by torture.sh only");
-	/* grandchildren that lost their parents come to us */
-	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	table_fd = memfd_create("torture", 0);
-	if (table_fd < 0 || ftruncate(table_fd, sizeof(*table)))
-		bail("memfd: %s", strerror(errno));
-	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, table_fd, 0);
-	if (table == MAP_FAILED)
-		bail("mmap: %s", strerror(errno));
-	table->seed = strtoull(given, NULL, 0);
+	table = supervisor_begin(gpu, sizeof(*table), &table_fd);
+	table->seed = supervisor.seed;
 	table->gpu = gpu;
 	table->control = control;
 	table->grace_ns = 500 * MS;
@@ -663,12 +352,12 @@ static int supervise(bool gpu, bool control, double seconds)
 	for (uint32_t i = 0; i < PLACES; i++)
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, table->place[i].inbox))
 			bail("socketpair: %s", strerror(errno));
-	start_observer();
+	start_observer(0);
 	before = gather_all();
 	play(seconds);
 	if (!control) {
 		judge(seconds, before);
-		return failed;
+		return supervisor.failed;
 	}
 	end_by = torture_now() + END_NS;
 	let_go(UINT64_MAX);
@@ -679,7 +368,9 @@ static int supervise(bool gpu, bool control, double seconds)
 	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
 	ok(table->foreign > 0, "control: without culimbo, foreign bytes are read (%llu in %llu opens)",
 	   (unsigned long long)table->foreign, (unsigned long long)table->opens);
-	return failed;
+	if (whole)
+		print_counters();
+	return supervisor.failed;
 }
 
 int main(int argc, char **argv)
@@ -697,16 +388,17 @@ int main(int argc, char **argv)
 		return torture_play(shared, (uint32_t)atoi(argv[3]), argv);
 	}
 	if (argc == 4 && !strcmp(argv[1], "observe"))
-		return observe(atoi(argv[2]));
+		return observe(atoi(argv[2]), (unsigned int)atoi(argv[3]));
 	if (argc == 4 && !strcmp(argv[1], "share"))
 		return share_once();
 	for (; i < argc && !strncmp(argv[i], "--", 2); i++) {
 		gpu |= !strcmp(argv[i], "--gpu");
-		control |= !strcmp(argv[i], "--control");
+		whole |= !strcmp(argv[i], "--bare");
+		control |= whole || !strcmp(argv[i], "--control");
 	}
 	seconds = i + 1 == argc ? strtod(argv[i], NULL) : 0;
 	if (seconds <= 0) {
-		fprintf(stderr, "usage: torture [--gpu] [--control] SECONDS (started by torture.sh)\n");
+		fprintf(stderr, "usage: torture [--gpu] [--control|--bare] SECONDS (started by torture.sh)\n");
 		return 2;
 	}
 	return supervise(gpu, control, seconds);

@@ -14,7 +14,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "tests/torture/chance.h"
 
 #define EXPORTERS 8
 #define IMPORTERS 24
@@ -44,6 +45,7 @@
 	X(execs)                                                                                   \
 	X(forks)                                                                                   \
 	X(exits)                                                                                   \
+	X(begin_failed)	 /* processes whose first calls of the driver failed */                    \
 	X(errors)	 /* answers of the driver that bare would not give: must be none */
 
 /* What a process does, one at a time.  X(deed): do_<deed>() in player.c. */
@@ -115,29 +117,6 @@ static inline uint64_t torture_word(uint32_t place, uint64_t serial, uint64_t in
 {
 	return (uint64_t)(place + 1) << 58 | (serial & ((UINT64_C(1) << 38) - 1)) << 20 |
 	       (index & 0xfffff);
-}
-
-static inline uint64_t torture_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-/* xorshift64*: the same on every machine. */
-static inline uint32_t torture_dice(uint64_t *seed, uint32_t sides)
-{
-	*seed ^= *seed >> 12;
-	*seed ^= *seed << 25;
-	*seed ^= *seed >> 27;
-	return (uint32_t)((*seed * UINT64_C(0x2545F4914F6CDD1D)) >> 33) % sides;
-}
-
-static inline uint64_t torture_seed(uint64_t seed, uint64_t of)
-{
-	seed = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (of + 1) * UINT64_C(0xbf58476d1ce4e5b9);
-	return seed ^ seed >> 31 ? seed ^ seed >> 31 : 1;
 }
 
 /* player.c: a process under test; @argv is its own.  Returns its exit status. */

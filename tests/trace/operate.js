@@ -84,6 +84,7 @@
 		check("and leaves it", document.activeElement === canvas);
 		await changes("a state that is not to be shown", () => document.querySelector("#states input").click());
 		document.querySelector("#states input").click();
+		await frame(); // (what is drawn late must not be taken for the theme)
 		const theme = document.documentElement.dataset.theme;
 		await changes("the theme", () => $("theme").click());
 		check("the theme is another", document.documentElement.dataset.theme !== theme);

@@ -28,6 +28,8 @@ model.blocks.forEach((b) => {
 	});
 	assert(core.describe(model, b).rows.length > 3);
 });
+["alloc", "exported", "held", "ready"].forEach((state) => assert(model.blocks.some((b) =>
+	b.phases.some((p) => p[0] === state && p[2] > p[1])), "some are " + state));
 model.opens.forEach((o) => {
 	assert(model.blocks[o.block] && model.blocks[o.block].exported <= o.begin, "exported before it is opened");
 	assert(core.describe(model, o).rows.length > 3);
@@ -63,6 +65,9 @@ const one = model.blocks.find((b) => b.opens.length);
 const few = core.select(model, one.key + " " + model.procs[one.proc].pid, shown);
 assert(few.blocks.indexOf(one) >= 0 && few.blocks.length < model.blocks.length);
 assert(few.opens.indexOf(one.opens[0]) >= 0);
+const least = Math.min(...model.blocks.map((b) => b.size)), larger = core.select(model, ">" + least, shown).blocks;
+assert(larger.length > 0 && larger.length === model.blocks.filter((b) => b.size > least).length);
+assert(larger.every((b) => b.size > least));
 assert.strictEqual(core.select(model, ">1EiB nothing", shown).blocks.length, 0);
 assert.strictEqual(core.timeText(1500000), "1.5 ms");
 assert.strictEqual(core.sizeText(2097152), "2 MiB");

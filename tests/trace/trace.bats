@@ -54,6 +54,19 @@ T=$BATS_FILE_TMPDIR
 			.ts <= $flow.ts and $flow.ts <= .ts + .dur))' out.json
 	jq -e '[.traceEvents[] | select(.ph == "s") | .pid] | unique | length == 1' out.json
 	jq -e '[.traceEvents[] | select(.ph == "f") | .pid] | unique | length == 3' out.json
+	# both are of the same block, which is not opened before it is exported
+	jq -e '.traceEvents as $all | def stamp: .args | [.file, .record, .generation];
+		[$all[] | select(.ph == "s")] | all(.[]; . as $from |
+			($all[] | select(.ph == "f" and .id == $from.id)) as $to |
+			($all[] | select(.cat == "open" and .pid == $to.pid and .tid == $to.tid and
+				.ts == $to.ts)) as $open |
+			$from.ts <= $to.ts and any($all[]; .cat == "block" and .args.address and
+				.pid == $from.pid and .tid == $from.tid and .ts <= $from.ts and
+				$from.ts <= .ts + .dur and stamp == ($open | stamp)))' out.json
+	# also where records are used again, by other blocks
+	"$C" trace "$T/many" -o many.json
+	jq -e '[.traceEvents[] | select(.ph == "s" or .ph == "f")] | group_by(.id) | length == 2000 and
+		all(.[]; sort_by(.ph) | .[1].ph == "s" and .[1].ts <= .[0].ts)' many.json
 }
 
 @test "JSON: the limbo's counter rises, and ends at 0" {
@@ -61,6 +74,12 @@ T=$BATS_FILE_TMPDIR
 		"$C" trace "$T/$name" -o out.json
 		jq -e '[.traceEvents[] | select(.ph == "C") | .args.bytes] | max > 0 and .[-1] == 0' out.json
 		jq -e 'all(.traceEvents[]; .name != "ended with blocks in limbo")' out.json
+		# it rises by each block once, and falls by it
+		jq -e '[.traceEvents[] | select(.cat == "block" and .args.exports > 0) | .args.bytes] as $blocks |
+			[.traceEvents[] | select(.ph == "C") | .args.bytes] |
+			[., [0] + .[:-1]] | transpose | map(.[0] - .[1]) |
+			(map(select(. > 0)) | sort) == ($blocks | sort) and
+			(map(select(. < 0) | -.) | sort) == ($blocks | sort)' out.json
 	done
 }
 
@@ -82,6 +101,9 @@ T=$BATS_FILE_TMPDIR
 	has "4 processes"
 	has "Longest in limbo:"
 	has "until it was found dead"
+	# the exporter; and each importer, of no block, with its opens
+	[[ $output =~ \ player\ +ended\ +[0-9]+\ +0\ +13\ +12\ +0\ +[0-9.]+\ MiB ]]
+	[ "$(grep -cE ' player +(ended|killed) +[0-9]+ +0 +0 +0 +4 +0 B$' <<< "$output")" -eq 3 ]
 	[ "$("$C" trace "$T"/share.*)" = "$output" ]
 	[ "$("$C" trace --format=text -o - "$T/share")" = "$output" ]
 }
@@ -95,15 +117,25 @@ T=$BATS_FILE_TMPDIR
 	[ "$(grep -c '<img' evil.html)" -eq 0 ]
 	"$C" trace evil -o evil.json
 	jq -e 'any(.traceEvents[]; .name == "process_name" and (.args.name | startswith("<img src=x on")))' evil.json
+	# the library writes no control bytes; who wants to can
+	LC_ALL=C sed 's/<img src/\x1b[2J\xc2\x9bzz/g' evil.[0-9]* > odd
+	run "$C" trace odd
+	exits 0
+	has "(?[2J?zz="
+	if LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]\|\xc2[\x80-\x9f]' <<< "$output"; then false; fi
+	"$C" trace odd -o odd.json
+	jq -e 'any(.traceEvents[]; .name == "process_name" and (.args.name | startswith("\u001b[2J")))' odd.json
 }
 
 @test "files that are cut, no traces, or not there: it is said, and the rest is read" {
 	file=$(find "$T" -maxdepth 1 -name 'many.*' -size +1k | head -n 1)
 	head -c 40000 "$file" > cut
-	echo "a letter" > letter
+	seq 2000 > letter
 	run "$C" trace cut
 	exits 0
 	has "is cut: "
+	"$C" trace cut --format=json -o cut.json
+	jq -e '[.traceEvents[] | select(.ph == "X" and .args.address)] | length > 50' cut.json
 	run "$C" trace cut letter
 	exits 1
 	has "'letter' is no trace file of culimbo"
@@ -123,6 +155,7 @@ T=$BATS_FILE_TMPDIR
 	CULIMBO_TRACE_SIZE=64KiB CULIMBO_SIM_MEMORY=4GiB play small blocks=1000 live=8 bytes=4096
 	run "$C" trace small
 	exits 0
+	[[ $output =~ \ player\ +ended\ +[0-9]+\ +[5-9][0-9][0-9][0-9]\  ]]
 	"$C" trace small -o out.html
 	[ "$(sed -n 's/.*"lost":\([0-9]*\).*/\1/p' out.html | sort -n | tail -n 1)" -gt 5000 ]
 	"$C" trace small -o out.json

@@ -43,6 +43,7 @@ struct fake_block {
 static struct {
 	struct fake_block block[BLOCKS];
 	unsigned int n;
+	CUresult none_result; /* of allocating nothing; 0: INVALID_VALUE */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs;
 	_Atomic(CUcontext) sync_ctx;
@@ -58,6 +59,8 @@ static struct {
 	CUstream recorded_on;
 	_Atomic int query_result;
 	CUstreamCaptureStatus capturing;
+	_Atomic int device; /* of the current context */
+	_Atomic uint32_t device_calls;
 } fake;
 static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext fake_stack[8] = { CONTEXT_A };
@@ -121,6 +124,8 @@ static CUresult fake_sync(void)
 static CUresult fake_mem_alloc(CUdeviceptr *p, size_t size)
 {
 	driver_entered();
+	if (!size)
+		return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_VALUE;
 	*p = STAND_IN;
 	return CUDA_SUCCESS;
 }
@@ -247,7 +252,8 @@ static CUresult fake_pop(CUcontext *ctx)
 static CUresult fake_device(CUdevice *device)
 {
 	driver_entered();
-	*device = 0;
+	fake.device_calls++;
+	*device = fake.device;
 	return CUDA_SUCCESS;
 }
 static CUresult fake_primary_state(CUdevice device, unsigned int *flags, int *active)
@@ -391,6 +397,14 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	cl_driver.cuStreamIsCapturing_ptsz = fake_capturing;
 	cl_driver.cuStreamGetCtx = fake_stream_ctx;
 	cl_driver.cuStreamGetCtx_ptsz = fake_stream_ctx;
+}
+
+static inline struct cl_stamp stamp_of(const CUipcMemHandle *handle)
+{
+	uint64_t tail;
+
+	memcpy(&tail, handle->reserved + 56, sizeof tail);
+	return cl_stamp_unpack(tail);
 }
 
 static inline CUipcMemHandle export_block(CUdeviceptr p)

@@ -36,7 +36,8 @@ enum {
 	RECORDS = PLANTED ? 2 : 3, /* fewer, where a fault needs all in one place */
 	IMPORTERS = 3,
 	FREED = -1, /* a block's contents once it went to the driver */
-	ROUNDS = 4, /* at the end of each, all is to come free */
+	ROUNDS = 4, /* and more until the two sides have met; at the end of each, all is to come free */
+	MET_SECONDS = 60, /* by then, though the processors are others' for most of the time */
 	ROUND_MS = 500,
 	PLANTED_SECONDS = 40, /* a planted fault is found by then, or not at all */
 	STUCK_MS = PLANTED ? 1000 : 5000,
@@ -338,9 +339,18 @@ static void the_checker_finds_the_planted_fault(void **state)
 	assert_non_null(atomic_load(&fault));
 }
 #else
+/* Else nothing was shown.  How long it takes is the scheduler's affair. */
+static bool have_met(void)
+{
+	return holds_taken > 1000 && refused > 100 && released > 1000 && kept_by_holders > 100 &&
+	       deaths > 10 && killed_n > 0;
+}
+
 static void what_is_held_is_never_freed_and_what_is_not_held_comes_free(void **state)
 {
-	for (int i = 0; i < ROUNDS && !atomic_load(&fault); i++)
+	uint64_t until = test_now() + MET_SECONDS * 1000000000ull;
+
+	for (int i = 0; (i < ROUNDS || (!have_met() && test_now() < until)) && !atomic_load(&fault); i++)
 		one_round();
 	print_message("# %llu holds, %llu refused as stale, %llu releases, %llu times kept by a "
 		      "holder, %llu deaths, %llu reapers killed\n",
@@ -349,9 +359,7 @@ static void what_is_held_is_never_freed_and_what_is_not_held_comes_free(void **s
 		      (unsigned long long)deaths, (unsigned long long)killed_n);
 	if (fault)
 		fail_msg("%s", fault);
-	/* else the two sides did not meet, and nothing was shown */
-	assert_true(holds_taken > 1000 && refused > 100 && released > 1000 &&
-		    kept_by_holders > 100 && deaths > 10 && killed_n > 0);
+	assert_true(have_met());
 	for (uint32_t record = 0; record < RECORDS; record++)
 		assert_int_equal(cl_record_holders(&region, record, NULL, 0), 0);
 }

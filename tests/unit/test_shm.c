@@ -27,6 +27,7 @@
 #include "shim/shm_holder.h"
 
 #define MS 1000000ull
+#define DESCRIPTORS "descriptors" /* the argument of a process that is a test's own, see descriptors_main() */
 
 static char folder[64];
 static int folder_fd;
@@ -520,7 +521,7 @@ static int tiny_tmpfs(const char *size)
 			fclose(map);
 		}
 	}
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+	if (mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL))
 		CHILD_SKIP("mounts cannot be made private (%s)", strerror(errno));
 	snprintf(option, sizeof option, "size=%s,mode=700", size);
 	if (mount("tmpfs", folder, "tmpfs", 0, option))
@@ -528,6 +529,106 @@ static int tiny_tmpfs(const char *size)
 	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	CHECK(fd >= 0);
 	return fd;
+}
+
+/* FDSize of /proc/self/status, by sscanf. */
+static int descriptor_room(void)
+{
+	char line[256];
+	int room = -1;
+	FILE *f = fopen("/proc/self/status", "re");
+
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, "FDSize: %d", &room) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return room;
+}
+
+/*
+ * A process with threads is what a larger table costs tens of milliseconds: the kernel waits
+ * for all processors.  It is a fresh one (see below), whose table never was larger.
+ */
+static void *sleep_on(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+static void descriptors_body(void)
+{
+	int room = descriptor_room(), more[400], fd = -1;
+	struct cl_region r, other;
+	pthread_t thread;
+
+	CHECK(!pthread_create(&thread, NULL, sleep_on, NULL));
+	/* (a table that has room for all the numbers below would show nothing) */
+	CHECK(room >= 64 && room <= 512);
+	CHECK_EQUAL(cl_region_create(&r, folder_fd, &me), 0);
+	CHECK_EQUAL(descriptor_room(), room);
+	CHECK(r.fd >= room - 16 && r.fd < room);
+	CHECK(fcntl(r.fd, F_GETFD) & FD_CLOEXEC);
+	/* where the program's own fill it, it has grown: then higher again */
+	for (int i = 0; i < 400; i++)
+		CHECK((more[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0);
+	CHECK(descriptor_room() > room);
+	room = descriptor_room();
+	CHECK(more[399] < room - 16);
+	fd = cl_fd_move_high(more[0]);
+	CHECK(fd > more[399] && fd < room);
+	CHECK_EQUAL(cl_region_create(&other, folder_fd, &me), 0);
+	CHECK(other.fd >= room - 16 && other.fd < room);
+	CHECK_EQUAL(descriptor_room(), room);
+	drop_region(&other);
+	drop_region(&r);
+}
+
+/*
+ * As main() of a new image.  exec keeps the table as large as it was; a forked child's has
+ * room for what is open.
+ */
+static int descriptors_main(const char *path)
+{
+	char *environment[] = { NULL };
+	DIR *open_ones = opendir("/proc/self/fd");
+	int status;
+	pid_t child;
+
+	/* what others have handed down, however high */
+	for (struct dirent *entry; open_ones && (entry = readdir(open_ones)) != NULL;)
+		if (atoi(entry->d_name) > 2 && atoi(entry->d_name) != dirfd(open_ones))
+			close(atoi(entry->d_name));
+	if (open_ones)
+		closedir(open_ones);
+	cl_options_read(&cl_options, environment, NULL);
+	folder_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	child = fork();
+	if (!child) {
+		child_begins();
+		cl_witness_self(&me);
+		descriptors_body();
+		_exit(0);
+	}
+	return child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) ?
+		       1 :
+		       WEXITSTATUS(status);
+}
+
+static void descriptors_exec(void)
+{
+	char self[4096] = "";
+
+	/* (by its name: under qemu-user the link itself leads to qemu) */
+	CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+	execl(self, "test_shm", DESCRIPTORS, folder, NULL);
+	CHECK(!"exec");
+}
+
+static void its_descriptor_is_high_and_makes_no_larger_table(void **state)
+{
+	in_a_child(descriptors_exec);
 }
 
 static void no_room_body(void)
@@ -1511,7 +1612,7 @@ static void a_dead_exporters_file_is_taken_away_a_live_ones_is_not(void **state)
 static void an_unfinished_file_goes_with_its_maker(void **state)
 {
 	unsigned int files = count_entries(folder);
-	char name[16], unfinished[16];
+	char name[16], unfinished[16] = "";
 	int ends[2];
 	pid_t child;
 
@@ -1571,8 +1672,11 @@ static int remove_folder(void **state)
 	return remove_folder_at(folder);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc == 3 && !strcmp(argv[1], DESCRIPTORS))
+		return descriptors_main(argv[2]);
+
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_new_file_is_private_sparse_locked_and_small),
 		cmocka_unit_test(a_file_is_never_seen_half_made),
@@ -1581,6 +1685,7 @@ int main(void)
 		cmocka_unit_test(what_is_not_an_exporter_file_is_refused_without_harm),
 		cmocka_unit_test(only_the_very_file_is_taken_away),
 		cmocka_unit_test(a_descriptor_that_the_program_closed_is_noticed_and_regained),
+		cmocka_unit_test(its_descriptor_is_high_and_makes_no_larger_table),
 		cmocka_unit_test(it_grows_by_chunks_to_a_million_records),
 		cmocka_unit_test(no_room_is_an_error_and_leaves_nothing),
 		cmocka_unit_test(too_little_room_is_an_error_and_never_sigbus),

@@ -97,7 +97,7 @@ static void ask_all(const struct cl_view *view)
 			CHECK(memchr(finding.name, 0, sizeof finding.name) != NULL);
 		cl_view_found(view, (enum cl_finding_kind)odd[i]);
 	}
-	cl_view_import_of(view, 1, 1, &import);
+	cl_view_import_of(view, 1, 1, 1, &import);
 }
 
 /* ------------------------------------------------------------------- blocks */
@@ -258,11 +258,13 @@ static void imports_findings_and_stacks_are_read_back(void **state)
 	assert_int_equal(import.exporter_pid, 77);
 	assert_int_equal(import.device, 1);
 	memset(&import, 0, sizeof import);
-	assert_true(cl_view_import_of(&view, 9, 8, &import));
+	assert_true(cl_view_import_of(&view, 9, 8, 7, &import));
 	assert_int_equal(import.index, 100);
 	assert_int_equal(import.generation, 7);
-	assert_false(cl_view_import_of(&view, 9, 7, &import));
-	assert_false(cl_view_import_of(&view, 8, 8, &import));
+	assert_false(cl_view_import_of(&view, 9, 7, 7, &import));
+	assert_false(cl_view_import_of(&view, 8, 8, 7, &import));
+	/* of another block, which had that record before */
+	assert_false(cl_view_import_of(&view, 9, 8, 8, &import));
 
 	assert_false(cl_view_finding(&view, 0, &found)); /* being written */
 	assert_true(cl_view_finding(&view, 1, &found));

@@ -123,6 +123,11 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
+	if (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK) {
+		result = sim_capture_forbids(); /* (memory of cuMemAlloc; a pool's is free to go) */
+		if (result)
+			goto out;
+	}
 	op = sim_operation_new(run_free);
 	if (op) {
 		op->a[0] = dptr;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python clients of the matrix share: facts, skips, a spawned peer with a deadline.
+"""What the Python clients of the matrix share: facts, skips, cuda-bindings, a spawned peer with a deadline.
 
 Only the first process writes to stdout, and nothing there differs from run to
 run but "result=".  Nothing here knows of culimbo.
@@ -41,6 +41,21 @@ def receive(connection):
     if not connection.poll(ANSWER_SECONDS):
         raise TimeoutError(f"no answer within {ANSWER_SECONDS} s")
     return connection.recv()
+
+
+def bindings():
+    """cuda-bindings' driver, and call(NAME, ...), which raises; device 0's primary context is current."""
+    from cuda.bindings import driver
+
+    def call(name, *args):
+        error, *results = getattr(driver, name)(*args)
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{name}: {error.name}")
+        return results[0] if results else None
+
+    call("cuInit", 0)
+    call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", 0)))
+    return driver, call
 
 
 class Peer:

@@ -20,20 +20,6 @@ import clients
 BYTES = 4096
 
 
-def bindings():
-    from cuda.bindings import driver
-
-    def call(name, *args):
-        error, *results = getattr(driver, name)(*args)
-        if error != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"{name}: {error.name}")
-        return results[0] if results else None
-
-    call("cuInit", 0)
-    call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", 0)))
-    return driver, call
-
-
 def tell_bindings():
     import cuda.bindings
 
@@ -49,7 +35,7 @@ def tell_core():
 # ---------------------------------------------------------------- bindings-events
 
 def events_there(connection):
-    driver, call = bindings()
+    driver, call = clients.bindings()
     events = []
     while True:
         what, *rest = clients.receive(connection)
@@ -71,7 +57,7 @@ def events_there(connection):
 
 
 def bindings_events():
-    driver, call = bindings()
+    driver, call = clients.bindings()
     tell_bindings()
     peer = clients.Peer(events_there)
     flags = driver.CUevent_flags.CU_EVENT_INTERPROCESS | driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
@@ -94,7 +80,7 @@ def bindings_events():
 # ------------------------------------------------------------------ bindings-pool
 
 def pool_there(connection):
-    driver, call = bindings()
+    driver, call = clients.bindings()
     fd = reduction.recv_handle(connection)
     kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     pool = call("cuMemPoolImportFromShareableHandle", fd, kind, 0)
@@ -118,7 +104,7 @@ def pool_there(connection):
 
 
 def bindings_pool():
-    driver, call = bindings()
+    driver, call = clients.bindings()
     tell_bindings()
     kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     wanted = driver.CUmemPoolProps()
@@ -165,7 +151,7 @@ def core():
 
 
 def read(device, buffer):
-    driver, call = bindings()
+    driver, call = clients.bindings()
     device.sync()
     host = bytearray(BYTES)
     call("cuMemcpyDtoH", host, int(buffer.handle), BYTES)
@@ -187,7 +173,7 @@ def core_pool_there(connection):
 def core_pool():
     module, device = core()
     tell_core()
-    _, call = bindings()
+    _, call = clients.bindings()
     stream = device.create_stream()
     resource = module.DeviceMemoryResource(
         device, options=module.DeviceMemoryResourceOptions(ipc_enabled=True, max_size=2 << 20))

@@ -15,14 +15,6 @@ BYTES, NEIGHBOURS, TRIES = 1024, 8, 64
 
 
 def main():
-    from cuda.bindings import driver
-
-    def call(name, *args):
-        error, *results = getattr(driver, name)(*args)
-        if error != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"{name}: {error!r}")
-        return results[0] if results else None
-
     def make(value):
         block = call("cuMemAlloc", BYTES)
         call("cuMemsetD8", block, value, BYTES)
@@ -33,8 +25,7 @@ def main():
     ranks = MPI.COMM_WORLD
     if ranks.size < 2:
         clients.skip("it is one rank: no mpiexec that fits this mpi4py")
-    call("cuInit", 0)
-    call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", 0)))
+    driver, call = clients.bindings()
     handle, block, beside = None, None, []
     if ranks.rank == 0:
         import mpi4py

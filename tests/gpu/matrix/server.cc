@@ -34,7 +34,9 @@ static void serve(CUcontext context, struct link *links, unsigned int seed)
 		std::deque<struct message> &mine = held[client];
 		size_t which;
 
-		mine.push_back(open_there(&links[client], block, size, value));
+		mine.push_back(to_open(block, size, value));
+		link_ask(&links[client], &mine.back(), 'o');
+		foreign += !!mine.back().other;
 		if (random() % 2) {
 			CU(cuMemFree(block));
 		} else {

@@ -3,8 +3,8 @@
 
     torch_share.py tensors|many|killed|first
 
-tensors: tensors, a parameter and a storage to a spawned consumer, dropped here,
-    read there, given back; what is allocated after ipc_collect.
+tensors: tensors, a parameter, a storage and an event to a spawned consumer, dropped
+    here, read there, given back; what is allocated after ipc_collect.
 many: the same with 20,000 tensors.
 killed: the consumer is killed while it holds them.
 first: the producer is the first to exit, while the consumer holds them.
@@ -26,17 +26,29 @@ FEW = 100
 
 
 def made(count):
-    """Tensors that hold their own number; then a parameter and a storage."""
+    """Tensors that hold their own number; then a parameter, a storage as it is shared, and an event.
+
+    A CUDA storage alone is not pickled ("try pickling a CUDA tensor instead"): it is shared by
+    _share_cuda_ and opened by _new_shared_cuda, as pickling a tensor does.
+    """
     tensors = [torch.full((FLOATS,), float(i), device="cuda") for i in range(count)]
     parameter = torch.nn.Parameter(torch.full((FLOATS,), float(count), device="cuda"))
     storage = torch.full((FLOATS,), float(count + 1), device="cuda").untyped_storage()
+    event = torch.cuda.Event(interprocess=True)
+    event.record()
     torch.cuda.synchronize()
-    return tensors, parameter, storage
+    return tensors, parameter, storage._share_cuda_(), event
+
+
+def received(queue):
+    tensors, parameter, storage, event = queue.get(timeout=clients.ANSWER_SECONDS)
+    event.synchronize()
+    return tensors, parameter, torch.UntypedStorage._new_shared_cuda(*storage), event
 
 
 def wrong(shared):
     """How many do not hold their own number in every place."""
-    tensors, parameter, storage = shared
+    tensors, parameter, storage, _ = shared
     last = torch.empty(0, dtype=torch.float32, device=storage.device).set_(storage)
     stacked = torch.stack([*tensors, parameter.detach(), last[:FLOATS]])
     expected = torch.arange(len(stacked), device=stacked.device, dtype=stacked.dtype)
@@ -49,8 +61,8 @@ def consumer(connection, queue):
     while True:
         (what,) = clients.receive(connection)
         if what == "get":
-            shared = queue.get(timeout=clients.ANSWER_SECONDS)
-            connection.send((wrong(shared), type(shared[1]).__name__, shared[1].requires_grad))
+            shared = received(queue)
+            connection.send((wrong(shared), type(shared[1]).__name__, shared[1].requires_grad, shared[3].query()))
         elif what == "verify":
             connection.send(wrong(shared))
         elif what == "drop":
@@ -115,7 +127,7 @@ def producer_first():
     context = mp.get_context("spawn")
     queue = context.Queue()
     peer = clients.Peer(producer, queue, context=context)
-    shared = queue.get(timeout=clients.ANSWER_SECONDS)
+    shared = received(queue)
     print(f"client=torch first arrived: {wrong(shared)}", flush=True)
     peer.connection.send("go")
     peer.end()
