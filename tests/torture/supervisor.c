@@ -220,6 +220,24 @@ void start_observer(unsigned int last)
 	look();
 }
 
+uint64_t in_limbos(void)
+{
+	uint64_t all = 0;
+	unsigned long n;
+	char command[600], state[32];
+	FILE *lines;
+
+	snprintf(command, sizeof(command), "'%s/tools/culimbo' ps --raw --noheadings -o STATE,LIMBO",
+		 supervisor.build);
+	lines = popen(command, "re");
+	if (!lines)
+		return UINT64_MAX;
+	while (fscanf(lines, "%31s %lu", state, &n) == 2)
+		if (!strcmp(state, "alive"))
+			all += n;
+	return pclose(lines) ? UINT64_MAX : all;
+}
+
 void observer_end(void)
 {
 	close(observer);

@@ -65,6 +65,12 @@ void observer_end(void);
 int share_once(void);
 bool one_more(uint64_t most_ns);
 
+/*
+ * What exporters that live have in their limbos, as `culimbo ps` says: events, too, which
+ * no look at the memory sees.  UINT64_MAX: it does not say.
+ */
+uint64_t in_limbos(void);
+
 /* Of exporters, in CULIMBO_DIR: how many, and which. */
 int files(void);
 void print_files(void);

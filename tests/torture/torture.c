@@ -305,6 +305,8 @@ static void judge(double seconds, struct memory before)
 	ok(back, "3 everything is back %llu ms later, the exporters still there (%llu of %llu bytes free)",
 	   (unsigned long long)((torture_now() - since) / MS), (unsigned long long)after.free,
 	   (unsigned long long)(table->gpu ? before.free : after.total));
+	/* (who leaves at once may have an event's grace to go, or its holder's death to notice) */
+	WAIT_FOR(in_limbos() == 0, BACK_NS);
 	atomic_store(&table->phase, PHASE_LEAVE);
 	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
 	kill_rest();
