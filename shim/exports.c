@@ -153,7 +153,7 @@ static bool has_room_for_stamp(const void *handle)
 }
 
 /* No room for a stamp: importers find the record by the whole handle.  False: they can't. */
-static bool index_by_handle_locked(struct cl_block *block)
+static bool index_by_handle_locked(struct cl_block *block, const void *handle)
 {
 	int err;
 
@@ -172,7 +172,7 @@ static bool index_by_handle_locked(struct cl_block *block)
 		return false;
 	}
 	cl_own_go_by_handle_locked();
-	cl_record_index(&cl_own, block->record);
+	cl_record_index(&cl_own, block->record, handle);
 	block->indexed = true;
 	return true;
 }
@@ -224,7 +224,7 @@ static void mark_locked(void *handle, struct cl_block *block)
 	if (has_room_for_stamp(handle))
 		stamp(handle, block->record,
 		      cl_life_generation(cl_record_life(&cl_own, block->record)));
-	else if (!index_by_handle_locked(block))
+	else if (!index_by_handle_locked(block, handle))
 		pin_locked(block);
 }
 

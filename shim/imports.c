@@ -145,14 +145,12 @@ static void hold_again_locked(struct cl_peer *peer)
 
 	CL_TABLE_EACH (&holds, link, next) {
 		struct hold *hold = (struct hold *)link;
-		const struct cl_record *r = &peer->region.record[record_of(hold)];
 		struct cl_stamp stamp = { .record = record_of(hold), .generation = hold->generation };
 		int err = -EUSERS;
 
 		if (hold->peer != peer || hold->pinned || !(hold->opens || hold->pending))
 			continue;
-		memcpy(handle, r->handle, 56);
-		memcpy(handle + 56, &r->tail, 8);
+		cl_record_handle(&peer->region, record_of(hold), handle);
 		if (peer->slot >= 0)
 			err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
 					     hold->generation, handle);

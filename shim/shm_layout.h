@@ -41,7 +41,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 2u
+#define CL_LAYOUT_VERSION 3u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -88,17 +88,26 @@ struct cl_record {
 	uint8_t handle[56];	   /* the driver's handle; the rest of it is the stamp */
 	_Atomic uint64_t exported; /* last export, CLOCK_MONOTONIC, ns */
 	_Atomic uint64_t freed;	   /* by the program; 0: not */
-	_Atomic uint32_t pinned;   /* held by somebody we could not give a bit: never free it */
-	uint8_t kind;		   /* enum cl_kind */
-	uint8_t device;		   /* ordinal as its exporter counts */
-	uint8_t unused[2];
 	uint32_t exports;	   /* how often it was exported in this generation */
 	uint32_t export_stack;	   /* for the call stacks; 0: none */
 	uint32_t free_stack;
-	uint32_t next_by_handle;   /* record + 1 of the next in its bucket; 0: the last */
-	uint64_t tail;		   /* the handle's last 8 bytes as the driver made them: 0 but for CL_AT_BY_HANDLE */
+	_Atomic uint8_t pinned;	   /* held by somebody we could not give a bit: never free it */
+	uint8_t kind;		   /* enum cl_kind */
+	uint8_t device;		   /* ordinal as its exporter counts */
+	uint8_t unused;
 };
-_Static_assert(sizeof(struct cl_record) == 128, "a record is two cache lines");
+/* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
+_Static_assert(sizeof(struct cl_record) == 112, "layout 3");
+_Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
+
+/* What a record needs besides where handles have no room for a stamp: see CL_AT_BY_HANDLE. */
+struct cl_chain {
+	uint64_t tail; /* the handle's last 8 bytes as the driver made them */
+	uint32_t next; /* record + 1 of the next in its bucket; 0: the last */
+	uint32_t unused;
+};
+_Static_assert(sizeof(struct cl_chain) == 16, "layout 3");
+_Static_assert(CL_CHUNK * sizeof(struct cl_chain) % CL_PAGE == 0, "a chunk of chains is whole pages");
 
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
 
@@ -136,7 +145,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 2");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 3");
 
 /*
  * A stack is named by the index of its first word, never 0: how many frames
@@ -164,7 +173,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 2");
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 3");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -181,7 +190,7 @@ struct cl_finding {
 	char name[16];		/* of the other process */
 	uint8_t unused2[48];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 2");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 3");
 
 struct cl_header {
 	char magic[8];
@@ -229,11 +238,11 @@ struct cl_header {
 	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 2");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 2");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 2");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 2");
-_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 2");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 3");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 3");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 3");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 3");
+_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 3");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two
@@ -255,11 +264,13 @@ struct cl_ready_top {
 #define CL_AT_FIXED_END (CL_AT_SLOTS + CL_SLOTS * 64u) /* all before this is there from the start */
 #define CL_AT_READY CL_AT_FIXED_END
 #define CL_AT_RECORDS (CL_AT_READY + CL_RECORDS / 8u)
-#define CL_AT_HOLDERS (CL_AT_RECORDS + (uint64_t)CL_RECORDS * 128u)
+#define CL_AT_HOLDERS (CL_AT_RECORDS + (uint64_t)CL_RECORDS * 112u)
 /*
- * For drivers whose handles have no room for a stamp: chains of records, by a
- * hash of the whole handle.  Only the exporter writes them; a reader that finds
- * `by_handle_seq` changed reads again.  Got only when `by_handle` is set.
+ * For drivers whose handles have no room for a stamp: buckets by a hash of the
+ * whole handle, and the chains of records that begin there.  Only the exporter
+ * writes them; a reader that finds `by_handle_seq` changed reads again.  Got only
+ * when `by_handle` is set: the chains of the record chunks that there are before
+ * it is, those of later ones with them.
  */
 #define CL_AT_BY_HANDLE (CL_AT_HOLDERS + (uint64_t)CL_WORDS * CL_RECORDS * 8u)
 #define CL_BUCKETS 65536u
@@ -269,7 +280,8 @@ struct cl_ready_top {
  * hold, free or open is ever decided by them.  Grown like the rest: only what is
  * below the header's counts, or what fallocate() has got, is touched.
  */
-#define CL_AT_MODULES (CL_AT_BY_HANDLE + CL_BUCKETS * 4u)
+#define CL_AT_CHAINS (CL_AT_BY_HANDLE + CL_BUCKETS * 4u)
+#define CL_AT_MODULES (CL_AT_CHAINS + CL_RECORDS * 16u)
 #define CL_AT_STACKS (CL_AT_MODULES + CL_MODULES * 256u)
 #define CL_AT_IMPORTS (CL_AT_STACKS + CL_STACK_WORDS * 8u)
 #define CL_AT_FINDINGS (CL_AT_IMPORTS + (uint64_t)CL_IMPORTS * 64u)

@@ -28,11 +28,37 @@ enum { LONGEST_CHAIN = 4096 };
 #define full_fence() atomic_thread_fence(memory_order_seq_cst)
 #endif
 
+static uint64_t tail_in(const uint8_t handle[64])
+{
+	uint64_t tail;
+
+	memcpy(&tail, handle + 56, sizeof tail);
+	return tail;
+}
+
+/* The last 8 bytes of its handle: 0, the stamp's room, but where there are chains. */
+static uint64_t tail_of(const struct cl_region *region, uint32_t record)
+{
+	/* acquire: pairs with cl_region_need_by_handle() */
+	return __builtin_expect(atomic_load_explicit(&region->header->by_handle, memory_order_acquire), 0) ?
+		       region->chain[record].tail :
+		       0;
+}
+
 bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle)
 {
 	const struct cl_record *r = &region->record[record];
 
-	return memcmp(r->handle, handle, 56) == 0 && memcmp(&r->tail, (const uint8_t *)handle + 56, 8) == 0;
+	return memcmp(r->handle, handle, 56) == 0 &&
+	       tail_of(region, record) == tail_in((const uint8_t *)handle);
+}
+
+void cl_record_handle(const struct cl_region *region, uint32_t record, uint8_t handle[64])
+{
+	uint64_t tail = tail_of(region, record);
+
+	memcpy(handle, region->record[record].handle, 56);
+	memcpy(handle + 56, &tail, sizeof tail);
 }
 
 static inline uint64_t bit_of(unsigned int slot)
@@ -164,7 +190,6 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 	r->base = what->base;
 	r->size = what->size;
 	memcpy(r->handle, what->handle, sizeof r->handle);
-	memcpy(&r->tail, what->handle + sizeof r->handle, sizeof r->tail);
 	r->kind = (uint8_t)what->kind;
 	r->device = (uint8_t)what->device;
 	r->exports = 1;
@@ -265,12 +290,6 @@ static _Atomic uint32_t *bucket_of(const struct cl_region *region, const uint8_t
 	return &region->by_handle[hash % CL_BUCKETS];
 }
 
-static void whole_handle(const struct cl_record *r, uint8_t handle[64])
-{
-	memcpy(handle, r->handle, 56);
-	memcpy(handle + 56, &r->tail, 8);
-}
-
 static void begin_chain(struct cl_region *region)
 {
 	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_relaxed);
@@ -282,45 +301,44 @@ static void end_chain(struct cl_region *region)
 	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_release);
 }
 
-void cl_record_index(struct cl_region *region, uint32_t record)
+void cl_record_index(struct cl_region *region, uint32_t record, const void *handle)
 {
-	struct cl_record *r = &region->record[record];
-	_Atomic uint32_t *bucket;
-	uint8_t handle[64];
+	_Atomic uint32_t *bucket = bucket_of(region, handle);
 
-	whole_handle(r, handle);
-	bucket = bucket_of(region, handle);
 	begin_chain(region);
-	r->next_by_handle = atomic_load_explicit(bucket, memory_order_relaxed);
+	region->chain[record].tail = tail_in(handle);
+	region->chain[record].next = atomic_load_explicit(bucket, memory_order_relaxed);
 	atomic_store_explicit(bucket, record + 1, memory_order_release);
 	end_chain(region);
 }
 
 void cl_record_unindex(struct cl_region *region, uint32_t record)
 {
-	struct cl_record *r = &region->record[record], *at;
+	struct cl_chain *chain = &region->chain[record], *at;
+	/* relaxed: only the exporter changes it */
+	uint32_t records = CL_CHUNK * atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
 	_Atomic uint32_t *bucket;
 	uint8_t handle[64];
 	uint32_t link;
 
-	whole_handle(r, handle);
+	cl_record_handle(region, record, handle);
 	bucket = bucket_of(region, handle);
 	begin_chain(region);
 	link = atomic_load_explicit(bucket, memory_order_relaxed);
 	if (link == record + 1) {
-		atomic_store_explicit(bucket, r->next_by_handle, memory_order_release);
+		atomic_store_explicit(bucket, chain->next, memory_order_release);
 	} else {
 		/* (the chain is ours alone to write, but another process could have) */
-		for (uint32_t steps = 0; link && link <= CL_RECORDS && steps < CL_RECORDS; steps++) {
-			at = &region->record[link - 1];
-			link = at->next_by_handle;
+		for (uint32_t steps = 0; link && link <= records && steps < records; steps++) {
+			at = &region->chain[link - 1];
+			link = at->next;
 			if (link == record + 1) {
-				at->next_by_handle = r->next_by_handle;
+				at->next = chain->next;
 				break;
 			}
 		}
 	}
-	r->next_by_handle = 0;
+	chain->next = 0;
 	end_chain(region);
 }
 
@@ -343,7 +361,7 @@ static int find_once(const struct cl_region *region, const uint8_t *handle, uint
 			*generation = cl_life_generation(life);
 			return 0;
 		}
-		link = region->record[link - 1].next_by_handle;
+		link = region->chain[link - 1].next;
 	}
 	return -ENOENT;
 }

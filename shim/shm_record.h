@@ -51,9 +51,9 @@ void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t b
 bool cl_record_gone(struct cl_region *region, uint32_t record);
 /*
  * Where handles have no room for a stamp: makes @record to be found by its
- * handle, and takes it out again (before the record is FREE).
+ * @handle (64 bytes), and takes it out again (before the record is FREE).
  */
-void cl_record_index(struct cl_region *region, uint32_t record);
+void cl_record_index(struct cl_region *region, uint32_t record, const void *handle);
 void cl_record_unindex(struct cl_region *region, uint32_t record);
 /* False when all generations of this record are used up: it must not be published again. */
 bool cl_record_reusable(const struct cl_region *region, uint32_t record);
@@ -96,6 +96,8 @@ static inline uint64_t cl_record_life(const struct cl_region *region, uint32_t r
 bool cl_record_held(const struct cl_region *region, uint32_t record);
 /* Whether @handle (64 bytes, the stamp taken out) is its driver handle. */
 bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle);
+/* That driver handle. */
+void cl_record_handle(const struct cl_region *region, uint32_t record, uint8_t handle[64]);
 /* How many hold it; up to @max of their slots go to @slots. */
 unsigned int cl_record_holders(const struct cl_region *region, uint32_t record,
 			       uint16_t *slots, unsigned int max);

@@ -52,6 +52,7 @@ struct cl_region {
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
 	_Atomic uint32_t *by_handle;
+	struct cl_chain *chain;
 };
 
 /*
@@ -116,7 +117,7 @@ int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t re
 /* The exporter: gets @length bytes (whole pages) at @at, in the part for notes.  -ENOSPC. */
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
 
-/* The exporter: makes sure that the buckets of CL_AT_BY_HANDLE are there.  -ENOSPC. */
+/* The exporter: makes sure that the buckets and chains of CL_AT_BY_HANDLE are there.  -ENOSPC. */
 int cl_region_need_by_handle(struct cl_region *region);
 
 static inline bool cl_region_has_word(const struct cl_region *r, unsigned int word, uint32_t record)

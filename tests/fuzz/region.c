@@ -125,6 +125,7 @@ static const struct part {
 	{ CL_AT_HOLDERS, CL_PAGE, true },
 	{ CL_AT_HEADER + offsetof(struct cl_header, by_handle), 8, false },
 	{ CL_AT_BY_HANDLE, 4 * CL_BUCKETS, false },
+	{ CL_AT_CHAINS, CL_CHUNK * sizeof(struct cl_chain), false },
 	{ CL_AT_HEADER + offsetof(struct cl_header, modules), 16 + 4 * CL_FINDING_KINDS, false },
 	{ CL_AT_MODULES, NOTED * sizeof(struct cl_module), false },
 	{ CL_AT_STACKS, CL_PAGE, false },
@@ -301,8 +302,9 @@ static void by_handle(struct input *in)
 	if (record % 4 == 0 && record / 4 < exported && !released[record / 4]) {
 		acting = P;
 		if (cl_region_need_by_handle(&own) == 0) {
+			handle_of(record / 4, handle);
 			if (eat(in, 1) % 4)
-				cl_record_index(&own, record / 4);
+				cl_record_index(&own, record / 4, handle);
 			else
 				cl_record_unindex(&own, record / 4);
 		}

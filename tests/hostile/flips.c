@@ -138,7 +138,7 @@ static void exporter(int to, uint32_t unused)
 
 		handle_of(i, handle);
 		cl_record_publish(&r, i, &what);
-		cl_record_index(&r, i);
+		cl_record_index(&r, i, handle);
 	}
 	if (write_notes(&r))
 		_exit(1);
@@ -191,6 +191,7 @@ struct area {
 	  2 * CL_CHUNK * sizeof(struct cl_record) },
 	{ "the holders", CL_AT_HOLDERS, RECORDS * 8, 2 * CL_PAGE },
 	{ "the index by handle", CL_AT_BY_HANDLE, 0, CL_BUCKETS * 4 },
+	{ "its chains", CL_AT_CHAINS, RECORDS * sizeof(struct cl_chain), 2 * CL_CHUNK * sizeof(struct cl_chain) },
 	{ "the notes' modules", CL_AT_MODULES, 2 * sizeof(struct cl_module), CL_PAGE },
 	{ "the notes' stacks", CL_AT_STACKS, 5 * 8, CL_PAGE },
 	{ "the notes' imports", CL_AT_IMPORTS, 2 * sizeof(struct cl_import_note), CL_PAGE },

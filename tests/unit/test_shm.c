@@ -1336,6 +1336,94 @@ static void end_importer(struct importer *importer)
 }
 
 enum { HELD = 100 };
+/* A driver that uses all 64 bytes: @tail is of @record's handle, the rest the same in all. */
+static uint32_t publish_whole(struct cl_region *r, uint32_t record, uint64_t tail)
+{
+	uint8_t handle[64];
+	struct cl_export what = an_export(handle, 9);
+	uint32_t generation;
+
+	memcpy(handle + 56, &tail, 8);
+	generation = cl_record_publish(r, record, &what);
+	assert_int_equal(cl_region_need_by_handle(r), 0);
+	cl_record_index(r, record, handle);
+	return generation;
+}
+
+static int find_whole(const struct cl_region *r, uint64_t tail, uint32_t *record)
+{
+	uint8_t handle[64], is[64];
+	uint32_t generation;
+	int err;
+
+	an_export(handle, 9);
+	memcpy(handle + 56, &tail, 8);
+	err = cl_record_find(r, handle, record, &generation);
+	if (!err) {
+		assert_true(cl_record_is(r, *record, handle));
+		cl_record_handle(r, *record, is);
+		assert_memory_equal(is, handle, 64);
+	}
+	return err;
+}
+
+static int64_t disk_of(const struct cl_region *r)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(r->fd, &st), 0);
+	return (int64_t)st.st_blocks * 512;
+}
+
+static void records_are_found_by_their_whole_handle(void **state)
+{
+	enum { BEFORE = 3, AFTER = CL_CHUNK + 3, LAST = AFTER + 1 };
+	struct cl_region r = make_region();
+	uint32_t record = 0;
+	uint8_t handle[64];
+	int64_t before;
+
+	/* one whose handle has room for a stamp: its tail is 0, without an index and with */
+	publish(&r, 0, 9);
+	an_export(handle, 9);
+	assert_true(cl_record_is(&r, 0, handle));
+	assert_int_equal(find_whole(&r, 0, &record), -ENOENT);
+
+	before = disk_of(&r);
+	publish_whole(&r, BEFORE, 111);
+	assert_int_equal(disk_of(&r), before + CL_BUCKETS * 4 + CL_CHUNK * sizeof(struct cl_chain));
+	assert_true(cl_record_is(&r, 0, handle));
+	/* what it grows by from then on has its chains, too */
+	before = disk_of(&r);
+	assert_int_equal(cl_region_grow(&r), 0);
+	assert_int_equal(disk_of(&r), before + CL_CHUNK * (sizeof(struct cl_record) + sizeof(struct cl_chain)));
+	publish_whole(&r, AFTER, 222);
+	publish_whole(&r, LAST, 333);
+
+	assert_int_equal(find_whole(&r, 111, &record), 0);
+	assert_int_equal(record, BEFORE);
+	assert_int_equal(find_whole(&r, 222, &record), 0);
+	assert_int_equal(record, AFTER);
+	assert_int_equal(find_whole(&r, 333, &record), 0);
+	assert_int_equal(record, LAST);
+	assert_int_equal(find_whole(&r, 444, &record), -ENOENT);
+	/* another tail is another handle, whatever else is equal */
+	assert_false(cl_record_is(&r, BEFORE, handle));
+
+	cl_record_unindex(&r, AFTER);
+	assert_int_equal(find_whole(&r, 222, &record), -ENOENT);
+	assert_int_equal(find_whole(&r, 111, &record), 0);
+	assert_int_equal(find_whole(&r, 333, &record), 0);
+	/* a record that is used again is found by its new handle alone */
+	cl_record_unindex(&r, LAST);
+	assert_true(cl_record_try_release(&r, LAST));
+	publish_whole(&r, LAST, 555);
+	assert_int_equal(find_whole(&r, 333, &record), -ENOENT);
+	assert_int_equal(find_whole(&r, 555, &record), 0);
+	assert_int_equal(record, LAST);
+	drop_region(&r);
+}
+
 static struct cl_region make_region_with(uint32_t exported)
 {
 	struct cl_region r = make_region();
@@ -1695,6 +1783,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_file_size_limit_is_an_error_and_never_sigxfsz),
 		cmocka_unit_test(the_life_of_a_record),
 		cmocka_unit_test(a_pinned_block_is_kept),
+		cmocka_unit_test(records_are_found_by_their_whole_handle),
 		cmocka_unit_test(a_record_that_stays_dying_is_refused_in_bounded_time),
 		cmocka_unit_test(a_record_whose_generations_are_used_up_is_retired),
 		cmocka_unit_test(the_ready_map_is_a_set),
