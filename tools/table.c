@@ -312,7 +312,7 @@ static char *format_cell(struct cu_table *table, const struct cu_column *column,
 			cu_bytes_short(text, cell->number);
 			break;
 		}
-		/* fall through */
+		__attribute__((fallthrough));
 	case CU_NUMBER:
 		snprintf(text, sizeof(text), "%" PRIu64, cell->number);
 		break;

@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Both compilers, in TAP: gcc and clang build all of it from nothing without a
+# warning, and what each built makes the demo right.  gcc has the CUDA headers that
+# the build at hand has, clang the oldest that the package registry keeps (11.8),
+# where that can be reached: else the same ones, which the line says.
+set -u
+: "${top_builddir:?run by make check}" "${top_srcdir:?run by make check}"
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-compilers.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' HUP INT TERM
+
+number=0 failed=0
+ok() { # STATUS TEXT
+	number=$((number + 1))
+	if [ "$1" -eq 0 ]; then
+		echo "ok $number - $2"
+	else
+		failed=$((failed + 1))
+		echo "not ok $number - $2"
+	fi
+	return "$1"
+}
+show() { # FILE
+	tail -n 30 "$1" | cut -c1-300 | sed 's/^/#   /'
+}
+
+# Sets $cuda to CUDA 11.8's headers, or leaves it.
+find_oldest_headers() {
+	python3 -m pip download -q --no-input --no-deps --only-binary :all: \
+		--disable-pip-version-check --timeout 30 --retries 1 -d "$tmp/wheel" \
+		nvidia-cuda-runtime-cu11==11.8.89 > "$tmp/pip.log" 2>&1 < /dev/null &&
+		python3 -m zipfile -e "$tmp"/wheel/*.whl "$tmp/wheel" || return
+	found=$(find "$tmp/wheel" -name cudaTypedefs.h | head -n 1)
+	[ -z "$found" ] || cuda=$(dirname "$(dirname "$found")")
+}
+
+# The release that the headers of $cuda are of.
+release() {
+	sed -n 's/^#define CUDA_VERSION \([0-9]*\)$/\1/p' "$cuda/include/cuda.h" |
+		awk '{ printf "%d.%d", $1 / 1000, $1 % 1000 / 10 }'
+}
+
+build() { # COMPILER
+	tree=$tmp/$1
+	mkdir "$tree"
+	(
+		cd "$tree" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS CPPFLAGS LDFLAGS &&
+			"$top_srcdir/configure" -q CC="$1" --with-cuda="$cuda" --enable-werror &&
+			make -s -j"$(nproc 2> /dev/null || echo 2)" all
+	) > "$tree.log" 2>&1 < /dev/null
+	ok $? "$1 builds it with CUDA $(release)'s headers, and without a warning" || {
+		grep -E -A 5 'error|warning' "$tree.log" > "$tree.said"
+		show "$tree.said"
+		return
+	}
+	# (the program is the one of the build at hand)
+	CULIMBO_DIR=$tree/limbo CULIMBO_SIM_DIR=$tree/sim "$tree/tools/culimbo" run --simulate -- \
+		"$top_builddir/tests/e2e/demo" > "$tree.out" 2>&1 < /dev/null &&
+		grep -q '^right' "$tree.out"
+	ok $? "the demo is right with what $1 built" || show "$tree.out"
+}
+
+for compiler in gcc clang; do
+	cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$top_builddir/Makefile")
+	if ! command -v $compiler > /dev/null; then
+		number=$((number + 1))
+		echo "ok $number # SKIP there is no $compiler here"
+		continue
+	fi
+	[ $compiler != clang ] || find_oldest_headers
+	build $compiler
+done
+echo "1..$number"
+exit $((failed > 0))
