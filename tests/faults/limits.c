@@ -25,6 +25,7 @@
 
 #include "shim/shm_holder.h"
 #include "tests/faults/judge.h"
+#include "tests/namespaces/own_mounts.h"
 
 __attribute__((noreturn)) static void cannot(const char *what, int error)
 {
@@ -110,22 +111,10 @@ static void come_after_others_to_a_full_folder(void)
 
 static bool own_folder(void)
 {
-	char map[64];
-	unsigned int uid = geteuid();
-	int fd;
-
-	if (unshare(CLONE_NEWNS)) {
-		if (unshare(CLONE_NEWUSER | CLONE_NEWNS))
-			return false;
-		snprintf(map, sizeof map, "%u %u 1", uid, uid);
-		fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
-		if (fd < 0 || write(fd, map, strlen(map)) < 0)
-			return false;
-		close(fd);
-	}
+	if (own_mounts())
+		return false;
 	mkdir(judge_folder(), 0700);
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-	    mount("tmpfs", judge_folder(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700,size=4m") == 0)
+	if (mount("tmpfs", judge_folder(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700,size=4m") == 0)
 		return true;
 	if (errno != EPERM && errno != EACCES)
 		cannot("mount", errno);

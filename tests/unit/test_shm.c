@@ -25,6 +25,7 @@
 #include "shim/gc.h"
 #include "shim/options.h"
 #include "shim/shm_holder.h"
+#include "tests/namespaces/own_mounts.h"
 
 #define MS 1000000ull
 #define DESCRIPTORS "descriptors" /* the argument of a process that is a test's own, see descriptors_main() */
@@ -527,20 +528,10 @@ static int tiny_tmpfs(const char *size)
 {
 	char option[32];
 	int fd;
-	FILE *map;
-	uid_t uid = geteuid();
+	int err = own_mounts();
 
-	if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS))
-		CHILD_SKIP("no mount namespace may be made (%s)", strerror(errno));
-	if (uid && geteuid() != uid) {
-		map = fopen("/proc/self/uid_map", "w");
-		if (map) {
-			fprintf(map, "%u %u 1", (unsigned int)uid, (unsigned int)uid);
-			fclose(map);
-		}
-	}
-	if (mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL))
-		CHILD_SKIP("mounts cannot be made private (%s)", strerror(errno));
+	if (err)
+		CHILD_SKIP("no mount namespace may be made (%s)", strerror(-err));
 	snprintf(option, sizeof option, "size=%s,mode=700", size);
 	if (mount("tmpfs", folder, "tmpfs", 0, option))
 		CHILD_SKIP("a tmpfs cannot be mounted (%s)", strerror(errno));
