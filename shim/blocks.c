@@ -25,23 +25,17 @@ static struct {
 } records;
 
 /* -------------------------------------------------------------- found by key */
-enum { KINDS = 3 };
-static struct cl_table tables[KINDS] = {
-	CL_TABLE_BEGIN(tables[0]),
-	CL_TABLE_BEGIN(tables[1]),
-	CL_TABLE_BEGIN(tables[2]),
+struct cl_table cl_block_tables[] = {
+	CL_TABLE_BEGIN(cl_block_tables[0]),
+	CL_TABLE_BEGIN(cl_block_tables[CL_MEMORY]),
+	CL_TABLE_BEGIN(cl_block_tables[CL_EVENT]),
 };
-
-struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
-{
-	return cl_table_find(&tables[kind], key);
-}
 
 void cl_block_unhash(struct cl_block *block)
 {
 	if (!block->hashed)
 		return;
-	cl_table_remove(&tables[block->kind], &block->link);
+	cl_table_remove(&cl_block_tables[block->kind], &block->link);
 	block->hashed = false;
 }
 
@@ -49,31 +43,37 @@ void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void 
 {
 	struct cl_link *link, *next;
 
-	CL_TABLE_EACH (&tables[kind], link, next)
+	CL_TABLE_EACH (&cl_block_tables[kind], link, next)
 		each((struct cl_block *)link, data);
 }
 
 /* -------------------------------------------------------------------- handles */
 __extension__ typedef unsigned __int128 product;
 
-static uint64_t mixed(const uint64_t *words, uint64_t a, uint64_t b)
+static inline product mixed(const uint8_t *words, uint64_t a, uint64_t b)
 {
-	product p = (product)(words[0] ^ a) * (words[1] ^ b);
+	uint64_t x, y;
 
-	return (uint64_t)p ^ (uint64_t)(p >> 64);
+	/* (a word at a time: in one piece they would go over the stack) */
+	memcpy(&x, words, sizeof x);
+	memcpy(&y, words + 8, sizeof y);
+	return (product)(x + a) * (y + b);
 }
 
-/* Of 64 bytes that the driver makes, so of nobody who would look for two alike. */
-static uint64_t print_of(const void *handle)
+/*
+ * Of 64 bytes that the driver makes, so of nobody who would look for two alike.  (NH, as in
+ * UMAC: as good as a sum of random numbers for what differs in any word, at one
+ * multiplication for two words.)
+ */
+static inline uint64_t print_of(const uint8_t *handle)
 {
-	uint64_t word[8];
-
-	memcpy(word, handle, sizeof word);
 	/* (digits of pi) */
-	return mixed(word, 0x243f6a8885a308d3u, 0x13198a2e03707344u) +
-	       mixed(word + 2, 0xa4093822299f31d0u, 0x082efa98ec4e6c89u) +
-	       mixed(word + 4, 0x452821e638d01377u, 0xbe5466cf34e90c6cu) +
-	       mixed(word + 6, 0xc0ac29b7c97c50ddu, 0x3f84d5b5b5470917u);
+	product sum = mixed(handle, 0x243f6a8885a308d3u, 0x13198a2e03707344u) +
+		      mixed(handle + 16, 0xa4093822299f31d0u, 0x082efa98ec4e6c89u) +
+		      mixed(handle + 32, 0x452821e638d01377u, 0xbe5466cf34e90c6cu) +
+		      mixed(handle + 48, 0xc0ac29b7c97c50ddu, 0x3f84d5b5b5470917u);
+
+	return (uint64_t)sum ^ (uint64_t)(sum >> 64);
 }
 
 bool cl_block_has_handle(const struct cl_block *block, const void *handle)
@@ -155,7 +155,7 @@ static void exported_take(uint32_t use, uint32_t set)
 /* One word of what is made anew, from the buckets whose elements may lead to it. */
 static void exported_step(void)
 {
-	const struct cl_table *table = &tables[CL_MEMORY];
+	const struct cl_table *table = &cl_block_tables[CL_MEMORY];
 	unsigned int which = !(exported_use() % 2), log = exported.new_log - 6;
 	uint64_t n = table->log > log ? 1ull << (table->log - log) : 1;
 	uint64_t first = table->log > log ? exported.step * n : exported.step >> (log - table->log);
@@ -191,9 +191,9 @@ static void exported_add(uint64_t address)
 			exported.new_set += exported_set(!(use % 2), bit);
 	} else if ((uint64_t)exported.set * BITS_A_BLOCK > 1ull << log &&
 		   /* where it cannot grow, it is made anew for what has gone */
-		   (log < MOST_BITS || exported.set > 2 * tables[CL_MEMORY].n)) {
+		   (log < MOST_BITS || exported.set > 2 * cl_block_tables[CL_MEMORY].n)) {
 		for (log = FEWEST_BITS; log < MOST_BITS &&
-					1ull << log < tables[CL_MEMORY].n * BITS_A_BLOCK * 2;)
+					1ull << log < cl_block_tables[CL_MEMORY].n * BITS_A_BLOCK * 2;)
 			log++;
 		exported.new_log = log;
 		exported.new_set = exported.step = 0;
@@ -375,7 +375,8 @@ bool cl_unnoted_kept(uint64_t address)
 
 bool cl_unnoted_freed(uint64_t address, bool now)
 {
-	return filter_has(&unnoted_freed, address, now);
+	/* (asked at each export) */
+	return (now || unnoted_freed.any) && filter_has(&unnoted_freed, address, now);
 }
 
 void cl_unnoted_context_gone(void)
@@ -401,7 +402,7 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 	block->ctx = ctx;
 	block->primary = primary;
 	block->place = CL_PLACE_PROGRAM;
-	cl_table_add(&tables[block->kind], &block->link);
+	cl_table_add(&cl_block_tables[block->kind], &block->link);
 	block->hashed = true;
 	if (what->kind == CL_MEMORY)
 		exported_add(block->link.key);
@@ -438,8 +439,8 @@ void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void
 void cl_blocks_forget(void)
 {
 	/* their memory is left: another thread of the parent may have been in the middle of it */
-	for (unsigned int kind = 0; kind < KINDS; kind++)
-		tables[kind] = (struct cl_table)CL_TABLE_BEGIN(tables[kind]);
+	for (unsigned int kind = 0; kind <= CL_EVENT; kind++)
+		cl_block_tables[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_block_tables[kind]);
 	memset(by_record, 0, sizeof by_record);
 	memset(&records, 0, sizeof records);
 	/* the mapping is not there in a child, and closing the file here unlocks nothing of the parent's */

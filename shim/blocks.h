@@ -71,7 +71,11 @@ void cl_own_go_by_handle_locked(void);
  */
 bool cl_own_may_be(uint32_t file_id);
 
-struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key);
+extern struct cl_table cl_block_tables[CL_EVENT + 1];
+static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
+{
+	return cl_table_find(&cl_block_tables[kind], key);
+}
 /*
  * Whether @handle, 64 bytes as the driver made them, is what @block was first
  * exported by.  (The record's copy can be written by others.  Ours is 8 bytes:

@@ -214,29 +214,32 @@ static void keep_unnoted_locked(enum cl_kind kind, uint64_t base)
 }
 
 /* Exported: gives @handle the stamp that leads to @block's record, or what leads there instead. */
-static void mark_locked(void *handle, struct cl_block *block)
+static void mark_locked(void *handle, struct cl_block *block, uint32_t generation)
 {
 	cl_count_locked(exports);
-	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = block->record == CL_NO_RECORD ? 0 :
-		       cl_life_generation(cl_record_life(&cl_own, block->record)));
+	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation);
 	if (block->record == CL_NO_RECORD)
 		return;
 	if (has_room_for_stamp(handle))
-		stamp(handle, block->record,
-		      cl_life_generation(cl_record_life(&cl_own, block->record)));
+		stamp(handle, block->record, generation);
 	else if (!index_by_handle_locked(block, handle))
 		pin_locked(block);
 }
 
-/* What is there (@block, with no thread in the driver) once more.  False: nothing, or not the same any more. */
-static bool export_again_locked(void *handle, const struct cl_export *what, struct cl_block *block)
+/*
+ * What is there (@block, with no thread in the driver) once more, at @now, by @handle, which
+ * gets its stamp.  False: nothing, or not the same any more.
+ */
+static bool export_again_locked(void *handle, struct cl_block *block, uint64_t now)
 {
+	uint32_t generation = 0;
+
 	if (!block || in_limbo(block) ||
-	    (block->record != CL_NO_RECORD && !cl_block_has_handle(block, what->handle)))
+	    (block->record != CL_NO_RECORD && !cl_block_has_handle(block, handle)))
 		return false;
 	if (block->record != CL_NO_RECORD)
-		cl_record_export_again(&cl_own, block->record, what->now);
-	mark_locked(handle, block);
+		generation = cl_record_export_again(&cl_own, block->record, now);
+	mark_locked(handle, block, generation);
 	return true;
 }
 
@@ -248,13 +251,13 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 			       uint32_t stack, struct cl_finding *misuse, bool *gone)
 {
 	struct cl_block *block;
-	uint32_t generation;
+	uint32_t generation = 0;
 
 	/* one that has the address of a context whose end is not noted yet: it would go with that */
 	while (cl_limbo_context_ends_locked(ctx, what->device, primary))
 		cl_limbo_wait_locked();
 	block = find_settled_locked(what->kind, what->base);
-	if (export_again_locked(handle, what, block))
+	if (export_again_locked(handle, block, what->now))
 		return CUDA_SUCCESS;
 	if (in_limbo(block)) {
 		cl_count(exported_after_free);
@@ -265,7 +268,7 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 		*gone = disown_locked(block);
 	block = cl_block_new(what, ctx, primary, stack, &generation);
 	if (block)
-		mark_locked(handle, block);
+		mark_locked(handle, block, generation);
 	else
 		keep_unnoted_locked(what->kind, what->base);
 	/* a handle of it is under way that leads nowhere */
@@ -310,9 +313,6 @@ static bool is_in_limbo(CUdeviceptr dptr)
 static bool export_known(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_CANCELLED_LATER;
-	struct cl_export what = { .kind = CL_MEMORY,
-				  .base = dptr,
-				  .handle = (const uint8_t *)handle->reserved };
 	struct cl_block *block;
 	bool known;
 
@@ -321,19 +321,24 @@ static bool export_known(CUipcMemHandle *handle, CUdeviceptr dptr)
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
 		return false;
 	pthread_mutex_lock(&cl_exports_lock);
-	/* (under the lock, so that a later time is never overwritten by an earlier one) */
-	what.now = cl_now();
 	block = cl_block_find(CL_MEMORY, dptr);
-	known = block && has_room_for_stamp(handle->reserved) && !cl_limbo_is_busy_locked(block) &&
-		!cl_unnoted_freed(dptr, false) &&
-		export_again_locked(handle->reserved, &what, block);
+	known = block && !in_limbo(block) && block->record != CL_NO_RECORD &&
+		has_room_for_stamp(handle->reserved) && !cl_limbo_is_busy_locked(block) &&
+		!cl_unnoted_freed(dptr, false) && cl_block_has_handle(block, handle->reserved);
+	if (known) {
+		/* (the clock under the lock, so that a later time is never overwritten by an earlier one) */
+		stamp(handle->reserved, block->record,
+		      cl_record_export_again(&cl_own, block->record, cl_now()));
+		cl_count_locked(exports);
+	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (!known) /* without its stamp it would lead past us, should the export be refused */
 		memset(handle, 0, sizeof *handle);
 	return known;
 }
 
-static CUresult export_what_may_be_new(CUipcMemHandle *handle, CUdeviceptr dptr)
+/* (apart, for its registers and its stack) */
+static __attribute__((noinline)) CUresult export_what_may_be_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_MEMORY, .base = dptr };
@@ -364,9 +369,8 @@ static CUresult export_what_may_be_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 		return result;
 	what.handle = (const uint8_t *)handle->reserved;
 	pthread_mutex_lock(&cl_exports_lock);
-	what.now = cl_now();
-	known = known && export_again_locked(handle->reserved, &what,
-					     find_settled_locked(CL_MEMORY, dptr));
+	block = known ? find_settled_locked(CL_MEMORY, dptr) : NULL;
+	known = export_again_locked(handle->reserved, block, cl_now());
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (known)
 		return result;

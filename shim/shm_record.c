@@ -201,12 +201,13 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 	return generation;
 }
 
-void cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now)
+uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now)
 {
 	struct cl_record *r = &region->record[record];
 
 	r->exports++;
 	atomic_store_explicit(&r->exported, now, memory_order_relaxed);
+	return cl_life_generation(atomic_load_explicit(&r->life, memory_order_relaxed));
 }
 
 void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)

@@ -25,8 +25,8 @@ struct cl_export {
 /* ---------------------------------------------------------- for the exporter */
 /* FREE to EXPORTED.  Returns the generation that goes into the stamp. */
 uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const struct cl_export *what);
-/* Exported once more. */
-void cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now);
+/* Exported once more.  Returns the same. */
+uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now);
 /* EXPORTED to LIMBO: the program freed it. */
 void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now);
 /*
