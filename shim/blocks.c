@@ -11,9 +11,7 @@
 
 struct cl_region cl_own = { .fd = -1 };
 bool cl_own_by_handle;
-/* The number of our file, 0 as long as there is none; ANY: it takes more to know what is ours. */
-static _Atomic uint32_t own_id;
-#define ANY UINT32_MAX
+_Atomic uint32_t cl_own_id;
 
 static struct cl_block **by_record[CL_CHUNKS];
 static struct {
@@ -233,7 +231,7 @@ static void make_own_file(bool importer)
 	if (!err) {
 		cl_own.header->grace = cl_options.grace.number;
 		/* (who gets a handle of ours in whatever way has seen this, too) */
-		atomic_store_explicit(&own_id, cl_own.file_id, memory_order_release);
+		atomic_store_explicit(&cl_own_id, cl_own.file_id, memory_order_release);
 		records.chunks = 1; /* it comes with one */
 		return;
 	}
@@ -255,14 +253,7 @@ static void make_own_file(bool importer)
 void cl_own_go_by_handle_locked(void)
 {
 	cl_own_by_handle = true;
-	atomic_store_explicit(&own_id, ANY, memory_order_release);
-}
-
-bool cl_own_may_be(uint32_t file_id)
-{
-	uint32_t own = atomic_load_explicit(&own_id, memory_order_acquire);
-
-	return own == file_id || own == ANY;
+	atomic_store_explicit(&cl_own_id, CL_OWN_ANY, memory_order_release);
 }
 
 bool cl_own_need_locked(bool importer)
@@ -448,7 +439,7 @@ void cl_blocks_forget(void)
 		close(cl_own.fd);
 	cl_own = (struct cl_region){ .fd = -1 };
 	cl_own_by_handle = false;
-	atomic_store_explicit(&own_id, 0, memory_order_relaxed);
+	atomic_store_explicit(&cl_own_id, 0, memory_order_relaxed);
 	filter_clear(&unnoted);
 	filter_clear(&unnoted_freed);
 	exported.all = false;

@@ -87,32 +87,37 @@ static __thread struct {
 	bool primary;
 } last __attribute__((tls_model("initial-exec")));
 
+/* Of *ctx, which is current and was not the last one; NULL: none is known to be current. */
+static __attribute__((noinline)) bool ask_for_device(CUcontext *ctx, CUdevice *device, bool *primary,
+						     uint32_t now)
+{
+	*device = 0;
+	*primary = false;
+	if (!*ctx || cl_driver.cuCtxGetDevice(device) != CUDA_SUCCESS) {
+		*ctx = NULL;
+		*device = 0;
+		return false;
+	}
+	*primary = cl_context_is_primary(*ctx, *device);
+	if (cl_sharing()) {
+		last.primary = *primary;
+		last.device = *device;
+		last.ctx = *ctx;
+		last.ends = now;
+	}
+	return true;
+}
+
 bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary)
 {
 	/* acquire, and before the driver is asked: what is remembered is not younger than what it says */
 	uint32_t now = atomic_load_explicit(&ends, memory_order_acquire);
 
 	*ctx = NULL;
-	*device = 0;
-	*primary = false;
-	if (cl_driver.cuCtxGetCurrent(ctx) != CUDA_SUCCESS || !*ctx) {
+	if (cl_driver.cuCtxGetCurrent(ctx) != CUDA_SUCCESS)
 		*ctx = NULL;
-		return false;
-	}
-	if (*ctx != last.ctx || now != last.ends) {
-		if (cl_driver.cuCtxGetDevice(device) != CUDA_SUCCESS) {
-			*ctx = NULL;
-			*device = 0;
-			return false;
-		}
-		*primary = cl_context_is_primary(*ctx, *device);
-		if (!cl_sharing())
-			return true;
-		last.primary = *primary;
-		last.device = *device;
-		last.ctx = *ctx;
-		last.ends = now;
-	}
+	if (!*ctx || *ctx != last.ctx || now != last.ends)
+		return ask_for_device(ctx, device, primary, now);
 	*device = last.device;
 	*primary = last.primary;
 	return true;

@@ -290,15 +290,15 @@ static void hold_put_locked(struct hold *hold)
 /* ------------------------------------------------------------ what a handle names */
 /* A handle, and what was made out of it. */
 struct named {
+	uint8_t *handle;    /* the driver is to have it: as its driver made it, if it is known */
+	struct hold *hold;  /* taken of it, if it is known, and not our own; NULL: unmanaged */
 	struct cl_stamp stamp;
+	uint32_t pid;	    /* of its exporter, as the driver's handle has it */
+	int err;	    /* why it may not be opened, or 0 */
 	bool known;	    /* the stamp names something of an exporter that we can look at */
 	bool own;	    /* ... of this process itself */
 	bool fileless;	    /* the stamp's file would be here, and is not */
-	uint32_t pid;	    /* of its exporter, as the driver's handle has it */
-	uint8_t handle[64]; /* as its driver made it */
-	struct hold *hold;  /* taken of it, if it is known, and not our own; NULL: unmanaged */
 	bool again;	    /* it is open here already: where from, is noted */
-	int err;	    /* why it may not be opened, or 0 */
 };
 
 static bool is_own(uint32_t file_id)
@@ -387,16 +387,18 @@ static bool look_up_own(struct named *named)
 	return ours;
 }
 
-/* What @handle names, and the hold of it that an open is to have. */
-static void look_up(struct named *named, const void *handle, enum cl_kind kind)
+/*
+ * What @handle, 64 bytes which become those for the driver, names, and the hold of it that an
+ * open is to have.
+ */
+static void look_up(struct named *named, void *handle, enum cl_kind kind)
 {
 	uint64_t tail = tail_of(handle);
 	struct cl_peer *peer = NULL;
 	bool ours = false; /* the file that it names */
 	int err = 0;
 
-	*named = (struct named){ .known = false };
-	memcpy(named->handle, handle, 64);
+	*named = (struct named){ .handle = handle };
 	memcpy(&named->pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof named->pid);
 	if (!tail)
 		return;
@@ -469,8 +471,10 @@ static struct mapping *mapping_find_locked(enum cl_kind kind, uint64_t key)
 	return cl_table_find(&mappings[kind], key);
 }
 
-static struct mapping *mapping_new_locked(struct hold *hold)
+/* At @key, as @o says; not open yet. */
+static struct mapping *mapping_new_locked(uint64_t key, const struct opening *o, uint32_t exporter_pid)
 {
+	struct hold *hold = o->hold;
 	bool within = hold && !hold->mapped;
 	struct mapping *mapping = within ? &hold->first : malloc(sizeof *mapping);
 
@@ -478,7 +482,18 @@ static struct mapping *mapping_new_locked(struct hold *hold)
 		return NULL;
 	if (within)
 		hold->mapped = true;
-	*mapping = (struct mapping){ .hold = hold, .within = within };
+	mapping->link.key = key;
+	mapping->older = mapping->newer = NULL;
+	mapping->hold = hold;
+	mapping->ctx = o->ctx;
+	mapping->device = o->device;
+	mapping->opens = mapping->closing = 0;
+	mapping->since = cl_now();
+	mapping->size = hold ? hold->peer->region.record[record_of(hold)].size : 0;
+	mapping->stack = o->stack;
+	mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
+	mapping->primary = o->primary;
+	mapping->within = within;
 	return mapping;
 }
 
@@ -500,20 +515,18 @@ static void mapping_delete_locked(struct mapping *mapping)
 static void mapping_note_locked(enum cl_kind kind, struct mapping *mapping)
 {
 	const struct hold *hold = mapping->hold;
-	struct cl_import_note note = { .key = mapping->link.key,
-				       .size = mapping->size,
-				       .since = mapping->since,
-				       .stack = mapping->stack,
-				       .exporter_pid = mapping->exporter_pid,
-				       .kind = (uint8_t)kind,
-				       .device = (uint8_t)mapping->device };
 
-	if (hold) {
-		note.file_id = file_of(hold);
-		note.record = record_of(hold);
-		note.generation = hold->generation;
-	}
-	mapping->note = cl_notes_import(&note);
+	mapping->note = cl_notes_import(&(struct cl_import_note){
+		.key = mapping->link.key,
+		.size = mapping->size,
+		.since = mapping->since,
+		.file_id = hold ? file_of(hold) : 0,
+		.record = hold ? record_of(hold) : 0,
+		.generation = hold ? hold->generation : 0,
+		.stack = mapping->stack,
+		.exporter_pid = mapping->exporter_pid,
+		.kind = (uint8_t)kind,
+		.device = (uint8_t)mapping->device });
 }
 
 /*
@@ -530,18 +543,9 @@ static bool mapping_add_locked(enum cl_kind kind, uint64_t key, struct mapping *
 		if (mapping->hold == hold && mapping->ctx == o->ctx && !is_going(mapping))
 			break;
 	if (!mapping) {
-		mapping = mapping_new_locked(hold);
+		mapping = mapping_new_locked(key, o, exporter_pid);
 		if (!mapping)
 			return false; /* the hold stays until we end: kept, not freed early */
-		mapping->link.key = key;
-		mapping->ctx = o->ctx;
-		mapping->device = o->device;
-		mapping->primary = o->primary;
-		mapping->since = cl_now();
-		mapping->stack = o->stack;
-		mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
-		if (hold)
-			mapping->size = hold->peer->region.record[record_of(hold)].size;
 		if (newest) {
 			mapping->newer = newest;
 			mapping->older = newest->older;
@@ -588,23 +592,21 @@ static void mapping_put_locked(enum cl_kind kind, struct mapping *mapping)
 	mapping_delete_locked(mapping);
 }
 
-static void note_last_close(enum cl_kind kind, const struct mapping *mapping, uint32_t stack)
+static void say_last_close(struct cl_closed *to, enum cl_kind kind, const struct mapping *mapping,
+			   uint32_t stack)
 {
 	const struct hold *hold = mapping->hold;
-	struct cl_closed closed = { .key = mapping->link.key,
-				    .size = mapping->size,
-				    .when = cl_now_roughly(),
-				    .stack = stack,
-				    .pid = mapping->exporter_pid,
-				    .kind = (uint8_t)kind,
-				    .device = (uint8_t)mapping->device };
 
-	if (hold) {
-		closed.file_id = file_of(hold);
-		closed.record = record_of(hold);
-		closed.generation = hold->generation;
-	}
-	cl_notes_closed(&closed);
+	*to = (struct cl_closed){ .key = mapping->link.key,
+				  .size = mapping->size,
+				  .when = cl_now_roughly(),
+				  .stack = stack,
+				  .file_id = hold ? file_of(hold) : 0,
+				  .record = hold ? record_of(hold) : 0,
+				  .generation = hold ? hold->generation : 0,
+				  .pid = mapping->exporter_pid,
+				  .kind = (uint8_t)kind,
+				  .device = (uint8_t)mapping->device };
 }
 
 /* The driver has closed @mapping once (or not, when !@closed), at @stack. */
@@ -619,7 +621,7 @@ static void mapping_closed_locked(enum cl_kind kind, struct mapping *mapping, bo
 		if (mapping->opens) {
 			cl_notes_import_opens(mapping->note, --mapping->opens);
 			if (!mapping->opens && kind == CL_MEMORY)
-				note_last_close(kind, mapping, stack);
+				say_last_close(cl_notes_closed_memory(), kind, mapping, stack);
 		}
 		if (hold) {
 			hold->opens--;
@@ -773,10 +775,9 @@ static bool is_damaged(const struct named *named)
 	       cl_liveness_is_exporter(named->pid, named->stamp.file_id);
 }
 
-/* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
-static CUresult open_begin(struct opening *o, const struct named *named, enum cl_kind kind)
+/* As open_begin(), of what there is no hold of: it is refused, unmanaged, or kept without one. */
+static CUresult open_unheld(struct opening *o, const struct named *named, enum cl_kind kind)
 {
-	*o = (struct opening){ .hold = named->hold };
 	/* most that have ended are seen before the driver is asked */
 	if (named->fileless && !cl_liveness_is_exporter(named->pid, named->stamp.file_id))
 		return refuse(named, kind);
@@ -790,10 +791,16 @@ static CUresult open_begin(struct opening *o, const struct named *named, enum cl
 			    named->stamp.file_id, named->stamp.record, named->pid);
 	else
 		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
-		o->elsewhere = !o->hold && tail_of(named->handle) && named->stamp.tag != cl_self.tag;
-	if (!o->hold)
-		cl_count(unmanaged_imports);
+		o->elsewhere = tail_of(named->handle) && named->stamp.tag != cl_self.tag;
+	cl_count(unmanaged_imports);
 	return CUDA_SUCCESS;
+}
+
+/* The first half of an open.  CUDA_SUCCESS: ask the driver, then open_end(). */
+static inline CUresult open_begin(struct opening *o, const struct named *named, enum cl_kind kind)
+{
+	*o = (struct opening){ .hold = named->hold };
+	return o->hold ? CUDA_SUCCESS : open_unheld(o, named, kind);
 }
 
 /* What is not opened after all. */
@@ -861,7 +868,6 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (!cl_self_start())
 		return open(dptr, handle, flags);
 	look_up(&named, &handle, CL_MEMORY);
-	memcpy(&handle, named.handle, 64);
 	if (named.own && dptr)
 		return open_own(&named, dptr) ? refuse(&named, CL_MEMORY) : CUDA_SUCCESS;
 	result = open_begin(&o, &named, CL_MEMORY);
@@ -888,7 +894,6 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 	if (!cl_self_start())
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
 	look_up(&named, &handle, CL_EVENT);
-	memcpy(&handle, named.handle, 64);
 	if (named.own) /* the driver refuses a process's own; it knows how */
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
 	result = open_begin(&o, &named, CL_EVENT);
@@ -1040,6 +1045,7 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
 {
 	uint64_t key = (uint64_t)(uintptr_t)event;
+	struct cl_closed closed;
 	uint32_t stack;
 	bool last;
 	struct mapping *mapping = close_begin(CL_EVENT, key, &last);
@@ -1050,7 +1056,8 @@ bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), CUresu
 	if (last) {
 		stack = cl_notes_stack(true);
 		pthread_mutex_lock(&cl_imports_lock);
-		note_last_close(CL_EVENT, mapping, stack);
+		say_last_close(&closed, CL_EVENT, mapping, stack);
+		cl_notes_closed_event(&closed);
 		/* release: with who makes an event where the driver has destroyed this one */
 		atomic_store_explicit(&events_closed, true, memory_order_release);
 		pthread_mutex_unlock(&cl_imports_lock);

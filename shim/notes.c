@@ -188,50 +188,58 @@ static uint32_t note_stack_locked(const struct cl_stack *stack, unsigned int for
 	return new->word;
 }
 
-uint32_t cl_notes_stack(bool importer)
+/* One that has no name yet; apart, for its stack. */
+static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stack, bool importer)
 {
 	enum { AT_ONCE = 4 };
 	struct cl_module modules[AT_ONCE];
-	struct cl_stack stack;
 	struct noted *known;
 	unsigned int n = AT_ONCE;
 	uint32_t word = 0;
 	uint64_t hash;
 	bool full;
 
-	cl_stack_take(&stack);
-	if (!stack.n)
-		return 0;
-	if (stack.name) /* our file is there, as it was when it got that */
-		return stack.name;
 	pthread_mutex_lock(&cl_exports_lock);
 	if (!cl_own_need_locked(importer)) {
 		pthread_mutex_unlock(&cl_exports_lock);
 		return 0;
 	}
 	begin_locked();
-	known = find_noted_locked(&stack, &hash);
+	known = find_noted_locked(stack, &hash);
 	if (known)
 		word = known->word;
 	full = notes.words.full;
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (word)
-		cl_stack_name(&stack, word);
+		cl_stack_name(stack, word);
 	if (word || full)
 		return word;
 	/* the first time: what it leads through, without our lock (see stack.h) */
 	for (unsigned int seen = 0; n == AT_ONCE; seen += n) {
-		n = cl_stack_modules(&stack, seen, modules, AT_ONCE);
+		n = cl_stack_modules(stack, seen, modules, AT_ONCE);
 		pthread_mutex_lock(&cl_exports_lock);
 		for (unsigned int i = 0; i < n && cl_own.header; i++)
 			note_module_locked(&modules[i]);
 		if (n < AT_ONCE && cl_own.header)
-			word = note_stack_locked(&stack, 0);
+			word = note_stack_locked(stack, 0);
 		pthread_mutex_unlock(&cl_exports_lock);
 	}
 	if (word)
-		cl_stack_name(&stack, word);
+		cl_stack_name(stack, word);
 	return word;
+}
+
+uint32_t cl_notes_stack(bool importer)
+{
+	struct cl_stack stack;
+
+	if (!cl_options.stack.number)
+		return 0;
+	cl_stack_take(&stack);
+	if (!stack.n)
+		return 0;
+	/* (with a name, our file is there, as it was when it got that) */
+	return stack.name ? stack.name : note_stack(&stack, importer);
 }
 
 /* Apart, for its stack.  Nothing in @frame can be trusted but its lengths. */
@@ -283,31 +291,27 @@ static bool need_import_entry(void)
 	return there;
 }
 
-uint32_t cl_notes_import(const struct cl_import_note *note)
+static struct cl_import_note *import_entry(uint32_t index)
 {
-	uint32_t index = imports.part.used;
-	struct cl_import_note *to;
+	return (struct cl_import_note *)((char *)cl_own.header + CL_AT_IMPORTS) + index;
+}
 
+struct cl_import_note *cl_notes_import_begin(uint32_t *index)
+{
+	*index = imports.part.used;
 	if (imports.free_n)
-		index = imports.free[--imports.free_n];
-	else if ((index + 1ull) * sizeof *to > imports.part.got && !need_import_entry())
-		return CL_NO_NOTE;
-	to = entry_of(&imports.part, index);
-	to->key = note->key;
-	to->size = note->size;
-	to->since = note->since;
-	to->file_id = note->file_id;
-	to->record = note->record;
-	to->generation = note->generation;
-	to->stack = note->stack;
-	to->exporter_pid = note->exporter_pid;
-	to->kind = note->kind;
-	to->device = note->device;
+		*index = imports.free[--imports.free_n];
+	else if ((*index + 1ull) * sizeof(struct cl_import_note) > imports.part.got && !need_import_entry())
+		return NULL;
+	return import_entry(*index);
+}
+
+void cl_notes_import_end(uint32_t index, struct cl_import_note *to)
+{
 	/* release: it is in use when it is whole */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
 	if (index == imports.part.used)
 		count_locked(&imports.part, 1, &cl_own.header->imports);
-	return index;
 }
 
 static void free_import(uint32_t index)
@@ -330,7 +334,7 @@ void cl_notes_import_opens(uint32_t index, uint64_t opens)
 
 	if (index >= imports.part.used) /* CL_NO_NOTE */
 		return;
-	note = entry_of(&imports.part, index);
+	note = import_entry(index);
 	/* release: what follows in that entry is another import */
 	atomic_store_explicit(&note->opens, opens, memory_order_release);
 	if (!opens)
@@ -384,7 +388,7 @@ struct closed_event {
 static struct closed_event *closed_events, *events_by_age[CLOSED]; /* a ring */
 static uint32_t next_event;
 
-__attribute__((noinline)) static void note_closed_event(const struct cl_closed *what)
+void cl_notes_closed_event(const struct cl_closed *what)
 {
 	struct closed_event *entry;
 
@@ -411,12 +415,9 @@ __attribute__((noinline)) static void note_closed_event(const struct cl_closed *
 	next_event = (next_event + 1) % CLOSED;
 }
 
-void cl_notes_closed(const struct cl_closed *what)
+struct cl_closed *cl_notes_closed_memory(void)
 {
-	if (what->kind == CL_EVENT)
-		note_closed_event(what);
-	else
-		closed[closes++ % CLOSED] = *what;
+	return &closed[closes++ % CLOSED];
 }
 
 static struct cl_closed *find_closed_event_locked(uint64_t key)

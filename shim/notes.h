@@ -7,7 +7,7 @@
  * No hold, free or open is decided by them, and nothing here fails: where there
  * is no file, no room or no memory there are fewer notes, and that is said once,
  * for information.  Functions that end in _locked want cl_exports_lock held, the
- * others take it; those of imports and cl_notes_closed() want
+ * others take it; those of imports and cl_notes_closed_*() want
  * cl_imports_lock, which the two others of closes take.  A forked child forgets.
  */
 #ifndef CL_NOTES_H
@@ -31,8 +31,34 @@ struct cl_view;
 uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack);
 
 #define CL_NO_NOTE UINT32_MAX
-/* An import was opened: a new entry, or CL_NO_NOTE.  @note: but for unused fields. */
-uint32_t cl_notes_import(const struct cl_import_note *note);
+/* An entry for an import, to be filled in, and its index; NULL: there is none. */
+struct cl_import_note *cl_notes_import_begin(uint32_t *index);
+/* It is filled in, but for how often it is open: once. */
+void cl_notes_import_end(uint32_t index, struct cl_import_note *to);
+/*
+ * An import was opened: a new entry, or CL_NO_NOTE.  @note: but for unused fields.  (Here, so
+ * that what the caller says in @note goes straight into the entry.)
+ */
+static inline uint32_t cl_notes_import(const struct cl_import_note *note)
+{
+	uint32_t index;
+	struct cl_import_note *to = cl_notes_import_begin(&index);
+
+	if (!to)
+		return CL_NO_NOTE;
+	to->key = note->key;
+	to->size = note->size;
+	to->since = note->since;
+	to->file_id = note->file_id;
+	to->record = note->record;
+	to->generation = note->generation;
+	to->stack = note->stack;
+	to->exporter_pid = note->exporter_pid;
+	to->kind = note->kind;
+	to->device = note->device;
+	cl_notes_import_end(index, to);
+	return index;
+}
 /* It is open so often now; 0: the entry is free again. */
 void cl_notes_import_opens(uint32_t index, uint64_t opens);
 
@@ -49,7 +75,9 @@ struct cl_closed {
 	uint32_t stack, file_id, record, generation, pid;
 	uint8_t kind, device;
 };
-void cl_notes_closed(const struct cl_closed *closed);
+void cl_notes_closed_event(const struct cl_closed *closed);
+/* Of memory: where it is to be written. */
+struct cl_closed *cl_notes_closed_memory(void);
 /* @key is something else from here on, or was not closed after all.  (Of memory, it looks through all.) */
 void cl_notes_not_closed(enum cl_kind kind, uint64_t key);
 /* False: it is not (or no longer) known. */

@@ -88,14 +88,13 @@ static int open_file_by_path(struct cl_peer *peer, uint32_t file_id, const char 
 	return err;
 }
 
-struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
+/* (apart, for its registers and its stack) */
+static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int *err)
 {
 	struct cl_peer *peer;
 	const char *why = NULL;
 	char path[256];
 
-	if (last && last->file_id == file_id)
-		return last;
 	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
 	if (peer)
 		return last = peer;
@@ -130,6 +129,11 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 	return peer;
 }
 
+struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
+{
+	return last && last->file_id == file_id ? last : get_other(file_id, err);
+}
+
 struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err)
 {
 	struct cl_peer *peer;
@@ -150,19 +154,6 @@ struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *er
 	}
 	*err = -ENOENT;
 	return says ? cl_peer_get(file_id, err) : NULL;
-}
-
-bool cl_peer_has_slot(const struct cl_peer *peer)
-{
-	return peer->slot >= 0 &&
-	       atomic_load_explicit(&peer->region.slot[peer->slot].claim, memory_order_acquire) ==
-		       peer->claim;
-}
-
-int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
-{
-	*lost = false;
-	return cl_peer_has_slot(peer) ? 0 : cl_peer_keep_slot(peer, lost);
 }
 
 int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)

@@ -37,13 +37,22 @@ struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *er
  * the slot is a new one.
  */
 int cl_peer_keep_slot(struct cl_peer *peer, bool *lost);
-/*
- * The same without a system call, so that the program may have closed our
- * descriptor and with it the lock: to be asked before what was opened is used.
- */
-int cl_peer_need_slot(struct cl_peer *peer, bool *lost);
 /* Whether the slot is still ours to clear bits of. */
-bool cl_peer_has_slot(const struct cl_peer *peer);
+static inline bool cl_peer_has_slot(const struct cl_peer *peer)
+{
+	return peer->slot >= 0 &&
+	       atomic_load_explicit(&peer->region.slot[peer->slot].claim, memory_order_acquire) ==
+		       peer->claim;
+}
+/*
+ * The same as cl_peer_keep_slot() without a system call, so that the program may have closed
+ * our descriptor and with it the lock: to be asked before what was opened is used.
+ */
+static inline int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
+{
+	*lost = false;
+	return cl_peer_has_slot(peer) ? 0 : cl_peer_keep_slot(peer, lost);
+}
 /* One hold less. */
 void cl_peer_put(struct cl_peer *peer);
 

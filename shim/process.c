@@ -127,7 +127,7 @@ void cl_self_prepare(void)
 	pthread_mutex_unlock(&start_lock);
 }
 
-bool cl_self_start(void)
+bool cl_self_start_to_share(void)
 {
 	int dirfd;
 

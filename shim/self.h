@@ -99,7 +99,15 @@ void cl_self_prepare(void);
  * The first export or import: makes cl_sharing() true.  Returns false when
  * this process is not to be looked after (CULIMBO_DISABLE).  Any thread.
  */
-bool cl_self_start(void);
+bool cl_self_start_to_share(void);
+static inline bool cl_self_start(void)
+{
+	/* acquire: what the first one prepared is seen */
+	if (__builtin_expect(!cl_self_is_copy() &&
+			     (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES), 1))
+		return true;
+	return cl_self_start_to_share();
+}
 
 /* What cl_self.tag is to be; any thread. */
 uint32_t cl_self_make_tag(const struct cl_witness *witness);

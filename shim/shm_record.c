@@ -395,9 +395,10 @@ int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32
  * The importer's half of open against free.  It calls @set (its bit, or the
  * pin) before and, when refused, @clear after.
  */
-static int handshake(struct cl_region *region, uint32_t record, uint32_t generation,
-		     void (*set)(struct cl_region *, unsigned int, uint32_t),
-		     void (*clear)(struct cl_region *, unsigned int, uint32_t), unsigned int slot)
+static inline __attribute__((always_inline)) int /* (so that @set and @clear are no pointers) */
+handshake(struct cl_region *region, uint32_t record, uint32_t generation,
+	  void (*set)(struct cl_region *, unsigned int, uint32_t),
+	  void (*clear)(struct cl_region *, unsigned int, uint32_t), unsigned int slot)
 {
 	uint64_t until = 0;
 
@@ -422,7 +423,7 @@ static int handshake(struct cl_region *region, uint32_t record, uint32_t generat
 	return -ESTALE;
 }
 
-static int check(const struct cl_region *region, uint32_t record, uint32_t generation)
+static inline int check(const struct cl_region *region, uint32_t record, uint32_t generation)
 {
 	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
 

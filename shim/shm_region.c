@@ -594,13 +594,11 @@ int cl_region_grow(struct cl_region *region)
 	return 0;
 }
 
-int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record)
+int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t record)
 {
 	uint32_t chunk = record / CL_CHUNK;
 	int err;
 
-	if (cl_region_has_word(region, word, record))
-		return 0;
 	err = allocate(region,
 		       CL_AT_HOLDERS + ((uint64_t)word * CL_RECORDS + (uint64_t)chunk * CL_CHUNK) * 8u,
 		       CL_PAGE);

@@ -111,8 +111,8 @@ int cl_region_fd_restore(struct cl_region *region, int dirfd);
 /* The exporter: one more chunk of records.  -ENOSPC; -ENFILE: the file can't hold more. */
 int cl_region_grow(struct cl_region *region);
 
-/* Makes sure that holder word @word of @record is there.  -ENOSPC. */
-int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record);
+/* Holder word @word of @record, which is not there (see cl_region_need_word()).  -ENOSPC. */
+int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t record);
 
 /* The exporter: gets @length bytes (whole pages) at @at, in the part for notes.  -ENOSPC. */
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
@@ -127,6 +127,12 @@ static inline bool cl_region_has_word(const struct cl_region *r, unsigned int wo
 	/* acquire: pairs with the release that follows the page's allocation */
 	return atomic_load_explicit(&r->word_pages[word * (CL_CHUNKS / 64) + chunk / 64],
 				    memory_order_acquire) >> (chunk % 64) & 1;
+}
+
+/* Makes sure that holder word @word of @record is there.  As cl_region_get_word(). */
+static inline int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record)
+{
+	return cl_region_has_word(region, word, record) ? 0 : cl_region_get_word(region, word, record);
 }
 
 /*
