@@ -304,81 +304,64 @@ static bool is_in_limbo(CUdeviceptr dptr)
 	return is;
 }
 
+enum export_as {
+	EXPORT_DONE,	   /* exported again, or refused */
+	EXPORT_NEW,	   /* the driver has given the handle of what is not known by @dptr */
+	EXPORT_NOT_SIMPLY, /* nothing has been done */
+};
+
 /*
  * Of a block that was exported before and is the same still, all there is to do is
  * to ask the driver and to look at what we know: one lock (two where the limbo has
  * any), and nothing is waited for under it, so that no thread is cancelled there.
- * False: it is not so simple, and nothing has been done.
  */
-static bool export_known(CUipcMemHandle *handle, CUdeviceptr dptr)
+static enum export_as export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	CL_CANCELLED_LATER;
+	enum export_as as = EXPORT_NOT_SIMPLY;
 	struct cl_block *block;
-	bool known;
 
 	/* (the driver is not asked for what the program has freed) */
 	if ((!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
-		return false;
+		return as;
 	pthread_mutex_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, dptr);
-	known = block && !in_limbo(block) && block->record != CL_NO_RECORD &&
-		has_room_for_stamp(handle->reserved) && !cl_limbo_is_busy_locked(block) &&
-		!cl_unnoted_freed(dptr, false) && cl_block_has_handle(block, handle->reserved);
-	if (known) {
+	if (cl_unnoted_freed(dptr, false)) {
+		/* it is to be refused */
+	} else if (!block) {
+		as = EXPORT_NEW;
+	} else if (!in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
+		   block->record != CL_NO_RECORD && has_room_for_stamp(handle->reserved) &&
+		   cl_block_has_handle(block, handle->reserved)) {
 		/* (the clock under the lock, so that a later time is never overwritten by an earlier one) */
 		stamp(handle->reserved, block->record,
 		      cl_record_export_again(&cl_own, block->record, cl_now()));
 		cl_count_locked(exports);
+		as = EXPORT_DONE;
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
-	if (!known) /* without its stamp it would lead past us, should the export be refused */
+	/* without its stamp it would lead past us, should the export be refused */
+	if (as == EXPORT_NOT_SIMPLY)
 		memset(handle, 0, sizeof *handle);
-	return known;
+	return as;
 }
 
-/* (apart, for its registers and its stack) */
-static __attribute__((noinline)) CUresult export_what_may_be_new(CUipcMemHandle *handle, CUdeviceptr dptr)
+/* EXPORT_NEW.  (Apart, for its registers and its stack.) */
+static __attribute__((noinline)) CUresult export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
-	struct cl_export what = { .kind = CL_MEMORY, .base = dptr };
+	struct cl_export what = { .kind = CL_MEMORY,
+				  .base = dptr,
+				  .handle = (const uint8_t *)handle->reserved };
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
-	struct cl_block *block;
 	CUcontext ctx = NULL;
-	CUresult result;
-	bool known, freed, primary = false, gone = false;
-	uint32_t stack;
+	CUresult result = CUDA_SUCCESS;
+	bool primary = false, gone = false, described = describe(dptr, &what, &ctx, &primary);
+	uint32_t stack = described ? cl_notes_stack(false) : 0;
 
-	if (!cl_self_start())
-		return cl_driver.cuIpcGetMemHandle(handle, dptr);
-	pthread_mutex_lock(&cl_exports_lock);
-	block = find_settled_locked(CL_MEMORY, dptr);
-	freed = in_limbo(block) || cl_unnoted_freed(dptr, false);
-	known = block && !freed;
-	if (freed)
-		misuse = about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_MEMORY, dptr, block);
-	pthread_mutex_unlock(&cl_exports_lock);
-	if (freed) {
-		cl_count(exported_after_free);
-		found(&misuse);
-		return CUDA_ERROR_INVALID_VALUE;
-	}
-	cl_collector_called();
-	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
-	if (result != CUDA_SUCCESS)
-		return result;
-	what.handle = (const uint8_t *)handle->reserved;
-	pthread_mutex_lock(&cl_exports_lock);
-	block = known ? find_settled_locked(CL_MEMORY, dptr) : NULL;
-	known = export_again_locked(handle->reserved, block, cl_now());
-	pthread_mutex_unlock(&cl_exports_lock);
-	if (known)
-		return result;
-	known = describe(dptr, &what, &ctx, &primary);
-	stack = known ? cl_notes_stack(false) : 0;
 	pthread_mutex_lock(&cl_exports_lock);
 	what.now = cl_now();
-	if (known)
+	if (described)
 		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse,
 					&gone);
 	else
@@ -390,13 +373,58 @@ static __attribute__((noinline)) CUresult export_what_may_be_new(CUipcMemHandle 
 	return result;
 }
 
+/* EXPORT_NOT_SIMPLY.  EXPORT_DONE with *result, or EXPORT_NEW.  (Apart likewise.) */
+static __attribute__((noinline)) enum export_as export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
+								  CUresult *result)
+{
+	CL_UNCANCELLED;
+	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
+	struct cl_block *block;
+	bool known, freed;
+
+	if (!cl_self_start()) {
+		*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+		return EXPORT_DONE;
+	}
+	pthread_mutex_lock(&cl_exports_lock);
+	block = find_settled_locked(CL_MEMORY, dptr);
+	freed = in_limbo(block) || cl_unnoted_freed(dptr, false);
+	known = block && !freed;
+	if (freed)
+		misuse = about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_MEMORY, dptr, block);
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (freed) {
+		cl_count(exported_after_free);
+		found(&misuse);
+		*result = CUDA_ERROR_INVALID_VALUE;
+		return EXPORT_DONE;
+	}
+	cl_collector_called();
+	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+	if (*result != CUDA_SUCCESS)
+		return EXPORT_DONE;
+	pthread_mutex_lock(&cl_exports_lock);
+	block = known ? find_settled_locked(CL_MEMORY, dptr) : NULL;
+	known = export_again_locked(handle->reserved, block, cl_now());
+	pthread_mutex_unlock(&cl_exports_lock);
+	return known ? EXPORT_DONE : EXPORT_NEW;
+}
+
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
+	/* (also between the driver's answer and what is noted of it) */
+	CL_CANCELLED_LATER;
+	enum export_as as = EXPORT_NOT_SIMPLY;
+	CUresult result;
+
 	/* (the long way begins to share, traces, and does the collector's work where no thread does) */
-	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && cl_block_may_be(dptr) &&
-	    !cl_collector_is_inline() && export_known(handle, dptr))
+	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline())
+		as = export_simply(handle, dptr);
+	if (as == EXPORT_DONE)
 		return CUDA_SUCCESS;
-	return export_what_may_be_new(handle, dptr);
+	if (as == EXPORT_NOT_SIMPLY && export_carefully(handle, dptr, &result) == EXPORT_DONE)
+		return result;
+	return export_new(handle, dptr);
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
