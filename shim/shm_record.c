@@ -487,9 +487,10 @@ void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t reco
 
 	/*
 	 * Should we be killed before the record is made ready, the reaper does it.
-	 * release order on the way in and out: the note stands while the bit changes.
+	 * release order on the way in and out: the note stands while the bit changes (the
+	 * change itself is a release, too).
 	 */
-	atomic_store_explicit(&s->closing, record + 1, memory_order_seq_cst);
+	atomic_store_explicit(&s->closing, record + 1, memory_order_release);
 #ifdef CL_PLANT_TWO_STEP_RELEASE /* a fault for the tests to find */
 	uint64_t torn = atomic_load(cl_region_word(region, slot / 64, record));
 	atomic_store(cl_region_word(region, slot / 64, record), torn & ~bit_of(slot));
