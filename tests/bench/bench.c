@@ -16,6 +16,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -145,11 +146,30 @@ static void driver_load(void)
 	each_function(is_drivers);
 }
 
+static void *idle(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+/*
+ * A real driver has threads.  The simulated one has none, and in a process of one
+ * thread libc's locks are cheaper: without atomic instructions.
+ */
+static void have_threads(void)
+{
+	pthread_t thread;
+
+	MUST(bench_counting || !pthread_create(&thread, NULL, idle, NULL));
+}
+
 static void driver_start(void)
 {
 	CUcontext ctx;
 	CUdevice device;
 
+	have_threads();
 	driver_load();
 	CHECKED(cu.init(0));
 	CHECKED(cu.device(&device, 0));
