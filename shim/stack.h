@@ -18,7 +18,7 @@ struct cl_stack {
 	uint32_t n;			    /* frames; 0: none was wanted, or none found */
 	uint32_t name;			    /* that cl_stack_name() gave to it; 0: none is known */
 	uint32_t place, serial, epoch;	    /* for cl_stack_name() */
-	uint64_t frame[CL_STACK_FRAMES];    /* return addresses, innermost first */
+	uint64_t frame[CL_STACK_FRAMES];    /* return addresses, innermost first; not filled in where it has a name */
 };
 
 /*

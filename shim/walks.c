@@ -57,6 +57,7 @@ struct cl_walk {
 	atomic_bool busy; /* somebody is at it */
 	bool broken;	  /* not to be remembered */
 	uint32_t n, max;  /* words; 0: nothing is remembered */
+	uint32_t frames;  /* of the answer */
 	uint32_t serial;  /* of what is remembered here */
 	uint32_t name, name_epoch;
 	uint64_t base, top;
@@ -150,16 +151,16 @@ static void leave(struct cl_walk *walk)
 
 static void answer(const struct cl_walk *walk, struct cl_stack *stack)
 {
-	uint32_t n = 0;
+	uint64_t *to = stack->frame;
 
-	for (uint32_t i = 0; i < walk->n; i++)
-		if (walk->word[i].wanted)
-			stack->frame[n++] = walk->word[i].value;
-	stack->n = n;
+	stack->n = walk->frames;
 	stack->place = (uint32_t)(walk - walks);
 	stack->serial = walk->serial;
 	stack->epoch = atomic_load_explicit(&epoch, memory_order_relaxed);
 	stack->name = walk->name_epoch == stack->epoch ? walk->name : 0;
+	for (uint32_t i = 0; i < walk->n && !stack->name; i++)
+		if (walk->word[i].wanted)
+			*to++ = walk->word[i].value;
 }
 
 bool cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
@@ -180,7 +181,7 @@ bool cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack
 		return true;
 	}
 	walk->broken = false;
-	walk->n = 0;
+	walk->n = walk->frames = 0;
 	walk->max = max;
 	walk->base = base;
 	walk->top = top;
@@ -202,6 +203,7 @@ static void note_word(struct cl_walk *walk, uint64_t at, uint64_t value, bool wa
 	walk->word[walk->n].value = value;
 	walk->word[walk->n].up = (uint32_t)up;
 	walk->word[walk->n++].wanted = wanted;
+	walk->frames += wanted;
 }
 
 /* Where between the last return address and the one @at the frame pointer was put that the caller had. */

@@ -93,8 +93,9 @@ BY_ITSELF static void take(void)
 	while (skip < n && !is_in((uint64_t)(uintptr_t)right[skip], here))
 		skip++;
 	CHECK_EQUAL(stack.n, n - skip < max ? n - skip : max);
-	CHECK(is_in(stack.frame[0], here));
-	for (unsigned int i = 1; i < stack.n; i++)
+	/* (of one with a name there are no frames) */
+	CHECK(stack.name || is_in(stack.frame[0], here));
+	for (unsigned int i = 1; i < stack.n && !stack.name; i++)
 		CHECK_EQUAL(stack.frame[i], (uint64_t)(uintptr_t)right[skip + i]);
 }
 
