@@ -59,9 +59,8 @@ static inline product mixed(const uint8_t *words, uint64_t a, uint64_t b)
 }
 
 /*
- * Of 64 bytes that the driver makes, so of nobody who would look for two alike.  (NH, as in
- * UMAC: as good as a sum of random numbers for what differs in any word, at one
- * multiplication for two words.)
+ * Of 64 bytes that the driver makes, so of nobody who would look for two alike.  (NH, of
+ * UMAC: one multiplication for two words, all of whose bits are in the sum.)
  */
 static inline uint64_t print_of(const uint8_t *handle)
 {
