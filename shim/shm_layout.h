@@ -81,20 +81,20 @@ enum cl_state {
 enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2 };
 
 struct cl_record {
-	/* generation << 8 | state, so that one load reads both */
-	_Atomic uint64_t life;
-	uint64_t base;		   /* device address, or the exporter's CUevent */
-	uint64_t size;		   /* bytes */
-	uint8_t handle[56];	   /* the driver's handle; the rest of it is the stamp */
+	/* what an export again, a free and a release touch comes first: mostly one cache line */
+	_Atomic uint64_t life;	   /* generation << 8 | state, so that one load reads both */
 	_Atomic uint64_t exported; /* last export, CLOCK_MONOTONIC, ns */
 	_Atomic uint64_t freed;	   /* by the program; 0: not */
 	uint32_t exports;	   /* how often it was exported in this generation */
-	uint32_t export_stack;	   /* for the call stacks; 0: none */
-	uint32_t free_stack;
 	_Atomic uint8_t pinned;	   /* held by somebody we could not give a bit: never free it */
 	uint8_t kind;		   /* enum cl_kind */
 	uint8_t device;		   /* ordinal as its exporter counts */
 	uint8_t unused;
+	uint64_t base;		   /* device address, or the exporter's CUevent */
+	uint64_t size;		   /* bytes */
+	uint8_t handle[56];	   /* the driver's handle; the rest of it is the stamp */
+	uint32_t export_stack;	   /* for the call stacks; 0: none */
+	uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
 _Static_assert(sizeof(struct cl_record) == 112, "layout 3");
