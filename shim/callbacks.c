@@ -106,7 +106,6 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 {
 	CL_UNCANCELLED;
 	bool freed = false;
-	int before = errno;
 	uint64_t began = cl_tracing() ? cl_now() : 0;
 
 	if (inside || attempt >= ATTEMPTS || cl_options.disable.number || cl_self.ended)
@@ -130,19 +129,16 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	cl_trace(CL_TRACE_WAITED, .size = bytes, .value = cl_now() - began,
 		 .flags = freed ? CL_TRACE_DONE : 0);
 	inside = false;
-	errno = before;
 	return freed;
 }
 
 static void collect_inline(void)
 {
 	CL_UNCANCELLED;
-	int before = errno;
 
 	/* (a callback that allocates is in the middle of more than this) */
 	if (!inside && !cl_self.ended)
 		cl_collector_called();
-	errno = before;
 }
 
 void cl_memory_allocates(void)
@@ -155,7 +151,6 @@ bool cl_callbacks_run_for_event(unsigned int attempt)
 {
 	CL_UNCANCELLED;
 	bool freed;
-	int before = errno;
 
 	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
 		return false;
@@ -174,6 +169,5 @@ bool cl_callbacks_run_for_event(unsigned int attempt)
 		cl_collector_wake();
 	}
 	inside = false;
-	errno = before;
 	return freed;
 }

@@ -4,7 +4,6 @@
  * its end (see the last part of shim.h).  The one place that knows all modules
  * with state, to forget them in a child and to close them at the end.
  */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -239,7 +238,6 @@ static void end_with_room(void)
 int cl_process_end(int status)
 {
 	CL_UNCANCELLED;
-	int before = errno;
 
 	if (!cl_sharing()) {
 		cl_trace_end();
@@ -253,7 +251,6 @@ int cl_process_end(int status)
 		return status;
 	findings = 0; /* (of a forked process's parent) */
 	end_with_room();
-	errno = before;
 	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
 							      status;
 }

@@ -11,6 +11,7 @@
 #ifndef CL_SELF_H
 #define CL_SELF_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -40,21 +41,26 @@ extern struct cl_self cl_self;
 
 /*
  * At the top of what takes our locks: a thread of the program that is cancelled
- * meanwhile ends when it has left us, not with a lock in hand.
+ * meanwhile ends when it has left us, not with a lock in hand.  And errno is what it
+ * was: the program may have a use for it yet, and bare no file of ours is looked for.
  */
 #define CL_UNCANCELLED                                                            \
-	__attribute__((cleanup(cl_cancel_state_restore), unused)) int             \
-		cl_cancel_state = cl_cancel_state_disable()
-static inline int cl_cancel_state_disable(void)
+	__attribute__((cleanup(cl_cancel_state_restore), unused))                 \
+	struct cl_cancel_state cl_cancel_state = cl_cancel_state_disable()
+struct cl_cancel_state {
+	int before, err;
+};
+static inline struct cl_cancel_state cl_cancel_state_disable(void)
 {
-	int before;
+	struct cl_cancel_state state = { .err = errno };
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	return before;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state.before);
+	return state;
 }
-static inline void cl_cancel_state_restore(const int *before)
+static inline void cl_cancel_state_restore(const struct cl_cancel_state *state)
 {
-	pthread_setcancelstate(*before, NULL);
+	errno = state->err;
+	pthread_setcancelstate(state->before, NULL);
 }
 
 /*

@@ -13,6 +13,7 @@
 
 #include "tests/unit/child.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "shim/blocks.h"
@@ -411,7 +412,9 @@ static inline CUipcMemHandle export_block(CUdeviceptr p)
 {
 	CUipcMemHandle handle;
 
+	errno = ENOTUNIQ; /* the program's */
 	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_SUCCESS);
+	CHECK_EQUAL(errno, ENOTUNIQ);
 	return handle;
 }
 static inline CUdeviceptr exported_block(void)

@@ -156,8 +156,13 @@ static CUresult open_amid(CUdeviceptr *p, CUipcMemHandle handle, unsigned int fl
 }
 static CUresult import(CUdeviceptr *p, void (*what)(void))
 {
+	CUresult result;
+
 	amid = what;
-	return cl_memory_import(p, other.handle, 0, open_amid);
+	errno = ENOTUNIQ; /* the program's */
+	result = cl_memory_import(p, other.handle, 0, open_amid);
+	CHECK_EQUAL(errno, ENOTUNIQ);
+	return result;
 }
 
 static void nothing(void)
