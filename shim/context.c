@@ -58,13 +58,24 @@ static bool ask_driver(CUcontext ctx, CUdevice device)
 	return primary && primary == ctx;
 }
 
+/* Whether what is remembered of @ctx may be of one that is just ending, whose address it has got. */
+static bool may_be_anothers(CUcontext ctx, CUdevice device)
+{
+	bool may;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	may = cl_limbo_context_ends_locked(ctx, device, is(&known.primary[device], ctx));
+	pthread_mutex_unlock(&cl_exports_lock);
+	return may;
+}
+
 bool cl_context_is_primary(CUcontext ctx, CUdevice device)
 {
 	bool primary;
 
 	if (!ctx || device < 0 || device >= DEVICES)
 		return false;
-	if (!cl_sharing())
+	if (!cl_sharing() || may_be_anothers(ctx, device))
 		return ask_driver(ctx, device);
 	if (is(&known.primary[device], ctx))
 		return true;

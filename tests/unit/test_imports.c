@@ -577,6 +577,37 @@ IN_A_CHILD(a_primary_context_does_not_end_by_a_question)
 	CHECK_EQUAL(retains, 1);
 }
 
+/* Which context is primary is remembered, too: not of one whose address another may have. */
+static void *is_b_primary(void *is)
+{
+	beside_id = gettid();
+	*(bool *)is = cl_context_is_primary(CONTEXT_B, 0);
+	beside_done = true;
+	return NULL;
+}
+
+IN_A_CHILD(what_comes_to_a_contexts_address_amid_its_end_is_asked_for)
+{
+	bool is = true;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuDevicePrimaryCtxRetain = retain_a_or_b;
+	CHECK(cl_self_start());
+	CHECK(!cl_context_is_primary(CONTEXT_B, 0));
+	cl_context_end_begin(CONTEXT_B, -1);
+	b_is_primary = true;
+	CHECK(cl_context_is_primary(CONTEXT_B, 0));
+	cl_context_end_done(CONTEXT_B, -1, true);
+	CHECK(cl_context_is_primary(CONTEXT_B, 0));
+	/* and the other way round (who asks waits until no primary one ends) */
+	cl_context_end_begin(NULL, 0);
+	b_is_primary = false;
+	CHECK(!pthread_create(&beside, NULL, is_b_primary, &is));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!pthread_join(beside, NULL) && !is);
+}
+
 /*
  * The driver has ended a context, and given its address to another and its addresses
  * to others, before its end is noted: what is opened, closed and exported meanwhile is
@@ -739,6 +770,7 @@ int main(void)
 		cmocka_unit_test(of_contexts_that_end_unseen_nothing_is_remembered),
 		cmocka_unit_test(what_is_remembered_of_a_context_goes_before_its_end_is_counted),
 		cmocka_unit_test(a_primary_context_does_not_end_by_a_question),
+		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
 		cmocka_unit_test(what_is_closed_while_a_context_may_be_ending_is_closed),
