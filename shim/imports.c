@@ -211,6 +211,28 @@ static bool put_aside_locked(struct hold *hold)
 	return true;
 }
 
+/*
+ * Where @peer has ended, and a later process has its number: what is still open of the
+ * one is no matter of what is opened of the other.
+ */
+static bool put_aside_succeeded_locked(struct cl_peer *peer)
+{
+	struct cl_link *link, *next;
+
+	if (!cl_peer_is_succeeded(peer))
+		return false;
+	CL_TABLE_EACH (&holds, link, next) {
+		struct hold *hold = (struct hold *)link;
+
+		if (hold->peer != peer)
+			continue;
+		cl_table_remove(&holds, link);
+		hold->aside = true;
+	}
+	cl_peer_put_aside(peer);
+	return true;
+}
+
 static bool has_gone_on(const struct hold *hold)
 {
 	return cl_life_generation(cl_record_life(&hold->peer->region, record_of(hold))) !=
@@ -387,6 +409,24 @@ static bool look_up_own(struct named *named)
 	return ours;
 }
 
+/* What is not of this process itself.  Returns the exporter that its stamp leads to, NULL: to none. */
+static struct cl_peer *look_up_others_locked(struct named *named, bool ours, int *err)
+{
+	struct cl_peer *peer = ours ? NULL : cl_peer_get(named->stamp.file_id, err);
+	struct cl_peer *stamped = peer && is_stamped(named, peer) ? peer : NULL;
+
+	if (stamped)
+		/* the driver gets its handle as it made it */
+		unstamp(named->handle);
+	else
+		/* what is not known goes to the driver as it came: it ignores a stamp (measured) */
+		peer = find_by_whole_handle_locked(named);
+	named->known = peer != NULL;
+	if (peer)
+		named->err = hold_get_locked(peer, named->stamp, named->handle, &named->hold);
+	return stamped;
+}
+
 /*
  * What @handle, 64 bytes which become those for the driver, names, and the hold of it that an
  * open is to have.
@@ -409,17 +449,12 @@ static void look_up(struct named *named, void *handle, enum cl_kind kind)
 	named->known = named->own;
 	if (named->own)
 		goto out;
-	if (!ours)
-		peer = cl_peer_get(named->stamp.file_id, &err);
-	if (peer && is_stamped(named, peer))
-		/* the driver gets its handle as it made it */
-		unstamp(named->handle);
-	else
-		/* what is not known goes to the driver as it came: it ignores a stamp (measured) */
-		peer = find_by_whole_handle_locked(named);
-	named->known = peer != NULL;
-	if (peer)
-		named->err = hold_get_locked(peer, named->stamp, named->handle, &named->hold);
+	peer = look_up_others_locked(named, ours, &err);
+	if (peer && is_refusal(named->err) && put_aside_succeeded_locked(peer)) {
+		memcpy(named->handle + 56, &tail, sizeof tail);
+		named->err = err = 0;
+		look_up_others_locked(named, ours, &err);
+	}
 	named->again = named->hold && named->hold->opens;
 out:
 	pthread_mutex_unlock(&cl_imports_lock);

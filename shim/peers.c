@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/blocks.h"
@@ -17,11 +18,17 @@ static struct cl_peer *peers;
 static struct cl_peer *last; /* the one that was got last: most import from one for a while */
 static struct cl_slot_watch watch[CL_SLOTS]; /* for cl_holder_claim() when all slots are taken */
 
-static void drop(struct cl_peer *peer)
+static void take_out(struct cl_peer *peer)
 {
 	if (peer == last)
 		last = NULL;
 	HASH_DELETE(hh, peers, peer);
+}
+
+static void drop(struct cl_peer *peer)
+{
+	if (!peer->aside)
+		take_out(peer);
 	cl_region_close(&peer->region);
 	free(peer);
 }
@@ -185,7 +192,33 @@ int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 void cl_peer_put(struct cl_peer *peer)
 {
 	/* an exporter that shared once is likely to again: its mapping and our slot stay */
-	peer->holds--;
+	if (!--peer->holds && peer->aside)
+		drop(peer);
+}
+
+bool cl_peer_is_succeeded(struct cl_peer *peer)
+{
+	int dirfd = cl_self_open_dir(false);
+	char name[16];
+	struct stat st;
+	bool replaced;
+
+	if (dirfd < 0)
+		return false;
+	cl_region_name(name, peer->file_id);
+	/* the number alone: the device is not always the one that fstat() says */
+	replaced = fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != peer->region.ino;
+	close(dirfd);
+	/* (of one that lives somebody has put another file in the place of its own: that is none of its) */
+	return replaced && cl_region_fd_intact(&peer->region) && cl_gc_judge(&peer->region) == CL_DEAD;
+}
+
+void cl_peer_put_aside(struct cl_peer *peer)
+{
+	take_out(peer);
+	peer->aside = true;
+	if (!peer->holds)
+		drop(peer);
 }
 
 void cl_peer_drop_unused(struct cl_peer *peer)

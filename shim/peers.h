@@ -17,6 +17,7 @@ struct cl_peer {
 	int slot;	    /* ours, or -1 */
 	uint64_t claim;	    /* our claim of it: another's there means that we were taken for dead */
 	uint64_t holds;	    /* records that we hold of it */
+	bool aside;	    /* not found any more: another has its number; it goes with the last hold */
 	struct cl_region region;
 };
 
@@ -53,8 +54,16 @@ static inline int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
 	*lost = false;
 	return cl_peer_has_slot(peer) ? 0 : cl_peer_keep_slot(peer, lost);
 }
-/* One hold less. */
+/* One hold less.  @peer may be gone then. */
 void cl_peer_put(struct cl_peer *peer);
+
+/*
+ * Whether its exporter has ended and another has a file of that number by now (one of
+ * 262,144 has).  Some system calls: for when a handle does not lead where it should.
+ */
+bool cl_peer_is_succeeded(struct cl_peer *peer);
+/* Makes room for the successor.  @peer may be gone then. */
+void cl_peer_put_aside(struct cl_peer *peer);
 
 /* Forgets @peer, takes its file away if its exporter is dead, unless we have a slot or a hold there. */
 void cl_peer_drop_unused(struct cl_peer *peer);

@@ -25,6 +25,19 @@ static struct {
 } other;
 
 enum { FREE = 'f', AGAIN = 'a' };
+static unsigned int addresses; /* that it does not export */
+
+/* What its file is to be called; 0: as chance has it. */
+static uint32_t wanted_id;
+ssize_t __real_getrandom(void *to, size_t size, unsigned int flags);
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags);
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags)
+{
+	if (!wanted_id || size != sizeof wanted_id)
+		return __real_getrandom(to, size, flags);
+	memcpy(to, &wanted_id, size);
+	return (ssize_t)size;
+}
 
 /* Exports a block; frees it when it is told to, if nobody holds it, and exports what is there then. */
 static void exporter(int line)
@@ -33,6 +46,8 @@ static void exporter(int line)
 	char byte;
 
 	start_with(0, CL_COLLECTOR_INLINE);
+	for (unsigned int i = 0; i < addresses; i++)
+		fake_alloc(2048, CONTEXT_A);
 	p = fake_alloc(2048, CONTEXT_A);
 	other.handle = export_block(p);
 	CHECK_EQUAL(write(line, &other.handle, sizeof other.handle), sizeof other.handle);
@@ -338,6 +353,47 @@ IN_A_CHILD(who_was_taken_for_dead_opens_what_has_the_record_now)
 	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
 	CHECK(!cl_record_held(peer(), other.record));
 	finish();
+}
+
+/* Of 262,144 numbers that files have, one comes again at times. */
+static void start_as(uint32_t id)
+{
+	wanted_id = id;
+	start();
+	wanted_id = 0;
+	CHECK_EQUAL(other.file_id, id);
+}
+
+IN_A_CHILD(a_later_exporter_of_the_same_number_is_another)
+{
+	CUdeviceptr p, q;
+
+	for (int round = 0; round < 4; round++) {
+		bool stays_open = round & 1, goes_on = round & 2;
+
+		addresses = 0;
+		start_as(0x12345);
+		if (goes_on) { /* to the next generation of its record */
+			CHECK(other_frees());
+			other.handle = other_exports_again();
+		}
+		CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+		if (!stays_open)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		finish();
+		addresses = 1;
+		start_as(0x12345);
+		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+		CHECK(slot() >= 0 && slot_is_locked());
+		CHECK(!other_frees());
+		if (stays_open)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		CHECK(cl_record_held(peer(), other.record));
+		CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+		CHECK(!cl_record_held(peer(), other.record));
+		finish();
+	}
+	CHECK_EQUAL(cl_count_get(stale_refused) + cl_count_get(unmanaged_imports), 0);
 }
 
 /* Opened and closed in any order of its mappings, and while another context has it. */
@@ -765,6 +821,7 @@ int main(void)
 		cmocka_unit_test(who_was_taken_for_dead_amid_an_open_holds_again),
 		cmocka_unit_test(what_was_given_away_meanwhile_is_refused),
 		cmocka_unit_test(who_was_taken_for_dead_opens_what_has_the_record_now),
+		cmocka_unit_test(a_later_exporter_of_the_same_number_is_another),
 		cmocka_unit_test(a_hold_lasts_as_long_as_any_of_its_mappings),
 		cmocka_unit_test(the_device_is_asked_once_for_a_context),
 		cmocka_unit_test(of_contexts_that_end_unseen_nothing_is_remembered),
