@@ -719,6 +719,29 @@ static void one_handle(void)
 	CHECK(exporter_gets_all_back());
 }
 
+/* -------------------------------------------------------------- the simulated driver */
+static void free_in_anothers_stream(void)
+{
+	enum { LARGE = 4 << 20 };
+	CUdeviceptr gone, there;
+	CUcontext other;
+	char byte;
+
+	begin();
+	MUST(cu.cuCtxCreate_v2(&other, 0, 0));
+	MUST(cu.cuMemAlloc_v2(&gone, LARGE));
+	MUST(cu.cuCtxSetCurrent(primary));
+	MUST(cu.cuMemFreeAsync(gone, NULL));
+	MUST(cu.cuCtxDestroy_v2(other));
+	MUST(cu.cuMemAlloc_v2(&there, LARGE));
+	CHECK(there == gone); /* or nothing is shown */
+	MUST(cu.cuMemsetD8_v2(there, 5, LARGE));
+	MUST(cu.cuStreamSynchronize(NULL));
+	MUST(cu.cuMemcpyDtoH_v2(&byte, there, 1));
+	CHECK(byte == 5);
+	MUST(cu.cuMemFree_v2(there));
+}
+
 /* ---------------------------------------------------------------------------- main */
 static const struct test {
 	const char *name, *promise;
@@ -746,6 +769,8 @@ static const struct test {
 	  constructor_and_destructor },
 	{ "sixteen", "16 threads share, open and free: all is right, and all comes back",
 	  sixteen_threads },
+	{ "other-stream", "freed in another context's stream, then gone with its own: what is there now stays",
+	  free_in_anothers_stream },
 	{ "one-handle", "two threads open and close the same handle: all comes back", one_handle },
 };
 enum { TESTS = sizeof tests / sizeof *tests };

@@ -101,8 +101,13 @@ bool sim_stream_owes(struct sim_stream *stream, uint64_t address)
 
 static void settle(struct sim_stream *stream)
 {
+	struct sim_block block;
+
 	for (size_t i = 0; i < stream->owed_count; i++)
-		sim_memory_free(stream->owed[i]);
+		/* (of another context than the stream, it may have gone with that, and its address be a new block's) */
+		if (sim_block_at(stream->owed[i], &block) && block.base == stream->owed[i] &&
+		    sim_memory_doomed(&block))
+			sim_memory_free(stream->owed[i]);
 	stream->owed_count = 0;
 }
 
