@@ -96,6 +96,7 @@ static bool find_id(struct search *search, const char *id)
 {
 	const struct cu_scan *scan = search->scan;
 	uint32_t file = cl_region_name_id(id);
+	unsigned long long address;
 	unsigned int record;
 	long long pid;
 	char *end, tail;
@@ -121,8 +122,12 @@ static bool find_id(struct search *search, const char *id)
 		return true;
 	}
 	errno = 0;
-	find_address(search, strtoull(id, &end, 16));
-	return !errno && *id && strspn(id, "0123456789abcdefABCDEFxX") == strlen(id) && !*end;
+	address = strtoull(id, &end, 16);
+	/* (errno before the search, which leaves there what it met on its way) */
+	if (errno || *end || !*id || strspn(id, "0123456789abcdefABCDEFxX") != strlen(id))
+		return false;
+	find_address(search, address);
+	return true;
 }
 
 /* ---------------------------------------------------------------- what is said */
@@ -244,9 +249,9 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 	}
 }
 
-/* The holder's own note of its open, if it has a file. */
+/* The holder's own note of its open, if it has a file; ages are those of @now, as in all that is shown. */
 static void say_import(struct cu_emit *to, int dirfd, const struct cu_holder *holder,
-		       uint32_t file_id, const struct cl_view_block *block)
+		       uint32_t file_id, const struct cl_view_block *block, uint64_t now)
 {
 	struct cl_view_import import;
 	struct cl_view view;
@@ -256,8 +261,8 @@ static void say_import(struct cu_emit *to, int dirfd, const struct cu_holder *ho
 	if (cl_view_import_of(&view, file_id, block->record, block->generation, &import)) {
 		cu_emit_number(to, "opens", import.opens);
 		cu_emit_hex(to, "address", import.key);
-		if (view.now > import.since)
-			cu_emit_ago(to, "opened", view.now - import.since);
+		if (now > import.since)
+			cu_emit_ago(to, "opened", now - import.since);
 		say_stack(to, "opened_from", &view, import.stack);
 	}
 	cl_view_close(&view);
@@ -292,7 +297,7 @@ static void say_holders(const struct show *show)
 		cu_emit_text(to, "state", holder->alive ? "alive" : "ended");
 		if (show->scan->now > holder->since)
 			cu_emit_ago(to, "first_open", show->scan->now - holder->since);
-		say_import(to, show->dirfd, holder, show->process->file_id, &block->is);
+		say_import(to, show->dirfd, holder, show->process->file_id, &block->is, show->scan->now);
 		cu_emit_close(to, '}');
 	}
 	cu_emit_close(to, ']');

@@ -133,7 +133,8 @@ scene() {
 	"$C" show --json "$id" > b.json
 	jq -e --argjson line "$line" --argjson freed "$freed" '(.exported_from | any(.function == "export_many" and .line == $line and
 		(.file | endswith("sharer.c")) and (.module | endswith("sharer")) and (.build_id | length == 40))) and
-		(.freed_from | any(.line == $freed)) and (.held_by[0].opened_from | any(.function == "main"))' b.json
+		(.freed_from | any(.line == $freed)) and (.held_by[0].opened_from | any(.function == "main")) and
+		(.held_by[0] | .opened <= .first_open)' b.json # (both as of one look)
 	run "$C" show "${id%:*}:99"
 	exits 1
 	has "there is no"
@@ -204,6 +205,10 @@ ${PID[C]} alive" ]
 	die C
 	[ "$("$C" blocks --held -o HELDBY --noheadings)" = "${PID[C]} sharer (ended)" ]
 	run "$C" show "$(column ID blocks --held)"
+	exits 0
+	has "its exporter has ended"
+	# by its address too: that some process is not there any more is no fault of the address
+	run "$C" show "$(column ADDRESS blocks --held)"
 	exits 0
 	has "its exporter has ended"
 }
