@@ -221,7 +221,8 @@ static void read_command(char *to, size_t size)
 		close(fd);
 	}
 	for (ssize_t i = 0; i + 1 < n; i++)
-		if (to[i] < ' ') /* NULs between arguments; control bytes don't belong in a report */
+		/* NULs between arguments; control bytes don't belong in a report (a letter's upper bytes do) */
+		if ((unsigned char)to[i] < ' ')
 			to[i] = ' ';
 	to[n > 0 ? n : 0] = 0;
 }

@@ -440,7 +440,7 @@ static void print_long_raw(const struct cu_table *table)
 						  table->columns[table->shown[i]].name;
 
 			for (; *text; text++)
-				if (*text == ' ' || *text == '\\')
+				if (*text == ' ' || *text == '\\' || (unsigned char)*text >= 0x7f)
 					printf("\\x%02x", (unsigned char)*text);
 				else
 					putchar_unlocked(*text);

@@ -298,6 +298,22 @@ ${PID[C]} alive" ]
 	has "a?]0;x???z"
 }
 
+@test "a command line in letters beyond ASCII stays readable" {
+	cp "$SHARER" "größe-日本"
+	EXE=./größe-日本 start P
+	tell P "export 1024 1"
+	run "$C" ps --noheadings -o COMMAND
+	[ "$output" = ./größe-日本 ]
+	[ "$("$C" ps --json | jq -r '.processes[0].command')" = "./größe-日本" ]
+	"$C" report --all > text
+	grep -q ": ./größe-日本, which began" text
+	# --raw has them as a short table has, however long the table is
+	raw=$(column COMMAND ps)
+	[ "$(printf '%b' "$raw")" = ./größe-日本 ]
+	tell P "export 256 2100"
+	[ "$(column COMMAND blocks | sort -u)" = "$raw" ]
+}
+
 @test "a directory that is not ours alone: said, with what to do; exit 1" {
 	mkdir -m 777 open
 	run "$C" ps --dir=open
