@@ -170,41 +170,64 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 }
 
 /* ----------------------------------------------------------------------- hints */
+/* In @to, for a hint, who of the holders lives; else the first of the dead.  How many live. */
+static unsigned int name_holders(struct cl_report *report, const struct cl_report_group *g, char *to, size_t size)
+{
+	struct cl_view_holder h;
+	unsigned int alive = 0;
+	uint32_t pid = 0;
+
+	for (unsigned int i = 0; report->view && i < g->holders; i++) {
+		if (!cl_view_slot(report->view, g->holder[i].slot, &h))
+			continue;
+		if (h.who.pid && (!pid || (h.alive && !alive)))
+			pid = h.who.pid;
+		alive += h.alive;
+	}
+	if (alive > 1 && g->other_holds)
+		snprintf(to, size, "process %u and others", pid);
+	else if (alive > 1)
+		snprintf(to, size, "process %u and %u more", pid, alive - 1);
+	else if (pid)
+		snprintf(to, size, "process %u", pid);
+	return alive;
+}
+
 /* Says in @to what to do about @g. */
 static void make_hint(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
 	const char *close = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaIpcCloseMemHandle";
 	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaFree";
-	struct cl_view_holder h = { .alive = false };
 	const struct cl_view *its;
-	char pid[32] = "its importer";
+	char pid[64] = "its importer";
+	unsigned int alive = 0;
 	size_t n = 512;
 
 	switch (g->class) {
 	case CL_REPORT_HELD_LIMBO:
 	case CL_REPORT_HELD:
 	case CL_REPORT_GONE:
-		if (g->holders && report->view && cl_view_slot(report->view, g->holder[0].slot, &h) &&
-		    h.who.pid)
-			snprintf(pid, sizeof(pid), "process %u", h.who.pid);
+		alive = name_holders(report, g, pid, sizeof(pid));
 		if (!g->holders && g->own_opens) {
 			snprintf(to, n, "close the own opens (%s): this process still has what it opened itself",
 				 close);
-		} else if (!h.alive && g->holders) {
+		} else if (!alive && g->holders) {
 			snprintf(to, n,
 				 "%s ended without closing: find why it ended; its holds are taken back when "
 				 "%s looks next%s", pid, report->at_exit ? "somebody" : "the exporter",
 				 report->process.state == CL_DEAD ? " (both are dead: nothing is left to free)" : "");
 		} else if (g->class == CL_REPORT_HELD_LIMBO) {
 			snprintf(to, n,
-				 "%s does not close what it opened: call %s there after its last use; until then "
-				 "%s", pid, close,
+				 "%s %s: call %s there after the last use; until then %s", pid,
+				 alive > 1 ? "do not close what they opened" : "does not close what it opened", close,
 				 g->kind == CL_EVENT ? "the event is kept" : "the memory cannot be reused");
 		} else if (g->class == CL_REPORT_HELD) {
 			snprintf(to, n,
 				 report->at_exit || report->process.state == CL_DEAD ?
 					 "%s should close it (%s) before its exporter ends: wait for it there" :
-					 "nothing to do while %s uses it; it should call %s after its last use",
+				 alive > 1 ?
+					 "nothing to do while %s use it; they should call %s after the last use" :
+					 "nothing to do while %s uses it; it should call %s after the last use",
 				 pid, close);
 		} else {
 			snprintf(to, n,
@@ -230,8 +253,9 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 			snprintf(to, n, "nothing to do while it is used; call %s after that", close);
 		else if (!report->at_exit)
 			snprintf(to, n,
-				 "process %u ended with it open, without a report of its own: find what killed it; "
-				 "its exporter takes the memory back", report->process.who.pid);
+				 "process %u ended with it open, without a report of its own: find what killed it%s",
+				 report->process.who.pid,
+				 its && its->state == CL_DEAD ? "" : "; its exporter takes the memory back");
 		else
 			snprintf(to, n, "call %s when done with it%s%s", close,
 				 g->stack[0] ? ", in the code that opened it" : "",
@@ -349,12 +373,27 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_object_end(e);
 }
 
+/* How many of the imports that are listed of @g their exporter has freed; *first: when it began to. */
+static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first)
+{
+	struct cl_view_block block;
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; its && i < g->items; i++)
+		if (cl_view_block(its, g->item[i].record, &block) &&
+		    block.generation == g->item[i].generation && block.freed && (!n++ || block.freed < *first))
+			*first = block.freed;
+	return n;
+}
+
 static void say_exporter(struct cl_report *report, const struct cl_report_group *g)
 {
 	const struct cl_view *its = g->file_id ? peer_view(report, NULL, g->file_id) : NULL;
 	struct cl_emit *e = &report->emit;
-	struct cl_view_process process;
-	struct cl_view_block block;
+	struct cl_view_process process = { .state = CL_DEAD };
+	uint64_t first = 0;
+	unsigned int freed = freed_there(g, its, &first);
+	char before[64] = "; freed there ";
 
 	if (!g->file_id) {
 		cl_emit_words(e, "      its exporter is not under culimbo\n");
@@ -367,13 +406,19 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_string(e, "state", state_name(process.state), " (", ")");
 		cl_emit_string(e, "command", process.command, ": ", "");
 	}
+	if (freed && freed < g->n) /* (the others are its own still, or not looked at) */
+		snprintf(before, sizeof(before), "; %u of those listed freed there%s ", freed,
+			 freed == 1 ? "" : ", the first");
 	if (!its && !g->stays)
 		cl_emit_words(e, report->dirfd < 0 ? "" : ", which has ended");
-	if (its && g->items && cl_view_block(its, g->item[0].record, &block) &&
-	    block.generation == g->item[0].generation && block.freed)
-		cl_emit_age(e, "freed_ns", age(report, block.freed), "; freed there ", " ago: it waits for this process");
-	else if (g->stays)
+	if (freed)
+		cl_emit_age(e, "freed_ns", age(report, first), before,
+			    process.state == CL_DEAD ? " ago" : " ago: it waits for this process");
+	else if (g->stays && g->n == 1)
 		cl_emit_words(e, ", which has freed it and waits for this process");
+	else if (g->stays)
+		cl_emit_words(e, ", which has freed %llu of them and waits for this process",
+			      (unsigned long long)g->stays);
 	cl_emit_words(e, "\n");
 	cl_emit_object_end(e);
 }

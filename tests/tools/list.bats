@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # (output, status and SAID come from elsewhere; each test is a subshell)
-# culimbo ps, blocks and show: who shares what, seen from outside.
+# culimbo ps, blocks, show and report: who shares what, seen from outside.
 bats_require_minimum_version 1.5.0
 load common.bash
 eval "common_$(declare -f setup)"
@@ -142,6 +142,52 @@ scene() {
 	exits 2
 	run "$C" show
 	exits 2
+}
+
+@test "report: the hint names who lives of several holders, and how many there are" {
+	start P CULIMBO_GRACE=1h
+	start A CULIMBO_KEEP_DEAD=1h
+	start B
+	start C
+	tell P "export 4096 1"
+	handle=$SAID
+	for name in A B C; do tell $name "open $handle"; done
+	tell P "free 1"
+	kill -STOP "${PID[P]}" # so that it takes back nothing
+	die A
+	"$C" report --pid "${PID[P]}" > text
+	# (which of the two stands first is theirs)
+	grep -Eq "HINT: process (${PID[B]}|${PID[C]}) and 1 more do not close what they opened: call" text
+	die C
+	"$C" report --pid "${PID[P]}" > text
+	grep -q "HINT: process ${PID[B]} does not close what it opened: call" text
+	die B
+	"$C" report --pid "${PID[P]}" > text
+	grep -q "HINT: process ${PID[A]} ended without closing" text
+}
+
+@test "report: of imports from one place, how many their exporter has freed, and that it waits only if it lives" {
+	start P CULIMBO_GRACE=1h CULIMBO_KEEP_DEAD=1h
+	start C
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	tell P "export 1048576 1" # the larger one stands first, and is not freed
+	tell C "open $SAID"
+	"$C" report --pid "${PID[C]}" > text
+	grep -q 'of process .*sharer$' text
+	tell P "free 1"
+	"$C" report --pid "${PID[C]}" > text
+	grep -q "; 1 of those listed freed there .* ago: it waits for this process" text
+	"$C" report --pid "${PID[C]}" --json | jq -e -s 'any(.[]; .class == "not-closed" and .exporter.freed_ns > 0)'
+	tell P "free 1"
+	"$C" report --pid "${PID[C]}" > text
+	grep -q "sharer; freed there .* ago: it waits for this process" text
+	die P
+	"$C" report --pid "${PID[C]}" > text
+	grep -q "(dead): .*sharer; freed there .* ago$" text
+	die C
+	"$C" report --pid "${PID[C]}" > text
+	grep -q "find what killed it$" text
 }
 
 @test "what the dead had on its way back: limbo-free, once its own grace is over" {
