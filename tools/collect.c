@@ -156,32 +156,55 @@ static long find_process(const struct cu_command *command, const struct cu_scan 
 	return -1;
 }
 
+/* Of what still waits, how many blocks each holder of process @process has; NULL: no memory, or no holder. */
+static uint64_t *holds_of(const struct cu_scan *scan, uint32_t process)
+{
+	uint64_t *n = calloc(scan->process[process].holders, sizeof(*n));
+
+	for (size_t i = 0; n && i < scan->blocks; i++) {
+		const struct cu_block *block = &scan->block[i];
+
+		if (block->process != process || block->is.class != CL_VIEW_HELD_LIMBO)
+			continue;
+		for (uint32_t j = 0; j < block->held; j++)
+			n[scan->held_by[block->held_at + j]]++;
+	}
+	return n;
+}
+
 static void say_holders(struct cu_emit *to, const struct cu_scan *scan, uint32_t file_id)
 {
 	for (size_t i = 0; i < scan->processes; i++) {
 		const struct cu_process *p = &scan->process[i];
+		uint64_t *holds;
+		unsigned int n = 0;
 
 		if (p->file_id != file_id)
 			continue;
+		holds = holds_of(scan, (uint32_t)i);
 		if (to)
 			cu_emit_open(to, "held_by", '[');
-		for (unsigned int j = 0; j < p->holders; j++) {
+		for (unsigned int j = 0; holds && j < p->holders; j++) {
+			if (!holds[j]) /* (what it holds is not freed) */
+				continue;
+			n++;
 			if (to) {
 				cu_emit_open(to, NULL, '{');
 				cu_emit_number(to, "pid", p->holder[j].who.pid);
 				cu_emit_text(to, "name", p->holder[j].name);
-				cu_emit_number(to, "blocks", p->holder[j].holds);
+				cu_emit_number(to, "blocks", holds[j]);
 				cu_emit_close(to, '}');
-			} else if (j < 10) {
-				printf("  process %u (%s%s) holds %" PRIu64 " of its blocks\n",
+			} else if (n <= 10) {
+				printf("  process %u (%s%s) holds %" PRIu64 " of them\n",
 				       p->holder[j].who.pid, p->holder[j].name,
-				       p->holder[j].alive ? "" : ", ended", p->holder[j].holds);
-			} else if (j == 10) {
-				printf("  and %u more\n", p->holders - 10);
+				       p->holder[j].alive ? "" : ", ended", holds[j]);
 			}
 		}
 		if (to)
 			cu_emit_close(to, ']');
+		else if (n > 10)
+			printf("  and %u more\n", n - 10);
+		free(holds);
 	}
 }
 
@@ -199,7 +222,7 @@ static int say(const struct cu_command *command, const struct collect *c, const 
 	cu_bytes_long(left, c->bytes_left);
 	cu_duration(took, c->took);
 	fd = cu_directory_open(command);
-	if (cu_scan(&scan, fd, 0))
+	if (cu_scan(&scan, fd, CU_SCAN_BLOCKS))
 		cu_scan_free(&scan);
 	if (fd >= 0)
 		close(fd);

@@ -118,21 +118,34 @@ file_of() {
 	done
 }
 
+nothing_waits() {
+	[ -z "$(column STATE blocks --state=limbo)" ]
+}
+
 @test "collect: what only waits for its grace comes back, what is held stays" {
 	start P CULIMBO_GRACE=1h
 	start C
 	tell P "export 1024 3"
 	tell C "open $SAID"
+	tell P "export 2048 1" # which is not freed: of what waits it is none
+	handle=$SAID
+	start D
+	tell C "open $handle"
+	tell D "open $handle"
 	tell P "free 3"
-	[ "$(column STATE blocks | sort | uniq -c | xargs)" = "2 limbo-grace 1 limbo-held" ]
+	[ "$(column STATE blocks | sort | uniq -c | xargs)" = "1 held 2 limbo-grace 1 limbo-held" ]
 	run "$C" collect "${PID[P]}"
 	exits 0
 	has "gave back 2 blocks, 2 KiB"
 	has "1 block, 1 KiB, still waits"
-	has "process ${PID[C]} (sharer) holds 1 of its blocks"
-	[ "$(column STATE blocks)" = limbo-held ]
+	has "process ${PID[C]} (sharer) holds 1 of them"
+	[[ $output != *"process ${PID[D]} "* ]]
+	"$C" collect --json "${PID[P]}" | jq -e --argjson c "${PID[C]}" \
+		'.held_by | length == 1 and .[0].pid == $c and .[0].blocks == 1'
+	[ "$(column STATE blocks | sort | xargs)" = "held limbo-held" ]
 	tell C close
-	within 10 test -z "$(column STATE blocks)"
+	tell C close
+	within 10 nothing_waits
 	run "$C" collect "${PID[P]}"
 	exits 0
 	has "Nothing of process ${PID[P]}"
