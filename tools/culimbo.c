@@ -19,6 +19,7 @@
 #include "tools/table.h"
 
 #define OPTIONS_MOST 32
+enum { LINE = 80, OPTION_WIDTH = 24 }; /* letters, in a help */
 
 /* One line each: others are added side by side. */
 const struct cu_command *const cu_commands[] = {
@@ -80,6 +81,35 @@ static void print_help(void)
 	       "See also:    culimbo help SUBCOMMAND\n");
 }
 
+/*
+ * @text behind what stands on the line up to column @at: in lines of 80 letters,
+ * the others of which begin there.  An empty line parts paragraphs.
+ */
+static void put_wrapped(const char *text, size_t at)
+{
+	size_t column = at, gap = 0;
+
+	while (*text) {
+		size_t word = strcspn(text, " \n"), blanks = strspn(text + word, " \n");
+
+		if (gap && column + gap + word > LINE) {
+			printf("\n%*s", (int)at, "");
+			column = at;
+			gap = 0;
+		}
+		printf("%*s%.*s", (int)gap, "", (int)word, text);
+		column += gap + word;
+		gap = blanks > 0;
+		text += word + blanks;
+		if (blanks == 2 && text[-1] == '\n' && text[-2] == '\n') {
+			printf("\n\n%*s", (int)at, "");
+			column = at;
+			gap = 0;
+		}
+	}
+	putchar('\n');
+}
+
 static void print_columns(const struct cu_column *columns)
 {
 	int width = 0;
@@ -90,22 +120,27 @@ static void print_columns(const struct cu_column *columns)
 		if ((int)strlen(c->name) > width)
 			width = (int)strlen(c->name);
 	printf("\nColumns of -o (*: shown without it):\n");
-	for (const struct cu_column *c = columns; c->name; c++)
-		printf("  %c %-*s  %s\n", c->flags & CU_HIDDEN ? ' ' : '*', width, c->name, c->help);
+	for (const struct cu_column *c = columns; c->name; c++) {
+		printf("  %c %-*s  ", c->flags & CU_HIDDEN ? ' ' : '*', width, c->name);
+		put_wrapped(c->help, (size_t)width + 6);
+	}
 }
 
-static void print_command_help(const struct cu_command *command)
+static size_t option_length(const struct cu_option *option)
+{
+	return strlen(option->name) + (option->argument ? strlen(option->argument) + 1 : 0);
+}
+
+static void print_options(const struct cu_command *command)
 {
 	const struct cu_option *option;
 	size_t width = strlen("help"), length;
 
 	for (option = command->options; option && option->name; option++) {
-		length = strlen(option->name) + (option->argument ? strlen(option->argument) + 1 : 0);
-		if (length > width)
+		length = option_length(option);
+		if (length > width && length <= OPTION_WIDTH)
 			width = length;
 	}
-	printf("Usage: culimbo %s [OPTIONS]%s%s\n\n%s\n", command->name,
-	       *command->arguments ? " " : "", command->arguments, command->help);
 	printf("\nOptions:\n");
 	for (option = command->options; option && option->name; option++) {
 		if (!option->help)
@@ -114,17 +149,29 @@ static void print_command_help(const struct cu_command *command)
 			printf("  -%c, ", option->value);
 		else
 			printf("      ");
-		printf("--%s%s%s%*s  %s\n", option->name, option->argument ? "=" : "",
-		       option->argument ? option->argument : "",
-		       (int)(width - strlen(option->name) -
-			     (option->argument ? strlen(option->argument) + 1 : 0)),
-		       "", option->help);
+		printf("--%s%s%s", option->name, option->argument ? "=" : "",
+		       option->argument ? option->argument : "");
+		length = option_length(option);
+		/* (a long one, of many words, has its line for itself) */
+		printf(length > width ? "\n%*s" : "%*s",
+		       (int)(length > width ? width + 10 : width - length + 2), "");
+		put_wrapped(option->help, width + 10);
 	}
 	printf("  -h, --%-*s  show this\n", (int)width, "help");
+}
+
+static void print_command_help(const struct cu_command *command)
+{
+	printf("Usage: culimbo %s [OPTIONS]%s%s\n\n", command->name,
+	       *command->arguments ? " " : "", command->arguments);
+	put_wrapped(command->help, 0);
+	print_options(command);
 	print_columns(command->columns);
 	printf("\nExit status:\n");
-	for (const struct cu_exit *e = cu_exits(command); e->when; e++)
-		printf("  %3d  %s\n", e->status, e->when);
+	for (const struct cu_exit *e = cu_exits(command); e->when; e++) {
+		printf("  %3d  ", e->status);
+		put_wrapped(e->when, 7);
+	}
 	if (!command->examples)
 		return;
 	printf("\nExamples:\n");

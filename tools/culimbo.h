@@ -43,7 +43,7 @@ struct cu_command {
 	const char *name;
 	const char *arguments; /* after the options, for the usage line; "": takes none, cu_getopt() sees to it */
 	const char *summary;   /* one line */
-	const char *help;      /* what it does: paragraphs of lines of 80 letters at most */
+	const char *help;      /* what it does: paragraphs, an empty line between */
 	const struct cu_option *options; /* one line each */
 	const struct cu_column *columns; /* of its table (tools/table.h); NULL: it has none */
 	const struct cu_exit *exits;	 /* NULL: 0, CU_FAILED and CU_USAGE as everywhere */

@@ -465,8 +465,9 @@ static int write_text(FILE *out, const struct cu_trace *t)
 
 	if (!list)
 		return -ENOMEM;
-	fprintf(out, "%zu processes, %s; %zu blocks and events, %zu opens\n\n", t->processes,
-		time_text(t->span, text), t->blocks, t->opens);
+	fprintf(out, "%zu process%s, %s; %zu blocks and events, %zu open%s\n\n", t->processes,
+		t->processes == 1 ? "" : "es", time_text(t->span, text), t->blocks, t->opens,
+		t->opens == 1 ? "" : "s");
 	fprintf(out, "%10s %-16s %-8s %9s %9s %9s %9s %9s %11s\n", "PID", "NAME", "STATE", "RECORDS",
 		"LOST", "BLOCKS", "EXPORTED", "OPENED", "LIMBO-PEAK");
 	for (uint32_t i = 0; i < t->processes; i++) {
@@ -686,7 +687,7 @@ static int trace(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "output", 'o', "FILE", "write to FILE ('-': stdout); .json, .html or .txt tells the format" },
-	{ "format", OPTION_FORMAT, "FORMAT", "text (a summary; the default), json or html" },
+	{ "format", OPTION_FORMAT, "text|json|html", "what to make (default: text, a summary)" },
 	{ .name = NULL },
 };
 

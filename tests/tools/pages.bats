@@ -55,7 +55,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 
 @test "columns are the same in --help, man page and completions; all of them work" {
 	for sub in ps blocks gc doctor config; do
-		want=$("$C" help "$sub" | sed -n '/^Columns/,/^$/s/^  [ *] \([A-Z0-9]*\) .*/\1/p')
+		want=$("$C" help "$sub" | sed -n '/^Columns/,/^$/s/^  [ *] \([A-Z0-9]\{1,\}\) .*/\1/p')
 		[ "$(wc -w <<< "$want")" -ge 4 ]
 		[ "$want" = "$(sed -n '/^\.SH COLUMNS/,/^\.SH "/s/^\\fB\([A-Z0-9]*\)\\fR.*/\1/p' "$pages/culimbo-$sub.1")" ]
 		grep -qF "'columns $(xargs <<< "$want")'" "$pages/culimbo.bash"
@@ -64,6 +64,20 @@ help_options() { # SUB: --long and -s of its help, sorted
 		[ "$sub" = doctor ] && continue
 		"$C" "$sub" -o "$(xargs <<< "$want" | tr ' ' ,)" --json | jq -e . > /dev/null
 	done
+}
+
+@test "help fits 80 letters, but for command lines and an option of many words" {
+	for sub in $subs; do
+		"$C" help "$sub" | sed '/^Examples:/,$d' |
+			grep -vE '^ +(-[a-z], )?--[a-z]+=[^ ]+$' | awk 'length > 80 || /[^ ]  *$/ && / $/' > long
+		if [ -s long ]; then
+			echo "$sub:"
+			cat long
+			false
+		fi
+	done
+	# such an option does not push all others' texts aside
+	"$C" help blocks | grep -q '^      --held  *only those that somebody holds$'
 }
 
 @test "exit statuses and examples of --help stand in the page" {
@@ -122,6 +136,7 @@ completes() {
 	[ "$(completes culimbo blocks --state = limbo-h)" = limbo-held ]
 	[ "$(completes culimbo blocks --state limbo-h)" = limbo-held ]
 	[ "$(completes culimbo blocks --state=limbo-h)" = --state=limbo-held ]
+	[ "$(completes culimbo trace --format j)" = json ]
 	[ "$(completes culimbo ps -o LIMBO)" = "LIMBO LIMBOBYTES" ]
 	[ "$(completes culimbo ps -o +heldb)" = +HELDBYTES ]
 	[ "$(completes culimbo ps -o PID,COMM)" = PID,COMMAND ]
