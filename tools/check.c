@@ -357,8 +357,10 @@ static void say_end(struct findings *f)
 		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked (see "
 				 "`culimbo doctor`)\n");
 	if (f->alive)
-		cl_emit_words(e, "culimbo: %llu processes that CMD has started still run: what they will leave is "
-				 "not known\n", (unsigned long long)f->alive);
+		cl_emit_words(e, f->alive == 1 ?
+				 "culimbo: %llu process that CMD has started still runs: what it will leave is not known\n" :
+				 "culimbo: %llu processes that CMD has started still run: what they will leave is not known\n",
+			      (unsigned long long)f->alive);
 	cl_emit_flush(e);
 }
 
@@ -374,7 +376,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	char path[PATH_MAX], pattern[256], *end;
 	unsigned long exitcode = FINDINGS;
 	struct timespec now;
-	int got, status, fd = STDERR_FILENO;
+	int got, status, fd = STDERR_FILENO, unwritten = 0;
 
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
 		switch (got) {
@@ -464,8 +466,15 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		if (!generate)
 			say_end(&f);
 	}
-	if (f.to)
-		fclose(f.to);
+	/* (whose stderr is gone has not asked for more) */
+	if (f.to && output && ferror(f.to))
+		unwritten = EIO; /* (why is no longer known) */
+	if (f.to && fclose(f.to) && output)
+		unwritten = errno;
+	if (report.emit.error && output)
+		unwritten = report.emit.error;
+	if (unwritten)
+		cu_error(command, "cannot write to %s: %s", output, strerror(unwritten));
 	cu_symbols_free(f.symbols);
 	cl_report_end(&report);
 	cl_suppress_free(&known);
@@ -479,7 +488,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		return CU_FAILED;
 	if (WIFSIGNALED(status) || WEXITSTATUS(status))
 		return end_as(status);
-	return f.n ? (int)exitcode : CU_OK;
+	return f.n ? (int)exitcode : unwritten ? CU_FAILED : CU_OK;
 }
 
 static const struct cu_option options[] = {
@@ -496,6 +505,7 @@ static const struct cu_option options[] = {
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
+	{ CU_FAILED, "CMD was not begun, or its report not written: stderr says why" },
 	{ CU_USAGE, "a wrong option" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },

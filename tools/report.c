@@ -124,10 +124,12 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 
 /* --------------------------------------------------------------------- options */
 static const struct cu_command *complaining;
+static bool own_min_age; /* --min-age: said by another name, and no default holds */
 
 static void complain(const char *line)
 {
-	cu_error(complaining, "%s", line);
+	if (!own_min_age || strncmp(line, "CULIMBO_MIN_AGE=", strlen("CULIMBO_MIN_AGE=")))
+		cu_error(complaining, "%s", line);
 }
 
 void cu_report_options(const struct cu_command *command, const char *dir)
@@ -221,8 +223,13 @@ static int add_names(const struct cu_command *command, int files, char **file)
 			status = CU_FAILED;
 			continue;
 		}
+		errno = 0;
 		while (getline(&line, &size, from) > 0)
 			cu_symbols_add(names, stdout, line);
+		if (ferror(from)) { /* a directory, for one, is opened as a file is */
+			cu_error(command, "%s: %s", file[i], strerror(errno));
+			status = CU_FAILED;
+		}
 		if (from != stdin)
 			fclose(from);
 	}
@@ -286,9 +293,10 @@ static int report(const struct cu_command *command, int argc, char **argv)
 		return add_names(command, argc - optind, argv + optind);
 	if (min_age && setenv("CULIMBO_MIN_AGE", min_age, 1))
 		return CU_FAILED;
+	own_min_age = min_age;
 	cu_report_options(command, dir);
-	if (min_age && !cl_options.min_age.from_environment) /* complained about */
-		return CU_USAGE;
+	if (min_age && !cl_options.min_age.from_environment)
+		return cu_usage_error(command, "--min-age: '%s' is no duration: 500ms, 2s, 10m, 1h", min_age);
 	if (!suppressions && cl_options.suppressions.text[0])
 		suppressions = cl_options.suppressions.text;
 	if (suppressions && !cu_report_suppressions(command, &known, suppressions))
@@ -329,8 +337,10 @@ static int report(const struct cu_command *command, int argc, char **argv)
 			status = CU_FAILED;
 		}
 	if (sums.unread)
-		cu_error(command, "%llu files in %s could not be read (damaged, of another version or boot)",
-			 (unsigned long long)sums.unread, path);
+		cu_error(command,
+			 "%llu file%s in %s could not be read (damaged, of another version or boot): "
+			 "`culimbo ps` says why", (unsigned long long)sums.unread,
+			 sums.unread == 1 ? "" : "s", path);
 	if (r.emit.error && r.emit.error != EPIPE) {
 		cu_error(command, "cannot write: %s", strerror(r.emit.error));
 		status = CU_FAILED;

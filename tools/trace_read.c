@@ -166,7 +166,7 @@ static int read_file(int fd, struct cu_trace_process *p, const char **why,
 	    p->state == CU_TRACE_KILLED)
 		p->state = CU_TRACE_RUNNING;
 	if (p->damaged && p->state != CU_TRACE_RUNNING) {
-		snprintf(text, sizeof text, "%llu of its records cannot be read, and are left out",
+		snprintf(text, sizeof text, "has %llu records that cannot be read, and are left out",
 			 (unsigned long long)p->damaged);
 		warn(p->path, text);
 	}

@@ -214,8 +214,21 @@ waits_dead() {
 	fails 2 "$C" report --pid x 2> text
 	fails 2 "$C" report --top -1 2> text
 	fails 2 "$C" report --min-age soon 2> text
+	has text "--min-age: 'soon' is no duration"
+	lacks text "default" # (which does not hold)
 	fails 1 "$C" report --suppressions nowhere 2> text
 	fails 1 "$C" report no-such-file 2> text
+	fails 1 "$C" report . 2> text
+	has text "Is a directory"
+	mkdir -m 700 "$D/limbo"
+	printf 'x' > "$D/limbo/exporter-0000ff"
+	"$C" report 2> text
+	has text " 1 file in $D/limbo could not be read"
+	# what is not written is said, too
+	for cmd in "$P/never_closes" true; do
+		"$C" check --simulate --output /dev/full -- "$cmd" 2> text && false
+		has text "cannot write to /dev/full: No space left"
+	done
 }
 
 # -------------------------------------------------------------------------- large

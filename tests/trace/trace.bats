@@ -139,7 +139,7 @@ T=$BATS_FILE_TMPDIR
 	run "$C" trace cut letter
 	exits 1
 	has "'letter' is no trace file of culimbo"
-	has "1 processes"
+	has "1 process, "
 	run "$C" trace nothing-here
 	exits 1
 	has "CULIMBO_TRACE"
