@@ -1,6 +1,32 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 
+setup() {
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
 @test "doc/troubleshooting.md has each message of the library, and no other" {
 	python3 "$top_srcdir/tests/tools/messages.py" "$top_srcdir"
+}
+
+@test "the lines of code that its transcripts name are those that the programs' reports name" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR CULIMBO_GRACE=50ms
+	unset LD_PRELOAD LD_LIBRARY_PATH
+	guide=$top_srcdir/doc/troubleshooting.md
+	for program in never_closes frees_early is_killed; do
+		# "in FUNCTION FILE:LINE", of the program itself
+		grep -oE "in [a-z_]+ $program\.c:[0-9]+" "$guide" | sort -u > told
+		[ -s told ]
+		"$CULIMBO" check --simulate -- "$top_builddir/tests/report/$program" > report 2>&1 && false
+		sed -E 's|(in [a-z_]+ )/?[^ ]*/|\1|' report | grep -oE "in [a-z_]+ $program\.c:[0-9]+" | sort -u > said
+		if [ -n "$(comm -23 told said)" ]; then
+			echo "only in the guide:"
+			comm -23 told said
+			false
+		fi
+		# and those of the words below
+		for line in $(sed -n "/-- \.\/$program;/,/^## /p" "$guide" | grep -v "$program.c" | grep -oE '\bline [0-9]+' | grep -oE '[0-9]+'); do
+			grep -q ":$line\$" told
+		done
+	done
 }
