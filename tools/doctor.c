@@ -253,8 +253,8 @@ static bool probe_ended(const struct probe *probe, const char *name, const char 
 	if (probe->status == -1)
 		found(name, FAIL,
 		      "look at `nvidia-smi` and `dmesg`; --patience=1m waits longer (a GPU without persistence mode takes long to wake: nvidia-smi -pm 1)",
-		      "the driver did not answer within %d s %s, at: %s", patience_ms / 1000, how,
-		      probe->step);
+		      "the driver did not answer within %g s %s, at: %s", patience_ms / 1000.0, how,
+		      probe->step[0] ? probe->step : "the start of the process that asks it");
 	else if (WIFSIGNALED(probe->status))
 		found(name, FAIL, "look at `dmesg`; reinstall the driver, or report it with this line",
 		      "a process that asked the driver %s was killed by signal %d (%s), at: %s", how,
@@ -337,9 +337,15 @@ static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 		      "of the calls that we look at, dlsym gives %u of %u to us, cuGetProcAddress %u of %u",
 		      ours, present, got_ours, got);
 	if (said(probe, "shared", error, sizeof(error))) {
-		said(probe, "memory_tail", tail, sizeof(tail));
-		found("sharing", OK, NULL, "a block and an event were exported under the library%s",
-		      stamps && atoi(tail) ? ", their handles stamped" : " (without a stamp)");
+		bool stamped = said(probe, "memory_tail", tail, sizeof(tail)) && atoi(tail);
+
+		if (stamps && !stamped)
+			found("sharing", WARN, "see what is said of the directory and its room",
+			      "a block and an event were exported under the library, but it has no file in which "
+			      "importers could say what they hold");
+		else
+			found("sharing", OK, NULL, "a block and an event were exported under the library%s",
+			      stamps ? ", their handles stamped" : " (without a stamp)");
 	} else if (said(probe, "error", error, sizeof(error)) && said(probe, "devices", tail, sizeof(tail)) &&
 		   atoi(tail)) {
 		found("sharing", FAIL, simulate ? "see the messages of `culimbo run --simulate`" :
@@ -470,6 +476,13 @@ static void check_directory(void)
 			      st.st_mode & 077 ? ": others may list it, the files in it are this user's alone" :
 						 "");
 		check_room(path);
+	} else if (fd == -ENOENT && slash && stat(above, &st) && errno == ENOENT) {
+		found("directory", FAIL, "make it (mkdir -p -m 700), or set CULIMBO_DIR to a directory on a tmpfs",
+		      "%s is not there, nor is the folder that it would be in: the library makes the last one only", path);
+	} else if (fd == -EACCES) {
+		found("directory", FAIL,
+		      "another user's, or below a folder that keeps this one out: set CULIMBO_DIR to one of its own",
+		      "%s: %s", path, strerror(EACCES));
 	} else if (fd == -ENOENT) {
 		found("directory", OK, NULL, "%s is not there yet: the first export makes it", path);
 		if (slash && !stat(above, &st) && access(above, W_OK | X_OK))

@@ -163,7 +163,7 @@ bool cu_read_wait(const char *text, uint64_t *ns)
 	char *end;
 	double number = strtod(text, &end);
 	double unit = !strcmp(end, "ms") ? 1e6 : !*end || !strcmp(end, "s") ? 1e9 :
-		      !strcmp(end, "m") ? 6e10 : 0;
+		      !strcmp(end, "m") ? 6e10 : !strcmp(end, "h") ? 3.6e12 : 0;
 
 	if (end == text || !unit || !(number >= 0 && number * unit <= 3.6e12))
 		return false;

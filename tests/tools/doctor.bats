@@ -50,6 +50,13 @@ fake_driver() {
 	[ -z "$(ls -A "$CULIMBO_DIR" 2> /dev/null)" ]
 }
 
+@test "--patience takes what its complaint names, an hour too" {
+	"$C" doctor --simulate --patience=1h > /dev/null
+	run "$C" doctor --simulate --patience=2h
+	exits 2
+	has "up to 1 hour"
+}
+
 @test "without a driver it says what it can, and what to do; a warning, exit 0" {
 	if ldconfig -p | grep -q libcuda.so.1; then skip "there is a driver here"; fi
 	doctor
@@ -119,6 +126,21 @@ fake_driver() {
 	doctor --simulate --dir="$HOME_OF_ALL/none"
 	[ "$(verdict directory)" = ok ]
 	[ ! -e "$HOME_OF_ALL/none" ] || [ -z "$(ls -A "$HOME_OF_ALL/none")" ]
+	# the library makes the last part alone: this one it cannot
+	doctor --simulate --dir="$HOME_OF_ALL/none/of/these"
+	[ "$status" -eq 1 ]
+	[ "$(verdict directory)" = fail ]
+	jq -e '.checks[] | select(.check == "directory").advice | test("mkdir -p")' checks.json
+	[ "$(verdict sharing)" = warn ]
+}
+
+@test "the directory: one that is kept from us is not to be taken away" {
+	[ "$(id -u)" -ne 0 ] || skip "root is kept from nothing"
+	mkdir -p -m 000 kept
+	doctor --simulate --dir="$PWD/kept/in"
+	[ "$(verdict directory)" = fail ]
+	jq -e '.checks[] | select(.check == "directory").advice | test("set CULIMBO_DIR")' checks.json
+	chmod 700 kept
 }
 
 @test "what the dead left, and options that are wrong, are warnings" {
