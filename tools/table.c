@@ -8,6 +8,7 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -500,6 +501,39 @@ void cu_json_text(const char *text)
 	putchar_unlocked('"');
 }
 
+/* Whether the table is wider than the terminal, so that columns are cut. */
+static bool is_cut(const struct cu_table *table)
+{
+	struct winsize size;
+	size_t all = 0;
+
+	if (table->format.json || table->format.raw || !isatty(STDOUT_FILENO) ||
+	    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col)
+		return false;
+	for (unsigned int i = 0; i < table->n; i++) {
+		size_t width = strlen(table->columns[table->shown[i]].name);
+
+		for (size_t line = 0; line < table->lines; line++) {
+			size_t its = cu_width(for_people(table->cell[line * table->n + i]));
+
+			width = its > width ? its : width;
+		}
+		all += width + (i > 0);
+	}
+	return all > size.ws_col;
+}
+
+/* A command line without the folder of its program, which says least. */
+static const char *without_folder(const char *command)
+{
+	const char *from = command, *end = command + strcspn(command, " ");
+
+	for (const char *c = command; *command == '/' && c < end; c++)
+		if (*c == '/' && c + 1 < end)
+			from = c + 1;
+	return from;
+}
+
 static int print_smart(struct cu_table *table)
 {
 	static const int json_types[] = {
@@ -508,6 +542,7 @@ static int print_smart(struct cu_table *table)
 		[CU_BOOLEAN] = SCOLS_JSON_BOOLEAN, [CU_HEX] = SCOLS_JSON_STRING,
 	};
 	struct libscols_table *smart = scols_new_table();
+	bool cut = is_cut(table);
 	int error = -ENOMEM;
 
 	if (!smart)
@@ -523,7 +558,8 @@ static int print_smart(struct cu_table *table)
 					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
 					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
 		struct libscols_column *new = scols_table_new_column(
-			smart, column->name, column->flags & CU_WRAP ? 0.5 : 0.1, flags);
+			/* (a whole number: such a column is not made narrower than its cells) */
+			smart, column->name, column->flags & CU_WRAP ? 0.5 : column->flags & CU_CUT ? 0.1 : 1, flags);
 
 		if (!new || scols_column_set_json_type(new, json_types[column->type]))
 			goto out;
@@ -539,6 +575,8 @@ static int print_smart(struct cu_table *table)
 			/* (in raw output two blanks would be read as one) */
 			if (!cell && !table->format.json)
 				cell = "-";
+			if (cell && cut && table->columns[table->shown[i]].flags & CU_CUT)
+				cell = without_folder(cell);
 			if (cell && scols_line_set_data(new, i, cell))
 				goto out;
 		}

@@ -370,6 +370,18 @@ ${PID[C]} alive" ]
 	has "is no directory"
 }
 
+@test "a terminal of 80 columns: a line each, of a command line its program, the rest whole" {
+	command -v script > /dev/null || skip "no script(1)"
+	scene
+	for listing in ps blocks; do
+		TERM=xterm script -qec "stty cols 80 rows 24; '$C' $listing" typed < /dev/null > seen
+		[ "$(wc -l < seen)" -eq "$("$C" $listing | wc -l)" ]
+		# (of a path cut at its end nothing is seen of the program)
+		[ "$(grep -c ' sharer ' seen)" -eq "$("$C" $listing --noheadings | wc -l)" ]
+	done
+	grep -q "limbo-grace.*0x[0-9a-f]* .*[0-9a-f]\{6\}:[0-9]" seen
+}
+
 @test "100,000 blocks: ps and blocks under a second" {
 	start P CULIMBO_GRACE=1h CULIMBO_WARN_BLOCKS=0
 	tell P "export 1024 100000"
