@@ -255,11 +255,13 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 			snprintf(to, n,
 				 "process %u ended with it open, without a report of its own: find what killed it%s",
 				 report->process.who.pid,
-				 its && its->state == CL_DEAD ? "" : "; its exporter takes the memory back");
+				 its && its->state == CL_DEAD ? "" : g->kind == CL_EVENT ? "; its exporter takes the event back" :
+				 "; its exporter takes the memory back");
 		else
 			snprintf(to, n, "call %s when done with it%s%s", close,
 				 g->stack[0] ? ", in the code that opened it" : "",
-				 g->stays || its ? "; its exporter cannot reuse the memory before" : "");
+				 !g->stays && !its ? "" : g->kind == CL_EVENT ? "; its exporter keeps the event until then" :
+				 "; its exporter cannot reuse the memory before");
 		break;
 	case CL_REPORT_UNMANAGED:
 		snprintf(to, n,
@@ -362,8 +364,10 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	} else {
 		if (item->generation)
 			cl_emit_number(e, "generation", item->generation, NULL, "");
-		if (item->since)
-			cl_emit_age(e, "when_ns", age(report, item->since), ": ", " ago");
+		if (item->since) {
+			cl_emit_words(e, ": %s", cl_report_classes[g->class].happened);
+			cl_emit_age(e, "when_ns", age(report, item->since), " ", " ago");
+		}
 		if (item->other_since && cl_report_classes[g->class].other_happened) {
 			cl_emit_words(e, "; %s", other_happened(g));
 			cl_emit_age(e, "other_ns", age(report, item->other_since), " ", " ago");
@@ -393,7 +397,8 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	struct cl_view_process process = { .state = CL_DEAD };
 	uint64_t first = 0;
 	unsigned int freed = freed_there(g, its, &first);
-	char before[64] = "; freed there ";
+	const char *freed_word = g->kind == CL_EVENT ? "destroyed" : "freed";
+	char before[64];
 
 	if (!g->file_id) {
 		cl_emit_words(e, "      its exporter is not under culimbo\n");
@@ -406,18 +411,20 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_string(e, "state", state_name(process.state), " (", ")");
 		cl_emit_string(e, "command", process.command, ": ", "");
 	}
-	if (freed && freed < g->n) /* (the others are its own still, or not looked at) */
-		snprintf(before, sizeof(before), "; %u of those listed freed there%s ", freed,
+	if (freed < g->n) /* (the others are its own still, or not looked at) */
+		snprintf(before, sizeof(before), "; %u of those listed %s there%s ", freed, freed_word,
 			 freed == 1 ? "" : ", the first");
+	else
+		snprintf(before, sizeof(before), "; %s there ", freed_word);
 	if (!its && !g->stays)
 		cl_emit_words(e, report->dirfd < 0 ? "" : ", which has ended");
 	if (freed)
 		cl_emit_age(e, "freed_ns", age(report, first), before,
 			    process.state == CL_DEAD ? " ago" : " ago: it waits for this process");
 	else if (g->stays && g->n == 1)
-		cl_emit_words(e, ", which has freed it and waits for this process");
+		cl_emit_words(e, ", which has %s it and waits for this process", freed_word);
 	else if (g->stays)
-		cl_emit_words(e, ", which has freed %llu of them and waits for this process",
+		cl_emit_words(e, ", which has %s %llu of them and waits for this process", freed_word,
 			      (unsigned long long)g->stays);
 	cl_emit_words(e, "\n");
 	cl_emit_object_end(e);

@@ -105,6 +105,7 @@ fails() {
 	has text "    2 blocks, device 0"
 	lacks text " 0 B" # (of a handle alone, no size is known)
 	has text "in consume_frame "
+	grep -Eq 'block [0-9a-f]{6}:0 of its exporter: opened [0-9].* ago; freed [0-9].* ago$' text
 	has text "      freed from"
 	has text "in retire_frame "
 	has text "frees_early.c:$(line frees_early.c 'CHECK(cuMemFree(frame')"
@@ -120,6 +121,7 @@ fails() {
 @test "a consumer that was killed is found: by its exporter, and from the file that it left" {
 	fails 99 "$C" check --simulate -- "$P/is_killed" 2> text
 	has text "taken back from processes that ended without closing: 1, 4 MiB"
+	grep -Eq 'block 0x[0-9a-f]+, 4 MiB, device 0: taken back [0-9].* ago; freed ' text
 	has text "in load_model "
 	has text "killed=1"
 	fails 99 "$C" check --simulate --json --output json -- "$P/is_killed"
