@@ -3,9 +3,10 @@
  * The beginning and the end of the process.
  *
  * What must hold: a process that shares nothing gets no system call, file,
- * thread or message from us, here or anywhere.  The exit hooks may be called
- * in a signal handler, in the child of a vfork() (which runs in its parent's
- * memory), and before our constructor has run.  They call no CUDA.
+ * thread or message from us, here or anywhere (unless CULIMBO_REPORT=always asks
+ * for one).  The exit hooks may be called in a signal handler, in the child of a
+ * vfork() (which runs in its parent's memory), and before our constructor has
+ * run.  They call no CUDA.
  *
  * How each way to end reaches cl_process_end():
  *   exit(), return from main   our destructor
@@ -17,6 +18,7 @@
  * A signal, a raw system call: nothing here; the other processes see to it.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,12 +112,23 @@ void cl_process_may_share(void)
 		atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
 }
 
+/*
+ * With CULIMBO_REPORT=always (and so under `culimbo check`), the process whose end
+ * is told of though it shares nothing; 0: there is none.  A vfork() child is none.
+ */
+static _Atomic(pid_t) told_process;
+
+static void tell_of_end(void)
+{
+	atomic_store_explicit(&told_process, getpid(), memory_order_relaxed);
+}
+
 static int ended(int status)
 {
-	if (cl_sharing() &&
-	    atomic_load_explicit(&sharing_process, memory_order_relaxed) == getpid())
-		return cl_process_end(status);
-	return status;
+	pid_t whose = atomic_load_explicit(cl_sharing() ? &sharing_process : &told_process,
+					   memory_order_relaxed);
+
+	return whose && whose == getpid() ? cl_process_end(status) : status;
 }
 
 typedef void leave_fn(int status);
@@ -172,7 +185,10 @@ __attribute__((constructor)) static void begin(void)
 	next__Exit = next_leave("_Exit");
 	next_quick_exit = next_leave("quick_exit");
 	at_quick_exit(quick_end);
-	cl_process_disabled();
+	if (!cl_process_disabled() && cl_options.report.number == CL_REPORT_ALWAYS) {
+		tell_of_end();
+		pthread_atfork(NULL, NULL, tell_of_end);
+	}
 	cl_dlsym_begin();
 }
 

@@ -213,7 +213,7 @@ static void end_all(void)
  * signal comes meanwhile: its handler would begin at the top of the small stack,
  * which the kernel takes for unused, over the frames that wait there.
  */
-static void end_with_room(void)
+static void end_with_room(void (*what)(void))
 {
 	static ucontext_t there, back; /* (one end a process) */
 	stack_t stack;
@@ -223,14 +223,14 @@ static void end_with_room(void)
 		room = mmap(NULL, END_STACK, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
 	if (room == MAP_FAILED || getcontext(&there)) {
-		end_all();
+		what();
 		return;
 	}
 	there.uc_stack.ss_sp = room;
 	there.uc_stack.ss_size = END_STACK;
 	there.uc_link = &back;
 	sigfillset(&there.uc_sigmask);
-	makecontext(&there, end_all, 0);
+	makecontext(&there, what, 0);
 	swapcontext(&back, &there);
 	munmap(room, END_STACK);
 }
@@ -243,14 +243,14 @@ int cl_process_end(int status)
 		cl_trace_end();
 		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
 		    !atomic_flag_test_and_set(&end_begun))
-			cl_report_nothing();
+			end_with_room(cl_report_nothing);
 		return status;
 	}
 	/* a vfork child has its parent's memory, but not its life */
 	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
 		return status;
 	findings = 0; /* (of a forked process's parent) */
-	end_with_room();
+	end_with_room(end_all);
 	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
 							      status;
 }

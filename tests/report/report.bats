@@ -522,6 +522,17 @@ waits_dead() {
 	[ "$(find . -name 'x%k-.*' | wc -l)" -eq 2 ]
 }
 
+@test "check counts who leaves by _exit() and shares nothing, forked children too, no vfork() child" {
+	# (perl's own door to it; sh as Debian's leaves so, too)
+	fails 3 "$C" check --simulate -- perl -MPOSIX -e 'POSIX::_exit(3)' 2> text
+	has text "CHECK processes=1 used_cuda=0"
+	"$C" check --simulate -- perl -MPOSIX -e 'fork or POSIX::_exit(0); wait; POSIX::_exit(0)' 2> text
+	has text "CHECK processes=2 used_cuda=0"
+	# its memory is its parent's, whose end is still to come
+	"$C" check --simulate -- "$P/vforks" 2> text
+	has text "CHECK processes=1 used_cuda=1"
+}
+
 @test "no CUDA call: it says so, only when asked" {
 	CULIMBO_REPORT=always CULIMBO_REPORT_FILE=rep "$C" run --simulate -- true
 	cat rep.* > text
