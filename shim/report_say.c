@@ -160,7 +160,8 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 		cl_emit_array_end(e);
 	}
 	if (g->other_holds)
-		cl_emit_number(e, "other_holds", g->other_holds, "      and ", " holds of other processes\n");
+		cl_emit_number(e, "other_holds", g->other_holds, "      and ",
+			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");
 	if (g->pinned)
 		cl_emit_number(e, "pinned", g->pinned,
 			       "      held by a process that found no room to say so, kept to the end: ", "\n");
@@ -768,7 +769,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 			      (unsigned long long)s->live, cl_emit_format_bytes(size, s->live_bytes),
 			      report->at_exit ? " (an ordinary end)" : "");
 	if (counts && (counts->unmanaged_imports || counts->unmanaged_exports))
-		cl_emit_words(e, "  not looked after: %llu imports of processes without culimbo, %llu exports\n",
+		cl_emit_words(e, "  not looked after: imports of processes without culimbo: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
 			      (unsigned long long)counts->unmanaged_exports);
 	if (s->suppressed)

@@ -153,6 +153,14 @@ scene() {
 	handle=$SAID
 	for name in A B C; do tell $name "open $handle"; done
 	tell P "free 1"
+	for name in D E; do
+		start $name
+		tell $name "open $handle"
+	done
+	"$C" report --pid "${PID[P]}" > text
+	grep -q "      and 1 hold of another process$" text
+	grep -Eq "HINT: process [0-9]+ and others do not close" text
+	for name in D E; do tell $name close; done
 	kill -STOP "${PID[P]}" # so that it takes back nothing
 	die A
 	"$C" report --pid "${PID[P]}" > text
