@@ -226,7 +226,7 @@ static void zsh_action(const struct cu_command *command, const char *argument)
 		fputs("_files -/", stdout);
 		break;
 	case COLUMNS:
-		fputs("_values -s , column ", stdout);
+		fputs(" _culimbo_columns ", stdout); /* (a blank: without compadd's options) */
 		put_columns(command, " ");
 		break;
 	case WORDS:
@@ -256,6 +256,10 @@ static void zsh(void)
 	      "\tids=(${(f)\"$(culimbo blocks --raw --noheadings -o ID 2> /dev/null | head -n 100)\"})\n"
 	      "\t_culimbo_pids\n"
 	      "\tcompadd -- $ids\n"
+	      "}\n"
+	      "_culimbo_columns() {\n"
+	      "\tcompset -P '+'\n"
+	      "\t_values -s , column \"$@\"\n"
 	      "}\n"
 	      "_culimbo() {\n"
 	      "\tlocal -a subcommands\n"
@@ -344,7 +348,7 @@ static void fish_action(const struct cu_command *command, const char *argument)
 		fputs(" -x -a '(__fish_complete_directories)'", stdout);
 		break;
 	case COLUMNS:
-		fputs(" -x -a '(__fish_append , ", stdout);
+		fputs(" -x -a '(__culimbo_columns ", stdout);
 		put_columns(command, " ");
 		fputs(")'", stdout);
 		break;
@@ -370,6 +374,11 @@ static void fish(void)
 	      "function __culimbo_ids\n"
 	      "\t__culimbo_pids\n"
 	      "\tculimbo blocks --raw --noheadings -o ID 2>/dev/null | head -n 100\n"
+	      "end\n"
+	      "function __culimbo_columns # (+ stands before the first one)\n"
+	      "\tset -l plus ''\n"
+	      "\tstring match -qr '^(-o|--output=)?\\+[^,]*$' -- (commandline -ct); and set plus +\n"
+	      "\t__fish_append , $plus$argv\n"
 	      "end\n"
 	      "complete -c culimbo -f\n"
 	      "complete -c culimbo -n __fish_use_subcommand -s h -l help -d 'show the help'\n"

@@ -59,8 +59,8 @@ help_options() { # SUB: --long and -s of its help, sorted
 		[ "$(wc -w <<< "$want")" -ge 4 ]
 		[ "$want" = "$(sed -n '/^\.SH COLUMNS/,/^\.SH "/s/^\\fB\([A-Z0-9]*\)\\fR.*/\1/p' "$pages/culimbo-$sub.1")" ]
 		grep -qF "'columns $(xargs <<< "$want")'" "$pages/culimbo.bash"
-		grep -qF "(__fish_append , $(xargs <<< "$want"))" "$pages/culimbo.fish"
-		grep -qF "_values -s , column $(xargs <<< "$want")'" "$pages/_culimbo"
+		grep -qF "(__culimbo_columns $(xargs <<< "$want"))" "$pages/culimbo.fish"
+		grep -qF "_culimbo_columns $(xargs <<< "$want")'" "$pages/_culimbo"
 		[ "$sub" = doctor ] && continue
 		"$C" "$sub" -o "$(xargs <<< "$want" | tr ' ' ,)" --json | jq -e . > /dev/null
 	done
@@ -164,6 +164,25 @@ completes() {
 	[ "$(offers 'culimbo ps --js')" = --json ]
 	[ "$(offers 'culimbo blocks --state limbo-h')" = limbo-held ]
 	[ "$(offers 'culimbo collect ')" = "${PID[P]}" ]
+	[ "$(offers 'culimbo ps -o HELDB')" = HELDBYTES ]
+	[ "$(offers 'culimbo ps -o +HELDB')" = +HELDBYTES ]
+	[ "$(offers 'culimbo ps -o +PID,HELDB')" = +PID,HELDBYTES ]
+}
+
+@test "zsh offers columns, with a + before them too" {
+	# types $2 and a tab in a zsh with our completions, and reads until $3 is shown
+	cat > driver <<- 'E'
+		zmodload zsh/zpty
+		zpty shell zsh -f -i
+		zpty -w shell "PS1='> '; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; stty cols 200; bindkey '^I' complete-word; print -r r''eady"
+		zpty -r -m shell all '*ready*'
+		zpty -w -n shell "$2"$'\t'
+		zpty -r -m shell all "*$3*" && print -r -- "$all"
+	E
+	timeout 60 zsh -f driver "$pages" 'culimbo ps -o +HELDB' '-o +HELDBYTES'
+	timeout 60 zsh -f driver "$pages" 'culimbo ps -o PID,HELDB' '-o PID,HELDBYTES'
+	timeout 60 zsh -f driver "$pages" $'culimbo ps -o +\t' EXPORTEDBYTES > list
+	if grep -q -e '-default-' list; then false; fi # (compadd's, where an action is not called as it stands)
 }
 
 @test "make install puts them where man and the shells look, uninstall takes them away" {
