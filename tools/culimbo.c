@@ -343,7 +343,7 @@ int main(int argc, char **argv)
 	const struct cu_command *command;
 	const char *word = argc > 1 ? argv[1] : NULL;
 
-	if (!word) {
+	if (!word || !*word) {
 		cu_usage_error(NULL, "no subcommand");
 		return CU_USAGE;
 	}

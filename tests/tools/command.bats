@@ -86,6 +86,9 @@ load common.bash
 	run "$C"
 	exits 2
 	has "no subcommand"
+	run "$C" "" # (of a variable that is empty)
+	exits 2
+	has "no subcommand"
 }
 
 @test "what cannot be written is a failure" {
