@@ -311,6 +311,25 @@ static struct cu_trace_block *at_address(struct joining *j, uint32_t process,
 	return b && b->released == CU_NEVER ? b : NULL;
 }
 
+/*
+ * The block at @e's address whose free is the first that is known of it, and that
+ * was taken for never exported: it was, before the oldest record.  Or NULL.
+ */
+static struct cu_trace_block *freed_unseen(struct joining *j, uint32_t process,
+					   const struct cl_trace_event *e)
+{
+	uint32_t at = map_get(j, BY_ADDRESS, address_key(process, e));
+	struct cu_trace_block *b = at == UINT32_MAX ? NULL : &j->t->block[at];
+
+	if (!b || b->freed == CU_NEVER || b->released != b->freed || b->allocated != CU_NEVER ||
+	    b->record != CL_NO_RECORD)
+		return NULL;
+	b->released = CU_NEVER;
+	b->at_once = false;
+	b->size = b->size ? b->size : e->size;
+	return b;
+}
+
 /* The block of @e: by its record, else by its address, else one that began before the trace. */
 static struct cu_trace_block *block_of(struct joining *j, uint32_t process,
 				       const struct cl_trace_event *e)
@@ -324,12 +343,13 @@ static struct cu_trace_block *block_of(struct joining *j, uint32_t process,
 		b = at_address(j, process, e);
 	if (b)
 		return b;
-	b = new_block(j, process, e);
+	b = freed_unseen(j, process, e);
+	if (!b)
+		b = new_block(j, process, e);
 	if (b && e->record != CL_NO_RECORD) {
 		b->file_id = e->file_id;
 		b->record = e->record;
-		map_set(j, BY_RECORD, key_of(e->record, process, 0, 0),
-			(uint32_t)(j->t->blocks - 1));
+		map_set(j, BY_RECORD, key_of(e->record, process, 0, 0), (uint32_t)(b - j->t->block));
 	}
 	return b;
 }

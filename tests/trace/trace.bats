@@ -160,6 +160,17 @@ T=$BATS_FILE_TMPDIR
 	[ "$(sed -n 's/.*"lost":\([0-9]*\).*/\1/p' out.html | sort -n | tail -n 1)" -gt 5000 ]
 	"$C" trace small -o out.json
 	jq -e '[.traceEvents[] | select(.ph == "C")] | sort_by(.ts) | .[-1].args.bytes == 0' out.json
+	# a block whose export is lost is one block, not one that was freed and one that waited
+	printf 'end\n' | CULIMBO_TRACE_SIZE=64KiB CULIMBO_GRACE=0 CULIMBO_REPORT=off CULIMBO_DIR=$PWD/limbo \
+		CULIMBO_SIM_DIR=$PWD/sim CULIMBO_TRACE=$PWD/lost "$C" run --simulate -- \
+		"$top_builddir/tests/report/many" 900 1 > out
+	read -r _ exporter importer < out
+	kill -9 "$importer"
+	run "$C" trace "lost.$exporter"
+	exits 0
+	has "1 process, "
+	[[ $output =~ \;\ ([0-9]+)\ blocks\ and\ events ]]
+	[ "${BASH_REMATCH[1]}" -le 400 ] # (three records each of some 1,000)
 }
 
 @test "the page's rows, phases and density hold what the trace has" {
