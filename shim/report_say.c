@@ -256,8 +256,9 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 			snprintf(to, n,
 				 "process %u ended with it open, without a report of its own: find what killed it%s",
 				 report->process.who.pid,
-				 its && its->state == CL_DEAD ? "" : g->kind == CL_EVENT ? "; its exporter takes the event back" :
-				 "; its exporter takes the memory back");
+				 !its || its->state == CL_DEAD ? "" : /* (the driver has it back) */
+				 g->kind == CL_EVENT ? "; its exporter takes the event back" :
+						       "; its exporter takes the memory back");
 		else
 			snprintf(to, n, "call %s when done with it%s%s", close,
 				 g->stack[0] ? ", in the code that opened it" : "",

@@ -479,7 +479,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	cl_report_end(&report);
 	cl_suppress_free(&known);
 	if (f.alive) /* who still runs must not lose its files */
-		cu_error(command, "the files of those that still run stay in %s", folder.path);
+		cu_error(command, "the files of those that still run stay in %s: remove it when they have ended", folder.path);
 	else
 		remove_folder(&folder);
 	if (fd != STDERR_FILENO)

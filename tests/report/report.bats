@@ -123,6 +123,8 @@ fails() {
 	has text "taken back from processes that ended without closing: 1, 4 MiB"
 	grep -Eq 'block 0x[0-9a-f]+, 4 MiB, device 0: taken back [0-9].* ago; freed ' text
 	has text "in load_model "
+	has text "find what killed it"
+	lacks text "its exporter takes the memory back" # (it has ended since)
 	has text "killed=1"
 	fails 99 "$C" check --simulate --json --output json -- "$P/is_killed"
 	valid json
