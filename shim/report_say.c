@@ -587,6 +587,15 @@ static const struct cl_report_group *next_group(const struct cl_report_table *ta
 	return best;
 }
 
+/* Of imports of a process that lives: that they are open is no fault yet. */
+static const char *open_title(int class, bool is_event)
+{
+	if (class == CL_REPORT_UNMANAGED)
+		return is_event ? "events imported from processes without culimbo (unmanaged), and open" :
+				  "imported from processes without culimbo (unmanaged), and open";
+	return is_event ? "events imported, and open" : "imported, and open";
+}
+
 static void say_kind(struct cl_report *report, int class, int kind)
 {
 	const struct cl_report_class_row *row = &cl_report_classes[class];
@@ -612,8 +621,8 @@ static void say_kind(struct cl_report *report, int class, int kind)
 
 		const char *title = is_event && row->event_title ? row->event_title : row->title;
 
-		if (class == CL_REPORT_NOT_CLOSED && !report->at_exit && report->process.state == CL_ALIVE)
-			title = is_event ? "events imported, and open" : "imported, and open";
+		if (row->what & CL_REPORT_AN_IMPORT && !report->at_exit && report->process.state == CL_ALIVE)
+			title = open_title(class, is_event);
 		cl_emit_words(e, "  %s: %llu", title, (unsigned long long)(n + unlisted));
 		if (!is_event && bytes)
 			cl_emit_words(e, ", %s", cl_emit_format_bytes(size, bytes));

@@ -106,7 +106,7 @@ static void say_no_file(const struct cu_command *command, uint32_t pid)
 	switch (maps_library(pid)) {
 	case 1:
 		cu_error(command,
-			 "process %u has exported nothing, so nothing of it waits (or it shares through another directory than %s: give that by --dir)",
+			 "process %u has exported nothing, so nothing of it waits (or it shares through another directory than %s: give that by --dir; or it has CULIMBO_DISABLE=1)",
 			 pid, cu_directory());
 		break;
 	case 0:

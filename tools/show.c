@@ -458,7 +458,9 @@ static void say_its_imports(const struct show *show)
 		}
 		cu_bytes_long(size, import.size);
 		snprintf(line, sizeof(line), "%-15s %10s  at 0x%" PRIx64 ", of process %u",
-			 import.file_id ? id : "unmanaged", size, import.key, import.exporter_pid);
+			 import.file_id ? id : "unmanaged",
+			 import.kind == CL_EVENT ? "event" : import.size ? size : "unknown", import.key,
+			 import.exporter_pid);
 		cu_emit_text(to, NULL, line);
 	}
 	say_more(to, in_use);

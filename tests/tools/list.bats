@@ -198,6 +198,20 @@ scene() {
 	grep -q "find what killed it$" text
 }
 
+@test "imports of a process without culimbo: their size is not known; while they are used they are no fault" {
+	start B CULIMBO_DISABLE=1
+	start P
+	tell B "export 1024 1"
+	tell P "open $SAID"
+	run "$C" show "${PID[P]}"
+	[[ $output =~ unmanaged\ +unknown\ +at\ 0x[0-9a-f]+,\ of\ process\ ${PID[B]} ]]
+	run "$C" report --pid "${PID[P]}"
+	has "imported from processes without culimbo (unmanaged), and open: 1"
+	run "$C" collect "${PID[B]}"
+	exits 1
+	has "CULIMBO_DISABLE=1"
+}
+
 @test "what the dead had on its way back: limbo-free, once its own grace is over" {
 	start P CULIMBO_GRACE=1s CULIMBO_KEEP_DEAD=1h
 	tell P "export 2048 2"
