@@ -295,7 +295,8 @@ static void look_at_block(struct look *look, uint32_t record)
 		process->held++;
 		process->held_bytes += block.size;
 	}
-	switch (block.class) {
+	/* what nobody holds of the dead is no block any more: the driver has its memory back */
+	switch (process->state == CL_DEAD && !n && !block.pinned ? CL_VIEW_CLASSES : block.class) {
 	case CL_VIEW_HELD_LIMBO:
 	case CL_VIEW_GRACE:
 	case CL_VIEW_LIMBO:

@@ -229,6 +229,10 @@ scene() {
 	run "$C" show "$(column ID blocks | head -n 1)"
 	has "limbo-free"
 	has "its exporter has ended, and the driver has its memory back"
+	# the driver has it back: it is not what waits on this host
+	[ "$(column PID,EXPORTED,LIMBO,LIMBOBYTES ps)" = "${PID[P]} 0 0 0B" ]
+	run "$C" top
+	has "limbo 0 B in 0 blocks"
 }
 
 @test "show: what several are called is listed" {
@@ -270,6 +274,8 @@ scene() {
 	[ "$output" = "${PID[P]} dead
 ${PID[C]} alive" ]
 	[ "$(column HELDBY blocks --held)" = "${PID[C]}\\x20sharer" ]
+	# (two small ones in limbo and two large ones went back to the driver with it)
+	[ "$(column PID,EXPORTED,HELD,LIMBO ps | grep "^${PID[P]} ")" = "${PID[P]} 1 1 0" ]
 	die C
 	[ "$("$C" blocks --held -o HELDBY --noheadings)" = "${PID[C]} sharer (ended)" ]
 	run "$C" show "$(column ID blocks --held)"
