@@ -201,6 +201,7 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaFree";
 	const struct cl_view *its;
 	char pid[64] = "its importer";
+	bool dead = !report->at_exit && report->process.state == CL_DEAD;
 	unsigned int alive = 0;
 	size_t n = 512;
 
@@ -214,9 +215,11 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 				 close);
 		} else if (!alive && g->holders) {
 			snprintf(to, n,
-				 "%s ended without closing: find why it ended; its holds are taken back when "
-				 "%s looks next%s", pid, report->at_exit ? "somebody" : "the exporter",
-				 report->process.state == CL_DEAD ? " (both are dead: nothing is left to free)" : "");
+				 dead ? "both are dead: nothing is left to free; find why %s ended without closing" :
+				 report->at_exit ? "%s ended without closing: find why it ended; its holds are taken back "
+						   "when somebody looks next" :
+						   "%s ended without closing: find why it ended; its holds are taken back "
+						   "when the exporter looks next", pid);
 		} else if (g->class == CL_REPORT_HELD_LIMBO) {
 			snprintf(to, n,
 				 "%s %s: call %s there after the last use; until then %s", pid,
@@ -224,7 +227,11 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 				 g->kind == CL_EVENT ? "the event is kept" : "the memory cannot be reused");
 		} else if (g->class == CL_REPORT_HELD) {
 			snprintf(to, n,
-				 report->at_exit || report->process.state == CL_DEAD ?
+				 dead && alive > 1 ?
+					 "its exporter has ended: the driver keeps the memory until %s close it (%s), or end" :
+				 dead ?
+					 "its exporter has ended: the driver keeps the memory until %s closes it (%s), or ends" :
+				 report->at_exit ?
 					 "%s should close it (%s) before its exporter ends: wait for it there" :
 				 alive > 1 ?
 					 "nothing to do while %s use it; they should call %s after the last use" :
@@ -238,7 +245,7 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 		break;
 	case CL_REPORT_GRACE:
 	case CL_REPORT_LIMBO:
-		if (report->process.state == CL_DEAD)
+		if (dead)
 			snprintf(to, n, "nothing to do: its process has ended, and the driver has the memory back");
 		else if (g->class == CL_REPORT_LIMBO)
 			snprintf(to, n, "nothing to do");

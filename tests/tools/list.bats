@@ -287,6 +287,19 @@ ${PID[C]} alive" ]
 	has "its exporter has ended"
 }
 
+@test "report: of a killed exporter, who still keeps its memory" {
+	start P CULIMBO_KEEP_DEAD=1h
+	start C CULIMBO_KEEP_DEAD=1h
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	die P
+	run "$C" report --pid "${PID[P]}"
+	has "HINT: its exporter has ended: the driver keeps the memory until process ${PID[C]} closes it (cudaIpcCloseMemHandle), or ends"
+	die C
+	run "$C" report --pid "${PID[P]}"
+	has "HINT: both are dead: nothing is left to free; find why process ${PID[C]} ended without closing"
+}
+
 @test "damaged files, and those of others and of other versions: a line each, never a crash" {
 	scene
 	file=$CULIMBO_DIR/$(column FILE,PID ps | sed -n "s/ ${PID[P]}$//p")
