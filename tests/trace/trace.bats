@@ -204,6 +204,12 @@ T=$BATS_FILE_TMPDIR
 	grep -q 'data-operated="1"' body
 	grep -q 'data-wrong=""' body
 	grep -q 'data-errors="0"' body
+	play one blocks=1 consumers=1
+	"$C" trace one -o one.html
+	HOME=$PWD timeout 150 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$PWD/profile" \
+		--virtual-time-budget=2000 --dump-dom "file://$PWD/one.html" > dom 2> err
+	grep -o '[0-9]* processes, [0-9]* blocks, 1 open[^ ]* ' dom > summary
+	grep -q 'blocks, 1 open, $' summary
 }
 
 @test "a browser draws the page, and has nothing to complain of" {
