@@ -332,7 +332,9 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	}
 	for (unsigned int i = 0; i < choice.pids && !err; i++)
 		if (!choice.seen[i]) {
-			cu_error(command, "process %lu has no file in %s: it shares nothing, or has ended well",
+			cu_error(command,
+				 "process %lu has no file in %s: it shares nothing, or has ended and its file is gone "
+				 "(of killed ones CULIMBO_KEEP_DEAD=1h, set for the programs, keeps it)",
 				 choice.pid[i], path);
 			status = CU_FAILED;
 		}

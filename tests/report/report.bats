@@ -215,6 +215,7 @@ waits_dead() {
 	has text "nothing to report"
 	fails 1 "$C" report --pid 1 2> text
 	has text "process 1 has no file in $D/limbo"
+	has text "CULIMBO_KEEP_DEAD" # (it may have been killed)
 	fails 2 "$C" report --pid x 2> text
 	fails 2 "$C" report --top -1 2> text
 	fails 2 "$C" report --min-age soon 2> text
