@@ -238,7 +238,8 @@ static void say_sum(const struct file *file, size_t n, bool dry)
 	       dry ? "Would take away " : "Took away ", (unsigned long long)gone, gone == 1 ? "" : "s",
 	       size, dry ? " (--dry-run)" : "", (unsigned long long)kept);
 	if (left)
-		printf("; left, not understood: %llu", (unsigned long long)left);
+		printf("; left, not understood: %llu (to be removed by hand, when nothing runs under culimbo)",
+		       (unsigned long long)left);
 	if (failed)
 		printf("; failed: %llu", (unsigned long long)failed);
 	printf(".\n");
