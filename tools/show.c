@@ -240,7 +240,9 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 	switch (block->is.class) {
 	case CL_VIEW_HELD_LIMBO:
 	case CL_VIEW_GONE:
-		return "the processes that hold it should close it (cudaIpcCloseMemHandle), or end";
+		return block->is.kind == CL_EVENT ?
+			       "the processes that hold it should destroy it (cudaEventDestroy), or end" :
+			       "the processes that hold it should close it (cudaIpcCloseMemHandle), or end";
 	case CL_VIEW_GRACE:
 	case CL_VIEW_LIMBO:
 		return "nothing to do; `culimbo collect PID` ends the wait now";

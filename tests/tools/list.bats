@@ -287,6 +287,18 @@ ${PID[C]} alive" ]
 	has "its exporter has ended"
 }
 
+@test "show: of an event the hint is to destroy it" {
+	start P CULIMBO_GRACE=1h
+	start C
+	tell P event
+	tell C "import $SAID"
+	tell P destroy
+	run "$C" show "$(column ID blocks --state=limbo-held)"
+	has "hint            the processes that hold it should destroy it (cudaEventDestroy), or end"
+	run "$C" show "${PID[C]}"
+	[[ $output =~ event\ +at\ 0x[0-9a-f]+,\ of\ process\ ${PID[P]} ]]
+}
+
 @test "report: of a killed exporter, who still keeps its memory" {
 	start P CULIMBO_KEEP_DEAD=1h
 	start C CULIMBO_KEEP_DEAD=1h

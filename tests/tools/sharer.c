@@ -6,6 +6,8 @@
  *   export BYTES N    allocates and exports N blocks; the last one's handle is said
  *   free N            frees the N oldest that are exported
  *   event             makes and exports an event
+ *   destroy           it, the last one
+ *   import HANDLE     an event's, keeps it open
  *   open HANDLE       keeps it open
  *   close             what was opened last
  *   name TEXT         what /proc/self/comm says, with \xNN for a byte
@@ -83,7 +85,7 @@ int main(void)
 	CUipcMemHandle handle;
 	CUcontext context;
 	CUresult result;
-	CUevent event;
+	CUevent event = NULL;
 	unsigned int n;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -102,6 +104,11 @@ int main(void)
 			if (!result)
 				result = cuIpcGetEventHandle(&event_handle, event);
 			say(result, (unsigned char *)&event_handle);
+		} else if (!strncmp(line, "destroy", 7)) {
+			say(cuEventDestroy(event), NULL);
+		} else if (!strncmp(line, "import ", 7)) {
+			read_handle(line + 7, &event_handle);
+			say(cuIpcOpenEventHandle(&event, event_handle), NULL);
 		} else if (!strncmp(line, "open ", 5)) {
 			memset(&handle, 0, sizeof(handle));
 			read_handle(line + 5, &handle);
