@@ -21,11 +21,10 @@
  * walked, and so is one that leads to elsewhere, through a signal's frame, say.
  *
  * What stands there says where the next return address is if the frames are of
- * fixed size, or begin at a frame pointer that was put on the stack, or have put
- * their end there: that is as good as all of compiled code.  Code that finds its
- * frame in another way, or another file's code loaded at the same address, could
- * make a remembered answer differ from that of a walk.  Nothing but what reports
- * say depends on a stack.
+ * fixed size, or begin at a frame pointer that was put on the stack: that is as
+ * good as all of compiled code.  Code that finds its frame in another way, or
+ * another file's code loaded at the same address, could make a remembered answer
+ * differ from that of a walk.  Nothing but what reports say depends on a stack.
  *
  * On x86-64 only: there the return address is below the frame that was called
  * from (its CFA), always.  Elsewhere (aarch64) a function may put it anywhere,
@@ -50,11 +49,8 @@ void cl_stack_forget_names(void)
 
 #if defined(__x86_64__) && defined(__LP64__)
 
-/*
- * WORDS: enough for 20 frames and ours; longer walks are not remembered.  NEAR: registers are put there;
- * BELOW: so far below a frame pointer, too.
- */
-enum { PLACES = 256, WORDS = 48, NEAR = 16, BELOW = 8, FRAME_POINTER = 6 /* rbp, as DWARF numbers it */ };
+/* WORDS: enough for 20 frames and ours; longer walks are not remembered.  NEAR: registers are put there. */
+enum { PLACES = 256, WORDS = 48, NEAR = 16, FRAME_POINTER = 6 /* rbp, as DWARF numbers it */ };
 #define MAIN_STACK (1u << 20)
 
 struct cl_walk {
@@ -227,27 +223,15 @@ static void find_frame_pointer(struct cl_walk *walk, uint64_t at, uint64_t point
 	}
 }
 
-/*
- * The frame that ends @at: does it begin at its frame pointer?  Then that must be as it was, too.
- * One that is aligned, and whose size varies, does not: where it ended before it was aligned is
- * in a word below its frame pointer, among the registers that it saved.
- */
+/* The frame that ends @at: does it begin at its frame pointer?  Then that must be as it was, too. */
 static void note_frame_pointer(struct cl_walk *walk, uint64_t at)
 {
-	uint64_t below = walk->frame_pointer, end = at + 8;
-
 	if (walk->frame_pointer <= walk->last || walk->frame_pointer >= at)
 		return; /* the register is used for something else */
-	if (!walk->frame_pointer_at) {
+	if (!walk->frame_pointer_at)
 		walk->broken = true;
-		return;
-	}
-	note_word(walk, walk->frame_pointer_at, walk->frame_pointer, false);
-	for (int i = 0; i < BELOW && !(below & 7) && below > walk->last + 8; i++) {
-		below -= 8;
-		if (word_at(below) == end)
-			note_word(walk, below, end, false);
-	}
+	else
+		note_word(walk, walk->frame_pointer_at, walk->frame_pointer, false);
 }
 
 void cl_walks_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)

@@ -217,44 +217,6 @@ IN_A_CHILD(an_old_return_address_is_not_taken_for_one)
 	}
 }
 
-/* Its frame, aligned, begins at the same place however much was below it. */
-BY_ITSELF static void aligned(size_t room)
-{
-	__attribute__((aligned(64))) volatile char much[64];
-	volatile char *more = alloca(room + 16);
-
-	much[0] = 0;
-	more[0] = much[0];
-	take();
-	KEEP_FRAME;
-}
-BY_ITSELF static void small_frame_of_aligned(size_t room)
-{
-	aligned(room);
-	KEEP_FRAME;
-}
-
-IN_A_CHILD(an_aligned_frame_s_end_is_where_it_was)
-{
-	void (*const way[])(size_t) = { aligned, small_frame_of_aligned };
-	unsigned int alike = 0;
-
-	for (int skew = 0; skew < 8; skew++) {
-		volatile char *skewed = alloca(16);
-		uint64_t base = 0;
-
-		skewed[0] = 0;
-		/* (one call, not one of each) */
-		for (volatile int i = 0; i < 20; i++) {
-			way[i & 1](64);
-			CHECK_EQUAL(in_taken(small_frame_of_aligned), i & 1);
-			alike += taken.base == base;
-			base = taken.base;
-		}
-	}
-	CHECK(alike); /* or nothing is shown */
-}
-
 IN_A_CHILD(as_many_frames_as_are_wanted_now)
 {
 	static const int numbers[] = { 8, 3, 8, 1, 64, 8 };
@@ -523,7 +485,6 @@ int main(void)
 		cmocka_unit_test(the_same_place_is_walked_once),
 		cmocka_unit_test(another_caller_is_another_stack),
 		cmocka_unit_test(an_old_return_address_is_not_taken_for_one),
-		cmocka_unit_test(an_aligned_frame_s_end_is_where_it_was),
 		cmocka_unit_test(as_many_frames_as_are_wanted_now),
 		cmocka_unit_test(a_name_is_remembered_until_all_are_forgotten),
 		cmocka_unit_test(each_thread_has_its_own),
