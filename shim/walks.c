@@ -22,9 +22,12 @@
  *
  * What stands there says where the next return address is if the frames are of
  * fixed size, or begin at a frame pointer that was put on the stack: that is as
- * good as all of compiled code.  Code that finds its frame in another way, or
- * another file's code loaded at the same address, could make a remembered answer
- * differ from that of a walk.  Nothing but what reports say depends on a stack.
+ * good as all of compiled code.  Code that finds its frame in another way (gcc's,
+ * where variables are aligned by more than 16 bytes and others vary in size: where
+ * the frame ends is in a word of it, which is not looked for, as most such words of
+ * other frames were never written), or another file's code loaded at the same
+ * address, could make a remembered answer differ from that of a walk.  Nothing but
+ * what reports say depends on a stack.
  *
  * On x86-64 only: there the return address is below the frame that was called
  * from (its CFA), always.  Elsewhere (aarch64) a function may put it anywhere,
