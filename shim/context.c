@@ -134,6 +134,12 @@ bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary)
 	return true;
 }
 
+bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device)
+{
+	return cl_driver.cuCtxGetCurrent(ctx) == CUDA_SUCCESS && *ctx &&
+	       cl_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
+}
+
 void cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
 	CL_UNCANCELLED;

@@ -19,6 +19,12 @@ bool cl_context_is_primary(CUcontext ctx, CUdevice device);
  * context that a thread comes to; no lock of ours may be held.
  */
 bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary);
+/*
+ * The same without whether it is primary, for a process that does not share yet: that
+ * question retains the primary context for a moment, and nobody waits there who releases
+ * it, so that it would live on after what is the last time for the program.
+ */
+bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device);
 
 void cl_contexts_forget(void); /* in a forked child */
 

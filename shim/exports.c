@@ -29,7 +29,7 @@ struct event_note {
 	uint64_t event;
 	CUcontext ctx;
 	CUdevice device;
-	bool primary;
+	bool primary, asked; /* asked: whether it is */
 };
 static struct event_note *event_notes; /* under cl_exports_lock */
 
@@ -48,9 +48,10 @@ void cl_event_created(CUevent event)
 	CUcontext ctx = NULL;
 	CUdevice device = 0;
 	struct event_note *note;
-	bool primary;
+	bool primary = false, asks = cl_sharing();
 
-	if (!cl_context_current(&ctx, &device, &primary))
+	if (!(asks ? cl_context_current(&ctx, &device, &primary) :
+		     cl_context_current_unasked(&ctx, &device)))
 		return;
 	pthread_mutex_lock(&cl_exports_lock);
 	note = event_note_locked(event);
@@ -66,6 +67,30 @@ void cl_event_created(CUevent event)
 		note->ctx = ctx;
 		note->device = device;
 		note->primary = primary;
+		note->asked = asks;
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+/* Of one that was made before this process shared. */
+static void ask_whose(CUevent event)
+{
+	const struct event_note *found;
+	struct event_note as = { .asked = true }, *note;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	found = event_note_locked(event);
+	if (found)
+		as = *found;
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (as.asked)
+		return;
+	as.primary = cl_context_is_primary(as.ctx, as.device);
+	pthread_mutex_lock(&cl_exports_lock);
+	note = event_note_locked(event);
+	if (note && !note->asked && note->ctx == as.ctx && note->device == as.device) {
+		note->primary = as.primary;
+		note->asked = true;
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 }
@@ -461,6 +486,8 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		return result;
 	cl_event_is_new(event); /* whoever made it: the driver has just said that it lives */
 	what.handle = (const uint8_t *)handle->reserved;
+	if (!known)
+		ask_whose(event);
 	stack = known ? 0 : cl_notes_stack(false);
 	pthread_mutex_lock(&cl_exports_lock);
 	what.now = cl_now();

@@ -633,6 +633,37 @@ IN_A_CHILD(a_primary_context_does_not_end_by_a_question)
 	CHECK_EQUAL(retains, 1);
 }
 
+/* Nor by one in a process that does not share: there nobody who gives it back would wait. */
+static bool is_exported_event(CUevent event)
+{
+	bool is;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	is = cl_block_find(CL_EVENT, (uint64_t)(uintptr_t)event);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return is;
+}
+
+IN_A_CHILD(who_does_not_share_asks_no_such_question)
+{
+	CUipcEventHandle handle;
+	CUevent event = fake_event();
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuDevicePrimaryCtxRetain = retain_amid;
+	amid_retain = NULL;
+	CHECK(!cl_sharing());
+	cl_event_created(event);
+	CHECK_EQUAL(retains, 0);
+	/* it is asked when that matters: the event goes with its context */
+	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+	CHECK_EQUAL(retains, 1);
+	CHECK(is_exported_event(event));
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!is_exported_event(event));
+}
+
 /* Which context is primary is remembered, too: not of one whose address another may have. */
 static void *is_b_primary(void *is)
 {
@@ -827,6 +858,7 @@ int main(void)
 		cmocka_unit_test(of_contexts_that_end_unseen_nothing_is_remembered),
 		cmocka_unit_test(what_is_remembered_of_a_context_goes_before_its_end_is_counted),
 		cmocka_unit_test(a_primary_context_does_not_end_by_a_question),
+		cmocka_unit_test(who_does_not_share_asks_no_such_question),
 		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
