@@ -225,7 +225,7 @@ void cl_peer_drop_unused(struct cl_peer *peer)
 {
 	int dirfd;
 
-	if (peer->holds || peer->slot >= 0)
+	if (peer->holds || (peer->slot >= 0 && !peer->aside))
 		return;
 	/* one system call for a living one; a dead one's file goes though this process shares nothing */
 	if (peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0) {
