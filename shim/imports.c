@@ -410,7 +410,8 @@ static bool look_up_own(struct named *named)
 }
 
 /* What is not of this process itself.  Returns the exporter that its stamp leads to, NULL: to none. */
-static struct cl_peer *look_up_others_locked(struct named *named, bool ours, int *err)
+static inline __attribute__((always_inline)) struct cl_peer * /* (on the way of each open) */
+look_up_others_locked(struct named *named, bool ours, int *err)
 {
 	struct cl_peer *peer = ours ? NULL : cl_peer_get(named->stamp.file_id, err);
 	struct cl_peer *stamped = peer && is_stamped(named, peer) ? peer : NULL;
@@ -425,6 +426,17 @@ static struct cl_peer *look_up_others_locked(struct named *named, bool ours, int
 	if (peer)
 		named->err = hold_get_locked(peer, named->stamp, named->handle, &named->hold);
 	return stamped;
+}
+
+/* Where @peer, to whose file the handle with @tail led, refuses it: another may have that file's number by now. */
+static __attribute__((noinline)) void look_up_successor_locked(struct named *named, struct cl_peer *peer,
+								uint64_t tail, int *err)
+{
+	if (!put_aside_succeeded_locked(peer))
+		return;
+	memcpy(named->handle + 56, &tail, sizeof tail);
+	named->err = *err = 0;
+	look_up_others_locked(named, false, err);
 }
 
 /*
@@ -450,11 +462,8 @@ static void look_up(struct named *named, void *handle, enum cl_kind kind)
 	if (named->own)
 		goto out;
 	peer = look_up_others_locked(named, ours, &err);
-	if (peer && is_refusal(named->err) && put_aside_succeeded_locked(peer)) {
-		memcpy(named->handle + 56, &tail, sizeof tail);
-		named->err = err = 0;
-		look_up_others_locked(named, ours, &err);
-	}
+	if (peer && __builtin_expect(is_refusal(named->err), 0))
+		look_up_successor_locked(named, peer, tail, &err);
 	named->again = named->hold && named->hold->opens;
 out:
 	pthread_mutex_unlock(&cl_imports_lock);

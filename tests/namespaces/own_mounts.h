@@ -43,7 +43,7 @@ static inline int own_mounts(void)
 		    !own_mounts_write("/proc/self/gid_map", groups))
 			return -errno;
 	}
-	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ? -errno : 0;
+	return mount("none", "/", "none", MS_REC | MS_PRIVATE, "") ? -errno : 0;
 }
 
 #endif
