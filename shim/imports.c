@@ -409,34 +409,40 @@ static bool look_up_own(struct named *named)
 	return ours;
 }
 
-/* What is not of this process itself.  Returns the exporter that its stamp leads to, NULL: to none. */
-static inline __attribute__((always_inline)) struct cl_peer * /* (on the way of each open) */
-look_up_others_locked(struct named *named, bool ours, int *err)
-{
-	struct cl_peer *peer = ours ? NULL : cl_peer_get(named->stamp.file_id, err);
-	struct cl_peer *stamped = peer && is_stamped(named, peer) ? peer : NULL;
-
-	if (stamped)
-		/* the driver gets its handle as it made it */
-		unstamp(named->handle);
-	else
-		/* what is not known goes to the driver as it came: it ignores a stamp (measured) */
-		peer = find_by_whole_handle_locked(named);
-	named->known = peer != NULL;
-	if (peer)
-		named->err = hold_get_locked(peer, named->stamp, named->handle, &named->hold);
-	return stamped;
-}
-
-/* Where @peer, to whose file the handle with @tail led, refuses it: another may have that file's number by now. */
-static __attribute__((noinline)) void look_up_successor_locked(struct named *named, struct cl_peer *peer,
+/*
+ * Where @peer, to whose file the handle with @tail led, refuses it: another may have that
+ * file's number by now.  True: so it is, and is to be looked up.
+ */
+static __attribute__((noinline)) bool look_up_successor_locked(struct named *named, struct cl_peer *peer,
 								uint64_t tail, int *err)
 {
 	if (!put_aside_succeeded_locked(peer))
-		return;
+		return false;
 	memcpy(named->handle + 56, &tail, sizeof tail);
 	named->err = *err = 0;
-	look_up_others_locked(named, false, err);
+	return true;
+}
+
+/* What is not of this process itself, whose file's number @ours says that the handle has. */
+static inline void look_up_others_locked(struct named *named, bool ours, uint64_t tail, int *err)
+{
+	for (int tries = 0; tries < 2; tries++) {
+		struct cl_peer *peer = ours ? NULL : cl_peer_get(named->stamp.file_id, err);
+		struct cl_peer *stamped = peer && is_stamped(named, peer) ? peer : NULL;
+
+		if (stamped)
+			/* the driver gets its handle as it made it */
+			unstamp(named->handle);
+		else
+			/* what is not known goes to the driver as it came: it ignores a stamp (measured) */
+			peer = find_by_whole_handle_locked(named);
+		named->known = peer != NULL;
+		if (peer)
+			named->err = hold_get_locked(peer, named->stamp, named->handle, &named->hold);
+		if (__builtin_expect(!is_refusal(named->err), 1) || !stamped ||
+		    !look_up_successor_locked(named, stamped, tail, err))
+			return;
+	}
 }
 
 /*
@@ -446,7 +452,6 @@ static __attribute__((noinline)) void look_up_successor_locked(struct named *nam
 static void look_up(struct named *named, void *handle, enum cl_kind kind)
 {
 	uint64_t tail = tail_of(handle);
-	struct cl_peer *peer = NULL;
 	bool ours = false; /* the file that it names */
 	int err = 0;
 
@@ -461,9 +466,7 @@ static void look_up(struct named *named, void *handle, enum cl_kind kind)
 	named->known = named->own;
 	if (named->own)
 		goto out;
-	peer = look_up_others_locked(named, ours, &err);
-	if (peer && __builtin_expect(is_refusal(named->err), 0))
-		look_up_successor_locked(named, peer, tail, &err);
+	look_up_others_locked(named, ours, tail, &err);
 	named->again = named->hold && named->hold->opens;
 out:
 	pthread_mutex_unlock(&cl_imports_lock);
