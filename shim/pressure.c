@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <linux/futex.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -127,10 +128,13 @@ static bool await(const struct asked *asked, uint64_t until)
 
 uint64_t cl_pressure_ask(uint64_t wait)
 {
-	struct asked asked[ASKED];
+	/* (not on the stack: a thread of the program may have 16 KiB of it in all) */
+	struct asked *asked = malloc(ASKED * sizeof *asked);
 	uint64_t until = cl_now() + wait, freed = 0;
 	unsigned int n;
 
+	if (!asked)
+		return 0;
 	pthread_mutex_lock(&cl_imports_lock);
 	n = ask_all_locked(asked);
 	pthread_mutex_unlock(&cl_imports_lock);
@@ -155,5 +159,6 @@ uint64_t cl_pressure_ask(uint64_t wait)
 		cl_peer_drop_unused(asked[i].peer);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);
+	free(asked);
 	return freed;
 }

@@ -719,6 +719,52 @@ static void one_handle(void)
 	CHECK(exporter_gets_all_back());
 }
 
+/* --------------------------------------------------------------------- small stacks */
+/* Every hook, and the first of each kind: a file and a collector are made, stacks walked, others asked for memory. */
+static void *call_every_hook(void *unused)
+{
+	CUdeviceptr own, second, address;
+	CUipcMemHandle handle;
+	CUipcEventHandle event_handle;
+	CUevent event;
+
+	MUST(cu.cuCtxSetCurrent(primary));
+	MUST(cu.cuMemAlloc_v2(&own, SMALL));
+	MUST(cu.cuMemAlloc_v2(&second, SMALL));
+	MUST(cu.cuIpcGetMemHandle(&handle, own));
+	MUST(cu.cuIpcGetMemHandle(&handle, second));
+	MUST(cu.cuIpcGetMemHandle(&handle, own));
+	MUST(cu.cuIpcOpenMemHandle_v2(&address, gifts.memory[1], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	MUST(cu.cuIpcCloseMemHandle(address));
+	if (!bare) { /* refused there */
+		MUST(cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+		MUST(cu.cuIpcCloseMemHandle(address));
+	}
+	CHECK(cu.cuIpcCloseMemHandle(address) != CUDA_SUCCESS);
+	MUST(cu.cuIpcOpenEventHandle(&event, gifts.event));
+	MUST(cu.cuEventDestroy_v2(event));
+	MUST(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+	MUST(cu.cuIpcGetEventHandle(&event_handle, event));
+	MUST(cu.cuEventDestroy_v2(event));
+	MUST(cu.cuMemFree_v2(own));
+	MUST(cu.cuMemFreeAsync(second, NULL));
+	CHECK(cu.cuMemAlloc_v2(&own, (size_t)1 << 40) == CUDA_ERROR_OUT_OF_MEMORY);
+	return unused;
+}
+
+static void on_a_small_stack(void)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	begin();
+	CHECK(!pthread_attr_init(&attributes));
+	CHECK(!pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN)));
+	CHECK(!pthread_create(&thread, &attributes, call_every_hook, NULL));
+	CHECK(!pthread_join(thread, NULL));
+	CHECK(exporter_gets_all_back());
+}
+
 /* -------------------------------------------------------------- the simulated driver */
 static void free_in_anothers_stream(void)
 {
@@ -769,6 +815,7 @@ static const struct test {
 	  constructor_and_destructor },
 	{ "sixteen", "16 threads share, open and free: all is right, and all comes back",
 	  sixteen_threads },
+	{ "small-stack", "every hook on the smallest stack that a thread can have", on_a_small_stack },
 	{ "other-stream", "freed in another context's stream, then gone with its own: what is there now stays",
 	  free_in_anothers_stream },
 	{ "one-handle", "two threads open and close the same handle: all comes back", one_handle },
