@@ -29,6 +29,20 @@ struct cl_table cl_block_tables[] = {
 	CL_TABLE_BEGIN(cl_block_tables[CL_EVENT]),
 };
 
+struct cl_context_tally cl_block_tally;
+
+static void tally(const struct cl_block *block, int by)
+{
+	cl_context_tally(&cl_block_tally, block->ctx, block->device, block->primary, by);
+}
+
+void cl_block_leave_context(struct cl_block *block)
+{
+	tally(block, -1);
+	block->ctx = NULL;
+	tally(block, 1);
+}
+
 void cl_block_unhash(struct cl_block *block)
 {
 	if (!block->hashed)
@@ -392,6 +406,7 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 	block->ctx = ctx;
 	block->primary = primary;
 	block->place = CL_PLACE_PROGRAM;
+	tally(block, 1);
 	cl_table_add(&cl_block_tables[block->kind], &block->link);
 	block->hashed = true;
 	if (what->kind == CL_MEMORY)
@@ -411,6 +426,7 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 void cl_block_delete(struct cl_block *block)
 {
 	cl_block_unhash(block);
+	tally(block, -1);
 	if (block->record != CL_NO_RECORD)
 		record_put(block->record, block->indexed);
 	free(block);
@@ -431,6 +447,7 @@ void cl_blocks_forget(void)
 	/* their memory is left: another thread of the parent may have been in the middle of it */
 	for (unsigned int kind = 0; kind <= CL_EVENT; kind++)
 		cl_block_tables[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_block_tables[kind]);
+	memset(&cl_block_tally, 0, sizeof cl_block_tally);
 	memset(by_record, 0, sizeof by_record);
 	memset(&records, 0, sizeof records);
 	/* the mapping is not there in a child, and closing the file here unlocks nothing of the parent's */

@@ -8,6 +8,7 @@
 #ifndef CL_BLOCKS_H
 #define CL_BLOCKS_H
 
+#include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/shm_record.h"
 #include "shim/table.h"
@@ -80,6 +81,9 @@ static inline bool cl_own_may_be(uint32_t file_id)
 }
 
 extern struct cl_table cl_block_tables[CL_EVENT + 1];
+extern struct cl_context_tally cl_block_tally; /* of all blocks */
+/* It is of no context any more. */
+void cl_block_leave_context(struct cl_block *block);
 static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
 {
 	return cl_table_find(&cl_block_tables[kind], key);

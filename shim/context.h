@@ -4,7 +4,9 @@
 #define CL_CONTEXT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include "shim/driver.h"
+#include "shim/hash.h"
 
 /*
  * Whether @ctx is the primary context of @device: such contexts end by
@@ -27,5 +29,40 @@ bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary);
 bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device);
 
 void cl_contexts_forget(void); /* in a forked child */
+
+/*
+ * How many things (blocks, imports) there are of each context, so that the end of one that
+ * has none of them does not look at all of them.  By a hash: "none" is certain.  No lock of
+ * its own.
+ */
+enum { CL_TALLIES = 256 };
+struct cl_context_tally {
+	uint32_t of[CL_TALLIES];      /* by the context's address */
+	uint32_t primary[CL_TALLIES]; /* by the device whose primary one it is */
+};
+
+static inline uint32_t *cl_context_tally_of(struct cl_context_tally *tally, CUcontext ctx)
+{
+	return &tally->of[cl_hash_word((uint64_t)(uintptr_t)ctx) >> 56];
+}
+
+/* @by: 1, one more of that context (NULL: it is not known which), or -1, one less. */
+static inline void cl_context_tally(struct cl_context_tally *tally, CUcontext ctx, CUdevice device,
+				    bool primary, int by)
+{
+	*cl_context_tally_of(tally, ctx) += (uint32_t)by;
+	if (primary)
+		tally->primary[(uint8_t)device] += (uint32_t)by;
+}
+
+/* @ctx NULL: of the primary context of @device. */
+static inline bool cl_context_has_any(struct cl_context_tally *tally, CUcontext ctx, CUdevice device)
+{
+	return (ctx ? *cl_context_tally_of(tally, ctx) : tally->primary[(uint8_t)device]) != 0;
+}
+static inline bool cl_context_any_unknown(struct cl_context_tally *tally)
+{
+	return *cl_context_tally_of(tally, NULL) != 0;
+}
 
 #endif

@@ -59,6 +59,7 @@ static struct cl_table mappings[] = { /* for each enum cl_kind; the key: device 
 	CL_TABLE_BEGIN(mappings[1]),
 	CL_TABLE_BEGIN(mappings[2]),
 };
+static struct cl_context_tally tally; /* of all mappings */
 /* What was freed last, for the next: a program that opens and closes in turn needs no allocation. */
 #ifdef __has_feature /* clang's way to say so */
 #if __has_feature(address_sanitizer)
@@ -541,6 +542,7 @@ static struct mapping *mapping_new_locked(uint64_t key, const struct opening *o,
 	mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
 	mapping->primary = o->primary;
 	mapping->within = within;
+	cl_context_tally(&tally, mapping->ctx, mapping->device, mapping->primary, 1);
 	return mapping;
 }
 
@@ -548,6 +550,7 @@ static void mapping_delete_locked(struct mapping *mapping)
 {
 	struct hold *hold;
 
+	cl_context_tally(&tally, mapping->ctx, mapping->device, mapping->primary, -1);
 	if (!mapping->within) {
 		free(mapping);
 		return;
@@ -1199,7 +1202,7 @@ void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone)
 		if (ending->ctx == ctx && ending->device == device &&
 		    pthread_equal(ending->thread, pthread_self()))
 			break;
-	if (gone)
+	if (gone && cl_context_has_any(&tally, ctx, device))
 		mappings_each_locked(drop_if_gone, ending ? ending : &unnoted);
 	if (ending)
 		*at = ending->next;
@@ -1268,6 +1271,7 @@ void cl_imports_forget(void)
 	holds = (struct cl_table)CL_TABLE_BEGIN(holds);
 	for (size_t kind = 0; kind < sizeof mappings / sizeof mappings[0]; kind++)
 		mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(mappings[kind]);
+	memset(&tally, 0, sizeof tally);
 	spare = NULL;
 	spare_n = 0;
 	endings = NULL;

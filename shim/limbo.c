@@ -705,7 +705,7 @@ static unsigned int force_events_out_locked(uint64_t keep)
 		batch_end_locked(&batch);
 		/* from here on as after a destroy without us: opening it still works */
 		block->destroyed = true;
-		block->ctx = NULL;
+		cl_block_leave_context(block);
 		cl_block_unhash(block);
 		settle_place(block, cl_now(), false);
 		cl_log_once(CL_LOG_INFO,
@@ -1030,9 +1030,12 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 		memset(free_streams, 0, sizeof free_streams);
 	if (gone) {
 		cl_unnoted_context_gone();
-		cl_block_each(CL_MEMORY, forget_with_context, &ended);
-		cl_block_each(CL_EVENT, forget_with_context, &ended);
-		cl_block_each(CL_EVENT, forget_unknown_event, NULL);
+		if (cl_context_has_any(&cl_block_tally, ctx, device)) {
+			cl_block_each(CL_MEMORY, forget_with_context, &ended);
+			cl_block_each(CL_EVENT, forget_with_context, &ended);
+		}
+		if (cl_context_any_unknown(&cl_block_tally))
+			cl_block_each(CL_EVENT, forget_unknown_event, NULL);
 	}
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&cl_exports_lock);

@@ -1456,7 +1456,7 @@ IN_A_CHILD(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread)
 /* ----------------------------------------------------------------------- cost */
 enum { MEASURED = 301 };
 struct cost {
-	uint64_t free_ns, collect_ns, ready_ns;
+	uint64_t free_ns, collect_ns, ready_ns, end_ns;
 };
 static struct cost *costs; /* shared with the children */
 
@@ -1518,6 +1518,15 @@ static void measure(unsigned int n, struct cost *cost)
 		times[i] = test_now() - times[i];
 	}
 	cost->ready_ns = median(times);
+	/* a context ends in which there is none of them */
+	for (unsigned int i = 0; i < MEASURED; i++) {
+		times[i] = test_now();
+		cl_context_end_begin(CONTEXT_B, -1);
+		cl_context_end_done(CONTEXT_B, -1, true);
+		times[i] = test_now() - times[i];
+	}
+	cost->end_ns = median(times);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, n + MEASURED);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
 }
 static void measure_few(void)
@@ -1541,15 +1550,17 @@ static void the_cost_does_not_grow_with_what_waits(void **state)
 		in_a_child(measure_few);
 		in_a_child(measure_many);
 		print_message("# ns among 1,000 and 200,000 held blocks: free %llu, %llu; idle collection "
-			      "%llu, %llu; with one ready %llu, %llu\n",
+			      "%llu, %llu; with one ready %llu, %llu; another context's end %llu, %llu\n",
 			      (unsigned long long)costs[0].free_ns, (unsigned long long)costs[1].free_ns,
 			      (unsigned long long)costs[0].collect_ns,
 			      (unsigned long long)costs[1].collect_ns,
 			      (unsigned long long)costs[0].ready_ns,
-			      (unsigned long long)costs[1].ready_ns);
+			      (unsigned long long)costs[1].ready_ns,
+			      (unsigned long long)costs[0].end_ns, (unsigned long long)costs[1].end_ns);
 		same = about_the_same(costs[0].free_ns, costs[1].free_ns) &&
 		       about_the_same(costs[0].collect_ns, costs[1].collect_ns) &&
-		       about_the_same(costs[0].ready_ns, costs[1].ready_ns);
+		       about_the_same(costs[0].ready_ns, costs[1].ready_ns) &&
+		       about_the_same(costs[0].end_ns, costs[1].end_ns);
 	}
 	assert_true(same);
 }
