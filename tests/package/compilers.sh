@@ -6,25 +6,8 @@
 # the build at hand has, clang the oldest that the package registry keeps (11.8),
 # where that can be reached: else the same ones, which the line says.
 set -u
-: "${top_builddir:?run by make check}" "${top_srcdir:?run by make check}"
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-compilers.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 130' HUP INT TERM
-
-number=0 failed=0
-ok() { # STATUS TEXT
-	number=$((number + 1))
-	if [ "$1" -eq 0 ]; then
-		echo "ok $number - $2"
-	else
-		failed=$((failed + 1))
-		echo "not ok $number - $2"
-	fi
-	return "$1"
-}
-show() { # FILE
-	tail -n 30 "$1" | cut -c1-300 | sed 's/^/#   /'
-}
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "$0")/common.sh"
 
 # Sets $cuda to CUDA 11.8's headers, or leaves it.
 find_oldest_headers() {
@@ -72,5 +55,4 @@ for compiler in gcc clang; do
 	[ $compiler != clang ] || find_oldest_headers
 	build $compiler
 done
-echo "1..$number"
-exit $((failed > 0))
+finish

@@ -7,36 +7,14 @@
 #
 # `make check-package` runs it: it builds everything anew, about a minute.
 set -u
-: "${top_builddir:?run by make check-package}" "${top_srcdir:?run by make check-package}"
 for need in dpkg-buildpackage dh lintian; do
 	command -v $need > /dev/null || {
 		echo "1..0 # SKIP there is no $need here (Debian: dpkg-dev, debhelper, lintian)"
 		exit 0
 	}
 done
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-package.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 130' HUP INT TERM
-
-number=0 failed=0
-ok() { # STATUS TEXT
-	number=$((number + 1))
-	if [ "$1" -eq 0 ]; then
-		echo "ok $number - $2"
-	else
-		failed=$((failed + 1))
-		echo "not ok $number - $2"
-	fi
-	return "$1"
-}
-show() { # FILE
-	tail -n 40 "$1" | cut -c1-300 | sed 's/^/#   /'
-}
-finish() {
-	echo "1..$number"
-	exit $((failed > 0))
-}
-
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "$0")/common.sh"
 
 # ------------------------------------------------------------------- the tarball
 ${MAKE:-make} -C "$top_builddir" dist-gzip > "$tmp/dist.log" 2>&1

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+# What the tests of this folder have in common; they read it with `.`: a folder of
+# their own, $tmp, gone afterwards, and lines of TAP.
+: "${top_builddir:?run by make}" "${top_srcdir:?run by make}"
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-package.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' HUP INT TERM
+
+number=0 failed=0
+ok() { # STATUS TEXT
+	number=$((number + 1))
+	if [ "$1" -eq 0 ]; then
+		echo "ok $number - $2"
+	else
+		failed=$((failed + 1))
+		echo "not ok $number - $2"
+	fi
+	return "$1"
+}
+show() { # FILE: its end, as comments
+	tail -n 40 "$1" | cut -c1-300 | sed 's/^/#   /'
+}
+finish() {
+	echo "1..$number"
+	exit $((failed > 0))
+}
