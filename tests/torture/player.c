@@ -740,7 +740,7 @@ static void wait_for(enum phase phase)
 		nap(2000000);
 }
 
-int torture_play(struct table *shared, uint32_t place, char **argv)
+int torture_play(void *shared, uint32_t place, char **argv)
 {
 	const char *collector = getenv("CULIMBO_COLLECTOR");
 	bool inline_only = collector && !strcmp(collector, "inline");

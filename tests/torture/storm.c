@@ -37,7 +37,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -577,7 +576,7 @@ static int play_importer(void)
 	return 0;
 }
 
-static int play(struct table *shared, uint32_t place)
+static int play(void *shared, uint32_t place, char **argv)
 {
 	uint32_t life;
 
@@ -847,20 +846,10 @@ int main(int argc, char **argv)
 {
 	bool control = false, forks = true;
 	double seconds;
-	int i = 1;
+	int i = 1, role = play_role(argc, argv, sizeof(struct table), play);
 
-	if (argc == 4 && !strcmp(argv[1], "play")) {
-		struct table *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED,
-					    atoi(argv[2]), 0);
-
-		if (shared == MAP_FAILED)
-			return 2;
-		return play(shared, (uint32_t)atoi(argv[3]));
-	}
-	if (argc == 4 && !strcmp(argv[1], "observe"))
-		return observe(atoi(argv[2]), (unsigned int)atoi(argv[3]));
-	if (argc == 4 && !strcmp(argv[1], "share"))
-		return share_once();
+	if (role >= 0)
+		return role;
 	for (; i < argc && !strncmp(argv[i], "--", 2); i++) {
 		control |= !strcmp(argv[i], "--control");
 		forks &= strcmp(argv[i], "--no-forks") != 0;

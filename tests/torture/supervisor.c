@@ -220,6 +220,22 @@ void start_observer(unsigned int last)
 	look();
 }
 
+int play_role(int argc, char **argv, size_t size, int (*play)(void *table, uint32_t number, char **argv))
+{
+	void *table;
+
+	if (argc != 4)
+		return -1;
+	if (!strcmp(argv[1], "observe"))
+		return observe(atoi(argv[2]), (unsigned int)atoi(argv[3]));
+	if (!strcmp(argv[1], "share"))
+		return share_once();
+	if (strcmp(argv[1], "play"))
+		return -1;
+	table = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(argv[2]), 0);
+	return table == MAP_FAILED ? 2 : play(table, (uint32_t)atoi(argv[3]), argv);
+}
+
 uint64_t in_limbos(void)
 {
 	uint64_t all = 0;

@@ -45,6 +45,12 @@ void nap_ms(unsigned int ms);
  * collector, comes from @number.  It ends with us.
  */
 pid_t start(const char *name, const char *role, int fd, unsigned int number, bool bare);
+/*
+ * In what was started so: its exit status.  The role "play" is the caller's: @play, with
+ * the shared table, of @size bytes, and its number.  -1: this is no such process.
+ */
+int play_role(int argc, char **argv, size_t size,
+	      int (*play)(void *table, uint32_t number, char **argv));
 
 /* What the kernel says of a process: a letter, and what it sleeps in; the end of a line. */
 void print_process(pid_t pid);

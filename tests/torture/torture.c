@@ -29,7 +29,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -379,20 +378,10 @@ int main(int argc, char **argv)
 {
 	bool gpu = false, control = false;
 	double seconds;
-	int i = 1;
+	int i = 1, role = play_role(argc, argv, sizeof(struct table), torture_play);
 
-	if (argc == 4 && !strcmp(argv[1], "play")) {
-		struct table *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED,
-					    atoi(argv[2]), 0);
-
-		if (shared == MAP_FAILED)
-			return 2;
-		return torture_play(shared, (uint32_t)atoi(argv[3]), argv);
-	}
-	if (argc == 4 && !strcmp(argv[1], "observe"))
-		return observe(atoi(argv[2]), (unsigned int)atoi(argv[3]));
-	if (argc == 4 && !strcmp(argv[1], "share"))
-		return share_once();
+	if (role >= 0)
+		return role;
 	for (; i < argc && !strncmp(argv[i], "--", 2); i++) {
 		gpu |= !strcmp(argv[i], "--gpu");
 		whole |= !strcmp(argv[i], "--bare");

@@ -120,6 +120,6 @@ static inline uint64_t torture_word(uint32_t place, uint64_t serial, uint64_t in
 }
 
 /* player.c: a process under test; @argv is its own.  Returns its exit status. */
-int torture_play(struct table *shared, uint32_t place, char **argv);
+int torture_play(void *shared, uint32_t place, char **argv);
 
 #endif
