@@ -326,8 +326,7 @@ void cl_record_index(struct cl_region *region, uint32_t record, const void *hand
 void cl_record_unindex(struct cl_region *region, uint32_t record)
 {
 	struct cl_chain *chain = &region->chain[record], *at;
-	/* relaxed: only the exporter changes it */
-	uint32_t records = CL_CHUNK * atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
+	uint32_t records = CL_CHUNK * cl_region_chunks(region);
 	_Atomic uint32_t *bucket;
 	uint8_t handle[64];
 	uint32_t link;
@@ -350,6 +349,8 @@ void cl_record_unindex(struct cl_region *region, uint32_t record)
 		}
 	}
 	chain->next = 0;
+	/* its next handle may have room for a stamp, and is not indexed then */
+	chain->tail = 0;
 	end_chain(region);
 }
 

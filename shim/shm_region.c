@@ -624,8 +624,7 @@ int cl_region_need_by_handle(struct cl_region *region)
 		return 0;
 	err = allocate(region, CL_AT_BY_HANDLE, CL_BUCKETS * 4u);
 	if (!err)
-		err = get_chains(region, 0,
-				 atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed));
+		err = get_chains(region, 0, cl_region_chunks(region));
 	/* release: who sees it set may touch the buckets, and the chains of the records that there are */
 	if (!err)
 		atomic_store_explicit(&region->header->by_handle, 1, memory_order_release);

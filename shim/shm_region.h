@@ -120,6 +120,15 @@ int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
 /* The exporter: makes sure that the buckets and chains of CL_AT_BY_HANDLE are there.  -ENOSPC. */
 int cl_region_need_by_handle(struct cl_region *region);
 
+/* The exporter: chunks of records that there are, never more than there can be: others can write there. */
+static inline uint32_t cl_region_chunks(const struct cl_region *region)
+{
+	/* relaxed: only the exporter changes it */
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
+
+	return chunks < CL_CHUNKS ? chunks : CL_CHUNKS;
+}
+
 static inline bool cl_region_has_word(const struct cl_region *r, unsigned int word, uint32_t record)
 {
 	uint32_t chunk = record / CL_CHUNK;

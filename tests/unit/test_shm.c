@@ -1412,6 +1412,37 @@ static void records_are_found_by_their_whole_handle(void **state)
 	assert_int_equal(find_whole(&r, 333, &record), -ENOENT);
 	assert_int_equal(find_whole(&r, 555, &record), 0);
 	assert_int_equal(record, LAST);
+	/* or by its stamp, where its new handle has room for one: nothing is left of the old one's tail */
+	cl_record_unindex(&r, LAST);
+	assert_true(cl_record_try_release(&r, LAST));
+	publish(&r, LAST, 9);
+	an_export(handle, 9);
+	assert_true(cl_record_is(&r, LAST, handle));
+	drop_region(&r);
+}
+
+/* What others write over never makes us read where nothing is mapped. */
+static void damaged_chains_lead_nowhere(void **state)
+{
+	struct cl_region r = make_region();
+	uint32_t record = 0;
+	int64_t before;
+
+	publish(&r, 0, 9);
+	/* of a file that says it has more records than there can be, no more chains are got than there can be */
+	before = disk_of(&r);
+	atomic_store(&r.header->record_chunks, 2 * CL_CHUNKS);
+	assert_int_equal(cl_region_need_by_handle(&r), 0);
+	assert_int_equal(disk_of(&r), before + CL_BUCKETS * 4 + CL_RECORDS * sizeof(struct cl_chain));
+	atomic_store(&r.header->record_chunks, 1);
+
+	/* one bucket's */
+	publish_whole(&r, 1, 111);
+	publish_whole(&r, 2, 111);
+	atomic_store(&r.header->record_chunks, UINT32_MAX);
+	r.chain[2].next = UINT32_MAX / 4;
+	cl_record_unindex(&r, 1);
+	assert_int_equal(find_whole(&r, 222, &record), -ENOENT);
 	drop_region(&r);
 }
 
@@ -1775,6 +1806,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_life_of_a_record),
 		cmocka_unit_test(a_pinned_block_is_kept),
 		cmocka_unit_test(records_are_found_by_their_whole_handle),
+		cmocka_unit_test(damaged_chains_lead_nowhere),
 		cmocka_unit_test(a_record_that_stays_dying_is_refused_in_bounded_time),
 		cmocka_unit_test(a_record_whose_generations_are_used_up_is_retired),
 		cmocka_unit_test(the_ready_map_is_a_set),
