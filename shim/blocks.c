@@ -325,7 +325,7 @@ static void record_put(uint32_t record, bool indexed)
 		uint32_t *more = realloc(records.free, size * sizeof *more);
 
 		if (!more)
-			return; /* that record is not used again: 128 bytes */
+			return; /* that record is not used again: 112 bytes */
 		records.free = more;
 		records.free_size = size;
 	}

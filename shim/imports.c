@@ -440,7 +440,8 @@ static inline void look_up_others_locked(struct named *named, bool ours, uint64_
 		named->known = peer != NULL;
 		if (peer)
 			named->err = hold_get_locked(peer, named->stamp, named->handle, &named->hold);
-		if (__builtin_expect(!is_refusal(named->err), 1) || !stamped ||
+		/* (once: what the successor refuses is refused, whoever may have its number by now) */
+		if (__builtin_expect(!is_refusal(named->err), 1) || !stamped || tries ||
 		    !look_up_successor_locked(named, stamped, tail, err))
 			return;
 	}

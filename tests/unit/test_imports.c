@@ -10,6 +10,7 @@
 #include "tests/unit/fake_driver.h"
 
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "shim/context.h"
 #include "shim/view.h"
@@ -37,6 +38,18 @@ ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags)
 		return __real_getrandom(to, size, flags);
 	memcpy(to, &wanted_id, size);
 	return (ssize_t)size;
+}
+
+/* Whenever a name is looked at, another file has come to have it. */
+static bool names_pass_on;
+int __real_fstatat(int dirfd, const char *name, struct stat *st, int flags);
+int __wrap_fstatat(int dirfd, const char *name, struct stat *st, int flags);
+int __wrap_fstatat(int dirfd, const char *name, struct stat *st, int flags)
+{
+	int result = __real_fstatat(dirfd, name, st, flags);
+
+	st->st_ino += names_pass_on;
+	return result;
 }
 
 /* Exports a block; frees it when it is told to, if nobody holds it, and exports what is there then. */
@@ -394,6 +407,20 @@ IN_A_CHILD(a_later_exporter_of_the_same_number_is_another)
 		finish();
 	}
 	CHECK_EQUAL(cl_count_get(stale_refused) + cl_count_get(unmanaged_imports), 0);
+}
+
+IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
+{
+	CUdeviceptr p;
+
+	start();
+	CHECK(other_frees());
+	exporter_dies();
+	names_pass_on = true;
+	CHECK_EQUAL(import(&p, nothing), CUDA_ERROR_INVALID_VALUE);
+	names_pass_on = false;
+	CHECK_EQUAL(cl_count_get(stale_refused), 1);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
 }
 
 /* Opened and closed in any order of its mappings, and while another context has it. */
@@ -853,6 +880,7 @@ int main(void)
 		cmocka_unit_test(what_was_given_away_meanwhile_is_refused),
 		cmocka_unit_test(who_was_taken_for_dead_opens_what_has_the_record_now),
 		cmocka_unit_test(a_later_exporter_of_the_same_number_is_another),
+		cmocka_unit_test(what_is_stale_is_refused_whoever_comes_to_have_the_number),
 		cmocka_unit_test(a_hold_lasts_as_long_as_any_of_its_mappings),
 		cmocka_unit_test(the_device_is_asked_once_for_a_context),
 		cmocka_unit_test(of_contexts_that_end_unseen_nothing_is_remembered),
