@@ -757,6 +757,22 @@ IN_A_CHILD(what_is_opened_at_a_contexts_address_does_not_go_with_it)
 	finish();
 }
 
+/* (A is the primary one of device 0: such an end names the device alone) */
+IN_A_CHILD(what_is_open_in_a_primary_context_goes_with_it)
+{
+	CUdeviceptr p;
+
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	cl_context_end_begin(NULL, 1); /* another device's */
+	cl_context_end_done(NULL, 1, true);
+	CHECK(cl_record_held(peer(), other.record));
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
 IN_A_CHILD(a_close_is_of_what_is_there_now)
 {
 	CUipcMemHandle own;
@@ -889,6 +905,7 @@ int main(void)
 		cmocka_unit_test(who_does_not_share_asks_no_such_question),
 		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
+		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
 		cmocka_unit_test(what_is_closed_while_a_context_may_be_ending_is_closed),
 		cmocka_unit_test(what_is_exported_at_a_contexts_address_does_not_go_with_it),

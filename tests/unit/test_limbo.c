@@ -854,6 +854,14 @@ IN_A_CHILD(an_address_on_its_way_back_is_waited_for)
 }
 
 /* ------------------------------------------------------------------- contexts */
+/* Of which contexts there are blocks is counted, and must come to nothing with them. */
+static bool none_is_counted(void)
+{
+	static const struct cl_context_tally none;
+
+	return memcmp(&cl_block_tally, &none, sizeof none) == 0;
+}
+
 static void end_context_a(bool gone)
 {
 	cl_context_end_begin(CONTEXT_A, 0);
@@ -865,6 +873,29 @@ static void end_context_a(bool gone)
 		fake_stack[0] = CONTEXT_B;
 	}
 	cl_context_end_done(CONTEXT_A, 0, gone);
+}
+
+/* (A is the primary one of device 0: such an end names the device alone) */
+IN_A_CHILD(what_goes_with_its_primary_context_is_forgotten)
+{
+	CUdeviceptr of_a, of_b;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	of_a = exported_block();
+	of_b = fake_alloc(1024, CONTEXT_B);
+	export_block(of_b);
+	CHECK_EQUAL(cl_own.header->live_blocks, 2);
+	cl_context_end_begin(NULL, 1); /* another device's */
+	cl_context_end_done(NULL, 1, true);
+	CHECK_EQUAL(cl_own.header->live_blocks, 2);
+	cl_context_end_begin(NULL, 0);
+	fake_stack[0] = CONTEXT_B;
+	cl_context_end_done(NULL, 0, true);
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+	CHECK(!cl_block_find(CL_MEMORY, of_a) && cl_block_find(CL_MEMORY, of_b));
+	CHECK(!none_is_counted());
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	CHECK(none_is_counted());
 }
 
 IN_A_CHILD(what_goes_with_its_context_is_forgotten)
@@ -1109,6 +1140,7 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK(COMES_TRUE((cl_limbo_reap(), cl_count_get(dead_holds)) == 3, SOON));
 	CHECK(COMES_TRUE((cl_limbo_collect(true), cl_own.header->limbo_blocks) == 0, SOON));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 6);
+	CHECK(none_is_counted());
 }
 
 /* What the collector finds while a thread of the program has the last event of the limbo. */
@@ -1792,6 +1824,7 @@ int main(void)
 		cmocka_unit_test(a_record_whose_generations_are_used_up_is_not_used_again),
 		cmocka_unit_test(an_address_on_its_way_back_is_waited_for),
 		cmocka_unit_test(what_goes_with_its_context_is_forgotten),
+		cmocka_unit_test(what_goes_with_its_primary_context_is_forgotten),
 		cmocka_unit_test(a_context_does_not_end_while_a_block_of_it_is_freed),
 		cmocka_unit_test(who_waits_for_a_block_goes_on_when_its_context_did_not_end),
 		cmocka_unit_test(who_waits_for_a_block_goes_on_when_its_context_ended),
