@@ -50,6 +50,12 @@
 	X(cuDriverGetVersion, (int *))                                                             \
 	X(cuDeviceGetName, (char *, int, CUdevice))                                                \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                       \
+	X(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                \
+	X(cuDevicePrimaryCtxReset_v2, (CUdevice))                                                  \
+	X(cuDevicePrimaryCtxGetState, (CUdevice, unsigned int *, int *))                           \
+	X(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                       \
+	X(cuCtxCreate_v2, (CUcontext *, unsigned int, CUdevice))                                   \
+	X(cuCtxDestroy_v2, (CUcontext))                                                            \
 	X(cuCtxSetCurrent, (CUcontext))                                                            \
 	X(cuCtxSynchronize, (void))                                                                \
 	X(cuMemGetInfo_v2, (size_t *, size_t *))                                                   \
@@ -106,7 +112,7 @@ static struct {
 static const char *load_driver(void)
 {
 	static char missing[128];
-	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 
 	if (!library) {
 		snprintf(missing, sizeof(missing), "no libcuda.so.1: %s", dlerror());
@@ -124,6 +130,12 @@ static const char *load_driver(void)
 	DRIVER_CALLS(X)
 #undef X
 	return NULL;
+}
+
+/* A call that not every driver has, or NULL. */
+static void *optional(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
 }
 
 /* Two kernels of one thread each, told by their time: the simulator knows them by name. */
@@ -222,6 +234,14 @@ enum verb {
 	KILL_WATCH,   /* pid, pointer, value, ns -> when the value was last written, how often */
 	TWO_THREADS,  /* pointer, ns -> free's, alloc's and launch's duration */
 	CAPTURE,      /* three pointers -> results of frees and ends of captures */
+	CONTEXT_IDS,  /* -> of the primary context, ended and made again: see context_ids() */
+	EVENT_ROUNDS, /* how many contexts, events in each, 1: the primary one -> events made in all */
+	GREEN_BEGIN,  /* -> see green_begin() */
+	GREEN_END,    /* destroys it; the primary context is current then */
+	GREEN_PUSH,   /* makes the green context current, destroyed or not */
+	GREEN_LAST,   /* -> whether the primary context is active once all others let go of it, and after that */
+	CONTEXT_OF,   /* pointer -> 1, the primary one's, 2, the green one's, 0, another's */
+	EVENT_BARE,   /* event: destroys it in a thread without a context */
 	LEAVE,
 };
 
@@ -244,6 +264,8 @@ static struct {
 	CUcontext context;
 	CUstream stream;
 	CUfunction spin, fill;
+	CUcontext green_context;
+	void *green;
 	CUmemGenericAllocationHandle vmm;
 	CUdeviceptr vmm_base;
 	size_t vmm_bytes;
@@ -362,6 +384,7 @@ static CUresult kill_watch(pid_t pid, CUdeviceptr pointer, uint32_t theirs, uint
 
 struct freeing {
 	CUdeviceptr pointer;
+	CUevent event; /* or NULL: this is to be destroyed instead */
 	CUresult result;
 	uint64_t ns;
 	bool bare; /* without a context */
@@ -380,7 +403,7 @@ static void *free_in_thread(void *argument)
 
 		driver.p_cuThreadExchangeStreamCaptureMode(&mode);
 	}
-	f->result = driver.p_cuMemFree_v2(f->pointer);
+	f->result = f->event ? driver.p_cuEventDestroy_v2(f->event) : driver.p_cuMemFree_v2(f->pointer);
 	f->ns = now_ns() - from;
 	return NULL;
 }
@@ -453,6 +476,148 @@ static CUresult event_many(uint64_t most, uint64_t *made)
 		TRY(driver.p_cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
 		TRY(driver.p_cuIpcGetEventHandle(&handle, event));
 	}
+	return CUDA_SUCCESS;
+}
+
+/* v: handle and id of the primary context; the same once its last reference was released and it was retained again. */
+static CUresult context_ids(uint64_t *v)
+{
+	CUresult(CUDAAPI * get_id)(CUcontext, unsigned long long *) = NULL;
+	void *found = optional("cuCtxGetId");
+	unsigned long long id = 0;
+
+	if (!found)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	memcpy(&get_id, &found, sizeof(get_id));
+	for (int i = 0; i < 2; i++) {
+		if (i) {
+			TRY(driver.p_cuDevicePrimaryCtxRelease_v2(0));
+			TRY(driver.p_cuDevicePrimaryCtxRetain(&mine.context, 0));
+			TRY(driver.p_cuCtxSetCurrent(mine.context));
+		}
+		TRY(get_id(mine.context, &id));
+		v[2 * i] = (uint64_t)(uintptr_t)mine.context;
+		v[2 * i + 1] = id;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* As many contexts, one after the other, each ended with its exported events in it: how many events in all. */
+static CUresult event_rounds(uint64_t rounds, uint64_t each, bool in_primary, uint64_t *made)
+{
+	for (*made = 0; rounds; rounds--) {
+		CUcontext context = NULL;
+		uint64_t n = 0;
+		CUresult result;
+
+		if (!in_primary)
+			TRY(driver.p_cuCtxCreate_v2(&context, 0, 0));
+		result = event_many(each, &n);
+		*made += n;
+		if (result)
+			return result;
+		if (in_primary) {
+			TRY(driver.p_cuDevicePrimaryCtxReset_v2(0));
+			TRY(driver.p_cuDevicePrimaryCtxRetain(&mine.context, 0));
+			TRY(driver.p_cuCtxSetCurrent(mine.context));
+		} else {
+			TRY(driver.p_cuCtxDestroy_v2(context));
+			TRY(driver.p_cuCtxSetCurrent(mine.context));
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult context_of(CUdeviceptr pointer, uint64_t *which)
+{
+	CUcontext of = NULL;
+
+	TRY(driver.p_cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_CONTEXT, pointer));
+	*which = of == mine.context ? 1 : of == mine.green_context ? 2 : 0;
+	return CUDA_SUCCESS;
+}
+
+/*
+ * A green context of all multiprocessors, made current.  In it: a block (v[0]), which context
+ * the driver says that is of (v[1]: 1, the primary one, 2, the green one, 0, another), an
+ * interprocess event (v[2]), and whether the two contexts have the same id (v[3]).
+ */
+static CUresult green_begin(uint64_t *v, unsigned char *event_handle)
+{
+#if CUDA_VERSION >= 12040
+	CUresult(CUDAAPI * get_resource)(CUdevice, CUdevResource *, CUdevResourceType) = NULL;
+	CUresult(CUDAAPI * describe)(CUdevResourceDesc *, CUdevResource *, unsigned int) = NULL;
+	CUresult(CUDAAPI * create)(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned int) = NULL;
+	CUresult(CUDAAPI * convert)(CUcontext *, CUgreenCtx) = NULL;
+	CUresult(CUDAAPI * get_id)(CUcontext, unsigned long long *) = NULL;
+	const struct {
+		const char *name;
+		void *into;
+	} calls[] = { { "cuDeviceGetDevResource", &get_resource }, { "cuDevResourceGenerateDesc", &describe },
+		      { "cuGreenCtxCreate", &create }, { "cuCtxFromGreenCtx", &convert },
+		      { "cuCtxGetId", &get_id } };
+	unsigned long long id = 0, green_id = 1;
+	CUipcEventHandle handle;
+	CUdevResourceDesc description;
+	CUdevResource resource;
+	CUdeviceptr block;
+	CUgreenCtx green;
+	CUevent event;
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		void *found = optional(calls[i].name);
+
+		if (!found)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		memcpy(calls[i].into, &found, sizeof(found));
+	}
+	TRY(get_resource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	TRY(describe(&description, &resource, 1));
+	TRY(create(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	TRY(convert(&mine.green_context, green));
+	mine.green = green;
+	TRY(get_id(mine.context, &id));
+	TRY(get_id(mine.green_context, &green_id));
+	v[3] = id == green_id;
+	TRY(driver.p_cuCtxSetCurrent(mine.green_context));
+	TRY(driver.p_cuMemAlloc_v2(&block, 4 * MIB));
+	v[0] = block;
+	TRY(context_of(block, &v[1]));
+	TRY(driver.p_cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	v[2] = (uint64_t)(uintptr_t)event;
+	TRY(driver.p_cuIpcGetEventHandle(&handle, event));
+	memcpy(event_handle, &handle, 64);
+	return CUDA_SUCCESS;
+#else
+	(void)v;
+	(void)event_handle;
+	return CUDA_ERROR_NOT_SUPPORTED;
+#endif
+}
+
+static CUresult green_end(void)
+{
+	CUresult(CUDAAPI * destroy)(void *) = NULL;
+	void *found = optional("cuGreenCtxDestroy");
+
+	if (!found)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	memcpy(&destroy, &found, sizeof(found));
+	TRY(driver.p_cuCtxSetCurrent(NULL));
+	return destroy(mine.green);
+}
+
+static CUresult green_last(uint64_t *v)
+{
+	unsigned int flags;
+	int active = 0;
+
+	TRY(driver.p_cuDevicePrimaryCtxRelease_v2(0));
+	TRY(driver.p_cuDevicePrimaryCtxGetState(0, &flags, &active));
+	v[0] = (uint64_t)active;
+	TRY(green_end());
+	TRY(driver.p_cuDevicePrimaryCtxGetState(0, &flags, &active));
+	v[1] = (uint64_t)active;
 	return CUDA_SUCCESS;
 }
 
@@ -567,6 +732,30 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		return two_threads((CUdeviceptr)q->a[0], q->a[1], r->v);
 	case CAPTURE:
 		return capture((CUdeviceptr)q->a[0], (CUdeviceptr)q->a[1], (CUdeviceptr)q->a[2], r->v);
+	case CONTEXT_IDS:
+		return context_ids(r->v);
+	case EVENT_ROUNDS:
+		return event_rounds(q->a[0], q->a[1], q->a[2], &r->v[0]);
+	case GREEN_BEGIN:
+		return green_begin(r->v, r->handle);
+	case GREEN_END:
+		TRY(green_end());
+		return driver.p_cuCtxSetCurrent(mine.context);
+	case GREEN_PUSH:
+		return driver.p_cuCtxSetCurrent(mine.green_context);
+	case GREEN_LAST:
+		return green_last(r->v);
+	case CONTEXT_OF:
+		return context_of((CUdeviceptr)q->a[0], &r->v[0]);
+	case EVENT_BARE: {
+		struct freeing freeing = { .event = event, .bare = true };
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, free_in_thread, &freeing))
+			return CUDA_ERROR_OPERATING_SYSTEM;
+		pthread_join(thread, NULL);
+		return freeing.result;
+	}
 	case LEAVE:
 		break;
 	}
@@ -1451,6 +1640,97 @@ static void capturing(struct worker *a, struct worker *unused)
 	   (unsigned long long)r.v[6], (unsigned long long)r.v[7], (unsigned long long)r.v[8]);
 }
 
+/* What an end of a context gives back, and whether a context that came after another can be told from it. */
+static void contexts(struct worker *unused_a, struct worker *unused_b)
+{
+	static const char *const whose[] = { "a context", "a primary context" };
+	struct worker w;
+	struct answer r;
+
+	for (uint64_t in_primary = 0; in_primary < 2; in_primary++) {
+		spawn(&w);
+		r = ask(&w, EVENT_ROUNDS, 6, 1000, in_primary, 0);
+		ok(!r.result && r.v[0] == 6000, "contexts: the end of %s gives back the slots of its interprocess "
+		   "events: 1,000 in each of 6, one after the other, not destroyed: %llu (result %d)",
+		   whose[in_primary], (unsigned long long)r.v[0], r.result);
+		dismiss(&w);
+	}
+	spawn(&w);
+	r = ask(&w, EVENT_NEW, 0, 0, 0, 0);
+	r = ask(&w, EVENT_BARE, r.v[0], 0, 0, 0);
+	note("measured: cuEventDestroy without a current context: %d (signal %d)", r.result,
+	     r.result == CRASHED ? w.signal : 0);
+	dismiss(&w);
+	spawn(&w);
+	r = ask(&w, CONTEXT_IDS, 0, 0, 0, 0);
+	if (r.result == CUDA_ERROR_NOT_SUPPORTED)
+		ok(true, "contexts # SKIP this driver has no cuCtxGetId");
+	else
+		ok(!r.result && r.v[0] == r.v[2] && r.v[1] != r.v[3],
+		   "contexts: a primary context released and retained again has the same handle and another id "
+		   "(%#llx, %#llx; %llu, %llu; result %d)", (unsigned long long)r.v[0], (unsigned long long)r.v[2],
+		   (unsigned long long)r.v[1], (unsigned long long)r.v[3], r.result);
+	dismiss(&w);
+}
+
+static void green(struct worker *a, struct worker *unused)
+{
+	static const char *const of[] = { "another context", "the primary context", "the green context" };
+	struct worker w, late;
+	struct answer r, e;
+	uint64_t imported = 0, d, other;
+	unsigned char h[64], own[64];
+	uint32_t word;
+	int result;
+
+	spawn(&w);
+	r = ask(&w, GREEN_BEGIN, 0, 0, 0, 0);
+	if (r.result == CUDA_ERROR_NOT_SUPPORTED || r.result == CUDA_ERROR_NOT_FOUND) {
+		ok(true, "green # SKIP this driver has no green contexts");
+		dismiss(&w);
+		return;
+	}
+	note("measured: in a green context: a block's CU_POINTER_ATTRIBUTE_CONTEXT is %s, its id is %s the "
+	     "primary context's (result %d)", of[r.v[1] % 3], r.v[3] ? "" : "not", r.result);
+	d = r.v[0];
+	result = export(&w, d, own);
+	note("measured: in a green context: cuIpcGetMemHandle %d", result);
+	e = ask_handle(a, EVENT_OPEN, r.handle);
+	note("measured: an event of a green context opens elsewhere: %d", e.result);
+	other = alloc(a, 4 * MIB);
+	set(a, other, 77, 4 * MIB);
+	export(a, other, h);
+	result = import(&w, h, &imported);
+	note("measured: in a green context: cuIpcOpenMemHandle %d; what it opens is of %s", result,
+	     of[ask(&w, CONTEXT_OF, imported, 0, 0, 0).v[0] % 3]);
+	note("measured: cuGreenCtxDestroy: %d", ask(&w, GREEN_END, 0, 0, 0, 0).result);
+	word = get(&w, imported);
+	note("measured: after it, from the primary context: the import reads %u, its close gives %d", word,
+	     drop(&w, imported));
+	set(&w, d, 78, 4 * MIB);
+	word = get(&w, d);
+	note("measured: after it, the block made in it reads %u, its free gives %d", word, release(&w, d));
+	result = ask(&w, EVENT_END, r.v[2], 0, 0, 0).result;
+	note("measured: after it, destroying an event made in it gives %d (signal %d)", result,
+	     result == CRASHED ? w.signal : 0);
+	dismiss(&w);
+	release(a, other);
+
+	spawn(&late);
+	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
+	r = ask(&late, GREEN_LAST, 0, 0, 0, 0);
+	note("measured: all others released the primary context: %s while a green context lives, %s after its "
+	     "end (result %d)", r.v[0] ? "active" : "inactive", r.v[1] ? "active" : "inactive", r.result);
+	dismiss(&late);
+	spawn(&late);
+	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
+	ask(&late, GREEN_END, 0, 0, 0, 0);
+	result = ask(&late, GREEN_PUSH, 0, 0, 0, 0).result;
+	note("measured: making a destroyed green context current gives %d (signal %d)", result,
+	     result == CRASHED ? late.signal : 0);
+	dismiss(&late);
+}
+
 /* The driver's name and version, from a process of its own. */
 static void introduce(void)
 {
@@ -1531,6 +1811,8 @@ static const struct {
 	{ "errors", errors_of_free },
 	{ "blocking", blocking },
 	{ "capture", capturing },
+	{ "contexts", contexts },
+	{ "green", green },
 };
 
 static bool named(const char *name, char **wanted)

@@ -374,6 +374,7 @@ static void context_end(struct sim_context *context)
 		return;
 	context->alive = false;
 	sim_streams_end(context);
+	sim_events_end(context);
 	sim_memory_free_context(context);
 	context->last_chunk = NULL;
 }

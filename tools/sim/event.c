@@ -6,7 +6,9 @@
  * - a bad event handle, or one that was destroyed, is a crash (fact 9), and
  *   always one: a destroyed event's memory is not used again for a long time;
  * - an interprocess event lives in the pool, beside its maker's 4,096 places
- *   (fact 10), and its handle can be opened after it was destroyed.
+ *   (fact 10), and its handle can be opened after it was destroyed;
+ * - the end of a context gives back the places of the interprocess events made
+ *   in it, and to destroy one of them after that is a crash (both measured).
  *
  * The handle: bytes 0-3 the maker's pid, 8-15 its cookie, 16-19 the place;
  * 4-7 and 20-63 are zero and not read.  A place that can't be is a crash in
@@ -33,7 +35,7 @@ struct sim_event {
 	struct sim_event *next; /* in the quarantine */
 };
 
-static bool index_used[SIM_IPC_EVENTS];
+static struct sim_event *maker_of[SIM_IPC_EVENTS]; /* who has that place */
 static unsigned int next_index;
 static struct sim_event *gone_head, *gone_tail;
 static unsigned int gone;
@@ -95,7 +97,7 @@ SIM_CALL(cuEventCreate, (CUevent *handle, unsigned int flags))
 	}
 	if (flags & CU_EVENT_INTERPROCESS) {
 		for (i = 0; i < SIM_IPC_EVENTS; i++)
-			if (!index_used[(next_index + i) % SIM_IPC_EVENTS])
+			if (!maker_of[(next_index + i) % SIM_IPC_EVENTS])
 				break;
 		if (i == SIM_IPC_EVENTS) {
 			result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -109,7 +111,7 @@ SIM_CALL(cuEventCreate, (CUevent *handle, unsigned int flags))
 		goto out;
 	}
 	if (flags & CU_EVENT_INTERPROCESS) {
-		index_used[i] = true;
+		maker_of[i] = event;
 		next_index = i + 1;
 		event->maker = true;
 		event->index = i;
@@ -125,6 +127,15 @@ out:
 	return result;
 }
 
+void sim_events_end(struct sim_context *context)
+{
+	for (unsigned int i = 0; i < SIM_IPC_EVENTS; i++)
+		if (maker_of[i] && maker_of[i]->context == context) {
+			maker_of[i]->magic = EVENT_GONE;
+			maker_of[i] = NULL;
+		}
+}
+
 SIM_CALL(cuEventDestroy_v2, (CUevent handle))
 {
 	CUresult result = sim_ready();
@@ -138,7 +149,7 @@ SIM_CALL(cuEventDestroy_v2, (CUevent handle))
 	pthread_mutex_lock(&sim.lock);
 	event->magic = EVENT_GONE;
 	if (event->maker)
-		index_used[event->index] = false;
+		maker_of[event->index] = NULL;
 	event->next = NULL;
 	if (gone)
 		gone_tail->next = event;

@@ -299,6 +299,8 @@ CUresult sim_capture_forbids_all(struct sim_context *context);
 bool sim_stream_owes(struct sim_stream *stream, uint64_t address);
 void sim_streams_init(struct sim_context *context);
 void sim_streams_end(struct sim_context *context);
+/* The interprocess events made in a context that ends, with their places.  Under sim.lock. */
+void sim_events_end(struct sim_context *context);
 bool sim_core_done(struct sim_event_core *core, uint64_t recorded);
 uint64_t sim_now_ns(void);
 /* Waits for sim.changed, or for @ns when others than threads of ours may act. */
