@@ -45,7 +45,10 @@
 	X(execs)                                                                                   \
 	X(forks)                                                                                   \
 	X(exits)                                                                                   \
-	X(begin_failed)	 /* processes whose first calls of the driver failed */                    \
+	X(begins)	 /* processes that made their first calls of the driver */                 \
+	X(begin_failed)	 /* of which got an error */                                               \
+	X(begin_unknown) /* of which CUDA_ERROR_UNKNOWN, of a GPU's driver */                      \
+	X(begin_waited)	 /* which waited too long for a GPU's driver, and were killed */           \
 	X(errors)	 /* answers of the driver that bare would not give: must be none */
 
 /* What a process does, one at a time.  X(deed): do_<deed>() in player.c. */
