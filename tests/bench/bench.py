@@ -314,6 +314,15 @@ def measure(bench, out):
     at_each_n('release-a-block', 'releasing 1,000 of n waiting, each', 1000, '1 us')
     at_each_n('open-new', 'open of a new block: our part', 500, '(500 ns)')
 
+    said = bench.run('parts', 'pieces', 10000)
+    if said:
+        nothing = median(said['ns']['piece-nothing'])
+        table.add('what of that is not ours to save, on this machine', '(none)', ', '.join(
+            f'{what} {show(median(said["ns"]["piece-" + name]) - nothing)}' for name, what in (
+                ('clock', 'the exact clock'), ('lock', 'a lock, uncontended'), ('cancel', 'no cancellation meanwhile'),
+                ('fence', 'a full fence'), ('getlk', 'F_GETLK'))), None,
+            f'(the coarse clock: {show(median(said["ns"]["piece-clock-coarse"]) - nothing)})')
+
     step('memory back')
     back = bench.run('bench', 'back', 10 if quick else 25 if gpu else 50, preload=True,
                      env={'CULIMBO_GRACE': '1ms'}, limit=150)

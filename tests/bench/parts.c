@@ -9,13 +9,16 @@
  *   parts holders N               N processes that hold one block
  *   parts starts N                N processes that make their first export at once
  *   parts stopped N               N times: others are stopped amid their calls, and nobody waits for them
+ *   parts pieces N                what of all that is not ours takes on this machine, N times a round
  *   parts built 0                 by what, so that counts are compared with their like
  *
  * CULIMBO_* of the environment hold (CULIMBO_STACK, say), but for the grace,
  * which is 0, the directory, and the report, which is off.
  */
+#include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -729,6 +732,84 @@ static int starts(int argc, char **argv)
 	return 0;
 }
 
+/* ------------------------------------------------- what no way around was found for */
+static pthread_mutex_t piece_lock = PTHREAD_MUTEX_INITIALIZER;
+static int piece_file = -1;
+
+static void op_clock(uint64_t run)
+{
+	struct timespec now;
+
+	(void)run;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+}
+static void op_clock_coarse(uint64_t run)
+{
+	struct timespec now;
+
+	(void)run;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+}
+static void op_lock(uint64_t run)
+{
+	(void)run;
+	pthread_mutex_lock(&piece_lock);
+	pthread_mutex_unlock(&piece_lock);
+}
+static void op_cancel(uint64_t run)
+{
+	int was;
+
+	(void)run;
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &was);
+	pthread_setcanceltype(was, NULL);
+}
+static void op_fence(uint64_t run)
+{
+	(void)run;
+	atomic_thread_fence(memory_order_seq_cst);
+}
+static void op_nothing(uint64_t run)
+{
+	(void)run;
+}
+static void op_getlk(uint64_t run)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1 };
+
+	(void)run;
+	fcntl(piece_file, F_GETLK, &lock);
+}
+
+static void *idle(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+static int pieces(int argc, char **argv)
+{
+	unsigned int n = (unsigned int)strtoul(argv[0], NULL, 0);
+	char path[64];
+	pthread_t thread;
+
+	(void)argc;
+	snprintf(path, sizeof path, "%s/piece", folder);
+	piece_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	/* as each process with a real driver has: without one libc's locks cost no atomic instruction */
+	if (piece_file < 0 || pthread_create(&thread, NULL, idle, NULL))
+		return 1;
+	measure("piece-nothing", op_nothing, n);
+	measure("piece-clock", op_clock, n);
+	measure("piece-clock-coarse", op_clock_coarse, n);
+	measure("piece-lock", op_lock, n);
+	measure("piece-cancel", op_cancel, n);
+	measure("piece-fence", op_fence, n);
+	measure("piece-getlk", op_getlk, n);
+	return 0;
+}
+
 /* The compiler, how it was asked to build, and whose libc: what counts depend on. */
 static int built(int argc, char **argv)
 {
@@ -764,7 +845,7 @@ static const struct {
 } bodies[] = {
 	{ "exporter", exporter }, { "importer", importer }, { "reap", reap },
 	{ "holders", holders },	  { "starts", starts },	    { "stopped", stopped },
-	{ "built", built },
+	{ "pieces", pieces },	  { "built", built },
 };
 
 int main(int argc, char **argv)
@@ -778,7 +859,7 @@ int main(int argc, char **argv)
 	}
 	if (!argv[0] || !argv[1]) {
 		fprintf(stderr, "Usage: parts [--count] exporter|importer|reap|holders|starts|"
-				"stopped|built N\n");
+				"stopped|pieces|built N\n");
 		return 2;
 	}
 	if (!mkdtemp(folder)) {
