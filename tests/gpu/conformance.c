@@ -1673,6 +1673,7 @@ static void contexts(struct worker *unused_a, struct worker *unused_b)
 	dismiss(&w);
 }
 
+/* Part of the primary context: what is made in one lives on without it. */
 static void green(struct worker *a, struct worker *unused)
 {
 	static const char *const of[] = { "another context", "the primary context", "the green context" };
@@ -1681,7 +1682,7 @@ static void green(struct worker *a, struct worker *unused)
 	uint64_t imported = 0, d, other;
 	unsigned char h[64], own[64];
 	uint32_t word;
-	int result;
+	int result, closed;
 
 	spawn(&w);
 	r = ask(&w, GREEN_BEGIN, 0, 0, 0, 0);
@@ -1690,29 +1691,31 @@ static void green(struct worker *a, struct worker *unused)
 		dismiss(&w);
 		return;
 	}
-	note("measured: in a green context: a block's CU_POINTER_ATTRIBUTE_CONTEXT is %s, its id is %s the "
-	     "primary context's (result %d)", of[r.v[1] % 3], r.v[3] ? "" : "not", r.result);
+	ok(!r.result && r.v[1] == 1 && !r.v[3], "green: a block's CU_POINTER_ATTRIBUTE_CONTEXT is %s, its id is "
+	   "%sthe primary context's (result %d)", of[r.v[1] % 3], r.v[3] ? "" : "not ", r.result);
 	d = r.v[0];
 	result = export(&w, d, own);
-	note("measured: in a green context: cuIpcGetMemHandle %d", result);
 	e = ask_handle(a, EVENT_OPEN, r.handle);
-	note("measured: an event of a green context opens elsewhere: %d", e.result);
+	ok(!result && !e.result, "green: cuIpcGetMemHandle gives %d; an event made in it opens elsewhere: %d", result,
+	   e.result);
 	other = alloc(a, 4 * MIB);
 	set(a, other, 77, 4 * MIB);
 	export(a, other, h);
 	result = import(&w, h, &imported);
 	note("measured: in a green context: cuIpcOpenMemHandle %d; what it opens is of %s", result,
 	     of[ask(&w, CONTEXT_OF, imported, 0, 0, 0).v[0] % 3]);
-	note("measured: cuGreenCtxDestroy: %d", ask(&w, GREEN_END, 0, 0, 0, 0).result);
+	result = ask(&w, GREEN_END, 0, 0, 0, 0).result;
 	word = get(&w, imported);
-	note("measured: after it, from the primary context: the import reads %u, its close gives %d", word,
-	     drop(&w, imported));
+	closed = drop(&w, imported);
+	ok(!result && word == 77 && !closed, "green: after its end (%d), from the primary context: the import reads %u, "
+	   "its close gives %d", result, word, closed);
 	set(&w, d, 78, 4 * MIB);
 	word = get(&w, d);
-	note("measured: after it, the block made in it reads %u, its free gives %d", word, release(&w, d));
+	closed = release(&w, d);
+	ok(word == 78 && !closed, "green: after its end, the block made in it reads %u, its free gives %d", word, closed);
 	result = ask(&w, EVENT_END, r.v[2], 0, 0, 0).result;
-	note("measured: after it, destroying an event made in it gives %d (signal %d)", result,
-	     result == CRASHED ? w.signal : 0);
+	ok(!result, "green: after its end, destroying an event made in it gives %d (signal %d)", result,
+	   result == CRASHED ? w.signal : 0);
 	dismiss(&w);
 	release(a, other);
 
@@ -1726,6 +1729,7 @@ static void green(struct worker *a, struct worker *unused)
 	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
 	ask(&late, GREEN_END, 0, 0, 0, 0);
 	result = ask(&late, GREEN_PUSH, 0, 0, 0, 0).result;
+	/* (with 0 the heap is corrupt afterwards) */
 	note("measured: making a destroyed green context current gives %d (signal %d)", result,
 	     result == CRASHED ? late.signal : 0);
 	dismiss(&late);

@@ -33,6 +33,7 @@
 	X(cuCtxDetach, cuCtxDetach, 2000, 0)                                                       \
 	X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, 0)                                 \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0)                                   \
+	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0)                                          \
 	X(cuCtxGetApiVersion, cuCtxGetApiVersion, 3020, 0)                                         \
 	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, 0)                                               \
 	X(cuCtxGetDevice, cuCtxGetDevice, 2000, 0)                                                 \
@@ -57,6 +58,7 @@
 	X(cuDeviceGetByPCIBusId, cuDeviceGetByPCIBusId, 4010, 0)                                   \
 	X(cuDeviceGetCount, cuDeviceGetCount, 2000, 0)                                             \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 0)                          \
+	X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, 0)                                \
 	X(cuDeviceGetLuid, cuDeviceGetLuid, 10000, 0)                                              \
 	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, 0)                                        \
 	X(cuDeviceGetName, cuDeviceGetName, 2000, 0)                                               \
@@ -74,6 +76,7 @@
 	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, 0)                                        \
 	X(cuDeviceTotalMem, cuDeviceTotalMem, 2000, 0)                                             \
 	X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, 0)                                          \
+	X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040, 0)                          \
 	X(cuDriverGetVersion, cuDriverGetVersion, 2020, 0)                                         \
 	X(cuEventCreate, cuEventCreate, 2000, 0)                                                   \
 	X(cuEventDestroy, cuEventDestroy, 2000, 0)                                                 \
@@ -93,6 +96,9 @@
 	X(cuGetProcAddress, cuGetProcAddress, 11030, 0)                                            \
 	X(cuGetProcAddress, cuGetProcAddress_v2, 12000, 0)                                         \
 	X(cuGraphDestroy, cuGraphDestroy, 10000, 0)                                                \
+	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0)                                            \
+	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0)                                          \
+	X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, 0)                                \
 	X(cuInit, cuInit, 2000, 0)                                                                 \
 	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, 0)                                       \
 	X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, 0)                                       \

@@ -52,6 +52,13 @@ struct sim_context *sim_context_current(void)
 	return current.depth ? current.stack[current.depth - 1] : NULL;
 }
 
+struct sim_context *sim_green_current(void)
+{
+	struct sim_context *context = sim_context_current();
+
+	return context && context->whole ? context : NULL;
+}
+
 CUresult sim_enter(struct sim_context **context)
 {
 	CUresult result = sim_ready();
@@ -62,6 +69,8 @@ CUresult sim_enter(struct sim_context **context)
 	if (!*context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
+	if ((*context)->whole && (*context)->alive)
+		*context = (*context)->whole;
 	if (!(*context)->alive)
 		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	else
@@ -367,6 +376,16 @@ static void context_begin(struct sim_context *context, CUdevice device, unsigned
 	sim_streams_init(context);
 }
 
+void sim_context_begin_green(struct sim_context *green, struct sim_context *whole)
+{
+	green->magic = CONTEXT_MAGIC;
+	green->device = whole->device;
+	green->whole = whole;
+	green->alive = true;
+	green->api_version = whole->api_version;
+	green->id = ++next_context;
+}
+
 static void context_end(struct sim_context *context)
 {
 	sim_context_wait(context);
@@ -555,7 +574,7 @@ static CUresult context_destroy(CUcontext handle)
 		return result;
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (context->primary)
+	if (context->primary || context->whole)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
 	if (context->alive)
@@ -615,6 +634,17 @@ SIM_CALL(cuCtxDetach, (CUcontext handle))
 
 /* ---- the current context ---- */
 
+/* Whether @context may become current: 0, or the error to return. */
+static CUresult check_current(const struct sim_context *context)
+{
+	if (context->alive || context->primary)
+		return CUDA_SUCCESS;
+	/* (the driver goes on with a corrupt heap) */
+	if (context->whole)
+		sim_crash();
+	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 SIM_CALL(cuCtxPushCurrent_v2, (CUcontext handle))
 {
 	CUresult result = sim_ready();
@@ -624,8 +654,9 @@ SIM_CALL(cuCtxPushCurrent_v2, (CUcontext handle))
 		return result;
 	if (!context || current.depth == STACK_DEPTH)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!context->alive && !context->primary)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	result = check_current(context);
+	if (result)
+		return result;
 	current.stack[current.depth++] = context;
 	return CUDA_SUCCESS;
 }
@@ -668,8 +699,9 @@ SIM_CALL(cuCtxSetCurrent, (CUcontext handle))
 	}
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!context->alive && !context->primary)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	result = check_current(context);
+	if (result)
+		return result;
 	if (!current.depth)
 		current.depth = 1;
 	current.stack[current.depth - 1] = context;
@@ -747,6 +779,8 @@ SIM_CALL(cuCtxSynchronize_v2, (CUcontext handle))
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
+	if (context->whole && context->alive)
+		context = context->whole;
 	if (!context->alive) {
 		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	} else {

@@ -41,7 +41,7 @@ static struct sim_event *gone_head, *gone_tail;
 static unsigned int gone;
 
 /* The driver reads through what it is given: so do we (fact 9). */
-__attribute__((noinline)) static void crash(void)
+__attribute__((noinline)) void sim_crash(void)
 {
 	static int *volatile nowhere = (int *)16;
 
@@ -54,7 +54,7 @@ static struct sim_event *event_of(CUevent handle)
 	struct sim_event *event = (struct sim_event *)handle;
 
 	if (!event || (uintptr_t)event % sizeof(void *) || event->magic != EVENT_MAGIC)
-		crash();
+		sim_crash();
 	return event;
 }
 
@@ -365,7 +365,7 @@ SIM_CALL(cuIpcOpenEventHandle, (CUevent *event_handle, CUipcEventHandle handle))
 	} else {
 		if (index >= SIM_IPC_EVENTS) {
 			sim_leave();
-			crash();
+			sim_crash();
 		}
 		core = pool_find_event(pid, cookie, index, &known);
 		if (!core || !atomic_load(&core->flags)) {

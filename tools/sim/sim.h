@@ -130,6 +130,7 @@ struct sim_context {
 	int device;
 	bool primary;
 	bool alive;
+	struct sim_context *whole; /* of a green one: the primary context, which has all that is made in it */
 	unsigned int references; /* of a primary context */
 	unsigned int flags;
 	unsigned int api_version;
@@ -157,15 +158,20 @@ extern struct sim sim;
 
 /* 0 when this process may use the driver, else the error to return. */
 CUresult sim_ready(void);
-/* The calling thread's context, locked; or the error to return, not locked. */
+/* Where the driver uses what is not there any more. */
+void sim_crash(void);
+/* The calling thread's context (of a green one the primary), locked; or the error to return, not locked. */
 CUresult sim_enter(struct sim_context **context);
 static inline void sim_leave(void)
 {
 	pthread_mutex_unlock(&sim.lock);
 }
 struct sim_context *sim_context_of(CUcontext handle);
-/* One of @device that is alive, for memory that a pool allocates without one. */
 struct sim_context *sim_context_current(void);
+/* The green context that is current, or NULL. */
+struct sim_context *sim_green_current(void);
+/* Makes @green one of @whole, which is primary. */
+void sim_context_begin_green(struct sim_context *green, struct sim_context *whole);
 
 /* ---- addresses and blocks (memory.c) ---- */
 
@@ -277,6 +283,9 @@ struct sim_operation {
 };
 
 struct sim_operation *sim_operation_new(void (*run)(struct sim_operation *op));
+/* A stream of @context, which is of the green context @green if that is not NULL.  Under sim.lock. */
+CUresult sim_stream_create(CUstream *handle, struct sim_context *context, struct sim_context *green,
+			   unsigned int flags, int priority);
 /* The stream that a handle names in the current context, or an error. */
 CUresult sim_stream_get(struct sim_context *context, CUstream handle, struct sim_stream **stream);
 /* Queues @op (and takes it over); *ticket, when not NULL, is what to wait for. */

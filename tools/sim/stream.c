@@ -29,6 +29,7 @@
 struct sim_stream {
 	uint32_t magic;
 	struct sim_context *context;
+	struct sim_context *green; /* the one it was made in, which is a part of that; or NULL */
 	struct sim_stream *next;
 	unsigned int flags;
 	int priority;
@@ -266,6 +267,8 @@ CUresult sim_stream_get(struct sim_context *context, CUstream handle, struct sim
 	*stream = (struct sim_stream *)handle;
 	if ((*stream)->magic != STREAM_MAGIC || (*stream)->destroyed)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if ((*stream)->green && !(*stream)->green->alive)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	return CUDA_SUCCESS;
 }
 
@@ -500,25 +503,30 @@ void sim_context_wait(struct sim_context *context)
 
 /* ---- the calls ---- */
 
+CUresult sim_stream_create(CUstream *handle, struct sim_context *context, struct sim_context *green,
+			   unsigned int flags, int priority)
+{
+	struct sim_stream *stream = stream_new(context, flags);
+
+	if (!stream)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->green = green;
+	stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+	*handle = (CUstream)stream;
+	return CUDA_SUCCESS;
+}
+
 SIM_CALL(cuStreamCreateWithPriority, (CUstream *handle, unsigned int flags, int priority))
 {
 	struct sim_context *context;
 	CUresult result = sim_enter(&context);
-	struct sim_stream *stream;
 
 	if (result)
 		return result;
-	if (!handle || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING) {
+	if (!handle || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
 		result = CUDA_ERROR_INVALID_VALUE;
-	} else {
-		stream = stream_new(context, flags);
-		if (stream) {
-			stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
-			*handle = (CUstream)stream;
-		} else {
-			result = CUDA_ERROR_OUT_OF_MEMORY;
-		}
-	}
+	else
+		result = sim_stream_create(handle, context, sim_green_current(), flags, priority);
 	sim_leave();
 	return result;
 }
@@ -619,8 +627,14 @@ SIM_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *owner))
 	if (result)
 		return result;
 	result = owner ? sim_stream_get(context, handle, &stream) : CUDA_ERROR_INVALID_VALUE;
-	if (!result)
-		*owner = (CUcontext)stream->context;
+	if (!result) {
+		struct sim_context *green = stream->green;
+
+		/* a default stream is the current context's */
+		if (stream == context->streams || stream->per_thread)
+			green = sim_green_current();
+		*owner = (CUcontext)(green ? green : stream->context);
+	}
 	sim_leave();
 	return result;
 }
