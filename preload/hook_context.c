@@ -4,7 +4,9 @@
  *
  * What must hold: the shim forgets what went with a context exactly when it is
  * gone.  A failed call ends nothing; of the calls that only count down, the
- * driver is asked afterwards whether that was the last.
+ * driver is asked afterwards whether that was the last.  And it knows of each
+ * green context from before the program has its handle until after its end,
+ * also in a process that shares nothing yet.
  */
 #include "preload/hook_table.h"
 #include "shim/shim.h"
@@ -121,4 +123,55 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 	if (!cl_sharing())
 		return cl_driver.cuDevicePrimaryCtxReset_v2(device);
 	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset_v2);
+}
+
+/* --------------------------------------------------------------- green contexts */
+CUresult CUDAAPI cl_hook_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc with,
+					  CUdevice device, unsigned int flags)
+{
+	CUresult result = cl_driver.cuGreenCtxCreate(green, with, device, flags);
+
+	if (result == CUDA_SUCCESS)
+		cl_green_created(*green, device);
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)
+{
+	CUresult result = cl_driver.cuCtxFromGreenCtx(ctx, green);
+
+	if (result == CUDA_SUCCESS)
+		cl_green_converted(*ctx, green);
+	return result;
+}
+
+/* Of how many devices the primary context may be the one, where it is not known which. */
+enum { most_devices = 64 };
+
+/*
+ * It gives back the primary context that cuGreenCtxCreate() has retained.  What was made
+ * in the green context is the primary one's (measured), and goes only with that.
+ */
+static CUresult green_destroy(CUgreenCtx green, CUdevice known)
+{
+	CUdevice first = known < 0 ? 0 : known, end = known < 0 ? most_devices : known + 1;
+	CUresult result;
+
+	for (CUdevice device = first; device < end; device++)
+		cl_context_end_begin(NULL, device);
+	result = cl_driver.cuGreenCtxDestroy(green);
+	for (CUdevice device = first; device < end; device++)
+		cl_context_end_done(NULL, device,
+				    result == CUDA_SUCCESS && !primary_is_active(device));
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuGreenCtxDestroy(CUgreenCtx green)
+{
+	struct cl_green_end end = cl_green_end_begin(green);
+	CUresult result = cl_sharing() ? green_destroy(green, end.device) :
+					 cl_driver.cuGreenCtxDestroy(green);
+
+	cl_green_end_done(&end, result == CUDA_SUCCESS);
+	return result;
 }

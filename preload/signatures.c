@@ -12,9 +12,15 @@
 #include "shim/driver_calls.h"
 
 #if CUDA_VERSION < 12000
-/* not in that toolkit yet; its type is the list's own */
+/* not in that toolkit yet; its type is the list's own (here and below) */
 typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v12000)(const char *, void **, int, cuuint64_t,
 						       cl_query_result *);
+#endif
+#if CUDA_VERSION < 12040
+typedef CUresult(CUDAAPI *PFN_cuGreenCtxCreate_v12040)(CUgreenCtx *, CUdevResourceDesc, CUdevice,
+						       unsigned int);
+typedef CUresult(CUDAAPI *PFN_cuCtxFromGreenCtx_v12040)(CUcontext *, CUgreenCtx);
+typedef CUresult(CUDAAPI *PFN_cuGreenCtxDestroy_v12040)(CUgreenCtx);
 #endif
 
 #define X(symbol, base, since, flags, type, params, args)                                 \

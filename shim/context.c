@@ -4,6 +4,7 @@
 
 #include "shim/collector.h"
 #include "shim/context.h"
+#include "shim/green.h"
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/self.h"
@@ -28,7 +29,8 @@ static void remember(_Atomic(CUcontext) *to, CUcontext ctx)
 	atomic_store_explicit(to, ctx, memory_order_relaxed);
 }
 
-static bool ask_driver(CUcontext ctx, CUdevice device)
+/* The primary context of @device, NULL: it has none. */
+static CUcontext ask_driver(CUdevice device)
 {
 	unsigned int flags;
 	int active = 0;
@@ -40,7 +42,7 @@ static bool ask_driver(CUcontext ctx, CUdevice device)
 	 * and counted back.
 	 */
 	if (!cl_driver.cuDevicePrimaryCtxGetState)
-		return false;
+		return NULL;
 	cl_limbo_ask_begin(device);
 	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
 	    cl_driver.cuDevicePrimaryCtxRetain(&primary, device) == CUDA_SUCCESS) {
@@ -55,7 +57,7 @@ static bool ask_driver(CUcontext ctx, CUdevice device)
 	cl_limbo_ask_end(device);
 	if (ended)
 		cl_context_end_done(NULL, device, true);
-	return primary && primary == ctx;
+	return primary;
 }
 
 /* Whether what is remembered of @ctx may be of one that is just ending, whose address it has got. */
@@ -76,22 +78,39 @@ bool cl_context_is_primary(CUcontext ctx, CUdevice device)
 	if (!ctx || device < 0 || device >= DEVICES)
 		return false;
 	if (!cl_sharing() || may_be_anothers(ctx, device))
-		return ask_driver(ctx, device);
+		return ask_driver(device) == ctx;
 	if (is(&known.primary[device], ctx))
 		return true;
 	if (is(&known.other[device], ctx))
 		return false;
-	primary = ask_driver(ctx, device);
+	primary = ask_driver(device) == ctx;
 	remember(primary ? &known.primary[device] : &known.other[device], ctx);
 	return primary;
 }
 
+bool cl_context_resolve(CUcontext *ctx, CUdevice device)
+{
+	bool primary;
+
+	if (cl_green_resolve(ctx)) {
+		/* (who does not share asks no such question, see cl_context_current_unasked()) */
+		if (!*ctx && cl_sharing() && device >= 0 && device < DEVICES)
+			*ctx = ask_driver(device);
+		return *ctx != NULL;
+	}
+	primary = cl_context_is_primary(*ctx, device);
+	if (!primary && cl_green_unsure())
+		*ctx = NULL;
+	return primary;
+}
+
 /*
- * What a thread was told last.  Counted up before and after a context ends: the
- * driver may give its address to another.
+ * What a thread was told last.  Counted up before and after a context ends, and with each
+ * green one that comes or goes: the driver may give its address to another.
  */
 static _Atomic uint32_t ends;
 static __thread struct {
+	CUcontext current; /* as the driver says; if that is of a green one, not the same as ... */
 	CUcontext ctx;
 	CUdevice device;
 	uint32_t ends;
@@ -102,18 +121,23 @@ static __thread struct {
 static __attribute__((noinline)) bool ask_for_device(CUcontext *ctx, CUdevice *device, bool *primary,
 						     uint32_t now)
 {
+	CUcontext current = *ctx;
+
 	*device = 0;
 	*primary = false;
-	if (!*ctx || cl_driver.cuCtxGetDevice(device) != CUDA_SUCCESS) {
+	if (*ctx && cl_driver.cuCtxGetDevice(device) == CUDA_SUCCESS)
+		*primary = cl_context_resolve(ctx, *device);
+	else
 		*ctx = NULL;
+	if (!*ctx) {
 		*device = 0;
 		return false;
 	}
-	*primary = cl_context_is_primary(*ctx, *device);
 	if (cl_sharing()) {
 		last.primary = *primary;
 		last.device = *device;
 		last.ctx = *ctx;
+		last.current = current;
 		last.ends = now;
 	}
 	return true;
@@ -127,17 +151,27 @@ bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary)
 	*ctx = NULL;
 	if (cl_driver.cuCtxGetCurrent(ctx) != CUDA_SUCCESS)
 		*ctx = NULL;
-	if (!*ctx || *ctx != last.ctx || now != last.ends)
+	if (!*ctx || *ctx != last.current || now != last.ends)
 		return ask_for_device(ctx, device, primary, now);
+	*ctx = last.ctx;
 	*device = last.device;
 	*primary = last.primary;
 	return true;
 }
 
-bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device)
+bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device, bool *primary)
 {
-	return cl_driver.cuCtxGetCurrent(ctx) == CUDA_SUCCESS && *ctx &&
-	       cl_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
+	if (cl_driver.cuCtxGetCurrent(ctx) != CUDA_SUCCESS || !*ctx ||
+	    cl_driver.cuCtxGetDevice(device) != CUDA_SUCCESS)
+		return false;
+	*primary = cl_green_resolve(ctx);
+	return *primary ? *ctx != NULL : !cl_green_unsure();
+}
+
+void cl_contexts_changed(void)
+{
+	/* release, and last: who sees it finds none of what was known before */
+	atomic_fetch_add_explicit(&ends, 1, memory_order_release);
 }
 
 void cl_context_end_begin(CUcontext ctx, CUdevice device)
@@ -168,8 +202,7 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 			if (is(&known.other[i], ctx))
 				remember(&known.other[i], NULL);
 		}
-		/* release, and last: who sees it finds none of what was known of that context */
-		atomic_fetch_add_explicit(&ends, 1, memory_order_release);
+		cl_contexts_changed();
 	}
 	cl_limbo_context_go_on(ctx, device, gone);
 	cl_collector_wake();
@@ -181,5 +214,6 @@ void cl_contexts_forget(void)
 		remember(&known.primary[i], NULL);
 		remember(&known.other[i], NULL);
 	}
-	atomic_fetch_add_explicit(&ends, 1, memory_order_relaxed);
+	cl_contexts_changed();
+	cl_green_forget();
 }

@@ -14,20 +14,28 @@
  * once for each context; no lock of ours may be held.
  */
 bool cl_context_is_primary(CUcontext ctx, CUdevice device);
+/*
+ * What is to be noted for *@ctx: of a green context the primary one that it is a part of,
+ * NULL where it is not known what it is, else itself.  Returns whether that is primary.
+ */
+bool cl_context_resolve(CUcontext *ctx, CUdevice device);
 
 /*
- * This thread's current context, its device and whether it is primary.  False, and
- * 0 in all of them: there is none, or the driver does not say its device.  Asks the driver for the device once for each
- * context that a thread comes to; no lock of ours may be held.
+ * This thread's current context (resolved, as above), its device and whether it is primary.
+ * False, and 0 in all of them: there is none, or it is not known which.  Asks the driver for
+ * the device once for each context that a thread comes to; no lock of ours may be held.
  */
 bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary);
 /*
- * The same without whether it is primary, for a process that does not share yet: that
- * question retains the primary context for a moment, and nobody waits there who releases
- * it, so that it would live on after what is the last time for the program.
+ * The same without the question whether it is primary, for a process that does not share
+ * yet: it retains the primary context for a moment, and nobody waits there who releases
+ * it, so that it would live on after what is the last time for the program.  *@primary:
+ * it is known to be.
  */
-bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device);
+bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device, bool *primary);
 
+/* A handle means another context than before. */
+void cl_contexts_changed(void);
 void cl_contexts_forget(void); /* in a forked child */
 
 /*

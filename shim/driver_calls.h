@@ -40,6 +40,12 @@ typedef CUdriverProcAddressQueryResult cl_query_result;
 typedef int cl_query_result;
 #endif
 
+/* Green contexts came with CUDA 12.4; we only pass these on. */
+#if CUDA_VERSION < 12040
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+#endif
+
 #define CL_HOOKED_CALLS(X)                                                                         \
 	/* how pointers to the others are found */                                                 \
 	X(cuGetProcAddress, "cuGetProcAddress", 11030, 0, PFN_cuGetProcAddress_v11030,             \
@@ -118,7 +124,15 @@ typedef int cl_query_result;
 	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0,                             \
 	  PFN_cuDevicePrimaryCtxReset_v7000, (CUdevice device), (device))                          \
 	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0,                         \
-	  PFN_cuDevicePrimaryCtxReset_v11000, (CUdevice device), (device))
+	  PFN_cuDevicePrimaryCtxReset_v11000, (CUdevice device), (device))                         \
+	/* green contexts: parts of the primary one, which the last of them may end */             \
+	X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, 0, PFN_cuGreenCtxCreate_v12040,             \
+	  (CUgreenCtx * green, CUdevResourceDesc with, CUdevice device, unsigned int flags),       \
+	  (green, with, device, flags))                                                            \
+	X(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", 12040, 0, PFN_cuCtxFromGreenCtx_v12040,          \
+	  (CUcontext * ctx, CUgreenCtx green), (ctx, green))                                       \
+	X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, 0, PFN_cuGreenCtxDestroy_v12040,          \
+	  (CUgreenCtx green), (green))
 
 #define CL_USED_CALLS(X)                                                                           \
 	X(cuDriverGetVersion, "cuDriverGetVersion", 2020, 0, PFN_cuDriverGetVersion_v2020,         \

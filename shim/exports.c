@@ -12,6 +12,7 @@
 #include "shim/blocks.h"
 #include "shim/collector.h"
 #include "shim/context.h"
+#include "shim/green.h"
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
@@ -51,7 +52,7 @@ void cl_event_created(CUevent event)
 	bool primary = false, asks = cl_sharing();
 
 	if (!(asks ? cl_context_current(&ctx, &device, &primary) :
-		     cl_context_current_unasked(&ctx, &device)))
+		     cl_context_current_unasked(&ctx, &device, &primary)))
 		return;
 	pthread_mutex_lock(&cl_exports_lock);
 	note = event_note_locked(event);
@@ -67,7 +68,7 @@ void cl_event_created(CUevent event)
 		note->ctx = ctx;
 		note->device = device;
 		note->primary = primary;
-		note->asked = asks;
+		note->asked = asks || primary;
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 }
@@ -315,7 +316,7 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, b
 	what->size = size;
 	cl_driver.cuPointerGetAttribute(ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
 	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
-	*primary = cl_context_is_primary(*ctx, what->device);
+	*primary = cl_context_resolve(ctx, what->device);
 	return true;
 }
 
@@ -680,6 +681,7 @@ static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
 	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS || base != dptr)
 		return false;
 	cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, dptr);
+	cl_green_resolve(&ctx);
 	*result = wait ? wait_as_a_free(ctx) : CUDA_SUCCESS;
 	if (*result != CUDA_SUCCESS)
 		return true;
@@ -781,9 +783,14 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 		if (*capturing)
 			return CUDA_SUCCESS;
 	}
-	/* an event is of the current context, and must be of its stream's */
+	/*
+	 * An event is of the current context, and must be of its stream's; of a green one's, the
+	 * primary one's will do.  (A default stream's is the current one: nothing is pushed, or it
+	 * would be another stream.)
+	 */
 	cl_driver.cuCtxGetCurrent(&current);
-	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current)
+	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current &&
+	    (!cl_green_resolve(&ctx) || (ctx && ctx != current)))
 		pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
 	result = cl_driver.cuEventCreate(mark, CU_EVENT_DISABLE_TIMING);
 	if (result == CUDA_SUCCESS) {

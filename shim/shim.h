@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "shim/driver.h"
 
 /* ------------------------------------------------ does this process share? */
@@ -74,6 +75,21 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
  */
 void cl_context_end_begin(CUcontext ctx, CUdevice device);
 void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone);
+
+/*
+ * Green contexts: see shim/green.h.  Made, and got as a CUcontext; also by a process that
+ * shares nothing yet.
+ */
+void cl_green_created(CUgreenCtx green, CUdevice device);
+void cl_green_converted(CUcontext ctx, CUgreenCtx green);
+/* Around the call that destroys one: of which device it is, -1: that is not known. */
+struct cl_green_end {
+	CUdevice device;
+	uint64_t number; /* of its making: another may have its handle by the time it is gone */
+	CUgreenCtx green;
+};
+struct cl_green_end cl_green_end_begin(CUgreenCtx green);
+void cl_green_end_done(const struct cl_green_end *end, bool gone);
 
 /* ---------------------------------------------------- free-memory callbacks */
 /*

@@ -57,8 +57,9 @@ linked_says() {
 		for level in O0 O2; do
 			said=$(STUBBED=$T/libculimbo-stubbed-$level.so linked_says "$call")
 			echo "$said"
-			# an event that may be shared is noted, whoever makes it
+			# an event that may be shared, and a green context, is noted, whoever makes it
 			said=${said/,shim event_created/}
+			said=$(sed 's/,shim green_[a-z 0-9]*//' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done
 	done
@@ -105,6 +106,35 @@ linked_says() {
 		echo "$said"
 		[[ $said == *"shim context_stays,$call 0"* ]]
 	done
+}
+
+@test "a green context's making is told to the shim, and its end as a release of its primary context" {
+	says() {
+		linked_says "$@" | sed 's/,shim end$//'
+	}
+	for sharing in '' 1; do
+		[ -z "$sharing" ] || export STUB_SHARING=1
+		same "$(says cuGreenCtxCreate)" "driver cuGreenCtxCreate,shim green_created 0,cuGreenCtxCreate 0"
+		same "$(says cuCtxFromGreenCtx)" "driver cuCtxFromGreenCtx,shim green_converted,cuCtxFromGreenCtx 0"
+		for call in cuGreenCtxCreate cuCtxFromGreenCtx; do
+			same "$(DOORS_FAIL=$call:1:2 says $call)" "driver $call,$call 2"
+		done
+		[ -z "$sharing" ] || break
+		same "$(says cuGreenCtxDestroy)" "driver cuGreenCtxDestroy,shim green_gone,cuGreenCtxDestroy 0"
+	done
+	export STUB_GREEN=0
+	same "$(says cuGreenCtxDestroy)" \
+		"shim context_begin,driver cuGreenCtxDestroy,shim context_gone,shim green_gone,cuGreenCtxDestroy 0"
+	same "$(DOORS_ACTIVE=1 says cuGreenCtxDestroy)" \
+		"shim context_begin,driver cuGreenCtxDestroy,shim context_stays,shim green_gone,cuGreenCtxDestroy 0"
+	same "$(DOORS_FAIL=cuGreenCtxDestroy:1:201 says cuGreenCtxDestroy)" \
+		"shim context_begin,driver cuGreenCtxDestroy,shim context_stays,shim green_stays,cuGreenCtxDestroy 201"
+	# of which device it is, is not known: it may be any
+	unset STUB_GREEN
+	said=$(says cuGreenCtxDestroy | tr ',' '\n')
+	echo "$said"
+	[ "$(grep -c 'shim context_begin' <<<"$said")" -gt 8 ]
+	[ "$(grep -c 'shim context_begin' <<<"$said")" -eq "$(grep -c 'shim context_gone' <<<"$said")" ]
 }
 
 @test "an allocation that fails for memory is tried again after the callbacks" {

@@ -20,6 +20,7 @@ int main(int argc, char **argv)
 	CUDA_ARRAY_DESCRIPTOR flat = {100, 10, CU_AD_FORMAT_FLOAT, 4};
 	CUDA_ARRAY3D_DESCRIPTOR deep = {100, 10, 2, CU_AD_FORMAT_HALF, 1, 0};
 	CUcontext ctx = (CUcontext)0x10;
+	CUgreenCtx green = (CUgreenCtx)0x20;
 	CUdeviceptr dptr = 0x1000;
 	CUevent e = NULL;
 	CUarray array;
@@ -65,6 +66,9 @@ int main(int argc, char **argv)
 		CALL(cuDevicePrimaryCtxRelease_v2, 0)
 		CALL(cuDevicePrimaryCtxReset, 0)
 		CALL(cuDevicePrimaryCtxReset_v2, 0)
+		CALL(cuGreenCtxCreate, &green, NULL, 0, 1)
+		CALL(cuCtxFromGreenCtx, &ctx, green)
+		CALL(cuGreenCtxDestroy, green)
 		dprintf(1, "%s %d\n", argv[i], (int)result);
 	}
 	return 0;

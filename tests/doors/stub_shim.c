@@ -109,6 +109,27 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 	SAY("context_%s\n", gone ? "gone" : "stays");
 }
 
+void cl_green_created(CUgreenCtx green, CUdevice device)
+{
+	SAY("green_created %d\n", device);
+}
+
+void cl_green_converted(CUcontext ctx, CUgreenCtx green)
+{
+	SAY("green_converted\n");
+}
+
+/* (of which device it is, nothing was said, or STUB_GREEN) */
+struct cl_green_end cl_green_end_begin(CUgreenCtx green)
+{
+	return (struct cl_green_end){ .device = number("STUB_GREEN", -1) };
+}
+
+void cl_green_end_done(const struct cl_green_end *end, bool gone)
+{
+	SAY("green_%s\n", gone ? "gone" : "stays");
+}
+
 bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 {
 	SAY("callbacks %zu %u\n", bytes, attempt);
