@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Green contexts: what is noted of one is the primary context's, none is ever made
+ * current by us, and a handle means what it means now.
+ *
+ * Promise 4.  The driver is a fake one (fake_driver.h): CONTEXT_A is the primary
+ * context of its device.  green.c is compiled in, in place of the library's.
+ */
+#include "tests/unit/fake_driver.h"
+
+#include "shim/green.c"
+
+#define HOUR (3600000 * MS)
+#define GREEN ((CUgreenCtx)0x6e0)
+#define GREEN_2 ((CUgreenCtx)0x6e1)
+#define CONTEXT_G ((CUcontext)0x60)
+#define CONTEXT_G2 ((CUcontext)0x61)
+
+/* Memory that shim/ asks for while this is set is not to be had (the linker leads its calls here). */
+static bool no_memory;
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+	return no_memory ? NULL : __real_malloc(size);
+}
+
+static _Atomic uint32_t pushes;
+static CUresult push_no_green(CUcontext ctx)
+{
+	CHECK(ctx != CONTEXT_G && ctx != CONTEXT_G2);
+	pushes++;
+	return fake_push(ctx);
+}
+
+static uint32_t retains, releases;
+static CUresult counted_retain(CUcontext *ctx, CUdevice device)
+{
+	retains++;
+	return fake_retain(ctx, device);
+}
+static CUresult counted_release(CUdevice device)
+{
+	releases++;
+	return fake_release(device);
+}
+static CUresult no_retain(CUcontext *ctx, CUdevice device)
+{
+	driver_entered();
+	retains++;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void start(void)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuCtxPushCurrent_v2 = push_no_green;
+	cl_driver.cuDevicePrimaryCtxRetain = counted_retain;
+	cl_driver.cuDevicePrimaryCtxRelease_v2 = counted_release;
+}
+
+static void make(CUgreenCtx green, CUcontext ctx)
+{
+	cl_green_created(green, 0);
+	cl_green_converted(ctx, green);
+}
+
+/* As the hook does it. */
+static void destroy(CUgreenCtx green)
+{
+	struct cl_green_end end = cl_green_end_begin(green);
+
+	CHECK_EQUAL(end.device, 0);
+	if (cl_sharing())
+		cl_context_end_begin(NULL, 0);
+	if (cl_sharing())
+		cl_context_end_done(NULL, 0, false);
+	cl_green_end_done(&end, true);
+}
+
+static void make_current(CUcontext ctx)
+{
+	fake_stack[fake_depth] = ctx;
+}
+
+static void current_is(CUcontext wanted, bool wanted_primary)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	for (int i = 0; i < 2; i++) { /* (as asked for, and as remembered) */
+		CHECK_EQUAL(cl_context_current(&ctx, &device, &primary), wanted != NULL);
+		CHECK(ctx == wanted);
+		CHECK_EQUAL(primary, wanted_primary);
+	}
+}
+
+static struct cl_block *block_of(CUevent event)
+{
+	struct cl_block *block;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block = cl_block_find(CL_EVENT, (uint64_t)(uintptr_t)event);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return block;
+}
+
+IN_A_CHILD(a_green_context_is_its_primary_one)
+{
+	start();
+	make(GREEN, CONTEXT_G);
+	make(GREEN_2, CONTEXT_G2);
+	/* what was asked for it was given back, and there is no more to ask for */
+	CHECK(retains == 2 && releases == 2);
+	CHECK(cl_self_start());
+	make_current(CONTEXT_G2);
+	current_is(CONTEXT_A, true);
+	make_current(CONTEXT_G);
+	current_is(CONTEXT_A, true);
+	CHECK_EQUAL(retains, 2);
+	make_current(CONTEXT_B);
+	current_is(CONTEXT_B, false);
+	/* one goes, the other stays; one whose end failed, too */
+	destroy(GREEN);
+	make_current(CONTEXT_G2);
+	current_is(CONTEXT_A, true);
+	cl_green_end_done(&(struct cl_green_end){ .green = GREEN_2, .number = 2 }, false);
+	current_is(CONTEXT_A, true);
+	destroy(GREEN_2);
+	CHECK(!notes && !cl_green_notes);
+}
+
+/* What a thread remembers of a handle does not outlive the green context that had it, nor come to it. */
+IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
+{
+	start();
+	CHECK(cl_self_start());
+	make_current(CONTEXT_G);
+	current_is(CONTEXT_G, false);
+	cl_context_end_begin(CONTEXT_G, -1);
+	cl_context_end_done(CONTEXT_G, -1, true);
+	for (int round = 0; round < 3; round++) {
+		struct cl_green_end end;
+
+		make(GREEN, CONTEXT_G);
+		current_is(CONTEXT_A, true);
+		/* a thread asks while the driver is at it, and the primary context lives on */
+		end = cl_green_end_begin(GREEN);
+		cl_context_end_begin(NULL, 0);
+		current_is(CONTEXT_A, true);
+		cl_context_end_done(NULL, 0, false);
+		current_is(CONTEXT_A, true);
+		if (round == 1) /* another has the handles before the end is noted */
+			make(GREEN, CONTEXT_G);
+		cl_green_end_done(&end, true);
+		current_is(round == 1 ? CONTEXT_A : CONTEXT_G, round == 1);
+		if (round == 1)
+			destroy(GREEN);
+		current_is(CONTEXT_G, false);
+		cl_context_end_begin(CONTEXT_G, -1);
+		cl_context_end_done(CONTEXT_G, -1, true);
+	}
+	CHECK(!notes && !cl_green_notes);
+}
+
+/* Got as a CUcontext more than once; its handle got by another, whose end was not seen. */
+IN_A_CHILD(each_handle_is_noted_once)
+{
+	CUcontext none = NULL;
+
+	start();
+	make(GREEN, CONTEXT_G);
+	cl_green_converted(CONTEXT_G, GREEN);
+	CHECK_EQUAL(cl_green_notes, 1);
+	cl_green_converted(CONTEXT_G2, GREEN); /* (no driver is known to do so) */
+	cl_green_converted(CONTEXT_G, GREEN);
+	cl_green_converted(CONTEXT_G2, GREEN);
+	CHECK_EQUAL(cl_green_notes, 2);
+	CHECK(cl_self_start());
+	for (int i = 0; i < 2; i++) {
+		make_current(i ? CONTEXT_G2 : CONTEXT_G);
+		current_is(CONTEXT_A, true);
+	}
+	make(GREEN_2, CONTEXT_G2);
+	CHECK_EQUAL(cl_green_notes, 2);
+	make(GREEN, CONTEXT_G);
+	CHECK_EQUAL(cl_green_notes, 2);
+	destroy(GREEN);
+	destroy(GREEN_2);
+	CHECK(!notes && !cl_green_notes);
+	/* its end was not seen, and another with its handle is got as another context */
+	make(GREEN, CONTEXT_G);
+	make(GREEN, CONTEXT_G2);
+	CHECK_EQUAL(cl_green_notes, 1);
+	make_current(CONTEXT_G);
+	current_is(CONTEXT_G, false);
+	/* no context at all is none of those that were not got as one */
+	cl_green_created(GREEN_2, 0);
+	CHECK(!cl_green_resolve(&none) && !none);
+}
+
+/* @shares: already when the event is made. */
+static void event_of_a_green_context(bool shares, bool ends)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+
+	start();
+	make(GREEN, CONTEXT_G);
+	if (shares)
+		CHECK(cl_self_start());
+	make_current(CONTEXT_G);
+	event = fake_event();
+	cl_event_created(event);
+	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+	make_current(CONTEXT_B);
+	destroy(GREEN);
+	CHECK_EQUAL(retains, 1); /* (by its making) */
+	CHECK(block_of(event)->ctx == CONTEXT_A && block_of(event)->primary);
+	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
+	CHECK_EQUAL(fake.destroyed_n, 0); /* it waits out the grace */
+	if (ends) {
+		cl_context_end_begin(NULL, 0);
+		cl_context_end_done(NULL, 0, true);
+		CHECK(!block_of(event));
+	}
+	CHECK_EQUAL(cl_limbo_collect(true).blocks, !ends);
+	CHECK(!block_of(event));
+	CHECK(fake.destroyed_n == !ends && pushes == !ends);
+}
+IN_A_CHILD(an_event_of_one_is_destroyed_in_the_primary_one)
+{
+	event_of_a_green_context(true, false);
+}
+IN_A_CHILD(so_is_one_that_was_made_before_the_process_shared)
+{
+	event_of_a_green_context(false, false);
+}
+IN_A_CHILD(an_event_of_one_goes_with_the_primary_one)
+{
+	event_of_a_green_context(true, true);
+}
+IN_A_CHILD(so_does_one_that_was_made_before_the_process_shared)
+{
+	event_of_a_green_context(false, true);
+}
+
+/* Whatever a driver says of whose a block and a stream are. */
+static CUresult stream_of_green(CUstream stream, CUcontext *ctx)
+{
+	driver_entered();
+	*ctx = CONTEXT_G;
+	return CUDA_SUCCESS;
+}
+static void block_of_a_green_context(CUcontext current, bool async)
+{
+	CUdeviceptr p;
+
+	start();
+	make(GREEN, CONTEXT_G);
+	cl_driver.cuStreamGetCtx = stream_of_green;
+	p = fake_alloc(1024, CONTEXT_G);
+	make_current(current);
+	export_block(p);
+	cl_driver.cuMemFreeAsync = NULL; /* (its stream would be of A, the fake driver's block is not) */
+	if (async)
+		CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	else
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	if (async)
+		CHECK_EQUAL(pushes, current == CONTEXT_B);
+	else
+		CHECK_EQUAL(fake.sync_ctx == CONTEXT_A, true);
+	make_current(CONTEXT_B);
+	destroy(GREEN);
+	cl_limbo_collect(true);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+IN_A_CHILD(a_block_of_one_is_freed_in_the_primary_one)
+{
+	block_of_a_green_context(CONTEXT_G, false);
+}
+IN_A_CHILD(a_block_is_freed_in_the_order_of_a_stream_of_one)
+{
+	block_of_a_green_context(CONTEXT_B, true);
+}
+/* (its event is made in what is current: a default stream is that one's) */
+IN_A_CHILD(a_block_is_freed_in_the_order_of_a_stream_of_one_from_the_primary_one)
+{
+	block_of_a_green_context(CONTEXT_A, true);
+}
+IN_A_CHILD(a_block_is_freed_in_the_order_of_a_stream_of_the_current_one)
+{
+	block_of_a_green_context(CONTEXT_G, true);
+}
+
+/* The driver did not say which the primary one is; it is asked when that matters. */
+IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+
+	start();
+	cl_driver.cuDevicePrimaryCtxRetain = no_retain;
+	make(GREEN, CONTEXT_G);
+	make_current(CONTEXT_G);
+	/* who does not share does not ask: then it is not known whose the event is */
+	event = fake_event();
+	cl_event_created(event);
+	CHECK_EQUAL(retains, 1); /* (by its making) */
+	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+	CHECK(!block_of(event)->ctx);
+	current_is(NULL, false);
+	cl_driver.cuDevicePrimaryCtxRetain = counted_retain;
+	retains = 0;
+	current_is(CONTEXT_A, true);
+	CHECK(retains && retains == releases);
+}
+
+/* No memory for a note: any context but a primary one may be that one from then on. */
+IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+	CUdeviceptr p;
+
+	start();
+	cl_green_created(GREEN, 0);
+	no_memory = true;
+	cl_green_created(GREEN_2, 0);
+	no_memory = false;
+	cl_green_converted(CONTEXT_G, GREEN);
+	no_memory = true;
+	cl_green_converted(CONTEXT_G2, GREEN_2);
+	no_memory = false;
+	CHECK_EQUAL(cl_green_end_begin(GREEN_2).device, -1);
+	make_current(CONTEXT_G2);
+	event = fake_event();
+	cl_event_created(event);
+	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+	CHECK(!block_of(event)->ctx);
+	current_is(NULL, false);
+	p = fake_alloc(1024, CONTEXT_G2);
+	export_block(p);
+	make_current(CONTEXT_B);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 1);
+	/* those that are known, are */
+	make_current(CONTEXT_G);
+	current_is(CONTEXT_A, true);
+	make_current(CONTEXT_A);
+	current_is(CONTEXT_A, true);
+}
+
+/* -------------------------------------------------------------------- children */
+/* Forked while another thread had the lock, by a process that does not share: it is not waited for. */
+IN_A_CHILD(a_forked_child_does_not_wait_for_its_parents_threads)
+{
+	struct cl_green_end end;
+
+	start();
+	make(GREEN, CONTEXT_G);
+	pthread_mutex_lock(&lock);
+	end = cl_green_end_begin(GREEN);
+	CHECK_EQUAL(end.device, -1);
+}
+
+/* A child of one that shares begins anew, with none of its parent's. */
+static void has_no_notes(void)
+{
+	CHECK(!notes && !cl_green_notes);
+	make(GREEN, CONTEXT_G);
+	CHECK_EQUAL(cl_green_notes, 1);
+}
+IN_A_CHILD(a_forked_child_has_no_notes)
+{
+	start();
+	CHECK(cl_self_start());
+	make(GREEN, CONTEXT_G);
+	in_a_child(has_no_notes);
+	pthread_mutex_lock(&lock); /* (as another thread would have it) */
+	in_a_child(has_no_notes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_green_context_is_its_primary_one),
+		cmocka_unit_test(the_handle_of_one_may_be_anothers_before_and_after),
+		cmocka_unit_test(each_handle_is_noted_once),
+		cmocka_unit_test(an_event_of_one_is_destroyed_in_the_primary_one),
+		cmocka_unit_test(so_is_one_that_was_made_before_the_process_shared),
+		cmocka_unit_test(an_event_of_one_goes_with_the_primary_one),
+		cmocka_unit_test(so_does_one_that_was_made_before_the_process_shared),
+		cmocka_unit_test(a_block_of_one_is_freed_in_the_primary_one),
+		cmocka_unit_test(a_block_is_freed_in_the_order_of_a_stream_of_one),
+		cmocka_unit_test(a_block_is_freed_in_the_order_of_a_stream_of_one_from_the_primary_one),
+		cmocka_unit_test(a_block_is_freed_in_the_order_of_a_stream_of_the_current_one),
+		cmocka_unit_test(which_is_the_primary_one_is_asked_for_later),
+		cmocka_unit_test(what_may_be_a_green_context_is_not_noted),
+		cmocka_unit_test(a_forked_child_does_not_wait_for_its_parents_threads),
+		cmocka_unit_test(a_forked_child_has_no_notes),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
