@@ -468,6 +468,52 @@ static void do_ctx_destroy(const struct wire_request *q)
 	SURE(cu.cuCtxSetCurrent(primary));
 }
 
+/* All multiprocessors: what they are is of no interest here. */
+static void do_green_begin(const struct wire_request *q)
+{
+#if CUDA_VERSION >= 12040
+	CUdevResourceDesc description;
+	CUdevResource resource;
+	CUcontext context;
+	CUgreenCtx green;
+
+	(void)q;
+	kernel_stream = NULL;
+	reply.result = CUDA_ERROR_NOT_SUPPORTED;
+	if (!cu.cuGreenCtxCreate || !cu.cuCtxFromGreenCtx || !cu.cuGreenCtxDestroy ||
+	    !cu.cuDeviceGetDevResource || !cu.cuDevResourceGenerateDesc)
+		return;
+	reply.result = CUDA_SUCCESS;
+	if (!SURE(cu.cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM)) ||
+	    !SURE(cu.cuDevResourceGenerateDesc(&description, &resource, 1)) ||
+	    !SURE(cu.cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM)) ||
+	    !SURE(cu.cuCtxFromGreenCtx(&context, green)) || !SURE(cu.cuCtxSetCurrent(context)))
+		return;
+	reply.v[0] = (uintptr_t)green;
+#else
+	(void)q;
+	reply.result = CUDA_ERROR_NOT_SUPPORTED;
+#endif
+}
+
+static void do_green_end(const struct wire_request *q)
+{
+#if CUDA_VERSION >= 12040
+	unsigned int flags;
+	int active = -1;
+
+	kernel_stream = NULL;
+	/* never current when it is destroyed: it would be a trap for the next call */
+	SURE(cu.cuCtxSetCurrent(q->a[1] ? NULL : primary));
+	TIMED(cu.cuGreenCtxDestroy((CUgreenCtx)(uintptr_t)q->a[0]));
+	SURE(cu.cuDevicePrimaryCtxGetState(0, &flags, &active));
+	reply.v[0] = (uint64_t)active;
+#else
+	(void)q;
+	reply.result = CUDA_ERROR_NOT_SUPPORTED;
+#endif
+}
+
 /* ---------------------------------------------------------------- processes */
 __attribute__((noreturn)) static void become_new(void)
 {

@@ -23,10 +23,18 @@ static const char *refuse(const char *what, const char *detail)
 }
 
 #ifdef DOOR_LINKED
+#if CUDA_VERSION >= 12040
+#pragma weak cuDeviceGetDevResource
+#pragma weak cuDevResourceGenerateDesc
+#pragma weak cuGreenCtxCreate
+#pragma weak cuCtxFromGreenCtx
+#pragma weak cuGreenCtxDestroy
+#endif
 static const char *door_linked(void)
 {
 #define X(symbol, base, version) cu.symbol = symbol;
 	DOOR_CALLS(X)
+	DOOR_GREEN_CALLS(X)
 #undef X
 	return NULL;
 }
@@ -48,6 +56,9 @@ static const char *door_dlsym(void)
 	if (!cu.symbol)                                                                            \
 		return refuse("dlsym", #symbol);
 	DOOR_CALLS(X)
+#undef X
+#define X(symbol, base, version) *(void **)&cu.symbol = dlsym(library, #symbol);
+	DOOR_GREEN_CALLS(X)
 #undef X
 	return NULL;
 }
@@ -75,6 +86,11 @@ static const char *door_getproc(void)
 	if (get(#base, (void **)&cu.symbol, version, 0, NULL) || !cu.symbol)                       \
 		return refuse("cuGetProcAddress", #base);
 	DOOR_CALLS(X)
+#undef X
+#define X(symbol, base, version)                                                                   \
+	if (get(#base, (void **)&cu.symbol, version, 0, NULL))                                     \
+		cu.symbol = NULL;
+	DOOR_GREEN_CALLS(X)
 #undef X
 	/* the form of CUDA 11.3 gives the same */
 	void *again = NULL;

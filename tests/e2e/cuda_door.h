@@ -41,6 +41,7 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)                                \
 	X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000)                          \
 	X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000)                              \
+	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000)                            \
 	X(cuCtxCreate_v2, cuCtxCreate, 3020)                                                       \
 	X(cuCtxDestroy_v2, cuCtxDestroy, 4000)                                                     \
 	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                                                  \
@@ -73,10 +74,23 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000)                                          \
 	X(cuLaunchKernel, cuLaunchKernel, 4000)
 
+/* Those that a driver need not have: NULL then. */
+#if CUDA_VERSION >= 12040
+#define DOOR_GREEN_CALLS(X)                                                                        \
+	X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040)                                   \
+	X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040)                             \
+	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040)                                               \
+	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040)                                             \
+	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040)
+#else
+#define DOOR_GREEN_CALLS(X)
+#endif
+
 /* The driver, by the door that cuda_door_open() took. */
 struct cuda_door {
 #define X(symbol, base, version) PFN_##base##_v##version symbol;
 	DOOR_CALLS(X)
+	DOOR_GREEN_CALLS(X)
 #undef X
 };
 extern struct cuda_door cu;

@@ -45,6 +45,8 @@
 	X(ctx_release)                                                                             \
 	X(ctx_create)	 /* a context of its own, current -> it */                                 \
 	X(ctx_destroy)	 /* it; the primary one is current again */                                \
+	X(green_begin)	 /* a green context, current -> it; 801 where there are none */            \
+	X(green_end)	 /* it, whether none is current then -> whether the primary one is active */ \
 	X(fork)		 /* enum ending -> the child's wait status */                              \
 	X(fork_calls)	 /* block, import -> what free, export, close, allocate say in a child */   \
 	X(exec)		 /* becomes a new image of itself, which must begin again */               \
