@@ -267,7 +267,7 @@ fi
 
 # --------------------------------------------------------------------- C and C++
 
-for name in imports threads capture server devices; do
+for name in imports threads capture green server devices; do
 	[ -n "$list" ] || cxx "$name" # (others run them, too)
 done
 linked='linked to libcuda'
@@ -275,6 +275,8 @@ same imports "$linked" "C++ objects that own imports, or look; moved, closed ear
 	"$programs/imports"
 same threads "$linked" "per-thread default streams, 4 threads" shares 100 "$programs/threads"
 same capture "$linked" "blocks freed, and closed there, during stream capture" shares 100 "$programs/capture"
+same green "$linked" "green contexts, destroyed before and after what was made and opened in them" shares 100 \
+	"$programs/green"
 same devices "$linked" "2 devices: opened on either and both, peer copy, reset of one, CUDA_VISIBLE_DEVICES" \
 	shares 150 "$programs/devices"
 same server "$linked" "4 threads share with 8 clients for $server_seconds s" shares \
