@@ -242,9 +242,29 @@ static void make_context(void)
 	MUST(cu.cuCtxDestroy_v2(ctx));
 	MUST(cu.cuCtxSetCurrent(primary));
 }
+static void make_green_context(void)
+{
+#if CUDA_VERSION >= 12040
+	CUdevResourceDesc description;
+	CUdevResource resource;
+	CUgreenCtx green;
+	CUcontext ctx;
+
+	if (!cu.cuDeviceGetDevResource || !cu.cuGreenCtxCreate)
+		return;
+	MUST(cu.cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	MUST(cu.cuDevResourceGenerateDesc(&description, &resource, 1));
+	MUST(cu.cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	MUST(cu.cuCtxFromGreenCtx(&ctx, green));
+	MUST(cu.cuCtxSetCurrent(ctx));
+	share_event();
+	MUST(cu.cuCtxSetCurrent(primary));
+	MUST(cu.cuGreenCtxDestroy(green));
+#endif
+}
 static void (*const families[])(void) = { share_and_free, open_and_close, open_event, share_event,
 					  want_too_much,  look_up,	  free_on_stream,
-					  make_context };
+					  make_context,	  make_green_context };
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static void *work(void *family)
