@@ -240,6 +240,8 @@ enum verb {
 	GREEN_END,    /* destroys it; the primary context is current then */
 	GREEN_PUSH,   /* makes the green context current, destroyed or not */
 	GREEN_LAST,   /* -> whether the primary context is active once all others let go of it, and after that */
+	GREEN_STREAM, /* -> results of recording an event of the primary context on a stream of the green one, of a wait for it */
+	GREEN_WRONG,  /* -> what cuCtxDestroy says of it */
 	CONTEXT_OF,   /* pointer -> 1, the primary one's, 2, the green one's, 0, another's */
 	EVENT_BARE,   /* event: destroys it in a thread without a context */
 	LEAVE,
@@ -607,6 +609,21 @@ static CUresult green_end(void)
 	return destroy(mine.green);
 }
 
+static CUresult green_stream(uint64_t *v)
+{
+	CUstream stream;
+	CUevent event;
+
+	TRY(driver.p_cuCtxSetCurrent(mine.green_context));
+	TRY(driver.p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(driver.p_cuCtxSetCurrent(mine.context));
+	TRY(driver.p_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	v[0] = (uint64_t)driver.p_cuEventRecord(event, stream);
+	v[1] = (uint64_t)driver.p_cuStreamSynchronize(stream);
+	v[2] = (uint64_t)driver.p_cuEventQuery(event);
+	return driver.p_cuEventDestroy_v2(event);
+}
+
 static CUresult green_last(uint64_t *v)
 {
 	unsigned int flags;
@@ -743,6 +760,12 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		return driver.p_cuCtxSetCurrent(mine.context);
 	case GREEN_PUSH:
 		return driver.p_cuCtxSetCurrent(mine.green_context);
+	case GREEN_STREAM:
+		return green_stream(r->v);
+	case GREEN_WRONG:
+		TRY(driver.p_cuCtxSetCurrent(mine.context));
+		r->v[0] = (uint64_t)driver.p_cuCtxDestroy_v2(mine.green_context);
+		return CUDA_SUCCESS;
 	case GREEN_LAST:
 		return green_last(r->v);
 	case CONTEXT_OF:
@@ -1722,8 +1745,8 @@ static void green(struct worker *a, struct worker *unused)
 	spawn(&late);
 	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
 	r = ask(&late, GREEN_LAST, 0, 0, 0, 0);
-	note("measured: all others released the primary context: %s while a green context lives, %s after its "
-	     "end (result %d)", r.v[0] ? "active" : "inactive", r.v[1] ? "active" : "inactive", r.result);
+	ok(!r.result && r.v[0] && !r.v[1], "green: all others released the primary context: %s while a green context "
+	   "lives, %s after its end (result %d)", r.v[0] ? "active" : "inactive", r.v[1] ? "active" : "inactive", r.result);
 	dismiss(&late);
 	spawn(&late);
 	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
@@ -1732,6 +1755,16 @@ static void green(struct worker *a, struct worker *unused)
 	/* (with 0 the heap is corrupt afterwards) */
 	note("measured: making a destroyed green context current gives %d (signal %d)", result,
 	     result == CRASHED ? late.signal : 0);
+	dismiss(&late);
+	spawn(&late);
+	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
+	r = ask(&late, GREEN_STREAM, 0, 0, 0, 0);
+	ok(!r.result && !r.v[0] && !r.v[1] && !r.v[2], "green: an event of the primary context can be recorded on a stream "
+	   "of the green one (%llu), and waited for (%llu, %llu; result %d)", (unsigned long long)r.v[0],
+	   (unsigned long long)r.v[1], (unsigned long long)r.v[2], r.result);
+	r = ask(&late, GREEN_WRONG, 0, 0, 0, 0);
+	note("measured: cuCtxDestroy of a green context gives %llu (signal %d)", (unsigned long long)r.v[0],
+	     r.result == CRASHED ? late.signal : 0);
 	dismiss(&late);
 }
 
