@@ -11,7 +11,7 @@
 struct note {
 	struct note *next;
 	CUgreenCtx green;
-	CUcontext ctx;	 /* NULL: it was not got as one yet */
+	CUcontext ctx;	 /* NULL: not known, it was not got as one yet */
 	CUcontext whole; /* the primary context; NULL: not known */
 	CUdevice device; /* -1: not known */
 	uint64_t number; /* of its making */
@@ -75,12 +75,21 @@ void cl_green_created(CUgreenCtx green, CUdevice device)
 	CL_UNCANCELLED;
 	struct note note = { .green = green, .device = device, .whole = whole_of(device) };
 
+	/* asked here, for the program may get it otherwise, too: from a stream of it, by cuStreamGetCtx() */
+	if (!cl_driver.cuCtxFromGreenCtx ||
+	    cl_driver.cuCtxFromGreenCtx(&note.ctx, green) != CUDA_SUCCESS)
+		note.ctx = NULL;
 	pthread_mutex_lock(&lock);
 	note.number = ++made;
 	/* (one that had its handle and whose end was not seen) */
 	drop_locked(green, 0, NULL);
+	if (note.ctx)
+		drop_locked(NULL, 0, note.ctx);
 	note_new_locked(&note);
 	pthread_mutex_unlock(&lock);
+	/* (what a thread has been told of an ended one whose address this has got) */
+	if (note.ctx)
+		cl_contexts_changed();
 }
 
 void cl_green_converted(CUcontext ctx, CUgreenCtx green)

@@ -131,6 +131,34 @@ IN_A_CHILD(a_green_context_is_its_primary_one)
 	CHECK(!notes && !cl_green_notes);
 }
 
+static CUresult convert(CUcontext *ctx, CUgreenCtx green)
+{
+	driver_entered();
+	*ctx = green == GREEN ? CONTEXT_G : CONTEXT_G2;
+	return CUDA_SUCCESS;
+}
+/* The program has its CUcontext from a stream of it (cuStreamGetCtx), not from cuCtxFromGreenCtx(). */
+IN_A_CHILD(a_green_context_is_known_that_was_never_converted)
+{
+	start();
+	CHECK(cl_self_start());
+	make_current(CONTEXT_G);
+	current_is(CONTEXT_G, false);
+	cl_driver.cuCtxFromGreenCtx = convert;
+	cl_green_created(GREEN, 0);
+	cl_green_created(GREEN_2, 0);
+	current_is(CONTEXT_A, true);
+	make_current(CONTEXT_G2);
+	current_is(CONTEXT_A, true);
+	cl_green_converted(CONTEXT_G2, GREEN_2);
+	CHECK_EQUAL(cl_green_notes, 2);
+	destroy(GREEN);
+	current_is(CONTEXT_A, true);
+	destroy(GREEN_2);
+	CHECK(!notes && !cl_green_notes);
+	current_is(CONTEXT_G2, false);
+}
+
 /* What a thread remembers of a handle does not outlive the green context that had it, nor come to it. */
 IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 {
@@ -386,6 +414,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_green_context_is_its_primary_one),
+		cmocka_unit_test(a_green_context_is_known_that_was_never_converted),
 		cmocka_unit_test(the_handle_of_one_may_be_anothers_before_and_after),
 		cmocka_unit_test(each_handle_is_noted_once),
 		cmocka_unit_test(an_event_of_one_is_destroyed_in_the_primary_one),
