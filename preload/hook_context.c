@@ -148,22 +148,35 @@ CUresult CUDAAPI cl_hook_cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)
 /* Of how many devices the primary context may be the one, where it is not known which. */
 enum { most_devices = 64 };
 
+static CUresult green_destroy_of(CUgreenCtx green, const CUdevice *devices, unsigned int n)
+{
+	CUresult result;
+
+	for (unsigned int i = 0; i < n; i++)
+		cl_context_end_begin(NULL, devices[i]);
+	result = cl_driver.cuGreenCtxDestroy(green);
+	for (unsigned int i = 0; i < n; i++)
+		cl_context_end_done(NULL, devices[i],
+				    result == CUDA_SUCCESS && !primary_is_active(devices[i]));
+	return result;
+}
+
 /*
  * It gives back the primary context that cuGreenCtxCreate() has retained.  What was made
  * in the green context is the primary one's (measured), and goes only with that.
  */
 static CUresult green_destroy(CUgreenCtx green, CUdevice known)
 {
-	CUdevice first = known < 0 ? 0 : known, end = known < 0 ? most_devices : known + 1;
-	CUresult result;
+	CUdevice devices[most_devices];
+	unsigned int n = 0;
 
-	for (CUdevice device = first; device < end; device++)
-		cl_context_end_begin(NULL, device);
-	result = cl_driver.cuGreenCtxDestroy(green);
-	for (CUdevice device = first; device < end; device++)
-		cl_context_end_done(NULL, device,
-				    result == CUDA_SUCCESS && !primary_is_active(device));
-	return result;
+	if (known >= 0)
+		return green_destroy_of(green, &known, 1);
+	/* its own is active; none ends that is not, and that of a device which is not there */
+	for (CUdevice device = 0; device < most_devices; device++)
+		if (primary_is_active(device))
+			devices[n++] = device;
+	return green_destroy_of(green, devices, n);
 }
 
 CUresult CUDAAPI cl_hook_cuGreenCtxDestroy(CUgreenCtx green)

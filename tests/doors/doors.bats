@@ -129,12 +129,15 @@ linked_says() {
 		"shim context_begin,driver cuGreenCtxDestroy,shim context_stays,shim green_gone,cuGreenCtxDestroy 0"
 	same "$(DOORS_FAIL=cuGreenCtxDestroy:1:201 says cuGreenCtxDestroy)" \
 		"shim context_begin,driver cuGreenCtxDestroy,shim context_stays,shim green_stays,cuGreenCtxDestroy 201"
-	# of which device it is, is not known: it may be any
+	# of which device it is, is not known: it may be any whose primary context is active
 	unset STUB_GREEN
-	said=$(says cuGreenCtxDestroy | tr ',' '\n')
+	same "$(says cuGreenCtxDestroy)" "driver cuGreenCtxDestroy,shim green_gone,cuGreenCtxDestroy 0"
+	same "$(DOORS_ACTIVE_ONCE=2 says cuGreenCtxDestroy)" \
+		"shim context_begin,shim context_begin,driver cuGreenCtxDestroy,shim context_gone,shim context_gone,shim green_gone,cuGreenCtxDestroy 0"
+	said=$(DOORS_ACTIVE=1 says cuGreenCtxDestroy | tr ',' '\n')
 	echo "$said"
 	[ "$(grep -c 'shim context_begin' <<<"$said")" -gt 8 ]
-	[ "$(grep -c 'shim context_begin' <<<"$said")" -eq "$(grep -c 'shim context_gone' <<<"$said")" ]
+	[ "$(grep -c 'shim context_begin' <<<"$said")" -eq "$(grep -c 'shim context_stays' <<<"$said")" ]
 }
 
 @test "an allocation that fails for memory is tried again after the callbacks" {
