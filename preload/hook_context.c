@@ -4,7 +4,8 @@
  *
  * What must hold: the shim forgets what went with a context exactly when it is
  * gone.  A failed call ends nothing; of the calls that only count down, the
- * driver is asked afterwards whether that was the last.  And it knows of each
+ * driver is asked afterwards whether that was the last; and meanwhile nobody makes
+ * a new primary context, which would be taken for the old.  And it knows of each
  * green context from before the program has its handle until after its end,
  * also in a process that shares nothing yet.
  */
@@ -62,6 +63,15 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 	cl_context_end_begin(ctx, no_device);
 	result = cl_driver.cuCtxDetach(ctx);
 	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS && !context_is_current(ctx));
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
+{
+	struct cl_context_making making = cl_context_make_begin(device);
+	CUresult result = cl_driver.cuDevicePrimaryCtxRetain(ctx, device);
+
+	cl_context_make_end(&making);
 	return result;
 }
 
@@ -129,8 +139,10 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 CUresult CUDAAPI cl_hook_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc with,
 					  CUdevice device, unsigned int flags)
 {
+	struct cl_context_making making = cl_context_make_begin(device);
 	CUresult result = cl_driver.cuGreenCtxCreate(green, with, device, flags);
 
+	cl_context_make_end(&making);
 	if (result == CUDA_SUCCESS)
 		cl_green_created(*green, device);
 	return result;

@@ -208,6 +208,27 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 	cl_collector_wake();
 }
 
+struct cl_context_making cl_context_make_begin(CUdevice device)
+{
+	struct cl_context_making making = { .device = device };
+
+	if (!cl_sharing() || cl_self_is_copy() || device < 0 || device >= DEVICES)
+		return making;
+	/* (until make_end(), or who ends it would wait for a thread that is no more) */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &making.cancel_state);
+	cl_limbo_ask_begin(device);
+	making.begun = true;
+	return making;
+}
+
+void cl_context_make_end(const struct cl_context_making *making)
+{
+	if (!making->begun)
+		return;
+	cl_limbo_ask_end(making->device);
+	pthread_setcancelstate(making->cancel_state, NULL);
+}
+
 void cl_contexts_forget(void)
 {
 	for (int i = 0; i < DEVICES; i++) {

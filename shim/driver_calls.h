@@ -117,6 +117,8 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0, PFN_cuCtxDestroy_v4000, (CUcontext ctx),       \
 	  (ctx))                                                                                   \
 	X(cuCtxDetach, "cuCtxDetach", 2000, 0, PFN_cuCtxDetach_v2000, (CUcontext ctx), (ctx))      \
+	X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0,                           \
+	  PFN_cuDevicePrimaryCtxRetain_v7000, (CUcontext * ctx, CUdevice device), (ctx, device))   \
 	X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, 0,                         \
 	  PFN_cuDevicePrimaryCtxRelease_v7000, (CUdevice device), (device))                        \
 	X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0,                     \
@@ -149,8 +151,6 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 0,                       \
 	  PFN_cuDevicePrimaryCtxGetState_v7000,                                                    \
 	  (CUdevice device, unsigned int *flags, int *active), (device, flags, active))            \
-	X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0,                           \
-	  PFN_cuDevicePrimaryCtxRetain_v7000, (CUcontext * ctx, CUdevice device), (ctx, device))   \
 	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0,                                \
 	  PFN_cuMemGetAddressRange_v3020, (CUdeviceptr * base, size_t * size, CUdeviceptr dptr),   \
 	  (base, size, dptr))                                                                      \

@@ -77,6 +77,19 @@ void cl_context_end_begin(CUcontext ctx, CUdevice device);
 void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone);
 
 /*
+ * Around a call that may make @device's primary context, of a process that shares or not: it
+ * waits (for a second at most) while another thread's call may be ending that, until that has
+ * been asked about; and who ends it waits meanwhile.
+ */
+struct cl_context_making {
+	CUdevice device;
+	int cancel_state;
+	bool begun;
+};
+struct cl_context_making cl_context_make_begin(CUdevice device);
+void cl_context_make_end(const struct cl_context_making *making);
+
+/*
  * Green contexts: see shim/green.h.  Made, and got as a CUcontext; also by a process that
  * shares nothing yet.
  */

@@ -59,7 +59,7 @@ linked_says() {
 			echo "$said"
 			# an event that may be shared, and a green context, is noted, whoever makes it
 			said=${said/,shim event_created/}
-			said=$(sed 's/,shim green_[a-z 0-9]*//' <<<"$said")
+			said=$(sed 's/,shim green_[a-z 0-9]*//; s/shim make_[a-z 0-9]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done
 	done
@@ -108,17 +108,29 @@ linked_says() {
 	done
 }
 
+@test "a primary context's making is told to the shim, before and after" {
+	for sharing in '' 1; do
+		[ -z "$sharing" ] || export STUB_SHARING=1
+		for fail in none:1:2 cuDevicePrimaryCtxRetain:1:2; do
+			said=$(DOORS_FAIL=$fail linked_says cuDevicePrimaryCtxRetain)
+			echo "$said"
+			[[ $said == "shim make_begin 0,driver cuDevicePrimaryCtxRetain,shim make_end 0,"* ]]
+		done
+	done
+}
+
 @test "a green context's making is told to the shim, and its end as a release of its primary context" {
 	says() {
 		linked_says "$@" | sed 's/,shim end$//'
 	}
 	for sharing in '' 1; do
 		[ -z "$sharing" ] || export STUB_SHARING=1
-		same "$(says cuGreenCtxCreate)" "driver cuGreenCtxCreate,shim green_created 0,cuGreenCtxCreate 0"
+		same "$(says cuGreenCtxCreate)" "shim make_begin 0,driver cuGreenCtxCreate,shim make_end 0,shim green_created 0,cuGreenCtxCreate 0"
 		same "$(says cuCtxFromGreenCtx)" "driver cuCtxFromGreenCtx,shim green_converted,cuCtxFromGreenCtx 0"
-		for call in cuGreenCtxCreate cuCtxFromGreenCtx; do
-			same "$(DOORS_FAIL=$call:1:2 says $call)" "driver $call,$call 2"
-		done
+		same "$(DOORS_FAIL=cuGreenCtxCreate:1:2 says cuGreenCtxCreate)" \
+			"shim make_begin 0,driver cuGreenCtxCreate,shim make_end 0,cuGreenCtxCreate 2"
+		same "$(DOORS_FAIL=cuCtxFromGreenCtx:1:2 says cuCtxFromGreenCtx)" \
+			"driver cuCtxFromGreenCtx,cuCtxFromGreenCtx 2"
 		[ -z "$sharing" ] || break
 		same "$(says cuGreenCtxDestroy)" "driver cuGreenCtxDestroy,shim green_gone,cuGreenCtxDestroy 0"
 	done

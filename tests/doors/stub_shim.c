@@ -109,6 +109,17 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 	SAY("context_%s\n", gone ? "gone" : "stays");
 }
 
+struct cl_context_making cl_context_make_begin(CUdevice device)
+{
+	SAY("make_begin %d\n", device);
+	return (struct cl_context_making){ .device = device };
+}
+
+void cl_context_make_end(const struct cl_context_making *making)
+{
+	SAY("make_end %d\n", making->device);
+}
+
 void cl_green_created(CUgreenCtx green, CUdevice device)
 {
 	SAY("green_created %d\n", device);

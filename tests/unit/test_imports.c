@@ -723,6 +723,58 @@ IN_A_CHILD(what_comes_to_a_contexts_address_amid_its_end_is_asked_for)
 }
 
 /*
+ * A primary context that is made anew as soon as the old one has ended is active when
+ * that is asked about: so it is not made before, nor is one ended amid a making.
+ */
+static void *make_beside(void *unused)
+{
+	struct cl_context_making making;
+
+	beside_id = gettid();
+	making = cl_context_make_begin(0);
+	beside_done = true;
+	cl_context_make_end(&making);
+	return unused;
+}
+static void *end_beside(void *unused)
+{
+	beside_id = gettid();
+	cl_context_end_begin(NULL, 0);
+	beside_done = true;
+	cl_context_end_done(NULL, 0, true);
+	return unused;
+}
+
+IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended)
+{
+	struct cl_context_making making;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	cl_context_end_begin(NULL, 0);
+	making = cl_context_make_begin(1); /* (another device's is none of it) */
+	cl_context_make_end(&making);
+	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	beside_done = false;
+	beside_id = 0;
+	making = cl_context_make_begin(0);
+	CHECK(!pthread_create(&beside, NULL, end_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	cl_context_make_end(&making);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	/* no such device: nothing is noted */
+	for (int i = -1; i <= 64; i += 65) {
+		making = cl_context_make_begin(i);
+		cl_context_make_end(&making);
+	}
+}
+
+/*
  * The driver has ended a context, and given its address to another and its addresses
  * to others, before its end is noted: what is opened, closed and exported meanwhile is
  * none of what goes with it.
@@ -904,6 +956,7 @@ int main(void)
 		cmocka_unit_test(a_primary_context_does_not_end_by_a_question),
 		cmocka_unit_test(who_does_not_share_asks_no_such_question),
 		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
+		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
