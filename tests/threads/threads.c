@@ -739,6 +739,46 @@ static void one_handle(void)
 	CHECK(exporter_gets_all_back());
 }
 
+/* Whoever is the last to release it: what another thread has in the next one is its own. */
+static void *have_the_primary_one(void *name)
+{
+	char fill = *(const char *)name;
+
+	for (int i = 0; i < 1000; i++) {
+		CUipcMemHandle handle;
+		CUdeviceptr address;
+		CUcontext ctx;
+		char byte;
+
+		MUST(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
+		MUST(cu.cuCtxSetCurrent(ctx));
+		MUST(cu.cuMemAlloc_v2(&address, SMALL));
+		MUST(cu.cuIpcGetMemHandle(&handle, address));
+		MUST(cu.cuMemsetD8_v2(address, (unsigned char)fill, SMALL));
+		MUST(cu.cuMemcpyDtoH_v2(&byte, address, 1));
+		CHECK(byte == fill);
+		if (i % 2) /* (the others go with it) */
+			MUST(cu.cuMemFree_v2(address));
+		MUST(cu.cuCtxSetCurrent(NULL));
+		MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
+	}
+	return NULL;
+}
+
+static void primary_ends(void)
+{
+	pthread_t thread[2];
+	char names[] = { 'a', 'b' };
+
+	begin();
+	MUST(cu.cuCtxSetCurrent(NULL));
+	MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
+	for (int i = 0; i < 2; i++)
+		CHECK(!pthread_create(&thread[i], NULL, have_the_primary_one, &names[i]));
+	for (int i = 0; i < 2; i++)
+		CHECK(!pthread_join(thread[i], NULL));
+}
+
 /* --------------------------------------------------------------------- small stacks */
 /* Every hook, and the first of each kind: a file and a collector are made, stacks walked, others asked for memory. */
 static void *call_every_hook(void *unused)
@@ -839,6 +879,8 @@ static const struct test {
 	{ "other-stream", "freed in another context's stream, then gone with its own: what is there now stays",
 	  free_in_anothers_stream },
 	{ "one-handle", "two threads open and close the same handle: all comes back", one_handle },
+	{ "primary-ends", "two threads retain and release the primary context: what goes with it is gone",
+	  primary_ends },
 };
 enum { TESTS = sizeof tests / sizeof *tests };
 
