@@ -160,13 +160,15 @@ CUresult CUDAAPI cl_hook_cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)
 /* Of how many devices the primary context may be the one, where it is not known which. */
 enum { most_devices = 64 };
 
-static CUresult green_destroy_of(CUgreenCtx green, const CUdevice *devices, unsigned int n)
+static CUresult green_destroy_of(const struct cl_green_end *end, const CUdevice *devices, unsigned int n)
 {
 	CUresult result;
 
 	for (unsigned int i = 0; i < n; i++)
 		cl_context_end_begin(NULL, devices[i]);
-	result = cl_driver.cuGreenCtxDestroy(green);
+	result = cl_driver.cuGreenCtxDestroy(end->green);
+	/* first, for what is to be forgotten may take a while: another context may have its address by now */
+	cl_green_end_done(end, result == CUDA_SUCCESS);
 	for (unsigned int i = 0; i < n; i++)
 		cl_context_end_done(NULL, devices[i],
 				    result == CUDA_SUCCESS && !primary_is_active(devices[i]));
@@ -177,26 +179,28 @@ static CUresult green_destroy_of(CUgreenCtx green, const CUdevice *devices, unsi
  * It gives back the primary context that cuGreenCtxCreate() has retained.  What was made
  * in the green context is the primary one's (measured), and goes only with that.
  */
-static CUresult green_destroy(CUgreenCtx green, CUdevice known)
+static CUresult green_destroy(const struct cl_green_end *end)
 {
 	CUdevice devices[most_devices];
 	unsigned int n = 0;
 
-	if (known >= 0)
-		return green_destroy_of(green, &known, 1);
+	if (end->device >= 0)
+		return green_destroy_of(end, &end->device, 1);
 	/* its own is active; none ends that is not, and that of a device which is not there */
 	for (CUdevice device = 0; device < most_devices; device++)
 		if (primary_is_active(device))
 			devices[n++] = device;
-	return green_destroy_of(green, devices, n);
+	return green_destroy_of(end, devices, n);
 }
 
 CUresult CUDAAPI cl_hook_cuGreenCtxDestroy(CUgreenCtx green)
 {
 	struct cl_green_end end = cl_green_end_begin(green);
-	CUresult result = cl_sharing() ? green_destroy(green, end.device) :
-					 cl_driver.cuGreenCtxDestroy(green);
+	CUresult result;
 
+	if (cl_sharing())
+		return green_destroy(&end);
+	result = cl_driver.cuGreenCtxDestroy(green);
 	cl_green_end_done(&end, result == CUDA_SUCCESS);
 	return result;
 }

@@ -135,17 +135,18 @@ linked_says() {
 		same "$(says cuGreenCtxDestroy)" "driver cuGreenCtxDestroy,shim green_gone,cuGreenCtxDestroy 0"
 	done
 	export STUB_GREEN=0
+	# (its handle may be another context's while it is noted what went with the primary one)
 	same "$(says cuGreenCtxDestroy)" \
-		"shim context_begin,driver cuGreenCtxDestroy,shim context_gone,shim green_gone,cuGreenCtxDestroy 0"
+		"shim context_begin,driver cuGreenCtxDestroy,shim green_gone,shim context_gone,cuGreenCtxDestroy 0"
 	same "$(DOORS_ACTIVE=1 says cuGreenCtxDestroy)" \
-		"shim context_begin,driver cuGreenCtxDestroy,shim context_stays,shim green_gone,cuGreenCtxDestroy 0"
+		"shim context_begin,driver cuGreenCtxDestroy,shim green_gone,shim context_stays,cuGreenCtxDestroy 0"
 	same "$(DOORS_FAIL=cuGreenCtxDestroy:1:201 says cuGreenCtxDestroy)" \
-		"shim context_begin,driver cuGreenCtxDestroy,shim context_stays,shim green_stays,cuGreenCtxDestroy 201"
+		"shim context_begin,driver cuGreenCtxDestroy,shim green_stays,shim context_stays,cuGreenCtxDestroy 201"
 	# of which device it is, is not known: it may be any whose primary context is active
 	unset STUB_GREEN
 	same "$(says cuGreenCtxDestroy)" "driver cuGreenCtxDestroy,shim green_gone,cuGreenCtxDestroy 0"
 	same "$(DOORS_ACTIVE_ONCE=2 says cuGreenCtxDestroy)" \
-		"shim context_begin,shim context_begin,driver cuGreenCtxDestroy,shim context_gone,shim context_gone,shim green_gone,cuGreenCtxDestroy 0"
+		"shim context_begin,shim context_begin,driver cuGreenCtxDestroy,shim green_gone,shim context_gone,shim context_gone,cuGreenCtxDestroy 0"
 	said=$(DOORS_ACTIVE=1 says cuGreenCtxDestroy | tr ',' '\n')
 	echo "$said"
 	[ "$(grep -c 'shim context_begin' <<<"$said")" -gt 8 ]
