@@ -443,12 +443,20 @@ bool sim_memory_doomed(const struct sim_block *block)
 	return block->region->doomed;
 }
 
-void sim_memory_doom(const struct sim_block *block)
+void sim_memory_doom(const struct sim_block *block, bool doom)
 {
-	if (block->region->chunk)
-		block->region->chunk->doomed[unit_of(block) / 64] |= UINT64_C(1) << (unit_of(block) % 64);
+	struct sim_region *region = block->region;
+	uint64_t bit;
+
+	if (!region->chunk) {
+		region->doomed = doom;
+		return;
+	}
+	bit = UINT64_C(1) << (unit_of(block) % 64);
+	if (doom)
+		region->chunk->doomed[unit_of(block) / 64] |= bit;
 	else
-		block->region->doomed = true;
+		region->chunk->doomed[unit_of(block) / 64] &= ~bit;
 }
 
 void sim_memory_wait_frees(struct sim_context *context)
@@ -567,7 +575,9 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	if (result || !dptr)
 		return result;
 	pthread_mutex_lock(&sim.lock);
-	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->kind != SIM_IMPORT)
+	/* (what is doomed is freed already, though the stream that it was freed in may not have got there) */
+	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->kind != SIM_IMPORT &&
+	    !sim_memory_doomed(&block))
 		owner = block.region->context;
 	if (!owner) {
 		result = CUDA_ERROR_INVALID_VALUE;

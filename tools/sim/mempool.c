@@ -134,9 +134,11 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 		op->under_lock = true;
 		if (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK)
 			op->p[0] = stream;
-		sim_memory_doom(&block);
+		sim_memory_doom(&block, true);
 	}
 	result = sim_submit(stream, op, NULL);
+	if (result)
+		sim_memory_doom(&block, false);
 out:
 	sim_leave();
 	return result;

@@ -251,7 +251,7 @@ CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_
 CUresult sim_memory_free(uint64_t address);
 /* Whether the block was given to cuMemFreeAsync; marks it so. */
 bool sim_memory_doomed(const struct sim_block *block);
-void sim_memory_doom(const struct sim_block *block);
+void sim_memory_doom(const struct sim_block *block, bool doom);
 /* Allocations and copies from pageable memory don't pass a cuMemFree that waits. */
 void sim_memory_wait_frees(struct sim_context *context);
 void sim_memory_free_context(struct sim_context *context);

@@ -213,15 +213,16 @@ static CUresult captured_forbids(struct sim_stream *stream)
 	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-/* The legacy stream can't wait for blocking streams that are captured. */
-static CUresult legacy_forbidden(struct sim_context *context)
+/* The legacy stream can't wait for blocking streams that are captured; @asks: nothing is asked of it. */
+static CUresult legacy_forbidden(struct sim_context *context, bool asks)
 {
 	CUresult result = CUDA_SUCCESS;
 
 	for (struct sim_stream *s = captured; s; s = s->next_captured) {
 		if (s->context != context || s->flags & CU_STREAM_NON_BLOCKING)
 			continue;
-		spoil(s);
+		if (!asks)
+			spoil(s);
 		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	}
 	return result;
@@ -406,7 +407,7 @@ CUresult sim_submit_after(struct sim_stream *stream, struct sim_operation *op,
 
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (stream == legacy && captured && legacy_forbidden(context)) {
+	if (stream == legacy && captured && legacy_forbidden(context, false)) {
 		free(op);
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	}
@@ -906,8 +907,9 @@ SIM_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status))
 	if (result)
 		return result;
 	result = status ? sim_stream_get(context, handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+	/* (documented: no capture is invalidated by the question) */
 	if (!result && stream == context->streams && captured)
-		result = legacy_forbidden(context);
+		result = legacy_forbidden(context, true);
 	if (!result)
 		*status = stream->capture;
 	sim_leave();
