@@ -238,3 +238,13 @@ void cl_contexts_forget(void)
 	cl_contexts_changed();
 	cl_green_forget();
 }
+
+CUresult cl_context_refusal(void)
+{
+	CUdeviceptr base;
+	size_t size;
+	CUresult result = cl_driver.cuMemGetAddressRange_v2(&base, &size, 0);
+
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_FOUND ? CUDA_ERROR_INVALID_VALUE :
+									  result;
+}

@@ -34,6 +34,13 @@ bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary);
  */
 bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device, bool *primary);
 
+/*
+ * What the driver says now to a call with a pointer that it does not know: that, or what it
+ * looks at first (there is no context, or it has ended, or failed).  By a question that it answers
+ * likewise, and that does nothing.
+ */
+CUresult cl_context_refusal(void);
+
 /* A handle means another context than before. */
 void cl_contexts_changed(void);
 void cl_contexts_forget(void); /* in a forked child */

@@ -422,7 +422,7 @@ static __attribute__((noinline)) enum export_as export_carefully(CUipcMemHandle 
 	if (freed) {
 		cl_count(exported_after_free);
 		found(&misuse);
-		*result = CUDA_ERROR_INVALID_VALUE;
+		*result = cl_context_refusal();
 		return EXPORT_DONE;
 	}
 	cl_collector_called();
@@ -777,8 +777,11 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 	*capturing = false;
 	if (is_capturing) {
 		result = is_capturing(stream, &status);
-		if (result != CUDA_SUCCESS)
+		/* (so it answers for the NULL stream while another captures: then the calls below say what is wrong) */
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
 			return result;
+		if (result != CUDA_SUCCESS)
+			status = CU_STREAM_CAPTURE_STATUS_NONE;
 		*capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
 		if (*capturing)
 			return CUDA_SUCCESS;
@@ -794,9 +797,9 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 		pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
 	result = cl_driver.cuEventCreate(mark, CU_EVENT_DISABLE_TIMING);
 	if (result == CUDA_SUCCESS) {
-		result = record(*mark, stream);
+		result = fail_as_a_free_async();
 		if (result == CUDA_SUCCESS)
-			result = fail_as_a_free_async();
+			result = record(*mark, stream);
 		if (result != CUDA_SUCCESS)
 			cl_driver.cuEventDestroy_v2(*mark);
 	}
@@ -823,8 +826,9 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 	case FREE_NOT_OURS:
 		cl_collector_called();
 		return not_ours(dptr, bare(dptr, stream));
-	case FREE_AGAIN:
-		return freed_again(dptr, &again);
+	case FREE_AGAIN: /* (unlike cuMemFree(), it needs a context) */
+		freed_again(dptr, &again);
+		return cl_context_refusal();
 	case FREE_NOW:
 		return freed_now(block, bare(dptr, stream));
 	case FREE_UNNOTED:

@@ -792,6 +792,18 @@ static void find_free(const struct named *named, struct cl_finding *finding)
 	pthread_mutex_unlock(&cl_imports_lock);
 }
 
+/*
+ * What the driver would say to an open of what is freed; of memory, it would say first that a
+ * stream of the thread captures, and do that to the capture which an allocation of nothing does
+ * (which allocates nothing, and has an invalid value else: measured, see exports.c).
+ */
+static CUresult refusal(enum cl_kind kind)
+{
+	CUdeviceptr none;
+
+	return kind == CL_MEMORY ? cl_driver.cuMemAlloc_v2(&none, 0) : cl_context_refusal();
+}
+
 static CUresult refuse(const struct named *named, enum cl_kind kind)
 {
 	struct cl_stamp stamp = named->stamp;
@@ -812,7 +824,7 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
 	       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has been "
 	       "freed",
 	       stamp.file_id, stamp.record, stamp.generation);
-	return CUDA_ERROR_INVALID_VALUE;
+	return refusal(kind);
 }
 
 /*
@@ -865,6 +877,15 @@ static void open_give_up(const struct opening *o)
 	pthread_mutex_unlock(&cl_imports_lock);
 }
 
+/*
+ * Its exporter's context has ended: what we have of it stays ours, and may be opened again where
+ * the driver says that it is that very mapping; else it has opened what is there now.
+ */
+static bool went_with_context(const struct hold *hold)
+{
+	return cl_life_state(cl_record_life(&hold->peer->region, record_of(hold))) == CL_GONE;
+}
+
 /* The second half: the driver has opened @key.  False: it must be closed again, and refused. */
 static bool open_end(struct opening *o, const struct named *named, enum cl_kind kind, uint64_t key)
 {
@@ -882,7 +903,8 @@ static bool open_end(struct opening *o, const struct named *named, enum cl_kind 
 	newest = mapping_find_locked(kind, key);
 	/* of another directory, or without culimbo: nothing is known */
 	if (o->hold)
-		there = is_open(newest, o->hold) || is_there_locked(named, o->hold);
+		there = is_open(newest, o->hold) ||
+			(is_there_locked(named, o->hold) && !went_with_context(o->hold));
 	if (there) {
 		if (o->hold) {
 			o->hold->pending--;
@@ -908,6 +930,27 @@ static bool open_end(struct opening *o, const struct named *named, enum cl_kind 
 	return true;
 }
 
+/*
+ * A handle of this process's own, which the driver refuses with "no context" (measured).  What it
+ * refuses before it looks at the handle (the flags, that there is no context, a capture) is
+ * refused with us, too.
+ */
+static CUresult import_own(const struct named *named, CUdeviceptr *dptr, CUipcMemHandle handle,
+			   unsigned int flags,
+			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	CUdeviceptr opened;
+	CUcontext ctx = NULL;
+	CUresult result = open(&opened, handle, flags);
+
+	if (result == CUDA_SUCCESS)
+		cl_driver.cuIpcCloseMemHandle(opened);
+	else if (result != CUDA_ERROR_INVALID_CONTEXT ||
+		 cl_driver.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
+		return result;
+	return open_own(named, dptr) ? refuse(named, CL_MEMORY) : CUDA_SUCCESS;
+}
+
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
@@ -920,7 +963,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 		return open(dptr, handle, flags);
 	look_up(&named, &handle, CL_MEMORY);
 	if (named.own && dptr)
-		return open_own(&named, dptr) ? refuse(&named, CL_MEMORY) : CUDA_SUCCESS;
+		return import_own(&named, dptr, handle, flags, open);
 	result = open_begin(&o, &named, CL_MEMORY);
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -44,7 +44,7 @@ struct fake_block {
 static struct {
 	struct fake_block block[BLOCKS];
 	unsigned int n;
-	CUresult none_result; /* of allocating nothing; 0: INVALID_VALUE */
+	CUresult none_result; /* of allocating nothing, and of what fails likewise; 0: INVALID_VALUE, or its own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs;
 	_Atomic(CUcontext) sync_ctx;
@@ -184,6 +184,7 @@ static CUresult fake_get_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	struct fake_block *block = fake_find(p);
 	uint64_t base = p - p % DEVICE_STEP;
+	pid_t pid = getpid();
 
 	driver_entered();
 	atomic_fetch_add(&fake.handle_calls, 1);
@@ -191,13 +192,18 @@ static CUresult fake_get_handle(CUipcMemHandle *handle, CUdeviceptr p)
 	if (!block || !atomic_load(&block->live))
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(handle->reserved, &base, sizeof base);
+	memcpy(handle->reserved + 24, &pid, sizeof pid);
 	return CUDA_SUCCESS;
 }
 static CUresult fake_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {
 	uint64_t base, tail;
+	pid_t pid;
 
 	driver_entered();
+	memcpy(&pid, handle.reserved + 24, sizeof pid);
+	if (pid == getpid()) /* its own */
+		return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_CONTEXT;
 	atomic_fetch_add(&fake.open_calls, 1);
 	memcpy(&base, handle.reserved, sizeof base);
 	memcpy(&tail, handle.reserved + 56, sizeof tail);
@@ -214,6 +220,8 @@ static CUresult fake_close(CUdeviceptr p)
 static CUresult fake_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
 {
 	driver_entered();
+	if (!p)
+		return fake.none_result ? fake.none_result : CUDA_ERROR_NOT_FOUND;
 	*base = p - p % DEVICE_STEP;
 	*size = fake_at(p)->size;
 	return CUDA_SUCCESS;

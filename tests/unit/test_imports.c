@@ -837,11 +837,35 @@ IN_A_CHILD(a_close_is_of_what_is_there_now)
 	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_at_given), CUDA_SUCCESS);
 	cl_context_end_begin(CONTEXT_B, -1);
 	/* (the fake driver knows no import at that address) */
-	CHECK_EQUAL(cl_memory_import(&q, own, 0, open_at_given), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_import(&q, own, 0, fake_open), CUDA_SUCCESS);
 	CHECK(p == q && q == given);
 	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
 	CHECK_EQUAL(fake.close_calls, 0);
 	cl_context_end_done(CONTEXT_B, -1, true);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
+/* The handle leads to whatever the driver has made there since. */
+IN_A_CHILD(what_is_made_where_an_ended_context_was_is_not_opened)
+{
+	CUdeviceptr p, q;
+
+	start();
+	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, fake_open), CUDA_SUCCESS);
+	CHECK(!cl_record_gone(peer(), other.record));
+	given = p + DEVICE_STEP;
+	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, open_at_given), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(fake.close_calls, 1);
+	/* but where the driver says that it is what is mapped already */
+	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, fake_open), CUDA_SUCCESS);
+	CHECK(p == q);
+	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+	/* what a refusal says is what the driver says first */
+	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
+	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, open_at_given), CUDA_ERROR_INVALID_CONTEXT);
+	fake.none_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 	CHECK(!cl_record_held(peer(), other.record));
 	finish();
 }
@@ -960,6 +984,7 @@ int main(void)
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
+		cmocka_unit_test(what_is_made_where_an_ended_context_was_is_not_opened),
 		cmocka_unit_test(what_is_closed_while_a_context_may_be_ending_is_closed),
 		cmocka_unit_test(what_is_exported_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(a_file_of_ours_that_is_just_made_is_not_looked_into),

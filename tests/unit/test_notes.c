@@ -303,6 +303,12 @@ IN_A_CHILD(misuse_of_blocks_is_found_with_both_stacks)
 	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
 	CHECK_EQUAL(export_here(&handle, p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_EXPORTED_AFTER_FREE, &found), 1);
+	/* what the driver says first, it says with us, too */
+	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
+	CHECK_EQUAL(export_here(&handle, p), CUDA_ERROR_INVALID_CONTEXT);
+	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_INVALID_CONTEXT);
+	fake.none_result = CUDA_SUCCESS;
+	CHECK_EQUAL(findings_of(&view, CL_FOUND_EXPORTED_AFTER_FREE, &found), 2);
 	CHECK(LEADS_THROUGH(&view, found.stack, export_here));
 	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
 }
