@@ -45,6 +45,9 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 	X(cuCtxCreate_v2, cuCtxCreate, 3020)                                                       \
 	X(cuCtxDestroy_v2, cuCtxDestroy, 4000)                                                     \
 	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                                                  \
+	X(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000)                                             \
+	X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000)                                               \
+	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000)                                                  \
 	X(cuCtxSynchronize, cuCtxSynchronize, 2000)                                                \
 	X(cuMemAlloc_v2, cuMemAlloc, 3020)                                                         \
 	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020)                                               \
@@ -54,6 +57,8 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 	X(cuMemFree_v2, cuMemFree, 3020)                                                           \
 	X(cuMemFreeAsync, cuMemFreeAsync, 11020)                                                   \
 	X(cuMemGetInfo_v2, cuMemGetInfo, 3020)                                                     \
+	X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020)                                     \
+	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000)                                      \
 	X(cuMemsetD8_v2, cuMemsetD8, 3020)                                                         \
 	X(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020)                                                     \
 	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010)                                              \
@@ -70,6 +75,12 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 	X(cuStreamCreate, cuStreamCreate, 2000)                                                    \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000)                                          \
 	X(cuStreamQuery, cuStreamQuery, 2000)                                                      \
+	X(cuStreamDestroy_v2, cuStreamDestroy, 4000)                                               \
+	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020)                                              \
+	X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010)                                    \
+	X(cuStreamEndCapture, cuStreamEndCapture, 10000)                                           \
+	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)             \
+	X(cuGraphDestroy, cuGraphDestroy, 10000)                                                   \
 	X(cuModuleLoadData, cuModuleLoadData, 2000)                                                \
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000)                                          \
 	X(cuLaunchKernel, cuLaunchKernel, 4000)

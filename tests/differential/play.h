@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of tests/differential/differential have in common: see runner.c.
+ *
+ * player.c makes the driver's calls, one at a time, as it is told, in as many processes
+ * as there are players; director.c decides which, and knows what each may answer;
+ * runner.c plays a seed with and without culimbo, and compares.
+ */
+#ifndef DIFFERENTIAL_PLAY_H
+#define DIFFERENTIAL_PLAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/e2e/cuda_door.h"
+
+enum { PLAYERS = 2, CONTEXTS = 5, BLOCKS = 6, IMPORTS = 4, STREAMS = 4, EVENTS = 6, OPS_MAX = 400 };
+enum { DEVICES = 2 };
+/* Places of contexts: the devices' primary ones, two of the program's own, a green one of device 0. */
+enum { PRIMARY_0, PRIMARY_1, OWN_A, OWN_B, GREEN, NOWHERE };
+/* Places of streams: the legacy one, the thread's own, two that are made. */
+enum { LEGACY, PER_THREAD, MADE_A, MADE_B };
+
+/* What the seed says of a whole play. */
+struct settings {
+	uint64_t seed;
+	bool gpu; /* only what any driver can stand, and little memory */
+	unsigned int players, devices;
+	enum { GRACE_NONE, GRACE_SHORT, GRACE_DEFAULT, GRACE_LONG } grace;
+	bool inline_collector, no_stacks, large; /* large: all blocks are whole pages of 2 MiB */
+	bool getproc, thunk;
+};
+struct settings settings_of(uint64_t seed, bool gpu);
+
+/* What a call does is its name; which operands it takes says player.c. */
+enum call {
+	DO_ALLOC, DO_ALLOC_ASYNC, DO_FREE, DO_FREE_ASYNC, DO_EXPORT, DO_OPEN, DO_OPEN_OLD, DO_CLOSE,
+	DO_READ, DO_FILL, DO_QUERY, DO_MEMORY, DO_EXHAUST, DO_SETTLE,
+	DO_EVENT_CREATE, DO_EVENT_DESTROY, DO_EVENT_RECORD, DO_EVENT_QUERY, DO_EVENT_WAIT,
+	DO_STREAM_WAIT_EVENT, DO_EVENT_EXPORT, DO_EVENT_OPEN,
+	DO_STREAM_CREATE, DO_STREAM_DESTROY, DO_STREAM_QUERY, DO_STREAM_WAIT,
+	DO_CAPTURE, DO_CAPTURE_END, DO_CAPTURE_MODE,
+	DO_CTX_CREATE, DO_CTX_DESTROY, DO_CTX_SET, DO_CTX_PUSH, DO_CTX_POP, DO_CTX_GET, DO_CTX_WAIT,
+	DO_RETAIN, DO_RELEASE, DO_RESET, DO_GREEN_CREATE, DO_GREEN_DESTROY,
+	DO_FORK, DO_END,
+};
+
+/* A pointer, by what it points at. */
+enum at { AT_NULL, AT_UNKNOWN, AT_BLOCK, AT_IMPORT };
+
+struct order {
+	uint8_t call, at, slot, other; /* other: a stream, an event, ... */
+	uint32_t flags;
+	uint64_t bytes, offset;
+	uint8_t handle[64];
+};
+struct answer {
+	int32_t result;
+	char text[212]; /* what else is to be the same, in words */
+	uint8_t handle[64];
+};
+
+/* In a player's process. */
+void player_begin(void);
+void player_do(const struct order *order, struct answer *answer);
+/* Does what comes through @fd, to the order of DO_END. */
+int player_serve(int fd);
+/* ends the process; returns for the end by return from main() */
+int player_end(unsigned int how);
+
+/* Plays it all, and prints a line for each call; @keep: a '1' for each that is played, or NULL. */
+int direct(const struct settings *settings, unsigned int ops, const char *keep, const char *self);
+
+void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+#endif
