@@ -28,12 +28,14 @@
 
 #include "tests/differential/play.h"
 
+enum { NOBODY = 255 }; /* a player that has ended */
 enum { HANDLES = 6, DEPTH = 8, LIVES = OPS_MAX + 1, SMALL = 1024, PAGE = 2 << 20 };
 
 /* One block, from its allocation on. */
 struct life {
 	enum { LIVE, FREED, GONE } state; /* GONE: with its context */
 	bool async, exported, filled, was_freed;
+	bool outlived; /* who ended had it open: when its hold is taken back is not known */
 	bool refused; /* freed when nobody had or could get it: its handle must be refused */
 	uint8_t player, ctx, value;
 	unsigned int own_opens;
@@ -80,6 +82,7 @@ static struct player {
 	unsigned int references[DEVICES];
 	uint8_t stack[DEPTH];
 	unsigned int depth;
+	bool busy;	    /* work is under way that ends when it is let go */
 	unsigned int taken; /* addresses, so far */
 	bool maybe_limbo;
 	bool pending; /* a free that its stream may not have come to */
@@ -110,9 +113,9 @@ static uint32_t dice(uint64_t seed, unsigned int number, unsigned int which)
 
 struct settings settings_of(uint64_t seed, bool gpu)
 {
-	uint32_t d[8];
+	uint32_t d[11];
 
-	for (unsigned int i = 0; i < 8; i++)
+	for (unsigned int i = 0; i < 11; i++)
 		d[i] = dice(seed, UINT32_MAX, i);
 	return (struct settings){
 		.seed = seed,
@@ -125,6 +128,9 @@ struct settings settings_of(uint64_t seed, bool gpu)
 		.large = d[4] % 4 == 0,
 		.getproc = d[5] % 3 == 0,
 		.thunk = d[6] % 6 == 0,
+		.tail = !gpu && d[7] % 10 == 0,
+		.trace = d[9] % 6 == 0,
+		.few_events = d[10] % 5 == 0,
 	};
 }
 
@@ -142,7 +148,8 @@ static struct answer tell(unsigned int p, const struct order *order)
 }
 
 /* Starts the second player, which is a process of its own from the beginning on. */
-static void start(struct player *player, const char *self)
+static const char *self;
+static void start(struct player *player)
 {
 	int pair[2];
 	char fd[16];
@@ -160,6 +167,19 @@ static void start(struct player *player, const char *self)
 	}
 	close(pair[1]);
 	player->fd = pair[0];
+}
+
+/* Ends the second player; its status. */
+static int end(struct player *player, unsigned int how)
+{
+	struct order order = { .call = DO_END, .flags = how };
+	int status;
+
+	if (send(player->fd, &order, sizeof(order), MSG_NOSIGNAL) < 0 ||
+	    waitpid(player->pid, &status, 0) != player->pid)
+		die("player 1 is gone");
+	close(player->fd);
+	return status;
 }
 
 /* -------------------------------------------------------------------- the lines */
@@ -239,6 +259,11 @@ static struct life *block_at(unsigned int slot)
 
 	return l < 0 ? NULL : &life[l];
 }
+static bool anybody_busy(void)
+{
+	return players[0].busy || players[1].busy;
+}
+
 /* A pointer to it is that of nothing else, whoever has its address by now. */
 static bool is_alone(const struct life *l)
 {
@@ -280,7 +305,7 @@ static void end_context(uint8_t ctx)
 static void freed(int l)
 {
 	struct life *f = &life[l];
-	bool had = held(l) || f->own_opens;
+	bool had = held(l) || f->own_opens || f->outlived;
 
 	f->state = FREED;
 	f->was_freed = true;
@@ -341,6 +366,8 @@ static void play_alloc(bool async)
 				     .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
 	me()->block[slot] = lives;
 	l = &life[lives++];
+	if (me()->busy)
+		return;
 	o = (struct order){ .call = DO_FILL, .at = AT_BLOCK, .slot = (uint8_t)slot, .flags = l->value,
 			    .bytes = bytes };
 	a = tell(op.player, &o);
@@ -357,10 +384,29 @@ static void play_alloc_async(void)
 	play_alloc(true);
 }
 
+/* The place that the dice say, or the next that has what most calls are about. */
+static unsigned int import_place(void)
+{
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		if (me()->import[(op.a + i) % IMPORTS].life >= 0 && me()->import[(op.a + i) % IMPORTS].count)
+			return (op.a + i) % IMPORTS;
+	return op.a % IMPORTS;
+}
+static unsigned int block_place(void)
+{
+	for (unsigned int i = 0; op.d % 4 && i < BLOCKS; i++) {
+		int l = me()->block[(op.a + i) % BLOCKS];
+
+		if (l >= 0 && life[l].state == LIVE)
+			return (op.a + i) % BLOCKS;
+	}
+	return op.a % BLOCKS;
+}
+
 /* A pointer for a call that takes one; *l: the block that it is of.  False: there is none. */
 static bool choose(struct order *o, struct life **l, int *number)
 {
-	unsigned int slot = op.a % BLOCKS, import = op.a % IMPORTS;
+	unsigned int slot = block_place(), import = import_place();
 	bool inside = op.b % 8 == 7;
 
 	*l = NULL;
@@ -382,7 +428,6 @@ static bool choose(struct order *o, struct life **l, int *number)
 			return false;
 		o->at = AT_IMPORT;
 		o->slot = (uint8_t)import;
-		o->flags = 1;
 		with("import %u%s", import, inside ? " + 512" : "");
 		return true;
 	default:
@@ -407,6 +452,8 @@ static void play_free(bool async)
 	int number;
 
 	if (!choose(&o, &l, &number) || (async && !me()->stream[o.other].alive))
+		return;
+	if (!async && me()->busy && o.at != AT_NULL)
 		return;
 	/* what becomes of such a free is not known (not measured): it is the graph's */
 	if (async && me()->stream[o.other].captures &&
@@ -465,6 +512,16 @@ static void settle(void)
 	me()->pending = false;
 }
 
+static void let_go(void)
+{
+	struct order o = { .call = DO_LET_GO };
+
+	for (unsigned int c = 0; c < CONTEXTS; c++)
+		o.flags |= (uint32_t)context_alive(me(), (uint8_t)c) << c;
+	tell(op.player, &o);
+	me()->busy = me()->pending = false;
+}
+
 static bool is_open_here(const struct life *l)
 {
 	for (unsigned int i = 0; i < IMPORTS; i++)
@@ -481,6 +538,9 @@ static void open_stale(struct order *o, const struct life *l, unsigned int slot)
 	struct answer a, b;
 	char expected[16];
 
+	/* (a handle without a stamp may be another block's by now) */
+	if (settings->tail || me()->busy)
+		return;
 	/* which of the two is said is not known; and a close of what was opened waits for what is pending */
 	if (captures(me()) && (o->flags != 1 || me()->pending))
 		return;
@@ -527,9 +587,14 @@ static void play_open(void)
 	struct answer a;
 	struct life *l;
 
-	if (handles[slot].life < 0 || (old && (has_hazard() || settings->gpu)))
+	if (handles[slot].life < 0)
 		return;
 	l = &life[handles[slot].life];
+	/* (mostly the other's) */
+	if (settings->players > 1 && op.c % 5 && l->player == op.player)
+		op.player = !op.player;
+	if (old && (has_hazard() || settings->gpu))
+		return;
 	for (unsigned int i = 0; i < IMPORTS; i++)
 		if (me()->import[i].life == handles[slot].life && me()->import[i].count &&
 		    me()->import[i].ctx == whole(current()))
@@ -574,11 +639,12 @@ static void play_open(void)
 
 static void play_close(void)
 {
-	struct order o = { .call = DO_CLOSE, .at = AT_IMPORT, .slot = op.a % IMPORTS };
+	struct order o = { .call = DO_CLOSE, .at = AT_IMPORT,
+			   .slot = (uint8_t)(op.b % 6 ? import_place() : op.a % IMPORTS) };
 	struct import *import = &me()->import[o.slot];
 	struct answer a;
 
-	if (import->life < 0)
+	if (import->life < 0 || me()->busy)
 		return;
 	if (!import->count && (import->closed_at != me()->taken || has_hazard() ||
 			       life[import->life].state != LIVE || op.b % 2))
@@ -599,7 +665,7 @@ static void play_close_other(void)
 	struct life *l;
 	int number;
 
-	if (!choose(&o, &l, &number) || (o.at == AT_IMPORT && !o.offset))
+	if (me()->busy || !choose(&o, &l, &number) || (o.at == AT_IMPORT && !o.offset))
 		return;
 	a = tell(op.player, &o);
 	counted = l && !o.offset && l->own_opens; /* (with no context, too: nothing is unmapped) */
@@ -612,14 +678,14 @@ static void play_close_other(void)
 static void play_read(void)
 {
 	bool of_import = op.b % 4;
-	unsigned int slot = op.a % (of_import ? IMPORTS : BLOCKS);
+	unsigned int slot = of_import ? import_place() : block_place();
 	int number = of_import ? (me()->import[slot].count ? me()->import[slot].life : -1) : me()->block[slot];
 	struct order o = { .call = DO_READ, .at = of_import ? AT_IMPORT : AT_BLOCK, .slot = (uint8_t)slot };
 	char expected[16];
 	struct answer a;
 	struct life *l;
 
-	if (number < 0)
+	if (number < 0 || me()->busy)
 		return;
 	l = &life[number];
 	if (!l->filled || (!of_import && l->state != LIVE))
@@ -634,14 +700,14 @@ static void play_read(void)
 
 static void play_write(void)
 {
-	unsigned int slot = op.a % IMPORTS;
+	unsigned int slot = import_place();
 	const struct import *import = &me()->import[slot];
 	struct order o = { .call = DO_FILL, .at = AT_IMPORT, .slot = (uint8_t)slot,
 			   .flags = 1 + op.number % 250 };
 	struct answer a;
 	struct life *l;
 
-	if (import->life < 0 || !import->count || life[import->life].state != LIVE)
+	if (import->life < 0 || !import->count || life[import->life].state != LIVE || me()->busy)
 		return;
 	l = &life[import->life];
 	o.bytes = l->bytes;
@@ -692,7 +758,7 @@ static void play_exhaust(void)
 	uint8_t player = op.player;
 	struct answer a;
 
-	if (settings->gpu || op.d % 3 || captures(&players[0]) || captures(&players[1]) ||
+	if (settings->gpu || op.d % 3 || anybody_busy() || captures(&players[0]) || captures(&players[1]) ||
 	    !context_alive(me(), current()))
 		return;
 	for (op.player = 0; op.player < settings->players; op.player++)
@@ -700,7 +766,7 @@ static void play_exhaust(void)
 	op.player = player;
 	for (int l = 0; l < lives; l++) {
 		waits |= life[l].state == FREED && life[l].exported && held(l);
-		stays |= life[l].state == FREED && life[l].own_opens;
+		stays |= life[l].state == FREED && (life[l].own_opens || life[l].outlived);
 	}
 	stays |= settings->inline_collector && players[!player].maybe_limbo;
 	o = (struct order){ .call = DO_EXHAUST };
@@ -737,8 +803,12 @@ static void play_event_create(void)
 
 static struct event *event_at(struct order *o)
 {
-	o->slot = op.a % EVENTS;
-	return me()->event[o->slot].life < 0 ? NULL : &me()->event[o->slot];
+	for (unsigned int i = 0; i < EVENTS; i++) {
+		o->slot = (uint8_t)((op.a + i) % EVENTS);
+		if (me()->event[o->slot].life >= 0)
+			return &me()->event[o->slot];
+	}
+	return NULL;
 }
 
 static void play_event_destroy(void)
@@ -772,7 +842,7 @@ static void play_event(void)
 	bool on_stream = o.call == DO_EVENT_RECORD || o.call == DO_STREAM_WAIT_EVENT;
 	struct answer a;
 
-	if (!event || l->spoilt || (on_stream && !me()->stream[o.other].alive) ||
+	if (!event || l->spoilt || ((o.call == DO_EVENT_WAIT || o.call == DO_STREAM_WAIT_EVENT) && anybody_busy()) || (on_stream && !me()->stream[o.other].alive) ||
 	    (o.call == DO_EVENT_RECORD && me()->stream[o.other].captures) ||
 	    (settings->gpu && me()->stream[o.other].ctx != event->ctx))
 		return;
@@ -812,12 +882,16 @@ static void play_event_open(void)
 	bool stale;
 	struct answer a, b;
 
-	if (number < 0 || me()->event[o.slot].life >= 0)
+	if (number < 0)
 		return;
 	l = &event_life[number];
-	if (settings->gpu && !l->alive)
+	if (settings->players > 1 && op.c % 5 && l->player == op.player)
+		op.player = !op.player;
+	if (me()->event[o.slot].life >= 0)
 		return;
 	stale = !l->alive;
+	if (stale && (settings->gpu || settings->tail))
+		return;
 	memcpy(o.handle, event_handles[slot].bytes, sizeof(o.handle));
 	a = tell(op.player, &o);
 	with("handle %u%s, event %u", slot, l->player == op.player ? " own" : stale ? " destroyed" : "", o.slot);
@@ -859,7 +933,8 @@ static void play_stream(void)
 	struct order o = { .call = calls[which].call, .other = op.a % STREAMS };
 	struct answer a;
 
-	if (!me()->stream[o.other].alive || (o.call == DO_STREAM_DESTROY && o.other < MADE_A))
+	if (!me()->stream[o.other].alive || (o.call == DO_STREAM_DESTROY && o.other < MADE_A) ||
+	    (me()->busy && o.call != DO_STREAM_QUERY))
 		return;
 	a = tell(op.player, &o);
 	with("stream %u", o.other);
@@ -874,7 +949,7 @@ static void play_capture(void)
 	struct stream *stream = &me()->stream[o.other];
 	struct answer a;
 
-	if (!stream->alive)
+	if (!stream->alive || me()->busy)
 		return;
 	o.call = stream->captures ? DO_CAPTURE_END : DO_CAPTURE;
 	a = tell(op.player, &o);
@@ -925,7 +1000,7 @@ static void play_ctx_destroy(void)
 	bool is_current = current() == o.slot;
 	struct answer a;
 
-	if (!me()->own[o.slot] || on_stack(o.slot) > is_current)
+	if (!me()->own[o.slot] || on_stack(o.slot) > is_current || me()->busy)
 		return;
 	a = tell(op.player, &o);
 	with("context %u", o.slot);
@@ -943,7 +1018,7 @@ static void play_ctx_current(void)
 	bool set = o.call == DO_CTX_SET, none = o.slot == NOWHERE;
 	struct answer a;
 
-	if ((none && (!set || op.c % 3)) || (!none && !context_alive(me(), o.slot)) ||
+	if ((none && (!set || op.c % 6)) || (!none && !context_alive(me(), o.slot)) ||
 	    (!set && me()->depth == DEPTH))
 		return;
 	a = tell(op.player, &o);
@@ -970,7 +1045,7 @@ static void play_ctx(void)
 	struct order o = { .call = calls[which].call };
 	struct answer a;
 
-	if (o.call == DO_CTX_POP && me()->depth == 1 && op.b % 3)
+	if ((o.call == DO_CTX_POP && me()->depth == 1 && op.b % 3) || (o.call == DO_CTX_WAIT && me()->busy))
 		return;
 	a = tell(op.player, &o);
 	with("%s", "");
@@ -994,7 +1069,11 @@ static void play_primary(void)
 	bool green = device == 0 && me()->own[GREEN];
 	struct answer a;
 
+	if (me()->busy && o.call != DO_RETAIN)
+		return;
 	if ((o.call == DO_RESET && (green || op.c % 2)) || (o.call == DO_RELEASE && !*references && green))
+		return;
+	if (o.call != DO_RETAIN && *references <= 1 && op.d % 3)
 		return;
 	if (settings->gpu && o.call != DO_RETAIN && (on_stack((uint8_t)device) || !*references))
 		return;
@@ -1014,7 +1093,7 @@ static void play_green(void)
 	struct order o = { .call = me()->own[GREEN] ? DO_GREEN_DESTROY : DO_GREEN_CREATE, .slot = GREEN };
 	struct answer a;
 
-	if (me()->own[GREEN] && (on_stack(GREEN) || (settings->gpu && !me()->references[0] && on_stack(0))))
+	if (me()->own[GREEN] && (on_stack(GREEN) || me()->busy || (settings->gpu && !me()->references[0] && on_stack(0))))
 		return;
 	a = tell(op.player, &o);
 	with("%s", "");
@@ -1037,7 +1116,7 @@ static void play_fork(void)
 	struct order o = { .call = DO_FORK, .at = AT_BLOCK, .slot = op.a % BLOCKS, .flags = op.b };
 	struct answer a;
 
-	if (op.c % 3 || (settings->gpu && op.b % 3))
+	if (op.c % 3 || me()->busy || (settings->gpu && op.b % 3))
 		return;
 	if (handles[op.d % HANDLES].life >= 0)
 		memcpy(o.handle, handles[op.d % HANDLES].bytes, sizeof(o.handle));
@@ -1048,18 +1127,89 @@ static void play_fork(void)
 	print("fork", &a, NULL);
 }
 
+/* Its stream's work is under way from here on, until it is let go. */
+static void play_hold(void)
+{
+	struct order o = { .call = DO_HOLD, .other = op.a % STREAMS };
+	struct answer a;
+
+	if (me()->busy || !me()->stream[o.other].alive || captures(me()) || !context_alive(me(), current()))
+		return;
+	a = tell(op.player, &o);
+	with("stream %u", o.other);
+	print("cuLaunchHostFunc", &a, NULL);
+	me()->busy = !a.result;
+}
+
+static void begin(struct player *p)
+{
+	static const struct order retain = { .call = DO_RETAIN }, set = { .call = DO_CTX_SET };
+	unsigned int number = (unsigned int)(p - players);
+
+	for (unsigned int i = 0; i < BLOCKS; i++)
+		p->block[i] = -1;
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		p->import[i].life = -1;
+	for (unsigned int i = 0; i < EVENTS; i++)
+		p->event[i].life = -1;
+	p->stream[LEGACY].alive = p->stream[PER_THREAD].alive = true;
+	p->references[0] = 1;
+	p->stack[p->depth++] = PRIMARY_0;
+	if (tell(number, &retain).result || tell(number, &set).result)
+		die("player %u has no context", number);
+}
+
+static void play_let_go(void)
+{
+	if (me()->busy)
+		let_go();
+}
+
+/* The second player ends, and another begins. */
+static void play_end(void)
+{
+	struct player *p = &players[1];
+	int status;
+
+	if (settings->players < 2 || op.d % 3 || captures(p))
+		return;
+	op.player = 1;
+	if (p->busy)
+		let_go();
+	status = end(p, op.a);
+	printf("%u P1 ends with %x\n", op.number, (unsigned int)status);
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		if (p->import[i].life >= 0 && p->import[i].count)
+			life[p->import[i].life].outlived = true;
+	for (int l = 0; l < lives; l++)
+		if (life[l].player == 1) {
+			life[l].player = NOBODY;
+			life[l].state = GONE;
+		}
+	for (int e = 0; e < event_lives; e++)
+		if (event_life[e].player == 1) {
+			event_life[e] = (struct event_life){ .gone = true, .spoilt = event_life[e].spoilt,
+							     .player = NOBODY };
+		}
+	/* (pages of a process that was killed come back when somebody looks for some) */
+	scattered = true;
+	*p = (struct player){ 0 };
+	start(p);
+	begin(p);
+}
+
 /* ------------------------------------------------------------------------- all */
 static const struct {
 	void (*play)(void);
 	unsigned int weight;
 } plays[] = {
 	{ play_alloc_sync, 14 }, { play_alloc_async, 3 }, { play_free_sync, 12 }, { play_free_async, 7 },
-	{ play_export, 14 }, { play_open, 16 }, { play_close, 9 }, { play_close_other, 4 },
-	{ play_read, 9 }, { play_write, 3 }, { play_query, 5 }, { play_memory, 2 }, { play_exhaust, 2 },
+	{ play_export, 16 }, { play_open, 26 }, { play_close, 10 }, { play_close_other, 4 },
+	{ play_read, 12 }, { play_write, 3 }, { play_query, 5 }, { play_memory, 2 }, { play_exhaust, 2 },
 	{ play_event_create, 4 }, { play_event_destroy, 3 }, { play_event, 6 }, { play_event_export, 4 },
 	{ play_event_open, 5 }, { play_stream_create, 3 }, { play_stream, 4 }, { play_capture, 5 },
-	{ play_capture_mode, 1 }, { play_ctx_create, 2 }, { play_ctx_destroy, 2 }, { play_ctx_current, 6 },
-	{ play_ctx, 4 }, { play_primary, 4 }, { play_green, 2 }, { play_fork, 2 },
+	{ play_capture_mode, 1 }, { play_ctx_create, 2 }, { play_ctx_destroy, 2 }, { play_ctx_current, 9 },
+	{ play_ctx, 4 }, { play_primary, 4 }, { play_green, 2 }, { play_fork, 2 }, { play_hold, 4 }, { play_let_go, 12 }, { play_end, 2 },
 };
 
 static void play(unsigned int number)
@@ -1082,50 +1232,30 @@ static void play(unsigned int number)
 	}
 }
 
-static void begin(struct player *p)
-{
-	static const struct order retain = { .call = DO_RETAIN }, set = { .call = DO_CTX_SET };
-	unsigned int number = (unsigned int)(p - players);
-
-	for (unsigned int i = 0; i < BLOCKS; i++)
-		p->block[i] = -1;
-	for (unsigned int i = 0; i < IMPORTS; i++)
-		p->import[i].life = -1;
-	for (unsigned int i = 0; i < EVENTS; i++)
-		p->event[i].life = -1;
-	p->stream[LEGACY].alive = p->stream[PER_THREAD].alive = true;
-	p->references[0] = 1;
-	p->stack[p->depth++] = PRIMARY_0;
-	if (tell(number, &retain).result || tell(number, &set).result)
-		die("player %u has no context", number);
-}
-
-int direct(const struct settings *as, unsigned int ops, const char *keep, const char *self)
+int direct(const struct settings *as, unsigned int ops, const char *keep, const char *program)
 {
 	const char *side = getenv("DIFFERENTIAL_SIDE");
-	uint32_t end = dice(as->seed, UINT32_MAX, 9);
-	struct order last = { .call = DO_END, .flags = end / 3 };
-	int status;
+	uint32_t how = dice(as->seed, UINT32_MAX, 19);
 
 	settings = as;
+	self = program;
 	under_culimbo = side && !strcmp(side, "culimbo");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (unsigned int i = 0; i < HANDLES; i++)
 		handles[i].life = event_handles[i].life = -1;
 	players[0].fd = -1;
 	if (as->players > 1)
-		start(&players[1], self);
+		start(&players[1]);
 	player_begin();
 	for (unsigned int p = 0; p < as->players; p++)
 		begin(&players[p]);
 	for (unsigned int i = 0; i < ops; i++)
 		if (!keep || keep[i] == '1')
 			play(i);
-	if (as->players > 1) {
-		if (send(players[1].fd, &last, sizeof(last), MSG_NOSIGNAL) < 0 ||
-		    waitpid(players[1].pid, &status, 0) != players[1].pid)
-			die("player 1 is gone");
-		printf("%u P1 ends with %x\n", ops, (unsigned int)status);
-	}
-	return player_end(end);
+	for (op.player = 0; op.player < as->players; op.player++)
+		if (me()->busy)
+			let_go();
+	if (as->players > 1)
+		printf("%u P1 ends with %x\n", ops, (unsigned int)end(&players[1], how / 12));
+	return player_end(how % 3);
 }

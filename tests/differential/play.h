@@ -29,6 +29,9 @@ struct settings {
 	enum { GRACE_NONE, GRACE_SHORT, GRACE_DEFAULT, GRACE_LONG } grace;
 	bool inline_collector, no_stacks, large; /* large: all blocks are whole pages of 2 MiB */
 	bool getproc, thunk;
+	bool tail;  /* the driver's handles have no room for a stamp */
+	bool trace; /* CULIMBO_TRACE */
+	bool few_events; /* CULIMBO_MAX_EVENTS */
 };
 struct settings settings_of(uint64_t seed, bool gpu);
 
@@ -42,7 +45,7 @@ enum call {
 	DO_CAPTURE, DO_CAPTURE_END, DO_CAPTURE_MODE,
 	DO_CTX_CREATE, DO_CTX_DESTROY, DO_CTX_SET, DO_CTX_PUSH, DO_CTX_POP, DO_CTX_GET, DO_CTX_WAIT,
 	DO_RETAIN, DO_RELEASE, DO_RESET, DO_GREEN_CREATE, DO_GREEN_DESTROY,
-	DO_FORK, DO_END,
+	DO_HOLD, DO_LET_GO, DO_FORK, DO_END,
 };
 
 /* A pointer, by what it points at. */
@@ -65,7 +68,7 @@ void player_begin(void);
 void player_do(const struct order *order, struct answer *answer);
 /* Does what comes through @fd, to the order of DO_END. */
 int player_serve(int fd);
-/* ends the process; returns for the end by return from main() */
+/* Ends the process; returns for the end by return from main(). */
 int player_end(unsigned int how);
 
 /* Plays it all, and prints a line for each call; @keep: a '1' for each that is played, or NULL. */

@@ -6,6 +6,8 @@
  * calls have been made before, but as the driver's own answer does; no call but the one
  * that is asked for, where the order is not one of several (DO_EXHAUST, DO_SETTLE).
  */
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +97,10 @@ static CUresult sample(const struct order *o, char *text, size_t room)
 	return result;
 }
 
-/* What the driver tells of a pointer: results, and what is no address. */
+/*
+ * What the driver tells of a pointer: results, and what is no address.  (Where an import lies in
+ * the pages that it is a part of depends on what its exporter has freed.)
+ */
 static CUresult query(const struct order *o, char *text, size_t room)
 {
 	CUdeviceptr p = pointer(o), base = 0, start = 0, same = 0;
@@ -103,6 +108,7 @@ static CUresult query(const struct order *o, char *text, size_t room)
 	size_t size = 0, range = 0;
 	int ordinal = -1, r[6];
 	CUcontext ctx = NULL;
+	bool import = o->at == AT_IMPORT;
 	CUresult result = cu.cuMemGetAddressRange_v2(&base, &size, p);
 
 	r[0] = cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p);
@@ -112,7 +118,7 @@ static CUresult query(const struct order *o, char *text, size_t room)
 	r[4] = cu.cuPointerGetAttribute(&range, CU_POINTER_ATTRIBUTE_RANGE_SIZE, p);
 	r[5] = cu.cuPointerGetAttribute(&same, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, p);
 	snprintf(text, room, "+%llu/%zu type=%d:%u ordinal=%d:%d context=%d:%d start=%d:%d size=%d:%zu self=%d:%d",
-		 result ? 0ull : (unsigned long long)(p - base), size, r[0], type, r[1], ordinal, r[2],
+		 result || import ? 0ull : (unsigned long long)(p - base), size, r[0], type, r[1], ordinal, r[2],
 		 number_of(ctx), r[3], r[3] ? 0 : start == base, r[4], range, r[5], same == p);
 	return result;
 }
@@ -152,6 +158,31 @@ static CUresult settle(uint32_t mask)
 		first = first ? first : result;
 	}
 	return first;
+}
+
+/* ------------------------------------------- work that takes until it is let go */
+static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t held_changed = PTHREAD_COND_INITIALIZER;
+static bool held;
+
+static void CUDA_CB hold_stream(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&held_lock);
+	while (held)
+		pthread_cond_wait(&held_changed, &held_lock);
+	pthread_mutex_unlock(&held_lock);
+}
+
+static CUresult hold_or_let_go(const struct order *o)
+{
+	bool hold = o->call == DO_HOLD;
+
+	pthread_mutex_lock(&held_lock);
+	held = hold;
+	pthread_cond_broadcast(&held_changed);
+	pthread_mutex_unlock(&held_lock);
+	return hold ? cu.cuLaunchHostFunc(my.stream[o->other], hold_stream, NULL) : settle(o->flags);
 }
 
 /* What a child makes of what it has inherited.  (After a fork the driver refuses all.) */
@@ -397,6 +428,8 @@ void player_do(const struct order *o, struct answer *a)
 		a->result = stream_call(o, a);
 	else if (o->call <= DO_GREEN_DESTROY)
 		a->result = context_call(o, a);
+	else if (o->call != DO_FORK)
+		a->result = hold_or_let_go(o);
 	else
 		a->result = fork_one(o, a->text, sizeof(a->text));
 }
@@ -404,10 +437,14 @@ void player_do(const struct order *o, struct answer *a)
 int player_end(unsigned int how)
 {
 	fflush(stdout);
-	if (how % 3 == 1)
+	switch (how % 4) {
+	case 1:
 		exit(5);
-	if (how % 3 == 2)
+	case 2:
 		_exit(6);
+	case 3:
+		raise(SIGKILL);
+	}
 	return 7;
 }
 

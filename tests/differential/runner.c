@@ -19,6 +19,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -77,6 +78,13 @@ static void set_environment(const struct settings *s, const char *name)
 		setenv("CULIMBO_COLLECTOR", "inline", 1);
 	if (s->no_stacks)
 		setenv("CULIMBO_STACK", "0", 1);
+	if (s->few_events)
+		setenv("CULIMBO_MAX_EVENTS", "1", 1);
+	setenv("CULIMBO_SIM_TAIL", s->tail ? "random" : "zero", 1);
+	snprintf(path, sizeof(path), "%s/trace.%%p", dir);
+	if (s->trace)
+		setenv("CULIMBO_TRACE", path, 1);
+	setenv("CULIMBO_TRACE_SIZE", "64KiB", 1);
 }
 
 static void start(struct side *side, const struct settings *s, unsigned int ops, const char *keep)
@@ -147,6 +155,20 @@ static void collect(struct side *side, uint64_t deadline)
 		side->line[side->lines++] = line;
 }
 
+/* Each process has made one. */
+static void remove_traces(void)
+{
+	char pattern[4096];
+	glob_t found;
+
+	snprintf(pattern, sizeof(pattern), "%s/trace.*", dir);
+	if (glob(pattern, GLOB_NOSORT, NULL, &found))
+		return;
+	for (size_t i = 0; i < found.gl_pathc; i++)
+		unlink(found.gl_pathv[i]);
+	globfree(&found);
+}
+
 /* ------------------------------------------------------------------ the comparison */
 static struct side bare = { .name = "bare" }, with = { .name = "culimbo" };
 
@@ -186,6 +208,8 @@ static int compare(const struct settings *s, unsigned int ops, const char *keep)
 	deadline = now_ms() + PLAY_MS;
 	collect(&bare, deadline);
 	collect(&with, deadline);
+	if (s->trace)
+		remove_traces();
 	for (i = 0; i < bare.lines && i < with.lines; i++)
 		if (!may_be(bare.line[i], with.line[i]))
 			return (int)i;
@@ -255,10 +279,11 @@ static bool judge(uint64_t seed, unsigned int ops, unsigned int number)
 	char keep[OPS_MAX + 1];
 	unsigned int n;
 
-	printf("%sok %u - seed %llu: %u process%s, grace %s, %s collector%s%s\n", at < 0 ? "" : "not ", number,
+	printf("%sok %u - seed %llu: %u process%s, grace %s, %s collector%s%s%s%s%s\n", at < 0 ? "" : "not ", number,
 	       (unsigned long long)seed, s.players, s.players > 1 ? "es" : "", grace[s.grace],
 	       s.inline_collector ? "inline" : "thread", s.large ? ", large blocks" : "",
-	       s.no_stacks ? ", no stacks" : "");
+	       s.no_stacks ? ", no stacks" : "", s.tail ? ", no stamps" : "", s.trace ? ", traced" : "",
+	       s.few_events ? ", few events" : "");
 	if (at < 0)
 		return true;
 	printf("# they differ from here on:\n#   %s\n#   %s\n",

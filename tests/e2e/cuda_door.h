@@ -81,6 +81,7 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 	X(cuStreamEndCapture, cuStreamEndCapture, 10000)                                           \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)             \
 	X(cuGraphDestroy, cuGraphDestroy, 10000)                                                   \
+	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000)                                               \
 	X(cuModuleLoadData, cuModuleLoadData, 2000)                                                \
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000)                                          \
 	X(cuLaunchKernel, cuLaunchKernel, 4000)
