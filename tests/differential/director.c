@@ -238,6 +238,13 @@ static unsigned int on_stack(uint8_t ctx)
 		n += me()->stack[i] == ctx;
 	return n;
 }
+/* (what a driver makes of another context's stream is not known) */
+static bool usable(unsigned int stream)
+{
+	const struct stream *s = &me()->stream[stream];
+
+	return s->alive && (!settings->gpu || stream < MADE_A || s->ctx == current());
+}
 static bool captures(const struct player *p)
 {
 	return p->stream[MADE_A].captures || p->stream[MADE_B].captures;
@@ -347,7 +354,7 @@ static void play_alloc(bool async)
 	struct life *l = block_at(slot);
 	struct answer a;
 
-	if ((l && l->state == LIVE) || (async && !me()->stream[stream].alive))
+	if ((l && l->state == LIVE) || (async && !usable(stream)))
 		return;
 	if (op.d % 40 == 0)
 		o.bytes = bytes = 0;
@@ -451,7 +458,7 @@ static void play_free(bool async)
 	struct life *l;
 	int number;
 
-	if (!choose(&o, &l, &number) || (async && !me()->stream[o.other].alive))
+	if (!choose(&o, &l, &number) || (async && !usable(o.other)))
 		return;
 	if (!async && me()->busy && o.at != AT_NULL)
 		return;
@@ -593,7 +600,8 @@ static void play_open(void)
 	/* (mostly the other's) */
 	if (settings->players > 1 && op.c % 5 && l->player == op.player)
 		op.player = !op.player;
-	if (old && (has_hazard() || settings->gpu))
+	/* (208 is possible there without culimbo, measured) */
+	if ((old || settings->gpu) && has_hazard())
 		return;
 	for (unsigned int i = 0; i < IMPORTS; i++)
 		if (me()->import[i].life == handles[slot].life && me()->import[i].count &&
@@ -842,7 +850,7 @@ static void play_event(void)
 	bool on_stream = o.call == DO_EVENT_RECORD || o.call == DO_STREAM_WAIT_EVENT;
 	struct answer a;
 
-	if (!event || l->spoilt || ((o.call == DO_EVENT_WAIT || o.call == DO_STREAM_WAIT_EVENT) && anybody_busy()) || (on_stream && !me()->stream[o.other].alive) ||
+	if (!event || l->spoilt || ((o.call == DO_EVENT_WAIT || o.call == DO_STREAM_WAIT_EVENT) && anybody_busy()) || (on_stream && !usable(o.other)) ||
 	    (o.call == DO_EVENT_RECORD && me()->stream[o.other].captures) ||
 	    (settings->gpu && me()->stream[o.other].ctx != event->ctx))
 		return;
@@ -933,7 +941,7 @@ static void play_stream(void)
 	struct order o = { .call = calls[which].call, .other = op.a % STREAMS };
 	struct answer a;
 
-	if (!me()->stream[o.other].alive || (o.call == DO_STREAM_DESTROY && o.other < MADE_A) ||
+	if (!usable(o.other) || (o.call == DO_STREAM_DESTROY && o.other < MADE_A) ||
 	    (me()->busy && o.call != DO_STREAM_QUERY))
 		return;
 	a = tell(op.player, &o);
@@ -949,7 +957,7 @@ static void play_capture(void)
 	struct stream *stream = &me()->stream[o.other];
 	struct answer a;
 
-	if (!stream->alive || me()->busy)
+	if (!usable(o.other) || me()->busy)
 		return;
 	o.call = stream->captures ? DO_CAPTURE_END : DO_CAPTURE;
 	a = tell(op.player, &o);
@@ -1133,7 +1141,7 @@ static void play_hold(void)
 	struct order o = { .call = DO_HOLD, .other = op.a % STREAMS };
 	struct answer a;
 
-	if (me()->busy || !me()->stream[o.other].alive || captures(me()) || !context_alive(me(), current()))
+	if (me()->busy || !usable(o.other) || captures(me()) || !context_alive(me(), current()))
 		return;
 	a = tell(op.player, &o);
 	with("stream %u", o.other);

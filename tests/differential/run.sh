@@ -51,10 +51,11 @@ trap 'exit 130' HUP INT TERM
 
 [ $# -gt 0 ] || [ -n "$seconds" ] || {
 	i=0
-	while [ $i -lt 60 ]; do
+	while [ $i -lt 400 ]; do
 		i=$((i + 1))
 		set -- "$@" $i
 	done
+	set -- "$@" 2125 # what was made where an ended context was is opened
 }
 CULIMBO=$build/tools/culimbo DIFFERENTIAL_DIR=$dir CULIMBO_REPORT=off \
 	"$build/tests/differential/differential" compare ${gpu:+--gpu} ${seconds:+--seconds "$seconds"} \
