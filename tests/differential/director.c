@@ -1103,6 +1103,10 @@ static void play_green(void)
 
 	if (me()->own[GREEN] && (on_stack(GREEN) || me()->busy || (settings->gpu && !me()->references[0] && on_stack(0))))
 		return;
+	/* (its stream would go on capturing, and nobody could end that) */
+	for (unsigned int s = MADE_A; me()->own[GREEN] && s < STREAMS; s++)
+		if (me()->stream[s].ctx == GREEN && me()->stream[s].captures)
+			return;
 	a = tell(op.player, &o);
 	with("%s", "");
 	print(o.call == DO_GREEN_CREATE ? "cuGreenCtxCreate" : "cuGreenCtxDestroy", &a, NULL);

@@ -51,7 +51,7 @@ trap 'exit 130' HUP INT TERM
 
 [ $# -gt 0 ] || [ -n "$seconds" ] || {
 	i=0
-	while [ $i -lt 400 ]; do
+	while [ $i -lt 1000 ]; do
 		i=$((i + 1))
 		set -- "$@" $i
 	done
