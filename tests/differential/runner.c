@@ -34,7 +34,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -172,18 +172,16 @@ static void collect(struct side *side, uint64_t deadline)
 		side->line[side->lines++] = line;
 }
 
-/* Each process has made one. */
-static void remove_traces(void)
+/* What a play has left, that of killed processes included: the next begins with nothing. */
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
-	char pattern[4096];
-	glob_t found;
-
-	snprintf(pattern, sizeof(pattern), "%s/trace.*", dir);
-	if (glob(pattern, GLOB_NOSORT, NULL, &found))
-		return;
-	for (size_t i = 0; i < found.gl_pathc; i++)
-		unlink(found.gl_pathv[i]);
-	globfree(&found);
+	(void)st;
+	(void)type;
+	return at->level ? remove(path) : 0;
+}
+static void clean(void)
+{
+	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 /* ------------------------------------------------------------------ the comparison */
@@ -220,13 +218,12 @@ static int compare(const struct settings *s, unsigned int ops, const char *keep)
 	uint64_t deadline;
 	unsigned int i;
 
+	clean();
 	start(&bare, s, ops, keep);
 	start(&with, s, ops, keep);
 	deadline = now_ms() + PLAY_MS;
 	collect(&bare, deadline);
 	collect(&with, deadline);
-	if (s->trace)
-		remove_traces();
 	for (i = 0; i < bare.lines && i < with.lines; i++)
 		if (!may_be(bare.line[i], with.line[i]))
 			return (int)i;

@@ -60,6 +60,7 @@ static struct {
 	CUstream recorded_on;
 	_Atomic int query_result;
 	CUstreamCaptureStatus capturing;
+	CUresult capturing_result; /* of asking for it */
 	_Atomic int device; /* of the current context */
 	_Atomic uint32_t device_calls;
 } fake;
@@ -344,7 +345,7 @@ static CUresult fake_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
 	driver_entered();
 	*status = fake.capturing;
-	return CUDA_SUCCESS;
+	return fake.capturing_result;
 }
 static CUresult fake_stream_ctx(CUstream stream, CUcontext *ctx)
 {
