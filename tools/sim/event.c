@@ -168,8 +168,13 @@ SIM_CALL(cuEventDestroy, (CUevent handle))
 
 static void run_record(struct sim_operation *op)
 {
-	atomic_store(&op->core->time_ns, sim_now_ns());
-	atomic_store_explicit(&op->core->done, op->a[0], memory_order_release);
+	uint64_t done = atomic_load(&op->core->done);
+
+	/* (of two streams' recordings the later may be done first: it is the one that counts) */
+	if (done < op->a[0])
+		atomic_store(&op->core->time_ns, sim_now_ns());
+	while (done < op->a[0] && !atomic_compare_exchange_weak(&op->core->done, &done, op->a[0]))
+		;
 }
 
 SIM_CALL(cuEventRecordWithFlags, (CUevent handle, CUstream stream_handle, unsigned int flags))
