@@ -792,18 +792,6 @@ static void find_free(const struct named *named, struct cl_finding *finding)
 	pthread_mutex_unlock(&cl_imports_lock);
 }
 
-/*
- * What the driver would say to an open of what is freed; of memory, it would say first that a
- * stream of the thread captures, and do that to the capture which an allocation of nothing does
- * (which allocates nothing, and has an invalid value else: measured, see exports.c).
- */
-static CUresult refusal(enum cl_kind kind)
-{
-	CUdeviceptr none;
-
-	return kind == CL_MEMORY ? cl_driver.cuMemAlloc_v2(&none, 0) : cl_context_refusal();
-}
-
 static CUresult refuse(const struct named *named, enum cl_kind kind)
 {
 	struct cl_stamp stamp = named->stamp;
@@ -824,7 +812,8 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
 	       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has been "
 	       "freed",
 	       stamp.file_id, stamp.record, stamp.generation);
-	return refusal(kind);
+	/* (a refusal of ours spoils no capture: whether the driver's own would is not measured) */
+	return cl_context_refusal();
 }
 
 /*
