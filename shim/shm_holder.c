@@ -12,6 +12,27 @@ static inline enum cl_slot_state claim_state(uint64_t claim)
 	return (enum cl_slot_state)(claim & 0xff);
 }
 
+/*
+ * Word by word: who looks at a slot may find the next one's witness there, in part; then its
+ * claim is another by the time that anything comes of it (see reap_one()).
+ */
+static void witness_put(struct cl_witness *to, const struct cl_witness *from)
+{
+	__atomic_store_n(&to->pid, from->pid, __ATOMIC_RELAXED);
+	__atomic_store_n(&to->time_ns, from->time_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&to->pid_ns, from->pid_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&to->start_time, from->start_time, __ATOMIC_RELAXED);
+}
+static struct cl_witness witness_get(const struct cl_witness *from)
+{
+	return (struct cl_witness){
+		.pid = __atomic_load_n(&from->pid, __ATOMIC_RELAXED),
+		.time_ns = __atomic_load_n(&from->time_ns, __ATOMIC_RELAXED),
+		.pid_ns = __atomic_load_n(&from->pid_ns, __ATOMIC_RELAXED),
+		.start_time = __atomic_load_n(&from->start_time, __ATOMIC_RELAXED),
+	};
+}
+
 static void read_name(char name[16])
 {
 	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
@@ -49,7 +70,7 @@ static bool claim_one(struct cl_region *region, unsigned int slot, const struct 
 		region->locks->unlock(region, CL_LOCK_SLOT(slot));
 		return false;
 	}
-	s->who = *self;
+	witness_put(&s->who, self);
 	s->since = now;
 	read_name(s->name);
 	/* release: who sees the epoch reads the witness whole */
@@ -122,7 +143,7 @@ struct cl_reaped cl_holder_reap(struct cl_region *region, struct cl_slot_watch *
 			watch[slot] = (struct cl_slot_watch){ .claim = claim };
 		/* killed before it said who it is: only its lock tells, after settling */
 		if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
-			who = s->who;
+			who = witness_get(&s->who);
 		switch (cl_liveness_judge(region, CL_LOCK_SLOT(slot), &who, &watch[slot].free_since,
 					  now, settle)) {
 		case CL_ALIVE:
