@@ -8,6 +8,20 @@
 #include "shim/options.h"
 #include "shim/shim.h"
 
+/*
+ * The driver documents no error for its limit, so that any may be it: but not where it
+ * makes no event of the other kind either (no context, no memory, one that has failed).
+ */
+static bool is_at_limit(void)
+{
+	CUevent other;
+
+	if (cl_driver.cuEventCreate(&other, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return false;
+	cl_driver.cuEventDestroy_v2(other);
+	return true;
+}
+
 CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 {
 	/* without the second flag the driver refuses an interprocess event as invalid */
@@ -19,11 +33,8 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 			cl_event_is_new(*event);
 		return result;
 	}
-	/*
-	 * Whichever error it is: the driver documents none for this limit.  Only our
-	 * limbo holds any, and it holds none before this process shares.
-	 */
-	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_sharing() &&
+	/* only our limbo holds any, and it holds none before this process shares */
+	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_sharing() && is_at_limit() &&
 				       cl_callbacks_run_for_event(attempt);
 	     attempt++)
 		result = cl_driver.cuEventCreate(event, flags);

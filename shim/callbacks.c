@@ -78,8 +78,9 @@ static bool collect_own(void)
 
 		nanosleep(&moment, NULL);
 	}
-	cl_limbo_collect(true);
-	cl_limbo_wait_for_others(cl_options.pressure_wait.number);
+	do
+		cl_limbo_collect(true);
+	while (cl_limbo_wait_for_others(cl_options.pressure_wait.number) && cl_now() < until);
 	return cl_count_get(limbo_released) != before;
 }
 
@@ -147,9 +148,16 @@ void cl_memory_allocates(void)
 		collect_inline();
 }
 
+/* How many blocks have gone back to the driver in this process, whoever gave them. */
+static uint64_t given_back(void)
+{
+	return cl_count_get(limbo_released) + cl_count_get(events_forced_out);
+}
+
 bool cl_callbacks_run_for_event(unsigned int attempt)
 {
 	CL_UNCANCELLED;
+	uint64_t before;
 	bool freed;
 
 	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
@@ -160,14 +168,19 @@ bool cl_callbacks_run_for_event(unsigned int attempt)
 	}
 	inside = true;
 	cl_count(callbacks_run);
-	freed = attempt == 0 && collect_own();
+	before = given_back();
+	freed = collect_own();
 	freed |= attempt == 0 && run_registered(0);
 	/* events are this process's own: no other process could give any back */
-	if (!freed && cl_limbo_force_events_out()) {
-		freed = true;
+	if (!freed) {
+		cl_limbo_force_events_out(cl_options.pressure_wait.number);
+		freed = given_back() != before;
 		/* their records wait on; it may have looked while we had them, and sleep for good */
-		cl_collector_wake();
+		if (freed)
+			cl_collector_wake();
 	}
+	/* somebody may have given one back since the driver said no */
+	freed |= attempt == 0;
 	inside = false;
 	return freed;
 }

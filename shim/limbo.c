@@ -681,19 +681,27 @@ static void note_forced_out_locked(const struct cl_block *block)
 	cl_notes_finding_locked(&finding);
 }
 
+/* The oldest event that no other thread is at. */
+static struct cl_block *oldest_free_event_locked(void)
+{
+	struct cl_event_block *event = oldest_event;
+
+	while (event && cl_limbo_is_busy_locked(&event->block))
+		event = event->newer;
+	return event ? &event->block : NULL;
+}
+
 /* Events beyond @keep go, oldest first; their records wait for the importers.  Returns how many. */
 static unsigned int force_events_out_locked(uint64_t keep)
 {
+	struct cl_block *block;
 	unsigned int n = 0;
 
-	for (; limbo.events > keep; n++) {
-		struct cl_block *block = &oldest_event->block;
+	for (; limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
 		struct batch batch = { .n = 1, .block = { block } };
 		struct driver_visit visit;
 		bool wait;
 
-		if (block->place == CL_PLACE_BUSY || context_ends(block))
-			break; /* another thread is at it */
 		forget_event(block);
 		move(block, CL_PLACE_BUSY);
 		cl_count(events_forced_out);
@@ -716,14 +724,16 @@ static unsigned int force_events_out_locked(uint64_t keep)
 	return n;
 }
 
-unsigned int cl_limbo_force_events_out(void)
+void cl_limbo_force_events_out(uint64_t wait)
 {
-	unsigned int n;
+	struct timespec until = cl_after(wait);
 
 	pthread_mutex_lock(&cl_exports_lock);
-	n = force_events_out_locked(limbo.events > BATCH ? limbo.events - BATCH : 0);
+	while (!force_events_out_locked(limbo.events > BATCH ? limbo.events - BATCH : 0) &&
+	       (limbo.events || limbo.in_driver) &&
+	       pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0)
+		;
 	pthread_mutex_unlock(&cl_exports_lock);
-	return n;
 }
 
 static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
@@ -1063,15 +1073,18 @@ void cl_limbo_wait_locked(void)
 	pthread_cond_wait(&changed, &cl_exports_lock);
 }
 
-void cl_limbo_wait_for_others(uint64_t wait)
+bool cl_limbo_wait_for_others(uint64_t wait)
 {
 	struct timespec until = cl_after(wait);
+	bool ended = false, in_time = true;
 
 	pthread_mutex_lock(&cl_exports_lock);
-	while (limbo.in_driver &&
-	       pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0)
-		;
+	while (in_time && (limbo.in_driver || limbo.blocked.n)) {
+		ended |= limbo.blocked.n != 0;
+		in_time = pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0;
+	}
 	pthread_mutex_unlock(&cl_exports_lock);
+	return ended && in_time;
 }
 
 void cl_limbo_changed_locked(void)

@@ -79,8 +79,12 @@ void cl_limbo_reap_at_end_locked(void);
  */
 struct cl_collected cl_limbo_release_kept(void);
 
-/* Destroys the oldest events of the limbo, held or not, a few at a time.  Returns how many went. */
-unsigned int cl_limbo_force_events_out(void);
+/*
+ * Destroys the oldest events of the limbo, held or not, a few at a time.  Where other
+ * threads are at all that there are (give them back, or end their context), waits @wait ns
+ * at most until one can go, or none is left.
+ */
+void cl_limbo_force_events_out(uint64_t wait);
 
 /* See cl_context_end_begin() in shim.h. */
 void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device);
@@ -104,10 +108,11 @@ bool cl_limbo_forget_block_locked(struct cl_block *block);
 /* Out of the books but for its record.  True: the same. */
 bool cl_limbo_gone_locked(struct cl_block *block);
 /*
- * Waits @wait ns at most until no other thread is in the driver to give blocks
- * back: what they had taken is back then.
+ * Waits @wait ns at most until no other thread is in the driver to give blocks back (what
+ * they had taken is back then), and none keeps blocks from going by ending their context.
+ * True: one did, and if that context is still there its blocks can be collected now.
  */
-void cl_limbo_wait_for_others(uint64_t wait);
+bool cl_limbo_wait_for_others(uint64_t wait);
 
 /* How often somebody looks for dead holders while something waits for holders, ns. */
 #define CL_REAP_EVERY 100000000ull

@@ -181,11 +181,15 @@ linked_says() {
 }
 
 @test "an interprocess event that can't be made is tried again, if this process shares" {
-	export STUB_RETRIES=5 DOORS_FAIL=cuEventCreate:2:304
+	export STUB_RETRIES=5 DOORS_FAIL=cuEventCreate:2:304:2
 	same "$(linked_says cuEventCreate)" "driver cuEventCreate,cuEventCreate 304"
 	export STUB_SHARING=1
 	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,cuEventCreate-plain 304"* ]]
-	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,shim callbacks 0 0,driver cuEventCreate,shim callbacks 0 1,driver cuEventCreate,shim event_is_new,shim event_created,cuEventCreate 0"* ]]
+	# one of another kind is made and destroyed: if that fails as well, it is not for the limit
+	probed='driver cuEventCreate,driver cuEventCreate,driver cuEventDestroy_v2'
+	[[ $(linked_says cuEventCreate) == "$probed,shim callbacks 0 0,$probed,shim callbacks 0 1,driver cuEventCreate,shim event_is_new,shim event_created,cuEventCreate 0"* ]]
+	export DOORS_FAIL=cuEventCreate:2:201
+	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,driver cuEventCreate,cuEventCreate 201"* ]]
 }
 
 @test "linked, but no driver anywhere: an error, not an end" {

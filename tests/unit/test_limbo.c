@@ -1189,6 +1189,108 @@ IN_A_CHILD(who_forces_events_out_leaves_their_records_to_the_collector)
 	CHECK(COMES_TRUE(atomic_load(&cl_own.header->limbo_blocks) == 0, SOON));
 }
 
+/* One whose context is known, as it is of those that are made through the hook. */
+static CUevent event_of_context(CUipcEventHandle *handle)
+{
+	CUipcEventHandle unused;
+	CUevent event = fake_event();
+
+	cl_event_created(event);
+	CHECK_EQUAL(cl_event_export(handle ? handle : &unused, event), CUDA_SUCCESS);
+	return event;
+}
+
+/* Where the driver is at its limit, and the end of a context keeps what there is from going. */
+static bool thread_given;
+static void *need_an_event(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	thread_given = cl_callbacks_run_for_event(1);
+	atomic_store(&thread_done, true);
+	return unused;
+}
+static void *need_memory(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	thread_given = cl_callbacks_run(12345, 1);
+	atomic_store(&thread_done, true);
+	return unused;
+}
+/* The context of what is in the limbo may be ending, and does not, while @needs waits. */
+static void waits_for_the_end(void *(*needs)(void *), CUdevice device)
+{
+	pthread_t thread;
+
+	cl_options.pressure_wait.number = SOON * MS;
+	atomic_store(&thread_done, false);
+	atomic_store(&thread_task, 0);
+	cl_context_end_begin(NULL, device);
+	CHECK(!pthread_create(&thread, NULL, needs, NULL));
+	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	cl_context_end_done(NULL, device, false);
+	CHECK(!pthread_join(thread, NULL));
+	CHECK(thread_given);
+}
+
+IN_A_CHILD(who_needs_an_event_waits_for_a_context_that_may_be_ending)
+{
+	struct other other = start_other(0);
+	CUipcEventHandle handle;
+	CUevent held, waits;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	waits = event_of_context(NULL);
+	CHECK_EQUAL(cl_event_destroy(waits, fake_event_destroy), CUDA_SUCCESS);
+	waits_for_the_end(need_an_event, 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	held = event_of_context(&handle);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'e', .event = handle }).result, CUDA_SUCCESS);
+	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
+	waits_for_the_end(need_an_event, 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
+	/* not for ever, and not where there is nothing to come */
+	CHECK(!cl_callbacks_run_for_event(1));
+	held = event_of_context(NULL);
+	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
+	cl_options.pressure_wait.number = 20 * MS;
+	cl_context_end_begin(NULL, 0);
+	CHECK(!cl_callbacks_run_for_event(1));
+	cl_context_end_done(NULL, 0, false);
+}
+
+IN_A_CHILD(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_going)
+{
+	struct other other = start_other(0);
+	CUipcEventHandle handle;
+	CUevent event[2];
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (int i = 0; i < 2; i++) {
+		fake_stack[fake_depth] = i ? CONTEXT_B : CONTEXT_A;
+		event[i] = event_of_context(&handle);
+		CHECK_EQUAL(ask(&other, (struct order){ .what = 'e', .event = handle }).result,
+			    CUDA_SUCCESS);
+		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
+	}
+	cl_context_end_begin(CONTEXT_A, -1);
+	CHECK(cl_callbacks_run_for_event(1));
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	CHECK(fake.destroyed[0] == event[1]);
+	cl_context_end_done(CONTEXT_A, -1, false);
+}
+
+IN_A_CHILD(short_memory_waits_for_a_context_that_may_be_ending)
+{
+	CUdeviceptr waits;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	waits = exported_block();
+	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
+	waits_for_the_end(need_memory, 0);
+	CHECK_EQUAL(frees_of(waits), 1);
+}
+
 IN_A_CHILD(events_are_left_to_a_context_that_ends)
 {
 	start_with(HOUR, CL_COLLECTOR_THREAD);
@@ -1851,6 +1953,9 @@ int main(void)
 		cmocka_unit_test(of_too_many_events_the_oldest_goes_first),
 		cmocka_unit_test(who_forces_events_out_leaves_their_records_to_the_collector),
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
+		cmocka_unit_test(who_needs_an_event_waits_for_a_context_that_may_be_ending),
+		cmocka_unit_test(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_going),
+		cmocka_unit_test(short_memory_waits_for_a_context_that_may_be_ending),
 		cmocka_unit_test(callbacks_are_a_bounded_registry),
 		cmocka_unit_test(short_memory_ends_the_grace_of_what_nobody_opened),
 		cmocka_unit_test(short_memory_asks_the_other_processes),
