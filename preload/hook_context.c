@@ -5,7 +5,8 @@
  * What must hold: the shim forgets what went with a context exactly when it is
  * gone.  A failed call ends nothing; of the calls that only count down, the
  * driver is asked afterwards whether that was the last; and meanwhile nobody makes
- * a new primary context, which would be taken for the old.  And it knows of each
+ * a new primary context, which would be taken for the old; nor does a process begin
+ * to share amid a call that only counts.  And it knows of each
  * green context from before the program has its handle until after its end,
  * also in a process that shares nothing yet.
  */
@@ -14,6 +15,19 @@
 
 /* For a call that names its context. */
 enum { no_device = -1 };
+
+/* The result of @call, if nobody is to hear of it; else goes on. */
+#define UNLESS_WATCHED(call)                                                       \
+	do {                                                                       \
+		struct cl_context_call unseen = cl_context_call_begin();           \
+                                                                                   \
+		if (unseen.unwatched) {                                            \
+			CUresult unseen_result = (call);                           \
+                                                                                   \
+			cl_context_call_end(&unseen);                              \
+			return unseen_result;                                      \
+		}                                                                  \
+	} while (0)
 
 static CUresult context_destroy(CUcontext ctx, CUresult(CUDAAPI *destroy)(CUcontext))
 {
@@ -58,8 +72,7 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 {
 	CUresult result;
 
-	if (!cl_sharing())
-		return cl_driver.cuCtxDetach(ctx);
+	UNLESS_WATCHED(cl_driver.cuCtxDetach(ctx));
 	cl_context_end_begin(ctx, no_device);
 	result = cl_driver.cuCtxDetach(ctx);
 	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS && !context_is_current(ctx));
@@ -98,15 +111,13 @@ static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUde
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	if (!cl_sharing())
-		return cl_driver.cuDevicePrimaryCtxRelease(device);
+	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxRelease(device));
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease);
 }
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	if (!cl_sharing())
-		return cl_driver.cuDevicePrimaryCtxRelease_v2(device);
+	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxRelease_v2(device));
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease_v2);
 }
 
@@ -123,15 +134,13 @@ static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset(CUdevice device)
 {
-	if (!cl_sharing())
-		return cl_driver.cuDevicePrimaryCtxReset(device);
+	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxReset(device));
 	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset);
 }
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	if (!cl_sharing())
-		return cl_driver.cuDevicePrimaryCtxReset_v2(device);
+	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxReset_v2(device));
 	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset_v2);
 }
 
@@ -196,11 +205,7 @@ static CUresult green_destroy(const struct cl_green_end *end)
 CUresult CUDAAPI cl_hook_cuGreenCtxDestroy(CUgreenCtx green)
 {
 	struct cl_green_end end = cl_green_end_begin(green);
-	CUresult result;
 
-	if (cl_sharing())
-		return green_destroy(&end);
-	result = cl_driver.cuGreenCtxDestroy(green);
-	cl_green_end_done(&end, result == CUDA_SUCCESS);
-	return result;
+	UNLESS_WATCHED(green_destroy_of(&end, NULL, 0));
+	return green_destroy(&end);
 }

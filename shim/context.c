@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: see context.h and shim.h. */
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "shim/collector.h"
 #include "shim/context.h"
@@ -208,11 +212,54 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 	cl_collector_wake();
 }
 
+/* ------------------------------------- calls of a process that does not share yet */
+/*
+ * Sequentially consistent: either the call sees that it is watched, or who begins to
+ * watch sees the call.
+ */
+static _Atomic bool watched;
+static _Atomic uint32_t unwatched; /* how many are in the driver */
+
+struct cl_context_call cl_context_call_begin(void)
+{
+	struct cl_context_call call = { .unwatched = false };
+
+	if (atomic_load_explicit(&watched, memory_order_relaxed))
+		return call;
+	/* (a thread that is cancelled in the driver would be waited for) */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
+	atomic_fetch_add(&unwatched, 1);
+	call.unwatched = !atomic_load(&watched);
+	if (!call.unwatched)
+		cl_context_call_end(&call);
+	return call;
+}
+
+void cl_context_call_end(const struct cl_context_call *call)
+{
+	atomic_fetch_sub(&unwatched, 1);
+	if (atomic_load(&watched))
+		syscall(SYS_futex, &unwatched, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	pthread_setcancelstate(call->cancel_state, NULL);
+}
+
+void cl_contexts_watch(void)
+{
+	struct timespec until = cl_after(5 * CL_END_WAIT);
+	uint64_t end = cl_now() + 5 * CL_END_WAIT;
+	uint32_t n;
+
+	atomic_store(&watched, true);
+	while ((n = atomic_load(&unwatched)) != 0 && cl_now() < end)
+		syscall(SYS_futex, &unwatched, FUTEX_WAIT_BITSET_PRIVATE, n, &until, NULL,
+			FUTEX_BITSET_MATCH_ANY);
+}
+
 struct cl_context_making cl_context_make_begin(CUdevice device)
 {
-	struct cl_context_making making = { .device = device };
+	struct cl_context_making making = { .call = cl_context_call_begin(), .device = device };
 
-	if (!cl_sharing() || cl_self_is_copy() || device < 0 || device >= DEVICES)
+	if (making.call.unwatched || cl_self_is_copy() || device < 0 || device >= DEVICES)
 		return making;
 	/* (until make_end(), or who ends it would wait for a thread that is no more) */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &making.cancel_state);
@@ -223,6 +270,8 @@ struct cl_context_making cl_context_make_begin(CUdevice device)
 
 void cl_context_make_end(const struct cl_context_making *making)
 {
+	if (making->call.unwatched)
+		cl_context_call_end(&making->call);
 	if (!making->begun)
 		return;
 	cl_limbo_ask_end(making->device);
@@ -237,6 +286,8 @@ void cl_contexts_forget(void)
 	}
 	cl_contexts_changed();
 	cl_green_forget();
+	atomic_store(&unwatched, 0);
+	atomic_store(&watched, false);
 }
 
 CUresult cl_context_refusal(void)

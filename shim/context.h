@@ -45,6 +45,9 @@ CUresult cl_context_refusal(void);
 void cl_contexts_changed(void);
 void cl_contexts_forget(void); /* in a forked child */
 
+/* By who begins to share, before others can see it: see struct cl_context_call. */
+void cl_contexts_watch(void);
+
 /*
  * How many things (blocks, imports) there are of each context, so that the end of one that
  * has none of them does not look at all of them.  By a hash: "none" is certain.  No lock of

@@ -150,6 +150,7 @@ bool cl_self_start_to_share(void)
 		}
 		if (dirfd >= 0)
 			close(dirfd);
+		cl_contexts_watch();
 		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);

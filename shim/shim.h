@@ -68,6 +68,19 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
 
 /* ----------------------------------------------------------------- contexts */
 /*
+ * Around a call that takes a primary context or gives one back, or counts another down.
+ * Unwatched: this process shares nothing yet, and none of the functions below is to be called;
+ * who begins to share waits for cl_context_call_end() (a second at most), for one that has
+ * begun before would not notice such a call's end.
+ */
+struct cl_context_call {
+	int cancel_state;
+	bool unwatched;
+};
+struct cl_context_call cl_context_call_begin(void);
+void cl_context_call_end(const struct cl_context_call *call); /* when unwatched, by the same thread */
+
+/*
  * Around a call that may destroy contexts.  cl_context_end_begin() returns
  * when nothing of ours is in the driver with @ctx (NULL: any context of
  * @device, a primary one) and keeps it so; cl_context_end_done() forgets what
@@ -77,11 +90,12 @@ void cl_context_end_begin(CUcontext ctx, CUdevice device);
 void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone);
 
 /*
- * Around a call that may make @device's primary context, of a process that shares or not: it
+ * Around a call that may make @device's primary context, watched or not.  It
  * waits (for a second at most) while another thread's call may be ending that, until that has
  * been asked about; and who ends it waits meanwhile.
  */
 struct cl_context_making {
+	struct cl_context_call call;
 	CUdevice device;
 	int cancel_state;
 	bool begun;

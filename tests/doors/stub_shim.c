@@ -109,6 +109,19 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 	SAY("context_%s\n", gone ? "gone" : "stays");
 }
 
+struct cl_context_call cl_context_call_begin(void)
+{
+	if (cl_sharing_flag)
+		return (struct cl_context_call){ .unwatched = false };
+	SAY("call_begin\n");
+	return (struct cl_context_call){ .unwatched = true };
+}
+
+void cl_context_call_end(const struct cl_context_call *call)
+{
+	SAY("call_end\n");
+}
+
 struct cl_context_making cl_context_make_begin(CUdevice device)
 {
 	SAY("make_begin %d\n", device);

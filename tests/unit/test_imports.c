@@ -775,6 +775,79 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 }
 
 /*
+ * A call that takes the primary context or gives it back, from before this process shares
+ * until after, would be noticed by nobody: who begins to share waits for it.
+ */
+static void *share_beside(void *unused)
+{
+	beside_id = gettid();
+	CHECK(cl_self_start());
+	CHECK(cl_sharing());
+	beside_done = true;
+	return unused;
+}
+/* @making: it may make the context, else end it. */
+static void share_amid_a_call(bool making)
+{
+	struct cl_context_making make = { .begun = false };
+	struct cl_context_call call = { .unwatched = false };
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	for (int i = 0; i < 2; i++) { /* (the second, so that what the first had is given back) */
+		if (making)
+			make = cl_context_make_begin(0);
+		else
+			call = cl_context_call_begin();
+		CHECK(making ? make.call.unwatched && !make.begun : call.unwatched);
+		if (i == 1)
+			break;
+		if (making)
+			cl_context_make_end(&make);
+		else
+			cl_context_call_end(&call);
+	}
+	CHECK(!pthread_create(&beside, NULL, share_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done && !cl_sharing());
+	CHECK(!cl_context_call_begin().unwatched);
+	if (making)
+		cl_context_make_end(&make);
+	else
+		cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(!cl_context_call_begin().unwatched);
+	make = cl_context_make_begin(0);
+	CHECK(!make.call.unwatched && make.begun);
+	cl_context_make_end(&make);
+	/* a forked process does not share yet, nor is its parent's call in it */
+	cl_contexts_forget();
+	call = cl_context_call_begin();
+	CHECK(call.unwatched);
+	cl_context_call_end(&call);
+}
+
+IN_A_CHILD(who_begins_to_share_waits_for_a_call_that_nobody_watches)
+{
+	share_amid_a_call(false);
+}
+
+IN_A_CHILD(who_begins_to_share_waits_for_a_making_that_nobody_watches)
+{
+	share_amid_a_call(true);
+}
+
+/* One that never ends must not keep it from sharing. */
+IN_A_CHILD(who_begins_to_share_does_not_wait_for_ever)
+{
+	uint64_t began = cl_now();
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_context_call_begin().unwatched);
+	CHECK(cl_self_start() && cl_sharing());
+	CHECK(cl_now() - began >= 900 * MS);
+}
+
+/*
  * The driver has ended a context, and given its address to another and its addresses
  * to others, before its end is noted: what is opened, closed and exported meanwhile is
  * none of what goes with it.
@@ -981,6 +1054,9 @@ int main(void)
 		cmocka_unit_test(who_does_not_share_asks_no_such_question),
 		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
 		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
+		cmocka_unit_test(who_begins_to_share_waits_for_a_call_that_nobody_watches),
+		cmocka_unit_test(who_begins_to_share_waits_for_a_making_that_nobody_watches),
+		cmocka_unit_test(who_begins_to_share_does_not_wait_for_ever),
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
