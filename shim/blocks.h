@@ -39,6 +39,8 @@ struct cl_block {
 	bool hashed : 1;	       /* it is found by its key */
 	bool primary : 1;	       /* ctx is a device's primary one */
 	bool indexed : 1;	       /* its record is found by its handle */
+	bool elsewhere : 1;	       /* .drained is of another context than this one's: see marks.h */
+	bool unmarked : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
 	/* (not of the byte above: read without the lock by who has the block) */
 	bool orphan;		       /* its context ended while a thread was freeing it */
 	bool destroyed;		       /* an event that had to go before its importers */

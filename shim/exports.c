@@ -16,6 +16,7 @@
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
+#include "shim/marks.h"
 #include "shim/notes.h"
 #include "shim/self.h"
 #include "shim/trace.h"
@@ -580,8 +581,11 @@ static void free_failed(struct cl_block *block)
 	watch_holders(gone);
 }
 
-/* The program has freed @block and all that the driver's free waits for has been waited for. */
-static CUresult into_limbo(struct cl_block *block)
+/*
+ * The program has freed @block, and all that the driver's free waits for has been waited for,
+ * or is marked (@mark: of another context, or NULL).
+ */
+static CUresult into_limbo(struct cl_block *block, struct cl_mark *mark)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
@@ -591,6 +595,8 @@ static CUresult into_limbo(struct cl_block *block)
 	block->place = CL_PLACE_PROGRAM;
 	if (block->record != CL_NO_RECORD)
 		cl_own.record[block->record].free_stack = stack;
+	if (mark)
+		cl_mark_add(block, mark);
 	if (block->orphan)
 		gone = cl_limbo_forget_block_locked(block);
 	else
@@ -727,7 +733,7 @@ static CUresult free_what_may_be_ours(CUdeviceptr dptr)
 	}
 	result = wait_as_a_free(block->ctx);
 	if (result == CUDA_SUCCESS)
-		return into_limbo(block);
+		return into_limbo(block, NULL);
 	free_failed(block);
 	return result;
 }
@@ -757,11 +763,36 @@ static CUresult fail_as_a_free_async(void)
 	return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
-/*
- * The free that @stream will get to: an event behind what was put on it so
- * far.  @capturing: the stream records instead of running, so the driver must say.
- */
-static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, bool *capturing)
+struct stream_mark {
+	CUevent event;
+	struct cl_mark *elsewhere; /* of which context it is; NULL: of the block's */
+	bool capturing;		   /* the stream records instead of running, so the driver must say */
+	bool lost;		   /* there was no memory to note of which, so there is none */
+};
+
+/* It has just been made in the context that is current. */
+static void whose_mark(const struct cl_block *block, CUcontext current, struct stream_mark *mark)
+{
+	struct cl_mark of = { .ctx = NULL };
+
+	if (block->ctx && block->ctx == current)
+		return;
+	cl_context_current(&of.ctx, &of.device, &of.primary);
+	if (block->ctx && block->ctx == of.ctx)
+		return;
+	mark->elsewhere = malloc(sizeof of);
+	if (mark->elsewhere) {
+		*mark->elsewhere = of;
+		return;
+	}
+	cl_driver.cuEventDestroy_v2(mark->event);
+	mark->event = NULL;
+	mark->lost = true;
+}
+
+/* The free of @block that @stream will get to: an event behind what was put on it so far. */
+static CUresult mark_stream(const struct cl_block *block, CUstream stream, bool per_thread,
+			    struct stream_mark *mark)
 {
 	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
 		per_thread ? cl_driver.cuStreamIsCapturing_ptsz : cl_driver.cuStreamIsCapturing;
@@ -774,7 +805,7 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 	bool pushed = false;
 	CUresult result;
 
-	*capturing = false;
+	*mark = (struct stream_mark){ .event = NULL };
 	if (is_capturing) {
 		result = is_capturing(stream, &status);
 		/* (so it answers for the NULL stream while another captures: then the calls below say what is wrong) */
@@ -782,8 +813,8 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 			return result;
 		if (result != CUDA_SUCCESS)
 			status = CU_STREAM_CAPTURE_STATUS_NONE;
-		*capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
-		if (*capturing)
+		mark->capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+		if (mark->capturing)
 			return CUDA_SUCCESS;
 	}
 	/*
@@ -795,17 +826,30 @@ static CUresult mark_stream(CUstream stream, bool per_thread, CUevent *mark, boo
 	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current &&
 	    (!cl_green_resolve(&ctx) || (ctx && ctx != current)))
 		pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
-	result = cl_driver.cuEventCreate(mark, CU_EVENT_DISABLE_TIMING);
+	result = cl_driver.cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING);
 	if (result == CUDA_SUCCESS) {
 		result = fail_as_a_free_async();
 		if (result == CUDA_SUCCESS)
-			result = record(*mark, stream);
-		if (result != CUDA_SUCCESS)
-			cl_driver.cuEventDestroy_v2(*mark);
+			result = record(mark->event, stream);
+		if (result == CUDA_SUCCESS)
+			whose_mark(block, pushed ? ctx : current, mark);
+		else
+			cl_driver.cuEventDestroy_v2(mark->event);
 	}
 	if (pushed)
 		cl_driver.cuCtxPopCurrent_v2(&popped);
 	return result;
+}
+
+/* Nobody can say when its stream has got to the free. */
+static void keep_unmarked(struct cl_block *block)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	pin_locked(block);
+	block->unmarked = true;
+	pthread_mutex_unlock(&cl_exports_lock);
+	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed: it is kept "
+				 "to the end");
 }
 
 static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, bool per_thread,
@@ -814,8 +858,7 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 	CL_UNCANCELLED;
 	struct cl_block *block = NULL;
 	struct cl_finding again;
-	CUevent mark = NULL;
-	bool capturing;
+	struct stream_mark mark;
 	CUresult result;
 
 	if (cl_self_is_copy()) {
@@ -836,18 +879,20 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 	case FREE_DEFERRED:
 		break;
 	}
-	result = mark_stream(stream, per_thread, &mark, &capturing);
-	if (result == CUDA_SUCCESS && capturing)
+	result = mark_stream(block, stream, per_thread, &mark);
+	if (result == CUDA_SUCCESS && mark.capturing)
 		result = bare(dptr, stream);
-	if (result != CUDA_SUCCESS || capturing) {
+	if (result != CUDA_SUCCESS || mark.capturing) {
 		free_failed(block);
 		return result;
 	}
-	block->drained = mark;
+	if (mark.lost)
+		keep_unmarked(block);
+	block->drained = mark.event;
 	/* by stream, so that what waits for one is asked about once; stream 0 is each thread's own */
 	block->queue = (uint8_t)(((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 12) +
 				 (per_thread ? (uintptr_t)pthread_self() >> 12 : 0));
-	return into_limbo(block);
+	return into_limbo(block, mark.elsewhere);
 }
 
 CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
@@ -890,7 +935,7 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	case FREE_NOW:
 		return freed_now(block, destroy(event));
 	case FREE_DEFERRED:
-		return into_limbo(block);
+		return into_limbo(block, NULL);
 	}
 	return destroy(event);
 }

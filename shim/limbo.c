@@ -8,6 +8,7 @@
 
 #include "shim/limbo.h"
 #include "shim/log.h"
+#include "shim/marks.h"
 #include "shim/notes.h"
 #include "shim/self.h"
 #include "shim/trace.h"
@@ -93,8 +94,9 @@ static struct list *list_of(struct cl_block *block)
 	case CL_PLACE_DRAIN:
 		return &limbo.drain[block->queue % QUEUES];
 	case CL_PLACE_KEPT: /* the large may go as a last resort */
-		return block->kind == CL_MEMORY && block->size >= 2u << 20 ? &limbo.kept :
-									     &limbo.kept_small;
+		return block->kind == CL_MEMORY && block->size >= 2u << 20 && !block->unmarked ?
+			       &limbo.kept :
+			       &limbo.kept_small;
 	default:
 		return NULL;
 	}
@@ -227,15 +229,24 @@ static void account(const struct cl_block *block, int sign)
 }
 
 /* ------------------------------------------------- contexts that end meanwhile */
+static bool is_context(const struct context_use *use, CUcontext ctx, CUdevice device, bool primary)
+{
+	return use->ctx ? use->ctx == ctx : primary && use->device == device;
+}
 static bool same_context(const struct context_use *use, const struct cl_block *block)
 {
-	return use->ctx ? use->ctx == block->ctx : block->primary && use->device == block->device;
+	return is_context(use, block->ctx, block->device, block->primary);
 }
 
+/* That of @block, or of its mark. */
 static bool context_ends(const struct cl_block *block)
 {
+	const struct cl_mark *mark;
+
 	for (const struct context_use *use = limbo.ending; use; use = use->next)
-		if (same_context(use, block))
+		if (same_context(use, block) ||
+		    ((mark = cl_mark_of(block)) != NULL &&
+		     is_context(use, mark->ctx, mark->device, mark->primary)))
 			return true;
 	return false;
 }
@@ -438,27 +449,39 @@ static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
 }
 
-/* A batch: blocks of one context that this thread is in the driver with. */
+/* A batch: blocks of one context that this thread is in the driver with; one whose mark is of another is alone. */
 struct batch {
-	struct context_use use;
+	struct context_use use, mark_use;
+	bool marked;
 	struct cl_block *block[BATCH];
 	CUresult result[BATCH];
 	unsigned int n;
 };
 
+static void use_context(struct context_use *use, CUcontext ctx, CUdevice device)
+{
+	*use = (struct context_use){ limbo.in_driver, ctx, device, pthread_self() };
+	limbo.in_driver = use;
+}
+
 static void batch_begin_locked(struct batch *batch)
 {
-	batch->use = (struct context_use){ .next = limbo.in_driver,
-					   .ctx = batch->block[0]->ctx,
-					   .device = batch->block[0]->device,
-					   .thread = pthread_self() };
-	limbo.in_driver = &batch->use;
+	const struct cl_mark *mark = cl_mark_of(batch->block[0]);
+
+	use_context(&batch->use, batch->block[0]->ctx, batch->block[0]->device);
+	batch->marked = mark != NULL;
+	if (mark)
+		use_context(&batch->mark_use, mark->ctx, mark->device);
 	pthread_mutex_unlock(&cl_exports_lock);
 }
 static void batch_end_locked(struct batch *batch)
 {
 	pthread_mutex_lock(&cl_exports_lock);
 	unlink_use(&limbo.in_driver, &batch->use);
+	if (batch->marked)
+		unlink_use(&limbo.in_driver, &batch->mark_use);
+	if (!batch->block[0]->drained)
+		cl_mark_drop(batch->block[0]);
 	pthread_cond_broadcast(&changed);
 }
 
@@ -521,7 +544,8 @@ static void batch_take_locked(struct batch *batch, struct list *list)
 			list_add(&limbo.blocked, block);
 			continue;
 		}
-		if (batch->n && block->ctx != batch->block[0]->ctx)
+		if (batch->n && (block->ctx != batch->block[0]->ctx || block->elsewhere ||
+				 batch->block[0]->elsewhere))
 			break;
 		if (list == &limbo.due) {
 			if (block->drained) {
@@ -787,6 +811,29 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 	return collect(end_grace);
 }
 
+/* Gives back @block of CL_PLACE_KEPT, if its stream has got to its free. */
+static bool release_kept_locked(struct cl_block *block)
+{
+	struct batch batch = { .n = 1, .block = { block } };
+	struct driver_visit visit;
+	CUstream stream;
+	bool ready, wait = false;
+
+	move(block, CL_PLACE_BUSY);
+	batch_begin_locked(&batch);
+	visit = enter_driver(block->ctx);
+	ready = !block->drained || cl_driver.cuEventQuery(block->drained) != CUDA_ERROR_NOT_READY;
+	if (ready) {
+		stream = block->ctx ? free_stream(block->ctx) : NULL;
+		give_back(block, stream, &wait);
+		if (wait)
+			cl_driver.cuStreamSynchronize(stream);
+	}
+	leave_driver(&visit);
+	batch_end_locked(&batch);
+	return ready;
+}
+
 struct cl_collected cl_limbo_release_kept(void)
 {
 	struct cl_collected sum = { .next = UINT64_MAX };
@@ -796,25 +843,12 @@ struct cl_collected cl_limbo_release_kept(void)
 	pthread_mutex_lock(&cl_exports_lock);
 	n = limbo.kept.n;
 	while (n-- && (block = limbo.kept.first) != NULL) {
-		struct batch batch = { .n = 1, .block = { block } };
-		struct driver_visit visit;
-		CUstream stream;
-		bool wait = false;
-
-		if (context_ends(block)) { /* to the end of the list: it is looked at once */
+		if (context_ends(block) || !release_kept_locked(block)) {
+			/* to the end of the list: it is looked at once */
 			move(block, CL_PLACE_BUSY);
 			move(block, CL_PLACE_KEPT);
 			continue;
 		}
-		move(block, CL_PLACE_BUSY);
-		batch_begin_locked(&batch);
-		visit = enter_driver(block->ctx);
-		stream = block->ctx ? free_stream(block->ctx) : NULL;
-		give_back(block, stream, &wait);
-		if (wait)
-			cl_driver.cuStreamSynchronize(stream);
-		leave_driver(&visit);
-		batch_end_locked(&batch);
 		sum.blocks++;
 		sum.bytes += block->size;
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
@@ -961,7 +995,8 @@ static bool forget_block(struct cl_block *block)
 	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
 
 	move(block, CL_PLACE_BUSY);
-	block->drained = NULL; /* went with the context */
+	cl_mark_drop(block);
+	block->drained = NULL; /* went with the context; if with another one, that is still to come */
 	block->own_opens = 0;
 	if (block->record == CL_NO_RECORD) {
 		cl_block_delete(block);
@@ -1016,6 +1051,17 @@ static void forget_unknown_event(struct cl_block *block, void *data)
 		forget_block(block);
 }
 
+/* Its stream is no more, so nothing is on it that could come to the block. */
+static void forget_mark_with_context(struct cl_block *block, const struct cl_mark *mark, void *ended)
+{
+	if (!is_context(ended, mark->ctx, mark->device, mark->primary))
+		return;
+	cl_mark_drop(block);
+	block->drained = NULL;
+	if (block->place == CL_PLACE_DRAIN)
+		move(block, CL_PLACE_DUE);
+}
+
 void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 {
 	struct context_use **at, *use = NULL, ended = { .ctx = ctx, .device = device };
@@ -1046,6 +1092,8 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 		}
 		if (cl_context_any_unknown(&cl_block_tally))
 			cl_block_each(CL_EVENT, forget_unknown_event, NULL);
+		if (cl_marks_n())
+			cl_mark_each(forget_mark_with_context, &ended);
 	}
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&cl_exports_lock);
@@ -1097,6 +1145,7 @@ void cl_limbo_forget(void)
 	memset(&limbo, 0, sizeof limbo);
 	memset(free_streams, 0, sizeof free_streams);
 	oldest_event = newest_event = NULL;
+	cl_marks_forget();
 	memset(watch, 0, sizeof watch);
 	cl_reclaimed_n = 0;
 	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;

@@ -848,6 +848,33 @@ static void free_in_anothers_stream(void)
 	MUST(cu.cuMemFree_v2(there));
 }
 
+/* What marks the place in that stream is no more when it would be looked at. */
+static void free_in_a_stream_that_ends(void)
+{
+	enum { LARGE = 4 << 20, BLOCKS = 8 };
+	uint64_t until = now_ms() + 3000;
+	size_t before, now, total;
+
+	begin();
+	MUST(cu.cuMemGetInfo_v2(&before, &total));
+	for (int i = 0; i < BLOCKS; i++) {
+		CUipcMemHandle handle;
+		CUdeviceptr address;
+		CUcontext other;
+
+		MUST(cu.cuMemAlloc_v2(&address, LARGE));
+		MUST(cu.cuIpcGetMemHandle(&handle, address));
+		MUST(cu.cuCtxCreate_v2(&other, 0, 0));
+		MUST(cu.cuMemFreeAsync(address, NULL));
+		MUST(cu.cuCtxDestroy_v2(other));
+		MUST(cu.cuCtxSetCurrent(primary));
+	}
+	do
+		MUST(cu.cuMemGetInfo_v2(&now, &total));
+	while (now + LARGE <= before && now_ms() < until && !usleep(500));
+	CHECK(now + LARGE > before);
+}
+
 /* ---------------------------------------------------------------------------- main */
 static const struct test {
 	const char *name, *promise;
@@ -878,6 +905,8 @@ static const struct test {
 	{ "small-stack", "every hook on the smallest stack that a thread can have", on_a_small_stack },
 	{ "other-stream", "freed in another context's stream, then gone with its own: what is there now stays",
 	  free_in_anothers_stream },
+	{ "ended-stream", "freed in another context's stream, which is gone first: it comes back, and nothing ends",
+	  free_in_a_stream_that_ends },
 	{ "one-handle", "two threads open and close the same handle: all comes back", one_handle },
 	{ "primary-ends", "two threads retain and release the primary context: what goes with it is gone",
 	  primary_ends },

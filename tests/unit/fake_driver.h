@@ -52,13 +52,16 @@ static struct {
 	void (*in_sync)(void);
 	_Atomic bool stall_free; /* frees wait while this is set */
 	_Atomic bool in_free;
-	_Atomic bool dead_a; /* CONTEXT_A has ended */
+	_Atomic bool dead_a, dead_b; /* CONTEXT_A (_B) has ended */
 	/* events */
 	_Atomic uint32_t event_n, destroyed_n, recorded_n;
 	CUevent destroyed[EVENTS];
 	_Atomic bool event_live[EVENTS];
+	CUcontext event_ctx[EVENTS];
 	CUstream recorded_on;
+	CUcontext stream_ctx; /* of all streams; NULL: CONTEXT_A */
 	_Atomic int query_result;
+	_Atomic uint32_t queries;
 	CUstreamCaptureStatus capturing;
 	CUresult capturing_result; /* of asking for it */
 	_Atomic int device; /* of the current context */
@@ -304,16 +307,27 @@ static CUresult fake_event_create(CUevent *event, unsigned int flags)
 	n = atomic_fetch_add(&fake.event_n, 1);
 	CHECK(n < EVENTS);
 	atomic_store(&fake.event_live[n], true);
+	fake.event_ctx[n] = fake_stack[fake_depth];
 	*event = (CUevent)(uintptr_t)(0x1000 + n * 16);
 	return CUDA_SUCCESS;
 }
-static CUresult fake_event_destroy(CUevent event)
+/* Bare, what has to do with an event whose context has ended is a crash. */
+static inline uintptr_t fake_event_number(CUevent event)
 {
 	uintptr_t n = ((uintptr_t)event - 0x1000) / 16;
 
+	CHECK(n < EVENTS);
+	CHECK(fake.event_ctx[n] != CONTEXT_A || !atomic_load(&fake.dead_a));
+	CHECK(fake.event_ctx[n] != CONTEXT_B || !atomic_load(&fake.dead_b));
+	return n;
+}
+static CUresult fake_event_destroy(CUevent event)
+{
+	uintptr_t n = fake_event_number(event);
+
 	driver_entered();
 	/* bare, a second destroy is a crash */
-	CHECK(n < EVENTS && atomic_exchange(&fake.event_live[n], false));
+	CHECK(atomic_exchange(&fake.event_live[n], false));
 	pthread_mutex_lock(&order_lock);
 	fake.destroyed[atomic_load(&fake.destroyed_n)] = event;
 	atomic_fetch_add(&fake.destroyed_n, 1);
@@ -339,6 +353,8 @@ static CUresult fake_event_record(CUevent event, CUstream stream)
 static CUresult fake_event_query(CUevent event)
 {
 	driver_entered();
+	CHECK(atomic_load(&fake.event_live[fake_event_number(event)]));
+	atomic_fetch_add(&fake.queries, 1);
 	return (CUresult)atomic_load(&fake.query_result);
 }
 static CUresult fake_capturing(CUstream stream, CUstreamCaptureStatus *status)
@@ -350,7 +366,7 @@ static CUresult fake_capturing(CUstream stream, CUstreamCaptureStatus *status)
 static CUresult fake_stream_ctx(CUstream stream, CUcontext *ctx)
 {
 	driver_entered();
-	*ctx = CONTEXT_A;
+	*ctx = fake.stream_ctx ? fake.stream_ctx : CONTEXT_A;
 	return CUDA_SUCCESS;
 }
 

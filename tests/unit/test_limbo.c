@@ -1301,6 +1301,151 @@ IN_A_CHILD(events_are_left_to_a_context_that_ends)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
 
+/* ------------------------------------- freed in a stream of another context than its own */
+/* Which has not got there yet; the other context is CONTEXT_B, the primary one is A. */
+static CUdeviceptr freed_in_a_stream_of_b(void)
+{
+	CUdeviceptr p = exported_block();
+
+	fake.stream_ctx = CONTEXT_B;
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
+	return p;
+}
+/* Its mark can't be asked about any more. */
+static void b_has_ended(void)
+{
+	atomic_store(&fake.dead_b, true);
+	cl_context_end_done(CONTEXT_B, -1, true);
+}
+
+IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
+{
+	CUdeviceptr p, waits;
+	uint32_t asked;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = freed_in_a_stream_of_b();
+	waits = exported_block(); /* in its grace when that happens */
+	CHECK_EQUAL(cl_memory_free_async(waits, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(place_of(waits), CL_PLACE_GRACE);
+	asked = atomic_load(&fake.queries);
+	CHECK(asked > 0);
+	cl_context_end_begin(CONTEXT_B, -1);
+	/* it may be gone already: nothing of it is asked */
+	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(atomic_load(&fake.queries), asked);
+	CHECK_EQUAL(frees_of(p) + frees_of(waits), 0);
+	b_has_ended();
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(frees_of(waits), 1);
+	CHECK_EQUAL(atomic_load(&fake.queries), asked);
+}
+
+IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = freed_in_a_stream_of_b();
+	cl_context_end_begin(CONTEXT_B, -1);
+	cl_limbo_collect(true);
+	cl_context_end_done(CONTEXT_B, -1, false);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+	/* another's end is none of it */
+	cl_context_end_begin(NULL, 1);
+	cl_context_end_done(NULL, 1, true);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	/* its mark is forgotten: nothing is left of it to go with that context */
+	cl_context_end_begin(CONTEXT_B, -1);
+	b_has_ended();
+}
+
+IN_A_CHILD(a_mark_that_outlives_its_block_is_forgotten)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = freed_in_a_stream_of_b();
+	end_context_a(true);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	cl_limbo_collect(true);
+	cl_context_end_begin(CONTEXT_B, -1);
+	b_has_ended();
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+}
+
+static _Atomic bool in_query, stall_query;
+static CUresult query_that_stalls(CUevent event)
+{
+	CUresult result = fake_event_query(event);
+
+	atomic_store(&in_query, true);
+	while (atomic_load(&stall_query))
+		usleep(100);
+	return result;
+}
+static void *collect_beside(void *unused)
+{
+	cl_limbo_collect(true);
+	return unused;
+}
+static void *end_b_beside(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	cl_context_end_begin(CONTEXT_B, -1);
+	atomic_store(&thread_done, true);
+	b_has_ended();
+	return unused;
+}
+IN_A_CHILD(a_context_does_not_end_while_a_mark_of_it_is_asked_about)
+{
+	pthread_t asks, ends;
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = freed_in_a_stream_of_b();
+	cl_driver.cuEventQuery = query_that_stalls;
+	atomic_store(&stall_query, true);
+	CHECK(!pthread_create(&asks, NULL, collect_beside, NULL));
+	CHECK(COMES_TRUE(atomic_load(&in_query), SOON));
+	CHECK(!pthread_create(&ends, NULL, end_b_beside, NULL));
+	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	atomic_store(&stall_query, false);
+	CHECK(!pthread_join(asks, NULL) && !pthread_join(ends, NULL));
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+/* Without a record it is kept, and as a last resort given back: not before its stream has got there. */
+IN_A_CHILD(what_is_kept_is_not_given_back_before_its_stream_has_got_there)
+{
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.dir.text = "/proc/nowhere/culimbo";
+	p = fake_alloc(2 * MIB, CONTEXT_A);
+	export_block(p);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK(!cl_limbo_release_kept().blocks);
+	CHECK_EQUAL(frees_of(p), 0);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	CHECK_EQUAL(cl_limbo_release_kept().blocks, 1);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
 /* ------------------------------------------------------- when memory is short */
 static unsigned int called, called_inside;
 static CUdeviceptr must_be_freed;
@@ -1953,6 +2098,11 @@ int main(void)
 		cmocka_unit_test(of_too_many_events_the_oldest_goes_first),
 		cmocka_unit_test(who_forces_events_out_leaves_their_records_to_the_collector),
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
+		cmocka_unit_test(a_mark_goes_with_the_context_of_its_stream),
+		cmocka_unit_test(a_mark_is_asked_about_when_its_context_has_not_ended),
+		cmocka_unit_test(a_mark_that_outlives_its_block_is_forgotten),
+		cmocka_unit_test(a_context_does_not_end_while_a_mark_of_it_is_asked_about),
+		cmocka_unit_test(what_is_kept_is_not_given_back_before_its_stream_has_got_there),
 		cmocka_unit_test(who_needs_an_event_waits_for_a_context_that_may_be_ending),
 		cmocka_unit_test(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_going),
 		cmocka_unit_test(short_memory_waits_for_a_context_that_may_be_ending),

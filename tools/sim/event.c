@@ -8,7 +8,8 @@
  * - an interprocess event lives in the pool, beside its maker's 4,096 places
  *   (fact 10), and its handle can be opened after it was destroyed;
  * - the end of a context gives back the places of the interprocess events made
- *   in it, and to destroy one of them after that is a crash (both measured).
+ *   in it, and to destroy one of them after that is a crash (both measured; so it
+ *   is here with any event of that context).
  *
  * The handle: bytes 0-3 the maker's pid, 8-15 its cookie, 16-19 the place;
  * 4-7 and 20-63 are zero and not read.  A place that can't be is a crash in
@@ -32,8 +33,10 @@ struct sim_event {
 	bool maker; /* of an interprocess event */
 	bool opened;
 	uint32_t index;
-	struct sim_event *next; /* in the quarantine */
+	struct sim_event *next, **at; /* among those that live; in the quarantine, next alone */
 };
+
+static struct sim_event *living;
 
 static struct sim_event *maker_of[SIM_IPC_EVENTS]; /* who has that place */
 static unsigned int next_index;
@@ -76,7 +79,30 @@ static struct sim_event *event_new(struct sim_context *context, unsigned int fla
 	event->flags = flags;
 	event->context = context;
 	event->core = &event->own;
+	event->next = living;
+	event->at = &living;
+	if (living)
+		living->at = &event->next;
+	living = event;
 	return event;
+}
+
+/* Its memory is not used again for a long time. */
+static void event_end(struct sim_event *event)
+{
+	event->magic = EVENT_GONE;
+	if (event->maker)
+		maker_of[event->index] = NULL;
+	*event->at = event->next;
+	if (event->next)
+		event->next->at = event->at;
+	event->next = NULL;
+	if (gone)
+		gone_tail->next = event;
+	else
+		gone_head = event;
+	gone_tail = event;
+	gone++;
 }
 
 SIM_CALL(cuEventCreate, (CUevent *handle, unsigned int flags))
@@ -129,11 +155,13 @@ out:
 
 void sim_events_end(struct sim_context *context)
 {
-	for (unsigned int i = 0; i < SIM_IPC_EVENTS; i++)
-		if (maker_of[i] && maker_of[i]->context == context) {
-			maker_of[i]->magic = EVENT_GONE;
-			maker_of[i] = NULL;
-		}
+	struct sim_event *event, *next;
+
+	for (event = living; event; event = next) {
+		next = event->next;
+		if (event->context == context)
+			event_end(event);
+	}
 }
 
 SIM_CALL(cuEventDestroy_v2, (CUevent handle))
@@ -147,16 +175,7 @@ SIM_CALL(cuEventDestroy_v2, (CUevent handle))
 		return CUDA_ERROR_INVALID_HANDLE;
 	event = event_of(handle);
 	pthread_mutex_lock(&sim.lock);
-	event->magic = EVENT_GONE;
-	if (event->maker)
-		maker_of[event->index] = NULL;
-	event->next = NULL;
-	if (gone)
-		gone_tail->next = event;
-	else
-		gone_head = event;
-	gone_tail = event;
-	gone++;
+	event_end(event);
 	sim_leave();
 	return CUDA_SUCCESS;
 }
