@@ -3,8 +3,8 @@
  * What the parts of tests/differential/differential have in common: see runner.c.
  *
  * player.c makes the driver's calls, one at a time, as it is told, in as many processes
- * as there are players; director.c decides which, and knows what each may answer;
- * runner.c plays a seed with and without culimbo, and compares.
+ * as there are players (stage.c has them); director.c decides which, calls*.c say what
+ * comes of each, and model.c knows what is there by now; runner.c plays a seed with and without culimbo, and compares.
  */
 #ifndef DIFFERENTIAL_PLAY_H
 #define DIFFERENTIAL_PLAY_H

@@ -9,7 +9,7 @@
  * process or by two in lock step: as it is, and under culimbo.  Each call is a line: its
  * number, who, what, with which operands (by their numbers, never by addresses), and what came
  * of it.  What is not the same is a defect: of culimbo, of the simulated driver, or of what
- * director.c knows of the few things that may differ.  Then the sequence is made as short as
+ * model.c knows of the few things that may differ.  Then the sequence is made as short as
  * the difference allows, and printed.
  *
  * What must hold: a seed is the same sequence on each machine; nothing sleeps; a play that does

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks: allocated, exported, opened, read, closed, freed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/differential/calls.h"
+#include "tests/differential/stage.h"
+
+static void play_alloc(bool async)
+{
+	unsigned int slot = op.a % BLOCKS, stream = op.c % STREAMS;
+	static const uint64_t mixed[] = { SMALL, SMALL, 4096, 1 << 20, PAGE };
+	uint64_t bytes = settings->large ? PAGE * (1 + op.b % 2) : mixed[op.b % 5];
+	struct order o = { .call = async ? DO_ALLOC_ASYNC : DO_ALLOC, .slot = (uint8_t)slot,
+			   .other = (uint8_t)stream, .bytes = bytes };
+	struct life *l = block_at(slot);
+	struct answer a;
+
+	if ((l && l->state == LIVE) || (async && !usable(stream)))
+		return;
+	if (op.d % 40 == 0)
+		o.bytes = bytes = 0;
+	a = tell(op.player, &o);
+	if (async)
+		with("block %u, %llu bytes, stream %u", slot, (unsigned long long)bytes, stream);
+	else
+		with("block %u, %llu bytes", slot, (unsigned long long)bytes);
+	print(async ? "cuMemAllocAsync" : "cuMemAlloc", &a, NULL);
+	if (a.result)
+		return;
+	if (bytes < PAGE && (players[0].maybe_limbo || players[1].maybe_limbo))
+		scattered = true;
+	me()->taken++;
+	life[lives] = (struct life){ .async = async, .player = op.player, .ctx = whole(current()),
+				     .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
+	me()->block[slot] = lives;
+	l = &life[lives++];
+	if (me()->busy)
+		return;
+	o = (struct order){ .call = DO_FILL, .at = AT_BLOCK, .slot = (uint8_t)slot, .flags = l->value,
+			    .bytes = bytes };
+	a = tell(op.player, &o);
+	with("block %u, value %u", slot, l->value);
+	print("cuMemsetD8", &a, NULL);
+	l->filled = !a.result;
+}
+void play_alloc_sync(void)
+{
+	play_alloc(false);
+}
+void play_alloc_async(void)
+{
+	play_alloc(true);
+}
+
+/* The place that the dice say, or the next that has what most calls are about. */
+static unsigned int import_place(void)
+{
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		if (me()->import[(op.a + i) % IMPORTS].life >= 0 && me()->import[(op.a + i) % IMPORTS].count)
+			return (op.a + i) % IMPORTS;
+	return op.a % IMPORTS;
+}
+static unsigned int block_place(void)
+{
+	for (unsigned int i = 0; op.d % 4 && i < BLOCKS; i++) {
+		int l = me()->block[(op.a + i) % BLOCKS];
+
+		if (l >= 0 && life[l].state == LIVE)
+			return (op.a + i) % BLOCKS;
+	}
+	return op.a % BLOCKS;
+}
+
+/* A pointer for a call that takes one; *l: the block that it is of.  False: there is none. */
+static bool choose(struct order *o, struct life **l, int *number)
+{
+	unsigned int slot = block_place(), import = import_place();
+	bool inside = op.b % 8 == 7;
+
+	*l = NULL;
+	*number = -1;
+	o->offset = inside ? 512 : 0;
+	switch (op.b % 16) {
+	case 3:
+		o->at = AT_NULL;
+		o->offset = 0;
+		with("NULL");
+		return true;
+	case 5:
+		o->at = AT_UNKNOWN;
+		with("unknown");
+		return true;
+	case 9:
+	case 15:
+		if (me()->import[import].life < 0 || !me()->import[import].count)
+			return false;
+		o->at = AT_IMPORT;
+		o->slot = (uint8_t)import;
+		with("import %u%s", import, inside ? " + 512" : "");
+		return true;
+	default:
+		o->at = AT_BLOCK;
+		o->slot = (uint8_t)slot;
+		*number = me()->block[slot];
+		*l = block_at(slot);
+		if (!*l || !is_alone(*l))
+			return false;
+		with("block %u%s%s", slot, inside ? " + 512" : "",
+		     (*l)->state == LIVE ? "" : (*l)->state == FREED ? " freed" : " gone");
+		return true;
+	}
+}
+
+static void play_free(bool async)
+{
+	struct order o = { .call = async ? DO_FREE_ASYNC : DO_FREE, .other = op.c % STREAMS };
+	size_t length;
+	struct answer a;
+	struct life *l;
+	int number;
+
+	if (!choose(&o, &l, &number) || (async && !usable(o.other)))
+		return;
+	if (!async && me()->busy && o.at != AT_NULL)
+		return;
+	/* what becomes of such a free is not known (not measured): it is the graph's */
+	if (async && me()->stream[o.other].captures &&
+	    (me()->stream[o.other].mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+	     me()->mode == CU_STREAM_CAPTURE_MODE_RELAXED))
+		return;
+	if (async) {
+		length = strlen(operands);
+		snprintf(operands + length, sizeof(operands) - length, ", stream %u", o.other);
+	}
+	a = tell(op.player, &o);
+	print(async ? "cuMemFreeAsync" : "cuMemFree", &a, NULL);
+	me()->pending |= async && !a.result;
+	if (!a.result && l && !o.offset && l->state == LIVE)
+		freed(number);
+}
+void play_free_sync(void)
+{
+	play_free(false);
+}
+void play_free_async(void)
+{
+	play_free(true);
+}
+
+void play_export(void)
+{
+	unsigned int slot = op.c % HANDLES;
+	struct order o = { .call = DO_EXPORT };
+	size_t length;
+	struct answer a;
+	struct life *l;
+	int number;
+
+	if (!choose(&o, &l, &number))
+		return;
+	length = strlen(operands);
+	snprintf(operands + length, sizeof(operands) - length, ", handle %u", slot);
+	a = tell(op.player, &o);
+	print("cuIpcGetMemHandle", &a, NULL);
+	if (a.result || !l)
+		return;
+	l->exported = true;
+	handles[slot].life = number;
+	memcpy(handles[slot].bytes, a.handle, sizeof(handles[slot].bytes));
+}
+
+static bool is_open_here(const struct life *l)
+{
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		if (me()->import[i].life == (int)(l - life) && me()->import[i].count)
+			return true;
+	return false;
+}
+
+/* Of a block that was freed: what comes of it is looked at, and closed at once. */
+static void open_stale(struct order *o, const struct life *l, unsigned int slot)
+{
+	bool old = o->call == DO_OPEN_OLD, own = l->player == op.player;
+	struct order then = { .call = DO_READ, .at = AT_IMPORT, .slot = o->slot, .bytes = SMALL };
+	struct answer a, b;
+	char expected[16];
+
+	/* (a handle without a stamp may be another block's by now) */
+	if (settings->tail || me()->busy)
+		return;
+	/* (whether a driver refuses an open in a capture, and spoils that, is not measured: a refusal of ours does not) */
+	if (captures(me()))
+		return;
+	settle();
+	a = tell(op.player, o);
+	me()->taken++; /* (whether or not it was opened) */
+	if (!a.result) {
+		then.bytes = l->bytes;
+		snprintf(expected, sizeof(expected), "bytes=%u", l->value);
+		b = tell(op.player, &then);
+		promised(!own || l->own_opens || l->state == FREED, "it is gone, and opens");
+		promised(own || is_open_here(l) || (l->state == FREED && !l->refused), "a stale handle opens");
+		promised(!l->filled || b.result || !strcmp(b.text, expected), "foreign bytes");
+		then.call = DO_CLOSE;
+		b = tell(op.player, &then);
+		promised(!b.result, "what was opened is not closed");
+	}
+	with("handle %u %s, flags %u", slot, l->state == FREED ? "freed" : "gone", o->flags);
+	print(old ? "cuIpcOpenMemHandle(4.1)" : "cuIpcOpenMemHandle", &a,
+	      o->flags == 1 && context_alive(me(), current()) ? "stale" : NULL);
+}
+
+static bool has_hazard(void)
+{
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		if (me()->import[i].life >= 0 && me()->import[i].count &&
+		    life[me()->import[i].life].state != LIVE)
+			return true;
+	return false;
+}
+
+void play_open(void)
+{
+	unsigned int slot = op.b % HANDLES, at = op.a % IMPORTS;
+	struct order o = { .call = op.c % 11 == 10 ? DO_OPEN_OLD : DO_OPEN, .at = AT_IMPORT,
+			   .flags = op.d % 12 == 0 ? 0 : op.d % 12 == 1 ? 2 : 1 };
+	bool old = o.call == DO_OPEN_OLD;
+	struct import *import;
+	struct answer a;
+	struct life *l;
+
+	if (handles[slot].life < 0)
+		return;
+	l = &life[handles[slot].life];
+	/* (mostly the other's) */
+	if (settings->players > 1 && op.c % 5 && l->player == op.player)
+		op.player = !op.player;
+	/* (208 is possible there without culimbo, measured) */
+	if ((old || settings->gpu) && has_hazard())
+		return;
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		if (me()->import[i].life == handles[slot].life && me()->import[i].count &&
+		    me()->import[i].ctx == whole(current()))
+			at = i, o.bytes = 1;
+	import = &me()->import[at];
+	memcpy(o.handle, handles[slot].bytes, sizeof(o.handle));
+	o.slot = (uint8_t)at;
+	if (l->state != LIVE) {
+		/* (looked at in a place of its own) */
+		o.slot = IMPORTS - 1;
+		o.bytes = 0;
+		if (me()->import[o.slot].life >= 0 && me()->import[o.slot].count)
+			return;
+		me()->import[o.slot].life = -1;
+		open_stale(&o, l, slot);
+		return;
+	}
+	if (!o.bytes && import->life >= 0 && import->count)
+		return;
+	if (l->player == op.player)
+		o.at = AT_NULL;
+	a = tell(op.player, &o);
+	with("handle %u%s, import %u, flags %u", slot, l->player == op.player ? " own" : "", at, o.flags);
+	if (l->player == op.player) {
+		/* what the driver looks at first is good: the same on both sides, or the line tells */
+		bool good = o.flags == 1 && context_alive(me(), current()) &&
+			    (!a.result || a.result == CUDA_ERROR_INVALID_CONTEXT);
+
+		promised(!good || !a.result, "a handle of its own is refused");
+		print(old ? "cuIpcOpenMemHandle(4.1)" : "cuIpcOpenMemHandle", &a, good ? "own" : NULL);
+		l->own_opens += good;
+		return;
+	}
+	print(old ? "cuIpcOpenMemHandle(4.1)" : "cuIpcOpenMemHandle", &a, NULL);
+	if (a.result)
+		return;
+	me()->taken++;
+	if (!o.bytes)
+		*import = (struct import){ .life = handles[slot].life, .ctx = whole(current()) };
+	import->count++;
+}
+
+void play_close(void)
+{
+	struct order o = { .call = DO_CLOSE, .at = AT_IMPORT,
+			   .slot = (uint8_t)(op.b % 6 ? import_place() : op.a % IMPORTS) };
+	struct import *import = &me()->import[o.slot];
+	struct answer a;
+
+	if (import->life < 0 || me()->busy)
+		return;
+	if (!import->count && (import->closed_at != me()->taken || has_hazard() ||
+			       life[import->life].state != LIVE || op.b % 2))
+		return;
+	a = tell(op.player, &o);
+	with("import %u%s", o.slot, import->count ? "" : " closed");
+	print("cuIpcCloseMemHandle", &a, NULL);
+	if (!a.result && import->count && --import->count == 0)
+		import->closed_at = me()->taken;
+}
+
+/* What is no import. */
+void play_close_other(void)
+{
+	struct order o = { .call = DO_CLOSE };
+	bool counted;
+	struct answer a;
+	struct life *l;
+	int number;
+
+	if (me()->busy || !choose(&o, &l, &number) || (o.at == AT_IMPORT && !o.offset))
+		return;
+	a = tell(op.player, &o);
+	counted = l && !o.offset && l->own_opens; /* (with no context, too: nothing is unmapped) */
+	promised(!counted || !a.result, "what was opened of its own is not closed");
+	print("cuIpcCloseMemHandle", &a, counted ? "own" : NULL);
+	if (counted)
+		l->own_opens--;
+}
+
+void play_read(void)
+{
+	bool of_import = op.b % 4;
+	unsigned int slot = of_import ? import_place() : block_place();
+	int number = of_import ? (me()->import[slot].count ? me()->import[slot].life : -1) : me()->block[slot];
+	struct order o = { .call = DO_READ, .at = of_import ? AT_IMPORT : AT_BLOCK, .slot = (uint8_t)slot };
+	char expected[16];
+	struct answer a;
+	struct life *l;
+
+	if (number < 0 || me()->busy)
+		return;
+	l = &life[number];
+	if (!l->filled || (!of_import && l->state != LIVE))
+		return;
+	o.bytes = l->bytes;
+	a = tell(op.player, &o);
+	snprintf(expected, sizeof(expected), "bytes=%u", l->value);
+	promised(a.result || !strcmp(a.text, expected), "foreign bytes");
+	with("%s %u", of_import ? "import" : "block", slot);
+	print("cuMemcpyDtoH", &a, l->was_freed ? "foreign" : NULL);
+}
+
+void play_write(void)
+{
+	unsigned int slot = import_place();
+	const struct import *import = &me()->import[slot];
+	struct order o = { .call = DO_FILL, .at = AT_IMPORT, .slot = (uint8_t)slot,
+			   .flags = 1 + op.number % 250 };
+	struct answer a;
+	struct life *l;
+
+	if (import->life < 0 || !import->count || life[import->life].state != LIVE || me()->busy)
+		return;
+	l = &life[import->life];
+	o.bytes = l->bytes;
+	a = tell(op.player, &o);
+	with("import %u, value %u", slot, o.flags);
+	print("cuMemsetD8", &a, NULL);
+	if (!a.result) {
+		l->filled = true;
+		l->value = (uint8_t)o.flags;
+	}
+}
+
+void play_query(void)
+{
+	struct order o = { .call = DO_QUERY };
+	struct answer a;
+	struct life *l;
+	int number;
+
+	if (!choose(&o, &l, &number))
+		return;
+	a = tell(op.player, &o);
+	print("cuPointerGetAttribute", &a, may_differ_as(l));
+}
+
+void play_memory(void)
+{
+	struct order o = { .call = DO_MEMORY };
+	struct answer a;
+
+	if (settings->gpu)
+		return;
+	a = tell(op.player, &o);
+	with("%s", "");
+	print("cuMemGetInfo", &a, any_limbo() || scattered ? "limbo" : NULL);
+}
+
+/* All there is, when nothing is under way any more. */
+void play_exhaust(void)
+{
+	struct order o;
+	bool stays = false, waits = false;
+	uint8_t player = op.player;
+	struct answer a;
+
+	if (settings->gpu || op.d % 3 || anybody_busy() || captures(&players[0]) || captures(&players[1]) ||
+	    !context_alive(me(), current()))
+		return;
+	for (op.player = 0; op.player < settings->players; op.player++)
+		settle();
+	op.player = player;
+	for (int l = 0; l < lives; l++) {
+		waits |= life[l].state == FREED && life[l].exported && held(l);
+		stays |= life[l].state == FREED && (life[l].own_opens || life[l].outlived);
+	}
+	stays |= settings->inline_collector && players[!player].maybe_limbo;
+	o = (struct order){ .call = DO_EXHAUST };
+	a = tell(player, &o);
+	with("%s", "");
+	/* (whole pages stay where they are without culimbo, too, while they are mapped) */
+	print("cuMemAlloc until it fails", &a,
+	      stays || (!settings->large && (waits || scattered)) ? "limbo" : NULL);
+	me()->taken++;
+	if (a.result != CUDA_ERROR_OUT_OF_MEMORY || stays || waits)
+		return;
+	players[0].maybe_limbo = players[1].maybe_limbo = false;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is there by now: see model.h. */
+#include "tests/differential/model.h"
+
+const struct settings *settings;
+bool under_culimbo;
+struct life life[LIVES];
+struct event_life event_life[LIVES];
+int lives, event_lives;
+struct handle handles[HANDLES], event_handles[HANDLES];
+struct player players[PLAYERS];
+bool scattered;
+struct op op;
+
+/* ----------------------------------------------------------------- what is there */
+struct player *me(void)
+{
+	return &players[op.player];
+}
+uint8_t whole(uint8_t ctx)
+{
+	return ctx == GREEN ? PRIMARY_0 : ctx;
+}
+bool primary_alive(const struct player *p, unsigned int device)
+{
+	return p->references[device] || (device == 0 && p->own[GREEN]);
+}
+bool context_alive(const struct player *p, uint8_t ctx)
+{
+	if (ctx == NOWHERE)
+		return false;
+	return ctx < DEVICES ? primary_alive(p, ctx) : p->own[ctx];
+}
+uint8_t current(void)
+{
+	return me()->depth ? me()->stack[me()->depth - 1] : NOWHERE;
+}
+unsigned int on_stack(uint8_t ctx)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < me()->depth; i++)
+		n += me()->stack[i] == ctx;
+	return n;
+}
+/* (what a driver makes of another context's stream is not known) */
+bool usable(unsigned int stream)
+{
+	const struct stream *s = &me()->stream[stream];
+
+	return s->alive && (!settings->gpu || stream < MADE_A || s->ctx == current());
+}
+bool captures(const struct player *p)
+{
+	return p->stream[MADE_A].captures || p->stream[MADE_B].captures;
+}
+unsigned int held(int l)
+{
+	unsigned int n = 0;
+
+	for (unsigned int p = 0; p < settings->players; p++)
+		for (unsigned int i = 0; i < IMPORTS; i++)
+			if (players[p].import[i].life == l)
+				n += players[p].import[i].count;
+	return n;
+}
+struct life *block_at(unsigned int slot)
+{
+	int l = me()->block[slot];
+
+	return l < 0 ? NULL : &life[l];
+}
+bool anybody_busy(void)
+{
+	return players[0].busy || players[1].busy;
+}
+
+bool is_alone(const struct life *l)
+{
+	return l->state == LIVE || l->ended_at == me()->taken;
+}
+
+void end_context(uint8_t ctx)
+{
+	struct player *p = me();
+
+	for (int l = 0; l < lives; l++)
+		if (life[l].player == op.player && life[l].ctx == ctx && life[l].state != GONE) {
+			if (life[l].state == LIVE)
+				life[l].ended_at = p->taken;
+			life[l].state = GONE;
+			life[l].own_opens = 0;
+		}
+	for (unsigned int i = 0; i < IMPORTS; i++)
+		if (p->import[i].life >= 0 && p->import[i].ctx == ctx)
+			p->import[i] = (struct import){ .life = -1 };
+	for (unsigned int e = 0; e < EVENTS; e++)
+		if (p->event[e].life >= 0 && p->event[e].ctx == ctx) {
+			struct event_life *l = &event_life[p->event[e].life];
+
+			if (l->player == op.player)
+				l->gone = true, l->alive = false;
+			p->event[e].life = -1;
+		}
+	for (unsigned int s = MADE_A; s < STREAMS; s++)
+		if (p->stream[s].alive && p->stream[s].ctx == ctx)
+			p->stream[s] = (struct stream){ 0 };
+	if (ctx == PRIMARY_0) /* a reset one: what was made in the green one's streams */
+		for (unsigned int s = MADE_A; s < STREAMS; s++)
+			if (p->stream[s].alive && p->stream[s].ctx == GREEN)
+				p->stream[s] = (struct stream){ 0 };
+}
+
+void freed(int l)
+{
+	struct life *f = &life[l];
+	bool had = held(l) || f->own_opens || f->outlived;
+
+	f->state = FREED;
+	f->was_freed = true;
+	f->ended_at = me()->taken;
+	f->refused = f->exported && settings->grace == GRACE_NONE && !had;
+	if (f->exported && !f->refused)
+		me()->maybe_limbo = true;
+	if (!f->exported)
+		f->refused = true;
+}
+
+bool any_limbo(void)
+{
+	return players[0].maybe_limbo || players[1].maybe_limbo;
+}
+
+/* ------------------------------------------------------------------ what may differ */
+/*
+ * All that may: as the design says, and only where the model says that it can be.
+ *   stale     the handle of a block or an event that was freed: without culimbo it opens
+ *             whatever is there, or fails in the driver's ways; culimbo opens that very
+ *             block while it waits in the limbo, and else refuses (promise 2)
+ *   own       a handle of the process's own: refused without culimbo; with it, it gives
+ *             the block's own pointer, and as many closes are good (DESIGN, "Same process")
+ *   foreign   what is read through a mapping of a block that was freed: without culimbo it
+ *             can be another's bytes; with it, the block's own (promise 1)
+ *   limbo     what is told of a pointer to a shared block that was freed: it may still be
+ *             known (README, "After cudaFree, before the real free"); how much is free, while
+ *             a shared block that was freed may not be back
+ */
+const char *may_differ_as(const struct life *l)
+{
+	return l && l->exported && l->state == FREED ? "limbo" : NULL;
+}
