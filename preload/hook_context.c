@@ -5,8 +5,8 @@
  * What must hold: the shim forgets what went with a context exactly when it is
  * gone.  A failed call ends nothing; of the calls that only count down, the
  * driver is asked afterwards whether that was the last; and meanwhile nobody makes
- * a new primary context, which would be taken for the old; nor does a process begin
- * to share amid a call that only counts.  And it knows of each
+ * a new primary context, which would be taken for the old; also where such a call has
+ * begun before the process shared.  And it knows of each
  * green context from before the program has its handle until after its end,
  * also in a process that shares nothing yet.
  */
@@ -17,9 +17,9 @@
 enum { no_device = -1 };
 
 /* The result of @call, if nobody is to hear of it; else goes on. */
-#define UNLESS_WATCHED(call)                                                       \
+#define UNLESS_WATCHED(device, call)                                               \
 	do {                                                                       \
-		struct cl_context_call unseen = cl_context_call_begin();           \
+		struct cl_context_call unseen = cl_context_call_begin(device);     \
                                                                                    \
 		if (unseen.unwatched) {                                            \
 			CUresult unseen_result = (call);                           \
@@ -72,7 +72,7 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 {
 	CUresult result;
 
-	UNLESS_WATCHED(cl_driver.cuCtxDetach(ctx));
+	UNLESS_WATCHED(no_device, cl_driver.cuCtxDetach(ctx));
 	cl_context_end_begin(ctx, no_device);
 	result = cl_driver.cuCtxDetach(ctx);
 	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS && !context_is_current(ctx));
@@ -111,13 +111,13 @@ static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUde
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxRelease(device));
+	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxRelease(device));
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease);
 }
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxRelease_v2(device));
+	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxRelease_v2(device));
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease_v2);
 }
 
@@ -134,13 +134,13 @@ static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset(CUdevice device)
 {
-	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxReset(device));
+	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxReset(device));
 	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset);
 }
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	UNLESS_WATCHED(cl_driver.cuDevicePrimaryCtxReset_v2(device));
+	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxReset_v2(device));
 	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset_v2);
 }
 
@@ -206,6 +206,6 @@ CUresult CUDAAPI cl_hook_cuGreenCtxDestroy(CUgreenCtx green)
 {
 	struct cl_green_end end = cl_green_end_begin(green);
 
-	UNLESS_WATCHED(green_destroy_of(&end, NULL, 0));
+	UNLESS_WATCHED(end.device, green_destroy_of(&end, NULL, 0));
 	return green_destroy(&end);
 }

@@ -8,25 +8,12 @@
 #include "shim/options.h"
 #include "shim/shim.h"
 
-/*
- * The driver documents no error for its limit, so that any may be it: but not where it
- * makes no event of the other kind either (no context, no memory, one that has failed).
- */
-static bool is_at_limit(void)
-{
-	CUevent other;
-
-	if (cl_driver.cuEventCreate(&other, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-		return false;
-	cl_driver.cuEventDestroy_v2(other);
-	return true;
-}
-
 CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 {
 	/* without the second flag the driver refuses an interprocess event as invalid */
 	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
 	CUresult result = cl_driver.cuEventCreate(event, flags);
+	uint64_t until = 0;
 
 	if (__builtin_expect((flags & shared) != shared, 1)) {
 		if (result == CUDA_SUCCESS && cl_sharing())
@@ -34,8 +21,8 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 		return result;
 	}
 	/* only our limbo holds any, and it holds none before this process shares */
-	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_sharing() && is_at_limit() &&
-				       cl_callbacks_run_for_event(attempt);
+	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_sharing() &&
+				       cl_callbacks_run_for_event(result, attempt, &until);
 	     attempt++)
 		result = cl_driver.cuEventCreate(event, flags);
 	if (result == CUDA_SUCCESS && cl_sharing())

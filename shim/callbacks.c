@@ -66,11 +66,13 @@ void cl_callbacks_forget(void)
 	inside = false;
 }
 
-/* This process's own limbo.  Returns whether anything went back to the driver. */
-static bool collect_own(void)
+/*
+ * This process's own limbo, until @until at most.  @ends: other threads that may be ending
+ * contexts are waited for.  Returns whether anything went back to the driver.
+ */
+static bool collect_own(uint64_t until, bool ends)
 {
 	uint64_t before = cl_count_get(limbo_released);
-	uint64_t until = cl_now() + cl_options.pressure_wait.number;
 
 	while (cl_limbo_collect(true).held && cl_limbo_reap() && cl_now() < until) {
 		/* a holder is dying: that is a matter of milliseconds */
@@ -80,7 +82,7 @@ static bool collect_own(void)
 	}
 	do
 		cl_limbo_collect(true);
-	while (cl_limbo_wait_for_others(cl_options.pressure_wait.number) && cl_now() < until);
+	while (cl_limbo_wait_for_others(until, ends));
 	return cl_count_get(limbo_released) != before;
 }
 
@@ -117,7 +119,7 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	cl_self_prepare();
 	cl_count(callbacks_run);
 	if (cl_sharing())
-		freed = collect_own();
+		freed = collect_own(cl_now() + cl_options.pressure_wait.number, attempt == 0);
 	freed |= run_registered(bytes);
 	if (!freed)
 		freed = cl_pressure_ask(cl_options.pressure_wait.number) != 0;
@@ -148,17 +150,28 @@ void cl_memory_allocates(void)
 		collect_inline();
 }
 
-/* How many blocks have gone back to the driver in this process, whoever gave them. */
-static uint64_t given_back(void)
+/*
+ * Whether an interprocess event was refused for its limit.  The driver documents no error for
+ * that, so any may be it; but not where no event of the other kind is made either (there is no
+ * context, or it has failed).  Of memory there may be too little for both: the limbo may have some.
+ */
+static bool is_at_limit(CUresult result)
 {
-	return cl_count_get(limbo_released) + cl_count_get(events_forced_out);
+	CUevent other;
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		return true;
+	if (cl_driver.cuEventCreate(&other, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return false;
+	cl_driver.cuEventDestroy_v2(other);
+	return true;
 }
 
-bool cl_callbacks_run_for_event(unsigned int attempt)
+bool cl_callbacks_run_for_event(CUresult result, unsigned int attempt, uint64_t *until)
 {
 	CL_UNCANCELLED;
 	uint64_t before;
-	bool freed;
+	bool gave;
 
 	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
 		return false;
@@ -166,21 +179,27 @@ bool cl_callbacks_run_for_event(unsigned int attempt)
 		cl_self_begin_anew();
 		return false;
 	}
+	if (attempt == 0)
+		*until = cl_now() + cl_options.pressure_wait.number;
+	else if (attempt >= ATTEMPTS && cl_now() >= *until)
+		return false; /* others take all that comes free */
+	if (!is_at_limit(result))
+		return false;
 	inside = true;
 	cl_count(callbacks_run);
-	before = given_back();
-	freed = collect_own();
-	freed |= attempt == 0 && run_registered(0);
-	/* events are this process's own: no other process could give any back */
-	if (!freed) {
-		cl_limbo_force_events_out(cl_options.pressure_wait.number);
-		freed = given_back() != before;
-		/* their records wait on; it may have looked while we had them, and sleep for good */
-		if (freed)
-			cl_collector_wake();
+	before = cl_limbo_events_back();
+	if (attempt == 0) {
+		collect_own(*until, true);
+		run_registered(0);
 	}
-	/* somebody may have given one back since the driver said no */
-	freed |= attempt == 0;
+	/* events are this process's own: no other process could give any back */
+	if (cl_limbo_events_back() == before)
+		cl_limbo_force_events_out(*until);
+	gave = cl_limbo_events_back() != before;
+	/* their records wait on; it may have looked while we had them, and sleep for good */
+	if (gave)
+		cl_collector_wake();
 	inside = false;
-	return freed;
+	/* (at first, somebody may have given one back since the driver said no) */
+	return gave || attempt == 0;
 }

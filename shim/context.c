@@ -178,6 +178,76 @@ void cl_contexts_changed(void)
 	atomic_fetch_add_explicit(&ends, 1, memory_order_release);
 }
 
+/* ------------------------------------- calls of a process that does not share yet */
+/*
+ * Sequentially consistent: either the call sees that it is watched, or who ends a context
+ * in a process that shares sees the call.
+ */
+static _Atomic bool watched;
+/* How many are in the driver: of each device, and of those that name none. */
+static _Atomic uint32_t unwatched[DEVICES + 1];
+
+static _Atomic uint32_t *unwatched_of(CUdevice device)
+{
+	return &unwatched[device >= 0 && device < DEVICES ? device : DEVICES];
+}
+
+struct cl_context_call cl_context_call_begin(CUdevice device)
+{
+	struct cl_context_call call = { .device = device };
+
+	if (atomic_load_explicit(&watched, memory_order_relaxed))
+		return call;
+	/* (a thread that is cancelled in the driver would be waited for) */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
+	atomic_fetch_add(unwatched_of(device), 1);
+	call.unwatched = !atomic_load(&watched);
+	if (!call.unwatched)
+		cl_context_call_end(&call);
+	return call;
+}
+
+void cl_context_call_end(const struct cl_context_call *call)
+{
+	_Atomic uint32_t *calls = unwatched_of(call->device);
+	uint32_t n = atomic_load(calls);
+
+	/* (a child that was forked in a signal handler amid the call has forgotten it) */
+	while (n && !atomic_compare_exchange_weak(calls, &n, n - 1))
+		;
+	if (atomic_load(&watched))
+		syscall(SYS_futex, calls, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	pthread_setcancelstate(call->cancel_state, NULL);
+}
+
+/* In a forked child, which may have calls of its parent's threads: nothing of CUDA works there. */
+static bool driver_works(void)
+{
+	unsigned int flags;
+	int active;
+
+	return !cl_driver.cuDevicePrimaryCtxGetState ||
+	       cl_driver.cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS;
+}
+
+static void await_unwatched(CUdevice device)
+{
+	_Atomic uint32_t *calls = unwatched_of(device);
+	struct timespec until = cl_after(5 * CL_END_WAIT);
+	uint64_t end = cl_now() + 5 * CL_END_WAIT;
+	uint32_t n;
+
+	while ((n = atomic_load(calls)) != 0 && cl_now() < end && driver_works())
+		syscall(SYS_futex, calls, FUTEX_WAIT_BITSET_PRIVATE, n, &until, NULL,
+			FUTEX_BITSET_MATCH_ANY);
+}
+
+void cl_contexts_watch(void)
+{
+	atomic_store(&watched, true);
+}
+
+/* ------------------------------------------------------------ ends and makings */
 void cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
 	CL_UNCANCELLED;
@@ -189,6 +259,9 @@ void cl_context_end_begin(CUcontext ctx, CUdevice device)
 	}
 	cl_imports_context_ends(ctx, device);
 	cl_limbo_context_hold_off(ctx, device);
+	if (!ctx)
+		await_unwatched(device);
+	await_unwatched(-1);
 }
 
 void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
@@ -212,52 +285,9 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 	cl_collector_wake();
 }
 
-/* ------------------------------------- calls of a process that does not share yet */
-/*
- * Sequentially consistent: either the call sees that it is watched, or who begins to
- * watch sees the call.
- */
-static _Atomic bool watched;
-static _Atomic uint32_t unwatched; /* how many are in the driver */
-
-struct cl_context_call cl_context_call_begin(void)
-{
-	struct cl_context_call call = { .unwatched = false };
-
-	if (atomic_load_explicit(&watched, memory_order_relaxed))
-		return call;
-	/* (a thread that is cancelled in the driver would be waited for) */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
-	atomic_fetch_add(&unwatched, 1);
-	call.unwatched = !atomic_load(&watched);
-	if (!call.unwatched)
-		cl_context_call_end(&call);
-	return call;
-}
-
-void cl_context_call_end(const struct cl_context_call *call)
-{
-	atomic_fetch_sub(&unwatched, 1);
-	if (atomic_load(&watched))
-		syscall(SYS_futex, &unwatched, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-	pthread_setcancelstate(call->cancel_state, NULL);
-}
-
-void cl_contexts_watch(void)
-{
-	struct timespec until = cl_after(5 * CL_END_WAIT);
-	uint64_t end = cl_now() + 5 * CL_END_WAIT;
-	uint32_t n;
-
-	atomic_store(&watched, true);
-	while ((n = atomic_load(&unwatched)) != 0 && cl_now() < end)
-		syscall(SYS_futex, &unwatched, FUTEX_WAIT_BITSET_PRIVATE, n, &until, NULL,
-			FUTEX_BITSET_MATCH_ANY);
-}
-
 struct cl_context_making cl_context_make_begin(CUdevice device)
 {
-	struct cl_context_making making = { .call = cl_context_call_begin(), .device = device };
+	struct cl_context_making making = { .call = cl_context_call_begin(device), .device = device };
 
 	if (making.call.unwatched || cl_self_is_copy() || device < 0 || device >= DEVICES)
 		return making;
@@ -286,7 +316,8 @@ void cl_contexts_forget(void)
 	}
 	cl_contexts_changed();
 	cl_green_forget();
-	atomic_store(&unwatched, 0);
+	for (int i = 0; i <= DEVICES; i++)
+		atomic_store(&unwatched[i], 0);
 	atomic_store(&watched, false);
 }
 

@@ -45,7 +45,7 @@ CUresult cl_context_refusal(void);
 void cl_contexts_changed(void);
 void cl_contexts_forget(void); /* in a forked child */
 
-/* By who begins to share, before others can see it: see struct cl_context_call. */
+/* By who begins to share, before it notes anything: see struct cl_context_call. */
 void cl_contexts_watch(void);
 
 /*

@@ -463,6 +463,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	struct cl_block *block;
 	CUresult result;
 	bool known, freed, gone = false;
+	uint64_t until = 0;
 	uint32_t stack;
 
 	if (!cl_self_start())
@@ -482,7 +483,8 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
 	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
 	for (unsigned int attempt = 0;
-	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(attempt); attempt++)
+	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(result, attempt, &until);
+	     attempt++)
 		result = cl_driver.cuIpcGetEventHandle(handle, event);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -767,7 +769,7 @@ struct stream_mark {
 	CUevent event;
 	struct cl_mark *elsewhere; /* of which context it is; NULL: of the block's */
 	bool capturing;		   /* the stream records instead of running, so the driver must say */
-	bool lost;		   /* there was no memory to note of which, so there is none */
+	bool lost;		   /* it is not known of which, or could not be noted: so there is none */
 };
 
 /* It has just been made in the context that is current. */
@@ -777,10 +779,12 @@ static void whose_mark(const struct cl_block *block, CUcontext current, struct s
 
 	if (block->ctx && block->ctx == current)
 		return;
-	cl_context_current(&of.ctx, &of.device, &of.primary);
-	if (block->ctx && block->ctx == of.ctx)
-		return;
-	mark->elsewhere = malloc(sizeof of);
+	/* (where that is not known, nobody could say when it ends) */
+	if (cl_context_current(&of.ctx, &of.device, &of.primary)) {
+		if (block->ctx && block->ctx == of.ctx)
+			return;
+		mark->elsewhere = malloc(sizeof of);
+	}
 	if (mark->elsewhere) {
 		*mark->elsewhere = of;
 		return;
@@ -848,8 +852,8 @@ static void keep_unmarked(struct cl_block *block)
 	pin_locked(block);
 	block->unmarked = true;
 	pthread_mutex_unlock(&cl_exports_lock);
-	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed: it is kept "
-				 "to the end");
+	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed, or it is not known: "
+				 "it is kept to the end");
 }
 
 static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, bool per_thread,

@@ -238,17 +238,23 @@ static bool same_context(const struct context_use *use, const struct cl_block *b
 	return is_context(use, block->ctx, block->device, block->primary);
 }
 
+static bool mark_ends(const struct cl_mark *mark)
+{
+	for (const struct context_use *use = limbo.ending; use; use = use->next)
+		if (is_context(use, mark->ctx, mark->device, mark->primary))
+			return true;
+	return false;
+}
+
 /* That of @block, or of its mark. */
 static bool context_ends(const struct cl_block *block)
 {
-	const struct cl_mark *mark;
+	const struct cl_mark *mark = limbo.ending ? cl_mark_of(block) : NULL;
 
 	for (const struct context_use *use = limbo.ending; use; use = use->next)
-		if (same_context(use, block) ||
-		    ((mark = cl_mark_of(block)) != NULL &&
-		     is_context(use, mark->ctx, mark->device, mark->primary)))
+		if (same_context(use, block))
 			return true;
-	return false;
+	return mark && mark_ends(mark);
 }
 
 bool cl_limbo_context_ends_locked(CUcontext ctx, CUdevice device, bool primary)
@@ -432,6 +438,14 @@ static void forget_free_stream_locked(CUcontext ctx)
 		free_streams[kept].ctx = NULL;
 }
 
+/* Relaxed: who waits for one asks the driver next. */
+static _Atomic uint64_t events_back;
+
+uint64_t cl_limbo_events_back(void)
+{
+	return atomic_load_explicit(&events_back, memory_order_relaxed);
+}
+
 /* @stream: of our own and the block's context, or NULL.  *wait: it must be waited for. */
 static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 {
@@ -439,8 +453,12 @@ static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 		cl_driver.cuEventDestroy_v2(block->drained);
 		block->drained = NULL;
 	}
-	if (block->kind == CL_EVENT)
-		return cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
+	if (block->kind == CL_EVENT) {
+		CUresult result = cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
+
+		atomic_fetch_add_explicit(&events_back, 1, memory_order_relaxed);
+		return result;
+	}
 	/* a device without memory pools refuses */
 	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
 		*wait = true;
@@ -455,7 +473,7 @@ struct batch {
 	bool marked;
 	struct cl_block *block[BATCH];
 	CUresult result[BATCH];
-	unsigned int n;
+	unsigned int n, seen; /* seen: how many were looked at to find these */
 };
 
 static void use_context(struct context_use *use, CUcontext ctx, CUdevice device)
@@ -483,6 +501,43 @@ static void batch_end_locked(struct batch *batch)
 	if (!batch->block[0]->drained)
 		cl_mark_drop(batch->block[0]);
 	pthread_cond_broadcast(&changed);
+}
+
+/* The marks of blocks that are no more. */
+static void destroy_strays_locked(void)
+{
+	struct cl_mark **at = &cl_stray_marks, *mark;
+	struct context_use use;
+
+	while ((mark = *at) != NULL) {
+		if (mark_ends(mark)) {
+			at = &mark->next;
+			continue;
+		}
+		*at = mark->next;
+		use_context(&use, mark->ctx, mark->device);
+		pthread_mutex_unlock(&cl_exports_lock);
+		cl_driver.cuEventDestroy_v2(mark->event);
+		pthread_mutex_lock(&cl_exports_lock);
+		unlink_use(&limbo.in_driver, &use);
+		pthread_cond_broadcast(&changed);
+		free(mark);
+		at = &cl_stray_marks; /* another thread may have been at it */
+	}
+}
+
+static void forget_strays_locked(const struct context_use *ended)
+{
+	struct cl_mark **at = &cl_stray_marks, *mark;
+
+	while ((mark = *at) != NULL) {
+		if (is_context(ended, mark->ctx, mark->device, mark->primary)) {
+			*at = mark->next;
+			free(mark);
+		} else {
+			at = &mark->next;
+		}
+	}
 }
 
 /* Takes the batch's blocks, whose records are released, out of this world. */
@@ -534,7 +589,7 @@ static void batch_take_locked(struct batch *batch, struct list *list)
 {
 	struct cl_block *block = list->first, *next;
 
-	batch->n = 0;
+	batch->n = batch->seen = 0;
 	for (; block && batch->n < BATCH; block = next) {
 		next = block->next;
 		if (context_ends(block)) {
@@ -542,11 +597,13 @@ static void batch_take_locked(struct batch *batch, struct list *list)
 			limbo.draining -= block->place == CL_PLACE_DRAIN;
 			block->place = CL_PLACE_BUSY; /* on no list that list_of() knows */
 			list_add(&limbo.blocked, block);
+			batch->seen++;
 			continue;
 		}
 		if (batch->n && (block->ctx != batch->block[0]->ctx || block->elsewhere ||
 				 batch->block[0]->elsewhere))
 			break;
+		batch->seen++;
 		if (list == &limbo.due) {
 			if (block->drained) {
 				move(block, CL_PLACE_DRAIN);
@@ -705,6 +762,14 @@ static void note_forced_out_locked(const struct cl_block *block)
 	cl_notes_finding_locked(&finding);
 }
 
+/* False: it is @until. */
+static bool wait_until_locked(uint64_t until)
+{
+	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+
+	return pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &t) == 0;
+}
+
 /* The oldest event that no other thread is at. */
 static struct cl_block *oldest_free_event_locked(void)
 {
@@ -715,8 +780,11 @@ static struct cl_block *oldest_free_event_locked(void)
 	return event ? &event->block : NULL;
 }
 
-/* Events beyond @keep go, oldest first; their records wait for the importers.  Returns how many. */
-static unsigned int force_events_out_locked(uint64_t keep)
+/*
+ * Events beyond @keep go, oldest first; their records wait for the importers.  @any: also where
+ * another thread is at older ones (which count, but are about to go by themselves).
+ */
+static unsigned int force_events_out_locked(uint64_t keep, bool any)
 {
 	struct cl_block *block;
 	unsigned int n = 0;
@@ -726,6 +794,8 @@ static unsigned int force_events_out_locked(uint64_t keep)
 		struct driver_visit visit;
 		bool wait;
 
+		if (!any && block != &oldest_event->block)
+			break;
 		forget_event(block);
 		move(block, CL_PLACE_BUSY);
 		cl_count(events_forced_out);
@@ -748,14 +818,14 @@ static unsigned int force_events_out_locked(uint64_t keep)
 	return n;
 }
 
-void cl_limbo_force_events_out(uint64_t wait)
+void cl_limbo_force_events_out(uint64_t until)
 {
-	struct timespec until = cl_after(wait);
+	uint64_t before = cl_limbo_events_back();
 
 	pthread_mutex_lock(&cl_exports_lock);
-	while (!force_events_out_locked(limbo.events > BATCH ? limbo.events - BATCH : 0) &&
-	       (limbo.events || limbo.in_driver) &&
-	       pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0)
+	/* (those that others are at are counted among the limbo's) */
+	while (!force_events_out_locked(limbo.events > BATCH ? limbo.events - BATCH : 0, true) &&
+	       limbo.events && cl_limbo_events_back() == before && wait_until_locked(until))
 		;
 	pthread_mutex_unlock(&cl_exports_lock);
 }
@@ -764,6 +834,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 {
 	struct cl_collected sum = { .next = UINT64_MAX };
 	struct batch batch;
+	uint64_t most;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	if (!cl_own.header)
@@ -774,11 +845,15 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		take_ready_locked(cl_now());
 	if (limbo.in_wheel)
 		turn_wheel_locked(cl_now(), end_grace);
+	if (cl_stray_marks)
+		destroy_strays_locked();
 	if (limbo.events > cl_options.max_events.number)
-		force_events_out_locked(cl_options.max_events.number);
+		force_events_out_locked(cl_options.max_events.number, false);
 	for (unsigned int i = 0; limbo.draining && i < QUEUES; i++)
 		drain_queue_locked(&limbo.drain[i]);
-	while (limbo.due.n) {
+	/* (what other threads free meanwhile is another collection's: this one comes to an end) */
+	most = limbo.due.n;
+	for (uint64_t seen = 0; limbo.due.n && seen < most; seen += batch.seen) {
 		/* asked here and not when each is freed: it is three system calls */
 		if (file_is_lost())
 			keep_due_locked();
@@ -789,7 +864,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	sum.next = next_due_locked();
 	sum.held = limbo.held.n || limbo.gone;
 	/* release: with our file, which who sees it looks into */
-	if (!limbo.due.n && !limbo.draining && !limbo.asking && !limbo.in_wheel &&
+	if (!limbo.due.n && !limbo.draining && !limbo.asking && !limbo.in_wheel && !cl_stray_marks &&
 	    limbo.events <= cl_options.max_events.number)
 		atomic_store_explicit(&limbo.quiet, sum.held ? QUIET_HELD : QUIET_EMPTY,
 				      memory_order_release);
@@ -811,27 +886,45 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 	return collect(end_grace);
 }
 
+/* Whether the stream of @block, of CL_PLACE_BUSY, has got to its free. */
+static bool has_drained_locked(struct cl_block *block)
+{
+	struct batch batch = { .n = 1, .block = { block } };
+	struct driver_visit visit;
+
+	if (!block->drained)
+		return true;
+	batch_begin_locked(&batch);
+	visit = enter_driver(block->ctx);
+	if (cl_driver.cuEventQuery(block->drained) != CUDA_ERROR_NOT_READY) {
+		cl_driver.cuEventDestroy_v2(block->drained);
+		block->drained = NULL;
+	}
+	leave_driver(&visit);
+	batch_end_locked(&batch);
+	return !block->drained;
+}
+
 /* Gives back @block of CL_PLACE_KEPT, if its stream has got to its free. */
 static bool release_kept_locked(struct cl_block *block)
 {
 	struct batch batch = { .n = 1, .block = { block } };
 	struct driver_visit visit;
 	CUstream stream;
-	bool ready, wait = false;
+	bool wait = false;
 
 	move(block, CL_PLACE_BUSY);
+	if (!has_drained_locked(block) || context_ends(block))
+		return false;
 	batch_begin_locked(&batch);
 	visit = enter_driver(block->ctx);
-	ready = !block->drained || cl_driver.cuEventQuery(block->drained) != CUDA_ERROR_NOT_READY;
-	if (ready) {
-		stream = block->ctx ? free_stream(block->ctx) : NULL;
-		give_back(block, stream, &wait);
-		if (wait)
-			cl_driver.cuStreamSynchronize(stream);
-	}
+	stream = block->ctx ? free_stream(block->ctx) : NULL;
+	give_back(block, stream, &wait);
+	if (wait)
+		cl_driver.cuStreamSynchronize(stream);
 	leave_driver(&visit);
 	batch_end_locked(&batch);
-	return ready;
+	return true;
 }
 
 struct cl_collected cl_limbo_release_kept(void)
@@ -995,8 +1088,8 @@ static bool forget_block(struct cl_block *block)
 	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
 
 	move(block, CL_PLACE_BUSY);
-	cl_mark_drop(block);
-	block->drained = NULL; /* went with the context; if with another one, that is still to come */
+	cl_mark_stray(block);
+	block->drained = NULL; /* went with the context */
 	block->own_opens = 0;
 	if (block->record == CL_NO_RECORD) {
 		cl_block_delete(block);
@@ -1094,6 +1187,7 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 			cl_block_each(CL_EVENT, forget_unknown_event, NULL);
 		if (cl_marks_n())
 			cl_mark_each(forget_mark_with_context, &ended);
+		forget_strays_locked(&ended);
 	}
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&cl_exports_lock);
@@ -1121,18 +1215,17 @@ void cl_limbo_wait_locked(void)
 	pthread_cond_wait(&changed, &cl_exports_lock);
 }
 
-bool cl_limbo_wait_for_others(uint64_t wait)
+bool cl_limbo_wait_for_others(uint64_t until, bool ends)
 {
-	struct timespec until = cl_after(wait);
-	bool ended = false, in_time = true;
+	bool blocked = false, in_time = true;
 
 	pthread_mutex_lock(&cl_exports_lock);
-	while (in_time && (limbo.in_driver || limbo.blocked.n)) {
-		ended |= limbo.blocked.n != 0;
-		in_time = pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0;
+	while (in_time && (limbo.in_driver || (ends && limbo.blocked.n))) {
+		blocked |= ends && limbo.blocked.n;
+		in_time = wait_until_locked(until);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
-	return ended && in_time;
+	return blocked && in_time;
 }
 
 void cl_limbo_changed_locked(void)

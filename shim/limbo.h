@@ -81,10 +81,12 @@ struct cl_collected cl_limbo_release_kept(void);
 
 /*
  * Destroys the oldest events of the limbo, held or not, a few at a time.  Where other
- * threads are at all that there are (give them back, or end their context), waits @wait ns
- * at most until one can go, or none is left.
+ * threads are at all that there are (give them back, or may be ending their context), waits
+ * until @until (CLOCK_MONOTONIC, ns) at most for one that can go.
  */
-void cl_limbo_force_events_out(uint64_t wait);
+void cl_limbo_force_events_out(uint64_t until);
+/* How many events have gone from the limbo to the driver, whoever gave them. */
+uint64_t cl_limbo_events_back(void);
 
 /* See cl_context_end_begin() in shim.h. */
 void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device);
@@ -108,11 +110,12 @@ bool cl_limbo_forget_block_locked(struct cl_block *block);
 /* Out of the books but for its record.  True: the same. */
 bool cl_limbo_gone_locked(struct cl_block *block);
 /*
- * Waits @wait ns at most until no other thread is in the driver to give blocks back (what
- * they had taken is back then), and none keeps blocks from going by ending their context.
- * True: one did, and if that context is still there its blocks can be collected now.
+ * Waits until @until (CLOCK_MONOTONIC, ns) at most, until no other thread is in the driver
+ * to give blocks back (what they had taken is back then), and @ends: none keeps blocks from
+ * going by a call that may end their context.  True: one did so, and does not any more: a
+ * collection may find something.
  */
-bool cl_limbo_wait_for_others(uint64_t wait);
+bool cl_limbo_wait_for_others(uint64_t until, bool ends);
 
 /* How often somebody looks for dead holders while something waits for holders, ns. */
 #define CL_REAP_EVERY 100000000ull

@@ -28,15 +28,34 @@ const struct cl_mark *cl_mark_of(const struct cl_block *block)
 	return find(block);
 }
 
-void cl_mark_drop(struct cl_block *block)
+static struct cl_mark *take(struct cl_block *block)
 {
 	struct cl_mark *mark = find(block);
 
+	if (mark) {
+		block->elsewhere = false;
+		cl_table_remove(&marks, &mark->link);
+	}
+	return mark;
+}
+
+void cl_mark_drop(struct cl_block *block)
+{
+	free(take(block));
+}
+
+struct cl_mark *cl_stray_marks;
+
+void cl_mark_stray(struct cl_block *block)
+{
+	struct cl_mark *mark = take(block);
+
 	if (!mark)
 		return;
-	block->elsewhere = false;
-	cl_table_remove(&marks, &mark->link);
-	free(mark);
+	mark->event = block->drained;
+	block->drained = NULL;
+	mark->next = cl_stray_marks;
+	cl_stray_marks = mark;
 }
 
 void cl_mark_each(void (*each)(struct cl_block *block, const struct cl_mark *mark, void *data),
@@ -50,5 +69,6 @@ void cl_mark_each(void (*each)(struct cl_block *block, const struct cl_mark *mar
 
 void cl_marks_forget(void)
 {
+	cl_stray_marks = NULL;
 	marks = (struct cl_table)CL_TABLE_BEGIN(marks); /* their memory is left, see cl_blocks_forget() */
 }

@@ -16,9 +16,12 @@
 
 struct cl_mark {
 	struct cl_link link; /* its key: the block */
-	CUcontext ctx;	     /* NULL: it is not known which */
+	CUcontext ctx;
 	CUdevice device;
 	bool primary;
+	/* of a stray: */
+	CUevent event;
+	struct cl_mark *next;
 };
 
 /* How many there are. */
@@ -29,7 +32,10 @@ void cl_mark_add(struct cl_block *block, struct cl_mark *mark);
 const struct cl_mark *cl_mark_of(const struct cl_block *block);
 /* The mark of @block is gone, or is of its own context. */
 void cl_mark_drop(struct cl_block *block);
-/* All, in no order.  @each may drop its own. */
+/* @block is no more, its mark is to be destroyed: by whoever takes it off this list. */
+void cl_mark_stray(struct cl_block *block);
+extern struct cl_mark *cl_stray_marks;
+/* All but the strays, in no order.  @each may drop its own. */
 void cl_mark_each(void (*each)(struct cl_block *block, const struct cl_mark *mark, void *data),
 		  void *data);
 void cl_marks_forget(void); /* in a forked child */

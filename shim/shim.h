@@ -68,16 +68,18 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
 
 /* ----------------------------------------------------------------- contexts */
 /*
- * Around a call that takes a primary context or gives one back, or counts another down.
- * Unwatched: this process shares nothing yet, and none of the functions below is to be called;
- * who begins to share waits for cl_context_call_end() (a second at most), for one that has
- * begun before would not notice such a call's end.
+ * Around a call that takes the primary context of @device or gives it back, or (-1) counts
+ * another down, or one of a device that is not known.  Unwatched: this process shares nothing
+ * yet, and none of the functions below is to be called.  Should it begin to share meanwhile,
+ * who ends the same context waits for cl_context_call_end() (a second at most): or it would
+ * not be known which of the two was the last that had it.
  */
 struct cl_context_call {
+	CUdevice device;
 	int cancel_state;
 	bool unwatched;
 };
-struct cl_context_call cl_context_call_begin(void);
+struct cl_context_call cl_context_call_begin(CUdevice device);
 void cl_context_call_end(const struct cl_context_call *call); /* when unwatched, by the same thread */
 
 /*
@@ -134,10 +136,12 @@ void cl_memory_allocates(void);
 bool cl_callbacks_run(size_t bytes, unsigned int attempt);
 
 /*
- * The same for an interprocess event, of which a process has 4,096 (measured):
- * then destroyed ones that wait in the limbo go too, the oldest first.
+ * The same for an interprocess event, of which a process has 4,096 (measured), and which
+ * failed with @result: then destroyed ones that wait in the limbo go too, the oldest first.
+ * Where other threads are at all of these it waits; for all attempts together
+ * CULIMBO_PRESSURE_WAIT, about.  @until: its own, 0 before the first.
  */
-bool cl_callbacks_run_for_event(unsigned int attempt);
+bool cl_callbacks_run_for_event(CUresult result, unsigned int attempt, uint64_t *until);
 
 /* -------------------------------------------------------------------- trace */
 /* After the options were read: makes cl_tracing() true where CULIMBO_TRACE is set.  No system call. */

@@ -22,7 +22,8 @@
  *   closes of one's own blocks are not counted; of several opens the second close fails
  *   the first of several closes gives the hold back; an importer's hold is not noted; a stale
  *   handle goes to the driver; what an ended context had is opened again by who has it
- *   blocks of an ended context stay known; each release of a primary context counts as its end
+ *   blocks of an ended context stay known; the mark of a free in another context's stream is asked
+ *   about after that context's end; each release of a primary context counts as its end
  *   an allocation that fails is not tried again
  *   a stream-ordered free leaves a context pushed
  * That the collector's frees spoil captures is found by one seed in thousands: when it is that

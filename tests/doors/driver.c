@@ -5,8 +5,7 @@
  * each can be told from each.  What needs more than that is in driver_more.c,
  * whose definitions come before these (weak) ones.
  *
- * DOORS_FAIL=SYMBOL:TIMES:CODE  the first TIMES calls of SYMBOL return CODE;
- * DOORS_FAIL=SYMBOL:TIMES:CODE:2  TIMES calls of SYMBOL do, the first, the third, and so on.
+ * DOORS_FAIL=SYMBOL:TIMES:CODE  the first TIMES calls of SYMBOL return CODE.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,16 +14,18 @@
 
 CUresult driver_says(const char *symbol)
 {
-	static int calls;
+	static int failed;
 	const char *fail = getenv("DOORS_FAIL");
 	char which[64];
-	int times, code, step = 1;
+	int times, code;
 
 	dprintf(2, "driver %s\n", symbol);
-	if (!fail || sscanf(fail, "%63[^:]:%d:%d:%d", which, &times, &code, &step) < 3 ||
-	    strcmp(which, symbol) != 0)
-		return CUDA_SUCCESS;
-	return calls++ % step == 0 && calls <= times * step ? (CUresult)code : CUDA_SUCCESS;
+	if (fail && sscanf(fail, "%63[^:]:%d:%d", which, &times, &code) == 3 &&
+	    !strcmp(which, symbol) && failed < times) {
+		failed++;
+		return (CUresult)code;
+	}
+	return CUDA_SUCCESS;
 }
 
 #define X(symbol, base, since, flags, type, params, args)               \

@@ -166,7 +166,9 @@ static void run_callbacks(void)
 }
 static void run_event_callbacks(void)
 {
-	cl_callbacks_run_for_event(0);
+	uint64_t until = 0;
+
+	cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 0, &until);
 }
 static void end_context(void)
 {

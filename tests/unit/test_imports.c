@@ -775,76 +775,99 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 }
 
 /*
- * A call that takes the primary context or gives it back, from before this process shares
- * until after, would be noticed by nobody: who begins to share waits for it.
+ * Of a call that takes the primary context or gives it back, from before this process shares
+ * until after, nobody hears: who ends that context waits, or it would not be known which of
+ * the two was the last that had it.
  */
-static void *share_beside(void *unused)
+static struct ending {
+	CUcontext ctx;
+	CUdevice device;
+} ending;
+static void *end_that_beside(void *unused)
 {
 	beside_id = gettid();
-	CHECK(cl_self_start());
-	CHECK(cl_sharing());
+	cl_context_end_begin(ending.ctx, ending.device);
 	beside_done = true;
+	cl_context_end_done(ending.ctx, ending.device, false);
 	return unused;
 }
-/* @making: it may make the context, else end it. */
-static void share_amid_a_call(bool making)
+/* Whether it waits; then it is under way yet. */
+static bool end_waits(CUcontext ctx, CUdevice device)
 {
-	struct cl_context_making make = { .begun = false };
-	struct cl_context_call call = { .unwatched = false };
+	ending = (struct ending){ ctx, device };
+	beside_done = false;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, end_that_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	if (!beside_done)
+		return true;
+	CHECK(!pthread_join(beside, NULL));
+	return false;
+}
+
+IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
+{
+	struct cl_context_making making;
+	struct cl_context_call call;
 
 	start_with(0, CL_COLLECTOR_INLINE);
-	for (int i = 0; i < 2; i++) { /* (the second, so that what the first had is given back) */
-		if (making)
-			make = cl_context_make_begin(0);
-		else
-			call = cl_context_call_begin();
-		CHECK(making ? make.call.unwatched && !make.begun : call.unwatched);
-		if (i == 1)
-			break;
-		if (making)
-			cl_context_make_end(&make);
-		else
-			cl_context_call_end(&call);
-	}
-	CHECK(!pthread_create(&beside, NULL, share_beside, NULL));
-	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
-	CHECK(!beside_done && !cl_sharing());
-	CHECK(!cl_context_call_begin().unwatched);
-	if (making)
-		cl_context_make_end(&make);
-	else
-		cl_context_call_end(&call);
+	call = cl_context_call_begin(0); /* (what it had is given back) */
+	cl_context_call_end(&call);
+	call = cl_context_call_begin(0);
+	making = cl_context_make_begin(1);
+	CHECK(call.unwatched && making.call.unwatched && !making.begun);
+	CHECK(cl_self_start() && cl_sharing());
+	CHECK(!cl_context_call_begin(0).unwatched);
+	CHECK(!end_waits(NULL, 2));
+	CHECK(end_waits(NULL, 0));
+	cl_context_call_end(&call);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
-	CHECK(!cl_context_call_begin().unwatched);
-	make = cl_context_make_begin(0);
-	CHECK(!make.call.unwatched && make.begun);
-	cl_context_make_end(&make);
-	/* a forked process does not share yet, nor is its parent's call in it */
+	CHECK(end_waits(NULL, 1));
+	cl_context_make_end(&making);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(!end_waits(NULL, 0));
+	making = cl_context_make_begin(0);
+	CHECK(!making.call.unwatched && making.begun);
+	cl_context_make_end(&making);
+	/* a forked process does not share yet, nor are its parent's calls in it */
 	cl_contexts_forget();
-	call = cl_context_call_begin();
+	call = cl_context_call_begin(0);
 	CHECK(call.unwatched);
 	cl_context_call_end(&call);
 }
 
-IN_A_CHILD(who_begins_to_share_waits_for_a_call_that_nobody_watches)
+IN_A_CHILD(who_ends_any_context_waits_for_a_call_of_no_known_device)
 {
-	share_amid_a_call(false);
-}
-
-IN_A_CHILD(who_begins_to_share_waits_for_a_making_that_nobody_watches)
-{
-	share_amid_a_call(true);
-}
-
-/* One that never ends must not keep it from sharing. */
-IN_A_CHILD(who_begins_to_share_does_not_wait_for_ever)
-{
-	uint64_t began = cl_now();
+	struct cl_context_call call;
 
 	start_with(0, CL_COLLECTOR_INLINE);
-	CHECK(cl_context_call_begin().unwatched);
-	CHECK(cl_self_start() && cl_sharing());
+	call = cl_context_call_begin(-1);
+	CHECK(cl_self_start());
+	CHECK(end_waits(NULL, 0));
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL));
+	CHECK(!end_waits(CONTEXT_B, -1));
+}
+
+/* One that never ends keeps nobody for ever. */
+static CUresult no_state(CUdevice device, unsigned int *flags, int *active)
+{
+	return CUDA_ERROR_NOT_INITIALIZED;
+}
+IN_A_CHILD(who_ends_a_context_does_not_wait_for_ever)
+{
+	uint64_t began;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_context_call_begin(0).unwatched);
+	CHECK(cl_self_start());
+	began = cl_now();
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, false);
 	CHECK(cl_now() - began >= 900 * MS);
+	/* nor in a process that was forked amid one, where the driver does nothing */
+	cl_driver.cuDevicePrimaryCtxGetState = no_state;
+	CHECK(!end_waits(NULL, 0));
 }
 
 /*
@@ -1054,9 +1077,9 @@ int main(void)
 		cmocka_unit_test(who_does_not_share_asks_no_such_question),
 		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
 		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
-		cmocka_unit_test(who_begins_to_share_waits_for_a_call_that_nobody_watches),
-		cmocka_unit_test(who_begins_to_share_waits_for_a_making_that_nobody_watches),
-		cmocka_unit_test(who_begins_to_share_does_not_wait_for_ever),
+		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
+		cmocka_unit_test(who_ends_any_context_waits_for_a_call_of_no_known_device),
+		cmocka_unit_test(who_ends_a_context_does_not_wait_for_ever),
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),

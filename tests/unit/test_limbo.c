@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 
 #include "shim/callbacks.h"
+#include "shim/green.h"
 #include "shim/shm_holder.h"
 
 /*
@@ -1158,6 +1159,16 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK(none_is_counted());
 }
 
+/* At the @attempt to make one that the driver refuses; true: try again. */
+static bool another_event(unsigned int attempt)
+{
+	static __thread uint64_t until;
+
+	if (until == 0)
+		until = cl_now() + cl_options.pressure_wait.number;
+	return cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, attempt, &until);
+}
+
 /* What the collector finds while a thread of the program has the last event of the limbo. */
 static CUresult destroy_and_collect(CUevent event)
 {
@@ -1181,7 +1192,7 @@ IN_A_CHILD(who_forces_events_out_leaves_their_records_to_the_collector)
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	cl_driver.cuEventDestroy_v2 = destroy_and_collect;
 	woken = atomic_load(&cl_own.header->wake);
-	CHECK(cl_callbacks_run_for_event(1));
+	CHECK(another_event(1));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK(atomic_load(&cl_own.header->wake) != woken);
 	/* and it sees that who holds the record dies */
@@ -1205,14 +1216,14 @@ static bool thread_given;
 static void *need_an_event(void *unused)
 {
 	atomic_store(&thread_task, gettid());
-	thread_given = cl_callbacks_run_for_event(1);
+	thread_given = another_event(1);
 	atomic_store(&thread_done, true);
 	return unused;
 }
 static void *need_memory(void *unused)
 {
 	atomic_store(&thread_task, gettid());
-	thread_given = cl_callbacks_run(12345, 1);
+	thread_given = cl_callbacks_run(12345, 0);
 	atomic_store(&thread_done, true);
 	return unused;
 }
@@ -1249,14 +1260,137 @@ IN_A_CHILD(who_needs_an_event_waits_for_a_context_that_may_be_ending)
 	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
 	waits_for_the_end(need_an_event, 0);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
-	/* not for ever, and not where there is nothing to come */
-	CHECK(!cl_callbacks_run_for_event(1));
-	held = event_of_context(NULL);
-	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
-	cl_options.pressure_wait.number = 20 * MS;
+	/* not where there is nothing to come */
+	CHECK(!another_event(1));
+}
+
+/* Nor for ever, but for all attempts together as long as the option says. */
+IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
+{
+	uint64_t until = 0, began;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	cl_options.pressure_wait.number = 2000 * MS;
 	cl_context_end_begin(NULL, 0);
-	CHECK(!cl_callbacks_run_for_event(1));
+	began = cl_now();
+	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 0, &until)); /* (once anyway) */
+	CHECK(cl_now() - began >= 2000 * MS);
+	began = cl_now();
+	CHECK(!cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 1, &until));
+	CHECK(cl_now() - began < 2000 * MS);
 	cl_context_end_done(NULL, 0, false);
+	/* with others who take all that comes free, a few attempts more */
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(!cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 5, &until));
+	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 4, &until));
+}
+
+IN_A_CHILD(who_needs_an_event_is_not_told_of_memory)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK(another_event(0)); /* (once anyway) */
+	CHECK_EQUAL(frees_of(p), 1);
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK(!another_event(1));
+}
+
+/* No event of any kind can be made: it is not for the limit, and none of the limbo goes for it. */
+IN_A_CHILD(no_event_goes_where_it_would_not_help)
+{
+	uint64_t until = 0;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	fake.event_create_result = CUDA_ERROR_INVALID_CONTEXT;
+	CHECK(!cl_callbacks_run_for_event(CUDA_ERROR_INVALID_CONTEXT, 0, &until));
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
+	/* of memory, which the limbo may have, there can be too little for both */
+	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 0, &until));
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	/* what is made to see whether it can be is destroyed again */
+	fake.event_create_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_UNKNOWN, 0, &until));
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 3);
+}
+
+/*
+ * Events that can't go yet since their context may be ending, or that another thread is
+ * giving back, are counted; but no younger one goes in their place, which is held.
+ */
+static CUevent held_event(struct other *other)
+{
+	CUipcEventHandle handle;
+	CUevent event = event_of_context(&handle);
+
+	CHECK_EQUAL(ask(other, (struct order){ .what = 'e', .event = handle }).result, CUDA_SUCCESS);
+	return event;
+}
+IN_A_CHILD(no_younger_event_goes_for_those_of_a_context_that_may_be_ending)
+{
+	struct other other = start_other(0);
+	CUevent event[2];
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.max_events.number = 1;
+	for (int i = 0; i < 2; i++) {
+		fake_stack[fake_depth] = i ? CONTEXT_B : CONTEXT_A;
+		event[i] = held_event(&other);
+		if (i)
+			cl_context_end_begin(CONTEXT_A, -1);
+		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
+	}
+	cl_limbo_collect(false);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
+	cl_context_end_done(CONTEXT_A, -1, false);
+	cl_limbo_collect(false);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	CHECK(fake.destroyed[0] == event[0]);
+}
+
+static _Atomic bool stall_destroy, in_destroy;
+static CUresult destroy_that_stalls(CUevent event)
+{
+	CUresult result = fake_event_destroy(event);
+
+	atomic_store(&in_destroy, true);
+	while (atomic_load(&stall_destroy))
+		usleep(100);
+	return result;
+}
+static void *collect_beside(void *unused)
+{
+	cl_limbo_collect(true);
+	return unused;
+}
+IN_A_CHILD(no_younger_event_goes_for_those_that_are_being_given_back)
+{
+	struct other other = start_other(0);
+	CUevent event;
+	pthread_t thread;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.max_events.number = 2;
+	for (int i = 0; i < 2; i++)
+		CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	event = held_event(&other);
+	cl_driver.cuEventDestroy_v2 = destroy_that_stalls;
+	atomic_store(&stall_destroy, true);
+	CHECK(!pthread_create(&thread, NULL, collect_beside, NULL));
+	CHECK(COMES_TRUE(atomic_load(&in_destroy), SOON));
+	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
+	cl_limbo_collect(false);
+	atomic_store(&stall_destroy, false);
+	CHECK(!pthread_join(thread, NULL));
+	CHECK_EQUAL(cl_count_get(events_forced_out), 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
 }
 
 IN_A_CHILD(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_going)
@@ -1274,7 +1408,7 @@ IN_A_CHILD(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_goin
 		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
 	}
 	cl_context_end_begin(CONTEXT_A, -1);
-	CHECK(cl_callbacks_run_for_event(1));
+	CHECK(another_event(1));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK(fake.destroyed[0] == event[1]);
 	cl_context_end_done(CONTEXT_A, -1, false);
@@ -1289,6 +1423,24 @@ IN_A_CHILD(short_memory_waits_for_a_context_that_may_be_ending)
 	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
 	waits_for_the_end(need_memory, 0);
 	CHECK_EQUAL(frees_of(waits), 1);
+}
+
+/* Not at each attempt: one that takes long must not cost the program that each time. */
+IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
+{
+	uint64_t began;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	cl_options.pressure_wait.number = 2000 * MS;
+	cl_context_end_begin(NULL, 0);
+	began = cl_now();
+	CHECK(cl_callbacks_run(12345, 0)); /* (once anyway) */
+	CHECK(cl_now() - began >= 2000 * MS);
+	began = cl_now();
+	CHECK(!cl_callbacks_run(12345, 1));
+	CHECK(cl_now() - began < 2000 * MS);
+	cl_context_end_done(NULL, 0, false);
 }
 
 IN_A_CHILD(events_are_left_to_a_context_that_ends)
@@ -1370,7 +1522,7 @@ IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
 	b_has_ended();
 }
 
-IN_A_CHILD(a_mark_that_outlives_its_block_is_forgotten)
+IN_A_CHILD(a_mark_that_outlives_its_block_is_destroyed)
 {
 	CUdeviceptr p;
 
@@ -1379,10 +1531,43 @@ IN_A_CHILD(a_mark_that_outlives_its_block_is_forgotten)
 	end_context_a(true);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 	cl_limbo_collect(true);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	cl_context_end_begin(CONTEXT_B, -1);
+	b_has_ended();
+	cl_limbo_collect(true);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	CHECK_EQUAL(frees_of(p), 0);
+}
+
+IN_A_CHILD(a_mark_that_outlives_its_block_goes_with_its_context)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	freed_in_a_stream_of_b();
+	cl_context_end_begin(CONTEXT_B, -1);
+	end_context_a(true);
+	cl_limbo_collect(true); /* it may be gone */
+	b_has_ended();
+	cl_limbo_collect(true);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
+}
+
+/* A green context could not be noted, so that any may be one: nobody could say when the mark goes. */
+IN_A_CHILD(without_knowing_whose_stream_it_is_a_block_is_kept)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	fake.stream_ctx = CONTEXT_B;
+	atomic_fetch_or(&cl_green_notes, CL_GREEN_UNNOTED);
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(logged("in which stream's order a block is freed"), 1);
+	cl_limbo_collect(true);
 	cl_context_end_begin(CONTEXT_B, -1);
 	b_has_ended();
 	cl_limbo_collect(true);
 	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 }
 
 static _Atomic bool in_query, stall_query;
@@ -1394,11 +1579,6 @@ static CUresult query_that_stalls(CUevent event)
 	while (atomic_load(&stall_query))
 		usleep(100);
 	return result;
-}
-static void *collect_beside(void *unused)
-{
-	cl_limbo_collect(true);
-	return unused;
 }
 static void *end_b_beside(void *unused)
 {
@@ -2100,12 +2280,20 @@ int main(void)
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
 		cmocka_unit_test(a_mark_goes_with_the_context_of_its_stream),
 		cmocka_unit_test(a_mark_is_asked_about_when_its_context_has_not_ended),
-		cmocka_unit_test(a_mark_that_outlives_its_block_is_forgotten),
+		cmocka_unit_test(a_mark_that_outlives_its_block_is_destroyed),
+		cmocka_unit_test(a_mark_that_outlives_its_block_goes_with_its_context),
+		cmocka_unit_test(without_knowing_whose_stream_it_is_a_block_is_kept),
 		cmocka_unit_test(a_context_does_not_end_while_a_mark_of_it_is_asked_about),
 		cmocka_unit_test(what_is_kept_is_not_given_back_before_its_stream_has_got_there),
 		cmocka_unit_test(who_needs_an_event_waits_for_a_context_that_may_be_ending),
 		cmocka_unit_test(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_going),
 		cmocka_unit_test(short_memory_waits_for_a_context_that_may_be_ending),
+		cmocka_unit_test(short_memory_waits_once_for_a_context_that_may_be_ending),
+		cmocka_unit_test(who_needs_an_event_does_not_wait_twice),
+		cmocka_unit_test(who_needs_an_event_is_not_told_of_memory),
+		cmocka_unit_test(no_event_goes_where_it_would_not_help),
+		cmocka_unit_test(no_younger_event_goes_for_those_of_a_context_that_may_be_ending),
+		cmocka_unit_test(no_younger_event_goes_for_those_that_are_being_given_back),
 		cmocka_unit_test(callbacks_are_a_bounded_registry),
 		cmocka_unit_test(short_memory_ends_the_grace_of_what_nobody_opened),
 		cmocka_unit_test(short_memory_asks_the_other_processes),
