@@ -21,8 +21,8 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 		return result;
 	}
 	/* only our limbo holds any, and it holds none before this process shares */
-	for (unsigned int attempt = 0; result != CUDA_SUCCESS && cl_sharing() &&
-				       cl_callbacks_run_for_event(result, attempt, &until);
+	for (unsigned int attempt = 0; result == CUDA_ERROR_OUT_OF_MEMORY && cl_sharing() &&
+				       cl_callbacks_run_for_event(attempt, &until);
 	     attempt++)
 		result = cl_driver.cuEventCreate(event, flags);
 	if (result == CUDA_SUCCESS && cl_sharing())

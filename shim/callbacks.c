@@ -66,13 +66,18 @@ void cl_callbacks_forget(void)
 	inside = false;
 }
 
-/*
- * This process's own limbo, until @until at most.  @ends: other threads that may be ending
- * contexts are waited for.  Returns whether anything went back to the driver.
- */
-static bool collect_own(uint64_t until, bool ends)
+static uint64_t blocks_back(void)
 {
-	uint64_t before = cl_count_get(limbo_released);
+	return cl_count_get(limbo_released);
+}
+
+/*
+ * This process's own limbo, waiting until @until at most; @ends: also for threads that may be
+ * ending contexts, as long as @back() grows by nothing else.  Returns whether it grew.
+ */
+static bool collect_own(uint64_t until, bool ends, uint64_t (*back)(void))
+{
+	uint64_t before = back();
 
 	while (cl_limbo_collect(true).held && cl_limbo_reap() && cl_now() < until) {
 		/* a holder is dying: that is a matter of milliseconds */
@@ -82,8 +87,8 @@ static bool collect_own(uint64_t until, bool ends)
 	}
 	do
 		cl_limbo_collect(true);
-	while (cl_limbo_wait_for_others(until, ends));
-	return cl_count_get(limbo_released) != before;
+	while (cl_limbo_wait_for_others(until, back, ends ? before : UINT64_MAX));
+	return back() != before;
 }
 
 static bool run_registered(size_t bytes)
@@ -119,7 +124,7 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	cl_self_prepare();
 	cl_count(callbacks_run);
 	if (cl_sharing())
-		freed = collect_own(cl_now() + cl_options.pressure_wait.number, attempt == 0);
+		freed = collect_own(cl_now() + cl_options.pressure_wait.number, attempt == 0, blocks_back);
 	freed |= run_registered(bytes);
 	if (!freed)
 		freed = cl_pressure_ask(cl_options.pressure_wait.number) != 0;
@@ -150,27 +155,31 @@ void cl_memory_allocates(void)
 		collect_inline();
 }
 
-/*
- * Whether an interprocess event was refused for its limit.  The driver documents no error for
- * that, so any may be it; but not where no event of the other kind is made either (there is no
- * context, or it has failed).  Of memory there may be too little for both: the limbo may have some.
- */
-static bool is_at_limit(CUresult result)
+static bool limbo_has_events(void)
 {
-	CUevent other;
+	bool has;
 
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		return true;
-	if (cl_driver.cuEventCreate(&other, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+	pthread_mutex_lock(&cl_exports_lock);
+	has = cl_limbo_sum_locked().events != 0;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return has;
+}
+
+/* Then it is not memory that is short. */
+static bool can_make_other_events(void)
+{
+	CUevent event;
+
+	if (cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
-	cl_driver.cuEventDestroy_v2(other);
+	cl_driver.cuEventDestroy_v2(event);
 	return true;
 }
 
-bool cl_callbacks_run_for_event(CUresult result, unsigned int attempt, uint64_t *until)
+bool cl_callbacks_run_for_event(unsigned int attempt, uint64_t *until)
 {
 	CL_UNCANCELLED;
-	uint64_t before;
+	uint64_t before, (*back)(void);
 	bool gave;
 
 	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
@@ -183,23 +192,24 @@ bool cl_callbacks_run_for_event(CUresult result, unsigned int attempt, uint64_t 
 		*until = cl_now() + cl_options.pressure_wait.number;
 	else if (attempt >= ATTEMPTS && cl_now() >= *until)
 		return false; /* others take all that comes free */
-	if (!is_at_limit(result))
-		return false;
+	back = limbo_has_events() ? cl_limbo_events_back : blocks_back;
+	/* (at first, somebody may have given one back since the driver said no) */
+	if (back == blocks_back && can_make_other_events())
+		return attempt == 0;
 	inside = true;
 	cl_count(callbacks_run);
-	before = cl_limbo_events_back();
+	before = back();
 	if (attempt == 0) {
-		collect_own(*until, true);
+		collect_own(*until, true, back);
 		run_registered(0);
 	}
 	/* events are this process's own: no other process could give any back */
-	if (cl_limbo_events_back() == before)
+	if (back() == before)
 		cl_limbo_force_events_out(*until);
-	gave = cl_limbo_events_back() != before;
+	gave = back() != before;
 	/* their records wait on; it may have looked while we had them, and sleep for good */
 	if (gave)
 		cl_collector_wake();
 	inside = false;
-	/* (at first, somebody may have given one back since the driver said no) */
 	return gave || attempt == 0;
 }

@@ -230,11 +230,10 @@ static bool driver_works(void)
 	       cl_driver.cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS;
 }
 
-static void await_unwatched(CUdevice device)
+static void await_unwatched(CUdevice device, uint64_t end)
 {
 	_Atomic uint32_t *calls = unwatched_of(device);
-	struct timespec until = cl_after(5 * CL_END_WAIT);
-	uint64_t end = cl_now() + 5 * CL_END_WAIT;
+	struct timespec until = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
 	uint32_t n;
 
 	while ((n = atomic_load(calls)) != 0 && cl_now() < end && driver_works())
@@ -251,17 +250,19 @@ void cl_contexts_watch(void)
 void cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
 	CL_UNCANCELLED;
+	uint64_t end = cl_now() + 5 * CL_END_WAIT;
 
 	atomic_fetch_add_explicit(&ends, 1, memory_order_release);
 	if (cl_self_is_copy()) {
 		cl_self_begin_anew();
 		return;
 	}
+	/* (first, for others wait for us after that; no new such call begins) */
+	if (!ctx)
+		await_unwatched(device, end);
+	await_unwatched(-1, end);
 	cl_imports_context_ends(ctx, device);
 	cl_limbo_context_hold_off(ctx, device);
-	if (!ctx)
-		await_unwatched(device);
-	await_unwatched(-1);
 }
 
 void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)

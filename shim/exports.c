@@ -483,7 +483,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
 	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
 	for (unsigned int attempt = 0;
-	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(result, attempt, &until);
+	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(attempt, &until);
 	     attempt++)
 		result = cl_driver.cuIpcGetEventHandle(handle, event);
 	if (result != CUDA_SUCCESS)
@@ -557,6 +557,8 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 		cl_record_release_end(&cl_own, block->record, block->before, freed);
 	if (freed) {
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
+		if (block->kind == CL_EVENT)
+			cl_limbo_event_went();
 		if (block->record != CL_NO_RECORD)
 			atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1,
 						  memory_order_relaxed);
@@ -591,7 +593,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_mark *mark)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
-	bool gone = false;
+	bool gone = false, stray;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
@@ -603,10 +605,13 @@ static CUresult into_limbo(struct cl_block *block, struct cl_mark *mark)
 		gone = cl_limbo_forget_block_locked(block);
 	else
 		look = cl_limbo_enter_locked(block, cl_now());
+	stray = cl_stray_marks != NULL;
 	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
 	if (look != UINT64_MAX)
 		cl_collector_wake_by(look);
+	if (stray)
+		cl_collector_wake();
 	watch_holders(gone);
 	return CUDA_SUCCESS;
 }
@@ -849,7 +854,8 @@ static CUresult mark_stream(const struct cl_block *block, CUstream stream, bool 
 static void keep_unmarked(struct cl_block *block)
 {
 	pthread_mutex_lock(&cl_exports_lock);
-	pin_locked(block);
+	if (block->record != CL_NO_RECORD)
+		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 	block->unmarked = true;
 	pthread_mutex_unlock(&cl_exports_lock);
 	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed, or it is not known: "

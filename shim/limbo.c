@@ -446,6 +446,11 @@ uint64_t cl_limbo_events_back(void)
 	return atomic_load_explicit(&events_back, memory_order_relaxed);
 }
 
+void cl_limbo_event_went(void)
+{
+	atomic_fetch_add_explicit(&events_back, 1, memory_order_relaxed);
+}
+
 /* @stream: of our own and the block's context, or NULL.  *wait: it must be waited for. */
 static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 {
@@ -456,7 +461,7 @@ static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 	if (block->kind == CL_EVENT) {
 		CUresult result = cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
 
-		atomic_fetch_add_explicit(&events_back, 1, memory_order_relaxed);
+		cl_limbo_event_went();
 		return result;
 	}
 	/* a device without memory pools refuses */
@@ -625,11 +630,12 @@ static void batch_take_locked(struct batch *batch, struct list *list)
  */
 static void drain_queue_locked(struct list *queue)
 {
+	uint64_t seen = 0, most = queue->n;
 	struct batch batch;
 	struct driver_visit visit;
 	bool reached = true;
 
-	while (reached && queue->n) {
+	for (; reached && queue->n && seen < most; seen += batch.seen) {
 		unsigned int done = 0;
 
 		batch_take_locked(&batch, queue);
@@ -786,10 +792,11 @@ static struct cl_block *oldest_free_event_locked(void)
  */
 static unsigned int force_events_out_locked(uint64_t keep, bool any)
 {
+	uint64_t most = limbo.events > keep ? limbo.events - keep : 0;
 	struct cl_block *block;
 	unsigned int n = 0;
 
-	for (; limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
+	for (; n < most && limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
 		struct batch batch = { .n = 1, .block = { block } };
 		struct driver_visit visit;
 		bool wait;
@@ -851,7 +858,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		force_events_out_locked(cl_options.max_events.number, false);
 	for (unsigned int i = 0; limbo.draining && i < QUEUES; i++)
 		drain_queue_locked(&limbo.drain[i]);
-	/* (what other threads free meanwhile is another collection's: this one comes to an end) */
+	/* (what other threads free meanwhile is another collection's, here as above: this one comes to an end) */
 	most = limbo.due.n;
 	for (uint64_t seen = 0; limbo.due.n && seen < most; seen += batch.seen) {
 		/* asked here and not when each is freed: it is three system calls */
@@ -1215,17 +1222,20 @@ void cl_limbo_wait_locked(void)
 	pthread_cond_wait(&changed, &cl_exports_lock);
 }
 
-bool cl_limbo_wait_for_others(uint64_t until, bool ends)
+bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t had)
 {
-	bool blocked = false, in_time = true;
+	bool ends, blocked = false, in_time = true;
 
 	pthread_mutex_lock(&cl_exports_lock);
-	while (in_time && (limbo.in_driver || (ends && limbo.blocked.n))) {
-		blocked |= ends && limbo.blocked.n;
+	for (;;) {
+		ends = limbo.blocked.n && back() == had;
+		if (!in_time || (!limbo.in_driver && !ends))
+			break;
+		blocked |= ends;
 		in_time = wait_until_locked(until);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
-	return blocked && in_time;
+	return blocked && in_time && back() == had;
 }
 
 void cl_limbo_changed_locked(void)

@@ -85,8 +85,9 @@ struct cl_collected cl_limbo_release_kept(void);
  * until @until (CLOCK_MONOTONIC, ns) at most for one that can go.
  */
 void cl_limbo_force_events_out(uint64_t until);
-/* How many events have gone from the limbo to the driver, whoever gave them. */
+/* How many exported events have gone to the driver, whoever gave them; one has. */
 uint64_t cl_limbo_events_back(void);
+void cl_limbo_event_went(void);
 
 /* See cl_context_end_begin() in shim.h. */
 void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device);
@@ -111,11 +112,11 @@ bool cl_limbo_forget_block_locked(struct cl_block *block);
 bool cl_limbo_gone_locked(struct cl_block *block);
 /*
  * Waits until @until (CLOCK_MONOTONIC, ns) at most, until no other thread is in the driver
- * to give blocks back (what they had taken is back then), and @ends: none keeps blocks from
- * going by a call that may end their context.  True: one did so, and does not any more: a
- * collection may find something.
+ * to give blocks back: what they had taken is back then.  And as long as @back() is @had,
+ * until none keeps blocks from going by a call that may end their context; true: one did so,
+ * and does not any more: a collection may find something.
  */
-bool cl_limbo_wait_for_others(uint64_t until, bool ends);
+bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t had);
 
 /* How often somebody looks for dead holders while something waits for holders, ns. */
 #define CL_REAP_EVERY 100000000ull

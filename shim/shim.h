@@ -136,12 +136,13 @@ void cl_memory_allocates(void);
 bool cl_callbacks_run(size_t bytes, unsigned int attempt);
 
 /*
- * The same for an interprocess event, of which a process has 4,096 (measured), and which
- * failed with @result: then destroyed ones that wait in the limbo go too, the oldest first.
- * Where other threads are at all of these it waits; for all attempts together
- * CULIMBO_PRESSURE_WAIT, about.  @until: its own, 0 before the first.
+ * The same for an interprocess event, of which a process has 4,096; the next fails as if for
+ * lack of memory (both measured).  Then destroyed ones that wait in the limbo go too, the
+ * oldest first.  Where other threads are at all of these it waits, for all attempts together
+ * CULIMBO_PRESSURE_WAIT at most (and gives back what there is, which takes what it takes).
+ * @until: its own, 0 before the first.
  */
-bool cl_callbacks_run_for_event(CUresult result, unsigned int attempt, uint64_t *until);
+bool cl_callbacks_run_for_event(unsigned int attempt, uint64_t *until);
 
 /* -------------------------------------------------------------------- trace */
 /* After the options were read: makes cl_tracing() true where CULIMBO_TRACE is set.  No system call. */

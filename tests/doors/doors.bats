@@ -188,11 +188,13 @@ linked_says() {
 }
 
 @test "an interprocess event that can't be made is tried again, if this process shares" {
-	export STUB_RETRIES=5 DOORS_FAIL=cuEventCreate:2:304
-	same "$(linked_says cuEventCreate)" "driver cuEventCreate,cuEventCreate 304"
+	export STUB_RETRIES=5 DOORS_FAIL=cuEventCreate:2:2
+	same "$(linked_says cuEventCreate)" "driver cuEventCreate,cuEventCreate 2"
 	export STUB_SHARING=1
-	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,cuEventCreate-plain 304"* ]]
-	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,shim events 304 0,driver cuEventCreate,shim events 304 1,driver cuEventCreate,shim event_is_new,shim event_created,cuEventCreate 0"* ]]
+	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,cuEventCreate-plain 2"* ]]
+	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,shim events 0,driver cuEventCreate,shim events 1,driver cuEventCreate,shim event_is_new,shim event_created,cuEventCreate 0"* ]]
+	# for another reason than the limit
+	[[ $(DOORS_FAIL=cuEventCreate:1:201 linked_says cuEventCreate) == "driver cuEventCreate,cuEventCreate 201"* ]]
 }
 
 @test "linked, but no driver anywhere: an error, not an end" {

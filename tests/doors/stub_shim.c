@@ -175,9 +175,9 @@ void cl_event_created(CUevent event)
 	SAY("event_created\n");
 }
 
-bool cl_callbacks_run_for_event(CUresult result, unsigned int attempt, uint64_t *until)
+bool cl_callbacks_run_for_event(unsigned int attempt, uint64_t *until)
 {
-	SAY("events %d %u\n", result, attempt);
+	SAY("events %u\n", attempt);
 	return (int)attempt < number("STUB_RETRIES", 0);
 }
 

@@ -24,6 +24,7 @@
 
 #define MS 1000000ull
 #define MIB (1ull << 20)
+#define HOUR (3600000 * MS)
 
 enum { BLOCKS = 200400, EVENTS = 64 };
 #define DEVICE_BASE 0x7f0000000000ull

@@ -10,7 +10,6 @@
 
 #include "shim/green.c"
 
-#define HOUR (3600000 * MS)
 #define GREEN ((CUgreenCtx)0x6e0)
 #define GREEN_2 ((CUgreenCtx)0x6e1)
 #define CONTEXT_G ((CUcontext)0x60)

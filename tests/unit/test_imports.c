@@ -836,6 +836,34 @@ IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
 	cl_context_call_end(&call);
 }
 
+/* And nobody else waits meanwhile: it has not begun yet. */
+static CUdeviceptr free_beside_p;
+static void *free_beside(void *unused)
+{
+	beside_id = gettid();
+	CHECK_EQUAL(cl_memory_free(free_beside_p), CUDA_SUCCESS);
+	beside_done = true;
+	return unused;
+}
+IN_A_CHILD(who_waits_for_such_calls_holds_nobody_up)
+{
+	struct cl_context_call call;
+	pthread_t ends;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	call = cl_context_call_begin(0);
+	free_beside_p = fake_alloc(1024, CONTEXT_A);
+	export_block(free_beside_p);
+	CHECK(end_waits(NULL, 0));
+	ends = beside;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, free_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(beside_done);
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL) && !pthread_join(ends, NULL));
+}
+
 IN_A_CHILD(who_ends_any_context_waits_for_a_call_of_no_known_device)
 {
 	struct cl_context_call call;
@@ -995,7 +1023,7 @@ IN_A_CHILD(what_is_exported_at_a_contexts_address_does_not_go_with_it)
 {
 	pthread_t thread;
 
-	start_with(3600 * 1000 * MS, CL_COLLECTOR_INLINE);
+	start_with(HOUR, CL_COLLECTOR_INLINE);
 	export_block(fake_alloc(1024, CONTEXT_B));
 	exported_there = fake_alloc(1024, CONTEXT_B);
 	cl_context_end_begin(CONTEXT_B, -1);
@@ -1078,6 +1106,7 @@ int main(void)
 		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
 		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
 		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
+		cmocka_unit_test(who_waits_for_such_calls_holds_nobody_up),
 		cmocka_unit_test(who_ends_any_context_waits_for_a_call_of_no_known_device),
 		cmocka_unit_test(who_ends_a_context_does_not_wait_for_ever),
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),

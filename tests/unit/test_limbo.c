@@ -25,7 +25,6 @@
  * to get there; where nothing waits for it, HOUR.
  */
 #define GRACE (250 * MS)
-#define HOUR (3600000 * MS)
 enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
 
 /* ------------------------------------------------------ other processes' part */
@@ -1166,7 +1165,7 @@ static bool another_event(unsigned int attempt)
 
 	if (until == 0)
 		until = cl_now() + cl_options.pressure_wait.number;
-	return cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, attempt, &until);
+	return cl_callbacks_run_for_event(attempt, &until);
 }
 
 /* What the collector finds while a thread of the program has the last event of the limbo. */
@@ -1274,19 +1273,19 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	cl_options.pressure_wait.number = 2000 * MS;
 	cl_context_end_begin(NULL, 0);
 	began = cl_now();
-	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 0, &until)); /* (once anyway) */
+	CHECK(cl_callbacks_run_for_event(0, &until)); /* (once anyway) */
 	CHECK(cl_now() - began >= 2000 * MS);
 	began = cl_now();
-	CHECK(!cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 1, &until));
+	CHECK(!cl_callbacks_run_for_event(1, &until));
 	CHECK(cl_now() - began < 2000 * MS);
 	cl_context_end_done(NULL, 0, false);
 	/* with others who take all that comes free, a few attempts more */
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
-	CHECK(!cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 5, &until));
-	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 4, &until));
+	CHECK(!cl_callbacks_run_for_event(5, &until));
+	CHECK(cl_callbacks_run_for_event(4, &until));
 }
 
-IN_A_CHILD(who_needs_an_event_is_not_told_of_memory)
+IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 {
 	CUdeviceptr p;
 
@@ -1294,31 +1293,28 @@ IN_A_CHILD(who_needs_an_event_is_not_told_of_memory)
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK(another_event(0)); /* (once anyway) */
-	CHECK_EQUAL(frees_of(p), 1);
-	p = exported_block();
-	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK(!another_event(1));
+	CHECK_EQUAL(frees_of(p), 0);
+	/* what is made to see whether others can be is destroyed again */
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
+	/* with an event in the limbo, all goes that may, but it is no event */
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(another_event(1));
 	CHECK(!another_event(1));
 }
 
-/* No event of any kind can be made: it is not for the limit, and none of the limbo goes for it. */
-IN_A_CHILD(no_event_goes_where_it_would_not_help)
+/* No event of any kind can be made. */
+IN_A_CHILD(who_needs_memory_for_an_event_gets_it)
 {
-	uint64_t until = 0;
+	CUdeviceptr p;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
-	fake.event_create_result = CUDA_ERROR_INVALID_CONTEXT;
-	CHECK(!cl_callbacks_run_for_event(CUDA_ERROR_INVALID_CONTEXT, 0, &until));
-	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
-	/* of memory, which the limbo may have, there can be too little for both */
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
-	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 0, &until));
-	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
-	/* what is made to see whether it can be is destroyed again */
-	fake.event_create_result = CUDA_SUCCESS;
-	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
-	CHECK(cl_callbacks_run_for_event(CUDA_ERROR_UNKNOWN, 0, &until));
-	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 3);
+	CHECK(another_event(0));
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK(!another_event(1));
 }
 
 /*
@@ -1353,6 +1349,56 @@ IN_A_CHILD(no_younger_event_goes_for_those_of_a_context_that_may_be_ending)
 	cl_limbo_collect(false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK(fake.destroyed[0] == event[0]);
+}
+
+/* One that nobody holds any more is given to the driver by who destroys it. */
+IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_straight)
+{
+	struct other other = start_other(0);
+	CUevent held, goes;
+	pthread_t thread;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	held = held_event(&other);
+	fake_stack[fake_depth] = CONTEXT_B;
+	goes = event_of_context(NULL);
+	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
+	cl_context_end_begin(NULL, 0);
+	CHECK(!pthread_create(&thread, NULL, need_an_event, NULL));
+	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	CHECK_EQUAL(cl_event_destroy(goes, fake_event_destroy), CUDA_SUCCESS);
+	CHECK(COMES_TRUE(atomic_load(&thread_done), SOON / 2));
+	CHECK(thread_given);
+	pthread_join(thread, NULL);
+	cl_context_end_done(NULL, 0, false);
+}
+
+/* Though more would come when a context has not ended after all. */
+IN_A_CHILD(what_came_free_is_not_waited_for)
+{
+	CUdeviceptr here = 0, there;
+	uint64_t began;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	here = fake_alloc(1024, CONTEXT_A);
+	there = fake_alloc(1024, CONTEXT_B);
+	export_block(here);
+	export_block(there);
+	CHECK_EQUAL(cl_memory_free(here), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(there), CUDA_SUCCESS);
+	cl_context_end_begin(CONTEXT_B, -1);
+	began = cl_now();
+	CHECK(cl_callbacks_run(12345, 0));
+	CHECK_EQUAL(frees_of(here), 1);
+	CHECK_EQUAL(frees_of(there), 0);
+	/* nor memory, by who needs an event */
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(another_event(0));
+	CHECK(cl_now() - began < SOON / 2 * MS);
+	cl_context_end_done(CONTEXT_B, -1, false);
 }
 
 static _Atomic bool stall_destroy, in_destroy;
@@ -2290,8 +2336,10 @@ int main(void)
 		cmocka_unit_test(short_memory_waits_for_a_context_that_may_be_ending),
 		cmocka_unit_test(short_memory_waits_once_for_a_context_that_may_be_ending),
 		cmocka_unit_test(who_needs_an_event_does_not_wait_twice),
-		cmocka_unit_test(who_needs_an_event_is_not_told_of_memory),
-		cmocka_unit_test(no_event_goes_where_it_would_not_help),
+		cmocka_unit_test(who_needs_an_event_does_not_get_memory),
+		cmocka_unit_test(who_needs_memory_for_an_event_gets_it),
+		cmocka_unit_test(who_needs_an_event_hears_of_one_that_goes_straight),
+		cmocka_unit_test(what_came_free_is_not_waited_for),
 		cmocka_unit_test(no_younger_event_goes_for_those_of_a_context_that_may_be_ending),
 		cmocka_unit_test(no_younger_event_goes_for_those_that_are_being_given_back),
 		cmocka_unit_test(callbacks_are_a_bounded_registry),

@@ -20,7 +20,6 @@
 #include "shim/stack.h"
 #include "shim/view.h"
 
-#define HOUR (3600000 * MS)
 enum { SOON = 5000 };
 
 static struct cl_view own(void)
@@ -894,7 +893,7 @@ IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 			else if (way == NO_MEMORY)
 				cl_callbacks_run(1, 0);
 			else if (way == NO_EVENT)
-				cl_callbacks_run_for_event(CUDA_ERROR_OUT_OF_MEMORY, 0, &until);
+				cl_callbacks_run_for_event(0, &until);
 			if (way == CONTEXT_ENDS) {
 				cl_context_end_begin(CONTEXT_A, 0);
 				cl_context_end_done(CONTEXT_A, 0, false);
