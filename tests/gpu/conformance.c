@@ -244,6 +244,10 @@ enum verb {
 	GREEN_WRONG,  /* -> what cuCtxDestroy says of it */
 	CONTEXT_OF,   /* pointer -> 1, the primary one's, 2, the green one's, 0, another's */
 	EVENT_BARE,   /* event: destroys it in a thread without a context */
+	EVENT_ORPHAN, /* 1: destroys, else asks about an event that was recorded, of a context that has ended */
+	OPEN_CAPTURE, /* handle -> results of opening it while this thread captures, see open_capturing() */
+	GREEN_UNDER,  /* destroys it while it is current -> results, see green_under() */
+	GREEN_RESET,  /* -> results of a reset of the primary context while it lives, see green_reset() */
 	LEAVE,
 };
 
@@ -469,6 +473,41 @@ static CUresult capture(CUdeviceptr in_default_mode, CUdeviceptr in_relaxed_mode
 	return CUDA_SUCCESS;
 }
 
+/* In the two modes that may refuse: what the open gives, and the end of the capture. */
+static CUresult open_capturing(const unsigned char *bytes, uint64_t *v)
+{
+	static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
+						     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+						     CU_STREAM_CAPTURE_MODE_RELAXED };
+	CUipcMemHandle handle;
+	CUdeviceptr pointer;
+	CUgraph graph;
+
+	memcpy(&handle, bytes, sizeof(handle));
+	for (unsigned int i = 0; i < 3; i++) {
+		TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, modes[i]));
+		v[2 * i] = (uint64_t)driver.p_cuIpcOpenMemHandle_v2(&pointer, handle,
+								  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		v[2 * i + 1] = (uint64_t)driver.p_cuStreamEndCapture(mine.stream, &graph);
+		if (!v[2 * i])
+			TRY(driver.p_cuIpcCloseMemHandle(pointer));
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_orphan(bool destroy)
+{
+	CUcontext context;
+	CUevent event;
+
+	TRY(driver.p_cuCtxCreate_v2(&context, 0, 0));
+	TRY(driver.p_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	TRY(driver.p_cuEventRecord(event, NULL));
+	TRY(driver.p_cuCtxDestroy_v2(context));
+	TRY(driver.p_cuCtxSetCurrent(mine.context));
+	return destroy ? driver.p_cuEventDestroy_v2(event) : driver.p_cuEventQuery(event);
+}
+
 static CUresult event_many(uint64_t most, uint64_t *made)
 {
 	for (*made = 0; *made < most; ++*made) {
@@ -607,6 +646,39 @@ static CUresult green_end(void)
 	memcpy(&destroy, &found, sizeof(found));
 	TRY(driver.p_cuCtxSetCurrent(NULL));
 	return destroy(mine.green);
+}
+
+/* What its end gives while it is current, and an allocation after that; whether anything is current. */
+static CUresult green_under(uint64_t *v)
+{
+	CUresult(CUDAAPI * destroy)(void *) = NULL;
+	CUresult(CUDAAPI * current)(CUcontext *) = NULL;
+	void *found = optional("cuGreenCtxDestroy"), *found_current = optional("cuCtxGetCurrent");
+	CUcontext now = NULL;
+	CUdeviceptr pointer;
+
+	if (!found || !found_current)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	memcpy(&destroy, &found, sizeof(found));
+	memcpy(&current, &found_current, sizeof(found_current));
+	TRY(driver.p_cuCtxSetCurrent(mine.green_context));
+	v[0] = (uint64_t)destroy(mine.green);
+	TRY(current(&now));
+	v[2] = now ? now == mine.green_context ? 1 : 2 : 0;
+	v[1] = (uint64_t)driver.p_cuMemAlloc_v2(&pointer, 1024);
+	return CUDA_SUCCESS;
+}
+
+/* What the reset gives, an allocation in the green context after that, and the green context's end. */
+static CUresult green_reset(uint64_t *v)
+{
+	CUdeviceptr pointer;
+
+	TRY(driver.p_cuCtxSetCurrent(mine.green_context));
+	v[0] = (uint64_t)driver.p_cuDevicePrimaryCtxReset_v2(0);
+	v[1] = (uint64_t)driver.p_cuMemAlloc_v2(&pointer, 1024);
+	v[2] = (uint64_t)green_end();
+	return CUDA_SUCCESS;
 }
 
 static CUresult green_stream(uint64_t *v)
@@ -770,6 +842,14 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		return green_last(r->v);
 	case CONTEXT_OF:
 		return context_of((CUdeviceptr)q->a[0], &r->v[0]);
+	case EVENT_ORPHAN:
+		return event_orphan(q->a[0]);
+	case OPEN_CAPTURE:
+		return open_capturing(q->handle, r->v);
+	case GREEN_UNDER:
+		return green_under(r->v);
+	case GREEN_RESET:
+		return green_reset(r->v);
 	case EVENT_BARE: {
 		struct freeing freeing = { .event = event, .bare = true };
 		pthread_t thread;
@@ -1663,6 +1743,24 @@ static void capturing(struct worker *a, struct worker *unused)
 	   (unsigned long long)r.v[6], (unsigned long long)r.v[7], (unsigned long long)r.v[8]);
 }
 
+/* Of an open: whether a driver refuses it, and that spoils the capture. */
+static void opening_while_capturing(struct worker *a, struct worker *b)
+{
+	static const char *const modes[] = { "global", "thread-local", "relaxed" };
+	uint64_t block = alloc(a, 4 * MIB);
+	unsigned char handle[64];
+	struct answer r;
+
+	export(a, block, handle);
+	r = ask_handle(b, OPEN_CAPTURE, handle);
+	for (unsigned int i = 0; !r.result && i < 3; i++)
+		note("measured: while this thread captures in %s mode, cuIpcOpenMemHandle gives %llu (end of capture %llu)",
+		     modes[i], (unsigned long long)r.v[2 * i], (unsigned long long)r.v[2 * i + 1]);
+	if (r.result)
+		note("measured: an open while this thread captures: %d", r.result);
+	release(a, block);
+}
+
 /* What an end of a context gives back, and whether a context that came after another can be told from it. */
 static void contexts(struct worker *unused_a, struct worker *unused_b)
 {
@@ -1684,6 +1782,13 @@ static void contexts(struct worker *unused_a, struct worker *unused_b)
 	note("measured: cuEventDestroy without a current context: %d (signal %d)", r.result,
 	     r.result == CRASHED ? w.signal : 0);
 	dismiss(&w);
+	for (uint64_t destroy = 0; destroy < 2; destroy++) {
+		spawn(&w);
+		r = ask(&w, EVENT_ORPHAN, destroy, 0, 0, 0);
+		note("measured: %s of an event whose context has ended: %d (signal %d)",
+		     destroy ? "cuEventDestroy" : "cuEventQuery", r.result, r.result == CRASHED ? w.signal : 0);
+		dismiss(&w);
+	}
 	spawn(&w);
 	r = ask(&w, CONTEXT_IDS, 0, 0, 0, 0);
 	if (r.result == CUDA_ERROR_NOT_SUPPORTED)
@@ -1765,6 +1870,20 @@ static void green(struct worker *a, struct worker *unused)
 	r = ask(&late, GREEN_WRONG, 0, 0, 0, 0);
 	note("measured: cuCtxDestroy of a green context gives %llu (signal %d)", (unsigned long long)r.v[0],
 	     r.result == CRASHED ? late.signal : 0);
+	dismiss(&late);
+	spawn(&late);
+	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
+	r = ask(&late, GREEN_UNDER, 0, 0, 0, 0);
+	note("measured: cuGreenCtxDestroy of what is current gives %llu, cuMemAlloc after it %llu, with %s current "
+	     "(result %d)", (unsigned long long)r.v[0], (unsigned long long)r.v[1],
+	     r.v[2] == 0 ? "nothing" : r.v[2] == 1 ? "the same" : "another", r.result);
+	dismiss(&late);
+	spawn(&late);
+	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
+	r = ask(&late, GREEN_RESET, 0, 0, 0, 0);
+	note("measured: cuDevicePrimaryCtxReset while a green context lives gives %llu, cuMemAlloc in that after it %llu, "
+	     "its end %llu (result %d)", (unsigned long long)r.v[0], (unsigned long long)r.v[1],
+	     (unsigned long long)r.v[2], r.result);
 	dismiss(&late);
 }
 
@@ -1848,6 +1967,7 @@ static const struct {
 	{ "errors", errors_of_free },
 	{ "blocking", blocking },
 	{ "capture", capturing },
+	{ "capture-open", opening_while_capturing },
 	{ "contexts", contexts },
 	{ "green", green },
 };
