@@ -13,7 +13,7 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 	/* without the second flag the driver refuses an interprocess event as invalid */
 	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
 	CUresult result = cl_driver.cuEventCreate(event, flags);
-	uint64_t until = 0;
+	struct cl_event_wait wait;
 
 	if (__builtin_expect((flags & shared) != shared, 1)) {
 		if (result == CUDA_SUCCESS && cl_sharing())
@@ -22,7 +22,7 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 	}
 	/* only our limbo holds any, and it holds none before this process shares */
 	for (unsigned int attempt = 0; result == CUDA_ERROR_OUT_OF_MEMORY && cl_sharing() &&
-				       cl_callbacks_run_for_event(attempt, &until);
+				       cl_callbacks_run_for_event(attempt, &wait);
 	     attempt++)
 		result = cl_driver.cuEventCreate(event, flags);
 	if (result == CUDA_SUCCESS && cl_sharing())

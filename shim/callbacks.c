@@ -176,11 +176,32 @@ static bool can_make_other_events(void)
 	return true;
 }
 
-bool cl_callbacks_run_for_event(unsigned int attempt, uint64_t *until)
+/* Gives back what can go, the events of the limbo at last by force; whether any has gone. */
+static bool give_events(unsigned int attempt, uint64_t until, uint64_t (*back)(void))
+{
+	uint64_t before = back();
+
+	inside = true;
+	cl_count(callbacks_run);
+	if (attempt == 0) {
+		collect_own(until, true, back);
+		run_registered(0);
+	}
+	/* events are this process's own: no other process could give any back */
+	if (back() == before)
+		cl_limbo_force_events_out(until);
+	inside = false;
+	/* their records wait on; it may have looked while we had them, and sleep for good */
+	if (back() != before)
+		cl_collector_wake();
+	return back() != before;
+}
+
+bool cl_callbacks_run_for_event(unsigned int attempt, struct cl_event_wait *wait)
 {
 	CL_UNCANCELLED;
-	uint64_t before, (*back)(void);
-	bool gave;
+	/* somebody may have given one back since the driver said no */
+	bool again = attempt == 0 || cl_limbo_events_back() != wait->back;
 
 	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
 		return false;
@@ -189,27 +210,16 @@ bool cl_callbacks_run_for_event(unsigned int attempt, uint64_t *until)
 		return false;
 	}
 	if (attempt == 0)
-		*until = cl_now() + cl_options.pressure_wait.number;
-	else if (attempt >= ATTEMPTS && cl_now() >= *until)
+		wait->until = cl_now() + cl_options.pressure_wait.number;
+	else if (attempt >= ATTEMPTS && cl_now() >= wait->until)
 		return false; /* others take all that comes free */
-	back = limbo_has_events() ? cl_limbo_events_back : blocks_back;
-	/* (at first, somebody may have given one back since the driver said no) */
-	if (back == blocks_back && can_make_other_events())
-		return attempt == 0;
-	inside = true;
-	cl_count(callbacks_run);
-	before = back();
-	if (attempt == 0) {
-		collect_own(*until, true, back);
-		run_registered(0);
-	}
-	/* events are this process's own: no other process could give any back */
-	if (back() == before)
-		cl_limbo_force_events_out(*until);
-	gave = back() != before;
-	/* their records wait on; it may have looked while we had them, and sleep for good */
-	if (gave)
-		cl_collector_wake();
-	inside = false;
-	return gave || attempt == 0;
+	/* (nothing is forced where that has made it needless) */
+	if (attempt && again)
+		;
+	else if (limbo_has_events())
+		again |= give_events(attempt, wait->until, cl_limbo_events_back);
+	else if (!can_make_other_events())
+		again |= give_events(attempt, wait->until, blocks_back);
+	wait->back = cl_limbo_events_back();
+	return again;
 }

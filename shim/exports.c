@@ -384,8 +384,16 @@ static __attribute__((noinline)) CUresult export_new(CUipcMemHandle *handle, CUd
 	CUcontext ctx = NULL;
 	CUresult result = CUDA_SUCCESS;
 	bool primary = false, gone = false, described = describe(dptr, &what, &ctx, &primary);
-	uint32_t stack = described ? cl_notes_stack(false) : 0;
+	uint32_t stack;
 
+	/* a pointer into what was in the limbo, and has just gone from it: the driver says so, asked again */
+	if (!described) {
+		result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+		if (result != CUDA_SUCCESS)
+			return result;
+		described = describe(dptr, &what, &ctx, &primary);
+	}
+	stack = described ? cl_notes_stack(false) : 0;
 	pthread_mutex_lock(&cl_exports_lock);
 	what.now = cl_now();
 	if (described)
@@ -463,7 +471,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	struct cl_block *block;
 	CUresult result;
 	bool known, freed, gone = false;
-	uint64_t until = 0;
+	struct cl_event_wait wait;
 	uint32_t stack;
 
 	if (!cl_self_start())
@@ -483,7 +491,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
 	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
 	for (unsigned int attempt = 0;
-	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(attempt, &until);
+	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(attempt, &wait);
 	     attempt++)
 		result = cl_driver.cuIpcGetEventHandle(handle, event);
 	if (result != CUDA_SUCCESS)

@@ -140,9 +140,13 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt);
  * lack of memory (both measured).  Then destroyed ones that wait in the limbo go too, the
  * oldest first.  Where other threads are at all of these it waits, for all attempts together
  * CULIMBO_PRESSURE_WAIT at most (and gives back what there is, which takes what it takes).
- * @until: its own, 0 before the first.
+ * @wait: its own, from one attempt to the next.
  */
-bool cl_callbacks_run_for_event(unsigned int attempt, uint64_t *until);
+struct cl_event_wait {
+	uint64_t until; /* CLOCK_MONOTONIC, ns */
+	uint64_t back;	/* cl_limbo_events_back() when it said the last time to try again */
+};
+bool cl_callbacks_run_for_event(unsigned int attempt, struct cl_event_wait *wait);
 
 /* -------------------------------------------------------------------- trace */
 /* After the options were read: makes cl_tracing() true where CULIMBO_TRACE is set.  No system call. */

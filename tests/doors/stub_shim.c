@@ -175,7 +175,7 @@ void cl_event_created(CUevent event)
 	SAY("event_created\n");
 }
 
-bool cl_callbacks_run_for_event(unsigned int attempt, uint64_t *until)
+bool cl_callbacks_run_for_event(unsigned int attempt, struct cl_event_wait *wait)
 {
 	SAY("events %u\n", attempt);
 	return (int)attempt < number("STUB_RETRIES", 0);

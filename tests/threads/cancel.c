@@ -172,9 +172,9 @@ static void run_callbacks(void)
 }
 static void run_event_callbacks(void)
 {
-	uint64_t until = 0;
+	struct cl_event_wait wait;
 
-	cl_callbacks_run_for_event(0, &until);
+	cl_callbacks_run_for_event(0, &wait);
 }
 static void end_context(void)
 {

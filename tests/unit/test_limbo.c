@@ -621,6 +621,35 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	CHECK_EQUAL(cl_count_get(dead_holds), 1);
 }
 
+/* A pointer into a block of the limbo, which goes while it is exported. */
+static CUresult get_handle_of_what_goes(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	CUresult result = fake_get_handle(handle, p);
+
+	cl_limbo_collect(true);
+	return result;
+}
+static CUresult range_of_what_lives(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	struct fake_block *block = fake_find(p);
+
+	return block && !atomic_load(&block->live) ? CUDA_ERROR_NOT_FOUND : fake_range(base, size, p);
+}
+IN_A_CHILD(a_pointer_into_what_has_just_gone_gives_no_handle)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr goes;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuMemGetAddressRange_v2 = range_of_what_lives;
+	goes = exported_block();
+	CHECK_EQUAL(cl_memory_free(goes), CUDA_SUCCESS);
+	cl_driver.cuIpcGetMemHandle = get_handle_of_what_goes;
+	CHECK_EQUAL(cl_memory_export(&handle, goes + 512), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(frees_of(goes), 1);
+	CHECK_EQUAL(cl_count_get(unmanaged_exports), 0);
+}
+
 /* The driver has freed the block behind our back, and made another at its address. */
 static CUresult get_other_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
@@ -1161,11 +1190,9 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 /* At the @attempt to make one that the driver refuses; true: try again. */
 static bool another_event(unsigned int attempt)
 {
-	static __thread uint64_t until;
+	struct cl_event_wait wait = { cl_now() + cl_options.pressure_wait.number, cl_limbo_events_back() };
 
-	if (until == 0)
-		until = cl_now() + cl_options.pressure_wait.number;
-	return cl_callbacks_run_for_event(attempt, &until);
+	return cl_callbacks_run_for_event(attempt, &wait);
 }
 
 /* What the collector finds while a thread of the program has the last event of the limbo. */
@@ -1266,23 +1293,24 @@ IN_A_CHILD(who_needs_an_event_waits_for_a_context_that_may_be_ending)
 /* Nor for ever, but for all attempts together as long as the option says. */
 IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 {
-	uint64_t until = 0, began;
+	struct cl_event_wait wait;
+	uint64_t began;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	cl_options.pressure_wait.number = 2000 * MS;
 	cl_context_end_begin(NULL, 0);
 	began = cl_now();
-	CHECK(cl_callbacks_run_for_event(0, &until)); /* (once anyway) */
+	CHECK(cl_callbacks_run_for_event(0, &wait)); /* (once anyway) */
 	CHECK(cl_now() - began >= 2000 * MS);
 	began = cl_now();
-	CHECK(!cl_callbacks_run_for_event(1, &until));
+	CHECK(!cl_callbacks_run_for_event(1, &wait));
 	CHECK(cl_now() - began < 2000 * MS);
 	cl_context_end_done(NULL, 0, false);
 	/* with others who take all that comes free, a few attempts more */
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
-	CHECK(!cl_callbacks_run_for_event(5, &until));
-	CHECK(cl_callbacks_run_for_event(4, &until));
+	CHECK(!cl_callbacks_run_for_event(5, &wait));
+	CHECK(cl_callbacks_run_for_event(4, &wait));
 }
 
 IN_A_CHILD(who_needs_an_event_does_not_get_memory)
@@ -1301,6 +1329,20 @@ IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	CHECK(another_event(1));
 	CHECK(!another_event(1));
+}
+
+/* What another thread gives back between the driver's answer and the question what to do. */
+IN_A_CHILD(who_needs_an_event_hears_of_one_that_just_went)
+{
+	struct cl_event_wait wait;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(cl_callbacks_run_for_event(0, &wait));
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK(cl_callbacks_run_for_event(1, &wait));
+	CHECK(!cl_callbacks_run_for_event(2, &wait));
 }
 
 /* No event of any kind can be made. */
@@ -2302,6 +2344,7 @@ int main(void)
 		cmocka_unit_test(a_free_on_a_stream_that_can_not_be_marked_or_captures),
 		cmocka_unit_test(own_opens_are_counted),
 		cmocka_unit_test(an_importer_keeps_a_block_until_it_closes_or_dies),
+		cmocka_unit_test(a_pointer_into_what_has_just_gone_gives_no_handle),
 		cmocka_unit_test(who_holds_what_is_no_more_is_waited_for),
 		cmocka_unit_test(the_collector_sees_who_closes_what_is_no_more),
 		cmocka_unit_test(the_collector_sees_who_dies_with_what_is_no_more),
@@ -2337,6 +2380,7 @@ int main(void)
 		cmocka_unit_test(short_memory_waits_once_for_a_context_that_may_be_ending),
 		cmocka_unit_test(who_needs_an_event_does_not_wait_twice),
 		cmocka_unit_test(who_needs_an_event_does_not_get_memory),
+		cmocka_unit_test(who_needs_an_event_hears_of_one_that_just_went),
 		cmocka_unit_test(who_needs_memory_for_an_event_gets_it),
 		cmocka_unit_test(who_needs_an_event_hears_of_one_that_goes_straight),
 		cmocka_unit_test(what_came_free_is_not_waited_for),

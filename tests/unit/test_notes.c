@@ -869,7 +869,7 @@ IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 	int line, status;
 	pid_t exporter = start_exporter(&other, &line);
 	CUdeviceptr p, open;
-	uint64_t until = 0;
+	struct cl_event_wait wait;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = fake_alloc(1024, CONTEXT_A);
@@ -893,7 +893,7 @@ IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 			else if (way == NO_MEMORY)
 				cl_callbacks_run(1, 0);
 			else if (way == NO_EVENT)
-				cl_callbacks_run_for_event(0, &until);
+				cl_callbacks_run_for_event(0, &wait);
 			if (way == CONTEXT_ENDS) {
 				cl_context_end_begin(CONTEXT_A, 0);
 				cl_context_end_done(CONTEXT_A, 0, false);
