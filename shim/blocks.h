@@ -139,4 +139,8 @@ void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void
 void cl_blocks_forget(void);
 void cl_events_forget(void);
 
+/* How many interprocess events a process can have (measured), and how many are known to live outside the limbo. */
+enum { CL_EVENT_PLACES = 4096 };
+uint64_t cl_events_alive(void);
+
 #endif

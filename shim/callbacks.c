@@ -66,9 +66,10 @@ void cl_callbacks_forget(void)
 	inside = false;
 }
 
-static uint64_t blocks_back(void)
+/* (records that give no memory, as of an event, are no reason to ask for it again) */
+static uint64_t bytes_back(void)
 {
-	return cl_count_get(limbo_released);
+	return cl_count_get(limbo_bytes_released);
 }
 
 /*
@@ -113,8 +114,12 @@ static bool run_registered(size_t bytes)
 bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 {
 	CL_UNCANCELLED;
-	bool freed = false;
-	uint64_t began = cl_tracing() ? cl_now() : 0;
+	/* from one attempt of this thread to the next */
+	static __thread struct {
+		uint64_t until, back;
+	} wait __attribute__((tls_model("initial-exec")));
+	bool freed = false, ends;
+	uint64_t began = cl_now();
 
 	if (inside || attempt >= ATTEMPTS || cl_options.disable.number || cl_self.ended)
 		return false;
@@ -123,15 +128,21 @@ bool cl_callbacks_run(size_t bytes, unsigned int attempt)
 	inside = true;
 	cl_self_prepare();
 	cl_count(callbacks_run);
+	/* (what came free at the first attempt may not be enough) */
+	if (attempt == 0)
+		wait.until = began + cl_options.pressure_wait.number;
+	ends = attempt == 0 || began < wait.until;
 	if (cl_sharing())
-		freed = collect_own(cl_now() + cl_options.pressure_wait.number, attempt == 0, blocks_back);
+		freed = collect_own(ends ? wait.until : began + cl_options.pressure_wait.number, ends,
+				    bytes_back);
 	freed |= run_registered(bytes);
 	if (!freed)
 		freed = cl_pressure_ask(cl_options.pressure_wait.number) != 0;
 	if (!freed && cl_sharing())
 		freed = cl_limbo_release_kept().blocks != 0;
 	/* the collector may have given something back since the driver said no */
-	freed |= attempt == 0 && cl_sharing();
+	freed |= cl_sharing() && (attempt == 0 || bytes_back() != wait.back);
+	wait.back = bytes_back();
 	cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", bytes, attempt,
 	       freed ? "memory came free, trying again" : "nothing to give back");
 	cl_trace(CL_TRACE_WAITED, .size = bytes, .value = cl_now() - began,
@@ -155,53 +166,45 @@ void cl_memory_allocates(void)
 		collect_inline();
 }
 
-static bool limbo_has_events(void)
-{
-	bool has;
-
-	pthread_mutex_lock(&cl_exports_lock);
-	has = cl_limbo_sum_locked().events != 0;
-	pthread_mutex_unlock(&cl_exports_lock);
-	return has;
-}
-
 /* Then it is not memory that is short. */
-static bool can_make_other_events(void)
+static bool is_at_limit(void)
 {
 	CUevent event;
 
-	if (cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* (some threads may be at one) */
+	    cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
 	cl_driver.cuEventDestroy_v2(event);
 	return true;
 }
 
-/* Gives back what can go, the events of the limbo at last by force; whether any has gone. */
-static bool give_events(unsigned int attempt, uint64_t until, uint64_t (*back)(void))
+/* Gives back what can go; @back: what is wanted, NULL: nothing that we have.  Whether any has gone. */
+static bool give_for_event(unsigned int attempt, uint64_t until, uint64_t (*back)(void))
 {
-	uint64_t before = back();
+	uint64_t before = back ? back() : 0;
+	bool given;
 
 	inside = true;
 	cl_count(callbacks_run);
-	if (attempt == 0) {
+	if (back && (attempt == 0 || back == bytes_back))
 		collect_own(until, true, back);
+	if (attempt == 0)
 		run_registered(0);
-	}
 	/* events are this process's own: no other process could give any back */
-	if (back() == before)
+	if (back == cl_limbo_events_back && back() == before)
 		cl_limbo_force_events_out(until);
 	inside = false;
+	given = back && back() != before;
 	/* their records wait on; it may have looked while we had them, and sleep for good */
-	if (back() != before)
+	if (given)
 		cl_collector_wake();
-	return back() != before;
+	return given;
 }
 
 bool cl_callbacks_run_for_event(unsigned int attempt, struct cl_event_wait *wait)
 {
 	CL_UNCANCELLED;
-	/* somebody may have given one back since the driver said no */
-	bool again = attempt == 0 || cl_limbo_events_back() != wait->back;
+	bool again;
 
 	if (inside || cl_options.disable.number || cl_self.ended || !cl_sharing())
 		return false;
@@ -213,13 +216,16 @@ bool cl_callbacks_run_for_event(unsigned int attempt, struct cl_event_wait *wait
 		wait->until = cl_now() + cl_options.pressure_wait.number;
 	else if (attempt >= ATTEMPTS && cl_now() >= wait->until)
 		return false; /* others take all that comes free */
-	/* (nothing is forced where that has made it needless) */
-	if (attempt && again)
-		;
-	else if (limbo_has_events())
-		again |= give_events(attempt, wait->until, cl_limbo_events_back);
-	else if (!can_make_other_events())
-		again |= give_events(attempt, wait->until, blocks_back);
+	/* others may have given one back since the driver said no; then nothing is forced */
+	again = attempt && cl_limbo_events_back() != wait->back;
+	if (!again) {
+		if (cl_limbo_has_events())
+			again = give_for_event(attempt, wait->until, cl_limbo_events_back);
+		else
+			again = give_for_event(attempt, wait->until, is_at_limit() ? NULL : bytes_back);
+		/* (asked after the look at what the limbo has: what is not there any more has gone by now) */
+		again |= attempt == 0 || cl_limbo_events_back() != wait->back;
+	}
 	wait->back = cl_limbo_events_back();
 	return again;
 }

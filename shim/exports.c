@@ -109,6 +109,17 @@ static void event_note_drop(CUevent event)
 	free(note);
 }
 
+/* (also those that have gone with their context) */
+uint64_t cl_events_alive(void)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	n = HASH_COUNT(event_notes);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return n;
+}
+
 void cl_events_forget(void)
 {
 	event_notes = NULL; /* their memory is left, see cl_blocks_forget() */

@@ -62,6 +62,7 @@ static struct {
 	struct list drain[QUEUES]; /* CL_PLACE_DRAIN, by stream: in each, the first is the oldest */
 	uint64_t draining;
 	unsigned int asking; /* threads that are in the driver with some of those */
+	unsigned int forcing; /* likewise with an event that is none of `events` any more */
 	uint64_t gone; /* blocks in CL_PLACE_GONE */
 	_Atomic uint64_t blocks; /* (atomic for cl_limbo_is_empty() alone) */
 	uint64_t bytes, events;
@@ -807,11 +808,13 @@ static unsigned int force_events_out_locked(uint64_t keep, bool any)
 		move(block, CL_PLACE_BUSY);
 		cl_count(events_forced_out);
 		note_forced_out_locked(block);
+		limbo.forcing++;
 		batch_begin_locked(&batch);
 		visit = enter_driver(block->ctx);
 		give_back(block, NULL, &wait);
 		leave_driver(&visit);
 		batch_end_locked(&batch);
+		limbo.forcing--;
 		/* from here on as after a destroy without us: opening it still works */
 		block->destroyed = true;
 		cl_block_leave_context(block);
@@ -832,9 +835,20 @@ void cl_limbo_force_events_out(uint64_t until)
 	pthread_mutex_lock(&cl_exports_lock);
 	/* (those that others are at are counted among the limbo's) */
 	while (!force_events_out_locked(limbo.events > BATCH ? limbo.events - BATCH : 0, true) &&
-	       limbo.events && cl_limbo_events_back() == before && wait_until_locked(until))
+	       (limbo.events || limbo.forcing) && cl_limbo_events_back() == before &&
+	       wait_until_locked(until))
 		;
 	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+bool cl_limbo_has_events(void)
+{
+	bool has;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	has = limbo.events || limbo.forcing;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return has;
 }
 
 static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
@@ -1106,8 +1120,10 @@ static bool forget_block(struct cl_block *block)
 		account(block, -1);
 	else
 		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	if (block->kind == CL_EVENT)
+	if (block->kind == CL_EVENT) {
 		forget_event(block);
+		cl_limbo_event_went(); /* (its place with it, measured) */
+	}
 	return cl_limbo_gone_locked(block);
 }
 

@@ -85,6 +85,8 @@ struct cl_collected cl_limbo_release_kept(void);
  * until @until (CLOCK_MONOTONIC, ns) at most for one that can go.
  */
 void cl_limbo_force_events_out(uint64_t until);
+/* Whether the limbo has events, or a thread is in the driver with the last of them. */
+bool cl_limbo_has_events(void);
 /* How many exported events have gone to the driver, whoever gave them; one has. */
 uint64_t cl_limbo_events_back(void);
 void cl_limbo_event_went(void);

@@ -1313,6 +1313,12 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	CHECK(cl_callbacks_run_for_event(4, &wait));
 }
 
+static unsigned int event_callbacks;
+static size_t event_callback(size_t bytes, void *data)
+{
+	event_callbacks += bytes == 0;
+	return 0;
+}
 IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 {
 	CUdeviceptr p;
@@ -1320,8 +1326,13 @@ IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	for (uintptr_t i = 0; i < CL_EVENT_PLACES; i++) /* so it is not for memory */
+		cl_event_created((CUevent)(0x1000000 + i * 16));
+	CHECK_EQUAL(cl_callbacks_register(event_callback, NULL), 0);
 	CHECK(another_event(0)); /* (once anyway) */
+	CHECK_EQUAL(event_callbacks, 1);
 	CHECK(!another_event(1));
+	CHECK_EQUAL(event_callbacks, 1);
 	CHECK_EQUAL(frees_of(p), 0);
 	/* what is made to see whether others can be is destroyed again */
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
@@ -1357,6 +1368,12 @@ IN_A_CHILD(who_needs_memory_for_an_event_gets_it)
 	CHECK(another_event(0));
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK(!another_event(1));
+	/* also where others can be made, but there are not as many as a process can have */
+	fake.event_create_result = CUDA_SUCCESS;
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK(another_event(1));
+	CHECK_EQUAL(frees_of(p), 1);
 }
 
 /*
@@ -1443,6 +1460,59 @@ IN_A_CHILD(what_came_free_is_not_waited_for)
 	cl_context_end_done(CONTEXT_B, -1, false);
 }
 
+/* What came free may not have been enough: the next attempt waits for the rest of the time. */
+static void *need_memory_twice(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	CHECK(cl_callbacks_run(12345, 0));
+	thread_given = cl_callbacks_run(12345, 1);
+	atomic_store(&thread_done, true);
+	return unused;
+}
+IN_A_CHILD(who_did_not_get_enough_memory_waits_for_a_context_that_may_be_ending)
+{
+	CUdeviceptr here, there;
+	pthread_t thread;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	here = fake_alloc(1024, CONTEXT_A);
+	there = fake_alloc(1024, CONTEXT_B);
+	export_block(here);
+	export_block(there);
+	CHECK_EQUAL(cl_memory_free(here), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(there), CUDA_SUCCESS);
+	cl_context_end_begin(CONTEXT_B, -1);
+	CHECK(!pthread_create(&thread, NULL, need_memory_twice, NULL));
+	CHECK(COMES_TRUE(frees_of(here) && (atomic_load(&thread_done) ||
+					    sleeps_in_a_futex(atomic_load(&thread_task))), SOON));
+	CHECK(!atomic_load(&thread_done));
+	cl_context_end_done(CONTEXT_B, -1, false);
+	CHECK(!pthread_join(thread, NULL) && thread_given);
+	CHECK_EQUAL(frees_of(there), 1);
+}
+
+/* A place comes free with the context, too. */
+IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_with_its_context)
+{
+	struct other other = start_other(0);
+	pthread_t thread;
+	CUevent held;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	fake_stack[fake_depth] = CONTEXT_B;
+	held = held_event(&other);
+	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
+	cl_context_end_begin(CONTEXT_B, -1);
+	CHECK(!pthread_create(&thread, NULL, need_an_event, NULL));
+	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	atomic_store(&fake.dead_b, true);
+	cl_context_end_done(CONTEXT_B, -1, true);
+	CHECK(!pthread_join(thread, NULL) && thread_given);
+}
+
 static _Atomic bool stall_destroy, in_destroy;
 static CUresult destroy_that_stalls(CUevent event)
 {
@@ -1458,6 +1528,30 @@ static void *collect_beside(void *unused)
 	cl_limbo_collect(true);
 	return unused;
 }
+static void *force_beside(void *unused)
+{
+	CHECK(another_event(1));
+	return unused;
+}
+IN_A_CHILD(who_needs_an_event_waits_for_the_last_that_is_being_forced_out)
+{
+	struct other other = start_other(0);
+	pthread_t forces, needs;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	CHECK_EQUAL(cl_event_destroy(held_event(&other), fake_event_destroy), CUDA_SUCCESS);
+	cl_driver.cuEventDestroy_v2 = destroy_that_stalls;
+	atomic_store(&stall_destroy, true);
+	CHECK(!pthread_create(&forces, NULL, force_beside, NULL));
+	CHECK(COMES_TRUE(atomic_load(&in_destroy), SOON));
+	CHECK(!pthread_create(&needs, NULL, need_an_event, NULL));
+	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	atomic_store(&stall_destroy, false);
+	CHECK(!pthread_join(forces, NULL) && !pthread_join(needs, NULL) && thread_given);
+}
+
 IN_A_CHILD(no_younger_event_goes_for_those_that_are_being_given_back)
 {
 	struct other other = start_other(0);
@@ -2382,6 +2476,9 @@ int main(void)
 		cmocka_unit_test(who_needs_an_event_does_not_get_memory),
 		cmocka_unit_test(who_needs_an_event_hears_of_one_that_just_went),
 		cmocka_unit_test(who_needs_memory_for_an_event_gets_it),
+		cmocka_unit_test(who_did_not_get_enough_memory_waits_for_a_context_that_may_be_ending),
+		cmocka_unit_test(who_needs_an_event_hears_of_one_that_goes_with_its_context),
+		cmocka_unit_test(who_needs_an_event_waits_for_the_last_that_is_being_forced_out),
 		cmocka_unit_test(who_needs_an_event_hears_of_one_that_goes_straight),
 		cmocka_unit_test(what_came_free_is_not_waited_for),
 		cmocka_unit_test(no_younger_event_goes_for_those_of_a_context_that_may_be_ending),
