@@ -1237,6 +1237,19 @@ static CUevent event_of_context(CUipcEventHandle *handle)
 	return event;
 }
 
+/* A thread that does @what, and waits in the middle of it. */
+static pthread_t starts_and_waits(void *(*what)(void *))
+{
+	pthread_t thread;
+
+	atomic_store(&thread_done, false);
+	atomic_store(&thread_task, 0);
+	CHECK(!pthread_create(&thread, NULL, what, NULL));
+	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	return thread;
+}
+
 /* Where the driver is at its limit, and the end of a context keeps what there is from going. */
 static bool thread_given;
 static void *need_an_event(void *unused)
@@ -1259,12 +1272,8 @@ static void waits_for_the_end(void *(*needs)(void *), CUdevice device)
 	pthread_t thread;
 
 	cl_options.pressure_wait.number = SOON * MS;
-	atomic_store(&thread_done, false);
-	atomic_store(&thread_task, 0);
 	cl_context_end_begin(NULL, device);
-	CHECK(!pthread_create(&thread, NULL, needs, NULL));
-	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
-	CHECK(!atomic_load(&thread_done));
+	thread = starts_and_waits(needs);
 	cl_context_end_done(NULL, device, false);
 	CHECK(!pthread_join(thread, NULL));
 	CHECK(thread_given);
@@ -1424,9 +1433,7 @@ IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_straight)
 	goes = event_of_context(NULL);
 	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
 	cl_context_end_begin(NULL, 0);
-	CHECK(!pthread_create(&thread, NULL, need_an_event, NULL));
-	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
-	CHECK(!atomic_load(&thread_done));
+	thread = starts_and_waits(need_an_event);
 	CHECK_EQUAL(cl_event_destroy(goes, fake_event_destroy), CUDA_SUCCESS);
 	CHECK(COMES_TRUE(atomic_load(&thread_done), SOON / 2));
 	CHECK(thread_given);
@@ -1434,13 +1441,10 @@ IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_straight)
 	cl_context_end_done(NULL, 0, false);
 }
 
-/* Though more would come when a context has not ended after all. */
-IN_A_CHILD(what_came_free_is_not_waited_for)
+/* In CONTEXT_A, and in B, which may be ending from then on. */
+static CUdeviceptr here, there;
+static void free_in_both_contexts(void)
 {
-	CUdeviceptr here = 0, there;
-	uint64_t began;
-
-	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_options.pressure_wait.number = SOON * MS;
 	here = fake_alloc(1024, CONTEXT_A);
 	there = fake_alloc(1024, CONTEXT_B);
@@ -1449,6 +1453,15 @@ IN_A_CHILD(what_came_free_is_not_waited_for)
 	CHECK_EQUAL(cl_memory_free(here), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(there), CUDA_SUCCESS);
 	cl_context_end_begin(CONTEXT_B, -1);
+}
+
+/* Though more would come when a context has not ended after all. */
+IN_A_CHILD(what_came_free_is_not_waited_for)
+{
+	uint64_t began;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	free_in_both_contexts();
 	began = cl_now();
 	CHECK(cl_callbacks_run(12345, 0));
 	CHECK_EQUAL(frees_of(here), 1);
@@ -1471,18 +1484,10 @@ static void *need_memory_twice(void *unused)
 }
 IN_A_CHILD(who_did_not_get_enough_memory_waits_for_a_context_that_may_be_ending)
 {
-	CUdeviceptr here, there;
 	pthread_t thread;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	cl_options.pressure_wait.number = SOON * MS;
-	here = fake_alloc(1024, CONTEXT_A);
-	there = fake_alloc(1024, CONTEXT_B);
-	export_block(here);
-	export_block(there);
-	CHECK_EQUAL(cl_memory_free(here), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_memory_free(there), CUDA_SUCCESS);
-	cl_context_end_begin(CONTEXT_B, -1);
+	free_in_both_contexts();
 	CHECK(!pthread_create(&thread, NULL, need_memory_twice, NULL));
 	CHECK(COMES_TRUE(frees_of(here) && (atomic_load(&thread_done) ||
 					    sleeps_in_a_futex(atomic_load(&thread_task))), SOON));
@@ -1505,9 +1510,7 @@ IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_with_its_context)
 	held = held_event(&other);
 	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
 	cl_context_end_begin(CONTEXT_B, -1);
-	CHECK(!pthread_create(&thread, NULL, need_an_event, NULL));
-	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
-	CHECK(!atomic_load(&thread_done));
+	thread = starts_and_waits(need_an_event);
 	atomic_store(&fake.dead_b, true);
 	cl_context_end_done(CONTEXT_B, -1, true);
 	CHECK(!pthread_join(thread, NULL) && thread_given);
@@ -1545,9 +1548,7 @@ IN_A_CHILD(who_needs_an_event_waits_for_the_last_that_is_being_forced_out)
 	atomic_store(&stall_destroy, true);
 	CHECK(!pthread_create(&forces, NULL, force_beside, NULL));
 	CHECK(COMES_TRUE(atomic_load(&in_destroy), SOON));
-	CHECK(!pthread_create(&needs, NULL, need_an_event, NULL));
-	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
-	CHECK(!atomic_load(&thread_done));
+	needs = starts_and_waits(need_an_event);
 	atomic_store(&stall_destroy, false);
 	CHECK(!pthread_join(forces, NULL) && !pthread_join(needs, NULL) && thread_given);
 }
@@ -1781,9 +1782,7 @@ IN_A_CHILD(a_context_does_not_end_while_a_mark_of_it_is_asked_about)
 	atomic_store(&stall_query, true);
 	CHECK(!pthread_create(&asks, NULL, collect_beside, NULL));
 	CHECK(COMES_TRUE(atomic_load(&in_query), SOON));
-	CHECK(!pthread_create(&ends, NULL, end_b_beside, NULL));
-	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
-	CHECK(!atomic_load(&thread_done));
+	ends = starts_and_waits(end_b_beside);
 	atomic_store(&stall_query, false);
 	CHECK(!pthread_join(asks, NULL) && !pthread_join(ends, NULL));
 	cl_limbo_collect(true);
