@@ -1322,6 +1322,13 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	CHECK(cl_callbacks_run_for_event(4, &wait));
 }
 
+/* So that one more is not refused for memory. */
+static void make_as_many_events_as_can_be(void)
+{
+	for (uintptr_t i = 0; i < CL_EVENT_PLACES; i++)
+		cl_event_created((CUevent)(0x1000000 + i * 16));
+}
+
 static unsigned int event_callbacks;
 static size_t event_callback(size_t bytes, void *data)
 {
@@ -1335,8 +1342,7 @@ IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	for (uintptr_t i = 0; i < CL_EVENT_PLACES; i++) /* so it is not for memory */
-		cl_event_created((CUevent)(0x1000000 + i * 16));
+	make_as_many_events_as_can_be();
 	CHECK_EQUAL(cl_callbacks_register(event_callback, NULL), 0);
 	CHECK(another_event(0)); /* (once anyway) */
 	CHECK_EQUAL(event_callbacks, 1);
@@ -1543,6 +1549,7 @@ IN_A_CHILD(who_needs_an_event_waits_for_the_last_that_is_being_forced_out)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_options.pressure_wait.number = SOON * MS;
+	make_as_many_events_as_can_be();
 	CHECK_EQUAL(cl_event_destroy(held_event(&other), fake_event_destroy), CUDA_SUCCESS);
 	cl_driver.cuEventDestroy_v2 = destroy_that_stalls;
 	atomic_store(&stall_destroy, true);
