@@ -8,8 +8,9 @@
  * binds a reference without a version (libcuda has none) to the first version a
  * library defines, hidden or not, but dlsym() takes only what is not hidden.
  *
- * A door is a load and a jump.  Where it leads is found at the first call:
- *  - to the hook, as a rule;
+ * A door is a stub (stubs.S) that can be patched and jumps to where its variable
+ * here points.  Where it leads is found at the first call:
+ *  - to the hook's stub, as a rule;
  *  - to the next library's symbol, where that is not the driver's: another
  *    interposer's.  It finds the driver by dlsym(), and so comes to the hook;
  *  - nowhere while there is no driver.  Without us the program would not have
@@ -40,22 +41,11 @@ static void *door_leads_to(const struct cl_hook *row)
 	return cl_hook_for(real);
 }
 
-/* As an attribute where there is one: link-time optimisation does not see into an asm. */
-#if defined(__has_attribute)
-#if __has_attribute(symver)
-#define VERSIONED(symbol) __attribute__((symver(#symbol "@CULIMBO_DOOR")))
-#define VERSION_OF(symbol)
-#endif
-#endif
-#ifndef VERSIONED
-#define VERSIONED(symbol)
-#define VERSION_OF(symbol) __asm__(".symver cl_door_" #symbol ", " #symbol "@CULIMBO_DOOR");
-#endif
-
 #define X(symbol, base, since, flags, type, params, args)                                   \
 	typedef CUresult(CUDAAPI * type_of_##symbol) params;                                \
 	static CUresult CUDAAPI first_##symbol params;                                      \
-	static _Atomic(type_of_##symbol) door_##symbol = first_##symbol;                    \
+	__attribute__((visibility("hidden"))) _Atomic(type_of_##symbol)                     \
+		cl_door_to_##symbol = first_##symbol;                                       \
                                                                                             \
 	static CUresult CUDAAPI first_##symbol params                                       \
 	{                                                                                   \
@@ -67,16 +57,8 @@ static void *door_leads_to(const struct cl_hook *row)
 						  CUDA_ERROR_NOT_INITIALIZED;               \
 		memcpy(&function, &address, sizeof(function));                              \
 		/* release: the seam and the table are there for whoever goes through */   \
-		atomic_store_explicit(&door_##symbol, function, memory_order_release);      \
+		atomic_store_explicit(&cl_door_to_##symbol, function, memory_order_release); \
 		return function args;                                                       \
-	}                                                                                   \
-                                                                                            \
-	CUresult CUDAAPI cl_door_##symbol params;                                           \
-	__attribute__((visibility("default"))) VERSIONED(symbol)                            \
-	CUresult CUDAAPI cl_door_##symbol params                                            \
-	{                                                                                   \
-		return atomic_load_explicit(&door_##symbol, memory_order_acquire) args;     \
-	}                                                                                   \
-	VERSION_OF(symbol)
+	}
 CL_HOOKED_CALLS(X)
 #undef X

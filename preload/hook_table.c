@@ -17,7 +17,7 @@
 
 const struct cl_hook cl_hooks[CL_HOOKS_N] = {
 #define X(symbol, base, since, flags, type, params, args) \
-	{#symbol, base, since, flags, (void (*)(void))cl_hook_##symbol, \
+	{#symbol, base, since, flags, (void (*)(void))cl_stub_##symbol, \
 	 offsetof(struct cl_driver, symbol)},
 	CL_HOOKED_CALLS(X)
 #undef X
@@ -48,12 +48,12 @@ void *cl_hook_real(const struct cl_hook *hook)
 	return real;
 }
 
-static void *hook_of(const struct cl_hook *row)
+static void *stub_of(const struct cl_hook *row)
 {
-	void *hook;
+	void *stub;
 
-	memcpy(&hook, &row->hook, sizeof(hook));
-	return hook;
+	memcpy(&stub, &row->stub, sizeof(stub));
+	return stub;
 }
 
 /* relaxed, here and below: what is behind a number was there before the map was begun */
@@ -120,7 +120,7 @@ void *cl_hook_for(const void *address)
 		const struct cl_hook *row = row_at(at);
 
 		if (!row || cl_hook_real(row) == address)
-			return row ? hook_of(row) : NULL;
+			return row ? stub_of(row) : NULL;
 	}
 }
 
@@ -146,6 +146,6 @@ void *cl_hook_for_asked(const char *base, const void *address)
 		return hook;
 	for (const struct cl_hook *row = cl_hooks; row < cl_hooks + CL_HOOKS_N; row++)
 		if (!strcmp(row->base, base) && cl_hook_real(row) && asked(row) == address)
-			return hook_of(row);
+			return stub_of(row);
 	return NULL;
 }

@@ -21,7 +21,7 @@ struct cl_hook {
 	const char *symbol, *base; /* as in CL_HOOKED_CALLS */
 	int since;
 	cuuint64_t flags;
-	void (*hook)(void); /* cl_hook_<symbol> */
+	void (*stub)(void); /* cl_stub_<symbol> */
 	size_t real;	    /* where cl_driver holds the driver's own */
 };
 
@@ -34,8 +34,13 @@ enum {
 };
 extern const struct cl_hook cl_hooks[CL_HOOKS_N];
 
-/* The hooks themselves, in hook_*.c.  Entered only when cl_hooks_ready() has been true. */
-#define X(symbol, base, since, flags, type, params, args) CUresult CUDAAPI cl_hook_##symbol params;
+/*
+ * The hooks themselves, in hook_*.c, and what programs get of them: stubs that lead there
+ * and can be patched (stubs.S).  Entered only when cl_hooks_ready() has been true.
+ */
+#define X(symbol, base, since, flags, type, params, args) \
+	CUresult CUDAAPI cl_hook_##symbol params;         \
+	CUresult CUDAAPI cl_stub_##symbol params;
 CL_HOOKED_CALLS(X)
 #undef X
 
@@ -48,7 +53,7 @@ const struct cl_hook *cl_hook_named(const char *symbol);
 /* What the driver has for this row, or NULL.  After cl_hooks_ready(). */
 void *cl_hook_real(const struct cl_hook *hook);
 
-/* The hook that answers for this address of the driver, or NULL.  After cl_hooks_ready(). */
+/* The stub of the hook that answers for this address of the driver, or NULL.  After cl_hooks_ready(). */
 void *cl_hook_for(const void *address);
 
 /*

@@ -16,6 +16,8 @@
  *   flags      0, or 2 for a per-thread default stream form (_ptsz)
  *   typedef    its PFN_ type in cudaTypedefs.h, against which it is checked
  *
+ * Assembly reads the list as well (preload/stubs.S): of this file it sees nothing else.
+ *
  * What must hold: forms that take 32-bit device pointers (cuMemAlloc, cuMemFree
  * of CUDA 2.0, ...) are not listed: a program that asks for them gets the
  * driver's own.  Nothing but an exact address ever turns into a hook.
@@ -23,6 +25,7 @@
 #ifndef CL_DRIVER_CALLS_H
 #define CL_DRIVER_CALLS_H
 
+#ifndef __ASSEMBLER__
 #include <cuda.h>
 
 /* cuda.h renames these to their newest form; here each name means just itself. */
@@ -45,6 +48,7 @@ typedef int cl_query_result;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 #endif
+#endif /* __ASSEMBLER__ */
 
 #define CL_HOOKED_CALLS(X)                                                                         \
 	/* how pointers to the others are found */                                                 \
