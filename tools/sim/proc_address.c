@@ -4,8 +4,8 @@
  *
  * What must hold: the addresses are those that dlsym gives for the versioned
  * names, whatever is preloaded; with CULIMBO_SIM_PROC_ADDRESS=thunk they are
- * not, and work the same.  calls.h has every exported call: one that is missing
- * there does not compile, one that is only there does not link.
+ * not, and work the same (stubs.S has both).  calls.h has every exported call: one
+ * that is missing there does not compile, one that is only there does not link.
  */
 #include <string.h>
 
@@ -25,24 +25,6 @@ typedef int query_result;
 	extern const char thunk_of_##symbol[] __asm__("culimbo_sim_thunk_" #symbol)                \
 		__attribute__((visibility("hidden")));
 SIM_CALLS(X)
-#undef X
-
-#if defined(__x86_64__)
-#define JUMP "jmp "
-#elif defined(__aarch64__)
-#define JUMP "b "
-#else
-#error "a jump is needed for this machine"
-#endif
-
-#define X(base, symbol, version, flags)                                                            \
-	".balign 16\n"                                                                             \
-	".hidden culimbo_sim_thunk_" #symbol "\n"                                                  \
-	".globl culimbo_sim_thunk_" #symbol "\n"                                                   \
-	".type culimbo_sim_thunk_" #symbol ", %function\n"                                         \
-	"culimbo_sim_thunk_" #symbol ": " JUMP #symbol "\n"                                        \
-	".size culimbo_sim_thunk_" #symbol ", . - culimbo_sim_thunk_" #symbol "\n"
-__asm__(".text\n" SIM_CALLS(X));
 #undef X
 
 static const struct {

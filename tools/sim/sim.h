@@ -35,12 +35,13 @@ enum { SIM_CALLS(X) };
 #undef X
 
 /*
- * Declares and defines a driver call, which must be in calls.h.  Protected: exported, yet calls and
- * addresses taken inside this library never go to a preloaded namesake.
+ * Declares and defines a driver call, which must be in calls.h.  What is exported by that name is a
+ * stub (stubs.S) that jumps here; who calls @name in the same file comes here at once.
  */
 #define SIM_CALL(name, params)                                                                     \
 	_Static_assert(SIM_LISTED_##name, "in calls.h");                                           \
-	__attribute__((visibility("protected"))) CUresult CUDAAPI name params;                     \
+	__attribute__((visibility("hidden"))) CUresult CUDAAPI name params                         \
+		__asm__("sim_call_" #name);                                                        \
 	CUresult CUDAAPI name params
 
 #define SIM_PAGE ((size_t)2 << 20) /* the device's allocation granularity, in bytes */
