@@ -1,0 +1,444 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The share cycle (share_cycle.c), bare and under culimbo by turns: how fast, and how much memory.
+
+    share_cycle.py [--gpu] [--profile] [--rounds N] [--seconds S] [--json FILE] BUILD_DIR
+    (share_cycle.py --help names the rest)
+
+A setting is a size of block, a number of consumers and how long each of them works.  In each
+round every setting is played by every variant, the order turned round from round to round; a
+figure is the median of the rounds.  Consumers live as long as the whole, an exporter for one
+setting, so that each starts on an empty limbo.  A watcher without culimbo looks at the device's
+free memory meanwhile.  Prints a table, then a line of TAP for each limit:
+
+  - least free memory within the budget of bare's (the smaller of 256 MiB and 1/64 of the device)
+  - at least 0.95 of bare's cycles a second
+  - the worst pause, the longest from one cycle's end to the next, at most twice bare's
+  - no wrong byte, no refused open, no allocation that failed
+  - a bystander without culimbo, which takes all but what bare needs and the budget, never fails
+
+--profile judges nothing: 64 MiB and 1 GiB, one consumer, each call's times, and variants that
+leave out a part of culimbo.  Without --gpu the driver is the simulated one.
+"""
+import argparse
+import json
+import os
+import select
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+MIB = 1 << 20
+CALLS = ('alloc', 'fill', 'sync', 'export', 'wait', 'free', 'open', 'read', 'close')
+SPEED, PAUSE = 0.95, 2.0
+# what stays of the driver's own when a process shares: chunks, page tables
+SLACK = 4 * MIB
+
+VARIANTS = {
+    'bare': None,
+    'culimbo': {},
+    'grace 0': {'CULIMBO_GRACE': '0'},
+    'disabled': {'CULIMBO_DISABLE': '1'},
+    'grace 0, no stacks': {'CULIMBO_GRACE': '0', 'CULIMBO_STACK': '0'},
+    'grace 0, inline': {'CULIMBO_GRACE': '0', 'CULIMBO_COLLECTOR': 'inline'},
+}
+
+
+class Failed(Exception):
+    """A process did not do what it was told."""
+
+
+class Role:
+    """One process; its name is for messages."""
+
+    def __init__(self, bench, name, env, *args, fds=()):
+        self.name = name
+        self.err = open(os.path.join(bench.scratch, name.replace(' ', '_') + '.err'), 'w+')
+        self.process = subprocess.Popen([bench.program, *args], env=env, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.err, pass_fds=fds, bufsize=0)
+        self.rest = b''
+        bench.roles.append(self)
+
+    def fail(self, why):
+        self.err.seek(0)
+        raise Failed(f'{self.name}: {why}\n{self.err.read()[-3000:]}')
+
+    def say(self, line):
+        try:
+            self.process.stdin.write(line.encode() + b'\n')
+        except BrokenPipeError:
+            self.fail('has gone')
+
+    def hear(self, seconds=60):
+        until = time.monotonic() + seconds
+        while b'\n' not in self.rest:
+            if not select.select([self.process.stdout], [], [], max(0, until - time.monotonic()))[0]:
+                self.fail(f'said nothing for {seconds:g} s')
+            got = os.read(self.process.stdout.fileno(), 65536)
+            if not got:
+                self.fail(f'ended with status {self.process.wait()}')
+            self.rest += got
+        line, self.rest = self.rest.split(b'\n', 1)
+        return line.decode()
+
+    def ready(self):
+        if self.hear() != 'ready':
+            self.fail('said something else than "ready"')
+
+    def ask(self, line, seconds=60):
+        self.say(line)
+        return json.loads(self.hear(seconds))
+
+    def end(self):
+        self.process.stdin.close()
+        try:
+            status = self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.fail('does not end')
+        if status:
+            self.fail(f'ended with status {status}')
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        build = os.path.abspath(args.build)
+        self.program = self.find(build, 'tests/bench/share_cycle')
+        self.library = self.find(build, '.libs/libculimbo.so')
+        base = '/dev/shm' if os.access('/dev/shm', os.W_OK) else None
+        self.scratch = tempfile.mkdtemp(prefix='culimbo-cycle.', dir=base)
+        self.roles, self.links, self.consumers = [], {}, {}
+        self.env = {k: v for k, v in os.environ.items()
+                    if not k.startswith('CULIMBO_') and k != 'LD_PRELOAD'}
+        if not args.gpu:
+            self.env['LD_LIBRARY_PATH'] = self.find(build, 'tools/sim/.libs')
+            self.env['CULIMBO_SIM_DIR'] = os.path.join(self.scratch, 'sim')
+            self.env['CULIMBO_SIM_MEMORY'] = args.memory
+        for name in ('limbo', 'sim'):
+            os.mkdir(os.path.join(self.scratch, name), 0o700)
+
+    @staticmethod
+    def find(build, name):
+        path = os.path.join(build, name)
+        if not os.path.exists(path):
+            sys.exit(f'share_cycle: there is no {path}: make all and the check programs first')
+        return path
+
+    def environment(self, variant):
+        options = VARIANTS[variant]
+        if options is None:
+            return self.env
+        return {**self.env, 'LD_PRELOAD': self.library, 'CULIMBO_REPORT': 'off',
+                'CULIMBO_WARN_BLOCKS': '0', 'CULIMBO_DIR': os.path.join(self.scratch, 'limbo'),
+                **options, **dict(o.split('=', 1) for o in self.args.option)}
+
+    def start(self, variants, consumers):
+        self.watcher = Role(self, 'watcher', self.env, 'watcher')
+        for variant in variants:
+            self.links[variant], self.consumers[variant] = [], []
+            for i in range(consumers):
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.links[variant].append(ours)
+                self.consumers[variant].append(
+                    Role(self, f'consumer {i} {variant}', self.environment(variant), 'consumer',
+                         f'link={theirs.fileno()}', fds=(theirs.fileno(),)))
+                theirs.close()
+        for variant in variants:
+            for role in self.consumers[variant]:
+                role.ready()
+        self.watcher.ready()
+        self.device = self.watcher.ask('reset')
+        self.budget = min(256 * MIB, self.device['all'] // 64)
+
+    def stop(self):
+        for links in self.links.values():
+            for link in links:
+                link.close()
+        for role in [r for group in self.consumers.values() for r in group] + [self.watcher]:
+            role.end()
+
+    def clean(self):
+        for role in self.roles:
+            if role.process.poll() is None:
+                role.kill()
+            role.err.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def play(self, variant, size, consumers, work, seconds, bystander=False, late=None):
+        """One exporter's life; returns what it found, and the watcher, and the bystander."""
+        links = [link.fileno() for link in self.links[variant][:consumers]]
+        args = [f'links={",".join(map(str, links))}', f'size={size}', f'seconds={seconds}', f'work={work}']
+        if late is not None:
+            args += ['early=1', f'late={late}']
+        exporter = Role(self, f'exporter {variant}', self.environment(variant), 'exporter', *args, fds=links)
+        exporter.ready()
+        before = self.watcher.ask('reset')
+        if bystander:
+            beside = Role(self, 'bystander', self.env, 'bystander')
+            beside.ready()
+            # rounded as the driver rounds; what it keeps for itself comes on top
+            need = consumers * max(size, 2 * MIB) + self.budget + (64 * MIB if self.args.gpu else SLACK)
+            beside.say(f'go {need}')
+            beside.ready()
+        found = exporter.ask('go', seconds * 2 + 60)
+        found['watched'] = self.watcher.ask('least')
+        found['free'] = before['free']
+        found['least'] = min(found['least_free'], found['watched']['least'])
+        if bystander:
+            found['bystander'] = beside.ask('stop')
+            beside.end()
+        exporter.end()
+        return found
+
+
+def named(size):
+    for unit, name in ((1 << 30, 'GiB'), (MIB, 'MiB'), (1 << 10, 'KiB')):
+        if size >= unit and size % unit == 0:
+            return f'{size // unit} {name}'
+    return f'{size} B'
+
+
+def parsed(text):
+    units = {'K': 1 << 10, 'M': MIB, 'G': 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
+
+
+def setting_name(setting):
+    size, consumers, work = setting
+    return f'{named(size)}, {consumers} consumer{"s" if consumers > 1 else ""}, ' + \
+        (f'slow ({work:g} ms)' if work else 'quick')
+
+
+def median(runs, *path):
+    values = []
+    for run in runs:
+        for key in path:
+            run = run[key]
+        values.append(run)
+    return statistics.median(values)
+
+
+def us(ns):
+    return f'{ns / 1e3:.1f}' if ns < 1e6 else f'{ns / 1e3:.0f}'
+
+
+def lines_of(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield '  '.join(cell.ljust(w) if i == 0 else cell.rjust(w)
+                        for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
+
+
+def say(text=''):
+    print(('# ' + text).rstrip(), flush=True)
+
+
+def mean_us(runs):
+    """Of each call, of what lies between those of the exporter, and of the cycle."""
+    calls = [median(runs, 'calls', call, 'mean') / 1e3 for call in CALLS]
+    cycle = median(runs, 'cycle', 'mean') / 1e3
+    return [*calls, cycle - sum(calls[:CALLS.index('open')]), cycle]
+
+
+class Result:
+    """All runs of one setting: {variant: [run of round 0, ...]}."""
+
+    def __init__(self, variants):
+        self.runs = {v: [] for v in variants}
+
+    def speed(self, variant):
+        """Each round's own ratio to bare: what the machine does meanwhile meets both."""
+        return statistics.median(o['per_second'] / b['per_second'] if b['per_second'] else 0
+                                 for o, b in zip(self.runs[variant], self.runs['bare']))
+
+    def pause(self, variant):
+        return median(self.runs[variant], 'cycle', 'max') / median(self.runs['bare'], 'cycle', 'max')
+
+    def less_free(self, variant):
+        """In the worst round."""
+        return max(b['least'] - o['least'] for o, b in zip(self.runs[variant], self.runs['bare']))
+
+    def wrong(self, variant):
+        return {what: sum(run[what] for run in self.runs[variant])
+                for what in ('wrong', 'refused', 'failed_allocs')}
+
+
+def table(results):
+    head = ['variant', 'cycles/s', 'ratio', 'worst ms', 'ratio', 'least free MiB', 'less than bare',
+            'wrong/refused/failed', *CALLS]
+    for setting, result in results.items():
+        say()
+        say(f'{setting_name(setting)}; medians of {len(result.runs["bare"])} rounds, calls in us')
+        rows = [head]
+        for variant, runs in result.runs.items():
+            bad = result.wrong(variant)
+            rows.append([variant, f'{median(runs, "per_second"):.0f}', f'{result.speed(variant):.3f}',
+                         f'{median(runs, "cycle", "max") / 1e6:.2f}', f'{result.pause(variant):.2f}',
+                         f'{min(run["least"] for run in runs) / MIB:.0f}',
+                         f'{result.less_free(variant) / MIB:.0f}',
+                         f'{bad["wrong"]}/{bad["refused"]}/{bad["failed_allocs"]}',
+                         *(us(median(runs, 'calls', call, 'median')) for call in CALLS)])
+        for line in lines_of(rows):
+            say(line)
+        for variant, runs in result.runs.items():
+            worst = max(runs, key=lambda run: run['cycle']['max'])
+            parts = sorted(worst['worst'].items(), key=lambda part: -part[1])
+            say(f'  worst, {variant}: {worst["cycle"]["max"] / 1e6:.2f} ms, of it ' +
+                ', '.join(f'{name} {ns / 1e6:.2f}' for name, ns in parts[:3]))
+
+
+def profile(results):
+    head = ['', *(f'{variant} (us)' for variant in next(iter(results.values())).runs)]
+    for setting, result in results.items():
+        say()
+        say(f'{setting_name(setting)}; mean, median, p99, max of each call; medians of '
+            f'{len(result.runs["bare"])} rounds')
+        rows = [head]
+        for name in ('cycle', *CALLS):
+            path = (name,) if name == 'cycle' else ('calls', name)
+            rows.append([name, *(' '.join(us(median(runs, *path, key)).rjust(7)
+                                          for key in ('mean', 'median', 'p99', 'max'))
+                                 for runs in result.runs.values())])
+        for name, key in (('user us a cycle', 'user'), ('system', 'system')):
+            rows.append([name, *(us(median(runs, key)) for runs in result.runs.values())])
+        rows.append(['switches', *(f'{median(runs, "switches"):.1f}' for runs in result.runs.values())])
+        for line in lines_of(rows):
+            say(line)
+        say()
+        say('more than bare, us a cycle (means; the rest is what lies between the calls)')
+        rows = [['', *CALLS, 'rest', 'cycle']]
+        for variant, runs in result.runs.items():
+            means = mean_us(runs)
+            rows.append([variant, *(f'{ours - bare:+.1f}' for ours, bare in zip(means, mean_us(result.runs['bare'])))])
+        for line in lines_of(rows):
+            say(line)
+
+
+class Tap:
+    number = failures = 0
+
+    def ok(self, good, text):
+        self.number += 1
+        self.failures += not good
+        print(f'{"ok" if good else "not ok"} {self.number} - {text}', flush=True)
+
+
+def judge(tap, results, budget):
+    for setting, result in results.items():
+        name = setting_name(setting)
+        less, bad = result.less_free('culimbo'), result.wrong('culimbo')
+        tap.ok(less <= budget + SLACK,
+               f'{name}: least free memory {less / MIB:.0f} MiB below bare (budget {budget / MIB:.0f})')
+        speed, pause = result.speed('culimbo'), result.pause('culimbo')
+        tap.ok(speed >= SPEED, f'{name}: {speed:.3f} of bare\'s cycles a second (limit {SPEED})')
+        tap.ok(pause <= PAUSE, f'{name}: the worst pause is {pause:.2f} of bare\'s (limit {PAUSE:g})')
+        tap.ok(not any(bad.values()), f'{name}: {bad["wrong"]} wrong bytes, {bad["refused"]} refused opens, '
+               f'{bad["failed_allocs"]} failed allocations')
+
+
+def judge_bystander(tap, name, found):
+    beside = found['bystander']
+    tap.ok(beside['failures'] == 0 and beside['attempts'] > 0,
+           f'{name}: a bystander without culimbo got {beside["bytes"] / MIB:.0f} MiB '
+           f'{beside["attempts"] - beside["failures"]} of {beside["attempts"]} times'
+           + (f' (error {beside["first_failure"]}, {beside["free_then"] / MIB:.0f} MiB free then)'
+              if beside['failures'] else ''))
+    tap.ok(not (found['wrong'] or found['refused'] or found['failed_allocs']),
+           f'{name}: beside it {found["wrong"]} wrong bytes, {found["refused"]} refused opens, '
+           f'{found["failed_allocs"]} failed allocations of {found["cycles"]} cycles')
+
+
+def rounds_of(bench, variants, settings, args):
+    results = {setting: Result(variants) for setting in settings}
+    began = time.monotonic()
+    for number in range(args.rounds):
+        so_far = time.monotonic() - began
+        if number and so_far * (number + 1) / number > args.limit:
+            say(f'{number} of {args.rounds} rounds only: one more would take longer than {args.limit:g} s')
+            break
+        order = variants if number % 2 == 0 else variants[::-1]
+        for setting in settings:
+            for variant in order:
+                results[setting].runs[variant].append(bench.play(variant, *setting, args.seconds))
+    return results
+
+
+def measure(bench, args):
+    if args.profile:
+        variants = list(VARIANTS)
+        settings = [(size, 1, 0) for size in args.sizes]
+    else:
+        variants = ['bare', 'culimbo', 'grace 0']
+        settings = [(size, n, work) for size in args.sizes for n in args.consumers for work in args.work]
+    began = time.monotonic()
+    bench.start(variants, max(s[1] for s in settings))
+    say(f'{bench.device["all"] / MIB:.0f} MiB of device memory, {bench.device["free"] / MIB:.0f} free; '
+        f'{args.rounds} rounds of {args.seconds:g} s; all started after {time.monotonic() - began:.1f} s')
+    results = rounds_of(bench, variants, settings, args)
+    tap, beside = Tap(), {}
+    (profile if args.profile else table)(results)
+    if not args.profile:
+        say()
+        print('TAP version 13')
+        judge(tap, results, bench.budget)
+        for size in args.sizes:
+            for variant in ('bare', 'culimbo'):
+                name = f'{variant}, {named(size)}'
+                beside[name] = bench.play(variant, size, 1, 0, max(args.seconds, 1.5), bystander=True)
+                judge_bystander(tap, name, beside[name])
+        print(f'1..{tap.number}')
+    bench.stop()
+    say(f'{tap.failures} of {tap.number} limits broken, ' * (not args.profile) +
+        f'{time.monotonic() - began:.0f} s in all')
+    if args.json:
+        with open(args.json, 'w', encoding='utf-8') as file:
+            json.dump({'device': bench.device, 'budget': bench.budget, 'bystander': beside,
+                       'settings': {setting_name(s): r.runs for s, r in results.items()}}, file, indent=1)
+    return tap.failures == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('build', metavar='BUILD_DIR')
+    parser.add_argument('--gpu', action='store_true', help='on this machine\'s GPU')
+    parser.add_argument('--profile', action='store_true')
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--seconds', type=float, help='of each run (0.6; with --profile 0.8)')
+    parser.add_argument('--limit', type=float, default=480, help='seconds; rounds that do not fit are left out')
+    parser.add_argument('--sizes', help='of blocks, such as 1K,64M')
+    parser.add_argument('--consumers', default='1,8')
+    parser.add_argument('--work', default='0,20', help='ms of a quick and of a slow consumer')
+    parser.add_argument('--memory', default='4GiB', help='of the simulated device')
+    parser.add_argument('--option', action='append', default=[], metavar='CULIMBO_NAME=VALUE',
+                        help='for all that run under culimbo')
+    parser.add_argument('--json', metavar='FILE', help='every figure of every run')
+    args = parser.parse_args()
+    default = '64M,1G' if args.profile else '1K,1M,64M,1G'
+    if not args.gpu:
+        default = '16M,64M' if args.profile else '1K,1M,64M'
+    args.sizes = [parsed(size) for size in (args.sizes or default).split(',')]
+    args.consumers = [int(n) for n in args.consumers.split(',')]
+    args.work = [float(ms) for ms in args.work.split(',')]
+    args.seconds = args.seconds or (0.8 if args.profile else 0.6)
+    bench = Bench(args)
+    try:
+        return 0 if measure(bench, args) else 1
+    except Failed as failed:
+        print(f'Bail out! {failed}')
+        return 1
+    finally:
+        bench.clean()
+
+
+if __name__ == '__main__':
+    sys.exit(main())
