@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "tests/bench/harness.h"
+#include "tests/bench/times.h"
 
 #define MS 1000000u
 #define CONSUMERS_MAX 64
@@ -247,49 +248,6 @@ static int consumer(void)
 	}
 }
 
-/* ----------------------------------------------------------------- times, counted */
-/* Each power of two in so many steps: a median is right to 2 %, and costs no memory. */
-#define STEPS_LOG 5
-#define STEPS (1u << STEPS_LOG)
-struct times {
-	uint64_t n, total, max;
-	uint32_t steps[64u * STEPS];
-};
-
-static void times_add(struct times *times, uint64_t ns)
-{
-	unsigned int step = (unsigned int)ns, power;
-
-	if (ns >= STEPS) {
-		power = 63u - (unsigned int)__builtin_clzll(ns);
-		step = (power - STEPS_LOG + 1) * STEPS +
-		       (unsigned int)((ns >> (power - STEPS_LOG)) & (STEPS - 1));
-	}
-	times->steps[step]++;
-	times->n++;
-	times->total += ns;
-	if (ns > times->max)
-		times->max = ns;
-}
-
-static double times_quantile(const struct times *times, double part)
-{
-	uint64_t wanted = (uint64_t)(part * (double)times->n), seen = 0;
-
-	for (unsigned int step = 0; step < 64u * STEPS; step++) {
-		seen += times->steps[step];
-		if (seen > wanted) {
-			unsigned int power = step / STEPS;
-			double width = power ? (double)(1ull << (power - 1)) : 1;
-
-			if (!power)
-				return step;
-			return ((double)(STEPS + step % STEPS) + 0.5) * width;
-		}
-	}
-	return 0;
-}
-
 /* -------------------------------------------------------------------- the exporter */
 #define CALLS(X) X(alloc) X(fill) X(sync) X(export) X(wait) X(free) X(open) X(read) X(close)
 enum call {
@@ -442,14 +400,6 @@ static void cycle(void)
 	}
 }
 
-static void say_times(const char *name, const struct times *times)
-{
-	printf("\"%s\": {\"n\": %ju, \"mean\": %.0f, \"median\": %.0f, \"p99\": %.0f, \"max\": %ju}",
-	       name, (uintmax_t)times->n,
-	       times->n ? (double)times->total / (double)times->n : 0,
-	       times_quantile(times, 0.5), times_quantile(times, 0.99), (uintmax_t)times->max);
-}
-
 static double cpu_ns(const struct timeval *from, const struct timeval *to)
 {
 	return 1e9 * (double)(to->tv_sec - from->tv_sec) + 1e3 * (double)(to->tv_usec - from->tv_usec);
@@ -468,10 +418,10 @@ static void say_found(const struct rusage *from, const struct rusage *to)
 	printf("\"user\": %.0f, \"system\": %.0f, \"switches\": %.2f, ",
 	       cpu_ns(&from->ru_utime, &to->ru_utime) / n, cpu_ns(&from->ru_stime, &to->ru_stime) / n,
 	       (double)(to->ru_nvcsw + to->ru_nivcsw - from->ru_nvcsw - from->ru_nivcsw) / n);
-	say_times("cycle", &found.cycle);
+	times_say("cycle", &found.cycle);
 	printf(", \"calls\": {");
 	for (unsigned int i = 0; i < CALLS_N; i++) {
-		say_times(call_names[i], &found.calls[i]);
+		times_say(call_names[i], &found.calls[i]);
 		printf(i + 1 < CALLS_N ? ", " : "}, \"worst\": {");
 	}
 	for (unsigned int i = 0; i < CALLS_N; i++)
