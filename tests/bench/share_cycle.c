@@ -5,6 +5,7 @@
  * starts the processes, compares them and says it; each of them is one of these roles:
  *
  *   share_cycle exporter links=FD,... size=BYTES seconds=S [work=MS] [late=MS] [early=1]
+ *                        [cycles=N]
  *   share_cycle consumer link=FD
  *   share_cycle watcher [every=MS]     looks at the driver's free memory
  *   share_cycle bystander              allocates and frees most of what is free
@@ -12,6 +13,7 @@
  * The exporter gives each consumer a block in turn, so that as many are under way as
  * there are consumers.  A consumer works for work= ms while it has the block open.  With
  * early=1 a block is freed as soon as its handle is sent, and opened late= ms after that.
+ * It goes on for so many seconds, and for at least so many cycles.
  *
  * A role says "ready" when it has a context, and is then told by lines what to do:
  * exporter: "go"; watcher: "reset", "least"; bystander: "go BYTES" (to leave free),
@@ -278,7 +280,7 @@ static struct {
 static struct {
 	bool counts; /* the warm-up is over */
 	uint64_t number, cycles, spent_ns;
-	uint64_t least_free, failed_allocs, refused, wrong;
+	uint64_t least_free, failed_allocs, opens, refused, wrong;
 	int first_failure, first_refusal;
 	struct times calls[CALLS_N], cycle;
 	uint64_t now[CALLS_N], worst_ns, worst[CALLS_N]; /* of this cycle, of the longest */
@@ -319,6 +321,7 @@ static void finish(struct slot *slot)
 			DIE("no answer from a consumer: %s", got ? strerror(errno) : "it has gone");
 		slot->waits = false;
 		spent(CALL_open, answer.open_ns);
+		found.opens++;
 		if (answer.opened) {
 			if (!found.refused++)
 				found.first_refusal = answer.opened;
@@ -412,9 +415,9 @@ static void say_found(const struct rusage *from, const struct rusage *to)
 	printf("{\"cycles\": %ju, \"per_second\": %.2f, ", (uintmax_t)found.cycles,
 	       found.spent_ns ? 1e9 * (double)found.cycles / (double)found.spent_ns : 0);
 	printf("\"least_free\": %ju, \"failed_allocs\": %ju, \"first_failure\": %d, "
-	       "\"refused\": %ju, \"first_refusal\": %d, \"wrong\": %ju, ",
+	       "\"opens\": %ju, \"refused\": %ju, \"first_refusal\": %d, \"wrong\": %ju, ",
 	       (uintmax_t)found.least_free, (uintmax_t)found.failed_allocs, found.first_failure,
-	       (uintmax_t)found.refused, found.first_refusal, (uintmax_t)found.wrong);
+	       (uintmax_t)found.opens, (uintmax_t)found.refused, found.first_refusal, (uintmax_t)found.wrong);
 	printf("\"user\": %.0f, \"system\": %.0f, \"switches\": %.2f, ",
 	       cpu_ns(&from->ru_utime, &to->ru_utime) / n, cpu_ns(&from->ru_stime, &to->ru_stime) / n,
 	       (double)(to->ru_nvcsw + to->ru_nivcsw - from->ru_nvcsw - from->ru_nivcsw) / n);
@@ -458,6 +461,7 @@ static void first_calls(void)
 static int exporter(void)
 {
 	uint64_t run_ns = argument_ns("seconds", NULL, 1e9), began, now;
+	uint64_t cycles = strtoull(argument("cycles", "1"), NULL, 0);
 	struct rusage from, to;
 	char line[64];
 
@@ -483,7 +487,7 @@ static int exporter(void)
 	getrusage(RUSAGE_SELF, &from);
 	do
 		cycle();
-	while (bench_now() < now + run_ns);
+	while (bench_now() < now + run_ns || found.cycles < cycles);
 	getrusage(RUSAGE_SELF, &to);
 	found.counts = false;
 	for (unsigned int i = 0; i < what.consumers; i++)

@@ -3,6 +3,7 @@
 """The share cycle (share_cycle.c), bare and under culimbo by turns: how fast, and how much memory.
 
     share_cycle.py [--gpu] [--profile] [--rounds N] [--seconds S] [--json FILE] BUILD_DIR
+    share_cycle.py --check BUILD_DIR
     (share_cycle.py --help names the rest)
 
 A setting is a size of block, a number of consumers and how long each of them works.  In each
@@ -18,7 +19,8 @@ free memory meanwhile.  Prints a table, then a line of TAP for each limit:
   - a bystander without culimbo, which takes all but what bare needs and the budget, never fails
 
 --profile judges nothing: 64 MiB and 1 GiB, one consumer, each call's times, and variants that
-leave out a part of culimbo.  Without --gpu the driver is the simulated one.
+leave out a part of culimbo.  --check judges memory and handles but no times, on a small simulated
+device in a few seconds: for `make check`.  Without --gpu the driver is the simulated one.
 """
 import argparse
 import json
@@ -134,13 +136,13 @@ class Bench:
             sys.exit(f'share_cycle: there is no {path}: make all and the check programs first')
         return path
 
-    def environment(self, variant):
+    def environment(self, variant, more=None):
         options = VARIANTS[variant]
         if options is None:
             return self.env
         return {**self.env, 'LD_PRELOAD': self.library, 'CULIMBO_REPORT': 'off',
                 'CULIMBO_WARN_BLOCKS': '0', 'CULIMBO_DIR': os.path.join(self.scratch, 'limbo'),
-                **options, **dict(o.split('=', 1) for o in self.args.option)}
+                **options, **dict(o.split('=', 1) for o in self.args.option), **(more or {})}
 
     def start(self, variants, consumers):
         self.watcher = Role(self, 'watcher', self.env, 'watcher')
@@ -174,13 +176,17 @@ class Bench:
             role.err.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def play(self, variant, size, consumers, work, seconds, bystander=False, late=None):
-        """One exporter's life; returns what it found, and the watcher, and the bystander."""
+    def play(self, variant, size, consumers, work, seconds, cycles=1, bystander=False, late=None,
+             options=None):
+        """One exporter's life; returns what it found, and the watcher, and the bystander.
+        @late: each block is freed once it is sent, and opened so many ms after that."""
         links = [link.fileno() for link in self.links[variant][:consumers]]
-        args = [f'links={",".join(map(str, links))}', f'size={size}', f'seconds={seconds}', f'work={work}']
+        args = [f'links={",".join(map(str, links))}', f'size={size}', f'seconds={seconds}', f'work={work}',
+                f'cycles={cycles}']
         if late is not None:
             args += ['early=1', f'late={late}']
-        exporter = Role(self, f'exporter {variant}', self.environment(variant), 'exporter', *args, fds=links)
+        exporter = Role(self, f'exporter {variant}', self.environment(variant, options), 'exporter', *args,
+                        fds=links)
         exporter.ready()
         before = self.watcher.ask('reset')
         if bystander:
@@ -358,6 +364,56 @@ def judge_bystander(tap, name, found):
            f'{found["failed_allocs"]} failed allocations of {found["cycles"]} cycles')
 
 
+def check(bench, args):
+    """Memory and handles on a small simulated device."""
+    bench.start(['bare', 'culimbo'], 8)
+    print('TAP version 13')
+    tap, seconds = Tap(), 0.15
+    for size, cycles in ((1 << 10, 100), (MIB, 40), (16 * MIB, 4)):
+        name = named(size)
+        bare, ours = (bench.play(variant, size, 2, 0, seconds, cycles) for variant in ('bare', 'culimbo'))
+        less = bare['least'] - ours['least']
+        tap.ok(less <= bench.budget + SLACK, f'{name}: least free memory {less / MIB:.0f} MiB below bare, '
+               f'the budget of a device of {bench.device["all"] / MIB:.0f} MiB is {bench.budget / MIB:.0f}')
+        tap.ok(not (ours['wrong'] or ours['refused'] or ours['failed_allocs']),
+               f'{name}: {ours["wrong"]} wrong bytes, {ours["refused"]} refused opens, '
+               f'{ours["failed_allocs"]} failed allocations of {ours["cycles"]} cycles')
+        judge_bystander(tap, name, bench.play('culimbo', size, 2, 0, seconds, cycles, bystander=True))
+
+    # by the option; blocks that were opened wait as well while there is room
+    options = {'CULIMBO_GRACE_BYTES': '32MiB'}
+    ours = bench.play('culimbo', 4 * MIB, 1, 0, seconds, 16, options=options)
+    less = ours['free'] - ours['least'] - 4 * MIB
+    tap.ok(less <= 32 * MIB, f'CULIMBO_GRACE_BYTES=32MiB: {less / MIB:.0f} MiB wait, not more')
+    tap.ok(less >= 16 * MIB, f'CULIMBO_GRACE_BYTES=32MiB: {less / MIB:.0f} MiB wait, not much less')
+
+    # freed once they are sent, opened 100 ms later; the control first
+    bare = bench.play('bare', 2 * MIB, 8, 0, seconds, late=100)
+    tap.ok(bare['wrong'] or bare['refused'], 'the control: bare, of handles that are opened late '
+           f'{bare["refused"]} are refused, and {bare["wrong"]} bytes are wrong')
+
+    def late(what, size, consumers, budget):
+        found = bench.play('culimbo', size, consumers, 0, seconds, late=100,
+                           options={'CULIMBO_GRACE_BYTES': f'{budget}'})
+        tap.ok(found['wrong'] == 0, f'{what}: no wrong byte ({found["wrong"]})')
+        return found, found['opens'] - found['refused']
+
+    found, opened = late('within the budget', 2 * MIB, 8, 17 * MIB)
+    tap.ok(found['refused'] == 0 and opened, f'within the budget a handle that is opened 100 ms after its '
+           f'block was freed works ({opened} of {found["opens"]})')
+    found, opened = late('over the budget', 2 * MIB, 8, 9 * MIB)
+    tap.ok(found['refused'] and opened and found['first_refusal'] == 1,
+           f'over the budget the oldest go: {found["refused"]} of {found["opens"]} handles are refused as '
+           f'stale (error {found["first_refusal"]}), the others work')
+    found, opened = late('larger than the budget', 4 * MIB, 1, 2 * MIB)
+    tap.ok(found['refused'] and not opened and found['first_refusal'] == 1,
+           f'a block larger than the budget has no grace: {found["refused"]} of {found["opens"]} handles are '
+           f'refused (error {found["first_refusal"]})')
+    bench.stop()
+    print(f'1..{tap.number}')
+    return tap.failures == 0
+
+
 def rounds_of(bench, variants, settings, args):
     results = {setting: Result(variants) for setting in settings}
     began = time.monotonic()
@@ -412,6 +468,7 @@ def main():
     parser.add_argument('build', metavar='BUILD_DIR')
     parser.add_argument('--gpu', action='store_true', help='on this machine\'s GPU')
     parser.add_argument('--profile', action='store_true')
+    parser.add_argument('--check', action='store_true')
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--seconds', type=float, help='of each run (0.6; with --profile 0.8)')
     parser.add_argument('--limit', type=float, default=480, help='seconds; rounds that do not fit are left out')
@@ -430,9 +487,11 @@ def main():
     args.consumers = [int(n) for n in args.consumers.split(',')]
     args.work = [float(ms) for ms in args.work.split(',')]
     args.seconds = args.seconds or (0.8 if args.profile else 0.6)
+    if args.check:
+        args.gpu, args.memory = False, '512MiB'
     bench = Bench(args)
     try:
-        return 0 if measure(bench, args) else 1
+        return 0 if (check if args.check else measure)(bench, args) else 1
     except Failed as failed:
         print(f'Bail out! {failed}')
         return 1
