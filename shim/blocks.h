@@ -40,6 +40,7 @@ struct cl_block {
 	bool primary : 1;	       /* ctx is a device's primary one */
 	bool indexed : 1;	       /* its record is found by its handle */
 	bool elsewhere : 1;	       /* .drained is of another context than this one's: see marks.h */
+	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unmarked : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
 	/* (not of the byte above: read without the lock by who has the block) */
 	bool orphan;		       /* its context ended while a thread was freeing it */

@@ -152,6 +152,8 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	X(cuCtxGetDevice, "cuCtxGetDevice", 2000, 0, PFN_cuCtxGetDevice_v2000,                     \
 	  (CUdevice * device), (device))                                                           \
 	X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0, PFN_cuCtxSynchronize_v2000, (void), ())   \
+	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0, PFN_cuDeviceTotalMem_v3020,             \
+	  (size_t * bytes, CUdevice device), (bytes, device))                                      \
 	X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 0,                       \
 	  PFN_cuDevicePrimaryCtxGetState_v7000,                                                    \
 	  (CUdevice device, unsigned int *flags, int *active), (device, flags, active))            \

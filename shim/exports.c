@@ -12,6 +12,7 @@
 #include "shim/blocks.h"
 #include "shim/collector.h"
 #include "shim/context.h"
+#include "shim/grace.h"
 #include "shim/green.h"
 #include "shim/imports.h"
 #include "shim/limbo.h"
@@ -328,6 +329,7 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, b
 	what->size = size;
 	cl_driver.cuPointerGetAttribute(ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
 	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
+	cl_grace_know_device(what->device);
 	*primary = cl_context_resolve(ctx, what->device);
 	return true;
 }
@@ -575,6 +577,10 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 	if (block->record != CL_NO_RECORD)
 		cl_record_release_end(&cl_own, block->record, block->before, freed);
 	if (freed) {
+		if (block->early) {
+			cl_count(graces_cut);
+			cl_count_add(graces_cut_bytes, block->size);
+		}
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
 		if (block->kind == CL_EVENT)
 			cl_limbo_event_went();
@@ -612,7 +618,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_mark *mark)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
-	bool gone = false, stray;
+	bool gone = false, over = false, stray;
 
 	pthread_mutex_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
@@ -623,10 +629,13 @@ static CUresult into_limbo(struct cl_block *block, struct cl_mark *mark)
 	if (block->orphan)
 		gone = cl_limbo_forget_block_locked(block);
 	else
-		look = cl_limbo_enter_locked(block, cl_now());
+		look = cl_limbo_enter_locked(block, cl_now(), &over);
 	stray = cl_stray_marks != NULL;
 	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
+	/* in this thread: who frees fast must not be faster than the memory comes back (measured) */
+	if (over)
+		cl_limbo_collect(false);
 	if (look != UINT64_MAX)
 		cl_collector_wake_by(look);
 	if (stray)

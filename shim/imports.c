@@ -260,6 +260,7 @@ static int hold_get_locked(struct cl_peer *peer, struct cl_stamp stamp, const vo
 			return -ESTALE;
 		if (!cl_record_is(&hold->peer->region, stamp.record, handle))
 			return -EBADMSG;
+		cl_record_opened(&hold->peer->region, stamp.record);
 		hold->pending++;
 		*held = hold;
 		return 0;
@@ -762,6 +763,7 @@ static int open_own(const struct named *named, CUdeviceptr *dptr)
 	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
 	    cl_block_has_handle(block, named->handle)) {
 		block->own_opens++;
+		cl_record_opened(&cl_own, stamp.record);
 		cl_trace_block(CL_TRACE_OPENED, block, .generation = stamp.generation, .flags = CL_TRACE_OWN);
 		*dptr = (CUdeviceptr)block->link.key;
 		err = 0;

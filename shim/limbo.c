@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "shim/grace.h"
 #include "shim/limbo.h"
+#include "shim/list.h"
 #include "shim/log.h"
 #include "shim/marks.h"
 #include "shim/notes.h"
@@ -15,34 +17,11 @@
 #include "shim/shm_holder.h"
 
 enum {
-	BUCKETS = 128,	     /* of the wheel: more than a grace has ticks */
-	TICKS_A_GRACE = 64,  /* so a block is at most 1/64 of the grace late */
 	BATCH = 64,	     /* blocks that one thread takes to the driver at a time */
 	QUEUES = 64,	     /* of stream-ordered frees; only the head of each is asked about */
 };
 #define MILLISECOND 1000000ull
 #define POLL_DRAIN (2 * MILLISECOND)
-
-/* A list through prev and next; O(1) in at the end and out anywhere. */
-struct list {
-	struct cl_block *first, *last;
-	uint64_t n;
-};
-static void list_add(struct list *list, struct cl_block *block)
-{
-	block->prev = list->last;
-	block->next = NULL;
-	*(list->last ? &list->last->next : &list->first) = block;
-	list->last = block;
-	list->n++;
-}
-static void list_remove(struct list *list, struct cl_block *block)
-{
-	*(block->prev ? &block->prev->next : &list->first) = block->next;
-	*(block->next ? &block->next->prev : &list->last) = block->prev;
-	block->prev = block->next = NULL;
-	list->n--;
-}
 
 /* Contexts that are in the driver's hands: those we are there with, and those that end. */
 struct context_use {
@@ -53,13 +32,8 @@ struct context_use {
 };
 
 static struct {
-	struct list bucket[BUCKETS]; /* CL_PLACE_GRACE, by the tick at which it is over */
-	uint64_t filled[BUCKETS / 64];
-	uint64_t tick;	    /* ns */
-	uint64_t at;	    /* the wheel has been emptied up to this tick */
-	uint64_t in_wheel;
-	struct list held, due, kept, kept_small, blocked;
-	struct list drain[QUEUES]; /* CL_PLACE_DRAIN, by stream: in each, the first is the oldest */
+	struct cl_list held, due, kept, kept_small, blocked;
+	struct cl_list drain[QUEUES]; /* CL_PLACE_DRAIN, by stream: in each, the first is the oldest */
 	uint64_t draining;
 	unsigned int asking; /* threads that are in the driver with some of those */
 	unsigned int forcing; /* likewise with an event that is none of `events` any more */
@@ -83,11 +57,9 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct cl_event_block *oldest_event, *newest_event;
 
 /* --------------------------------------------------------------- the places */
-static struct list *list_of(struct cl_block *block)
+static struct cl_list *list_of(struct cl_block *block)
 {
 	switch ((enum cl_place)block->place) {
-	case CL_PLACE_GRACE:
-		return &limbo.bucket[block->bucket];
 	case CL_PLACE_HELD:
 		return &limbo.held;
 	case CL_PLACE_DUE:
@@ -123,66 +95,38 @@ static void warn_if_many_held(void)
 
 static void move(struct cl_block *block, enum cl_place place)
 {
-	struct list *from = list_of(block), *to;
+	struct cl_list *from = list_of(block), *to;
 
 	not_quiet();
 	if (from) {
-		list_remove(from, block);
+		cl_list_remove(from, block);
 		limbo.draining -= block->place == CL_PLACE_DRAIN;
-		if (block->place == CL_PLACE_GRACE) {
-			limbo.in_wheel--;
-			if (!from->n)
-				limbo.filled[block->bucket / 64] &= ~(1ull << block->bucket % 64);
-		}
+	} else if (block->place == CL_PLACE_GRACE) {
+		cl_grace_remove_locked(block);
 	}
 	block->place = (uint8_t)place;
 	if (place == CL_PLACE_HELD || place == CL_PLACE_DUE)
 		cl_trace_block(place == CL_PLACE_HELD ? CL_TRACE_HELD : CL_TRACE_READY, block);
 	to = list_of(block);
 	if (to) {
-		list_add(to, block);
+		cl_list_add(to, block);
 		limbo.draining += place == CL_PLACE_DRAIN;
-		if (place == CL_PLACE_GRACE) {
-			limbo.in_wheel++;
-			limbo.filled[block->bucket / 64] |= 1ull << block->bucket % 64;
-		} else if (place == CL_PLACE_HELD) {
+		if (place == CL_PLACE_HELD)
 			warn_if_many_held();
-		}
 	}
 }
 
 /* Of a list whose order matters. */
 static void move_to_front(struct cl_block *block, enum cl_place place)
 {
-	struct list *list;
+	struct cl_list *list;
 
 	move(block, place);
 	list = list_of(block);
 	if (list->first == block)
 		return;
-	list_remove(list, block);
-	block->next = list->first;
-	list->first->prev = block;
-	list->first = block;
-	list->n++;
-}
-
-static uint64_t tick_length(void)
-{
-	if (!limbo.tick) {
-		limbo.tick = cl_options.grace.number / TICKS_A_GRACE;
-		if (limbo.tick < MILLISECOND)
-			limbo.tick = MILLISECOND;
-	}
-	return limbo.tick;
-}
-
-static uint64_t last_export(const struct cl_block *block)
-{
-	return block->record == CL_NO_RECORD ?
-		       0 :
-		       atomic_load_explicit(&cl_own.record[block->record].exported,
-					    memory_order_relaxed);
+	cl_list_remove(list, block);
+	cl_list_add_front(list, block);
 }
 
 static bool is_held(const struct cl_block *block)
@@ -193,23 +137,10 @@ static bool is_held(const struct cl_block *block)
 /* Puts a block of the limbo where it belongs by what is known of it now. */
 static void settle_place(struct cl_block *block, uint64_t now, bool end_grace)
 {
-	uint64_t over = last_export(block) + cl_options.grace.number;
-
-	if (over > now && !end_grace) {
-		uint64_t tick = over / tick_length() + 1;
-
-		/* an export "in the future" (another clock) must not overrun the wheel */
-		if (tick > now / tick_length() + BUCKETS - 1)
-			tick = now / tick_length() + BUCKETS - 1;
-		if (!limbo.in_wheel)
-			limbo.at = now / tick_length();
-		if (tick <= limbo.at)
-			tick = limbo.at + 1;
-		/* it keeps its old bucket's list until move() has taken it out */
-		if (block->place == CL_PLACE_GRACE)
-			move(block, CL_PLACE_BUSY);
-		block->bucket = (uint8_t)(tick % BUCKETS);
-		move(block, CL_PLACE_GRACE);
+	if (!end_grace && cl_grace_is_due_locked(block, now)) {
+		move(block, CL_PLACE_BUSY);
+		cl_grace_add_locked(block, now);
+		block->place = CL_PLACE_GRACE;
 	} else {
 		move(block, is_held(block) ? CL_PLACE_HELD : CL_PLACE_DUE);
 	}
@@ -336,7 +267,21 @@ static bool file_is_lost(void)
 	return lost;
 }
 
-uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now)
+/* What takes more than the budget of @device goes early.  Whether there was any. */
+static bool end_graces_locked(CUdevice device, uint64_t now)
+{
+	struct cl_block *block;
+	bool any = false;
+
+	for (; (block = cl_grace_over_locked(device)) != NULL; any = true) {
+		cl_count(graces_cut);
+		cl_count_add(graces_cut_bytes, block->size);
+		settle_place(block, now, true);
+	}
+	return any;
+}
+
+uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 {
 	if (block->record == CL_NO_RECORD) {
 		move(block, CL_PLACE_KEPT);
@@ -352,8 +297,9 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now)
 	settle_place(block, now, false);
 	if (block->drained && block->place == CL_PLACE_DUE)
 		move(block, CL_PLACE_DRAIN);
+	*over = block->place == CL_PLACE_GRACE && end_graces_locked(block->device, now);
 	if (block->place == CL_PLACE_GRACE && limbo.events <= cl_options.max_events.number)
-		return last_export(block) + cl_options.grace.number + tick_length();
+		return cl_grace_end(block) + cl_grace_tick();
 	return block->place == CL_PLACE_HELD ? now + CL_REAP_EVERY : now;
 }
 
@@ -591,7 +537,7 @@ static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
 }
 
 /* Up to BATCH blocks of one context from the front of @list, taken out of it. */
-static void batch_take_locked(struct batch *batch, struct list *list)
+static void batch_take_locked(struct batch *batch, struct cl_list *list)
 {
 	struct cl_block *block = list->first, *next;
 
@@ -599,10 +545,10 @@ static void batch_take_locked(struct batch *batch, struct list *list)
 	for (; block && batch->n < BATCH; block = next) {
 		next = block->next;
 		if (context_ends(block)) {
-			list_remove(list, block);
+			cl_list_remove(list, block);
 			limbo.draining -= block->place == CL_PLACE_DRAIN;
 			block->place = CL_PLACE_BUSY; /* on no list that list_of() knows */
-			list_add(&limbo.blocked, block);
+			cl_list_add(&limbo.blocked, block);
 			batch->seen++;
 			continue;
 		}
@@ -629,7 +575,7 @@ static void batch_take_locked(struct batch *batch, struct list *list)
  * Asks whether the stream of @queue has got to its frees, the oldest first and
  * no further than the first that it has not: what waits costs nothing.
  */
-static void drain_queue_locked(struct list *queue)
+static void drain_queue_locked(struct cl_list *queue)
 {
 	uint64_t seen = 0, most = queue->n;
 	struct batch batch;
@@ -668,13 +614,16 @@ static void drain_queue_locked(struct list *queue)
 
 bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 {
+	bool early;
+
 	/* an untracked event need not wait: opening it after its destroy works (measured) */
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
-	if (block->own_opens || last_export(block) + cl_options.grace.number > now ||
-	    is_held(block) || file_is_lost())
+	if (block->own_opens || !cl_grace_is_refused_locked(block, now, &early) || is_held(block) ||
+	    file_is_lost() || !cl_record_release_begin(&cl_own, block->record, &block->before))
 		return false;
-	return cl_record_release_begin(&cl_own, block->record, &block->before);
+	block->early = early;
+	return true;
 }
 
 /* --------------------------------------------------------------- collecting */
@@ -708,24 +657,6 @@ static void take_ready_locked(uint64_t now)
 	}
 }
 
-static void turn_wheel_locked(uint64_t now, bool end_grace)
-{
-	uint64_t until = now / tick_length();
-	unsigned int turns = BUCKETS;
-
-	if (!end_grace && until - limbo.at < BUCKETS)
-		turns = until > limbo.at ? (unsigned int)(until - limbo.at) : 0;
-	for (; turns && limbo.in_wheel; turns--) {
-		struct list *bucket = &limbo.bucket[++limbo.at % BUCKETS];
-
-		/* those that are not due (we were late by laps) go to their bucket, perhaps this one */
-		for (uint64_t n = bucket->n; n; n--)
-			settle_place(bucket->first, now, end_grace);
-	}
-	if (limbo.at < until || !limbo.in_wheel || end_grace)
-		limbo.at = until;
-}
-
 /* Nobody can say who has what is due: it is held for good. */
 static void keep_due_locked(void)
 {
@@ -740,15 +671,7 @@ static uint64_t next_due_locked(void)
 	/* (a thread of the program that asks may put them back, and does not come again) */
 	if (limbo.draining || limbo.asking)
 		return cl_now() + POLL_DRAIN;
-	if (!limbo.in_wheel)
-		return UINT64_MAX;
-	for (uint64_t i = 1; i <= BUCKETS; i++) {
-		uint64_t bucket = (limbo.at + i) % BUCKETS;
-
-		if (limbo.filled[bucket / 64] >> (bucket % 64) & 1)
-			return (limbo.at + i) * tick_length();
-	}
-	return UINT64_MAX;
+	return cl_grace_next_locked();
 }
 
 static void note_forced_out_locked(const struct cl_block *block)
@@ -864,8 +787,8 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	not_quiet();
 	if (cl_record_any_ready(&cl_own))
 		take_ready_locked(cl_now());
-	if (limbo.in_wheel)
-		turn_wheel_locked(cl_now(), end_grace);
+	if (cl_grace_n_locked())
+		cl_grace_turn_locked(cl_now(), end_grace, settle_place);
 	if (cl_stray_marks)
 		destroy_strays_locked();
 	if (limbo.events > cl_options.max_events.number)
@@ -885,7 +808,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	sum.next = next_due_locked();
 	sum.held = limbo.held.n || limbo.gone;
 	/* release: with our file, which who sees it looks into */
-	if (!limbo.due.n && !limbo.draining && !limbo.asking && !limbo.in_wheel && !cl_stray_marks &&
+	if (!limbo.due.n && !limbo.draining && !limbo.asking && !cl_grace_n_locked() && !cl_stray_marks &&
 	    limbo.events <= cl_options.max_events.number)
 		atomic_store_explicit(&limbo.quiet, sum.held ? QUIET_HELD : QUIET_EMPTY,
 				      memory_order_release);
@@ -1192,7 +1115,7 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 			break;
 		}
 	while ((block = limbo.blocked.first) != NULL) {
-		list_remove(&limbo.blocked, block);
+		cl_list_remove(&limbo.blocked, block);
 		settle_place(block, cl_now(), true);
 	}
 	/* its streams went with it; of a primary one we don't know the handle here */
@@ -1262,6 +1185,7 @@ void cl_limbo_changed_locked(void)
 void cl_limbo_forget(void)
 {
 	memset(&limbo, 0, sizeof limbo);
+	cl_grace_forget();
 	memset(free_streams, 0, sizeof free_streams);
 	oldest_event = newest_event = NULL;
 	cl_marks_forget();

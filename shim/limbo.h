@@ -23,13 +23,15 @@
 /*
  * The program freed @block (CL_PLACE_PROGRAM).  @now: CLOCK_MONOTONIC, ns.
  * Returns when somebody must look at it: give it to cl_collector_wake_by() once
- * the lock is let go of.
+ * the lock is let go of.  *over, which is false before: the budget of the grace
+ * was exceeded, and the caller is to collect what went early before its program's
+ * free returns.
  */
-uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now);
+uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over);
 
 /*
  * Whether the program's free of @block can go straight to the driver: its
- * grace is over and nobody holds it.  If so its record is DYING until
+ * grace is over, or the budget has no room for it, and nobody holds it.  If so its record is DYING until
  * cl_record_release_end() is told what the driver said (block->before).
  */
 bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now);

@@ -10,7 +10,11 @@
  *  1. Who writes what.  The exporter alone writes records (all but the holder
  *     words and `pinned`), the header's counts and the ready words' clearing.
  *     An importer writes its slot, its own bit of the holder words, ready
- *     bits, and the words by which it asks something (wake, pressure).
+ *     bits, and the words by which it asks something (wake, pressure).  It adds
+ *     to `opens` before its bit is set: who sees the bit sees that it opened.
+ *     The exporter sets `opens` to 0 with each new generation.  An importer whose
+ *     handle is stale may add to the next generation's: so `opens` decides only
+ *     which block goes first where one must, never whether it may go.
  *     A reaper, with the byte lock of a dead slot, acts for the dead importer.
  *
  *  2. A hold is one bit, holder word [slot / 64][record], bit slot % 64.  It is
@@ -41,7 +45,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 3u
+#define CL_LAYOUT_VERSION 4u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -80,12 +84,16 @@ enum cl_state {
 
 enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2 };
 
+/* Where the counts of exports and opens of a record stop: from there on it means "so many or more". */
+#define CL_MANY UINT16_MAX
+
 struct cl_record {
 	/* what an export again, a free and a release touch comes first: mostly one cache line */
 	_Atomic uint64_t life;	   /* generation << 8 | state, so that one load reads both */
 	_Atomic uint64_t exported; /* last export, CLOCK_MONOTONIC, ns */
 	_Atomic uint64_t freed;	   /* by the program; 0: not */
-	uint32_t exports;	   /* how often it was exported in this generation */
+	uint16_t exports;	   /* how often it was exported in this generation, at most CL_MANY */
+	_Atomic uint16_t opens;	   /* how often it was opened in it, at most CL_MANY; see rule 1 */
 	_Atomic uint8_t pinned;	   /* held by somebody we could not give a bit: never free it */
 	uint8_t kind;		   /* enum cl_kind */
 	uint8_t device;		   /* ordinal as its exporter counts */
@@ -97,7 +105,7 @@ struct cl_record {
 	uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 3");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 4");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 /* What a record needs besides where handles have no room for a stamp: see CL_AT_BY_HANDLE. */
@@ -106,7 +114,7 @@ struct cl_chain {
 	uint32_t next; /* record + 1 of the next in its bucket; 0: the last */
 	uint32_t unused;
 };
-_Static_assert(sizeof(struct cl_chain) == 16, "layout 3");
+_Static_assert(sizeof(struct cl_chain) == 16, "layout 4");
 _Static_assert(CL_CHUNK * sizeof(struct cl_chain) % CL_PAGE == 0, "a chunk of chains is whole pages");
 
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
@@ -145,7 +153,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 3");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 4");
 
 /*
  * A stack is named by the index of its first word, never 0: how many frames
@@ -173,7 +181,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 3");
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 4");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -190,7 +198,7 @@ struct cl_finding {
 	char name[16];		/* of the other process */
 	uint8_t unused2[48];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 3");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 4");
 
 struct cl_header {
 	char magic[8];
@@ -238,11 +246,11 @@ struct cl_header {
 	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 3");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 3");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 3");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 3");
-_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 3");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 4");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 4");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 4");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 4");
+_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 4");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two

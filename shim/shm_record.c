@@ -203,6 +203,7 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 	r->kind = (uint8_t)what->kind;
 	r->device = (uint8_t)what->device;
 	r->exports = 1;
+	atomic_store_explicit(&r->opens, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->exported, what->now, memory_order_relaxed);
 	atomic_store_explicit(&r->freed, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->pinned, 0, memory_order_relaxed);
@@ -215,7 +216,7 @@ uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint6
 {
 	struct cl_record *r = &region->record[record];
 
-	r->exports++;
+	r->exports += r->exports < CL_MANY;
 	atomic_store_explicit(&r->exported, now, memory_order_relaxed);
 	return cl_life_generation(atomic_load_explicit(&r->life, memory_order_relaxed));
 }
@@ -444,6 +445,25 @@ static inline int check(const struct cl_region *region, uint32_t record, uint32_
 	return cl_life_generation(cl_record_life(region, record)) == generation ? 0 : -ESTALE;
 }
 
+void cl_record_opened(struct cl_region *region, uint32_t record)
+{
+	_Atomic uint16_t *opens = &region->record[record].opens;
+	uint16_t n = atomic_load_explicit(opens, memory_order_relaxed);
+
+	/* relaxed: the bit that follows is set by an instruction of memory_order_seq_cst */
+	while (n < CL_MANY &&
+	       !atomic_compare_exchange_weak_explicit(opens, &n, (uint16_t)(n + 1),
+						      memory_order_relaxed, memory_order_relaxed))
+		;
+}
+
+bool cl_record_was_opened(const struct cl_region *region, uint32_t record)
+{
+	const struct cl_record *r = &region->record[record];
+
+	return atomic_load_explicit(&r->opens, memory_order_relaxed) >= r->exports;
+}
+
 static void set_bit(struct cl_region *region, unsigned int slot, uint32_t record)
 {
 	atomic_fetch_or_explicit(cl_region_word(region, slot / 64, record), bit_of(slot),
@@ -457,8 +477,10 @@ int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
 
 	if (!err)
 		err = cl_region_need_word(region, slot / 64, record);
-	if (!err)
+	if (!err) {
+		cl_record_opened(region, record);
 		err = handshake(region, record, generation, set_bit, cl_record_unhold, slot);
+	}
 	if (err)
 		return err;
 	if (cl_record_is(region, record, handle))
@@ -488,7 +510,10 @@ int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation
 
 	if (!err && !cl_record_is(region, record, handle))
 		err = -EBADMSG;
-	return err ? err : handshake(region, record, generation, set_pin, leave_pin, 0);
+	if (err)
+		return err;
+	cl_record_opened(region, record);
+	return handshake(region, record, generation, set_pin, leave_pin, 0);
 }
 
 void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record)

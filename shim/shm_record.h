@@ -55,6 +55,11 @@ bool cl_record_gone(struct cl_region *region, uint32_t record);
  */
 void cl_record_index(struct cl_region *region, uint32_t record, const void *handle);
 void cl_record_unindex(struct cl_region *region, uint32_t record);
+/*
+ * Whether @record was opened at least as often as it was exported: no handle of
+ * it seems to be under way.  A hint, by which nothing is given back that is held.
+ */
+bool cl_record_was_opened(const struct cl_region *region, uint32_t record);
 /* False when all generations of this record are used up: it must not be published again. */
 bool cl_record_reusable(const struct cl_region *region, uint32_t record);
 /*
@@ -77,6 +82,11 @@ int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
 /* The same without a slot: the block is kept as long as its exporter lives. */
 int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation,
 		  const uint8_t *handle);
+/*
+ * Counts an open of @record by who has a hold of it, or is about to get one
+ * (cl_record_hold() and cl_record_pin() count theirs).  Any thread.
+ */
+void cl_record_opened(struct cl_region *region, uint32_t record);
 /*
  * Finds the record whose handle is @handle (64 bytes) in a region that has an
  * index.  0 with its number and generation, or -ENOENT.
