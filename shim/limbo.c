@@ -17,6 +17,7 @@
 #include "shim/shm_holder.h"
 
 enum {
+	DEVICES = 64,
 	BATCH = 64,	     /* blocks that one thread takes to the driver at a time */
 	QUEUES = 64,	     /* of stream-ordered frees; only the head of each is asked about */
 };
@@ -34,6 +35,7 @@ struct context_use {
 static struct {
 	struct cl_list held, due, kept, kept_small, blocked;
 	struct cl_list drain[QUEUES]; /* CL_PLACE_DRAIN, by stream: in each, the first is the oldest */
+	uint64_t held_bytes[DEVICES]; /* of `held`, by device */
 	uint64_t draining;
 	unsigned int asking; /* threads that are in the driver with some of those */
 	unsigned int forcing; /* likewise with an event that is none of `events` any more */
@@ -81,6 +83,19 @@ static void not_quiet(void)
 	atomic_store_explicit(&limbo.quiet, QUIET_NOT, memory_order_relaxed);
 }
 
+/* A device beyond the last that is counted alone is counted with it. */
+static uint64_t *held_bytes_of(const struct cl_block *block)
+{
+	return &limbo.held_bytes[block->device < DEVICES ? block->device : DEVICES - 1];
+}
+
+static bool is_too_much_held(const struct cl_block *block)
+{
+	uint64_t limit = cl_options.held_bytes.number;
+
+	return limit && *held_bytes_of(block) > limit;
+}
+
 static void warn_if_many_held(void)
 {
 	if (limbo.warned || !cl_options.warn_blocks.number ||
@@ -101,6 +116,8 @@ static void move(struct cl_block *block, enum cl_place place)
 	if (from) {
 		cl_list_remove(from, block);
 		limbo.draining -= block->place == CL_PLACE_DRAIN;
+		if (block->place == CL_PLACE_HELD)
+			*held_bytes_of(block) -= block->size;
 	} else if (block->place == CL_PLACE_GRACE) {
 		cl_grace_remove_locked(block);
 	}
@@ -111,8 +128,10 @@ static void move(struct cl_block *block, enum cl_place place)
 	if (to) {
 		cl_list_add(to, block);
 		limbo.draining += place == CL_PLACE_DRAIN;
-		if (place == CL_PLACE_HELD)
+		if (place == CL_PLACE_HELD) {
+			*held_bytes_of(block) += block->size;
 			warn_if_many_held();
+		}
 	}
 }
 
@@ -297,7 +316,8 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 	settle_place(block, now, false);
 	if (block->drained && block->place == CL_PLACE_DUE)
 		move(block, CL_PLACE_DRAIN);
-	*over = block->place == CL_PLACE_GRACE && end_graces_locked(block->device, now);
+	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block->device, now)) ||
+		is_too_much_held(block);
 	if (block->place == CL_PLACE_GRACE && limbo.events <= cl_options.max_events.number)
 		return cl_grace_end(block) + cl_grace_tick();
 	return block->place == CL_PLACE_HELD ? now + CL_REAP_EVERY : now;
@@ -692,6 +712,99 @@ static void note_forced_out_locked(const struct cl_block *block)
 	cl_notes_finding_locked(&finding);
 }
 
+/* Who holds the record of @block: a slot, or CL_SLOTS where that is not known. */
+static unsigned int a_holder_of(const struct cl_block *block)
+{
+	uint16_t slot;
+
+	return cl_record_holders(&cl_own, block->record, &slot, 1) ? slot : CL_SLOTS;
+}
+
+static void note_held_forced_out_locked(const struct cl_block *block)
+{
+	const struct cl_record *r = &cl_own.record[block->record];
+	unsigned int slot = a_holder_of(block);
+	struct cl_finding finding = {
+		.kind = CL_FOUND_HELD_FORCED_OUT,
+		.key = block->link.key,
+		.size = block->size,
+		.other_stack = r->free_stack,
+		.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed),
+		.file_id = cl_own.file_id,
+		.record = block->record,
+		.generation = cl_life_generation(cl_record_life(&cl_own, block->record)),
+		.block_kind = CL_MEMORY,
+		.device = block->device,
+	};
+
+	if (slot < CL_SLOTS) {
+		finding.pid = cl_own.slot[slot].who.pid;
+		memcpy(finding.name, cl_own.slot[slot].name, sizeof finding.name);
+	}
+	cl_notes_finding_locked(&finding);
+	cl_log(CL_LOG_WARN,
+	       "block %#llx of %llu bytes is given back although process %u (%.16s) maps it: freed blocks that "
+	       "others map take more than CULIMBO_HELD_BYTES, %llu",
+	       (unsigned long long)block->link.key, (unsigned long long)block->size, finding.pid,
+	       finding.name, (unsigned long long)cl_options.held_bytes.number);
+}
+
+/* The oldest block that other processes hold, of a device on which they hold too much; NULL: none. */
+static struct cl_block *oldest_too_much_locked(void)
+{
+	struct cl_block *block = limbo.held.first;
+
+	while (block && (!is_too_much_held(block) || !block->size || block->own_opens ||
+			 block->drained || context_ends(block)))
+		block = block->next;
+	return block;
+}
+
+/*
+ * Gives back the oldest of what others hold, as far as it is more than
+ * CULIMBO_HELD_BYTES.  Its record waits for its holders, as after the end of its
+ * context: no handle of it opens any more, and they can close it.
+ */
+static void force_held_out_locked(struct cl_collected *sum)
+{
+	struct cl_block *block;
+
+	while ((block = oldest_too_much_locked()) != NULL) {
+		struct batch batch = { .n = 1, .block = { block } };
+		struct driver_visit visit;
+		CUstream stream;
+		bool released, wait = false;
+
+		note_held_forced_out_locked(block);
+		cl_count(held_forced_out);
+		move(block, CL_PLACE_BUSY);
+		released = cl_record_gone(&cl_own, block->record);
+		batch_begin_locked(&batch);
+		visit = enter_driver(block->ctx);
+		stream = block->ctx ? free_stream(block->ctx) : NULL;
+		give_back(block, stream, &wait);
+		if (wait)
+			cl_driver.cuStreamSynchronize(stream);
+		leave_driver(&visit);
+		batch_end_locked(&batch);
+		sum->blocks++;
+		sum->bytes += block->size;
+		cl_count(limbo_released);
+		cl_count_add(limbo_bytes_released, block->size);
+		account(block, -1);
+		cl_trace_block(CL_TRACE_RELEASED, block, .value = limbo.bytes);
+		/* a holder that left meanwhile made it ready while it was on no list */
+		if (released || cl_record_try_release(&cl_own, block->record)) {
+			cl_block_delete(block);
+			continue;
+		}
+		cl_block_unhash(block);
+		block->place = CL_PLACE_GONE;
+		limbo.gone++;
+		not_quiet();
+	}
+}
+
 /* False: it is @until. */
 static bool wait_until_locked(uint64_t until)
 {
@@ -805,6 +918,8 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		if (batch.n)
 			batch_release_locked(&batch, &sum);
 	}
+	if (cl_options.held_bytes.number)
+		force_held_out_locked(&sum);
 	sum.next = next_due_locked();
 	sum.held = limbo.held.n || limbo.gone;
 	/* release: with our file, which who sees it looks into */

@@ -73,6 +73,10 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 					 "(CULIMBO_MAX_EVENTS)",
 					 NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_FORCED_OUT,
 					 "forced out", "destroyed" },
+	[CL_REPORT_HELD_FORCED_OUT] = { "held-forced-out",
+					"given back while other processes mapped them (CULIMBO_HELD_BYTES)",
+					NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HELD_FORCED_OUT,
+					"given back", "freed" },
 };
 
 /* -------------------------------------------------------------------- groups */

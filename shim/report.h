@@ -35,6 +35,7 @@ enum cl_report_class {
 	CL_REPORT_STALE_REFUSED,
 	CL_REPORT_EVENT_DESTROYED_TWICE,
 	CL_REPORT_EVENT_FORCED_OUT,
+	CL_REPORT_HELD_FORCED_OUT,
 	/* nobody need do anything about these */
 	CL_REPORT_GRACE,
 	CL_REPORT_LIMBO,
@@ -63,6 +64,7 @@ struct cl_report_sums {
 struct cl_report_counts {
 	uint64_t exports, imports, released, released_bytes, pinned, dead_holders;
 	uint64_t unmanaged_imports, unmanaged_exports;
+	uint64_t cut, cut_bytes; /* blocks that went before their grace was over */
 };
 
 enum { CL_REPORT_PEERS = 16 };

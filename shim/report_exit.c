@@ -153,6 +153,8 @@ static uint64_t count_found(const struct cl_view *view, enum cl_finding_kind kin
 		return cl_count_get(events_destroyed_twice);
 	case CL_FOUND_EVENT_FORCED_OUT:
 		return cl_count_get(events_forced_out);
+	case CL_FOUND_HELD_FORCED_OUT:
+		return cl_count_get(held_forced_out);
 	case CL_FOUND_HOLD_RECLAIMED:
 		return cl_count_get(dead_holds);
 	default:
@@ -247,6 +249,8 @@ uint64_t cl_report_write(void)
 			.pinned = cl_count_get(pinned), .dead_holders = cl_count_get(dead_holders),
 			.unmanaged_imports = cl_count_get(unmanaged_imports),
 			.unmanaged_exports = cl_count_get(unmanaged_exports),
+			.cut = cl_count_get(graces_cut),
+			.cut_bytes = cl_count_get(graces_cut_bytes),
 		};
 
 		report.dirfd = cl_self_open_dir(false);

@@ -308,6 +308,11 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 	case CL_REPORT_EVENT_FORCED_OUT:
 		snprintf(to, n, "raise CULIMBO_MAX_EVENTS, or have importers destroy the events that they opened");
 		break;
+	case CL_REPORT_HELD_FORCED_OUT:
+		snprintf(to, n,
+			 "who still maps it may read another block's bytes since then: have process %u close what "
+			 "it opened (cudaIpcCloseMemHandle), or raise CULIMBO_HELD_BYTES", g->pid);
+		break;
 	default:
 		snprintf(to, n, "nothing to do");
 	}
@@ -751,6 +756,8 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 	if (counts) {
 		say_number(e, "released", counts->released);
 		say_number(e, "released_bytes", counts->released_bytes);
+		say_number(e, "cut", counts->cut);
+		say_number(e, "cut_bytes", counts->cut_bytes);
 	}
 	say_number(e, "kept", s->n[CL_REPORT_KEPT]);
 	say_number(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
@@ -789,6 +796,9 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  not looked after: imports of processes without culimbo: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
 			      (unsigned long long)counts->unmanaged_exports);
+	if (counts && counts->cut)
+		cl_emit_words(e, "  given back before their grace was over: %llu, %s (CULIMBO_GRACE_BYTES)\n",
+			      (unsigned long long)counts->cut, cl_emit_format_bytes(size, counts->cut_bytes));
 	if (s->suppressed)
 		cl_emit_words(e, "  suppressed: %llu, %s (CULIMBO_SUPPRESSIONS)\n",
 			      (unsigned long long)s->suppressed, cl_emit_format_bytes(size, s->suppressed_bytes));

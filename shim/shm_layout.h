@@ -141,6 +141,7 @@ enum cl_finding_kind {
 	CL_FOUND_EVENT_DESTROYED_TWICE,
 	CL_FOUND_EVENT_FORCED_OUT,   /* destroyed before its importers were done: CULIMBO_MAX_EVENTS */
 	CL_FOUND_HOLD_RECLAIMED,     /* by an exporter: its holder died without closing */
+	CL_FOUND_HELD_FORCED_OUT,    /* given back though others mapped it: CULIMBO_HELD_BYTES */
 	CL_FINDING_KINDS = 16,
 };
 

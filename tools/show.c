@@ -477,6 +477,7 @@ static const char *const finding_words[CL_FINDING_KINDS] = {
 	[CL_FOUND_STALE_REFUSED] = "stale_handles_refused",
 	[CL_FOUND_EVENT_DESTROYED_TWICE] = "event_destroyed_twice",
 	[CL_FOUND_EVENT_FORCED_OUT] = "events_forced_out",
+	[CL_FOUND_HELD_FORCED_OUT] = "held_forced_out",
 	[CL_FOUND_HOLD_RECLAIMED] = "holds_reclaimed",
 };
 

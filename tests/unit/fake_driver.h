@@ -40,6 +40,7 @@ struct fake_block {
 	_Atomic uint32_t frees;
 	_Atomic uint64_t freed_at;
 	size_t size;
+	int device;
 	CUcontext ctx;
 };
 static struct {
@@ -67,6 +68,8 @@ static struct {
 	CUresult capturing_result; /* of asking for it */
 	_Atomic int device; /* of the current context */
 	_Atomic uint32_t device_calls;
+	size_t device_size;	   /* of each device; 0: that is not to be had */
+	int block_device;	   /* of what is allocated from now on */
 } fake;
 static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext fake_stack[8] = { CONTEXT_A };
@@ -99,6 +102,7 @@ static inline CUdeviceptr fake_alloc(size_t size, CUcontext ctx)
 
 	CHECK(fake.n < BLOCKS);
 	block->size = size;
+	block->device = fake.block_device;
 	block->ctx = ctx;
 	atomic_store(&block->live, true);
 	return DEVICE_BASE + DEVICE_STEP * fake.n++;
@@ -237,7 +241,7 @@ static CUresult fake_attribute(void *data, CUpointer_attribute attribute, CUdevi
 	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
 		*(CUcontext *)data = fake_at(p)->ctx;
 	else
-		*(int *)data = 0;
+		*(int *)data = fake_at(p)->device;
 	return CUDA_SUCCESS;
 }
 
@@ -269,6 +273,12 @@ static CUresult fake_device(CUdevice *device)
 	fake.device_calls++;
 	*device = fake.device;
 	return CUDA_SUCCESS;
+}
+static CUresult fake_total_mem(size_t *size, CUdevice device)
+{
+	driver_entered();
+	*size = fake.device_size;
+	return *size ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 static CUresult fake_primary_state(CUdevice device, unsigned int *flags, int *active)
 {
@@ -409,6 +419,7 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	cl_driver.cuCtxPushCurrent_v2 = fake_push;
 	cl_driver.cuCtxPopCurrent_v2 = fake_pop;
 	cl_driver.cuCtxGetDevice = fake_device;
+	cl_driver.cuDeviceTotalMem_v2 = fake_total_mem;
 	cl_driver.cuCtxSynchronize = fake_sync;
 	cl_driver.cuDevicePrimaryCtxGetState = fake_primary_state;
 	cl_driver.cuDevicePrimaryCtxRetain = fake_retain;

@@ -8,7 +8,7 @@
  * the time of each free is known and nothing is waited for in vain.  Each test
  * is a process that has shared nothing yet; importers are processes of their own.
  */
-#include "tests/unit/fake_driver.h"
+#include "tests/unit/other.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,147 +25,6 @@
  * to get there; where nothing waits for it, HOUR.
  */
 #define GRACE (250 * MS)
-enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
-
-/* ------------------------------------------------------ other processes' part */
-struct order {
-	char what;
-	CUipcMemHandle handle;
-	CUipcEventHandle event;
-	uint64_t a, b;
-};
-struct answer {
-	int64_t result;
-	uint64_t value;
-	CUipcMemHandle handle;
-};
-struct other {
-	pid_t pid;
-	int fd;
-};
-
-static CUresult fake_event_open(CUevent *event, CUipcEventHandle handle)
-{
-	uint64_t value;
-
-	driver_entered();
-	memcpy(&value, handle.reserved, sizeof value);
-	*event = (CUevent)(uintptr_t)(value + 0x100000);
-	return CUDA_SUCCESS;
-}
-static CUresult fake_imported_destroy(CUevent event)
-{
-	driver_entered();
-	CHECK((uintptr_t)event >= 0x100000);
-	return CUDA_SUCCESS;
-}
-
-/* Takes many holds at once, without the driver's part of an open. */
-static struct cl_region many_region;
-static int many_slot = -1;
-static void hold_many(uint32_t file_id, uint64_t first, uint64_t end)
-{
-	static struct cl_slot_watch none[CL_SLOTS];
-	struct cl_witness self;
-	int dir = open(folder, O_RDONLY | O_DIRECTORY);
-
-	cl_witness_self(&self);
-	if (many_slot < 0) {
-		CHECK_EQUAL(cl_region_open(&many_region, dir, file_id, NULL), 0);
-		many_slot = cl_holder_claim(&many_region, &self, none, cl_now(), HOUR);
-		CHECK(many_slot >= 0);
-	}
-	close(dir);
-	for (uint32_t r = (uint32_t)first; r < end; r++) {
-		uint8_t handle[64] = { 0 };
-
-		memcpy(handle, many_region.record[r].handle, 56);
-		CHECK_EQUAL(cl_record_hold(&many_region, (unsigned int)many_slot, r,
-					   cl_life_generation(cl_record_life(&many_region, r)), handle),
-			    0);
-	}
-}
-
-static void obey(const struct order *order, struct answer *answer)
-{
-	CUdeviceptr p = 0;
-	CUevent event = NULL;
-	uint32_t file_id;
-
-	switch (order->what) {
-	case 'o': /* open */
-		answer->result = cl_memory_import(&p, order->handle, 0, fake_open);
-		answer->value = p;
-		break;
-	case 'c': /* close */
-		answer->result = cl_memory_close(order->a);
-		break;
-	case 'e': /* open an event */
-		answer->result = cl_event_import(&event, order->event);
-		answer->value = (uintptr_t)event;
-		break;
-	case 'd':
-		answer->result = cl_event_destroy((CUevent)(uintptr_t)order->a, fake_imported_destroy);
-		break;
-	case 'H':
-		memcpy(&file_id, &order->handle, sizeof file_id);
-		hold_many(file_id, order->a, order->b);
-		break;
-	case 'x': /* export */
-		p = fake_alloc(1024, CONTEXT_A);
-		answer->handle = export_block(p);
-		answer->value = p;
-		break;
-	case 'f': /* free */
-		answer->result = cl_memory_free(order->a);
-		break;
-	case 'n': /* number of frees in the driver */
-		answer->value = frees_of(order->a);
-		break;
-	default:
-		CHECK(!"an order that is known");
-	}
-}
-
-static struct other start_other(uint64_t grace)
-{
-	struct other other;
-
-	other.pid = fork_with_line(&other.fd);
-	if (!other.pid) {
-		struct order order;
-
-		start_with(grace, CL_COLLECTOR_THREAD);
-		cl_driver.cuIpcOpenEventHandle = fake_event_open;
-		while (read(other.fd, &order, sizeof order) == sizeof order) {
-			struct answer answer = { 0 };
-
-			obey(&order, &answer);
-			CHECK(write(other.fd, &answer, sizeof answer) == sizeof answer);
-		}
-		_exit(0);
-	}
-	return other;
-}
-static struct answer ask(struct other *other, struct order order)
-{
-	struct answer answer;
-
-	CHECK(write(other->fd, &order, sizeof order) == sizeof order);
-	CHECK(read(other->fd, &answer, sizeof answer) == sizeof answer);
-	return answer;
-}
-static uint64_t others_open(struct other *other, CUipcMemHandle handle)
-{
-	struct answer answer = ask(other, (struct order){ .what = 'o', .handle = handle });
-
-	CHECK_EQUAL(answer.result, CUDA_SUCCESS);
-	return answer.value;
-}
-static void others_close(struct other *other, uint64_t p)
-{
-	CHECK_EQUAL(ask(other, (struct order){ .what = 'c', .a = p }).result, CUDA_SUCCESS);
-}
 
 /* -------------------------------------------------------------------- helpers */
 static unsigned int tasks(void)
@@ -178,21 +37,6 @@ static unsigned int tasks(void)
 #define TASKS(n) (n)
 #endif
 #define CHECK_TASKS(n) CHECK_EQUAL(tasks(), TASKS(n))
-
-static unsigned int logged(const char *words)
-{
-	static char text[1 << 16];
-	int fd = open(log_path, O_RDONLY);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-	unsigned int found = 0;
-
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
-	for (const char *at = text; (at = strstr(at, words)) != NULL; at++)
-		found++;
-	return found;
-}
 
 static bool freed_soon(CUdeviceptr p)
 {
@@ -215,18 +59,6 @@ static bool is_known(CUdeviceptr p)
 	pthread_mutex_unlock(&cl_exports_lock);
 	return known;
 }
-static enum cl_place place_of(CUdeviceptr p)
-{
-	struct cl_block *block;
-	enum cl_place place;
-
-	pthread_mutex_lock(&cl_exports_lock);
-	block = cl_block_find(CL_MEMORY, p);
-	place = block ? (enum cl_place)block->place : CL_PLACE_PROGRAM;
-	pthread_mutex_unlock(&cl_exports_lock);
-	return place;
-}
-
 /* ---------------------------------------------------------------------- grace */
 static void grace_with(uint64_t collector)
 {

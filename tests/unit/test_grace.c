@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The budgets of the limbo: what waits only for its grace takes at most
+ * CULIMBO_GRACE_BYTES of each device, and what others hold at most
+ * CULIMBO_HELD_BYTES.  Each test is a process that has shared nothing yet;
+ * importers are processes of their own; the driver is a fake one that counts.
+ */
+#include "tests/unit/other.h"
+
+#include "shim/grace.h"
+
+/* No grace ends by time here: what goes, goes because of a budget. */
+static void start_with_budget(uint64_t bytes)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.grace_bytes.number = bytes;
+	cl_options.grace_bytes.from_environment = true;
+}
+
+static CUdeviceptr share(size_t size, CUipcMemHandle *handle)
+{
+	CUdeviceptr p = fake_alloc(size, CONTEXT_A);
+	CUipcMemHandle made = export_block(p);
+
+	if (handle)
+		*handle = made;
+	return p;
+}
+static void free_block(CUdeviceptr p)
+{
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+}
+
+/* Opened and closed by @other, once. */
+static void visit(struct other *other, CUipcMemHandle handle)
+{
+	others_close(other, others_open(other, handle));
+}
+
+IN_A_CHILD(over_the_budget_the_oldest_goes_before_the_free_returns)
+{
+	CUdeviceptr p[5];
+
+	start_with_budget(3 * MIB);
+	for (int i = 0; i < 5; i++)
+		p[i] = share(MIB, NULL);
+	for (int i = 0; i < 3; i++)
+		free_block(p[i]);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	free_block(p[3]);
+	CHECK_EQUAL(frees_of(p[0]), 1);
+	CHECK_EQUAL(frees_of(p[1]), 0);
+	free_block(p[4]);
+	CHECK_EQUAL(frees_of(p[1]), 1);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 2);
+	CHECK_EQUAL(cl_own.header->limbo_bytes, 3 * MIB);
+	CHECK_EQUAL(cl_count_get(graces_cut), 2);
+	CHECK_EQUAL(cl_count_get(graces_cut_bytes), 2 * MIB);
+}
+
+IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
+{
+	struct other other = start_other(HOUR);
+	CUipcMemHandle handle[4];
+	CUdeviceptr p[4];
+
+	start_with_budget(3 * MIB);
+	for (int i = 0; i < 4; i++)
+		p[i] = share(MIB, &handle[i]);
+	export_block(p[1]);
+	visit(&other, handle[1]); /* once of twice */
+	visit(&other, handle[2]);
+	for (int i = 0; i < 4; i++)
+		free_block(p[i]);
+	CHECK_EQUAL(frees_of(p[2]), 1);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 1);
+	/* opened in the limbo, too */
+	visit(&other, handle[3]);
+	free_block(share(MIB, NULL));
+	CHECK_EQUAL(frees_of(p[3]), 1);
+	CHECK_EQUAL(frees_of(p[0]), 0);
+	/* then the oldest */
+	free_block(share(MIB, NULL));
+	CHECK_EQUAL(frees_of(p[0]), 1);
+}
+
+/* So a program that shares in a loop pays the driver's own free, and no more. */
+IN_A_CHILD(a_block_that_would_go_first_goes_straight_to_the_driver)
+{
+	struct other other = start_other(HOUR);
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	start_with_budget(2 * MIB);
+	for (int i = 0; i < 2; i++)
+		free_block(share(MIB, NULL));
+	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
+	for (uint32_t i = 1; i <= 20; i++) {
+		p = share(MIB, &handle);
+		visit(&other, handle);
+		free_block(p);
+		CHECK_EQUAL(frees_of(p), 1);
+		CHECK_EQUAL(cl_count_get(graces_cut), i);
+	}
+	CHECK_EQUAL(atomic_load(&fake.syncs), 2); /* its free waits by itself */
+	CHECK_EQUAL(cl_own.header->limbo_bytes, 2 * MIB);
+	/* the driver refuses: nothing went */
+	p = share(MIB, &handle);
+	visit(&other, handle);
+	fake.free_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	fake.free_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_count_get(graces_cut), 20);
+}
+
+IN_A_CHILD(a_block_larger_than_the_budget_has_no_grace)
+{
+	struct other other = start_other(HOUR);
+	CUipcMemHandle handle, held;
+	CUdeviceptr p, q, small;
+	uint64_t there;
+
+	start_with_budget(2 * MIB);
+	small = share(MIB, NULL);
+	free_block(small);
+	p = share(3 * MIB, &handle);
+	free_block(p);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+	/* held, it waits for its holder alone */
+	q = share(3 * MIB, &held);
+	there = others_open(&other, held);
+	free_block(q);
+	CHECK_EQUAL(place_of(q), CL_PLACE_HELD);
+	others_close(&other, there);
+	cl_collector_wake();
+	CHECK_EQUAL(frees_of(q), 1);
+	CHECK_EQUAL(frees_of(small), 0);
+}
+
+IN_A_CHILD(within_the_budget_a_handle_under_way_opens)
+{
+	struct other other = start_other(HOUR);
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	start_with_budget(2 * MIB);
+	p = share(2 * MIB, &handle);
+	free_block(p);
+	visit(&other, handle);
+	CHECK_EQUAL(frees_of(p), 0);
+	/* over it, it is stale */
+	free_block(share(MIB, NULL));
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+}
+
+IN_A_CHILD(what_is_held_is_no_matter_of_the_grace)
+{
+	struct other other = start_other(HOUR);
+	CUipcMemHandle handle[3];
+	CUdeviceptr p[3];
+	uint64_t there[3];
+
+	start_with_budget(2 * MIB);
+	for (int i = 0; i < 3; i++) {
+		p[i] = share(MIB, &handle[i]);
+		there[i] = others_open(&other, handle[i]);
+	}
+	for (int i = 0; i < 3; i++)
+		free_block(p[i]);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	CHECK_EQUAL(place_of(p[0]), CL_PLACE_HELD);
+	CHECK_EQUAL(place_of(p[1]), CL_PLACE_GRACE);
+	others_close(&other, there[0]);
+	cl_collector_wake();
+	CHECK_EQUAL(frees_of(p[0]), 1);
+	CHECK_EQUAL(frees_of(p[1]), 0);
+}
+
+IN_A_CHILD(each_device_has_a_budget)
+{
+	CUdeviceptr p[6];
+
+	start_with_budget(2 * MIB);
+	for (int i = 0; i < 6; i++) {
+		fake.block_device = i % 2 ? 63 : 0;
+		p[i] = share(MIB, NULL);
+	}
+	for (int i = 0; i < 4; i++)
+		free_block(p[i]);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	free_block(p[5]);
+	CHECK_EQUAL(frees_of(p[1]), 1);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 1);
+	free_block(p[4]);
+	CHECK_EQUAL(frees_of(p[0]), 1);
+}
+
+IN_A_CHILD(by_itself_the_budget_is_at_most_a_part_of_the_device)
+{
+	CUdeviceptr p;
+
+	fake.device_size = 128 * MIB;
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_options.grace_bytes.number, 256 * MIB);
+	p = share(2 * MIB, NULL);
+	free_block(p);
+	CHECK_EQUAL(frees_of(p), 0);
+	free_block(share(1, NULL));
+	CHECK_EQUAL(frees_of(p), 1);
+	/* what was asked for is not cut */
+	cl_options.grace_bytes.from_environment = true;
+	p = share(4 * MIB, NULL);
+	free_block(p);
+	CHECK_EQUAL(frees_of(p), 0);
+}
+
+IN_A_CHILD(a_free_in_a_streams_order_waits_for_its_stream_when_it_goes_early)
+{
+	CUdeviceptr p;
+
+	start_with_budget(2 * MIB);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	p = share(2 * MIB, NULL);
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	free_block(share(MIB, NULL));
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	cl_collector_wake();
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+IN_A_CHILD(events_take_nothing_of_the_budget)
+{
+	CUipcEventHandle handle;
+
+	start_with_budget(0);
+	for (int i = 0; i < 3; i++) {
+		CUevent event = fake_event();
+
+		cl_event_created(event);
+		CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 3);
+}
+
+IN_A_CHILD(opens_are_counted_until_there_are_many)
+{
+	struct other other = start_other(HOUR);
+	CUipcMemHandle handle;
+	struct cl_record *r;
+	uint64_t there;
+	CUdeviceptr own;
+
+	start_with_budget(HOUR);
+	share(MIB, &handle);
+	r = &cl_own.record[stamp_of(&handle).record];
+	CHECK_EQUAL(r->opens, 0);
+	there = others_open(&other, handle);
+	CHECK_EQUAL(r->opens, 1);
+	/* the same again, and in this very process */
+	CHECK_EQUAL(others_open(&other, handle), there);
+	CHECK_EQUAL(r->opens, 2);
+	CHECK_EQUAL(cl_memory_import(&own, handle, 0, fake_open), CUDA_SUCCESS);
+	CHECK_EQUAL(r->opens, 3);
+	r->opens = CL_MANY - 1;
+	for (int i = 0; i < 2; i++) {
+		others_open(&other, handle);
+		CHECK_EQUAL(r->opens, CL_MANY);
+	}
+	for (uint32_t i = 1; i < CL_MANY + 2u; i++)
+		export_block(DEVICE_BASE);
+	CHECK_EQUAL(r->exports, CL_MANY);
+}
+
+/* ----------------------------------------------------------- CULIMBO_HELD_BYTES */
+IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
+{
+	struct other other = start_other(HOUR);
+	CUipcMemHandle handle[3];
+	CUdeviceptr p[3], again;
+	uint64_t there[3];
+	char words[64];
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.held_bytes.number = 2 * MIB;
+	for (int i = 0; i < 3; i++) {
+		p[i] = share(MIB, &handle[i]);
+		there[i] = others_open(&other, handle[i]);
+	}
+	for (int i = 0; i < 2; i++)
+		free_block(p[i]);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	free_block(p[2]);
+	CHECK_EQUAL(frees_of(p[0]), 1);
+	CHECK_EQUAL(frees_of(p[1]), 0);
+	CHECK_EQUAL(cl_count_get(held_forced_out), 1);
+	CHECK_EQUAL(cl_own.header->found[CL_FOUND_HELD_FORCED_OUT], 1);
+	CHECK_EQUAL(cl_own.header->limbo_bytes, 2 * MIB);
+	snprintf(words, sizeof words, "although process %d (", (int)other.pid);
+	CHECK_EQUAL(logged(words), 1);
+	CHECK_EQUAL(logged("CULIMBO_HELD_BYTES"), 1);
+	/* its handle is stale, another's block at its address is its own, and the holder may close */
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle[1] }).result, CUDA_SUCCESS);
+	fake_alloc_again(p[0], CONTEXT_A);
+	again = p[0];
+	export_block(again);
+	CHECK_EQUAL(cl_memory_free(again), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(again), 1);
+	others_close(&other, there[0]);
+	cl_collector_wake();
+	CHECK_EQUAL(frees_of(again), 1);
+	/* the record is free again */
+	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, stamp_of(&handle[0]).record)), CL_FREE);
+}
+
+static int set_up(void **state)
+{
+	return make_folder(state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(over_the_budget_the_oldest_goes_before_the_free_returns),
+		cmocka_unit_test(what_was_opened_as_often_as_exported_goes_first),
+		cmocka_unit_test(a_block_that_would_go_first_goes_straight_to_the_driver),
+		cmocka_unit_test(a_block_larger_than_the_budget_has_no_grace),
+		cmocka_unit_test(within_the_budget_a_handle_under_way_opens),
+		cmocka_unit_test(what_is_held_is_no_matter_of_the_grace),
+		cmocka_unit_test(each_device_has_a_budget),
+		cmocka_unit_test(by_itself_the_budget_is_at_most_a_part_of_the_device),
+		cmocka_unit_test(a_free_in_a_streams_order_waits_for_its_stream_when_it_goes_early),
+		cmocka_unit_test(events_take_nothing_of_the_budget),
+		cmocka_unit_test(opens_are_counted_until_there_are_many),
+		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, remove_folder);
+}
