@@ -12,6 +12,8 @@
  *  (c) a reap clears only bits of dead processes' slots (whose lock it has), and
  *      leaves none; a slot has one owner, and comes to it without bits
  *					the asserts in Reaper and in claim
+ *  (e) whoever was told to proceed is counted in the record's `opens`, whatever
+ *      stale importers add to it		the second assert in OPEN
  *  (d) once its holders are gone, or dead and reaped, a freed block is given
  *      back: every run ends with each record's generations all done, unless its
  *      exporter was killed; no hint and (SLEEP) no wake-up is lost, though the
@@ -71,6 +73,7 @@
  *
  * Planted faults, each of which is found: MISSING_FENCE (needs BUFFERS),
  * TWO_STEP_RELEASE (load and store of the word instead of one instruction),
+ * RESET_LATE (`opens` is set to 0 after the record is published),
  * SLOT_BEFORE_BITS (the reaper frees the slot first), and BIT_BEFORE_NOTE
  * (`closing` is written after the bit is cleared).
  */
@@ -122,6 +125,7 @@
 byte life[RECORDS];
 byte bits[RECORDS];		/* bit [slot] */
 bool ready[RECORDS];
+bool opened[RECORDS];		/* `opens` is not 0 */
 #ifdef SLEEP
 bool top[FILES];
 bool sleeping[FILES];
@@ -387,14 +391,22 @@ inline claim(f)
 	fi
 }
 
+#define COUNT(r)								\
+	if									\
+	:: opened[r] = true							\
+	OR_DIE									\
+	fi;
+
 #define OPEN(r, refused, done)							\
 	claim(FILE_OF(r));							\
+	COUNT(r)								\
 	do									\
 	:: atomic { BIT_FREE(i) -> SET_BIT(i, r, slot[FILE_OF(r)] - 1) }	\
 		/* one load, three ways */					\
 		if								\
 		:: atomic { FENCED_BIT(i) && GOES_ON(r) ->			\
 			    assert(given_back[r] == g);		/* (b) */	\
+			    assert(opened[r]);			/* (e) */	\
 			    HAS(i, r) = g + 1;					\
 			    g = 0; tries = 0;					\
 			    goto done }						\
@@ -582,9 +594,19 @@ inline was_ready(r)
 	fi
 }
 
+#ifdef RESET_LATE
+#define RESET_EARLY(r)
+#define RESET_AFTER(r) opened[r] = false
+#else
+#define RESET_EARLY(r) opened[r] = false;
+#define RESET_AFTER(r)
+#endif
+
 #define RUN(r)                                                                  \
 	:: atomic { IS(r, P_FREE) ->                                            \
-		    STORE_LIFE(r, gen[r] * 8 + S_EXPORTED); place[r] = P_PROGRAM } \
+		    STORE_LIFE(r, gen[r] * 8 + S_EXPORTED); RESET_EARLY(r)	\
+		    place[r] = P_PROGRAM }					\
+		RESET_AFTER(r)							\
 	/* its grace is over: freed at once, if nobody has it */                \
 	:: atomic { IS(r, P_PROGRAM) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }   \
 		free_now(r)                                                     \
