@@ -282,8 +282,9 @@ void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
 		}
 		cl_contexts_changed();
 	}
-	cl_limbo_context_go_on(ctx, device, gone);
-	cl_collector_wake();
+	/* a program may release a primary context around each of its calls (UCX does): that costs no wake-up */
+	if (cl_limbo_context_go_on(ctx, device, gone))
+		cl_collector_wake();
 }
 
 struct cl_context_making cl_context_make_begin(CUdevice device)

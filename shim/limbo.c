@@ -1216,12 +1216,15 @@ static void forget_mark_with_context(struct cl_block *block, const struct cl_mar
 		move(block, CL_PLACE_DUE);
 }
 
-void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
+bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 {
 	struct context_use **at, *use = NULL, ended = { .ctx = ctx, .device = device };
 	struct cl_block *block;
+	bool waited;
 
 	pthread_mutex_lock(&cl_exports_lock);
+	/* events beyond the limit and stray marks are passed over while their context may be ending */
+	waited = limbo.blocked.n || cl_stray_marks || limbo.events > cl_options.max_events.number;
 	for (at = &limbo.ending; *at; at = &(*at)->next)
 		if ((*at)->ctx == ctx && (*at)->device == device &&
 		    pthread_equal((*at)->thread, pthread_self())) {
@@ -1253,6 +1256,7 @@ void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&cl_exports_lock);
 	free(use);
+	return waited || gone;
 }
 
 /* ---------------------------------------------------------------------- rest */

@@ -93,9 +93,12 @@ bool cl_limbo_has_events(void);
 uint64_t cl_limbo_events_back(void);
 void cl_limbo_event_went(void);
 
-/* See cl_context_end_begin() in shim.h. */
+/*
+ * See cl_context_end_begin() in shim.h.  go_on() returns whether the collector has
+ * something to look at.
+ */
 void cl_limbo_context_hold_off(CUcontext ctx, CUdevice device);
-void cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);
+bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);
 /*
  * Around a question to the driver for which the primary context of @device is retained
  * and released: no hooked call gives back the program's last reference to it meanwhile,

@@ -1822,6 +1822,20 @@ static pid_t collector_task(void)
 	return found;
 }
 
+/* UCX retains and releases the primary context around each open and each close. */
+IN_A_CHILD(a_release_that_ends_no_context_starts_and_wakes_nobody)
+{
+	uint32_t woken;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	exported_block();
+	woken = cl_own.header->wake;
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, false);
+	CHECK_EQUAL(cl_own.header->wake, woken);
+	CHECK_TASKS(1);
+}
+
 IN_A_CHILD(the_collector_comes_with_the_first_block_and_takes_no_signal)
 {
 	char path[64], name[32] = "";
@@ -2326,6 +2340,7 @@ int main(void)
 		cmocka_unit_test(short_memory_asks_the_other_processes),
 		cmocka_unit_test(without_a_file_blocks_are_kept_until_memory_is_short),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
+		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),
 		cmocka_unit_test(each_export_is_found_among_many),
