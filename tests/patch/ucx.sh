@@ -6,6 +6,7 @@
 # UCX changes the tables of linked programs as well).
 set -u
 build=${1:-${top_builddir:-build}}
+top_srcdir=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 ucx=$build/tests/patch/ucx
 skip() {
 	echo "1..0 # SKIP $*"
