@@ -119,8 +119,8 @@ static void check(const char *name, const Elf64_Sym *symbol)
 {
 	bool x86 = header->e_machine == EM_X86_64;
 	unsigned int patch = x86 ? PATCH_X86_64 : PATCH_AARCH64;
-	/* aarch64: a patch takes four; a jump by a variable is an address, a load and the jump */
-	unsigned int most = x86 ? 4 : 7, count = 0, bytes = 0, length;
+	/* aarch64: a patch takes four; a jump by a variable is an address of two, a load and the jump */
+	unsigned int most = x86 ? 4 : 8, count = 0, bytes = 0, length;
 	const uint8_t *code;
 
 	if (!symbol || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC) {

@@ -43,12 +43,6 @@ static inline unsigned int movable_x86_64(const uint8_t *code)
 	return 0;
 }
 
-/* An address of a page near by: it is moved as the number that it comes to. */
-static inline int is_adrp(const uint8_t *code)
-{
-	return (code[3] & 0x9f) == 0x90;
-}
-
 static inline unsigned int movable_aarch64(const uint8_t *code)
 {
 	uint32_t word;
@@ -63,7 +57,8 @@ static inline unsigned int movable_aarch64(const uint8_t *code)
 	    (word & 0x7ffffc00) == 0x11000000 || (word & 0x7f800000) == 0x52800000 ||
 	    (word & 0xbfe00400) == 0xb8400400 || (word & 0xbfc00000) == 0xb9400000)
 		return 4;
-	return is_adrp(code) ? 4 : 0;
+	/* Not adrp: UCX moves it, but to another address than it had. */
+	return 0;
 }
 
 /* The length of a jump elsewhere at @code, direct or through memory or a register, or 0. */

@@ -49,12 +49,6 @@ static uint8_t *page_near(const uint8_t *near)
 }
 
 #if defined(__x86_64__)
-static uint8_t *put_move(uint8_t *to, const uint8_t *from, unsigned int length)
-{
-	memcpy(to, from, length);
-	return to + length;
-}
-
 /* jmp *(%rip), then the address: no register changes. */
 static uint8_t *put_jump(uint8_t *to, const void *where)
 {
@@ -86,26 +80,6 @@ static uint8_t *put_word(uint8_t *to, uint32_t word)
 {
 	memcpy(to, &word, sizeof(word));
 	return to + sizeof(word);
-}
-
-static uint8_t *put_move(uint8_t *to, const uint8_t *from, unsigned int length)
-{
-	uint32_t word, reg;
-	uint64_t pages, address;
-
-	memcpy(&word, from, sizeof(word));
-	if (!is_adrp(from))
-		return put_word(to, word);
-	reg = word & 31;
-	pages = ((word >> 5 & 0x7ffff) << 2 | (word >> 29 & 3));
-	if (pages & 1 << 20)
-		pages -= 1 << 21;
-	address = ((uintptr_t)from & ~UINT64_C(4095)) + (pages << 12);
-	to = put_word(to, 0xd2800000 | (address & 0xffff) << 5 | reg); /* movz, three movk */
-	for (uint32_t part = 1; part < 4; part++)
-		to = put_word(to, 0xf2800000 | part << 21 |
-					  (uint32_t)(address >> 16 * part & 0xffff) << 5 | reg);
-	return to;
 }
 
 static uint8_t *put_jump_by(uint8_t *to, const void *where, uint32_t reg)
@@ -163,7 +137,8 @@ bool patch_put(struct patch *patch, void *function, const void *hook, enum patch
 		length = movable(from);
 		if (!length)
 			return false;
-		to = put_move(to, from, length);
+		memcpy(to, from, length);
+		to += length;
 	}
 	put_jump(to, from);
 	__builtin___clear_cache((char *)page, (char *)page + 256);
