@@ -3,23 +3,24 @@
  * For assembly: functions that other libraries can patch.
  *
  * UCX, and others like it, put a jump of their own over the first bytes of a
- * driver function.  The instructions that were there they move elsewhere, behind
- * them they jump back, and that is their way to the original.  They know few
+ * driver function.  They move the instructions that were there elsewhere and put a
+ * jump back behind them: that is their way to the original.  They can move few
  * instructions.  UCX 1.22 writes 5 or 14 bytes on x86-64 and 16 on aarch64, and
- * refuses a function in which these hold anything but, on x86-64: push, mov
- * %rsp,%rbp, sub $imm,%rsp, a register stored by %rsp, mov $imm32,%r32, cmpl
- * $imm32,x(%rip), a short conditional jump; on aarch64: stp, cmp of registers,
- * mov, movz, movk, ldr by a register, adrp.  Neither endbr64, bti, nor a nop, nor a
- * jump.  No compiler promises that of a function.  So what a program gets of ours
- * is a stub: it begins with moves into a register that is free at every call, and
- * then jumps.
+ * refuses a function in which these bytes hold anything but
+ *   x86-64   push, mov %rsp,%rbp, sub $imm,%rsp, a register stored by %rsp,
+ *            mov $imm32,%r32, cmpl $imm32,x(%rip), a short conditional jump
+ *   aarch64  stp, cmp of registers, mov, movz, movk, ldr by a register, adrp (which it
+ *            gets wrong: it takes the instruction's address for that of its page)
+ * It moves neither endbr64 nor bti, nor a nop, nor a jump.  No compiler promises such a
+ * beginning.  So what a program gets of ours is a stub: moves into a register that
+ * is free at every call, and then a jump.
  *
  * What must hold:
  *  - 16 bytes or less are patched, and 15 (x86-64) or 16 (aarch64) of a stub can be
  *    moved.  No stub begins within 32 bytes of another.
  *  - All registers that carry arguments, the stack and the return address reach
  *    the target as the caller left them.  Free are rax (no call has a variable number
- *    of arguments), x16 and x17.
+ *    of arguments), and x16.
  *  - A stub has no landing pad for indirect branches.  So a file of stubs says that
  *    it is fit for shadow stacks or pointer authentication, but not for indirect
  *    branch tracking or BTI, and the linker marks no library that it is part of.
@@ -94,9 +95,10 @@
 	/* ldar, because a jump orders no later load behind the one of its target. */
 	.macro patchable_to name, variable
 	patchable_begin \name
-	movz	w17, #0
-	movz	w17, #0
-	movz	w17, #0
+	movz	w16, #0
+	movz	w16, #0
+	movz	w16, #0
+	movz	w16, #0
 	adrp	x16, \variable
 	add	x16, x16, :lo12:\variable
 	ldar	x16, [x16]

@@ -43,6 +43,16 @@ its own, or foreign ones; `none` where the client doesn't look.
 """
 
 TAIL = """
+## Programs that patch the driver
+
+UCX (Open MPI, NIXL, RAPIDS and Dask stand on it) writes a jump over the first bytes of driver functions, to hear of allocations and frees.
+It moves the instructions that were there to another place, and can do that with few kinds of them. What a program gets of culimbo, by `dlsym`,
+by `cuGetProcAddress` or by being linked, begins with instructions that can be moved: four instructions a stub on x86-64, five to eight on
+aarch64, where the patch alone takes four. A patched call comes to UCX and then to culimbo. Landing pads for indirect branches can't be moved, so these functions have none, and the library
+is not marked for IBT (x86-64; no Linux has it for programs today) or BTI (aarch64; off for its own pages then); shadow stacks and pointer
+authentication stay.
+`tests/patch/`, in `make check`, patches each way with a patcher of its own, and runs UCX 1.22's own library (x86-64; pip has to reach a registry).
+
 ## What `LD_PRELOAD` does not reach
 
 Seen on the simulated driver by `tests/tools/unreached.bats` and `tests/tools/run.bats`, in `make check`. The program runs as without

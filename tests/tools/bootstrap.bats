@@ -152,3 +152,20 @@ functions() {
 	exits 0
 	[ "$output" = "$(printf 'figures:\n1 passed, 0 failed')" ]
 }
+
+@test "where UCX can't be fetched, check says so and goes on" {
+	functions
+	mkdir -p top/tests/patch
+	printf '#!/bin/sh\necho no registry here; exit 1\n' > top/tests/patch/fetch-ucx.sh
+	chmod +x top/tests/patch/fetch-ucx.sh
+	run sh -euc '. ./functions; build=$PWD/build top=$PWD/top; fetch_for_tests; echo on'
+	exits 0
+	has "UCX can't be had (see $PWD/build/fetch.log): its test will be skipped"
+	[ "${lines[-1]}" = on ]
+	[ "$(cat build/fetch.log)" = "no registry here" ]
+	# it is fetched once
+	mkdir -p build/tests/patch/ucx
+	run sh -euc '. ./functions; build=$PWD/build top=$PWD/top; fetch_for_tests'
+	exits 0
+	[ -z "$output" ]
+}
