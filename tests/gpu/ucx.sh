@@ -1,0 +1,388 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# UCX judges culimbo: its own tests must end alike, bare and preloaded, and its
+# benchmark must run as fast.
+#
+#	bash tests/gpu/ucx.sh BUILD_DIR UCX_PREFIX [ROUNDS]	(default: 7 rounds)
+#
+# BUILD_DIR has .libs/libculimbo.so; UCX_PREFIX has bin/ucx_perftest, bin/gtest
+# and UCX's libraries in lib and lib/ucx.  README.md says how to build them.
+#
+#  1. gtest: each test's result bare and preloaded, and what differs.  After a
+#     crash the tests that are left are run by a new process.
+#  2. ucx_perftest, two processes on one GPU: microseconds an operation, bare and
+#     preloaded by turns; each round turns the order round.  One pair of processes
+#     runs all tests of a variant (-b).  The same with UCX's hooks switched off.
+#
+# Exit status 0: no test's result differs, and with UCX's hooks on the median of
+# the rounds' ratios is at most UCXTEST_RATIO for each test.
+#
+#	UCXTEST_ONLY=gtest or =perf	only that part
+#	UCXTEST_RATIO=1.03		the highest ratio that is not harm
+#	UCXTEST_GTEST_FILTERS="A B"	filters of gtest, a run for each
+#	UCXTEST_GTEST_SECONDS=100	for all runs of gtest bare, and as much preloaded
+#	UCXTEST_GTEST_WATCHDOG=30	seconds after which a test hangs
+#	UCXTEST_PERF_MS=500		how long each test of ucx_perftest measures
+#	UCXTEST_PERF_SECONDS=240	no round begins that would end later
+#	UCXTEST_PAIR_SECONDS=30		for one pair of processes
+#	UCXTEST_MEMORY=cuda		the benchmark's memory; host needs no GPU, with UCX_TLS=sm,self
+#	UCXTEST_KEEP=1			keep the logs
+
+set -u -f
+export LC_ALL=C
+unset LD_PRELOAD "${!CULIMBO_@}"
+
+build=$(cd "${1:?usage: ucx.sh BUILD_DIR UCX_PREFIX [ROUNDS]}" && pwd) || exit 2
+ucx=$(cd "${2:?usage: ucx.sh BUILD_DIR UCX_PREFIX [ROUNDS]}" && pwd) || exit 2
+rounds=${3:-7}
+library=$build/.libs/libculimbo.so
+limit=${UCXTEST_RATIO:-1.03}
+filters=${UCXTEST_GTEST_FILTERS:-*cuda_hooks* *cuda_ipc* *memtype_cache*}
+only=${UCXTEST_ONLY:-gtest perf}
+memory=${UCXTEST_MEMORY:-cuda}
+for file in "$library" "$ucx/bin/gtest" "$ucx/bin/ucx_perftest"; do
+	[ -e "$file" ] || { echo "there is no $file"; exit 2; }
+done
+
+export LD_LIBRARY_PATH=$ucx/lib:$ucx/lib/ucx${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
+export UCX_TLS=${UCX_TLS:-cuda_ipc,cuda_copy,sm,self}
+export UCX_HANDLE_ERRORS=${UCX_HANDLE_ERRORS:-bt} UCX_WARN_UNUSED_ENV_VARS=n
+took=0 bad=0
+logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-ucx.XXXXXX") || exit 2
+server='' client=''
+
+# shellcheck disable=SC2317 # the trap calls it
+finish()
+{
+	for pid in $server $client; do
+		kill -TERM "$pid" 2>/dev/null
+	done
+	if [ "${UCXTEST_KEEP:-0}" = 1 ]; then
+		echo "logs: $logs"
+	else
+		rm -rf "$logs"
+	fi
+}
+trap finish EXIT
+trap 'exit 130' HUP INT TERM
+
+# variables VARIANT: what its processes have in their environment
+variables()
+{
+	case $1 in *culimbo) echo "LD_PRELOAD=$library" ;; esac
+	case $1 in none-*) echo "UCX_MEM_CUDA_HOOK_MODE=none" ;; esac
+}
+
+# ---------------------------------------------------------------------- gtest
+
+# What became of each test in a log of gtest: NAME RESULT.  A test without an
+# end is the one in which the process ended, by @last.
+gtest_results()
+{
+	awk -v last="$1" '
+		/^\[ RUN / { name = $4; next }
+		name == "" { next }
+		/^\[ +OK +\]/ { result = "passed" }
+		/^\[ +FAILED +\]/ { result = "failed" }
+		/^\[ +SKIPPED +\]/ { result = "skipped" }
+		result != "" { print name, result; name = result = "" }
+		END { if (name != "") print name, last }'
+}
+
+declare -A left=([bare]=${UCXTEST_GTEST_SECONDS:-100} [culimbo]=${UCXTEST_GTEST_SECONDS:-100})
+
+# gtest VARIANT FILTER LOG: writes LOG and LOG.results, and sets took.  True: it came to its end
+gtest()
+{
+	local variant=$1 filter=$2 log=$3 deadline=$((SECONDS + left[$1]))
+	local done='' rc=0 part=$3.part vars began=$SECONDS pattern
+	mapfile -t vars < <(variables "$variant")
+
+	: >"$log"
+	: >"$log.results"
+	took=0
+	while [ $SECONDS -lt $deadline ]; do
+		case $filter in
+		*-*) pattern=$filter${done:+:$done} ;;
+		*) pattern=$filter${done:+-$done} ;;
+		esac
+		# gtest's own watchdog ends a test that hangs; UCX_TLS is for the benchmark
+		{
+			timeout -k 3 $((deadline - SECONDS)) env -u UCX_TLS "${vars[@]}" \
+				"$ucx/bin/gtest" -s 1 -t "${UCXTEST_GTEST_WATCHDOG:-30}" \
+				--gtest_filter="$pattern" >"$part" 2>&1 </dev/null
+			rc=$?
+		} 2>>"$logs/shell"
+		cat "$part" >>"$log"
+		case $rc in
+		124 | 137) gtest_results hung <"$part" >>"$log.results" ;;
+		*) gtest_results "crashed($rc)" <"$part" >>"$log.results" ;;
+		esac
+		took=$((SECONDS - began))
+		left[$variant]=$((deadline - SECONDS))
+		grep -q '^\[==========\].* ran\.' "$part" && return 0
+		grep -q '^\[ RUN ' "$part" || break
+		done=$(cut -d' ' -f1 "$log.results" | paste -sd:)
+	done
+	echo "  $variant: not at its end after $took s (exit status $rc); the last lines:"
+	tail -n 6 "$log" | cut -c1-200 | sed 's/^/    /'
+	return 1
+}
+
+count()
+{
+	awk '{ n[$2 ~ /^(passed|skipped)$/ ? $2 : "failed"]++ }
+	     END { printf "%d passed, %d failed, %d skipped", n["passed"], n["failed"], n["skipped"] }' "$1"
+}
+
+# said LOG NAME: the first lines that the log has between the test's beginning and its end
+said()
+{
+	awk -v name="$2" '
+		/^\[ RUN / { on = ($4 == name); next }
+		/^\[ +(OK|FAILED|SKIPPED) +\]/ { on = 0 }
+		on && n++ < 6 { print "      " substr($0, 1, 180) }' "$1"
+}
+
+compare_gtest()
+{
+	local filter name bare ours log number=0 whole
+
+	for filter in $filters; do
+		number=$((number + 1))
+		log=$logs/gtest-$number
+		echo
+		echo "gtest $filter"
+		gtest bare "$filter" "$log-bare" && whole=1 || whole=0
+		printf '  bare:    %s, %d s\n' "$(count "$log-bare.results")" $took
+		gtest culimbo "$filter" "$log-culimbo"
+		printf '  culimbo: %s, %d s\n' "$(count "$log-culimbo.results")" $took
+		grep -q ' passed$' "$log-bare.results" || {
+			echo "  bare no test passes: nothing to compare"
+			bad=1
+		}
+		# where bare ran out of time, what either did not reach tells nothing
+		awk -v whole=$whole '
+			!whole && $2 == "hung" { next }
+			FILENAME == ARGV[1] { bare[$1] = $2; next }
+			{ ours[$1] = $2 }
+			END {
+				for (name in bare)
+					if (!(name in ours) ? whole : ours[name] != bare[name])
+						print name, bare[name], name in ours ? ours[name] : "not-run"
+				for (name in ours)
+					if (whole && !(name in bare))
+						print name, "not-run", ours[name]
+			}' "$log-bare.results" "$log-culimbo.results" | sort >"$log.differ"
+		if [ -s "$log.differ" ]; then
+			bad=1
+			echo "  $(wc -l <"$log.differ") tests differ:"
+			while read -r name bare ours; do
+				echo "    $name: bare $bare, culimbo $ours"
+				[ "$ours" = passed ] || said "$log-culimbo" "$name"
+			done < <(head -n 20 "$log.differ")
+		else
+			echo "  no test differs$([ $whole -eq 1 ] || echo " of those that both came to")"
+		fi
+	done
+}
+
+# ------------------------------------------------------------------- perftest
+
+tests=(ucp_get:65536 ucp_get:1048576 ucp_put_bw:65536 ucp_put_bw:1048576
+	tag_lat:65536 tag_lat:1048576 tag_bw:65536 tag_bw:1048576)
+variants=(bare culimbo none-bare none-culimbo)
+port=$((20000 + $$ % 20000))
+
+# batch TEST:SIZE:COUNT...: lines for ucx_perftest -b
+batch()
+{
+	local test size count
+
+	for line in "$@"; do
+		IFS=: read -r test size count <<<"$line"
+		echo "$test:$size -t $test -s $size -m $memory -n $count -w $((count / 10 + 10))"
+	done
+}
+
+listening()
+{
+	grep -q "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp
+}
+
+# ended PID SECONDS: waits for a process of ours, and ends it when it is over time
+ended()
+{
+	local until=$((SECONDS + $2))
+
+	while kill -0 "$1" 2>/dev/null; do
+		[ $SECONDS -ge $until ] && kill -TERM "$1" 2>/dev/null && break
+		sleep 0.02
+	done
+	wait "$1"
+}
+
+# pair VARIANT BATCH LOG RESULTS WORDS: for each test that came to its end, adds a line
+# WORDS TEST:SIZE MICROSECONDS to RESULTS
+pair()
+{
+	local vars seconds=${UCXTEST_PAIR_SECONDS:-30} until
+	mapfile -t vars < <(variables "$1")
+
+	port=$((port + 1))
+	timeout -k 2 "$seconds" env "${vars[@]}" "$ucx/bin/ucx_perftest" -p $port -b "$2" \
+		>"$3.server" 2>&1 </dev/null &
+	server=$!
+	until=$((SECONDS + 10))
+	until listening $port || [ $SECONDS -ge $until ] || ! kill -0 $server 2>/dev/null; do
+		sleep 0.02
+	done
+	timeout -k 2 "$seconds" env "${vars[@]}" "$ucx/bin/ucx_perftest" 127.0.0.1 -p $port \
+		-b "$2" -f -v >"$3.client" 2>&1 </dev/null &
+	client=$!
+	ended $client "$seconds"
+	client=''
+	ended $server 3
+	server=''
+	# name, iterations, median, average, overall, ...
+	awk -F, -v words="$5" 'NF >= 9 && $1 ~ /^[a-z_]+:[0-9]+$/ && $5 + 0 > 0 { print words, $1, $5 }' \
+		"$3.client" >>"$4"
+} 2>>"$logs/shell"
+
+# plan VARIANT: how many operations take UCXTEST_PERF_MS; as many as bare does unless
+# this variant needs much more time
+plan()
+{
+	awk -v ms="${UCXTEST_PERF_MS:-500}" -v hooks="${1%culimbo}" -v variant="$1" '
+		BEGIN { control = hooks == variant ? variant : hooks "bare" }
+		$1 == control { us[$2] = $3 }
+		$1 == variant { ours[$2] = $3 }
+		END {
+			for (test in us) {
+				each = us[test]
+				if (ours[test] > 1.5 * each)
+					each = ours[test]
+				# half of a round trip is what a latency test prints
+				n = int(ms * 1000 / each / (test ~ /_lat/ ? 2 : 1))
+				print test ":" (n < 20 ? 20 : n)
+			}
+		}' "$logs/first" | sort
+}
+
+compare_perf()
+{
+	local variant round order began=$SECONDS longest=0 line log wanted
+
+	echo
+	echo "ucx_perftest, $memory memory, two processes, UCX_TLS=$UCX_TLS"
+	batch "${tests[@]/%/:200}" >"$logs/batch-first"
+	for variant in "${variants[@]}"; do
+		# here the memory hooks also say what became of them
+		UCX_MEM_LOG_LEVEL=info pair "$variant" "$logs/batch-first" "$logs/first-$variant" \
+			"$logs/first" "$variant"
+		wanted=$(grep -c "^$variant " "$logs/first")
+		line=$(grep -ohE 'cuda memory hooks.*|failed to install .* hook.*' \
+			"$logs/first-$variant.client" | sort -u | paste -sd';')
+		echo "  $variant: $wanted of ${#tests[@]} tests; ${line:-no word of UCX hooks}"
+		[ "$wanted" -eq ${#tests[@]} ] ||
+			tail -n 4 "$logs/first-$variant.client" | cut -c1-200 | sed 's/^/    /'
+		mapfile -t line < <(plan "$variant")
+		batch "${line[@]}" >"$logs/batch-$variant"
+	done
+	if ! grep -q '^bare ' "$logs/first"; then
+		echo "  bare it doesn't run: nothing to compare"
+		bad=1
+		return
+	fi
+
+	for ((round = 1; round <= rounds; round++)); do
+		[ $((SECONDS - began + longest)) -le "${UCXTEST_PERF_SECONDS:-240}" ] || break
+		log=$SECONDS
+		order=("${variants[@]}")
+		[ $((round % 2)) -eq 1 ] || order=(none-culimbo none-bare culimbo bare)
+		for variant in "${order[@]}"; do
+			pair "$variant" "$logs/batch-$variant" "$logs/$round-$variant" \
+				"$logs/rounds" "$round $variant"
+		done
+		[ $((SECONDS - log)) -le $longest ] || longest=$((SECONDS - log))
+	done
+	echo "  $((round - 1)) rounds of $rounds, $((SECONDS - began)) s"
+	echo
+	perf_table "${tests[*]}" "$logs/rounds" || bad=1
+}
+
+# perf_table TESTS FILE: of lines ROUND VARIANT TEST MICROSECONDS
+perf_table()
+{
+	awk -v tests="$1" -v limit="$limit" '
+		function sorted_middle(list, n,   i, j, x) {
+			for (i = 2; i <= n; i++) {
+				x = list[i]
+				for (j = i - 1; j > 0 && list[j] > x; j--)
+					list[j + 1] = list[j]
+				list[j + 1] = x
+			}
+			return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
+		}
+		function row(test, hooks, prefix,   i, a, b, n, name, of_medians, middle, mark) {
+			n = 0
+			for (i = 1; i <= last; i++) {
+				a = us[i, prefix "bare", test]
+				b = us[i, prefix "culimbo", test]
+				if (a == "" || b == "")
+					continue
+				n++
+				bare[n] = a
+				ours[n] = b
+				ratio[n] = b / a
+			}
+			split(test, name, ":")
+			name[2] = name[2] >= 1048576 ? name[2] / 1048576 " MiB" : name[2] / 1024 " KiB"
+			if (n == 0) {
+				printf "%-10s %7s %-6s %s\n", name[1], name[2], hooks, "no result"
+				if (prefix == "")
+					failed = 1
+				return
+			}
+			a = sorted_middle(bare, n)
+			spread = (bare[n] - bare[1]) / a * 100
+			b = sorted_middle(ours, n)
+			of_medians = b / a
+			middle = sorted_middle(ratio, n)
+			mark = middle > limit ? "  <-- over " limit : of_medians > limit ? "  (medians over " limit ")" : ""
+			if (n < last)
+				mark = mark "  only " n " of " last " rounds"
+			printf "%-10s %7s %-6s %10.3f %10.3f %9.3f %9.3f %7.3f to %5.3f %8.1f%s\n", name[1], \
+				name[2], hooks, a, b, of_medians, middle, ratio[1], ratio[n], spread, mark
+			if (prefix == "" && (middle > limit || n < last))
+				failed = 1
+		}
+		{ us[$1, $2, $3] = $4; if ($1 > last) last = $1 }
+		END {
+			printf "%-10s %7s %-6s %10s %10s %9s %9s %16s %8s\n", "us an", "", "UCX", "", "", \
+				"ratio of", "median of", "lowest and", "spread"
+			printf "%-10s %7s %-6s %10s %10s %9s %9s %16s %8s\n", "operation", "size", "hooks", "bare", \
+				"culimbo", "medians", "ratios", "highest ratio", "bare, %"
+			n_tests = split(tests, list, " ")
+			for (t = 1; t <= n_tests; t++) {
+				row(list[t], "on", "")
+				row(list[t], "none", "none-")
+			}
+			exit failed
+		}' "$2"
+}
+
+# ----------------------------------------------------------------------- main
+
+echo "date: $(date -u +%Y-%m-%dT%H:%M:%SZ), kernel: $(uname -srm), $(nproc) processors"
+command -v nvidia-smi >/dev/null && timeout 30 nvidia-smi --query-gpu=name,driver_version,memory.total \
+	--format=csv,noheader | sed 's/^/GPU, driver, memory: /'
+echo "UCX: $("$ucx/bin/ucx_info" -v 2>/dev/null | sed -n 's/^# Library version: //p')," \
+	"culimbo: $("$build/tools/culimbo" --version 2>&1 | head -n 1)"
+case $only in *gtest*) compare_gtest ;; esac
+case $only in *perf*) [ "$rounds" -gt 0 ] && compare_perf ;; esac
+echo
+[ $bad -eq 0 ] && echo "UCX: unharmed, $SECONDS s" || echo "UCX: HARMED, $SECONDS s"
+exit $bad
