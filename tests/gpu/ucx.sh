@@ -195,6 +195,12 @@ tests=(ucp_get:65536 ucp_get:1048576 ucp_put_bw:65536 ucp_put_bw:1048576
 	tag_lat:65536 tag_lat:1048576 tag_bw:65536 tag_bw:1048576)
 variants=(bare culimbo none-bare none-culimbo)
 port=$((20000 + $$ % 20000))
+# each of the two processes keeps to a processor: moved about, one variant's times spread by a quarter
+pin_server=() pin_client=()
+if command -v taskset >/dev/null && [ "$(nproc)" -ge 8 ]; then
+	pin_server=(taskset -c 2)
+	pin_client=(taskset -c 4)
+fi
 
 # batch TEST:SIZE:COUNT...: lines for ucx_perftest -b
 batch()
@@ -232,14 +238,14 @@ pair()
 	mapfile -t vars < <(variables "$1")
 
 	port=$((port + 1))
-	timeout -k 2 "$seconds" env "${vars[@]}" "$ucx/bin/ucx_perftest" -p $port -b "$2" \
+	timeout -k 2 "$seconds" env "${vars[@]}" "${pin_server[@]}" "$ucx/bin/ucx_perftest" -p $port -b "$2" \
 		>"$3.server" 2>&1 </dev/null &
 	server=$!
 	until=$((SECONDS + 10))
 	until listening $port || [ $SECONDS -ge $until ] || ! kill -0 $server 2>/dev/null; do
 		sleep 0.02
 	done
-	timeout -k 2 "$seconds" env "${vars[@]}" "$ucx/bin/ucx_perftest" 127.0.0.1 -p $port \
+	timeout -k 2 "$seconds" env "${vars[@]}" "${pin_client[@]}" "$ucx/bin/ucx_perftest" 127.0.0.1 -p $port \
 		-b "$2" -f -v >"$3.client" 2>&1 </dev/null &
 	client=$!
 	ended $client "$seconds"
