@@ -38,11 +38,16 @@ sys.dont_write_bytecode = True
 MIB = 1 << 20
 CALLS = ('alloc', 'fill', 'sync', 'export', 'wait', 'free', 'open', 'read', 'close')
 SPEED, PAUSE = 0.95, 2.0
+# of whom only one side is under culimbo: the other role, bare
+ALONE = {'exporter alone': 'consumer', 'consumer alone': 'exporter'}
 # what stays of the driver's own when a process shares: chunks, page tables
 SLACK = 4 * MIB
 
 VARIANTS = {
     'bare': None,
+    'bare again': None,
+    'exporter alone': {'CULIMBO_GRACE': '0'},
+    'consumer alone': {'CULIMBO_GRACE': '0'},
     'culimbo': {},
     'grace 0': {'CULIMBO_GRACE': '0'},
     'disabled': {'CULIMBO_DISABLE': '1'},
@@ -136,9 +141,9 @@ class Bench:
             sys.exit(f'share_cycle: there is no {path}: make all and the check programs first')
         return path
 
-    def environment(self, variant, more=None):
+    def environment(self, variant, role, more=None):
         options = VARIANTS[variant]
-        if options is None:
+        if options is None or ALONE.get(variant) == role:
             return self.env
         return {**self.env, 'LD_PRELOAD': self.library, 'CULIMBO_REPORT': 'off',
                 'CULIMBO_WARN_BLOCKS': '0', 'CULIMBO_DIR': os.path.join(self.scratch, 'limbo'),
@@ -157,7 +162,7 @@ class Bench:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self.links[variant].append(ours)
                 self.consumers[variant].append(
-                    Role(self, f'consumer {i} {variant}', self.environment(variant), 'consumer',
+                    Role(self, f'consumer {i} {variant}', self.environment(variant, 'consumer'), 'consumer',
                          f'link={theirs.fileno()}', fds=(theirs.fileno(),)))
                 theirs.close()
         for variant in variants:
@@ -192,7 +197,7 @@ class Bench:
                 f'cycles={cycles}']
         if late is not None:
             args += ['early=1', f'late={late}']
-        exporter = Role(self, f'exporter {variant}', self.environment(variant, options), 'exporter', *args,
+        exporter = Role(self, f'exporter {variant}', self.environment(variant, 'exporter', options), 'exporter', *args,
                         fds=links)
         exporter.ready()
         before = self.watcher.ask('reset')
