@@ -41,7 +41,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 3u
+#define CL_LAYOUT_VERSION 4u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -97,7 +97,7 @@ struct cl_record {
 	uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 3");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 4");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 /* What a record needs besides where handles have no room for a stamp: see CL_AT_BY_HANDLE. */
@@ -106,7 +106,7 @@ struct cl_chain {
 	uint32_t next; /* record + 1 of the next in its bucket; 0: the last */
 	uint32_t unused;
 };
-_Static_assert(sizeof(struct cl_chain) == 16, "layout 3");
+_Static_assert(sizeof(struct cl_chain) == 16, "layout 4");
 _Static_assert(CL_CHUNK * sizeof(struct cl_chain) % CL_PAGE == 0, "a chunk of chains is whole pages");
 
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
@@ -145,7 +145,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 3");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 4");
 
 /*
  * A stack is named by the index of its first word, never 0: how many frames
@@ -173,7 +173,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 3");
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 4");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -190,7 +190,27 @@ struct cl_finding {
 	char name[16];		/* of the other process */
 	uint8_t unused2[48];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 3");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 4");
+
+/*
+ * What lies in limbo of one device, for those who need memory of it.  Bytes are counted as
+ * what a block may take of the device: whole pages of 2 MiB, for small blocks share pages,
+ * and one of them keeps its page.  The exporter alone writes all but `asked`.
+ */
+struct cl_device_limbo {
+	_Atomic uint64_t entered;  /* ever put into the limbo; only grows */
+	_Atomic uint64_t returned; /* of these, what the driver has back; only grows */
+	/* Of what is in the limbo: cannot go just now, whoever asks.  Held, or its stream has not got there. */
+	_Atomic uint64_t waits;
+	_Atomic uint32_t asked;	   /* how often others have asked for this device's memory */
+	uint32_t unused;
+	uint8_t uuid[16];	   /* as cuDeviceGetUuid says; written before `devices` counts it */
+	uint8_t unused2[16];
+};
+_Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line");
+#define CL_DEVICE_LIMBOS 32u
+/* The one of all blocks whose device has no entry; who asks for its memory asks for that of all devices. */
+#define CL_ANY_DEVICE 0u
 
 struct cl_header {
 	char magic[8];
@@ -216,7 +236,10 @@ struct cl_header {
 	_Alignas(64) _Atomic uint32_t wake;
 	_Atomic uint32_t sleeping;
 
-	/* somebody's allocation fails: `asked` goes up; `done` follows when it was served */
+	/*
+	 * Somebody's allocation fails: first `asked` of the device goes up, then this one;
+	 * `done` follows when it was served.
+	 */
 	_Alignas(64) _Atomic uint32_t pressure_asked;
 	_Atomic uint32_t pressure_done; /* a futex */
 	_Atomic uint32_t serving;	/* a collector runs, so asking pays */
@@ -236,13 +259,25 @@ struct cl_header {
 
 	uint64_t inode; /* of this very file, so that a copy in its place is told from it; 0: not known */
 	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */
+
+	/*
+	 * Since when an ask has been without an answer, CLOCK_MONOTONIC, ns; 0: not known.  Who
+	 * asks writes it where it is 0, and the exporter clears it: one that is stopped is
+	 * waited for once, not by each who needs memory.
+	 */
+	_Alignas(64) _Atomic uint64_t unanswered;
+	_Atomic uint32_t devices; /* entries of `device` in use, the first one with them; only grows */
+	_Atomic uint32_t asked_all; /* how often all that could go was asked for, events too */
+	_Alignas(64) struct cl_device_limbo device[CL_DEVICE_LIMBOS];
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 3");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 3");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 3");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 3");
-_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 3");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 4");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 4");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 4");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 4");
+_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 4");
+_Static_assert(offsetof(struct cl_header, unanswered) == 704, "layout 4");
+_Static_assert(offsetof(struct cl_header, device) == 768, "layout 4");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two
