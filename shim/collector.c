@@ -206,15 +206,18 @@ void cl_collector_called(void)
 {
 	if (!cl_collector_is_inline())
 		return;
+	/* (another thread may be just making the file: then its header is not there to stay) */
+	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
+		return;
 	/* relaxed: what is missed now is seen at the next call */
-	if (cl_own.header && !atomic_load_explicit(&collector.stop, memory_order_relaxed) &&
+	if (!atomic_load_explicit(&collector.stop, memory_order_relaxed) &&
 	    (atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) || pressed()))
 		inline_pass();
 }
 
 void cl_collector_wake(void)
 {
-	if (cl_own.header)
+	if (atomic_load_explicit(&cl_own_id, memory_order_acquire))
 		cl_collector_wake_by(0);
 }
 

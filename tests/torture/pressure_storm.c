@@ -66,6 +66,7 @@ static const struct round fixed[] = {
 	{ 3, 5, 4, 4, "2s", 1, 200, 1 },
 	{ 2, 2, 2, 2, "60s", 2, 0, 2 },	  /* without a thread */
 	{ 4, 4, 2, 1, "0", 2, 100, 1 },	  /* nothing waits */
+	{ 1, 5, 4, 4, "5ms", 0, 0, 1 },	  /* one gives, many need */
 };
 
 static struct table {

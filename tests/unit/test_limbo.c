@@ -1975,6 +1975,18 @@ IN_A_CHILD(short_memory_hears_of_what_others_gave_back_meanwhile)
 	CHECK(!fails_again());
 }
 
+/* Its mapping is made twice, and both are of one thread: see cl_region_create(). */
+IN_A_CHILD(a_file_that_another_thread_is_making_is_not_looked_at)
+{
+	void *not_to_stay = mmap(NULL, CL_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_own.header = not_to_stay;
+	cl_memory_allocates();
+	cl_collector_wake();
+	cl_own.header = NULL;
+}
+
 /* ------------------------------------------------------------- without a file */
 IN_A_CHILD(without_a_file_blocks_are_kept_until_memory_is_short)
 {
@@ -2553,6 +2565,7 @@ int main(void)
 		cmocka_unit_test(short_memory_ends_the_grace_of_what_nobody_opened),
 		cmocka_unit_test(short_memory_asks_the_other_processes),
 		cmocka_unit_test(short_memory_hears_of_what_others_gave_back_meanwhile),
+		cmocka_unit_test(a_file_that_another_thread_is_making_is_not_looked_at),
 		cmocka_unit_test(without_a_file_blocks_are_kept_until_memory_is_short),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
