@@ -13,7 +13,6 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 	/* without the second flag the driver refuses an interprocess event as invalid */
 	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
 	CUresult result = cl_driver.cuEventCreate(event, flags);
-	struct cl_event_wait wait;
 
 	if (__builtin_expect((flags & shared) != shared, 1)) {
 		if (result == CUDA_SUCCESS && cl_sharing())
@@ -21,10 +20,14 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 		return result;
 	}
 	/* only our limbo holds any, and it holds none before this process shares */
-	for (unsigned int attempt = 0; result == CUDA_ERROR_OUT_OF_MEMORY && cl_sharing() &&
-				       cl_callbacks_run_for_event(attempt, &wait);
-	     attempt++)
-		result = cl_driver.cuEventCreate(event, flags);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && cl_sharing()) {
+		struct cl_retry retry;
+
+		cl_retry_begin(&retry, CL_RETRY_EVENT, 0);
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
+			result = cl_driver.cuEventCreate(event, flags);
+		cl_retry_end(&retry);
+	}
 	if (result == CUDA_SUCCESS && cl_sharing())
 		cl_event_is_new(*event);
 	if (result == CUDA_SUCCESS && !cl_options.disable.number)

@@ -11,7 +11,7 @@
 
 /*
  * The result of @call, an allocation of about @bytes, made again as long as it
- * fails for lack of memory and the free-memory callbacks have something to give.
+ * fails for lack of memory and some may have come free.
  * @address: a pointer to where it puts what the trace names it by, or NULL.
  */
 #define TRACED(address, bytes, call)                                                  \
@@ -23,11 +23,15 @@
 			cl_memory_allocates();                                        \
 		result = (call);                                                      \
                                                                                       \
-		for (unsigned int attempt = 0;                                        \
-		     __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&       \
-		     cl_callbacks_run((bytes), attempt);                              \
-		     attempt++)                                                       \
-			result = (call);                                              \
+		if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0)) {        \
+			struct cl_retry retry;                                        \
+                                                                                      \
+			cl_retry_begin(&retry, CL_RETRY_MEMORY, (bytes));             \
+			while (result == CUDA_ERROR_OUT_OF_MEMORY &&                  \
+			       cl_retry_again(&retry))                                \
+				result = (call);                                      \
+			cl_retry_end(&retry);                                         \
+		}                                                                     \
 		if (watched & CL_TRACES)                                              \
 			cl_trace_allocated((address), (bytes), result);               \
 		result;                                                               \

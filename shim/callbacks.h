@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Free-memory callbacks: who is asked when an allocation fails.
- *
- * First the limbo of this process, then what the program registered, then the
- * host's other exporters, and as the last resort the blocks that could not be
- * tracked; see cl_callbacks_run() in shim.h.
+ * Free-memory callbacks: what the program has registered to be asked for memory of its own
+ * when an allocation fails.  When they are asked is in reclaim.c.
  */
 #ifndef CL_CALLBACKS_H
 #define CL_CALLBACKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
-#include "shim/shim.h"
 
 /*
  * Of a program: gives back memory of its own and returns the number of bytes,
@@ -23,6 +20,13 @@ enum { CL_CALLBACKS = 64 };
 int cl_callbacks_register(cl_free_memory_fn *callback, void *data);
 /* 0, or -ENOENT.  A run that another thread has begun may still call it. */
 int cl_callbacks_unregister(cl_free_memory_fn *callback, void *data);
+/*
+ * Asks all, in the order in which they were registered, for @bytes.  Whether any says that it
+ * gave memory back.  An allocation that a callback makes asks nobody: cl_callbacks_inside().
+ */
+bool cl_callbacks_ask(size_t bytes);
+/* Whether this thread is inside a callback. */
+bool cl_callbacks_inside(void);
 void cl_callbacks_forget(void); /* in a forked child: they stay registered, the lock is new */
 
 #endif

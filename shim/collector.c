@@ -26,6 +26,7 @@ static struct {
 	_Atomic bool stop; /* for good: what is left goes with the process */
 	_Atomic uint64_t sleeps_until; /* 0: awake */
 	_Atomic uint64_t last_reap;    /* of inline passes */
+	_Atomic uint32_t served_all;   /* what `asked_all` was then */
 } collector = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void sleep_until(uint64_t when, uint32_t seen)
@@ -45,25 +46,42 @@ static bool pressed(void)
 	       atomic_load_explicit(&h->pressure_done, memory_order_relaxed);
 }
 
-void cl_collector_serve_pressure(void)
+/* What was asked for up to @asked is served; several threads may do that at once. */
+static void answer(struct cl_header *h, uint32_t asked)
+{
+	uint32_t done = atomic_load_explicit(&h->pressure_done, memory_order_relaxed);
+
+	/* release: what was given back was given back before */
+	while ((int32_t)(asked - done) > 0 &&
+	       !atomic_compare_exchange_weak_explicit(&h->pressure_done, &done, asked,
+						      memory_order_release, memory_order_relaxed))
+		;
+	/* (one that asks just now may lose its time by this: then the next one gives it another) */
+	if (atomic_load_explicit(&h->pressure_asked, memory_order_relaxed) == asked)
+		atomic_store_explicit(&h->unanswered, 0, memory_order_relaxed);
+	syscall(SYS_futex, &h->pressure_done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void serve_pressure(uint64_t wait)
 {
 	struct cl_header *h = cl_own.header;
 	uint32_t asked = atomic_load_explicit(&h->pressure_asked, memory_order_acquire);
-	uint64_t until = cl_now() + cl_options.pressure_wait.number;
+	uint32_t all = atomic_load_explicit(&h->asked_all, memory_order_relaxed);
+	bool end_grace = atomic_exchange(&collector.served_all, all) != all;
+	uint64_t until = cl_now() + wait;
 
+	cl_limbo_press(CL_ANY_DEVICE);
 	cl_limbo_reap();
-	while (cl_limbo_collect(true).held && cl_limbo_reap() && cl_now() < until &&
+	while (cl_limbo_collect(end_grace).held && cl_limbo_reap() && cl_now() < until &&
 	       !atomic_load_explicit(&collector.stop, memory_order_relaxed)) {
 		/* someone is dying with our blocks: that is a matter of milliseconds */
 		struct timespec moment = { 0, 2 * MILLISECOND };
 
 		nanosleep(&moment, NULL);
 	}
-	cl_limbo_collect(true);
+	cl_limbo_collect(false);
 	cl_trace(CL_TRACE_SERVED);
-	/* release: what was given back was given back before */
-	atomic_store_explicit(&h->pressure_done, asked, memory_order_release);
-	syscall(SYS_futex, &h->pressure_done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	answer(h, asked);
 }
 
 static void *collector_main(void *unused)
@@ -78,7 +96,7 @@ static void *collector_main(void *unused)
 		uint64_t until;
 
 		if (pressed())
-			cl_collector_serve_pressure();
+			serve_pressure(cl_options.pressure_wait.number);
 		now = cl_limbo_collect(false);
 		until = now.next;
 		if (now.held) {
@@ -146,6 +164,9 @@ static void inline_pass(void)
 {
 	uint64_t now = cl_now(), last = atomic_load_explicit(&collector.last_reap, memory_order_relaxed);
 
+	/* (in a call of the program's, which is not to wait for anybody's end) */
+	if (pressed())
+		serve_pressure(0);
 	if (cl_limbo_collect(false).held && now - last >= CL_REAP_EVERY &&
 	    atomic_compare_exchange_strong(&collector.last_reap, &last, now) && cl_limbo_reap() == 0)
 		cl_limbo_collect(false);
@@ -185,15 +206,18 @@ void cl_collector_called(void)
 {
 	if (!cl_collector_is_inline())
 		return;
+	/* (another thread may be just making the file: then its header is not there to stay) */
+	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
+		return;
 	/* relaxed: what is missed now is seen at the next call */
-	if (cl_own.header && !atomic_load_explicit(&collector.stop, memory_order_relaxed) &&
-	    atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed))
+	if (!atomic_load_explicit(&collector.stop, memory_order_relaxed) &&
+	    (atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) || pressed()))
 		inline_pass();
 }
 
 void cl_collector_wake(void)
 {
-	if (cl_own.header)
+	if (atomic_load_explicit(&cl_own_id, memory_order_acquire))
 		cl_collector_wake_by(0);
 }
 
@@ -228,4 +252,5 @@ void cl_collector_forget(void)
 	collector.running = collector.failed = false;
 	atomic_store(&collector.stop, false);
 	atomic_store(&collector.sleeps_until, 0);
+	atomic_store(&collector.served_all, 0);
 }

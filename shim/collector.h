@@ -29,11 +29,4 @@ void cl_collector_wake_by(uint64_t when);
 bool cl_collector_stop(uint64_t wait);
 void cl_collector_forget(void); /* in a forked child */
 
-/*
- * Whether others have asked for memory since it was last served, and to serve
- * it: grace over, the dead reaped (waiting for those about to die), all
- * collected.
- */
-void cl_collector_serve_pressure(void);
-
 #endif

@@ -484,7 +484,6 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	struct cl_block *block;
 	CUresult result;
 	bool known, freed, gone = false;
-	struct cl_event_wait wait;
 	uint32_t stack;
 
 	if (!cl_self_start())
@@ -503,10 +502,14 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	}
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
 	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
-	for (unsigned int attempt = 0;
-	     result == CUDA_ERROR_OUT_OF_MEMORY && cl_callbacks_run_for_event(attempt, &wait);
-	     attempt++)
-		result = cl_driver.cuIpcGetEventHandle(handle, event);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+		struct cl_retry retry;
+
+		cl_retry_begin(&retry, CL_RETRY_EVENT, 0);
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
+			result = cl_driver.cuIpcGetEventHandle(handle, event);
+		cl_retry_end(&retry);
+	}
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_event_is_new(event); /* whoever made it: the driver has just said that it lives */

@@ -194,6 +194,16 @@ void cl_grace_turn_locked(uint64_t now, bool end,
 			turn(&wheel[i], now, end, settle);
 }
 
+void cl_grace_each_locked(void (*each)(struct cl_block *block, void *data), void *data)
+{
+	for (unsigned int i = 0; i < wheels_n; i++)
+		for (unsigned int b = 0; b < BUCKETS && wheel[i].n; b++)
+			for (struct cl_block *block = wheel[i].bucket[b].first, *next; block; block = next) {
+				next = block->next;
+				each(block, data);
+			}
+}
+
 uint64_t cl_grace_n_locked(void)
 {
 	return waiting;

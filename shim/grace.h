@@ -59,6 +59,9 @@ struct cl_block *cl_grace_over_locked(CUdevice device);
  */
 void cl_grace_turn_locked(uint64_t now, bool end, void (*settle)(struct cl_block *block, uint64_t now, bool end));
 
+/* All blocks that wait, in no order; @each may take out the one that it is given. */
+void cl_grace_each_locked(void (*each)(struct cl_block *block, void *data), void *data);
+
 /* How many blocks wait. */
 uint64_t cl_grace_n_locked(void);
 /* When the next bucket is over; UINT64_MAX: none has any. */

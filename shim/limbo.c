@@ -46,6 +46,7 @@ static struct {
 	struct context_use *ending;    /* the program's threads that end contexts */
 	uint32_t asks[CL_ASKED_DEVICES]; /* our threads that ask which context is primary, see cl_limbo_ask_begin() */
 	bool warned;
+	uint64_t pressed_until[CL_DEVICE_LIMBOS]; /* see cl_limbo_press() */
 	/*
 	 * The answer of a collection that found nothing to do but by the ready map, while
 	 * it holds: taken back by whatever changes a place.  Written under the lock.
@@ -108,6 +109,51 @@ static void warn_if_many_held(void)
 	       (unsigned long long)limbo.held.n);
 }
 
+/* ---------------------------------------------------------- what others see of it */
+static unsigned int device_of(const struct cl_block *block)
+{
+	return CL_ANY_DEVICE;
+}
+
+static struct cl_device_limbo *limbo_of(const struct cl_block *block)
+{
+	return &cl_own.header->device[device_of(block)];
+}
+
+/* Of the device, at most: a small block shares its page, and keeps it. */
+static uint64_t device_bytes(const struct cl_block *block)
+{
+	const uint64_t page = 2u << 20;
+
+	return block->kind == CL_MEMORY ? (block->size + page - 1) & ~(page - 1) : 0;
+}
+
+/* (only the exporter writes, under the lock: a load and a store are enough) */
+static void add_to(_Atomic uint64_t *count, uint64_t n)
+{
+	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + n,
+			      memory_order_release);
+}
+
+/* Nobody's asking makes @block of the limbo go from @place just now. */
+static bool waits_in(enum cl_place place)
+{
+	return place == CL_PLACE_HELD || place == CL_PLACE_DRAIN;
+}
+
+static void note_waits(const struct cl_block *block, enum cl_place from, enum cl_place to)
+{
+	if (waits_in(from) != waits_in(to))
+		add_to(&limbo_of(block)->waits,
+		       waits_in(to) ? device_bytes(block) : -device_bytes(block));
+}
+
+static bool is_pressed(const struct cl_block *block, uint64_t now)
+{
+	return block->kind == CL_MEMORY && (limbo.pressed_until[CL_ANY_DEVICE] > now ||
+					    limbo.pressed_until[device_of(block)] > now);
+}
+
 static void move(struct cl_block *block, enum cl_place place)
 {
 	struct cl_list *from = list_of(block), *to;
@@ -121,6 +167,7 @@ static void move(struct cl_block *block, enum cl_place place)
 	} else if (block->place == CL_PLACE_GRACE) {
 		cl_grace_remove_locked(block);
 	}
+	note_waits(block, block->place, place);
 	block->place = (uint8_t)place;
 	if (place == CL_PLACE_HELD || place == CL_PLACE_DUE)
 		cl_trace_block(place == CL_PLACE_HELD ? CL_TRACE_HELD : CL_TRACE_READY, block);
@@ -177,6 +224,7 @@ static void account(const struct cl_block *block, int sign)
 	atomic_store_explicit(&h->limbo_bytes, limbo.bytes, memory_order_relaxed);
 	if (sign > 0)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
+	add_to(sign > 0 ? &limbo_of(block)->entered : &limbo_of(block)->returned, device_bytes(block));
 }
 
 /* ------------------------------------------------- contexts that end meanwhile */
@@ -313,7 +361,7 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 	cl_trace_block(CL_TRACE_LIMBO, block, .value = limbo.bytes);
 	if (block->kind == CL_EVENT)
 		note_event(block);
-	settle_place(block, now, false);
+	settle_place(block, now, is_pressed(block, now));
 	if (block->drained && block->place == CL_PLACE_DUE)
 		move(block, CL_PLACE_DRAIN);
 	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block->device, now)) ||
@@ -567,6 +615,7 @@ static void batch_take_locked(struct batch *batch, struct cl_list *list)
 		if (context_ends(block)) {
 			cl_list_remove(list, block);
 			limbo.draining -= block->place == CL_PLACE_DRAIN;
+			note_waits(block, block->place, CL_PLACE_BUSY);
 			block->place = CL_PLACE_BUSY; /* on no list that list_of() knows */
 			cl_list_add(&limbo.blocked, block);
 			batch->seen++;
@@ -639,7 +688,8 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 	/* an untracked event need not wait: opening it after its destroy works (measured) */
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
-	if (block->own_opens || !cl_grace_is_refused_locked(block, now, &early) || is_held(block) ||
+	if (block->own_opens ||
+	    (!cl_grace_is_refused_locked(block, now, &early) && !is_pressed(block, now)) || is_held(block) ||
 	    file_is_lost() || !cl_record_release_begin(&cl_own, block->record, &block->before))
 		return false;
 	block->early = early;
@@ -675,6 +725,48 @@ static void take_ready_locked(uint64_t now)
 			}
 		}
 	}
+}
+
+struct cl_limbo_moved cl_limbo_moved(unsigned int device)
+{
+	struct cl_limbo_moved moved = { .moved = 0 };
+	const struct cl_device_limbo *of;
+	uint64_t entered, gone;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	if (cl_own.header) {
+		of = &cl_own.header->device[device];
+		entered = atomic_load_explicit(&of->entered, memory_order_relaxed);
+		gone = atomic_load_explicit(&of->returned, memory_order_relaxed);
+		moved.moved = entered + gone;
+		gone += atomic_load_explicit(&of->waits, memory_order_relaxed);
+		moved.could_go = entered > gone ? entered - gone : 0;
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return moved;
+}
+
+static void end_grace_if_pressed(struct cl_block *block, void *device)
+{
+	unsigned int of = *(const unsigned int *)device;
+
+	if (block->kind == CL_MEMORY && (of == CL_ANY_DEVICE || of == device_of(block)))
+		move(block, is_held(block) ? CL_PLACE_HELD : CL_PLACE_DUE);
+}
+
+void cl_limbo_press(unsigned int device)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	limbo.pressed_until[device] = cl_now() + CL_PRESSED_FOR;
+	cl_grace_each_locked(end_grace_if_pressed, &device);
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+void cl_limbo_press_over(unsigned int device)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	limbo.pressed_until[device] = 0;
+	pthread_mutex_unlock(&cl_exports_lock);
 }
 
 /* Nobody can say who has what is due: it is held for good. */

@@ -57,6 +57,25 @@ struct cl_collected {
  */
 struct cl_collected cl_limbo_collect(bool end_grace);
 
+/*
+ * Somebody needs memory of device @device, an index of the header's `device` (CL_ANY_DEVICE:
+ * of any).  The grace of all memory of it is over, and for CL_PRESSED_FOR from now that of what
+ * is freed, too: what comes free is for who needs it, and must not become limbo again before he
+ * has it.  Nothing is given back yet.
+ */
+void cl_limbo_press(unsigned int device);
+void cl_limbo_press_over(unsigned int device); /* who needed it has it, or gave up */
+#define CL_PRESSED_FOR 20000000ull /* ns */
+
+/*
+ * Of device @device, as others see it: a number that changes with all that was ever put into
+ * the limbo and given back, and the bytes in it that could go just now.  Zeros without a file.
+ */
+struct cl_limbo_moved {
+	uint64_t moved, could_go;
+};
+struct cl_limbo_moved cl_limbo_moved(unsigned int device);
+
 /* Holds taken back from the dead, for the report: the first few. */
 struct cl_reclaimed {
 	uint32_t pid;

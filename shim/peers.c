@@ -141,14 +141,21 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 	return last && last->file_id == file_id ? last : get_other(file_id, err);
 }
 
-struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err)
+struct cl_peer *cl_peer_find(uint32_t file_id)
 {
 	struct cl_peer *peer;
+
+	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
+	return peer;
+}
+
+struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err)
+{
+	struct cl_peer *peer = cl_peer_find(file_id);
 	uint32_t says = 0;
 	char name[16];
 	int fd;
 
-	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
 	if (peer)
 		return peer;
 	cl_region_name(name, file_id);
@@ -259,10 +266,7 @@ void cl_view_own(struct cl_view *view)
 
 bool cl_peer_is_open(uint32_t file_id)
 {
-	struct cl_peer *peer;
-
-	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
-	return peer != NULL;
+	return cl_peer_find(file_id) != NULL;
 }
 
 void cl_peer_each(void (*each)(struct cl_peer *peer, void *data), void *data)

@@ -32,6 +32,8 @@ struct cl_peer *cl_peer_get(uint32_t file_id, int *err);
  * @word: most have not (who only imports has a file too), and are not mapped.
  */
 struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err);
+/* If it is open here already; else NULL. */
+struct cl_peer *cl_peer_find(uint32_t file_id);
 /*
  * Makes sure that we have a slot there, and our lock on it.  0 or -errno.
  * *lost is set when we had one and were taken for dead: its holds are gone, and

@@ -1,27 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking the host's other exporters for memory: see pressure.h. */
+/* The host's other exporters, for an allocation that fails: see pressure.h. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shim/blocks.h"
+#include "shim/gc.h"
+#include "shim/options.h"
 #include "shim/peers.h"
 #include "shim/pressure.h"
 #include "shim/self.h"
 #include "shim/trace.h"
 
-enum { ASKED = 256 }; /* exporters with something in limbo at one time; more are not waited for */
+/* As many are asked at a time: each takes a descriptor and a mapping. */
+enum { ASKED_AT_ONCE = 64 };
+/* They answer in some 100 us; those that do not are asked about again, beside the next ones. */
+#define ANSWER_SOON 10000000ull
 
-struct asked {
-	struct cl_peer *peer;
-	uint32_t ticket;
-	uint64_t bytes;
-	bool answered;
+enum standing {
+	IDLE,	 /* nothing of it could go */
+	COULD,	 /* something could go, and it can be asked */
+	ASKED,	 /* it has been asked, and may answer yet */
+	MUTE,	 /* it has not answered for so long that nobody waits for it */
+	LEAVING, /* it dies: its memory comes back when it is dead */
+	DEAD,
 };
+
+struct known {
+	uint32_t file_id, ticket;  /* ticket: of our last ask */
+	uint64_t entered, returned; /* as of the last look */
+	uint64_t could_go;
+	unsigned int look; /* the last one that saw it */
+	enum standing standing;
+};
+
+struct cl_pressure {
+	struct known *known;
+	unsigned int n, size, look;
+	struct cl_header page; /* for a look at a file that is not mapped */
+};
+
+struct cl_pressure *cl_pressure_begin(void)
+{
+	/* not on the stack: a thread of the program may have 16 KiB of it in all */
+	return calloc(1, sizeof(struct cl_pressure));
+}
+
+void cl_pressure_end(struct cl_pressure *pressure)
+{
+	if (pressure)
+		free(pressure->known);
+	free(pressure);
+}
 
 static bool is_own(uint32_t file_id)
 {
@@ -33,80 +69,196 @@ static bool is_own(uint32_t file_id)
 	return own;
 }
 
+static struct known *known_of(struct cl_pressure *pressure, uint32_t file_id)
+{
+	struct known *known = pressure->known;
+
+	for (unsigned int i = 0; i < pressure->n; i++)
+		if (known[i].file_id == file_id)
+			return &known[i];
+	if (pressure->n == pressure->size) {
+		pressure->size = pressure->size ? 2 * pressure->size : 16;
+		known = realloc(pressure->known, pressure->size * sizeof *known);
+		if (!known) {
+			pressure->size = pressure->n;
+			return NULL;
+		}
+		pressure->known = known;
+	}
+	known[pressure->n] = (struct known){ .file_id = file_id };
+	return &known[pressure->n++];
+}
+
+/* ------------------------------------------------------------------------- a look */
+struct sample {
+	uint64_t entered, returned, waits;
+	uint32_t asked, done;
+	uint64_t unanswered;
+	bool locked; /* its exporter has the lock on its life */
+};
+
+static void take_sample(const struct cl_header *h, struct sample *sample)
+{
+	const struct cl_device_limbo *any = &h->device[CL_ANY_DEVICE];
+
+	/* acquire, and in this order: what had been given back was in the limbo before */
+	sample->returned = atomic_load_explicit(&any->returned, memory_order_acquire);
+	sample->waits = atomic_load_explicit(&any->waits, memory_order_acquire);
+	sample->entered = atomic_load_explicit(&any->entered, memory_order_acquire);
+	sample->done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);
+	sample->asked = atomic_load_explicit(&h->pressure_asked, memory_order_relaxed);
+	sample->unanswered = atomic_load_explicit(&h->unanswered, memory_order_relaxed);
+}
+
 /*
- * Exporters that did not answer in time (stopped, or in the driver): not waited
- * for again for a while, or each failing allocation of the host would cost it.
+ * Of file @file_id.  One that this process has open is looked at through its mapping: to open
+ * it again, and close it, would drop the locks on it.  Any other is only read.
  */
-enum { MUTE = 16 };
-static struct {
-	uint32_t file_id;
-	uint64_t until;
-} mute[MUTE]; /* under cl_imports_lock */
-#define MUTE_FOR 10000000000ull
-
-static bool is_mute(uint32_t file_id)
+static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_id,
+			struct sample *sample)
 {
-	for (int i = 0; i < MUTE; i++)
-		if (mute[i].file_id == file_id && mute[i].until > cl_now())
-			return true;
-	return false;
-}
-static void note_mute(uint32_t file_id)
-{
-	int oldest = 0;
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
+			      .l_len = 1 };
+	struct cl_header *h = &pressure->page;
+	struct cl_peer *peer;
+	char name[16];
+	bool got = false;
+	int fd;
 
-	for (int i = 0; i < MUTE; i++)
-		if (mute[i].until < mute[oldest].until)
-			oldest = i;
-	mute[oldest].file_id = file_id;
-	mute[oldest].until = cl_now() + MUTE_FOR;
-}
-
-static bool ask(struct cl_peer *peer, struct asked *asked)
-{
-	struct cl_header *h = peer->region.header;
-
-	if (!atomic_load_explicit(&h->limbo_blocks, memory_order_relaxed) ||
-	    !atomic_load_explicit(&h->serving, memory_order_relaxed) || is_mute(peer->file_id) ||
-	    /* a dead one's counts stand in its file as it left them */
-	    peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0)
-		return false;
-	asked->peer = peer;
-	asked->bytes = atomic_load_explicit(&h->limbo_bytes, memory_order_relaxed);
-	asked->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
-	cl_region_wake(&peer->region);
-	peer->holds++; /* so that it stays while we wait without the lock */
-	return true;
+	pthread_mutex_lock(&cl_imports_lock);
+	peer = cl_peer_find(file_id);
+	if (peer) {
+		take_sample(peer->region.header, sample);
+		/* (in doubt it lives) */
+		sample->locked = peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0;
+		got = true;
+		goto out;
+	}
+	cl_region_name(name, file_id);
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		goto out;
+	/* (the rest is checked by who maps it) */
+	if (pread(fd, h, sizeof *h, CL_AT_HEADER) == sizeof *h && h->layout == CL_LAYOUT_VERSION &&
+	    !memcmp(h->magic, CL_MAGIC, sizeof CL_MAGIC)) {
+		take_sample(h, sample);
+		sample->locked = fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+		got = true;
+	}
+	close(fd);
+out:
+	pthread_mutex_unlock(&cl_imports_lock);
+	return got;
 }
 
-static unsigned int ask_all_locked(struct asked *asked)
+static bool is_before(uint32_t done, uint32_t ticket)
 {
+	return (int32_t)(done - ticket) < 0;
+}
+
+/*
+ * It was asked, by whomever, has not answered, and for as long as this process would wait.
+ * (A time that is still to come was written by another clock: then it is waited for.)
+ */
+static bool is_mute(const struct sample *sample, uint64_t now)
+{
+	return is_before(sample->done, sample->asked) && sample->unanswered &&
+	       sample->unanswered <= now &&
+	       now - sample->unanswered >= cl_options.pressure_wait.number;
+}
+
+/* Its lock is free.  (One look at /proc; a dead one's file is taken away.) */
+static enum standing judge(uint32_t file_id)
+{
+	enum standing standing = DEAD;
+	struct cl_peer *peer;
+	int err;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	peer = cl_peer_get(file_id, &err);
+	if (peer) {
+		if (cl_gc_judge(&peer->region) != CL_DEAD)
+			standing = LEAVING;
+		cl_peer_drop_unused(peer);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+	return standing;
+}
+
+static bool update(struct known *known, const struct sample *sample)
+{
+	bool news = known->entered != sample->entered || known->returned != sample->returned;
+	uint64_t now = cl_now(), gone = sample->returned + sample->waits;
+	enum standing before = known->standing;
+
+	known->entered = sample->entered;
+	known->returned = sample->returned;
+	known->could_go = sample->entered > gone ? sample->entered - gone : 0;
+	if (before == ASKED && !is_before(sample->done, known->ticket)) {
+		news = true; /* it answered */
+		before = IDLE;
+	}
+	if (before == DEAD)
+		return news;
+	if (!sample->locked && sample->entered != sample->returned)
+		known->standing = judge(known->file_id);
+	else if (is_mute(sample, now))
+		known->standing = MUTE;
+	else if (before == ASKED)
+		known->standing = ASKED;
+	else
+		known->standing = known->could_go ? COULD : IDLE;
+	return news || (known->standing == DEAD && before == LEAVING);
+}
+
+struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
+{
+	struct cl_pressure_seen seen = { .news = false };
 	int fd = cl_self_open_dir(false);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
-	unsigned int n = 0;
 
 	if (!dir) {
 		if (fd >= 0)
 			close(fd);
-		return 0;
+		return seen;
 	}
-	while (n < ASKED && (entry = readdir(dir)) != NULL) {
+	pressure->look++;
+	while ((entry = readdir(dir)) != NULL) {
 		uint32_t id = cl_region_name_id(entry->d_name);
-		struct cl_peer *peer;
-		int err;
+		struct sample sample;
+		struct known *known;
 
-		if (!id || is_own(id))
+		if (!id || is_own(id) || !sample_file(pressure, dirfd(dir), id, &sample))
 			continue;
-		peer = cl_peer_get_if(dirfd(dir), id, offsetof(struct cl_header, limbo_blocks), &err);
-		if (peer && ask(peer, &asked[n]))
-			n++;
-		else if (peer)
-			cl_peer_drop_unused(peer);
+		/* (who only imports has a file too) */
+		known = sample.entered ? known_of(pressure, id) : NULL;
+		if (!known)
+			continue;
+		known->look = pressure->look;
+		if (update(known, &sample))
+			seen.news = true;
 	}
 	closedir(dir);
-	return n;
+	for (unsigned int i = 0; i < pressure->n; i++) {
+		struct known *known = &pressure->known[i];
+
+		if (known->look != pressure->look && known->standing != DEAD) {
+			/* it has ended, and what it had comes back with it */
+			known->standing = DEAD;
+			seen.news = true;
+		}
+		seen.may_come |= known->standing == COULD || known->standing == ASKED ||
+				 known->standing == LEAVING;
+	}
+	return seen;
 }
+
+/* ------------------------------------------------------------------------- asking */
+struct asked {
+	struct known *known;
+	struct cl_peer *peer;
+};
 
 /* False: it did not answer by then. */
 static bool await(const struct asked *asked, uint64_t until)
@@ -117,7 +269,7 @@ static bool await(const struct asked *asked, uint64_t until)
 	for (;;) {
 		uint32_t done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);
 
-		if ((int32_t)(done - asked->ticket) >= 0)
+		if (!is_before(done, asked->known->ticket))
 			return true;
 		if (cl_now() >= until)
 			return false;
@@ -126,39 +278,63 @@ static bool await(const struct asked *asked, uint64_t until)
 	}
 }
 
-uint64_t cl_pressure_ask(uint64_t wait)
+static bool ask_locked(struct asked *asked, struct known *known)
 {
-	/* (not on the stack: a thread of the program may have 16 KiB of it in all) */
-	struct asked *asked = malloc(ASKED * sizeof *asked);
-	uint64_t until = cl_now() + wait, freed = 0;
-	unsigned int n;
+	uint64_t none = 0;
+	struct cl_header *h;
+	int err;
 
-	if (!asked)
-		return 0;
-	pthread_mutex_lock(&cl_imports_lock);
-	n = ask_all_locked(asked);
-	pthread_mutex_unlock(&cl_imports_lock);
+	known->standing = IDLE; /* if it can't be asked */
+	asked->known = known;
+	asked->peer = cl_peer_get(known->file_id, &err);
+	if (!asked->peer)
+		return false;
+	h = asked->peer->region.header;
+	atomic_fetch_add_explicit(&h->device[CL_ANY_DEVICE].asked, 1, memory_order_relaxed);
+	/* release: with which device it is about */
+	known->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
+	/* relaxed: only a time */
+	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, cl_now(),
+						memory_order_relaxed, memory_order_relaxed);
+	known->standing = ASKED;
+	cl_region_wake(&asked->peer->region);
+	asked->peer->holds++; /* so that it stays while we wait without the lock */
+	return true;
+}
+
+static void ask_some(struct asked *asked, unsigned int n, uint64_t until)
+{
+	uint64_t began = cl_now();
+	bool answered;
+
+	if (until > began + ANSWER_SOON)
+		until = began + ANSWER_SOON;
 	for (unsigned int i = 0; i < n; i++) {
-		asked[i].answered = await(&asked[i], until);
+		answered = await(&asked[i], until);
 		cl_trace(CL_TRACE_ASKED, .pid = asked[i].peer->region.header->exporter.pid,
-			 .file_id = asked[i].peer->file_id, .size = asked[i].bytes,
-			 .value = cl_now() - (until - wait),
-			 .flags = asked[i].answered ? CL_TRACE_DONE : 0);
+			 .file_id = asked[i].known->file_id, .size = asked[i].known->could_go,
+			 .value = cl_now() - began, .flags = answered ? CL_TRACE_DONE : 0);
 	}
 	pthread_mutex_lock(&cl_imports_lock);
 	for (unsigned int i = 0; i < n; i++) {
-		uint64_t left = atomic_load_explicit(&asked[i].peer->region.header->limbo_bytes,
-						     memory_order_relaxed);
-
-		if (left < asked[i].bytes)
-			freed += asked[i].bytes - left;
-		if (!asked[i].answered)
-			note_mute(asked[i].peer->file_id);
 		asked[i].peer->holds--;
 		/* a process that shares nothing keeps nothing open */
 		cl_peer_drop_unused(asked[i].peer);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);
-	free(asked);
-	return freed;
+}
+
+void cl_pressure_ask(struct cl_pressure *pressure, uint64_t until)
+{
+	struct asked asked[ASKED_AT_ONCE];
+	unsigned int n;
+
+	for (unsigned int i = 0; i < pressure->n;) {
+		pthread_mutex_lock(&cl_imports_lock);
+		for (n = 0; i < pressure->n && n < ASKED_AT_ONCE; i++)
+			if (pressure->known[i].standing == COULD)
+				n += ask_locked(&asked[n], &pressure->known[i]);
+		pthread_mutex_unlock(&cl_imports_lock);
+		ask_some(asked, n, until);
+	}
 }

@@ -120,7 +120,7 @@ struct cl_green_end {
 struct cl_green_end cl_green_end_begin(CUgreenCtx green);
 void cl_green_end_done(const struct cl_green_end *end, bool gone);
 
-/* ---------------------------------------------------- free-memory callbacks */
+/* ------------------------------------------------- when memory, or an event, is short */
 /*
  * A process that shares is about to allocate.  Where no collector thread runs
  * (CULIMBO_COLLECTOR=inline) its work is done first; else two loads.
@@ -128,25 +128,41 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone);
 void cl_memory_allocates(void);
 
 /*
- * An allocation of about @bytes failed for lack of memory.  Runs the
- * free-memory callbacks (the limbo's collection is the first).  @attempt
- * counts from 0 for the same allocation.  Returns true when trying again
- * makes sense.
+ * A call failed for lack of memory (CUDA_ERROR_OUT_OF_MEMORY), or of an interprocess event, of
+ * which a process has 4,096; the next fails likewise (both measured).  It is made again as long
+ * as cl_retry_again() says so:
+ *
+ *	struct cl_retry retry;
+ *
+ *	cl_retry_begin(&retry, CL_RETRY_MEMORY, bytes);
+ *	while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
+ *		result = ...;
+ *	cl_retry_end(&retry);
+ *
+ * All three by one thread.  For memory, each time gives back what our own limbo can give, asks
+ * the program's callbacks and the host's other exporters, and as the last resort gives back
+ * blocks that could not be tracked.  It is true as long as something came free, here or there,
+ * since the call was made the last time, and waits while something may come.  False at once
+ * where nobody has anything; else after CULIMBO_PRESSURE_WAIT at most, for all times together
+ * (and what it takes to give back what there is).
+ *
+ * For an event only this process's own can come free: destroyed ones that wait in the limbo
+ * go, held or not, the oldest first.
  */
-bool cl_callbacks_run(size_t bytes, unsigned int attempt);
-
-/*
- * The same for an interprocess event, of which a process has 4,096; the next fails as if for
- * lack of memory (both measured).  Then destroyed ones that wait in the limbo go too, the
- * oldest first.  Where other threads are at all of these it waits, for all attempts together
- * CULIMBO_PRESSURE_WAIT at most (and gives back what there is, which takes what it takes).
- * @wait: its own, from one attempt to the next.
- */
-struct cl_event_wait {
-	uint64_t until; /* CLOCK_MONOTONIC, ns */
-	uint64_t back;	/* cl_limbo_events_back() when it said the last time to try again */
+enum cl_retry_want { CL_RETRY_MEMORY, CL_RETRY_EVENT };
+struct cl_retry {
+	enum cl_retry_want want;
+	unsigned int attempt; /* how often cl_retry_again() was asked */
+	size_t bytes;	      /* about as many were asked for */
+	uint64_t until;	      /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
+	uint64_t own;	      /* a count of what came free here, when it last said to try again */
+	bool callbacks_gave;  /* the last time that they were asked */
+	bool pressed;	      /* our own limbo: see cl_limbo_press() */
+	struct cl_pressure *others;
 };
-bool cl_callbacks_run_for_event(unsigned int attempt, struct cl_event_wait *wait);
+void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, size_t bytes);
+bool cl_retry_again(struct cl_retry *retry);
+void cl_retry_end(struct cl_retry *retry);
 
 /* -------------------------------------------------------------------- trace */
 /* After the options were read: makes cl_tracing() true where CULIMBO_TRACE is set.  No system call. */

@@ -201,6 +201,26 @@ struct cl_finding {
 };
 _Static_assert(sizeof(struct cl_finding) == 128, "layout 4");
 
+/*
+ * What lies in limbo of one device, for those who need memory of it.  Bytes are counted as
+ * what a block may take of the device: whole pages of 2 MiB, for small blocks share pages,
+ * and one of them keeps its page.  The exporter alone writes all but `asked`.
+ */
+struct cl_device_limbo {
+	_Atomic uint64_t entered;  /* ever put into the limbo; only grows */
+	_Atomic uint64_t returned; /* of these, what the driver has back; only grows */
+	/* Of what is in the limbo: cannot go just now, whoever asks.  Held, or its stream has not got there. */
+	_Atomic uint64_t waits;
+	_Atomic uint32_t asked;	   /* how often others have asked for this device's memory */
+	uint32_t unused;
+	uint8_t uuid[16];	   /* as cuDeviceGetUuid says; written before `devices` counts it */
+	uint8_t unused2[16];
+};
+_Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line");
+#define CL_DEVICE_LIMBOS 32u
+/* The one of all blocks whose device has no entry; who asks for its memory asks for that of all devices. */
+#define CL_ANY_DEVICE 0u
+
 struct cl_header {
 	char magic[8];
 	uint32_t layout, header_size, record_size, slot_size;
@@ -225,7 +245,10 @@ struct cl_header {
 	_Alignas(64) _Atomic uint32_t wake;
 	_Atomic uint32_t sleeping;
 
-	/* somebody's allocation fails: `asked` goes up; `done` follows when it was served */
+	/*
+	 * Somebody's allocation fails: first `asked` of the device goes up, then this one;
+	 * `done` follows when it was served.
+	 */
 	_Alignas(64) _Atomic uint32_t pressure_asked;
 	_Atomic uint32_t pressure_done; /* a futex */
 	_Atomic uint32_t serving;	/* a collector runs, so asking pays */
@@ -245,6 +268,16 @@ struct cl_header {
 
 	uint64_t inode; /* of this very file, so that a copy in its place is told from it; 0: not known */
 	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */
+
+	/*
+	 * Since when an ask has been without an answer, CLOCK_MONOTONIC, ns; 0: not known.  Who
+	 * asks writes it where it is 0, and the exporter clears it: one that is stopped is
+	 * waited for once, not by each who needs memory.
+	 */
+	_Alignas(64) _Atomic uint64_t unanswered;
+	_Atomic uint32_t devices; /* entries of `device` in use, the first one with them; only grows */
+	_Atomic uint32_t asked_all; /* how often all that could go was asked for, events too */
+	_Alignas(64) struct cl_device_limbo device[CL_DEVICE_LIMBOS];
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 4");
@@ -252,6 +285,8 @@ _Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 4");
 _Static_assert(offsetof(struct cl_header, wake) == 384, "layout 4");
 _Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 4");
 _Static_assert(offsetof(struct cl_header, grace) == 664, "layout 4");
+_Static_assert(offsetof(struct cl_header, unanswered) == 704, "layout 4");
+_Static_assert(offsetof(struct cl_header, device) == 768, "layout 4");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two

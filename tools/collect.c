@@ -43,6 +43,7 @@ static void ask(void *data)
 	c->bytes = atomic_load(&h->limbo_bytes);
 	c->serving = atomic_load(&h->serving);
 	if (c->blocks) {
+		atomic_fetch_add(&h->asked_all, 1);
 		ticket = atomic_fetch_add(&h->pressure_asked, 1) + 1;
 		cl_region_wake(c->region);
 		for (;;) {

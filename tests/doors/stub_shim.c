@@ -154,10 +154,25 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 	SAY("green_%s\n", gone ? "gone" : "stays");
 }
 
-bool cl_callbacks_run(size_t bytes, unsigned int attempt)
+void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, size_t bytes)
 {
-	SAY("callbacks %zu %u\n", bytes, attempt);
+	*retry = (struct cl_retry){ .want = want, .bytes = bytes };
+}
+
+bool cl_retry_again(struct cl_retry *retry)
+{
+	unsigned int attempt = retry->attempt++;
+
+	if (retry->want == CL_RETRY_EVENT)
+		SAY("events %u\n", attempt);
+	else
+		SAY("callbacks %zu %u\n", retry->bytes, attempt);
 	return (int)attempt < number("STUB_RETRIES", 0);
+}
+
+void cl_retry_end(struct cl_retry *retry)
+{
+	retry->attempt = 0;
 }
 
 void cl_memory_allocates(void)
@@ -173,12 +188,6 @@ void cl_event_is_new(CUevent event)
 void cl_event_created(CUevent event)
 {
 	SAY("event_created\n");
-}
-
-bool cl_callbacks_run_for_event(unsigned int attempt, struct cl_event_wait *wait)
-{
-	SAY("events %u\n", attempt);
-	return (int)attempt < number("STUB_RETRIES", 0);
 }
 
 int cl_callbacks_register(cl_free_memory_fn *fn, void *data)

@@ -166,15 +166,21 @@ static void import_event(void)
 
 	cl_event_import(&event, handle);
 }
-static void run_callbacks(void)
+static void fails(enum cl_retry_want want)
 {
-	cl_callbacks_run(4096, 0);
-}
-static void run_event_callbacks(void)
-{
-	struct cl_event_wait wait;
+	struct cl_retry retry;
 
-	cl_callbacks_run_for_event(0, &wait);
+	cl_retry_begin(&retry, want, 4096);
+	cl_retry_again(&retry);
+	cl_retry_end(&retry);
+}
+static void no_memory(void)
+{
+	fails(CL_RETRY_MEMORY);
+}
+static void no_event(void)
+{
+	fails(CL_RETRY_EVENT);
 }
 static void end_context(void)
 {
@@ -193,8 +199,8 @@ static const struct function {
 	{ "an import", import },
 	{ "an import and its close", import_and_close },
 	{ "an event's import", import_event },
-	{ "the free-memory callbacks", run_callbacks },
-	{ "the callbacks for an event", run_event_callbacks },
+	{ "an allocation that fails", no_memory },
+	{ "an event that cannot be made", no_event },
 	{ "a context's end", end_context },
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };

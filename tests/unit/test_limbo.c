@@ -1019,13 +1019,38 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK(none_is_counted());
 }
 
-/* At the @attempt to make one that the driver refuses; true: try again. */
+/* A call that the driver has refused, @attempt times since the first one. */
+static struct cl_retry refused(enum cl_retry_want want, unsigned int attempt)
+{
+	struct cl_retry retry;
+
+	cl_retry_begin(&retry, want, want == CL_RETRY_MEMORY ? 12345 : 0);
+	retry.attempt = attempt;
+	retry.until = cl_now() + cl_options.pressure_wait.number;
+	retry.own = want == CL_RETRY_MEMORY ? cl_limbo_moved(CL_ANY_DEVICE).moved : cl_limbo_events_back();
+	return retry;
+}
+/* True: try again. */
 static bool another_event(unsigned int attempt)
 {
-	struct cl_event_wait wait = { cl_now() + cl_options.pressure_wait.number, cl_limbo_events_back() };
+	struct cl_retry retry = refused(CL_RETRY_EVENT, attempt);
 
-	return cl_callbacks_run_for_event(attempt, &wait);
+	return cl_retry_again(&retry);
 }
+/* A call fails: whether to make it again; and whether once more, when that has failed, too. */
+static __thread struct cl_retry failing;
+static bool fails(enum cl_retry_want want, size_t bytes)
+{
+	cl_retry_end(&failing);
+	cl_retry_begin(&failing, want, bytes);
+	return cl_retry_again(&failing);
+}
+static bool fails_again(void)
+{
+	return cl_retry_again(&failing);
+}
+#define NO_MEMORY() fails(CL_RETRY_MEMORY, 12345)
+#define NO_EVENT() fails(CL_RETRY_EVENT, 0)
 
 /* What the collector finds while a thread of the program has the last event of the limbo. */
 static CUresult destroy_and_collect(CUevent event)
@@ -1094,7 +1119,7 @@ static void *need_an_event(void *unused)
 static void *need_memory(void *unused)
 {
 	atomic_store(&thread_task, gettid());
-	thread_given = cl_callbacks_run(12345, 0);
+	thread_given = NO_MEMORY();
 	atomic_store(&thread_done, true);
 	return unused;
 }
@@ -1134,7 +1159,6 @@ IN_A_CHILD(who_needs_an_event_waits_for_a_context_that_may_be_ending)
 /* Nor for ever, but for all attempts together as long as the option says. */
 IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 {
-	struct cl_event_wait wait;
 	uint64_t began;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
@@ -1142,16 +1166,18 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	cl_options.pressure_wait.number = 2000 * MS;
 	cl_context_end_begin(NULL, 0);
 	began = cl_now();
-	CHECK(cl_callbacks_run_for_event(0, &wait)); /* (once anyway) */
+	CHECK(NO_EVENT()); /* (once anyway) */
 	CHECK(cl_now() - began >= 2000 * MS);
 	began = cl_now();
-	CHECK(!cl_callbacks_run_for_event(1, &wait));
+	CHECK(!fails_again());
 	CHECK(cl_now() - began < 2000 * MS);
 	cl_context_end_done(NULL, 0, false);
 	/* with others who take all that comes free, a few attempts more */
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
-	CHECK(!cl_callbacks_run_for_event(5, &wait));
-	CHECK(cl_callbacks_run_for_event(4, &wait));
+	failing.attempt = 5;
+	CHECK(!fails_again());
+	failing.attempt = 4;
+	CHECK(fails_again());
 }
 
 /* So that one more is not refused for memory. */
@@ -1192,15 +1218,14 @@ IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 /* What another thread gives back between the driver's answer and the question what to do. */
 IN_A_CHILD(who_needs_an_event_hears_of_one_that_just_went)
 {
-	struct cl_event_wait wait;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
-	CHECK(cl_callbacks_run_for_event(0, &wait));
+	CHECK(NO_EVENT());
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	cl_limbo_collect(true);
-	CHECK(cl_callbacks_run_for_event(1, &wait));
-	CHECK(!cl_callbacks_run_for_event(2, &wait));
+	CHECK(fails_again());
+	CHECK(!fails_again());
 }
 
 /* No event of any kind can be made. */
@@ -1215,8 +1240,14 @@ IN_A_CHILD(who_needs_memory_for_an_event_gets_it)
 	CHECK(another_event(0));
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK(!another_event(1));
-	/* also where others can be made, but there are not as many as a process can have */
-	fake.event_create_result = CUDA_SUCCESS;
+}
+
+/* Also where others can be made, but there are not as many as a process can have. */
+IN_A_CHILD(who_needs_memory_for_a_shared_event_gets_it)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK(another_event(1));
@@ -1301,7 +1332,7 @@ IN_A_CHILD(what_came_free_is_not_waited_for)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	free_in_both_contexts();
 	began = cl_now();
-	CHECK(cl_callbacks_run(12345, 0));
+	CHECK(NO_MEMORY());
 	CHECK_EQUAL(frees_of(here), 1);
 	CHECK_EQUAL(frees_of(there), 0);
 	/* nor memory, by who needs an event */
@@ -1315,8 +1346,8 @@ IN_A_CHILD(what_came_free_is_not_waited_for)
 static void *need_memory_twice(void *unused)
 {
 	atomic_store(&thread_task, gettid());
-	CHECK(cl_callbacks_run(12345, 0));
-	thread_given = cl_callbacks_run(12345, 1);
+	CHECK(NO_MEMORY());
+	thread_given = fails_again();
 	atomic_store(&thread_done, true);
 	return unused;
 }
@@ -1457,10 +1488,10 @@ IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
 	cl_options.pressure_wait.number = 2000 * MS;
 	cl_context_end_begin(NULL, 0);
 	began = cl_now();
-	CHECK(cl_callbacks_run(12345, 0)); /* (once anyway) */
+	CHECK(NO_MEMORY()); /* (once anyway) */
 	CHECK(cl_now() - began >= 2000 * MS);
 	began = cl_now();
-	CHECK(!cl_callbacks_run(12345, 1));
+	CHECK(!fails_again());
 	CHECK(cl_now() - began < 2000 * MS);
 	cl_context_end_done(NULL, 0, false);
 }
@@ -1651,10 +1682,13 @@ static unsigned int called, called_inside;
 static CUdeviceptr must_be_freed;
 static size_t a_callback(size_t bytes, void *data)
 {
+	struct cl_retry inside;
+
 	called++;
 	CHECK_EQUAL(bytes, 12345);
 	/* one that allocates, and fails at it, is not asked again */
-	called_inside += cl_callbacks_run(99, 0);
+	cl_retry_begin(&inside, CL_RETRY_MEMORY, 99);
+	called_inside += cl_retry_again(&inside);
 	if (must_be_freed) /* the limbo is the first to give */
 		CHECK_EQUAL(frees_of(must_be_freed), 1);
 	return *(size_t *)data;
@@ -1671,25 +1705,26 @@ IN_A_CHILD(callbacks_are_a_bounded_registry)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	CHECK_EQUAL(cl_callbacks_register(NULL, NULL), -EINVAL);
 	CHECK_EQUAL(cl_callbacks_unregister(a_callback, &gives), -ENOENT);
-	CHECK_EQUAL(cl_callbacks_run(12345, 0), false); /* nobody has anything, nobody shares */
+	CHECK_EQUAL(NO_MEMORY(), false); /* nobody has anything, nobody shares */
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), 0);
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), -EEXIST);
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &nothing), 0);
-	CHECK_EQUAL(cl_callbacks_run(12345, 0), true);
+	CHECK_EQUAL(NO_MEMORY(), true);
 	CHECK_EQUAL(called, 2);
 	CHECK_EQUAL(called_inside, 0);
 	CHECK_EQUAL(cl_callbacks_unregister(a_callback, &gives), 0);
-	CHECK_EQUAL(cl_callbacks_run(12345, 0), false);
+	CHECK_EQUAL(NO_MEMORY(), false);
 	CHECK_EQUAL(called, 3);
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), 0);
 	for (uintptr_t i = 2; i < CL_CALLBACKS; i++)
 		CHECK_EQUAL(cl_callbacks_register(another_callback, (void *)i), 0);
 	CHECK_EQUAL(cl_callbacks_register(another_callback, (void *)CL_CALLBACKS), -ENOSPC);
-	CHECK_EQUAL(cl_callbacks_run(12345, 0), true);
+	CHECK_EQUAL(NO_MEMORY(), true);
 	/* whoever says that he gives, and does not, is not asked for ever */
-	CHECK_EQUAL(cl_callbacks_run(12345, 1000), false);
+	failing.attempt = 1000;
+	CHECK_EQUAL(fails_again(), false);
 	cl_options.disable.number = 1;
-	CHECK_EQUAL(cl_callbacks_run(12345, 0), false);
+	CHECK_EQUAL(NO_MEMORY(), false);
 	CHECK_TASKS(1);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
 }
@@ -1709,15 +1744,15 @@ IN_A_CHILD(short_memory_ends_the_grace_of_what_nobody_opened)
 	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
 	must_be_freed = waits;
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &nothing), 0);
-	CHECK_EQUAL(cl_callbacks_run(12345, 0), true);
+	CHECK_EQUAL(NO_MEMORY(), true);
 	CHECK_EQUAL(called, 1);
 	CHECK_EQUAL(frees_of(waits), 1);
 	CHECK_EQUAL(frees_of(held), 0);
 	CHECK_EQUAL(frees_of(live), 0);
-	CHECK_EQUAL(cl_callbacks_run(12345, 1), false);
+	CHECK_EQUAL(fails_again(), false);
 	/* one that is dying gives back within the call */
 	kill(other.pid, SIGKILL);
-	CHECK(COMES_TRUE(cl_callbacks_run(12345, 1) || frees_of(held), SOON));
+	CHECK(COMES_TRUE(fails_again() || frees_of(held), SOON));
 	CHECK_EQUAL(frees_of(held), 1);
 	CHECK_EQUAL(frees_of(live), 0);
 }
@@ -1735,17 +1770,50 @@ IN_A_CHILD(short_memory_asks_the_other_processes)
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = waits.value }).result, CUDA_SUCCESS);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = held.value }).result, CUDA_SUCCESS);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value, 0);
-	CHECK_EQUAL(cl_callbacks_run(12345, 0), true);
+	CHECK_EQUAL(NO_MEMORY(), true);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value, 1);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = held.value }).value, 0);
-	CHECK_EQUAL(cl_callbacks_run(12345, 1), false);
+	CHECK_EQUAL(fails_again(), false);
 	/* a stopped one is waited for, but not long */
 	kill(other.pid, SIGSTOP);
 	cl_options.pressure_wait.number = 20 * MS;
-	CHECK_EQUAL(cl_callbacks_run(12345, 1), false);
+	CHECK_EQUAL(fails_again(), false);
 	kill(other.pid, SIGCONT);
 	CHECK_EQUAL(cl_memory_close(mine), CUDA_SUCCESS);
 	CHECK(COMES_TRUE(ask(&other, (struct order){ .what = 'n', .a = held.value }).value == 1, SOON));
+}
+
+/* By themselves, or asked by a third: then there is nothing to ask them for, and memory all the same. */
+IN_A_CHILD(short_memory_hears_of_what_others_gave_back_meanwhile)
+{
+	struct other other = start_other(HOUR);
+	struct answer block = ask(&other, (struct order){ .what = 'x' });
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = block.value }).result, CUDA_SUCCESS);
+	/* between the first call and the question what to do */
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'g' }).value, 1);
+	CHECK(NO_MEMORY());
+	CHECK(!fails_again());
+	/* and between the second one and the next question */
+	CHECK(NO_MEMORY());
+	block = ask(&other, (struct order){ .what = 'x' });
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = block.value }).result, CUDA_SUCCESS);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'g' }).value, 1);
+	CHECK(fails_again());
+	CHECK(!fails_again());
+}
+
+/* Its mapping is made twice, and both are of one thread: see cl_region_create(). */
+IN_A_CHILD(a_file_that_another_thread_is_making_is_not_looked_at)
+{
+	void *not_to_stay = mmap(NULL, CL_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_own.header = not_to_stay;
+	cl_memory_allocates();
+	cl_collector_wake();
+	cl_own.header = NULL;
 }
 
 /* ------------------------------------------------------------- without a file */
@@ -1768,10 +1836,10 @@ IN_A_CHILD(without_a_file_blocks_are_kept_until_memory_is_short)
 	CHECK_EQUAL(cl_memory_free(large), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(small), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
-	CHECK_EQUAL(cl_callbacks_run(1, 0), true);
+	CHECK_EQUAL(NO_MEMORY(), true);
 	CHECK_EQUAL(frees_of(large), 1);
 	CHECK_EQUAL(frees_of(small), 0);
-	CHECK_EQUAL(cl_callbacks_run(1, 1), false);
+	CHECK_EQUAL(fails_again(), false);
 }
 
 IN_A_CHILD(without_a_file_too_what_goes_with_its_context_is_forgotten)
@@ -2328,6 +2396,7 @@ int main(void)
 		cmocka_unit_test(who_needs_an_event_does_not_get_memory),
 		cmocka_unit_test(who_needs_an_event_hears_of_one_that_just_went),
 		cmocka_unit_test(who_needs_memory_for_an_event_gets_it),
+		cmocka_unit_test(who_needs_memory_for_a_shared_event_gets_it),
 		cmocka_unit_test(who_did_not_get_enough_memory_waits_for_a_context_that_may_be_ending),
 		cmocka_unit_test(who_needs_an_event_hears_of_one_that_goes_with_its_context),
 		cmocka_unit_test(who_needs_an_event_waits_for_the_last_that_is_being_forced_out),
@@ -2338,6 +2407,8 @@ int main(void)
 		cmocka_unit_test(callbacks_are_a_bounded_registry),
 		cmocka_unit_test(short_memory_ends_the_grace_of_what_nobody_opened),
 		cmocka_unit_test(short_memory_asks_the_other_processes),
+		cmocka_unit_test(short_memory_hears_of_what_others_gave_back_meanwhile),
+		cmocka_unit_test(a_file_that_another_thread_is_making_is_not_looked_at),
 		cmocka_unit_test(without_a_file_blocks_are_kept_until_memory_is_short),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),

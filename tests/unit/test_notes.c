@@ -861,6 +861,15 @@ IN_A_CHILD(an_end_in_a_signal_handler_needs_no_large_stack)
 	end_exporter(exporter, line);
 }
 
+static void fails(enum cl_retry_want want)
+{
+	struct cl_retry retry;
+
+	cl_retry_begin(&retry, want, 1);
+	cl_retry_again(&retry);
+	cl_retry_end(&retry);
+}
+
 /* What forks past the handlers (_Fork(), clone()) leaves a child without our files. */
 IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 {
@@ -869,7 +878,6 @@ IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 	int line, status;
 	pid_t exporter = start_exporter(&other, &line);
 	CUdeviceptr p, open;
-	struct cl_event_wait wait;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = fake_alloc(1024, CONTEXT_A);
@@ -891,9 +899,9 @@ IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 			else if (way == ALLOCATE)
 				cl_memory_allocates();
 			else if (way == NO_MEMORY)
-				cl_callbacks_run(1, 0);
+				fails(CL_RETRY_MEMORY);
 			else if (way == NO_EVENT)
-				cl_callbacks_run_for_event(0, &wait);
+				fails(CL_RETRY_EVENT);
 			if (way == CONTEXT_ENDS) {
 				cl_context_end_begin(CONTEXT_A, 0);
 				cl_context_end_done(CONTEXT_A, 0, false);

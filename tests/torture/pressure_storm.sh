@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The pressure storm: pressure_storm.sh [BUILD_DIR [ALLOCATIONS]]
+#
+# Sharers and bystanders whose live blocks always fit into the device: no allocation may
+# fail; see pressure_storm.c.  On the simulated driver.  Before that a control: the same
+# without culimbo.  Prints TAP, and one line that begins with "pressure_storm:".
+#
+#   TORTURE_SEED     plays another one (printed)
+#   TORTURE_KEEP     not empty: leave the folder, and say where it is
+set -u
+
+# shellcheck source-path=SCRIPTDIR source=play.sh
+. "$(dirname "$0")/play.sh"
+
+usage() {
+	echo "usage: pressure_storm.sh [BUILD_DIR [ALLOCATIONS]]" >&2
+	exit 2
+}
+[ $# -le 2 ] || usage
+build=${1:-${top_builddir-}}
+allocations=${2:-${STORM_ALLOCATIONS:-1}}
+[ -n "$build" ] || usage
+case $allocations in
+'' | *[!0-9]*) usage ;;
+esac
+begin pressure_storm "$build"
+[ -n "${STORM_NO_CONTROL-}" ] || run control 60 --control 1
+# (a thousand a second is slow)
+run pressure_storm $((60 + allocations / 1000)) "$allocations"
+said pressure_storm
+quiet pressure_storm
+end
