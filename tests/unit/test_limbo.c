@@ -179,21 +179,6 @@ static unsigned int tasks(void)
 #endif
 #define CHECK_TASKS(n) CHECK_EQUAL(tasks(), TASKS(n))
 
-static unsigned int logged(const char *words)
-{
-	static char text[1 << 16];
-	int fd = open(log_path, O_RDONLY);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-	unsigned int found = 0;
-
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
-	for (const char *at = text; (at = strstr(at, words)) != NULL; at++)
-		found++;
-	return found;
-}
-
 static bool freed_soon(CUdeviceptr p)
 {
 	return COMES_TRUE(frees_of(p) == 1, SOON);
