@@ -227,10 +227,39 @@ static void read_command(char *to, size_t size)
 	to[n > 0 ? n : 0] = 0;
 }
 
+/*
+ * The whole file, none of whose memory is touched by that.  A process that locks what it maps
+ * (mlockall(MCL_FUTURE)) would have all of it made, holes and all, within mmap(): so what is
+ * mapped at first is one page, which nobody may access, and which then is not a locked one; it
+ * grows as what it is.  (One page, so that the limit of locked memory is no matter either.)
+ */
+static void *map_holes_and_all(int fd)
+{
+	char *page = mmap(NULL, CL_PAGE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0), *at;
+	int err;
+
+	if (page == MAP_FAILED)
+		return MAP_FAILED;
+	munlock(page, CL_PAGE);
+	at = mremap(page, CL_PAGE, CL_FILE_SIZE, MREMAP_MAYMOVE);
+	if (at == MAP_FAILED) {
+		err = errno;
+		munmap(page, CL_PAGE);
+		errno = err;
+		return MAP_FAILED;
+	}
+	if (mprotect(at, CL_FILE_SIZE, PROT_READ | PROT_WRITE)) {
+		err = errno;
+		munmap(at, CL_FILE_SIZE);
+		errno = err;
+		return MAP_FAILED;
+	}
+	return at;
+}
+
 static int map(struct cl_region *region)
 {
-	char *at = mmap(NULL, CL_FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-			region->fd, 0);
+	char *at = map_holes_and_all(region->fd);
 
 	if (at == MAP_FAILED)
 		return -errno;
