@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/backoff.h"
 #include "shim/blocks.h"
 #include "shim/log.h"
 #include "shim/self.h"
@@ -19,8 +20,16 @@ static struct {
 	uint32_t free_n, free_size;
 	uint32_t fresh; /* records from this one on were never used */
 	uint32_t chunks; /* of the file: those below it are there */
-	bool tried, importer_tried;
 } records;
+
+/* The file could not be made. */
+struct no_file {
+	struct cl_backoff backoff;
+	bool said;
+};
+static struct {
+	struct no_file exporter, importer; /* who wanted it */
+} no_file;
 
 /* -------------------------------------------------------------- found by key */
 struct cl_table cl_block_tables[] = {
@@ -222,15 +231,21 @@ struct cl_block *cl_block_of_record(uint32_t record)
 }
 
 /* ------------------------------------------------------------------- records */
-static void make_own_file(bool importer)
+/* With the one descriptor that was kept for this; apart, for its stack. */
+static __attribute__((noinline)) int create_by_path(void)
 {
-	bool *tried = importer ? &records.importer_tried : &records.tried;
-	char path[256];
+	char path[4096];
+	int err;
+
+	cl_self_dir_path(path, sizeof path);
+	err = cl_self_check_dir(path);
+	return err ? err : cl_region_create_by_path(&cl_own, path, &cl_self.witness);
+}
+
+static int create_own_file(bool importer)
+{
 	int err = -ENOENT;
 
-	if (records.tried || *tried)
-		return;
-	*tried = true;
 	/* the last process to leave takes the directory away: it may go between the two */
 	for (int tries = 0; tries < 16 && err == -ENOENT; tries++) {
 		int dirfd = cl_self_open_dir(true);
@@ -241,26 +256,55 @@ static void make_own_file(bool importer)
 		err = cl_region_create(&cl_own, dirfd, &cl_self.witness);
 		close(dirfd);
 	}
-	if (!err) {
-		cl_own.header->grace = cl_options.grace.number;
-		/* (who gets a handle of ours in whatever way has seen this, too) */
-		atomic_store_explicit(&cl_own_id, cl_own.file_id, memory_order_release);
-		records.chunks = 1; /* it comes with one */
-		return;
+	/* an importer does without: it keeps that descriptor for the files of exporters */
+	if ((err == -EMFILE || err == -ENFILE) && !importer && cl_self_spare_release()) {
+		err = create_by_path();
+		cl_self_spare_restore();
 	}
+	return err;
+}
+
+static void say_no_file(bool importer, int err)
+{
+	char path[256];
+
 	cl_self_dir_path(path, sizeof path);
-	if (importer) {
+	if (importer)
 		cl_log(CL_LOG_INFO,
 		       "cannot make this process's exporter file in %s: %s; `culimbo report` cannot tell what "
 		       "it imports, which is as safe as with one",
 		       path, strerror(-err));
+	else
+		cl_log(CL_LOG_ERROR,
+		       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
+		       "exported and freed, those under 2 MiB are kept to the end and larger ones until memory "
+		       "runs short. Make room there, or set CULIMBO_DIR to a directory on a tmpfs",
+		       path, strerror(-err));
+}
+
+static void make_own_file(bool importer)
+{
+	struct no_file *before = importer ? &no_file.importer : &no_file.exporter;
+	uint64_t now = cl_now();
+	int err;
+
+	if (!cl_backoff_is_over(&before->backoff, now))
+		return;
+	err = create_own_file(importer);
+	if (err) {
+		cl_backoff_failed(&before->backoff, now);
+		if (!before->said)
+			say_no_file(importer, err);
+		before->said = true;
 		return;
 	}
-	cl_log(CL_LOG_ERROR,
-	       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
-	       "exported and freed, those under 2 MiB are kept to the end and larger ones until memory "
-	       "runs short. Make room there, or set CULIMBO_DIR to a directory on a tmpfs",
-	       path, strerror(-err));
+	cl_own.header->grace = cl_options.grace.number;
+	/* who gets a handle of ours in whatever way has seen this, too */
+	atomic_store_explicit(&cl_own_id, cl_own.file_id, memory_order_release);
+	records.chunks = 1; /* it comes with one */
+	if (no_file.exporter.said)
+		cl_log(CL_LOG_WARN, "this process's exporter file could be made now: what is exported from "
+				    "here on is tracked, and goes back once freed");
 }
 
 void cl_own_go_by_handle_locked(void)
@@ -450,6 +494,7 @@ void cl_blocks_forget(void)
 	memset(&cl_block_tally, 0, sizeof cl_block_tally);
 	memset(by_record, 0, sizeof by_record);
 	memset(&records, 0, sizeof records);
+	memset(&no_file, 0, sizeof no_file);
 	/* the mapping is not there in a child, and closing the file here unlocks nothing of the parent's */
 	if (cl_own.fd >= 0 && cl_region_fd_intact(&cl_own))
 		close(cl_own.fd);

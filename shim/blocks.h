@@ -58,11 +58,12 @@ struct cl_event_block {
 	struct cl_event_block *older, *newer;
 };
 
-/* Made at the first export or import; .header is NULL before, and for good if it can't be made. */
+/* Made at the first export or import; .header is NULL before, and as long as it can't be made. */
 extern struct cl_region cl_own;
 /*
- * Makes sure that it is there.  False: it can't be made, which is an error for who
- * exports and is said once; an @importer has it for reports only, and nothing is said.
+ * Makes sure that it is there.  False: it can't be made just now, which is an error for who
+ * exports and is said once; an @importer has it for reports only, and nothing is said.  It is
+ * tried again at later calls, see backoff.h: who has it once has it to the end.
  */
 bool cl_own_need_locked(bool importer);
 /* Ours are found by their whole handles.  (The header says so to others, and can be damaged by them.) */

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/backoff.h"
 #include "shim/collector.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
@@ -22,7 +23,10 @@
 static struct {
 	pthread_mutex_t lock; /* starting and stopping */
 	pthread_t thread;
-	_Atomic bool running, failed;
+	_Atomic bool running;
+	_Atomic bool failed;	     /* it could not be started when that was last tried */
+	struct cl_backoff backoff;   /* under .lock */
+	_Atomic uint64_t next_start; /* its end */
 	_Atomic bool stop; /* for good: what is left goes with the process */
 	_Atomic uint64_t sleeps_until; /* 0: awake */
 	_Atomic uint64_t last_reap;    /* of inline passes */
@@ -127,37 +131,56 @@ static void *collector_main(void *unused)
 /* ------------------------------------------------------------ start and stop */
 static void stop_at_exit(void);
 
-static void start(void)
+/* Under .lock; @said: that it could not be started was said before. */
+static void start_locked(bool said)
 {
+	static bool registered; /* stays true in a forked child, as the handler does */
 	sigset_t all, before;
 	int err;
 
-	pthread_mutex_lock(&collector.lock);
-	if (!collector.running && !collector.failed && !collector.stop) {
-		static bool registered; /* stays true in a forked child, as the handler does */
-
-		/*
-		 * Before the driver's own handlers, which were registered before this one,
-		 * and so before it is torn down under our thread.
-		 */
-		if (!registered)
-			registered = atexit(stop_at_exit) == 0;
-		/* the program's signals are for its own threads */
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		err = pthread_create(&collector.thread, NULL, collector_main, NULL);
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-		collector.running = !err;
-		collector.failed = err != 0;
-		if (err)
-			cl_log(CL_LOG_WARN,
-			       "cannot start the collector thread (error %d): freed blocks go back when the "
-			       "program next calls us, as with CULIMBO_COLLECTOR=inline",
-			       err);
-		/* relaxed: a hint for others whether asking us for memory pays */
-		atomic_store_explicit(&cl_own.header->serving, !err, memory_order_relaxed);
+	/*
+	 * Before the driver's own handlers, which were registered before this one,
+	 * and so before it is torn down under our thread.
+	 */
+	if (!registered)
+		registered = atexit(stop_at_exit) == 0;
+	/* the program's signals are for its own threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&collector.thread, NULL, collector_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err) {
+		cl_backoff_failed(&collector.backoff, cl_now());
+		/* relaxed: who sees an older one comes here once more */
+		atomic_store_explicit(&collector.next_start, collector.backoff.until, memory_order_relaxed);
 	}
+	collector.running = !err;
+	collector.failed = err != 0;
+	/* relaxed: a hint for others whether asking us for memory pays */
+	atomic_store_explicit(&cl_own.header->serving, !err, memory_order_relaxed);
+	if (err && !said)
+		cl_log(CL_LOG_WARN,
+		       "cannot start the collector thread (error %d): until it can be, freed blocks go back "
+		       "when the program next calls us, as with CULIMBO_COLLECTOR=inline",
+		       err);
+	if (!err && said)
+		cl_log(CL_LOG_WARN, "the collector thread could be started now: freed blocks go back by themselves");
+}
+
+static void start(void)
+{
+	pthread_mutex_lock(&collector.lock);
+	if (!collector.running && !collector.stop)
+		start_locked(collector.failed);
 	pthread_mutex_unlock(&collector.lock);
+}
+
+/* Where it could not be started: tries again, not too often. */
+static void start_again(void)
+{
+	if (!collector.running && collector.failed &&
+	    cl_now() >= atomic_load_explicit(&collector.next_start, memory_order_relaxed))
+		start();
 }
 
 static void inline_pass(void)
@@ -178,6 +201,7 @@ void cl_collector_wake_by(uint64_t when)
 
 	if (atomic_load_explicit(&collector.stop, memory_order_relaxed))
 		return;
+	start_again();
 	if (cl_collector_is_inline()) {
 		inline_pass();
 		return;
@@ -210,8 +234,12 @@ void cl_collector_called(void)
 	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
 		return;
 	/* relaxed: what is missed now is seen at the next call */
-	if (!atomic_load_explicit(&collector.stop, memory_order_relaxed) &&
-	    (atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) || pressed()))
+	if (atomic_load_explicit(&collector.stop, memory_order_relaxed) ||
+	    (!atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) && !pressed()))
+		return;
+	start_again();
+	/* a thread that has just come looks for itself */
+	if (cl_collector_is_inline())
 		inline_pass();
 }
 
@@ -250,6 +278,8 @@ void cl_collector_forget(void)
 
 	collector.lock = fresh;
 	collector.running = collector.failed = false;
+	collector.backoff = (struct cl_backoff){ 0 };
+	atomic_store(&collector.next_start, 0);
 	atomic_store(&collector.stop, false);
 	atomic_store(&collector.sleeps_until, 0);
 	atomic_store(&collector.served_all, 0);

@@ -6,7 +6,8 @@
  * Started at the first block that enters the limbo; asleep on a futex in the
  * exporter file; all signals blocked; gone before exit; absent in forked
  * children.  With CULIMBO_COLLECTOR=inline there is none: then the program's
- * own calls do its work (cl_collector_wake() does a pass in the calling thread).
+ * own calls do its work (cl_collector_wake() does a pass in the calling thread).  So they do as
+ * long as a thread cannot be had; it is tried again (see backoff.h) by calls that find work.
  */
 #ifndef CL_COLLECTOR_H
 #define CL_COLLECTOR_H

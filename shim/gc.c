@@ -34,6 +34,14 @@ static bool is_of_former_image(const struct cl_region *region)
 	       self.start_time == made->start_time;
 }
 
+/* Relaxed: only a time; two who look at once agree well enough. */
+static void note_lock_free(_Atomic uint64_t *kept, uint64_t before, uint64_t since)
+{
+	if (since != before)
+		atomic_compare_exchange_strong_explicit(kept, &before, since, memory_order_relaxed,
+							memory_order_relaxed);
+}
+
 enum cl_liveness cl_gc_judge(struct cl_region *region)
 {
 	_Atomic uint64_t *kept = &region->header->exporter_lock_free;
@@ -41,16 +49,18 @@ enum cl_liveness cl_gc_judge(struct cl_region *region)
 	uint64_t now = cl_now();
 	enum cl_liveness is;
 
+	/* first, for it is all that is asked of the living; no former image of ours has a lock that we see */
+	if (region->locks->is_locked(region, CL_LOCK_EXPORTER) == 1) {
+		note_lock_free(kept, before, 0);
+		return CL_ALIVE;
+	}
 	if (is_of_former_image(region))
 		return CL_DEAD;
 	if (since > now) /* written by nobody who can be believed */
 		since = 0;
 	is = cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &since, now,
 			       cl_options.settle.number);
-	/* relaxed: only a time; two who look at once agree well enough */
-	if (since != before)
-		atomic_compare_exchange_strong_explicit(kept, &before, since, memory_order_relaxed,
-							memory_order_relaxed);
+	note_lock_free(kept, before, since);
 	return is;
 }
 

@@ -7,6 +7,7 @@
  *    over fork.  That is why the log file is opened for each line: a
  *    descriptor that we kept might be closed by the program and its number
  *    given to a file of its own, into which we would write.  Lines are rare.
+ *    It may have happened to stderr, too: see stderr.h.
  *  - A line is one write(2), shorter than PIPE_BUF, so that lines of several
  *    processes don't mix.
  *  - No signal comes of it.  A write to a pipe nobody reads raises SIGPIPE, to
@@ -36,6 +37,7 @@
 #include <unistd.h>
 
 #include "shim/log.h"
+#include "shim/stderr.h"
 
 #define LINE_SIZE 1024
 _Static_assert(LINE_SIZE <= PIPE_BUF, "a line must be one atomic write to a pipe");
@@ -289,6 +291,12 @@ static __attribute__((format(printf, 3, 0))) size_t make_line(
 	return length;
 }
 
+static void line_to_stderr(const char *line, size_t length)
+{
+	if (cl_stderr_is_there() && cl_is_writable(STDERR_FILENO, 0))
+		write_line(STDERR_FILENO, line, length);
+}
+
 static __attribute__((format(printf, 2, 3))) void to_stderr(int level, const char *format, ...)
 {
 	char line[LINE_SIZE];
@@ -298,8 +306,7 @@ static __attribute__((format(printf, 2, 3))) void to_stderr(int level, const cha
 	va_start(args, format);
 	length = make_line(line, level, format, args);
 	va_end(args);
-	if (cl_is_writable(STDERR_FILENO, 0))
-		write_line(STDERR_FILENO, line, length);
+	line_to_stderr(line, length);
 }
 
 void cl_log(int level, const char *format, ...)
@@ -326,8 +333,7 @@ void cl_log(int level, const char *format, ...)
 				  "cannot write to CULIMBO_LOG_FILE=\"%s\": %s; using stderr", file,
 				  error_text(-error));
 	}
-	if (cl_is_writable(STDERR_FILENO, 0))
-		write_line(STDERR_FILENO, line, length);
+	line_to_stderr(line, length);
 out:
 	errno = saved;
 }

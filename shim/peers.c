@@ -18,10 +18,46 @@ static struct cl_peer *peers;
 static struct cl_peer *last; /* the one that was got last: most import from one for a while */
 static struct cl_slot_watch watch[CL_SLOTS]; /* for cl_holder_claim() when all slots are taken */
 
+/*
+ * Peers that nothing is held of, in the order in which they came to that.  (Somebody may have
+ * a hold of one again: such a one is left out when its turn comes.)  When another peer is
+ * opened, a few are looked at, whether their exporter has ended; and the oldest are closed where
+ * there are too many: each has a descriptor, of which the program has so many in all.
+ */
+enum { IDLE = 64, LOOKS = 4 };
+static struct {
+	struct cl_peer *oldest, *newest;
+	struct cl_peer *next; /* to be looked at; NULL: the oldest */
+	unsigned int n;
+} idle;
+
+static void idle_add(struct cl_peer *peer)
+{
+	peer->listed = true;
+	peer->older = idle.newest;
+	peer->newer = NULL;
+	*(idle.newest ? &idle.newest->newer : &idle.oldest) = peer;
+	idle.newest = peer;
+	idle.n++;
+}
+
+static void idle_remove(struct cl_peer *peer)
+{
+	if (!peer->listed)
+		return;
+	if (idle.next == peer)
+		idle.next = peer->newer;
+	*(peer->older ? &peer->older->newer : &idle.oldest) = peer->newer;
+	*(peer->newer ? &peer->newer->older : &idle.newest) = peer->older;
+	peer->listed = false;
+	idle.n--;
+}
+
 static void take_out(struct cl_peer *peer)
 {
 	if (peer == last)
 		last = NULL;
+	idle_remove(peer);
 	HASH_DELETE(hh, peers, peer);
 }
 
@@ -42,14 +78,45 @@ static bool is_finished(struct cl_peer *peer, int dirfd)
 	       (cl_gc_is_kept(&peer->region) || cl_gc_file(&peer->region, dirfd) != -EBUSY);
 }
 
-/* Peers whose exporter is dead and that nothing is held of: looked for when another comes. */
+/* Some of those that nothing is held of, in turn. */
 static void drop_finished(int dirfd)
 {
-	struct cl_peer *peer, *next;
+	unsigned int looks = idle.n < LOOKS ? idle.n : LOOKS;
 
-	HASH_ITER(hh, peers, peer, next)
-		if (!peer->holds && is_finished(peer, dirfd))
+	while (looks-- && idle.n) {
+		struct cl_peer *peer = idle.next ? idle.next : idle.oldest;
+
+		idle.next = peer->newer;
+		if (peer->holds)
+			idle_remove(peer);
+		else if (is_finished(peer, dirfd))
 			drop(peer);
+	}
+}
+
+static void give_slot_back(struct cl_peer *peer)
+{
+	if (!cl_peer_has_slot(peer) || !cl_region_fd_intact(&peer->region))
+		return;
+	cl_holder_release(&peer->region, (unsigned int)peer->slot);
+	peer->slot = -1;
+}
+
+/* Closes the oldest that nothing is held of, where there are more than @most.  False: it closed none. */
+static bool drop_oldest(unsigned int most)
+{
+	while (idle.n > most) {
+		struct cl_peer *peer = idle.oldest;
+
+		if (peer->holds) {
+			idle_remove(peer);
+			continue;
+		}
+		give_slot_back(peer);
+		drop(peer);
+		return true;
+	}
+	return false;
 }
 
 static struct cl_peer *no_memory(int *err)
@@ -108,7 +175,11 @@ static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int
 	peer = calloc(1, sizeof *peer);
 	if (!peer)
 		return no_memory(err);
-	*err = open_file(peer, file_id, &why);
+	drop_oldest(IDLE - 1);
+	/* what is not needed goes before the last descriptor does */
+	do
+		*err = open_file(peer, file_id, &why);
+	while ((*err == -EMFILE || *err == -ENFILE) && drop_oldest(0));
 	if ((*err == -EMFILE || *err == -ENFILE) && cl_self_spare_release()) {
 		/* the directory's descriptor and the file's, one after the other, are one too many */
 		*err = open_file_by_path(peer, file_id, &why);
@@ -133,6 +204,7 @@ static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int
 		free(peer);
 		return no_memory(err);
 	}
+	idle_add(peer);
 	return peer;
 }
 
@@ -198,9 +270,16 @@ int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 
 void cl_peer_put(struct cl_peer *peer)
 {
-	/* an exporter that shared once is likely to again: its mapping and our slot stay */
-	if (!--peer->holds && peer->aside)
+	if (--peer->holds)
+		return;
+	/* an exporter that shared once is likely to again: its mapping and our slot stay for a while */
+	if (peer->aside) {
 		drop(peer);
+	} else {
+		idle_remove(peer);
+		idle_add(peer);
+		drop_oldest(IDLE);
+	}
 }
 
 bool cl_peer_is_succeeded(struct cl_peer *peer)
@@ -283,10 +362,8 @@ void cl_peers_end(void)
 	int dirfd = peers ? cl_self_open_dir(false) : -1;
 
 	HASH_ITER(hh, peers, peer, next) {
-		if (!peer->holds && cl_peer_has_slot(peer) && cl_region_fd_intact(&peer->region)) {
-			cl_holder_release(&peer->region, (unsigned int)peer->slot);
-			peer->slot = -1; /* a late open claims another */
-		}
+		if (!peer->holds) /* a late open claims another */
+			give_slot_back(peer);
 		if (dirfd >= 0)
 			is_finished(peer, dirfd);
 	}
@@ -304,4 +381,5 @@ void cl_peers_forget(void)
 			close(peer->region.fd);
 	peers = NULL;
 	last = NULL;
+	memset(&idle, 0, sizeof idle);
 }

@@ -2,6 +2,7 @@
 /*
  * Other exporters, as this process knows them: one region (and one
  * descriptor) a file, and our slot in it once we hold something of it.
+ * Of those that nothing is held of any more some 64 are kept.
  *
  * All of it is under cl_imports_lock, which the caller holds.
  */
@@ -18,11 +19,13 @@ struct cl_peer {
 	uint64_t claim;	    /* our claim of it: another's there means that we were taken for dead */
 	uint64_t holds;	    /* records that we hold of it */
 	bool aside;	    /* not found any more: another has its number; it goes with the last hold */
+	bool listed;	    /* among those that nothing is held of, most likely; see peers.c */
+	struct cl_peer *older, *newer; /* there */
 	struct cl_region region;
 };
 
 /*
- * Finds or opens exporter @file_id.  NULL with *err: -ENOENT when there is no
+ * Finds or opens exporter @file_id; others may be gone then that nothing is held of.  NULL with *err: -ENOENT when there is no
  * such file, else as cl_region_open(); a file that cannot be trusted is
  * complained about once.
  */

@@ -24,6 +24,7 @@
 #include "shim/notes.h"
 #include "shim/report.h"
 #include "shim/self.h"
+#include "shim/stderr.h"
 #include "shim/trace.h"
 #include "shim/view.h"
 
@@ -121,6 +122,7 @@ void cl_self_prepare(void)
 		cl_self.tag = cl_self_make_tag(&cl_self.witness);
 		cl_self.started = cl_now();
 		mark_memory();
+		cl_stderr_remember();
 		cl_self.pid = getpid();
 	}
 	pthread_mutex_unlock(&start_lock);

@@ -17,6 +17,7 @@
 #include "shim/log.h"
 #include "shim/report_table.h"
 #include "shim/self.h"
+#include "shim/stderr.h"
 
 #define PATIENCE 5000000000ull /* ns */
 
@@ -41,7 +42,8 @@ static int open_file(const char *pattern, const char **named)
 	return fd;
 }
 
-static void begin_output(void)
+/* False: there is nowhere for it to go. */
+static bool begin_output(void)
 {
 	const char *file = cl_options.report_file.text;
 	int fd = -1;
@@ -53,6 +55,8 @@ static void begin_output(void)
 			       "cannot write the report to %s (CULIMBO_REPORT_FILE): %s; it follows here",
 			       file, strerror(-fd));
 	}
+	if (fd < 0 && !cl_stderr_is_there())
+		return false;
 	cl_emit_begin(&report.emit, fd >= 0 ? fd : STDERR_FILENO,
 		      cl_options.report_format.number == CL_FORMAT_JSONL);
 	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
@@ -60,6 +64,7 @@ static void begin_output(void)
 		report.top = 0;
 	/* who started us may read the pipe when we have ended, and not before */
 	report.emit.patience = PATIENCE;
+	return true;
 }
 
 static void end_output(void)
@@ -254,12 +259,13 @@ uint64_t cl_report_write(void)
 		};
 
 		report.dirfd = cl_self_open_dir(false);
-		begin_output();
-		if (all)
-			cl_report_say(&report, &counts);
-		if (list)
-			cl_report_say_suppressions(&report);
-		end_output();
+		if (begin_output()) {
+			if (all)
+				cl_report_say(&report, &counts);
+			if (list)
+				cl_report_say_suppressions(&report);
+			end_output();
+		}
 		if (report.dirfd >= 0)
 			close(report.dirfd);
 	}
@@ -273,7 +279,8 @@ void cl_report_nothing(void)
 	bool saw = cl_driver.libcuda;
 	struct cl_emit *e = &report.emit;
 
-	begin_output();
+	if (!begin_output())
+		return;
 	cl_emit_line(e, "process");
 	cl_emit_number(e, "pid", (uint64_t)getpid(), "culimbo: report of process ", ": ");
 	cl_emit_string(e, "when", "exit", NULL, "");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "shim/log.h"
@@ -62,28 +63,41 @@ static const char *dir_path(char room[64])
 	return room;
 }
 
+/* Who may write there could put a file of his own in an exporter's place. */
+static int judge_dir(const struct stat *st)
+{
+	return (st->st_uid != geteuid() && st->st_uid != 0) ||
+			       ((st->st_mode & 022) && !(st->st_mode & S_ISVTX)) ?
+		       -EPERM :
+		       0;
+}
+
 int cl_self_open_dir(bool make)
 {
 	char room[64];
 	const char *path = dir_path(room);
 	struct stat st;
-	int fd, err = 0;
+	int fd, err;
 
 	if (make && mkdir(path, 0700) && errno != EEXIST)
 		return -errno;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
-	/* who may write here could put a file of his own in an exporter's place */
-	if (fstat(fd, &st))
-		err = -errno;
-	else if ((st.st_uid != geteuid() && st.st_uid != 0) ||
-		 ((st.st_mode & 022) && !(st.st_mode & S_ISVTX)))
-		err = -EPERM;
+	err = fstat(fd, &st) ? -errno : judge_dir(&st);
 	if (!err)
 		return fd;
 	close(fd);
 	return err;
+}
+
+int cl_self_check_dir(const char *path)
+{
+	struct stat st;
+
+	if (fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW))
+		return -errno;
+	return S_ISDIR(st.st_mode) ? judge_dir(&st) : -ENOTDIR;
 }
 
 bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
@@ -112,32 +126,39 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
  * For the moment when the program has used up all of them: given up while a
  * file is opened and mapped, and then had again.
  */
-static struct {
-	int fd;
-	struct stat as;
-} spare = { .fd = -1 };
+static _Atomic int spare = -1;
+
+/* Its device number is the same on every Linux, and in containers. */
+static bool is_dev_null(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
+}
 
 void cl_self_spare_restore(void)
 {
-	int fd;
+	int fd, none = -1;
 
-	if (spare.fd >= 0)
+	if (atomic_load_explicit(&spare, memory_order_relaxed) >= 0)
 		return;
 	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	spare.fd = fd < 0 ? -1 : cl_fd_move_high(fd);
-	if (spare.fd >= 0)
-		fstat(spare.fd, &spare.as);
+	if (fd < 0)
+		return;
+	fd = cl_fd_move_high(fd);
+	/* relaxed: a number, nothing else comes with it */
+	if (!is_dev_null(fd) || !atomic_compare_exchange_strong_explicit(&spare, &none, fd, memory_order_relaxed,
+									 memory_order_relaxed))
+		close(fd);
 }
 
 bool cl_self_spare_release(void)
 {
-	struct stat now;
+	int fd = atomic_exchange_explicit(&spare, -1, memory_order_relaxed);
 	/* the program may have closed it, and got the number for a file of its own */
-	bool ours = spare.fd >= 0 && fstat(spare.fd, &now) == 0 && now.st_rdev == spare.as.st_rdev &&
-		    now.st_dev == spare.as.st_dev && now.st_ino == spare.as.st_ino;
+	bool ours = fd >= 0 && is_dev_null(fd);
 
 	if (ours)
-		close(spare.fd);
-	spare.fd = -1;
+		close(fd);
 	return ours;
 }

@@ -129,9 +129,14 @@ int cl_self_open_dir(bool make);
 void cl_self_dir_path(char *path, size_t size);
 
 /*
- * One descriptor in hand, for opening an exporter's file when there is no other:
- * release() closes it (false: there was none), restore() gets it again.  Under
- * cl_imports_lock.
+ * Whether the directory at @path, which ends in no link, is one that cl_self_open_dir() would
+ * use: 0 or -errno.  For who has no descriptor to open it with.
+ */
+int cl_self_check_dir(const char *path);
+
+/*
+ * One descriptor in hand, for opening or making an exporter's file when there is no other:
+ * release() closes it (false: there was none), restore() gets it again.  Any thread.
  */
 bool cl_self_spare_release(void);
 void cl_self_spare_restore(void);

@@ -227,10 +227,39 @@ static void read_command(char *to, size_t size)
 	to[n > 0 ? n : 0] = 0;
 }
 
+/*
+ * The whole file, none of whose memory is touched by that.  A process that locks what it maps
+ * (mlockall(MCL_FUTURE)) would have all of it made, holes and all, within mmap(): so what is
+ * mapped at first is one page, which nobody may access, and which then is not a locked one; it
+ * grows as what it is.  (One page, so that the limit of locked memory is no matter either.)
+ */
+static void *map_holes_and_all(int fd)
+{
+	char *page = mmap(NULL, CL_PAGE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0), *at;
+	int err;
+
+	if (page == MAP_FAILED)
+		return MAP_FAILED;
+	munlock(page, CL_PAGE);
+	at = mremap(page, CL_PAGE, CL_FILE_SIZE, MREMAP_MAYMOVE);
+	if (at == MAP_FAILED) {
+		err = errno;
+		munmap(page, CL_PAGE);
+		errno = err;
+		return MAP_FAILED;
+	}
+	if (mprotect(at, CL_FILE_SIZE, PROT_READ | PROT_WRITE)) {
+		err = errno;
+		munmap(at, CL_FILE_SIZE);
+		errno = err;
+		return MAP_FAILED;
+	}
+	return at;
+}
+
 static int map(struct cl_region *region)
 {
-	char *at = mmap(NULL, CL_FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-			region->fd, 0);
+	char *at = map_holes_and_all(region->fd);
 
 	if (at == MAP_FAILED)
 		return -errno;
@@ -274,14 +303,17 @@ static void fill_header(struct cl_region *region, uint32_t file_id, const struct
 	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
 }
 
-/* A file without a name; where the file system has no O_TMPFILE, it is named @new_name at once. */
+/*
+ * A file without a name; where the file system has no O_TMPFILE, or there is no descriptor to
+ * open it by its name later, it is named @new_name at once.
+ */
 static int open_nameless(int dirfd, const char *new_name, bool *named)
 {
 	int fd;
 
 	*named = false;
 	/* without /proc there is no way (below Linux 6.10) to give it a name later */
-	if (access("/proc/self/fd", X_OK) == 0) {
+	if (dirfd != AT_FDCWD && access("/proc/self/fd", X_OK) == 0) {
 		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 		if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
 			return fd < 0 ? -errno : fd;
@@ -338,17 +370,14 @@ static int give_final_name(int dirfd, const char *new_name, const char *name)
 }
 
 /* -EEXIST, -EAGAIN: to be tried again with another id. */
-static int create_with_id(struct cl_region *region, int dirfd, uint32_t id,
-			  const struct cl_witness *witness)
+static int create_with_names(struct cl_region *region, int dirfd, uint32_t id, const char *new_name,
+			     const char *name, const struct cl_witness *witness)
 {
-	char new_name[16], name[16];
 	struct stat st;
 	bool named;
 	int err = 0;
 
 	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .file_id = id };
-	make_name(new_name, unfinished, id);
-	cl_region_name(name, id);
 	region->fd = open_nameless(dirfd, new_name, &named);
 	if (region->fd < 0)
 		return region->fd;
@@ -391,7 +420,30 @@ fail:
 	return err;
 }
 
-int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+static int create_with_id(struct cl_region *region, int dirfd, const char *path, uint32_t id,
+			  const struct cl_witness *witness)
+{
+	size_t size = path ? strlen(path) + 17 : 0;
+	char new_name[16], name[16], *paths;
+	int err;
+
+	make_name(new_name, unfinished, id);
+	cl_region_name(name, id);
+	if (!path)
+		return create_with_names(region, dirfd, id, new_name, name, witness);
+	/* not on the stack: two paths would be all that a signal handler has */
+	paths = malloc(2 * size);
+	if (!paths)
+		return -ENOMEM;
+	snprintf(paths, size, "%s/%s", path, new_name);
+	snprintf(paths + size, size, "%s/%s", path, name);
+	err = create_with_names(region, AT_FDCWD, id, paths, paths + size, witness);
+	free(paths);
+	return err;
+}
+
+static int create(struct cl_region *region, int dirfd, const char *path,
+		  const struct cl_witness *witness)
 {
 	struct rlimit limit;
 	int err = -EEXIST;
@@ -407,9 +459,20 @@ int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witnes
 			id = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
 		id &= (1u << CL_STAMP_FILE_BITS) - 1;
 		if (id)
-			err = create_with_id(region, dirfd, id, witness);
+			err = create_with_id(region, dirfd, path, id, witness);
 	}
 	return err;
+}
+
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+{
+	return create(region, dirfd, NULL, witness);
+}
+
+int cl_region_create_by_path(struct cl_region *region, const char *path,
+			     const struct cl_witness *witness)
+{
+	return create(region, AT_FDCWD, path, witness);
 }
 
 /* ----------------------------------------------------------------- opening */

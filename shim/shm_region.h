@@ -75,6 +75,12 @@ static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsign
  * can see it.  @witness is this process's.
  */
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness);
+/*
+ * The same in the directory at @path, with one descriptor in all: the file's own.  (Where the
+ * other opens it without a name at first, this one names it "new-ID" at once.)
+ */
+int cl_region_create_by_path(struct cl_region *region, const char *path,
+			     const struct cl_witness *witness);
 
 /*
  * While it is made it is named "new-ID", whole and with its header (on a file

@@ -39,7 +39,7 @@ build_stubbed() {
 		-o "$T/libculimbo-stubbed-$1.so" \
 		"$top_srcdir"/preload/*.c "$top_srcdir/preload/dlsym_thunk_$(uname -m).S" \
 		"$top_srcdir/preload/stubs.S" \
-		"$top_srcdir"/shim/{driver,options,log}.c "$HERE/stub_shim.c" \
+		"$top_srcdir"/shim/{driver,options,log,stderr}.c "$HERE/stub_shim.c" \
 		-Wl,--version-script="$top_srcdir/preload/libculimbo.map" -Wl,--wrap=_Unwind_Find_FDE -Wl,-z,now -Wl,-z,defs -ldl -lgcc_eh
 }
 

@@ -172,8 +172,9 @@ static void refuse_bits(int number, int n, unsigned int bits, int error)
 	X(setlk_eperm, refuse_value(SYS_fcntl, 1, F_SETLK, EPERM))                      \
 	X(getlk_eperm, refuse_value(SYS_fcntl, 1, F_GETLK, EPERM))                      \
 	X(dupfd_eperm, refuse_value(SYS_fcntl, 1, F_DUPFD_CLOEXEC, EPERM))              \
-	X(mmap_enomem, refuse_value(SYS_mmap, 1, CL_FILE_SIZE, ENOMEM))                 \
-	X(mmap_eperm, refuse_value(SYS_mmap, 1, CL_FILE_SIZE, EPERM))                   \
+	X(mremap_enomem, refuse_value(SYS_mremap, 2, CL_FILE_SIZE, ENOMEM))             \
+	X(mremap_eperm, refuse_value(SYS_mremap, 2, CL_FILE_SIZE, EPERM))               \
+	X(munlock_eperm, refuse_call(SYS_munlock, EPERM))                               \
 	X(madvise_eperm, refuse_call(SYS_madvise, EPERM))                               \
 	X(ftruncate_eperm, refuse_call(SYS_ftruncate, EPERM))                           \
 	X(fchmod_eperm, refuse_call(SYS_fchmod, EPERM))                                 \

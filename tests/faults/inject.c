@@ -176,6 +176,18 @@ long syscall(long number, ...)
 	OR_FAIL(syscall, -1);
 	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
+void *mremap(void *at, size_t n, size_t more, int flags, ...)
+{
+	va_list args;
+	void *to;
+	NEXT(mremap);
+
+	va_start(args, flags);
+	to = flags & MREMAP_FIXED ? va_arg(args, void *) : NULL;
+	va_end(args);
+	OR_FAIL(mremap, MAP_FAILED);
+	return next(at, n, more, flags, to);
+}
 /* A failed close has closed, on Linux. */
 int close(int fd)
 {
@@ -217,6 +229,8 @@ SIMPLE(int, unlinkat, -1, (int dir, const char *path, int flags), (dir, path, fl
 SIMPLE(void *, mmap, MAP_FAILED, (void *at, size_t n, int prot, int flags, int fd, off_t off),
        (at, n, prot, flags, fd, off))
 SIMPLE(int, munmap, -1, (void *at, size_t n), (at, n))
+SIMPLE(int, mprotect, -1, (void *at, size_t n, int prot), (at, n, prot))
+SIMPLE(int, munlock, -1, (const void *at, size_t n), (at, n))
 SIMPLE(int, madvise, -1, (void *at, size_t n, int advice), (at, n, advice))
 SIMPLE(ssize_t, getrandom, -1, (void *to, size_t n, unsigned int flags), (to, n, flags))
 SIMPLE(ssize_t, read, -1, (int fd, void *to, size_t n), (fd, to, n))

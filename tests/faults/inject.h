@@ -36,6 +36,9 @@
 	X(unlinkat, EACCES, EROFS, ENOENT)                                     \
 	X(mmap, ENOMEM, EPERM)                                                 \
 	X(munmap, ENOMEM)                                                      \
+	X(mremap, ENOMEM, EAGAIN, EPERM)                                       \
+	X(mprotect, ENOMEM, EACCES)                                            \
+	X(munlock, ENOMEM, EPERM)                                              \
 	X(madvise, EINVAL, ENOMEM)                                             \
 	X(fcntl, ENOLCK, EMFILE, EINTR, EPERM)                                 \
 	X(getrandom, ENOSYS, EAGAIN)                                           \

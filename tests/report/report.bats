@@ -525,6 +525,20 @@ waits_dead() {
 	[ "$(find . -name 'x%k-.*' | wc -l)" -eq 2 ]
 }
 
+@test "a daemon's own file that has become descriptor 2 gets neither report nor messages" {
+	for when in late early; do
+		rm -f own0 own1 own2
+		CULIMBO_LOG=debug "$C" run --simulate -- "$P/daemon" $when 2> text
+		cat own0 own1 own2
+		[ "$(cat own2)" = "$(printf 'record\nrecord')" ]
+		[ ! -s own0 ]
+		[ ! -s own1 ]
+		lacks text "SUMMARY"
+		CULIMBO_REPORT_FILE=told.$when "$C" run --simulate -- "$P/daemon" $when
+		has told.$when.* "freed twice"
+	done
+}
+
 @test "check counts who leaves by _exit() and shares nothing, forked children too, no vfork() child" {
 	# (perl's own door to it; sh as Debian's leaves so, too)
 	fails 3 "$C" check --simulate -- perl -MPOSIX -e 'POSIX::_exit(3)' 2> text

@@ -437,6 +437,22 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	cl_driver.cuStreamGetCtx_ptsz = fake_stream_ctx;
 }
 
+/* How often @words are in what this process has logged. */
+static inline unsigned int logged(const char *words)
+{
+	static char text[1 << 16];
+	int fd = open(log_path, O_RDONLY);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+	unsigned int found = 0;
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	for (const char *at = text; (at = strstr(at, words)) != NULL; at++)
+		found++;
+	return found;
+}
+
 static inline struct cl_stamp stamp_of(const CUipcMemHandle *handle)
 {
 	uint64_t tail;

@@ -26,7 +26,21 @@ static void stop_before_store(const volatile void *object, uint64_t value);
 	(stop_before_add(object), ADD((object), (by), __ATOMIC_SEQ_CST))
 #define atomic_store_explicit(object, value, order) \
 	(stop_before_store((object), (uint64_t)(value)), STORE((object), (value), __ATOMIC_SEQ_CST))
+
+/* So many threads cannot be made, as where a limit of processes is reached for a moment. */
+static _Atomic unsigned int no_threads, tried;
+static int create_if_it_may(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *), void *data)
+{
+	atomic_fetch_add(&tried, 1);
+	if (atomic_load(&no_threads)) {
+		atomic_fetch_sub(&no_threads, 1);
+		return EAGAIN;
+	}
+	return pthread_create(thread, attr, main, data);
+}
+#define pthread_create create_if_it_may
 #include "shim/collector.c"
+#undef pthread_create
 
 static _Atomic bool armed, collector_stopped, waker_came;
 static _Atomic pid_t collector_task;
@@ -94,10 +108,81 @@ static void a_wake_up_is_never_lost(void **state)
 	in_a_child(wake_up_body);
 }
 
+/*
+ * A thread that could not be had at first comes later, by whatever call finds that there is
+ * work: a free of a shared block, or (@by_any) a call that has nothing to do with it.
+ */
+static void late_body(bool by_any)
+{
+	CUdeviceptr first, second, other;
+
+	start_with(20 * MS, CL_COLLECTOR_THREAD);
+	first = exported_block();
+	second = exported_block();
+	other = fake_alloc(1024, CONTEXT_A);
+	atomic_store(&no_threads, 2);
+	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
+	CHECK_EQUAL(logged("cannot start the collector thread"), 1);
+	CHECK(cl_collector_is_inline());
+	CHECK(!atomic_load(&cl_own.header->serving));
+	if (by_any) {
+		CHECK(COMES_TRUE((export_block(other), atomic_load(&collector.running)), 30000));
+	} else {
+		CHECK(COMES_TRUE((exported_block(), cl_collector_wake(), atomic_load(&collector.running)),
+				 30000));
+	}
+	CHECK_EQUAL(atomic_load(&tried), 3);
+	CHECK(!cl_collector_is_inline());
+	CHECK(atomic_load(&cl_own.header->serving));
+	/* and it does what it is there for, also for what was freed before it came */
+	CHECK_EQUAL(cl_memory_free(second), CUDA_SUCCESS);
+	CHECK(COMES_TRUE(frees_of(first) == 1 && frees_of(second) == 1, 30000));
+	CHECK_EQUAL(logged("the collector thread"), 2);
+}
+
+static void late_by_a_free_body(void)
+{
+	late_body(false);
+}
+
+static void late_by_any_call_body(void)
+{
+	late_body(true);
+}
+
+static void never_body(void)
+{
+	uint64_t end;
+	unsigned int calls = 0;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	atomic_store(&no_threads, UINT32_MAX);
+	exported_block();
+	for (end = test_now() + 20 * MS; test_now() < end; calls++)
+		cl_collector_wake();
+	CHECK(atomic_load(&tried) >= 2);
+	/* it doubles from 4 us to more than all of this took */
+	CHECK(atomic_load(&tried) <= 16);
+	CHECK_EQUAL(logged("cannot start the collector thread"), 1);
+}
+
+static void a_thread_that_could_not_be_had_comes_later(void **state)
+{
+	in_a_child(late_by_a_free_body);
+	in_a_child(late_by_any_call_body);
+}
+
+static void a_thread_that_cannot_be_had_is_not_asked_for_all_the_time(void **state)
+{
+	in_a_child(never_body);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_wake_up_is_never_lost),
+		cmocka_unit_test(a_thread_that_could_not_be_had_comes_later),
+		cmocka_unit_test(a_thread_that_cannot_be_had_is_not_asked_for_all_the_time),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an exporter could not have at its first export, it has later: a moment without
+ * descriptors, or without a directory, is not paid for to the end of the process.
+ */
+#include "tests/unit/fake_driver.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+enum { SOON = 20000, DESCRIPTORS = 128 };
+
+/* So that a test can use up all of them. */
+static void few_descriptors(void)
+{
+	struct rlimit few = { DESCRIPTORS, DESCRIPTORS };
+
+	CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+}
+
+static void use_up(void)
+{
+	while (dup(0) >= 0)
+		;
+	CHECK_EQUAL(errno, EMFILE);
+}
+
+static void give_back(void)
+{
+	for (int fd = 3; fd < DESCRIPTORS; fd++)
+		if (fcntl(fd, F_GETFD) == 0) /* ours are close-on-exec */
+			close(fd);
+}
+
+/* Exports and frees @n blocks, which nobody opens.  Returns how many the driver has got back. */
+static unsigned int cycle(unsigned int n)
+{
+	unsigned int back = 0;
+
+	while (n--) {
+		CUdeviceptr p = exported_block();
+
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		back += frees_of(p);
+	}
+	return back;
+}
+
+/* Another process finds our file under its name, and its exporter's life on it. */
+static void others_find_it(void)
+{
+	uint32_t id = cl_own.file_id;
+	pid_t self = getpid(), child = fork();
+
+	if (!child) {
+		int dir = open(folder, O_RDONLY | O_DIRECTORY);
+		struct cl_region region;
+
+		child_begins();
+		CHECK(cl_liveness_is_exporter((uint32_t)self, id));
+		CHECK_EQUAL(cl_region_open(&region, dir, id, NULL), 0);
+		CHECK_EQUAL(region.locks->is_locked(&region, CL_LOCK_EXPORTER), 1);
+		CHECK_EQUAL(region.header->exporter.pid, self);
+		_exit(0);
+	}
+	child_judge(child);
+}
+
+IN_A_CHILD(a_directory_that_is_made_later_is_used_then)
+{
+	char parent[100], path[128];
+	CUdeviceptr early, late;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	snprintf(parent, sizeof parent, "%s/parent", folder);
+	snprintf(path, sizeof path, "%s/limbo", parent);
+	cl_options.dir.text = path;
+	early = exported_block();
+	CHECK_EQUAL(logged("cannot make this process's exporter file"), 1);
+	CHECK(!mkdir(parent, 0700));
+	late = early;
+	CHECK(COMES_TRUE((late = exported_block(), cl_own.header), SOON));
+	CHECK_EQUAL(logged("exporter file could be made now"), 1);
+	CHECK_EQUAL(cl_memory_free(late), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(late), 1);
+	/* nobody can say who has opened that one */
+	CHECK_EQUAL(cl_memory_free(early), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(early), 0);
+	CHECK_EQUAL(cycle(100), 100);
+	CHECK_EQUAL(logged("exporter file"), 2);
+	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
+}
+
+/* However long it lasted: it is over when it is over, and is not asked for all the time. */
+IN_A_CHILD(a_directory_that_is_missing_for_long_is_looked_for_now_and_then)
+{
+	char parent[100], path[128];
+	uint64_t end;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	snprintf(parent, sizeof parent, "%s/parent", folder);
+	snprintf(path, sizeof path, "%s/limbo", parent);
+	cl_options.dir.text = path;
+	for (end = test_now() + 50 * MS; test_now() < end;)
+		cycle(1);
+	CHECK(!cl_own.header);
+	CHECK_EQUAL(logged("cannot make this process's exporter file"), 1);
+	CHECK(!mkdir(parent, 0700));
+	CHECK(COMES_TRUE((cycle(1), cl_own.header), SOON));
+	CHECK_EQUAL(cycle(100), 100);
+	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
+}
+
+IN_A_CHILD(with_one_descriptor_in_hand_there_is_a_file_at_once)
+{
+	start_with(0, CL_COLLECTOR_THREAD);
+	few_descriptors();
+	CHECK(cl_self_start());
+	use_up();
+	CHECK_EQUAL(cycle(100), 100);
+	CHECK(cl_own.header);
+	CHECK_EQUAL(logged("exporter file"), 0);
+	give_back();
+	others_find_it();
+}
+
+IN_A_CHILD(without_a_descriptor_there_is_a_file_as_soon_as_there_is_one)
+{
+	start_with(0, CL_COLLECTOR_THREAD);
+	few_descriptors();
+	use_up();
+	CHECK_EQUAL(cycle(1), 0);
+	CHECK(!cl_own.header);
+	give_back();
+	CHECK_EQUAL(cycle(100), 100);
+	CHECK_EQUAL(logged("exporter file could be made now"), 1);
+	others_find_it();
+}
+
+/* A directory that others may write to is not used by its path either. */
+IN_A_CHILD(with_one_descriptor_in_hand_the_directory_is_looked_at_too)
+{
+	char path[128];
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	snprintf(path, sizeof path, "%s/open", folder);
+	CHECK(!mkdir(path, 0700) && !chmod(path, 0777));
+	cl_options.dir.text = path;
+	few_descriptors();
+	CHECK(cl_self_start());
+	use_up();
+	CHECK_EQUAL(cycle(1), 0);
+	CHECK(!cl_own.header);
+	give_back();
+	CHECK_EQUAL(count_entries(path), 0);
+	CHECK(!remove_folder_at(path));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_directory_that_is_made_later_is_used_then),
+		cmocka_unit_test(a_directory_that_is_missing_for_long_is_looked_for_now_and_then),
+		cmocka_unit_test(with_one_descriptor_in_hand_there_is_a_file_at_once),
+		cmocka_unit_test(without_a_descriptor_there_is_a_file_as_soon_as_there_is_one),
+		cmocka_unit_test(with_one_descriptor_in_hand_the_directory_is_looked_at_too),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An importer that opens blocks of many exporters, one after the other or all at once: each
+ * costs what the first did, and of those that it has closed it does not keep all.
+ *
+ * The exporters are one process that has as many files, each with a block: what an importer
+ * sees of them is the same.
+ */
+#include "tests/unit/fake_driver.h"
+
+#include <sys/resource.h>
+
+#include "shim/view.h"
+
+enum { MANY = 200, MOST_IDLE = 64, HELD = 3 };
+
+static struct exporters {
+	pid_t pid;
+	int line;
+	CUipcMemHandle handle[MANY];
+} exporters;
+
+/* What was asked about exporters that may have ended. */
+static unsigned int judged, judged_by_proc;
+enum cl_liveness __real_cl_gc_judge(struct cl_region *region);
+enum cl_liveness __wrap_cl_gc_judge(struct cl_region *region);
+enum cl_liveness __wrap_cl_gc_judge(struct cl_region *region)
+{
+	judged++;
+	return __real_cl_gc_judge(region);
+}
+enum cl_liveness __real_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_witness *witness,
+					  uint64_t *free_since, uint64_t now, uint64_t settle);
+enum cl_liveness __wrap_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_witness *witness,
+					  uint64_t *free_since, uint64_t now, uint64_t settle);
+enum cl_liveness __wrap_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_witness *witness,
+					  uint64_t *free_since, uint64_t now, uint64_t settle)
+{
+	judged_by_proc++;
+	return __real_cl_liveness_judge(region, lock_byte, witness, free_since, now, settle);
+}
+
+/* Has all the files; ends when @line does. */
+static void be_exporters(int line)
+{
+	static struct cl_region region[MANY];
+	struct cl_witness me;
+	int dir = open(folder, O_RDONLY | O_DIRECTORY), n;
+	uint32_t tag;
+	char byte;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_witness_self(&me);
+	tag = cl_self_make_tag(&me);
+	for (n = 0; n < MANY; n++) {
+		uint64_t base = DEVICE_BASE + (uint64_t)n * DEVICE_STEP, tail;
+		CUipcMemHandle *handle = &exporters.handle[n];
+		struct cl_export what = { .kind = CL_MEMORY, .base = base, .size = 1024,
+					  .handle = (uint8_t *)handle->reserved, .now = 1 };
+		pid_t pid = getpid();
+
+		CHECK_EQUAL(cl_region_create(&region[n], dir, &me), 0);
+		memcpy(handle->reserved, &base, sizeof base);
+		memcpy(handle->reserved + 24, &pid, sizeof pid);
+		tail = cl_stamp_pack((struct cl_stamp){ .file_id = region[n].file_id, .tag = tag,
+							.generation = cl_record_publish(&region[n], 0, &what) });
+		memcpy(handle->reserved + 56, &tail, sizeof tail);
+	}
+	CHECK_EQUAL(write(line, exporters.handle, sizeof exporters.handle), sizeof exporters.handle);
+	CHECK(read(line, &byte, 1) <= 0);
+	for (n = 0; n < MANY; n++)
+		cl_region_unlink(&region[n], dir);
+	_exit(0);
+}
+
+static void start(void)
+{
+	exporters.pid = fork_with_line(&exporters.line);
+	if (!exporters.pid)
+		be_exporters(exporters.line);
+	CHECK_EQUAL(read(exporters.line, exporters.handle, sizeof exporters.handle),
+		    sizeof exporters.handle);
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.stack.number = 0;
+}
+
+static void finish(void)
+{
+	close(exporters.line);
+	CHECK(waitpid(exporters.pid, NULL, 0) == exporters.pid);
+}
+
+static CUdeviceptr open_from(int n)
+{
+	CUdeviceptr p;
+
+	CHECK_EQUAL(cl_memory_import(&p, exporters.handle[n], 0, fake_open), CUDA_SUCCESS);
+	return p;
+}
+
+/* By our own mapping of its file; 0 where there is none. */
+static unsigned int holders_of(int n)
+{
+	bool own;
+	const struct cl_region *region = cl_view_has_open(stamp_of(&exporters.handle[n]).file_id, &own);
+
+	return region ? cl_record_held(region, 0) : 0;
+}
+
+static bool is_kept_open(int n)
+{
+	bool own;
+
+	return cl_view_has_open(stamp_of(&exporters.handle[n]).file_id, &own) != NULL;
+}
+
+/* Whether a slot of that file is claimed, as another process finds it. */
+static bool has_a_slot(int n)
+{
+	uint32_t id = stamp_of(&exporters.handle[n]).file_id;
+	pid_t child = fork();
+	int status;
+
+	CHECK(child >= 0);
+	if (!child) {
+		int dir = open(folder, O_RDONLY | O_DIRECTORY);
+		struct cl_region region;
+
+		CHECK_EQUAL(cl_region_open(&region, dir, id, NULL), 0);
+		_exit(atomic_load(&region.slot[0].claim) & CL_SLOT_CLAIMED ? 42 : 43);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	CHECK(WEXITSTATUS(status) == 42 || WEXITSTATUS(status) == 43);
+	return WEXITSTATUS(status) == 42;
+}
+
+static unsigned int descriptors(void)
+{
+	return count_entries("/proc/self/fd");
+}
+
+/* Each is asked about a few others, however many it has opened before. */
+IN_A_CHILD(opening_from_the_last_of_many_costs_what_the_first_did)
+{
+	unsigned int most = 0;
+
+	start();
+	for (int n = 0; n < MANY; n++) {
+		unsigned int before = judged;
+
+		cl_memory_close(open_from(n));
+		most = judged - before > most ? judged - before : most;
+	}
+	CHECK(most <= 6);
+	/* of the living nothing but their lock is looked at */
+	CHECK_EQUAL(judged_by_proc, 0);
+	finish();
+}
+
+IN_A_CHILD(of_what_is_closed_not_all_is_kept)
+{
+	CUdeviceptr held[HELD];
+	unsigned int before;
+
+	start();
+	cl_memory_close(open_from(0));
+	before = descriptors();
+	for (int n = 0; n < HELD; n++)
+		held[n] = open_from(n);
+	for (int n = HELD; n < MANY; n++)
+		cl_memory_close(open_from(n));
+	CHECK(descriptors() <= before + MOST_IDLE + HELD);
+	/* the last are there still, and the first have given their slot back */
+	CHECK(is_kept_open(MANY - 1) && is_kept_open(MANY - MOST_IDLE / 2));
+	CHECK(!is_kept_open(HELD) && !has_a_slot(HELD));
+	/* what is held is held */
+	for (int n = 0; n < HELD; n++)
+		CHECK_EQUAL(holders_of(n), 1);
+	/* one that was closed is opened again as at first */
+	held[0] = open_from(HELD);
+	CHECK_EQUAL(holders_of(HELD), 1);
+	for (int n = 0; n < HELD; n++)
+		CHECK_EQUAL(cl_memory_close(held[n]), CUDA_SUCCESS);
+	CHECK_EQUAL(holders_of(HELD), 0);
+	CHECK(has_a_slot(HELD));
+	finish();
+}
+
+/* One that is opened and closed all the time is not among the oldest. */
+IN_A_CHILD(who_is_used_again_stays)
+{
+	start();
+	for (int n = 0; n < MANY; n++) {
+		cl_memory_close(open_from(n));
+		cl_memory_close(open_from(0));
+		CHECK(is_kept_open(0));
+	}
+	finish();
+}
+
+/* All that are held at once have a descriptor each; when they are closed they go like others. */
+IN_A_CHILD(what_is_held_is_never_closed)
+{
+	static CUdeviceptr held[MANY];
+	unsigned int before = descriptors();
+
+	start();
+	for (int n = 0; n < MANY; n++)
+		held[n] = open_from(n);
+	for (int n = 0; n < MANY; n++)
+		CHECK_EQUAL(holders_of(n), 1);
+	for (int n = 0; n < MANY; n++)
+		CHECK_EQUAL(cl_memory_close(held[n]), CUDA_SUCCESS);
+	/* the others are the line, our own file, and what is kept in hand */
+	CHECK(descriptors() <= before + MOST_IDLE + 3);
+	finish();
+}
+
+IN_A_CHILD(the_last_descriptor_goes_after_those_that_are_not_needed)
+{
+	struct rlimit few = { 128, 128 };
+	CUdeviceptr p;
+
+	start();
+	CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+	for (int n = 0; n < MOST_IDLE / 2; n++)
+		cl_memory_close(open_from(n));
+	while (dup(0) >= 0)
+		;
+	CHECK_EQUAL(errno, EMFILE);
+	p = open_from(MOST_IDLE);
+	CHECK_EQUAL(holders_of(MOST_IDLE), 1);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(holders_of(MOST_IDLE), 0);
+	finish();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(opening_from_the_last_of_many_costs_what_the_first_did),
+		cmocka_unit_test(of_what_is_closed_not_all_is_kept),
+		cmocka_unit_test(who_is_used_again_stays),
+		cmocka_unit_test(what_is_held_is_never_closed),
+		cmocka_unit_test(the_last_descriptor_goes_after_those_that_are_not_needed),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
