@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # culimbo for aarch64, cross-built and tested under qemu-user: the unit tests, end-to-end
-# scenes on the simulated driver, and the dlsym thunk at -O0 and -O2.
+# scenes on the simulated driver, the dlsym thunk at -O0 and -O2, and patches of what
+# programs get (UCX's own too, where BUILD_DIR/aarch64/tests/patch/ucx has it:
+# fetch-ucx.sh puts it there).
 #
 #	run.sh [BUILD_DIR [all]]	(default: build; make check-aarch64)
 #
@@ -156,7 +158,8 @@ make_it()
 	fi
 	# (one after the other: "all" is a make of its own)
 	timeout 300 make -s -j"${MAKE_JOBS:-2}" all &&
-		timeout 300 make -s -j"${MAKE_JOBS:-2}" tests/e2e/{actor,actor_linked,scenes} "${units[@]}"
+		timeout 300 make -s -j"${MAKE_JOBS:-2}" tests/e2e/{actor,actor_linked,scenes} \
+			tests/patch/{decode,patched} "${units[@]}"
 }
 
 # ----------------------------------------------------------------------- results
@@ -244,8 +247,13 @@ for unit in "${units[@]}"; do
 done
 skip test_handshake_fence "a missing fence does not show in qemu's code on x86"
 
+# the decoder reads the library and runs nothing of it
+printf '#!/bin/sh\nexec %s %s "$@"\n' "$qemu" "$arm/tests/patch/decode" >"$arm/decode"
+chmod +x "$arm/decode"
+renumber decode.sh < <(timeout -k 5 60 sh "$source/tests/patch/decode.sh" "$arm" "$arm/decode" 2>&1)
+
 if [ "$where" = no ]; then
-	skip "end-to-end scenes, dlsym" "no binfmt_misc in a namespace here (Linux 6.7), and no qemu registered"
+	skip "end-to-end scenes, dlsym, patches" "no binfmt_misc in a namespace here (Linux 6.7), and no qemu registered"
 else
 	shared=/dev/shm
 	[ -w "$shared" ] || shared=${TMPDIR:-/tmp}
@@ -270,6 +278,9 @@ else
 	for name in $not_here; do
 		skip "$name" "needs 1 GiB, or MADV_DONTFORK: see run.sh"
 	done
+	renumber patched.sh < <(inside timeout -k 5 120 sh "$source/tests/patch/patched.sh" "$arm" 2>&1)
+	renumber ucx.sh < <(CC="aarch64-linux-gnu-gcc -Wl,--dynamic-linker=$loader" \
+		inside timeout -k 5 300 sh "$source/tests/patch/ucx.sh" "$arm" 2>&1)
 	# the thunk: lookup.bats builds the preload at -O0 and -O2, by $CC and uname
 	mkdir "$scratch/bin"
 	printf '#!/bin/sh\n[ "$*" = -m ] && echo aarch64 && exit\nexec /usr/bin/uname "$@"\n' >"$scratch/bin/uname"

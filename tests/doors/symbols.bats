@@ -42,11 +42,39 @@ hooked() {
 	! readelf -d "$LIBRARY" | grep -q TEXTREL
 }
 
-@test "the thunks of both processors assemble" {
+# The GNU properties of an object, by name.
+properties() {
+	readelf -nW "$1" | grep 'Properties:'
+}
+
+@test "the assembly of both processors assembles; what has no landing pads does not say it has" {
 	command -v clang > /dev/null || skip "no clang, which assembles for both"
 	for cpu in x86_64 aarch64; do
-		clang --target=$cpu-linux-gnu -c "$top_srcdir/preload/dlsym_thunk_$cpu.S" \
-			-o "$BATS_TEST_TMPDIR/$cpu.o"
-		readelf -SW "$BATS_TEST_TMPDIR/$cpu.o" | grep -q 'note.GNU-stack'
+		for file in preload/dlsym_thunk_$cpu preload/stubs tools/sim/stubs; do
+			# shellcheck disable=SC2086
+			clang --target=$cpu-linux-gnu $INCLUDES -imacros cuda.h -c "$top_srcdir/$file.S" \
+				-o "$BATS_TEST_TMPDIR/$cpu.o"
+			readelf -SW "$BATS_TEST_TMPDIR/$cpu.o" | grep -q 'note.GNU-stack'
+			said=$(properties "$BATS_TEST_TMPDIR/$cpu.o")
+			echo "$file $said"
+			[[ $said == *SHSTK* || $said == *PAC* ]]
+			[[ $file == preload/dlsym_thunk_* || $said != *IBT* && $said != *BTI* ]]
+		done
 	done
+}
+
+@test "built for landing pads and shadow stacks it is marked for the second alone" {
+	case $(uname -m) in
+	x86_64) flag=-fcf-protection=full wanted=SHSTK never=IBT ;;
+	*) flag=-mbranch-protection=standard wanted=PAC never=BTI ;;
+	esac
+	cd "$BATS_TEST_TMPDIR"
+	# shellcheck disable=SC2086
+	$CC $INCLUDES -O2 -fPIC $flag -c "$top_srcdir/preload/hook_ipc.c" "$top_srcdir/preload/stubs.S" \
+		"$top_srcdir/preload/dlsym_thunk_$(uname -m).S"
+	[[ $(properties hook_ipc.o) == *$never* ]] || skip "this compiler marks nothing"
+	$CC -r -nostdlib -o all.o ./*.o
+	said=$(properties all.o)
+	echo "$said"
+	[[ $said == *$wanted* && $said != *$never* ]]
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Both compilers, in TAP: gcc and clang build all of it from nothing without a
-# warning, and what each built makes the demo right.  gcc has the CUDA headers that
+# warning, and what each built makes the demo right, and can be patched.  gcc has the CUDA headers that
 # the build at hand has, clang the oldest that the package registry keeps (11.8),
 # where that can be reached: else the same ones, which the line says.
 set -u
@@ -43,6 +43,9 @@ build() { # COMPILER
 		"$top_builddir/tests/e2e/demo" > "$tree.out" 2>&1 < /dev/null &&
 		grep -q '^right' "$tree.out"
 	ok $? "the demo is right with what $1 built" || show "$tree.out"
+	# (the decoder is that of the build at hand)
+	sh "$top_srcdir/tests/patch/decode.sh" "$tree" "$top_builddir/tests/patch/decode" > "$tree.out" 2>&1
+	ok $? "what a program gets of it can be patched" || show "$tree.out"
 }
 
 for compiler in gcc clang; do

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# fetch-ucx.sh [BUILD_DIR]: fetches UCX's libraries and headers from the package
+# fetch-ucx.sh [BUILD_DIR [PLATFORM]]: fetches UCX's libraries and headers from the package
 # registry (the wheel libucx-cu13, some 45 MB) into BUILD_DIR/tests/patch/ucx, for ucx.sh.
+# PLATFORM is pip's name of another machine's, as manylinux_2_28_aarch64.
 # Nothing is built or installed.  Fails where pip can't reach a registry, or that has none
 # for this machine; then nothing is left.
 set -eu
@@ -13,7 +14,7 @@ tmp=$(mktemp -d "$to.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' HUP INT TERM
 python3 -m pip download -q --no-input --no-deps --only-binary :all: \
-	--disable-pip-version-check --timeout 30 --retries 1 -d "$tmp/wheel" \
+	--disable-pip-version-check --timeout 30 --retries 1 -d "$tmp/wheel" ${2:+--platform "$2"} \
 	'libucx-cu13==1.22.*' < /dev/null
 # what ucx.c needs of it, and the CUDA runtime that comes with it
 python3 - "$tmp"/wheel/*.whl "$tmp/whole" << 'END'

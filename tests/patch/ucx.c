@@ -4,15 +4,19 @@
  * every allocation and free of device memory, whoever makes it, and by whichever of
  * the pointers that the program has.
  *
- *   ucx FOLDER-OF-UCX's-LIBRARIES  first | last
+ *   ucx FOLDER-OF-UCX's-LIBRARIES  first | last  [culimbo]
  *
  * first: UCX installs its hooks, then the program takes its pointers to the driver's
  * calls.  last: the program takes them and uses them, then UCX installs its hooks.
+ * culimbo: a block that was shared and is freed is kept, for each call goes on to
+ * culimbo's hook.
  *
  * Prints a line for each way to call: what it is, how many events came, and whether they
- * named the block.  Ends with 0 when all was as it should be.
+ * named the block.  Ends with 0 when all was as it should be, with 1 when not, with 2
+ * when it could not be tried.
  */
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +134,16 @@ static CUresult direct_release(CUdeviceptr block)
 }
 
 static int failures;
+static bool culimbo;
+
+/* Does the address of a freed block still name one? */
+static bool kept(CUdeviceptr block)
+{
+	CUdeviceptr base;
+	size_t bytes;
+
+	return cuMemGetAddressRange_v2(&base, &bytes, block) == CUDA_SUCCESS;
+}
 
 static void check(const char *way, const char *what, CUdeviceptr block, size_t bytes)
 {
@@ -157,6 +171,10 @@ static void play(const char *way, struct calls calls)
 	CHECK(calls.export(&handle, block));
 	CHECK(calls.release(block));
 	check(way, "shared and freed", block, bytes);
+	if (kept(block) != culimbo) {
+		printf("%s: a freed block is%s kept\n", way, culimbo ? " not" : "");
+		failures++;
+	}
 
 	CHECK(calls.allocate_async(&block, bytes, NULL));
 	CHECK(calls.release_async(block, NULL));
@@ -175,8 +193,9 @@ int main(int argc, char **argv)
 	void *driver;
 
 	setvbuf(stdout, NULL, _IONBF, 0);
-	if (argc != 3)
+	if (argc < 3)
 		return 2;
+	culimbo = argc > 3;
 	if (!strcmp(argv[2], "first"))
 		install(folder);
 	driver = opened("", "libcuda.so.1", RTLD_GLOBAL);

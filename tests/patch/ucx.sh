@@ -31,6 +31,7 @@ play() { # NAME PRELOAD first|last SETTINGS-OF-UCX...
 	shift 3
 	number=$((number + 1))
 	if env "$@" LD_PRELOAD="$preload" timeout 60 "$tmp/ucx" "$ucx/libucx/lib" "$order" \
+		${preload:+culimbo} \
 		> "$tmp/said" 2>&1; then
 		echo "ok $number - UCX's hooks $order, $*: $name"
 	else
@@ -44,8 +45,8 @@ echo "1..12"
 for order in first last; do
 	for settings in UCX_MEM_BISTRO_FORCE_FAR_JUMP=n UCX_MEM_BISTRO_FORCE_FAR_JUMP=y \
 		UCX_MEM_CUDA_HOOK_MODE=bistro; do
-		play bare '' $order $settings
-		play "under culimbo" "$build/.libs/libculimbo.so" $order $settings
+		play bare '' "$order" "$settings"
+		play "under culimbo" "$build/.libs/libculimbo.so" "$order" "$settings"
 	done
 done
 exit $result
