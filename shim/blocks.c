@@ -238,7 +238,7 @@ static void make_own_file(bool importer)
 		err = dirfd;
 		if (dirfd < 0)
 			continue;
-		err = cl_region_create(&cl_own, dirfd, &cl_self.witness);
+		err = cl_region_create_in(&cl_own, dirfd, cl_self_place(dirfd), &cl_self.witness);
 		close(dirfd);
 	}
 	if (!err) {

@@ -322,6 +322,7 @@ struct named {
 	bool known;	    /* the stamp names something of an exporter that we can look at */
 	bool own;	    /* ... of this process itself */
 	bool fileless;	    /* the stamp's file would be here, and is not */
+	bool elsewhere;	    /* it is not known where that file is */
 	bool again;	    /* it is open here already: where from, is noted */
 };
 
@@ -403,7 +404,7 @@ static bool look_up_own(struct named *named)
 		named->own = cl_own_by_handle ?
 				     cl_record_find(&cl_own, named->handle, &named->stamp.record,
 						    &named->stamp.generation) == 0 :
-				     ours;
+				     ours && cl_region_has_stamped(&cl_own, &named->stamp);
 		if (named->own && !cl_own_by_handle)
 			unstamp(named->handle);
 	}
@@ -421,6 +422,7 @@ static __attribute__((noinline)) bool look_up_successor_locked(struct named *nam
 	if (!put_aside_succeeded_locked(peer))
 		return false;
 	memcpy(named->handle + 56, &tail, sizeof tail);
+	named->stamp = cl_stamp_unpack(tail);
 	named->err = *err = 0;
 	return true;
 }
@@ -432,6 +434,13 @@ static inline void look_up_others_locked(struct named *named, bool ours, uint64_
 		struct cl_peer *peer = ours ? NULL : cl_peer_get(named->stamp.file_id, err);
 		struct cl_peer *stamped = peer && is_stamped(named, peer) ? peer : NULL;
 
+		if (stamped && __builtin_expect(!cl_region_has_stamped(&stamped->region, &named->stamp), 0)) {
+			/* of another file of that number, which is not here */
+			*err = -ENOENT;
+			if (tries || !look_up_successor_locked(named, stamped, tail, err))
+				return;
+			continue;
+		}
 		if (stamped)
 			/* the driver gets its handle as it made it */
 			unstamp(named->handle);
@@ -469,12 +478,18 @@ static void look_up(struct named *named, void *handle, enum cl_kind kind)
 	named->known = named->own;
 	if (named->own)
 		goto out;
+	if (ours && !cl_own_by_handle)
+		err = -ENOENT;
 	look_up_others_locked(named, ours, tail, &err);
 	named->again = named->hold && named->hold->opens;
 out:
 	pthread_mutex_unlock(&cl_imports_lock);
-	/* its file would be here */
-	named->fileless = !named->known && err == -ENOENT && named->stamp.tag == cl_self.tag;
+	if (named->known || !tail)
+		return;
+	if (err != -ENOENT)
+		return;
+	named->fileless = cl_self_would_see(named->stamp);
+	named->elsewhere = !named->fileless;
 }
 
 struct opening {
@@ -825,8 +840,7 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
  */
 static bool is_damaged(const struct named *named)
 {
-	return named->stamp.tag != cl_self.tag ||
-	       cl_liveness_is_exporter(named->pid, named->stamp.file_id);
+	return cl_liveness_is_exporter(named->pid, named->stamp.file_id);
 }
 
 /* As open_begin(), of what there is no hold of: it is refused, unmanaged, or kept without one. */
@@ -845,7 +859,7 @@ static CUresult open_unheld(struct opening *o, const struct named *named, enum c
 			    named->stamp.file_id, named->stamp.record, named->pid);
 	else
 		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
-		o->elsewhere = tail_of(named->handle) && named->stamp.tag != cl_self.tag;
+		o->elsewhere = named->elsewhere;
 	cl_count(unmanaged_imports);
 	return CUDA_SUCCESS;
 }

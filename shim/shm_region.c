@@ -250,6 +250,20 @@ static int map(struct cl_region *region)
 }
 
 /* ---------------------------------------------------------------- creating */
+uint64_t cl_place_of(const struct stat *directory)
+{
+	return cl_mix(cl_mix(directory->st_dev) + directory->st_ino) | 1;
+}
+
+uint64_t cl_place_named(const struct stat *above, const char *name)
+{
+	uint64_t place = cl_mix(cl_place_of(above));
+
+	for (; *name; name++)
+		place = cl_mix(place + (unsigned char)*name);
+	return place | 1;
+}
+
 static void fill_header(struct cl_region *region, uint32_t file_id, const struct cl_witness *witness)
 {
 	struct cl_header *h = region->header;
@@ -269,6 +283,9 @@ static void fill_header(struct cl_region *region, uint32_t file_id, const struct
 	cl_boot_id(h->boot_id);
 	h->exporter = *witness;
 	h->uid = geteuid();
+	h->tag = region->tag;
+	h->salt = region->salt;
+	h->stamp_check = cl_stamp_check(file_id, region->tag, region->salt);
 	h->created = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	read_command(h->command, sizeof h->command);
 	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
@@ -338,7 +355,7 @@ static int give_final_name(int dirfd, const char *new_name, const char *name)
 }
 
 /* -EEXIST, -EAGAIN: to be tried again with another id. */
-static int create_with_id(struct cl_region *region, int dirfd, uint32_t id,
+static int create_with_id(struct cl_region *region, int dirfd, uint32_t id, uint32_t tag, uint32_t salt,
 			  const struct cl_witness *witness)
 {
 	char new_name[16], name[16];
@@ -346,7 +363,11 @@ static int create_with_id(struct cl_region *region, int dirfd, uint32_t id,
 	bool named;
 	int err = 0;
 
-	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .file_id = id };
+	*region = (struct cl_region){ .fd = -1,
+				      .locks = &cl_posix_locks,
+				      .file_id = id,
+				      .tag = (uint16_t)tag,
+				      .salt = (uint16_t)salt };
 	make_name(new_name, unfinished, id);
 	cl_region_name(name, id);
 	region->fd = open_nameless(dirfd, new_name, &named);
@@ -391,7 +412,8 @@ fail:
 	return err;
 }
 
-int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
+			const struct cl_witness *witness)
 {
 	struct rlimit limit;
 	int err = -EEXIST;
@@ -401,15 +423,25 @@ int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witnes
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
 		return -EFBIG;
 	for (uint32_t tries = 0; tries < 64 && (err == -EEXIST || err == -EAGAIN); tries++) {
-		uint32_t id;
+		uint32_t random, id;
 
-		if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id)
-			id = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
-		id &= (1u << CL_STAMP_FILE_BITS) - 1;
+		if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+			random = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
+		id = cl_stamp_file_id(place, random);
 		if (id)
-			err = create_with_id(region, dirfd, id, witness);
+			err = create_with_id(region, dirfd, id, cl_stamp_tag(place, id),
+					     random >> (32 - CL_STAMP_GENERATION_BITS), witness);
 	}
 	return err;
+}
+
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+{
+	struct stat st;
+
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
+	return fstat(dirfd, &st) ? -errno :
+				   cl_region_create_in(region, dirfd, cl_place_of(&st), witness);
 }
 
 /* ----------------------------------------------------------------- opening */
@@ -434,6 +466,11 @@ static int check(struct cl_region *region, uint32_t file_id, const char **why)
 		return -EBADMSG;
 	*why = "it is a copy of the file that its exporter made";
 	if (h->inode && h->inode != region->ino)
+		return -EBADMSG;
+	region->tag = h->tag;
+	region->salt = h->salt;
+	*why = "what tells its handles from others is damaged";
+	if (h->stamp_check != cl_stamp_check(file_id, region->tag, region->salt))
 		return -EBADMSG;
 	*why = "it was made before this machine was last started";
 	cl_boot_id(boot);
