@@ -730,6 +730,13 @@ static void keep_held_locked(const struct named *named, struct hold *hold)
 	hold->pinned = true;
 }
 
+static bool is_in_our_pid_ns(const struct cl_region *region)
+{
+	uint64_t pid_ns = region->header->exporter.pid_ns;
+
+	return pid_ns && pid_ns == cl_self.witness.pid_ns;
+}
+
 /*
  * Whether the exporter of what the driver has just opened is still there, and our
  * hold of it stands.
@@ -750,19 +757,32 @@ static bool is_there_locked(const struct named *named, struct hold *hold)
 	struct cl_peer *peer = hold->peer;
 	const struct cl_witness *exporter = &peer->region.header->exporter;
 
-	if (cl_peer_has_slot(peer) && exporter->pid_ns &&
-	    exporter->pid_ns == cl_self.witness.pid_ns &&
+	if (cl_peer_has_slot(peer) && is_in_our_pid_ns(&peer->region) &&
 	    cl_region_is_locked_by(&peer->region, CL_LOCK_EXPORTER, exporter->pid))
 		return !hold->stale;
 	if (peer->slot >= 0 && !hold->pinned)
 		keep_held_locked(named, hold);
 	if (hold->stale)
 		return false;
-	/* a descriptor that is gone tells nothing */
+	/*
+	 * A descriptor that is gone tells nothing.  Where only time can tell whether the exporter
+	 * lives, and its lock is free, it has ended: else it would have lost its lock just now.
+	 */
 	return peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0 ||
-	       cl_gc_judge(&peer->region) < CL_LEAVING ||
+	       cl_gc_judge(&peer->region) == CL_ALIVE ||
 	       /* somebody has put another file in the place of its own */
-	       cl_liveness_is_exporter(exporter->pid, named->stamp.file_id);
+	       (is_in_our_pid_ns(&peer->region) &&
+		cl_liveness_is_exporter(exporter->pid, named->stamp.file_id, true));
+}
+
+/*
+ * The file of the exporter of @named would be here, and is not.  Either the exporter has ended,
+ * or it lives and has lost its file (logind's RemoveIPC).  The second is rare: where /proc
+ * does not show it (another PID namespace; no /proc), the exporter has ended.
+ */
+static bool has_lost_its_file(const struct named *named)
+{
+	return cl_liveness_is_exporter(named->pid, named->stamp.file_id, false);
 }
 
 /* A handle that this process made itself.  0, or -errno. */
@@ -825,10 +845,16 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
 	cl_notes_finding(&finding);
 	cl_trace(CL_TRACE_STALE, .file_id = stamp.file_id, .record = stamp.record,
 		 .generation = stamp.generation);
-	cl_log(CL_LOG_INFO,
-	       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has been "
-	       "freed",
-	       stamp.file_id, stamp.record, stamp.generation);
+	if (named->fileless)
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
+		       "and is in another PID namespace, where it cannot be asked whether it lives",
+		       named->pid, stamp.file_id);
+	else
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
+		       "been freed",
+		       stamp.file_id, stamp.record, stamp.generation);
 	/* (a refusal of ours spoils no capture: whether the driver's own would is not measured) */
 	return cl_context_refusal();
 }
@@ -840,14 +866,22 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
  */
 static bool is_damaged(const struct named *named)
 {
-	return cl_liveness_is_exporter(named->pid, named->stamp.file_id);
+	const struct cl_region *region;
+	bool own, is_its, here;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	region = cl_view_has_open(named->stamp.file_id, &own);
+	is_its = region && !own && region->header->exporter.pid == named->pid;
+	here = !region || is_in_our_pid_ns(region);
+	pthread_mutex_unlock(&cl_imports_lock);
+	return here ? cl_liveness_is_exporter(named->pid, named->stamp.file_id, true) : is_its;
 }
 
 /* As open_begin(), of what there is no hold of: it is refused, unmanaged, or kept without one. */
 static CUresult open_unheld(struct opening *o, const struct named *named, enum cl_kind kind)
 {
 	/* most that have ended are seen before the driver is asked */
-	if (named->fileless && !cl_liveness_is_exporter(named->pid, named->stamp.file_id))
+	if (named->fileless && !has_lost_its_file(named))
 		return refuse(named, kind);
 	if (named->err == -ESTALE || (named->err == -EBADMSG && !is_damaged(named)))
 		return refuse(named, kind);
@@ -897,8 +931,8 @@ static bool open_end(struct opening *o, const struct named *named, enum cl_kind 
 	struct mapping *newest;
 	bool there = true, noted = true;
 
-	if (named->fileless) /* it lives and has lost its file, or it has ended */
-		there = cl_liveness_is_exporter(named->pid, named->stamp.file_id);
+	if (named->fileless)
+		there = has_lost_its_file(named);
 	if (!there)
 		return false;
 	cl_context_current(&o->ctx, &o->device, &o->primary);

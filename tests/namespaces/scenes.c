@@ -341,6 +341,59 @@ static void taken_for_dead(void)
 	leave(p);
 }
 
+/*
+ * Each exporter is process 1 of a PID namespace of its own, as of a container, so that the driver
+ * gives the next one the handles that the ended one had.
+ */
+static void stale(const char *what, const char *there, const char *for_c, bool kill_it)
+{
+	struct actor *p, *n, *c, *bare;
+	uint64_t block, import;
+	struct handle handle;
+	int result;
+
+	p = enter_in("P", there, ENV);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	if (kill_it) {
+		must(!kill(pid_of(p, there), SIGKILL), "SIGKILL");
+		kill_actor(p);
+		wait_ms(2 * SETTLE_MS);
+	} else {
+		leave(p);
+	}
+	n = enter_in("N", there, ENV);
+	alloc_filled(n, SMALL, NEXT);
+	bare = ENTER("Bare", .bare = true);
+	result = try_open(bare, &handle, &import);
+		ok(result == 0 && reads(bare, import, SMALL, NEXT, NULL),
+	   "%s: bare, an ended exporter's handle opens the next one's block (control)", what);
+	c = enter_in("C", for_c, ENV " CULIMBO_LOG=info");
+	for (int i = 0; i < 2; i++) {
+		result = try_open(c, &handle, &import);
+		ok(result != 0, "%s: an ended exporter's handle is refused%s", what,
+		   i ? ", and again when the next one shares, too" : "");
+		if (!i)
+			export_block(n, alloc_filled(n, SMALL, OWN));
+	}
+	ok(count_said(c, kill_it ? "refused a stale handle" : "its exporter has ended, or has lost its file") == 2 &&
+		   !count_said(c, "found no exporter file"),
+	   "%s: and it is said why", what);
+	leave(c);
+	leave(bare);
+	leave(n);
+}
+static void stale_of_a_container(void)
+{
+	const char *there = "--pid --proc=own --same-addresses";
+
+	if (!can(there, "exporters in PID namespaces"))
+		return;
+	stale("exporters in PID namespaces", there, NULL, false);
+	stale("exporters in PID namespaces, the first killed", there, NULL, true);
+	stale("all in PID namespaces", there, there, false);
+}
+
 /* ------------------------------------------------------------------- mounts */
 static void other_path(void)
 {
@@ -493,6 +546,7 @@ const struct scene memory_scenes[] = {
 	{ "pid-without-proc", pid_without_proc, 0 },
 	{ "no-proc", no_proc, 0 },
 	{ "taken-for-dead", taken_for_dead, 0 },
+	{ "stale-of-a-container", stale_of_a_container, 0 },
 	{ "other-path", other_path, 0 },
 	{ "other-boot-id", other_boot_id, 0 },
 	{ "user-is-root-inside", user_is_root_inside, 0 },

@@ -1634,12 +1634,12 @@ static void who_has_ended_its_file_is_no_exporter_of_it(void **state)
 	struct cl_region ended = make_region_with(1), removed = make_region_with(1);
 	uint32_t pid = (uint32_t)getpid();
 
-	assert_true(cl_liveness_is_exporter(pid, ended.file_id));
+	assert_true(cl_liveness_is_exporter(pid, ended.file_id, false));
 	assert_int_equal(cl_region_end(&ended, dir), 0);
-	assert_false(cl_liveness_is_exporter(pid, ended.file_id));
+	assert_false(cl_liveness_is_exporter(pid, ended.file_id, false));
 	/* whose file somebody else removed is one still */
 	assert_int_equal(cl_region_unlink(&removed, dir), 0);
-	assert_true(cl_liveness_is_exporter(pid, removed.file_id));
+	assert_true(cl_liveness_is_exporter(pid, removed.file_id, false));
 	cl_region_close(&ended);
 	cl_region_close(&removed);
 	close(dir);
