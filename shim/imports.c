@@ -322,7 +322,7 @@ struct named {
 	bool known;	    /* the stamp names something of an exporter that we can look at */
 	bool own;	    /* ... of this process itself */
 	bool fileless;	    /* the stamp's file would be here, and is not */
-	bool elsewhere;	    /* it is not known where that file is */
+	enum cl_sight sight; /* where that file would be, if it is not known */
 	bool again;	    /* it is open here already: where from, is noted */
 };
 
@@ -488,8 +488,8 @@ out:
 		return;
 	if (err != -ENOENT)
 		return;
-	named->fileless = cl_self_would_see(named->stamp);
-	named->elsewhere = !named->fileless;
+	named->sight = cl_self_sight(named->stamp);
+	named->fileless = named->sight == CL_HERE;
 }
 
 struct opening {
@@ -498,7 +498,7 @@ struct opening {
 	CUdevice device;
 	uint32_t stack;
 	bool primary;
-	bool elsewhere; /* its exporter's file is not where ours are */
+	enum cl_sight sight; /* where its exporter's file would be, of what is unmanaged */
 };
 
 /* ----------------------------------------------------------------- mappings */
@@ -893,7 +893,7 @@ static CUresult open_unheld(struct opening *o, const struct named *named, enum c
 			    named->stamp.file_id, named->stamp.record, named->pid);
 	else
 		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
-		o->elsewhere = named->elsewhere;
+		o->sight = named->sight;
 	cl_count(unmanaged_imports);
 	return CUDA_SUCCESS;
 }
@@ -961,7 +961,12 @@ static bool open_end(struct opening *o, const struct named *named, enum cl_kind 
 		cl_event_is_new((CUevent)(uintptr_t)key);
 	else if (!noted)
 		cl_notes_not_closed(kind, key);
-	if (o->elsewhere)
+	if (__builtin_expect(o->sight == CL_OUT_OF_SIGHT, 0))
+		cl_log_once(CL_LOG_WARN,
+			    "this process does not see the directory of exporter files any more (chroot?): what "
+			    "it opens from now on of exporters that it has not met is not protected, as without "
+			    "culimbo, and may be of one that has ended");
+	if (__builtin_expect(o->sight == CL_ELSEWHERE, 0))
 		cl_log_once(CL_LOG_WARN,
 			    "opened something that a process under culimbo exported, but found no exporter "
 			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "

@@ -59,15 +59,16 @@ uint64_t cl_self_place(int dirfd)
 	return fstat(dirfd, &st) ? 0 : cl_place_of(&st);
 }
 
-bool cl_self_would_see(struct cl_stamp stamp)
+enum cl_sight cl_self_sight(struct cl_stamp stamp)
 {
-	struct cl_places now = cl_self_find_places();
+	struct cl_places now = cl_self_find_places(), then = cl_self.places;
 
 	if (cl_stamp_is_of(stamp, now.own) || cl_stamp_is_of(stamp, now.named))
-		return true;
-	/* it was there, and was taken away: with what was in it */
-	return !now.own && now.above && now.above == cl_self.places.above &&
-	       cl_stamp_is_of(stamp, cl_self.places.own);
+		return CL_HERE;
+	if (then.above && now.above != then.above)
+		return CL_OUT_OF_SIGHT;
+	/* the directory was there, and was taken away with what was in it */
+	return !now.own && cl_stamp_is_of(stamp, then.own) ? CL_HERE : CL_ELSEWHERE;
 }
 
 /* (a path of PATH_MAX on the stack would be half of what a signal handler has) */

@@ -127,11 +127,12 @@ struct cl_places cl_self_find_places(void);
  */
 uint64_t cl_self_place(int dirfd);
 /*
- * Whether the file that @stamp names would be in the directory of exporter files, seen as
- * it is now, if there were one.  False for all where the process does not see the directory
- * (any more: chroot).  A few system calls; any thread.
+ * Where the file that @stamp names would be: in the directory of exporter files, or not there;
+ * or this process has seen that directory and does not see it any more (chroot), so that
+ * nothing can be said.  A few system calls; any thread.
  */
-bool cl_self_would_see(struct cl_stamp stamp);
+enum cl_sight { CL_HERE, CL_ELSEWHERE, CL_OUT_OF_SIGHT };
+enum cl_sight cl_self_sight(struct cl_stamp stamp);
 
 /*
  * Opens the directory of exporter files, making it when @make.  Returns a

@@ -437,6 +437,49 @@ static void other_boot_id(void)
 	leave(p);
 }
 
+/*
+ * C shares, and then shuts itself in where neither the folder of exporter files nor /proc is.  What
+ * it opens of P, which it has not met, is as bare: whether P lives is not to be known there.  The
+ * blocks of M, which it has met, are protected on.
+ */
+static void in_a_chroot(void)
+{
+	const char *for_c = geteuid() ? "--user=0" : NULL, *what = "C in a chroot";
+	struct actor *m, *p, *c;
+	uint64_t first, second, block, import;
+	struct handle handle, late;
+	int result;
+
+	if (!can(for_c ? for_c : "", what))
+		return;
+	m = enter_in("M", NULL, ENV);
+	p = enter_in("P", NULL, ENV);
+	c = enter_in("C", for_c, ENV);
+	first = alloc(m, SMALL);
+	handle = export_block(m, first);
+	second = alloc_filled(m, SMALL, OWN);
+	late = export_block(m, second);
+	open_block(c, &handle);
+	must(!*ASK(c, jail)->complaint, c->reply.complaint);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	result = try_open(c, &handle, &import);
+	ok(result == 0 && reads(c, import, SMALL, OWN, NULL),
+	   "%s opens the handle of a living exporter that it has not met (%d)", what, result);
+	if (result == 0)
+		close_block(c, import);
+	ok(count_said(c, "does not see the directory of exporter files any more") == 1, "%s says once why", what);
+	import = open_block(c, &late);
+	free_block(m, second);
+	ok(stays(m, c, second, import, GRACE_MS + 100), "%s: what it opens of one that it has met is protected",
+	   what);
+	close_block(c, import);
+	ok(claim_within(m, second, SMALL, NEXT, 1000, NULL), "%s: and comes back when it closes", what);
+	leave(c);
+	leave(p);
+	leave(m);
+}
+
 /* --------------------------------------------------------------------- users */
 /* The scene's folders are of @uid from here on. */
 static bool give_to(uid_t uid)
@@ -549,6 +592,7 @@ const struct scene memory_scenes[] = {
 	{ "stale-of-a-container", stale_of_a_container, 0 },
 	{ "other-path", other_path, 0 },
 	{ "other-boot-id", other_boot_id, 0 },
+	{ "in-a-chroot", in_a_chroot, 0 },
 	{ "user-is-root-inside", user_is_root_inside, 0 },
 	{ "user-has-another-name", user_has_another_name, 0 },
 	{ "user-has-no-name", user_has_no_name, 0 },
