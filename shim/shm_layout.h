@@ -71,7 +71,8 @@
  * The print is 14 bits of a hash of the file's place (the directory that it lies in, see
  * cl_place_of()) and of the 14 random bits.  An importer that finds no such file, in
  * a directory whose print is that of the stamp, knows that the exporter has ended or has
- * lost its file.  Of exporters elsewhere one in 16,384 looks so.
+ * lost its file.  Of exporters elsewhere one in 8,192 looks so: two places are compared,
+ * see cl_self_sight().
  */
 #define CL_STAMP_FILE_BITS 18
 #define CL_STAMP_RECORD_BITS 20
