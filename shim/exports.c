@@ -177,8 +177,7 @@ static struct cl_block *find_settled_locked(enum cl_kind kind, uint64_t key)
 
 static void stamp(void *handle, uint32_t record, uint32_t generation)
 {
-	uint64_t tail = cl_stamp_pack(
-		(struct cl_stamp){ cl_own.file_id, record, generation, cl_self.tag });
+	uint64_t tail = cl_region_stamp(&cl_own, record, generation);
 
 	memcpy((char *)handle + 56, &tail, sizeof tail);
 }

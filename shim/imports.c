@@ -322,6 +322,7 @@ struct named {
 	bool known;	    /* the stamp names something of an exporter that we can look at */
 	bool own;	    /* ... of this process itself */
 	bool fileless;	    /* the stamp's file would be here, and is not */
+	enum cl_sight sight; /* where that file would be, if it is not known */
 	bool again;	    /* it is open here already: where from, is noted */
 };
 
@@ -403,7 +404,7 @@ static bool look_up_own(struct named *named)
 		named->own = cl_own_by_handle ?
 				     cl_record_find(&cl_own, named->handle, &named->stamp.record,
 						    &named->stamp.generation) == 0 :
-				     ours;
+				     ours && cl_region_has_stamped(&cl_own, &named->stamp);
 		if (named->own && !cl_own_by_handle)
 			unstamp(named->handle);
 	}
@@ -421,6 +422,7 @@ static __attribute__((noinline)) bool look_up_successor_locked(struct named *nam
 	if (!put_aside_succeeded_locked(peer))
 		return false;
 	memcpy(named->handle + 56, &tail, sizeof tail);
+	named->stamp = cl_stamp_unpack(tail);
 	named->err = *err = 0;
 	return true;
 }
@@ -432,6 +434,13 @@ static inline void look_up_others_locked(struct named *named, bool ours, uint64_
 		struct cl_peer *peer = ours ? NULL : cl_peer_get(named->stamp.file_id, err);
 		struct cl_peer *stamped = peer && is_stamped(named, peer) ? peer : NULL;
 
+		if (stamped && __builtin_expect(!cl_region_has_stamped(&stamped->region, &named->stamp), 0)) {
+			/* of another file of that number, which is not here */
+			*err = -ENOENT;
+			if (tries || !look_up_successor_locked(named, stamped, tail, err))
+				return;
+			continue;
+		}
 		if (stamped)
 			/* the driver gets its handle as it made it */
 			unstamp(named->handle);
@@ -469,12 +478,18 @@ static void look_up(struct named *named, void *handle, enum cl_kind kind)
 	named->known = named->own;
 	if (named->own)
 		goto out;
+	if (ours && !cl_own_by_handle)
+		err = -ENOENT;
 	look_up_others_locked(named, ours, tail, &err);
 	named->again = named->hold && named->hold->opens;
 out:
 	pthread_mutex_unlock(&cl_imports_lock);
-	/* its file would be here */
-	named->fileless = !named->known && err == -ENOENT && named->stamp.tag == cl_self.tag;
+	if (named->known || !tail)
+		return;
+	if (err != -ENOENT)
+		return;
+	named->sight = cl_self_sight(named->stamp);
+	named->fileless = named->sight == CL_HERE;
 }
 
 struct opening {
@@ -483,7 +498,7 @@ struct opening {
 	CUdevice device;
 	uint32_t stack;
 	bool primary;
-	bool elsewhere; /* its exporter's file is not where ours are */
+	enum cl_sight sight; /* where its exporter's file would be, of what is unmanaged */
 };
 
 /* ----------------------------------------------------------------- mappings */
@@ -715,6 +730,13 @@ static void keep_held_locked(const struct named *named, struct hold *hold)
 	hold->pinned = true;
 }
 
+static bool is_in_our_pid_ns(const struct cl_region *region)
+{
+	uint64_t pid_ns = region->header->exporter.pid_ns;
+
+	return pid_ns && pid_ns == cl_self.witness.pid_ns;
+}
+
 /*
  * Whether the exporter of what the driver has just opened is still there, and our
  * hold of it stands.
@@ -735,19 +757,32 @@ static bool is_there_locked(const struct named *named, struct hold *hold)
 	struct cl_peer *peer = hold->peer;
 	const struct cl_witness *exporter = &peer->region.header->exporter;
 
-	if (cl_peer_has_slot(peer) && exporter->pid_ns &&
-	    exporter->pid_ns == cl_self.witness.pid_ns &&
+	if (cl_peer_has_slot(peer) && is_in_our_pid_ns(&peer->region) &&
 	    cl_region_is_locked_by(&peer->region, CL_LOCK_EXPORTER, exporter->pid))
 		return !hold->stale;
 	if (peer->slot >= 0 && !hold->pinned)
 		keep_held_locked(named, hold);
 	if (hold->stale)
 		return false;
-	/* a descriptor that is gone tells nothing */
+	/*
+	 * A descriptor that is gone tells nothing.  Where only time can tell whether the exporter
+	 * lives, and its lock is free, it has ended: else it would have lost its lock just now.
+	 */
 	return peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0 ||
-	       cl_gc_judge(&peer->region) < CL_LEAVING ||
+	       cl_gc_judge(&peer->region) == CL_ALIVE ||
 	       /* somebody has put another file in the place of its own */
-	       cl_liveness_is_exporter(exporter->pid, named->stamp.file_id);
+	       (is_in_our_pid_ns(&peer->region) &&
+		cl_liveness_is_exporter(exporter->pid, named->stamp.file_id, true));
+}
+
+/*
+ * The file of the exporter of @named would be here, and is not.  Either the exporter has ended,
+ * or it lives and has lost its file (logind's RemoveIPC).  The second is rare: where /proc
+ * does not show it (another PID namespace; no /proc), the exporter has ended.
+ */
+static bool has_lost_its_file(const struct named *named)
+{
+	return cl_liveness_is_exporter(named->pid, named->stamp.file_id, false);
 }
 
 /* A handle that this process made itself.  0, or -errno. */
@@ -810,10 +845,16 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
 	cl_notes_finding(&finding);
 	cl_trace(CL_TRACE_STALE, .file_id = stamp.file_id, .record = stamp.record,
 		 .generation = stamp.generation);
-	cl_log(CL_LOG_INFO,
-	       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has been "
-	       "freed",
-	       stamp.file_id, stamp.record, stamp.generation);
+	if (named->fileless)
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
+		       "and is in another PID namespace, where it cannot be asked whether it lives",
+		       named->pid, stamp.file_id);
+	else
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
+		       "been freed",
+		       stamp.file_id, stamp.record, stamp.generation);
 	/* (a refusal of ours spoils no capture: whether the driver's own would is not measured) */
 	return cl_context_refusal();
 }
@@ -825,15 +866,22 @@ static CUresult refuse(const struct named *named, enum cl_kind kind)
  */
 static bool is_damaged(const struct named *named)
 {
-	return named->stamp.tag != cl_self.tag ||
-	       cl_liveness_is_exporter(named->pid, named->stamp.file_id);
+	const struct cl_region *region;
+	bool own, is_its, here;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	region = cl_view_has_open(named->stamp.file_id, &own);
+	is_its = region && !own && region->header->exporter.pid == named->pid;
+	here = !region || is_in_our_pid_ns(region);
+	pthread_mutex_unlock(&cl_imports_lock);
+	return here ? cl_liveness_is_exporter(named->pid, named->stamp.file_id, true) : is_its;
 }
 
 /* As open_begin(), of what there is no hold of: it is refused, unmanaged, or kept without one. */
 static CUresult open_unheld(struct opening *o, const struct named *named, enum cl_kind kind)
 {
 	/* most that have ended are seen before the driver is asked */
-	if (named->fileless && !cl_liveness_is_exporter(named->pid, named->stamp.file_id))
+	if (named->fileless && !has_lost_its_file(named))
 		return refuse(named, kind);
 	if (named->err == -ESTALE || (named->err == -EBADMSG && !is_damaged(named)))
 		return refuse(named, kind);
@@ -845,7 +893,7 @@ static CUresult open_unheld(struct opening *o, const struct named *named, enum c
 			    named->stamp.file_id, named->stamp.record, named->pid);
 	else
 		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
-		o->elsewhere = tail_of(named->handle) && named->stamp.tag != cl_self.tag;
+		o->sight = named->sight;
 	cl_count(unmanaged_imports);
 	return CUDA_SUCCESS;
 }
@@ -883,8 +931,8 @@ static bool open_end(struct opening *o, const struct named *named, enum cl_kind 
 	struct mapping *newest;
 	bool there = true, noted = true;
 
-	if (named->fileless) /* it lives and has lost its file, or it has ended */
-		there = cl_liveness_is_exporter(named->pid, named->stamp.file_id);
+	if (named->fileless)
+		there = has_lost_its_file(named);
 	if (!there)
 		return false;
 	cl_context_current(&o->ctx, &o->device, &o->primary);
@@ -913,7 +961,12 @@ static bool open_end(struct opening *o, const struct named *named, enum cl_kind 
 		cl_event_is_new((CUevent)(uintptr_t)key);
 	else if (!noted)
 		cl_notes_not_closed(kind, key);
-	if (o->elsewhere)
+	if (__builtin_expect(o->sight == CL_OUT_OF_SIGHT, 0))
+		cl_log_once(CL_LOG_WARN,
+			    "this process does not see the directory of exporter files any more (chroot?): what "
+			    "it opens from now on of exporters that it has not met is not protected, as without "
+			    "culimbo, and may be of one that has ended");
+	if (__builtin_expect(o->sight == CL_ELSEWHERE, 0))
 		cl_log_once(CL_LOG_WARN,
 			    "opened something that a process under culimbo exported, but found no exporter "
 			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "

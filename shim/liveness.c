@@ -170,7 +170,7 @@ static int maps_file(uint32_t pid, const char *wanted, const char *name)
 	return found;
 }
 
-bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id)
+bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt)
 {
 	char name[16];
 	int maps;
@@ -178,7 +178,7 @@ bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id)
 	cl_region_name(name, file_id);
 	maps = maps_file(pid, "", name);
 
-	return maps != 0 && maps != -ENOENT && maps != -ESRCH;
+	return maps > 0 || (in_doubt && maps < 0 && maps != -ENOENT && maps != -ESRCH);
 }
 
 enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,

@@ -39,10 +39,10 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				   uint64_t now, uint64_t settle);
 
 /*
- * Whether process @pid of this PID namespace is (or, in doubt, may be) the one
- * that maps exporter file @file_id, whether or not that has a name still.
+ * Whether process @pid of this PID namespace is the one that maps exporter file @file_id,
+ * whether or not that has a name still.  In doubt (/proc does not say what it maps): @in_doubt.
  */
-bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id);
+bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt);
 
 uint64_t cl_now(void); /* CLOCK_MONOTONIC, ns */
 uint64_t cl_now_roughly(void); /* as of the last tick, some ms ago at most: for notes */

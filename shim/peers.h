@@ -64,7 +64,7 @@ void cl_peer_put(struct cl_peer *peer);
 
 /*
  * Whether its exporter has ended and another has a file of that number by now (one of
- * 262,144 has).  Some system calls: for when a handle does not lead where it should.
+ * 16,384 has).  Some system calls: for when a handle does not lead where it should.
  */
 bool cl_peer_is_succeeded(struct cl_peer *peer);
 /* Makes room for the successor.  @peer may be gone then. */

@@ -29,29 +29,49 @@ void cl_self_dir_path(char *path, size_t size)
 		snprintf(path, size, "/dev/shm/culimbo-%u", (unsigned int)geteuid());
 }
 
-uint32_t cl_self_make_tag(const struct cl_witness *witness)
+struct cl_places cl_self_find_places(void)
 {
-	char path[4096], *slash;
-	uint64_t hash = 0xcbf29ce484222325u, words[5] = { 0 };
+	struct cl_places places = { 0 };
+	char path[4096], *end, *slash;
 	struct stat st;
 
 	cl_self_dir_path(path, sizeof path);
-	for (const char *c = path; *c; c++)
-		hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-	if (stat(path, &st)) { /* to be made, in what is above it */
-		slash = strrchr(path, '/');
-		if (slash)
-			slash[slash == path] = 0;
-		if (stat(path, &st))
-			st.st_dev = 0;
+	for (end = path + strlen(path); end > path + 1 && end[-1] == '/'; end--)
+		end[-1] = 0;
+	if (stat(path, &st) == 0)
+		places.own = cl_place_of(&st);
+	slash = strrchr(path, '/');
+	if (slash) {
+		*slash = 0;
+		if (stat(slash == path ? "/" : path, &st) == 0) {
+			places.above = cl_place_of(&st);
+			places.named = cl_place_named(&st, slash + 1);
+		}
 	}
-	cl_boot_id((uint8_t *)words);
-	words[2] = witness->pid_ns;
-	words[3] = geteuid();
-	words[4] = st.st_dev;
-	for (const unsigned char *c = (unsigned char *)words; c < (unsigned char *)(words + 5); c++)
-		hash = (hash ^ *c) * 0x100000001b3u;
-	return (uint32_t)(hash ^ hash >> 32) >> 16 & ((1u << CL_STAMP_TAG_BITS) - 1);
+	return places;
+}
+
+uint64_t cl_self_place(int dirfd)
+{
+	struct stat st;
+
+	if (!cl_options.dir.text[0])
+		return cl_self_find_places().named;
+	if (dirfd < 0)
+		return cl_self_find_places().own;
+	return fstat(dirfd, &st) ? 0 : cl_place_of(&st);
+}
+
+enum cl_sight cl_self_sight(struct cl_stamp stamp)
+{
+	struct cl_places now = cl_self_find_places(), then = cl_self.places;
+
+	if (cl_stamp_is_of(stamp, now.own) || cl_stamp_is_of(stamp, now.named))
+		return CL_HERE;
+	if (then.above && now.above != then.above)
+		return CL_OUT_OF_SIGHT;
+	/* the directory was there, and was taken away with what was in it */
+	return !now.own && cl_stamp_is_of(stamp, then.own) ? CL_HERE : CL_ELSEWHERE;
 }
 
 /* (a path of PATH_MAX on the stack would be half of what a signal handler has) */

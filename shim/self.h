@@ -22,16 +22,19 @@
 extern pthread_mutex_t cl_imports_lock; /* peers and imports */
 extern pthread_mutex_t cl_exports_lock; /* this process's exporter file, blocks, limbo */
 
+/*
+ * Where the directory of exporter files is (see cl_place_of()), and that above it.
+ * 0: not there, or not to be seen.
+ */
+struct cl_places {
+	uint64_t own, named, above;
+};
+
 struct cl_self {
 	struct cl_witness witness;
 	pid_t pid; /* 0: cl_self_prepare() was not called yet */
 	uint64_t started; /* then, CLOCK_MONOTONIC ns */
-	/*
-	 * Of where our exporter files lie: a hash of boot, PID namespace, user, file
-	 * system and path of the directory.  Two processes that differ in any of
-	 * them have different ones, but for one in 256.
-	 */
-	uint32_t tag;
+	struct cl_places places; /* then */
 	_Atomic bool ended; /* the report is written: nothing new is begun */
 };
 extern struct cl_self cl_self;
@@ -115,8 +118,21 @@ static inline bool cl_self_start(void)
 	return cl_self_start_to_share();
 }
 
-/* What cl_self.tag is to be; any thread. */
-uint32_t cl_self_make_tag(const struct cl_witness *witness);
+/* As they are now; any thread. */
+struct cl_places cl_self_find_places(void);
+/*
+ * What the stamps of a file in the directory that @dirfd is (-1: asked by its path) are to say of its place: what
+ * stays the same as long as the directory does.  The default one is taken away by the last
+ * process that leaves, and made again by that name.
+ */
+uint64_t cl_self_place(int dirfd);
+/*
+ * Where the file that @stamp names would be: in the directory of exporter files, or not there;
+ * or this process has seen that directory and does not see it any more (chroot), so that
+ * nothing can be said.  A few system calls; any thread.
+ */
+enum cl_sight { CL_HERE, CL_ELSEWHERE, CL_OUT_OF_SIGHT };
+enum cl_sight cl_self_sight(struct cl_stamp stamp);
 
 /*
  * Opens the directory of exporter files, making it when @make.  Returns a

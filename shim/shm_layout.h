@@ -41,6 +41,7 @@
 #define CL_SHM_LAYOUT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,15 +57,30 @@
 #define CL_NO_RECORD UINT32_MAX
 
 /*
- * The stamp, bytes 56 to 63 of a handle: file id, record, generation, and a tag
- * of where the file lies (see cl_self.tag): an importer with the same tag that
- * finds no such file knows that its exporter has ended.
+ * The stamp, bytes 56 to 63 of a handle.  From its lowest bit on:
+ *
+ *  file id, 18 bits.  It is in the name of the exporter's file.  Its lower 14 bits are
+ *     random, its upper 4 are part of the print.  All versions of culimbo have it
+ *     here, so that each finds the other's file and sees that it is of another layout.
+ *  record, 20 bits.
+ *  generation, 16 bits, exclusive-or'ed with the file's salt.  The salt is random, so
+ *     that a handle of an ended exporter does not fit a later one that has come to have
+ *     the file id and the pid, and makes the driver's handle again.
+ *  tag, 10 bits: the others of the print.
+ *
+ * The print is 14 bits of a hash of the file's place (the directory that it lies in, see
+ * cl_place_of()) and of the 14 random bits.  An importer that finds no such file, in
+ * a directory whose print is that of the stamp, knows that the exporter has ended or has
+ * lost its file.  Of exporters elsewhere one in 8,192 looks so: two places are compared,
+ * see cl_self_sight().
  */
 #define CL_STAMP_FILE_BITS 18
 #define CL_STAMP_RECORD_BITS 20
-#define CL_STAMP_GENERATION_BITS 18
-#define CL_STAMP_TAG_BITS 8
+#define CL_STAMP_GENERATION_BITS 16
+#define CL_STAMP_TAG_BITS 10
 #define CL_GENERATIONS (1u << CL_STAMP_GENERATION_BITS)
+#define CL_ID_RANDOM_BITS 14
+#define CL_ID_PRINT_BITS (CL_STAMP_FILE_BITS - CL_ID_RANDOM_BITS)
 
 /* Names a process beyond the reuse of its pid. */
 struct cl_witness {
@@ -228,9 +244,11 @@ struct cl_header {
 	uint64_t file_size;
 	uint8_t boot_id[16]; /* zeros: not known */
 	struct cl_witness exporter;
-	uint32_t uid, unused;
+	uint32_t uid;
+	uint16_t tag, salt;  /* of its stamps */
 	uint64_t created;    /* CLOCK_REALTIME, ns */
 	char command[128];    /* for reports: the start of its command line */
+	uint64_t stamp_check; /* of file_id, tag and salt: see cl_stamp_check() */
 
 	/* how far it has grown: only up */
 	_Alignas(64) _Atomic uint32_t record_chunks;
@@ -280,6 +298,7 @@ struct cl_header {
 	_Alignas(64) struct cl_device_limbo device[CL_DEVICE_LIMBOS];
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
+_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 4");
 _Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 4");
 _Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 4");
 _Static_assert(offsetof(struct cl_header, wake) == 384, "layout 4");
@@ -358,6 +377,40 @@ static inline uint32_t cl_life_generation(uint64_t life)
 struct cl_stamp {
 	uint32_t file_id, record, generation, tag;
 };
+static inline uint64_t cl_mix(uint64_t v)
+{
+	v = (v ^ v >> 32) * 0x9e3779b97f4a7c15u;
+	v = (v ^ v >> 29) * 0xbf58476d1ce4e5b9u;
+	return v ^ v >> 32;
+}
+/* The 14 bits of the print. */
+static inline uint32_t cl_stamp_print(uint64_t place, uint32_t file_id)
+{
+	return (uint32_t)(cl_mix(place + (file_id & ((1u << CL_ID_RANDOM_BITS) - 1))) >>
+			  (64 - CL_ID_PRINT_BITS - CL_STAMP_TAG_BITS));
+}
+/* A file id in @place, out of @random. */
+static inline uint32_t cl_stamp_file_id(uint64_t place, uint32_t random)
+{
+	uint32_t id = random & ((1u << CL_ID_RANDOM_BITS) - 1);
+
+	return id | (cl_stamp_print(place, id) >> CL_STAMP_TAG_BITS) << CL_ID_RANDOM_BITS;
+}
+static inline uint32_t cl_stamp_tag(uint64_t place, uint32_t file_id)
+{
+	return cl_stamp_print(place, file_id) & ((1u << CL_STAMP_TAG_BITS) - 1);
+}
+/* Whether the exporter's file lies in @place; 0, not known: no. */
+static inline bool cl_stamp_is_of(struct cl_stamp s, uint64_t place)
+{
+	return place && cl_stamp_file_id(place, s.file_id) == s.file_id &&
+	       cl_stamp_tag(place, s.file_id) == s.tag;
+}
+/* So that a damaged salt or tag does not make good handles stale. */
+static inline uint64_t cl_stamp_check(uint32_t file_id, uint32_t tag, uint32_t salt)
+{
+	return cl_mix(cl_mix(file_id) + tag + ((uint64_t)salt << 32));
+}
 /* Never 0, since a file id is not. */
 static inline uint64_t cl_stamp_pack(struct cl_stamp s)
 {

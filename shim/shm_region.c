@@ -279,6 +279,20 @@ static int map(struct cl_region *region)
 }
 
 /* ---------------------------------------------------------------- creating */
+uint64_t cl_place_of(const struct stat *directory)
+{
+	return cl_mix(cl_mix(directory->st_dev) + directory->st_ino) | 1;
+}
+
+uint64_t cl_place_named(const struct stat *above, const char *name)
+{
+	uint64_t place = cl_mix(cl_place_of(above));
+
+	for (; *name; name++)
+		place = cl_mix(place + (unsigned char)*name);
+	return place | 1;
+}
+
 static void fill_header(struct cl_region *region, uint32_t file_id, const struct cl_witness *witness)
 {
 	struct cl_header *h = region->header;
@@ -298,6 +312,9 @@ static void fill_header(struct cl_region *region, uint32_t file_id, const struct
 	cl_boot_id(h->boot_id);
 	h->exporter = *witness;
 	h->uid = geteuid();
+	h->tag = region->tag;
+	h->salt = region->salt;
+	h->stamp_check = cl_stamp_check(file_id, region->tag, region->salt);
 	h->created = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	read_command(h->command, sizeof h->command);
 	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
@@ -370,14 +387,14 @@ static int give_final_name(int dirfd, const char *new_name, const char *name)
 }
 
 /* -EEXIST, -EAGAIN: to be tried again with another id. */
-static int create_with_names(struct cl_region *region, int dirfd, uint32_t id, const char *new_name,
-			     const char *name, const struct cl_witness *witness)
+static int create_with_names(struct cl_region *region, int dirfd, const struct cl_region *as,
+			     const char *new_name, const char *name, const struct cl_witness *witness)
 {
 	struct stat st;
 	bool named;
 	int err = 0;
 
-	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .file_id = id };
+	*region = *as;
 	region->fd = open_nameless(dirfd, new_name, &named);
 	if (region->fd < 0)
 		return region->fd;
@@ -397,7 +414,7 @@ static int create_with_names(struct cl_region *region, int dirfd, uint32_t id, c
 		err = cl_region_need_word(region, 0, 0);
 	if (err)
 		goto fail;
-	fill_header(region, id, witness);
+	fill_header(region, region->file_id, witness);
 	if (!named) {
 		err = name_and_map_again(region, dirfd, new_name);
 		named = err != -EEXIST;
@@ -420,29 +437,30 @@ fail:
 	return err;
 }
 
-static int create_with_id(struct cl_region *region, int dirfd, const char *path, uint32_t id,
+/* As @as says; by names in @path, or in @dirfd (@path NULL). */
+static int create_with_id(struct cl_region *region, int dirfd, const char *path, const struct cl_region *as,
 			  const struct cl_witness *witness)
 {
 	size_t size = path ? strlen(path) + 17 : 0;
 	char new_name[16], name[16], *paths;
 	int err;
 
-	make_name(new_name, unfinished, id);
-	cl_region_name(name, id);
+	make_name(new_name, unfinished, as->file_id);
+	cl_region_name(name, as->file_id);
 	if (!path)
-		return create_with_names(region, dirfd, id, new_name, name, witness);
+		return create_with_names(region, dirfd, as, new_name, name, witness);
 	/* not on the stack: two paths would be all that a signal handler has */
 	paths = malloc(2 * size);
 	if (!paths)
 		return -ENOMEM;
 	snprintf(paths, size, "%s/%s", path, new_name);
 	snprintf(paths + size, size, "%s/%s", path, name);
-	err = create_with_names(region, AT_FDCWD, id, paths, paths + size, witness);
+	err = create_with_names(region, AT_FDCWD, as, paths, paths + size, witness);
 	free(paths);
 	return err;
 }
 
-static int create(struct cl_region *region, int dirfd, const char *path,
+static int create(struct cl_region *region, int dirfd, const char *path, uint64_t place,
 		  const struct cl_witness *witness)
 {
 	struct rlimit limit;
@@ -453,26 +471,43 @@ static int create(struct cl_region *region, int dirfd, const char *path,
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
 		return -EFBIG;
 	for (uint32_t tries = 0; tries < 64 && (err == -EEXIST || err == -EAGAIN); tries++) {
-		uint32_t id;
+		uint32_t random, id;
 
-		if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id)
-			id = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
-		id &= (1u << CL_STAMP_FILE_BITS) - 1;
+		if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+			random = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
+		id = cl_stamp_file_id(place, random);
 		if (id)
-			err = create_with_id(region, dirfd, path, id, witness);
+			err = create_with_id(region, dirfd, path,
+					     &(struct cl_region){
+						     .fd = -1,
+						     .locks = &cl_posix_locks,
+						     .file_id = id,
+						     .tag = (uint16_t)cl_stamp_tag(place, id),
+						     .salt = (uint16_t)(random >> (32 - CL_STAMP_GENERATION_BITS)) },
+					     witness);
 	}
 	return err;
 }
 
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
 {
-	return create(region, dirfd, NULL, witness);
+	struct stat st;
+
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
+	return fstat(dirfd, &st) ? -errno :
+				   cl_region_create_in(region, dirfd, cl_place_of(&st), witness);
 }
 
-int cl_region_create_by_path(struct cl_region *region, const char *path,
+int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
+			const struct cl_witness *witness)
+{
+	return create(region, dirfd, NULL, place, witness);
+}
+
+int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
 			     const struct cl_witness *witness)
 {
-	return create(region, AT_FDCWD, path, witness);
+	return create(region, AT_FDCWD, path, place, witness);
 }
 
 /* ----------------------------------------------------------------- opening */
@@ -497,6 +532,11 @@ static int check(struct cl_region *region, uint32_t file_id, const char **why)
 		return -EBADMSG;
 	*why = "it is a copy of the file that its exporter made";
 	if (h->inode && h->inode != region->ino)
+		return -EBADMSG;
+	region->tag = h->tag;
+	region->salt = h->salt;
+	*why = "what tells its handles from others is damaged";
+	if (h->stamp_check != cl_stamp_check(file_id, region->tag, region->salt))
 		return -EBADMSG;
 	*why = "it was made before this machine was last started";
 	cl_boot_id(boot);

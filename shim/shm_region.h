@@ -10,6 +10,7 @@
 #define CL_SHM_REGION_H
 
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include "shim/shm_layout.h"
 
@@ -43,6 +44,7 @@ struct cl_region {
 	dev_t dev;
 	ino_t ino;
 	uint32_t file_id;
+	uint16_t tag, salt; /* of its stamps, as they were when it was opened */
 	const struct cl_lock_ops *locks;
 	struct cl_header *header; /* the mapping; the others point into it */
 	_Atomic uint64_t *word_pages;
@@ -70,17 +72,46 @@ static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsign
 }
 
 /*
+ * Where a directory is, so that every process that sees it says the same, by whatever
+ * path: by its file system and inode.  One that is removed and made again by that name is
+ * to be the same as well: cl_place_named(), by the directory above it.  Never 0.
+ */
+uint64_t cl_place_of(const struct stat *directory);
+uint64_t cl_place_named(const struct stat *above, const char *name);
+
+/*
  * Makes and maps the exporter file of this process in directory @dirfd, with
  * one record chunk, its first holder word, and byte 0 locked before anybody
- * can see it.  @witness is this process's.
+ * can see it.  @witness is this process's, @place the directory's for its stamps.
  */
+int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
+			const struct cl_witness *witness);
+/* The same in cl_place_of() the directory. */
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness);
 /*
  * The same in the directory at @path, with one descriptor in all: the file's own.  (Where the
  * other opens it without a name at first, this one names it "new-ID" at once.)
  */
-int cl_region_create_by_path(struct cl_region *region, const char *path,
+int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
 			     const struct cl_witness *witness);
+
+/* The stamp of generation @generation of @record. */
+static inline uint64_t cl_region_stamp(const struct cl_region *r, uint32_t record, uint32_t generation)
+{
+	return cl_stamp_pack((struct cl_stamp){ r->file_id, record,
+						(generation ^ r->salt) & (CL_GENERATIONS - 1), r->tag });
+}
+/*
+ * Whether @stamp, whose file id is that of @region, is of this file and not of another
+ * of that number, elsewhere or before it.  Then its generation is as the file counts.
+ */
+static inline bool cl_region_has_stamped(const struct cl_region *r, struct cl_stamp *stamp)
+{
+	if (stamp->tag != r->tag)
+		return false;
+	stamp->generation ^= r->salt;
+	return true;
+}
 
 /*
  * While it is made it is named "new-ID", whole and with its header (on a file

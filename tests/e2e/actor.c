@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -624,6 +625,24 @@ static void do_close_fds(const struct wire_request *q)
 	for (int i = 0; i < last; i++)
 		close(fds[i]);
 	reply.v[0] = (uint64_t)last;
+}
+
+static void do_jail(const struct wire_request *q)
+{
+	char folder[512];
+
+	(void)q;
+	snprintf(folder, sizeof(folder), "%s/../jail.%d", getenv("CULIMBO_DIR"), (int)getpid());
+	if (mkdir(folder, 0755) || chroot(folder) || chdir("/"))
+		complain("chroot(%s): %s", folder, strerror(errno));
+}
+
+static void do_user(const struct wire_request *q)
+{
+	uid_t user = (uid_t)q->a[0];
+
+	if (q->a[1] ? setresuid(user, user, user) : seteuid(user))
+		complain("user %u: %s", (unsigned int)user, strerror(errno));
 }
 
 /* ------------------------------------------------------------ many at a time */

@@ -51,6 +51,8 @@
 	X(fork_calls)	 /* block, import -> what free, export, close, allocate say in a child */   \
 	X(exec)		 /* becomes a new image of itself, which must begin again */               \
 	X(close_fds)	 /* enum close_which -> how many were open */                              \
+	X(jail)		 /* chroot into an empty folder beside CULIMBO_DIR */                     \
+	X(user)		 /* effective user, whether for good */                                    \
 	X(produce)	 /* threads, rounds, bytes, consumers: exports to them, frees at once */   \
 	X(consume)	 /* threads -> messages, refused, with foreign bytes */                    \
 	X(end)		 /* enum ending, exit status; no reply */

@@ -202,7 +202,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	PROMISE(cl_region_open(&other, fd, other.file_id, NULL) == 0);
 	close(fd);
 	for (uint32_t i = 0; i < RECORDS; i++) {
-		uint64_t tail = cl_stamp_pack((struct cl_stamp){ other.file_id, i, 0, 0 });
+		uint64_t tail = cl_region_stamp(&other, i, 0);
 
 		driver_handle(i, &right[0][i]);
 		memcpy(right[0][i].reserved + 56, &tail, sizeof tail);

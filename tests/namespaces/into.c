@@ -9,6 +9,7 @@
  *   --time          in a time namespace, in which it is 1,000,000 s later
  *   --bind=FROM:TO  FROM is seen at TO as well
  *   --boot=FILE     as systemd-nspawn does it: another boot id
+ *   --same-addresses  each such process has its memory at the same addresses, as device memory is
  *
  * INTO_PID, if set, names a file that gets the command's pid as seen from here.
  * Ends as the command did, and the command ends with it.  Status 77: the kernel
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -118,6 +120,8 @@ int main(int argc, char **argv)
 			pid = true;
 		} else if (!strcmp(a, "--time")) {
 			timens = true;
+		} else if (!strcmp(a, "--same-addresses")) {
+			must(personality(ADDR_NO_RANDOMIZE) >= 0, a);
 		} else {
 			fprintf(stderr, "into: what is %s?\n", a);
 			return 2;

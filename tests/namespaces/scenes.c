@@ -341,6 +341,59 @@ static void taken_for_dead(void)
 	leave(p);
 }
 
+/*
+ * Each exporter is process 1 of a PID namespace of its own, as of a container, so that the driver
+ * gives the next one the handles that the ended one had.
+ */
+static void stale(const char *what, const char *there, const char *for_c, bool kill_it)
+{
+	struct actor *p, *n, *c, *bare;
+	uint64_t block, import;
+	struct handle handle;
+	int result;
+
+	p = enter_in("P", there, ENV);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	if (kill_it) {
+		must(!kill(pid_of(p, there), SIGKILL), "SIGKILL");
+		kill_actor(p);
+		wait_ms(2 * SETTLE_MS);
+	} else {
+		leave(p);
+	}
+	n = enter_in("N", there, ENV);
+	alloc_filled(n, SMALL, NEXT);
+	bare = ENTER("Bare", .bare = true);
+	result = try_open(bare, &handle, &import);
+		ok(result == 0 && reads(bare, import, SMALL, NEXT, NULL),
+	   "%s: bare, an ended exporter's handle opens the next one's block (control)", what);
+	c = enter_in("C", for_c, ENV " CULIMBO_LOG=info");
+	for (int i = 0; i < 2; i++) {
+		result = try_open(c, &handle, &import);
+		ok(result != 0, "%s: an ended exporter's handle is refused%s", what,
+		   i ? ", and again when the next one shares, too" : "");
+		if (!i)
+			export_block(n, alloc_filled(n, SMALL, OWN));
+	}
+	ok(count_said(c, kill_it ? "refused a stale handle" : "its exporter has ended, or has lost its file") == 2 &&
+		   !count_said(c, "found no exporter file"),
+	   "%s: and it is said why", what);
+	leave(c);
+	leave(bare);
+	leave(n);
+}
+static void stale_of_a_container(void)
+{
+	const char *there = "--pid --proc=own --same-addresses";
+
+	if (!can(there, "exporters in PID namespaces"))
+		return;
+	stale("exporters in PID namespaces", there, NULL, false);
+	stale("exporters in PID namespaces, the first killed", there, NULL, true);
+	stale("all in PID namespaces", there, there, false);
+}
+
 /* ------------------------------------------------------------------- mounts */
 static void other_path(void)
 {
@@ -382,6 +435,49 @@ static void other_boot_id(void)
 	leave(d);
 	leave(c);
 	leave(p);
+}
+
+/*
+ * C shares, and then shuts itself in where neither the folder of exporter files nor /proc is.  What
+ * it opens of P, which it has not met, is as bare: whether P lives is not to be known there.  The
+ * blocks of M, which it has met, are protected on.
+ */
+static void in_a_chroot(void)
+{
+	const char *for_c = geteuid() ? "--user=0" : NULL, *what = "C in a chroot";
+	struct actor *m, *p, *c;
+	uint64_t first, second, block, import;
+	struct handle handle, late;
+	int result;
+
+	if (!can(for_c ? for_c : "", what))
+		return;
+	m = enter_in("M", NULL, ENV);
+	p = enter_in("P", NULL, ENV);
+	c = enter_in("C", for_c, ENV);
+	first = alloc(m, SMALL);
+	handle = export_block(m, first);
+	second = alloc_filled(m, SMALL, OWN);
+	late = export_block(m, second);
+	open_block(c, &handle);
+	must(!*ASK(c, jail)->complaint, c->reply.complaint);
+	block = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, block);
+	result = try_open(c, &handle, &import);
+	ok(result == 0 && reads(c, import, SMALL, OWN, NULL),
+	   "%s opens the handle of a living exporter that it has not met (%d)", what, result);
+	if (result == 0)
+		close_block(c, import);
+	ok(count_said(c, "does not see the directory of exporter files any more") == 1, "%s says once why", what);
+	import = open_block(c, &late);
+	free_block(m, second);
+	ok(stays(m, c, second, import, GRACE_MS + 100), "%s: what it opens of one that it has met is protected",
+	   what);
+	close_block(c, import);
+	ok(claim_within(m, second, SMALL, NEXT, 1000, NULL), "%s: and comes back when it closes", what);
+	leave(c);
+	leave(p);
+	leave(m);
 }
 
 /* --------------------------------------------------------------------- users */
@@ -493,8 +589,10 @@ const struct scene memory_scenes[] = {
 	{ "pid-without-proc", pid_without_proc, 0 },
 	{ "no-proc", no_proc, 0 },
 	{ "taken-for-dead", taken_for_dead, 0 },
+	{ "stale-of-a-container", stale_of_a_container, 0 },
 	{ "other-path", other_path, 0 },
 	{ "other-boot-id", other_boot_id, 0 },
+	{ "in-a-chroot", in_a_chroot, 0 },
 	{ "user-is-root-inside", user_is_root_inside, 0 },
 	{ "user-has-another-name", user_has_another_name, 0 },
 	{ "user-has-no-name", user_has_no_name, 0 },

@@ -158,21 +158,6 @@ static inline void others_close(struct other *other, uint64_t p)
 }
 
 /* -------------------------------------------------------------- the exporter */
-static inline unsigned int logged(const char *words)
-{
-	static char text[1 << 16];
-	int fd = open(log_path, O_RDONLY);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-	unsigned int found = 0;
-
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
-	for (const char *at = text; (at = strstr(at, words)) != NULL; at++)
-		found++;
-	return found;
-}
-
 static inline enum cl_place place_of(CUdeviceptr p)
 {
 	struct cl_block *block;

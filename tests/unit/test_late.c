@@ -57,7 +57,7 @@ static void others_find_it(void)
 		struct cl_region region;
 
 		child_begins();
-		CHECK(cl_liveness_is_exporter((uint32_t)self, id));
+		CHECK(cl_liveness_is_exporter((uint32_t)self, id, false));
 		CHECK_EQUAL(cl_region_open(&region, dir, id, NULL), 0);
 		CHECK_EQUAL(region.locks->is_locked(&region, CL_LOCK_EXPORTER), 1);
 		CHECK_EQUAL(region.header->exporter.pid, self);

@@ -678,6 +678,7 @@ IN_A_CHILD(a_record_whose_generations_are_used_up_is_not_used_again)
 		handle = export_block(p);
 		s = stamp_of(&handle);
 		CHECK_EQUAL(s.record, 1); /* this one is used over and over, the first never again */
+		CHECK(cl_region_has_stamped(&cl_own, &s));
 		CHECK_EQUAL(s.generation, i);
 		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	}

@@ -46,12 +46,10 @@ static void be_exporters(int line)
 	static struct cl_region region[MANY];
 	struct cl_witness me;
 	int dir = open(folder, O_RDONLY | O_DIRECTORY), n;
-	uint32_t tag;
 	char byte;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	cl_witness_self(&me);
-	tag = cl_self_make_tag(&me);
 	for (n = 0; n < MANY; n++) {
 		uint64_t base = DEVICE_BASE + (uint64_t)n * DEVICE_STEP, tail;
 		CUipcMemHandle *handle = &exporters.handle[n];
@@ -62,8 +60,7 @@ static void be_exporters(int line)
 		CHECK_EQUAL(cl_region_create(&region[n], dir, &me), 0);
 		memcpy(handle->reserved, &base, sizeof base);
 		memcpy(handle->reserved + 24, &pid, sizeof pid);
-		tail = cl_stamp_pack((struct cl_stamp){ .file_id = region[n].file_id, .tag = tag,
-							.generation = cl_record_publish(&region[n], 0, &what) });
+		tail = cl_region_stamp(&region[n], 0, cl_record_publish(&region[n], 0, &what));
 		memcpy(handle->reserved + 56, &tail, sizeof tail);
 	}
 	CHECK_EQUAL(write(line, exporters.handle, sizeof exporters.handle), sizeof exporters.handle);

@@ -250,6 +250,107 @@ static void a_stamp_comes_out_as_it_went_in(void **state)
 	}
 }
 
+static void a_file_knows_its_stamps_and_no_others(void **state)
+{
+	struct cl_region r = make_region(), again;
+	struct cl_stamp s = cl_stamp_unpack(cl_region_stamp(&r, 5, 7)), other = s;
+
+	assert_int_equal(s.file_id, r.file_id);
+	assert_int_equal(s.record, 5);
+	assert_int_equal(cl_region_open(&again, folder_fd, r.file_id, NULL), 0);
+	assert_true(cl_region_has_stamped(&again, &s));
+	assert_int_equal(s.generation, 7);
+	other.tag ^= 1u << (CL_STAMP_TAG_BITS - 1);
+	assert_false(cl_region_has_stamped(&again, &other));
+	cl_region_close(&again);
+	drop_region(&r);
+}
+
+/* Of files made in turn, so that each has the number of the one before: their stamps differ all the same. */
+static uint32_t random_is;
+ssize_t __real_getrandom(void *to, size_t size, unsigned int flags);
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags);
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags)
+{
+	uint32_t word;
+	ssize_t n = __real_getrandom(to, size, flags);
+
+	if (random_is && n == sizeof word) {
+		memcpy(&word, to, sizeof word);
+		word = (word & ~((1u << CL_ID_RANDOM_BITS) - 1)) | random_is;
+		memcpy(to, &word, sizeof word);
+	}
+	return n;
+}
+
+static void a_later_file_of_the_number_has_other_stamps(void **state)
+{
+	enum { FILES = 64 };
+	uint64_t stamps[FILES];
+	uint32_t id = 0;
+
+	random_is = 0x1234;
+	for (int i = 0; i < FILES; i++) {
+		struct cl_region r = make_region();
+
+		assert_true(!i || r.file_id == id);
+		id = r.file_id;
+		stamps[i] = cl_region_stamp(&r, 0, 0);
+		drop_region(&r);
+	}
+	random_is = 0;
+	for (int i = 0; i < FILES; i++)
+		for (int j = 0, same = 0; j < i; j++) {
+			same += stamps[i] == stamps[j];
+			assert_true(same <= 1); /* by chance */
+		}
+}
+
+/* The print of a place: one file's in 16,384 fits another place, and each its own. */
+static void a_stamp_tells_its_place_from_others(void **state)
+{
+	enum { PLACES = 400, FILES = 2000 };
+	unsigned int fits = 0;
+
+	for (uint64_t here = 1; here <= PLACES; here++)
+		for (int i = 0; i < FILES; i++) {
+			struct stat st = { .st_dev = 0x30 + here, .st_ino = 1 + i % 3 }, other = st;
+			uint64_t place = cl_place_of(&st);
+			struct cl_stamp s = { .file_id = cl_stamp_file_id(place, random_next()) };
+
+			s.tag = cl_stamp_tag(place, s.file_id);
+			assert_true(cl_stamp_is_of(s, place));
+			assert_false(cl_stamp_is_of(s, 0));
+			other.st_dev += 1 + random_next() % 8;
+			fits += cl_stamp_is_of(s, cl_place_of(&other));
+		}
+	print_message("# %u of %u fit another place\n", fits, PLACES * FILES);
+	/* 49 are to be expected */
+	assert_in_range(fits, 15, 90);
+}
+
+static void a_place_has_one_name_for_all_who_see_it(void **state)
+{
+	struct stat above, st;
+	uint64_t made, again;
+
+	assert_int_equal(fstat(folder_fd, &above), 0);
+	assert_int_equal(mkdirat(folder_fd, "place", 0700), 0);
+	assert_int_equal(fstatat(folder_fd, "place", &st, 0), 0);
+	made = cl_place_of(&st);
+	assert_int_equal(unlinkat(folder_fd, "place", AT_REMOVEDIR), 0);
+	assert_int_equal(mkdirat(folder_fd, "other", 0700), 0); /* which may get its inode */
+	assert_int_equal(mkdirat(folder_fd, "place", 0700), 0);
+	assert_int_equal(fstatat(folder_fd, "place", &st, 0), 0);
+	again = cl_place_of(&st);
+	assert_true(made && again && made != again);
+	assert_true(cl_place_named(&above, "place") == cl_place_named(&above, "place"));
+	assert_true(cl_place_named(&above, "place") != cl_place_named(&above, "place1"));
+	assert_true(cl_place_named(&above, "place") != cl_place_named(&st, "place"));
+	assert_int_equal(unlinkat(folder_fd, "place", AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(folder_fd, "other", AT_REMOVEDIR), 0);
+}
+
 /* ----------------------------------------------------------------- refusals */
 static uint32_t left_file; /* of an exporter that is gone; what the damage below is done to */
 
@@ -293,6 +394,8 @@ static void bad_records(void) { CHANGE(records, { CL_RECORDS * 2 }); }
 static void bad_chunk(void) { CHANGE(chunk, { 0 }); }
 static void bad_size(void) { CHANGE(file_size, { CL_FILE_SIZE - 1 }); }
 static void bad_id(void) { CHANGE(file_id, { left_file ^ 1 }); }
+static void bad_tag(void) { CHANGE(tag, { UINT16_MAX }); }
+static void bad_stamp_check(void) { CHANGE(stamp_check, { 1 }); }
 static void bad_boot(void) { CHANGE(boot_id, { 1, 2, 3 }); }
 static void truncated_to(off_t size)
 {
@@ -367,6 +470,8 @@ static void what_is_not_an_exporter_file_is_refused_without_harm(void **state)
 		{ "chunk", bad_chunk, -EBADMSG },
 		{ "file size", bad_size, -EBADMSG },
 		{ "file id", bad_id, -EBADMSG },
+		{ "tag", bad_tag, -EBADMSG },
+		{ "stamp check", bad_stamp_check, -EBADMSG },
 		{ "boot id", bad_boot, -ESTALE },
 		{ "too short", too_short, -EBADMSG },
 		{ "empty", empty, -EBADMSG },
@@ -1529,12 +1634,12 @@ static void who_has_ended_its_file_is_no_exporter_of_it(void **state)
 	struct cl_region ended = make_region_with(1), removed = make_region_with(1);
 	uint32_t pid = (uint32_t)getpid();
 
-	assert_true(cl_liveness_is_exporter(pid, ended.file_id));
+	assert_true(cl_liveness_is_exporter(pid, ended.file_id, false));
 	assert_int_equal(cl_region_end(&ended, dir), 0);
-	assert_false(cl_liveness_is_exporter(pid, ended.file_id));
+	assert_false(cl_liveness_is_exporter(pid, ended.file_id, false));
 	/* whose file somebody else removed is one still */
 	assert_int_equal(cl_region_unlink(&removed, dir), 0);
-	assert_true(cl_liveness_is_exporter(pid, removed.file_id));
+	assert_true(cl_liveness_is_exporter(pid, removed.file_id, false));
 	cl_region_close(&ended);
 	cl_region_close(&removed);
 	close(dir);
@@ -1795,6 +1900,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_file_is_never_seen_half_made),
 		cmocka_unit_test(names_are_the_file_id_and_nothing_else),
 		cmocka_unit_test(a_stamp_comes_out_as_it_went_in),
+		cmocka_unit_test(a_file_knows_its_stamps_and_no_others),
+		cmocka_unit_test(a_later_file_of_the_number_has_other_stamps),
+		cmocka_unit_test(a_stamp_tells_its_place_from_others),
+		cmocka_unit_test(a_place_has_one_name_for_all_who_see_it),
 		cmocka_unit_test(what_is_not_an_exporter_file_is_refused_without_harm),
 		cmocka_unit_test(only_the_very_file_is_taken_away),
 		cmocka_unit_test(a_descriptor_that_the_program_closed_is_noticed_and_regained),
