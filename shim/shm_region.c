@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/map_place.h"
 #include "shim/shm_region.h"
 
 /* ------------------------------------------------------------------- locks */
@@ -235,7 +236,7 @@ static void read_command(char *to, size_t size)
  */
 static void *map_holes_and_all(int fd)
 {
-	char *page = mmap(NULL, CL_PAGE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0), *at;
+	char *page = mmap(cl_map_place(), CL_PAGE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0), *at;
 	int err;
 
 	if (page == MAP_FAILED)

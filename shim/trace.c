@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "shim/log.h"
+#include "shim/map_place.h"
 #include "shim/self.h"
 #include "shim/trace.h"
 
@@ -176,7 +177,7 @@ __attribute__((noinline)) static int make(struct live *live)
 	if (!err) {
 		/* held by the mapping when the descriptor is closed; see clear_old() */
 		syscall(SYS_flock, fd, LOCK_EX | LOCK_NB);
-		map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		map = mmap(cl_map_place(), size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		err = map == MAP_FAILED ? -errno : 0;
 	}
 	if (err) {

@@ -812,6 +812,23 @@ static void size_limit_body(void)
 	CHECK_EQUAL(hold(&r, 200, CL_CHUNK, 0, 1), 0);
 	CHECK_EQUAL(cl_region_unlink(&own, folder_fd), 0);
 }
+/*
+ * The driver's mappings are next to what was mapped last: see map_place.h.  ThreadSanitizer
+ * allows none of its own there.
+ */
+static void a_file_is_mapped_away_from_what_the_kernel_places(void **state)
+{
+	struct cl_region r = make_region();
+	char *theirs = mmap(NULL, CL_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(theirs != MAP_FAILED);
+#ifndef __SANITIZE_THREAD__
+	assert_true((char *)r.header + CL_FILE_SIZE < theirs - (1ull << 40));
+#endif
+	munmap(theirs, CL_PAGE);
+	drop_region(&r);
+}
+
 static void a_file_size_limit_is_an_error_and_never_sigxfsz(void **state)
 {
 	in_a_child(size_limit_body);
@@ -1911,6 +1928,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(it_grows_by_chunks_to_a_million_records),
 		cmocka_unit_test(no_room_is_an_error_and_leaves_nothing),
 		cmocka_unit_test(too_little_room_is_an_error_and_never_sigbus),
+		cmocka_unit_test(a_file_is_mapped_away_from_what_the_kernel_places),
 		cmocka_unit_test(a_file_size_limit_is_an_error_and_never_sigxfsz),
 		cmocka_unit_test(the_life_of_a_record),
 		cmocka_unit_test(a_pinned_block_is_kept),
