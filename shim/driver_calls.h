@@ -105,6 +105,9 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	  (CUdeviceptr * dptr, CUipcMemHandle handle, unsigned int flags), (dptr, handle, flags))  \
 	X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0, PFN_cuIpcCloseMemHandle_v4010,      \
 	  (CUdeviceptr dptr), (dptr))                                                              \
+	X(cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020, 0,                              \
+	  PFN_cuMemPoolExportPointer_v11020, (CUmemPoolPtrExportData * data, CUdeviceptr dptr),    \
+	  (data, dptr))                                                                            \
 	/* sharing events */                                                                       \
 	X(cuEventCreate, "cuEventCreate", 2000, 0, PFN_cuEventCreate_v2000,                        \
 	  (CUevent * event, unsigned int flags), (event, flags))                                   \

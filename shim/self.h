@@ -168,6 +168,7 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte);
 struct cl_counts {
 	_Atomic uint64_t exports, imports, closes, limbo_entered, limbo_released, limbo_bytes_released;
 	_Atomic uint64_t graces_cut, graces_cut_bytes; /* blocks that went before their grace was over */
+	_Atomic uint64_t pool_exports; /* pointers into pools, which nothing protects */
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
 	_Atomic uint64_t stale_refused, freed_twice, freed_import, closed_twice, exported_after_free;
 	_Atomic uint64_t events_destroyed_twice, events_forced_out, held_forced_out;

@@ -61,6 +61,11 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle);
  * program's to destroy again.
  */
 void cl_event_is_new(CUevent event);
+/*
+ * A pointer into a memory pool was exported.  Such memory is not protected: this counts, and
+ * says so once.  Any thread; this makes no process one that shares.
+ */
+void cl_pool_exported(void);
 /* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
 void cl_event_created(CUevent event);
 /* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2 */

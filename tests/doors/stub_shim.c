@@ -67,6 +67,11 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 	return cl_driver.cuIpcCloseMemHandle(dptr);
 }
 
+void cl_pool_exported(void)
+{
+	SAY("pool_exported\n");
+}
+
 CUresult cl_memory_free(CUdeviceptr dptr)
 {
 	SAY("free\n");

@@ -1891,6 +1891,17 @@ static pid_t collector_task(void)
 	return found;
 }
 
+IN_A_CHILD(pool_pointers_are_counted_and_told_once)
+{
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_pool_exported();
+	cl_pool_exported();
+	CHECK_EQUAL(cl_count_get(pool_exports), 2);
+	CHECK_EQUAL(logged("cuMemPoolExportPointer"), 1);
+	CHECK(!cl_own.header);
+	CHECK_TASKS(1);
+}
+
 /* UCX retains and releases the primary context around each open and each close. */
 IN_A_CHILD(a_release_that_ends_no_context_starts_and_wakes_nobody)
 {
@@ -2412,6 +2423,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_another_thread_is_making_is_not_looked_at),
 		cmocka_unit_test(without_a_file_blocks_are_kept_until_memory_is_short),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
+		cmocka_unit_test(pool_pointers_are_counted_and_told_once),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),
