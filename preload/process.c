@@ -26,6 +26,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include "preload/copies.h"
 #include "preload/dlsym.h"
 #include "preload/process.h"
 #include "shim/log.h"
@@ -68,6 +69,10 @@ static void options_read(void)
 		used += bytes;
 	}
 	cl_options_read(&cl_options, kept, NULL);
+	if (cl_copies_is_second()) {
+		cl_options.disable.number = 1;
+		return;
+	}
 	cl_trace_begin();
 }
 
@@ -93,8 +98,10 @@ void cl_process_uses_driver(void)
 {
 	struct cl_options again;
 
-	if (!cl_process_disabled())
-		cl_options_read(&again, kept, warn);
+	if (cl_process_disabled())
+		return;
+	cl_options_read(&again, kept, warn);
+	cl_copies_say();
 }
 
 /* ------------------------------------------------------------------ the end */
