@@ -29,6 +29,7 @@
 #include "preload/copies.h"
 #include "preload/dlsym.h"
 #include "preload/process.h"
+#include "preload/wrapped.h"
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/shim.h"
@@ -114,9 +115,11 @@ static _Atomic(pid_t) sharing_process;
 
 void cl_process_may_share(void)
 {
+	if (cl_sharing())
+		return;
+	cl_wrapped_say();
 	/* before the flag is raised, so that whoever sees the flag sees the process too */
-	if (!cl_sharing())
-		atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
+	atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
 }
 
 /*

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Beside another copy of itself, on the simulated driver.
+# Beside another copy of itself, and beside wrappers that it can't see through, on the simulated driver.
 load common.bash
 
 setup_file() {
@@ -10,6 +10,10 @@ setup_file() {
 	cp "$LIBRARY" "$T/second/libculimbo.so"
 	# shellcheck disable=SC2086
 	$CC $WARN $INCLUDES -o "$T/two_doors" "$HERE/two_doors.c" "$SIM/libcuda.so.1" -ldl
+	build_library wrapper.so "-DFIRST_GLIBC=\"$FIRST_GLIBC\"" "$HERE/wrapper.c"
+	build_library wrapper-chain.so "-DFIRST_GLIBC=\"$FIRST_GLIBC\" -DDOORS_CHAIN" "$HERE/wrapper.c"
+	build_library second.so "-DFIRST_GLIBC=\"$FIRST_GLIBC\"" "$HERE/second_dlsym.c"
+	build_library second-chain.so "-DFIRST_GLIBC=\"$FIRST_GLIBC\" -DDOORS_CHAIN" "$HERE/second_dlsym.c"
 }
 
 setup() {
@@ -55,5 +59,31 @@ $(first_of_two "$T/first")"
 	ln -sf first/libculimbo.so "$T/link.so"
 	same "$(LD_PRELOAD="$T/first/libculimbo.so:$T/link.so:$T/first/libculimbo.so" "$T/two_doors" 2>&1)" "open 0
 $(first_of_two "$T/first")"
+	[ ! -s "$CULIMBO_LOG_FILE" ]
+}
+
+# says_once PRELOAD WORDS: of a program that shares, on one line
+says_once() {
+	rm -f "$CULIMBO_LOG_FILE"
+	DOORS_QUIET=1 LD_PRELOAD=$1 "$T/two_doors"
+	cat "$CULIMBO_LOG_FILE"
+	[ "$(grep -c . "$CULIMBO_LOG_FILE")" -eq 1 ]
+	grep -qF -- "$2" "$CULIMBO_LOG_FILE"
+}
+
+@test "wrappers that find the driver past us: it is said whose they are, before us or after us" {
+	says_once "$LIBRARY:$T/wrapper.so" "warning: $T/wrapper.so answers cuMemFree_v2 and 1 more of the driver's calls"
+	says_once "$T/wrapper-chain.so:$LIBRARY" "warning: $T/wrapper-chain.so answers cuMemFree_v2 and 1 more of the"
+	# it gives the driver's own for all others: nothing that is looked up comes to us
+	says_once "$T/wrapper.so:$LIBRARY" "warning: $T/wrapper.so answers cuMemFree_v2 and 11 more of the driver's calls"
+	says_once "$T/second.so:$LIBRARY" "warning: $T/second.so answers cuMemFree_v2 and 11 more of the driver's calls"
+}
+
+@test "interposers that hand on, and programs that don't share, are no matter" {
+	for with in "$LIBRARY" "$LIBRARY:$T/second.so" "$LIBRARY:$T/second-chain.so" "$T/second-chain.so:$LIBRARY"; do
+		DOORS_QUIET=1 LD_PRELOAD=$with "$T/two_doors"
+		[ ! -s "$CULIMBO_LOG_FILE" ]
+	done
+	LD_PRELOAD=$LIBRARY:$T/wrapper.so "$T/two_doors" --shares-nothing
 	[ ! -s "$CULIMBO_LOG_FILE" ]
 }
