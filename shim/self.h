@@ -34,6 +34,7 @@ struct cl_self {
 	struct cl_witness witness;
 	pid_t pid; /* 0: cl_self_prepare() was not called yet */
 	uint64_t started; /* then, CLOCK_MONOTONIC ns */
+	uid_t user; /* effective, then */
 	struct cl_places places; /* then */
 	_Atomic bool ended; /* the report is written: nothing new is begun */
 };
