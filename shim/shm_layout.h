@@ -10,7 +10,8 @@
  *  1. Who writes what.  The exporter alone writes records (all but the holder
  *     words and `pinned`), the header's counts and the ready words' clearing.
  *     An importer writes its slot, its own bit of the holder words, ready
- *     bits, and the words by which it asks something (wake, pressure).
+ *     bits, the words by which it asks something (wake, pressure), and since
+ *     when slots of the dead have been so (see CL_LOCK_FREE_UNIT_BITS).
  *     A reaper, with the byte lock of a dead slot, acts for the dead importer.
  *
  *  2. A hold is one bit, holder word [slot / 64][record], bit slot % 64.  It is
@@ -41,7 +42,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 3u
+#define CL_LAYOUT_VERSION 4u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -97,7 +98,7 @@ struct cl_record {
 	uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 3");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 4");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 /* What a record needs besides where handles have no room for a stamp: see CL_AT_BY_HANDLE. */
@@ -106,7 +107,7 @@ struct cl_chain {
 	uint32_t next; /* record + 1 of the next in its bucket; 0: the last */
 	uint32_t unused;
 };
-_Static_assert(sizeof(struct cl_chain) == 16, "layout 3");
+_Static_assert(sizeof(struct cl_chain) == 16, "layout 4");
 _Static_assert(CL_CHUNK * sizeof(struct cl_chain) % CL_PAGE == 0, "a chunk of chains is whole pages");
 
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
@@ -121,6 +122,16 @@ struct cl_slot {
 	char name[16];		  /* for reports: what /proc/self/comm says */
 };
 _Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
+
+/*
+ * Since when, by those who looked, the lock of a claimed slot has been free; 0: it was not.
+ * One word, so that whose it is and since when cannot be of two writers: bits 48 to 63 are of
+ * the claim's epoch, 40 to 47 of the time namespace whose clock it is (as the witness has it),
+ * 0 to 39 the time, CLOCK_MONOTONIC in units of 2^20 ns, rounded up.
+ */
+#define CL_LOCK_FREE_EPOCH_SHIFT 48
+#define CL_LOCK_FREE_TIME_BITS 40
+#define CL_LOCK_FREE_UNIT_BITS 20
 
 /* What a process notes because somebody should know of it. */
 enum cl_finding_kind {
@@ -145,7 +156,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 3");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 4");
 
 /*
  * A stack is named by the index of its first word, never 0: how many frames
@@ -173,7 +184,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 3");
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 4");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -190,7 +201,7 @@ struct cl_finding {
 	char name[16];		/* of the other process */
 	uint8_t unused2[48];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 3");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 4");
 
 struct cl_header {
 	char magic[8];
@@ -206,6 +217,7 @@ struct cl_header {
 	/* how far it has grown: only up */
 	_Alignas(64) _Atomic uint32_t record_chunks;
 	_Atomic uint32_t slots_used; /* slots from this one on were never claimed */
+	_Atomic uint32_t slots_seen; /* only grows: modulo slots_used, the next to be looked at by who claims one */
 
 	/* what lies in limbo: for tools, and so that others know whether asking pays */
 	_Alignas(64) _Atomic uint64_t limbo_blocks;
@@ -238,11 +250,11 @@ struct cl_header {
 	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 3");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 3");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 3");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 3");
-_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 3");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 4");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 4");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 4");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 4");
+_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 4");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two
@@ -261,7 +273,8 @@ struct cl_ready_top {
 #define CL_AT_WORD_PAGES (CL_AT_HEADER + CL_PAGE)
 #define CL_AT_READY_TOP (CL_AT_WORD_PAGES + CL_WORDS * CL_CHUNKS / 8u)
 #define CL_AT_SLOTS (CL_AT_READY_TOP + CL_PAGE)
-#define CL_AT_FIXED_END (CL_AT_SLOTS + CL_SLOTS * 64u) /* all before this is there from the start */
+#define CL_AT_LOCK_FREE (CL_AT_SLOTS + CL_SLOTS * 64u) /* a word a slot, see CL_LOCK_FREE_UNIT_BITS */
+#define CL_AT_FIXED_END (CL_AT_LOCK_FREE + CL_SLOTS * 8u) /* all before this is there from the start */
 #define CL_AT_READY CL_AT_FIXED_END
 #define CL_AT_RECORDS (CL_AT_READY + CL_RECORDS / 8u)
 #define CL_AT_HOLDERS (CL_AT_RECORDS + (uint64_t)CL_RECORDS * 112u)

@@ -131,6 +131,7 @@ static const struct part {
 	{ CL_AT_STACKS, CL_PAGE, false },
 	{ CL_AT_IMPORTS, CL_PAGE, false },
 	{ CL_AT_FINDINGS, CL_PAGE, false },
+	{ CL_AT_LOCK_FREE, CL_SLOTS * 8, false },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

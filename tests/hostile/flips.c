@@ -186,6 +186,7 @@ struct area {
 	{ "which holder pages there are", CL_AT_WORD_PAGES, CL_PAGE, CL_PAGE },
 	{ "the ready map's upper levels", CL_AT_READY_TOP, sizeof(struct cl_ready_top), CL_PAGE },
 	{ "the slots", CL_AT_SLOTS, 4 * sizeof(struct cl_slot), CL_SLOTS * sizeof(struct cl_slot) },
+	{ "since when slots' locks are free", CL_AT_LOCK_FREE, 4 * 8, CL_SLOTS * 8 },
 	{ "the ready map", CL_AT_READY, CL_PAGE, CL_PAGE },
 	{ "the records", CL_AT_RECORDS, RECORDS * sizeof(struct cl_record),
 	  2 * CL_CHUNK * sizeof(struct cl_record) },

@@ -116,6 +116,7 @@ static const struct range {
 	{ CL_AT_WORD_PAGES, CL_PAGE },
 	{ CL_AT_READY_TOP, CL_PAGE },
 	{ CL_AT_SLOTS, CL_PAGE },
+	{ CL_AT_LOCK_FREE, CL_PAGE },
 	{ CL_AT_READY, CL_PAGE },
 	{ CL_AT_RECORDS, R_END * sizeof(struct cl_record) },
 	{ CL_AT_HOLDERS, CL_PAGE },
