@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "shim/devices.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
 #include "shim/marks.h"
@@ -70,7 +71,7 @@ static struct {
 	struct context_use *ending;    /* the program's threads that end contexts */
 	uint32_t asks[CL_ASKED_DEVICES]; /* our threads that ask which context is primary, see cl_limbo_ask_begin() */
 	bool warned;
-	uint64_t pressed_until[CL_DEVICE_LIMBOS]; /* see cl_limbo_press() */
+	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
 	/*
 	 * The answer of a collection that found nothing to do but by the ready map, while
 	 * it holds: taken back by whatever changes a place.  Written under the lock.
@@ -125,7 +126,7 @@ static void warn_if_many_held(void)
 /* ---------------------------------------------------------- what others see of it */
 static unsigned int device_of(const struct cl_block *block)
 {
-	return CL_ANY_DEVICE;
+	return block->kind == CL_MEMORY ? cl_device_entry[block->device] : CL_ANY_DEVICE;
 }
 
 static struct cl_device_limbo *limbo_of(const struct cl_block *block)
@@ -148,23 +149,36 @@ static void add_to(_Atomic uint64_t *count, uint64_t n)
 			      memory_order_release);
 }
 
-/* Nobody's asking makes @block of the limbo go from @place just now. */
-static bool waits_in(enum cl_place place)
+/* Where nobody's asking makes a block of the limbo go just now. */
+#define WAITS (1u << CL_PLACE_HELD | 1u << CL_PLACE_DRAIN)
+
+static __attribute__((noinline)) void note_waits_changed(const struct cl_block *block, bool waits)
 {
-	return place == CL_PLACE_HELD || place == CL_PLACE_DRAIN;
+	add_to(&limbo_of(block)->waits, waits ? device_bytes(block) : -device_bytes(block));
+}
+static inline void note_waits(const struct cl_block *block, enum cl_place from, enum cl_place to)
+{
+	if ((WAITS >> from ^ WAITS >> to) & 1)
+		note_waits_changed(block, WAITS >> to & 1);
 }
 
-static void note_waits(const struct cl_block *block, enum cl_place from, enum cl_place to)
+/* Whether @block may be of @device, an entry of the header's. */
+static bool may_be_of(const struct cl_block *block, unsigned int device)
 {
-	if (waits_in(from) != waits_in(to))
-		add_to(&limbo_of(block)->waits,
-		       waits_in(to) ? device_bytes(block) : -device_bytes(block));
+	return block->kind == CL_MEMORY && (device == CL_ANY_DEVICE || device_of(block) == device ||
+					    device_of(block) == CL_ANY_DEVICE);
 }
 
+static __attribute__((noinline)) bool is_pressed_now(const struct cl_block *block, uint64_t now)
+{
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		if (limbo.pressed_until[i] > now && may_be_of(block, i))
+			return true;
+	return false;
+}
 static bool is_pressed(const struct cl_block *block, uint64_t now)
 {
-	return block->kind == CL_MEMORY && (limbo.pressed_until[CL_ANY_DEVICE] > now ||
-					    limbo.pressed_until[device_of(block)] > now);
+	return __builtin_expect(limbo.pressed_last > now, 0) && is_pressed_now(block, now);
 }
 
 static void move(struct cl_block *block, enum cl_place place)
@@ -776,20 +790,27 @@ static void turn_wheel_locked(uint64_t now, bool end_grace)
 		limbo.at = until;
 }
 
-struct cl_limbo_moved cl_limbo_moved(unsigned int device)
+static void add_moved(struct cl_limbo_moved *moved, const struct cl_device_limbo *of)
 {
-	struct cl_limbo_moved moved = { .moved = 0 };
-	const struct cl_device_limbo *of;
-	uint64_t entered, gone;
+	uint64_t entered = atomic_load_explicit(&of->entered, memory_order_relaxed);
+	uint64_t returned = atomic_load_explicit(&of->returned, memory_order_relaxed);
+	uint64_t gone = returned + atomic_load_explicit(&of->waits, memory_order_relaxed);
+
+	moved->entered += entered;
+	moved->returned += returned;
+	moved->could_go += entered > gone ? entered - gone : 0;
+}
+
+struct cl_limbo_moved cl_limbo_moved(int device)
+{
+	struct cl_limbo_moved moved = { .device = CL_ANY_DEVICE };
 
 	pthread_mutex_lock(&cl_exports_lock);
 	if (cl_own.header) {
-		of = &cl_own.header->device[device];
-		entered = atomic_load_explicit(&of->entered, memory_order_relaxed);
-		gone = atomic_load_explicit(&of->returned, memory_order_relaxed);
-		moved.moved = entered + gone;
-		gone += atomic_load_explicit(&of->waits, memory_order_relaxed);
-		moved.could_go = entered > gone ? entered - gone : 0;
+		moved.device = cl_device_limbo_locked(device);
+		for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+			if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
+				add_moved(&moved, &cl_own.header->device[i]);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	return moved;
@@ -800,12 +821,11 @@ void cl_limbo_press(unsigned int device)
 	struct cl_block *block, *next;
 
 	pthread_mutex_lock(&cl_exports_lock);
-	limbo.pressed_until[device] = cl_now() + CL_PRESSED_FOR;
+	limbo.pressed_last = limbo.pressed_until[device] = cl_now() + CL_PRESSED_FOR;
 	for (unsigned int i = 0; i < BUCKETS && limbo.in_wheel; i++)
 		for (block = limbo.bucket[i].first; block; block = next) {
 			next = block->next;
-			if (block->kind == CL_MEMORY &&
-			    (device == CL_ANY_DEVICE || device == device_of(block)))
+			if (may_be_of(block, device))
 				move(block, is_held(block) ? CL_PLACE_HELD : CL_PLACE_DUE);
 		}
 	pthread_mutex_unlock(&cl_exports_lock);
@@ -1038,6 +1058,16 @@ static bool release_kept_locked(struct cl_block *block)
 	leave_driver(&visit);
 	batch_end_locked(&batch);
 	return true;
+}
+
+bool cl_limbo_has_kept(void)
+{
+	bool has;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	has = limbo.kept.n != 0;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return has;
 }
 
 struct cl_collected cl_limbo_release_kept(void)

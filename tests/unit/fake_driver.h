@@ -67,6 +67,9 @@ static struct {
 	CUresult capturing_result; /* of asking for it */
 	_Atomic int device; /* of the current context */
 	_Atomic uint32_t device_calls;
+	int first_uuid; /* of device 0: what CUDA_VISIBLE_DEVICES shows first is each process's own */
+	size_t memory_free; /* as the driver says */
+	_Atomic uint32_t memory_asked;
 } fake;
 static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext fake_stack[8] = { CONTEXT_A };
@@ -270,6 +273,20 @@ static CUresult fake_device(CUdevice *device)
 	*device = fake.device;
 	return CUDA_SUCCESS;
 }
+static CUresult fake_uuid(CUuuid *uuid, CUdevice device)
+{
+	driver_entered();
+	memset(uuid->bytes, 0x40 + fake.first_uuid + device, sizeof uuid->bytes);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_memory_info(size_t *is_free, size_t *total)
+{
+	driver_entered();
+	atomic_fetch_add(&fake.memory_asked, 1);
+	*is_free = fake.memory_free;
+	*total = 1ull << 40;
+	return CUDA_SUCCESS;
+}
 static CUresult fake_primary_state(CUdevice device, unsigned int *flags, int *active)
 {
 	driver_entered();
@@ -409,6 +426,8 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	cl_driver.cuCtxPushCurrent_v2 = fake_push;
 	cl_driver.cuCtxPopCurrent_v2 = fake_pop;
 	cl_driver.cuCtxGetDevice = fake_device;
+	cl_driver.cuDeviceGetUuid_v2 = fake_uuid;
+	cl_driver.cuMemGetInfo_v2 = fake_memory_info;
 	cl_driver.cuCtxSynchronize = fake_sync;
 	cl_driver.cuDevicePrimaryCtxGetState = fake_primary_state;
 	cl_driver.cuDevicePrimaryCtxRetain = fake_retain;
