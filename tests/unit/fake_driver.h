@@ -44,7 +44,7 @@ struct fake_block {
 };
 static struct {
 	struct fake_block block[BLOCKS];
-	unsigned int n;
+	_Atomic unsigned int n;
 	CUresult none_result; /* of allocating nothing, and of what fails likewise; 0: INVALID_VALUE, or its own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs;
