@@ -71,6 +71,10 @@ static struct {
 	struct context_use *ending;    /* the program's threads that end contexts */
 	uint32_t asks[CL_ASKED_DEVICES]; /* our threads that ask which context is primary, see cl_limbo_ask_begin() */
 	bool warned;
+	/* as the header's `device` says to others, who can damage it */
+	struct of_device {
+		uint64_t entered, returned, waits;
+	} of[CL_DEVICE_LIMBOS];
 	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
 	/*
 	 * The answer of a collection that found nothing to do but by the ready map, while
@@ -129,11 +133,6 @@ static unsigned int device_of(const struct cl_block *block)
 	return block->kind == CL_MEMORY ? cl_device_entry[block->device] : CL_ANY_DEVICE;
 }
 
-static struct cl_device_limbo *limbo_of(const struct cl_block *block)
-{
-	return &cl_own.header->device[device_of(block)];
-}
-
 /* Of the device, at most: a small block shares its page, and keeps it. */
 static uint64_t device_bytes(const struct cl_block *block)
 {
@@ -142,19 +141,17 @@ static uint64_t device_bytes(const struct cl_block *block)
 	return block->kind == CL_MEMORY ? (block->size + page - 1) & ~(page - 1) : 0;
 }
 
-/* (only the exporter writes, under the lock: a load and a store are enough) */
-static void add_to(_Atomic uint64_t *count, uint64_t n)
-{
-	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + n,
-			      memory_order_release);
-}
-
 /* Where nobody's asking makes a block of the limbo go just now. */
 #define WAITS (1u << CL_PLACE_HELD | 1u << CL_PLACE_DRAIN)
 
 static __attribute__((noinline)) void note_waits_changed(const struct cl_block *block, bool waits)
 {
-	add_to(&limbo_of(block)->waits, waits ? device_bytes(block) : -device_bytes(block));
+	unsigned int device = device_of(block);
+	uint64_t bytes = device_bytes(block);
+
+	limbo.of[device].waits += waits ? bytes : -bytes;
+	atomic_store_explicit(&cl_own.header->device[device].waits, limbo.of[device].waits,
+			      memory_order_release);
 }
 static inline void note_waits(const struct cl_block *block, enum cl_place from, enum cl_place to)
 {
@@ -276,6 +273,18 @@ static void settle_place(struct cl_block *block, uint64_t now, bool end_grace)
 	}
 }
 
+static inline void account_device(struct of_device *of, struct cl_device_limbo *said,
+				  const struct cl_block *block, int sign)
+{
+	if (sign > 0) {
+		of->entered += device_bytes(block);
+		atomic_store_explicit(&said->entered, of->entered, memory_order_release);
+	} else {
+		of->returned += device_bytes(block);
+		atomic_store_explicit(&said->returned, of->returned, memory_order_release);
+	}
+}
+
 static void account(const struct cl_block *block, int sign)
 {
 	struct cl_header *h = cl_own.header;
@@ -288,7 +297,7 @@ static void account(const struct cl_block *block, int sign)
 	atomic_store_explicit(&h->limbo_bytes, limbo.bytes, memory_order_relaxed);
 	if (sign > 0)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
-	add_to(sign > 0 ? &limbo_of(block)->entered : &limbo_of(block)->returned, device_bytes(block));
+	account_device(&limbo.of[device_of(block)], &h->device[device_of(block)], block, sign);
 }
 
 /* ------------------------------------------------- contexts that end meanwhile */
@@ -790,15 +799,11 @@ static void turn_wheel_locked(uint64_t now, bool end_grace)
 		limbo.at = until;
 }
 
-static void add_moved(struct cl_limbo_moved *moved, const struct cl_device_limbo *of)
+static void add_moved(struct cl_limbo_moved *moved, const struct of_device *of)
 {
-	uint64_t entered = atomic_load_explicit(&of->entered, memory_order_relaxed);
-	uint64_t returned = atomic_load_explicit(&of->returned, memory_order_relaxed);
-	uint64_t gone = returned + atomic_load_explicit(&of->waits, memory_order_relaxed);
-
-	moved->entered += entered;
-	moved->returned += returned;
-	moved->could_go += entered > gone ? entered - gone : 0;
+	moved->entered += of->entered;
+	moved->returned += of->returned;
+	moved->could_go += of->entered - of->returned - of->waits;
 }
 
 struct cl_limbo_moved cl_limbo_moved(int device)
@@ -810,7 +815,7 @@ struct cl_limbo_moved cl_limbo_moved(int device)
 		moved.device = cl_device_limbo_locked(device);
 		for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
 			if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
-				add_moved(&moved, &cl_own.header->device[i]);
+				add_moved(&moved, &limbo.of[i]);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	return moved;
