@@ -75,7 +75,8 @@ static void serve_pressure(uint64_t wait)
 		uint32_t of = atomic_load_explicit(&h->device[i].asked, memory_order_relaxed);
 
 		if (atomic_exchange(&collector.served[i], of) != of)
-			cl_limbo_press(i);
+			cl_limbo_press(i, atomic_load_explicit(&h->device[i].needed_until,
+							       memory_order_relaxed));
 	}
 	cl_limbo_reap();
 	while (cl_limbo_collect(end_grace).held && cl_limbo_reap() && cl_now() < until &&

@@ -821,12 +821,20 @@ struct cl_limbo_moved cl_limbo_moved(int device)
 	return moved;
 }
 
-void cl_limbo_press(unsigned int device)
+void cl_limbo_press(unsigned int device, uint64_t until)
 {
 	struct cl_block *block, *next;
+	uint64_t now = cl_now();
 
+	if (until < now + CL_PRESSED_LEAST)
+		until = now + CL_PRESSED_LEAST;
+	if (until > now + CL_PRESSED_MOST)
+		until = now + CL_PRESSED_MOST;
 	pthread_mutex_lock(&cl_exports_lock);
-	limbo.pressed_last = limbo.pressed_until[device] = cl_now() + CL_PRESSED_FOR;
+	if (limbo.pressed_until[device] < until)
+		limbo.pressed_until[device] = until;
+	if (limbo.pressed_last < until)
+		limbo.pressed_last = until;
 	for (unsigned int i = 0; i < BUCKETS && limbo.in_wheel; i++)
 		for (block = limbo.bucket[i].first; block; block = next) {
 			next = block->next;

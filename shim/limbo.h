@@ -57,11 +57,19 @@ struct cl_collected cl_limbo_collect(bool end_grace);
 
 /*
  * Somebody needs memory of device @device, an entry of the header's `device` (CL_ANY_DEVICE:
- * of any).  The grace of all memory of it is over, and for CL_PRESSED_FOR from now that of what
- * is freed, too: what comes free is for who needs it, and must not become limbo again before he
- * has it.  Nothing is given back yet.
+ * of any).  The grace of all memory of it is over, and until @until (CLOCK_MONOTONIC, ns) that of
+ * what is freed, too: what comes free is for who needs it, and must not become limbo again
+ * before he has it.  (20 ms at least; and a second at most, whatever others say.)  Nothing is
+ * given back yet.
  */
-void cl_limbo_press(unsigned int device);
+void cl_limbo_press(unsigned int device, uint64_t until);
+#define CL_PRESSED_LEAST 20000000ull /* ns */
+#define CL_PRESSED_MOST 1000000000ull
+/* Until when, for who has needed it since @began: the longer in vain, the longer. */
+static inline uint64_t cl_limbo_press_until(uint64_t began, uint64_t now)
+{
+	return now + CL_PRESSED_LEAST + 2 * (now - began);
+}
 void cl_limbo_press_over(unsigned int device); /* who needed it has it, or gave up */
 #define CL_PRESSED_FOR 20000000ull /* ns */
 

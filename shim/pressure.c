@@ -13,6 +13,7 @@
 #include "shim/blocks.h"
 #include "shim/devices.h"
 #include "shim/gc.h"
+#include "shim/limbo.h"
 #include "shim/options.h"
 #include "shim/peers.h"
 #include "shim/pressure.h"
@@ -312,9 +313,11 @@ static bool await(const struct asked *asked, uint64_t until)
 	}
 }
 
-static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, struct known *known)
+static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, struct known *known,
+		       uint64_t began)
 {
-	uint64_t none = 0;
+	uint64_t none = 0, now = cl_now();
+	struct cl_device_limbo *of;
 	struct cl_header *h;
 	int err;
 
@@ -324,12 +327,15 @@ static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, 
 	if (!asked->peer)
 		return false;
 	h = asked->peer->region.header;
-	atomic_fetch_add_explicit(&h->device[entry_of(pressure, h)].asked, 1, memory_order_relaxed);
+	of = &h->device[entry_of(pressure, h)];
+	/* relaxed: who writes over another's time asks again before it is over */
+	atomic_store_explicit(&of->needed_until, cl_limbo_press_until(began, now), memory_order_relaxed);
+	atomic_fetch_add_explicit(&of->asked, 1, memory_order_relaxed);
 	/* release: with which device it is about */
 	known->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
 	/* relaxed: only a time */
-	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, cl_now(),
-						memory_order_relaxed, memory_order_relaxed);
+	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, now, memory_order_relaxed,
+						memory_order_relaxed);
 	known->standing = ASKED;
 	cl_region_wake(&asked->peer->region);
 	asked->peer->holds++; /* so that it stays while we wait without the lock */
@@ -358,7 +364,7 @@ static void ask_some(struct asked *asked, unsigned int n, uint64_t until)
 	pthread_mutex_unlock(&cl_imports_lock);
 }
 
-void cl_pressure_ask(struct cl_pressure *pressure, uint64_t until)
+void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t until)
 {
 	struct asked asked[ASKED_AT_ONCE];
 	unsigned int n;
@@ -367,7 +373,7 @@ void cl_pressure_ask(struct cl_pressure *pressure, uint64_t until)
 		pthread_mutex_lock(&cl_imports_lock);
 		for (n = 0; i < pressure->n && n < ASKED_AT_ONCE; i++)
 			if (pressure->known[i].standing == COULD)
-				n += ask_locked(pressure, &asked[n], &pressure->known[i]);
+				n += ask_locked(pressure, &asked[n], &pressure->known[i], began);
 		pthread_mutex_unlock(&cl_imports_lock);
 		ask_some(asked, n, until);
 	}

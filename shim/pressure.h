@@ -43,8 +43,9 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure);
  * Asks all whose limbo has what could go, as of the last look, to end their graces and give
  * back what nobody holds.  Waits for their answers, until @until (CLOCK_MONOTONIC, ns) at
  * most, and for no more than some milliseconds for those that don't answer soon: the next
- * looks tell when they do.
+ * looks tell when they do.  @began: since when memory has been needed; the longer in vain, the
+ * longer what they free goes at once.
  */
-void cl_pressure_ask(struct cl_pressure *pressure, uint64_t until);
+void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t until);
 
 #endif

@@ -24,8 +24,12 @@
 #include "shim/self.h"
 #include "shim/trace.h"
 
-/* Also beyond its time a call is made again so often, if something came free each time. */
-enum { ATTEMPTS = 5 };
+/*
+ * Also beyond its time a call is made again so often, if something came free each time: for an
+ * event; and for memory, of which others take more, where a machine is so busy that its time is
+ * over after a few.
+ */
+enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 #define MICROSECOND 1000ull
 #define MILLISECOND 1000000ull
 
@@ -52,20 +56,21 @@ static uint64_t bytes_back(void)
 	return cl_count_get(limbo_bytes_released);
 }
 
-/* Waits until @until at most for threads that have what could go, or may be ending its context. */
-static void collect_own(uint64_t until, bool ends, uint64_t (*back)(void), unsigned int device)
+/* Waits for the rest of the time at most for threads that have what could go, or may be ending its context. */
+static void collect_own(const struct cl_retry *retry, bool ends, uint64_t (*back)(void),
+			unsigned int device)
 {
 	/* a handle of an event that is under way is lost only for an event */
 	bool all = back != bytes_back;
 	uint64_t before = back();
 
 	if (!all)
-		cl_limbo_press(device);
-	while (cl_limbo_collect(all).held && cl_limbo_reap() && cl_now() < until)
+		cl_limbo_press(device, cl_limbo_press_until(retry->began, cl_now()));
+	while (cl_limbo_collect(all).held && cl_limbo_reap() && cl_now() < retry->until)
 		nap(2 * MILLISECOND); /* a holder is dying: that is a matter of milliseconds */
 	do
 		cl_limbo_collect(all);
-	while (cl_limbo_wait_for_others(until, back, ends ? before : UINT64_MAX));
+	while (cl_limbo_wait_for_others(retry->until, back, ends ? before : UINT64_MAX));
 }
 
 static void own_limbo(struct cl_retry *retry, struct found *found)
@@ -78,8 +83,7 @@ static void own_limbo(struct cl_retry *retry, struct found *found)
 	cl_collector_called();
 	retry->pressed = true;
 	retry->device = cl_limbo_moved(retry->what.device).device;
-	collect_own(retry->until, retry->attempt == 0 || cl_now() < retry->until, bytes_back,
-		    retry->device);
+	collect_own(retry, retry->attempt == 0 || cl_now() < retry->until, bytes_back, retry->device);
 	moved = cl_limbo_moved(retry->what.device);
 	found->gave |= moved.entered + moved.returned != retry->own;
 	found->may_come |= moved.could_go != 0;
@@ -120,7 +124,7 @@ static void others(struct cl_retry *retry, struct found *found)
 		return;
 	seen = look_at_others(retry);
 	if (seen.may_come) {
-		cl_pressure_ask(retry->others, retry->until);
+		cl_pressure_ask(retry->others, retry->began, retry->until);
 		seen = look_at_others(retry);
 	}
 	found->gave |= retry->news;
@@ -234,7 +238,7 @@ static bool give_for_event(const struct cl_retry *retry, uint64_t (*back)(void))
 	bool given;
 
 	if (back && (retry->attempt == 0 || back == bytes_back))
-		collect_own(retry->until, true, back, CL_ANY_DEVICE);
+		collect_own(retry, true, back, CL_ANY_DEVICE);
 	if (retry->attempt == 0)
 		cl_callbacks_ask(0);
 	/* events are this process's own: no other process could give any back */
@@ -278,10 +282,13 @@ bool cl_retry_again(struct cl_retry *retry)
 
 	if (cl_callbacks_inside() || cl_options.disable.number || cl_self.ended)
 		return false;
-	if (retry->attempt == 0)
+	if (retry->attempt == 0) {
+		retry->began = now;
 		retry->until = now + cl_options.pressure_wait.number;
-	else if (retry->attempt >= ATTEMPTS && now >= retry->until)
+	} else if (now >= retry->until &&
+		   retry->attempt >= (retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS)) {
 		return false; /* others take all that comes free */
+	}
 	if (retry->want == CL_RETRY_EVENT && !cl_sharing())
 		return false;
 	if (cl_self_is_copy()) {

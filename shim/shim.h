@@ -162,7 +162,7 @@ struct cl_retry {
 	enum cl_retry_want want;
 	struct cl_short what;
 	unsigned int attempt; /* how often cl_retry_again() was asked */
-	uint64_t until;	      /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
+	uint64_t began, until; /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
 	uint64_t own;	      /* a count of what came free here, when it last said to try again */
 	uint64_t returned;    /* what all limbos had given back, as of the last look */
 	bool callbacks_gave;  /* the last time that they were asked */
