@@ -231,7 +231,8 @@ _Static_assert(sizeof(struct cl_finding) == 128, "layout 4");
 /*
  * What lies in limbo of one device, for those who need memory of it.  Bytes are counted as
  * what a block may take of the device: whole pages of 2 MiB, for small blocks share pages,
- * and one of them keeps its page.  The exporter alone writes all but `asked`.
+ * and one of them keeps its page.  The exporter alone writes all but `asked` and
+ * `needed_until`.
  */
 struct cl_device_limbo {
 	_Atomic uint64_t entered;  /* ever put into the limbo; only grows */
@@ -241,7 +242,9 @@ struct cl_device_limbo {
 	_Atomic uint32_t asked;	   /* how often others have asked for this device's memory */
 	uint32_t unused;
 	uint8_t uuid[16];	   /* as cuDeviceGetUuid says; written before `devices` counts it */
-	uint8_t unused2[16];
+	/* CLOCK_MONOTONIC, ns: till then whoever asked may need what is freed, see cl_limbo_press() */
+	_Atomic uint64_t needed_until;
+	uint8_t unused2[8];
 };
 _Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line");
 #define CL_DEVICE_LIMBOS 32u
