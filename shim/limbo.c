@@ -346,9 +346,13 @@ static bool file_is_replaced(void)
 static bool file_is_lost(void)
 {
 	struct stat st;
-	bool lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 &&
-		    (st.st_nlink == 0 || file_is_replaced());
+	bool lost;
 
+	/* a destructor after our end: who comes now is refused, see cl_region_end() */
+	if (cl_self.file_ended)
+		return false;
+	lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 &&
+	       (st.st_nlink == 0 || file_is_replaced());
 	if (lost)
 		cl_log_once(CL_LOG_ERROR,
 			    "this process's exporter file was removed or replaced while it runs (logind's "
