@@ -180,13 +180,15 @@ static void collect(void)
 #define HANDLE(n) ((CUstream)(uintptr_t)(0x5000 + 16 * (uintptr_t)(n)))
 
 /* ------------------------------------------------------------- no other stream */
-IN_A_CHILD(no_stream_waits_for_another)
+static void many_streams(bool have_ids)
 {
 	enum { IDLE = 500 };
 	CUdeviceptr waits, p[IDLE];
 	struct stream *busy;
 
 	start_with_streams();
+	if (!have_ids)
+		cl_driver.cuStreamGetId = NULL;
 	busy = new_stream(HANDLE(0), true);
 	waits = freed_on(HANDLE(0));
 	for (int i = 0; i < IDLE; i++)
@@ -202,8 +204,16 @@ IN_A_CHILD(no_stream_waits_for_another)
 	CHECK_EQUAL(marks_live, 0);
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
 }
+IN_A_CHILD(no_stream_waits_for_another)
+{
+	many_streams(true);
+}
+IN_A_CHILD(no_stream_waits_for_another_where_the_driver_gives_them_no_ids)
+{
+	many_streams(false);
+}
 
-/* Two devices, of course, or two contexts of one. */
+/* Two devices', here; those of two contexts of one device likewise. */
 static void contexts_default_streams(bool per_thread)
 {
 	CUdeviceptr waits, p;
@@ -440,6 +450,27 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
 }
 
+static CUresult record_and_end(CUevent event, CUstream handle)
+{
+	CUresult result = record(event, handle);
+
+	cl_context_end_begin(CONTEXT_A, 0);
+	cl_context_end_done(CONTEXT_A, 0, true);
+	fake.dead_a = true;
+	return result;
+}
+IN_A_CHILD(a_fence_whose_context_ends_while_it_is_made_goes_with_it)
+{
+	start_with_streams();
+	cl_driver.cuEventRecord = record_and_end;
+	freed_on(HANDLE(1));
+	fake_stack[0] = CONTEXT_B;
+	collect();
+	CHECK_EQUAL(queries, 0);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+}
+
 /* A context that may be ending is not asked about, the others' streams are. */
 IN_A_CHILD(the_streams_of_a_context_that_ends_are_passed_over)
 {
@@ -514,6 +545,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_stream_waits_for_another),
+		cmocka_unit_test(no_stream_waits_for_another_where_the_driver_gives_them_no_ids),
 		cmocka_unit_test(the_default_streams_of_two_devices_are_two),
 		cmocka_unit_test(the_per_thread_default_streams_of_two_devices_are_two),
 		cmocka_unit_test(a_per_thread_default_stream_is_of_its_thread_and_not_the_legacy_one),
@@ -523,6 +555,7 @@ int main(void)
 		cmocka_unit_test(of_a_stream_only_the_first_fence_is_asked_about),
 		cmocka_unit_test(the_order_is_that_of_the_frees),
 		cmocka_unit_test(a_list_outlives_its_first_fence),
+		cmocka_unit_test(a_fence_whose_context_ends_while_it_is_made_goes_with_it),
 		cmocka_unit_test(the_streams_of_a_context_that_ends_are_passed_over),
 		cmocka_unit_test(without_memory_for_a_fence_the_block_is_kept),
 		cmocka_unit_test(a_forked_child_has_none_of_its_parents_fences),
