@@ -126,6 +126,7 @@ static bool memory_again(struct cl_retry *retry)
 {
 	struct found found = { .gave = false };
 	uint64_t began = cl_now(), wait = 100 * MICROSECOND;
+	const char *said;
 
 	/* where others take all that comes free, not without a pause */
 	if (retry->attempt >= ATTEMPTS)
@@ -140,8 +141,13 @@ static bool memory_again(struct cl_retry *retry)
 		if (wait < 3 * MILLISECOND)
 			wait *= 2;
 	}
-	cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", retry->bytes,
-	       retry->attempt, found.gave ? "memory came free, trying again" : "nothing to give back");
+	said = found.gave ? "memory came free, trying again" : "nothing to give back";
+	if (retry->bytes)
+		cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", retry->bytes,
+		       retry->attempt, said);
+	else
+		cl_log(CL_LOG_DEBUG, "a call that needs device memory failed (attempt %u): %s",
+		       retry->attempt, said);
 	cl_trace(CL_TRACE_WAITED, .size = retry->bytes, .value = cl_now() - began,
 		 .flags = found.gave ? CL_TRACE_DONE : 0);
 	return found.gave;

@@ -153,7 +153,7 @@ enum cl_retry_want { CL_RETRY_MEMORY, CL_RETRY_EVENT };
 struct cl_retry {
 	enum cl_retry_want want;
 	unsigned int attempt; /* how often cl_retry_again() was asked */
-	size_t bytes;	      /* about as many were asked for */
+	size_t bytes;	      /* about as many were asked for; 0: that is not known */
 	uint64_t until;	      /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
 	uint64_t own;	      /* a count of what came free here, when it last said to try again */
 	bool callbacks_gave;  /* the last time that they were asked */
