@@ -31,12 +31,14 @@ const char *culimbo_version(void);
  * without, such as a cache of its own.
  *
  * Runs when a device allocation of this process has failed for lack of memory,
- * in the thread that made it, with that thread's current context; afterwards
- * the allocation is tried again.  It runs after culimbo has given back what it
+ * or another call that needs device memory (it makes a context or a stream,
+ * loads code, instantiates a graph), in the thread that made it, with that
+ * thread's current context, if it has one; afterwards the call is tried again.  It runs after culimbo has given back what it
  * held itself, and before other processes are asked.
  *
- * @bytes	about how much was asked for; 0 if what ran out was not memory
- *		but interprocess events
+ * @bytes	about how much was asked for; 0 if that is not known (it was no
+ *		allocation), or if what ran out was not memory but interprocess
+ *		events
  * @data	as registered
  *
  * Returns the number of bytes that it released: 0 if none.  If nobody released

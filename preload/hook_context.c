@@ -10,8 +10,8 @@
  * green context from before the program has its handle until after its end,
  * also in a process that shares nothing yet.
  */
+#include "preload/hook_again.h"
 #include "preload/hook_table.h"
-#include "shim/shim.h"
 
 /* For a call that names its context. */
 enum { no_device = -1 };
@@ -79,13 +79,22 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 	return result;
 }
 
-CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
+static CUresult primary_retain(CUcontext *ctx, CUdevice device)
 {
 	struct cl_context_making making = cl_context_make_begin(device);
 	CUresult result = cl_driver.cuDevicePrimaryCtxRetain(ctx, device);
 
 	cl_context_make_end(&making);
 	return result;
+}
+
+/*
+ * The first takes memory.  What gives some back may need a context, and wait for whoever makes
+ * one: so nothing is given back in the middle of a making.
+ */
+CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
+{
+	return CL_WITH_MEMORY(CL_SOME_OF(device), primary_retain(ctx, device));
 }
 
 /* Others in the process may have retained it too. */
@@ -145,8 +154,8 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 }
 
 /* --------------------------------------------------------------- green contexts */
-CUresult CUDAAPI cl_hook_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc with,
-					  CUdevice device, unsigned int flags)
+static CUresult green_create(CUgreenCtx *green, CUdevResourceDesc with, CUdevice device,
+			     unsigned int flags)
 {
 	struct cl_context_making making = cl_context_make_begin(device);
 	CUresult result = cl_driver.cuGreenCtxCreate(green, with, device, flags);
@@ -155,6 +164,13 @@ CUresult CUDAAPI cl_hook_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc w
 	if (result == CUDA_SUCCESS)
 		cl_green_created(*green, device);
 	return result;
+}
+
+/* As for a primary context: it may be that which takes the memory. */
+CUresult CUDAAPI cl_hook_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc with,
+					  CUdevice device, unsigned int flags)
+{
+	return CL_WITH_MEMORY(CL_SOME_OF(device), green_create(green, with, device, flags));
 }
 
 CUresult CUDAAPI cl_hook_cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)

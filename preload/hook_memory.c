@@ -6,8 +6,8 @@
  * free, and the same at an allocation, with one more branch and one on the driver's result.
  */
 #include <stdint.h>
+#include "preload/hook_again.h"
 #include "preload/hook_table.h"
-#include "shim/shim.h"
 
 /*
  * The result of @call, an allocation of about @bytes, made again as long as it fails for lack of
@@ -21,17 +21,7 @@
                                                                                       \
 		if (watched & CL_SHARES)                                              \
 			cl_memory_allocates();                                        \
-		result = (call);                                                      \
-                                                                                      \
-		if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0)) {        \
-			struct cl_retry retry;                                        \
-                                                                                      \
-			cl_retry_begin(&retry, CL_RETRY_MEMORY, (short_of));          \
-			while (result == CUDA_ERROR_OUT_OF_MEMORY &&                  \
-			       cl_retry_again(&retry))                                \
-				result = (call);                                      \
-			cl_retry_end(&retry);                                         \
-		}                                                                     \
+		result = CL_WITH_MEMORY(short_of, call);                              \
 		if (watched & CL_TRACES)                                              \
 			cl_trace_allocated((address), (bytes), result);               \
 		result;                                                               \

@@ -27,7 +27,7 @@ const struct cl_hook cl_hooks[CL_HOOKS_N] = {
  * Open addressing.  A place holds a row's number plus one, or 0.  More than
  * twice as many as rows, so that a miss soon meets an empty one.
  */
-enum { map_bits = 7, map_size = 1 << map_bits };
+enum { map_bits = 8, map_size = 1 << map_bits };
 _Static_assert(2 * CL_HOOKS_N < map_size, "give the map of hooks one bit more");
 static atomic_uchar map[map_size];
 

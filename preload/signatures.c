@@ -11,20 +11,41 @@
 #include <cudaTypedefs.h>
 #include "shim/driver_calls.h"
 
-#if CUDA_VERSION < 12000
+#if CUDA_VERSION < 11040
+typedef CUresult(CUDAAPI *PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);
 /* not in that toolkit yet; its type is the list's own (here and below) */
+typedef CUresult(CUDAAPI *PFN_cuCtxCreate_v11040)(CUcontext *, CUexecAffinityParam *, int, unsigned int,
+						  CUdevice);
+typedef CUresult(CUDAAPI *PFN_cuGraphInstantiateWithFlags_v11040)(CUgraphExec *, CUgraph,
+								  unsigned long long);
+#endif
+#if CUDA_VERSION < 12000
 typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v12000)(const char *, void **, int, cuuint64_t,
 						       cl_query_result *);
 typedef CUresult(CUDAAPI *PFN_cuStreamGetId_v12000)(CUstream, unsigned long long *);
-#endif
-#if CUDA_VERSION < 11040
-typedef CUresult(CUDAAPI *PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);
+typedef CUresult(CUDAAPI *PFN_cuLibraryLoadData_v12000)(CUlibrary *, const void *, CUjit_option *,
+							void **, unsigned int, CUlibraryOption *,
+							void **, unsigned int);
+typedef CUresult(CUDAAPI *PFN_cuLibraryLoadFromFile_v12000)(CUlibrary *, const char *, CUjit_option *,
+							    void **, unsigned int, CUlibraryOption *,
+							    void **, unsigned int);
+typedef CUresult(CUDAAPI *PFN_cuLibraryGetModule_v12000)(CUmodule *, CUlibrary);
+typedef CUresult(CUDAAPI *PFN_cuLibraryGetGlobal_v12000)(CUdeviceptr *, size_t *, CUlibrary,
+							 const char *);
+typedef CUresult(CUDAAPI *PFN_cuKernelGetFunction_v12000)(CUfunction *, CUkernel);
+typedef CUresult(CUDAAPI *PFN_cuGraphInstantiateWithParams_v12000)(CUgraphExec *, CUgraph,
+								   CUDA_GRAPH_INSTANTIATE_PARAMS *);
+typedef PFN_cuGraphInstantiateWithParams_v12000 PFN_cuGraphInstantiateWithParams_v12000_ptsz;
 #endif
 #if CUDA_VERSION < 12040
 typedef CUresult(CUDAAPI *PFN_cuGreenCtxCreate_v12040)(CUgreenCtx *, CUdevResourceDesc, CUdevice,
 						       unsigned int);
 typedef CUresult(CUDAAPI *PFN_cuCtxFromGreenCtx_v12040)(CUcontext *, CUgreenCtx);
 typedef CUresult(CUDAAPI *PFN_cuGreenCtxDestroy_v12040)(CUgreenCtx);
+#endif
+#if CUDA_VERSION < 12050
+typedef CUresult(CUDAAPI *PFN_cuCtxCreate_v12050)(CUcontext *, CUctxCreateParams *, unsigned int,
+						  CUdevice);
 #endif
 
 #define X(symbol, base, since, flags, type, params, args)                                 \

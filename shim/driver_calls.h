@@ -36,6 +36,9 @@
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
 #undef cuDeviceGetUuid
+#undef cuCtxCreate
+#undef cuGraphInstantiate
+#undef cuGraphInstantiate_v2
 
 /* The v1 query result type came with CUDA 12; an int pointer is the same to the machine. */
 #if CUDA_VERSION >= 12000
@@ -44,10 +47,22 @@ typedef CUdriverProcAddressQueryResult cl_query_result;
 typedef int cl_query_result;
 #endif
 
-/* Green contexts came with CUDA 12.4; we only pass these on. */
+/* Types that came later than CUDA 11.3; we only pass these on. */
+#if CUDA_VERSION < 11040
+typedef struct CUexecAffinityParam_st CUexecAffinityParam;
+#endif
+#if CUDA_VERSION < 12000
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUkern_st *CUkernel;
+typedef int CUlibraryOption;
+typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
+#endif
 #if CUDA_VERSION < 12040
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+#endif
+#if CUDA_VERSION < 12050
+typedef struct CUctxCreateParams_st CUctxCreateParams;
 #endif
 #endif /* __ASSEMBLER__ */
 
@@ -91,6 +106,71 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	  PFN_cuMipmappedArrayCreate_v5000,                                                        \
 	  (CUmipmappedArray * handle, const CUDA_ARRAY3D_DESCRIPTOR *wanted, unsigned int levels), \
 	  (handle, wanted, levels))                                                                \
+	/* what takes device memory without being an allocation: made again as those are */        \
+	X(cuCtxCreate, "cuCtxCreate", 2000, 0, PFN_cuCtxCreate_v2000,                              \
+	  (CUcontext * ctx, unsigned int flags, CUdevice device), (ctx, flags, device))            \
+	X(cuCtxCreate_v2, "cuCtxCreate", 3020, 0, PFN_cuCtxCreate_v3020,                           \
+	  (CUcontext * ctx, unsigned int flags, CUdevice device), (ctx, flags, device))            \
+	X(cuCtxCreate_v3, "cuCtxCreate", 11040, 0, PFN_cuCtxCreate_v11040,                         \
+	  (CUcontext * ctx, CUexecAffinityParam * affinity, int n, unsigned int flags,             \
+	   CUdevice device), (ctx, affinity, n, flags, device))                                    \
+	X(cuCtxCreate_v4, "cuCtxCreate", 12050, 0, PFN_cuCtxCreate_v12050,                         \
+	  (CUcontext * ctx, CUctxCreateParams * with, unsigned int flags, CUdevice device),        \
+	  (ctx, with, flags, device))                                                              \
+	X(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0, PFN_cuCtxSetLimit_v3010,                        \
+	  (CUlimit limit, size_t value), (limit, value))                                           \
+	X(cuStreamCreate, "cuStreamCreate", 2000, 0, PFN_cuStreamCreate_v2000,                     \
+	  (CUstream * stream, unsigned int flags), (stream, flags))                                \
+	X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, 0,                       \
+	  PFN_cuStreamCreateWithPriority_v5050,                                                    \
+	  (CUstream * stream, unsigned int flags, int priority), (stream, flags, priority))        \
+	X(cuModuleLoad, "cuModuleLoad", 2000, 0, PFN_cuModuleLoad_v2000,                           \
+	  (CUmodule * module, const char *path), (module, path))                                   \
+	X(cuModuleLoadData, "cuModuleLoadData", 2000, 0, PFN_cuModuleLoadData_v2000,               \
+	  (CUmodule * module, const void *image), (module, image))                                 \
+	X(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0, PFN_cuModuleLoadDataEx_v2010,         \
+	  (CUmodule * module, const void *image, unsigned int n, CUjit_option *options,            \
+	   void **values), (module, image, n, options, values))                                    \
+	X(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0,                                 \
+	  PFN_cuModuleLoadFatBinary_v2000, (CUmodule * module, const void *image),                 \
+	  (module, image))                                                                         \
+	X(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0, PFN_cuLibraryLoadData_v12000,          \
+	  (CUlibrary * library, const void *code, CUjit_option *jit, void **jit_values,            \
+	   unsigned int jit_n, CUlibraryOption *options, void **values, unsigned int n),           \
+	  (library, code, jit, jit_values, jit_n, options, values, n))                             \
+	X(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0,                                \
+	  PFN_cuLibraryLoadFromFile_v12000,                                                        \
+	  (CUlibrary * library, const char *path, CUjit_option *jit, void **jit_values,            \
+	   unsigned int jit_n, CUlibraryOption *options, void **values, unsigned int n),           \
+	  (library, path, jit, jit_values, jit_n, options, values, n))                             \
+	X(cuLibraryGetModule, "cuLibraryGetModule", 12000, 0, PFN_cuLibraryGetModule_v12000,       \
+	  (CUmodule * module, CUlibrary library), (module, library))                               \
+	X(cuLibraryGetGlobal, "cuLibraryGetGlobal", 12000, 0, PFN_cuLibraryGetGlobal_v12000,       \
+	  (CUdeviceptr * dptr, size_t * bytes, CUlibrary library, const char *name),               \
+	  (dptr, bytes, library, name))                                                            \
+	X(cuKernelGetFunction, "cuKernelGetFunction", 12000, 0, PFN_cuKernelGetFunction_v12000,    \
+	  (CUfunction * found, CUkernel kernel), (found, kernel))                                  \
+	X(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0, PFN_cuGraphInstantiate_v10000,       \
+	  (CUgraphExec * exec, CUgraph graph, CUgraphNode * node, char *log, size_t bytes),        \
+	  (exec, graph, node, log, bytes))                                                         \
+	X(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0, PFN_cuGraphInstantiate_v11000,    \
+	  (CUgraphExec * exec, CUgraph graph, CUgraphNode * node, char *log, size_t bytes),        \
+	  (exec, graph, node, log, bytes))                                                         \
+	X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0,                    \
+	  PFN_cuGraphInstantiateWithFlags_v11040,                                                  \
+	  (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))     \
+	X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, 0,                  \
+	  PFN_cuGraphInstantiateWithParams_v12000,                                                 \
+	  (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS * with),               \
+	  (exec, graph, with))                                                                     \
+	X(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, 2,             \
+	  PFN_cuGraphInstantiateWithParams_v12000_ptsz,                                            \
+	  (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS * with),               \
+	  (exec, graph, with))                                                                     \
+	X(cuGraphUpload, "cuGraphUpload", 11010, 0, PFN_cuGraphUpload_v11010,                      \
+	  (CUgraphExec exec, CUstream stream), (exec, stream))                                     \
+	X(cuGraphUpload_ptsz, "cuGraphUpload", 11010, 2, PFN_cuGraphUpload_v11010_ptsz,            \
+	  (CUgraphExec exec, CUstream stream), (exec, stream))                                     \
 	/* freeing */                                                                              \
 	X(cuMemFree_v2, "cuMemFree", 3020, 0, PFN_cuMemFree_v3020, (CUdeviceptr dptr), (dptr))     \
 	X(cuMemFreeAsync, "cuMemFreeAsync", 11020, 0, PFN_cuMemFreeAsync_v11020,                   \
@@ -173,8 +253,6 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0,                                 \
 	  PFN_cuPointerGetAttribute_v4000,                                                         \
 	  (void *data, CUpointer_attribute attribute, CUdeviceptr dptr), (data, attribute, dptr))  \
-	X(cuStreamCreate, "cuStreamCreate", 2000, 0, PFN_cuStreamCreate_v2000,                     \
-	  (CUstream * stream, unsigned int flags), (stream, flags))                                \
 	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0, PFN_cuStreamSynchronize_v2000,      \
 	  (CUstream stream), (stream))                                                             \
 	X(cuStreamGetCtx, "cuStreamGetCtx", 9020, 0, PFN_cuStreamGetCtx_v9020,                     \

@@ -177,6 +177,7 @@ static bool memory_again(struct cl_retry *retry)
 	struct found found = { .gave = false };
 	uint64_t began = cl_now(), wait = 100 * MICROSECOND;
 	bool hopeless = is_hopeless(retry);
+	const char *said;
 
 	/* where others take all that comes free, not without a pause */
 	if (retry->attempt >= ATTEMPTS)
@@ -192,11 +193,15 @@ static bool memory_again(struct cl_retry *retry)
 		if (wait < 3 * MILLISECOND)
 			wait *= 2;
 	}
-	cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", retry->what.bytes,
-	       retry->attempt,
-	       found.gave ? "memory came free, trying again" :
+	said = found.gave ? "memory came free, trying again" :
 	       hopeless	  ? "nobody has as much" :
-			    "nothing to give back");
+			    "nothing to give back";
+	if (retry->what.bytes)
+		cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s",
+		       retry->what.bytes, retry->attempt, said);
+	else
+		cl_log(CL_LOG_DEBUG, "a call that needs device memory failed (attempt %u): %s",
+		       retry->attempt, said);
 	cl_trace(CL_TRACE_WAITED, .size = retry->what.bytes, .value = cl_now() - began,
 		 .flags = found.gave ? CL_TRACE_DONE : 0);
 	return found.gave;

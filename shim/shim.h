@@ -158,7 +158,7 @@ void cl_memory_allocates(void);
 enum cl_retry_want { CL_RETRY_MEMORY, CL_RETRY_EVENT };
 /* What was asked for. */
 struct cl_short {
-	size_t bytes;	 /* about as many; only the program's callbacks hear of it */
+	size_t bytes;	 /* about as many, 0: that is not known; only the program's callbacks hear of it */
 	size_t at_least; /* it takes no less of the device; 0: that is not known */
 	int device;	 /* an ordinal, or: */
 };

@@ -119,7 +119,7 @@ linked_says() {
 @test "a primary context's making is told to the shim, before and after" {
 	for sharing in '' 1; do
 		[ -z "$sharing" ] || export STUB_SHARING=1
-		for fail in none:1:2 cuDevicePrimaryCtxRetain:1:2; do
+		for fail in none:1:1 cuDevicePrimaryCtxRetain:1:1; do
 			said=$(DOORS_FAIL=$fail linked_says cuDevicePrimaryCtxRetain)
 			echo "$said"
 			[[ $said == "shim make_begin 0,driver cuDevicePrimaryCtxRetain,shim make_end 0,"* ]]
@@ -135,8 +135,8 @@ linked_says() {
 		[ -z "$sharing" ] || export STUB_SHARING=1
 		same "$(says cuGreenCtxCreate)" "shim make_begin 0,driver cuGreenCtxCreate,shim make_end 0,shim green_created 0,cuGreenCtxCreate 0"
 		same "$(says cuCtxFromGreenCtx)" "driver cuCtxFromGreenCtx,shim green_converted,cuCtxFromGreenCtx 0"
-		same "$(DOORS_FAIL=cuGreenCtxCreate:1:2 says cuGreenCtxCreate)" \
-			"shim make_begin 0,driver cuGreenCtxCreate,shim make_end 0,cuGreenCtxCreate 2"
+		same "$(DOORS_FAIL=cuGreenCtxCreate:1:1 says cuGreenCtxCreate)" \
+			"shim make_begin 0,driver cuGreenCtxCreate,shim make_end 0,cuGreenCtxCreate 1"
 		same "$(DOORS_FAIL=cuCtxFromGreenCtx:1:2 says cuCtxFromGreenCtx)" \
 			"driver cuCtxFromGreenCtx,cuCtxFromGreenCtx 2"
 		[ -z "$sharing" ] || break
@@ -176,6 +176,36 @@ linked_says() {
 		# another error is the program's
 		same "$(DOORS_FAIL=$call:9:1 STUB_RETRIES=1 linked_says $call)" "driver $call,$call 1"
 	done
+}
+
+NEEDS_MEMORY="cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxSetLimit cuStreamCreate
+	cuStreamCreateWithPriority cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary
+	cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetModule cuLibraryGetGlobal cuKernelGetFunction
+	cuGraphInstantiate cuGraphInstantiate_v2 cuGraphInstantiateWithFlags
+	cuGraphInstantiateWithParams cuGraphInstantiateWithParams_ptsz cuGraphUpload cuGraphUpload_ptsz"
+
+@test "what needs memory without being an allocation is made again as those are, and asks nothing else" {
+	for call in $NEEDS_MEMORY; do
+		said=$(DOORS_FAIL=$call:2:2 STUB_RETRIES=5 linked_says $call)
+		same "$said" "driver $call,shim callbacks 0 0,driver $call,shim callbacks 0 1,driver $call,$call 0"
+		said=$(DOORS_FAIL=$call:9:2 STUB_RETRIES=1 linked_says $call)
+		same "$said" "driver $call,shim callbacks 0 0,driver $call,shim callbacks 0 1,$call 2"
+		same "$(DOORS_FAIL=$call:9:1 STUB_RETRIES=1 linked_says $call)" "driver $call,$call 1"
+		# a process that shares pays for none that goes well
+		said=$(STUB_SHARING=1 linked_says $call)
+		same "${said%,shim end}" "driver $call,$call 0"
+	done
+}
+
+@test "a context that is made again is not in the making while memory is given back" {
+	call=cuDevicePrimaryCtxRetain
+	made="shim make_begin 0,driver $call,shim make_end 0"
+	said=$(DOORS_FAIL=$call:2:2 STUB_RETRIES=5 linked_says $call)
+	same "$said" "$made,shim callbacks 0 0,$made,shim callbacks 0 1,$made,$call 0"
+	call=cuGreenCtxCreate
+	made="shim make_begin 0,driver $call,shim make_end 0"
+	said=$(DOORS_FAIL=$call:2:2 STUB_RETRIES=5 linked_says $call)
+	same "$said" "$made,shim callbacks 0 0,$made,shim callbacks 0 1,$made,shim green_created 0,$call 0"
 }
 
 @test "a process that shares says before each allocation that it allocates" {

@@ -26,6 +26,13 @@ int main(int argc, char **argv)
 	CUevent e = NULL;
 	CUarray array;
 	CUmipmappedArray levels;
+	CUstream stream;
+	CUmodule module;
+	CUlibrary library = NULL;
+	CUfunction function;
+	CUgraphExec exec = NULL;
+	CUjit_option option = CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES;
+	void *value = (void *)4096;
 	CUmemGenericAllocationHandle generic;
 	size_t pitch;
 
@@ -46,6 +53,29 @@ int main(int argc, char **argv)
 		CALL(cuArrayCreate_v2, &array, &flat)
 		CALL(cuArray3DCreate_v2, &array, &deep)
 		CALL(cuMipmappedArrayCreate, &levels, &deep, 3)
+		CALL(cuCtxCreate, &ctx, 0, 0)
+		CALL(cuCtxCreate_v2, &ctx, 0, 0)
+		CALL(cuCtxCreate_v3, &ctx, NULL, 0, 0, 0)
+		CALL(cuCtxCreate_v4, &ctx, NULL, 0, 0)
+		CALL(cuCtxSetLimit, CU_LIMIT_STACK_SIZE, 16384)
+		CALL(cuStreamCreate, &stream, 1)
+		CALL(cuStreamCreateWithPriority, &stream, 1, -1)
+		CALL(cuModuleLoad, &module, "file")
+		CALL(cuModuleLoadData, &module, "image")
+		CALL(cuModuleLoadDataEx, &module, "image", 1, &option, &value)
+		CALL(cuModuleLoadFatBinary, &module, "image")
+		CALL(cuLibraryLoadData, &library, "code", &option, &value, 1, NULL, NULL, 0)
+		CALL(cuLibraryLoadFromFile, &library, "file", &option, &value, 1, NULL, NULL, 0)
+		CALL(cuLibraryGetModule, &module, library)
+		CALL(cuLibraryGetGlobal, &dptr, &pitch, library, "name")
+		CALL(cuKernelGetFunction, &function, NULL)
+		CALL(cuGraphInstantiate, &exec, NULL, NULL, NULL, 0)
+		CALL(cuGraphInstantiate_v2, &exec, NULL, NULL, NULL, 0)
+		CALL(cuGraphInstantiateWithFlags, &exec, NULL, 0)
+		CALL(cuGraphInstantiateWithParams, &exec, NULL, NULL)
+		CALL(cuGraphInstantiateWithParams_ptsz, &exec, NULL, NULL)
+		CALL(cuGraphUpload, exec, NULL)
+		CALL(cuGraphUpload_ptsz, exec, NULL)
 		CALL(cuMemFree_v2, dptr)
 		CALL(cuMemFreeAsync, dptr, NULL)
 		CALL(cuMemFreeAsync_ptsz, dptr, NULL)

@@ -336,6 +336,116 @@ static void do_hog(const struct wire_request *q)
 	reply.v[0] = free_bytes;
 }
 
+/* ------------------------------------------------- calls that need device memory */
+static CUstream need_stream;
+static CUgraph need_graph;
+#if CUDA_VERSION >= 12040
+static CUgraphExec need_exec;
+#endif
+
+static void do_need_begin(const struct wire_request *q)
+{
+	(void)q;
+	if (!SURE(cu.cuStreamCreate(&need_stream, CU_STREAM_NON_BLOCKING)) ||
+	    !SURE(cu.cuStreamBeginCapture_v2(need_stream, CU_STREAM_CAPTURE_MODE_RELAXED)) ||
+	    !SURE(cu.cuStreamEndCapture(need_stream, &need_graph)))
+		return;
+#if CUDA_VERSION >= 12040
+	SURE(cu.cuGraphInstantiateWithFlags(&need_exec, need_graph, 0));
+#endif
+}
+
+/* What came with CUDA 11.4, 12 and 12.4. */
+static void later_need(enum need need)
+{
+	reply.result = CUDA_ERROR_NOT_SUPPORTED;
+#if CUDA_VERSION >= 12040
+	CUdevResourceDesc description;
+	CUdevResource resource;
+	CUfunction function;
+	CUgraphExec exec;
+	CUlibrary library;
+	CUmodule module;
+	CUkernel kernel;
+	CUgreenCtx green;
+
+	reply.result = CUDA_SUCCESS;
+	if (need == NEED_GREEN) {
+		if (!SURE(cu.cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM)) ||
+		    !SURE(cu.cuDevResourceGenerateDesc(&description, &resource, 1)))
+			return;
+		TIMED(cu.cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+		if (!reply.result)
+			SURE(cu.cuGreenCtxDestroy(green));
+	} else if (need == NEED_INSTANTIATE) {
+		TIMED(cu.cuGraphInstantiateWithFlags(&exec, need_graph, 0));
+		if (!reply.result)
+			SURE(cu.cuGraphExecDestroy(exec));
+	} else if (need == NEED_UPLOAD) {
+		TIMED(cu.cuGraphUpload(need_exec, need_stream));
+	} else { /* each time another library: one that is loaded needs no more */
+		if (!SURE(cu.cuLibraryLoadData(&library, kernels, NULL, NULL, 0, NULL, NULL, 0)) ||
+		    !SURE(cu.cuLibraryGetKernel(&kernel, library, "culimbo_spin")))
+			return;
+		if (need == NEED_LIBRARY)
+			TIMED(cu.cuLibraryGetModule(&module, library));
+		else
+			TIMED(cu.cuKernelGetFunction(&function, kernel));
+		SURE(cu.cuLibraryUnload(library));
+	}
+#else
+	(void)need;
+#endif
+}
+
+static void do_need(const struct wire_request *q)
+{
+	static size_t stack = 16384;
+	CUcontext context;
+	CUstream stream;
+	CUmodule module;
+
+	switch ((enum need)q->a[0]) {
+	case NEED_PRIMARY:
+		if (!SURE(cu.cuInit(0)))
+			break;
+		TIMED(cu.cuDevicePrimaryCtxRetain(&context, 0));
+		if (!reply.result)
+			SURE(cu.cuDevicePrimaryCtxRelease_v2(0));
+		break;
+	case NEED_CONTEXT:
+		TIMED(cu.cuCtxCreate_v2(&context, 0, 0));
+		if (!reply.result)
+			SURE(cu.cuCtxDestroy_v2(context));
+		break;
+	case NEED_STACK:
+		TIMED(cu.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, stack));
+		if (!reply.result)
+			stack += 1024;
+		break;
+	case NEED_STREAM:
+	case NEED_PRIORITY:
+		if ((enum need)q->a[0] == NEED_STREAM)
+			TIMED(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		else
+			TIMED(cu.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -1));
+		if (!reply.result)
+			SURE(cu.cuStreamDestroy_v2(stream));
+		break;
+	case NEED_MODULE:
+	case NEED_MODULE_EX:
+		if ((enum need)q->a[0] == NEED_MODULE)
+			TIMED(cu.cuModuleLoadData(&module, kernels));
+		else
+			TIMED(cu.cuModuleLoadDataEx(&module, kernels, 0, NULL, NULL));
+		if (!reply.result)
+			SURE(cu.cuModuleUnload(module));
+		break;
+	default:
+		later_need((enum need)q->a[0]);
+	}
+}
+
 /* ------------------------------------------------------------------- events */
 static void do_event_create(const struct wire_request *q)
 {

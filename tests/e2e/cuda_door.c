@@ -29,13 +29,19 @@ static const char *refuse(const char *what, const char *detail)
 #pragma weak cuGreenCtxCreate
 #pragma weak cuCtxFromGreenCtx
 #pragma weak cuGreenCtxDestroy
+#pragma weak cuGraphInstantiateWithFlags
+#pragma weak cuLibraryLoadData
+#pragma weak cuLibraryGetModule
+#pragma weak cuLibraryGetKernel
+#pragma weak cuLibraryUnload
+#pragma weak cuKernelGetFunction
 #endif
 static const char *door_linked(void)
 {
 #define X(symbol, base, version) cu.symbol = symbol;
 	DOOR_CALLS(X)
 	DOOR_PTSZ_CALLS(X)
-	DOOR_GREEN_CALLS(X)
+	DOOR_LATER_CALLS(X)
 #undef X
 	return NULL;
 }
@@ -60,7 +66,7 @@ static const char *door_dlsym(void)
 	DOOR_PTSZ_CALLS(X)
 #undef X
 #define X(symbol, base, version) *(void **)&cu.symbol = dlsym(library, #symbol);
-	DOOR_GREEN_CALLS(X)
+	DOOR_LATER_CALLS(X)
 #undef X
 	return NULL;
 }
@@ -99,7 +105,7 @@ static const char *door_getproc(void)
 #define X(symbol, base, version)                                                                   \
 	if (get(#base, (void **)&cu.symbol, version, 0, NULL))                                     \
 		cu.symbol = NULL;
-	DOOR_GREEN_CALLS(X)
+	DOOR_LATER_CALLS(X)
 #undef X
 	/* the form of CUDA 11.3 gives the same */
 	void *again = NULL;

@@ -85,6 +85,12 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuGraphDestroy, cuGraphDestroy, 10000)                                                   \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000)                                               \
 	X(cuModuleLoadData, cuModuleLoadData, 2000)                                                \
+	X(cuCtxSetLimit, cuCtxSetLimit, 3010)                                                      \
+	X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050)                            \
+	X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010)                                            \
+	X(cuModuleUnload, cuModuleUnload, 2000)                                                    \
+	X(cuGraphUpload, cuGraphUpload, 11010)                                                     \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000)                                           \
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000)                                          \
 	X(cuLaunchKernel, cuLaunchKernel, 4000)
 
@@ -93,14 +99,20 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 
 /* Those that a driver need not have: NULL then. */
 #if CUDA_VERSION >= 12040
-#define DOOR_GREEN_CALLS(X)                                                                        \
+#define DOOR_LATER_CALLS(X)                                                                        \
 	X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040)                                   \
 	X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040)                             \
 	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040)                                               \
 	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040)                                             \
-	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040)
+	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040)                                             \
+	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040)                         \
+	X(cuLibraryLoadData, cuLibraryLoadData, 12000)                                             \
+	X(cuLibraryGetModule, cuLibraryGetModule, 12000)                                           \
+	X(cuLibraryGetKernel, cuLibraryGetKernel, 12000)                                           \
+	X(cuLibraryUnload, cuLibraryUnload, 12000)                                                 \
+	X(cuKernelGetFunction, cuKernelGetFunction, 12000)
 #else
-#define DOOR_GREEN_CALLS(X)
+#define DOOR_LATER_CALLS(X)
 #endif
 
 /* The driver, by the door that cuda_door_open() took. */
@@ -108,7 +120,7 @@ struct cuda_door {
 #define X(symbol, base, version) PFN_##base##_v##version symbol;
 	DOOR_CALLS(X)
 	DOOR_PTSZ_CALLS(X)
-	DOOR_GREEN_CALLS(X)
+	DOOR_LATER_CALLS(X)
 #undef X
 };
 extern struct cuda_door cu;

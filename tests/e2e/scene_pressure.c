@@ -224,11 +224,102 @@ static void others_device(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* ------------------------------------------------------- what else needs memory */
+static const char *const need_names[] = {
+	[NEED_PRIMARY] = "cuDevicePrimaryCtxRetain",
+	[NEED_CONTEXT] = "cuCtxCreate",
+	[NEED_GREEN] = "cuGreenCtxCreate",
+	[NEED_STACK] = "cuCtxSetLimit",
+	[NEED_STREAM] = "cuStreamCreate",
+	[NEED_PRIORITY] = "cuStreamCreateWithPriority",
+	[NEED_MODULE] = "cuModuleLoadData",
+	[NEED_MODULE_EX] = "cuModuleLoadDataEx",
+	[NEED_INSTANTIATE] = "cuGraphInstantiate",
+	[NEED_UPLOAD] = "cuGraphUpload",
+	[NEED_LIBRARY] = "cuLibraryGetModule",
+	[NEED_KERNEL] = "cuKernelGetFunction",
+};
+
+#define NEEDED (2 * MIB)
+#define ENOUGH LONG_GRACE " CULIMBO_GRACE_BYTES=16MiB"
+
+/*
+ * A limbo of one block of P's, @block, and nothing free beside it.  What is freed just after
+ * somebody needed memory goes back at once: then again.
+ */
+static void only_limbo(struct actor *p, struct actor *h, uint64_t block)
+{
+	double deadline = now_ms() + 5000;
+
+	for (;; block = alloc(p, NEEDED)) {
+		export_block(p, block);
+		ASK(h, hog, 0);
+		free_block(p, block);
+		if (free_memory(h) == 0)
+			return;
+		if (!watch_until(deadline))
+			break_off("a freed block does not wait in the limbo");
+	}
+}
+
+/* Who needs it, with the limbo P's and nothing else free; then while nobody has any. */
+static void needed_by(struct actor *who, const char *whose, enum need need, struct actor *p, struct actor *h,
+		      struct actor *b)
+{
+	uint64_t block = alloc(p, NEEDED);
+	int bare, live, limbo;
+
+	ASK(h, hog, 0);
+	live = ASK(who, need, need)->result;
+	only_limbo(p, h, block);
+	bare = ASK(b, need, need)->result;
+	limbo = ASK(who, need, need)->result;
+	if (limbo == NOT_SUPPORTED) {
+		note("%s: not here", need_names[need]);
+		return;
+	}
+	ok(bare == OUT_OF_MEMORY && live == OUT_OF_MEMORY && !limbo,
+	   "8 %s gets memory from %s limbo (%d), which a process without culimbo does not (%d), nor "
+	   "who comes while nothing is freed (%d)",
+	   need_names[need], whose, limbo, bare, live);
+}
+
+/* Calls that are no allocations. */
+static void limbo_for_all(void)
+{
+	struct actor *h, *b, *fresh, *p, *q, *r;
+
+	setenv("CULIMBO_SIM_MEMORY", "64MiB", 1);
+	setenv("CULIMBO_SIM_NEEDED", "2MiB", 1);
+	h = ENTER("H", .bare = true);
+	b = ENTER("B", .bare = true);
+	fresh = ENTER("F", .bare = true, .raw = true);
+	p = ENTER("P", .env = ENOUGH, .door = "getproc");
+	q = ENTER("Q", .env = ENOUGH, .door = "linked");
+	r = ENTER("R", .env = ENOUGH, .raw = true);
+	ASK(b, need_begin);
+	ASK(p, need_begin);
+	ASK(q, need_begin);
+	for (int need = NEED_CONTEXT; need < NEEDS_N; need++) {
+		needed_by(p, "its own", (enum need)need, p, h, b);
+		needed_by(q, "another's", (enum need)need, p, h, b);
+	}
+	needed_by(r, "another's", NEED_PRIMARY, p, h, fresh);
+	leave(r);
+	leave(q);
+	leave(p);
+	leave(fresh);
+	leave(b);
+	leave(h);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 const struct scene pressure_scenes[] = {
 	{ "own-limbo", own_limbo, SCENE_ALONE },
 	{ "own-limbo-inline", own_limbo_inline, SCENE_ALONE },
 	{ "own-limbo-released", own_limbo_released, SCENE_ALONE },
 	{ "others-limbo", others_limbo, SCENE_ALONE },
 	{ "others-device", others_device, SCENE_ALONE },
+	{ "limbo-for-all", limbo_for_all, SCENE_ALONE | SCENE_SIMULATED },
 	{ .name = NULL },
 };

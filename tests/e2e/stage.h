@@ -38,6 +38,7 @@
 #define ALREADY_MAPPED 208
 #define NOT_READY 600
 #define NOT_PERMITTED 800
+#define NOT_SUPPORTED 801
 
 /* ------------------------------------------------------------------- scenes */
 enum {

@@ -29,6 +29,8 @@
 	X(close)	 /* address */                                                             \
 	X(meminfo)	 /* -> free bytes, all bytes */                                            \
 	X(hog)		 /* bytes to leave free */                                                 \
+	X(need_begin)	 /* what the calls of need, the first excepted, are made with */                  \
+	X(need)		 /* enum need: makes that call, and undoes it */                           \
 	X(event_create)	 /* flags -> event */                                                      \
 	X(event_export)	 /* event -> handle */                                                     \
 	X(event_open)	 /* handle -> event */                                                     \
@@ -69,6 +71,9 @@ enum wire_operation {
 };
 
 enum alloc_kind { ALLOC_PLAIN, ALLOC_PITCH, ALLOC_ASYNC, ALLOC_CREATE };
+/* Calls that need device memory without being allocations. */
+enum need { NEED_PRIMARY, NEED_CONTEXT, NEED_GREEN, NEED_STACK, NEED_STREAM, NEED_PRIORITY, NEED_MODULE,
+	    NEED_MODULE_EX, NEED_INSTANTIATE, NEED_UPLOAD, NEED_LIBRARY, NEED_KERNEL, NEEDS_N };
 enum ending { END_EXIT, END_RETURN, END__EXIT, END__Exit, END_QUICK_EXIT, END_EXEC };
 enum close_which { CLOSE_ALL, CLOSE_CULIMBO };
 

@@ -96,6 +96,14 @@
 	X(cuGetProcAddress, cuGetProcAddress, 11030, 0)                                            \
 	X(cuGetProcAddress, cuGetProcAddress_v2, 12000, 0)                                         \
 	X(cuGraphDestroy, cuGraphDestroy, 10000, 0)                                                \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0)                                        \
+	X(cuGraphInstantiate, cuGraphInstantiate, 10000, 0)                                        \
+	X(cuGraphInstantiate, cuGraphInstantiate_v2, 11000, 0)                                     \
+	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0)                      \
+	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, 0)                    \
+	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz, 12000, 2)               \
+	X(cuGraphUpload, cuGraphUpload, 11010, 0)                                                  \
+	X(cuGraphUpload, cuGraphUpload_ptsz, 11010, 2)                                             \
 	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0)                                            \
 	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0)                                          \
 	X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, 0)                                \
@@ -106,10 +114,17 @@
 	X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, 0)                                     \
 	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, 0)                                         \
 	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, 0)                                     \
+	X(cuKernelGetFunction, cuKernelGetFunction, 12000, 0)                                      \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, 0)                                            \
 	X(cuLaunchHostFunc, cuLaunchHostFunc_ptsz, 10000, 2)                                       \
 	X(cuLaunchKernel, cuLaunchKernel, 4000, 0)                                                 \
 	X(cuLaunchKernel, cuLaunchKernel_ptsz, 7000, 2)                                            \
+	X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, 0)                                        \
+	X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, 0)                                        \
+	X(cuLibraryGetModule, cuLibraryGetModule, 12000, 0)                                        \
+	X(cuLibraryLoadData, cuLibraryLoadData, 12000, 0)                                          \
+	X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, 0)                                  \
+	X(cuLibraryUnload, cuLibraryUnload, 12000, 0)                                              \
 	X(cuMemAddressFree, cuMemAddressFree, 10020, 0)                                            \
 	X(cuMemAddressReserve, cuMemAddressReserve, 10020, 0)                                      \
 	X(cuMemAlloc, cuMemAlloc, 2000, 0)                                                         \
@@ -210,8 +225,10 @@
 	X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, 0)                               \
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000, 0)                                       \
 	X(cuModuleGetGlobal, cuModuleGetGlobal_v2, 3020, 0)                                        \
+	X(cuModuleLoad, cuModuleLoad, 2000, 0)                                                     \
 	X(cuModuleLoadData, cuModuleLoadData, 2000, 0)                                             \
 	X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, 0)                                         \
+	X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, 0)                                   \
 	X(cuModuleUnload, cuModuleUnload, 2000, 0)                                                 \
 	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, 0)                                   \
 	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, 0)                                 \

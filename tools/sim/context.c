@@ -412,14 +412,18 @@ SIM_CALL(cuDevicePrimaryCtxRetain, (CUcontext *handle, CUdevice device))
 	pthread_mutex_lock(&sim.lock);
 	context = &primary[device];
 	if (!context->alive) {
+		result = sim_memory_needed(device);
+		if (result)
+			goto out;
 		context->primary = true;
 		context_begin(context, device, primary_flags[device]);
 		context->references = 0;
 	}
 	context->references++;
 	*handle = (CUcontext)context;
+out:
 	sim_leave();
-	return CUDA_SUCCESS;
+	return result;
 }
 
 SIM_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device))
@@ -516,6 +520,9 @@ SIM_CALL(cuCtxCreate_v2, (CUcontext *handle, unsigned int flags, CUdevice device
 		return result;
 	if (!handle || current.depth == STACK_DEPTH)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = sim_memory_needed(device);
+	if (result)
+		return result;
 	context = calloc(1, sizeof(*context));
 	if (!context)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -874,7 +881,9 @@ SIM_CALL(cuCtxSetLimit, (CUlimit limit, size_t value))
 		return result;
 	if ((unsigned int)limit >= 16)
 		result = CUDA_ERROR_UNSUPPORTED_LIMIT;
-	else
+	else if (limit == CU_LIMIT_STACK_SIZE && value > context->limits[limit])
+		result = sim_memory_needed(context->device);
+	if (!result)
 		context->limits[limit] = value;
 	sim_leave();
 	return result;

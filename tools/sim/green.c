@@ -102,6 +102,11 @@ SIM_CALL(cuGreenCtxCreate, (CUgreenCtx * handle, CUdevResourceDesc description_h
 	if (!green)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = cuDevicePrimaryCtxRetain(&whole, device);
+	if (!result) {
+		result = sim_memory_needed(device);
+		if (result)
+			cuDevicePrimaryCtxRelease_v2(device);
+	}
 	if (result) {
 		free(green);
 		return result;

@@ -119,6 +119,16 @@ struct sim_region *sim_region_at(uint64_t address)
 	return space.page[(address - from) / SIM_PAGE];
 }
 
+CUresult sim_memory_needed(int device)
+{
+	size_t free_bytes;
+
+	if (!sim_options()->needed)
+		return CUDA_SUCCESS;
+	pool_usage((unsigned int)device, &free_bytes);
+	return free_bytes < sim_options()->needed ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
 uint64_t sim_next_id(void)
 {
 	return ++space.next_id;

@@ -81,29 +81,20 @@ static void module_free(struct sim_module *module)
 	module->magic = 0;
 }
 
-SIM_CALL(cuModuleLoadData, (CUmodule *handle, const void *image))
+CUresult sim_module_load(struct sim_context *context, const char *text, CUmodule *handle)
 {
-	struct sim_context *context;
-	CUresult result = sim_enter(&context);
 	struct sim_module *module;
-	const char *text = image;
+	CUresult result;
 
+	/* PTX is text that says its version before anything else but comments. */
+	if (!strstr(text, ".version"))
+		return CUDA_ERROR_INVALID_IMAGE;
+	result = sim_memory_needed(context->device);
 	if (result)
 		return result;
-	if (!handle || !image) {
-		result = CUDA_ERROR_INVALID_VALUE;
-		goto out;
-	}
-	/* PTX is text that says its version before anything else but comments. */
-	if (!strstr(text, ".version")) {
-		result = CUDA_ERROR_INVALID_IMAGE;
-		goto out;
-	}
 	module = calloc(1, sizeof(*module));
-	if (!module) {
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-		goto out;
-	}
+	if (!module)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	module->magic = MODULE_MAGIC;
 	module->context = context;
 	while ((text = strstr(text, ".entry")) != NULL) {
@@ -122,8 +113,56 @@ SIM_CALL(cuModuleLoadData, (CUmodule *handle, const void *image))
 		module_free(module);
 	else
 		*handle = (CUmodule)module;
-out:
+	return result;
+}
+
+SIM_CALL(cuModuleLoadData, (CUmodule *handle, const void *image))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+
+	if (result)
+		return result;
+	result = handle && image ? sim_module_load(context, image, handle) : CUDA_ERROR_INVALID_VALUE;
 	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuModuleLoadFatBinary, (CUmodule *handle, const void *image))
+{
+	return cuModuleLoadData(handle, image);
+}
+
+char *sim_read_file(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char *text = NULL;
+	size_t room = 0;
+
+	if (!file)
+		return NULL;
+	if (getdelim(&text, &room, '\0', file) < 0) {
+		free(text);
+		text = NULL;
+	}
+	fclose(file);
+	return text;
+}
+
+SIM_CALL(cuModuleLoad, (CUmodule *handle, const char *path))
+{
+	CUresult result;
+	char *text;
+
+	if (sim_ready())
+		return sim_ready();
+	if (!path)
+		return CUDA_ERROR_INVALID_VALUE;
+	text = sim_read_file(path);
+	if (!text)
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	result = cuModuleLoadData(handle, text);
+	free(text);
 	return result;
 }
 
@@ -149,28 +188,32 @@ SIM_CALL(cuModuleUnload, (CUmodule handle))
 	return result;
 }
 
+CUresult sim_module_function(CUmodule handle, const char *name, CUfunction *out)
+{
+	struct sim_module *module = module_of(handle);
+	CUresult result = CUDA_ERROR_NOT_FOUND;
+
+	if (!module)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!out || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (struct sim_function *f = module->functions; f; f = f->next) {
+		if (strcmp(f->name, name))
+			continue;
+		*out = (CUfunction)f;
+		result = CUDA_SUCCESS;
+	}
+	return result;
+}
+
 SIM_CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name))
 {
 	struct sim_context *context;
 	CUresult result = sim_enter(&context);
-	struct sim_module *module;
 
 	if (result)
 		return result;
-	module = module_of(handle);
-	if (!module) {
-		result = CUDA_ERROR_INVALID_HANDLE;
-	} else if (!out || !name) {
-		result = CUDA_ERROR_INVALID_VALUE;
-	} else {
-		result = CUDA_ERROR_NOT_FOUND;
-		for (struct sim_function *f = module->functions; f; f = f->next) {
-			if (strcmp(f->name, name))
-				continue;
-			*out = (CUfunction)f;
-			result = CUDA_SUCCESS;
-		}
-	}
+	result = sim_module_function(handle, name, out);
 	sim_leave();
 	return result;
 }

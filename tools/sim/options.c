@@ -99,6 +99,15 @@ static void read_options(void)
 				 text);
 	}
 
+	text = getenv("CULIMBO_SIM_NEEDED");
+	if (text && *text) {
+		options.needed = parse_size(text);
+		if (!options.needed && strcmp(text, "0"))
+			sim_warn("CULIMBO_SIM_NEEDED=%s is not a size: allowed are 0 to 1TiB, as bytes or "
+				 "with KiB, MiB, GiB; using 0",
+				 text);
+	}
+
 	options.devices = 1;
 	text = getenv("CULIMBO_SIM_DEVICES");
 	if (text && *text) {

@@ -54,6 +54,7 @@ enum { SIM_CALLS(X) };
 
 struct sim_options {
 	size_t memory; /* bytes per device */
+	size_t needed; /* bytes, see sim_memory_needed() */
 	unsigned int devices;
 	bool thunks;       /* cuGetProcAddress gives other addresses than dlsym */
 	bool random_tail;  /* bytes 56-63 of handles are not zero */
@@ -257,9 +258,22 @@ void sim_memory_doom(const struct sim_block *block, bool doom);
 void sim_memory_wait_frees(struct sim_context *context);
 void sim_memory_free_context(struct sim_context *context);
 uint64_t sim_next_id(void);
+/*
+ * For a call that takes device memory on a GPU without being an allocation: OUT_OF_MEMORY where
+ * less of @device is free than CULIMBO_SIM_NEEDED says.  Here it takes none.
+ */
+CUresult sim_memory_needed(int device);
 /* Pinned host memory. */
 bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
 		 struct sim_context **context, uint64_t *id);
+
+/* ---- code (module.c, library.c) ---- */
+
+/* A module of what is in @image, PTX.  Under sim.lock. */
+CUresult sim_module_load(struct sim_context *context, const char *image, CUmodule *handle);
+CUresult sim_module_function(CUmodule handle, const char *name, CUfunction *function);
+/* What is in the file at @path, as a string that is to be freed; NULL: it can't be read. */
+char *sim_read_file(const char *path);
 
 /* ---- streams and events (stream.c, event.c) ---- */
 
@@ -287,6 +301,8 @@ struct sim_operation *sim_operation_new(void (*run)(struct sim_operation *op));
 /* A stream of @context, which is of the green context @green if that is not NULL.  Under sim.lock. */
 CUresult sim_stream_create(CUstream *handle, struct sim_context *context, struct sim_context *green,
 			   unsigned int flags, int priority);
+/* A graph that was captured: nothing of what it would do is kept. */
+CUresult sim_graph_new(CUgraph *graph);
 /* The stream that a handle names in the current context, or an error. */
 CUresult sim_stream_get(struct sim_context *context, CUstream handle, struct sim_stream **stream);
 /* Queues @op (and takes it over); *ticket, when not NULL, is what to wait for. */

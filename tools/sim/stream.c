@@ -527,6 +527,8 @@ SIM_CALL(cuStreamCreateWithPriority, (CUstream *handle, unsigned int flags, int 
 	if (!handle || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
 		result = CUDA_ERROR_INVALID_VALUE;
 	else
+		result = sim_memory_needed(context->device);
+	if (!result)
 		result = sim_stream_create(handle, context, sim_green_current(), flags, priority);
 	sim_leave();
 	return result;
@@ -788,9 +790,7 @@ SIM_CALL(cuStreamAddCallback_ptsz, (CUstream handle, CUstreamCallback callback, 
 	return cuStreamAddCallback(SIM_PER_THREAD(handle), callback, data, flags);
 }
 
-/* ---- capturing: a graph is a thing that can be destroyed, no more ---- */
-
-#define GRAPH_MAGIC UINT32_C(0x67726130)
+/* ---- capturing ---- */
 
 SIM_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode))
 {
@@ -848,7 +848,6 @@ SIM_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph))
 	struct sim_context *context;
 	CUresult result = sim_enter(&context);
 	struct sim_stream *stream;
-	uint32_t *made;
 
 	if (result)
 		return result;
@@ -866,13 +865,7 @@ SIM_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph))
 		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	} else {
 		end_capture(stream);
-		made = calloc(1, sizeof(*made));
-		if (made) {
-			*made = GRAPH_MAGIC;
-			*graph = (CUgraph)made;
-		} else {
-			result = CUDA_ERROR_OUT_OF_MEMORY;
-		}
+		result = sim_graph_new(graph);
 	}
 out:
 	sim_leave();
@@ -882,20 +875,6 @@ out:
 SIM_CALL(cuStreamEndCapture_ptsz, (CUstream handle, CUgraph *graph))
 {
 	return cuStreamEndCapture(SIM_PER_THREAD(handle), graph);
-}
-
-SIM_CALL(cuGraphDestroy, (CUgraph graph))
-{
-	CUresult result = sim_ready();
-	uint32_t *made = (uint32_t *)graph;
-
-	if (result)
-		return result;
-	if (!made || *made != GRAPH_MAGIC)
-		return CUDA_ERROR_INVALID_VALUE;
-	*made = 0;
-	free(made);
-	return CUDA_SUCCESS;
 }
 
 SIM_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status))
