@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limbo: see limbo.h. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -812,10 +813,10 @@ static unsigned int a_holder_of(const struct cl_block *block)
 	return cl_record_holders(&cl_own, block->record, &slot, 1) ? slot : CL_SLOTS;
 }
 
-static void note_held_forced_out_locked(const struct cl_block *block)
+/* @slot: of who holds it; CL_SLOTS: that is not known. */
+static void note_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
 {
 	const struct cl_record *r = &cl_own.record[block->record];
-	unsigned int slot = a_holder_of(block);
 	struct cl_finding finding = {
 		.kind = CL_FOUND_HELD_FORCED_OUT,
 		.key = block->link.key,
@@ -828,26 +829,31 @@ static void note_held_forced_out_locked(const struct cl_block *block)
 		.block_kind = CL_MEMORY,
 		.device = block->device,
 	};
+	char who[64] = "a process that is not known may map it";
 
 	if (slot < CL_SLOTS) {
 		finding.pid = cl_own.slot[slot].who.pid;
 		memcpy(finding.name, cl_own.slot[slot].name, sizeof finding.name);
+		snprintf(who, sizeof who, "process %u (%.16s) maps it", finding.pid, finding.name);
 	}
 	cl_notes_finding_locked(&finding);
 	cl_log(CL_LOG_WARN,
-	       "block %#llx of %llu bytes is given back although process %u (%.16s) maps it: freed blocks that "
-	       "others map take more than CULIMBO_HELD_BYTES, %llu",
-	       (unsigned long long)block->link.key, (unsigned long long)block->size, finding.pid,
-	       finding.name, (unsigned long long)cl_options.held_bytes.number);
+	       "block %#llx of %llu bytes is given back although %s: freed blocks that others map take "
+	       "more than CULIMBO_HELD_BYTES, %llu",
+	       (unsigned long long)block->link.key, (unsigned long long)block->size, who,
+	       (unsigned long long)cl_options.held_bytes.number);
 }
 
-/* The oldest block that other processes hold, of a device on which they hold too much; NULL: none. */
+/*
+ * The oldest block that other processes hold, of a device on which they hold too much; NULL: none.
+ * (Of one that is kept unmarked nobody knows whether its stream has got to its free.)
+ */
 static struct cl_block *oldest_too_much_locked(void)
 {
 	struct cl_block *block = limbo.held.first;
 
 	while (block && (!is_too_much_held(block) || !block->size || block->own_opens ||
-			 block->drained || context_ends(block)))
+			 block->drained || block->unmarked || context_ends(block)))
 		block = block->next;
 	return block;
 }
@@ -863,14 +869,18 @@ static void force_held_out_locked(struct cl_collected *sum)
 
 	while ((block = oldest_too_much_locked()) != NULL) {
 		struct batch batch = { .n = 1, .block = { block } };
+		unsigned int slot = a_holder_of(block);
 		struct driver_visit visit;
 		CUstream stream;
 		bool released, wait = false;
 
-		note_held_forced_out_locked(block);
-		cl_count(held_forced_out);
 		move(block, CL_PLACE_BUSY);
 		released = cl_record_gone(&cl_own, block->record);
+		/* (its last holder may have left just now: then nothing is taken from anybody) */
+		if (!released) {
+			note_held_forced_out_locked(block, slot);
+			cl_count(held_forced_out);
+		}
 		batch_begin_locked(&batch);
 		visit = enter_driver(block->ctx);
 		stream = block->ctx ? free_stream(block->ctx) : NULL;
@@ -1317,6 +1327,11 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	pthread_mutex_lock(&cl_exports_lock);
 	/* events beyond the limit and stray marks are passed over while their context may be ending */
 	waited = limbo.blocked.n || cl_stray_marks || limbo.events > cl_options.max_events.number;
+	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
+	if (cl_options.held_bytes.number && limbo.held.n) {
+		waited = true;
+		not_quiet();
+	}
 	for (at = &limbo.ending; *at; at = &(*at)->next)
 		if ((*at)->ctx == ctx && (*at)->device == device &&
 		    pthread_equal((*at)->thread, pthread_self())) {

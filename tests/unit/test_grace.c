@@ -320,6 +320,55 @@ IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, stamp_of(&handle[0]).record)), CL_FREE);
 }
 
+/* Who has pinned it has no slot, and no name. */
+IN_A_CHILD(beyond_a_limit_a_holder_that_is_not_known_has_no_name)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.held_bytes.number = MIB;
+	p = share(2 * MIB, &handle);
+	cl_own.record[stamp_of(&handle).record].pinned = 1;
+	free_block(p);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(logged("a process that is not known may map it"), 1);
+	CHECK_EQUAL(logged("process 0"), 0);
+}
+
+static CUresult none_is_current(CUcontext *ctx)
+{
+	*ctx = NULL;
+	return CUDA_ERROR_INVALID_CONTEXT;
+}
+static CUresult no_device(CUdevice *device)
+{
+	(void)device;
+	return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* Nobody knows whether its stream has got to its free: what runs on it may use the block. */
+IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
+{
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	p = share(2 * MIB, NULL);
+	cl_options.held_bytes.number = MIB;
+	cl_options.grace.number = HOUR; /* (or it would go straight to the driver) */
+	cl_options.grace_bytes.number = 4 * MIB;
+	cl_driver.cuCtxGetCurrent = none_is_current;
+	cl_driver.cuCtxGetDevice = no_device;
+	cl_driver.cuStreamGetCtx = NULL;
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 0);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(place_of(p), CL_PLACE_HELD);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(cl_count_get(held_forced_out), 0);
+}
+
 static int set_up(void **state)
 {
 	return make_folder(state);
@@ -340,6 +389,8 @@ int main(void)
 		cmocka_unit_test(events_take_nothing_of_the_budget),
 		cmocka_unit_test(opens_are_counted_until_there_are_many),
 		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
+		cmocka_unit_test(beyond_a_limit_a_holder_that_is_not_known_has_no_name),
+		cmocka_unit_test(what_is_kept_for_its_stream_does_not_go_beyond_a_limit),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, remove_folder);
