@@ -23,7 +23,7 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && cl_sharing()) {
 		struct cl_retry retry;
 
-		cl_retry_begin(&retry, CL_RETRY_EVENT, 0);
+		cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ 0 });
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
 			result = cl_driver.cuEventCreate(event, flags);
 		cl_retry_end(&retry);

@@ -30,3 +30,13 @@ CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 		return cl_driver.cuIpcCloseMemHandle(dptr);
 	return cl_memory_close(dptr);
 }
+
+/* Not protected yet: counted, and told. */
+CUresult CUDAAPI cl_hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+{
+	CUresult result = cl_driver.cuMemPoolExportPointer(data, dptr);
+
+	if (result == CUDA_SUCCESS)
+		cl_pool_exported();
+	return result;
+}

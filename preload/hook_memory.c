@@ -10,11 +10,11 @@
 #include "shim/shim.h"
 
 /*
- * The result of @call, an allocation of about @bytes, made again as long as it
- * fails for lack of memory and some may have come free.
+ * The result of @call, an allocation of about @bytes, made again as long as it fails for lack of
+ * memory and some may have come free.  @short_of: a struct cl_short that says so.
  * @address: a pointer to where it puts what the trace names it by, or NULL.
  */
-#define TRACED(address, bytes, call)                                                  \
+#define TRACED(address, bytes, short_of, call)                                        \
 	({                                                                            \
 		int watched = cl_watched();                                           \
 		CUresult result;                                                      \
@@ -26,7 +26,7 @@
 		if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0)) {        \
 			struct cl_retry retry;                                        \
                                                                                       \
-			cl_retry_begin(&retry, CL_RETRY_MEMORY, (bytes));             \
+			cl_retry_begin(&retry, CL_RETRY_MEMORY, (short_of));          \
 			while (result == CUDA_ERROR_OUT_OF_MEMORY &&                  \
 			       cl_retry_again(&retry))                                \
 				result = (call);                                      \
@@ -36,7 +36,11 @@
 			cl_trace_allocated((address), (bytes), result);               \
 		result;                                                               \
 	})
-#define ALLOCATED(bytes, call) TRACED(NULL, bytes, call)
+
+/* Of the current device, and of no less than @bytes. */
+#define EXACT(bytes) ((struct cl_short){ (bytes), (bytes), CL_OF_CURRENT })
+/* Of the current device. */
+#define ABOUT(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT })
 
 /* A size that does not fit is not asked for by any driver; the largest says so to the callbacks. */
 static size_t times(size_t a, size_t b)
@@ -79,60 +83,93 @@ static size_t array3_bytes(const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 			   wanted->NumChannels);
 }
 
+/* Of which device a pool is, no driver says; nor what it may take from what it has. */
+#define OF_A_POOL(bytes) ((struct cl_short){ (bytes), 0, CL_OF_ANY })
+
+/* From the pool of the device of @stream. */
+static struct cl_short of_stream(size_t bytes, CUstream stream)
+{
+	CUcontext of = NULL, current = NULL;
+
+	/* the default streams, of both kinds, are of the current context */
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		return ABOUT(bytes);
+	if (!cl_driver.cuStreamGetCtx || !cl_driver.cuCtxGetCurrent ||
+	    cl_driver.cuStreamGetCtx(stream, &of) != CUDA_SUCCESS ||
+	    cl_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || of != current)
+		return OF_A_POOL(bytes);
+	return ABOUT(bytes);
+}
+
+static struct cl_short of_location(size_t bytes, const CUmemAllocationProp *prop)
+{
+	if (!prop)
+		return ABOUT(bytes);
+	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return (struct cl_short){ bytes, 0, CL_OF_NONE };
+	return (struct cl_short){ bytes, bytes, prop->location.id };
+}
+
 CUresult CUDAAPI cl_hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
 {
-	return TRACED(dptr, bytes, cl_driver.cuMemAlloc_v2(dptr, bytes));
+	return TRACED(dptr, bytes, EXACT(bytes), cl_driver.cuMemAlloc_v2(dptr, bytes));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width,
 					    size_t height, unsigned int element)
 {
-	return TRACED(dptr, times(width, height),
+	return TRACED(dptr, times(width, height), EXACT(times(width, height)),
 		      cl_driver.cuMemAllocPitch_v2(dptr, pitch, width, height, element));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags)
 {
-	return TRACED(dptr, bytes, cl_driver.cuMemAllocManaged(dptr, bytes, flags));
+	return TRACED(dptr, bytes, ABOUT(bytes), cl_driver.cuMemAllocManaged(dptr, bytes, flags));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
-	return TRACED(dptr, bytes, cl_driver.cuMemAllocAsync(dptr, bytes, stream));
+	return TRACED(dptr, bytes, of_stream(bytes, stream),
+		      cl_driver.cuMemAllocAsync(dptr, bytes, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
-	return TRACED(dptr, bytes, cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream));
+	return TRACED(dptr, bytes, of_stream(bytes, stream),
+		      cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes,
 						 CUmemoryPool pool, CUstream stream)
 {
-	return TRACED(dptr, bytes, cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream));
+	return TRACED(dptr, bytes, OF_A_POOL(bytes),
+		      cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes,
 						      CUmemoryPool pool, CUstream stream)
 {
-	return TRACED(dptr, bytes, cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
+	return TRACED(dptr, bytes, OF_A_POOL(bytes),
+		      cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 				     const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	return ALLOCATED(size, cl_driver.cuMemCreate(handle, size, prop, flags));
+	return TRACED(NULL, size, of_location(size, prop), cl_driver.cuMemCreate(handle, size, prop, flags));
 }
 
 /* The driver refuses a NULL description as invalid, so none is read here. */
 CUresult CUDAAPI cl_hook_cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *wanted)
 {
-	return ALLOCATED(array2_bytes(wanted), cl_driver.cuArrayCreate_v2(handle, wanted));
+	return TRACED(NULL, array2_bytes(wanted), ABOUT(array2_bytes(wanted)),
+		      cl_driver.cuArrayCreate_v2(handle, wanted));
 }
 
 CUresult CUDAAPI cl_hook_cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 {
-	return ALLOCATED(array3_bytes(wanted), cl_driver.cuArray3DCreate_v2(handle, wanted));
+	return TRACED(NULL, array3_bytes(wanted), ABOUT(array3_bytes(wanted)),
+		      cl_driver.cuArray3DCreate_v2(handle, wanted));
 }
 
 CUresult CUDAAPI cl_hook_cuMipmappedArrayCreate(CUmipmappedArray *handle,
@@ -140,8 +177,8 @@ CUresult CUDAAPI cl_hook_cuMipmappedArrayCreate(CUmipmappedArray *handle,
 						unsigned int levels)
 {
 	/* all levels below the first come to a third of it at most, as a rule */
-	return ALLOCATED(times(array3_bytes(wanted) / 3, 4),
-			 cl_driver.cuMipmappedArrayCreate(handle, wanted, levels));
+	return TRACED(NULL, times(array3_bytes(wanted) / 3, 4), ABOUT(times(array3_bytes(wanted) / 3, 4)),
+		      cl_driver.cuMipmappedArrayCreate(handle, wanted, levels));
 }
 
 /* The time before the driver has it back: later the address may be another block's. */

@@ -26,8 +26,10 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include "preload/copies.h"
 #include "preload/dlsym.h"
 #include "preload/process.h"
+#include "preload/wrapped.h"
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/shim.h"
@@ -68,6 +70,10 @@ static void options_read(void)
 		used += bytes;
 	}
 	cl_options_read(&cl_options, kept, NULL);
+	if (cl_copies_is_second()) {
+		cl_options.disable.number = 1;
+		return;
+	}
 	cl_trace_begin();
 }
 
@@ -93,8 +99,10 @@ void cl_process_uses_driver(void)
 {
 	struct cl_options again;
 
-	if (!cl_process_disabled())
-		cl_options_read(&again, kept, warn);
+	if (cl_process_disabled())
+		return;
+	cl_options_read(&again, kept, warn);
+	cl_copies_say();
 }
 
 /* ------------------------------------------------------------------ the end */
@@ -107,9 +115,11 @@ static _Atomic(pid_t) sharing_process;
 
 void cl_process_may_share(void)
 {
+	if (cl_sharing())
+		return;
+	cl_wrapped_say();
 	/* before the flag is raised, so that whoever sees the flag sees the process too */
-	if (!cl_sharing())
-		atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
+	atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
 }
 
 /*

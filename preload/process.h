@@ -8,7 +8,7 @@
 /* CULIMBO_DISABLE: everything is to be the driver's own.  Reads the options if nobody has yet. */
 bool cl_process_disabled(void);
 
-/* The driver was found: now, and not in every shell under us, say what is wrong with an option. */
+/* The driver was found: now, and not in every shell under us, say what is wrong with an option, or with us. */
 void cl_process_uses_driver(void);
 
 /* To be called before each call that may make this process one that shares. */

@@ -16,6 +16,9 @@
 typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v12000)(const char *, void **, int, cuuint64_t,
 						       cl_query_result *);
 #endif
+#if CUDA_VERSION < 11040
+typedef CUresult(CUDAAPI *PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);
+#endif
 #if CUDA_VERSION < 12040
 typedef CUresult(CUDAAPI *PFN_cuGreenCtxCreate_v12040)(CUgreenCtx *, CUdevResourceDesc, CUdevice,
 						       unsigned int);

@@ -7,6 +7,7 @@
 
 #include "shim/backoff.h"
 #include "shim/blocks.h"
+#include "shim/devices.h"
 #include "shim/log.h"
 #include "shim/self.h"
 
@@ -457,6 +458,8 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 		exported_add(block->link.key);
 	block->record = record_get();
 	if (block->record != CL_NO_RECORD) {
+		if (what->kind == CL_MEMORY) /* for when it is in the limbo */
+			cl_device_limbo_locked(what->device);
 		/* (the record is free: nobody reads them yet) */
 		cl_own.record[block->record].export_stack = stack;
 		cl_own.record[block->record].free_stack = 0;
@@ -501,6 +504,7 @@ void cl_blocks_forget(void)
 	cl_own = (struct cl_region){ .fd = -1 };
 	cl_own_by_handle = false;
 	atomic_store_explicit(&cl_own_id, 0, memory_order_relaxed);
+	cl_devices_forget();
 	filter_clear(&unnoted);
 	filter_clear(&unnoted_freed);
 	exported.all = false;

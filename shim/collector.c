@@ -30,7 +30,8 @@ static struct {
 	_Atomic bool stop; /* for good: what is left goes with the process */
 	_Atomic uint64_t sleeps_until; /* 0: awake */
 	_Atomic uint64_t last_reap;    /* of inline passes */
-	_Atomic uint32_t served_all;   /* what `asked_all` was then */
+	/* what the header's counts of asking were, when they were last served */
+	_Atomic uint32_t served_all, served[CL_DEVICE_LIMBOS];
 } collector = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void sleep_until(uint64_t when, uint32_t seen)
@@ -74,7 +75,13 @@ static void serve_pressure(uint64_t wait)
 	bool end_grace = atomic_exchange(&collector.served_all, all) != all;
 	uint64_t until = cl_now() + wait;
 
-	cl_limbo_press(CL_ANY_DEVICE);
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++) {
+		uint32_t of = atomic_load_explicit(&h->device[i].asked, memory_order_relaxed);
+
+		if (atomic_exchange(&collector.served[i], of) != of)
+			cl_limbo_press(i, atomic_load_explicit(&h->device[i].needed_until,
+							       memory_order_relaxed));
+	}
 	cl_limbo_reap();
 	while (cl_limbo_collect(end_grace).held && cl_limbo_reap() && cl_now() < until &&
 	       !atomic_load_explicit(&collector.stop, memory_order_relaxed)) {
@@ -283,4 +290,6 @@ void cl_collector_forget(void)
 	atomic_store(&collector.stop, false);
 	atomic_store(&collector.sleeps_until, 0);
 	atomic_store(&collector.served_all, 0);
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		atomic_store(&collector.served[i], 0);
 }

@@ -35,6 +35,7 @@
 #undef cuCtxDestroy
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
+#undef cuDeviceGetUuid
 
 /* The v1 query result type came with CUDA 12; an int pointer is the same to the machine. */
 #if CUDA_VERSION >= 12000
@@ -105,6 +106,9 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	  (CUdeviceptr * dptr, CUipcMemHandle handle, unsigned int flags), (dptr, handle, flags))  \
 	X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0, PFN_cuIpcCloseMemHandle_v4010,      \
 	  (CUdeviceptr dptr), (dptr))                                                              \
+	X(cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020, 0,                              \
+	  PFN_cuMemPoolExportPointer_v11020, (CUmemPoolPtrExportData * data, CUdeviceptr dptr),    \
+	  (data, dptr))                                                                            \
 	/* sharing events */                                                                       \
 	X(cuEventCreate, "cuEventCreate", 2000, 0, PFN_cuEventCreate_v2000,                        \
 	  (CUevent * event, unsigned int flags), (event, flags))                                   \
@@ -149,6 +153,12 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	  (CUcontext ctx), (ctx))                                                                  \
 	X(cuCtxPopCurrent_v2, "cuCtxPopCurrent", 4000, 0, PFN_cuCtxPopCurrent_v4000,               \
 	  (CUcontext * ctx), (ctx))                                                                \
+	X(cuDeviceGetUuid, "cuDeviceGetUuid", 9020, 0, PFN_cuDeviceGetUuid_v9020,                  \
+	  (CUuuid * uuid, CUdevice device), (uuid, device))                                        \
+	X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040, 0, PFN_cuDeviceGetUuid_v11040,             \
+	  (CUuuid * uuid, CUdevice device), (uuid, device))                                        \
+	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0, PFN_cuMemGetInfo_v3020,                        \
+	  (size_t * free, size_t * total), (free, total))                                          \
 	X(cuCtxGetDevice, "cuCtxGetDevice", 2000, 0, PFN_cuCtxGetDevice_v2000,                     \
 	  (CUdevice * device), (device))                                                           \
 	X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0, PFN_cuCtxSynchronize_v2000, (void), ())   \

@@ -12,6 +12,7 @@
 #include "shim/blocks.h"
 #include "shim/collector.h"
 #include "shim/context.h"
+#include "shim/devices.h"
 #include "shim/grace.h"
 #include "shim/green.h"
 #include "shim/imports.h"
@@ -319,6 +320,7 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, bool *primary)
 {
 	CUdeviceptr base = dptr;
+	uint8_t uuid[CL_UUID];
 	size_t size = 0;
 
 	/* an interior pointer gives the handle of its block */
@@ -330,6 +332,8 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, b
 	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
 	cl_grace_know_device(what->device);
 	*primary = cl_context_resolve(ctx, what->device);
+	/* asked here, without a lock, for when it is in the limbo */
+	cl_device_uuid(what->device, uuid);
 	return true;
 }
 
@@ -504,7 +508,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
 		struct cl_retry retry;
 
-		cl_retry_begin(&retry, CL_RETRY_EVENT, 0);
+		cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ 0 });
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
 			result = cl_driver.cuIpcGetEventHandle(handle, event);
 		cl_retry_end(&retry);

@@ -925,6 +925,30 @@ static bool went_with_context(const struct hold *hold)
 	return cl_life_state(cl_record_life(&hold->peer->region, record_of(hold))) == CL_GONE;
 }
 
+/* Of what was opened though its exporter's file is not where we look. */
+static void say_unprotected(enum cl_sight sight)
+{
+	unsigned int user = geteuid(), was = cl_self.user;
+
+	if (sight == CL_OUT_OF_SIGHT)
+		cl_log_once(CL_LOG_WARN,
+			    "this process does not see the directory of exporter files any more (chroot?): what "
+			    "it opens from now on of exporters that it has not met is not protected, as without "
+			    "culimbo, and may be of one that has ended");
+	else if (user != was)
+		/* root's files, say, are nothing to who has given up root's rights */
+		cl_log_once(CL_LOG_WARN,
+			    "this process began to share as user %u and is user %u now: what it opens of user "
+			    "%u's exporters that it has not met is not protected, as without culimbo, and may be "
+			    "of one that has ended",
+			    was, user, was);
+	else
+		cl_log_once(CL_LOG_WARN,
+			    "opened something that a process under culimbo exported, but found no exporter "
+			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
+			    "imported so is not protected, as without culimbo");
+}
+
 /* The second half: the driver has opened @key.  False: it must be closed again, and refused. */
 static bool open_end(struct opening *o, const struct named *named, enum cl_kind kind, uint64_t key)
 {
@@ -961,16 +985,8 @@ static bool open_end(struct opening *o, const struct named *named, enum cl_kind 
 		cl_event_is_new((CUevent)(uintptr_t)key);
 	else if (!noted)
 		cl_notes_not_closed(kind, key);
-	if (__builtin_expect(o->sight == CL_OUT_OF_SIGHT, 0))
-		cl_log_once(CL_LOG_WARN,
-			    "this process does not see the directory of exporter files any more (chroot?): what "
-			    "it opens from now on of exporters that it has not met is not protected, as without "
-			    "culimbo, and may be of one that has ended");
-	if (__builtin_expect(o->sight == CL_ELSEWHERE, 0))
-		cl_log_once(CL_LOG_WARN,
-			    "opened something that a process under culimbo exported, but found no exporter "
-			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
-			    "imported so is not protected, as without culimbo");
+	if (__builtin_expect(o->sight != CL_HERE, 0))
+		say_unprotected(o->sight);
 	return true;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "shim/devices.h"
 #include "shim/grace.h"
 #include "shim/limbo.h"
 #include "shim/list.h"
@@ -47,7 +48,11 @@ static struct {
 	struct context_use *ending;    /* the program's threads that end contexts */
 	uint32_t asks[CL_ASKED_DEVICES]; /* our threads that ask which context is primary, see cl_limbo_ask_begin() */
 	bool warned;
-	uint64_t pressed_until[CL_DEVICE_LIMBOS]; /* see cl_limbo_press() */
+	/* as the header's `device` says to others, who can damage it */
+	struct of_device {
+		uint64_t entered, returned, waits;
+	} of[CL_DEVICE_LIMBOS];
+	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
 	/*
 	 * The answer of a collection that found nothing to do but by the ready map, while
 	 * it holds: taken back by whatever changes a place.  Written under the lock.
@@ -113,12 +118,7 @@ static void warn_if_many_held(void)
 /* ---------------------------------------------------------- what others see of it */
 static unsigned int device_of(const struct cl_block *block)
 {
-	return CL_ANY_DEVICE;
-}
-
-static struct cl_device_limbo *limbo_of(const struct cl_block *block)
-{
-	return &cl_own.header->device[device_of(block)];
+	return block->kind == CL_MEMORY ? cl_device_entry[block->device] : CL_ANY_DEVICE;
 }
 
 /* Of the device, at most: a small block shares its page, and keeps it. */
@@ -129,30 +129,41 @@ static uint64_t device_bytes(const struct cl_block *block)
 	return block->kind == CL_MEMORY ? (block->size + page - 1) & ~(page - 1) : 0;
 }
 
-/* (only the exporter writes, under the lock: a load and a store are enough) */
-static void add_to(_Atomic uint64_t *count, uint64_t n)
+/* Where nobody's asking makes a block of the limbo go just now. */
+#define WAITS (1u << CL_PLACE_HELD | 1u << CL_PLACE_DRAIN)
+
+static __attribute__((noinline)) void note_waits_changed(const struct cl_block *block, bool waits)
 {
-	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + n,
+	unsigned int device = device_of(block);
+	uint64_t bytes = device_bytes(block);
+
+	limbo.of[device].waits += waits ? bytes : -bytes;
+	atomic_store_explicit(&cl_own.header->device[device].waits, limbo.of[device].waits,
 			      memory_order_release);
 }
-
-/* Nobody's asking makes @block of the limbo go from @place just now. */
-static bool waits_in(enum cl_place place)
+static inline void note_waits(const struct cl_block *block, enum cl_place from, enum cl_place to)
 {
-	return place == CL_PLACE_HELD || place == CL_PLACE_DRAIN;
+	if ((WAITS >> from ^ WAITS >> to) & 1)
+		note_waits_changed(block, WAITS >> to & 1);
 }
 
-static void note_waits(const struct cl_block *block, enum cl_place from, enum cl_place to)
+/* Whether @block may be of @device, an entry of the header's. */
+static bool may_be_of(const struct cl_block *block, unsigned int device)
 {
-	if (waits_in(from) != waits_in(to))
-		add_to(&limbo_of(block)->waits,
-		       waits_in(to) ? device_bytes(block) : -device_bytes(block));
+	return block->kind == CL_MEMORY && (device == CL_ANY_DEVICE || device_of(block) == device ||
+					    device_of(block) == CL_ANY_DEVICE);
 }
 
+static __attribute__((noinline)) bool is_pressed_now(const struct cl_block *block, uint64_t now)
+{
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		if (limbo.pressed_until[i] > now && may_be_of(block, i))
+			return true;
+	return false;
+}
 static bool is_pressed(const struct cl_block *block, uint64_t now)
 {
-	return block->kind == CL_MEMORY && (limbo.pressed_until[CL_ANY_DEVICE] > now ||
-					    limbo.pressed_until[device_of(block)] > now);
+	return __builtin_expect(limbo.pressed_last > now, 0) && is_pressed_now(block, now);
 }
 
 static void move(struct cl_block *block, enum cl_place place)
@@ -213,6 +224,18 @@ static void settle_place(struct cl_block *block, uint64_t now, bool end_grace)
 	}
 }
 
+static inline void account_device(struct of_device *of, struct cl_device_limbo *said,
+				  const struct cl_block *block, int sign)
+{
+	if (sign > 0) {
+		of->entered += device_bytes(block);
+		atomic_store_explicit(&said->entered, of->entered, memory_order_release);
+	} else {
+		of->returned += device_bytes(block);
+		atomic_store_explicit(&said->returned, of->returned, memory_order_release);
+	}
+}
+
 static void account(const struct cl_block *block, int sign)
 {
 	struct cl_header *h = cl_own.header;
@@ -225,7 +248,7 @@ static void account(const struct cl_block *block, int sign)
 	atomic_store_explicit(&h->limbo_bytes, limbo.bytes, memory_order_relaxed);
 	if (sign > 0)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
-	add_to(sign > 0 ? &limbo_of(block)->entered : &limbo_of(block)->returned, device_bytes(block));
+	account_device(&limbo.of[device_of(block)], &h->device[device_of(block)], block, sign);
 }
 
 /* ------------------------------------------------- contexts that end meanwhile */
@@ -728,20 +751,23 @@ static void take_ready_locked(uint64_t now)
 	}
 }
 
-struct cl_limbo_moved cl_limbo_moved(unsigned int device)
+static void add_moved(struct cl_limbo_moved *moved, const struct of_device *of)
 {
-	struct cl_limbo_moved moved = { .moved = 0 };
-	const struct cl_device_limbo *of;
-	uint64_t entered, gone;
+	moved->entered += of->entered;
+	moved->returned += of->returned;
+	moved->could_go += of->entered - of->returned - of->waits;
+}
+
+struct cl_limbo_moved cl_limbo_moved(int device)
+{
+	struct cl_limbo_moved moved = { .device = CL_ANY_DEVICE };
 
 	pthread_mutex_lock(&cl_exports_lock);
 	if (cl_own.header) {
-		of = &cl_own.header->device[device];
-		entered = atomic_load_explicit(&of->entered, memory_order_relaxed);
-		gone = atomic_load_explicit(&of->returned, memory_order_relaxed);
-		moved.moved = entered + gone;
-		gone += atomic_load_explicit(&of->waits, memory_order_relaxed);
-		moved.could_go = entered > gone ? entered - gone : 0;
+		moved.device = cl_device_limbo_locked(device);
+		for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+			if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
+				add_moved(&moved, &limbo.of[i]);
 	}
 	pthread_mutex_unlock(&cl_exports_lock);
 	return moved;
@@ -749,16 +775,23 @@ struct cl_limbo_moved cl_limbo_moved(unsigned int device)
 
 static void end_grace_if_pressed(struct cl_block *block, void *device)
 {
-	unsigned int of = *(const unsigned int *)device;
-
-	if (block->kind == CL_MEMORY && (of == CL_ANY_DEVICE || of == device_of(block)))
+	if (may_be_of(block, *(const unsigned int *)device))
 		move(block, is_held(block) ? CL_PLACE_HELD : CL_PLACE_DUE);
 }
 
-void cl_limbo_press(unsigned int device)
+void cl_limbo_press(unsigned int device, uint64_t until)
 {
+	uint64_t now = cl_now();
+
+	if (until < now + CL_PRESSED_LEAST)
+		until = now + CL_PRESSED_LEAST;
+	if (until > now + CL_PRESSED_MOST)
+		until = now + CL_PRESSED_MOST;
 	pthread_mutex_lock(&cl_exports_lock);
-	limbo.pressed_until[device] = cl_now() + CL_PRESSED_FOR;
+	if (limbo.pressed_until[device] < until)
+		limbo.pressed_until[device] = until;
+	if (limbo.pressed_last < until)
+		limbo.pressed_last = until;
 	cl_grace_each_locked(end_grace_if_pressed, &device);
 	pthread_mutex_unlock(&cl_exports_lock);
 }
@@ -1086,6 +1119,16 @@ static bool release_kept_locked(struct cl_block *block)
 	leave_driver(&visit);
 	batch_end_locked(&batch);
 	return true;
+}
+
+bool cl_limbo_has_kept(void)
+{
+	bool has;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	has = limbo.kept.n != 0;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return has;
 }
 
 struct cl_collected cl_limbo_release_kept(void)

@@ -58,23 +58,33 @@ struct cl_collected {
 struct cl_collected cl_limbo_collect(bool end_grace);
 
 /*
- * Somebody needs memory of device @device, an index of the header's `device` (CL_ANY_DEVICE:
- * of any).  The grace of all memory of it is over, and for CL_PRESSED_FOR from now that of what
- * is freed, too: what comes free is for who needs it, and must not become limbo again before he
- * has it.  Nothing is given back yet.
+ * Somebody needs memory of device @device, an entry of the header's `device` (CL_ANY_DEVICE:
+ * of any).  The grace of all memory of it is over, and until @until (CLOCK_MONOTONIC, ns) that of
+ * what is freed, too: what comes free is for who needs it, and must not become limbo again
+ * before he has it.  (20 ms at least; and a second at most, whatever others say.)  Nothing is
+ * given back yet.
  */
-void cl_limbo_press(unsigned int device);
+void cl_limbo_press(unsigned int device, uint64_t until);
+#define CL_PRESSED_LEAST 20000000ull /* ns */
+#define CL_PRESSED_MOST 1000000000ull
+/* Until when, for who has needed it since @began: the longer in vain, the longer. */
+static inline uint64_t cl_limbo_press_until(uint64_t began, uint64_t now)
+{
+	return now + CL_PRESSED_LEAST + 2 * (now - began);
+}
 void cl_limbo_press_over(unsigned int device); /* who needed it has it, or gave up */
 #define CL_PRESSED_FOR 20000000ull /* ns */
 
 /*
- * Of device @device, as others see it: a number that changes with all that was ever put into
- * the limbo and given back, and the bytes in it that could go just now.  Zeros without a file.
+ * Of the memory of @device, an ordinal (below 0, or one that nobody can name: of all), with
+ * what may be of it: the bytes that were ever put into the limbo and given back, as counted for
+ * others, and those in it that could go just now.  Zeros without a file.
  */
 struct cl_limbo_moved {
-	uint64_t moved, could_go;
+	uint64_t entered, returned, could_go;
+	unsigned int device; /* its entry, for cl_limbo_press() */
 };
-struct cl_limbo_moved cl_limbo_moved(unsigned int device);
+struct cl_limbo_moved cl_limbo_moved(int device);
 
 /* Holds taken back from the dead, for the report: the first few. */
 struct cl_reclaimed {
@@ -99,6 +109,7 @@ void cl_limbo_reap_at_end_locked(void);
  * allocation of its own (measured).
  */
 struct cl_collected cl_limbo_release_kept(void);
+bool cl_limbo_has_kept(void); /* such blocks */
 
 /*
  * Destroys the oldest events of the limbo, held or not, a few at a time.  Where other

@@ -16,7 +16,6 @@
 
 static struct cl_peer *peers;
 static struct cl_peer *last; /* the one that was got last: most import from one for a while */
-static struct cl_slot_watch watch[CL_SLOTS]; /* for cl_holder_claim() when all slots are taken */
 
 /*
  * Peers that nothing is held of, in the order in which they came to that.  (Somebody may have
@@ -259,9 +258,7 @@ int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 	}
 	if (!cl_self_keep_descriptor(&peer->region, -1))
 		return -EBADF;
-	memset(watch, 0, sizeof watch);
-	peer->slot = cl_holder_claim(&peer->region, &cl_self.witness, watch, cl_now(),
-				     cl_options.settle.number);
+	peer->slot = cl_holder_claim(&peer->region, &cl_self.witness, cl_now(), cl_options.settle.number);
 	if (peer->slot < 0)
 		return peer->slot;
 	peer->claim = atomic_load_explicit(&peer->region.slot[peer->slot].claim, memory_order_relaxed);

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "shim/blocks.h"
+#include "shim/devices.h"
 #include "shim/gc.h"
+#include "shim/limbo.h"
 #include "shim/options.h"
 #include "shim/peers.h"
 #include "shim/pressure.h"
@@ -42,15 +44,23 @@ struct known {
 };
 
 struct cl_pressure {
+	uint8_t uuid[CL_UUID];
+	bool any; /* device, it is not known which */
 	struct known *known;
 	unsigned int n, size, look;
 	struct cl_header page; /* for a look at a file that is not mapped */
 };
 
-struct cl_pressure *cl_pressure_begin(void)
+struct cl_pressure *cl_pressure_begin(const uint8_t uuid[CL_UUID])
 {
 	/* not on the stack: a thread of the program may have 16 KiB of it in all */
-	return calloc(1, sizeof(struct cl_pressure));
+	struct cl_pressure *pressure = calloc(1, sizeof *pressure);
+
+	if (pressure && uuid)
+		memcpy(pressure->uuid, uuid, CL_UUID);
+	if (pressure)
+		pressure->any = !uuid;
+	return pressure;
 }
 
 void cl_pressure_end(struct cl_pressure *pressure)
@@ -98,14 +108,36 @@ struct sample {
 	bool locked; /* its exporter has the lock on its life */
 };
 
-static void take_sample(const struct cl_header *h, struct sample *sample)
+/* Which entry of @h is that of the device; CL_ANY_DEVICE: none, or it is not known which. */
+static unsigned int entry_of(const struct cl_pressure *pressure, const struct cl_header *h)
 {
-	const struct cl_device_limbo *any = &h->device[CL_ANY_DEVICE];
+	/* acquire: with the UUIDs */
+	uint32_t n = atomic_load_explicit(&h->devices, memory_order_acquire);
 
+	for (uint32_t i = CL_ANY_DEVICE + 1; !pressure->any && i < n && i < CL_DEVICE_LIMBOS; i++)
+		if (!memcmp(h->device[i].uuid, pressure->uuid, CL_UUID))
+			return i;
+	return CL_ANY_DEVICE;
+}
+
+static void add_to_sample(struct sample *sample, const struct cl_device_limbo *of)
+{
 	/* acquire, and in this order: what had been given back was in the limbo before */
-	sample->returned = atomic_load_explicit(&any->returned, memory_order_acquire);
-	sample->waits = atomic_load_explicit(&any->waits, memory_order_acquire);
-	sample->entered = atomic_load_explicit(&any->entered, memory_order_acquire);
+	sample->returned += atomic_load_explicit(&of->returned, memory_order_acquire);
+	sample->waits += atomic_load_explicit(&of->waits, memory_order_acquire);
+	sample->entered += atomic_load_explicit(&of->entered, memory_order_acquire);
+}
+
+/* (what is of no device that is known may be of this one) */
+static void take_sample(const struct cl_pressure *pressure, const struct cl_header *h,
+			struct sample *sample)
+{
+	unsigned int entry = entry_of(pressure, h);
+
+	*sample = (struct sample){ .entered = 0 };
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		if (pressure->any || i == entry || i == CL_ANY_DEVICE)
+			add_to_sample(sample, &h->device[i]);
 	sample->done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);
 	sample->asked = atomic_load_explicit(&h->pressure_asked, memory_order_relaxed);
 	sample->unanswered = atomic_load_explicit(&h->unanswered, memory_order_relaxed);
@@ -129,7 +161,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	pthread_mutex_lock(&cl_imports_lock);
 	peer = cl_peer_find(file_id);
 	if (peer) {
-		take_sample(peer->region.header, sample);
+		take_sample(pressure, peer->region.header, sample);
 		/* (in doubt it lives) */
 		sample->locked = peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0;
 		got = true;
@@ -142,7 +174,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	/* (the rest is checked by who maps it) */
 	if (pread(fd, h, sizeof *h, CL_AT_HEADER) == sizeof *h && h->layout == CL_LAYOUT_VERSION &&
 	    !memcmp(h->magic, CL_MAGIC, sizeof CL_MAGIC)) {
-		take_sample(h, sample);
+		take_sample(pressure, h, sample);
 		sample->locked = fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 		got = true;
 	}
@@ -213,7 +245,7 @@ static bool update(struct known *known, const struct sample *sample)
 		 * has not looked yet: nobody else can tell, so it is asked once.
 		 */
 		known->standing = known->could_go || (sample->waits && !known->was_asked) ? COULD : IDLE;
-	return news || (known->standing == DEAD && before == LEAVING);
+	return news || known->standing == DEAD;
 }
 
 struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
@@ -247,6 +279,9 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 	closedir(dir);
 	for (unsigned int i = 0; i < pressure->n; i++) {
 		struct known *known = &pressure->known[i];
+
+		seen.entered += known->entered;
+		seen.returned += known->returned;
 
 		if (known->look != pressure->look && known->standing != DEAD) {
 			/* it has ended, and what it had comes back with it */
@@ -283,9 +318,11 @@ static bool await(const struct asked *asked, uint64_t until)
 	}
 }
 
-static bool ask_locked(struct asked *asked, struct known *known)
+static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, struct known *known,
+		       uint64_t began)
 {
-	uint64_t none = 0;
+	uint64_t none = 0, now = cl_now();
+	struct cl_device_limbo *of;
 	struct cl_header *h;
 	int err;
 
@@ -296,12 +333,15 @@ static bool ask_locked(struct asked *asked, struct known *known)
 	if (!asked->peer)
 		return false;
 	h = asked->peer->region.header;
-	atomic_fetch_add_explicit(&h->device[CL_ANY_DEVICE].asked, 1, memory_order_relaxed);
+	of = &h->device[entry_of(pressure, h)];
+	/* relaxed: who writes over another's time asks again before it is over */
+	atomic_store_explicit(&of->needed_until, cl_limbo_press_until(began, now), memory_order_relaxed);
+	atomic_fetch_add_explicit(&of->asked, 1, memory_order_relaxed);
 	/* release: with which device it is about */
 	known->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
 	/* relaxed: only a time */
-	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, cl_now(),
-						memory_order_relaxed, memory_order_relaxed);
+	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, now, memory_order_relaxed,
+						memory_order_relaxed);
 	known->standing = ASKED;
 	cl_region_wake(&asked->peer->region);
 	asked->peer->holds++; /* so that it stays while we wait without the lock */
@@ -330,7 +370,7 @@ static void ask_some(struct asked *asked, unsigned int n, uint64_t until)
 	pthread_mutex_unlock(&cl_imports_lock);
 }
 
-void cl_pressure_ask(struct cl_pressure *pressure, uint64_t until)
+void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t until)
 {
 	struct asked asked[ASKED_AT_ONCE];
 	unsigned int n;
@@ -339,7 +379,7 @@ void cl_pressure_ask(struct cl_pressure *pressure, uint64_t until)
 		pthread_mutex_lock(&cl_imports_lock);
 		for (n = 0; i < pressure->n && n < ASKED_AT_ONCE; i++)
 			if (pressure->known[i].standing == COULD)
-				n += ask_locked(&asked[n], &pressure->known[i]);
+				n += ask_locked(pressure, &asked[n], &pressure->known[i], began);
 		pthread_mutex_unlock(&cl_imports_lock);
 		ask_some(asked, n, until);
 	}

@@ -16,8 +16,11 @@
 /* What one failing allocation knows of them. */
 struct cl_pressure;
 
-/* NULL: no memory.  It keeps nothing open from one call to the next. */
-struct cl_pressure *cl_pressure_begin(void);
+/*
+ * @uuid: of the device whose memory is short, NULL: of any.  NULL: no memory.  It keeps nothing
+ * open from one call to the next.
+ */
+struct cl_pressure *cl_pressure_begin(const uint8_t uuid[16]);
 void cl_pressure_end(struct cl_pressure *pressure); /* NULL: nothing */
 
 struct cl_pressure_seen {
@@ -31,6 +34,8 @@ struct cl_pressure_seen {
 	 * or an exporter dies, whose memory comes back.
 	 */
 	bool may_come;
+	/* Of the device, by all: the bytes that were ever put into limbos, and given back. */
+	uint64_t entered, returned;
 };
 struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure);
 
@@ -38,8 +43,9 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure);
  * Asks all whose limbo has what could go, as of the last look, to end their graces and give
  * back what nobody holds.  Waits for their answers, until @until (CLOCK_MONOTONIC, ns) at
  * most, and for no more than some milliseconds for those that don't answer soon: the next
- * looks tell when they do.
+ * looks tell when they do.  @began: since when memory has been needed; the longer in vain, the
+ * longer what they free goes at once.
  */
-void cl_pressure_ask(struct cl_pressure *pressure, uint64_t until);
+void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t until);
 
 #endif

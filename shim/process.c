@@ -119,6 +119,7 @@ void cl_self_prepare(void)
 	}
 	if (!cl_self.pid) {
 		cl_witness_self(&cl_self.witness);
+		cl_self.user = geteuid();
 		cl_self.places = cl_self_find_places();
 		cl_self.started = cl_now();
 		mark_memory();

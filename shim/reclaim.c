@@ -17,16 +17,24 @@
 
 #include "shim/callbacks.h"
 #include "shim/collector.h"
+#include "shim/devices.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
 #include "shim/pressure.h"
 #include "shim/self.h"
 #include "shim/trace.h"
 
-/* Also beyond its time a call is made again so often, if something came free each time. */
-enum { ATTEMPTS = 5 };
+/*
+ * Also beyond its time a call is made again so often, if something came free each time: for an
+ * event; and for memory, of which others take more, where a machine is so busy that its time is
+ * over after a few.
+ */
+enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 #define MICROSECOND 1000ull
 #define MILLISECOND 1000000ull
+
+/* Bytes that may be missing for other reasons: a free that waits as the driver's takes a page for a moment. */
+#define SLACK (64u << 20)
 
 struct found {
 	bool gave;	   /* something has come free */
@@ -48,20 +56,21 @@ static uint64_t bytes_back(void)
 	return cl_count_get(limbo_bytes_released);
 }
 
-/* Waits until @until at most for threads that have what could go, or may be ending its context. */
-static void collect_own(uint64_t until, bool ends, uint64_t (*back)(void))
+/* Waits for the rest of the time at most for threads that have what could go, or may be ending its context. */
+static void collect_own(const struct cl_retry *retry, bool ends, uint64_t (*back)(void),
+			unsigned int device)
 {
 	/* a handle of an event that is under way is lost only for an event */
 	bool all = back != bytes_back;
 	uint64_t before = back();
 
 	if (!all)
-		cl_limbo_press(CL_ANY_DEVICE);
-	while (cl_limbo_collect(all).held && cl_limbo_reap() && cl_now() < until)
+		cl_limbo_press(device, cl_limbo_press_until(retry->began, cl_now()));
+	while (cl_limbo_collect(all).held && cl_limbo_reap() && cl_now() < retry->until)
 		nap(2 * MILLISECOND); /* a holder is dying: that is a matter of milliseconds */
 	do
 		cl_limbo_collect(all);
-	while (cl_limbo_wait_for_others(until, back, ends ? before : UINT64_MAX));
+	while (cl_limbo_wait_for_others(retry->until, back, ends ? before : UINT64_MAX));
 }
 
 static void own_limbo(struct cl_retry *retry, struct found *found)
@@ -70,14 +79,15 @@ static void own_limbo(struct cl_retry *retry, struct found *found)
 
 	if (!cl_sharing())
 		return;
-	retry->pressed = true;
-	collect_own(retry->until, retry->attempt == 0 || cl_now() < retry->until, bytes_back);
 	/* others may wait for our answer while we wait for theirs */
 	cl_collector_called();
-	moved = cl_limbo_moved(CL_ANY_DEVICE);
-	found->gave |= moved.moved != retry->own;
+	retry->pressed = true;
+	retry->device = cl_limbo_moved(retry->what.device).device;
+	collect_own(retry, retry->attempt == 0 || cl_now() < retry->until, bytes_back, retry->device);
+	moved = cl_limbo_moved(retry->what.device);
+	found->gave |= moved.entered + moved.returned != retry->own;
 	found->may_come |= moved.could_go != 0;
-	retry->own = moved.moved;
+	retry->own = moved.entered + moved.returned;
 }
 
 /* ------------------------------------------------------------------ the other steps */
@@ -86,8 +96,23 @@ static void callbacks(struct cl_retry *retry, struct found *found)
 	/* (those that say that they give, and don't, are not asked for ever) */
 	if (found->round || retry->attempt >= ATTEMPTS || (retry->attempt && !retry->callbacks_gave))
 		return;
-	retry->callbacks_gave = cl_callbacks_ask(retry->bytes);
+	retry->callbacks_gave = cl_callbacks_ask(retry->what.bytes);
 	found->gave |= retry->callbacks_gave;
+}
+
+/* A look at all limbos but ours: what is new since the last one is in retry->news until it is used. */
+static struct cl_pressure_seen look_at_others(struct cl_retry *retry)
+{
+	struct cl_pressure_seen seen = { .news = false };
+	uint8_t uuid[CL_UUID];
+
+	if (!retry->others)
+		retry->others = cl_pressure_begin(cl_device_uuid(retry->what.device, uuid) ? uuid : NULL);
+	if (retry->others)
+		seen = cl_pressure_look(retry->others);
+	retry->returned = seen.returned + cl_limbo_moved(retry->what.device).returned;
+	retry->news |= seen.news;
+	return seen;
 }
 
 static void others(struct cl_retry *retry, struct found *found)
@@ -97,20 +122,14 @@ static void others(struct cl_retry *retry, struct found *found)
 	/* what we have may be enough: then nobody else's grace ends for it */
 	if (retry->attempt == 0 && found->gave)
 		return;
-	if (!retry->others)
-		retry->others = cl_pressure_begin();
-	if (!retry->others)
-		return;
-	seen = cl_pressure_look(retry->others);
+	seen = look_at_others(retry);
 	if (seen.may_come) {
-		bool news = seen.news;
-
-		cl_pressure_ask(retry->others, retry->until);
-		seen = cl_pressure_look(retry->others);
-		seen.news |= news;
+		cl_pressure_ask(retry->others, retry->began, retry->until);
+		seen = look_at_others(retry);
 	}
-	found->gave |= seen.news;
+	found->gave |= retry->news;
 	found->may_come |= seen.may_come;
+	retry->news = false;
 }
 
 static void untracked(struct cl_retry *retry, struct found *found)
@@ -119,13 +138,45 @@ static void untracked(struct cl_retry *retry, struct found *found)
 		found->gave = cl_limbo_release_kept().blocks != 0;
 }
 
-static void (*const for_memory[])(struct cl_retry *, struct found *) = { own_limbo, callbacks, others,
-									 untracked };
+static const struct step {
+	void (*take)(struct cl_retry *, struct found *);
+	bool of_limbos;
+} for_memory[] = {
+	{ own_limbo, true },
+	{ callbacks, false },
+	{ others, true },
+	{ untracked, true },
+};
+
+/*
+ * Whether all that lies in limbos would not be enough, so that bare it would fail as well: then
+ * nobody's grace ends for it.  What had been given back before the driver was asked how much is
+ * free is in that; what was in a limbo then had been put into it before the look after that.
+ */
+static bool is_hopeless(struct cl_retry *retry)
+{
+	uint64_t entered, before;
+	size_t is_free, total;
+
+	if (retry->what.device == CL_OF_NONE)
+		return true;
+	/* (now and then, for it may have been otherwise) */
+	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
+	    (cl_sharing() && cl_limbo_has_kept()))
+		return false;
+	look_at_others(retry);
+	before = retry->returned;
+	if (cl_driver.cuMemGetInfo_v2(&is_free, &total) != CUDA_SUCCESS)
+		return false;
+	entered = look_at_others(retry).entered + cl_limbo_moved(retry->what.device).entered;
+	return entered >= before && is_free + (entered - before) + SLACK < retry->what.at_least;
+}
 
 static bool memory_again(struct cl_retry *retry)
 {
 	struct found found = { .gave = false };
 	uint64_t began = cl_now(), wait = 100 * MICROSECOND;
+	bool hopeless = is_hopeless(retry);
 
 	/* where others take all that comes free, not without a pause */
 	if (retry->attempt >= ATTEMPTS)
@@ -133,18 +184,38 @@ static bool memory_again(struct cl_retry *retry)
 	for (;; found.round++) {
 		found.gave = found.may_come = false;
 		for (unsigned int i = 0; i < sizeof for_memory / sizeof *for_memory; i++)
-			for_memory[i](retry, &found);
+			if (!hopeless || !for_memory[i].of_limbos)
+				for_memory[i].take(retry, &found);
 		if (found.gave || !found.may_come || cl_now() >= retry->until)
 			break;
 		nap(wait);
 		if (wait < 3 * MILLISECOND)
 			wait *= 2;
 	}
-	cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", retry->bytes,
-	       retry->attempt, found.gave ? "memory came free, trying again" : "nothing to give back");
-	cl_trace(CL_TRACE_WAITED, .size = retry->bytes, .value = cl_now() - began,
+	cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s", retry->what.bytes,
+	       retry->attempt,
+	       found.gave ? "memory came free, trying again" :
+	       hopeless	  ? "nobody has as much" :
+			    "nothing to give back");
+	cl_trace(CL_TRACE_WAITED, .size = retry->what.bytes, .value = cl_now() - began,
 		 .flags = found.gave ? CL_TRACE_DONE : 0);
 	return found.gave;
+}
+
+/* Where the caller has said "of the current one"; and its UUID, for all that asks for it from here on. */
+static void find_device(struct cl_short *what)
+{
+	uint8_t uuid[CL_UUID];
+	CUdevice current;
+
+	if (!cl_driver.cuCtxGetDevice || cl_driver.cuCtxGetDevice(&current) != CUDA_SUCCESS)
+		current = CL_OF_ANY;
+	if (what->device == CL_OF_CURRENT)
+		what->device = current;
+	/* how much is free can be asked of the current one */
+	if (what->device < 0 || what->device != current)
+		what->at_least = 0;
+	cl_device_uuid(what->device, uuid);
 }
 
 /* --------------------------------------------------------------------------- events */
@@ -167,7 +238,7 @@ static bool give_for_event(const struct cl_retry *retry, uint64_t (*back)(void))
 	bool given;
 
 	if (back && (retry->attempt == 0 || back == bytes_back))
-		collect_own(retry->until, true, back);
+		collect_own(retry, true, back, CL_ANY_DEVICE);
 	if (retry->attempt == 0)
 		cl_callbacks_ask(0);
 	/* events are this process's own: no other process could give any back */
@@ -198,9 +269,9 @@ static bool event_again(struct cl_retry *retry)
 }
 
 /* ------------------------------------------------------------------------- the loop */
-void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, size_t bytes)
+void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what)
 {
-	*retry = (struct cl_retry){ .want = want, .bytes = bytes };
+	*retry = (struct cl_retry){ .want = want, .what = what };
 }
 
 bool cl_retry_again(struct cl_retry *retry)
@@ -211,10 +282,13 @@ bool cl_retry_again(struct cl_retry *retry)
 
 	if (cl_callbacks_inside() || cl_options.disable.number || cl_self.ended)
 		return false;
-	if (retry->attempt == 0)
+	if (retry->attempt == 0) {
+		retry->began = now;
 		retry->until = now + cl_options.pressure_wait.number;
-	else if (retry->attempt >= ATTEMPTS && now >= retry->until)
+	} else if (now >= retry->until &&
+		   retry->attempt >= (retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS)) {
 		return false; /* others take all that comes free */
+	}
 	if (retry->want == CL_RETRY_EVENT && !cl_sharing())
 		return false;
 	if (cl_self_is_copy()) {
@@ -224,6 +298,8 @@ bool cl_retry_again(struct cl_retry *retry)
 	}
 	cl_self_prepare();
 	cl_count(callbacks_run);
+	if (retry->want == CL_RETRY_MEMORY && retry->attempt == 0)
+		find_device(&retry->what);
 	again = retry->want == CL_RETRY_EVENT ? event_again(retry) : memory_again(retry);
 	retry->attempt++;
 	return again;
@@ -235,7 +311,7 @@ void cl_retry_end(struct cl_retry *retry)
 
 	/* (another thread that is at this, too, says it anew each time) */
 	if (retry->pressed)
-		cl_limbo_press_over(CL_ANY_DEVICE);
+		cl_limbo_press_over(retry->device);
 	retry->pressed = false;
 	cl_pressure_end(retry->others);
 	retry->others = NULL;

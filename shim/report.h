@@ -64,6 +64,7 @@ struct cl_report_sums {
 struct cl_report_counts {
 	uint64_t exports, imports, released, released_bytes, pinned, dead_holders;
 	uint64_t unmanaged_imports, unmanaged_exports;
+	uint64_t pool_exports;
 	uint64_t cut, cut_bytes; /* blocks that went before their grace was over */
 };
 

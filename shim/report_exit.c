@@ -254,6 +254,7 @@ uint64_t cl_report_write(void)
 			.pinned = cl_count_get(pinned), .dead_holders = cl_count_get(dead_holders),
 			.unmanaged_imports = cl_count_get(unmanaged_imports),
 			.unmanaged_exports = cl_count_get(unmanaged_exports),
+			.pool_exports = cl_count_get(pool_exports),
 			.cut = cl_count_get(graces_cut),
 			.cut_bytes = cl_count_get(graces_cut_bytes),
 		};

@@ -756,6 +756,7 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 	if (counts) {
 		say_number(e, "released", counts->released);
 		say_number(e, "released_bytes", counts->released_bytes);
+		say_number(e, "pool_exports", counts->pool_exports);
 		say_number(e, "cut", counts->cut);
 		say_number(e, "cut_bytes", counts->cut_bytes);
 	}
@@ -796,6 +797,9 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  not looked after: imports of processes without culimbo: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
 			      (unsigned long long)counts->unmanaged_exports);
+	if (counts && counts->pool_exports)
+		cl_emit_words(e, "  exported by pointer from memory pools, and not protected: %llu\n",
+			      (unsigned long long)counts->pool_exports);
 	if (counts && counts->cut)
 		cl_emit_words(e, "  given back before their grace was over: %llu, %s (CULIMBO_GRACE_BYTES)\n",
 			      (unsigned long long)counts->cut, cl_emit_format_bytes(size, counts->cut_bytes));

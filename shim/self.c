@@ -92,19 +92,34 @@ static int judge_dir(const struct stat *st)
 		       0;
 }
 
+static int open_dir(const char *path)
+{
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
 int cl_self_open_dir(bool make)
 {
 	char room[64];
 	const char *path = dir_path(room);
+	bool made = make && mkdir(path, 0700) == 0;
 	struct stat st;
 	int fd, err;
 
-	if (make && mkdir(path, 0700) && errno != EEXIST)
+	if (make && !made && errno != EEXIST)
 		return -errno;
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	fd = open_dir(path);
+	/* a umask that forbids reading to the owner: some set such a one around the making of a socket */
+	if (fd < 0 && errno == EACCES && made && fchmodat(AT_FDCWD, path, 0700, AT_SYMLINK_NOFOLLOW) == 0)
+		fd = open_dir(path);
 	if (fd < 0)
 		return -errno;
 	err = fstat(fd, &st) ? -errno : judge_dir(&st);
+	/*
+	 * Ours, and nobody can find a file in it: who made it had a umask of 0177, as daemons have for
+	 * sockets, or was killed in between.  All processes of this user would do without.
+	 */
+	if (!err && st.st_uid == geteuid() && !(st.st_mode & S_IXUSR))
+		fchmod(fd, (st.st_mode & 07777) | 0700);
 	if (!err)
 		return fd;
 	close(fd);

@@ -34,6 +34,7 @@ struct cl_self {
 	struct cl_witness witness;
 	pid_t pid; /* 0: cl_self_prepare() was not called yet */
 	uint64_t started; /* then, CLOCK_MONOTONIC ns */
+	uid_t user; /* effective, then */
 	struct cl_places places; /* then */
 	_Atomic bool ended; /* the report is written: nothing new is begun */
 };
@@ -168,6 +169,7 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte);
 struct cl_counts {
 	_Atomic uint64_t exports, imports, closes, limbo_entered, limbo_released, limbo_bytes_released;
 	_Atomic uint64_t graces_cut, graces_cut_bytes; /* blocks that went before their grace was over */
+	_Atomic uint64_t pool_exports; /* pointers into pools, which nothing protects */
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
 	_Atomic uint64_t stale_refused, freed_twice, freed_import, closed_twice, exported_after_free;
 	_Atomic uint64_t events_destroyed_twice, events_forced_out, held_forced_out;

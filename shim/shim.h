@@ -61,6 +61,11 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle);
  * program's to destroy again.
  */
 void cl_event_is_new(CUevent event);
+/*
+ * A pointer into a memory pool was exported.  Such memory is not protected: this counts, and
+ * says so once.  Any thread; this makes no process one that shares.
+ */
+void cl_pool_exported(void);
 /* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
 void cl_event_created(CUevent event);
 /* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2 */
@@ -134,7 +139,7 @@ void cl_memory_allocates(void);
  *
  *	struct cl_retry retry;
  *
- *	cl_retry_begin(&retry, CL_RETRY_MEMORY, bytes);
+ *	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_short){ .bytes = bytes });
  *	while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
  *		result = ...;
  *	cl_retry_end(&retry);
@@ -144,23 +149,34 @@ void cl_memory_allocates(void);
  * blocks that could not be tracked.  It is true as long as something came free, here or there,
  * since the call was made the last time, and waits while something may come.  False at once
  * where nobody has anything; else after CULIMBO_PRESSURE_WAIT at most, for all times together
- * (and what it takes to give back what there is).
+ * (and what it takes to give back what there is).  Only what is of the device goes, and nothing
+ * at all for more than the driver and the limbos have together.
  *
  * For an event only this process's own can come free: destroyed ones that wait in the limbo
  * go, held or not, the oldest first.
  */
 enum cl_retry_want { CL_RETRY_MEMORY, CL_RETRY_EVENT };
+/* What was asked for. */
+struct cl_short {
+	size_t bytes;	 /* about as many; only the program's callbacks hear of it */
+	size_t at_least; /* it takes no less of the device; 0: that is not known */
+	int device;	 /* an ordinal, or: */
+};
+enum { CL_OF_CURRENT = -1 /* context's device */, CL_OF_ANY = -2 /* not known */, CL_OF_NONE = -3 };
 struct cl_retry {
 	enum cl_retry_want want;
+	struct cl_short what;
 	unsigned int attempt; /* how often cl_retry_again() was asked */
-	size_t bytes;	      /* about as many were asked for */
-	uint64_t until;	      /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
+	uint64_t began, until; /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
 	uint64_t own;	      /* a count of what came free here, when it last said to try again */
+	uint64_t returned;    /* what all limbos had given back, as of the last look */
 	bool callbacks_gave;  /* the last time that they were asked */
+	unsigned int device;  /* as our own file counts */
 	bool pressed;	      /* our own limbo: see cl_limbo_press() */
+	bool news;	      /* others' limbos have changed since the call was made */
 	struct cl_pressure *others;
 };
-void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, size_t bytes);
+void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what);
 bool cl_retry_again(struct cl_retry *retry);
 void cl_retry_end(struct cl_retry *retry);
 

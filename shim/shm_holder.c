@@ -123,6 +123,30 @@ static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim
 	return true;
 }
 
+/* Looks at one that is claimed.  *free_since: as cl_liveness_judge() has it. */
+static void look_at(struct cl_region *region, unsigned int slot, uint64_t claim, uint64_t *free_since,
+		    uint64_t now, uint64_t settle, struct cl_reaped *sum, struct each_hold *each)
+{
+	struct cl_slot *s = &region->slot[slot];
+	struct cl_witness who = { 0 };
+
+	/* killed before it said who it is: only its lock tells, after settling */
+	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
+		who = witness_get(&s->who);
+	switch (cl_liveness_judge(region, CL_LOCK_SLOT(slot), &who, free_since, now, settle)) {
+	case CL_ALIVE:
+		sum->alive++;
+		break;
+	case CL_SETTLING:
+	case CL_LEAVING:
+		sum->settling++;
+		break;
+	case CL_DEAD:
+		reap_one(region, slot, claim, sum, each);
+		break;
+	}
+}
+
 struct cl_reaped cl_holder_reap(struct cl_region *region, struct cl_slot_watch *watch,
 				uint64_t now, uint64_t settle,
 				void (*each)(void *data, unsigned int slot, uint32_t record),
@@ -133,32 +157,93 @@ struct cl_reaped cl_holder_reap(struct cl_region *region, struct cl_slot_watch *
 	uint32_t used = atomic_load_explicit(&region->header->slots_used, memory_order_acquire);
 
 	for (unsigned int slot = 0; slot < used && slot < CL_SLOTS; slot++) {
-		struct cl_slot *s = &region->slot[slot];
-		uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire);
-		struct cl_witness who = { 0 };
+		uint64_t claim = atomic_load_explicit(&region->slot[slot].claim, memory_order_acquire);
 
 		if (claim_state(claim) == CL_SLOT_FREE)
 			continue;
 		if (watch[slot].claim != claim)
 			watch[slot] = (struct cl_slot_watch){ .claim = claim };
-		/* killed before it said who it is: only its lock tells, after settling */
-		if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
-			who = witness_get(&s->who);
-		switch (cl_liveness_judge(region, CL_LOCK_SLOT(slot), &who, &watch[slot].free_since,
-					  now, settle)) {
-		case CL_ALIVE:
-			sum.alive++;
-			break;
-		case CL_SETTLING:
-		case CL_LEAVING:
-			sum.settling++;
-			break;
-		case CL_DEAD:
-			reap_one(region, slot, claim, &sum, &e);
-			break;
-		}
+		look_at(region, slot, claim, &watch[slot].free_since, now, settle, &sum, &e);
 	}
 	return sum;
+}
+
+/* ------------------------------------------------ what claimants tell one another */
+/*
+ * A process that claims a slot is there for a moment only, and where /proc does not tell of the
+ * dead it takes two looks, CULIMBO_SETTLE apart.  So since when a lock has been free is left in
+ * the file for the next one: see CL_LOCK_FREE_UNIT_BITS.
+ */
+static uint64_t lock_free_tag(uint64_t claim, const struct cl_witness *self)
+{
+	uint32_t clock = self->time_ns ^ self->time_ns >> 8 ^ self->time_ns >> 16 ^ self->time_ns >> 24;
+
+	return (claim >> 8) << CL_LOCK_FREE_EPOCH_SHIFT | (uint64_t)(clock & 0xff) << CL_LOCK_FREE_TIME_BITS;
+}
+
+static uint64_t lock_free_get(uint64_t word, uint64_t tag, uint64_t now)
+{
+	const uint64_t of_time = (1ull << CL_LOCK_FREE_TIME_BITS) - 1;
+	uint64_t since = (word & of_time) << CL_LOCK_FREE_UNIT_BITS;
+
+	if ((word & ~of_time) != tag)
+		return 0;
+	if (since <= now)
+		return since;
+	/* rounded up, or written by nobody who can be believed */
+	return since - now <= 1ull << CL_LOCK_FREE_UNIT_BITS ? now : 0;
+}
+
+static uint64_t lock_free_word(uint64_t since, uint64_t tag)
+{
+	return since ? tag | (((since - 1) >> CL_LOCK_FREE_UNIT_BITS) + 1) : 0;
+}
+
+static void look_for_the_next(struct cl_region *region, unsigned int slot, const struct cl_witness *self,
+			      uint64_t now, uint64_t settle, struct cl_reaped *sum)
+{
+	struct each_hold nobody = { NULL, NULL, 0 };
+	_Atomic uint64_t *left = &region->lock_free[slot];
+	uint64_t claim = atomic_load_explicit(&region->slot[slot].claim, memory_order_acquire);
+	uint64_t before = atomic_load_explicit(left, memory_order_relaxed), tag, since, was;
+
+	if (claim_state(claim) == CL_SLOT_FREE)
+		return;
+	tag = lock_free_tag(claim, self);
+	was = since = lock_free_get(before, tag, now);
+	look_at(region, slot, claim, &since, now, settle, sum, &nobody);
+	/* relaxed: only a time; two who look at once agree well enough */
+	if (since != was || (!since && before))
+		atomic_compare_exchange_strong_explicit(left, &before, lock_free_word(since, tag),
+							memory_order_relaxed, memory_order_relaxed);
+}
+
+/*
+ * Where many slots are in use, at a few of them: so the dead make room before it is needed, also
+ * where it takes two looks.  (Elsewhere they are left to the exporter, who tells of them.)  Before
+ * this process has a slot there, for its own lock is not seen by itself.
+ */
+static void look_at_some(struct cl_region *region, const struct cl_witness *self, uint64_t now, uint64_t settle)
+{
+	uint32_t used = atomic_load_explicit(&region->header->slots_used, memory_order_acquire), from;
+	struct cl_reaped sum = { 0 };
+
+	if (used <= CL_CROWD)
+		return;
+	used = used < CL_SLOTS ? used : CL_SLOTS;
+	from = atomic_fetch_add_explicit(&region->header->slots_seen, CL_CROWD_LOOKS, memory_order_relaxed);
+	for (uint32_t i = 0; i < CL_CROWD_LOOKS; i++)
+		look_for_the_next(region, (from + i) % used, self, now, settle, &sum);
+}
+
+static unsigned int look_at_all(struct cl_region *region, const struct cl_witness *self, uint64_t now,
+				uint64_t settle)
+{
+	struct cl_reaped sum = { 0 };
+
+	for (unsigned int slot = 0; slot < CL_SLOTS; slot++)
+		look_for_the_next(region, slot, self, now, settle, &sum);
+	return sum.slots;
 }
 
 /*
@@ -184,15 +269,15 @@ static void reap_former_image(struct cl_region *region, const struct cl_witness 
 	}
 }
 
-int cl_holder_claim(struct cl_region *region, const struct cl_witness *self,
-		    struct cl_slot_watch *watch, uint64_t now, uint64_t settle)
+int cl_holder_claim(struct cl_region *region, const struct cl_witness *self, uint64_t now, uint64_t settle)
 {
 	reap_former_image(region, self);
+	look_at_some(region, self, now, settle);
 	for (int round = 0; round < 2; round++) {
 		for (unsigned int slot = 0; slot < CL_SLOTS; slot++)
 			if (claim_one(region, slot, self, now))
 				return (int)slot;
-		if (round == 0 && !cl_holder_reap(region, watch, now, settle, NULL, NULL).slots)
+		if (round == 0 && !look_at_all(region, self, now, settle))
 			break;
 	}
 	return -EUSERS;

@@ -14,6 +14,12 @@
 #include "shim/liveness.h"
 #include "shim/shm_record.h"
 
+/*
+ * From so many used slots on, who claims one looks at so many others first, in turn: the dead
+ * make room before there is none.
+ */
+enum { CL_CROWD = CL_SLOTS / 2, CL_CROWD_LOOKS = 8 };
+
 /* What a reaper remembers of each slot between two looks; private memory. */
 struct cl_slot_watch {
 	uint64_t claim;	     /* the claim that free_since belongs to */
@@ -21,12 +27,12 @@ struct cl_slot_watch {
 };
 
 /*
- * Claims a slot for the process @self.  @watch has CL_SLOTS entries; dead
- * slots are reaped when no other is free.  Returns the slot, or -EUSERS when
- * all are taken, or -errno.
+ * Claims a slot for the process @self, which has none there; dead slots are reaped when no
+ * other is free, see also CL_CROWD.  Returns the slot, or -EUSERS when all are taken, by the
+ * living or by whom it cannot be told yet: since when that is so is left in the file for who
+ * comes later.
  */
-int cl_holder_claim(struct cl_region *region, const struct cl_witness *self,
-		    struct cl_slot_watch *watch, uint64_t now, uint64_t settle);
+int cl_holder_claim(struct cl_region *region, const struct cl_witness *self, uint64_t now, uint64_t settle);
 /* Gives a slot back; it must not have holds left. */
 void cl_holder_release(struct cl_region *region, unsigned int slot);
 

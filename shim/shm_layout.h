@@ -10,7 +10,8 @@
  *  1. Who writes what.  The exporter alone writes records (all but the holder
  *     words and `pinned`), the header's counts and the ready words' clearing.
  *     An importer writes its slot, its own bit of the holder words, ready
- *     bits, and the words by which it asks something (wake, pressure).  It adds
+ *     bits, the words by which it asks something (wake, pressure), and since
+ *     when slots of the dead have been so (see CL_LOCK_FREE_UNIT_BITS).  It adds
  *     to `opens` before its bit is set: who sees the bit sees that it opened.
  *     The exporter sets `opens` to 0 with each new generation.  An importer whose
  *     handle is stale may add to the next generation's: so `opens` decides only
@@ -146,6 +147,16 @@ struct cl_slot {
 };
 _Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
 
+/*
+ * Since when, by those who looked, the lock of a claimed slot has been free; 0: it was not.
+ * One word, so that whose it is and since when cannot be of two writers: bits 48 to 63 are of
+ * the claim's epoch, 40 to 47 of the time namespace whose clock it is (as the witness has it),
+ * 0 to 39 the time, CLOCK_MONOTONIC in units of 2^20 ns, rounded up.
+ */
+#define CL_LOCK_FREE_EPOCH_SHIFT 48
+#define CL_LOCK_FREE_TIME_BITS 40
+#define CL_LOCK_FREE_UNIT_BITS 20
+
 /* What a process notes because somebody should know of it. */
 enum cl_finding_kind {
 	CL_FOUND_NOTHING,
@@ -220,7 +231,8 @@ _Static_assert(sizeof(struct cl_finding) == 128, "layout 4");
 /*
  * What lies in limbo of one device, for those who need memory of it.  Bytes are counted as
  * what a block may take of the device: whole pages of 2 MiB, for small blocks share pages,
- * and one of them keeps its page.  The exporter alone writes all but `asked`.
+ * and one of them keeps its page.  The exporter alone writes all but `asked` and
+ * `needed_until`.
  */
 struct cl_device_limbo {
 	_Atomic uint64_t entered;  /* ever put into the limbo; only grows */
@@ -230,7 +242,9 @@ struct cl_device_limbo {
 	_Atomic uint32_t asked;	   /* how often others have asked for this device's memory */
 	uint32_t unused;
 	uint8_t uuid[16];	   /* as cuDeviceGetUuid says; written before `devices` counts it */
-	uint8_t unused2[16];
+	/* CLOCK_MONOTONIC, ns: till then whoever asked may need what is freed, see cl_limbo_press() */
+	_Atomic uint64_t needed_until;
+	uint8_t unused2[8];
 };
 _Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line");
 #define CL_DEVICE_LIMBOS 32u
@@ -253,6 +267,7 @@ struct cl_header {
 	/* how far it has grown: only up */
 	_Alignas(64) _Atomic uint32_t record_chunks;
 	_Atomic uint32_t slots_used; /* slots from this one on were never claimed */
+	_Atomic uint32_t slots_seen; /* only grows: modulo slots_used, the next to be looked at by who claims one */
 
 	/* what lies in limbo: for tools, and so that others know whether asking pays */
 	_Alignas(64) _Atomic uint64_t limbo_blocks;
@@ -324,7 +339,8 @@ struct cl_ready_top {
 #define CL_AT_WORD_PAGES (CL_AT_HEADER + CL_PAGE)
 #define CL_AT_READY_TOP (CL_AT_WORD_PAGES + CL_WORDS * CL_CHUNKS / 8u)
 #define CL_AT_SLOTS (CL_AT_READY_TOP + CL_PAGE)
-#define CL_AT_FIXED_END (CL_AT_SLOTS + CL_SLOTS * 64u) /* all before this is there from the start */
+#define CL_AT_LOCK_FREE (CL_AT_SLOTS + CL_SLOTS * 64u) /* a word a slot, see CL_LOCK_FREE_UNIT_BITS */
+#define CL_AT_FIXED_END (CL_AT_LOCK_FREE + CL_SLOTS * 8u) /* all before this is there from the start */
 #define CL_AT_READY CL_AT_FIXED_END
 #define CL_AT_RECORDS (CL_AT_READY + CL_RECORDS / 8u)
 #define CL_AT_HOLDERS (CL_AT_RECORDS + (uint64_t)CL_RECORDS * 112u)

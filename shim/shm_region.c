@@ -271,6 +271,7 @@ static int map(struct cl_region *region)
 	region->word_pages = (_Atomic uint64_t *)(at + CL_AT_WORD_PAGES);
 	region->ready_top = (struct cl_ready_top *)(at + CL_AT_READY_TOP);
 	region->slot = (struct cl_slot *)(at + CL_AT_SLOTS);
+	region->lock_free = (_Atomic uint64_t *)(at + CL_AT_LOCK_FREE);
 	region->ready = (_Atomic uint64_t *)(at + CL_AT_READY);
 	region->record = (struct cl_record *)(at + CL_AT_RECORDS);
 	region->holders = (_Atomic uint64_t *)(at + CL_AT_HOLDERS);

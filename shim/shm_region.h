@@ -50,6 +50,7 @@ struct cl_region {
 	_Atomic uint64_t *word_pages;
 	struct cl_ready_top *ready_top;
 	struct cl_slot *slot;
+	_Atomic uint64_t *lock_free; /* of each slot */
 	_Atomic uint64_t *ready;
 	struct cl_record *record;
 	_Atomic uint64_t *holders;

@@ -111,7 +111,7 @@ static void check_options(void)
 
 /* ------------------------------------------------------------------ the driver */
 struct probe {
-	char text[4096], step[64];
+	char text[4096], step[64], log[2048];
 	int status; /* of waitpid(); -1: it was killed because it took too long */
 };
 
@@ -163,11 +163,22 @@ static void take_away(const char *path)
 	rmdir(path);
 }
 
+/* What the library said to the process whose log @path is. */
+static void read_log(const char *path, char *to, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, to, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	to[n > 0 ? n : 0] = 0;
+}
+
 /* Runs ourselves with --probe, bare or under the library.  0 or -errno. */
 static int run_probe(struct probe *probe, bool preload, bool simulate, int patience_ms)
 {
 	uint64_t until = cl_now() + (uint64_t)patience_ms * 1000000;
-	char self[PATH_MAX], own[PATH_MAX];
+	char self[PATH_MAX], own[PATH_MAX], log[PATH_MAX + 8];
 	const char *argv[10], **arg = argv;
 	size_t n = 0;
 	ssize_t got = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -192,6 +203,7 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 	*arg++ = "--probe";
 	*arg = NULL;
 	make_own_directory(own, sizeof(own));
+	snprintf(log, sizeof(log), "%s/log", own);
 	child = fork();
 	if (child < 0) {
 		int error = -errno;
@@ -207,10 +219,12 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 		dup2(null, 0);
 		dup2(to[1], 1);
 		dup2(null, 2);
-		if (*own)
+		if (*own) {
 			setenv("CULIMBO_DIR", own, 1);
+			setenv("CULIMBO_LOG_FILE", log, 1);
+		}
 		setenv("CULIMBO_REPORT", "off", 1);
-		setenv("CULIMBO_LOG", "off", 1);
+		setenv("CULIMBO_LOG", *own ? "warn" : "off", 1);
 		unsetenv("CULIMBO_DISABLE");
 		execv(self, (char **)argv);
 		_exit(127);
@@ -241,6 +255,8 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 		kill(child, SIGKILL);
 		waitpid(child, NULL, 0);
 	}
+	if (*own)
+		read_log(log, probe->log, sizeof(probe->log));
 	take_away(own);
 	for (const char *line = probe->text; (line = strstr(line, "step=")) != NULL; line++)
 		snprintf(probe->step, sizeof(probe->step), "%.*s", (int)strcspn(line + 5, "\n"), line + 5);
@@ -333,7 +349,7 @@ static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 		      present, got);
 	else
 		found("hooks", FAIL,
-		      "programs may free what others hold: report it, with the driver's version and this line",
+		      "programs may free what others hold. Another preloaded library may be why (see messages); if there is none, report it, with the driver's version and this line",
 		      "of the calls that we look at, dlsym gives %u of %u to us, cuGetProcAddress %u of %u",
 		      ours, present, got_ours, got);
 	if (said(probe, "shared", error, sizeof(error))) {
@@ -351,6 +367,21 @@ static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 		found("sharing", FAIL, simulate ? "see the messages of `culimbo run --simulate`" :
 						  "compare with `culimbo doctor --simulate`",
 		      "under the library: %s", error);
+	}
+}
+
+/* What the library itself said to the probe, one check a line; what is wrong with options is told by check_options(). */
+static void say_messages(struct probe *probe)
+{
+	char *line, *rest;
+
+	for (line = strtok_r(probe->log, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		char *said = strstr(line, "]: ");
+
+		said = said ? said + 3 : line;
+		if (strncmp(said, "warning: CULIMBO_", 17))
+			found("messages", WARN, "doc/troubleshooting.md explains each message of the library", "%s",
+			      said);
 	}
 }
 
@@ -380,8 +411,10 @@ static void check_driver(bool simulate, int patience_ms)
 	say_handles(&probe);
 	stamps = said(&probe, "memory_tail", text, sizeof(text)) && !atoi(text);
 	if (!run_probe(&probe, true, simulate, patience_ms) &&
-	    probe_ended(&probe, "hooks", "under the library", patience_ms))
+	    probe_ended(&probe, "hooks", "under the library", patience_ms)) {
 		say_hooks(&probe, stamps, simulate);
+		say_messages(&probe);
+	}
 }
 
 /* --------------------------------------------------------- the directory's place */

@@ -90,6 +90,8 @@ static void set_environment(const struct settings *s, const char *name)
 	setenv("TEST_DOOR", s->getproc || s->thunk ? "getproc" : "dlsym", 1);
 	if (grace[s->grace])
 		setenv("CULIMBO_GRACE", grace[s->grace], 1);
+	/* the model knows no budget: nothing that it frees is to lose its grace for want of room */
+	setenv("CULIMBO_GRACE_BYTES", "1TiB", 1);
 	if (s->inline_collector)
 		setenv("CULIMBO_COLLECTOR", "inline", 1);
 	if (s->no_stacks)

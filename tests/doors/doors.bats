@@ -58,7 +58,7 @@ linked_says() {
 			said=$(STUBBED=$T/libculimbo-stubbed-$level.so linked_says "$call")
 			echo "$said"
 			# an event that may be shared, and a green context, is noted, whoever makes it
-			said=${said/,shim event_created/}
+			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}
 			said=$(sed 's/,shim green_[a-z 0-9]*//; s/shim \(make\|call\)_[a-z 0-9-]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done
@@ -89,6 +89,8 @@ linked_says() {
 	[[ $(linked_says cuIpcOpenMemHandle) == "shim import,driver cuIpcOpenMemHandle,"* ]]
 	[[ $(linked_says cuIpcOpenMemHandle_v2) == "shim import,driver cuIpcOpenMemHandle_v2,"* ]]
 	[[ $(linked_says cuIpcCloseMemHandle) == "shim close,driver cuIpcCloseMemHandle,"* ]]
+	[[ $(linked_says cuMemPoolExportPointer) == "driver cuMemPoolExportPointer,shim pool_exported,"* ]]
+	[[ $(DOORS_FAIL=cuMemPoolExportPointer:1:1 linked_says cuMemPoolExportPointer) != *pool_exported* ]]
 	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,shim event_is_new,"* ]]
 	[[ $(linked_says cuEventDestroy) == "shim event_destroy,driver cuEventDestroy,"* ]]
 	[[ $(linked_says cuEventDestroy_v2) == "shim event_destroy,driver cuEventDestroy_v2,"* ]]

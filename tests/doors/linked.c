@@ -22,6 +22,7 @@ int main(int argc, char **argv)
 	CUcontext ctx = (CUcontext)0x10;
 	CUgreenCtx green = (CUgreenCtx)0x20;
 	CUdeviceptr dptr = 0x1000;
+	CUmemPoolPtrExportData pool;
 	CUevent e = NULL;
 	CUarray array;
 	CUmipmappedArray levels;
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
 		CALL(cuIpcOpenMemHandle, &dptr, memory, 1)
 		CALL(cuIpcOpenMemHandle_v2, &dptr, memory, 1)
 		CALL(cuIpcCloseMemHandle, dptr)
+		CALL(cuMemPoolExportPointer, &pool, dptr)
 		CALL(cuEventCreate, &e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING)
 		if (!strcmp(argv[i], "cuEventCreate-plain"))
 			result = cuEventCreate(&e, 0);

@@ -67,6 +67,11 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 	return cl_driver.cuIpcCloseMemHandle(dptr);
 }
 
+void cl_pool_exported(void)
+{
+	SAY("pool_exported\n");
+}
+
 CUresult cl_memory_free(CUdeviceptr dptr)
 {
 	SAY("free\n");
@@ -154,9 +159,9 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 	SAY("green_%s\n", gone ? "gone" : "stays");
 }
 
-void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, size_t bytes)
+void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what)
 {
-	*retry = (struct cl_retry){ .want = want, .bytes = bytes };
+	*retry = (struct cl_retry){ .want = want, .what = what };
 }
 
 bool cl_retry_again(struct cl_retry *retry)
@@ -166,7 +171,7 @@ bool cl_retry_again(struct cl_retry *retry)
 	if (retry->want == CL_RETRY_EVENT)
 		SAY("events %u\n", attempt);
 	else
-		SAY("callbacks %zu %u\n", retry->bytes, attempt);
+		SAY("callbacks %zu %u\n", retry->what.bytes, attempt);
 	return (int)attempt < number("STUB_RETRIES", 0);
 }
 

@@ -231,11 +231,50 @@ static void others_held(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* What nobody gets by it keeps its grace: the limbo is of another device, or has not as much. */
+static void others_device(void)
+{
+	struct actor *h0, *h1, *c, *p, *q0, *q1;
+	struct handle handles[3];
+	uint64_t what, import;
+	int result;
+
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	setenv("CULIMBO_SIM_DEVICES", "2", 1);
+	h0 = ENTER("H0", .bare = true);
+	h1 = ENTER("H1", .bare = true, .env = "CUDA_VISIBLE_DEVICES=1");
+	c = ENTER("C", .env = LONG_GRACE);
+	p = ENTER("P", .env = LONG_GRACE);
+	q0 = ENTER("Q0", .env = LONG_GRACE " CUDA_VISIBLE_DEVICES=0,1");
+	q1 = ENTER("Q1", .env = LONG_GRACE " CUDA_VISIBLE_DEVICES=1,0");
+	fill_limbo(p, c, handles);
+	ASK(h0, hog, LEFT);
+	ASK(h1, hog, LEFT);
+	result = try_alloc(q1, WANTED, &what);
+	ok(result == OUT_OF_MEMORY, "8 another device is short: out of memory, as bare (%d)", result);
+	result = try_alloc(q0, (uint64_t)1 << 60, &what);
+	ok(result == OUT_OF_MEMORY, "8 nobody has 1 EiB: out of memory, as bare (%d)", result);
+	result = try_open(c, &handles[1], &import);
+	ok(!result, "8 and no grace has ended for it: a handle under way opens (%d)", result);
+	if (!result)
+		close_block(c, import);
+	result = try_alloc(q0, WANTED, &what);
+	ok(!result, "8 the same device is short: P's limbo serves the allocation (%d)", result);
+	leave(q1);
+	leave(q0);
+	leave(c);
+	leave(p);
+	leave(h1);
+	leave(h0);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 const struct scene pressure_scenes[] = {
 	{ "own-limbo", own_limbo, SCENE_ALONE },
 	{ "own-limbo-inline", own_limbo_inline, SCENE_ALONE },
 	{ "own-limbo-released", own_limbo_released, SCENE_ALONE },
 	{ "others-limbo", others_limbo, SCENE_ALONE },
 	{ "others-held", others_held, SCENE_ALONE },
+	{ "others-device", others_device, SCENE_ALONE },
 	{ .name = NULL },
 };

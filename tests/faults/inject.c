@@ -217,6 +217,7 @@ SIMPLE(int, rmdir, -1, (const char *path), (path))
 SIMPLE(int, fallocate, -1, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n))
 SIMPLE(int, ftruncate, -1, (int fd, off_t size), (fd, size))
 SIMPLE(int, fchmod, -1, (int fd, mode_t mode), (fd, mode))
+SIMPLE(int, fchmodat, -1, (int dir, const char *path, mode_t mode, int flags), (dir, path, mode, flags))
 SIMPLE(int, fstat, -1, (int fd, struct stat *st), (fd, st))
 SIMPLE(int, fstatat, -1, (int dir, const char *path, struct stat *st, int flags),
        (dir, path, st, flags))

@@ -28,6 +28,7 @@
 	X(fallocate, ENOSPC, EINTR, EOPNOTSUPP, EPERM)                         \
 	X(ftruncate, ENOSPC, EINTR, EFBIG)                                     \
 	X(fchmod, EPERM)                                                       \
+	X(fchmodat, EPERM, EOPNOTSUPP)                                         \
 	X(fstat, ENOMEM)                                                       \
 	X(fstatat, ENOMEM)                                                     \
 	X(stat, ENOMEM)                                                        \

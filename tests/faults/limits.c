@@ -36,13 +36,10 @@ __attribute__((noreturn)) static void cannot(const char *what, int error)
 /* ------------------------------------------------------------------- many holders */
 static unsigned int others; /* holders that are there before the importer */
 
-/* All in one process: a slot asks for a lock that another process has, and that is so. */
-static void hold_slots(int told)
+static struct cl_region open_exporters_file(void)
 {
-	static struct cl_slot_watch watch[CL_SLOTS];
 	int dir = open(judge_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *entries = dir < 0 ? NULL : fdopendir(dup(dir));
-	struct cl_witness who = { .pid = (uint32_t)getpid() };
 	struct cl_region region;
 	struct dirent *entry;
 	uint32_t id = 0;
@@ -53,8 +50,20 @@ static void hold_slots(int told)
 	err = id ? cl_region_open(&region, dir, id, NULL) : -ENOENT;
 	if (err)
 		cannot("the exporter's file", -err);
+	closedir(entries);
+	close(dir);
+	return region;
+}
+
+/* All in one process: a slot asks for a lock that another process has, and that is so. */
+static void hold_slots(int told)
+{
+	struct cl_region region = open_exporters_file();
+	struct cl_witness who = { .pid = (uint32_t)getpid() };
+	int err;
+
 	for (unsigned int i = 0; i < others; i++) {
-		err = cl_holder_claim(&region, &who, watch, cl_now(), 1000000000u);
+		err = cl_holder_claim(&region, &who, cl_now(), 1000000000u);
 		if (err != (int)i)
 			cannot("a holder slot", err < 0 ? -err : EEXIST);
 	}
@@ -64,14 +73,16 @@ static void hold_slots(int told)
 		pause();
 }
 
-static void come_after_others(void)
+static pid_t come_after_others_who_live(void)
 {
 	int told[2];
+	pid_t child;
 	char word;
 
 	if (pipe(told))
 		cannot("pipe", errno);
-	switch (fork()) {
+	child = fork();
+	switch (child) {
 	case -1:
 		cannot("fork", errno);
 	case 0:
@@ -83,6 +94,44 @@ static void come_after_others(void)
 	if (read(told[0], &word, 1) != 1)
 		cannot("the other holders", ECHILD);
 	close(told[0]);
+	return child;
+}
+
+static void come_after_others(void)
+{
+	come_after_others_who_live();
+}
+
+/*
+ * They are dead; whether that is so is told by their locks alone, as their witness says nothing
+ * of a namespace.  Others come before us, for a moment each, until one of them gets a slot.
+ */
+static void come_after_the_dead(void)
+{
+	static const struct timespec moment = { 0, 1000000 };
+	pid_t dead = come_after_others_who_live(), child;
+	int status = 0;
+
+	if (kill(dead, SIGKILL) || waitpid(dead, NULL, 0) != dead)
+		cannot("kill", errno);
+	for (int tries = 0; tries < 5000; tries++) {
+		child = fork();
+		if (!child) {
+			struct cl_region region = open_exporters_file();
+			struct cl_witness who = { .pid = (uint32_t)getpid() };
+			int slot = cl_holder_claim(&region, &who, cl_now(), 50000000u);
+
+			if (slot >= 0)
+				cl_holder_release(&region, (unsigned int)slot);
+			_exit(slot >= 0 ? 0 : 77);
+		}
+		if (child < 0 || waitpid(child, &status, 0) != child)
+			cannot("fork", errno);
+		if (!status)
+			return;
+		nanosleep(&moment, NULL);
+	}
+	cannot("a slot of the dead", EUSERS);
 }
 
 /* -------------------------------------------------------------------- a full tmpfs */
@@ -175,6 +224,7 @@ static void play(const char *name, const struct run *run, bool own, bool beyond)
 int main(void)
 {
 	const struct run plain = { 0 }, crowd = { .importer_condition = come_after_others },
+			 dead = { .importer_condition = come_after_the_dead },
 			 full = { .importer_condition = come_after_others_to_a_full_folder };
 
 	if (!judge_folder()) {
@@ -185,6 +235,7 @@ int main(void)
 	play("the 1,024th holder", &crowd, false, false);
 	others = CL_SLOTS;
 	play("the 1,025th holder", &crowd, false, true);
+	play("the 1,025th holder, those before it dead", &dead, false, false);
 	others = 63;
 	play("the 64th holder, the file system full", &full, true, false);
 	others = 64;

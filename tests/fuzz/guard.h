@@ -10,9 +10,11 @@
 #include <sys/mman.h>
 
 void *guarded_mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset);
+void *guarded_mremap(void *at, size_t length, size_t new_length, int flags);
 int guarded_munmap(void *at, size_t length);
 
 #define mmap guarded_mmap
+#define mremap guarded_mremap
 #define munmap guarded_munmap
 
 #endif

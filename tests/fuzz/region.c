@@ -131,6 +131,7 @@ static const struct part {
 	{ CL_AT_STACKS, CL_PAGE, false },
 	{ CL_AT_IMPORTS, CL_PAGE, false },
 	{ CL_AT_FINDINGS, CL_PAGE, false },
+	{ CL_AT_LOCK_FREE, CL_SLOTS * 8, false },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -258,7 +259,7 @@ static void claim(struct input *in)
 	/* another process: of this name, it would be C's own former image */
 	other.pid ^= 1;
 	acting = OTHER;
-	got = cl_holder_claim(&seen, &other, watch, 20 * SETTLE, SETTLE);
+	got = cl_holder_claim(&seen, &other, 20 * SETTLE, SETTLE);
 	PROMISE(got == -EUSERS || (got >= 0 && got < (int)CL_SLOTS && got != slot));
 	if (got < 0)
 		return;
@@ -496,7 +497,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		publish();
 	open_seen();
 	PROMISE(seen_open);
-	slot = cl_holder_claim(&seen, &self, watch, SETTLE, SETTLE);
+	slot = cl_holder_claim(&seen, &self, SETTLE, SETTLE);
 	PROMISE(slot == 0 && owner[1] == C);
 	for (int i = 0; i < STEPS && in.left; i++)
 		step(&in);

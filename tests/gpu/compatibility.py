@@ -65,6 +65,10 @@ culimbo: no harm, and no help.
 | a setuid or setgid program, or one with file capabilities | ld.so ignores `LD_PRELOAD` and says nothing | `culimbo run` does not start it (126): "is setuid, so ld.so would ignore LD_PRELOAD: start what it runs by 'culimbo run' instead, or run it without by --no-preload" |
 | a statically linked program | there is no ld.so | `culimbo run`: "warning: PROGRAM is statically linked: culimbo cannot see what it does (programs that it starts are seen)" |
 | a program of another C library, or of another architecture | the library cannot be loaded into it | `culimbo run` does not start it (126), and names the other |
+
+Other preloaded libraries: one that wraps calls of the driver and finds it by `dlsym` works beside culimbo, before it or after it (`tests/doors/lookup.bats`; *second-dlsym*
+above). One that wraps them and finds the driver by libc's own `dlsym` (HAMi-core does) hides them from culimbo: what is freed there is as bare. A process that shares
+says so once, with the library's path, and so does `culimbo doctor` (`tests/doors/beside.bats`, `tests/tools/doctor.bats`). A second copy of culimbo steps aside.
 """
 
 

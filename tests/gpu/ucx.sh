@@ -11,7 +11,8 @@
 #
 #  1. gtest: each test's result bare and preloaded, and what differs.  After a
 #     crash the tests that are left are run by a new process.
-#  2. ucx_perftest, two processes on one GPU: microseconds an operation, bare and
+#  2. Rows "(bare)" of the table compare bare with bare: what they show is noise.
+#     ucx_perftest, two processes on one GPU: microseconds an operation, bare and
 #     preloaded by turns; each round turns the order round.  One pair of processes
 #     runs all tests of a variant (-b).  The same with UCX's hooks switched off.
 #
@@ -23,7 +24,7 @@
 #	UCXTEST_GTEST_FILTERS="A B"	filters of gtest, a run for each
 #	UCXTEST_GTEST_SECONDS=100	for all runs of gtest bare, and as much preloaded
 #	UCXTEST_GTEST_WATCHDOG=30	seconds after which a test hangs
-#	UCXTEST_PERF_MS=500		how long each test of ucx_perftest measures
+#	UCXTEST_PERF_MS=250		how long each test of ucx_perftest measures
 #	UCXTEST_PERF_SECONDS=240	no round begins that would end later
 #	UCXTEST_PAIR_SECONDS=30		for one pair of processes
 #	UCXTEST_MEMORY=cuda		the benchmark's memory; host needs no GPU, with UCX_TLS=sm,self
@@ -193,7 +194,8 @@ compare_gtest()
 
 tests=(ucp_get:65536 ucp_get:1048576 ucp_put_bw:65536 ucp_put_bw:1048576
 	tag_lat:65536 tag_lat:1048576 tag_bw:65536 tag_bw:1048576)
-variants=(bare culimbo none-bare none-culimbo)
+# again: bare once more, which says how much two runs of the same differ
+variants=(bare culimbo again none-bare none-culimbo)
 port=$((20000 + $$ % 20000))
 # each of the two processes keeps to a processor: moved about, one variant's times spread by a quarter
 pin_server=() pin_client=()
@@ -261,7 +263,7 @@ pair()
 # this variant needs much more time
 plan()
 {
-	awk -v ms="${UCXTEST_PERF_MS:-500}" -v hooks="${1%culimbo}" -v variant="$1" '
+	awk -v ms="${UCXTEST_PERF_MS:-250}" -v hooks="${1%culimbo}" -v variant="$1" '
 		BEGIN { control = hooks == variant ? variant : hooks "bare" }
 		$1 == control { us[$2] = $3 }
 		$1 == variant { ours[$2] = $3 }
@@ -307,7 +309,7 @@ compare_perf()
 		[ $((SECONDS - began + longest)) -le "${UCXTEST_PERF_SECONDS:-240}" ] || break
 		log=$SECONDS
 		order=("${variants[@]}")
-		[ $((round % 2)) -eq 1 ] || order=(none-culimbo none-bare culimbo bare)
+		[ $((round % 2)) -eq 1 ] || order=(none-culimbo none-bare again culimbo bare)
 		for variant in "${order[@]}"; do
 			pair "$variant" "$logs/batch-$variant" "$logs/$round-$variant" \
 				"$logs/rounds" "$round $variant"
@@ -332,11 +334,11 @@ perf_table()
 			}
 			return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
 		}
-		function row(test, hooks, prefix,   i, a, b, n, name, of_medians, middle, mark) {
+		function row(test, hooks, prefix, other,   i, a, b, n, name, of_medians, middle, mark) {
 			n = 0
 			for (i = 1; i <= last; i++) {
 				a = us[i, prefix "bare", test]
-				b = us[i, prefix "culimbo", test]
+				b = us[i, other, test]
 				if (a == "" || b == "")
 					continue
 				n++
@@ -348,7 +350,7 @@ perf_table()
 			name[2] = name[2] >= 1048576 ? name[2] / 1048576 " MiB" : name[2] / 1024 " KiB"
 			if (n == 0) {
 				printf "%-10s %7s %-6s %s\n", name[1], name[2], hooks, "no result"
-				if (prefix == "")
+				if (other == "culimbo")
 					failed = 1
 				return
 			}
@@ -362,7 +364,7 @@ perf_table()
 				mark = mark "  only " n " of " last " rounds"
 			printf "%-10s %7s %-6s %10.3f %10.3f %9.3f %9.3f %7.3f to %5.3f %8.1f%s\n", name[1], \
 				name[2], hooks, a, b, of_medians, middle, ratio[1], ratio[n], spread, mark
-			if (prefix == "" && (middle > limit || n < last))
+			if (other == "culimbo" && (middle > limit || n < last))
 				failed = 1
 		}
 		{ us[$1, $2, $3] = $4; if ($1 > last) last = $1 }
@@ -373,8 +375,9 @@ perf_table()
 				"culimbo", "medians", "ratios", "highest ratio", "bare, %"
 			n_tests = split(tests, list, " ")
 			for (t = 1; t <= n_tests; t++) {
-				row(list[t], "on", "")
-				row(list[t], "none", "none-")
+				row(list[t], "on", "", "culimbo")
+				row(list[t], "none", "none-", "none-culimbo")
+				row(list[t], "(bare)", "", "again")
 			}
 			exit failed
 		}' "$2"

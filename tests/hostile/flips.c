@@ -148,7 +148,6 @@ static void exporter(int to, uint32_t unused)
 
 static void importer(int to, uint32_t id)
 {
-	static struct cl_slot_watch watch[CL_SLOTS];
 	struct cl_witness self;
 	struct cl_region r;
 	uint8_t handle[64];
@@ -157,7 +156,7 @@ static void importer(int to, uint32_t id)
 	cl_witness_self(&self);
 	if (cl_region_open(&r, folder_fd, id, NULL))
 		_exit(1);
-	slot = (uint32_t)cl_holder_claim(&r, &self, watch, cl_now(), SETTLE);
+	slot = (uint32_t)cl_holder_claim(&r, &self, cl_now(), SETTLE);
 	for (uint32_t i = 0; i < HELD; i++) {
 		handle_of(i, handle);
 		if (cl_record_hold(&r, slot, i, 0, handle))
@@ -186,6 +185,7 @@ struct area {
 	{ "which holder pages there are", CL_AT_WORD_PAGES, CL_PAGE, CL_PAGE },
 	{ "the ready map's upper levels", CL_AT_READY_TOP, sizeof(struct cl_ready_top), CL_PAGE },
 	{ "the slots", CL_AT_SLOTS, 4 * sizeof(struct cl_slot), CL_SLOTS * sizeof(struct cl_slot) },
+	{ "since when slots' locks are free", CL_AT_LOCK_FREE, 4 * 8, CL_SLOTS * 8 },
 	{ "the ready map", CL_AT_READY, CL_PAGE, CL_PAGE },
 	{ "the records", CL_AT_RECORDS, RECORDS * sizeof(struct cl_record),
 	  2 * CL_CHUNK * sizeof(struct cl_record) },
@@ -231,7 +231,6 @@ static bool p_keeps(void)
 /* As an importer: all that it does with a file, in a slot of its own. */
 static void import(void)
 {
-	static struct cl_slot_watch watch[CL_SLOTS];
 	static struct cl_witness self;
 	struct cl_region r;
 	const char *why = NULL;
@@ -250,8 +249,7 @@ static void import(void)
 		return;
 	}
 	progress->step = 2;
-	memset(watch, 0, sizeof watch);
-	slot = cl_holder_claim(&r, &self, watch, cl_now(), SETTLE);
+	slot = cl_holder_claim(&r, &self, cl_now(), SETTLE);
 	for (uint32_t i = 0; i < RECORDS; i++) {
 		progress->step = 3;
 		handle_of(i, handle);

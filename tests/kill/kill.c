@@ -116,6 +116,7 @@ static const struct range {
 	{ CL_AT_WORD_PAGES, CL_PAGE },
 	{ CL_AT_READY_TOP, CL_PAGE },
 	{ CL_AT_SLOTS, CL_PAGE },
+	{ CL_AT_LOCK_FREE, CL_PAGE },
 	{ CL_AT_READY, CL_PAGE },
 	{ CL_AT_RECORDS, R_END * sizeof(struct cl_record) },
 	{ CL_AT_HOLDERS, CL_PAGE },
@@ -306,11 +307,10 @@ static void hold(struct cl_region *region, unsigned int slot, uint32_t record)
 
 static int claim(struct cl_region *region)
 {
-	static struct cl_slot_watch watch[CL_SLOTS];
 	struct cl_witness self;
 
 	cl_witness_self(&self);
-	return cl_holder_claim(region, &self, watch, cl_now(), UINT64_MAX / 2);
+	return cl_holder_claim(region, &self, cl_now(), UINT64_MAX / 2);
 }
 
 /* A is in the file, and D was. */

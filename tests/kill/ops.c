@@ -98,9 +98,7 @@ static void run_reap(struct world *w, struct cl_region *r)
 }
 static void run_claim(struct world *w, struct cl_region *r)
 {
-	static struct cl_slot_watch watch[CL_SLOTS];
-
-	cl_holder_claim(r, &w->self, watch, cl_now(), 0);
+	cl_holder_claim(r, &w->self, cl_now(), 0);
 }
 static void run_claim_after_exec(struct world *w, struct cl_region *r)
 {

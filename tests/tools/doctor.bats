@@ -106,6 +106,19 @@ fake_driver() {
 	[ "$(verdict hooks)" = fail ] # none of its calls can be routed: it has none
 }
 
+@test "what the library says of others that are preloaded: whose wrappers, two copies" {
+	case $(uname -m) in x86_64) first=GLIBC_2.2.5 ;; *) first=GLIBC_2.17 ;; esac
+	"${CC:-cc}" -D_GNU_SOURCE -O2 -shared -fPIC -Wl,-Bsymbolic "-DFIRST_GLIBC=\"$first\"" -o wrapper.so \
+		"$top_srcdir/tests/doors/wrapper.c" -ldl
+	cp "$top_builddir/.libs/libculimbo.so" libculimbo-other.so
+	LD_PRELOAD=$PWD/wrapper.so:$PWD/libculimbo-other.so doctor --simulate
+	cat checks.json
+	[ "$status" -eq 1 ]
+	jq -e '.checks[] | select(.check == "hooks") | .status == "fail" and (.advice | test("see messages"))' checks.json
+	jq -e '[.checks[] | select(.check == "messages" and .status == "warn").what] | any(test("wrapper.so answers cuMemFree_v2"))' checks.json
+	jq -e '[.checks[] | select(.check == "messages" and .status == "warn").what] | any(test("two copies of culimbo"))' checks.json
+}
+
 @test "limits: a file may be too short, descriptors too few" {
 	run bash -c 'ulimit -S -f 1000; "$0" doctor --simulate --json' "$C"
 	exits 1

@@ -35,6 +35,7 @@
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
 #define ROUND_NS (700 * MS)
+#define FIXED_NS (250 * MS)
 #define READY_NS (20000 * MS)
 #define END_NS (60000 * MS) /* what a round may take to end */
 
@@ -55,18 +56,20 @@ struct round {
 	unsigned int inlines; /* of the sharers, so many have no collector thread */
 	unsigned int pace;    /* us that a thread sleeps between two steps, at most */
 	unsigned int largest; /* of the thread's part, one block takes 1 / largest at most */
+	unsigned int leaves;  /* ms: after so many, at most, a sharer ends, and another comes; 0: it stays */
 };
 
 /* The first ones are always played: those that failed when they were written. */
 static const struct round fixed[] = {
-	{ 1, 2, 4, 1, "2s", 0, 400, 2 },  /* a limbo that fills, two who share nothing */
-	{ 2, 1, 1, 1, "60s", 0, 0, 1 },	  /* as fast as they can */
-	{ 4, 0, 1, 0, "60s", 0, 100, 2 }, /* sharers alone */
-	{ 1, 0, 4, 0, "60s", 0, 0, 4 },	  /* the threads of one process */
-	{ 3, 5, 4, 4, "2s", 1, 200, 1 },
-	{ 2, 2, 2, 2, "60s", 2, 0, 2 },	  /* without a thread */
-	{ 4, 4, 2, 1, "0", 2, 100, 1 },	  /* nothing waits */
-	{ 1, 5, 4, 4, "5ms", 0, 0, 1 },	  /* one gives, many need */
+	{ 1, 2, 4, 1, "2s", 0, 400, 2, 0 },  /* a limbo that fills, two who share nothing */
+	{ 2, 1, 1, 1, "60s", 0, 0, 1, 0 },	  /* as fast as they can */
+	{ 4, 0, 1, 0, "60s", 0, 100, 2, 0 }, /* sharers alone */
+	{ 1, 0, 4, 0, "60s", 0, 0, 4, 0 },	  /* the threads of one process */
+	{ 3, 5, 4, 4, "2s", 1, 200, 1, 0 },
+	{ 2, 2, 2, 2, "60s", 2, 0, 2, 0 },	  /* without a thread */
+	{ 4, 4, 2, 1, "0", 2, 100, 1, 0 },	  /* nothing waits */
+	{ 1, 5, 4, 4, "5ms", 0, 0, 1, 0 },	  /* one gives, many need */
+	{ 4, 2, 1, 2, "60s", 0, 0, 1, 50 }, /* who gives ends, its limbo full */
 };
 
 static struct table {
@@ -92,6 +95,7 @@ static unsigned int threads_of(const struct round *round, uint32_t i)
 /* ------------------------------------------------------------------ players */
 static uint32_t here;
 static CUcontext context;
+static uint64_t leave_at = UINT64_MAX;
 
 struct thread {
 	pthread_t thread;
@@ -221,7 +225,7 @@ static void *play_thread(void *data)
 
 	if (!SURE(me, cu.cuCtxSetCurrent(context)))
 		return NULL;
-	while (atomic_load(&table->phase) == PHASE_PLAY) {
+	while (atomic_load(&table->phase) == PHASE_PLAY && torture_now() < leave_at) {
 		step(me);
 		if (table->round.pace)
 			usleep(torture_dice(&me->seed, table->round.pace));
@@ -248,9 +252,12 @@ static int play(void *shared, uint32_t number, char **argv)
 	atomic_fetch_add(&table->ready, 1);
 	while (atomic_load(&table->phase) == PHASE_BEGIN)
 		usleep(500);
+	if (table->round.leaves && role_of(&table->round, here) == SHARER)
+		leave_at = torture_now() + (1 + torture_dice(&(uint64_t){ torture_seed(table->seed, torture_now()) },
+							     table->round.leaves)) * MS;
 	for (unsigned int i = 0; i < n; i++) {
 		thread[i] = (struct thread){ .number = i, .role = role_of(&table->round, here) };
-		thread[i].seed = torture_seed(table->seed, (uint64_t)here << 8 | i);
+		thread[i].seed = torture_seed(table->seed, (uint64_t)getpid() << 16 | here << 8 | i);
 		if (pthread_create(&thread[i].thread, NULL, play_thread, &thread[i]))
 			return 4;
 	}
@@ -262,6 +269,7 @@ static int play(void *shared, uint32_t number, char **argv)
 /* --------------------------------------------------------------- supervisor */
 static uint64_t dice_seed;
 static int table_fd;
+static bool bare;
 static pid_t process[PROCESSES];
 static unsigned int strange_ends;
 static uint64_t end_by = UINT64_MAX;
@@ -269,6 +277,15 @@ static uint64_t end_by = UINT64_MAX;
 static uint32_t dice(uint32_t sides)
 {
 	return torture_dice(&dice_seed, sides);
+}
+
+static void start_player(uint32_t i)
+{
+	char name[16];
+
+	setenv("CULIMBO_COLLECTOR", i < table->round.inlines ? "inline" : "thread", 1);
+	snprintf(name, sizeof(name), "%u", i);
+	process[i] = start(name, "play", table_fd, i * 4 + i % 2, bare);
 }
 
 static void gather(void)
@@ -281,6 +298,8 @@ static void gather(void)
 			if (process[i] != pid)
 				continue;
 			process[i] = 0;
+			if (!status && table->round.leaves && atomic_load(&table->phase) == PHASE_PLAY)
+				start_player(i);
 			if (status) {
 				strange_ends++;
 				printf("# %s %u ended with 0x%x\n", role_names[role_of(&table->round, i)], i,
@@ -324,6 +343,7 @@ static struct round any_round(void)
 	round.inlines = dice(2) ? 0 : dice(round.sharers + 1);
 	round.pace = paces[dice(5)];
 	round.largest = 1 + dice(4);
+	round.leaves = dice(4) ? 0 : 20 + dice(200);
 	return round;
 }
 
@@ -332,14 +352,13 @@ static uint64_t all_of(_Atomic uint64_t count[3])
 	return atomic_load(&count[SHARER]) + atomic_load(&count[BYSTANDER]);
 }
 
-static void play_round(const struct round *round, size_t device, bool control)
+static void play_round(const struct round *round, uint64_t ns, size_t device)
 {
 	uint64_t began = torture_now(), allocations = all_of(table->allocations),
 		 failures = all_of(table->failures);
 	unsigned int n = round->sharers + round->bystanders;
 	unsigned int threads = round->sharers * round->sharer_threads +
 			       round->bystanders * round->bystander_threads;
-	char name[16];
 
 	table->round = *round;
 	table->seed = dice_seed;
@@ -350,13 +369,10 @@ static void play_round(const struct round *round, size_t device, bool control)
 	atomic_store(&table->slow, 0);
 	atomic_store(&table->slowest, 0);
 	setenv("CULIMBO_GRACE", round->grace, 1);
-	for (uint32_t i = 0; i < n; i++) {
-		setenv("CULIMBO_COLLECTOR", i < round->inlines ? "inline" : "thread", 1);
-		snprintf(name, sizeof(name), "%u", i);
-		process[i] = start(name, "play", table_fd, i * 4 + i % 2, control);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		start_player(i);
 	if (WAIT_FOR(atomic_load(&table->ready) == n || running() < n, READY_NS)) {
-		uint64_t until = torture_now() + ROUND_NS;
+		uint64_t until = torture_now() + ns;
 
 		atomic_store(&table->phase, PHASE_PLAY);
 		while (torture_now() < until && running() == n) {
@@ -376,9 +392,10 @@ static void play_round(const struct round *round, size_t device, bool control)
 	}
 	end_by = UINT64_MAX;
 	failures = all_of(table->failures) - failures;
-	printf("# %u x %u sharers (%u inline), %u x %u bystanders, grace %s, pace %u us, %zu MiB each: %llu of %llu failed; slowest %.0f ms, %llu above 100; %.1f s\n",
+	printf("# %u x %u sharers (%u inline), %u x %u bystanders, grace %s, pace %u us, %zu MiB each%s: %llu of %llu failed; slowest %.0f ms, %llu above 100; %.1f s\n",
 	       round->sharers, round->sharer_threads, round->inlines, round->bystanders,
 	       round->bystander_threads, round->grace, round->pace, table->part / MIB,
+	       round->leaves ? ", sharers leave" : "",
 	       (unsigned long long)failures,
 	       (unsigned long long)(all_of(table->allocations) - allocations),
 	       (double)atomic_load(&table->slowest) * 1e-6, (unsigned long long)atomic_load(&table->slow),
@@ -389,20 +406,21 @@ static void play_round(const struct round *round, size_t device, bool control)
 static int supervise(bool control, uint64_t allocations)
 {
 	struct memory before, after = { 0 };
+	const unsigned int rounds = sizeof(fixed) / sizeof(*fixed);
 	uint64_t done;
 	bool back;
 
 	table = supervisor_begin(false, sizeof(*table), &table_fd);
 	dice_seed = torture_seed(supervisor.seed, UINT64_MAX);
+	bare = control;
 	start_observer(0);
 	before = look();
-	for (unsigned int i = getenv("STORM_ROUND") ? (unsigned int)atoi(getenv("STORM_ROUND")) : 0;
-	     !strange_ends; i++) {
-		struct round round = i < sizeof(fixed) / sizeof(fixed[0]) ? fixed[i] : any_round();
+	for (unsigned int i = 0; i < rounds && !strange_ends; i++)
+		play_round(&fixed[i], FIXED_NS, before.free);
+	while (all_of(table->allocations) < allocations && !strange_ends) {
+		struct round round = any_round();
 
-		if (i >= sizeof(fixed) / sizeof(fixed[0]) && all_of(table->allocations) >= allocations)
-			break;
-		play_round(&round, before.free, control);
+		play_round(&round, ROUND_NS, before.free);
 	}
 	done = all_of(table->allocations);
 	end_by = torture_now() + END_NS;

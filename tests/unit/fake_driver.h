@@ -45,7 +45,7 @@ struct fake_block {
 };
 static struct {
 	struct fake_block block[BLOCKS];
-	unsigned int n;
+	_Atomic unsigned int n;
 	CUresult none_result; /* of allocating nothing, and of what fails likewise; 0: INVALID_VALUE, or its own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs;
@@ -70,6 +70,9 @@ static struct {
 	_Atomic uint32_t device_calls;
 	size_t device_size;	   /* of each device; 0: that is not to be had */
 	int block_device;	   /* of what is allocated from now on */
+	int first_uuid; /* of device 0: what CUDA_VISIBLE_DEVICES shows first is each process's own */
+	size_t memory_free; /* as the driver says */
+	_Atomic uint32_t memory_asked;
 } fake;
 static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext fake_stack[8] = { CONTEXT_A };
@@ -280,6 +283,20 @@ static CUresult fake_total_mem(size_t *size, CUdevice device)
 	*size = fake.device_size;
 	return *size ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
+static CUresult fake_uuid(CUuuid *uuid, CUdevice device)
+{
+	driver_entered();
+	memset(uuid->bytes, 0x40 + fake.first_uuid + device, sizeof uuid->bytes);
+	return CUDA_SUCCESS;
+}
+static CUresult fake_memory_info(size_t *is_free, size_t *total)
+{
+	driver_entered();
+	atomic_fetch_add(&fake.memory_asked, 1);
+	*is_free = fake.memory_free;
+	*total = 1ull << 40;
+	return CUDA_SUCCESS;
+}
 static CUresult fake_primary_state(CUdevice device, unsigned int *flags, int *active)
 {
 	driver_entered();
@@ -420,6 +437,8 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	cl_driver.cuCtxPopCurrent_v2 = fake_pop;
 	cl_driver.cuCtxGetDevice = fake_device;
 	cl_driver.cuDeviceTotalMem_v2 = fake_total_mem;
+	cl_driver.cuDeviceGetUuid_v2 = fake_uuid;
+	cl_driver.cuMemGetInfo_v2 = fake_memory_info;
 	cl_driver.cuCtxSynchronize = fake_sync;
 	cl_driver.cuDevicePrimaryCtxGetState = fake_primary_state;
 	cl_driver.cuDevicePrimaryCtxRetain = fake_retain;

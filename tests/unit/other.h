@@ -52,14 +52,13 @@ static struct cl_region many_region;
 static int many_slot = -1;
 static inline void hold_many(uint32_t file_id, uint64_t first, uint64_t end)
 {
-	static struct cl_slot_watch none[CL_SLOTS];
 	struct cl_witness self;
 	int dir = open(folder, O_RDONLY | O_DIRECTORY);
 
 	cl_witness_self(&self);
 	if (many_slot < 0) {
 		CHECK_EQUAL(cl_region_open(&many_region, dir, file_id, NULL), 0);
-		many_slot = cl_holder_claim(&many_region, &self, none, cl_now(), HOUR);
+		many_slot = cl_holder_claim(&many_region, &self, cl_now(), HOUR);
 		CHECK(many_slot >= 0);
 	}
 	close(dir);

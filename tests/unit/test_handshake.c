@@ -142,8 +142,6 @@ static void one_hold(unsigned int slot, uint64_t *random)
 	cl_record_unhold(&region, slot, record);
 }
 
-static struct cl_slot_watch claim_watch[IMPORTERS + 2][CL_SLOTS];
-
 static unsigned int claim(uint32_t process)
 {
 	struct cl_witness self = { .pid = process, .pid_ns = 1, .start_time = process };
@@ -151,9 +149,7 @@ static unsigned int claim(uint32_t process)
 
 	playing = process;
 	/* the dead may come faster than a reaper that gets no processor takes them away */
-	if (!COMES_TRUE((slot = cl_holder_claim(&region, &self,
-						claim_watch[process % (IMPORTERS + 2)], cl_now(),
-						1)) >= 0, STUCK_MS)) {
+	if (!COMES_TRUE((slot = cl_holder_claim(&region, &self, cl_now(), 1)) >= 0, STUCK_MS)) {
 		found("no slot could be had");
 		return 0;
 	}

@@ -14,6 +14,7 @@
 
 #include "shim/context.h"
 #include "shim/view.h"
+#include "tests/namespaces/own_mounts.h"
 
 enum { SOON = 5000 };
 
@@ -27,6 +28,7 @@ static struct {
 
 enum { FREE = 'f', AGAIN = 'a' };
 static unsigned int addresses; /* that it does not export */
+static const char *dir_is;     /* CULIMBO_DIR; NULL: the tests' folder */
 
 /* What its file is to be called, out of which random number; 0: as chance has it. */
 static uint32_t wanted_id;
@@ -59,6 +61,8 @@ static void exporter(int line)
 	char byte;
 
 	start_with(0, CL_COLLECTOR_INLINE);
+	if (dir_is)
+		cl_options.dir.text = dir_is;
 	for (unsigned int i = 0; i < addresses; i++)
 		fake_alloc(2048, CONTEXT_A);
 	p = fake_alloc(2048, CONTEXT_A);
@@ -90,6 +94,8 @@ static void start(void)
 	other.file_id = stamp.file_id;
 	other.record = stamp.record;
 	start_with(0, CL_COLLECTOR_INLINE);
+	if (dir_is)
+		cl_options.dir.text = dir_is;
 }
 
 /* Whether the driver got it back. */
@@ -513,6 +519,42 @@ IN_A_CHILD(what_is_exported_elsewhere_is_as_bare)
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 	cl_process_end(0); /* its own file is there, with its notes */
 	CHECK(!rmdir(inside));
+}
+
+/*
+ * A daemon that gives up root's rights, or takes another user's for a moment: by then it sees
+ * neither the files of root's exporters nor, in /proc, what they map.
+ */
+IN_A_CHILD(who_is_another_user_now_says_what_is_not_protected)
+{
+	enum { NOBODY = 65534 };
+	CUdeviceptr p;
+
+	if (geteuid())
+		CHILD_SKIP("only root can be two users");
+	if (own_mounts() || mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777"))
+		CHILD_SKIP("no /dev/shm of its own may be had");
+	CHECK((!mkdir(folder, 0700) || errno == EEXIST) && !chmod(folder, 0777));
+	dir_is = "";
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
+	start(); /* one that it has not met */
+	CHECK(!seteuid(NOBODY));
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_as_it_came), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 2);
+	CHECK(!seteuid(0));
+	CHECK_EQUAL(logged("began to share as user 0 and is user 65534 now"), 1);
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK(cl_record_held(peer(), other.record));
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 2);
+	CHECK_EQUAL(logged("culimbo["), 1);
+	finish();
 }
 
 /* Opened and closed in any order of its mappings, and while another context has it. */
@@ -1192,6 +1234,7 @@ int main(void)
 		cmocka_unit_test(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter),
 		cmocka_unit_test(a_handle_of_here_is_told_by_any_path),
 		cmocka_unit_test(what_is_exported_elsewhere_is_as_bare),
+		cmocka_unit_test(who_is_another_user_now_says_what_is_not_protected),
 		cmocka_unit_test(a_hold_lasts_as_long_as_any_of_its_mappings),
 		cmocka_unit_test(the_device_is_asked_once_for_a_context),
 		cmocka_unit_test(of_contexts_that_end_unseen_nothing_is_remembered),

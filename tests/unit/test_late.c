@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an exporter could not have at its first export, it has later: a moment without
- * descriptors, or without a directory, is not paid for to the end of the process.
+ * descriptors, or without a directory, is not paid for to the end of the process.  Nor is a
+ * umask paid for by all processes of the user.
  */
 #include "tests/unit/fake_driver.h"
 
@@ -156,6 +157,80 @@ IN_A_CHILD(with_one_descriptor_in_hand_the_directory_is_looked_at_too)
 	CHECK(!remove_folder_at(path));
 }
 
+/* ------------------------------------------------------------------------ umask */
+enum { NOBODY = 65534 };
+
+/* Root needs no right: as somebody else, in a parent that is his.  Returns its path. */
+static const char *as_an_ordinary_user(void)
+{
+	static char parent[100];
+
+	snprintf(parent, sizeof parent, "%s-%d", folder, (int)getpid());
+	CHECK(!mkdir(parent, 0700));
+	if (!geteuid()) {
+		CHECK(!chown(parent, NOBODY, NOBODY));
+		CHECK(!setresgid(NOBODY, NOBODY, NOBODY) && !setresuid(NOBODY, NOBODY, NOBODY));
+	}
+	return parent;
+}
+
+/* Makes the directory with that umask; a process with an ordinary one shares there, too. */
+static void with_umask(mode_t mask)
+{
+	const char *parent = as_an_ordinary_user();
+	char path[128];
+	struct stat st;
+	pid_t child;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	snprintf(path, sizeof path, "%s/limbo", parent);
+	cl_options.dir.text = path;
+	cl_options.log_file.text = "";
+	umask(mask);
+	CHECK_EQUAL(cycle(10), 10);
+	CHECK(!stat(path, &st));
+	CHECK_EQUAL(st.st_mode & 07777, 0700);
+	child = fork();
+	if (!child) {
+		child_begins();
+		umask(022);
+		CHECK_EQUAL(cycle(10), 10);
+		_exit(cl_process_end(0));
+	}
+	child_judge(child);
+	CHECK_EQUAL(cl_process_end(0), 0);
+	CHECK(!rmdir(path) && !rmdir(parent));
+}
+
+IN_A_CHILD(a_umask_that_forbids_searching_is_no_matter)
+{
+	with_umask(0177);
+}
+
+IN_A_CHILD(a_umask_that_forbids_all_is_no_matter)
+{
+	with_umask(0777);
+}
+
+/* One that was left so, by whom or whatever. */
+IN_A_CHILD(a_directory_that_cannot_be_searched_is_mended)
+{
+	const char *parent = as_an_ordinary_user();
+	char path[128];
+	struct stat st;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	snprintf(path, sizeof path, "%s/limbo", parent);
+	cl_options.dir.text = path;
+	cl_options.log_file.text = "";
+	CHECK(!mkdir(path, 0700) && !chmod(path, 0600));
+	CHECK_EQUAL(cycle(10), 10);
+	CHECK(!stat(path, &st));
+	CHECK_EQUAL(st.st_mode & 07777, 0700);
+	CHECK_EQUAL(cl_process_end(0), 0);
+	CHECK(!rmdir(path) && !rmdir(parent));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -164,6 +239,9 @@ int main(void)
 		cmocka_unit_test(with_one_descriptor_in_hand_there_is_a_file_at_once),
 		cmocka_unit_test(without_a_descriptor_there_is_a_file_as_soon_as_there_is_one),
 		cmocka_unit_test(with_one_descriptor_in_hand_the_directory_is_looked_at_too),
+		cmocka_unit_test(a_umask_that_forbids_searching_is_no_matter),
+		cmocka_unit_test(a_umask_that_forbids_all_is_no_matter),
+		cmocka_unit_test(a_directory_that_cannot_be_searched_is_mended),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

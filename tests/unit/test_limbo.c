@@ -1020,38 +1020,33 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK(none_is_counted());
 }
 
-/* A call that the driver has refused, @attempt times since the first one. */
-static struct cl_retry refused(enum cl_retry_want want, unsigned int attempt)
+/* At the @attempt to make one that the driver refuses; true: try again. */
+static bool another_event(unsigned int attempt)
 {
 	struct cl_retry retry;
 
-	cl_retry_begin(&retry, want, want == CL_RETRY_MEMORY ? 12345 : 0);
+	cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 });
 	retry.attempt = attempt;
-	retry.until = cl_now() + cl_options.pressure_wait.number;
-	retry.own = want == CL_RETRY_MEMORY ? cl_limbo_moved(CL_ANY_DEVICE).moved : cl_limbo_events_back();
-	return retry;
-}
-/* True: try again. */
-static bool another_event(unsigned int attempt)
-{
-	struct cl_retry retry = refused(CL_RETRY_EVENT, attempt);
-
+	retry.began = cl_now();
+	retry.until = retry.began + cl_options.pressure_wait.number;
+	retry.own = cl_limbo_events_back();
 	return cl_retry_again(&retry);
 }
+
 /* A call fails: whether to make it again; and whether once more, when that has failed, too. */
 static __thread struct cl_retry failing;
-static bool fails(enum cl_retry_want want, size_t bytes)
+static bool fails(enum cl_retry_want want, struct cl_short what)
 {
 	cl_retry_end(&failing);
-	cl_retry_begin(&failing, want, bytes);
+	cl_retry_begin(&failing, want, what);
 	return cl_retry_again(&failing);
 }
 static bool fails_again(void)
 {
 	return cl_retry_again(&failing);
 }
-#define NO_MEMORY() fails(CL_RETRY_MEMORY, 12345)
-#define NO_EVENT() fails(CL_RETRY_EVENT, 0)
+#define NO_MEMORY() fails(CL_RETRY_MEMORY, (struct cl_short){ .bytes = 12345, .device = CL_OF_CURRENT })
+#define NO_EVENT() fails(CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 })
 
 /* What the collector finds while a thread of the program has the last event of the limbo. */
 static CUresult destroy_and_collect(CUevent event)
@@ -1688,7 +1683,7 @@ static size_t a_callback(size_t bytes, void *data)
 	called++;
 	CHECK_EQUAL(bytes, 12345);
 	/* one that allocates, and fails at it, is not asked again */
-	cl_retry_begin(&inside, CL_RETRY_MEMORY, 99);
+	cl_retry_begin(&inside, CL_RETRY_MEMORY, (struct cl_short){ .bytes = 99 });
 	called_inside += cl_retry_again(&inside);
 	if (must_be_freed) /* the limbo is the first to give */
 		CHECK_EQUAL(frees_of(must_be_freed), 1);
@@ -1784,27 +1779,6 @@ IN_A_CHILD(short_memory_asks_the_other_processes)
 	CHECK(COMES_TRUE(ask(&other, (struct order){ .what = 'n', .a = held.value }).value == 1, SOON));
 }
 
-/* By themselves, or asked by a third: then there is nothing to ask them for, and memory all the same. */
-IN_A_CHILD(short_memory_hears_of_what_others_gave_back_meanwhile)
-{
-	struct other other = start_other(HOUR);
-	struct answer block = ask(&other, (struct order){ .what = 'x' });
-
-	start_with(HOUR, CL_COLLECTOR_THREAD);
-	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = block.value }).result, CUDA_SUCCESS);
-	/* between the first call and the question what to do */
-	CHECK_EQUAL(ask(&other, (struct order){ .what = 'g' }).value, 1);
-	CHECK(NO_MEMORY());
-	CHECK(!fails_again());
-	/* and between the second one and the next question */
-	CHECK(NO_MEMORY());
-	block = ask(&other, (struct order){ .what = 'x' });
-	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = block.value }).result, CUDA_SUCCESS);
-	CHECK_EQUAL(ask(&other, (struct order){ .what = 'g' }).value, 1);
-	CHECK(fails_again());
-	CHECK(!fails_again());
-}
-
 /* Its mapping is made twice, and both are of one thread: see cl_region_create(). */
 IN_A_CHILD(a_file_that_another_thread_is_making_is_not_looked_at)
 {
@@ -1889,6 +1863,17 @@ static pid_t collector_task(void)
 			found = atoi(entry->d_name);
 	closedir(dir);
 	return found;
+}
+
+IN_A_CHILD(pool_pointers_are_counted_and_told_once)
+{
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_pool_exported();
+	cl_pool_exported();
+	CHECK_EQUAL(cl_count_get(pool_exports), 2);
+	CHECK_EQUAL(logged("cuMemPoolExportPointer"), 1);
+	CHECK(!cl_own.header);
+	CHECK_TASKS(1);
 }
 
 /* UCX retains and releases the primary context around each open and each close. */
@@ -2408,10 +2393,10 @@ int main(void)
 		cmocka_unit_test(callbacks_are_a_bounded_registry),
 		cmocka_unit_test(short_memory_ends_the_grace_of_what_nobody_opened),
 		cmocka_unit_test(short_memory_asks_the_other_processes),
-		cmocka_unit_test(short_memory_hears_of_what_others_gave_back_meanwhile),
 		cmocka_unit_test(a_file_that_another_thread_is_making_is_not_looked_at),
 		cmocka_unit_test(without_a_file_blocks_are_kept_until_memory_is_short),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
+		cmocka_unit_test(pool_pointers_are_counted_and_told_once),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),

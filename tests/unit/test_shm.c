@@ -1215,7 +1215,7 @@ static void slots_are_claimed_once_and_given_back(void **state)
 
 	for (uint32_t p = 1; p <= 3; p++) {
 		w = play(p);
-		assert_int_equal(cl_holder_claim(&r, &w, watch, 10 + p, 50), p - 1);
+		assert_int_equal(cl_holder_claim(&r, &w, 10 + p, 50), p - 1);
 		assert_int_equal(r.slot[p - 1].who.pid, p);
 		assert_int_equal(r.slot[p - 1].since, 10 + p);
 		assert_int_equal(r.slot[p - 1].known, r.slot[p - 1].claim >> 8);
@@ -1230,7 +1230,7 @@ static void slots_are_claimed_once_and_given_back(void **state)
 	assert_int_equal(reaped.alive, 2);
 	assert_int_equal(reaped.slots + reaped.settling, 0);
 	w = play(4);
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 20, 50), 1);
+	assert_int_equal(cl_holder_claim(&r, &w, 20, 50), 1);
 	assert_int_equal(r.slot[1].claim, 2 << 8 | CL_SLOT_CLAIMED); /* an epoch of its own */
 	assert_int_equal(r.slot[1].who.pid, 4);
 	drop_region(&r);
@@ -1245,19 +1245,20 @@ static void all_slots_may_be_taken_and_the_dead_make_room(void **state)
 	publish(&r, 8, 1);
 	for (uint32_t p = 1; p <= CL_SLOTS; p++) {
 		w = play(p);
-		assert_int_equal(cl_holder_claim(&r, &w, watch, 1, 50), p - 1);
+		assert_int_equal(cl_holder_claim(&r, &w, 1, 50), p - 1);
 		assert_int_equal(hold(&r, p - 1, 8, 0, 1), 0);
 	}
 	assert_int_equal(cl_record_holders(&r, 8, NULL, 0), CL_SLOTS);
 	cl_record_to_limbo(&r, 8, 1);
 	w = play(5000);
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 1000, 50), -EUSERS);
+	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
 	played_death(700);
 	/* settling: it may yet be alive, as far as can be told */
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 1000, 50), -EUSERS);
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 1049, 50), -EUSERS);
+	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
+	assert_int_equal(cl_holder_claim(&r, &w, 1050 * MS - 1, 50 * MS), -EUSERS);
 	assert_int_equal(cl_record_holders(&r, 8, NULL, 0), CL_SLOTS);
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 1050, 50), 699);
+	/* a time in the file is rounded up to a millisecond or so, never down */
+	assert_int_equal(cl_holder_claim(&r, &w, 1052 * MS, 50 * MS), 699);
 	assert_int_equal(cl_record_holders(&r, 8, NULL, 0), CL_SLOTS - 1);
 	assert_int_equal(r.slot[699].who.pid, 5000);
 	for (uint32_t p = 1; p <= CL_SLOTS; p++)
@@ -1271,6 +1272,99 @@ static void all_slots_may_be_taken_and_the_dead_make_room(void **state)
 	drop_region(&r);
 }
 
+/*
+ * Importers elsewhere that are killed one after the other, as a server of weights has them: each
+ * is a process of its own that comes for a moment, so no one of them sees a slot twice.
+ */
+static void the_dead_make_room_before_all_slots_are_taken(void **state)
+{
+	struct cl_region r = make_played_region();
+	unsigned int highest = 0;
+
+	for (uint32_t p = 1; p <= 5 * CL_SLOTS; p++) {
+		struct cl_witness w = play(p);
+		int slot = cl_holder_claim(&r, &w, p * MS, 50 * MS);
+
+		assert_in_range(slot, 0, CL_SLOTS - 1);
+		highest = (unsigned int)slot > highest ? (unsigned int)slot : highest;
+		played_death(p);
+	}
+	/* where there are few nobody looks: it is for the exporter to tell of those that did not close */
+	assert_in_range(highest, CL_CROWD, CL_SLOTS - 1);
+	for (unsigned int i = 0; i <= CL_SLOTS; i++)
+		assert_int_equal(lock_owner[i], 0);
+	drop_region(&r);
+}
+
+/* All of them at once: who comes first can't know yet, and leaves what he saw to who comes next. */
+static void who_finds_all_slots_taken_tells_the_next(void **state)
+{
+	struct cl_region r = make_played_region();
+	struct cl_witness w;
+
+	for (uint32_t p = 1; p <= CL_SLOTS; p++) {
+		w = play(p);
+		assert_int_equal(cl_holder_claim(&r, &w, MS, 50 * MS), p - 1);
+	}
+	for (uint32_t p = 1; p <= CL_SLOTS; p++)
+		played_death(p);
+	w = play(5000);
+	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
+	w = play(5001);
+	assert_int_equal(cl_holder_claim(&r, &w, 1010 * MS, 50 * MS), -EUSERS);
+	/* another clock says nothing about this one */
+	w = play(5002);
+	w.time_ns = 1;
+	assert_int_equal(cl_holder_claim(&r, &w, 9000 * MS, 50 * MS), -EUSERS);
+	w = play(5003);
+	assert_int_equal(cl_holder_claim(&r, &w, 9010 * MS, 50 * MS), -EUSERS);
+	w = play(5004);
+	assert_true(cl_holder_claim(&r, &w, 9062 * MS, 50 * MS) >= 0);
+	drop_region(&r);
+}
+
+/* What is left in the file of a slot is of one claim of it, and never of a time to come. */
+static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
+{
+	struct cl_region r = make_played_region();
+	struct cl_witness w;
+
+	for (uint32_t p = 1; p <= CL_SLOTS; p++) {
+		w = play(p);
+		assert_int_equal(cl_holder_claim(&r, &w, MS, 50 * MS), p - 1);
+	}
+	played_death(1);
+	w = play(5000);
+	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
+	assert_int_not_equal(r.lock_free[0], 0);
+	/* the exporter has it back meanwhile, and another takes it and dies */
+	play(6000);
+	cl_holder_reap(&r, watch, 1000 * MS, 0, NULL, NULL);
+	w = play(5001);
+	assert_int_equal(cl_holder_claim(&r, &w, 1040 * MS, 50 * MS), 0);
+	played_death(5001);
+	w = play(5002);
+	assert_int_equal(cl_holder_claim(&r, &w, 1060 * MS, 50 * MS), -EUSERS);
+	assert_int_equal(cl_holder_claim(&r, &w, 1112 * MS, 50 * MS), 0);
+	/* one that somebody wrote */
+	played_death(5002);
+	w = play(5003);
+	assert_int_equal(cl_holder_claim(&r, &w, 2000 * MS, 50 * MS), -EUSERS);
+	r.lock_free[0] |= 0xffffffff;
+	assert_int_equal(cl_holder_claim(&r, &w, 2010 * MS, 50 * MS), -EUSERS);
+	assert_int_equal(cl_holder_claim(&r, &w, 2062 * MS, 50 * MS), 0);
+	/* a lock that is had again is none that was free */
+	played_death(5003);
+	w = play(5004);
+	assert_int_equal(cl_holder_claim(&r, &w, 3000 * MS, 50 * MS), -EUSERS);
+	lock_owner[CL_LOCK_SLOT(0)] = 5000;
+	assert_int_equal(cl_holder_claim(&r, &w, 3010 * MS, 50 * MS), -EUSERS);
+	assert_int_equal(r.lock_free[0], 0);
+	lock_owner[CL_LOCK_SLOT(0)] = 0;
+	assert_int_equal(cl_holder_claim(&r, &w, 3100 * MS, 50 * MS), -EUSERS);
+	drop_region(&r);
+}
+
 /* A lock that is free for a moment only is no death, and settling begins anew for each claim. */
 static void settling_begins_anew(void **state)
 {
@@ -1278,7 +1372,7 @@ static void settling_begins_anew(void **state)
 	struct cl_witness w = play(1);
 	struct cl_reaped reaped;
 
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 1, 50), 0);
+	assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 0);
 	play(9);
 	lock_owner[CL_LOCK_SLOT(0)] = 0;
 	assert_int_equal(cl_holder_reap(&r, watch, 100, 50, NULL, NULL).settling, 1);
@@ -1290,7 +1384,7 @@ static void settling_begins_anew(void **state)
 	assert_int_equal(played_try_lock(&r, CL_LOCK_SLOT(0)), 0);
 	cl_holder_release(&r, 0);
 	w = play(2);
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 170, 50), 0);
+	assert_int_equal(cl_holder_claim(&r, &w, 170, 50), 0);
 	played_death(2);
 	play(9);
 	reaped = cl_holder_reap(&r, watch, 211, 50, NULL, NULL);
@@ -1306,7 +1400,7 @@ static void a_claim_without_a_witness_is_reaped_by_its_lock(void **state)
 	struct cl_witness w = me;
 
 	playing = 1; /* a live process's witness, left from a claim before */
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 1, 50), 0);
+	assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 0);
 	cl_holder_release(&r, 0);
 	atomic_store(&r.slot[0].claim, 2 << 8 | CL_SLOT_CLAIMED);
 	lock_owner[CL_LOCK_SLOT(0)] = 1;
@@ -1324,25 +1418,25 @@ static void a_new_image_reaps_what_its_former_one_held(void **state)
 	struct cl_witness w = play(1), other;
 
 	publish(&r, 0, 1);
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 1, 50), 0);
+	assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 0);
 	assert_int_equal(hold(&r, 0, 0, 0, 1), 0);
 	other = play(2);
-	assert_int_equal(cl_holder_claim(&r, &other, watch, 1, 50), 1);
+	assert_int_equal(cl_holder_claim(&r, &other, 1, 50), 1);
 	assert_int_equal(hold(&r, 1, 0, 0, 1), 0);
 	cl_record_to_limbo(&r, 0, 1);
 	/* exec: same process, its locks and its context gone; no settling needed */
 	played_death(1);
 	w = play(1);
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 2, 1000000), 0);
+	assert_int_equal(cl_holder_claim(&r, &w, 2, 1000000), 0);
 	assert_int_equal(r.slot[0].claim, 2 << 8 | CL_SLOT_CLAIMED);
 	assert_int_equal(cl_record_holders(&r, 0, NULL, 0), 1); /* the other one's is left */
 	/* the same number after a reuse of the pid, or in another namespace, is another */
 	w.start_time++;
 	playing = 3;
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 2, 1000000), 2);
+	assert_int_equal(cl_holder_claim(&r, &w, 2, 1000000), 2);
 	w.pid_ns++;
 	playing = 4;
-	assert_int_equal(cl_holder_claim(&r, &w, watch, 2, 1000000), 3);
+	assert_int_equal(cl_holder_claim(&r, &w, 2, 1000000), 3);
 	drop_region(&r);
 }
 
@@ -1356,14 +1450,13 @@ struct importer {
 static struct cl_region importer_region;
 static void import_or_die(uint32_t file_id, uint32_t holds, int tell)
 {
-	static struct cl_slot_watch none[CL_SLOTS];
 	struct cl_witness self;
 	int slot;
 
 	child_begins();
 	CHECK_EQUAL(cl_region_open(&importer_region, folder_fd, file_id, NULL), 0);
 	cl_witness_self(&self);
-	slot = cl_holder_claim(&importer_region, &self, none, cl_now(), 50 * MS);
+	slot = cl_holder_claim(&importer_region, &self, cl_now(), 50 * MS);
 	CHECK(slot >= 0);
 	for (uint32_t i = 0; i < holds; i++)
 		CHECK_EQUAL(hold(&importer_region, (unsigned int)slot, i, 0, 1), 0);
@@ -1943,6 +2036,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_close_that_was_cut_short_is_finished_by_the_reaper),
 		cmocka_unit_test(slots_are_claimed_once_and_given_back),
 		cmocka_unit_test(all_slots_may_be_taken_and_the_dead_make_room),
+		cmocka_unit_test(the_dead_make_room_before_all_slots_are_taken),
+		cmocka_unit_test(who_finds_all_slots_taken_tells_the_next),
+		cmocka_unit_test(what_is_left_of_one_claim_is_not_of_the_next),
 		cmocka_unit_test(settling_begins_anew),
 		cmocka_unit_test(a_claim_without_a_witness_is_reaped_by_its_lock),
 		cmocka_unit_test(a_new_image_reaps_what_its_former_one_held),

@@ -177,7 +177,6 @@ static void a_holder_is_named_and_told_dead_or_alive(void **state)
 	child = fork();
 	assert_true(child >= 0);
 	if (!child) {
-		static struct cl_slot_watch watch[CL_SLOTS];
 		struct cl_region seen;
 		struct cl_witness self;
 		uint8_t handle[64] = { 0 };
@@ -187,7 +186,7 @@ static void a_holder_is_named_and_told_dead_or_alive(void **state)
 		cl_witness_self(&self);
 		memset(handle, 1, 56);
 		CHECK_EQUAL(cl_region_open(&seen, folder_fd, r.file_id, NULL), 0);
-		CHECK_EQUAL(cl_holder_claim(&seen, &self, watch, cl_now(), 1), 0);
+		CHECK_EQUAL(cl_holder_claim(&seen, &self, cl_now(), 1), 0);
 		memcpy(seen.slot[0].name, "na\033me", 6);
 		CHECK_EQUAL(cl_record_hold(&seen, 0, 0, 0, handle), 0);
 		CHECK_EQUAL(write(ready[1], "", 1), 1);

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether somebody's wrappers come before the driver: see wrapped.h. */
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <string.h>
+#include "preload/dlsym.h"
+#include "preload/hook_table.h"
+#include "preload/wrapped.h"
+#include "shim/log.h"
+
+/* What must not go past us in a process that shares.  (Allocations may: a failing one is not tried again then.) */
+static const unsigned char needed[] = {
+	CL_HOOK_cuMemFree_v2,
+	CL_HOOK_cuMemFreeAsync,
+	CL_HOOK_cuMemFreeAsync_ptsz,
+	CL_HOOK_cuIpcGetMemHandle,
+	CL_HOOK_cuIpcOpenMemHandle_v2,
+	CL_HOOK_cuIpcCloseMemHandle,
+	CL_HOOK_cuEventDestroy_v2,
+	CL_HOOK_cuIpcGetEventHandle,
+	CL_HOOK_cuIpcOpenEventHandle,
+	CL_HOOK_cuCtxDestroy_v2,
+	CL_HOOK_cuDevicePrimaryCtxRelease_v2,
+	CL_HOOK_cuDevicePrimaryCtxReset_v2,
+};
+
+static const char *file_of(const void *address)
+{
+	Dl_info info;
+
+	return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : "?";
+}
+
+static bool is_in_this_library(const void *address)
+{
+	Dl_info info, own;
+
+	return dladdr(address, &info) && dladdr(needed, &own) && info.dli_fbase == own.dli_fbase;
+}
+
+/* The file whose code a program gets that looks @row up, instead of our hook; NULL: it gets the hook. */
+static const char *who_answers(const struct cl_hook *row, cl_dlsym_fn *first)
+{
+	const void *real = cl_hook_real(row), *got;
+	void *first_is;
+
+	if (!real)
+		return NULL;
+	got = first(cl_driver.libcuda, row->symbol);
+	if (got == cl_hook_for(real))
+		return NULL;
+	if (got && is_in_this_library(got)) { /* a door of ours, see doors.c: it leads to the next by that name */
+		got = cl_real_dlsym()(RTLD_NEXT, row->symbol);
+		return got && got != real ? file_of(got) : NULL;
+	}
+	/* the driver's own: by a dlsym that comes before ours, and does not go on to it */
+	memcpy(&first_is, &first, sizeof(first_is));
+	return file_of(got == real ? first_is : got);
+}
+
+void cl_wrapped_say(void)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	const struct cl_hook *one = NULL;
+	const char *whose = NULL;
+	unsigned int n = 0;
+	void *found;
+	cl_dlsym_fn *first;
+
+	if (!cl_hooks_ready() || atomic_flag_test_and_set(&said))
+		return;
+	found = cl_real_dlsym()(RTLD_DEFAULT, "dlsym");
+	if (!found)
+		return;
+	memcpy(&first, &found, sizeof(first));
+	for (size_t i = 0; i < sizeof(needed); i++) {
+		const char *file = who_answers(&cl_hooks[needed[i]], first);
+
+		n += file != NULL;
+		if (!whose && file) {
+			whose = file;
+			one = &cl_hooks[needed[i]];
+		}
+	}
+	dlerror(); /* none of what was not found is the program's */
+	if (n)
+		cl_log(CL_LOG_WARN,
+		       "%s answers %s and %u more of the driver's calls: what it does not hand on through dlsym() "
+		       "goes past culimbo, and a block that is freed so may be given away while others have it "
+		       "open",
+		       whose, one->symbol, n - 1);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that is linked with libcuda and looks it up as well: exports a block by the one
+ * door, opens its own handle by the other.  Bare that is refused (201); under one culimbo it opens,
+ * and under two halves of it, neither of which knows both, it doesn't.
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void must(CUresult result, const char *call)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	printf("%s: %d\n", call, (int)result);
+	exit(1);
+}
+#define MUST(call) must(call, #call)
+
+int main(int argc, char **argv)
+{
+	CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int);
+	CUipcMemHandle handle;
+	CUdeviceptr block, opened;
+	CUcontext ctx;
+	Dl_info info;
+	void *found = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuIpcOpenMemHandle_v2");
+
+	memcpy(&open, &found, sizeof(open));
+	MUST(cuInit(0));
+	MUST(cuDevicePrimaryCtxRetain(&ctx, 0));
+	MUST(cuCtxSetCurrent(ctx));
+	MUST(cuMemAlloc(&block, 4096));
+	if (argc > 1) /* --shares-nothing */
+		return 0;
+	MUST(cuIpcGetMemHandle(&handle, block));
+	printf("open %d\n", (int)open(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	printf("looked up in %s\n", dladdr(found, &info) ? info.dli_fname : "nothing");
+	return 0;
+}

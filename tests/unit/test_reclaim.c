@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reclaim: what is done when an allocation fails, and for how long.
+ *
+ * No allocation fails for what somebody's limbo has, of the device that is short; nobody
+ * waits who would get nothing; and no grace ends for nothing.  The driver is a fake one, other
+ * exporters are processes of their own.  What the program sees of it all is in the end-to-end
+ * tests, and what becomes of it under load in tests/torture/pressure_storm.
+ */
+#include "tests/unit/fake_driver.h"
+
+#include <signal.h>
+
+#include "shim/callbacks.h"
+
+enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
+
+/* ------------------------------------------------------------------- other exporters */
+struct exporter {
+	pid_t pid;
+	int line;
+};
+enum order {
+	FILLS, /* exports and frees one block */
+	GIVES, /* gives back what nobody holds: how many blocks */
+	FREED, /* how many the driver has back */
+	CALLS, /* makes some other call */
+};
+
+static void obey(enum order order, uint64_t *answer)
+{
+	if (order == FILLS)
+		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	else if (order == GIVES)
+		*answer = cl_limbo_collect(true).blocks;
+	else if (order == FREED)
+		*answer = atomic_load(&fake.free_calls);
+	else
+		cl_memory_allocates();
+}
+
+/* Its device 0 has the UUID that is the @uuid-th. */
+static struct exporter start_exporter(uint64_t collector, int uuid)
+{
+	struct exporter exporter;
+
+	exporter.pid = fork_with_line(&exporter.line);
+	if (!exporter.pid) {
+		enum order order;
+
+		start_with(HOUR, collector);
+		fake.first_uuid = uuid;
+		while (read(exporter.line, &order, sizeof order) == sizeof order) {
+			uint64_t answer = 0;
+
+			obey(order, &answer);
+			CHECK(write(exporter.line, &answer, sizeof answer) == sizeof answer);
+		}
+		_exit(0);
+	}
+	return exporter;
+}
+
+static uint64_t ask(const struct exporter *exporter, enum order order)
+{
+	uint64_t answer;
+
+	CHECK(write(exporter->line, &order, sizeof order) == sizeof order);
+	CHECK(read(exporter->line, &answer, sizeof answer) == sizeof answer);
+	return answer;
+}
+
+static struct exporter start_full(uint64_t collector)
+{
+	struct exporter exporter = start_exporter(collector, 0);
+
+	ask(&exporter, FILLS);
+	return exporter;
+}
+
+static void stop(const struct exporter *exporter)
+{
+	int status;
+
+	kill(exporter->pid, SIGSTOP);
+	CHECK(waitpid(exporter->pid, &status, WUNTRACED) == exporter->pid && WIFSTOPPED(status));
+}
+
+/* ------------------------------------------------------------------ one that fails */
+/* A call fails: whether to make it again; and whether once more, when that has failed, too. */
+static struct cl_retry failing;
+static bool fails(struct cl_short what)
+{
+	cl_retry_end(&failing);
+	cl_retry_begin(&failing, CL_RETRY_MEMORY, what);
+	return cl_retry_again(&failing);
+}
+static bool fails_again(void)
+{
+	return cl_retry_again(&failing);
+}
+#define FAILS() fails((struct cl_short){ .bytes = 4096, .device = CL_OF_CURRENT })
+
+/* It fails as often as it is made; how long the program waits for that, ns. */
+static uint64_t fails_for_good(void)
+{
+	uint64_t began = cl_now();
+
+	if (FAILS())
+		while (fails_again())
+			;
+	return cl_now() - began;
+}
+
+/* ----------------------------------------------------------------- what came free */
+/*
+ * By themselves, or asked by a third: then there is nothing to ask them for, and memory all the
+ * same; and their limbos are as full as before.
+ */
+IN_A_CHILD(what_others_gave_back_by_themselves_is_heard_of)
+{
+	struct exporter other = start_full(CL_COLLECTOR_THREAD);
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	/* between the first call and the question what to do */
+	CHECK_EQUAL(ask(&other, GIVES), 1);
+	CHECK(FAILS());
+	CHECK(!fails_again());
+	/* and between the second one and the next question */
+	CHECK(FAILS());
+	ask(&other, FILLS);
+	ask(&other, GIVES);
+	CHECK(fails_again());
+	CHECK(!fails_again());
+}
+
+IN_A_CHILD(where_nobody_shares_the_answer_comes_at_once)
+{
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	CHECK(!FAILS());
+	CHECK_EQUAL(count_entries(folder), 0);
+	/* nor where others share, and have nothing that could go */
+	start_exporter(CL_COLLECTOR_THREAD, 0);
+	CHECK(!FAILS());
+}
+
+IN_A_CHILD(where_nothing_is_left_nobody_waits)
+{
+	struct exporter other = start_full(CL_COLLECTOR_THREAD);
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_options.pressure_wait.number = 2 * SOON * MS;
+	CHECK(fails_for_good() < SOON * MS);
+	CHECK_EQUAL(ask(&other, FREED), 1);
+}
+
+/* Without a collector's thread an exporter answers in its next call. */
+IN_A_CHILD(who_has_no_thread_gives_in_its_next_call)
+{
+	struct exporter other = start_full(CL_COLLECTOR_INLINE);
+	const enum order order = CALLS;
+	uint64_t answer;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_options.pressure_wait.number = 0;
+	CHECK(FAILS()); /* (once anyway) */
+	CHECK(write(other.line, &order, sizeof order) == sizeof order);
+	CHECK(read(other.line, &answer, sizeof answer) == sizeof answer);
+	CHECK_EQUAL(ask(&other, FREED), 1);
+	CHECK(fails_again());
+}
+
+/* What comes free is for who needs it: for a moment nothing is put into the limbo instead. */
+IN_A_CHILD(what_is_freed_while_others_need_it_goes_at_once)
+{
+	struct exporter other = start_full(CL_COLLECTOR_THREAD);
+	bool at_once = false;
+	uint64_t freed;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	/* (a moment, that a busy machine may let pass) */
+	for (int i = 0; i < 100 && !at_once; i++) {
+		FAILS();
+		freed = ask(&other, FREED);
+		ask(&other, FILLS);
+		at_once = ask(&other, FREED) > freed;
+	}
+	CHECK(at_once);
+}
+
+/* --------------------------------------------------------------- those that are mute */
+/* Stopped, or in the driver: they keep what they have, and cost one wait, of all who need memory. */
+IN_A_CHILD(many_that_are_stopped_cost_one_wait)
+{
+	enum { STOPPED = 20 };
+	struct exporter other[STOPPED];
+	const uint64_t wait = 200 * MS;
+	pid_t beside;
+	int line;
+
+	for (int i = 0; i < STOPPED; i++) {
+		other[i] = start_full(CL_COLLECTOR_THREAD);
+		stop(&other[i]);
+	}
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_options.pressure_wait.number = wait;
+	CHECK(fails_for_good() >= wait);
+	CHECK(fails_for_good() < wait);
+	/* also of a process that has not met them */
+	beside = fork_with_line(&line);
+	if (!beside) {
+		CHECK(fails_for_good() < wait);
+		_exit(0);
+	}
+	child_judge(beside);
+	/* until they go on */
+	for (int i = 0; i < STOPPED; i++)
+		kill(other[i].pid, SIGCONT);
+	for (int i = 0; i < STOPPED; i++) {
+		CHECK(COMES_TRUE(ask(&other[i], FREED) == 1, SOON));
+		ask(&other[i], FILLS);
+	}
+	cl_options.pressure_wait.number = SOON * MS;
+	CHECK(FAILS());
+	for (int i = 0; i < STOPPED; i++)
+		CHECK(COMES_TRUE(ask(&other[i], FREED) == 2, SOON));
+}
+
+IN_A_CHILD(who_is_killed_while_it_is_waited_for_gives_all)
+{
+	struct exporter other = start_full(CL_COLLECTOR_THREAD);
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_options.pressure_wait.number = 50 * MS;
+	stop(&other);
+	CHECK(FAILS());
+	kill(other.pid, SIGKILL);
+	cl_options.pressure_wait.number = SOON * MS;
+	failing.until = cl_now() + SOON * MS;
+	CHECK(fails_again());
+	CHECK_EQUAL(waitpid(other.pid, &(int){ 0 }, 0), other.pid);
+	CHECK(!FAILS());
+}
+
+/* As many as there are, a few at a time. */
+IN_A_CHILD(however_many_there_are_all_are_asked)
+{
+	enum { MANY = 300 };
+	static struct exporter other[MANY];
+
+	for (int i = 0; i < MANY; i++)
+		other[i] = start_full(CL_COLLECTOR_THREAD);
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_options.pressure_wait.number = SOON * MS;
+	CHECK(FAILS());
+	for (int i = 0; i < MANY; i++)
+		CHECK(COMES_TRUE(ask(&other[i], FREED) == 1, SOON));
+}
+
+/* ------------------------------------------------------- which device, and how much */
+IN_A_CHILD(only_what_is_of_the_device_goes)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = exported_block(); /* of device 0 */
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	fake.device = 1;
+	CHECK(!FAILS());
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK(!fails((struct cl_short){ .bytes = 4096, .device = 1 }));
+	CHECK(!fails((struct cl_short){ .bytes = 4096, .device = CL_OF_NONE }));
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK(fails((struct cl_short){ .bytes = 4096, .device = 0 }));
+	CHECK_EQUAL(frees_of(p), 1);
+	/* of which device a pool is, is not known */
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK(fails((struct cl_short){ .bytes = 4096, .device = CL_OF_ANY }));
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+/* Which need not have the same number in two processes. */
+IN_A_CHILD(others_are_asked_for_what_is_of_the_device)
+{
+	struct exporter other = start_exporter(CL_COLLECTOR_THREAD, 1);
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	ask(&other, FILLS);
+	CHECK(!FAILS());
+	CHECK_EQUAL(ask(&other, FREED), 0);
+	fake.device = 1;
+	CHECK(FAILS());
+	CHECK_EQUAL(ask(&other, FREED), 1);
+	ask(&other, FILLS);
+	ask(&other, FILLS);
+	CHECK(fails((struct cl_short){ .bytes = 4096, .device = CL_OF_ANY }));
+	CHECK_EQUAL(ask(&other, FREED), 3);
+}
+
+/* An exporter whose driver does not say which device it is may have it of any. */
+IN_A_CHILD(what_is_of_a_device_without_a_name_goes_for_any)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_driver.cuDeviceGetUuid_v2 = NULL;
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_driver.cuDeviceGetUuid_v2 = fake_uuid;
+	fake.device = 1;
+	CHECK(FAILS());
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+static unsigned int callbacks_asked;
+static size_t a_callback(size_t bytes, void *data)
+{
+	callbacks_asked++;
+	return 0;
+}
+
+/* What nobody has, all limbos together: bare it would fail as well. */
+IN_A_CHILD(no_grace_ends_for_more_than_there_is)
+{
+	struct exporter other = start_full(CL_COLLECTOR_THREAD);
+	const size_t limbos = 2 * 2 * MIB, much = 1ull << 30;
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	CHECK_EQUAL(cl_callbacks_register(a_callback, NULL), 0);
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	fake.memory_free = much;
+#define FAILS_OF(size) fails((struct cl_short){ .bytes = (size), .at_least = (size), .device = CL_OF_CURRENT })
+	CHECK(!FAILS_OF(1ull << 60));
+	CHECK(!FAILS_OF(much + limbos + 100 * MIB));
+	CHECK_EQUAL(frees_of(p) + ask(&other, FREED), 0);
+	/* the program's callbacks may have it */
+	CHECK_EQUAL(callbacks_asked, 2);
+	CHECK(FAILS_OF(much + limbos));
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK(fails_again());
+	CHECK_EQUAL(ask(&other, FREED), 1);
+	/* how much the driver has is asked only where somebody shares, see where_nobody_shares... */
+	CHECK(atomic_load(&fake.memory_asked) > 0);
+}
+
+int main(void)
+{
+#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+	const struct CMUnitTest tests[] = {
+		IN_A_FOLDER(what_others_gave_back_by_themselves_is_heard_of),
+		IN_A_FOLDER(where_nobody_shares_the_answer_comes_at_once),
+		IN_A_FOLDER(where_nothing_is_left_nobody_waits),
+		IN_A_FOLDER(who_has_no_thread_gives_in_its_next_call),
+		IN_A_FOLDER(what_is_freed_while_others_need_it_goes_at_once),
+		IN_A_FOLDER(many_that_are_stopped_cost_one_wait),
+		IN_A_FOLDER(who_is_killed_while_it_is_waited_for_gives_all),
+		IN_A_FOLDER(however_many_there_are_all_are_asked),
+		IN_A_FOLDER(only_what_is_of_the_device_goes),
+		IN_A_FOLDER(others_are_asked_for_what_is_of_the_device),
+		IN_A_FOLDER(what_is_of_a_device_without_a_name_goes_for_any),
+		IN_A_FOLDER(no_grace_ends_for_more_than_there_is),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
