@@ -358,18 +358,24 @@ static bool file_is_lost(void)
 	return lost;
 }
 
-/* What takes more than the budget of @device goes early.  Whether there was any. */
-static bool end_graces_locked(CUdevice device, uint64_t now)
+/*
+ * What takes more than the budget goes early, since @entered has come.  Whether anything did.
+ * One free ends a few graces at most: where those are not enough it is @entered that does not
+ * wait, or a large block would take the grace, and its free the time, of thousands of small ones.
+ */
+static bool end_graces_locked(struct cl_block *entered, uint64_t now)
 {
 	struct cl_block *block;
-	bool any = false;
+	unsigned int n = 0;
 
-	for (; (block = cl_grace_over_locked(device)) != NULL; any = true) {
+	for (; (block = cl_grace_over_locked(entered->device)) != NULL; n++) {
+		if (n >= BATCH && entered->place == CL_PLACE_GRACE)
+			block = entered;
 		cl_count(graces_cut);
 		cl_count_add(graces_cut_bytes, block->size);
 		settle_place(block, now, true);
 	}
-	return any;
+	return n != 0;
 }
 
 uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
@@ -388,7 +394,7 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 	settle_place(block, now, is_pressed(block, now));
 	if (block->drained && block->place == CL_PLACE_DUE)
 		move(block, CL_PLACE_DRAIN);
-	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block->device, now)) ||
+	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block, now)) ||
 		is_too_much_held(block);
 	if (block->place == CL_PLACE_GRACE && limbo.events <= cl_options.max_events.number)
 		return cl_grace_end(block) + cl_grace_tick();

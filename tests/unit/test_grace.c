@@ -84,6 +84,29 @@ IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
 	CHECK_EQUAL(frees_of(p[0]), 1);
 }
 
+/* Or one free would take as long as thousands, and thousands of handles under way would be stale. */
+IN_A_CHILD(a_large_block_does_not_end_the_grace_of_many_small_ones)
+{
+	CUdeviceptr p[200], large;
+
+	start_with_budget(2 * MIB);
+	for (int i = 0; i < 200; i++)
+		p[i] = share(8192, NULL);
+	for (int i = 0; i < 200; i++)
+		free_block(p[i]);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	large = share(2 * MIB, NULL);
+	free_block(large);
+	CHECK_EQUAL(frees_of(large), 1);
+	CHECK_EQUAL(frees_of(p[199]), 0);
+	CHECK(atomic_load(&fake.free_calls) <= 65);
+	CHECK_EQUAL(cl_count_get(graces_cut), atomic_load(&fake.free_calls));
+	/* a few that are enough go all the same */
+	large = share(MIB, NULL);
+	free_block(large);
+	CHECK_EQUAL(frees_of(large), 0);
+}
+
 /* So a program that shares in a loop pays the driver's own free, and no more. */
 IN_A_CHILD(a_block_that_would_go_first_goes_straight_to_the_driver)
 {
@@ -379,6 +402,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(over_the_budget_the_oldest_goes_before_the_free_returns),
 		cmocka_unit_test(what_was_opened_as_often_as_exported_goes_first),
+		cmocka_unit_test(a_large_block_does_not_end_the_grace_of_many_small_ones),
 		cmocka_unit_test(a_block_that_would_go_first_goes_straight_to_the_driver),
 		cmocka_unit_test(a_block_larger_than_the_budget_has_no_grace),
 		cmocka_unit_test(within_the_budget_a_handle_under_way_opens),
