@@ -713,16 +713,17 @@ static void drain_queue_locked(struct cl_list *queue)
 
 bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 {
-	bool early;
+	bool early, refused;
 
 	/* an untracked event need not wait: opening it after its destroy works (measured) */
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
-	if (block->own_opens ||
-	    (!cl_grace_is_refused_locked(block, now, &early) && !is_pressed(block, now)) || is_held(block) ||
+	refused = cl_grace_is_refused_locked(block, now, &early);
+	if (block->own_opens || (!refused && !is_pressed(block, now)) || is_held(block) ||
 	    file_is_lost() || !cl_record_release_begin(&cl_own, block->record, &block->before))
 		return false;
-	block->early = early;
+	/* (one that goes for somebody's need has not gone for the budget) */
+	block->early = refused && early;
 	return true;
 }
 

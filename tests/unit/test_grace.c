@@ -302,6 +302,18 @@ IN_A_CHILD(opens_are_counted_until_there_are_many)
 	CHECK_EQUAL(r->exports, CL_MANY);
 }
 
+IN_A_CHILD(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget)
+{
+	CUdeviceptr p;
+
+	start_with_budget(4 * MIB);
+	p = share(MIB, NULL);
+	cl_limbo_press(CL_ANY_DEVICE, cl_now() + HOUR);
+	free_block(p);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(cl_count_get(graces_cut), 0);
+}
+
 /* ----------------------------------------------------------- CULIMBO_HELD_BYTES */
 IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 {
@@ -412,6 +424,7 @@ int main(void)
 		cmocka_unit_test(a_free_in_a_streams_order_waits_for_its_stream_when_it_goes_early),
 		cmocka_unit_test(events_take_nothing_of_the_budget),
 		cmocka_unit_test(opens_are_counted_until_there_are_many),
+		cmocka_unit_test(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget),
 		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
 		cmocka_unit_test(beyond_a_limit_a_holder_that_is_not_known_has_no_name),
 		cmocka_unit_test(what_is_kept_for_its_stream_does_not_go_beyond_a_limit),
