@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limbo: see limbo.h. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -349,18 +350,24 @@ static bool file_is_lost(void)
 	return lost;
 }
 
-/* What takes more than the budget of @device goes early.  Whether there was any. */
-static bool end_graces_locked(CUdevice device, uint64_t now)
+/*
+ * What takes more than the budget goes early, since @entered has come.  Whether anything did.
+ * One free ends a few graces at most: where those are not enough it is @entered that does not
+ * wait, or a large block would take the grace, and its free the time, of thousands of small ones.
+ */
+static bool end_graces_locked(struct cl_block *entered, uint64_t now)
 {
 	struct cl_block *block;
-	bool any = false;
+	unsigned int n = 0;
 
-	for (; (block = cl_grace_over_locked(device)) != NULL; any = true) {
+	for (; (block = cl_grace_over_locked(entered->device)) != NULL; n++) {
+		if (n >= BATCH && entered->place == CL_PLACE_GRACE)
+			block = entered;
 		cl_count(graces_cut);
 		cl_count_add(graces_cut_bytes, block->size);
 		settle_place(block, now, true);
 	}
-	return any;
+	return n != 0;
 }
 
 uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
@@ -377,7 +384,7 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 	if (block->kind == CL_EVENT)
 		note_event(block);
 	settle_place(block, now, is_pressed(block, now));
-	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block->device, now)) ||
+	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block, now)) ||
 		is_too_much_held(block);
 	if (block->place == CL_PLACE_GRACE && limbo.events <= cl_options.max_events.number)
 		return cl_grace_end(block) + cl_grace_tick();
@@ -652,16 +659,17 @@ static void ask_streams_locked(void)
 
 bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 {
-	bool early;
+	bool early, refused;
 
 	/* an untracked event need not wait: opening it after its destroy works (measured) */
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
-	if (block->own_opens ||
-	    (!cl_grace_is_refused_locked(block, now, &early) && !is_pressed(block, now)) || is_held(block) ||
+	refused = cl_grace_is_refused_locked(block, now, &early);
+	if (block->own_opens || (!refused && !is_pressed(block, now)) || is_held(block) ||
 	    file_is_lost() || !cl_record_release_begin(&cl_own, block->record, &block->before))
 		return false;
-	block->early = early;
+	/* (one that goes for somebody's need has not gone for the budget) */
+	block->early = refused && early;
 	return true;
 }
 
@@ -790,10 +798,10 @@ static unsigned int a_holder_of(const struct cl_block *block)
 	return cl_record_holders(&cl_own, block->record, &slot, 1) ? slot : CL_SLOTS;
 }
 
-static void note_held_forced_out_locked(const struct cl_block *block)
+/* @slot: of who holds it; CL_SLOTS: that is not known. */
+static void note_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
 {
 	const struct cl_record *r = &cl_own.record[block->record];
-	unsigned int slot = a_holder_of(block);
 	struct cl_finding finding = {
 		.kind = CL_FOUND_HELD_FORCED_OUT,
 		.key = block->link.key,
@@ -806,26 +814,31 @@ static void note_held_forced_out_locked(const struct cl_block *block)
 		.block_kind = CL_MEMORY,
 		.device = block->device,
 	};
+	char who[64] = "a process that is not known may map it";
 
 	if (slot < CL_SLOTS) {
 		finding.pid = cl_own.slot[slot].who.pid;
 		memcpy(finding.name, cl_own.slot[slot].name, sizeof finding.name);
+		snprintf(who, sizeof who, "process %u (%.16s) maps it", finding.pid, finding.name);
 	}
 	cl_notes_finding_locked(&finding);
 	cl_log(CL_LOG_WARN,
-	       "block %#llx of %llu bytes is given back although process %u (%.16s) maps it: freed blocks that "
-	       "others map take more than CULIMBO_HELD_BYTES, %llu",
-	       (unsigned long long)block->link.key, (unsigned long long)block->size, finding.pid,
-	       finding.name, (unsigned long long)cl_options.held_bytes.number);
+	       "block %#llx of %llu bytes is given back although %s: freed blocks that others map take "
+	       "more than CULIMBO_HELD_BYTES, %llu",
+	       (unsigned long long)block->link.key, (unsigned long long)block->size, who,
+	       (unsigned long long)cl_options.held_bytes.number);
 }
 
-/* The oldest block that other processes hold, of a device on which they hold too much; NULL: none. */
+/*
+ * The oldest block that other processes hold, of a device on which they hold too much; NULL: none.
+ * (Of one that is kept unfenced nobody knows whether its stream has got to its free.)
+ */
 static struct cl_block *oldest_too_much_locked(void)
 {
 	struct cl_block *block = limbo.held.first;
 
 	while (block && (!is_too_much_held(block) || !block->size || block->own_opens ||
-			 block->fence || context_ends(block)))
+			 block->fence || block->unfenced || context_ends(block)))
 		block = block->next;
 	return block;
 }
@@ -841,14 +854,18 @@ static void force_held_out_locked(struct cl_collected *sum)
 
 	while ((block = oldest_too_much_locked()) != NULL) {
 		struct batch batch = { .n = 1, .block = { block } };
+		unsigned int slot = a_holder_of(block);
 		struct driver_visit visit;
 		CUstream stream;
 		bool released, wait = false;
 
-		note_held_forced_out_locked(block);
-		cl_count(held_forced_out);
 		move(block, CL_PLACE_BUSY);
 		released = cl_record_gone(&cl_own, block->record);
+		/* (its last holder may have left just now: then nothing is taken from anybody) */
+		if (!released) {
+			note_held_forced_out_locked(block, slot);
+			cl_count(held_forced_out);
+		}
 		batch_begin_locked(&batch);
 		visit = enter_driver(block->ctx);
 		stream = block->ctx ? free_stream(block->ctx) : NULL;
@@ -1300,6 +1317,11 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	/* events beyond the limit and fences are passed over while their context may be ending */
 	waited = limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_stray_locked() ||
 		 limbo.events > cl_options.max_events.number;
+	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
+	if (cl_options.held_bytes.number && limbo.held.n) {
+		waited = true;
+		not_quiet();
+	}
 	for (at = &limbo.ending; *at; at = &(*at)->next)
 		if ((*at)->ctx == ctx && (*at)->device == device &&
 		    pthread_equal((*at)->thread, pthread_self())) {

@@ -40,6 +40,7 @@ struct known {
 	uint64_t could_go;
 	unsigned int look; /* the last one that saw it */
 	enum standing standing;
+	bool was_asked;
 };
 
 struct cl_pressure {
@@ -239,7 +240,11 @@ static bool update(struct known *known, const struct sample *sample)
 	else if (before == ASKED)
 		known->standing = ASKED;
 	else
-		known->standing = known->could_go ? COULD : IDLE;
+		/*
+		 * What waits may have lost its holder, or its stream has got there, and the exporter
+		 * has not looked yet: nobody else can tell, so it is asked once.
+		 */
+		known->standing = known->could_go || (sample->waits && !known->was_asked) ? COULD : IDLE;
 	return news || known->standing == DEAD;
 }
 
@@ -322,6 +327,7 @@ static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, 
 	int err;
 
 	known->standing = IDLE; /* if it can't be asked */
+	known->was_asked = true;
 	asked->known = known;
 	asked->peer = cl_peer_get(known->file_id, &err);
 	if (!asked->peer)

@@ -299,7 +299,8 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 			snprintf(pid, sizeof(pid), "process %u", g->pid);
 		snprintf(to, n,
 			 "%s had freed it before this open: free it only after the last consumer has opened it, or, "
-			 "if the handle was on its way longer than CULIMBO_GRACE, raise that",
+			 "if the handle was on its way longer than CULIMBO_GRACE, or freed blocks take more than "
+			 "CULIMBO_GRACE_BYTES there, raise that",
 			 g->pid ? pid : "its exporter");
 		break;
 	case CL_REPORT_EVENT_DESTROYED_TWICE:
@@ -309,9 +310,12 @@ static void make_hint(struct cl_report *report, const struct cl_report_group *g,
 		snprintf(to, n, "raise CULIMBO_MAX_EVENTS, or have importers destroy the events that they opened");
 		break;
 	case CL_REPORT_HELD_FORCED_OUT:
+		if (g->pid)
+			snprintf(pid, sizeof(pid), "process %u", g->pid);
 		snprintf(to, n,
-			 "who still maps it may read another block's bytes since then: have process %u close what "
-			 "it opened (cudaIpcCloseMemHandle), or raise CULIMBO_HELD_BYTES", g->pid);
+			 "who still maps it may read another block's bytes since then: have %s close what "
+			 "it opened (cudaIpcCloseMemHandle), or raise CULIMBO_HELD_BYTES",
+			 g->pid ? pid : "that process");
 		break;
 	default:
 		snprintf(to, n, "nothing to do");

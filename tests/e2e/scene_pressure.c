@@ -186,6 +186,51 @@ static void others_limbo(void)
 	}
 }
 
+/*
+ * C holds what P has freed, and lets go of it; the need is Q's at once, before P's collector has
+ * looked.  Bare, the driver has the memory when C's close returns.
+ */
+static void others_held(void)
+{
+	enum { TIMES = 20 };
+	struct actor *c, *p, *q;
+	uint64_t block, import, what;
+	unsigned int failed[2] = { 0, 0 }, too_much = 0;
+	struct handle handle;
+
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	for (int killed = 0; killed < 2; killed++) {
+		c = ENTER("C", .env = LONG_GRACE);
+		p = ENTER("P", .env = LONG_GRACE);
+		q = ENTER("Q", .env = LONG_GRACE);
+		for (int i = 0; i < (killed ? 2 : TIMES); i++) {
+			block = alloc(p, WANTED);
+			handle = export_block(p, block);
+			import = open_block(c, &handle);
+			free_block(p, block);
+			too_much += !try_alloc(q, WANTED + BIG, &what);
+			if (killed) {
+				kill_actor(c);
+				c = ENTER("C", .env = LONG_GRACE);
+			} else {
+				close_block(c, import);
+			}
+			if (try_alloc(q, WANTED + BIG, &what))
+				failed[killed]++;
+			else
+				free_block(q, what);
+		}
+		leave(q);
+		leave(p);
+		leave(c);
+	}
+	ok(!too_much, "control: while C holds P's block, Q gets nothing");
+	ok(!failed[0], "8 C closes what P has freed: Q's allocation right after that succeeds (%u of %d failed)",
+	   failed[0], TIMES);
+	ok(!failed[1], "8 C is killed: likewise (%u of 2 failed)", failed[1]);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 /* What nobody gets by it keeps its grace: the limbo is of another device, or has not as much. */
 static void others_device(void)
 {
@@ -319,6 +364,7 @@ const struct scene pressure_scenes[] = {
 	{ "own-limbo-inline", own_limbo_inline, SCENE_ALONE },
 	{ "own-limbo-released", own_limbo_released, SCENE_ALONE },
 	{ "others-limbo", others_limbo, SCENE_ALONE },
+	{ "others-held", others_held, SCENE_ALONE },
 	{ "others-device", others_device, SCENE_ALONE },
 	{ "limbo-for-all", limbo_for_all, SCENE_ALONE | SCENE_SIMULATED },
 	{ .name = NULL },

@@ -84,6 +84,29 @@ IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
 	CHECK_EQUAL(frees_of(p[0]), 1);
 }
 
+/* Or one free would take as long as thousands, and thousands of handles under way would be stale. */
+IN_A_CHILD(a_large_block_does_not_end_the_grace_of_many_small_ones)
+{
+	CUdeviceptr p[200], large;
+
+	start_with_budget(2 * MIB);
+	for (int i = 0; i < 200; i++)
+		p[i] = share(8192, NULL);
+	for (int i = 0; i < 200; i++)
+		free_block(p[i]);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	large = share(2 * MIB, NULL);
+	free_block(large);
+	CHECK_EQUAL(frees_of(large), 1);
+	CHECK_EQUAL(frees_of(p[199]), 0);
+	CHECK(atomic_load(&fake.free_calls) <= 65);
+	CHECK_EQUAL(cl_count_get(graces_cut), atomic_load(&fake.free_calls));
+	/* a few that are enough go all the same */
+	large = share(MIB, NULL);
+	free_block(large);
+	CHECK_EQUAL(frees_of(large), 0);
+}
+
 /* So a program that shares in a loop pays the driver's own free, and no more. */
 IN_A_CHILD(a_block_that_would_go_first_goes_straight_to_the_driver)
 {
@@ -279,6 +302,18 @@ IN_A_CHILD(opens_are_counted_until_there_are_many)
 	CHECK_EQUAL(r->exports, CL_MANY);
 }
 
+IN_A_CHILD(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget)
+{
+	CUdeviceptr p;
+
+	start_with_budget(4 * MIB);
+	p = share(MIB, NULL);
+	cl_limbo_press(CL_ANY_DEVICE, cl_now() + HOUR);
+	free_block(p);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(cl_count_get(graces_cut), 0);
+}
+
 /* ----------------------------------------------------------- CULIMBO_HELD_BYTES */
 IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 {
@@ -320,6 +355,55 @@ IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, stamp_of(&handle[0]).record)), CL_FREE);
 }
 
+/* Who has pinned it has no slot, and no name. */
+IN_A_CHILD(beyond_a_limit_a_holder_that_is_not_known_has_no_name)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.held_bytes.number = MIB;
+	p = share(2 * MIB, &handle);
+	cl_own.record[stamp_of(&handle).record].pinned = 1;
+	free_block(p);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(logged("a process that is not known may map it"), 1);
+	CHECK_EQUAL(logged("process 0"), 0);
+}
+
+static CUresult none_is_current(CUcontext *ctx)
+{
+	*ctx = NULL;
+	return CUDA_ERROR_INVALID_CONTEXT;
+}
+static CUresult no_device(CUdevice *device)
+{
+	(void)device;
+	return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* Nobody knows whether its stream has got to its free: what runs on it may use the block. */
+IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
+{
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	p = share(2 * MIB, NULL);
+	cl_options.held_bytes.number = MIB;
+	cl_options.grace.number = HOUR; /* (or it would go straight to the driver) */
+	cl_options.grace_bytes.number = 4 * MIB;
+	cl_driver.cuCtxGetCurrent = none_is_current;
+	cl_driver.cuCtxGetDevice = no_device;
+	cl_driver.cuStreamGetCtx = NULL;
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 0);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(place_of(p), CL_PLACE_HELD);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(cl_count_get(held_forced_out), 0);
+}
+
 static int set_up(void **state)
 {
 	return make_folder(state);
@@ -330,6 +414,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(over_the_budget_the_oldest_goes_before_the_free_returns),
 		cmocka_unit_test(what_was_opened_as_often_as_exported_goes_first),
+		cmocka_unit_test(a_large_block_does_not_end_the_grace_of_many_small_ones),
 		cmocka_unit_test(a_block_that_would_go_first_goes_straight_to_the_driver),
 		cmocka_unit_test(a_block_larger_than_the_budget_has_no_grace),
 		cmocka_unit_test(within_the_budget_a_handle_under_way_opens),
@@ -339,7 +424,10 @@ int main(void)
 		cmocka_unit_test(a_free_in_a_streams_order_waits_for_its_stream_when_it_goes_early),
 		cmocka_unit_test(events_take_nothing_of_the_budget),
 		cmocka_unit_test(opens_are_counted_until_there_are_many),
+		cmocka_unit_test(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget),
 		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
+		cmocka_unit_test(beyond_a_limit_a_holder_that_is_not_known_has_no_name),
+		cmocka_unit_test(what_is_kept_for_its_stream_does_not_go_beyond_a_limit),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, remove_folder);
