@@ -19,6 +19,7 @@
 
 #define MILLISECOND 1000000ull
 #define REAP_SETTLING_EVERY (10 * MILLISECOND)
+enum { EMPTIED = 4096 }; /* blocks, at most, that are given back at exit */
 
 static struct {
 	pthread_mutex_t lock; /* starting and stopping */
@@ -28,6 +29,7 @@ static struct {
 	struct cl_backoff backoff;   /* under .lock */
 	_Atomic uint64_t next_start; /* its end */
 	_Atomic bool stop; /* for good: what is left goes with the process */
+	_Atomic bool empty; /* but first all that can go */
 	_Atomic uint64_t sleeps_until; /* 0: awake */
 	_Atomic uint64_t last_reap;    /* of inline passes */
 	/* what the header's counts of asking were, when they were last served */
@@ -95,6 +97,20 @@ static void serve_pressure(uint64_t wait)
 	answer(h, asked);
 }
 
+/*
+ * Before the process ends by exit(), while the driver can be called: what waits for its grace
+ * goes.  With the process it would go later than our file, by which others see that there is
+ * memory to come; and no handle outlives its exporter.  (Where there is much, it would take too
+ * long.)
+ */
+static void empty(void)
+{
+	if (atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) > EMPTIED)
+		return;
+	cl_limbo_press(CL_ANY_DEVICE, cl_now());
+	cl_limbo_collect(false);
+}
+
 static void *collector_main(void *unused)
 {
 	struct cl_header *h = cl_own.header;
@@ -132,6 +148,8 @@ static void *collector_main(void *unused)
 		atomic_store_explicit(&h->sleeping, 0, memory_order_relaxed);
 		atomic_store_explicit(&collector.sleeps_until, 0, memory_order_relaxed);
 	}
+	if (atomic_load_explicit(&collector.empty, memory_order_relaxed))
+		empty();
 	return unused;
 }
 
@@ -276,6 +294,7 @@ bool cl_collector_stop(uint64_t wait)
 
 static void stop_at_exit(void)
 {
+	atomic_store_explicit(&collector.empty, true, memory_order_relaxed);
 	cl_collector_stop(CL_END_WAIT);
 }
 
@@ -288,6 +307,7 @@ void cl_collector_forget(void)
 	collector.backoff = (struct cl_backoff){ 0 };
 	atomic_store(&collector.next_start, 0);
 	atomic_store(&collector.stop, false);
+	atomic_store(&collector.empty, false);
 	atomic_store(&collector.sleeps_until, 0);
 	atomic_store(&collector.served_all, 0);
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)

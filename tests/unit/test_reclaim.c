@@ -188,6 +188,13 @@ IN_A_CHILD(what_is_freed_while_others_need_it_goes_at_once)
 	CHECK(at_once);
 }
 
+static int tell_frees_on;
+static CUresult free_and_tell(CUdeviceptr p, CUstream stream)
+{
+	CHECK(write(tell_frees_on, "f", 1) == 1);
+	return fake_free_async(p, stream);
+}
+
 /* --------------------------------------------------------------- those that are mute */
 /* Stopped, or in the driver: they keep what they have, and cost one wait, of all who need memory. */
 IN_A_CHILD(many_that_are_stopped_cost_one_wait)
@@ -240,6 +247,28 @@ IN_A_CHILD(who_is_killed_while_it_is_waited_for_gives_all)
 	CHECK(fails_again());
 	CHECK_EQUAL(waitpid(other.pid, &(int){ 0 }, 0), other.pid);
 	CHECK(!FAILS());
+}
+
+/*
+ * At exit, while the driver can be called, what waits for its grace goes: with the process it
+ * would go later than the file by which others see that there is memory to come.
+ */
+IN_A_CHILD(who_ends_gives_back_first)
+{
+	int line;
+	pid_t child = fork_with_line(&line);
+	char byte;
+
+	if (!child) {
+		start_with(HOUR, CL_COLLECTOR_THREAD);
+		exported_block();
+		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+		tell_frees_on = line;
+		cl_driver.cuMemFreeAsync = free_and_tell;
+		exit(0);
+	}
+	CHECK(read(line, &byte, 1) == 1); /* and not the end of the line */
+	CHECK(waitpid(child, &(int){ 0 }, 0) == child);
 }
 
 /* As many as there are, a few at a time. */
@@ -357,6 +386,7 @@ int main(void)
 		IN_A_FOLDER(what_is_freed_while_others_need_it_goes_at_once),
 		IN_A_FOLDER(many_that_are_stopped_cost_one_wait),
 		IN_A_FOLDER(who_is_killed_while_it_is_waited_for_gives_all),
+		IN_A_FOLDER(who_ends_gives_back_first),
 		IN_A_FOLDER(however_many_there_are_all_are_asked),
 		IN_A_FOLDER(only_what_is_of_the_device_goes),
 		IN_A_FOLDER(others_are_asked_for_what_is_of_the_device),
