@@ -15,6 +15,7 @@
 /* not in that toolkit yet; its type is the list's own (here and below) */
 typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v12000)(const char *, void **, int, cuuint64_t,
 						       cl_query_result *);
+typedef CUresult(CUDAAPI *PFN_cuStreamGetId_v12000)(CUstream, unsigned long long *);
 #endif
 #if CUDA_VERSION < 11040
 typedef CUresult(CUDAAPI *PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);

@@ -35,19 +35,17 @@ struct cl_block {
 	uint8_t place;		       /* enum cl_place */
 	uint8_t device;
 	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
-	uint8_t queue;		       /* of its stream, while in CL_PLACE_DRAIN */
 	bool hashed : 1;	       /* it is found by its key */
 	bool primary : 1;	       /* ctx is a device's primary one */
 	bool indexed : 1;	       /* its record is found by its handle */
-	bool elsewhere : 1;	       /* .drained is of another context than this one's: see marks.h */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
-	bool unmarked : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
+	bool unfenced : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
 	/* (not of the byte above: read without the lock by who has the block) */
 	bool orphan;		       /* its context ended while a thread was freeing it */
 	bool destroyed;		       /* an event that had to go before its importers */
 	CUcontext ctx;		       /* whose memory (event) it is */
 	uint64_t size;		       /* bytes; 0 for an event */
-	CUevent drained;	       /* of a stream-ordered free; NULL: none */
+	struct cl_fence *fence;	       /* of a stream-ordered free, until it is reached; NULL: none */
 	uint64_t before;	       /* see cl_record_release_begin() */
 	struct cl_block *prev, *next;  /* of the list that its place has */
 };

@@ -181,6 +181,8 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 	  (CUstream stream, CUcontext * ctx), (stream, ctx))                                       \
 	X(cuStreamGetCtx_ptsz, "cuStreamGetCtx", 9020, 2, PFN_cuStreamGetCtx_v9020_ptsz,           \
 	  (CUstream stream, CUcontext * ctx), (stream, ctx))                                       \
+	X(cuStreamGetId, "cuStreamGetId", 12000, 0, PFN_cuStreamGetId_v12000,                      \
+	  (CUstream stream, unsigned long long *id), (stream, id))                                 \
 	X(cuStreamIsCapturing, "cuStreamIsCapturing", 10000, 0, PFN_cuStreamIsCapturing_v10000,    \
 	  (CUstream stream, CUstreamCaptureStatus * status), (stream, status))                     \
 	X(cuStreamIsCapturing_ptsz, "cuStreamIsCapturing", 10000, 2,                               \

@@ -8,6 +8,7 @@
 
 #include "shim/emit.h"
 #include "shim/log.h"
+#include "shim/utf8.h"
 
 /* -------------------------------------------------------------------- writing */
 static void write_out(struct cl_emit *emit, size_t length)
@@ -77,35 +78,6 @@ void cl_emit_begin(struct cl_emit *emit, int fd, bool json)
 }
 
 /* ------------------------------------------------------------------- escaping */
-/*
- * The letter of UTF-8 at @s, NUL-terminated: its length, or 0 when it is none.
- * *code is what it is.
- */
-static unsigned int utf8(const unsigned char *s, uint32_t *code)
-{
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	unsigned int n = s[0] < 0x80 ? 1 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-
-	*code = n == 1 ? s[0] : s[0] & (0xffu >> (n + 1));
-	if (n > 1 && (s[0] < 0xc2 || s[0] > 0xf4))
-		return 0;
-	for (unsigned int i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		*code = *code << 6 | (s[i] & 0x3f);
-	}
-	if (*code < least[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000))
-		return 0;
-	return n;
-}
-
-/* Letters that a viewer may obey: controls, line ends, changes of the writing direction. */
-static bool is_control(uint32_t code)
-{
-	return code < ' ' || (code >= 0x7f && code < 0xa0) || (code >= 0x200e && code <= 0x200f) ||
-	       (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
-}
-
 static void put_escaped(struct cl_emit *emit, const char *value)
 {
 	const unsigned char *s = (const unsigned char *)value;
@@ -113,7 +85,7 @@ static void put_escaped(struct cl_emit *emit, const char *value)
 	uint32_t code;
 
 	while (*s) {
-		unsigned int n = utf8(s, &code);
+		unsigned int n = cl_utf8(s, &code);
 
 		if (!n) {
 			/* (JSON has no bytes: the letter that stands for what is none) */
@@ -124,7 +96,7 @@ static void put_escaped(struct cl_emit *emit, const char *value)
 			escape[0] = '\\';
 			escape[1] = (char)code;
 			put(emit, escape, 2);
-		} else if (is_control(code)) {
+		} else if (cl_is_control(code)) {
 			if (emit->json || code > 0xff)
 				snprintf(escape, sizeof(escape), "\\u%04x", code);
 			else if (code == '\n')

@@ -13,12 +13,12 @@
 #include "shim/collector.h"
 #include "shim/context.h"
 #include "shim/devices.h"
+#include "shim/fence.h"
 #include "shim/grace.h"
 #include "shim/green.h"
 #include "shim/imports.h"
 #include "shim/limbo.h"
 #include "shim/log.h"
-#include "shim/marks.h"
 #include "shim/notes.h"
 #include "shim/self.h"
 #include "shim/trace.h"
@@ -618,9 +618,9 @@ static void free_failed(struct cl_block *block)
 
 /*
  * The program has freed @block, and all that the driver's free waits for has been waited for,
- * or is marked (@mark: of another context, or NULL).
+ * or @fence (or NULL) says when it has been.
  */
-static CUresult into_limbo(struct cl_block *block, struct cl_mark *mark)
+static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
@@ -630,13 +630,13 @@ static CUresult into_limbo(struct cl_block *block, struct cl_mark *mark)
 	block->place = CL_PLACE_PROGRAM;
 	if (block->record != CL_NO_RECORD)
 		cl_own.record[block->record].free_stack = stack;
-	if (mark)
-		cl_mark_add(block, mark);
+	if (fence)
+		cl_fence_add_locked(fence, block);
 	if (block->orphan)
 		gone = cl_limbo_forget_block_locked(block);
 	else
 		look = cl_limbo_enter_locked(block, cl_now(), &over);
-	stray = cl_stray_marks != NULL;
+	stray = cl_fences_any_stray_locked();
 	cl_limbo_changed_locked();
 	pthread_mutex_unlock(&cl_exports_lock);
 	/* in this thread: who frees fast must not be faster than the memory comes back (measured) */
@@ -789,108 +789,13 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 	return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : not_ours(dptr, result);
 }
 
-/*
- * Fails as the driver's free of a cuMemAlloc() block in a stream's order would, and does to a
- * capture what that would.  While a stream of the thread captures in another mode than relaxed
- * that is refused, and spoils the capture, although another stream's events are recorded; so is
- * and does an allocation, before its size is looked at: of nothing, it allocates nothing
- * (measured, doc/measurements.md).
- */
-static CUresult fail_as_a_free_async(void)
-{
-	CUdeviceptr none;
-	CUresult result = cl_driver.cuMemAlloc_v2(&none, 0);
-
-	return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
-}
-
-struct stream_mark {
-	CUevent event;
-	struct cl_mark *elsewhere; /* of which context it is; NULL: of the block's */
-	bool capturing;		   /* the stream records instead of running, so the driver must say */
-	bool lost;		   /* it is not known of which, or could not be noted: so there is none */
-};
-
-/* It has just been made in the context that is current. */
-static void whose_mark(const struct cl_block *block, CUcontext current, struct stream_mark *mark)
-{
-	struct cl_mark of = { .ctx = NULL };
-
-	if (block->ctx && block->ctx == current)
-		return;
-	/* (where that is not known, nobody could say when it ends) */
-	if (cl_context_current(&of.ctx, &of.device, &of.primary)) {
-		if (block->ctx && block->ctx == of.ctx)
-			return;
-		mark->elsewhere = malloc(sizeof of);
-	}
-	if (mark->elsewhere) {
-		*mark->elsewhere = of;
-		return;
-	}
-	cl_driver.cuEventDestroy_v2(mark->event);
-	mark->event = NULL;
-	mark->lost = true;
-}
-
-/* The free of @block that @stream will get to: an event behind what was put on it so far. */
-static CUresult mark_stream(const struct cl_block *block, CUstream stream, bool per_thread,
-			    struct stream_mark *mark)
-{
-	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
-		per_thread ? cl_driver.cuStreamIsCapturing_ptsz : cl_driver.cuStreamIsCapturing;
-	CUresult (*get_ctx)(CUstream, CUcontext *) =
-		per_thread ? cl_driver.cuStreamGetCtx_ptsz : cl_driver.cuStreamGetCtx;
-	CUresult (*record)(CUevent, CUstream) =
-		per_thread ? cl_driver.cuEventRecord_ptsz : cl_driver.cuEventRecord;
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUcontext ctx = NULL, current = NULL, popped;
-	bool pushed = false;
-	CUresult result;
-
-	*mark = (struct stream_mark){ .event = NULL };
-	if (is_capturing) {
-		result = is_capturing(stream, &status);
-		/* (so it answers for the NULL stream while another captures: then the calls below say what is wrong) */
-		if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-			return result;
-		if (result != CUDA_SUCCESS)
-			status = CU_STREAM_CAPTURE_STATUS_NONE;
-		mark->capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
-		if (mark->capturing)
-			return CUDA_SUCCESS;
-	}
-	/*
-	 * An event is of the current context, and must be of its stream's; of a green one's, the
-	 * primary one's will do.  (A default stream's is the current one: nothing is pushed, or it
-	 * would be another stream.)
-	 */
-	cl_driver.cuCtxGetCurrent(&current);
-	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current &&
-	    (!cl_green_resolve(&ctx) || (ctx && ctx != current)))
-		pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
-	result = cl_driver.cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING);
-	if (result == CUDA_SUCCESS) {
-		result = fail_as_a_free_async();
-		if (result == CUDA_SUCCESS)
-			result = record(mark->event, stream);
-		if (result == CUDA_SUCCESS)
-			whose_mark(block, pushed ? ctx : current, mark);
-		else
-			cl_driver.cuEventDestroy_v2(mark->event);
-	}
-	if (pushed)
-		cl_driver.cuCtxPopCurrent_v2(&popped);
-	return result;
-}
-
 /* Nobody can say when its stream has got to the free. */
-static void keep_unmarked(struct cl_block *block)
+static void keep_unfenced(struct cl_block *block)
 {
 	pthread_mutex_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
-	block->unmarked = true;
+	block->unfenced = true;
 	pthread_mutex_unlock(&cl_exports_lock);
 	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed, or it is not known: "
 				 "it is kept to the end");
@@ -902,8 +807,9 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 	CL_UNCANCELLED;
 	struct cl_block *block = NULL;
 	struct cl_finding again;
-	struct stream_mark mark;
+	struct cl_fence *fence;
 	CUresult result;
+	bool capturing;
 
 	if (cl_self_is_copy()) {
 		cl_self_begin_anew();
@@ -923,20 +829,16 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 	case FREE_DEFERRED:
 		break;
 	}
-	result = mark_stream(block, stream, per_thread, &mark);
-	if (result == CUDA_SUCCESS && mark.capturing)
+	result = cl_fence_make(block, stream, per_thread, &fence, &capturing);
+	if (result == CUDA_SUCCESS && capturing)
 		result = bare(dptr, stream);
-	if (result != CUDA_SUCCESS || mark.capturing) {
+	if (result != CUDA_SUCCESS || capturing) {
 		free_failed(block);
 		return result;
 	}
-	if (mark.lost)
-		keep_unmarked(block);
-	block->drained = mark.event;
-	/* by stream, so that what waits for one is asked about once; stream 0 is each thread's own */
-	block->queue = (uint8_t)(((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 12) +
-				 (per_thread ? (uintptr_t)pthread_self() >> 12 : 0));
-	return into_limbo(block, mark.elsewhere);
+	if (!fence)
+		keep_unfenced(block);
+	return into_limbo(block, fence);
 }
 
 CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)

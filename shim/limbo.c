@@ -8,11 +8,11 @@
 #include <time.h>
 
 #include "shim/devices.h"
+#include "shim/fence.h"
 #include "shim/grace.h"
 #include "shim/limbo.h"
 #include "shim/list.h"
 #include "shim/log.h"
-#include "shim/marks.h"
 #include "shim/notes.h"
 #include "shim/self.h"
 #include "shim/trace.h"
@@ -21,7 +21,6 @@
 enum {
 	DEVICES = 64,
 	BATCH = 64,	     /* blocks that one thread takes to the driver at a time */
-	QUEUES = 64,	     /* of stream-ordered frees; only the head of each is asked about */
 };
 #define MILLISECOND 1000000ull
 #define POLL_DRAIN (2 * MILLISECOND)
@@ -36,10 +35,7 @@ struct context_use {
 
 static struct {
 	struct cl_list held, due, kept, kept_small, blocked;
-	struct cl_list drain[QUEUES]; /* CL_PLACE_DRAIN, by stream: in each, the first is the oldest */
 	uint64_t held_bytes[DEVICES]; /* of `held`, by device */
-	uint64_t draining;
-	unsigned int asking; /* threads that are in the driver with some of those */
 	unsigned int forcing; /* likewise with an event that is none of `events` any more */
 	uint64_t gone; /* blocks in CL_PLACE_GONE */
 	_Atomic uint64_t blocks; /* (atomic for cl_limbo_is_empty() alone) */
@@ -73,10 +69,8 @@ static struct cl_list *list_of(struct cl_block *block)
 		return &limbo.held;
 	case CL_PLACE_DUE:
 		return &limbo.due;
-	case CL_PLACE_DRAIN:
-		return &limbo.drain[block->queue % QUEUES];
 	case CL_PLACE_KEPT: /* the large may go as a last resort */
-		return block->kind == CL_MEMORY && block->size >= 2u << 20 && !block->unmarked ?
+		return block->kind == CL_MEMORY && block->size >= 2u << 20 && !block->unfenced ?
 			       &limbo.kept :
 			       &limbo.kept_small;
 	default:
@@ -173,11 +167,12 @@ static void move(struct cl_block *block, enum cl_place place)
 	not_quiet();
 	if (from) {
 		cl_list_remove(from, block);
-		limbo.draining -= block->place == CL_PLACE_DRAIN;
 		if (block->place == CL_PLACE_HELD)
 			*held_bytes_of(block) -= block->size;
 	} else if (block->place == CL_PLACE_GRACE) {
 		cl_grace_remove_locked(block);
+	} else if (block->fence) {
+		cl_fence_wait_locked(block->fence, false);
 	}
 	note_waits(block, block->place, place);
 	block->place = (uint8_t)place;
@@ -186,30 +181,26 @@ static void move(struct cl_block *block, enum cl_place place)
 	to = list_of(block);
 	if (to) {
 		cl_list_add(to, block);
-		limbo.draining += place == CL_PLACE_DRAIN;
 		if (place == CL_PLACE_HELD) {
 			*held_bytes_of(block) += block->size;
 			warn_if_many_held();
 		}
+	} else if (place == CL_PLACE_DRAIN) {
+		cl_fence_wait_locked(block->fence, true);
 	}
-}
-
-/* Of a list whose order matters. */
-static void move_to_front(struct cl_block *block, enum cl_place place)
-{
-	struct cl_list *list;
-
-	move(block, place);
-	list = list_of(block);
-	if (list->first == block)
-		return;
-	cl_list_remove(list, block);
-	cl_list_add_front(list, block);
 }
 
 static bool is_held(const struct cl_block *block)
 {
 	return block->own_opens || cl_record_held(&cl_own, block->record);
+}
+
+/* What @block of the limbo waits for when its grace is over. */
+static enum cl_place place_after_grace(const struct cl_block *block)
+{
+	if (is_held(block))
+		return CL_PLACE_HELD;
+	return block->fence ? CL_PLACE_DRAIN : CL_PLACE_DUE;
 }
 
 /* Puts a block of the limbo where it belongs by what is known of it now. */
@@ -220,7 +211,7 @@ static void settle_place(struct cl_block *block, uint64_t now, bool end_grace)
 		cl_grace_add_locked(block, now);
 		block->place = CL_PLACE_GRACE;
 	} else {
-		move(block, is_held(block) ? CL_PLACE_HELD : CL_PLACE_DUE);
+		move(block, place_after_grace(block));
 	}
 }
 
@@ -261,23 +252,20 @@ static bool same_context(const struct context_use *use, const struct cl_block *b
 	return is_context(use, block->ctx, block->device, block->primary);
 }
 
-static bool mark_ends(const struct cl_mark *mark)
+static bool fence_ends(const struct cl_fence *fence)
 {
 	for (const struct context_use *use = limbo.ending; use; use = use->next)
-		if (is_context(use, mark->ctx, mark->device, mark->primary))
+		if (is_context(use, fence->ctx, fence->device, fence->primary))
 			return true;
 	return false;
 }
 
-/* That of @block, or of its mark. */
 static bool context_ends(const struct cl_block *block)
 {
-	const struct cl_mark *mark = limbo.ending ? cl_mark_of(block) : NULL;
-
 	for (const struct context_use *use = limbo.ending; use; use = use->next)
 		if (same_context(use, block))
 			return true;
-	return mark && mark_ends(mark);
+	return false;
 }
 
 bool cl_limbo_context_ends_locked(CUcontext ctx, CUdevice device, bool primary)
@@ -347,9 +335,13 @@ static bool file_is_replaced(void)
 static bool file_is_lost(void)
 {
 	struct stat st;
-	bool lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 &&
-		    (st.st_nlink == 0 || file_is_replaced());
+	bool lost;
 
+	/* a destructor after our end: who comes now is refused, see cl_region_end() */
+	if (cl_self.file_ended)
+		return false;
+	lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 &&
+	       (st.st_nlink == 0 || file_is_replaced());
 	if (lost)
 		cl_log_once(CL_LOG_ERROR,
 			    "this process's exporter file was removed or replaced while it runs (logind's "
@@ -392,8 +384,6 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 	if (block->kind == CL_EVENT)
 		note_event(block);
 	settle_place(block, now, is_pressed(block, now));
-	if (block->drained && block->place == CL_PLACE_DUE)
-		move(block, CL_PLACE_DRAIN);
 	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block, now)) ||
 		is_too_much_held(block);
 	if (block->place == CL_PLACE_GRACE && limbo.events <= cl_options.max_events.number)
@@ -404,7 +394,7 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 void cl_limbo_look_again_locked(struct cl_block *block)
 {
 	if (block->place == CL_PLACE_HELD)
-		move(block, CL_PLACE_DUE);
+		move(block, block->fence ? CL_PLACE_DRAIN : CL_PLACE_DUE);
 }
 
 /* ------------------------------------------------------------- in the driver */
@@ -499,10 +489,6 @@ void cl_limbo_event_went(void)
 /* @stream: of our own and the block's context, or NULL.  *wait: it must be waited for. */
 static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 {
-	if (block->drained) {
-		cl_driver.cuEventDestroy_v2(block->drained);
-		block->drained = NULL;
-	}
 	if (block->kind == CL_EVENT) {
 		CUresult result = cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
 
@@ -517,10 +503,9 @@ static CUresult give_back(struct cl_block *block, CUstream stream, bool *wait)
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
 }
 
-/* A batch: blocks of one context that this thread is in the driver with; one whose mark is of another is alone. */
+/* A batch: blocks of one context that this thread is in the driver with. */
 struct batch {
-	struct context_use use, mark_use;
-	bool marked;
+	struct context_use use;
 	struct cl_block *block[BATCH];
 	CUresult result[BATCH];
 	unsigned int n, seen; /* seen: how many were looked at to find these */
@@ -534,59 +519,30 @@ static void use_context(struct context_use *use, CUcontext ctx, CUdevice device)
 
 static void batch_begin_locked(struct batch *batch)
 {
-	const struct cl_mark *mark = cl_mark_of(batch->block[0]);
-
 	use_context(&batch->use, batch->block[0]->ctx, batch->block[0]->device);
-	batch->marked = mark != NULL;
-	if (mark)
-		use_context(&batch->mark_use, mark->ctx, mark->device);
 	pthread_mutex_unlock(&cl_exports_lock);
 }
 static void batch_end_locked(struct batch *batch)
 {
 	pthread_mutex_lock(&cl_exports_lock);
 	unlink_use(&limbo.in_driver, &batch->use);
-	if (batch->marked)
-		unlink_use(&limbo.in_driver, &batch->mark_use);
-	if (!batch->block[0]->drained)
-		cl_mark_drop(batch->block[0]);
 	pthread_cond_broadcast(&changed);
 }
 
-/* The marks of blocks that are no more. */
+/* Fences whose events nobody needs. */
 static void destroy_strays_locked(void)
 {
-	struct cl_mark **at = &cl_stray_marks, *mark;
+	struct cl_fence *fence;
 	struct context_use use;
 
-	while ((mark = *at) != NULL) {
-		if (mark_ends(mark)) {
-			at = &mark->next;
-			continue;
-		}
-		*at = mark->next;
-		use_context(&use, mark->ctx, mark->device);
+	while ((fence = cl_fence_take_stray_locked(fence_ends)) != NULL) {
+		use_context(&use, fence->ctx, fence->device);
 		pthread_mutex_unlock(&cl_exports_lock);
-		cl_driver.cuEventDestroy_v2(mark->event);
+		cl_driver.cuEventDestroy_v2(fence->event);
 		pthread_mutex_lock(&cl_exports_lock);
 		unlink_use(&limbo.in_driver, &use);
 		pthread_cond_broadcast(&changed);
-		free(mark);
-		at = &cl_stray_marks; /* another thread may have been at it */
-	}
-}
-
-static void forget_strays_locked(const struct context_use *ended)
-{
-	struct cl_mark **at = &cl_stray_marks, *mark;
-
-	while ((mark = *at) != NULL) {
-		if (is_context(ended, mark->ctx, mark->device, mark->primary)) {
-			*at = mark->next;
-			free(mark);
-		} else {
-			at = &mark->next;
-		}
+		cl_fence_drop_locked(fence);
 	}
 }
 
@@ -634,36 +590,26 @@ static void batch_release_locked(struct batch *batch, struct cl_collected *sum)
 	}
 }
 
-/* Up to BATCH blocks of one context from the front of @list, taken out of it. */
-static void batch_take_locked(struct batch *batch, struct cl_list *list)
+/* Up to BATCH blocks of one context that are due. */
+static void batch_take_locked(struct batch *batch)
 {
-	struct cl_block *block = list->first, *next;
+	struct cl_block *block = limbo.due.first, *next;
 
 	batch->n = batch->seen = 0;
 	for (; block && batch->n < BATCH; block = next) {
 		next = block->next;
 		if (context_ends(block)) {
-			cl_list_remove(list, block);
-			limbo.draining -= block->place == CL_PLACE_DRAIN;
-			note_waits(block, block->place, CL_PLACE_BUSY);
-			block->place = CL_PLACE_BUSY; /* on no list that list_of() knows */
+			move(block, CL_PLACE_BUSY); /* on no list that list_of() knows */
 			cl_list_add(&limbo.blocked, block);
 			batch->seen++;
 			continue;
 		}
-		if (batch->n && (block->ctx != batch->block[0]->ctx || block->elsewhere ||
-				 batch->block[0]->elsewhere))
+		if (batch->n && block->ctx != batch->block[0]->ctx)
 			break;
 		batch->seen++;
-		if (list == &limbo.due) {
-			if (block->drained) {
-				move(block, CL_PLACE_DRAIN);
-				continue;
-			}
-			if (block->own_opens || !cl_record_try_release(&cl_own, block->record)) {
-				move(block, CL_PLACE_HELD);
-				continue;
-			}
+		if (block->own_opens || !cl_record_try_release(&cl_own, block->record)) {
+			move(block, CL_PLACE_HELD);
+			continue;
 		}
 		move(block, CL_PLACE_BUSY);
 		batch->block[batch->n++] = block;
@@ -671,43 +617,43 @@ static void batch_take_locked(struct batch *batch, struct cl_list *list)
 }
 
 /*
- * Asks whether the stream of @queue has got to its frees, the oldest first and
- * no further than the first that it has not: what waits costs nothing.
+ * Asks each stream for which some block waits whether it has got to its fences, the oldest
+ * first and no further than the first that it has not: what waits costs nothing.
  */
-static void drain_queue_locked(struct cl_list *queue)
+static void ask_streams_locked(void)
 {
-	uint64_t seen = 0, most = queue->n;
-	struct batch batch;
-	struct driver_visit visit;
-	bool reached = true;
+	struct cl_fence *fence[BATCH];
+	CUevent event[BATCH];
+	/* (what other threads free meanwhile is another collection's: this one comes to an end) */
+	uint64_t most, round = cl_fences_round_locked(&most);
+	unsigned int n, reached;
 
-	for (; reached && queue->n && seen < most; seen += batch.seen) {
-		unsigned int done = 0;
+	for (uint64_t sum = 0; sum <= most; sum += reached) {
+		struct context_use use;
+		struct driver_visit visit;
 
-		batch_take_locked(&batch, queue);
-		if (!batch.n)
+		n = cl_fences_take_locked(round, fence_ends, fence, event, BATCH);
+		if (!n)
 			return;
-		limbo.asking++;
-		batch_begin_locked(&batch);
-		visit = enter_driver(batch.block[0]->ctx);
-		for (; done < batch.n; done++) {
-			struct cl_block *block = batch.block[done];
-
-			/* an error is not "not yet": then the driver's free has to cope */
-			if (cl_driver.cuEventQuery(block->drained) == CUDA_ERROR_NOT_READY)
+		use_context(&use, fence[0]->ctx, fence[0]->device);
+		pthread_mutex_unlock(&cl_exports_lock);
+		visit = enter_driver(use.ctx);
+		/* an error is not "not yet": then the driver's free has to cope */
+		for (reached = 0; reached < n; reached++) {
+			if (cl_driver.cuEventQuery(event[reached]) == CUDA_ERROR_NOT_READY)
 				break;
-			cl_driver.cuEventDestroy_v2(block->drained);
-			block->drained = NULL;
+			cl_driver.cuEventDestroy_v2(event[reached]);
 		}
 		leave_driver(&visit);
-		batch_end_locked(&batch);
-		limbo.asking--;
-		reached = done == batch.n;
-		for (unsigned int i = 0; i < done; i++)
-			move(batch.block[i], CL_PLACE_DUE);
-		/* the others to the front again, in their order */
-		for (unsigned int i = batch.n; i > done; i--)
-			move_to_front(batch.block[i - 1], CL_PLACE_DRAIN);
+		pthread_mutex_lock(&cl_exports_lock);
+		unlink_use(&limbo.in_driver, &use);
+		for (unsigned int i = 0; i < n; i++) {
+			struct cl_block *block = cl_fence_asked_locked(fence[i], i < reached);
+
+			if (block && block->place == CL_PLACE_DRAIN)
+				move(block, CL_PLACE_DUE);
+		}
+		pthread_cond_broadcast(&changed);
 	}
 }
 
@@ -783,7 +729,7 @@ struct cl_limbo_moved cl_limbo_moved(int device)
 static void end_grace_if_pressed(struct cl_block *block, void *device)
 {
 	if (may_be_of(block, *(const unsigned int *)device))
-		move(block, is_held(block) ? CL_PLACE_HELD : CL_PLACE_DUE);
+		move(block, place_after_grace(block));
 }
 
 void cl_limbo_press(unsigned int device, uint64_t until)
@@ -821,8 +767,7 @@ static uint64_t next_due_locked(void)
 {
 	if (limbo.due.n)
 		return 0;
-	/* (a thread of the program that asks may put them back, and does not come again) */
-	if (limbo.draining || limbo.asking)
+	if (cl_fences_may_ask_locked(fence_ends))
 		return cl_now() + POLL_DRAIN;
 	return cl_grace_next_locked();
 }
@@ -886,14 +831,14 @@ static void note_held_forced_out_locked(const struct cl_block *block, unsigned i
 
 /*
  * The oldest block that other processes hold, of a device on which they hold too much; NULL: none.
- * (Of one that is kept unmarked nobody knows whether its stream has got to its free.)
+ * (Of one that is kept unfenced nobody knows whether its stream has got to its free.)
  */
 static struct cl_block *oldest_too_much_locked(void)
 {
 	struct cl_block *block = limbo.held.first;
 
 	while (block && (!is_too_much_held(block) || !block->size || block->own_opens ||
-			 block->drained || block->unmarked || context_ends(block)))
+			 block->fence || block->unfenced || context_ends(block)))
 		block = block->next;
 	return block;
 }
@@ -1044,19 +989,19 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		take_ready_locked(cl_now());
 	if (cl_grace_n_locked())
 		cl_grace_turn_locked(cl_now(), end_grace, settle_place);
-	if (cl_stray_marks)
+	if (cl_fences_any_stray_locked())
 		destroy_strays_locked();
 	if (limbo.events > cl_options.max_events.number)
 		force_events_out_locked(cl_options.max_events.number, false);
-	for (unsigned int i = 0; limbo.draining && i < QUEUES; i++)
-		drain_queue_locked(&limbo.drain[i]);
-	/* (what other threads free meanwhile is another collection's, here as above: this one comes to an end) */
+	if (cl_fences_may_ask_locked(fence_ends))
+		ask_streams_locked();
+	/* (as there, what comes meanwhile is another collection's) */
 	most = limbo.due.n;
 	for (uint64_t seen = 0; limbo.due.n && seen < most; seen += batch.seen) {
 		/* asked here and not when each is freed: it is three system calls */
 		if (file_is_lost())
 			keep_due_locked();
-		batch_take_locked(&batch, &limbo.due);
+		batch_take_locked(&batch);
 		if (batch.n)
 			batch_release_locked(&batch, &sum);
 	}
@@ -1065,8 +1010,8 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	sum.next = next_due_locked();
 	sum.held = limbo.held.n || limbo.gone;
 	/* release: with our file, which who sees it looks into */
-	if (!limbo.due.n && !limbo.draining && !limbo.asking && !cl_grace_n_locked() && !cl_stray_marks &&
-	    limbo.events <= cl_options.max_events.number)
+	if (!limbo.due.n && !cl_fences_wait_locked() && !cl_grace_n_locked() &&
+	    !cl_fences_any_stray_locked() && limbo.events <= cl_options.max_events.number)
 		atomic_store_explicit(&limbo.quiet, sum.held ? QUIET_HELD : QUIET_EMPTY,
 				      memory_order_release);
 out:
@@ -1087,27 +1032,8 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 	return collect(end_grace);
 }
 
-/* Whether the stream of @block, of CL_PLACE_BUSY, has got to its free. */
-static bool has_drained_locked(struct cl_block *block)
-{
-	struct batch batch = { .n = 1, .block = { block } };
-	struct driver_visit visit;
-
-	if (!block->drained)
-		return true;
-	batch_begin_locked(&batch);
-	visit = enter_driver(block->ctx);
-	if (cl_driver.cuEventQuery(block->drained) != CUDA_ERROR_NOT_READY) {
-		cl_driver.cuEventDestroy_v2(block->drained);
-		block->drained = NULL;
-	}
-	leave_driver(&visit);
-	batch_end_locked(&batch);
-	return !block->drained;
-}
-
-/* Gives back @block of CL_PLACE_KEPT, if its stream has got to its free. */
-static bool release_kept_locked(struct cl_block *block)
+/* Gives back @block of CL_PLACE_KEPT, whose context does not end. */
+static void release_kept_locked(struct cl_block *block)
 {
 	struct batch batch = { .n = 1, .block = { block } };
 	struct driver_visit visit;
@@ -1115,8 +1041,6 @@ static bool release_kept_locked(struct cl_block *block)
 	bool wait = false;
 
 	move(block, CL_PLACE_BUSY);
-	if (!has_drained_locked(block) || context_ends(block))
-		return false;
 	batch_begin_locked(&batch);
 	visit = enter_driver(block->ctx);
 	stream = block->ctx ? free_stream(block->ctx) : NULL;
@@ -1125,7 +1049,21 @@ static bool release_kept_locked(struct cl_block *block)
 		cl_driver.cuStreamSynchronize(stream);
 	leave_driver(&visit);
 	batch_end_locked(&batch);
-	return true;
+}
+
+/* Asks the streams for which blocks of CL_PLACE_KEPT wait; else nobody does. */
+static void ask_for_kept_locked(void)
+{
+	struct cl_block *block;
+
+	for (block = limbo.kept.first; block; block = block->next)
+		if (block->fence)
+			cl_fence_wait_locked(block->fence, true);
+	if (cl_fences_may_ask_locked(fence_ends))
+		ask_streams_locked();
+	for (block = limbo.kept.first; block; block = block->next)
+		if (block->fence)
+			cl_fence_wait_locked(block->fence, false);
 }
 
 bool cl_limbo_has_kept(void)
@@ -1145,14 +1083,16 @@ struct cl_collected cl_limbo_release_kept(void)
 	uint64_t n;
 
 	pthread_mutex_lock(&cl_exports_lock);
+	ask_for_kept_locked();
 	n = limbo.kept.n;
 	while (n-- && (block = limbo.kept.first) != NULL) {
-		if (context_ends(block) || !release_kept_locked(block)) {
+		if (block->fence || context_ends(block)) {
 			/* to the end of the list: it is looked at once */
 			move(block, CL_PLACE_BUSY);
 			move(block, CL_PLACE_KEPT);
 			continue;
 		}
+		release_kept_locked(block);
 		sum.blocks++;
 		sum.bytes += block->size;
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
@@ -1299,8 +1239,7 @@ static bool forget_block(struct cl_block *block)
 	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
 
 	move(block, CL_PLACE_BUSY);
-	cl_mark_stray(block);
-	block->drained = NULL; /* went with the context */
+	cl_fence_detach_locked(block);
 	block->own_opens = 0;
 	if (block->record == CL_NO_RECORD) {
 		cl_block_delete(block);
@@ -1357,13 +1296,13 @@ static void forget_unknown_event(struct cl_block *block, void *data)
 		forget_block(block);
 }
 
-/* Its stream is no more, so nothing is on it that could come to the block. */
-static void forget_mark_with_context(struct cl_block *block, const struct cl_mark *mark, void *ended)
+static bool fence_has_ended(const struct cl_fence *fence, const void *ended)
 {
-	if (!is_context(ended, mark->ctx, mark->device, mark->primary))
-		return;
-	cl_mark_drop(block);
-	block->drained = NULL;
+	return is_context(ended, fence->ctx, fence->device, fence->primary);
+}
+/* Its stream is no more, so nothing is on it that could come to @block. */
+static void stream_is_gone(struct cl_block *block)
+{
 	if (block->place == CL_PLACE_DRAIN)
 		move(block, CL_PLACE_DUE);
 }
@@ -1375,8 +1314,9 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	bool waited;
 
 	pthread_mutex_lock(&cl_exports_lock);
-	/* events beyond the limit and stray marks are passed over while their context may be ending */
-	waited = limbo.blocked.n || cl_stray_marks || limbo.events > cl_options.max_events.number;
+	/* events beyond the limit and fences are passed over while their context may be ending */
+	waited = limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_stray_locked() ||
+		 limbo.events > cl_options.max_events.number;
 	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
 	if (cl_options.held_bytes.number && limbo.held.n) {
 		waited = true;
@@ -1400,15 +1340,14 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 		memset(free_streams, 0, sizeof free_streams);
 	if (gone) {
 		cl_unnoted_context_gone();
+		if (cl_fences_any_locked())
+			cl_fences_ended_locked(fence_has_ended, &ended, stream_is_gone);
 		if (cl_context_has_any(&cl_block_tally, ctx, device)) {
 			cl_block_each(CL_MEMORY, forget_with_context, &ended);
 			cl_block_each(CL_EVENT, forget_with_context, &ended);
 		}
 		if (cl_context_any_unknown(&cl_block_tally))
 			cl_block_each(CL_EVENT, forget_unknown_event, NULL);
-		if (cl_marks_n())
-			cl_mark_each(forget_mark_with_context, &ended);
-		forget_strays_locked(&ended);
 	}
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&cl_exports_lock);
@@ -1443,7 +1382,8 @@ bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t h
 
 	pthread_mutex_lock(&cl_exports_lock);
 	for (;;) {
-		ends = limbo.blocked.n && back() == had;
+		ends = (limbo.blocked.n || cl_fences_blocked_locked(fence_ends)) &&
+		       back() == had;
 		if (!in_time || (!limbo.in_driver && !ends))
 			break;
 		blocked |= ends;
@@ -1464,7 +1404,7 @@ void cl_limbo_forget(void)
 	cl_grace_forget();
 	memset(free_streams, 0, sizeof free_streams);
 	oldest_event = newest_event = NULL;
-	cl_marks_forget();
+	cl_fences_forget();
 	memset(watch, 0, sizeof watch);
 	cl_reclaimed_n = 0;
 	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;

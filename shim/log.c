@@ -38,6 +38,7 @@
 
 #include "shim/log.h"
 #include "shim/stderr.h"
+#include "shim/utf8.h"
 
 #define LINE_SIZE 1024
 _Static_assert(LINE_SIZE <= PIPE_BUF, "a line must be one atomic write to a pipe");
@@ -260,6 +261,29 @@ static int write_to_file(const char *pattern, const char *line, size_t length)
 	return error;
 }
 
+/*
+ * Names of files and processes are others' words: no line breaks, no terminal commands, in any
+ * letter of them, from @start on.  Returns the length that is left.
+ */
+static size_t make_harmless(char *line, size_t start)
+{
+	size_t to = start;
+	uint32_t code;
+
+	for (const char *from = line + start; *from;) {
+		unsigned int n = cl_utf8((const unsigned char *)from, &code);
+
+		if (!n || cl_is_control(code)) {
+			line[to++] = '?';
+			from += n ? n : 1;
+			continue;
+		}
+		while (n--)
+			line[to++] = *from++;
+	}
+	return to;
+}
+
 /* Makes one line, its newline included.  Returns its length. */
 static __attribute__((format(printf, 3, 0))) size_t make_line(
 	char line[LINE_SIZE], int level, const char *format, va_list args)
@@ -283,10 +307,8 @@ static __attribute__((format(printf, 3, 0))) size_t make_line(
 		memcpy(line + length, CUT, strlen(CUT));
 		length += strlen(CUT);
 	}
-	/* names of files and processes are others' words: no line breaks, no terminal commands */
-	for (size_t i = (size_t)start; i < length; i++)
-		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
-			line[i] = '?';
+	line[length] = 0;
+	length = make_harmless(line, (size_t)start);
 	line[length++] = '\n';
 	return length;
 }

@@ -15,7 +15,8 @@
 
 /*
  * @level: CL_LOG_ERROR ... CL_LOG_DEBUG.  The text has no newline at its end;
- * control characters in it become '?', and it is cut at 1,024 bytes a line.
+ * control characters in it, and bytes that are no letter, become '?', and it is cut at 1,024
+ * bytes a line.
  */
 void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

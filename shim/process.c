@@ -178,7 +178,7 @@ static void remove_own_file(bool locked)
 	if (dirfd < 0)
 		return;
 	if (cl_own.header)
-		cl_region_end(&cl_own, dirfd);
+		cl_self.file_ended = cl_region_end(&cl_own, dirfd) == 0;
 	/* importers that were killed left theirs, and we may be the last who could take them */
 	if (locked)
 		cl_gc_directory(dirfd, is_open_here);

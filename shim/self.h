@@ -37,6 +37,7 @@ struct cl_self {
 	uid_t user; /* effective, then */
 	struct cl_places places; /* then */
 	_Atomic bool ended; /* the report is written: nothing new is begun */
+	_Atomic bool file_ended; /* we have taken our file away, and nobody else before us */
 };
 extern struct cl_self cl_self;
 

@@ -430,6 +430,46 @@ static void do_kernel_wait(const struct wire_request *q)
 	TIMED(cu.cuStreamSynchronize(kernel_stream));
 }
 
+/* ------------------------------------------------------------------ streams */
+static void do_stream_create(const struct wire_request *q)
+{
+	CUstream stream = NULL;
+
+	TIMED(cu.cuStreamCreate(&stream, (unsigned int)q->a[0]));
+	reply.v[0] = (uintptr_t)stream;
+}
+
+static void do_stream_spin(const struct wire_request *q)
+{
+	uint64_t ns = q->a[1];
+	void *parameters[] = { &ns };
+
+	if (kernels_ready())
+		SURE(cu.cuLaunchKernel(spin_function, 1, 1, 1, 1, 1, 1, 0,
+				       (CUstream)(uintptr_t)q->a[0], parameters, NULL));
+}
+
+static void do_stream_query(const struct wire_request *q)
+{
+	TIMED(cu.cuStreamQuery((CUstream)(uintptr_t)q->a[0]));
+}
+
+static void do_stream_free(const struct wire_request *q)
+{
+	CUstream stream = (CUstream)(uintptr_t)q->a[1];
+
+	TIMED((q->a[2] ? cu.cuMemFreeAsync_ptsz : cu.cuMemFreeAsync)(q->a[0], stream));
+}
+
+static void do_device(const struct wire_request *q)
+{
+	CUcontext context;
+
+	/* (once more for each call: this process keeps it) */
+	if (SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)q->a[0])))
+		SURE(cu.cuCtxSetCurrent(context));
+}
+
 /* ----------------------------------------------------------------- contexts */
 static void do_ctx_reset(const struct wire_request *q)
 {

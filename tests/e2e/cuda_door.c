@@ -34,6 +34,7 @@ static const char *door_linked(void)
 {
 #define X(symbol, base, version) cu.symbol = symbol;
 	DOOR_CALLS(X)
+	DOOR_PTSZ_CALLS(X)
 	DOOR_GREEN_CALLS(X)
 #undef X
 	return NULL;
@@ -56,6 +57,7 @@ static const char *door_dlsym(void)
 	if (!cu.symbol)                                                                            \
 		return refuse("dlsym", #symbol);
 	DOOR_CALLS(X)
+	DOOR_PTSZ_CALLS(X)
 #undef X
 #define X(symbol, base, version) *(void **)&cu.symbol = dlsym(library, #symbol);
 	DOOR_GREEN_CALLS(X)
@@ -86,6 +88,13 @@ static const char *door_getproc(void)
 	if (get(#base, (void **)&cu.symbol, version, 0, NULL) || !cu.symbol)                       \
 		return refuse("cuGetProcAddress", #base);
 	DOOR_CALLS(X)
+#undef X
+#define X(symbol, base, version)                                                                   \
+	if (get(#base, (void **)&cu.symbol, version,                                               \
+		CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL) ||                            \
+	    !cu.symbol)                                                                            \
+		return refuse("cuGetProcAddress", #symbol);
+	DOOR_PTSZ_CALLS(X)
 #undef X
 #define X(symbol, base, version)                                                                   \
 	if (get(#base, (void **)&cu.symbol, version, 0, NULL))                                     \

@@ -31,6 +31,8 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 typedef CUresult(CUDAAPI *PFN_cuIpcOpenMemHandle_v4010)(CUdeviceptr *dptr, CUipcMemHandle handle,
 						       unsigned int flags);
 CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags);
+/* The form for programs of per-thread default streams. */
+CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 
 /* X(symbol, bare name, version that cuGetProcAddress is asked for) */
 #define DOOR_CALLS(X)                                                                              \
@@ -86,6 +88,9 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000)                                          \
 	X(cuLaunchKernel, cuLaunchKernel, 4000)
 
+/* Those that are asked for as of per-thread default streams. */
+#define DOOR_PTSZ_CALLS(X) X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020)
+
 /* Those that a driver need not have: NULL then. */
 #if CUDA_VERSION >= 12040
 #define DOOR_GREEN_CALLS(X)                                                                        \
@@ -102,6 +107,7 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, un
 struct cuda_door {
 #define X(symbol, base, version) PFN_##base##_v##version symbol;
 	DOOR_CALLS(X)
+	DOOR_PTSZ_CALLS(X)
 	DOOR_GREEN_CALLS(X)
 #undef X
 };

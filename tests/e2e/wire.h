@@ -39,6 +39,11 @@
 	X(spin)		 /* ns: a kernel in another stream that takes so long */                   \
 	X(fill_kernel)	 /* address, words, value, ns: a kernel that writes for so long */         \
 	X(kernel_query)	 /* whether the kernels are done: 0, or 600 */                             \
+	X(stream_create) /* flags -> stream */                                                     \
+	X(stream_spin)	 /* stream, ns: a kernel that takes so long */                            \
+	X(stream_query)	 /* stream: whether it is done */                                         \
+	X(stream_free)	 /* address, stream, whether by the per-thread form */                     \
+	X(device)	 /* its number: its primary context is current from now on */              \
 	X(kernel_wait)                                                                             \
 	X(ctx_reset)	 /* cuDevicePrimaryCtxReset */                                             \
 	X(ctx_again)	 /* retain the primary context, make it current */                         \

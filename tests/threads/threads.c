@@ -670,13 +670,15 @@ static void close_driver(void)
 static void constructor_and_destructor(void)
 {
 	const char *library = getenv("THREADS_EARLY_LATE");
-	int up[2];
-	char said[8] = "";
+	char said[8] = "", told[4096] = "";
+	int up[2], err[2];
 	pid_t child;
 
 	CHECK(library && !pipe(up));
 	for (int share = 0; share < 2; share++) {
 		memset(said, 0, sizeof said);
+		memset(told, 0, sizeof told);
+		CHECK(!pipe(err));
 		child = fork();
 		if (child == 0) {
 			char preload[2048], fd[16];
@@ -687,12 +689,22 @@ static void constructor_and_destructor(void)
 			snprintf(fd, sizeof fd, "%d", up[1]);
 			setenv("LD_PRELOAD", preload, 1);
 			setenv("EARLY_LATE_FD", fd, 1);
+			setenv("CULIMBO_GRACE", "0", 1); /* what it frees could go at once */
+			dup2(err[1], STDERR_FILENO);
+			close(err[0]);
+			close(err[1]);
 			execl(self_path, self_path, share ? "--share" : "--status", "9", NULL);
 			_exit(1);
 		}
+		close(err[1]);
 		must_end(child, 9);
 		CHECK(read(up[0], said, sizeof said) == 2);
 		CHECK(!strcmp(said, "cd")); /* constructor and destructor, both well */
+		/* and nothing is wrong with that */
+		if (read(err[0], told, sizeof told - 1) > 0)
+			fprintf(stderr, "%s", told);
+		CHECK(!told[0]);
+		close(err[0]);
 	}
 }
 

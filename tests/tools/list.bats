@@ -235,6 +235,33 @@ scene() {
 	has "limbo 0 B in 0 blocks"
 }
 
+# The header's file id, and the check of it and of what else its stamps have: cl_stamp_check() of
+# shim/shm_layout.h
+give_id() { # FILE ID
+	python3 - "$1" "$2" <<'END'
+import struct
+import sys
+
+ALL = (1 << 64) - 1
+
+
+def mix(v):
+    v = (v ^ v >> 32) * 0x9E3779B97F4A7C15 & ALL
+    v = (v ^ v >> 29) * 0xBF58476D1CE4E5B9 & ALL
+    return v ^ v >> 32
+
+
+with open(sys.argv[1], "r+b") as file:
+    number = int(sys.argv[2], 0)
+    file.seek(92)
+    tag, salt = struct.unpack("<HH", file.read(4))
+    file.seek(36)
+    file.write(struct.pack("<I", number))
+    file.seek(232)
+    file.write(struct.pack("<Q", mix((mix(number) + tag + (salt << 32)) & ALL)))
+END
+}
+
 @test "show: what several are called is listed" {
 	scene
 	# two exporters whose driver gives both the same address
@@ -253,7 +280,7 @@ scene() {
 	# and a copy of a file, as of a process of another PID namespace: the same pid
 	file=$(column FILE,PID ps | sed -n "s/ ${PID[P]}$//p")
 	copy_file "$CULIMBO_DIR/$file" copy
-	printf '\xef\xbe\x00' | dd of=copy bs=1 seek=36 conv=notrunc status=none
+	give_id copy 0xbeef
 	copy_file copy "$HOME_OF_ALL/copy"
 	tell C "lock $HOME_OF_ALL/copy" # it lives, as far as others can tell
 	mv "$HOME_OF_ALL/copy" "$CULIMBO_DIR/exporter-00beef"

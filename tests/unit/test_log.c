@@ -171,6 +171,11 @@ static void printable_child(void)
 	cl_log(CL_LOG_WARN, "a\nb\033[2Jc\x7f\xc3\xa9");
 	hear(fd, line, sizeof(line));
 	CHECK(strstr(line, "warning: a?b?[2Jc?\xc3\xa9\n"));
+	/* the same commands as letters of UTF-8 (CSI is U+009B), as a byte, and what turns the line around */
+	cl_log(CL_LOG_WARN, "%s", "a\xc2\x9b" "31mb\xc2\x80" "c\xc2\x9f" "d\x9b" "e\xe2\x80\xae"
+				  "f\xe2\x80\xa8" "g\xc2\xa0" "h\xc2");
+	hear(fd, line, sizeof(line));
+	CHECK(strstr(line, "warning: a?31mb?c?d?e?f?g\xc2\xa0" "h?\n"));
 }
 
 static void hostile_names_make_no_lines_and_no_terminal_commands(void **state)

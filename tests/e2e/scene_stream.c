@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of streams: a block that is freed in a stream's order waits for that stream,
+ * and for no other one.
+ */
+#include <stdlib.h>
+
+#include "stage.h"
+
+#define MS UINT64_C(1000000) /* ns */
+#define SOON_MS 5000
+/* A block that nobody has goes straight to the driver when its grace is over, or beyond the budget. */
+#define GRACE "CULIMBO_GRACE=100ms CULIMBO_GRACE_BYTES=1GiB"
+#define LEGACY 0
+#define PER_THREAD 2
+#define MISSING (2 * MIB) /* of free memory: what is small keeps its page */
+
+/* Shares @block and frees it: in its grace. */
+static void free_on(struct actor *p, uint64_t block, uint64_t stream, bool per_thread)
+{
+	export_block(p, block);
+	if (ASK(p, stream_free, block, stream, per_thread)->result)
+		break_off("a free in a stream's order failed with %d", p->reply.result);
+}
+
+/* So many that any two of them are taken for one another by whoever looks at a few bits. */
+static void streams_apart(void)
+{
+	enum { IDLE = 192 };
+	struct actor *o, *p;
+	uint64_t stream[IDLE], block[IDLE], small, before;
+	double took;
+	bool back;
+
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	o = ENTER("O", .bare = true);
+	p = ENTER("P", .env = GRACE);
+	ASK(p, spin, 1 * MS); /* (the first launch loads the kernels) */
+	ASK(p, kernel_wait);
+	for (int i = 0; i < IDLE; i++)
+		stream[i] = ASK(p, stream_create, 1)->v[0];
+	small = alloc(p, SMALL);
+	before = free_memory(o);
+	for (int i = 0; i < IDLE; i++)
+		block[i] = alloc(p, 4 * MIB);
+	export_block(p, small);
+	ASK(p, spin, 800 * MS);
+	ASK(p, free_async, small, 0);
+	for (int i = 0; i < IDLE; i++)
+		free_on(p, block[i], stream[i], false);
+	back = free_within(o, before - MISSING, 700, &took);
+	ok(back && ASK(p, kernel_query)->result == NOT_READY,
+	   "15 what is freed on %d idle streams comes back while another stream works (%.0f ms)", IDLE, took);
+	ASK(p, kernel_wait);
+	leave(o);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+static void devices_apart(void)
+{
+	const uint64_t large = 700 * MIB, wanted = 600 * MIB;
+	uint64_t small, block, what;
+	struct actor *p;
+	int result;
+
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	setenv("CULIMBO_SIM_DEVICES", "2", 1);
+	p = ENTER("P", .env = GRACE);
+	small = alloc(p, SMALL);
+	ASK(p, device, 1);
+	block = alloc(p, large);
+	ASK(p, device, 0);
+	ASK(p, stream_spin, LEGACY, 1500 * MS);
+	free_on(p, small, LEGACY, false);
+	ASK(p, device, 1);
+	free_on(p, block, LEGACY, false);
+	result = try_alloc(p, wanted, &what);
+	note("the allocation took %.2f ms", (double)p->reply.ns * 1e-6);
+	ASK(p, device, 0);
+	ok(!result && ASK(p, stream_query, LEGACY)->result == NOT_READY,
+	   "15 what is freed on device 1 is there for an allocation while device 0 works (%d)", result);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* The thread's own default stream waits for no other thread's, nor for the program's streams. */
+static void per_thread_stream(const char *door)
+{
+	struct actor *o = ENTER("O", .bare = true);
+	struct actor *p = ENTER("P", .env = GRACE, .door = door);
+	uint64_t before, other, block;
+	double start, took;
+	bool back;
+
+	other = ASK(p, stream_create, 0)->v[0];
+	ASK(p, stream_spin, PER_THREAD, 1 * MS); /* (the first launch loads the kernels) */
+	ASK(p, kernel_wait);
+	before = free_memory(o);
+	block = alloc(p, BIG);
+	start = now_ms();
+	ASK(p, stream_spin, PER_THREAD, 400 * MS);
+	free_on(p, block, LEGACY, true);
+	back = free_within(o, before - MISSING, SOON_MS, NULL);
+	took = now_ms() - start;
+	ok(back && took > 350, "15 %s: what is freed on a thread's own stream waits for it (%.0f ms)", door, took);
+
+	block = alloc(p, BIG);
+	ASK(p, stream_spin, other, 1500 * MS);
+	free_on(p, block, LEGACY, true);
+	back = free_within(o, before - MISSING, 1000, &took);
+	ok(back && ASK(p, stream_query, other)->result == NOT_READY,
+	   "15 %s: and for no other stream, as the legacy one does (%.0f ms)", door, took);
+	leave(o);
+	leave(p);
+}
+
+static void per_thread_streams(void)
+{
+	per_thread_stream("dlsym");
+	per_thread_stream("getproc");
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+const struct scene stream_scenes[] = {
+	{ "streams-apart", streams_apart, SCENE_ALONE },
+	{ "devices-apart", devices_apart, SCENE_ALONE | SCENE_SIMULATED },
+	{ "per-thread-streams", per_thread_streams, SCENE_ALONE },
+	{ .name = NULL },
+};
