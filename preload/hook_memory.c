@@ -146,7 +146,8 @@ CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t 
 CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 				     const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	return TRACED(NULL, size, of_location(size, prop), cl_driver.cuMemCreate(handle, size, prop, flags));
+	return TRACED(NULL, size, of_location(size, prop),
+		      cl_driver.cuMemCreate(handle, size, prop, flags));
 }
 
 /* The driver refuses a NULL description as invalid, so none is read here. */

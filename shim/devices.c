@@ -23,8 +23,10 @@ static bool ask_driver(int device, uint8_t uuid[CL_UUID])
 	CUuuid says;
 
 	/* the second form tells apart the instances of a device in MIG mode */
-	if ((!cl_driver.cuDeviceGetUuid_v2 || cl_driver.cuDeviceGetUuid_v2(&says, device) != CUDA_SUCCESS) &&
-	    (!cl_driver.cuDeviceGetUuid || cl_driver.cuDeviceGetUuid(&says, device) != CUDA_SUCCESS))
+	if ((!cl_driver.cuDeviceGetUuid_v2 ||
+	     cl_driver.cuDeviceGetUuid_v2(&says, device) != CUDA_SUCCESS) &&
+	    (!cl_driver.cuDeviceGetUuid ||
+	     cl_driver.cuDeviceGetUuid(&says, device) != CUDA_SUCCESS))
 		return false;
 	memcpy(uuid, says.bytes, CL_UUID);
 	return true;

@@ -33,7 +33,7 @@ enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 #define MICROSECOND 1000ull
 #define MILLISECOND 1000000ull
 
-/* Bytes that may be missing for other reasons: a free that waits as the driver's takes a page for a moment. */
+/* Bytes that may be missing for other reasons: a free that waits as the driver's takes a page. */
 #define SLACK (64u << 20)
 
 struct found {
@@ -56,7 +56,10 @@ static uint64_t bytes_back(void)
 	return cl_count_get(limbo_bytes_released);
 }
 
-/* Waits for the rest of the time at most for threads that have what could go, or may be ending its context. */
+/*
+ * Waits for the rest of the time at most for threads that have what could go, or may be ending
+ * its context.
+ */
 static void collect_own(const struct cl_retry *retry, bool ends, uint64_t (*back)(void),
 			unsigned int device)
 {
@@ -100,7 +103,7 @@ static void callbacks(struct cl_retry *retry, struct found *found)
 	found->gave |= retry->callbacks_gave;
 }
 
-/* A look at all limbos but ours: what is new since the last one is in retry->news until it is used. */
+/* A look at all limbos but ours: that something is new stays in retry->news until it is used. */
 static struct cl_pressure_seen look_at_others(struct cl_retry *retry)
 {
 	struct cl_pressure_seen seen = { .news = false };
@@ -207,7 +210,7 @@ static bool memory_again(struct cl_retry *retry)
 	return found.gave;
 }
 
-/* Where the caller has said "of the current one"; and its UUID, for all that asks for it from here on. */
+/* Where the caller has said "of the current one"; and its UUID, for all that ask from here on. */
 static void find_device(struct cl_short *what)
 {
 	uint8_t uuid[CL_UUID];

@@ -56,7 +56,7 @@ struct round {
 	unsigned int inlines; /* of the sharers, so many have no collector thread */
 	unsigned int pace;    /* us that a thread sleeps between two steps, at most */
 	unsigned int largest; /* of the thread's part, one block takes 1 / largest at most */
-	unsigned int leaves;  /* ms: after so many, at most, a sharer ends, and another comes; 0: it stays */
+	unsigned int leaves;  /* ms: after so many at most a sharer ends, another comes; 0: never */
 };
 
 /* The first ones are always played: those that failed when they were written. */
@@ -239,6 +239,7 @@ static int play(void *shared, uint32_t number, char **argv)
 {
 	static struct thread thread[THREADS];
 	const char *why = cuda_door_open();
+	uint64_t chance = torture_seed(torture_now(), (uint64_t)getpid());
 	unsigned int n;
 
 	table = shared;
@@ -253,8 +254,7 @@ static int play(void *shared, uint32_t number, char **argv)
 	while (atomic_load(&table->phase) == PHASE_BEGIN)
 		usleep(500);
 	if (table->round.leaves && role_of(&table->round, here) == SHARER)
-		leave_at = torture_now() + (1 + torture_dice(&(uint64_t){ torture_seed(table->seed, torture_now()) },
-							     table->round.leaves)) * MS;
+		leave_at = torture_now() + (1 + torture_dice(&chance, table->round.leaves)) * MS;
 	for (unsigned int i = 0; i < n; i++) {
 		thread[i] = (struct thread){ .number = i, .role = role_of(&table->round, here) };
 		thread[i].seed = torture_seed(table->seed, (uint64_t)getpid() << 16 | here << 8 | i);

@@ -196,7 +196,7 @@ static CUresult free_and_tell(CUdeviceptr p, CUstream stream)
 }
 
 /* --------------------------------------------------------------- those that are mute */
-/* Stopped, or in the driver: they keep what they have, and cost one wait, of all who need memory. */
+/* Stopped, or in the driver: they keep what they have, and cost one wait, for all together. */
 IN_A_CHILD(many_that_are_stopped_cost_one_wait)
 {
 	enum { STOPPED = 20 };
@@ -361,7 +361,8 @@ IN_A_CHILD(no_grace_ends_for_more_than_there_is)
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	fake.memory_free = much;
-#define FAILS_OF(size) fails((struct cl_short){ .bytes = (size), .at_least = (size), .device = CL_OF_CURRENT })
+#define FAILS_OF(size)                                                                 \
+	fails((struct cl_short){ .bytes = (size), .at_least = (size), .device = CL_OF_CURRENT })
 	CHECK(!FAILS_OF(1ull << 60));
 	CHECK(!FAILS_OF(much + limbos + 100 * MIB));
 	CHECK_EQUAL(frees_of(p) + ask(&other, FREED), 0);
