@@ -311,6 +311,8 @@ compare_perf()
 		order=("${variants[@]}")
 		[ $((round % 2)) -eq 1 ] || order=(none-culimbo none-bare again culimbo bare)
 		for variant in "${order[@]}"; do
+			# what UCX does without its hooks is a question beside: a few rounds answer it
+			case $variant in none-*) [ "$round" -le 3 ] || continue ;; esac
 			pair "$variant" "$logs/batch-$variant" "$logs/$round-$variant" \
 				"$logs/rounds" "$round $variant"
 		done
