@@ -116,7 +116,8 @@ static void late_body(bool by_any)
 {
 	CUdeviceptr first, second, other;
 
-	start_with(20 * MS, CL_COLLECTOR_THREAD);
+	/* (as long as a slow machine may take for what comes before the first free) */
+	start_with(300 * MS, CL_COLLECTOR_THREAD);
 	first = exported_block();
 	second = exported_block();
 	other = fake_alloc(1024, CONTEXT_A);
