@@ -12,6 +12,7 @@
 #  1. gtest: each test's result bare and preloaded, and what differs.  After a
 #     crash the tests that are left are run by a new process.
 #  2. Rows "(bare)" of the table compare bare with bare: what they show is noise.
+#     Rows "stackl" are without call stacks (CULIMBO_STACK=0).
 #     ucx_perftest, two processes on one GPU: microseconds an operation, bare and
 #     preloaded by turns; each round turns the order round.  One pair of processes
 #     runs all tests of a variant (-b).  The same with UCX's hooks switched off.
@@ -74,6 +75,7 @@ variables()
 {
 	case $1 in *culimbo) echo "LD_PRELOAD=$library" ;; esac
 	case $1 in none-*) echo "UCX_MEM_CUDA_HOOK_MODE=none" ;; esac
+	case $1 in stackless-*) echo "CULIMBO_STACK=0" ;; esac
 }
 
 # ---------------------------------------------------------------------- gtest
@@ -195,7 +197,7 @@ compare_gtest()
 tests=(ucp_get:65536 ucp_get:1048576 ucp_put_bw:65536 ucp_put_bw:1048576
 	tag_lat:65536 tag_lat:1048576 tag_bw:65536 tag_bw:1048576)
 # again: bare once more, which says how much two runs of the same differ
-variants=(bare culimbo again none-bare none-culimbo)
+variants=(bare culimbo again none-bare none-culimbo stackless-culimbo)
 port=$((20000 + $$ % 20000))
 # each of the two processes keeps to a processor: moved about, one variant's times spread by a quarter
 pin_server=() pin_client=()
@@ -263,7 +265,10 @@ pair()
 # this variant needs much more time
 plan()
 {
-	awk -v ms="${UCXTEST_PERF_MS:-250}" -v hooks="${1%culimbo}" -v variant="$1" '
+	local hooks=${1%culimbo}
+
+	[ "$hooks" != stackless- ] || hooks=
+	awk -v ms="${UCXTEST_PERF_MS:-250}" -v hooks="$hooks" -v variant="$1" '
 		BEGIN { control = hooks == variant ? variant : hooks "bare" }
 		$1 == control { us[$2] = $3 }
 		$1 == variant { ours[$2] = $3 }
@@ -309,10 +314,11 @@ compare_perf()
 		[ $((SECONDS - began + longest)) -le "${UCXTEST_PERF_SECONDS:-240}" ] || break
 		log=$SECONDS
 		order=("${variants[@]}")
-		[ $((round % 2)) -eq 1 ] || order=(none-culimbo none-bare again culimbo bare)
+		[ $((round % 2)) -eq 1 ] || order=(stackless-culimbo none-culimbo none-bare again culimbo bare)
 		for variant in "${order[@]}"; do
-			# what UCX does without its hooks is a question beside: a few rounds answer it
-			case $variant in none-*) [ "$round" -le 3 ] || continue ;; esac
+			# what UCX does without its hooks, and culimbo without call stacks, are questions
+			# beside: a few rounds answer them
+			case $variant in none-* | stackless-*) [ "$round" -le 3 ] || continue ;; esac
 			pair "$variant" "$logs/batch-$variant" "$logs/$round-$variant" \
 				"$logs/rounds" "$round $variant"
 		done
@@ -380,6 +386,7 @@ perf_table()
 				row(list[t], "on", "", "culimbo")
 				row(list[t], "none", "none-", "none-culimbo")
 				row(list[t], "(bare)", "", "again")
+				row(list[t], "stackl", "", "stackless-culimbo")
 			}
 			exit failed
 		}' "$2"
