@@ -58,7 +58,7 @@ CUresult CUDAAPI cl_hook_cuStreamCreateWithPriority(CUstream *stream, unsigned i
  * The values of a loader's options, which the driver writes to as well: the size of a log's
  * buffer becomes the length of the log.  Each time it gets them as the program gave them.
  */
-enum { most_options = 64 }; /* (CUDA 13 has 34) */
+enum { most_options = 64 }; /* CUDA 13 has 34. */
 struct option_values {
 	unsigned int n;
 	void *value[most_options];

@@ -63,7 +63,7 @@ static void answer(struct cl_header *h, uint32_t asked)
 	       !atomic_compare_exchange_weak_explicit(&h->pressure_done, &done, asked,
 						      memory_order_release, memory_order_relaxed))
 		;
-	/* (one that asks just now may lose its time by this: then the next one gives it another) */
+	/* One that asks just now may lose its time by this: then the next one gives it another. */
 	if (atomic_load_explicit(&h->pressure_asked, memory_order_relaxed) == asked)
 		atomic_store_explicit(&h->unanswered, 0, memory_order_relaxed);
 	syscall(SYS_futex, &h->pressure_done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -212,7 +212,7 @@ static void inline_pass(void)
 {
 	uint64_t now = cl_now(), last = atomic_load_explicit(&collector.last_reap, memory_order_relaxed);
 
-	/* (in a call of the program's, which is not to wait for anybody's end) */
+	/* In a call of the program's, which is not to wait for anybody's end. */
 	if (pressed())
 		serve_pressure(0);
 	if (cl_limbo_collect(false).held && now - last >= CL_REAP_EVERY &&
@@ -255,7 +255,7 @@ void cl_collector_called(void)
 {
 	if (!cl_collector_is_inline())
 		return;
-	/* (another thread may be just making the file: then its header is not there to stay) */
+	/* Another thread may be just making the file: then its header is not there to stay. */
 	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
 		return;
 	/* relaxed: what is missed now is seen at the next call */

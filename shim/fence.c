@@ -240,7 +240,7 @@ unsigned int cl_fences_take_locked(uint64_t round, cl_fence_ends_fn *ends, struc
 	struct cl_fence *fence;
 	unsigned int n = 0;
 
-	/* (in the order of their rounds: also another thread's puts them at the end with the last) */
+	/* In the order of their rounds: also another thread's puts them at the end with the last. */
 	while ((list = first_waiting) != NULL && list->round < round) {
 		if (list->round)
 			most = 1;
@@ -415,10 +415,10 @@ CUresult cl_fence_make(const struct cl_block *block, CUstream stream, bool per_t
 	*capturing = false;
 	if (is_capturing) {
 		result = is_capturing(stream, &status);
-		/* (so it answers for the NULL stream while another captures: then the calls below say what is wrong) */
+		/* So it answers for the NULL stream while another captures: then the calls below say what is wrong. */
 		if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
 			return result;
-		/* (the stream records instead of running, so the driver must say) */
+		/* The stream records instead of running, so the driver must say. */
 		*capturing = result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 		if (*capturing)
 			return CUDA_SUCCESS;

@@ -624,7 +624,7 @@ static void ask_streams_locked(void)
 {
 	struct cl_fence *fence[BATCH];
 	CUevent event[BATCH];
-	/* (what other threads free meanwhile is another collection's: this one comes to an end) */
+	/* What other threads free meanwhile is another collection's: this one comes to an end. */
 	uint64_t most, round = cl_fences_round_locked(&most);
 	unsigned int n, reached;
 
@@ -668,7 +668,7 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 	if (block->own_opens || (!refused && !is_pressed(block, now)) || is_held(block) ||
 	    file_is_lost() || !cl_record_release_begin(&cl_own, block->record, &block->before))
 		return false;
-	/* (one that goes for somebody's need has not gone for the budget) */
+	/* One that goes for somebody's need has not gone for the budget. */
 	block->early = refused && early;
 	return true;
 }
@@ -861,7 +861,7 @@ static void force_held_out_locked(struct cl_collected *sum)
 
 		move(block, CL_PLACE_BUSY);
 		released = cl_record_gone(&cl_own, block->record);
-		/* (its last holder may have left just now: then nothing is taken from anybody) */
+		/* Its last holder may have left just now: then nothing is taken from anybody. */
 		if (!released) {
 			note_held_forced_out_locked(block, slot);
 			cl_count(held_forced_out);
@@ -995,7 +995,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		force_events_out_locked(cl_options.max_events.number, false);
 	if (cl_fences_may_ask_locked(fence_ends))
 		ask_streams_locked();
-	/* (as there, what comes meanwhile is another collection's) */
+	/* As there, what comes meanwhile is another collection's. */
 	most = limbo.due.n;
 	for (uint64_t seen = 0; limbo.due.n && seen < most; seen += batch.seen) {
 		/* asked here and not when each is freed: it is three system calls */

@@ -128,7 +128,7 @@ static void add_to_sample(struct sample *sample, const struct cl_device_limbo *o
 	sample->entered += atomic_load_explicit(&of->entered, memory_order_acquire);
 }
 
-/* (what is of no device that is known may be of this one) */
+/* What is of no device that is known may be of this one. */
 static void take_sample(const struct cl_pressure *pressure, const struct cl_header *h,
 			struct sample *sample)
 {
@@ -162,7 +162,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	peer = cl_peer_find(file_id);
 	if (peer) {
 		take_sample(pressure, peer->region.header, sample);
-		/* (in doubt it lives) */
+		/* In doubt it lives. */
 		sample->locked = peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0;
 		got = true;
 		goto out;
@@ -171,7 +171,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		goto out;
-	/* (the rest is checked by who maps it) */
+	/* The rest is checked by who maps it. */
 	if (pread(fd, h, sizeof *h, CL_AT_HEADER) == sizeof *h && h->layout == CL_LAYOUT_VERSION &&
 	    !memcmp(h->magic, CL_MAGIC, sizeof CL_MAGIC)) {
 		take_sample(pressure, h, sample);
@@ -268,7 +268,7 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 
 		if (!id || is_own(id) || !sample_file(pressure, dirfd(dir), id, &sample))
 			continue;
-		/* (who only imports has a file too) */
+		/* Who only imports has a file too. */
 		known = sample.entered ? known_of(pressure, id) : NULL;
 		if (!known)
 			continue;

@@ -50,7 +50,7 @@ static void nap(uint64_t ns)
 }
 
 /* ---------------------------------------------------------------------- the own limbo */
-/* (records that give no memory, as of an event, are no reason to ask for it again) */
+/* Records that give no memory, as of an event, are no reason to ask for it again. */
 static uint64_t bytes_back(void)
 {
 	return cl_count_get(limbo_bytes_released);
@@ -96,7 +96,7 @@ static void own_limbo(struct cl_retry *retry, struct found *found)
 /* ------------------------------------------------------------------ the other steps */
 static void callbacks(struct cl_retry *retry, struct found *found)
 {
-	/* (those that say that they give, and don't, are not asked for ever) */
+	/* Those that say that they give, and don't, are not asked for ever. */
 	if (found->round || retry->attempt >= ATTEMPTS || (retry->attempt && !retry->callbacks_gave))
 		return;
 	retry->callbacks_gave = cl_callbacks_ask(retry->what.bytes);
@@ -163,7 +163,7 @@ static bool is_hopeless(struct cl_retry *retry)
 
 	if (retry->what.device == CL_OF_NONE)
 		return true;
-	/* (now and then, for it may have been otherwise) */
+	/* Now and then, for it may have been otherwise. */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
 	    (cl_sharing() && cl_limbo_has_kept()))
 		return false;
@@ -232,7 +232,7 @@ static bool is_at_limit(void)
 {
 	CUevent event;
 
-	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* (some threads may be at one) */
+	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* Some threads may be at one. */
 	    cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
 	cl_driver.cuEventDestroy_v2(event);
@@ -269,7 +269,7 @@ static bool event_again(struct cl_retry *retry)
 			again = give_for_event(retry, cl_limbo_events_back);
 		else
 			again = give_for_event(retry, is_at_limit() ? NULL : bytes_back);
-		/* (asked after the look at what the limbo has: what is not there any more has gone by now) */
+		/* Asked after the look at what the limbo has: what is not there any more has gone by now. */
 		again |= retry->attempt == 0 || cl_limbo_events_back() != retry->own;
 	}
 	retry->own = cl_limbo_events_back();
@@ -317,7 +317,7 @@ void cl_retry_end(struct cl_retry *retry)
 {
 	CL_UNCANCELLED;
 
-	/* (another thread that is at this, too, says it anew each time) */
+	/* Another thread that is at this, too, says it anew each time. */
 	if (retry->pressed)
 		cl_limbo_press_over(retry->device);
 	retry->pressed = false;
@@ -327,7 +327,7 @@ void cl_retry_end(struct cl_retry *retry)
 
 void cl_memory_allocates(void)
 {
-	/* (a callback that allocates is in the middle of more than this) */
+	/* A callback that allocates is in the middle of more than this. */
 	if (cl_collector_is_inline() && !cl_self_is_copy() && !cl_callbacks_inside()) {
 		CL_UNCANCELLED;
 

@@ -129,7 +129,7 @@ class Bench:
         self.args = args
         build = os.path.abspath(args.build)
         self.program = self.find(build, 'tests/bench/share_cycle')
-        self.library = self.find(build, '.libs/libculimbo.so')
+        self.preload = self.find(build, '.libs/libculimbo.so')
         base = '/dev/shm' if os.access('/dev/shm', os.W_OK) else None
         self.scratch = tempfile.mkdtemp(prefix='culimbo-cycle.', dir=base)
         self.roles, self.links, self.consumers = [], {}, {}
@@ -153,7 +153,7 @@ class Bench:
         options = VARIANTS[variant]
         if options is None or ALONE.get(variant) == role:
             return self.env
-        return {**self.env, 'LD_PRELOAD': self.library, 'CULIMBO_REPORT': 'off',
+        return {**self.env, 'LD_PRELOAD': self.preload, 'CULIMBO_REPORT': 'off',
                 'CULIMBO_WARN_BLOCKS': '0', 'CULIMBO_DIR': os.path.join(self.scratch, 'limbo'),
                 **options, **dict(o.split('=', 1) for o in self.args.option), **(more or {})}
 

@@ -575,7 +575,7 @@ static void do_device(const struct wire_request *q)
 {
 	CUcontext context;
 
-	/* (once more for each call: this process keeps it) */
+	/* Once more for each call: this process keeps it. */
 	if (SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)q->a[0])))
 		SURE(cu.cuCtxSetCurrent(context));
 }

@@ -596,7 +596,7 @@ static void memory_findings(void)
 		  BIG_BLOCK HELD " and (.stack | length) > 0 and .finding and .items[0].exports == 1 and (.holders[0].open_stack | length) > 0 and .holders[0].opened_ns >= 0 and (.holders[0].command | contains(\"actor\"))", NULL },
 		{ "grace", "memory", play_grace, "waiting out the grace",
 		  BIG_BLOCK " and (.finding | not) and .holders == []",
-		  /* (a collector's thread gives it back before the process ends) */
+		  /* A collector's thread gives it back before the process ends. */
 		  "CULIMBO_COLLECTOR=inline" },
 		{ "context-gone", "memory", play_context_gone, "gone with their context",
 		  BIG_BLOCK HELD " and .finding", NULL },

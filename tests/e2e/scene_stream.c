@@ -35,7 +35,7 @@ static void streams_apart(void)
 	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
 	o = ENTER("O", .bare = true);
 	p = ENTER("P", .env = GRACE);
-	ASK(p, spin, 1 * MS); /* (the first launch loads the kernels) */
+	ASK(p, spin, 1 * MS); /* The first launch loads the kernels. */
 	ASK(p, kernel_wait);
 	for (int i = 0; i < IDLE; i++)
 		stream[i] = ASK(p, stream_create, 1)->v[0];
@@ -94,7 +94,7 @@ static void per_thread_stream(const char *door)
 	bool back;
 
 	other = ASK(p, stream_create, 0)->v[0];
-	ASK(p, stream_spin, PER_THREAD, 1 * MS); /* (the first launch loads the kernels) */
+	ASK(p, stream_spin, PER_THREAD, 1 * MS); /* The first launch loads the kernels. */
 	ASK(p, kernel_wait);
 	before = free_memory(o);
 	block = alloc(p, BIG);

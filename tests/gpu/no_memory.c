@@ -494,7 +494,7 @@ static void nothing(void)
 
 static int load_library(const char *ptx)
 {
-	TRY_IF(cuLibraryLoadData, &my.library, ptx, NULL, NULL, 0, NULL, NULL, 0);
+	TRY_IF(cuLibraryLoadData, &my.lib, ptx, NULL, NULL, 0, NULL, NULL, 0);
 	return 0;
 }
 static int library_small(void)
@@ -507,7 +507,7 @@ static int library_big(void)
 }
 static void unload_library(void)
 {
-	cu.cuLibraryUnload(my.library);
+	cu.cuLibraryUnload(my.lib);
 }
 static int has_library(void)
 {
@@ -516,7 +516,7 @@ static int has_library(void)
 }
 static int library_module(void)
 {
-	TRY_IF(cuLibraryGetModule, &my.module, my.library);
+	TRY_IF(cuLibraryGetModule, &my.module, my.lib);
 	return 0;
 }
 static int library_global(void)
@@ -524,12 +524,12 @@ static int library_global(void)
 	CUdeviceptr at;
 	size_t size;
 
-	TRY_IF(cuLibraryGetGlobal, &at, &size, my.library, "big");
+	TRY_IF(cuLibraryGetGlobal, &at, &size, my.lib, "big");
 	return 0;
 }
 static int library_kernel(void)
 {
-	TRY_IF(cuLibraryGetKernel, &my.kernel, my.library, "uses");
+	TRY_IF(cuLibraryGetKernel, &my.kernel, my.lib, "uses");
 	return 0;
 }
 static int has_kernel(void)

@@ -116,7 +116,7 @@ static void late_body(bool by_any)
 {
 	CUdeviceptr first, second, other;
 
-	/* (as long as a slow machine may take for what comes before the first free) */
+	/* As long as a slow machine may take for what comes before the first free. */
 	start_with(300 * MS, CL_COLLECTOR_THREAD);
 	first = exported_block();
 	second = exported_block();

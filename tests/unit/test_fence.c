@@ -266,7 +266,7 @@ IN_A_CHILD(a_per_thread_default_stream_is_of_its_thread_and_not_the_legacy_one)
 	legacy[0] = freed_on(NULL);
 	legacy[1] = freed_on(CU_STREAM_LEGACY);
 	legacy[2] = freed_in(CONTEXT_A, CU_STREAM_LEGACY, true);
-	/* (as many again, one after the other: a thread that has ended leaves its id to the next) */
+	/* As many again, one after the other: a thread that has ended leaves its id to the next. */
 	for (int i = 0; i < 3; i++) {
 		CHECK(!pthread_create(&thread, NULL, frees_beside, NULL) && !pthread_join(thread, NULL));
 		collect();

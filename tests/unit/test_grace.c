@@ -390,7 +390,7 @@ IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
 	start_with(0, CL_COLLECTOR_INLINE);
 	p = share(2 * MIB, NULL);
 	cl_options.held_bytes.number = MIB;
-	cl_options.grace.number = HOUR; /* (or it would go straight to the driver) */
+	cl_options.grace.number = HOUR; /* Or it would go straight to the driver. */
 	cl_options.grace_bytes.number = 4 * MIB;
 	cl_driver.cuCtxGetCurrent = none_is_current;
 	cl_driver.cuCtxGetDevice = no_device;

@@ -1164,7 +1164,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	cl_options.pressure_wait.number = 2000 * MS;
 	cl_context_end_begin(NULL, 0);
 	began = cl_now();
-	CHECK(NO_EVENT()); /* (once anyway) */
+	CHECK(NO_EVENT()); /* Once anyway. */
 	CHECK(cl_now() - began >= 2000 * MS);
 	began = cl_now();
 	CHECK(!fails_again());
@@ -1486,7 +1486,7 @@ IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
 	cl_options.pressure_wait.number = 2000 * MS;
 	cl_context_end_begin(NULL, 0);
 	began = cl_now();
-	CHECK(NO_MEMORY()); /* (once anyway) */
+	CHECK(NO_MEMORY()); /* Once anyway. */
 	CHECK(cl_now() - began >= 2000 * MS);
 	began = cl_now();
 	CHECK(!fails_again());

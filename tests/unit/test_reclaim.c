@@ -163,7 +163,7 @@ IN_A_CHILD(who_has_no_thread_gives_in_its_next_call)
 
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	cl_options.pressure_wait.number = 0;
-	CHECK(FAILS()); /* (once anyway) */
+	CHECK(FAILS()); /* Once anyway. */
 	CHECK(write(other.line, &order, sizeof order) == sizeof order);
 	CHECK(read(other.line, &answer, sizeof answer) == sizeof answer);
 	CHECK_EQUAL(ask(&other, FREED), 1);
@@ -178,7 +178,7 @@ IN_A_CHILD(what_is_freed_while_others_need_it_goes_at_once)
 	uint64_t freed;
 
 	start_with(HOUR, CL_COLLECTOR_THREAD);
-	/* (a moment, that a busy machine may let pass) */
+	/* A moment, that a busy machine may let pass. */
 	for (int i = 0; i < 100 && !at_once; i++) {
 		FAILS();
 		freed = ask(&other, FREED);

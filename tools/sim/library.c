@@ -34,7 +34,7 @@ struct kernel {
 	char name[];
 };
 
-/* (never freed, so that a handle kept too long is an error) */
+/* Never freed, so that a handle kept too long is an error. */
 struct library {
 	uint32_t magic;
 	char *code;
@@ -151,7 +151,7 @@ SIM_CALL(cuLibraryGetGlobal, (CUdeviceptr *address, size_t *bytes, CUlibrary han
 	CUmodule module;
 	CUresult result = cuLibraryGetModule(&module, handle);
 
-	/* (no variable is known here) */
+	/* No variable is known here. */
 	return result ? result : CUDA_ERROR_NOT_FOUND;
 }
 
