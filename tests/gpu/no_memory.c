@@ -348,7 +348,7 @@ static struct {
 	CUmemoryPool pool;
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr reserved, small, pointer;
-	void *library, *kernel, *host, *green, *descriptor;
+	void *lib, *kernel, *host, *green, *descriptor;
 	void *many[MANY];
 	unsigned int n;
 	size_t limit;
