@@ -1771,7 +1771,8 @@ IN_A_CHILD(short_memory_asks_the_other_processes)
 	CHECK_EQUAL(NO_MEMORY(), true);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value, 1);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = held.value }).value, 0);
-	CHECK_EQUAL(fails_again(), false);
+	/* on a slow machine it may hear once more of what moved meanwhile */
+	CHECK(COMES_TRUE(!fails_again(), SOON));
 	/* a stopped one is waited for, but not long */
 	kill(other.pid, SIGSTOP);
 	cl_options.pressure_wait.number = 20 * MS;
