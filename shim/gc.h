@@ -18,8 +18,9 @@
 enum cl_liveness cl_gc_judge(struct cl_region *region);
 
 /*
- * Takes @region's file away if its exporter is dead.  Returns 0 when it is
- * gone, -EBUSY when its exporter lives (or may), or another -errno.
+ * Takes @region's file away if its exporter is dead.  Returns 0 when it has
+ * done so, -EBUSY when its exporter lives (or may), -ENOENT or -ESTALE when
+ * another process has taken the file away, or another -errno.
  */
 int cl_gc_file(struct cl_region *region, int dirfd);
 

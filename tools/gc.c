@@ -158,6 +158,8 @@ static void try_file(struct gc *gc)
 			 f->judged == CL_DEAD	? "another takes it away" :
 			 f->judged == CL_LEAVING ? "its process is ending: its GPU work may go on" :
 						   "nothing is known of its process yet but that its lock is free: ask again";
+	} else if (gc->result == -ENOENT || gc->result == -ESTALE) {
+		f->action = NULL; /* another has taken it away meanwhile */
 	} else {
 		f->action = "failed";
 		f->why = strerror(-gc->result);

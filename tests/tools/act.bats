@@ -94,7 +94,7 @@ file_of() {
 @test "gc beside processes that come and go takes nothing that is used" {
 	start P CULIMBO_GRACE=0
 	start C
-	(while :; do "$C" gc > /dev/null || echo failed; done) > gcs 2>&1 3>&- &
+	(while :; do "$C" gc > /dev/null || echo failed; done) >> gcs 2>&1 3>&- &
 	gcs=$!
 	for _ in $(seq 20); do
 		start Q
@@ -105,6 +105,11 @@ file_of() {
 		tell C "close"
 		kill -KILL "${PID[Q]}"
 		wait "${PID[Q]}" || :
+		# two more, at the same file: who comes second has not failed
+		"$C" gc > /dev/null 2>> gcs &
+		second=$!
+		"$C" gc > /dev/null 2>> gcs || echo "failed: $?" >> gcs
+		wait "$second" || echo "failed: $?" >> gcs
 		rm -f Q.in Q.out
 	done
 	kill "$gcs"
