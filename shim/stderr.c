@@ -41,7 +41,7 @@ static bool is_socket_of_this_host(int fd)
 /* The process's controlling terminal: others, such as a serial line, answer with an error. */
 static bool is_terminal_of_session(int fd)
 {
-	pid_t session;
+	pid_t session = -1; /* memcheck does not know that TIOCGSID sets it */
 
 	return !syscall(SYS_ioctl, fd, TIOCGSID, &session) && session == syscall(SYS_getsid, 0);
 }
