@@ -6,7 +6,7 @@
 #define CL_DLSYM_H
 
 #include <stdint.h>
-#include "shim/driver.h"
+#include "shim/driver/driver.h"
 
 /* libc's own, whoever else exports one.  Never NULL.  Any thread, also before our constructor. */
 cl_dlsym_fn *cl_real_dlsym(void);

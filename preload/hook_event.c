@@ -5,7 +5,7 @@
  */
 #include "preload/hook_table.h"
 #include "preload/process.h"
-#include "shim/options.h"
+#include "shim/base/options.h"
 #include "shim/shim.h"
 
 CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)

@@ -2,7 +2,7 @@
 /*
  * The hook table: which address of the driver is answered by which hook.
  *
- * All of it comes from CL_HOOKED_CALLS (shim/driver_calls.h).  What must hold:
+ * All of it comes from CL_HOOKED_CALLS (shim/driver/calls.h).  What must hold:
  * a pointer turns into a hook only when it is exactly an address that this
  * process's libcuda gave us for a listed symbol.  Never by name alone: a form
  * of a call that is newer than the list has the same name and another address,
@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include "shim/driver.h"
+#include "shim/driver/driver.h"
 
 struct cl_hook {
 	const char *symbol, *base; /* as in CL_HOOKED_CALLS */

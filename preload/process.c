@@ -30,8 +30,8 @@
 #include "preload/dlsym.h"
 #include "preload/process.h"
 #include "preload/wrapped.h"
-#include "shim/log.h"
-#include "shim/options.h"
+#include "shim/base/log.h"
+#include "shim/base/options.h"
 #include "shim/shim.h"
 
 /* ------------------------------------------------------------------ options */

@@ -2,7 +2,7 @@
 /* The functions of culimbo.h: all of them only hand on. */
 #include "config.h"
 #include "preload/culimbo.h"
-#include "shim/callbacks.h"
+#include "shim/reclaim/callbacks.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 

@@ -9,7 +9,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cudaTypedefs.h>
-#include "shim/driver_calls.h"
+#include "shim/driver/calls.h"
 
 #if CUDA_VERSION < 11040
 typedef CUresult(CUDAAPI *PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What programs get of us, for every call in the list: functions that can be
- * patched (shim/patchable.h).
+ * patched (shim/base/patchable.h).
  *
  * cl_stub_<symbol>: what dlsym and cuGetProcAddress give in place of the
  * driver's address.  It jumps to the hook.
@@ -9,8 +9,8 @@
  * to where cl_door_to_<symbol> points (doors.c), as a rule to the stub: whoever
  * patches what dlsym gave sees the linked program's calls as well, as without us.
  */
-#include "shim/patchable.h"
-#include "shim/driver_calls.h"
+#include "shim/base/patchable.h"
+#include "shim/driver/calls.h"
 
 	.macro stub name, hook
 	.globl	\name

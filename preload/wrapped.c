@@ -6,7 +6,7 @@
 #include "preload/dlsym.h"
 #include "preload/hook_table.h"
 #include "preload/wrapped.h"
-#include "shim/log.h"
+#include "shim/base/log.h"
 
 /* What must not go past us in a process that shares.  (Allocations may: a failing one is not tried again then.) */
 static const unsigned char needed[] = {

@@ -3,7 +3,7 @@
  * What the hooks in preload/ ask of the shim: the whole contract between the two.
  *
  * Each function here stands behind one driver call: it takes that call's
- * arguments, calls the real driver through cl_driver (shim/driver.h) itself,
+ * arguments, calls the real driver through cl_driver (shim/driver/driver.h) itself,
  * and returns what the program is to see.  All may be called by any thread.
  * None holds a lock of ours while it is in the driver.
  *
@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "shim/driver.h"
+#include "shim/driver/driver.h"
 
 /* ------------------------------------------------ does this process share? */
 /*
@@ -111,7 +111,7 @@ struct cl_context_making cl_context_make_begin(CUdevice device);
 void cl_context_make_end(const struct cl_context_making *making);
 
 /*
- * Green contexts: see shim/green.h.  Made, and got as a CUcontext; also by a process that
+ * Green contexts: see shim/driver/green.h.  Made, and got as a CUcontext; also by a process that
  * shares nothing yet.
  */
 void cl_green_created(CUgreenCtx green, CUdevice device);
@@ -183,7 +183,7 @@ void cl_retry_end(struct cl_retry *retry);
 /* -------------------------------------------------------------------- trace */
 /* After the options were read: makes cl_tracing() true where CULIMBO_TRACE is set.  No system call. */
 void cl_trace_begin(void);
-/* When cl_tracing(), for shim/trace.h: */
+/* When cl_tracing(), for shim/diag/trace.h: */
 uint64_t cl_trace_now(void); /* CLOCK_MONOTONIC, ns */
 /* An allocation of @bytes had @result; then its address is at @dptr (NULL: not one that can be shared). */
 void cl_trace_allocated(const CUdeviceptr *dptr, size_t bytes, CUresult result);

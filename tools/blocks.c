@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/nearest.h"
+#include "shim/base/nearest.h"
 #include "tools/scan.h"
 #include "tools/table.h"
 

@@ -25,8 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/options.h"
-#include "shim/self.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
 #include "tools/known.h"
 #include "tools/report.h"
 #include "tools/start.h"

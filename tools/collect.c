@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `culimbo collect`: asks an exporter to give back what nobody holds, in the way
- * an allocation that fails elsewhere does (shim/pressure.c): a word in its file, a
+ * an allocation that fails elsewhere does (shim/reclaim/pressure.c): a word in its file, a
  * futex, and an answer.  It forces nothing: what is held stays.
  */
 #include "config.h"

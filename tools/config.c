@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `culimbo config`: the options as a program started from here would have
- * them.  All that is shown comes from the table in shim/options.def, read as
+ * them.  All that is shown comes from the table in shim/base/options.def, read as
  * the library reads it; its complaints go to stderr.
  */
 #include "config.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "shim/options.h"
+#include "shim/base/options.h"
 #include "tools/culimbo.h"
 #include "tools/table.h"
 

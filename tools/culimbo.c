@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/nearest.h"
+#include "shim/base/nearest.h"
 #include "tools/culimbo.h"
 #include "tools/table.h"
 

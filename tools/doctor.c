@@ -27,8 +27,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/options.h"
-#include "shim/self.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
 #include "tools/doctor.h"
 #include "tools/scan.h"
 #include "tools/table.h"

@@ -2,7 +2,7 @@
 /*
  * `culimbo gc`: takes away the files that dead exporters left.
  *
- * Must always hold: a file goes only by shim/gc.h, whose exporter is dead and
+ * Must always hold: a file goes only by shim/shm/gc.h, whose exporter is dead and
  * whose byte lock we hold, or which is of an earlier boot; so it is safe at any
  * time.  What is not understood is left, and said.
  */
@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/gc.h"
-#include "shim/options.h"
+#include "shim/shm/gc.h"
+#include "shim/base/options.h"
 #include "tools/scan.h"
 #include "tools/table.h"
 
@@ -283,7 +283,7 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 		again |= list[i].judged == CL_SETTLING || list[i].judged == CL_LEAVING;
 	}
 	if (again) {
-		/* one look begins what the next one settles: see shim/liveness.h */
+		/* one look begins what the next one settles: see shim/shm/liveness.h */
 		uint64_t wait = cl_options.settle.number + 10000000;
 		struct timespec t = { (time_t)(wait / 1000000000), (long)(wait % 1000000000) };
 

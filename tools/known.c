@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/report_table.h"
+#include "shim/report/report_table.h"
 #include "tools/known.h"
 
 enum { NAMES = 4 * 2 * CL_STACK_FRAMES, ROOM = 1 << 16 };
@@ -95,7 +95,7 @@ static void add_name(struct names *names, const char *text)
 	names->used += length;
 }
 
-/* The same as the report itself goes by (shim/report.c). */
+/* The same as the report itself goes by (shim/report/report.c). */
 static bool add_names(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
 {
 	struct names *names = data;

@@ -3,7 +3,7 @@
  * Suppressions in a report that a process has written at its end, where it knew
  * no functions and files: they are known here.
  *
- * Its form is "both" (shim/report.h): text, with an object of JSON behind each
+ * Its form is "both" (shim/report/report.h): text, with an object of JSON behind each
  * part of it.  The objects decide, the text is cut as they say; so each number in
  * what is left is exact.
  */
@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "shim/report.h"
+#include "shim/report/report.h"
 #include "tools/symbols.h"
 
 struct cu_known {

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/options.h"
+#include "shim/base/options.h"
 #include "tools/culimbo.h"
 #include "tools/table.h"
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/driver_calls.h"
+#include "shim/driver/calls.h"
 #include "tools/doctor.h"
 
 static void *driver;

@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/options.h"
-#include "shim/self.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
 #include "tools/report.h"
 #include "tools/symbols.h"
 

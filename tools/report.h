@@ -3,7 +3,7 @@
 #ifndef CU_REPORT_H
 #define CU_REPORT_H
 
-#include "shim/report.h"
+#include "shim/report/report.h"
 #include "tools/culimbo.h"
 
 struct cu_report_sums {

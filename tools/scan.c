@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/options.h"
-#include "shim/self.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
 #include "tools/scan.h"
 #include "tools/table.h"
 

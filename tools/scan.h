@@ -11,7 +11,7 @@
 #ifndef CU_SCAN_H
 #define CU_SCAN_H
 
-#include "shim/view.h"
+#include "shim/shm/view.h"
 #include "tools/culimbo.h"
 
 /* To stand beside CU_TABLE_OPTIONS. */

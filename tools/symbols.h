@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-#include "shim/report.h"
+#include "shim/report/report.h"
 
 struct cu_symbols;
 /* NULL: no memory. */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#include "shim/nearest.h"
+#include "shim/base/nearest.h"
 #include "tools/culimbo.h"
 #include "tools/table.h"
 

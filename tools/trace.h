@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "shim/trace_layout.h"
+#include "shim/diag/trace_layout.h"
 
 #define CU_NEVER INT64_MIN /* a time that is not known */
 #define CU_NO_BLOCK UINT32_MAX

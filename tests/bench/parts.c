@@ -30,11 +30,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/blocks.h"
-#include "shim/collector.h"
-#include "shim/limbo.h"
-#include "shim/options.h"
-#include "shim/self.h"
+#include "shim/blocks/blocks.h"
+#include "shim/limbo/collector.h"
+#include "shim/limbo/limbo.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
 #include "tests/bench/harness.h"
 
 /* ------------------------------------------------------------ the null driver */

@@ -3,7 +3,7 @@
 #ifndef DOORS_DRIVER_H
 #define DOORS_DRIVER_H
 
-#include "shim/driver_calls.h"
+#include "shim/driver/calls.h"
 
 CUresult driver_says(const char *symbol);
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "shim/driver_calls.h"
+#include "shim/driver/calls.h"
 
 static int tests, failures;
 

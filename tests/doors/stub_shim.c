@@ -9,7 +9,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include "shim/callbacks.h"
+#include "shim/reclaim/callbacks.h"
 #include "shim/shim.h"
 
 atomic_int cl_sharing_flag;

@@ -4,7 +4,7 @@
 load common.bash
 
 hooked() {
-	printf '%s\n' '#include "shim/driver_calls.h"' \
+	printf '%s\n' '#include "shim/driver/calls.h"' \
 		'#define X(symbol, ...) DOOR #symbol' 'CL_HOOKED_CALLS(X)' |
 		$CC -E $INCLUDES -x c - | grep -o 'DOOR "[A-Za-z0-9_]*"' | tr -d '"' | sed 's/DOOR //'
 }

@@ -32,7 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/shm_layout.h"
+#include "shim/shm/layout.h"
 #include "tests/faults/judge.h"
 #include "tests/namespaces/own_mounts.h"
 

@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/shm_holder.h"
+#include "shim/shm/slot.h"
 #include "tests/faults/judge.h"
 #include "tests/namespaces/own_mounts.h"
 

@@ -16,9 +16,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "shim/options.h"
-#include "shim/self.h"
-#include "shim/shm_layout.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
+#include "shim/shm/layout.h"
 #include "shim/shim.h"
 
 #define FIRST 0x7f0000000000ull

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forced into shm_region.c when a fuzz target is built (-include): the mapping
+ * Forced into shm/region.c when a fuzz target is built (-include): the mapping
  * of an exporter file gets no neighbours, so that an access outside of it is a
  * crash and not another mapping's byte.
  */

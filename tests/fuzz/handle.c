@@ -18,10 +18,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "shim/blocks.h"
-#include "shim/imports.h"
-#include "shim/log.h"
-#include "shim/self.h"
+#include "shim/blocks/blocks.h"
+#include "shim/importer/mappings.h"
+#include "shim/base/log.h"
+#include "shim/self/self.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RECORDS = 8, STEPS = 64 };

@@ -7,7 +7,7 @@
  * Promised: no crash; what is not allowed is not taken (numbers lie within
  * their limits, or are the default); complaints are short, printable lines.
  */
-#include "shim/options.h"
+#include "shim/base/options.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { LARGEST = 4096, VARIABLES = 64 };

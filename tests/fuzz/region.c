@@ -17,10 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/gc.h"
-#include "shim/options.h"
-#include "shim/shm_holder.h"
-#include "shim/view.h"
+#include "shim/shm/gc.h"
+#include "shim/base/options.h"
+#include "shim/shm/slot.h"
+#include "shim/shm/view.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RECORDS = 24, STEPS = 200, NOTED = 16 };

@@ -80,13 +80,13 @@ for target in $targets; do
 		-fsanitize=fuzzer,address -fno-omit-frame-pointer
 	others=()
 	# (muldefs: what a target says itself of the shim counts, as in the replayer)
-	for file in "$src"/shim/*.c; do
-		[ "$file" = "$src/shim/shm_region.c" ] || others+=("$file")
+	for file in "$src"/shim/*.c "$src"/shim/*/*.c; do
+		[ "$file" = "$src/shim/shm/region.c" ] || others+=("$file")
 	done
-	"$FUZZ_CC" "$@" -include "$src/tests/fuzz/guard.h" -c "$src/shim/shm_region.c" \
-		-o "$work/shm_region.o" > "$work/log" 2>&1 &&
+	"$FUZZ_CC" "$@" -include "$src/tests/fuzz/guard.h" -c "$src/shim/shm/region.c" \
+		-o "$work/region.o" > "$work/log" 2>&1 &&
 		"$FUZZ_CC" "$@" "$src/tests/fuzz/$target.c" "$src/tests/fuzz/guard.c" \
-			"$work/shm_region.o" "${others[@]}" -o "$work/fuzz_$target" \
+			"$work/region.o" "${others[@]}" -o "$work/fuzz_$target" \
 			-Wl,-z,muldefs -lpthread -ldl >> "$work/log" 2>&1
 	status=$?
 	if [ "$status" -ne 0 ]; then

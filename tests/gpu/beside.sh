@@ -59,7 +59,7 @@ compile() { # WHAT GOES INTO IT...
 }
 compile -O0 -g -fPIC -fvisibility=hidden -shared -o "$tmp/libculimbo.so" \
 	"$top"/preload/*.c "$top/preload/dlsym_thunk_$(uname -m).S" "$top/preload/stubs.S" \
-	"$top"/shim/*.c \
+	"$top"/shim/*.c "$top"/shim/*/*.c \
 	-Wl,--version-script="$top/preload/libculimbo.map" -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs \
 	-static-libgcc -Wl,--wrap=_Unwind_Find_FDE -ldl -lpthread
 ok $? "the library builds at -O0"

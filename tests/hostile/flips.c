@@ -30,10 +30,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/gc.h"
-#include "shim/options.h"
-#include "shim/shm_holder.h"
-#include "shim/view.h"
+#include "shim/shm/gc.h"
+#include "shim/base/options.h"
+#include "shim/shm/slot.h"
+#include "shim/shm/view.h"
 
 enum { RECORDS = 16, HELD = 8, HANG_SECONDS = 20, NOTED = 12 };
 #define SETTLE 50000000ull

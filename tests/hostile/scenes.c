@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/shm_layout.h"
+#include "shim/shm/layout.h"
 #include "tests/e2e/stage.h"
 
 #define ENV "CULIMBO_GRACE=100ms"

@@ -4,7 +4,7 @@
  * file has the memory for it.  Who is killed in between leaves a count of what is not
  * there.
  */
-#include "shim/blocks.h"
+#include "shim/blocks/blocks.h"
 
 static int get_late(struct cl_region *region, uint64_t at, uint64_t length)
 {
@@ -23,4 +23,4 @@ static int get_late(struct cl_region *region, uint64_t at, uint64_t length)
 }
 
 #define cl_region_get get_late
-#include "shim/notes.c"
+#include "shim/diag/notes.c"

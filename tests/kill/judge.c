@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/gc.h"
-#include "shim/view.h"
+#include "shim/shm/gc.h"
+#include "shim/shm/view.h"
 #include "tests/kill/world.h"
 
 static const char *say(const char *what, unsigned int number)

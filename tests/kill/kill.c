@@ -52,7 +52,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/options.h"
+#include "shim/base/options.h"
 #include "tests/kill/world.h"
 
 static struct stage *stage;

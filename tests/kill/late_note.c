@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A planted fault: shm_record.c, but that a close notes its record in `closing`
+ * A planted fault: shm/record.c, but that a close notes its record in `closing`
  * after it has cleared the bit.  Who is killed in between leaves a block
  * that nobody holds and that nobody is told of.
  */
 #define cl_record_unhold cl_record_unhold_as_it_is
-#include "shim/shm_record.c"
+#include "shim/shm/record.c"
 #undef cl_record_unhold
 void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record);
 

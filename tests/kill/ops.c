@@ -2,12 +2,12 @@
 /* The operations that are killed: see world.h for the state they begin in. */
 #include <stdlib.h>
 
-#include "shim/blocks.h"
-#include "shim/gc.h"
-#include "shim/notes.h"
-#include "shim/options.h"
-#include "shim/self.h"
-#include "shim/view.h"
+#include "shim/blocks/blocks.h"
+#include "shim/shm/gc.h"
+#include "shim/diag/notes.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
+#include "shim/shm/view.h"
 #include "tests/kill/world.h"
 
 const uint8_t handle[64] = { 'd', 'r', 'i', 'v', 'e', 'r' };

@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include "shim/shm_holder.h"
+#include "shim/shm/slot.h"
 
 /* Records, by what they are when the operation begins. */
 enum {

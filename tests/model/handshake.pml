@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Open against free against reap, with a death at every step: the protocol of
- * shm_layout.h (rules 1 to 3) as shim/shm_record.c and shim/shm_holder.c do it.
+ * shm/layout.h (rules 1 to 3) as shim/shm/record.c and shim/shm/slot.c do it.
  * run.sh says in which sizes it is searched, and searches the planted faults.
  *
  * What is shown, over all interleavings and all deaths (spin finds no error):
@@ -32,7 +32,7 @@
  *	release_slot	cl_holder_release()
  *	RUN		cl_record_publish() (its last store), cl_record_to_limbo()
  *	free_now	cl_record_release_begin(), the driver, cl_record_release_end(),
- *			as take_for_free() and its callers in exports.c do it
+ *			as take_for_free() and its callers in export.c do it
  *	try_release	cl_record_try_release(), and then the driver's free
  *	look		is_held() in settle_place() of limbo.c
  *	was_ready	take_ready_locked() with cl_record_take_ready()
@@ -59,7 +59,7 @@
  * store is a slow process.
  *
  * Not covered:
- *  - Weak memory beyond that buffer: argued in the comments of shm_record.c; run
+ *  - Weak memory beyond that buffer: argued in the comments of shm/record.c; run
  *    with threads as processes, under ThreadSanitizer and on aarch64
  *    (tests/unit/test_handshake.c).
  *  - Who is dead: taken for granted (liveness.c).  A dead importer's use of the
@@ -208,7 +208,7 @@ end:	do
 #define FENCED_LIFE(r) true
 #endif
 
-/* -------------------------------------------------------- shm_record.c, for all */
+/* -------------------------------------------------------- shm/record.c, for all */
 /* With WORDS each slot lies in a holder word of its own: one load a word. */
 #ifdef WORDS
 #define WORD_OF(s) (1 << (s))

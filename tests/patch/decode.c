@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cuda.h>
-#include "shim/driver_calls.h"
+#include "shim/driver/calls.h"
 #include "tests/patch/movable.h"
 #include "tools/sim/names.h"
 #include "tools/sim/calls.h"

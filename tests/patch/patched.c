@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "shim/driver_calls.h"
+#include "shim/driver/calls.h"
 #include "tests/patch/patcher.h"
 
 static unsigned int number, failures;

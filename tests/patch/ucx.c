@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucm/api/ucm.h>
-#include "shim/driver_calls.h"
+#include "shim/driver/calls.h"
 
 #define CHECK(call)                                                            \
 	do {                                                                   \

@@ -21,8 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/options.h"
-#include "shim/self.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
 #include "shim/shim.h"
 
 #define BLOCK(n) (0x7f0000000000ull + (n) * 4096ull)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cuda.h>
 
-#include "shim/view.h"
+#include "shim/shm/view.h"
 
 #define NO_ADDRESS 0xdeaddeaddeaddeadul
 

@@ -6,7 +6,7 @@
 load common.bash
 
 names() {
-	sed -n 's/^OPTION([a-z_]*, "\([A-Z_]*\)".*/\1/p' "$top_srcdir/shim/options.def"
+	sed -n 's/^OPTION([a-z_]*, "\([A-Z_]*\)".*/\1/p' "$top_srcdir/shim/base/options.def"
 }
 
 @test "every option of the table is listed, once, in its order" {

@@ -236,7 +236,7 @@ scene() {
 }
 
 # The header's file id, and the check of it and of what else its stamps have: cl_stamp_check() of
-# shim/shm_layout.h
+# shim/shm/layout.h
 give_id() { # FILE ID
 	python3 - "$1" "$2" <<'END'
 import struct

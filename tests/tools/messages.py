@@ -16,7 +16,7 @@ top = pathlib.Path(sys.argv[1])
 text = (top / "doc/troubleshooting.md").read_text(encoding="utf-8")
 guide = text[text.index("## Each message of the library") :]
 said = {}
-for source in sorted([*top.glob("shim/*.c"), *top.glob("preload/*.c")]):
+for source in sorted([*top.glob("shim/**/*.c"), *top.glob("preload/*.c")]):
     code = source.read_text(encoding="utf-8")
     for call in re.finditer(r'\bcl_log(?:_once)?\(\s*CL_LOG_\w+,\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', code):
         message = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', call[1]))

@@ -91,7 +91,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 }
 
 @test "every option of the library stands in culimbo(7)" {
-	for name in $(sed -n 's/^OPTION([a-z_]*, "\([A-Z_]*\)".*/\1/p' "$top_srcdir/shim/options.def"); do
+	for name in $(sed -n 's/^OPTION([a-z_]*, "\([A-Z_]*\)".*/\1/p' "$top_srcdir/shim/base/options.def"); do
 		grep -q "^\\\\fB$name\\\\fR=" "$pages/culimbo.7"
 	done
 	if grep -q '@' "$pages/culimbo.7"; then false; fi

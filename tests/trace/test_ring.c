@@ -11,9 +11,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "shim/log.h"
-#include "shim/options.h"
-#include "shim/trace.h"
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/diag/trace.h"
 #include "tools/trace.h"
 
 static char folder[64], name[96];

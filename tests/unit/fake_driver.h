@@ -16,11 +16,11 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "shim/blocks.h"
-#include "shim/collector.h"
-#include "shim/limbo.h"
-#include "shim/log.h"
-#include "shim/self.h"
+#include "shim/blocks/blocks.h"
+#include "shim/limbo/collector.h"
+#include "shim/limbo/limbo.h"
+#include "shim/base/log.h"
+#include "shim/self/self.h"
 
 #define MS 1000000ull
 #define MIB (1ull << 20)

@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <signal.h>
 
-#include "shim/shm_holder.h"
+#include "shim/shm/slot.h"
 
 enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
 

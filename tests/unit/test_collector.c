@@ -39,7 +39,7 @@ static int create_if_it_may(pthread_t *thread, const pthread_attr_t *attr, void 
 	return pthread_create(thread, attr, main, data);
 }
 #define pthread_create create_if_it_may
-#include "shim/collector.c"
+#include "shim/limbo/collector.c"
 #undef pthread_create
 
 static _Atomic bool armed, collector_stopped, waker_came;

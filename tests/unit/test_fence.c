@@ -11,7 +11,7 @@
 
 #include <sys/wait.h>
 
-#include "shim/fence.h"
+#include "shim/limbo/fence.h"
 
 static bool no_memory;
 void *__real_malloc(size_t size);

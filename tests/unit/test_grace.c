@@ -7,7 +7,7 @@
  */
 #include "tests/unit/other.h"
 
-#include "shim/grace.h"
+#include "shim/limbo/grace.h"
 
 /* No grace ends by time here: what goes, goes because of a budget. */
 static void start_with_budget(uint64_t bytes)

@@ -8,7 +8,7 @@
  */
 #include "tests/unit/fake_driver.h"
 
-#include "shim/green.c"
+#include "shim/driver/green.c"
 
 #define GREEN ((CUgreenCtx)0x6e0)
 #define GREEN_2 ((CUgreenCtx)0x6e1)

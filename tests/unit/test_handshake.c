@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "shim/shm_holder.h"
+#include "shim/shm/slot.h"
 
 #if defined(CL_PLANT_MISSING_FENCE) || defined(CL_PLANT_TWO_STEP_RELEASE) || \
 	defined(CL_PLANT_SLOT_BEFORE_BITS)

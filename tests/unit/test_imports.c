@@ -12,8 +12,8 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-#include "shim/context.h"
-#include "shim/view.h"
+#include "shim/driver/context.h"
+#include "shim/shm/view.h"
 #include "tests/namespaces/own_mounts.h"
 
 enum { SOON = 5000 };

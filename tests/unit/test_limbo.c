@@ -16,9 +16,9 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "shim/callbacks.h"
-#include "shim/green.h"
-#include "shim/shm_holder.h"
+#include "shim/reclaim/callbacks.h"
+#include "shim/driver/green.h"
+#include "shim/shm/slot.h"
 
 /*
  * One that is waited for, and a test that means "not over yet" by it has so long

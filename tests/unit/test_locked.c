@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "shim/shm_holder.h"
+#include "shim/shm/slot.h"
 
 enum { MOST_KIB = 512 }; /* of a file with one chunk of records */
 

@@ -27,8 +27,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/log.h"
-#include "shim/stderr.h"
+#include "shim/base/log.h"
+#include "shim/base/stderr.h"
 
 static char folder[] = "/tmp/culimbo-test-log-XXXXXX";
 

@@ -14,11 +14,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "shim/gc.h"
-#include "shim/notes.h"
-#include "shim/self.h"
-#include "shim/stack.h"
-#include "shim/view.h"
+#include "shim/shm/gc.h"
+#include "shim/diag/notes.h"
+#include "shim/self/self.h"
+#include "shim/diag/stack.h"
+#include "shim/shm/view.h"
 
 enum { SOON = 5000 };
 

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/options.h"
+#include "shim/base/options.h"
 
 #define S UINT64_C(1000000000)
 

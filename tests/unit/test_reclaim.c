@@ -11,7 +11,7 @@
 
 #include <signal.h>
 
-#include "shim/callbacks.h"
+#include "shim/reclaim/callbacks.h"
 
 enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
 

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/emit.h"
-#include "shim/log.h"
-#include "shim/suppress.h"
+#include "shim/report/emit.h"
+#include "shim/base/log.h"
+#include "shim/report/suppress.h"
 
 /* What @value becomes, in text or in JSON. */
 static const char *emitted(const char *value, bool json)

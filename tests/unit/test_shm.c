@@ -22,9 +22,9 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "shim/gc.h"
-#include "shim/options.h"
-#include "shim/shm_holder.h"
+#include "shim/shm/gc.h"
+#include "shim/base/options.h"
+#include "shim/shm/slot.h"
 #include "tests/namespaces/own_mounts.h"
 
 #define MS 1000000ull

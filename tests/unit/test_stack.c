@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call stacks that are remembered (walks.h): the answer is that of a walk, always,
+ * Call stacks that are remembered (stack_cache.h): the answer is that of a walk, always,
  * and nothing is remembered of a stack whose end is not known.
  *
  * Promise 4.  Walks are counted: what finds remembered ones is wrapped (--wrap), and
@@ -17,9 +17,9 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include "shim/options.h"
-#include "shim/stack.h"
-#include "shim/walks.h"
+#include "shim/base/options.h"
+#include "shim/diag/stack.h"
+#include "shim/diag/stack_cache.h"
 
 #if defined(__x86_64__) && defined(__LP64__)
 enum { REMEMBERS = 1 };

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/child.h"
 
-#include "shim/table.h"
+#include "shim/base/table.h"
 
 enum { MANY = 20000 };
 

@@ -12,9 +12,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "shim/options.h"
-#include "shim/shm_holder.h"
-#include "shim/view.h"
+#include "shim/base/options.h"
+#include "shim/shm/slot.h"
+#include "shim/shm/view.h"
 
 static char folder[64];
 static int folder_fd;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The exported calls: NVIDIA's begin so that other libraries can patch them, and
- * so do these (shim/patchable.h).  The calls themselves are SIM_CALL()s.
+ * so do these (shim/base/patchable.h).  The calls themselves are SIM_CALL()s.
  *
  * Protected: what this library has of its own never goes to a preloaded namesake.
  * culimbo_sim_thunk_<call>: another address of the same (CULIMBO_SIM_PROC_ADDRESS=thunk).
  *
  * Built with -imacros cuda.h: which calls there are depends on CUDA_VERSION.
  */
-#include "shim/patchable.h"
+#include "shim/base/patchable.h"
 #include "names.h"
 #include "calls.h"
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The blocks that this process exported, memory and events, and its exporter file.
+ *
+ * Found by device address (memory), by event, or by record.  Everything here
+ * is under cl_exports_lock, which the caller holds.
+ */
+#ifndef CL_BLOCKS_H
+#define CL_BLOCKS_H
+
+#include "shim/driver/context.h"
+#include "shim/driver/driver.h"
+#include "shim/shm/record.h"
+#include "shim/base/table.h"
+
+/* Where a block is. */
+enum cl_place {
+	CL_PLACE_PROGRAM, /* exported, not freed */
+	CL_PLACE_GRACE,	  /* in limbo, a handle may still be on its way: in a bucket of the wheel */
+	CL_PLACE_HELD,	  /* in limbo, waiting for its holders */
+	CL_PLACE_DUE,	  /* in limbo, may go as soon as somebody looks */
+	CL_PLACE_DRAIN,	  /* in limbo, waiting for a stream to get to its free */
+	CL_PLACE_BUSY,	  /* in limbo, some thread is in the driver with it */
+	CL_PLACE_GONE,	  /* its context ended; holders keep its record */
+	CL_PLACE_KEPT,	  /* freed, but without a record: nobody can say who holds it */
+};
+
+/* There may be millions: 88 bytes.  What finds it comes first, in one line of the cache. */
+struct cl_block {
+	struct cl_link link;	       /* its key: device address, or the CUevent */
+	uint64_t handle;	       /* a print of the driver's, see cl_block_has_handle() */
+	uint32_t record;	       /* CL_NO_RECORD: it could not get one */
+	uint32_t own_opens;	       /* opens in this very process */
+	uint8_t kind;		       /* enum cl_kind */
+	uint8_t place;		       /* enum cl_place */
+	uint8_t device;
+	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
+	bool hashed : 1;	       /* it is found by its key */
+	bool primary : 1;	       /* ctx is a device's primary one */
+	bool indexed : 1;	       /* its record is found by its handle */
+	bool early : 1;		       /* its free goes to the driver before its grace is over */
+	bool unfenced : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
+	/* (not of the byte above: read without the lock by who has the block) */
+	bool orphan;		       /* its context ended while a thread was freeing it */
+	bool destroyed;		       /* an event that had to go before its importers */
+	CUcontext ctx;		       /* whose memory (event) it is */
+	uint64_t size;		       /* bytes; 0 for an event */
+	struct cl_fence *fence;	       /* of a stream-ordered free, until it is reached; NULL: none */
+	uint64_t before;	       /* see cl_record_release_begin() */
+	struct cl_block *prev, *next;  /* of the list that its place has */
+};
+
+/* An event's block is this larger one: events have an order among themselves, see limbo.c. */
+struct cl_event_block {
+	struct cl_block block;
+	struct cl_event_block *older, *newer;
+};
+
+/* Made at the first export or import; .header is NULL before, and as long as it can't be made. */
+extern struct cl_region cl_own;
+/*
+ * Makes sure that it is there.  False: it can't be made just now, which is an error for who
+ * exports and is said once; an @importer has it for reports only, and nothing is said.  It is
+ * tried again at later calls, see backoff.h: who has it once has it to the end.
+ */
+bool cl_own_need_locked(bool importer);
+/* Ours are found by their whole handles.  (The header says so to others, and can be damaged by them.) */
+extern bool cl_own_by_handle;
+void cl_own_go_by_handle_locked(void);
+/* The number of our file, 0 as long as there is none; ANY: it takes more to know what is ours. */
+extern _Atomic uint32_t cl_own_id;
+#define CL_OWN_ANY UINT32_MAX
+/*
+ * Whether a handle whose stamp names file @file_id may be of this process.  False
+ * is certain, for a handle that was exported before: of a name in the directory it is
+ * not, the file has its own before this is known.  Any thread, without the lock.
+ */
+static inline bool cl_own_may_be(uint32_t file_id)
+{
+	uint32_t own = atomic_load_explicit(&cl_own_id, memory_order_acquire);
+
+	return own == file_id || own == CL_OWN_ANY;
+}
+
+extern struct cl_table cl_block_tables[CL_EVENT + 1];
+extern struct cl_context_tally cl_block_tally; /* of all blocks */
+/* It is of no context any more. */
+void cl_block_leave_context(struct cl_block *block);
+static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
+{
+	return cl_table_find(&cl_block_tables[kind], key);
+}
+/*
+ * Whether @handle, 64 bytes as the driver made them, is what @block was first
+ * exported by.  (The record's copy can be written by others.  Ours is 8 bytes:
+ * of 2 to the 64 others one is taken for it.)
+ */
+bool cl_block_has_handle(const struct cl_block *block, const void *handle);
+/*
+ * Whether memory at @address may be a block here.  False is certain, for who has
+ * a reason to believe that address is his: an export that happened before is
+ * seen.  Any thread, without the lock: a few loads.
+ */
+bool cl_block_may_be(uint64_t address);
+struct cl_block *cl_block_of_record(uint32_t record);
+
+/*
+ * A new block in CL_PLACE_PROGRAM, with a record of @what if one can be had
+ * (else .record is CL_NO_RECORD, and the reason was logged).  NULL: no memory.
+ * @stack: where it is exported, as of cl_notes_stack().  *generation is what goes
+ * into the stamp.
+ */
+struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
+			      uint32_t stack, uint32_t *generation);
+/*
+ * Memory that was exported when there was no memory to note it: freed, it must be
+ * kept, for nobody can say who has it.  Costs none, never fails, and may take an
+ * address that was not for one that was (1 of a million after 100 such exports).
+ * keep() says so; kept() asks; freed(): the program has freed it, true if it had
+ * before; the ends of contexts give addresses to others, see forget().
+ */
+void cl_unnoted_keep(uint64_t address);
+bool cl_unnoted_kept(uint64_t address);
+bool cl_unnoted_freed(uint64_t address, bool now);
+void cl_unnoted_context_gone(void);
+
+/* Out of the hash: its key is free for another block. */
+void cl_block_unhash(struct cl_block *block);
+/* After its record was released: gives record and memory back. */
+void cl_block_delete(struct cl_block *block);
+
+/* All blocks that are found by their key, in no order.  @each may delete its block, and add none. */
+void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
+
+/* All blocks that have a record, also those that are in no hash any more (CL_PLACE_GONE). */
+void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data);
+
+/* A forked child forgets its parent's. */
+void cl_blocks_forget(void);
+void cl_events_forget(void);
+
+/* How many interprocess events a process can have (measured), and how many are known to live outside the limbo. */
+enum { CL_EVENT_PLACES = 4096 };
+uint64_t cl_events_alive(void);
+
+#endif

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notes: see notes.h.  What is where in the file is known here privately: others
+ * can write into it, and what we touch must be there.  Each part is got by the
+ * page, and counted in the header last, so that a reader finds whole entries.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/blocks/blocks.h"
+#include "shim/base/log.h"
+#include "shim/diag/notes.h"
+#include "shim/self/self.h"
+#include "shim/diag/stack.h"
+#include "shim/shm/view.h"
+
+/* -------------------------------------------------------------------- growing */
+struct growing {
+	uint64_t at;	  /* in the file */
+	uint32_t entry;	  /* bytes */
+	uint32_t most;	  /* entries */
+	uint32_t used;	  /* entries */
+	uint64_t got;	  /* bytes */
+	bool full;
+};
+
+static struct {
+	struct growing modules, words, findings;
+	bool begun;
+} notes;
+
+/* Under cl_imports_lock, and where the part grows, under cl_exports_lock, too. */
+#define IMPORTS_BEGIN { { CL_AT_IMPORTS, sizeof(struct cl_import_note), CL_IMPORTS, 0, 0, false }, NULL, 0, 0 }
+static struct imports {
+	struct growing part;
+	uint32_t *free; /* entries that were closed, the last one first */
+	uint32_t free_n, free_size;
+} imports = IMPORTS_BEGIN;
+
+/* What was there before us in memory got by fallocate() is zeros. */
+static void begin_locked(void)
+{
+	if (notes.begun)
+		return;
+	notes.begun = true;
+	notes.modules = (struct growing){ CL_AT_MODULES, sizeof(struct cl_module), CL_MODULES, 0, 0, false };
+	/* word 0 names no stack */
+	notes.words = (struct growing){ CL_AT_STACKS, 8, CL_STACK_WORDS, 1, 0, false };
+	notes.findings = (struct growing){ CL_AT_FINDINGS, sizeof(struct cl_finding), CL_FINDINGS, 0, 0, false };
+}
+
+static void *entry_of(const struct growing *part, uint32_t index)
+{
+	return (char *)cl_own.header + part->at + (uint64_t)index * part->entry;
+}
+
+/* Room for @n entries more, behind those in use; NULL: none. */
+static void *grow_locked(struct growing *part, uint32_t n)
+{
+	uint64_t end = ((uint64_t)part->used + n) * part->entry;
+	int err;
+
+	if (n > part->most - part->used)
+		part->full = true;
+	if (part->full)
+		return NULL;
+	if (end > part->got) {
+		uint64_t more = (end - part->got + CL_PAGE - 1) / CL_PAGE * CL_PAGE;
+
+		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+		err = cl_region_get(&cl_own, part->at + part->got, more);
+		if (err) {
+			/* once and for all: asking again at each call would cost a system call each */
+			part->full = true;
+			cl_log_once(CL_LOG_INFO,
+				    "no room to note more for reports (%s): what is shared is as safe as "
+				    "before",
+				    strerror(-err));
+			return NULL;
+		}
+		part->got += more;
+	}
+	return entry_of(part, part->used);
+}
+
+static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *count)
+{
+	part->used += n;
+	/* release: whoever sees it counted reads it whole */
+	atomic_store_explicit(count, part->used, memory_order_release);
+}
+
+/* --------------------------------------------------------------------- stacks */
+/* A stack that is noted; found by a hash of its frames. */
+struct noted {
+	UT_hash_handle hh;
+	uint64_t hash;
+	uint32_t word, n;
+	uint64_t frame[];
+};
+static struct noted *noted;
+
+/* The modules that are noted, as we wrote them. */
+struct known_module {
+	struct known_module *older;
+	uint32_t index;
+	struct cl_module module;
+};
+static struct known_module *known_modules;
+
+static uint64_t hash_of(const struct cl_stack *stack)
+{
+	uint64_t hash = stack->n;
+
+	for (uint32_t i = 0; i < stack->n; i++) {
+		hash = (hash ^ stack->frame[i]) * 0x9e3779b97f4a7c15u;
+		hash ^= hash >> 29;
+	}
+	return hash;
+}
+
+/* *hash: the key that it has, or is to have. */
+static struct noted *find_noted_locked(const struct cl_stack *stack, uint64_t *hash)
+{
+	struct noted *found;
+
+	for (*hash = hash_of(stack);; ++*hash) {
+		HASH_FIND(hh, noted, hash, sizeof *hash, found);
+		if (!found || (found->n == stack->n &&
+			       !memcmp(found->frame, stack->frame, stack->n * sizeof stack->frame[0])))
+			return found;
+	}
+}
+
+/* Returns its index, or CL_NO_NOTE. */
+static uint32_t note_module_locked(const struct cl_module *module)
+{
+	struct known_module *known;
+	struct cl_module *to;
+
+	for (known = known_modules; known; known = known->older)
+		if (!memcmp(&known->module, module, sizeof *module))
+			return known->index;
+	/* other processes' leave room for our own */
+	if (!module->end && notes.modules.used >= CL_MODULES / 2)
+		return CL_NO_NOTE;
+	known = malloc(sizeof *known);
+	to = known ? grow_locked(&notes.modules, 1) : NULL;
+	if (!to) {
+		free(known);
+		return CL_NO_NOTE;
+	}
+	known->module = *to = *module;
+	known->index = notes.modules.used;
+	known->older = known_modules;
+	known_modules = known;
+	count_locked(&notes.modules, 1, &cl_own.header->modules);
+	return known->index;
+}
+
+/* @foreign: 0, or CL_FOREIGN_SHIFT when it is another process's. */
+static uint32_t note_stack_locked(const struct cl_stack *stack, unsigned int foreign)
+{
+	uint64_t hash, *to;
+	struct noted *new = find_noted_locked(stack, &hash);
+
+	if (new) /* another thread was faster */
+		return new->word;
+	new = malloc(sizeof *new + stack->n * sizeof stack->frame[0]);
+	to = new ? grow_locked(&notes.words, stack->n + 1) : NULL;
+	if (!to) {
+		free(new);
+		return 0;
+	}
+	new->hash = hash;
+	new->word = notes.words.used;
+	new->n = stack->n;
+	memcpy(new->frame, stack->frame, stack->n * sizeof stack->frame[0]);
+	HASH_ADD(hh, noted, hash, sizeof new->hash, new);
+	if (!new->hh.tbl) { /* uthash had no memory */
+		free(new);
+		return 0;
+	}
+	to[0] = (uint64_t)stack->n << foreign;
+	memcpy(to + 1, stack->frame, stack->n * sizeof stack->frame[0]);
+	count_locked(&notes.words, stack->n + 1, &cl_own.header->stack_words);
+	return new->word;
+}
+
+/* One that has no name yet; apart, for its stack. */
+static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stack, bool importer)
+{
+	enum { AT_ONCE = 4 };
+	struct cl_module modules[AT_ONCE];
+	struct noted *known;
+	unsigned int n = AT_ONCE;
+	uint32_t word = 0;
+	uint64_t hash;
+	bool full;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	if (!cl_own_need_locked(importer)) {
+		pthread_mutex_unlock(&cl_exports_lock);
+		return 0;
+	}
+	begin_locked();
+	known = find_noted_locked(stack, &hash);
+	if (known)
+		word = known->word;
+	full = notes.words.full;
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (word)
+		cl_stack_name(stack, word);
+	if (word || full)
+		return word;
+	/* the first time: what it leads through, without our lock (see stack.h) */
+	for (unsigned int seen = 0; n == AT_ONCE; seen += n) {
+		n = cl_stack_modules(stack, seen, modules, AT_ONCE);
+		pthread_mutex_lock(&cl_exports_lock);
+		for (unsigned int i = 0; i < n && cl_own.header; i++)
+			note_module_locked(&modules[i]);
+		if (n < AT_ONCE && cl_own.header)
+			word = note_stack_locked(stack, 0);
+		pthread_mutex_unlock(&cl_exports_lock);
+	}
+	if (word)
+		cl_stack_name(stack, word);
+	return word;
+}
+
+uint32_t cl_notes_stack(bool importer)
+{
+	struct cl_stack stack;
+
+	if (!cl_options.stack.number)
+		return 0;
+	cl_stack_take(&stack);
+	if (!stack.n)
+		return 0;
+	/* (with a name, our file is there, as it was when it got that) */
+	return stack.name ? stack.name : note_stack(&stack, importer);
+}
+
+/* Apart, for its stack.  Nothing in @frame can be trusted but its lengths. */
+__attribute__((noinline)) static uint32_t note_foreign_module_locked(const struct cl_view_frame *frame)
+{
+	struct cl_module module = { .bias = frame->address - frame->offset,
+				    .build_id_length = (uint8_t)frame->build_id_length };
+
+	memcpy(module.build_id, frame->build_id, sizeof module.build_id);
+	memcpy(module.path, frame->path, sizeof module.path); /* (zeros behind it) */
+	return frame->path[0] ? note_module_locked(&module) : CL_NO_NOTE;
+}
+
+uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack)
+{
+	struct cl_view_frame frame;
+	struct cl_stack copy = { 0 };
+
+	if (!cl_options.stack.number || !cl_own_need_locked(true))
+		return 0;
+	begin_locked();
+	/* (a finding that is only counted has no use for it) */
+	if (notes.findings.used == CL_FINDINGS || notes.words.full)
+		return 0;
+	while (copy.n < CL_STACK_FRAMES && cl_view_stack_frame(view, stack, copy.n, &frame)) {
+		uint64_t module;
+
+		if (frame.address >> CL_FOREIGN_ADDRESS_BITS)
+			return 0;
+		module = (uint64_t)note_foreign_module_locked(&frame) + 1;
+		if (module > CL_FOREIGN_NO_MODULE)
+			module = CL_FOREIGN_NO_MODULE;
+		/* (so it is equal to no stack of ours: those have no bits up there) */
+		copy.frame[copy.n++] = frame.address | module << CL_FOREIGN_ADDRESS_BITS;
+	}
+	return copy.n ? note_stack_locked(&copy, CL_FOREIGN_SHIFT) : 0;
+}
+
+/* -------------------------------------------------------------------- imports */
+/* A page more of them; false: there is none.  (Of our own region nothing changes but its descriptor.) */
+static bool need_import_entry(void)
+{
+	bool there = false;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	if (cl_own_need_locked(true))
+		there = grow_locked(&imports.part, 1) != NULL;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return there;
+}
+
+static struct cl_import_note *import_entry(uint32_t index)
+{
+	return (struct cl_import_note *)((char *)cl_own.header + CL_AT_IMPORTS) + index;
+}
+
+struct cl_import_note *cl_notes_import_begin(uint32_t *index)
+{
+	*index = imports.part.used;
+	if (imports.free_n)
+		*index = imports.free[--imports.free_n];
+	else if ((*index + 1ull) * sizeof(struct cl_import_note) > imports.part.got && !need_import_entry())
+		return NULL;
+	return import_entry(*index);
+}
+
+void cl_notes_import_end(uint32_t index, struct cl_import_note *to)
+{
+	/* release: it is in use when it is whole */
+	atomic_store_explicit(&to->opens, 1, memory_order_release);
+	if (index == imports.part.used)
+		count_locked(&imports.part, 1, &cl_own.header->imports);
+}
+
+static void free_import(uint32_t index)
+{
+	if (imports.free_n == imports.free_size) {
+		uint32_t size = imports.free_size ? imports.free_size * 2 : 64;
+		uint32_t *more = realloc(imports.free, size * sizeof *more);
+
+		if (!more)
+			return; /* that entry is not used again: 64 bytes */
+		imports.free = more;
+		imports.free_size = size;
+	}
+	imports.free[imports.free_n++] = index;
+}
+
+void cl_notes_import_opens(uint32_t index, uint64_t opens)
+{
+	struct cl_import_note *note;
+
+	if (index >= imports.part.used) /* CL_NO_NOTE */
+		return;
+	note = import_entry(index);
+	/* release: what follows in that entry is another import */
+	atomic_store_explicit(&note->opens, opens, memory_order_release);
+	if (!opens)
+		free_import(index);
+}
+
+/* ------------------------------------------------------------------- findings */
+void cl_notes_finding_locked(const struct cl_finding *finding)
+{
+	struct cl_finding *to, copy = *finding;
+	uint32_t kind = finding->kind;
+
+	if (!cl_own_need_locked(true))
+		return;
+	begin_locked();
+	atomic_fetch_add_explicit(&cl_own.header->found[kind], 1, memory_order_relaxed);
+	to = grow_locked(&notes.findings, 1);
+	if (!to)
+		return;
+	copy.kind = CL_FOUND_NOTHING;
+	copy.when = cl_now();
+	memcpy(to, &copy, sizeof copy);
+	/* release: who sees its kind reads it whole */
+	atomic_store_explicit(&to->kind, kind, memory_order_release);
+	count_locked(&notes.findings, 1, &cl_own.header->findings);
+}
+
+void cl_notes_finding(const struct cl_finding *finding)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	cl_notes_finding_locked(finding);
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+/* ------------------------------------------------------------------ last closes */
+/* Under cl_imports_lock. */
+enum { CLOSED = 1024 };
+
+/*
+ * Of memory: a ring, looked through only where a program closes what it has not
+ * open.  No memory until it is used.
+ */
+static struct cl_closed closed[CLOSED];
+static uint32_t closes; /* so many were written, modulo 2^32 */
+
+/* Of events: asked after for each one that is made or destroyed, so found by a hash. */
+struct closed_event {
+	UT_hash_handle hh;
+	struct cl_closed what;
+};
+static struct closed_event *closed_events, *events_by_age[CLOSED]; /* a ring */
+static uint32_t next_event;
+
+void cl_notes_closed_event(const struct cl_closed *what)
+{
+	struct closed_event *entry;
+
+	HASH_FIND(hh, closed_events, &what->key, sizeof what->key, entry);
+	if (entry) {
+		entry->what = *what;
+		return;
+	}
+	entry = events_by_age[next_event];
+	if (entry) {
+		HASH_DELETE(hh, closed_events, entry);
+	} else {
+		entry = malloc(sizeof *entry);
+		if (!entry)
+			return;
+	}
+	entry->what = *what;
+	HASH_ADD(hh, closed_events, what.key, sizeof entry->what.key, entry);
+	if (!entry->hh.tbl) { /* uthash had no memory */
+		free(entry);
+		entry = NULL;
+	}
+	events_by_age[next_event] = entry;
+	next_event = (next_event + 1) % CLOSED;
+}
+
+struct cl_closed *cl_notes_closed_memory(void)
+{
+	return &closed[closes++ % CLOSED];
+}
+
+static struct cl_closed *find_closed_event_locked(uint64_t key)
+{
+	struct closed_event *entry;
+
+	HASH_FIND(hh, closed_events, &key, sizeof key, entry);
+	return entry && entry->what.kind ? &entry->what : NULL;
+}
+
+static struct cl_closed *find_closed_memory_locked(uint64_t key)
+{
+	for (uint32_t back = 1; back <= CLOSED; back++) {
+		struct cl_closed *entry = &closed[(closes - back) % CLOSED];
+
+		if (entry->kind && entry->key == key)
+			return entry;
+	}
+	return NULL;
+}
+
+static struct cl_closed *find_closed_locked(enum cl_kind kind, uint64_t key)
+{
+	return kind == CL_EVENT ? find_closed_event_locked(key) : find_closed_memory_locked(key);
+}
+
+bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *what)
+{
+	const struct cl_closed *found;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	found = find_closed_locked(kind, key);
+	if (found)
+		*what = *found;
+	pthread_mutex_unlock(&cl_imports_lock);
+	return found != NULL;
+}
+
+void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
+{
+	struct cl_closed *found;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	/* (memory may have been closed there many times) */
+	while ((found = find_closed_locked(kind, key)) != NULL)
+		found->kind = 0; /* its place is taken when its turn comes */
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+void cl_notes_forget(void)
+{
+	/* their memory is left: another thread of the parent may have been in the middle of it */
+	memset(&notes, 0, sizeof notes);
+	noted = NULL;
+	cl_stack_forget_names();
+	known_modules = NULL;
+	imports = (struct imports)IMPORTS_BEGIN;
+	if (closes)
+		memset(closed, 0, sizeof closed);
+	closes = 0;
+	closed_events = NULL;
+	memset(events_by_age, 0, sizeof events_by_age);
+	next_event = 0;
+}

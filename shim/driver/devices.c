@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices as other processes know them: see devices.h. */
+#include <string.h>
+
+#include "shim/blocks/blocks.h"
+#include "shim/driver/devices.h"
+#include "shim/driver/driver.h"
+#include "shim/self/self.h"
+
+enum { DEVICES = 64 }; /* ordinals; any more have no limbo of their own */
+enum known { NOT_ASKED, KNOWN, UNKNOWN };
+
+static struct {
+	_Atomic uint8_t known;
+	uint8_t uuid[CL_UUID];
+} devices[DEVICES];
+uint8_t cl_device_entry[UINT8_MAX + 1]; /* under cl_exports_lock; 0: none yet */
+/* In use of our header's, under cl_exports_lock; what the header says is theirs to damage. */
+static unsigned int entries;
+
+static bool ask_driver(int device, uint8_t uuid[CL_UUID])
+{
+	CUuuid says;
+
+	/* the second form tells apart the instances of a device in MIG mode */
+	if ((!cl_driver.cuDeviceGetUuid_v2 ||
+	     cl_driver.cuDeviceGetUuid_v2(&says, device) != CUDA_SUCCESS) &&
+	    (!cl_driver.cuDeviceGetUuid ||
+	     cl_driver.cuDeviceGetUuid(&says, device) != CUDA_SUCCESS))
+		return false;
+	memcpy(uuid, says.bytes, CL_UUID);
+	return true;
+}
+
+bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
+{
+	uint8_t says[CL_UUID];
+	enum known known;
+
+	if (device < 0 || device >= DEVICES)
+		return false;
+	known = (enum known)atomic_load_explicit(&devices[device].known, memory_order_acquire);
+	if (known == NOT_ASKED) {
+		known = ask_driver(device, says) ? KNOWN : UNKNOWN;
+		pthread_mutex_lock(&cl_exports_lock);
+		/* what was said first holds: blocks may have been counted by it */
+		if (atomic_load_explicit(&devices[device].known, memory_order_relaxed) == NOT_ASKED) {
+			if (known == KNOWN)
+				memcpy(devices[device].uuid, says, CL_UUID);
+			atomic_store_explicit(&devices[device].known, (uint8_t)known,
+					      memory_order_release);
+		}
+		known = (enum known)atomic_load_explicit(&devices[device].known, memory_order_relaxed);
+		pthread_mutex_unlock(&cl_exports_lock);
+	}
+	if (known == KNOWN)
+		memcpy(uuid, devices[device].uuid, CL_UUID);
+	return known == KNOWN;
+}
+
+static uint8_t take_entry_locked(int device)
+{
+	struct cl_header *h = cl_own.header;
+	unsigned int entry = entries ? entries : CL_ANY_DEVICE + 1;
+
+	if (entry >= CL_DEVICE_LIMBOS)
+		return CL_ANY_DEVICE;
+	memcpy(h->device[entry].uuid, devices[device].uuid, CL_UUID);
+	entries = entry + 1;
+	/* release: with its UUID */
+	atomic_store_explicit(&h->devices, entries, memory_order_release);
+	return (uint8_t)entry;
+}
+
+unsigned int cl_device_limbo_locked(int device)
+{
+	if (device < 0 || device >= DEVICES)
+		return CL_ANY_DEVICE;
+	if (!cl_device_entry[device] &&
+	    atomic_load_explicit(&devices[device].known, memory_order_relaxed) == KNOWN)
+		cl_device_entry[device] = take_entry_locked(device);
+	return cl_device_entry[device];
+}
+
+void cl_devices_forget(void)
+{
+	memset(cl_device_entry, 0, sizeof cl_device_entry);
+	entries = 0;
+}

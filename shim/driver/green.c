@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Green contexts: see green.h and shim.h. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "shim/driver/context.h"
+#include "shim/driver/green.h"
+#include "shim/self/self.h"
+
+/* One for each handle that the program has got; there are few of them. */
+struct note {
+	struct note *next;
+	CUgreenCtx green;
+	CUcontext ctx;	 /* NULL: not known, it was not got as one yet */
+	CUcontext whole; /* the primary context; NULL: not known */
+	CUdevice device; /* -1: not known */
+	uint64_t number; /* of its making */
+};
+static struct note *notes;
+static uint64_t made;
+/* The last of our locks: no other is taken while it is held, and no CUDA call is made. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+_Atomic uint32_t cl_green_notes;
+
+static struct note *note_new_locked(const struct note *as)
+{
+	struct note *note = malloc(sizeof *note);
+
+	if (!note) {
+		atomic_fetch_or_explicit(&cl_green_notes, CL_GREEN_UNNOTED, memory_order_relaxed);
+		return NULL;
+	}
+	*note = *as;
+	note->next = notes;
+	notes = note;
+	atomic_fetch_add_explicit(&cl_green_notes, 1, memory_order_relaxed);
+	return note;
+}
+
+/* Takes away those of @green and of @number (0: of any), or those of @ctx. */
+static void drop_locked(CUgreenCtx green, uint64_t number, CUcontext ctx)
+{
+	struct note **at = &notes, *note;
+
+	while ((note = *at) != NULL) {
+		if (ctx ? note->ctx != ctx :
+			  note->green != green || (number && note->number != number)) {
+			at = &note->next;
+			continue;
+		}
+		*at = note->next;
+		free(note);
+		atomic_fetch_sub_explicit(&cl_green_notes, 1, memory_order_relaxed);
+	}
+}
+
+/*
+ * The handle of the primary context of @device, which a green context of ours keeps: so
+ * giving it back here is never the last that does, whoever shares or not.
+ */
+static CUcontext whole_of(CUdevice device)
+{
+	CUcontext primary = NULL;
+
+	if (!cl_driver.cuDevicePrimaryCtxRetain || !cl_driver.cuDevicePrimaryCtxRelease_v2 ||
+	    cl_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+		return NULL;
+	cl_driver.cuDevicePrimaryCtxRelease_v2(device);
+	return primary;
+}
+
+void cl_green_created(CUgreenCtx green, CUdevice device)
+{
+	CL_UNCANCELLED;
+	struct note note = { .green = green, .device = device, .whole = whole_of(device) };
+
+	/* asked here, for the program may get it otherwise, too: from a stream of it, by cuStreamGetCtx() */
+	if (!cl_driver.cuCtxFromGreenCtx ||
+	    cl_driver.cuCtxFromGreenCtx(&note.ctx, green) != CUDA_SUCCESS)
+		note.ctx = NULL;
+	pthread_mutex_lock(&lock);
+	note.number = ++made;
+	/* (one that had its handle and whose end was not seen) */
+	drop_locked(green, 0, NULL);
+	if (note.ctx)
+		drop_locked(NULL, 0, note.ctx);
+	note_new_locked(&note);
+	pthread_mutex_unlock(&lock);
+	/* (what a thread has been told of an ended one whose address this has got) */
+	if (note.ctx)
+		cl_contexts_changed();
+}
+
+void cl_green_converted(CUcontext ctx, CUgreenCtx green)
+{
+	CL_UNCANCELLED;
+	struct note as = { .green = green, .device = -1 }, *note;
+	bool known;
+
+	pthread_mutex_lock(&lock);
+	for (note = notes; note && note->green != green; note = note->next)
+		;
+	if (note)
+		as = *note;
+	else
+		as.number = ++made;
+	known = note && note->ctx == ctx;
+	if (note && !note->ctx) {
+		drop_locked(NULL, 0, ctx);
+		note->ctx = ctx;
+	} else if (!known) {
+		drop_locked(NULL, 0, ctx);
+		as.ctx = ctx;
+		note_new_locked(&as);
+	}
+	pthread_mutex_unlock(&lock);
+	/* (what a thread has been told of an ended one whose address this has got) */
+	if (!known)
+		cl_contexts_changed();
+}
+
+bool cl_green_find(CUcontext *ctx)
+{
+	const struct note *note;
+
+	if (!*ctx) /* (as in a note of one that was not got yet) */
+		return false;
+	pthread_mutex_lock(&lock);
+	for (note = notes; note && note->ctx != *ctx; note = note->next)
+		;
+	if (note)
+		*ctx = note->whole;
+	pthread_mutex_unlock(&lock);
+	return note != NULL;
+}
+
+struct cl_green_end cl_green_end_begin(CUgreenCtx green)
+{
+	CL_UNCANCELLED;
+	struct cl_green_end end = { .device = -1, .green = green };
+	struct timespec until;
+
+	if (!atomic_load_explicit(&cl_green_notes, memory_order_relaxed))
+		return end;
+	/*
+	 * The one call that comes here without the driver's word that it is right: also in a
+	 * child of a process that does not share, which may have been forked amid the lock.
+	 */
+	until = cl_after(CL_END_WAIT);
+	if (pthread_mutex_clocklock(&lock, CLOCK_MONOTONIC, &until))
+		return end;
+	for (const struct note *note = notes; note; note = note->next)
+		if (note->green == green) {
+			end.device = note->device;
+			end.number = note->number;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	return end;
+}
+
+void cl_green_end_done(const struct cl_green_end *end, bool gone)
+{
+	CL_UNCANCELLED;
+
+	if (!gone || !end->number)
+		return;
+	pthread_mutex_lock(&lock);
+	drop_locked(end->green, end->number, NULL);
+	pthread_mutex_unlock(&lock);
+	/* after that: who sees it finds no note, and its address may be another context's */
+	cl_contexts_changed();
+}
+
+void cl_green_forget(void)
+{
+	notes = NULL; /* their memory is left, see cl_blocks_forget() */
+	atomic_store_explicit(&cl_green_notes, 0, memory_order_relaxed);
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}

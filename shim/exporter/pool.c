@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory pools that are shared by pointer (cuMemPoolExportPointer).  CUDA keeps
+ * nothing alive there: a block that is freed while another process has it imported
+ * is used again, and the importer reads the next owner's bytes (measured).
+ * Nothing here protects it: who does so is told.
+ */
+#include "shim/base/log.h"
+#include "shim/self/self.h"
+#include "shim/shim.h"
+
+void cl_pool_exported(void)
+{
+	CL_UNCANCELLED;
+
+	cl_count(pool_exports);
+	cl_log_once(CL_LOG_WARN,
+		    "this process shares memory of a pool by pointer (cuMemPoolExportPointer), which culimbo does "
+		    "not protect yet: what it frees while another process has it imported is used again, and that "
+		    "process reads the next block's bytes. Free it only after the importers have");
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Other exporters, as this process knows them: see peers.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shim/blocks/blocks.h"
+#include "shim/shm/gc.h"
+#include "shim/base/log.h"
+#include "shim/importer/peers.h"
+#include "shim/self/self.h"
+#include "shim/shm/view.h"
+
+static struct cl_peer *peers;
+static struct cl_peer *last; /* the one that was got last: most import from one for a while */
+
+/*
+ * Peers that nothing is held of, in the order in which they came to that.  (Somebody may have
+ * a hold of one again: such a one is left out when its turn comes.)  When another peer is
+ * opened, a few are looked at, whether their exporter has ended; and the oldest are closed where
+ * there are too many: each has a descriptor, of which the program has so many in all.
+ */
+enum { IDLE = 64, LOOKS = 4 };
+static struct {
+	struct cl_peer *oldest, *newest;
+	struct cl_peer *next; /* to be looked at; NULL: the oldest */
+	unsigned int n;
+} idle;
+
+static void idle_add(struct cl_peer *peer)
+{
+	peer->listed = true;
+	peer->older = idle.newest;
+	peer->newer = NULL;
+	*(idle.newest ? &idle.newest->newer : &idle.oldest) = peer;
+	idle.newest = peer;
+	idle.n++;
+}
+
+static void idle_remove(struct cl_peer *peer)
+{
+	if (!peer->listed)
+		return;
+	if (idle.next == peer)
+		idle.next = peer->newer;
+	*(peer->older ? &peer->older->newer : &idle.oldest) = peer->newer;
+	*(peer->newer ? &peer->newer->older : &idle.newest) = peer->older;
+	peer->listed = false;
+	idle.n--;
+}
+
+static void take_out(struct cl_peer *peer)
+{
+	if (peer == last)
+		last = NULL;
+	idle_remove(peer);
+	HASH_DELETE(hh, peers, peer);
+}
+
+static void drop(struct cl_peer *peer)
+{
+	if (!peer->aside)
+		take_out(peer);
+	cl_region_close(&peer->region);
+	free(peer);
+}
+
+/* True when it took a dead exporter's file away, found it gone, or left it for reports. */
+static bool is_finished(struct cl_peer *peer, int dirfd)
+{
+	if (!cl_region_fd_intact(&peer->region))
+		return false;
+	return cl_gc_judge(&peer->region) == CL_DEAD &&
+	       (cl_gc_is_kept(&peer->region) || cl_gc_file(&peer->region, dirfd) != -EBUSY);
+}
+
+/* Some of those that nothing is held of, in turn. */
+static void drop_finished(int dirfd)
+{
+	unsigned int looks = idle.n < LOOKS ? idle.n : LOOKS;
+
+	while (looks-- && idle.n) {
+		struct cl_peer *peer = idle.next ? idle.next : idle.oldest;
+
+		idle.next = peer->newer;
+		if (peer->holds)
+			idle_remove(peer);
+		else if (is_finished(peer, dirfd))
+			drop(peer);
+	}
+}
+
+static void give_slot_back(struct cl_peer *peer)
+{
+	if (!cl_peer_has_slot(peer) || !cl_region_fd_intact(&peer->region))
+		return;
+	cl_holder_release(&peer->region, (unsigned int)peer->slot);
+	peer->slot = -1;
+}
+
+/* Closes the oldest that nothing is held of, where there are more than @most.  False: it closed none. */
+static bool drop_oldest(unsigned int most)
+{
+	while (idle.n > most) {
+		struct cl_peer *peer = idle.oldest;
+
+		if (peer->holds) {
+			idle_remove(peer);
+			continue;
+		}
+		give_slot_back(peer);
+		drop(peer);
+		return true;
+	}
+	return false;
+}
+
+static struct cl_peer *no_memory(int *err)
+{
+	*err = -ENOMEM;
+	cl_log_once(CL_LOG_WARN, "no memory to note another exporter: what is imported from it is not "
+				 "protected, as without culimbo");
+	return NULL;
+}
+
+static int open_file(struct cl_peer *peer, uint32_t file_id, const char **why)
+{
+	int dirfd = cl_self_open_dir(false), err;
+
+	if (dirfd < 0) {
+		*why = dirfd == -EPERM ? "its directory is another user's, or others may write there" :
+					 "its directory cannot be opened";
+		return dirfd;
+	}
+	drop_finished(dirfd);
+	err = cl_region_open(&peer->region, dirfd, file_id, why);
+	close(dirfd);
+	return err;
+}
+
+/*
+ * With one descriptor to spare, which we cannot keep: without it there is no
+ * lock and so no slot, but what is opened can be pinned.
+ */
+static int open_file_by_path(struct cl_peer *peer, uint32_t file_id, const char **why)
+{
+	char path[4096];
+	size_t n;
+	int err;
+
+	cl_self_dir_path(path, sizeof path - 24);
+	n = strlen(path);
+	path[n++] = '/';
+	cl_region_name(path + n, file_id);
+	err = cl_region_open_path(&peer->region, path, file_id, why);
+	if (!err)
+		cl_region_close_descriptor(&peer->region);
+	return err;
+}
+
+/* (apart, for its registers and its stack) */
+static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int *err)
+{
+	struct cl_peer *peer;
+	const char *why = NULL;
+	char path[256];
+
+	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
+	if (peer)
+		return last = peer;
+	peer = calloc(1, sizeof *peer);
+	if (!peer)
+		return no_memory(err);
+	drop_oldest(IDLE - 1);
+	/* what is not needed goes before the last descriptor does */
+	do
+		*err = open_file(peer, file_id, &why);
+	while ((*err == -EMFILE || *err == -ENFILE) && drop_oldest(0));
+	if ((*err == -EMFILE || *err == -ENFILE) && cl_self_spare_release()) {
+		/* the directory's descriptor and the file's, one after the other, are one too many */
+		*err = open_file_by_path(peer, file_id, &why);
+		cl_self_spare_restore();
+	}
+	if (*err) {
+		if (*err != -ENOENT) {
+			cl_self_dir_path(path, sizeof path);
+			cl_log_once(CL_LOG_WARN,
+				    "cannot use %s/exporter-%06x (%s): what is imported from its process is "
+				    "not protected, as without culimbo",
+				    path, file_id, why ? why : strerror(-*err));
+		}
+		free(peer);
+		return NULL;
+	}
+	peer->file_id = file_id;
+	peer->slot = -1;
+	HASH_ADD(hh, peers, file_id, sizeof peer->file_id, peer);
+	if (!peer->hh.tbl) {
+		cl_region_close(&peer->region);
+		free(peer);
+		return no_memory(err);
+	}
+	idle_add(peer);
+	return peer;
+}
+
+struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
+{
+	return last && last->file_id == file_id ? last : get_other(file_id, err);
+}
+
+struct cl_peer *cl_peer_find(uint32_t file_id)
+{
+	struct cl_peer *peer;
+
+	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
+	return peer;
+}
+
+struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err)
+{
+	struct cl_peer *peer = cl_peer_find(file_id);
+	uint32_t says = 0;
+	char name[16];
+	int fd;
+
+	if (peer)
+		return peer;
+	cl_region_name(name, file_id);
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0) {
+		/* (what it says is checked by who opens it) */
+		if (pread(fd, &says, sizeof says, (off_t)word) != sizeof says)
+			says = 0;
+		close(fd);
+	}
+	*err = -ENOENT;
+	return says ? cl_peer_get(file_id, err) : NULL;
+}
+
+int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
+{
+	bool kept;
+
+	*lost = false;
+	if (peer->slot >= 0) {
+		kept = cl_self_keep_descriptor(&peer->region, CL_LOCK_SLOT(peer->slot));
+		if (cl_peer_has_slot(peer))
+			return kept ? 0 : -EBADF;
+		/* while our descriptor was closed somebody in another PID namespace buried us */
+		if (kept)
+			peer->region.locks->unlock(&peer->region, CL_LOCK_SLOT(peer->slot));
+		peer->slot = -1;
+		*lost = true;
+	}
+	if (!cl_self_keep_descriptor(&peer->region, -1))
+		return -EBADF;
+	peer->slot = cl_holder_claim(&peer->region, &cl_self.witness, cl_now(), cl_options.settle.number);
+	if (peer->slot < 0)
+		return peer->slot;
+	peer->claim = atomic_load_explicit(&peer->region.slot[peer->slot].claim, memory_order_relaxed);
+	return 0;
+}
+
+void cl_peer_put(struct cl_peer *peer)
+{
+	if (--peer->holds)
+		return;
+	/* an exporter that shared once is likely to again: its mapping and our slot stay for a while */
+	if (peer->aside) {
+		drop(peer);
+	} else {
+		idle_remove(peer);
+		idle_add(peer);
+		drop_oldest(IDLE);
+	}
+}
+
+bool cl_peer_is_succeeded(struct cl_peer *peer)
+{
+	int dirfd = cl_self_open_dir(false);
+	char name[16];
+	struct stat st;
+	bool replaced;
+
+	if (dirfd < 0)
+		return false;
+	cl_region_name(name, peer->file_id);
+	/* the number alone: the device is not always the one that fstat() says */
+	replaced = fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != peer->region.ino;
+	close(dirfd);
+	/* (of one that lives somebody has put another file in the place of its own: that is none of its) */
+	return replaced && cl_region_fd_intact(&peer->region) && cl_gc_judge(&peer->region) == CL_DEAD;
+}
+
+void cl_peer_put_aside(struct cl_peer *peer)
+{
+	take_out(peer);
+	peer->aside = true;
+	if (!peer->holds)
+		drop(peer);
+}
+
+void cl_peer_drop_unused(struct cl_peer *peer)
+{
+	int dirfd;
+
+	if (peer->holds || (peer->slot >= 0 && !peer->aside))
+		return;
+	/* one system call for a living one; a dead one's file goes though this process shares nothing */
+	if (peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0) {
+		dirfd = cl_self_open_dir(false);
+		if (dirfd >= 0) {
+			is_finished(peer, dirfd);
+			close(dirfd);
+		}
+	}
+	drop(peer);
+}
+
+const struct cl_region *cl_view_has_open(uint32_t file_id, bool *own)
+{
+	struct cl_peer *peer;
+
+	*own = cl_own.header && cl_own.file_id == file_id;
+	if (*own)
+		return &cl_own;
+	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);
+	return peer ? &peer->region : NULL;
+}
+
+void cl_view_own(struct cl_view *view)
+{
+	/* (the program may have closed it) */
+	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	*view = (struct cl_view){ .region = cl_own, .state = CL_ALIVE, .own = true, .borrowed = true,
+				  .now = cl_now() };
+}
+
+bool cl_peer_is_open(uint32_t file_id)
+{
+	return cl_peer_find(file_id) != NULL;
+}
+
+void cl_peer_each(void (*each)(struct cl_peer *peer, void *data), void *data)
+{
+	struct cl_peer *peer, *next;
+
+	HASH_ITER(hh, peers, peer, next)
+		each(peer, data);
+}
+
+void cl_peers_end(void)
+{
+	struct cl_peer *peer, *next;
+	int dirfd = peers ? cl_self_open_dir(false) : -1;
+
+	HASH_ITER(hh, peers, peer, next) {
+		if (!peer->holds) /* a late open claims another */
+			give_slot_back(peer);
+		if (dirfd >= 0)
+			is_finished(peer, dirfd);
+	}
+	if (dirfd >= 0)
+		close(dirfd);
+}
+
+void cl_peers_forget(void)
+{
+	struct cl_peer *peer, *next;
+
+	/* the mappings are not there in a child; closing here unlocks nothing of the parent's */
+	HASH_ITER(hh, peers, peer, next)
+		if (cl_region_fd_intact(&peer->region))
+			close(peer->region.fd);
+	peers = NULL;
+	last = NULL;
+	memset(&idle, 0, sizeof idle);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of this process as a sharer: its first export or import, fork, and
+ * its end (see the last part of shim.h).  The one place that knows all modules
+ * with state, to forget them in a child and to close them at the end.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "shim/blocks/blocks.h"
+#include "shim/reclaim/callbacks.h"
+#include "shim/limbo/collector.h"
+#include "shim/driver/context.h"
+#include "shim/shm/gc.h"
+#include "shim/importer/mappings.h"
+#include "shim/limbo/limbo.h"
+#include "shim/base/log.h"
+#include "shim/diag/notes.h"
+#include "shim/report/report.h"
+#include "shim/self/self.h"
+#include "shim/base/stderr.h"
+#include "shim/diag/trace.h"
+#include "shim/shm/view.h"
+
+enum { END_STACK = 256 << 10 };
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_flag end_begun = ATOMIC_FLAG_INIT;
+
+/* The calling thread may itself have been interrupted with the lock in hand. */
+static bool lock_within(pthread_mutex_t *lock, uint64_t wait)
+{
+	struct timespec until = cl_after(wait);
+
+	return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
+/* ----------------------------------------------------------------------- fork */
+/*
+ * A signal handler may fork, in a thread that has a lock of ours: then it is not
+ * waited for for ever, and the child, which starts anew anyway, gets it as it is.
+ */
+static pthread_mutex_t *const fork_locks[] = { &start_lock, &cl_imports_lock, &cl_exports_lock };
+enum { FORK_LOCKS = sizeof fork_locks / sizeof fork_locks[0] };
+static __thread bool fork_locked[FORK_LOCKS] __attribute__((tls_model("initial-exec")));
+
+static void before_fork(void)
+{
+	for (int i = 0; i < FORK_LOCKS; i++)
+		fork_locked[i] = lock_within(fork_locks[i], CL_END_WAIT);
+}
+static void after_fork_in_parent(void)
+{
+	for (int i = FORK_LOCKS - 1; i >= 0; i--)
+		if (fork_locked[i])
+			pthread_mutex_unlock(fork_locks[i]);
+}
+static void after_fork_in_child(void)
+{
+	/*
+	 * The child has none of its parent's contexts, so none of its blocks and
+	 * imports: it starts as a process that shares nothing.
+	 */
+	atomic_fetch_and(&cl_sharing_flag, ~CL_SHARES);
+	memset(&cl_self, 0, sizeof cl_self);
+	memset(&cl_counts, 0, sizeof cl_counts);
+	cl_collector_forget();
+	cl_imports_forget();
+	cl_limbo_forget();
+	cl_blocks_forget();
+	cl_notes_forget();
+	cl_events_forget();
+	cl_contexts_forget();
+	cl_callbacks_forget();
+	cl_trace_forget();
+	atomic_flag_clear(&end_begun);
+	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+void cl_self_begin_anew(void)
+{
+	after_fork_in_child();
+}
+
+/* ---------------------------------------------------------------------- start */
+/* (a kernel before 4.14 can't: then only fork() is noticed) */
+static void mark_memory(void)
+{
+	uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_relaxed);
+
+	if (!word) {
+		word = mmap(NULL, CL_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (word == MAP_FAILED)
+			return;
+		if (madvise(word, CL_PAGE, MADV_WIPEONFORK)) {
+			munmap(word, CL_PAGE);
+			return;
+		}
+	}
+	*word = 1;
+	/* release: who sees it sees what was written to it */
+	atomic_store_explicit(&cl_self_word, word, memory_order_release);
+}
+
+void cl_self_prepare(void)
+{
+	static bool registered; /* stays true in a child: the handlers are inherited */
+
+	pthread_mutex_lock(&start_lock);
+	if (!registered) {
+		registered = true;
+		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	}
+	if (!cl_self.pid) {
+		cl_witness_self(&cl_self.witness);
+		cl_self.user = geteuid();
+		cl_self.places = cl_self_find_places();
+		cl_self.started = cl_now();
+		mark_memory();
+		cl_stderr_remember();
+		cl_self.pid = getpid();
+	}
+	pthread_mutex_unlock(&start_lock);
+}
+
+bool cl_self_start_to_share(void)
+{
+	int dirfd;
+
+	if (cl_self_is_copy())
+		cl_self_begin_anew();
+	/* acquire: what the first one prepared is seen */
+	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES)
+		return true;
+	if (cl_options.disable.number)
+		return false;
+	cl_self_prepare();
+	pthread_mutex_lock(&cl_imports_lock);
+	if (!(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed) & CL_SHARES)) {
+		cl_self_spare_restore();
+		dirfd = cl_self_open_dir(false);
+		/* of those that start at once one looks, and nobody waits for it */
+		if (dirfd >= 0 && !syscall(SYS_flock, dirfd, LOCK_EX | LOCK_NB)) {
+			cl_gc_directory(dirfd, cl_peer_is_open);
+			/* (a child that was forked in some other way may have it, too) */
+			syscall(SYS_flock, dirfd, LOCK_UN);
+		}
+		if (dirfd >= 0)
+			close(dirfd);
+		cl_contexts_watch();
+		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+	return true;
+}
+
+/* ------------------------------------------------------------------------ end */
+/* (opening and closing a file that we have would drop our locks on it) */
+static bool is_open_here(uint32_t file_id)
+{
+	bool own;
+
+	return cl_view_has_open(file_id, &own) != NULL;
+}
+
+/* @locked: cl_imports_lock is held, so that it can be said which files we have. */
+static void remove_own_file(bool locked)
+{
+	char path[64];
+	int dirfd = cl_self_open_dir(false);
+
+	if (dirfd < 0)
+		return;
+	if (cl_own.header)
+		cl_self.file_ended = cl_region_end(&cl_own, dirfd) == 0;
+	/* importers that were killed left theirs, and we may be the last who could take them */
+	if (locked)
+		cl_gc_directory(dirfd, is_open_here);
+	close(dirfd);
+	if (!cl_options.dir.text[0]) { /* ours to take away, when we are the last */
+		cl_self_dir_path(path, sizeof path);
+		rmdir(path);
+	}
+}
+
+static uint64_t findings;
+
+static void end_all(void)
+{
+	cl_self.ended = true;
+	cl_trace_end();
+	cl_collector_stop(CL_END_WAIT);
+	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
+		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
+			/* the report tells the dead from the living */
+			cl_limbo_reap_at_end_locked();
+			findings = cl_report_write();
+			pthread_mutex_unlock(&cl_exports_lock);
+		}
+		cl_peers_end();
+		remove_own_file(true);
+		pthread_mutex_unlock(&cl_imports_lock);
+	} else {
+		remove_own_file(false);
+	}
+}
+
+/*
+ * A signal handler that calls _exit() may have a stack of 8 KiB, most of it used;
+ * below it is what the program has there.  Then all is done on one of our own, and no
+ * signal comes meanwhile: its handler would begin at the top of the small stack,
+ * which the kernel takes for unused, over the frames that wait there.
+ */
+static void end_with_room(void (*what)(void))
+{
+	static ucontext_t there, back; /* (one end a process) */
+	stack_t stack;
+	void *room = MAP_FAILED;
+
+	if (!sigaltstack(NULL, &stack) && (stack.ss_flags & SS_ONSTACK))
+		room = mmap(NULL, END_STACK, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED || getcontext(&there)) {
+		what();
+		return;
+	}
+	there.uc_stack.ss_sp = room;
+	there.uc_stack.ss_size = END_STACK;
+	there.uc_link = &back;
+	sigfillset(&there.uc_sigmask);
+	makecontext(&there, what, 0);
+	swapcontext(&back, &there);
+	munmap(room, END_STACK);
+}
+
+int cl_process_end(int status)
+{
+	CL_UNCANCELLED;
+
+	if (!cl_sharing()) {
+		cl_trace_end();
+		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
+		    !atomic_flag_test_and_set(&end_begun))
+			end_with_room(cl_report_nothing);
+		return status;
+	}
+	/* a vfork child has its parent's memory, but not its life */
+	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
+		return status;
+	findings = 0; /* (of a forked process's parent) */
+	end_with_room(end_all);
+	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
+							      status;
+}

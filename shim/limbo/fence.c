@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fences: see fence.h. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "shim/limbo/fence.h"
+#include "shim/driver/green.h"
+
+/* All lists, by name; and those in which some block waits, the longest not asked about first. */
+static struct cl_table lists = CL_TABLE_BEGIN(lists);
+static struct cl_fence_list *first_waiting, *last_waiting;
+static uint64_t fences_n, rounds;
+static struct cl_fence *strays; /* through .next */
+
+/* ------------------------------------------------------------------- the names */
+/* In struct cl_stream_name, .thread. */
+enum { ANY_THREAD = 0 };
+#define BY_ID UINT64_MAX
+
+/* Of this thread.  Never that of another: a pthread_t and a thread's id are given again. */
+static uint64_t thread_number(void)
+{
+	static _Atomic uint64_t last;
+	static __thread uint64_t number __attribute__((tls_model("initial-exec")));
+
+	if (!number)
+		number = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+	return number;
+}
+
+static struct cl_stream_name name_of(CUcontext current, CUstream stream, bool per_thread)
+{
+	struct cl_stream_name name = { .ctx = current, .thread = ANY_THREAD };
+	unsigned long long id;
+
+	if (!stream)
+		stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	name.stream = (uintptr_t)stream;
+	if (stream == CU_STREAM_PER_THREAD) {
+		name.thread = thread_number();
+	} else if (stream != CU_STREAM_LEGACY && cl_driver.cuStreamGetId &&
+		   cl_driver.cuStreamGetId(stream, &id) == CUDA_SUCCESS) {
+		name.stream = id;
+		name.thread = BY_ID;
+	}
+	return name;
+}
+
+static uint64_t key_of(const struct cl_stream_name *name)
+{
+	uint64_t key = cl_hash_word((uint64_t)(uintptr_t)name->ctx);
+
+	key = cl_hash_word((key ^ key >> 32) + name->stream);
+	return (key ^ key >> 32) + name->thread;
+}
+
+static bool is_same(const struct cl_stream_name *a, const struct cl_stream_name *b)
+{
+	return a->ctx == b->ctx && a->stream == b->stream && a->thread == b->thread;
+}
+
+/* ------------------------------------------------------------------- the lists */
+static struct cl_fence_list *find(const struct cl_stream_name *name, uint64_t key)
+{
+	struct cl_link *link = cl_table_find(&lists, key);
+
+	/* those of the same key are in the same chain */
+	for (; link; link = link->next)
+		if (link->key == key && is_same(&((struct cl_fence_list *)link)->name, name))
+			return (struct cl_fence_list *)link;
+	return NULL;
+}
+
+static void waiting_remove(struct cl_fence_list *list)
+{
+	*(list->prev ? &list->prev->next : &first_waiting) = list->next;
+	*(list->next ? &list->next->prev : &last_waiting) = list->prev;
+	list->prev = list->next = NULL;
+}
+
+/* At the end, as one that has just been asked about. */
+static void waiting_add(struct cl_fence_list *list)
+{
+	list->round = rounds;
+	list->prev = last_waiting;
+	list->next = NULL;
+	*(last_waiting ? &last_waiting->next : &first_waiting) = list;
+	last_waiting = list;
+}
+
+/* At the front, as one that has never been. */
+static void waiting_add_front(struct cl_fence_list *list)
+{
+	list->round = 0;
+	list->prev = NULL;
+	list->next = first_waiting;
+	*(first_waiting ? &first_waiting->prev : &last_waiting) = list;
+	first_waiting = list;
+}
+
+void cl_fence_wait_locked(struct cl_fence *fence, bool waits)
+{
+	struct cl_fence_list *list = fence->list;
+
+	if (fence->waits == waits || !list)
+		return;
+	fence->waits = waits;
+	list->waiting += waits ? 1 : UINT64_MAX;
+	if (waits && list->waiting == 1)
+		waiting_add(list);
+	else if (!waits && !list->waiting)
+		waiting_remove(list);
+}
+
+static void free_if_unused(struct cl_fence *fence)
+{
+	if (fence->over && !fence->own.first)
+		free(fence);
+}
+
+void cl_fence_drop_locked(struct cl_fence *fence)
+{
+	fence->over = true;
+	free_if_unused(fence);
+}
+
+/* From the list of its stream, which may be no more then. */
+static void take_out(struct cl_fence *fence)
+{
+	struct cl_fence_list *list = fence->list;
+
+	cl_fence_wait_locked(fence, false);
+	*(fence->prev ? &fence->prev->next : &list->first) = fence->next;
+	*(fence->next ? &fence->next->prev : &list->last) = fence->prev;
+	fence->prev = fence->next = NULL;
+	fence->list = NULL;
+	fences_n--;
+	if (list->first)
+		return;
+	cl_table_remove(&lists, &list->link);
+	free_if_unused(list->home);
+}
+
+void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
+{
+	uint64_t key = key_of(&fence->own.name);
+	struct cl_fence_list *list = find(&fence->own.name, key);
+
+	if (!list) {
+		list = &fence->own;
+		list->home = fence;
+		list->link.key = key;
+		cl_table_add(&lists, &list->link);
+	}
+	fence->list = list;
+	fence->prev = list->last;
+	*(list->last ? &list->last->next : &list->first) = fence;
+	list->last = fence;
+	fences_n++;
+	fence->block = block;
+	block->fence = fence;
+}
+
+/* Its block does not wait for it any more, or is no more. */
+static struct cl_block *part(struct cl_fence *fence)
+{
+	struct cl_block *block = fence->block;
+
+	fence->block = NULL;
+	if (block)
+		block->fence = NULL;
+	return block;
+}
+
+/* @fence has no block, and no thread is in the driver with it. */
+static void done_with(struct cl_fence *fence)
+{
+	take_out(fence);
+	if (!fence->event) {
+		cl_fence_drop_locked(fence);
+		return;
+	}
+	fence->next = strays;
+	strays = fence;
+}
+
+void cl_fence_detach_locked(struct cl_block *block)
+{
+	struct cl_fence *fence = block->fence;
+
+	if (!fence)
+		return;
+	part(fence);
+	if (fence->ctx == block->ctx)
+		fence->event = NULL;
+	if (!fence->asked)
+		done_with(fence);
+}
+
+/* ---------------------------------------------------------------------- asking */
+bool cl_fences_any_locked(void)
+{
+	return fences_n || strays;
+}
+
+bool cl_fences_wait_locked(void)
+{
+	return first_waiting != NULL;
+}
+
+static bool any_waits(cl_fence_ends_fn *ends, bool that)
+{
+	const struct cl_fence_list *list = first_waiting;
+
+	while (list && ends(list->first) != that)
+		list = list->next;
+	return list != NULL;
+}
+
+bool cl_fences_may_ask_locked(cl_fence_ends_fn *ends)
+{
+	return any_waits(ends, false);
+}
+
+bool cl_fences_blocked_locked(cl_fence_ends_fn *ends)
+{
+	return any_waits(ends, true);
+}
+
+uint64_t cl_fences_round_locked(uint64_t *fences)
+{
+	*fences = fences_n;
+	return ++rounds;
+}
+
+unsigned int cl_fences_take_locked(uint64_t round, cl_fence_ends_fn *ends, struct cl_fence **fences,
+				   CUevent *events, unsigned int most)
+{
+	struct cl_fence_list *list;
+	struct cl_fence *fence;
+	unsigned int n = 0;
+
+	/* In the order of their rounds: also another thread's puts them at the end with the last. */
+	while ((list = first_waiting) != NULL && list->round < round) {
+		if (list->round)
+			most = 1;
+		waiting_remove(list);
+		waiting_add(list);
+		if (list->asking || ends(list->first))
+			continue;
+		list->asking = true;
+		for (fence = list->first; fence && n < most && fence->ctx == list->first->ctx;
+		     fence = fence->next) {
+			fence->asked = true;
+			events[n] = fence->event;
+			fences[n++] = fence;
+		}
+		return n;
+	}
+	return 0;
+}
+
+struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
+{
+	struct cl_fence_list *list = fence->list;
+	struct cl_block *block = NULL;
+
+	fence->asked = list->asking = false;
+	if (reached) {
+		/* what is next may be reached as well */
+		if (list->waiting) {
+			waiting_remove(list);
+			waiting_add_front(list);
+		}
+		block = part(fence);
+		fence->event = NULL;
+		done_with(fence);
+	} else {
+		if (list->waiting) {
+			waiting_remove(list);
+			waiting_add(list);
+		}
+		/* its block, or its context, went meanwhile */
+		if (!fence->block)
+			done_with(fence);
+	}
+	return block;
+}
+
+/* ------------------------------------------------------- contexts that end, strays */
+void cl_fences_ended_locked(bool (*ended)(const struct cl_fence *fence, const void *data), const void *data,
+			    void (*each)(struct cl_block *block))
+{
+	struct cl_fence **at = &strays, *fence, *next_fence;
+	struct cl_link *link, *next;
+	struct cl_block *block;
+
+	CL_TABLE_EACH(&lists, link, next)
+		for (fence = ((struct cl_fence_list *)link)->first; fence; fence = next_fence) {
+			next_fence = fence->next;
+			if (!ended(fence, data))
+				continue;
+			fence->event = NULL;
+			block = part(fence);
+			if (!fence->asked)
+				done_with(fence);
+			if (block)
+				each(block);
+		}
+	while ((fence = *at) != NULL) {
+		if (ended(fence, data)) {
+			*at = fence->next;
+			cl_fence_drop_locked(fence);
+		} else {
+			at = &fence->next;
+		}
+	}
+}
+
+bool cl_fences_any_stray_locked(void)
+{
+	return strays != NULL;
+}
+
+struct cl_fence *cl_fence_take_stray_locked(cl_fence_ends_fn *ends)
+{
+	struct cl_fence **at = &strays, *fence;
+
+	while ((fence = *at) != NULL && ends(fence))
+		at = &fence->next;
+	if (fence)
+		*at = fence->next;
+	return fence;
+}
+
+void cl_fences_forget(void)
+{
+	/* their memory is left, see cl_blocks_forget() */
+	lists = (struct cl_table)CL_TABLE_BEGIN(lists);
+	first_waiting = last_waiting = NULL;
+	fences_n = 0;
+	strays = NULL;
+}
+
+/* ---------------------------------------------------------------------- making */
+/*
+ * Fails as the driver's free of a cuMemAlloc() block in a stream's order would, and does to a
+ * capture what that would.  While a stream of the thread captures in another mode than relaxed
+ * that is refused, and spoils the capture, although another stream's events are recorded; so is
+ * and does an allocation, before its size is looked at: of nothing, it allocates nothing
+ * (measured, doc/measurements.md).
+ */
+static CUresult fail_as_a_free_async(void)
+{
+	CUdeviceptr none;
+	CUresult result = cl_driver.cuMemAlloc_v2(&none, 0);
+
+	return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+}
+
+/* Of @event, which was just made in @current.  NULL: it is not known whose it is, or there is no memory. */
+static struct cl_fence *fence_new(const struct cl_block *block, CUcontext current, CUevent event)
+{
+	struct cl_fence of = { .event = event }, *fence;
+
+	if (block->ctx && block->ctx == current) {
+		of.ctx = current;
+		of.device = block->device;
+		of.primary = block->primary;
+	} else if (!cl_context_current(&of.ctx, &of.device, &of.primary)) {
+		return NULL; /* nobody could say when it ends */
+	}
+	fence = malloc(sizeof *fence);
+	if (fence)
+		*fence = of;
+	return fence;
+}
+
+/* An event behind what was put on @stream so far, whose context, @current, is current; as cl_fence_make(). */
+static CUresult make_in(const struct cl_block *block, CUcontext current, CUstream stream, bool per_thread,
+			struct cl_fence **fence)
+{
+	CUresult (*record)(CUevent, CUstream) =
+		per_thread ? cl_driver.cuEventRecord_ptsz : cl_driver.cuEventRecord;
+	CUevent event;
+	CUresult result = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = fail_as_a_free_async();
+	if (result == CUDA_SUCCESS)
+		result = record(event, stream);
+	if (result == CUDA_SUCCESS)
+		*fence = fence_new(block, current, event);
+	if (*fence)
+		(*fence)->own.name = name_of(current, stream, per_thread);
+	else
+		cl_driver.cuEventDestroy_v2(event);
+	return result;
+}
+
+CUresult cl_fence_make(const struct cl_block *block, CUstream stream, bool per_thread,
+		       struct cl_fence **fence, bool *capturing)
+{
+	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
+		per_thread ? cl_driver.cuStreamIsCapturing_ptsz : cl_driver.cuStreamIsCapturing;
+	CUresult (*get_ctx)(CUstream, CUcontext *) =
+		per_thread ? cl_driver.cuStreamGetCtx_ptsz : cl_driver.cuStreamGetCtx;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUcontext ctx = NULL, current = NULL, popped;
+	bool pushed = false;
+	CUresult result;
+
+	*fence = NULL;
+	*capturing = false;
+	if (is_capturing) {
+		result = is_capturing(stream, &status);
+		/* So it answers for the NULL stream while another captures: then the calls below say what is wrong. */
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+			return result;
+		/* The stream records instead of running, so the driver must say. */
+		*capturing = result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+		if (*capturing)
+			return CUDA_SUCCESS;
+	}
+	/*
+	 * An event is of the current context, and must be of its stream's; of a green one's, the
+	 * primary one's will do.  (A default stream's is the current one: nothing is pushed, or it
+	 * would be another stream.)
+	 */
+	cl_driver.cuCtxGetCurrent(&current);
+	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current &&
+	    (!cl_green_resolve(&ctx) || (ctx && ctx != current)))
+		pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
+	result = make_in(block, pushed ? ctx : current, stream, per_thread, fence);
+	if (pushed)
+		cl_driver.cuCtxPopCurrent_v2(&popped);
+	return result;
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host's other exporters, for an allocation that fails: see pressure.h. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/blocks/blocks.h"
+#include "shim/driver/devices.h"
+#include "shim/shm/gc.h"
+#include "shim/limbo/limbo.h"
+#include "shim/base/options.h"
+#include "shim/importer/peers.h"
+#include "shim/reclaim/pressure.h"
+#include "shim/self/self.h"
+#include "shim/diag/trace.h"
+
+/* As many are asked at a time: each takes a descriptor and a mapping. */
+enum { ASKED_AT_ONCE = 64 };
+/* They answer in some 100 us; those that do not are asked about again, beside the next ones. */
+#define ANSWER_SOON 10000000ull
+
+enum standing {
+	IDLE,	 /* nothing of it could go */
+	COULD,	 /* something could go, and it can be asked */
+	ASKED,	 /* it has been asked, and may answer yet */
+	MUTE,	 /* it has not answered for so long that nobody waits for it */
+	LEAVING, /* it dies: its memory comes back when it is dead */
+	DEAD,
+};
+
+struct known {
+	uint32_t file_id, ticket;  /* ticket: of our last ask */
+	uint64_t entered, returned; /* as of the last look */
+	uint64_t could_go;
+	unsigned int look; /* the last one that saw it */
+	enum standing standing;
+	bool was_asked;
+};
+
+struct cl_pressure {
+	uint8_t uuid[CL_UUID];
+	bool any; /* device, it is not known which */
+	struct known *known;
+	unsigned int n, size, look;
+	struct cl_header page; /* for a look at a file that is not mapped */
+};
+
+struct cl_pressure *cl_pressure_begin(const uint8_t uuid[CL_UUID])
+{
+	/* not on the stack: a thread of the program may have 16 KiB of it in all */
+	struct cl_pressure *pressure = calloc(1, sizeof *pressure);
+
+	if (pressure && uuid)
+		memcpy(pressure->uuid, uuid, CL_UUID);
+	if (pressure)
+		pressure->any = !uuid;
+	return pressure;
+}
+
+void cl_pressure_end(struct cl_pressure *pressure)
+{
+	if (pressure)
+		free(pressure->known);
+	free(pressure);
+}
+
+static bool is_own(uint32_t file_id)
+{
+	bool own;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	own = cl_own.header && cl_own.file_id == file_id;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return own;
+}
+
+static struct known *known_of(struct cl_pressure *pressure, uint32_t file_id)
+{
+	struct known *known = pressure->known;
+
+	for (unsigned int i = 0; i < pressure->n; i++)
+		if (known[i].file_id == file_id)
+			return &known[i];
+	if (pressure->n == pressure->size) {
+		pressure->size = pressure->size ? 2 * pressure->size : 16;
+		known = realloc(pressure->known, pressure->size * sizeof *known);
+		if (!known) {
+			pressure->size = pressure->n;
+			return NULL;
+		}
+		pressure->known = known;
+	}
+	known[pressure->n] = (struct known){ .file_id = file_id };
+	return &known[pressure->n++];
+}
+
+/* ------------------------------------------------------------------------- a look */
+struct sample {
+	uint64_t entered, returned, waits;
+	uint32_t asked, done;
+	uint64_t unanswered;
+	bool locked; /* its exporter has the lock on its life */
+};
+
+/* Which entry of @h is that of the device; CL_ANY_DEVICE: none, or it is not known which. */
+static unsigned int entry_of(const struct cl_pressure *pressure, const struct cl_header *h)
+{
+	/* acquire: with the UUIDs */
+	uint32_t n = atomic_load_explicit(&h->devices, memory_order_acquire);
+
+	for (uint32_t i = CL_ANY_DEVICE + 1; !pressure->any && i < n && i < CL_DEVICE_LIMBOS; i++)
+		if (!memcmp(h->device[i].uuid, pressure->uuid, CL_UUID))
+			return i;
+	return CL_ANY_DEVICE;
+}
+
+static void add_to_sample(struct sample *sample, const struct cl_device_limbo *of)
+{
+	/* acquire, and in this order: what had been given back was in the limbo before */
+	sample->returned += atomic_load_explicit(&of->returned, memory_order_acquire);
+	sample->waits += atomic_load_explicit(&of->waits, memory_order_acquire);
+	sample->entered += atomic_load_explicit(&of->entered, memory_order_acquire);
+}
+
+/* What is of no device that is known may be of this one. */
+static void take_sample(const struct cl_pressure *pressure, const struct cl_header *h,
+			struct sample *sample)
+{
+	unsigned int entry = entry_of(pressure, h);
+
+	*sample = (struct sample){ .entered = 0 };
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		if (pressure->any || i == entry || i == CL_ANY_DEVICE)
+			add_to_sample(sample, &h->device[i]);
+	sample->done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);
+	sample->asked = atomic_load_explicit(&h->pressure_asked, memory_order_relaxed);
+	sample->unanswered = atomic_load_explicit(&h->unanswered, memory_order_relaxed);
+}
+
+/*
+ * Of file @file_id.  One that this process has open is looked at through its mapping: to open
+ * it again, and close it, would drop the locks on it.  Any other is only read.
+ */
+static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_id,
+			struct sample *sample)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
+			      .l_len = 1 };
+	struct cl_header *h = &pressure->page;
+	struct cl_peer *peer;
+	char name[16];
+	bool got = false;
+	int fd;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	peer = cl_peer_find(file_id);
+	if (peer) {
+		take_sample(pressure, peer->region.header, sample);
+		/* In doubt it lives. */
+		sample->locked = peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0;
+		got = true;
+		goto out;
+	}
+	cl_region_name(name, file_id);
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		goto out;
+	/* The rest is checked by who maps it. */
+	if (pread(fd, h, sizeof *h, CL_AT_HEADER) == sizeof *h && h->layout == CL_LAYOUT_VERSION &&
+	    !memcmp(h->magic, CL_MAGIC, sizeof CL_MAGIC)) {
+		take_sample(pressure, h, sample);
+		sample->locked = fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+		got = true;
+	}
+	close(fd);
+out:
+	pthread_mutex_unlock(&cl_imports_lock);
+	return got;
+}
+
+static bool is_before(uint32_t done, uint32_t ticket)
+{
+	return (int32_t)(done - ticket) < 0;
+}
+
+/*
+ * It was asked, by whomever, has not answered, and for as long as this process would wait.
+ * (A time that is still to come was written by another clock: then it is waited for.)
+ */
+static bool is_mute(const struct sample *sample, uint64_t now)
+{
+	return is_before(sample->done, sample->asked) && sample->unanswered &&
+	       sample->unanswered <= now &&
+	       now - sample->unanswered >= cl_options.pressure_wait.number;
+}
+
+/* Its lock is free.  (One look at /proc; a dead one's file is taken away.) */
+static enum standing judge(uint32_t file_id)
+{
+	enum standing standing = DEAD;
+	struct cl_peer *peer;
+	int err;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	peer = cl_peer_get(file_id, &err);
+	if (peer) {
+		if (cl_gc_judge(&peer->region) != CL_DEAD)
+			standing = LEAVING;
+		cl_peer_drop_unused(peer);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+	return standing;
+}
+
+static bool update(struct known *known, const struct sample *sample)
+{
+	bool news = known->entered != sample->entered || known->returned != sample->returned;
+	uint64_t now = cl_now(), gone = sample->returned + sample->waits;
+	enum standing before = known->standing;
+
+	known->entered = sample->entered;
+	known->returned = sample->returned;
+	known->could_go = sample->entered > gone ? sample->entered - gone : 0;
+	if (before == ASKED && !is_before(sample->done, known->ticket)) {
+		news = true; /* it answered */
+		before = IDLE;
+	}
+	if (before == DEAD)
+		return news;
+	if (!sample->locked && sample->entered != sample->returned)
+		known->standing = judge(known->file_id);
+	else if (is_mute(sample, now))
+		known->standing = MUTE;
+	else if (before == ASKED)
+		known->standing = ASKED;
+	else
+		/*
+		 * What waits may have lost its holder, or its stream has got there, and the exporter
+		 * has not looked yet: nobody else can tell, so it is asked once.
+		 */
+		known->standing = known->could_go || (sample->waits && !known->was_asked) ? COULD : IDLE;
+	return news || known->standing == DEAD;
+}
+
+struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
+{
+	struct cl_pressure_seen seen = { .news = false };
+	int fd = cl_self_open_dir(false);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return seen;
+	}
+	pressure->look++;
+	while ((entry = readdir(dir)) != NULL) {
+		uint32_t id = cl_region_name_id(entry->d_name);
+		struct sample sample;
+		struct known *known;
+
+		if (!id || is_own(id) || !sample_file(pressure, dirfd(dir), id, &sample))
+			continue;
+		/* Who only imports has a file too. */
+		known = sample.entered ? known_of(pressure, id) : NULL;
+		if (!known)
+			continue;
+		known->look = pressure->look;
+		if (update(known, &sample))
+			seen.news = true;
+	}
+	closedir(dir);
+	for (unsigned int i = 0; i < pressure->n; i++) {
+		struct known *known = &pressure->known[i];
+
+		seen.entered += known->entered;
+		seen.returned += known->returned;
+
+		if (known->look != pressure->look && known->standing != DEAD) {
+			/* it has ended, and what it had comes back with it */
+			known->standing = DEAD;
+			seen.news = true;
+		}
+		seen.may_come |= known->standing == COULD || known->standing == ASKED ||
+				 known->standing == LEAVING;
+	}
+	return seen;
+}
+
+/* ------------------------------------------------------------------------- asking */
+struct asked {
+	struct known *known;
+	struct cl_peer *peer;
+};
+
+/* False: it did not answer by then. */
+static bool await(const struct asked *asked, uint64_t until)
+{
+	struct cl_header *h = asked->peer->region.header;
+	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+
+	for (;;) {
+		uint32_t done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);
+
+		if (!is_before(done, asked->known->ticket))
+			return true;
+		if (cl_now() >= until)
+			return false;
+		syscall(SYS_futex, &h->pressure_done, FUTEX_WAIT_BITSET, done, &t, NULL,
+			FUTEX_BITSET_MATCH_ANY);
+	}
+}
+
+static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, struct known *known,
+		       uint64_t began)
+{
+	uint64_t none = 0, now = cl_now();
+	struct cl_device_limbo *of;
+	struct cl_header *h;
+	int err;
+
+	known->standing = IDLE; /* if it can't be asked */
+	known->was_asked = true;
+	asked->known = known;
+	asked->peer = cl_peer_get(known->file_id, &err);
+	if (!asked->peer)
+		return false;
+	h = asked->peer->region.header;
+	of = &h->device[entry_of(pressure, h)];
+	/* relaxed: who writes over another's time asks again before it is over */
+	atomic_store_explicit(&of->needed_until, cl_limbo_press_until(began, now), memory_order_relaxed);
+	atomic_fetch_add_explicit(&of->asked, 1, memory_order_relaxed);
+	/* release: with which device it is about */
+	known->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
+	/* relaxed: only a time */
+	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, now, memory_order_relaxed,
+						memory_order_relaxed);
+	known->standing = ASKED;
+	cl_region_wake(&asked->peer->region);
+	asked->peer->holds++; /* so that it stays while we wait without the lock */
+	return true;
+}
+
+static void ask_some(struct asked *asked, unsigned int n, uint64_t until)
+{
+	uint64_t began = cl_now();
+	bool answered;
+
+	if (until > began + ANSWER_SOON)
+		until = began + ANSWER_SOON;
+	for (unsigned int i = 0; i < n; i++) {
+		answered = await(&asked[i], until);
+		cl_trace(CL_TRACE_ASKED, .pid = asked[i].peer->region.header->exporter.pid,
+			 .file_id = asked[i].known->file_id, .size = asked[i].known->could_go,
+			 .value = cl_now() - began, .flags = answered ? CL_TRACE_DONE : 0);
+	}
+	pthread_mutex_lock(&cl_imports_lock);
+	for (unsigned int i = 0; i < n; i++) {
+		asked[i].peer->holds--;
+		/* a process that shares nothing keeps nothing open */
+		cl_peer_drop_unused(asked[i].peer);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t until)
+{
+	struct asked asked[ASKED_AT_ONCE];
+	unsigned int n;
+
+	for (unsigned int i = 0; i < pressure->n;) {
+		pthread_mutex_lock(&cl_imports_lock);
+		for (n = 0; i < pressure->n && n < ASKED_AT_ONCE; i++)
+			if (pressure->known[i].standing == COULD)
+				n += ask_locked(pressure, &asked[n], &pressure->known[i], began);
+		pthread_mutex_unlock(&cl_imports_lock);
+		ask_some(asked, n, until);
+	}
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The report at exit: looks at this process itself, which knows more than its
+ * file (what could not be tracked, what it counts), and may have no file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shim/blocks/blocks.h"
+#include "shim/importer/mappings.h"
+#include "shim/limbo/limbo.h"
+#include "shim/base/log.h"
+#include "shim/report/report_table.h"
+#include "shim/self/self.h"
+#include "shim/base/stderr.h"
+
+#define PATIENCE 5000000000ull /* ns */
+
+static struct cl_report report; /* one end a process */
+
+/* ---------------------------------------------------------------- where it goes */
+/* *named: what its name came to. */
+static int open_file(const char *pattern, const char **named)
+{
+	static char path[PATH_MAX], with_pid[PATH_MAX]; /* (not the stack's: see end_with_room()) */
+	struct stat st;
+	int fd;
+
+	if (!cl_path_has_pid(pattern) &&
+	    /* (a device or a fifo is one for all) */
+	    !(cl_path_expand(path, sizeof(path), pattern) == 0 && stat(path, &st) == 0 &&
+	      !S_ISREG(st.st_mode)) &&
+	    snprintf(with_pid, sizeof(with_pid), "%s.%%p", pattern) < (int)sizeof(with_pid))
+		pattern = with_pid;
+	fd = cl_open_to_append(pattern);
+	*named = fd < 0 && cl_path_expand(path, sizeof(path), pattern) == 0 ? path : pattern;
+	return fd;
+}
+
+/* False: there is nowhere for it to go. */
+static bool begin_output(void)
+{
+	const char *file = cl_options.report_file.text;
+	int fd = -1;
+
+	if (file && file[0]) {
+		fd = open_file(file, &file);
+		if (fd < 0)
+			cl_log(CL_LOG_ERROR,
+			       "cannot write the report to %s (CULIMBO_REPORT_FILE): %s; it follows here",
+			       file, strerror(-fd));
+	}
+	if (fd < 0 && !cl_stderr_is_there())
+		return false;
+	cl_emit_begin(&report.emit, fd >= 0 ? fd : STDERR_FILENO,
+		      cl_options.report_format.number == CL_FORMAT_JSONL);
+	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
+	if (report.both)
+		report.top = 0;
+	/* who started us may read the pipe when we have ended, and not before */
+	report.emit.patience = PATIENCE;
+	return true;
+}
+
+static void end_output(void)
+{
+	cl_emit_flush(&report.emit);
+	if (report.emit.fd != STDERR_FILENO)
+		close(report.emit.fd);
+}
+
+/* --------------------------------------------------------------- what is looked at */
+static enum cl_report_class classify(const struct cl_block *block, bool held)
+{
+	if (block->record == CL_NO_RECORD)
+		return block->place == CL_PLACE_KEPT ? CL_REPORT_KEPT : CL_REPORT_CLASSES;
+	if (block->place == CL_PLACE_GONE)
+		return CL_REPORT_GONE;
+	if (block->place == CL_PLACE_PROGRAM)
+		return held ? CL_REPORT_HELD : CL_REPORT_CLASSES;
+	if (held || block->own_opens)
+		return CL_REPORT_HELD_LIMBO;
+	return block->place == CL_PLACE_GRACE ? CL_REPORT_GRACE : CL_REPORT_LIMBO;
+}
+
+static void add_block(struct cl_block *block, void *data)
+{
+	struct cl_view_block b = { .record = block->record, .kind = (enum cl_kind)block->kind,
+				   .base = block->link.key, .size = block->size, .device = block->device };
+	struct cl_report_group *g;
+	enum cl_report_class class;
+	uint16_t slots[64];
+	unsigned int n = 0;
+
+	if (block->record != CL_NO_RECORD) {
+		const struct cl_record *r = &cl_own.record[block->record];
+
+		b.generation = cl_life_generation(cl_record_life(&cl_own, block->record));
+		b.exports = r->exports;
+		b.exported = atomic_load_explicit(&r->exported, memory_order_relaxed);
+		b.freed = atomic_load_explicit(&r->freed, memory_order_relaxed);
+		b.export_stack = r->export_stack;
+		b.free_stack = r->free_stack;
+		b.pinned = atomic_load_explicit(&r->pinned, memory_order_relaxed);
+		n = cl_record_holders(&cl_own, block->record, slots, 64);
+	}
+	class = classify(block, n || b.pinned);
+	if (class == CL_REPORT_CLASSES) {
+		report.sums.live++;
+		report.sums.live_bytes += block->size;
+		return;
+	}
+	g = cl_report_add_block(&report, class, &b);
+	if (!g)
+		return;
+	g->own_opens += block->own_opens;
+	cl_report_add_holders(g, &b, slots, n < 64 ? n : 64);
+	g->other_holds += n < 64 ? 0 : n - 64;
+}
+
+static void add_untracked(struct cl_block *block, void *data)
+{
+	if (block->record == CL_NO_RECORD)
+		add_block(block, data);
+}
+
+static void add_import(const struct cl_import *import, void *data)
+{
+	struct cl_view_import i = { .kind = import->kind, .key = import->key, .size = import->size,
+				    .opens = import->opens, .since = import->since,
+				    .file_id = import->managed ? import->file_id : 0,
+				    .record = import->record, .generation = import->generation,
+				    .exporter_pid = import->exporter_pid, .stack = import->stack,
+				    .device = import->device };
+
+	cl_report_add_import(&report, &i, import->stays);
+}
+
+static uint64_t count_found(const struct cl_view *view, enum cl_finding_kind kind)
+{
+	switch ((unsigned int)kind) {
+	case CL_FOUND_FREED_TWICE:
+		return cl_count_get(freed_twice);
+	case CL_FOUND_EXPORTED_AFTER_FREE:
+		return cl_count_get(exported_after_free);
+	case CL_FOUND_IMPORT_FREED:
+		return cl_count_get(freed_import);
+	case CL_FOUND_CLOSED_TWICE:
+		return cl_count_get(closed_twice);
+	case CL_FOUND_STALE_REFUSED:
+		return cl_count_get(stale_refused);
+	case CL_FOUND_EVENT_DESTROYED_TWICE:
+		return cl_count_get(events_destroyed_twice);
+	case CL_FOUND_EVENT_FORCED_OUT:
+		return cl_count_get(events_forced_out);
+	case CL_FOUND_HELD_FORCED_OUT:
+		return cl_count_get(held_forced_out);
+	case CL_FOUND_HOLD_RECLAIMED:
+		return cl_count_get(dead_holds);
+	default:
+		return 0;
+	}
+}
+
+/* Where this process has no file to note them in, the first few of the dead are remembered. */
+static void add_reclaimed(void)
+{
+	for (unsigned int i = 0; i < cl_reclaimed_n && i < CL_RECLAIMED; i++) {
+		const struct cl_reclaimed *r = &cl_reclaimed[i];
+		struct cl_finding f = { .kind = CL_FOUND_HOLD_RECLAIMED, .pid = r->pid, .key = r->base,
+					.size = r->size, .block_kind = r->kind };
+
+		snprintf(f.name, sizeof(f.name), "%.*s", (int)sizeof(f.name) - 1, r->name);
+		cl_report_add_finding(&report, &f);
+	}
+}
+
+static void warn_suppression(const char *path, unsigned int line, const char *what)
+{
+	cl_log(CL_LOG_WARN, "CULIMBO_SUPPRESSIONS: %s, line %u %s", path, line, what);
+}
+
+static void look(const struct cl_view *view)
+{
+	char name[sizeof(report.process.command)];
+	ssize_t n = 0;
+	int fd;
+
+	cl_report_look_begin(&report, view, cl_now());
+	if (!view) { /* what the file would have said */
+		report.process.who = cl_self.witness;
+		fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+		if (fd >= 0) {
+			n = read(fd, name, sizeof(name) - 1);
+			close(fd);
+		}
+		while (n > 0 && name[n - 1] == '\n')
+			n--;
+		if (n > 0)
+			memcpy(report.process.command, name, (size_t)n);
+	}
+	cl_block_each_record(add_block, NULL);
+	cl_block_each(CL_MEMORY, add_untracked, NULL);
+	cl_block_each(CL_EVENT, add_untracked, NULL);
+	cl_imports_each(add_import, NULL);
+	if (!view || !cl_view_found(view, CL_FOUND_HOLD_RECLAIMED))
+		add_reclaimed();
+	cl_report_add_findings(&report, count_found);
+	cl_report_look_end(&report);
+	report.sums.findings += cl_count_get(pinned);
+}
+
+uint64_t cl_report_write(void)
+{
+	struct cl_suppressions suppressions = { .n = 0 };
+	const char *known = cl_options.suppressions.text;
+	struct cl_view view, *own = NULL;
+	uint64_t findings;
+	bool all, list;
+	int err;
+
+	if (cl_options.report.number == CL_REPORT_OFF && !cl_options.error_exitcode.number)
+		return 0;
+	cl_report_begin(&report);
+	report.at_exit = true;
+	report.min_age = cl_options.min_age.number;
+	if (known && known[0]) {
+		err = cl_suppress_read(&suppressions, known, warn_suppression);
+		if (err)
+			cl_log(CL_LOG_WARN, "cannot read %s (CULIMBO_SUPPRESSIONS): %s", known, strerror(-err));
+		report.suppressions = &suppressions;
+	}
+	if (cl_own.header) {
+		cl_view_own(&view);
+		/* (else it would be another file that is read) */
+		if (cl_region_fd_intact(&cl_own))
+			own = &view;
+	}
+	look(own);
+	findings = report.sums.findings;
+	all = findings || cl_options.report.number == CL_REPORT_ALWAYS;
+	/* which was asked for: also when nothing else is to be said */
+	list = cl_options.print_suppressions.number && (all || report.sums.suppressed);
+	if (cl_options.report.number != CL_REPORT_OFF && (all || list)) {
+		struct cl_report_counts counts = {
+			.exports = cl_count_get(exports), .imports = cl_count_get(imports),
+			.released = cl_count_get(limbo_released),
+			.released_bytes = cl_count_get(limbo_bytes_released),
+			.pinned = cl_count_get(pinned), .dead_holders = cl_count_get(dead_holders),
+			.unmanaged_imports = cl_count_get(unmanaged_imports),
+			.unmanaged_exports = cl_count_get(unmanaged_exports),
+			.pool_exports = cl_count_get(pool_exports),
+			.cut = cl_count_get(graces_cut),
+			.cut_bytes = cl_count_get(graces_cut_bytes),
+		};
+
+		report.dirfd = cl_self_open_dir(false);
+		if (begin_output()) {
+			if (all)
+				cl_report_say(&report, &counts);
+			if (list)
+				cl_report_say_suppressions(&report);
+			end_output();
+		}
+		if (report.dirfd >= 0)
+			close(report.dirfd);
+	}
+	cl_report_end(&report);
+	cl_suppress_free(&suppressions);
+	return findings;
+}
+
+void cl_report_nothing(void)
+{
+	bool saw = cl_driver.libcuda;
+	struct cl_emit *e = &report.emit;
+
+	if (!begin_output())
+		return;
+	cl_emit_line(e, "process");
+	cl_emit_number(e, "pid", (uint64_t)getpid(), "culimbo: report of process ", ": ");
+	cl_emit_string(e, "when", "exit", NULL, "");
+	cl_emit_flag(e, "cuda", saw);
+	cl_emit_words(e, saw ? "it shared no GPU memory (no call to export or import reached culimbo)" :
+			       "no CUDA call of it reached culimbo (it made none, or LD_PRELOAD does not reach "
+			       "those it made; see `culimbo doctor`)");
+	cl_emit_words(e, "\n");
+	cl_emit_line_end(e);
+	cl_emit_line(e, "summary");
+	cl_emit_number(e, "pid", (uint64_t)getpid(), "culimbo: SUMMARY pid=", "");
+	cl_emit_number(e, "exports", 0, " exports=", "");
+	cl_emit_number(e, "imports", 0, " imports=", "");
+	cl_emit_number(e, "findings", 0, " findings=", "\n");
+	cl_emit_line_end(e);
+	end_output();
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report, first half: looking at a process, and grouping what is seen; see report.h. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "shim/report/report_table.h"
+
+enum {
+	TOP = 10,	   /* groups listed of a class, unless told otherwise */
+	GROUPS = 4096,
+	FEW_GROUPS = 24,   /* without memory */
+	SLOTS_SEEN = 64,   /* holders of one block that are counted by process */
+	NAMES = 4 * CL_STACK_FRAMES, /* of a group's frames, for suppressions */
+};
+
+/* ------------------------------------------------------------------ the classes */
+const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
+	[CL_REPORT_HELD_LIMBO] = { "held-in-limbo", "freed, but still mapped by others (in limbo)",
+				   "events destroyed, but still open in others (in limbo)",
+				   CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
+	[CL_REPORT_GRACE] = { "grace", "freed, waiting out the grace of the last export (in limbo)",
+			      "events destroyed, waiting out the grace of the last export (in limbo)",
+			      CL_REPORT_A_BLOCK, 0, "exported", "freed" },
+	[CL_REPORT_LIMBO] = { "limbo", "freed, on the way back to the driver (in limbo)",
+			      "events destroyed, on the way back to the driver (in limbo)", CL_REPORT_A_BLOCK, 0,
+			      "exported", "freed" },
+	[CL_REPORT_HELD] = { "held", "exported, not freed, and mapped by others",
+			     "events exported, not destroyed, and open in others", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
+			     "exported", "freed" },
+	[CL_REPORT_GONE] = { "context-gone", "gone with their context, but still mapped by others",
+			     "events gone with their context, but still open in others",
+			     CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
+	[CL_REPORT_KEPT] = { "kept", "freed, but kept: they could not be tracked",
+			     "events destroyed, but kept: they could not be tracked", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
+			     "exported", "freed" },
+	[CL_REPORT_NOT_CLOSED] = { "not-closed", "imported and never closed",
+				   "events imported and never destroyed", CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened",
+				   NULL },
+	[CL_REPORT_UNMANAGED] = { "unmanaged",
+				  "imported from processes without culimbo (unmanaged), and never closed",
+				  "events imported from processes without culimbo (unmanaged), and never "
+				  "destroyed",
+				  CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened", NULL },
+	[CL_REPORT_RECLAIMED] = { "reclaimed", "taken back from processes that ended without closing",
+				  "events taken back from processes that ended without closing",
+				  CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HOLD_RECLAIMED, "taken back", "freed" },
+	[CL_REPORT_FREED_TWICE] = { "freed-twice", "misuse: freed twice (the driver's error was given)",
+				    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_FREED_TWICE, "freed again",
+				    "first freed" },
+	[CL_REPORT_EXPORTED_AFTER_FREE] = { "exported-after-free",
+					    "misuse: exported after it was freed (the driver's error was given)",
+					    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EXPORTED_AFTER_FREE,
+					    "exported", "freed" },
+	[CL_REPORT_IMPORT_FREED] = { "import-freed",
+				     "misuse: imports freed instead of closed (they stayed mapped)", NULL,
+				     CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_IMPORT_FREED, "freed", "opened" },
+	[CL_REPORT_CLOSED_TWICE] = { "closed-twice",
+				     "misuse: closed what was not open (the driver's error was given)",
+				     NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_CLOSED_TWICE, "closed again",
+				     "last closed" },
+	[CL_REPORT_STALE_REFUSED] = { "stale-refused",
+				      "misuse: stale handles refused: their block had been freed",
+				      "misuse: stale handles refused: their event had been destroyed",
+				      CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_STALE_REFUSED, "opened", "freed" },
+	[CL_REPORT_EVENT_DESTROYED_TWICE] = { "event-destroyed-twice",
+					      "misuse: events destroyed twice (without culimbo the driver "
+					      "crashes)",
+					      NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_DESTROYED_TWICE,
+					      "destroyed again", "first destroyed" },
+	[CL_REPORT_EVENT_FORCED_OUT] = { "event-forced-out",
+					 "events destroyed before their importers were done "
+					 "(CULIMBO_MAX_EVENTS)",
+					 NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_FORCED_OUT,
+					 "forced out", "destroyed" },
+	[CL_REPORT_HELD_FORCED_OUT] = { "held-forced-out",
+					"given back while other processes mapped them (CULIMBO_HELD_BYTES)",
+					NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HELD_FORCED_OUT,
+					"given back", "freed" },
+};
+
+/* -------------------------------------------------------------------- groups */
+static union {
+	struct cl_report_table table;
+	char room[offsetof(struct cl_report_table, group) + FEW_GROUPS * sizeof(struct cl_report_group)];
+} few;
+
+static struct cl_report_table *table_make(void)
+{
+	size_t index_at = sizeof(struct cl_report_table) + GROUPS * sizeof(struct cl_report_group);
+	size_t size = index_at + 2 * GROUPS * sizeof(uint16_t);
+	struct cl_report_table *table = mmap(NULL, size, PROT_READ | PROT_WRITE,
+					     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (table == MAP_FAILED) {
+		memset(&few, 0, sizeof(few));
+		few.table.size = FEW_GROUPS;
+		return &few.table;
+	}
+	table->size = GROUPS;
+	table->mapped = size;
+	table->index = (uint16_t *)((char *)table + index_at);
+	table->index_mask = 2 * GROUPS - 1;
+	return table;
+}
+
+static bool same_group(const struct cl_report_group *a, const struct cl_report_group *b)
+{
+	return a->class == b->class && a->kind == b->kind && a->device == b->device &&
+	       a->others == b->others && a->stack[0] == b->stack[0] && a->stack[1] == b->stack[1] &&
+	       a->pid == b->pid && a->file_id == b->file_id;
+}
+
+static uint32_t hash_of(const struct cl_report_group *g)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+	uint32_t words[] = { (uint32_t)g->class | (uint32_t)g->kind << 8 | (uint32_t)g->device << 16,
+			     g->stack[0], g->stack[1], g->pid, g->file_id };
+
+	for (unsigned int i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		h = (h ^ words[i]) * 0x100000001b3u;
+	return (uint32_t)(h ^ h >> 32);
+}
+
+static struct cl_report_group *group_new(struct cl_report_table *table, const struct cl_report_group *key)
+{
+	struct cl_report_group *g = &table->group[table->n++];
+
+	memset(g, 0, sizeof(*g));
+	*g = *key;
+	return g;
+}
+
+/* The group of class and kind that takes what finds no room; the last places are kept for these. */
+static struct cl_report_group *group_of_others(struct cl_report_table *table, const struct cl_report_group *key)
+{
+	struct cl_report_group all = { .class = key->class, .kind = key->kind, .others = true };
+
+	for (unsigned int i = table->n; i-- > 0;)
+		if (same_group(&table->group[i], &all))
+			return &table->group[i];
+	if (table->n < table->size)
+		return group_new(table, &all);
+	return &table->group[table->size - 1];
+}
+
+static struct cl_report_group *group_get(struct cl_report_table *table, const struct cl_report_group *key)
+{
+	unsigned int room = table->size - (table->mapped ? 2 * CL_REPORT_CLASSES : 4);
+
+	if (!table->index) {
+		for (unsigned int i = 0; i < table->n; i++)
+			if (same_group(&table->group[i], key))
+				return &table->group[i];
+		return table->n < room ? group_new(table, key) : group_of_others(table, key);
+	}
+	for (uint32_t at = hash_of(key) & table->index_mask;; at = (at + 1) & table->index_mask) {
+		if (!table->index[at]) {
+			if (table->n >= room)
+				return group_of_others(table, key);
+			table->index[at] = (uint16_t)(table->n + 1);
+			return group_new(table, key);
+		}
+		if (same_group(&table->group[table->index[at] - 1], key))
+			return &table->group[table->index[at] - 1];
+	}
+}
+
+static void add_item(struct cl_report_group *g, const struct cl_report_item *item)
+{
+	unsigned int at = g->items;
+
+	g->n++;
+	g->bytes += item->bytes;
+	if (item->since && (!g->oldest || item->since < g->oldest))
+		g->oldest = item->since;
+	/* the largest ones, the oldest of equals first */
+	while (at > 0 && g->item[at - 1].bytes < item->bytes)
+		at--;
+	if (at == CL_REPORT_ITEMS)
+		return;
+	if (g->items < CL_REPORT_ITEMS)
+		g->items++;
+	memmove(&g->item[at + 1], &g->item[at], (g->items - 1 - at) * sizeof(g->item[0]));
+	g->item[at] = *item;
+}
+
+void cl_report_add_holders(struct cl_report_group *g, const struct cl_view_block *block,
+			   const uint16_t *slots, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int h = 0;
+
+		while (h < g->holders && g->holder[h].slot != slots[i])
+			h++;
+		if (h == CL_REPORT_HOLDERS) {
+			g->other_holds++;
+			continue;
+		}
+		if (h == g->holders) {
+			g->holder[h].slot = slots[i];
+			g->holder[h].record = block->record;
+			g->holder[h].generation = block->generation;
+			g->holder[h].n = 0;
+			g->holders++;
+		}
+		g->holder[h].n++;
+	}
+}
+
+/* -------------------------------------------------------------------- looking */
+/* Not listed: it is younger than CULIMBO_MIN_AGE. */
+static bool is_young(struct cl_report *report, uint64_t since, uint64_t bytes)
+{
+	if (!report->min_age || since + report->min_age <= report->now)
+		return false;
+	report->sums.young++;
+	report->sums.young_bytes += bytes;
+	return true;
+}
+
+/* ------------------------------------------------------- what there is to see */
+struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_report_class as,
+					    const struct cl_view_block *b)
+{
+	struct cl_report_group key = { .class = (uint8_t)as, .kind = (uint8_t)b->kind,
+				       .device = (uint8_t)b->device,
+				       .stack = { b->export_stack, b->freed ? b->free_stack : 0 } };
+	struct cl_report_item item = { .key = b->base, .bytes = b->size, .since = b->exported,
+				       .other_since = b->freed, .record = b->record,
+				       .generation = b->generation, .exports = b->exports };
+	struct cl_report_group *g;
+
+	if (is_young(report, b->freed ? b->freed : b->exported, b->size))
+		return NULL;
+	g = group_get(report->table, &key);
+	add_item(g, &item);
+	g->pinned += b->pinned;
+	return g;
+}
+
+void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays)
+{
+	struct cl_report_group key = {
+		.class = import->file_id ? CL_REPORT_NOT_CLOSED : CL_REPORT_UNMANAGED,
+		.kind = (uint8_t)import->kind, .device = (uint8_t)import->device,
+		.stack = { import->stack }, .pid = import->exporter_pid, .file_id = import->file_id };
+	struct cl_report_item item = { .key = import->key, .bytes = import->size,
+				       .since = import->since, .opens = import->opens,
+				       .record = import->record, .generation = import->generation };
+	struct cl_report_group *g;
+
+	if (is_young(report, import->since, import->size))
+		return;
+	g = group_get(report->table, &key);
+	add_item(g, &item);
+	g->stays += stays;
+}
+
+static enum cl_report_class class_of_finding(uint32_t kind)
+{
+	for (int c = 0; c < CL_REPORT_CLASSES; c++)
+		if ((cl_report_classes[c].what & CL_REPORT_A_FINDING) && cl_report_classes[c].kind == kind)
+			return (enum cl_report_class)c;
+	return CL_REPORT_CLASSES;
+}
+
+void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
+{
+	struct cl_report_group key = { .class = (uint8_t)class_of_finding(f->kind), .kind = f->block_kind,
+				       .device = f->device, .stack = { f->stack, f->other_stack },
+				       .pid = f->pid, .file_id = f->file_id };
+	struct cl_report_item item = { .key = f->key, .bytes = f->size, .since = f->when,
+				       .other_since = f->other_when, .record = f->record,
+				       .generation = f->generation };
+	struct cl_report_group *g;
+
+	if (key.class == CL_REPORT_CLASSES)
+		return;
+	report->table->listed[key.class]++;
+	g = group_get(report->table, &key);
+	add_item(g, &item);
+	if (!g->others)
+		snprintf(g->name, sizeof(g->name), "%.16s", f->name);
+}
+
+void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const struct cl_view *view,
+									 enum cl_finding_kind kind))
+{
+	uint32_t n = report->view ? cl_view_findings(report->view) : 0;
+	struct cl_finding f;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (cl_view_finding(report->view, i, &f))
+			cl_report_add_finding(report, &f);
+	for (int c = 0; c < CL_REPORT_CLASSES; c++)
+		if (cl_report_classes[c].what & CL_REPORT_A_FINDING) {
+			uint64_t all = count(report->view, cl_report_classes[c].kind);
+
+			report->table->unlisted[c] = all > report->table->listed[c] ? all - report->table->listed[c] : 0;
+		}
+}
+
+/* ----------------------------------------------------------------- suppressions */
+/* The text that each frame of @g may be matched by; they lie in @room. */
+static unsigned int names_of(struct cl_report *report, const struct cl_report_group *g,
+			     const char *names[NAMES], char *room, size_t size)
+{
+	unsigned int n = 0;
+
+	for (int s = 0; s < 2; s++) {
+		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
+
+		for (unsigned int i = 0; i < depth && n + 4 <= NAMES; i++) {
+			struct cl_report_symbol symbol = { .line = 0 };
+			struct cl_view_frame frame;
+			const char *text[4];
+			char place[256];
+
+			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame))
+				continue;
+			if (report->resolve)
+				report->resolve(report->data, report->view, &frame, &symbol);
+			snprintf(place, sizeof(place), "%s+%#llx", frame.path, (unsigned long long)frame.offset);
+			text[0] = symbol.function;
+			text[1] = symbol.file;
+			text[2] = frame.path;
+			text[3] = frame.path[0] ? place : "";
+			for (int t = 0; t < 4; t++) {
+				size_t length = strlen(text[t]) + 1;
+
+				if (length == 1 || length > size)
+					continue;
+				memcpy(room, text[t], length);
+				names[n++] = room;
+				room += length;
+				size -= length;
+			}
+		}
+	}
+	return n;
+}
+
+static void suppress(struct cl_report *report)
+{
+	static char room[1 << 16]; /* (one report at a time in a process) */
+	struct cl_report_table *table = report->table;
+	const char *names[NAMES];
+
+	if (!report->suppressions || !report->suppressions->n || !report->view)
+		return;
+	for (unsigned int i = 0; i < table->n; i++) {
+		struct cl_report_group *g = &table->group[i];
+		struct cl_suppression *by;
+
+		if (!(cl_report_classes[g->class].what & CL_REPORT_FOUND) || g->others)
+			continue;
+		by = cl_suppress_find(report->suppressions, names,
+				      names_of(report, g, names, room, sizeof(room)));
+		if (!by)
+			continue;
+		by->blocks += g->n;
+		by->bytes += g->bytes;
+		g->suppressed = true;
+		report->sums.suppressed += g->n;
+		report->sums.suppressed_bytes += g->bytes;
+	}
+}
+
+/* ------------------------------------------------------------- the whole of it */
+void cl_report_begin(struct cl_report *report)
+{
+	memset(report, 0, sizeof(*report));
+	report->top = TOP;
+	report->dirfd = -1;
+	report->table = table_make();
+}
+
+static void close_peers(struct cl_report *report)
+{
+	for (unsigned int i = 0; i < report->peers; i++)
+		if (!report->peer[i].err)
+			cl_view_close(&report->peer[i].view);
+	report->peers = 0;
+}
+
+void cl_report_end(struct cl_report *report)
+{
+	close_peers(report);
+	if (report->table->mapped)
+		munmap(report->table, report->table->mapped);
+	report->table = NULL;
+}
+
+void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, uint64_t now)
+{
+	struct cl_report_table *table = report->table;
+
+	table->n = 0;
+	memset(table->unlisted, 0, sizeof(table->unlisted));
+	memset(table->listed, 0, sizeof(table->listed));
+	if (table->index)
+		memset(table->index, 0, (table->index_mask + 1) * sizeof(table->index[0]));
+	memset(&report->sums, 0, sizeof(report->sums));
+	memset(&report->process, 0, sizeof(report->process));
+	close_peers(report);
+	report->view = view;
+	report->now = now;
+	if (view)
+		cl_view_process(view, &report->process);
+}
+
+void cl_report_look_end(struct cl_report *report)
+{
+	struct cl_report_sums *sums = &report->sums;
+
+	suppress(report);
+	for (unsigned int i = 0; i < report->table->n; i++) {
+		const struct cl_report_group *g = &report->table->group[i];
+
+		if (g->suppressed)
+			continue;
+		sums->n[g->class] += g->n;
+		sums->bytes[g->class] += g->bytes;
+	}
+	for (int c = 0; c < CL_REPORT_CLASSES; c++) {
+		sums->n[c] += report->table->unlisted[c];
+		/* what a living process holds or shares is its work */
+		if ((cl_report_classes[c].what & CL_REPORT_FOUND) &&
+		    ((cl_report_classes[c].what & CL_REPORT_A_FINDING) || report->at_exit ||
+		     report->process.state == CL_DEAD || report->process.state == CL_LEAVING))
+			sums->findings += sums->n[c];
+	}
+}
+
+static enum cl_report_class class_of_view(enum cl_view_class class)
+{
+	static const enum cl_report_class as[CL_VIEW_CLASSES] = {
+		[CL_VIEW_HELD_LIMBO] = CL_REPORT_HELD_LIMBO, [CL_VIEW_GRACE] = CL_REPORT_GRACE,
+		[CL_VIEW_LIMBO] = CL_REPORT_LIMBO,	     [CL_VIEW_HELD] = CL_REPORT_HELD,
+		[CL_VIEW_GONE] = CL_REPORT_GONE,	     [CL_VIEW_LIVE] = CL_REPORT_CLASSES,
+	};
+
+	return as[class];
+}
+
+static uint64_t found(const struct cl_view *view, enum cl_finding_kind kind)
+{
+	return cl_view_found(view, kind);
+}
+
+void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view)
+{
+	uint32_t records = cl_view_records(view), imports = cl_view_imports(view);
+	struct cl_view_import import;
+	struct cl_view_block block;
+
+	cl_report_look_begin(report, view, view->now);
+	for (uint32_t r = 0; r < records; r++) {
+		uint16_t slots[SLOTS_SEEN];
+		struct cl_report_group *g;
+		unsigned int n;
+
+		if (!cl_view_block(view, r, &block))
+			continue;
+		if (block.class == CL_VIEW_LIVE) {
+			report->sums.live++;
+			report->sums.live_bytes += block.size;
+			continue;
+		}
+		g = cl_report_add_block(report, class_of_view(block.class), &block);
+		if (!g || !block.holders)
+			continue;
+		n = cl_view_holder_slots(view, r, slots, SLOTS_SEEN);
+		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
+		g->other_holds += n < SLOTS_SEEN ? 0 : n - SLOTS_SEEN;
+	}
+	for (uint32_t i = 0; i < imports; i++)
+		if (cl_view_import(view, i, &import))
+			cl_report_add_import(report, &import, false);
+	cl_report_add_findings(report, found);
+	cl_report_look_end(report);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This process: see self.h.  The bottom of the shim: it calls nothing of it but the shared memory's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/self/self.h"
+#include "shim/shm/region.h"
+
+atomic_int cl_sharing_flag;
+pthread_mutex_t cl_imports_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t cl_exports_lock = PTHREAD_MUTEX_INITIALIZER;
+struct cl_self cl_self;
+struct cl_counts cl_counts;
+uint32_t *_Atomic cl_self_word;
+
+/* ------------------------------------------------------------------ directory */
+void cl_self_dir_path(char *path, size_t size)
+{
+	if (cl_options.dir.text[0])
+		snprintf(path, size, "%s", cl_options.dir.text);
+	else
+		snprintf(path, size, "/dev/shm/culimbo-%u", (unsigned int)geteuid());
+}
+
+struct cl_places cl_self_find_places(void)
+{
+	struct cl_places places = { 0 };
+	char path[4096], *end, *slash;
+	struct stat st;
+
+	cl_self_dir_path(path, sizeof path);
+	for (end = path + strlen(path); end > path + 1 && end[-1] == '/'; end--)
+		end[-1] = 0;
+	if (stat(path, &st) == 0)
+		places.own = cl_place_of(&st);
+	slash = strrchr(path, '/');
+	if (slash) {
+		*slash = 0;
+		if (stat(slash == path ? "/" : path, &st) == 0) {
+			places.above = cl_place_of(&st);
+			places.named = cl_place_named(&st, slash + 1);
+		}
+	}
+	return places;
+}
+
+uint64_t cl_self_place(int dirfd)
+{
+	struct stat st;
+
+	if (!cl_options.dir.text[0])
+		return cl_self_find_places().named;
+	if (dirfd < 0)
+		return cl_self_find_places().own;
+	return fstat(dirfd, &st) ? 0 : cl_place_of(&st);
+}
+
+enum cl_sight cl_self_sight(struct cl_stamp stamp)
+{
+	struct cl_places now = cl_self_find_places(), then = cl_self.places;
+
+	if (cl_stamp_is_of(stamp, now.own) || cl_stamp_is_of(stamp, now.named))
+		return CL_HERE;
+	if (then.above && now.above != then.above)
+		return CL_OUT_OF_SIGHT;
+	/* the directory was there, and was taken away with what was in it */
+	return !now.own && cl_stamp_is_of(stamp, then.own) ? CL_HERE : CL_ELSEWHERE;
+}
+
+/* (a path of PATH_MAX on the stack would be half of what a signal handler has) */
+static const char *dir_path(char room[64])
+{
+	if (cl_options.dir.text[0])
+		return cl_options.dir.text;
+	cl_self_dir_path(room, 64);
+	return room;
+}
+
+/* Who may write there could put a file of his own in an exporter's place. */
+static int judge_dir(const struct stat *st)
+{
+	return (st->st_uid != geteuid() && st->st_uid != 0) ||
+			       ((st->st_mode & 022) && !(st->st_mode & S_ISVTX)) ?
+		       -EPERM :
+		       0;
+}
+
+static int open_dir(const char *path)
+{
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+int cl_self_open_dir(bool make)
+{
+	char room[64];
+	const char *path = dir_path(room);
+	bool made = make && mkdir(path, 0700) == 0;
+	struct stat st;
+	int fd, err;
+
+	if (make && !made && errno != EEXIST)
+		return -errno;
+	fd = open_dir(path);
+	/* a umask that forbids reading to the owner: some set such a one around the making of a socket */
+	if (fd < 0 && errno == EACCES && made && fchmodat(AT_FDCWD, path, 0700, AT_SYMLINK_NOFOLLOW) == 0)
+		fd = open_dir(path);
+	if (fd < 0)
+		return -errno;
+	err = fstat(fd, &st) ? -errno : judge_dir(&st);
+	/*
+	 * Ours, and nobody can find a file in it: who made it had a umask of 0177, as daemons have for
+	 * sockets, or was killed in between.  All processes of this user would do without.
+	 */
+	if (!err && st.st_uid == geteuid() && !(st.st_mode & S_IXUSR))
+		fchmod(fd, (st.st_mode & 07777) | 0700);
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+int cl_self_check_dir(const char *path)
+{
+	struct stat st;
+
+	if (fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW))
+		return -errno;
+	return S_ISDIR(st.st_mode) ? judge_dir(&st) : -ENOTDIR;
+}
+
+bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
+{
+	int dirfd, err;
+
+	if (cl_region_fd_intact(region))
+		return true;
+	dirfd = cl_self_open_dir(false);
+	if (dirfd < 0)
+		return false;
+	err = cl_region_fd_restore(region, dirfd);
+	close(dirfd);
+	if (!err && byte >= 0)
+		err = region->locks->try_lock(region, byte);
+	if (err)
+		cl_log_once(CL_LOG_WARN,
+			    "the program closed culimbo's descriptor of exporter file %06x, and it cannot be "
+			    "opened again (%s): blocks of it are kept longer than need be",
+			    region->file_id, strerror(-err));
+	return !err;
+}
+
+/* ------------------------------------------------------------- a spare descriptor */
+/*
+ * For the moment when the program has used up all of them: given up while a
+ * file is opened and mapped, and then had again.
+ */
+static _Atomic int spare = -1;
+
+/* Its device number is the same on every Linux, and in containers. */
+static bool is_dev_null(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
+}
+
+void cl_self_spare_restore(void)
+{
+	int fd, none = -1;
+
+	if (atomic_load_explicit(&spare, memory_order_relaxed) >= 0)
+		return;
+	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	fd = cl_fd_move_high(fd);
+	/* relaxed: a number, nothing else comes with it */
+	if (!is_dev_null(fd) || !atomic_compare_exchange_strong_explicit(&spare, &none, fd, memory_order_relaxed,
+									 memory_order_relaxed))
+		close(fd);
+}
+
+bool cl_self_spare_release(void)
+{
+	int fd = atomic_exchange_explicit(&spare, -1, memory_order_relaxed);
+	/* the program may have closed it, and got the number for a file of its own */
+	bool ours = fd >= 0 && is_dev_null(fd);
+
+	if (ours)
+		close(fd);
+	return ours;
+}

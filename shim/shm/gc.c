@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Taking away the files that dead exporters left: see gc.h.  No malloc: this also runs at exit. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/shm/gc.h"
+#include "shim/shm/liveness.h"
+#include "shim/base/options.h"
+
+/*
+ * What a process looks at when it starts and when it ends, so that neither takes
+ * long, whatever others left: some 3 us for a file that is seen at once to stay,
+ * some 100 us for one that is judged.  What is left over is for the next one.
+ */
+enum {
+	MOST_SEEN = 4096,
+	MOST_JUDGED = 256,
+	YOUNG = 2, /* s */
+};
+
+/* Made by what this very process was before it called exec: its pid and start time are ours. */
+static bool is_of_former_image(const struct cl_region *region)
+{
+	const struct cl_witness *made = &region->header->exporter;
+	struct cl_witness self;
+
+	cl_witness_self(&self);
+	return self.start_time && self.pid == made->pid && self.pid_ns == made->pid_ns &&
+	       self.start_time == made->start_time;
+}
+
+/* Relaxed: only a time; two who look at once agree well enough. */
+static void note_lock_free(_Atomic uint64_t *kept, uint64_t before, uint64_t since)
+{
+	if (since != before)
+		atomic_compare_exchange_strong_explicit(kept, &before, since, memory_order_relaxed,
+							memory_order_relaxed);
+}
+
+enum cl_liveness cl_gc_judge(struct cl_region *region)
+{
+	_Atomic uint64_t *kept = &region->header->exporter_lock_free;
+	uint64_t before = atomic_load_explicit(kept, memory_order_relaxed), since = before;
+	uint64_t now = cl_now();
+	enum cl_liveness is;
+
+	/* first, for it is all that is asked of the living; no former image of ours has a lock that we see */
+	if (region->locks->is_locked(region, CL_LOCK_EXPORTER) == 1) {
+		note_lock_free(kept, before, 0);
+		return CL_ALIVE;
+	}
+	if (is_of_former_image(region))
+		return CL_DEAD;
+	if (since > now) /* written by nobody who can be believed */
+		since = 0;
+	is = cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &since, now,
+			       cl_options.settle.number);
+	note_lock_free(kept, before, since);
+	return is;
+}
+
+int cl_gc_file(struct cl_region *region, int dirfd)
+{
+	int err;
+
+	if (cl_gc_judge(region) != CL_DEAD)
+		return -EBUSY;
+	/* two that take the same file away: one of them, so that neither takes its successor's */
+	err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
+	if (err)
+		return err == -EAGAIN ? -EBUSY : err;
+	err = cl_region_unlink(region, dirfd);
+	region->locks->unlock(region, CL_LOCK_EXPORTER);
+	return err;
+}
+
+bool cl_gc_is_kept(const struct cl_region *region)
+{
+	uint64_t since = atomic_load_explicit(&region->header->exporter_lock_free, memory_order_relaxed);
+	uint64_t now = cl_now();
+
+	/* since somebody first looked; a former image of ours has not crashed */
+	return cl_options.keep_dead.number && since && since <= now &&
+	       now - since < cl_options.keep_dead.number && !is_of_former_image(region);
+}
+
+/*
+ * Most are of the living: seen by one lock, without mapping it.  (Not for who may
+ * have it open: that descriptor's end is its locks' end.)  Or they are kept, and
+ * somebody looked before: by one word.
+ */
+static bool is_to_stay(int dirfd, const char *name, bool keep)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
+			      .l_len = 1 };
+	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	uint32_t pid = 0;
+	uint64_t since = 0, now;
+	bool stays;
+
+	if (fd < 0)
+		return false;
+	stays = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	if (!stays && keep && cl_options.keep_dead.number &&
+	    pread(fd, &since, sizeof since, offsetof(struct cl_header, exporter_lock_free)) ==
+		    sizeof since &&
+	    pread(fd, &pid, sizeof pid, offsetof(struct cl_header, exporter.pid)) == sizeof pid) {
+		now = cl_now();
+		stays = since && since <= now && now - since < cl_options.keep_dead.number &&
+			pid != (uint32_t)getpid(); /* (it may be of a former image) */
+	}
+	close(fd);
+	return stays;
+}
+
+/* Left by who died before it had a header in it; who makes one needs milliseconds. */
+static bool is_old(int dirfd, const char *name, int seconds)
+{
+	struct timespec now;
+	struct stat st;
+
+	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
+	       st.st_uid == geteuid() && !clock_gettime(CLOCK_REALTIME, &now) &&
+	       now.tv_sec - st.st_ctim.tv_sec > seconds;
+}
+
+/* *judged: counts those that more than a few system calls were made for. */
+static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
+		      unsigned int *judged)
+{
+	uint32_t id = cl_region_name_id(name), unfinished = id ? 0 : cl_region_unfinished_id(name);
+	struct cl_region region;
+	bool gone;
+	int err;
+
+	if (id && is_open && is_open(id))
+		return false;
+	if (id && is_to_stay(dirfd, name, is_open))
+		return false;
+	/* where many start at once, most of these are just being made */
+	if (unfinished && is_open && !is_old(dirfd, name, YOUNG))
+		return false;
+	*judged += id || unfinished;
+	if (id)
+		err = cl_region_open(&region, dirfd, id, NULL);
+	else if (unfinished)
+		err = cl_region_open_unfinished(&region, dirfd, unfinished);
+	else
+		return false;
+	/* -ESTALE: of an earlier boot, nobody has it */
+	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(dirfd, name, 60)))
+		return unlinkat(dirfd, name, 0) == 0;
+	if (err)
+		return false;
+	gone = cl_gc_judge(&region) == CL_DEAD && !(is_open && cl_gc_is_kept(&region)) &&
+	       cl_gc_file(&region, dirfd) == 0;
+	cl_region_close(&region);
+	return gone;
+}
+
+unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
+{
+	_Alignas(8) char buffer[2048];
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	unsigned int gone = 0, seen = 0, judged = 0;
+	long n;
+
+	if (fd < 0)
+		return 0;
+	/* (opendir() would want malloc) ino 8, off 8, reclen 2, type 1, name */
+	while ((n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (long at = 0; at < n;) {
+			uint16_t length;
+
+			if (is_open && (seen++ >= MOST_SEEN || judged >= MOST_JUDGED))
+				goto out;
+			memcpy(&length, buffer + at + 16, sizeof length);
+			gone += take_away(dirfd, buffer + at + 19, is_open, &judged);
+			at += length;
+		}
+out:
+	close(fd);
+	return gone;
+}

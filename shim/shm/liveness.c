@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is alive: see liveness.h. No malloc, no stdio streams: this also runs at exit. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/shm/liveness.h"
+
+uint64_t cl_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t cl_now_roughly(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+struct timespec cl_after(uint64_t wait)
+{
+	uint64_t then = cl_now() + wait;
+
+	return (struct timespec){ (time_t)(then / 1000000000u), (long)(then % 1000000000u) };
+}
+
+static ssize_t read_file(const char *path, char *to, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, to, size - 1);
+	if (n < 0)
+		n = -errno;
+	close(fd);
+	if (n >= 0)
+		to[n] = 0;
+	return n;
+}
+
+/*
+ * State letter and start time out of a stat line: the command's name in it may
+ * hold anything, so count from the last parenthesis.
+ */
+static int parse_stat(const char *line, char *state, uint64_t *start)
+{
+	const char *p = strrchr(line, ')');
+	int field = 2;
+
+	if (!p || p[1] != ' ')
+		return -EBADMSG;
+	*state = p[2];
+	for (p++; *p && field < 22; p++)
+		if (*p == ' ')
+			field++;
+	*start = strtoull(p, NULL, 10);
+	return field == 22 ? 0 : -EBADMSG;
+}
+
+void cl_witness_self(struct cl_witness *w)
+{
+	char line[1024], state;
+	struct stat st;
+	ssize_t n;
+
+	memset(w, 0, sizeof *w);
+	w->pid = (uint32_t)getpid();
+	/* /proc may be another namespace's, mounted in: then it knows us by another pid */
+	n = readlink("/proc/self", line, sizeof line - 1);
+	if (n <= 0)
+		return;
+	line[n] = 0;
+	if (strtoul(line, NULL, 10) != w->pid)
+		return;
+	if (read_file("/proc/self/stat", line, sizeof line) <= 0 ||
+	    parse_stat(line, &state, &w->start_time))
+		return;
+	if (stat("/proc/self/ns/time", &st) == 0)
+		w->time_ns = (uint32_t)st.st_ino;
+	if (stat("/proc/self/ns/pid", &st) == 0)
+		w->pid_ns = st.st_ino;
+}
+
+/* ------------------------------------------------------------ what /proc says */
+enum proc_says { PROC_NOBODY, PROC_LEADER_ONLY_ZOMBIE, PROC_TASKS, PROC_UNKNOWN };
+
+static enum proc_says ask_proc(const struct cl_witness *w, bool comparable)
+{
+	char path[48], line[1024], state, buffer[1024];
+	uint64_t start;
+	ssize_t n;
+	unsigned int tasks = 0;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%u/stat", w->pid);
+	n = read_file(path, line, sizeof line);
+	if (n == -ENOENT || n == -ESRCH)
+		return PROC_NOBODY;
+	if (n <= 0 || parse_stat(line, &state, &start))
+		return PROC_UNKNOWN;
+	if (comparable && start != w->start_time)
+		return PROC_NOBODY; /* another process with its pid */
+	if (state != 'Z' && state != 'X')
+		return PROC_TASKS;
+	snprintf(path, sizeof path, "/proc/%u/task", w->pid);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? PROC_NOBODY : PROC_UNKNOWN;
+	while ((n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (ssize_t at = 0; at < n;) {
+			/* ino 8, off 8, reclen 2, type 1, name */
+			uint16_t length;
+
+			memcpy(&length, buffer + at + 16, sizeof length);
+			tasks += buffer[at + 19] != '.';
+			at += length;
+		}
+	close(fd);
+	if (n < 0)
+		return errno == ENOENT || errno == ESRCH ? PROC_NOBODY : PROC_UNKNOWN;
+	return tasks <= 1 ? PROC_LEADER_ONLY_ZOMBIE : PROC_TASKS;
+}
+
+/*
+ * Whether process @pid maps the file: 1, 0, or -errno when it can't be told.
+ * By inode number and (part of its) name: the device there is not always what
+ * fstat() says (btrfs, overlays).
+ */
+static int maps_file(uint32_t pid, const char *wanted, const char *name)
+{
+	char path[48], buffer[4096];
+	size_t kept = 0;
+	ssize_t n;
+	int fd, found = 0;
+
+	/* "address perms offset dev inode path", a line each */
+	snprintf(path, sizeof path, "/proc/%u/maps", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	while (!found && (n = read(fd, buffer + kept, sizeof buffer - 1 - kept)) > 0) {
+		char *line = buffer, *next;
+
+		buffer[kept + (size_t)n] = 0;
+		for (; !found && (next = strchr(line, '\n')) != NULL; line = next + 1) {
+			*next = 0;
+			found = strstr(line, wanted) && strstr(line, name);
+		}
+		/* a line longer than the buffer has a longer path than ours */
+		kept = strlen(line) < sizeof buffer - 1 ? strlen(line) : 0;
+		memmove(buffer, line, kept);
+	}
+	if (!found && n < 0)
+		found = -errno;
+	close(fd);
+	return found;
+}
+
+bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt)
+{
+	char name[16];
+	int maps;
+
+	cl_region_name(name, file_id);
+	maps = maps_file(pid, "", name);
+
+	return maps > 0 || (in_doubt && maps < 0 && maps != -ENOENT && maps != -ESRCH);
+}
+
+enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
+				   const struct cl_witness *witness, uint64_t *free_since,
+				   uint64_t now, uint64_t settle)
+{
+	struct cl_witness self;
+	int locked = region->locks->is_locked(region, lock_byte);
+
+	if (locked) { /* or it could not be asked: in doubt, alive */
+		*free_since = 0;
+		return CL_ALIVE;
+	}
+	if (!*free_since)
+		*free_since = now;
+	cl_witness_self(&self);
+	if (self.pid_ns && witness->pid_ns == self.pid_ns) {
+		/* (start times of another time namespace are not ours: then what it maps tells) */
+		switch (ask_proc(witness, witness->time_ns == self.time_ns)) {
+		case PROC_NOBODY:
+		case PROC_LEADER_ONLY_ZOMBIE:
+			return CL_DEAD;
+		case PROC_TASKS: {
+			char path[48], wanted[32], name[16], line[1024], state = 'Z';
+			uint64_t start;
+			int maps;
+
+			snprintf(path, sizeof path, "/proc/%u/stat", witness->pid);
+			if (read_file(path, line, sizeof line) > 0 &&
+			    parse_stat(line, &state, &start) == 0 && state == 'Z')
+				return CL_LEAVING; /* its other tasks are on their way */
+			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
+			cl_region_name(name, region->file_id);
+			/* an importer has it by either name: who exports renames it when it ends */
+			maps = maps_file(witness->pid, wanted,
+					 lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'));
+			if (maps) {
+				/* it lives and has it: the program closed our descriptor */
+				*free_since = 0;
+				return CL_ALIVE;
+			}
+			/* exec'ed: its context goes with its old image */
+			return now - *free_since >= settle ? CL_DEAD : CL_LEAVING;
+		}
+		case PROC_UNKNOWN:
+			break;
+		}
+	}
+	return now - *free_since >= settle ? CL_DEAD : CL_SETTLING;
+}

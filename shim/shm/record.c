@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records and holds: see shm/record.h for the contract, shm/layout.h for the rules. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/shm/liveness.h"
+#include "shim/shm/record.h"
+
+/*
+ * An importer that meets DYING asks again for so long.  The exporter leaves it
+ * within a few instructions, or (when its program is freeing the block) when the
+ * driver has answered; an open that has waited so long is refused: its program
+ * frees that block, or has been stopped or killed just there.
+ */
+#define PATIENCE 20000000ull /* ns */
+enum { SPINS = 64 };
+/* of records by handle: a million in 65,536 buckets are 16 each */
+enum { LONGEST_CHAIN = 4096 };
+
+#ifdef CL_PLANT_MISSING_FENCE /* a fault for the tests to find */
+#define full_fence() atomic_signal_fence(memory_order_seq_cst)
+#else
+#define full_fence() atomic_thread_fence(memory_order_seq_cst)
+#endif
+/*
+ * The same, right after an atomic instruction of memory_order_seq_cst that writes: of the
+ * processors, x86-64 has had its full fence by that, so only the compiler is told.  (Linux has it as
+ * smp_mb__after_atomic().)
+ */
+#if defined(__x86_64__)
+#define full_fence_after_atomic() atomic_signal_fence(memory_order_seq_cst)
+#else
+#define full_fence_after_atomic() full_fence()
+#endif
+
+static uint64_t tail_in(const uint8_t handle[64])
+{
+	uint64_t tail;
+
+	memcpy(&tail, handle + 56, sizeof tail);
+	return tail;
+}
+
+/* The last 8 bytes of its handle: 0, the stamp's room, but where there are chains. */
+static uint64_t tail_of(const struct cl_region *region, uint32_t record)
+{
+	/* acquire: pairs with cl_region_need_by_handle() */
+	return __builtin_expect(atomic_load_explicit(&region->header->by_handle, memory_order_acquire), 0) ?
+		       region->chain[record].tail :
+		       0;
+}
+
+bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle)
+{
+	const struct cl_record *r = &region->record[record];
+
+	return memcmp(r->handle, handle, 56) == 0 &&
+	       tail_of(region, record) == tail_in((const uint8_t *)handle);
+}
+
+void cl_record_handle(const struct cl_region *region, uint32_t record, uint8_t handle[64])
+{
+	uint64_t tail = tail_of(region, record);
+
+	memcpy(handle, region->record[record].handle, 56);
+	memcpy(handle + 56, &tail, sizeof tail);
+}
+
+static inline uint64_t bit_of(unsigned int slot)
+{
+	return 1ull << (slot % 64);
+}
+
+/* ------------------------------------------------------------------- wake-up */
+void cl_region_wake(struct cl_region *region)
+{
+	struct cl_header *h = region->header;
+
+	/*
+	 * Against the collector, which writes `sleeping`, fences and then looks for
+	 * work once more: either it sees what we just did, or we see it sleep.
+	 */
+	full_fence();
+	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed))
+		return;
+	atomic_fetch_add_explicit(&h->wake, 1, memory_order_release);
+	syscall(SYS_futex, &h->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ----------------------------------------------------------------- ready map */
+void cl_record_set_ready(struct cl_region *region, uint32_t record)
+{
+	uint32_t word = record / 64, middle = word / 64;
+
+	/* release, bottom up: who takes a bit above finds the one below */
+	atomic_fetch_or_explicit(&region->ready[word], 1ull << (record % 64), memory_order_release);
+	atomic_fetch_or_explicit(&region->ready_top->middle[middle], 1ull << (word % 64),
+				 memory_order_release);
+	atomic_fetch_or_explicit(&region->ready_top->top[middle / 64], 1ull << (middle % 64),
+				 memory_order_release);
+	cl_region_wake(region);
+}
+
+bool cl_record_any_ready(const struct cl_region *region)
+{
+	uint64_t any = 0;
+
+	for (unsigned int i = 0; i < CL_RECORDS / 64 / 64 / 64; i++)
+		any |= atomic_load_explicit(&region->ready_top->top[i], memory_order_acquire);
+	return any != 0;
+}
+
+/* Takes bits out of @word, at most @max; those left over stay set. */
+static uint64_t take_bits(_Atomic uint64_t *word)
+{
+	return atomic_exchange_explicit(word, 0, memory_order_acq_rel);
+}
+
+unsigned int cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
+	unsigned int n = 0;
+
+	for (uint32_t t = 0; t < CL_RECORDS / 64 / 64 / 64; t++) {
+		uint64_t top = take_bits(&region->ready_top->top[t]);
+
+		while (top) {
+			uint32_t m = t * 64 + (uint32_t)__builtin_ctzll(top);
+			uint64_t middle = take_bits(&region->ready_top->middle[m]);
+
+			top &= top - 1;
+			while (middle) {
+				uint32_t w = m * 64 + (uint32_t)__builtin_ctzll(middle);
+				uint64_t bits;
+
+				if (n + 64 > max)
+					goto put_back;
+				middle &= middle - 1;
+				/* a damaged bit must not lead to a page that is not there */
+				if (w / (CL_CHUNK / 64) >= chunks)
+					continue;
+				bits = take_bits(&region->ready[w]);
+				for (; bits; bits &= bits - 1)
+					out[n++] = w * 64 + (uint32_t)__builtin_ctzll(bits);
+				continue;
+put_back:
+				atomic_fetch_or_explicit(&region->ready_top->middle[m], middle,
+							 memory_order_release);
+				top |= 1ull << (m % 64);
+				atomic_fetch_or_explicit(&region->ready_top->top[t], top,
+							 memory_order_release);
+				return n;
+			}
+		}
+	}
+	return n;
+}
+
+/* -------------------------------------------------------------------- holders */
+bool cl_record_held(const struct cl_region *region, uint32_t record)
+{
+	/* not as far as slots_used says: were that number damaged, what is held would be freed */
+	for (unsigned int w = 0; w < CL_WORDS; w++)
+		if (cl_region_has_word(region, w, record) &&
+		    atomic_load_explicit(cl_region_word(region, w, record), memory_order_acquire))
+			return true;
+	return atomic_load_explicit(&region->record[record].pinned, memory_order_acquire) != 0;
+}
+
+unsigned int cl_record_holders(const struct cl_region *region, uint32_t record, uint16_t *slots,
+			       unsigned int max)
+{
+	unsigned int n = 0;
+
+	for (unsigned int w = 0; w < CL_WORDS; w++) {
+		uint64_t bits;
+
+		if (!cl_region_has_word(region, w, record))
+			continue;
+		bits = atomic_load_explicit(cl_region_word(region, w, record), memory_order_acquire);
+		for (; bits; bits &= bits - 1, n++)
+			if (n < max)
+				slots[n] = (uint16_t)(w * 64 + (unsigned int)__builtin_ctzll(bits));
+	}
+	return n;
+}
+
+/* ------------------------------------------------------------------- exporter */
+uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const struct cl_export *what)
+{
+	struct cl_record *r = &region->record[record];
+	uint32_t generation =
+		cl_life_generation(atomic_load_explicit(&r->life, memory_order_relaxed));
+
+	r->base = what->base;
+	r->size = what->size;
+	memcpy(r->handle, what->handle, sizeof r->handle);
+	r->kind = (uint8_t)what->kind;
+	r->device = (uint8_t)what->device;
+	r->exports = 1;
+	atomic_store_explicit(&r->opens, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->exported, what->now, memory_order_relaxed);
+	atomic_store_explicit(&r->freed, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->pinned, 0, memory_order_relaxed);
+	/* release: whoever reads the state reads the fields above */
+	atomic_store_explicit(&r->life, cl_life(generation, CL_EXPORTED), memory_order_release);
+	return generation;
+}
+
+uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now)
+{
+	struct cl_record *r = &region->record[record];
+
+	r->exports += r->exports < CL_MANY;
+	atomic_store_explicit(&r->exported, now, memory_order_relaxed);
+	return cl_life_generation(atomic_load_explicit(&r->life, memory_order_relaxed));
+}
+
+void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
+{
+	struct cl_record *r = &region->record[record];
+	uint64_t life = atomic_load_explicit(&r->life, memory_order_relaxed);
+
+	atomic_store_explicit(&r->freed, now, memory_order_relaxed);
+	/*
+	 * Against cl_record_unhold(): it clears its bit, fences, reads the state.
+	 * Whoever asks cl_record_try_release() after this sees the bit gone, or the
+	 * unholder sees LIMBO and makes it ready.
+	 */
+	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_LIMBO),
+			      memory_order_release);
+	full_fence();
+}
+
+bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t *before)
+{
+	struct cl_record *r = &region->record[record];
+
+	*before = atomic_load_explicit(&r->life, memory_order_relaxed);
+	if (cl_record_held(region, record)) /* the common no, without stopping importers */
+		return false;
+	atomic_store_explicit(&r->life, cl_life(cl_life_generation(*before), CL_DYING),
+			      memory_order_relaxed);
+	/* against cl_record_hold(): of its bit and our DYING, one is seen by the other side */
+	full_fence();
+	if (!cl_record_held(region, record))
+		return true;
+	/* (its holder may have seen DYING as it left: it then made the record ready) */
+	cl_record_release_end(region, record, *before, false);
+	return false;
+}
+
+void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t before, bool released)
+{
+	uint64_t life = released ? cl_life((uint64_t)cl_life_generation(before) + 1, CL_FREE) : before;
+
+	atomic_store_explicit(&region->record[record].life, life, memory_order_release);
+}
+
+bool cl_record_try_release(struct cl_region *region, uint32_t record)
+{
+	uint64_t before;
+
+	if (!cl_record_release_begin(region, record, &before))
+		return false;
+	/* the next generation before the driver frees: no handle of this one opens from here on */
+	cl_record_release_end(region, record, before, true);
+	return true;
+}
+
+bool cl_record_gone(struct cl_region *region, uint32_t record)
+{
+	struct cl_record *r = &region->record[record];
+	uint64_t life = atomic_load_explicit(&r->life, memory_order_relaxed);
+
+	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_GONE),
+			      memory_order_release);
+	full_fence();
+	return cl_record_try_release(region, record);
+}
+
+bool cl_record_reusable(const struct cl_region *region, uint32_t record)
+{
+	return cl_life_generation(cl_record_life(region, record)) < CL_GENERATIONS;
+}
+
+/* ------------------------------------------------------------- by whole handle */
+static _Atomic uint32_t *bucket_of(const struct cl_region *region, const uint8_t *handle)
+{
+	uint64_t hash = 0, word;
+
+	for (unsigned int i = 0; i < 64; i += 8) {
+		memcpy(&word, handle + i, 8);
+		hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+		hash ^= hash >> 29;
+	}
+	return &region->by_handle[hash % CL_BUCKETS];
+}
+
+static void begin_chain(struct cl_region *region)
+{
+	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_relaxed);
+	/* release: the odd number is seen before what follows */
+	atomic_thread_fence(memory_order_release);
+}
+static void end_chain(struct cl_region *region)
+{
+	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_release);
+}
+
+void cl_record_index(struct cl_region *region, uint32_t record, const void *handle)
+{
+	_Atomic uint32_t *bucket = bucket_of(region, handle);
+
+	begin_chain(region);
+	region->chain[record].tail = tail_in(handle);
+	region->chain[record].next = atomic_load_explicit(bucket, memory_order_relaxed);
+	atomic_store_explicit(bucket, record + 1, memory_order_release);
+	end_chain(region);
+}
+
+void cl_record_unindex(struct cl_region *region, uint32_t record)
+{
+	struct cl_chain *chain = &region->chain[record], *at;
+	uint32_t records = CL_CHUNK * cl_region_chunks(region);
+	_Atomic uint32_t *bucket;
+	uint8_t handle[64];
+	uint32_t link;
+
+	cl_record_handle(region, record, handle);
+	bucket = bucket_of(region, handle);
+	begin_chain(region);
+	link = atomic_load_explicit(bucket, memory_order_relaxed);
+	if (link == record + 1) {
+		atomic_store_explicit(bucket, chain->next, memory_order_release);
+	} else {
+		/* (the chain is ours alone to write, but another process could have) */
+		for (uint32_t steps = 0; link && link <= records && steps < records; steps++) {
+			at = &region->chain[link - 1];
+			link = at->next;
+			if (link == record + 1) {
+				at->next = chain->next;
+				break;
+			}
+		}
+	}
+	chain->next = 0;
+	/* its next handle may have room for a stamp, and is not indexed then */
+	chain->tail = 0;
+	end_chain(region);
+}
+
+static int find_once(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
+		     uint32_t *generation)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+	uint32_t link = atomic_load_explicit(bucket_of(region, handle), memory_order_acquire);
+
+	/* bounded: a chain that is changed meanwhile, or damaged, may lead round */
+	for (uint32_t steps = 0; link && steps < LONGEST_CHAIN; steps++) {
+		uint64_t life;
+
+		if (link > CL_RECORDS || (link - 1) / CL_CHUNK >= chunks)
+			return -ENOENT;
+		life = cl_record_life(region, link - 1);
+		if ((cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO) &&
+		    cl_record_is(region, link - 1, handle)) {
+			*record = link - 1;
+			*generation = cl_life_generation(life);
+			return 0;
+		}
+		link = region->chain[link - 1].next;
+	}
+	return -ENOENT;
+}
+
+int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
+		   uint32_t *generation)
+{
+	struct cl_header *h = region->header;
+	int err = -ENOENT;
+
+	if (!atomic_load_explicit(&h->by_handle, memory_order_acquire))
+		return -ENOENT;
+	/* a chain that is changed all the while, or whose exporter was killed in it: what was seen counts */
+	for (int tries = 0; tries < 64 * SPINS; tries++) {
+		uint32_t seq = atomic_load_explicit(&h->by_handle_seq, memory_order_acquire);
+
+		err = find_once(region, handle, record, generation);
+		atomic_thread_fence(memory_order_acquire);
+		if (!err || (seq % 2 == 0 &&
+			     atomic_load_explicit(&h->by_handle_seq, memory_order_relaxed) == seq))
+			break;
+		if (tries >= SPINS)
+			sched_yield();
+	}
+	return err;
+}
+
+/* ------------------------------------------------------------------- importer */
+/*
+ * The importer's half of open against free.  It calls @set (its bit, or the
+ * pin: one atomic instruction) before and, when refused, @clear after.
+ */
+static inline __attribute__((always_inline)) int /* (so that @set and @clear are no pointers) */
+handshake(struct cl_region *region, uint32_t record, uint32_t generation,
+	  void (*set)(struct cl_region *, unsigned int, uint32_t),
+	  void (*clear)(struct cl_region *, unsigned int, uint32_t), unsigned int slot)
+{
+	uint64_t until = 0;
+
+	for (int tries = 0; !until || cl_now() < until; tries++) {
+		uint64_t life;
+
+		set(region, slot, record);
+		full_fence_after_atomic();
+		life = cl_record_life(region, record);
+		if (cl_life_generation(life) == generation &&
+		    (cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO))
+			return 0;
+		clear(region, slot, record);
+		if (cl_life_generation(life) != generation || cl_life_state(life) != CL_DYING)
+			return -ESTALE;
+		if (tries >= SPINS) {
+			if (!until)
+				until = cl_now() + PATIENCE;
+			sched_yield();
+		}
+	}
+	return -ESTALE;
+}
+
+static inline int check(const struct cl_region *region, uint32_t record, uint32_t generation)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+
+	if (record >= CL_RECORDS || record / CL_CHUNK >= chunks || chunks > CL_CHUNKS)
+		return -EBADMSG;
+	/* most stale handles are seen here, before anything is touched */
+	return cl_life_generation(cl_record_life(region, record)) == generation ? 0 : -ESTALE;
+}
+
+void cl_record_opened(struct cl_region *region, uint32_t record)
+{
+	_Atomic uint16_t *opens = &region->record[record].opens;
+	uint16_t n = atomic_load_explicit(opens, memory_order_relaxed);
+
+	/* relaxed: the bit that follows is set by an instruction of memory_order_seq_cst */
+	while (n < CL_MANY &&
+	       !atomic_compare_exchange_weak_explicit(opens, &n, (uint16_t)(n + 1),
+						      memory_order_relaxed, memory_order_relaxed))
+		;
+}
+
+bool cl_record_was_opened(const struct cl_region *region, uint32_t record)
+{
+	const struct cl_record *r = &region->record[record];
+
+	return atomic_load_explicit(&r->opens, memory_order_relaxed) >= r->exports;
+}
+
+static void set_bit(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	atomic_fetch_or_explicit(cl_region_word(region, slot / 64, record), bit_of(slot),
+				 memory_order_seq_cst);
+}
+
+int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
+		   uint32_t generation, const uint8_t *handle)
+{
+	int err = check(region, record, generation);
+
+	if (!err)
+		err = cl_region_need_word(region, slot / 64, record);
+	if (!err) {
+		cl_record_opened(region, record);
+		err = handshake(region, record, generation, set_bit, cl_record_unhold, slot);
+	}
+	if (err)
+		return err;
+	if (cl_record_is(region, record, handle))
+		return 0;
+	cl_record_unhold(region, slot, record);
+	return -EBADMSG;
+}
+
+static void set_pin(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	(void)slot;
+	atomic_store_explicit(&region->record[record].pinned, 1, memory_order_seq_cst);
+}
+/*
+ * A pin that was refused is left: it might be another importer's by now.  What
+ * it pins at worst is a later generation, which is kept longer than need be.
+ */
+static void leave_pin(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	(void)region, (void)slot, (void)record;
+}
+
+int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation,
+		  const uint8_t *handle)
+{
+	int err = check(region, record, generation);
+
+	if (!err && !cl_record_is(region, record, handle))
+		err = -EBADMSG;
+	if (err)
+		return err;
+	cl_record_opened(region, record);
+	return handshake(region, record, generation, set_pin, leave_pin, 0);
+}
+
+void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record)
+{
+	struct cl_slot *s = &region->slot[slot];
+	uint64_t life;
+
+	/*
+	 * Should we be killed before the record is made ready, the reaper does it.
+	 * release order on the way in and out: the note stands while the bit changes (the
+	 * change itself is a release, too).
+	 */
+	atomic_store_explicit(&s->closing, record + 1, memory_order_release);
+#ifdef CL_PLANT_TWO_STEP_RELEASE /* a fault for the tests to find */
+	uint64_t torn = atomic_load(cl_region_word(region, slot / 64, record));
+	atomic_store(cl_region_word(region, slot / 64, record), torn & ~bit_of(slot));
+#else
+	atomic_fetch_and_explicit(cl_region_word(region, slot / 64, record), ~bit_of(slot),
+				  memory_order_seq_cst);
+#endif
+	/* against cl_record_to_limbo() and cl_record_try_release() */
+	full_fence_after_atomic();
+	life = cl_record_life(region, record);
+	if (cl_life_state(life) >= CL_LIMBO && !cl_record_held(region, record))
+		cl_record_set_ready(region, record);
+	atomic_store_explicit(&s->closing, 0, memory_order_release);
+}
+
+unsigned int cl_record_clear_slot(struct cl_region *region, unsigned int slot,
+				  void (*each)(void *data, uint32_t record), void *data)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+	uint32_t closing = atomic_load_explicit(&region->slot[slot].closing, memory_order_acquire);
+	unsigned int n = 0;
+
+	if (chunks > CL_CHUNKS)
+		chunks = CL_CHUNKS;
+	/* the note of one who was killed between clearing a bit and making the record ready */
+	if (closing && (closing - 1) / CL_CHUNK < chunks)
+		cl_record_set_ready(region, closing - 1);
+	for (uint32_t c = 0; c < chunks; c++) {
+		uint32_t first = c * CL_CHUNK;
+		_Atomic uint64_t *word;
+
+		if (!cl_region_has_word(region, slot / 64, first))
+			continue;
+		word = cl_region_word(region, slot / 64, first);
+		for (uint32_t i = 0; i < CL_CHUNK; i++) {
+			if (!(atomic_load_explicit(&word[i], memory_order_relaxed) & bit_of(slot)))
+				continue;
+			if (each)
+				each(data, first + i);
+			cl_record_unhold(region, slot, first + i);
+			n++;
+		}
+	}
+	return n;
+}

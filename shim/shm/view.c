@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the exporter files say, for people: see view.h.
+ *
+ * The part of a file that is there from its first moment (header, slots, page
+ * bits) is read where it is mapped.  All that grows is read by pread() into a
+ * buffer instead: a hole reads as zeros and takes no memory, and a count that
+ * somebody damaged, or a file that somebody cut short, is a short read, never
+ * SIGBUS.  (SEEK_DATA would tell where the holes are, but only for the moment
+ * of the question, and takes what was got and never written for one.)
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/base/options.h"
+#include "shim/shm/view.h"
+
+/* ------------------------------------------------------------------- reading */
+/* @n bytes at @at; what is not there is zeros. */
+static void read_at(const struct cl_view *view, uint64_t at, void *to, size_t n)
+{
+	ssize_t got;
+
+	do
+		got = pread(view->region.fd, to, n, (off_t)at);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
+		got = 0;
+	memset((char *)to + got, 0, n - (size_t)got);
+}
+
+/* The same as it was at one moment, but for what is changed all the time. */
+static void read_whole(const struct cl_view *view, uint64_t at, void *to, size_t n)
+{
+	char again[128];
+
+	read_at(view, at, to, n);
+	for (int tries = 0; tries < 8; tries++) {
+		read_at(view, at, again, n);
+		if (memcmp(to, again, n) == 0)
+			break;
+		memcpy(to, again, n);
+	}
+}
+
+static uint32_t count_of(_Atomic uint32_t *count, uint32_t most)
+{
+	/* acquire: what was written before it was counted */
+	uint32_t n = atomic_load_explicit(count, memory_order_acquire);
+
+	return n < most ? n : most;
+}
+
+/* A text of @n bytes at most out of a file: names are their processes' to choose. */
+static void copy_text(char *to, const char *from, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n && from[i]; i++)
+		to[i] = (unsigned char)from[i] >= ' ' && from[i] != 0x7f ? from[i] : '?';
+	to[i] = 0;
+}
+
+/* ------------------------------------------------------------------- opening */
+static void look(struct cl_view *view)
+{
+	const struct cl_header *h = view->region.header;
+	/* only a copy: who looks changes nothing */
+	uint64_t since = atomic_load_explicit(&h->exporter_lock_free, memory_order_relaxed);
+
+	view->now = cl_now();
+	if (since > view->now)
+		since = 0;
+	view->state = view->own ? CL_ALIVE :
+				  cl_liveness_judge(&view->region, CL_LOCK_EXPORTER, &h->exporter,
+						    &since, view->now, cl_options.settle.number);
+}
+
+static bool borrow(struct cl_view *view, uint32_t file_id)
+{
+	bool own = false;
+	const struct cl_region *open = cl_view_has_open(file_id, &own);
+
+	if (!open)
+		return false;
+	*view = (struct cl_view){ .region = *open, .own = own, .borrowed = true };
+	look(view);
+	return true;
+}
+
+int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, const char **why)
+{
+	int err;
+
+	*view = (struct cl_view){ .region.fd = -1 };
+	if (why)
+		*why = NULL;
+	if (borrow(view, file_id))
+		return 0;
+	err = cl_region_open(&view->region, dirfd, file_id, why);
+	if (!err)
+		look(view);
+	return err;
+}
+
+static bool same_process(const struct cl_witness *a, const struct cl_witness *b)
+{
+	return a->pid == b->pid && a->pid_ns == b->pid_ns && a->start_time == b->start_time;
+}
+
+/* Whether file @name is @who's: by its header alone, since most are not and mapping costs. */
+static bool is_file_of(int dirfd, const char *name, const struct cl_witness *who)
+{
+	struct cl_witness exporter;
+	struct stat st;
+	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	bool is;
+
+	if (fd < 0)
+		return false;
+	is = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	     pread(fd, &exporter, sizeof exporter, offsetof(struct cl_header, exporter)) ==
+		     sizeof exporter &&
+	     same_process(&exporter, who);
+	close(fd);
+	return is;
+}
+
+/* One entry of the directory.  0: that is it. */
+static int try_entry(struct cl_view *view, int dirfd, const char *name, const struct cl_witness *who)
+{
+	uint32_t id = cl_region_name_id(name);
+
+	if (!id)
+		return -ENOENT;
+	/* opening and closing a file that we have would drop our locks on it */
+	if (borrow(view, id))
+		return same_process(&view->region.header->exporter, who) ? 0 : -ENOENT;
+	if (!is_file_of(dirfd, name, who))
+		return -ENOENT;
+	return cl_view_open(view, dirfd, id, NULL);
+}
+
+int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who)
+{
+	return cl_view_open_process_among(view, dirfd, who, UINT_MAX);
+}
+
+int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_witness *who,
+			       unsigned int most)
+{
+	_Alignas(8) char buffer[2048];
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err = -ENOENT;
+	long n;
+
+	*view = (struct cl_view){ .region.fd = -1 };
+	if (fd < 0)
+		return -errno;
+	/* (opendir() would want malloc) ino 8, off 8, reclen 2, type 1, name */
+	while (err && most && (n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (long at = 0; err && at < n && most; most--) {
+			uint16_t length;
+
+			memcpy(&length, buffer + at + 16, sizeof length);
+			err = try_entry(view, dirfd, buffer + at + 19, who);
+			at += length;
+		}
+	close(fd);
+	if (err)
+		*view = (struct cl_view){ .region.fd = -1 };
+	return err ? -ENOENT : 0;
+}
+
+void cl_view_close(struct cl_view *view)
+{
+	if (!view->borrowed && view->region.header)
+		cl_region_close(&view->region);
+	view->region = (struct cl_region){ .fd = -1 };
+}
+
+void cl_view_process(const struct cl_view *view, struct cl_view_process *process)
+{
+	const struct cl_header *h = view->region.header;
+	struct stat st;
+
+	*process = (struct cl_view_process){
+		.who = h->exporter,
+		.file_id = view->region.file_id,
+		.uid = h->uid,
+		.state = view->state,
+		.created = h->created,
+		.live_blocks = atomic_load_explicit(&h->live_blocks, memory_order_relaxed),
+		.limbo_blocks = atomic_load_explicit(&h->limbo_blocks, memory_order_relaxed),
+		.limbo_bytes = atomic_load_explicit(&h->limbo_bytes, memory_order_relaxed),
+	};
+	copy_text(process->command, h->command, sizeof h->command);
+	if (fstat(view->region.fd, &st) == 0)
+		process->shared_bytes = (uint64_t)st.st_blocks * 512;
+}
+
+/* -------------------------------------------------------------------- blocks */
+uint32_t cl_view_records(const struct cl_view *view)
+{
+	return count_of(&view->region.header->record_chunks, CL_CHUNKS) * CL_CHUNK;
+}
+
+static uint64_t word_of(const struct cl_view *view, unsigned int word, uint32_t record)
+{
+	uint64_t bits = 0;
+
+	if (cl_region_has_word(&view->region, word, record))
+		read_at(view, CL_AT_HOLDERS + ((uint64_t)word * CL_RECORDS + record) * 8u, &bits,
+			sizeof bits);
+	return bits;
+}
+
+/* (by its exporter's grace, whatever that of the one who looks) */
+static enum cl_view_class class_of(const struct cl_view *view, enum cl_state state, bool held,
+				   uint64_t exported)
+{
+	switch (state) {
+	case CL_EXPORTED:
+		return held ? CL_VIEW_HELD : CL_VIEW_LIVE;
+	case CL_GONE:
+		return CL_VIEW_GONE;
+	default:
+		if (held)
+			return CL_VIEW_HELD_LIMBO;
+		return exported + view->region.header->grace > view->now && state == CL_LIMBO ?
+			       CL_VIEW_GRACE :
+			       CL_VIEW_LIMBO;
+	}
+}
+
+bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_block *block)
+{
+	struct cl_record r;
+	enum cl_state state;
+
+	if (record >= cl_view_records(view))
+		return false;
+	read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof r, &r, sizeof r);
+	state = cl_life_state(r.life);
+	if (state == CL_FREE || state > CL_GONE)
+		return false;
+	*block = (struct cl_view_block){
+		.record = record,
+		.generation = cl_life_generation(r.life),
+		.kind = r.kind == CL_EVENT ? CL_EVENT : CL_MEMORY,
+		.base = r.base,
+		.size = r.kind == CL_EVENT ? 0 : r.size,
+		.device = r.device,
+		.exports = r.exports,
+		.exported = r.exported,
+		.freed = r.freed,
+		.export_stack = r.export_stack,
+		.free_stack = r.free_stack,
+		.pinned = r.pinned != 0,
+	};
+	for (unsigned int w = 0; w < CL_WORDS; w++)
+		block->holders += (unsigned int)__builtin_popcountll(word_of(view, w, record));
+	block->class = class_of(view, state, block->holders || block->pinned, r.exported);
+	return true;
+}
+
+bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generation,
+		   const uint8_t handle[56], uint64_t *when, uint32_t *stack)
+{
+	struct cl_record r;
+	bool back;
+
+	if (record >= cl_view_records(view))
+		return false;
+	read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof r, &r, sizeof r);
+	/* given back, it has the next generation, and the rest as it was */
+	back = cl_life_state(r.life) == CL_FREE;
+	if (cl_life_generation(r.life) != generation + back || memcmp(r.handle, handle, sizeof r.handle) ||
+	    !r.freed)
+		return false;
+	*when = r.freed;
+	*stack = r.free_stack;
+	return true;
+}
+
+static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to)
+{
+	/* (only liveness.c writes, and only to what it is given) */
+	struct cl_region *region = (struct cl_region *)&view->region;
+	struct cl_slot *s = &region->slot[slot];
+	uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire), since = 0;
+
+	*to = (struct cl_view_holder){ .slot = slot, .since = s->since };
+	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
+		to->who = s->who;
+	copy_text(to->name, s->name, sizeof s->name);
+	/* its lock says it at once; who has none may have had it closed, or be we ourselves */
+	to->alive = cl_liveness_judge(region, CL_LOCK_SLOT(slot), &to->who, &since, view->now,
+				      cl_options.settle.number) == CL_ALIVE;
+}
+
+unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
+			     struct cl_view_holder *to, unsigned int max)
+{
+	unsigned int n = 0;
+
+	if (record >= cl_view_records(view))
+		return 0;
+	for (unsigned int w = 0; w < CL_WORDS; w++)
+		for (uint64_t bits = word_of(view, w, record); bits; bits &= bits - 1, n++)
+			if (n < max)
+				fill_holder(view, w * 64 + (unsigned int)__builtin_ctzll(bits), &to[n]);
+	return n;
+}
+
+unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
+				  unsigned int max)
+{
+	unsigned int n = 0;
+
+	if (record >= cl_view_records(view))
+		return 0;
+	for (unsigned int w = 0; w < CL_WORDS; w++)
+		for (uint64_t bits = word_of(view, w, record); bits; bits &= bits - 1, n++)
+			if (n < max)
+				slots[n] = (uint16_t)(w * 64 + (unsigned int)__builtin_ctzll(bits));
+	return n;
+}
+
+bool cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to)
+{
+	if (slot >= CL_SLOTS)
+		return false;
+	fill_holder(view, slot, to);
+	return true;
+}
+
+/* ------------------------------------------------------------------- imports */
+uint32_t cl_view_imports(const struct cl_view *view)
+{
+	return count_of(&view->region.header->imports, CL_IMPORTS);
+}
+
+static uint64_t at_import(uint32_t index)
+{
+	return CL_AT_IMPORTS + (uint64_t)index * sizeof(struct cl_import_note);
+}
+
+static bool tell_import(uint32_t index, const struct cl_import_note *note,
+			struct cl_view_import *import)
+{
+	if (!note->opens || (note->kind != CL_MEMORY && note->kind != CL_EVENT))
+		return false;
+	*import = (struct cl_view_import){
+		.index = index,
+		.kind = (enum cl_kind)note->kind,
+		.key = note->key,
+		.size = note->size,
+		.opens = note->opens,
+		.since = note->since,
+		.file_id = note->file_id,
+		.record = note->record,
+		.generation = note->generation,
+		.exporter_pid = note->exporter_pid,
+		.stack = note->stack,
+		.device = note->device,
+	};
+	return true;
+}
+
+bool cl_view_import(const struct cl_view *view, uint32_t index, struct cl_view_import *import)
+{
+	struct cl_import_note note;
+
+	if (index >= cl_view_imports(view))
+		return false;
+	read_whole(view, at_import(index), &note, sizeof note);
+	return tell_import(index, &note, import);
+}
+
+bool cl_view_import_of(const struct cl_view *holder, uint32_t file_id, uint32_t record,
+		       uint32_t generation, struct cl_view_import *import)
+{
+	struct cl_import_note some[64];
+	uint32_t n = cl_view_imports(holder);
+
+	for (uint32_t first = 0; first < n; first += 64) {
+		uint32_t here = n - first < 64 ? n - first : 64;
+
+		read_at(holder, at_import(first), some, here * sizeof some[0]);
+		for (uint32_t i = 0; i < here; i++)
+			if (some[i].opens && some[i].file_id == file_id && some[i].record == record &&
+			    some[i].generation == generation &&
+			    /* once more: it may have been changed while it was read */
+			    cl_view_import(holder, first + i, import) && import->file_id == file_id &&
+			    import->record == record && import->generation == generation)
+				return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------ findings */
+uint32_t cl_view_findings(const struct cl_view *view)
+{
+	return count_of(&view->region.header->findings, CL_FINDINGS);
+}
+
+bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_finding *finding)
+{
+	char name[sizeof finding->name + 1];
+
+	if (index >= cl_view_findings(view))
+		return false;
+	read_whole(view, CL_AT_FINDINGS + (uint64_t)index * sizeof *finding, finding, sizeof *finding);
+	if (finding->kind == CL_FOUND_NOTHING || finding->kind >= CL_FINDING_KINDS)
+		return false;
+	copy_text(name, finding->name, sizeof finding->name - 1);
+	memcpy(finding->name, name, sizeof finding->name);
+	finding->name[sizeof finding->name - 1] = 0;
+	if (finding->block_kind != CL_EVENT)
+		finding->block_kind = CL_MEMORY;
+	return true;
+}
+
+uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind)
+{
+	if ((unsigned int)kind >= CL_FINDING_KINDS)
+		return 0;
+	return atomic_load_explicit(&view->region.header->found[kind], memory_order_relaxed);
+}
+
+/* -------------------------------------------------------------------- stacks */
+static unsigned int depth_of(const struct cl_view *view, uint32_t stack, bool *foreign)
+{
+	uint32_t words = count_of(&view->region.header->stack_words, CL_STACK_WORDS);
+	uint64_t head;
+
+	if (!stack || stack >= words)
+		return 0;
+	read_at(view, CL_AT_STACKS + (uint64_t)stack * 8u, &head, sizeof head);
+	*foreign = !(head & 0xff);
+	head = (*foreign ? head >> CL_FOREIGN_SHIFT : head) & 0xff;
+	return head <= CL_STACK_FRAMES && head < words - stack ? (unsigned int)head : 0;
+}
+
+unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack)
+{
+	bool foreign;
+
+	return depth_of(view, stack, &foreign);
+}
+
+static void take_module(struct cl_view_frame *frame, const struct cl_module *m)
+{
+	frame->offset = frame->address - m->bias;
+	copy_text(frame->path, m->path, sizeof m->path);
+	frame->build_id_length = m->build_id_length <= sizeof m->build_id ? m->build_id_length : 0;
+	memcpy(frame->build_id, m->build_id, sizeof m->build_id);
+}
+
+/* The last one noted wins: what was unloaded may lie where another is now. */
+static void find_module(const struct cl_view *view, struct cl_view_frame *frame)
+{
+	struct cl_module some[4];
+	/* a return address is behind its call, which may be the last of its function */
+	uint64_t call = frame->address - 1;
+
+	for (uint32_t left = count_of(&view->region.header->modules, CL_MODULES); left;) {
+		uint32_t here = left < 4 ? left : 4;
+
+		left -= here;
+		read_at(view, CL_AT_MODULES + (uint64_t)left * sizeof some[0], some,
+			here * sizeof some[0]);
+		for (uint32_t i = here; i > 0; i--) {
+			const struct cl_module *m = &some[i - 1];
+
+			if (call < m->start || call >= m->end)
+				continue;
+			take_module(frame, m);
+			return;
+		}
+	}
+}
+
+bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
+			 struct cl_view_frame *frame)
+{
+	struct cl_module module;
+	uint64_t number;
+	bool foreign;
+
+	*frame = (struct cl_view_frame){ 0 };
+	if (index >= depth_of(view, stack, &foreign))
+		return false;
+	read_at(view, CL_AT_STACKS + ((uint64_t)stack + 1 + index) * 8u, &frame->address,
+		sizeof frame->address);
+	frame->foreign = foreign;
+	if (!foreign) {
+		find_module(view, frame);
+		return true;
+	}
+	number = frame->address >> CL_FOREIGN_ADDRESS_BITS;
+	frame->address &= (UINT64_C(1) << CL_FOREIGN_ADDRESS_BITS) - 1;
+	if (number && number <= count_of(&view->region.header->modules, CL_MODULES)) {
+		read_at(view, CL_AT_MODULES + (number - 1) * sizeof module, &module, sizeof module);
+		take_module(frame, &module);
+	}
+	return true;
+}
