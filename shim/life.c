@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The life of this process as a sharer: its first export or import, fork, and
- * its end (see the last part of shim.h).  The one place that knows all modules
+ * its end: see life.h.  The one place that knows all modules
  * with state, to forget them in a child and to close them at the end.
  */
 #include <signal.h>
@@ -14,12 +14,18 @@
 #include <unistd.h>
 
 #include "shim/blocks/blocks.h"
+#include "shim/blocks/event_owner.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
+#include "shim/context_end.h"
 #include "shim/driver/context.h"
+#include "shim/driver/gate.h"
+#include "shim/driver/visit.h"
 #include "shim/shm/gc.h"
 #include "shim/importer/mappings.h"
+#include "shim/life.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/reap.h"
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/report/report.h"
@@ -73,19 +79,18 @@ static void after_fork_in_child(void)
 	cl_collector_forget();
 	cl_imports_forget();
 	cl_limbo_forget();
+	cl_reap_forget();
 	cl_blocks_forget();
+	cl_own_forget();
 	cl_notes_forget();
 	cl_events_forget();
 	cl_contexts_forget();
+	cl_gate_forget();
+	cl_visit_forget();
 	cl_callbacks_forget();
 	cl_trace_forget();
 	atomic_flag_clear(&end_begun);
 	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
-
-void cl_self_begin_anew(void)
-{
-	after_fork_in_child();
 }
 
 /* ---------------------------------------------------------------------- start */
@@ -118,6 +123,7 @@ void cl_self_prepare(void)
 		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 	}
 	if (!cl_self.pid) {
+		cl_self_begin_anew = after_fork_in_child;
 		cl_witness_self(&cl_self.witness);
 		cl_self.user = geteuid();
 		cl_self.places = cl_self_find_places();
@@ -153,7 +159,8 @@ bool cl_self_start_to_share(void)
 		}
 		if (dirfd >= 0)
 			close(dirfd);
-		cl_contexts_watch();
+		cl_context_lost = cl_context_end_lost;
+		cl_gate_watch();
 		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
 	}
 	pthread_mutex_unlock(&cl_imports_lock);

@@ -8,8 +8,10 @@
 #ifndef CL_BLOCKS_H
 #define CL_BLOCKS_H
 
+#include "shim/diag/notes.h"
 #include "shim/driver/context.h"
 #include "shim/driver/driver.h"
+#include "shim/self/own_file.h"
 #include "shim/shm/record.h"
 #include "shim/base/table.h"
 
@@ -56,32 +58,6 @@ struct cl_event_block {
 	struct cl_event_block *older, *newer;
 };
 
-/* Made at the first export or import; .header is NULL before, and as long as it can't be made. */
-extern struct cl_region cl_own;
-/*
- * Makes sure that it is there.  False: it can't be made just now, which is an error for who
- * exports and is said once; an @importer has it for reports only, and nothing is said.  It is
- * tried again at later calls, see backoff.h: who has it once has it to the end.
- */
-bool cl_own_need_locked(bool importer);
-/* Ours are found by their whole handles.  (The header says so to others, and can be damaged by them.) */
-extern bool cl_own_by_handle;
-void cl_own_go_by_handle_locked(void);
-/* The number of our file, 0 as long as there is none; ANY: it takes more to know what is ours. */
-extern _Atomic uint32_t cl_own_id;
-#define CL_OWN_ANY UINT32_MAX
-/*
- * Whether a handle whose stamp names file @file_id may be of this process.  False
- * is certain, for a handle that was exported before: of a name in the directory it is
- * not, the file has its own before this is known.  Any thread, without the lock.
- */
-static inline bool cl_own_may_be(uint32_t file_id)
-{
-	uint32_t own = atomic_load_explicit(&cl_own_id, memory_order_acquire);
-
-	return own == file_id || own == CL_OWN_ANY;
-}
-
 extern struct cl_table cl_block_tables[CL_EVENT + 1];
 extern struct cl_context_tally cl_block_tally; /* of all blocks */
 /* It is of no context any more. */
@@ -96,12 +72,6 @@ static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
  * of 2 to the 64 others one is taken for it.)
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
-/*
- * Whether memory at @address may be a block here.  False is certain, for who has
- * a reason to believe that address is his: an export that happened before is
- * seen.  Any thread, without the lock: a few loads.
- */
-bool cl_block_may_be(uint64_t address);
 struct cl_block *cl_block_of_record(uint32_t record);
 
 /*
@@ -124,6 +94,18 @@ bool cl_unnoted_kept(uint64_t address);
 bool cl_unnoted_freed(uint64_t address, bool now);
 void cl_unnoted_context_gone(void);
 
+/* Whether the program has freed @block; NULL: it is none. */
+static inline bool cl_block_in_limbo(const struct cl_block *block)
+{
+	return block && block->place != CL_PLACE_PROGRAM;
+}
+
+/* @key, which is in the limbo (@block) or was freed unnoted (NULL), is misused: what there is to say. */
+struct cl_finding cl_block_about_locked(enum cl_finding_kind kind, enum cl_kind block_kind, uint64_t key,
+					const struct cl_block *block);
+/* Notes @finding of a misuse, with the stack of the caller.  No lock may be held. */
+void cl_block_misused(struct cl_finding *finding);
+
 /* Out of the hash: its key is free for another block. */
 void cl_block_unhash(struct cl_block *block);
 /* After its record was released: gives record and memory back. */
@@ -137,10 +119,5 @@ void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void
 
 /* A forked child forgets its parent's. */
 void cl_blocks_forget(void);
-void cl_events_forget(void);
-
-/* How many interprocess events a process can have (measured), and how many are known to live outside the limbo. */
-enum { CL_EVENT_PLACES = 4096 };
-uint64_t cl_events_alive(void);
 
 #endif

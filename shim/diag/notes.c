@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/blocks/blocks.h"
+#include "shim/base/hash.h"
+#include "shim/self/own_file.h"
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/self/self.h"

@@ -11,8 +11,9 @@
 #ifndef CL_TRACE_H
 #define CL_TRACE_H
 
-#include "shim/shim.h"
 #include "shim/diag/trace_layout.h"
+#include <cuda.h>
+#include "shim/self/sharing.h"
 
 /* @e->tid is filled in, and @e->when if it is 0. */
 void cl_trace_write(struct cl_trace_event *e) __attribute__((cold));
@@ -33,5 +34,15 @@ void cl_trace_write(struct cl_trace_event *e) __attribute__((cold));
 void cl_trace_end(void);
 /* A forked child starts anew. */
 void cl_trace_forget(void);
+
+/* What the hooks in preload/ call: */
+/* After the options were read: makes cl_tracing() true where CULIMBO_TRACE is set.  No system call. */
+void cl_trace_begin(void);
+/* When cl_tracing(): */
+uint64_t cl_trace_now(void); /* CLOCK_MONOTONIC, ns */
+/* An allocation of @bytes had @result; then its address is at @dptr (NULL: not one that can be shared). */
+void cl_trace_allocated(const CUdeviceptr *dptr, size_t bytes, CUresult result);
+/* The driver, or the limbo, took @dptr in a call that began at @began (cl_trace_now). */
+void cl_trace_freed(CUdeviceptr dptr, uint64_t began);
 
 #endif

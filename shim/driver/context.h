@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: which are primary, and what goes with one that ends (see cl_context_end_begin). */
+/* Contexts: which are primary, and what goes with one that ends (see shim/context_end.h). */
 #ifndef CL_CONTEXT_H
 #define CL_CONTEXT_H
 
@@ -41,12 +41,14 @@ bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device, bool *primary)
  */
 CUresult cl_context_refusal(void);
 
-/* A handle means another context than before. */
-void cl_contexts_changed(void);
+/* @ctx (NULL: the primary context of @device) is no more: its address may be another's from now on. */
+void cl_contexts_gone(CUcontext ctx, CUdevice device);
+/*
+ * Told that the primary context of @device has ended because we gave back the last reference
+ * to it: the program had released it past our hooks.  Set by who begins to share.
+ */
+extern void (*cl_context_lost)(CUdevice device);
 void cl_contexts_forget(void); /* in a forked child */
-
-/* By who begins to share, before it notes anything: see struct cl_context_call. */
-void cl_contexts_watch(void);
 
 /*
  * How many things (blocks, imports) there are of each context, so that the end of one that

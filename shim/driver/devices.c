@@ -2,7 +2,7 @@
 /* Devices as other processes know them: see devices.h. */
 #include <string.h>
 
-#include "shim/blocks/blocks.h"
+#include "shim/self/own_file.h"
 #include "shim/driver/devices.h"
 #include "shim/driver/driver.h"
 #include "shim/self/self.h"

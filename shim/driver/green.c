@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Green contexts: see green.h and shim.h. */
+/* Green contexts: see green.h. */
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "shim/driver/context.h"
+#include "shim/driver/gate.h"
 #include "shim/driver/green.h"
 #include "shim/self/self.h"
 

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "shim/shim.h"
+#include "shim/driver/driver.h"
 
 /* How many notes there are, and once there was no memory for one; 0 in most processes. */
 extern _Atomic uint32_t cl_green_notes;
@@ -38,6 +38,18 @@ static inline bool cl_green_resolve(CUcontext *ctx)
 	/* relaxed: whoever uses a green context has it from the call that noted it */
 	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed) && cl_green_find(ctx);
 }
+
+/* For the hooks in preload/: made, and got as a CUcontext; also by a process that shares nothing yet. */
+void cl_green_created(CUgreenCtx green, CUdevice device);
+void cl_green_converted(CUcontext ctx, CUgreenCtx green);
+/* Around the call that destroys one: of which device it is, -1: that is not known. */
+struct cl_green_end {
+	CUdevice device;
+	uint64_t number; /* of its making: another may have its handle by the time it is gone */
+	CUgreenCtx green;
+};
+struct cl_green_end cl_green_end_begin(CUgreenCtx green);
+void cl_green_end_done(const struct cl_green_end *end, bool gone);
 
 void cl_green_forget(void); /* in a forked child */
 

@@ -6,8 +6,8 @@
  * Nothing here protects it: who does so is told.
  */
 #include "shim/base/log.h"
+#include "shim/exporter/pool.h"
 #include "shim/self/self.h"
-#include "shim/shim.h"
 
 void cl_pool_exported(void)
 {

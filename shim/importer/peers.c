@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/blocks/blocks.h"
+#include "shim/self/own_file.h"
 #include "shim/shm/gc.h"
 #include "shim/base/log.h"
 #include "shim/importer/peers.h"

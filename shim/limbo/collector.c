@@ -12,7 +12,8 @@
 
 #include "shim/base/backoff.h"
 #include "shim/limbo/collector.h"
-#include "shim/limbo/limbo.h"
+#include "shim/limbo/collect.h"
+#include "shim/limbo/reap.h"
 #include "shim/base/log.h"
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
@@ -272,6 +273,12 @@ void cl_collector_wake(void)
 {
 	if (atomic_load_explicit(&cl_own_id, memory_order_acquire))
 		cl_collector_wake_by(0);
+}
+
+void cl_collector_watch_holders(bool gone)
+{
+	if (gone)
+		cl_collector_wake_by(cl_now() + CL_REAP_EVERY);
 }
 
 bool cl_collector_stop(uint64_t wait)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "shim/limbo/grace.h"
-#include "shim/base/list.h"
+#include "shim/blocks/list.h"
 #include "shim/base/options.h"
 #include "shim/self/self.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reclaim: what is done when a call fails for lack of memory, or of an event.  The contract
- * is in shim.h (cl_retry_again).
+ * is in reclaim.h.
  *
  * One loop over steps, in order.  A step says whether something has come free since the call
  * was made the last time, by whomever; and whether something may still come, so that it is
@@ -18,9 +18,14 @@
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
 #include "shim/driver/devices.h"
-#include "shim/limbo/limbo.h"
+#include "shim/limbo/collect.h"
+#include "shim/limbo/forced.h"
+#include "shim/limbo/reap.h"
+#include "shim/limbo/release.h"
 #include "shim/base/log.h"
 #include "shim/reclaim/pressure.h"
+#include "shim/reclaim/reclaim.h"
+#include "shim/blocks/event_owner.h"
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
@@ -282,14 +287,11 @@ void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_s
 	*retry = (struct cl_retry){ .want = want, .what = what };
 }
 
-bool cl_retry_again(struct cl_retry *retry)
+bool cl_reclaim_again(struct cl_retry *retry)
 {
-	CL_UNCANCELLED;
 	uint64_t now = cl_now();
 	bool again;
 
-	if (cl_callbacks_inside() || cl_options.disable.number || cl_self.ended)
-		return false;
 	if (retry->attempt == 0) {
 		retry->began = now;
 		retry->until = now + cl_options.pressure_wait.number;
@@ -297,14 +299,6 @@ bool cl_retry_again(struct cl_retry *retry)
 		   retry->attempt >= (retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS)) {
 		return false; /* others take all that comes free */
 	}
-	if (retry->want == CL_RETRY_EVENT && !cl_sharing())
-		return false;
-	if (cl_self_is_copy()) {
-		cl_self_begin_anew();
-		if (retry->want == CL_RETRY_EVENT)
-			return false;
-	}
-	cl_self_prepare();
 	cl_count(callbacks_run);
 	if (retry->want == CL_RETRY_MEMORY && retry->attempt == 0)
 		find_device(&retry->what);

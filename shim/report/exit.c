@@ -14,6 +14,7 @@
 #include "shim/blocks/blocks.h"
 #include "shim/importer/mappings.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/reap.h"
 #include "shim/base/log.h"
 #include "shim/report/report_table.h"
 #include "shim/self/self.h"

@@ -19,6 +19,7 @@ pthread_mutex_t cl_exports_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cl_self cl_self;
 struct cl_counts cl_counts;
 uint32_t *_Atomic cl_self_word;
+void (*cl_self_begin_anew)(void);
 
 /* ------------------------------------------------------------------ directory */
 void cl_self_dir_path(char *path, size_t size)

@@ -2,7 +2,7 @@
 /*
  * This process: who it is, its locks, the directory of exporter files, and the
  * counts that the report gives.  When it begins to share, forks and ends is in
- * process.c.
+ * shim/life.c.
  *
  * Locks, in the order in which two may be held: cl_imports_lock before
  * cl_exports_lock.  No CUDA call is made, and nothing of another process is
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 #include "shim/shm/liveness.h"
-#include "shim/shim.h"
+#include "shim/self/sharing.h"
 
 extern pthread_mutex_t cl_imports_lock; /* peers and imports */
 extern pthread_mutex_t cl_exports_lock; /* this process's exporter file, blocks, limbo */
@@ -32,7 +32,7 @@ struct cl_places {
 
 struct cl_self {
 	struct cl_witness witness;
-	pid_t pid; /* 0: cl_self_prepare() was not called yet */
+	pid_t pid; /* 0: cl_self_prepare() of shim/life.h was not called yet */
 	uint64_t started; /* then, CLOCK_MONOTONIC ns */
 	uid_t user; /* effective, then */
 	struct cl_places places; /* then */
@@ -94,30 +94,13 @@ static inline void cl_cancel_type_restore(const int *before)
  * it is used.  The kernel gives such a child zeros for the word.
  */
 extern uint32_t *_Atomic cl_self_word;
-void cl_self_begin_anew(void);
+extern void (*cl_self_begin_anew)(void); /* set with the word, by cl_self_prepare() in shim/life.h */
 static inline bool cl_self_is_copy(void)
 {
 	/* acquire: with what begin_anew() has written to it */
 	const uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_acquire);
 
 	return __builtin_expect(word && !*word, 0);
-}
-
-/* Who we are, and fork handlers; what everything else here needs.  Any thread, any number of times. */
-void cl_self_prepare(void);
-
-/*
- * The first export or import: makes cl_sharing() true.  Returns false when
- * this process is not to be looked after (CULIMBO_DISABLE).  Any thread.
- */
-bool cl_self_start_to_share(void);
-static inline bool cl_self_start(void)
-{
-	/* acquire: what the first one prepared is seen */
-	if (__builtin_expect(!cl_self_is_copy() &&
-			     (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES), 1))
-		return true;
-	return cl_self_start_to_share();
 }
 
 /* As they are now; any thread. */

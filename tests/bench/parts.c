@@ -32,9 +32,12 @@
 
 #include "shim/blocks/blocks.h"
 #include "shim/limbo/collector.h"
+#include "shim/limbo/collect.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/reap.h"
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "shim/shim.h"
 #include "tests/bench/harness.h"
 
 /* ------------------------------------------------------------ the null driver */

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "shim/blocks/blocks.h"
-#include "shim/importer/mappings.h"
+#include "shim/exporter/own_open.h"
 #include "shim/base/log.h"
-#include "shim/self/self.h"
+#include "shim/shim.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RECORDS = 8, STEPS = 64 };
@@ -49,13 +49,18 @@ static void judge_handle(const char *handle)
 	PROMISE(!memcmp(handle, came, 56));
 	PROMISE(!memcmp(handle + 56, zero, 8) || !memcmp(handle + 56, came + 56, 8));
 }
-/* A process's own handles are refused (measured); that it was asked does not count. */
+/*
+ * A process's own handles are refused (measured); that it was asked does not count.  A stamp
+ * with our file's number and another tag is of another directory: not our own.
+ */
 static bool is_own(void)
 {
+	struct cl_stamp stamp;
 	uint64_t tail;
 
 	memcpy(&tail, came + 56, sizeof tail);
-	return cl_stamp_unpack(tail).file_id == cl_own.file_id;
+	stamp = cl_stamp_unpack(tail);
+	return stamp.file_id == cl_own.file_id && stamp.tag == cl_own.tag;
 }
 static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {
@@ -294,7 +299,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		CUresult ignored;
 
 		/* (what names our own file is the driver's matter, and not an import) */
-		cl_import_event_destroy(events[--events_n], destroy, &ignored);
+		cl_import_event_destroy(events[--events_n], destroy, cl_own_has, &ignored);
 	}
 	PROMISE(holds_in_other() == 0);
 	return 0;

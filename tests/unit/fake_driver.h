@@ -18,9 +18,12 @@
 
 #include "shim/blocks/blocks.h"
 #include "shim/limbo/collector.h"
+#include "shim/limbo/collect.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/reap.h"
 #include "shim/base/log.h"
 #include "shim/self/self.h"
+#include "shim/shim.h"
 
 #define MS 1000000ull
 #define MIB (1ull << 20)

@@ -965,6 +965,7 @@ IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
 	cl_context_make_end(&making);
 	/* a forked process does not share yet, nor are its parent's calls in it */
 	cl_contexts_forget();
+	cl_gate_forget();
 	call = cl_context_call_begin(0);
 	CHECK(call.unwatched);
 	cl_context_call_end(&call);

@@ -17,7 +17,9 @@
 #include <sys/syscall.h>
 
 #include "shim/reclaim/callbacks.h"
+#include "shim/blocks/address_filter.h"
 #include "shim/driver/green.h"
+#include "shim/limbo/forced.h"
 #include "shim/shm/slot.h"
 
 /*

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What becomes of a block that the program frees: see free.h. */
+#include "shim/base/log.h"
+#include "shim/blocks/blocks.h"
+#include "shim/diag/trace.h"
+#include "shim/driver/context.h"
+#include "shim/driver/gate.h"
+#include "shim/driver/green.h"
+#include "shim/exporter/free.h"
+#include "shim/limbo/collect.h"
+#include "shim/limbo/collector.h"
+#include "shim/limbo/context_loss.h"
+#include "shim/limbo/fence.h"
+#include "shim/limbo/limbo.h"
+#include "shim/self/self.h"
+
+/* What is to be done with a pointer that the program frees. */
+enum free_as {
+	FREE_NOT_OURS, /* the driver's matter alone */
+	FREE_AGAIN,    /* it is in the limbo already */
+	FREE_NOW,      /* nobody has it or can get it: the driver's, and ours to forget */
+	FREE_DEFERRED, /* into the limbo, when all has been waited for */
+	FREE_UNNOTED,  /* exported without a note of it: never the driver's */
+};
+
+/*
+ * Decides, and takes the block for this thread (CL_PLACE_BUSY), so that a
+ * second free of it waits and then finds it freed: then *again says of what.
+ */
+static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken,
+				  struct cl_finding *again)
+{
+	struct cl_block *block;
+	enum free_as as = FREE_NOT_OURS;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block = cl_limbo_find_settled_locked(kind, key);
+	if (cl_block_in_limbo(block)) {
+		as = FREE_AGAIN;
+		*again = cl_block_about_locked(kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE :
+							 CL_FOUND_FREED_TWICE,
+				      kind, key, block);
+	} else if (block) {
+		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
+		block->place = CL_PLACE_BUSY;
+		*taken = block;
+	} else if (kind == CL_MEMORY && cl_unnoted_kept(key)) {
+		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
+		*again = cl_block_about_locked(CL_FOUND_FREED_TWICE, kind, key, NULL);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return as;
+}
+
+/* FREE_NOW: the driver has freed @block, or has refused to, and it is as before. */
+static CUresult freed_now(struct cl_block *block, CUresult result)
+{
+	bool freed = result == CUDA_SUCCESS, gone = false;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block->place = CL_PLACE_PROGRAM;
+	if (block->record != CL_NO_RECORD)
+		cl_record_release_end(&cl_own, block->record, block->before, freed);
+	if (freed) {
+		if (block->early) {
+			cl_count(graces_cut);
+			cl_count_add(graces_cut_bytes, block->size);
+		}
+		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
+		if (block->kind == CL_EVENT)
+			cl_limbo_event_went();
+		if (block->record != CL_NO_RECORD)
+			atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1,
+						  memory_order_relaxed);
+		cl_block_delete(block);
+	} else if (block->orphan) {
+		gone = cl_limbo_forget_block_locked(block);
+	}
+	cl_gate_changed_locked();
+	pthread_mutex_unlock(&cl_exports_lock);
+	cl_collector_watch_holders(gone);
+	return result;
+}
+
+static void free_failed(struct cl_block *block)
+{
+	bool gone = false;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block->place = CL_PLACE_PROGRAM;
+	if (block->orphan)
+		gone = cl_limbo_forget_block_locked(block);
+	cl_gate_changed_locked();
+	pthread_mutex_unlock(&cl_exports_lock);
+	cl_collector_watch_holders(gone);
+}
+
+/*
+ * The program has freed @block, and all that the driver's free waits for has been waited for,
+ * or @fence (or NULL) says when it has been.
+ */
+static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
+{
+	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
+	uint64_t look = UINT64_MAX;
+	bool gone = false, over = false, stray;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	block->place = CL_PLACE_PROGRAM;
+	if (block->record != CL_NO_RECORD)
+		cl_own.record[block->record].free_stack = stack;
+	if (fence)
+		cl_fence_add_locked(fence, block);
+	if (block->orphan)
+		gone = cl_limbo_forget_block_locked(block);
+	else
+		look = cl_limbo_enter_locked(block, cl_now(), &over);
+	stray = cl_fences_any_stray_locked();
+	cl_gate_changed_locked();
+	pthread_mutex_unlock(&cl_exports_lock);
+	/* in this thread: who frees fast must not be faster than the memory comes back (measured) */
+	if (over)
+		cl_limbo_collect(false);
+	if (look != UINT64_MAX)
+		cl_collector_wake_by(look);
+	if (stray)
+		cl_collector_wake();
+	cl_collector_watch_holders(gone);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Waits for what the driver's free of a block of @ctx would wait for, and fails as
+ * it would: by freeing something else of that context.  cuCtxSynchronize() is not
+ * the same: where a stream captures in relaxed mode it fails and spoils the
+ * capture, and a free does neither (measured, doc/measurements.md).
+ */
+static CUresult wait_as_a_free(CUcontext ctx)
+{
+	CUcontext current = NULL, popped;
+	CUdeviceptr stand_in;
+	bool pushed = false;
+	CUresult result;
+
+	cl_driver.cuCtxGetCurrent(&current);
+	if (ctx && current != ctx) {
+		result = cl_driver.cuCtxPushCurrent_v2(ctx);
+		if (result != CUDA_SUCCESS)
+			return result;
+		pushed = true;
+	}
+	result = cl_driver.cuMemAlloc_v2(&stand_in, 1);
+	if (result == CUDA_SUCCESS)
+		result = cl_driver.cuMemFree_v2(stand_in);
+	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		result = cl_driver.cuCtxSynchronize();
+	if (pushed)
+		cl_driver.cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
+static CUresult freed_again(CUdeviceptr dptr, struct cl_finding *again)
+{
+	cl_count(freed_twice);
+	cl_block_misused(again);
+	cl_log(CL_LOG_INFO, "block %#llx was freed twice", (unsigned long long)dptr);
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+/*
+ * The program frees what we have no note of; @wait: not in stream order.  False:
+ * the driver knows no such block, and has to say so.
+ */
+static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
+{
+	CUdeviceptr base = 0;
+	CUcontext ctx = NULL;
+	size_t size;
+
+	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS || base != dptr)
+		return false;
+	cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, dptr);
+	cl_green_resolve(&ctx);
+	*result = wait ? wait_as_a_free(ctx) : CUDA_SUCCESS;
+	if (*result != CUDA_SUCCESS)
+		return true;
+	pthread_mutex_lock(&cl_exports_lock);
+	if (cl_unnoted_freed(dptr, true)) /* by another thread meanwhile */
+		*result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return true;
+}
+
+bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
+{
+	struct cl_block *block = NULL;
+	struct cl_finding again;
+
+	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
+	case FREE_NOT_OURS:
+		return false;
+	case FREE_AGAIN:
+		*result = freed_again(dptr, &again);
+		return true;
+	case FREE_NOW:
+		*result = freed_now(block, cl_driver.cuMemFree_v2(dptr));
+		return true;
+	case FREE_UNNOTED:
+		if (!free_unnoted(dptr, true, result))
+			*result = cl_driver.cuMemFree_v2(dptr);
+		return true;
+	case FREE_DEFERRED:
+		break;
+	}
+	*result = wait_as_a_free(block->ctx);
+	if (*result == CUDA_SUCCESS)
+		*result = into_limbo(block, NULL);
+	else
+		free_failed(block);
+	return true;
+}
+
+/* Nobody can say when its stream has got to the free. */
+static void keep_unfenced(struct cl_block *block)
+{
+	pthread_mutex_lock(&cl_exports_lock);
+	if (block->record != CL_NO_RECORD)
+		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
+	block->unfenced = true;
+	pthread_mutex_unlock(&cl_exports_lock);
+	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed, or it is not known: "
+				 "it is kept to the end");
+}
+
+bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
+			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
+{
+	struct cl_block *block = NULL;
+	struct cl_finding again;
+	struct cl_fence *fence;
+	bool capturing;
+
+	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
+	case FREE_NOT_OURS:
+		return false;
+	case FREE_AGAIN: /* unlike cuMemFree(), it needs a context */
+		freed_again(dptr, &again);
+		*result = cl_context_refusal();
+		return true;
+	case FREE_NOW:
+		*result = freed_now(block, bare(dptr, stream));
+		return true;
+	case FREE_UNNOTED:
+		if (!free_unnoted(dptr, false, result))
+			*result = bare(dptr, stream);
+		return true;
+	case FREE_DEFERRED:
+		break;
+	}
+	*result = cl_fence_make(block, stream, per_thread, &fence, &capturing);
+	if (*result == CUDA_SUCCESS && capturing)
+		*result = bare(dptr, stream);
+	if (*result != CUDA_SUCCESS || capturing) {
+		free_failed(block);
+		return true;
+	}
+	if (!fence)
+		keep_unfenced(block);
+	*result = into_limbo(block, fence);
+	return true;
+}
+
+bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
+{
+	struct cl_block *block = NULL;
+	struct cl_finding again;
+
+	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &again)) {
+	case FREE_NOT_OURS:
+	case FREE_UNNOTED: /* memory alone */
+		return false;
+	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
+		cl_count(events_destroyed_twice);
+		cl_block_misused(&again);
+		cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
+		*result = CUDA_ERROR_INVALID_HANDLE;
+		return true;
+	case FREE_NOW:
+		*result = freed_now(block, destroy(event));
+		return true;
+	case FREE_DEFERRED:
+		break;
+	}
+	*result = into_limbo(block, NULL);
+	return true;
+}

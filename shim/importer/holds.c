@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Holds: see holds.h. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "shim/base/log.h"
+#include "shim/importer/holds.h"
+#include "shim/self/self.h"
+
+struct cl_table cl_holds = CL_TABLE_BEGIN(cl_holds);
+/* What was freed last, for the next: a program that opens and closes in turn needs no allocation. */
+#ifdef __has_feature /* clang's way to say so */
+#if __has_feature(address_sanitizer)
+#define FREED_IS_FREED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(FREED_IS_FREED) /* it is to see what is used when it was freed */
+enum { MOST_SPARE = 0 };
+#else
+enum { MOST_SPARE = 64 };
+#endif
+static struct cl_link *spare;
+static unsigned int spare_n;
+
+/* -------------------------------------------------------------------- cl_holds */
+static struct cl_hold *hold_new_locked(void)
+{
+	struct cl_link *link = spare;
+
+	if (!link)
+		return malloc(sizeof(struct cl_hold));
+	spare = link->next;
+	spare_n--;
+	return (struct cl_hold *)link;
+}
+
+void cl_hold_free_locked(struct cl_hold *hold)
+{
+	if (spare_n == MOST_SPARE) {
+		free(hold);
+		return;
+	}
+	hold->link.next = spare;
+	spare = &hold->link;
+	spare_n++;
+}
+
+/* Its exporter keeps the block for good, whoever closes it.  0, -ESTALE or -EBADMSG. */
+static int pin(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
+{
+	int err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
+
+	if (!err)
+		cl_count(pinned);
+	return err;
+}
+
+bool cl_hold_is_refusal(int err)
+{
+	return err == -ESTALE || err == -EBADMSG;
+}
+
+/*
+ * We were taken for dead and have a new slot: cl_holds again what we still have
+ * open or are just opening, where its exporter has not given it away.
+ */
+static void hold_again_locked(struct cl_peer *peer)
+{
+	struct cl_link *link, *next;
+	uint8_t handle[64];
+	unsigned int lost = 0;
+
+	CL_TABLE_EACH (&cl_holds, link, next) {
+		struct cl_hold *hold = (struct cl_hold *)link;
+		struct cl_stamp stamp = { .record = cl_hold_record(hold), .generation = hold->generation };
+		int err = -EUSERS;
+
+		if (hold->peer != peer || hold->pinned || !(hold->opens || hold->pending))
+			continue;
+		cl_record_handle(&peer->region, cl_hold_record(hold), handle);
+		if (peer->slot >= 0)
+			err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
+					     hold->generation, handle);
+		if (!err)
+			continue;
+		hold->pinned = true; /* no bit of ours to clear */
+		/* what is just being opened can still be refused, and is kept if it can't be held */
+		if (!hold->opens)
+			hold->stale = cl_hold_is_refusal(err) || pin(peer, stamp, handle);
+		else
+			lost++;
+	}
+	cl_log(CL_LOG_WARN,
+	       "the program closed culimbo's descriptors and was taken for dead by process %u, which is in "
+	       "another PID namespace: %u blocks that are open here are not protected any more",
+	       peer->region.header->exporter.pid, lost);
+}
+
+/* No memory for a hold: its exporter keeps the block. */
+static int pin_unnoted(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
+{
+	int err = pin(peer, stamp, handle);
+
+	if (!err)
+		cl_log_once(CL_LOG_WARN,
+			    "no memory to note what is opened here of process %u: it is kept by it until it "
+			    "ends, freed or not",
+			    peer->region.header->exporter.pid);
+	return err;
+}
+
+/* The same for want of a slot, or of its lock. */
+static int pin_unheld(struct cl_peer *peer, struct cl_stamp stamp, const void *handle, int why)
+{
+	cl_log_once(CL_LOG_WARN,
+		    "no room among the holders of process %u (error %d): what is opened here is kept "
+		    "by it until it ends, freed or not",
+		    peer->region.header->exporter.pid, -why);
+	return pin(peer, stamp, handle);
+}
+
+bool cl_hold_put_aside_locked(struct cl_hold *hold)
+{
+	bool lost;
+
+	cl_peer_need_slot(hold->peer, &lost);
+	if (lost)
+		hold_again_locked(hold->peer);
+	if (!hold->pinned)
+		return false;
+	cl_table_remove(&cl_holds, &hold->link);
+	hold->aside = true;
+	return true;
+}
+
+bool cl_hold_succeeded_locked(struct cl_peer *peer)
+{
+	struct cl_link *link, *next;
+
+	if (!cl_peer_is_succeeded(peer))
+		return false;
+	CL_TABLE_EACH (&cl_holds, link, next) {
+		struct cl_hold *hold = (struct cl_hold *)link;
+
+		if (hold->peer != peer)
+			continue;
+		cl_table_remove(&cl_holds, link);
+		hold->aside = true;
+	}
+	cl_peer_put_aside(peer);
+	return true;
+}
+
+int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *named, const void *handle,
+			struct cl_hold **held)
+{
+	const struct cl_stamp stamp = *named;
+	struct cl_hold *hold;
+	bool lost;
+	int err;
+
+	hold = hold_new_locked();
+	if (!hold)
+		return pin_unnoted(peer, stamp, handle);
+	hold->link.key = cl_hold_key(stamp.file_id, stamp.record);
+	hold->peer = peer;
+	hold->generation = stamp.generation;
+	hold->pinned = hold->stale = hold->aside = hold->gone = hold->mapped = false;
+	hold->opens = hold->pending = 0;
+	cl_table_add(&cl_holds, &hold->link);
+	err = cl_peer_need_slot(peer, &lost);
+	if (lost)
+		hold_again_locked(peer);
+	if (!err)
+		err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
+				     stamp.generation, handle);
+	if (err && !cl_hold_is_refusal(err)) {
+		err = pin_unheld(peer, stamp, handle, err);
+		hold->pinned = !err;
+	}
+	if (err) {
+		cl_table_remove(&cl_holds, &hold->link);
+		cl_hold_free_locked(hold);
+		return err;
+	}
+	hold->pending = 1;
+	peer->holds++;
+	*held = hold;
+	return 0;
+}
+
+void cl_hold_drop_locked(struct cl_hold *hold)
+{
+	/* a slot that is not ours any more has no bit of ours */
+	if (!hold->pinned && cl_peer_has_slot(hold->peer))
+		cl_record_unhold(&hold->peer->region, (unsigned int)hold->peer->slot, cl_hold_record(hold));
+	cl_peer_put(hold->peer);
+	if (!hold->aside)
+		cl_table_remove(&cl_holds, &hold->link);
+	if (hold->mapped)
+		hold->gone = true;
+	else
+		cl_hold_free_locked(hold);
+}
+
+void cl_hold_keep_locked(struct cl_hold *hold, struct cl_stamp stamp, const void *handle)
+{
+	struct cl_peer *peer = hold->peer;
+	bool lost;
+	int err = cl_peer_keep_slot(peer, &lost);
+
+	if (lost)
+		hold_again_locked(peer);
+	if (!err || hold->pinned)
+		return;
+	if (pin_unheld(peer, stamp, handle, err)) {
+		hold->stale = !hold->opens;
+		return;
+	}
+	if (cl_peer_has_slot(peer))
+		cl_record_unhold(&peer->region, (unsigned int)peer->slot, cl_hold_record(hold));
+	hold->pinned = true;
+}
+
+void cl_holds_forget(void)
+{
+	/* their memory is left: another thread of the parent may have been in the middle of it */
+	cl_holds = (struct cl_table)CL_TABLE_BEGIN(cl_holds);
+	spare = NULL;
+	spare_n = 0;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening: see open.h. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/base/log.h"
+#include "shim/diag/notes.h"
+#include "shim/diag/trace.h"
+#include "shim/driver/context.h"
+#include "shim/importer/close.h"
+#include "shim/importer/mappings.h"
+#include "shim/importer/open.h"
+#include "shim/self/self.h"
+#include "shim/shm/gc.h"
+#include "shim/shm/view.h"
+
+/* Whether @hold is open at this address, and has been all the while: an address maps one thing. */
+static bool is_open(const struct cl_mapping *newest, const struct cl_hold *hold)
+{
+	for (const struct cl_mapping *mapping = newest; mapping; mapping = mapping->older)
+		/* a close that is in the driver may be done there */
+		if (mapping->hold == hold && mapping->opens > mapping->closing && !cl_mapping_is_going(mapping))
+			return true;
+	return false;
+}
+
+static bool is_in_our_pid_ns(const struct cl_region *region)
+{
+	uint64_t pid_ns = region->header->exporter.pid_ns;
+
+	return pid_ns && pid_ns == cl_self.witness.pid_ns;
+}
+
+/*
+ * Whether the exporter of what the driver has just opened is still there, and our
+ * hold of it stands.
+ *
+ * The driver may open a dead process's handle, too, and map a later process's
+ * block (seen in the torture on a GPU, doc/measurements.md).  As long as the exporter lives that cannot
+ * be, so it is enough to ask afterwards.
+ *
+ * One system call, for the living: a lock by its process on just that byte says
+ * that it lives, and that our descriptor is still of its file, so that our own lock
+ * stands, too.  (The program may have closed ours, and got its number for a file of
+ * its own.  Did that process have such a lock there, too, it would live all the
+ * same, and in one PID namespace nobody takes who maps the file for dead, lock or
+ * no lock: it is only asked so there.)
+ */
+static bool is_there_locked(const struct cl_named *named, struct cl_hold *hold)
+{
+	struct cl_peer *peer = hold->peer;
+	const struct cl_witness *exporter = &peer->region.header->exporter;
+
+	if (cl_peer_has_slot(peer) && is_in_our_pid_ns(&peer->region) &&
+	    cl_region_is_locked_by(&peer->region, CL_LOCK_EXPORTER, exporter->pid))
+		return !hold->stale;
+	if (peer->slot >= 0 && !hold->pinned)
+		cl_hold_keep_locked(hold, named->stamp, named->handle);
+	if (hold->stale)
+		return false;
+	/*
+	 * A descriptor that is gone tells nothing.  Where only time can tell whether the exporter
+	 * lives, and its lock is free, it has ended: else it would have lost its lock just now.
+	 */
+	return peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0 ||
+	       cl_gc_judge(&peer->region) == CL_ALIVE ||
+	       /* somebody has put another file in the place of its own */
+	       (is_in_our_pid_ns(&peer->region) &&
+		cl_liveness_is_exporter(exporter->pid, named->stamp.file_id, true));
+}
+
+/*
+ * The file of the exporter of @named would be here, and is not.  Either the exporter has ended,
+ * or it lives and has lost its file (logind's RemoveIPC).  The second is rare: where /proc
+ * does not show it (another PID namespace; no /proc), the exporter has ended.
+ */
+static bool has_lost_its_file(const struct cl_named *named)
+{
+	return cl_liveness_is_exporter(named->pid, named->stamp.file_id, false);
+}
+
+/* Where and when what @named leads to was freed, if its exporter's file still says so. */
+static void find_free(const struct cl_named *named, struct cl_finding *finding)
+{
+	struct cl_view view = { .now = cl_now() };
+	const struct cl_region *region;
+	uint32_t stack;
+	bool own;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	pthread_mutex_lock(&cl_exports_lock);
+	region = named->known ? cl_view_has_open(named->stamp.file_id, &own) : NULL;
+	/* (it is read by its descriptor, which the program may have closed) */
+	if (region && cl_region_fd_intact(region)) {
+		view.region = *region;
+		if (cl_view_freed(&view, named->stamp.record, named->stamp.generation, named->handle,
+				  &finding->other_when, &stack))
+			finding->other_stack = own ? stack : cl_notes_stack_of_locked(&view, stack);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+CUresult cl_open_refuse(const struct cl_named *named, enum cl_kind kind)
+{
+	struct cl_stamp stamp = named->stamp;
+	struct cl_finding finding = { .kind = CL_FOUND_STALE_REFUSED,
+				      .pid = named->pid,
+				      .stack = cl_notes_stack(true),
+				      .file_id = stamp.file_id,
+				      .record = stamp.record,
+				      .generation = stamp.generation,
+				      .block_kind = (uint8_t)kind };
+
+	cl_count(stale_refused);
+	find_free(named, &finding);
+	cl_notes_finding(&finding);
+	cl_trace(CL_TRACE_STALE, .file_id = stamp.file_id, .record = stamp.record,
+		 .generation = stamp.generation);
+	if (named->fileless)
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
+		       "and is in another PID namespace, where it cannot be asked whether it lives",
+		       named->pid, stamp.file_id);
+	else
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
+		       "been freed",
+		       stamp.file_id, stamp.record, stamp.generation);
+	/* (a refusal of ours spoils no capture: whether the driver's own would is not measured) */
+	return cl_context_refusal();
+}
+
+/*
+ * The exporter's file has something else where the handle leads.  A handle that
+ * a process made which had that file's number before is stale; else it is the file
+ * that can't be trusted.
+ */
+static bool is_damaged(const struct cl_named *named)
+{
+	const struct cl_region *region;
+	bool own, is_its, here;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	region = cl_view_has_open(named->stamp.file_id, &own);
+	is_its = region && !own && region->header->exporter.pid == named->pid;
+	here = !region || is_in_our_pid_ns(region);
+	pthread_mutex_unlock(&cl_imports_lock);
+	return here ? cl_liveness_is_exporter(named->pid, named->stamp.file_id, true) : is_its;
+}
+
+CUresult cl_open_unheld(struct cl_opening *o, const struct cl_named *named, enum cl_kind kind)
+{
+	/* most that have ended are seen before the driver is asked */
+	if (named->fileless && !has_lost_its_file(named))
+		return cl_open_refuse(named, kind);
+	if (named->err == -ESTALE || (named->err == -EBADMSG && !is_damaged(named)))
+		return cl_open_refuse(named, kind);
+	if (named->err == -EBADMSG)
+		cl_log_once(CL_LOG_WARN,
+			    "exporter file %06x has something else in record %u than the handle that leads "
+			    "there, though its process %u lives: it is damaged. What is imported so is not "
+			    "protected, as without culimbo",
+			    named->stamp.file_id, named->stamp.record, named->pid);
+	else
+		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
+		o->sight = named->sight;
+	cl_count(unmanaged_imports);
+	return CUDA_SUCCESS;
+}
+
+void cl_open_give_up(const struct cl_opening *o)
+{
+	if (!o->hold)
+		return;
+	pthread_mutex_lock(&cl_imports_lock);
+	o->hold->pending--;
+	cl_hold_put_locked(o->hold);
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+/*
+ * Its exporter's context has ended: what we have of it stays ours, and may be opened again where
+ * the driver says that it is that very mapping; else it has opened what is there now.
+ */
+static bool went_with_context(const struct cl_hold *hold)
+{
+	return cl_life_state(cl_record_life(&hold->peer->region, cl_hold_record(hold))) == CL_GONE;
+}
+
+/* Of what was opened though its exporter's file is not where we look. */
+static void say_unprotected(enum cl_sight sight)
+{
+	unsigned int user = geteuid(), was = cl_self.user;
+
+	if (sight == CL_OUT_OF_SIGHT)
+		cl_log_once(CL_LOG_WARN,
+			    "this process does not see the directory of exporter files any more (chroot?): what "
+			    "it opens from now on of exporters that it has not met is not protected, as without "
+			    "culimbo, and may be of one that has ended");
+	else if (user != was)
+		/* root's files, say, are nothing to who has given up root's rights */
+		cl_log_once(CL_LOG_WARN,
+			    "this process began to share as user %u and is user %u now: what it opens of user "
+			    "%u's exporters that it has not met is not protected, as without culimbo, and may be "
+			    "of one that has ended",
+			    was, user, was);
+	else
+		cl_log_once(CL_LOG_WARN,
+			    "opened something that a process under culimbo exported, but found no exporter "
+			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
+			    "imported so is not protected, as without culimbo");
+}
+
+bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kind kind, uint64_t key)
+{
+	struct cl_mapping *newest;
+	bool there = true, noted = true;
+
+	if (named->fileless)
+		there = has_lost_its_file(named);
+	if (!there)
+		return false;
+	cl_context_current(&o->ctx, &o->device, &o->primary);
+	if (!named->again)
+		o->stack = cl_notes_stack(true);
+	pthread_mutex_lock(&cl_imports_lock);
+	newest = cl_mapping_find_locked(kind, key);
+	/* of another directory, or without culimbo: nothing is known */
+	if (o->hold)
+		there = is_open(newest, o->hold) ||
+			(is_there_locked(named, o->hold) && !went_with_context(o->hold));
+	if (there) {
+		if (o->hold) {
+			o->hold->pending--;
+			o->hold->opens++;
+		}
+		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
+		noted = cl_mapping_add_locked(kind, key, newest, o, named->pid);
+		cl_count_locked(imports);
+	}
+	pthread_mutex_unlock(&cl_imports_lock);
+	if (!there)
+		return false;
+	/* what was closed at its address is none of it: its own close may find no note of it to say so */
+	if (kind == CL_EVENT)
+		cl_event_is_new((CUevent)(uintptr_t)key);
+	else if (!noted)
+		cl_notes_not_closed(kind, key);
+	if (__builtin_expect(o->sight != CL_HERE, 0))
+		say_unprotected(o->sight);
+	return true;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A collection: see collect.h. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "shim/base/log.h"
+#include "shim/limbo/collect.h"
+#include "shim/limbo/forced.h"
+#include "shim/limbo/grace.h"
+#include "shim/limbo/inside.h"
+#include "shim/limbo/release.h"
+#include "shim/self/self.h"
+
+#define MILLISECOND 1000000ull
+#define POLL_DRAIN (2 * MILLISECOND)
+
+/* Whether another file has the name of ours. */
+static bool file_is_replaced(void)
+{
+	char path[4096];
+	struct stat st;
+	size_t n;
+
+	cl_self_dir_path(path, sizeof path - 24);
+	n = strlen(path);
+	path[n++] = '/';
+	cl_region_name(path + n, cl_own.file_id);
+	/* the number alone: the device is not always the one that fstat() says */
+	return fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != cl_own.ino;
+}
+
+/*
+ * Somebody has removed our file (logind does, at a user's last logout), or put
+ * another in its place: importers that come now open as without us and hold
+ * nothing, so what we would give back may be mapped by them.  (Of one that was
+ * only moved, they are refused.)
+ */
+static bool file_is_lost(void)
+{
+	struct stat st;
+	bool lost;
+
+	/* a destructor after our end: who comes now is refused, see cl_region_end() */
+	if (cl_self.file_ended)
+		return false;
+	lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 &&
+	       (st.st_nlink == 0 || file_is_replaced());
+	if (lost)
+		cl_log_once(CL_LOG_ERROR,
+			    "this process's exporter file was removed or replaced while it runs (logind's "
+			    "RemoveIPC does that at logout): who opens its blocks from now on is not seen, so "
+			    "those that it frees are kept to its end");
+	return lost;
+}
+
+bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
+{
+	bool early, refused;
+
+	/* an untracked event need not wait: opening it after its destroy works (measured) */
+	if (block->record == CL_NO_RECORD)
+		return block->kind == CL_EVENT;
+	refused = cl_grace_is_refused_locked(block, now, &early);
+	if (block->own_opens || (!refused && !cl_limbo_is_pressed(block, now)) || cl_limbo_is_held(block) ||
+	    file_is_lost() || !cl_record_release_begin(&cl_own, block->record, &block->before))
+		return false;
+	/* One that goes for somebody's need has not gone for the budget. */
+	block->early = refused && early;
+	return true;
+}
+
+/* --------------------------------------------------------------- collecting */
+static void take_ready_locked(uint64_t now)
+{
+	/*
+	 * No more than there can be: an importer that makes records ready over and over
+	 * must not keep this thread.  What is left is seen at the next collection.
+	 */
+	uint64_t most = cl_limbo.blocks + cl_limbo.gone + CL_CHUNK;
+	uint32_t ready[CL_BATCH * 4];
+	unsigned int n;
+
+	for (uint64_t taken = 0; taken < most; taken += n) {
+		n = cl_record_take_ready(&cl_own, ready, CL_BATCH * 4);
+		if (!n)
+			break;
+		for (unsigned int i = 0; i < n; i++) {
+			struct cl_block *block = cl_block_of_record(ready[i]);
+
+			if (!block)
+				continue;
+			if (block->place == CL_PLACE_HELD)
+				cl_limbo_settle(block, now, true);
+			else if (block->place == CL_PLACE_GONE &&
+				 cl_record_try_release(&cl_own, block->record)) {
+				cl_limbo.gone--;
+				cl_block_delete(block);
+			}
+		}
+	}
+}
+
+/* Nobody can say who has what is due: it is held for good. */
+static void keep_due_locked(void)
+{
+	for (const struct cl_block *block = cl_limbo.due.first; block; block = block->next)
+		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
+}
+
+static uint64_t next_due_locked(void)
+{
+	if (cl_limbo.due.n)
+		return 0;
+	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
+		return cl_now() + POLL_DRAIN;
+	return cl_grace_next_locked();
+}
+
+static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
+{
+	struct cl_collected sum = { .next = UINT64_MAX };
+	struct cl_batch batch;
+	uint64_t most;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	if (!cl_own.header)
+		goto out;
+	/* before the ready map is taken: nobody is to think it empty who should wait for us */
+	cl_limbo_not_quiet();
+	if (cl_record_any_ready(&cl_own))
+		take_ready_locked(cl_now());
+	if (cl_grace_n_locked())
+		cl_grace_turn_locked(cl_now(), end_grace, cl_limbo_settle);
+	if (cl_fences_any_stray_locked())
+		cl_release_strays_locked();
+	if (cl_limbo.events > cl_options.max_events.number)
+		cl_forced_events_out_locked(cl_options.max_events.number, false);
+	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
+		cl_release_ask_streams_locked();
+	/* As there, what comes meanwhile is another collection's. */
+	most = cl_limbo.due.n;
+	for (uint64_t seen = 0; cl_limbo.due.n && seen < most; seen += batch.seen) {
+		/* asked here and not when each is freed: it is three system calls */
+		if (file_is_lost())
+			keep_due_locked();
+		cl_batch_take_locked(&batch);
+		if (batch.n)
+			cl_batch_release_locked(&batch, &sum);
+	}
+	if (cl_options.held_bytes.number)
+		cl_forced_held_out_locked(&sum);
+	sum.next = next_due_locked();
+	sum.held = cl_limbo.held.n || cl_limbo.gone;
+	/* release: with our file, which who sees it looks into */
+	if (!cl_limbo.due.n && !cl_fences_wait_locked() && !cl_grace_n_locked() &&
+	    !cl_fences_any_stray_locked() && cl_limbo.events <= cl_options.max_events.number)
+		atomic_store_explicit(&cl_limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
+				      memory_order_release);
+out:
+	pthread_mutex_unlock(&cl_exports_lock);
+	return sum;
+}
+
+struct cl_collected cl_limbo_collect(bool end_grace)
+{
+	/* acquire: our file is there; and once more, for another may just have taken what was ready */
+	if (atomic_load_explicit(&cl_limbo.quiet, memory_order_acquire) != CL_QUIET_NOT &&
+	    !cl_record_any_ready(&cl_own)) {
+		uint8_t quiet = atomic_load_explicit(&cl_limbo.quiet, memory_order_acquire);
+
+		if (quiet != CL_QUIET_NOT)
+			return (struct cl_collected){ .next = UINT64_MAX, .held = quiet == CL_QUIET_HELD };
+	}
+	return collect(end_grace);
+}
+
+bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t had)
+{
+	bool ends, blocked = false, in_time = true;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	for (;;) {
+		ends = (cl_limbo.blocked.n || cl_fences_blocked_locked(cl_limbo_fence_ends)) &&
+		       back() == had;
+		if (!in_time || (!cl_gate_is_used_locked() && !ends))
+			break;
+		blocked |= ends;
+		in_time = cl_gate_wait_until_locked(until);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return blocked && in_time && back() == had;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the limbo forgets when a context ends: see context_loss.h. */
+#include <stdlib.h>
+
+#include "shim/base/options.h"
+#include "shim/diag/trace.h"
+#include "shim/driver/visit.h"
+#include "shim/limbo/context_loss.h"
+#include "shim/limbo/inside.h"
+#include "shim/limbo/release.h"
+#include "shim/self/self.h"
+
+/* The driver has dropped what @block names. */
+static bool forget_block(struct cl_block *block)
+{
+	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
+
+	cl_limbo_move(block, CL_PLACE_BUSY);
+	cl_fence_detach_locked(block);
+	block->own_opens = 0;
+	if (block->record == CL_NO_RECORD) {
+		cl_block_delete(block);
+		return false;
+	}
+	if (limbo_has_it)
+		cl_limbo_account(block, -1);
+	else
+		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
+	if (block->kind == CL_EVENT) {
+		cl_limbo_event_forget(block);
+		cl_limbo_event_went(); /* (its place with it, measured) */
+	}
+	return cl_limbo_gone_locked(block);
+}
+
+bool cl_limbo_gone_locked(struct cl_block *block)
+{
+	cl_trace_block(CL_TRACE_GONE, block, .value = cl_limbo.bytes);
+	cl_block_unhash(block);
+	if (cl_record_gone(&cl_own, block->record)) {
+		cl_block_delete(block);
+		return false;
+	}
+	block->place = CL_PLACE_GONE;
+	cl_limbo.gone++;
+	cl_limbo_not_quiet();
+	return true;
+}
+
+bool cl_limbo_forget_block_locked(struct cl_block *block)
+{
+	return forget_block(block);
+}
+
+static bool same_context(const struct cl_gate_use *use, const struct cl_block *block)
+{
+	return cl_gate_is_of(use, block->ctx, block->device, block->primary);
+}
+
+static void forget_with_context(struct cl_block *block, void *ended)
+{
+	if (!same_context(ended, block))
+		return;
+	if (block->place == CL_PLACE_BUSY) /* a thread of the program is freeing it just now */
+		block->orphan = true;
+	else
+		forget_block(block);
+}
+
+/*
+ * Destroying an event after its context is a crash (measured).  Where we don't
+ * know which context it was made in, any that ends may be it.
+ */
+static void forget_unknown_event(struct cl_block *block, void *data)
+{
+	(void)data;
+	if (!block->ctx && block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_BUSY)
+		forget_block(block);
+}
+
+static bool fence_has_ended(const struct cl_fence *fence, const void *ended)
+{
+	return cl_gate_is_of(ended, fence->ctx, fence->device, fence->primary);
+}
+
+/* Its stream is no more, so nothing is on it that could come to @block. */
+static void stream_is_gone(struct cl_block *block)
+{
+	if (block->place == CL_PLACE_DRAIN)
+		cl_limbo_move(block, CL_PLACE_DUE);
+}
+
+bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
+{
+	struct cl_gate_use *use, ended = { .ctx = ctx, .device = device };
+	struct cl_block *block;
+	bool waited;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	/* events beyond the limit and fences are passed over while their context may be ending */
+	waited = cl_limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_stray_locked() ||
+		 cl_limbo.events > cl_options.max_events.number;
+	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
+	if (cl_options.held_bytes.number && cl_limbo.held.n) {
+		waited = true;
+		cl_limbo_not_quiet();
+	}
+	use = cl_gate_open_locked(ctx, device);
+	while ((block = cl_limbo.blocked.first) != NULL) {
+		cl_list_remove(&cl_limbo.blocked, block);
+		cl_limbo_settle(block, cl_now(), true);
+	}
+	/* its streams went with it; of a primary one we don't know the handle here */
+	if (gone) {
+		cl_free_stream_forget_locked(ctx);
+		cl_unnoted_context_gone();
+		if (cl_fences_any_locked())
+			cl_fences_ended_locked(fence_has_ended, &ended, stream_is_gone);
+		if (cl_context_has_any(&cl_block_tally, ctx, device)) {
+			cl_block_each(CL_MEMORY, forget_with_context, &ended);
+			cl_block_each(CL_EVENT, forget_with_context, &ended);
+		}
+		if (cl_context_any_unknown(&cl_block_tally))
+			cl_block_each(CL_EVENT, forget_unknown_event, NULL);
+	}
+	cl_gate_changed_locked();
+	pthread_mutex_unlock(&cl_exports_lock);
+	free(use);
+	return waited || gone;
+}

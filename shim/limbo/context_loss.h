@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the limbo forgets when a context ends, or the driver has dropped a block without us.
+ *
+ * Functions that end in _locked want cl_exports_lock held; the others take it.
+ */
+#ifndef CL_CONTEXT_LOSS_H
+#define CL_CONTEXT_LOSS_H
+
+#include "shim/limbo/limbo.h"
+
+/*
+ * After cl_gate_close() and the driver's call: @gone: @ctx (NULL: the primary context of
+ * @device) has ended.  Opens the gate again.  Returns whether the collector has something to
+ * look at.
+ */
+bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);
+
+/*
+ * The driver has dropped what @block (on no list) names.  True: holders keep its
+ * record, and the collector must be awake by CL_REAP_EVERY from now at the latest, as for
+ * what waits for them in the limbo: it may sleep for good, or not have been started.
+ */
+bool cl_limbo_forget_block_locked(struct cl_block *block);
+/* Out of the books but for its record.  True: the same. */
+bool cl_limbo_gone_locked(struct cl_block *block);
+
+#endif

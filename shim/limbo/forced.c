@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes though somebody may still have it: see forced.h.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/diag/notes.h"
+#include "shim/diag/trace.h"
+#include "shim/driver/visit.h"
+#include "shim/limbo/forced.h"
+#include "shim/limbo/inside.h"
+#include "shim/self/self.h"
+
+static void note_forced_out_locked(const struct cl_block *block)
+{
+	const struct cl_record *r = &cl_own.record[block->record];
+	struct cl_finding finding = {
+		.kind = CL_FOUND_EVENT_FORCED_OUT,
+		.key = block->link.key,
+		.other_stack = r->free_stack,
+		.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed),
+		.file_id = cl_own.file_id,
+		.record = block->record,
+		.generation = cl_life_generation(cl_record_life(&cl_own, block->record)),
+		.block_kind = CL_EVENT,
+		.device = block->device,
+	};
+
+	cl_notes_finding_locked(&finding);
+}
+
+/* Who holds the record of @block: a slot, or CL_SLOTS where that is not known. */
+static unsigned int a_holder_of(const struct cl_block *block)
+{
+	uint16_t slot;
+
+	return cl_record_holders(&cl_own, block->record, &slot, 1) ? slot : CL_SLOTS;
+}
+
+/* @slot: of who holds it; CL_SLOTS: that is not known. */
+static void note_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
+{
+	const struct cl_record *r = &cl_own.record[block->record];
+	struct cl_finding finding = {
+		.kind = CL_FOUND_HELD_FORCED_OUT,
+		.key = block->link.key,
+		.size = block->size,
+		.other_stack = r->free_stack,
+		.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed),
+		.file_id = cl_own.file_id,
+		.record = block->record,
+		.generation = cl_life_generation(cl_record_life(&cl_own, block->record)),
+		.block_kind = CL_MEMORY,
+		.device = block->device,
+	};
+	char who[64] = "a process that is not known may map it";
+
+	if (slot < CL_SLOTS) {
+		finding.pid = cl_own.slot[slot].who.pid;
+		memcpy(finding.name, cl_own.slot[slot].name, sizeof finding.name);
+		snprintf(who, sizeof who, "process %u (%.16s) maps it", finding.pid, finding.name);
+	}
+	cl_notes_finding_locked(&finding);
+	cl_log(CL_LOG_WARN,
+	       "block %#llx of %llu bytes is given back although %s: freed blocks that others map take "
+	       "more than CULIMBO_HELD_BYTES, %llu",
+	       (unsigned long long)block->link.key, (unsigned long long)block->size, who,
+	       (unsigned long long)cl_options.held_bytes.number);
+}
+
+/*
+ * The oldest block that other processes hold, of a device on which they hold too much; NULL: none.
+ * (Of one that is kept unfenced nobody knows whether its stream has got to its free.)
+ */
+static struct cl_block *oldest_too_much_locked(void)
+{
+	struct cl_block *block = cl_limbo.held.first;
+
+	while (block && (!cl_limbo_is_too_much_held(block) || !block->size || block->own_opens ||
+			 block->fence || block->unfenced || cl_limbo_context_ends(block)))
+		block = block->next;
+	return block;
+}
+
+void cl_forced_held_out_locked(struct cl_collected *sum)
+{
+	struct cl_block *block;
+
+	while ((block = oldest_too_much_locked()) != NULL) {
+		struct cl_batch batch = { .n = 1, .block = { block } };
+		unsigned int slot = a_holder_of(block);
+		struct cl_visit visit;
+		CUstream stream;
+		bool released, wait = false;
+
+		cl_limbo_move(block, CL_PLACE_BUSY);
+		released = cl_record_gone(&cl_own, block->record);
+		/* Its last holder may have left just now: then nothing is taken from anybody. */
+		if (!released) {
+			note_held_forced_out_locked(block, slot);
+			cl_count(held_forced_out);
+		}
+		cl_batch_begin_locked(&batch);
+		visit = cl_visit_begin(block->ctx);
+		stream = block->ctx ? cl_free_stream(block->ctx) : NULL;
+		cl_give_back(block, stream, &wait);
+		if (wait)
+			cl_driver.cuStreamSynchronize(stream);
+		cl_visit_end(&visit);
+		cl_batch_end_locked(&batch);
+		sum->blocks++;
+		sum->bytes += block->size;
+		cl_count(limbo_released);
+		cl_count_add(limbo_bytes_released, block->size);
+		cl_limbo_account(block, -1);
+		cl_trace_block(CL_TRACE_RELEASED, block, .value = cl_limbo.bytes);
+		/* a holder that left meanwhile made it ready while it was on no list */
+		if (released || cl_record_try_release(&cl_own, block->record)) {
+			cl_block_delete(block);
+			continue;
+		}
+		cl_block_unhash(block);
+		block->place = CL_PLACE_GONE;
+		cl_limbo.gone++;
+		cl_limbo_not_quiet();
+	}
+}
+
+/* The oldest event that no other thread is at. */
+static struct cl_block *oldest_free_event_locked(void)
+{
+	struct cl_event_block *event = cl_limbo.oldest_event;
+
+	while (event && cl_limbo_is_busy_locked(&event->block))
+		event = event->newer;
+	return event ? &event->block : NULL;
+}
+
+unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
+{
+	uint64_t most = cl_limbo.events > keep ? cl_limbo.events - keep : 0;
+	struct cl_block *block;
+	unsigned int n = 0;
+
+	for (; n < most && cl_limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
+		struct cl_batch batch = { .n = 1, .block = { block } };
+		struct cl_visit visit;
+		bool wait;
+
+		if (!any && block != &cl_limbo.oldest_event->block)
+			break;
+		cl_limbo_event_forget(block);
+		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_count(events_forced_out);
+		note_forced_out_locked(block);
+		cl_limbo.forcing++;
+		cl_batch_begin_locked(&batch);
+		visit = cl_visit_begin(block->ctx);
+		cl_give_back(block, NULL, &wait);
+		cl_visit_end(&visit);
+		cl_batch_end_locked(&batch);
+		cl_limbo.forcing--;
+		/* from here on as after a destroy without us: opening it still works */
+		block->destroyed = true;
+		cl_block_leave_context(block);
+		cl_block_unhash(block);
+		cl_limbo_settle(block, cl_now(), false);
+		cl_log_once(CL_LOG_INFO,
+			    "too many destroyed events wait for their importers: the oldest go now "
+			    "(CULIMBO_MAX_EVENTS is %llu)",
+			    (unsigned long long)cl_options.max_events.number);
+	}
+	return n;
+}
+
+void cl_limbo_force_events_out(uint64_t until)
+{
+	uint64_t before = cl_limbo_events_back();
+
+	pthread_mutex_lock(&cl_exports_lock);
+	/* (those that others are at are counted among the limbo's) */
+	while (!cl_forced_events_out_locked(cl_limbo.events > CL_BATCH ? cl_limbo.events - CL_BATCH : 0, true) &&
+	       (cl_limbo.events || cl_limbo.forcing) && cl_limbo_events_back() == before &&
+	       cl_gate_wait_until_locked(until))
+		;
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+bool cl_limbo_has_events(void)
+{
+	bool has;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	has = cl_limbo.events || cl_limbo.forcing;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return has;
+}
+
+/* Gives back @block of CL_PLACE_KEPT, whose context does not end. */
+static void release_kept_locked(struct cl_block *block)
+{
+	struct cl_batch batch = { .n = 1, .block = { block } };
+	struct cl_visit visit;
+	CUstream stream;
+	bool wait = false;
+
+	cl_limbo_move(block, CL_PLACE_BUSY);
+	cl_batch_begin_locked(&batch);
+	visit = cl_visit_begin(block->ctx);
+	stream = block->ctx ? cl_free_stream(block->ctx) : NULL;
+	cl_give_back(block, stream, &wait);
+	if (wait)
+		cl_driver.cuStreamSynchronize(stream);
+	cl_visit_end(&visit);
+	cl_batch_end_locked(&batch);
+}
+
+/* Asks the streams for which blocks of CL_PLACE_KEPT wait; else nobody does. */
+static void ask_for_kept_locked(void)
+{
+	struct cl_block *block;
+
+	for (block = cl_limbo.kept.first; block; block = block->next)
+		if (block->fence)
+			cl_fence_wait_locked(block->fence, true);
+	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
+		cl_release_ask_streams_locked();
+	for (block = cl_limbo.kept.first; block; block = block->next)
+		if (block->fence)
+			cl_fence_wait_locked(block->fence, false);
+}
+
+bool cl_limbo_has_kept(void)
+{
+	bool has;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	has = cl_limbo.kept.n != 0;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return has;
+}
+
+struct cl_collected cl_limbo_release_kept(void)
+{
+	struct cl_collected sum = { .next = UINT64_MAX };
+	struct cl_block *block;
+	uint64_t n;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	ask_for_kept_locked();
+	n = cl_limbo.kept.n;
+	while (n-- && (block = cl_limbo.kept.first) != NULL) {
+		if (block->fence || cl_limbo_context_ends(block)) {
+			/* to the end of the list: it is looked at once */
+			cl_limbo_move(block, CL_PLACE_BUSY);
+			cl_limbo_move(block, CL_PLACE_KEPT);
+			continue;
+		}
+		release_kept_locked(block);
+		sum.blocks++;
+		sum.bytes += block->size;
+		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
+		cl_block_delete(block);
+	}
+	pthread_mutex_unlock(&cl_exports_lock);
+	return sum;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Holds of the dead: see reap.h. */
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/diag/notes.h"
+#include "shim/diag/trace.h"
+#include "shim/limbo/reap.h"
+#include "shim/self/own_file.h"
+#include "shim/self/self.h"
+#include "shim/shm/slot.h"
+
+static struct cl_slot_watch watch[CL_SLOTS];
+static pthread_mutex_t reap_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct cl_reclaimed cl_reclaimed[CL_RECLAIMED];
+unsigned int cl_reclaimed_n;
+
+/* @data: whether cl_exports_lock is held. */
+static void tell_reaped(void *data, unsigned int slot, uint32_t record)
+{
+	const struct cl_slot *s = &cl_own.slot[slot];
+	const struct cl_record *of = &cl_own.record[record];
+	struct cl_finding finding = {
+		.kind = CL_FOUND_HOLD_RECLAIMED,
+		.pid = s->who.pid,
+		.key = of->base,
+		.size = of->size,
+		.other_stack = of->free_stack,
+		.other_when = atomic_load_explicit(&of->freed, memory_order_relaxed),
+		.file_id = cl_own.file_id,
+		.record = record,
+		.generation = cl_life_generation(cl_record_life(&cl_own, record)),
+		.block_kind = of->kind,
+		.device = of->device,
+	};
+
+	memcpy(finding.name, s->name, sizeof finding.name);
+	if (*(const bool *)data)
+		cl_notes_finding_locked(&finding);
+	else
+		cl_notes_finding(&finding);
+	cl_trace(CL_TRACE_RECLAIMED, .kind = cl_own.record[record].kind, .key = cl_own.record[record].base,
+		 .size = cl_own.record[record].size, .file_id = cl_own.file_id, .record = record,
+		 .pid = s->who.pid);
+	if (cl_reclaimed_n < CL_RECLAIMED) { /* under reap_lock */
+		struct cl_reclaimed *r = &cl_reclaimed[cl_reclaimed_n++];
+
+		r->pid = s->who.pid;
+		memcpy(r->name, s->name, sizeof r->name);
+		r->base = cl_own.record[record].base;
+		r->size = cl_own.record[record].size;
+		r->kind = cl_own.record[record].kind;
+	}
+	cl_log(CL_LOG_DEBUG, "process %u (%.16s) died holding block %#llx of %llu bytes",
+	       s->who.pid, s->name, (unsigned long long)cl_own.record[record].base,
+	       (unsigned long long)cl_own.record[record].size);
+}
+
+/* The caller has reap_lock. */
+static unsigned int reap(bool locked)
+{
+	struct cl_reaped sum = cl_holder_reap(&cl_own, watch, cl_now(), cl_options.settle.number,
+					      tell_reaped, &locked);
+
+	if (sum.holds)
+		cl_log(CL_LOG_INFO, "took back %u holds of %u dead processes", sum.holds, sum.slots);
+	cl_count_add(dead_holders, sum.slots);
+	cl_count_add(dead_holds, sum.holds);
+	return sum.settling;
+}
+
+unsigned int cl_limbo_reap(void)
+{
+	unsigned int settling = 0;
+	bool ours;
+
+	pthread_mutex_lock(&reap_lock);
+	pthread_mutex_lock(&cl_exports_lock);
+	ours = cl_own.header && cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	pthread_mutex_unlock(&cl_exports_lock);
+	if (ours)
+		settling = reap(false);
+	pthread_mutex_unlock(&reap_lock);
+	return settling;
+}
+
+void cl_limbo_reap_at_end_locked(void)
+{
+	if (!cl_own.header || pthread_mutex_trylock(&reap_lock))
+		return;
+	if (cl_region_fd_intact(&cl_own))
+		reap(true);
+	pthread_mutex_unlock(&reap_lock);
+}
+
+void cl_reap_forget(void)
+{
+	memset(watch, 0, sizeof watch);
+	cl_reclaimed_n = 0;
+	reap_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This process's own exporter file: see own_file.h. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/base/backoff.h"
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/self/own_file.h"
+#include "shim/self/self.h"
+
+struct cl_region cl_own = { .fd = -1 };
+bool cl_own_by_handle;
+_Atomic uint32_t cl_own_id;
+
+/* The file could not be made. */
+struct no_file {
+	struct cl_backoff backoff;
+	bool said;
+};
+static struct {
+	struct no_file exporter, importer; /* who wanted it */
+} no_file;
+
+/* With the one descriptor that was kept for this; apart, for its stack. */
+static __attribute__((noinline)) int create_by_path(void)
+{
+	char path[4096];
+	int err;
+
+	cl_self_dir_path(path, sizeof path);
+	err = cl_self_check_dir(path);
+	return err ? err : cl_region_create_by_path(&cl_own, path, cl_self_place(-1), &cl_self.witness);
+}
+
+static int create_own_file(bool importer)
+{
+	int err = -ENOENT;
+
+	/* the last process to leave takes the directory away: it may go between the two */
+	for (int tries = 0; tries < 16 && err == -ENOENT; tries++) {
+		int dirfd = cl_self_open_dir(true);
+
+		err = dirfd;
+		if (dirfd < 0)
+			continue;
+		err = cl_region_create_in(&cl_own, dirfd, cl_self_place(dirfd), &cl_self.witness);
+		close(dirfd);
+	}
+	/* an importer does without: it keeps that descriptor for the files of exporters */
+	if ((err == -EMFILE || err == -ENFILE) && !importer && cl_self_spare_release()) {
+		err = create_by_path();
+		cl_self_spare_restore();
+	}
+	return err;
+}
+
+static void say_no_file(bool importer, int err)
+{
+	char path[256];
+
+	cl_self_dir_path(path, sizeof path);
+	if (importer)
+		cl_log(CL_LOG_INFO,
+		       "cannot make this process's exporter file in %s: %s; `culimbo report` cannot tell what "
+		       "it imports, which is as safe as with one",
+		       path, strerror(-err));
+	else
+		cl_log(CL_LOG_ERROR,
+		       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
+		       "exported and freed, those under 2 MiB are kept to the end and larger ones until memory "
+		       "runs short. Make room there, or set CULIMBO_DIR to a directory on a tmpfs",
+		       path, strerror(-err));
+}
+
+static void make_own_file(bool importer)
+{
+	struct no_file *before = importer ? &no_file.importer : &no_file.exporter;
+	uint64_t now = cl_now();
+	int err;
+
+	if (!cl_backoff_is_over(&before->backoff, now))
+		return;
+	err = create_own_file(importer);
+	if (err) {
+		cl_backoff_failed(&before->backoff, now);
+		if (!before->said)
+			say_no_file(importer, err);
+		before->said = true;
+		return;
+	}
+	cl_own.header->grace = cl_options.grace.number;
+	/* who gets a handle of ours in whatever way has seen this, too */
+	atomic_store_explicit(&cl_own_id, cl_own.file_id, memory_order_release);
+	if (no_file.exporter.said)
+		cl_log(CL_LOG_WARN, "this process's exporter file could be made now: what is exported from "
+				    "here on is tracked, and goes back once freed");
+}
+
+void cl_own_go_by_handle_locked(void)
+{
+	cl_own_by_handle = true;
+	atomic_store_explicit(&cl_own_id, CL_OWN_ANY, memory_order_release);
+}
+
+bool cl_own_need_locked(bool importer)
+{
+	/* nobody would take away a file that an importer makes when its process has ended */
+	if (!cl_own.header && !(importer && cl_self.ended))
+		make_own_file(importer);
+	return cl_own.header != NULL;
+}
+
+void cl_own_forget(void)
+{
+	memset(&no_file, 0, sizeof no_file);
+	/* the mapping is not there in a child, and closing the file here unlocks nothing of the parent's */
+	if (cl_own.fd >= 0 && cl_region_fd_intact(&cl_own))
+		close(cl_own.fd);
+	cl_own = (struct cl_region){ .fd = -1 };
+	cl_own_by_handle = false;
+	atomic_store_explicit(&cl_own_id, 0, memory_order_relaxed);
+}

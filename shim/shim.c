@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The front door: each of these stands behind a driver call (shim.h).  It begins to share
+ * where that is due, starts anew in the copy of a fork, asks whose the address is, and hands
+ * on: to the exporter, to the importer, or to the driver.
+ */
+#include <errno.h>
+
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/blocks/address_filter.h"
+#include "shim/driver/context.h"
+#include "shim/exporter/export.h"
+#include "shim/exporter/free.h"
+#include "shim/exporter/own_open.h"
+#include "shim/importer/open.h"
+#include "shim/limbo/collector.h"
+#include "shim/shim.h"
+
+/* ------------------------------------------------------------------ exporting */
+/* Apart, for its registers and its stack. */
+static __attribute__((noinline)) enum cl_export_as export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
+								     CUresult *result)
+{
+	CL_UNCANCELLED;
+
+	if (cl_self_start())
+		return cl_export_carefully(handle, dptr, result);
+	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+	return CL_EXPORT_DONE;
+}
+
+CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	/* also between the driver's answer and what is noted of it */
+	CL_CANCELLED_LATER;
+	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
+	CUresult result;
+
+	/* the long way begins to share, traces, and does the collector's work where no thread does */
+	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline())
+		as = cl_export_simply(handle, dptr);
+	if (as == CL_EXPORT_DONE)
+		return CUDA_SUCCESS;
+	if (as == CL_EXPORT_NOT_SIMPLY && export_carefully(handle, dptr, &result) == CL_EXPORT_DONE)
+		return result;
+	return cl_export_new(handle, dptr);
+}
+
+CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
+{
+	CL_UNCANCELLED;
+	CUresult result;
+	bool known;
+
+	if (!cl_self_start())
+		return cl_driver.cuIpcGetEventHandle(handle, event);
+	if (cl_export_event_was_freed(event, &known))
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = cl_driver.cuIpcGetEventHandle(handle, event);
+	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+		struct cl_retry retry;
+
+		cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ 0 });
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
+			result = cl_driver.cuIpcGetEventHandle(handle, event);
+		cl_retry_end(&retry);
+	}
+	if (result != CUDA_SUCCESS)
+		return result;
+	cl_event_is_new(event); /* whoever made it: the driver has just said that it lives */
+	return cl_export_event(handle, event, known);
+}
+
+/* ------------------------------------------------------------------ importing */
+/*
+ * A handle of this process's own, which the driver refuses with "no context" (measured).  What it
+ * refuses before it looks at the handle (the flags, that there is no context, a capture) is
+ * refused with us, too.
+ */
+static CUresult import_own(const struct cl_named *named, CUdeviceptr *dptr, CUipcMemHandle handle,
+			   unsigned int flags,
+			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	CUdeviceptr opened;
+	CUcontext ctx = NULL;
+	CUresult result = open(&opened, handle, flags);
+
+	if (result == CUDA_SUCCESS)
+		cl_driver.cuIpcCloseMemHandle(opened);
+	else if (result != CUDA_ERROR_INVALID_CONTEXT ||
+		 cl_driver.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
+		return result;
+	return cl_own_open(named->stamp, named->handle, dptr) ? cl_open_refuse(named, CL_MEMORY) : CUDA_SUCCESS;
+}
+
+CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	CL_UNCANCELLED;
+	struct cl_named named;
+	struct cl_opening o;
+	CUresult result;
+
+	if (!cl_self_start())
+		return open(dptr, handle, flags);
+	cl_look_up(&named, &handle, CL_MEMORY);
+	if (named.own && dptr)
+		return import_own(&named, dptr, handle, flags, open);
+	result = cl_open_begin(&o, &named, CL_MEMORY);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = open(dptr, handle, flags);
+	if (result == CUDA_SUCCESS) {
+		if (cl_open_end(&o, &named, CL_MEMORY, (uint64_t)*dptr))
+			return result;
+		cl_driver.cuIpcCloseMemHandle(*dptr);
+		result = cl_open_refuse(&named, CL_MEMORY);
+	}
+	cl_open_give_up(&o);
+	return result;
+}
+
+CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
+{
+	CL_UNCANCELLED;
+	struct cl_named named;
+	struct cl_opening o;
+	CUresult result;
+
+	if (!cl_self_start())
+		return cl_driver.cuIpcOpenEventHandle(event, handle);
+	cl_look_up(&named, &handle, CL_EVENT);
+	if (named.own) /* the driver refuses a process's own; it knows how */
+		return cl_driver.cuIpcOpenEventHandle(event, handle);
+	result = cl_open_begin(&o, &named, CL_EVENT);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cl_driver.cuIpcOpenEventHandle(event, handle);
+	if (result == CUDA_SUCCESS) {
+		if (cl_open_end(&o, &named, CL_EVENT, (uint64_t)(uintptr_t)*event))
+			return result;
+		cl_driver.cuEventDestroy_v2(*event);
+		result = cl_open_refuse(&named, CL_EVENT);
+	}
+	cl_open_give_up(&o);
+	return result;
+}
+
+/* -------------------------------------------------------------------- closing */
+CUresult cl_memory_close(CUdeviceptr dptr)
+{
+	CL_UNCANCELLED;
+	struct cl_mapping *mapping;
+	CUresult result;
+	bool last;
+
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return cl_driver.cuIpcCloseMemHandle(dptr);
+	}
+	mapping = cl_close_begin(CL_MEMORY, dptr, cl_own_has, &last);
+	if (!mapping && cl_own_close(dptr))
+		return CUDA_SUCCESS;
+	cl_collector_called();
+	result = cl_driver.cuIpcCloseMemHandle(dptr);
+	if (mapping)
+		cl_close_end(CL_MEMORY, mapping, result == CUDA_SUCCESS, last);
+	else if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_MAP_FAILED)
+		cl_close_again(dptr);
+	return result;
+}
+
+/* -------------------------------------------------------------------- freeing */
+static CUresult not_ours(CUdeviceptr dptr, CUresult result)
+{
+	CL_UNCANCELLED;
+	struct cl_import import;
+
+	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import)) {
+		struct cl_finding misuse = { .kind = CL_FOUND_IMPORT_FREED,
+					     .pid = import.exporter_pid,
+					     .key = import.key,
+					     .size = import.size,
+					     .other_stack = import.stack,
+					     .other_when = import.since,
+					     .file_id = import.file_id,
+					     .record = import.record,
+					     .generation = import.generation,
+					     .block_kind = CL_MEMORY,
+					     .device = import.device };
+
+		cl_count(freed_import);
+		misuse.stack = cl_notes_stack(true);
+		cl_notes_finding(&misuse);
+		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped",
+		       (unsigned long long)dptr);
+	}
+	return result;
+}
+
+/*
+ * Never exported, as most that is freed: no lock, no look at any block.  Without
+ * a collector's thread the long way does its work.
+ */
+static bool is_none_of_ours(CUdeviceptr dptr)
+{
+	return __builtin_expect(!cl_block_may_be(dptr), 1) && !cl_collector_is_inline();
+}
+
+static CUresult free_what_may_be_ours(CUdeviceptr dptr)
+{
+	CL_UNCANCELLED;
+	CUresult result;
+
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return cl_driver.cuMemFree_v2(dptr);
+	}
+	if (cl_free_memory(dptr, &result))
+		return result;
+	cl_collector_called();
+	return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
+}
+
+CUresult cl_memory_free(CUdeviceptr dptr)
+{
+	CUresult result;
+
+	if (!is_none_of_ours(dptr))
+		return free_what_may_be_ours(dptr);
+	result = cl_driver.cuMemFree_v2(dptr);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : not_ours(dptr, result);
+}
+
+static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, bool per_thread,
+					    CUresult (*bare)(CUdeviceptr, CUstream))
+{
+	CL_UNCANCELLED;
+	CUresult result;
+
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return bare(dptr, stream);
+	}
+	if (cl_free_memory_async(dptr, stream, per_thread, bare, &result))
+		return result;
+	cl_collector_called();
+	return not_ours(dptr, bare(dptr, stream));
+}
+
+CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
+{
+	CUresult (*bare)(CUdeviceptr, CUstream) =
+		per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync;
+	CUresult result;
+
+	if (!is_none_of_ours(dptr))
+		return free_async_what_may_be_ours(dptr, stream, per_thread, bare);
+	result = bare(dptr, stream);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : not_ours(dptr, result);
+}
+
+CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
+{
+	CL_UNCANCELLED;
+	CUresult result;
+
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		return destroy(event);
+	}
+	if (cl_import_event_destroy(event, destroy, cl_own_has, &result))
+		return result;
+	cl_event_owner_drop(event);
+	if (cl_free_event(event, destroy, &result))
+		return result;
+	if (cl_import_event_destroyed_again(event)) /* bare, the driver crashes on it (measured) */
+		return CUDA_ERROR_INVALID_HANDLE;
+	return destroy(event);
+}
+
+/* --------------------------------------------------- when memory, or an event, is short */
+bool cl_retry_again(struct cl_retry *retry)
+{
+	CL_UNCANCELLED;
+
+	if (cl_callbacks_inside() || cl_options.disable.number || cl_self.ended)
+		return false;
+	if (retry->want == CL_RETRY_EVENT && !cl_sharing())
+		return false;
+	if (cl_self_is_copy()) {
+		cl_self_begin_anew();
+		if (retry->want == CL_RETRY_EVENT)
+			return false;
+	}
+	cl_self_prepare();
+	return cl_reclaim_again(retry);
+}
