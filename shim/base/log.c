@@ -3,10 +3,10 @@
  * Lines of ours, on stderr or in CULIMBO_LOG_FILE: culimbo[PID]: level: text
  *
  * We speak from inside somebody else's program, so, always:
- *  - No state but what was said once: nothing to lock, to tear, or to go stale
- *    over fork.  That is why the log file is opened for each line: a
- *    descriptor that we kept might be closed by the program and its number
- *    given to a file of its own, into which we would write.  Lines are rare.
+ *  - No state but what was said once, which stays here since we speak before all else is
+ *    there: nothing to lock, to tear, or to go stale over fork.  That is why the log file is
+ *    opened for each line: a descriptor that we kept might be closed by the program and its
+ *    number given to a file of its own, into which we would write.  Lines are rare.
  *    It may have happened to stderr, too: see stderr.h.
  *  - A line is one write(2), shorter than PIPE_BUF, so that lines of several
  *    processes don't mix.

@@ -18,7 +18,10 @@
 
 enum { MEM_MAJOR = 1 }; /* /dev/null and its like */
 
-/* What it was: .known is set last. */
+/*
+ * What it was: .known is set last.  It stands here, on the ground floor, because the log asks for
+ * each line, also in a process that never begins to share.
+ */
 static struct {
 	_Atomic bool known;
 	_Atomic uint64_t dev, ino; /* zeros: not stderr then either */

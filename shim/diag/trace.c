@@ -177,7 +177,7 @@ __attribute__((noinline)) static int make(struct live *live)
 	if (!err) {
 		/* held by the mapping when the descriptor is closed; see clear_old() */
 		syscall(SYS_flock, fd, LOCK_EX | LOCK_NB);
-		map = mmap(cl_map_place(), size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		map = cl_map_away((uint32_t)getpid(), size, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
 		err = map == MAP_FAILED ? -errno : 0;
 	}
 	if (err) {

@@ -136,7 +136,7 @@ static int open_file(struct cl_peer *peer, uint32_t file_id, const char **why)
 		return dirfd;
 	}
 	drop_finished(dirfd);
-	err = cl_region_open(&peer->region, dirfd, file_id, why);
+	err = cl_region_open_knowing(&peer->region, dirfd, file_id, &cl_self_known, why);
 	close(dirfd);
 	return err;
 }
@@ -155,7 +155,7 @@ static int open_file_by_path(struct cl_peer *peer, uint32_t file_id, const char 
 	n = strlen(path);
 	path[n++] = '/';
 	cl_region_name(path + n, file_id);
-	err = cl_region_open_path(&peer->region, path, file_id, why);
+	err = cl_region_open_path(&peer->region, path, file_id, &cl_self_known, why);
 	if (!err)
 		cl_region_close_descriptor(&peer->region);
 	return err;

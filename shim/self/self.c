@@ -8,6 +8,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "shim/base/descriptor.h"
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/self/self.h"
@@ -18,6 +19,7 @@ pthread_mutex_t cl_imports_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t cl_exports_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cl_self cl_self;
 struct cl_counts cl_counts;
+struct cl_known cl_self_known;
 uint32_t *_Atomic cl_self_word;
 void (*cl_self_begin_anew)(void);
 
@@ -181,7 +183,7 @@ void cl_self_spare_restore(void)
 	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return;
-	fd = cl_fd_move_high(fd);
+	fd = cl_fd_move_high(fd, &cl_self_known.room);
 	/* relaxed: a number, nothing else comes with it */
 	if (!is_dev_null(fd) || !atomic_compare_exchange_strong_explicit(&spare, &none, fd, memory_order_relaxed,
 									 memory_order_relaxed))

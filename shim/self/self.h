@@ -40,6 +40,7 @@ struct cl_self {
 	_Atomic bool file_ended; /* we have taken our file away, and nobody else before us */
 };
 extern struct cl_self cl_self;
+extern struct cl_known cl_self_known; /* also in a forked child */
 
 /* How long the end of a process waits for a collector that is in the driver, and for a lock; ns. */
 #define CL_END_WAIT 200000000ull

@@ -131,7 +131,7 @@ static bool is_old(int dirfd, const char *name, int seconds)
 
 /* *judged: counts those that more than a few system calls were made for. */
 static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
-		      unsigned int *judged)
+		      struct cl_known *known, unsigned int *judged)
 {
 	uint32_t id = cl_region_name_id(name), unfinished = id ? 0 : cl_region_unfinished_id(name);
 	struct cl_region region;
@@ -147,7 +147,7 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 		return false;
 	*judged += id || unfinished;
 	if (id)
-		err = cl_region_open(&region, dirfd, id, NULL);
+		err = cl_region_open_knowing(&region, dirfd, id, known, NULL);
 	else if (unfinished)
 		err = cl_region_open_unfinished(&region, dirfd, unfinished);
 	else
@@ -168,6 +168,7 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 	_Alignas(8) char buffer[2048];
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	unsigned int gone = 0, seen = 0, judged = 0;
+	struct cl_known known = { 0 };
 	long n;
 
 	if (fd < 0)
@@ -180,7 +181,7 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 			if (is_open && (seen++ >= MOST_SEEN || judged >= MOST_JUDGED))
 				goto out;
 			memcpy(&length, buffer + at + 16, sizeof length);
-			gone += take_away(dirfd, buffer + at + 19, is_open, &judged);
+			gone += take_away(dirfd, buffer + at + 19, is_open, &known, &judged);
 			at += length;
 		}
 out:

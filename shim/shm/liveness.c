@@ -13,29 +13,6 @@
 
 #include "shim/shm/liveness.h"
 
-uint64_t cl_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-uint64_t cl_now_roughly(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-struct timespec cl_after(uint64_t wait)
-{
-	uint64_t then = cl_now() + wait;
-
-	return (struct timespec){ (time_t)(then / 1000000000u), (long)(then % 1000000000u) };
-}
-
 static ssize_t read_file(const char *path, char *to, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -16,7 +16,7 @@
 #ifndef CL_LIVENESS_H
 #define CL_LIVENESS_H
 
-#include <time.h>
+#include "shim/base/clock.h"
 #include "shim/shm/region.h"
 
 enum cl_liveness {
@@ -43,9 +43,5 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
  * whether or not that has a name still.  In doubt (/proc does not say what it maps): @in_doubt.
  */
 bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt);
-
-uint64_t cl_now(void); /* CLOCK_MONOTONIC, ns */
-uint64_t cl_now_roughly(void); /* as of the last tick, some ms ago at most: for notes */
-struct timespec cl_after(uint64_t wait); /* @wait ns from now, CLOCK_MONOTONIC */
 
 #endif

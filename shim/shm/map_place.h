@@ -12,21 +12,25 @@
 #ifndef CL_MAP_PLACE_H
 #define CL_MAP_PLACE_H
 
-#include <stdatomic.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 /*
- * An address to give to mmap() as a hint, another each time, with 512 MiB after
- * it.  Above the heap and below what the kernel places by itself, on x86-64 and
- * on aarch64 with 48 bits; where something is there, or the address space is
- * smaller, the kernel takes another.  Any thread.
+ * mmap() in one of 4,096 places with 512 MiB each: in that of @number, or in one of the next
+ * where that is taken.  They are above the heap and below what the kernel places by itself, on
+ * x86-64 and on aarch64 with 48 bits; where the address space is smaller, or many are taken, the
+ * kernel takes another.  Who maps several files gives each another number.  Any thread.
  */
-static inline void *cl_map_place(void)
+static inline void *cl_map_away(uint32_t number, size_t length, int protection, int flags, int fd)
 {
-	static _Atomic uint32_t n;
-	uint32_t at = atomic_fetch_add_explicit(&n, 1, memory_order_relaxed) % 4096;
+	for (uint32_t tries = 0;; tries++) {
+		void *place = (void *)(uintptr_t)(0x6a0000000000u + ((uint64_t)((number + tries) % 4096) << 29));
+		void *at = mmap(place, length, protection, flags, fd, 0);
 
-	return (void *)(uintptr_t)(0x6a0000000000u + ((uint64_t)at << 29));
+		if (at == place || at == MAP_FAILED || tries == 3)
+			return at;
+		munmap(at, length);
+	}
 }
 
 #endif

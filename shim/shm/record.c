@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records and holds: see shm/record.h for the contract, shm/layout.h for the rules. */
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "shim/shm/liveness.h"
+#include "shim/base/clock.h"
+#include "shim/shm/barrier.h"
 #include "shim/shm/record.h"
 
 /*
@@ -21,22 +18,6 @@
 enum { SPINS = 64 };
 /* of records by handle: a million in 65,536 buckets are 16 each */
 enum { LONGEST_CHAIN = 4096 };
-
-#ifdef CL_PLANT_MISSING_FENCE /* a fault for the tests to find */
-#define full_fence() atomic_signal_fence(memory_order_seq_cst)
-#else
-#define full_fence() atomic_thread_fence(memory_order_seq_cst)
-#endif
-/*
- * The same, right after an atomic instruction of memory_order_seq_cst that writes: of the
- * processors, x86-64 has had its full fence by that, so only the compiler is told.  (Linux has it as
- * smp_mb__after_atomic().)
- */
-#if defined(__x86_64__)
-#define full_fence_after_atomic() atomic_signal_fence(memory_order_seq_cst)
-#else
-#define full_fence_after_atomic() full_fence()
-#endif
 
 static uint64_t tail_in(const uint8_t handle[64])
 {
@@ -74,91 +55,6 @@ void cl_record_handle(const struct cl_region *region, uint32_t record, uint8_t h
 static inline uint64_t bit_of(unsigned int slot)
 {
 	return 1ull << (slot % 64);
-}
-
-/* ------------------------------------------------------------------- wake-up */
-void cl_region_wake(struct cl_region *region)
-{
-	struct cl_header *h = region->header;
-
-	/*
-	 * Against the collector, which writes `sleeping`, fences and then looks for
-	 * work once more: either it sees what we just did, or we see it sleep.
-	 */
-	full_fence();
-	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed))
-		return;
-	atomic_fetch_add_explicit(&h->wake, 1, memory_order_release);
-	syscall(SYS_futex, &h->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-/* ----------------------------------------------------------------- ready map */
-void cl_record_set_ready(struct cl_region *region, uint32_t record)
-{
-	uint32_t word = record / 64, middle = word / 64;
-
-	/* release, bottom up: who takes a bit above finds the one below */
-	atomic_fetch_or_explicit(&region->ready[word], 1ull << (record % 64), memory_order_release);
-	atomic_fetch_or_explicit(&region->ready_top->middle[middle], 1ull << (word % 64),
-				 memory_order_release);
-	atomic_fetch_or_explicit(&region->ready_top->top[middle / 64], 1ull << (middle % 64),
-				 memory_order_release);
-	cl_region_wake(region);
-}
-
-bool cl_record_any_ready(const struct cl_region *region)
-{
-	uint64_t any = 0;
-
-	for (unsigned int i = 0; i < CL_RECORDS / 64 / 64 / 64; i++)
-		any |= atomic_load_explicit(&region->ready_top->top[i], memory_order_acquire);
-	return any != 0;
-}
-
-/* Takes bits out of @word, at most @max; those left over stay set. */
-static uint64_t take_bits(_Atomic uint64_t *word)
-{
-	return atomic_exchange_explicit(word, 0, memory_order_acq_rel);
-}
-
-unsigned int cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max)
-{
-	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
-	unsigned int n = 0;
-
-	for (uint32_t t = 0; t < CL_RECORDS / 64 / 64 / 64; t++) {
-		uint64_t top = take_bits(&region->ready_top->top[t]);
-
-		while (top) {
-			uint32_t m = t * 64 + (uint32_t)__builtin_ctzll(top);
-			uint64_t middle = take_bits(&region->ready_top->middle[m]);
-
-			top &= top - 1;
-			while (middle) {
-				uint32_t w = m * 64 + (uint32_t)__builtin_ctzll(middle);
-				uint64_t bits;
-
-				if (n + 64 > max)
-					goto put_back;
-				middle &= middle - 1;
-				/* a damaged bit must not lead to a page that is not there */
-				if (w / (CL_CHUNK / 64) >= chunks)
-					continue;
-				bits = take_bits(&region->ready[w]);
-				for (; bits; bits &= bits - 1)
-					out[n++] = w * 64 + (uint32_t)__builtin_ctzll(bits);
-				continue;
-put_back:
-				atomic_fetch_or_explicit(&region->ready_top->middle[m], middle,
-							 memory_order_release);
-				top |= 1ull << (m % 64);
-				atomic_fetch_or_explicit(&region->ready_top->top[t], top,
-							 memory_order_release);
-				return n;
-			}
-		}
-	}
-	return n;
 }
 
 /* -------------------------------------------------------------------- holders */
@@ -234,7 +130,7 @@ void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
 	 */
 	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_LIMBO),
 			      memory_order_release);
-	full_fence();
+	cl_full_fence();
 }
 
 bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t *before)
@@ -247,7 +143,7 @@ bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t
 	atomic_store_explicit(&r->life, cl_life(cl_life_generation(*before), CL_DYING),
 			      memory_order_relaxed);
 	/* against cl_record_hold(): of its bit and our DYING, one is seen by the other side */
-	full_fence();
+	cl_full_fence();
 	if (!cl_record_held(region, record))
 		return true;
 	/* (its holder may have seen DYING as it left: it then made the record ready) */
@@ -280,7 +176,7 @@ bool cl_record_gone(struct cl_region *region, uint32_t record)
 
 	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_GONE),
 			      memory_order_release);
-	full_fence();
+	cl_full_fence();
 	return cl_record_try_release(region, record);
 }
 
@@ -418,7 +314,7 @@ handshake(struct cl_region *region, uint32_t record, uint32_t generation,
 		uint64_t life;
 
 		set(region, slot, record);
-		full_fence_after_atomic();
+		cl_full_fence_after_atomic();
 		life = cl_record_life(region, record);
 		if (cl_life_generation(life) == generation &&
 		    (cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO))
@@ -535,7 +431,7 @@ void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t reco
 				  memory_order_seq_cst);
 #endif
 	/* against cl_record_to_limbo() and cl_record_try_release() */
-	full_fence_after_atomic();
+	cl_full_fence_after_atomic();
 	life = cl_record_life(region, record);
 	if (cl_life_state(life) >= CL_LIMBO && !cl_record_held(region, record))
 		cl_record_set_ready(region, record);

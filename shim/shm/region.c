@@ -2,17 +2,14 @@
 /* A mapped exporter file: see shm/region.h for the contract, shm/layout.h for the rules. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "shim/base/descriptor.h"
 #include "shim/shm/map_place.h"
 #include "shim/shm/region.h"
 
@@ -94,6 +91,11 @@ uint32_t cl_region_name_id(const char *name)
 	return name_id(name, finished);
 }
 
+void cl_region_unfinished_name(char name[16], uint32_t file_id)
+{
+	make_name(name, unfinished, file_id);
+}
+
 uint32_t cl_region_unfinished_id(const char *name)
 {
 	return name_id(name, unfinished);
@@ -116,59 +118,7 @@ static int allocate(const struct cl_region *region, uint64_t at, uint64_t length
 	return err;
 }
 
-enum {
-	FD_HIGHEST = 1024, /* what select() can name */
-	FD_OURS = 16,	   /* of the numbers up there, at most so many are ours before others follow */
-	FD_FEW = 64,	   /* where a process may have no more, there is no "high" */
-};
-
-/* How many descriptors the process's table has room for (FDSize); 0: /proc does not say. */
-static unsigned int table_room(void)
-{
-	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-	char text[2048];
-	const char *at;
-	ssize_t n;
-
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof text - 1);
-	close(fd);
-	text[n < 0 ? 0 : n] = 0;
-	at = strstr(text, "\nFDSize:");
-	return at ? (unsigned int)strtoul(at + 8, NULL, 10) : 0;
-}
-
-/*
- * Within the room that the table has: a number beyond makes the kernel enlarge it, and where
- * the process has threads that waits for all processors (20 to 50 ms on the H200 machines).
- */
-int cl_fd_move_high(int fd)
-{
-	static _Atomic unsigned int known_room;
-	unsigned int room = atomic_load_explicit(&known_room, memory_order_relaxed);
-	rlim_t floor = FD_HIGHEST;
-	struct rlimit limit;
-	int high = -1;
-
-	if (!room)
-		room = table_room();
-	if (room && room < floor)
-		floor = room;
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > FD_FEW) {
-		if (limit.rlim_cur < floor)
-			floor = limit.rlim_cur;
-		high = fcntl(fd, F_DUPFD_CLOEXEC, (int)(floor - FD_OURS));
-	}
-	/* a fuller table has grown, and is looked at again */
-	atomic_store_explicit(&known_room, high < (int)room ? room : 0, memory_order_relaxed);
-	if (high < 0)
-		return fd;
-	close(fd);
-	return high;
-}
-
-static void read_boot_id_file(uint8_t id[16])
+void cl_boot_id(uint8_t id[16])
 {
 	char text[40] = "";
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -190,42 +140,27 @@ static void read_boot_id_file(uint8_t id[16])
 	}
 }
 
-/* It does not change under us. */
-void cl_boot_id(uint8_t id[16])
+/* The same, or what @known says of it, which does not change under us. */
+static void know_boot_id(struct cl_known *known, uint8_t id[16])
 {
-	static _Atomic uint64_t known[2];
-	static _Atomic bool read;
-
+	if (!known) {
+		cl_boot_id(id);
+		return;
+	}
 	/* acquire and release: the words before the flag */
-	if (!atomic_load_explicit(&read, memory_order_acquire)) {
+	if (!atomic_load_explicit(&known->has_boot_id, memory_order_acquire)) {
 		uint64_t words[2];
 
-		read_boot_id_file((uint8_t *)words);
-		atomic_store_explicit(&known[0], words[0], memory_order_relaxed);
-		atomic_store_explicit(&known[1], words[1], memory_order_relaxed);
-		atomic_store_explicit(&read, true, memory_order_release);
+		cl_boot_id((uint8_t *)words);
+		atomic_store_explicit(&known->boot_id[0], words[0], memory_order_relaxed);
+		atomic_store_explicit(&known->boot_id[1], words[1], memory_order_relaxed);
+		atomic_store_explicit(&known->has_boot_id, true, memory_order_release);
 	}
 	for (int i = 0; i < 2; i++) {
-		uint64_t word = atomic_load_explicit(&known[i], memory_order_relaxed);
+		uint64_t word = atomic_load_explicit(&known->boot_id[i], memory_order_relaxed);
 
 		memcpy(id + 8 * i, &word, 8);
 	}
-}
-
-static void read_command(char *to, size_t size)
-{
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t n = 0;
-
-	if (fd >= 0) {
-		n = read(fd, to, size - 1);
-		close(fd);
-	}
-	for (ssize_t i = 0; i + 1 < n; i++)
-		/* NULs between arguments; control bytes don't belong in a report (a letter's upper bytes do) */
-		if ((unsigned char)to[i] < ' ')
-			to[i] = ' ';
-	to[n > 0 ? n : 0] = 0;
 }
 
 /*
@@ -234,9 +169,9 @@ static void read_command(char *to, size_t size)
  * mapped at first is one page, which nobody may access, and which then is not a locked one; it
  * grows as what it is.  (One page, so that the limit of locked memory is no matter either.)
  */
-static void *map_holes_and_all(int fd)
+static void *map_holes_and_all(int fd, uint32_t file_id)
 {
-	char *page = mmap(cl_map_place(), CL_PAGE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0), *at;
+	char *page = cl_map_away(file_id, CL_PAGE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd), *at;
 	int err;
 
 	if (page == MAP_FAILED)
@@ -258,9 +193,9 @@ static void *map_holes_and_all(int fd)
 	return at;
 }
 
-static int map(struct cl_region *region)
+int cl_region_map(struct cl_region *region)
 {
-	char *at = map_holes_and_all(region->fd);
+	char *at = map_holes_and_all(region->fd, region->file_id);
 
 	if (at == MAP_FAILED)
 		return -errno;
@@ -280,240 +215,15 @@ static int map(struct cl_region *region)
 	return 0;
 }
 
-/* ---------------------------------------------------------------- creating */
-uint64_t cl_place_of(const struct stat *directory)
+void cl_region_unmap(struct cl_region *region)
 {
-	return cl_mix(cl_mix(directory->st_dev) + directory->st_ino) | 1;
-}
-
-uint64_t cl_place_named(const struct stat *above, const char *name)
-{
-	uint64_t place = cl_mix(cl_place_of(above));
-
-	for (; *name; name++)
-		place = cl_mix(place + (unsigned char)*name);
-	return place | 1;
-}
-
-static void fill_header(struct cl_region *region, uint32_t file_id, const struct cl_witness *witness)
-{
-	struct cl_header *h = region->header;
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	h->layout = CL_LAYOUT_VERSION;
-	h->header_size = sizeof *h;
-	h->record_size = sizeof(struct cl_record);
-	h->slot_size = sizeof(struct cl_slot);
-	h->slots = CL_SLOTS;
-	h->records = CL_RECORDS;
-	h->chunk = CL_CHUNK;
-	h->file_id = file_id;
-	h->inode = region->ino;
-	h->file_size = CL_FILE_SIZE;
-	cl_boot_id(h->boot_id);
-	h->exporter = *witness;
-	h->uid = geteuid();
-	h->tag = region->tag;
-	h->salt = region->salt;
-	h->stamp_check = cl_stamp_check(file_id, region->tag, region->salt);
-	h->created = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	read_command(h->command, sizeof h->command);
-	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
-}
-
-/*
- * A file without a name; where the file system has no O_TMPFILE, or there is no descriptor to
- * open it by its name later, it is named @new_name at once.
- */
-static int open_nameless(int dirfd, const char *new_name, bool *named)
-{
-	int fd;
-
-	*named = false;
-	/* without /proc there is no way (below Linux 6.10) to give it a name later */
-	if (dirfd != AT_FDCWD && access("/proc/self/fd", X_OK) == 0) {
-		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-		if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-			return fd < 0 ? -errno : fd;
-	}
-	fd = openat(dirfd, new_name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-	*named = fd >= 0;
-	return fd < 0 ? -errno : fd;
-}
-
-/*
- * Names the file @new_name, and opens and maps it by that name: /proc/PID/maps
- * then shows the file's name, which follows a rename, and by which others tell
- * that its exporter lives though its lock is gone.
- */
-static int name_and_map_again(struct cl_region *region, int dirfd, const char *new_name)
-{
-	char self[32];
-	int fd;
-
-	snprintf(self, sizeof self, "/proc/self/fd/%d", region->fd);
-	if (linkat(AT_FDCWD, self, dirfd, new_name, AT_SYMLINK_FOLLOW) &&
-	    /* without /proc; needs CAP_DAC_READ_SEARCH before Linux 6.10 */
-	    (errno == EEXIST || linkat(region->fd, "", dirfd, new_name, AT_EMPTY_PATH)))
-		return -errno;
-	fd = openat(dirfd, new_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0) {
-		int err = -errno;
-
-		unlinkat(dirfd, new_name, 0);
-		return err;
-	}
-	/* no lock is lost: there is none yet */
-	munmap(region->header, CL_FILE_SIZE);
-	region->header = NULL;
-	close(region->fd);
-	region->fd = cl_fd_move_high(fd);
-	return map(region);
-}
-
-/* Not over another's: -EEXIST. */
-static int give_final_name(int dirfd, const char *new_name, const char *name)
-{
-	if (renameat2(dirfd, new_name, dirfd, name, RENAME_NOREPLACE) == 0)
-		return 0;
-	if (errno == EEXIST)
-		return -EEXIST;
-	if (errno == ENOENT) /* the directory went, or a gc took the file for one that the dead left */
-		return -EAGAIN;
-	/* a file system, or a filter, that has not this flag */
-	if (linkat(dirfd, new_name, dirfd, name, 0))
-		return -errno;
-	unlinkat(dirfd, new_name, 0);
-	return 0;
-}
-
-/* -EEXIST, -EAGAIN: to be tried again with another id. */
-static int create_with_names(struct cl_region *region, int dirfd, const struct cl_region *as,
-			     const char *new_name, const char *name, const struct cl_witness *witness)
-{
-	struct stat st;
-	bool named;
-	int err = 0;
-
-	*region = *as;
-	region->fd = open_nameless(dirfd, new_name, &named);
-	if (region->fd < 0)
-		return region->fd;
-	region->fd = cl_fd_move_high(region->fd);
-	if (ftruncate(region->fd, CL_FILE_SIZE) || fchmod(region->fd, 0600) || fstat(region->fd, &st))
-		err = -errno;
-	if (err)
-		goto fail;
-	region->dev = st.st_dev;
-	region->ino = st.st_ino;
-	err = allocate(region, 0, CL_AT_FIXED_END);
-	if (!err)
-		err = map(region);
-	if (!err)
-		err = cl_region_grow(region);
-	if (!err)
-		err = cl_region_need_word(region, 0, 0);
-	if (err)
-		goto fail;
-	fill_header(region, region->file_id, witness);
-	if (!named) {
-		err = name_and_map_again(region, dirfd, new_name);
-		named = err != -EEXIST;
-	}
-	/* before it has its name: nobody ever finds it without its exporter */
-	if (!err)
-		err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
-	if (!err)
-		err = give_final_name(dirfd, new_name, name);
-	if (!err)
-		return 0;
-fail:
-	if (named)
-		unlinkat(dirfd, new_name, 0);
 	if (region->header)
 		munmap(region->header, CL_FILE_SIZE);
-	close(region->fd);
-	region->fd = -1;
 	region->header = NULL;
-	return err;
-}
-
-/* As @as says; by names in @path, or in @dirfd (@path NULL). */
-static int create_with_id(struct cl_region *region, int dirfd, const char *path, const struct cl_region *as,
-			  const struct cl_witness *witness)
-{
-	size_t size = path ? strlen(path) + 17 : 0;
-	char new_name[16], name[16], *paths;
-	int err;
-
-	make_name(new_name, unfinished, as->file_id);
-	cl_region_name(name, as->file_id);
-	if (!path)
-		return create_with_names(region, dirfd, as, new_name, name, witness);
-	/* not on the stack: two paths would be all that a signal handler has */
-	paths = malloc(2 * size);
-	if (!paths)
-		return -ENOMEM;
-	snprintf(paths, size, "%s/%s", path, new_name);
-	snprintf(paths + size, size, "%s/%s", path, name);
-	err = create_with_names(region, AT_FDCWD, as, paths, paths + size, witness);
-	free(paths);
-	return err;
-}
-
-static int create(struct cl_region *region, int dirfd, const char *path, uint64_t place,
-		  const struct cl_witness *witness)
-{
-	struct rlimit limit;
-	int err = -EEXIST;
-
-	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
-	/* past this limit ftruncate() would not only fail but raise SIGXFSZ */
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
-		return -EFBIG;
-	for (uint32_t tries = 0; tries < 64 && (err == -EEXIST || err == -EAGAIN); tries++) {
-		uint32_t random, id;
-
-		if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
-			random = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
-		id = cl_stamp_file_id(place, random);
-		if (id)
-			err = create_with_id(region, dirfd, path,
-					     &(struct cl_region){
-						     .fd = -1,
-						     .locks = &cl_posix_locks,
-						     .file_id = id,
-						     .tag = (uint16_t)cl_stamp_tag(place, id),
-						     .salt = (uint16_t)(random >> (32 - CL_STAMP_GENERATION_BITS)) },
-					     witness);
-	}
-	return err;
-}
-
-int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
-{
-	struct stat st;
-
-	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
-	return fstat(dirfd, &st) ? -errno :
-				   cl_region_create_in(region, dirfd, cl_place_of(&st), witness);
-}
-
-int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
-			const struct cl_witness *witness)
-{
-	return create(region, dirfd, NULL, place, witness);
-}
-
-int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
-			     const struct cl_witness *witness)
-{
-	return create(region, AT_FDCWD, path, place, witness);
 }
 
 /* ----------------------------------------------------------------- opening */
-static int check(struct cl_region *region, uint32_t file_id, const char **why)
+static int check(struct cl_region *region, uint32_t file_id, struct cl_known *known, const char **why)
 {
 	const struct cl_header *h = region->header;
 	uint8_t boot[16], none[16] = { 0 };
@@ -541,7 +251,7 @@ static int check(struct cl_region *region, uint32_t file_id, const char **why)
 	if (h->stamp_check != cl_stamp_check(file_id, region->tag, region->salt))
 		return -EBADMSG;
 	*why = "it was made before this machine was last started";
-	cl_boot_id(boot);
+	know_boot_id(known, boot);
 	/*
 	 * A lock outlives no boot: an exporter that has it lives, and its boot id is
 	 * another because a container has its own (systemd-nspawn), or is damaged.
@@ -554,7 +264,7 @@ static int check(struct cl_region *region, uint32_t file_id, const char **why)
 }
 
 static int open_at(struct cl_region *region, int dirfd, const char *name, uint32_t file_id,
-		   const char **why)
+		   struct cl_known *known, const char **why)
 {
 	const char *unsaid;
 	struct stat st;
@@ -572,7 +282,7 @@ static int open_at(struct cl_region *region, int dirfd, const char *name, uint32
 		*why = err == -ELOOP ? "it is a symbolic link" : "it cannot be opened";
 		return err == -ELOOP || err == -EISDIR || err == -ENXIO ? -EBADMSG : err;
 	}
-	region->fd = cl_fd_move_high(region->fd);
+	region->fd = cl_fd_move_high(region->fd, known ? &known->room : NULL);
 	err = fstat(region->fd, &st) ? -errno : 0;
 	if (!err && (!S_ISREG(st.st_mode) || st.st_size != (off_t)CL_FILE_SIZE ||
 		     (uint64_t)st.st_blocks < fixed_blocks)) {
@@ -587,15 +297,15 @@ static int open_at(struct cl_region *region, int dirfd, const char *name, uint32
 		goto close_it;
 	region->dev = st.st_dev;
 	region->ino = st.st_ino;
-	err = map(region);
+	err = cl_region_map(region);
 	if (err) {
 		*why = "it cannot be mapped";
 		goto close_it;
 	}
-	err = check(region, file_id, why);
+	err = check(region, file_id, known, why);
 	if (!err)
 		return 0;
-	munmap(region->header, CL_FILE_SIZE);
+	cl_region_unmap(region);
 close_it:
 	close(region->fd);
 	region->fd = -1;
@@ -603,12 +313,18 @@ close_it:
 	return err;
 }
 
-int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why)
+int cl_region_open_knowing(struct cl_region *region, int dirfd, uint32_t file_id,
+			   struct cl_known *known, const char **why)
 {
 	char name[16];
 
 	cl_region_name(name, file_id);
-	return open_at(region, dirfd, name, file_id, why);
+	return open_at(region, dirfd, name, file_id, known, why);
+}
+
+int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why)
+{
+	return cl_region_open_knowing(region, dirfd, file_id, NULL, why);
 }
 
 int cl_region_open_unfinished(struct cl_region *region, int dirfd, uint32_t file_id)
@@ -616,13 +332,13 @@ int cl_region_open_unfinished(struct cl_region *region, int dirfd, uint32_t file
 	char name[16];
 
 	make_name(name, unfinished, file_id);
-	return open_at(region, dirfd, name, file_id, NULL);
+	return open_at(region, dirfd, name, file_id, NULL, NULL);
 }
 
 int cl_region_open_path(struct cl_region *region, const char *path, uint32_t file_id,
-			const char **why)
+			struct cl_known *known, const char **why)
 {
-	return open_at(region, AT_FDCWD, path, file_id, why);
+	return open_at(region, AT_FDCWD, path, file_id, known, why);
 }
 
 void cl_region_close_descriptor(struct cl_region *region)
@@ -634,13 +350,11 @@ void cl_region_close_descriptor(struct cl_region *region)
 
 void cl_region_close(struct cl_region *region)
 {
-	if (region->header)
-		munmap(region->header, CL_FILE_SIZE);
+	cl_region_unmap(region);
 	/* if the program closed ours, that number may be a file of its own now */
 	if (region->fd >= 0 && cl_region_fd_intact(region))
 		close(region->fd);
 	region->fd = -1;
-	region->header = NULL;
 }
 
 bool cl_region_fd_intact(const struct cl_region *region)
@@ -665,7 +379,7 @@ int cl_region_fd_restore(struct cl_region *region, int dirfd)
 		close(fd);
 		return -ESTALE;
 	}
-	region->fd = cl_fd_move_high(fd);
+	region->fd = cl_fd_move_high(fd, NULL);
 	return 0;
 }
 

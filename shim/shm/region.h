@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mapped exporter file: making it, opening somebody else's, growing it.
+ * A mapped exporter file: making it (create.c), opening somebody else's, growing it.
  *
  * No globals: a region is a parameter, so that tests can give each thread its
  * own and let threads play processes.  Every function returns 0 or -errno.
@@ -59,12 +59,14 @@ struct cl_region {
 };
 
 /*
- * Moves descriptor @fd among the highest numbers, close-on-exec, and returns its number there:
- * what the program opens stays where it would be without us, and a program that closes "all
- * it knows" low ones misses ours.  When that can't be, @fd stays.  Any thread; before a lock
- * hangs on it.
+ * What the kernel has said to this process, for all files that it opens: zeros at first.  Any
+ * thread, and a forked child goes on with it.  NULL in its place: the kernel is asked again.
  */
-int cl_fd_move_high(int fd);
+struct cl_known {
+	_Atomic unsigned int room; /* see cl_fd_move_high() */
+	_Atomic bool has_boot_id;
+	_Atomic uint64_t boot_id[2];
+};
 
 static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsigned int word,
 					       uint32_t record)
@@ -126,11 +128,14 @@ int cl_region_open_unfinished(struct cl_region *region, int dirfd, uint32_t file
  * -EPERM: not this user's alone; -ESTALE: of an earlier boot.
  * @why, if not NULL, is set to a constant text that says which check failed.
  */
+int cl_region_open_knowing(struct cl_region *region, int dirfd, uint32_t file_id,
+			   struct cl_known *known, const char **why);
+/* The same, of which the process knows nothing. */
 int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why);
 
 /* The same by a path, for who has no descriptor to spare for the directory. */
 int cl_region_open_path(struct cl_region *region, const char *path, uint32_t file_id,
-			const char **why);
+			struct cl_known *known, const char **why);
 /* Closes the descriptor and keeps the mapping: no locks, no growing. */
 void cl_region_close_descriptor(struct cl_region *region);
 
@@ -197,7 +202,13 @@ int cl_region_unlink(const struct cl_region *region, int dirfd);
  */
 int cl_region_end(const struct cl_region *region, int dirfd);
 
-/* This boot's id; zeros where it can't be read. */
+/*
+ * For create.c.  map(): the file behind the descriptor, 0 or -errno; unmap(): if it is mapped.
+ */
+int cl_region_map(struct cl_region *region);
+void cl_region_unmap(struct cl_region *region);
+
+/* This boot's id; zeros where it can't be read.  Three system calls. */
 void cl_boot_id(uint8_t id[16]);
 
 /* "exporter-xxxxxx", 16 bytes with its NUL. */
@@ -205,6 +216,7 @@ void cl_region_name(char name[16], uint32_t file_id);
 /* The file id in such a name, or 0. */
 uint32_t cl_region_name_id(const char *name);
 /* The same for the name of one that is being made. */
+void cl_region_unfinished_name(char name[16], uint32_t file_id);
 uint32_t cl_region_unfinished_id(const char *name);
 
 #endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making an exporter file: whole, locked and mapped by the name that it has in the end before
+ * anybody can find it.  See shm/region.h for the contract, shm/layout.h for the rules.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/base/descriptor.h"
+#include "shim/shm/region.h"
+
+/* --------------------------------------------------------------- the directory */
+uint64_t cl_place_of(const struct stat *directory)
+{
+	return cl_mix(cl_mix(directory->st_dev) + directory->st_ino) | 1;
+}
+
+uint64_t cl_place_named(const struct stat *above, const char *name)
+{
+	uint64_t place = cl_mix(cl_place_of(above));
+
+	for (; *name; name++)
+		place = cl_mix(place + (unsigned char)*name);
+	return place | 1;
+}
+
+/* What all tries have in common. */
+struct making {
+	int dirfd;
+	const char *path; /* of the directory, or NULL: in dirfd */
+	const struct cl_witness *witness;
+	uint8_t boot_id[16];
+	_Atomic unsigned int room; /* see cl_fd_move_high() */
+};
+
+/* ------------------------------------------------------------------ the header */
+static void read_command(char *to, size_t size)
+{
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = 0;
+
+	if (fd >= 0) {
+		n = read(fd, to, size - 1);
+		close(fd);
+	}
+	for (ssize_t i = 0; i + 1 < n; i++)
+		/* NULs between arguments; control bytes don't belong in a report (a letter's upper bytes do) */
+		if ((unsigned char)to[i] < ' ')
+			to[i] = ' ';
+	to[n > 0 ? n : 0] = 0;
+}
+
+static void fill_header(struct cl_region *region, const struct making *making)
+{
+	struct cl_header *h = region->header;
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	h->layout = CL_LAYOUT_VERSION;
+	h->header_size = sizeof *h;
+	h->record_size = sizeof(struct cl_record);
+	h->slot_size = sizeof(struct cl_slot);
+	h->slots = CL_SLOTS;
+	h->records = CL_RECORDS;
+	h->chunk = CL_CHUNK;
+	h->file_id = region->file_id;
+	h->inode = region->ino;
+	h->file_size = CL_FILE_SIZE;
+	memcpy(h->boot_id, making->boot_id, sizeof h->boot_id);
+	h->exporter = *making->witness;
+	h->uid = geteuid();
+	h->tag = region->tag;
+	h->salt = region->salt;
+	h->stamp_check = cl_stamp_check(region->file_id, region->tag, region->salt);
+	h->created = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	read_command(h->command, sizeof h->command);
+	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
+}
+
+/*
+ * A file without a name; where the file system has no O_TMPFILE, or there is no descriptor to
+ * open it by its name later, it is named @new_name at once.
+ */
+static int open_nameless(int dirfd, const char *new_name, bool *named)
+{
+	int fd;
+
+	*named = false;
+	/* without /proc there is no way (below Linux 6.10) to give it a name later */
+	if (dirfd != AT_FDCWD && access("/proc/self/fd", X_OK) == 0) {
+		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+			return fd < 0 ? -errno : fd;
+	}
+	fd = openat(dirfd, new_name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+	*named = fd >= 0;
+	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * Names the file @new_name, and opens and maps it by that name: /proc/PID/maps
+ * then shows the file's name, which follows a rename, and by which others tell
+ * that its exporter lives though its lock is gone.
+ */
+static int name_and_map_again(struct cl_region *region, int dirfd, const char *new_name,
+			      struct making *making)
+{
+	char self[32];
+	int fd;
+
+	snprintf(self, sizeof self, "/proc/self/fd/%d", region->fd);
+	if (linkat(AT_FDCWD, self, dirfd, new_name, AT_SYMLINK_FOLLOW) &&
+	    /* without /proc; needs CAP_DAC_READ_SEARCH before Linux 6.10 */
+	    (errno == EEXIST || linkat(region->fd, "", dirfd, new_name, AT_EMPTY_PATH)))
+		return -errno;
+	fd = openat(dirfd, new_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		int err = -errno;
+
+		unlinkat(dirfd, new_name, 0);
+		return err;
+	}
+	/* no lock is lost: there is none yet */
+	cl_region_unmap(region);
+	close(region->fd);
+	region->fd = cl_fd_move_high(fd, &making->room);
+	return cl_region_map(region);
+}
+
+/* Not over another's: -EEXIST. */
+static int give_final_name(int dirfd, const char *new_name, const char *name)
+{
+	if (renameat2(dirfd, new_name, dirfd, name, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno == EEXIST)
+		return -EEXIST;
+	if (errno == ENOENT) /* the directory went, or a gc took the file for one that the dead left */
+		return -EAGAIN;
+	/* a file system, or a filter, that has not this flag */
+	if (linkat(dirfd, new_name, dirfd, name, 0))
+		return -errno;
+	unlinkat(dirfd, new_name, 0);
+	return 0;
+}
+
+/* -EEXIST, -EAGAIN: to be tried again with another id. */
+static int create_with_names(struct cl_region *region, int dirfd, const struct cl_region *as,
+			     const char *new_name, const char *name, struct making *making)
+{
+	struct stat st;
+	bool named;
+	int err = 0;
+
+	*region = *as;
+	region->fd = open_nameless(dirfd, new_name, &named);
+	if (region->fd < 0)
+		return region->fd;
+	region->fd = cl_fd_move_high(region->fd, &making->room);
+	if (ftruncate(region->fd, CL_FILE_SIZE) || fchmod(region->fd, 0600) || fstat(region->fd, &st))
+		err = -errno;
+	if (err)
+		goto fail;
+	region->dev = st.st_dev;
+	region->ino = st.st_ino;
+	err = cl_region_get(region, 0, CL_AT_FIXED_END);
+	if (!err)
+		err = cl_region_map(region);
+	if (!err)
+		err = cl_region_grow(region);
+	if (!err)
+		err = cl_region_need_word(region, 0, 0);
+	if (err)
+		goto fail;
+	fill_header(region, making);
+	if (!named) {
+		err = name_and_map_again(region, dirfd, new_name, making);
+		named = err != -EEXIST;
+	}
+	/* before it has its name: nobody ever finds it without its exporter */
+	if (!err)
+		err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
+	if (!err)
+		err = give_final_name(dirfd, new_name, name);
+	if (!err)
+		return 0;
+fail:
+	if (named)
+		unlinkat(dirfd, new_name, 0);
+	cl_region_unmap(region);
+	close(region->fd);
+	region->fd = -1;
+	return err;
+}
+
+/* As @as says; by names in making->path, or in making->dirfd. */
+static int create_with_id(struct cl_region *region, const struct cl_region *as, struct making *making)
+{
+	const char *path = making->path;
+	size_t size = path ? strlen(path) + 17 : 0;
+	char new_name[16], name[16], *paths;
+	int err;
+
+	cl_region_unfinished_name(new_name, as->file_id);
+	cl_region_name(name, as->file_id);
+	if (!path)
+		return create_with_names(region, making->dirfd, as, new_name, name, making);
+	/* not on the stack: two paths would be all that a signal handler has */
+	paths = malloc(2 * size);
+	if (!paths)
+		return -ENOMEM;
+	snprintf(paths, size, "%s/%s", path, new_name);
+	snprintf(paths + size, size, "%s/%s", path, name);
+	err = create_with_names(region, AT_FDCWD, as, paths, paths + size, making);
+	free(paths);
+	return err;
+}
+
+static int create(struct cl_region *region, struct making *making, uint64_t place)
+{
+	struct rlimit limit;
+	int err = -EEXIST;
+
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
+	/* past this limit ftruncate() would not only fail but raise SIGXFSZ */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
+		return -EFBIG;
+	/* first: there may be one descriptor in all, which is the file's then */
+	cl_boot_id(making->boot_id);
+	for (uint32_t tries = 0; tries < 64 && (err == -EEXIST || err == -EAGAIN); tries++) {
+		uint32_t random, id;
+
+		if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+			random = (uint32_t)time(NULL) * 2654435761u ^ (uint32_t)getpid() * 40503u ^ tries;
+		id = cl_stamp_file_id(place, random);
+		if (id)
+			err = create_with_id(region,
+					     &(struct cl_region){
+						     .fd = -1,
+						     .locks = &cl_posix_locks,
+						     .file_id = id,
+						     .tag = (uint16_t)cl_stamp_tag(place, id),
+						     .salt = (uint16_t)(random >> (32 - CL_STAMP_GENERATION_BITS)) },
+					     making);
+	}
+	return err;
+}
+
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+{
+	struct stat st;
+
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
+	return fstat(dirfd, &st) ? -errno :
+				   cl_region_create_in(region, dirfd, cl_place_of(&st), witness);
+}
+
+int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
+			const struct cl_witness *witness)
+{
+	struct making making = { .dirfd = dirfd, .witness = witness };
+
+	return create(region, &making, place);
+}
+
+int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
+			     const struct cl_witness *witness)
+{
+	struct making making = { .dirfd = AT_FDCWD, .path = path, .witness = witness };
+
+	return create(region, &making, place);
+}
