@@ -315,7 +315,7 @@ static bool somebody_is_ending(int dirfd, uint64_t began)
 		struct cl_view_process process;
 		struct cl_view view;
 
-		if (!id || cl_view_open(&view, dirfd, id, NULL))
+		if (!id || cl_view_open(&view, dirfd, id, NULL, NULL))
 			continue;
 		cl_view_process(&view, &process);
 		ending = process.created >= began && view.state != CL_ALIVE && view.state != CL_DEAD;

@@ -64,7 +64,7 @@ static int list(int dirfd, struct entry **entries, size_t *n, uint64_t *unread)
 
 		if (!id)
 			continue;
-		err = cl_view_open(&view, dirfd, id, NULL);
+		err = cl_view_open(&view, dirfd, id, NULL, NULL);
 		if (err) {
 			*unread += err != -ENOENT;
 			err = 0;
@@ -106,7 +106,7 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 	for (size_t i = 0; !err && i < n; i++) {
 		struct cl_view view;
 
-		if (cl_view_open(&view, dirfd, entries[i].file_id, NULL))
+		if (cl_view_open(&view, dirfd, entries[i].file_id, NULL, NULL))
 			continue; /* it has just gone */
 		cl_report_look_at_view(report, &view);
 		if (!wanted || wanted(data, report)) {

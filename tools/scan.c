@@ -213,7 +213,7 @@ static void open_it(void *data)
 {
 	struct opening *o = data;
 
-	o->error = o->view ? cl_view_open(o->view, o->dirfd, o->file_id, &o->why) :
+	o->error = o->view ? cl_view_open(o->view, o->dirfd, o->file_id, NULL, &o->why) :
 			     cl_region_open(o->region, o->dirfd, o->file_id, &o->why);
 }
 

@@ -258,7 +258,7 @@ static void say_import(struct cu_emit *to, int dirfd, const struct cu_holder *ho
 	struct cl_view_import import;
 	struct cl_view view;
 
-	if (!holder->who.pid || cl_view_open_process(&view, dirfd, &holder->who))
+	if (!holder->who.pid || cl_view_open_process(&view, dirfd, &holder->who, NULL))
 		return;
 	if (cl_view_import_of(&view, file_id, block->record, block->generation, &import)) {
 		cu_emit_number(to, "opens", import.opens);

@@ -332,14 +332,6 @@ const struct cl_region *cl_view_has_open(uint32_t file_id, bool *own)
 	return peer ? &peer->region : NULL;
 }
 
-void cl_view_own(struct cl_view *view)
-{
-	/* (the program may have closed it) */
-	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
-	*view = (struct cl_view){ .region = cl_own, .state = CL_ALIVE, .own = true, .borrowed = true,
-				  .now = cl_now() };
-}
-
 bool cl_peer_is_open(uint32_t file_id)
 {
 	return cl_peer_find(file_id) != NULL;

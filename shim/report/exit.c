@@ -13,6 +13,7 @@
 
 #include "shim/blocks/blocks.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/peers.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
@@ -186,6 +187,14 @@ static void warn_suppression(const char *path, unsigned int line, const char *wh
 	cl_log(CL_LOG_WARN, "CULIMBO_SUPPRESSIONS: %s, line %u %s", path, line, what);
 }
 
+void cl_view_own(struct cl_view *view)
+{
+	/* (the program may have closed it) */
+	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	*view = (struct cl_view){ .region = cl_own, .state = CL_ALIVE, .own = true, .borrowed = true,
+				  .now = cl_now() };
+}
+
 static void look(const struct cl_view *view)
 {
 	char name[sizeof(report.process.command)];
@@ -229,6 +238,7 @@ uint64_t cl_report_write(void)
 		return 0;
 	cl_report_begin(&report);
 	report.at_exit = true;
+	report.has_open = cl_view_has_open;
 	report.min_age = cl_options.min_age.number;
 	if (known && known[0]) {
 		err = cl_suppress_read(&suppressions, known, warn_suppression);

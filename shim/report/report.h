@@ -78,6 +78,7 @@ struct cl_report {
 	struct cl_suppressions *suppressions;  /* NULL: none */
 	cl_report_resolve_fn *resolve;	       /* NULL: module, offset and build id */
 	void *data;			       /* for resolve() */
+	cl_view_has_open_fn *has_open;	       /* of this process; NULL: it has no file open */
 	int dirfd;			       /* of the exporter files; -1: other processes' are not looked at */
 	bool generate;			       /* print suppressions of what is found, instead of it */
 	bool at_exit;			       /* of a process that is just ending */
@@ -129,6 +130,8 @@ void cl_report_say_suppressions(struct cl_report *report);
  * something to say.  Returns the number of findings.
  */
 uint64_t cl_report_write(void);
+/* A view of this process itself, which holds cl_exports_lock and has a file (cl_own.header). */
+void cl_view_own(struct cl_view *view);
 /* Of a process that did not, with CULIMBO_REPORT=always. */
 void cl_report_nothing(void);
 

@@ -44,8 +44,10 @@ static const struct cl_view *peer_view(struct cl_report *report, const struct cl
 	if (i == CL_REPORT_PEERS) /* many: the first ones are told of in full */
 		return NULL;
 	report->peer[i].err = who ? cl_view_open_process_among(&report->peer[i].view, report->dirfd, who,
+								 report->has_open,
 								 report->at_exit ? MOST_AT_EXIT : UINT_MAX) :
-				    cl_view_open(&report->peer[i].view, report->dirfd, file_id, NULL);
+				    cl_view_open(&report->peer[i].view, report->dirfd, file_id,
+						 report->has_open, NULL);
 	memset(&report->peer_who[i], 0, sizeof(report->peer_who[i]));
 	if (who)
 		report->peer_who[i] = *who;

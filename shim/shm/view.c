@@ -81,10 +81,10 @@ static void look(struct cl_view *view)
 						    &since, view->now, cl_options.settle.number);
 }
 
-static bool borrow(struct cl_view *view, uint32_t file_id)
+static bool borrow(struct cl_view *view, uint32_t file_id, cl_view_has_open_fn *has_open)
 {
 	bool own = false;
-	const struct cl_region *open = cl_view_has_open(file_id, &own);
+	const struct cl_region *open = has_open ? has_open(file_id, &own) : NULL;
 
 	if (!open)
 		return false;
@@ -93,14 +93,15 @@ static bool borrow(struct cl_view *view, uint32_t file_id)
 	return true;
 }
 
-int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, const char **why)
+int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, cl_view_has_open_fn *has_open,
+		 const char **why)
 {
 	int err;
 
 	*view = (struct cl_view){ .region.fd = -1 };
 	if (why)
 		*why = NULL;
-	if (borrow(view, file_id))
+	if (borrow(view, file_id, has_open))
 		return 0;
 	err = cl_region_open(&view->region, dirfd, file_id, why);
 	if (!err)
@@ -132,27 +133,29 @@ static bool is_file_of(int dirfd, const char *name, const struct cl_witness *who
 }
 
 /* One entry of the directory.  0: that is it. */
-static int try_entry(struct cl_view *view, int dirfd, const char *name, const struct cl_witness *who)
+static int try_entry(struct cl_view *view, int dirfd, const char *name, const struct cl_witness *who,
+		     cl_view_has_open_fn *has_open)
 {
 	uint32_t id = cl_region_name_id(name);
 
 	if (!id)
 		return -ENOENT;
 	/* opening and closing a file that we have would drop our locks on it */
-	if (borrow(view, id))
+	if (borrow(view, id, has_open))
 		return same_process(&view->region.header->exporter, who) ? 0 : -ENOENT;
 	if (!is_file_of(dirfd, name, who))
 		return -ENOENT;
-	return cl_view_open(view, dirfd, id, NULL);
+	return cl_view_open(view, dirfd, id, has_open, NULL);
 }
 
-int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who)
+int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who,
+			 cl_view_has_open_fn *has_open)
 {
-	return cl_view_open_process_among(view, dirfd, who, UINT_MAX);
+	return cl_view_open_process_among(view, dirfd, who, has_open, UINT_MAX);
 }
 
 int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_witness *who,
-			       unsigned int most)
+			       cl_view_has_open_fn *has_open, unsigned int most)
 {
 	_Alignas(8) char buffer[2048];
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err = -ENOENT;
@@ -167,7 +170,7 @@ int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_
 			uint16_t length;
 
 			memcpy(&length, buffer + at + 16, sizeof length);
-			err = try_entry(view, dirfd, buffer + at + 19, who);
+			err = try_entry(view, dirfd, buffer + at + 19, who, has_open);
 			at += length;
 		}
 	close(fd);

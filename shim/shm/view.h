@@ -18,28 +18,29 @@
 struct cl_view {
 	struct cl_region region;
 	enum cl_liveness state; /* of its process, when the view was made */
-	bool own;		/* this very process's: the region is cl_own's */
+	bool own;		/* this very process's own file */
 	bool borrowed;		/* this process had it open already */
 	uint64_t now;		/* CLOCK_MONOTONIC ns, when the view was made */
 };
 
 /*
- * The region by which this process has file @file_id open already, or NULL;
- * *own: it is its own file.  Such a one is never opened a second time: closing
- * that would drop this process's locks on it.  In a process that shares the
- * caller of this, and of the next three, has both of its locks (self.h).
+ * What the opener of a view hands in: gives the region by which this process has file @file_id
+ * open already, or NULL; *own: it is its own file.  Such a one is never opened a second time:
+ * closing that would drop this process's locks on it.  A command, which has none open, hands in
+ * NULL.  In a process that shares (cl_view_has_open() of importer/peers.h) the caller of the next
+ * three has both of its locks.
  */
-const struct cl_region *cl_view_has_open(uint32_t file_id, bool *own);
+typedef const struct cl_region *cl_view_has_open_fn(uint32_t file_id, bool *own);
 
 /* -errno as of cl_region_open(), with @why (may be NULL). */
-int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, const char **why);
-/* Of this process, which holds cl_exports_lock; cl_own.header must not be NULL. */
-void cl_view_own(struct cl_view *view);
+int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, cl_view_has_open_fn *has_open,
+		 const char **why);
 /* Of the process that @who names (whatever its own file's id).  -ENOENT: it has none in @dirfd. */
-int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who);
+int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who,
+			 cl_view_has_open_fn *has_open);
 /* The same, among the first @most entries of the directory. */
 int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_witness *who,
-			       unsigned int most);
+			       cl_view_has_open_fn *has_open, unsigned int most);
 void cl_view_close(struct cl_view *view);
 
 struct cl_view_process {

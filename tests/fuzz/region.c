@@ -329,7 +329,7 @@ static void pin(struct input *in)
 }
 
 /* ------------------------------------------------------------ what people are told */
-const struct cl_region *cl_view_has_open(uint32_t file_id, bool *is_own)
+static const struct cl_region *has_open(uint32_t file_id, bool *is_own)
 {
 	*is_own = file_id == own.file_id;
 	return *is_own ? &own : NULL;
@@ -372,7 +372,7 @@ static void view_all(struct input *in)
 
 	acting = OTHER;
 	PROMISE(fstat(own.fd, &before) == 0);
-	PROMISE(cl_view_open(&view, folder_fd, own.file_id, NULL) == 0 && view.borrowed);
+	PROMISE(cl_view_open(&view, folder_fd, own.file_id, has_open, NULL) == 0 && view.borrowed);
 	cl_view_process(&view, &process);
 	PROMISE(is_text(process.command, sizeof process.command));
 	n = cl_view_records(&view);

@@ -306,7 +306,7 @@ static void report(void)
 	struct stat st;
 
 	progress->step = 7;
-	if (cl_view_open(&view, folder_fd, id, NULL))
+	if (cl_view_open(&view, folder_fd, id, NULL, NULL))
 		return;
 	if (fstat(view.region.fd, &st))
 		abort();

@@ -54,7 +54,7 @@ static bool own_file(struct cl_view *view)
 
 	cl_witness_self(&self);
 	/* (reading one's own file, which an ordinary program would not, costs its lock: the last thing here) */
-	return dir && !cl_view_open_process(view, dirfd(dir), &self);
+	return dir && !cl_view_open_process(view, dirfd(dir), &self, NULL);
 }
 
 static void look(const struct cl_view *view, uint32_t record, bool ends)

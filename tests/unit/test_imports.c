@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #include "shim/driver/context.h"
-#include "shim/shm/view.h"
+#include "shim/importer/peers.h"
 #include "tests/namespaces/own_mounts.h"
 
 enum { SOON = 5000 };

@@ -10,7 +10,7 @@
 
 #include <sys/resource.h>
 
-#include "shim/shm/view.h"
+#include "shim/importer/peers.h"
 
 enum { MANY = 200, MOST_IDLE = 64, HELD = 3 };
 

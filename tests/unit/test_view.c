@@ -353,7 +353,7 @@ static void what_is_open_already_is_not_opened_again(void **state)
 		struct cl_view seen;
 
 		child_begins();
-		CHECK_EQUAL(cl_view_open(&seen, folder_fd, other.file_id, NULL), 0);
+		CHECK_EQUAL(cl_view_open(&seen, folder_fd, other.file_id, NULL, NULL), 0);
 		CHECK_EQUAL(seen.state, CL_ALIVE);
 		CHECK(!seen.own && !seen.borrowed);
 		cl_view_process(&seen, &process);
@@ -365,17 +365,17 @@ static void what_is_open_already_is_not_opened_again(void **state)
 		cl_view_close(&seen);
 		CHECK(!seen.region.header);
 		/* by who it is, among others */
-		CHECK_EQUAL(cl_view_open_process(&seen, folder_fd, &me), 0);
+		CHECK_EQUAL(cl_view_open_process(&seen, folder_fd, &me, NULL), 0);
 		CHECK_EQUAL(seen.region.file_id, other.file_id);
 		cl_view_close(&seen);
 		stranger.start_time++;
-		CHECK_EQUAL(cl_view_open_process(&seen, folder_fd, &stranger), -ENOENT);
+		CHECK_EQUAL(cl_view_open_process(&seen, folder_fd, &stranger, NULL), -ENOENT);
 		CHECK(!seen.region.header);
 		cl_view_close(&seen);
 		_exit(0);
 	}
 	child_judge(child);
-	assert_int_equal(cl_view_open(&view, folder_fd, other.file_id ^ 1, &why), -ENOENT);
+	assert_int_equal(cl_view_open(&view, folder_fd, other.file_id ^ 1, NULL, &why), -ENOENT);
 	assert_non_null(why);
 	drop_region(&other);
 }
@@ -405,10 +405,10 @@ static void a_look_at_the_dead_writes_nothing(void **state)
 	}
 	assert_int_equal(read(at[0], &id, sizeof id), sizeof id);
 	child_judge(child);
-	assert_int_equal(cl_view_open(&view, folder_fd, id, NULL), 0);
+	assert_int_equal(cl_view_open(&view, folder_fd, id, NULL, NULL), 0);
 	memcpy(before, view.region.header, sizeof before);
 	cl_view_close(&view);
-	assert_int_equal(cl_view_open(&view, folder_fd, id, NULL), 0);
+	assert_int_equal(cl_view_open(&view, folder_fd, id, NULL, NULL), 0);
 	assert_int_equal(view.state, CL_DEAD);
 	ask_all(&view);
 	assert_memory_equal(before, view.region.header, sizeof before);
