@@ -28,6 +28,7 @@
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
+#include "shim/diag/recent_closes.h"
 #include "shim/report/report.h"
 #include "shim/self/self.h"
 #include "shim/base/stderr.h"
@@ -83,6 +84,7 @@ static void after_fork_in_child(void)
 	cl_blocks_forget();
 	cl_own_forget();
 	cl_notes_forget();
+	cl_notes_closes_forget();
 	cl_events_forget();
 	cl_contexts_forget();
 	cl_gate_forget();

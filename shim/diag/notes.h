@@ -7,8 +7,7 @@
  * No hold, free or open is decided by them, and nothing here fails: where there
  * is no file, no room or no memory there are fewer notes, and that is said once,
  * for information.  Functions that end in _locked want cl_exports_lock held, the
- * others take it; those of imports and cl_notes_closed_*() want
- * cl_imports_lock, which the two others of closes take.  A forked child forgets.
+ * others take it; those of imports want cl_imports_lock.  A forked child forgets.
  */
 #ifndef CL_NOTES_H
 #define CL_NOTES_H
@@ -68,20 +67,6 @@ void cl_notes_import_opens(uint32_t index, uint64_t opens);
  */
 void cl_notes_finding(const struct cl_finding *finding);
 void cl_notes_finding_locked(const struct cl_finding *finding);
-
-/* The last 1,024 closes of each kind, so that a second one can be told where the first was. */
-struct cl_closed {
-	uint64_t key, size, when;
-	uint32_t stack, file_id, record, generation, pid;
-	uint8_t kind, device;
-};
-void cl_notes_closed_event(const struct cl_closed *closed);
-/* Of memory: where it is to be written. */
-struct cl_closed *cl_notes_closed_memory(void);
-/* @key is something else from here on, or was not closed after all.  (Of memory, it looks through all.) */
-void cl_notes_not_closed(enum cl_kind kind, uint64_t key);
-/* False: it is not (or no longer) known. */
-bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *closed);
 
 void cl_notes_forget(void); /* in a forked child */
 

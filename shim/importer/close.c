@@ -2,6 +2,7 @@
 /* Closing: see close.h. */
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
+#include "shim/diag/recent_closes.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/self/self.h"

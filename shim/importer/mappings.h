@@ -9,6 +9,7 @@
 #define CL_MAPPINGS_H
 
 #include "shim/diag/notes.h"
+#include "shim/diag/recent_closes.h"
 #include "shim/driver/driver.h"
 #include "shim/importer/holds.h"
 #include "shim/self/self.h"

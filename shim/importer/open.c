@@ -6,6 +6,7 @@
 
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
+#include "shim/diag/recent_closes.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/importer/close.h"

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last closes of memory and events: see recent_closes.h.  All of it is under cl_imports_lock. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/base/hash.h"
+#include "shim/diag/recent_closes.h"
+#include "shim/self/self.h"
+
+enum { CLOSED = 1024 };
+
+/*
+ * Of memory: a ring, looked through only where a program closes what it has not
+ * open.  No memory until it is used.
+ */
+static struct cl_closed closed[CLOSED];
+static uint32_t closes; /* so many were written, modulo 2^32 */
+
+/* Of events: asked after for each one that is made or destroyed, so found by a hash. */
+struct closed_event {
+	UT_hash_handle hh;
+	struct cl_closed what;
+};
+static struct closed_event *closed_events, *events_by_age[CLOSED]; /* a ring */
+static uint32_t next_event;
+
+void cl_notes_closed_event(const struct cl_closed *what)
+{
+	struct closed_event *entry;
+
+	HASH_FIND(hh, closed_events, &what->key, sizeof what->key, entry);
+	if (entry) {
+		entry->what = *what;
+		return;
+	}
+	entry = events_by_age[next_event];
+	if (entry) {
+		HASH_DELETE(hh, closed_events, entry);
+	} else {
+		entry = malloc(sizeof *entry);
+		if (!entry)
+			return;
+	}
+	entry->what = *what;
+	HASH_ADD(hh, closed_events, what.key, sizeof entry->what.key, entry);
+	if (!entry->hh.tbl) { /* uthash had no memory */
+		free(entry);
+		entry = NULL;
+	}
+	events_by_age[next_event] = entry;
+	next_event = (next_event + 1) % CLOSED;
+}
+
+struct cl_closed *cl_notes_closed_memory(void)
+{
+	return &closed[closes++ % CLOSED];
+}
+
+static struct cl_closed *find_closed_event_locked(uint64_t key)
+{
+	struct closed_event *entry;
+
+	HASH_FIND(hh, closed_events, &key, sizeof key, entry);
+	return entry && entry->what.kind ? &entry->what : NULL;
+}
+
+static struct cl_closed *find_closed_memory_locked(uint64_t key)
+{
+	for (uint32_t back = 1; back <= CLOSED; back++) {
+		struct cl_closed *entry = &closed[(closes - back) % CLOSED];
+
+		if (entry->kind && entry->key == key)
+			return entry;
+	}
+	return NULL;
+}
+
+static struct cl_closed *find_closed_locked(enum cl_kind kind, uint64_t key)
+{
+	return kind == CL_EVENT ? find_closed_event_locked(key) : find_closed_memory_locked(key);
+}
+
+bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *what)
+{
+	const struct cl_closed *found;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	found = find_closed_locked(kind, key);
+	if (found)
+		*what = *found;
+	pthread_mutex_unlock(&cl_imports_lock);
+	return found != NULL;
+}
+
+void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
+{
+	struct cl_closed *found;
+
+	pthread_mutex_lock(&cl_imports_lock);
+	/* (memory may have been closed there many times) */
+	while ((found = find_closed_locked(kind, key)) != NULL)
+		found->kind = 0; /* its place is taken when its turn comes */
+	pthread_mutex_unlock(&cl_imports_lock);
+}
+
+void cl_notes_closes_forget(void)
+{
+	/* their memory is left: another thread of the parent may have been in the middle of it */
+	if (closes)
+		memset(closed, 0, sizeof closed);
+	closes = 0;
+	closed_events = NULL;
+	memset(events_by_age, 0, sizeof events_by_age);
+	next_event = 0;
+}
