@@ -29,7 +29,7 @@
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/diag/recent_closes.h"
-#include "shim/report/report.h"
+#include "shim/report/exit.h"
 #include "shim/self/self.h"
 #include "shim/base/stderr.h"
 #include "shim/diag/trace.h"

@@ -17,6 +17,7 @@
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
+#include "shim/report/exit.h"
 #include "shim/report/report_table.h"
 #include "shim/self/self.h"
 #include "shim/base/stderr.h"

@@ -2,10 +2,9 @@
 /*
  * The report: what is held, by whom, since when, from where, and what to do.
  *
- * One rendering for the report at exit (cl_report_write(), which looks at this
- * process) and for `culimbo report` (cl_report_look_at_view(), which looks at a
- * file, whoever's, alive or dead): both fill the same groups, and only
- * cl_report_say() prints.  What happened at the same place in the program (class,
+ * One rendering for the report at exit (exit.h, which looks at this process) and
+ * for `culimbo report` (cl_report_look_at_view(), which looks at a file, whoever's,
+ * alive or dead): both fill the same groups, and only cl_report_say() prints.  What happened at the same place in the program (class,
  * call stacks, device, other process) is one group, however many blocks it is.
  *
  * No malloc, no stdio stream: a process may end anywhere.  The groups lie in
@@ -122,17 +121,5 @@ void cl_report_say_pattern(struct cl_emit *emit, const struct cl_suppressible *o
 bool cl_report_is_inner(const char *path);
 /* The suppressions that matched since cl_report_begin(). */
 void cl_report_say_suppressions(struct cl_report *report);
-
-/* ---------------------------------------------------------- the report at exit */
-/*
- * Of a process that shared; the caller holds cl_imports_lock and cl_exports_lock.
- * To stderr or CULIMBO_REPORT_FILE; with CULIMBO_REPORT=auto only when there is
- * something to say.  Returns the number of findings.
- */
-uint64_t cl_report_write(void);
-/* A view of this process itself, which holds cl_exports_lock and has a file (cl_own.header). */
-void cl_view_own(struct cl_view *view);
-/* Of a process that did not, with CULIMBO_REPORT=always. */
-void cl_report_nothing(void);
 
 #endif

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 
 #include "shim/importer/peers.h"
-#include "shim/report/report.h"
+#include "shim/report/exit.h"
 #include "shim/shm/gc.h"
 #include "shim/diag/notes.h"
 #include "shim/self/self.h"

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What somebody should do about a group of the report: see hint.h. */
+#include <stdio.h>
+
+#include "shim/report/hint.h"
+#include "shim/report/peer_files.h"
+
+/* In @to, for a hint, who of the holders lives; else the first of the dead.  How many live. */
+static unsigned int name_holders(struct cl_report *report, const struct cl_report_group *g, char *to, size_t size)
+{
+	struct cl_view_holder h;
+	unsigned int alive = 0;
+	uint32_t pid = 0;
+
+	for (unsigned int i = 0; report->view && i < g->holders; i++) {
+		if (!cl_view_slot(report->view, g->holder[i].slot, &h))
+			continue;
+		if (h.who.pid && (!pid || (h.alive && !alive)))
+			pid = h.who.pid;
+		alive += h.alive;
+	}
+	if (alive > 1 && g->other_holds)
+		snprintf(to, size, "process %u and others", pid);
+	else if (alive > 1)
+		snprintf(to, size, "process %u and %u more", pid, alive - 1);
+	else if (pid)
+		snprintf(to, size, "process %u", pid);
+	return alive;
+}
+
+void cl_report_make_hint(struct cl_report *report, const struct cl_report_group *g, char to[512])
+{
+	const char *close = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaIpcCloseMemHandle";
+	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaFree";
+	const struct cl_view *its;
+	char pid[64] = "its importer";
+	bool dead = !report->at_exit && report->process.state == CL_DEAD;
+	unsigned int alive = 0;
+	size_t n = 512;
+
+	switch (g->class) {
+	case CL_REPORT_HELD_LIMBO:
+	case CL_REPORT_HELD:
+	case CL_REPORT_GONE:
+		alive = name_holders(report, g, pid, sizeof(pid));
+		if (!g->holders && g->own_opens) {
+			snprintf(to, n, "close the own opens (%s): this process still has what it opened itself",
+				 close);
+		} else if (!alive && g->holders) {
+			snprintf(to, n,
+				 dead ? "both are dead: nothing is left to free; find why %s ended without closing" :
+				 report->at_exit ? "%s ended without closing: find why it ended; its holds are taken back "
+						   "when somebody looks next" :
+						   "%s ended without closing: find why it ended; its holds are taken back "
+						   "when the exporter looks next", pid);
+		} else if (g->class == CL_REPORT_HELD_LIMBO) {
+			snprintf(to, n,
+				 "%s %s: call %s there after the last use; until then %s", pid,
+				 alive > 1 ? "do not close what they opened" : "does not close what it opened", close,
+				 g->kind == CL_EVENT ? "the event is kept" : "the memory cannot be reused");
+		} else if (g->class == CL_REPORT_HELD) {
+			snprintf(to, n,
+				 dead && alive > 1 ?
+					 "its exporter has ended: the driver keeps the memory until %s close it (%s), or end" :
+				 dead ?
+					 "its exporter has ended: the driver keeps the memory until %s closes it (%s), or ends" :
+				 report->at_exit ?
+					 "%s should close it (%s) before its exporter ends: wait for it there" :
+				 alive > 1 ?
+					 "nothing to do while %s use it; they should call %s after the last use" :
+					 "nothing to do while %s uses it; it should call %s after the last use",
+				 pid, close);
+		} else {
+			snprintf(to, n,
+				 "%s should close it (%s) before the exporter destroys or resets the context",
+				 pid, close);
+		}
+		break;
+	case CL_REPORT_GRACE:
+	case CL_REPORT_LIMBO:
+		if (dead)
+			snprintf(to, n, "nothing to do: its process has ended, and the driver has the memory back");
+		else if (g->class == CL_REPORT_LIMBO)
+			snprintf(to, n, "nothing to do");
+		else
+			snprintf(to, n, "nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits");
+		break;
+	case CL_REPORT_KEPT:
+		snprintf(to, n, "make room in the directory of exporter files (CULIMBO_DIR)");
+		break;
+	case CL_REPORT_NOT_CLOSED:
+		its = g->file_id ? cl_report_peer(report, NULL, g->file_id) : NULL;
+		if (report->process.state == CL_ALIVE && !report->at_exit)
+			snprintf(to, n, "nothing to do while it is used; call %s after that", close);
+		else if (!report->at_exit)
+			snprintf(to, n,
+				 "process %u ended with it open, without a report of its own: find what killed it%s",
+				 report->process.who.pid,
+				 !its || its->state == CL_DEAD ? "" : /* (the driver has it back) */
+				 g->kind == CL_EVENT ? "; its exporter takes the event back" :
+						       "; its exporter takes the memory back");
+		else
+			snprintf(to, n, "call %s when done with it%s%s", close,
+				 g->stack[0] ? ", in the code that opened it" : "",
+				 !g->stays && !its ? "" : g->kind == CL_EVENT ? "; its exporter keeps the event until then" :
+				 "; its exporter cannot reuse the memory before");
+		break;
+	case CL_REPORT_UNMANAGED:
+		snprintf(to, n,
+			 "call %s when done with it, and start its exporter under culimbo too: without, it may free "
+			 "what is mapped here", close);
+		break;
+	case CL_REPORT_RECLAIMED:
+		snprintf(to, n,
+			 "process %u was killed, or ended, without closing what it opened: find why it ended, or "
+			 "call %s before it does", g->pid, close);
+		break;
+	case CL_REPORT_FREED_TWICE:
+		snprintf(to, n, "one of the two %s is one too many: the block may be another's by then", free);
+		break;
+	case CL_REPORT_EXPORTED_AFTER_FREE:
+		snprintf(to, n, "export it before %s, or keep it until its importers are done", free);
+		break;
+	case CL_REPORT_IMPORT_FREED:
+		snprintf(to, n, "what was opened by cudaIpcOpenMemHandle is closed by cudaIpcCloseMemHandle, not freed");
+		break;
+	case CL_REPORT_CLOSED_TWICE:
+		snprintf(to, n, "each cudaIpcOpenMemHandle has one cudaIpcCloseMemHandle: one here is too many");
+		break;
+	case CL_REPORT_STALE_REFUSED:
+		if (g->pid)
+			snprintf(pid, sizeof(pid), "process %u", g->pid);
+		snprintf(to, n,
+			 "%s had freed it before this open: free it only after the last consumer has opened it, or, "
+			 "if the handle was on its way longer than CULIMBO_GRACE, or freed blocks take more than "
+			 "CULIMBO_GRACE_BYTES there, raise that",
+			 g->pid ? pid : "its exporter");
+		break;
+	case CL_REPORT_EVENT_DESTROYED_TWICE:
+		snprintf(to, n, "one of the two cudaEventDestroy is one too many");
+		break;
+	case CL_REPORT_EVENT_FORCED_OUT:
+		snprintf(to, n, "raise CULIMBO_MAX_EVENTS, or have importers destroy the events that they opened");
+		break;
+	case CL_REPORT_HELD_FORCED_OUT:
+		if (g->pid)
+			snprintf(pid, sizeof(pid), "process %u", g->pid);
+		snprintf(to, n,
+			 "who still maps it may read another block's bytes since then: have %s close what "
+			 "it opened (cudaIpcCloseMemHandle), or raise CULIMBO_HELD_BYTES",
+			 g->pid ? pid : "that process");
+		break;
+	default:
+		snprintf(to, n, "nothing to do");
+	}
+}

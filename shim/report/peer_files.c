@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of the other processes that a report names: see peer_files.h. */
+#include <limits.h>
+#include <string.h>
+
+#include "shim/report/peer_files.h"
+
+/* Files that are looked at for one importer's: an end takes no longer for what others left. */
+enum { MOST_AT_EXIT = 1024 };
+
+const char *cl_report_state_name(enum cl_liveness state)
+{
+	switch (state) {
+	case CL_ALIVE:
+		return "alive";
+	case CL_DEAD:
+		return "dead";
+	default: /* its lock is gone, and it is not settled yet what it is */
+		return "ending";
+	}
+}
+
+uint64_t cl_report_age(const struct cl_report *report, uint64_t since)
+{
+	return report->now > since ? report->now - since : 0;
+}
+
+const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_witness *who,
+				     uint32_t file_id)
+{
+	unsigned int i;
+
+	if (report->dirfd < 0)
+		return NULL;
+	for (i = 0; i < report->peers; i++)
+		if (who ? !memcmp(&report->peer_who[i], who, sizeof(*who)) :
+			  !report->peer[i].err && report->peer[i].view.region.file_id == file_id)
+			return report->peer[i].err ? NULL : &report->peer[i].view;
+	if (i == CL_REPORT_PEERS) /* many: the first ones are told of in full */
+		return NULL;
+	report->peer[i].err = who ? cl_view_open_process_among(&report->peer[i].view, report->dirfd, who,
+								 report->has_open,
+								 report->at_exit ? MOST_AT_EXIT : UINT_MAX) :
+				    cl_view_open(&report->peer[i].view, report->dirfd, file_id,
+						 report->has_open, NULL);
+	memset(&report->peer_who[i], 0, sizeof(report->peer_who[i]));
+	if (who)
+		report->peer_who[i] = *who;
+	else if (!report->peer[i].err)
+		report->peer_who[i] = report->peer[i].view.region.header->exporter;
+	else
+		return NULL;
+	report->peers++;
+	return report->peer[i].err ? NULL : &report->peer[i].view;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One group of the report, with its stacks and its holders or its exporter: see say_group.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/report/peer_files.h"
+#include "shim/report/say_group.h"
+
+/* ---------------------------------------------------------------------- stacks */
+static void say_frame(struct cl_report *report, const struct cl_view *view, unsigned int index,
+		      const struct cl_view_frame *frame)
+{
+	struct cl_report_symbol symbol = { .line = 0 };
+	struct cl_emit *e = &report->emit;
+	char id[2 * sizeof(frame->build_id) + 1] = "";
+	bool known = report->resolve && report->resolve(report->data, view, frame, &symbol);
+
+	for (unsigned int i = 0; i < frame->build_id_length && i < sizeof(frame->build_id); i++)
+		snprintf(id + 2 * i, 3, "%02x", frame->build_id[i]);
+	cl_emit_object(e, NULL);
+	cl_emit_words(e, "        #%u", index);
+	cl_emit_address(e, "address", frame->address, " ", "");
+	if (known && symbol.function[0])
+		cl_emit_string(e, "function", symbol.function, " in ", "");
+	if (known && symbol.file[0]) {
+		cl_emit_string(e, "file", symbol.file, " ", "");
+		if (symbol.line)
+			cl_emit_number(e, "line", symbol.line, ":", "");
+	}
+	if (frame->path[0]) {
+		/* in the text, one of the two says enough */
+		bool words = !(known && symbol.file[0]);
+
+		cl_emit_string(e, "module", frame->path, words ? " (" : NULL, "");
+		cl_emit_address(e, "offset", frame->offset, words ? "+" : NULL, ")");
+		if (id[0])
+			cl_emit_string(e, "build_id", id, words ? " (BuildId: " : NULL, ")");
+	} else if (!known) {
+		cl_emit_words(e, " (no file: code made at run time)");
+	}
+	cl_emit_words(e, "\n");
+	cl_emit_object_end(e);
+}
+
+/* @key: of JSON; @happened: "exported", for "exported from" in the text, @indent before it. */
+static void say_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack,
+		      const char *key, const char *indent, const char *happened)
+{
+	unsigned int depth = view ? cl_view_stack_depth(view, stack) : 0;
+	struct cl_view_frame frame;
+
+	if (!depth)
+		return;
+	cl_emit_words(&report->emit, "%s%s from\n", indent, happened);
+	cl_emit_array(&report->emit, key);
+	for (unsigned int i = 0; i < depth; i++)
+		if (cl_view_stack_frame(view, stack, i, &frame))
+			say_frame(report, view, i, &frame);
+	cl_emit_array_end(&report->emit);
+}
+
+/* --------------------------------------------------------------------- holders */
+static void say_holder(struct cl_report *report, const struct cl_report_group *g, unsigned int index)
+{
+	struct cl_emit *e = &report->emit;
+	struct cl_view_holder h;
+	struct cl_view_import import;
+	const struct cl_view *its;
+
+	if (!cl_view_slot(report->view, g->holder[index].slot, &h))
+		return;
+	its = h.who.pid ? cl_report_peer(report, &h.who, 0) : NULL;
+	cl_emit_object(e, NULL);
+	cl_emit_number(e, "pid", h.who.pid, "      held by process ", "");
+	cl_emit_string(e, "name", h.name, " (", ", ");
+	cl_emit_string(e, "state", h.alive ? "alive" : "dead", "", ")");
+	if (g->n > 1)
+		cl_emit_words(e, g->kind == CL_EVENT ? ", %llu events" : ", %llu blocks",
+			      (unsigned long long)g->holder[index].n);
+	cl_emit_number(e, "blocks", g->holder[index].n, NULL, "");
+	cl_emit_age(e, "since_ns", cl_report_age(report, h.since), ", which has opened blocks of it for ", "\n");
+	if (its) {
+		struct cl_view_process process;
+
+		cl_view_process(its, &process);
+		if (process.command[0])
+			cl_emit_string(e, "command", process.command, "        command: ", "\n");
+		if (cl_view_import_of(its, report->process.file_id, g->holder[index].record,
+				      g->holder[index].generation, &import)) {
+			cl_emit_age(e, "opened_ns", cl_report_age(report, import.since), "        opened ", " ago");
+			cl_emit_number(e, "opens", import.opens, NULL, "");
+			if (cl_view_stack_depth(its, import.stack))
+				say_stack(report, its, import.stack, "open_stack", "", "");
+			else
+				cl_emit_words(e, "\n");
+		}
+	}
+	cl_emit_object_end(e);
+}
+
+static void say_holders(struct cl_report *report, const struct cl_report_group *g)
+{
+	struct cl_emit *e = &report->emit;
+
+	if (report->view) {
+		cl_emit_array(e, "holders");
+		for (unsigned int i = 0; i < g->holders; i++)
+			say_holder(report, g, i);
+		cl_emit_array_end(e);
+	}
+	if (g->other_holds)
+		cl_emit_number(e, "other_holds", g->other_holds, "      and ",
+			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");
+	if (g->pinned)
+		cl_emit_number(e, "pinned", g->pinned,
+			       "      held by a process that found no room to say so, kept to the end: ", "\n");
+	if (g->own_opens)
+		cl_emit_number(e, "own_opens", g->own_opens, "      opened in this process itself: ",
+			       g->own_opens == 1 ? " time\n" : " times\n");
+}
+
+/* ---------------------------------------------------------------------- groups */
+/* What had happened at the second stack. */
+static const char *other_happened(const struct cl_report_group *g)
+{
+	const char *words = cl_report_classes[g->class].other_happened;
+
+	return words && g->kind == CL_EVENT && !strcmp(words, "freed") ? "destroyed" : words;
+}
+
+const char *cl_report_what(const struct cl_report_group *g, bool many)
+{
+	if (g->kind == CL_EVENT)
+		return many ? "events" : "event";
+	if (cl_report_classes[g->class].what & CL_REPORT_AN_IMPORT)
+		return many ? "imports" : "import";
+	return many ? "blocks" : "block";
+}
+
+/* "N blocks, SIZE"; events have no size worth a word, and of a mere handle none is known. */
+static void say_sum(struct cl_report *report, const struct cl_report_group *g)
+{
+	cl_emit_number(&report->emit, "count", g->n, "    ", "");
+	cl_emit_words(&report->emit, " %s", cl_report_what(g, g->n != 1));
+	cl_emit_bytes(&report->emit, "bytes", g->bytes, g->kind == CL_EVENT || !g->bytes ? NULL : ", ", "");
+}
+
+static void say_item(struct cl_report *report, const struct cl_report_group *g,
+		     const struct cl_report_item *item)
+{
+	int what = cl_report_classes[g->class].what;
+	struct cl_emit *e = &report->emit;
+
+	cl_emit_object(e, NULL);
+	cl_emit_words(e, "%s%s", g->n == 1 ? "    " : "      ", cl_report_what(g, false));
+	if (item->key)
+		cl_emit_address(e, "address", item->key, " ", "");
+	else /* (nobody here has had it: a handle alone) */
+		cl_emit_words(e, " %06x:%u of its exporter", g->file_id, item->record);
+	cl_emit_bytes(e, "bytes", item->bytes, g->kind == CL_EVENT || !item->bytes ? NULL : ", ", "");
+	if (g->n == 1 && !g->others)
+		cl_emit_words(e, ", device %u", g->device);
+	if (what & CL_REPORT_A_BLOCK) {
+		if (item->exports) { /* (what could not be tracked has none) */
+			cl_emit_number(e, "generation", item->generation, ", generation ", "");
+			cl_emit_number(e, "exports", item->exports, ": exported ",
+				       item->exports == 1 ? " time" : " times");
+			cl_emit_age(e, "exported_ns", cl_report_age(report, item->since), ", last ", " ago");
+		}
+		if (item->other_since)
+			cl_emit_age(e, "freed_ns", cl_report_age(report, item->other_since),
+				    g->kind == CL_EVENT ? "; destroyed " : "; freed ", " ago");
+	} else if (what & CL_REPORT_AN_IMPORT) {
+		if (item->record || item->generation)
+			cl_emit_number(e, "generation", item->generation, NULL, "");
+		cl_emit_age(e, "opened_ns", cl_report_age(report, item->since), ": opened ", " ago");
+		cl_emit_number(e, "opens", item->opens, ", ",
+			       item->opens == 1 ? " open not closed" : " opens not closed");
+	} else {
+		if (item->generation)
+			cl_emit_number(e, "generation", item->generation, NULL, "");
+		if (item->since) {
+			cl_emit_words(e, ": %s", cl_report_classes[g->class].happened);
+			cl_emit_age(e, "when_ns", cl_report_age(report, item->since), " ", " ago");
+		}
+		if (item->other_since && cl_report_classes[g->class].other_happened) {
+			cl_emit_words(e, "; %s", other_happened(g));
+			cl_emit_age(e, "other_ns", cl_report_age(report, item->other_since), " ", " ago");
+		}
+	}
+	cl_emit_words(e, "\n");
+	cl_emit_object_end(e);
+}
+
+/* How many of the imports that are listed of @g their exporter has freed; *first: when it began to. */
+static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first)
+{
+	struct cl_view_block block;
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; its && i < g->items; i++)
+		if (cl_view_block(its, g->item[i].record, &block) &&
+		    block.generation == g->item[i].generation && block.freed && (!n++ || block.freed < *first))
+			*first = block.freed;
+	return n;
+}
+
+static void say_exporter(struct cl_report *report, const struct cl_report_group *g)
+{
+	const struct cl_view *its = g->file_id ? cl_report_peer(report, NULL, g->file_id) : NULL;
+	struct cl_emit *e = &report->emit;
+	struct cl_view_process process = { .state = CL_DEAD };
+	uint64_t first = 0;
+	unsigned int freed = freed_there(g, its, &first);
+	const char *freed_word = g->kind == CL_EVENT ? "destroyed" : "freed";
+	char before[64];
+
+	if (!g->file_id) {
+		cl_emit_words(e, "      its exporter is not under culimbo\n");
+		return;
+	}
+	cl_emit_object(e, "exporter");
+	cl_emit_number(e, "pid", g->pid, "      of process ", "");
+	if (its) {
+		cl_view_process(its, &process);
+		cl_emit_string(e, "state", cl_report_state_name(process.state), " (", ")");
+		cl_emit_string(e, "command", process.command, ": ", "");
+	}
+	if (freed < g->n) /* (the others are its own still, or not looked at) */
+		snprintf(before, sizeof(before), "; %u of those listed %s there%s ", freed, freed_word,
+			 freed == 1 ? "" : ", the first");
+	else
+		snprintf(before, sizeof(before), "; %s there ", freed_word);
+	if (!its && !g->stays)
+		cl_emit_words(e, report->dirfd < 0 ? "" : ", which has ended");
+	if (freed)
+		cl_emit_age(e, "freed_ns", cl_report_age(report, first), before,
+			    process.state == CL_DEAD ? " ago" : " ago: it waits for this process");
+	else if (g->stays && g->n == 1)
+		cl_emit_words(e, ", which has %s it and waits for this process", freed_word);
+	else if (g->stays)
+		cl_emit_words(e, ", which has %s %llu of them and waits for this process", freed_word,
+			      (unsigned long long)g->stays);
+	cl_emit_words(e, "\n");
+	cl_emit_object_end(e);
+}
+
+void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint)
+{
+	const struct cl_report_class_row *row = &cl_report_classes[g->class];
+	struct cl_emit *e = &report->emit;
+
+	cl_emit_line(e, "group");
+	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
+	cl_emit_string(e, "class", row->name, NULL, "");
+	cl_emit_string(e, "kind", g->kind == CL_EVENT ? "event" : "memory", NULL, "");
+	cl_emit_flag(e, "finding", row->what & CL_REPORT_FOUND);
+	if (!g->others)
+		cl_emit_number(e, "device", g->device, NULL, "");
+	if (g->n > 1 || e->json) {
+		say_sum(report, g);
+		if (!g->others)
+			cl_emit_words(e, ", device %u", g->device);
+		if (g->others)
+			cl_emit_words(e, ", of many places: the largest of them are");
+		if (g->oldest)
+			cl_emit_age(e, "oldest_ns", cl_report_age(report, g->oldest), ", the oldest ", " old");
+		cl_emit_words(e, "\n");
+	}
+	cl_emit_array(e, "items");
+	for (unsigned int i = 0; i < g->items; i++)
+		say_item(report, g, &g->item[i]);
+	cl_emit_array_end(e);
+	if (g->n > g->items)
+		cl_emit_words(e, "      and %llu more\n", (unsigned long long)(g->n - g->items));
+	if (row->what & CL_REPORT_AN_IMPORT) {
+		say_exporter(report, g);
+	} else if ((row->what & CL_REPORT_A_FINDING) && g->pid) {
+		cl_emit_object(e, "other");
+		cl_emit_number(e, "pid", g->pid, "      the other process: process ", "");
+		cl_emit_string(e, "name", g->name, g->name[0] ? " (" : NULL, ")");
+		cl_emit_words(e, "\n");
+		cl_emit_object_end(e);
+	}
+	say_stack(report, report->view, g->stack[0], "stack", "      ", row->happened);
+	if (row->other_happened)
+		say_stack(report, report->view, g->stack[1], "other_stack", "      ", other_happened(g));
+	/* (it is another process's to know) */
+	if (g->class == CL_REPORT_STALE_REFUSED && !g->others && !g->stack[1])
+		cl_emit_words(e, "      where it was %s is no longer known\n", other_happened(g));
+	if (row->what & CL_REPORT_A_BLOCK)
+		say_holders(report, g);
+	cl_emit_string(e, "hint", hint, NULL, "");
+	cl_emit_line_end(e);
+}
