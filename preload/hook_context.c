@@ -16,19 +16,6 @@
 /* For a call that names its context. */
 enum { no_device = -1 };
 
-/* The result of @call, if nobody is to hear of it; else goes on. */
-#define UNLESS_WATCHED(device, call)                                               \
-	do {                                                                       \
-		struct cl_context_call unseen = cl_context_call_begin(device);     \
-                                                                                   \
-		if (unseen.unwatched) {                                            \
-			CUresult unseen_result = (call);                           \
-                                                                                   \
-			cl_context_call_end(&unseen);                              \
-			return unseen_result;                                      \
-		}                                                                  \
-	} while (0)
-
 static CUresult context_destroy(CUcontext ctx, CUresult(CUDAAPI *destroy)(CUcontext))
 {
 	CUresult result;
@@ -70,9 +57,14 @@ static bool context_is_current(CUcontext ctx)
 
 CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 {
+	struct cl_context_call call = cl_context_call_begin(no_device);
 	CUresult result;
 
-	UNLESS_WATCHED(no_device, cl_driver.cuCtxDetach(ctx));
+	if (call.unwatched) {
+		result = cl_driver.cuCtxDetach(ctx);
+		cl_context_call_end(&call);
+		return result;
+	}
 	cl_context_end_begin(ctx, no_device);
 	result = cl_driver.cuCtxDetach(ctx);
 	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS && !context_is_current(ctx));
@@ -110,8 +102,14 @@ static bool primary_is_active(CUdevice device)
 
 static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
 {
+	struct cl_context_call call = cl_context_call_begin(device);
 	CUresult result;
 
+	if (call.unwatched) {
+		result = release(device);
+		cl_context_call_end(&call);
+		return result;
+	}
 	cl_context_end_begin(NULL, device);
 	result = release(device);
 	cl_context_end_done(NULL, device, result == CUDA_SUCCESS && !primary_is_active(device));
@@ -120,21 +118,25 @@ static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUde
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxRelease(device));
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease);
 }
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxRelease_v2(device));
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease_v2);
 }
 
 /* A reset destroys the context whoever has retained it. */
 static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice))
 {
+	struct cl_context_call call = cl_context_call_begin(device);
 	CUresult result;
 
+	if (call.unwatched) {
+		result = reset(device);
+		cl_context_call_end(&call);
+		return result;
+	}
 	cl_context_end_begin(NULL, device);
 	result = reset(device);
 	cl_context_end_done(NULL, device, result == CUDA_SUCCESS);
@@ -143,13 +145,11 @@ static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset(CUdevice device)
 {
-	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxReset(device));
 	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset);
 }
 
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	UNLESS_WATCHED(device, cl_driver.cuDevicePrimaryCtxReset_v2(device));
 	return primary_reset(device, cl_driver.cuDevicePrimaryCtxReset_v2);
 }
 
@@ -221,7 +221,12 @@ static CUresult green_destroy(const struct cl_green_end *end)
 CUresult CUDAAPI cl_hook_cuGreenCtxDestroy(CUgreenCtx green)
 {
 	struct cl_green_end end = cl_green_end_begin(green);
+	struct cl_context_call call = cl_context_call_begin(end.device);
+	CUresult result;
 
-	UNLESS_WATCHED(end.device, green_destroy_of(&end, NULL, 0));
-	return green_destroy(&end);
+	if (!call.unwatched)
+		return green_destroy(&end);
+	result = green_destroy_of(&end, NULL, 0);
+	cl_context_call_end(&call);
+	return result;
 }
