@@ -6,7 +6,7 @@
 #include "config.h"
 #include "preload/copies.h"
 #include "preload/culimbo.h"
-#include "preload/dlsym.h"
+#include "preload/real_dlsym.h"
 #include "shim/base/log.h"
 
 static const char here = 0; /* an address in this very copy: all of its exported names may lead to the other */

@@ -4,7 +4,7 @@
  * be none left to make (a process has 4,096 interprocess events, FACTS.md 10).
  */
 #include "preload/hook_table.h"
-#include "preload/process.h"
+#include "preload/sharer.h"
 #include "shim/base/options.h"
 #include "shim/shim.h"
 
@@ -51,12 +51,12 @@ CUresult CUDAAPI cl_hook_cuEventDestroy_v2(CUevent event)
 
 CUresult CUDAAPI cl_hook_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
-	cl_process_may_share();
+	cl_sharer_note();
 	return cl_event_export(handle, event);
 }
 
 CUresult CUDAAPI cl_hook_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 {
-	cl_process_may_share();
+	cl_sharer_note();
 	return cl_event_import(event, handle);
 }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sharing memory: export, import, close.  The first two make a process one that shares. */
 #include "preload/hook_table.h"
-#include "preload/process.h"
+#include "preload/sharer.h"
 #include "shim/shim.h"
 
 CUresult CUDAAPI cl_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	cl_process_may_share();
+	cl_sharer_note();
 	return cl_memory_export(handle, dptr);
 }
 
 CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle,
 					    unsigned int flags)
 {
-	cl_process_may_share();
+	cl_sharer_note();
 	return cl_memory_import(dptr, handle, flags, cl_driver.cuIpcOpenMemHandle);
 }
 
 CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle,
 					       unsigned int flags)
 {
-	cl_process_may_share();
+	cl_sharer_note();
 	return cl_memory_import(dptr, handle, flags, cl_driver.cuIpcOpenMemHandle_v2);
 }
 

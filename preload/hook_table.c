@@ -7,18 +7,14 @@
  * puts the same rows in the same order, so whoever puts a row, the map comes
  * out the same, and a child forked in the middle goes on where it stands.
  */
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
-#include "preload/dlsym.h"
 #include "preload/hook_table.h"
-#include "preload/process.h"
 
 const struct cl_hook cl_hooks[CL_HOOKS_N] = {
 #define X(symbol, base, since, flags, type, params, args) \
-	{#symbol, base, since, flags, (void (*)(void))cl_stub_##symbol, \
-	 offsetof(struct cl_driver, symbol)},
+	{#symbol, base, since, flags, offsetof(struct cl_driver, symbol)},
 	CL_HOOKED_CALLS(X)
 #undef X
 };
@@ -31,7 +27,9 @@ enum { map_bits = 8, map_size = 1 << map_bits };
 _Static_assert(2 * CL_HOOKS_N < map_size, "give the map of hooks one bit more");
 static atomic_uchar map[map_size];
 
-static atomic_bool ready, told;
+/* As cl_hook_table_fill() was given them. */
+static cl_stub_fn *const *_Atomic stubs;
+static atomic_bool filled;
 
 static unsigned int map_start(const void *address)
 {
@@ -50,10 +48,12 @@ void *cl_hook_real(const struct cl_hook *hook)
 
 static void *stub_of(const struct cl_hook *row)
 {
-	void *stub;
+	/* relaxed: it was there before the table was filled */
+	cl_stub_fn *stub = atomic_load_explicit(&stubs, memory_order_relaxed)[row - cl_hooks];
+	void *address;
 
-	memcpy(&stub, &row->stub, sizeof(stub));
-	return stub;
+	memcpy(&address, &stub, sizeof(address));
+	return address;
 }
 
 /* relaxed, here and below: what is behind a number was there before the map was begun */
@@ -86,22 +86,17 @@ static void map_fill(void)
 	}
 }
 
-bool cl_hooks_ready(void)
+void cl_hook_table_fill(cl_stub_fn *const given[CL_HOOKS_N])
 {
-	if (__builtin_expect(atomic_load_explicit(&ready, memory_order_acquire), 1))
-		return true;
-	bool found = cl_driver_find(cl_real_dlsym());
-
-	/* an older driver lacks some names: the program must not find our errors in dlerror() */
-	dlerror();
-	if (!found)
-		return false;
+	atomic_store_explicit(&stubs, given, memory_order_relaxed);
 	map_fill();
-	/* release: whoever sees ready sees the whole map */
-	atomic_store_explicit(&ready, true, memory_order_release);
-	if (!atomic_exchange_explicit(&told, true, memory_order_relaxed))
-		cl_process_uses_driver();
-	return true;
+	/* release: whoever sees it filled sees the whole map */
+	atomic_store_explicit(&filled, true, memory_order_release);
+}
+
+bool cl_hook_table_is_filled(void)
+{
+	return __builtin_expect(atomic_load_explicit(&filled, memory_order_acquire), 1);
 }
 
 const struct cl_hook *cl_hook_named(const char *symbol)

@@ -21,7 +21,6 @@ struct cl_hook {
 	const char *symbol, *base; /* as in CL_HOOKED_CALLS */
 	int since;
 	cuuint64_t flags;
-	void (*stub)(void); /* cl_stub_<symbol> */
 	size_t real;	    /* where cl_driver holds the driver's own */
 };
 
@@ -36,7 +35,7 @@ extern const struct cl_hook cl_hooks[CL_HOOKS_N];
 
 /*
  * The hooks themselves, in hook_*.c, and what programs get of them: stubs that lead there
- * and can be patched (stubs.S).  Entered only when cl_hooks_ready() has been true.
+ * and can be patched (stubs_hook.S).  Entered only when the table is filled.
  */
 #define X(symbol, base, since, flags, type, params, args) \
 	CUresult CUDAAPI cl_hook_##symbol params;         \
@@ -44,16 +43,23 @@ extern const struct cl_hook cl_hooks[CL_HOOKS_N];
 CL_HOOKED_CALLS(X)
 #undef X
 
-/* Whether the driver was found and the table is filled; tries to do so.  One load when it was. */
-bool cl_hooks_ready(void);
+/*
+ * The driver was found: fills the map.  @stubs, one a row, stays where it is for good; the table
+ * is given them because they lead to the hooks, and the hook of cuGetProcAddress asks the table.
+ * Any thread, several at once.
+ */
+typedef void cl_stub_fn(void);
+void cl_hook_table_fill(cl_stub_fn *const stubs[CL_HOOKS_N]);
+/* One load.  Where it is not, cl_hooks_ready() (hooks_ready.h) looks for the driver. */
+bool cl_hook_table_is_filled(void);
 
 /* The row of the symbol with this name, or NULL. */
 const struct cl_hook *cl_hook_named(const char *symbol);
 
-/* What the driver has for this row, or NULL.  After cl_hooks_ready(). */
+/* What the driver has for this row, or NULL.  When it is filled. */
 void *cl_hook_real(const struct cl_hook *hook);
 
-/* The stub of the hook that answers for this address of the driver, or NULL.  After cl_hooks_ready(). */
+/* The stub of the hook that answers for this address of the driver, or NULL.  When it is filled. */
 void *cl_hook_for(const void *address);
 
 /*

@@ -21,107 +21,17 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
-#include "preload/copies.h"
 #include "preload/dlsym.h"
-#include "preload/process.h"
-#include "preload/wrapped.h"
-#include "shim/base/log.h"
+#include "preload/environment.h"
+#include "preload/real_dlsym.h"
+#include "preload/sharer.h"
 #include "shim/base/options.h"
 #include "shim/shim.h"
 
-/* ------------------------------------------------------------------ options */
-/*
- * Our own copy of the CULIMBO_ part of the environment: programs that set their
- * title write over where the kernel has put it.
- */
-enum { kept_bytes = 8192, kept_names = 64 };
-static char kept_text[kept_bytes];
-static char *kept[kept_names + 1];
-static atomic_bool options_known;
-
-static void options_read(void)
-{
-	size_t used = 0, names = 0;
-
-	/*
-	 * More rights than who started it (/etc/ld.so.preload reaches setuid programs): what
-	 * is in that user's environment must not name files for it to write.  Step aside.
-	 */
-	if (getauxval(AT_SECURE)) {
-		kept[0] = (char *)"CULIMBO_DISABLE=1";
-		cl_options_read(&cl_options, kept, NULL);
-		return;
-	}
-	for (char **name = environ; name && *name && names < kept_names; name++) {
-		size_t bytes = strlen(*name) + 1;
-
-		if (strncmp(*name, "CULIMBO_", strlen("CULIMBO_")))
-			continue;
-		if (bytes > kept_bytes - used) { /* then it stays where it is */
-			kept[names++] = *name;
-			continue;
-		}
-		kept[names++] = memcpy(kept_text + used, *name, bytes);
-		used += bytes;
-	}
-	cl_options_read(&cl_options, kept, NULL);
-	if (cl_copies_is_second()) {
-		cl_options.disable.number = 1;
-		return;
-	}
-	cl_trace_begin();
-}
-
-static void warn(const char *line)
-{
-	cl_log(CL_LOG_WARN, "%s", line);
-}
-
-bool cl_process_disabled(void)
-{
-	/*
-	 * Once, in our constructor, or when another constructor that ran before it came here.
-	 * Should two threads be started that early, both read the same.
-	 */
-	if (!atomic_load_explicit(&options_known, memory_order_acquire)) {
-		options_read();
-		atomic_store_explicit(&options_known, true, memory_order_release);
-	}
-	return cl_options.disable.number;
-}
-
-void cl_process_uses_driver(void)
-{
-	struct cl_options again;
-
-	if (cl_process_disabled())
-		return;
-	cl_options_read(&again, kept, warn);
-	cl_copies_say();
-}
-
 /* ------------------------------------------------------------------ the end */
-/*
- * The process that shares; a vfork() child that calls _exit() is another one,
- * in the same memory.  A fork() child starts with no sharing (the shim's
- * pthread_atfork() handler), so it passes here again before it shares.
- */
-static _Atomic(pid_t) sharing_process;
-
-void cl_process_may_share(void)
-{
-	if (cl_sharing())
-		return;
-	cl_wrapped_say();
-	/* before the flag is raised, so that whoever sees the flag sees the process too */
-	atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
-}
-
 /*
  * With CULIMBO_REPORT=always (and so under `culimbo check`), the process whose end
  * is told of though it shares nothing; 0: there is none.  A vfork() child is none.
@@ -135,8 +45,8 @@ static void tell_of_end(void)
 
 static int ended(int status)
 {
-	pid_t whose = atomic_load_explicit(cl_sharing() ? &sharing_process : &told_process,
-					   memory_order_relaxed);
+	pid_t whose = cl_sharing() ? cl_sharer_pid() :
+				     atomic_load_explicit(&told_process, memory_order_relaxed);
 
 	return whose && whose == getpid() ? cl_process_end(status) : status;
 }
@@ -195,7 +105,7 @@ __attribute__((constructor)) static void begin(void)
 	next__Exit = next_leave("_Exit");
 	next_quick_exit = next_leave("quick_exit");
 	at_quick_exit(quick_end);
-	if (!cl_process_disabled() && cl_options.report.number == CL_REPORT_ALWAYS) {
+	if (!cl_environment_disables() && cl_options.report.number == CL_REPORT_ALWAYS) {
 		tell_of_end();
 		pthread_atfork(NULL, NULL, tell_of_end);
 	}

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "preload/dlsym.h"
 #include "preload/hook_table.h"
+#include "preload/real_dlsym.h"
 #include "preload/wrapped.h"
 #include "shim/base/log.h"
 
@@ -49,7 +49,7 @@ static const char *who_answers(const struct cl_hook *row, cl_dlsym_fn *first)
 	got = first(cl_driver.libcuda, row->symbol);
 	if (got == cl_hook_for(real))
 		return NULL;
-	if (got && is_in_this_library(got)) { /* a door of ours, see doors.c: it leads to the next by that name */
+	if (got && is_in_this_library(got)) { /* a door of ours, see link_stubs.c: it leads to the next by that name */
 		got = cl_real_dlsym()(RTLD_NEXT, row->symbol);
 		return got && got != real ? file_of(got) : NULL;
 	}
@@ -67,7 +67,7 @@ void cl_wrapped_say(void)
 	void *found;
 	cl_dlsym_fn *first;
 
-	if (!cl_hooks_ready() || atomic_flag_test_and_set(&said))
+	if (!cl_hook_table_is_filled() || atomic_flag_test_and_set(&said))
 		return;
 	found = cl_real_dlsym()(RTLD_DEFAULT, "dlsym");
 	if (!found)

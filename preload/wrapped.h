@@ -10,7 +10,7 @@
 
 /*
  * Says it, if there are any, of the calls that must not be missed.  Once; when the process is
- * about to share.  Any thread.
+ * about to share, in a hook.  Any thread.
  */
 void cl_wrapped_say(void);
 

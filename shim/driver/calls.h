@@ -16,7 +16,7 @@
  *   flags      0, or 2 for a per-thread default stream form (_ptsz)
  *   typedef    its PFN_ type in cudaTypedefs.h, against which it is checked
  *
- * Assembly reads the list as well (preload/stubs.S): of this file it sees nothing else.
+ * Assembly reads the list as well (preload/stubs_*.S): of this file it sees nothing else.
  *
  * What must hold: forms that take 32-bit device pointers (cuMemAlloc, cuMemFree
  * of CUDA 2.0, ...) are not listed: a program that asks for them gets the

@@ -38,8 +38,8 @@ build_stubbed() {
 	$CC $WARN $INCLUDES "-$1" -g -fPIC -fvisibility=hidden -shared \
 		-o "$T/libculimbo-stubbed-$1.so" \
 		"$top_srcdir"/preload/*.c "$top_srcdir/preload/dlsym_thunk_$(uname -m).S" \
-		"$top_srcdir/preload/stubs.S" \
-		"$top_srcdir"/shim/{driver,options,log,stderr}.c "$HERE/stub_shim.c" \
+		"$top_srcdir"/preload/stubs_*.S \
+		"$top_srcdir"/shim/{driver/driver,base/options,base/log,base/stderr}.c "$HERE/stub_shim.c" \
 		-Wl,--version-script="$top_srcdir/preload/libculimbo.map" -Wl,--wrap=_Unwind_Find_FDE -Wl,-z,now -Wl,-z,defs -ldl -lgcc_eh
 }
 

@@ -50,7 +50,7 @@ properties() {
 @test "the assembly of both processors assembles; what has no landing pads does not say it has" {
 	command -v clang > /dev/null || skip "no clang, which assembles for both"
 	for cpu in x86_64 aarch64; do
-		for file in preload/dlsym_thunk_$cpu preload/stubs tools/sim/stubs; do
+		for file in preload/dlsym_thunk_$cpu preload/stubs_hook preload/stubs_link tools/sim/stubs; do
 			# shellcheck disable=SC2086
 			clang --target=$cpu-linux-gnu $INCLUDES -imacros cuda.h -c "$top_srcdir/$file.S" \
 				-o "$BATS_TEST_TMPDIR/$cpu.o"
@@ -70,7 +70,7 @@ properties() {
 	esac
 	cd "$BATS_TEST_TMPDIR"
 	# shellcheck disable=SC2086
-	$CC $INCLUDES -O2 -fPIC $flag -c "$top_srcdir/preload/hook_ipc.c" "$top_srcdir/preload/stubs.S" \
+	$CC $INCLUDES -O2 -fPIC $flag -c "$top_srcdir/preload/hook_ipc.c" "$top_srcdir"/preload/stubs_*.S \
 		"$top_srcdir/preload/dlsym_thunk_$(uname -m).S"
 	[[ $(properties hook_ipc.o) == *$never* ]] || skip "this compiler marks nothing"
 	$CC -r -nostdlib -o all.o ./*.o

@@ -58,7 +58,7 @@ compile() { # WHAT GOES INTO IT...
 	${CC:-cc} -std=gnu11 $includes "$@" >> "$tmp/cc.log" 2>&1
 }
 compile -O0 -g -fPIC -fvisibility=hidden -shared -o "$tmp/libculimbo.so" \
-	"$top"/preload/*.c "$top/preload/dlsym_thunk_$(uname -m).S" "$top/preload/stubs.S" \
+	"$top"/preload/*.c "$top/preload/dlsym_thunk_$(uname -m).S" "$top"/preload/stubs_*.S \
 	"$top"/shim/*.c "$top"/shim/*/*.c \
 	-Wl,--version-script="$top/preload/libculimbo.map" -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs \
 	-static-libgcc -Wl,--wrap=_Unwind_Find_FDE -ldl -lpthread

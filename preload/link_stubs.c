@@ -8,7 +8,7 @@
  * binds a reference without a version (libcuda has none) to the first version a
  * library defines, hidden or not, but dlsym() takes only what is not hidden.
  *
- * A door is a stub (stubs.S) that can be patched and jumps to where its variable
+ * Such a symbol, a door, is a stub (stubs_link.S) that can be patched and jumps to where its variable
  * here points.  Where it leads is found at the first call:
  *  - to the hook's stub, as a rule;
  *  - to the next library's symbol, where that is not the driver's: another
@@ -23,9 +23,10 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "preload/dlsym.h"
+#include "preload/environment.h"
 #include "preload/hook_table.h"
-#include "preload/process.h"
+#include "preload/hooks_ready.h"
+#include "preload/real_dlsym.h"
 
 static void *door_leads_to(const struct cl_hook *row)
 {
@@ -36,7 +37,7 @@ static void *door_leads_to(const struct cl_hook *row)
 
 	if (bare && bare != real)
 		return bare;
-	if (!real || cl_process_disabled())
+	if (!real || cl_environment_disables())
 		return real;
 	return cl_hook_for(real);
 }

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that shares, as the preload knows it: see sharer.h. */
+#include <stdatomic.h>
+#include <unistd.h>
+#include "preload/sharer.h"
+#include "preload/wrapped.h"
+#include "shim/shim.h"
+
+/*
+ * The process that shares; a vfork() child that calls _exit() is another one,
+ * in the same memory.  A fork() child starts with no sharing (the shim's
+ * pthread_atfork() handler), so it passes here again before it shares.
+ */
+static _Atomic(pid_t) sharing_process;
+
+void cl_sharer_note(void)
+{
+	if (cl_sharing())
+		return;
+	cl_wrapped_say();
+	/* before the flag is raised, so that whoever sees the flag sees the process too */
+	atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
+}
+
+pid_t cl_sharer_pid(void)
+{
+	return atomic_load_explicit(&sharing_process, memory_order_relaxed);
+}
