@@ -175,7 +175,7 @@ static bool is_open_here(uint32_t file_id)
 {
 	bool own;
 
-	return cl_view_has_open(file_id, &own) != NULL;
+	return cl_peer_has_open(file_id, &own) != NULL;
 }
 
 /* @locked: cl_imports_lock is held, so that it can be said which files we have. */

@@ -91,7 +91,7 @@ static void find_free(const struct cl_named *named, struct cl_finding *finding)
 
 	pthread_mutex_lock(&cl_imports_lock);
 	pthread_mutex_lock(&cl_exports_lock);
-	region = named->known ? cl_view_has_open(named->stamp.file_id, &own) : NULL;
+	region = named->known ? cl_peer_has_open(named->stamp.file_id, &own) : NULL;
 	/* (it is read by its descriptor, which the program may have closed) */
 	if (region && cl_region_fd_intact(region)) {
 		view.region = *region;
@@ -144,7 +144,7 @@ static bool is_damaged(const struct cl_named *named)
 	bool own, is_its, here;
 
 	pthread_mutex_lock(&cl_imports_lock);
-	region = cl_view_has_open(named->stamp.file_id, &own);
+	region = cl_peer_has_open(named->stamp.file_id, &own);
 	is_its = region && !own && region->header->exporter.pid == named->pid;
 	here = !region || is_in_our_pid_ns(region);
 	pthread_mutex_unlock(&cl_imports_lock);

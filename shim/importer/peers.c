@@ -321,7 +321,7 @@ void cl_peer_drop_unused(struct cl_peer *peer)
 	drop(peer);
 }
 
-const struct cl_region *cl_view_has_open(uint32_t file_id, bool *own)
+const struct cl_region *cl_peer_has_open(uint32_t file_id, bool *own)
 {
 	struct cl_peer *peer;
 

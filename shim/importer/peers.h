@@ -74,7 +74,7 @@ void cl_peer_put_aside(struct cl_peer *peer);
 void cl_peer_drop_unused(struct cl_peer *peer);
 bool cl_peer_is_open(uint32_t file_id);
 /* For who opens views: see cl_view_has_open_fn.  The caller has cl_exports_lock, too. */
-const struct cl_region *cl_view_has_open(uint32_t file_id, bool *own);
+const struct cl_region *cl_peer_has_open(uint32_t file_id, bool *own);
 /* Every peer; @each may not drop any. */
 void cl_peer_each(void (*each)(struct cl_peer *peer, void *data), void *data);
 /*

@@ -239,7 +239,7 @@ uint64_t cl_report_write(void)
 		return 0;
 	cl_report_begin(&report);
 	report.at_exit = true;
-	report.has_open = cl_view_has_open;
+	report.has_open = cl_peer_has_open;
 	report.min_age = cl_options.min_age.number;
 	if (known && known[0]) {
 		err = cl_suppress_read(&suppressions, known, warn_suppression);

@@ -27,7 +27,7 @@ struct cl_view {
  * What the opener of a view hands in: gives the region by which this process has file @file_id
  * open already, or NULL; *own: it is its own file.  Such a one is never opened a second time:
  * closing that would drop this process's locks on it.  A command, which has none open, hands in
- * NULL.  In a process that shares (cl_view_has_open() of importer/peers.h) the caller of the next
+ * NULL.  In a process that shares (cl_peer_has_open() of importer/peers.h) the caller of the next
  * three has both of its locks.
  */
 typedef const struct cl_region *cl_view_has_open_fn(uint32_t file_id, bool *own);

@@ -132,7 +132,7 @@ static void finish(void)
 static struct cl_region *peer(void)
 {
 	bool own;
-	const struct cl_region *region = cl_view_has_open(other.file_id, &own);
+	const struct cl_region *region = cl_peer_has_open(other.file_id, &own);
 
 	CHECK(region && !own);
 	return (struct cl_region *)(uintptr_t)region;

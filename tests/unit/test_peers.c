@@ -99,7 +99,7 @@ static CUdeviceptr open_from(int n)
 static unsigned int holders_of(int n)
 {
 	bool own;
-	const struct cl_region *region = cl_view_has_open(stamp_of(&exporters.handle[n]).file_id, &own);
+	const struct cl_region *region = cl_peer_has_open(stamp_of(&exporters.handle[n]).file_id, &own);
 
 	return region ? cl_record_held(region, 0) : 0;
 }
@@ -108,7 +108,7 @@ static bool is_kept_open(int n)
 {
 	bool own;
 
-	return cl_view_has_open(stamp_of(&exporters.handle[n]).file_id, &own) != NULL;
+	return cl_peer_has_open(stamp_of(&exporters.handle[n]).file_id, &own) != NULL;
 }
 
 /* Whether a slot of that file is claimed, as another process finds it. */
