@@ -37,15 +37,15 @@
 
 enum { END_STACK = 256 << 10 };
 
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cl_lock start_lock = CL_LOCK_INIT(CL_RANK_START);
 static atomic_flag end_begun = ATOMIC_FLAG_INIT;
 
 /* The calling thread may itself have been interrupted with the lock in hand. */
-static bool lock_within(pthread_mutex_t *lock, uint64_t wait)
+static bool lock_within(struct cl_lock *lock, uint64_t wait)
 {
 	struct timespec until = cl_after(wait);
 
-	return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &until) == 0;
+	return cl_lock_until(lock, &until);
 }
 
 /* ----------------------------------------------------------------------- fork */
@@ -53,7 +53,7 @@ static bool lock_within(pthread_mutex_t *lock, uint64_t wait)
  * A signal handler may fork, in a thread that has a lock of ours: then it is not
  * waited for for ever, and the child, which starts anew anyway, gets it as it is.
  */
-static pthread_mutex_t *const fork_locks[] = { &start_lock, &cl_imports_lock, &cl_exports_lock };
+static struct cl_lock *const fork_locks[] = { &start_lock, &cl_imports_lock, &cl_exports_lock };
 enum { FORK_LOCKS = sizeof fork_locks / sizeof fork_locks[0] };
 static __thread bool fork_locked[FORK_LOCKS] __attribute__((tls_model("initial-exec")));
 
@@ -66,7 +66,7 @@ static void after_fork_in_parent(void)
 {
 	for (int i = FORK_LOCKS - 1; i >= 0; i--)
 		if (fork_locked[i])
-			pthread_mutex_unlock(fork_locks[i]);
+			cl_unlock(fork_locks[i]);
 }
 static void after_fork_in_child(void)
 {
@@ -92,7 +92,8 @@ static void after_fork_in_child(void)
 	cl_callbacks_forget();
 	cl_trace_forget();
 	atomic_flag_clear(&end_begun);
-	cl_imports_lock = cl_exports_lock = start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	for (int i = 0; i < FORK_LOCKS; i++)
+		cl_lock_reset(fork_locks[i]);
 }
 
 /* ---------------------------------------------------------------------- start */
@@ -119,7 +120,7 @@ void cl_self_prepare(void)
 {
 	static bool registered; /* stays true in a child: the handlers are inherited */
 
-	pthread_mutex_lock(&start_lock);
+	cl_lock(&start_lock);
 	if (!registered) {
 		registered = true;
 		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
@@ -134,7 +135,7 @@ void cl_self_prepare(void)
 		cl_stderr_remember();
 		cl_self.pid = getpid();
 	}
-	pthread_mutex_unlock(&start_lock);
+	cl_unlock(&start_lock);
 }
 
 bool cl_self_start_to_share(void)
@@ -149,7 +150,7 @@ bool cl_self_start_to_share(void)
 	if (cl_options.disable.number)
 		return false;
 	cl_self_prepare();
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	if (!(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed) & CL_SHARES)) {
 		cl_self_spare_restore();
 		dirfd = cl_self_open_dir(false);
@@ -165,7 +166,7 @@ bool cl_self_start_to_share(void)
 		cl_gate_watch();
 		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
 	}
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	return true;
 }
 
@@ -210,11 +211,11 @@ static void end_all(void)
 			/* the report tells the dead from the living */
 			cl_limbo_reap_at_end_locked();
 			findings = cl_report_write();
-			pthread_mutex_unlock(&cl_exports_lock);
+			cl_unlock(&cl_exports_lock);
 		}
 		cl_peers_end();
 		remove_own_file(true);
-		pthread_mutex_unlock(&cl_imports_lock);
+		cl_unlock(&cl_imports_lock);
 	} else {
 		remove_own_file(false);
 	}

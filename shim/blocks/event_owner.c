@@ -42,7 +42,7 @@ void cl_event_created(CUevent event)
 	if (!(asks ? cl_context_current(&ctx, &device, &primary) :
 		     cl_context_current_unasked(&ctx, &device, &primary)))
 		return;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	note = event_note_locked(event);
 	if (!note && (note = calloc(1, sizeof *note)) != NULL) {
 		note->event = (uint64_t)(uintptr_t)event;
@@ -58,7 +58,7 @@ void cl_event_created(CUevent event)
 		note->primary = primary;
 		note->asked = asks || primary;
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 void cl_event_owner_ask(CUevent event)
@@ -66,21 +66,21 @@ void cl_event_owner_ask(CUevent event)
 	const struct event_note *found;
 	struct event_note as = { .asked = true }, *note;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	found = event_note_locked(event);
 	if (found)
 		as = *found;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	if (as.asked)
 		return;
 	as.primary = cl_context_is_primary(as.ctx, as.device);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	note = event_note_locked(event);
 	if (note && !note->asked && note->ctx == as.ctx && note->device == as.device) {
 		note->primary = as.primary;
 		note->asked = true;
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 bool cl_event_owner_locked(CUevent event, struct cl_event_owner *owner)
@@ -96,11 +96,11 @@ void cl_event_owner_drop(CUevent event)
 {
 	struct event_note *note;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	note = event_note_locked(event);
 	if (note)
 		HASH_DELETE(hh, event_notes, note);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	free(note);
 }
 
@@ -109,9 +109,9 @@ uint64_t cl_events_alive(void)
 {
 	uint64_t n;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	n = HASH_COUNT(event_notes);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return n;
 }
 

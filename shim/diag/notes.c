@@ -200,9 +200,9 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	uint64_t hash;
 	bool full;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (!cl_own_need_locked(importer)) {
-		pthread_mutex_unlock(&cl_exports_lock);
+		cl_unlock(&cl_exports_lock);
 		return 0;
 	}
 	begin_locked();
@@ -210,7 +210,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	if (known)
 		word = known->word;
 	full = notes.words.full;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	if (word)
 		cl_stack_name(stack, word);
 	if (word || full)
@@ -218,12 +218,12 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	/* the first time: what it leads through, without our lock (see stack.h) */
 	for (unsigned int seen = 0; n == AT_ONCE; seen += n) {
 		n = cl_stack_modules(stack, seen, modules, AT_ONCE);
-		pthread_mutex_lock(&cl_exports_lock);
+		cl_lock(&cl_exports_lock);
 		for (unsigned int i = 0; i < n && cl_own.header; i++)
 			note_module_locked(&modules[i]);
 		if (n < AT_ONCE && cl_own.header)
 			word = note_stack_locked(stack, 0);
-		pthread_mutex_unlock(&cl_exports_lock);
+		cl_unlock(&cl_exports_lock);
 	}
 	if (word)
 		cl_stack_name(stack, word);
@@ -285,10 +285,10 @@ static bool need_import_entry(void)
 {
 	bool there = false;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (cl_own_need_locked(true))
 		there = grow_locked(&imports.part, 1) != NULL;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return there;
 }
 
@@ -365,9 +365,9 @@ void cl_notes_finding_locked(const struct cl_finding *finding)
 
 void cl_notes_finding(const struct cl_finding *finding)
 {
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	cl_notes_finding_locked(finding);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 void cl_notes_forget(void)

@@ -84,11 +84,11 @@ bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *wha
 {
 	const struct cl_closed *found;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	found = find_closed_locked(kind, key);
 	if (found)
 		*what = *found;
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	return found != NULL;
 }
 
@@ -96,11 +96,11 @@ void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
 {
 	struct cl_closed *found;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	/* (memory may have been closed there many times) */
 	while ((found = find_closed_locked(kind, key)) != NULL)
 		found->kind = 0; /* its place is taken when its turn comes */
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 }
 
 void cl_notes_closes_forget(void)

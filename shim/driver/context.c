@@ -64,9 +64,9 @@ static bool may_be_anothers(CUcontext ctx, CUdevice device)
 {
 	bool may;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	may = cl_gate_ends_locked(ctx, device, is(&known.primary[device], ctx));
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return may;
 }
 

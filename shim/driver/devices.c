@@ -42,7 +42,7 @@ bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
 	known = (enum known)atomic_load_explicit(&devices[device].known, memory_order_acquire);
 	if (known == NOT_ASKED) {
 		known = ask_driver(device, says) ? KNOWN : UNKNOWN;
-		pthread_mutex_lock(&cl_exports_lock);
+		cl_lock(&cl_exports_lock);
 		/* what was said first holds: blocks may have been counted by it */
 		if (atomic_load_explicit(&devices[device].known, memory_order_relaxed) == NOT_ASKED) {
 			if (known == KNOWN)
@@ -51,7 +51,7 @@ bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
 					      memory_order_release);
 		}
 		known = (enum known)atomic_load_explicit(&devices[device].known, memory_order_relaxed);
-		pthread_mutex_unlock(&cl_exports_lock);
+		cl_unlock(&cl_exports_lock);
 	}
 	if (known == KNOWN)
 		memcpy(uuid, devices[device].uuid, CL_UUID);

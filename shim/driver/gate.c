@@ -73,14 +73,14 @@ void cl_gate_close(CUcontext ctx, CUdevice device)
 {
 	struct cl_gate_use *use = calloc(1, sizeof *use);
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (use) {
 		*use = (struct cl_gate_use){ gate.ending, ctx, device, pthread_self() };
 		gate.ending = use;
 	}
 	while (others_are_inside_locked(ctx, device))
-		pthread_cond_wait(&changed, &cl_exports_lock);
-	pthread_mutex_unlock(&cl_exports_lock);
+		cl_lock_wait(&changed, &cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 struct cl_gate_use *cl_gate_open_locked(CUcontext ctx, CUdevice device)
@@ -102,33 +102,33 @@ void cl_gate_borrow_begin(CUdevice device)
 {
 	struct timespec until = cl_after(5 * CL_END_WAIT);
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	while (cl_gate_ends_locked(NULL, device, true) &&
-	       pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &until) == 0)
+	       cl_lock_wait_until(&changed, &cl_exports_lock, &until))
 		;
 	gate.borrowed[device]++;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 void cl_gate_borrow_end(CUdevice device)
 {
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	gate.borrowed[device]--;
 	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 /* ------------------------------------------------------------------- waiting */
 void cl_gate_wait_locked(void)
 {
-	pthread_cond_wait(&changed, &cl_exports_lock);
+	cl_lock_wait(&changed, &cl_exports_lock);
 }
 
 bool cl_gate_wait_until_locked(uint64_t until)
 {
 	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
 
-	return pthread_cond_clockwait(&changed, &cl_exports_lock, CLOCK_MONOTONIC, &t) == 0;
+	return cl_lock_wait_until(&changed, &cl_exports_lock, &t);
 }
 
 void cl_gate_changed_locked(void)

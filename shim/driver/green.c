@@ -19,7 +19,7 @@ struct note {
 static struct note *notes;
 static uint64_t made;
 /* The last of our locks: no other is taken while it is held, and no CUDA call is made. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_GREEN);
 
 _Atomic uint32_t cl_green_notes;
 
@@ -79,14 +79,14 @@ void cl_green_created(CUgreenCtx green, CUdevice device)
 	if (!cl_driver.cuCtxFromGreenCtx ||
 	    cl_driver.cuCtxFromGreenCtx(&note.ctx, green) != CUDA_SUCCESS)
 		note.ctx = NULL;
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	note.number = ++made;
 	/* (one that had its handle and whose end was not seen) */
 	drop_locked(green, 0, NULL);
 	if (note.ctx)
 		drop_locked(NULL, 0, note.ctx);
 	note_new_locked(&note);
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	/* (what a thread has been told of an ended one whose address this has got) */
 	if (note.ctx)
 		cl_contexts_changed();
@@ -98,7 +98,7 @@ void cl_green_converted(CUcontext ctx, CUgreenCtx green)
 	struct note as = { .green = green, .device = -1 }, *note;
 	bool known;
 
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	for (note = notes; note && note->green != green; note = note->next)
 		;
 	if (note)
@@ -114,7 +114,7 @@ void cl_green_converted(CUcontext ctx, CUgreenCtx green)
 		as.ctx = ctx;
 		note_new_locked(&as);
 	}
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	/* (what a thread has been told of an ended one whose address this has got) */
 	if (!known)
 		cl_contexts_changed();
@@ -126,12 +126,12 @@ bool cl_green_find(CUcontext *ctx)
 
 	if (!*ctx) /* (as in a note of one that was not got yet) */
 		return false;
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	for (note = notes; note && note->ctx != *ctx; note = note->next)
 		;
 	if (note)
 		*ctx = note->whole;
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	return note != NULL;
 }
 
@@ -148,7 +148,7 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 	 * child of a process that does not share, which may have been forked amid the lock.
 	 */
 	until = cl_after(CL_END_WAIT);
-	if (pthread_mutex_clocklock(&lock, CLOCK_MONOTONIC, &until))
+	if (!cl_lock_until(&lock, &until))
 		return end;
 	for (const struct note *note = notes; note; note = note->next)
 		if (note->green == green) {
@@ -156,7 +156,7 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 			end.number = note->number;
 			break;
 		}
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	return end;
 }
 
@@ -166,9 +166,9 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 
 	if (!gone || !end->number)
 		return;
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	drop_locked(end->green, end->number, NULL);
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	/* after that: who sees it finds no note, and its address may be another context's */
 	cl_contexts_changed();
 }
@@ -177,5 +177,5 @@ void cl_green_forget(void)
 {
 	notes = NULL; /* their memory is left, see cl_blocks_forget() */
 	atomic_store_explicit(&cl_green_notes, 0, memory_order_relaxed);
-	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	cl_lock_reset(&lock);
 }

@@ -11,6 +11,7 @@ struct cl_visit cl_visit_begin(CUcontext ctx)
 	struct cl_visit visit = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
 	CUcontext current = NULL;
 
+	cl_rank_none();
 	if (cl_driver.cuThreadExchangeStreamCaptureMode)
 		visit.exchanged = cl_driver.cuThreadExchangeStreamCaptureMode(&visit.mode) ==
 				  CUDA_SUCCESS;
@@ -40,15 +41,15 @@ CUstream cl_free_stream(CUcontext ctx)
 	CUstream stream = NULL;
 	unsigned int at;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	for (at = 0; at < STREAMS && free_streams[at].ctx; at++)
 		if (free_streams[at].ctx == ctx)
 			stream = free_streams[at].stream;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	if (stream || at == STREAMS || !cl_driver.cuMemFreeAsync || !cl_driver.cuStreamCreate ||
 	    cl_driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
 		return stream;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	for (at = 0; at < STREAMS && free_streams[at].ctx; at++)
 		;
 	/* another thread may have been faster: two of a context do no harm */
@@ -56,7 +57,7 @@ CUstream cl_free_stream(CUcontext ctx)
 		free_streams[at].ctx = ctx;
 		free_streams[at].stream = stream;
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return stream;
 }
 

@@ -175,9 +175,9 @@ static bool is_in_limbo(CUdeviceptr dptr)
 {
 	bool is;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	is = cl_block_in_limbo(cl_block_find(CL_MEMORY, dptr));
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return is;
 }
 
@@ -190,7 +190,7 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 	if ((!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
 		return as;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, dptr);
 	if (cl_unnoted_freed(dptr, false)) {
 		/* it is to be refused */
@@ -205,7 +205,7 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 		cl_count_locked(exports);
 		as = CL_EXPORT_DONE;
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	/* without its stamp it would lead past us, should the export be refused */
 	if (as == CL_EXPORT_NOT_SIMPLY)
 		memset(handle, 0, sizeof *handle);
@@ -232,14 +232,14 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 		described = describe(dptr, &what, &ctx, &primary);
 	}
 	stack = described ? cl_notes_stack(false) : 0;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	if (described)
 		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse,
 					&gone);
 	else
 		keep_unnoted_locked(CL_MEMORY, dptr);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
 	if (misuse.kind)
 		cl_block_misused(&misuse);
@@ -254,13 +254,13 @@ enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 	struct cl_block *block;
 	bool known, freed;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_limbo_find_settled_locked(CL_MEMORY, dptr);
 	freed = cl_block_in_limbo(block) || cl_unnoted_freed(dptr, false);
 	known = block && !freed;
 	if (freed)
 		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_MEMORY, dptr, block);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		cl_count(exported_after_free);
 		cl_block_misused(&misuse);
@@ -271,10 +271,10 @@ enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 	if (*result != CUDA_SUCCESS)
 		return CL_EXPORT_DONE;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = known ? cl_limbo_find_settled_locked(CL_MEMORY, dptr) : NULL;
 	known = export_again_locked(handle->reserved, block, cl_now());
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return known ? CL_EXPORT_DONE : CL_EXPORT_NEW;
 }
 
@@ -285,13 +285,13 @@ bool cl_export_event_was_freed(CUevent event, bool *known)
 	struct cl_block *block;
 	bool freed;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_limbo_find_settled_locked(CL_EVENT, key);
 	freed = cl_block_in_limbo(block);
 	*known = block && !freed;
 	if (freed)
 		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_EVENT, key, block);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	if (freed) { /* bare, the driver crashes on it (measured) */
 		cl_count(exported_after_free);
 		cl_block_misused(&misuse);
@@ -312,12 +312,12 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
 	if (!known)
 		cl_event_owner_ask(event);
 	stack = known ? 0 : cl_notes_stack(false);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	cl_event_owner_locked(event, &owner);
 	what.device = owner.device;
 	result = publish_locked(handle->reserved, &what, owner.ctx, owner.primary, stack, &misuse, &gone);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
 	if (misuse.kind)
 		cl_block_misused(&misuse);

@@ -33,7 +33,7 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	struct cl_block *block;
 	enum free_as as = FREE_NOT_OURS;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_limbo_find_settled_locked(kind, key);
 	if (cl_block_in_limbo(block)) {
 		as = FREE_AGAIN;
@@ -48,7 +48,7 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
 		*again = cl_block_about_locked(CL_FOUND_FREED_TWICE, kind, key, NULL);
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return as;
 }
 
@@ -57,7 +57,7 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 {
 	bool freed = result == CUDA_SUCCESS, gone = false;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
 	if (block->record != CL_NO_RECORD)
 		cl_record_release_end(&cl_own, block->record, block->before, freed);
@@ -77,7 +77,7 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 		gone = cl_limbo_forget_block_locked(block);
 	}
 	cl_gate_changed_locked();
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
 	return result;
 }
@@ -86,12 +86,12 @@ static void free_failed(struct cl_block *block)
 {
 	bool gone = false;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
 	if (block->orphan)
 		gone = cl_limbo_forget_block_locked(block);
 	cl_gate_changed_locked();
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
 }
 
@@ -105,7 +105,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 	uint64_t look = UINT64_MAX;
 	bool gone = false, over = false, stray;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block->place = CL_PLACE_PROGRAM;
 	if (block->record != CL_NO_RECORD)
 		cl_own.record[block->record].free_stack = stack;
@@ -117,7 +117,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 		look = cl_limbo_enter_locked(block, cl_now(), &over);
 	stray = cl_fences_any_stray_locked();
 	cl_gate_changed_locked();
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	/* in this thread: who frees fast must not be faster than the memory comes back (measured) */
 	if (over)
 		cl_limbo_collect(false);
@@ -184,10 +184,10 @@ static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
 	*result = wait ? wait_as_a_free(ctx) : CUDA_SUCCESS;
 	if (*result != CUDA_SUCCESS)
 		return true;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (cl_unnoted_freed(dptr, true)) /* by another thread meanwhile */
 		*result = CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return true;
 }
 
@@ -223,11 +223,11 @@ bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 /* Nobody can say when its stream has got to the free. */
 static void keep_unfenced(struct cl_block *block)
 {
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 	block->unfenced = true;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed, or it is not known: "
 				 "it is kept to the end");
 }

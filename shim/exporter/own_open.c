@@ -14,7 +14,7 @@ int cl_own_open(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr)
 	struct cl_block *block;
 	int err = -ESTALE;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_block_of_record(stamp.record);
 	if (block && block->place != CL_PLACE_GONE && block->place != CL_PLACE_BUSY &&
 	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
@@ -25,7 +25,7 @@ int cl_own_open(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr)
 		*dptr = (CUdeviceptr)block->link.key;
 		err = 0;
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return err;
 }
 
@@ -34,10 +34,10 @@ bool cl_own_has(enum cl_kind kind, uint64_t key)
 	const struct cl_block *block;
 	bool own;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_block_find(kind, key);
 	own = block && (kind == CL_EVENT || block->own_opens);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return own;
 }
 
@@ -46,7 +46,7 @@ bool cl_own_close(CUdeviceptr dptr)
 	struct cl_block *block;
 	bool wake = false, ours = false;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, dptr);
 	if (block && block->own_opens) {
 		ours = true;
@@ -56,7 +56,7 @@ bool cl_own_close(CUdeviceptr dptr)
 			wake = block->place == CL_PLACE_DUE;
 		}
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	if (wake)
 		cl_collector_wake();
 	return ours;

@@ -28,7 +28,7 @@ struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn 
 {
 	struct cl_mapping *mapping;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	mapping = find_to_close_locked(kind, key, false);
 	/* its context may live on: it was another's reference to it that was given back */
 	if (!mapping && cl_mappings_any_ending_locked() && !is_own(kind, key))
@@ -36,7 +36,7 @@ struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn 
 	if (mapping)
 		mapping->closing++;
 	*last = mapping && mapping->opens <= mapping->closing;
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	return mapping;
 }
 
@@ -44,9 +44,9 @@ void cl_close_end(enum cl_kind kind, struct cl_mapping *mapping, bool closed, bo
 {
 	uint32_t stack = closed && last ? cl_notes_stack(true) : 0;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	cl_mapping_closed_locked(kind, mapping, closed, stack);
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 }
 
 /* @before: the close that was one too few, NULL: not known. */
@@ -94,12 +94,12 @@ bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_
 	/* noted before: once the driver has it, another thread's new event may be there */
 	if (last) {
 		stack = cl_notes_stack(true);
-		pthread_mutex_lock(&cl_imports_lock);
+		cl_lock(&cl_imports_lock);
 		cl_mapping_last_close(&closed, CL_EVENT, mapping, stack);
 		cl_notes_closed_event(&closed);
 		/* release: with who makes an event where the driver has destroyed this one */
 		atomic_store_explicit(&events_closed, true, memory_order_release);
-		pthread_mutex_unlock(&cl_imports_lock);
+		cl_unlock(&cl_imports_lock);
 	}
 	*result = destroy(event);
 	if (last && *result != CUDA_SUCCESS)

@@ -22,9 +22,9 @@ static bool is_own(uint32_t file_id)
 	bool own;
 
 	/* with the lock: ours may be just being made, and to open and close it would drop our locks on it */
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	own = cl_own.header && cl_own.file_id == file_id;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return own;
 }
 
@@ -89,7 +89,7 @@ static bool look_up_own(struct cl_named *named)
 {
 	bool ours = false;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (cl_own.header) {
 		ours = cl_own.file_id == named->stamp.file_id;
 		named->own = cl_own_by_handle ?
@@ -99,7 +99,7 @@ static bool look_up_own(struct cl_named *named)
 		if (named->own && !cl_own_by_handle)
 			unstamp(named->handle);
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return ours;
 }
 
@@ -159,7 +159,7 @@ void cl_look_up(struct cl_named *named, void *handle, enum cl_kind kind)
 	if (!tail)
 		return;
 	named->stamp = cl_stamp_unpack(tail);
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	if (cl_own_may_be(named->stamp.file_id))
 		ours = look_up_own(named);
 	named->known = named->own;
@@ -170,7 +170,7 @@ void cl_look_up(struct cl_named *named, void *handle, enum cl_kind kind)
 	look_up_others_locked(named, ours, tail, &err);
 	named->again = named->hold && named->hold->opens;
 out:
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	if (named->known || !tail)
 		return;
 	if (err != -ENOENT)

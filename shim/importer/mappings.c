@@ -233,17 +233,17 @@ void cl_imports_context_ends(CUcontext ctx, CUdevice device)
 
 	if (!ending) /* then all that is there when it has ended goes with it */
 		return;
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	*ending = (struct cl_ending){ cl_mappings_endings, ctx, device, pthread_self(), cl_now() };
 	cl_mappings_endings = ending;
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 }
 
 void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone)
 {
 	struct cl_ending **at, *ending, unnoted = { .ctx = ctx, .device = device, .began = UINT64_MAX };
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	for (at = &cl_mappings_endings; (ending = *at) != NULL; at = &ending->next)
 		if (ending->ctx == ctx && ending->device == device &&
 		    pthread_equal(ending->thread, pthread_self()))
@@ -252,7 +252,7 @@ void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone)
 		mappings_each_locked(drop_if_gone, ending ? ending : &unnoted);
 	if (ending)
 		*at = ending->next;
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	free(ending);
 }
 
@@ -296,11 +296,11 @@ bool cl_import_find(CUdeviceptr dptr, struct cl_import *import)
 {
 	const struct cl_mapping *mapping;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	mapping = cl_mapping_find_locked(CL_MEMORY, dptr);
 	if (mapping)
 		*import = describe_locked(CL_MEMORY, mapping);
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	return mapping != NULL;
 }
 

@@ -89,8 +89,8 @@ static void find_free(const struct cl_named *named, struct cl_finding *finding)
 	uint32_t stack;
 	bool own;
 
-	pthread_mutex_lock(&cl_imports_lock);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_imports_lock);
+	cl_lock(&cl_exports_lock);
 	region = named->known ? cl_peer_has_open(named->stamp.file_id, &own) : NULL;
 	/* (it is read by its descriptor, which the program may have closed) */
 	if (region && cl_region_fd_intact(region)) {
@@ -99,8 +99,8 @@ static void find_free(const struct cl_named *named, struct cl_finding *finding)
 				  &finding->other_when, &stack))
 			finding->other_stack = own ? stack : cl_notes_stack_of_locked(&view, stack);
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_exports_lock);
+	cl_unlock(&cl_imports_lock);
 }
 
 CUresult cl_open_refuse(const struct cl_named *named, enum cl_kind kind)
@@ -143,11 +143,11 @@ static bool is_damaged(const struct cl_named *named)
 	const struct cl_region *region;
 	bool own, is_its, here;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	region = cl_peer_has_open(named->stamp.file_id, &own);
 	is_its = region && !own && region->header->exporter.pid == named->pid;
 	here = !region || is_in_our_pid_ns(region);
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	return here ? cl_liveness_is_exporter(named->pid, named->stamp.file_id, true) : is_its;
 }
 
@@ -175,10 +175,10 @@ void cl_open_give_up(const struct cl_opening *o)
 {
 	if (!o->hold)
 		return;
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	o->hold->pending--;
 	cl_hold_put_locked(o->hold);
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 }
 
 /*
@@ -226,7 +226,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kin
 	cl_context_current(&o->ctx, &o->device, &o->primary);
 	if (!named->again)
 		o->stack = cl_notes_stack(true);
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	newest = cl_mapping_find_locked(kind, key);
 	/* of another directory, or without culimbo: nothing is known */
 	if (o->hold)
@@ -241,7 +241,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kin
 		noted = cl_mapping_add_locked(kind, key, newest, o, named->pid);
 		cl_count_locked(imports);
 	}
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	if (!there)
 		return false;
 	/* what was closed at its address is none of it: its own close may find no note of it to say so */

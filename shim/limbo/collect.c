@@ -123,7 +123,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	struct cl_batch batch;
 	uint64_t most;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (!cl_own.header)
 		goto out;
 	/* before the ready map is taken: nobody is to think it empty who should wait for us */
@@ -158,7 +158,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		atomic_store_explicit(&cl_limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
 				      memory_order_release);
 out:
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return sum;
 }
 
@@ -179,7 +179,7 @@ bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t h
 {
 	bool ends, blocked = false, in_time = true;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	for (;;) {
 		ends = (cl_limbo.blocked.n || cl_fences_blocked_locked(cl_limbo_fence_ends)) &&
 		       back() == had;
@@ -188,6 +188,6 @@ bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t h
 		blocked |= ends;
 		in_time = cl_gate_wait_until_locked(until);
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return blocked && in_time && back() == had;
 }

@@ -23,7 +23,7 @@
 enum { EMPTIED = 4096 }; /* blocks, at most, that are given back at exit */
 
 static struct {
-	pthread_mutex_t lock; /* starting and stopping */
+	struct cl_lock lock; /* starting and stopping */
 	pthread_t thread;
 	_Atomic bool running;
 	_Atomic bool failed;	     /* it could not be started when that was last tried */
@@ -35,7 +35,7 @@ static struct {
 	_Atomic uint64_t last_reap;    /* of inline passes */
 	/* what the header's counts of asking were, when they were last served */
 	_Atomic uint32_t served_all, served[CL_DEVICE_LIMBOS];
-} collector = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} collector = { .lock = CL_LOCK_INIT(CL_RANK_COLLECTOR) };
 
 static void sleep_until(uint64_t when, uint32_t seen)
 {
@@ -195,10 +195,10 @@ static void start_locked(bool said)
 
 static void start(void)
 {
-	pthread_mutex_lock(&collector.lock);
+	cl_lock(&collector.lock);
 	if (!collector.running && !collector.stop)
 		start_locked(collector.failed);
-	pthread_mutex_unlock(&collector.lock);
+	cl_unlock(&collector.lock);
 }
 
 /* Where it could not be started: tries again, not too often. */
@@ -307,9 +307,7 @@ static void stop_at_exit(void)
 
 void cl_collector_forget(void)
 {
-	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-
-	collector.lock = fresh;
+	cl_lock_reset(&collector.lock);
 	collector.running = collector.failed = false;
 	collector.backoff = (struct cl_backoff){ 0 };
 	atomic_store(&collector.next_start, 0);

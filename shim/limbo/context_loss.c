@@ -96,7 +96,7 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	struct cl_block *block;
 	bool waited;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	/* events beyond the limit and fences are passed over while their context may be ending */
 	waited = cl_limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_stray_locked() ||
 		 cl_limbo.events > cl_options.max_events.number;
@@ -124,7 +124,7 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 			cl_block_each(CL_EVENT, forget_unknown_event, NULL);
 	}
 	cl_gate_changed_locked();
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	free(use);
 	return waited || gone;
 }

@@ -179,22 +179,22 @@ void cl_limbo_force_events_out(uint64_t until)
 {
 	uint64_t before = cl_limbo_events_back();
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	/* (those that others are at are counted among the limbo's) */
 	while (!cl_forced_events_out_locked(cl_limbo.events > CL_BATCH ? cl_limbo.events - CL_BATCH : 0, true) &&
 	       (cl_limbo.events || cl_limbo.forcing) && cl_limbo_events_back() == before &&
 	       cl_gate_wait_until_locked(until))
 		;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 bool cl_limbo_has_events(void)
 {
 	bool has;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	has = cl_limbo.events || cl_limbo.forcing;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return has;
 }
 
@@ -236,9 +236,9 @@ bool cl_limbo_has_kept(void)
 {
 	bool has;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	has = cl_limbo.kept.n != 0;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return has;
 }
 
@@ -248,7 +248,7 @@ struct cl_collected cl_limbo_release_kept(void)
 	struct cl_block *block;
 	uint64_t n;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	ask_for_kept_locked();
 	n = cl_limbo.kept.n;
 	while (n-- && (block = cl_limbo.kept.first) != NULL) {
@@ -264,6 +264,6 @@ struct cl_collected cl_limbo_release_kept(void)
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
 		cl_block_delete(block);
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return sum;
 }

@@ -295,14 +295,14 @@ struct cl_limbo_moved cl_limbo_moved(int device)
 {
 	struct cl_limbo_moved moved = { .device = CL_ANY_DEVICE };
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (cl_own.header) {
 		moved.device = cl_device_limbo_locked(device);
 		for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
 			if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
 				add_moved(&moved, &cl_limbo.of[i]);
 	}
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return moved;
 }
 
@@ -320,20 +320,20 @@ void cl_limbo_press(unsigned int device, uint64_t until)
 		until = now + CL_PRESSED_LEAST;
 	if (until > now + CL_PRESSED_MOST)
 		until = now + CL_PRESSED_MOST;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	if (cl_limbo.pressed_until[device] < until)
 		cl_limbo.pressed_until[device] = until;
 	if (cl_limbo.pressed_last < until)
 		cl_limbo.pressed_last = until;
 	cl_grace_each_locked(end_grace_if_pressed, &device);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 void cl_limbo_press_over(unsigned int device)
 {
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	cl_limbo.pressed_until[device] = 0;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 /* ---------------------------------------------------------------------- rest */

@@ -12,7 +12,7 @@
 #include "shim/shm/slot.h"
 
 static struct cl_slot_watch watch[CL_SLOTS];
-static pthread_mutex_t reap_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cl_lock reap_lock = CL_LOCK_INIT(CL_RANK_REAP);
 
 struct cl_reclaimed cl_reclaimed[CL_RECLAIMED];
 unsigned int cl_reclaimed_n;
@@ -76,28 +76,28 @@ unsigned int cl_limbo_reap(void)
 	unsigned int settling = 0;
 	bool ours;
 
-	pthread_mutex_lock(&reap_lock);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&reap_lock);
+	cl_lock(&cl_exports_lock);
 	ours = cl_own.header && cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	if (ours)
 		settling = reap(false);
-	pthread_mutex_unlock(&reap_lock);
+	cl_unlock(&reap_lock);
 	return settling;
 }
 
 void cl_limbo_reap_at_end_locked(void)
 {
-	if (!cl_own.header || pthread_mutex_trylock(&reap_lock))
+	if (!cl_own.header || !cl_try_lock(&reap_lock))
 		return;
 	if (cl_region_fd_intact(&cl_own))
 		reap(true);
-	pthread_mutex_unlock(&reap_lock);
+	cl_unlock(&reap_lock);
 }
 
 void cl_reap_forget(void)
 {
 	memset(watch, 0, sizeof watch);
 	cl_reclaimed_n = 0;
-	reap_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	cl_lock_reset(&reap_lock);
 }

@@ -39,11 +39,11 @@ CUresult cl_give_back(struct cl_block *block, CUstream stream, bool *wait)
 void cl_batch_begin_locked(struct cl_batch *batch)
 {
 	cl_gate_enter_locked(&batch->use, batch->block[0]->ctx, batch->block[0]->device);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 void cl_batch_end_locked(struct cl_batch *batch)
 {
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	cl_gate_leave_locked(&batch->use);
 }
 
@@ -54,9 +54,9 @@ void cl_release_strays_locked(void)
 
 	while ((fence = cl_fence_take_stray_locked(cl_limbo_fence_ends)) != NULL) {
 		cl_gate_enter_locked(&use, fence->ctx, fence->device);
-		pthread_mutex_unlock(&cl_exports_lock);
+		cl_unlock(&cl_exports_lock);
 		cl_driver.cuEventDestroy_v2(fence->event);
-		pthread_mutex_lock(&cl_exports_lock);
+		cl_lock(&cl_exports_lock);
 		cl_gate_leave_locked(&use);
 		cl_fence_drop_locked(fence);
 	}
@@ -146,7 +146,7 @@ void cl_release_ask_streams_locked(void)
 		if (!n)
 			return;
 		cl_gate_enter_locked(&use, fence[0]->ctx, fence[0]->device);
-		pthread_mutex_unlock(&cl_exports_lock);
+		cl_unlock(&cl_exports_lock);
 		visit = cl_visit_begin(use.ctx);
 		/* an error is not "not yet": then the driver's free has to cope */
 		for (reached = 0; reached < n; reached++) {
@@ -155,7 +155,7 @@ void cl_release_ask_streams_locked(void)
 			cl_driver.cuEventDestroy_v2(event[reached]);
 		}
 		cl_visit_end(&visit);
-		pthread_mutex_lock(&cl_exports_lock);
+		cl_lock(&cl_exports_lock);
 		cl_gate_leave_locked(&use);
 		for (unsigned int i = 0; i < n; i++) {
 			struct cl_block *block = cl_fence_asked_locked(fence[i], i < reached);

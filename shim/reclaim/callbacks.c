@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "shim/reclaim/callbacks.h"
+#include "shim/self/locks.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_CALLBACKS);
 static struct {
 	cl_free_memory_fn *callback;
 	void *data;
@@ -20,7 +21,7 @@ int cl_callbacks_register(cl_free_memory_fn *callback, void *data)
 {
 	int err = callback ? 0 : -EINVAL;
 
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	for (unsigned int i = 0; !err && i < registered_n; i++)
 		if (registered[i].callback == callback && registered[i].data == data)
 			err = -EEXIST;
@@ -30,7 +31,7 @@ int cl_callbacks_register(cl_free_memory_fn *callback, void *data)
 		registered[registered_n].callback = callback;
 		registered[registered_n++].data = data;
 	}
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	return err;
 }
 
@@ -38,7 +39,7 @@ int cl_callbacks_unregister(cl_free_memory_fn *callback, void *data)
 {
 	int err = -ENOENT;
 
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	for (unsigned int i = 0; i < registered_n; i++)
 		if (registered[i].callback == callback && registered[i].data == data) {
 			memmove(&registered[i], &registered[i + 1],
@@ -46,13 +47,13 @@ int cl_callbacks_unregister(cl_free_memory_fn *callback, void *data)
 			err = 0;
 			break;
 		}
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	return err;
 }
 
 void cl_callbacks_forget(void)
 {
-	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	cl_lock_reset(&lock);
 	inside = false;
 }
 
@@ -63,13 +64,13 @@ bool cl_callbacks_ask(size_t bytes)
 	unsigned int n;
 	size_t freed = 0;
 
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	n = registered_n;
 	for (unsigned int i = 0; i < n; i++) {
 		callback[i] = registered[i].callback;
 		data[i] = registered[i].data;
 	}
-	pthread_mutex_unlock(&lock);
+	cl_unlock(&lock);
 	inside = true;
 	for (unsigned int i = 0; i < n; i++)
 		freed += callback[i](bytes, data[i]);

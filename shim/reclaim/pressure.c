@@ -74,9 +74,9 @@ static bool is_own(uint32_t file_id)
 {
 	bool own;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	own = cl_own.header && cl_own.file_id == file_id;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return own;
 }
 
@@ -158,7 +158,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	bool got = false;
 	int fd;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	peer = cl_peer_find(file_id);
 	if (peer) {
 		take_sample(pressure, peer->region.header, sample);
@@ -180,7 +180,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	}
 	close(fd);
 out:
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	return got;
 }
 
@@ -207,14 +207,14 @@ static enum standing judge(uint32_t file_id)
 	struct cl_peer *peer;
 	int err;
 
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	peer = cl_peer_get(file_id, &err);
 	if (peer) {
 		if (cl_gc_judge(&peer->region) != CL_DEAD)
 			standing = LEAVING;
 		cl_peer_drop_unused(peer);
 	}
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 	return standing;
 }
 
@@ -361,13 +361,13 @@ static void ask_some(struct asked *asked, unsigned int n, uint64_t until)
 			 .file_id = asked[i].known->file_id, .size = asked[i].known->could_go,
 			 .value = cl_now() - began, .flags = answered ? CL_TRACE_DONE : 0);
 	}
-	pthread_mutex_lock(&cl_imports_lock);
+	cl_lock(&cl_imports_lock);
 	for (unsigned int i = 0; i < n; i++) {
 		asked[i].peer->holds--;
 		/* a process that shares nothing keeps nothing open */
 		cl_peer_drop_unused(asked[i].peer);
 	}
-	pthread_mutex_unlock(&cl_imports_lock);
+	cl_unlock(&cl_imports_lock);
 }
 
 void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t until)
@@ -376,11 +376,11 @@ void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t unti
 	unsigned int n;
 
 	for (unsigned int i = 0; i < pressure->n;) {
-		pthread_mutex_lock(&cl_imports_lock);
+		cl_lock(&cl_imports_lock);
 		for (n = 0; i < pressure->n && n < ASKED_AT_ONCE; i++)
 			if (pressure->known[i].standing == COULD)
 				n += ask_locked(pressure, &asked[n], &pressure->known[i], began);
-		pthread_mutex_unlock(&cl_imports_lock);
+		cl_unlock(&cl_imports_lock);
 		ask_some(asked, n, until);
 	}
 }

@@ -15,8 +15,8 @@
 #include "shim/shm/region.h"
 
 atomic_int cl_sharing_flag;
-pthread_mutex_t cl_imports_lock = PTHREAD_MUTEX_INITIALIZER;
-pthread_mutex_t cl_exports_lock = PTHREAD_MUTEX_INITIALIZER;
+struct cl_lock cl_imports_lock = CL_LOCK_INIT(CL_RANK_IMPORTS);
+struct cl_lock cl_exports_lock = CL_LOCK_INIT(CL_RANK_EXPORTS);
 struct cl_self cl_self;
 struct cl_counts cl_counts;
 struct cl_known cl_self_known;

@@ -4,9 +4,7 @@
  * counts that the report gives.  When it begins to share, forks and ends is in
  * shim/life.c.
  *
- * Locks, in the order in which two may be held: cl_imports_lock before
- * cl_exports_lock.  No CUDA call is made, and nothing of another process is
- * waited for, while either is held.
+ * Its locks are in locks.h, with the rules for them.
  */
 #ifndef CL_SELF_H
 #define CL_SELF_H
@@ -17,10 +15,11 @@
 #include <stdbool.h>
 #include <sys/types.h>
 #include "shim/shm/liveness.h"
+#include "shim/self/locks.h"
 #include "shim/self/sharing.h"
 
-extern pthread_mutex_t cl_imports_lock; /* peers and imports */
-extern pthread_mutex_t cl_exports_lock; /* this process's exporter file, blocks, limbo */
+extern struct cl_lock cl_imports_lock; /* peers and imports */
+extern struct cl_lock cl_exports_lock; /* this process's exporter file, blocks, limbo */
 
 /*
  * Where the directory of exporter files is (see cl_place_of()), and that above it.

@@ -268,9 +268,9 @@ static void run_note_others_stack(struct world *w, struct cl_region *r)
 	struct cl_view view = { .region = *r };
 
 	cl_options.stack.number = SHORT;
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	cl_notes_stack_of_locked(&view, 1);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 static void run_publish_with_stack(struct world *w, struct cl_region *r)
 {

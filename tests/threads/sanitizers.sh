@@ -63,7 +63,7 @@ make_tree() { # NAME CFLAGS CONFIGURE_ARGUMENTS: sets tree
 	(
 		cd "$tree" || exit 1
 		[ -e config.status ] ||
-			"$source/configure" -q --with-cuda="$cuda" CFLAGS="$cflags" "$@" || exit 1
+			"$source/configure" -q --enable-debug --with-cuda="$cuda" CFLAGS="$cflags" "$@" || exit 1
 		# one after the other: `all` is a make of its own
 		make -s -j"${MAKE_JOBS:-2}" all || exit 1
 		# shellcheck disable=SC2086

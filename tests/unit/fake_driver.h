@@ -85,8 +85,8 @@ static __thread CUstreamCaptureMode fake_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 static inline void driver_entered(void)
 {
 	/* glibc notes the owner of every mutex */
-	CHECK(cl_exports_lock.__data.__owner != gettid());
-	CHECK(cl_imports_lock.__data.__owner != gettid());
+	CHECK(cl_exports_lock.mutex.__data.__owner != gettid());
+	CHECK(cl_imports_lock.mutex.__data.__owner != gettid());
 }
 
 static inline struct fake_block *fake_find(CUdeviceptr p)

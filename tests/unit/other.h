@@ -162,10 +162,10 @@ static inline enum cl_place place_of(CUdeviceptr p)
 	struct cl_block *block;
 	enum cl_place place;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, p);
 	place = block ? (enum cl_place)block->place : CL_PLACE_PROGRAM;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return place;
 }
 

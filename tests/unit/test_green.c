@@ -99,9 +99,9 @@ static struct cl_block *block_of(CUevent event)
 {
 	struct cl_block *block;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_EVENT, (uint64_t)(uintptr_t)event);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return block;
 }
 
@@ -387,7 +387,7 @@ IN_A_CHILD(a_forked_child_does_not_wait_for_its_parents_threads)
 
 	start();
 	make(GREEN, CONTEXT_G);
-	pthread_mutex_lock(&lock);
+	cl_lock(&lock);
 	end = cl_green_end_begin(GREEN);
 	CHECK_EQUAL(end.device, -1);
 }
@@ -405,7 +405,7 @@ IN_A_CHILD(a_forked_child_has_no_notes)
 	CHECK(cl_self_start());
 	make(GREEN, CONTEXT_G);
 	in_a_child(has_no_notes);
-	pthread_mutex_lock(&lock); /* (as another thread would have it) */
+	cl_lock(&lock); /* (as another thread would have it) */
 	in_a_child(has_no_notes);
 }
 

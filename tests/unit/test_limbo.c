@@ -56,9 +56,9 @@ static bool is_known(CUdeviceptr p)
 {
 	bool known;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	known = cl_block_find(CL_MEMORY, p) != NULL;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return known;
 }
 /* ---------------------------------------------------------------------- grace */
@@ -563,7 +563,7 @@ IN_A_CHILD(another_handle_of_an_address_is_another_block)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	for (unsigned int i = 0; i < 64; i++)
 		handle[i] = (uint8_t)(i * i + 7 * i);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	known = cl_block_new(&what, CONTEXT_A, true, 0, &generation);
 	CHECK(known && cl_block_has_handle(known, handle));
 	for (unsigned int bit = 0; bit < 512; bit++) {
@@ -599,7 +599,7 @@ IN_A_CHILD(another_handle_of_an_address_is_another_block)
 			handle[i] = byte;
 		}
 	CHECK(cl_block_has_handle(known, handle));
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 /* The handle that it had is nobody's any more, here and there; the one that it has is good. */
@@ -2266,13 +2266,13 @@ static void table_through_its_walks(enum cl_kind kind)
 static void memory_through_its_walks(void)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	table_through_its_walks(CL_MEMORY);
 }
 static void events_through_their_walks(void)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	table_through_its_walks(CL_EVENT);
 }
 static void a_block_is_found_at_each_moment_of_its_tables_growth(void **state)
@@ -2298,7 +2298,7 @@ static void longest_export(void)
 	uint64_t longest = 0, all = 0;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	for (uint64_t n = 0; n < 140000; n++) {
 		uint64_t began = own_time(), took;
 
