@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "shim/base/nearest.h"
-#include "tools/scan.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
 
 enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD };
 

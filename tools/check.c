@@ -27,10 +27,11 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
-#include "tools/known.h"
+#include "tools/commands/commands.h"
+#include "tools/common/known.h"
+#include "tools/common/start.h"
+#include "tools/common/symbols.h"
 #include "tools/report.h"
-#include "tools/start.h"
-#include "tools/symbols.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
        OPTION_PRINT, OPTION_GENERATE };

@@ -17,9 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/emit.h"
-#include "tools/scan.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/emit.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
 
 enum { OPTION_WAIT = 128, NO_ANSWER = 3 };
 

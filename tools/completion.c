@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/culimbo.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/table.h"
 
 enum kind { NOTHING, PID, ID, FILES, DIRS, COLUMNS, COMMAND, SUBCOMMAND, WORDS };
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "shim/base/options.h"
-#include "tools/culimbo.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/table.h"
 
 enum { NAME, VALUE, SOURCE, DEFAULT, ALLOWED, HELP };
 

@@ -29,9 +29,12 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
+#include "tools/common/where.h"
 #include "tools/doctor.h"
-#include "tools/scan.h"
-#include "tools/table.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_PROBE, OPTION_ROOT, OPTION_PATIENCE };
 

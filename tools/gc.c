@@ -20,8 +20,10 @@
 
 #include "shim/shm/gc.h"
 #include "shim/base/options.h"
-#include "tools/scan.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
 
 enum { OPTION_DRY_RUN = 'n' };
 

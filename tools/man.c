@@ -20,8 +20,8 @@
 #include <string.h>
 
 #include "shim/base/options.h"
-#include "tools/culimbo.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/table.h"
 
 #define PAGE_DATE "2026-11-20" /* not of the build: the same source makes the same pages */
 

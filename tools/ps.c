@@ -8,8 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/scan.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
 
 enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, AGE, PROCFILE, NOTE,
        EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS };

@@ -18,8 +18,9 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "tools/commands/commands.h"
+#include "tools/common/symbols.h"
 #include "tools/report.h"
-#include "tools/symbols.h"
 
 enum {
 	OPTION_JSON = 128, OPTION_DIR, OPTION_PID, OPTION_TOP, OPTION_MIN_AGE, OPTION_SUPPRESSIONS,

@@ -4,7 +4,7 @@
 #define CU_REPORT_H
 
 #include "shim/report/report.h"
-#include "tools/culimbo.h"
+#include "tools/common/cli.h"
 
 struct cu_report_sums {
 	uint64_t processes, alive, findings, suppressed, unread;

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tools/start.h"
+#include "tools/commands/commands.h"
+#include "tools/common/start.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT };
 

@@ -9,10 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/emit.h"
-#include "tools/scan.h"
-#include "tools/symbols.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/emit.h"
+#include "tools/common/scan.h"
+#include "tools/common/symbols.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
 
 enum { LISTED = 10, FOUND_MOST = 64 };
 

@@ -28,8 +28,10 @@
 #undef columns
 #undef lines
 
-#include "tools/scan.h"
-#include "tools/table.h"
+#include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
 
 enum { OPTION_BATCH = 'b', OPTION_TIMES = 'n', OPTION_DELAY = 'd', OPTION_SORT = 's',
        OPTION_FILTER = 'f' };

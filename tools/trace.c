@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/culimbo.h"
+#include "tools/commands/commands.h"
 #include "tools/trace.h"
 #include "tools/trace_page.h"
 

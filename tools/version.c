@@ -5,7 +5,8 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "tools/culimbo.h"
+#include "tools/commands/commands.h"
+#include "tools/common/where.h"
 
 static void print_where(const char *what, enum cu_file file)
 {

@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include <wchar.h>
 
 #include "shim/base/nearest.h"
-#include "tools/culimbo.h"
-#include "tools/table.h"
+#include "tools/common/cli.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
 
 #define COLUMNS_MOST 40
 /* libsmartcols takes 10 us a line (it decodes each cell twice); longer tables are written here */
@@ -36,126 +36,6 @@ struct cu_table {
 	size_t lines, room;
 	bool failed; /* for memory */
 };
-
-/* ----------------------------------------------------------------- for people */
-void cu_bytes_short(char *to, uint64_t bytes)
-{
-	static const char units[] = "BKMGTPE";
-	unsigned int unit = 0;
-	uint64_t rest = 0;
-
-	for (; bytes >= 1024; bytes /= 1024, unit++)
-		rest = bytes % 1024;
-	if (unit && rest * 10 / 1024)
-		snprintf(to, 24, "%" PRIu64 ".%" PRIu64 "%c", bytes, rest * 10 / 1024, units[unit]);
-	else
-		snprintf(to, 24, "%" PRIu64 "%c", bytes, units[unit]);
-}
-
-void cu_bytes_long(char *to, uint64_t bytes)
-{
-	char text[24];
-	size_t n;
-
-	cu_bytes_short(text, bytes);
-	n = strlen(text) - 1;
-	snprintf(to, 24, "%.*s %c%s", (int)(n < 16 ? n : 16), text, text[n], text[n] == 'B' ? "" : "iB");
-}
-
-void cu_duration(char *to, uint64_t ns)
-{
-	uint64_t ms = ns / 1000000, s = ms / 1000, m = s / 60, h = m / 60;
-
-	if (ms < 10)
-		snprintf(to, 24, "%" PRIu64 ".%" PRIu64 "ms", ms, ns / 100000 % 10);
-	else if (ms < 1000)
-		snprintf(to, 24, "%" PRIu64 "ms", ms);
-	else if (s < 60)
-		snprintf(to, 24, "%" PRIu64 ".%" PRIu64 "s", s, ms % 1000 / 100);
-	else if (m < 60)
-		snprintf(to, 24, "%" PRIu64 "m%" PRIu64 "s", m, s % 60);
-	else if (h < 48)
-		snprintf(to, 24, "%" PRIu64 "h%" PRIu64 "m", h, m % 60);
-	else
-		snprintf(to, 24, "%" PRIu64 "d%" PRIu64 "h", h / 24, h % 24);
-}
-
-/* The length of the well-formed sequence at @s, of @left bytes; 0: it is none.  *code: its number. */
-static size_t utf8(const unsigned char *s, size_t left, uint32_t *code)
-{
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xf5 ? 0 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 :
-		   s[0] >= 0xc2 ? 2 : 0;
-
-	if (!n || n > left)
-		return 0;
-	*code = n == 1 ? s[0] : s[0] & (0xffu >> (n + 1));
-	for (size_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		*code = *code << 6 | (s[i] & 0x3f);
-	}
-	return *code < least[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
-}
-
-/* @escaped: JSON writes what is below a blank as text. */
-static bool may_be_shown(uint32_t c, bool escaped)
-{
-	return (c >= 0x20 || escaped) && c != 0x7f && !(c >= 0x80 && c < 0xa0) && /* C0, DEL, C1 */
-	       !(c >= 0x200b && c <= 0x200f) && !(c >= 0x2028 && c <= 0x202e) &&
-	       !(c >= 0x2060 && c <= 0x206f) && c != 0x061c && c != 0xfeff;
-}
-
-static void clean(char *to, size_t size, const char *from, size_t length, bool escaped)
-{
-	size_t n, at = 0;
-	uint32_t code;
-
-	length = strnlen(from, length);
-	for (size_t i = 0; i < length; i += n) {
-		n = utf8((const unsigned char *)from + i, length - i, &code);
-		if (n && may_be_shown(code, escaped)) {
-			if (at + n >= size)
-				break;
-			memcpy(to + at, from + i, n);
-			at += n;
-			continue;
-		}
-		if (at + 1 >= size)
-			break;
-		to[at++] = '?';
-		if (!n)
-			n = 1;
-	}
-	to[at] = 0;
-}
-
-void cu_clean(char *to, size_t size, const char *from, size_t length)
-{
-	clean(to, size, from, length, false);
-}
-
-size_t cu_width(const char *text)
-{
-	size_t n = strlen(text), width = 0, bytes;
-	bool plain = true;
-	mbstate_t state = { 0 };
-	wchar_t c;
-	int w;
-
-	for (size_t i = 0; i < n && plain; i++)
-		plain = (unsigned char)text[i] < 0x80;
-	if (plain)
-		return n;
-	for (; *text; text += bytes) {
-		bytes = mbrtowc(&c, text, n, &state);
-		if (bytes == (size_t)-1 || bytes == (size_t)-2)
-			return width + strlen(text); /* a locale without UTF-8 */
-		w = wcwidth(c);
-		width += w > 0 ? (size_t)w : 0;
-	}
-	return width;
-}
 
 /* -------------------------------------------------------------------- options */
 bool cu_format_option(struct cu_format *format, int got)
@@ -306,7 +186,7 @@ static char *format_cell(struct cu_table *table, const struct cu_column *column,
 		length = strlen(cell->text);
 		copy = keep(table, length + 1);
 		if (copy)
-			clean(copy, length + 1, cell->text, length, table->format.json);
+			cu_clean_for(copy, length + 1, cell->text, length, table->format.json);
 		return copy;
 	case CU_BYTES:
 		if (!exact) {
@@ -484,21 +364,6 @@ static void print_long_json(const struct cu_table *table)
 		fputs_unlocked("      }", stdout);
 	}
 	fputs_unlocked("\n   ]\n}\n", stdout);
-}
-
-void cu_json_text(const char *text)
-{
-	putchar_unlocked('"');
-	for (; *text; text++)
-		if (*text == '"' || *text == '\\') {
-			putchar_unlocked('\\');
-			putchar_unlocked(*text);
-		} else if ((unsigned char)*text < ' ') {
-			printf("\\u%04x", (unsigned char)*text);
-		} else {
-			putchar_unlocked(*text);
-		}
-	putchar_unlocked('"');
 }
 
 /* Whether the table is wider than the terminal, so that columns are cut. */

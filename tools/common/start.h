@@ -11,7 +11,7 @@
 
 #include <limits.h>
 
-#include "tools/culimbo.h"
+#include "tools/common/cli.h"
 
 /*
  * Finds program @name as execvp(3) does, into @path, and sets this process's

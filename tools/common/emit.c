@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/emit.h"
-#include "tools/table.h"
+#include "tools/common/emit.h"
+#include "tools/common/text.h"
 
 static void begin(struct cu_emit *to, const char *key)
 {

@@ -16,7 +16,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "tools/start.h"
+#include "tools/common/start.h"
+#include "tools/common/where.h"
 
 /* The kernel follows this many interpreters of interpreters. */
 #define SCRIPTS_MOST 5

@@ -16,7 +16,7 @@
 #include <elfutils/libdwfl.h>
 #endif
 
-#include "tools/symbols.h"
+#include "tools/common/symbols.h"
 
 /* ------------------------------------------------------------------ JIT's maps */
 /* More than this of a map is not read: its first entries then have their names, the rest not. */

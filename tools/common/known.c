@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "shim/report/report_table.h"
-#include "tools/known.h"
+#include "tools/common/known.h"
 
 enum { NAMES = 4 * 2 * CL_STACK_FRAMES, ROOM = 1 << 16 };
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The `culimbo` command: what its subcommands share.
+ * The command line of the subcommands: what a subcommand is, its options, its
+ * complaints and its help.
  *
- * A subcommand is one file, with one struct cu_command, and one line in the
- * table in culimbo.c.
+ * A subcommand is one struct cu_command, declared in commands/commands.h, and one
+ * line in the table in culimbo.c.
  */
-#ifndef CU_CULIMBO_H
-#define CU_CULIMBO_H
+#ifndef CU_CLI_H
+#define CU_CLI_H
 
 #include <getopt.h>
 #include <stdbool.h>
@@ -45,7 +46,7 @@ struct cu_command {
 	const char *summary;   /* one line */
 	const char *help;      /* what it does: paragraphs, an empty line between */
 	const struct cu_option *options; /* one line each */
-	const struct cu_column *columns; /* of its table (tools/table.h); NULL: it has none */
+	const struct cu_column *columns; /* of its table (table.h); NULL: it has none */
 	const struct cu_exit *exits;	 /* NULL: 0, CU_FAILED and CU_USAGE as everywhere */
 	const struct cu_example *examples; /* NULL-able */
 	bool hidden; /* not for people: in no list */
@@ -79,34 +80,21 @@ void cu_error(const struct cu_command *command, const char *format, ...)
 int cu_usage_error(const struct cu_command *command, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Where our own files are: beside this executable, built or installed. */
-enum cu_file { CU_LIBRARY, CU_SIMULATED_DRIVER };
+/* Shows the help of @command, which "culimbo help SUB" and --help print. */
+void cu_print_command_help(const struct cu_command *command);
 
 /*
- * The absolute path of @file in @path of @size bytes.  Returns 0, or -ENOENT
- * (then @path is where it was expected), or another -errno.
+ * For "did you mean": keeps in @best the name nearest to @word of @length letters, of all that it
+ * is called with.  *best is NULL and *best_distance SIZE_MAX at first; *best stays NULL where none is near.
  */
-int cu_where(enum cu_file file, char *path, size_t size);
+void cu_nearer(const char *word, size_t length, const char *name, const char **best,
+	       size_t *best_distance);
 
-/* Each in its own file. */
-extern const struct cu_command cu_blocks;
-extern const struct cu_command cu_check;
-extern const struct cu_command cu_collect;
-extern const struct cu_command cu_completion; /* hidden */
-extern const struct cu_command cu_config;
-extern const struct cu_command cu_doctor;
-extern const struct cu_command cu_gc;
-extern const struct cu_command cu_man; /* hidden */
-extern const struct cu_command cu_ps;
-extern const struct cu_command cu_report;
-extern const struct cu_command cu_run;
-extern const struct cu_command cu_show;
-extern const struct cu_command cu_trace;
-extern const struct cu_command cu_top;
-extern const struct cu_command cu_version;
-
-/* All subcommands, in the order of the help; NULL at the end. */
-extern const struct cu_command *const cu_commands[];
+/*
+ * All subcommands, in the order of the help; NULL at the end.  main() sets it before it runs
+ * one: here no subcommand is known by name, so that each of them may use this file.
+ */
+extern const struct cu_command *const *cu_commands;
 /* The exit statuses of @command, for the help. */
 const struct cu_exit *cu_exits(const struct cu_command *command);
 

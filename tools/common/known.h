@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "shim/report/report.h"
-#include "tools/symbols.h"
+#include "tools/common/symbols.h"
 
 struct cu_known {
 	/* set by the caller */

@@ -16,8 +16,9 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
-#include "tools/scan.h"
-#include "tools/table.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
 
 /* ------------------------------------------------------------------ directory */
 static const struct cu_command *complains;

@@ -8,11 +8,12 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/culimbo.h"
+#include "tools/common/where.h"
 
 static const struct {
 	const char *built;	/* from the top of the build tree */

@@ -12,7 +12,7 @@
 #define CU_SCAN_H
 
 #include "shim/shm/view.h"
-#include "tools/culimbo.h"
+#include "tools/common/cli.h"
 
 /* To stand beside CU_TABLE_OPTIONS. */
 #define CU_DIR_OPTION                                                                 \

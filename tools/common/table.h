@@ -103,21 +103,4 @@ void cu_table_drop(struct cu_table *table);
 int cu_column_find(const struct cu_column *columns, const char *name, size_t length,
 		   const char **nearest);
 
-/* ------------------------------------------------------------- for people */
-/* Into @to of at least 24 bytes: 1.5M, 512B as util-linux has them. */
-void cu_bytes_short(char *to, uint64_t bytes);
-/* 1.5 MiB */
-void cu_bytes_long(char *to, uint64_t bytes);
-/* 2m3s, 1.5s, 20ms */
-void cu_duration(char *to, uint64_t ns);
-/*
- * Copies @from, of @length bytes at most, to @to of @size: control bytes, what is
- * no UTF-8, and signs that turn the direction of writing become '?'.
- */
-void cu_clean(char *to, size_t size, const char *from, size_t length);
-/* To stdout as a JSON string; @text is clean. */
-void cu_json_text(const char *text);
-/* How many columns of a terminal such a text takes. */
-size_t cu_width(const char *text);
-
 #endif
