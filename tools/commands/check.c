@@ -31,7 +31,7 @@
 #include "tools/common/known.h"
 #include "tools/common/start.h"
 #include "tools/common/symbols.h"
-#include "tools/report.h"
+#include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
        OPTION_PRINT, OPTION_GENERATE };

@@ -20,7 +20,7 @@
 #include "shim/self/self.h"
 #include "tools/commands/commands.h"
 #include "tools/common/symbols.h"
-#include "tools/report.h"
+#include "tools/commands/report.h"
 
 enum {
 	OPTION_JSON = 128, OPTION_DIR, OPTION_PID, OPTION_TOP, OPTION_MIN_AGE, OPTION_SUPPRESSIONS,

@@ -99,7 +99,7 @@ static void bash_values(const struct cu_command *command, const char *argument)
 
 static void bash(void)
 {
-	fputs("# bash completion of culimbo. Made by culimbo completion: change the tables in tools/*.c.\n"
+	fputs("# bash completion of culimbo. Made by culimbo completion: change the tables in tools/.\n"
 	      "# shellcheck shell=bash\n"
 	      "_culimbo() {\n"
 	      "\tlocal cur=${COMP_WORDS[COMP_CWORD]} at=1 sub= option= value= kind= words= prefix=\n"
@@ -245,7 +245,7 @@ static void zsh_action(const struct cu_command *command, const char *argument)
 static void zsh(void)
 {
 	fputs("#compdef culimbo\n"
-	      "# zsh completion of culimbo. Made by culimbo completion: change the tables in tools/*.c.\n"
+	      "# zsh completion of culimbo. Made by culimbo completion: change the tables in tools/.\n"
 	      "_culimbo_pids() {\n"
 	      "\tlocal -a pids\n"
 	      "\tpids=(${(f)\"$(culimbo ps --raw --noheadings -o PID 2> /dev/null)\"})\n"
@@ -367,7 +367,7 @@ static void fish_action(const struct cu_command *command, const char *argument)
 
 static void fish(void)
 {
-	fputs("# fish completion of culimbo. Made by culimbo completion: change the tables in tools/*.c.\n"
+	fputs("# fish completion of culimbo. Made by culimbo completion: change the tables in tools/.\n"
 	      "function __culimbo_pids\n"
 	      "\tculimbo ps --raw --noheadings -o PID 2>/dev/null\n"
 	      "end\n"

@@ -90,7 +90,7 @@ static void put_paragraphs(FILE *to, const char *text)
 static void put_head(FILE *to, const char *name, const char *section, const char *title,
 		     const char *summary)
 {
-	fprintf(to, ".\\\" Made by culimbo man: change the tables in tools/*.c instead.\n.TH ");
+	fprintf(to, ".\\\" Made by culimbo man: change the tables in tools/ instead.\n.TH ");
 	for (const char *c = name; *c; c++)
 		if (*c == '-')
 			fputs("\\-", to);

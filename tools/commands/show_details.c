@@ -1,140 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `culimbo show`: everything that is known of one block, or one process. */
+/* What `culimbo show` says of one block, or of one process: see show_details.h. */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "tools/commands/commands.h"
-#include "tools/common/emit.h"
-#include "tools/common/scan.h"
-#include "tools/common/symbols.h"
-#include "tools/common/table.h"
+#include "tools/commands/show_details.h"
 #include "tools/common/text.h"
 
-enum { LISTED = 10, FOUND_MOST = 64 };
-
-struct match {
-	int process; /* index; of the block, its exporter */
-	long block;  /* index, or -1: the process is meant */
-};
-
-struct search {
-	const struct cu_scan *scan;
-	int dirfd;
-	struct match match[FOUND_MOST];
-	unsigned int n; /* also beyond FOUND_MOST */
-};
-
-static void found(struct search *search, int process, long block)
-{
-	for (unsigned int i = 0; i < search->n && i < FOUND_MOST; i++)
-		if (search->match[i].process == process && search->match[i].block == block)
-			return;
-	if (search->n < FOUND_MOST)
-		search->match[search->n] = (struct match){ process, block };
-	search->n++;
-}
-
-static void find_block(struct search *search, uint32_t file_id, uint32_t record)
-{
-	const struct cu_scan *scan = search->scan;
-
-	for (size_t i = 0; i < scan->blocks; i++)
-		if (scan->block[i].is.record == record &&
-		    scan->process[scan->block[i].process].file_id == file_id)
-			found(search, (int)scan->block[i].process, (long)i);
-}
-
-static bool covers(uint64_t base, uint64_t size, uint64_t address)
-{
-	return address == base || (address > base && address - base < size);
-}
-
-struct imports_look {
-	struct search *search;
-	const struct cl_view *view;
-	uint64_t address;
-};
-
-static void look_at_imports(void *data)
-{
-	struct imports_look *look = data;
-	uint32_t n = cl_view_imports(look->view);
-	struct cl_view_import import;
-
-	for (uint32_t i = 0; i < n; i++)
-		if (cl_view_import(look->view, i, &import) &&
-		    covers(import.key, import.size, look->address))
-			find_block(look->search, import.file_id, import.record);
-}
-
-/* As its exporter has it, or as an importer has it. */
-static void find_address(struct search *search, uint64_t address)
-{
-	const struct cu_scan *scan = search->scan;
-
-	for (size_t i = 0; i < scan->blocks; i++)
-		if (covers(scan->block[i].is.base, scan->block[i].is.size, address))
-			found(search, (int)scan->block[i].process, (long)i);
-	for (size_t i = 0; i < scan->processes; i++) {
-		struct cl_view view;
-		struct imports_look look = { search, &view, address };
-
-		if (scan->process[i].error || !scan->process[i].file_id ||
-		    cu_view_open(&view, search->dirfd, scan->process[i].file_id, NULL))
-			continue;
-		cu_guarded(look_at_imports, &look);
-		cl_view_close(&view);
-	}
-}
-
-/* False: @id is none of the forms. */
-static bool find_id(struct search *search, const char *id)
-{
-	const struct cu_scan *scan = search->scan;
-	uint32_t file = cl_region_name_id(id);
-	unsigned long long address;
-	unsigned int record;
-	long long pid;
-	char *end, tail;
-
-	if (file) {
-		for (size_t i = 0; i < scan->processes; i++)
-			if (scan->process[i].file_id == file)
-				found(search, (int)i, -1);
-		return true;
-	}
-	if (strchr(id, ':')) {
-		if (!strncmp(id, "exporter-", 9))
-			id += 9;
-		if (sscanf(id, "%6x:%u%c", &file, &record, &tail) != 2)
-			return false;
-		find_block(search, file, record);
-		return true;
-	}
-	if (cu_number(id, &pid)) {
-		for (size_t i = 0; i < scan->processes; i++)
-			if (!scan->process[i].error && scan->process[i].who.pid == pid)
-				found(search, (int)i, -1);
-		return true;
-	}
-	errno = 0;
-	address = strtoull(id, &end, 16);
-	/* (errno before the search, which leaves there what it met on its way) */
-	if (errno || *end || !*id || strspn(id, "0123456789abcdefABCDEFxX") != strlen(id))
-		return false;
-	find_address(search, address);
-	return true;
-}
-
-/* ---------------------------------------------------------------- what is said */
-/* NULL: no names, module and offset only */
-static struct cu_symbols *symbols;
+enum { LISTED = 10 }; /* lines of a list for people; JSON has all */
 
 static void say_frame_json(struct cu_emit *to, const struct cl_view_frame *frame,
 			   const struct cl_report_symbol *symbol)
@@ -178,8 +53,10 @@ static void say_frame(struct cu_emit *to, unsigned int index, const struct cl_vi
 	cu_emit_text(to, NULL, text);
 }
 
-static void say_stack(struct cu_emit *to, const char *key, const struct cl_view *view, uint32_t stack)
+static void say_stack(const struct cu_show *show, const char *key, const struct cl_view *view,
+		      uint32_t stack)
 {
+	struct cu_emit *to = show->to;
 	unsigned int n = cl_view_stack_depth(view, stack);
 	struct cl_view_frame frame;
 
@@ -191,8 +68,8 @@ static void say_stack(struct cu_emit *to, const char *key, const struct cl_view 
 
 		if (!cl_view_stack_frame(view, stack, i, &frame))
 			break;
-		if (symbols)
-			cu_symbols_resolve(symbols, view, &frame, &symbol);
+		if (show->symbols)
+			cu_symbols_resolve(show->symbols, view, &frame, &symbol);
 		if (to->json)
 			say_frame_json(to, &frame, &symbol);
 		else
@@ -253,35 +130,29 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 	}
 }
 
-/* The holder's own note of its open, if it has a file; ages are those of @now, as in all that is shown. */
-static void say_import(struct cu_emit *to, int dirfd, const struct cu_holder *holder,
-		       uint32_t file_id, const struct cl_view_block *block, uint64_t now)
+/* The holder's own note of its open, if it has a file; ages are those of the scan, as in all that is shown. */
+static void say_import(const struct cu_show *show, const struct cu_holder *holder)
 {
+	const struct cl_view_block *block = &show->block->is;
+	struct cu_emit *to = show->to;
 	struct cl_view_import import;
 	struct cl_view view;
 
-	if (!holder->who.pid || cl_view_open_process(&view, dirfd, &holder->who, NULL))
+	if (!holder->who.pid ||
+	    cl_view_open_process(&view, show->dirfd, &holder->who, NULL))
 		return;
-	if (cl_view_import_of(&view, file_id, block->record, block->generation, &import)) {
+	if (cl_view_import_of(&view, show->process->file_id, block->record, block->generation,
+			      &import)) {
 		cu_emit_number(to, "opens", import.opens);
 		cu_emit_hex(to, "address", import.key);
-		if (now > import.since)
-			cu_emit_ago(to, "opened", now - import.since);
-		say_stack(to, "opened_from", &view, import.stack);
+		if (show->scan->now > import.since)
+			cu_emit_ago(to, "opened", show->scan->now - import.since);
+		say_stack(show, "opened_from", &view, import.stack);
 	}
 	cl_view_close(&view);
 }
 
-struct show {
-	struct cu_emit *to;
-	struct cl_view view;
-	const struct cu_scan *scan;
-	const struct cu_block *block;
-	const struct cu_process *process;
-	int dirfd;
-};
-
-static void say_holders(const struct show *show)
+static void say_holders(const struct cu_show *show)
 {
 	const struct cu_block *block = show->block;
 	struct cu_emit *to = show->to;
@@ -301,15 +172,15 @@ static void say_holders(const struct show *show)
 		cu_emit_text(to, "state", holder->alive ? "alive" : "ended");
 		if (show->scan->now > holder->since)
 			cu_emit_ago(to, "first_open", show->scan->now - holder->since);
-		say_import(to, show->dirfd, holder, show->process->file_id, &block->is, show->scan->now);
+		say_import(show, holder);
 		cu_emit_close(to, '}');
 	}
 	cu_emit_close(to, ']');
 }
 
-static void show_block(void *data)
+void cu_show_block(void *data)
 {
-	struct show *show = data;
+	struct cu_show *show = data;
 	const struct cl_view_block *b = &show->block->is;
 	struct cu_emit *to = show->to;
 	uint64_t now = show->scan->now;
@@ -331,8 +202,8 @@ static void show_block(void *data)
 		cu_emit_ago(to, "freed", now > b->freed ? now - b->freed : 0);
 	if (b->pinned)
 		cu_emit_bool(to, "pinned", true);
-	say_stack(to, "exported_from", &show->view, b->export_stack);
-	say_stack(to, "freed_from", &show->view, b->free_stack);
+	say_stack(show, "exported_from", &show->view, b->export_stack);
+	say_stack(show, "freed_from", &show->view, b->free_stack);
 	cu_emit_open(to, "exporter", '{');
 	say_process_short(to, show->process);
 	cu_emit_close(to, '}');
@@ -357,7 +228,7 @@ static void say_more(struct cu_emit *to, size_t n)
 }
 
 /* Its blocks, the largest first: all in JSON. */
-static void say_blocks(const struct show *show)
+static void say_blocks(const struct cu_show *show)
 {
 	const struct cu_scan *scan = show->scan;
 	const struct cu_block **its = malloc((scan->blocks + 1) * sizeof(*its));
@@ -397,7 +268,7 @@ static void say_blocks(const struct show *show)
 	free(its);
 }
 
-static void say_its_holders(const struct show *show)
+static void say_its_holders(const struct cu_show *show)
 {
 	const struct cu_process *process = show->process;
 	struct cu_emit *to = show->to;
@@ -432,7 +303,7 @@ static void say_its_holders(const struct show *show)
 	cu_emit_close(to, ']');
 }
 
-static void say_its_imports(const struct show *show)
+static void say_its_imports(const struct cu_show *show)
 {
 	uint32_t n = cl_view_imports(&show->view);
 	struct cu_emit *to = show->to;
@@ -483,9 +354,9 @@ static const char *const finding_words[CL_FINDING_KINDS] = {
 	[CL_FOUND_HOLD_RECLAIMED] = "holds_reclaimed",
 };
 
-static void show_process(void *data)
+void cu_show_process(void *data)
 {
-	struct show *show = data;
+	struct cu_show *show = data;
 	const struct cu_process *p = show->process;
 	struct cu_emit *to = show->to;
 	bool has_file = show->view.region.header != NULL;
@@ -513,143 +384,3 @@ static void show_process(void *data)
 		say_its_imports(show);
 	}
 }
-
-/* ------------------------------------------------------------------------ all */
-static int show_match(const struct cu_command *command, const struct search *search,
-		      const struct cu_format *format)
-{
-	const struct cu_scan *scan = search->scan;
-	struct cu_emit to = { .json = format->json, .bytes = format->bytes };
-	struct show show = {
-		.to = &to, .scan = scan, .dirfd = search->dirfd,
-		.process = &scan->process[search->match[0].process],
-		.block = search->match[0].block < 0 ? NULL : &scan->block[search->match[0].block],
-	};
-	int status = CU_OK;
-
-	if (show.process->error) {
-		char name[16];
-
-		cu_file_word(name, show.process->file_id);
-		cu_error(command, "%s cannot be read: %s", name, cu_process_note(show.process));
-		return CU_FAILED;
-	}
-	show.view.region.fd = -1;
-	if (show.process->file_id &&
-	    cu_view_open(&show.view, search->dirfd, show.process->file_id, NULL)) {
-		cu_error(command, "process %u has just ended", show.process->who.pid);
-		return CU_FAILED;
-	}
-	if (show.block)
-		symbols = cu_symbols_new();
-	cu_emit_open(&to, NULL, '{');
-	if (!cu_guarded(show.block ? show_block : show_process, &show)) {
-		cu_error(command, "the file was cut while it was read");
-		status = CU_FAILED;
-	}
-	if (status == CU_OK)
-		cu_emit_close(&to, '}');
-	cl_view_close(&show.view);
-	cu_symbols_free(symbols);
-	symbols = NULL;
-	return status;
-}
-
-static void list_matches(const struct cu_command *command, const struct search *search,
-			 const char *id)
-{
-	cu_error(command, "'%s' may be one of %u: name one of these", id, search->n);
-	for (unsigned int i = 0; i < search->n && i < FOUND_MOST; i++) {
-		const struct match *match = &search->match[i];
-		const struct cu_process *process = &search->scan->process[match->process];
-		char name[32], size[24];
-
-		if (match->block < 0) {
-			cu_file_word(name, process->file_id);
-			fprintf(stderr, "  %-16s process %u (%s, %s)\n", name, process->who.pid,
-				process->command, cu_process_note(process));
-			continue;
-		}
-		cu_block_id(name, process->file_id, search->scan->block[match->block].is.record);
-		cu_bytes_long(size, search->scan->block[match->block].is.size);
-		fprintf(stderr, "  %-16s %s, %s, of process %u (%s)\n", name, size,
-			cu_class_word(search->scan->block[match->block].is.class), process->who.pid,
-			process->command);
-	}
-	if (search->n > FOUND_MOST)
-		fprintf(stderr, "  and %u more\n", search->n - FOUND_MOST);
-}
-
-static int show(const struct cu_command *command, int argc, char **argv)
-{
-	struct search search = { 0 };
-	struct cu_format format = { 0 };
-	const char *dir = NULL, *id;
-	struct cu_scan scan;
-	int got, status;
-
-	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
-		if (got == CU_OPTION_DIR)
-			dir = optarg;
-		else if (!cu_format_option(&format, got))
-			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
-	if (optind >= argc)
-		return cu_usage_error(command, "which process or block?");
-	id = argv[optind++];
-	if (optind < argc)
-		return cu_usage_error(command, "one at a time: '%s' is too many", argv[optind]);
-	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
-		return status;
-	search.scan = &scan;
-	search.dirfd = cu_directory_open(command);
-	status = CU_FAILED;
-	if (!find_id(&search, id))
-		status = cu_usage_error(command,
-					"'%s' is no pid, no address (0x...) and no FILE:RECORD", id);
-	else if (!search.n)
-		cu_error(command, "there is no '%s' in %s: see `culimbo ps` and `culimbo blocks`", id,
-			 cu_directory());
-	else if (search.n > 1)
-		list_matches(command, &search, id);
-	else
-		status = show_match(command, &search, &format);
-	if (search.dirfd >= 0)
-		close(search.dirfd);
-	cu_scan_free(&scan);
-	return status;
-}
-
-static const struct cu_option options[] = {
-	CU_JSON_OPTION,
-	CU_BYTES_OPTION,
-	CU_DIR_OPTION,
-	{ .name = NULL },
-};
-
-static const struct cu_exit exits[] = {
-	{ CU_OK, "it was shown" },
-	{ CU_FAILED, "there is none, or there are several (stderr lists them)" },
-	{ CU_USAGE, "the command line is wrong" },
-	{ 0, NULL },
-};
-
-static const struct cu_example examples[] = {
-	{ "culimbo show 4711", "a process: what it shares, with whom" },
-	{ "culimbo show 0x7f21a5e02000", "the block at (or around) an address of its exporter or importer" },
-	{ "culimbo show 0a1b2c:17", "a block as `culimbo blocks` names it" },
-	{ .line = NULL },
-};
-
-const struct cu_command cu_show = {
-	.name = "show",
-	.arguments = "ID",
-	.summary = "show everything about one process or block",
-	.help = "Shows all that is known of a process (ID is its pid, or the name of its file) or\n"
-		"of a block (ID is an address in hexadecimal, or FILE:RECORD as `culimbo blocks`\n"
-		"has it): who exports and who holds it, since when, from where in the code, and\n"
-		"what to do.  Where ID may be several, they are listed.",
-	.options = options,
-	.exits = exits,
-	.examples = examples,
-	.run = show,
-};

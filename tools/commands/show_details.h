@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `culimbo show` says of one block, or of one process, for people and as JSON.
+ *
+ * Both functions read a mapped file that may be cut meanwhile: they are to be
+ * called by cu_guarded(), and what they had allocated is lost when it was cut.
+ */
+#ifndef CU_SHOW_DETAILS_H
+#define CU_SHOW_DETAILS_H
+
+#include "tools/common/emit.h"
+#include "tools/common/scan.h"
+#include "tools/common/symbols.h"
+
+struct cu_show {
+	struct cu_emit *to;
+	struct cl_view view;
+	const struct cu_scan *scan;
+	const struct cu_block *block; /* NULL: the process is meant */
+	const struct cu_process *process;
+	struct cu_symbols *symbols; /* NULL: no names, module and offset only */
+	int dirfd;
+};
+
+/* @data is a struct cu_show. */
+void cu_show_block(void *data);
+void cu_show_process(void *data);
+
+#endif
