@@ -129,10 +129,10 @@ int main(int argc, char **argv)
 		const char *best = NULL;
 
 		for (const struct cu_option *o = top.options; o->name; o++)
-			cu_nearer(word + strspn(word, "-"), strlen(word + strspn(word, "-")), o->name,
-			       &best, &distance);
+			cu_nearer(word + strspn(word, "-"), strlen(word + strspn(word, "-")),
+				  o->name, &best, &distance);
 		cu_nearer(word + strspn(word, "-"), strlen(word + strspn(word, "-")), "help", &best,
-		       &distance);
+			  &distance);
 		if (best)
 			return cu_usage_error(NULL, "unknown option '%s'; did you mean '--%s'?",
 					      word, best);

@@ -130,7 +130,10 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 	}
 }
 
-/* The holder's own note of its open, if it has a file; ages are those of the scan, as in all that is shown. */
+/*
+ * The holder's own note of its open, if it has a file.  Ages are those at the scan, as in all
+ * that is shown.
+ */
 static void say_import(const struct cu_show *show, const struct cu_holder *holder)
 {
 	const struct cl_view_block *block = &show->block->is;

@@ -85,7 +85,8 @@ void cu_print_command_help(const struct cu_command *command);
 
 /*
  * For "did you mean": keeps in @best the name nearest to @word of @length letters, of all that it
- * is called with.  *best is NULL and *best_distance SIZE_MAX at first; *best stays NULL where none is near.
+ * is called with.  *best is NULL and *best_distance SIZE_MAX at first; *best stays NULL where no
+ * name is near.
  */
 void cu_nearer(const char *word, size_t length, const char *name, const char **best,
 	       size_t *best_distance);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "shim/driver/calls.h"
-#include "tools/doctor.h"
+#include "tools/doctor/probe.h"
 
 static void *driver;
 
