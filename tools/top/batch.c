@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `culimbo top` where there is no screen: plain tables one after the other, as
+ * top -b prints them.
+ */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/top/bars.h"
+#include "tools/top/batch.h"
+
+static void fill(struct cu_cell *cell, unsigned int column, const void *data)
+{
+	const struct cu_row *row = data;
+	const struct cu_process *p = &row->process;
+	static char text[SAMPLES * 4];
+
+	if (column == STATE)
+		cu_cell_text(cell, cu_state_word(p));
+	if (column == COMMAND)
+		cu_cell_text(cell, p->error ? cu_process_note(p) : p->command);
+	if (p->error)
+		return;
+	switch (column) {
+	case PID:
+		cu_cell_number(cell, p->who.pid);
+		break;
+	case LIMBOBYTES:
+		cu_cell_number(cell, p->limbo_bytes);
+		break;
+	case BAR:
+		cu_draw_bar(text, sizeof(text), 10, p->limbo_bytes, cu_live.most);
+		cu_cell_text(cell, text);
+		break;
+	case TREND:
+		cu_draw_trend(text, sizeof(text), 10,
+			      row->history == SIZE_MAX ? NULL : &cu_live.history[row->history]);
+		cu_cell_text(cell, text + strspn(text, " "));
+		break;
+	case LIMBO:
+		cu_cell_number(cell, p->limbo);
+		break;
+	case HELD:
+		cu_cell_number(cell, p->held);
+		break;
+	case EXPORTED:
+		cu_cell_number(cell, p->blocks);
+		break;
+	case EXPORTEDBYTES:
+		cu_cell_number(cell, p->bytes);
+		break;
+	case IMPORTED:
+		cu_cell_number(cell, p->imported);
+		break;
+	case AGE:
+		cu_cell_number(cell, p->age);
+		break;
+	default:
+		break;
+	}
+}
+
+int cu_top_batch(const struct cu_command *command, const struct cu_format *format, long long times,
+			uint64_t delay)
+{
+	char sum[256], when[32];
+	int status = CU_OK;
+
+	for (long long i = 0; (times < 0 || i < times) && status == CU_OK; i++) {
+		time_t now = time(NULL);
+		struct cu_table *lines;
+		struct tm tm;
+
+		if (i) {
+			struct timespec t = { (time_t)(delay / 1000000000), (long)(delay % 1000000000) };
+
+			nanosleep(&t, NULL);
+			putchar('\n');
+		}
+		if (!cu_top_look(command))
+			return CU_FAILED;
+		lines = cu_table_new(command, "processes", format, &status);
+		if (!lines)
+			return status;
+		if (!format->json && !format->raw && !format->noheadings) {
+			cu_say_sum(sum, sizeof(sum));
+			strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now, &tm));
+			printf("culimbo top - %s  %s\n", when, sum);
+		}
+		for (size_t row = 0; row < cu_live.rows; row++)
+			cu_table_line(lines, fill, &cu_live.row[row]);
+		status = cu_table_end(lines);
+		if (fflush(stdout) && status == CU_OK)
+			status = CU_FAILED; /* (said at the end) */
+	}
+	return status;
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The screen of `culimbo top`: drawn by ncurses, which draws again only what has
+ * changed.
+ *
+ * Must always hold: the terminal is given back as it was, also when a signal ends us.
+ */
+#include "config.h"
+
+#define NCURSES_WIDECHAR 1
+#include <curses.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <term.h>
+#include <time.h>
+#include <unistd.h>
+#include <wchar.h>
+
+/* term.h takes common words for macros */
+#undef columns
+#undef lines
+
+#include "tools/common/text.h"
+#include "tools/top/bars.h"
+#include "tools/top/batch.h"
+#include "tools/top/screen.h"
+
+enum { PLAIN, TITLE, DIM, GOOD, DOUBTFUL, BAD, BARS, TRENDS, HEAD, HEAD_SORTED };
+static attr_t look_of[HEAD_SORTED + 1];
+
+static void make_looks(void)
+{
+	bool colours = has_colors() && !getenv("NO_COLOR");
+	short back = -1;
+
+	look_of[PLAIN] = A_NORMAL;
+	look_of[TITLE] = A_BOLD;
+	look_of[DIM] = A_DIM;
+	look_of[GOOD] = A_NORMAL;
+	look_of[DOUBTFUL] = A_BOLD;
+	look_of[BAD] = A_BOLD;
+	look_of[BARS] = A_NORMAL;
+	look_of[TRENDS] = A_NORMAL;
+	look_of[HEAD] = A_REVERSE;
+	look_of[HEAD_SORTED] = A_REVERSE | A_BOLD | A_UNDERLINE;
+	if (!colours || start_color() == ERR)
+		return;
+	if (use_default_colors() == ERR)
+		back = COLOR_BLACK;
+	init_pair(1, COLOR_GREEN, back);
+	init_pair(2, COLOR_YELLOW, back);
+	init_pair(3, COLOR_RED, back);
+	init_pair(4, COLOR_CYAN, back);
+	look_of[GOOD] = COLOR_PAIR(1);
+	look_of[DOUBTFUL] = COLOR_PAIR(2);
+	look_of[BAD] = COLOR_PAIR(3) | A_BOLD;
+	look_of[BARS] = COLOR_PAIR(2);
+	look_of[TRENDS] = COLOR_PAIR(4);
+}
+
+/* Draws as much of @text as @width columns take, from column @x; returns where it ends. */
+static int draw(int y, int x, int width, int how, const char *text)
+{
+	mbstate_t state = { 0 };
+	int used = 0;
+
+	if (y < 0 || y >= LINES || x >= COLS)
+		return x;
+	if (width > COLS - x)
+		width = COLS - x;
+	attrset(look_of[how]);
+	while (*text) {
+		wchar_t c[2] = { 0 };
+		size_t n = mbrtowc(c, text, strlen(text), &state);
+		int w;
+
+		if (n == (size_t)-1 || n == (size_t)-2 || !n) {
+			c[0] = '?'; /* no UTF-8 here */
+			n = 1;
+			memset(&state, 0, sizeof(state));
+		}
+		w = wcwidth(c[0]);
+		if (w < 0)
+			w = 0;
+		if (used + w > width)
+			break;
+		mvaddwstr(y, x + used, c);
+		used += w;
+		text += n;
+	}
+	attrset(A_NORMAL);
+	return x + used;
+}
+
+static void draw_right(int y, int x, int width, int how, const char *text)
+{
+	int free_width = width - (int)cu_width(text);
+
+	draw(y, x + (free_width > 0 ? free_width : 0), width, how, text);
+}
+
+/* What fits: each from where a dozen columns of the command, which has what is left, remain. */
+struct place {
+	int column, width, x;
+	bool right;
+};
+enum { PLACES = 11 };
+
+static int lay_out(struct place *place)
+{
+	static const struct {
+		int column, width, from; /* on screens of so many columns */
+		bool right;
+	} wanted[PLACES] = {
+		{ PID, 8, 0, true },	    { STATE, 7, 50, false },   { LIMBOBYTES, 10, 0, true },
+		{ BAR, 12, 96, false },	    { TREND, 12, 66, false },  { LIMBO, 7, 120, true },
+		{ HELD, 7, 40, true },	    { EXPORTED, 8, 72, true }, { IMPORTED, 8, 80, true },
+		{ AGE, 7, 112, true },	    { COMMAND, 0, 0, false },
+	};
+	int n = 0, x = 0;
+
+	for (int i = 0; i < PLACES; i++) {
+		if (COLS < wanted[i].from)
+			continue;
+		place[n] = (struct place){ wanted[i].column, wanted[i].width, x, wanted[i].right };
+		if (wanted[i].column == TREND && COLS >= 104)
+			place[n].width = 20;
+		if (wanted[i].column == TREND && COLS > 140)
+			place[n].width += COLS - 140 > 40 ? 40 : COLS - 140;
+		if (wanted[i].column == COMMAND)
+			place[n].width = COLS - x > 0 ? COLS - x : 0;
+		x += place[n].width + 1;
+		n++;
+	}
+	return n;
+}
+
+static const char *title_of(int column)
+{
+	return column == LIMBOBYTES ? "IN LIMBO" : column == BAR ? "" : cu_top_columns[column].name;
+}
+
+static int state_look(const struct cu_process *p)
+{
+	return p->error || p->state == CL_DEAD ? BAD : p->state == CL_ALIVE ? GOOD : DOUBTFUL;
+}
+
+/* What is seen of @p's command line: where it doesn't fit, the program without its folders. */
+static const char *command_in(const struct cu_process *p, int width)
+{
+	const char *text = p->command;
+	size_t word = strcspn(text, " "), length = strlen(text);
+
+	if (width < 0 || length <= (size_t)width)
+		return text;
+	for (size_t i = word; i > 0; i--)
+		if (text[i - 1] == '/')
+			return i < word ? text + i : text;
+	return text;
+}
+
+static void draw_row(int y, const struct cu_row *row, const struct place *place, int places)
+{
+	const struct cu_process *p = &row->process;
+	char text[SAMPLES * 4];
+
+	for (int i = 0; i < places; i++) {
+		const struct place *at = &place[i];
+		int how = PLAIN;
+
+		*text = 0;
+		if (at->column == STATE) {
+			draw(y, at->x, at->width, state_look(p), cu_state_word(p));
+			continue;
+		}
+		if (at->column == COMMAND) {
+			draw(y, at->x, at->width, p->error ? BAD : PLAIN,
+			     p->error ? cu_process_note(p) : command_in(p, at->width));
+			continue;
+		}
+		if (p->error)
+			continue;
+		switch (at->column) {
+		case PID:
+			snprintf(text, sizeof(text), "%u", p->who.pid);
+			break;
+		case LIMBOBYTES:
+			cu_bytes_long(text, p->limbo_bytes);
+			how = p->limbo_bytes ? TITLE : DIM;
+			break;
+		case BAR:
+			cu_draw_bar(text, sizeof(text), (unsigned int)at->width, p->limbo_bytes,
+				    cu_live.most);
+			how = BARS;
+			break;
+		case TREND:
+			cu_draw_trend(text, sizeof(text), (unsigned int)at->width,
+				      row->history == SIZE_MAX ? NULL :
+								 &cu_live.history[row->history]);
+			how = TRENDS;
+			break;
+		case LIMBO:
+			snprintf(text, sizeof(text), "%" PRIu64, p->limbo);
+			break;
+		case HELD:
+			snprintf(text, sizeof(text), "%" PRIu64, p->held);
+			break;
+		case EXPORTED:
+			snprintf(text, sizeof(text), "%" PRIu64, p->blocks);
+			break;
+		case IMPORTED:
+			snprintf(text, sizeof(text), "%" PRIu64, p->imported);
+			break;
+		case AGE:
+			cu_duration(text, p->age / 1000000000 * 1000000000);
+			if (p->age < 1000000000)
+				snprintf(text, sizeof(text), "0s");
+			else if (strstr(text, ".0s"))
+				strcpy(strstr(text, ".0s"), "s");
+			break;
+		default:
+			break;
+		}
+		if (!strcmp(text, "0"))
+			how = DIM;
+		if (at->right)
+			draw_right(y, at->x, at->width, how, text);
+		else
+			draw(y, at->x, at->width, how, text);
+	}
+}
+
+static const char *const help_lines[] = {
+	"l  sort by bytes in limbo     b  by blocks in limbo    h  by blocks held",
+	"e  by bytes exported          i  by blocks imported    a  by age",
+	"p  by pid                     c  by command            r  the other way round",
+	"/  show only what has a text in command, pid or state (empty: all)",
+	"space  stand still     + -  slower, faster     arrows, PgUp, PgDn  scroll",
+	"?  this help           q  quit",
+};
+
+static void draw_screen(uint64_t delay, const char *asking, bool help)
+{
+	struct place place[PLACES];
+	int places = lay_out(place), y = 0, x, visible;
+	char text[320], when[16], every[24];
+	time_t now = time(NULL);
+	struct tm tm;
+
+	erase();
+	strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now, &tm));
+	cu_duration(every, delay);
+	x = draw(y, 0, COLS, TITLE, "culimbo top");
+	snprintf(text, sizeof(text), "  %s, every %s%s  %s", when, every,
+		 cu_live.paused ? ", standing still" : "", cu_directory());
+	draw(y++, x, COLS, cu_live.paused ? DOUBTFUL : DIM, text);
+	cu_say_sum(text, sizeof(text));
+	x = draw(y, 0, COLS, PLAIN, text);
+	if (cu_live.unread) {
+		snprintf(text, sizeof(text), "   %u file%s not readable", cu_live.unread,
+			 cu_live.unread == 1 ? "" : "s");
+		draw(y, x, COLS, BAD, text);
+	}
+	y++;
+	if (*cu_live.filter && !asking) {
+		snprintf(text, sizeof(text), "only: %s  (%zu of %zu)", cu_live.filter, cu_live.rows,
+			 cu_live.scan.processes);
+		draw(y, 0, COLS, DOUBTFUL, text);
+	}
+	y++;
+	attrset(look_of[HEAD]);
+	mvhline(y, 0, (chtype)' ' | look_of[HEAD], COLS);
+	for (int i = 0; i < places; i++) {
+		int how = place[i].column == cu_live.sort ? HEAD_SORTED : HEAD;
+
+		if (place[i].right)
+			draw_right(y, place[i].x, place[i].width, how, title_of(place[i].column));
+		else
+			draw(y, place[i].x, place[i].width, how, title_of(place[i].column));
+	}
+	y++;
+	visible = LINES - y - 1;
+	if (help)
+		visible -= (int)(sizeof(help_lines) / sizeof(*help_lines)) + 1;
+	if (visible < 0)
+		visible = 0;
+	if (cu_live.first + (size_t)visible > cu_live.rows)
+		cu_live.first = cu_live.rows > (size_t)visible ? cu_live.rows - (size_t)visible : 0;
+	for (size_t i = cu_live.first; i < cu_live.rows && i < cu_live.first + (size_t)visible; i++)
+		draw_row(y++, &cu_live.row[i], place, places);
+	if (!cu_live.rows)
+		draw(y++, 2, COLS, DIM,
+		     *cu_live.filter ? "no process has that text" :
+				   "no process shares GPU memory under culimbo; start one: culimbo run -- CMD");
+	if (help)
+		for (size_t i = 0; i < sizeof(help_lines) / sizeof(*help_lines); i++)
+			draw(LINES - 1 - (int)(sizeof(help_lines) / sizeof(*help_lines)) + (int)i, 1, COLS,
+			     PLAIN, help_lines[i]);
+	if (asking) {
+		x = draw(LINES - 1, 0, COLS, TITLE, "only those with: ");
+		x = draw(LINES - 1, x, COLS, PLAIN, asking);
+		move(LINES - 1, x < COLS ? x : COLS - 1);
+	} else {
+		draw(LINES - 1, 0, COLS, DIM,
+		     "q quit   / filter   l b h e i a p c sort   r reverse   space pause   ? help");
+		if (cu_live.rows > (size_t)visible && COLS > 100) {
+			snprintf(text, sizeof(text), "%zu-%zu of %zu", cu_live.first + 1,
+				 cu_live.first + (size_t)visible, cu_live.rows);
+			draw_right(LINES - 1, COLS - 24, 23, DIM, text);
+		}
+	}
+	curs_set(asking != NULL);
+	refresh();
+}
+
+static volatile sig_atomic_t told_to_end;
+
+static void on_end(int signal)
+{
+	told_to_end = signal;
+}
+
+static bool sort_by(int key)
+{
+	static const struct {
+		int key, column;
+	} keys[] = { { 'l', LIMBOBYTES }, { 'b', LIMBO }, { 'h', HELD }, { 'e', EXPORTED },
+		     { 'i', IMPORTED },	  { 'a', AGE },	  { 'p', PID },	 { 'c', COMMAND } };
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		if (keys[i].key == key) {
+			cu_live.sort = keys[i].column;
+			cu_top_arrange();
+			return true;
+		}
+	return false;
+}
+
+/* One key while the filter is typed.  False: that is over. */
+static bool edit_filter(int key, const char *before)
+{
+	size_t n = strlen(cu_live.filter);
+
+	switch (key) {
+	case '\n':
+	case '\r':
+	case KEY_ENTER:
+		return false;
+	case 27:
+		strcpy(cu_live.filter, before);
+		cu_top_arrange();
+		return false;
+	case KEY_BACKSPACE:
+	case 127:
+	case 8:
+		while (n && ((unsigned char)cu_live.filter[n - 1] & 0xc0) == 0x80)
+			n--;
+		if (n)
+			cu_live.filter[n - 1] = 0;
+		break;
+	case 21: /* ^U */
+		*cu_live.filter = 0;
+		break;
+	default:
+		if (key >= ' ' && key < 256 && key != 127 && n + 1 < sizeof(cu_live.filter)) {
+			cu_live.filter[n] = (char)key;
+			cu_live.filter[n + 1] = 0;
+		}
+	}
+	cu_top_arrange();
+	return true;
+}
+
+int cu_top_screen(const struct cu_command *command, uint64_t delay, long long times)
+{
+	struct sigaction end = { .sa_handler = on_end };
+	bool asking = false, help = false;
+	char before[sizeof(cu_live.filter)];
+	uint64_t next = 0;
+	int key, status = CU_OK;
+
+	if (!initscr())
+		return cu_top_batch(command, &(struct cu_format){ 0 }, times < 0 ? 1 : times,
+				    delay);
+	sigaction(SIGTERM, &end, NULL);
+	sigaction(SIGHUP, &end, NULL);
+	sigaction(SIGINT, &end, NULL);
+	cbreak();
+	noecho();
+	nonl();
+	keypad(stdscr, TRUE);
+	set_escdelay(50);
+	make_looks();
+	while (!told_to_end) {
+		uint64_t now = cl_now();
+
+		if (now >= next && !cu_live.paused) {
+			if (times == 0)
+				break;
+			times -= times > 0;
+			if (!cu_top_look(command)) {
+				status = CU_FAILED;
+				break;
+			}
+			next = cl_now() + delay;
+		}
+		draw_screen(delay, asking ? cu_live.filter : NULL, help);
+		now = cl_now();
+		timeout(cu_live.paused ? 1000 : next > now ? (int)((next - now) / 1000000) + 1 : 0);
+		key = getch();
+		if (key == ERR || key == KEY_RESIZE)
+			continue;
+		if (asking) {
+			asking = edit_filter(key, before);
+			continue;
+		}
+		if (sort_by(key))
+			continue;
+		switch (key) {
+		case 'q':
+		case 'Q':
+			told_to_end = 1;
+			break;
+		case 'r':
+			cu_live.backwards = !cu_live.backwards;
+			cu_top_arrange();
+			break;
+		case '/':
+			strcpy(before, cu_live.filter);
+			asking = true;
+			break;
+		case ' ':
+			cu_live.paused = !cu_live.paused;
+			break;
+		case '+':
+			delay = delay < 60000000000ull ? delay * 2 : delay;
+			break;
+		case '-':
+			delay = delay > 200000000 ? delay / 2 : delay;
+			next = cl_now();
+			break;
+		case '?':
+			help = !help;
+			break;
+		case 27:
+			help = false;
+			break;
+		case KEY_DOWN:
+			cu_live.first++;
+			break;
+		case KEY_UP:
+			cu_live.first -= cu_live.first > 0;
+			break;
+		case KEY_NPAGE:
+			cu_live.first += (size_t)(LINES > 8 ? LINES - 8 : 1);
+			break;
+		case KEY_PPAGE: {
+			size_t page = (size_t)(LINES > 8 ? LINES - 8 : 1);
+
+			cu_live.first -= cu_live.first > page ? page : cu_live.first;
+			break;
+		}
+		default:
+			break;
+		}
+	}
+	endwin();
+	return status;
+}
+
+bool cu_top_has_screen(void)
+{
+	const char *term = getenv("TERM"), *move;
+	int error;
+
+	if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || !term || !*term || !strcmp(term, "dumb") ||
+	    setupterm(term, STDOUT_FILENO, &error))
+		return false;
+	move = tigetstr("cup");
+	return move && move != (char *)-1;
+}

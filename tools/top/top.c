@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `culimbo top`: the processes that share, live.
+ *
+ * On a terminal a full screen (screen.c); where there is none, or a dumb one,
+ * plain tables one after the other (batch.c).
+ */
+#include "config.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
+#include "tools/top/batch.h"
+#include "tools/top/rows.h"
+#include "tools/top/screen.h"
+
+enum { OPTION_BATCH = 'b', OPTION_TIMES = 'n', OPTION_DELAY = 'd', OPTION_SORT = 's',
+       OPTION_FILTER = 'f' };
+
+static int run_top(const struct cu_command *command, int argc, char **argv)
+{
+	struct cu_format format = { 0 };
+	uint64_t delay = 1000000000;
+	const char *dir = NULL, *nearest;
+	bool plain = false;
+	long long times = -1;
+	int got, status;
+
+	cu_live.sort = LIMBOBYTES;
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		switch (got) {
+		case OPTION_BATCH:
+			plain = true;
+			break;
+		case OPTION_TIMES:
+			if (!cu_number(optarg, &times) || !times)
+				return cu_usage_error(command, "'%s' is no number of times", optarg);
+			break;
+		case OPTION_DELAY:
+			if (!cu_read_wait(optarg, &delay) || delay < 50000000)
+				return cu_usage_error(command, "'%s' is no delay: 50ms at least, 2s, 1m", optarg);
+			break;
+		case OPTION_SORT: {
+			int column = cu_column_find(cu_top_columns, optarg, strlen(optarg),
+						    &nearest);
+
+			if (column == STATE || column == BAR || column == TREND)
+				column = -1;
+			if (column < 0 && nearest)
+				return cu_usage_error(command, "cannot sort by '%s'; did you mean '%s'?", optarg,
+						      nearest);
+			if (column < 0)
+				return cu_usage_error(command, "cannot sort by '%s'", optarg);
+			cu_live.sort = column == EXPORTEDBYTES ? EXPORTED : column;
+			break;
+		}
+		case OPTION_FILTER:
+			snprintf(cu_live.filter, sizeof(cu_live.filter), "%s", optarg);
+			break;
+		case CU_OPTION_DIR:
+			dir = optarg;
+			break;
+		default:
+			if (!cu_format_option(&format, got))
+				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+		}
+	setlocale(LC_CTYPE, "");
+	cu_live.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
+	cu_directory_set(command, dir);
+	if (!plain && !format.json && !format.raw && !format.output && !format.noheadings &&
+	    cu_top_has_screen())
+		status = cu_top_screen(command, delay, times);
+	else
+		status = cu_top_batch(command, &format, times < 0 && !plain ? 1 : times, delay);
+	cu_scan_free(&cu_live.scan);
+	free(cu_live.row);
+	free(cu_live.history);
+	return status;
+}
+
+static const struct cu_option options[] = {
+	{ "batch", OPTION_BATCH, NULL, "print tables one after the other, as into a file" },
+	{ "iterations", OPTION_TIMES, "N", "end after N looks" },
+	{ "delay", OPTION_DELAY, "DURATION", "time between two looks (default 1s)" },
+	{ "sort", OPTION_SORT, "LIMBOBYTES|LIMBO|HELD|EXPORTED|IMPORTED|AGE|PID|COMMAND",
+	  "sort by this column (default LIMBOBYTES)" },
+	{ "filter", OPTION_FILTER, "TEXT", "only those with TEXT in command, pid or state" },
+	CU_TABLE_OPTIONS,
+	CU_DIR_OPTION,
+	{ .name = NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo top", "live; ? shows the keys, q quits" },
+	{ "culimbo top --batch -n 60 -d 1s > limbo.log", "a minute of it, into a file" },
+	{ "culimbo top -n 1 --json", "once, for a script" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_top = {
+	.name = "top",
+	.arguments = "",
+	.summary = "show the processes that share, live, and how their limbos grow",
+	.help = "Shows the processes that share GPU memory, again and again: what waits in the limbo\n"
+		"of each, as a bar (of the most that any has) and over time.  Keys sort, filter, pause\n"
+		"and quit; ? shows them.  Where stdout is no terminal, or a dumb one, it prints one\n"
+		"table, or with `--batch` one after the other.",
+	.options = options,
+	.columns = cu_top_columns,
+	.examples = examples,
+	.run = run_top,
+};
