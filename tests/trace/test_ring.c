@@ -14,7 +14,7 @@
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/diag/trace.h"
-#include "tools/trace.h"
+#include "tools/trace/trace.h"
 
 static char folder[64], name[96];
 enum { RING = (65536 - CL_TRACE_HEADER_SIZE) / 64, THREADS = 4, EACH = 20000 };

@@ -1,202 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trace files, read and joined: see trace.h. */
+/* Events of many processes, joined to blocks, opens and marks: see trace.h. */
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #define HASH_NONFATAL_OOM 1
 #define HASH_FUNCTION HASH_OAT /* uthash's own falls through cases unsaid, which clang warns of */
 #include <uthash.h>
 
-#include "tools/trace.h"
+#include "tools/trace/grow.h"
+#include "tools/trace/pack.h"
+#include "tools/trace/trace.h"
 
-#define RING_MOST ((1ull << 30) / 64) /* records: CULIMBO_TRACE_SIZE goes no further */
 
-/* Room for one more in *@list, which has @n.  NULL: no memory. */
-static void *grow(void *list, size_t n, size_t each)
-{
-	void **at = list, *more;
-
-	if (n & (n - 1) || (n && n < 16)) /* full at 16 and at each power of two after it */
-		return *at;
-	more = realloc(*at, (n < 16 ? 16 : 2 * n) * each);
-	if (more)
-		*at = more;
-	return more;
-}
-#define ADD(list, n) (grow(&(list), (n), sizeof *(list)) ? &(list)[(n)++] : NULL)
-
-/* ------------------------------------------------------------------- reading */
-static int by_time(const void *a, const void *b)
-{
-	const struct cl_trace_event *x = a, *y = b;
-
-	return x->when < y->when ? -1 : x->when > y->when;
-}
-
-static void copy_text(char *to, const char *from, size_t size)
-{
-	memcpy(to, from, size);
-	to[size] = 0;
-}
-
-/* The records at places @first to @first + @n - 1. */
-static int take_records(struct cu_trace_process *p, const struct cl_trace_record *r, uint64_t first,
-			size_t n, uint64_t ring, uint64_t *oldest, uint64_t *newest)
-{
-	for (size_t i = 0; i < n; i++) {
-		uint64_t word[CL_TRACE_WORDS], seal = r[i].seal, number;
-		struct cl_trace_event *e;
-
-		if (!seal)
-			continue;
-		memcpy(word, (const void *)r[i].word, sizeof word);
-		number = (seal >> CL_TRACE_CHECK_BITS) - 1;
-		if (number % ring != first + i || seal != cl_trace_seal(number, word))
-			continue;
-		e = ADD(p->event, p->events);
-		if (!e)
-			return -ENOMEM;
-		memcpy(e, word, sizeof *e);
-		if (number < *oldest)
-			*oldest = number;
-		if (number >= *newest)
-			*newest = number + 1;
-	}
-	return 0;
-}
-
-static int read_records(int fd, struct cu_trace_process *p, uint64_t ring, uint64_t next)
-{
-	enum { AT_ONCE = 1024 };
-	struct cl_trace_record *buffer = malloc(AT_ONCE * sizeof *buffer);
-	uint64_t oldest = UINT64_MAX, newest = 0, whole;
-	int err = buffer ? 0 : -ENOMEM;
-
-	for (uint64_t at = 0; !err && at < ring; at += AT_ONCE) {
-		ssize_t n = pread(fd, buffer, AT_ONCE * sizeof *buffer,
-				  (off_t)(CL_TRACE_HEADER_SIZE + at * sizeof *buffer));
-
-		if (n <= 0)
-			break; /* cut: the rest is not there */
-		err = take_records(p, buffer, at, (size_t)n / sizeof *buffer, ring, &oldest, &newest);
-		/* the ring fills from its start: behind an unused place there is nothing */
-		if (next <= at + AT_ONCE && newest <= next)
-			break;
-	}
-	free(buffer);
-	if (err)
-		return err;
-	/* the header's count may be damaged; the seals' numbers are not */
-	if (next < newest || next - newest > ring)
-		next = newest;
-	whole = next < ring ? next : ring;
-	p->records = p->events;
-	p->lost = next - whole;
-	p->damaged = whole > p->events ? whole - p->events : 0;
-	if (p->events)
-		qsort(p->event, p->events, sizeof *p->event, by_time);
-	return 0;
-}
-
-static int read_file(int fd, struct cu_trace_process *p, const char **why,
-		     void (*warn)(const char *, const char *))
-{
-	struct cl_trace_header h;
-	struct stat st;
-	uint64_t ring, there;
-	char text[160];
-	int err;
-
-	*why = NULL;
-	if (fstat(fd, &st))
-		return -errno;
-	*why = "is no file";
-	if (!S_ISREG(st.st_mode))
-		return -EBADMSG;
-	*why = "is no trace file of culimbo";
-	if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(&h, CL_TRACE_MAGIC, sizeof h.magic))
-		return -EBADMSG;
-	*why = "is the trace of another version of culimbo";
-	if (h.version != CL_TRACE_VERSION)
-		return -EPROTO;
-	*why = "has no room for a record";
-	there = st.st_size > CL_TRACE_HEADER_SIZE ?
-			((uint64_t)st.st_size - CL_TRACE_HEADER_SIZE) / sizeof(struct cl_trace_record) :
-			0;
-	ring = h.records;
-	if (!there)
-		return -EBADMSG;
-	if (ring != there) {
-		/* too short a file was cut; else the header's number is the damaged one */
-		bool cut = ring > there && ring <= RING_MOST;
-
-		snprintf(text, sizeof text, cut ? "is cut: %llu of %llu places for records are there" :
-						  "has room for %llu records, not %llu as its header says",
-			 (unsigned long long)there, (unsigned long long)ring);
-		warn(p->path, text);
-		if (!cut)
-			ring = there;
-	}
-	*why = NULL;
-	p->pid = h.who.pid;
-	p->who = h.who;
-	memcpy(p->boot_id, h.boot_id, sizeof p->boot_id);
-	p->monotonic = h.monotonic;
-	p->realtime = h.realtime;
-	copy_text(p->name, h.name, sizeof h.name);
-	copy_text(p->command, h.command, sizeof h.command);
-	err = read_records(fd, p, ring, h.next);
-	if (err)
-		return err;
-	p->state = CU_TRACE_KILLED;
-	for (size_t i = 0; i < p->events; i++)
-		if (p->event[i].what == CL_TRACE_ENDED)
-			p->state = CU_TRACE_ENDED_WELL;
-	/* its writer has this lock for as long as it maps the file */
-	if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK &&
-	    p->state == CU_TRACE_KILLED)
-		p->state = CU_TRACE_RUNNING;
-	if (p->damaged && p->state != CU_TRACE_RUNNING) {
-		snprintf(text, sizeof text, "has %llu records that cannot be read, and are left out",
-			 (unsigned long long)p->damaged);
-		warn(p->path, text);
-	}
-	return 0;
-}
-
-int cu_trace_add(struct cu_trace *trace, const char *path, const char **why,
-		 void (*warn)(const char *path, const char *text))
-{
-	struct cu_trace_process *p = ADD(trace->process, trace->processes);
-	int fd, err;
-
-	*why = NULL;
-	if (!p)
-		return -ENOMEM;
-	memset(p, 0, sizeof *p);
-	p->path = strdup(path);
-	fd = p->path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
-	err = !p->path ? -ENOMEM : fd < 0 ? -errno : read_file(fd, p, why, warn);
-	if (fd >= 0)
-		close(fd);
-	if (!err)
-		return 0;
-	free(p->path);
-	free(p->event);
-	trace->processes--;
-	return err;
-}
-
-/* ------------------------------------------------------------------- joining */
 /* What a key leads to; the index that it has last. */
 struct place {
 	UT_hash_handle hh;
@@ -281,7 +100,7 @@ static struct place_key address_key(uint32_t process, const struct cl_trace_even
 static struct cu_trace_block *new_block(struct joining *j, uint32_t process,
 					const struct cl_trace_event *e)
 {
-	struct cu_trace_block *b = ADD(j->t->block, j->t->blocks);
+	struct cu_trace_block *b = CU_ADD(j->t->block, j->t->blocks);
 
 	if (!b) {
 		j->failed = true;
@@ -388,7 +207,7 @@ static void exported(struct joining *j, uint32_t process, const struct cl_trace_
 static void limbo_is(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
 {
 	struct cu_trace_process *p = &j->t->process[process];
-	struct cu_limbo_sample *s = ADD(p->limbo, p->limbo_n);
+	struct cu_limbo_sample *s = CU_ADD(p->limbo, p->limbo_n);
 
 	if (!s) {
 		j->failed = true;
@@ -407,7 +226,7 @@ static struct place_key open_key(uint32_t process, const struct cl_trace_event *
 static struct cu_trace_open *new_open(struct joining *j, uint32_t process,
 				      const struct cl_trace_event *e, int64_t when)
 {
-	struct cu_trace_open *o = ADD(j->t->open, j->t->opens);
+	struct cu_trace_open *o = CU_ADD(j->t->open, j->t->opens);
 
 	if (!o) {
 		j->failed = true;
@@ -461,7 +280,7 @@ static void closed(struct joining *j, uint32_t process, const struct cl_trace_ev
 
 static void mark(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
 {
-	struct cu_trace_mark *m = ADD(j->t->mark, j->t->marks);
+	struct cu_trace_mark *m = CU_ADD(j->t->mark, j->t->marks);
 
 	if (!m) {
 		j->failed = true;
@@ -598,7 +417,7 @@ static void join_across(struct joining *j)
 	}
 }
 
-/* --------------------------------------------------------- ends, and rows */
+/* --------------------------------------------------------- ends, and clocks */
 static void ends(struct cu_trace *t)
 {
 	for (size_t i = 0; i < t->opens; i++) {
@@ -626,75 +445,6 @@ static void ends(struct cu_trace *t)
 		if (b->end < b->begin)
 			b->end = b->begin;
 	}
-}
-
-struct bar {
-	int64_t begin, end;
-	uint32_t *row;
-};
-static int bars_by_begin(const void *a, const void *b)
-{
-	const struct bar *x = a, *y = b;
-
-	return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) :
-	       x->end != y->end ? (x->end > y->end ? -1 : 1) : 0;
-}
-
-/* Each bar to the row that has been free the longest, of as few as can be.  Returns how many. */
-static uint32_t pack(struct bar *bar, size_t n, int64_t *heap_end, uint32_t *heap_row)
-{
-	uint32_t rows = 0;
-
-	qsort(bar, n, sizeof *bar, bars_by_begin);
-	for (size_t i = 0; i < n; i++) {
-		uint32_t row, at = 0;
-		int64_t end = bar[i].end;
-
-		if (rows && heap_end[0] < bar[i].begin) {
-			row = heap_row[0]; /* the root is used again, and sinks */
-			for (uint32_t child; (child = 2 * at + 1) < rows; at = child) {
-				if (child + 1 < rows && heap_end[child + 1] < heap_end[child])
-					child++;
-				if (heap_end[child] >= end)
-					break;
-				heap_end[at] = heap_end[child];
-				heap_row[at] = heap_row[child];
-			}
-		} else {
-			row = rows;
-			for (at = rows++; at && heap_end[(at - 1) / 2] > end; at = (at - 1) / 2) {
-				heap_end[at] = heap_end[(at - 1) / 2];
-				heap_row[at] = heap_row[(at - 1) / 2];
-			}
-		}
-		heap_end[at] = end;
-		heap_row[at] = row;
-		*bar[i].row = row;
-	}
-	return rows;
-}
-
-static int rows(struct cu_trace *t)
-{
-	size_t most = t->blocks > t->opens ? t->blocks : t->opens, n, i = 0, k = 0;
-	struct bar *bar = malloc((most + 1) * sizeof *bar);
-	int64_t *end = malloc((most + 1) * sizeof *end);
-	uint32_t *row = malloc((most + 1) * sizeof *row);
-	int err = bar && end && row ? 0 : -ENOMEM;
-
-	/* (both lists are in the order of the processes) */
-	for (uint32_t p = 0; !err && p < t->processes; p++) {
-		for (n = 0; i < t->blocks && t->block[i].process == p; i++)
-			bar[n++] = (struct bar){ t->block[i].begin, t->block[i].end, &t->block[i].row };
-		t->process[p].rows = pack(bar, n, end, row);
-		for (n = 0; k < t->opens && t->open[k].process == p; k++)
-			bar[n++] = (struct bar){ t->open[k].opened, t->open[k].end, &t->open[k].row };
-		t->process[p].open_rows = pack(bar, n, end, row);
-	}
-	free(bar);
-	free(end);
-	free(row);
-	return err;
 }
 
 /* One clock for all: that of the first, and the time of day where a file has another boot's. */
@@ -776,20 +526,6 @@ int cu_trace_join(struct cu_trace *t)
 	for (size_t i = 0; i < t->processes; i++)
 		if (t->process[i].end > t->span)
 			t->span = t->process[i].end;
-	err = rows(t);
+	err = cu_trace_pack(t);
 	return err;
-}
-
-void cu_trace_free(struct cu_trace *t)
-{
-	for (size_t i = 0; i < t->processes; i++) {
-		free(t->process[i].path);
-		free(t->process[i].event);
-		free(t->process[i].limbo);
-	}
-	free(t->process);
-	free(t->block);
-	free(t->open);
-	free(t->mark);
-	memset(t, 0, sizeof *t);
 }
