@@ -12,8 +12,9 @@
  * What must hold:
  * - one lock, sim.lock, covers everything that belongs to this process;
  *   waiting (for a stream, an event) lets go of it;
- * - the pool (pool.c) has a lock of its own, taken inside sim.lock and never
- *   the other way round, held for no system call but the giving back of pages;
+ * - the pool (pool.c, pool_files.c, pool_state.c) has a lock of its own, taken
+ *   inside sim.lock and never the other way round, held for no system call but
+ *   the giving back of pages;
  * - in a forked child of a process that had called cuInit, every call fails
  *   with CUDA_ERROR_NOT_INITIALIZED and touches neither lock nor pool.
  */
@@ -68,7 +69,7 @@ const struct sim_options *sim_options(void);
 uint64_t sim_handle_tail(uint64_t of);
 __attribute__((format(printf, 1, 2))) void sim_warn(const char *format, ...);
 
-/* ---- device memory of all processes (pool.c) ---- */
+/* ---- device memory of all processes (pool.c, pool_files.c) ---- */
 
 /* What an event shared between processes has: recordings asked for and done. */
 struct sim_event_core {

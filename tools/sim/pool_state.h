@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of device memory have inside, for pool_state.c, pool_files.c and pool.c alone:
+ * everybody else calls pool_*(), which sim.h declares.
+ *
+ * "state" is a struct pool_state, its slots, and then the events of each process.  "memory" is
+ * the bytes.  pool.c says what must hold.
+ */
+#ifndef CULIMBO_SIM_POOL_STATE_H
+#define CULIMBO_SIM_POOL_STATE_H
+
+#include <sys/types.h>
+
+#include "sim.h"
+
+#define POOL_MAGIC UINT64_C(0x6c6f6f706d697363)
+#define POOL_VERSION 1
+#define POOL_PROCESSES 1024
+#define HOLDER_WORDS (POOL_PROCESSES / 64)
+#define LOCK_PROCESS ((off_t)1 << 40) /* one byte per process slot */
+#define LOCK_SEGMENT ((off_t)1 << 41) /* one byte per segment that a descriptor names */
+
+enum { SEGMENT_NONE, SEGMENT_TAKING, SEGMENT_LIVE, SEGMENT_GIVING };
+
+struct pool_process {
+	uint32_t client; /* 0: free */
+	uint32_t pid;
+	uint64_t cookie;
+	uint32_t serial; /* of the next segment it publishes */
+	uint32_t pad;
+};
+
+struct pool_slot {
+	uint32_t segment; /* 1 + the first slot of its segment, 0: free */
+	/* the rest is of a segment's first slot only */
+	uint32_t state;
+	uint32_t slots;
+	uint32_t device;
+	uint32_t client; /* whose it was, and under ... */
+	uint32_t serial;
+	uint64_t base; /* ... which address others may open it; 0: not */
+	uint32_t exported; /* a descriptor of it was made */
+	uint32_t pad;
+	uint64_t holders[HOLDER_WORDS];
+};
+
+struct pool_state {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t devices;
+	uint64_t memory;
+	uint32_t next_client;
+	uint32_t pad;
+	pthread_mutex_t lock;
+	uint64_t free_slots[SIM_DEVICES_MAX];
+	struct pool_process process[POOL_PROCESSES];
+	struct pool_slot slot[];
+};
+#define SIM_POOL_EVENTS_BYTES (SIM_IPC_EVENTS * sizeof(struct sim_event_core))
+
+struct sim_pool {
+	struct pool_state *state;
+	size_t state_bytes;
+	char *memory; /* all of it, as one mapping: where the others are made from */
+	size_t memory_bytes;
+	struct sim_event_core *events;
+	uint32_t *holds; /* how often this process holds each segment: its bit is for all of them */
+	unsigned int me;
+	unsigned int shown, physical[SIM_DEVICES_MAX]; /* as CUDA_VISIBLE_DEVICES has it */
+	char path[320];
+	dev_t device;
+	ino_t inode, memory_inode;
+};
+extern struct sim_pool sim_pool;
+
+/* ---- sizes ---- */
+
+size_t sim_pool_slots(const struct pool_state *state); /* of each device */
+size_t sim_pool_state_size(unsigned int devices, size_t memory);
+/* The SIM_IPC_EVENTS places of process slot @process. */
+struct sim_event_core *sim_pool_events(unsigned int process);
+
+/* ---- locks of bytes, on the description of @fd ---- */
+
+bool sim_pool_byte_lock(int fd, short type, off_t start);
+/* Whether a description other than @fd's has a lock in the range; unsure is yes. */
+bool sim_pool_bytes_locked(int fd, off_t start, off_t length);
+/* "state", opened anew: a description without locks. -1 when the folder is not ours any more. */
+int sim_pool_open_state(void);
+
+/* The lock of the state: a robust mutex; what its last owner left half done is undone first. */
+void sim_pool_lock(void);
+void sim_pool_unlock(void);
+
+/* ---- segments; all of these under the lock of the state ---- */
+
+bool sim_pool_held(const struct pool_slot *segment);
+void sim_pool_count_free(struct pool_state *state);
+/* How many slots from @i on, at most @most, are of the segment @first. */
+size_t sim_pool_run_length(size_t i, uint32_t first, size_t most);
+/* This process needs the segment once more. */
+void sim_pool_hold(uint32_t first);
+/* Gives the segment back if nobody holds it; with the state's @fd, and not -1, no descriptor either. */
+void sim_pool_maybe_give_back(uint32_t first, int fd);
+/* Everything that process slot @process had; its number is free afterwards. */
+void sim_pool_bury(unsigned int process, int fd);
+/* Takes back what dead processes had and what closed descriptors kept. */
+void sim_pool_reap(void);
+
+#endif
