@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuInit, devices and contexts, and the coming and going of the process.
+ * Contexts: primary ones, those of one's own, and which is current.
  *
  * What must hold:
  * - a struct sim_context is never freed, so that a handle kept too long is an
@@ -9,362 +9,20 @@
  * - ending a context waits for its work, then gives back all its memory, that
  *   of others (imports) included; what others have open of it stays theirs.
  */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "sim.h"
-
-#define CONTEXT_MAGIC UINT32_C(0x63747830)
-#define STACK_DEPTH 64
-#define DRIVER_VERSION 13000
-
-struct sim sim = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static struct sim_context primary[SIM_DEVICES_MAX];
 static unsigned int primary_flags[SIM_DEVICES_MAX];
 static uint64_t next_context;
 
-static __thread struct {
-	struct sim_context *stack[STACK_DEPTH];
-	int depth;
-} current;
-
-/* ---- this process ---- */
-
-CUresult sim_ready(void)
-{
-	if (!atomic_load_explicit(&sim.initialised, memory_order_acquire))
-		return CUDA_ERROR_NOT_INITIALIZED;
-	/* The page is wiped in a forked child. */
-	if (!atomic_load_explicit(sim.here, memory_order_relaxed))
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (atomic_load_explicit(&sim.exiting, memory_order_relaxed))
-		return CUDA_ERROR_DEINITIALIZED;
-	return CUDA_SUCCESS;
-}
-
-struct sim_context *sim_context_current(void)
-{
-	return current.depth ? current.stack[current.depth - 1] : NULL;
-}
-
-struct sim_context *sim_green_current(void)
-{
-	struct sim_context *context = sim_context_current();
-
-	return context && context->whole ? context : NULL;
-}
-
-CUresult sim_enter(struct sim_context **context)
-{
-	CUresult result = sim_ready();
-
-	if (result)
-		return result;
-	*context = sim_context_current();
-	if (!*context)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	pthread_mutex_lock(&sim.lock);
-	if ((*context)->whole && (*context)->alive)
-		*context = (*context)->whole;
-	if (!(*context)->alive)
-		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	else
-		result = (*context)->sticky;
-	if (result)
-		pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-struct sim_context *sim_context_of(CUcontext handle)
-{
-	struct sim_context *context = (struct sim_context *)handle;
-
-	return context && context->magic == CONTEXT_MAGIC ? context : NULL;
-}
-
-/* An orderly end: nothing of ours is left behind. */
-__attribute__((destructor)) static void leave(void)
-{
-	if (sim_ready())
-		return;
-	atomic_store(&sim.exiting, true);
-	/* Nothing of ours may write into what others get from now on. */
-	for (int i = 0; i < 1000 && atomic_load(&sim.running); i++)
-		usleep(1000);
-	sim_linger_stop();
-	pool_detach();
-}
-
-SIM_CALL(cuInit, (unsigned int flags))
-{
-	static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
-	pthread_condattr_t attr;
-	CUresult result = CUDA_SUCCESS;
-	_Atomic int *here;
-
-	if (flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (atomic_load_explicit(&sim.initialised, memory_order_acquire))
-		return sim_ready();
-	pthread_mutex_lock(&init_lock);
-	if (atomic_load(&sim.initialised))
-		goto out;
-	here = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (here == MAP_FAILED) {
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-		goto out;
-	}
-	madvise(here, 4096, MADV_WIPEONFORK);
-	if (pool_attach()) {
-		munmap(here, 4096);
-		result = CUDA_ERROR_OPERATING_SYSTEM;
-		goto out;
-	}
-	if (!pool_devices()) {
-		pool_detach();
-		munmap(here, 4096);
-		result = CUDA_ERROR_NO_DEVICE;
-		goto out;
-	}
-	result = sim_address_space_init();
-	if (result)
-		goto out;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&sim.changed, &attr);
-	pthread_condattr_destroy(&attr);
-	sim.here = here;
-	atomic_store(here, 1);
-	atomic_store_explicit(&sim.initialised, 1, memory_order_release);
-out:
-	pthread_mutex_unlock(&init_lock);
-	return result;
-}
-
-SIM_CALL(cuDriverGetVersion, (int *version))
-{
-	if (!version)
-		return CUDA_ERROR_INVALID_VALUE;
-	*version = DRIVER_VERSION;
-	return CUDA_SUCCESS;
-}
-
-/* ---- devices ---- */
-
-static CUresult check_device(CUdevice device)
-{
-	CUresult result = sim_ready();
-
-	if (result)
-		return result;
-	return device >= 0 && (unsigned int)device < pool_devices() ? CUDA_SUCCESS
-								      : CUDA_ERROR_INVALID_DEVICE;
-}
-
-SIM_CALL(cuDeviceGetCount, (int *count))
-{
-	CUresult result = sim_ready();
-
-	if (result)
-		return result;
-	if (!count)
-		return CUDA_ERROR_INVALID_VALUE;
-	*count = (int)pool_devices();
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceGet, (CUdevice *device, int ordinal))
-{
-	CUresult result = check_device(ordinal);
-
-	if (result)
-		return result;
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
-	*device = ordinal;
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceGetName, (char *name, int length, CUdevice device))
-{
-	CUresult result = check_device(device);
-
-	if (result)
-		return result;
-	if (!name || length < 1)
-		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(name, (size_t)length, "culimbo simulated device");
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceGetUuid, (CUuuid *uuid, CUdevice device))
-{
-	CUresult result = check_device(device);
-
-	if (result)
-		return result;
-	if (!uuid)
-		return CUDA_ERROR_INVALID_VALUE;
-	memset(uuid, 0, sizeof(*uuid));
-	memcpy(uuid->bytes, "culimbo-sim", 11);
-	uuid->bytes[15] = (char)pool_physical((unsigned int)device);
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceGetUuid_v2, (CUuuid *uuid, CUdevice device))
-{
-	return cuDeviceGetUuid(uuid, device);
-}
-
-SIM_CALL(cuDeviceGetLuid, (char *luid, unsigned int *mask, CUdevice device))
-{
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-SIM_CALL(cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device))
-{
-	CUresult result = check_device(device);
-
-	if (result)
-		return result;
-	if (!bytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	*bytes = pool_memory();
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceTotalMem, (unsigned int *bytes, CUdevice device))
-{
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-SIM_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device))
-{
-	CUresult result = check_device(device);
-
-	if (result)
-		return result;
-	if (!value || (int)attribute < 1)
-		return CUDA_ERROR_INVALID_VALUE;
-	switch ((int)attribute) {
-	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
-		*value = 1024;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
-		*value = 64;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-		*value = 2147483647;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
-		*value = 65535;
-		break;
-	case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-		*value = 32;
-		break;
-	case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-		*value = 1000000;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
-		*value = 49152;
-		break;
-	case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
-	case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:
-		*value = 512;
-		break;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-		*value = 9;
-		break;
-	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		*value = (int)pool_physical((unsigned int)device) + 1;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-	case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
-	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-	case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-	case 102: /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED (VIRTUAL_ADDRESS_... before 11.3) */
-	case 103: /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
-	case 125: /* IPC_EVENT_SUPPORTED */
-		*value = 1;
-		break;
-	default:
-		*value = 0;
-	}
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device))
-{
-	CUresult result = check_device(device);
-
-	if (result)
-		return result;
-	if (!major || !minor)
-		return CUDA_ERROR_INVALID_VALUE;
-	*major = 9;
-	*minor = 0;
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))
-{
-	CUresult result = check_device(device);
-
-	if (!result)
-		result = check_device(peer);
-	if (result)
-		return result;
-	if (!can)
-		return CUDA_ERROR_INVALID_VALUE;
-	*can = device != peer;
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceGetPCIBusId, (char *name, int length, CUdevice device))
-{
-	CUresult result = check_device(device);
-
-	if (result)
-		return result;
-	if (!name || length < 13)
-		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(name, (size_t)length, "0000:%02x:00.0", pool_physical((unsigned int)device) + 1);
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuDeviceGetByPCIBusId, (CUdevice *device, const char *name))
-{
-	CUresult result = sim_ready();
-	unsigned int domain, bus;
-
-	if (result)
-		return result;
-	if (!device || !name || sscanf(name, "%x:%x:", &domain, &bus) != 2)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (domain || bus < 1 || pool_visible(bus - 1) < 0)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*device = pool_visible(bus - 1);
-	return CUDA_SUCCESS;
-}
-
 /* ---- making and ending contexts; under sim.lock ---- */
 
 static void context_begin(struct sim_context *context, CUdevice device, unsigned int flags)
 {
-	context->magic = CONTEXT_MAGIC;
+	context->magic = SIM_CONTEXT_MAGIC;
 	context->device = device;
 	context->flags = flags;
 	context->alive = true;
@@ -378,7 +36,7 @@ static void context_begin(struct sim_context *context, CUdevice device, unsigned
 
 void sim_context_begin_green(struct sim_context *green, struct sim_context *whole)
 {
-	green->magic = CONTEXT_MAGIC;
+	green->magic = SIM_CONTEXT_MAGIC;
 	green->device = whole->device;
 	green->whole = whole;
 	green->alive = true;
@@ -402,7 +60,7 @@ static void context_end(struct sim_context *context)
 
 SIM_CALL(cuDevicePrimaryCtxRetain, (CUcontext *handle, CUdevice device))
 {
-	CUresult result = check_device(device);
+	CUresult result = sim_check_device(device);
 	struct sim_context *context;
 
 	if (result)
@@ -428,7 +86,7 @@ out:
 
 SIM_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device))
 {
-	CUresult result = check_device(device);
+	CUresult result = sim_check_device(device);
 	struct sim_context *context;
 
 	if (result)
@@ -450,7 +108,7 @@ SIM_CALL(cuDevicePrimaryCtxRelease, (CUdevice device))
 
 SIM_CALL(cuDevicePrimaryCtxReset_v2, (CUdevice device))
 {
-	CUresult result = check_device(device);
+	CUresult result = sim_check_device(device);
 	struct sim_context *context;
 
 	if (result)
@@ -474,7 +132,7 @@ SIM_CALL(cuDevicePrimaryCtxReset, (CUdevice device))
 
 SIM_CALL(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags))
 {
-	CUresult result = check_device(device);
+	CUresult result = sim_check_device(device);
 
 	if (result)
 		return result;
@@ -487,7 +145,7 @@ SIM_CALL(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags))
 
 SIM_CALL(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned int flags))
 {
-	CUresult result = check_device(device);
+	CUresult result = sim_check_device(device);
 
 	if (!result && primary[device].alive)
 		return CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
@@ -496,7 +154,7 @@ SIM_CALL(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned int flags))
 
 SIM_CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned int *flags, int *active))
 {
-	CUresult result = check_device(device);
+	CUresult result = sim_check_device(device);
 
 	if (result)
 		return result;
@@ -513,12 +171,12 @@ SIM_CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned int *flags, int 
 
 SIM_CALL(cuCtxCreate_v2, (CUcontext *handle, unsigned int flags, CUdevice device))
 {
-	CUresult result = check_device(device);
+	CUresult result = sim_check_device(device);
 	struct sim_context *context;
 
 	if (result)
 		return result;
-	if (!handle || current.depth == STACK_DEPTH)
+	if (!handle || sim_current.depth == SIM_STACK_DEPTH)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = sim_memory_needed(device);
 	if (result)
@@ -529,7 +187,7 @@ SIM_CALL(cuCtxCreate_v2, (CUcontext *handle, unsigned int flags, CUdevice device
 	pthread_mutex_lock(&sim.lock);
 	context_begin(context, device, flags);
 	context->references = 1;
-	current.stack[current.depth++] = context;
+	sim_current.stack[sim_current.depth++] = context;
 	*handle = (CUcontext)context;
 	sim_leave();
 	return CUDA_SUCCESS;
@@ -590,7 +248,7 @@ static CUresult context_destroy(CUcontext handle)
 		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	sim_leave();
 	if (sim_context_current() == context)
-		current.depth--;
+		sim_current.depth--;
 	return result;
 }
 
@@ -659,12 +317,12 @@ SIM_CALL(cuCtxPushCurrent_v2, (CUcontext handle))
 
 	if (result)
 		return result;
-	if (!context || current.depth == STACK_DEPTH)
+	if (!context || sim_current.depth == SIM_STACK_DEPTH)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = check_current(context);
 	if (result)
 		return result;
-	current.stack[current.depth++] = context;
+	sim_current.stack[sim_current.depth++] = context;
 	return CUDA_SUCCESS;
 }
 
@@ -679,11 +337,11 @@ SIM_CALL(cuCtxPopCurrent_v2, (CUcontext *handle))
 
 	if (result)
 		return result;
-	if (!current.depth)
+	if (!sim_current.depth)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	current.depth--;
+	sim_current.depth--;
 	if (handle)
-		*handle = (CUcontext)current.stack[current.depth];
+		*handle = (CUcontext)sim_current.stack[sim_current.depth];
 	return CUDA_SUCCESS;
 }
 
@@ -700,8 +358,8 @@ SIM_CALL(cuCtxSetCurrent, (CUcontext handle))
 	if (result)
 		return result;
 	if (!handle) {
-		if (current.depth)
-			current.depth--;
+		if (sim_current.depth)
+			sim_current.depth--;
 		return CUDA_SUCCESS;
 	}
 	if (!context)
@@ -709,9 +367,9 @@ SIM_CALL(cuCtxSetCurrent, (CUcontext handle))
 	result = check_current(context);
 	if (result)
 		return result;
-	if (!current.depth)
-		current.depth = 1;
-	current.stack[current.depth - 1] = context;
+	if (!sim_current.depth)
+		sim_current.depth = 1;
+	sim_current.stack[sim_current.depth - 1] = context;
 	return CUDA_SUCCESS;
 }
 

@@ -43,15 +43,6 @@ static unsigned int next_index;
 static struct sim_event *gone_head, *gone_tail;
 static unsigned int gone;
 
-/* The driver reads through what it is given: so do we (fact 9). */
-__attribute__((noinline)) void sim_crash(void)
-{
-	static int *volatile nowhere = (int *)16;
-
-	*nowhere = 0;
-	__builtin_trap();
-}
-
 static struct sim_event *event_of(CUevent handle)
 {
 	struct sim_event *event = (struct sim_event *)handle;

@@ -123,7 +123,10 @@ struct sim_event_core *pool_event(uint32_t index);
 struct sim_event_core *pool_find_event(uint32_t pid, uint64_t cookie, uint32_t index,
 				       bool *known);
 
-/* ---- contexts (context.c) ---- */
+/* ---- contexts (core.c, context.c) ---- */
+
+#define SIM_CONTEXT_MAGIC UINT32_C(0x63747830)
+#define SIM_STACK_DEPTH 64
 
 struct sim_stream;
 struct sim_region;
@@ -159,9 +162,16 @@ struct sim {
 };
 extern struct sim sim;
 
+/* The contexts that the calling thread has pushed; the last one is current. */
+struct sim_current {
+	struct sim_context *stack[SIM_STACK_DEPTH];
+	int depth;
+};
+extern __thread struct sim_current sim_current;
+
 /* 0 when this process may use the driver, else the error to return. */
 CUresult sim_ready(void);
-/* Where the driver uses what is not there any more. */
+/* Where the driver uses what is not there any more: it reads through what it is given, so do we (fact 9). */
 void sim_crash(void);
 /* The calling thread's context (of a green one the primary), locked; or the error to return, not locked. */
 CUresult sim_enter(struct sim_context **context);
@@ -169,6 +179,9 @@ static inline void sim_leave(void)
 {
 	pthread_mutex_unlock(&sim.lock);
 }
+/* Waits for sim.changed, or for @ns when others than threads of ours may act. */
+void sim_wait_changed(uint64_t ns);
+uint64_t sim_now_ns(void);
 struct sim_context *sim_context_of(CUcontext handle);
 struct sim_context *sim_context_current(void);
 /* The green context that is current, or NULL. */
@@ -176,7 +189,12 @@ struct sim_context *sim_green_current(void);
 /* Makes @green one of @whole, which is primary. */
 void sim_context_begin_green(struct sim_context *green, struct sim_context *whole);
 
-/* ---- addresses and blocks (memory.c) ---- */
+/* ---- devices (device.c) ---- */
+
+/* 0 when this process may use the driver and has @device, else the error to return. */
+CUresult sim_check_device(CUdevice device);
+
+/* ---- addresses and blocks (address_space.c) ---- */
 
 enum sim_kind {
 	SIM_BLOCK,    /* cuMemAlloc of 2 MiB and more */
@@ -211,7 +229,13 @@ struct sim_import {
 	unsigned int count;
 };
 
-struct sim_vmm_map;
+struct sim_vmm_map {
+	struct sim_vmm_map *next;
+	struct sim_vmm *vmm;
+	uint64_t base;
+	size_t size;
+	uint64_t id;
+};
 
 /* A range of this process's device address space, whole pages. */
 struct sim_region {
@@ -231,7 +255,7 @@ struct sim_region {
 	uint32_t client; /* of an import: whose */
 	struct sim_import *imports;
 	unsigned int import_slots;
-	struct sim_vmm_map *maps;
+	struct sim_vmm_map *maps; /* of a reserved range */
 };
 
 CUresult sim_address_space_init(void);
@@ -244,6 +268,9 @@ struct sim_region *sim_region_at(uint64_t address);
 struct sim_region *sim_region_new(struct sim_context *context, enum sim_kind kind, uint64_t base,
 				  size_t pages, uint32_t segment);
 void sim_region_free(struct sim_region *region);
+/* Takes pages of the device and maps them; *region has them. */
+CUresult sim_region_take(struct sim_context *context, enum sim_kind kind, size_t pages,
+			 struct sim_region **region);
 /* The allocation that holds @address. */
 bool sim_block_at(uint64_t address, struct sim_block *block);
 /* How many bytes from @address on are device memory that can be touched. */
@@ -264,7 +291,7 @@ uint64_t sim_next_id(void);
  * less of @device is free than CULIMBO_SIM_NEEDED says.  Here it takes none.
  */
 CUresult sim_memory_needed(int device);
-/* Pinned host memory. */
+/* Pinned host memory (memory.c). */
 bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
 		 struct sim_context **context, uint64_t *id);
 
@@ -276,7 +303,7 @@ CUresult sim_module_function(CUmodule handle, const char *name, CUfunction *func
 /* What is in the file at @path, as a string that is to be freed; NULL: it can't be read. */
 char *sim_read_file(const char *path);
 
-/* ---- streams and events (stream.c, event.c) ---- */
+/* ---- streams and events (queue.c, graph.c, event.c) ---- */
 
 struct sim_dependency {
 	struct sim_stream *stream; /* done up to ticket; or ... */
@@ -329,10 +356,6 @@ void sim_streams_end(struct sim_context *context);
 /* The interprocess events made in a context that ends, with their places.  Under sim.lock. */
 void sim_events_end(struct sim_context *context);
 bool sim_core_done(struct sim_event_core *core, uint64_t recorded);
-uint64_t sim_now_ns(void);
-/* Waits for sim.changed, or for @ns when others than threads of ours may act. */
-void sim_wait_changed(uint64_t ns);
-
 #define SIM_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
 /* ---- kernels (module.c, linger.c) ---- */
@@ -348,9 +371,5 @@ void sim_kernel_run(const struct sim_kernel *kernel);
 /* Runs it so that it outlives the process for a moment; false where that can't be. */
 bool sim_linger_run(const struct sim_kernel *kernel);
 void sim_linger_stop(void);
-
-/* ---- reserved ranges (vmm.c) ---- */
-
-bool sim_vmm_block_at(struct sim_region *region, uint64_t address, struct sim_block *block);
 
 #endif

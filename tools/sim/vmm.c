@@ -27,14 +27,6 @@ struct sim_vmm {
 	struct sim_vmm *next;
 };
 
-struct sim_vmm_map {
-	struct sim_vmm_map *next;
-	struct sim_vmm *vmm;
-	uint64_t base;
-	size_t size;
-	uint64_t id;
-};
-
 static struct sim_vmm *all;
 
 static struct sim_vmm *vmm_of(CUmemGenericAllocationHandle handle)
@@ -71,20 +63,6 @@ static void vmm_settle(struct sim_vmm *vmm)
 	*at = vmm->next;
 	pool_drop(vmm->segment);
 	free(vmm);
-}
-
-bool sim_vmm_block_at(struct sim_region *region, uint64_t address, struct sim_block *block)
-{
-	for (struct sim_vmm_map *map = region->maps; map; map = map->next) {
-		if (address < map->base || address >= map->base + map->size)
-			continue;
-		block->base = map->base;
-		block->size = map->size;
-		block->id = map->id;
-		block->region = region;
-		return true;
-	}
-	return false;
 }
 
 /* Like sim_enter(), for calls that need no context. */
