@@ -50,8 +50,7 @@ static struct green *green_of(CUgreenCtx handle)
 
 SIM_CALL(cuDeviceGetDevResource, (CUdevice device, dev_resource *resource, dev_resource_type type))
 {
-	CUdevice known;
-	CUresult result = cuDeviceGet(&known, device);
+	CUresult result = sim_check_device(device);
 
 	if (result)
 		return result;
@@ -89,7 +88,7 @@ SIM_CALL(cuGreenCtxCreate, (CUgreenCtx * handle, CUdevResourceDesc description_h
 			    CUdevice device, unsigned int flags))
 {
 	const struct description *description = (const struct description *)description_handle;
-	CUcontext whole;
+	struct sim_context *whole;
 	CUresult result = sim_ready();
 	struct green *green;
 
@@ -101,11 +100,11 @@ SIM_CALL(cuGreenCtxCreate, (CUgreenCtx * handle, CUdevResourceDesc description_h
 	green = calloc(1, sizeof(*green));
 	if (!green)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = cuDevicePrimaryCtxRetain(&whole, device);
+	result = sim_primary_retain(&whole, device);
 	if (!result) {
 		result = sim_memory_needed(device);
 		if (result)
-			cuDevicePrimaryCtxRelease_v2(device);
+			sim_primary_release(device);
 	}
 	if (result) {
 		free(green);
@@ -113,7 +112,7 @@ SIM_CALL(cuGreenCtxCreate, (CUgreenCtx * handle, CUdevResourceDesc description_h
 	}
 	green->magic = GREEN_MAGIC;
 	pthread_mutex_lock(&sim.lock);
-	sim_context_begin_green(&green->context, sim_context_of(whole));
+	sim_context_begin_green(&green->context, whole);
 	sim_leave();
 	*handle = (CUgreenCtx)green;
 	return CUDA_SUCCESS;
@@ -151,7 +150,7 @@ SIM_CALL(cuGreenCtxDestroy, (CUgreenCtx handle))
 	if (!was_alive)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	/* (a reset one has nothing to give back) */
-	cuDevicePrimaryCtxRelease_v2(green->context.device);
+	sim_primary_release(green->context.device);
 	return CUDA_SUCCESS;
 }
 

@@ -239,7 +239,8 @@ static CUresult array_create(struct sim_region **array, const CUDA_ARRAY3D_DESCR
 		if (bytes > pool_memory())
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		else
-			result = sim_region_take(context, SIM_ARRAY, (bytes + SIM_PAGE - 1) / SIM_PAGE, array);
+			result = sim_region_take(context, SIM_ARRAY,
+						 (bytes + SIM_PAGE - 1) / SIM_PAGE, array);
 		if (!result)
 			(*array)->size = bytes;
 	}

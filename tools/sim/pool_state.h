@@ -100,7 +100,10 @@ void sim_pool_count_free(struct pool_state *state);
 size_t sim_pool_run_length(size_t i, uint32_t first, size_t most);
 /* This process needs the segment once more. */
 void sim_pool_hold(uint32_t first);
-/* Gives the segment back if nobody holds it; with the state's @fd, and not -1, no descriptor either. */
+/*
+ * Gives the segment back if no process holds it and no descriptor keeps it.  @fd is a description
+ * of the state; with -1 a segment of which there ever was a descriptor stays.
+ */
 void sim_pool_maybe_give_back(uint32_t first, int fd);
 /* Everything that process slot @process had; its number is free afterwards. */
 void sim_pool_bury(unsigned int process, int fd);

@@ -4,11 +4,11 @@
  *
  * What must hold: the addresses are those that dlsym gives for the versioned
  * names, whatever is preloaded; with CULIMBO_SIM_PROC_ADDRESS=thunk they are
- * not, and work the same (stubs.S has both).  calls.h has every exported call: one
- * that is missing there does not compile, one that is only there does not link.
+ * not, and work the same (stubs.S has both).
  */
 #include <string.h>
 
+#include "call_table.h"
 #include "sim.h"
 
 /* The result's type came with CUDA 12. */
@@ -18,49 +18,29 @@ typedef CUdriverProcAddressQueryResult query_result;
 typedef int query_result;
 #endif
 
-/* Only addresses are wanted: no prototypes, and no clash with cuda.h's. */
-#define X(base, symbol, version, flags)                                                            \
-	extern const char address_of_##symbol[] __asm__(#symbol)                                   \
-		__attribute__((visibility("protected")));                                          \
-	extern const char thunk_of_##symbol[] __asm__("culimbo_sim_thunk_" #symbol)                \
-		__attribute__((visibility("hidden")));
-SIM_CALLS(X)
-#undef X
-
-static const struct {
-	const char *base;
-	const void *address, *thunk;
-	int version;
-	int flags; /* 2: a per-thread default stream form */
-} calls[] = {
-#define X(base, symbol, version, flags)                                                            \
-	{ #base, address_of_##symbol, thunk_of_##symbol, version, flags },
-	SIM_CALLS(X)
-#undef X
-};
-
 enum { FOUND, NOT_FOUND, VERSION_NOT_SUFFICIENT };
 
 static int find(const char *name, int version, int flags, const void **address)
 {
-	int best = -1, status = NOT_FOUND;
+	const struct sim_listed_call *best = NULL;
+	int status = NOT_FOUND;
 
-	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		if (strcmp(calls[i].base, name))
+	for (const struct sim_listed_call *c = sim_calls_begin; c < sim_calls_end; c++) {
+		if (strcmp(c->base, name))
 			continue;
 		if (status == NOT_FOUND)
 			status = VERSION_NOT_SUFFICIENT;
-		if (calls[i].version > version || calls[i].flags > flags)
+		if (c->version > version || c->flags > flags)
 			continue;
 		status = FOUND;
 		/* A per-thread form, where there is one, before a newer legacy one. */
-		if (best < 0 || calls[i].flags > calls[best].flags ||
-		    (calls[i].flags == calls[best].flags && calls[i].version > calls[best].version))
-			best = (int)i;
+		if (!best || c->flags > best->flags ||
+		    (c->flags == best->flags && c->version > best->version))
+			best = c;
 	}
 	*address = NULL;
-	if (best >= 0)
-		*address = sim_options()->thunks ? calls[best].thunk : calls[best].address;
+	if (best)
+		*address = sim_options()->thunks ? best->thunk : best->address;
 	return status;
 }
 

@@ -171,7 +171,7 @@ extern __thread struct sim_current sim_current;
 
 /* 0 when this process may use the driver, else the error to return. */
 CUresult sim_ready(void);
-/* Where the driver uses what is not there any more: it reads through what it is given, so do we (fact 9). */
+/* Where the driver uses what is not there any more. */
 void sim_crash(void);
 /* The calling thread's context (of a green one the primary), locked; or the error to return, not locked. */
 CUresult sim_enter(struct sim_context **context);
@@ -186,6 +186,9 @@ struct sim_context *sim_context_of(CUcontext handle);
 struct sim_context *sim_context_current(void);
 /* The green context that is current, or NULL. */
 struct sim_context *sim_green_current(void);
+/* The primary context of @device: begun when nobody has it, ended when the last gives it back. */
+CUresult sim_primary_retain(struct sim_context **context, CUdevice device);
+CUresult sim_primary_release(CUdevice device);
 /* Makes @green one of @whole, which is primary. */
 void sim_context_begin_green(struct sim_context *green, struct sim_context *whole);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of streams: making, waiting, host functions and captures.  queue.c has what is inside. */
+/* The calls of streams: making, waiting, host functions, captures.  queue.c has the inside. */
 #include <string.h>
 
 #include "queue.h"
