@@ -32,6 +32,7 @@
 static struct actor actors[ACTORS_MAX];
 static int actors_n;
 static bool failed;
+static const struct scene *playing;
 
 static const char *const operation_names[] = {
 #define X(operation) #operation,
@@ -450,8 +451,11 @@ bool claim_within(struct actor *actor, uint64_t address, uint64_t bytes, unsigne
 	return got;
 }
 
+/* It is the device's, of which other scenes take as well (seen on a GPU: "0 of 64 MiB"). */
 uint64_t free_memory(struct actor *actor)
 {
+	if (!(playing->flags & SCENE_ALONE))
+		break_off("it asks how much memory is free, and is no SCENE_ALONE");
 	return ASK(actor, meminfo)->v[0];
 }
 
@@ -545,6 +549,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		for (const struct scene *scene = all[i]; scene->name; scene++)
 			if (!strcmp(scene->name, argv[1])) {
+				playing = scene;
 				scene->play();
 				for (int a = 0; a < actors_n; a++) {
 					if (!actors[a].ended)

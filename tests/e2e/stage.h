@@ -141,6 +141,7 @@ bool claim(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char 
 /* The same, tried for so long; *@took in ms. */
 bool claim_within(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value,
 		  double ms, double *took);
+/* For scenes that are SCENE_ALONE; so is free_within(). */
 uint64_t free_memory(struct actor *actor);
 /* Whether so much is free as seen by @observer within @ms; *@took in ms. */
 bool free_within(struct actor *observer, uint64_t bytes, double ms, double *took);
