@@ -210,6 +210,9 @@ void play_ctx_create(void)
 
 	if (me()->own[o.slot] || me()->depth == DEPTH)
 		return;
+	/* whether a driver makes a context while a host function runs is not measured: two plays hung about there */
+	if (settings->gpu && me()->busy)
+		return;
 	a = tell(op.player, &o);
 	with("context %u, device %u", o.slot, o.other);
 	print("cuCtxCreate", &a, NULL);
@@ -319,6 +322,8 @@ void play_green(void)
 	struct answer a;
 
 	if (me()->own[GREEN] && (on_stack(GREEN) || me()->busy || (settings->gpu && !me()->references[0] && on_stack(0))))
+		return;
+	if (settings->gpu && me()->busy) /* as in play_ctx_create() */
 		return;
 	/* (its stream would go on capturing, and nobody could end that) */
 	for (unsigned int s = MADE_A; me()->own[GREEN] && s < STREAMS; s++)

@@ -122,6 +122,9 @@ static void play_free(bool async)
 
 	if (!choose(&o, &l, &number) || (async && !usable(o.other)))
 		return;
+	/* what a driver says to a second free before the first is done is not measured */
+	if (settings->gpu && l && l->pending)
+		return;
 	if (!async && me()->busy && o.at != AT_NULL)
 		return;
 	/* what becomes of such a free is not known (not measured): it is the graph's */
@@ -135,9 +138,10 @@ static void play_free(bool async)
 	}
 	a = tell(op.player, &o);
 	print(async ? "cuMemFreeAsync" : "cuMemFree", &a, NULL);
-	me()->pending |= async && !a.result;
-	if (!a.result && l && !o.offset && l->state == LIVE)
+	if (!a.result && l && !o.offset && l->state == LIVE) {
 		freed(number);
+		l->pending = async;
+	}
 }
 void play_free_sync(void)
 {
@@ -159,11 +163,20 @@ void play_export(void)
 
 	if (!choose(&o, &l, &number))
 		return;
+	/*
+	 * Where culimbo has no note (any more) that it was freed, the driver makes a handle, and
+	 * culimbo takes it for a live block's: README, "What it can't do".
+	 */
+	if (l && l->pending && !l->waits)
+		return;
 	length = strlen(operands);
 	snprintf(operands + length, sizeof(operands) - length, ", handle %u", slot);
 	a = tell(op.player, &o);
-	print("cuIpcGetMemHandle", &a, NULL);
-	if (a.result || !l)
+	/* (with no context it is refused as without one) */
+	promised(!l || !l->pending || a.result, "what was freed is exported");
+	print("cuIpcGetMemHandle", &a, l && l->pending && context_alive(me(), current()) ? "freed" : NULL);
+	/* (what the driver has made there is sent to nobody) */
+	if (a.result || !l || l->pending)
 		return;
 	l->exported = true;
 	handles[slot].life = number;
@@ -386,7 +399,7 @@ void play_memory(void)
 		return;
 	a = tell(op.player, &o);
 	with("%s", "");
-	print("cuMemGetInfo", &a, any_limbo() || scattered ? "limbo" : NULL);
+	print("cuMemGetInfo", &a, any_limbo() || scattered ? "memory" : NULL);
 }
 
 /* All there is, when nothing is under way any more. */
@@ -413,7 +426,7 @@ void play_exhaust(void)
 	with("%s", "");
 	/* (whole pages stay where they are without culimbo, too, while they are mapped) */
 	print("cuMemAlloc until it fails", &a,
-	      stays || (!settings->large && (waits || scattered)) ? "limbo" : NULL);
+	      stays || (!settings->large && (waits || scattered)) ? "memory" : NULL);
 	me()->taken++;
 	if (a.result != CUDA_ERROR_OUT_OF_MEMORY || stays || waits)
 		return;

@@ -158,6 +158,8 @@ int direct(const struct settings *as, unsigned int ops, const char *keep, const 
 	self = program;
 	under_culimbo = side && !strcmp(side, "culimbo");
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	underway_open();
+	say_underway("the start, cuInit of P0");
 	for (unsigned int i = 0; i < HANDLES; i++)
 		handles[i].life = event_handles[i].life = -1;
 	players[0].fd = -1;
@@ -174,5 +176,6 @@ int direct(const struct settings *as, unsigned int ops, const char *keep, const 
 			let_go();
 	if (as->players > 1)
 		printf("%u P1 ends with %x\n", ops, (unsigned int)end(&players[1], how / 12));
+	say_underway("the end of P0");
 	return player_end(how % 3);
 }

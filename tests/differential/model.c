@@ -89,6 +89,7 @@ void end_context(uint8_t ctx)
 			if (life[l].state == LIVE)
 				life[l].ended_at = p->taken;
 			life[l].state = GONE;
+			life[l].pending = false;
 			life[l].own_opens = 0;
 		}
 	for (unsigned int i = 0; i < IMPORTS; i++)
@@ -119,11 +120,19 @@ void freed(int l)
 	f->state = FREED;
 	f->was_freed = true;
 	f->ended_at = me()->taken;
+	f->waits = f->exported && (had || settings->grace == GRACE_LONG);
 	f->refused = f->exported && settings->grace == GRACE_NONE && !had;
 	if (f->exported && !f->refused)
 		me()->maybe_limbo = true;
 	if (!f->exported)
 		f->refused = true;
+}
+
+void settled(void)
+{
+	for (int l = 0; l < lives; l++)
+		if (life[l].player == op.player)
+			life[l].pending = false;
 }
 
 bool any_limbo(void)
@@ -133,19 +142,19 @@ bool any_limbo(void)
 
 /* ------------------------------------------------------------------ what may differ */
 /*
- * All that may: as the design says, and only where the model says that it can be.
- *   stale     the handle of a block or an event that was freed: without culimbo it opens
- *             whatever is there, or fails in the driver's ways; culimbo opens that very
- *             block while it waits in the limbo, and else refuses (promise 2)
- *   own       a handle of the process's own: refused without culimbo; with it, it gives
- *             the block's own pointer, and as many closes are good (DESIGN, "Same process")
- *   foreign   what is read through a mapping of a block that was freed: without culimbo it
- *             can be another's bytes; with it, the block's own (promise 1)
- *   limbo     what is told of a pointer to a shared block that was freed: it may still be
- *             known (README, "After cudaFree, before the real free"); how much is free, while
- *             a shared block that was freed may not be back
+ * All that may: as doc/differences.md lists it, rule by rule, and only where the model says that
+ * it can be.  Its table says what each rule is; here is what lines it is on.
+ *   stale     an open of a handle whose block, or event, is no more
+ *   own       an open of a handle of the process's own, where the driver would look at the
+ *             handle; closes of what such opens gave
+ *   foreign   a read through a mapping of a block that was freed
+ *   freed     an export of a block that was shared before and freed in a stream's order, while
+ *             its player has not waited for all work since
+ *   known     a query about a pointer to a shared block that was freed
+ *   memory    how much is free, and how much there is until an allocation fails, while a shared
+ *             block that was freed may not be back
  */
 const char *may_differ_as(const struct life *l)
 {
-	return l && l->exported && l->state == FREED ? "limbo" : NULL;
+	return l && l->exported && l->state == FREED ? "known" : NULL;
 }

@@ -18,6 +18,8 @@ struct life {
 	bool async, exported, filled, was_freed;
 	bool outlived; /* who ended had it open: when its hold is taken back is not known */
 	bool refused; /* freed when nobody had or could get it: its handle must be refused */
+	bool waits;   /* it surely went into the limbo when it was freed: how old its grace was does not matter */
+	bool pending; /* freed in a stream's order: its player has not waited for all work since */
 	uint8_t player, ctx, value;
 	unsigned int own_opens;
 	uint64_t bytes;
@@ -60,7 +62,6 @@ struct player {
 	bool busy;	    /* work is under way that ends when it is let go */
 	unsigned int taken; /* addresses, so far */
 	bool maybe_limbo;
-	bool pending; /* a free that its stream may not have come to */
 	uint8_t mode; /* the thread's, of captures */
 };
 /* The operation that is being played. */
@@ -100,9 +101,11 @@ unsigned int held(int l);
 
 /* What a good call has done. */
 void freed(int l);
+/* All work of the player whose operation it is has been waited for. */
+void settled(void);
 void end_context(uint8_t ctx);
 
-/* The reason for which an answer may differ, or NULL. */
+/* The rule by which what is told of a pointer to it may differ, or NULL. */
 const char *may_differ_as(const struct life *l);
 
 #endif

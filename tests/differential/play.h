@@ -35,6 +35,12 @@ struct settings {
 };
 struct settings settings_of(uint64_t seed, bool gpu);
 
+/* A file of this, by DIFFERENTIAL_UNDERWAY: what a side of a play is at, see stage.c. */
+struct underway {
+	uint64_t moves; /* grows with each step */
+	char what[120]; /* in words */
+};
+
 /* What a call does is its name; which operands it takes says player.c. */
 enum call {
 	DO_ALLOC, DO_ALLOC_ASYNC, DO_FREE, DO_FREE_ASYNC, DO_EXPORT, DO_OPEN, DO_OPEN_OLD, DO_CLOSE,
@@ -53,6 +59,7 @@ enum at { AT_NULL, AT_UNKNOWN, AT_BLOCK, AT_IMPORT };
 
 struct order {
 	uint8_t call, at, slot, other; /* other: a stream, an event, ... */
+	uint8_t plant; /* what is done instead of the call, see plant() in stage.c */
 	uint32_t flags;
 	uint64_t bytes, offset;
 	uint8_t handle[64];
@@ -74,6 +81,11 @@ int player_end(unsigned int how);
 /* Plays it all, and prints a line for each call; @keep: a '1' for each that is played, or NULL. */
 int direct(const struct settings *settings, unsigned int ops, const char *keep, const char *self);
 
+/* A fault that was put in to see what is said of it. */
+enum plant { PLANT_NONE, PLANT_CRASH, PLANT_KILL, PLANT_EXIT, PLANT_HANG };
+
+/* Ends this process with status 99.  It is said on stderr, or after die_said_as on stdout. */
+extern const char *die_said_as;
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 #endif

@@ -30,15 +30,21 @@ static struct {
 #endif
 } my;
 
+const char *die_said_as;
+
 void die(const char *format, ...)
 {
+	FILE *to = die_said_as ? stdout : stderr;
 	va_list args;
 
 	fflush(stdout);
+	if (die_said_as)
+		fputs(die_said_as, to);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	vfprintf(to, format, args);
 	va_end(args);
-	fputc('\n', stderr);
+	fputc('\n', to);
+	fflush(to);
 	_exit(99);
 }
 
@@ -417,9 +423,29 @@ static CUresult context_call(const struct order *o, struct answer *a)
 	}
 }
 
+static void do_plant(enum plant plant)
+{
+	switch (plant) {
+	case PLANT_CRASH:
+		raise(SIGSEGV);
+		break;
+	case PLANT_KILL:
+		raise(SIGKILL);
+		break;
+	case PLANT_EXIT:
+		exit(3);
+	case PLANT_HANG:
+		for (;;)
+			pause();
+	case PLANT_NONE:
+		break;
+	}
+}
+
 void player_do(const struct order *o, struct answer *a)
 {
 	memset(a, 0, sizeof(*a));
+	do_plant(o->plant);
 	if (o->call <= DO_SETTLE)
 		a->result = memory_call(o, a);
 	else if (o->call <= DO_EVENT_OPEN)

@@ -3,10 +3,14 @@
 #
 # The same driver calls with and without culimbo; see runner.c.
 #
-#   run.sh [--gpu] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
+#   run.sh [--gpu] [--brief] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
 #
 # Without seeds and --seconds: those of `make check`.  --gpu: on the machine's own driver.
-# Prints TAP.
+# --brief: the first difference ends it, and is not made as short as can be.
+# Prints TAP.  However it ends, it says so; runner.c has the exit statuses.
+#
+#   DIFFERENTIAL_LIST  what may differ (doc/differences.md)
+#   DIFFERENTIAL_TMP   where it makes its folder (/dev/shm)
 set -u
 
 unset LD_PRELOAD TEST_DOOR
@@ -14,13 +18,14 @@ for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
 usage() {
-	echo "usage: run.sh [--gpu] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
+	echo "usage: run.sh [--gpu] [--brief] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
 	exit 2
 }
-gpu='' seconds='' from=''
+gpu='' brief='' seconds='' from=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--gpu) gpu=1 && shift ;;
+	--brief) brief=1 && shift ;;
 	--seconds | --from)
 		case ${2-} in
 		'' | *[!0-9]*) usage ;;
@@ -43,11 +48,11 @@ for part in .libs/libculimbo.so tools/culimbo tests/differential/differential; d
 		exit 1
 	}
 done
+list=${DIFFERENTIAL_LIST:-$(dirname "$0")/../../doc/differences.md}
 shared=/dev/shm
 [ -w "$shared" ] || shared=${TMPDIR:-/tmp}
-dir=$(mktemp -d "$shared/culimbo-differential.XXXXXX") || exit 1
+dir=$(mktemp -d "${DIFFERENTIAL_TMP:-$shared}/culimbo-differential.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' HUP INT TERM
 
 [ $# -gt 0 ] || [ -n "$seconds" ] || {
 	i=0
@@ -57,6 +62,28 @@ trap 'exit 130' HUP INT TERM
 	done
 	set -- "$@" 2125 # what was made where an ended context was is opened
 }
-CULIMBO=$build/tools/culimbo DIFFERENTIAL_DIR=$dir CULIMBO_REPORT=off \
-	"$build/tests/differential/differential" compare ${gpu:+--gpu} ${seconds:+--seconds "$seconds"} \
-	${from:+--from "$from"} "$@"
+# In the background, so that a signal to this shell alone is heard, and handed on.
+runner='' signal=''
+trap 'signal=15; [ -z "$runner" ] || kill -TERM "$runner" 2> /dev/null' HUP INT TERM
+CULIMBO=$build/tools/culimbo DIFFERENTIAL_DIR=$dir DIFFERENTIAL_LIST=$list CULIMBO_REPORT=off \
+	"$build/tests/differential/differential" compare ${gpu:+--gpu} ${brief:+--brief} \
+	${seconds:+--seconds "$seconds"} ${from:+--from "$from"} "$@" &
+runner=$!
+[ -z "$signal" ] || kill -TERM "$runner"
+wait "$runner"
+status=$?
+# a wait that a signal ended: the runner is just saying so
+while [ -n "$signal" ] && kill -0 "$runner" 2> /dev/null; do
+	wait "$runner"
+	status=$?
+done
+case $status in
+137 | 134 | 139)
+	at='' # nobody else can say it: by what the sides are at (the first eight bytes count)
+	for side in bare culimbo; do
+		[ ! -e "$dir/$side.at" ] || at="$at, $side at $(tail -c +9 "$dir/$side.at" | tr -d '\000')"
+	done
+	echo "Bail out! the runner was ended by signal $((status - 128))$at"
+	;;
+esac
+exit "$status"

@@ -2,18 +2,24 @@
 /*
  * The same driver calls with and without culimbo, answer by answer.
  *
- *	differential compare [--gpu] [--ops N] [--seconds N] [--from SEED] [SEED...]
+ *	differential compare [--gpu] [--brief] [--ops N] [--seconds N] [--from SEED] [SEED...]
  *	differential play SEED OPS [KEEP]	one side; KEEP: a 1 or a 0 for each operation
  *
  * (run.sh calls the first.)  For each seed a random sequence of calls is played twice, by one
  * process or by two in lock step: as it is, and under culimbo.  Each call is a line: its
  * number, who, what, with which operands (by their numbers, never by addresses), and what came
  * of it.  What is not the same is a defect: of culimbo, of the simulated driver, or of what
- * model.c knows of the few things that may differ.  Then the sequence is made as short as
- * the difference allows, and printed.
+ * model.c knows of the few things that may differ, and doc/differences.md lists.  Then the
+ * sequence is made as short as the difference allows, and printed; with --brief it is not, and
+ * the first difference ends the run.
  *
- * What must hold: a seed is the same sequence on each machine; nothing sleeps; a play that does
- * not end within PLAY_MS is killed, with all that it started, and that is a difference.
+ * What must hold: a seed is the same sequence on each machine; nothing sleeps.  Whatever ends a
+ * play, or this program, is said, with the seed and the call that was under way.  A play in which
+ * nothing moves for 20 s, or that takes two minutes, is killed, with all that it started.  That is a
+ * difference, as each end by a signal is, on one side or on both.
+ *
+ * The exit status: 0 nothing differs, 1 something does, 2 it was called wrongly or the list of
+ * what may differ is wrong, 99 this program could not go on, 128 and a number: that signal ended it.
  *
  * That it finds what is wrong was tried: each of these was put into the library by hand, and is
  * found within the first 2,200 seeds, all but two within 250:
@@ -31,171 +37,48 @@
  * (Where two guards stand behind each other, one that is taken away is not seen: a held block
  * that is not kept when it is freed, a handle of one's own whose generation is not looked at.)
  *
- * From run.sh: CULIMBO (the command), and DIFFERENTIAL_DIR, a folder to write in.
+ * From run.sh: CULIMBO (the command), DIFFERENTIAL_DIR, a folder to write in, and
+ * DIFFERENTIAL_LIST, the list.  DIFFERENTIAL_STALL_MS and DIFFERENTIAL_PLANT are for ends.sh.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/differential/play.h"
+#include "tests/differential/rules.h"
+#include "tests/differential/side.h"
 
-enum { PLAY_MS = 20000, SHRINK_MS = 90000, LINES_MAX = 4 * OPS_MAX, OPS = 160, SHOWN = 40 };
+enum { SHRINK_MS = 90000, OPS = 160 };
 
-static const char *self, *culimbo, *dir;
-static bool gpu;
-static uint64_t calls_played;
+static bool gpu, brief;
+static uint64_t calls_played, playing;
+static unsigned int failures;
 
-static uint64_t now_ms(void)
+/* By a signal, while plays run. */
+__attribute__((noreturn)) static void interrupted(void)
 {
-	struct timespec t;
+	int signal = stopped;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-/* ------------------------------------------------------------------ one side */
-struct side {
-	const char *name;
-	pid_t pid;
-	int status;
-	char *text, *line[LINES_MAX];
-	unsigned int lines;
-};
-
-static void set_environment(const struct settings *s, const char *name)
-{
-	static const char *const grace[] = { "0", "3ms", NULL, "1h" };
-	char path[4096];
-
-	setenv("DIFFERENTIAL_SIDE", name, 1);
-	if (gpu)
-		setenv("DIFFERENTIAL_GPU", "1", 1);
-	snprintf(path, sizeof(path), "%s/%s.sim", dir, name);
-	setenv("CULIMBO_SIM_DIR", path, 1);
-	snprintf(path, sizeof(path), "%s/limbo", dir);
-	setenv("CULIMBO_DIR", path, 1);
-	setenv("CULIMBO_SIM_MEMORY", "128MiB", 1);
-	setenv("CULIMBO_SIM_DEVICES", s->devices > 1 ? "2" : "1", 1);
-	setenv("CULIMBO_SIM_PROC_ADDRESS", s->thunk ? "thunk" : "same", 1);
-	setenv("TEST_DOOR", s->getproc || s->thunk ? "getproc" : "dlsym", 1);
-	if (grace[s->grace])
-		setenv("CULIMBO_GRACE", grace[s->grace], 1);
-	/* the model knows no budget: nothing that it frees is to lose its grace for want of room */
-	setenv("CULIMBO_GRACE_BYTES", "1TiB", 1);
-	if (s->inline_collector)
-		setenv("CULIMBO_COLLECTOR", "inline", 1);
-	if (s->no_stacks)
-		setenv("CULIMBO_STACK", "0", 1);
-	if (s->few_events)
-		setenv("CULIMBO_MAX_EVENTS", "1", 1);
-	setenv("CULIMBO_SIM_TAIL", s->tail ? "random" : "zero", 1);
-	snprintf(path, sizeof(path), "%s/trace.%%p", dir);
-	if (s->trace)
-		setenv("CULIMBO_TRACE", path, 1);
-	setenv("CULIMBO_TRACE_SIZE", "64KiB", 1);
-	/* (on a busy machine the other process may take its time) */
-	setenv("CULIMBO_PRESSURE_WAIT", "8s", 1);
-}
-
-static void start(struct side *side, const struct settings *s, unsigned int ops, const char *keep)
-{
-	char out[4096], err[4096], seed[32], n[16];
-	const char *argv[12];
-	unsigned int i = 0;
-
-	snprintf(out, sizeof(out), "%s/%s.out", dir, side->name);
-	snprintf(err, sizeof(err), "%s/%s.err", dir, side->name);
-	snprintf(seed, sizeof(seed), "%llu", (unsigned long long)s->seed);
-	snprintf(n, sizeof(n), "%u", ops);
-	argv[i++] = culimbo;
-	argv[i++] = "run";
-	if (!gpu)
-		argv[i++] = "--simulate";
-	if (!strcmp(side->name, "bare"))
-		argv[i++] = "--no-preload";
-	argv[i++] = "--";
-	argv[i++] = self;
-	argv[i++] = "play";
-	argv[i++] = seed;
-	argv[i++] = n;
-	argv[i++] = keep; /* (or the end) */
-	argv[i] = NULL;
+	sides_abandon();
+	printf("not ok %u - seed %llu: ended by signal %d (%s) while it was played\n", failures + 1,
+	       (unsigned long long)playing, signal, strsignal(signal));
+	printf("#   bare was at %.*s\n", (int)sizeof(bare.at->what), bare.at->what);
+	printf("#   culimbo was at %.*s\n", (int)sizeof(preloaded.at->what), preloaded.at->what);
+	printf("1..%u\n", failures + 1);
 	fflush(stdout);
-	side->pid = fork();
-	if (side->pid < 0)
-		die("fork: %s", strerror(errno));
-	if (side->pid)
-		return;
-	setpgid(0, 0);
-	if (!freopen(out, "w", stdout) || !freopen(err, "w", stderr))
-		_exit(96);
-	set_environment(s, side->name);
-	execv(culimbo, (char *const *)argv);
-	_exit(96);
-}
-
-static void collect(struct side *side, uint64_t deadline)
-{
-	struct pollfd end = { .fd = (int)syscall(SYS_pidfd_open, side->pid, 0), .events = POLLIN };
-	uint64_t now = now_ms();
-	char path[4096];
-	struct stat st;
-	int fd;
-
-	if (end.fd < 0)
-		die("pidfd_open: %s", strerror(errno));
-	poll(&end, 1, now < deadline ? (int)(deadline - now) : 0);
-	close(end.fd);
-	/* the whole group: no player outlives its director */
-	kill(-side->pid, SIGKILL);
-	if (waitpid(side->pid, &side->status, 0) != side->pid)
-		die("waitpid: %s", strerror(errno));
-	snprintf(path, sizeof(path), "%s/%s.out", dir, side->name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st))
-		die("%s: %s", path, strerror(errno));
-	free(side->text);
-	side->text = malloc((size_t)st.st_size + 1);
-	if (!side->text || read(fd, side->text, (size_t)st.st_size) != st.st_size)
-		die("cannot read %s", path);
-	close(fd);
-	side->text[st.st_size] = 0;
-	side->lines = 0;
-	for (char *line = strtok(side->text, "\n"); line && side->lines < LINES_MAX; line = strtok(NULL, "\n"))
-		side->line[side->lines++] = line;
-}
-
-/* What a play has left, that of killed processes included: the next begins with nothing. */
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	return at->level ? remove(path) : 0;
-}
-static void clean(void)
-{
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	_exit(128 + signal);
 }
 
 /* ------------------------------------------------------------------ the comparison */
-static struct side bare = { .name = "bare" }, with = { .name = "culimbo" };
-
-/* The reason that a line gives for differing; "" where it has none. */
-static const char *reason(const char *line)
+/* The rule by which a line says that it may differ; "" where it says nothing. */
+static const char *rule_of(const char *line)
 {
 	const char *mark = strstr(line, " ~");
 
-	return mark ? mark : "";
+	return mark ? mark + 2 : "";
 }
 static size_t call_length(const char *line)
 {
@@ -212,29 +95,26 @@ static bool may_be(const char *a, const char *b)
 		return false;
 	if (!strcmp(a, b))
 		return true;
-	return *reason(a) && !strcmp(reason(a), reason(b)) && call_length(b) == n && !strncmp(a, b, n);
+	return *rule_of(a) && !strcmp(rule_of(a), rule_of(b)) && call_length(b) == n && !strncmp(a, b, n) &&
+	       rules_allow(rule_of(a));
 }
 
 /* Plays both; -1: nothing differs but what may, or the number of the first line that does. */
 static int compare(const struct settings *s, unsigned int ops, const char *keep)
 {
-	uint64_t deadline;
 	unsigned int i;
 
-	clean();
-	start(&bare, s, ops, keep);
-	start(&with, s, ops, keep);
-	deadline = now_ms() + PLAY_MS;
-	collect(&bare, deadline);
-	collect(&with, deadline);
-	for (i = 0; i < bare.lines && i < with.lines; i++)
-		if (!may_be(bare.line[i], with.line[i]))
+	sides_clean();
+	side_start(&bare, s, ops, keep);
+	side_start(&preloaded, s, ops, keep);
+	sides_collect();
+	if (stopped)
+		interrupted();
+	for (i = 0; i < bare.lines && i < preloaded.lines; i++)
+		if (!may_be(bare.line[i], preloaded.line[i]))
 			return (int)i;
 	calls_played += i;
-	return bare.lines == with.lines && bare.status == with.status && bare.status >> 8 < 96 &&
-			       !(bare.status & 0x7f) ?
-		       -1 :
-		       (int)i;
+	return bare.lines == preloaded.lines && bare.status == preloaded.status && side_is_orderly(&bare) ? -1 : (int)i;
 }
 
 /* How many of the operations there are to play for the line @i to be there. */
@@ -242,8 +122,8 @@ static unsigned int needed(int i, unsigned int ops)
 {
 	unsigned int number = ops;
 
-	if ((unsigned int)i < with.lines)
-		number = (unsigned int)strtoul(with.line[i], NULL, 10) + 1;
+	if ((unsigned int)i < preloaded.lines)
+		number = (unsigned int)strtoul(preloaded.line[i], NULL, 10) + 1;
 	else if ((unsigned int)i < bare.lines)
 		number = (unsigned int)strtoul(bare.line[i], NULL, 10) + 1;
 	return number < ops ? number : ops;
@@ -271,21 +151,21 @@ static unsigned int shrink(const struct settings *s, char *keep, unsigned int op
 	return n;
 }
 
-static void show(const struct side *side)
+/* Why the line @at, or the end, is a failure. */
+static void say_why(unsigned int at)
 {
-	char path[4096], line[512];
-	unsigned int n = 0;
-	FILE *file;
+	const char *a = at < bare.lines ? bare.line[at] : "(no line)", *b = at < preloaded.lines ? preloaded.line[at] : "(no line)";
+	const char *rule = rule_of(a);
 
-	printf("# %s (status %x):\n", side->name, (unsigned int)side->status);
-	for (unsigned int i = side->lines > SHOWN ? side->lines - SHOWN : 0; i < side->lines; i++)
-		printf("#   %s\n", side->line[i]);
-	snprintf(path, sizeof(path), "%s/%s.err", dir, side->name);
-	file = fopen(path, "r");
-	while (file && n++ < 12 && fgets(line, sizeof(line), file))
-		printf("#   stderr: %s", line);
-	if (file)
-		fclose(file);
+	printf("# they differ from here on:\n#   %s\n#   %s\n", a, b);
+	if (*rule && !strcmp(rule, rule_of(b)) && !rules_allow(rule))
+		printf("# the rule '%s' is not on the list (doc/differences.md)\n", rule);
+	if (side_is_orderly(&bare) && side_is_orderly(&preloaded) && bare.status == preloaded.status)
+		return;
+	if (!side_is_orderly(&bare) && !side_is_orderly(&preloaded))
+		printf("# neither came to the end of the play, and that is no difference: but nothing can be said then\n");
+	side_say_end(&bare);
+	side_say_end(&preloaded);
 }
 
 /* Says only what differs. */
@@ -304,32 +184,69 @@ static bool judge(uint64_t seed, unsigned int ops, unsigned int number)
 	       s.inline_collector ? "inline" : "thread", s.large ? ", large blocks" : "",
 	       s.no_stacks ? ", no stacks" : "", s.tail ? ", no stamps" : "", s.trace ? ", traced" : "",
 	       s.few_events ? ", few events" : "");
-	printf("# they differ from here on:\n#   %s\n#   %s\n",
-	       (unsigned int)at < bare.lines ? bare.line[at] : "(no line)",
-	       (unsigned int)at < with.lines ? with.line[at] : "(no line)");
+	say_why((unsigned int)at);
+	if (brief) {
+		side_show(&bare);
+		side_show(&preloaded);
+		return false;
+	}
 	n = shrink(&s, keep, ops, at);
 	at = compare(&s, n, keep);
 	printf("# the least of it that differs%s: differential play %llu %u %s\n",
 	       at < 0 ? " (not always)" : "", (unsigned long long)seed, n, keep);
-	show(&bare);
-	show(&with);
+	if (at >= 0)
+		say_why((unsigned int)at);
+	side_show(&bare);
+	side_show(&preloaded);
 	fflush(stdout);
 	return false;
 }
 
-static int compare_all(int argc, char **argv)
+/* What was played, and the plan. */
+static void sum_up(unsigned int played)
+{
+	printf("%sok %u - %u sequences are the same with and without culimbo, call by call, but for %u\n",
+	       played > failures ? "" : "not ", failures + 1, played, failures);
+	printf("# %llu calls\n1..%u\n", (unsigned long long)calls_played, failures + 1);
+	fflush(stdout);
+}
+
+static bool play_one(uint64_t seed, unsigned int ops)
+{
+	playing = seed;
+	if (!judge(seed, ops, failures + 1))
+		failures++;
+	return !(brief && failures);
+}
+
+static void read_list(void)
+{
+	const char *path = getenv("DIFFERENTIAL_LIST");
+	char error[600];
+
+	if (path && rules_read(path, error, sizeof(error)))
+		return;
+	printf("Bail out! %s\n", path ? error : "DIFFERENTIAL_LIST is not set");
+	exit(2);
+}
+
+static int compare_all(const char *program, int argc, char **argv)
 {
 	uint64_t from = (uint64_t)time(NULL) * 1000, until = 0;
-	unsigned int ops = OPS, played = 0, failures = 0, more = 20;
+	unsigned int ops = OPS, played = 0, more = 20;
+	bool on = true;
 	int i;
 
-	culimbo = getenv("CULIMBO");
-	dir = getenv("DIFFERENTIAL_DIR");
-	if (!culimbo || !dir)
-		die("started by run.sh only");
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	die_said_as = "Bail out! ";
+	read_list();
+	sides_catch_signals();
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* (run.sh is gone) */
 	for (i = 0; i < argc && !strncmp(argv[i], "--", 2); i++) {
 		if (!strcmp(argv[i], "--gpu"))
 			gpu = true;
+		else if (!strcmp(argv[i], "--brief"))
+			brief = true;
 		else if (i + 1 == argc)
 			die("what is %s?", argv[i]);
 		else if (!strcmp(argv[i], "--ops"))
@@ -341,27 +258,25 @@ static int compare_all(int argc, char **argv)
 		else
 			die("what is %s?", argv[i]);
 	}
+	sides_set_up(program, gpu);
 	if (ops > OPS_MAX)
 		die("at most %u operations", OPS_MAX);
-	for (; i < argc; i++, played++)
-		failures += !judge(strtoull(argv[i], NULL, 10), ops, failures + 1);
+	for (; on && i < argc; i++, played++)
+		on = play_one(strtoull(argv[i], NULL, 10), ops);
 	/* (a few failures say enough) */
 	if (until)
 		printf("# seeds from %llu on\n", (unsigned long long)from);
-	for (; until && now_ms() < until && failures < more; from++, played++)
-		failures += !judge(from, ops, failures + 1);
-	printf("%sok %u - %u sequences are the same with and without culimbo, call by call, but for %u\n",
-	       played > failures ? "" : "not ", failures + 1, played, failures);
-	printf("# %llu calls\n1..%u\n", (unsigned long long)calls_played, failures + 1);
+	for (; on && until && now_ms() < until && failures < more; from++, played++)
+		on = play_one(from, ops);
+	sum_up(played);
 	return failures || !played;
 }
 
 int main(int argc, char **argv)
 {
-	char *path = realpath("/proc/self/exe", NULL);
+	const char *self = realpath("/proc/self/exe", NULL);
 	struct settings s;
 
-	self = path;
 	if (argc == 3 && !strcmp(argv[1], "player"))
 		return player_serve(atoi(argv[2]));
 	if (argc > 3 && !strcmp(argv[1], "play")) {
@@ -369,7 +284,7 @@ int main(int argc, char **argv)
 		return direct(&s, (unsigned int)strtoul(argv[3], NULL, 10), argc > 4 ? argv[4] : NULL, self);
 	}
 	if (argc > 1 && !strcmp(argv[1], "compare"))
-		return compare_all(argc - 2, argv + 2);
+		return compare_all(self, argc - 2, argv + 2);
 	fprintf(stderr, "usage: see the head of runner.c\n");
 	return 2;
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The players and the lines: see stage.h. */
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,16 +15,122 @@
 
 #include "tests/differential/stage.h"
 
+/* ------------------------------------------------------------ what is under way */
+static const char *const names[] = {
+	[DO_ALLOC] = "cuMemAlloc", [DO_ALLOC_ASYNC] = "cuMemAllocAsync", [DO_FREE] = "cuMemFree",
+	[DO_FREE_ASYNC] = "cuMemFreeAsync", [DO_EXPORT] = "cuIpcGetMemHandle",
+	[DO_OPEN] = "cuIpcOpenMemHandle", [DO_OPEN_OLD] = "cuIpcOpenMemHandle(4.1)",
+	[DO_CLOSE] = "cuIpcCloseMemHandle", [DO_READ] = "cuMemcpyDtoH", [DO_FILL] = "cuMemsetD8",
+	[DO_QUERY] = "cuPointerGetAttribute", [DO_MEMORY] = "cuMemGetInfo",
+	[DO_EXHAUST] = "cuMemAlloc until it fails", [DO_SETTLE] = "cuCtxSynchronize of each context",
+	[DO_EVENT_CREATE] = "cuEventCreate", [DO_EVENT_DESTROY] = "cuEventDestroy",
+	[DO_EVENT_RECORD] = "cuEventRecord", [DO_EVENT_QUERY] = "cuEventQuery",
+	[DO_EVENT_WAIT] = "cuEventSynchronize", [DO_STREAM_WAIT_EVENT] = "cuStreamWaitEvent",
+	[DO_EVENT_EXPORT] = "cuIpcGetEventHandle", [DO_EVENT_OPEN] = "cuIpcOpenEventHandle",
+	[DO_STREAM_CREATE] = "cuStreamCreate", [DO_STREAM_DESTROY] = "cuStreamDestroy",
+	[DO_STREAM_QUERY] = "cuStreamQuery", [DO_STREAM_WAIT] = "cuStreamSynchronize",
+	[DO_CAPTURE] = "cuStreamBeginCapture", [DO_CAPTURE_END] = "cuStreamEndCapture",
+	[DO_CAPTURE_MODE] = "cuThreadExchangeStreamCaptureMode", [DO_CTX_CREATE] = "cuCtxCreate",
+	[DO_CTX_DESTROY] = "cuCtxDestroy", [DO_CTX_SET] = "cuCtxSetCurrent",
+	[DO_CTX_PUSH] = "cuCtxPushCurrent", [DO_CTX_POP] = "cuCtxPopCurrent",
+	[DO_CTX_GET] = "cuCtxGetCurrent", [DO_CTX_WAIT] = "cuCtxSynchronize",
+	[DO_RETAIN] = "cuDevicePrimaryCtxRetain", [DO_RELEASE] = "cuDevicePrimaryCtxRelease",
+	[DO_RESET] = "cuDevicePrimaryCtxReset", [DO_GREEN_CREATE] = "cuGreenCtxCreate",
+	[DO_GREEN_DESTROY] = "cuGreenCtxDestroy", [DO_HOLD] = "cuLaunchHostFunc",
+	[DO_LET_GO] = "the end of a host function, and cuCtxSynchronize of each context",
+	[DO_FORK] = "fork", [DO_END] = "its end",
+};
+
+/* In a file that the runner reads, also after our death. */
+static struct underway *underway;
+
+void underway_open(void)
+{
+	const char *path = getenv("DIFFERENTIAL_UNDERWAY");
+	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+
+	if (fd < 0)
+		return; /* played by hand */
+	underway = mmap(NULL, sizeof(*underway), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (underway == MAP_FAILED)
+		underway = NULL;
+	close(fd);
+}
+
+void say_underway(const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	if (!underway)
+		return;
+	n = snprintf(underway->what, sizeof(underway->what), "seed %llu, ", (unsigned long long)settings->seed);
+	va_start(args, format);
+	vsnprintf(underway->what + n, sizeof(underway->what) - (size_t)n, format, args);
+	va_end(args);
+	underway->moves++;
+}
+
+static void say_call(unsigned int p, const struct order *o)
+{
+	char with_what[32] = "";
+
+	if (o->call <= DO_SETTLE && (o->at == AT_BLOCK || o->at == AT_IMPORT))
+		snprintf(with_what, sizeof(with_what), " of %s %u", o->at == AT_BLOCK ? "block" : "import", o->slot);
+	say_underway("step %u, P%u in %s%s", op.number, p, names[o->call], with_what);
+}
+
+/*
+ * A fault that was put in: DIFFERENTIAL_PLANT is SIDE:HOW:STEP, or SIDE:HOW:STEP:PLAYER, for one
+ * player alone.  At the first call of that step or after it.
+ */
+static enum plant plant(unsigned int p)
+{
+	static const char *const how[] = { [PLANT_CRASH] = "crash", [PLANT_KILL] = "kill", [PLANT_EXIT] = "exit",
+					   [PLANT_HANG] = "hang" };
+	const char *planted = getenv("DIFFERENTIAL_PLANT"), *side = getenv("DIFFERENTIAL_SIDE");
+	unsigned int step, player;
+	char which[16], name[16];
+	int n;
+
+	if (!planted || !side)
+		return PLANT_NONE;
+	n = sscanf(planted, "%15[^:]:%15[^:]:%u:%u", which, name, &step, &player);
+	if (n < 3 || op.number < step || (n == 4 && player != p) || (strcmp(which, side) && strcmp(which, "both")))
+		return PLANT_NONE;
+	for (unsigned int i = PLANT_CRASH; i <= PLANT_HANG; i++)
+		if (!strcmp(name, how[i]))
+			return i;
+	return PLANT_NONE;
+}
+
 /* ------------------------------------------------------------------ the players */
+/* Says how it ended, and ends as well. */
+__attribute__((noreturn)) static void is_gone(unsigned int p)
+{
+	int status = 0;
+
+	/* it has closed its socket, so it ends */
+	if (waitpid(players[p].pid, &status, 0) != players[p].pid)
+		die("player %u is gone", p);
+	if (WIFSIGNALED(status))
+		die("player %u ended by signal %d (%s)", p, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	die("player %u ended with exit status %d", p, WEXITSTATUS(status));
+}
+
 struct answer tell(unsigned int p, const struct order *order)
 {
 	struct answer answer = { 0 };
+	struct order o = *order;
 
+	say_call(p, order);
+	o.plant = plant(p);
 	if (players[p].fd < 0)
-		player_do(order, &answer);
-	else if (send(players[p].fd, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order) ||
+		player_do(&o, &answer);
+	else if (send(players[p].fd, &o, sizeof(o), MSG_NOSIGNAL) != (ssize_t)sizeof(o) ||
 		 recv(players[p].fd, &answer, sizeof(answer), 0) != (ssize_t)sizeof(answer))
-		die("player %u is gone", p);
+		is_gone(p);
+	say_underway("step %u, after P%u's %s", op.number, p, names[order->call]);
 	return answer;
 }
 
@@ -50,10 +159,12 @@ int end(struct player *player, unsigned int how)
 	struct order order = { .call = DO_END, .flags = how };
 	int status;
 
+	say_underway("step %u, the end of P%u", op.number, (unsigned int)(player - players));
 	if (send(player->fd, &order, sizeof(order), MSG_NOSIGNAL) < 0 ||
 	    waitpid(player->pid, &status, 0) != player->pid)
-		die("player 1 is gone");
+		is_gone((unsigned int)(player - players));
 	close(player->fd);
+	say_underway("step %u, after the end of P%u", op.number, (unsigned int)(player - players));
 	return status;
 }
 
@@ -64,7 +175,7 @@ void settle(void)
 	for (unsigned int c = 0; c < CONTEXTS; c++)
 		o.flags |= (uint32_t)context_alive(me(), (uint8_t)c) << c;
 	tell(op.player, &o);
-	me()->pending = false;
+	settled();
 }
 
 void let_go(void)
@@ -74,7 +185,8 @@ void let_go(void)
 	for (unsigned int c = 0; c < CONTEXTS; c++)
 		o.flags |= (uint32_t)context_alive(me(), (uint8_t)c) << c;
 	tell(op.player, &o);
-	me()->busy = me()->pending = false;
+	me()->busy = false;
+	settled();
 }
 
 /* -------------------------------------------------------------------- the lines */

@@ -5,6 +5,10 @@
 
 #include "tests/differential/model.h"
 
+/* What a play is at, for whoever looks when it does not go on, or is no more. */
+void underway_open(void);
+void say_underway(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Has player @p do it. */
 struct answer tell(unsigned int p, const struct order *order);
 /* Waits for all work of the player whose operation it is. */

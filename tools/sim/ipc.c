@@ -61,9 +61,9 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 
 	if (result)
 		return result;
+	/* What was freed in a stream's order is exported until that stream is waited for (measured). */
 	if (!out || !sim_block_at(dptr, &block) ||
-	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK) ||
-	    sim_memory_doomed(&block)) {
+	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}

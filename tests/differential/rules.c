@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What may differ, as doc/differences.md lists it.
+ *
+ * The list is for people; a rule's name ties its entry to what model.c and calls*.c know of it.
+ * Nothing may differ by a rule that is not listed, and nothing may be listed that no rule of ours
+ * stands for: so the page says no more and no less than what was tried.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/differential/rules.h"
+
+static struct rule {
+	const char *name;
+	bool played; /* lines can differ by it; else it is of calls that are never played, or compared */
+	bool listed;
+} rules[] = {
+	{ .name = "foreign", .played = true },
+	{ .name = "stale", .played = true },
+	{ .name = "own", .played = true },
+	{ .name = "freed", .played = true },
+	{ .name = "known", .played = true },
+	{ .name = "memory", .played = true },
+	{ .name = "crash" },  /* a driver may crash on it */
+	{ .name = "mapped" }, /* it happens now and then, and what is open differs from there on */
+	{ .name = "stamp" },  /* no line shows the bytes of a handle */
+};
+enum { RULES = sizeof(rules) / sizeof(rules[0]) };
+
+static struct rule *find(const char *name, size_t length)
+{
+	for (size_t i = 0; i < RULES; i++)
+		if (strlen(rules[i].name) == length && !memcmp(rules[i].name, name, length))
+			return &rules[i];
+	return NULL;
+}
+
+static bool add(const char *path, unsigned int at, const char *line, char *error, size_t room)
+{
+	const char *name = strchr(line, '`') + 1;
+	int length = (int)strcspn(name, "`\n");
+	struct rule *rule = find(name, (size_t)length);
+
+	if (!rule)
+		snprintf(error, room, "%s:%u: there is no rule '%.*s' in tests/differential/rules.c", path, at,
+			 length, name);
+	else if (rule->listed)
+		snprintf(error, room, "%s:%u: '%.*s' is listed twice", path, at, length, name);
+	else
+		return rule->listed = true;
+	return false;
+}
+
+bool rules_read(const char *path, char *error, size_t room)
+{
+	FILE *file = fopen(path, "r");
+	unsigned int entries = 0;
+	char line[4096];
+	bool good = true;
+
+	if (!file) {
+		snprintf(error, room, "%s: %s", path, strerror(errno));
+		return false;
+	}
+	for (unsigned int at = 1; good && fgets(line, sizeof(line), file); at++)
+		if (!strncmp(line, "| `", 3)) {
+			good = add(path, at, line, error, room);
+			entries++;
+		}
+	fclose(file);
+	if (good && !entries) {
+		snprintf(error, room, "%s: it lists nothing", path);
+		return false;
+	}
+	return good;
+}
+
+bool rules_allow(const char *rule)
+{
+	const struct rule *found = find(rule, strlen(rule));
+
+	return found && found->played && found->listed;
+}
+
+void rules_each(void (*each)(const char *rule, bool listed))
+{
+	for (size_t i = 0; i < RULES; i++)
+		if (rules[i].played)
+			each(rules[i].name, rules[i].listed);
+}
