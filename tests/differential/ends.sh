@@ -1,0 +1,105 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Whatever ends a play, or the harness itself, is said: with the seed, the step and the call that was
+# under way, and by the exit status.  Each way to end is planted here (stage.c, plant()).
+# Prints TAP.
+set -u
+
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:-${top_builddir-}}
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-ends.XXXXXX") || exit 1
+run=''
+trap '[ -z "$run" ] || kill -9 "$run" 2> /dev/null; rm -rf "$tmp"' EXIT
+export DIFFERENTIAL_TMP="$tmp"
+number=0 failures=0
+
+ok() { # STATUS TEXT
+	number=$((number + 1))
+	[ "$1" -eq 0 ] && echo "ok $number - $2" && return
+	failures=$((failures + 1))
+	echo "not ok $number - $2"
+	sed 's/^/#   /' "$tmp/out"
+}
+
+says() {
+	grep -Eq "$1" "$tmp/out"
+}
+
+# Seed 3 has two processes; DIFFERENTIAL_PLANT is SIDE:HOW:STEP[:PLAYER].
+planted() { # PLANT STATUS PATTERN TEXT
+	DIFFERENTIAL_PLANT=$1 DIFFERENTIAL_STALL_MS=${stall-20000} "$here/run.sh" --brief "$build" 3 > "$tmp/out" 2>&1
+	[ $? -eq "$2" ] && says '^not ok 1 - seed 3: ' && says "$3" && says '^1\.\.2$'
+	ok $? "$4"
+}
+
+at='at seed 3, step [0-9]+, P0 in c'
+planted bare:crash:20:0 1 "^#   bare: ended by signal 11 .*, ${at}u[A-Za-z]+" "bare, a call crashes in the first process"
+planted culimbo:crash:20:0 1 "^#   culimbo: ended by signal 11 .*, $at" "under culimbo likewise"
+planted both:crash:20:0 1 '^# neither came to the end' "on both sides: that is a failure, too"
+planted culimbo:crash:20:1 1 'stderr: player 1 ended by signal 11' "a call crashes in the second process"
+planted culimbo:kill:20:1 1 'stderr: player 1 ended by signal 9' "the second process is killed"
+planted culimbo:exit:20:1 1 'stderr: player 1 ended with exit status 3' "the second process exits"
+says '^#   culimbo: gave up, .*, at seed 3, step [0-9]+, P1 in c'
+ok $? "and what it was at is said of it"
+planted bare:exit:20:0 1 "^#   bare: ended with exit status 3, $at" "the first process exits"
+stall=400
+planted bare:hang:20:0 1 "^#   bare: killed, for nothing moved any more .*, $at" "bare, a call does not return"
+planted culimbo:hang:20:1 1 '^#   culimbo: killed, .*, at seed 3, step [0-9]+, P1 in c' \
+	"under culimbo, one in the second process"
+planted both:hang:20:1 1 '^# neither came to the end' "on both sides"
+
+# While a call hangs, the harness itself is ended.  (The signal goes to run.sh, or to the runner.)
+within() { # what follows is true within 20 s
+	tries=0
+	until "$@"; do
+		tries=$((tries + 1))
+		[ $tries -lt 2000 ] || return 1
+		sleep 0.01
+	done
+}
+hangs() {
+	grep -aqs 'step [2-9][0-9], P1 in c' "$tmp"/culimbo-differential.*/culimbo.at
+}
+gone() {
+	! kill -0 "$1" 2> /dev/null
+}
+nothing_left() {
+	! grep -alzs "^DIFFERENTIAL_UNDERWAY=$tmp/" /proc/[0-9]*/environ > "$tmp/left"
+}
+child_of() {
+	for status in /proc/[0-9]*/status; do
+		grep -qs "^PPid:[[:space:]]*$1\$" "$status" || continue
+		status=${status#/proc/}
+		echo "${status%/status}"
+	done
+}
+ended_by() { # SIGNAL WHOM
+	DIFFERENTIAL_PLANT=both:hang:20:1 DIFFERENTIAL_STALL_MS=60000 "$here/run.sh" --brief "$build" 3 > "$tmp/out" 2>&1 &
+	run=$!
+	within hangs || return 1
+	whom=$run
+	[ "$2" = run.sh ] || whom=$(child_of "$run")
+	# shellcheck disable=SC2086 # it is a number
+	kill "-$1" $whom
+	wait "$run"
+	status=$?
+	run=''
+}
+ended_by TERM run.sh
+[ "$status" -eq 143 ] && says '^not ok 1 - seed 3: ended by signal 15' && says '^1\.\.1$' &&
+	says '^#   culimbo was at seed 3, step [0-9]+, P1 in c'
+ok $? "run.sh is told to end: which seed it was, and at what"
+ended_by INT runner
+[ "$status" -eq 130 ] && says '^not ok 1 - seed 3: ended by signal 2' && says '^#   bare was at seed 3, step '
+ok $? "the runner is told to end: likewise"
+ended_by KILL runner
+[ "$status" -eq 137 ] && says '^Bail out! the runner was ended by signal 9, bare at seed 3, step [0-9]+, P1 in c.*, culimbo at seed 3'
+ok $? "the runner is killed: likewise"
+ended_by KILL run.sh
+within says '^not ok 1 - seed 3: ended by signal 15'
+ok $? "run.sh is killed: likewise"
+within nothing_left
+ok $? "no process of any play is left"
+echo "1..$number"
+[ "$failures" -eq 0 ]
