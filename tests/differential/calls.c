@@ -219,6 +219,7 @@ void play_ctx_create(void)
 	if (a.result)
 		return;
 	me()->own[o.slot] = true;
+	me()->own_device[o.slot] = o.other;
 	me()->stack[me()->depth++] = o.slot;
 }
 

@@ -28,11 +28,11 @@ static void play_alloc(bool async)
 	print(async ? "cuMemAllocAsync" : "cuMemAlloc", &a, NULL);
 	if (a.result)
 		return;
-	if (bytes < PAGE && (players[0].maybe_limbo || players[1].maybe_limbo))
+	if (bytes < PAGE && any_limbo())
 		scattered = true;
 	me()->taken++;
 	life[lives] = (struct life){ .async = async, .player = op.player, .ctx = whole(current()),
-				     .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
+				     .device = device_of(current()), .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
 	me()->block[slot] = lives;
 	l = &life[lives++];
 	if (me()->busy)
@@ -407,7 +407,7 @@ void play_exhaust(void)
 {
 	struct order o;
 	bool stays = false, waits = false;
-	uint8_t player = op.player;
+	uint8_t player = op.player, device = device_of(current());
 	struct answer a;
 
 	if (settings->gpu || op.d % 3 || anybody_busy() || captures(&players[0]) || captures(&players[1]) ||
@@ -420,7 +420,7 @@ void play_exhaust(void)
 		waits |= life[l].state == FREED && life[l].exported && held(l);
 		stays |= life[l].state == FREED && (life[l].own_opens || life[l].outlived);
 	}
-	stays |= settings->inline_collector && players[!player].maybe_limbo;
+	stays |= settings->inline_collector && players[!player].maybe_limbo[device];
 	o = (struct order){ .call = DO_EXHAUST };
 	a = tell(player, &o);
 	with("%s", "");
@@ -430,5 +430,6 @@ void play_exhaust(void)
 	me()->taken++;
 	if (a.result != CUDA_ERROR_OUT_OF_MEMORY || stays || waits)
 		return;
-	players[0].maybe_limbo = players[1].maybe_limbo = false;
+	/* what is freed on another device is no help, and stays */
+	players[0].maybe_limbo[device] = players[1].maybe_limbo[device] = false;
 }

@@ -21,6 +21,12 @@ uint8_t whole(uint8_t ctx)
 {
 	return ctx == GREEN ? PRIMARY_0 : ctx;
 }
+uint8_t device_of(uint8_t ctx)
+{
+	if (ctx == OWN_A || ctx == OWN_B)
+		return me()->own_device[ctx];
+	return ctx == PRIMARY_1;
+}
 bool primary_alive(const struct player *p, unsigned int device)
 {
 	return p->references[device] || (device == 0 && p->own[GREEN]);
@@ -123,7 +129,7 @@ void freed(int l)
 	f->waits = f->exported && (had || settings->grace == GRACE_LONG);
 	f->refused = f->exported && settings->grace == GRACE_NONE && !had;
 	if (f->exported && !f->refused)
-		me()->maybe_limbo = true;
+		me()->maybe_limbo[f->device] = true;
 	if (!f->exported)
 		f->refused = true;
 }
@@ -137,7 +143,10 @@ void settled(void)
 
 bool any_limbo(void)
 {
-	return players[0].maybe_limbo || players[1].maybe_limbo;
+	for (unsigned int d = 0; d < DEVICES; d++)
+		if (players[0].maybe_limbo[d] || players[1].maybe_limbo[d])
+			return true;
+	return false;
 }
 
 /* ------------------------------------------------------------------ what may differ */

@@ -20,7 +20,7 @@ struct life {
 	bool refused; /* freed when nobody had or could get it: its handle must be refused */
 	bool waits;   /* it surely went into the limbo when it was freed: how old its grace was does not matter */
 	bool pending; /* freed in a stream's order: its player has not waited for all work since */
-	uint8_t player, ctx, value;
+	uint8_t player, ctx, device, value;
 	unsigned int own_opens;
 	uint64_t bytes;
 	unsigned int ended_at; /* what the player had allocated or opened by then */
@@ -57,11 +57,12 @@ struct player {
 	struct stream stream[STREAMS];
 	bool own[CONTEXTS]; /* of OWN_A, OWN_B, GREEN: is there */
 	unsigned int references[DEVICES];
+	uint8_t own_device[CONTEXTS]; /* of OWN_A, OWN_B */
 	uint8_t stack[DEPTH];
 	unsigned int depth;
 	bool busy;	    /* work is under way that ends when it is let go */
 	unsigned int taken; /* addresses, so far */
-	bool maybe_limbo;
+	bool maybe_limbo[DEVICES];
 	uint8_t mode; /* the thread's, of captures */
 };
 /* The operation that is being played. */
@@ -91,6 +92,8 @@ bool usable(unsigned int stream);
 bool is_alone(const struct life *l);
 
 uint8_t whole(uint8_t ctx);
+/* That a context of the player whose operation it is is on. */
+uint8_t device_of(uint8_t ctx);
 bool primary_alive(const struct player *p, unsigned int device);
 bool context_alive(const struct player *p, uint8_t ctx);
 bool captures(const struct player *p);
