@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What several tests of the limbo (test_limbo_*.c) share: what they ask of a block,
+ * the end of a context, threads that wait in the middle of something, events, and
+ * calls that fail for want of memory or of events.
+ *
+ * Each of these tests is a process that has shared nothing yet; importers are
+ * processes of their own (other.h).  The driver is a fake one that counts
+ * (fake_driver.h), so the time of each free is known and nothing is waited for in vain.
+ */
+#ifndef CL_TEST_LIMBO_H
+#define CL_TEST_LIMBO_H
+
+#include "tests/unit/other.h"
+
+/*
+ * One that is waited for, and a test that means "not over yet" by it has so long
+ * to get there; where nothing waits for it, HOUR.
+ */
+#define GRACE (250 * MS)
+
+static inline unsigned int tasks(void)
+{
+	return count_entries("/proc/self/task");
+}
+#ifdef __SANITIZE_THREAD__ /* it has threads of its own, some of which come and go */
+#define TASKS(n) tasks()
+#else
+#define TASKS(n) (n)
+#endif
+#define CHECK_TASKS(n) CHECK_EQUAL(tasks(), TASKS(n))
+
+static inline bool freed_soon(CUdeviceptr p)
+{
+	return COMES_TRUE(frees_of(p) == 1, SOON);
+}
+static inline uint64_t freed_at(CUdeviceptr p)
+{
+	return atomic_load(&fake_at(p)->freed_at);
+}
+static inline CUresult open_own(CUdeviceptr *p, CUipcMemHandle handle)
+{
+	return cl_memory_import(p, handle, 0, fake_open);
+}
+static inline bool is_known(CUdeviceptr p)
+{
+	bool known;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	known = cl_block_find(CL_MEMORY, p) != NULL;
+	pthread_mutex_unlock(&cl_exports_lock);
+	return known;
+}
+
+/* The driver has freed the block behind our back, and made another at its address. */
+static inline CUresult get_other_handle(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	CUresult result = fake_get_handle(handle, p);
+
+	handle->reserved[55] ^= 1;
+	return result;
+}
+
+static _Atomic pid_t thread_task;
+static _Atomic bool thread_done;
+
+/* Of which contexts there are blocks is counted, and must come to nothing with them. */
+static inline bool none_is_counted(void)
+{
+	static const struct cl_context_tally none;
+
+	return memcmp(&cl_block_tally, &none, sizeof none) == 0;
+}
+
+static inline void end_context_a(bool gone)
+{
+	cl_context_end_begin(CONTEXT_A, 0);
+	if (gone) {
+		atomic_store(&fake.dead_a, true);
+		for (unsigned int i = 0; i < fake.n; i++)
+			if (fake.block[i].ctx == CONTEXT_A)
+				atomic_store(&fake.block[i].live, false);
+		fake_stack[0] = CONTEXT_B;
+	}
+	cl_context_end_done(CONTEXT_A, 0, gone);
+}
+
+static inline void end_meanwhile(void)
+{
+	fake.in_sync = NULL;
+	end_context_a(true);
+}
+
+static inline CUevent exported_event(CUipcEventHandle *handle)
+{
+	CUipcEventHandle unused;
+	CUevent event = fake_event();
+
+	CHECK_EQUAL(cl_event_export(handle ? handle : &unused, event), CUDA_SUCCESS);
+	return event;
+}
+
+/* At the @attempt to make one that the driver refuses; true: try again. */
+static inline bool another_event(unsigned int attempt)
+{
+	struct cl_retry retry;
+
+	cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 });
+	retry.attempt = attempt;
+	retry.began = cl_now();
+	retry.until = retry.began + cl_options.pressure_wait.number;
+	retry.own = cl_limbo_events_back();
+	return cl_retry_again(&retry);
+}
+
+/* A call fails: whether to make it again; and whether once more, when that has failed, too. */
+static __thread struct cl_retry failing;
+static inline bool fails(enum cl_retry_want want, struct cl_short what)
+{
+	cl_retry_end(&failing);
+	cl_retry_begin(&failing, want, what);
+	return cl_retry_again(&failing);
+}
+static inline bool fails_again(void)
+{
+	return cl_retry_again(&failing);
+}
+#define NO_MEMORY() fails(CL_RETRY_MEMORY, (struct cl_short){ .bytes = 12345, .device = CL_OF_CURRENT })
+#define NO_EVENT() fails(CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 })
+
+/* One whose context is known, as it is of those that are made through the hook. */
+static inline CUevent event_of_context(CUipcEventHandle *handle)
+{
+	CUipcEventHandle unused;
+	CUevent event = fake_event();
+
+	cl_event_created(event);
+	CHECK_EQUAL(cl_event_export(handle ? handle : &unused, event), CUDA_SUCCESS);
+	return event;
+}
+
+/* A thread that does @what, and waits in the middle of it. */
+static inline pthread_t starts_and_waits(void *(*what)(void *))
+{
+	pthread_t thread;
+
+	atomic_store(&thread_done, false);
+	atomic_store(&thread_task, 0);
+	CHECK(!pthread_create(&thread, NULL, what, NULL));
+	CHECK(COMES_TRUE(atomic_load(&thread_done) || sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	return thread;
+}
+
+/* One that was exported, and that @other holds. */
+static inline CUevent held_event(struct other *other)
+{
+	CUipcEventHandle handle;
+	CUevent event = event_of_context(&handle);
+
+	CHECK_EQUAL(ask(other, (struct order){ .what = 'e', .event = handle }).result, CUDA_SUCCESS);
+	return event;
+}
+
+static _Atomic bool stall_destroy, in_destroy;
+static inline CUresult destroy_that_stalls(CUevent event)
+{
+	CUresult result = fake_event_destroy(event);
+
+	atomic_store(&in_destroy, true);
+	while (atomic_load(&stall_destroy))
+		usleep(100);
+	return result;
+}
+static inline void *collect_beside(void *unused)
+{
+	cl_limbo_collect(true);
+	return unused;
+}
+
+#endif

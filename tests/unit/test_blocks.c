@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of blocks: each export is found again, at each moment of the table's growth, in
+ * a forked child too; few addresses that were not exported are taken for one that was; and
+ * no export pays for the others.
+ */
+#include "tests/unit/fake_driver.h"
+
+#include <sys/mman.h>
+
+#include "shim/blocks/address_filter.h"
+
+/*
+ * Each export is found again, though most of what is freed is told from it
+ * without a look at any: as many as make that knowledge grow several times, in a
+ * forked child too, which has none of its parent's.
+ */
+static void each_export_is_found(void)
+{
+	enum { MANY = 20000 };
+	CUdeviceptr first = exported_block(), other;
+	uint32_t freed;
+
+	for (int i = 1; i < MANY; i++)
+		exported_block();
+	for (int i = 0; i < MANY; i++)
+		CHECK(cl_block_may_be(first + (uint64_t)i * DEVICE_STEP));
+	for (int i = 0; i < MANY; i++)
+		CHECK_EQUAL(cl_memory_free(first + (uint64_t)i * DEVICE_STEP), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, MANY);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	/* and of what was not exported, few are taken for it */
+	freed = 0;
+	for (int i = 0; i < MANY; i++) {
+		other = fake_alloc(64, CONTEXT_A);
+		freed += cl_block_may_be(other);
+		CHECK_EQUAL(cl_memory_free(other), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(atomic_load(&fake.free_calls), MANY);
+	CHECK(freed < MANY / 5);
+}
+static void child_finds_its_own(void)
+{
+	CUdeviceptr p = fake_alloc(64, CONTEXT_A);
+
+	for (int i = 0; i < 20000; i++) /* what the parent exported is none of the child's */
+		CHECK(!cl_block_may_be(DEVICE_BASE + (uint64_t)i * DEVICE_STEP));
+	export_block(p);
+	CHECK(cl_block_may_be(p));
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
+}
+IN_A_CHILD(each_export_is_found_among_many)
+{
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	each_export_is_found();
+	in_a_child(child_finds_its_own);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 20000);
+}
+
+/* Blocks without a driver, at addresses that look random: block @n of those that ever were. */
+static uint64_t address_of(uint64_t n)
+{
+	return (n * 0xd1342543de82ef95u >> 20 << 9) | 1ull << 60;
+}
+static struct cl_block *block_at(enum cl_kind kind, uint64_t address)
+{
+	static const uint8_t handle[64];
+	struct cl_export what = { .kind = kind, .base = address, .size = 512, .handle = handle };
+	uint32_t generation;
+	struct cl_block *block = cl_block_new(&what, CONTEXT_A, true, 0, &generation);
+
+	CHECK(block);
+	return block;
+}
+
+static uint64_t visited, visits;
+static void visit(struct cl_block *block, void *data)
+{
+	visited ^= block->link.key;
+	visits++;
+	if (data && visits % 3 == 0)
+		cl_block_delete(block);
+}
+
+/* Block @first to below @end are there, and these only. */
+static void all_are_found(enum cl_kind kind, uint64_t first, uint64_t end)
+{
+	uint64_t want = 0;
+
+	for (uint64_t n = first; n < end; n++) {
+		struct cl_block *block = cl_block_find(kind, address_of(n));
+
+		CHECK(block && block->link.key == address_of(n));
+		CHECK(kind != CL_MEMORY || cl_block_may_be(address_of(n)));
+		want ^= address_of(n);
+	}
+	CHECK(!cl_block_find(kind, address_of(end)));
+	CHECK(!first || !cl_block_find(kind, address_of(first - 1)));
+	visited = visits = 0;
+	cl_block_each(kind, visit, NULL);
+	CHECK(visits == end - first && visited == want);
+}
+
+static void table_through_its_walks(enum cl_kind kind)
+{
+	uint64_t first = 0, end = 0, kept = 0;
+
+	/* it grows: at each moment of that */
+	while (end < 3000) {
+		block_at(kind, address_of(end++));
+		if (end % 5 == 0) { /* and some go */
+			cl_block_delete(cl_block_find(kind, address_of(first)));
+			first++;
+		}
+		all_are_found(kind, first, end);
+	}
+	/* as many come as go */
+	for (unsigned int i = 0; i < 40000; i++) {
+		block_at(kind, address_of(end++));
+		cl_block_delete(cl_block_find(kind, address_of(first)));
+		first++;
+		if (i % 97 == 0)
+			all_are_found(kind, first, end);
+	}
+	all_are_found(kind, first, end);
+	/* of what was never there, and of what has gone, few are taken for it */
+	for (uint64_t n = 0; n < 20000; n++)
+		kept += cl_block_may_be(address_of(n + (n % 2 ? 0 : 1 << 30)));
+	if (kind == CL_MEMORY)
+		CHECK(kept > 0 && kept < 20000 / 5);
+	/* who goes through all may delete; amid a growth, too */
+	while (end - first <= 4096 + 100)
+		block_at(kind, address_of(end++));
+	visits = 0;
+	cl_block_each(kind, visit, &visits);
+	CHECK_EQUAL(visits, end - first);
+	visits = 0;
+	cl_block_each(kind, visit, NULL);
+	CHECK_EQUAL(visits, end - first - (end - first) / 3);
+}
+
+static void memory_through_its_walks(void)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	pthread_mutex_lock(&cl_exports_lock);
+	table_through_its_walks(CL_MEMORY);
+}
+static void events_through_their_walks(void)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	pthread_mutex_lock(&cl_exports_lock);
+	table_through_its_walks(CL_EVENT);
+}
+static void a_block_is_found_at_each_moment_of_its_tables_growth(void **state)
+{
+	in_a_child(memory_through_its_walks);
+	in_a_child(events_through_their_walks);
+}
+
+static uint64_t *longest_part; /* in millionths; told by a child to its parent */
+
+static uint64_t own_time(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * The longest, in millionths of what all of them took, so that it holds for an emulated
+ * processor, too.  A table that grew at once took 20 ms for the 131,073rd block, a tenth of all.
+ */
+static void longest_export(void)
+{
+	uint64_t longest = 0, all = 0;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	pthread_mutex_lock(&cl_exports_lock);
+	for (uint64_t n = 0; n < 140000; n++) {
+		uint64_t began = own_time(), took;
+
+		block_at(CL_MEMORY, address_of(n));
+		took = own_time() - began;
+		all += took;
+		if (took > longest)
+			longest = took;
+	}
+	*longest_part = longest * 1000000 / all;
+}
+static void no_export_pays_for_the_others(void **state)
+{
+	uint64_t least = UINT64_MAX;
+
+	/* (what else the processor had to do meanwhile is in it; hardly three times) */
+	for (int i = 0; i < 3; i++) {
+		in_a_child(longest_export);
+		if (*longest_part < least)
+			least = *longest_part;
+	}
+	print_message("# the longest of 140,000 exports took %.2f %% of the time of all\n", (double)least / 1e4);
+	assert_true(least < 25000);
+}
+
+static int set_up(void **state)
+{
+	longest_part = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return longest_part == MAP_FAILED ? -1 : make_folder(state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_export_is_found_among_many),
+		cmocka_unit_test(a_block_is_found_at_each_moment_of_its_tables_growth),
+		cmocka_unit_test(no_export_pays_for_the_others),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, remove_folder);
+}

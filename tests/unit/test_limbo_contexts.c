@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: what goes with its context is forgotten, here and there, and nothing of it
+ * is freed, asked about or destroyed any more; what is another context's stays.
+ */
+#include "tests/unit/limbo.h"
+
+/* (A is the primary one of device 0: such an end names the device alone) */
+IN_A_CHILD(what_goes_with_its_primary_context_is_forgotten)
+{
+	CUdeviceptr of_a, of_b;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	of_a = exported_block();
+	of_b = fake_alloc(1024, CONTEXT_B);
+	export_block(of_b);
+	CHECK_EQUAL(cl_own.header->live_blocks, 2);
+	cl_context_end_begin(NULL, 1); /* another device's */
+	cl_context_end_done(NULL, 1, true);
+	CHECK_EQUAL(cl_own.header->live_blocks, 2);
+	cl_context_end_begin(NULL, 0);
+	fake_stack[0] = CONTEXT_B;
+	cl_context_end_done(NULL, 0, true);
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+	CHECK(!cl_block_find(CL_MEMORY, of_a) && cl_block_find(CL_MEMORY, of_b));
+	CHECK(!none_is_counted());
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	CHECK(none_is_counted());
+}
+
+IN_A_CHILD(what_goes_with_its_context_is_forgotten)
+{
+	struct other other = start_other(0);
+	CUdeviceptr freed, live, held, of_b;
+	CUipcMemHandle handle;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	freed = exported_block();
+	live = exported_block();
+	held = fake_alloc(1024, CONTEXT_A);
+	handle = export_block(held);
+	others_open(&other, handle);
+	of_b = fake_alloc(1024, CONTEXT_B);
+	export_block(of_b);
+	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(held), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	end_context_a(false); /* the driver said no: nothing has changed */
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 3);
+	CHECK_EQUAL(cl_memory_free(freed), CUDA_ERROR_INVALID_VALUE);
+	end_context_a(true);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
+	CHECK_EQUAL(cl_own.header->live_blocks, 0);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(freed) + frees_of(live) + frees_of(held), 0);
+	CHECK(freed_soon(of_b));
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle }).result,
+		    CUDA_SUCCESS); /* it has it open: the driver still maps it */
+	/* the addresses are others' from now on */
+	fake_alloc_again(freed, CONTEXT_B);
+	fake_alloc_again(held, CONTEXT_B);
+	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(freed), 1);
+	handle = export_block(held);
+	CHECK_EQUAL(cl_memory_free(held), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(held), 0);
+}
+
+static void context_ends_in_a_free(CUresult result)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = exported_block();
+	fake.in_sync = end_meanwhile; /* as by another thread of the program */
+	fake.sync_result = result;
+	CHECK_EQUAL(cl_memory_free(p), result);
+	CHECK(!is_known(p));
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	CHECK_EQUAL(cl_own.header->live_blocks, 0);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+}
+IN_A_CHILD(a_block_whose_context_ends_while_it_is_freed_is_forgotten)
+{
+	context_ends_in_a_free(CUDA_SUCCESS);
+}
+IN_A_CHILD(a_block_whose_context_ends_while_its_free_fails_is_forgotten)
+{
+	context_ends_in_a_free(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+IN_A_CHILD(events_are_left_to_a_context_that_ends)
+{
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	CHECK_EQUAL(cl_event_destroy(exported_event(NULL), fake_event_destroy), CUDA_SUCCESS);
+	end_context_a(true);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+}
+
+IN_A_CHILD(without_a_file_too_what_goes_with_its_context_is_forgotten)
+{
+	CUdeviceptr freed, live;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	cl_options.dir.text = "/proc/nowhere/culimbo";
+	freed = exported_block();
+	live = exported_block();
+	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
+	end_context_a(true);
+	/* their addresses are of new blocks now, which the program frees like any other */
+	fake_alloc_again(freed, CONTEXT_B);
+	fake_alloc_again(live, CONTEXT_B);
+	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(freed), 1);
+	CHECK_EQUAL(cl_memory_free(live), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(live), 1);
+}
+
+/* UCX retains and releases the primary context around each open and each close. */
+IN_A_CHILD(a_release_that_ends_no_context_starts_and_wakes_nobody)
+{
+	uint32_t woken;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	exported_block();
+	woken = cl_own.header->wake;
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, false);
+	CHECK_EQUAL(cl_own.header->wake, woken);
+	CHECK_TASKS(1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_goes_with_its_context_is_forgotten),
+		cmocka_unit_test(what_goes_with_its_primary_context_is_forgotten),
+		cmocka_unit_test(a_block_whose_context_ends_while_it_is_freed_is_forgotten),
+		cmocka_unit_test(a_block_whose_context_ends_while_its_free_fails_is_forgotten),
+		cmocka_unit_test(events_are_left_to_a_context_that_ends),
+		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
+		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: frees.  One that puts a block there does what the driver's own would: it waits
+ * as that does, in the block's context, and leaves all as it was where it fails.  One that
+ * meets an export, another thread's free, or the end of its context waits for it where it has
+ * to, goes on afterwards, and is told what has become of the block.
+ */
+#include "tests/unit/limbo.h"
+
+/* The program's other thread frees the block while this one is in the driver for its handle. */
+static CUdeviceptr freed_meanwhile;
+static CUresult get_handle_and_free(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	CUresult result = fake_get_handle(handle, p);
+
+	if (freed_meanwhile)
+		CHECK_EQUAL(cl_memory_free(freed_meanwhile), CUDA_SUCCESS);
+	freed_meanwhile = 0;
+	return result;
+}
+IN_A_CHILD(an_export_that_meets_a_free_gives_no_handle)
+{
+	static const CUipcMemHandle nothing;
+	CUipcMemHandle first, again;
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_driver.cuIpcGetMemHandle = get_handle_and_free;
+	p = fake_alloc(1024, CONTEXT_A);
+	first = export_block(p);
+	CHECK_EQUAL(atomic_load(&fake.handle_calls), 1);
+	again = export_block(p);
+	CHECK(!memcmp(&first, &again, sizeof first));
+	CHECK_EQUAL(atomic_load(&fake.handle_calls), 2); /* asked once each time */
+	CHECK_EQUAL(cl_own.record[0].exports, 2);
+	freed_meanwhile = p;
+	CHECK_EQUAL(cl_memory_export(&again, p), CUDA_ERROR_INVALID_VALUE);
+	CHECK(!memcmp(&again, &nothing, sizeof again));
+	CHECK_EQUAL(cl_count_get(exported_after_free), 1);
+	CHECK_EQUAL(cl_count_get(exports), 2);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
+	/* with something in the limbo as well */
+	p = fake_alloc(1024, CONTEXT_A);
+	first = export_block(p);
+	again = export_block(p);
+	CHECK(!memcmp(&first, &again, sizeof first));
+}
+
+IN_A_CHILD(a_free_that_fails_keeps_the_block)
+{
+	CUdeviceptr p, own;
+	CUipcMemHandle handle;
+
+	start_with(GRACE, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	handle = export_block(p);
+	fake.sync_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	CHECK_TASKS(1);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	fake.sync_result = CUDA_SUCCESS;
+	handle = export_block(p);
+	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
+	CHECK_EQUAL(own, p);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK(freed_soon(p));
+}
+
+/* A free that fails for a while only: in a thread that captures, it is an error. */
+IN_A_CHILD(a_free_that_the_driver_refuses_leaves_its_handles_good)
+{
+	CUdeviceptr p, own = 0;
+	CUipcMemHandle handle;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	handle = export_block(p);
+	fake.free_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	fake.free_result = CUDA_SUCCESS;
+	/* bare, the block is there as before, and its handle opens */
+	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
+	CHECK_EQUAL(own, p);
+}
+
+IN_A_CHILD(a_free_waits_in_the_blocks_context)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_B);
+	export_block(p);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 1);
+	CHECK(atomic_load(&fake.sync_ctx) == CONTEXT_B);
+	CHECK_EQUAL(fake_depth, 0);
+	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+/* A pointer into a block of the limbo, which goes while it is exported. */
+static CUresult get_handle_of_what_goes(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	CUresult result = fake_get_handle(handle, p);
+
+	cl_limbo_collect(true);
+	return result;
+}
+static CUresult range_of_what_lives(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	struct fake_block *block = fake_find(p);
+
+	return block && !atomic_load(&block->live) ? CUDA_ERROR_NOT_FOUND : fake_range(base, size, p);
+}
+IN_A_CHILD(a_pointer_into_what_has_just_gone_gives_no_handle)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr goes;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuMemGetAddressRange_v2 = range_of_what_lives;
+	goes = exported_block();
+	CHECK_EQUAL(cl_memory_free(goes), CUDA_SUCCESS);
+	cl_driver.cuIpcGetMemHandle = get_handle_of_what_goes;
+	CHECK_EQUAL(cl_memory_export(&handle, goes + 512), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(frees_of(goes), 1);
+	CHECK_EQUAL(cl_count_get(unmanaged_exports), 0);
+}
+
+/* Freed in the driver and given to another thread at once: that waits until we know. */
+static CUdeviceptr raced;
+
+static CUresult thread_result;
+static void *export_it(void *unused)
+{
+	CUipcMemHandle handle;
+
+	atomic_store(&thread_task, gettid());
+	thread_result = cl_memory_export(&handle, raced);
+	atomic_store(&thread_done, true);
+	return unused;
+}
+static void *free_it(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	thread_result = cl_memory_free(raced);
+	atomic_store(&thread_done, true);
+	return unused;
+}
+IN_A_CHILD(an_address_on_its_way_back_is_waited_for)
+{
+	pthread_t thread;
+
+	start_with(GRACE, CL_COLLECTOR_THREAD);
+	raced = exported_block();
+	atomic_store(&fake.stall_free, true);
+	CHECK_EQUAL(cl_memory_free(raced), CUDA_SUCCESS);
+	CHECK(COMES_TRUE(atomic_load(&fake.in_free), SOON));
+	CHECK(!pthread_create(&thread, NULL, export_it, NULL));
+	CHECK(COMES_TRUE(sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	atomic_store(&fake.stall_free, false);
+	CHECK(freed_soon(raced));
+	pthread_join(thread, NULL);
+	CHECK_EQUAL(thread_result, CUDA_ERROR_INVALID_VALUE); /* the driver's own: it is free */
+	CHECK_EQUAL(cl_count_get(exported_after_free), 0);
+	fake_alloc_again(raced, CONTEXT_A);
+	export_block(raced);
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+}
+
+static void *end_it(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	cl_context_end_begin(CONTEXT_A, 0);
+	atomic_store(&thread_done, true);
+	CHECK_EQUAL(frees_of(raced), 1);
+	cl_context_end_done(CONTEXT_A, 0, false);
+	return unused;
+}
+IN_A_CHILD(a_context_does_not_end_while_a_block_of_it_is_freed)
+{
+	pthread_t thread;
+
+	start_with(GRACE, CL_COLLECTOR_THREAD);
+	raced = exported_block();
+	atomic_store(&fake.stall_free, true);
+	CHECK_EQUAL(cl_memory_free(raced), CUDA_SUCCESS);
+	CHECK(COMES_TRUE(atomic_load(&fake.in_free), SOON));
+	CHECK(!pthread_create(&thread, NULL, end_it, NULL));
+	CHECK(COMES_TRUE(sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	atomic_store(&fake.stall_free, false);
+	CHECK(COMES_TRUE(atomic_load(&thread_done), SOON));
+	pthread_join(thread, NULL);
+}
+
+static void nothing_of_a_is_freed_while_it_ends(bool gone)
+{
+	CUipcMemHandle handle;
+	pthread_t thread;
+	CUdeviceptr own;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	raced = fake_alloc(1024, CONTEXT_A);
+	handle = export_block(raced);
+	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(raced), CUDA_SUCCESS);
+	cl_context_end_begin(CONTEXT_A, 0);
+	CHECK_EQUAL(cl_memory_close(raced), CUDA_SUCCESS);
+	/* due now, but it may not go to the driver */
+	CHECK(COMES_TRUE(place_of(raced) == CL_PLACE_BUSY, SOON));
+	CHECK_EQUAL(frees_of(raced), 0);
+	/* another thread has to do with it, and waits */
+	CHECK(!pthread_create(&thread, NULL, free_it, NULL));
+	CHECK(COMES_TRUE(sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
+	CHECK(!atomic_load(&thread_done));
+	if (gone) {
+		atomic_store(&fake.dead_a, true);
+		atomic_store(&fake_at(raced)->live, false);
+		fake_stack[0] = CONTEXT_B;
+	}
+	cl_context_end_done(CONTEXT_A, 0, gone);
+	if (!COMES_TRUE(atomic_load(&thread_done), SOON)) {
+		dprintf(2, "who waited for a block of the context that ended waits for good\n");
+		_exit(1);
+	}
+	pthread_join(thread, NULL);
+	CHECK_EQUAL(thread_result, CUDA_ERROR_INVALID_VALUE);
+	/* (the waiter may have found it in the limbo still) */
+	if (!gone)
+		CHECK(COMES_TRUE(frees_of(raced) == 1, SOON));
+	CHECK_EQUAL(frees_of(raced), !gone);
+}
+IN_A_CHILD(who_waits_for_a_block_goes_on_when_its_context_did_not_end)
+{
+	nothing_of_a_is_freed_while_it_ends(false);
+}
+IN_A_CHILD(who_waits_for_a_block_goes_on_when_its_context_ended)
+{
+	nothing_of_a_is_freed_while_it_ends(true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_export_that_meets_a_free_gives_no_handle),
+		cmocka_unit_test(a_free_that_fails_keeps_the_block),
+		cmocka_unit_test(a_free_that_the_driver_refuses_leaves_its_handles_good),
+		cmocka_unit_test(a_free_waits_in_the_blocks_context),
+		cmocka_unit_test(a_pointer_into_what_has_just_gone_gives_no_handle),
+		cmocka_unit_test(an_address_on_its_way_back_is_waited_for),
+		cmocka_unit_test(a_context_does_not_end_while_a_block_of_it_is_freed),
+		cmocka_unit_test(who_waits_for_a_block_goes_on_when_its_context_did_not_end),
+		cmocka_unit_test(who_waits_for_a_block_goes_on_when_its_context_ended),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

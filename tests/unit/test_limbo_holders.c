@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: who holds a block keeps it.  It goes back when its last importer has closed
+ * it or died, and not before; what is no more while it is held is watched until then.
+ */
+#include "tests/unit/limbo.h"
+
+#include <signal.h>
+
+IN_A_CHILD(own_opens_are_counted)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p, own = 0, again = 0, late = 0;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	handle = export_block(p);
+	/* our stamp behind what the driver did not make is no handle of it */
+	handle.reserved[0] ^= 1;
+	CHECK_EQUAL(open_own(&own, handle), CUDA_ERROR_INVALID_VALUE);
+	handle.reserved[0] ^= 1;
+	/* nor is one opened where the driver would refuse any */
+	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	CHECK_EQUAL(open_own(&own, handle), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	fake.none_result = CUDA_SUCCESS;
+	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
+	CHECK_EQUAL(open_own(&again, handle), CUDA_SUCCESS);
+	CHECK(own == p && again == p);
+	CHECK_EQUAL(atomic_load(&fake.open_calls), 0);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(open_own(&late, handle), CUDA_SUCCESS); /* it is still there */
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK(freed_soon(p));
+	CHECK(COMES_TRUE(!cl_own.header->limbo_blocks, SOON));
+	CHECK_EQUAL(atomic_load(&fake.close_calls), 0);
+	CHECK_EQUAL(open_own(&late, handle), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_ERROR_INVALID_VALUE); /* one too many: the driver's */
+	CHECK_EQUAL(atomic_load(&fake.close_calls), 1);
+}
+
+IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
+{
+	struct other other = start_other(0);
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	uint64_t mapped, again, closed;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	handle = export_block(p);
+	mapped = others_open(&other, handle);
+	again = others_open(&other, handle);
+	CHECK(mapped == again && mapped != p);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	others_close(&other, mapped);
+	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
+	closed = test_now();
+	others_close(&other, mapped);
+	CHECK(freed_soon(p));
+	dprintf(2, "freed %.2f ms after the last close was asked for\n",
+		(double)(freed_at(p) - closed) / 1e6);
+	CHECK(freed_at(p) - closed < 100 * MS); /* by the close, not by the next look for the dead */
+
+	p = fake_alloc(1024, CONTEXT_A);
+	others_open(&other, export_block(p));
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 0);
+	closed = test_now();
+	kill(other.pid, SIGKILL);
+	CHECK(freed_soon(p));
+	dprintf(2, "freed %.2f ms after its importer was killed\n",
+		(double)(freed_at(p) - closed) / 1e6);
+	CHECK(freed_at(p) - closed < 500 * MS);
+	CHECK_EQUAL(cl_count_get(dead_holds), 1);
+}
+
+IN_A_CHILD(who_holds_what_is_no_more_is_waited_for)
+{
+	struct other other = start_other(0);
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	others_open(&other, export_block(p));
+	CHECK(!cl_limbo_collect(false).held);
+	CHECK(!cl_limbo_collect(false).held); /* (from what the first one has found) */
+	cl_driver.cuIpcGetMemHandle = get_other_handle;
+	export_block(p);
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+	CHECK(cl_limbo_collect(false).held); /* should it die, somebody has to see that */
+	CHECK(cl_limbo_collect(false).held);
+	kill(other.pid, SIGKILL);
+	CHECK(COMES_TRUE((cl_limbo_reap(), !cl_limbo_collect(false).held), SOON));
+}
+
+static void what_is_gone_is_watched(bool in_a_free, bool kills)
+{
+	struct other other = start_other(0);
+	uint64_t import;
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	import = others_open(&other, export_block(p));
+	if (in_a_free) { /* its context ends meanwhile, in another thread of the program */
+		fake.in_sync = end_meanwhile;
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	} else {
+		cl_driver.cuIpcGetMemHandle = get_other_handle;
+		export_block(p);
+	}
+	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, 0)), CL_GONE);
+	if (kills)
+		kill(other.pid, SIGKILL);
+	else
+		others_close(&other, import);
+	if (!COMES_TRUE(cl_life_state(cl_record_life(&cl_own, 0)) == CL_FREE, SOON)) {
+		dprintf(2, "who holds what is no more is waited for by nobody\n");
+		_exit(1);
+	}
+}
+IN_A_CHILD(the_collector_sees_who_closes_what_is_no_more)
+{
+	what_is_gone_is_watched(false, false);
+}
+IN_A_CHILD(the_collector_sees_who_dies_with_what_is_no_more)
+{
+	what_is_gone_is_watched(false, true);
+}
+IN_A_CHILD(the_collector_sees_who_dies_with_what_went_in_a_free)
+{
+	what_is_gone_is_watched(true, true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(own_opens_are_counted),
+		cmocka_unit_test(an_importer_keeps_a_block_until_it_closes_or_dies),
+		cmocka_unit_test(who_holds_what_is_no_more_is_waited_for),
+		cmocka_unit_test(the_collector_sees_who_closes_what_is_no_more),
+		cmocka_unit_test(the_collector_sees_who_dies_with_what_is_no_more),
+		cmocka_unit_test(the_collector_sees_who_dies_with_what_went_in_a_free),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: who needs an event or memory that the driver has not, while a context that
+ * may be ending, or another thread, keeps what there is in the limbo from going.  They
+ * wait for it, but once, not for ever, and not for what would be of no use to them.
+ */
+#include "tests/unit/limbo.h"
+
+#include "shim/reclaim/callbacks.h"
+
+/* Where the driver is at its limit, and the end of a context keeps what there is from going. */
+static bool thread_given;
+static void *need_an_event(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	thread_given = another_event(1);
+	atomic_store(&thread_done, true);
+	return unused;
+}
+static void *need_memory(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	thread_given = NO_MEMORY();
+	atomic_store(&thread_done, true);
+	return unused;
+}
+/* The context of what is in the limbo may be ending, and does not, while @needs waits. */
+static void waits_for_the_end(void *(*needs)(void *), CUdevice device)
+{
+	pthread_t thread;
+
+	cl_options.pressure_wait.number = SOON * MS;
+	cl_context_end_begin(NULL, device);
+	thread = starts_and_waits(needs);
+	cl_context_end_done(NULL, device, false);
+	CHECK(!pthread_join(thread, NULL));
+	CHECK(thread_given);
+}
+
+IN_A_CHILD(who_needs_an_event_waits_for_a_context_that_may_be_ending)
+{
+	struct other other = start_other(0);
+	CUipcEventHandle handle;
+	CUevent held, waits;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	waits = event_of_context(NULL);
+	CHECK_EQUAL(cl_event_destroy(waits, fake_event_destroy), CUDA_SUCCESS);
+	waits_for_the_end(need_an_event, 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	held = event_of_context(&handle);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'e', .event = handle }).result, CUDA_SUCCESS);
+	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
+	waits_for_the_end(need_an_event, 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
+	/* not where there is nothing to come */
+	CHECK(!another_event(1));
+}
+
+/* Nor for ever, but for all attempts together as long as the option says. */
+IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
+{
+	uint64_t began;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	cl_options.pressure_wait.number = 2000 * MS;
+	cl_context_end_begin(NULL, 0);
+	began = cl_now();
+	CHECK(NO_EVENT()); /* Once anyway. */
+	CHECK(cl_now() - began >= 2000 * MS);
+	began = cl_now();
+	CHECK(!fails_again());
+	CHECK(cl_now() - began < 2000 * MS);
+	cl_context_end_done(NULL, 0, false);
+	/* with others who take all that comes free, a few attempts more */
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	failing.attempt = 5;
+	CHECK(!fails_again());
+	failing.attempt = 4;
+	CHECK(fails_again());
+}
+
+/* So that one more is not refused for memory. */
+static void make_as_many_events_as_can_be(void)
+{
+	for (uintptr_t i = 0; i < CL_EVENT_PLACES; i++)
+		cl_event_created((CUevent)(0x1000000 + i * 16));
+}
+
+static unsigned int event_callbacks;
+static size_t event_callback(size_t bytes, void *data)
+{
+	event_callbacks += bytes == 0;
+	return 0;
+}
+IN_A_CHILD(who_needs_an_event_does_not_get_memory)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	make_as_many_events_as_can_be();
+	CHECK_EQUAL(cl_callbacks_register(event_callback, NULL), 0);
+	CHECK(another_event(0)); /* (once anyway) */
+	CHECK_EQUAL(event_callbacks, 1);
+	CHECK(!another_event(1));
+	CHECK_EQUAL(event_callbacks, 1);
+	CHECK_EQUAL(frees_of(p), 0);
+	/* what is made to see whether others can be is destroyed again */
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
+	/* with an event in the limbo, all goes that may, but it is no event */
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(another_event(1));
+	CHECK(!another_event(1));
+}
+
+/* What another thread gives back between the driver's answer and the question what to do. */
+IN_A_CHILD(who_needs_an_event_hears_of_one_that_just_went)
+{
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(NO_EVENT());
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK(fails_again());
+	CHECK(!fails_again());
+}
+
+/* No event of any kind can be made. */
+IN_A_CHILD(who_needs_memory_for_an_event_gets_it)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK(another_event(0));
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK(!another_event(1));
+}
+
+/* Also where others can be made, but there are not as many as a process can have. */
+IN_A_CHILD(who_needs_memory_for_a_shared_event_gets_it)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK(another_event(1));
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+/* One that nobody holds any more is given to the driver by who destroys it. */
+IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_straight)
+{
+	struct other other = start_other(0);
+	CUevent held, goes;
+	pthread_t thread;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	held = held_event(&other);
+	fake_stack[fake_depth] = CONTEXT_B;
+	goes = event_of_context(NULL);
+	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
+	cl_context_end_begin(NULL, 0);
+	thread = starts_and_waits(need_an_event);
+	CHECK_EQUAL(cl_event_destroy(goes, fake_event_destroy), CUDA_SUCCESS);
+	CHECK(COMES_TRUE(atomic_load(&thread_done), SOON / 2));
+	CHECK(thread_given);
+	pthread_join(thread, NULL);
+	cl_context_end_done(NULL, 0, false);
+}
+
+/* In CONTEXT_A, and in B, which may be ending from then on. */
+static CUdeviceptr here, there;
+static void free_in_both_contexts(void)
+{
+	cl_options.pressure_wait.number = SOON * MS;
+	here = fake_alloc(1024, CONTEXT_A);
+	there = fake_alloc(1024, CONTEXT_B);
+	export_block(here);
+	export_block(there);
+	CHECK_EQUAL(cl_memory_free(here), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(there), CUDA_SUCCESS);
+	cl_context_end_begin(CONTEXT_B, -1);
+}
+
+/* Though more would come when a context has not ended after all. */
+IN_A_CHILD(what_came_free_is_not_waited_for)
+{
+	uint64_t began;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	free_in_both_contexts();
+	began = cl_now();
+	CHECK(NO_MEMORY());
+	CHECK_EQUAL(frees_of(here), 1);
+	CHECK_EQUAL(frees_of(there), 0);
+	/* nor memory, by who needs an event */
+	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
+	CHECK(another_event(0));
+	CHECK(cl_now() - began < SOON / 2 * MS);
+	cl_context_end_done(CONTEXT_B, -1, false);
+}
+
+/* What came free may not have been enough: the next attempt waits for the rest of the time. */
+static void *need_memory_twice(void *unused)
+{
+	atomic_store(&thread_task, gettid());
+	CHECK(NO_MEMORY());
+	thread_given = fails_again();
+	atomic_store(&thread_done, true);
+	return unused;
+}
+IN_A_CHILD(who_did_not_get_enough_memory_waits_for_a_context_that_may_be_ending)
+{
+	pthread_t thread;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	free_in_both_contexts();
+	CHECK(!pthread_create(&thread, NULL, need_memory_twice, NULL));
+	CHECK(COMES_TRUE(frees_of(here) && (atomic_load(&thread_done) ||
+					    sleeps_in_a_futex(atomic_load(&thread_task))), SOON));
+	CHECK(!atomic_load(&thread_done));
+	cl_context_end_done(CONTEXT_B, -1, false);
+	CHECK(!pthread_join(thread, NULL) && thread_given);
+	CHECK_EQUAL(frees_of(there), 1);
+}
+
+/* A place comes free with the context, too. */
+IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_with_its_context)
+{
+	struct other other = start_other(0);
+	pthread_t thread;
+	CUevent held;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	fake_stack[fake_depth] = CONTEXT_B;
+	held = held_event(&other);
+	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
+	cl_context_end_begin(CONTEXT_B, -1);
+	thread = starts_and_waits(need_an_event);
+	atomic_store(&fake.dead_b, true);
+	cl_context_end_done(CONTEXT_B, -1, true);
+	CHECK(!pthread_join(thread, NULL) && thread_given);
+}
+
+static void *force_beside(void *unused)
+{
+	CHECK(another_event(1));
+	return unused;
+}
+IN_A_CHILD(who_needs_an_event_waits_for_the_last_that_is_being_forced_out)
+{
+	struct other other = start_other(0);
+	pthread_t forces, needs;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.pressure_wait.number = SOON * MS;
+	make_as_many_events_as_can_be();
+	CHECK_EQUAL(cl_event_destroy(held_event(&other), fake_event_destroy), CUDA_SUCCESS);
+	cl_driver.cuEventDestroy_v2 = destroy_that_stalls;
+	atomic_store(&stall_destroy, true);
+	CHECK(!pthread_create(&forces, NULL, force_beside, NULL));
+	CHECK(COMES_TRUE(atomic_load(&in_destroy), SOON));
+	needs = starts_and_waits(need_an_event);
+	atomic_store(&stall_destroy, false);
+	CHECK(!pthread_join(forces, NULL) && !pthread_join(needs, NULL) && thread_given);
+}
+
+IN_A_CHILD(short_memory_waits_for_a_context_that_may_be_ending)
+{
+	CUdeviceptr waits;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	waits = exported_block();
+	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
+	waits_for_the_end(need_memory, 0);
+	CHECK_EQUAL(frees_of(waits), 1);
+}
+
+/* Not at each attempt: one that takes long must not cost the program that each time. */
+IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
+{
+	uint64_t began;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	cl_options.pressure_wait.number = 2000 * MS;
+	cl_context_end_begin(NULL, 0);
+	began = cl_now();
+	CHECK(NO_MEMORY()); /* Once anyway. */
+	CHECK(cl_now() - began >= 2000 * MS);
+	began = cl_now();
+	CHECK(!fails_again());
+	CHECK(cl_now() - began < 2000 * MS);
+	cl_context_end_done(NULL, 0, false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_needs_an_event_waits_for_a_context_that_may_be_ending),
+		cmocka_unit_test(short_memory_waits_for_a_context_that_may_be_ending),
+		cmocka_unit_test(short_memory_waits_once_for_a_context_that_may_be_ending),
+		cmocka_unit_test(who_needs_an_event_does_not_wait_twice),
+		cmocka_unit_test(who_needs_an_event_does_not_get_memory),
+		cmocka_unit_test(who_needs_an_event_hears_of_one_that_just_went),
+		cmocka_unit_test(who_needs_memory_for_an_event_gets_it),
+		cmocka_unit_test(who_needs_memory_for_a_shared_event_gets_it),
+		cmocka_unit_test(who_did_not_get_enough_memory_waits_for_a_context_that_may_be_ending),
+		cmocka_unit_test(who_needs_an_event_hears_of_one_that_goes_with_its_context),
+		cmocka_unit_test(who_needs_an_event_waits_for_the_last_that_is_being_forced_out),
+		cmocka_unit_test(who_needs_an_event_hears_of_one_that_goes_straight),
+		cmocka_unit_test(what_came_free_is_not_waited_for),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: when memory is short.  The limbo gives what nobody holds, then the program's
+ * callbacks and the other processes are asked; without a file, blocks are kept until then.
+ */
+#include "tests/unit/limbo.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "shim/reclaim/callbacks.h"
+
+/* ------------------------------------------------------- when memory is short */
+static unsigned int called, called_inside;
+static CUdeviceptr must_be_freed;
+static size_t a_callback(size_t bytes, void *data)
+{
+	struct cl_retry inside;
+
+	called++;
+	CHECK_EQUAL(bytes, 12345);
+	/* one that allocates, and fails at it, is not asked again */
+	cl_retry_begin(&inside, CL_RETRY_MEMORY, (struct cl_short){ .bytes = 99 });
+	called_inside += cl_retry_again(&inside);
+	if (must_be_freed) /* the limbo is the first to give */
+		CHECK_EQUAL(frees_of(must_be_freed), 1);
+	return *(size_t *)data;
+}
+static size_t another_callback(size_t bytes, void *data)
+{
+	return (size_t)(uintptr_t)data & 0;
+}
+
+IN_A_CHILD(callbacks_are_a_bounded_registry)
+{
+	size_t gives = 7, nothing = 0;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	CHECK_EQUAL(cl_callbacks_register(NULL, NULL), -EINVAL);
+	CHECK_EQUAL(cl_callbacks_unregister(a_callback, &gives), -ENOENT);
+	CHECK_EQUAL(NO_MEMORY(), false); /* nobody has anything, nobody shares */
+	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), 0);
+	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), -EEXIST);
+	CHECK_EQUAL(cl_callbacks_register(a_callback, &nothing), 0);
+	CHECK_EQUAL(NO_MEMORY(), true);
+	CHECK_EQUAL(called, 2);
+	CHECK_EQUAL(called_inside, 0);
+	CHECK_EQUAL(cl_callbacks_unregister(a_callback, &gives), 0);
+	CHECK_EQUAL(NO_MEMORY(), false);
+	CHECK_EQUAL(called, 3);
+	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), 0);
+	for (uintptr_t i = 2; i < CL_CALLBACKS; i++)
+		CHECK_EQUAL(cl_callbacks_register(another_callback, (void *)i), 0);
+	CHECK_EQUAL(cl_callbacks_register(another_callback, (void *)CL_CALLBACKS), -ENOSPC);
+	CHECK_EQUAL(NO_MEMORY(), true);
+	/* whoever says that he gives, and does not, is not asked for ever */
+	failing.attempt = 1000;
+	CHECK_EQUAL(fails_again(), false);
+	cl_options.disable.number = 1;
+	CHECK_EQUAL(NO_MEMORY(), false);
+	CHECK_TASKS(1);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+}
+
+IN_A_CHILD(short_memory_ends_the_grace_of_what_nobody_opened)
+{
+	struct other other = start_other(0);
+	CUdeviceptr held, waits, live;
+	size_t nothing = 0;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	held = fake_alloc(1024, CONTEXT_A);
+	others_open(&other, export_block(held));
+	waits = exported_block();
+	live = exported_block();
+	CHECK_EQUAL(cl_memory_free(held), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
+	must_be_freed = waits;
+	CHECK_EQUAL(cl_callbacks_register(a_callback, &nothing), 0);
+	CHECK_EQUAL(NO_MEMORY(), true);
+	CHECK_EQUAL(called, 1);
+	CHECK_EQUAL(frees_of(waits), 1);
+	CHECK_EQUAL(frees_of(held), 0);
+	CHECK_EQUAL(frees_of(live), 0);
+	CHECK_EQUAL(fails_again(), false);
+	/* one that is dying gives back within the call */
+	kill(other.pid, SIGKILL);
+	CHECK(COMES_TRUE(fails_again() || frees_of(held), SOON));
+	CHECK_EQUAL(frees_of(held), 1);
+	CHECK_EQUAL(frees_of(live), 0);
+}
+
+IN_A_CHILD(short_memory_asks_the_other_processes)
+{
+	struct other other = start_other(HOUR);
+	struct answer waits, held;
+	CUdeviceptr mine;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	waits = ask(&other, (struct order){ .what = 'x' });
+	held = ask(&other, (struct order){ .what = 'x' });
+	CHECK_EQUAL(open_own(&mine, held.handle), CUDA_SUCCESS); /* an import, from here */
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = waits.value }).result, CUDA_SUCCESS);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = held.value }).result, CUDA_SUCCESS);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value, 0);
+	CHECK_EQUAL(NO_MEMORY(), true);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value, 1);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = held.value }).value, 0);
+	/* on a slow machine it may hear once more of what moved meanwhile */
+	CHECK(COMES_TRUE(!fails_again(), SOON));
+	/* a stopped one is waited for, but not long */
+	kill(other.pid, SIGSTOP);
+	cl_options.pressure_wait.number = 20 * MS;
+	CHECK_EQUAL(fails_again(), false);
+	kill(other.pid, SIGCONT);
+	CHECK_EQUAL(cl_memory_close(mine), CUDA_SUCCESS);
+	CHECK(COMES_TRUE(ask(&other, (struct order){ .what = 'n', .a = held.value }).value == 1, SOON));
+}
+
+/* Its mapping is made twice, and both are of one thread: see cl_region_create(). */
+IN_A_CHILD(a_file_that_another_thread_is_making_is_not_looked_at)
+{
+	void *not_to_stay = mmap(NULL, CL_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_own.header = not_to_stay;
+	cl_memory_allocates();
+	cl_collector_wake();
+	cl_own.header = NULL;
+}
+
+/* ------------------------------------------------------------- without a file */
+IN_A_CHILD(without_a_file_blocks_are_kept_until_memory_is_short)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr small, large;
+	uint64_t tail;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	cl_options.dir.text = "/proc/nowhere/culimbo";
+	small = fake_alloc(1024, CONTEXT_A);
+	large = fake_alloc(2 * MIB, CONTEXT_A);
+	handle = export_block(small);
+	memcpy(&tail, handle.reserved + 56, 8);
+	CHECK(!tail);
+	export_block(large);
+	CHECK_EQUAL(logged("cannot make this process's exporter file"), 1);
+	CHECK_EQUAL(cl_memory_free(small), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(large), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(small), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
+	CHECK_EQUAL(NO_MEMORY(), true);
+	CHECK_EQUAL(frees_of(large), 1);
+	CHECK_EQUAL(frees_of(small), 0);
+	CHECK_EQUAL(fails_again(), false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(callbacks_are_a_bounded_registry),
+		cmocka_unit_test(short_memory_ends_the_grace_of_what_nobody_opened),
+		cmocka_unit_test(short_memory_asks_the_other_processes),
+		cmocka_unit_test(a_file_that_another_thread_is_making_is_not_looked_at),
+		cmocka_unit_test(without_a_file_blocks_are_kept_until_memory_is_short),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: handles of what is no more.  A stale handle is refused here and by others,
+ * also where the driver has made the same one again, or another at the same address.
+ */
+#include "tests/unit/limbo.h"
+
+/* Whatever bit of its handle the driver makes otherwise, and whatever two bytes it swaps. */
+IN_A_CHILD(another_handle_of_an_address_is_another_block)
+{
+	uint8_t handle[64];
+	struct cl_block *known;
+	struct cl_export what = { .kind = CL_MEMORY, .base = 4096, .handle = handle };
+	uint32_t generation;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	for (unsigned int i = 0; i < 64; i++)
+		handle[i] = (uint8_t)(i * i + 7 * i);
+	pthread_mutex_lock(&cl_exports_lock);
+	known = cl_block_new(&what, CONTEXT_A, true, 0, &generation);
+	CHECK(known && cl_block_has_handle(known, handle));
+	for (unsigned int bit = 0; bit < 512; bit++) {
+		handle[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		CHECK(!cl_block_has_handle(known, handle));
+		handle[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	/* words change places, and pairs of words */
+	for (unsigned int size = 8; size <= 16; size += 8)
+		for (unsigned int i = 0; i < 64; i += size)
+			for (unsigned int j = 0; j < i; j += size) {
+				uint8_t other[64];
+
+				memcpy(other, handle, sizeof other);
+				memcpy(other + i, handle + j, size);
+				memcpy(other + j, handle + i, size);
+				CHECK(!cl_block_has_handle(known, other));
+			}
+	/* of 2 to the 64 one: no bit of the print goes unheeded */
+	for (unsigned int bit = 0; bit < 64; bit++) {
+		known->handle ^= 1ull << bit;
+		CHECK(!cl_block_has_handle(known, handle));
+		known->handle ^= 1ull << bit;
+	}
+	for (unsigned int i = 0; i < 64; i++)
+		for (unsigned int j = 0; j < i; j++) {
+			uint8_t byte = handle[i];
+
+			handle[i] = handle[j];
+			handle[j] = byte;
+			CHECK(cl_block_has_handle(known, handle) == (handle[i] == byte));
+			handle[j] = handle[i];
+			handle[i] = byte;
+		}
+	CHECK(cl_block_has_handle(known, handle));
+	pthread_mutex_unlock(&cl_exports_lock);
+}
+
+/* The handle that it had is nobody's any more, here and there; the one that it has is good. */
+IN_A_CHILD(what_had_another_handle_at_the_same_address_is_stale)
+{
+	struct other other = start_other(0);
+	CUipcMemHandle stale, fresh, again;
+	CUdeviceptr p, own = 0;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	stale = export_block(p);
+	cl_driver.cuIpcGetMemHandle = get_other_handle;
+	fresh = export_block(p);
+	CHECK(memcmp(stale.reserved + 56, fresh.reserved + 56, 8));
+	again = export_block(p);
+	CHECK(!memcmp(&fresh, &again, sizeof fresh));
+	CHECK_EQUAL(open_own(&own, stale), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = stale }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+	/* (nor with the other's stamp) */
+	memcpy(again.reserved, stale.reserved, 56);
+	CHECK_EQUAL(open_own(&own, again), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = again }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(atomic_load(&fake.open_calls), 0);
+	CHECK_EQUAL(open_own(&own, fresh), CUDA_SUCCESS);
+	CHECK(own == p);
+	others_open(&other, fresh);
+}
+
+IN_A_CHILD(a_stale_handle_is_refused_by_others_too)
+{
+	struct other other = start_other(0);
+	CUipcMemHandle stale, fresh;
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	stale = export_block(p);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = stale }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+	fake_alloc_again(p, CONTEXT_A); /* the same address: in the driver the same handle */
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = stale }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+	fresh = export_block(p);
+	CHECK(!memcmp(&stale, &fresh, 56));
+	CHECK(memcmp(&stale, &fresh, 64));
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = stale }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+	others_open(&other, fresh);
+	/* and while it holds the fresh one, the stale one is refused still */
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = stale }).result,
+		    CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 0);
+}
+
+IN_A_CHILD(a_record_whose_generations_are_used_up_is_not_used_again)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p, own;
+	struct cl_stamp s;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	export_block(p);
+	atomic_store(&cl_own.record[0].life, cl_life(CL_GENERATIONS - 1, CL_EXPORTED));
+	handle = export_block(p);
+	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 1);
+	for (int i = 0; i < 3; i++) {
+		p = fake_alloc(1024, CONTEXT_A);
+		handle = export_block(p);
+		s = stamp_of(&handle);
+		CHECK_EQUAL(s.record, 1); /* this one is used over and over, the first never again */
+		CHECK(cl_region_has_stamped(&cl_own, &s));
+		CHECK_EQUAL(s.generation, i);
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(another_handle_of_an_address_is_another_block),
+		cmocka_unit_test(what_had_another_handle_at_the_same_address_is_stale),
+		cmocka_unit_test(a_stale_handle_is_refused_by_others_too),
+		cmocka_unit_test(a_record_whose_generations_are_used_up_is_not_used_again),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: the collector's thread.  It comes with the first block that waits and takes no
+ * signal, a forked child starts anew, and no importer keeps it busy for ever; what is amiss
+ * with the limbo is told once.
+ */
+#include "tests/unit/limbo.h"
+
+#include <signal.h>
+
+/* ------------------------------------------------------------ the thread, fork */
+static uint64_t blocked_signals(pid_t task)
+{
+	char path[64], line[256];
+	unsigned long long mask = 0;
+	FILE *f;
+
+	snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)task);
+	f = fopen(path, "r");
+	CHECK(f);
+	while (fgets(line, sizeof line, f) && sscanf(line, "SigBlk: %llx", &mask) != 1)
+		;
+	fclose(f);
+	return mask;
+}
+
+static pid_t collector_task(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	pid_t found = 0;
+
+	while ((entry = readdir(dir)) != NULL)
+		if (entry->d_name[0] != '.' && atoi(entry->d_name) != gettid())
+			found = atoi(entry->d_name);
+	closedir(dir);
+	return found;
+}
+
+IN_A_CHILD(pool_pointers_are_counted_and_told_once)
+{
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_pool_exported();
+	cl_pool_exported();
+	CHECK_EQUAL(cl_count_get(pool_exports), 2);
+	CHECK_EQUAL(logged("cuMemPoolExportPointer"), 1);
+	CHECK(!cl_own.header);
+	CHECK_TASKS(1);
+}
+
+IN_A_CHILD(the_collector_comes_with_the_first_block_and_takes_no_signal)
+{
+	char path[64], name[32] = "";
+	sigset_t before = { 0 }, after = { 0 };
+	uint64_t mask;
+	CUdeviceptr p;
+	FILE *f;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	pthread_sigmask(SIG_SETMASK, NULL, &before);
+	p = exported_block();
+	CHECK_TASKS(1);
+	CHECK_EQUAL(cl_own.header->serving, 0);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_TASKS(2);
+	CHECK_EQUAL(cl_own.header->serving, 1);
+	pthread_sigmask(SIG_SETMASK, NULL, &after);
+	CHECK(!memcmp(&before, &after, sizeof before));
+	mask = blocked_signals(collector_task());
+	for (int s = 1; s <= 64; s++)
+		if (s != SIGKILL && s != SIGSTOP && s != 32 && s != 33) /* libc's own */
+			CHECK(mask >> (s - 1) & 1);
+	snprintf(path, sizeof path, "/proc/self/task/%d/comm", (int)collector_task());
+	CHECK(COMES_TRUE((f = fopen(path, "r")) && fgets(name, sizeof name, f) && !fclose(f) &&
+			 !strcmp(name, "culimbo\n"), SOON));
+	for (int i = 0; i < 50; i++)
+		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	CHECK_TASKS(2);
+	CHECK(cl_collector_stop(5000 * MS));
+	CHECK(COMES_TRUE(tasks() == TASKS(1), SOON)); /* a moment after the join */
+	CHECK_EQUAL(cl_own.header->serving, 0);
+}
+
+IN_A_CHILD(a_forked_child_starts_anew)
+{
+	CUdeviceptr p;
+	uint32_t file_id;
+	pid_t child;
+
+	start_with(4 * GRACE, CL_COLLECTOR_THREAD);
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_TASKS(2);
+	/*
+	 * A thread that just starts may be inside the runtime of AddressSanitizer, whose
+	 * locks a forked child finds taken for good: seen as a collector that never starts.
+	 */
+	CHECK(COMES_TRUE(atomic_load(&cl_own.header->sleeping), SOON));
+	file_id = cl_own.file_id;
+	child = fork();
+	if (!child) {
+		alarm(CHILD_SECONDS);
+		CHECK_TASKS(1);
+		CHECK(!cl_sharing());
+		CHECK(!cl_own.header);
+		CHECK(!is_known(p));
+		CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+		CHECK_TASKS(1);
+		cl_options.grace.number = GRACE;
+		p = exported_block();
+		CHECK(cl_own.file_id != file_id);
+		CHECK_EQUAL(cl_own.header->exporter.pid, getpid());
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		CHECK_TASKS(2);
+		CHECK(freed_soon(p));
+		_exit(0);
+	}
+	child_judge(child);
+	CHECK(freed_soon(p));
+}
+
+IN_A_CHILD(too_many_waiting_blocks_are_told_once)
+{
+	CUdeviceptr p, own;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	cl_options.warn_blocks.number = 5;
+	for (int i = 0; i < 12; i++) {
+		p = fake_alloc(1024, CONTEXT_A);
+		CHECK_EQUAL(open_own(&own, export_block(p)), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		CHECK_EQUAL(logged("CULIMBO_WARN_BLOCKS"), i >= 5);
+	}
+}
+
+/* ------------------------------------------------------------------- hostile */
+/* An importer that makes record 0 ready again faster than anybody can look (linked in by --wrap). */
+static bool hostile;
+static unsigned int takes;
+unsigned int __real_cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max);
+unsigned int __wrap_cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max);
+unsigned int __wrap_cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max)
+{
+	unsigned int n = __real_cl_record_take_ready(region, out, max);
+
+	takes++;
+	if (hostile)
+		cl_record_set_ready(region, 0);
+	return n;
+}
+
+IN_A_CHILD(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread)
+{
+	CUdeviceptr p, q, own_p, own_q;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(open_own(&own_p, export_block(p)), CUDA_SUCCESS);
+	q = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(open_own(&own_q, export_block(q)), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
+	hostile = true;
+	cl_record_set_ready(&cl_own, 0);
+	takes = 0;
+	CHECK_EQUAL(cl_limbo_collect(false).blocks, 0);
+	CHECK(takes > 1 && takes <= 2 * CL_CHUNK);
+	/* and the others' come back meanwhile */
+	CHECK_EQUAL(cl_memory_close(own_q), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(q), 1);
+	hostile = false;
+	CHECK_EQUAL(cl_memory_close(own_p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pool_pointers_are_counted_and_told_once),
+		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
+		cmocka_unit_test(a_forked_child_starts_anew),
+		cmocka_unit_test(too_many_waiting_blocks_are_told_once),
+		cmocka_unit_test(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
