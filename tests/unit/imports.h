@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the tests of imports share: one exporter, which is a real process, and what this
+ * process has of its file.  The driver is a fake one (fake_driver.h).
+ */
+#ifndef CL_TEST_IMPORTS_H
+#define CL_TEST_IMPORTS_H
+
+#include "tests/unit/fake_driver.h"
+
+#include "shim/shm/view.h"
+
+enum { SOON = 5000 };
+
+/* ----------------------------------------------------------------- the exporter */
+static struct {
+	pid_t pid;
+	int line;
+	CUipcMemHandle handle;
+	uint32_t file_id, record;
+} other;
+
+enum { FREE = 'f', AGAIN = 'a' };
+static unsigned int addresses; /* that it does not export */
+static const char *dir_is;     /* CULIMBO_DIR; NULL: the tests' folder */
+
+/* Exports a block; frees it when it is told to, if nobody holds it, and exports what is there then. */
+static inline void exporter(int line)
+{
+	CUdeviceptr p;
+	char byte;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	if (dir_is)
+		cl_options.dir.text = dir_is;
+	for (unsigned int i = 0; i < addresses; i++)
+		fake_alloc(2048, CONTEXT_A);
+	p = fake_alloc(2048, CONTEXT_A);
+	other.handle = export_block(p);
+	CHECK_EQUAL(write(line, &other.handle, sizeof other.handle), sizeof other.handle);
+	while (read(line, &byte, 1) > 0) {
+		if (byte == AGAIN) {
+			fake_alloc_again(p, CONTEXT_A);
+			other.handle = export_block(p);
+			CHECK_EQUAL(write(line, &other.handle, sizeof other.handle), sizeof other.handle);
+			continue;
+		}
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		byte = (char)frees_of(p);
+		CHECK_EQUAL(write(line, &byte, 1), 1);
+	}
+	_exit(cl_process_end(0));
+}
+
+static inline void start(void)
+{
+	struct cl_stamp stamp;
+
+	other.pid = fork_with_line(&other.line);
+	if (!other.pid)
+		exporter(other.line);
+	CHECK_EQUAL(read(other.line, &other.handle, sizeof other.handle), sizeof other.handle);
+	stamp = stamp_of(&other.handle);
+	other.file_id = stamp.file_id;
+	other.record = stamp.record;
+	start_with(0, CL_COLLECTOR_INLINE);
+	if (dir_is)
+		cl_options.dir.text = dir_is;
+}
+
+/* Whether the driver got it back. */
+static inline bool other_frees(void)
+{
+	char freed = FREE;
+
+	CHECK_EQUAL(write(other.line, &freed, 1), 1);
+	CHECK_EQUAL(read(other.line, &freed, 1), 1);
+	return freed != 0;
+}
+
+/* The driver has given the address to a new block, which has the same handle. */
+static inline CUipcMemHandle other_exports_again(void)
+{
+	CUipcMemHandle handle;
+	char again = AGAIN;
+
+	CHECK_EQUAL(write(other.line, &again, 1), 1);
+	CHECK_EQUAL(read(other.line, &handle, sizeof handle), sizeof handle);
+	CHECK(!memcmp(&handle, &other.handle, 56) && memcmp(&handle, &other.handle, 64));
+	return handle;
+}
+
+static inline void finish(void)
+{
+	int status;
+
+	close(other.line);
+	CHECK(waitpid(other.pid, &status, 0) == other.pid);
+}
+
+/* Its file, as we have it open. */
+static inline struct cl_region *peer(void)
+{
+	bool own;
+	const struct cl_region *region = cl_view_has_open(other.file_id, &own);
+
+	CHECK(region && !own);
+	return (struct cl_region *)(uintptr_t)region;
+}
+
+/* Our slot there, or -1. */
+static inline int slot(void)
+{
+	const struct cl_region *region = peer();
+
+	for (unsigned int i = 0; i < region->header->slots_used; i++)
+		if (region->slot[i].claim & CL_SLOT_CLAIMED && region->slot[i].who.pid == (uint32_t)getpid())
+			return (int)i;
+	return -1;
+}
+
+/* The process at the other end of a fork sees what locks we have. */
+static inline bool is_locked_by_us(uint32_t file_id, off_t byte)
+{
+	int fd = -1, status;
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (!child) {
+		char path[128], name[16];
+		struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
+
+		cl_region_name(name, file_id);
+		snprintf(path, sizeof path, "%s/%s", folder, name);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		CHECK(fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0);
+		_exit(lock.l_type == F_WRLCK && lock.l_pid == getppid() ? 42 : 43);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	return WEXITSTATUS(status) == 42;
+}
+
+static inline bool slot_is_locked(void)
+{
+	int ours = slot();
+
+	CHECK(ours >= 0);
+	return is_locked_by_us(other.file_id, CL_LOCK_SLOT(ours));
+}
+
+/* ---------------------------------------------------------- amid the driver's open */
+static void (*amid)(void);
+static inline CUresult open_amid(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	CUresult result = fake_open(p, handle, flags);
+
+	amid();
+	return result;
+}
+static inline CUresult import(CUdeviceptr *p, void (*what)(void))
+{
+	CUresult result;
+
+	amid = what;
+	errno = ENOTUNIQ; /* the program's */
+	result = cl_memory_import(p, other.handle, 0, open_amid);
+	CHECK_EQUAL(errno, ENOTUNIQ);
+	return result;
+}
+
+static inline void nothing(void)
+{
+}
+
+static inline void exporter_dies(void)
+{
+	CHECK(!kill(other.pid, SIGKILL));
+	CHECK(waitpid(other.pid, NULL, 0) == other.pid);
+}
+
+#endif

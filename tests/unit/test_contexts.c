@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Contexts: which is current and which is primary is asked once and remembered as long as it
+ * is so, no question makes or ends one, and who ends one waits for calls that nobody watches.
+ */
+#include "tests/unit/imports.h"
+
+#include "shim/driver/context.h"
+
+static CUresult no_device(CUdevice *device)
+{
+	driver_entered();
+	*device = 7;
+	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* What comes to the address of a context that has ended is asked for anew. */
+IN_A_CHILD(the_device_is_asked_once_for_a_context)
+{
+	CUcontext ctx;
+	CUdevice device;
+	uint32_t asked;
+	bool primary;
+
+	start();
+	CHECK(cl_self_start());
+	asked = fake.device_calls;
+	for (int i = 0; i < 3; i++) {
+		CHECK(cl_context_current(&ctx, &device, &primary));
+		CHECK(ctx == CONTEXT_A);
+		CHECK_EQUAL(device, 0);
+		CHECK_EQUAL(fake.device_calls, asked + 1);
+	}
+	cl_context_end_begin(CONTEXT_A, 0);
+	fake.device = 3;
+	/* (another thread may have another there before the end is known) */
+	CHECK(cl_context_current(&ctx, &device, &primary));
+	CHECK_EQUAL(device, 3);
+	fake.device = 2;
+	cl_context_end_done(CONTEXT_A, 0, true);
+	CHECK(cl_context_current(&ctx, &device, &primary));
+	CHECK_EQUAL(device, 2);
+	fake_stack[fake_depth] = CONTEXT_B;
+	fake.device = 1;
+	CHECK(cl_context_current(&ctx, &device, &primary));
+	CHECK(ctx == CONTEXT_B);
+	CHECK_EQUAL(device, 1);
+	fake_stack[fake_depth] = NULL;
+	CHECK(!cl_context_current(&ctx, &device, &primary));
+	CHECK(!ctx && !device && !primary);
+	/* (one that a thread has just come to, and that the driver says nothing of) */
+	fake_stack[fake_depth] = CONTEXT_A;
+	cl_driver.cuCtxGetDevice = no_device;
+	ctx = CONTEXT_B;
+	CHECK(!cl_context_current(&ctx, &device, &primary));
+	CHECK(!ctx && !device && !primary);
+	cl_driver.cuCtxGetDevice = fake_device;
+	finish();
+}
+
+/* Before a process shares, contexts end unseen. */
+static _Atomic bool b_is_primary;
+static CUresult retain_a_or_b(CUcontext *ctx, CUdevice device)
+{
+	driver_entered();
+	*ctx = b_is_primary ? CONTEXT_B : CONTEXT_A;
+	return CUDA_SUCCESS;
+}
+
+IN_A_CHILD(of_contexts_that_end_unseen_nothing_is_remembered)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	start();
+	cl_driver.cuDevicePrimaryCtxRetain = retain_a_or_b;
+	CHECK(!cl_sharing());
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(cl_context_current(&ctx, &device, &primary));
+	CHECK(ctx == CONTEXT_B && !device && !primary);
+	/* it ends, and the primary context is made at its address */
+	b_is_primary = true;
+	CHECK(cl_context_current(&ctx, &device, &primary));
+	CHECK(ctx == CONTEXT_B && !device && primary);
+	/* it is reset, and another, of another device, is made there; now the process shares */
+	b_is_primary = false;
+	fake.device = 1;
+	CHECK(cl_self_start() && cl_sharing());
+	CHECK(cl_context_current(&ctx, &device, &primary));
+	CHECK(ctx == CONTEXT_B && device == 1 && !primary);
+	finish();
+}
+
+/*
+ * A context has ended, and another has its address at once, which another thread
+ * uses before its end is noted: when it is, nothing of the old one is remembered.
+ */
+enum { ENDS = 100000, ENDS_AT_LEAST = 100, ENDS_MS = 3000 /* where the two never run at once each takes long */ };
+#define NO_MORE UINT32_MAX
+static _Atomic uint32_t another_there, end_noted, seen;
+
+/* (without giving the processor away at once: the two are to meet within some ns) */
+static void spin_until(const _Atomic uint32_t *what, uint32_t at_least)
+{
+	for (unsigned int i = 1; *what < at_least; i++)
+		if (i % 4096 == 0)
+			sched_yield();
+}
+
+static void *use_another(void *unused)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	fake_stack[fake_depth] = CONTEXT_B;
+	for (uint32_t round = 1;; round++) {
+		spin_until(&another_there, round);
+		if (another_there == NO_MORE)
+			return unused;
+		do
+			CHECK(cl_context_current(&ctx, &device, &primary));
+		while (end_noted != round);
+		CHECK(cl_context_current(&ctx, &device, &primary));
+		CHECK_EQUAL(primary, b_is_primary);
+		seen = round;
+	}
+}
+
+IN_A_CHILD(what_is_remembered_of_a_context_goes_before_its_end_is_counted)
+{
+	uint64_t until = cl_now() + ENDS_MS * MS;
+	pthread_t thread;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuDevicePrimaryCtxRetain = retain_a_or_b;
+	CHECK(cl_self_start());
+	CHECK(!pthread_create(&thread, NULL, use_another, NULL));
+	for (uint32_t round = 1; round <= ENDS && (round <= ENDS_AT_LEAST || cl_now() < until); round++) {
+		bool was = b_is_primary;
+
+		cl_context_end_begin(was ? NULL : CONTEXT_B, 0);
+		b_is_primary = !was;
+		another_there = round;
+		cl_context_end_done(was ? NULL : CONTEXT_B, 0, true);
+		end_noted = round;
+		spin_until(&seen, round);
+	}
+	another_there = NO_MORE;
+	CHECK(!pthread_join(thread, NULL));
+}
+
+/* Asking which context is primary and giving back the last reference to it keep out of each other's way. */
+static _Atomic uint32_t retains;
+static void (*amid_retain)(void);
+static CUresult retain_amid(CUcontext *ctx, CUdevice device)
+{
+	retains++;
+	if (amid_retain)
+		amid_retain();
+	return fake_retain(ctx, device);
+}
+
+static pthread_t beside;
+static atomic_int beside_id;
+static atomic_bool beside_done;
+static void *end_primary(void *unused)
+{
+	beside_id = gettid();
+	cl_context_end_begin(NULL, 0);
+	beside_done = true;
+	cl_context_end_done(NULL, 0, false);
+	return unused;
+}
+static void primary_ends_amid(void)
+{
+	CHECK(!pthread_create(&beside, NULL, end_primary, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+}
+static void *ask(void *unused)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	beside_id = gettid();
+	CHECK(cl_context_current(&ctx, &device, &primary) && ctx == CONTEXT_A && primary);
+	return unused;
+}
+
+IN_A_CHILD(a_primary_context_does_not_end_by_a_question)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuDevicePrimaryCtxRetain = retain_amid;
+	CHECK(cl_self_start());
+	fake_stack[fake_depth] = CONTEXT_B;
+	amid_retain = primary_ends_amid;
+	CHECK(cl_context_current(&ctx, &device, &primary) && !primary);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+
+	amid_retain = NULL;
+	retains = 0;
+	beside_id = 0;
+	cl_context_end_begin(NULL, 0);
+	CHECK(!pthread_create(&beside, NULL, ask, NULL));
+	CHECK(COMES_TRUE(retains || sleeps_in_a_futex(beside_id), SOON));
+	CHECK_EQUAL(retains, 0);
+	cl_context_end_done(NULL, 0, false);
+	CHECK(!pthread_join(beside, NULL));
+	CHECK_EQUAL(retains, 1);
+}
+
+/* Nor by one in a process that does not share: there nobody who gives it back would wait. */
+static bool is_exported_event(CUevent event)
+{
+	bool is;
+
+	pthread_mutex_lock(&cl_exports_lock);
+	is = cl_block_find(CL_EVENT, (uint64_t)(uintptr_t)event);
+	pthread_mutex_unlock(&cl_exports_lock);
+	return is;
+}
+
+IN_A_CHILD(who_does_not_share_asks_no_such_question)
+{
+	CUipcEventHandle handle;
+	CUevent event = fake_event();
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuDevicePrimaryCtxRetain = retain_amid;
+	amid_retain = NULL;
+	CHECK(!cl_sharing());
+	cl_event_created(event);
+	CHECK_EQUAL(retains, 0);
+	/* it is asked when that matters: the event goes with its context */
+	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+	CHECK_EQUAL(retains, 1);
+	CHECK(is_exported_event(event));
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!is_exported_event(event));
+}
+
+/* Which context is primary is remembered, too: not of one whose address another may have. */
+static void *is_b_primary(void *is)
+{
+	beside_id = gettid();
+	*(bool *)is = cl_context_is_primary(CONTEXT_B, 0);
+	beside_done = true;
+	return NULL;
+}
+
+IN_A_CHILD(what_comes_to_a_contexts_address_amid_its_end_is_asked_for)
+{
+	bool is = true;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuDevicePrimaryCtxRetain = retain_a_or_b;
+	CHECK(cl_self_start());
+	CHECK(!cl_context_is_primary(CONTEXT_B, 0));
+	cl_context_end_begin(CONTEXT_B, -1);
+	b_is_primary = true;
+	CHECK(cl_context_is_primary(CONTEXT_B, 0));
+	cl_context_end_done(CONTEXT_B, -1, true);
+	CHECK(cl_context_is_primary(CONTEXT_B, 0));
+	/* and the other way round (who asks waits until no primary one ends) */
+	cl_context_end_begin(NULL, 0);
+	b_is_primary = false;
+	CHECK(!pthread_create(&beside, NULL, is_b_primary, &is));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!pthread_join(beside, NULL) && !is);
+}
+
+/*
+ * A primary context that is made anew as soon as the old one has ended is active when
+ * that is asked about: so it is not made before, nor is one ended amid a making.
+ */
+static void *make_beside(void *unused)
+{
+	struct cl_context_making making;
+
+	beside_id = gettid();
+	making = cl_context_make_begin(0);
+	beside_done = true;
+	cl_context_make_end(&making);
+	return unused;
+}
+static void *end_beside(void *unused)
+{
+	beside_id = gettid();
+	cl_context_end_begin(NULL, 0);
+	beside_done = true;
+	cl_context_end_done(NULL, 0, true);
+	return unused;
+}
+
+IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended)
+{
+	struct cl_context_making making;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	cl_context_end_begin(NULL, 0);
+	making = cl_context_make_begin(1); /* (another device's is none of it) */
+	cl_context_make_end(&making);
+	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	beside_done = false;
+	beside_id = 0;
+	making = cl_context_make_begin(0);
+	CHECK(!pthread_create(&beside, NULL, end_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	cl_context_make_end(&making);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	/* no such device: nothing is noted */
+	for (int i = -1; i <= 64; i += 65) {
+		making = cl_context_make_begin(i);
+		cl_context_make_end(&making);
+	}
+}
+
+/*
+ * Of a call that takes the primary context or gives it back, from before this process shares
+ * until after, nobody hears: who ends that context waits, or it would not be known which of
+ * the two was the last that had it.
+ */
+static struct ending {
+	CUcontext ctx;
+	CUdevice device;
+} ending;
+static void *end_that_beside(void *unused)
+{
+	beside_id = gettid();
+	cl_context_end_begin(ending.ctx, ending.device);
+	beside_done = true;
+	cl_context_end_done(ending.ctx, ending.device, false);
+	return unused;
+}
+/* Whether it waits; then it is under way yet. */
+static bool end_waits(CUcontext ctx, CUdevice device)
+{
+	ending = (struct ending){ ctx, device };
+	beside_done = false;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, end_that_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	if (!beside_done)
+		return true;
+	CHECK(!pthread_join(beside, NULL));
+	return false;
+}
+
+IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
+{
+	struct cl_context_making making;
+	struct cl_context_call call;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	call = cl_context_call_begin(0); /* (what it had is given back) */
+	cl_context_call_end(&call);
+	call = cl_context_call_begin(0);
+	making = cl_context_make_begin(1);
+	CHECK(call.unwatched && making.call.unwatched && !making.begun);
+	CHECK(cl_self_start() && cl_sharing());
+	CHECK(!cl_context_call_begin(0).unwatched);
+	CHECK(!end_waits(NULL, 2));
+	CHECK(end_waits(NULL, 0));
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(end_waits(NULL, 1));
+	cl_context_make_end(&making);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(!end_waits(NULL, 0));
+	making = cl_context_make_begin(0);
+	CHECK(!making.call.unwatched && making.begun);
+	cl_context_make_end(&making);
+	/* a forked process does not share yet, nor are its parent's calls in it */
+	cl_contexts_forget();
+	cl_gate_forget();
+	call = cl_context_call_begin(0);
+	CHECK(call.unwatched);
+	cl_context_call_end(&call);
+}
+
+/* And nobody else waits meanwhile: it has not begun yet. */
+static CUdeviceptr free_beside_p;
+static void *free_beside(void *unused)
+{
+	beside_id = gettid();
+	CHECK_EQUAL(cl_memory_free(free_beside_p), CUDA_SUCCESS);
+	beside_done = true;
+	return unused;
+}
+IN_A_CHILD(who_waits_for_such_calls_holds_nobody_up)
+{
+	struct cl_context_call call;
+	pthread_t ends;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	call = cl_context_call_begin(0);
+	free_beside_p = fake_alloc(1024, CONTEXT_A);
+	export_block(free_beside_p);
+	CHECK(end_waits(NULL, 0));
+	ends = beside;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, free_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(beside_done);
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL) && !pthread_join(ends, NULL));
+}
+
+IN_A_CHILD(who_ends_any_context_waits_for_a_call_of_no_known_device)
+{
+	struct cl_context_call call;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	call = cl_context_call_begin(-1);
+	CHECK(cl_self_start());
+	CHECK(end_waits(NULL, 0));
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL));
+	CHECK(!end_waits(CONTEXT_B, -1));
+}
+
+/* One that never ends keeps nobody for ever. */
+static CUresult no_state(CUdevice device, unsigned int *flags, int *active)
+{
+	return CUDA_ERROR_NOT_INITIALIZED;
+}
+IN_A_CHILD(who_ends_a_context_does_not_wait_for_ever)
+{
+	uint64_t began;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_context_call_begin(0).unwatched);
+	CHECK(cl_self_start());
+	began = cl_now();
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, false);
+	CHECK(cl_now() - began >= 900 * MS);
+	/* nor in a process that was forked amid one, where the driver does nothing */
+	cl_driver.cuDevicePrimaryCtxGetState = no_state;
+	CHECK(!end_waits(NULL, 0));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_device_is_asked_once_for_a_context),
+		cmocka_unit_test(of_contexts_that_end_unseen_nothing_is_remembered),
+		cmocka_unit_test(what_is_remembered_of_a_context_goes_before_its_end_is_counted),
+		cmocka_unit_test(a_primary_context_does_not_end_by_a_question),
+		cmocka_unit_test(who_does_not_share_asks_no_such_question),
+		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
+		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
+		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
+		cmocka_unit_test(who_waits_for_such_calls_holds_nobody_up),
+		cmocka_unit_test(who_ends_any_context_waits_for_a_call_of_no_known_device),
+		cmocka_unit_test(who_ends_a_context_does_not_wait_for_ever),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

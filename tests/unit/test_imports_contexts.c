@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Imports and exports where a context ends: what was open in it goes with it; what is opened,
+ * closed and exported at its address before its end is noted is another context's.
+ */
+#include "tests/unit/imports.h"
+
+/*
+ * The driver has ended a context, and given its address to another and its addresses
+ * to others, before its end is noted: what is opened, closed and exported meanwhile is
+ * none of what goes with it.
+ */
+static CUdeviceptr given;
+static CUresult open_at_given(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	*p = given;
+	return CUDA_SUCCESS;
+}
+
+IN_A_CHILD(what_is_opened_at_a_contexts_address_does_not_go_with_it)
+{
+	CUdeviceptr p, q;
+
+	start();
+	for (int gone = 0; gone <= 1; gone++) {
+		fake_stack[fake_depth] = CONTEXT_B;
+		CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+		cl_context_end_begin(CONTEXT_B, -1);
+		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+		CHECK_EQUAL(p, q);
+		cl_context_end_done(CONTEXT_B, -1, gone);
+		CHECK(cl_record_held(peer(), other.record));
+		CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_record_held(peer(), other.record), !gone);
+		if (!gone)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		CHECK(!cl_record_held(peer(), other.record));
+	}
+	CHECK_EQUAL(cl_count_get(closed_twice), 0);
+	finish();
+}
+
+/* (A is the primary one of device 0: such an end names the device alone) */
+IN_A_CHILD(what_is_open_in_a_primary_context_goes_with_it)
+{
+	CUdeviceptr p;
+
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	cl_context_end_begin(NULL, 1); /* another device's */
+	cl_context_end_done(NULL, 1, true);
+	CHECK(cl_record_held(peer(), other.record));
+	cl_context_end_begin(NULL, 0);
+	cl_context_end_done(NULL, 0, true);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
+IN_A_CHILD(a_close_is_of_what_is_there_now)
+{
+	CUipcMemHandle own;
+	CUdeviceptr p, q;
+
+	start();
+	fake_stack[fake_depth] = CONTEXT_B;
+	given = fake_alloc(1024, CONTEXT_A);
+	own = export_block(given);
+	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_at_given), CUDA_SUCCESS);
+	cl_context_end_begin(CONTEXT_B, -1);
+	/* (the fake driver knows no import at that address) */
+	CHECK_EQUAL(cl_memory_import(&q, own, 0, fake_open), CUDA_SUCCESS);
+	CHECK(p == q && q == given);
+	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+	CHECK_EQUAL(fake.close_calls, 0);
+	cl_context_end_done(CONTEXT_B, -1, true);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
+/* The handle leads to whatever the driver has made there since. */
+IN_A_CHILD(what_is_made_where_an_ended_context_was_is_not_opened)
+{
+	CUdeviceptr p, q;
+
+	start();
+	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, fake_open), CUDA_SUCCESS);
+	CHECK(!cl_record_gone(peer(), other.record));
+	given = p + DEVICE_STEP;
+	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, open_at_given), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(fake.close_calls, 1);
+	/* but where the driver says that it is what is mapped already */
+	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, fake_open), CUDA_SUCCESS);
+	CHECK(p == q);
+	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+	/* what a refusal says is what the driver says first */
+	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
+	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, open_at_given), CUDA_ERROR_INVALID_CONTEXT);
+	fake.none_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
+/* It may live on: of a primary context a reference was given back, and not the last one. */
+IN_A_CHILD(what_is_closed_while_a_context_may_be_ending_is_closed)
+{
+	CUdeviceptr p;
+
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	cl_context_end_begin(NULL, 0);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	cl_context_end_done(NULL, 0, false);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
+static CUdeviceptr exported_there;
+static atomic_int exporter_id;
+static atomic_bool is_exported;
+static void *export_there(void *unused)
+{
+	exporter_id = gettid();
+	export_block(exported_there);
+	is_exported = true;
+	return unused;
+}
+
+IN_A_CHILD(what_is_exported_at_a_contexts_address_does_not_go_with_it)
+{
+	pthread_t thread;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	export_block(fake_alloc(1024, CONTEXT_B));
+	exported_there = fake_alloc(1024, CONTEXT_B);
+	cl_context_end_begin(CONTEXT_B, -1);
+	CHECK(!pthread_create(&thread, NULL, export_there, NULL));
+	CHECK(COMES_TRUE(is_exported || sleeps_in_a_futex(exporter_id), SOON));
+	cl_context_end_done(CONTEXT_B, -1, true);
+	CHECK(!pthread_join(thread, NULL) && is_exported);
+	/* somebody may have its handle */
+	CHECK_EQUAL(cl_memory_free(exported_there), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(exported_there), 0);
+	CHECK_EQUAL(cl_process_end(0), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
+		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
+		cmocka_unit_test(a_close_is_of_what_is_there_now),
+		cmocka_unit_test(what_is_made_where_an_ended_context_was_is_not_opened),
+		cmocka_unit_test(what_is_closed_while_a_context_may_be_ending_is_closed),
+		cmocka_unit_test(what_is_exported_at_a_contexts_address_does_not_go_with_it),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

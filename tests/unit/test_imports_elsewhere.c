@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Imports: whose a handle is.  One of an exporter that has ended is refused, whoever comes to
+ * have its number; what was exported where we see nothing is as bare, and that is said.
+ */
+#include "tests/unit/imports.h"
+
+#include <sys/stat.h>
+
+#include "tests/namespaces/own_mounts.h"
+
+/* What its file is to be called, out of which random number; 0: as chance has it. */
+static uint32_t wanted_id;
+ssize_t __real_getrandom(void *to, size_t size, unsigned int flags);
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags);
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags)
+{
+	if (!wanted_id || size != sizeof wanted_id)
+		return __real_getrandom(to, size, flags);
+	memcpy(to, &wanted_id, size);
+	return (ssize_t)size;
+}
+
+/* Whenever a name is looked at, another file has come to have it. */
+static bool names_pass_on;
+int __real_fstatat(int dirfd, const char *name, struct stat *st, int flags);
+int __wrap_fstatat(int dirfd, const char *name, struct stat *st, int flags);
+int __wrap_fstatat(int dirfd, const char *name, struct stat *st, int flags)
+{
+	int result = __real_fstatat(dirfd, name, st, flags);
+
+	st->st_ino += names_pass_on;
+	return result;
+}
+
+/* Of 16,384 numbers that files of a directory have, one comes again at times. */
+static uint32_t start_as(uint32_t random)
+{
+	wanted_id = random;
+	start();
+	wanted_id = 0;
+	return other.file_id;
+}
+
+IN_A_CHILD(a_later_exporter_of_the_same_number_is_another)
+{
+	CUdeviceptr p, q;
+
+	for (int round = 0; round < 4; round++) {
+		bool stays_open = round & 1, goes_on = round & 2;
+		uint32_t id;
+
+		addresses = 0;
+		id = start_as(0x12345);
+		if (goes_on) { /* to the next generation of its record */
+			CHECK(other_frees());
+			other.handle = other_exports_again();
+		}
+		CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+		if (!stays_open)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		finish();
+		addresses = 1;
+		CHECK_EQUAL(start_as(0x12345), id);
+		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+		CHECK(slot() >= 0 && slot_is_locked());
+		CHECK(!other_frees());
+		if (stays_open)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		CHECK(cl_record_held(peer(), other.record));
+		CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+		CHECK(!cl_record_held(peer(), other.record));
+		finish();
+	}
+	CHECK_EQUAL(cl_count_get(stale_refused) + cl_count_get(unmanaged_imports), 0);
+}
+
+IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
+{
+	CUdeviceptr p;
+
+	start();
+	CHECK(other_frees());
+	exporter_dies();
+	names_pass_on = true;
+	CHECK_EQUAL(import(&p, nothing), CUDA_ERROR_INVALID_VALUE);
+	names_pass_on = false;
+	CHECK_EQUAL(cl_count_get(stale_refused), 1);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
+}
+
+/*
+ * Two containers with folders of their own, each its own file system: of an exporter there nothing
+ * can be known.  Some are taken for ended ones of here by chance; they are to be very few.
+ */
+IN_A_CHILD(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter)
+{
+	enum { CONTAINERS = 100, EXPORTERS = 200 };
+	unsigned int wrong = 0;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	for (uint64_t container = 0; container < CONTAINERS; container++) {
+		struct stat st = { .st_dev = 0x1000 + container, .st_ino = 2 };
+		uint64_t place = cl_place_named(&st, "culimbo-0");
+
+		for (uint32_t i = 0; i < EXPORTERS; i++) {
+			struct cl_stamp stamp = { .file_id = cl_stamp_file_id(place, i * 2654435761u >> 8) };
+
+			stamp.tag = cl_stamp_tag(place, stamp.file_id);
+			wrong += cl_self_sight(stamp) == CL_HERE;
+		}
+	}
+	printf("# %u of %u\n", wrong, CONTAINERS * EXPORTERS);
+	/* two places are compared: 2.4 are to be expected; with 8 bits 156 */
+	CHECK(wrong <= 12);
+}
+
+/* By whatever path it is seen, and when it was taken away; not by who does not see it any more. */
+IN_A_CHILD(a_handle_of_here_is_told_by_any_path)
+{
+	char inside[96], roundabout[200], link[96];
+	struct cl_stamp stamp, elsewhere;
+	struct cl_places places;
+	struct stat st;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	snprintf(inside, sizeof inside, "%s/inside-%d", folder, (int)getpid());
+	snprintf(link, sizeof link, "%s/link-%d", folder, (int)getpid());
+	CHECK(!mkdir(inside, 0700) && !symlink(folder, link) && !stat(inside, &st));
+	cl_options.dir.text = inside;
+	CHECK(cl_self_start());
+	stamp.file_id = cl_stamp_file_id(cl_place_of(&st), 0x2345);
+	stamp.tag = cl_stamp_tag(cl_place_of(&st), stamp.file_id);
+	elsewhere = stamp;
+	elsewhere.tag ^= 1;
+	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
+	CHECK_EQUAL(cl_self_sight(elsewhere), CL_ELSEWHERE);
+	snprintf(roundabout, sizeof roundabout, "%s/inside-%d//", link, (int)getpid());
+	cl_options.dir.text = roundabout;
+	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
+	/* it is taken away: what was exported there has ended */
+	cl_options.dir.text = inside;
+	CHECK(!rmdir(inside));
+	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
+	CHECK_EQUAL(cl_self_sight(elsewhere), CL_ELSEWHERE);
+	/* so it has where it is made again by its name, if that is what its stamps say */
+	places = cl_self_find_places();
+	stamp.file_id = cl_stamp_file_id(places.named, 0x2345);
+	stamp.tag = cl_stamp_tag(places.named, stamp.file_id);
+	CHECK(!mkdir(inside, 0700));
+	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
+	cl_options.dir.text = "/nowhere/at/all";
+	CHECK_EQUAL(cl_self_sight(stamp), CL_OUT_OF_SIGHT);
+	CHECK(!rmdir(inside) && !unlink(link));
+}
+
+/* What is not known goes to the driver as it came, with its stamp. */
+static CUresult open_as_it_came(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	CHECK(stamp_of(&handle).file_id == other.file_id);
+	memset(handle.reserved + 56, 0, 8);
+	return fake_open(p, handle, flags);
+}
+
+/* What is exported with another CULIMBO_DIR opens as bare, though its pid is that of no process. */
+IN_A_CHILD(what_is_exported_elsewhere_is_as_bare)
+{
+	char inside[96];
+	CUdeviceptr p;
+
+	start();
+	exporter_dies();
+	snprintf(inside, sizeof inside, "%s/inside-%d", folder, (int)getpid());
+	CHECK(!mkdir(inside, 0700));
+	cl_options.dir.text = inside;
+	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_as_it_came), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 1);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	cl_process_end(0); /* its own file is there, with its notes */
+	CHECK(!rmdir(inside));
+}
+
+/*
+ * A daemon that gives up root's rights, or takes another user's for a moment: by then it sees
+ * neither the files of root's exporters nor, in /proc, what they map.
+ */
+IN_A_CHILD(who_is_another_user_now_says_what_is_not_protected)
+{
+	enum { NOBODY = 65534 };
+	CUdeviceptr p;
+
+	if (geteuid())
+		CHILD_SKIP("only root can be two users");
+	if (own_mounts() || mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777"))
+		CHILD_SKIP("no /dev/shm of its own may be had");
+	CHECK((!mkdir(folder, 0700) || errno == EEXIST) && !chmod(folder, 0777));
+	dir_is = "";
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
+	start(); /* one that it has not met */
+	CHECK(!seteuid(NOBODY));
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_as_it_came), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 2);
+	CHECK(!seteuid(0));
+	CHECK_EQUAL(logged("began to share as user 0 and is user 65534 now"), 1);
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK(cl_record_held(peer(), other.record));
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 2);
+	CHECK_EQUAL(logged("culimbo["), 1);
+	finish();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_later_exporter_of_the_same_number_is_another),
+		cmocka_unit_test(what_is_stale_is_refused_whoever_comes_to_have_the_number),
+		cmocka_unit_test(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter),
+		cmocka_unit_test(a_handle_of_here_is_told_by_any_path),
+		cmocka_unit_test(what_is_exported_elsewhere_is_as_bare),
+		cmocka_unit_test(who_is_another_user_now_says_what_is_not_protected),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
