@@ -160,7 +160,7 @@ fi
 # ----------------------------------------------------------------------- valgrind
 # Left out here, and why:
 #   test_stack   changes stacks, and moves far on one, as valgrind is not told
-#   test_blocks, test_contexts, test_imports*, test_limbo_*, test_notes, test_peers, test_reclaim, test_shm_*   take minutes: in check-valgrind
+#   test_blocks, test_contexts, test_imports*, test_limbo_*, test_notes*, test_peers, test_reclaim, test_shm_*   take minutes: in check-valgrind
 #   test_late    becomes another user, who can write none of memcheck's logs
 #   test_locked  locks its memory, and memcheck's with it: there is none left
 #   scenes that are played alone: they assert times or free memory
@@ -236,7 +236,7 @@ if command -v valgrind > /dev/null && [ -x "$build/tests/e2e/demo" ]; then
 	fi
 	for unit in $units; do
 		case $only:$unit in
-		*:stack | *:late | *:locked | :blocks | :limbo_* | :contexts | :imports* | :notes | :peers | :reclaim | :shm_*) ;;
+		*:stack | *:late | *:locked | :blocks | :limbo_* | :contexts | :imports* | :notes* | :peers | :reclaim | :shm_*) ;;
 		*) valgrind_unit "$unit" ;;
 		esac
 	done

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notes: what a process has written is there when it is killed, and goes when nobody wants
+ * it; an end and a fork need nothing that may not be there.
+ */
+#include "tests/unit/notes.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "shim/shm/gc.h"
+#include "shim/self/self.h"
+#include "shim/shm/view.h"
+
+enum { SOON = 5000 };
+
+static bool is_open_here(uint32_t file_id)
+{
+	bool is_own;
+
+	return cl_view_has_open(file_id, &is_own) != NULL;
+}
+
+static unsigned int reclaimed(const struct cl_view *view)
+{
+	struct cl_finding found;
+
+	cl_limbo_reap();
+	return findings_of(view, CL_FOUND_HOLD_RECLAIMED, &found);
+}
+
+IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
+{
+	CUipcMemHandle handle;
+	struct cl_witness dead = { 0 };
+	struct cl_finding found;
+	struct cl_view view, his;
+	struct cl_view_import import;
+	CUdeviceptr p;
+	int line[2], dir, status;
+	pid_t other;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = fake_alloc(4096, CONTEXT_A);
+	CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
+	view = own();
+	CHECK(!pipe(line));
+	other = fork();
+	if (!other) {
+		start_with(HOUR, CL_COLLECTOR_INLINE);
+		CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
+		CHECK_EQUAL(write(line[1], &cl_self.witness, sizeof dead), sizeof dead);
+		for (;;)
+			pause();
+	}
+	CHECK_EQUAL(read(line[0], &dead, sizeof dead), sizeof dead);
+	CHECK_EQUAL(dead.pid, other);
+	kill(other, SIGKILL);
+	CHECK_EQUAL(waitpid(other, &status, 0), other);
+	CHECK(COMES_TRUE(reclaimed(&view) == 1, SOON));
+	findings_of(&view, CL_FOUND_HOLD_RECLAIMED, &found);
+	CHECK_EQUAL(found.pid, other);
+	CHECK_EQUAL(found.key, p);
+	CHECK_EQUAL(found.size, 4096);
+	CHECK(found.name[0]);
+	/* what he said himself is still there */
+	dir = open(folder, O_RDONLY | O_DIRECTORY);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), 0);
+	CHECK_EQUAL(his.state, CL_DEAD);
+	CHECK(cl_view_import_of(&his, cl_own.file_id, 0, 0, &import));
+	CHECK_EQUAL(import.exporter_pid, getpid());
+	CHECK_EQUAL(import.size, 4096);
+	CHECK(LEADS_THROUGH(&his, import.stack, open_here));
+	cl_view_close(&his);
+	/* kept when wanted, and taken by who is asked to */
+	cl_options.keep_dead.number = HOUR;
+	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 0);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), 0);
+	cl_view_close(&his);
+	cl_options.keep_dead.number = 1;
+	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 1);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), -ENOENT);
+	cl_process_end(0);
+}
+
+IN_A_CHILD(an_explicit_gc_takes_what_is_kept)
+{
+	int dir, status, line;
+	CUipcMemHandle handle;
+	pid_t other = start_exporter(&handle, &line);
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.keep_dead.number = HOUR;
+	kill(other, SIGKILL);
+	CHECK_EQUAL(waitpid(other, &status, 0), other);
+	dir = open(folder, O_RDONLY | O_DIRECTORY);
+	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 0);
+	CHECK_EQUAL(cl_gc_directory(dir, NULL), 1);
+	close(line);
+}
+
+static void end_in_handler(int signal)
+{
+	(void)signal;
+	_exit(cl_process_end(7));
+}
+
+/* _exit() in a handler on a stack of 8 KiB, with what must not be touched below it. */
+IN_A_CHILD(an_end_in_a_signal_handler_needs_no_large_stack)
+{
+	enum { SMALL_STACK = 8192 };
+	struct sigaction action = { .sa_handler = end_in_handler, .sa_flags = SA_ONSTACK };
+	CUipcMemHandle handle, other;
+	CUdeviceptr p;
+	int line, status;
+	pid_t exporter = start_exporter(&other, &line), child = fork();
+	char *area;
+
+	CHECK(child >= 0);
+	if (!child) {
+		start_with(HOUR, CL_COLLECTOR_INLINE);
+		cl_options.report.number = CL_REPORT_ALWAYS;
+		CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+		CHECK_EQUAL(open_here(&p, &other), CUDA_SUCCESS);
+		area = mmap(NULL, 32 * SMALL_STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(area != MAP_FAILED);
+		area += 31 * SMALL_STACK;
+		CHECK(!mprotect(area, SMALL_STACK, PROT_READ | PROT_WRITE));
+		CHECK(!sigaltstack(&(stack_t){ .ss_sp = area, .ss_size = SMALL_STACK }, NULL));
+		CHECK(!sigaction(SIGUSR1, &action, NULL));
+		raise(SIGUSR1);
+		_exit(1);
+	}
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK_EQUAL(status, 7 << 8);
+	end_exporter(exporter, line);
+}
+
+static void fails(enum cl_retry_want want)
+{
+	struct cl_retry retry;
+
+	cl_retry_begin(&retry, want, (struct cl_short){ .bytes = 1 });
+	cl_retry_again(&retry);
+	cl_retry_end(&retry);
+}
+
+/* What forks past the handlers (_Fork(), clone()) leaves a child without our files. */
+IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
+{
+	enum { EXPORT, FREE, IMPORT, CLOSE, ALLOCATE, CONTEXT_ENDS, NO_MEMORY, NO_EVENT, WAYS };
+	CUipcMemHandle handle, other;
+	int line, status;
+	pid_t exporter = start_exporter(&other, &line);
+	CUdeviceptr p, open;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
+	CHECK_EQUAL(open_here(&open, &other), CUDA_SUCCESS);
+	for (int way = 0; way < WAYS; way++) {
+		pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, NULL, NULL, 0);
+
+		CHECK(child >= 0);
+		if (!child) {
+			if (way == EXPORT)
+				cl_memory_export(&handle, p);
+			else if (way == FREE)
+				cl_memory_free(p);
+			else if (way == IMPORT)
+				open_here(&open, &other);
+			else if (way == CLOSE)
+				cl_memory_close(open);
+			else if (way == ALLOCATE)
+				cl_memory_allocates();
+			else if (way == NO_MEMORY)
+				fails(CL_RETRY_MEMORY);
+			else if (way == NO_EVENT)
+				fails(CL_RETRY_EVENT);
+			if (way == CONTEXT_ENDS) {
+				cl_context_end_begin(CONTEXT_A, 0);
+				cl_context_end_done(CONTEXT_A, 0, false);
+			}
+			_exit(0);
+		}
+		CHECK_EQUAL(waitpid(child, &status, 0), child);
+		CHECK_EQUAL(status, 0);
+	}
+	/* and its parent has what it had */
+	CHECK(cl_own.header && cl_region_fd_intact(&cl_own));
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+	CHECK_EQUAL(cl_memory_close(open), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_process_end(0);
+	end_exporter(exporter, line);
+}
+
+static bool none_is_open(uint32_t file_id)
+{
+	(void)file_id;
+	return false;
+}
+
+/* What others left by the thousand makes neither a start nor an end long. */
+IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
+{
+	enum { DEAD = 600, AT_ONCE = 256 };
+	unsigned int gone = 0, some;
+	int dir, status;
+	pid_t maker;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK((dir = cl_self_open_dir(true)) >= 0);
+	maker = fork();
+	CHECK(maker >= 0);
+	if (!maker) {
+		struct cl_witness self;
+		struct cl_region r;
+
+		cl_witness_self(&self);
+		for (int i = 0; i < DEAD; i++) {
+			CHECK_EQUAL(cl_region_create(&r, dir, &self), 0);
+			cl_region_close(&r);
+		}
+		_exit(0);
+	}
+	CHECK_EQUAL(waitpid(maker, &status, 0), maker);
+	CHECK_EQUAL(status, 0);
+	/* looked at once, the kept ones cost so little that they are in nobody's way */
+	cl_options.keep_dead.number = HOUR;
+	for (int i = 0; i <= DEAD / AT_ONCE; i++)
+		CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 0);
+	cl_options.keep_dead.number = 0;
+	while (gone < DEAD) {
+		some = cl_gc_directory(dir, none_is_open);
+		CHECK(some > 0 && some <= AT_ONCE);
+		gone += some;
+	}
+	CHECK_EQUAL(gone, DEAD);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_dead_are_found_and_left_a_file_that_says_what_they_had),
+		cmocka_unit_test(an_explicit_gc_takes_what_is_kept),
+		cmocka_unit_test(an_end_in_a_signal_handler_needs_no_large_stack),
+		cmocka_unit_test(a_child_that_was_forked_unseen_begins_anew),
+		cmocka_unit_test(of_many_dead_files_a_few_hundred_are_judged_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
