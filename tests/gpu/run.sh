@@ -106,7 +106,7 @@ conformance=$programs/conformance
 if [ ! -x "$conformance" ] && [ -e "$here/conformance.c" ]; then
 	timeout 60 "${CC:-cc}" -std=gnu11 -D_GNU_SOURCE -I"$here/../.." -I"$build" \
 		${cuda:+-I"$cuda/include"} -I/usr/local/cuda/include \
-		-o "$conformance" "$here/conformance.c" -ldl -lpthread >"$logs/cc" 2>&1 ||
+		-o "$conformance" "$here"/conformance*.c -ldl -lpthread >"$logs/cc" 2>&1 ||
 		show "$logs/cc" cc
 fi
 if [ -x "$conformance" ]; then

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking workers: the conformance program's own side of the pipes, its lines of TAP, and
+ * short forms for the stories.
+ */
+#include "conformance_worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CALL_DEADLINE_MS 15000
+
+#define NO_REPLY (-2)
+
+uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+void nap(uint64_t ns)
+{
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
+
+	nanosleep(&t, NULL);
+}
+
+#define WORKERS 64
+static struct worker *workers[WORKERS];
+
+unsigned int tests, failed;
+
+__attribute__((format(printf, 2, 3))) bool ok(bool good, const char *format, ...)
+{
+	va_list args;
+
+	printf("%s %u - ", good ? "ok" : "not ok", ++tests);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf("\n");
+	fflush(stdout);
+	failed += !good;
+	return good;
+}
+
+__attribute__((format(printf, 1, 2))) void note(const char *format, ...)
+{
+	va_list args;
+
+	printf("# ");
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf("\n");
+	fflush(stdout);
+}
+
+void too_late(int signal_number)
+{
+	static const char line[] = "Bail out! the whole run took too long\n";
+
+	if (write(STDOUT_FILENO, line, sizeof(line) - 1) < 0)
+		_exit(1);
+	for (int i = 0; i < WORKERS; i++)
+		if (workers[i] && workers[i]->pid)
+			kill(workers[i]->pid, SIGKILL);
+	_exit(1);
+}
+
+/* The worker's end, waited for with a deadline; then by force. */
+void bury(struct worker *w)
+{
+	int status = 0;
+
+	if (!w->pid)
+		return;
+	for (int i = 0; i < 500; i++) {
+		if (waitpid(w->pid, &status, WNOHANG) == w->pid)
+			goto dead;
+		nap(10 * MS);
+	}
+	kill(w->pid, SIGKILL);
+	waitpid(w->pid, &status, 0);
+dead:
+	w->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+	w->pid = 0;
+	close(w->to);
+	close(w->from);
+}
+
+static struct answer ask_full(struct worker *w, const struct question *q)
+{
+	struct answer r = { .result = NO_REPLY };
+	struct pollfd poll_fd = { .fd = w->from, .events = POLLIN };
+	int n;
+
+	if (!w->pid) {
+		r.result = CRASHED;
+		return r;
+	}
+	if (write(w->to, q, sizeof(*q)) != (ssize_t)sizeof(*q)) {
+		bury(w);
+		r.result = CRASHED;
+		return r;
+	}
+	do
+		n = poll(&poll_fd, 1, CALL_DEADLINE_MS);
+	while (n < 0 && errno == EINTR);
+	if (n == 0) {
+		note("a worker gave no answer to call %d within %d s: killed", (int)q->verb,
+		     CALL_DEADLINE_MS / 1000);
+		kill(w->pid, SIGKILL);
+		bury(w);
+		return r;
+	}
+	if (read(w->from, &r, sizeof(r)) != (ssize_t)sizeof(r)) {
+		bury(w);
+		memset(&r, 0, sizeof(r));
+		r.result = CRASHED;
+	}
+	return r;
+}
+
+struct answer ask(struct worker *w, enum verb verb, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+	struct question q = { .verb = verb, .a = { a, b, c, d } };
+
+	return ask_full(w, &q);
+}
+
+struct answer ask_handle(struct worker *w, enum verb verb, const unsigned char *handle)
+{
+	struct question q = { .verb = verb };
+
+	memcpy(q.handle, handle, 64);
+	return ask_full(w, &q);
+}
+
+void spawn(struct worker *w)
+{
+	int down[2], up[2], slot;
+	struct answer r;
+
+	memset(w, 0, sizeof(*w));
+	if (pipe2(down, O_CLOEXEC) || pipe2(up, O_CLOEXEC)) {
+		printf("Bail out! pipe: %s\n", strerror(errno));
+		exit(1);
+	}
+	fflush(stdout);
+	w->pid = fork();
+	if (w->pid < 0) {
+		printf("Bail out! fork: %s\n", strerror(errno));
+		exit(1);
+	}
+	if (w->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* for pidfd_getfd under Yama */
+		signal(SIGALRM, SIG_DFL);
+		/* Only our own ends: another's pipe must break with its process. */
+		for (int i = 0; i < WORKERS; i++)
+			if (workers[i] && workers[i] != w && workers[i]->pid) {
+				close(workers[i]->to);
+				close(workers[i]->from);
+			}
+		close(down[1]);
+		close(up[0]);
+		if (load_driver())
+			_exit(2);
+		serve(down[0], up[1]);
+	}
+	close(down[0]);
+	close(up[1]);
+	w->to = down[1];
+	w->from = up[0];
+	for (slot = 0; slot < WORKERS; slot++)
+		if (!workers[slot] || workers[slot] == w)
+			break;
+	if (slot < WORKERS)
+		workers[slot] = w;
+	r = ask(w, START, 0, 0, 0, 0);
+	if (r.result) {
+		printf("Bail out! a worker could not start: %d\n", r.result);
+		exit(1);
+	}
+}
+
+void dismiss(struct worker *w)
+{
+	if (w->pid)
+		ask(w, LEAVE, 0, 0, 0, 0);
+	bury(w);
+	for (int i = 0; i < WORKERS; i++)
+		if (workers[i] == w)
+			workers[i] = NULL;
+}
+
+uint64_t alloc(struct worker *w, uint64_t bytes)
+{
+	struct answer r = ask(w, ALLOC, bytes, 0, 0, 0);
+
+	if (r.result)
+		note("allocating %llu bytes gave %d", (unsigned long long)bytes, r.result);
+	return r.v[0];
+}
+
+int release(struct worker *w, uint64_t pointer)
+{
+	return ask(w, FREE, pointer, 0, 0, 0).result;
+}
+
+void set(struct worker *w, uint64_t pointer, uint32_t value, uint64_t bytes)
+{
+	struct answer r = ask(w, SET, pointer, value, bytes / 4, 0);
+
+	if (r.result)
+		note("setting memory gave %d", r.result);
+}
+
+/* The first word, or all ones with the error noted. */
+uint32_t get(struct worker *w, uint64_t pointer)
+{
+	struct answer r = ask(w, READ, pointer, 0, 0, 0);
+
+	if (r.result) {
+		note("reading gave %d", r.result);
+		return UINT32_MAX;
+	}
+	return (uint32_t)r.v[0];
+}
+
+int export(struct worker *w, uint64_t pointer, unsigned char *handle)
+{
+	struct answer r = ask(w, HANDLE, pointer, 0, 0, 0);
+
+	memcpy(handle, r.handle, 64);
+	return r.result;
+}
+
+int import(struct worker *w, const unsigned char *handle, uint64_t *pointer)
+{
+	struct answer r = ask_handle(w, OPEN, handle);
+
+	*pointer = r.v[0];
+	return r.result;
+}
+
+int drop(struct worker *w, uint64_t pointer)
+{
+	return ask(w, CLOSE, pointer, 0, 0, 0).result;
+}
+
+uint64_t free_memory(struct worker *w)
+{
+	return ask(w, FREE_MEMORY, 0, 0, 0, 0).v[0];
+}
+
+unsigned int differing(const unsigned char *a, const unsigned char *b, int *first, int *last)
+{
+	unsigned int n = 0;
+
+	*first = *last = -1;
+	for (int i = 0; i < 64; i++) {
+		if (a[i] == b[i])
+			continue;
+		if (*first < 0)
+			*first = i;
+		*last = i;
+		n++;
+	}
+	return n;
+}

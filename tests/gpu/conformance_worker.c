@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker of the conformance program: it loads the driver and does one call at a time,
+ * as it is asked to.
+ */
+#include "conformance_worker.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
+
+struct driver driver;
+struct own mine;
+
+const char *load_driver(void)
+{
+	static char missing[128];
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+
+	if (!library) {
+		snprintf(missing, sizeof(missing), "no libcuda.so.1: %s", dlerror());
+		return missing;
+	}
+#define X(name, params)                                                                            \
+	{                                                                                          \
+		void *found = dlsym(library, #name);                                               \
+		if (!found) {                                                                      \
+			snprintf(missing, sizeof(missing), "libcuda.so.1 has no " #name);          \
+			return missing;                                                            \
+		}                                                                                  \
+		memcpy(&driver.p_##name, &found, sizeof(found));                                   \
+	}
+	DRIVER_CALLS(X)
+#undef X
+	return NULL;
+}
+
+/* A call that not every driver has, or NULL. */
+void *optional(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+/* Two kernels of one thread each, told by their time: the simulator knows them by name. */
+static const char ptx[] =
+	".version 7.0\n"
+	".target sm_70\n"
+	".address_size 64\n"
+	".visible .entry culimbo_spin(.param .u64 nanoseconds)\n"
+	"{\n"
+	"	.reg .pred %p<2>;\n"
+	"	.reg .b64 %rd<5>;\n"
+	"	ld.param.u64 %rd1, [nanoseconds];\n"
+	"	mov.u64 %rd2, %globaltimer;\n"
+	"again:\n"
+	"	mov.u64 %rd3, %globaltimer;\n"
+	"	sub.u64 %rd4, %rd3, %rd2;\n"
+	"	setp.lt.u64 %p1, %rd4, %rd1;\n"
+	"	@%p1 bra again;\n"
+	"	ret;\n"
+	"}\n"
+	".visible .entry culimbo_fill(.param .u64 destination, .param .u64 words,\n"
+	"	.param .u32 value, .param .u64 nanoseconds)\n"
+	"{\n"
+	"	.reg .pred %p<4>;\n"
+	"	.reg .b32 %r<2>;\n"
+	"	.reg .b64 %rd<10>;\n"
+	"	ld.param.u64 %rd1, [destination];\n"
+	"	ld.param.u64 %rd2, [words];\n"
+	"	ld.param.u32 %r1, [value];\n"
+	"	ld.param.u64 %rd3, [nanoseconds];\n"
+	"	cvta.to.global.u64 %rd4, %rd1;\n"
+	"	mov.u64 %rd5, %globaltimer;\n"
+	"pass:\n"
+	"	mov.u64 %rd6, 0;\n"
+	"	mov.u64 %rd7, %rd4;\n"
+	"next:\n"
+	"	setp.ge.u64 %p1, %rd6, %rd2;\n"
+	"	@%p1 bra passed;\n"
+	"	st.volatile.global.u32 [%rd7], %r1;\n"
+	"	add.u64 %rd7, %rd7, 4;\n"
+	"	add.u64 %rd6, %rd6, 1;\n"
+	"	bra next;\n"
+	"passed:\n"
+	"	mov.u64 %rd8, %globaltimer;\n"
+	"	sub.u64 %rd9, %rd8, %rd5;\n"
+	"	setp.lt.u64 %p2, %rd9, %rd3;\n"
+	"	@%p2 bra pass;\n"
+	"	ret;\n"
+	"}\n";
+
+static CUresult start(void)
+{
+	CUmodule module;
+
+	TRY(driver.p_cuInit(0));
+	TRY(driver.p_cuDevicePrimaryCtxRetain(&mine.context, 0));
+	TRY(driver.p_cuCtxSetCurrent(mine.context));
+	TRY(driver.p_cuStreamCreate(&mine.stream, CU_STREAM_NON_BLOCKING));
+	TRY(driver.p_cuModuleLoadData(&module, ptx));
+	TRY(driver.p_cuModuleGetFunction(&mine.spin, module, "culimbo_spin"));
+	TRY(driver.p_cuModuleGetFunction(&mine.fill, module, "culimbo_fill"));
+	return CUDA_SUCCESS;
+}
+
+CUresult launch_spin(uint64_t ns)
+{
+	void *parameters[] = { &ns };
+
+	return driver.p_cuLaunchKernel(mine.spin, 1, 1, 1, 1, 1, 1, 0, mine.stream, parameters, NULL);
+}
+
+static CUresult launch_fill(uint64_t pointer, uint64_t words, uint32_t value, uint64_t ns)
+{
+	void *parameters[] = { &pointer, &words, &value, &ns };
+
+	return driver.p_cuLaunchKernel(mine.fill, 1, 1, 1, 1, 1, 1, 0, mine.stream, parameters, NULL);
+}
+
+static CUresult do_it(const struct question *q, struct answer *r)
+{
+	const unsigned int flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+	CUdeviceptr pointer = 0;
+	CUipcEventHandle event_handle;
+	CUipcMemHandle handle;
+	CUevent event = (CUevent)(uintptr_t)q->a[0];
+	CUmemoryPool pool;
+	CUresult result;
+	uint32_t word = 0;
+	size_t bytes, total;
+	void *host = NULL;
+	int fd;
+
+	switch (q->verb) {
+	case START:
+		return start();
+	case ALLOC:
+		result = driver.p_cuMemAlloc_v2(&pointer, q->a[0]);
+		r->v[0] = pointer;
+		return result;
+	case FREE:
+		return driver.p_cuMemFree_v2((CUdeviceptr)q->a[0]);
+	case FREE_ASYNC:
+		TRY(driver.p_cuMemFreeAsync((CUdeviceptr)q->a[0], mine.stream));
+		return driver.p_cuStreamSynchronize(mine.stream);
+	case FREE_BARE: {
+		struct freeing freeing = { .pointer = (CUdeviceptr)q->a[0], .bare = true };
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, free_in_thread, &freeing))
+			return CUDA_ERROR_OPERATING_SYSTEM;
+		pthread_join(thread, NULL);
+		return freeing.result;
+	}
+	case ALLOC_ASYNC:
+		TRY(driver.p_cuMemAllocAsync(&pointer, q->a[0], mine.stream));
+		r->v[0] = pointer;
+		return driver.p_cuStreamSynchronize(mine.stream);
+	case ALLOC_HOST:
+		result = driver.p_cuMemAllocHost_v2(&host, q->a[0]);
+		r->v[0] = (uint64_t)(uintptr_t)host;
+		return result;
+	case SET:
+		TRY(driver.p_cuMemsetD32_v2((CUdeviceptr)q->a[0], (unsigned int)q->a[1], q->a[2]));
+		return driver.p_cuStreamSynchronize(NULL);
+	case READ:
+		result = driver.p_cuMemcpyDtoH_v2(&word, (CUdeviceptr)q->a[0], 4);
+		r->v[0] = word;
+		return result;
+	case FREE_MEMORY:
+		result = driver.p_cuMemGetInfo_v2(&bytes, &total);
+		r->v[0] = bytes;
+		return result;
+	case HANDLE:
+		result = driver.p_cuIpcGetMemHandle(&handle, (CUdeviceptr)q->a[0]);
+		memcpy(r->handle, &handle, 64);
+		return result;
+	case OPEN:
+		memcpy(&handle, q->handle, 64);
+		result = driver.p_cuIpcOpenMemHandle_v2(&pointer, handle,
+							CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		r->v[0] = pointer;
+		return result;
+	case CLOSE:
+		return driver.p_cuIpcCloseMemHandle((CUdeviceptr)q->a[0]);
+	case SPIN:
+		return launch_spin(q->a[0]);
+	case FILL:
+		return launch_fill(q->a[0], q->a[1], (uint32_t)q->a[2], q->a[3]);
+	case SYNC:
+		return driver.p_cuCtxSynchronize();
+	case VMM_NEW:
+		return vmm_new(q->a[0], &r->v[0], &r->v[1]);
+	case VMM_END:
+		TRY(driver.p_cuMemUnmap(mine.vmm_base, mine.vmm_bytes));
+		return driver.p_cuMemRelease(mine.vmm);
+	case VMM_TAKE:
+		return vmm_take((pid_t)q->a[0], (int)q->a[1], q->a[2], &r->v[0]);
+	case EXPORT_POOL:
+		TRY(driver.p_cuDeviceGetDefaultMemPool(&pool, 0));
+		return driver.p_cuMemPoolExportToShareableHandle(
+			&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	case EVENT_NEW:
+		result = driver.p_cuEventCreate(&event, flags);
+		r->v[0] = (uint64_t)(uintptr_t)event;
+		return result;
+	case EVENT_END:
+		return driver.p_cuEventDestroy_v2(event);
+	case EVENT_RECORD:
+		return driver.p_cuEventRecord(event, mine.stream);
+	case EVENT_QUERY:
+		return driver.p_cuEventQuery(event);
+	case EVENT_HANDLE:
+		result = driver.p_cuIpcGetEventHandle(&event_handle, event);
+		memcpy(r->handle, &event_handle, 64);
+		return result;
+	case EVENT_OPEN:
+		memcpy(&event_handle, q->handle, 64);
+		result = driver.p_cuIpcOpenEventHandle(&event, event_handle);
+		r->v[0] = (uint64_t)(uintptr_t)event;
+		return result;
+	case EVENT_MANY:
+		return event_many(q->a[0], &r->v[0]);
+	case KILL_WATCH:
+		return kill_watch((pid_t)q->a[0], (CUdeviceptr)q->a[1], (uint32_t)q->a[2], q->a[3],
+				  &r->v[0], &r->v[1]);
+	case TWO_THREADS:
+		return two_threads((CUdeviceptr)q->a[0], q->a[1], r->v);
+	case CAPTURE:
+		return capture((CUdeviceptr)q->a[0], (CUdeviceptr)q->a[1], (CUdeviceptr)q->a[2], r->v);
+	case CONTEXT_IDS:
+		return context_ids(r->v);
+	case EVENT_ROUNDS:
+		return event_rounds(q->a[0], q->a[1], q->a[2], &r->v[0]);
+	case GREEN_BEGIN:
+		return green_begin(r->v, r->handle);
+	case GREEN_END:
+		TRY(green_end());
+		return driver.p_cuCtxSetCurrent(mine.context);
+	case GREEN_PUSH:
+		return driver.p_cuCtxSetCurrent(mine.green_context);
+	case GREEN_STREAM:
+		return green_stream(r->v);
+	case GREEN_WRONG:
+		TRY(driver.p_cuCtxSetCurrent(mine.context));
+		r->v[0] = (uint64_t)driver.p_cuCtxDestroy_v2(mine.green_context);
+		return CUDA_SUCCESS;
+	case GREEN_LAST:
+		return green_last(r->v);
+	case CONTEXT_OF:
+		return context_of((CUdeviceptr)q->a[0], &r->v[0]);
+	case EVENT_ORPHAN:
+		return event_orphan(q->a[0]);
+	case OPEN_CAPTURE:
+		return open_capturing(q->handle, r->v);
+	case GREEN_UNDER:
+		return green_under(r->v);
+	case GREEN_RESET:
+		return green_reset(r->v);
+	case EVENT_BARE: {
+		struct freeing freeing = { .event = event, .bare = true };
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, free_in_thread, &freeing))
+			return CUDA_ERROR_OPERATING_SYSTEM;
+		pthread_join(thread, NULL);
+		return freeing.result;
+	}
+	case LEAVE:
+		break;
+	}
+	return CUDA_SUCCESS;
+}
+
+void serve(int from, int to)
+{
+	struct question q;
+	struct answer r;
+
+	while (read(from, &q, sizeof(q)) == (ssize_t)sizeof(q)) {
+		uint64_t start_ns = now_ns();
+
+		memset(&r, 0, sizeof(r));
+		r.result = (int)do_it(&q, &r);
+		r.ns = now_ns() - start_ns;
+		if (write(to, &r, sizeof(r)) != (ssize_t)sizeof(r) || q.verb == LEAVE)
+			break;
+	}
+	/* An orderly end: destructors run. */
+	exit(0);
+}
