@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* X(operation): arguments a[], results v[] (see actor.c, which has one function for each) */
+/* X(operation): arguments a[], results v[] (see actor_*.c, which have one function for each) */
 #define WIRE_OPERATIONS(X)                                                                         \
 	X(begin)	 /* cuInit, the primary context of device 0 */                             \
 	X(alloc)	 /* bytes -> address */                                                    \

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The actor: many threads at a time, which make blocks for a partner and take its.
+ */
+#include "actor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define PARTNER_MS 20000       /* no partner may be silent for longer */
+
+struct crew {
+	uint64_t rounds, bytes, number;
+	atomic_uint_fast64_t *messages, *refused, *foreign;
+	atomic_int *error; /* the first driver error */
+	const char *_Atomic *where;
+};
+
+static void note(struct crew *crew, CUresult result, const char *where)
+{
+	int none = 0;
+
+	if (result && atomic_compare_exchange_strong(crew->error, &none, (int)result))
+		atomic_store(crew->where, where);
+}
+
+static bool send_gift(const struct wire_gift *gift)
+{
+	struct pollfd ready = { .fd = WIRE_PARTNER_FD, .events = POLLOUT };
+
+	return poll(&ready, 1, PARTNER_MS) == 1 &&
+	       send(WIRE_PARTNER_FD, gift, sizeof(*gift), MSG_NOSIGNAL) == sizeof(*gift);
+}
+
+static void *producer(void *data)
+{
+	struct crew *crew = data;
+	CUipcMemHandle handle;
+	struct wire_gift gift;
+	CUdeviceptr address;
+	CUresult result;
+
+	note(crew, cu.cuCtxSetCurrent(primary), "cuCtxSetCurrent");
+	for (uint64_t i = 0; i < crew->rounds && !atomic_load(crew->error); i++) {
+		memset(&gift, 0, sizeof(gift));
+		gift.bytes = crew->bytes;
+		gift.value = (uint32_t)(1 + (crew->number * 31 + i) % 250);
+		result = cu.cuMemAlloc_v2(&address, gift.bytes);
+		if (result) {
+			note(crew, result, "cuMemAlloc");
+			break;
+		}
+		note(crew, cu.cuMemsetD8_v2(address, (unsigned char)gift.value, gift.bytes),
+		     "cuMemsetD8");
+		note(crew, cu.cuCtxSynchronize(), "cuCtxSynchronize");
+		note(crew, cu.cuIpcGetMemHandle(&handle, address), "cuIpcGetMemHandle");
+		memcpy(gift.handle, &handle, 64);
+		/* every second one stays with us: exported, never opened */
+		if (i % 2 == 0) {
+			if (!send_gift(&gift))
+				note(crew, CUDA_ERROR_UNKNOWN, "the consumer takes nothing");
+			atomic_fetch_add(crew->messages, 1);
+		}
+		note(crew, cu.cuMemFree_v2(address), "cuMemFree");
+	}
+	return NULL;
+}
+
+static void *consumer(void *data)
+{
+	struct crew *crew = data;
+	struct pollfd ready = { .fd = WIRE_PARTNER_FD, .events = POLLIN };
+	unsigned char *buffer = malloc(STEP);
+	CUipcMemHandle handle;
+	struct wire_gift gift;
+	CUdeviceptr address;
+	uint64_t foreign;
+
+	if (!buffer)
+		note(crew, CUDA_ERROR_OUT_OF_MEMORY, "malloc");
+	note(crew, cu.cuCtxSetCurrent(primary), "cuCtxSetCurrent");
+	while (buffer && !atomic_load(crew->error)) {
+		if (poll(&ready, 1, PARTNER_MS) != 1) {
+			note(crew, CUDA_ERROR_UNKNOWN, "the producer sends nothing");
+			break;
+		}
+		if (recv(WIRE_PARTNER_FD, &gift, sizeof(gift), MSG_DONTWAIT) != sizeof(gift)) {
+			if (errno == EAGAIN)
+				continue; /* another thread had it */
+			break;
+		}
+		if (!gift.bytes)
+			break; /* the end, for one of us */
+		atomic_fetch_add(crew->messages, 1);
+		to_handle(&handle, gift.handle);
+		if (cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) {
+			atomic_fetch_add(crew->refused, 1);
+			continue;
+		}
+		for (uint64_t at = 0; at < gift.bytes; at += STEP) {
+			size_t n = gift.bytes - at < STEP ? (size_t)(gift.bytes - at) : STEP;
+
+			note(crew, cu.cuMemcpyDtoH_v2(buffer, address + at, n), "cuMemcpyDtoH");
+			foreign = 0;
+			for (size_t b = 0; b < n; b++)
+				foreign += buffer[b] != gift.value;
+			if (foreign) {
+				atomic_fetch_add(crew->foreign, 1);
+				break;
+			}
+		}
+		note(crew, cu.cuIpcCloseMemHandle(address), "cuIpcCloseMemHandle");
+	}
+	free(buffer);
+	return NULL;
+}
+
+static void run_crew(void *(*member)(void *), const struct wire_request *q)
+{
+	atomic_uint_fast64_t messages = 0, refused = 0, foreign = 0;
+	const char *_Atomic where = NULL;
+	atomic_int error = 0;
+	struct crew crew[64];
+	pthread_t thread[64];
+	uint64_t n = q->a[0] < 64 ? q->a[0] : 64;
+	uint64_t started = 0;
+
+	for (; started < n; started++) {
+		crew[started] = (struct crew){ .rounds = q->a[1], .bytes = q->a[2],
+					       .number = started, .messages = &messages,
+					       .refused = &refused, .foreign = &foreign,
+					       .error = &error, .where = &where };
+		if (pthread_create(&thread[started], NULL, member, &crew[started])) {
+			complain("pthread_create");
+			break;
+		}
+	}
+	for (uint64_t i = 0; i < started; i++)
+		pthread_join(thread[i], NULL);
+	reply.result = atomic_load(&error);
+	if (reply.result)
+		complain("%s", atomic_load(&where) ? atomic_load(&where) : "?");
+	reply.v[0] = messages;
+	reply.v[1] = refused;
+	reply.v[2] = foreign;
+}
+
+void do_produce(const struct wire_request *q)
+{
+	static const struct wire_gift end;
+
+	run_crew(producer, q);
+	for (uint64_t i = 0; i < q->a[3]; i++)
+		send_gift(&end);
+}
+
+void do_consume(const struct wire_request *q)
+{
+	run_crew(consumer, q);
+}
