@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two files of scenes of the report have in common: their grace, and their list. */
+#ifndef CL_TEST_SCENE_REPORT_H
+#define CL_TEST_SCENE_REPORT_H
+
+#include "stage.h"
+
+#define GRACE "CULIMBO_GRACE=100ms"
+#define SOON_MS 5000
+
+/* scene_report.c */
+void show(const struct actor *actor);
+
+/* scene_findings.c */
+void memory_findings(void);
+void misuse_findings(void);
+void event_findings(void);
+
+#endif
