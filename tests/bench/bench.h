@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the bench (bench.c) share: the driver's calls, and two processes that
+ * tell each other what to do.
+ */
+#ifndef CL_BENCH_BENCH_H
+#define CL_BENCH_BENCH_H
+
+#include "tests/bench/harness.h"
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define SMALL 4096u
+#define LARGE ((size_t)64 << 20)
+
+struct calls {
+	CUresult (*init)(unsigned int);
+	CUresult (*device)(CUdevice *, int);
+	CUresult (*retain)(CUcontext *, CUdevice);
+	CUresult (*set_current)(CUcontext);
+	CUresult (*alloc)(CUdeviceptr *, size_t);
+	CUresult (*free)(CUdeviceptr);
+	CUresult (*alloc_async)(CUdeviceptr *, size_t, CUstream);
+	CUresult (*free_async)(CUdeviceptr, CUstream);
+	CUresult (*stream)(CUstream *, unsigned int);
+	CUresult (*stream_sync)(CUstream);
+	CUresult (*handle)(CUipcMemHandle *, CUdeviceptr);
+	CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int);
+	CUresult (*close)(CUdeviceptr);
+	CUresult (*info)(size_t *, size_t *);
+	CUresult (*proc_address)(const char *, void **, int, cuuint64_t);
+};
+extern struct calls cu, drivers; /* what the program is given, and the driver's own */
+
+#define CHECKED(call)                                                             \
+	do {                                                                      \
+		CUresult result_ = (call);                                        \
+		if (result_ != CUDA_SUCCESS)                                      \
+			DIE("%s: CUDA error %d", #call, (int)result_);            \
+	} while (0)
+
+/*
+ * What culimbo adds to @op, by turns in one process: a few by the pointers that
+ * the program was given, a few by the driver's own, the first of them in turn.  A
+ * line "NAME-more ns VALUE" for each pair, per operation.  What a machine does
+ * meanwhile meets both; bare, the line says what is left of it.
+ */
+#define TURN 50u
+struct turn {
+	const char *name;
+	void (*op)(uint64_t);
+	uint64_t run;
+};
+
+/* What they tell each other; each counter is written by one side. */
+struct board {
+	_Atomic uint32_t told, done;
+	_Atomic uint32_t blocks;
+	CUipcMemHandle handle[];
+};
+extern struct board *board;
+
+/* bench_driver.c */
+extern void *libcuda;
+void each_function(void (*with)(const char *name, void *address));
+void driver_load(void);
+void driver_start(void);
+void measure_both_turns(struct turn op, struct turn back, unsigned int pairs);
+void measure_turns(const char *name, void (*op)(uint64_t), unsigned int pairs);
+extern int board_fd; /* a memory file, so that a program that is started finds it */
+void make_board(uint64_t handles);
+void wait_for(_Atomic uint32_t *what, uint32_t value);
+pid_t helper_start(void (*body)(void));
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bench's driver: its calls as the program is given them and as the driver has them,
+ * measured by turns; and two processes that tell each other what to do.
+ */
+#include "tests/bench/bench.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct calls cu, drivers;
+struct board *board;
+
+/* ------------------------------------------------------------------ the driver */
+void *libcuda;
+
+static void *look(const char *name)
+{
+	void *p = dlsym(libcuda, name);
+
+	if (!p)
+		DIE("the driver has no %s", name);
+	return p;
+}
+
+/* Each function that the file of libcuda defines, with its address as the file has it. */
+void each_function(void (*with)(const char *name, void *address))
+{
+	struct link_map *map;
+	const uint8_t *file;
+	const ElfW(Ehdr) *elf;
+	const ElfW(Shdr) *section;
+	struct stat st;
+	int fd;
+
+	MUST(dlinfo(libcuda, RTLD_DI_LINKMAP, &map) == 0);
+	fd = open(map->l_name, O_RDONLY | O_CLOEXEC);
+	MUST(fd >= 0 && fstat(fd, &st) == 0);
+	file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	MUST(file != MAP_FAILED);
+	close(fd);
+	elf = (const void *)file;
+	section = (const void *)(file + elf->e_shoff);
+	for (unsigned int s = 0; s < elf->e_shnum; s++) {
+		const ElfW(Sym) *symbol = (const void *)(file + section[s].sh_offset);
+		const char *names;
+
+		if (section[s].sh_type != SHT_DYNSYM)
+			continue;
+		names = (const char *)file + section[section[s].sh_link].sh_offset;
+		for (uint64_t i = 0; i < section[s].sh_size / sizeof *symbol; i++)
+			if (ELF64_ST_TYPE(symbol[i].st_info) == STT_FUNC && symbol[i].st_shndx)
+				with(names + symbol[i].st_name, (void *)(map->l_addr + symbol[i].st_value));
+	}
+	munmap((void *)file, (size_t)st.st_size);
+}
+
+static void is_drivers(const char *name, void *address)
+{
+	static const struct {
+		const char *name;
+		void *at;
+	} measured[] = {
+		{ "cuMemAlloc_v2", &drivers.alloc },
+		{ "cuMemFree_v2", &drivers.free },
+		{ "cuMemAllocAsync", &drivers.alloc_async },
+		{ "cuMemFreeAsync", &drivers.free_async },
+		{ "cuIpcGetMemHandle", &drivers.handle },
+		{ "cuIpcOpenMemHandle_v2", &drivers.open },
+		{ "cuIpcCloseMemHandle", &drivers.close },
+	};
+
+	for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++)
+		if (!strcmp(name, measured[i].name))
+			memcpy(measured[i].at, &address, sizeof address);
+}
+
+void driver_load(void)
+{
+	libcuda = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!libcuda)
+		DIE("%s", dlerror());
+	*(void **)&cu.init = look("cuInit");
+	*(void **)&cu.device = look("cuDeviceGet");
+	*(void **)&cu.retain = look("cuDevicePrimaryCtxRetain");
+	*(void **)&cu.set_current = look("cuCtxSetCurrent");
+	*(void **)&cu.alloc = look("cuMemAlloc_v2");
+	*(void **)&cu.free = look("cuMemFree_v2");
+	*(void **)&cu.alloc_async = look("cuMemAllocAsync");
+	*(void **)&cu.free_async = look("cuMemFreeAsync");
+	*(void **)&cu.stream = look("cuStreamCreate");
+	*(void **)&cu.stream_sync = look("cuStreamSynchronize");
+	*(void **)&cu.handle = look("cuIpcGetMemHandle");
+	*(void **)&cu.open = look("cuIpcOpenMemHandle_v2");
+	*(void **)&cu.close = look("cuIpcCloseMemHandle");
+	*(void **)&cu.info = look("cuMemGetInfo_v2");
+	*(void **)&cu.proc_address = look("cuGetProcAddress");
+	drivers = cu;
+	each_function(is_drivers);
+}
+
+static void *idle(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+/*
+ * A real driver has threads.  The simulated one has none, and in a process of one
+ * thread libc's locks are cheaper: without atomic instructions.
+ */
+static void have_threads(void)
+{
+	pthread_t thread;
+
+	MUST(bench_counting || !pthread_create(&thread, NULL, idle, NULL));
+}
+
+void driver_start(void)
+{
+	CUcontext ctx;
+	CUdevice device;
+
+	have_threads();
+	driver_load();
+	CHECKED(cu.init(0));
+	CHECKED(cu.device(&device, 0));
+	CHECKED(cu.retain(&ctx, device));
+	CHECKED(cu.set_current(ctx));
+}
+
+static double timed_turn(struct turn *turn)
+{
+	uint64_t start = bench_now();
+
+	for (unsigned int i = 0; i < TURN; i++)
+		turn->op(turn->run++);
+	return (double)(bench_now() - start) / TURN;
+}
+
+static void say_more(const struct turn *turn, double ns)
+{
+	char more[64];
+
+	snprintf(more, sizeof more, "%s-more", turn->name);
+	say_ns(more, ns);
+}
+
+/* @back, if there is one, takes back what @op did. */
+void measure_both_turns(struct turn op, struct turn back, unsigned int pairs)
+{
+	const struct calls given = cu;
+
+	for (unsigned int pair = 0; pair < pairs && !bench_counting; pair++) {
+		double took[2], took_back[2] = { 0, 0 };
+
+		for (unsigned int turn = 0; turn < 2; turn++) {
+			bool own = (turn ^ pair) & 1;
+
+			cu = own ? drivers : given;
+			took[own] = timed_turn(&op);
+			if (back.op)
+				took_back[own] = timed_turn(&back);
+		}
+		say_more(&op, took[0] - took[1]);
+		if (back.op)
+			say_more(&back, took_back[0] - took_back[1]);
+	}
+	cu = given;
+}
+
+void measure_turns(const char *name, void (*op)(uint64_t), unsigned int pairs)
+{
+	measure_both_turns((struct turn){ .name = name, .op = op }, (struct turn){ .op = NULL }, pairs);
+}
+
+int board_fd = -1; /* a memory file, so that a program that is started finds it */
+
+void make_board(uint64_t handles)
+{
+	size_t bytes = sizeof *board + handles * sizeof board->handle[0];
+
+	if (board_fd < 0) {
+		board_fd = memfd_create("bench", 0);
+		MUST(board_fd >= 0 && ftruncate(board_fd, (off_t)bytes) == 0);
+	}
+	board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
+	MUST(board != MAP_FAILED);
+}
+void wait_for(_Atomic uint32_t *what, uint32_t value)
+{
+	uint64_t end = bench_now() + 120000000000u;
+
+	while (atomic_load(what) < value) {
+		MUST(bench_now() < end);
+		nanosleep(&(struct timespec){ 0, 100000 }, NULL);
+	}
+}
+/* A child made before there is any CUDA. */
+pid_t helper_start(void (*body)(void))
+{
+	pid_t child = fork();
+
+	MUST(child >= 0);
+	if (child)
+		return child;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	body();
+	_exit(0);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of parts (parts.c) share: the null driver, two processes that tell each
+ * other what to do, and what is measured.
+ */
+#ifndef CL_BENCH_PARTS_H
+#define CL_BENCH_PARTS_H
+
+#include "shim/shim.h"
+#include "tests/bench/harness.h"
+
+#include <stdatomic.h>
+#include <sys/wait.h>
+
+#define FIRST_BLOCK 0x7f0000000000ull
+#define BLOCK_STEP 512u
+#define MAPPED_AT 0x10000000000ull
+#define CONTEXT ((CUcontext)0xa0)
+#define STREAM ((CUstream)0x0f)
+
+struct board {
+	_Atomic uint32_t step; /* what the helper is to do, and has done: both count up */
+	_Atomic uint32_t done;
+	_Atomic uint64_t first, n; /* which blocks */
+	_Atomic uint64_t ready;
+	uint64_t taken[1024]; /* ns, of each of many processes */
+	CUipcMemHandle handle[];
+};
+extern struct board *board;
+
+/* parts_driver.c */
+NULL_DRIVER CUresult null_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags);
+extern char folder[];
+void prepare(void);
+void make_board(uint64_t handles);
+void moment(void);
+void wait_for(_Atomic uint32_t *what, uint32_t value);
+void helper_do(uint64_t first, uint64_t n);
+void helper_wait(uint32_t step);
+void helper_did(uint32_t step);
+pid_t helper_start(void (*body)(void));
+uint64_t file_bytes(void);
+uint64_t heap_bytes(void);
+double rollup(const char *what);
+
+/* parts.c */
+CUdeviceptr block_at(uint64_t i);
+extern uint64_t n_blocks; /* that wait, or are held */
+extern uint64_t used; /* first of the spare ones not used up */
+void op_export_new(uint64_t run);
+void op_export_again(uint64_t run);
+void op_free_other(uint64_t run);
+
+/* parts_many.c */
+int stopped(int argc, char **argv);
+int holders(int argc, char **argv);
+int starts(int argc, char **argv);
+
+/* parts_pieces.c */
+int pieces(int argc, char **argv);
+
+#endif
