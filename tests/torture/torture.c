@@ -161,9 +161,10 @@ static void watch(uint64_t now)
 			p->beat_at = now;
 		} else if (now > p->beat_at + HUNG_NS) {
 			count_hung(i);
-			printf("# %u (pid %d) has been at '%s' (player.c:%u) for %d s", i, (int)p->pid,
+			printf("# %u (pid %d) has been at '%s' (%s:%u) for %d s", i, (int)p->pid,
 			       deed_names[atomic_load(&table->place[i].doing)],
-			       (unsigned int)atomic_load(&table->place[i].line),
+			       player_file(atomic_load(&table->place[i].line)),
+			       (unsigned int)atomic_load(&table->place[i].line) & 0xffff,
 			       (int)(HUNG_NS / 1000 / MS));
 			print_process(p->pid);
 			printf("\n");
@@ -229,9 +230,10 @@ static void print_waiting(const char *for_what)
 
 		if (!process[i].pid)
 			continue;
-		printf("#   %s %u (pid %d) is at '%s', player.c:%u, %s%s", i < EXPORTERS ? "exporter" : "importer",
+		printf("#   %s %u (pid %d) is at '%s', %s:%u, %s%s", i < EXPORTERS ? "exporter" : "importer",
 		       i, (int)process[i].pid, deed_names[atomic_load(&place->doing)],
-		       (unsigned int)atomic_load(&place->line), state_names[atomic_load(&place->state)],
+		       player_file(atomic_load(&place->line)),
+		       (unsigned int)atomic_load(&place->line) & 0xffff, state_names[atomic_load(&place->state)],
 		       process[i].killed ? ", killed" : process[i].stopped_until ? ", stopped" : "");
 		print_process(process[i].pid);
 		printf("\n");

@@ -51,7 +51,7 @@
 	X(begin_waited)	 /* which waited too long for a GPU's driver, and were killed */           \
 	X(errors)	 /* answers of the driver that bare would not give: must be none */
 
-/* What a process does, one at a time.  X(deed): do_<deed>() in player.c. */
+/* What a process does, one at a time.  X(deed): do_<deed>() in player.c or player_memory.c. */
 #define DEEDS(X)                                                                                   \
 	X(begin)                                                                                   \
 	X(make)                                                                                    \
@@ -81,12 +81,20 @@ enum deed {
 enum phase { PHASE_GATHER, PHASE_PLAY, PHASE_FINISH, PHASE_DRAIN, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
 
+/* Where in the player's files something is. */
+enum player_file { PLAYER, PLAYER_MEMORY };
+#define PLAYER_LINE(file, line) ((uint32_t)(file) << 16 | (line))
+static inline const char *player_file(uint32_t line)
+{
+	return line >> 16 == PLAYER_MEMORY ? "player_memory.c" : "player.c";
+}
+
 struct place {
 	_Atomic uint32_t life;		/* one more with each image, and when one is about to end */
 	_Atomic uint32_t doomed;	/* the supervisor is about to kill it */
 	_Atomic uint32_t state;		/* enum state */
 	_Atomic uint32_t doing;		/* which deed, for who wonders why it hangs */
-	_Atomic uint32_t line;		/* and with which call: the line in player.c of the last begun */
+	_Atomic uint32_t line;		/* and with which call: the PLAYER_LINE() of the last begun */
 	_Atomic uint64_t beat;		/* deeds */
 	_Atomic uint64_t serial;	/* of the block made last here */
 	_Atomic uint64_t alive[BLOCKS]; /* serials of what is not freed yet */

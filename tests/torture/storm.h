@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the storm's players (storm_player.c) and its supervisor (storm.c) both see: the table.
+ */
+#ifndef CL_TEST_STORM_H
+#define CL_TEST_STORM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/torture/chance.h"
+#include "tests/torture/supervisor.h"
+
+#include <errno.h>
+
+#define FINISH_NS (60000 * MS)
+
+enum {
+	EXPORTERS = 5,
+	IMPORTERS = 2,
+	PLACES = EXPORTERS + IMPORTERS,
+	DEVICES = 2,
+	SLOTS = 24, /* blocks of an exporter, at most */
+	THREADS = 8,
+	KEPT = 12, /* opens of a thread, at most */
+	POOL = 64, /* and between threads */
+	BYTES = 4096,
+	WORDS = BYTES / 8,
+	HANDLE_WORDS = 8,
+};
+
+/* X(counter): all are printed. */
+#define COUNTERS(X)                                                                                \
+	X(exports)                                                                                 \
+	X(frees)                                                                                   \
+	X(opens)	 /* of memory, granted */                                                  \
+	X(opens_freed)	 /* of which withdrawn meanwhile, or of a killed exporter */               \
+	X(refused)	 /* of such ones */                                                        \
+	X(refused_alive) /* of those still published, their exporter alive: must be none */        \
+	X(reads)                                                                                   \
+	X(foreign)	 /* which met a word that is not the block's: must be none */              \
+	X(handed)	 /* from one thread to another */                                          \
+	X(own)		 /* blocks that a thread of an importer exported, opened and freed */      \
+	X(events)	 /* opened */                                                              \
+	X(events_refused)                                                                          \
+	X(context_ends)                                                                            \
+	X(forks)                                                                                   \
+	X(kills)                                                                                   \
+	X(errors)	 /* answers that bare would not give: must be none */
+
+enum phase { PHASE_PLAY, PHASE_FINISH, PHASE_LEAVE };
+enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
+
+/*
+ * Where an exporter publishes a handle.  The writer makes @seq odd, stores the rest with
+ * release, and makes it even; a reader who loads with acquire and finds the same even @seq
+ * before and after has one whole.  Token 0: nothing is published.
+ */
+struct slot {
+	_Atomic uint64_t seq, token;
+	_Atomic uint64_t memory[HANDLE_WORDS], event[HANDLE_WORDS];
+};
+
+struct place {
+	_Atomic uint32_t life, doomed, state;
+	struct slot slot[SLOTS];
+	struct spot { /* for who wonders why it hangs */
+		_Atomic uint32_t line;
+		_Atomic uint64_t beat;
+	} spot[THREADS];
+};
+
+struct table {
+	uint64_t seed;
+	bool control, may_fork;
+	_Atomic uint32_t phase;
+#define X(name) _Atomic uint64_t name;
+	COUNTERS(X)
+#undef X
+	struct place place[PLACES];
+};
+extern struct table *table;
+
+#define COUNT(name) atomic_fetch_add_explicit(&table->name, 1, memory_order_relaxed)
+
+/* storm_player.c */
+extern __thread uint64_t seed;
+uint32_t dice(uint32_t sides);
+void withdraw(struct slot *slot, uint32_t die);
+int play(void *shared, uint32_t place, char **argv);
+
+#endif

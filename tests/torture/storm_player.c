@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The players of the storm (storm.c): exporters of one thread, importers of several.
+ */
+#include "tests/torture/storm.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/e2e/cuda_door.h"
+
+#define CHILD_S 10
+
+/* A block's token is in all of its words: whose it is, and never used twice. */
+static uint64_t token_of(uint32_t place, uint32_t life, uint64_t serial)
+{
+	return (uint64_t)(place + 1) << 56 | (uint64_t)(life & 0xffff) << 40 | (serial & 0xffffffffff);
+}
+
+static bool playing(void)
+{
+	return atomic_load_explicit(&table->phase, memory_order_relaxed) == PHASE_PLAY;
+}
+
+/* ------------------------------------------------------------------ players */
+static struct place *me;
+static uint32_t here;
+static CUresult (*copy_to_device)(CUdeviceptr, const void *, size_t);
+static __thread struct spot *spot;
+__thread uint64_t seed;
+
+uint32_t dice(uint32_t sides)
+{
+	return torture_dice(&seed, sides);
+}
+
+static void beat(void)
+{
+	atomic_fetch_add_explicit(&spot->beat, 1, memory_order_relaxed);
+}
+
+static void complain(const char *call, int result)
+{
+	const char *name = NULL;
+
+	COUNT(errors);
+	cu.cuGetErrorName((CUresult)result, &name);
+	fprintf(stderr, "storm: ERROR %u (pid %d, thread %d): %s: %s (%d)\n", here, (int)getpid(),
+		(int)(spot - me->spot), call, name ? name : "?", result);
+}
+
+#define CALL(call) (atomic_store_explicit(&spot->line, __LINE__, memory_order_relaxed), (call))
+#define SURE(call)                                                                                 \
+	({                                                                                         \
+		CUresult sure_result = CALL(call);                                                 \
+		if (sure_result)                                                                   \
+			complain(#call, sure_result);                                              \
+		!sure_result;                                                                      \
+	})
+
+static void fill(CUdeviceptr address, uint64_t token)
+{
+	uint64_t words[WORDS];
+
+	for (int i = 0; i < WORDS; i++)
+		words[i] = token;
+	SURE(copy_to_device(address, words, BYTES));
+	/* such a copy may return before it is in the device's memory, where others read */
+	SURE(cu.cuCtxSynchronize());
+}
+
+static bool begin(void)
+{
+	const char *why = cuda_door_open();
+
+	/* (a child that outlives its parent ends by itself) */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	setvbuf(stderr, NULL, _IOLBF, 512);
+	spot = &me->spot[0];
+	if (!why && !(*(void **)&copy_to_device = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+							"cuMemcpyHtoD_v2")))
+		why = dlerror();
+	if (why)
+		fprintf(stderr, "storm: ERROR %u: %s\n", here, why);
+	return !why && SURE(cu.cuInit(0));
+}
+
+/* ---------------------------------------------------------------- exporters */
+static void store_words(_Atomic uint64_t *to, const void *from)
+{
+	uint64_t words[HANDLE_WORDS];
+
+	memcpy(words, from, sizeof(words));
+	for (int i = 0; i < HANDLE_WORDS; i++)
+		atomic_store_explicit(&to[i], words[i], memory_order_release);
+}
+
+static void load_words(void *to, _Atomic uint64_t *from)
+{
+	uint64_t words[HANDLE_WORDS];
+
+	for (int i = 0; i < HANDLE_WORDS; i++)
+		words[i] = atomic_load_explicit(&from[i], memory_order_acquire);
+	memcpy(to, words, sizeof(words));
+}
+
+/* @memory NULL: nothing any more. */
+static void publish(struct slot *slot, uint64_t token, const CUipcMemHandle *memory,
+		    const CUipcEventHandle *event)
+{
+	atomic_fetch_add(&slot->seq, 1);
+	atomic_store_explicit(&slot->token, token, memory_order_release);
+	if (memory) {
+		store_words(slot->memory, memory);
+		store_words(slot->event, event);
+	}
+	atomic_fetch_add(&slot->seq, 1);
+}
+
+/* By the supervisor, of an exporter that was killed: what it was amid of, and half of the rest, is withdrawn. */
+void withdraw(struct slot *slot, uint32_t die)
+{
+	if (atomic_load(&slot->seq) % 2) {
+		atomic_store_explicit(&slot->token, 0, memory_order_release);
+		atomic_fetch_add(&slot->seq, 1);
+	} else if (die) {
+		publish(slot, 0, NULL, NULL);
+	}
+}
+
+struct block {
+	CUdeviceptr address; /* 0: none */
+	CUevent event;
+	CUipcMemHandle handle;
+};
+static struct block blocks[SLOTS];
+
+static void block_free(int k)
+{
+	struct block *block = &blocks[k];
+
+	publish(&me->slot[k], 0, NULL, NULL);
+	if (dice(4))
+		SURE(cu.cuMemFree_v2(block->address));
+	else
+		SURE(cu.cuMemFreeAsync(block->address, NULL));
+	SURE(cu.cuEventDestroy_v2(block->event));
+	block->address = 0;
+	COUNT(frees);
+}
+
+static void block_make(int k, uint64_t token)
+{
+	struct block *block = &blocks[k];
+	CUipcEventHandle event;
+
+	if (!SURE(cu.cuMemAlloc_v2(&block->address, BYTES))) {
+		block->address = 0;
+		return;
+	}
+	fill(block->address, token);
+	if (SURE(cu.cuEventCreate(&block->event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)) &&
+	    SURE(cu.cuIpcGetMemHandle(&block->handle, block->address)) &&
+	    SURE(cu.cuIpcGetEventHandle(&event, block->event))) {
+		publish(&me->slot[k], token, &block->handle, &event);
+		COUNT(exports);
+	}
+}
+
+static void block_export_again(const struct block *block)
+{
+	CUipcMemHandle handle;
+
+	if (SURE(cu.cuIpcGetMemHandle(&handle, block->address)) &&
+	    memcmp(&handle, &block->handle, sizeof(handle)))
+		complain("another handle of the same block", 0);
+}
+
+/* Without a collector what it has freed comes back while it calls the driver. */
+static void drain(void)
+{
+	const char *collector = getenv("CULIMBO_COLLECTOR");
+	bool calls = collector && !strcmp(collector, "inline") && !table->control;
+	CUdeviceptr address;
+
+	while (atomic_load(&table->phase) != PHASE_LEAVE) {
+		if (calls && SURE(cu.cuMemAlloc_v2(&address, BYTES)))
+			SURE(cu.cuMemFree_v2(address));
+		nap_ms(2);
+		beat();
+	}
+}
+
+static int play_exporter(uint32_t life)
+{
+	uint64_t serial = 0;
+	CUcontext context;
+
+	if (!SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)(here % DEVICES))) ||
+	    !SURE(cu.cuCtxSetCurrent(context)))
+		return 3;
+	atomic_store(&me->state, STATE_READY);
+	while (playing()) {
+		int k = (int)dice(SLOTS);
+
+		if (blocks[k].address && dice(4) == 0) {
+			block_export_again(&blocks[k]);
+		} else {
+			if (blocks[k].address)
+				block_free(k);
+			if (dice(3))
+				block_make(k, token_of(here, life, ++serial));
+		}
+		if (dice(64) == 0)
+			usleep(dice(2000));
+		beat();
+	}
+	for (int k = 0; k < SLOTS; k++)
+		if (blocks[k].address)
+			block_free(k);
+	SURE(cu.cuCtxSynchronize());
+	atomic_store(&me->state, STATE_EMPTY);
+	drain();
+	return 0;
+}
+
+/* ---------------------------------------------------------------- importers */
+struct import {
+	CUdeviceptr address; /* 0: none */
+	CUevent event;
+	uint64_t token;
+};
+
+/* What goes from thread to thread, of those whose context it is. */
+static struct {
+	pthread_mutex_t lock;
+	struct import import[POOL];
+	int n;
+} pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void read_all(const struct import *import, const char *when)
+{
+	uint64_t words[WORDS];
+
+	if (!SURE(cu.cuMemcpyDtoH_v2(words, import->address, BYTES)))
+		return;
+	COUNT(reads);
+	for (int i = 0; i < WORDS; i++) {
+		if (words[i] == import->token)
+			continue;
+		COUNT(foreign);
+		fprintf(stderr,
+			"storm: FOREIGN %u (pid %d, thread %d), %s: block 0x%016llx, byte %d: 0x%016llx\n",
+			here, (int)getpid(), (int)(spot - me->spot), when,
+			(unsigned long long)import->token, 8 * i, (unsigned long long)words[i]);
+		return;
+	}
+}
+
+static void import_close(struct import *import)
+{
+	read_all(import, "before a close");
+	if (import->event)
+		SURE(cu.cuEventDestroy_v2(import->event));
+	SURE(cu.cuIpcCloseMemHandle(import->address));
+	*import = (struct import){ .address = 0 };
+}
+
+/* Published all the time since @seq was read, by an exporter that was not about to be killed. */
+static bool published(struct place *from, const struct slot *slot, uint64_t seq, uint64_t token)
+{
+	return atomic_load(&slot->seq) == seq && !atomic_load(&from->doomed) &&
+	       (token >> 40 & 0xffff) == (atomic_load(&from->life) & 0xffff);
+}
+
+static void import_open(struct import *import)
+{
+	struct place *from = &table->place[dice(EXPORTERS)];
+	struct slot *slot = &from->slot[dice(SLOTS)];
+	uint64_t seq = atomic_load(&slot->seq), token = atomic_load(&slot->token);
+	CUipcMemHandle memory;
+	CUipcEventHandle event;
+	bool before, after;
+	CUresult result;
+
+	load_words(&memory, slot->memory);
+	load_words(&event, slot->event);
+	if (seq % 2 || !token || atomic_load(&slot->seq) != seq)
+		return;
+	before = published(from, slot, seq, token);
+	result = CALL(cu.cuIpcOpenMemHandle_v2(&import->address, memory,
+					       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	after = before && published(from, slot, seq, token);
+	if (result) {
+		import->address = 0;
+		if (after) {
+			COUNT(refused_alive);
+			complain("cuIpcOpenMemHandle of what is published", result);
+		} else {
+			COUNT(refused);
+		}
+		return;
+	}
+	COUNT(opens);
+	if (!after)
+		COUNT(opens_freed);
+	import->token = token;
+	import->event = NULL;
+	read_all(import, after ? "just opened" : "just opened, withdrawn meanwhile");
+	if (dice(2))
+		return;
+	if (CALL(cu.cuIpcOpenEventHandle(&import->event, event))) {
+		COUNT(events_refused);
+		import->event = NULL;
+	} else {
+		COUNT(events);
+	}
+}
+
+static void hand_over(struct import *import)
+{
+	pthread_mutex_lock(&pool.lock);
+	if (import->address && pool.n < POOL) {
+		pool.import[pool.n++] = *import;
+		import->address = 0;
+		COUNT(handed);
+	} else if (!import->address && pool.n) {
+		*import = pool.import[--pool.n];
+	}
+	pthread_mutex_unlock(&pool.lock);
+}
+
+/* A block of this process, exported, opened and freed by itself: under culimbo it is the block's own address. */
+static void share_own(void)
+{
+	CUdeviceptr address, opened;
+	CUipcMemHandle handle;
+	CUresult result;
+
+	if (!SURE(cu.cuMemAlloc_v2(&address, BYTES)))
+		return;
+	if (SURE(cu.cuIpcGetMemHandle(&handle, address))) {
+		result = CALL(cu.cuIpcOpenMemHandle_v2(&opened, handle,
+						       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+		if (!result && opened != address)
+			complain("a block of one's own at another address", 0);
+		if (!result)
+			SURE(cu.cuIpcCloseMemHandle(opened));
+		else if (!table->control) /* bare cannot */
+			complain("cuIpcOpenMemHandle of one's own", result);
+	}
+	SURE(cu.cuMemFree_v2(address));
+	COUNT(own);
+}
+
+/* What is its parent's a child can't close, and it can't open anything. */
+static void fork_once(const struct import *import)
+{
+	pid_t child = dice(2) ? fork() : _Fork();
+	CUipcMemHandle handle;
+	CUdeviceptr address;
+	int status;
+
+	if (child == 0) {
+		alarm(CHILD_S);
+		memset(&handle, 0x11, sizeof(handle));
+		if (import->address && !cu.cuIpcCloseMemHandle(import->address))
+			_exit(3);
+		if (!cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
+			_exit(4);
+		_exit(0);
+	}
+	if (child < 0 || CALL(waitpid(child, &status, 0)) != child)
+		return;
+	COUNT(forks);
+	if (status)
+		complain("a forked child's end", status);
+}
+
+/*
+ * Which context a thread has: 0 to 3 and 7 the primary one of device 0 (7 forks); 4 and
+ * 5 one of their own, destroyed with what is open in it, then another; 6 the primary one
+ * of device 1, reset or released so.
+ */
+enum { SHARES_POOL = 4, OWNS_FIRST = 4, OWNS_LAST = 5, RESETS = 6, FORKS = 7 };
+
+static bool owns_context(int thread)
+{
+	return thread >= OWNS_FIRST && thread <= OWNS_LAST;
+}
+
+static bool context_make(int thread, CUcontext *context)
+{
+	return (owns_context(thread) ?
+			SURE(cu.cuCtxCreate_v2(context, 0, (CUdevice)dice(DEVICES))) :
+			SURE(cu.cuDevicePrimaryCtxRetain(context, thread == RESETS ? 1 : 0))) &&
+	       SURE(cu.cuCtxSetCurrent(*context));
+}
+
+/* False: there is none any more, and a complaint. */
+static bool context_anew(int thread, CUcontext *context)
+{
+	COUNT(context_ends);
+	if (thread == RESETS && dice(2))
+		/* references to it stay */
+		return SURE(cu.cuDevicePrimaryCtxReset_v2(1)) && SURE(cu.cuCtxSetCurrent(*context));
+	return (thread == RESETS ? SURE(cu.cuDevicePrimaryCtxRelease_v2(1)) :
+				   SURE(cu.cuCtxDestroy_v2(*context))) &&
+	       context_make(thread, context);
+}
+
+static void *import_thread(void *arg)
+{
+	int thread = (int)(intptr_t)arg;
+	struct import kept[KEPT] = { { 0 } };
+	CUcontext context;
+
+	spot = &me->spot[thread];
+	seed = torture_seed(table->seed, (uint64_t)here << 32 | (uint64_t)(thread + 1) << 16);
+	if (!context_make(thread, &context))
+		return NULL;
+	while (playing()) {
+		struct import *import = &kept[dice(KEPT)];
+
+		if (!import->address)
+			import_open(import);
+		else if (dice(3))
+			import_close(import);
+		else
+			read_all(import, "while open");
+		if (thread < SHARES_POOL && dice(4) == 0)
+			hand_over(import);
+		if (dice(8) == 0)
+			share_own();
+		if ((owns_context(thread) || thread == RESETS) && dice(40) == 0) {
+			memset(kept, 0, sizeof(kept));
+			if (!context_anew(thread, &context))
+				return NULL;
+		}
+		if (thread == FORKS && table->may_fork && dice(200) == 0)
+			fork_once(&kept[0]);
+		beat();
+	}
+	for (int i = 0; i < KEPT; i++)
+		if (kept[i].address)
+			import_close(&kept[i]);
+	return NULL;
+}
+
+static int play_importer(void)
+{
+	pthread_t thread[THREADS];
+	CUcontext context;
+
+	if (!context_make(0, &context))
+		return 3;
+	atomic_store(&me->state, STATE_READY);
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(&thread[i], NULL, import_thread, (void *)(intptr_t)i))
+			return 4;
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	while (pool.n)
+		import_close(&pool.import[--pool.n]);
+	return 0;
+}
+
+int play(void *shared, uint32_t place, char **argv)
+{
+	uint32_t life;
+
+	table = shared;
+	here = place;
+	me = &table->place[here];
+	life = atomic_load(&me->life);
+	seed = torture_seed(table->seed, (uint64_t)here << 32 | life);
+	if (!begin())
+		return 3;
+	return here < EXPORTERS ? play_exporter(life) : play_importer();
+}
