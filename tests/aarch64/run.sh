@@ -225,7 +225,11 @@ declare -A cannot=(
 
 # --------------------------------------------------------------------- the tests
 # (not test_handshake_fence: a missing fence shows on cores, not in qemu's code on x86)
-units=(tests/unit/test_{collector,handshake,handshake_bits,handshake_slot,imports,limbo,log,notes,options,shm,stack,view})
+units=(tests/unit/test_{blocks,collector,contexts,handshake,handshake_bits,handshake_slot}
+	tests/unit/test_{imports,imports_contexts,imports_elsewhere}
+	tests/unit/test_limbo_{contexts,cost,events,free,grace,holders,retry,short,stale,streams,thread}
+	tests/unit/test_{log,notes,notes_ends,notes_misuse,options}
+	tests/unit/test_shm_{deaths,file,records,refused,room,slots} tests/unit/test_{stack,stderr,view})
 # What is left out of "all": what needs a device of 1 GiB (qemu is slow to map that), and
 # forks, which the simulated driver tells by MADV_DONTFORK and MADV_WIPEONFORK.
 not_here=' in-flight exporter-exits exporter-killed context-ends fork closed-descriptors '
