@@ -24,7 +24,7 @@ enum verb {
 	START,
 	ALLOC,        /* bytes -> pointer */
 	FREE,         /* pointer */
-	FREE_ASYNC,   /* pointer; then waits for the stream */
+	FREE_ASYNC,   /* pointer; then waits for the stream -> results of exporting it before and after that */
 	FREE_BARE,    /* pointer, in a thread without a context */
 	ALLOC_ASYNC,  /* bytes -> pointer */
 	ALLOC_HOST,   /* bytes -> pointer */

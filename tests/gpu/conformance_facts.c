@@ -39,13 +39,21 @@ static void fact_2(struct worker *a, struct worker *b, bool async)
 	const char *how = async ? "cuMemFreeAsync" : "cuMemFree";
 	unsigned char h[64];
 	uint64_t keep = alloc(a, KIB), d = alloc(a, KIB), e, p;
+	struct answer r = { 0 };
 	int result;
 
 	set(a, d, 17, KIB);
 	export(a, d, h);
 	if (ok(!import(b, h, &p) && get(b, p) == 17, "fact 2: %s: the importer reads the block", how)) {
-		result = async ? ask(a, FREE_ASYNC, d, 0, 0, 0).result : release(a, d);
+		if (async)
+			r = ask(a, FREE_ASYNC, d, 0, 0, 0);
+		result = async ? r.result : release(a, d);
 		ok(!result, "fact 2: %s of a block that is open elsewhere succeeds", how);
+		if (async) {
+			ok(!r.v[0], "fact 2: %s: until its stream is waited for, the block can be exported (%llu)",
+			   how, (unsigned long long)r.v[0]);
+			note("measured: after that, cuIpcGetMemHandle of it gives %llu", (unsigned long long)r.v[1]);
+		}
 		e = alloc(a, KIB);
 		ok(e == d, "fact 2: %s: the next allocation gets the same address", how);
 		set(a, e, 238, KIB);

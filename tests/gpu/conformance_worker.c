@@ -149,7 +149,10 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		return driver.p_cuMemFree_v2((CUdeviceptr)q->a[0]);
 	case FREE_ASYNC:
 		TRY(driver.p_cuMemFreeAsync((CUdeviceptr)q->a[0], mine.stream));
-		return driver.p_cuStreamSynchronize(mine.stream);
+		r->v[0] = (uint64_t)driver.p_cuIpcGetMemHandle(&handle, (CUdeviceptr)q->a[0]);
+		TRY(driver.p_cuStreamSynchronize(mine.stream));
+		r->v[1] = (uint64_t)driver.p_cuIpcGetMemHandle(&handle, (CUdeviceptr)q->a[0]);
+		return CUDA_SUCCESS;
 	case FREE_BARE: {
 		struct freeing freeing = { .pointer = (CUdeviceptr)q->a[0], .bare = true };
 		pthread_t thread;

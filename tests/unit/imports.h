@@ -8,6 +8,7 @@
 
 #include "tests/unit/fake_driver.h"
 
+#include "shim/importer/peers.h"
 #include "shim/shm/view.h"
 
 enum { SOON = 5000 };
@@ -102,7 +103,7 @@ static inline void finish(void)
 static inline struct cl_region *peer(void)
 {
 	bool own;
-	const struct cl_region *region = cl_view_has_open(other.file_id, &own);
+	const struct cl_region *region = cl_peer_has_open(other.file_id, &own);
 
 	CHECK(region && !own);
 	return (struct cl_region *)(uintptr_t)region;

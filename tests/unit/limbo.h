@@ -46,9 +46,9 @@ static inline bool is_known(CUdeviceptr p)
 {
 	bool known;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	known = cl_block_find(CL_MEMORY, p) != NULL;
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return known;
 }
 

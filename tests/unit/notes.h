@@ -9,6 +9,8 @@
 
 #include "tests/unit/fake_driver.h"
 
+#include "shim/importer/peers.h"
+#include "shim/report/exit.h"
 #include "shim/shm/view.h"
 
 static inline struct cl_view own(void)

@@ -143,13 +143,13 @@ static void table_through_its_walks(enum cl_kind kind)
 static void memory_through_its_walks(void)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	table_through_its_walks(CL_MEMORY);
 }
 static void events_through_their_walks(void)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	table_through_its_walks(CL_EVENT);
 }
 static void a_block_is_found_at_each_moment_of_its_tables_growth(void **state)
@@ -177,7 +177,7 @@ static void longest_export(void)
 	uint64_t longest = 0, all = 0;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	for (uint64_t n = 0; n < 140000; n++) {
 		uint64_t began = own_time(), took;
 

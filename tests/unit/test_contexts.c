@@ -221,9 +221,9 @@ static bool is_exported_event(CUevent event)
 {
 	bool is;
 
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	is = cl_block_find(CL_EVENT, (uint64_t)(uintptr_t)event);
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 	return is;
 }
 

@@ -16,7 +16,7 @@ IN_A_CHILD(another_handle_of_an_address_is_another_block)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	for (unsigned int i = 0; i < 64; i++)
 		handle[i] = (uint8_t)(i * i + 7 * i);
-	pthread_mutex_lock(&cl_exports_lock);
+	cl_lock(&cl_exports_lock);
 	known = cl_block_new(&what, CONTEXT_A, true, 0, &generation);
 	CHECK(known && cl_block_has_handle(known, handle));
 	for (unsigned int bit = 0; bit < 512; bit++) {
@@ -52,7 +52,7 @@ IN_A_CHILD(another_handle_of_an_address_is_another_block)
 			handle[i] = byte;
 		}
 	CHECK(cl_block_has_handle(known, handle));
-	pthread_mutex_unlock(&cl_exports_lock);
+	cl_unlock(&cl_exports_lock);
 }
 
 /* The handle that it had is nobody's any more, here and there; the one that it has is good. */

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include "shim/importer/peers.h"
 #include "shim/shm/gc.h"
 #include "shim/self/self.h"
 #include "shim/shm/view.h"
@@ -19,7 +20,7 @@ static bool is_open_here(uint32_t file_id)
 {
 	bool is_own;
 
-	return cl_view_has_open(file_id, &is_own) != NULL;
+	return cl_peer_has_open(file_id, &is_own) != NULL;
 }
 
 static unsigned int reclaimed(const struct cl_view *view)
@@ -66,7 +67,7 @@ IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
 	CHECK(found.name[0]);
 	/* what he said himself is still there */
 	dir = open(folder, O_RDONLY | O_DIRECTORY);
-	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), 0);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead, cl_peer_has_open), 0);
 	CHECK_EQUAL(his.state, CL_DEAD);
 	CHECK(cl_view_import_of(&his, cl_own.file_id, 0, 0, &import));
 	CHECK_EQUAL(import.exporter_pid, getpid());
@@ -76,11 +77,11 @@ IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
 	/* kept when wanted, and taken by who is asked to */
 	cl_options.keep_dead.number = HOUR;
 	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 0);
-	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), 0);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead, cl_peer_has_open), 0);
 	cl_view_close(&his);
 	cl_options.keep_dead.number = 1;
 	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 1);
-	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead), -ENOENT);
+	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead, cl_peer_has_open), -ENOENT);
 	cl_process_end(0);
 }
 

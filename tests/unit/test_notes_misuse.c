@@ -7,6 +7,7 @@
 
 #include "shim/diag/notes.h"
 #include "shim/self/self.h"
+#include "shim/importer/peers.h"
 #include "shim/shm/view.h"
 
 IN_A_CHILD(misuse_of_blocks_is_found_with_both_stacks)
@@ -165,7 +166,7 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 	CHECK_EQUAL(found.other_stack, word); /* one place, noted once */
 
 	/* lies: a stack that is none, addresses that can be none, longer than any, another generation */
-	region = cl_view_has_open(stamp.file_id, &is_own);
+	region = cl_peer_has_open(stamp.file_id, &is_own);
 	CHECK(region && !is_own);
 	record = (off_t)(CL_AT_RECORDS + stamp.record * sizeof was);
 	CHECK_EQUAL(pread(region->fd, &was, sizeof was, record), sizeof was);

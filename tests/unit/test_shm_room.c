@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "shim/base/descriptor.h"
 #include "shim/base/options.h"
 #include "shim/shm/slot.h"
 #include "tests/namespaces/own_mounts.h"
@@ -104,7 +105,7 @@ static void descriptors_body(void)
 	CHECK(descriptor_room() > room);
 	room = descriptor_room();
 	CHECK(more[399] < room - 16);
-	fd = cl_fd_move_high(more[0]);
+	fd = cl_fd_move_high(more[0], NULL);
 	CHECK(fd > more[399] && fd < room);
 	CHECK_EQUAL(cl_region_create(&other, folder_fd, &me), 0);
 	CHECK(other.fd >= room - 16 && other.fd < room);

@@ -1,0 +1,96 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154
+# (output and status come from bats)
+# The rooms of the code (doc/architecture.md): house.py finds nothing, and finds what is planted.
+bats_require_minimum_version 1.5.0
+
+setup() {
+	work=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-house.XXXXXX")
+}
+teardown() {
+	rm -rf "$work"
+}
+
+house() {
+	run python3 "$top_srcdir/tests/house/house.py" "$@"
+	echo "$output"
+}
+
+# A copy of the sources and the objects, to plant something in.
+copy() {
+	mkdir "$work/source" "$work/build"
+	(cd "$top_srcdir" && find preload shim tools -name '*.[chS]' -print0 | tar -c --null -T - -f -) |
+		tar -x -C "$work/source" -f -
+	(cd "$top_builddir" && find preload shim tools -name '*.o' -print0 | tar -c --null -T - -f -) |
+		tar -x -C "$work/build" -f -
+}
+
+# The rest of the line is what the file has.
+plant() { # FILE TEXT...
+	printf '%s\n' "${@:2}" > "$work/source/$1"
+}
+
+compile() { # FILE
+	object=$work/build/${1%/*}/.libs/libshim_la-$(basename "$1" .c).o
+	"${CC%% *}" -std=gnu11 -w -fPIC -c -o "$object" "$work/source/$1"
+}
+
+finds() { # TEXT
+	house "$work/source" "$work/build"
+	[ "$status" -eq 1 ]
+	[[ $output == *"$1"* ]]
+}
+
+@test "house: every arrow leads down, there is no circle, and no file is too long" {
+	house "$top_srcdir" "$top_builddir"
+	[ "$status" -eq 0 ]
+	# it has looked
+	[[ $output =~ ([0-9]+)\ files,\ ([0-9]+)\ objects,\ ([0-9]+)\ arrows ]]
+	[ "${BASH_REMATCH[1]}" -gt 200 ]
+	[ "${BASH_REMATCH[2]}" -gt 100 ]
+	[ "${BASH_REMATCH[3]}" -gt 400 ]
+}
+
+@test "house: an #include and a call that lead up are found" {
+	copy
+	plant shim/base/planted.h '#include "shim/limbo/limbo.h"'
+	finds "shim/base/planted.h -> shim/limbo/limbo.h: #include: leads up"
+	plant shim/base/planted.c 'void cl_collector_wake(void);' 'void planted(void) { cl_collector_wake(); }'
+	compile shim/base/planted.c
+	finds "shim/base/planted.c -> shim/limbo/collector.c: cl_collector_wake: leads up"
+}
+
+@test "house: exporter/ and importer/ that know each other are found" {
+	copy
+	plant shim/exporter/planted.h '#include "shim/importer/holds.h"'
+	plant shim/importer/planted.h '#include "shim/exporter/free.h"'
+	finds "shim/exporter/planted.h -> shim/importer/holds.h: #include: exporter/ and importer/ do not know each other"
+	finds "shim/importer/planted.h -> shim/exporter/free.h: #include: leads up"
+}
+
+@test "house: a variable in shm/ or base/ is found" {
+	copy
+	plant shim/shm/planted.c 'int planted; static int hidden = 3; int f(void) { static int n; return hidden++ + n++; }'
+	compile shim/shm/planted.c
+	finds "shim/shm/planted.c: planted: a variable"
+	finds "shim/shm/planted.c: hidden: a variable"
+	finds "shim/shm/planted.c: n.0: a variable"
+}
+
+@test "house: a circle of files is found" {
+	copy
+	plant shim/diag/planted.c 'void theirs(void);' 'void ours(void) { theirs(); }'
+	plant shim/diag/second.c 'void ours(void);' 'void theirs(void) { ours(); }'
+	compile shim/diag/planted.c
+	compile shim/diag/second.c
+	finds "a circle: "
+	[[ $output == *"shim/diag/planted.c (theirs) -> shim/diag/second.c"* ]]
+}
+
+@test "house: a file of more than 600 lines is found" {
+	copy
+	plant shim/self/planted.c
+	seq -f '/* %g */' 601 > "$work/source/shim/self/planted.c"
+	finds "shim/self/planted.c: 601 lines, more than 600"
+}
