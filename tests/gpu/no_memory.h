@@ -130,10 +130,7 @@ extern struct driver cu;
 		TRY(cu.name(__VA_ARGS__));            \
 	} while (0)
 
-/*
- * Takes all that plain allocations get, in chunks of @from bytes down to 512.  The
- * pieces are remembered in blocks of their own, for there may be many.
- */
+/* What a device is filled with. */
 struct pieces {
 	CUdeviceptr *at;
 	size_t n, room, bytes;

@@ -35,6 +35,10 @@ const char *load_driver(void)
 	return missing;
 }
 
+/*
+ * Takes all that plain allocations get, in chunks of @from bytes down to 512.  The
+ * pieces are remembered in blocks of their own, for there may be many.
+ */
 int fill(struct pieces *p, size_t from)
 {
 	for (size_t chunk = from; chunk >= 512; chunk /= 2)
