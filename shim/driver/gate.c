@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/driver/gate.h"
 #include "shim/self/self.h"
 
@@ -126,7 +127,7 @@ void cl_gate_wait_locked(void)
 
 bool cl_gate_wait_until_locked(uint64_t until)
 {
-	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+	struct timespec t = cl_clock_kernel(until);
 
 	return cl_lock_wait_until(&changed, &cl_exports_lock, &t);
 }
@@ -191,7 +192,7 @@ static bool driver_works(void)
 void cl_gate_await_unwatched(CUdevice device, uint64_t end)
 {
 	_Atomic uint32_t *calls = unwatched_of(device);
-	struct timespec until = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
+	struct timespec until = cl_clock_kernel(end);
 	uint32_t n;
 
 	while ((n = atomic_load(calls)) != 0 && cl_now() < end && driver_works())

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/backoff.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/collect.h"
@@ -39,7 +40,7 @@ static struct {
 
 static void sleep_until(uint64_t when, uint32_t seen)
 {
-	struct timespec until = { (time_t)(when / 1000000000u), (long)(when % 1000000000u) };
+	struct timespec until = cl_clock_kernel(when);
 
 	/* FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time; shared: others wake it */
 	syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAIT_BITSET, seen,

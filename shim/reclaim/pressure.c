@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/blocks/blocks.h"
 #include "shim/driver/devices.h"
 #include "shim/shm/gc.h"
@@ -304,7 +305,7 @@ struct asked {
 static bool await(const struct asked *asked, uint64_t until)
 {
 	struct cl_header *h = asked->peer->region.header;
-	struct timespec t = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+	struct timespec t = cl_clock_kernel(until);
 
 	for (;;) {
 		uint32_t done = atomic_load_explicit(&h->pressure_done, memory_order_acquire);

@@ -62,7 +62,7 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
-	closed = test_now();
+	closed = cl_now();
 	others_close(&other, mapped);
 	CHECK(freed_soon(p));
 	dprintf(2, "freed %.2f ms after the last close was asked for\n",
@@ -73,7 +73,7 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	others_open(&other, export_block(p));
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(p), 0);
-	closed = test_now();
+	closed = cl_now();
 	kill(other.pid, SIGKILL);
 	CHECK(freed_soon(p));
 	dprintf(2, "freed %.2f ms after its importer was killed\n",

@@ -17,13 +17,13 @@ IN_A_CHILD(a_free_on_a_stream_waits_for_its_stream)
 	start_with(GRACE, CL_COLLECTOR_THREAD);
 	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
 	p = exported_block();
-	exported = test_now();
+	exported = cl_now();
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK_EQUAL(atomic_load(&fake.syncs), 0); /* in the stream's order, not now */
 	CHECK(fake.recorded_on == SOME_STREAM);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
 	/* long after its grace it is still there, though it was looked at */
-	CHECK(COMES_TRUE(place_of(p) == CL_PLACE_DRAIN && test_now() > exported + 2 * GRACE, SOON));
+	CHECK(COMES_TRUE(place_of(p) == CL_PLACE_DRAIN && cl_now() > exported + 2 * GRACE, SOON));
 	CHECK_EQUAL(frees_of(p), 0);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
 	CHECK(freed_soon(p));

@@ -116,6 +116,8 @@ IN_A_CHILD(a_forked_child_starts_anew)
 		_exit(0);
 	}
 	child_judge(child);
+	turn_clock(4 * GRACE);
+	wake_sleepers();
 	CHECK(freed_soon(p));
 }
 
