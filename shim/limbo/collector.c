@@ -27,7 +27,6 @@ static struct {
 	struct cl_lock lock; /* starting and stopping */
 	pthread_t thread;
 	_Atomic bool running;
-	_Atomic bool failed;	     /* it could not be started when that was last tried */
 	struct cl_backoff backoff;   /* under .lock */
 	_Atomic uint64_t next_start; /* its end */
 	_Atomic bool stop; /* for good: what is left goes with the process */
@@ -37,6 +36,7 @@ static struct {
 	/* what the header's counts of asking were, when they were last served */
 	_Atomic uint32_t served_all, served[CL_DEVICE_LIMBOS];
 } collector = { .lock = CL_LOCK_INIT(CL_RANK_COLLECTOR) };
+_Atomic bool cl_collector_failed;
 
 static void sleep_until(uint64_t when, uint32_t seen)
 {
@@ -182,7 +182,7 @@ static void start_locked(bool said)
 		atomic_store_explicit(&collector.next_start, collector.backoff.until, memory_order_relaxed);
 	}
 	collector.running = !err;
-	collector.failed = err != 0;
+	cl_collector_failed = err != 0;
 	/* relaxed: a hint for others whether asking us for memory pays */
 	atomic_store_explicit(&cl_own.header->serving, !err, memory_order_relaxed);
 	if (err && !said)
@@ -198,14 +198,14 @@ static void start(void)
 {
 	cl_lock(&collector.lock);
 	if (!collector.running && !collector.stop)
-		start_locked(collector.failed);
+		start_locked(cl_collector_failed);
 	cl_unlock(&collector.lock);
 }
 
 /* Where it could not be started: tries again, not too often. */
 static void start_again(void)
 {
-	if (!collector.running && collector.failed &&
+	if (!collector.running && cl_collector_failed &&
 	    cl_now() >= atomic_load_explicit(&collector.next_start, memory_order_relaxed))
 		start();
 }
@@ -246,11 +246,6 @@ void cl_collector_wake_by(uint64_t when)
 	sleeps = atomic_load_explicit(&collector.sleeps_until, memory_order_relaxed);
 	if (sleeps && when < sleeps)
 		syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-bool cl_collector_is_inline(void)
-{
-	return cl_options.collector.number == CL_COLLECTOR_INLINE || collector.failed;
 }
 
 void cl_collector_called(void)
@@ -309,7 +304,8 @@ static void stop_at_exit(void)
 void cl_collector_forget(void)
 {
 	cl_lock_reset(&collector.lock);
-	collector.running = collector.failed = false;
+	collector.running = false;
+	cl_collector_failed = false;
 	collector.backoff = (struct cl_backoff){ 0 };
 	atomic_store(&collector.next_start, 0);
 	atomic_store(&collector.stop, false);

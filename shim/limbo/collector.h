@@ -14,6 +14,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "shim/base/options.h"
+
+/* The thread could not be started when that was last tried. */
+extern _Atomic bool cl_collector_failed;
 
 /* Something may be due: starts or wakes the collector, or does its work.  No lock may be held. */
 void cl_collector_wake(void);
@@ -23,7 +27,10 @@ void cl_collector_wake(void);
  */
 void cl_collector_called(void);
 /* Whether it is such calls that do the work.  Any thread; a load. */
-bool cl_collector_is_inline(void);
+static inline bool cl_collector_is_inline(void)
+{
+	return cl_options.collector.number == CL_COLLECTOR_INLINE || cl_collector_failed;
+}
 /* The same as cl_collector_wake(), for something that will be due at @when (ns): wakes only who would sleep past it. */
 void cl_collector_wake_by(uint64_t when);
 /* After a block has @gone of which holders keep the record.  No lock may be held. */
