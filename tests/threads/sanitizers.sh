@@ -160,7 +160,8 @@ fi
 # ----------------------------------------------------------------------- valgrind
 # Left out here, and why:
 #   test_stack   changes stacks, and moves far on one, as valgrind is not told
-#   test_blocks, test_contexts, test_imports*, test_limbo_*, test_notes*, test_peers, test_reclaim, test_shm_*   take minutes: in check-valgrind
+#   test_blocks, test_imports*, test_notes*, test_peers, test_reclaim, and those of test_limbo_*
+#   and test_shm_* that take more than 20 s of a processor, some of them minutes: in check-valgrind
 #   test_late    becomes another user, who can write none of memcheck's logs
 #   test_locked  locks its memory, and memcheck's with it: there is none left
 #   scenes that are played alone: they assert times or free memory
@@ -236,7 +237,10 @@ if command -v valgrind > /dev/null && [ -x "$build/tests/e2e/demo" ]; then
 	fi
 	for unit in $units; do
 		case $only:$unit in
-		*:stack | *:late | *:locked | :blocks | :limbo_* | :contexts | :imports* | :notes* | :peers | :reclaim | :shm_*) ;;
+		*:stack | *:late | *:locked | :blocks | :imports* | :notes* | :peers | :reclaim) ;;
+		:limbo_contexts | :limbo_events | :limbo_free | :limbo_grace | :limbo_holders) ;;
+		:limbo_retry | :limbo_streams) ;;
+		:shm_deaths | :shm_file | :shm_records | :shm_refused | :shm_slots) ;;
 		*) valgrind_unit "$unit" ;;
 		esac
 	done
