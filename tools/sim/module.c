@@ -3,7 +3,7 @@
  * Modules and kernels.
  *
  * A module is PTX text in which we look for ".entry NAME" and no further.  Two
- * kernels are known by name, those of tests/gpu/conformance.c; any other is
+ * kernels are known by name, those of tests/gpu/conformance_worker.c; any other is
  * launched as one that does nothing:
  *
  *   culimbo_spin(u64 nanoseconds)
