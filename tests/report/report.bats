@@ -560,6 +560,22 @@ waits_dead() {
 	[ -z "$("$C" run --simulate -- true 2>&1)" ]
 }
 
+@test "each kind of finding has a class, and each class its row, its line in the schema and in report-format.md" {
+	kinds=$(sed -n '/^enum cl_finding_kind/,/^}/s/^\t\(CL_FOUND_[A-Z_]*\),.*/\1/p' "$S/shim/shm/layout.h" | grep -v NOTHING)
+	classes=$(sed -n '/^enum cl_report_class /,/^}/s/^\t\(CL_REPORT_[A-Z_]*\),.*/\1/p' "$S/shim/report/report.h" | grep -v _CLASSES)
+	[ "$(wc -w <<< "$kinds")" -ge 9 ]
+	[ "$(wc -w <<< "$classes")" -ge 17 ]
+	for kind in $kinds; do
+		grep -q "\\b$kind\\b" "$S/shim/report/report.c" || { echo "no row of shim/report/report.c has $kind"; false; }
+	done
+	for class in $classes; do
+		name=$(sed -n "s/^\t\[$class\] = { \"\([a-z-]*\)\".*/\1/p" "$S/shim/report/report.c")
+		[ -n "$name" ] || { echo "no row of shim/report/report.c is of $class"; false; }
+		has "$S/doc/report.schema.json" "\"$name\""
+		has "$S/doc/report-format.md" "\`$name\`"
+	done
+}
+
 @test "a process's name and path cannot forge a line, in text or JSON" {
 	name=$'x\nculimbo: SUMMARY pid=1 "\\\e[2J\xff'
 	cp "$P/.libs/never_closes" "$name" 2> /dev/null || cp "$P/never_closes" "$name"

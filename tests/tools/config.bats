@@ -16,6 +16,16 @@ names() {
 	[ "$("$C" config | tail -n +2 | cut -d' ' -f1)" = "$(names)" ]
 }
 
+@test "every option of the table stands in the README's" {
+	sed -n '/^## Options/,/^## [^O]/p' "$top_srcdir/README.md" > told
+	for name in $(names); do
+		grep -q "^|.*\`$name\`.*|" told || {
+			echo "README.md, Options: no row has $name"
+			false
+		}
+	done
+}
+
 @test "value and source follow the environment" {
 	run env CULIMBO_GRACE=500ms CULIMBO_COLLECTOR=inline "$C" config --json
 	exits 0
