@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver call that failed for lack of device memory is made again: the contract is in shim.h. */
+/* A driver call that failed for lack of device memory is made again: the contract is in shim/reclaim/reclaim.h. */
 #ifndef CL_HOOK_AGAIN_H
 #define CL_HOOK_AGAIN_H
 

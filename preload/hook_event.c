@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events: an exported one that is destroyed may wait in the limbo, so there may
- * be none left to make (a process has 4,096 interprocess events, FACTS.md 10).
+ * be none left to make: a process has 4,096 interprocess events (doc/measurements.md).
  */
 #include "preload/hook_table.h"
 #include "preload/sharer.h"

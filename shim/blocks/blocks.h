@@ -87,7 +87,7 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
  * kept, for nobody can say who has it.  Costs none, never fails, and may take an
  * address that was not for one that was (1 of a million after 100 such exports).
  * keep() says so; kept() asks; freed(): the program has freed it, true if it had
- * before; the ends of contexts give addresses to others, see forget().
+ * before; context_gone(): a context has ended, so their addresses may be others'.
  */
 void cl_unnoted_keep(uint64_t address);
 bool cl_unnoted_kept(uint64_t address);

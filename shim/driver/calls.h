@@ -3,9 +3,10 @@
  * The one list of driver calls.
  *
  * CL_HOOKED_CALLS: what a program calls and we look at.  From it come the seam
- * (shim/driver/driver.h), the hook table, the prototypes of the hooks and of the
- * exported symbols (preload/), and the version script.  To hook one more call:
- * add its line here and write cl_hook_<symbol>() in preload/hook_*.c.
+ * (shim/driver/driver.h), the hook table, the prototypes of the hooks, the stubs and
+ * the exported symbols with their version (preload/).  To hook one more call:
+ * add its line here and write cl_hook_<symbol>() in preload/hook_*.c; how it is tested
+ * is in doc/architecture.md.
  *
  * CL_USED_CALLS: what we only call ourselves.
  *

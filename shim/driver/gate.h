@@ -44,7 +44,7 @@ bool cl_gate_is_used_locked(void);
 /*
  * Around the program's call that may end @ctx (NULL: the primary context of @device), in one
  * thread.  close() returns when no other thread is inside with it.  open_locked() comes after
- * the call; free_use() after that, without the lock, for what it returns.
+ * the call; the caller frees what it returns, without the lock.
  */
 void cl_gate_close(CUcontext ctx, CUdevice device);
 struct cl_gate_use *cl_gate_open_locked(CUcontext ctx, CUdevice device);

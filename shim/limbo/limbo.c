@@ -212,7 +212,6 @@ struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
 }
 
 /* ------------------------------------------------------------------ entering */
-/* ------------------------------------------------------------ entering */
 static void note_event(struct cl_block *block)
 {
 	struct cl_event_block *event = (struct cl_event_block *)block;
@@ -336,7 +335,6 @@ void cl_limbo_press_over(unsigned int device)
 	cl_unlock(&cl_exports_lock);
 }
 
-/* ---------------------------------------------------------------------- rest */
 /* ---------------------------------------------------------------------- rest */
 struct cl_limbo_sum cl_limbo_sum_locked(void)
 {

@@ -148,7 +148,7 @@ bool free_within(struct actor *observer, uint64_t bytes, double ms, double *took
 
 bool same_handle(const struct handle *a, const struct handle *b);
 bool tail_is_zero(const struct handle *handle);
-/* The driver's two ways to refuse a handle (FACTS.md, 4). */
+/* The driver's two ways to refuse a handle (doc/measurements.md). */
 bool refused(int result);
 
 /* --------------------------------------------------------- culimbo's folder */

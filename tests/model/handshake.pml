@@ -32,9 +32,9 @@
  *	release_slot	cl_holder_release()
  *	RUN		cl_record_publish() (its last store), cl_record_to_limbo()
  *	free_now	cl_record_release_begin(), the driver, cl_record_release_end(),
- *			as take_for_free() and its callers in export.c do it
+ *			as take_for_free() and its callers in free.c do it
  *	try_release	cl_record_try_release(), and then the driver's free
- *	look		is_held() in settle_place() of limbo.c
+ *	look		cl_limbo_is_held() in place_after_grace() of limbo.c
  *	was_ready	take_ready_locked() with cl_record_take_ready()
  *	GONE		cl_record_gone()
  *	SLEEP		collector_main(): wake seen, a pass, sleeping, fence, look, futex

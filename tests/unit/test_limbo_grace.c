@@ -109,7 +109,7 @@ IN_A_CHILD(freed_is_freed)
 
 static void a_grace_late(uint64_t collector)
 {
-	const uint64_t tick = 5 * GRACE / 64; /* what the wheel of a grace turns by, see limbo.c */
+	const uint64_t tick = 5 * GRACE / 64; /* what the wheel of a grace turns by, see grace.c */
 	uint64_t exported, begun = cl_now() / tick;
 	CUdeviceptr first, second;
 
