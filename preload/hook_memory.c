@@ -28,9 +28,11 @@
 	})
 
 /* Of the current device, and of no less than @bytes. */
-#define EXACT(bytes) ((struct cl_short){ (bytes), (bytes), CL_OF_CURRENT })
-/* Of the current device. */
-#define ABOUT(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT })
+#define EXACT(bytes) ((struct cl_short){ (bytes), (bytes), CL_OF_CURRENT, (bytes) })
+/* Of the current device, which may have some of it already: from a pool. */
+#define ABOUT(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT, (bytes) })
+/* The same for an estimate: packed and compressed pixels take up to 1/32 of what is counted for them. */
+#define ROUGHLY(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT, (bytes) / 64 })
 
 /* A size that does not fit is not asked for by any driver; the largest says so to the callbacks. */
 static size_t times(size_t a, size_t b)
@@ -40,7 +42,7 @@ static size_t times(size_t a, size_t b)
 	return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
 }
 
-/* An estimate: only the callbacks use it.  Formats that pack pixels count for four bytes each. */
+/* An estimate, of which ROUGHLY() makes little.  Formats that pack pixels count for four bytes each. */
 static size_t array_bytes(size_t width, size_t height, size_t depth, CUarray_format format,
 			  unsigned int channels)
 {
@@ -74,7 +76,7 @@ static size_t array3_bytes(const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 }
 
 /* Of which device a pool is, no driver says; nor what it may take from what it has. */
-#define OF_A_POOL(bytes) ((struct cl_short){ (bytes), 0, CL_OF_ANY })
+#define OF_A_POOL(bytes) ((struct cl_short){ (bytes), 0, CL_OF_ANY, (bytes) })
 
 /* From the pool of the device of @stream. */
 static struct cl_short of_stream(size_t bytes, CUstream stream)
@@ -96,8 +98,8 @@ static struct cl_short of_location(size_t bytes, const CUmemAllocationProp *prop
 	if (!prop)
 		return ABOUT(bytes);
 	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return (struct cl_short){ bytes, 0, CL_OF_NONE };
-	return (struct cl_short){ bytes, bytes, prop->location.id };
+		return (struct cl_short){ bytes, 0, CL_OF_NONE, 0 };
+	return (struct cl_short){ bytes, bytes, prop->location.id, bytes };
 }
 
 CUresult CUDAAPI cl_hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
@@ -153,13 +155,13 @@ CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_
 /* The driver refuses a NULL description as invalid, so none is read here. */
 CUresult CUDAAPI cl_hook_cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *wanted)
 {
-	return TRACED(NULL, array2_bytes(wanted), ABOUT(array2_bytes(wanted)),
+	return TRACED(NULL, array2_bytes(wanted), ROUGHLY(array2_bytes(wanted)),
 		      cl_driver.cuArrayCreate_v2(handle, wanted));
 }
 
 CUresult CUDAAPI cl_hook_cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 {
-	return TRACED(NULL, array3_bytes(wanted), ABOUT(array3_bytes(wanted)),
+	return TRACED(NULL, array3_bytes(wanted), ROUGHLY(array3_bytes(wanted)),
 		      cl_driver.cuArray3DCreate_v2(handle, wanted));
 }
 
@@ -168,7 +170,7 @@ CUresult CUDAAPI cl_hook_cuMipmappedArrayCreate(CUmipmappedArray *handle,
 						unsigned int levels)
 {
 	/* all levels below the first come to a third of it at most, as a rule */
-	return TRACED(NULL, times(array3_bytes(wanted) / 3, 4), ABOUT(times(array3_bytes(wanted) / 3, 4)),
+	return TRACED(NULL, times(array3_bytes(wanted) / 3, 4), ROUGHLY(times(array3_bytes(wanted) / 3, 4)),
 		      cl_driver.cuMipmappedArrayCreate(handle, wanted, levels));
 }
 

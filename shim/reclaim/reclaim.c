@@ -156,6 +156,25 @@ static const struct step {
 	{ untracked, true },
 };
 
+/* Whether no device, or not the one that is asked, is as large: then no limbo's memory can help. */
+static bool fits_no_device(const struct cl_short *what)
+{
+	CUdevice device = what->device < 0 ? 0 : what->device;
+	bool asked = false;
+	size_t total;
+
+	if (!what->whole || !cl_driver.cuDeviceTotalMem_v2)
+		return false;
+	for (; cl_driver.cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS; device++) {
+		asked = true;
+		if (total >= what->whole)
+			return false;
+		if (device == what->device)
+			break;
+	}
+	return asked;
+}
+
 /*
  * Whether all that lies in limbos would not be enough, so that bare it would fail as well: then
  * nobody's grace ends for it.  What had been given back before the driver was asked how much is
@@ -166,7 +185,7 @@ static bool is_hopeless(struct cl_retry *retry)
 	uint64_t entered, before;
 	size_t is_free, total;
 
-	if (retry->what.device == CL_OF_NONE)
+	if (retry->what.device == CL_OF_NONE || fits_no_device(&retry->what))
 		return true;
 	/* Now and then, for it may have been otherwise. */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||

@@ -42,6 +42,7 @@ struct cl_short {
 	size_t bytes;	 /* about as many, 0: that is not known; only the program's callbacks hear of it */
 	size_t at_least; /* it takes no less of the device; 0: that is not known */
 	int device;	 /* an ordinal, or: */
+	size_t whole;	 /* no device that has less in all could ever give it; 0: that is not known */
 };
 enum { CL_OF_CURRENT = -1 /* context's device */, CL_OF_ANY = -2 /* not known */, CL_OF_NONE = -3 };
 struct cl_retry {

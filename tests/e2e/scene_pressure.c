@@ -254,6 +254,9 @@ static void others_device(void)
 	ok(result == OUT_OF_MEMORY, "8 another device is short: out of memory, as bare (%d)", result);
 	result = try_alloc(q0, (uint64_t)1 << 60, &what);
 	ok(result == OUT_OF_MEMORY, "8 nobody has 1 EiB: out of memory, as bare (%d)", result);
+	/* of a pool is not known what it has already; but no device is as large */
+	result = try_kind(q0, ALLOC_ASYNC, (uint64_t)1 << 40, &what);
+	ok(result == OUT_OF_MEMORY, "8 nor has any pool 1 TiB: out of memory, as bare (%d)", result);
 	result = try_open(c, &handles[1], &import);
 	ok(!result, "8 and no grace has ended for it: a handle under way opens (%d)", result);
 	if (!result)
