@@ -297,6 +297,9 @@ bool cl_collector_stop(uint64_t wait)
 
 static void stop_at_exit(void)
 {
+	/* A child that no fork handler has seen (_Fork(), clone()) has no such thread, and no mapping of our file. */
+	if (getpid() != cl_self.pid)
+		return;
 	atomic_store_explicit(&collector.empty, true, memory_order_relaxed);
 	cl_collector_stop(CL_END_WAIT);
 }

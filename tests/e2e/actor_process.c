@@ -7,10 +7,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,7 +44,8 @@ void finish(enum ending how, int status)
 void do_fork(const struct wire_request *q)
 {
 	int status = -1, null;
-	pid_t child = fork();
+	/* so no fork handler of anybody's runs */
+	pid_t child = q->a[1] ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, NULL, NULL, 0) : fork();
 
 	if (child == 0) {
 		/* an exec'ed image finds no requests, and ends at once */

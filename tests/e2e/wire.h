@@ -54,7 +54,7 @@
 	X(ctx_destroy)	 /* it; the primary one is current again */                                \
 	X(green_begin)	 /* a green context, current -> it; 801 where there are none */            \
 	X(green_end)	 /* it, whether none is current then -> whether the primary one is active */ \
-	X(fork)		 /* enum ending -> the child's wait status */                              \
+	X(fork)		 /* enum ending, whether by clone() -> the child's wait status */          \
 	X(fork_calls)	 /* block, import -> what free, export, close, allocate say in a child */   \
 	X(exec)		 /* becomes a new image of itself, which must begin again */               \
 	X(close_fds)	 /* enum close_which -> how many were open */                              \
