@@ -33,10 +33,11 @@ void cl_visit_end(struct cl_visit *visit)
 enum { STREAMS = 32 };
 static struct {
 	CUcontext ctx;
+	CUdevice device;
 	CUstream stream;
 } free_streams[STREAMS];
 
-CUstream cl_free_stream(CUcontext ctx)
+CUstream cl_free_stream(CUcontext ctx, CUdevice device)
 {
 	CUstream stream = NULL;
 	unsigned int at;
@@ -55,23 +56,20 @@ CUstream cl_free_stream(CUcontext ctx)
 	/* another thread may have been faster: two of a context do no harm */
 	if (at < STREAMS) {
 		free_streams[at].ctx = ctx;
+		free_streams[at].device = device;
 		free_streams[at].stream = stream;
 	}
 	cl_unlock(&cl_exports_lock);
 	return stream;
 }
 
-void cl_free_stream_forget_locked(CUcontext ctx)
+void cl_free_stream_forget_locked(CUcontext ctx, CUdevice device)
 {
 	unsigned int kept = 0;
 
-	if (!ctx) {
-		memset(free_streams, 0, sizeof free_streams);
-		return;
-	}
-
+	/* No other device's: what is forgotten while its context lives is left there, and another made. */
 	for (unsigned int at = 0; at < STREAMS && free_streams[at].ctx; at++)
-		if (free_streams[at].ctx != ctx)
+		if (ctx ? free_streams[at].ctx != ctx : free_streams[at].device != device)
 			free_streams[kept++] = free_streams[at];
 	for (; kept < STREAMS && free_streams[kept].ctx; kept++)
 		free_streams[kept].ctx = NULL;

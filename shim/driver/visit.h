@@ -23,12 +23,12 @@ struct cl_visit cl_visit_begin(CUcontext ctx);
 void cl_visit_end(struct cl_visit *visit);
 
 /*
- * A stream of our own of @ctx, which is current, to free on; it waits for no other stream.
+ * A stream of our own of @ctx, of @device and current, to free on; it waits for no other stream.
  * NULL: none can be had.
  */
-CUstream cl_free_stream(CUcontext ctx);
-/* @ctx has ended, and its streams with it; NULL: a context whose handle is not known has. */
-void cl_free_stream_forget_locked(CUcontext ctx);
+CUstream cl_free_stream(CUcontext ctx, CUdevice device);
+/* @ctx has ended, and its streams with it; NULL: one of @device has whose handle is not known. */
+void cl_free_stream_forget_locked(CUcontext ctx, CUdevice device);
 
 void cl_visit_forget(void); /* in a forked child */
 

@@ -104,7 +104,7 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 		}
 		cl_batch_begin_locked(&batch);
 		visit = cl_visit_begin(block->ctx);
-		stream = block->ctx ? cl_free_stream(block->ctx) : NULL;
+		stream = block->ctx ? cl_free_stream(block->ctx, block->device) : NULL;
 		cl_give_back(block, stream, &wait);
 		if (wait)
 			cl_driver.cuStreamSynchronize(stream);
@@ -209,7 +209,7 @@ static void release_kept_locked(struct cl_block *block)
 	cl_limbo_move(block, CL_PLACE_BUSY);
 	cl_batch_begin_locked(&batch);
 	visit = cl_visit_begin(block->ctx);
-	stream = block->ctx ? cl_free_stream(block->ctx) : NULL;
+	stream = block->ctx ? cl_free_stream(block->ctx, block->device) : NULL;
 	cl_give_back(block, stream, &wait);
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);

@@ -73,7 +73,7 @@ void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum)
 	visit = cl_visit_begin(ctx);
 	for (unsigned int i = 0; ctx && i < batch->n; i++)
 		if (batch->block[i]->kind == CL_MEMORY) {
-			stream = cl_free_stream(ctx);
+			stream = cl_free_stream(ctx, batch->block[i]->device);
 			break;
 		}
 	for (unsigned int i = 0; i < batch->n; i++)

@@ -151,7 +151,7 @@ static void forks(void)
 		status = (int)ASK(p, fork, (uint64_t)children[i].how)->v[0];
 		ok(WIFEXITED(status) && WEXITSTATUS(status) == children[i].status,
 		   "12 P's child %s: with its own status (0x%x)", name, (unsigned int)status);
-		/* (whether a real driver's exit handlers stand that is not known) */
+		/* Whether a real driver's exit handlers stand that is not known. */
 		if (!on_real_driver()) {
 			status = (int)ASK(p, fork, (uint64_t)children[i].how, 1)->v[0];
 			ok(WIFEXITED(status) && WEXITSTATUS(status) == children[i].status,

@@ -51,7 +51,7 @@ static struct {
 	_Atomic unsigned int n;
 	CUresult none_result; /* of allocating nothing, and of what fails likewise; 0: INVALID_VALUE, or its own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
-	_Atomic uint32_t syncs;
+	_Atomic uint32_t syncs, streams_made;
 	_Atomic(CUcontext) sync_ctx;
 	CUresult sync_result, free_result, event_create_result;
 	void (*in_sync)(void);
@@ -225,6 +225,7 @@ static CUresult fake_stream_create(CUstream *stream, unsigned int flags)
 {
 	driver_entered();
 	CHECK_EQUAL(flags, CU_STREAM_NON_BLOCKING);
+	fake.streams_made++;
 	*stream = OWN_STREAM;
 	return CUDA_SUCCESS;
 }

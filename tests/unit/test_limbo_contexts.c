@@ -28,6 +28,22 @@ IN_A_CHILD(what_goes_with_its_primary_context_is_forgotten)
 	CHECK(none_is_counted());
 }
 
+/* The stream to free on, too: what is forgotten of a context that lives is left there for good. */
+IN_A_CHILD(no_stream_is_made_again_for_the_end_of_another_devices_context)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr p = exported_block();
+
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		cl_limbo_collect(true);
+		CHECK(freed_soon(p));
+		CHECK_EQUAL(fake.streams_made, 1);
+		cl_context_end_begin(NULL, 1);
+		cl_context_end_done(NULL, 1, true);
+	}
+}
+
 IN_A_CHILD(what_goes_with_its_context_is_forgotten)
 {
 	struct other other = start_other(0);
@@ -138,6 +154,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(what_goes_with_its_primary_context_is_forgotten),
+		cmocka_unit_test(no_stream_is_made_again_for_the_end_of_another_devices_context),
 		cmocka_unit_test(a_block_whose_context_ends_while_it_is_freed_is_forgotten),
 		cmocka_unit_test(a_block_whose_context_ends_while_its_free_fails_is_forgotten),
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
