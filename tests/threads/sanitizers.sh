@@ -170,7 +170,8 @@ fi
 #   random-run: does not end in its time
 left_out='fork|exec|shares-nothing|memory-findings|event-findings|random-run'
 # (fair: else a thread that spins can keep the others out for minutes)
-memcheck="valgrind -q --error-exitcode=99 --leak-check=no --fair-sched=try"
+# lax-ioctls: it has no word for TIOCGSID, and would warn
+memcheck="valgrind -q --sim-hints=lax-ioctls --error-exitcode=99 --leak-check=no --fair-sched=try"
 memcheck="$memcheck --suppressions=$source/tests/threads/memcheck.supp"
 
 # Whether nothing is in the logs of a run.
