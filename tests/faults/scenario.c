@@ -89,12 +89,15 @@ static CUdeviceptr block(size_t bytes, unsigned char value)
 	return address;
 }
 
-/* An allocation that nobody could satisfy: all that can be given back is, first. */
-static void press(void)
+/*
+ * An allocation that nobody can satisfy while anything is allocated: all that can be given back
+ * is, first.  For one that is larger than the device nothing would be.
+ */
+static void press(size_t device)
 {
 	CUdeviceptr none = 0;
 
-	MUST_SAY(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&none, (size_t)1 << 45));
+	MUST_SAY(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&none, device));
 }
 
 /* Takes what the driver has to give, for other bytes. */
@@ -125,7 +128,7 @@ static bool comes_back(size_t free_before)
 		if (now_ms() > begun + BACK_MS)
 			return false;
 		if (now_ms() > begun + BACK_BY_ITSELF_MS)
-			press();
+			press(total);
 		nanosleep(&moment, NULL);
 	}
 }
@@ -174,7 +177,7 @@ void play_exporter(int other, int up)
 		MUST(cuMemFree(more[i]));
 	MUST(cuMemFree(big));
 	MUST(cuEventDestroy(event));
-	press();
+	press(total);
 	reuse(small, twice, big);
 	MUST(cuCtxSynchronize());
 	hand(other, "f", 1);
