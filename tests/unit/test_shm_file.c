@@ -250,6 +250,8 @@ static void a_place_has_one_name_for_all_who_see_it(void **state)
 
 static void only_the_very_file_is_taken_away(void **state)
 {
+	/* what a test left that failed: under qemu one does, for a reason of qemu's */
+	unsigned int others = count_entries(folder);
 	struct cl_region r = make_region();
 	char name[16];
 	int fd;
@@ -265,7 +267,7 @@ static void only_the_very_file_is_taken_away(void **state)
 	assert_int_equal(cl_region_fd_restore(&r, folder_fd), -ESTALE);
 	assert_int_equal(renameat(folder_fd, "aside", folder_fd, name), 0);
 	assert_int_equal(cl_region_unlink(&r, folder_fd), 0);
-	assert_int_equal(count_entries(folder), 0);
+	assert_int_equal(count_entries(folder), others);
 	cl_region_close(&r);
 }
 
