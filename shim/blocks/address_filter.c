@@ -51,7 +51,7 @@ bool cl_block_may_be(uint64_t address)
 	       atomic_load_explicit(&exported.seq, memory_order_relaxed) != seq;
 }
 
-/* (only one thread writes at a time)  Returns how many are set by it. */
+/* Only one thread writes at a time.  Returns how many bits it has set. */
 static uint32_t exported_set(unsigned int which, uint64_t bit)
 {
 	uint64_t before = atomic_load_explicit(&exported.bits[which][bit / 64], memory_order_relaxed);
@@ -84,7 +84,7 @@ static void exported_step(const struct cl_table *table)
 
 	atomic_store_explicit(&exported.bits[which][exported.step], 0, memory_order_relaxed);
 	for (uint64_t i = first; i < first + n; i++) {
-		/* (an undivided one stands for two) */
+		/* An undivided bucket stands for two. */
 		const struct cl_link *link = i / 2 < table->divided ? table->bucket[i] : table->old[i / 2];
 
 		for (; link; link = link->next) {

@@ -64,7 +64,7 @@ static inline product mixed(const uint8_t *words, uint64_t a, uint64_t b)
 {
 	uint64_t x, y;
 
-	/* (a word at a time: in one piece they would go over the stack) */
+	/* A word at a time: in one piece they would go over the stack. */
 	memcpy(&x, words, sizeof x);
 	memcpy(&y, words + 8, sizeof y);
 	return (product)(x + a) * (y + b);
@@ -76,7 +76,7 @@ static inline product mixed(const uint8_t *words, uint64_t a, uint64_t b)
  */
 static inline uint64_t print_of(const uint8_t *handle)
 {
-	/* (digits of pi) */
+	/* Digits of pi. */
 	product sum = mixed(handle, 0x243f6a8885a308d3u, 0x13198a2e03707344u) +
 		      mixed(handle + 16, 0xa4093822299f31d0u, 0x082efa98ec4e6c89u) +
 		      mixed(handle + 32, 0x452821e638d01377u, 0xbe5466cf34e90c6cu) +
@@ -109,7 +109,7 @@ static uint32_t record_get(void)
 		records.chunks = 1; /* the file comes with one */
 	if (records.free_n)
 		return records.free[--records.free_n];
-	/* (what the header says of chunks is for others, and theirs to damage) */
+	/* What the header says of chunks is for others, and theirs to damage. */
 	if (record >= CL_RECORDS || record / CL_CHUNK >= records.chunks) {
 		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 		err = cl_region_grow(&cl_own);
