@@ -60,27 +60,36 @@ void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void 
 /* -------------------------------------------------------------------- handles */
 __extension__ typedef unsigned __int128 product;
 
-static inline product mixed(const uint8_t *words, uint64_t a, uint64_t b)
+static inline product multiplied(uint64_t x, uint64_t y)
 {
-	uint64_t x, y;
+	return (product)x * y;
+}
+
+static inline uint64_t word(const uint8_t *handle, unsigned int i)
+{
+	uint64_t word;
 
 	/* A word at a time: in one piece they would go over the stack. */
-	memcpy(&x, words, sizeof x);
-	memcpy(&y, words + 8, sizeof y);
-	return (product)(x + a) * (y + b);
+	memcpy(&word, handle + 8 * i, sizeof word);
+	return word;
 }
 
 /*
- * Of 64 bytes that the driver makes, so of nobody who would look for two alike.  (NH, of
- * UMAC: one multiplication for two words, all of whose bits are in the sum.)
+ * The driver makes these 64 bytes, so nobody looks for two handles with the same print.  (It is
+ * NH, of UMAC: one multiplication for two words, all of whose bits are in the sum.)  Bytes 0 to 7
+ * are left out: there stands the context that was current when the handle was asked for, so
+ * the same block has two handles in two contexts.  The driver opens either (measured).
  */
 static inline uint64_t print_of(const uint8_t *handle)
 {
 	/* Digits of pi. */
-	product sum = mixed(handle, 0x243f6a8885a308d3u, 0x13198a2e03707344u) +
-		      mixed(handle + 16, 0xa4093822299f31d0u, 0x082efa98ec4e6c89u) +
-		      mixed(handle + 32, 0x452821e638d01377u, 0xbe5466cf34e90c6cu) +
-		      mixed(handle + 48, 0xc0ac29b7c97c50ddu, 0x3f84d5b5b5470917u);
+	product sum = multiplied(0x243f6a8885a308d3u, word(handle, 1) + 0x13198a2e03707344u) +
+		      multiplied(word(handle, 2) + 0xa4093822299f31d0u,
+				 word(handle, 3) + 0x082efa98ec4e6c89u) +
+		      multiplied(word(handle, 4) + 0x452821e638d01377u,
+				 word(handle, 5) + 0xbe5466cf34e90c6cu) +
+		      multiplied(word(handle, 6) + 0xc0ac29b7c97c50ddu,
+				 word(handle, 7) + 0x3f84d5b5b5470917u);
 
 	return (uint64_t)sum ^ (uint64_t)(sum >> 64);
 }

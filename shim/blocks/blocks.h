@@ -67,9 +67,9 @@ static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
 	return cl_table_find(&cl_block_tables[kind], key);
 }
 /*
- * Whether @handle, 64 bytes as the driver made them, is what @block was first
- * exported by.  (The record's copy can be written by others.  Ours is 8 bytes:
- * of 2 to the 64 others one is taken for it.)
+ * Whether @handle, 64 bytes as the driver made them, is of what @block was first
+ * exported as, from whichever context it was asked for.  (The record's copy can be written
+ * by others.  Ours is 8 bytes: of 2 to the 64 others one is taken for it.)
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
 struct cl_block *cl_block_of_record(uint32_t record);

@@ -40,7 +40,8 @@ bool cl_record_is(const struct cl_region *region, uint32_t record, const void *h
 {
 	const struct cl_record *r = &region->record[record];
 
-	return memcmp(r->handle, handle, 56) == 0 &&
+	/* not the first 8 bytes: they are of the context that the handle was asked for in */
+	return memcmp(r->handle + 8, (const uint8_t *)handle + 8, 48) == 0 &&
 	       tail_of(region, record) == tail_in((const uint8_t *)handle);
 }
 

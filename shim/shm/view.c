@@ -282,7 +282,9 @@ bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generat
 	read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof r, &r, sizeof r);
 	/* given back, it has the next generation, and the rest as it was */
 	back = cl_life_state(r.life) == CL_FREE;
-	if (cl_life_generation(r.life) != generation + back || memcmp(r.handle, handle, sizeof r.handle) ||
+	/* as cl_record_is(): without the context */
+	if (cl_life_generation(r.life) != generation + back ||
+	    memcmp(r.handle + 8, handle + 8, sizeof r.handle - 8) ||
 	    !r.freed)
 		return false;
 	*when = r.freed;

@@ -32,6 +32,7 @@ enum verb {
 	READ,         /* pointer -> its first word */
 	FREE_MEMORY,  /* -> bytes */
 	HANDLE,       /* pointer -> handle */
+	HANDLE_BESIDE, /* pointer -> its handle, asked for in another context of the device */
 	OPEN,         /* handle -> pointer */
 	CLOSE,        /* pointer */
 	SPIN,         /* nanoseconds, on a non-blocking stream; does not wait */
@@ -46,6 +47,7 @@ enum verb {
 	EVENT_RECORD, /* event */
 	EVENT_QUERY,  /* event */
 	EVENT_HANDLE, /* event -> handle */
+	EVENT_BESIDE, /* event -> handle, asked for in another context of the device */
 	EVENT_OPEN,   /* handle -> event */
 	EVENT_MANY,   /* how many at most -> how many could be made and exported */
 	KILL_WATCH,   /* pid, pointer, value, ns -> when the value was last written, how often */

@@ -71,6 +71,26 @@ CUresult vmm_take(pid_t pid, int theirs, size_t bytes, uint64_t *pointer)
 	return result ? result : vmm_map(handle, bytes, pointer);
 }
 
+CUresult handle_beside(bool of_event, uint64_t what, unsigned char *handle)
+{
+	CUresult result, ended;
+	CUipcEventHandle event;
+	CUipcMemHandle memory;
+	CUcontext beside;
+
+	TRY(driver.p_cuCtxCreate_v2(&beside, 0, 0));
+	if (of_event) {
+		result = driver.p_cuIpcGetEventHandle(&event, (CUevent)(uintptr_t)what);
+		memcpy(handle, &event, 64);
+	} else {
+		result = driver.p_cuIpcGetMemHandle(&memory, (CUdeviceptr)what);
+		memcpy(handle, &memory, 64);
+	}
+	ended = driver.p_cuCtxDestroy_v2(beside);
+	TRY(driver.p_cuCtxSetCurrent(mine.context));
+	return result ? result : ended;
+}
+
 /* Kills @pid, and clears the block's first word whenever its kernel wrote it: until when does it? */
 CUresult kill_watch(pid_t pid, CUdeviceptr pointer, uint32_t theirs, uint64_t ns, uint64_t *last,
 		    uint64_t *seen)

@@ -127,6 +127,28 @@ void handle_bytes(struct worker *a, struct worker *unused)
 	release(a, keep);
 }
 
+/* One block, asked about in two contexts: two handles, of which either opens it. */
+static void handle_of_two_contexts(struct worker *a, struct worker *b, uint64_t bytes)
+{
+	uint64_t d = alloc(a, bytes), p1 = 0, p2 = 0;
+	struct answer beside;
+	unsigned char h[64];
+	int first, last;
+
+	set(a, d, 9, 4);
+	export(a, d, h);
+	beside = ask(a, HANDLE_BESIDE, d, 0, 0, 0);
+	differing(h, beside.handle, &first, &last);
+	ok(!beside.result && first >= 0 && last < 8,
+	   "handle: of %llu bytes, asked for in another context, it differs in bytes 0-7 alone (%d to %d)",
+	   (unsigned long long)bytes, first, last);
+	ok(!import(b, h, &p1) && !import(b, beside.handle, &p2) && p1 == p2 && get(b, p1) == 9,
+	   "handle: both open, as the same pointer");
+	drop(b, p1);
+	drop(b, p2);
+	release(a, d);
+}
+
 void counting(struct worker *a, struct worker *b)
 {
 	uint64_t keep = alloc(a, KIB), d = alloc(a, KIB), p1, p2;
@@ -145,6 +167,8 @@ void counting(struct worker *a, struct worker *b)
 	note("measured: a close too many gives %d", drop(b, p1));
 	release(a, d);
 	release(a, keep);
+	handle_of_two_contexts(a, b, KIB);
+	handle_of_two_contexts(a, b, 4 * MIB);
 }
 
 /* What became of opening the event handle with byte @i changed. */
@@ -176,9 +200,10 @@ static const char *event_outcome(struct worker *b, const unsigned char *handle, 
 
 void event_handle_bytes(struct worker *a, struct worker *unused)
 {
-	struct answer e, h, busy;
+	struct answer e, h, busy, beside;
 	struct worker b = { 0 };
 	bool matter[64], crash[64], right;
+	int first, last;
 	char line[64 * 16] = "";
 	size_t used = 0;
 	uint32_t pid;
@@ -223,6 +248,10 @@ void event_handle_bytes(struct worker *a, struct worker *unused)
 	ask(a, SYNC, 0, 0, 0, 0);
 	nap(20 * MS);
 	ok(ask(&b, EVENT_QUERY, busy.v[0], 0, 0, 0).result == 0, "event handle: and that it is");
+	beside = ask(a, EVENT_BESIDE, e.v[0], 0, 0, 0);
+	differing(h.handle, beside.handle, &first, &last);
+	note("measured: event handle, asked for in another context: %d, differs in bytes %d to %d",
+	     beside.result, first, last);
 	note("measured: opening one's own event handle gives %d", ask_handle(a, EVENT_OPEN, h.handle).result);
 	if (a->pid)
 		ask(a, EVENT_END, e.v[0], 0, 0, 0);

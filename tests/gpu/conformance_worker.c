@@ -185,6 +185,9 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		result = driver.p_cuIpcGetMemHandle(&handle, (CUdeviceptr)q->a[0]);
 		memcpy(r->handle, &handle, 64);
 		return result;
+	case HANDLE_BESIDE:
+	case EVENT_BESIDE:
+		return handle_beside(q->verb == EVENT_BESIDE, q->a[0], r->handle);
 	case OPEN:
 		memcpy(&handle, q->handle, 64);
 		result = driver.p_cuIpcOpenMemHandle_v2(&pointer, handle,

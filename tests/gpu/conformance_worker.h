@@ -114,6 +114,7 @@ void serve(int from, int to);
 
 /* conformance_calls.c */
 CUresult vmm_new(size_t bytes, uint64_t *pointer, uint64_t *descriptor);
+CUresult handle_beside(bool of_event, uint64_t what, unsigned char *handle);
 CUresult vmm_take(pid_t pid, int theirs, size_t bytes, uint64_t *pointer);
 CUresult kill_watch(pid_t pid, CUdeviceptr pointer, uint32_t theirs, uint64_t ns, uint64_t *last,
 		    uint64_t *seen);

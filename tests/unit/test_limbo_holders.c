@@ -16,9 +16,9 @@ IN_A_CHILD(own_opens_are_counted)
 	p = fake_alloc(1024, CONTEXT_A);
 	handle = export_block(p);
 	/* our stamp behind what the driver did not make is no handle of it */
-	handle.reserved[0] ^= 1;
+	handle.reserved[8] ^= 1;
 	CHECK_EQUAL(open_own(&own, handle), CUDA_ERROR_INVALID_VALUE);
-	handle.reserved[0] ^= 1;
+	handle.reserved[8] ^= 1;
 	/* nor is one opened where the driver would refuse any */
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(open_own(&own, handle), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

@@ -6,9 +6,9 @@
  * 2 MiB chunk or its big block, the size).  Nothing in it tells who had the
  * block before; that is the hazard this driver is here to show (facts 2 and 3).
  *
- *   bytes  0-3   constant              not read
- *          4     counter of the pages  not read
+ *   bytes  0-7   the context that was current when the handle was asked for: not read
  *          8-11  exporter's pid        not read
+ *         12     counter of the pages  not read
  *         16-23  bytes of the pages
  *         24-27  exporter (client number)
  *         28-35  address of the pages in the exporter
@@ -30,11 +30,10 @@
 #include "sim.h"
 
 struct handle {
-	uint32_t constant;
-	uint8_t counter;
-	uint8_t zero1[3];
+	uint64_t context;
 	uint32_t pid;
-	uint32_t zero2;
+	uint8_t counter;
+	uint8_t zero2[3];
 	uint64_t bytes;
 	uint32_t client;
 	uint32_t base_low, base_high;
@@ -68,7 +67,7 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 		goto out;
 	}
 	memset(&handle, 0, sizeof(handle));
-	handle.constant = UINT32_C(0x01c0de60);
+	handle.context = (uintptr_t)context;
 	handle.counter = (uint8_t)pool_segment_serial(block.region->segment);
 	handle.pid = pool_pid();
 	handle.bytes = block.region->pages * SIM_PAGE;
