@@ -191,7 +191,8 @@ static _Atomic uint32_t *bucket_of(const struct cl_region *region, const uint8_t
 {
 	uint64_t hash = 0, word;
 
-	for (unsigned int i = 0; i < 64; i += 8) {
+	/* not the first word, see cl_record_is() */
+	for (unsigned int i = 8; i < 64; i += 8) {
 		memcpy(&word, handle + i, 8);
 		hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
 		hash ^= hash >> 29;

@@ -181,6 +181,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_handle_of_an_address_is_another_block),
+		cmocka_unit_test(the_handles_of_a_block_in_two_contexts_are_of_one_block),
 		cmocka_unit_test(what_had_another_handle_at_the_same_address_is_stale),
 		cmocka_unit_test(a_stale_handle_is_refused_by_others_too),
 		cmocka_unit_test(a_record_whose_generations_are_used_up_is_not_used_again),
