@@ -76,8 +76,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 /* ------------------------------------------------------------------ importing */
 /*
  * A handle of this process's own, which the driver refuses with "no context" (measured).  What it
- * refuses before it looks at the handle (the flags, that there is no context, a capture) is
- * refused with us, too.
+ * refuses before it looks at the handle (wrong flags, no current context) is refused with us, too.
  */
 static CUresult import_own(const struct cl_named *named, CUdeviceptr *dptr, CUipcMemHandle handle,
 			   unsigned int flags,

@@ -129,7 +129,7 @@ CUresult cl_open_refuse(const struct cl_named *named, enum cl_kind kind)
 		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
 		       "been freed",
 		       stamp.file_id, stamp.record, stamp.generation);
-	/* (a refusal of ours spoils no capture: whether the driver's own would is not measured) */
+	/* as an open of the driver's, a refusal spoils no capture (measured) */
 	return cl_context_refusal();
 }
 

@@ -210,7 +210,10 @@ void play_ctx_create(void)
 
 	if (me()->own[o.slot] || me()->depth == DEPTH)
 		return;
-	/* whether a driver makes a context while a host function runs is not measured: two plays hung about there */
+	/*
+	 * Alone, cuCtxCreate returns while a host function runs, and cuGreenCtxCreate does not
+	 * (measured); but two plays hung about here.
+	 */
 	if (settings->gpu && me()->busy)
 		return;
 	a = tell(op.player, &o);

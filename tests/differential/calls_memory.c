@@ -122,12 +122,12 @@ static void play_free(bool async)
 
 	if (!choose(&o, &l, &number) || (async && !usable(o.other)))
 		return;
-	/* what a driver says to a second free before the first is done is not measured */
+	/* bare, a second free before the first is done gives 0, or hangs the context (measured) */
 	if (settings->gpu && l && l->pending)
 		return;
 	if (!async && me()->busy && o.at != AT_NULL)
 		return;
-	/* what becomes of such a free is not known (not measured): it is the graph's */
+	/* the capturing stream refuses such a free (measured); ours is the graph's */
 	if (async && me()->stream[o.other].captures &&
 	    (me()->stream[o.other].mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
 	     me()->mode == CU_STREAM_CAPTURE_MODE_RELAXED))
@@ -201,9 +201,6 @@ static void open_stale(struct order *o, const struct life *l, unsigned int slot)
 
 	/* (a handle without a stamp may be another block's by now) */
 	if (settings->tail || me()->busy)
-		return;
-	/* (whether a driver refuses an open in a capture, and spoils that, is not measured: a refusal of ours does not) */
-	if (captures(me()))
 		return;
 	settle();
 	a = tell(op.player, o);

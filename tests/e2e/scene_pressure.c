@@ -192,29 +192,33 @@ static void others_limbo(void)
  */
 static void others_held(void)
 {
-	enum { TIMES = 20 };
-	struct actor *c, *p, *q;
+	enum { TIMES = 20, KILLS = 2 };
+	struct actor *h, *c[KILLS], *p, *q;
 	uint64_t block, import, what;
 	unsigned int failed[2] = { 0, 0 }, too_much = 0;
 	struct handle handle;
 
 	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
 	for (int killed = 0; killed < 2; killed++) {
-		c = ENTER("C", .env = LONG_GRACE);
+		h = ENTER("H", .bare = true);
+		/* All of them before the device is full: a context takes memory, too. */
+		for (int i = 0; i < KILLS; i++)
+			c[i] = ENTER("C", .env = LONG_GRACE);
 		p = ENTER("P", .env = LONG_GRACE);
 		q = ENTER("Q", .env = LONG_GRACE);
-		for (int i = 0; i < (killed ? 2 : TIMES); i++) {
+		ASK(h, hog, WANTED + BIG + BIG / 2);
+		for (int i = 0; i < (killed ? KILLS : TIMES); i++) {
+			struct actor *holder = c[killed ? i : 0];
+
 			block = alloc(p, WANTED);
 			handle = export_block(p, block);
-			import = open_block(c, &handle);
+			import = open_block(holder, &handle);
 			free_block(p, block);
 			too_much += !try_alloc(q, WANTED + BIG, &what);
-			if (killed) {
-				kill_actor(c);
-				c = ENTER("C", .env = LONG_GRACE);
-			} else {
-				close_block(c, import);
-			}
+			if (killed)
+				kill_actor(holder);
+			else
+				close_block(holder, import);
 			if (try_alloc(q, WANTED + BIG, &what))
 				failed[killed]++;
 			else
@@ -222,12 +226,14 @@ static void others_held(void)
 		}
 		leave(q);
 		leave(p);
-		leave(c);
+		for (int i = 0; i < KILLS && !killed; i++)
+			leave(c[i]);
+		leave(h);
 	}
 	ok(!too_much, "control: while C holds P's block, Q gets nothing");
 	ok(!failed[0], "8 C closes what P has freed: Q's allocation right after that succeeds (%u of %d failed)",
 	   failed[0], TIMES);
-	ok(!failed[1], "8 C is killed: likewise (%u of 2 failed)", failed[1]);
+	ok(!failed[1], "8 C is killed: likewise (%u of %d failed)", failed[1], KILLS);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 

@@ -91,7 +91,6 @@
 	  (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long)) \
 	X(cuMemImportFromShareableHandle,                                                      \
 	  (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                 \
-	X(cuMulticastCreate, (CUmemGenericAllocationHandle *, const void *))                   \
 	X(cuMemAllocHost_v2, (void **, size_t))                                                \
 	X(cuMemFreeHost, (void *))                                                             \
 	X(cuMemHostAlloc, (void **, size_t, unsigned int))                                     \

@@ -172,18 +172,6 @@ static int set_access(void)
 	TRY_IF(cuMemSetAccess, my.reserved, my.shared.bytes / 4, &device_access, 1);
 	return 0;
 }
-static int multicast(void)
-{
-	struct {
-		unsigned int devices;
-		size_t size;
-		unsigned long long types, flags;
-	} prop = { 1, 64 * MIB, 0, 0 };
-
-	TRY_IF(cuMulticastCreate, &my.handle, &prop);
-	return 0;
-}
-
 static int host_alloc(void)
 {
 	TRY_IF(cuMemAllocHost_v2, &my.host, 256 * MIB);
@@ -277,7 +265,6 @@ const struct call memory_calls[] = {
 	{ "cuMemImportFromShareableHandle", with_context, import_vmm, release_vmm },
 	{ "cuMemMap", has_vmm, map_vmm, unmap_vmm },
 	{ "cuMemSetAccess", has_mapped, set_access, nothing },
-	{ "cuMulticastCreate, 1 device", with_context, multicast, release_vmm },
 	{ "cuMemAllocHost, 256 MiB", with_context, host_alloc, host_free },
 	{ "cuMemHostAlloc, 4 KiB", with_context, host_alloc_small, host_free },
 	{ "cuMemHostRegister, 256 MiB", has_host, host_register, host_unregister },
