@@ -10,8 +10,9 @@ A setting is a size of block, a number of consumers and how long each of them wo
 round every setting is played by every variant, the order turned round from round to round; a
 figure is the median of the rounds.  In a round a variant's consumers play all settings, and no
 other variant's are there meanwhile; an exporter plays one setting, so that each starts on an empty
-limbo.  A watcher without culimbo looks at the device's free memory meanwhile.  Prints a table, in which "bare again" says how much two runs of the same differ, then
-a line of TAP for each limit:
+limbo.  A watcher without culimbo looks at the device's free memory meanwhile.  Prints a table, in
+which "bare again" says how much two runs of the same differ, and "from-to" in what interval the
+median of the rounds' ratios lies with 95 %, then a line of TAP for each limit:
 
   - least free memory within the budget of bare's (the smaller of 256 MiB and 1/64 of the device)
   - at least 0.95 of bare's cycles a second
@@ -282,10 +283,24 @@ class Result:
     def __init__(self, variants):
         self.runs = {v: [] for v in variants}
 
+    def bare(self, variant):
+        """Cycles a second of each round, by all bare runs in it but those of @variant itself."""
+        both = [self.runs[v] for v in ('bare', 'bare again') if v in self.runs and v != variant]
+        return [statistics.mean(run['per_second'] for run in runs) for runs in zip(*both)]
+
     def speed(self, variant):
         """By the means: a process is quick or slow by where its memory comes to lie, for all its life."""
-        bare = statistics.mean(run['per_second'] for run in self.runs['bare'])
+        bare = statistics.mean(self.bare(variant) or [0])
         return statistics.mean(run['per_second'] for run in self.runs[variant]) / bare if bare else 0
+
+    def interval(self, variant):
+        """In which the median of the rounds' ratios lies with 95 %."""
+        ratios = sorted(run['per_second'] / bare
+                        for run, bare in zip(self.runs[variant], self.bare(variant)) if bare)
+        if not ratios:
+            return '-'
+        low = max(0, round(len(ratios) / 2 - 0.98 * len(ratios) ** 0.5) - 1)
+        return f'{ratios[low]:.2f}-{ratios[-1 - low]:.2f}'
 
     def pause(self, variant):
         return median(self.runs[variant], 'cycle', 'max') / median(self.runs['bare'], 'cycle', 'max')
@@ -300,7 +315,7 @@ class Result:
 
 
 def table(results):
-    head = ['variant', 'cycles/s', 'ratio', 'worst ms', 'ratio', 'least free MiB', 'less than bare',
+    head = ['variant', 'cycles/s', 'ratio', 'from-to', 'worst ms', 'ratio', 'least free MiB', 'less than bare',
             'wrong/refused/failed', *CALLS]
     for setting, result in results.items():
         say()
@@ -309,6 +324,7 @@ def table(results):
         for variant, runs in result.runs.items():
             bad = result.wrong(variant)
             rows.append([variant, f'{median(runs, "per_second"):.0f}', f'{result.speed(variant):.3f}',
+                         result.interval(variant),
                          f'{median(runs, "cycle", "max") / 1e6:.2f}', f'{result.pause(variant):.2f}',
                          f'{min(run["least"] for run in runs) / MIB:.0f}',
                          f'{result.less_free(variant) / MIB:.0f}',

@@ -13,6 +13,8 @@
 #     crash the tests that are left are run by a new process.
 #  2. Rows "(bare)" of the table compare bare with bare: what they show is noise.
 #     Rows "stackl" are without call stacks (CULIMBO_STACK=0).
+#     Where bare runs twice in a round, a ratio is to the mean of both.  "from and to" is the
+#     interval in which the median lies with 95 %: many rounds make it narrow.
 #     ucx_perftest, two processes on one GPU: microseconds an operation, bare and
 #     preloaded by turns; each round turns the order round.  One pair of processes
 #     runs all tests of a variant (-b).  The same with UCX's hooks switched off.
@@ -25,6 +27,8 @@
 #	UCXTEST_GTEST_FILTERS="A B"	filters of gtest, a run for each
 #	UCXTEST_GTEST_SECONDS=100	for all runs of gtest bare, and as much preloaded
 #	UCXTEST_GTEST_WATCHDOG=30	seconds after which a test hangs
+#	UCXTEST_TESTS="ucp_get:65536"	only these of ucx_perftest
+#	UCXTEST_VARIANTS="bare culimbo again"	only these
 #	UCXTEST_PERF_MS=250		how long each test of ucx_perftest measures
 #	UCXTEST_PERF_SECONDS=240	no round begins that would end later
 #	UCXTEST_PAIR_SECONDS=30		for one pair of processes
@@ -198,6 +202,8 @@ tests=(ucp_get:65536 ucp_get:1048576 ucp_put_bw:65536 ucp_put_bw:1048576
 	tag_lat:65536 tag_lat:1048576 tag_bw:65536 tag_bw:1048576)
 # again: bare once more, which says how much two runs of the same differ
 variants=(bare culimbo again none-bare none-culimbo stackless-culimbo)
+read -ra tests <<<"${UCXTEST_TESTS:-${tests[*]}}"
+read -ra variants <<<"${UCXTEST_VARIANTS:-${variants[*]}}"
 port=$((20000 + $$ % 20000))
 # each of the two processes keeps to a processor: moved about, one variant's times spread by a quarter
 pin_server=() pin_client=()
@@ -314,7 +320,8 @@ compare_perf()
 		[ $((SECONDS - began + longest)) -le "${UCXTEST_PERF_SECONDS:-240}" ] || break
 		log=$SECONDS
 		order=("${variants[@]}")
-		[ $((round % 2)) -eq 1 ] || order=(stackless-culimbo none-culimbo none-bare again culimbo bare)
+		[ $((round % 2)) -eq 1 ] ||
+			mapfile -t order < <(printf '%s\n' "${variants[@]}" | tac)
 		for variant in "${order[@]}"; do
 			# what UCX does without its hooks, and culimbo without call stacks, are questions
 			# beside: a few rounds answer them
@@ -342,13 +349,17 @@ perf_table()
 			}
 			return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
 		}
-		function row(test, hooks, prefix, other,   i, a, b, n, name, of_medians, middle, mark) {
+		function row(test, hooks, prefix, other,   i, a, b, n, name, of_medians, middle, mark, from) {
+			if (!(other in seen))
+				return
 			n = 0
 			for (i = 1; i <= last; i++) {
 				a = us[i, prefix "bare", test]
 				b = us[i, other, test]
 				if (a == "" || b == "")
 					continue
+				if (other == "culimbo" && us[i, "again", test] != "")
+					a = (a + us[i, "again", test]) / 2
 				n++
 				bare[n] = a
 				ours[n] = b
@@ -367,20 +378,22 @@ perf_table()
 			b = sorted_middle(ours, n)
 			of_medians = b / a
 			middle = sorted_middle(ratio, n)
+			from = int(n / 2 - 0.98 * sqrt(n) + 0.5)
+			from = from < 1 ? 1 : from
 			mark = middle > limit ? "  <-- over " limit : of_medians > limit ? "  (medians over " limit ")" : ""
 			if (n < last)
 				mark = mark "  only " n " of " last " rounds"
 			printf "%-10s %7s %-6s %10.3f %10.3f %9.3f %9.3f %7.3f to %5.3f %8.1f%s\n", name[1], \
-				name[2], hooks, a, b, of_medians, middle, ratio[1], ratio[n], spread, mark
+				name[2], hooks, a, b, of_medians, middle, ratio[from], ratio[n + 1 - from], spread, mark
 			if (other == "culimbo" && (middle > limit || n < last))
 				failed = 1
 		}
-		{ us[$1, $2, $3] = $4; if ($1 > last) last = $1 }
+		{ us[$1, $2, $3] = $4; seen[$2]; if ($1 > last) last = $1 }
 		END {
 			printf "%-10s %7s %-6s %10s %10s %9s %9s %16s %8s\n", "us an", "", "UCX", "", "", \
-				"ratio of", "median of", "lowest and", "spread"
+				"ratio of", "median of", "it lies from", "spread"
 			printf "%-10s %7s %-6s %10s %10s %9s %9s %16s %8s\n", "operation", "size", "hooks", "bare", \
-				"culimbo", "medians", "ratios", "highest ratio", "bare, %"
+				"culimbo", "medians", "ratios", "and to (95 %)", "bare, %"
 			n_tests = split(tests, list, " ")
 			for (t = 1; t <= n_tests; t++) {
 				row(list[t], "on", "", "culimbo")
