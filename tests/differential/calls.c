@@ -26,6 +26,12 @@ void play_event_create(void)
 	me()->event[o.slot] = (struct event){ event_lives++, whole(current()) };
 }
 
+/* A default stream is of the current context. */
+static uint8_t context_of(unsigned int stream)
+{
+	return whole(stream < MADE_A ? current() : me()->stream[stream].ctx);
+}
+
 static struct event *event_at(struct order *o)
 {
 	for (unsigned int i = 0; i < EVENTS; i++) {
@@ -69,7 +75,7 @@ void play_event(void)
 
 	if (!event || l->spoilt || ((o.call == DO_EVENT_WAIT || o.call == DO_STREAM_WAIT_EVENT) && anybody_busy()) || (on_stream && !usable(o.other)) ||
 	    (o.call == DO_EVENT_RECORD && me()->stream[o.other].captures) ||
-	    (settings->gpu && me()->stream[o.other].ctx != event->ctx))
+	    (settings->gpu && context_of(o.other) != event->ctx)) /* bare, cuStreamWaitEvent may crash (measured) */
 		return;
 	a = tell(op.player, &o);
 	if (on_stream)
@@ -88,6 +94,9 @@ void play_event_export(void)
 	struct answer a;
 
 	if (!event)
+		return;
+	/* bare, a crash in the driver (measured) */
+	if (event->ctx != whole(current()) && context_alive(me(), current()))
 		return;
 	a = tell(op.player, &o);
 	with("event %u, handle %u", o.slot, slot);

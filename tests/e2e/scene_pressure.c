@@ -206,10 +206,11 @@ static void others_held(void)
 			c[i] = ENTER("C", .env = LONG_GRACE);
 		p = ENTER("P", .env = LONG_GRACE);
 		q = ENTER("Q", .env = LONG_GRACE);
-		ASK(h, hog, WANTED + BIG + BIG / 2);
 		for (int i = 0; i < (killed ? KILLS : TIMES); i++) {
 			struct actor *holder = c[killed ? i : 0];
 
+			/* again after each kill: it gives a context's memory back */
+			ASK(h, hog, WANTED + BIG + BIG / 2);
 			block = alloc(p, WANTED);
 			handle = export_block(p, block);
 			import = open_block(holder, &handle);

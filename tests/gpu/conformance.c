@@ -82,6 +82,7 @@ static const struct {
 	{ "handle", handle_bytes },
 	{ "counting", counting },
 	{ "event-handle", event_handle_bytes },
+	{ "event-handle-beside", event_of_another_context },
 	{ "synchronises", synchronises },
 	{ "death", death },
 	{ "errors", errors_of_free },

@@ -128,6 +128,7 @@ void fact_6_kill(struct worker *a, struct worker *b);
 /* conformance_handles.c */
 void handle_bytes(struct worker *a, struct worker *unused);
 void counting(struct worker *a, struct worker *b);
+void event_of_another_context(struct worker *unused_a, struct worker *unused_b);
 void event_handle_bytes(struct worker *a, struct worker *unused);
 
 /* conformance_waits.c */

@@ -7,6 +7,7 @@
  *   always one: a destroyed event's memory is not used again for a long time;
  * - an interprocess event lives in the pool, beside its maker's 4,096 places
  *   (fact 10), and its handle can be opened after it was destroyed;
+ * - to ask for an event's handle while another context is current is a crash (measured);
  * - the end of a context gives back the places of the interprocess events made
  *   in it, and to destroy one of them after that is a crash (both measured; so it
  *   is here with any event of that context).
@@ -333,6 +334,7 @@ SIM_CALL(cuStreamWaitEvent_ptsz, (CUstream stream, CUevent handle, unsigned int 
 SIM_CALL(cuIpcGetEventHandle, (CUipcEventHandle *handle, CUevent event_handle))
 {
 	CUresult result = sim_ready();
+	struct sim_context *context;
 	struct sim_event *event;
 	uint64_t cookie;
 	uint32_t pid;
@@ -342,6 +344,11 @@ SIM_CALL(cuIpcGetEventHandle, (CUipcEventHandle *handle, CUevent event_handle))
 	event = event_of(event_handle);
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_enter(&context)) {
+		sim_leave();
+		if (event->context != context)
+			sim_crash();
+	}
 	if (!event->maker)
 		return CUDA_ERROR_INVALID_HANDLE;
 	memset(handle, 0, sizeof(*handle));
