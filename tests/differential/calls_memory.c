@@ -35,10 +35,11 @@ static void play_alloc(bool async)
 				     .device = device_of(current()), .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
 	me()->block[slot] = lives;
 	l = &life[lives++];
-	if (me()->busy)
-		return;
+	/* .other: nobody may wait for it */
 	o = (struct order){ .call = DO_FILL, .at = AT_BLOCK, .slot = (uint8_t)slot, .flags = l->value,
-			    .bytes = bytes };
+			    .bytes = bytes, .other = captures(me()) };
+	if (me()->busy || (settings->gpu && o.other))
+		return;
 	a = tell(op.player, &o);
 	with("block %u, value %u", slot, l->value);
 	print("cuMemsetD8", &a, NULL);
@@ -357,11 +358,11 @@ void play_write(void)
 	unsigned int slot = import_place();
 	const struct import *import = &me()->import[slot];
 	struct order o = { .call = DO_FILL, .at = AT_IMPORT, .slot = (uint8_t)slot,
-			   .flags = 1 + op.number % 250 };
+			   .flags = 1 + op.number % 250, .other = captures(me()) };
 	struct answer a;
 	struct life *l;
 
-	if (import->life < 0 || !import->count || life[import->life].state != LIVE || me()->busy)
+	if ((settings->gpu && o.other) || import->life < 0 || !import->count || life[import->life].state != LIVE || me()->busy)
 		return;
 	l = &life[import->life];
 	o.bytes = l->bytes;

@@ -308,7 +308,10 @@ static CUresult memory_call(const struct order *o, struct answer *a)
 	case DO_READ:
 		return sample(o, text, sizeof(a->text));
 	case DO_FILL:
-		return cu.cuMemsetD8_v2(pointer(o), (unsigned char)o->flags, o->bytes);
+		result = cu.cuMemsetD8_v2(pointer(o), (unsigned char)o->flags, o->bytes);
+		/* The driver does not wait for the fill: another process may read before it, and a
+		   free of pool memory, which does not wait either, makes it a fault (measured). */
+		return result || o->other ? result : cu.cuStreamSynchronize(NULL);
 	case DO_QUERY:
 		return query(o, text, sizeof(a->text));
 	case DO_MEMORY:
