@@ -26,6 +26,7 @@ static struct rule {
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and what is open differs from there on */
 	{ .name = "stamp" },  /* no line shows the bytes of a handle */
+	{ .name = "dlerror" }, /* no call of the driver's */
 };
 enum { RULES = sizeof(rules) / sizeof(rules[0]) };
 
