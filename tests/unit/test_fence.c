@@ -429,8 +429,8 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	second = freed_in(CONTEXT_B, HANDLE(1), false);
 	collect();
 	CHECK_EQUAL(marks_live, 2);
-	cl_context_end_begin(CONTEXT_A, 0);
-	cl_context_end_done(CONTEXT_A, 0, true);
+	context_ends(CONTEXT_A, 0);
+	context_ended(CONTEXT_A, 0, true);
 	fake.dead_a = true;
 	fake_stack[0] = CONTEXT_B;
 	collect();
@@ -442,8 +442,8 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	collect();
 	CHECK_EQUAL(frees_of(second), 1);
 	CHECK_EQUAL(marks_live, 1);
-	cl_context_end_begin(CONTEXT_B, 0);
-	cl_context_end_done(CONTEXT_B, 0, true);
+	context_ends(CONTEXT_B, 0);
+	context_ended(CONTEXT_B, 0, true);
 	fake.dead_b = true;
 	collect();
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
@@ -454,8 +454,8 @@ static CUresult record_and_end(CUevent event, CUstream handle)
 {
 	CUresult result = record(event, handle);
 
-	cl_context_end_begin(CONTEXT_A, 0);
-	cl_context_end_done(CONTEXT_A, 0, true);
+	context_ends(CONTEXT_A, 0);
+	context_ended(CONTEXT_A, 0, true);
 	fake.dead_a = true;
 	return result;
 }
@@ -481,13 +481,13 @@ IN_A_CHILD(the_streams_of_a_context_that_ends_are_passed_over)
 	fake_stack[0] = CONTEXT_B;
 	p = freed_in(CONTEXT_B, NULL, false);
 	fake_stack[0] = CONTEXT_A;
-	cl_context_end_begin(CONTEXT_A, 0);
+	context_ends(CONTEXT_A, 0);
 	collect();
 	CHECK_EQUAL(queries, 1);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(frees_of(waits), 0);
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
-	cl_context_end_done(CONTEXT_A, 0, false);
+	context_ended(CONTEXT_A, 0, false);
 	collect();
 	CHECK_EQUAL(frees_of(waits), 1);
 	CHECK_EQUAL(marks_live, 0);
