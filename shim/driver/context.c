@@ -30,23 +30,28 @@ static void unlock_both(void)
 }
 
 /* ------------------------------------------------------------------- the driver */
-/* The primary context of @device, NULL: it has none. */
-static CUcontext ask_for_primary(CUdevice device)
+/* *primary: the primary context of @device, NULL: it has none.  False: it has one, and does not say which. */
+static bool ask_for_primary(CUdevice device, CUcontext *primary)
 {
 	unsigned int flags;
 	int active = 0;
-	CUcontext primary = NULL;
-	bool ended = false;
+	bool ended = false, known = true;
+
+	*primary = NULL;
 
 	/*
 	 * Retaining an inactive one would make it; an active one is only counted,
 	 * and counted back.
 	 */
 	if (!cl_driver.cuDevicePrimaryCtxGetState || device < 0 || device >= CL_ASKED_DEVICES)
-		return NULL;
+		return true;
 	cl_gate_borrow_begin(device);
-	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
-	    cl_driver.cuDevicePrimaryCtxRetain(&primary, device) == CUDA_SUCCESS) {
+	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active) {
+		/* it has none */
+	} else if (cl_driver.cuDevicePrimaryCtxRetain(primary, device) != CUDA_SUCCESS) {
+		*primary = NULL;
+		known = false;
+	} else {
 		if (cl_driver.cuDevicePrimaryCtxRelease_v2)
 			cl_driver.cuDevicePrimaryCtxRelease_v2(device);
 		else
@@ -58,7 +63,7 @@ static CUcontext ask_for_primary(CUdevice device)
 	cl_gate_borrow_end(device);
 	if (ended && cl_context_lost)
 		cl_context_lost(&(struct cl_context_end){ .device = device, .last = UINT64_MAX });
-	return primary;
+	return known;
 }
 
 /* False: the driver has ids, and says none of @handle: that has ended. */
@@ -81,7 +86,7 @@ struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device)
 	/* Who does not share asks no such question: nobody waits there who gives the context back. */
 	if (name.primary && !name.handle && cl_sharing() &&
 	    (device >= 0 || cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS))
-		name.handle = ask_for_primary(device);
+		ask_for_primary(device, &name.handle);
 	if (name.handle && !ask_for_id(name.handle, &name.id))
 		name.handle = NULL;
 	return name;
@@ -147,14 +152,17 @@ static bool meet(const struct cl_context_name *name)
 {
 	struct cl_context is = { .handle = name->handle, .id = name->id, .device = name->device };
 	uint64_t begun = name->id ? 0 : await_end(name);
+	CUcontext primary = name->handle;
 	struct cl_context *context;
 	bool stays;
 
 	if (begun == UINT64_MAX ||
 	    (is.device < 0 && cl_driver.cuCtxGetDevice(&is.device) != CUDA_SUCCESS))
 		return true;
-	is.primary = name->primary || ask_for_primary(is.device) == is.handle;
-	/* it may be a green one that we have no note of */
+	/* what is not primary may be a green one that we have no note of */
+	if (!name->primary && !ask_for_primary(is.device, &primary))
+		return true;
+	is.primary = primary == is.handle;
 	if (!is.primary && cl_green_unsure())
 		return true;
 	if (name->id && !is_right(name))

@@ -49,18 +49,17 @@ bool cl_limbo_forget_block_locked(struct cl_block *block)
 	return forget_block(block);
 }
 
-/* Its stream is no more, so nothing is on it that could come to @block. */
-static void stream_is_gone(struct cl_block *block)
-{
-	if (block->place == CL_PLACE_DRAIN)
-		cl_limbo_move(block, CL_PLACE_DUE);
-}
-
 static void forget_what_belongs_to(struct cl_context *context)
 {
 	struct cl_belongs *of;
 
-	cl_fences_context_ended_locked(context, stream_is_gone);
+	while ((of = context->fences) != NULL) {
+		struct cl_block *block = cl_fence_lost_locked(cl_fence_of(of));
+
+		/* its stream is no more, so nothing is on it that could come to the block */
+		if (block && block->place == CL_PLACE_DRAIN)
+			cl_limbo_move(block, CL_PLACE_DUE);
+	}
 	while ((of = context->blocks) != NULL) {
 		struct cl_block *block = cl_block_of(of);
 

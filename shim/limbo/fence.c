@@ -203,7 +203,7 @@ static void take_stray(struct cl_fence *fence)
 
 static bool is_stray(const struct cl_fence *fence)
 {
-	return fence->prev || strays == fence;
+	return !fence->list && (fence->prev || strays == fence);
 }
 
 void cl_fence_detach_locked(struct cl_block *block)
@@ -303,25 +303,19 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
 }
 
 /* ------------------------------------------------------- contexts that end, strays */
-void cl_fences_context_ended_locked(struct cl_context *context, void (*each)(struct cl_block *block))
+struct cl_block *cl_fence_lost_locked(struct cl_fence *fence)
 {
-	struct cl_belongs *of;
+	struct cl_block *block = part(fence);
 
-	while ((of = context->fences) != NULL) {
-		struct cl_fence *fence = (struct cl_fence *)((char *)of - offsetof(struct cl_fence, of));
-		struct cl_block *block = part(fence);
-
-		cl_belongs_to_none(of);
-		fence->event = NULL;
-		if (fence->list && !fence->asked) {
-			done_with(fence);
-		} else if (!fence->list && is_stray(fence)) {
-			take_stray(fence);
-			cl_fence_drop_locked(fence);
-		}
-		if (block)
-			each(block);
+	cl_belongs_to_none(&fence->of);
+	fence->event = NULL;
+	if (fence->list && !fence->asked) {
+		done_with(fence);
+	} else if (is_stray(fence)) {
+		take_stray(fence);
+		cl_fence_drop_locked(fence);
 	}
+	return block;
 }
 
 bool cl_fences_any_stray_locked(void)

@@ -95,8 +95,16 @@ unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUe
 				   unsigned int most);
 struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached);
 
-/* @context has ended, and the events of its fences with it; the block of each goes to @each. */
-void cl_fences_context_ended_locked(struct cl_context *context, void (*each)(struct cl_block *block));
+/*
+ * The context of @fence has ended, and its event with it: it belongs to no context any more.
+ * Returns the block that waits for it no more, or NULL.
+ */
+struct cl_block *cl_fence_lost_locked(struct cl_fence *fence);
+/* The fence that @of is in. */
+static inline struct cl_fence *cl_fence_of(struct cl_belongs *of)
+{
+	return (struct cl_fence *)((char *)of - offsetof(struct cl_fence, of));
+}
 
 /*
  * Strays: fences whose event is to be destroyed, whether it is reached or not.  take()
