@@ -78,15 +78,26 @@ static bool ask_for_id(CUcontext handle, uint64_t *id)
 }
 
 /* -------------------------------------------------------------------- the names */
+/* Of a green context that is *name: the primary one that it is a part of. */
+static __attribute__((noinline)) void name_whole(struct cl_context_name *name)
+{
+	CUdevice device = name->device;
+
+	name->primary = cl_green_resolve(&name->handle);
+	/* Who does not share asks no such question: nobody waits there who gives the context back. */
+	if (name->primary && !name->handle && cl_sharing() &&
+	    (device >= 0 || cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS))
+		ask_for_primary(device, &name->handle);
+}
+
 struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device)
 {
 	struct cl_context_name name = { .handle = handle, .device = device };
 
-	name.primary = handle && cl_green_resolve(&name.handle);
-	/* Who does not share asks no such question: nobody waits there who gives the context back. */
-	if (name.primary && !name.handle && cl_sharing() &&
-	    (device >= 0 || cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS))
-		ask_for_primary(device, &name.handle);
+	if (!handle)
+		return name;
+	if (cl_green_any())
+		name_whole(&name);
 	if (name.handle && !ask_for_id(name.handle, &name.id))
 		name.handle = NULL;
 	return name;
@@ -184,12 +195,8 @@ static bool meet(const struct cl_context_name *name)
 	return stays;
 }
 
-struct cl_context *cl_context_get_locked(const struct cl_context_name *name, struct cl_lock *lock)
+struct cl_context *cl_context_meet_locked(const struct cl_context_name *name, struct cl_lock *lock)
 {
-	struct cl_context *context = cl_context_find_locked(name);
-
-	if (__builtin_expect(context || !name->handle, 1))
-		return context;
 	cl_unlock(lock);
 	for (int i = 0; i < TRIES && !meet(name); i++)
 		;

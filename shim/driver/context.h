@@ -114,7 +114,13 @@ static inline struct cl_context *cl_context_find_locked(const struct cl_context_
  * meanwhile, or there is no memory.  On a driver without ids this waits as long as a call may
  * be ending the context, a second at most.
  */
-struct cl_context *cl_context_get_locked(const struct cl_context_name *name, struct cl_lock *lock);
+struct cl_context *cl_context_meet_locked(const struct cl_context_name *name, struct cl_lock *lock);
+static inline struct cl_context *cl_context_get_locked(const struct cl_context_name *name, struct cl_lock *lock)
+{
+	struct cl_context *context = cl_context_find_locked(name);
+
+	return __builtin_expect(context || !name->handle, 1) ? context : cl_context_meet_locked(name, lock);
+}
 
 /*
  * Around the program's call that may end the context @handle (NULL: the primary context of

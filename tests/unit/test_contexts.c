@@ -343,6 +343,39 @@ IN_A_CHILD(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_fo
 	b_becomes(false);
 }
 
+static void *who_is_b(void *unused)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(!known_current(&ctx, &device, &primary));
+	beside_done = true;
+	return unused;
+}
+IN_A_CHILD(without_ids_who_asks_waits_a_second_at_most)
+{
+	CUcontext ctx;
+	CUdevice device;
+	pthread_t turns;
+	bool primary;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(known_current(&ctx, &device, &primary));
+	context_ends(CONTEXT_B, -1);
+	turns = turn_clock_beside();
+	CHECK(!pthread_create(&beside, NULL, who_is_b, NULL));
+	CHECK(COMES_TRUE(beside_done, SOON));
+	CHECK(!pthread_join(beside, NULL));
+	turn_no_more(turns);
+	context_ended(CONTEXT_B, -1, false);
+	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B);
+	CHECK_EQUAL(objects(), 1);
+}
+
 /*
  * A primary context that is made anew as soon as the old one has ended is active when
  * that is asked about: so it is not made before, nor is one ended amid a making.
@@ -530,6 +563,7 @@ int main(void)
 		cmocka_unit_test(a_primary_context_does_not_end_by_a_question),
 		cmocka_unit_test(who_does_not_share_asks_no_such_question),
 		cmocka_unit_test(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_for_after_it),
+		cmocka_unit_test(without_ids_who_asks_waits_a_second_at_most),
 		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
 		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
 		cmocka_unit_test(who_waits_for_such_calls_holds_nobody_up),

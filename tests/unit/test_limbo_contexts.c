@@ -67,6 +67,35 @@ IN_A_CHILD(each_context_has_a_stream_to_free_on)
 	}
 }
 
+/* Who ends a context may wait for a host function that frees: neither waits for the other for ever. */
+static _Atomic bool freed_beside;
+static void *free_beside(void *p)
+{
+	CHECK_EQUAL(cl_memory_free((CUdeviceptr)(uintptr_t)p), CUDA_SUCCESS);
+	freed_beside = true;
+	return NULL;
+}
+IN_A_CHILD(a_free_does_not_wait_for_ever_for_the_end_of_its_context)
+{
+	pthread_t frees, turns;
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	context_ends(CONTEXT_A, 0);
+	turns = turn_clock_beside();
+	CHECK(!pthread_create(&frees, NULL, free_beside, (void *)(uintptr_t)p));
+	CHECK(COMES_TRUE(freed_beside, SOON));
+	CHECK(!pthread_join(frees, NULL));
+	turn_no_more(turns);
+	CHECK(is_known(p));
+	atomic_store(&fake.dead_a, true);
+	context_ended(CONTEXT_A, 0, true);
+	CHECK(!is_known(p));
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	CHECK(none_belongs_to_a_context());
+}
+
 IN_A_CHILD(what_goes_with_its_context_is_forgotten)
 {
 	struct other other = start_other(0);
@@ -179,6 +208,7 @@ int main(void)
 		cmocka_unit_test(what_goes_with_its_primary_context_is_forgotten),
 		cmocka_unit_test(no_stream_is_made_again_for_the_end_of_another_devices_context),
 		cmocka_unit_test(each_context_has_a_stream_to_free_on),
+		cmocka_unit_test(a_free_does_not_wait_for_ever_for_the_end_of_its_context),
 		cmocka_unit_test(a_block_whose_context_ends_while_it_is_freed_is_forgotten),
 		cmocka_unit_test(a_block_whose_context_ends_while_its_free_fails_is_forgotten),
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
