@@ -18,11 +18,12 @@ enum { no_device = -1 };
 
 static CUresult context_destroy(CUcontext ctx, CUresult(CUDAAPI *destroy)(CUcontext))
 {
+	struct cl_context_end end;
 	CUresult result;
 
-	cl_context_end_begin(ctx, no_device);
+	end = cl_context_end_begin(ctx, no_device);
 	result = destroy(ctx);
-	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS);
+	cl_context_end_done(&end, result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -58,6 +59,7 @@ static bool context_is_current(CUcontext ctx)
 CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 {
 	struct cl_context_call call = cl_context_call_begin(no_device);
+	struct cl_context_end end;
 	CUresult result;
 
 	if (call.unwatched) {
@@ -65,9 +67,9 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 		cl_context_call_end(&call);
 		return result;
 	}
-	cl_context_end_begin(ctx, no_device);
+	end = cl_context_end_begin(ctx, no_device);
 	result = cl_driver.cuCtxDetach(ctx);
-	cl_context_end_done(ctx, no_device, result == CUDA_SUCCESS && !context_is_current(ctx));
+	cl_context_end_done(&end, result == CUDA_SUCCESS && !context_is_current(ctx));
 	return result;
 }
 
@@ -103,6 +105,7 @@ static bool primary_is_active(CUdevice device)
 static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
 {
 	struct cl_context_call call = cl_context_call_begin(device);
+	struct cl_context_end end;
 	CUresult result;
 
 	if (call.unwatched) {
@@ -110,9 +113,9 @@ static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUde
 		cl_context_call_end(&call);
 		return result;
 	}
-	cl_context_end_begin(NULL, device);
+	end = cl_context_end_begin(NULL, device);
 	result = release(device);
-	cl_context_end_done(NULL, device, result == CUDA_SUCCESS && !primary_is_active(device));
+	cl_context_end_done(&end, result == CUDA_SUCCESS && !primary_is_active(device));
 	return result;
 }
 
@@ -130,6 +133,7 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice))
 {
 	struct cl_context_call call = cl_context_call_begin(device);
+	struct cl_context_end end;
 	CUresult result;
 
 	if (call.unwatched) {
@@ -137,9 +141,9 @@ static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice
 		cl_context_call_end(&call);
 		return result;
 	}
-	cl_context_end_begin(NULL, device);
+	end = cl_context_end_begin(NULL, device);
 	result = reset(device);
-	cl_context_end_done(NULL, device, result == CUDA_SUCCESS);
+	cl_context_end_done(&end, result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -187,15 +191,16 @@ enum { most_devices = 64 };
 
 static CUresult green_destroy_of(const struct cl_green_end *end, const CUdevice *devices, unsigned int n)
 {
+	struct cl_context_end ends[most_devices];
 	CUresult result;
 
 	for (unsigned int i = 0; i < n; i++)
-		cl_context_end_begin(NULL, devices[i]);
+		ends[i] = cl_context_end_begin(NULL, devices[i]);
 	result = cl_driver.cuGreenCtxDestroy(end->green);
 	/* first, for what is to be forgotten may take a while: another context may have its address by now */
 	cl_green_end_done(end, result == CUDA_SUCCESS);
 	for (unsigned int i = 0; i < n; i++)
-		cl_context_end_done(NULL, devices[i],
+		cl_context_end_done(&ends[i],
 				    result == CUDA_SUCCESS && !primary_is_active(devices[i]));
 	return result;
 }

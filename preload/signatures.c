@@ -22,6 +22,7 @@ typedef CUresult(CUDAAPI *PFN_cuGraphInstantiateWithFlags_v11040)(CUgraphExec *,
 #if CUDA_VERSION < 12000
 typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v12000)(const char *, void **, int, cuuint64_t,
 						       cl_query_result *);
+typedef CUresult(CUDAAPI *PFN_cuCtxGetId_v12000)(CUcontext, unsigned long long *);
 typedef CUresult(CUDAAPI *PFN_cuStreamGetId_v12000)(CUstream, unsigned long long *);
 typedef CUresult(CUDAAPI *PFN_cuLibraryLoadData_v12000)(CUlibrary *, const void *, CUjit_option *,
 							void **, unsigned int, CUlibraryOption *,

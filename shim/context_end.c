@@ -4,46 +4,44 @@
  * See context_end.h.
  */
 #include "shim/context_end.h"
-#include "shim/driver/context.h"
 #include "shim/driver/gate.h"
 #include "shim/importer/mappings.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/context_loss.h"
 #include "shim/self/self.h"
 
-void cl_context_end_begin(CUcontext ctx, CUdevice device)
+struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
 	CL_UNCANCELLED;
-	uint64_t end = cl_now() + 5 * CL_END_WAIT;
+	uint64_t until = cl_now() + 5 * CL_END_WAIT;
 
-	cl_contexts_changed();
 	if (cl_self_is_copy()) {
 		cl_self_begin_anew();
-		return;
+		return (struct cl_context_end){ .handle = ctx, .device = device };
 	}
-	/* (first, for others wait for us after that; no new such call begins) */
+	/* First, for others wait for us after that; no new such call begins. */
 	if (!ctx)
-		cl_gate_await_unwatched(device, end);
-	cl_gate_await_unwatched(-1, end);
-	cl_imports_context_ends(ctx, device);
-	cl_gate_close(ctx, device);
+		cl_gate_await_unwatched(device, until);
+	cl_gate_await_unwatched(-1, until);
+	return cl_context_close(ctx, device);
 }
 
-void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
+void cl_context_end_done(const struct cl_context_end *end, bool gone)
 {
 	CL_UNCANCELLED;
+	struct cl_context *dead;
 
 	if (cl_self_is_copy()) /* it has nothing that could go with a context */
 		return;
-	cl_imports_context_ended(ctx, device, gone);
-	if (gone)
-		cl_contexts_gone(ctx, device);
+	dead = cl_context_open(end, gone);
+	for (struct cl_context *context = dead; context; context = context->next)
+		cl_imports_context_ended(context);
 	/* a program may release a primary context around each of its calls (UCX does): that costs no wake-up */
-	if (cl_limbo_context_go_on(ctx, device, gone))
+	if (cl_limbo_contexts_ended(dead, gone))
 		cl_collector_wake();
 }
 
-void cl_context_end_lost(CUdevice device)
+void cl_context_end_lost(const struct cl_context_end *end)
 {
-	cl_context_end_done(NULL, device, true);
+	cl_context_end_done(end, true);
 }

@@ -4,18 +4,18 @@
 #define CL_CONTEXT_END_H
 
 #include <stdbool.h>
-#include "shim/driver/driver.h"
+#include "shim/driver/context.h"
 
 /*
  * Around a call that may destroy contexts.  cl_context_end_begin() returns
- * when nothing of ours is in the driver with @ctx (NULL: any context of
- * @device, a primary one) and keeps it so; cl_context_end_done() forgets what
+ * when nothing of ours is in the driver with @ctx (NULL: the primary context of
+ * @device) and keeps it so; cl_context_end_done() forgets what
  * went with it when @gone, and must follow in the same thread.
  */
-void cl_context_end_begin(CUcontext ctx, CUdevice device);
-void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone);
+struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device);
+void cl_context_end_done(const struct cl_context_end *end, bool gone);
 
-/* The primary context of @device has ended by a call of ours: see cl_context_lost. */
-void cl_context_end_lost(CUdevice device);
+/* A context has ended without such a call: see cl_context_lost. */
+void cl_context_end_lost(const struct cl_context_end *end);
 
 #endif

@@ -27,22 +27,9 @@ struct cl_table cl_block_tables[] = {
 	CL_TABLE_BEGIN(cl_block_tables[CL_EVENT]),
 };
 
-struct cl_context_tally cl_block_tally;
-
-static void tally(const struct cl_block *block, int by)
-{
-	cl_context_tally(&cl_block_tally, block->ctx, block->device, block->primary, by);
-}
-
-void cl_block_leave_context(struct cl_block *block)
-{
-	tally(block, -1);
-	block->ctx = NULL;
-	tally(block, 1);
-}
-
 void cl_block_unhash(struct cl_block *block)
 {
+	cl_belongs_to_none(&block->of);
 	if (!block->hashed)
 		return;
 	cl_table_remove(&cl_block_tables[block->kind], &block->link);
@@ -221,8 +208,8 @@ void cl_unnoted_context_gone(void)
 }
 
 /* -------------------------------------------------------------------- blocks */
-struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
-			      uint32_t stack, uint32_t *generation)
+struct cl_block *cl_block_new(const struct cl_export *what, struct cl_context *context, uint32_t stack,
+			      uint32_t *generation)
 {
 	struct cl_block *block = calloc(1, what->kind == CL_EVENT ? sizeof(struct cl_event_block) :
 								    sizeof *block);
@@ -234,10 +221,8 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 	block->size = what->kind == CL_MEMORY ? what->size : 0;
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;
-	block->ctx = ctx;
-	block->primary = primary;
 	block->place = CL_PLACE_PROGRAM;
-	tally(block, 1);
+	cl_belongs_to(&block->of, context, &context->blocks);
 	cl_table_add(&cl_block_tables[block->kind], &block->link);
 	block->hashed = true;
 	if (what->kind == CL_MEMORY)
@@ -259,7 +244,6 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 void cl_block_delete(struct cl_block *block)
 {
 	cl_block_unhash(block);
-	tally(block, -1);
 	if (block->record != CL_NO_RECORD)
 		record_put(block->record, block->indexed);
 	free(block);
@@ -307,7 +291,6 @@ void cl_blocks_forget(void)
 	/* their memory is left: another thread of the parent may have been in the middle of it */
 	for (unsigned int kind = 0; kind <= CL_EVENT; kind++)
 		cl_block_tables[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_block_tables[kind]);
-	memset(&cl_block_tally, 0, sizeof cl_block_tally);
 	memset(by_record, 0, sizeof by_record);
 	memset(&records, 0, sizeof records);
 	cl_devices_forget();

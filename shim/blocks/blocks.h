@@ -27,7 +27,7 @@ enum cl_place {
 	CL_PLACE_KEPT,	  /* freed, but without a record: nobody can say who holds it */
 };
 
-/* There may be millions: 88 bytes.  What finds it comes first, in one line of the cache. */
+/* There may be millions: 104 bytes.  What finds it comes first, in one line of the cache. */
 struct cl_block {
 	struct cl_link link;	       /* its key: device address, or the CUevent */
 	uint64_t handle;	       /* a print of the driver's, see cl_block_has_handle() */
@@ -38,14 +38,13 @@ struct cl_block {
 	uint8_t device;
 	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
 	bool hashed : 1;	       /* it is found by its key */
-	bool primary : 1;	       /* ctx is a device's primary one */
 	bool indexed : 1;	       /* its record is found by its handle */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
 	/* (not of the byte above: read without the lock by who has the block) */
 	bool orphan;		       /* its context ended while a thread was freeing it */
 	bool destroyed;		       /* an event that had to go before its importers */
-	CUcontext ctx;		       /* whose memory (event) it is */
+	struct cl_belongs of;	       /* whose memory (event) it is */
 	uint64_t size;		       /* bytes; 0 for an event */
 	struct cl_fence *fence;	       /* of a stream-ordered free, until it is reached; NULL: none */
 	uint64_t before;	       /* see cl_record_release_begin() */
@@ -59,9 +58,11 @@ struct cl_event_block {
 };
 
 extern struct cl_table cl_block_tables[CL_EVENT + 1];
-extern struct cl_context_tally cl_block_tally; /* of all blocks */
-/* It is of no context any more. */
-void cl_block_leave_context(struct cl_block *block);
+/* The block that @of is in. */
+static inline struct cl_block *cl_block_of(struct cl_belongs *of)
+{
+	return (struct cl_block *)((char *)of - offsetof(struct cl_block, of));
+}
 static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
 {
 	return cl_table_find(&cl_block_tables[kind], key);
@@ -80,8 +81,8 @@ struct cl_block *cl_block_of_record(uint32_t record);
  * @stack: where it is exported, as of cl_notes_stack().  *generation is what goes
  * into the stamp.
  */
-struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
-			      uint32_t stack, uint32_t *generation);
+struct cl_block *cl_block_new(const struct cl_export *what, struct cl_context *context, uint32_t stack,
+			      uint32_t *generation);
 /*
  * Memory that was exported when there was no memory to note it: freed, it must be
  * kept, for nobody can say who has it.  Costs none, never fails, and may take an
@@ -106,7 +107,7 @@ struct cl_finding cl_block_about_locked(enum cl_finding_kind kind, enum cl_kind 
 /* Notes @finding of a misuse, with the stack of the caller.  No lock may be held. */
 void cl_block_misused(struct cl_finding *finding);
 
-/* Out of the hash: its key is free for another block. */
+/* Out of the hash and of its context: its key is free for another block. */
 void cl_block_unhash(struct cl_block *block);
 /* After its record was released: gives record and memory back. */
 void cl_block_delete(struct cl_block *block);

@@ -5,9 +5,7 @@
 
 #include "shim/base/hash.h"
 #include "shim/blocks/event_owner.h"
-#include "shim/driver/context.h"
 #include "shim/self/self.h"
-#include "shim/self/sharing.h"
 
 /*
  * The context that each interprocess event was made in: an event must not be
@@ -16,9 +14,7 @@
 struct event_note {
 	UT_hash_handle hh;
 	uint64_t event;
-	CUcontext ctx;
-	CUdevice device;
-	bool primary, asked; /* asked: whether it is */
+	struct cl_context_name owner;
 };
 static struct event_note *event_notes; /* under cl_exports_lock */
 
@@ -34,13 +30,11 @@ static struct event_note *event_note_locked(CUevent event)
 void cl_event_created(CUevent event)
 {
 	CL_UNCANCELLED;
-	CUcontext ctx = NULL;
-	CUdevice device = 0;
+	struct cl_context_name owner = cl_context_name_current();
 	struct event_note *note;
-	bool primary = false, asks = cl_sharing();
 
-	if (!(asks ? cl_context_current(&ctx, &device, &primary) :
-		     cl_context_current_unasked(&ctx, &device, &primary)))
+	/* by the time it is exported another may be current */
+	if (!owner.handle || cl_driver.cuCtxGetDevice(&owner.device) != CUDA_SUCCESS)
 		return;
 	cl_lock(&cl_exports_lock);
 	note = event_note_locked(event);
@@ -52,44 +46,22 @@ void cl_event_created(CUevent event)
 			note = NULL;
 		}
 	}
-	if (note) {
-		note->ctx = ctx;
-		note->device = device;
-		note->primary = primary;
-		note->asked = asks || primary;
-	}
+	if (note)
+		note->owner = owner;
 	cl_unlock(&cl_exports_lock);
 }
 
-void cl_event_owner_ask(CUevent event)
+struct cl_context_name cl_event_owner(CUevent event)
 {
-	const struct event_note *found;
-	struct event_note as = { .asked = true }, *note;
+	struct cl_context_name owner = { .handle = NULL };
+	const struct event_note *note;
 
-	cl_lock(&cl_exports_lock);
-	found = event_note_locked(event);
-	if (found)
-		as = *found;
-	cl_unlock(&cl_exports_lock);
-	if (as.asked)
-		return;
-	as.primary = cl_context_is_primary(as.ctx, as.device);
 	cl_lock(&cl_exports_lock);
 	note = event_note_locked(event);
-	if (note && !note->asked && note->ctx == as.ctx && note->device == as.device) {
-		note->primary = as.primary;
-		note->asked = true;
-	}
-	cl_unlock(&cl_exports_lock);
-}
-
-bool cl_event_owner_locked(CUevent event, struct cl_event_owner *owner)
-{
-	const struct event_note *note = event_note_locked(event);
-
 	if (note)
-		*owner = (struct cl_event_owner){ note->ctx, note->device, note->primary };
-	return note != NULL;
+		owner = note->owner;
+	cl_unlock(&cl_exports_lock);
+	return owner;
 }
 
 void cl_event_owner_drop(CUevent event)

@@ -10,20 +10,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "shim/driver/context.h"
 #include "shim/driver/driver.h"
 
 /* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
 void cl_event_created(CUevent event);
 
-struct cl_event_owner {
-	CUcontext ctx;
-	CUdevice device;
-	bool primary;
-};
-/* False, and @owner is as it was: it was not seen when it was made. */
-bool cl_event_owner_locked(CUevent event, struct cl_event_owner *owner);
-/* Asks whether the context of @event is primary, where it was made before this process shared. */
-void cl_event_owner_ask(CUevent event);
+/* The context that @event was made in; none: it was not seen when it was made. */
+struct cl_context_name cl_event_owner(CUevent event);
 /* @event is destroyed. */
 void cl_event_owner_drop(CUevent event);
 

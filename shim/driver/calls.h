@@ -242,6 +242,8 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (size_t * free, size_t * total), (free, total))                                          \
 	X(cuCtxGetDevice, "cuCtxGetDevice", 2000, 0, PFN_cuCtxGetDevice_v2000,                     \
 	  (CUdevice * device), (device))                                                           \
+	X(cuCtxGetId, "cuCtxGetId", 12000, 0, PFN_cuCtxGetId_v12000,                               \
+	  (CUcontext ctx, unsigned long long *id), (ctx, id))                                      \
 	X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0, PFN_cuCtxSynchronize_v2000, (void), ())   \
 	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0, PFN_cuDeviceTotalMem_v3020,             \
 	  (size_t * bytes, CUdevice device), (bytes, device))                                      \

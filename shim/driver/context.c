@@ -1,50 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: see context.h and shim.h. */
-#include <stdatomic.h>
+/* Contexts: see context.h. */
+#include <stdlib.h>
 
 #include "shim/driver/context.h"
 #include "shim/driver/gate.h"
 #include "shim/driver/green.h"
+#include "shim/driver/visit.h"
 #include "shim/self/self.h"
 
-/*
- * One a device is enough: what is not the one remembered is asked for.  Relaxed
- * atomics: a context is compared with, never used.  Before this process shares
- * nobody tells us of the end of a context, so nothing is remembered.
- */
-enum { DEVICES = CL_ASKED_DEVICES };
-void (*cl_context_lost)(CUdevice device);
-static struct {
-	_Atomic(CUcontext) primary[DEVICES];
-	_Atomic(CUcontext) other[DEVICES]; /* the last one that was not */
-} known;
+struct cl_context cl_context_unknown;
+struct cl_context *cl_contexts;
+static uint64_t made, ends_begun; /* how many objects, and how many ends of contexts */
+enum { TRIES = 10 };		  /* to ask about a context while others end all the time */
+void (*cl_context_lost)(const struct cl_context_end *end);
 
-static bool is(_Atomic(CUcontext) *remembered, CUcontext ctx)
+/* How many calls of this thread may be ending a context: it does not wait for itself. */
+static __thread unsigned int ends __attribute__((tls_model("initial-exec")));
+
+/* The objects are about to change. */
+static void lock_both(void)
 {
-	return atomic_load_explicit(remembered, memory_order_relaxed) == ctx;
+	cl_lock(&cl_imports_lock);
+	cl_lock(&cl_exports_lock);
 }
-static void remember(_Atomic(CUcontext) *to, CUcontext ctx)
+static void unlock_both(void)
 {
-	atomic_store_explicit(to, ctx, memory_order_relaxed);
+	cl_unlock(&cl_exports_lock);
+	cl_unlock(&cl_imports_lock);
 }
 
-/* The primary context of @device, NULL: it has none. */
-static CUcontext ask_driver(CUdevice device)
+/* ------------------------------------------------------------------- the driver */
+/* *primary: the primary context of @device, NULL: it has none.  False: it has one, and does not say which. */
+static bool ask_for_primary(CUdevice device, CUcontext *primary)
 {
 	unsigned int flags;
 	int active = 0;
-	CUcontext primary = NULL;
-	bool ended = false;
+	bool ended = false, known = true;
+
+	*primary = NULL;
 
 	/*
 	 * Retaining an inactive one would make it; an active one is only counted,
 	 * and counted back.
 	 */
-	if (!cl_driver.cuDevicePrimaryCtxGetState)
-		return NULL;
+	if (!cl_driver.cuDevicePrimaryCtxGetState || device < 0 || device >= CL_ASKED_DEVICES)
+		return true;
 	cl_gate_borrow_begin(device);
-	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
-	    cl_driver.cuDevicePrimaryCtxRetain(&primary, device) == CUDA_SUCCESS) {
+	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active) {
+		/* it has none */
+	} else if (cl_driver.cuDevicePrimaryCtxRetain(primary, device) != CUDA_SUCCESS) {
+		*primary = NULL;
+		known = false;
+	} else {
 		if (cl_driver.cuDevicePrimaryCtxRelease_v2)
 			cl_driver.cuDevicePrimaryCtxRelease_v2(device);
 		else
@@ -55,133 +62,228 @@ static CUcontext ask_driver(CUdevice device)
 	}
 	cl_gate_borrow_end(device);
 	if (ended && cl_context_lost)
-		cl_context_lost(device);
-	return primary;
+		cl_context_lost(&(struct cl_context_end){ .device = device, .last = UINT64_MAX });
+	return known;
 }
 
-/* Whether what is remembered of @ctx may be of one that is just ending, whose address it has got. */
-static bool may_be_anothers(CUcontext ctx, CUdevice device)
+/* False: the driver has ids, and says none of @handle: that has ended. */
+static bool ask_for_id(CUcontext handle, uint64_t *id)
 {
-	bool may;
+	unsigned long long says = 0;
+
+	if (cl_driver.cuCtxGetId && cl_driver.cuCtxGetId(handle, &says) != CUDA_SUCCESS)
+		return false;
+	*id = says;
+	return true;
+}
+
+/* -------------------------------------------------------------------- the names */
+/* Of a green context that is *name: the primary one that it is a part of. */
+static __attribute__((noinline)) void name_whole(struct cl_context_name *name)
+{
+	CUdevice device = name->device;
+
+	name->primary = cl_green_resolve(&name->handle);
+	/* Who does not share asks no such question: nobody waits there who gives the context back. */
+	if (name->primary && !name->handle && cl_sharing() &&
+	    (device >= 0 || cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS))
+		ask_for_primary(device, &name->handle);
+}
+
+struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device)
+{
+	struct cl_context_name name = { .handle = handle, .device = device };
+
+	if (!handle)
+		return name;
+	if (cl_green_any())
+		name_whole(&name);
+	if (name.handle && !ask_for_id(name.handle, &name.id))
+		name.handle = NULL;
+	return name;
+}
+
+struct cl_context_name cl_context_name_current(void)
+{
+	CUcontext current = NULL;
+
+	if (cl_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
+		current = NULL;
+	return cl_context_name_of(current, -1);
+}
+
+/* ------------------------------------------------------------------ the objects */
+/*
+ * Without ids, while a call may be ending the context that has the handle of @name, nobody can say
+ * whether that is it.  Waits until none is, a second at most: who ends it may wait for this very
+ * thread, which then runs a host function.  Returns how many ends have begun by now.
+ */
+static uint64_t await_end(const struct cl_context_name *name)
+{
+	uint64_t until = cl_now() + 5 * CL_END_WAIT, begun;
+	const struct cl_context *context;
 
 	cl_lock(&cl_exports_lock);
-	may = cl_gate_ends_locked(ctx, device, is(&known.primary[device], ctx));
+	do {
+		context = cl_contexts;
+		while (context && (context->handle != name->handle || context->state == CL_CONTEXT_LIVE))
+			context = context->next;
+	} while (context && !ends && cl_gate_wait_until_locked(until));
+	begun = context ? UINT64_MAX : ends_begun;
 	cl_unlock(&cl_exports_lock);
-	return may;
+	return begun;
 }
 
-bool cl_context_is_primary(CUcontext ctx, CUdevice device)
+/*
+ * An object that has the handle of @name, and another id: its context has ended past our hooks,
+ * or @name is old.  Returns whether @name is right.
+ */
+static bool is_right(const struct cl_context_name *name)
 {
-	bool primary;
+	struct cl_context_end end = { .handle = name->handle };
+	uint64_t now;
 
-	if (!ctx || device < 0 || device >= DEVICES)
-		return false;
-	if (!cl_sharing() || may_be_anothers(ctx, device))
-		return ask_driver(device) == ctx;
-	if (is(&known.primary[device], ctx))
+	cl_lock(&cl_exports_lock);
+	for (const struct cl_context *context = cl_contexts; context; context = context->next)
+		if (context->handle == name->handle && context->id != name->id && context->number > end.last)
+			end.last = context->number;
+	cl_unlock(&cl_exports_lock);
+	if (!end.last)
 		return true;
-	if (is(&known.other[device], ctx))
+	/* asked after that: of the two contexts one lives, and an id is never given again */
+	if (!ask_for_id(name->handle, &now) || now != name->id)
 		return false;
-	primary = ask_driver(device) == ctx;
-	remember(primary ? &known.primary[device] : &known.other[device], ctx);
-	return primary;
-}
-
-bool cl_context_resolve(CUcontext *ctx, CUdevice device)
-{
-	bool primary;
-
-	if (cl_green_resolve(ctx)) {
-		/* (who does not share asks no such question, see cl_context_current_unasked()) */
-		if (!*ctx && cl_sharing() && device >= 0 && device < DEVICES)
-			*ctx = ask_driver(device);
-		return *ctx != NULL;
-	}
-	primary = cl_context_is_primary(*ctx, device);
-	if (!primary && cl_green_unsure())
-		*ctx = NULL;
-	return primary;
-}
-
-/* What a thread was told last. */
-static __thread struct {
-	CUcontext current; /* as the driver says; if that is of a green one, not the same as ... */
-	CUcontext ctx;
-	CUdevice device;
-	uint32_t ends;
-	bool primary;
-} last __attribute__((tls_model("initial-exec")));
-
-/* Of *ctx, which is current and was not the last one; NULL: none is known to be current. */
-static __attribute__((noinline)) bool ask_for_device(CUcontext *ctx, CUdevice *device, bool *primary,
-						     uint32_t now)
-{
-	CUcontext current = *ctx;
-
-	*device = 0;
-	*primary = false;
-	if (*ctx && cl_driver.cuCtxGetDevice(device) == CUDA_SUCCESS)
-		*primary = cl_context_resolve(ctx, *device);
-	else
-		*ctx = NULL;
-	if (!*ctx) {
-		*device = 0;
-		return false;
-	}
-	if (cl_sharing()) {
-		last.primary = *primary;
-		last.device = *device;
-		last.ctx = *ctx;
-		last.current = current;
-		last.ends = now;
-	}
+	if (cl_context_lost)
+		cl_context_lost(&end);
 	return true;
 }
 
-bool cl_context_current(CUcontext *ctx, CUdevice *device, bool *primary)
+/* Sees to it that there is an object of @name.  False: without ids, a context began to end meanwhile. */
+static bool meet(const struct cl_context_name *name)
 {
-	/* acquire, and before the driver is asked: what is remembered is not younger than what it says */
-	uint32_t now = atomic_load_explicit(&cl_contexts_epoch, memory_order_acquire);
+	struct cl_context is = { .handle = name->handle, .id = name->id, .device = name->device };
+	uint64_t begun = name->id ? 0 : await_end(name);
+	CUcontext primary = name->handle;
+	struct cl_context *context;
+	bool stays;
 
-	*ctx = NULL;
-	if (cl_driver.cuCtxGetCurrent(ctx) != CUDA_SUCCESS)
-		*ctx = NULL;
-	if (!*ctx || *ctx != last.current || now != last.ends)
-		return ask_for_device(ctx, device, primary, now);
-	*ctx = last.ctx;
-	*device = last.device;
-	*primary = last.primary;
-	return true;
-}
-
-bool cl_context_current_unasked(CUcontext *ctx, CUdevice *device, bool *primary)
-{
-	if (cl_driver.cuCtxGetCurrent(ctx) != CUDA_SUCCESS || !*ctx ||
-	    cl_driver.cuCtxGetDevice(device) != CUDA_SUCCESS)
-		return false;
-	*primary = cl_green_resolve(ctx);
-	return *primary ? *ctx != NULL : !cl_green_unsure();
-}
-
-void cl_contexts_gone(CUcontext ctx, CUdevice device)
-{
-	for (int i = 0; i < DEVICES; i++) {
-		/* the driver may give the same address to another context */
-		if (ctx ? is(&known.primary[i], ctx) : i == device)
-			remember(&known.primary[i], NULL);
-		if (is(&known.other[i], ctx))
-			remember(&known.other[i], NULL);
+	if (begun == UINT64_MAX ||
+	    (is.device < 0 && cl_driver.cuCtxGetDevice(&is.device) != CUDA_SUCCESS))
+		return true;
+	/* what is not primary may be a green one that we have no note of */
+	if (!name->primary && !ask_for_primary(is.device, &primary))
+		return true;
+	is.primary = primary == is.handle;
+	if (!is.primary && cl_green_unsure())
+		return true;
+	if (name->id && !is_right(name))
+		return true;
+	context = malloc(sizeof *context);
+	if (!context)
+		return true;
+	lock_both();
+	stays = name->id || begun == ends_begun;
+	if (stays && !cl_context_find_locked(name)) {
+		is.number = ++made;
+		is.next = cl_contexts;
+		*context = is;
+		cl_contexts = context;
+		context = NULL;
 	}
-	cl_contexts_changed();
+	unlock_both();
+	free(context);
+	return stays;
+}
+
+struct cl_context *cl_context_meet_locked(const struct cl_context_name *name, struct cl_lock *lock)
+{
+	cl_unlock(lock);
+	for (int i = 0; i < TRIES && !meet(name); i++)
+		;
+	cl_lock(lock);
+	return cl_context_find_locked(name);
+}
+
+/* --------------------------------------------------------------------- the ends */
+static bool is_of(const struct cl_context *context, const struct cl_context_end *end)
+{
+	return context->number <= end->last && (end->handle ? context->handle == end->handle :
+							      context->primary && context->device == end->device);
+}
+
+/* Whether another thread is inside with what @end is of. */
+static bool others_are_inside_locked(const struct cl_context_end *end)
+{
+	for (const struct cl_context *context = cl_contexts; context; context = context->next)
+		if (context->visitors && is_of(context, end) && context->visitors > cl_visits_of_mine(context))
+			return true;
+	/* what it is of is not known: so it may be this */
+	return cl_context_unknown.visitors > cl_visits_of_mine(&cl_context_unknown) ||
+	       (!end->handle && cl_gate_is_borrowed_locked(end->device));
+}
+
+struct cl_context_end cl_context_close(CUcontext handle, CUdevice device)
+{
+	struct cl_context_end end = { .handle = handle, .device = device, .closed = true };
+
+	lock_both();
+	ends_begun++;
+	end.last = made;
+	for (struct cl_context *context = cl_contexts; context; context = context->next)
+		if (is_of(context, &end)) {
+			context->state = CL_CONTEXT_ENDING;
+			context->ending++;
+		}
+	if (!handle)
+		cl_gate_primary_ends_locked(device, 1);
+	cl_unlock(&cl_imports_lock);
+	while (others_are_inside_locked(&end))
+		cl_gate_wait_locked();
+	cl_unlock(&cl_exports_lock);
+	ends++;
+	return end;
+}
+
+struct cl_context *cl_context_open(const struct cl_context_end *end, bool gone)
+{
+	struct cl_context **at = &cl_contexts, *context, *dead = NULL;
+
+	lock_both();
+	while ((context = *at) != NULL) {
+		if (is_of(context, end)) {
+			context->ending -= end->closed;
+			if (!context->ending)
+				context->state = CL_CONTEXT_LIVE;
+			if (gone) {
+				*at = context->next;
+				context->state = CL_CONTEXT_DEAD;
+				context->next = dead;
+				dead = context;
+				continue;
+			}
+		}
+		at = &context->next;
+	}
+	if (end->closed && !end->handle)
+		cl_gate_primary_ends_locked(end->device, -1);
+	cl_gate_changed_locked();
+	unlock_both();
+	ends -= end->closed;
+	return dead;
+}
+
+void cl_context_free_locked(struct cl_context *context)
+{
+	context->forgotten = true;
+	if (!context->visitors)
+		free(context);
 }
 
 void cl_contexts_forget(void)
 {
-	for (int i = 0; i < DEVICES; i++) {
-		remember(&known.primary[i], NULL);
-		remember(&known.other[i], NULL);
-	}
-	cl_contexts_changed();
+	cl_contexts = NULL; /* their memory is left, see cl_blocks_forget() */
+	cl_context_unknown = (struct cl_context){ .handle = NULL };
+	ends = 0;
 	cl_green_forget();
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate to contexts: see gate.h. */
+/* Calls that make and end contexts: see gate.h. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,88 +14,10 @@
 enum { DEVICES = CL_ASKED_DEVICES };
 
 static struct {
-	struct cl_gate_use *inside; /* our threads that are in the driver with a context */
-	struct cl_gate_use *ending; /* the program's threads that end contexts */
-	uint32_t borrowed[DEVICES]; /* our threads that have a primary context retained for a moment */
-} gate;
+	uint32_t ending;   /* calls of the program that may be ending it */
+	uint32_t borrowed; /* our threads that have it retained for a moment */
+} primary[DEVICES]; /* the primary context of each device */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-_Atomic uint32_t cl_contexts_epoch;
-
-void cl_contexts_changed(void)
-{
-	/* release, and last: who sees it finds none of what was known before */
-	atomic_fetch_add_explicit(&cl_contexts_epoch, 1, memory_order_release);
-}
-
-bool cl_gate_ends_locked(CUcontext ctx, CUdevice device, bool primary)
-{
-	for (const struct cl_gate_use *use = gate.ending; use; use = use->next)
-		if (cl_gate_is_of(use, ctx, device, primary))
-			return true;
-	return false;
-}
-
-/* ------------------------------------------------------------------ inside */
-void cl_gate_enter_locked(struct cl_gate_use *use, CUcontext ctx, CUdevice device)
-{
-	*use = (struct cl_gate_use){ gate.inside, ctx, device, pthread_self() };
-	gate.inside = use;
-}
-
-void cl_gate_leave_locked(struct cl_gate_use *use)
-{
-	struct cl_gate_use **at = &gate.inside;
-
-	while (*at != use)
-		at = &(*at)->next;
-	*at = use->next;
-	pthread_cond_broadcast(&changed);
-}
-
-bool cl_gate_is_used_locked(void)
-{
-	return gate.inside != NULL;
-}
-
-/* ------------------------------------------------------------ closed and open */
-/* Whether another thread is inside with @ctx (NULL: the primary context of @device). */
-static bool others_are_inside_locked(CUcontext ctx, CUdevice device)
-{
-	for (const struct cl_gate_use *in = gate.inside; in; in = in->next)
-		/* a context of the device we are not sure of counts as the primary one */
-		if (!pthread_equal(in->thread, pthread_self()) &&
-		    (ctx ? in->ctx == ctx : in->device == device))
-			return true;
-	return !ctx && device >= 0 && device < DEVICES && gate.borrowed[device];
-}
-
-void cl_gate_close(CUcontext ctx, CUdevice device)
-{
-	struct cl_gate_use *use = calloc(1, sizeof *use);
-
-	cl_lock(&cl_exports_lock);
-	if (use) {
-		*use = (struct cl_gate_use){ gate.ending, ctx, device, pthread_self() };
-		gate.ending = use;
-	}
-	while (others_are_inside_locked(ctx, device))
-		cl_lock_wait(&changed, &cl_exports_lock);
-	cl_unlock(&cl_exports_lock);
-}
-
-struct cl_gate_use *cl_gate_open_locked(CUcontext ctx, CUdevice device)
-{
-	struct cl_gate_use **at, *use = NULL;
-
-	for (at = &gate.ending; *at; at = &(*at)->next)
-		if ((*at)->ctx == ctx && (*at)->device == device &&
-		    pthread_equal((*at)->thread, pthread_self())) {
-			use = *at;
-			*at = use->next;
-			break;
-		}
-	return use;
-}
 
 /* ---------------------------------------------------------- borrowed contexts */
 void cl_gate_borrow_begin(CUdevice device)
@@ -104,19 +25,30 @@ void cl_gate_borrow_begin(CUdevice device)
 	struct timespec until = cl_after(5 * CL_END_WAIT);
 
 	cl_lock(&cl_exports_lock);
-	while (cl_gate_ends_locked(NULL, device, true) &&
+	while (primary[device].ending &&
 	       cl_lock_wait_until(&changed, &cl_exports_lock, &until))
 		;
-	gate.borrowed[device]++;
+	primary[device].borrowed++;
 	cl_unlock(&cl_exports_lock);
 }
 
 void cl_gate_borrow_end(CUdevice device)
 {
 	cl_lock(&cl_exports_lock);
-	gate.borrowed[device]--;
+	primary[device].borrowed--;
 	pthread_cond_broadcast(&changed);
 	cl_unlock(&cl_exports_lock);
+}
+
+bool cl_gate_is_borrowed_locked(CUdevice device)
+{
+	return device >= 0 && device < DEVICES && primary[device].borrowed;
+}
+
+void cl_gate_primary_ends_locked(CUdevice device, int by)
+{
+	if (device >= 0 && device < DEVICES)
+		primary[device].ending += (uint32_t)by;
 }
 
 /* ------------------------------------------------------------------- waiting */
@@ -231,7 +163,7 @@ void cl_context_make_end(const struct cl_context_making *making)
 
 void cl_gate_forget(void)
 {
-	memset(&gate, 0, sizeof gate);
+	memset(primary, 0, sizeof primary);
 	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 	for (int i = 0; i <= DEVICES; i++)
 		atomic_store(&unwatched[i], 0);

@@ -1,53 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gate to contexts: who is in the driver with which context, and which contexts are ending.
- *
- * What must hold: nothing of ours is in the driver with a context while the program's call
- * may end it.  So a thread of ours passes the gate before it goes there, and a thread of the
- * program that ends a context closes the gate, and waits until all who are inside have left.
- * A context is named by its handle, or, where that is NULL, as the primary one of a device.
+ * Calls that make and end contexts, and who waits for them: the primary contexts of devices, the
+ * calls of a process that does not share yet, and the one condition that all wait for.
  *
  * Functions that end in _locked want cl_exports_lock held; the others take it.
  */
 #ifndef CL_GATE_H
 #define CL_GATE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "shim/driver/driver.h"
-
-/* Of one thread, for as long as it is inside or ends a context. */
-struct cl_gate_use {
-	struct cl_gate_use *next;
-	CUcontext ctx; /* NULL: the primary one of @device */
-	CUdevice device;
-	pthread_t thread;
-};
-
-/* Whether @use is of that context. */
-static inline bool cl_gate_is_of(const struct cl_gate_use *use, CUcontext ctx, CUdevice device, bool primary)
-{
-	return use->ctx ? use->ctx == ctx : primary && use->device == device;
-}
-
-/* Whether @ctx (@primary: of @device) is just ending, or has the address of one that is. */
-bool cl_gate_ends_locked(CUcontext ctx, CUdevice device, bool primary);
-
-/* This thread is about to be in the driver with @ctx, which does not end; and is so no more. */
-void cl_gate_enter_locked(struct cl_gate_use *use, CUcontext ctx, CUdevice device);
-void cl_gate_leave_locked(struct cl_gate_use *use);
-/* Whether any thread is inside. */
-bool cl_gate_is_used_locked(void);
-
-/*
- * Around the program's call that may end @ctx (NULL: the primary context of @device), in one
- * thread.  close() returns when no other thread is inside with it.  open_locked() comes after
- * the call; the caller frees what it returns, without the lock.
- */
-void cl_gate_close(CUcontext ctx, CUdevice device);
-struct cl_gate_use *cl_gate_open_locked(CUcontext ctx, CUdevice device);
 
 /*
  * Around a question to the driver for which the primary context of @device is retained
@@ -58,6 +21,9 @@ struct cl_gate_use *cl_gate_open_locked(CUcontext ctx, CUdevice device);
 enum { CL_ASKED_DEVICES = 64 };
 void cl_gate_borrow_begin(CUdevice device);
 void cl_gate_borrow_end(CUdevice device);
+bool cl_gate_is_borrowed_locked(CUdevice device);
+/* @by: 1, a call of the program may be ending the primary context of @device from now on, or -1, not any more. */
+void cl_gate_primary_ends_locked(CUdevice device, int by);
 
 /*
  * Waits until something of this has changed, or cl_gate_changed_locked() was called: a block
@@ -66,14 +32,6 @@ void cl_gate_borrow_end(CUdevice device);
 void cl_gate_wait_locked(void);
 bool cl_gate_wait_until_locked(uint64_t until);
 void cl_gate_changed_locked(void);
-
-/*
- * How often a handle has come to mean another context than before: counted up before and after
- * a context ends, and with each green one that comes or goes, since the driver may give its
- * address to another.  Any thread.
- */
-extern _Atomic uint32_t cl_contexts_epoch;
-void cl_contexts_changed(void);
 
 /* ------------------------------------------------------- for the hooks in preload/ */
 /*

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "shim/driver/gate.h"
 #include "shim/driver/green.h"
 #include "shim/self/self.h"
 
@@ -87,9 +86,6 @@ void cl_green_created(CUgreenCtx green, CUdevice device)
 		drop_locked(NULL, 0, note.ctx);
 	note_new_locked(&note);
 	cl_unlock(&lock);
-	/* (what a thread has been told of an ended one whose address this has got) */
-	if (note.ctx)
-		cl_contexts_changed();
 }
 
 void cl_green_converted(CUcontext ctx, CUgreenCtx green)
@@ -115,9 +111,6 @@ void cl_green_converted(CUcontext ctx, CUgreenCtx green)
 		note_new_locked(&as);
 	}
 	cl_unlock(&lock);
-	/* (what a thread has been told of an ended one whose address this has got) */
-	if (!known)
-		cl_contexts_changed();
 }
 
 bool cl_green_find(CUcontext *ctx)
@@ -169,8 +162,6 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 	cl_lock(&lock);
 	drop_locked(end->green, end->number, NULL);
 	cl_unlock(&lock);
-	/* after that: who sees it finds no note, and its address may be another context's */
-	cl_contexts_changed();
 }
 
 void cl_green_forget(void)

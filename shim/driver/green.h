@@ -28,6 +28,12 @@ static inline bool cl_green_unsure(void)
 	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed) & CL_GREEN_UNNOTED;
 }
 
+/* Whether any context may be a green one.  Relaxed: whoever uses one has it from the call that noted it. */
+static inline bool cl_green_any(void)
+{
+	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed);
+}
+
 bool cl_green_find(CUcontext *ctx);
 /*
  * Whether *@ctx is of a green context; then it becomes the primary context that that is
@@ -35,8 +41,7 @@ bool cl_green_find(CUcontext *ctx);
  */
 static inline bool cl_green_resolve(CUcontext *ctx)
 {
-	/* relaxed: whoever uses a green context has it from the call that noted it */
-	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed) && cl_green_find(ctx);
+	return cl_green_any() && cl_green_find(ctx);
 }
 
 /* For the hooks in preload/: made, and got as a CUcontext; also by a process that shares nothing yet. */

@@ -1,81 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A visit to the driver: see visit.h. */
-#include <pthread.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
 
-struct cl_visit cl_visit_begin(CUcontext ctx)
-{
-	struct cl_visit visit = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
-	CUcontext current = NULL;
+static unsigned int visits; /* of all threads; under cl_exports_lock */
+static __thread struct cl_visit *innermost __attribute__((tls_model("initial-exec")));
 
-	cl_rank_none();
-	if (cl_driver.cuThreadExchangeStreamCaptureMode)
-		visit.exchanged = cl_driver.cuThreadExchangeStreamCaptureMode(&visit.mode) ==
-				  CUDA_SUCCESS;
-	if (ctx && !(cl_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == ctx))
-		visit.pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
-	return visit;
+CUresult cl_context_push(CUcontext ctx, bool *pushed)
+{
+	CUcontext current = NULL;
+	CUresult result = CUDA_SUCCESS;
+
+	*pushed = false;
+	if (ctx && !(cl_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == ctx)) {
+		result = cl_driver.cuCtxPushCurrent_v2(ctx);
+		*pushed = result == CUDA_SUCCESS;
+	}
+	return result;
 }
-void cl_visit_end(struct cl_visit *visit)
+
+void cl_context_pop(bool pushed)
 {
 	CUcontext popped;
 
-	if (visit->pushed)
+	if (pushed)
 		cl_driver.cuCtxPopCurrent_v2(&popped);
-	if (visit->exchanged)
-		cl_driver.cuThreadExchangeStreamCaptureMode(&visit->mode);
 }
 
-/* Streams of our own, one a context, to free on. */
-enum { STREAMS = 32 };
-static struct {
-	CUcontext ctx;
-	CUdevice device;
-	CUstream stream;
-} free_streams[STREAMS];
-
-CUstream cl_free_stream(CUcontext ctx, CUdevice device)
+void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 {
-	CUstream stream = NULL;
-	unsigned int at;
+	*visit = (struct cl_visit){ .outer = innermost,
+				    .context = context,
+				    .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+	innermost = visit;
+	context->visitors++;
+	visits++;
+	cl_unlock(&cl_exports_lock);
+	cl_rank_none();
+	if (cl_driver.cuThreadExchangeStreamCaptureMode)
+		visit->exchanged = cl_driver.cuThreadExchangeStreamCaptureMode(&visit->mode) ==
+				   CUDA_SUCCESS;
+	cl_context_push(context->handle, &visit->pushed);
+}
+
+void cl_visit_end_locked(struct cl_visit *visit)
+{
+	struct cl_context *context = visit->context;
+
+	cl_context_pop(visit->pushed);
+	if (visit->exchanged)
+		cl_driver.cuThreadExchangeStreamCaptureMode(&visit->mode);
+	cl_lock(&cl_exports_lock);
+	innermost = visit->outer;
+	visits--;
+	if (!--context->visitors && context->forgotten)
+		free(context);
+	cl_gate_changed_locked();
+}
+
+unsigned int cl_visits_of_mine(const struct cl_context *context)
+{
+	unsigned int n = 0;
+
+	for (const struct cl_visit *visit = innermost; visit; visit = visit->outer)
+		n += visit->context == context;
+	return n;
+}
+
+bool cl_visits_any_locked(void)
+{
+	return visits != 0;
+}
+
+CUstream cl_visit_free_stream(const struct cl_visit *visit)
+{
+	struct cl_context *context = visit->context;
+	CUstream stream;
 
 	cl_lock(&cl_exports_lock);
-	for (at = 0; at < STREAMS && free_streams[at].ctx; at++)
-		if (free_streams[at].ctx == ctx)
-			stream = free_streams[at].stream;
+	stream = context->free_stream;
 	cl_unlock(&cl_exports_lock);
-	if (stream || at == STREAMS || !cl_driver.cuMemFreeAsync || !cl_driver.cuStreamCreate ||
+	if (stream || !context->handle || !cl_driver.cuMemFreeAsync || !cl_driver.cuStreamCreate ||
 	    cl_driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
 		return stream;
 	cl_lock(&cl_exports_lock);
-	for (at = 0; at < STREAMS && free_streams[at].ctx; at++)
-		;
 	/* another thread may have been faster: two of a context do no harm */
-	if (at < STREAMS) {
-		free_streams[at].ctx = ctx;
-		free_streams[at].device = device;
-		free_streams[at].stream = stream;
-	}
+	context->free_stream = stream;
 	cl_unlock(&cl_exports_lock);
 	return stream;
 }
 
-void cl_free_stream_forget_locked(CUcontext ctx, CUdevice device)
-{
-	unsigned int kept = 0;
-
-	/* No other device's: what is forgotten while its context lives is left there, and another made. */
-	for (unsigned int at = 0; at < STREAMS && free_streams[at].ctx; at++)
-		if (ctx ? free_streams[at].ctx != ctx : free_streams[at].device != device)
-			free_streams[kept++] = free_streams[at];
-	for (; kept < STREAMS && free_streams[kept].ctx; kept++)
-		free_streams[kept].ctx = NULL;
-}
-
 void cl_visit_forget(void)
 {
-	memset(free_streams, 0, sizeof free_streams);
+	visits = 0;
+	innermost = NULL;
 }

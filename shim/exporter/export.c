@@ -9,7 +9,6 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/driver/devices.h"
-#include "shim/driver/gate.h"
 #include "shim/exporter/export.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/context_loss.h"
@@ -117,18 +116,18 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 }
 
 /*
- * The block @what, known or not.  *misuse: what is to be noted, without the lock;
+ * The block @what of the context @of, known or not.  *misuse: what is to be noted, without the lock;
  * *gone: for cl_collector_watch_holders().
  */
-static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary,
+static CUresult publish_locked(void *handle, const struct cl_export *what, const struct cl_context_name *of,
 			       uint32_t stack, struct cl_finding *misuse, bool *gone)
 {
+	struct cl_context *context;
 	struct cl_block *block;
 	uint32_t generation = 0;
 
-	/* one that has the address of a context whose end is not noted yet: it would go with that */
-	while (cl_gate_ends_locked(ctx, what->device, primary))
-		cl_gate_wait_locked();
+	/* first, for the lock is let go of where it is new */
+	cl_context_get_locked(of, &cl_exports_lock);
 	block = cl_limbo_find_settled_locked(what->kind, what->base);
 	if (export_again_locked(handle, block, what->now))
 		return CUDA_SUCCESS;
@@ -139,7 +138,8 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 	}
 	if (block)
 		*gone = disown_locked(block);
-	block = cl_block_new(what, ctx, primary, stack, &generation);
+	context = cl_context_find_locked(of);
+	block = cl_block_new(what, context ? context : &cl_context_unknown, stack, &generation);
 	if (block)
 		mark_locked(handle, block, generation);
 	else
@@ -151,9 +151,10 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 }
 
 /* What the driver says of the block that @dptr lies in. */
-static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, bool *primary)
+static bool describe(CUdeviceptr dptr, struct cl_export *what, struct cl_context_name *of)
 {
 	CUdeviceptr base = dptr;
+	CUcontext ctx = NULL;
 	uint8_t uuid[CL_UUID];
 	size_t size = 0;
 
@@ -162,10 +163,10 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, CUcontext *ctx, b
 		return false;
 	what->base = base;
 	what->size = size;
-	cl_driver.cuPointerGetAttribute(ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
+	cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
 	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
 	cl_grace_know_device(what->device);
-	*primary = cl_context_resolve(ctx, what->device);
+	*of = cl_context_name_of(ctx, what->device);
 	/* asked here, without a lock, for when it is in the limbo */
 	cl_device_uuid(what->device, uuid);
 	return true;
@@ -219,9 +220,9 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 				  .base = dptr,
 				  .handle = (const uint8_t *)handle->reserved };
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
-	CUcontext ctx = NULL;
+	struct cl_context_name of;
 	CUresult result = CUDA_SUCCESS;
-	bool primary = false, gone = false, described = describe(dptr, &what, &ctx, &primary);
+	bool gone = false, described = describe(dptr, &what, &of);
 	uint32_t stack;
 
 	/* a pointer into what was in the limbo, and has just gone from it: the driver says so, asked again */
@@ -229,14 +230,13 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 		result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 		if (result != CUDA_SUCCESS)
 			return result;
-		described = describe(dptr, &what, &ctx, &primary);
+		described = describe(dptr, &what, &of);
 	}
 	stack = described ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	if (described)
-		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse,
-					&gone);
+		result = publish_locked(handle->reserved, &what, &of, stack, &misuse, &gone);
 	else
 		keep_unnoted_locked(CL_MEMORY, dptr);
 	cl_unlock(&cl_exports_lock);
@@ -303,20 +303,17 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
 {
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
-	struct cl_event_owner owner = { .ctx = NULL };
+	struct cl_context_name owner = cl_event_owner(event);
 	CUresult result;
 	bool gone = false;
 	uint32_t stack;
 
 	what.handle = (const uint8_t *)handle->reserved;
-	if (!known)
-		cl_event_owner_ask(event);
 	stack = known ? 0 : cl_notes_stack(false);
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
-	cl_event_owner_locked(event, &owner);
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, owner.ctx, owner.primary, stack, &misuse, &gone);
+	result = publish_locked(handle->reserved, &what, &owner, stack, &misuse, &gone);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
 	if (misuse.kind)

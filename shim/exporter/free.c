@@ -6,6 +6,7 @@
 #include "shim/driver/context.h"
 #include "shim/driver/gate.h"
 #include "shim/driver/green.h"
+#include "shim/driver/visit.h"
 #include "shim/exporter/free.h"
 #include "shim/limbo/collect.h"
 #include "shim/limbo/collector.h"
@@ -25,9 +26,10 @@ enum free_as {
 
 /*
  * Decides, and takes the block for this thread (CL_PLACE_BUSY), so that a
- * second free of it waits and then finds it freed: then *again says of what.
+ * second free of it waits and then finds it freed: then *again says of what.  *ctx: its context,
+ * NULL: not known.
  */
-static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken,
+static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken, CUcontext *ctx,
 				  struct cl_finding *again)
 {
 	struct cl_block *block;
@@ -44,6 +46,7 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
 		block->place = CL_PLACE_BUSY;
 		*taken = block;
+		*ctx = block->of.context ? block->of.context->handle : NULL;
 	} else if (kind == CL_MEMORY && cl_unnoted_kept(key)) {
 		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
 		*again = cl_block_about_locked(CL_FOUND_FREED_TWICE, kind, key, NULL);
@@ -137,25 +140,18 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
  */
 static CUresult wait_as_a_free(CUcontext ctx)
 {
-	CUcontext current = NULL, popped;
 	CUdeviceptr stand_in;
-	bool pushed = false;
-	CUresult result;
+	bool pushed;
+	CUresult result = cl_context_push(ctx, &pushed);
 
-	cl_driver.cuCtxGetCurrent(&current);
-	if (ctx && current != ctx) {
-		result = cl_driver.cuCtxPushCurrent_v2(ctx);
-		if (result != CUDA_SUCCESS)
-			return result;
-		pushed = true;
-	}
+	if (result != CUDA_SUCCESS)
+		return result;
 	result = cl_driver.cuMemAlloc_v2(&stand_in, 1);
 	if (result == CUDA_SUCCESS)
 		result = cl_driver.cuMemFree_v2(stand_in);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		result = cl_driver.cuCtxSynchronize();
-	if (pushed)
-		cl_driver.cuCtxPopCurrent_v2(&popped);
+	cl_context_pop(pushed);
 	return result;
 }
 
@@ -195,8 +191,9 @@ bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_block *block = NULL;
 	struct cl_finding again;
+	CUcontext ctx = NULL;
 
-	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
+	switch (take_for_free(CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN:
@@ -212,7 +209,7 @@ bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 	case FREE_DEFERRED:
 		break;
 	}
-	*result = wait_as_a_free(block->ctx);
+	*result = wait_as_a_free(ctx);
 	if (*result == CUDA_SUCCESS)
 		*result = into_limbo(block, NULL);
 	else
@@ -237,10 +234,11 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 {
 	struct cl_block *block = NULL;
 	struct cl_finding again;
+	CUcontext ctx = NULL;
 	struct cl_fence *fence;
 	bool capturing;
 
-	switch (take_for_free(CL_MEMORY, dptr, &block, &again)) {
+	switch (take_for_free(CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN: /* unlike cuMemFree(), it needs a context */
@@ -257,7 +255,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 	case FREE_DEFERRED:
 		break;
 	}
-	*result = cl_fence_make(block, stream, per_thread, &fence, &capturing);
+	*result = cl_fence_make(stream, per_thread, &fence, &capturing);
 	if (*result == CUDA_SUCCESS && capturing)
 		*result = bare(dptr, stream);
 	if (*result != CUDA_SUCCESS || capturing) {
@@ -274,8 +272,9 @@ bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result
 {
 	struct cl_block *block = NULL;
 	struct cl_finding again;
+	CUcontext ctx = NULL;
 
-	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &again)) {
+	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 	case FREE_UNNOTED: /* memory alone */
 		return false;

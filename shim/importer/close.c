@@ -31,8 +31,8 @@ struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn 
 	cl_lock(&cl_imports_lock);
 	mapping = find_to_close_locked(kind, key, false);
 	/* its context may live on: it was another's reference to it that was given back */
-	if (!mapping && cl_mappings_any_ending_locked() && !is_own(kind, key))
-		mapping = find_to_close_locked(kind, key, true);
+	if (!mapping && (mapping = find_to_close_locked(kind, key, true)) != NULL && is_own(kind, key))
+		mapping = NULL;
 	if (mapping)
 		mapping->closing++;
 	*last = mapping && mapping->opens <= mapping->closing;

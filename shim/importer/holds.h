@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include "shim/base/table.h"
+#include "shim/driver/context.h"
 #include "shim/driver/driver.h"
 #include "shim/importer/peers.h"
 #include "shim/shm/record.h"
@@ -25,11 +26,11 @@ struct cl_mapping {
 	struct cl_mapping *older; /* of the same address: in another context, or just being closed */
 	struct cl_mapping *newer;
 	struct cl_hold *hold;     /* NULL: unmanaged */
-	CUcontext ctx;
+	struct cl_belongs of;
 	CUdevice device;
 	uint64_t opens, closing, since, size;
 	uint32_t note, stack, exporter_pid; /* for reports: its entry there, of the first open */
-	bool primary;
+	uint8_t kind;
 	bool within; /* it is some hold's `first` */
 };
 struct cl_hold {

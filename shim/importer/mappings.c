@@ -14,39 +14,10 @@ struct cl_table cl_mappings[] = { /* for each enum cl_kind; the key: device addr
 	CL_TABLE_BEGIN(cl_mappings[1]),
 	CL_TABLE_BEGIN(cl_mappings[2]),
 };
-static struct cl_context_tally tally; /* of all mappings */
-
-/*
- * A context that some thread is ending.  The driver may be done with it, and have given
- * its address to another context and its mappings' to others, before we hear of that:
- * what was opened when it began is its own, what is opened from then on is not.
- */
-struct cl_ending {
-	struct cl_ending *next;
-	CUcontext ctx; /* NULL: the primary one of @device */
-	CUdevice device;
-	pthread_t thread;
-	uint64_t began;
-};
-struct cl_ending *cl_mappings_endings;
-
-static bool goes_with(const struct cl_mapping *mapping, const struct cl_ending *ending)
-{
-	return mapping->since <= ending->began &&
-	       (ending->ctx ? mapping->ctx == ending->ctx :
-			      mapping->primary && mapping->device == ending->device);
-}
-
-bool cl_mapping_goes(const struct cl_mapping *mapping)
-{
-	for (const struct cl_ending *ending = cl_mappings_endings; ending; ending = ending->next)
-		if (goes_with(mapping, ending))
-			return true;
-	return false;
-}
 
 /* At @key, as @o says; not open yet. */
-static struct cl_mapping *mapping_new_locked(uint64_t key, const struct cl_opening *o, uint32_t exporter_pid)
+static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, const struct cl_opening *o,
+					     uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
 	bool within = hold && !hold->mapped;
@@ -59,16 +30,17 @@ static struct cl_mapping *mapping_new_locked(uint64_t key, const struct cl_openi
 	mapping->link.key = key;
 	mapping->older = mapping->newer = NULL;
 	mapping->hold = hold;
-	mapping->ctx = o->ctx;
+	mapping->of = (struct cl_belongs){ .context = NULL };
 	mapping->device = o->device;
 	mapping->opens = mapping->closing = 0;
 	mapping->since = cl_now();
 	mapping->size = hold ? hold->peer->region.record[cl_hold_record(hold)].size : 0;
 	mapping->stack = o->stack;
 	mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
-	mapping->primary = o->primary;
+	mapping->kind = (uint8_t)kind;
 	mapping->within = within;
-	cl_context_tally(&tally, mapping->ctx, mapping->device, mapping->primary, 1);
+	if (o->context)
+		cl_belongs_to(&mapping->of, o->context, &o->context->mappings);
 	return mapping;
 }
 
@@ -76,7 +48,7 @@ static void mapping_delete_locked(struct cl_mapping *mapping)
 {
 	struct cl_hold *hold;
 
-	cl_context_tally(&tally, mapping->ctx, mapping->device, mapping->primary, -1);
+	cl_belongs_to_none(&mapping->of);
 	if (!mapping->within) {
 		free(mapping);
 		return;
@@ -112,10 +84,10 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 	struct cl_mapping *mapping;
 
 	for (mapping = newest; mapping; mapping = mapping->older)
-		if (mapping->hold == hold && mapping->ctx == o->ctx && !cl_mapping_is_going(mapping))
+		if (mapping->hold == hold && mapping->of.context == o->context)
 			break;
 	if (!mapping) {
-		mapping = mapping_new_locked(key, o, exporter_pid);
+		mapping = mapping_new_locked(kind, key, o, exporter_pid);
 		if (!mapping)
 			return false; /* the hold stays until we end: kept, not freed early */
 		if (newest) {
@@ -211,49 +183,29 @@ static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mappi
 	}
 }
 
-static void drop_if_gone(enum cl_kind kind, struct cl_mapping *mapping, void *gone)
+void cl_imports_context_ended(struct cl_context *context)
 {
-	if (!goes_with(mapping, gone))
-		return;
-	cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->link.key, mapping->hold, .value = mapping->opens);
-	if (mapping->hold) {
-		mapping->hold->opens -= mapping->opens;
-		cl_hold_put_locked(mapping->hold);
-		mapping->hold = NULL;
+	struct cl_belongs *of;
+
+	cl_lock(&cl_imports_lock);
+	while ((of = context->mappings) != NULL) {
+		struct cl_mapping *mapping =
+			(struct cl_mapping *)((char *)of - offsetof(struct cl_mapping, of));
+
+		cl_belongs_to_none(of);
+		cl_trace_mapping(CL_TRACE_CLOSED, mapping->kind, mapping->link.key, mapping->hold,
+				 .value = mapping->opens);
+		if (mapping->hold) {
+			mapping->hold->opens -= mapping->opens;
+			cl_hold_put_locked(mapping->hold);
+			mapping->hold = NULL;
+		}
+		if (mapping->opens)
+			cl_notes_import_opens(mapping->note, 0);
+		mapping->opens = 0;
+		mapping_put_locked((enum cl_kind)mapping->kind, mapping);
 	}
-	if (mapping->opens)
-		cl_notes_import_opens(mapping->note, 0);
-	mapping->opens = 0;
-	mapping_put_locked(kind, mapping);
-}
-
-void cl_imports_context_ends(CUcontext ctx, CUdevice device)
-{
-	struct cl_ending *ending = malloc(sizeof *ending);
-
-	if (!ending) /* then all that is there when it has ended goes with it */
-		return;
-	cl_lock(&cl_imports_lock);
-	*ending = (struct cl_ending){ cl_mappings_endings, ctx, device, pthread_self(), cl_now() };
-	cl_mappings_endings = ending;
 	cl_unlock(&cl_imports_lock);
-}
-
-void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone)
-{
-	struct cl_ending **at, *ending, unnoted = { .ctx = ctx, .device = device, .began = UINT64_MAX };
-
-	cl_lock(&cl_imports_lock);
-	for (at = &cl_mappings_endings; (ending = *at) != NULL; at = &ending->next)
-		if (ending->ctx == ctx && ending->device == device &&
-		    pthread_equal(ending->thread, pthread_self()))
-			break;
-	if (gone && cl_context_has_any(&tally, ctx, device))
-		mappings_each_locked(drop_if_gone, ending ? ending : &unnoted);
-	if (ending)
-		*at = ending->next;
-	cl_unlock(&cl_imports_lock);
-	free(ending);
 }
 
 struct telling {
@@ -316,8 +268,6 @@ void cl_imports_forget(void)
 	/* their memory is left, as that of holds */
 	for (size_t kind = 0; kind < sizeof cl_mappings / sizeof cl_mappings[0]; kind++)
 		cl_mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_mappings[kind]);
-	memset(&tally, 0, sizeof tally);
 	cl_holds_forget();
-	cl_mappings_endings = NULL;
 	cl_peers_forget();
 }

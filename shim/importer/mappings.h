@@ -17,10 +17,9 @@
 /* An open in progress: see open.h. */
 struct cl_opening {
 	struct cl_hold *hold;
-	CUcontext ctx;
+	struct cl_context *context; /* when it has succeeded, under the lock; NULL: not known */
 	CUdevice device;
 	uint32_t stack;
-	bool primary;
 	enum cl_sight sight; /* where its exporter's file would be, of what is unmanaged */
 };
 
@@ -29,16 +28,10 @@ static inline struct cl_mapping *cl_mapping_find_locked(enum cl_kind kind, uint6
 {
 	return cl_table_find(&cl_mappings[kind], key);
 }
-extern struct cl_ending *cl_mappings_endings; /* contexts that are just ending */
-static inline bool cl_mappings_any_ending_locked(void)
-{
-	return cl_mappings_endings != NULL;
-}
 /* Whether @mapping may go with a context that is just ending. */
-bool cl_mapping_goes(const struct cl_mapping *mapping);
 static inline bool cl_mapping_is_going(const struct cl_mapping *mapping)
 {
-	return cl_mappings_any_ending_locked() && cl_mapping_goes(mapping);
+	return cl_context_ends(mapping->of.context);
 }
 /*
  * Of an open that has just succeeded; @newest is what cl_mapping_find_locked() says.
@@ -79,13 +72,8 @@ void cl_imports_each(void (*each)(const struct cl_import *import, void *data), v
 
 /* Whether @dptr is an import that is open here, and which. */
 bool cl_import_find(CUdeviceptr dptr, struct cl_import *import);
-/*
- * Around the driver's end of context @ctx (or, when NULL, @device's primary one), in one
- * thread: what is opened from the first on is none of it.  @gone: it has ended, with what
- * was open in it.  Without the first, with all that is.
- */
-void cl_imports_context_ends(CUcontext ctx, CUdevice device);
-void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone);
+/* @context has ended, with what was open in it. */
+void cl_imports_context_ended(struct cl_context *context);
 
 void cl_imports_forget(void); /* in a forked child */
 

@@ -216,6 +216,7 @@ static void say_unprotected(enum cl_sight sight)
 
 bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kind kind, uint64_t key)
 {
+	struct cl_context_name current;
 	struct cl_mapping *newest;
 	bool there = true, noted = true;
 
@@ -223,10 +224,12 @@ bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kin
 		there = has_lost_its_file(named);
 	if (!there)
 		return false;
-	cl_context_current(&o->ctx, &o->device, &o->primary);
+	current = cl_context_name_current();
 	if (!named->again)
 		o->stack = cl_notes_stack(true);
 	cl_lock(&cl_imports_lock);
+	o->context = cl_context_get_locked(&current, &cl_imports_lock);
+	o->device = o->context ? o->context->device : 0;
 	newest = cl_mapping_find_locked(kind, key);
 	/* of another directory, or without culimbo: nothing is known */
 	if (o->hold)

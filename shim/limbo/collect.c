@@ -112,7 +112,7 @@ static uint64_t next_due_locked(void)
 {
 	if (cl_limbo.due.n)
 		return 0;
-	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
+	if (cl_fences_may_ask_locked())
 		return cl_now() + POLL_DRAIN;
 	return cl_grace_next_locked();
 }
@@ -136,7 +136,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		cl_release_strays_locked();
 	if (cl_limbo.events > cl_options.max_events.number)
 		cl_forced_events_out_locked(cl_options.max_events.number, false);
-	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
+	if (cl_fences_may_ask_locked())
 		cl_release_ask_streams_locked();
 	/* As there, what comes meanwhile is another collection's. */
 	most = cl_limbo.due.n;
@@ -181,9 +181,9 @@ bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t h
 
 	cl_lock(&cl_exports_lock);
 	for (;;) {
-		ends = (cl_limbo.blocked.n || cl_fences_blocked_locked(cl_limbo_fence_ends)) &&
+		ends = (cl_limbo.blocked.n || cl_fences_blocked_locked()) &&
 		       back() == had;
-		if (!in_time || (!cl_gate_is_used_locked() && !ends))
+		if (!in_time || (!cl_visits_any_locked() && !ends))
 			break;
 		blocked |= ends;
 		in_time = cl_gate_wait_until_locked(until);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the limbo forgets when a context ends: see context_loss.h. */
-#include <stdlib.h>
-
 #include "shim/base/options.h"
 #include "shim/diag/trace.h"
-#include "shim/driver/visit.h"
 #include "shim/limbo/context_loss.h"
 #include "shim/limbo/inside.h"
 #include "shim/limbo/release.h"
@@ -52,47 +49,49 @@ bool cl_limbo_forget_block_locked(struct cl_block *block)
 	return forget_block(block);
 }
 
-static bool same_context(const struct cl_gate_use *use, const struct cl_block *block)
+static void forget_what_belongs_to(struct cl_context *context)
 {
-	return cl_gate_is_of(use, block->ctx, block->device, block->primary);
-}
+	struct cl_belongs *of;
 
-static void forget_with_context(struct cl_block *block, void *ended)
-{
-	if (!same_context(ended, block))
-		return;
-	if (block->place == CL_PLACE_BUSY) /* a thread of the program is freeing it just now */
-		block->orphan = true;
-	else
-		forget_block(block);
+	while ((of = context->fences) != NULL) {
+		struct cl_block *block = cl_fence_lost_locked(cl_fence_of(of));
+
+		/* its stream is no more, so nothing is on it that could come to the block */
+		if (block && block->place == CL_PLACE_DRAIN)
+			cl_limbo_move(block, CL_PLACE_DUE);
+	}
+	while ((of = context->blocks) != NULL) {
+		struct cl_block *block = cl_block_of(of);
+
+		cl_belongs_to_none(of);
+		if (block->place == CL_PLACE_BUSY) /* a thread of the program is freeing it just now */
+			block->orphan = true;
+		else
+			forget_block(block);
+	}
 }
 
 /*
  * Destroying an event after its context is a crash (measured).  Where we don't
  * know which context it was made in, any that ends may be it.
  */
-static void forget_unknown_event(struct cl_block *block, void *data)
+static void forget_unknown_events(void)
 {
-	(void)data;
-	if (!block->ctx && block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_BUSY)
-		forget_block(block);
+	struct cl_belongs *of, *next;
+
+	for (of = cl_context_unknown.blocks; of; of = next) {
+		struct cl_block *block = cl_block_of(of);
+
+		next = of->next;
+		if (block->kind == CL_EVENT && block->place != CL_PLACE_PROGRAM &&
+		    block->place != CL_PLACE_BUSY)
+			forget_block(block);
+	}
 }
 
-static bool fence_has_ended(const struct cl_fence *fence, const void *ended)
+bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
 {
-	return cl_gate_is_of(ended, fence->ctx, fence->device, fence->primary);
-}
-
-/* Its stream is no more, so nothing is on it that could come to @block. */
-static void stream_is_gone(struct cl_block *block)
-{
-	if (block->place == CL_PLACE_DRAIN)
-		cl_limbo_move(block, CL_PLACE_DUE);
-}
-
-bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
-{
-	struct cl_gate_use *use, ended = { .ctx = ctx, .device = device };
+	struct cl_context *next;
 	struct cl_block *block;
 	bool waited;
 
@@ -105,26 +104,20 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 		waited = true;
 		cl_limbo_not_quiet();
 	}
-	use = cl_gate_open_locked(ctx, device);
 	while ((block = cl_limbo.blocked.first) != NULL) {
 		cl_list_remove(&cl_limbo.blocked, block);
 		cl_limbo_settle(block, cl_now(), true);
 	}
-	/* its streams went with it; of a primary one we don't know the handle here */
 	if (gone) {
-		cl_free_stream_forget_locked(ctx, device);
 		cl_unnoted_context_gone();
-		if (cl_fences_any_locked())
-			cl_fences_ended_locked(fence_has_ended, &ended, stream_is_gone);
-		if (cl_context_has_any(&cl_block_tally, ctx, device)) {
-			cl_block_each(CL_MEMORY, forget_with_context, &ended);
-			cl_block_each(CL_EVENT, forget_with_context, &ended);
-		}
-		if (cl_context_any_unknown(&cl_block_tally))
-			cl_block_each(CL_EVENT, forget_unknown_event, NULL);
+		forget_unknown_events();
+	}
+	for (; dead; dead = next) {
+		next = dead->next;
+		forget_what_belongs_to(dead);
+		cl_context_free_locked(dead);
 	}
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
-	free(use);
 	return waited || gone;
 }

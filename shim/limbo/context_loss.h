@@ -10,11 +10,11 @@
 #include "shim/limbo/limbo.h"
 
 /*
- * After cl_gate_close() and the driver's call: @gone: @ctx (NULL: the primary context of
- * @device) has ended.  Opens the gate again.  Returns whether the collector has something to
- * look at.
+ * After cl_context_open(): forgets what belongs to each of @dead, through .next, and frees those.
+ * @gone: a context has ended, whether there is an object of it or not.  Returns whether the
+ * collector has something to look at.
  */
-bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone);
+bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone);
 
 /*
  * The driver has dropped what @block (on no list) names.  True: holders keep its

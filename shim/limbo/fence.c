@@ -5,12 +5,14 @@
 
 #include "shim/limbo/fence.h"
 #include "shim/driver/green.h"
+#include "shim/driver/visit.h"
+#include "shim/self/self.h"
 
 /* All lists, by name; and those in which some block waits, the longest not asked about first. */
 static struct cl_table lists = CL_TABLE_BEGIN(lists);
 static struct cl_fence_list *first_waiting, *last_waiting;
 static uint64_t fences_n, rounds;
-static struct cl_fence *strays; /* through .next */
+static struct cl_fence *strays; /* through .prev and .next */
 
 /* ------------------------------------------------------------------- the names */
 /* In struct cl_stream_name, .thread. */
@@ -121,6 +123,7 @@ static void free_if_unused(struct cl_fence *fence)
 void cl_fence_drop_locked(struct cl_fence *fence)
 {
 	fence->over = true;
+	cl_belongs_to_none(&fence->of);
 	free_if_unused(fence);
 }
 
@@ -146,6 +149,10 @@ void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
 	uint64_t key = key_of(&fence->own.name);
 	struct cl_fence_list *list = find(&fence->own.name, key);
 
+	if (!fence->of.context) { /* that has ended, and what was on its streams with it */
+		cl_fence_drop_locked(fence);
+		return;
+	}
 	if (!list) {
 		list = &fence->own;
 		list->home = fence;
@@ -181,7 +188,22 @@ static void done_with(struct cl_fence *fence)
 		return;
 	}
 	fence->next = strays;
+	if (strays)
+		strays->prev = fence;
 	strays = fence;
+}
+
+static void take_stray(struct cl_fence *fence)
+{
+	*(fence->prev ? &fence->prev->next : &strays) = fence->next;
+	if (fence->next)
+		fence->next->prev = fence->prev;
+	fence->prev = fence->next = NULL;
+}
+
+static bool is_stray(const struct cl_fence *fence)
+{
+	return !fence->list && (fence->prev || strays == fence);
 }
 
 void cl_fence_detach_locked(struct cl_block *block)
@@ -191,40 +213,33 @@ void cl_fence_detach_locked(struct cl_block *block)
 	if (!fence)
 		return;
 	part(fence);
-	if (fence->ctx == block->ctx)
-		fence->event = NULL;
 	if (!fence->asked)
 		done_with(fence);
 }
 
 /* ---------------------------------------------------------------------- asking */
-bool cl_fences_any_locked(void)
-{
-	return fences_n || strays;
-}
-
 bool cl_fences_wait_locked(void)
 {
 	return first_waiting != NULL;
 }
 
-static bool any_waits(cl_fence_ends_fn *ends, bool that)
+static bool any_waits(bool ends)
 {
 	const struct cl_fence_list *list = first_waiting;
 
-	while (list && ends(list->first) != that)
+	while (list && cl_context_ends(list->first->of.context) != ends)
 		list = list->next;
 	return list != NULL;
 }
 
-bool cl_fences_may_ask_locked(cl_fence_ends_fn *ends)
+bool cl_fences_may_ask_locked(void)
 {
-	return any_waits(ends, false);
+	return any_waits(false);
 }
 
-bool cl_fences_blocked_locked(cl_fence_ends_fn *ends)
+bool cl_fences_blocked_locked(void)
 {
-	return any_waits(ends, true);
+	return any_waits(true);
 }
 
 uint64_t cl_fences_round_locked(uint64_t *fences)
@@ -233,8 +248,8 @@ uint64_t cl_fences_round_locked(uint64_t *fences)
 	return ++rounds;
 }
 
-unsigned int cl_fences_take_locked(uint64_t round, cl_fence_ends_fn *ends, struct cl_fence **fences,
-				   CUevent *events, unsigned int most)
+unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUevent *events,
+				   unsigned int most)
 {
 	struct cl_fence_list *list;
 	struct cl_fence *fence;
@@ -246,11 +261,11 @@ unsigned int cl_fences_take_locked(uint64_t round, cl_fence_ends_fn *ends, struc
 			most = 1;
 		waiting_remove(list);
 		waiting_add(list);
-		if (list->asking || ends(list->first))
+		if (list->asking || cl_context_ends(list->first->of.context))
 			continue;
 		list->asking = true;
-		for (fence = list->first; fence && n < most && fence->ctx == list->first->ctx;
-		     fence = fence->next) {
+		for (fence = list->first;
+		     fence && n < most && fence->of.context == list->first->of.context; fence = fence->next) {
 			fence->asked = true;
 			events[n] = fence->event;
 			fences[n++] = fence;
@@ -288,33 +303,19 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
 }
 
 /* ------------------------------------------------------- contexts that end, strays */
-void cl_fences_ended_locked(bool (*ended)(const struct cl_fence *fence, const void *data), const void *data,
-			    void (*each)(struct cl_block *block))
+struct cl_block *cl_fence_lost_locked(struct cl_fence *fence)
 {
-	struct cl_fence **at = &strays, *fence, *next_fence;
-	struct cl_link *link, *next;
-	struct cl_block *block;
+	struct cl_block *block = part(fence);
 
-	CL_TABLE_EACH(&lists, link, next)
-		for (fence = ((struct cl_fence_list *)link)->first; fence; fence = next_fence) {
-			next_fence = fence->next;
-			if (!ended(fence, data))
-				continue;
-			fence->event = NULL;
-			block = part(fence);
-			if (!fence->asked)
-				done_with(fence);
-			if (block)
-				each(block);
-		}
-	while ((fence = *at) != NULL) {
-		if (ended(fence, data)) {
-			*at = fence->next;
-			cl_fence_drop_locked(fence);
-		} else {
-			at = &fence->next;
-		}
+	cl_belongs_to_none(&fence->of);
+	fence->event = NULL;
+	if (fence->list && !fence->asked) {
+		done_with(fence);
+	} else if (is_stray(fence)) {
+		take_stray(fence);
+		cl_fence_drop_locked(fence);
 	}
+	return block;
 }
 
 bool cl_fences_any_stray_locked(void)
@@ -322,14 +323,14 @@ bool cl_fences_any_stray_locked(void)
 	return strays != NULL;
 }
 
-struct cl_fence *cl_fence_take_stray_locked(cl_fence_ends_fn *ends)
+struct cl_fence *cl_fence_take_stray_locked(void)
 {
-	struct cl_fence **at = &strays, *fence;
+	struct cl_fence *fence = strays;
 
-	while ((fence = *at) != NULL && ends(fence))
-		at = &fence->next;
+	while (fence && cl_context_ends(fence->of.context))
+		fence = fence->next;
 	if (fence)
-		*at = fence->next;
+		take_stray(fence);
 	return fence;
 }
 
@@ -358,48 +359,74 @@ static CUresult fail_as_a_free_async(void)
 	return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
-/* Of @event, which was just made in @current.  NULL: it is not known whose it is, or there is no memory. */
-static struct cl_fence *fence_new(const struct cl_block *block, CUcontext current, CUevent event)
+/* Of an event that is yet to be made in @current.  NULL: it is not known what that is, or there is no memory. */
+static struct cl_fence *fence_new(CUcontext current)
 {
-	struct cl_fence of = { .event = event }, *fence;
+	struct cl_context_name name = cl_context_name_of(current, -1);
+	struct cl_fence *fence = malloc(sizeof *fence);
+	struct cl_context *context;
 
-	if (block->ctx && block->ctx == current) {
-		of.ctx = current;
-		of.device = block->device;
-		of.primary = block->primary;
-	} else if (!cl_context_current(&of.ctx, &of.device, &of.primary)) {
-		return NULL; /* nobody could say when it ends */
-	}
-	fence = malloc(sizeof *fence);
-	if (fence)
-		*fence = of;
-	return fence;
+	if (!fence)
+		return NULL;
+	*fence = (struct cl_fence){ .event = NULL };
+	cl_lock(&cl_exports_lock);
+	context = cl_context_get_locked(&name, &cl_exports_lock);
+	if (context)
+		cl_belongs_to(&fence->of, context, &context->fences);
+	cl_unlock(&cl_exports_lock);
+	if (context)
+		return fence;
+	free(fence); /* nobody could say when its event ends */
+	return NULL;
+}
+
+/* Gives @fence its @event, unless its context has ended meanwhile, and the event with it: false. */
+static bool give_event(struct cl_fence *fence, CUevent event)
+{
+	bool lives;
+
+	cl_lock(&cl_exports_lock);
+	lives = fence->of.context;
+	fence->event = lives ? event : NULL;
+	cl_unlock(&cl_exports_lock);
+	return lives;
+}
+
+static void fence_free(struct cl_fence *fence)
+{
+	cl_lock(&cl_exports_lock);
+	cl_fence_drop_locked(fence);
+	cl_unlock(&cl_exports_lock);
 }
 
 /* An event behind what was put on @stream so far, whose context, @current, is current; as cl_fence_make(). */
-static CUresult make_in(const struct cl_block *block, CUcontext current, CUstream stream, bool per_thread,
-			struct cl_fence **fence)
+static CUresult make_in(CUcontext current, CUstream stream, bool per_thread, struct cl_fence **made)
 {
 	CUresult (*record)(CUevent, CUstream) =
 		per_thread ? cl_driver.cuEventRecord_ptsz : cl_driver.cuEventRecord;
-	CUevent event;
-	CUresult result = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	struct cl_fence *fence = fence_new(current);
+	CUevent event = NULL;
+	CUresult result;
+	bool is_there = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 
-	if (result != CUDA_SUCCESS)
-		return result;
+	/* what is wrong with the context is wrong with this, too; a free needs no event */
 	result = fail_as_a_free_async();
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS && is_there)
 		result = record(event, stream);
-	if (result == CUDA_SUCCESS)
-		*fence = fence_new(block, current, event);
-	if (*fence)
-		(*fence)->own.name = name_of(current, stream, per_thread);
-	else
+	if (fence && is_there && result == CUDA_SUCCESS) {
+		fence->own.name = name_of(current, stream, per_thread);
+		give_event(fence, event);
+		*made = fence;
+		return result;
+	}
+	if (is_there && (!fence || give_event(fence, NULL)))
 		cl_driver.cuEventDestroy_v2(event);
+	if (fence)
+		fence_free(fence);
 	return result;
 }
 
-CUresult cl_fence_make(const struct cl_block *block, CUstream stream, bool per_thread,
+CUresult cl_fence_make(CUstream stream, bool per_thread,
 		       struct cl_fence **fence, bool *capturing)
 {
 	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
@@ -407,7 +434,7 @@ CUresult cl_fence_make(const struct cl_block *block, CUstream stream, bool per_t
 	CUresult (*get_ctx)(CUstream, CUcontext *) =
 		per_thread ? cl_driver.cuStreamGetCtx_ptsz : cl_driver.cuStreamGetCtx;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUcontext ctx = NULL, current = NULL, popped;
+	CUcontext ctx = NULL, current = NULL;
 	bool pushed = false;
 	CUresult result;
 
@@ -431,9 +458,8 @@ CUresult cl_fence_make(const struct cl_block *block, CUstream stream, bool per_t
 	cl_driver.cuCtxGetCurrent(&current);
 	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current &&
 	    (!cl_green_resolve(&ctx) || (ctx && ctx != current)))
-		pushed = cl_driver.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
-	result = make_in(block, pushed ? ctx : current, stream, per_thread, fence);
-	if (pushed)
-		cl_driver.cuCtxPopCurrent_v2(&popped);
+		cl_context_push(ctx, &pushed);
+	result = make_in(pushed ? ctx : current, stream, per_thread, fence);
+	cl_context_pop(pushed);
 	return result;
 }

@@ -48,9 +48,7 @@ struct cl_fence {
 	struct cl_fence_list *list;   /* NULL: it is on none */
 	struct cl_block *block;	      /* NULL: that is no more */
 	CUevent event;		      /* NULL: it went with its context */
-	CUcontext ctx;		      /* whose the event is, never NULL */
-	CUdevice device;
-	bool primary;
+	struct cl_belongs of;	      /* whose the event is */
 	bool waits; /* it is counted in .waiting */
 	bool asked; /* a thread is in the driver with it */
 	bool over;  /* only the list in it is in use */
@@ -62,32 +60,27 @@ struct cl_fence {
 };
 
 /*
- * Makes the fence of @block, which the program frees on @stream, or fails as the driver's
- * free would.  On success *fence is NULL if @stream captures (*capturing), or if there is no
- * memory for it or it is not known of which context it is: then nobody can say when the
+ * Makes a fence of what the program frees on @stream, or fails as the driver's free would.
+ * On success *fence is NULL if @stream captures (*capturing), or if there is no memory for
+ * it, no event, or it is not known of which context it is: then nobody can say when the
  * block may go.  @per_thread: the call was of the per-thread default stream's kind.
  */
-CUresult cl_fence_make(const struct cl_block *block, CUstream stream, bool per_thread,
-		       struct cl_fence **fence, bool *capturing);
+CUresult cl_fence_make(CUstream stream, bool per_thread, struct cl_fence **fence, bool *capturing);
 
-/* Puts @fence on the list of its stream: @block, which has none, waits for it. */
+/*
+ * Puts @fence on the list of its stream: @block, which has none, waits for it.  If the context of
+ * @fence has ended meanwhile, there is nothing to wait for.
+ */
 void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block);
 /* Whether the block of @fence waits for nothing else, so that its stream is to be asked about. */
 void cl_fence_wait_locked(struct cl_fence *fence, bool waits);
-/*
- * @block is no more, its fence is not needed.  If the context of @block has ended, as
- * it has, and the event was of it, then that went with it; else it becomes a stray.
- */
+/* @block is no more, its fence is not needed: it becomes a stray, or its event went with its context. */
 void cl_fence_detach_locked(struct cl_block *block);
 
-/* Whether the context of @fence may be ending just now. */
-typedef bool cl_fence_ends_fn(const struct cl_fence *fence);
-
-bool cl_fences_any_locked(void); /* also strays */
 /* Whether some block waits for a stream and nothing else: ... */
 bool cl_fences_wait_locked(void);
-bool cl_fences_may_ask_locked(cl_fence_ends_fn *ends); /* ... for one whose context does not end */
-bool cl_fences_blocked_locked(cl_fence_ends_fn *ends); /* ... for one whose context ends */
+bool cl_fences_may_ask_locked(void); /* ... for one whose context does not end */
+bool cl_fences_blocked_locked(void); /* ... for one whose context ends */
 
 /*
  * A round of asking: each list in which some block waits is taken at least once, by this
@@ -98,20 +91,27 @@ bool cl_fences_blocked_locked(cl_fence_ends_fn *ends); /* ... for one whose cont
  * block that waits for it no more, or NULL.
  */
 uint64_t cl_fences_round_locked(uint64_t *fences);
-unsigned int cl_fences_take_locked(uint64_t round, cl_fence_ends_fn *ends, struct cl_fence **fences,
-				   CUevent *events, unsigned int most);
+unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUevent *events,
+				   unsigned int most);
 struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached);
 
-/* Each fence of whose context @ended says that it has ended is gone; its block goes to @each. */
-void cl_fences_ended_locked(bool (*ended)(const struct cl_fence *fence, const void *data), const void *data,
-			    void (*each)(struct cl_block *block));
+/*
+ * The context of @fence has ended, and its event with it: it belongs to no context any more.
+ * Returns the block that waits for it no more, or NULL.
+ */
+struct cl_block *cl_fence_lost_locked(struct cl_fence *fence);
+/* The fence that @of is in. */
+static inline struct cl_fence *cl_fence_of(struct cl_belongs *of)
+{
+	return (struct cl_fence *)((char *)of - offsetof(struct cl_fence, of));
+}
 
 /*
  * Strays: fences whose event is to be destroyed, whether it is reached or not.  take()
  * takes one whose context does not end, or returns NULL; drop() frees its memory.
  */
 bool cl_fences_any_stray_locked(void);
-struct cl_fence *cl_fence_take_stray_locked(cl_fence_ends_fn *ends);
+struct cl_fence *cl_fence_take_stray_locked(void);
 void cl_fence_drop_locked(struct cl_fence *fence);
 
 void cl_fences_forget(void); /* in a forked child */

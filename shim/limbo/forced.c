@@ -8,7 +8,6 @@
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/diag/trace.h"
-#include "shim/driver/visit.h"
 #include "shim/limbo/forced.h"
 #include "shim/limbo/inside.h"
 #include "shim/self/self.h"
@@ -89,11 +88,8 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 	struct cl_block *block;
 
 	while ((block = oldest_too_much_locked()) != NULL) {
-		struct cl_batch batch = { .n = 1, .block = { block } };
 		unsigned int slot = a_holder_of(block);
-		struct cl_visit visit;
-		CUstream stream;
-		bool released, wait = false;
+		bool released;
 
 		cl_limbo_move(block, CL_PLACE_BUSY);
 		released = cl_record_gone(&cl_own, block->record);
@@ -102,14 +98,7 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 			note_held_forced_out_locked(block, slot);
 			cl_count(held_forced_out);
 		}
-		cl_batch_begin_locked(&batch);
-		visit = cl_visit_begin(block->ctx);
-		stream = block->ctx ? cl_free_stream(block->ctx, block->device) : NULL;
-		cl_give_back(block, stream, &wait);
-		if (wait)
-			cl_driver.cuStreamSynchronize(stream);
-		cl_visit_end(&visit);
-		cl_batch_end_locked(&batch);
+		cl_give_back_alone_locked(block);
 		sum->blocks++;
 		sum->bytes += block->size;
 		cl_count(limbo_released);
@@ -145,10 +134,6 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 	unsigned int n = 0;
 
 	for (; n < most && cl_limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
-		struct cl_batch batch = { .n = 1, .block = { block } };
-		struct cl_visit visit;
-		bool wait;
-
 		if (!any && block != &cl_limbo.oldest_event->block)
 			break;
 		cl_limbo_event_forget(block);
@@ -156,15 +141,10 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 		cl_count(events_forced_out);
 		note_forced_out_locked(block);
 		cl_limbo.forcing++;
-		cl_batch_begin_locked(&batch);
-		visit = cl_visit_begin(block->ctx);
-		cl_give_back(block, NULL, &wait);
-		cl_visit_end(&visit);
-		cl_batch_end_locked(&batch);
+		cl_give_back_alone_locked(block);
 		cl_limbo.forcing--;
 		/* from here on as after a destroy without us: opening it still works */
 		block->destroyed = true;
-		cl_block_leave_context(block);
 		cl_block_unhash(block);
 		cl_limbo_settle(block, cl_now(), false);
 		cl_log_once(CL_LOG_INFO,
@@ -198,25 +178,6 @@ bool cl_limbo_has_events(void)
 	return has;
 }
 
-/* Gives back @block of CL_PLACE_KEPT, whose context does not end. */
-static void release_kept_locked(struct cl_block *block)
-{
-	struct cl_batch batch = { .n = 1, .block = { block } };
-	struct cl_visit visit;
-	CUstream stream;
-	bool wait = false;
-
-	cl_limbo_move(block, CL_PLACE_BUSY);
-	cl_batch_begin_locked(&batch);
-	visit = cl_visit_begin(block->ctx);
-	stream = block->ctx ? cl_free_stream(block->ctx, block->device) : NULL;
-	cl_give_back(block, stream, &wait);
-	if (wait)
-		cl_driver.cuStreamSynchronize(stream);
-	cl_visit_end(&visit);
-	cl_batch_end_locked(&batch);
-}
-
 /* Asks the streams for which blocks of CL_PLACE_KEPT wait; else nobody does. */
 static void ask_for_kept_locked(void)
 {
@@ -225,7 +186,7 @@ static void ask_for_kept_locked(void)
 	for (block = cl_limbo.kept.first; block; block = block->next)
 		if (block->fence)
 			cl_fence_wait_locked(block->fence, true);
-	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
+	if (cl_fences_may_ask_locked())
 		cl_release_ask_streams_locked();
 	for (block = cl_limbo.kept.first; block; block = block->next)
 		if (block->fence)
@@ -258,7 +219,8 @@ struct cl_collected cl_limbo_release_kept(void)
 			cl_limbo_move(block, CL_PLACE_KEPT);
 			continue;
 		}
-		release_kept_locked(block);
+		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_give_back_alone_locked(block);
 		sum.blocks++;
 		sum.bytes += block->size;
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);

@@ -62,11 +62,10 @@ static inline bool cl_limbo_is_pressed(const struct cl_block *block, uint64_t no
 	return __builtin_expect(cl_limbo.pressed_last > now, 0) && cl_limbo_is_pressed_now(block, now);
 }
 
-/* Whether the context of @block, or of @fence, is just ending. */
+/* Whether the context of @block is just ending. */
 static inline bool cl_limbo_context_ends(const struct cl_block *block)
 {
-	return cl_gate_ends_locked(block->ctx, block->device, block->primary);
+	return cl_context_ends(block->of.context);
 }
-bool cl_limbo_fence_ends(const struct cl_fence *fence);
 
 #endif

@@ -188,11 +188,6 @@ void cl_limbo_account(const struct cl_block *block, int sign)
 	account_device(&cl_limbo.of[device_of(block)], &h->device[device_of(block)], block, sign);
 }
 
-bool cl_limbo_fence_ends(const struct cl_fence *fence)
-{
-	return cl_gate_ends_locked(fence->ctx, fence->device, fence->primary);
-}
-
 bool cl_limbo_is_busy_locked(const struct cl_block *block)
 {
 	return block->place == CL_PLACE_BUSY || cl_limbo_context_ends(block);
@@ -201,13 +196,23 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block)
 struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
 {
 	struct cl_block *block;
+	uint64_t until = 0;
 
 	/*
 	 * One that is on its way to the driver: whether the program may free that
-	 * address again is known when the driver has had it.
+	 * address again is known when the driver has had it.  Whether its context has ended
+	 * is waited for a second at most: who ends it may wait for this thread, which then
+	 * runs a host function.
 	 */
 	while ((block = cl_block_find(kind, key)) != NULL && cl_limbo_is_busy_locked(block))
-		cl_gate_wait_locked();
+		if (block->place == CL_PLACE_BUSY) {
+			cl_gate_wait_locked();
+		} else {
+			if (!until)
+				until = cl_now() + 5 * CL_END_WAIT;
+			if (!cl_gate_wait_until_locked(until))
+				return block;
+		}
 	return block;
 }
 

@@ -36,44 +36,49 @@ CUresult cl_give_back(struct cl_block *block, CUstream stream, bool *wait)
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
 }
 
-void cl_batch_begin_locked(struct cl_batch *batch)
+/* Whom a visit for @block is to: what belongs to no context any more is of none that could end. */
+static struct cl_context *context_of(const struct cl_block *block)
 {
-	cl_gate_enter_locked(&batch->use, batch->block[0]->ctx, batch->block[0]->device);
-	cl_unlock(&cl_exports_lock);
+	return block->of.context ? block->of.context : &cl_context_unknown;
 }
-void cl_batch_end_locked(struct cl_batch *batch)
+
+void cl_give_back_alone_locked(struct cl_block *block)
 {
-	cl_lock(&cl_exports_lock);
-	cl_gate_leave_locked(&batch->use);
+	struct cl_visit visit;
+	CUstream stream;
+	bool wait = false;
+
+	cl_visit_begin_locked(&visit, context_of(block));
+	stream = block->kind == CL_MEMORY ? cl_visit_free_stream(&visit) : NULL;
+	cl_give_back(block, stream, &wait);
+	/* only then the memory is back (measured); nothing but our frees is on it */
+	if (wait)
+		cl_driver.cuStreamSynchronize(stream);
+	cl_visit_end_locked(&visit);
 }
 
 void cl_release_strays_locked(void)
 {
 	struct cl_fence *fence;
-	struct cl_gate_use use;
+	struct cl_visit visit;
 
-	while ((fence = cl_fence_take_stray_locked(cl_limbo_fence_ends)) != NULL) {
-		cl_gate_enter_locked(&use, fence->ctx, fence->device);
-		cl_unlock(&cl_exports_lock);
+	while ((fence = cl_fence_take_stray_locked()) != NULL) {
+		cl_visit_begin_locked(&visit, fence->of.context);
 		cl_driver.cuEventDestroy_v2(fence->event);
-		cl_lock(&cl_exports_lock);
-		cl_gate_leave_locked(&use);
+		cl_visit_end_locked(&visit);
 		cl_fence_drop_locked(fence);
 	}
 }
 
 void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum)
 {
-	CUcontext ctx = batch->block[0]->ctx;
-	struct cl_visit visit;
 	CUstream stream = NULL;
 	bool wait = false;
 
-	cl_batch_begin_locked(batch);
-	visit = cl_visit_begin(ctx);
-	for (unsigned int i = 0; ctx && i < batch->n; i++)
+	cl_visit_begin_locked(&batch->visit, context_of(batch->block[0]));
+	for (unsigned int i = 0; i < batch->n; i++)
 		if (batch->block[i]->kind == CL_MEMORY) {
-			stream = cl_free_stream(ctx, batch->block[i]->device);
+			stream = cl_visit_free_stream(&batch->visit);
 			break;
 		}
 	for (unsigned int i = 0; i < batch->n; i++)
@@ -83,8 +88,7 @@ void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum)
 	/* only then the memory is back (measured); nothing but our frees is on it */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
-	cl_visit_end(&visit);
-	cl_batch_end_locked(batch);
+	cl_visit_end_locked(&batch->visit);
 	for (unsigned int i = 0; i < batch->n; i++) {
 		struct cl_block *block = batch->block[i];
 
@@ -118,7 +122,7 @@ void cl_batch_take_locked(struct cl_batch *batch)
 			batch->seen++;
 			continue;
 		}
-		if (batch->n && block->ctx != batch->block[0]->ctx)
+		if (batch->n && block->of.context != batch->block[0]->of.context)
 			break;
 		batch->seen++;
 		if (block->own_opens || !cl_record_try_release(&cl_own, block->record)) {
@@ -139,24 +143,19 @@ void cl_release_ask_streams_locked(void)
 	unsigned int n, reached;
 
 	for (uint64_t sum = 0; sum <= most; sum += reached) {
-		struct cl_gate_use use;
 		struct cl_visit visit;
 
-		n = cl_fences_take_locked(round, cl_limbo_fence_ends, fence, event, CL_BATCH);
+		n = cl_fences_take_locked(round, fence, event, CL_BATCH);
 		if (!n)
 			return;
-		cl_gate_enter_locked(&use, fence[0]->ctx, fence[0]->device);
-		cl_unlock(&cl_exports_lock);
-		visit = cl_visit_begin(use.ctx);
+		cl_visit_begin_locked(&visit, fence[0]->of.context);
 		/* an error is not "not yet": then the driver's free has to cope */
 		for (reached = 0; reached < n; reached++) {
 			if (cl_driver.cuEventQuery(event[reached]) == CUDA_ERROR_NOT_READY)
 				break;
 			cl_driver.cuEventDestroy_v2(event[reached]);
 		}
-		cl_visit_end(&visit);
-		cl_lock(&cl_exports_lock);
-		cl_gate_leave_locked(&use);
+		cl_visit_end_locked(&visit);
 		for (unsigned int i = 0; i < n; i++) {
 			struct cl_block *block = cl_fence_asked_locked(fence[i], i < reached);
 

@@ -7,7 +7,7 @@
 #ifndef CL_RELEASE_H
 #define CL_RELEASE_H
 
-#include "shim/driver/gate.h"
+#include "shim/driver/visit.h"
 #include "shim/limbo/limbo.h"
 
 enum { CL_BATCH = 64 }; /* blocks that one thread takes to the driver at a time */
@@ -18,21 +18,21 @@ struct cl_collected {
 	bool held;	       /* something waits for holders, so their death matters */
 };
 
-/* A batch: blocks of one context that this thread is in the driver with. */
+/* A batch: blocks of one context that this thread is in the driver with, in a visit. */
 struct cl_batch {
-	struct cl_gate_use use;
+	struct cl_visit visit;
 	struct cl_block *block[CL_BATCH];
 	CUresult result[CL_BATCH];
 	unsigned int n, seen; /* seen: how many were looked at to find these */
 };
-void cl_batch_begin_locked(struct cl_batch *batch);
-void cl_batch_end_locked(struct cl_batch *batch);
 /* Up to CL_BATCH blocks of one context that are due. */
 void cl_batch_take_locked(struct cl_batch *batch);
 /* Takes the batch's blocks, whose records are released, out of this world. */
 void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum);
-/* @stream: of our own and the block's context, or NULL.  *wait: it must be waited for. */
+/* In a visit to the context of @block.  @stream: of our own there, or NULL.  *wait: it must be waited for. */
 CUresult cl_give_back(struct cl_block *block, CUstream stream, bool *wait);
+/* Gives @block alone back, and waits until it is. */
+void cl_give_back_alone_locked(struct cl_block *block);
 
 /* Fences whose events nobody needs. */
 void cl_release_strays_locked(void);

@@ -104,12 +104,13 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	return destroy(event);
 }
 
-void cl_context_end_begin(CUcontext ctx, CUdevice device)
+struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
 	SAY("context_begin\n");
+	return (struct cl_context_end){ .handle = ctx, .device = device };
 }
 
-void cl_context_end_done(CUcontext ctx, CUdevice device, bool gone)
+void cl_context_end_done(const struct cl_context_end *end, bool gone)
 {
 	SAY("context_%s\n", gone ? "gone" : "stays");
 }

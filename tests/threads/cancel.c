@@ -184,8 +184,9 @@ static void no_event(void)
 }
 static void end_context(void)
 {
-	cl_context_end_begin(NULL, 0);
-	cl_context_end_done(NULL, 0, true);
+	struct cl_context_end end = cl_context_end_begin(NULL, 0);
+
+	cl_context_end_done(&end, true);
 }
 
 static const struct function {

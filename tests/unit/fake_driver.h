@@ -22,6 +22,7 @@
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
+#include "shim/driver/context.h"
 #include "shim/self/self.h"
 #include "shim/shim.h"
 
@@ -365,6 +366,37 @@ static CUresult fake_exchange(CUstreamCaptureMode *mode)
 	fake_mode = *mode;
 	*mode = before;
 	return CUDA_SUCCESS;
+}
+
+/* What is known of this thread's current context, and NULL, 0 and false: it is not known which. */
+static inline bool known_current(CUcontext *ctx, CUdevice *device, bool *primary)
+{
+	struct cl_context_name name = cl_context_name_current();
+	struct cl_context *context;
+
+	cl_lock(&cl_exports_lock);
+	context = cl_context_get_locked(&name, &cl_exports_lock);
+	*ctx = context ? context->handle : NULL;
+	*device = context ? context->device : 0;
+	*primary = context && context->primary;
+	cl_unlock(&cl_exports_lock);
+	return context;
+}
+
+/* As a hook does it: the two halves of the end of a context, by the same thread. */
+static __thread struct cl_context_end fake_ends[64];
+static __thread unsigned int fake_ends_n;
+static inline void context_ends(CUcontext ctx, CUdevice device)
+{
+	CHECK(fake_ends_n < 64);
+	fake_ends[fake_ends_n++] = cl_context_end_begin(ctx, device);
+}
+static inline void context_ended(CUcontext ctx, CUdevice device, bool gone)
+{
+	CHECK(fake_ends_n > 0);
+	fake_ends_n--;
+	CHECK(fake_ends[fake_ends_n].handle == ctx && fake_ends[fake_ends_n].device == device);
+	cl_context_end_done(&fake_ends[fake_ends_n], gone);
 }
 
 /* ------------------------------------------------------------------- events */

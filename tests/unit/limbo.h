@@ -64,17 +64,18 @@ static inline CUresult get_other_handle(CUipcMemHandle *handle, CUdeviceptr p)
 static _Atomic pid_t thread_task;
 static _Atomic bool thread_done;
 
-/* Of which contexts there are blocks is counted, and must come to nothing with them. */
-static inline bool none_is_counted(void)
+/* Which blocks and fences a context has is known, and must come to nothing with them. */
+static inline bool none_belongs_to_a_context(void)
 {
-	static const struct cl_context_tally none;
-
-	return memcmp(&cl_block_tally, &none, sizeof none) == 0;
+	for (const struct cl_context *context = cl_contexts; context; context = context->next)
+		if (context->blocks || context->fences)
+			return false;
+	return !cl_context_unknown.blocks;
 }
 
 static inline void end_context_a(bool gone)
 {
-	cl_context_end_begin(CONTEXT_A, 0);
+	context_ends(CONTEXT_A, 0);
 	if (gone) {
 		atomic_store(&fake.dead_a, true);
 		for (unsigned int i = 0; i < fake.n; i++)
@@ -82,7 +83,7 @@ static inline void end_context_a(bool gone)
 				atomic_store(&fake.block[i].live, false);
 		fake_stack[0] = CONTEXT_B;
 	}
-	cl_context_end_done(CONTEXT_A, 0, gone);
+	context_ended(CONTEXT_A, 0, gone);
 }
 
 static inline void end_meanwhile(void)

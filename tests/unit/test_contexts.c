@@ -26,39 +26,37 @@ IN_A_CHILD(the_device_is_asked_once_for_a_context)
 	CHECK(cl_self_start());
 	asked = fake.device_calls;
 	for (int i = 0; i < 3; i++) {
-		CHECK(cl_context_current(&ctx, &device, &primary));
+		CHECK(known_current(&ctx, &device, &primary));
 		CHECK(ctx == CONTEXT_A);
 		CHECK_EQUAL(device, 0);
 		CHECK_EQUAL(fake.device_calls, asked + 1);
 	}
-	cl_context_end_begin(CONTEXT_A, 0);
+	context_ends(CONTEXT_A, 0);
 	fake.device = 3;
-	/* (another thread may have another there before the end is known) */
-	CHECK(cl_context_current(&ctx, &device, &primary));
-	CHECK_EQUAL(device, 3);
+	/* (another may be there before the end is known: without ids nobody can say) */
+	CHECK(!known_current(&ctx, &device, &primary));
 	fake.device = 2;
-	cl_context_end_done(CONTEXT_A, 0, true);
-	CHECK(cl_context_current(&ctx, &device, &primary));
+	context_ended(CONTEXT_A, 0, true);
+	CHECK(known_current(&ctx, &device, &primary));
 	CHECK_EQUAL(device, 2);
 	fake_stack[fake_depth] = CONTEXT_B;
 	fake.device = 1;
-	CHECK(cl_context_current(&ctx, &device, &primary));
+	CHECK(known_current(&ctx, &device, &primary));
 	CHECK(ctx == CONTEXT_B);
 	CHECK_EQUAL(device, 1);
 	fake_stack[fake_depth] = NULL;
-	CHECK(!cl_context_current(&ctx, &device, &primary));
+	CHECK(!known_current(&ctx, &device, &primary));
 	CHECK(!ctx && !device && !primary);
 	/* (one that a thread has just come to, and that the driver says nothing of) */
-	fake_stack[fake_depth] = CONTEXT_A;
+	fake_stack[fake_depth] = (CUcontext)0xc0;
 	cl_driver.cuCtxGetDevice = no_device;
 	ctx = CONTEXT_B;
-	CHECK(!cl_context_current(&ctx, &device, &primary));
+	CHECK(!known_current(&ctx, &device, &primary));
 	CHECK(!ctx && !device && !primary);
 	cl_driver.cuCtxGetDevice = fake_device;
 	finish();
 }
 
-/* Before a process shares, contexts end unseen. */
 static _Atomic bool b_is_primary;
 static CUresult retain_a_or_b(CUcontext *ctx, CUdevice device)
 {
@@ -67,28 +65,81 @@ static CUresult retain_a_or_b(CUcontext *ctx, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-IN_A_CHILD(of_contexts_that_end_unseen_nothing_is_remembered)
+/* With ids: a context that has the address of another is told from it, whoever ended that and whenever. */
+static unsigned long long b_id = 7;
+static CUresult id_of(CUcontext ctx, unsigned long long *id)
+{
+	driver_entered();
+	*id = ctx == CONTEXT_B ? b_id : 1;
+	return ctx == CONTEXT_B && !b_id ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+}
+
+static unsigned int objects(void)
+{
+	unsigned int n = 0;
+
+	for (const struct cl_context *context = cl_contexts; context; context = context->next)
+		n++;
+	return n;
+}
+
+IN_A_CHILD(an_end_past_the_hooks_is_seen_by_the_id)
 {
 	CUcontext ctx;
 	CUdevice device;
+	CUdeviceptr p, q;
 	bool primary;
 
 	start();
 	cl_driver.cuDevicePrimaryCtxRetain = retain_a_or_b;
-	CHECK(!cl_sharing());
+	cl_driver.cuCtxGetId = id_of;
 	fake_stack[fake_depth] = CONTEXT_B;
-	CHECK(cl_context_current(&ctx, &device, &primary));
-	CHECK(ctx == CONTEXT_B && !device && !primary);
-	/* it ends, and the primary context is made at its address */
+	p = fake_alloc(1024, CONTEXT_B);
+	export_block(p);
+	CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+	CHECK(known_current(&ctx, &device, &primary) && !primary);
+	CHECK_EQUAL(objects(), 1);
+	/* it ends unseen, and the primary context is made at its address: what it had is forgotten */
+	b_id = 8;
 	b_is_primary = true;
-	CHECK(cl_context_current(&ctx, &device, &primary));
-	CHECK(ctx == CONTEXT_B && !device && primary);
-	/* it is reset, and another, of another device, is made there; now the process shares */
-	b_is_primary = false;
-	fake.device = 1;
-	CHECK(cl_self_start() && cl_sharing());
-	CHECK(cl_context_current(&ctx, &device, &primary));
-	CHECK(ctx == CONTEXT_B && device == 1 && !primary);
+	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B && primary);
+	CHECK_EQUAL(objects(), 1);
+	CHECK(!cl_block_find(CL_MEMORY, p));
+	CHECK(!cl_record_held(peer(), other.record));
+	/* of one that has ended the driver says no id */
+	b_id = 0;
+	CHECK(!known_current(&ctx, &device, &primary));
+	finish();
+}
+
+/* While a call may be ending a context, too: who asks neither waits nor is in doubt. */
+IN_A_CHILD(with_ids_nobody_waits_to_know_a_context)
+{
+	CUcontext ctx;
+	CUdevice device;
+	CUdeviceptr p, q;
+	uint32_t asked;
+	bool primary;
+
+	start();
+	cl_driver.cuDevicePrimaryCtxRetain = retain_a_or_b;
+	cl_driver.cuCtxGetId = id_of;
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	asked = fake.device_calls;
+	context_ends(CONTEXT_B, -1);
+	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B);
+	CHECK_EQUAL(fake.device_calls, asked);
+	context_ended(CONTEXT_B, -1, false);
+	/* it ends, and another is at its address before that is noted */
+	context_ends(CONTEXT_B, -1);
+	b_id = 9;
+	CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+	context_ended(CONTEXT_B, -1, true);
+	CHECK(cl_record_held(peer(), other.record));
+	CHECK_EQUAL(objects(), 1);
+	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+	CHECK(!cl_record_held(peer(), other.record));
 	finish();
 }
 
@@ -120,9 +171,9 @@ static void *use_another(void *unused)
 		if (another_there == NO_MORE)
 			return unused;
 		do
-			CHECK(cl_context_current(&ctx, &device, &primary));
+			known_current(&ctx, &device, &primary);
 		while (end_noted != round);
-		CHECK(cl_context_current(&ctx, &device, &primary));
+		CHECK(known_current(&ctx, &device, &primary));
 		CHECK_EQUAL(primary, b_is_primary);
 		seen = round;
 	}
@@ -140,10 +191,10 @@ IN_A_CHILD(what_is_remembered_of_a_context_goes_before_its_end_is_counted)
 	for (uint32_t round = 1; round <= ENDS && (round <= ENDS_AT_LEAST || cl_now() < until); round++) {
 		bool was = b_is_primary;
 
-		cl_context_end_begin(was ? NULL : CONTEXT_B, 0);
+		context_ends(was ? NULL : CONTEXT_B, 0);
 		b_is_primary = !was;
 		another_there = round;
-		cl_context_end_done(was ? NULL : CONTEXT_B, 0, true);
+		context_ended(was ? NULL : CONTEXT_B, 0, true);
 		end_noted = round;
 		spin_until(&seen, round);
 	}
@@ -168,9 +219,9 @@ static atomic_bool beside_done;
 static void *end_primary(void *unused)
 {
 	beside_id = gettid();
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	beside_done = true;
-	cl_context_end_done(NULL, 0, false);
+	context_ended(NULL, 0, false);
 	return unused;
 }
 static void primary_ends_amid(void)
@@ -178,6 +229,7 @@ static void primary_ends_amid(void)
 	CHECK(!pthread_create(&beside, NULL, end_primary, NULL));
 	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
 	CHECK(!beside_done);
+	amid_retain = NULL;
 }
 static void *ask(void *unused)
 {
@@ -186,7 +238,7 @@ static void *ask(void *unused)
 	bool primary;
 
 	beside_id = gettid();
-	CHECK(cl_context_current(&ctx, &device, &primary) && ctx == CONTEXT_A && primary);
+	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_A && primary);
 	return unused;
 }
 
@@ -201,17 +253,17 @@ IN_A_CHILD(a_primary_context_does_not_end_by_a_question)
 	CHECK(cl_self_start());
 	fake_stack[fake_depth] = CONTEXT_B;
 	amid_retain = primary_ends_amid;
-	CHECK(cl_context_current(&ctx, &device, &primary) && !primary);
+	CHECK(known_current(&ctx, &device, &primary) && !primary);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 
 	amid_retain = NULL;
 	retains = 0;
 	beside_id = 0;
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	CHECK(!pthread_create(&beside, NULL, ask, NULL));
 	CHECK(COMES_TRUE(retains || sleeps_in_a_futex(beside_id), SOON));
 	CHECK_EQUAL(retains, 0);
-	cl_context_end_done(NULL, 0, false);
+	context_ended(NULL, 0, false);
 	CHECK(!pthread_join(beside, NULL));
 	CHECK_EQUAL(retains, 1);
 }
@@ -242,40 +294,86 @@ IN_A_CHILD(who_does_not_share_asks_no_such_question)
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 	CHECK_EQUAL(retains, 1);
 	CHECK(is_exported_event(event));
-	cl_context_end_begin(NULL, 0);
-	cl_context_end_done(NULL, 0, true);
+	context_ends(NULL, 0);
+	context_ended(NULL, 0, true);
 	CHECK(!is_exported_event(event));
 }
 
-/* Which context is primary is remembered, too: not of one whose address another may have. */
+/* Which context is primary is known once, too: not of one whose address another may have. */
 static void *is_b_primary(void *is)
 {
+	CUcontext ctx;
+	CUdevice device;
+
 	beside_id = gettid();
-	*(bool *)is = cl_context_is_primary(CONTEXT_B, 0);
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(known_current(&ctx, &device, is));
 	beside_done = true;
 	return NULL;
 }
 
-IN_A_CHILD(what_comes_to_a_contexts_address_amid_its_end_is_asked_for)
+static void b_becomes(bool is_primary)
 {
-	bool is = true;
+	bool is = !is_primary;
+
+	context_ends(is_primary ? CONTEXT_B : NULL, 0);
+	b_is_primary = is_primary;
+	beside_done = false;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, is_b_primary, &is));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	context_ended(is_primary ? CONTEXT_B : NULL, 0, true);
+	CHECK(!pthread_join(beside, NULL));
+	CHECK_EQUAL(is, is_primary);
+}
+
+IN_A_CHILD(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_for_after_it)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	cl_driver.cuDevicePrimaryCtxRetain = retain_a_or_b;
 	CHECK(cl_self_start());
-	CHECK(!cl_context_is_primary(CONTEXT_B, 0));
-	cl_context_end_begin(CONTEXT_B, -1);
-	b_is_primary = true;
-	CHECK(cl_context_is_primary(CONTEXT_B, 0));
-	cl_context_end_done(CONTEXT_B, -1, true);
-	CHECK(cl_context_is_primary(CONTEXT_B, 0));
-	/* and the other way round (who asks waits until no primary one ends) */
-	cl_context_end_begin(NULL, 0);
-	b_is_primary = false;
-	CHECK(!pthread_create(&beside, NULL, is_b_primary, &is));
-	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
-	cl_context_end_done(NULL, 0, true);
-	CHECK(!pthread_join(beside, NULL) && !is);
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(known_current(&ctx, &device, &primary) && !primary);
+	b_becomes(true);
+	b_becomes(false);
+}
+
+static void *who_is_b(void *unused)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(!known_current(&ctx, &device, &primary));
+	beside_done = true;
+	return unused;
+}
+IN_A_CHILD(without_ids_who_asks_waits_a_second_at_most)
+{
+	CUcontext ctx;
+	CUdevice device;
+	pthread_t turns;
+	bool primary;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(known_current(&ctx, &device, &primary));
+	context_ends(CONTEXT_B, -1);
+	turns = turn_clock_beside();
+	CHECK(!pthread_create(&beside, NULL, who_is_b, NULL));
+	CHECK(COMES_TRUE(beside_done, SOON));
+	CHECK(!pthread_join(beside, NULL));
+	turn_no_more(turns);
+	context_ended(CONTEXT_B, -1, false);
+	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B);
+	CHECK_EQUAL(objects(), 1);
 }
 
 /*
@@ -295,9 +393,9 @@ static void *make_beside(void *unused)
 static void *end_beside(void *unused)
 {
 	beside_id = gettid();
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	beside_done = true;
-	cl_context_end_done(NULL, 0, true);
+	context_ended(NULL, 0, true);
 	return unused;
 }
 
@@ -307,13 +405,13 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	making = cl_context_make_begin(1); /* (another device's is none of it) */
 	cl_context_make_end(&making);
 	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
 	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
 	CHECK(!beside_done);
-	cl_context_end_done(NULL, 0, true);
+	context_ended(NULL, 0, true);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 	beside_done = false;
 	beside_id = 0;
@@ -342,9 +440,9 @@ static struct ending {
 static void *end_that_beside(void *unused)
 {
 	beside_id = gettid();
-	cl_context_end_begin(ending.ctx, ending.device);
+	context_ends(ending.ctx, ending.device);
 	beside_done = true;
-	cl_context_end_done(ending.ctx, ending.device, false);
+	context_ended(ending.ctx, ending.device, false);
 	return unused;
 }
 /* Whether it waits; then it is under way yet. */
@@ -447,8 +545,8 @@ IN_A_CHILD(who_ends_a_context_does_not_wait_for_ever)
 	CHECK(cl_context_call_begin(0).unwatched);
 	CHECK(cl_self_start());
 	began = cl_now();
-	cl_context_end_begin(NULL, 0);
-	cl_context_end_done(NULL, 0, false);
+	context_ends(NULL, 0);
+	context_ended(NULL, 0, false);
 	CHECK(cl_now() - began >= 900 * MS);
 	/* nor in a process that was forked amid one, where the driver does nothing */
 	cl_driver.cuDevicePrimaryCtxGetState = no_state;
@@ -459,11 +557,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_device_is_asked_once_for_a_context),
-		cmocka_unit_test(of_contexts_that_end_unseen_nothing_is_remembered),
+		cmocka_unit_test(an_end_past_the_hooks_is_seen_by_the_id),
+		cmocka_unit_test(with_ids_nobody_waits_to_know_a_context),
 		cmocka_unit_test(what_is_remembered_of_a_context_goes_before_its_end_is_counted),
 		cmocka_unit_test(a_primary_context_does_not_end_by_a_question),
 		cmocka_unit_test(who_does_not_share_asks_no_such_question),
-		cmocka_unit_test(what_comes_to_a_contexts_address_amid_its_end_is_asked_for),
+		cmocka_unit_test(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_for_after_it),
+		cmocka_unit_test(without_ids_who_asks_waits_a_second_at_most),
 		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
 		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
 		cmocka_unit_test(who_waits_for_such_calls_holds_nobody_up),

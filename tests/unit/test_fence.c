@@ -429,8 +429,8 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	second = freed_in(CONTEXT_B, HANDLE(1), false);
 	collect();
 	CHECK_EQUAL(marks_live, 2);
-	cl_context_end_begin(CONTEXT_A, 0);
-	cl_context_end_done(CONTEXT_A, 0, true);
+	context_ends(CONTEXT_A, 0);
+	context_ended(CONTEXT_A, 0, true);
 	fake.dead_a = true;
 	fake_stack[0] = CONTEXT_B;
 	collect();
@@ -442,8 +442,8 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	collect();
 	CHECK_EQUAL(frees_of(second), 1);
 	CHECK_EQUAL(marks_live, 1);
-	cl_context_end_begin(CONTEXT_B, 0);
-	cl_context_end_done(CONTEXT_B, 0, true);
+	context_ends(CONTEXT_B, 0);
+	context_ended(CONTEXT_B, 0, true);
 	fake.dead_b = true;
 	collect();
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
@@ -454,8 +454,8 @@ static CUresult record_and_end(CUevent event, CUstream handle)
 {
 	CUresult result = record(event, handle);
 
-	cl_context_end_begin(CONTEXT_A, 0);
-	cl_context_end_done(CONTEXT_A, 0, true);
+	context_ends(CONTEXT_A, 0);
+	context_ended(CONTEXT_A, 0, true);
 	fake.dead_a = true;
 	return result;
 }
@@ -471,6 +471,51 @@ IN_A_CHILD(a_fence_whose_context_ends_while_it_is_made_goes_with_it)
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
 }
 
+static CUresult record_end_and_fail(CUevent event, CUstream handle)
+{
+	record_and_end(event, handle);
+	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+IN_A_CHILD(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed)
+{
+	CUdeviceptr p;
+
+	start_with_streams();
+	cl_driver.cuEventRecord = record_end_and_fail;
+	p = fake_alloc(1024, CONTEXT_A);
+	export_block(p);
+	CHECK_EQUAL(cl_memory_free_async(p, HANDLE(1), false), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	CHECK_EQUAL(marks_live, 1);
+	CHECK(!cl_block_find(CL_MEMORY, p));
+}
+
+/* Of a stream of another context: the block waits for nothing more. */
+static CUresult record_and_end_b(CUevent event, CUstream handle)
+{
+	CUresult result = record(event, handle);
+
+	context_ends(CONTEXT_B, 1);
+	context_ended(CONTEXT_B, 1, true);
+	fake.dead_b = true;
+	return result;
+}
+IN_A_CHILD(a_block_does_not_wait_for_a_stream_that_went_with_its_context)
+{
+	CUdeviceptr p;
+
+	start_with_streams();
+	fake_stack[0] = CONTEXT_B;
+	new_stream(HANDLE(1), true);
+	fake_stack[0] = CONTEXT_A;
+	cl_driver.cuEventRecord = record_and_end_b;
+	p = freed_on(HANDLE(1));
+	cl_driver.cuEventRecord = record;
+	collect();
+	CHECK_EQUAL(queries, 0);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+}
+
 /* A context that may be ending is not asked about, the others' streams are. */
 IN_A_CHILD(the_streams_of_a_context_that_ends_are_passed_over)
 {
@@ -481,13 +526,13 @@ IN_A_CHILD(the_streams_of_a_context_that_ends_are_passed_over)
 	fake_stack[0] = CONTEXT_B;
 	p = freed_in(CONTEXT_B, NULL, false);
 	fake_stack[0] = CONTEXT_A;
-	cl_context_end_begin(CONTEXT_A, 0);
+	context_ends(CONTEXT_A, 0);
 	collect();
 	CHECK_EQUAL(queries, 1);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(frees_of(waits), 0);
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
-	cl_context_end_done(CONTEXT_A, 0, false);
+	context_ended(CONTEXT_A, 0, false);
 	collect();
 	CHECK_EQUAL(frees_of(waits), 1);
 	CHECK_EQUAL(marks_live, 0);
@@ -556,6 +601,8 @@ int main(void)
 		cmocka_unit_test(the_order_is_that_of_the_frees),
 		cmocka_unit_test(a_list_outlives_its_first_fence),
 		cmocka_unit_test(a_fence_whose_context_ends_while_it_is_made_goes_with_it),
+		cmocka_unit_test(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed),
+		cmocka_unit_test(a_block_does_not_wait_for_a_stream_that_went_with_its_context),
 		cmocka_unit_test(the_streams_of_a_context_that_ends_are_passed_over),
 		cmocka_unit_test(without_memory_for_a_fence_the_block_is_kept),
 		cmocka_unit_test(a_forked_child_has_none_of_its_parents_fences),

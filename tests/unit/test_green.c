@@ -71,9 +71,9 @@ static void destroy(CUgreenCtx green)
 
 	CHECK_EQUAL(end.device, 0);
 	if (cl_sharing())
-		cl_context_end_begin(NULL, 0);
+		context_ends(NULL, 0);
 	if (cl_sharing())
-		cl_context_end_done(NULL, 0, false);
+		context_ended(NULL, 0, false);
 	cl_green_end_done(&end, true);
 }
 
@@ -89,7 +89,7 @@ static void current_is(CUcontext wanted, bool wanted_primary)
 	bool primary;
 
 	for (int i = 0; i < 2; i++) { /* (as asked for, and as remembered) */
-		CHECK_EQUAL(cl_context_current(&ctx, &device, &primary), wanted != NULL);
+		CHECK_EQUAL(known_current(&ctx, &device, &primary), wanted != NULL);
 		CHECK(ctx == wanted);
 		CHECK_EQUAL(primary, wanted_primary);
 	}
@@ -158,10 +158,17 @@ IN_A_CHILD(a_green_context_is_known_that_was_never_converted)
 	current_is(CONTEXT_G2, false);
 }
 
+static CUresult id_of(CUcontext ctx, unsigned long long *id)
+{
+	driver_entered();
+	*id = (uintptr_t)ctx;
+	return CUDA_SUCCESS;
+}
 /* What a thread remembers of a handle does not outlive the green context that had it, nor come to it. */
 IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 {
 	start();
+	cl_driver.cuCtxGetId = id_of; /* (else nobody knows amid an end) */
 	CHECK(cl_self_start());
 	make_current(CONTEXT_G);
 	current_is(CONTEXT_G, false);
@@ -173,9 +180,9 @@ IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 		current_is(CONTEXT_A, true);
 		/* a thread asks while the driver is at it, and the primary context lives on */
 		end = cl_green_end_begin(GREEN);
-		cl_context_end_begin(NULL, 0);
+		context_ends(NULL, 0);
 		current_is(CONTEXT_A, true);
-		cl_context_end_done(NULL, 0, false);
+		context_ended(NULL, 0, false);
 		current_is(CONTEXT_A, true);
 		if (round == 1) /* another has the handles before the end is noted */
 			make(GREEN, CONTEXT_G);
@@ -241,12 +248,12 @@ static void event_of_a_green_context(bool shares, bool ends)
 	make_current(CONTEXT_B);
 	destroy(GREEN);
 	CHECK_EQUAL(retains, 1); /* (by its making) */
-	CHECK(block_of(event)->ctx == CONTEXT_A && block_of(event)->primary);
+	CHECK(block_of(event)->of.context->handle == CONTEXT_A && block_of(event)->of.context->primary);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	CHECK_EQUAL(fake.destroyed_n, 0); /* it waits out the grace */
 	if (ends) {
-		cl_context_end_begin(NULL, 0);
-		cl_context_end_done(NULL, 0, true);
+		context_ends(NULL, 0);
+		context_ended(NULL, 0, true);
 		CHECK(!block_of(event));
 	}
 	CHECK_EQUAL(cl_limbo_collect(true).blocks, !ends);
@@ -335,7 +342,7 @@ IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
 	cl_event_created(event);
 	CHECK_EQUAL(retains, 1); /* (by its making) */
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
-	CHECK(!block_of(event)->ctx);
+	CHECK(block_of(event)->of.context == &cl_context_unknown);
 	current_is(NULL, false);
 	cl_driver.cuDevicePrimaryCtxRetain = counted_retain;
 	retains = 0;
@@ -364,7 +371,7 @@ IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
 	event = fake_event();
 	cl_event_created(event);
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
-	CHECK(!block_of(event)->ctx);
+	CHECK(block_of(event)->of.context == &cl_context_unknown);
 	current_is(NULL, false);
 	p = fake_alloc(1024, CONTEXT_G2);
 	export_block(p);

@@ -186,10 +186,12 @@ IN_A_CHILD(a_hold_lasts_as_long_as_any_of_its_mappings)
 		fake_stack[fake_depth] = CONTEXT_B;
 		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
 		CHECK_EQUAL(p, q);
-		if (round == 1) /* the first one goes with its context */
-			cl_context_end_done(CONTEXT_A, 0, true);
-		else
+		if (round == 1) { /* the first one goes with its context */
+			context_ends(CONTEXT_A, 0);
+			context_ended(CONTEXT_A, 0, true);
+		} else {
 			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		}
 		CHECK(cl_record_held(peer(), other.record));
 		if (round == 2) /* what is left may be opened on */
 			CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);

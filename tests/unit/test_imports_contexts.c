@@ -25,10 +25,10 @@ IN_A_CHILD(what_is_opened_at_a_contexts_address_does_not_go_with_it)
 	for (int gone = 0; gone <= 1; gone++) {
 		fake_stack[fake_depth] = CONTEXT_B;
 		CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
-		cl_context_end_begin(CONTEXT_B, -1);
+		context_ends(CONTEXT_B, -1);
 		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
 		CHECK_EQUAL(p, q);
-		cl_context_end_done(CONTEXT_B, -1, gone);
+		context_ended(CONTEXT_B, -1, gone);
 		CHECK(cl_record_held(peer(), other.record));
 		CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
 		CHECK_EQUAL(cl_record_held(peer(), other.record), !gone);
@@ -47,11 +47,11 @@ IN_A_CHILD(what_is_open_in_a_primary_context_goes_with_it)
 
 	start();
 	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
-	cl_context_end_begin(NULL, 1); /* another device's */
-	cl_context_end_done(NULL, 1, true);
+	context_ends(NULL, 1); /* another device's */
+	context_ended(NULL, 1, true);
 	CHECK(cl_record_held(peer(), other.record));
-	cl_context_end_begin(NULL, 0);
-	cl_context_end_done(NULL, 0, true);
+	context_ends(NULL, 0);
+	context_ended(NULL, 0, true);
 	CHECK(!cl_record_held(peer(), other.record));
 	finish();
 }
@@ -66,13 +66,13 @@ IN_A_CHILD(a_close_is_of_what_is_there_now)
 	given = fake_alloc(1024, CONTEXT_A);
 	own = export_block(given);
 	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_at_given), CUDA_SUCCESS);
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	/* (the fake driver knows no import at that address) */
 	CHECK_EQUAL(cl_memory_import(&q, own, 0, fake_open), CUDA_SUCCESS);
 	CHECK(p == q && q == given);
 	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
 	CHECK_EQUAL(fake.close_calls, 0);
-	cl_context_end_done(CONTEXT_B, -1, true);
+	context_ended(CONTEXT_B, -1, true);
 	CHECK(!cl_record_held(peer(), other.record));
 	finish();
 }
@@ -108,9 +108,9 @@ IN_A_CHILD(what_is_closed_while_a_context_may_be_ending_is_closed)
 
 	start();
 	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
-	cl_context_end_done(NULL, 0, false);
+	context_ended(NULL, 0, false);
 	CHECK(!cl_record_held(peer(), other.record));
 	finish();
 }
@@ -133,10 +133,10 @@ IN_A_CHILD(what_is_exported_at_a_contexts_address_does_not_go_with_it)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	export_block(fake_alloc(1024, CONTEXT_B));
 	exported_there = fake_alloc(1024, CONTEXT_B);
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	CHECK(!pthread_create(&thread, NULL, export_there, NULL));
 	CHECK(COMES_TRUE(is_exported || sleeps_in_a_futex(exporter_id), SOON));
-	cl_context_end_done(CONTEXT_B, -1, true);
+	context_ended(CONTEXT_B, -1, true);
 	CHECK(!pthread_join(thread, NULL) && is_exported);
 	/* somebody may have its handle */
 	CHECK_EQUAL(cl_memory_free(exported_there), CUDA_SUCCESS);

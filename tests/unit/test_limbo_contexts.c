@@ -15,17 +15,17 @@ IN_A_CHILD(what_goes_with_its_primary_context_is_forgotten)
 	of_b = fake_alloc(1024, CONTEXT_B);
 	export_block(of_b);
 	CHECK_EQUAL(cl_own.header->live_blocks, 2);
-	cl_context_end_begin(NULL, 1); /* another device's */
-	cl_context_end_done(NULL, 1, true);
+	context_ends(NULL, 1); /* another device's */
+	context_ended(NULL, 1, true);
 	CHECK_EQUAL(cl_own.header->live_blocks, 2);
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	fake_stack[0] = CONTEXT_B;
-	cl_context_end_done(NULL, 0, true);
+	context_ended(NULL, 0, true);
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);
 	CHECK(!cl_block_find(CL_MEMORY, of_a) && cl_block_find(CL_MEMORY, of_b));
-	CHECK(!none_is_counted());
+	CHECK(!none_belongs_to_a_context());
 	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
-	CHECK(none_is_counted());
+	CHECK(none_belongs_to_a_context());
 }
 
 /* The stream to free on, too: what is forgotten of a context that lives is left there for good. */
@@ -39,9 +39,61 @@ IN_A_CHILD(no_stream_is_made_again_for_the_end_of_another_devices_context)
 		cl_limbo_collect(true);
 		CHECK(freed_soon(p));
 		CHECK_EQUAL(fake.streams_made, 1);
-		cl_context_end_begin(NULL, 1);
-		cl_context_end_done(NULL, 1, true);
+		context_ends(NULL, 1);
+		context_ended(NULL, 1, true);
 	}
+}
+
+/* However many contexts there are: cuMemFree() waits for all streams, and others for it. */
+static uint32_t plain_frees;
+static CUresult free_plainly(CUdeviceptr p)
+{
+	plain_frees += p != STAND_IN;
+	return fake_free(p);
+}
+IN_A_CHILD(each_context_has_a_stream_to_free_on)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuMemFree_v2 = free_plainly;
+	for (uintptr_t i = 1; i <= 40; i++) {
+		CUdeviceptr p = fake_alloc(1024, (CUcontext)(0x1000 + 16 * i));
+
+		export_block(p);
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		cl_limbo_collect(true);
+		CHECK_EQUAL(frees_of(p), 1);
+		CHECK_EQUAL(plain_frees, 0);
+		CHECK_EQUAL(fake.streams_made, i);
+	}
+}
+
+/* Who ends a context may wait for a host function that frees: neither waits for the other for ever. */
+static _Atomic bool freed_beside;
+static void *free_beside(void *p)
+{
+	CHECK_EQUAL(cl_memory_free((CUdeviceptr)(uintptr_t)p), CUDA_SUCCESS);
+	freed_beside = true;
+	return NULL;
+}
+IN_A_CHILD(a_free_does_not_wait_for_ever_for_the_end_of_its_context)
+{
+	pthread_t frees, turns;
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	context_ends(CONTEXT_A, 0);
+	turns = turn_clock_beside();
+	CHECK(!pthread_create(&frees, NULL, free_beside, (void *)(uintptr_t)p));
+	CHECK(COMES_TRUE(freed_beside, SOON));
+	CHECK(!pthread_join(frees, NULL));
+	turn_no_more(turns);
+	CHECK(is_known(p));
+	atomic_store(&fake.dead_a, true);
+	context_ended(CONTEXT_A, 0, true);
+	CHECK(!is_known(p));
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	CHECK(none_belongs_to_a_context());
 }
 
 IN_A_CHILD(what_goes_with_its_context_is_forgotten)
@@ -116,6 +168,46 @@ IN_A_CHILD(events_are_left_to_a_context_that_ends)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
 
+/* Of which context an event is may not be known: whoever ends one waits while such an event is destroyed. */
+static _Atomic bool stall_destroy, in_destroy, b_has_begun_to_end;
+static atomic_int ender_id;
+static CUresult stalled_destroy(CUevent event)
+{
+	in_destroy = true;
+	CHECK(COMES_TRUE(!stall_destroy, SOON));
+	return fake_event_destroy(event);
+}
+static void *collects(void *unused)
+{
+	cl_limbo_collect(true);
+	return unused;
+}
+static void *ends_b(void *unused)
+{
+	ender_id = gettid();
+	context_ends(CONTEXT_B, -1);
+	b_has_begun_to_end = true;
+	context_ended(CONTEXT_B, -1, true);
+	return unused;
+}
+IN_A_CHILD(who_ends_a_context_waits_for_events_of_an_unknown_one)
+{
+	pthread_t collector, ender;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuEventDestroy_v2 = stalled_destroy;
+	CHECK_EQUAL(cl_event_destroy(exported_event(NULL), fake_event_destroy), CUDA_SUCCESS);
+	stall_destroy = true;
+	CHECK(!pthread_create(&collector, NULL, collects, NULL));
+	CHECK(COMES_TRUE(in_destroy, SOON));
+	CHECK(!pthread_create(&ender, NULL, ends_b, NULL));
+	CHECK(COMES_TRUE(b_has_begun_to_end || sleeps_in_a_futex(ender_id), SOON));
+	CHECK(!b_has_begun_to_end);
+	stall_destroy = false;
+	CHECK(!pthread_join(collector, NULL) && !pthread_join(ender, NULL));
+	CHECK(none_belongs_to_a_context());
+}
+
 IN_A_CHILD(without_a_file_too_what_goes_with_its_context_is_forgotten)
 {
 	CUdeviceptr freed, live;
@@ -143,8 +235,8 @@ IN_A_CHILD(a_release_that_ends_no_context_starts_and_wakes_nobody)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	exported_block();
 	woken = cl_own.header->wake;
-	cl_context_end_begin(NULL, 0);
-	cl_context_end_done(NULL, 0, false);
+	context_ends(NULL, 0);
+	context_ended(NULL, 0, false);
 	CHECK_EQUAL(cl_own.header->wake, woken);
 	CHECK_TASKS(1);
 }
@@ -155,9 +247,12 @@ int main(void)
 		cmocka_unit_test(what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(what_goes_with_its_primary_context_is_forgotten),
 		cmocka_unit_test(no_stream_is_made_again_for_the_end_of_another_devices_context),
+		cmocka_unit_test(each_context_has_a_stream_to_free_on),
+		cmocka_unit_test(a_free_does_not_wait_for_ever_for_the_end_of_its_context),
 		cmocka_unit_test(a_block_whose_context_ends_while_it_is_freed_is_forgotten),
 		cmocka_unit_test(a_block_whose_context_ends_while_its_free_fails_is_forgotten),
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
+		cmocka_unit_test(who_ends_a_context_waits_for_events_of_an_unknown_one),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 	};

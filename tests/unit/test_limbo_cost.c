@@ -74,8 +74,8 @@ static void measure(unsigned int n, struct cost *cost)
 	/* a context ends in which there is none of them */
 	for (unsigned int i = 0; i < MEASURED; i++) {
 		times[i] = test_now();
-		cl_context_end_begin(CONTEXT_B, -1);
-		cl_context_end_done(CONTEXT_B, -1, true);
+		context_ends(CONTEXT_B, -1);
+		context_ended(CONTEXT_B, -1, true);
 		times[i] = test_now() - times[i];
 	}
 	cost->end_ns = median(times);

@@ -69,7 +69,7 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK(COMES_TRUE((cl_limbo_reap(), cl_count_get(dead_holds)) == 3, SOON));
 	CHECK(COMES_TRUE((cl_limbo_collect(true), cl_own.header->limbo_blocks) == 0, SOON));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 6);
-	CHECK(none_is_counted());
+	CHECK(none_belongs_to_a_context());
 }
 
 /* What the collector finds while a thread of the program has the last event of the limbo. */
@@ -118,12 +118,12 @@ IN_A_CHILD(no_younger_event_goes_for_those_of_a_context_that_may_be_ending)
 		fake_stack[fake_depth] = i ? CONTEXT_B : CONTEXT_A;
 		event[i] = held_event(&other);
 		if (i)
-			cl_context_end_begin(CONTEXT_A, -1);
+			context_ends(CONTEXT_A, -1);
 		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
 	}
 	cl_limbo_collect(false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
-	cl_context_end_done(CONTEXT_A, -1, false);
+	context_ended(CONTEXT_A, -1, false);
 	cl_limbo_collect(false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK(fake.destroyed[0] == event[0]);
@@ -166,11 +166,11 @@ IN_A_CHILD(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_goin
 			    CUDA_SUCCESS);
 		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
 	}
-	cl_context_end_begin(CONTEXT_A, -1);
+	context_ends(CONTEXT_A, -1);
 	CHECK(another_event(1));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK(fake.destroyed[0] == event[1]);
-	cl_context_end_done(CONTEXT_A, -1, false);
+	context_ended(CONTEXT_A, -1, false);
 }
 
 int main(void)

@@ -174,10 +174,10 @@ IN_A_CHILD(an_address_on_its_way_back_is_waited_for)
 static void *end_it(void *unused)
 {
 	atomic_store(&thread_task, gettid());
-	cl_context_end_begin(CONTEXT_A, 0);
+	context_ends(CONTEXT_A, 0);
 	atomic_store(&thread_done, true);
 	CHECK_EQUAL(frees_of(raced), 1);
-	cl_context_end_done(CONTEXT_A, 0, false);
+	context_ended(CONTEXT_A, 0, false);
 	return unused;
 }
 IN_A_CHILD(a_context_does_not_end_while_a_block_of_it_is_freed)
@@ -208,7 +208,7 @@ static void nothing_of_a_is_freed_while_it_ends(bool gone)
 	handle = export_block(raced);
 	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(raced), CUDA_SUCCESS);
-	cl_context_end_begin(CONTEXT_A, 0);
+	context_ends(CONTEXT_A, 0);
 	CHECK_EQUAL(cl_memory_close(raced), CUDA_SUCCESS);
 	/* due now, but it may not go to the driver */
 	CHECK(COMES_TRUE(place_of(raced) == CL_PLACE_BUSY, SOON));
@@ -222,7 +222,7 @@ static void nothing_of_a_is_freed_while_it_ends(bool gone)
 		atomic_store(&fake_at(raced)->live, false);
 		fake_stack[0] = CONTEXT_B;
 	}
-	cl_context_end_done(CONTEXT_A, 0, gone);
+	context_ended(CONTEXT_A, 0, gone);
 	if (!COMES_TRUE(atomic_load(&thread_done), SOON)) {
 		dprintf(2, "who waited for a block of the context that ended waits for good\n");
 		_exit(1);

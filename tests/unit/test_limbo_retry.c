@@ -30,9 +30,9 @@ static void waits_for_the_end(void *(*needs)(void *), CUdevice device)
 	pthread_t thread;
 
 	cl_options.pressure_wait.number = SOON * MS;
-	cl_context_end_begin(NULL, device);
+	context_ends(NULL, device);
 	thread = starts_and_waits(needs);
-	cl_context_end_done(NULL, device, false);
+	context_ended(NULL, device, false);
 	CHECK(!pthread_join(thread, NULL));
 	CHECK(thread_given);
 }
@@ -66,7 +66,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	cl_options.pressure_wait.number = 2000 * MS;
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	turns = turn_clock_beside();
 	began = cl_now();
 	CHECK(NO_EVENT()); /* Once anyway. */
@@ -75,7 +75,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	began = cl_now();
 	CHECK(!fails_again());
 	CHECK(cl_now() - began < 2000 * MS);
-	cl_context_end_done(NULL, 0, false);
+	context_ended(NULL, 0, false);
 	/* with others who take all that comes free, a few attempts more */
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	failing.attempt = 5;
@@ -171,13 +171,13 @@ IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_straight)
 	fake_stack[fake_depth] = CONTEXT_B;
 	goes = event_of_context(NULL);
 	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	thread = starts_and_waits(need_an_event);
 	CHECK_EQUAL(cl_event_destroy(goes, fake_event_destroy), CUDA_SUCCESS);
 	CHECK(COMES_TRUE(atomic_load(&thread_done), SOON / 2));
 	CHECK(thread_given);
 	pthread_join(thread, NULL);
-	cl_context_end_done(NULL, 0, false);
+	context_ended(NULL, 0, false);
 }
 
 /* In CONTEXT_A, and in B, which may be ending from then on. */
@@ -191,7 +191,7 @@ static void free_in_both_contexts(void)
 	export_block(there);
 	CHECK_EQUAL(cl_memory_free(here), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(there), CUDA_SUCCESS);
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 }
 
 /* Though more would come when a context has not ended after all. */
@@ -209,7 +209,7 @@ IN_A_CHILD(what_came_free_is_not_waited_for)
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	CHECK(another_event(0));
 	CHECK(cl_now() - began < SOON / 2 * MS);
-	cl_context_end_done(CONTEXT_B, -1, false);
+	context_ended(CONTEXT_B, -1, false);
 }
 
 /* What came free may not have been enough: the next attempt waits for the rest of the time. */
@@ -231,7 +231,7 @@ IN_A_CHILD(who_did_not_get_enough_memory_waits_for_a_context_that_may_be_ending)
 	CHECK(COMES_TRUE(frees_of(here) && (atomic_load(&thread_done) ||
 					    sleeps_in_a_futex(atomic_load(&thread_task))), SOON));
 	CHECK(!atomic_load(&thread_done));
-	cl_context_end_done(CONTEXT_B, -1, false);
+	context_ended(CONTEXT_B, -1, false);
 	CHECK(!pthread_join(thread, NULL) && thread_given);
 	CHECK_EQUAL(frees_of(there), 1);
 }
@@ -248,10 +248,10 @@ IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_with_its_context)
 	fake_stack[fake_depth] = CONTEXT_B;
 	held = held_event(&other);
 	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	thread = starts_and_waits(need_an_event);
 	atomic_store(&fake.dead_b, true);
-	cl_context_end_done(CONTEXT_B, -1, true);
+	context_ended(CONTEXT_B, -1, true);
 	CHECK(!pthread_join(thread, NULL) && thread_given);
 }
 
@@ -298,7 +298,7 @@ IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
 	cl_options.pressure_wait.number = 2000 * MS;
-	cl_context_end_begin(NULL, 0);
+	context_ends(NULL, 0);
 	turns = turn_clock_beside();
 	began = cl_now();
 	CHECK(NO_MEMORY()); /* Once anyway. */
@@ -307,7 +307,7 @@ IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
 	began = cl_now();
 	CHECK(!fails_again());
 	CHECK(cl_now() - began < 2000 * MS);
-	cl_context_end_done(NULL, 0, false);
+	context_ended(NULL, 0, false);
 }
 
 int main(void)

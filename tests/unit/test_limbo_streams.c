@@ -65,10 +65,19 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 
 	start_with(GRACE, CL_COLLECTOR_THREAD);
 	p = exported_block();
+	/* a free needs no event: it succeeds without, and what is wrong with the context fails it */
 	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
-	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_OUT_OF_MEMORY);
-	fake.event_create_result = CUDA_SUCCESS;
+	fake.none_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_ILLEGAL_ADDRESS);
 	CHECK_EQUAL(place_of(p), CL_PLACE_PROGRAM);
+	fake.none_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(place_of(p), CL_PLACE_HELD);
+	CHECK_EQUAL(logged("in which stream's order a block is freed"), 1);
+	fake.event_create_result = CUDA_SUCCESS;
+	p = exported_block();
 	/* another stream of the thread records: the driver refuses the like, so this is refused */
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -110,12 +119,12 @@ static void context_ends_before_its_stream(bool gone)
 	cl_limbo_collect(true);
 	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
 	CHECK(cl_limbo_collect(false).next < UINT64_MAX); /* its stream is asked again */
-	cl_context_end_begin(CONTEXT_A, 0);
+	context_ends(CONTEXT_A, 0);
 	asked = atomic_load(&fake.queries);
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
 	CHECK_EQUAL(atomic_load(&fake.queries), asked);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
-	cl_context_end_done(CONTEXT_A, 0, gone);
+	context_ended(CONTEXT_A, 0, gone);
 	cl_limbo_collect(false);
 	cl_limbo_collect(false);
 	CHECK_EQUAL(frees_of(p), !gone);
@@ -149,7 +158,7 @@ static CUdeviceptr freed_in_a_stream_of_b(void)
 static void b_has_ended(void)
 {
 	atomic_store(&fake.dead_b, true);
-	cl_context_end_done(CONTEXT_B, -1, true);
+	context_ended(CONTEXT_B, -1, true);
 }
 
 IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
@@ -164,7 +173,7 @@ IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
 	CHECK_EQUAL(place_of(waits), CL_PLACE_GRACE);
 	asked = atomic_load(&fake.queries);
 	CHECK(asked > 0);
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	/* it may be gone already: nothing of it is asked */
 	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
 	CHECK_EQUAL(atomic_load(&fake.queries), asked);
@@ -182,14 +191,14 @@ IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = freed_in_a_stream_of_b();
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	cl_limbo_collect(true);
-	cl_context_end_done(CONTEXT_B, -1, false);
+	context_ended(CONTEXT_B, -1, false);
 	cl_limbo_collect(true);
 	CHECK_EQUAL(frees_of(p), 0);
 	/* another's end is none of it */
-	cl_context_end_begin(NULL, 1);
-	cl_context_end_done(NULL, 1, true);
+	context_ends(NULL, 1);
+	context_ended(NULL, 1, true);
 	cl_limbo_collect(true);
 	CHECK_EQUAL(frees_of(p), 0);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
@@ -197,7 +206,7 @@ IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	/* its mark is forgotten: nothing is left of it to go with that context */
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	b_has_ended();
 }
 
@@ -211,7 +220,7 @@ IN_A_CHILD(a_mark_that_outlives_its_block_is_destroyed)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 	cl_limbo_collect(true);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	b_has_ended();
 	cl_limbo_collect(true);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
@@ -222,7 +231,7 @@ IN_A_CHILD(a_mark_that_outlives_its_block_goes_with_its_context)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	freed_in_a_stream_of_b();
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	end_context_a(true);
 	cl_limbo_collect(true); /* it may be gone */
 	b_has_ended();
@@ -242,7 +251,7 @@ IN_A_CHILD(without_knowing_whose_stream_it_is_a_block_is_kept)
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK_EQUAL(logged("in which stream's order a block is freed"), 1);
 	cl_limbo_collect(true);
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	b_has_ended();
 	cl_limbo_collect(true);
 	CHECK_EQUAL(frees_of(p), 0);
@@ -262,7 +271,7 @@ static CUresult query_that_stalls(CUevent event)
 static void *end_b_beside(void *unused)
 {
 	atomic_store(&thread_task, gettid());
-	cl_context_end_begin(CONTEXT_B, -1);
+	context_ends(CONTEXT_B, -1);
 	atomic_store(&thread_done, true);
 	b_has_ended();
 	return unused;

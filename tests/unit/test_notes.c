@@ -159,8 +159,8 @@ IN_A_CHILD(what_goes_with_its_context_is_not_noted_as_open)
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
 	view = own();
 	CHECK(cl_view_import(&view, 0, &import));
-	cl_context_end_begin(CONTEXT_A, 0);
-	cl_context_end_done(CONTEXT_A, 0, true);
+	context_ends(CONTEXT_A, 0);
+	context_ended(CONTEXT_A, 0, true);
 	CHECK(!cl_view_import(&view, 0, &import));
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_own.header->imports, 1);

@@ -180,8 +180,8 @@ IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 			else if (way == NO_EVENT)
 				fails(CL_RETRY_EVENT);
 			if (way == CONTEXT_ENDS) {
-				cl_context_end_begin(CONTEXT_A, 0);
-				cl_context_end_done(CONTEXT_A, 0, false);
+				context_ends(CONTEXT_A, 0);
+				context_ended(CONTEXT_A, 0, false);
 			}
 			_exit(0);
 		}
