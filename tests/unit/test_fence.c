@@ -471,6 +471,24 @@ IN_A_CHILD(a_fence_whose_context_ends_while_it_is_made_goes_with_it)
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
 }
 
+static CUresult record_end_and_fail(CUevent event, CUstream handle)
+{
+	record_and_end(event, handle);
+	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+IN_A_CHILD(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed)
+{
+	CUdeviceptr p;
+
+	start_with_streams();
+	cl_driver.cuEventRecord = record_end_and_fail;
+	p = fake_alloc(1024, CONTEXT_A);
+	export_block(p);
+	CHECK_EQUAL(cl_memory_free_async(p, HANDLE(1), false), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	CHECK_EQUAL(marks_live, 1);
+	CHECK(!cl_block_find(CL_MEMORY, p));
+}
+
 /* Of a stream of another context: the block waits for nothing more. */
 static CUresult record_and_end_b(CUevent event, CUstream handle)
 {
@@ -583,6 +601,7 @@ int main(void)
 		cmocka_unit_test(the_order_is_that_of_the_frees),
 		cmocka_unit_test(a_list_outlives_its_first_fence),
 		cmocka_unit_test(a_fence_whose_context_ends_while_it_is_made_goes_with_it),
+		cmocka_unit_test(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed),
 		cmocka_unit_test(a_block_does_not_wait_for_a_stream_that_went_with_its_context),
 		cmocka_unit_test(the_streams_of_a_context_that_ends_are_passed_over),
 		cmocka_unit_test(without_memory_for_a_fence_the_block_is_kept),

@@ -168,6 +168,46 @@ IN_A_CHILD(events_are_left_to_a_context_that_ends)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
 
+/* Of which context an event is may not be known: whoever ends one waits while such an event is destroyed. */
+static _Atomic bool stall_destroy, in_destroy, b_has_begun_to_end;
+static atomic_int ender_id;
+static CUresult stalled_destroy(CUevent event)
+{
+	in_destroy = true;
+	CHECK(COMES_TRUE(!stall_destroy, SOON));
+	return fake_event_destroy(event);
+}
+static void *collects(void *unused)
+{
+	cl_limbo_collect(true);
+	return unused;
+}
+static void *ends_b(void *unused)
+{
+	ender_id = gettid();
+	context_ends(CONTEXT_B, -1);
+	b_has_begun_to_end = true;
+	context_ended(CONTEXT_B, -1, true);
+	return unused;
+}
+IN_A_CHILD(who_ends_a_context_waits_for_events_of_an_unknown_one)
+{
+	pthread_t collector, ender;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuEventDestroy_v2 = stalled_destroy;
+	CHECK_EQUAL(cl_event_destroy(exported_event(NULL), fake_event_destroy), CUDA_SUCCESS);
+	stall_destroy = true;
+	CHECK(!pthread_create(&collector, NULL, collects, NULL));
+	CHECK(COMES_TRUE(in_destroy, SOON));
+	CHECK(!pthread_create(&ender, NULL, ends_b, NULL));
+	CHECK(COMES_TRUE(b_has_begun_to_end || sleeps_in_a_futex(ender_id), SOON));
+	CHECK(!b_has_begun_to_end);
+	stall_destroy = false;
+	CHECK(!pthread_join(collector, NULL) && !pthread_join(ender, NULL));
+	CHECK(none_belongs_to_a_context());
+}
+
 IN_A_CHILD(without_a_file_too_what_goes_with_its_context_is_forgotten)
 {
 	CUdeviceptr freed, live;
@@ -212,6 +252,7 @@ int main(void)
 		cmocka_unit_test(a_block_whose_context_ends_while_it_is_freed_is_forgotten),
 		cmocka_unit_test(a_block_whose_context_ends_while_its_free_fails_is_forgotten),
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
+		cmocka_unit_test(who_ends_a_context_waits_for_events_of_an_unknown_one),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 	};
