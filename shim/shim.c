@@ -6,9 +6,9 @@
  */
 #include <errno.h>
 
-#include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/blocks/address_filter.h"
+#include "shim/diag/happened.h"
 #include "shim/driver/context.h"
 #include "shim/exporter/export.h"
 #include "shim/exporter/free.h"
@@ -175,27 +175,10 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 static CUresult not_ours(CUdeviceptr dptr, CUresult result)
 {
 	CL_UNCANCELLED;
-	struct cl_import import;
+	struct cl_about import;
 
-	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import)) {
-		struct cl_finding misuse = { .kind = CL_FOUND_IMPORT_FREED,
-					     .pid = import.exporter_pid,
-					     .key = import.key,
-					     .size = import.size,
-					     .other_stack = import.stack,
-					     .other_when = import.since,
-					     .file_id = import.file_id,
-					     .record = import.record,
-					     .generation = import.generation,
-					     .block_kind = CL_MEMORY,
-					     .device = import.device };
-
-		cl_count(freed_import);
-		misuse.stack = cl_notes_stack(true);
-		cl_notes_finding(&misuse);
-		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped",
-		       (unsigned long long)dptr);
-	}
+	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import))
+		cl_happened(CL_FOUND_IMPORT_FREED, &import, cl_notes_stack(true));
 	return result;
 }
 
