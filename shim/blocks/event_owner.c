@@ -31,9 +31,8 @@ static struct event_note *event_note_locked(CUevent event)
 	return note;
 }
 
-void cl_event_created(CUevent event)
+void cl_event_owner_note(CUevent event)
 {
-	CL_UNCANCELLED;
 	CUcontext ctx = NULL;
 	CUdevice device = 0;
 	struct event_note *note;

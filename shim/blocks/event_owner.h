@@ -13,7 +13,7 @@
 #include "shim/driver/driver.h"
 
 /* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
-void cl_event_created(CUevent event);
+void cl_event_owner_note(CUevent event);
 
 struct cl_event_owner {
 	CUcontext ctx;

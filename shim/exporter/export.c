@@ -219,7 +219,6 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 
 CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_MEMORY,
 				  .base = dptr,
 				  .handle = (const uint8_t *)handle->reserved };
@@ -254,7 +253,6 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 								  CUresult *result)
 {
-	CL_UNCANCELLED;
 	struct cl_about misused;
 	struct cl_block *block;
 	bool known, freed;
@@ -271,7 +269,6 @@ enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 		*result = cl_context_refusal();
 		return CL_EXPORT_DONE;
 	}
-	cl_collector_called();
 	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 	if (*result != CUDA_SUCCESS)
 		return CL_EXPORT_DONE;

@@ -104,10 +104,8 @@ bool cl_import_event_destroyed_again(CUevent event)
 	return true;
 }
 
-void cl_event_is_new(CUevent event)
+void cl_import_event_is_new(CUevent event)
 {
-	CL_UNCANCELLED;
-
 	if (atomic_load_explicit(&events_closed, memory_order_acquire))
 		cl_notes_not_closed(CL_EVENT, (uint64_t)(uintptr_t)event);
 }

@@ -234,7 +234,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kin
 		return false;
 	/* what was closed at its address is none of it: its own close may find no note of it to say so */
 	if (kind == CL_EVENT)
-		cl_event_is_new((CUevent)(uintptr_t)key);
+		cl_import_event_is_new((CUevent)(uintptr_t)key);
 	else if (!noted)
 		cl_notes_not_closed(kind, key);
 	if (__builtin_expect(o->sight != CL_HERE, 0))

@@ -326,25 +326,12 @@ bool cl_reclaim_again(struct cl_retry *retry)
 	return again;
 }
 
-void cl_retry_end(struct cl_retry *retry)
+void cl_reclaim_end(struct cl_retry *retry)
 {
-	CL_UNCANCELLED;
-
 	/* Another thread that is at this, too, says it anew each time. */
 	if (retry->pressed)
 		cl_limbo_press_over(retry->device);
 	retry->pressed = false;
 	cl_pressure_end(retry->others);
 	retry->others = NULL;
-}
-
-void cl_memory_allocates(void)
-{
-	/* A callback that allocates is in the middle of more than this. */
-	if (cl_collector_is_inline() && !cl_self_is_copy() && !cl_callbacks_inside()) {
-		CL_UNCANCELLED;
-
-		if (!cl_self.ended)
-			cl_collector_called();
-	}
 }

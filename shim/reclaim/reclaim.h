@@ -8,12 +8,6 @@
 #include <stdint.h>
 
 /*
- * A process that shares is about to allocate.  Where no collector thread runs
- * (CULIMBO_COLLECTOR=inline) its work is done first; else two loads.
- */
-void cl_memory_allocates(void);
-
-/*
  * A call failed for lack of memory (CUDA_ERROR_OUT_OF_MEMORY), or of an interprocess event, of
  * which a process has 4,096; the next fails likewise (both measured).  It is made again as long
  * as cl_retry_again() says so:
@@ -59,9 +53,10 @@ struct cl_retry {
 	struct cl_pressure *others;
 };
 void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what);
-/* Of the front door: begins what has not begun, and asks cl_reclaim_again(). */
+/* The doors to the two that follow: they begin what has not begun. */
 bool cl_retry_again(struct cl_retry *retry);
-bool cl_reclaim_again(struct cl_retry *retry);
 void cl_retry_end(struct cl_retry *retry);
+bool cl_reclaim_again(struct cl_retry *retry);
+void cl_reclaim_end(struct cl_retry *retry);
 
 #endif
