@@ -252,7 +252,7 @@ static bool update(struct known *known, const struct sample *sample)
 struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 {
 	struct cl_pressure_seen seen = { .news = false };
-	int fd = cl_self_open_dir(false);
+	int fd = pressure ? cl_self_open_dir(false) : -1;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
 

@@ -243,7 +243,7 @@ IN_A_CHILD(who_is_killed_while_it_is_waited_for_gives_all)
 	CHECK(FAILS());
 	kill(other.pid, SIGKILL);
 	cl_options.pressure_wait.number = SOON * MS;
-	failing.until = cl_now() + SOON * MS;
+	failing.deadline = cl_now() + SOON * MS;
 	CHECK(fails_again());
 	CHECK_EQUAL(waitpid(other.pid, &(int){ 0 }, 0), other.pid);
 	CHECK(!FAILS());
