@@ -42,7 +42,7 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
  * (CULIMBO_COLLECTOR=inline) its work is done first; else two loads.
  */
 void cl_memory_allocates(void);
-/* Also where nothing is shared: a pointer into a memory pool was exported.  It is not protected, which is told. */
+/* Also where nothing is shared: a pointer into a memory pool was exported, which nothing protects. */
 void cl_pool_exported(void);
 
 /* ------------------------------------------------------------------- events */

@@ -101,7 +101,7 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
 	return block && block->place != CL_PLACE_PROGRAM;
 }
 
-/* What there is to say of @key, which is in the limbo (@block) or was freed unnoted (NULL), should it be misused. */
+/* What there is to say of a misuse of @key, which is in the limbo (@block) or was freed unnoted (NULL). */
 struct cl_about cl_block_about_locked(enum cl_kind kind, uint64_t key, const struct cl_block *block);
 
 /* Out of the hash: its key is free for another block. */

@@ -42,7 +42,8 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 	if (cl_reclaimed_n < CL_RECLAIMED) { /* under reap_lock */
 		struct cl_about *r = &cl_reclaimed[cl_reclaimed_n++];
 
-		*r = (struct cl_about){ .pid = about.pid, .key = about.key, .size = about.size, .kind = about.kind };
+		*r = (struct cl_about){ .pid = about.pid, .key = about.key, .size = about.size,
+					.kind = about.kind };
 		memcpy(r->name, about.name, sizeof r->name);
 	}
 }

@@ -46,7 +46,7 @@ struct cl_retry {
 	uint64_t deadline;    /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
 	uint64_t seen;	      /* a count of what came free here, when it last said to try again */
 	bool callbacks_gave;  /* memory, the last time that they were asked */
-	unsigned int pressed; /* 1 more than the device that our limbo was pressed for: cl_limbo_press(); 0: none */
+	unsigned int pressed; /* 1 + the device that our limbo was pressed for, cl_limbo_press(); 0: none */
 	struct cl_pressure *others;
 };
 static inline void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what)
