@@ -96,6 +96,13 @@ static void after_fork_in_child(void)
 		cl_lock_reset(fork_locks[i]);
 }
 
+/* The copy of a fork, that no handler has seen; once, for it notes events before it begins to share. */
+static void begin_anew(void)
+{
+	if (cl_self.pid)
+		after_fork_in_child();
+}
+
 /* ---------------------------------------------------------------------- start */
 /* (a kernel before 4.14 can't: then only fork() is noticed) */
 static void mark_memory(void)
@@ -126,7 +133,7 @@ void cl_self_prepare(void)
 		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 	}
 	if (!cl_self.pid) {
-		cl_self_begin_anew = after_fork_in_child;
+		cl_self_begin_anew = begin_anew;
 		cl_witness_self(&cl_self.witness);
 		cl_self.user = geteuid();
 		cl_self.places = cl_self_find_places();

@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The front door: each of these stands behind a driver call (shim.h).  It begins to share
- * where that is due, starts anew in the copy of a fork, asks whose the address is, and hands
- * on: to the exporter, to the importer, or to the driver.
+ * The front door: each of these stands behind a driver call (shim.h).  It passes the guard
+ * (door.h), asks whose the address is, and hands on: to the exporter, to the importer, or to the
+ * driver.
  */
 #include <errno.h>
 
-#include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/blocks/address_filter.h"
+#include "shim/blocks/event_owner.h"
+#include "shim/diag/happened.h"
+#include "shim/diag/notes.h"
+#include "shim/door.h"
 #include "shim/driver/context.h"
 #include "shim/exporter/export.h"
 #include "shim/exporter/free.h"
 #include "shim/exporter/own_open.h"
+#include "shim/exporter/pool.h"
+#include "shim/importer/close.h"
+#include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
 #include "shim/limbo/collector.h"
 #include "shim/shim.h"
 
 /* ------------------------------------------------------------------ exporting */
-/* Apart, for its registers and its stack. */
-static __attribute__((noinline)) enum cl_export_as export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
-								     CUresult *result)
+/* What there is to do beyond @as.  Apart, for its registers and its stack. */
+static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
+							   enum cl_export_as as)
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
+	CUresult result;
 
-	if (cl_self_start())
-		return cl_export_carefully(handle, dptr, result);
-	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
-	return CL_EXPORT_DONE;
+	if (!shares)
+		return cl_driver.cuIpcGetMemHandle(handle, dptr);
+	if (as == CL_EXPORT_NOT_SIMPLY && cl_export_carefully(handle, dptr, &result) == CL_EXPORT_DONE)
+		return result;
+	return cl_export_new(handle, dptr);
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
@@ -35,25 +43,20 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	/* also between the driver's answer and what is noted of it */
 	CL_CANCELLED_LATER;
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
-	CUresult result;
 
 	/* the long way begins to share, traces, and does the collector's work where no thread does */
 	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline())
 		as = cl_export_simply(handle, dptr);
-	if (as == CL_EXPORT_DONE)
-		return CUDA_SUCCESS;
-	if (as == CL_EXPORT_NOT_SIMPLY && export_carefully(handle, dptr, &result) == CL_EXPORT_DONE)
-		return result;
-	return cl_export_new(handle, dptr);
+	return as == CL_EXPORT_DONE ? CUDA_SUCCESS : export_carefully(handle, dptr, as);
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	CUresult result;
 	bool known;
 
-	if (!cl_self_start())
+	if (!shares)
 		return cl_driver.cuIpcGetEventHandle(handle, event);
 	if (cl_export_event_was_freed(event, &known))
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -69,7 +72,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	}
 	if (result != CUDA_SUCCESS)
 		return result;
-	cl_event_is_new(event); /* whoever made it: the driver has just said that it lives */
+	cl_import_event_is_new(event); /* whoever made it: the driver has just said that it lives */
 	return cl_export_event(handle, event, known);
 }
 
@@ -97,12 +100,12 @@ static CUresult import_own(const struct cl_named *named, CUdeviceptr *dptr, CUip
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_named named;
 	struct cl_opening o;
 	CUresult result;
 
-	if (!cl_self_start())
+	if (!shares)
 		return open(dptr, handle, flags);
 	cl_look_up(&named, &handle, CL_MEMORY);
 	if (named.own && dptr)
@@ -123,12 +126,12 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_named named;
 	struct cl_opening o;
 	CUresult result;
 
-	if (!cl_self_start())
+	if (!shares)
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
 	cl_look_up(&named, &handle, CL_EVENT);
 	if (named.own) /* the driver refuses a process's own; it knows how */
@@ -150,19 +153,16 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 /* -------------------------------------------------------------------- closing */
 CUresult cl_memory_close(CUdeviceptr dptr)
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	struct cl_mapping *mapping;
 	CUresult result;
 	bool last;
 
-	if (cl_self_is_copy()) {
-		cl_self_begin_anew();
+	if (!shares)
 		return cl_driver.cuIpcCloseMemHandle(dptr);
-	}
 	mapping = cl_close_begin(CL_MEMORY, dptr, cl_own_has, &last);
 	if (!mapping && cl_own_close(dptr))
 		return CUDA_SUCCESS;
-	cl_collector_called();
 	result = cl_driver.cuIpcCloseMemHandle(dptr);
 	if (mapping)
 		cl_close_end(CL_MEMORY, mapping, result == CUDA_SUCCESS, last);
@@ -172,30 +172,13 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 }
 
 /* -------------------------------------------------------------------- freeing */
-static CUresult not_ours(CUdeviceptr dptr, CUresult result)
+static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult result)
 {
-	CL_UNCANCELLED;
-	struct cl_import import;
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	struct cl_about import;
 
-	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import)) {
-		struct cl_finding misuse = { .kind = CL_FOUND_IMPORT_FREED,
-					     .pid = import.exporter_pid,
-					     .key = import.key,
-					     .size = import.size,
-					     .other_stack = import.stack,
-					     .other_when = import.since,
-					     .file_id = import.file_id,
-					     .record = import.record,
-					     .generation = import.generation,
-					     .block_kind = CL_MEMORY,
-					     .device = import.device };
-
-		cl_count(freed_import);
-		misuse.stack = cl_notes_stack(true);
-		cl_notes_finding(&misuse);
-		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped",
-		       (unsigned long long)dptr);
-	}
+	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import))
+		cl_happened(CL_FOUND_IMPORT_FREED, &import, cl_notes_stack(true));
 	return result;
 }
 
@@ -208,18 +191,15 @@ static bool is_none_of_ours(CUdeviceptr dptr)
 	return __builtin_expect(!cl_block_may_be(dptr), 1) && !cl_collector_is_inline();
 }
 
-static CUresult free_what_may_be_ours(CUdeviceptr dptr)
+static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr)
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUresult result;
 
-	if (cl_self_is_copy()) {
-		cl_self_begin_anew();
+	if (!shares)
 		return cl_driver.cuMemFree_v2(dptr);
-	}
 	if (cl_free_memory(dptr, &result))
 		return result;
-	cl_collector_called();
 	return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
 }
 
@@ -236,16 +216,13 @@ CUresult cl_memory_free(CUdeviceptr dptr)
 static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, bool per_thread,
 					    CUresult (*bare)(CUdeviceptr, CUstream))
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUresult result;
 
-	if (cl_self_is_copy()) {
-		cl_self_begin_anew();
+	if (!shares)
 		return bare(dptr, stream);
-	}
 	if (cl_free_memory_async(dptr, stream, per_thread, bare, &result))
 		return result;
-	cl_collector_called();
 	return not_ours(dptr, bare(dptr, stream));
 }
 
@@ -263,13 +240,11 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 
 CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUresult result;
 
-	if (cl_self_is_copy()) {
-		cl_self_begin_anew();
+	if (!shares)
 		return destroy(event);
-	}
 	if (cl_import_event_destroy(event, destroy, cl_own_has, &result))
 		return result;
 	cl_event_owner_drop(event);
@@ -280,20 +255,56 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	return destroy(event);
 }
 
+/* --------------------------------------------------------------------- making */
+void cl_event_is_new(CUevent event)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_import_event_is_new(event);
+}
+
+void cl_event_created(CUevent event)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_event_owner_note(event);
+}
+
+void cl_pool_exported(void)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_pool_tell();
+}
+
+/* On leaving, the collector's work has its turn.  Apart, as most others have a thread for it. */
+static __attribute__((noinline)) void collect_inline(void)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+}
+
+void cl_memory_allocates(void)
+{
+	if (__builtin_expect(cl_collector_is_inline(), 0))
+		collect_inline();
+}
+
 /* --------------------------------------------------- when memory, or an event, is short */
 bool cl_retry_again(struct cl_retry *retry)
 {
-	CL_UNCANCELLED;
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
 	if (cl_callbacks_inside() || cl_options.disable.number || cl_self.ended)
 		return false;
 	if (retry->want == CL_RETRY_EVENT && !cl_sharing())
 		return false;
-	if (cl_self_is_copy()) {
-		cl_self_begin_anew();
-		if (retry->want == CL_RETRY_EVENT)
-			return false;
-	}
 	cl_self_prepare();
 	return cl_reclaim_again(retry);
+}
+
+void cl_retry_end(struct cl_retry *retry)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_reclaim_end(retry);
 }

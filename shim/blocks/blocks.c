@@ -249,31 +249,24 @@ void cl_block_delete(struct cl_block *block)
 	free(block);
 }
 
-struct cl_finding cl_block_about_locked(enum cl_finding_kind kind, enum cl_kind block_kind, uint64_t key,
-				      const struct cl_block *block)
+struct cl_about cl_block_about_locked(enum cl_kind kind, uint64_t key, const struct cl_block *block)
 {
-	struct cl_finding finding = { .kind = kind, .key = key, .block_kind = (uint8_t)block_kind };
+	struct cl_about about = { .key = key, .kind = (uint8_t)kind };
 
 	if (block) {
-		finding.size = block->size;
-		finding.device = block->device;
+		about.size = block->size;
+		about.device = block->device;
 	}
 	if (block && block->record != CL_NO_RECORD) {
 		const struct cl_record *r = &cl_own.record[block->record];
 
-		finding.record = block->record;
-		finding.file_id = cl_own.file_id;
-		finding.generation = cl_life_generation(cl_record_life(&cl_own, block->record));
-		finding.other_stack = r->free_stack;
-		finding.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed);
+		about.record = block->record;
+		about.file_id = cl_own.file_id;
+		about.generation = cl_life_generation(cl_record_life(&cl_own, block->record));
+		about.stack = r->free_stack;
+		about.when = atomic_load_explicit(&r->freed, memory_order_relaxed);
 	}
-	return finding;
-}
-
-void cl_block_misused(struct cl_finding *finding)
-{
-	finding->stack = cl_notes_stack(false);
-	cl_notes_finding(finding);
+	return about;
 }
 
 void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data)

@@ -8,6 +8,7 @@
 #ifndef CL_BLOCKS_H
 #define CL_BLOCKS_H
 
+#include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/driver/context.h"
 #include "shim/driver/driver.h"
@@ -101,11 +102,8 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
 	return block && block->place != CL_PLACE_PROGRAM;
 }
 
-/* @key, which is in the limbo (@block) or was freed unnoted (NULL), is misused: what there is to say. */
-struct cl_finding cl_block_about_locked(enum cl_finding_kind kind, enum cl_kind block_kind, uint64_t key,
-					const struct cl_block *block);
-/* Notes @finding of a misuse, with the stack of the caller.  No lock may be held. */
-void cl_block_misused(struct cl_finding *finding);
+/* What there is to say of a misuse of @key, which is in the limbo (@block) or was freed unnoted (NULL). */
+struct cl_about cl_block_about_locked(enum cl_kind kind, uint64_t key, const struct cl_block *block);
 
 /* Out of the hash and of its context: its key is free for another block. */
 void cl_block_unhash(struct cl_block *block);

@@ -27,9 +27,8 @@ static struct event_note *event_note_locked(CUevent event)
 	return note;
 }
 
-void cl_event_created(CUevent event)
+void cl_event_owner_note(CUevent event)
 {
-	CL_UNCANCELLED;
 	struct cl_context_name owner = cl_context_name_current();
 	struct event_note *note;
 

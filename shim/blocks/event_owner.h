@@ -14,7 +14,7 @@
 #include "shim/driver/driver.h"
 
 /* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
-void cl_event_created(CUevent event);
+void cl_event_owner_note(CUevent event);
 
 /* The context that @event was made in; none: it was not seen when it was made. */
 struct cl_context_name cl_event_owner(CUevent event);

@@ -62,8 +62,8 @@ static inline uint32_t cl_notes_import(const struct cl_import_note *note)
 void cl_notes_import_opens(uint32_t index, uint64_t opens);
 
 /*
- * Something that somebody should know of: of @finding->kind.  `when` is filled
- * in.  The first CL_FINDINGS are kept, all are counted.
+ * Something that somebody should know of, for cl_happened() (happened.h): of @finding->kind.
+ * `when` is filled in.  The first CL_FINDINGS are kept, all are counted.
  */
 void cl_notes_finding(const struct cl_finding *finding);
 void cl_notes_finding_locked(const struct cl_finding *finding);

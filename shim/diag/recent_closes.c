@@ -13,18 +13,18 @@ enum { CLOSED = 1024 };
  * Of memory: a ring, looked through only where a program closes what it has not
  * open.  No memory until it is used.
  */
-static struct cl_closed closed[CLOSED];
+static struct cl_about closed[CLOSED];
 static uint32_t closes; /* so many were written, modulo 2^32 */
 
 /* Of events: asked after for each one that is made or destroyed, so found by a hash. */
 struct closed_event {
 	UT_hash_handle hh;
-	struct cl_closed what;
+	struct cl_about what;
 };
 static struct closed_event *closed_events, *events_by_age[CLOSED]; /* a ring */
 static uint32_t next_event;
 
-void cl_notes_closed_event(const struct cl_closed *what)
+void cl_notes_closed_event(const struct cl_about *what)
 {
 	struct closed_event *entry;
 
@@ -51,12 +51,12 @@ void cl_notes_closed_event(const struct cl_closed *what)
 	next_event = (next_event + 1) % CLOSED;
 }
 
-struct cl_closed *cl_notes_closed_memory(void)
+struct cl_about *cl_notes_closed_memory(void)
 {
 	return &closed[closes++ % CLOSED];
 }
 
-static struct cl_closed *find_closed_event_locked(uint64_t key)
+static struct cl_about *find_closed_event_locked(uint64_t key)
 {
 	struct closed_event *entry;
 
@@ -64,10 +64,10 @@ static struct cl_closed *find_closed_event_locked(uint64_t key)
 	return entry && entry->what.kind ? &entry->what : NULL;
 }
 
-static struct cl_closed *find_closed_memory_locked(uint64_t key)
+static struct cl_about *find_closed_memory_locked(uint64_t key)
 {
 	for (uint32_t back = 1; back <= CLOSED; back++) {
-		struct cl_closed *entry = &closed[(closes - back) % CLOSED];
+		struct cl_about *entry = &closed[(closes - back) % CLOSED];
 
 		if (entry->kind && entry->key == key)
 			return entry;
@@ -75,14 +75,14 @@ static struct cl_closed *find_closed_memory_locked(uint64_t key)
 	return NULL;
 }
 
-static struct cl_closed *find_closed_locked(enum cl_kind kind, uint64_t key)
+static struct cl_about *find_closed_locked(enum cl_kind kind, uint64_t key)
 {
 	return kind == CL_EVENT ? find_closed_event_locked(key) : find_closed_memory_locked(key);
 }
 
-bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *what)
+bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_about *what)
 {
-	const struct cl_closed *found;
+	const struct cl_about *found;
 
 	cl_lock(&cl_imports_lock);
 	found = find_closed_locked(kind, key);
@@ -94,7 +94,7 @@ bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_closed *wha
 
 void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
 {
-	struct cl_closed *found;
+	struct cl_about *found;
 
 	cl_lock(&cl_imports_lock);
 	/* (memory may have been closed there many times) */

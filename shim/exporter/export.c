@@ -116,11 +116,11 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 }
 
 /*
- * The block @what of the context @of, known or not.  *misuse: what is to be noted, without the lock;
- * *gone: for cl_collector_watch_holders().
+ * The block @what of the context @of, known or not.  *misused, where it is refused: what there is
+ * to tell of it, without the lock.  *gone: for cl_collector_watch_holders().
  */
 static CUresult publish_locked(void *handle, const struct cl_export *what, const struct cl_context_name *of,
-			       uint32_t stack, struct cl_finding *misuse, bool *gone)
+			       uint32_t stack, struct cl_about *misused, bool *gone)
 {
 	struct cl_context *context;
 	struct cl_block *block;
@@ -132,8 +132,7 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, const
 	if (export_again_locked(handle, block, what->now))
 		return CUDA_SUCCESS;
 	if (cl_block_in_limbo(block)) {
-		cl_count(exported_after_free);
-		*misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, what->kind, what->base, block);
+		*misused = cl_block_about_locked(what->kind, what->base, block);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (block)
@@ -148,6 +147,12 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, const
 	if (block && what->kind == CL_MEMORY && cl_unnoted_kept(what->base))
 		pin_locked(block);
 	return CUDA_SUCCESS;
+}
+
+/* The program exports what it has freed.  No lock is held. */
+static void tell_exported_after_free(const struct cl_about *misused)
+{
+	cl_happened(CL_FOUND_EXPORTED_AFTER_FREE, misused, cl_notes_stack(false));
 }
 
 /* What the driver says of the block that @dptr lies in. */
@@ -215,11 +220,10 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 
 CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_MEMORY,
 				  .base = dptr,
 				  .handle = (const uint8_t *)handle->reserved };
-	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
+	struct cl_about misused;
 	struct cl_context_name of;
 	CUresult result = CUDA_SUCCESS;
 	bool gone = false, described = describe(dptr, &what, &of);
@@ -236,21 +240,20 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	if (described)
-		result = publish_locked(handle->reserved, &what, &of, stack, &misuse, &gone);
+		result = publish_locked(handle->reserved, &what, &of, stack, &misused, &gone);
 	else
 		keep_unnoted_locked(CL_MEMORY, dptr);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
-	if (misuse.kind)
-		cl_block_misused(&misuse);
+	if (result != CUDA_SUCCESS)
+		tell_exported_after_free(&misused);
 	return result;
 }
 
 enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 								  CUresult *result)
 {
-	CL_UNCANCELLED;
-	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
+	struct cl_about misused;
 	struct cl_block *block;
 	bool known, freed;
 
@@ -259,15 +262,13 @@ enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 	freed = cl_block_in_limbo(block) || cl_unnoted_freed(dptr, false);
 	known = block && !freed;
 	if (freed)
-		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_MEMORY, dptr, block);
+		misused = cl_block_about_locked(CL_MEMORY, dptr, block);
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
-		cl_count(exported_after_free);
-		cl_block_misused(&misuse);
+		tell_exported_after_free(&misused);
 		*result = cl_context_refusal();
 		return CL_EXPORT_DONE;
 	}
-	cl_collector_called();
 	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 	if (*result != CUDA_SUCCESS)
 		return CL_EXPORT_DONE;
@@ -280,7 +281,7 @@ enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 
 bool cl_export_event_was_freed(CUevent event, bool *known)
 {
-	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
+	struct cl_about misused;
 	uint64_t key = (uint64_t)(uintptr_t)event;
 	struct cl_block *block;
 	bool freed;
@@ -290,19 +291,17 @@ bool cl_export_event_was_freed(CUevent event, bool *known)
 	freed = cl_block_in_limbo(block);
 	*known = block && !freed;
 	if (freed)
-		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_EVENT, key, block);
+		misused = cl_block_about_locked(CL_EVENT, key, block);
 	cl_unlock(&cl_exports_lock);
-	if (freed) { /* bare, the driver crashes on it (measured) */
-		cl_count(exported_after_free);
-		cl_block_misused(&misuse);
-	}
+	if (freed) /* bare, the driver crashes on it (measured) */
+		tell_exported_after_free(&misused);
 	return freed;
 }
 
 CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
 {
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
-	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
+	struct cl_about misused;
 	struct cl_context_name owner = cl_event_owner(event);
 	CUresult result;
 	bool gone = false;
@@ -313,10 +312,10 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, &owner, stack, &misuse, &gone);
+	result = publish_locked(handle->reserved, &what, &owner, stack, &misused, &gone);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
-	if (misuse.kind)
-		cl_block_misused(&misuse);
+	if (result != CUDA_SUCCESS)
+		tell_exported_after_free(&misused);
 	return result;
 }

@@ -30,7 +30,7 @@ enum free_as {
  * NULL: not known.
  */
 static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken, CUcontext *ctx,
-				  struct cl_finding *again)
+				  struct cl_about *again)
 {
 	struct cl_block *block;
 	enum free_as as = FREE_NOT_OURS;
@@ -39,9 +39,7 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	block = cl_limbo_find_settled_locked(kind, key);
 	if (cl_block_in_limbo(block)) {
 		as = FREE_AGAIN;
-		*again = cl_block_about_locked(kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE :
-							 CL_FOUND_FREED_TWICE,
-				      kind, key, block);
+		*again = cl_block_about_locked(kind, key, block);
 	} else if (block) {
 		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
 		block->place = CL_PLACE_BUSY;
@@ -49,7 +47,7 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 		*ctx = block->of.context ? block->of.context->handle : NULL;
 	} else if (kind == CL_MEMORY && cl_unnoted_kept(key)) {
 		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
-		*again = cl_block_about_locked(CL_FOUND_FREED_TWICE, kind, key, NULL);
+		*again = cl_block_about_locked(kind, key, NULL);
 	}
 	cl_unlock(&cl_exports_lock);
 	return as;
@@ -155,12 +153,10 @@ static CUresult wait_as_a_free(CUcontext ctx)
 	return result;
 }
 
-static CUresult freed_again(CUdeviceptr dptr, struct cl_finding *again)
+static void freed_again(const struct cl_about *again)
 {
-	cl_count(freed_twice);
-	cl_block_misused(again);
-	cl_log(CL_LOG_INFO, "block %#llx was freed twice", (unsigned long long)dptr);
-	return CUDA_ERROR_INVALID_VALUE;
+	cl_happened(again->kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE : CL_FOUND_FREED_TWICE, again,
+		    cl_notes_stack(false));
 }
 
 /*
@@ -190,14 +186,15 @@ static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
 bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_block *block = NULL;
-	struct cl_finding again;
+	struct cl_about again;
 	CUcontext ctx = NULL;
 
 	switch (take_for_free(CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN:
-		*result = freed_again(dptr, &again);
+		freed_again(&again);
+		*result = CUDA_ERROR_INVALID_VALUE;
 		return true;
 	case FREE_NOW:
 		*result = freed_now(block, cl_driver.cuMemFree_v2(dptr));
@@ -233,7 +230,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
 {
 	struct cl_block *block = NULL;
-	struct cl_finding again;
+	struct cl_about again;
 	CUcontext ctx = NULL;
 	struct cl_fence *fence;
 	bool capturing;
@@ -242,7 +239,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN: /* unlike cuMemFree(), it needs a context */
-		freed_again(dptr, &again);
+		freed_again(&again);
 		*result = cl_context_refusal();
 		return true;
 	case FREE_NOW:
@@ -271,7 +268,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
 {
 	struct cl_block *block = NULL;
-	struct cl_finding again;
+	struct cl_about again;
 	CUcontext ctx = NULL;
 
 	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &ctx, &again)) {
@@ -279,9 +276,7 @@ bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result
 	case FREE_UNNOTED: /* memory alone */
 		return false;
 	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
-		cl_count(events_destroyed_twice);
-		cl_block_misused(&again);
-		cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
+		freed_again(&again);
 		*result = CUDA_ERROR_INVALID_HANDLE;
 		return true;
 	case FREE_NOW:

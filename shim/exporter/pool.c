@@ -9,10 +9,8 @@
 #include "shim/exporter/pool.h"
 #include "shim/self/self.h"
 
-void cl_pool_exported(void)
+void cl_pool_tell(void)
 {
-	CL_UNCANCELLED;
-
 	cl_count(pool_exports);
 	cl_log_once(CL_LOG_WARN,
 		    "this process shares memory of a pool by pointer (cuMemPoolExportPointer), which culimbo does "

@@ -7,6 +7,6 @@
  * A pointer into a memory pool was exported.  Such memory is not protected: this counts, and
  * says so once.  Any thread; this makes no process one that shares.
  */
-void cl_pool_exported(void);
+void cl_pool_tell(void);
 
 #endif

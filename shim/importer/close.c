@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Closing: see close.h. */
-#include "shim/base/log.h"
+#include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/importer/close.h"
@@ -49,42 +49,19 @@ void cl_close_end(enum cl_kind kind, struct cl_mapping *mapping, bool closed, bo
 	cl_unlock(&cl_imports_lock);
 }
 
-/* @before: the close that was one too few, NULL: not known. */
-static void note_closed_again(enum cl_finding_kind as, enum cl_kind kind, uint64_t key,
-			      const struct cl_closed *before)
-{
-	struct cl_finding finding = { .kind = as,
-				      .key = key,
-				      .stack = cl_notes_stack(true),
-				      .block_kind = (uint8_t)kind };
-
-	if (before) {
-		finding.pid = before->pid;
-		finding.size = before->size;
-		finding.other_stack = before->stack;
-		finding.other_when = before->when;
-		finding.file_id = before->file_id;
-		finding.record = before->record;
-		finding.generation = before->generation;
-		finding.device = before->device;
-	}
-	cl_notes_finding(&finding);
-}
-
 void cl_close_again(CUdeviceptr dptr)
 {
-	struct cl_closed before;
-	bool known = cl_notes_find_closed(CL_MEMORY, dptr, &before);
+	struct cl_about before = { .key = dptr, .kind = CL_MEMORY };
 
-	cl_count(closed_twice);
-	note_closed_again(CL_FOUND_CLOSED_TWICE, CL_MEMORY, dptr, known ? &before : NULL);
+	cl_notes_find_closed(CL_MEMORY, dptr, &before);
+	cl_happened(CL_FOUND_CLOSED_TWICE, &before, cl_notes_stack(true));
 }
 
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_own_fn *is_own,
 			     CUresult *result)
 {
 	uint64_t key = (uint64_t)(uintptr_t)event;
-	struct cl_closed closed;
+	struct cl_about closed;
 	uint32_t stack;
 	bool last;
 	struct cl_mapping *mapping = cl_close_begin(CL_EVENT, key, is_own, &last);
@@ -118,21 +95,17 @@ bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_
 bool cl_import_event_destroyed_again(CUevent event)
 {
 	uint64_t key = (uint64_t)(uintptr_t)event;
-	struct cl_closed before;
+	struct cl_about before;
 
 	if (!atomic_load_explicit(&events_closed, memory_order_acquire) ||
 	    !cl_notes_find_closed(CL_EVENT, key, &before))
 		return false;
-	cl_count(events_destroyed_twice);
-	note_closed_again(CL_FOUND_EVENT_DESTROYED_TWICE, CL_EVENT, key, &before);
-	cl_log(CL_LOG_INFO, "event %p was destroyed twice", (void *)event);
+	cl_happened(CL_FOUND_EVENT_DESTROYED_TWICE, &before, cl_notes_stack(true));
 	return true;
 }
 
-void cl_event_is_new(CUevent event)
+void cl_import_event_is_new(CUevent event)
 {
-	CL_UNCANCELLED;
-
 	if (atomic_load_explicit(&events_closed, memory_order_acquire))
 		cl_notes_not_closed(CL_EVENT, (uint64_t)(uintptr_t)event);
 }

@@ -37,6 +37,6 @@ bool cl_import_event_destroyed_again(CUevent event);
  * that shares: its address may be that of an import that was destroyed, and is the
  * program's to destroy again.
  */
-void cl_event_is_new(CUevent event);
+void cl_import_event_is_new(CUevent event);
 
 #endif

@@ -127,21 +127,28 @@ static void mapping_put_locked(enum cl_kind kind, struct cl_mapping *mapping)
 	mapping_delete_locked(mapping);
 }
 
-void cl_mapping_last_close(struct cl_closed *to, enum cl_kind kind, const struct cl_mapping *mapping,
-			   uint32_t stack)
+/* What there is to say of @mapping: it was opened, or closed, then and at @stack. */
+static inline void tell_about(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
+			      uint64_t when, uint32_t stack)
 {
 	const struct cl_hold *hold = mapping->hold;
 
-	*to = (struct cl_closed){ .key = mapping->link.key,
-				  .size = mapping->size,
-				  .when = cl_now_roughly(),
-				  .stack = stack,
-				  .file_id = hold ? cl_hold_file(hold) : 0,
-				  .record = hold ? cl_hold_record(hold) : 0,
-				  .generation = hold ? hold->generation : 0,
-				  .pid = mapping->exporter_pid,
-				  .kind = (uint8_t)kind,
-				  .device = (uint8_t)mapping->device };
+	*to = (struct cl_about){ .key = mapping->link.key,
+				 .size = mapping->size,
+				 .when = when,
+				 .stack = stack,
+				 .file_id = hold ? cl_hold_file(hold) : 0,
+				 .record = hold ? cl_hold_record(hold) : 0,
+				 .generation = hold ? hold->generation : 0,
+				 .pid = mapping->exporter_pid,
+				 .kind = (uint8_t)kind,
+				 .device = (uint8_t)mapping->device };
+}
+
+void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
+			   uint32_t stack)
+{
+	tell_about(to, kind, mapping, cl_now_roughly(), stack);
 }
 
 void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, bool closed,
@@ -244,14 +251,14 @@ static void tell(enum cl_kind kind, struct cl_mapping *mapping, void *data)
 	telling->each(&import, telling->data);
 }
 
-bool cl_import_find(CUdeviceptr dptr, struct cl_import *import)
+bool cl_import_find(CUdeviceptr dptr, struct cl_about *import)
 {
 	const struct cl_mapping *mapping;
 
 	cl_lock(&cl_imports_lock);
 	mapping = cl_mapping_find_locked(CL_MEMORY, dptr);
 	if (mapping)
-		*import = describe_locked(CL_MEMORY, mapping);
+		tell_about(import, CL_MEMORY, mapping, mapping->since, mapping->stack);
 	cl_unlock(&cl_imports_lock);
 	return mapping != NULL;
 }

@@ -42,7 +42,7 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 /* The driver has closed @mapping once (or not, when !@closed), at @stack. */
 void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, bool closed, uint32_t stack);
 /* What is to be noted of the last close of @mapping, at @stack. */
-void cl_mapping_last_close(struct cl_closed *to, enum cl_kind kind, const struct cl_mapping *mapping,
+void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
 			   uint32_t stack);
 
 /* What the trace says of an open or a close here; @hold NULL: unmanaged. */
@@ -70,8 +70,8 @@ struct cl_import {
 /* Each open import; under cl_imports_lock. */
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data);
 
-/* Whether @dptr is an import that is open here, and which. */
-bool cl_import_find(CUdeviceptr dptr, struct cl_import *import);
+/* Whether @dptr is an import that is open here, and which: since when, and where it was opened. */
+bool cl_import_find(CUdeviceptr dptr, struct cl_about *about);
 /* @context has ended, with what was open in it. */
 void cl_imports_context_ended(struct cl_context *context);
 

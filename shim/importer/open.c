@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "shim/base/log.h"
+#include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/diag/trace.h"
@@ -82,7 +83,7 @@ static bool has_lost_its_file(const struct cl_named *named)
 }
 
 /* Where and when what @named leads to was freed, if its exporter's file still says so. */
-static void find_free(const struct cl_named *named, struct cl_finding *finding)
+static void find_free(const struct cl_named *named, struct cl_about *about)
 {
 	struct cl_view view = { .now = cl_now() };
 	const struct cl_region *region;
@@ -96,8 +97,8 @@ static void find_free(const struct cl_named *named, struct cl_finding *finding)
 	if (region && cl_region_fd_intact(region)) {
 		view.region = *region;
 		if (cl_view_freed(&view, named->stamp.record, named->stamp.generation, named->handle,
-				  &finding->other_when, &stack))
-			finding->other_stack = own ? stack : cl_notes_stack_of_locked(&view, stack);
+				  &about->when, &stack))
+			about->stack = own ? stack : cl_notes_stack_of_locked(&view, stack);
 	}
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
@@ -106,29 +107,16 @@ static void find_free(const struct cl_named *named, struct cl_finding *finding)
 CUresult cl_open_refuse(const struct cl_named *named, enum cl_kind kind)
 {
 	struct cl_stamp stamp = named->stamp;
-	struct cl_finding finding = { .kind = CL_FOUND_STALE_REFUSED,
-				      .pid = named->pid,
-				      .stack = cl_notes_stack(true),
-				      .file_id = stamp.file_id,
-				      .record = stamp.record,
-				      .generation = stamp.generation,
-				      .block_kind = (uint8_t)kind };
+	struct cl_about about = { .pid = named->pid,
+				  .file_id = stamp.file_id,
+				  .record = stamp.record,
+				  .generation = stamp.generation,
+				  .kind = (uint8_t)kind,
+				  .fileless = named->fileless };
+	uint32_t stack = cl_notes_stack(true);
 
-	cl_count(stale_refused);
-	find_free(named, &finding);
-	cl_notes_finding(&finding);
-	cl_trace(CL_TRACE_STALE, .file_id = stamp.file_id, .record = stamp.record,
-		 .generation = stamp.generation);
-	if (named->fileless)
-		cl_log(CL_LOG_INFO,
-		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
-		       "and is in another PID namespace, where it cannot be asked whether it lives",
-		       named->pid, stamp.file_id);
-	else
-		cl_log(CL_LOG_INFO,
-		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
-		       "been freed",
-		       stamp.file_id, stamp.record, stamp.generation);
+	find_free(named, &about);
+	cl_happened(CL_FOUND_STALE_REFUSED, &about, stack);
 	/* as an open of the driver's, a refusal spoils no capture (measured) */
 	return cl_context_refusal();
 }
@@ -249,7 +237,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kin
 		return false;
 	/* what was closed at its address is none of it: its own close may find no note of it to say so */
 	if (kind == CL_EVENT)
-		cl_event_is_new((CUevent)(uintptr_t)key);
+		cl_import_event_is_new((CUevent)(uintptr_t)key);
 	else if (!noted)
 		cl_notes_not_closed(kind, key);
 	if (__builtin_expect(o->sight != CL_HERE, 0))

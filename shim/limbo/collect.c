@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "shim/base/log.h"
 #include "shim/limbo/collect.h"
 #include "shim/limbo/forced.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
+#include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/self/self.h"
 
@@ -173,6 +175,15 @@ struct cl_collected cl_limbo_collect(bool end_grace)
 			return (struct cl_collected){ .next = UINT64_MAX, .held = quiet == CL_QUIET_HELD };
 	}
 	return collect(end_grace);
+}
+
+void cl_limbo_collect_from_dying(bool end_grace, uint64_t until, const _Atomic bool *stop)
+{
+	struct timespec moment = { 0, 2 * MILLISECOND };
+
+	while (cl_limbo_collect(end_grace).held && cl_limbo_reap() && cl_now() < until &&
+	       !(stop && atomic_load_explicit(stop, memory_order_relaxed)))
+		nanosleep(&moment, NULL);
 }
 
 bool cl_limbo_wait_for_others(uint64_t until, uint64_t (*back)(void), uint64_t had)

@@ -15,6 +15,11 @@
  * for its grace.  Any thread; several at once.
  */
 struct cl_collected cl_limbo_collect(bool end_grace);
+/*
+ * The same, again and again as long as holders of what is left are dying, which is a matter of
+ * milliseconds; until @until (CLOCK_MONOTONIC, ns) at most, or until *@stop is set (NULL: never).
+ */
+void cl_limbo_collect_from_dying(bool end_grace, uint64_t until, const _Atomic bool *stop);
 
 /*
  * Whether the program's free of @block can go straight to the driver: its

@@ -77,7 +77,6 @@ static void serve_pressure(uint64_t wait)
 	uint32_t asked = atomic_load_explicit(&h->pressure_asked, memory_order_acquire);
 	uint32_t all = atomic_load_explicit(&h->asked_all, memory_order_relaxed);
 	bool end_grace = atomic_exchange(&collector.served_all, all) != all;
-	uint64_t until = cl_now() + wait;
 
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++) {
 		uint32_t of = atomic_load_explicit(&h->device[i].asked, memory_order_relaxed);
@@ -87,13 +86,7 @@ static void serve_pressure(uint64_t wait)
 							       memory_order_relaxed));
 	}
 	cl_limbo_reap();
-	while (cl_limbo_collect(end_grace).held && cl_limbo_reap() && cl_now() < until &&
-	       !atomic_load_explicit(&collector.stop, memory_order_relaxed)) {
-		/* someone is dying with our blocks: that is a matter of milliseconds */
-		struct timespec moment = { 0, 2 * MILLISECOND };
-
-		nanosleep(&moment, NULL);
-	}
+	cl_limbo_collect_from_dying(end_grace, cl_now() + wait, &collector.stop);
 	cl_limbo_collect(false);
 	cl_trace(CL_TRACE_SERVED);
 	answer(h, asked);

@@ -2,33 +2,13 @@
 /*
  * What goes though somebody may still have it: see forced.h.
  */
-#include <stdio.h>
 #include <string.h>
 
-#include "shim/base/log.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/happened.h"
 #include "shim/diag/trace.h"
 #include "shim/limbo/forced.h"
 #include "shim/limbo/inside.h"
 #include "shim/self/self.h"
-
-static void note_forced_out_locked(const struct cl_block *block)
-{
-	const struct cl_record *r = &cl_own.record[block->record];
-	struct cl_finding finding = {
-		.kind = CL_FOUND_EVENT_FORCED_OUT,
-		.key = block->link.key,
-		.other_stack = r->free_stack,
-		.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed),
-		.file_id = cl_own.file_id,
-		.record = block->record,
-		.generation = cl_life_generation(cl_record_life(&cl_own, block->record)),
-		.block_kind = CL_EVENT,
-		.device = block->device,
-	};
-
-	cl_notes_finding_locked(&finding);
-}
 
 /* Who holds the record of @block: a slot, or CL_SLOTS where that is not known. */
 static unsigned int a_holder_of(const struct cl_block *block)
@@ -39,34 +19,15 @@ static unsigned int a_holder_of(const struct cl_block *block)
 }
 
 /* @slot: of who holds it; CL_SLOTS: that is not known. */
-static void note_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
+static void tell_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
 {
-	const struct cl_record *r = &cl_own.record[block->record];
-	struct cl_finding finding = {
-		.kind = CL_FOUND_HELD_FORCED_OUT,
-		.key = block->link.key,
-		.size = block->size,
-		.other_stack = r->free_stack,
-		.other_when = atomic_load_explicit(&r->freed, memory_order_relaxed),
-		.file_id = cl_own.file_id,
-		.record = block->record,
-		.generation = cl_life_generation(cl_record_life(&cl_own, block->record)),
-		.block_kind = CL_MEMORY,
-		.device = block->device,
-	};
-	char who[64] = "a process that is not known may map it";
+	struct cl_about about = cl_block_about_locked(CL_MEMORY, block->link.key, block);
 
 	if (slot < CL_SLOTS) {
-		finding.pid = cl_own.slot[slot].who.pid;
-		memcpy(finding.name, cl_own.slot[slot].name, sizeof finding.name);
-		snprintf(who, sizeof who, "process %u (%.16s) maps it", finding.pid, finding.name);
+		about.pid = cl_own.slot[slot].who.pid;
+		memcpy(about.name, cl_own.slot[slot].name, sizeof about.name);
 	}
-	cl_notes_finding_locked(&finding);
-	cl_log(CL_LOG_WARN,
-	       "block %#llx of %llu bytes is given back although %s: freed blocks that others map take "
-	       "more than CULIMBO_HELD_BYTES, %llu",
-	       (unsigned long long)block->link.key, (unsigned long long)block->size, who,
-	       (unsigned long long)cl_options.held_bytes.number);
+	cl_happened_locked(CL_FOUND_HELD_FORCED_OUT, &about);
 }
 
 /*
@@ -94,10 +55,8 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 		cl_limbo_move(block, CL_PLACE_BUSY);
 		released = cl_record_gone(&cl_own, block->record);
 		/* Its last holder may have left just now: then nothing is taken from anybody. */
-		if (!released) {
-			note_held_forced_out_locked(block, slot);
-			cl_count(held_forced_out);
-		}
+		if (!released)
+			tell_held_forced_out_locked(block, slot);
 		cl_give_back_alone_locked(block);
 		sum->blocks++;
 		sum->bytes += block->size;
@@ -134,12 +93,14 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 	unsigned int n = 0;
 
 	for (; n < most && cl_limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
+		struct cl_about about;
+
 		if (!any && block != &cl_limbo.oldest_event->block)
 			break;
 		cl_limbo_event_forget(block);
 		cl_limbo_move(block, CL_PLACE_BUSY);
-		cl_count(events_forced_out);
-		note_forced_out_locked(block);
+		about = cl_block_about_locked(CL_EVENT, block->link.key, block);
+		cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about);
 		cl_limbo.forcing++;
 		cl_give_back_alone_locked(block);
 		cl_limbo.forcing--;
@@ -147,10 +108,6 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 		block->destroyed = true;
 		cl_block_unhash(block);
 		cl_limbo_settle(block, cl_now(), false);
-		cl_log_once(CL_LOG_INFO,
-			    "too many destroyed events wait for their importers: the oldest go now "
-			    "(CULIMBO_MAX_EVENTS is %llu)",
-			    (unsigned long long)cl_options.max_events.number);
 	}
 	return n;
 }

@@ -4,8 +4,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/options.h"
-#include "shim/diag/notes.h"
-#include "shim/diag/trace.h"
+#include "shim/diag/happened.h"
 #include "shim/limbo/reap.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
@@ -14,7 +13,7 @@
 static struct cl_slot_watch watch[CL_SLOTS];
 static struct cl_lock reap_lock = CL_LOCK_INIT(CL_RANK_REAP);
 
-struct cl_reclaimed cl_reclaimed[CL_RECLAIMED];
+struct cl_about cl_reclaimed[CL_RECLAIMED];
 unsigned int cl_reclaimed_n;
 
 /* @data: whether cl_exports_lock is held. */
@@ -22,40 +21,31 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 {
 	const struct cl_slot *s = &cl_own.slot[slot];
 	const struct cl_record *of = &cl_own.record[record];
-	struct cl_finding finding = {
-		.kind = CL_FOUND_HOLD_RECLAIMED,
+	struct cl_about about = {
 		.pid = s->who.pid,
 		.key = of->base,
 		.size = of->size,
-		.other_stack = of->free_stack,
-		.other_when = atomic_load_explicit(&of->freed, memory_order_relaxed),
+		.stack = of->free_stack,
+		.when = atomic_load_explicit(&of->freed, memory_order_relaxed),
 		.file_id = cl_own.file_id,
 		.record = record,
 		.generation = cl_life_generation(cl_record_life(&cl_own, record)),
-		.block_kind = of->kind,
+		.kind = of->kind,
 		.device = of->device,
 	};
 
-	memcpy(finding.name, s->name, sizeof finding.name);
+	memcpy(about.name, s->name, sizeof about.name);
 	if (*(const bool *)data)
-		cl_notes_finding_locked(&finding);
+		cl_happened_locked(CL_FOUND_HOLD_RECLAIMED, &about);
 	else
-		cl_notes_finding(&finding);
-	cl_trace(CL_TRACE_RECLAIMED, .kind = cl_own.record[record].kind, .key = cl_own.record[record].base,
-		 .size = cl_own.record[record].size, .file_id = cl_own.file_id, .record = record,
-		 .pid = s->who.pid);
+		cl_happened(CL_FOUND_HOLD_RECLAIMED, &about, 0);
 	if (cl_reclaimed_n < CL_RECLAIMED) { /* under reap_lock */
-		struct cl_reclaimed *r = &cl_reclaimed[cl_reclaimed_n++];
+		struct cl_about *r = &cl_reclaimed[cl_reclaimed_n++];
 
-		r->pid = s->who.pid;
-		memcpy(r->name, s->name, sizeof r->name);
-		r->base = cl_own.record[record].base;
-		r->size = cl_own.record[record].size;
-		r->kind = cl_own.record[record].kind;
+		*r = (struct cl_about){ .pid = about.pid, .key = about.key, .size = about.size,
+					.kind = about.kind };
+		memcpy(r->name, about.name, sizeof r->name);
 	}
-	cl_log(CL_LOG_DEBUG, "process %u (%.16s) died holding block %#llx of %llu bytes",
-	       s->who.pid, s->name, (unsigned long long)cl_own.record[record].base,
-	       (unsigned long long)cl_own.record[record].size);
 }
 
 /* The caller has reap_lock. */
@@ -67,7 +57,6 @@ static unsigned int reap(bool locked)
 	if (sum.holds)
 		cl_log(CL_LOG_INFO, "took back %u holds of %u dead processes", sum.holds, sum.slots);
 	cl_count_add(dead_holders, sum.slots);
-	cl_count_add(dead_holds, sum.holds);
 	return sum.settling;
 }
 

@@ -6,15 +6,9 @@
 #include <stdint.h>
 #include "shim/limbo/limbo.h"
 
-/* Holds taken back from the dead, for the report: the first few. */
-struct cl_reclaimed {
-	uint32_t pid;
-	char name[16];
-	uint64_t base, size;
-	uint8_t kind;
-};
+/* Holds taken back from the dead, for a report without our file: who held what, of the first few. */
 enum { CL_RECLAIMED = 32 };
-extern struct cl_reclaimed cl_reclaimed[CL_RECLAIMED];
+extern struct cl_about cl_reclaimed[CL_RECLAIMED];
 extern unsigned int cl_reclaimed_n;
 
 /* Looks for dead holders of this process's blocks.  Returns how many are still settling. */

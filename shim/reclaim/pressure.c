@@ -252,7 +252,7 @@ static bool update(struct known *known, const struct sample *sample)
 struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 {
 	struct cl_pressure_seen seen = { .news = false };
-	int fd = cl_self_open_dir(false);
+	int fd = pressure ? cl_self_open_dir(false) : -1;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
 
@@ -349,6 +349,16 @@ static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, 
 	return true;
 }
 
+/* Nothing was ever held of it, perhaps: a process that shares nothing keeps nothing open. */
+static void put_back_locked(struct cl_peer *peer)
+{
+	bool goes = peer->aside && peer->holds == 1; /* with this very hold */
+
+	cl_peer_put(peer);
+	if (!goes)
+		cl_peer_drop_unused(peer);
+}
+
 static void ask_some(struct asked *asked, unsigned int n, uint64_t until)
 {
 	uint64_t began = cl_now();
@@ -363,11 +373,8 @@ static void ask_some(struct asked *asked, unsigned int n, uint64_t until)
 			 .value = cl_now() - began, .flags = answered ? CL_TRACE_DONE : 0);
 	}
 	cl_lock(&cl_imports_lock);
-	for (unsigned int i = 0; i < n; i++) {
-		asked[i].peer->holds--;
-		/* a process that shares nothing keeps nothing open */
-		cl_peer_drop_unused(asked[i].peer);
-	}
+	for (unsigned int i = 0; i < n; i++)
+		put_back_locked(asked[i].peer);
 	cl_unlock(&cl_imports_lock);
 }
 

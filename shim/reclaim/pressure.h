@@ -37,7 +37,7 @@ struct cl_pressure_seen {
 	/* Of the device, by all: the bytes that were ever put into limbos, and given back. */
 	uint64_t entered, returned;
 };
-struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure);
+struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure); /* NULL: nothing is seen */
 
 /*
  * Asks all whose limbo has what could go, as of the last look, to end their graces and give

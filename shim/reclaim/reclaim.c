@@ -41,10 +41,17 @@ enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 /* Bytes that may be missing for other reasons: a free that waits as the driver's takes a page. */
 #define SLACK (64u << 20)
 
+/* A counter of what came free here, which only grows. */
+typedef uint64_t counter_fn(void);
+
+/* What the steps of one attempt have found. */
 struct found {
-	bool gave;	   /* something has come free */
-	bool may_come;	   /* something may come free yet */
-	unsigned int round; /* of the loop, in this attempt */
+	bool gave;	     /* something has come free */
+	bool may_come;	     /* something may come free yet */
+	bool news;	     /* others' limbos have changed since the call was made */
+	unsigned int round;  /* of the loop */
+	counter_fn *counts;  /* what helps who needs an event; NULL: nothing that we have */
+	uint64_t before;     /* what it was */
 };
 
 static void nap(uint64_t ns)
@@ -52,6 +59,11 @@ static void nap(uint64_t ns)
 	struct timespec t = { 0, (long)ns };
 
 	nanosleep(&t, NULL);
+}
+
+static uint64_t began(const struct cl_retry *retry)
+{
+	return retry->deadline - cl_options.pressure_wait.number;
 }
 
 /* ---------------------------------------------------------------------- the own limbo */
@@ -65,61 +77,101 @@ static uint64_t bytes_back(void)
  * Waits for the rest of the time at most for threads that have what could go, or may be ending
  * its context.
  */
-static void collect_own(const struct cl_retry *retry, bool ends, uint64_t (*back)(void),
-			unsigned int device)
+static void collect_own(const struct cl_retry *retry, bool ends, counter_fn *counts, unsigned int device)
 {
 	/* a handle of an event that is under way is lost only for an event */
-	bool all = back != bytes_back;
-	uint64_t before = back();
+	bool all = counts != bytes_back;
+	uint64_t before = counts();
 
 	if (!all)
-		cl_limbo_press(device, cl_limbo_press_until(retry->began, cl_now()));
-	while (cl_limbo_collect(all).held && cl_limbo_reap() && cl_now() < retry->until)
-		nap(2 * MILLISECOND); /* a holder is dying: that is a matter of milliseconds */
+		cl_limbo_press(device, cl_limbo_press_until(began(retry), cl_now()));
+	cl_limbo_collect_from_dying(all, retry->deadline, NULL);
 	do
 		cl_limbo_collect(all);
-	while (cl_limbo_wait_for_others(retry->until, back, ends ? before : UINT64_MAX));
+	while (cl_limbo_wait_for_others(retry->deadline, counts, ends ? before : UINT64_MAX));
 }
 
-static void own_limbo(struct cl_retry *retry, struct found *found)
+static void own_memory(struct cl_retry *retry, struct found *found)
 {
 	struct cl_limbo_moved moved;
+	unsigned int device;
 
 	if (!cl_sharing())
 		return;
 	/* others may wait for our answer while we wait for theirs */
 	cl_collector_called();
-	retry->pressed = true;
-	retry->device = cl_limbo_moved(retry->what.device).device;
-	collect_own(retry, retry->attempt == 0 || cl_now() < retry->until, bytes_back, retry->device);
+	device = cl_limbo_moved(retry->what.device).device;
+	retry->pressed = device + 1;
+	collect_own(retry, retry->attempt == 0 || cl_now() < retry->deadline, bytes_back, device);
 	moved = cl_limbo_moved(retry->what.device);
-	found->gave |= moved.entered + moved.returned != retry->own;
+	found->gave |= moved.entered + moved.returned != retry->seen;
 	found->may_come |= moved.could_go != 0;
-	retry->own = moved.entered + moved.returned;
+	retry->seen = moved.entered + moved.returned;
+}
+
+/* Then it is not memory that is short. */
+static bool is_at_limit(void)
+{
+	CUevent event;
+
+	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* Some threads may be at one. */
+	    cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return false;
+	cl_driver.cuEventDestroy_v2(event);
+	return true;
+}
+
+static void own_events(struct cl_retry *retry, struct found *found)
+{
+	/* others may have given one back since the driver said no; then nothing is forced */
+	if (retry->attempt && cl_limbo_events_back() != retry->seen)
+		return;
+	found->counts = cl_limbo_has_events() ? cl_limbo_events_back : is_at_limit() ? NULL : bytes_back;
+	if (!found->counts)
+		return;
+	found->before = found->counts();
+	if (retry->attempt == 0 || found->counts == bytes_back)
+		collect_own(retry, true, found->counts, CL_ANY_DEVICE);
+}
+
+/* After own_events(), and after the callbacks: what is held goes only if nothing else does. */
+static void held_events(struct cl_retry *retry, struct found *found)
+{
+	uint64_t back;
+
+	if (found->counts == cl_limbo_events_back && cl_limbo_events_back() == found->before)
+		cl_limbo_force_events_out(retry->deadline);
+	if (found->counts && found->counts() != found->before) {
+		found->gave = true;
+		/* their records wait on; it may have looked while we had them, and sleep for good */
+		cl_collector_wake();
+	}
+	/* Asked after the look at what the limbo has: what is not there any more has gone by now. */
+	back = cl_limbo_events_back();
+	found->gave |= retry->attempt == 0 || back != retry->seen;
+	retry->seen = back;
 }
 
 /* ------------------------------------------------------------------ the other steps */
 static void callbacks(struct cl_retry *retry, struct found *found)
 {
+	bool gave;
+
 	/* Those that say that they give, and don't, are not asked for ever. */
 	if (found->round || retry->attempt >= ATTEMPTS || (retry->attempt && !retry->callbacks_gave))
 		return;
-	retry->callbacks_gave = cl_callbacks_ask(retry->what.bytes);
+	gave = cl_callbacks_ask(retry->what.bytes);
+	/* It is memory that they say they gave, which need not be an event. */
+	retry->callbacks_gave = gave && retry->want == CL_RETRY_MEMORY;
 	found->gave |= retry->callbacks_gave;
 }
 
-/* A look at all limbos but ours: that something is new stays in retry->news until it is used. */
-static struct cl_pressure_seen look_at_others(struct cl_retry *retry)
+/* A look at all limbos but ours. */
+static struct cl_pressure_seen look_at_others(const struct cl_retry *retry, struct found *found)
 {
-	struct cl_pressure_seen seen = { .news = false };
-	uint8_t uuid[CL_UUID];
+	struct cl_pressure_seen seen = cl_pressure_look(retry->others);
 
-	if (!retry->others)
-		retry->others = cl_pressure_begin(cl_device_uuid(retry->what.device, uuid) ? uuid : NULL);
-	if (retry->others)
-		seen = cl_pressure_look(retry->others);
-	retry->returned = seen.returned + cl_limbo_moved(retry->what.device).returned;
-	retry->news |= seen.news;
+	found->news |= seen.news;
 	return seen;
 }
 
@@ -130,14 +182,13 @@ static void others(struct cl_retry *retry, struct found *found)
 	/* what we have may be enough: then nobody else's grace ends for it */
 	if (retry->attempt == 0 && found->gave)
 		return;
-	seen = look_at_others(retry);
+	seen = look_at_others(retry, found);
 	if (seen.may_come) {
-		cl_pressure_ask(retry->others, retry->began, retry->until);
-		seen = look_at_others(retry);
+		cl_pressure_ask(retry->others, began(retry), retry->deadline);
+		seen = look_at_others(retry, found);
 	}
-	found->gave |= retry->news;
+	found->gave |= found->news;
 	found->may_come |= seen.may_come;
-	retry->news = false;
 }
 
 static void untracked(struct cl_retry *retry, struct found *found)
@@ -145,16 +196,6 @@ static void untracked(struct cl_retry *retry, struct found *found)
 	if (!found->gave && !found->may_come && cl_sharing())
 		found->gave = cl_limbo_release_kept().blocks != 0;
 }
-
-static const struct step {
-	void (*take)(struct cl_retry *, struct found *);
-	bool of_limbos;
-} for_memory[] = {
-	{ own_limbo, true },
-	{ callbacks, false },
-	{ others, true },
-	{ untracked, true },
-};
 
 /* Whether no device, or not the one that is asked, is as large: then no limbo's memory can help. */
 static bool fits_no_device(const struct cl_short *what)
@@ -180,63 +221,32 @@ static bool fits_no_device(const struct cl_short *what)
  * nobody's grace ends for it.  What had been given back before the driver was asked how much is
  * free is in that; what was in a limbo then had been put into it before the look after that.
  */
-static bool is_hopeless(struct cl_retry *retry)
+static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 {
 	uint64_t entered, before;
 	size_t is_free, total;
 
+	if (retry->want == CL_RETRY_EVENT)
+		return false;
 	if (retry->what.device == CL_OF_NONE || fits_no_device(&retry->what))
 		return true;
 	/* Now and then, for it may have been otherwise. */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
 	    (cl_sharing() && cl_limbo_has_kept()))
 		return false;
-	look_at_others(retry);
-	before = retry->returned;
+	before = look_at_others(retry, found).returned;
+	before += cl_limbo_moved(retry->what.device).returned;
 	if (cl_driver.cuMemGetInfo_v2(&is_free, &total) != CUDA_SUCCESS)
 		return false;
-	entered = look_at_others(retry).entered + cl_limbo_moved(retry->what.device).entered;
+	entered = look_at_others(retry, found).entered;
+	entered += cl_limbo_moved(retry->what.device).entered;
 	return entered >= before && is_free + (entered - before) + SLACK < retry->what.at_least;
 }
 
-static bool memory_again(struct cl_retry *retry)
-{
-	struct found found = { .gave = false };
-	uint64_t began = cl_now(), wait = 100 * MICROSECOND;
-	bool hopeless = is_hopeless(retry);
-	const char *said;
-
-	/* where others take all that comes free, not without a pause */
-	if (retry->attempt >= ATTEMPTS)
-		nap(retry->attempt < 10 * ATTEMPTS ? wait : MILLISECOND);
-	for (;; found.round++) {
-		found.gave = found.may_come = false;
-		for (unsigned int i = 0; i < sizeof for_memory / sizeof *for_memory; i++)
-			if (!hopeless || !for_memory[i].of_limbos)
-				for_memory[i].take(retry, &found);
-		if (found.gave || !found.may_come || cl_now() >= retry->until)
-			break;
-		nap(wait);
-		if (wait < 3 * MILLISECOND)
-			wait *= 2;
-	}
-	said = found.gave ? "memory came free, trying again" :
-	       hopeless	  ? "nobody has as much" :
-			    "nothing to give back";
-	if (retry->what.bytes)
-		cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s",
-		       retry->what.bytes, retry->attempt, said);
-	else
-		cl_log(CL_LOG_DEBUG, "a call that needs device memory failed (attempt %u): %s",
-		       retry->attempt, said);
-	cl_trace(CL_TRACE_WAITED, .size = retry->what.bytes, .value = cl_now() - began,
-		 .flags = found.gave ? CL_TRACE_DONE : 0);
-	return found.gave;
-}
-
 /* Where the caller has said "of the current one"; and its UUID, for all that ask from here on. */
-static void find_device(struct cl_short *what)
+static void find_device(struct cl_retry *retry)
 {
+	struct cl_short *what = &retry->what;
 	uint8_t uuid[CL_UUID];
 	CUdevice current;
 
@@ -247,104 +257,81 @@ static void find_device(struct cl_short *what)
 	/* how much is free can be asked of the current one */
 	if (what->device < 0 || what->device != current)
 		what->at_least = 0;
-	cl_device_uuid(what->device, uuid);
-}
-
-/* --------------------------------------------------------------------------- events */
-/* Then it is not memory that is short. */
-static bool is_at_limit(void)
-{
-	CUevent event;
-
-	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* Some threads may be at one. */
-	    cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-		return false;
-	cl_driver.cuEventDestroy_v2(event);
-	return true;
-}
-
-/* Gives back what can go; @back: what is wanted, NULL: nothing that we have.  Whether any has gone. */
-static bool give_for_event(const struct cl_retry *retry, uint64_t (*back)(void))
-{
-	uint64_t before = back ? back() : 0;
-	bool given;
-
-	if (back && (retry->attempt == 0 || back == bytes_back))
-		collect_own(retry, true, back, CL_ANY_DEVICE);
-	if (retry->attempt == 0)
-		cl_callbacks_ask(0);
-	/* events are this process's own: no other process could give any back */
-	if (back == cl_limbo_events_back && back() == before)
-		cl_limbo_force_events_out(retry->until);
-	given = back && back() != before;
-	/* their records wait on; it may have looked while we had them, and sleep for good */
-	if (given)
-		cl_collector_wake();
-	return given;
-}
-
-static bool event_again(struct cl_retry *retry)
-{
-	/* others may have given one back since the driver said no; then nothing is forced */
-	bool again = retry->attempt && cl_limbo_events_back() != retry->own;
-
-	if (!again) {
-		if (cl_limbo_has_events())
-			again = give_for_event(retry, cl_limbo_events_back);
-		else
-			again = give_for_event(retry, is_at_limit() ? NULL : bytes_back);
-		/* Asked after the look at what the limbo has: what is not there any more has gone by now. */
-		again |= retry->attempt == 0 || cl_limbo_events_back() != retry->own;
-	}
-	retry->own = cl_limbo_events_back();
-	return again;
+	retry->others = cl_pressure_begin(cl_device_uuid(what->device, uuid) ? uuid : NULL);
 }
 
 /* ------------------------------------------------------------------------- the loop */
-void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what)
+enum { MEMORY = 1 << CL_RETRY_MEMORY, EVENT = 1 << CL_RETRY_EVENT };
+
+static const struct step {
+	void (*take)(struct cl_retry *, struct found *);
+	unsigned int wants;
+	bool of_limbos; /* not where nothing in any limbo could help */
+} steps[] = {
+	{ own_memory, MEMORY, true },
+	{ own_events, EVENT, true },
+	{ callbacks, MEMORY | EVENT, false },
+	{ others, MEMORY, true }, /* events are this process's own */
+	{ untracked, MEMORY, true },
+	{ held_events, EVENT, true },
+};
+
+static void say(const struct cl_retry *retry, const char *said)
 {
-	*retry = (struct cl_retry){ .want = want, .what = what };
+	if (retry->what.bytes)
+		cl_log(CL_LOG_DEBUG, "an allocation of %zu bytes failed (attempt %u): %s",
+		       retry->what.bytes, retry->attempt, said);
+	else
+		cl_log(CL_LOG_DEBUG, "a call that needs device memory failed (attempt %u): %s",
+		       retry->attempt, said);
 }
 
 bool cl_reclaim_again(struct cl_retry *retry)
 {
-	uint64_t now = cl_now();
-	bool again;
+	const unsigned int most = retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS;
+	uint64_t now = cl_now(), wait = 100 * MICROSECOND;
+	struct found found = { .gave = false };
+	bool hopeless;
 
-	if (retry->attempt == 0) {
-		retry->began = now;
-		retry->until = now + cl_options.pressure_wait.number;
-	} else if (now >= retry->until &&
-		   retry->attempt >= (retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS)) {
+	if (retry->attempt == 0)
+		retry->deadline = now + cl_options.pressure_wait.number;
+	else if (now >= retry->deadline && retry->attempt >= most)
 		return false; /* others take all that comes free */
-	}
 	cl_count(callbacks_run);
-	if (retry->want == CL_RETRY_MEMORY && retry->attempt == 0)
-		find_device(&retry->what);
-	again = retry->want == CL_RETRY_EVENT ? event_again(retry) : memory_again(retry);
+	if (retry->attempt == 0 && retry->want == CL_RETRY_MEMORY)
+		find_device(retry);
+	hopeless = is_hopeless(retry, &found);
+	/* where others take all that comes free, not without a pause */
+	if (retry->attempt >= ATTEMPTS)
+		nap(retry->attempt < 10 * ATTEMPTS ? wait : MILLISECOND);
+	for (;; found.round++) {
+		found.may_come = false;
+		for (unsigned int i = 0; i < sizeof steps / sizeof *steps; i++)
+			if ((steps[i].wants & 1u << retry->want) && !(hopeless && steps[i].of_limbos))
+				steps[i].take(retry, &found);
+		if (found.gave || !found.may_come || cl_now() >= retry->deadline)
+			break;
+		nap(wait);
+		if (wait < 3 * MILLISECOND)
+			wait *= 2;
+	}
+	if (retry->want == CL_RETRY_MEMORY) {
+		say(retry, found.gave ? "memory came free, trying again" :
+			   hopeless   ? "nobody has as much" :
+					"nothing to give back");
+		cl_trace(CL_TRACE_WAITED, .size = retry->what.bytes, .value = cl_now() - now,
+			 .flags = found.gave ? CL_TRACE_DONE : 0);
+	}
 	retry->attempt++;
-	return again;
+	return found.gave;
 }
 
-void cl_retry_end(struct cl_retry *retry)
+void cl_reclaim_end(struct cl_retry *retry)
 {
-	CL_UNCANCELLED;
-
 	/* Another thread that is at this, too, says it anew each time. */
 	if (retry->pressed)
-		cl_limbo_press_over(retry->device);
-	retry->pressed = false;
+		cl_limbo_press_over(retry->pressed - 1);
+	retry->pressed = 0;
 	cl_pressure_end(retry->others);
 	retry->others = NULL;
-}
-
-void cl_memory_allocates(void)
-{
-	/* A callback that allocates is in the middle of more than this. */
-	if (cl_collector_is_inline() && !cl_self_is_copy() && !cl_callbacks_inside()) {
-		CL_UNCANCELLED;
-
-		if (!cl_self.ended)
-			cl_collector_called();
-	}
 }

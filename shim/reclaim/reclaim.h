@@ -8,12 +8,6 @@
 #include <stdint.h>
 
 /*
- * A process that shares is about to allocate.  Where no collector thread runs
- * (CULIMBO_COLLECTOR=inline) its work is done first; else two loads.
- */
-void cl_memory_allocates(void);
-
-/*
  * A call failed for lack of memory (CUDA_ERROR_OUT_OF_MEMORY), or of an interprocess event, of
  * which a process has 4,096; the next fails likewise (both measured).  It is made again as long
  * as cl_retry_again() says so:
@@ -49,19 +43,20 @@ struct cl_retry {
 	enum cl_retry_want want;
 	struct cl_short what;
 	unsigned int attempt; /* how often cl_retry_again() was asked */
-	uint64_t began, until; /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
-	uint64_t own;	      /* a count of what came free here, when it last said to try again */
-	uint64_t returned;    /* what all limbos had given back, as of the last look */
-	bool callbacks_gave;  /* the last time that they were asked */
-	unsigned int device;  /* as our own file counts */
-	bool pressed;	      /* our own limbo: see cl_limbo_press() */
-	bool news;	      /* others' limbos have changed since the call was made */
+	uint64_t deadline;    /* CLOCK_MONOTONIC, ns: beyond it nothing is waited for */
+	uint64_t seen;	      /* a count of what came free here, when it last said to try again */
+	bool callbacks_gave;  /* memory, the last time that they were asked */
+	unsigned int pressed; /* 1 + the device that our limbo was pressed for, cl_limbo_press(); 0: none */
 	struct cl_pressure *others;
 };
-void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what);
-/* Of the front door: begins what has not begun, and asks cl_reclaim_again(). */
+static inline void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what)
+{
+	*retry = (struct cl_retry){ .want = want, .what = what };
+}
+/* The doors to the two that follow: they begin what has not begun. */
 bool cl_retry_again(struct cl_retry *retry);
-bool cl_reclaim_again(struct cl_retry *retry);
 void cl_retry_end(struct cl_retry *retry);
+bool cl_reclaim_again(struct cl_retry *retry);
+void cl_reclaim_end(struct cl_retry *retry);
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "shim/blocks/blocks.h"
+#include "shim/diag/happened.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/peers.h"
 #include "shim/limbo/limbo.h"
@@ -146,42 +147,15 @@ static void add_import(const struct cl_import *import, void *data)
 
 static uint64_t count_found(const struct cl_view *view, enum cl_finding_kind kind)
 {
-	/* every kind, so that the compiler names a new one that is not here */
-	switch (kind) {
-	case CL_FOUND_FREED_TWICE:
-		return cl_count_get(freed_twice);
-	case CL_FOUND_EXPORTED_AFTER_FREE:
-		return cl_count_get(exported_after_free);
-	case CL_FOUND_IMPORT_FREED:
-		return cl_count_get(freed_import);
-	case CL_FOUND_CLOSED_TWICE:
-		return cl_count_get(closed_twice);
-	case CL_FOUND_STALE_REFUSED:
-		return cl_count_get(stale_refused);
-	case CL_FOUND_EVENT_DESTROYED_TWICE:
-		return cl_count_get(events_destroyed_twice);
-	case CL_FOUND_EVENT_FORCED_OUT:
-		return cl_count_get(events_forced_out);
-	case CL_FOUND_HELD_FORCED_OUT:
-		return cl_count_get(held_forced_out);
-	case CL_FOUND_HOLD_RECLAIMED:
-		return cl_count_get(dead_holds);
-	case CL_FOUND_NOTHING:
-	case CL_FINDING_KINDS:
-		break;
-	}
-	return 0;
+	return cl_count_get(found[kind]);
 }
 
 /* Where this process has no file to note them in, the first few of the dead are remembered. */
 static void add_reclaimed(void)
 {
 	for (unsigned int i = 0; i < cl_reclaimed_n && i < CL_RECLAIMED; i++) {
-		const struct cl_reclaimed *r = &cl_reclaimed[i];
-		struct cl_finding f = { .kind = CL_FOUND_HOLD_RECLAIMED, .pid = r->pid, .key = r->base,
-					.size = r->size, .block_kind = r->kind };
+		struct cl_finding f = cl_finding_of(CL_FOUND_HOLD_RECLAIMED, &cl_reclaimed[i], 0);
 
-		snprintf(f.name, sizeof(f.name), "%.*s", (int)sizeof(f.name) - 1, r->name);
 		cl_report_add_finding(&report, &f);
 	}
 }

@@ -155,9 +155,8 @@ struct cl_counts {
 	_Atomic uint64_t graces_cut, graces_cut_bytes; /* blocks that went before their grace was over */
 	_Atomic uint64_t pool_exports; /* pointers into pools, which nothing protects */
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
-	_Atomic uint64_t stale_refused, freed_twice, freed_import, closed_twice, exported_after_free;
-	_Atomic uint64_t events_destroyed_twice, events_forced_out, held_forced_out;
-	_Atomic uint64_t dead_holders, dead_holds, pinned;
+	_Atomic uint64_t found[CL_FINDING_KINDS]; /* see diag/happened.h */
+	_Atomic uint64_t dead_holders, pinned;
 	_Atomic uint64_t callbacks_run, allocations_saved;
 };
 extern struct cl_counts cl_counts;

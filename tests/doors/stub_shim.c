@@ -160,11 +160,6 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 	SAY("green_%s\n", gone ? "gone" : "stays");
 }
 
-void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what)
-{
-	*retry = (struct cl_retry){ .want = want, .what = what };
-}
-
 bool cl_retry_again(struct cl_retry *retry)
 {
 	unsigned int attempt = retry->attempt++;

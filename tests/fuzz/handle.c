@@ -20,6 +20,7 @@
 
 #include "shim/blocks/blocks.h"
 #include "shim/exporter/own_open.h"
+#include "shim/importer/close.h"
 #include "shim/base/log.h"
 #include "shim/shim.h"
 #include "tests/fuzz/fuzz.h"

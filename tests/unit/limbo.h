@@ -108,9 +108,8 @@ static inline bool another_event(unsigned int attempt)
 
 	cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 });
 	retry.attempt = attempt;
-	retry.began = cl_now();
-	retry.until = retry.began + cl_options.pressure_wait.number;
-	retry.own = cl_limbo_events_back();
+	retry.deadline = cl_now() + cl_options.pressure_wait.number;
+	retry.seen = cl_limbo_events_back();
 	return cl_retry_again(&retry);
 }
 

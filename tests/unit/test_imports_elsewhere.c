@@ -72,7 +72,7 @@ IN_A_CHILD(a_later_exporter_of_the_same_number_is_another)
 		CHECK(!cl_record_held(peer(), other.record));
 		finish();
 	}
-	CHECK_EQUAL(cl_count_get(stale_refused) + cl_count_get(unmanaged_imports), 0);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]) + cl_count_get(unmanaged_imports), 0);
 }
 
 IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
@@ -85,7 +85,7 @@ IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
 	names_pass_on = true;
 	CHECK_EQUAL(import(&p, nothing), CUDA_ERROR_INVALID_VALUE);
 	names_pass_on = false;
-	CHECK_EQUAL(cl_count_get(stale_refused), 1);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
 	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "tests/unit/limbo.h"
 
+#include "shim/blocks/event_owner.h"
 #include "shim/reclaim/callbacks.h"
 
 /* Where the driver is at its limit, and the end of a context keeps what there is from going. */

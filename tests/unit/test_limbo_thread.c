@@ -7,6 +7,7 @@
 #include "tests/unit/limbo.h"
 
 #include <signal.h>
+#include "shim/blocks/event_owner.h"
 
 /* ------------------------------------------------------------ the thread, fork */
 static uint64_t blocked_signals(pid_t task)
@@ -175,9 +176,162 @@ IN_A_CHILD(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
+/* ------------------------------------------------------------------------ doors */
+static CUresult open_an_event(CUevent *event, CUipcEventHandle handle)
+{
+	*event = fake_event();
+	return CUDA_SUCCESS;
+}
+
+static void allocates(void)
+{
+	cl_memory_allocates();
+}
+static void exports(void)
+{
+	CUipcMemHandle handle;
+
+	CHECK_EQUAL(cl_memory_export(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+}
+static void imports(void)
+{
+	CUdeviceptr p;
+
+	cl_memory_import(&p, (CUipcMemHandle){ .reserved = { 1 } }, 0, fake_open);
+}
+static void closes(void)
+{
+	cl_memory_close(fake_alloc(1024, CONTEXT_A));
+}
+static void frees(void)
+{
+	CHECK_EQUAL(cl_memory_free(fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+}
+static void frees_in_stream_order(void)
+{
+	CHECK_EQUAL(cl_memory_free_async(fake_alloc(1024, CONTEXT_A), NULL, false), CUDA_SUCCESS);
+}
+static void exports_a_pool(void)
+{
+	cl_pool_exported();
+}
+static void makes_an_event(void)
+{
+	CUevent event = fake_event();
+
+	cl_event_is_new(event);
+}
+static void makes_an_event_to_share(void)
+{
+	cl_event_created(fake_event());
+}
+static void exports_an_event(void)
+{
+	CUipcEventHandle handle;
+
+	CHECK_EQUAL(cl_event_export(&handle, fake_event()), CUDA_SUCCESS);
+}
+static void imports_an_event(void)
+{
+	CUevent event;
+
+	CHECK_EQUAL(cl_event_import(&event, (CUipcEventHandle){ .reserved = { 1 } }), CUDA_SUCCESS);
+}
+static void destroys_an_event(void)
+{
+	CHECK_EQUAL(cl_event_destroy(fake_event(), fake_event_destroy), CUDA_SUCCESS);
+}
+static void has_made_again(void)
+{
+	struct cl_retry retry;
+
+	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_short){ .device = CL_OF_NONE });
+	cl_retry_end(&retry);
+}
+static void makes_again(void)
+{
+	struct cl_retry retry;
+
+	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_short){ .device = CL_OF_NONE });
+	CHECK(!cl_retry_again(&retry));
+	cl_reclaim_end(&retry);
+}
+static void (*const doors[])(void) = {
+	allocates, exports, imports, closes, frees, frees_in_stream_order, exports_a_pool, makes_an_event,
+	makes_an_event_to_share, exports_an_event, imports_an_event, destroys_an_event, has_made_again, makes_again,
+};
+enum { DOORS = sizeof doors / sizeof doors[0] };
+
+static void start_at_the_doors(void)
+{
+	start_with(GRACE, CL_COLLECTOR_INLINE);
+	cl_driver.cuIpcOpenEventHandle = open_an_event;
+}
+
+/* Whatever the program calls; and no call of ours touches its errno. */
+IN_A_CHILD(without_a_thread_the_limbo_has_its_turn_in_each_call)
+{
+	start_at_the_doors();
+	for (unsigned int i = 0; i < DOORS; i++) {
+		CUdeviceptr p = exported_block();
+
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		CHECK_EQUAL(frees_of(p), 0);
+		turn_clock(2 * GRACE);
+		errno = ENOTUNIQ;
+		doors[i]();
+		CHECK_EQUAL(errno, ENOTUNIQ);
+		CHECK_EQUAL(frees_of(p), 1);
+	}
+	unlink(log_path); /* (it says that a pool was exported) */
+}
+
+/* Also of a fork that no handler has seen. */
+IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_call)
+{
+	start_at_the_doors();
+	export_block(fake_alloc(1024, CONTEXT_A));
+	for (unsigned int i = 0; i < DOORS; i++) {
+		pid_t copy = _Fork();
+
+		if (!copy) {
+			CHECK(cl_self_is_copy());
+			doors[i]();
+			CHECK_EQUAL(cl_count_get(exports), doors[i] == exports || doors[i] == exports_an_event);
+			unlink(log_path);
+			_exit(0);
+		}
+		child_judge(copy);
+	}
+}
+
+/* Whose an event is must be known when it is exported. */
+IN_A_CHILD(a_forked_child_knows_the_events_that_it_made_before_it_shares)
+{
+	start_at_the_doors();
+	export_block(fake_alloc(1024, CONTEXT_A));
+	makes_an_event_to_share();
+	for (int handlers = 0; handlers <= 1; handlers++) {
+		pid_t child = handlers ? fork() : _Fork();
+
+		if (!child) {
+			makes_an_event_to_share();
+			makes_an_event_to_share();
+			CHECK_EQUAL(cl_events_alive(), 2);
+			export_block(fake_alloc(1024, CONTEXT_A));
+			CHECK_EQUAL(cl_events_alive(), 2);
+			_exit(0);
+		}
+		child_judge(child);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_forked_child_knows_the_events_that_it_made_before_it_shares),
+		cmocka_unit_test(without_a_thread_the_limbo_has_its_turn_in_each_call),
+		cmocka_unit_test(the_copy_of_a_fork_begins_anew_in_each_call),
 		cmocka_unit_test(pool_pointers_are_counted_and_told_once),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),

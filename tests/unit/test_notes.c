@@ -183,7 +183,7 @@ IN_A_CHILD(who_only_imports_needs_no_file)
 	CHECK(!cl_own.header);
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_count_get(freed_import), 1);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_IMPORT_FREED]), 1);
 	CHECK(stat(log_path, &log) || !log.st_size);
 	/* once it exports, it is an error that somebody must know of */
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);

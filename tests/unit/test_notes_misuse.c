@@ -5,6 +5,7 @@
  */
 #include "tests/unit/notes.h"
 
+#include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/self/self.h"
 #include "shim/importer/peers.h"
@@ -231,7 +232,7 @@ IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 	view = own();
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 0);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
-	CHECK_EQUAL(cl_count_get(events_destroyed_twice), 1);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_DESTROYED_TWICE]), 1);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 1);
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK_EQUAL(found.block_kind, CL_EVENT);
@@ -261,7 +262,7 @@ IN_A_CHILD(what_was_exported_where_an_imported_event_was_is_destroyed_as_often_a
 		CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 		CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1 + i);
 	}
-	CHECK_EQUAL(cl_count_get(events_destroyed_twice), 0);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_DESTROYED_TWICE]), 0);
 }
 
 /* Memory that shim/ asks for while this is set is not to be had (the linker leads its calls here). */
@@ -360,9 +361,45 @@ IN_A_CHILD(findings_are_bounded_and_all_counted)
 	CHECK_EQUAL(finding.key, CL_FINDINGS - 1);
 }
 
+/* Whatever happens is counted, noted and logged. */
+IN_A_CHILD(each_kind_is_heard_of_in_every_way)
+{
+	const struct cl_about about = { .key = 0xabcd000, .size = 4096, .when = 5, .stack = 7, .file_id = 1,
+					.record = 2, .generation = 3, .pid = 4, .kind = CL_MEMORY, .device = 6,
+					.name = "another" };
+	struct stat before = { .st_size = 0 }, log;
+	struct cl_finding found;
+	struct cl_view view;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.log.number = CL_LOG_DEBUG;
+	for (enum cl_finding_kind kind = CL_FOUND_NOTHING + 1; kind <= CL_FOUND_HELD_FORCED_OUT; kind++) {
+		cl_happened(kind, &about, 8);
+		view = own();
+		CHECK_EQUAL(cl_count_get(found[kind]), 1);
+		CHECK_EQUAL(findings_of(&view, kind, &found), 1);
+		CHECK_EQUAL(found.key, about.key);
+		CHECK_EQUAL(found.size, about.size);
+		CHECK_EQUAL(found.stack, 8);
+		CHECK_EQUAL(found.other_stack, about.stack);
+		CHECK_EQUAL(found.other_when, about.when);
+		CHECK_EQUAL(found.file_id, about.file_id);
+		CHECK_EQUAL(found.record, about.record);
+		CHECK_EQUAL(found.generation, about.generation);
+		CHECK_EQUAL(found.pid, about.pid);
+		CHECK_EQUAL(found.block_kind, about.kind);
+		CHECK_EQUAL(found.device, about.device);
+		CHECK(!strcmp(found.name, about.name));
+		CHECK(!stat(log_path, &log) && log.st_size > before.st_size);
+		before = log;
+	}
+	unlink(log_path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_kind_is_heard_of_in_every_way),
 		cmocka_unit_test(misuse_of_blocks_is_found_with_both_stacks),
 		cmocka_unit_test(misuse_of_imports_is_found_with_both_stacks),
 		cmocka_unit_test(events_are_found_destroyed_twice_and_forced_out),

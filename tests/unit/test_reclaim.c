@@ -9,8 +9,12 @@
  */
 #include "tests/unit/fake_driver.h"
 
+#include <linux/futex.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
 
+#include "shim/importer/peers.h"
 #include "shim/reclaim/callbacks.h"
 
 enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
@@ -25,6 +29,7 @@ enum order {
 	GIVES, /* gives back what nobody holds: how many blocks */
 	FREED, /* how many the driver has back */
 	CALLS, /* makes some other call */
+	NAMES, /* its file's number */
 };
 
 static void obey(enum order order, uint64_t *answer)
@@ -35,6 +40,8 @@ static void obey(enum order order, uint64_t *answer)
 		*answer = cl_limbo_collect(true).blocks;
 	else if (order == FREED)
 		*answer = atomic_load(&fake.free_calls);
+	else if (order == NAMES)
+		*answer = cl_own.file_id;
 	else
 		cl_memory_allocates();
 }
@@ -243,7 +250,7 @@ IN_A_CHILD(who_is_killed_while_it_is_waited_for_gives_all)
 	CHECK(FAILS());
 	kill(other.pid, SIGKILL);
 	cl_options.pressure_wait.number = SOON * MS;
-	failing.until = cl_now() + SOON * MS;
+	failing.deadline = cl_now() + SOON * MS;
 	CHECK(fails_again());
 	CHECK_EQUAL(waitpid(other.pid, &(int){ 0 }, 0), other.pid);
 	CHECK(!FAILS());
@@ -284,6 +291,68 @@ IN_A_CHILD(however_many_there_are_all_are_asked)
 	CHECK(FAILS());
 	for (int i = 0; i < MANY; i++)
 		CHECK(COMES_TRUE(ask(&other[i], FREED) == 1, SOON));
+}
+
+/* What is done when shim/ next goes to sleep (the linker leads its calls here). */
+static void (*when_it_waits)(void);
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...)
+{
+	void (*what)(void) = when_it_waits;
+	va_list list;
+	long a[6];
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET && what) {
+		when_it_waits = NULL;
+		what();
+	}
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static struct cl_peer *asked;
+static void close_what_is_held(void)
+{
+	cl_lock(&cl_imports_lock);
+	CHECK_EQUAL(asked->holds, 2);
+	cl_peer_put(asked);
+	cl_unlock(&cl_imports_lock);
+}
+
+/* Else its file stays mapped, and its slot taken, to the end. */
+IN_A_CHILD(who_is_asked_while_the_last_of_it_is_closed_is_one_that_nothing_is_held_of)
+{
+	struct exporter other = start_full(CL_COLLECTOR_THREAD), third = start_full(CL_COLLECTOR_THREAD);
+	uint32_t name = (uint32_t)ask(&other, NAMES);
+	bool lost;
+	int err;
+
+	ask(&third, GIVES);
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	cl_lock(&cl_imports_lock);
+	asked = cl_peer_get(name, &err);
+	CHECK(asked);
+	CHECK_EQUAL(cl_peer_keep_slot(asked, &lost), 0);
+	asked->holds = 1;
+	CHECK(cl_peer_get((uint32_t)ask(&third, NAMES), &err)); /* Those that are held go off the list. */
+	CHECK(!asked->listed);
+	cl_unlock(&cl_imports_lock);
+	stop(&other);
+	when_it_waits = close_what_is_held;
+	cl_options.pressure_wait.number = 50 * MS;
+	FAILS();
+	kill(other.pid, SIGCONT);
+	CHECK(!when_it_waits);
+	cl_lock(&cl_imports_lock);
+	CHECK(cl_peer_find(name) == asked);
+	CHECK_EQUAL(asked->holds, 0);
+	CHECK(asked->listed);
+	cl_unlock(&cl_imports_lock);
 }
 
 /* ------------------------------------------------------- which device, and how much */
@@ -389,6 +458,7 @@ int main(void)
 		IN_A_FOLDER(who_is_killed_while_it_is_waited_for_gives_all),
 		IN_A_FOLDER(who_ends_gives_back_first),
 		IN_A_FOLDER(however_many_there_are_all_are_asked),
+		IN_A_FOLDER(who_is_asked_while_the_last_of_it_is_closed_is_one_that_nothing_is_held_of),
 		IN_A_FOLDER(only_what_is_of_the_device_goes),
 		IN_A_FOLDER(others_are_asked_for_what_is_of_the_device),
 		IN_A_FOLDER(what_is_of_a_device_without_a_name_goes_for_any),

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Happenings: see happened.h.  The one place that fills in a finding. */
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/diag/happened.h"
+#include "shim/diag/notes.h"
+#include "shim/diag/trace.h"
+#include "shim/self/self.h"
+
+struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
+{
+	struct cl_finding finding = { .kind = kind,
+				      .pid = about->pid,
+				      .key = about->key,
+				      .size = about->size,
+				      .stack = stack,
+				      .other_stack = about->stack,
+				      .file_id = about->file_id,
+				      .record = about->record,
+				      .generation = about->generation,
+				      .block_kind = about->kind,
+				      .device = about->device,
+				      .other_when = about->when };
+
+	memcpy(finding.name, about->name, sizeof finding.name);
+	return finding;
+}
+
+static void trace(enum cl_finding_kind kind, const struct cl_about *about)
+{
+	if (kind == CL_FOUND_STALE_REFUSED)
+		cl_trace(CL_TRACE_STALE, .file_id = about->file_id, .record = about->record,
+			 .generation = about->generation);
+	if (kind == CL_FOUND_HOLD_RECLAIMED)
+		cl_trace(CL_TRACE_RECLAIMED, .kind = about->kind, .key = about->key, .size = about->size,
+			 .file_id = about->file_id, .record = about->record, .pid = about->pid);
+}
+
+static void log_held_forced_out(const struct cl_about *about)
+{
+	char who[64] = "a process that is not known may map it";
+
+	if (about->pid)
+		snprintf(who, sizeof who, "process %u (%.16s) maps it", about->pid, about->name);
+	cl_log(CL_LOG_WARN,
+	       "block %#llx of %llu bytes is given back although %s: freed blocks that others map take "
+	       "more than CULIMBO_HELD_BYTES, %llu",
+	       (unsigned long long)about->key, (unsigned long long)about->size, who,
+	       (unsigned long long)cl_options.held_bytes.number);
+}
+
+static void log_stale_refused(const struct cl_about *about)
+{
+	if (about->fileless)
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
+		       "and is in another PID namespace, where it cannot be asked whether it lives",
+		       about->pid, about->file_id);
+	else
+		cl_log(CL_LOG_INFO,
+		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
+		       "been freed",
+		       about->file_id, about->record, about->generation);
+}
+
+/* Every kind, so that the compiler names a new one that is not here. */
+static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
+{
+	unsigned long long key = about->key;
+	const char *what = about->kind == CL_EVENT ? "event" : "block";
+
+	switch (kind) {
+	case CL_FOUND_FREED_TWICE:
+		cl_log(CL_LOG_INFO, "block %#llx was freed twice", key);
+		break;
+	case CL_FOUND_EXPORTED_AFTER_FREE:
+		cl_log(CL_LOG_INFO, "%s %#llx was exported after it was freed", what, key);
+		break;
+	case CL_FOUND_IMPORT_FREED:
+		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped", key);
+		break;
+	case CL_FOUND_CLOSED_TWICE:
+		cl_log(CL_LOG_INFO, "import %#llx was closed and is not open", key);
+		break;
+	case CL_FOUND_STALE_REFUSED:
+		log_stale_refused(about);
+		break;
+	case CL_FOUND_EVENT_DESTROYED_TWICE:
+		cl_log(CL_LOG_INFO, "event %#llx was destroyed twice", key);
+		break;
+	case CL_FOUND_EVENT_FORCED_OUT:
+		cl_log_once(CL_LOG_INFO,
+			    "too many destroyed events wait for their importers: the oldest go now "
+			    "(CULIMBO_MAX_EVENTS is %llu)",
+			    (unsigned long long)cl_options.max_events.number);
+		break;
+	case CL_FOUND_HELD_FORCED_OUT:
+		log_held_forced_out(about);
+		break;
+	case CL_FOUND_HOLD_RECLAIMED:
+		cl_log(CL_LOG_DEBUG, "process %u (%.16s) died holding block %#llx of %llu bytes", about->pid,
+		       about->name, key, (unsigned long long)about->size);
+		break;
+	case CL_FOUND_NOTHING:
+	case CL_FINDING_KINDS:
+		break;
+	}
+}
+
+static void tell(enum cl_finding_kind kind, const struct cl_about *about)
+{
+	cl_count(found[kind]);
+	trace(kind, about);
+	log_it(kind, about);
+}
+
+void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
+{
+	struct cl_finding finding = cl_finding_of(kind, about, stack);
+
+	cl_notes_finding(&finding);
+	tell(kind, about);
+}
+
+void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about)
+{
+	struct cl_finding finding = cl_finding_of(kind, about, 0);
+
+	cl_notes_finding_locked(&finding);
+	tell(kind, about);
+}
