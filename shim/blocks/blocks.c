@@ -144,10 +144,8 @@ static uint32_t record_get(void)
 	return record;
 }
 
-static void record_put(uint32_t record, bool indexed)
+static void record_put(uint32_t record)
 {
-	if (indexed)
-		cl_record_unindex(&cl_own, record);
 	by_record[record / CL_CHUNK][record % CL_CHUNK] = NULL;
 	/* its stamps are used up: one more use could make an old handle right again */
 	if (!cl_record_reusable(&cl_own, record))
@@ -261,7 +259,7 @@ void cl_block_delete(struct cl_block *block)
 	cl_block_unhash(block);
 	tally(block, -1);
 	if (block->record != CL_NO_RECORD)
-		record_put(block->record, block->indexed);
+		record_put(block->record);
 	free(block);
 }
 

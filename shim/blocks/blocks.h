@@ -39,7 +39,6 @@ struct cl_block {
 	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
 	bool hashed : 1;	       /* it is found by its key */
 	bool primary : 1;	       /* ctx is a device's primary one */
-	bool indexed : 1;	       /* its record is found by its handle */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
 	/* (not of the byte above: read without the lock by who has the block) */

@@ -32,31 +32,6 @@ static bool has_room_for_stamp(const void *handle)
 	return !tail;
 }
 
-/* No room for a stamp: importers find the record by the whole handle.  False: they can't. */
-static bool index_by_handle_locked(struct cl_block *block, const void *handle)
-{
-	int err;
-
-	cl_log_once(CL_LOG_WARN,
-		    "this driver uses all 64 bytes of an IPC handle: blocks are found by the whole of it, so "
-		    "a stale handle that is equal to a live one cannot be told from it");
-	if (block->indexed)
-		return true;
-	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
-	err = cl_region_need_by_handle(&cl_own);
-	if (err) {
-		cl_log_once(CL_LOG_ERROR,
-			    "no room to find blocks by their handles (%s): importers cannot say what they hold, "
-			    "so what is exported is kept to the end once freed",
-			    strerror(-err));
-		return false;
-	}
-	cl_own_go_by_handle_locked();
-	cl_record_index(&cl_own, block->record, handle);
-	block->indexed = true;
-	return true;
-}
-
 /*
  * What @block was has gone behind our back (the driver made another handle for
  * its address): its holders keep the record (true: there are some), the address is a
@@ -74,6 +49,16 @@ static void pin_locked(const struct cl_block *block)
 	cl_count(unmanaged_exports);
 	if (block->record != CL_NO_RECORD)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
+}
+
+/* No handle of @block has room for a stamp, so no importer can say that it has it. */
+static void pin_unstamped_locked(const struct cl_block *block)
+{
+	pin_locked(block);
+	cl_log_once(CL_LOG_WARN,
+		    "this driver uses all 64 bytes of an IPC handle and leaves no room for culimbo's mark: "
+		    "importers cannot say what they hold, so what this process shares is kept until it ends, "
+		    "freed or not. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept");
 }
 
 /* An export of which nothing can be noted. */
@@ -95,8 +80,8 @@ static void mark_locked(void *handle, struct cl_block *block, uint32_t generatio
 		return;
 	if (has_room_for_stamp(handle))
 		stamp(handle, block->record, generation);
-	else if (!index_by_handle_locked(block, handle))
-		pin_locked(block);
+	else
+		pin_unstamped_locked(block);
 }
 
 /*
