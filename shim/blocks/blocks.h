@@ -74,24 +74,20 @@ bool cl_block_has_handle(const struct cl_block *block, const void *handle);
 struct cl_block *cl_block_of_record(uint32_t record);
 
 /*
- * A new block in CL_PLACE_PROGRAM, with a record of @what if one can be had
- * (else .record is CL_NO_RECORD, and the reason was logged).  NULL: no memory.
- * @stack: where it is exported, as of cl_notes_stack().  *generation is what goes
- * into the stamp.
+ * The memory of one block that is to be exported, and of what leads from its record to it: got
+ * before the driver is asked for a handle, so that no handle leaves of what cannot be noted.
+ * NULL: there is none, and that is logged.
  */
-struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool primary,
-			      uint32_t stack, uint32_t *generation);
+struct cl_block *cl_block_prepare_locked(enum cl_kind kind);
+/* Gives back what was prepared (or NULL) and is not used: the driver has refused. */
+void cl_block_discard_locked(struct cl_block *prepared);
 /*
- * Memory that was exported when there was no memory to note it: freed, it must be
- * kept, for nobody can say who has it.  Costs none, never fails, and may take an
- * address that was not for one that was (1 of a million after 100 such exports).
- * keep() says so; kept() asks; freed(): the program has freed it, true if it had
- * before; context_gone(): a context has ended, so their addresses may be others'.
+ * Makes @prepared a block in CL_PLACE_PROGRAM, with a record of @what if one can be had (else
+ * .record is CL_NO_RECORD, and the reason was logged).  @stack: where it is exported, as of
+ * cl_notes_stack().  *generation is what goes into the stamp.
  */
-void cl_unnoted_keep(uint64_t address);
-bool cl_unnoted_kept(uint64_t address);
-bool cl_unnoted_freed(uint64_t address, bool now);
-void cl_unnoted_context_gone(void);
+struct cl_block *cl_block_new(struct cl_block *prepared, const struct cl_export *what, CUcontext ctx,
+			      bool primary, uint32_t stack, uint32_t *generation);
 
 /* Whether the program has freed @block; NULL: it is none. */
 static inline bool cl_block_in_limbo(const struct cl_block *block)
@@ -99,9 +95,8 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
 	return block && block->place != CL_PLACE_PROGRAM;
 }
 
-/* @key, which is in the limbo (@block) or was freed unnoted (NULL), is misused: what there is to say. */
-struct cl_finding cl_block_about_locked(enum cl_finding_kind kind, enum cl_kind block_kind, uint64_t key,
-					const struct cl_block *block);
+/* @block, which is in the limbo, is misused: what there is to say. */
+struct cl_finding cl_block_about_locked(enum cl_finding_kind kind, const struct cl_block *block);
 /* Notes @finding of a misuse, with the stack of the caller.  No lock may be held. */
 void cl_block_misused(struct cl_finding *finding);
 

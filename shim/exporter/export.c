@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "shim/base/log.h"
+#include "shim/blocks/address_filter.h"
 #include "shim/blocks/blocks.h"
 #include "shim/blocks/event_owner.h"
 #include "shim/diag/notes.h"
@@ -61,16 +62,6 @@ static void pin_unstamped_locked(const struct cl_block *block)
 		    "freed or not. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept");
 }
 
-/* An export of which nothing can be noted. */
-static void keep_unnoted_locked(enum cl_kind kind, uint64_t base)
-{
-	cl_count(unmanaged_exports);
-	if (kind == CL_MEMORY)
-		cl_unnoted_keep(base);
-	cl_log_once(CL_LOG_WARN, "no memory to note an export: its block is kept to the end once freed, for "
-				 "nobody can say who has it (an event is not protected, as without culimbo)");
-}
-
 /* Exported: gives @handle the stamp that leads to @block's record, or what leads there instead. */
 static void mark_locked(void *handle, struct cl_block *block, uint32_t generation)
 {
@@ -102,11 +93,13 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 }
 
 /*
- * The block @what, known or not.  *misuse: what is to be noted, without the lock;
- * *gone: for cl_collector_watch_holders().
+ * The block @what, known or not.  @prepared: for a new one, or NULL, it was known when the driver
+ * was asked; used up.  *misuse: what is to be noted, without the lock; *gone: for
+ * cl_collector_watch_holders().
  */
 static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary,
-			       uint32_t stack, struct cl_finding *misuse, bool *gone)
+			       uint32_t stack, struct cl_block *prepared, struct cl_finding *misuse,
+			       bool *gone)
 {
 	struct cl_block *block;
 	uint32_t generation = 0;
@@ -115,23 +108,27 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 	while (cl_gate_ends_locked(ctx, what->device, primary))
 		cl_gate_wait_locked();
 	block = cl_limbo_find_settled_locked(what->kind, what->base);
-	if (export_again_locked(handle, block, what->now))
+	if (export_again_locked(handle, block, what->now)) {
+		cl_block_discard_locked(prepared);
 		return CUDA_SUCCESS;
+	}
 	if (cl_block_in_limbo(block)) {
+		cl_block_discard_locked(prepared);
 		cl_count(exported_after_free);
-		*misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, what->kind, what->base, block);
+		*misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, block);
 		return CUDA_ERROR_INVALID_VALUE;
+	}
+	/* the driver has freed what was known, and made another at its address */
+	if (!prepared)
+		prepared = cl_block_prepare_locked(what->kind);
+	if (!prepared) {
+		memset(handle, 0, 64);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (block)
 		*gone = disown_locked(block);
-	block = cl_block_new(what, ctx, primary, stack, &generation);
-	if (block)
-		mark_locked(handle, block, generation);
-	else
-		keep_unnoted_locked(what->kind, what->base);
-	/* a handle of it is under way that leads nowhere */
-	if (block && what->kind == CL_MEMORY && cl_unnoted_kept(what->base))
-		pin_locked(block);
+	block = cl_block_new(prepared, what, ctx, primary, stack, &generation);
+	mark_locked(handle, block, generation);
 	return CUDA_SUCCESS;
 }
 
@@ -166,64 +163,62 @@ static bool is_in_limbo(CUdeviceptr dptr)
 	return is;
 }
 
-enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
+bool cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 	struct cl_block *block;
+	bool done = false;
 
-	/* (the driver is not asked for what the program has freed) */
-	if ((!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
+	/* the driver is not asked for what the program has freed, nor before there is memory to note it */
+	if (!cl_block_may_be(dptr) || (!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
-		return as;
+		return false;
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, dptr);
-	if (cl_unnoted_freed(dptr, false)) {
-		/* it is to be refused */
-	} else if (!block) {
-		as = CL_EXPORT_NEW;
-	} else if (!cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
-		   block->record != CL_NO_RECORD && has_room_for_stamp(handle->reserved) &&
-		   cl_block_has_handle(block, handle->reserved)) {
+	if (block && !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
+	    block->record != CL_NO_RECORD && has_room_for_stamp(handle->reserved) &&
+	    cl_block_has_handle(block, handle->reserved)) {
 		/* (the clock under the lock, so that a later time is never overwritten by an earlier one) */
 		stamp(handle->reserved, block->record,
 		      cl_record_export_again(&cl_own, block->record, cl_now()));
 		cl_count_locked(exports);
-		as = CL_EXPORT_DONE;
+		done = true;
 	}
 	cl_unlock(&cl_exports_lock);
 	/* without its stamp it would lead past us, should the export be refused */
-	if (as == CL_EXPORT_NOT_SIMPLY)
+	if (!done)
 		memset(handle, 0, sizeof *handle);
-	return as;
+	return done;
 }
 
-CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
+/* The driver has given @handle.  @prepared, or NULL: see publish_locked(). */
+static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared)
 {
-	CL_UNCANCELLED;
 	struct cl_export what = { .kind = CL_MEMORY,
 				  .base = dptr,
 				  .handle = (const uint8_t *)handle->reserved };
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
 	CUcontext ctx = NULL;
 	CUresult result = CUDA_SUCCESS;
-	bool primary = false, gone = false, described = describe(dptr, &what, &ctx, &primary);
+	bool primary = false, gone = false;
 	uint32_t stack;
 
-	/* a pointer into what was in the limbo, and has just gone from it: the driver says so, asked again */
-	if (!described) {
+	/*
+	 * A pointer into what was in the limbo, and has just gone from it: the driver says so, asked
+	 * again.  One that it gives a handle of, and no size, is taken for a block's beginning.
+	 */
+	if (!describe(dptr, &what, &ctx, &primary)) {
 		result = cl_driver.cuIpcGetMemHandle(handle, dptr);
-		if (result != CUDA_SUCCESS)
-			return result;
-		described = describe(dptr, &what, &ctx, &primary);
+		if (result == CUDA_SUCCESS)
+			describe(dptr, &what, &ctx, &primary);
 	}
-	stack = described ? cl_notes_stack(false) : 0;
+	stack = result == CUDA_SUCCESS ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
-	if (described)
-		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse,
+	if (result == CUDA_SUCCESS)
+		result = publish_locked(handle->reserved, &what, ctx, primary, stack, prepared, &misuse,
 					&gone);
 	else
-		keep_unnoted_locked(CL_MEMORY, dptr);
+		cl_block_discard_locked(prepared);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
 	if (misuse.kind)
@@ -231,60 +226,81 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 	return result;
 }
 
-enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
-								  CUresult *result)
+static void discard(struct cl_block *prepared)
+{
+	cl_lock(&cl_exports_lock);
+	cl_block_discard_locked(prepared);
+	cl_unlock(&cl_exports_lock);
+}
+
+CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_UNCANCELLED;
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
-	struct cl_block *block;
+	struct cl_block *block, *prepared = NULL;
+	CUresult result;
 	bool known, freed;
 
 	cl_lock(&cl_exports_lock);
 	block = cl_limbo_find_settled_locked(CL_MEMORY, dptr);
-	freed = cl_block_in_limbo(block) || cl_unnoted_freed(dptr, false);
+	freed = cl_block_in_limbo(block);
 	known = block && !freed;
 	if (freed)
-		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_MEMORY, dptr, block);
+		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, block);
+	else if (!known)
+		prepared = cl_block_prepare_locked(CL_MEMORY);
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		cl_count(exported_after_free);
 		cl_block_misused(&misuse);
-		*result = cl_context_refusal();
-		return CL_EXPORT_DONE;
+		return cl_context_refusal();
 	}
+	if (!known && !prepared)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	cl_collector_called();
-	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
-	if (*result != CUDA_SUCCESS)
-		return CL_EXPORT_DONE;
-	cl_lock(&cl_exports_lock);
-	block = known ? cl_limbo_find_settled_locked(CL_MEMORY, dptr) : NULL;
-	known = export_again_locked(handle->reserved, block, cl_now());
-	cl_unlock(&cl_exports_lock);
-	return known ? CL_EXPORT_DONE : CL_EXPORT_NEW;
+	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+	if (result != CUDA_SUCCESS) {
+		discard(prepared);
+		return result;
+	}
+	if (known) {
+		cl_lock(&cl_exports_lock);
+		block = cl_limbo_find_settled_locked(CL_MEMORY, dptr);
+		known = export_again_locked(handle->reserved, block, cl_now());
+		cl_unlock(&cl_exports_lock);
+	}
+	return known ? CUDA_SUCCESS : publish_memory(handle, dptr, prepared);
 }
 
-bool cl_export_event_was_freed(CUevent event, bool *known)
+CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared)
 {
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
-	uint64_t key = (uint64_t)(uintptr_t)event;
 	struct cl_block *block;
 	bool freed;
 
+	*prepared = NULL;
 	cl_lock(&cl_exports_lock);
-	block = cl_limbo_find_settled_locked(CL_EVENT, key);
+	block = cl_limbo_find_settled_locked(CL_EVENT, (uint64_t)(uintptr_t)event);
 	freed = cl_block_in_limbo(block);
-	*known = block && !freed;
 	if (freed)
-		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, CL_EVENT, key, block);
+		misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, block);
+	else if (!block)
+		*prepared = cl_block_prepare_locked(CL_EVENT);
 	cl_unlock(&cl_exports_lock);
-	if (freed) { /* bare, the driver crashes on it (measured) */
-		cl_count(exported_after_free);
-		cl_block_misused(&misuse);
-	}
-	return freed;
+	if (!freed)
+		return block || *prepared ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	/* bare, the driver crashes on it (measured) */
+	cl_count(exported_after_free);
+	cl_block_misused(&misuse);
+	return CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
+void cl_export_event_refused(struct cl_block *prepared)
+{
+	discard(prepared);
+}
+
+CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_block *prepared)
 {
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
@@ -294,14 +310,15 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
 	uint32_t stack;
 
 	what.handle = (const uint8_t *)handle->reserved;
-	if (!known)
+	if (prepared)
 		cl_event_owner_ask(event);
-	stack = known ? 0 : cl_notes_stack(false);
+	stack = prepared ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	cl_event_owner_locked(event, &owner);
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, owner.ctx, owner.primary, stack, &misuse, &gone);
+	result = publish_locked(handle->reserved, &what, owner.ctx, owner.primary, stack, prepared,
+				&misuse, &gone);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
 	if (misuse.kind)

@@ -5,7 +5,6 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/driver/gate.h"
-#include "shim/driver/green.h"
 #include "shim/exporter/free.h"
 #include "shim/limbo/collect.h"
 #include "shim/limbo/collector.h"
@@ -20,7 +19,6 @@ enum free_as {
 	FREE_AGAIN,    /* it is in the limbo already */
 	FREE_NOW,      /* nobody has it or can get it: the driver's, and ours to forget */
 	FREE_DEFERRED, /* into the limbo, when all has been waited for */
-	FREE_UNNOTED,  /* exported without a note of it: never the driver's */
 };
 
 /*
@@ -38,15 +36,12 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	if (cl_block_in_limbo(block)) {
 		as = FREE_AGAIN;
 		*again = cl_block_about_locked(kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE :
-							 CL_FOUND_FREED_TWICE,
-				      kind, key, block);
+								  CL_FOUND_FREED_TWICE,
+					       block);
 	} else if (block) {
 		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
 		block->place = CL_PLACE_BUSY;
 		*taken = block;
-	} else if (kind == CL_MEMORY && cl_unnoted_kept(key)) {
-		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
-		*again = cl_block_about_locked(CL_FOUND_FREED_TWICE, kind, key, NULL);
 	}
 	cl_unlock(&cl_exports_lock);
 	return as;
@@ -167,30 +162,6 @@ static CUresult freed_again(CUdeviceptr dptr, struct cl_finding *again)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/*
- * The program frees what we have no note of; @wait: not in stream order.  False:
- * the driver knows no such block, and has to say so.
- */
-static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
-{
-	CUdeviceptr base = 0;
-	CUcontext ctx = NULL;
-	size_t size;
-
-	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS || base != dptr)
-		return false;
-	cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, dptr);
-	cl_green_resolve(&ctx);
-	*result = wait ? wait_as_a_free(ctx) : CUDA_SUCCESS;
-	if (*result != CUDA_SUCCESS)
-		return true;
-	cl_lock(&cl_exports_lock);
-	if (cl_unnoted_freed(dptr, true)) /* by another thread meanwhile */
-		*result = CUDA_ERROR_INVALID_VALUE;
-	cl_unlock(&cl_exports_lock);
-	return true;
-}
-
 bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_block *block = NULL;
@@ -204,10 +175,6 @@ bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 		return true;
 	case FREE_NOW:
 		*result = freed_now(block, cl_driver.cuMemFree_v2(dptr));
-		return true;
-	case FREE_UNNOTED:
-		if (!free_unnoted(dptr, true, result))
-			*result = cl_driver.cuMemFree_v2(dptr);
 		return true;
 	case FREE_DEFERRED:
 		break;
@@ -250,10 +217,6 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 	case FREE_NOW:
 		*result = freed_now(block, bare(dptr, stream));
 		return true;
-	case FREE_UNNOTED:
-		if (!free_unnoted(dptr, false, result))
-			*result = bare(dptr, stream);
-		return true;
 	case FREE_DEFERRED:
 		break;
 	}
@@ -277,7 +240,6 @@ bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result
 
 	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &again)) {
 	case FREE_NOT_OURS:
-	case FREE_UNNOTED: /* memory alone */
 		return false;
 	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
 		cl_count(events_destroyed_twice);

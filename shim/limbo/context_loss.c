@@ -113,7 +113,6 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	/* its streams went with it; of a primary one we don't know the handle here */
 	if (gone) {
 		cl_free_stream_forget_locked(ctx, device);
-		cl_unnoted_context_gone();
 		if (cl_fences_any_locked())
 			cl_fences_ended_locked(fence_has_ended, &ended, stream_is_gone);
 		if (cl_context_has_any(&cl_block_tally, ctx, device)) {

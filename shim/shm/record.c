@@ -16,6 +16,7 @@
  */
 #define PATIENCE 20000000ull /* ns */
 enum { SPINS = 64 };
+
 bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle)
 {
 	const struct cl_record *r = &region->record[record];
