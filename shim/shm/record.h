@@ -92,7 +92,10 @@ static inline uint64_t cl_record_life(const struct cl_region *region, uint32_t r
 }
 /* Whether anybody holds it: counted from the bits (or pinned). */
 bool cl_record_held(const struct cl_region *region, uint32_t record);
-/* Whether @handle is its driver handle: 64 bytes, of which the last 8, where the stamp goes, are not looked at. */
+/*
+ * Whether @handle, 64 bytes, is its driver handle.  Not looked at are the first 8, which are of
+ * the context that it was asked for in, and the last 8, where the stamp goes.
+ */
 bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle);
 /* That driver handle, with zeros where the stamp goes. */
 void cl_record_handle(const struct cl_region *region, uint32_t record, uint8_t handle[64]);
