@@ -24,42 +24,37 @@
 #include "shim/shim.h"
 
 /* ------------------------------------------------------------------ exporting */
-/* What there is to do beyond @as.  Apart, for its registers and its stack. */
-static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
-							   enum cl_export_as as)
+/* Apart, for its registers and its stack. */
+static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	CUresult result;
 
-	if (!shares)
-		return cl_driver.cuIpcGetMemHandle(handle, dptr);
-	if (as == CL_EXPORT_NOT_SIMPLY && cl_export_carefully(handle, dptr, &result) == CL_EXPORT_DONE)
-		return result;
-	return cl_export_new(handle, dptr);
+	return shares ? cl_export_carefully(handle, dptr) : cl_driver.cuIpcGetMemHandle(handle, dptr);
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	/* also between the driver's answer and what is noted of it */
 	CL_CANCELLED_LATER;
-	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
 	/* the long way begins to share, traces, and does the collector's work where no thread does */
-	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline())
-		as = cl_export_simply(handle, dptr);
-	return as == CL_EXPORT_DONE ? CUDA_SUCCESS : export_carefully(handle, dptr, as);
+	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline() &&
+	    cl_export_simply(handle, dptr))
+		return CUDA_SUCCESS;
+	return export_carefully(handle, dptr);
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
+	struct cl_block *prepared;
 	CUresult result;
-	bool known;
 
 	if (!shares)
 		return cl_driver.cuIpcGetEventHandle(handle, event);
-	if (cl_export_event_was_freed(event, &known))
-		return CUDA_ERROR_INVALID_HANDLE;
+	result = cl_export_event_begin(event, &prepared);
+	if (result != CUDA_SUCCESS)
+		return result;
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
 	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -70,10 +65,12 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 			result = cl_driver.cuIpcGetEventHandle(handle, event);
 		cl_retry_end(&retry);
 	}
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS) {
+		cl_export_event_refused(prepared);
 		return result;
+	}
 	cl_import_event_is_new(event); /* whoever made it: the driver has just said that it lives */
-	return cl_export_event(handle, event, known);
+	return cl_export_event(handle, event, prepared);
 }
 
 /* ------------------------------------------------------------------ importing */

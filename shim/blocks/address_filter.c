@@ -24,7 +24,6 @@ static struct {
 	uint32_t set;
 	uint32_t new_set, step, steps; /* of what is made anew; step equal to steps: nothing is */
 	unsigned int new_log;
-	bool all; /* something that may be ours is not in the hash: `seq` is odd for good */
 	_Atomic uint64_t bits[2][(1u << MOST_BITS) / 64];
 } exported;
 
@@ -65,14 +64,14 @@ static uint32_t exported_set(unsigned int which, uint64_t bit)
 
 static void exported_take(uint32_t use, uint32_t set)
 {
-	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_relaxed) | 1;
+	uint32_t seq = atomic_load_explicit(&exported.seq, memory_order_relaxed) + 1;
 
 	atomic_store_explicit(&exported.seq, seq, memory_order_relaxed);
 	/* release: who reads any of what is written from here on finds `seq` odd, or changed */
 	atomic_thread_fence(memory_order_release);
 	atomic_store_explicit(&exported.use, use, memory_order_relaxed);
 	exported.set = set;
-	atomic_store_explicit(&exported.seq, seq + !exported.all, memory_order_release);
+	atomic_store_explicit(&exported.seq, seq + 1, memory_order_release);
 }
 
 /* One word of what is made anew, from the buckets whose elements may lead to it. */
@@ -124,15 +123,8 @@ void cl_address_filter_add(const struct cl_table *table, uint64_t address)
 		exported_step(table);
 }
 
-void cl_address_filter_all(void)
-{
-	exported.all = true;
-	atomic_fetch_or_explicit(&exported.seq, 1, memory_order_relaxed);
-}
-
 void cl_address_filter_forget(void)
 {
-	exported.all = false;
 	exported.step = exported.steps = 0;
 	for (unsigned int i = 0; i < (1u << FEWEST_BITS) / 64; i++)
 		atomic_store_explicit(&exported.bits[0][i], 0, memory_order_relaxed);

@@ -19,8 +19,6 @@ bool cl_block_may_be(uint64_t address);
 
 /* Memory at @address is exported, and is in @table, where all such blocks are. */
 void cl_address_filter_add(const struct cl_table *table, uint64_t address);
-/* Something was exported that is in no table: every address may be a block from now on. */
-void cl_address_filter_all(void);
 void cl_address_filter_forget(void); /* in a forked child */
 
 #endif

@@ -18,6 +18,7 @@ static struct {
 	uint32_t free_n, free_size;
 	uint32_t fresh; /* records from this one on were never used */
 	uint32_t chunks; /* of the file: those below it are there */
+	uint32_t prepared; /* exports under way: by_record has room for so many fresh records more */
 } records;
 
 /* -------------------------------------------------------------- found by key */
@@ -94,6 +95,24 @@ struct cl_block *cl_block_of_record(uint32_t record)
 }
 
 /* ------------------------------------------------------------------- records */
+/* Makes room in by_record for one record that nobody has used.  False: no memory. */
+static bool record_prepare(void)
+{
+	uint32_t last = records.fresh + records.prepared;
+	struct cl_block ***chunk;
+
+	/* beyond them there is no record to get */
+	if (last < CL_RECORDS) {
+		chunk = &by_record[last / CL_CHUNK];
+		if (!*chunk)
+			*chunk = calloc(CL_CHUNK, sizeof **chunk);
+		if (!*chunk)
+			return false;
+	}
+	records.prepared++;
+	return true;
+}
+
 static uint32_t record_get(void)
 {
 	uint32_t record = records.fresh;
@@ -121,20 +140,12 @@ static uint32_t record_get(void)
 		}
 		records.chunks = record / CL_CHUNK + 1;
 	}
-	if (!by_record[record / CL_CHUNK])
-		by_record[record / CL_CHUNK] = calloc(CL_CHUNK, sizeof(struct cl_block *));
-	if (!by_record[record / CL_CHUNK]) {
-		cl_log_once(CL_LOG_WARN, "no memory to track an export: its block is kept once freed");
-		return CL_NO_RECORD;
-	}
 	records.fresh++;
 	return record;
 }
 
-static void record_put(uint32_t record, bool indexed)
+static void record_put(uint32_t record)
 {
-	if (indexed)
-		cl_record_unindex(&cl_own, record);
 	by_record[record / CL_CHUNK][record % CL_CHUNK] = NULL;
 	/* its stamps are used up: one more use could make an old handle right again */
 	if (!cl_record_reusable(&cl_own, record))
@@ -151,71 +162,29 @@ static void record_put(uint32_t record, bool indexed)
 	records.free[records.free_n++] = record;
 }
 
-/* ------------------------------------------------------- what could not be noted */
-/* Two bits an address, of filters that are pages of zeros until something is. */
-enum { FILTER_BITS = 1 << 18 };
-struct filter {
-	uint64_t word[FILTER_BITS / 64];
-	bool any;
-};
-static struct filter unnoted, unnoted_freed;
-
-static bool filter_has(struct filter *filter, uint64_t address, bool add)
-{
-	uint64_t hash = (address >> 8) * 0x9e3779b97f4a7c15u;
-	bool has = true;
-
-	if (!add && !filter->any)
-		return false;
-	for (unsigned int shift = 46; shift >= 28; shift -= 18) {
-		uint64_t bit = hash >> shift & (FILTER_BITS - 1);
-
-		has = has && filter->word[bit / 64] >> bit % 64 & 1;
-		if (add)
-			filter->word[bit / 64] |= 1ull << bit % 64;
-	}
-	filter->any |= add;
-	return has;
-}
-
-static void filter_clear(struct filter *filter)
-{
-	if (filter->any)
-		memset(filter, 0, sizeof *filter);
-}
-
-void cl_unnoted_keep(uint64_t address)
-{
-	filter_has(&unnoted, address, true);
-	cl_address_filter_all();
-}
-
-bool cl_unnoted_kept(uint64_t address)
-{
-	return filter_has(&unnoted, address, false);
-}
-
-bool cl_unnoted_freed(uint64_t address, bool now)
-{
-	/* (asked at each export) */
-	return (now || unnoted_freed.any) && filter_has(&unnoted_freed, address, now);
-}
-
-void cl_unnoted_context_gone(void)
-{
-	/* (of another context's, a second free is then no error; keeping goes on) */
-	filter_clear(&unnoted_freed);
-}
-
 /* -------------------------------------------------------------------- blocks */
-struct cl_block *cl_block_new(const struct cl_export *what, struct cl_context *context, uint32_t stack,
-			      uint32_t *generation)
+struct cl_block *cl_block_prepare_locked(enum cl_kind kind)
 {
-	struct cl_block *block = calloc(1, what->kind == CL_EVENT ? sizeof(struct cl_event_block) :
-								    sizeof *block);
+	struct cl_block *block = calloc(1, kind == CL_EVENT ? sizeof(struct cl_event_block) : sizeof *block);
 
-	if (!block)
-		return NULL;
+	if (block && record_prepare())
+		return block;
+	free(block);
+	cl_log_once(CL_LOG_WARN, "no memory to note an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY. The "
+				 "process is out of host memory, not of the GPU's");
+	return NULL;
+}
+
+void cl_block_discard_locked(struct cl_block *prepared)
+{
+	if (prepared)
+		records.prepared--;
+	free(prepared);
+}
+
+struct cl_block *cl_block_new(struct cl_block *block, const struct cl_export *what,
+			      struct cl_context *context, uint32_t stack, uint32_t *generation)
+{
 	block->link.key = what->base;
 	block->handle = print_of(what->handle);
 	block->size = what->kind == CL_MEMORY ? what->size : 0;
@@ -228,6 +197,7 @@ struct cl_block *cl_block_new(const struct cl_export *what, struct cl_context *c
 	if (what->kind == CL_MEMORY)
 		cl_address_filter_add(&cl_block_tables[CL_MEMORY], block->link.key);
 	block->record = record_get();
+	records.prepared--;
 	if (block->record != CL_NO_RECORD) {
 		if (what->kind == CL_MEMORY) /* for when it is in the limbo */
 			cl_device_limbo_locked(what->device);
@@ -245,19 +215,20 @@ void cl_block_delete(struct cl_block *block)
 {
 	cl_block_unhash(block);
 	if (block->record != CL_NO_RECORD)
-		record_put(block->record, block->indexed);
+		record_put(block->record);
 	free(block);
 }
 
-struct cl_about cl_block_about_locked(enum cl_kind kind, uint64_t key, const struct cl_block *block)
+struct cl_about cl_block_about_locked(const struct cl_block *block)
 {
-	struct cl_about about = { .key = key, .kind = (uint8_t)kind };
+	struct cl_about about = {
+		.key = block->link.key,
+		.kind = (uint8_t)block->kind,
+		.size = block->size,
+		.device = block->device,
+	};
 
-	if (block) {
-		about.size = block->size;
-		about.device = block->device;
-	}
-	if (block && block->record != CL_NO_RECORD) {
+	if (block->record != CL_NO_RECORD) {
 		const struct cl_record *r = &cl_own.record[block->record];
 
 		about.record = block->record;
@@ -287,7 +258,5 @@ void cl_blocks_forget(void)
 	memset(by_record, 0, sizeof by_record);
 	memset(&records, 0, sizeof records);
 	cl_devices_forget();
-	filter_clear(&unnoted);
-	filter_clear(&unnoted_freed);
 	cl_address_filter_forget();
 }

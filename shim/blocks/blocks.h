@@ -39,7 +39,6 @@ struct cl_block {
 	uint8_t device;
 	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
 	bool hashed : 1;	       /* it is found by its key */
-	bool indexed : 1;	       /* its record is found by its handle */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
 	/* (not of the byte above: read without the lock by who has the block) */
@@ -77,24 +76,20 @@ bool cl_block_has_handle(const struct cl_block *block, const void *handle);
 struct cl_block *cl_block_of_record(uint32_t record);
 
 /*
- * A new block in CL_PLACE_PROGRAM, with a record of @what if one can be had
- * (else .record is CL_NO_RECORD, and the reason was logged).  NULL: no memory.
- * @stack: where it is exported, as of cl_notes_stack().  *generation is what goes
- * into the stamp.
+ * The memory of one block that is to be exported, and of what leads from its record to it: got
+ * before the driver is asked for a handle, so that no handle leaves of what cannot be noted.
+ * NULL: there is none, and that is logged.
  */
-struct cl_block *cl_block_new(const struct cl_export *what, struct cl_context *context, uint32_t stack,
-			      uint32_t *generation);
+struct cl_block *cl_block_prepare_locked(enum cl_kind kind);
+/* Gives back what was prepared (or NULL) and is not used: the driver has refused. */
+void cl_block_discard_locked(struct cl_block *prepared);
 /*
- * Memory that was exported when there was no memory to note it: freed, it must be
- * kept, for nobody can say who has it.  Costs none, never fails, and may take an
- * address that was not for one that was (1 of a million after 100 such exports).
- * keep() says so; kept() asks; freed(): the program has freed it, true if it had
- * before; context_gone(): a context has ended, so their addresses may be others'.
+ * Makes @prepared a block in CL_PLACE_PROGRAM, with a record of @what if one can be had (else
+ * .record is CL_NO_RECORD, and the reason was logged).  @stack: where it is exported, as of
+ * cl_notes_stack().  *generation is what goes into the stamp.
  */
-void cl_unnoted_keep(uint64_t address);
-bool cl_unnoted_kept(uint64_t address);
-bool cl_unnoted_freed(uint64_t address, bool now);
-void cl_unnoted_context_gone(void);
+struct cl_block *cl_block_new(struct cl_block *prepared, const struct cl_export *what,
+			      struct cl_context *context, uint32_t stack, uint32_t *generation);
 
 /* Whether the program has freed @block; NULL: it is none. */
 static inline bool cl_block_in_limbo(const struct cl_block *block)
@@ -102,8 +97,8 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
 	return block && block->place != CL_PLACE_PROGRAM;
 }
 
-/* What there is to say of a misuse of @key, which is in the limbo (@block) or was freed unnoted (NULL). */
-struct cl_about cl_block_about_locked(enum cl_kind kind, uint64_t key, const struct cl_block *block);
+/* What there is to say of a misuse of @block, which is in the limbo. */
+struct cl_about cl_block_about_locked(const struct cl_block *block);
 
 /* Out of the hash and of its context: its key is free for another block. */
 void cl_block_unhash(struct cl_block *block);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "shim/base/log.h"
+#include "shim/blocks/address_filter.h"
 #include "shim/blocks/blocks.h"
 #include "shim/blocks/event_owner.h"
 #include "shim/diag/notes.h"
@@ -31,31 +32,6 @@ static bool has_room_for_stamp(const void *handle)
 	return !tail;
 }
 
-/* No room for a stamp: importers find the record by the whole handle.  False: they can't. */
-static bool index_by_handle_locked(struct cl_block *block, const void *handle)
-{
-	int err;
-
-	cl_log_once(CL_LOG_WARN,
-		    "this driver uses all 64 bytes of an IPC handle: blocks are found by the whole of it, so "
-		    "a stale handle that is equal to a live one cannot be told from it");
-	if (block->indexed)
-		return true;
-	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
-	err = cl_region_need_by_handle(&cl_own);
-	if (err) {
-		cl_log_once(CL_LOG_ERROR,
-			    "no room to find blocks by their handles (%s): importers cannot say what they hold, "
-			    "so what is exported is kept to the end once freed",
-			    strerror(-err));
-		return false;
-	}
-	cl_own_go_by_handle_locked();
-	cl_record_index(&cl_own, block->record, handle);
-	block->indexed = true;
-	return true;
-}
-
 /*
  * What @block was has gone behind our back (the driver made another handle for
  * its address): its holders keep the record (true: there are some), the address is a
@@ -75,14 +51,14 @@ static void pin_locked(const struct cl_block *block)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 }
 
-/* An export of which nothing can be noted. */
-static void keep_unnoted_locked(enum cl_kind kind, uint64_t base)
+/* No handle of @block has room for a stamp, so no importer can say that it has it. */
+static void pin_unstamped_locked(const struct cl_block *block)
 {
-	cl_count(unmanaged_exports);
-	if (kind == CL_MEMORY)
-		cl_unnoted_keep(base);
-	cl_log_once(CL_LOG_WARN, "no memory to note an export: its block is kept to the end once freed, for "
-				 "nobody can say who has it (an event is not protected, as without culimbo)");
+	pin_locked(block);
+	cl_log_once(CL_LOG_WARN,
+		    "this driver uses all 64 bytes of an IPC handle and leaves no room for culimbo's mark: "
+		    "importers cannot say what they hold, so what this process shares is kept until it ends, "
+		    "freed or not. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept");
 }
 
 /* Exported: gives @handle the stamp that leads to @block's record, or what leads there instead. */
@@ -94,8 +70,8 @@ static void mark_locked(void *handle, struct cl_block *block, uint32_t generatio
 		return;
 	if (has_room_for_stamp(handle))
 		stamp(handle, block->record, generation);
-	else if (!index_by_handle_locked(block, handle))
-		pin_locked(block);
+	else
+		pin_unstamped_locked(block);
 }
 
 /*
@@ -116,11 +92,14 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 }
 
 /*
- * The block @what of the context @of, known or not.  *misused, where it is refused: what there is
- * to tell of it, without the lock.  *gone: for cl_collector_watch_holders().
+ * The block @what of the context @of, known or not.  @prepared: for a new one, or NULL, it was
+ * known when the driver was asked; used up.  *misused, where it is refused with
+ * CUDA_ERROR_INVALID_VALUE: what there is to tell of it, without the lock.  *gone: for
+ * cl_collector_watch_holders().
  */
 static CUresult publish_locked(void *handle, const struct cl_export *what, const struct cl_context_name *of,
-			       uint32_t stack, struct cl_about *misused, bool *gone)
+			       uint32_t stack, struct cl_block *prepared, struct cl_about *misused,
+			       bool *gone)
 {
 	struct cl_context *context;
 	struct cl_block *block;
@@ -129,23 +108,27 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, const
 	/* first, for the lock is let go of where it is new */
 	cl_context_get_locked(of, &cl_exports_lock);
 	block = cl_limbo_find_settled_locked(what->kind, what->base);
-	if (export_again_locked(handle, block, what->now))
+	if (export_again_locked(handle, block, what->now)) {
+		cl_block_discard_locked(prepared);
 		return CUDA_SUCCESS;
+	}
 	if (cl_block_in_limbo(block)) {
-		*misused = cl_block_about_locked(what->kind, what->base, block);
+		cl_block_discard_locked(prepared);
+		*misused = cl_block_about_locked(block);
 		return CUDA_ERROR_INVALID_VALUE;
+	}
+	/* the driver has freed what was known, and made another at its address */
+	if (!prepared)
+		prepared = cl_block_prepare_locked(what->kind);
+	if (!prepared) {
+		memset(handle, 0, 64);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (block)
 		*gone = disown_locked(block);
 	context = cl_context_find_locked(of);
-	block = cl_block_new(what, context ? context : &cl_context_unknown, stack, &generation);
-	if (block)
-		mark_locked(handle, block, generation);
-	else
-		keep_unnoted_locked(what->kind, what->base);
-	/* a handle of it is under way that leads nowhere */
-	if (block && what->kind == CL_MEMORY && cl_unnoted_kept(what->base))
-		pin_locked(block);
+	block = cl_block_new(prepared, what, context ? context : &cl_context_unknown, stack, &generation);
+	mark_locked(handle, block, generation);
 	return CUDA_SUCCESS;
 }
 
@@ -187,135 +170,156 @@ static bool is_in_limbo(CUdeviceptr dptr)
 	return is;
 }
 
-enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
+bool cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 	struct cl_block *block;
+	bool done = false;
 
-	/* (the driver is not asked for what the program has freed) */
-	if ((!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
+	/* the driver is not asked for what the program has freed, nor before there is memory to note it */
+	if (!cl_block_may_be(dptr) || (!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
-		return as;
+		return false;
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, dptr);
-	if (cl_unnoted_freed(dptr, false)) {
-		/* it is to be refused */
-	} else if (!block) {
-		as = CL_EXPORT_NEW;
-	} else if (!cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
-		   block->record != CL_NO_RECORD && has_room_for_stamp(handle->reserved) &&
-		   cl_block_has_handle(block, handle->reserved)) {
+	if (block && !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
+	    block->record != CL_NO_RECORD && has_room_for_stamp(handle->reserved) &&
+	    cl_block_has_handle(block, handle->reserved)) {
 		/* (the clock under the lock, so that a later time is never overwritten by an earlier one) */
 		stamp(handle->reserved, block->record,
 		      cl_record_export_again(&cl_own, block->record, cl_now()));
 		cl_count_locked(exports);
-		as = CL_EXPORT_DONE;
+		done = true;
 	}
 	cl_unlock(&cl_exports_lock);
 	/* without its stamp it would lead past us, should the export be refused */
-	if (as == CL_EXPORT_NOT_SIMPLY)
+	if (!done)
 		memset(handle, 0, sizeof *handle);
-	return as;
+	return done;
 }
 
-CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
+/* The driver has given @handle.  @prepared, or NULL: see publish_locked(). */
+static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared)
 {
 	struct cl_export what = { .kind = CL_MEMORY,
 				  .base = dptr,
 				  .handle = (const uint8_t *)handle->reserved };
-	struct cl_about misused;
-	struct cl_context_name of;
+	struct cl_about misused = { .key = 0 };
+	struct cl_context_name of = { .device = -1 };
 	CUresult result = CUDA_SUCCESS;
-	bool gone = false, described = describe(dptr, &what, &of);
+	bool gone = false;
 	uint32_t stack;
 
-	/* a pointer into what was in the limbo, and has just gone from it: the driver says so, asked again */
-	if (!described) {
+	/*
+	 * A pointer into what was in the limbo, and has just gone from it: the driver says so, asked
+	 * again.  One that it gives a handle of, and no size, is taken for a block's beginning.
+	 */
+	if (!describe(dptr, &what, &of)) {
 		result = cl_driver.cuIpcGetMemHandle(handle, dptr);
-		if (result != CUDA_SUCCESS)
-			return result;
-		described = describe(dptr, &what, &of);
+		if (result == CUDA_SUCCESS)
+			describe(dptr, &what, &of);
 	}
-	stack = described ? cl_notes_stack(false) : 0;
+	stack = result == CUDA_SUCCESS ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
-	if (described)
-		result = publish_locked(handle->reserved, &what, &of, stack, &misused, &gone);
+	if (result == CUDA_SUCCESS)
+		result = publish_locked(handle->reserved, &what, &of, stack, prepared, &misused, &gone);
 	else
-		keep_unnoted_locked(CL_MEMORY, dptr);
+		cl_block_discard_locked(prepared);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
-	if (result != CUDA_SUCCESS)
+	if (misused.key)
 		tell_exported_after_free(&misused);
 	return result;
 }
 
-enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
-								  CUresult *result)
+static void discard(struct cl_block *prepared)
 {
+	cl_lock(&cl_exports_lock);
+	cl_block_discard_locked(prepared);
+	cl_unlock(&cl_exports_lock);
+}
+
+CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	struct cl_block *block, *prepared = NULL;
 	struct cl_about misused;
-	struct cl_block *block;
+	CUresult result;
 	bool known, freed;
 
 	cl_lock(&cl_exports_lock);
 	block = cl_limbo_find_settled_locked(CL_MEMORY, dptr);
-	freed = cl_block_in_limbo(block) || cl_unnoted_freed(dptr, false);
+	freed = cl_block_in_limbo(block);
 	known = block && !freed;
 	if (freed)
-		misused = cl_block_about_locked(CL_MEMORY, dptr, block);
+		misused = cl_block_about_locked(block);
+	else if (!known)
+		prepared = cl_block_prepare_locked(CL_MEMORY);
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		tell_exported_after_free(&misused);
-		*result = cl_context_refusal();
-		return CL_EXPORT_DONE;
+		return cl_context_refusal();
 	}
-	*result = cl_driver.cuIpcGetMemHandle(handle, dptr);
-	if (*result != CUDA_SUCCESS)
-		return CL_EXPORT_DONE;
-	cl_lock(&cl_exports_lock);
-	block = known ? cl_limbo_find_settled_locked(CL_MEMORY, dptr) : NULL;
-	known = export_again_locked(handle->reserved, block, cl_now());
-	cl_unlock(&cl_exports_lock);
-	return known ? CL_EXPORT_DONE : CL_EXPORT_NEW;
+	if (!known && !prepared)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+	if (result != CUDA_SUCCESS) {
+		discard(prepared);
+		return result;
+	}
+	if (known) {
+		cl_lock(&cl_exports_lock);
+		block = cl_limbo_find_settled_locked(CL_MEMORY, dptr);
+		known = export_again_locked(handle->reserved, block, cl_now());
+		cl_unlock(&cl_exports_lock);
+	}
+	return known ? CUDA_SUCCESS : publish_memory(handle, dptr, prepared);
 }
 
-bool cl_export_event_was_freed(CUevent event, bool *known)
+CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared)
 {
 	struct cl_about misused;
-	uint64_t key = (uint64_t)(uintptr_t)event;
 	struct cl_block *block;
 	bool freed;
 
+	*prepared = NULL;
 	cl_lock(&cl_exports_lock);
-	block = cl_limbo_find_settled_locked(CL_EVENT, key);
+	block = cl_limbo_find_settled_locked(CL_EVENT, (uint64_t)(uintptr_t)event);
 	freed = cl_block_in_limbo(block);
-	*known = block && !freed;
 	if (freed)
-		misused = cl_block_about_locked(CL_EVENT, key, block);
+		misused = cl_block_about_locked(block);
+	else if (!block)
+		*prepared = cl_block_prepare_locked(CL_EVENT);
 	cl_unlock(&cl_exports_lock);
-	if (freed) /* bare, the driver crashes on it (measured) */
-		tell_exported_after_free(&misused);
-	return freed;
+	if (!freed)
+		return block || *prepared ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	/* bare, the driver crashes on it (measured) */
+	tell_exported_after_free(&misused);
+	return CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
+void cl_export_event_refused(struct cl_block *prepared)
+{
+	discard(prepared);
+}
+
+CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_block *prepared)
 {
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
-	struct cl_about misused;
+	struct cl_about misused = { .key = 0 };
 	struct cl_context_name owner = cl_event_owner(event);
 	CUresult result;
 	bool gone = false;
 	uint32_t stack;
 
 	what.handle = (const uint8_t *)handle->reserved;
-	stack = known ? 0 : cl_notes_stack(false);
+	stack = prepared ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, &owner, stack, &misused, &gone);
+	result = publish_locked(handle->reserved, &what, &owner, stack, prepared, &misused, &gone);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(gone);
-	if (result != CUDA_SUCCESS)
+	if (misused.key)
 		tell_exported_after_free(&misused);
 	return result;
 }

@@ -11,28 +11,30 @@
 #include <stdbool.h>
 #include "shim/driver/driver.h"
 
-enum cl_export_as {
-	CL_EXPORT_DONE,	      /* exported again, or refused */
-	CL_EXPORT_NEW,	      /* the driver has given the handle of what is not known by @dptr */
-	CL_EXPORT_NOT_SIMPLY, /* nothing has been done */
-};
+struct cl_block;
+
 /*
  * Of a block that was exported before and is the same still, all there is to do is
  * to ask the driver and to look at what we know: one lock (two where the limbo has
  * any), and nothing is waited for under it, so that no thread is cancelled there.
+ * False: nothing has been done.
  */
-enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr);
-/* After CL_EXPORT_NOT_SIMPLY.  CL_EXPORT_DONE with *result, or CL_EXPORT_NEW. */
-enum cl_export_as cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr, CUresult *result);
-/* After CL_EXPORT_NEW: notes the block, and gives @handle what leads to it. */
-CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr);
+bool cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr);
+/*
+ * The same of any block: it gets a record, and @handle what leads to it.  CUDA_ERROR_OUT_OF_MEMORY
+ * without asking the driver: there is no memory to note it.
+ */
+CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr);
 
 /*
- * Before the driver is asked for a handle of @event.  True: the program has destroyed it, and
- * that is noted; the driver would crash on it (measured).  *known: it was exported before.
+ * Before the driver is asked for a handle of @event.  CUDA_SUCCESS with *prepared for one of the
+ * next two, NULL for what was exported before; CUDA_ERROR_INVALID_HANDLE: the program has
+ * destroyed it, and that is noted; CUDA_ERROR_OUT_OF_MEMORY: there is no memory to note it.
  */
-bool cl_export_event_was_freed(CUevent event, bool *known);
-/* The driver has given @handle.  @known: as above. */
-CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known);
+CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared);
+/* The driver has refused. */
+void cl_export_event_refused(struct cl_block *prepared);
+/* The driver has given @handle. */
+CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_block *prepared);
 
 #endif

@@ -5,7 +5,6 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/driver/gate.h"
-#include "shim/driver/green.h"
 #include "shim/driver/visit.h"
 #include "shim/exporter/free.h"
 #include "shim/limbo/collect.h"
@@ -21,7 +20,6 @@ enum free_as {
 	FREE_AGAIN,    /* it is in the limbo already */
 	FREE_NOW,      /* nobody has it or can get it: the driver's, and ours to forget */
 	FREE_DEFERRED, /* into the limbo, when all has been waited for */
-	FREE_UNNOTED,  /* exported without a note of it: never the driver's */
 };
 
 /*
@@ -39,15 +37,12 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	block = cl_limbo_find_settled_locked(kind, key);
 	if (cl_block_in_limbo(block)) {
 		as = FREE_AGAIN;
-		*again = cl_block_about_locked(kind, key, block);
+		*again = cl_block_about_locked(block);
 	} else if (block) {
 		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
 		block->place = CL_PLACE_BUSY;
 		*taken = block;
 		*ctx = block->of.context ? block->of.context->handle : NULL;
-	} else if (kind == CL_MEMORY && cl_unnoted_kept(key)) {
-		as = cl_unnoted_freed(key, false) ? FREE_AGAIN : FREE_UNNOTED;
-		*again = cl_block_about_locked(kind, key, NULL);
 	}
 	cl_unlock(&cl_exports_lock);
 	return as;
@@ -159,30 +154,6 @@ static void freed_again(const struct cl_about *again)
 		    cl_notes_stack(false));
 }
 
-/*
- * The program frees what we have no note of; @wait: not in stream order.  False:
- * the driver knows no such block, and has to say so.
- */
-static bool free_unnoted(CUdeviceptr dptr, bool wait, CUresult *result)
-{
-	CUdeviceptr base = 0;
-	CUcontext ctx = NULL;
-	size_t size;
-
-	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS || base != dptr)
-		return false;
-	cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, dptr);
-	cl_green_resolve(&ctx);
-	*result = wait ? wait_as_a_free(ctx) : CUDA_SUCCESS;
-	if (*result != CUDA_SUCCESS)
-		return true;
-	cl_lock(&cl_exports_lock);
-	if (cl_unnoted_freed(dptr, true)) /* by another thread meanwhile */
-		*result = CUDA_ERROR_INVALID_VALUE;
-	cl_unlock(&cl_exports_lock);
-	return true;
-}
-
 bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_block *block = NULL;
@@ -198,10 +169,6 @@ bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 		return true;
 	case FREE_NOW:
 		*result = freed_now(block, cl_driver.cuMemFree_v2(dptr));
-		return true;
-	case FREE_UNNOTED:
-		if (!free_unnoted(dptr, true, result))
-			*result = cl_driver.cuMemFree_v2(dptr);
 		return true;
 	case FREE_DEFERRED:
 		break;
@@ -245,10 +212,6 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 	case FREE_NOW:
 		*result = freed_now(block, bare(dptr, stream));
 		return true;
-	case FREE_UNNOTED:
-		if (!free_unnoted(dptr, false, result))
-			*result = bare(dptr, stream);
-		return true;
 	case FREE_DEFERRED:
 		break;
 	}
@@ -273,7 +236,6 @@ bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result
 
 	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
-	case FREE_UNNOTED: /* memory alone */
 		return false;
 	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
 		freed_again(&again);

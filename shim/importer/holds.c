@@ -96,20 +96,7 @@ static void hold_again_locked(struct cl_peer *peer)
 	       peer->region.header->exporter.pid, lost);
 }
 
-/* No memory for a hold: its exporter keeps the block. */
-static int pin_unnoted(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
-{
-	int err = pin(peer, stamp, handle);
-
-	if (!err)
-		cl_log_once(CL_LOG_WARN,
-			    "no memory to note what is opened here of process %u: it is kept by it until it "
-			    "ends, freed or not",
-			    peer->region.header->exporter.pid);
-	return err;
-}
-
-/* The same for want of a slot, or of its lock. */
+/* The same for want of memory, of a slot, or of its lock: @why. */
 static int pin_unheld(struct cl_peer *peer, struct cl_stamp stamp, const void *handle, int why)
 {
 	cl_log_once(CL_LOG_WARN,
@@ -161,7 +148,7 @@ int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *named, cons
 
 	hold = hold_new_locked();
 	if (!hold)
-		return pin_unnoted(peer, stamp, handle);
+		return pin_unheld(peer, stamp, handle, -ENOMEM);
 	hold->link.key = cl_hold_key(stamp.file_id, stamp.record);
 	hold->peer = peer;
 	hold->generation = stamp.generation;

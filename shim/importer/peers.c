@@ -220,27 +220,6 @@ struct cl_peer *cl_peer_find(uint32_t file_id)
 	return peer;
 }
 
-struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err)
-{
-	struct cl_peer *peer = cl_peer_find(file_id);
-	uint32_t says = 0;
-	char name[16];
-	int fd;
-
-	if (peer)
-		return peer;
-	cl_region_name(name, file_id);
-	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (fd >= 0) {
-		/* (what it says is checked by who opens it) */
-		if (pread(fd, &says, sizeof says, (off_t)word) != sizeof says)
-			says = 0;
-		close(fd);
-	}
-	*err = -ENOENT;
-	return says ? cl_peer_get(file_id, err) : NULL;
-}
-
 int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 {
 	bool kept;

@@ -30,11 +30,6 @@ struct cl_peer {
  * complained about once.
  */
 struct cl_peer *cl_peer_get(uint32_t file_id, int *err);
-/*
- * The same, of a file in @dirfd whose header has anything but 0 in the 32 bits at
- * @word: most have not (who only imports has a file too), and are not mapped.
- */
-struct cl_peer *cl_peer_get_if(int dirfd, uint32_t file_id, size_t word, int *err);
 /* If it is open here already; else NULL. */
 struct cl_peer *cl_peer_find(uint32_t file_id);
 /*

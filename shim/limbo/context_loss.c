@@ -109,7 +109,6 @@ bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
 		cl_limbo_settle(block, cl_now(), true);
 	}
 	if (gone) {
-		cl_unnoted_context_gone();
 		forget_unknown_events();
 	}
 	for (; dead; dead = next) {

@@ -21,7 +21,7 @@ static unsigned int a_holder_of(const struct cl_block *block)
 /* @slot: of who holds it; CL_SLOTS: that is not known. */
 static void tell_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
 {
-	struct cl_about about = cl_block_about_locked(CL_MEMORY, block->link.key, block);
+	struct cl_about about = cl_block_about_locked(block);
 
 	if (slot < CL_SLOTS) {
 		about.pid = cl_own.slot[slot].who.pid;
@@ -99,7 +99,7 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 			break;
 		cl_limbo_event_forget(block);
 		cl_limbo_move(block, CL_PLACE_BUSY);
-		about = cl_block_about_locked(CL_EVENT, block->link.key, block);
+		about = cl_block_about_locked(block);
 		cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about);
 		cl_limbo.forcing++;
 		cl_give_back_alone_locked(block);

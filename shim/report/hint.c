@@ -47,6 +47,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		if (!g->holders && g->own_opens) {
 			snprintf(to, n, "close the own opens (%s): this process still has what it opened itself",
 				 close);
+		} else if (!g->holders && g->pinned) {
+			snprintf(to, n, "who has it could not say so: a warning in the exporter's or importer's log says why");
 		} else if (!alive && g->holders) {
 			snprintf(to, n,
 				 dead ? "both are dead: nothing is left to free; find why %s ended without closing" :

@@ -113,7 +113,7 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");
 	if (g->pinned)
 		cl_emit_number(e, "pinned", g->pinned,
-			       "      held by a process that found no room to say so, kept to the end: ", "\n");
+			       "      kept to the end, since a process may have it that could not say so: ", "\n");
 	if (g->own_opens)
 		cl_emit_number(e, "own_opens", g->own_opens, "      opened in this process itself: ",
 			       g->own_opens == 1 ? " time\n" : " times\n");

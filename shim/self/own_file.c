@@ -11,7 +11,6 @@
 #include "shim/self/self.h"
 
 struct cl_region cl_own = { .fd = -1 };
-bool cl_own_by_handle;
 _Atomic uint32_t cl_own_id;
 
 /* The file could not be made. */
@@ -98,12 +97,6 @@ static void make_own_file(bool importer)
 				    "here on is tracked, and goes back once freed");
 }
 
-void cl_own_go_by_handle_locked(void)
-{
-	cl_own_by_handle = true;
-	atomic_store_explicit(&cl_own_id, CL_OWN_ANY, memory_order_release);
-}
-
 bool cl_own_need_locked(bool importer)
 {
 	/* nobody would take away a file that an importer makes when its process has ended */
@@ -119,6 +112,5 @@ void cl_own_forget(void)
 	if (cl_own.fd >= 0 && cl_region_fd_intact(&cl_own))
 		close(cl_own.fd);
 	cl_own = (struct cl_region){ .fd = -1 };
-	cl_own_by_handle = false;
 	atomic_store_explicit(&cl_own_id, 0, memory_order_relaxed);
 }

@@ -20,12 +20,8 @@ extern struct cl_region cl_own;
  * tried again at later calls, see backoff.h: who has it once has it to the end.
  */
 bool cl_own_need_locked(bool importer);
-/* Ours are found by their whole handles.  (The header says so to others, and can be damaged by them.) */
-extern bool cl_own_by_handle;
-void cl_own_go_by_handle_locked(void);
-/* The number of our file, 0 as long as there is none; ANY: it takes more to know what is ours. */
+/* The number of our file, 0 as long as there is none. */
 extern _Atomic uint32_t cl_own_id;
-#define CL_OWN_ANY UINT32_MAX
 /*
  * Whether a handle whose stamp names file @file_id may be of this process.  False
  * is certain, for a handle that was exported before: of a name in the directory it is
@@ -33,9 +29,7 @@ extern _Atomic uint32_t cl_own_id;
  */
 static inline bool cl_own_may_be(uint32_t file_id)
 {
-	uint32_t own = atomic_load_explicit(&cl_own_id, memory_order_acquire);
-
-	return own == file_id || own == CL_OWN_ANY;
+	return atomic_load_explicit(&cl_own_id, memory_order_acquire) == file_id;
 }
 
 void cl_own_forget(void); /* in a forked child */

@@ -47,7 +47,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 4u
+#define CL_LAYOUT_VERSION 5u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -117,22 +117,13 @@ struct cl_record {
 	uint8_t unused;
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
-	uint8_t handle[56];	   /* the driver's handle; the rest of it is the stamp */
+	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes */
 	uint32_t export_stack;	   /* for the call stacks; 0: none */
 	uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 4");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 5");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
-
-/* What a record needs besides where handles have no room for a stamp: see CL_AT_BY_HANDLE. */
-struct cl_chain {
-	uint64_t tail; /* the handle's last 8 bytes as the driver made them */
-	uint32_t next; /* record + 1 of the next in its bucket; 0: the last */
-	uint32_t unused;
-};
-_Static_assert(sizeof(struct cl_chain) == 16, "layout 4");
-_Static_assert(CL_CHUNK * sizeof(struct cl_chain) % CL_PAGE == 0, "a chunk of chains is whole pages");
 
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
 
@@ -181,7 +172,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 4");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 5");
 
 /*
  * A stack is named by the index of its first word, never 0: how many frames
@@ -209,7 +200,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 4");
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 5");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -226,7 +217,7 @@ struct cl_finding {
 	char name[16];		/* of the other process */
 	uint8_t unused2[48];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 4");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 5");
 
 /*
  * What lies in limbo of one device, for those who need memory of it.  Bytes are counted as
@@ -288,10 +279,6 @@ struct cl_header {
 	/* since when, by those who looked, the exporter's lock has been free; 0: it was not */
 	_Atomic uint64_t exporter_lock_free;
 
-	/* records are found by their whole handle, see CL_AT_BY_HANDLE */
-	_Alignas(64) _Atomic uint32_t by_handle;
-	_Atomic uint32_t by_handle_seq; /* odd while the exporter changes a chain */
-
 	/* notes: how far each part has grown, only up; see CL_AT_MODULES */
 	_Alignas(64) _Atomic uint32_t modules;	     /* entries */
 	_Atomic uint32_t stack_words;		     /* words */
@@ -313,14 +300,14 @@ struct cl_header {
 	_Alignas(64) struct cl_device_limbo device[CL_DEVICE_LIMBOS];
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
-_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 4");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 4");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 4");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 4");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 4");
-_Static_assert(offsetof(struct cl_header, grace) == 664, "layout 4");
-_Static_assert(offsetof(struct cl_header, unanswered) == 704, "layout 4");
-_Static_assert(offsetof(struct cl_header, device) == 768, "layout 4");
+_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 5");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 5");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 5");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 5");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 5");
+_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 5");
+_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 5");
+_Static_assert(offsetof(struct cl_header, device) == 704, "layout 5");
 
 /*
  * The ready map: bit [record] says that its last holder may have gone.  Two
@@ -345,22 +332,12 @@ struct cl_ready_top {
 #define CL_AT_RECORDS (CL_AT_READY + CL_RECORDS / 8u)
 #define CL_AT_HOLDERS (CL_AT_RECORDS + (uint64_t)CL_RECORDS * 112u)
 /*
- * For drivers whose handles have no room for a stamp: buckets by a hash of the
- * whole handle, and the chains of records that begin there.  Only the exporter
- * writes them; a reader that finds `by_handle_seq` changed reads again.  Got only
- * when `by_handle` is set: the chains of the record chunks that there are before
- * it is, those of later ones with them.
- */
-#define CL_AT_BY_HANDLE (CL_AT_HOLDERS + (uint64_t)CL_WORDS * CL_RECORDS * 8u)
-#define CL_BUCKETS 65536u
-/*
  * Notes: what reports tell beyond what safety needs.  Written by the file's own
  * process alone (an importer has a file too, for these), read by reports; no
  * hold, free or open is ever decided by them.  Grown like the rest: only what is
  * below the header's counts, or what fallocate() has got, is touched.
  */
-#define CL_AT_CHAINS (CL_AT_BY_HANDLE + CL_BUCKETS * 4u)
-#define CL_AT_MODULES (CL_AT_CHAINS + CL_RECORDS * 16u)
+#define CL_AT_MODULES (CL_AT_HOLDERS + (uint64_t)CL_WORDS * CL_RECORDS * 8u)
 #define CL_AT_STACKS (CL_AT_MODULES + CL_MODULES * 256u)
 #define CL_AT_IMPORTS (CL_AT_STACKS + CL_STACK_WORDS * 8u)
 #define CL_AT_FINDINGS (CL_AT_IMPORTS + (uint64_t)CL_IMPORTS * 64u)

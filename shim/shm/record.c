@@ -16,41 +16,21 @@
  */
 #define PATIENCE 20000000ull /* ns */
 enum { SPINS = 64 };
-/* of records by handle: a million in 65,536 buckets are 16 each */
-enum { LONGEST_CHAIN = 4096 };
-
-static uint64_t tail_in(const uint8_t handle[64])
-{
-	uint64_t tail;
-
-	memcpy(&tail, handle + 56, sizeof tail);
-	return tail;
-}
-
-/* The last 8 bytes of its handle: 0, the stamp's room, but where there are chains. */
-static uint64_t tail_of(const struct cl_region *region, uint32_t record)
-{
-	/* acquire: pairs with cl_region_need_by_handle() */
-	return __builtin_expect(atomic_load_explicit(&region->header->by_handle, memory_order_acquire), 0) ?
-		       region->chain[record].tail :
-		       0;
-}
 
 bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle)
 {
 	const struct cl_record *r = &region->record[record];
 
 	/* not the first 8 bytes: they are of the context that the handle was asked for in */
-	return memcmp(r->handle + 8, (const uint8_t *)handle + 8, 48) == 0 &&
-	       tail_of(region, record) == tail_in((const uint8_t *)handle);
+	return memcmp(r->handle + 8, (const uint8_t *)handle + 8, sizeof r->handle - 8) == 0;
 }
 
 void cl_record_handle(const struct cl_region *region, uint32_t record, uint8_t handle[64])
 {
-	uint64_t tail = tail_of(region, record);
+	const struct cl_record *r = &region->record[record];
 
-	memcpy(handle, region->record[record].handle, 56);
-	memcpy(handle + 56, &tail, sizeof tail);
+	memcpy(handle, r->handle, sizeof r->handle);
+	memset(handle + sizeof r->handle, 0, 64 - sizeof r->handle);
 }
 
 static inline uint64_t bit_of(unsigned int slot)
@@ -184,120 +164,6 @@ bool cl_record_gone(struct cl_region *region, uint32_t record)
 bool cl_record_reusable(const struct cl_region *region, uint32_t record)
 {
 	return cl_life_generation(cl_record_life(region, record)) < CL_GENERATIONS;
-}
-
-/* ------------------------------------------------------------- by whole handle */
-static _Atomic uint32_t *bucket_of(const struct cl_region *region, const uint8_t *handle)
-{
-	uint64_t hash = 0, word;
-
-	/* not the first word, see cl_record_is() */
-	for (unsigned int i = 8; i < 64; i += 8) {
-		memcpy(&word, handle + i, 8);
-		hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-		hash ^= hash >> 29;
-	}
-	return &region->by_handle[hash % CL_BUCKETS];
-}
-
-static void begin_chain(struct cl_region *region)
-{
-	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_relaxed);
-	/* release: the odd number is seen before what follows */
-	atomic_thread_fence(memory_order_release);
-}
-static void end_chain(struct cl_region *region)
-{
-	atomic_fetch_add_explicit(&region->header->by_handle_seq, 1, memory_order_release);
-}
-
-void cl_record_index(struct cl_region *region, uint32_t record, const void *handle)
-{
-	_Atomic uint32_t *bucket = bucket_of(region, handle);
-
-	begin_chain(region);
-	region->chain[record].tail = tail_in(handle);
-	region->chain[record].next = atomic_load_explicit(bucket, memory_order_relaxed);
-	atomic_store_explicit(bucket, record + 1, memory_order_release);
-	end_chain(region);
-}
-
-void cl_record_unindex(struct cl_region *region, uint32_t record)
-{
-	struct cl_chain *chain = &region->chain[record], *at;
-	uint32_t records = CL_CHUNK * cl_region_chunks(region);
-	_Atomic uint32_t *bucket;
-	uint8_t handle[64];
-	uint32_t link;
-
-	cl_record_handle(region, record, handle);
-	bucket = bucket_of(region, handle);
-	begin_chain(region);
-	link = atomic_load_explicit(bucket, memory_order_relaxed);
-	if (link == record + 1) {
-		atomic_store_explicit(bucket, chain->next, memory_order_release);
-	} else {
-		/* (the chain is ours alone to write, but another process could have) */
-		for (uint32_t steps = 0; link && link <= records && steps < records; steps++) {
-			at = &region->chain[link - 1];
-			link = at->next;
-			if (link == record + 1) {
-				at->next = chain->next;
-				break;
-			}
-		}
-	}
-	chain->next = 0;
-	/* its next handle may have room for a stamp, and is not indexed then */
-	chain->tail = 0;
-	end_chain(region);
-}
-
-static int find_once(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
-		     uint32_t *generation)
-{
-	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
-	uint32_t link = atomic_load_explicit(bucket_of(region, handle), memory_order_acquire);
-
-	/* bounded: a chain that is changed meanwhile, or damaged, may lead round */
-	for (uint32_t steps = 0; link && steps < LONGEST_CHAIN; steps++) {
-		uint64_t life;
-
-		if (link > CL_RECORDS || (link - 1) / CL_CHUNK >= chunks)
-			return -ENOENT;
-		life = cl_record_life(region, link - 1);
-		if ((cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO) &&
-		    cl_record_is(region, link - 1, handle)) {
-			*record = link - 1;
-			*generation = cl_life_generation(life);
-			return 0;
-		}
-		link = region->chain[link - 1].next;
-	}
-	return -ENOENT;
-}
-
-int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
-		   uint32_t *generation)
-{
-	struct cl_header *h = region->header;
-	int err = -ENOENT;
-
-	if (!atomic_load_explicit(&h->by_handle, memory_order_acquire))
-		return -ENOENT;
-	/* a chain that is changed all the while, or whose exporter was killed in it: what was seen counts */
-	for (int tries = 0; tries < 64 * SPINS; tries++) {
-		uint32_t seq = atomic_load_explicit(&h->by_handle_seq, memory_order_acquire);
-
-		err = find_once(region, handle, record, generation);
-		atomic_thread_fence(memory_order_acquire);
-		if (!err || (seq % 2 == 0 &&
-			     atomic_load_explicit(&h->by_handle_seq, memory_order_relaxed) == seq))
-			break;
-		if (tries >= SPINS)
-			sched_yield();
-	}
-	return err;
 }
 
 /* ------------------------------------------------------------------- importer */

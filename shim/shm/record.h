@@ -18,7 +18,7 @@ struct cl_export {
 	enum cl_kind kind;
 	uint64_t base, size;	   /* device address and bytes; 0 for an event */
 	int device;
-	const uint8_t *handle;	   /* 64 bytes; the last 8 are 0 where a stamp will be */
+	const uint8_t *handle;	   /* the driver's, 64 bytes; the last 8, where the stamp goes, are not noted */
 	uint64_t now;		   /* CLOCK_MONOTONIC, ns */
 };
 
@@ -50,12 +50,6 @@ void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t b
  */
 bool cl_record_gone(struct cl_region *region, uint32_t record);
 /*
- * Where handles have no room for a stamp: makes @record to be found by its
- * @handle (64 bytes), and takes it out again (before the record is FREE).
- */
-void cl_record_index(struct cl_region *region, uint32_t record, const void *handle);
-void cl_record_unindex(struct cl_region *region, uint32_t record);
-/*
  * Whether @record was opened at least as often as it was exported: no handle of
  * it seems to be under way.  A hint, by which nothing is given back that is held.
  */
@@ -74,7 +68,7 @@ bool cl_record_any_ready(const struct cl_region *region);
 /*
  * Takes a hold for @slot on generation @generation of @record.  0: held.
  * -ESTALE: that generation is over (or was never).  -EBADMSG: there is no such
- * record, or its handle is not @handle (64 bytes, the stamp taken out).  -ENOSPC: the hold's page
+ * record, or its handle is not @handle, see cl_record_is().  -ENOSPC: the hold's page
  * could not be had: pin it or do without.
  */
 int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
@@ -87,12 +81,6 @@ int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation
  * (cl_record_hold() and cl_record_pin() count theirs).  Any thread.
  */
 void cl_record_opened(struct cl_region *region, uint32_t record);
-/*
- * Finds the record whose handle is @handle (64 bytes) in a region that has an
- * index.  0 with its number and generation, or -ENOENT.
- */
-int cl_record_find(const struct cl_region *region, const uint8_t *handle, uint32_t *record,
-		   uint32_t *generation);
 /* Gives the hold back; wakes the exporter's collector if it was the last one in limbo. */
 void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record);
 
@@ -104,9 +92,12 @@ static inline uint64_t cl_record_life(const struct cl_region *region, uint32_t r
 }
 /* Whether anybody holds it: counted from the bits (or pinned). */
 bool cl_record_held(const struct cl_region *region, uint32_t record);
-/* Whether @handle (64 bytes, the stamp taken out) is its driver handle. */
+/*
+ * Whether @handle, 64 bytes, is its driver handle.  Not looked at are the first 8, which are of
+ * the context that it was asked for in, and the last 8, where the stamp goes.
+ */
 bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle);
-/* That driver handle. */
+/* That driver handle, with zeros where the stamp goes. */
 void cl_record_handle(const struct cl_region *region, uint32_t record, uint8_t handle[64]);
 /* How many hold it; up to @max of their slots go to @slots. */
 unsigned int cl_record_holders(const struct cl_region *region, uint32_t record,

@@ -210,8 +210,6 @@ int cl_region_map(struct cl_region *region)
 	region->ready = (_Atomic uint64_t *)(at + CL_AT_READY);
 	region->record = (struct cl_record *)(at + CL_AT_RECORDS);
 	region->holders = (_Atomic uint64_t *)(at + CL_AT_HOLDERS);
-	region->by_handle = (_Atomic uint32_t *)(at + CL_AT_BY_HANDLE);
-	region->chain = (struct cl_chain *)(at + CL_AT_CHAINS);
 	return 0;
 }
 
@@ -384,14 +382,6 @@ int cl_region_fd_restore(struct cl_region *region, int dirfd)
 }
 
 /* ----------------------------------------------------------------- growing */
-/* The chains of @n chunks of records from chunk @first on. */
-static int get_chains(const struct cl_region *region, uint32_t first, uint32_t n)
-{
-	const uint64_t size = (uint64_t)CL_CHUNK * sizeof(struct cl_chain);
-
-	return allocate(region, CL_AT_CHAINS + first * size, n * size);
-}
-
 int cl_region_grow(struct cl_region *region)
 {
 	/* relaxed: only the exporter, under its own lock, changes it */
@@ -405,8 +395,6 @@ int cl_region_grow(struct cl_region *region)
 	if (!err)
 		err = allocate(region, CL_AT_RECORDS + (uint64_t)n * CL_CHUNK * sizeof(struct cl_record),
 			       (uint64_t)CL_CHUNK * sizeof(struct cl_record));
-	if (!err && atomic_load_explicit(&region->header->by_handle, memory_order_relaxed))
-		err = get_chains(region, n, 1);
 	if (err)
 		return err;
 	/* release: who sees the count may touch the chunk */
@@ -433,21 +421,6 @@ int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t rec
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length)
 {
 	return allocate(region, at, length);
-}
-
-int cl_region_need_by_handle(struct cl_region *region)
-{
-	int err;
-
-	if (atomic_load_explicit(&region->header->by_handle, memory_order_relaxed))
-		return 0;
-	err = allocate(region, CL_AT_BY_HANDLE, CL_BUCKETS * 4u);
-	if (!err)
-		err = get_chains(region, 0, cl_region_chunks(region));
-	/* release: who sees it set may touch the buckets, and the chains of the records that there are */
-	if (!err)
-		atomic_store_explicit(&region->header->by_handle, 1, memory_order_release);
-	return err;
 }
 
 /* ---------------------------------------------------------------- removing */

@@ -54,8 +54,6 @@ struct cl_region {
 	_Atomic uint64_t *ready;
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
-	_Atomic uint32_t *by_handle;
-	struct cl_chain *chain;
 };
 
 /*
@@ -159,9 +157,6 @@ int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t rec
 
 /* The exporter: gets @length bytes (whole pages) at @at, in the part for notes.  -ENOSPC. */
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
-
-/* The exporter: makes sure that the buckets and chains of CL_AT_BY_HANDLE are there.  -ENOSPC. */
-int cl_region_need_by_handle(struct cl_region *region);
 
 /* The exporter: chunks of records that there are, never more than there can be: others can write there. */
 static inline uint32_t cl_region_chunks(const struct cl_region *region)

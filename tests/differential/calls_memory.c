@@ -274,8 +274,11 @@ void play_open(void)
 	a = tell(op.player, &o);
 	with("handle %u%s, import %u, flags %u", slot, l->player == op.player ? " own" : "", at, o.flags);
 	if (l->player == op.player) {
-		/* what the driver looks at first is good: the same on both sides, or the line tells */
-		bool good = o.flags == 1 && context_alive(me(), current()) &&
+		/*
+		 * What the driver looks at first is good: the same on both sides, or the line tells.
+		 * Without its stamp a handle is not known for one of its own.
+		 */
+		bool good = !settings->tail && o.flags == 1 && context_alive(me(), current()) &&
 			    (!a.result || a.result == CUDA_ERROR_INVALID_CONTEXT);
 
 		promised(!good || !a.result, "a handle of its own is refused");
@@ -416,7 +419,7 @@ void play_exhaust(void)
 	op.player = player;
 	for (int l = 0; l < lives; l++) {
 		waits |= life[l].state == FREED && life[l].exported && held(l);
-		stays |= life[l].state == FREED && (life[l].own_opens || life[l].outlived);
+		stays |= life[l].state == FREED && (life[l].own_opens || life[l].outlived || is_kept(&life[l]));
 	}
 	stays |= settings->inline_collector && players[!player].maybe_limbo[device];
 	o = (struct order){ .call = DO_EXHAUST };
@@ -429,5 +432,6 @@ void play_exhaust(void)
 	if (a.result != CUDA_ERROR_OUT_OF_MEMORY || stays || waits)
 		return;
 	/* what is freed on another device is no help, and stays */
-	players[0].maybe_limbo[device] = players[1].maybe_limbo[device] = false;
+	if (!settings->tail)
+		players[0].maybe_limbo[device] = players[1].maybe_limbo[device] = false;
 }

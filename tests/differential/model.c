@@ -118,10 +118,15 @@ void end_context(uint8_t ctx)
 				p->stream[s] = (struct stream){ 0 };
 }
 
+bool is_kept(const struct life *l)
+{
+	return l->exported && settings->tail;
+}
+
 void freed(int l)
 {
 	struct life *f = &life[l];
-	bool had = held(l) || f->own_opens || f->outlived;
+	bool had = held(l) || f->own_opens || f->outlived || is_kept(f);
 
 	f->state = FREED;
 	f->was_freed = true;

@@ -90,6 +90,8 @@ struct life *block_at(unsigned int slot);
 bool usable(unsigned int stream);
 /* A pointer to it is that of nothing else, whoever has its address by now. */
 bool is_alone(const struct life *l);
+/* Once freed, it stays to the end: no importer could say that it has it. */
+bool is_kept(const struct life *l);
 
 uint8_t whole(uint8_t ctx);
 /* That a context of the player whose operation it is is on. */

@@ -93,21 +93,24 @@ static void unknown_tail(void)
 	struct handle handle;
 
 	setenv("CULIMBO_SIM_TAIL", "random", 1);
-	p = ENTER("P");
+	p = ENTER("P", .env = "CULIMBO_GRACE=0 CULIMBO_REPORT=off");
 	c = ENTER("C");
 	outcome = share(p, c);
 	ok(outcome.right, "a driver whose handles have no room for a stamp: the program works");
-	ok(!outcome.corrupted, "and C reads its own bytes: its block is found by the whole handle");
-	block = alloc_filled(p, BIG, OWN);
+	ok(!outcome.corrupted, "and C reads its own bytes: P keeps the block");
+	block = alloc_filled(p, SMALL, OWN);
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
-	ok(reads(c, import, BIG, OWN, NULL), "and goes on sharing");
+	ok(reads(c, import, SMALL, OWN, NULL), "and goes on sharing");
 	close_block(c, import);
 	free_block(p, block);
+	ok(!claim(p, block, SMALL, NEXT),
+	   "what was shared is kept once it is freed, though nobody has it any more");
 	leave(c);
 	leave(p);
 	note("P said: %.200s", said(p));
-	ok(lines(p) == 1, "and P says so once (%d lines)", lines(p));
+	ok(lines(p) == 1 && count_said(p, "is kept until it ends") == 1, "and P says so once (%d lines)", lines(p));
+	ok(lines(c) == 0, "and C says nothing (%d lines)", lines(c));
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 

@@ -275,7 +275,7 @@ enum { CONDITIONS = sizeof conditions / sizeof *conditions };
 
 static void judge(const struct condition *condition, const char *of, bool exporter_lacks)
 {
-	const char *wrong = judge_what();
+	const char *wrong = judge_what(false);
 	bool said = judge_warned(&exporter) || judge_warned(&importer);
 	int before = judge_failures();
 

@@ -164,7 +164,7 @@ static const char *what_of(const struct side *side, const char *name, int status
 	return text;
 }
 
-const char *judge_what(void)
+const char *judge_what(bool no_memory)
 {
 	const char *wrong = what_of(&importer, "importer", IMPORTER_STATUS);
 	bool warned = judge_warned(&importer) || judge_warned(&exporter);
@@ -174,6 +174,10 @@ const char *judge_what(void)
 	wrong = what_of(&exporter, "exporter", EXPORTER_STATUS);
 	if (wrong)
 		return wrong;
+	if (exporter.verdict.refused && !no_memory)
+		return "an export is refused";
+	if (exporter.verdict.refused && !judge_warned(&exporter))
+		return "an export is refused, and nothing was said";
 	if (importer.verdict.foreign && !warned)
 		return "foreign bytes are read, and nothing was said";
 	if (exporter.verdict.kept && !warned)

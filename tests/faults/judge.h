@@ -4,7 +4,9 @@
  *
  * What must hold whatever fails, but in a run without culimbo:
  *  - both processes get from every driver call what they would get bare, and
- *    end with their own status: no crash, no signal, no hang;
+ *    end with their own status: no crash, no signal, no hang; but where it is
+ *    memory that fails an export may be refused with CUDA_ERROR_OUT_OF_MEMORY,
+ *    and a warning said so;
  *  - the importer reads its own bytes, or a warning said that they are not
  *    protected;
  *  - the memory comes back to the driver, or a warning said that it is kept;
@@ -47,8 +49,8 @@ void judge_start(struct side *side, int other, int close_too, bool in_importer,
 		 const struct run *run);
 void judge_finish(struct side *side);
 
-/* What does not hold after a run, or NULL. */
-const char *judge_what(void);
+/* What does not hold after a run, or NULL.  @no_memory: exports may be refused. */
+const char *judge_what(bool no_memory);
 /* Of the two, whether it gave a warning or told of an error of ours. */
 bool judge_warned(const struct side *side);
 /* What both said, as comments. */

@@ -173,7 +173,7 @@ static bool own_folder(void)
 /* ---------------------------------------------------------------------------- runs */
 static void judge(const char *name, bool beyond)
 {
-	const char *wrong = judge_what();
+	const char *wrong = judge_what(false);
 	bool said = judge_warned(&exporter) || judge_warned(&importer);
 
 	if (!wrong && importer.verdict.foreign)

@@ -78,7 +78,38 @@ static int64_t now_ms(void)
 struct shared {
 	CUipcMemHandle small, twice, big;
 	CUipcEventHandle event;
+	bool refused; /* some of it, for want of memory: the importer opens nothing */
 };
+
+/*
+ * A program that is told that there is no memory to export tries once more.  True: it may go on
+ * without.
+ */
+static bool is_refused(CUresult result)
+{
+	verdict.refused += result == CUDA_ERROR_OUT_OF_MEMORY;
+	return result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool export_block(CUipcMemHandle *handle, CUdeviceptr block)
+{
+	CUresult result = cuIpcGetMemHandle(handle, block);
+
+	if (is_refused(result) && is_refused(result = cuIpcGetMemHandle(handle, block)))
+		return false;
+	MUST(result);
+	return true;
+}
+
+static bool export_event(CUipcEventHandle *handle, CUevent event)
+{
+	CUresult result = cuIpcGetEventHandle(handle, event);
+
+	if (is_refused(result) && is_refused(result = cuIpcGetEventHandle(handle, event)))
+		return false;
+	MUST(result);
+	return true;
+}
 
 static CUdeviceptr block(size_t bytes, unsigned char value)
 {
@@ -153,13 +184,13 @@ void play_exporter(int other, int up)
 	MUST(cuCtxSynchronize());
 	if (scenario_condition)
 		scenario_condition();
-	MUST(cuIpcGetMemHandle(&shared.small, small));
-	MUST(cuIpcGetMemHandle(&shared.big, big));
-	MUST(cuIpcGetMemHandle(&shared.twice, twice));
-	MUST(cuIpcGetMemHandle(&shared.small, small)); /* the same handle again */
+	shared.refused = !export_block(&shared.small, small);
+	shared.refused |= !export_block(&shared.big, big);
+	shared.refused |= !export_block(&shared.twice, twice);
+	shared.refused |= !export_block(&shared.small, small); /* the same handle again */
 	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
 	MUST(cuEventRecord(event, NULL));
-	MUST(cuIpcGetEventHandle(&shared.event, event));
+	shared.refused |= !export_event(&shared.event, event);
 	hand(other, &shared, sizeof shared);
 	take(other, &word, 1); /* it has opened them */
 	if (scenario_later)
@@ -167,7 +198,7 @@ void play_exporter(int other, int up)
 	for (int i = 0; i < scenario_more_blocks; i++) {
 		CUipcMemHandle handle;
 
-		MUST(cuIpcGetMemHandle(&handle, more[i]));
+		export_block(&handle, more[i]);
 	}
 
 	MUST(cuMemFree(small));
@@ -207,6 +238,11 @@ void play_importer(int other, int up)
 
 	begin();
 	take(other, &shared, sizeof shared);
+	if (shared.refused) {
+		hand(other, "o", 1);
+		take(other, &word, 1);
+		goto closed;
+	}
 	if (scenario_condition)
 		scenario_condition();
 	MUST(cuIpcOpenMemHandle(&small, shared.small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
@@ -228,6 +264,7 @@ void play_importer(int other, int up)
 	MUST(cuIpcCloseMemHandle(twice));
 	MUST(cuIpcCloseMemHandle(big));
 	MUST(cuEventDestroy(event));
+closed:
 	hand(other, "c", 1);
 	hand(up, &verdict, sizeof verdict);
 	_exit(IMPORTER_STATUS);

@@ -18,6 +18,7 @@ enum { EXPORTER_STATUS = 7, IMPORTER_STATUS = 8 };
 /* What is in a process's report, which is one message of its socket. */
 struct verdict {
 	int calls;	   /* driver calls whose answer was looked at */
+	int refused;	   /* exporter: exports that were refused for want of memory */
 	int wrong_line;	   /* the first that answered otherwise than bare, or 0 */
 	int wrong_result;
 	int wrong_wanted;

@@ -39,7 +39,7 @@ static char left_behind[600]; /* a dead exporter's file, outside of CULIMBO_DIR 
 static int runs;
 
 struct sums {
-	int failed, runs, foreign, kept, wrong, said;
+	int failed, runs, foreign, kept, refused, wrong, said;
 };
 
 static void begins(bool is_importer)
@@ -80,8 +80,10 @@ static bool step(struct sums *sums)
 	sums->failed += atomic_load(&plan->failed);
 	sums->foreign += importer.verdict.foreign;
 	sums->kept += exporter.verdict.kept;
+	sums->refused += exporter.verdict.refused != 0;
 	sums->said += judge_warned(&importer) || judge_warned(&exporter);
-	wrong = judge_what();
+	wrong = judge_what(plan->call == INJECT_calloc || plan->call == INJECT_malloc ||
+			   plan->call == INJECT_realloc);
 	if (wrong && ++sums->wrong <= SHOWN_FAILURES) {
 		printf("# %s %d%s, %s: %s\n", rows[plan->call].name, plan->nth,
 		       plan->for_good ? " and all after" : "", strerrorname_np(plan->error), wrong);
@@ -172,14 +174,17 @@ static void step_through_all(const char *role)
 		if (sums.failed)
 			ok(!sums.wrong && (in_importer || !sums.foreign),
 			   "%s of the %s: %d failed in %d runs; %d times it is said, memory "
-			   "kept %d times, unprotected %d times%s", rows[call].name, role, sums.failed,
-			   sums.runs, sums.said, sums.kept, sums.foreign, sums.wrong ? " (see above)" : "");
+			   "kept %d times, exports refused %d times, unprotected %d times%s", rows[call].name,
+			   role, sums.failed, sums.runs, sums.said, sums.kept, sums.refused, sums.foreign,
+			   sums.wrong ? " (see above)" : "");
 		else
 			ok(!sums.wrong, "%s of the %s: none was made", rows[call].name, role);
+		if (call == INJECT_calloc && !in_importer)
+			ok(sums.refused > 0, "without memory to note it, an export is refused");
 	}
 	plan->nth = 0;
 	run();
-	ok(!judge_what() && judge_files() == 0, "afterwards, all is as before, and no file is left");
+	ok(!judge_what(false) && judge_files() == 0, "afterwards, all is as before, and no file is left");
 	ok(all.failed > 20, "%d calls of the %s were failed, in %d runs", all.failed, role, runs);
 }
 
@@ -206,7 +211,7 @@ int main(int argc, char **argv)
 	make_left_behind();
 
 	step(&once);
-	wrong = judge_what();
+	wrong = judge_what(false);
 	ok(!wrong && !importer.verdict.foreign && !exporter.verdict.kept && !exporter.verdict.reused,
 	   "nothing failed: the importer reads its own bytes and the memory comes back%s%s",
 	   wrong ? ": " : "", wrong ? wrong : "");

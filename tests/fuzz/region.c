@@ -123,9 +123,6 @@ static const struct part {
 	{ CL_AT_RECORDS, RECORDS * sizeof(struct cl_record), false },
 	{ CL_AT_RECORDS, CL_CHUNK * sizeof(struct cl_record), false },
 	{ CL_AT_HOLDERS, CL_PAGE, true },
-	{ CL_AT_HEADER + offsetof(struct cl_header, by_handle), 8, false },
-	{ CL_AT_BY_HANDLE, 4 * CL_BUCKETS, false },
-	{ CL_AT_CHAINS, CL_CHUNK * sizeof(struct cl_chain), false },
 	{ CL_AT_HEADER + offsetof(struct cl_header, modules), 16 + 4 * CL_FINDING_KINDS, false },
 	{ CL_AT_MODULES, NOTED * sizeof(struct cl_module), false },
 	{ CL_AT_STACKS, CL_PAGE, false },
@@ -294,28 +291,6 @@ static void collect_files(void)
 	PROMISE(cl_gc_file(&own, folder_fd) == -EBUSY);
 }
 
-/* P has its records found by their handles, C looks for one. */
-static void by_handle(struct input *in)
-{
-	uint32_t record = (uint32_t)eat(in, 1), found, generation;
-	uint8_t handle[64];
-
-	if (record % 4 == 0 && record / 4 < exported && !released[record / 4]) {
-		acting = P;
-		if (cl_region_need_by_handle(&own) == 0) {
-			handle_of(record / 4, handle);
-			if (eat(in, 1) % 4)
-				cl_record_index(&own, record / 4, handle);
-			else
-				cl_record_unindex(&own, record / 4);
-		}
-	} else if (seen_open) {
-		handle_of(record / 4 % RECORDS, handle);
-		if (cl_record_find(&seen, handle, &found, &generation) == 0)
-			PROMISE(found < CL_RECORDS);
-	}
-}
-
 static void pin(struct input *in)
 {
 	uint32_t record = (uint32_t)eat(in, 1) % RECORDS;
@@ -409,7 +384,7 @@ static void view_all(struct input *in)
 
 static void step(struct input *in)
 {
-	switch (eat(in, 1) % 18) {
+	switch (eat(in, 1) % 17) {
 	case 0:
 	case 1:
 		write_bytes(in, false);
@@ -453,9 +428,6 @@ static void step(struct input *in)
 		pin(in);
 		break;
 	case 16:
-		by_handle(in);
-		break;
-	case 17:
 		view_all(in);
 		break;
 	default:

@@ -275,7 +275,6 @@ static const struct {
 	{ "another exporter's pid", AT(exporter.pid), 1, HOLDS },
 	{ "a collector that always sleeps", AT(sleeping), 1, HOLDS },
 	{ "another handle in the record", CL_AT_RECORDS + offsetof(struct cl_record, handle), 7, TOLD },
-	{ "handles found by an index that is not there", AT(by_handle), 1, HOLDS },
 	{ "another generation", CL_AT_RECORDS + offsetof(struct cl_record, life), 5 << 8 | CL_EXPORTED, REFUSED },
 };
 

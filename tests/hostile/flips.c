@@ -130,7 +130,7 @@ static void exporter(int to, uint32_t unused)
 	(void)unused;
 	cl_witness_self(&self);
 	if (cl_region_create(&r, folder_fd, &self) || cl_region_grow(&r) ||
-	    cl_region_need_word(&r, 0, CL_CHUNK) || cl_region_need_by_handle(&r))
+	    cl_region_need_word(&r, 0, CL_CHUNK))
 		_exit(1);
 	for (uint32_t i = 0; i < RECORDS; i++) {
 		struct cl_export what = { .kind = CL_MEMORY, .base = 4096u * (i + 1), .size = 1024,
@@ -138,7 +138,6 @@ static void exporter(int to, uint32_t unused)
 
 		handle_of(i, handle);
 		cl_record_publish(&r, i, &what);
-		cl_record_index(&r, i, handle);
 	}
 	if (write_notes(&r))
 		_exit(1);
@@ -193,8 +192,6 @@ struct area {
 	{ "the records", CL_AT_RECORDS, RECORDS * sizeof(struct cl_record),
 	  2 * CL_CHUNK * sizeof(struct cl_record) },
 	{ "the holders", CL_AT_HOLDERS, RECORDS * 8, 2 * CL_PAGE },
-	{ "the index by handle", CL_AT_BY_HANDLE, 0, CL_BUCKETS * 4 },
-	{ "its chains", CL_AT_CHAINS, RECORDS * sizeof(struct cl_chain), 2 * CL_CHUNK * sizeof(struct cl_chain) },
 	{ "the notes' modules", CL_AT_MODULES, 2 * sizeof(struct cl_module), CL_PAGE },
 	{ "the notes' stacks", CL_AT_STACKS, 5 * 8, CL_PAGE },
 	{ "the notes' imports", CL_AT_IMPORTS, 2 * sizeof(struct cl_import_note), CL_PAGE },
@@ -239,7 +236,6 @@ static void import(void)
 	const char *why = NULL;
 	uint16_t slots[4];
 	uint8_t handle[64];
-	uint32_t found, generation;
 	int err, slot;
 
 	if (!self.pid)
@@ -261,8 +257,6 @@ static void import(void)
 		progress->step = 4;
 		if (i == RECORDS - 1)
 			cl_record_pin(&r, i, 0, handle);
-		progress->step = 40;
-		cl_record_find(&r, handle, &found, &generation);
 		progress->step = 41;
 		cl_record_held(&r, i);
 		cl_record_holders(&r, i, slots, 4);

@@ -83,8 +83,6 @@ int64_t spare_bytes(const struct cl_region *region)
 	counted += pages((uint64_t)chunks * CL_CHUNK / 8);
 	for (unsigned int i = 0; i < CL_WORDS * CL_CHUNKS / 64; i++)
 		counted += __builtin_popcountll(atomic_load(&region->word_pages[i])) * (int64_t)CL_PAGE;
-	if (atomic_load(&h->by_handle))
-		counted += CL_BUCKETS * 4 + (int64_t)chunks * CL_CHUNK * (int64_t)sizeof(struct cl_chain);
 	counted += pages(atomic_load(&h->modules) * sizeof(struct cl_module));
 	counted += pages(atomic_load(&h->stack_words) * 8ull);
 	counted += pages(atomic_load(&h->imports) * sizeof(struct cl_import_note));

@@ -73,19 +73,6 @@ static void run_collect(struct world *w, struct cl_region *r)
 	for (unsigned int i = 0; i < n; i++)
 		cl_record_try_release(r, ready[i]);
 }
-static void run_index(struct world *w, struct cl_region *r)
-{
-	if (cl_region_need_by_handle(r) == 0) {
-		cl_record_index(r, R_EXPORTED, handle);
-		cl_record_index(r, R_SHARED, handle);
-		cl_record_unindex(r, R_EXPORTED);
-	}
-}
-static void run_grow_indexed(struct world *w, struct cl_region *r)
-{
-	if (cl_region_need_by_handle(r) == 0)
-		cl_region_grow(r);
-}
 static void run_exit(struct world *w, struct cl_region *r)
 {
 	cl_region_end(r, w->dir);
@@ -321,8 +308,6 @@ const struct op ops[] = {
 	{ "context gone", EXPORTER, run_gone, R_EXPORTED, false, 0, NULL },
 	{ "context gone under a holder", EXPORTER, run_gone_held, R_SHARED, false, 0, NULL },
 	{ "collect", EXPORTER, run_collect, R_READY, false, 0, NULL },
-	{ "index by handle", EXPORTER, run_index, -1, false, 0, NULL },
-	{ "grow with an index by handle", EXPORTER, run_grow_indexed, -1, false, 0, NULL },
 	{ "note of a stack, the first", EXPORTER, run_note_stack, -1, false, 0, &first_note },
 	{ "note of a stack at a page's end", EXPORTER, run_note_stack, -1, false, 0, &after_stacks },
 	{ "note of another's stack", EXPORTER, run_note_others_stack, -1, false, 0, &after_a_stack },

@@ -51,8 +51,6 @@ static unsigned char seen[WATCHED][16384];
 static const uint64_t notes_at[] = { CL_AT_MODULES, CL_AT_STACKS, CL_AT_IMPORTS, CL_AT_FINDINGS };
 enum { NOTES = sizeof notes_at / sizeof *notes_at, NOTES_PAGES = 2 };
 static unsigned char seen_notes[NOTES][NOTES_PAGES * CL_PAGE];
-static uint64_t seen_index; /* of the buckets, which are many, and our records' chains: a sum */
-enum { CHAINS = R_END * sizeof(struct cl_chain) };
 static bool seen_name;
 
 static uint64_t sum_of(const unsigned char *from, size_t length, uint64_t sum)
@@ -87,7 +85,6 @@ bool has_changed(const struct world *w, const struct cl_region *region)
 {
 	const unsigned char *file = (const unsigned char *)region->header;
 	bool changed = false, name = has_name(w);
-	uint64_t index = 0;
 
 	for (unsigned int i = 0; i < WATCHED; i++)
 		if (is_there(region, i) && memcmp(seen[i], file + watched[i].at, watched[i].length)) {
@@ -103,12 +100,7 @@ bool has_changed(const struct world *w, const struct cl_region *region)
 			changed = true;
 		}
 	}
-	if (atomic_load(&region->header->by_handle)) {
-		index = sum_of(file + CL_AT_BY_HANDLE, CL_BUCKETS * 4u, 1);
-		index = sum_of(file + CL_AT_CHAINS, CHAINS, index);
-	}
-	changed |= index != seen_index || name != seen_name;
-	seen_index = index;
+	changed |= name != seen_name;
 	seen_name = name;
 	return changed;
 }
@@ -131,7 +123,6 @@ uint64_t sum_of_the_rest(const struct world *w, const struct cl_region *region)
 			for (unsigned int i = 0; w->notes && i < NOTES; i++)
 				looked_at |= (uint64_t)at >= notes_at[i] &&
 					     (uint64_t)at < notes_at[i] + sizeof seen_notes[0];
-			looked_at |= (uint64_t)at >= CL_AT_BY_HANDLE && (uint64_t)at < CL_AT_MODULES;
 			if (!looked_at)
 				sum = sum_of(file + at, 8, sum);
 		}
@@ -169,11 +160,6 @@ const char *judge_copy(struct world *w, const struct cl_region *region)
 		if (is_there(region, i))
 			MUST(pwrite(fd, file + watched[i].at, watched[i].length,
 				    (off_t)watched[i].at) == (ssize_t)watched[i].length);
-	if (atomic_load(&region->header->by_handle)) {
-		MUST(pwrite(fd, file + CL_AT_BY_HANDLE, CL_BUCKETS * 4u, CL_AT_BY_HANDLE) ==
-		     (ssize_t)(CL_BUCKETS * 4u));
-		MUST(pwrite(fd, file + CL_AT_CHAINS, CHAINS, CL_AT_CHAINS) == (ssize_t)CHAINS);
-	}
 	for (unsigned int i = 0; w->notes && i < NOTES; i++)
 		for (unsigned int at = 0; at < sizeof seen_notes[0]; at += CL_PAGE)
 			if (sum_of(seen_notes[i] + at, CL_PAGE, 0)) /* (a hole stays one) */

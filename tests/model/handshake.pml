@@ -67,8 +67,8 @@
  *  - A reaper's look and its lock are one step, and it is the only one of its
  *    file; so that it compares the claim again is not needed here.
  *  - Grace, events, pins, growing, word_pages and slots_used (raised before the
- *    first bit that they are for), CL_AT_BY_HANDLE, more opens, records, generations and
- *    deaths than run.sh says.
+ *    first bit that they are for), more opens, records, generations and deaths than
+ *    run.sh says.
  *  - Damaged files.
  *
  * Planted faults, each of which is found: MISSING_FENCE (needs BUFFERS),

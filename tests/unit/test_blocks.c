@@ -68,7 +68,8 @@ static struct cl_block *block_at(enum cl_kind kind, uint64_t address)
 	static const uint8_t handle[64];
 	struct cl_export what = { .kind = kind, .base = address, .size = 512, .handle = handle };
 	uint32_t generation;
-	struct cl_block *block = cl_block_new(&what, &cl_context_unknown, 0, &generation);
+	struct cl_block *block = cl_block_new(cl_block_prepare_locked(kind), &what, &cl_context_unknown, 0,
+					      &generation);
 
 	CHECK(block);
 	return block;

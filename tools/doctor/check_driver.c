@@ -247,7 +247,7 @@ static void say_handles(const struct probe *probe)
 			 "bytes 56 to 63 of memory and event handles are zero: there is room for our stamp");
 	else
 		cu_found("handles", WARN,
-			 "nothing: records are then found by the whole handle, which is slower and cannot tell a freed block's handle from its successor's",
+			 "what is shared is then kept until its process ends, freed or not, since importers cannot say what they hold. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept",
 			 "bytes 56 to 63 of handles are in use by the driver (memory %s, event %s of 8 not zero)",
 			 memory, event);
 }

@@ -146,5 +146,7 @@ const struct sim_options *sim_options(void)
 
 uint64_t sim_handle_tail(uint64_t of)
 {
-	return ((of + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid() * UINT64_C(0xbf58476d1ce4e5b9)) | 1;
+	uint64_t tail = (of + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid() * UINT64_C(0xbf58476d1ce4e5b9);
+
+	return (tail | 1) << 18;
 }

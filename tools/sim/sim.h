@@ -65,7 +65,11 @@ struct sim_options {
 
 /* Read at cuInit, and by cuGetProcAddress before it. */
 const struct sim_options *sim_options(void);
-/* The last 8 bytes of a handle with CULIMBO_SIM_TAIL=random: of this process, the same each time. */
+/*
+ * The last 8 bytes of a handle with CULIMBO_SIM_TAIL=random: of this process, the same each time.
+ * Their lowest 18 bits are 0, as in no stamp of culimbo: one in 8,192 others would look to an
+ * importer like the stamp of an exporter that has ended.
+ */
 uint64_t sim_handle_tail(uint64_t of);
 __attribute__((format(printf, 1, 2))) void sim_warn(const char *format, ...);
 

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exports of which importers cannot know, or which cannot be noted.  With a driver that leaves no
+ * room for a stamp what was shared is kept, and that is said once.  Where there is no memory to
+ * note an export it is refused, before the driver is asked.
+ */
+#include "tests/unit/limbo.h"
+
+static const uint64_t drivers_own = 0x1234567890abcdef;
+static CUresult handle_without_room(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	CUresult result = fake_get_handle(handle, p);
+
+	memcpy(handle->reserved + 56, &drivers_own, sizeof drivers_own);
+	return result;
+}
+static CUresult event_without_room(CUipcEventHandle *handle, CUevent event)
+{
+	CUresult result = fake_event_handle(handle, event);
+
+	memcpy(handle->reserved + 56, &drivers_own, sizeof drivers_own);
+	return result;
+}
+
+IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
+{
+	CUipcEventHandle event_handle;
+	CUipcMemHandle handle;
+	CUdeviceptr p, stamped;
+	CUevent event;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuIpcGetMemHandle = handle_without_room;
+	cl_driver.cuIpcGetEventHandle = event_without_room;
+	p = fake_alloc(2 * MIB, CONTEXT_A);
+	for (int i = 0; i < 2; i++) {
+		handle = export_block(p);
+		CHECK(!memcmp(handle.reserved + 56, &drivers_own, sizeof drivers_own));
+	}
+	event = exported_event(&event_handle);
+	CHECK(!memcmp(event_handle.reserved + 56, &drivers_own, sizeof drivers_own));
+	CHECK_EQUAL(logged("]: warning: "), 1);
+	CHECK_EQUAL(logged("is kept until it ends, freed or not"), 1);
+	/* nobody has them, and there is no grace: with a stamp they would go at once */
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
+	NO_MEMORY();
+	CHECK_EQUAL(fails_again(), false);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(fake.destroyed_n, 0);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 2);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
+	/* a record that comes free is not pinned for its next block */
+	cl_driver.cuIpcGetMemHandle = fake_get_handle;
+	stamped = exported_block();
+	CHECK_EQUAL(cl_memory_free(stamped), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(stamped), 1);
+	CHECK_EQUAL(logged("]: warning: "), 1);
+}
+
+/* The oldest goes, where somebody has set a limit. */
+IN_A_CHILD(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held)
+{
+	CUdeviceptr first, second;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.held_bytes.number = 3 * MIB;
+	cl_driver.cuIpcGetMemHandle = handle_without_room;
+	first = fake_alloc(2 * MIB, CONTEXT_A);
+	second = fake_alloc(2 * MIB, CONTEXT_A);
+	export_block(first);
+	export_block(second);
+	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(first), 0);
+	CHECK_EQUAL(cl_memory_free(second), CUDA_SUCCESS);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(first), 1);
+	CHECK_EQUAL(frees_of(second), 0);
+}
+
+/* ------------------------------------------------------------------ no memory */
+enum { RECORDS_TABLE = CL_CHUNK * sizeof(struct cl_block *) };
+static _Atomic int callocs_left = -1; /* until they fail; -1: they don't */
+static _Atomic unsigned int tables;   /* that were made, from records to blocks */
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+	if (!atomic_load(&callocs_left)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	if (atomic_load(&callocs_left) > 0)
+		atomic_fetch_sub(&callocs_left, 1);
+	tables += n * size == RECORDS_TABLE;
+	return __real_calloc(n, size);
+}
+
+static unsigned int event_handles;
+static CUresult counted_event_handle(CUipcEventHandle *handle, CUevent event)
+{
+	event_handles++;
+	return fake_event_handle(handle, event);
+}
+
+static void is_refused(CUdeviceptr p, int callocs)
+{
+	CUipcMemHandle handle, none;
+	uint32_t before = atomic_load(&fake.handle_calls);
+
+	memset(&handle, 0x5a, sizeof handle);
+	none = handle;
+	errno = ENOTUNIQ; /* the program's */
+	atomic_store(&callocs_left, callocs);
+	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_ERROR_OUT_OF_MEMORY);
+	atomic_store(&callocs_left, -1);
+	CHECK_EQUAL(errno, ENOTUNIQ);
+	CHECK(!memcmp(&handle, &none, sizeof handle));
+	CHECK_EQUAL(atomic_load(&fake.handle_calls), before);
+	CHECK(!is_known(p));
+}
+
+static void memory_without_memory(uint64_t collector)
+{
+	struct other other = start_other(0);
+	CUipcMemHandle handle, again;
+	CUdeviceptr p, q;
+
+	start_with(HOUR, collector);
+	p = fake_alloc(1024, CONTEXT_A);
+	q = fake_alloc(1024, CONTEXT_A);
+	/* the block's own memory, and that of the table which leads to it from its record */
+	is_refused(p, 0);
+	is_refused(p, 1);
+	CHECK(!cl_own.header);
+	CHECK_EQUAL(logged("no memory to note an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY"), 1);
+	CHECK_EQUAL(logged("]: warning: "), 1);
+	/* nobody has it: it is the driver's */
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 1);
+	/* later there is memory, and what was exported then needs none to be exported again */
+	handle = export_block(q);
+	atomic_store(&callocs_left, 0);
+	again = export_block(q);
+	atomic_store(&callocs_left, -1);
+	CHECK(!memcmp(&handle, &again, sizeof handle));
+	is_refused(fake_alloc(1024, CONTEXT_A), 0);
+	others_open(&other, handle);
+	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(q), 0);
+	/* what waits there is known, too */
+	atomic_store(&callocs_left, 0);
+	CHECK_EQUAL(cl_memory_export(&again, q), CUDA_ERROR_INVALID_VALUE);
+	atomic_store(&callocs_left, -1);
+}
+static void with_a_thread(void)
+{
+	memory_without_memory(CL_COLLECTOR_THREAD);
+}
+static void without_a_thread(void)
+{
+	memory_without_memory(CL_COLLECTOR_INLINE);
+}
+static void without_memory_no_handle_of_memory_leaves(void **state)
+{
+	in_a_child(with_a_thread);
+	in_a_child(without_a_thread);
+}
+
+IN_A_CHILD(without_memory_no_handle_of_an_event_leaves)
+{
+	CUipcEventHandle handle, none;
+	CUevent event;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_driver.cuIpcGetEventHandle = counted_event_handle;
+	event = fake_event();
+	memset(&handle, 0x5a, sizeof handle);
+	none = handle;
+	for (int callocs = 0; callocs < 2; callocs++) {
+		atomic_store(&callocs_left, callocs);
+		CHECK_EQUAL(cl_event_export(&handle, event), CUDA_ERROR_OUT_OF_MEMORY);
+		atomic_store(&callocs_left, -1);
+	}
+	CHECK(!memcmp(&handle, &none, sizeof handle));
+	CHECK_EQUAL(event_handles, 0);
+	CHECK_EQUAL(logged("]: warning: "), 1);
+	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
+	CHECK_EQUAL(fake.destroyed_n, 1);
+	event = exported_event(&none);
+	atomic_store(&callocs_left, 0);
+	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
+	atomic_store(&callocs_left, -1);
+	CHECK(!memcmp(&handle, &none, sizeof handle));
+}
+
+/* The driver has freed what was known behind our back: the new block at its address needs memory. */
+IN_A_CHILD(without_memory_no_handle_of_a_successor_leaves)
+{
+	static const CUipcMemHandle none;
+	CUipcMemHandle handle, stale;
+	CUdeviceptr p, own;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = fake_alloc(1024, CONTEXT_A);
+	stale = export_block(p);
+	cl_driver.cuIpcGetMemHandle = get_other_handle;
+	memset(&handle, 0x5a, sizeof handle);
+	atomic_store(&callocs_left, 0);
+	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_ERROR_OUT_OF_MEMORY);
+	atomic_store(&callocs_left, -1);
+	CHECK(!memcmp(&handle, &none, sizeof handle));
+	handle = export_block(p);
+	CHECK_EQUAL(open_own(&own, stale), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
+}
+
+/* Nothing of it is left: neither a block, nor a file, nor memory kept for a record. */
+static CUresult no_event_handle(CUipcEventHandle *handle, CUevent event)
+{
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+IN_A_CHILD(what_the_driver_refuses_leaves_nothing_behind)
+{
+	CUipcEventHandle event_handle;
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	CUevent event;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_driver.cuIpcGetEventHandle = no_event_handle;
+	p = fake_alloc(1024, CONTEXT_A);
+	event = fake_event();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	for (unsigned int i = 0; i < CL_CHUNK + 2; i++) {
+		CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_ERROR_INVALID_VALUE);
+		CHECK_EQUAL(cl_event_export(&event_handle, event), CUDA_ERROR_INVALID_HANDLE);
+	}
+	CHECK(!is_known(p));
+	CHECK(!cl_own.header);
+	CHECK_EQUAL(tables, 1);
+	/* nor of what turns out to be known: a pointer into a block */
+	p = exported_block();
+	for (unsigned int i = 0; i < CL_CHUNK + 2; i++)
+		export_block(p + 512);
+	CHECK_EQUAL(tables, 1);
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+}
+
+/* A driver that gives a handle, and does not say of what: it is taken for a block that begins there. */
+static CUresult no_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+IN_A_CHILD(a_block_of_unknown_size_is_tracked)
+{
+	struct other other = start_other(0);
+	CUdeviceptr p;
+	uint64_t open;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuMemGetAddressRange_v2 = no_range;
+	p = fake_alloc(1024, CONTEXT_A);
+	open = others_open(&other, export_block(p));
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 0);
+	others_close(&other, open);
+	cl_limbo_collect(true);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_room_for_a_stamp_what_was_shared_is_kept),
+		cmocka_unit_test(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held),
+		cmocka_unit_test(without_memory_no_handle_of_memory_leaves),
+		cmocka_unit_test(without_memory_no_handle_of_an_event_leaves),
+		cmocka_unit_test(without_memory_no_handle_of_a_successor_leaves),
+		cmocka_unit_test(what_the_driver_refuses_leaves_nothing_behind),
+		cmocka_unit_test(a_block_of_unknown_size_is_tracked),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
