@@ -450,14 +450,17 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
 }
 
+static struct {
+	CUcontext ctx; /* that ends while an event is recorded */
+	CUresult result;
+} amid = { .ctx = CONTEXT_A };
 static CUresult record_and_end(CUevent event, CUstream handle)
 {
-	CUresult result = record(event, handle);
-
-	context_ends(CONTEXT_A, 0);
-	context_ended(CONTEXT_A, 0, true);
-	fake.dead_a = true;
-	return result;
+	record(event, handle);
+	context_ends(amid.ctx, 0);
+	context_ended(amid.ctx, 0, true);
+	*(amid.ctx == CONTEXT_A ? &fake.dead_a : &fake.dead_b) = true;
+	return amid.result;
 }
 IN_A_CHILD(a_fence_whose_context_ends_while_it_is_made_goes_with_it)
 {
@@ -471,17 +474,13 @@ IN_A_CHILD(a_fence_whose_context_ends_while_it_is_made_goes_with_it)
 	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
 }
 
-static CUresult record_end_and_fail(CUevent event, CUstream handle)
-{
-	record_and_end(event, handle);
-	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}
 IN_A_CHILD(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed)
 {
 	CUdeviceptr p;
 
 	start_with_streams();
-	cl_driver.cuEventRecord = record_end_and_fail;
+	cl_driver.cuEventRecord = record_and_end;
+	amid.result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	p = fake_alloc(1024, CONTEXT_A);
 	export_block(p);
 	CHECK_EQUAL(cl_memory_free_async(p, HANDLE(1), false), CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -490,15 +489,6 @@ IN_A_CHILD(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed)
 }
 
 /* Of a stream of another context: the block waits for nothing more. */
-static CUresult record_and_end_b(CUevent event, CUstream handle)
-{
-	CUresult result = record(event, handle);
-
-	context_ends(CONTEXT_B, 1);
-	context_ended(CONTEXT_B, 1, true);
-	fake.dead_b = true;
-	return result;
-}
 IN_A_CHILD(a_block_does_not_wait_for_a_stream_that_went_with_its_context)
 {
 	CUdeviceptr p;
@@ -507,7 +497,8 @@ IN_A_CHILD(a_block_does_not_wait_for_a_stream_that_went_with_its_context)
 	fake_stack[0] = CONTEXT_B;
 	new_stream(HANDLE(1), true);
 	fake_stack[0] = CONTEXT_A;
-	cl_driver.cuEventRecord = record_and_end_b;
+	cl_driver.cuEventRecord = record_and_end;
+	amid.ctx = CONTEXT_B;
 	p = freed_on(HANDLE(1));
 	cl_driver.cuEventRecord = record;
 	collect();
@@ -581,11 +572,6 @@ IN_A_CHILD(a_forked_child_has_none_of_its_parents_fences)
 	CHECK_EQUAL(frees_of(waits), 1);
 }
 
-static int set_up(void **state)
-{
-	return make_folder(state);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -608,5 +594,5 @@ int main(void)
 		cmocka_unit_test(a_forked_child_has_none_of_its_parents_fences),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, remove_folder);
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
