@@ -236,7 +236,6 @@ struct cl_block *cl_block_new(const struct cl_export *what, CUcontext ctx, bool 
 	block->device = (uint8_t)what->device;
 	block->ctx = ctx;
 	block->primary = primary;
-	block->place = CL_PLACE_PROGRAM;
 	tally(block, 1);
 	cl_table_add(&cl_block_tables[block->kind], &block->link);
 	block->hashed = true;

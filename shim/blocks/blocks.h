@@ -15,16 +15,23 @@
 #include "shim/shm/record.h"
 #include "shim/base/table.h"
 
-/* Where a block is. */
-enum cl_place {
-	CL_PLACE_PROGRAM, /* exported, not freed */
-	CL_PLACE_GRACE,	  /* in limbo, a handle may still be on its way: in a bucket of the wheel */
-	CL_PLACE_HELD,	  /* in limbo, waiting for its holders */
-	CL_PLACE_DUE,	  /* in limbo, may go as soon as somebody looks */
-	CL_PLACE_DRAIN,	  /* in limbo, waiting for a stream to get to its free */
-	CL_PLACE_BUSY,	  /* in limbo, some thread is in the driver with it */
-	CL_PLACE_GONE,	  /* its context ended; holders keep its record */
-	CL_PLACE_KEPT,	  /* freed, but without a record: nobody can say who holds it */
+/*
+ * The state of a block.  limbo/limbo.c has the table of the steps from one to another, and
+ * cl_block_set_state() there takes them: nothing else changes a state.
+ */
+enum cl_block_state {
+	CL_BLOCK_LIVE,	    /* exported, not freed: as it begins */
+	CL_BLOCK_FREEING,   /* a thread of the program is freeing it */
+	CL_BLOCK_GRACE,	    /* in limbo: a handle may still be on its way; in a bucket of the wheel */
+	CL_BLOCK_HELD,	    /* in limbo: waits for its holders */
+	CL_BLOCK_FENCED,    /* in limbo: waits for a stream to get to its free */
+	CL_BLOCK_READY,	    /* in limbo: may go as soon as somebody looks */
+	CL_BLOCK_BLOCKED,   /* in limbo: would go if its context were not just ending */
+	CL_BLOCK_RELEASING, /* a thread of ours is in the driver with it, to give it back */
+	CL_BLOCK_UNTRACKED, /* freed, but without a record: nobody can say who holds it */
+	CL_BLOCK_ORPHANED,  /* the driver has it no more, but holders keep its record */
+	CL_BLOCK_DELETED,   /* no more; its memory is just given back */
+	CL_BLOCK_STATES,
 };
 
 /* There may be millions: 88 bytes.  What finds it comes first, in one line of the cache. */
@@ -34,22 +41,22 @@ struct cl_block {
 	uint32_t record;	       /* CL_NO_RECORD: it could not get one */
 	uint32_t own_opens;	       /* opens in this very process */
 	uint8_t kind;		       /* enum cl_kind */
-	uint8_t place;		       /* enum cl_place */
+	uint8_t state;		       /* enum cl_block_state */
 	uint8_t device;
-	uint8_t bucket;		       /* of the wheel, while in CL_PLACE_GRACE */
+	uint8_t bucket;		       /* of the wheel, while in CL_BLOCK_GRACE */
 	bool hashed : 1;	       /* it is found by its key */
 	bool primary : 1;	       /* ctx is a device's primary one */
 	bool indexed : 1;	       /* its record is found by its handle */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
 	/* (not of the byte above: read without the lock by who has the block) */
-	bool orphan;		       /* its context ended while a thread was freeing it */
-	bool destroyed;		       /* an event that had to go before its importers */
+	bool context_died;	       /* its context ended while a thread was in the driver with it */
+	bool forced_out;	       /* an event that the driver has had back before its importers were done */
 	CUcontext ctx;		       /* whose memory (event) it is */
 	uint64_t size;		       /* bytes; 0 for an event */
 	struct cl_fence *fence;	       /* of a stream-ordered free, until it is reached; NULL: none */
 	uint64_t before;	       /* see cl_record_release_begin() */
-	struct cl_block *prev, *next;  /* of the list that its place has */
+	struct cl_block *prev, *next;  /* of the list that its state has */
 };
 
 /* An event's block is this larger one: events have an order among themselves, see limbo.c. */
@@ -75,7 +82,7 @@ bool cl_block_has_handle(const struct cl_block *block, const void *handle);
 struct cl_block *cl_block_of_record(uint32_t record);
 
 /*
- * A new block in CL_PLACE_PROGRAM, with a record of @what if one can be had
+ * A new block, CL_BLOCK_LIVE, with a record of @what if one can be had
  * (else .record is CL_NO_RECORD, and the reason was logged).  NULL: no memory.
  * @stack: where it is exported, as of cl_notes_stack().  *generation is what goes
  * into the stamp.
@@ -94,10 +101,16 @@ bool cl_unnoted_kept(uint64_t address);
 bool cl_unnoted_freed(uint64_t address, bool now);
 void cl_unnoted_context_gone(void);
 
+/* Whether a thread is in the driver with @block, or its context is just ending: what it will be is not known yet. */
+static inline bool cl_block_is_taken(const struct cl_block *block)
+{
+	return (1u << CL_BLOCK_FREEING | 1u << CL_BLOCK_BLOCKED | 1u << CL_BLOCK_RELEASING) >> block->state & 1;
+}
+
 /* Whether the program has freed @block; NULL: it is none. */
 static inline bool cl_block_in_limbo(const struct cl_block *block)
 {
-	return block && block->place != CL_PLACE_PROGRAM;
+	return block && block->state != CL_BLOCK_LIVE;
 }
 
 /* @key, which is in the limbo (@block) or was freed unnoted (NULL), is misused: what there is to say. */
@@ -108,13 +121,13 @@ void cl_block_misused(struct cl_finding *finding);
 
 /* Out of the hash: its key is free for another block. */
 void cl_block_unhash(struct cl_block *block);
-/* After its record was released: gives record and memory back. */
+/* After its last step, CL_BLOCK_DELETED, and after its record was released: gives record and memory back. */
 void cl_block_delete(struct cl_block *block);
 
 /* All blocks that are found by their key, in no order.  @each may delete its block, and add none. */
 void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
 
-/* All blocks that have a record, also those that are in no hash any more (CL_PLACE_GONE). */
+/* All blocks that have a record, also those that are in no hash any more (CL_BLOCK_ORPHANED). */
 void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data);
 
 /* A forked child forgets its parent's. */

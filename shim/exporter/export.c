@@ -57,17 +57,6 @@ static bool index_by_handle_locked(struct cl_block *block, const void *handle)
 	return true;
 }
 
-/*
- * What @block was has gone behind our back (the driver made another handle for
- * its address): its holders keep the record (true: there are some), the address is a
- * new block's.
- */
-static bool disown_locked(struct cl_block *block)
-{
-	atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	return cl_limbo_gone_locked(block);
-}
-
 /* Who opens @block is not seen: it is never given back. */
 static void pin_locked(const struct cl_block *block)
 {
@@ -118,10 +107,10 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 
 /*
  * The block @what, known or not.  *misuse: what is to be noted, without the lock;
- * *gone: for cl_collector_watch_holders().
+ * *orphaned: for cl_collector_watch_holders().
  */
 static CUresult publish_locked(void *handle, const struct cl_export *what, CUcontext ctx, bool primary,
-			       uint32_t stack, struct cl_finding *misuse, bool *gone)
+			       uint32_t stack, struct cl_finding *misuse, bool *orphaned)
 {
 	struct cl_block *block;
 	uint32_t generation = 0;
@@ -137,8 +126,9 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, CUcon
 		*misuse = cl_block_about_locked(CL_FOUND_EXPORTED_AFTER_FREE, what->kind, what->base, block);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	/* it has gone behind our back: the driver made another handle for its address, which is a new block's */
 	if (block)
-		*gone = disown_locked(block);
+		*orphaned = cl_limbo_forget_block_locked(block);
 	block = cl_block_new(what, ctx, primary, stack, &generation);
 	if (block)
 		mark_locked(handle, block, generation);
@@ -221,7 +211,7 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
 	CUcontext ctx = NULL;
 	CUresult result = CUDA_SUCCESS;
-	bool primary = false, gone = false, described = describe(dptr, &what, &ctx, &primary);
+	bool primary = false, orphaned = false, described = describe(dptr, &what, &ctx, &primary);
 	uint32_t stack;
 
 	/* a pointer into what was in the limbo, and has just gone from it: the driver says so, asked again */
@@ -236,11 +226,11 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 	what.now = cl_now();
 	if (described)
 		result = publish_locked(handle->reserved, &what, ctx, primary, stack, &misuse,
-					&gone);
+					&orphaned);
 	else
 		keep_unnoted_locked(CL_MEMORY, dptr);
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(gone);
+	cl_collector_watch_holders(orphaned);
 	if (misuse.kind)
 		cl_block_misused(&misuse);
 	return result;
@@ -305,7 +295,7 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
 	struct cl_finding misuse = { .kind = CL_FOUND_NOTHING };
 	struct cl_event_owner owner = { .ctx = NULL };
 	CUresult result;
-	bool gone = false;
+	bool orphaned = false;
 	uint32_t stack;
 
 	what.handle = (const uint8_t *)handle->reserved;
@@ -316,9 +306,9 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, bool known)
 	what.now = cl_now();
 	cl_event_owner_locked(event, &owner);
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, owner.ctx, owner.primary, stack, &misuse, &gone);
+	result = publish_locked(handle->reserved, &what, owner.ctx, owner.primary, stack, &misuse, &orphaned);
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(gone);
+	cl_collector_watch_holders(orphaned);
 	if (misuse.kind)
 		cl_block_misused(&misuse);
 	return result;

@@ -10,46 +10,31 @@
 #include "shim/limbo/release.h"
 #include "shim/self/self.h"
 
-/* The driver has dropped what @block names. */
-static bool forget_block(struct cl_block *block)
+bool cl_limbo_forget_block_locked(struct cl_block *block)
 {
-	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
+	const unsigned int not_in_limbo = 1u << CL_BLOCK_LIVE | 1u << CL_BLOCK_FREEING | 1u << CL_BLOCK_UNTRACKED;
+	bool in_limbo = !(not_in_limbo >> block->state & 1), tracked = block->record != CL_NO_RECORD;
+	bool orphaned = tracked && !cl_record_gone(&cl_own, block->record);
 
-	cl_limbo_move(block, CL_PLACE_BUSY);
+	if (block->fence)
+		cl_fence_wait_locked(block->fence, false);
 	cl_fence_detach_locked(block);
+	cl_block_set_state(block, orphaned ? CL_BLOCK_ORPHANED : CL_BLOCK_DELETED);
 	block->own_opens = 0;
-	if (block->record == CL_NO_RECORD) {
-		cl_block_delete(block);
-		return false;
-	}
-	if (limbo_has_it)
+	if (in_limbo)
 		cl_limbo_account(block, -1);
-	else
+	else if (tracked)
 		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	if (block->kind == CL_EVENT) {
+	if (tracked && block->kind == CL_EVENT) {
 		cl_limbo_event_forget(block);
 		cl_limbo_event_went(); /* (its place with it, measured) */
 	}
-	return cl_limbo_gone_locked(block);
-}
-
-bool cl_limbo_gone_locked(struct cl_block *block)
-{
-	cl_trace_block(CL_TRACE_GONE, block, .value = cl_limbo.bytes);
+	if (tracked)
+		cl_trace_block(CL_TRACE_GONE, block, .value = cl_limbo.bytes);
 	cl_block_unhash(block);
-	if (cl_record_gone(&cl_own, block->record)) {
+	if (!orphaned)
 		cl_block_delete(block);
-		return false;
-	}
-	block->place = CL_PLACE_GONE;
-	cl_limbo.gone++;
-	cl_limbo_not_quiet();
-	return true;
-}
-
-bool cl_limbo_forget_block_locked(struct cl_block *block)
-{
-	return forget_block(block);
+	return orphaned;
 }
 
 static bool same_context(const struct cl_gate_use *use, const struct cl_block *block)
@@ -61,10 +46,10 @@ static void forget_with_context(struct cl_block *block, void *ended)
 {
 	if (!same_context(ended, block))
 		return;
-	if (block->place == CL_PLACE_BUSY) /* a thread of the program is freeing it just now */
-		block->orphan = true;
+	if (cl_block_is_taken(block)) /* a thread of the program is freeing it just now */
+		block->context_died = true;
 	else
-		forget_block(block);
+		cl_limbo_forget_block_locked(block);
 }
 
 /*
@@ -74,8 +59,8 @@ static void forget_with_context(struct cl_block *block, void *ended)
 static void forget_unknown_event(struct cl_block *block, void *data)
 {
 	(void)data;
-	if (!block->ctx && block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_BUSY)
-		forget_block(block);
+	if (!block->ctx && block->state != CL_BLOCK_LIVE && !cl_block_is_taken(block))
+		cl_limbo_forget_block_locked(block);
 }
 
 static bool fence_has_ended(const struct cl_fence *fence, const void *ended)
@@ -86,8 +71,8 @@ static bool fence_has_ended(const struct cl_fence *fence, const void *ended)
 /* Its stream is no more, so nothing is on it that could come to @block. */
 static void stream_is_gone(struct cl_block *block)
 {
-	if (block->place == CL_PLACE_DRAIN)
-		cl_limbo_move(block, CL_PLACE_DUE);
+	if (block->state == CL_BLOCK_FENCED)
+		cl_block_set_state(block, CL_BLOCK_READY);
 }
 
 bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
@@ -106,10 +91,8 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 		cl_limbo_not_quiet();
 	}
 	use = cl_gate_open_locked(ctx, device);
-	while ((block = cl_limbo.blocked.first) != NULL) {
-		cl_list_remove(&cl_limbo.blocked, block);
+	while ((block = cl_limbo.blocked.first) != NULL)
 		cl_limbo_settle(block, cl_now(), true);
-	}
 	/* its streams went with it; of a primary one we don't know the handle here */
 	if (gone) {
 		cl_free_stream_forget_locked(ctx, device);

@@ -95,7 +95,7 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 		CUstream stream;
 		bool released, wait = false;
 
-		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_block_set_state(block, CL_BLOCK_RELEASING);
 		released = cl_record_gone(&cl_own, block->record);
 		/* Its last holder may have left just now: then nothing is taken from anybody. */
 		if (!released) {
@@ -118,13 +118,11 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 		cl_trace_block(CL_TRACE_RELEASED, block, .value = cl_limbo.bytes);
 		/* a holder that left meanwhile made it ready while it was on no list */
 		if (released || cl_record_try_release(&cl_own, block->record)) {
-			cl_block_delete(block);
+			cl_limbo_delete_locked(block);
 			continue;
 		}
 		cl_block_unhash(block);
-		block->place = CL_PLACE_GONE;
-		cl_limbo.gone++;
-		cl_limbo_not_quiet();
+		cl_block_set_state(block, CL_BLOCK_ORPHANED);
 	}
 }
 
@@ -152,7 +150,7 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 		if (!any && block != &cl_limbo.oldest_event->block)
 			break;
 		cl_limbo_event_forget(block);
-		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_block_set_state(block, CL_BLOCK_RELEASING);
 		cl_count(events_forced_out);
 		note_forced_out_locked(block);
 		cl_limbo.forcing++;
@@ -163,7 +161,7 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 		cl_batch_end_locked(&batch);
 		cl_limbo.forcing--;
 		/* from here on as after a destroy without us: opening it still works */
-		block->destroyed = true;
+		block->forced_out = true;
 		cl_block_leave_context(block);
 		cl_block_unhash(block);
 		cl_limbo_settle(block, cl_now(), false);
@@ -198,15 +196,15 @@ bool cl_limbo_has_events(void)
 	return has;
 }
 
-/* Gives back @block of CL_PLACE_KEPT, whose context does not end. */
-static void release_kept_locked(struct cl_block *block)
+/* Gives back @block, which is CL_BLOCK_UNTRACKED and whose context does not end. */
+static void release_untracked_locked(struct cl_block *block)
 {
 	struct cl_batch batch = { .n = 1, .block = { block } };
 	struct cl_visit visit;
 	CUstream stream;
 	bool wait = false;
 
-	cl_limbo_move(block, CL_PLACE_BUSY);
+	cl_block_set_state(block, CL_BLOCK_RELEASING);
 	cl_batch_begin_locked(&batch);
 	visit = cl_visit_begin(block->ctx);
 	stream = block->ctx ? cl_free_stream(block->ctx, block->device) : NULL;
@@ -217,52 +215,53 @@ static void release_kept_locked(struct cl_block *block)
 	cl_batch_end_locked(&batch);
 }
 
-/* Asks the streams for which blocks of CL_PLACE_KEPT wait; else nobody does. */
-static void ask_for_kept_locked(void)
+/* Asks the streams for which CL_BLOCK_UNTRACKED blocks wait; else nobody does. */
+static void ask_for_untracked_locked(void)
 {
 	struct cl_block *block;
 
-	for (block = cl_limbo.kept.first; block; block = block->next)
+	for (block = cl_limbo.untracked[CL_UNTRACKED_LARGE].first; block; block = block->next)
 		if (block->fence)
 			cl_fence_wait_locked(block->fence, true);
 	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
 		cl_release_ask_streams_locked();
-	for (block = cl_limbo.kept.first; block; block = block->next)
+	for (block = cl_limbo.untracked[CL_UNTRACKED_LARGE].first; block; block = block->next)
 		if (block->fence)
 			cl_fence_wait_locked(block->fence, false);
 }
 
-bool cl_limbo_has_kept(void)
+bool cl_limbo_has_untracked(void)
 {
 	bool has;
 
 	cl_lock(&cl_exports_lock);
-	has = cl_limbo.kept.n != 0;
+	has = cl_limbo.untracked[CL_UNTRACKED_LARGE].n != 0;
 	cl_unlock(&cl_exports_lock);
 	return has;
 }
 
-struct cl_collected cl_limbo_release_kept(void)
+struct cl_collected cl_limbo_release_untracked(void)
 {
+	struct cl_list *large = &cl_limbo.untracked[CL_UNTRACKED_LARGE];
 	struct cl_collected sum = { .next = UINT64_MAX };
 	struct cl_block *block;
 	uint64_t n;
 
 	cl_lock(&cl_exports_lock);
-	ask_for_kept_locked();
-	n = cl_limbo.kept.n;
-	while (n-- && (block = cl_limbo.kept.first) != NULL) {
+	ask_for_untracked_locked();
+	n = large->n;
+	while (n-- && (block = large->first) != NULL) {
 		if (block->fence || cl_limbo_context_ends(block)) {
 			/* to the end of the list: it is looked at once */
-			cl_limbo_move(block, CL_PLACE_BUSY);
-			cl_limbo_move(block, CL_PLACE_KEPT);
+			cl_list_remove(large, block);
+			cl_list_add(large, block);
 			continue;
 		}
-		release_kept_locked(block);
+		release_untracked_locked(block);
 		sum.blocks++;
 		sum.bytes += block->size;
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
-		cl_block_delete(block);
+		cl_limbo_delete_locked(block);
 	}
 	cl_unlock(&cl_exports_lock);
 	return sum;

@@ -27,7 +27,7 @@ struct cl_batch {
 };
 void cl_batch_begin_locked(struct cl_batch *batch);
 void cl_batch_end_locked(struct cl_batch *batch);
-/* Up to CL_BATCH blocks of one context that are due. */
+/* Up to CL_BATCH blocks of one context that are ready. */
 void cl_batch_take_locked(struct cl_batch *batch);
 /* Takes the batch's blocks, whose records are released, out of this world. */
 void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum);

@@ -143,7 +143,7 @@ static void others(struct cl_retry *retry, struct found *found)
 static void untracked(struct cl_retry *retry, struct found *found)
 {
 	if (!found->gave && !found->may_come && cl_sharing())
-		found->gave = cl_limbo_release_kept().blocks != 0;
+		found->gave = cl_limbo_release_untracked().blocks != 0;
 }
 
 static const struct step {
@@ -189,7 +189,7 @@ static bool is_hopeless(struct cl_retry *retry)
 		return true;
 	/* Now and then, for it may have been otherwise. */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
-	    (cl_sharing() && cl_limbo_has_kept()))
+	    (cl_sharing() && cl_limbo_has_untracked()))
 		return false;
 	look_at_others(retry);
 	before = retry->returned;
