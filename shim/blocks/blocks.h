@@ -13,6 +13,7 @@
 #include "shim/driver/driver.h"
 #include "shim/self/own_file.h"
 #include "shim/shm/record.h"
+#include "shim/base/list.h"
 #include "shim/base/table.h"
 
 /*
@@ -56,13 +57,13 @@ struct cl_block {
 	uint64_t size;		       /* bytes; 0 for an event */
 	struct cl_fence *fence;	       /* of a stream-ordered free, until it is reached; NULL: none */
 	uint64_t before;	       /* see cl_record_release_begin() */
-	struct cl_block *prev, *next;  /* of the list that its state has */
+	struct cl_node node;	       /* of the list that its state has */
 };
 
 /* An event's block is this larger one: events have an order among themselves, see limbo.c. */
 struct cl_event_block {
 	struct cl_block block;
-	struct cl_event_block *older, *newer;
+	struct cl_node order; /* of the events of the limbo */
 };
 
 extern struct cl_table cl_block_tables[CL_EVENT + 1];

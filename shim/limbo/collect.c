@@ -102,7 +102,9 @@ static void take_ready_locked(uint64_t now)
 /* Nobody can say who has what is ready: it is held for good. */
 static void pin_ready_locked(void)
 {
-	for (const struct cl_block *block = cl_limbo.ready.first; block; block = block->next)
+	const struct cl_block *block;
+
+	CL_LIST_EACH (block, &cl_limbo.ready, const struct cl_block, node)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 }
 
@@ -132,7 +134,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		cl_grace_turn_locked(cl_now(), end_grace, cl_limbo_settle);
 	if (cl_fences_any_stray_locked())
 		cl_release_strays_locked();
-	if (cl_limbo.events > cl_options.max_events.number)
+	if (cl_limbo.events.n > cl_options.max_events.number)
 		cl_forced_events_out_locked(cl_options.max_events.number, false);
 	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
 		cl_release_ask_streams_locked();
@@ -152,7 +154,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	sum.held = cl_limbo.held.n || cl_limbo.orphaned;
 	/* release: with our file, which who sees it looks into */
 	if (!cl_limbo.ready.n && !cl_fences_wait_locked() && !cl_grace_n_locked() &&
-	    !cl_fences_any_stray_locked() && cl_limbo.events <= cl_options.max_events.number)
+	    !cl_fences_any_stray_locked() && cl_limbo.events.n <= cl_options.max_events.number)
 		atomic_store_explicit(&cl_limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
 				      memory_order_release);
 out:

@@ -84,14 +84,14 @@ bool cl_limbo_context_go_on(CUcontext ctx, CUdevice device, bool gone)
 	cl_lock(&cl_exports_lock);
 	/* events beyond the limit and fences are passed over while their context may be ending */
 	waited = cl_limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_stray_locked() ||
-		 cl_limbo.events > cl_options.max_events.number;
+		 cl_limbo.events.n > cl_options.max_events.number;
 	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
 	if (cl_options.held_bytes.number && cl_limbo.held.n) {
 		waited = true;
 		cl_limbo_not_quiet();
 	}
 	use = cl_gate_open_locked(ctx, device);
-	while ((block = cl_limbo.blocked.first) != NULL)
+	while ((block = CL_LIST_FIRST(&cl_limbo.blocked, struct cl_block, node)) != NULL)
 		cl_limbo_settle(block, cl_now(), true);
 	/* its streams went with it; of a primary one we don't know the handle here */
 	if (gone) {

@@ -76,12 +76,13 @@ static void note_held_forced_out_locked(const struct cl_block *block, unsigned i
  */
 static struct cl_block *oldest_too_much_locked(void)
 {
-	struct cl_block *block = cl_limbo.held.first;
+	struct cl_block *block;
 
-	while (block && (!cl_limbo_is_too_much_held(block) || !block->size || block->own_opens ||
-			 block->fence || block->unfenced || cl_limbo_context_ends(block)))
-		block = block->next;
-	return block;
+	CL_LIST_EACH (block, &cl_limbo.held, struct cl_block, node)
+		if (cl_limbo_is_too_much_held(block) && block->size && !block->own_opens &&
+		    !block->fence && !block->unfenced && !cl_limbo_context_ends(block))
+			return block;
+	return NULL;
 }
 
 void cl_forced_held_out_locked(struct cl_collected *sum)
@@ -129,25 +130,26 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 /* The oldest event that no other thread is at. */
 static struct cl_block *oldest_free_event_locked(void)
 {
-	struct cl_event_block *event = cl_limbo.oldest_event;
+	struct cl_event_block *event;
 
-	while (event && cl_limbo_is_busy_locked(&event->block))
-		event = event->newer;
-	return event ? &event->block : NULL;
+	CL_LIST_EACH (event, &cl_limbo.events, struct cl_event_block, order)
+		if (!cl_limbo_is_busy_locked(&event->block))
+			return &event->block;
+	return NULL;
 }
 
 unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 {
-	uint64_t most = cl_limbo.events > keep ? cl_limbo.events - keep : 0;
+	uint64_t most = cl_limbo.events.n > keep ? cl_limbo.events.n - keep : 0;
 	struct cl_block *block;
 	unsigned int n = 0;
 
-	for (; n < most && cl_limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
+	for (; n < most && cl_limbo.events.n > keep && (block = oldest_free_event_locked()) != NULL; n++) {
 		struct cl_batch batch = { .n = 1, .block = { block } };
 		struct cl_visit visit;
 		bool wait;
 
-		if (!any && block != &cl_limbo.oldest_event->block)
+		if (!any && block != &CL_LIST_FIRST(&cl_limbo.events, struct cl_event_block, order)->block)
 			break;
 		cl_limbo_event_forget(block);
 		cl_block_set_state(block, CL_BLOCK_RELEASING);
@@ -179,8 +181,8 @@ void cl_limbo_force_events_out(uint64_t until)
 
 	cl_lock(&cl_exports_lock);
 	/* (those that others are at are counted among the limbo's) */
-	while (!cl_forced_events_out_locked(cl_limbo.events > CL_BATCH ? cl_limbo.events - CL_BATCH : 0, true) &&
-	       (cl_limbo.events || cl_limbo.forcing) && cl_limbo_events_back() == before &&
+	while (!cl_forced_events_out_locked(cl_limbo.events.n > CL_BATCH ? cl_limbo.events.n - CL_BATCH : 0, true) &&
+	       (cl_limbo.events.n || cl_limbo.forcing) && cl_limbo_events_back() == before &&
 	       cl_gate_wait_until_locked(until))
 		;
 	cl_unlock(&cl_exports_lock);
@@ -191,7 +193,7 @@ bool cl_limbo_has_events(void)
 	bool has;
 
 	cl_lock(&cl_exports_lock);
-	has = cl_limbo.events || cl_limbo.forcing;
+	has = cl_limbo.events.n || cl_limbo.forcing;
 	cl_unlock(&cl_exports_lock);
 	return has;
 }
@@ -218,14 +220,15 @@ static void release_untracked_locked(struct cl_block *block)
 /* Asks the streams for which CL_BLOCK_UNTRACKED blocks wait; else nobody does. */
 static void ask_for_untracked_locked(void)
 {
+	const struct cl_list *large = &cl_limbo.untracked[CL_UNTRACKED_LARGE];
 	struct cl_block *block;
 
-	for (block = cl_limbo.untracked[CL_UNTRACKED_LARGE].first; block; block = block->next)
+	CL_LIST_EACH (block, large, struct cl_block, node)
 		if (block->fence)
 			cl_fence_wait_locked(block->fence, true);
 	if (cl_fences_may_ask_locked(cl_limbo_fence_ends))
 		cl_release_ask_streams_locked();
-	for (block = cl_limbo.untracked[CL_UNTRACKED_LARGE].first; block; block = block->next)
+	CL_LIST_EACH (block, large, struct cl_block, node)
 		if (block->fence)
 			cl_fence_wait_locked(block->fence, false);
 }
@@ -250,11 +253,11 @@ struct cl_collected cl_limbo_release_untracked(void)
 	cl_lock(&cl_exports_lock);
 	ask_for_untracked_locked();
 	n = large->n;
-	while (n-- && (block = large->first) != NULL) {
+	while (n-- && (block = CL_LIST_FIRST(large, struct cl_block, node)) != NULL) {
 		if (block->fence || cl_limbo_context_ends(block)) {
 			/* to the end of the list: it is looked at once */
-			cl_list_remove(large, block);
-			cl_list_add(large, block);
+			cl_list_remove(large, &block->node);
+			cl_list_add(large, &block->node);
 			continue;
 		}
 		release_untracked_locked(block);

@@ -7,7 +7,7 @@
 #ifndef CL_LIMBO_INSIDE_H
 #define CL_LIMBO_INSIDE_H
 
-#include "shim/blocks/list.h"
+#include "shim/base/list.h"
 #include "shim/driver/gate.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/limbo.h"
@@ -24,8 +24,8 @@ struct cl_limbo_state {
 	unsigned int forcing; /* threads that are in the driver with an event that is none of `events` any more */
 	uint64_t orphaned; /* blocks */
 	_Atomic uint64_t blocks; /* atomic for cl_limbo_is_empty() alone */
-	uint64_t bytes, events;
-	struct cl_event_block *oldest_event, *newest_event; /* of those that the driver still has */
+	uint64_t bytes;
+	struct cl_list events; /* that the driver still has, the oldest first: a second order of theirs */
 	bool warned;
 	/* as the header's `device` says to others, who can damage it */
 	struct cl_limbo_device {

@@ -200,7 +200,7 @@ static void leave(struct cl_block *block)
 	struct cl_list *list = list_of(block);
 
 	if (list)
-		cl_list_remove(list, block);
+		cl_list_remove(list, &block->node);
 	if (block->state == CL_BLOCK_HELD)
 		*held_bytes_of(block) -= block->size;
 	else if (block->state == CL_BLOCK_GRACE)
@@ -216,7 +216,7 @@ static void enter(struct cl_block *block)
 	struct cl_list *list = list_of(block);
 
 	if (list)
-		cl_list_add(list, block);
+		cl_list_add(list, &block->node);
 	if (block->state == CL_BLOCK_READY) {
 		cl_trace_block(CL_TRACE_READY, block);
 	} else if (block->state == CL_BLOCK_HELD) {
@@ -328,27 +328,16 @@ struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
 }
 
 /* ------------------------------------------------------------------ entering */
-static void note_event(struct cl_block *block)
+static struct cl_node *order_of(struct cl_block *block)
 {
-	struct cl_event_block *event = (struct cl_event_block *)block;
-
-	event->older = cl_limbo.newest_event;
-	event->newer = NULL;
-	*(cl_limbo.newest_event ? &cl_limbo.newest_event->newer : &cl_limbo.oldest_event) = event;
-	cl_limbo.newest_event = event;
-	cl_limbo.events++;
+	return &((struct cl_event_block *)block)->order;
 }
 
 void cl_limbo_event_forget(struct cl_block *block)
 {
-	struct cl_event_block *event = (struct cl_event_block *)block;
-
-	if (!event->older && !event->newer && cl_limbo.oldest_event != event)
-		return; /* it was not in the limbo, or was forced out of it */
-	*(event->older ? &event->older->newer : &cl_limbo.oldest_event) = event->newer;
-	*(event->newer ? &event->newer->older : &cl_limbo.newest_event) = event->older;
-	event->older = event->newer = NULL;
-	cl_limbo.events--;
+	/* it may not have been in the limbo, or have been forced out of it */
+	if (cl_list_has(&cl_limbo.events, order_of(block)))
+		cl_list_remove(&cl_limbo.events, order_of(block));
 }
 
 /*
@@ -383,11 +372,11 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 	cl_limbo_account(block, 1);
 	cl_trace_block(CL_TRACE_LIMBO, block, .value = cl_limbo.bytes);
 	if (block->kind == CL_EVENT)
-		note_event(block);
+		cl_list_add(&cl_limbo.events, order_of(block));
 	cl_limbo_settle(block, now, cl_limbo_is_pressed(block, now));
 	*over = (block->state == CL_BLOCK_GRACE && end_graces_locked(block, now)) ||
 		cl_limbo_is_too_much_held(block);
-	if (block->state == CL_BLOCK_GRACE && cl_limbo.events <= cl_options.max_events.number)
+	if (block->state == CL_BLOCK_GRACE && cl_limbo.events.n <= cl_options.max_events.number)
 		return cl_grace_end(block) + cl_grace_tick();
 	return block->state == CL_BLOCK_HELD ? now + CL_REAP_EVERY : now;
 }

@@ -107,11 +107,12 @@ void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum)
 
 void cl_batch_take_locked(struct cl_batch *batch)
 {
-	struct cl_block *block = cl_limbo.ready.first, *next;
+	struct cl_block *block, *next;
 
 	batch->n = batch->seen = 0;
-	for (; block && batch->n < CL_BATCH; block = next) {
-		next = block->next;
+	CL_LIST_EACH_REMOVING (block, next, &cl_limbo.ready, struct cl_block, node) {
+		if (batch->n == CL_BATCH)
+			break;
 		if (cl_limbo_context_ends(block)) {
 			cl_block_set_state(block, CL_BLOCK_BLOCKED);
 			batch->seen++;

@@ -89,11 +89,12 @@ static void bring(struct cl_block *block, enum cl_block_state to)
 
 static bool is_on(const struct cl_list *list, const struct cl_block *block)
 {
-	const struct cl_block *at = list->first;
+	const struct cl_block *at;
 
-	while (at && at != block)
-		at = at->next;
-	return at != NULL;
+	CL_LIST_EACH (at, list, const struct cl_block, node)
+		if (at == block)
+			return true;
+	return false;
 }
 
 /* @block is @state, and is nowhere else than where that has it. */
