@@ -74,7 +74,9 @@ static inline void cl_list_remove(struct cl_list *list, struct cl_node *node)
 	list->n--;
 }
 
-/* A chain has no struct cl_list: something else leads to its first node, whose .prev is NULL. */
+/* A chain has no struct cl_list: something else leads to its first element, whose .prev is NULL. */
+#define CL_CHAIN_EACH(entry, first_, type, member) \
+	for ((entry) = (first_); (entry) != NULL; (entry) = CL_LIST_NEXT(entry, type, member))
 static inline void cl_chain_add_after(struct cl_node *before, struct cl_node *node)
 {
 	node->prev = before;
