@@ -8,9 +8,9 @@
 
 /* All lists, by name; and those in which some block waits, the longest not asked about first. */
 static struct cl_table lists = CL_TABLE_BEGIN(lists);
-static struct cl_fence_list *first_waiting, *last_waiting;
+static struct cl_list waiting_lists;
 static uint64_t fences_n, rounds;
-static struct cl_fence *strays; /* through .next */
+static struct cl_list strays;
 
 /* ------------------------------------------------------------------- the names */
 /* In struct cl_stream_name, .thread. */
@@ -73,29 +73,26 @@ static struct cl_fence_list *find(const struct cl_stream_name *name, uint64_t ke
 
 static void waiting_remove(struct cl_fence_list *list)
 {
-	*(list->prev ? &list->prev->next : &first_waiting) = list->next;
-	*(list->next ? &list->next->prev : &last_waiting) = list->prev;
-	list->prev = list->next = NULL;
+	cl_list_remove(&waiting_lists, &list->node);
 }
 
 /* At the end, as one that has just been asked about. */
 static void waiting_add(struct cl_fence_list *list)
 {
 	list->round = rounds;
-	list->prev = last_waiting;
-	list->next = NULL;
-	*(last_waiting ? &last_waiting->next : &first_waiting) = list;
-	last_waiting = list;
+	cl_list_add(&waiting_lists, &list->node);
 }
 
 /* At the front, as one that has never been. */
 static void waiting_add_front(struct cl_fence_list *list)
 {
 	list->round = 0;
-	list->prev = NULL;
-	list->next = first_waiting;
-	*(first_waiting ? &first_waiting->prev : &last_waiting) = list;
-	first_waiting = list;
+	cl_list_add_front(&waiting_lists, &list->node);
+}
+
+static struct cl_fence *first_of(const struct cl_fence_list *list)
+{
+	return CL_LIST_FIRST(&list->fences, struct cl_fence, node);
 }
 
 void cl_fence_wait_locked(struct cl_fence *fence, bool waits)
@@ -114,7 +111,7 @@ void cl_fence_wait_locked(struct cl_fence *fence, bool waits)
 
 static void free_if_unused(struct cl_fence *fence)
 {
-	if (fence->over && !fence->own.first)
+	if (fence->over && !fence->own.fences.n)
 		free(fence);
 }
 
@@ -130,12 +127,10 @@ static void take_out(struct cl_fence *fence)
 	struct cl_fence_list *list = fence->list;
 
 	cl_fence_wait_locked(fence, false);
-	*(fence->prev ? &fence->prev->next : &list->first) = fence->next;
-	*(fence->next ? &fence->next->prev : &list->last) = fence->prev;
-	fence->prev = fence->next = NULL;
+	cl_list_remove(&list->fences, &fence->node);
 	fence->list = NULL;
 	fences_n--;
-	if (list->first)
+	if (list->fences.n)
 		return;
 	cl_table_remove(&lists, &list->link);
 	free_if_unused(list->home);
@@ -153,9 +148,7 @@ void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
 		cl_table_add(&lists, &list->link);
 	}
 	fence->list = list;
-	fence->prev = list->last;
-	*(list->last ? &list->last->next : &list->first) = fence;
-	list->last = fence;
+	cl_list_add(&list->fences, &fence->node);
 	fences_n++;
 	fence->block = block;
 	block->fence = fence;
@@ -176,12 +169,10 @@ static struct cl_block *part(struct cl_fence *fence)
 static void done_with(struct cl_fence *fence)
 {
 	take_out(fence);
-	if (!fence->event) {
+	if (fence->event)
+		cl_list_add_front(&strays, &fence->node);
+	else
 		cl_fence_drop_locked(fence);
-		return;
-	}
-	fence->next = strays;
-	strays = fence;
 }
 
 void cl_fence_detach_locked(struct cl_block *block)
@@ -200,21 +191,22 @@ void cl_fence_detach_locked(struct cl_block *block)
 /* ---------------------------------------------------------------------- asking */
 bool cl_fences_any_locked(void)
 {
-	return fences_n || strays;
+	return fences_n || strays.n;
 }
 
 bool cl_fences_wait_locked(void)
 {
-	return first_waiting != NULL;
+	return waiting_lists.n != 0;
 }
 
 static bool any_waits(cl_fence_ends_fn *ends, bool that)
 {
-	const struct cl_fence_list *list = first_waiting;
+	const struct cl_fence_list *list;
 
-	while (list && ends(list->first) != that)
-		list = list->next;
-	return list != NULL;
+	CL_LIST_EACH (list, &waiting_lists, const struct cl_fence_list, node)
+		if (ends(first_of(list)) == that)
+			return true;
+	return false;
 }
 
 bool cl_fences_may_ask_locked(cl_fence_ends_fn *ends)
@@ -241,16 +233,18 @@ unsigned int cl_fences_take_locked(uint64_t round, cl_fence_ends_fn *ends, struc
 	unsigned int n = 0;
 
 	/* In the order of their rounds: also another thread's puts them at the end with the last. */
-	while ((list = first_waiting) != NULL && list->round < round) {
+	while ((list = CL_LIST_FIRST(&waiting_lists, struct cl_fence_list, node)) != NULL &&
+	       list->round < round) {
 		if (list->round)
 			most = 1;
 		waiting_remove(list);
 		waiting_add(list);
-		if (list->asking || ends(list->first))
+		if (list->asking || ends(first_of(list)))
 			continue;
 		list->asking = true;
-		for (fence = list->first; fence && n < most && fence->ctx == list->first->ctx;
-		     fence = fence->next) {
+		CL_LIST_EACH (fence, &list->fences, struct cl_fence, node) {
+			if (n == most || fence->ctx != first_of(list)->ctx)
+				break;
 			fence->asked = true;
 			events[n] = fence->event;
 			fences[n++] = fence;
@@ -291,13 +285,13 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
 void cl_fences_ended_locked(bool (*ended)(const struct cl_fence *fence, const void *data), const void *data,
 			    void (*each)(struct cl_block *block))
 {
-	struct cl_fence **at = &strays, *fence, *next_fence;
+	struct cl_fence *fence, *next_fence;
 	struct cl_link *link, *next;
 	struct cl_block *block;
 
 	CL_TABLE_EACH(&lists, link, next)
-		for (fence = ((struct cl_fence_list *)link)->first; fence; fence = next_fence) {
-			next_fence = fence->next;
+		CL_LIST_EACH_REMOVING (fence, next_fence, &((struct cl_fence_list *)link)->fences,
+				       struct cl_fence, node) {
 			if (!ended(fence, data))
 				continue;
 			fence->event = NULL;
@@ -307,39 +301,36 @@ void cl_fences_ended_locked(bool (*ended)(const struct cl_fence *fence, const vo
 			if (block)
 				each(block);
 		}
-	while ((fence = *at) != NULL) {
+	CL_LIST_EACH_REMOVING (fence, next_fence, &strays, struct cl_fence, node)
 		if (ended(fence, data)) {
-			*at = fence->next;
+			cl_list_remove(&strays, &fence->node);
 			cl_fence_drop_locked(fence);
-		} else {
-			at = &fence->next;
 		}
-	}
 }
 
 bool cl_fences_any_stray_locked(void)
 {
-	return strays != NULL;
+	return strays.n != 0;
 }
 
 struct cl_fence *cl_fence_take_stray_locked(cl_fence_ends_fn *ends)
 {
-	struct cl_fence **at = &strays, *fence;
+	struct cl_fence *fence;
 
-	while ((fence = *at) != NULL && ends(fence))
-		at = &fence->next;
-	if (fence)
-		*at = fence->next;
-	return fence;
+	CL_LIST_EACH (fence, &strays, struct cl_fence, node)
+		if (!ends(fence)) {
+			cl_list_remove(&strays, &fence->node);
+			return fence;
+		}
+	return NULL;
 }
 
 void cl_fences_forget(void)
 {
 	/* their memory is left, see cl_blocks_forget() */
 	lists = (struct cl_table)CL_TABLE_BEGIN(lists);
-	first_waiting = last_waiting = NULL;
+	waiting_lists = strays = (struct cl_list){ 0 };
 	fences_n = 0;
-	strays = NULL;
 }
 
 /* ---------------------------------------------------------------------- making */
