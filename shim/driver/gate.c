@@ -15,8 +15,8 @@
 enum { DEVICES = CL_ASKED_DEVICES };
 
 static struct {
-	struct cl_gate_use *inside; /* our threads that are in the driver with a context */
-	struct cl_gate_use *ending; /* the program's threads that end contexts */
+	struct cl_list inside;	    /* our threads that are in the driver with a context */
+	struct cl_list ending;	    /* the program's threads that end contexts */
 	uint32_t borrowed[DEVICES]; /* our threads that have a primary context retained for a moment */
 } gate;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -30,7 +30,9 @@ void cl_contexts_changed(void)
 
 bool cl_gate_ends_locked(CUcontext ctx, CUdevice device, bool primary)
 {
-	for (const struct cl_gate_use *use = gate.ending; use; use = use->next)
+	const struct cl_gate_use *use;
+
+	CL_LIST_EACH (use, &gate.ending, const struct cl_gate_use, node)
 		if (cl_gate_is_of(use, ctx, device, primary))
 			return true;
 	return false;
@@ -39,30 +41,28 @@ bool cl_gate_ends_locked(CUcontext ctx, CUdevice device, bool primary)
 /* ------------------------------------------------------------------ inside */
 void cl_gate_enter_locked(struct cl_gate_use *use, CUcontext ctx, CUdevice device)
 {
-	*use = (struct cl_gate_use){ gate.inside, ctx, device, pthread_self() };
-	gate.inside = use;
+	*use = (struct cl_gate_use){ .ctx = ctx, .device = device, .thread = pthread_self() };
+	cl_list_add_front(&gate.inside, &use->node);
 }
 
 void cl_gate_leave_locked(struct cl_gate_use *use)
 {
-	struct cl_gate_use **at = &gate.inside;
-
-	while (*at != use)
-		at = &(*at)->next;
-	*at = use->next;
+	cl_list_remove(&gate.inside, &use->node);
 	pthread_cond_broadcast(&changed);
 }
 
 bool cl_gate_is_used_locked(void)
 {
-	return gate.inside != NULL;
+	return gate.inside.n != 0;
 }
 
 /* ------------------------------------------------------------ closed and open */
 /* Whether another thread is inside with @ctx (NULL: the primary context of @device). */
 static bool others_are_inside_locked(CUcontext ctx, CUdevice device)
 {
-	for (const struct cl_gate_use *in = gate.inside; in; in = in->next)
+	const struct cl_gate_use *in;
+
+	CL_LIST_EACH (in, &gate.inside, const struct cl_gate_use, node)
 		/* a context of the device we are not sure of counts as the primary one */
 		if (!pthread_equal(in->thread, pthread_self()) &&
 		    (ctx ? in->ctx == ctx : in->device == device))
@@ -76,8 +76,8 @@ void cl_gate_close(CUcontext ctx, CUdevice device)
 
 	cl_lock(&cl_exports_lock);
 	if (use) {
-		*use = (struct cl_gate_use){ gate.ending, ctx, device, pthread_self() };
-		gate.ending = use;
+		*use = (struct cl_gate_use){ .ctx = ctx, .device = device, .thread = pthread_self() };
+		cl_list_add_front(&gate.ending, &use->node);
 	}
 	while (others_are_inside_locked(ctx, device))
 		cl_lock_wait(&changed, &cl_exports_lock);
@@ -86,16 +86,14 @@ void cl_gate_close(CUcontext ctx, CUdevice device)
 
 struct cl_gate_use *cl_gate_open_locked(CUcontext ctx, CUdevice device)
 {
-	struct cl_gate_use **at, *use = NULL;
+	struct cl_gate_use *use;
 
-	for (at = &gate.ending; *at; at = &(*at)->next)
-		if ((*at)->ctx == ctx && (*at)->device == device &&
-		    pthread_equal((*at)->thread, pthread_self())) {
-			use = *at;
-			*at = use->next;
-			break;
+	CL_LIST_EACH (use, &gate.ending, struct cl_gate_use, node)
+		if (use->ctx == ctx && use->device == device && pthread_equal(use->thread, pthread_self())) {
+			cl_list_remove(&gate.ending, &use->node);
+			return use;
 		}
-	return use;
+	return NULL;
 }
 
 /* ---------------------------------------------------------- borrowed contexts */

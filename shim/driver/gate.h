@@ -16,11 +16,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "shim/base/list.h"
 #include "shim/driver/driver.h"
 
 /* Of one thread, for as long as it is inside or ends a context. */
 struct cl_gate_use {
-	struct cl_gate_use *next;
+	struct cl_node node;
 	CUcontext ctx; /* NULL: the primary one of @device */
 	CUdevice device;
 	pthread_t thread;

@@ -22,13 +22,13 @@ static struct cl_context_tally tally; /* of all mappings */
  * what was opened when it began is its own, what is opened from then on is not.
  */
 struct cl_ending {
-	struct cl_ending *next;
+	struct cl_node node;
 	CUcontext ctx; /* NULL: the primary one of @device */
 	CUdevice device;
 	pthread_t thread;
 	uint64_t began;
 };
-struct cl_ending *cl_mappings_endings;
+struct cl_list cl_mappings_endings;
 
 static bool goes_with(const struct cl_mapping *mapping, const struct cl_ending *ending)
 {
@@ -39,7 +39,9 @@ static bool goes_with(const struct cl_mapping *mapping, const struct cl_ending *
 
 bool cl_mapping_goes(const struct cl_mapping *mapping)
 {
-	for (const struct cl_ending *ending = cl_mappings_endings; ending; ending = ending->next)
+	const struct cl_ending *ending;
+
+	CL_LIST_EACH (ending, &cl_mappings_endings, const struct cl_ending, node)
 		if (goes_with(mapping, ending))
 			return true;
 	return false;
@@ -227,24 +229,26 @@ void cl_imports_context_ends(CUcontext ctx, CUdevice device)
 	if (!ending) /* then all that is there when it has ended goes with it */
 		return;
 	cl_lock(&cl_imports_lock);
-	*ending = (struct cl_ending){ cl_mappings_endings, ctx, device, pthread_self(), cl_now() };
-	cl_mappings_endings = ending;
+	*ending = (struct cl_ending){
+		.ctx = ctx, .device = device, .thread = pthread_self(), .began = cl_now()
+	};
+	cl_list_add_front(&cl_mappings_endings, &ending->node);
 	cl_unlock(&cl_imports_lock);
 }
 
 void cl_imports_context_ended(CUcontext ctx, CUdevice device, bool gone)
 {
-	struct cl_ending **at, *ending, unnoted = { .ctx = ctx, .device = device, .began = UINT64_MAX };
+	struct cl_ending *ending, unnoted = { .ctx = ctx, .device = device, .began = UINT64_MAX };
 
 	cl_lock(&cl_imports_lock);
-	for (at = &cl_mappings_endings; (ending = *at) != NULL; at = &ending->next)
+	CL_LIST_EACH (ending, &cl_mappings_endings, struct cl_ending, node)
 		if (ending->ctx == ctx && ending->device == device &&
 		    pthread_equal(ending->thread, pthread_self()))
 			break;
 	if (gone && cl_context_has_any(&tally, ctx, device))
 		mappings_each_locked(drop_if_gone, ending ? ending : &unnoted);
 	if (ending)
-		*at = ending->next;
+		cl_list_remove(&cl_mappings_endings, &ending->node);
 	cl_unlock(&cl_imports_lock);
 	free(ending);
 }
@@ -311,6 +315,6 @@ void cl_imports_forget(void)
 		cl_mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_mappings[kind]);
 	memset(&tally, 0, sizeof tally);
 	cl_holds_forget();
-	cl_mappings_endings = NULL;
+	cl_mappings_endings = (struct cl_list){ 0 };
 	cl_peers_forget();
 }

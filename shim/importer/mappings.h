@@ -29,10 +29,10 @@ static inline struct cl_mapping *cl_mapping_find_locked(enum cl_kind kind, uint6
 {
 	return cl_table_find(&cl_mappings[kind], key);
 }
-extern struct cl_ending *cl_mappings_endings; /* contexts that are just ending */
+extern struct cl_list cl_mappings_endings; /* contexts that are just ending */
 static inline bool cl_mappings_any_ending_locked(void)
 {
-	return cl_mappings_endings != NULL;
+	return cl_mappings_endings.n != 0;
 }
 /* Whether @mapping may go with a context that is just ending. */
 bool cl_mapping_goes(const struct cl_mapping *mapping);
