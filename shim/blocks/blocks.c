@@ -190,7 +190,6 @@ struct cl_block *cl_block_new(struct cl_block *block, const struct cl_export *wh
 	block->size = what->kind == CL_MEMORY ? what->size : 0;
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;
-	block->place = CL_PLACE_PROGRAM;
 	cl_belongs_to(&block->of, context, &context->blocks);
 	cl_table_add(&cl_block_tables[block->kind], &block->link);
 	block->hashed = true;

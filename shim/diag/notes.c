@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "shim/base/hash.h"
+#include "shim/base/list.h"
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/self/own_file.h"
@@ -104,11 +105,11 @@ static struct noted *noted;
 
 /* The modules that are noted, as we wrote them. */
 struct known_module {
-	struct known_module *older;
+	struct cl_node node; /* of known_modules, the last one first */
 	uint32_t index;
 	struct cl_module module;
 };
-static struct known_module *known_modules;
+static struct cl_list known_modules;
 
 static uint64_t hash_of(const struct cl_stack *stack)
 {
@@ -140,7 +141,7 @@ static uint32_t note_module_locked(const struct cl_module *module)
 	struct known_module *known;
 	struct cl_module *to;
 
-	for (known = known_modules; known; known = known->older)
+	CL_LIST_EACH (known, &known_modules, struct known_module, node)
 		if (!memcmp(&known->module, module, sizeof *module))
 			return known->index;
 	/* other processes' leave room for our own */
@@ -154,8 +155,7 @@ static uint32_t note_module_locked(const struct cl_module *module)
 	}
 	known->module = *to = *module;
 	known->index = notes.modules.used;
-	known->older = known_modules;
-	known_modules = known;
+	cl_list_add_front(&known_modules, &known->node);
 	count_locked(&notes.modules, 1, &cl_own.header->modules);
 	return known->index;
 }
@@ -376,6 +376,6 @@ void cl_notes_forget(void)
 	memset(&notes, 0, sizeof notes);
 	noted = NULL;
 	cl_stack_forget_names();
-	known_modules = NULL;
+	known_modules = (struct cl_list){ 0 };
 	imports = (struct imports)IMPORTS_BEGIN;
 }

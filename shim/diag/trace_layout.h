@@ -36,7 +36,7 @@ enum cl_trace_what {
 	CL_TRACE_READY,	    /* KEY, record: in limbo, may go */
 	CL_TRACE_RELEASED,  /* KEY, record: the driver has it back; value: bytes in limbo now */
 	CL_TRACE_GONE,	    /* the same, because its context ended */
-	CL_TRACE_KEPT,	    /* KEY: freed, but it has no record, so nobody can say who holds it */
+	CL_TRACE_UNTRACKED,	    /* KEY: freed, but it has no record, so nobody can say who holds it */
 	CL_TRACE_WAITED,    /* size: so many bytes (0: not known) were not to be had; value: waited so long, ns */
 	CL_TRACE_ASKED,	    /* pid, file_id: that exporter was asked for memory; size: what it had
 			       in limbo; value: waited for it so long, ns */

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "shim/base/list.h"
 #include "shim/driver/driver.h"
 
 /*

@@ -3,19 +3,20 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "shim/base/list.h"
 #include "shim/driver/green.h"
 #include "shim/self/self.h"
 
 /* One for each handle that the program has got; there are few of them. */
 struct note {
-	struct note *next;
+	struct cl_node node;
 	CUgreenCtx green;
 	CUcontext ctx;	 /* NULL: not known, it was not got as one yet */
 	CUcontext whole; /* the primary context; NULL: not known */
 	CUdevice device; /* -1: not known */
 	uint64_t number; /* of its making */
 };
-static struct note *notes;
+static struct cl_list notes; /* the last one first */
 static uint64_t made;
 /* The last of our locks: no other is taken while it is held, and no CUDA call is made. */
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_GREEN);
@@ -31,8 +32,7 @@ static struct note *note_new_locked(const struct note *as)
 		return NULL;
 	}
 	*note = *as;
-	note->next = notes;
-	notes = note;
+	cl_list_add_front(&notes, &note->node);
 	atomic_fetch_add_explicit(&cl_green_notes, 1, memory_order_relaxed);
 	return note;
 }
@@ -40,15 +40,13 @@ static struct note *note_new_locked(const struct note *as)
 /* Takes away those of @green and of @number (0: of any), or those of @ctx. */
 static void drop_locked(CUgreenCtx green, uint64_t number, CUcontext ctx)
 {
-	struct note **at = &notes, *note;
+	struct note *note, *next;
 
-	while ((note = *at) != NULL) {
+	CL_LIST_EACH_REMOVING (note, next, &notes, struct note, node) {
 		if (ctx ? note->ctx != ctx :
-			  note->green != green || (number && note->number != number)) {
-			at = &note->next;
+			  note->green != green || (number && note->number != number))
 			continue;
-		}
-		*at = note->next;
+		cl_list_remove(&notes, &note->node);
 		free(note);
 		atomic_fetch_sub_explicit(&cl_green_notes, 1, memory_order_relaxed);
 	}
@@ -95,8 +93,9 @@ void cl_green_converted(CUcontext ctx, CUgreenCtx green)
 	bool known;
 
 	cl_lock(&lock);
-	for (note = notes; note && note->green != green; note = note->next)
-		;
+	CL_LIST_EACH (note, &notes, struct note, node)
+		if (note->green == green)
+			break;
 	if (note)
 		as = *note;
 	else
@@ -120,8 +119,9 @@ bool cl_green_find(CUcontext *ctx)
 	if (!*ctx) /* (as in a note of one that was not got yet) */
 		return false;
 	cl_lock(&lock);
-	for (note = notes; note && note->ctx != *ctx; note = note->next)
-		;
+	CL_LIST_EACH (note, &notes, const struct note, node)
+		if (note->ctx == *ctx)
+			break;
 	if (note)
 		*ctx = note->whole;
 	cl_unlock(&lock);
@@ -132,6 +132,7 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 {
 	CL_UNCANCELLED;
 	struct cl_green_end end = { .device = -1, .green = green };
+	const struct note *note;
 	struct timespec until;
 
 	if (!atomic_load_explicit(&cl_green_notes, memory_order_relaxed))
@@ -143,7 +144,7 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 	until = cl_after(CL_END_WAIT);
 	if (!cl_lock_until(&lock, &until))
 		return end;
-	for (const struct note *note = notes; note; note = note->next)
+	CL_LIST_EACH (note, &notes, const struct note, node)
 		if (note->green == green) {
 			end.device = note->device;
 			end.number = note->number;
@@ -166,7 +167,7 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 
 void cl_green_forget(void)
 {
-	notes = NULL; /* their memory is left, see cl_blocks_forget() */
+	notes = (struct cl_list){ 0 }; /* their memory is left, see cl_blocks_forget() */
 	atomic_store_explicit(&cl_green_notes, 0, memory_order_relaxed);
 	cl_lock_reset(&lock);
 }

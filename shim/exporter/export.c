@@ -32,17 +32,6 @@ static bool has_room_for_stamp(const void *handle)
 	return !tail;
 }
 
-/*
- * What @block was has gone behind our back (the driver made another handle for
- * its address): its holders keep the record (true: there are some), the address is a
- * new block's.
- */
-static bool disown_locked(struct cl_block *block)
-{
-	atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	return cl_limbo_gone_locked(block);
-}
-
 /* Who opens @block is not seen: it is never given back. */
 static void pin_locked(const struct cl_block *block)
 {
@@ -94,12 +83,12 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 /*
  * The block @what of the context @of, known or not.  @prepared: for a new one, or NULL, it was
  * known when the driver was asked; used up.  *misused, where it is refused with
- * CUDA_ERROR_INVALID_VALUE: what there is to tell of it, without the lock.  *gone: for
+ * CUDA_ERROR_INVALID_VALUE: what there is to tell of it, without the lock.  *orphaned: for
  * cl_collector_watch_holders().
  */
 static CUresult publish_locked(void *handle, const struct cl_export *what, const struct cl_context_name *of,
 			       uint32_t stack, struct cl_block *prepared, struct cl_about *misused,
-			       bool *gone)
+			       bool *orphaned)
 {
 	struct cl_context *context;
 	struct cl_block *block;
@@ -124,8 +113,8 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, const
 		memset(handle, 0, 64);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (block)
-		*gone = disown_locked(block);
+	if (block) /* it has gone behind our back */
+		*orphaned = cl_limbo_forget_block_locked(block);
 	context = cl_context_find_locked(of);
 	block = cl_block_new(prepared, what, context ? context : &cl_context_unknown, stack, &generation);
 	mark_locked(handle, block, generation);
@@ -206,7 +195,7 @@ static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct 
 	struct cl_about misused = { .key = 0 };
 	struct cl_context_name of = { .device = -1 };
 	CUresult result = CUDA_SUCCESS;
-	bool gone = false;
+	bool orphaned = false;
 	uint32_t stack;
 
 	/*
@@ -222,11 +211,11 @@ static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct 
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	if (result == CUDA_SUCCESS)
-		result = publish_locked(handle->reserved, &what, &of, stack, prepared, &misused, &gone);
+		result = publish_locked(handle->reserved, &what, &of, stack, prepared, &misused, &orphaned);
 	else
 		cl_block_discard_locked(prepared);
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(gone);
+	cl_collector_watch_holders(orphaned);
 	if (misused.key)
 		tell_exported_after_free(&misused);
 	return result;
@@ -308,7 +297,7 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_bloc
 	struct cl_about misused = { .key = 0 };
 	struct cl_context_name owner = cl_event_owner(event);
 	CUresult result;
-	bool gone = false;
+	bool orphaned = false;
 	uint32_t stack;
 
 	what.handle = (const uint8_t *)handle->reserved;
@@ -316,9 +305,9 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_bloc
 	cl_lock(&cl_exports_lock);
 	what.now = cl_now();
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, &owner, stack, prepared, &misused, &gone);
+	result = publish_locked(handle->reserved, &what, &owner, stack, prepared, &misused, &orphaned);
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(gone);
+	cl_collector_watch_holders(orphaned);
 	if (misused.key)
 		tell_exported_after_free(&misused);
 	return result;

@@ -23,7 +23,7 @@ enum free_as {
 };
 
 /*
- * Decides, and takes the block for this thread (CL_PLACE_BUSY), so that a
+ * Decides, and takes the block for this thread (CL_BLOCK_FREEING), so that a
  * second free of it waits and then finds it freed: then *again says of what.  *ctx: its context,
  * NULL: not known.
  */
@@ -40,7 +40,7 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 		*again = cl_block_about_locked(block);
 	} else if (block) {
 		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
-		block->place = CL_PLACE_BUSY;
+		cl_block_set_state(block, CL_BLOCK_FREEING);
 		*taken = block;
 		*ctx = block->of.context ? block->of.context->handle : NULL;
 	}
@@ -48,13 +48,21 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	return as;
 }
 
+/* The driver has refused to free @block.  True: its context ended meanwhile, and it is ORPHANED. */
+static bool not_freed_locked(struct cl_block *block)
+{
+	if (block->context_died)
+		return cl_limbo_forget_block_locked(block);
+	cl_block_set_state(block, CL_BLOCK_LIVE);
+	return false;
+}
+
 /* FREE_NOW: the driver has freed @block, or has refused to, and it is as before. */
 static CUresult freed_now(struct cl_block *block, CUresult result)
 {
-	bool freed = result == CUDA_SUCCESS, gone = false;
+	bool freed = result == CUDA_SUCCESS, orphaned = false;
 
 	cl_lock(&cl_exports_lock);
-	block->place = CL_PLACE_PROGRAM;
 	if (block->record != CL_NO_RECORD)
 		cl_record_release_end(&cl_own, block->record, block->before, freed);
 	if (freed) {
@@ -68,27 +76,25 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 		if (block->record != CL_NO_RECORD)
 			atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1,
 						  memory_order_relaxed);
-		cl_block_delete(block);
-	} else if (block->orphan) {
-		gone = cl_limbo_forget_block_locked(block);
+		cl_limbo_delete_locked(block);
+	} else {
+		orphaned = not_freed_locked(block);
 	}
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(gone);
+	cl_collector_watch_holders(orphaned);
 	return result;
 }
 
 static void free_failed(struct cl_block *block)
 {
-	bool gone = false;
+	bool orphaned;
 
 	cl_lock(&cl_exports_lock);
-	block->place = CL_PLACE_PROGRAM;
-	if (block->orphan)
-		gone = cl_limbo_forget_block_locked(block);
+	orphaned = not_freed_locked(block);
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(gone);
+	cl_collector_watch_holders(orphaned);
 }
 
 /*
@@ -99,16 +105,15 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
-	bool gone = false, over = false, stray;
+	bool orphaned = false, over = false, stray;
 
 	cl_lock(&cl_exports_lock);
-	block->place = CL_PLACE_PROGRAM;
 	if (block->record != CL_NO_RECORD)
 		cl_own.record[block->record].free_stack = stack;
 	if (fence)
 		cl_fence_add_locked(fence, block);
-	if (block->orphan)
-		gone = cl_limbo_forget_block_locked(block);
+	if (block->context_died)
+		orphaned = cl_limbo_forget_block_locked(block);
 	else
 		look = cl_limbo_enter_locked(block, cl_now(), &over);
 	stray = cl_fences_any_stray_locked();
@@ -121,7 +126,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 		cl_collector_wake_by(look);
 	if (stray)
 		cl_collector_wake();
-	cl_collector_watch_holders(gone);
+	cl_collector_watch_holders(orphaned);
 	return CUDA_SUCCESS;
 }
 

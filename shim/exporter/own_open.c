@@ -16,7 +16,7 @@ int cl_own_open(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr)
 
 	cl_lock(&cl_exports_lock);
 	block = cl_block_of_record(stamp.record);
-	if (block && block->place != CL_PLACE_GONE && block->place != CL_PLACE_BUSY &&
+	if (block && block->state != CL_BLOCK_ORPHANED && !cl_block_is_taken(block) &&
 	    cl_life_generation(cl_record_life(&cl_own, stamp.record)) == stamp.generation &&
 	    cl_block_has_handle(block, handle)) {
 		block->own_opens++;
@@ -53,7 +53,7 @@ bool cl_own_close(CUdeviceptr dptr)
 		cl_trace_block(CL_TRACE_CLOSED, block, .flags = CL_TRACE_OWN);
 		if (--block->own_opens == 0) {
 			cl_limbo_look_again_locked(block);
-			wake = block->place == CL_PLACE_DUE;
+			wake = block->state == CL_BLOCK_READY;
 		}
 	}
 	cl_unlock(&cl_exports_lock);

@@ -18,7 +18,7 @@ static struct cl_mapping *find_to_close_locked(enum cl_kind kind, uint64_t key, 
 {
 	struct cl_mapping *mapping;
 
-	for (mapping = cl_mapping_find_locked(kind, key); mapping; mapping = mapping->older)
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(kind, key), struct cl_mapping, node)
 		if (mapping->opens > mapping->closing && (going || !cl_mapping_is_going(mapping)))
 			break;
 	return mapping;

@@ -19,30 +19,25 @@ enum { MOST_SPARE = 0 };
 #else
 enum { MOST_SPARE = 64 };
 #endif
-static struct cl_link *spare;
-static unsigned int spare_n;
+static struct cl_list spare;
 
 /* -------------------------------------------------------------------- cl_holds */
 static struct cl_hold *hold_new_locked(void)
 {
-	struct cl_link *link = spare;
+	struct cl_hold *hold = CL_LIST_FIRST(&spare, struct cl_hold, first.node);
 
-	if (!link)
-		return malloc(sizeof(struct cl_hold));
-	spare = link->next;
-	spare_n--;
-	return (struct cl_hold *)link;
+	if (!hold)
+		return malloc(sizeof *hold);
+	cl_list_remove(&spare, &hold->first.node);
+	return hold;
 }
 
 void cl_hold_free_locked(struct cl_hold *hold)
 {
-	if (spare_n == MOST_SPARE) {
+	if (spare.n == MOST_SPARE)
 		free(hold);
-		return;
-	}
-	hold->link.next = spare;
-	spare = &hold->link;
-	spare_n++;
+	else
+		cl_list_add_front(&spare, &hold->first.node);
 }
 
 /* Its exporter keeps the block for good, whoever closes it.  0, -ESTALE or -EBADMSG. */
@@ -213,6 +208,5 @@ void cl_holds_forget(void)
 {
 	/* their memory is left: another thread of the parent may have been in the middle of it */
 	cl_holds = (struct cl_table)CL_TABLE_BEGIN(cl_holds);
-	spare = NULL;
-	spare_n = 0;
+	spare = (struct cl_list){ 0 };
 }

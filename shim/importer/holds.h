@@ -23,8 +23,8 @@
 
 struct cl_mapping {
 	struct cl_link link;   /* the newest of its address is in the table, the others behind it */
-	struct cl_mapping *older; /* of the same address: in another context, or just being closed */
-	struct cl_mapping *newer;
+	/* a chain, the newest first, of the same address: in another context, or just being closed */
+	struct cl_node node;
 	struct cl_hold *hold;     /* NULL: unmanaged */
 	struct cl_belongs of;
 	CUdevice device;

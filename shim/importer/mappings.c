@@ -28,7 +28,7 @@ static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, co
 	if (within)
 		hold->mapped = true;
 	mapping->link.key = key;
-	mapping->older = mapping->newer = NULL;
+	mapping->node = (struct cl_node){ NULL, NULL };
 	mapping->hold = hold;
 	mapping->of = (struct cl_belongs){ .context = NULL };
 	mapping->device = o->device;
@@ -83,22 +83,17 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 	struct cl_hold *hold = o->hold;
 	struct cl_mapping *mapping;
 
-	for (mapping = newest; mapping; mapping = mapping->older)
+	CL_CHAIN_EACH (mapping, newest, struct cl_mapping, node)
 		if (mapping->hold == hold && mapping->of.context == o->context)
 			break;
 	if (!mapping) {
 		mapping = mapping_new_locked(kind, key, o, exporter_pid);
 		if (!mapping)
 			return false; /* the hold stays until we end: kept, not freed early */
-		if (newest) {
-			mapping->newer = newest;
-			mapping->older = newest->older;
-			if (newest->older)
-				newest->older->newer = mapping;
-			newest->older = mapping;
-		} else {
+		if (newest)
+			cl_chain_add_after(&newest->node, &mapping->node);
+		else
 			cl_table_add(&cl_mappings[kind], &mapping->link);
-		}
 	}
 	/* (one that is just being closed for the last time has no entry any more) */
 	if (!mapping->opens++)
@@ -111,18 +106,16 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 /* Takes @mapping away once nothing is left of it. */
 static void mapping_put_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
-	struct cl_mapping *newer = mapping->newer, *older = mapping->older;
+	struct cl_mapping *older = CL_LIST_NEXT(mapping, struct cl_mapping, node);
 
 	if (mapping->opens || mapping->closing)
 		return;
-	if (older)
-		older->newer = newer;
-	if (newer) {
-		newer->older = older;
-	} else if (older) {
-		cl_table_replace(&cl_mappings[kind], &mapping->link, &older->link);
-	} else {
+	if (!mapping->node.prev && !older) {
 		cl_table_remove(&cl_mappings[kind], &mapping->link);
+	} else {
+		if (!mapping->node.prev)
+			cl_table_replace(&cl_mappings[kind], &mapping->link, &older->link);
+		cl_chain_remove(&mapping->node);
 	}
 	mapping_delete_locked(mapping);
 }
@@ -184,7 +177,7 @@ static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mappi
 
 		CL_TABLE_EACH (&cl_mappings[kind], newest, next)
 			for (mapping = (struct cl_mapping *)newest; mapping; mapping = older) {
-				older = mapping->older;
+				older = CL_LIST_NEXT(mapping, struct cl_mapping, node);
 				each((enum cl_kind)kind, mapping, data);
 			}
 	}

@@ -20,7 +20,9 @@
 /* Whether @hold is open at this address, and has been all the while: an address maps one thing. */
 static bool is_open(const struct cl_mapping *newest, const struct cl_hold *hold)
 {
-	for (const struct cl_mapping *mapping = newest; mapping; mapping = mapping->older)
+	const struct cl_mapping *mapping;
+
+	CL_CHAIN_EACH (mapping, newest, const struct cl_mapping, node)
 		/* a close that is in the driver may be done there */
 		if (mapping->hold == hold && mapping->opens > mapping->closing && !cl_mapping_is_going(mapping))
 			return true;

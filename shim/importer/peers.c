@@ -25,19 +25,14 @@ static struct cl_peer *last; /* the one that was got last: most import from one 
  */
 enum { IDLE = 64, LOOKS = 4 };
 static struct {
-	struct cl_peer *oldest, *newest;
+	struct cl_list peers; /* the oldest first */
 	struct cl_peer *next; /* to be looked at; NULL: the oldest */
-	unsigned int n;
 } idle;
 
 static void idle_add(struct cl_peer *peer)
 {
 	peer->listed = true;
-	peer->older = idle.newest;
-	peer->newer = NULL;
-	*(idle.newest ? &idle.newest->newer : &idle.oldest) = peer;
-	idle.newest = peer;
-	idle.n++;
+	cl_list_add(&idle.peers, &peer->node);
 }
 
 static void idle_remove(struct cl_peer *peer)
@@ -45,11 +40,9 @@ static void idle_remove(struct cl_peer *peer)
 	if (!peer->listed)
 		return;
 	if (idle.next == peer)
-		idle.next = peer->newer;
-	*(peer->older ? &peer->older->newer : &idle.oldest) = peer->newer;
-	*(peer->newer ? &peer->newer->older : &idle.newest) = peer->older;
+		idle.next = CL_LIST_NEXT(peer, struct cl_peer, node);
+	cl_list_remove(&idle.peers, &peer->node);
 	peer->listed = false;
-	idle.n--;
 }
 
 static void take_out(struct cl_peer *peer)
@@ -80,12 +73,13 @@ static bool is_finished(struct cl_peer *peer, int dirfd)
 /* Some of those that nothing is held of, in turn. */
 static void drop_finished(int dirfd)
 {
-	unsigned int looks = idle.n < LOOKS ? idle.n : LOOKS;
+	uint64_t looks = idle.peers.n < LOOKS ? idle.peers.n : LOOKS;
 
-	while (looks-- && idle.n) {
-		struct cl_peer *peer = idle.next ? idle.next : idle.oldest;
+	while (looks-- && idle.peers.n) {
+		struct cl_peer *peer = idle.next ? idle.next :
+						   CL_LIST_FIRST(&idle.peers, struct cl_peer, node);
 
-		idle.next = peer->newer;
+		idle.next = CL_LIST_NEXT(peer, struct cl_peer, node);
 		if (peer->holds)
 			idle_remove(peer);
 		else if (is_finished(peer, dirfd))
@@ -104,8 +98,8 @@ static void give_slot_back(struct cl_peer *peer)
 /* Closes the oldest that nothing is held of, where there are more than @most.  False: it closed none. */
 static bool drop_oldest(unsigned int most)
 {
-	while (idle.n > most) {
-		struct cl_peer *peer = idle.oldest;
+	while (idle.peers.n > most) {
+		struct cl_peer *peer = CL_LIST_FIRST(&idle.peers, struct cl_peer, node);
 
 		if (peer->holds) {
 			idle_remove(peer);

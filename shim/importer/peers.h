@@ -10,6 +10,7 @@
 #define CL_PEERS_H
 
 #include "shim/base/hash.h"
+#include "shim/base/list.h"
 #include "shim/shm/slot.h"
 
 struct cl_peer {
@@ -20,7 +21,7 @@ struct cl_peer {
 	uint64_t holds;	    /* records that we hold of it */
 	bool aside;	    /* not found any more: another has its number; it goes with the last hold */
 	bool listed;	    /* among those that nothing is held of, most likely; see peers.c */
-	struct cl_peer *older, *newer; /* there */
+	struct cl_node node; /* there */
 	struct cl_region region;
 };
 

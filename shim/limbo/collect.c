@@ -15,7 +15,7 @@
 #include "shim/self/self.h"
 
 #define MILLISECOND 1000000ull
-#define POLL_DRAIN (2 * MILLISECOND)
+#define POLL_FENCES (2 * MILLISECOND)
 
 /* Whether another file has the name of ours. */
 static bool file_is_replaced(void)
@@ -79,7 +79,7 @@ static void take_ready_locked(uint64_t now)
 	 * No more than there can be: an importer that makes records ready over and over
 	 * must not keep this thread.  What is left is seen at the next collection.
 	 */
-	uint64_t most = cl_limbo.blocks + cl_limbo.gone + CL_CHUNK;
+	uint64_t most = cl_limbo.blocks + cl_limbo.orphaned + CL_CHUNK;
 	uint32_t ready[CL_BATCH * 4];
 	unsigned int n;
 
@@ -92,30 +92,30 @@ static void take_ready_locked(uint64_t now)
 
 			if (!block)
 				continue;
-			if (block->place == CL_PLACE_HELD)
+			if (block->state == CL_BLOCK_HELD)
 				cl_limbo_settle(block, now, true);
-			else if (block->place == CL_PLACE_GONE &&
-				 cl_record_try_release(&cl_own, block->record)) {
-				cl_limbo.gone--;
-				cl_block_delete(block);
-			}
+			else if (block->state == CL_BLOCK_ORPHANED &&
+				 cl_record_try_release(&cl_own, block->record))
+				cl_limbo_delete_locked(block);
 		}
 	}
 }
 
-/* Nobody can say who has what is due: it is held for good. */
-static void keep_due_locked(void)
+/* Nobody can say who has what is ready: it is held for good. */
+static void pin_ready_locked(void)
 {
-	for (const struct cl_block *block = cl_limbo.due.first; block; block = block->next)
+	const struct cl_block *block;
+
+	CL_LIST_EACH (block, &cl_limbo.ready, const struct cl_block, node)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 }
 
 static uint64_t next_due_locked(void)
 {
-	if (cl_limbo.due.n)
+	if (cl_limbo.ready.n)
 		return 0;
 	if (cl_fences_may_ask_locked())
-		return cl_now() + POLL_DRAIN;
+		return cl_now() + POLL_FENCES;
 	return cl_grace_next_locked();
 }
 
@@ -136,16 +136,16 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		cl_grace_turn_locked(cl_now(), end_grace, cl_limbo_settle);
 	if (cl_fences_any_stray_locked())
 		cl_release_strays_locked();
-	if (cl_limbo.events > cl_options.max_events.number)
+	if (cl_limbo.events.n > cl_options.max_events.number)
 		cl_forced_events_out_locked(cl_options.max_events.number, false);
 	if (cl_fences_may_ask_locked())
 		cl_release_ask_streams_locked();
 	/* As there, what comes meanwhile is another collection's. */
-	most = cl_limbo.due.n;
-	for (uint64_t seen = 0; cl_limbo.due.n && seen < most; seen += batch.seen) {
+	most = cl_limbo.ready.n;
+	for (uint64_t seen = 0; cl_limbo.ready.n && seen < most; seen += batch.seen) {
 		/* asked here and not when each is freed: it is three system calls */
 		if (file_is_lost())
-			keep_due_locked();
+			pin_ready_locked();
 		cl_batch_take_locked(&batch);
 		if (batch.n)
 			cl_batch_release_locked(&batch, &sum);
@@ -153,10 +153,10 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	if (cl_options.held_bytes.number)
 		cl_forced_held_out_locked(&sum);
 	sum.next = next_due_locked();
-	sum.held = cl_limbo.held.n || cl_limbo.gone;
+	sum.held = cl_limbo.held.n || cl_limbo.orphaned;
 	/* release: with our file, which who sees it looks into */
-	if (!cl_limbo.due.n && !cl_fences_wait_locked() && !cl_grace_n_locked() &&
-	    !cl_fences_any_stray_locked() && cl_limbo.events <= cl_options.max_events.number)
+	if (!cl_limbo.ready.n && !cl_fences_wait_locked() && !cl_grace_n_locked() &&
+	    !cl_fences_any_stray_locked() && cl_limbo.events.n <= cl_options.max_events.number)
 		atomic_store_explicit(&cl_limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
 				      memory_order_release);
 out:

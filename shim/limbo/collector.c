@@ -264,9 +264,9 @@ void cl_collector_wake(void)
 		cl_collector_wake_by(0);
 }
 
-void cl_collector_watch_holders(bool gone)
+void cl_collector_watch_holders(bool orphaned)
 {
-	if (gone)
+	if (orphaned)
 		cl_collector_wake_by(cl_now() + CL_REAP_EVERY);
 }
 

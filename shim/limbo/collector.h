@@ -33,8 +33,8 @@ static inline bool cl_collector_is_inline(void)
 }
 /* The same as cl_collector_wake(), for something that will be due at @when (ns): wakes only who would sleep past it. */
 void cl_collector_wake_by(uint64_t when);
-/* After a block has @gone of which holders keep the record.  No lock may be held. */
-void cl_collector_watch_holders(bool gone);
+/* A block became CL_BLOCK_ORPHANED (@orphaned), so its holders are to be looked at.  No lock may be held. */
+void cl_collector_watch_holders(bool orphaned);
 /* Ends the thread; waits for it @wait ns at most.  Returns false when it is still in the driver. */
 bool cl_collector_stop(uint64_t wait);
 void cl_collector_forget(void); /* in a forked child */

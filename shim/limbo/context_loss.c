@@ -7,46 +7,31 @@
 #include "shim/limbo/release.h"
 #include "shim/self/self.h"
 
-/* The driver has dropped what @block names. */
-static bool forget_block(struct cl_block *block)
+bool cl_limbo_forget_block_locked(struct cl_block *block)
 {
-	bool limbo_has_it = block->place != CL_PLACE_PROGRAM && block->place != CL_PLACE_KEPT;
+	const unsigned int not_in_limbo = 1u << CL_BLOCK_LIVE | 1u << CL_BLOCK_FREEING | 1u << CL_BLOCK_UNTRACKED;
+	bool in_limbo = !(not_in_limbo >> block->state & 1), tracked = block->record != CL_NO_RECORD;
+	bool orphaned = tracked && !cl_record_gone(&cl_own, block->record);
 
-	cl_limbo_move(block, CL_PLACE_BUSY);
+	if (block->fence)
+		cl_fence_wait_locked(block->fence, false);
 	cl_fence_detach_locked(block);
+	cl_block_set_state(block, orphaned ? CL_BLOCK_ORPHANED : CL_BLOCK_DELETED);
 	block->own_opens = 0;
-	if (block->record == CL_NO_RECORD) {
-		cl_block_delete(block);
-		return false;
-	}
-	if (limbo_has_it)
+	if (in_limbo)
 		cl_limbo_account(block, -1);
-	else
+	else if (tracked)
 		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
-	if (block->kind == CL_EVENT) {
+	if (tracked && block->kind == CL_EVENT) {
 		cl_limbo_event_forget(block);
 		cl_limbo_event_went(); /* (its place with it, measured) */
 	}
-	return cl_limbo_gone_locked(block);
-}
-
-bool cl_limbo_gone_locked(struct cl_block *block)
-{
-	cl_trace_block(CL_TRACE_GONE, block, .value = cl_limbo.bytes);
+	if (tracked)
+		cl_trace_block(CL_TRACE_GONE, block, .value = cl_limbo.bytes);
 	cl_block_unhash(block);
-	if (cl_record_gone(&cl_own, block->record)) {
+	if (!orphaned)
 		cl_block_delete(block);
-		return false;
-	}
-	block->place = CL_PLACE_GONE;
-	cl_limbo.gone++;
-	cl_limbo_not_quiet();
-	return true;
-}
-
-bool cl_limbo_forget_block_locked(struct cl_block *block)
-{
-	return forget_block(block);
+	return orphaned;
 }
 
 static void forget_what_belongs_to(struct cl_context *context)
@@ -57,17 +42,17 @@ static void forget_what_belongs_to(struct cl_context *context)
 		struct cl_block *block = cl_fence_lost_locked(cl_fence_of(of));
 
 		/* its stream is no more, so nothing is on it that could come to the block */
-		if (block && block->place == CL_PLACE_DRAIN)
-			cl_limbo_move(block, CL_PLACE_DUE);
+		if (block && block->state == CL_BLOCK_FENCED)
+			cl_block_set_state(block, CL_BLOCK_READY);
 	}
 	while ((of = context->blocks) != NULL) {
 		struct cl_block *block = cl_block_of(of);
 
 		cl_belongs_to_none(of);
-		if (block->place == CL_PLACE_BUSY) /* a thread of the program is freeing it just now */
-			block->orphan = true;
+		if (cl_block_is_taken(block)) /* a thread of the program is freeing it just now */
+			block->context_died = true;
 		else
-			forget_block(block);
+			cl_limbo_forget_block_locked(block);
 	}
 }
 
@@ -83,9 +68,8 @@ static void forget_unknown_events(void)
 		struct cl_block *block = cl_block_of(of);
 
 		next = of->next;
-		if (block->kind == CL_EVENT && block->place != CL_PLACE_PROGRAM &&
-		    block->place != CL_PLACE_BUSY)
-			forget_block(block);
+		if (block->kind == CL_EVENT && block->state != CL_BLOCK_LIVE && !cl_block_is_taken(block))
+			cl_limbo_forget_block_locked(block);
 	}
 }
 
@@ -98,16 +82,14 @@ bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
 	cl_lock(&cl_exports_lock);
 	/* events beyond the limit and fences are passed over while their context may be ending */
 	waited = cl_limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_stray_locked() ||
-		 cl_limbo.events > cl_options.max_events.number;
+		 cl_limbo.events.n > cl_options.max_events.number;
 	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
 	if (cl_options.held_bytes.number && cl_limbo.held.n) {
 		waited = true;
 		cl_limbo_not_quiet();
 	}
-	while ((block = cl_limbo.blocked.first) != NULL) {
-		cl_list_remove(&cl_limbo.blocked, block);
+	while ((block = CL_LIST_FIRST(&cl_limbo.blocked, struct cl_block, node)) != NULL)
 		cl_limbo_settle(block, cl_now(), true);
-	}
 	if (gone) {
 		forget_unknown_events();
 	}

@@ -22,7 +22,5 @@ bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone);
  * what waits for them in the limbo: it may sleep for good, or not have been started.
  */
 bool cl_limbo_forget_block_locked(struct cl_block *block);
-/* Out of the books but for its record.  True: the same. */
-bool cl_limbo_gone_locked(struct cl_block *block);
 
 #endif

@@ -10,9 +10,9 @@
 
 /* All lists, by name; and those in which some block waits, the longest not asked about first. */
 static struct cl_table lists = CL_TABLE_BEGIN(lists);
-static struct cl_fence_list *first_waiting, *last_waiting;
+static struct cl_list waiting_lists;
 static uint64_t fences_n, rounds;
-static struct cl_fence *strays; /* through .prev and .next */
+static struct cl_list strays;
 
 /* ------------------------------------------------------------------- the names */
 /* In struct cl_stream_name, .thread. */
@@ -75,29 +75,26 @@ static struct cl_fence_list *find(const struct cl_stream_name *name, uint64_t ke
 
 static void waiting_remove(struct cl_fence_list *list)
 {
-	*(list->prev ? &list->prev->next : &first_waiting) = list->next;
-	*(list->next ? &list->next->prev : &last_waiting) = list->prev;
-	list->prev = list->next = NULL;
+	cl_list_remove(&waiting_lists, &list->node);
 }
 
 /* At the end, as one that has just been asked about. */
 static void waiting_add(struct cl_fence_list *list)
 {
 	list->round = rounds;
-	list->prev = last_waiting;
-	list->next = NULL;
-	*(last_waiting ? &last_waiting->next : &first_waiting) = list;
-	last_waiting = list;
+	cl_list_add(&waiting_lists, &list->node);
 }
 
 /* At the front, as one that has never been. */
 static void waiting_add_front(struct cl_fence_list *list)
 {
 	list->round = 0;
-	list->prev = NULL;
-	list->next = first_waiting;
-	*(first_waiting ? &first_waiting->prev : &last_waiting) = list;
-	first_waiting = list;
+	cl_list_add_front(&waiting_lists, &list->node);
+}
+
+static struct cl_fence *first_of(const struct cl_fence_list *list)
+{
+	return CL_LIST_FIRST(&list->fences, struct cl_fence, node);
 }
 
 void cl_fence_wait_locked(struct cl_fence *fence, bool waits)
@@ -116,7 +113,7 @@ void cl_fence_wait_locked(struct cl_fence *fence, bool waits)
 
 static void free_if_unused(struct cl_fence *fence)
 {
-	if (fence->over && !fence->own.first)
+	if (fence->over && !fence->own.fences.n)
 		free(fence);
 }
 
@@ -133,12 +130,10 @@ static void take_out(struct cl_fence *fence)
 	struct cl_fence_list *list = fence->list;
 
 	cl_fence_wait_locked(fence, false);
-	*(fence->prev ? &fence->prev->next : &list->first) = fence->next;
-	*(fence->next ? &fence->next->prev : &list->last) = fence->prev;
-	fence->prev = fence->next = NULL;
+	cl_list_remove(&list->fences, &fence->node);
 	fence->list = NULL;
 	fences_n--;
-	if (list->first)
+	if (list->fences.n)
 		return;
 	cl_table_remove(&lists, &list->link);
 	free_if_unused(list->home);
@@ -160,9 +155,7 @@ void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
 		cl_table_add(&lists, &list->link);
 	}
 	fence->list = list;
-	fence->prev = list->last;
-	*(list->last ? &list->last->next : &list->first) = fence;
-	list->last = fence;
+	cl_list_add(&list->fences, &fence->node);
 	fences_n++;
 	fence->block = block;
 	block->fence = fence;
@@ -183,27 +176,10 @@ static struct cl_block *part(struct cl_fence *fence)
 static void done_with(struct cl_fence *fence)
 {
 	take_out(fence);
-	if (!fence->event) {
+	if (fence->event)
+		cl_list_add_front(&strays, &fence->node);
+	else
 		cl_fence_drop_locked(fence);
-		return;
-	}
-	fence->next = strays;
-	if (strays)
-		strays->prev = fence;
-	strays = fence;
-}
-
-static void take_stray(struct cl_fence *fence)
-{
-	*(fence->prev ? &fence->prev->next : &strays) = fence->next;
-	if (fence->next)
-		fence->next->prev = fence->prev;
-	fence->prev = fence->next = NULL;
-}
-
-static bool is_stray(const struct cl_fence *fence)
-{
-	return !fence->list && (fence->prev || strays == fence);
 }
 
 void cl_fence_detach_locked(struct cl_block *block)
@@ -220,16 +196,17 @@ void cl_fence_detach_locked(struct cl_block *block)
 /* ---------------------------------------------------------------------- asking */
 bool cl_fences_wait_locked(void)
 {
-	return first_waiting != NULL;
+	return waiting_lists.n != 0;
 }
 
 static bool any_waits(bool ends)
 {
-	const struct cl_fence_list *list = first_waiting;
+	const struct cl_fence_list *list;
 
-	while (list && cl_context_ends(list->first->of.context) != ends)
-		list = list->next;
-	return list != NULL;
+	CL_LIST_EACH (list, &waiting_lists, const struct cl_fence_list, node)
+		if (cl_context_ends(first_of(list)->of.context) == ends)
+			return true;
+	return false;
 }
 
 bool cl_fences_may_ask_locked(void)
@@ -256,16 +233,18 @@ unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUe
 	unsigned int n = 0;
 
 	/* In the order of their rounds: also another thread's puts them at the end with the last. */
-	while ((list = first_waiting) != NULL && list->round < round) {
+	while ((list = CL_LIST_FIRST(&waiting_lists, struct cl_fence_list, node)) != NULL &&
+	       list->round < round) {
 		if (list->round)
 			most = 1;
 		waiting_remove(list);
 		waiting_add(list);
-		if (list->asking || cl_context_ends(list->first->of.context))
+		if (list->asking || cl_context_ends(first_of(list)->of.context))
 			continue;
 		list->asking = true;
-		for (fence = list->first;
-		     fence && n < most && fence->of.context == list->first->of.context; fence = fence->next) {
+		CL_LIST_EACH (fence, &list->fences, struct cl_fence, node) {
+			if (n == most || fence->of.context != first_of(list)->of.context)
+				break;
 			fence->asked = true;
 			events[n] = fence->event;
 			fences[n++] = fence;
@@ -311,8 +290,8 @@ struct cl_block *cl_fence_lost_locked(struct cl_fence *fence)
 	fence->event = NULL;
 	if (fence->list && !fence->asked) {
 		done_with(fence);
-	} else if (is_stray(fence)) {
-		take_stray(fence);
+	} else if (!fence->list && cl_list_has(&strays, &fence->node)) {
+		cl_list_remove(&strays, &fence->node);
 		cl_fence_drop_locked(fence);
 	}
 	return block;
@@ -320,27 +299,27 @@ struct cl_block *cl_fence_lost_locked(struct cl_fence *fence)
 
 bool cl_fences_any_stray_locked(void)
 {
-	return strays != NULL;
+	return strays.n != 0;
 }
 
 struct cl_fence *cl_fence_take_stray_locked(void)
 {
-	struct cl_fence *fence = strays;
+	struct cl_fence *fence;
 
-	while (fence && cl_context_ends(fence->of.context))
-		fence = fence->next;
-	if (fence)
-		take_stray(fence);
-	return fence;
+	CL_LIST_EACH (fence, &strays, struct cl_fence, node)
+		if (!cl_context_ends(fence->of.context)) {
+			cl_list_remove(&strays, &fence->node);
+			return fence;
+		}
+	return NULL;
 }
 
 void cl_fences_forget(void)
 {
 	/* their memory is left, see cl_blocks_forget() */
 	lists = (struct cl_table)CL_TABLE_BEGIN(lists);
-	first_waiting = last_waiting = NULL;
+	waiting_lists = strays = (struct cl_list){ 0 };
 	fences_n = 0;
-	strays = NULL;
 }
 
 /* ---------------------------------------------------------------------- making */

@@ -36,16 +36,16 @@ struct cl_fence_list {
 	struct cl_link link; /* of the table of lists; its key is a hash of the name */
 	struct cl_stream_name name;
 	struct cl_fence *home; /* the fence that this is in */
-	struct cl_fence *first, *last;
-	struct cl_fence_list *prev, *next; /* of those in which some block waits */
-	uint64_t waiting;		   /* fences whose block waits for nothing else */
-	uint64_t round;			   /* when it was asked about, see cl_fences_take_locked() */
-	bool asking;			   /* a thread is in the driver with its first fences */
+	struct cl_list fences;
+	struct cl_node node; /* of those in which some block waits */
+	uint64_t waiting;    /* fences whose block waits for nothing else */
+	uint64_t round;	     /* when it was asked about, see cl_fences_take_locked() */
+	bool asking;	     /* a thread is in the driver with its first fences */
 };
 
 struct cl_fence {
-	struct cl_fence *prev, *next; /* of its stream */
-	struct cl_fence_list *list;   /* NULL: it is on none */
+	struct cl_node node;	      /* of its stream, or of the strays */
+	struct cl_fence_list *list;   /* of its stream; NULL: it is on none */
 	struct cl_block *block;	      /* NULL: that is no more */
 	CUevent event;		      /* NULL: it went with its context */
 	struct cl_belongs of;	      /* whose the event is */

@@ -36,12 +36,13 @@ static void tell_held_forced_out_locked(const struct cl_block *block, unsigned i
  */
 static struct cl_block *oldest_too_much_locked(void)
 {
-	struct cl_block *block = cl_limbo.held.first;
+	struct cl_block *block;
 
-	while (block && (!cl_limbo_is_too_much_held(block) || !block->size || block->own_opens ||
-			 block->fence || block->unfenced || cl_limbo_context_ends(block)))
-		block = block->next;
-	return block;
+	CL_LIST_EACH (block, &cl_limbo.held, struct cl_block, node)
+		if (cl_limbo_is_too_much_held(block) && block->size && !block->own_opens &&
+		    !block->fence && !block->unfenced && !cl_limbo_context_ends(block))
+			return block;
+	return NULL;
 }
 
 void cl_forced_held_out_locked(struct cl_collected *sum)
@@ -52,7 +53,7 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 		unsigned int slot = a_holder_of(block);
 		bool released;
 
-		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_block_set_state(block, CL_BLOCK_RELEASING);
 		released = cl_record_gone(&cl_own, block->record);
 		/* Its last holder may have left just now: then nothing is taken from anybody. */
 		if (!released)
@@ -66,46 +67,45 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 		cl_trace_block(CL_TRACE_RELEASED, block, .value = cl_limbo.bytes);
 		/* a holder that left meanwhile made it ready while it was on no list */
 		if (released || cl_record_try_release(&cl_own, block->record)) {
-			cl_block_delete(block);
+			cl_limbo_delete_locked(block);
 			continue;
 		}
 		cl_block_unhash(block);
-		block->place = CL_PLACE_GONE;
-		cl_limbo.gone++;
-		cl_limbo_not_quiet();
+		cl_block_set_state(block, CL_BLOCK_ORPHANED);
 	}
 }
 
 /* The oldest event that no other thread is at. */
 static struct cl_block *oldest_free_event_locked(void)
 {
-	struct cl_event_block *event = cl_limbo.oldest_event;
+	struct cl_event_block *event;
 
-	while (event && cl_limbo_is_busy_locked(&event->block))
-		event = event->newer;
-	return event ? &event->block : NULL;
+	CL_LIST_EACH (event, &cl_limbo.events, struct cl_event_block, order)
+		if (!cl_limbo_is_busy_locked(&event->block))
+			return &event->block;
+	return NULL;
 }
 
 unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 {
-	uint64_t most = cl_limbo.events > keep ? cl_limbo.events - keep : 0;
+	uint64_t most = cl_limbo.events.n > keep ? cl_limbo.events.n - keep : 0;
 	struct cl_block *block;
 	unsigned int n = 0;
 
-	for (; n < most && cl_limbo.events > keep && (block = oldest_free_event_locked()) != NULL; n++) {
+	for (; n < most && cl_limbo.events.n > keep && (block = oldest_free_event_locked()) != NULL; n++) {
 		struct cl_about about;
 
-		if (!any && block != &cl_limbo.oldest_event->block)
+		if (!any && block != &CL_LIST_FIRST(&cl_limbo.events, struct cl_event_block, order)->block)
 			break;
 		cl_limbo_event_forget(block);
-		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_block_set_state(block, CL_BLOCK_RELEASING);
 		about = cl_block_about_locked(block);
 		cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about);
 		cl_limbo.forcing++;
 		cl_give_back_alone_locked(block);
 		cl_limbo.forcing--;
 		/* from here on as after a destroy without us: opening it still works */
-		block->destroyed = true;
+		block->forced_out = true;
 		cl_block_unhash(block);
 		cl_limbo_settle(block, cl_now(), false);
 	}
@@ -118,8 +118,8 @@ void cl_limbo_force_events_out(uint64_t until)
 
 	cl_lock(&cl_exports_lock);
 	/* (those that others are at are counted among the limbo's) */
-	while (!cl_forced_events_out_locked(cl_limbo.events > CL_BATCH ? cl_limbo.events - CL_BATCH : 0, true) &&
-	       (cl_limbo.events || cl_limbo.forcing) && cl_limbo_events_back() == before &&
+	while (!cl_forced_events_out_locked(cl_limbo.events.n > CL_BATCH ? cl_limbo.events.n - CL_BATCH : 0, true) &&
+	       (cl_limbo.events.n || cl_limbo.forcing) && cl_limbo_events_back() == before &&
 	       cl_gate_wait_until_locked(until))
 		;
 	cl_unlock(&cl_exports_lock);
@@ -130,58 +130,60 @@ bool cl_limbo_has_events(void)
 	bool has;
 
 	cl_lock(&cl_exports_lock);
-	has = cl_limbo.events || cl_limbo.forcing;
+	has = cl_limbo.events.n || cl_limbo.forcing;
 	cl_unlock(&cl_exports_lock);
 	return has;
 }
 
-/* Asks the streams for which blocks of CL_PLACE_KEPT wait; else nobody does. */
-static void ask_for_kept_locked(void)
+/* Asks the streams for which CL_BLOCK_UNTRACKED blocks wait; else nobody does. */
+static void ask_for_untracked_locked(void)
 {
+	const struct cl_list *large = &cl_limbo.untracked[CL_UNTRACKED_LARGE];
 	struct cl_block *block;
 
-	for (block = cl_limbo.kept.first; block; block = block->next)
+	CL_LIST_EACH (block, large, struct cl_block, node)
 		if (block->fence)
 			cl_fence_wait_locked(block->fence, true);
 	if (cl_fences_may_ask_locked())
 		cl_release_ask_streams_locked();
-	for (block = cl_limbo.kept.first; block; block = block->next)
+	CL_LIST_EACH (block, large, struct cl_block, node)
 		if (block->fence)
 			cl_fence_wait_locked(block->fence, false);
 }
 
-bool cl_limbo_has_kept(void)
+bool cl_limbo_has_untracked(void)
 {
 	bool has;
 
 	cl_lock(&cl_exports_lock);
-	has = cl_limbo.kept.n != 0;
+	has = cl_limbo.untracked[CL_UNTRACKED_LARGE].n != 0;
 	cl_unlock(&cl_exports_lock);
 	return has;
 }
 
-struct cl_collected cl_limbo_release_kept(void)
+struct cl_collected cl_limbo_release_untracked(void)
 {
+	struct cl_list *large = &cl_limbo.untracked[CL_UNTRACKED_LARGE];
 	struct cl_collected sum = { .next = UINT64_MAX };
 	struct cl_block *block;
 	uint64_t n;
 
 	cl_lock(&cl_exports_lock);
-	ask_for_kept_locked();
-	n = cl_limbo.kept.n;
-	while (n-- && (block = cl_limbo.kept.first) != NULL) {
+	ask_for_untracked_locked();
+	n = large->n;
+	while (n-- && (block = CL_LIST_FIRST(large, struct cl_block, node)) != NULL) {
 		if (block->fence || cl_limbo_context_ends(block)) {
 			/* to the end of the list: it is looked at once */
-			cl_limbo_move(block, CL_PLACE_BUSY);
-			cl_limbo_move(block, CL_PLACE_KEPT);
+			cl_list_remove(large, &block->node);
+			cl_list_add(large, &block->node);
 			continue;
 		}
-		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_block_set_state(block, CL_BLOCK_RELEASING);
 		cl_give_back_alone_locked(block);
 		sum.blocks++;
 		sum.bytes += block->size;
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
-		cl_block_delete(block);
+		cl_limbo_delete_locked(block);
 	}
 	cl_unlock(&cl_exports_lock);
 	return sum;

@@ -34,11 +34,11 @@ bool cl_limbo_has_events(void);
 
 /*
  * Last resort, when an allocation fails and nothing else came free: gives
- * back blocks of 2 MiB and more that could not be tracked (CL_PLACE_KEPT).
+ * back blocks of 2 MiB and more that could not be tracked (CL_BLOCK_UNTRACKED).
  * Their importers, if any, go on reading the old bytes: such a block is an
  * allocation of its own (measured).
  */
-struct cl_collected cl_limbo_release_kept(void);
-bool cl_limbo_has_kept(void); /* such blocks */
+struct cl_collected cl_limbo_release_untracked(void);
+bool cl_limbo_has_untracked(void); /* such blocks */
 
 #endif

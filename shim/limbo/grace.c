@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "shim/limbo/grace.h"
-#include "shim/blocks/list.h"
+#include "shim/base/list.h"
 #include "shim/base/options.h"
 #include "shim/self/self.h"
 
@@ -112,7 +112,7 @@ void cl_grace_add_locked(struct cl_block *block, uint64_t now)
 	if (when <= w->at)
 		when = w->at + 1;
 	block->bucket = (uint8_t)(when % BUCKETS);
-	cl_list_add(&w->bucket[block->bucket], block);
+	cl_list_add(&w->bucket[block->bucket], &block->node);
 	w->filled[block->bucket / 64] |= 1ull << block->bucket % 64;
 	w->n++;
 	w->bytes += block->size;
@@ -126,7 +126,7 @@ void cl_grace_remove_locked(struct cl_block *block)
 	struct wheel *w = &wheel[wheel_of(block->device)];
 	struct cl_list *bucket = &w->bucket[block->bucket];
 
-	cl_list_remove(bucket, block);
+	cl_list_remove(bucket, &block->node);
 	if (!bucket->n)
 		w->filled[block->bucket / 64] &= ~(1ull << block->bucket % 64);
 	w->n--;
@@ -146,14 +146,14 @@ static uint64_t filled_from(const struct wheel *w, uint64_t from)
 struct cl_block *cl_grace_over_locked(CUdevice device)
 {
 	const struct wheel *w = &wheel[wheel_of(device)];
-	struct cl_block *oldest = NULL, *block = NULL;
+	struct cl_block *oldest = NULL, *block;
 	unsigned int looks = 0;
 	uint64_t when;
 
 	if (w->bytes <= budget_of(wheel_of(device)))
 		return NULL;
 	for (when = filled_from(w, w->at + 1); when; when = filled_from(w, when + 1))
-		for (block = w->bucket[when % BUCKETS].first; block; block = block->next) {
+		CL_LIST_EACH (block, &w->bucket[when % BUCKETS], struct cl_block, node) {
 			/* an event takes no device memory */
 			if (!block->size)
 				continue;
@@ -180,7 +180,7 @@ static void turn(struct wheel *w, uint64_t now, bool end,
 
 		/* those that are not due (we were late by laps) go to their bucket, perhaps this one */
 		for (uint64_t n = bucket->n; n; n--)
-			settle(bucket->first, now, end);
+			settle(CL_LIST_FIRST(bucket, struct cl_block, node), now, end);
 	}
 	if (w->at < until || !w->n || end)
 		w->at = until;
@@ -196,12 +196,12 @@ void cl_grace_turn_locked(uint64_t now, bool end,
 
 void cl_grace_each_locked(void (*each)(struct cl_block *block, void *data), void *data)
 {
+	struct cl_block *block, *next;
+
 	for (unsigned int i = 0; i < wheels_n; i++)
 		for (unsigned int b = 0; b < BUCKETS && wheel[i].n; b++)
-			for (struct cl_block *block = wheel[i].bucket[b].first, *next; block; block = next) {
-				next = block->next;
+			CL_LIST_EACH_REMOVING (block, next, &wheel[i].bucket[b], struct cl_block, node)
 				each(block, data);
-			}
 }
 
 uint64_t cl_grace_n_locked(void)

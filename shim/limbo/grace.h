@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The grace: freed blocks that wait only because a handle of them may be on its
- * way (CL_PLACE_GRACE).  A block's grace ends CULIMBO_GRACE after its last
+ * way (CL_BLOCK_GRACE).  A block's grace ends CULIMBO_GRACE after its last
  * export.
  *
  * What must hold: all blocks of one device that wait for their grace take at

@@ -7,7 +7,7 @@
 #ifndef CL_LIMBO_INSIDE_H
 #define CL_LIMBO_INSIDE_H
 
-#include "shim/blocks/list.h"
+#include "shim/base/list.h"
 #include "shim/driver/gate.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/limbo.h"
@@ -15,15 +15,17 @@
 
 enum { CL_LIMBO_DEVICES = 64 };
 
+/* Whether a block without a record may go: as a last resort, or never. */
+enum cl_untracked_why { CL_UNTRACKED_LARGE, CL_UNTRACKED_FOR_GOOD, CL_UNTRACKED_WHYS };
+
 struct cl_limbo_state {
-	/* By place; blocked: what would go if its context were not just ending. */
-	struct cl_list held, due, kept, kept_small, blocked;
+	struct cl_list held, ready, blocked, untracked[CL_UNTRACKED_WHYS]; /* by state */
 	uint64_t held_bytes[CL_LIMBO_DEVICES]; /* of `held`, by device */
 	unsigned int forcing; /* threads that are in the driver with an event that is none of `events` any more */
-	uint64_t gone; /* blocks in CL_PLACE_GONE */
+	uint64_t orphaned; /* blocks */
 	_Atomic uint64_t blocks; /* atomic for cl_limbo_is_empty() alone */
-	uint64_t bytes, events;
-	struct cl_event_block *oldest_event, *newest_event; /* of those that the driver still has */
+	uint64_t bytes;
+	struct cl_list events; /* that the driver still has, the oldest first: a second order of theirs */
 	bool warned;
 	/* as the header's `device` says to others, who can damage it */
 	struct cl_limbo_device {
@@ -32,7 +34,7 @@ struct cl_limbo_state {
 	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
 	/*
 	 * The answer of a collection that found nothing to do but by the ready map, while
-	 * it holds: taken back by whatever changes a place.
+	 * it holds: taken back by whatever changes a state.
 	 */
 	_Atomic uint8_t quiet;
 };
@@ -41,9 +43,7 @@ extern struct cl_limbo_state cl_limbo;
 
 /* Takes back what `quiet` says. */
 void cl_limbo_not_quiet(void);
-/* Puts @block, which is in the limbo, into @place: off one list, on the other. */
-void cl_limbo_move(struct cl_block *block, enum cl_place place);
-/* Puts @block where it belongs by what is known of it at @now.  @end_grace: it waits for no grace. */
+/* Puts @block into the state where it belongs by what is known of it at @now.  @end_grace: it waits for no grace. */
 void cl_limbo_settle(struct cl_block *block, uint64_t now, bool end_grace);
 /* Counts @block in (@sign 1) or out (-1), here and in our file. */
 void cl_limbo_account(const struct cl_block *block, int sign);

@@ -1,5 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limbo: see limbo.h.  The places of blocks, what is counted of them, and how they come in. */
+/*
+ * The limbo: see limbo.h.  The states of blocks, what is counted of them, and how they come in.
+ *
+ * The steps from state to state, all there are (enum cl_block_state has their meaning):
+ *
+ *   from                 to                  by
+ *   LIVE                 FREEING             take_for_free(): this thread of the program has it
+ *   FREEING              LIVE                the driver refused the free
+ *                        DELETED             the driver took it: nobody has it or can get it
+ *                        GRACE, HELD,        it enters the limbo: the first of these that applies
+ *                          FENCED, READY
+ *                        UNTRACKED           it has no record
+ *   GRACE                GRACE               the wheel: another bucket
+ *                        HELD, FENCED, READY its grace is over, or the budget is, or memory is short
+ *   HELD                 HELD                a holder went, another has it
+ *                        FENCED, READY       the ready map, or the last own close
+ *   FENCED               READY               its fence was reached, or its stream's context died
+ *   READY                HELD                a batch finds a holder
+ *                        BLOCKED             a batch finds that its context is just ending
+ *                        RELEASING           a batch takes it
+ *   BLOCKED              HELD, READY         that end is over
+ *   HELD                 RELEASING           more is held than CULIMBO_HELD_BYTES
+ *   GRACE, HELD, READY   RELEASING           an event, of too many
+ *   RELEASING            DELETED             given back
+ *                        ORPHANED            given back though it is held (CULIMBO_HELD_BYTES)
+ *                        GRACE, HELD, READY  an event that was forced out: its record waits as before
+ *   UNTRACKED            RELEASING           memory is short, and it is an allocation of its own
+ *   ORPHANED             DELETED             its last holder went
+ *   any other            ORPHANED, DELETED   its context died: with holders, without
+ *
+ * "Any other" is any but RELEASING, which the end of a context awaits.  A LIVE block becomes
+ * ORPHANED or DELETED also when the driver has made another at its address.  An UNTRACKED one
+ * has no record that holders could keep, so it becomes DELETED alone.
+ */
+#ifdef CL_DEBUG
+#include <stdio.h>
+#include <stdlib.h>
+#endif
 #include <string.h>
 
 #include "shim/base/log.h"
@@ -13,18 +50,67 @@ struct cl_limbo_state cl_limbo;
 
 enum { GRACES_AT_ONCE = 64 }; /* that one free ends at most, for the budget */
 
-/* --------------------------------------------------------------- the places */
-static struct cl_list *list_of(struct cl_block *block)
+/* --------------------------------------------------------------- the states */
+#define BIT(state) CL_BLOCK_BIT(CL_BLOCK_##state)
+#define ENDS (BIT(ORPHANED) | BIT(DELETED))
+/* The table above. */
+const uint16_t cl_block_steps[CL_BLOCK_STATES] = {
+	[CL_BLOCK_LIVE] = BIT(FREEING) | ENDS,
+	[CL_BLOCK_FREEING] = BIT(LIVE) | BIT(GRACE) | BIT(HELD) | BIT(FENCED) | BIT(READY) | BIT(UNTRACKED) | ENDS,
+	[CL_BLOCK_GRACE] = BIT(GRACE) | BIT(HELD) | BIT(FENCED) | BIT(READY) | BIT(RELEASING) | ENDS,
+	[CL_BLOCK_HELD] = BIT(HELD) | BIT(FENCED) | BIT(READY) | BIT(RELEASING) | ENDS,
+	[CL_BLOCK_FENCED] = BIT(READY) | ENDS,
+	[CL_BLOCK_READY] = BIT(HELD) | BIT(BLOCKED) | BIT(RELEASING) | ENDS,
+	[CL_BLOCK_BLOCKED] = BIT(HELD) | BIT(READY) | ENDS,
+	[CL_BLOCK_RELEASING] = BIT(GRACE) | BIT(HELD) | BIT(READY) | ENDS,
+	[CL_BLOCK_UNTRACKED] = BIT(RELEASING) | BIT(DELETED),
+	[CL_BLOCK_ORPHANED] = BIT(DELETED),
+};
+
+#ifdef CL_DEBUG
+static void end_the_program(const char *from, const char *to)
 {
-	switch ((enum cl_place)block->place) {
-	case CL_PLACE_HELD:
+	fprintf(stderr, "culimbo: a block that is %s cannot become %s\n", from, to);
+	abort();
+}
+void (*cl_block_impossible_step)(const char *from, const char *to) = end_the_program;
+#else
+void (*cl_block_impossible_step)(const char *from, const char *to);
+#endif
+
+static __attribute__((cold, noinline)) void impossible(const struct cl_block *block, enum cl_block_state to)
+{
+	static const char *const names[CL_BLOCK_STATES] = {
+		"LIVE",	   "FREEING",	"GRACE",     "HELD",	 "FENCED",  "READY",
+		"BLOCKED", "RELEASING", "UNTRACKED", "ORPHANED", "DELETED",
+	};
+
+	if (cl_block_impossible_step)
+		cl_block_impossible_step(names[block->state], names[to]);
+	cl_log_once(CL_LOG_ERROR,
+		    "a fault of culimbo: block %#llx is %s and cannot become %s, so it stays as it is; please "
+		    "report this",
+		    (unsigned long long)block->link.key, names[block->state], names[to]);
+}
+
+/* The large ones may go as a last resort: each is an allocation of its own, whose bytes stay its importers'. */
+static enum cl_untracked_why why_untracked(const struct cl_block *block)
+{
+	return block->kind == CL_MEMORY && block->size >= 2u << 20 && !block->unfenced ? CL_UNTRACKED_LARGE :
+											 CL_UNTRACKED_FOR_GOOD;
+}
+
+static struct cl_list *list_of(const struct cl_block *block)
+{
+	switch ((enum cl_block_state)block->state) {
+	case CL_BLOCK_HELD:
 		return &cl_limbo.held;
-	case CL_PLACE_DUE:
-		return &cl_limbo.due;
-	case CL_PLACE_KEPT: /* the large may go as a last resort */
-		return block->kind == CL_MEMORY && block->size >= 2u << 20 && !block->unfenced ?
-			       &cl_limbo.kept :
-			       &cl_limbo.kept_small;
+	case CL_BLOCK_READY:
+		return &cl_limbo.ready;
+	case CL_BLOCK_BLOCKED:
+		return &cl_limbo.blocked;
+	case CL_BLOCK_UNTRACKED:
+		return &cl_limbo.untracked[why_untracked(block)];
 	default:
 		return NULL;
 	}
@@ -75,8 +161,8 @@ static uint64_t device_bytes(const struct cl_block *block)
 	return block->kind == CL_MEMORY ? (block->size + page - 1) & ~(page - 1) : 0;
 }
 
-/* Where nobody's asking makes a block of the limbo go just now. */
-#define WAITS (1u << CL_PLACE_HELD | 1u << CL_PLACE_DRAIN)
+/* In which nobody's asking makes a block of the limbo go just now. */
+#define WAITS (BIT(HELD) | BIT(FENCED))
 
 static __attribute__((noinline)) void note_waits_changed(const struct cl_block *block, bool waits)
 {
@@ -87,7 +173,7 @@ static __attribute__((noinline)) void note_waits_changed(const struct cl_block *
 	atomic_store_explicit(&cl_own.header->device[device].waits, cl_limbo.of[device].waits,
 			      memory_order_release);
 }
-static inline void note_waits(const struct cl_block *block, enum cl_place from, enum cl_place to)
+static inline void note_waits(const struct cl_block *block, enum cl_block_state from, enum cl_block_state to)
 {
 	if ((WAITS >> from ^ WAITS >> to) & 1)
 		note_waits_changed(block, WAITS >> to & 1);
@@ -107,34 +193,65 @@ bool cl_limbo_is_pressed_now(const struct cl_block *block, uint64_t now)
 			return true;
 	return false;
 }
-void cl_limbo_move(struct cl_block *block, enum cl_place place)
-{
-	struct cl_list *from = list_of(block), *to;
 
-	cl_limbo_not_quiet();
-	if (from) {
-		cl_list_remove(from, block);
-		if (block->place == CL_PLACE_HELD)
-			*held_bytes_of(block) -= block->size;
-	} else if (block->place == CL_PLACE_GRACE) {
+/* Takes @block off the list that its state has, and enter() puts it on that. */
+static void leave(struct cl_block *block)
+{
+	struct cl_list *list = list_of(block);
+
+	if (list)
+		cl_list_remove(list, &block->node);
+	if (block->state == CL_BLOCK_HELD)
+		*held_bytes_of(block) -= block->size;
+	else if (block->state == CL_BLOCK_GRACE)
 		cl_grace_remove_locked(block);
-	} else if (block->fence) {
+	else if (block->state == CL_BLOCK_FENCED && block->fence)
 		cl_fence_wait_locked(block->fence, false);
-	}
-	note_waits(block, block->place, place);
-	block->place = (uint8_t)place;
-	if (place == CL_PLACE_HELD || place == CL_PLACE_DUE)
-		cl_trace_block(place == CL_PLACE_HELD ? CL_TRACE_HELD : CL_TRACE_READY, block);
-	to = list_of(block);
-	if (to) {
-		cl_list_add(to, block);
-		if (place == CL_PLACE_HELD) {
-			*held_bytes_of(block) += block->size;
-			warn_if_many_held();
-		}
-	} else if (place == CL_PLACE_DRAIN) {
+	else if (block->state == CL_BLOCK_ORPHANED)
+		cl_limbo.orphaned--;
+}
+
+static void enter(struct cl_block *block)
+{
+	struct cl_list *list = list_of(block);
+
+	if (list)
+		cl_list_add(list, &block->node);
+	if (block->state == CL_BLOCK_READY) {
+		cl_trace_block(CL_TRACE_READY, block);
+	} else if (block->state == CL_BLOCK_HELD) {
+		cl_trace_block(CL_TRACE_HELD, block);
+		*held_bytes_of(block) += block->size;
+		warn_if_many_held();
+	} else if (block->state == CL_BLOCK_FENCED) {
 		cl_fence_wait_locked(block->fence, true);
+	} else if (block->state == CL_BLOCK_ORPHANED) {
+		cl_limbo.orphaned++;
 	}
+}
+
+void cl_block_take_step(struct cl_block *block, enum cl_block_state to)
+{
+	enum cl_block_state from = block->state;
+
+	if (!(cl_block_steps[from] >> to & 1)) {
+		impossible(block, to);
+		return;
+	}
+	cl_limbo_not_quiet();
+	if (!(CL_BLOCK_NO_LIST >> from & 1))
+		leave(block);
+	note_waits(block, from, to);
+	block->state = (uint8_t)to;
+	/* (into its bucket of the wheel who knows the time puts it) */
+	if (!((CL_BLOCK_NO_LIST | BIT(GRACE)) >> to & 1))
+		enter(block);
+}
+
+void cl_limbo_delete_locked(struct cl_block *block)
+{
+	cl_block_set_state(block, CL_BLOCK_DELETED);
+	cl_block_delete(block);
 }
 
 bool cl_limbo_is_held(const struct cl_block *block)
@@ -143,21 +260,20 @@ bool cl_limbo_is_held(const struct cl_block *block)
 }
 
 /* What @block of the limbo waits for when its grace is over. */
-static enum cl_place place_after_grace(const struct cl_block *block)
+static enum cl_block_state state_after_grace(const struct cl_block *block)
 {
 	if (cl_limbo_is_held(block))
-		return CL_PLACE_HELD;
-	return block->fence ? CL_PLACE_DRAIN : CL_PLACE_DUE;
+		return CL_BLOCK_HELD;
+	return block->fence ? CL_BLOCK_FENCED : CL_BLOCK_READY;
 }
 
 void cl_limbo_settle(struct cl_block *block, uint64_t now, bool end_grace)
 {
 	if (!end_grace && cl_grace_is_due_locked(block, now)) {
-		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_block_set_state(block, CL_BLOCK_GRACE);
 		cl_grace_add_locked(block, now);
-		block->place = CL_PLACE_GRACE;
 	} else {
-		cl_limbo_move(block, place_after_grace(block));
+		cl_block_set_state(block, state_after_grace(block));
 	}
 }
 
@@ -190,7 +306,7 @@ void cl_limbo_account(const struct cl_block *block, int sign)
 
 bool cl_limbo_is_busy_locked(const struct cl_block *block)
 {
-	return block->place == CL_PLACE_BUSY || cl_limbo_context_ends(block);
+	return cl_block_is_taken(block) || cl_limbo_context_ends(block);
 }
 
 struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
@@ -205,7 +321,7 @@ struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
 	 * runs a host function.
 	 */
 	while ((block = cl_block_find(kind, key)) != NULL && cl_limbo_is_busy_locked(block))
-		if (block->place == CL_PLACE_BUSY) {
+		if (block->state == CL_BLOCK_FREEING || block->state == CL_BLOCK_RELEASING) {
 			cl_gate_wait_locked();
 		} else {
 			if (!until)
@@ -217,27 +333,16 @@ struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
 }
 
 /* ------------------------------------------------------------------ entering */
-static void note_event(struct cl_block *block)
+static struct cl_node *order_of(struct cl_block *block)
 {
-	struct cl_event_block *event = (struct cl_event_block *)block;
-
-	event->older = cl_limbo.newest_event;
-	event->newer = NULL;
-	*(cl_limbo.newest_event ? &cl_limbo.newest_event->newer : &cl_limbo.oldest_event) = event;
-	cl_limbo.newest_event = event;
-	cl_limbo.events++;
+	return &((struct cl_event_block *)block)->order;
 }
 
 void cl_limbo_event_forget(struct cl_block *block)
 {
-	struct cl_event_block *event = (struct cl_event_block *)block;
-
-	if (!event->older && !event->newer && cl_limbo.oldest_event != event)
-		return; /* it was not in the limbo, or was forced out of it */
-	*(event->older ? &event->older->newer : &cl_limbo.oldest_event) = event->newer;
-	*(event->newer ? &event->newer->older : &cl_limbo.newest_event) = event->older;
-	event->older = event->newer = NULL;
-	cl_limbo.events--;
+	/* it may not have been in the limbo, or have been forced out of it */
+	if (cl_list_has(&cl_limbo.events, order_of(block)))
+		cl_list_remove(&cl_limbo.events, order_of(block));
 }
 
 /*
@@ -251,7 +356,7 @@ static bool end_graces_locked(struct cl_block *entered, uint64_t now)
 	unsigned int n = 0;
 
 	for (; (block = cl_grace_over_locked(entered->device)) != NULL; n++) {
-		if (n >= GRACES_AT_ONCE && entered->place == CL_PLACE_GRACE)
+		if (n >= GRACES_AT_ONCE && entered->state == CL_BLOCK_GRACE)
 			block = entered;
 		cl_count(graces_cut);
 		cl_count_add(graces_cut_bytes, block->size);
@@ -263,8 +368,8 @@ static bool end_graces_locked(struct cl_block *entered, uint64_t now)
 uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 {
 	if (block->record == CL_NO_RECORD) {
-		cl_limbo_move(block, CL_PLACE_KEPT);
-		cl_trace_block(CL_TRACE_KEPT, block);
+		cl_block_set_state(block, CL_BLOCK_UNTRACKED);
+		cl_trace_block(CL_TRACE_UNTRACKED, block);
 		return UINT64_MAX;
 	}
 	cl_record_to_limbo(&cl_own, block->record, now);
@@ -272,19 +377,19 @@ uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
 	cl_limbo_account(block, 1);
 	cl_trace_block(CL_TRACE_LIMBO, block, .value = cl_limbo.bytes);
 	if (block->kind == CL_EVENT)
-		note_event(block);
+		cl_list_add(&cl_limbo.events, order_of(block));
 	cl_limbo_settle(block, now, cl_limbo_is_pressed(block, now));
-	*over = (block->place == CL_PLACE_GRACE && end_graces_locked(block, now)) ||
+	*over = (block->state == CL_BLOCK_GRACE && end_graces_locked(block, now)) ||
 		cl_limbo_is_too_much_held(block);
-	if (block->place == CL_PLACE_GRACE && cl_limbo.events <= cl_options.max_events.number)
+	if (block->state == CL_BLOCK_GRACE && cl_limbo.events.n <= cl_options.max_events.number)
 		return cl_grace_end(block) + cl_grace_tick();
-	return block->place == CL_PLACE_HELD ? now + CL_REAP_EVERY : now;
+	return block->state == CL_BLOCK_HELD ? now + CL_REAP_EVERY : now;
 }
 
 void cl_limbo_look_again_locked(struct cl_block *block)
 {
-	if (block->place == CL_PLACE_HELD)
-		cl_limbo_move(block, block->fence ? CL_PLACE_DRAIN : CL_PLACE_DUE);
+	if (block->state == CL_BLOCK_HELD)
+		cl_block_set_state(block, block->fence ? CL_BLOCK_FENCED : CL_BLOCK_READY);
 }
 
 /* ------------------------------------------------------- when memory is short */
@@ -313,7 +418,7 @@ struct cl_limbo_moved cl_limbo_moved(int device)
 static void end_grace_if_pressed(struct cl_block *block, void *device)
 {
 	if (may_be_of(block, *(const unsigned int *)device))
-		cl_limbo_move(block, place_after_grace(block));
+		cl_block_set_state(block, state_after_grace(block));
 }
 
 void cl_limbo_press(unsigned int device, uint64_t until)
@@ -341,16 +446,6 @@ void cl_limbo_press_over(unsigned int device)
 }
 
 /* ---------------------------------------------------------------------- rest */
-struct cl_limbo_sum cl_limbo_sum_locked(void)
-{
-	struct cl_limbo_sum sum = { .blocks = cl_limbo.blocks,
-				    .bytes = cl_limbo.bytes,
-				    .events = cl_limbo.events,
-				    .kept = cl_limbo.kept.n + cl_limbo.kept_small.n };
-
-	return sum;
-}
-
 bool cl_limbo_is_empty(void)
 {
 	return !atomic_load_explicit(&cl_limbo.blocks, memory_order_relaxed);

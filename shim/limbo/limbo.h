@@ -21,8 +21,35 @@
 
 #include "shim/blocks/blocks.h"
 
+#define CL_BLOCK_BIT(state) (1u << (state))
+/* In these a block is on no list, and nothing is counted of it. */
+#define CL_BLOCK_NO_LIST                                                                       \
+	(CL_BLOCK_BIT(CL_BLOCK_LIVE) | CL_BLOCK_BIT(CL_BLOCK_FREEING) |                        \
+	 CL_BLOCK_BIT(CL_BLOCK_RELEASING) | CL_BLOCK_BIT(CL_BLOCK_DELETED))
+extern const uint16_t cl_block_steps[CL_BLOCK_STATES]; /* by the state before: a bit for each after */
+void cl_block_take_step(struct cl_block *block, enum cl_block_state to); /* a part of the next */
+
 /*
- * The program freed @block (CL_PLACE_PROGRAM).  @now: CLOCK_MONOTONIC, ns.
+ * Takes a step of the table in limbo.c: @block leaves the list (or wheel, or fence) that its
+ * state has, and gets to that of @to; into the wheel it is put by cl_limbo_settle() alone.  A
+ * step that the table does not have is not taken, and logged once; builds with --enable-debug
+ * and unit tests end there, by cl_block_impossible_step() (NULL: there is none).  The caller
+ * holds cl_exports_lock.
+ */
+static inline void cl_block_set_state(struct cl_block *block, enum cl_block_state to)
+{
+	/* inline, for each free of what nobody holds goes there */
+	if (CL_BLOCK_NO_LIST >> to & CL_BLOCK_NO_LIST >> block->state & cl_block_steps[block->state] >> to & 1)
+		block->state = (uint8_t)to;
+	else
+		cl_block_take_step(block, to);
+}
+extern void (*cl_block_impossible_step)(const char *from, const char *to);
+/* CL_BLOCK_DELETED, and gives its memory back: its record is released, or it has none. */
+void cl_limbo_delete_locked(struct cl_block *block);
+
+/*
+ * The program freed @block (CL_BLOCK_FREEING).  @now: CLOCK_MONOTONIC, ns.
  * Returns when somebody must look at it: give it to cl_collector_wake_by() once
  * the lock is let go of.  *over, which is false before: the budget of the grace
  * was exceeded, and the caller is to collect what went early before its program's
@@ -73,13 +100,7 @@ struct cl_limbo_moved cl_limbo_moved(int device);
 /* How often somebody looks for dead holders while something waits for holders, ns. */
 #define CL_REAP_EVERY 100000000ull
 
-/* How much is in limbo; a few loads under the lock. */
-struct cl_limbo_sum {
-	uint64_t blocks, bytes, events, kept;
-};
-struct cl_limbo_sum cl_limbo_sum_locked(void);
-
-/* A hint: any thread, without the lock; a load.  (What is kept for want of a record is not counted.) */
+/* A hint: any thread, without the lock; a load.  (What is CL_BLOCK_UNTRACKED is not counted.) */
 bool cl_limbo_is_empty(void);
 
 void cl_limbo_forget(void); /* in a forked child */

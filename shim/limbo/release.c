@@ -82,7 +82,7 @@ void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum)
 			break;
 		}
 	for (unsigned int i = 0; i < batch->n; i++)
-		batch->result[i] = batch->block[i]->destroyed ?
+		batch->result[i] = batch->block[i]->forced_out ?
 					   CUDA_SUCCESS :
 					   cl_give_back(batch->block[i], stream, &wait);
 	/* only then the memory is back (measured); nothing but our frees is on it */
@@ -105,20 +105,20 @@ void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum)
 		cl_trace_block(CL_TRACE_RELEASED, block, .value = cl_limbo.bytes);
 		if (block->kind == CL_EVENT)
 			cl_limbo_event_forget(block);
-		cl_block_delete(block);
+		cl_limbo_delete_locked(block);
 	}
 }
 
 void cl_batch_take_locked(struct cl_batch *batch)
 {
-	struct cl_block *block = cl_limbo.due.first, *next;
+	struct cl_block *block, *next;
 
 	batch->n = batch->seen = 0;
-	for (; block && batch->n < CL_BATCH; block = next) {
-		next = block->next;
+	CL_LIST_EACH_REMOVING (block, next, &cl_limbo.ready, struct cl_block, node) {
+		if (batch->n == CL_BATCH)
+			break;
 		if (cl_limbo_context_ends(block)) {
-			cl_limbo_move(block, CL_PLACE_BUSY); /* on no list that list_of() knows */
-			cl_list_add(&cl_limbo.blocked, block);
+			cl_block_set_state(block, CL_BLOCK_BLOCKED);
 			batch->seen++;
 			continue;
 		}
@@ -126,10 +126,10 @@ void cl_batch_take_locked(struct cl_batch *batch)
 			break;
 		batch->seen++;
 		if (block->own_opens || !cl_record_try_release(&cl_own, block->record)) {
-			cl_limbo_move(block, CL_PLACE_HELD);
+			cl_block_set_state(block, CL_BLOCK_HELD);
 			continue;
 		}
-		cl_limbo_move(block, CL_PLACE_BUSY);
+		cl_block_set_state(block, CL_BLOCK_RELEASING);
 		batch->block[batch->n++] = block;
 	}
 }
@@ -159,8 +159,8 @@ void cl_release_ask_streams_locked(void)
 		for (unsigned int i = 0; i < n; i++) {
 			struct cl_block *block = cl_fence_asked_locked(fence[i], i < reached);
 
-			if (block && block->place == CL_PLACE_DRAIN)
-				cl_limbo_move(block, CL_PLACE_DUE);
+			if (block && block->state == CL_BLOCK_FENCED)
+				cl_block_set_state(block, CL_BLOCK_READY);
 		}
 		cl_gate_changed_locked();
 	}

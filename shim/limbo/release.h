@@ -25,7 +25,7 @@ struct cl_batch {
 	CUresult result[CL_BATCH];
 	unsigned int n, seen; /* seen: how many were looked at to find these */
 };
-/* Up to CL_BATCH blocks of one context that are due. */
+/* Up to CL_BATCH blocks of one context that are ready. */
 void cl_batch_take_locked(struct cl_batch *batch);
 /* Takes the batch's blocks, whose records are released, out of this world. */
 void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum);

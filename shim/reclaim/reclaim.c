@@ -194,7 +194,7 @@ static void others(struct cl_retry *retry, struct found *found)
 static void untracked(struct cl_retry *retry, struct found *found)
 {
 	if (!found->gave && !found->may_come && cl_sharing())
-		found->gave = cl_limbo_release_kept().blocks != 0;
+		found->gave = cl_limbo_release_untracked().blocks != 0;
 }
 
 /* Whether no device, or not the one that is asked, is as large: then no limbo's memory can help. */
@@ -232,7 +232,7 @@ static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 		return true;
 	/* Now and then, for it may have been otherwise. */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
-	    (cl_sharing() && cl_limbo_has_kept()))
+	    (cl_sharing() && cl_limbo_has_untracked()))
 		return false;
 	before = look_at_others(retry, found).returned;
 	before += cl_limbo_moved(retry->what.device).returned;

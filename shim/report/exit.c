@@ -82,14 +82,14 @@ static void end_output(void)
 static enum cl_report_class classify(const struct cl_block *block, bool held)
 {
 	if (block->record == CL_NO_RECORD)
-		return block->place == CL_PLACE_KEPT ? CL_REPORT_KEPT : CL_REPORT_CLASSES;
-	if (block->place == CL_PLACE_GONE)
+		return block->state == CL_BLOCK_UNTRACKED ? CL_REPORT_UNTRACKED : CL_REPORT_CLASSES;
+	if (block->state == CL_BLOCK_ORPHANED)
 		return CL_REPORT_GONE;
-	if (block->place == CL_PLACE_PROGRAM)
+	if (block->state == CL_BLOCK_LIVE)
 		return held ? CL_REPORT_HELD : CL_REPORT_CLASSES;
 	if (held || block->own_opens)
 		return CL_REPORT_HELD_LIMBO;
-	return block->place == CL_PLACE_GRACE ? CL_REPORT_GRACE : CL_REPORT_LIMBO;
+	return block->state == CL_BLOCK_GRACE ? CL_REPORT_GRACE : CL_REPORT_LIMBO;
 }
 
 static void add_block(struct cl_block *block, void *data)

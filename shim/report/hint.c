@@ -88,7 +88,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		else
 			snprintf(to, n, "nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits");
 		break;
-	case CL_REPORT_KEPT:
+	case CL_REPORT_UNTRACKED:
 		snprintf(to, n, "make room in the directory of exporter files (CULIMBO_DIR)");
 		break;
 	case CL_REPORT_NOT_CLOSED:

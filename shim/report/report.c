@@ -31,7 +31,7 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 	[CL_REPORT_GONE] = { "context-gone", "gone with their context, but still mapped by others",
 			     "events gone with their context, but still open in others",
 			     CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
-	[CL_REPORT_KEPT] = { "kept", "freed, but kept: they could not be tracked",
+	[CL_REPORT_UNTRACKED] = { "kept", "freed, but kept: they could not be tracked",
 			     "events destroyed, but kept: they could not be tracked", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
 			     "exported", "freed" },
 	[CL_REPORT_NOT_CLOSED] = { "not-closed", "imported and never closed",

@@ -279,7 +279,7 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 		say_number(e, "cut", counts->cut);
 		say_number(e, "cut_bytes", counts->cut_bytes);
 	}
-	say_number(e, "kept", s->n[CL_REPORT_KEPT]);
+	say_number(e, "kept", s->n[CL_REPORT_UNTRACKED]);
 	say_number(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
 	say_number(e, "live", s->live);
 	say_number(e, "live_bytes", s->live_bytes);

@@ -88,6 +88,27 @@ finds() { # TEXT
 	[[ $output == *"shim/diag/planted.c (theirs) -> shim/diag/second.c"* ]]
 }
 
+@test "house: a state of a block that is assigned elsewhere than in the setter is found" {
+	copy
+	local n=0 planted
+	for planted in 'block->state = CL_BLOCK_READY;' 'event->block.state = 1;' '(*at)->state=to;' \
+		'struct cl_block b = { .state = CL_BLOCK_HELD };' 'memset(&block->state, 0, 1);' '++block->state;' \
+		'block->state |= 2;'; do
+		printf '%s\n' "void planted_$((n += 1))(struct cl_block *block)" '{' "	$planted" '}'
+	done > "$work/source/shim/exporter/planted.c"
+	# nor does another function of the setter's file
+	printf '%s\n' 'static void planted(struct cl_block *block)' '{' '	block->state = 0;' '}' \
+		>> "$work/source/shim/limbo/limbo.c"
+	# who asks is no setter, and processes have states, too
+	plant shim/exporter/asks.c 'void planted(void)' '{' '	if (block->state == CL_BLOCK_READY)' \
+		'		view->state = CL_ALIVE;' '	struct cl_view_process process = { .state = CL_DEAD };' '}'
+	finds "shim/limbo/limbo.c: planted(): assigns the state of a block"
+	for n in 1 2 3 4 5 6 7; do
+		[[ $output == *"shim/exporter/planted.c: planted_$n(): assigns the state of a block"* ]]
+	done
+	[[ $output != *asks.c* ]]
+}
+
 @test "house: a file of more than 600 lines is found" {
 	copy
 	plant shim/self/planted.c

@@ -5,8 +5,8 @@ An arrow leads from a file to each file that it includes, and from an object to
 each object that defines a name which it uses.  doc/architecture.md has the
 floors.  Prints a line for each arrow that leads up or to another room of the same
 floor, each arrow between exporter/ and importer/, each circle of files, each
-variable in shm/ and base/ and each file of more than 600 lines.  Exits with 1 if
-there is any.
+variable in shm/ and base/, each file of more than 600 lines and each place but the
+setter where the state of a block is assigned.  Exits with 1 if there is any.
 """
 
 import graphlib
@@ -35,6 +35,12 @@ NO_STATE = ("shim/base/", "shim/shm/")
 # what was said once, and what descriptor 2 was when the process began.
 STATE_ALLOWED = {"cl_options", "cl_clock_ahead", "kept", "kept_n", "process_has_read", "said", "first"}
 LINES_MOST = 600
+# Where a block's state is assigned; and what else has a state, a process in a report.
+SETTER = {("shim/limbo/limbo.h", "cl_block_set_state"), ("shim/limbo/limbo.c", "cl_block_take_step")}
+OTHER_STATES = {"view", "process"}
+ASSIGNED = re.compile(r"([\w)\]]*)(?:->|\.)state\s*(?:(?:[-+|&^]|<<|>>)?=(?!=)|\+\+|--)\s*([^;]*)"
+                      r"|(?:\+\+|--)[\w>.-]*(?:->|\.)state\b|(?<!&)&\s*[\w>.-]*block(?:->|\.)state\b")
+FUNCTION = re.compile(r"^\w[^;=\n]*?\b(\w+)\([^;]*$", re.M)
 
 top, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 wrong = []
@@ -62,6 +68,12 @@ for path in files:
     text = (top / path).read_text(encoding="utf-8")
     if text.count("\n") > LINES_MOST:
         wrong.append(f"{path}: {text.count(chr(10))} lines, more than {LINES_MOST}")
+    for at in ASSIGNED.finditer(text) if path.startswith(("preload/", "shim/")) else ():
+        function = ([m[1] for m in FUNCTION.finditer(text, 0, at.start())] or [""])[-1]
+        # of an initialiser only the value says which struct it is
+        its = "CL_BLOCK_" in at[2] if at[1] == "" else at[1] not in OTHER_STATES
+        if its and (path, function) not in SETTER:
+            wrong.append(f"{path}: {function}(): assigns the state of a block, which the setter alone does")
     for included in re.findall(r'^#include "((?:shim|preload|tools)/[^"]+)"', text, re.M):
         check(path, included, "#include")
 

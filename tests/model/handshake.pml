@@ -477,13 +477,13 @@ ended:	skip
 #undef DRIVER_CLOSED
 
 /* ----------------------------------------------------------------- exporter */
-#define P_FREE 0	/* where the block is: as enum cl_place */
-#define P_PROGRAM 1
-#define P_ENTERS 2	/* it is LIMBO, and nobody has looked who holds it */
-#define P_HELD 3
-#define P_DUE 4
-#define P_GONE 5
-#define P_OVER 6	/* all its generations are done */
+#define B_FREE 0	/* the state of the block, as enum cl_block_state */
+#define B_LIVE 1
+#define B_ENTERS 2	/* it is LIMBO, and nobody has looked who holds it */
+#define B_HELD 3
+#define B_READY 4
+#define B_ORPHANED 5
+#define B_OVER 6	/* all its generations are done */
 
 #ifdef EXPORTER_DIES
 #define OR_DIE :: goto died
@@ -498,7 +498,7 @@ ended:	skip
 #define NOBODY_HAS(r)	/* (a) */						\
 	assert(HAS(0, r) != gen[r] + 1 && HAS(1, r) != gen[r] + 1)
 #endif
-#define FREED(r) place[r] = (gen[r] == GENERATIONS -> P_OVER : P_FREE)
+#define FREED(r) state[r] = (gen[r] == GENERATIONS -> B_OVER : B_FREE)
 
 /*
  * Its first held() is not a step of its own: whoever goes on from there may
@@ -510,7 +510,7 @@ inline try_release(r, before, back)
 	do
 	:: FENCED_LIFE(r) && (bits[r] & WORD_OF(looked)) != 0 ->
 		if
-		:: atomic { STORE_LIFE(r, gen[r] * 8 + before); looked = 0; place[r] = back }
+		:: atomic { STORE_LIFE(r, gen[r] * 8 + before); looked = 0; state[r] = back }
 		OR_DIE
 		fi;
 		break
@@ -565,30 +565,30 @@ inline free_now(r)
 inline look(r, at)
 {
 	do
-	:: atomic { (bits[r] & WORD_OF(looked)) != 0 -> place[r] = P_HELD; looked = 0; break }
+	:: atomic { (bits[r] & WORD_OF(looked)) != 0 -> state[r] = B_HELD; looked = 0; break }
 	:: atomic { (bits[r] & WORD_OF(looked)) == 0 && looked < LAST_WORD -> looked++ }
 	:: atomic { (bits[r] & WORD_OF(looked)) == 0 && looked == LAST_WORD ->
-		    place[r] = P_DUE; looked = 0; break }
+		    state[r] = B_READY; looked = 0; break }
 	OR_DIE
 	od
 }
 
 #define MINE(r) (FILE_OF(r) == f)
-#define IS(r, p) (MINE(r) && place[r] == p)
+#define IS(r, p) (MINE(r) && state[r] == p)
 #if RECORDS > 1
 #define ANY(p) (IS(0, p) || IS(1, p))
 #else
 #define ANY(p) IS(0, p)
 #endif
-#define ALL_WAIT (!ANY(P_FREE) && !ANY(P_PROGRAM) && !ANY(P_DUE))
+#define ALL_WAIT (!ANY(B_FREE) && !ANY(B_LIVE) && !ANY(B_READY))
 
 inline was_ready(r)
 {
 	if
-	:: IS(r, P_HELD) -> look(r, 0)
+	:: IS(r, B_HELD) -> look(r, 0)
 #ifdef GONE
-	:: atomic { IS(r, P_GONE) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }
-		try_release(r, S_GONE, P_GONE)
+	:: atomic { IS(r, B_ORPHANED) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }
+		try_release(r, S_GONE, B_ORPHANED)
 #endif
 	:: else
 	fi
@@ -603,23 +603,23 @@ inline was_ready(r)
 #endif
 
 #define RUN(r)                                                                  \
-	:: atomic { IS(r, P_FREE) ->                                            \
+	:: atomic { IS(r, B_FREE) ->                                            \
 		    STORE_LIFE(r, gen[r] * 8 + S_EXPORTED); RESET_EARLY(r)	\
-		    place[r] = P_PROGRAM }					\
+		    state[r] = B_LIVE }					\
 		RESET_AFTER(r)							\
 	/* its grace is over: freed at once, if nobody has it */                \
-	:: atomic { IS(r, P_PROGRAM) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }   \
+	:: atomic { IS(r, B_LIVE) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }   \
 		free_now(r)                                                     \
-	:: atomic { IS(r, P_PROGRAM) -> STORE_LIFE(r, gen[r] * 8 + S_LIMBO) }   \
+	:: atomic { IS(r, B_LIVE) -> STORE_LIFE(r, gen[r] * 8 + S_LIMBO) }   \
 		FENCED_LIFE(r);                                                 \
 		look(r, 1)                                                      \
-	:: atomic { IS(r, P_DUE) && bits[r] != 0 -> place[r] = P_HELD }         \
-	:: atomic { IS(r, P_DUE) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }       \
-		try_release(r, S_LIMBO, P_HELD)
+	:: atomic { IS(r, B_READY) && bits[r] != 0 -> state[r] = B_HELD }         \
+	:: atomic { IS(r, B_READY) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }       \
+		try_release(r, S_LIMBO, B_HELD)
 
 proctype Exporter(byte f)
 {
-	byte place[RECORDS], gen[RECORDS], looked;
+	byte state[RECORDS], gen[RECORDS], looked;
 
 	do
 	RUN(0)
@@ -628,10 +628,10 @@ proctype Exporter(byte f)
 #endif
 #ifdef GONE
 	/* a context ends: the driver has freed it, whoever has it */
-	:: atomic { IS(0, P_PROGRAM) || IS(0, P_HELD) -> STORE_LIFE(0, gen[0] * 8 + S_GONE) }
+	:: atomic { IS(0, B_LIVE) || IS(0, B_HELD) -> STORE_LIFE(0, gen[0] * 8 + S_GONE) }
 		FENCED_LIFE(0);
 		atomic { STORE_LIFE(0, gen[0] * 8 + S_DYING) }
-		try_release(0, S_GONE, P_GONE)
+		try_release(0, S_GONE, B_ORPHANED)
 #endif
 #ifndef SLEEP
 	:: d_step { MINE(0) && ready[0] -> ready[0] = false }
@@ -655,7 +655,7 @@ proctype Exporter(byte f)
 		:: !(MINE(1) && ready[1])
 		fi
 #endif
-	:: d_step { ALL_WAIT && (ANY(P_HELD) || ANY(P_GONE)) && !top[f] -> changed[f] = false }
+	:: d_step { ALL_WAIT && (ANY(B_HELD) || ANY(B_ORPHANED)) && !top[f] -> changed[f] = false }
 		/* `wake` was seen, a pass done; sleeping is said; looked once more */
 		sleeping[f] = true;
 		if
@@ -667,7 +667,7 @@ proctype Exporter(byte f)
 		fi;
 		sleeping[f] = false
 #endif
-	:: ALL_WAIT && !ANY(P_HELD) && !ANY(P_GONE) -> break
+	:: ALL_WAIT && !ANY(B_HELD) && !ANY(B_ORPHANED) -> break
 #ifdef EXPORTER_DIES
 	/* not while it waits: that is, to others, dying before; and it must be seen to be woken */
 	:: !ALL_WAIT -> goto died

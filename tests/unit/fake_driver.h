@@ -484,11 +484,19 @@ static inline CUevent fake_event(void)
 /* ------------------------------------------------------------------- set up */
 static char folder[64], log_path[128];
 
+/* A state of a block was to be set that the table of states does not have. */
+static inline void end_the_test(const char *from, const char *to)
+{
+	dprintf(2, "a block that is %s cannot become %s\n", from, to);
+	abort();
+}
+
 /* In a child that shares nothing yet.  @grace in ns. */
 static inline void start_with(uint64_t grace, uint64_t collector)
 {
 	char *environment[] = { NULL };
 
+	cl_block_impossible_step = end_the_test;
 	cl_options_read(&cl_options, environment, NULL);
 	snprintf(log_path, sizeof log_path, "%s/log-%d", folder, (int)getpid());
 	cl_options.dir.text = folder;

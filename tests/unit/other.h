@@ -157,16 +157,16 @@ static inline void others_close(struct other *other, uint64_t p)
 }
 
 /* -------------------------------------------------------------- the exporter */
-static inline enum cl_place place_of(CUdeviceptr p)
+static inline enum cl_block_state state_of(CUdeviceptr p)
 {
 	struct cl_block *block;
-	enum cl_place place;
+	enum cl_block_state state;
 
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, p);
-	place = block ? (enum cl_place)block->place : CL_PLACE_PROGRAM;
+	state = block ? (enum cl_block_state)block->state : CL_BLOCK_LIVE;
 	cl_unlock(&cl_exports_lock);
-	return place;
+	return state;
 }
 
 #endif

@@ -155,7 +155,7 @@ IN_A_CHILD(a_block_larger_than_the_budget_has_no_grace)
 	q = share(3 * MIB, &held);
 	there = others_open(&other, held);
 	free_block(q);
-	CHECK_EQUAL(place_of(q), CL_PLACE_HELD);
+	CHECK_EQUAL(state_of(q), CL_BLOCK_HELD);
 	others_close(&other, there);
 	cl_collector_wake();
 	CHECK_EQUAL(frees_of(q), 1);
@@ -195,8 +195,8 @@ IN_A_CHILD(what_is_held_is_no_matter_of_the_grace)
 	for (int i = 0; i < 3; i++)
 		free_block(p[i]);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
-	CHECK_EQUAL(place_of(p[0]), CL_PLACE_HELD);
-	CHECK_EQUAL(place_of(p[1]), CL_PLACE_GRACE);
+	CHECK_EQUAL(state_of(p[0]), CL_BLOCK_HELD);
+	CHECK_EQUAL(state_of(p[1]), CL_BLOCK_GRACE);
 	others_close(&other, there[0]);
 	cl_collector_wake();
 	CHECK_EQUAL(frees_of(p[0]), 1);
@@ -251,7 +251,7 @@ IN_A_CHILD(a_free_in_a_streams_order_waits_for_its_stream_when_it_goes_early)
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	free_block(share(MIB, NULL));
 	CHECK_EQUAL(frees_of(p), 0);
-	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
 	cl_collector_wake();
 	CHECK_EQUAL(frees_of(p), 1);
@@ -398,7 +398,7 @@ IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(p), 0);
 	cl_limbo_collect(true);
-	CHECK_EQUAL(place_of(p), CL_PLACE_HELD);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_HELD);
 	cl_limbo_collect(true);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_HELD_FORCED_OUT]), 0);

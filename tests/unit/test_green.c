@@ -127,7 +127,7 @@ IN_A_CHILD(a_green_context_is_its_primary_one)
 	cl_green_end_done(&(struct cl_green_end){ .green = GREEN_2, .number = 2 }, false);
 	current_is(CONTEXT_A, true);
 	destroy(GREEN_2);
-	CHECK(!notes && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_notes);
 }
 
 static CUresult convert(CUcontext *ctx, CUgreenCtx green)
@@ -154,7 +154,7 @@ IN_A_CHILD(a_green_context_is_known_that_was_never_converted)
 	destroy(GREEN);
 	current_is(CONTEXT_A, true);
 	destroy(GREEN_2);
-	CHECK(!notes && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_notes);
 	current_is(CONTEXT_G2, false);
 }
 
@@ -192,7 +192,7 @@ IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 			destroy(GREEN);
 		current_is(CONTEXT_G, false);
 	}
-	CHECK(!notes && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_notes);
 }
 
 /* Got as a CUcontext more than once; its handle got by another, whose end was not seen. */
@@ -219,7 +219,7 @@ IN_A_CHILD(each_handle_is_noted_once)
 	CHECK_EQUAL(cl_green_notes, 2);
 	destroy(GREEN);
 	destroy(GREEN_2);
-	CHECK(!notes && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_notes);
 	/* its end was not seen, and another with its handle is got as another context */
 	make(GREEN, CONTEXT_G);
 	make(GREEN, CONTEXT_G2);
@@ -402,7 +402,7 @@ IN_A_CHILD(a_forked_child_does_not_wait_for_its_parents_threads)
 /* A child of one that shares begins anew, with none of its parent's. */
 static void has_no_notes(void)
 {
-	CHECK(!notes && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_notes);
 	make(GREEN, CONTEXT_G);
 	CHECK_EQUAL(cl_green_notes, 1);
 }

@@ -23,7 +23,7 @@ IN_A_CHILD(a_free_on_a_stream_waits_for_its_stream)
 	CHECK(fake.recorded_on == SOME_STREAM);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
 	/* long after its grace it is still there, though it was looked at */
-	CHECK(COMES_TRUE(place_of(p) == CL_PLACE_DRAIN && cl_now() > exported + 2 * GRACE, SOON));
+	CHECK(COMES_TRUE(state_of(p) == CL_BLOCK_FENCED && cl_now() > exported + 2 * GRACE, SOON));
 	CHECK_EQUAL(frees_of(p), 0);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
 	CHECK(freed_soon(p));
@@ -48,10 +48,10 @@ IN_A_CHILD(who_asks_about_a_stream_does_not_hide_it_from_the_collector)
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	cl_limbo_collect(true);
-	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	cl_driver.cuEventQuery = query_and_collect;
 	cl_limbo_collect(true);
-	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	CHECK(next_meanwhile && next_meanwhile < UINT64_MAX); /* or it would sleep for good */
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
 	cl_limbo_collect(false);
@@ -69,12 +69,12 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
 	fake.none_result = CUDA_ERROR_ILLEGAL_ADDRESS;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_ILLEGAL_ADDRESS);
-	CHECK_EQUAL(place_of(p), CL_PLACE_PROGRAM);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 	fake.none_result = CUDA_SUCCESS;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	cl_limbo_collect(true);
 	CHECK_EQUAL(frees_of(p), 0);
-	CHECK_EQUAL(place_of(p), CL_PLACE_HELD);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_HELD);
 	CHECK_EQUAL(logged("in which stream's order a block is freed"), 1);
 	fake.event_create_result = CUDA_SUCCESS;
 	p = exported_block();
@@ -82,7 +82,7 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	fake.none_result = CUDA_SUCCESS;
-	CHECK_EQUAL(place_of(p), CL_PLACE_PROGRAM);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n)); /* the mark went */
 	CHECK_EQUAL(atomic_load(&fake.recorded_n), 0);
 	/* likewise on the NULL stream, of which the driver then does not say whether it captures */
@@ -92,13 +92,13 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	fake.capturing_result = CUDA_ERROR_INVALID_HANDLE;
 	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_INVALID_HANDLE);
 	fake.capturing_result = fake.none_result = CUDA_SUCCESS;
-	CHECK_EQUAL(place_of(p), CL_PLACE_PROGRAM);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 	/* a stream that records does not run: what becomes of it the driver says */
 	fake.capturing = CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	fake.free_result = CUDA_ERROR_INVALID_VALUE;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, true), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(atomic_load(&fake.free_async_calls), 1);
-	CHECK_EQUAL(place_of(p), CL_PLACE_PROGRAM);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 	CHECK_EQUAL(atomic_load(&fake.recorded_n), 0);
 	fake.capturing = CU_STREAM_CAPTURE_STATUS_NONE;
 	fake.free_result = CUDA_SUCCESS;
@@ -117,7 +117,7 @@ static void context_ends_before_its_stream(bool gone)
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	cl_limbo_collect(true);
-	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	CHECK(cl_limbo_collect(false).next < UINT64_MAX); /* its stream is asked again */
 	context_ends(CONTEXT_A, 0);
 	asked = atomic_load(&fake.queries);
@@ -151,7 +151,7 @@ static CUdeviceptr freed_in_a_stream_of_b(void)
 	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	cl_limbo_collect(true);
-	CHECK_EQUAL(place_of(p), CL_PLACE_DRAIN);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	return p;
 }
 /* Its mark can't be asked about any more. */
@@ -170,7 +170,7 @@ IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
 	p = freed_in_a_stream_of_b();
 	waits = exported_block(); /* in its grace when that happens */
 	CHECK_EQUAL(cl_memory_free_async(waits, SOME_STREAM, false), CUDA_SUCCESS);
-	CHECK_EQUAL(place_of(waits), CL_PLACE_GRACE);
+	CHECK_EQUAL(state_of(waits), CL_BLOCK_GRACE);
 	asked = atomic_load(&fake.queries);
 	CHECK(asked > 0);
 	context_ends(CONTEXT_B, -1);
@@ -305,10 +305,10 @@ IN_A_CHILD(what_is_kept_is_not_given_back_before_its_stream_has_got_there)
 	export_block(p);
 	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
-	CHECK(!cl_limbo_release_kept().blocks);
+	CHECK(!cl_limbo_release_untracked().blocks);
 	CHECK_EQUAL(frees_of(p), 0);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
-	CHECK_EQUAL(cl_limbo_release_kept().blocks, 1);
+	CHECK_EQUAL(cl_limbo_release_untracked().blocks, 1);
 	CHECK_EQUAL(frees_of(p), 1);
 }
 

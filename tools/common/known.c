@@ -370,7 +370,7 @@ static void change_summary(const struct work *w, char *line, size_t size, bool j
 		{ "reclaimed", n[CL_REPORT_RECLAIMED], false },
 		{ "misuse", misuse, false },
 		{ "stale_refused", n[CL_REPORT_STALE_REFUSED], false },
-		{ "kept", n[CL_REPORT_KEPT], false },
+		{ "kept", n[CL_REPORT_UNTRACKED], false },
 		{ "unmanaged", n[CL_REPORT_UNMANAGED], false },
 		{ "suppressed", w->gone, true },
 		{ "suppressed_bytes", w->gone_bytes, true },

@@ -323,7 +323,7 @@ static void join_event(struct joining *j, uint32_t process, const struct cl_trac
 		exported(j, process, e, when);
 		break;
 	case CL_TRACE_LIMBO:
-	case CL_TRACE_KEPT:
+	case CL_TRACE_UNTRACKED:
 		b = block_of(j, process, e);
 		if (b) {
 			*(e->what == CL_TRACE_LIMBO ? &b->limbo : &b->kept) = when;

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limbo: the states of a block.  Every step from one state to another is tried, those that
+ * the table at the head of limbo.c has and those that it does not have; the table is written
+ * down here once more.
+ */
+#include "tests/unit/limbo.h"
+
+#include "shim/limbo/fence.h"
+#include "shim/limbo/grace.h"
+#include "shim/limbo/inside.h"
+
+#define STEP(from, to) { CL_BLOCK_##from, CL_BLOCK_##to }
+static const struct {
+	enum cl_block_state from, to;
+} steps[] = {
+	STEP(LIVE, FREEING),
+	STEP(LIVE, ORPHANED),
+	STEP(LIVE, DELETED),
+	STEP(FREEING, LIVE),
+	STEP(FREEING, GRACE),
+	STEP(FREEING, HELD),
+	STEP(FREEING, FENCED),
+	STEP(FREEING, READY),
+	STEP(FREEING, UNTRACKED),
+	STEP(FREEING, ORPHANED),
+	STEP(FREEING, DELETED),
+	STEP(GRACE, GRACE),
+	STEP(GRACE, HELD),
+	STEP(GRACE, FENCED),
+	STEP(GRACE, READY),
+	STEP(GRACE, RELEASING),
+	STEP(GRACE, ORPHANED),
+	STEP(GRACE, DELETED),
+	STEP(HELD, HELD),
+	STEP(HELD, FENCED),
+	STEP(HELD, READY),
+	STEP(HELD, RELEASING),
+	STEP(HELD, ORPHANED),
+	STEP(HELD, DELETED),
+	STEP(FENCED, READY),
+	STEP(FENCED, ORPHANED),
+	STEP(FENCED, DELETED),
+	STEP(READY, HELD),
+	STEP(READY, BLOCKED),
+	STEP(READY, RELEASING),
+	STEP(READY, ORPHANED),
+	STEP(READY, DELETED),
+	STEP(BLOCKED, HELD),
+	STEP(BLOCKED, READY),
+	STEP(BLOCKED, ORPHANED),
+	STEP(BLOCKED, DELETED),
+	STEP(RELEASING, GRACE),
+	STEP(RELEASING, HELD),
+	STEP(RELEASING, READY),
+	STEP(RELEASING, ORPHANED),
+	STEP(RELEASING, DELETED),
+	STEP(UNTRACKED, RELEASING),
+	STEP(UNTRACKED, DELETED),
+	STEP(ORPHANED, DELETED),
+};
+
+static bool is_a_step(enum cl_block_state from, enum cl_block_state to)
+{
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+		if (steps[i].from == from && steps[i].to == to)
+			return true;
+	return false;
+}
+
+/* How the limbo gets @block there; the steps on the way are of the table. */
+static void bring(struct cl_block *block, enum cl_block_state to)
+{
+	static const enum cl_block_state before[CL_BLOCK_STATES] = {
+		[CL_BLOCK_FREEING] = CL_BLOCK_LIVE,   [CL_BLOCK_GRACE] = CL_BLOCK_FREEING,
+		[CL_BLOCK_HELD] = CL_BLOCK_FREEING,   [CL_BLOCK_FENCED] = CL_BLOCK_FREEING,
+		[CL_BLOCK_READY] = CL_BLOCK_FREEING,  [CL_BLOCK_UNTRACKED] = CL_BLOCK_FREEING,
+		[CL_BLOCK_BLOCKED] = CL_BLOCK_READY,  [CL_BLOCK_RELEASING] = CL_BLOCK_READY,
+		[CL_BLOCK_ORPHANED] = CL_BLOCK_LIVE,  [CL_BLOCK_DELETED] = CL_BLOCK_LIVE,
+	};
+
+	if (to == CL_BLOCK_LIVE)
+		return;
+	bring(block, before[to]);
+	cl_block_set_state(block, to);
+	if (to == CL_BLOCK_GRACE)
+		cl_grace_add_locked(block, cl_now());
+}
+
+static bool is_on(const struct cl_list *list, const struct cl_block *block)
+{
+	const struct cl_block *at;
+
+	CL_LIST_EACH (at, list, const struct cl_block, node)
+		if (at == block)
+			return true;
+	return false;
+}
+
+/* @block is @state, and is nowhere else than where that has it. */
+static void check_is(const struct cl_block *block, enum cl_block_state state)
+{
+	uint64_t waits = state == CL_BLOCK_HELD || state == CL_BLOCK_FENCED ? 2u << 20 : 0, sum = 0;
+
+	CHECK_EQUAL(block->state, state);
+	CHECK_EQUAL(is_on(&cl_limbo.held, block), state == CL_BLOCK_HELD);
+	CHECK_EQUAL(is_on(&cl_limbo.ready, block), state == CL_BLOCK_READY);
+	CHECK_EQUAL(is_on(&cl_limbo.blocked, block), state == CL_BLOCK_BLOCKED);
+	CHECK_EQUAL(is_on(&cl_limbo.untracked[CL_UNTRACKED_FOR_GOOD], block), state == CL_BLOCK_UNTRACKED);
+	CHECK_EQUAL(cl_limbo.untracked[CL_UNTRACKED_LARGE].n, 0);
+	CHECK_EQUAL(cl_grace_n_locked(), state == CL_BLOCK_GRACE);
+	CHECK_EQUAL(cl_fences_wait_locked(), state == CL_BLOCK_FENCED);
+	CHECK_EQUAL(cl_limbo.orphaned, state == CL_BLOCK_ORPHANED);
+	CHECK_EQUAL(cl_limbo.held_bytes[block->device], state == CL_BLOCK_HELD ? block->size : 0);
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		sum += cl_limbo.of[i].waits;
+	CHECK_EQUAL(sum, waits);
+}
+
+/* Tries the step of a new block.  True: it was taken. */
+static bool try(enum cl_block_state from, enum cl_block_state to)
+{
+	struct cl_block *block = cl_block_find(CL_MEMORY, exported_block());
+	struct cl_fence *fence = calloc(1, sizeof *fence);
+	bool taken;
+
+	CHECK(block && fence);
+	cl_lock(&cl_exports_lock);
+	CHECK_EQUAL(block->state, CL_BLOCK_LIVE);
+	cl_belongs_to(&fence->of, block->of.context, &block->of.context->fences);
+	cl_fence_add_locked(fence, block);
+	cl_block_impossible_step = end_the_test;
+	bring(block, from);
+	check_is(block, from);
+	cl_block_impossible_step = NULL;
+	cl_block_set_state(block, to);
+	taken = is_a_step(from, to);
+	if (taken && to == CL_BLOCK_GRACE)
+		cl_grace_add_locked(block, cl_now());
+	check_is(block, taken ? to : from);
+	/* an end, for the next to begin with nothing */
+	cl_fence_wait_locked(fence, false);
+	cl_fence_detach_locked(block);
+	if (block->state != CL_BLOCK_DELETED)
+		cl_block_set_state(block, CL_BLOCK_DELETED);
+	cl_block_delete(block);
+	cl_unlock(&cl_exports_lock);
+	return taken;
+}
+
+IN_A_CHILD(each_step_of_the_table_is_taken_and_no_other_is)
+{
+	size_t taken = 0;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (unsigned int from = 0; from < CL_BLOCK_STATES; from++)
+		for (unsigned int to = 0; to < CL_BLOCK_STATES; to++)
+			taken += try((enum cl_block_state)from, (enum cl_block_state)to);
+	CHECK_EQUAL(taken, sizeof steps / sizeof *steps);
+	/* said once, for all */
+	CHECK_EQUAL(logged("a fault of culimbo: block "), 1);
+}
+
+/* What a large block without a record is: it may go as a last resort, a small one may not. */
+IN_A_CHILD(large_untracked_blocks_are_a_list_of_their_own)
+{
+	struct cl_block *small, *large, *unfenced;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	small = cl_block_find(CL_MEMORY, exported_block());
+	large = cl_block_find(CL_MEMORY, exported_block());
+	unfenced = cl_block_find(CL_MEMORY, exported_block());
+	large->size = unfenced->size = 2u << 20;
+	unfenced->unfenced = true;
+	cl_lock(&cl_exports_lock);
+	bring(small, CL_BLOCK_UNTRACKED);
+	bring(large, CL_BLOCK_UNTRACKED);
+	bring(unfenced, CL_BLOCK_UNTRACKED);
+	CHECK_EQUAL(cl_limbo.untracked[CL_UNTRACKED_LARGE].n, 1);
+	CHECK(is_on(&cl_limbo.untracked[CL_UNTRACKED_LARGE], large));
+	CHECK(is_on(&cl_limbo.untracked[CL_UNTRACKED_FOR_GOOD], small));
+	CHECK(is_on(&cl_limbo.untracked[CL_UNTRACKED_FOR_GOOD], unfenced));
+	cl_unlock(&cl_exports_lock);
+}
+
+/* A build with --enable-debug, and each unit test: the program ends. */
+IN_A_CHILD(an_impossible_step_ends_a_test)
+{
+	char said[128] = "";
+	int ends[2], status;
+	pid_t child;
+
+	CHECK(!pipe(ends));
+	child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		dup2(ends[1], STDERR_FILENO);
+		start_with(HOUR, CL_COLLECTOR_INLINE);
+		cl_block_set_state(cl_block_find(CL_MEMORY, exported_block()), CL_BLOCK_READY);
+		_exit(0);
+	}
+	close(ends[1]);
+	CHECK(read(ends[0], said, sizeof said - 1) > 0);
+	CHECK(strstr(said, "a block that is LIVE cannot become READY"));
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_step_of_the_table_is_taken_and_no_other_is),
+		cmocka_unit_test(large_untracked_blocks_are_a_list_of_their_own),
+		cmocka_unit_test(an_impossible_step_ends_a_test),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
