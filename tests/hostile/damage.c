@@ -274,7 +274,7 @@ static const struct {
 	{ "another boot id", AT(boot_id), 0x12345678, HOLDS },
 	{ "another exporter's pid", AT(exporter.pid), 1, HOLDS },
 	{ "a collector that always sleeps", AT(sleeping), 1, HOLDS },
-	{ "another handle in the record", CL_AT_RECORDS + offsetof(struct cl_record, handle), 7, TOLD },
+	{ "another handle in the record", CL_AT_RECORDS + offsetof(struct cl_record, handle) + 8, 7, TOLD },
 	{ "another generation", CL_AT_RECORDS + offsetof(struct cl_record, life), 5 << 8 | CL_EXPORTED, REFUSED },
 };
 
@@ -337,7 +337,7 @@ void exported_again(void)
 	bool kept;
 
 	begin();
-	poke32(CL_AT_RECORDS + offsetof(struct cl_record, handle), 7);
+	poke32(CL_AT_RECORDS + offsetof(struct cl_record, handle) + 8, 7);
 	handle = export_block(p, block);
 	free_block(p, block);
 	now = now_ms();
