@@ -99,9 +99,9 @@ finds() { # TEXT
 	# nor does another function of the setter's file
 	printf '%s\n' 'static void planted(struct cl_block *block)' '{' '	block->state = 0;' '}' \
 		>> "$work/source/shim/limbo/limbo.c"
-	# who asks is no setter, and processes have states, too
+	# who asks is no setter, and processes and contexts have states, too
 	plant shim/exporter/asks.c 'void planted(void)' '{' '	if (block->state == CL_BLOCK_READY)' \
-		'		view->state = CL_ALIVE;' '	struct cl_view_process process = { .state = CL_DEAD };' '}'
+		'		view->state = CL_ALIVE;' '	context->state = CL_CONTEXT_LIVE;' '	struct cl_view_process process = { .state = CL_DEAD };' '}'
 	finds "shim/limbo/limbo.c: planted(): assigns the state of a block"
 	for n in 1 2 3 4 5 6 7; do
 		[[ $output == *"shim/exporter/planted.c: planted_$n(): assigns the state of a block"* ]]

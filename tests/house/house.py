@@ -35,9 +35,9 @@ NO_STATE = ("shim/base/", "shim/shm/")
 # what was said once, and what descriptor 2 was when the process began.
 STATE_ALLOWED = {"cl_options", "cl_clock_ahead", "kept", "kept_n", "process_has_read", "said", "first"}
 LINES_MOST = 600
-# Where a block's state is assigned; and what else has a state, a process in a report.
+# Where a block's state is assigned; and what else has a state: a process in a report, a context.
 SETTER = {("shim/limbo/limbo.h", "cl_block_set_state"), ("shim/limbo/limbo.c", "cl_block_take_step")}
-OTHER_STATES = {"view", "process"}
+OTHER_STATES = {"view", "process", "context"}
 ASSIGNED = re.compile(r"([\w)\]]*)(?:->|\.)state\s*(?:(?:[-+|&^]|<<|>>)?=(?!=)|\+\+|--)\s*([^;]*)"
                       r"|(?:\+\+|--)[\w>.-]*(?:->|\.)state\b|(?<!&)&\s*[\w>.-]*block(?:->|\.)state\b")
 FUNCTION = re.compile(r"^\w[^;=\n]*?\b(\w+)\([^;]*$", re.M)
