@@ -25,23 +25,26 @@
 
 /* ------------------------------------------------------------------ exporting */
 /* Apart, for its registers and its stack. */
-static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
+static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
+							   enum cl_export_as as)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 
-	return shares ? cl_export_carefully(handle, dptr) : cl_driver.cuIpcGetMemHandle(handle, dptr);
+	if (!shares)
+		return cl_driver.cuIpcGetMemHandle(handle, dptr);
+	return as == CL_EXPORT_NEW ? cl_export_new(handle, dptr) : cl_export_carefully(handle, dptr);
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	/* also between the driver's answer and what is noted of it */
 	CL_CANCELLED_LATER;
+	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
 	/* the long way begins to share, traces, and does the collector's work where no thread does */
-	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline() &&
-	    cl_export_simply(handle, dptr))
-		return CUDA_SUCCESS;
-	return export_carefully(handle, dptr);
+	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline())
+		as = cl_export_simply(handle, dptr);
+	return as == CL_EXPORT_DONE ? CUDA_SUCCESS : export_carefully(handle, dptr, as);
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
@@ -108,8 +111,9 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (named.own && dptr)
 		return import_own(&named, dptr, handle, flags, open);
 	result = cl_open_begin(&o, &named, CL_MEMORY);
+	/* the driver looks at the flags first, also without a context (measured) */
 	if (result != CUDA_SUCCESS)
-		return result;
+		return flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? result : CUDA_ERROR_INVALID_VALUE;
 	result = open(dptr, handle, flags);
 	if (result == CUDA_SUCCESS) {
 		if (cl_open_end(&o, &named, CL_MEMORY, (uint64_t)*dptr))

@@ -175,10 +175,17 @@ struct cl_block *cl_block_prepare_locked(enum cl_kind kind)
 	return NULL;
 }
 
+/* A child that was forked in between has forgotten it. */
+static void prepared_is_used(void)
+{
+	if (records.prepared)
+		records.prepared--;
+}
+
 void cl_block_discard_locked(struct cl_block *prepared)
 {
 	if (prepared)
-		records.prepared--;
+		prepared_is_used();
 	free(prepared);
 }
 
@@ -196,7 +203,7 @@ struct cl_block *cl_block_new(struct cl_block *block, const struct cl_export *wh
 	if (what->kind == CL_MEMORY)
 		cl_address_filter_add(&cl_block_tables[CL_MEMORY], block->link.key);
 	block->record = record_get();
-	records.prepared--;
+	prepared_is_used();
 	if (block->record != CL_NO_RECORD) {
 		if (what->kind == CL_MEMORY) /* for when it is in the limbo */
 			cl_device_limbo_locked(what->device);

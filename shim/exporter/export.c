@@ -17,6 +17,9 @@
 #include "shim/limbo/limbo.h"
 #include "shim/self/self.h"
 
+/* No result of the driver: its answer may be old. */
+#define ASK_AGAIN ((CUresult)-1)
+
 static void stamp(void *handle, uint32_t record, uint32_t generation)
 {
 	uint64_t tail = cl_region_stamp(&cl_own, record, generation);
@@ -84,11 +87,13 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
  * The block @what of the context @of, known or not.  @prepared: for a new one, or NULL, it was
  * known when the driver was asked; used up.  *misused, where it is refused with
  * CUDA_ERROR_INVALID_VALUE: what there is to tell of it, without the lock.  *orphaned: for
- * cl_collector_watch_holders().
+ * cl_collector_watch_holders().  @returned, or NULL: cl_limbo_returned_locked() before the driver
+ * was asked about a pointer into the block, which is not known by that.  ASK_AGAIN: memory went back
+ * since then, and this may be some of it.
  */
-static CUresult publish_locked(void *handle, const struct cl_export *what, const struct cl_context_name *of,
-			       uint32_t stack, struct cl_block *prepared, struct cl_about *misused,
-			       bool *orphaned)
+static CUresult publish_locked(void *handle, struct cl_export *what, const struct cl_context_name *of,
+			       uint32_t stack, struct cl_block *prepared, const uint64_t *returned,
+			       struct cl_about *misused, bool *orphaned)
 {
 	struct cl_context *context;
 	struct cl_block *block;
@@ -97,6 +102,7 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, const
 	/* first, for the lock is let go of where it is new */
 	cl_context_get_locked(of, &cl_exports_lock);
 	block = cl_limbo_find_settled_locked(what->kind, what->base);
+	what->now = cl_now(); /* both may have waited */
 	if (export_again_locked(handle, block, what->now)) {
 		cl_block_discard_locked(prepared);
 		return CUDA_SUCCESS;
@@ -104,7 +110,13 @@ static CUresult publish_locked(void *handle, const struct cl_export *what, const
 	if (cl_block_in_limbo(block)) {
 		cl_block_discard_locked(prepared);
 		*misused = cl_block_about_locked(block);
+		memset(handle, 0, 64);
 		return CUDA_ERROR_INVALID_VALUE;
+	}
+	/* it may have been in the limbo when the driver was asked, and be nothing now */
+	if (!block && returned && *returned != cl_limbo_returned_locked()) {
+		cl_block_discard_locked(prepared);
+		return ASK_AGAIN;
 	}
 	/* the driver has freed what was known, and made another at its address */
 	if (!prepared)
@@ -149,6 +161,13 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, struct cl_context
 	return true;
 }
 
+/* Whether another export of @block needs nothing but a stamp. */
+static bool is_simple_locked(const struct cl_block *block)
+{
+	return !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
+	       block->record != CL_NO_RECORD;
+}
+
 static bool is_in_limbo(CUdeviceptr dptr)
 {
 	bool is;
@@ -159,35 +178,40 @@ static bool is_in_limbo(CUdeviceptr dptr)
 	return is;
 }
 
-bool cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
+enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
+	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 	struct cl_block *block;
-	bool done = false;
 
-	/* the driver is not asked for what the program has freed, nor before there is memory to note it */
+	/*
+	 * The driver is not asked for what the program has freed, nor, at an address that is new,
+	 * before there is memory to note it.
+	 */
 	if (!cl_block_may_be(dptr) || (!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
-		return false;
+		return as;
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(CL_MEMORY, dptr);
-	if (block && !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
-	    block->record != CL_NO_RECORD && has_room_for_stamp(handle->reserved) &&
-	    cl_block_has_handle(block, handle->reserved)) {
+	if (!block) {
+		as = CL_EXPORT_NEW;
+	} else if (is_simple_locked(block) && has_room_for_stamp(handle->reserved) &&
+		   cl_block_has_handle(block, handle->reserved)) {
 		/* (the clock under the lock, so that a later time is never overwritten by an earlier one) */
 		stamp(handle->reserved, block->record,
 		      cl_record_export_again(&cl_own, block->record, cl_now()));
 		cl_count_locked(exports);
-		done = true;
+		as = CL_EXPORT_DONE;
 	}
 	cl_unlock(&cl_exports_lock);
 	/* without its stamp it would lead past us, should the export be refused */
-	if (!done)
+	if (as == CL_EXPORT_NOT_SIMPLY)
 		memset(handle, 0, sizeof *handle);
-	return done;
+	return as;
 }
 
-/* The driver has given @handle.  @prepared, or NULL: see publish_locked(). */
-static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared)
+/* The driver has given @handle.  @prepared, @returned: see publish_locked(). */
+static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared,
+			       uint64_t returned)
 {
 	struct cl_export what = { .kind = CL_MEMORY,
 				  .base = dptr,
@@ -209,9 +233,9 @@ static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct 
 	}
 	stack = result == CUDA_SUCCESS ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
-	what.now = cl_now();
 	if (result == CUDA_SUCCESS)
-		result = publish_locked(handle->reserved, &what, &of, stack, prepared, &misused, &orphaned);
+		result = publish_locked(handle->reserved, &what, &of, stack, prepared,
+					what.base == dptr ? NULL : &returned, &misused, &orphaned);
 	else
 		cl_block_discard_locked(prepared);
 	cl_unlock(&cl_exports_lock);
@@ -228,10 +252,11 @@ static void discard(struct cl_block *prepared)
 	cl_unlock(&cl_exports_lock);
 }
 
-CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
+static CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	struct cl_block *block, *prepared = NULL;
 	struct cl_about misused;
+	uint64_t returned;
 	CUresult result;
 	bool known, freed;
 
@@ -243,6 +268,7 @@ CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 		misused = cl_block_about_locked(block);
 	else if (!known)
 		prepared = cl_block_prepare_locked(CL_MEMORY);
+	returned = cl_limbo_returned_locked();
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		tell_exported_after_free(&misused);
@@ -261,7 +287,25 @@ CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 		known = export_again_locked(handle->reserved, block, cl_now());
 		cl_unlock(&cl_exports_lock);
 	}
-	return known ? CUDA_SUCCESS : publish_memory(handle, dptr, prepared);
+	return known ? CUDA_SUCCESS : publish_memory(handle, dptr, prepared, returned);
+}
+
+CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	/* of a pointer into a block nothing is known yet: it may have gone back since */
+	CUresult result = publish_memory(handle, dptr, NULL, UINT64_MAX);
+
+	return result == ASK_AGAIN ? cl_export_carefully(handle, dptr) : result;
+}
+
+CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	CUresult result;
+
+	do
+		result = export_carefully(handle, dptr);
+	while (result == ASK_AGAIN);
+	return result;
 }
 
 CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared)
@@ -303,9 +347,8 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_bloc
 	what.handle = (const uint8_t *)handle->reserved;
 	stack = prepared ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
-	what.now = cl_now();
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, &owner, stack, prepared, &misused, &orphaned);
+	result = publish_locked(handle->reserved, &what, &owner, stack, prepared, NULL, &misused, &orphaned);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(orphaned);
 	if (misused.key)

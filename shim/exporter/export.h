@@ -13,18 +13,24 @@
 
 struct cl_block;
 
+enum cl_export_as {
+	CL_EXPORT_DONE,	      /* exported again */
+	CL_EXPORT_NEW,	      /* the driver has given the handle of what is not known by @dptr */
+	CL_EXPORT_NOT_SIMPLY, /* nothing has been done */
+};
 /*
  * Of a block that was exported before and is the same still, all there is to do is
  * to ask the driver and to look at what we know: one lock (two where the limbo has
  * any), and nothing is waited for under it, so that no thread is cancelled there.
- * False: nothing has been done.
  */
-bool cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr);
+enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr);
 /*
  * The same of any block: it gets a record, and @handle what leads to it.  CUDA_ERROR_OUT_OF_MEMORY
  * without asking the driver: there is no memory to note it.
  */
 CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr);
+/* After CL_EXPORT_NEW: the same, with what the driver has given.  Without memory @handle is wiped. */
+CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr);
 
 /*
  * Before the driver is asked for a handle of @event.  CUDA_SUCCESS with *prepared for one of the

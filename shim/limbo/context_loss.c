@@ -13,11 +13,13 @@ bool cl_limbo_forget_block_locked(struct cl_block *block)
 	bool in_limbo = !(not_in_limbo >> block->state & 1), tracked = block->record != CL_NO_RECORD;
 	bool orphaned = tracked && !cl_record_gone(&cl_own, block->record);
 
+	/* one that a thread is asking about just now keeps its place, and waits for nothing */
 	if (block->fence)
 		cl_fence_wait_locked(block->fence, false);
 	cl_fence_detach_locked(block);
 	cl_block_set_state(block, orphaned ? CL_BLOCK_ORPHANED : CL_BLOCK_DELETED);
 	block->own_opens = 0;
+	cl_limbo_not_quiet(); /* what it leaves, a stray of another context, is to be looked at */
 	if (in_limbo)
 		cl_limbo_account(block, -1);
 	else if (tracked)
@@ -90,9 +92,8 @@ bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
 	}
 	while ((block = CL_LIST_FIRST(&cl_limbo.blocked, struct cl_block, node)) != NULL)
 		cl_limbo_settle(block, cl_now(), true);
-	if (gone) {
+	if (gone)
 		forget_unknown_events();
-	}
 	for (; dead; dead = next) {
 		next = dead->next;
 		forget_what_belongs_to(dead);

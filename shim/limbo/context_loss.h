@@ -17,8 +17,8 @@
 bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone);
 
 /*
- * The driver has dropped what @block (on no list) names.  True: holders keep its
- * record, and the collector must be awake by CL_REAP_EVERY from now at the latest, as for
+ * The driver has dropped what @block names: it leaves the list that its state has it on.
+ * True: holders keep its record, and the collector must be awake by CL_REAP_EVERY from now at the latest, as for
  * what waits for them in the limbo: it may sleep for good, or not have been started.
  */
 bool cl_limbo_forget_block_locked(struct cl_block *block);

@@ -415,6 +415,15 @@ struct cl_limbo_moved cl_limbo_moved(int device)
 	return moved;
 }
 
+uint64_t cl_limbo_returned_locked(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		sum += cl_limbo.of[i].returned;
+	return sum;
+}
+
 static void end_grace_if_pressed(struct cl_block *block, void *device)
 {
 	if (may_be_of(block, *(const unsigned int *)device))

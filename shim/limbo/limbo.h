@@ -96,6 +96,8 @@ struct cl_limbo_moved {
 	unsigned int device; /* its entry, for cl_limbo_press() */
 };
 struct cl_limbo_moved cl_limbo_moved(int device);
+/* How many bytes went back to the driver so far: whether any did meanwhile.  With cl_exports_lock. */
+uint64_t cl_limbo_returned_locked(void);
 
 /* How often somebody looks for dead holders while something waits for holders, ns. */
 #define CL_REAP_EVERY 100000000ull

@@ -11,7 +11,7 @@
 # `culimbo run --`.
 #
 # What must hold: a client that fails or hangs doesn't stop the rest; everything
-# has a time limit, and the whole GPU_TEST_SECONDS (default 420); no process is
+# has a time limit, and the whole GPU_TEST_SECONDS (default 480); no process is
 # left behind (each run's are known by their environment, and swept) and no file in
 # /dev/shm; no setting of the GPU is touched.  Exit status 0 only when nothing
 # failed.  What is missing on the machine is skipped and says so.
@@ -28,7 +28,7 @@ build=$(cd "${1:-build}" 2>/dev/null && pwd) || {
 culimbo=$build/tools/culimbo
 programs=$build/tests/gpu
 bare_by=() preloaded_by=("$culimbo" run --)
-deadline=$((SECONDS + ${GPU_TEST_SECONDS:-420}))
+deadline=$((SECONDS + ${GPU_TEST_SECONDS:-480}))
 
 mkdir -p "$programs" || exit 2
 logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-gpu.XXXXXX") || exit 2
@@ -123,7 +123,7 @@ fi
 note ""
 note "2. the end-to-end scenarios on this GPU"
 if [ -e "$here/../e2e/run.sh" ]; then
-	run e2e 150 bash "$here/../e2e/run.sh" --gpu "$build"
+	run e2e 220 bash "$here/../e2e/run.sh" --gpu "$build"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "end to end: $summary, $took s" || show_run

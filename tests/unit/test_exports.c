@@ -274,6 +274,64 @@ IN_A_CHILD(a_block_of_unknown_size_is_tracked)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
+static CUresult (*attribute_before)(void *, CUpointer_attribute, CUdeviceptr);
+static bool gives_back; /* at the next question about a pointer */
+static CUresult attribute_and_give_back(void *data, CUpointer_attribute attribute, CUdeviceptr p)
+{
+	CUresult result = attribute_before(data, attribute, p);
+
+	if (gives_back) {
+		gives_back = false;
+		cl_limbo_collect(true);
+	}
+	return result;
+}
+
+/* A pointer into a freed block: the driver still knows that when it is asked, and then it goes back. */
+IN_A_CHILD(what_goes_back_while_it_is_exported_is_no_new_block)
+{
+	struct other other = start_other(0);
+	CUipcMemHandle handle;
+	uint64_t open;
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE); /* nobody collects before the call returns */
+	p = fake_alloc(2 * MIB, CONTEXT_A);
+	handle = export_block(p);
+	open = others_open(&other, handle);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	others_close(&other, open);
+	CHECK_EQUAL(frees_of(p), 0);
+	attribute_before = cl_driver.cuPointerGetAttribute;
+	cl_driver.cuPointerGetAttribute = attribute_and_give_back;
+	gives_back = true;
+	CHECK_EQUAL(cl_memory_export(&handle, p + 512), CUDA_ERROR_INVALID_VALUE);
+	CHECK(!gives_back);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK(!is_known(p));
+}
+
+/* A new block at an address that was exported before costs as much as any other. */
+IN_A_CHILD(the_driver_is_asked_for_a_handle_once)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	uint32_t calls;
+
+	start_with(0, CL_COLLECTOR_THREAD);
+	p = fake_alloc(MIB, CONTEXT_A);
+	for (int i = 0; i < 3; i++) {
+		calls = fake.handle_calls;
+		CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_SUCCESS);
+		CHECK_EQUAL(fake.handle_calls, calls + 1);
+		CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_SUCCESS);
+		CHECK_EQUAL(fake.handle_calls, calls + 2);
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		CHECK_EQUAL(frees_of(p), 1);
+		fake_alloc_again(p, CONTEXT_A);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -284,6 +342,8 @@ int main(void)
 		cmocka_unit_test(without_memory_no_handle_of_a_successor_leaves),
 		cmocka_unit_test(what_the_driver_refuses_leaves_nothing_behind),
 		cmocka_unit_test(a_block_of_unknown_size_is_tracked),
+		cmocka_unit_test(the_driver_is_asked_for_a_handle_once),
+		cmocka_unit_test(what_goes_back_while_it_is_exported_is_no_new_block),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -158,6 +158,31 @@ IN_A_CHILD(a_block_whose_context_ends_while_its_free_fails_is_forgotten)
 	context_ends_in_a_free(CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+static CUresult record_and_end_a(CUevent event, CUstream stream)
+{
+	CUresult result = fake_event_record(event, stream);
+
+	cl_limbo_collect(true);
+	end_context_a(true);
+	cl_limbo_collect(true);
+	return result;
+}
+
+/* Freed in the order of a stream of context B while its own, A, ends: B lives, and so our event in it goes. */
+IN_A_CHILD(the_event_in_another_context_goes_with_the_block)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	p = exported_block();
+	fake.stream_ctx = CONTEXT_B;
+	cl_driver.cuEventRecord = record_and_end_a;
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK(!is_known(p));
+	cl_limbo_collect(true);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+}
+
 IN_A_CHILD(events_are_left_to_a_context_that_ends)
 {
 	start_with(HOUR, CL_COLLECTOR_THREAD);
@@ -251,6 +276,7 @@ int main(void)
 		cmocka_unit_test(a_free_does_not_wait_for_ever_for_the_end_of_its_context),
 		cmocka_unit_test(a_block_whose_context_ends_while_it_is_freed_is_forgotten),
 		cmocka_unit_test(a_block_whose_context_ends_while_its_free_fails_is_forgotten),
+		cmocka_unit_test(the_event_in_another_context_goes_with_the_block),
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
 		cmocka_unit_test(who_ends_a_context_waits_for_events_of_an_unknown_one),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),

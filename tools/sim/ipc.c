@@ -226,9 +226,9 @@ static CUresult open_call(CUdeviceptr *dptr, CUipcMemHandle in, unsigned int fla
 	struct handle handle;
 	uint64_t address;
 
+	/* the flags come before the context, and a stream that captures does not matter (measured) */
 	if (result)
-		return result;
-	/* a stream that captures does not matter (measured) */
+		return flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	if (!dptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (!result) {
