@@ -81,7 +81,7 @@ column() {
 copy_file() {
 	cp --sparse=always "$1" "$2"
 	dd if="$1" of="$2" bs=4096 count=19 conv=notrunc status=none
-	# (bytes 656 to 663: its inode, by which a copy is told; 0: not known)
-	dd if=/dev/zero of="$2" bs=1 seek=656 count=8 conv=notrunc status=none
+	# (bytes 592 to 599: its inode, by which a copy is told; 0: not known)
+	dd if=/dev/zero of="$2" bs=1 seek=592 count=8 conv=notrunc status=none
 	chmod 600 "$2"
 }
