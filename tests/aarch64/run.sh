@@ -219,6 +219,8 @@ declare -A cannot=(
 	[who_closed_all_descriptors_is_not_reaped]=$closed
 	[an_unfinished_file_goes_with_its_maker]=$closed
 	[a_child_that_was_forked_unseen_begins_anew]=$fork
+	[the_copy_of_a_fork_begins_anew_in_each_call]=$fork
+	[a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares]=$fork
 	[no_export_pays_for_the_others]='one call that maps memory costs qemu as much as thousands that do not (seen: 3 and 4 % of all)'
 	[its_descriptor_is_high_and_makes_no_larger_table]='it execs itself, an aarch64 program, which needs binfmt_misc'
 )

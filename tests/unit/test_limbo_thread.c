@@ -306,30 +306,40 @@ IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_call)
 }
 
 /* Whose an event is must be known when it is exported. */
-IN_A_CHILD(a_forked_child_knows_the_events_that_it_made_before_it_shares)
+static void a_child_knows_its_events(pid_t (*forks)(void))
 {
+	pid_t child;
+
 	start_at_the_doors();
 	export_block(fake_alloc(1024, CONTEXT_A));
 	makes_an_event_to_share();
-	for (int handlers = 0; handlers <= 1; handlers++) {
-		pid_t child = handlers ? fork() : _Fork();
-
-		if (!child) {
-			makes_an_event_to_share();
-			makes_an_event_to_share();
-			CHECK_EQUAL(cl_events_alive(), 2);
-			export_block(fake_alloc(1024, CONTEXT_A));
-			CHECK_EQUAL(cl_events_alive(), 2);
-			_exit(0);
-		}
-		child_judge(child);
+	child = forks();
+	if (!child) {
+		makes_an_event_to_share();
+		makes_an_event_to_share();
+		CHECK_EQUAL(cl_events_alive(), 2);
+		export_block(fake_alloc(1024, CONTEXT_A));
+		CHECK_EQUAL(cl_events_alive(), 2);
+		_exit(0);
 	}
+	child_judge(child);
+}
+
+IN_A_CHILD(a_forked_child_knows_the_events_that_it_made_before_it_shares)
+{
+	a_child_knows_its_events(fork);
+}
+
+IN_A_CHILD(a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares)
+{
+	a_child_knows_its_events(_Fork);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_forked_child_knows_the_events_that_it_made_before_it_shares),
+		cmocka_unit_test(a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares),
 		cmocka_unit_test(without_a_thread_the_limbo_has_its_turn_in_each_call),
 		cmocka_unit_test(the_copy_of_a_fork_begins_anew_in_each_call),
 		cmocka_unit_test(pool_pointers_are_counted_and_told_once),
