@@ -75,16 +75,16 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 
 static CUresult primary_retain(CUcontext *ctx, CUdevice device)
 {
-	struct cl_context_making making = cl_context_make_begin(device);
+	struct cl_context_creation creation = cl_context_creation_begin(device);
 	CUresult result = cl_driver.cuDevicePrimaryCtxRetain(ctx, device);
 
-	cl_context_make_end(&making);
+	cl_context_creation_end(&creation);
 	return result;
 }
 
 /*
  * The first takes memory.  What gives some back may need a context, and wait for whoever makes
- * one: so nothing is given back in the middle of a making.
+ * one: so nothing is given back in the middle of a creation.
  */
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
 {
@@ -161,10 +161,10 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 static CUresult green_create(CUgreenCtx *green, CUdevResourceDesc with, CUdevice device,
 			     unsigned int flags)
 {
-	struct cl_context_making making = cl_context_make_begin(device);
+	struct cl_context_creation creation = cl_context_creation_begin(device);
 	CUresult result = cl_driver.cuGreenCtxCreate(green, with, device, flags);
 
-	cl_context_make_end(&making);
+	cl_context_creation_end(&creation);
 	if (result == CUDA_SUCCESS)
 		cl_green_created(*green, device);
 	return result;

@@ -81,7 +81,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
  * A handle of this process's own, which the driver refuses with "no context" (measured).  What it
  * refuses before it looks at the handle (wrong flags, no current context) is refused with us, too.
  */
-static CUresult import_own(const struct cl_named *named, CUdeviceptr *dptr, CUipcMemHandle handle,
+static CUresult import_own(const struct cl_resolved *resolved, CUdeviceptr *dptr, CUipcMemHandle handle,
 			   unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
@@ -94,32 +94,32 @@ static CUresult import_own(const struct cl_named *named, CUdeviceptr *dptr, CUip
 	else if (result != CUDA_ERROR_INVALID_CONTEXT ||
 		 cl_driver.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
 		return result;
-	return cl_own_open(named->stamp, named->handle, dptr) ? cl_open_refuse(named, CL_MEMORY) : CUDA_SUCCESS;
+	return cl_own_open(resolved->stamp, resolved->handle, dptr) ? cl_open_refuse(resolved, CL_MEMORY) : CUDA_SUCCESS;
 }
 
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	struct cl_named named;
+	struct cl_resolved resolved;
 	struct cl_opening o;
 	CUresult result;
 
 	if (!shares)
 		return open(dptr, handle, flags);
-	cl_look_up(&named, &handle, CL_MEMORY);
-	if (named.own && dptr)
-		return import_own(&named, dptr, handle, flags, open);
-	result = cl_open_begin(&o, &named, CL_MEMORY);
+	cl_look_up(&resolved, &handle, CL_MEMORY);
+	if (resolved.own && dptr)
+		return import_own(&resolved, dptr, handle, flags, open);
+	result = cl_open_begin(&o, &resolved, CL_MEMORY);
 	/* the driver looks at the flags first, also without a context (measured) */
 	if (result != CUDA_SUCCESS)
 		return flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? result : CUDA_ERROR_INVALID_VALUE;
 	result = open(dptr, handle, flags);
 	if (result == CUDA_SUCCESS) {
-		if (cl_open_end(&o, &named, CL_MEMORY, (uint64_t)*dptr))
+		if (cl_open_end(&o, &resolved, CL_MEMORY, (uint64_t)*dptr))
 			return result;
 		cl_driver.cuIpcCloseMemHandle(*dptr);
-		result = cl_open_refuse(&named, CL_MEMORY);
+		result = cl_open_refuse(&resolved, CL_MEMORY);
 	}
 	cl_open_give_up(&o);
 	return result;
@@ -128,24 +128,24 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	struct cl_named named;
+	struct cl_resolved resolved;
 	struct cl_opening o;
 	CUresult result;
 
 	if (!shares)
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
-	cl_look_up(&named, &handle, CL_EVENT);
-	if (named.own) /* the driver refuses a process's own; it knows how */
+	cl_look_up(&resolved, &handle, CL_EVENT);
+	if (resolved.own) /* the driver refuses a process's own; it knows how */
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
-	result = cl_open_begin(&o, &named, CL_EVENT);
+	result = cl_open_begin(&o, &resolved, CL_EVENT);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cl_driver.cuIpcOpenEventHandle(event, handle);
 	if (result == CUDA_SUCCESS) {
-		if (cl_open_end(&o, &named, CL_EVENT, (uint64_t)(uintptr_t)*event))
+		if (cl_open_end(&o, &resolved, CL_EVENT, (uint64_t)(uintptr_t)*event))
 			return result;
 		cl_driver.cuEventDestroy_v2(*event);
-		result = cl_open_refuse(&named, CL_EVENT);
+		result = cl_open_refuse(&resolved, CL_EVENT);
 	}
 	cl_open_give_up(&o);
 	return result;
@@ -256,7 +256,7 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	return destroy(event);
 }
 
-/* --------------------------------------------------------------------- making */
+/* --------------------------------------------------------------------- creation */
 void cl_event_is_new(CUevent event)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);

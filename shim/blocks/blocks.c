@@ -63,12 +63,12 @@ static inline uint64_t word(const uint8_t *handle, unsigned int i)
 }
 
 /*
- * The driver makes these 64 bytes, so nobody looks for two handles with the same print.  (It is
+ * The driver makes these 64 bytes, so nobody looks for two handles with the same fingerprint.  (It is
  * NH, of UMAC: one multiplication for two words, all of whose bits are in the sum.)  Bytes 0 to 7
  * are left out: there stands the context that was current when the handle was asked for, so
  * the same block has two handles in two contexts.  The driver opens either (measured).
  */
-static inline uint64_t print_of(const uint8_t *handle)
+static inline uint64_t fingerprint_of(const uint8_t *handle)
 {
 	/* Digits of pi. */
 	product sum = multiplied(0x243f6a8885a308d3u, word(handle, 1) + 0x13198a2e03707344u) +
@@ -84,7 +84,7 @@ static inline uint64_t print_of(const uint8_t *handle)
 
 bool cl_block_has_handle(const struct cl_block *block, const void *handle)
 {
-	return block->handle == print_of(handle);
+	return block->handle == fingerprint_of(handle);
 }
 
 struct cl_block *cl_block_of_record(uint32_t record)
@@ -193,7 +193,7 @@ struct cl_block *cl_block_new(struct cl_block *block, const struct cl_export *wh
 			      struct cl_context *context, uint32_t stack, uint32_t *generation)
 {
 	block->link.key = what->base;
-	block->handle = print_of(what->handle);
+	block->handle = fingerprint_of(what->handle);
 	block->size = what->kind == CL_MEMORY ? what->size : 0;
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;

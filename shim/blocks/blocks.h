@@ -39,7 +39,7 @@ enum cl_block_state {
 /* There may be millions: 104 bytes.  What finds it comes first, in one line of the cache. */
 struct cl_block {
 	struct cl_link link;	       /* its key: device address, or the CUevent */
-	uint64_t handle;	       /* a print of the driver's, see cl_block_has_handle() */
+	uint64_t handle;	       /* a fingerprint of the driver's, see cl_block_has_handle() */
 	uint32_t record;	       /* CL_NO_RECORD: it could not get one */
 	uint32_t own_opens;	       /* opens in this very process */
 	uint8_t kind;		       /* enum cl_kind */

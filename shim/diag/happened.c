@@ -54,7 +54,7 @@ static void log_held_forced_out(const struct cl_about *about)
 
 static void log_stale_refused(const struct cl_about *about)
 {
-	if (about->fileless)
+	if (about->exporter_gone)
 		cl_log(CL_LOG_INFO,
 		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
 		       "and is in another PID namespace, where it cannot be asked whether it lives",

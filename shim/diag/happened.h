@@ -22,7 +22,7 @@ struct cl_about {
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
-	bool fileless;	 /* its exporter's file is not where it would be */
+	bool exporter_gone;	 /* its exporter's file is not where it would be */
 	char name[16];	 /* of the other process */
 };
 

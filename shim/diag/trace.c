@@ -39,7 +39,7 @@ static struct live *_Atomic live_page;
 /* This thread's id, in process @pid. */
 static __thread struct {
 	uint32_t pid, tid;
-	bool making;
+	bool in_creation;
 } self __attribute__((tls_model("initial-exec")));
 
 /* ------------------------------------------------------------------- the file */
@@ -81,7 +81,7 @@ static int make_path(char *path, size_t size, unsigned int number)
  * What has the name that we want.  0: it was the trace of a process that has
  * ended, and is no more; -EAGAIN: it is one to leave alone; -EEXIST: no trace.
  */
-static int clear_old(const char *path, const struct cl_witness *who)
+static int clear_old(const char *path, const struct cl_identity *who)
 {
 	struct cl_trace_header old;
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), err = 0;
@@ -102,7 +102,7 @@ static int clear_old(const char *path, const struct cl_witness *who)
 }
 
 /* Returns a descriptor, or -errno. */
-static int create(char *path, size_t size, const struct cl_witness *who)
+static int create(char *path, size_t size, const struct cl_identity *who)
 {
 	int err = 0;
 
@@ -140,7 +140,7 @@ static int allocate(int fd, uint64_t size)
 	return err;
 }
 
-static void fill_header(struct cl_trace_header *h, const struct cl_witness *who, uint64_t records)
+static void fill_header(struct cl_trace_header *h, const struct cl_identity *who, uint64_t records)
 {
 	struct timespec real;
 	uint64_t magic;
@@ -165,12 +165,12 @@ static void fill_header(struct cl_trace_header *h, const struct cl_witness *who,
 __attribute__((noinline)) static int make(struct live *live)
 {
 	uint64_t size = cl_options.trace_size.number / CL_TRACE_HEADER_SIZE * CL_TRACE_HEADER_SIZE;
-	struct cl_witness who;
+	struct cl_identity who;
 	char path[PATH_MAX];
 	void *map;
 	int fd, err;
 
-	cl_witness_self(&who);
+	cl_identity_self(&who);
 	path[0] = 0;
 	fd = create(path, sizeof path, &who);
 	err = fd < 0 ? fd : allocate(fd, size);
@@ -225,13 +225,13 @@ __attribute__((noinline)) static struct live *begin(void)
 	int state = NOT_MADE;
 	uint64_t until;
 
-	/* making: a signal handler, in the thread that is just making the file */
-	if (!live || self.making)
+	/* in_creation: a signal handler, in the thread that is just making the file */
+	if (!live || self.in_creation)
 		return NULL;
 	if (atomic_compare_exchange_strong(&live->state, &state, MAKING)) {
-		self.making = true;
+		self.in_creation = true;
 		state = make(live) ? FAILED : MADE;
-		self.making = false;
+		self.in_creation = false;
 		if (state == FAILED) /* what can't be is not tried, nor paid for, again */
 			atomic_fetch_and_explicit(&cl_sharing_flag, ~CL_TRACES, memory_order_relaxed);
 		atomic_store_explicit(&live->state, state, memory_order_release);

@@ -79,7 +79,7 @@ struct cl_trace_header {
 	uint32_t version, header_size, record_size, uid;
 	uint64_t records;    /* places in the ring */
 	uint8_t boot_id[16]; /* zeros: not known */
-	struct cl_witness who;
+	struct cl_identity who;
 	uint64_t monotonic, realtime; /* the same moment by both clocks, ns */
 	char name[16];	    /* /proc/self/comm */
 	char command[256];  /* the start of the command line, blanks between */

@@ -138,27 +138,27 @@ void cl_gate_watch(void)
 }
 
 /* ------------------------------------------------ primary contexts that are made */
-struct cl_context_making cl_context_make_begin(CUdevice device)
+struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
-	struct cl_context_making making = { .call = cl_context_call_begin(device), .device = device };
+	struct cl_context_creation creation = { .call = cl_context_call_begin(device), .device = device };
 
-	if (making.call.unwatched || cl_self_is_copy() || device < 0 || device >= DEVICES)
-		return making;
+	if (creation.call.unwatched || cl_self_is_copy() || device < 0 || device >= DEVICES)
+		return creation;
 	/* (until make_end(), or who ends it would wait for a thread that is no more) */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &making.cancel_state);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &creation.cancel_state);
 	cl_gate_borrow_begin(device);
-	making.begun = true;
-	return making;
+	creation.begun = true;
+	return creation;
 }
 
-void cl_context_make_end(const struct cl_context_making *making)
+void cl_context_creation_end(const struct cl_context_creation *creation)
 {
-	if (making->call.unwatched)
-		cl_context_call_end(&making->call);
-	if (!making->begun)
+	if (creation->call.unwatched)
+		cl_context_call_end(&creation->call);
+	if (!creation->begun)
 		return;
-	cl_gate_borrow_end(making->device);
-	pthread_setcancelstate(making->cancel_state, NULL);
+	cl_gate_borrow_end(creation->device);
+	pthread_setcancelstate(creation->cancel_state, NULL);
 }
 
 void cl_gate_forget(void)

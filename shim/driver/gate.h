@@ -55,14 +55,14 @@ void cl_context_call_end(const struct cl_context_call *call); /* when unwatched,
  * waits (for a second at most) while another thread's call may be ending that, until that has
  * been asked about; and who ends it waits meanwhile.
  */
-struct cl_context_making {
+struct cl_context_creation {
 	struct cl_context_call call;
 	CUdevice device;
 	int cancel_state;
 	bool begun;
 };
-struct cl_context_making cl_context_make_begin(CUdevice device);
-void cl_context_make_end(const struct cl_context_making *making);
+struct cl_context_creation cl_context_creation_begin(CUdevice device);
+void cl_context_creation_end(const struct cl_context_creation *creation);
 
 /* ------------------------------------------------------------------------ the rest */
 /* By who begins to share, before it notes anything: see struct cl_context_call. */

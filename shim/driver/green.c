@@ -14,7 +14,7 @@ struct note {
 	CUcontext ctx;	 /* NULL: not known, it was not got as one yet */
 	CUcontext whole; /* the primary context; NULL: not known */
 	CUdevice device; /* -1: not known */
-	uint64_t number; /* of its making */
+	uint64_t number; /* of its creation */
 };
 static struct cl_list notes; /* the last one first */
 static uint64_t made;

@@ -50,7 +50,7 @@ void cl_green_converted(CUcontext ctx, CUgreenCtx green);
 /* Around the call that destroys one: of which device it is, -1: that is not known. */
 struct cl_green_end {
 	CUdevice device;
-	uint64_t number; /* of its making: another may have its handle by the time it is gone */
+	uint64_t number; /* of its creation: another may have its handle by the time it is gone */
 	CUgreenCtx green;
 };
 struct cl_green_end cl_green_end_begin(CUgreenCtx green);

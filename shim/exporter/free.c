@@ -105,7 +105,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
-	bool orphaned = false, over = false, stray;
+	bool orphaned = false, over = false, detached;
 
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
@@ -116,7 +116,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 		orphaned = cl_limbo_forget_block_locked(block);
 	else
 		look = cl_limbo_enter_locked(block, cl_now(), &over);
-	stray = cl_fences_any_stray_locked();
+	detached = cl_fences_any_detached_locked();
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
 	/* in this thread: who frees fast must not be faster than the memory comes back (measured) */
@@ -124,7 +124,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 		cl_limbo_collect(false);
 	if (look != UINT64_MAX)
 		cl_collector_wake_by(look);
-	if (stray)
+	if (detached)
 		cl_collector_wake();
 	cl_collector_watch_holders(orphaned);
 	return CUDA_SUCCESS;

@@ -101,7 +101,7 @@ static int pin_unheld(struct cl_peer *peer, struct cl_stamp stamp, const void *h
 	return pin(peer, stamp, handle);
 }
 
-bool cl_hold_put_aside_locked(struct cl_hold *hold)
+bool cl_hold_detach_locked(struct cl_hold *hold)
 {
 	bool lost;
 
@@ -111,7 +111,7 @@ bool cl_hold_put_aside_locked(struct cl_hold *hold)
 	if (!hold->pinned)
 		return false;
 	cl_table_remove(&cl_holds, &hold->link);
-	hold->aside = true;
+	hold->detached = true;
 	return true;
 }
 
@@ -127,16 +127,16 @@ bool cl_hold_succeeded_locked(struct cl_peer *peer)
 		if (hold->peer != peer)
 			continue;
 		cl_table_remove(&cl_holds, link);
-		hold->aside = true;
+		hold->detached = true;
 	}
-	cl_peer_put_aside(peer);
+	cl_peer_detach(peer);
 	return true;
 }
 
-int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *named, const void *handle,
+int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const void *handle,
 			struct cl_hold **held)
 {
-	const struct cl_stamp stamp = *named;
+	const struct cl_stamp stamp = *from;
 	struct cl_hold *hold;
 	bool lost;
 	int err;
@@ -147,7 +147,7 @@ int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *named, cons
 	hold->link.key = cl_hold_key(stamp.file_id, stamp.record);
 	hold->peer = peer;
 	hold->generation = stamp.generation;
-	hold->pinned = hold->stale = hold->aside = hold->gone = hold->mapped = false;
+	hold->pinned = hold->stale = hold->detached = hold->gone = hold->mapped = false;
 	hold->opens = hold->pending = 0;
 	cl_table_add(&cl_holds, &hold->link);
 	err = cl_peer_need_slot(peer, &lost);
@@ -177,7 +177,7 @@ void cl_hold_drop_locked(struct cl_hold *hold)
 	if (!hold->pinned && cl_peer_has_slot(hold->peer))
 		cl_record_unhold(&hold->peer->region, (unsigned int)hold->peer->slot, cl_hold_record(hold));
 	cl_peer_put(hold->peer);
-	if (!hold->aside)
+	if (!hold->detached)
 		cl_table_remove(&cl_holds, &hold->link);
 	if (hold->mapped)
 		hold->gone = true;

@@ -31,7 +31,7 @@ struct cl_mapping {
 	uint64_t opens, closing, since, size;
 	uint32_t note, stack, exporter_pid; /* for reports: its entry there, of the first open */
 	uint8_t kind;
-	bool within; /* it is some hold's `first` */
+	bool embedded; /* it is some hold's `first` */
 };
 struct cl_hold {
 	struct cl_link link;
@@ -39,7 +39,7 @@ struct cl_hold {
 	uint32_t generation;
 	bool pinned;	      /* no bit of ours: the block is kept for good */
 	bool stale;	      /* its bit was lost, and its block has gone: not to be opened any more */
-	bool aside;	      /* not in the table any more: another of its record is */
+	bool detached;	      /* not in the table any more: another of its record is */
 	bool gone;	      /* nor is it open: its memory goes with `first` */
 	bool mapped;	      /* `first` is in use */
 	uint64_t opens;	      /* of all its mappings */
@@ -61,9 +61,9 @@ static inline uint32_t cl_hold_record(const struct cl_hold *hold)
  * all the same, somebody took us for dead, and it: what is opened now is no matter of
  * what we still have open of that block.  False: the file is damaged.
  */
-bool cl_hold_put_aside_locked(struct cl_hold *hold);
-/* A hold of what @named names, of which there is none; as cl_hold_get_locked(). */
-int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *named, const void *handle,
+bool cl_hold_detach_locked(struct cl_hold *hold);
+/* A hold of what @stamp names, of which there is none; as cl_hold_get_locked(). */
+int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *stamp, const void *handle,
 			struct cl_hold **held);
 
 extern struct cl_table cl_holds; /* by cl_hold_key() */
@@ -77,24 +77,24 @@ static inline bool cl_hold_has_gone_on(const struct cl_hold *hold)
 	       hold->generation;
 }
 /*
- * Takes (or shares) the hold of what @named names.  0 with *held set (NULL: it is
+ * Takes (or shares) the hold of what @stamp names.  0 with *held set (NULL: it is
  * pinned), or -ESTALE, -EBADMSG.
  */
-static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp *named, const void *handle,
+static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp *stamp, const void *handle,
 				     struct cl_hold **held)
 {
-	struct cl_hold *hold = cl_table_find(&cl_holds, cl_hold_key(named->file_id, named->record));
+	struct cl_hold *hold = cl_table_find(&cl_holds, cl_hold_key(stamp->file_id, stamp->record));
 
-	if (hold && __builtin_expect(cl_hold_has_gone_on(hold), 0) && cl_hold_put_aside_locked(hold))
+	if (hold && __builtin_expect(cl_hold_has_gone_on(hold), 0) && cl_hold_detach_locked(hold))
 		hold = NULL;
 	if (!hold)
-		return cl_hold_take_locked(peer, named, handle, held);
+		return cl_hold_take_locked(peer, stamp, handle, held);
 	/* our bit keeps its generation: any other is stale, and its bit must not be touched */
-	if (hold->generation != named->generation)
+	if (hold->generation != stamp->generation)
 		return -ESTALE;
-	if (!cl_record_is(&hold->peer->region, named->record, handle))
+	if (!cl_record_is(&hold->peer->region, stamp->record, handle))
 		return -EBADMSG;
-	cl_record_opened(&hold->peer->region, named->record);
+	cl_record_opened(&hold->peer->region, stamp->record);
 	hold->pending++;
 	*held = hold;
 	return 0;

@@ -22,16 +22,16 @@ static void unstamp(uint8_t handle[64])
 }
 
 /* Whether it is of this process itself.  Returns whether it names the file of this process, of whatever block. */
-static bool look_up_own(struct cl_named *named)
+static bool look_up_own(struct cl_resolved *resolved)
 {
 	bool ours = false;
 
 	cl_lock(&cl_exports_lock);
 	if (cl_own.header) {
-		ours = cl_own.file_id == named->stamp.file_id;
-		named->own = ours && cl_region_has_stamped(&cl_own, &named->stamp);
-		if (named->own)
-			unstamp(named->handle);
+		ours = cl_own.file_id == resolved->stamp.file_id;
+		resolved->own = ours && cl_region_has_stamped(&cl_own, &resolved->stamp);
+		if (resolved->own)
+			unstamp(resolved->handle);
 	}
 	cl_unlock(&cl_exports_lock);
 	return ours;
@@ -41,72 +41,72 @@ static bool look_up_own(struct cl_named *named)
  * Where @peer, to whose file the handle with @tail led, refuses it: another may have that
  * file's number by now.  True: so it is, and is to be looked up.
  */
-static __attribute__((noinline)) bool look_up_successor_locked(struct cl_named *named, struct cl_peer *peer,
+static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolved *resolved, struct cl_peer *peer,
 								uint64_t tail, int *err)
 {
 	if (!cl_hold_succeeded_locked(peer))
 		return false;
-	memcpy(named->handle + 56, &tail, sizeof tail);
-	named->stamp = cl_stamp_unpack(tail);
-	named->err = *err = 0;
+	memcpy(resolved->handle + 56, &tail, sizeof tail);
+	resolved->stamp = cl_stamp_unpack(tail);
+	resolved->err = *err = 0;
 	return true;
 }
 
 /* What is not of this process itself.  *err: why its exporter's file is not to be had. */
-static inline void look_up_others_locked(struct cl_named *named, uint64_t tail, int *err)
+static inline void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
 {
 	for (int tries = 0; tries < 2; tries++) {
-		struct cl_peer *peer = cl_peer_get(named->stamp.file_id, err);
+		struct cl_peer *peer = cl_peer_get(resolved->stamp.file_id, err);
 
 		if (!peer) {
-			named->known = false;
+			resolved->known = false;
 			return;
 		}
-		if (__builtin_expect(!cl_region_has_stamped(&peer->region, &named->stamp), 0)) {
+		if (__builtin_expect(!cl_region_has_stamped(&peer->region, &resolved->stamp), 0)) {
 			/* of another file of that number, which is not here */
 			*err = -ENOENT;
-			if (tries || !look_up_successor_locked(named, peer, tail, err))
+			if (tries || !look_up_successor_locked(resolved, peer, tail, err))
 				return;
 			continue;
 		}
 		/* the driver gets its handle as it made it */
-		unstamp(named->handle);
-		named->known = true;
-		named->err = cl_hold_get_locked(peer, &named->stamp, named->handle, &named->hold);
+		unstamp(resolved->handle);
+		resolved->known = true;
+		resolved->err = cl_hold_get_locked(peer, &resolved->stamp, resolved->handle, &resolved->hold);
 		/* (once: what the successor refuses is refused, whoever may have its number by now) */
-		if (__builtin_expect(!cl_hold_is_refusal(named->err), 1) || tries ||
-		    !look_up_successor_locked(named, peer, tail, err))
+		if (__builtin_expect(!cl_hold_is_refusal(resolved->err), 1) || tries ||
+		    !look_up_successor_locked(resolved, peer, tail, err))
 			return;
 	}
 }
 
-void cl_look_up(struct cl_named *named, void *handle, enum cl_kind kind)
+void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 {
 	uint64_t tail = tail_of(handle);
 	bool ours = false; /* the file that it names */
 	int err = 0;
 
-	*named = (struct cl_named){ .handle = handle };
-	memcpy(&named->pid, named->handle + (kind == CL_MEMORY ? 8 : 0), sizeof named->pid);
-	named->stamp = cl_stamp_unpack(tail);
+	*resolved = (struct cl_resolved){ .handle = handle };
+	memcpy(&resolved->pid, resolved->handle + (kind == CL_MEMORY ? 8 : 0), sizeof resolved->pid);
+	resolved->stamp = cl_stamp_unpack(tail);
 	/* no file has that number: not a stamp, but what another driver has there */
-	if (!named->stamp.file_id)
+	if (!resolved->stamp.file_id)
 		return;
 	cl_lock(&cl_imports_lock);
-	if (cl_own_may_be(named->stamp.file_id))
-		ours = look_up_own(named);
-	named->known = named->own;
-	if (named->own)
+	if (cl_own_may_be(resolved->stamp.file_id))
+		ours = look_up_own(resolved);
+	resolved->known = resolved->own;
+	if (resolved->own)
 		goto out;
 	if (ours)
 		err = -ENOENT;
 	else
-		look_up_others_locked(named, tail, &err);
-	named->again = named->hold && named->hold->opens;
+		look_up_others_locked(resolved, tail, &err);
+	resolved->again = resolved->hold && resolved->hold->opens;
 out:
 	cl_unlock(&cl_imports_lock);
-	if (named->known || err != -ENOENT)
+	if (resolved->known || err != -ENOENT)
 		return;
-	named->sight = cl_self_sight(named->stamp);
-	named->fileless = named->sight == CL_HERE;
+	resolved->sight = cl_self_sight(resolved->stamp);
+	resolved->exporter_gone = resolved->sight == CL_HERE;
 }

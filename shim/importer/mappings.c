@@ -20,12 +20,12 @@ static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, co
 					     uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
-	bool within = hold && !hold->mapped;
-	struct cl_mapping *mapping = within ? &hold->first : malloc(sizeof *mapping);
+	bool embedded = hold && !hold->mapped;
+	struct cl_mapping *mapping = embedded ? &hold->first : malloc(sizeof *mapping);
 
 	if (!mapping)
 		return NULL;
-	if (within)
+	if (embedded)
 		hold->mapped = true;
 	mapping->link.key = key;
 	mapping->node = (struct cl_node){ NULL, NULL };
@@ -38,7 +38,7 @@ static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, co
 	mapping->stack = o->stack;
 	mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
 	mapping->kind = (uint8_t)kind;
-	mapping->within = within;
+	mapping->embedded = embedded;
 	if (o->context)
 		cl_belongs_to(&mapping->of, o->context, &o->context->mappings);
 	return mapping;
@@ -49,7 +49,7 @@ static void mapping_delete_locked(struct cl_mapping *mapping)
 	struct cl_hold *hold;
 
 	cl_belongs_to_none(&mapping->of);
-	if (!mapping->within) {
+	if (!mapping->embedded) {
 		free(mapping);
 		return;
 	}

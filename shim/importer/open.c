@@ -33,7 +33,7 @@ static bool is_in_our_pid_ns(const struct cl_region *region)
 {
 	uint64_t pid_ns = region->header->exporter.pid_ns;
 
-	return pid_ns && pid_ns == cl_self.witness.pid_ns;
+	return pid_ns && pid_ns == cl_self.identity.pid_ns;
 }
 
 /*
@@ -51,16 +51,16 @@ static bool is_in_our_pid_ns(const struct cl_region *region)
  * same, and in one PID namespace nobody takes who maps the file for dead, lock or
  * no lock: it is only asked so there.)
  */
-static bool is_there_locked(const struct cl_named *named, struct cl_hold *hold)
+static bool is_there_locked(const struct cl_resolved *resolved, struct cl_hold *hold)
 {
 	struct cl_peer *peer = hold->peer;
-	const struct cl_witness *exporter = &peer->region.header->exporter;
+	const struct cl_identity *exporter = &peer->region.header->exporter;
 
 	if (cl_peer_has_slot(peer) && is_in_our_pid_ns(&peer->region) &&
 	    cl_region_is_locked_by(&peer->region, CL_LOCK_EXPORTER, exporter->pid))
 		return !hold->stale;
 	if (peer->slot >= 0 && !hold->pinned)
-		cl_hold_keep_locked(hold, named->stamp, named->handle);
+		cl_hold_keep_locked(hold, resolved->stamp, resolved->handle);
 	if (hold->stale)
 		return false;
 	/*
@@ -71,21 +71,21 @@ static bool is_there_locked(const struct cl_named *named, struct cl_hold *hold)
 	       cl_gc_judge(&peer->region) == CL_ALIVE ||
 	       /* somebody has put another file in the place of its own */
 	       (is_in_our_pid_ns(&peer->region) &&
-		cl_liveness_is_exporter(exporter->pid, named->stamp.file_id, true));
+		cl_liveness_is_exporter(exporter->pid, resolved->stamp.file_id, true));
 }
 
 /*
- * The file of the exporter of @named would be here, and is not.  Either the exporter has ended,
+ * The file of the exporter of @resolved would be here, and is not.  Either the exporter has ended,
  * or it lives and has lost its file (logind's RemoveIPC).  The second is rare: where /proc
  * does not show it (another PID namespace; no /proc), the exporter has ended.
  */
-static bool has_lost_its_file(const struct cl_named *named)
+static bool has_lost_its_file(const struct cl_resolved *resolved)
 {
-	return cl_liveness_is_exporter(named->pid, named->stamp.file_id, false);
+	return cl_liveness_is_exporter(resolved->pid, resolved->stamp.file_id, false);
 }
 
-/* Where and when what @named leads to was freed, if its exporter's file still says so. */
-static void find_free(const struct cl_named *named, struct cl_about *about)
+/* Where and when what @resolved leads to was freed, if its exporter's file still says so. */
+static void find_free(const struct cl_resolved *resolved, struct cl_about *about)
 {
 	struct cl_view view = { .now = cl_now() };
 	const struct cl_region *region;
@@ -94,11 +94,11 @@ static void find_free(const struct cl_named *named, struct cl_about *about)
 
 	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
-	region = named->known ? cl_peer_has_open(named->stamp.file_id, &own) : NULL;
+	region = resolved->known ? cl_peer_has_open(resolved->stamp.file_id, &own) : NULL;
 	/* (it is read by its descriptor, which the program may have closed) */
 	if (region && cl_region_fd_intact(region)) {
 		view.region = *region;
-		if (cl_view_freed(&view, named->stamp.record, named->stamp.generation, named->handle,
+		if (cl_view_freed(&view, resolved->stamp.record, resolved->stamp.generation, resolved->handle,
 				  &about->when, &stack))
 			about->stack = own ? stack : cl_notes_stack_of_locked(&view, stack);
 	}
@@ -106,18 +106,18 @@ static void find_free(const struct cl_named *named, struct cl_about *about)
 	cl_unlock(&cl_imports_lock);
 }
 
-CUresult cl_open_refuse(const struct cl_named *named, enum cl_kind kind)
+CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 {
-	struct cl_stamp stamp = named->stamp;
-	struct cl_about about = { .pid = named->pid,
+	struct cl_stamp stamp = resolved->stamp;
+	struct cl_about about = { .pid = resolved->pid,
 				  .file_id = stamp.file_id,
 				  .record = stamp.record,
 				  .generation = stamp.generation,
 				  .kind = (uint8_t)kind,
-				  .fileless = named->fileless };
+				  .exporter_gone = resolved->exporter_gone };
 	uint32_t stack = cl_notes_stack(true);
 
-	find_free(named, &about);
+	find_free(resolved, &about);
 	cl_happened(CL_FOUND_STALE_REFUSED, &about, stack);
 	/* as an open of the driver's, a refusal spoils no capture (measured) */
 	return cl_context_refusal();
@@ -128,35 +128,35 @@ CUresult cl_open_refuse(const struct cl_named *named, enum cl_kind kind)
  * a process made which had that file's number before is stale; else it is the file
  * that can't be trusted.
  */
-static bool is_damaged(const struct cl_named *named)
+static bool is_damaged(const struct cl_resolved *resolved)
 {
 	const struct cl_region *region;
 	bool own, is_its, here;
 
 	cl_lock(&cl_imports_lock);
-	region = cl_peer_has_open(named->stamp.file_id, &own);
-	is_its = region && !own && region->header->exporter.pid == named->pid;
+	region = cl_peer_has_open(resolved->stamp.file_id, &own);
+	is_its = region && !own && region->header->exporter.pid == resolved->pid;
 	here = !region || is_in_our_pid_ns(region);
 	cl_unlock(&cl_imports_lock);
-	return here ? cl_liveness_is_exporter(named->pid, named->stamp.file_id, true) : is_its;
+	return here ? cl_liveness_is_exporter(resolved->pid, resolved->stamp.file_id, true) : is_its;
 }
 
-CUresult cl_open_unheld(struct cl_opening *o, const struct cl_named *named, enum cl_kind kind)
+CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
 {
 	/* most that have ended are seen before the driver is asked */
-	if (named->fileless && !has_lost_its_file(named))
-		return cl_open_refuse(named, kind);
-	if (named->err == -ESTALE || (named->err == -EBADMSG && !is_damaged(named)))
-		return cl_open_refuse(named, kind);
-	if (named->err == -EBADMSG)
+	if (resolved->exporter_gone && !has_lost_its_file(resolved))
+		return cl_open_refuse(resolved, kind);
+	if (resolved->err == -ESTALE || (resolved->err == -EBADMSG && !is_damaged(resolved)))
+		return cl_open_refuse(resolved, kind);
+	if (resolved->err == -EBADMSG)
 		cl_log_once(CL_LOG_WARN,
 			    "exporter file %06x has something else in record %u than the handle that leads "
 			    "there, though its process %u lives: it is damaged. What is imported so is not "
 			    "protected, as without culimbo",
-			    named->stamp.file_id, named->stamp.record, named->pid);
+			    resolved->stamp.file_id, resolved->stamp.record, resolved->pid);
 	else
 		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
-		o->sight = named->sight;
+		o->sight = resolved->sight;
 	cl_count(unmanaged_imports);
 	return CUDA_SUCCESS;
 }
@@ -204,18 +204,18 @@ static void say_unprotected(enum cl_sight sight)
 			    "imported so is not protected, as without culimbo");
 }
 
-bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kind kind, uint64_t key)
+bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
 {
 	struct cl_context_name current;
 	struct cl_mapping *newest;
 	bool there = true, noted = true;
 
-	if (named->fileless)
-		there = has_lost_its_file(named);
+	if (resolved->exporter_gone)
+		there = has_lost_its_file(resolved);
 	if (!there)
 		return false;
 	current = cl_context_name_current();
-	if (!named->again)
+	if (!resolved->again)
 		o->stack = cl_notes_stack(true);
 	cl_lock(&cl_imports_lock);
 	o->context = cl_context_get_locked(&current, &cl_imports_lock);
@@ -224,14 +224,14 @@ bool cl_open_end(struct cl_opening *o, const struct cl_named *named, enum cl_kin
 	/* of another directory, or without culimbo: nothing is known */
 	if (o->hold)
 		there = is_open(newest, o->hold) ||
-			(is_there_locked(named, o->hold) && !went_with_context(o->hold));
+			(is_there_locked(resolved, o->hold) && !went_with_context(o->hold));
 	if (there) {
 		if (o->hold) {
 			o->hold->pending--;
 			o->hold->opens++;
 		}
 		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
-		noted = cl_mapping_add_locked(kind, key, newest, o, named->pid);
+		noted = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
 		cl_count_locked(imports);
 	}
 	cl_unlock(&cl_imports_lock);

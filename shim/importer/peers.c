@@ -55,7 +55,7 @@ static void take_out(struct cl_peer *peer)
 
 static void drop(struct cl_peer *peer)
 {
-	if (!peer->aside)
+	if (!peer->detached)
 		take_out(peer);
 	cl_region_close(&peer->region);
 	free(peer);
@@ -231,7 +231,7 @@ int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 	}
 	if (!cl_self_keep_descriptor(&peer->region, -1))
 		return -EBADF;
-	peer->slot = cl_holder_claim(&peer->region, &cl_self.witness, cl_now(), cl_options.settle.number);
+	peer->slot = cl_holder_claim(&peer->region, &cl_self.identity, cl_now(), cl_options.settle.number);
 	if (peer->slot < 0)
 		return peer->slot;
 	peer->claim = atomic_load_explicit(&peer->region.slot[peer->slot].claim, memory_order_relaxed);
@@ -243,7 +243,7 @@ void cl_peer_put(struct cl_peer *peer)
 	if (--peer->holds)
 		return;
 	/* an exporter that shared once is likely to again: its mapping and our slot stay for a while */
-	if (peer->aside) {
+	if (peer->detached) {
 		drop(peer);
 	} else {
 		idle_remove(peer);
@@ -269,10 +269,10 @@ bool cl_peer_is_succeeded(struct cl_peer *peer)
 	return replaced && cl_region_fd_intact(&peer->region) && cl_gc_judge(&peer->region) == CL_DEAD;
 }
 
-void cl_peer_put_aside(struct cl_peer *peer)
+void cl_peer_detach(struct cl_peer *peer)
 {
 	take_out(peer);
-	peer->aside = true;
+	peer->detached = true;
 	if (!peer->holds)
 		drop(peer);
 }
@@ -281,7 +281,7 @@ void cl_peer_drop_unused(struct cl_peer *peer)
 {
 	int dirfd;
 
-	if (peer->holds || (peer->slot >= 0 && !peer->aside))
+	if (peer->holds || (peer->slot >= 0 && !peer->detached))
 		return;
 	/* one system call for a living one; a dead one's file goes though this process shares nothing */
 	if (peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0) {

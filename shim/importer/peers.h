@@ -19,7 +19,7 @@ struct cl_peer {
 	int slot;	    /* ours, or -1 */
 	uint64_t claim;	    /* our claim of it: another's there means that we were taken for dead */
 	uint64_t holds;	    /* records that we hold of it */
-	bool aside;	    /* not found any more: another has its number; it goes with the last hold */
+	bool detached;	    /* not found any more: another has its number; it goes with the last hold */
 	bool listed;	    /* among those that nothing is held of, most likely; see peers.c */
 	struct cl_node node; /* there */
 	struct cl_region region;
@@ -64,7 +64,7 @@ void cl_peer_put(struct cl_peer *peer);
  */
 bool cl_peer_is_succeeded(struct cl_peer *peer);
 /* Makes room for the successor.  @peer may be gone then. */
-void cl_peer_put_aside(struct cl_peer *peer);
+void cl_peer_detach(struct cl_peer *peer);
 
 /* Forgets @peer, takes its file away if its exporter is dead, unless we have a slot or a hold there. */
 void cl_peer_drop_unused(struct cl_peer *peer);

@@ -134,8 +134,8 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		take_ready_locked(cl_now());
 	if (cl_grace_n_locked())
 		cl_grace_turn_locked(cl_now(), end_grace, cl_limbo_settle);
-	if (cl_fences_any_stray_locked())
-		cl_release_strays_locked();
+	if (cl_fences_any_detached_locked())
+		cl_release_detached_locked();
 	if (cl_limbo.events.n > cl_options.max_events.number)
 		cl_forced_events_out_locked(cl_options.max_events.number, false);
 	if (cl_fences_may_ask_locked())
@@ -156,7 +156,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	sum.held = cl_limbo.held.n || cl_limbo.orphaned;
 	/* release: with our file, which who sees it looks into */
 	if (!cl_limbo.ready.n && !cl_fences_wait_locked() && !cl_grace_n_locked() &&
-	    !cl_fences_any_stray_locked() && cl_limbo.events.n <= cl_options.max_events.number)
+	    !cl_fences_any_detached_locked() && cl_limbo.events.n <= cl_options.max_events.number)
 		atomic_store_explicit(&cl_limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
 				      memory_order_release);
 out:

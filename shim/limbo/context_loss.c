@@ -19,7 +19,7 @@ bool cl_limbo_forget_block_locked(struct cl_block *block)
 	cl_fence_detach_locked(block);
 	cl_block_set_state(block, orphaned ? CL_BLOCK_ORPHANED : CL_BLOCK_DELETED);
 	block->own_opens = 0;
-	cl_limbo_not_quiet(); /* what it leaves, a stray of another context, is to be looked at */
+	cl_limbo_not_quiet(); /* what it leaves, a detached fence of another context, is to be looked at */
 	if (in_limbo)
 		cl_limbo_account(block, -1);
 	else if (tracked)
@@ -83,7 +83,7 @@ bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
 
 	cl_lock(&cl_exports_lock);
 	/* events beyond the limit and fences are passed over while their context may be ending */
-	waited = cl_limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_stray_locked() ||
+	waited = cl_limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_detached_locked() ||
 		 cl_limbo.events.n > cl_options.max_events.number;
 	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
 	if (cl_options.held_bytes.number && cl_limbo.held.n) {

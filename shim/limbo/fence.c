@@ -12,7 +12,7 @@
 static struct cl_table lists = CL_TABLE_BEGIN(lists);
 static struct cl_list waiting_lists;
 static uint64_t fences_n, rounds;
-static struct cl_list strays;
+static struct cl_list detached;
 
 /* ------------------------------------------------------------------- the names */
 /* In struct cl_stream_name, .thread. */
@@ -177,7 +177,7 @@ static void done_with(struct cl_fence *fence)
 {
 	take_out(fence);
 	if (fence->event)
-		cl_list_add_front(&strays, &fence->node);
+		cl_list_add_front(&detached, &fence->node);
 	else
 		cl_fence_drop_locked(fence);
 }
@@ -281,7 +281,7 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
 	return block;
 }
 
-/* ------------------------------------------------------- contexts that end, strays */
+/* ------------------------------------------------------- contexts that end, detached fences */
 struct cl_block *cl_fence_lost_locked(struct cl_fence *fence)
 {
 	struct cl_block *block = part(fence);
@@ -290,25 +290,25 @@ struct cl_block *cl_fence_lost_locked(struct cl_fence *fence)
 	fence->event = NULL;
 	if (fence->list && !fence->asked) {
 		done_with(fence);
-	} else if (!fence->list && cl_list_has(&strays, &fence->node)) {
-		cl_list_remove(&strays, &fence->node);
+	} else if (!fence->list && cl_list_has(&detached, &fence->node)) {
+		cl_list_remove(&detached, &fence->node);
 		cl_fence_drop_locked(fence);
 	}
 	return block;
 }
 
-bool cl_fences_any_stray_locked(void)
+bool cl_fences_any_detached_locked(void)
 {
-	return strays.n != 0;
+	return detached.n != 0;
 }
 
-struct cl_fence *cl_fence_take_stray_locked(void)
+struct cl_fence *cl_fence_take_detached_locked(void)
 {
 	struct cl_fence *fence;
 
-	CL_LIST_EACH (fence, &strays, struct cl_fence, node)
+	CL_LIST_EACH (fence, &detached, struct cl_fence, node)
 		if (!cl_context_ends(fence->of.context)) {
-			cl_list_remove(&strays, &fence->node);
+			cl_list_remove(&detached, &fence->node);
 			return fence;
 		}
 	return NULL;
@@ -318,11 +318,11 @@ void cl_fences_forget(void)
 {
 	/* their memory is left, see cl_blocks_forget() */
 	lists = (struct cl_table)CL_TABLE_BEGIN(lists);
-	waiting_lists = strays = (struct cl_list){ 0 };
+	waiting_lists = detached = (struct cl_list){ 0 };
 	fences_n = 0;
 }
 
-/* ---------------------------------------------------------------------- making */
+/* ------------------------------------------------------------------ creation */
 /*
  * Fails as the driver's free of a cuMemAlloc() block in a stream's order would, and does to a
  * capture what that would.  While a stream of the thread captures in another mode than relaxed

@@ -44,7 +44,7 @@ struct cl_fence_list {
 };
 
 struct cl_fence {
-	struct cl_node node;	      /* of its stream, or of the strays */
+	struct cl_node node;	      /* of its stream, or of the detached ones */
 	struct cl_fence_list *list;   /* of its stream; NULL: it is on none */
 	struct cl_block *block;	      /* NULL: that is no more */
 	CUevent event;		      /* NULL: it went with its context */
@@ -74,7 +74,7 @@ CUresult cl_fence_make(CUstream stream, bool per_thread, struct cl_fence **fence
 void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block);
 /* Whether the block of @fence waits for nothing else, so that its stream is to be asked about. */
 void cl_fence_wait_locked(struct cl_fence *fence, bool waits);
-/* @block is no more, its fence is not needed: it becomes a stray, or its event went with its context. */
+/* @block is no more, its fence is not needed: it is detached, or its event went with its context. */
 void cl_fence_detach_locked(struct cl_block *block);
 
 /* Whether some block waits for a stream and nothing else: ... */
@@ -110,8 +110,8 @@ static inline struct cl_fence *cl_fence_of(struct cl_belongs *of)
  * Strays: fences whose event is to be destroyed, whether it is reached or not.  take()
  * takes one whose context does not end, or returns NULL; drop() frees its memory.
  */
-bool cl_fences_any_stray_locked(void);
-struct cl_fence *cl_fence_take_stray_locked(void);
+bool cl_fences_any_detached_locked(void);
+struct cl_fence *cl_fence_take_detached_locked(void);
 void cl_fence_drop_locked(struct cl_fence *fence);
 
 void cl_fences_forget(void); /* in a forked child */

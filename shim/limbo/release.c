@@ -57,12 +57,12 @@ void cl_give_back_alone_locked(struct cl_block *block)
 	cl_visit_end_locked(&visit);
 }
 
-void cl_release_strays_locked(void)
+void cl_release_detached_locked(void)
 {
 	struct cl_fence *fence;
 	struct cl_visit visit;
 
-	while ((fence = cl_fence_take_stray_locked()) != NULL) {
+	while ((fence = cl_fence_take_detached_locked()) != NULL) {
 		cl_visit_begin_locked(&visit, fence->of.context);
 		cl_driver.cuEventDestroy_v2(fence->event);
 		cl_visit_end_locked(&visit);

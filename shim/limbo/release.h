@@ -35,7 +35,7 @@ CUresult cl_give_back(struct cl_block *block, CUstream stream, bool *wait);
 void cl_give_back_alone_locked(struct cl_block *block);
 
 /* Fences whose events nobody needs. */
-void cl_release_strays_locked(void);
+void cl_release_detached_locked(void);
 /*
  * Asks each stream for which some block waits whether it has got to its fences, the oldest
  * first and no further than the first that it has not: what waits costs nothing.

@@ -352,7 +352,7 @@ static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, 
 /* Nothing was ever held of it, perhaps: a process that shares nothing keeps nothing open. */
 static void put_back_locked(struct cl_peer *peer)
 {
-	bool goes = peer->aside && peer->holds == 1; /* with this very hold */
+	bool goes = peer->detached && peer->holds == 1; /* with this very hold */
 
 	cl_peer_put(peer);
 	if (!goes)

@@ -181,7 +181,7 @@ static void look(const struct cl_view *view)
 
 	cl_report_look_begin(&report, view, cl_now());
 	if (!view) { /* what the file would have said */
-		report.process.who = cl_self.witness;
+		report.process.who = cl_self.identity;
 		fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
 		if (fd >= 0) {
 			n = read(fd, name, sizeof(name) - 1);

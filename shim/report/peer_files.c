@@ -25,7 +25,7 @@ uint64_t cl_report_age(const struct cl_report *report, uint64_t since)
 	return report->now > since ? report->now - since : 0;
 }
 
-const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_witness *who,
+const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_identity *who,
 				     uint32_t file_id)
 {
 	unsigned int i;

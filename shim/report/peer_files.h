@@ -9,7 +9,7 @@
  * The file of process @who, or by its @file_id when @who is NULL.  NULL: it has none, or
  * CL_REPORT_PEERS have been looked at.  It stays open as long as the report.
  */
-const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_witness *who,
+const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_identity *who,
 				     uint32_t file_id);
 
 /* In the words of the report. */

@@ -96,7 +96,7 @@ struct cl_report {
 		int err;
 	} peer[CL_REPORT_PEERS];
 	unsigned int peers;
-	struct cl_witness peer_who[CL_REPORT_PEERS];
+	struct cl_identity peer_who[CL_REPORT_PEERS];
 };
 
 /* Empty, with the defaults; cl_report_end() gives everything back. */

@@ -30,7 +30,7 @@ static __attribute__((noinline)) int create_by_path(void)
 
 	cl_self_dir_path(path, sizeof path);
 	err = cl_self_check_dir(path);
-	return err ? err : cl_region_create_by_path(&cl_own, path, cl_self_place(-1), &cl_self.witness);
+	return err ? err : cl_region_create_by_path(&cl_own, path, cl_self_place(-1), &cl_self.identity);
 }
 
 static int create_own_file(bool importer)
@@ -44,7 +44,7 @@ static int create_own_file(bool importer)
 		err = dirfd;
 		if (dirfd < 0)
 			continue;
-		err = cl_region_create_in(&cl_own, dirfd, cl_self_place(dirfd), &cl_self.witness);
+		err = cl_region_create_in(&cl_own, dirfd, cl_self_place(dirfd), &cl_self.identity);
 		close(dirfd);
 	}
 	/* an importer does without: it keeps that descriptor for the files of exporters */

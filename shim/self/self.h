@@ -30,7 +30,7 @@ struct cl_places {
 };
 
 struct cl_self {
-	struct cl_witness witness;
+	struct cl_identity identity;
 	pid_t pid; /* 0: cl_self_prepare() of shim/life.h was not called yet */
 	uint64_t started; /* then, CLOCK_MONOTONIC ns */
 	uid_t user; /* effective, then */

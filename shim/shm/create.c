@@ -33,10 +33,10 @@ uint64_t cl_place_named(const struct stat *above, const char *name)
 }
 
 /* What all tries have in common. */
-struct making {
+struct creation {
 	int dirfd;
 	const char *path; /* of the directory, or NULL: in dirfd */
-	const struct cl_witness *witness;
+	const struct cl_identity *identity;
 	uint8_t boot_id[16];
 	_Atomic unsigned int room; /* see cl_fd_move_high() */
 };
@@ -58,7 +58,7 @@ static void read_command(char *to, size_t size)
 	to[n > 0 ? n : 0] = 0;
 }
 
-static void fill_header(struct cl_region *region, const struct making *making)
+static void fill_header(struct cl_region *region, const struct creation *creation)
 {
 	struct cl_header *h = region->header;
 	struct timespec now;
@@ -74,8 +74,8 @@ static void fill_header(struct cl_region *region, const struct making *making)
 	h->file_id = region->file_id;
 	h->inode = region->ino;
 	h->file_size = CL_FILE_SIZE;
-	memcpy(h->boot_id, making->boot_id, sizeof h->boot_id);
-	h->exporter = *making->witness;
+	memcpy(h->boot_id, creation->boot_id, sizeof h->boot_id);
+	h->exporter = *creation->identity;
 	h->uid = geteuid();
 	h->tag = region->tag;
 	h->salt = region->salt;
@@ -111,7 +111,7 @@ static int open_nameless(int dirfd, const char *new_name, bool *named)
  * that its exporter lives though its lock is gone.
  */
 static int name_and_map_again(struct cl_region *region, int dirfd, const char *new_name,
-			      struct making *making)
+			      struct creation *creation)
 {
 	char self[32];
 	int fd;
@@ -131,7 +131,7 @@ static int name_and_map_again(struct cl_region *region, int dirfd, const char *n
 	/* no lock is lost: there is none yet */
 	cl_region_unmap(region);
 	close(region->fd);
-	region->fd = cl_fd_move_high(fd, &making->room);
+	region->fd = cl_fd_move_high(fd, &creation->room);
 	return cl_region_map(region);
 }
 
@@ -153,7 +153,7 @@ static int give_final_name(int dirfd, const char *new_name, const char *name)
 
 /* -EEXIST, -EAGAIN: to be tried again with another id. */
 static int create_with_names(struct cl_region *region, int dirfd, const struct cl_region *as,
-			     const char *new_name, const char *name, struct making *making)
+			     const char *new_name, const char *name, struct creation *creation)
 {
 	struct stat st;
 	bool named;
@@ -163,7 +163,7 @@ static int create_with_names(struct cl_region *region, int dirfd, const struct c
 	region->fd = open_nameless(dirfd, new_name, &named);
 	if (region->fd < 0)
 		return region->fd;
-	region->fd = cl_fd_move_high(region->fd, &making->room);
+	region->fd = cl_fd_move_high(region->fd, &creation->room);
 	if (ftruncate(region->fd, CL_FILE_SIZE) || fchmod(region->fd, 0600) || fstat(region->fd, &st))
 		err = -errno;
 	if (err)
@@ -179,9 +179,9 @@ static int create_with_names(struct cl_region *region, int dirfd, const struct c
 		err = cl_region_need_word(region, 0, 0);
 	if (err)
 		goto fail;
-	fill_header(region, making);
+	fill_header(region, creation);
 	if (!named) {
-		err = name_and_map_again(region, dirfd, new_name, making);
+		err = name_and_map_again(region, dirfd, new_name, creation);
 		named = err != -EEXIST;
 	}
 	/* before it has its name: nobody ever finds it without its exporter */
@@ -200,10 +200,10 @@ fail:
 	return err;
 }
 
-/* As @as says; by names in making->path, or in making->dirfd. */
-static int create_with_id(struct cl_region *region, const struct cl_region *as, struct making *making)
+/* As @as says; by names in creation->path, or in creation->dirfd. */
+static int create_with_id(struct cl_region *region, const struct cl_region *as, struct creation *creation)
 {
-	const char *path = making->path;
+	const char *path = creation->path;
 	size_t size = path ? strlen(path) + 17 : 0;
 	char new_name[16], name[16], *paths;
 	int err;
@@ -211,19 +211,19 @@ static int create_with_id(struct cl_region *region, const struct cl_region *as, 
 	cl_region_unfinished_name(new_name, as->file_id);
 	cl_region_name(name, as->file_id);
 	if (!path)
-		return create_with_names(region, making->dirfd, as, new_name, name, making);
+		return create_with_names(region, creation->dirfd, as, new_name, name, creation);
 	/* not on the stack: two paths would be all that a signal handler has */
 	paths = malloc(2 * size);
 	if (!paths)
 		return -ENOMEM;
 	snprintf(paths, size, "%s/%s", path, new_name);
 	snprintf(paths + size, size, "%s/%s", path, name);
-	err = create_with_names(region, AT_FDCWD, as, paths, paths + size, making);
+	err = create_with_names(region, AT_FDCWD, as, paths, paths + size, creation);
 	free(paths);
 	return err;
 }
 
-static int create(struct cl_region *region, struct making *making, uint64_t place)
+static int create(struct cl_region *region, struct creation *creation, uint64_t place)
 {
 	struct rlimit limit;
 	int err = -EEXIST;
@@ -233,7 +233,7 @@ static int create(struct cl_region *region, struct making *making, uint64_t plac
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
 		return -EFBIG;
 	/* first: there may be one descriptor in all, which is the file's then */
-	cl_boot_id(making->boot_id);
+	cl_boot_id(creation->boot_id);
 	for (uint32_t tries = 0; tries < 64 && (err == -EEXIST || err == -EAGAIN); tries++) {
 		uint32_t random, id;
 
@@ -248,32 +248,32 @@ static int create(struct cl_region *region, struct making *making, uint64_t plac
 						     .file_id = id,
 						     .tag = (uint16_t)cl_stamp_tag(place, id),
 						     .salt = (uint16_t)(random >> (32 - CL_STAMP_GENERATION_BITS)) },
-					     making);
+					     creation);
 	}
 	return err;
 }
 
-int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness)
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_identity *identity)
 {
 	struct stat st;
 
 	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
 	return fstat(dirfd, &st) ? -errno :
-				   cl_region_create_in(region, dirfd, cl_place_of(&st), witness);
+				   cl_region_create_in(region, dirfd, cl_place_of(&st), identity);
 }
 
 int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
-			const struct cl_witness *witness)
+			const struct cl_identity *identity)
 {
-	struct making making = { .dirfd = dirfd, .witness = witness };
+	struct creation creation = { .dirfd = dirfd, .identity = identity };
 
-	return create(region, &making, place);
+	return create(region, &creation, place);
 }
 
 int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
-			     const struct cl_witness *witness)
+			     const struct cl_identity *identity)
 {
-	struct making making = { .dirfd = AT_FDCWD, .path = path, .witness = witness };
+	struct creation creation = { .dirfd = AT_FDCWD, .path = path, .identity = identity };
 
-	return create(region, &making, place);
+	return create(region, &creation, place);
 }

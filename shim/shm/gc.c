@@ -26,10 +26,10 @@ enum {
 /* Made by what this very process was before it called exec: its pid and start time are ours. */
 static bool is_of_former_image(const struct cl_region *region)
 {
-	const struct cl_witness *made = &region->header->exporter;
-	struct cl_witness self;
+	const struct cl_identity *made = &region->header->exporter;
+	struct cl_identity self;
 
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	return self.start_time && self.pid == made->pid && self.pid_ns == made->pid_ns &&
 	       self.start_time == made->start_time;
 }

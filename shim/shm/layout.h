@@ -61,17 +61,17 @@
  * The stamp, bytes 56 to 63 of a handle.  From its lowest bit on:
  *
  *  file id, 18 bits.  It is in the name of the exporter's file.  Its lower 14 bits are
- *     random, its upper 4 are part of the print.  All versions of culimbo have it
+ *     random, its upper 4 are part of the fingerprint.  All versions of culimbo have it
  *     here, so that each finds the other's file and sees that it is of another layout.
  *  record, 20 bits.
  *  generation, 16 bits, exclusive-or'ed with the file's salt.  The salt is random, so
  *     that a handle of an ended exporter does not fit a later one that has come to have
  *     the file id and the pid, and makes the driver's handle again.
- *  tag, 10 bits: the others of the print.
+ *  tag, 10 bits: the others of the fingerprint.
  *
- * The print is 14 bits of a hash of the file's place (the directory that it lies in, see
+ * The fingerprint is 14 bits of a hash of the file's place (the directory that it lies in, see
  * cl_place_of()) and of the 14 random bits.  An importer that finds no such file, in
- * a directory whose print is that of the stamp, knows that the exporter has ended or has
+ * a directory whose fingerprint is that of the stamp, knows that the exporter has ended or has
  * lost its file.  Of exporters elsewhere one in 8,192 looks so: two places are compared,
  * see cl_self_sight().
  */
@@ -84,7 +84,7 @@
 #define CL_ID_PRINT_BITS (CL_STAMP_FILE_BITS - CL_ID_RANDOM_BITS)
 
 /* Names a process beyond the reuse of its pid. */
-struct cl_witness {
+struct cl_identity {
 	uint32_t pid;	     /* as its own PID namespace counts */
 	uint32_t time_ns;    /* inode of /proc/self/ns/time, which start_time depends on; 0: not known */
 	uint64_t pid_ns;     /* inode of /proc/self/ns/pid; 0: not known */
@@ -130,7 +130,7 @@ enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
 struct cl_slot {
 	/* epoch << 8 | state: each claim has an epoch of its own */
 	_Atomic uint64_t claim;
-	struct cl_witness who;	  /* valid when `known` is the claim's epoch */
+	struct cl_identity who;	  /* valid when `known` is the claim's epoch */
 	_Atomic uint32_t known;
 	_Atomic uint32_t closing; /* record + 1 whose bit is being cleared; see cl_record_unhold */
 	uint64_t since;		  /* CLOCK_MONOTONIC, ns */
@@ -141,7 +141,7 @@ _Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
 /*
  * Since when, by those who looked, the lock of a claimed slot has been free; 0: it was not.
  * One word, so that whose it is and since when cannot be of two writers: bits 48 to 63 are of
- * the claim's epoch, 40 to 47 of the time namespace whose clock it is (as the witness has it),
+ * the claim's epoch, 40 to 47 of the time namespace whose clock it is (as the identity has it),
  * 0 to 39 the time, CLOCK_MONOTONIC in units of 2^20 ns, rounded up.
  */
 #define CL_LOCK_FREE_EPOCH_SHIFT 48
@@ -248,7 +248,7 @@ struct cl_header {
 	uint32_t slots, records, chunk, file_id;
 	uint64_t file_size;
 	uint8_t boot_id[16]; /* zeros: not known */
-	struct cl_witness exporter;
+	struct cl_identity exporter;
 	uint32_t uid;
 	uint16_t tag, salt;  /* of its stamps */
 	uint64_t created;    /* CLOCK_REALTIME, ns */
@@ -376,7 +376,7 @@ static inline uint64_t cl_mix(uint64_t v)
 	v = (v ^ v >> 29) * 0xbf58476d1ce4e5b9u;
 	return v ^ v >> 32;
 }
-/* The 14 bits of the print. */
+/* The 14 bits of the fingerprint. */
 static inline uint32_t cl_stamp_print(uint64_t place, uint32_t file_id)
 {
 	return (uint32_t)(cl_mix(place + (file_id & ((1u << CL_ID_RANDOM_BITS) - 1))) >>

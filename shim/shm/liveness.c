@@ -48,7 +48,7 @@ static int parse_stat(const char *line, char *state, uint64_t *start)
 	return field == 22 ? 0 : -EBADMSG;
 }
 
-void cl_witness_self(struct cl_witness *w)
+void cl_identity_self(struct cl_identity *w)
 {
 	char line[1024], state;
 	struct stat st;
@@ -75,7 +75,7 @@ void cl_witness_self(struct cl_witness *w)
 /* ------------------------------------------------------------ what /proc says */
 enum proc_says { PROC_NOBODY, PROC_LEADER_ONLY_ZOMBIE, PROC_TASKS, PROC_UNKNOWN };
 
-static enum proc_says ask_proc(const struct cl_witness *w, bool comparable)
+static enum proc_says ask_proc(const struct cl_identity *w, bool comparable)
 {
 	char path[48], line[1024], state, buffer[1024];
 	uint64_t start;
@@ -159,10 +159,10 @@ bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt)
 }
 
 enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
-				   const struct cl_witness *witness, uint64_t *free_since,
+				   const struct cl_identity *identity, uint64_t *free_since,
 				   uint64_t now, uint64_t settle)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 	int locked = region->locks->is_locked(region, lock_byte);
 
 	if (locked) { /* or it could not be asked: in doubt, alive */
@@ -171,10 +171,10 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 	}
 	if (!*free_since)
 		*free_since = now;
-	cl_witness_self(&self);
-	if (self.pid_ns && witness->pid_ns == self.pid_ns) {
+	cl_identity_self(&self);
+	if (self.pid_ns && identity->pid_ns == self.pid_ns) {
 		/* (start times of another time namespace are not ours: then what it maps tells) */
-		switch (ask_proc(witness, witness->time_ns == self.time_ns)) {
+		switch (ask_proc(identity, identity->time_ns == self.time_ns)) {
 		case PROC_NOBODY:
 		case PROC_LEADER_ONLY_ZOMBIE:
 			return CL_DEAD;
@@ -183,14 +183,14 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 			uint64_t start;
 			int maps;
 
-			snprintf(path, sizeof path, "/proc/%u/stat", witness->pid);
+			snprintf(path, sizeof path, "/proc/%u/stat", identity->pid);
 			if (read_file(path, line, sizeof line) > 0 &&
 			    parse_stat(line, &state, &start) == 0 && state == 'Z')
 				return CL_LEAVING; /* its other tasks are on their way */
 			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
 			cl_region_name(name, region->file_id);
 			/* an importer has it by either name: who exports renames it when it ends */
-			maps = maps_file(witness->pid, wanted,
+			maps = maps_file(identity->pid, wanted,
 					 lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'));
 			if (maps) {
 				/* it lives and has it: the program closed our descriptor */

@@ -26,16 +26,16 @@ enum cl_liveness {
 	CL_DEAD,
 };
 
-/* Fills @witness for the calling process.  What cannot be read is 0. */
-void cl_witness_self(struct cl_witness *witness);
+/* Fills @identity for the calling process.  What cannot be read is 0. */
+void cl_identity_self(struct cl_identity *identity);
 
 /*
- * Judges the process @witness, which is to hold @lock_byte of @region's file.
+ * Judges the process @identity, which is to hold @lock_byte of @region's file.
  * @free_since: where the caller keeps, for this process, since when the lock
  * has been free (0: not); @now and @settle in ns (CLOCK_MONOTONIC).
  */
 enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
-				   const struct cl_witness *witness, uint64_t *free_since,
+				   const struct cl_identity *identity, uint64_t *free_since,
 				   uint64_t now, uint64_t settle);
 
 /*

@@ -83,18 +83,18 @@ uint64_t cl_place_named(const struct stat *above, const char *name);
 /*
  * Makes and maps the exporter file of this process in directory @dirfd, with
  * one record chunk, its first holder word, and byte 0 locked before anybody
- * can see it.  @witness is this process's, @place the directory's for its stamps.
+ * can see it.  @identity is this process's, @place the directory's for its stamps.
  */
 int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
-			const struct cl_witness *witness);
+			const struct cl_identity *identity);
 /* The same in cl_place_of() the directory. */
-int cl_region_create(struct cl_region *region, int dirfd, const struct cl_witness *witness);
+int cl_region_create(struct cl_region *region, int dirfd, const struct cl_identity *identity);
 /*
  * The same in the directory at @path, with one descriptor in all: the file's own.  (Where the
  * other opens it without a name at first, this one names it "new-ID" at once.)
  */
 int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
-			     const struct cl_witness *witness);
+			     const struct cl_identity *identity);
 
 /* The stamp of generation @generation of @record. */
 static inline uint64_t cl_region_stamp(const struct cl_region *r, uint32_t record, uint32_t generation)

@@ -13,19 +13,19 @@ static inline enum cl_slot_state claim_state(uint64_t claim)
 }
 
 /*
- * Word by word: who looks at a slot may find the next one's witness there, in part; then its
+ * Word by word: who looks at a slot may find the next one's identity there, in part; then its
  * claim is another by the time that anything comes of it (see reap_one()).
  */
-static void witness_put(struct cl_witness *to, const struct cl_witness *from)
+static void identity_put(struct cl_identity *to, const struct cl_identity *from)
 {
 	__atomic_store_n(&to->pid, from->pid, __ATOMIC_RELAXED);
 	__atomic_store_n(&to->time_ns, from->time_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&to->pid_ns, from->pid_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&to->start_time, from->start_time, __ATOMIC_RELAXED);
 }
-static struct cl_witness witness_get(const struct cl_witness *from)
+static struct cl_identity identity_get(const struct cl_identity *from)
 {
-	return (struct cl_witness){
+	return (struct cl_identity){
 		.pid = __atomic_load_n(&from->pid, __ATOMIC_RELAXED),
 		.time_ns = __atomic_load_n(&from->time_ns, __ATOMIC_RELAXED),
 		.pid_ns = __atomic_load_n(&from->pid_ns, __ATOMIC_RELAXED),
@@ -47,7 +47,7 @@ static void read_name(char name[16])
 		name[n - 1] = 0;
 }
 
-static bool claim_one(struct cl_region *region, unsigned int slot, const struct cl_witness *self,
+static bool claim_one(struct cl_region *region, unsigned int slot, const struct cl_identity *self,
 		      uint64_t now)
 {
 	struct cl_slot *s = &region->slot[slot];
@@ -70,10 +70,10 @@ static bool claim_one(struct cl_region *region, unsigned int slot, const struct 
 		region->locks->unlock(region, CL_LOCK_SLOT(slot));
 		return false;
 	}
-	witness_put(&s->who, self);
+	identity_put(&s->who, self);
 	s->since = now;
 	read_name(s->name);
-	/* release: who sees the epoch reads the witness whole */
+	/* release: who sees the epoch reads the identity whole */
 	atomic_store_explicit(&s->known, (uint32_t)(mine >> 8), memory_order_release);
 	return true;
 }
@@ -128,11 +128,11 @@ static void look_at(struct cl_region *region, unsigned int slot, uint64_t claim,
 		    uint64_t now, uint64_t settle, struct cl_reaped *sum, struct each_hold *each)
 {
 	struct cl_slot *s = &region->slot[slot];
-	struct cl_witness who = { 0 };
+	struct cl_identity who = { 0 };
 
 	/* killed before it said who it is: only its lock tells, after settling */
 	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
-		who = witness_get(&s->who);
+		who = identity_get(&s->who);
 	switch (cl_liveness_judge(region, CL_LOCK_SLOT(slot), &who, free_since, now, settle)) {
 	case CL_ALIVE:
 		sum->alive++;
@@ -174,7 +174,7 @@ struct cl_reaped cl_holder_reap(struct cl_region *region, struct cl_slot_watch *
  * dead it takes two looks, CULIMBO_SETTLE apart.  So since when a lock has been free is left in
  * the file for the next one: see CL_LOCK_FREE_UNIT_BITS.
  */
-static uint64_t lock_free_tag(uint64_t claim, const struct cl_witness *self)
+static uint64_t lock_free_tag(uint64_t claim, const struct cl_identity *self)
 {
 	uint32_t clock = self->time_ns ^ self->time_ns >> 8 ^ self->time_ns >> 16 ^ self->time_ns >> 24;
 
@@ -199,7 +199,7 @@ static uint64_t lock_free_word(uint64_t since, uint64_t tag)
 	return since ? tag | (((since - 1) >> CL_LOCK_FREE_UNIT_BITS) + 1) : 0;
 }
 
-static void look_for_the_next(struct cl_region *region, unsigned int slot, const struct cl_witness *self,
+static void look_for_the_next(struct cl_region *region, unsigned int slot, const struct cl_identity *self,
 			      uint64_t now, uint64_t settle, struct cl_reaped *sum)
 {
 	struct each_hold nobody = { NULL, NULL, 0 };
@@ -223,7 +223,7 @@ static void look_for_the_next(struct cl_region *region, unsigned int slot, const
  * where it takes two looks.  (Elsewhere they are left to the exporter, who tells of them.)  Before
  * this process has a slot there, for its own lock is not seen by itself.
  */
-static void look_at_some(struct cl_region *region, const struct cl_witness *self, uint64_t now, uint64_t settle)
+static void look_at_some(struct cl_region *region, const struct cl_identity *self, uint64_t now, uint64_t settle)
 {
 	uint32_t used = atomic_load_explicit(&region->header->slots_used, memory_order_acquire), from;
 	struct cl_reaped sum = { 0 };
@@ -236,7 +236,7 @@ static void look_at_some(struct cl_region *region, const struct cl_witness *self
 		look_for_the_next(region, (from + i) % used, self, now, settle, &sum);
 }
 
-static unsigned int look_at_all(struct cl_region *region, const struct cl_witness *self, uint64_t now,
+static unsigned int look_at_all(struct cl_region *region, const struct cl_identity *self, uint64_t now,
 				uint64_t settle)
 {
 	struct cl_reaped sum = { 0 };
@@ -250,7 +250,7 @@ static unsigned int look_at_all(struct cl_region *region, const struct cl_witnes
  * Slots of this very process: pid and start time outlive exec, the context and
  * the locks don't.  What the old image held went with it.
  */
-static void reap_former_image(struct cl_region *region, const struct cl_witness *self)
+static void reap_former_image(struct cl_region *region, const struct cl_identity *self)
 {
 	struct each_hold nobody = { NULL, NULL, 0 };
 	struct cl_reaped sum = { 0 };
@@ -269,7 +269,7 @@ static void reap_former_image(struct cl_region *region, const struct cl_witness 
 	}
 }
 
-int cl_holder_claim(struct cl_region *region, const struct cl_witness *self, uint64_t now, uint64_t settle)
+int cl_holder_claim(struct cl_region *region, const struct cl_identity *self, uint64_t now, uint64_t settle)
 {
 	reap_former_image(region, self);
 	look_at_some(region, self, now, settle);

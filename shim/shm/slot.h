@@ -32,7 +32,7 @@ struct cl_slot_watch {
  * living or by whom it cannot be told yet: since when that is so is left in the file for who
  * comes later.
  */
-int cl_holder_claim(struct cl_region *region, const struct cl_witness *self, uint64_t now, uint64_t settle);
+int cl_holder_claim(struct cl_region *region, const struct cl_identity *self, uint64_t now, uint64_t settle);
 /* Gives a slot back; it must not have holds left. */
 void cl_holder_release(struct cl_region *region, unsigned int slot);
 

@@ -109,15 +109,15 @@ int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, cl_view_has_
 	return err;
 }
 
-static bool same_process(const struct cl_witness *a, const struct cl_witness *b)
+static bool same_process(const struct cl_identity *a, const struct cl_identity *b)
 {
 	return a->pid == b->pid && a->pid_ns == b->pid_ns && a->start_time == b->start_time;
 }
 
 /* Whether file @name is @who's: by its header alone, since most are not and mapping costs. */
-static bool is_file_of(int dirfd, const char *name, const struct cl_witness *who)
+static bool is_file_of(int dirfd, const char *name, const struct cl_identity *who)
 {
-	struct cl_witness exporter;
+	struct cl_identity exporter;
 	struct stat st;
 	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	bool is;
@@ -133,7 +133,7 @@ static bool is_file_of(int dirfd, const char *name, const struct cl_witness *who
 }
 
 /* One entry of the directory.  0: that is it. */
-static int try_entry(struct cl_view *view, int dirfd, const char *name, const struct cl_witness *who,
+static int try_entry(struct cl_view *view, int dirfd, const char *name, const struct cl_identity *who,
 		     cl_view_has_open_fn *has_open)
 {
 	uint32_t id = cl_region_name_id(name);
@@ -148,13 +148,13 @@ static int try_entry(struct cl_view *view, int dirfd, const char *name, const st
 	return cl_view_open(view, dirfd, id, has_open, NULL);
 }
 
-int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who,
+int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_identity *who,
 			 cl_view_has_open_fn *has_open)
 {
 	return cl_view_open_process_among(view, dirfd, who, has_open, UINT_MAX);
 }
 
-int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_witness *who,
+int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_identity *who,
 			       cl_view_has_open_fn *has_open, unsigned int most)
 {
 	_Alignas(8) char buffer[2048];

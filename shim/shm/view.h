@@ -36,15 +36,15 @@ typedef const struct cl_region *cl_view_has_open_fn(uint32_t file_id, bool *own)
 int cl_view_open(struct cl_view *view, int dirfd, uint32_t file_id, cl_view_has_open_fn *has_open,
 		 const char **why);
 /* Of the process that @who names (whatever its own file's id).  -ENOENT: it has none in @dirfd. */
-int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_witness *who,
+int cl_view_open_process(struct cl_view *view, int dirfd, const struct cl_identity *who,
 			 cl_view_has_open_fn *has_open);
 /* The same, among the first @most entries of the directory. */
-int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_witness *who,
+int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_identity *who,
 			       cl_view_has_open_fn *has_open, unsigned int most);
 void cl_view_close(struct cl_view *view);
 
 struct cl_view_process {
-	struct cl_witness who;
+	struct cl_identity who;
 	uint32_t file_id, uid;
 	enum cl_liveness state;
 	uint64_t created;	/* CLOCK_REALTIME ns */
@@ -94,7 +94,7 @@ bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generat
 /* Who holds a block: a slot of its exporter's file. */
 struct cl_view_holder {
 	unsigned int slot;
-	struct cl_witness who;	/* all zeros: not known yet */
+	struct cl_identity who;	/* all zeros: not known yet */
 	char name[17];
 	bool alive;
 	uint64_t since;		/* when it first opened anything of this exporter, CLOCK_MONOTONIC ns */

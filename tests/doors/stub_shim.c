@@ -128,15 +128,15 @@ void cl_context_call_end(const struct cl_context_call *call)
 	SAY("call_end\n");
 }
 
-struct cl_context_making cl_context_make_begin(CUdevice device)
+struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
 	SAY("make_begin %d\n", device);
-	return (struct cl_context_making){ .device = device };
+	return (struct cl_context_creation){ .device = device };
 }
 
-void cl_context_make_end(const struct cl_context_making *making)
+void cl_context_creation_end(const struct cl_context_creation *creation)
 {
-	SAY("make_end %d\n", making->device);
+	SAY("make_end %d\n", creation->device);
 }
 
 void cl_green_created(CUgreenCtx green, CUdevice device)

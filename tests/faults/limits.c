@@ -59,7 +59,7 @@ static struct cl_region open_exporters_file(void)
 static void hold_slots(int told)
 {
 	struct cl_region region = open_exporters_file();
-	struct cl_witness who = { .pid = (uint32_t)getpid() };
+	struct cl_identity who = { .pid = (uint32_t)getpid() };
 	int err;
 
 	for (unsigned int i = 0; i < others; i++) {
@@ -103,7 +103,7 @@ static void come_after_others(void)
 }
 
 /*
- * They are dead; whether that is so is told by their locks alone, as their witness says nothing
+ * They are dead; whether that is so is told by their locks alone, as their identity says nothing
  * of a namespace.  Others come before us, for a moment each, until one of them gets a slot.
  */
 static void come_after_the_dead(void)
@@ -118,7 +118,7 @@ static void come_after_the_dead(void)
 		child = fork();
 		if (!child) {
 			struct cl_region region = open_exporters_file();
-			struct cl_witness who = { .pid = (uint32_t)getpid() };
+			struct cl_identity who = { .pid = (uint32_t)getpid() };
 			int slot = cl_holder_claim(&region, &who, cl_now(), 50000000u);
 
 			if (slot >= 0)

@@ -149,11 +149,11 @@ static void make_other(int folder)
 	child = fork();
 	PROMISE(child >= 0);
 	if (!child) {
-		struct cl_witness self;
+		struct cl_identity self;
 		struct cl_region r;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 		PROMISE(cl_region_create(&r, folder, &self) == 0);
 		for (uint32_t i = 0; i < RECORDS; i++) {
 			CUipcMemHandle handle;

@@ -57,7 +57,7 @@ static const struct cl_lock_ops fake_locks = { try_lock, unlock, is_locked };
 
 /* -------------------------------------------------------------- the setting */
 static int folder_fd = -1;
-static struct cl_witness self;
+static struct cl_identity self;
 static struct cl_slot_watch watch[CL_SLOTS];
 
 static struct cl_region own, seen; /* as P maps it, as C does */
@@ -248,7 +248,7 @@ static void reap(struct input *in)
 
 static void claim(struct input *in)
 {
-	struct cl_witness other = self;
+	struct cl_identity other = self;
 	int got;
 
 	if (!seen_open)
@@ -443,7 +443,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc, (void)argv;
 	cl_options_read(&cl_options, none, NULL);
 	cl_options.settle.number = SETTLE;
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	folder_fd = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	PROMISE(folder_fd >= 0);
 	return 0;

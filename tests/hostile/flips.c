@@ -123,12 +123,12 @@ static int write_notes(struct cl_region *r)
 
 static void exporter(int to, uint32_t unused)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 	struct cl_region r;
 	uint8_t handle[64];
 
 	(void)unused;
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	if (cl_region_create(&r, folder_fd, &self) || cl_region_grow(&r) ||
 	    cl_region_need_word(&r, 0, CL_CHUNK))
 		_exit(1);
@@ -147,12 +147,12 @@ static void exporter(int to, uint32_t unused)
 
 static void importer(int to, uint32_t id)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 	struct cl_region r;
 	uint8_t handle[64];
 	uint32_t slot;
 
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	if (cl_region_open(&r, folder_fd, id, NULL))
 		_exit(1);
 	slot = (uint32_t)cl_holder_claim(&r, &self, cl_now(), SETTLE);
@@ -231,7 +231,7 @@ static bool p_keeps(void)
 /* As an importer: all that it does with a file, in a slot of its own. */
 static void import(void)
 {
-	static struct cl_witness self;
+	static struct cl_identity self;
 	struct cl_region r;
 	const char *why = NULL;
 	uint16_t slots[4];
@@ -239,7 +239,7 @@ static void import(void)
 	int err, slot;
 
 	if (!self.pid)
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 	progress->step = 1;
 	err = cl_region_open(&r, folder_fd, id, &why);
 	if (err) {

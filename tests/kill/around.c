@@ -52,9 +52,9 @@ static void hold(struct cl_region *region, unsigned int slot, uint32_t record)
 
 static int claim(struct cl_region *region)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	return cl_holder_claim(region, &self, cl_now(), UINT64_MAX / 2);
 }
 
@@ -101,7 +101,7 @@ static void victim(struct world *w, const struct op *op)
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 		_exit(77);
 	alarm(500);
-	cl_witness_self(&w->self);
+	cl_identity_self(&w->self);
 	if (op->role == EXPORTER) {
 		MUST(cl_region_create(&region, w->dir, &w->self) == 0);
 		grow(&region, op);
@@ -174,7 +174,7 @@ pid_t begin(struct world *w, const struct op *op)
 	w->notes = op->notes;
 	w->region = (struct cl_region){ .fd = -1 };
 	memset(w->held_by_a, 0, sizeof w->held_by_a);
-	cl_witness_self(&w->self);
+	cl_identity_self(&w->self);
 	if (op->role == IMPORTER) {
 		MUST(cl_region_create(&w->region, w->dir, &w->self) == 0);
 		w->file_id = w->region.file_id;
@@ -189,7 +189,7 @@ pid_t begin(struct world *w, const struct op *op)
 		dead = fork();
 		MUST(dead >= 0);
 		if (!dead) {
-			cl_witness_self(&w->self);
+			cl_identity_self(&w->self);
 			MUST(cl_region_create(&w->region, w->dir, &w->self) == 0);
 			publish_all(&w->region);
 			stage->file_id = w->region.file_id;

@@ -248,7 +248,7 @@ static const char *collect(const struct world *w, struct cl_region *region)
 /* Somebody else comes and does what an importer does. */
 static const char *import(const struct world *w, struct cl_region *region, bool exporter_lives)
 {
-	struct cl_witness other = { .pid = 1, .pid_ns = 1, .start_time = 1 };
+	struct cl_identity other = { .pid = 1, .pid_ns = 1, .start_time = 1 };
 	int slot = cl_holder_claim(region, &other, cl_now(), 0), err;
 
 	if (slot < 0)

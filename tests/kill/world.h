@@ -52,7 +52,7 @@ struct world {
 	bool held_by_a[R_END];
 	const struct noting *notes; /* what the victim notes for reports; NULL: nothing */
 	int64_t spare;	     /* bytes of memory that the file has beyond what it counts */
-	struct cl_witness self;
+	struct cl_identity self;
 };
 
 /* What the victim and the judge both see of each other. */

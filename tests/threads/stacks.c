@@ -49,10 +49,10 @@ __attribute__((noinline)) static bool at_the_end_of_a_stack(void)
 
 static bool own_file(struct cl_view *view)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 	DIR *dir = opendir(getenv("CULIMBO_DIR"));
 
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	/* (reading one's own file, which an ordinary program would not, costs its lock: the last thing here) */
 	return dir && !cl_view_open_process(view, dirfd(dir), &self, NULL);
 }

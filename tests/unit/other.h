@@ -52,10 +52,10 @@ static struct cl_region many_region;
 static int many_slot = -1;
 static inline void hold_many(uint32_t file_id, uint64_t first, uint64_t end)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 	int dir = open(folder, O_RDONLY | O_DIRECTORY);
 
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	if (many_slot < 0) {
 		CHECK_EQUAL(cl_region_open(&many_region, dir, file_id, NULL), 0);
 		many_slot = cl_holder_claim(&many_region, &self, cl_now(), HOUR);

@@ -17,7 +17,7 @@
 
 static char folder[64];
 static int folder_fd;
-static struct cl_witness me;
+static struct cl_identity me;
 
 static inline struct cl_region make_region(void)
 {
@@ -106,7 +106,7 @@ static inline int make_folder(void **state)
 	char *environment[] = { NULL };
 
 	cl_options_read(&cl_options, environment, NULL);
-	cl_witness_self(&me);
+	cl_identity_self(&me);
 	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
 	if (!mkdtemp(folder)) {
 		snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");

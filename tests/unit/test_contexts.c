@@ -382,12 +382,12 @@ IN_A_CHILD(without_ids_who_asks_waits_a_second_at_most)
  */
 static void *make_beside(void *unused)
 {
-	struct cl_context_making making;
+	struct cl_context_creation making;
 
 	beside_id = gettid();
-	making = cl_context_make_begin(0);
+	making = cl_context_creation_begin(0);
 	beside_done = true;
-	cl_context_make_end(&making);
+	cl_context_creation_end(&making);
 	return unused;
 }
 static void *end_beside(void *unused)
@@ -401,13 +401,13 @@ static void *end_beside(void *unused)
 
 IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended)
 {
-	struct cl_context_making making;
+	struct cl_context_creation making;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	context_ends(NULL, 0);
-	making = cl_context_make_begin(1); /* (another device's is none of it) */
-	cl_context_make_end(&making);
+	making = cl_context_creation_begin(1); /* (another device's is none of it) */
+	cl_context_creation_end(&making);
 	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
 	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
 	CHECK(!beside_done);
@@ -415,16 +415,16 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 	beside_done = false;
 	beside_id = 0;
-	making = cl_context_make_begin(0);
+	making = cl_context_creation_begin(0);
 	CHECK(!pthread_create(&beside, NULL, end_beside, NULL));
 	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
 	CHECK(!beside_done);
-	cl_context_make_end(&making);
+	cl_context_creation_end(&making);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 	/* no such device: nothing is noted */
 	for (int i = -1; i <= 64; i += 65) {
-		making = cl_context_make_begin(i);
-		cl_context_make_end(&making);
+		making = cl_context_creation_begin(i);
+		cl_context_creation_end(&making);
 	}
 }
 
@@ -461,14 +461,14 @@ static bool end_waits(CUcontext ctx, CUdevice device)
 
 IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
 {
-	struct cl_context_making making;
+	struct cl_context_creation making;
 	struct cl_context_call call;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	call = cl_context_call_begin(0); /* (what it had is given back) */
 	cl_context_call_end(&call);
 	call = cl_context_call_begin(0);
-	making = cl_context_make_begin(1);
+	making = cl_context_creation_begin(1);
 	CHECK(call.unwatched && making.call.unwatched && !making.begun);
 	CHECK(cl_self_start() && cl_sharing());
 	CHECK(!cl_context_call_begin(0).unwatched);
@@ -477,12 +477,12 @@ IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
 	cl_context_call_end(&call);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 	CHECK(end_waits(NULL, 1));
-	cl_context_make_end(&making);
+	cl_context_creation_end(&making);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 	CHECK(!end_waits(NULL, 0));
-	making = cl_context_make_begin(0);
+	making = cl_context_creation_begin(0);
 	CHECK(!making.call.unwatched && making.begun);
-	cl_context_make_end(&making);
+	cl_context_creation_end(&making);
 	/* a forked process does not share yet, nor are its parent's calls in it */
 	cl_contexts_forget();
 	cl_gate_forget();

@@ -144,7 +144,7 @@ static void one_hold(unsigned int slot, uint64_t *random)
 
 static unsigned int claim(uint32_t process)
 {
-	struct cl_witness self = { .pid = process, .pid_ns = 1, .start_time = process };
+	struct cl_identity self = { .pid = process, .pid_ns = 1, .start_time = process };
 	int slot;
 
 	playing = process;
@@ -363,7 +363,7 @@ static void what_is_held_is_never_freed_and_what_is_not_held_comes_free(void **s
 
 static int make_region(void **state)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 	int dir;
 
 	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
@@ -373,7 +373,7 @@ static int make_region(void **state)
 			return -1;
 	}
 	dir = open(folder, O_RDONLY | O_DIRECTORY);
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	if (cl_region_create(&region, dir, &self))
 		return -1;
 	cl_region_unlink(&region, dir);

@@ -17,7 +17,7 @@ enum { MOST_KIB = 512 }; /* of a file with one chunk of records */
 
 static char folder[64];
 static int folder_fd;
-static struct cl_witness me;
+static struct cl_identity me;
 
 static unsigned int size_in_kib(const struct cl_region *r)
 {
@@ -145,7 +145,7 @@ static void a_small_limit_of_locked_memory_is_no_hindrance(void **state)
 static int make_folder(void **state)
 {
 	snprintf(folder, sizeof folder, "/dev/shm/culimbo-locked-XXXXXX");
-	cl_witness_self(&me);
+	cl_identity_self(&me);
 	if (!mkdtemp(folder))
 		return -1;
 	folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

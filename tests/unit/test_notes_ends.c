@@ -34,7 +34,7 @@ static unsigned int reclaimed(const struct cl_view *view)
 IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
 {
 	CUipcMemHandle handle;
-	struct cl_witness dead = { 0 };
+	struct cl_identity dead = { 0 };
 	struct cl_finding found;
 	struct cl_view view, his;
 	struct cl_view_import import;
@@ -51,7 +51,7 @@ IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
 	if (!other) {
 		start_with(HOUR, CL_COLLECTOR_INLINE);
 		CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
-		CHECK_EQUAL(write(line[1], &cl_self.witness, sizeof dead), sizeof dead);
+		CHECK_EQUAL(write(line[1], &cl_self.identity, sizeof dead), sizeof dead);
 		for (;;)
 			pause();
 	}
@@ -216,10 +216,10 @@ IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
 	maker = fork();
 	CHECK(maker >= 0);
 	if (!maker) {
-		struct cl_witness self;
+		struct cl_identity self;
 		struct cl_region r;
 
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 		for (int i = 0; i < DEAD; i++) {
 			CHECK_EQUAL(cl_region_create(&r, dir, &self), 0);
 			cl_region_close(&r);

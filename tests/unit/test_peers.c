@@ -29,27 +29,27 @@ enum cl_liveness __wrap_cl_gc_judge(struct cl_region *region)
 	judged++;
 	return __real_cl_gc_judge(region);
 }
-enum cl_liveness __real_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_witness *witness,
+enum cl_liveness __real_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_identity *identity,
 					  uint64_t *free_since, uint64_t now, uint64_t settle);
-enum cl_liveness __wrap_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_witness *witness,
+enum cl_liveness __wrap_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_identity *identity,
 					  uint64_t *free_since, uint64_t now, uint64_t settle);
-enum cl_liveness __wrap_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_witness *witness,
+enum cl_liveness __wrap_cl_liveness_judge(struct cl_region *region, off_t lock_byte, const struct cl_identity *identity,
 					  uint64_t *free_since, uint64_t now, uint64_t settle)
 {
 	judged_by_proc++;
-	return __real_cl_liveness_judge(region, lock_byte, witness, free_since, now, settle);
+	return __real_cl_liveness_judge(region, lock_byte, identity, free_since, now, settle);
 }
 
 /* Has all the files; ends when @line does. */
 static void be_exporters(int line)
 {
 	static struct cl_region region[MANY];
-	struct cl_witness me;
+	struct cl_identity me;
 	int dir = open(folder, O_RDONLY | O_DIRECTORY), n;
 	char byte;
 
 	start_with(0, CL_COLLECTOR_INLINE);
-	cl_witness_self(&me);
+	cl_identity_self(&me);
 	for (n = 0; n < MANY; n++) {
 		uint64_t base = DEVICE_BASE + (uint64_t)n * DEVICE_STEP, tail;
 		CUipcMemHandle *handle = &exporters.handle[n];

@@ -27,12 +27,12 @@ struct importer {
 static struct cl_region importer_region;
 static void import_or_die(uint32_t file_id, uint32_t holds, int tell)
 {
-	struct cl_witness self;
+	struct cl_identity self;
 	int slot;
 
 	child_begins();
 	CHECK_EQUAL(cl_region_open(&importer_region, folder_fd, file_id, NULL), 0);
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	slot = cl_holder_claim(&importer_region, &self, cl_now(), 50 * MS);
 	CHECK(slot >= 0);
 	for (uint32_t i = 0; i < holds; i++)
@@ -356,9 +356,9 @@ static void a_dead_exporters_file_is_taken_away_a_live_ones_is_not(void **state)
 	child = fork_checked();
 	if (!child) {
 		struct cl_region r;
-		struct cl_witness self;
+		struct cl_identity self;
 
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 		CHECK_EQUAL(cl_region_create(&r, folder_fd, &self), 0);
 		CHECK(write(ends[1], &r.file_id, sizeof id) == sizeof id);
 		then_wait();
@@ -374,9 +374,9 @@ static void a_dead_exporters_file_is_taken_away_a_live_ones_is_not(void **state)
 	child = fork_checked();
 	if (!child) {
 		struct cl_region r;
-		struct cl_witness self;
+		struct cl_identity self;
 
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 		CHECK_EQUAL(cl_region_create(&r, folder_fd, &self), 0);
 		_exit(0); /* without taking it away, as the killed do */
 	}
@@ -407,9 +407,9 @@ static void an_unfinished_file_goes_with_its_maker(void **state)
 	child = fork_checked();
 	if (!child) {
 		struct cl_region r;
-		struct cl_witness self;
+		struct cl_identity self;
 
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 		CHECK_EQUAL(cl_region_create(&r, folder_fd, &self), 0);
 		cl_region_name(name, r.file_id);
 		snprintf(unfinished, sizeof unfinished, "new-%s", name + strlen("exporter-"));

@@ -136,7 +136,7 @@ static int descriptors_main(const char *path)
 	child = fork();
 	if (!child) {
 		child_begins();
-		cl_witness_self(&me);
+		cl_identity_self(&me);
 		descriptors_body();
 		_exit(0);
 	}

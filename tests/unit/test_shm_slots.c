@@ -91,11 +91,11 @@ static int played_is_locked(struct cl_region *region, off_t byte)
 }
 static const struct cl_lock_ops played_locks = { played_try_lock, played_unlock, played_is_locked };
 
-static struct cl_witness play(uint32_t process)
+static struct cl_identity play(uint32_t process)
 {
 	playing = process;
 	/* of another PID namespace: so that nobody looks for it in /proc */
-	return (struct cl_witness){ .pid = process, .pid_ns = 1, .start_time = 100 + process };
+	return (struct cl_identity){ .pid = process, .pid_ns = 1, .start_time = 100 + process };
 }
 static void played_death(uint32_t process)
 {
@@ -117,7 +117,7 @@ static struct cl_region make_played_region(void)
 static void slots_are_claimed_once_and_given_back(void **state)
 {
 	struct cl_region r = make_played_region();
-	struct cl_witness w;
+	struct cl_identity w;
 	struct cl_reaped reaped;
 
 	for (uint32_t p = 1; p <= 3; p++) {
@@ -146,7 +146,7 @@ static void slots_are_claimed_once_and_given_back(void **state)
 static void all_slots_may_be_taken_and_the_dead_make_room(void **state)
 {
 	struct cl_region r = make_played_region();
-	struct cl_witness w;
+	struct cl_identity w;
 
 	assert_true(CL_SLOTS >= 1024);
 	publish(&r, 8, 1);
@@ -189,7 +189,7 @@ static void the_dead_make_room_before_all_slots_are_taken(void **state)
 	unsigned int highest = 0;
 
 	for (uint32_t p = 1; p <= 5 * CL_SLOTS; p++) {
-		struct cl_witness w = play(p);
+		struct cl_identity w = play(p);
 		int slot = cl_holder_claim(&r, &w, p * MS, 50 * MS);
 
 		assert_in_range(slot, 0, CL_SLOTS - 1);
@@ -207,7 +207,7 @@ static void the_dead_make_room_before_all_slots_are_taken(void **state)
 static void who_finds_all_slots_taken_tells_the_next(void **state)
 {
 	struct cl_region r = make_played_region();
-	struct cl_witness w;
+	struct cl_identity w;
 
 	for (uint32_t p = 1; p <= CL_SLOTS; p++) {
 		w = play(p);
@@ -234,7 +234,7 @@ static void who_finds_all_slots_taken_tells_the_next(void **state)
 static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
 {
 	struct cl_region r = make_played_region();
-	struct cl_witness w;
+	struct cl_identity w;
 
 	for (uint32_t p = 1; p <= CL_SLOTS; p++) {
 		w = play(p);
@@ -276,7 +276,7 @@ static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
 static void settling_begins_anew(void **state)
 {
 	struct cl_region r = make_played_region();
-	struct cl_witness w = play(1);
+	struct cl_identity w = play(1);
 	struct cl_reaped reaped;
 
 	assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 0);
@@ -304,9 +304,9 @@ static void settling_begins_anew(void **state)
 static void a_claim_without_a_witness_is_reaped_by_its_lock(void **state)
 {
 	struct cl_region r = make_played_region();
-	struct cl_witness w = me;
+	struct cl_identity w = me;
 
-	playing = 1; /* a live process's witness, left from a claim before */
+	playing = 1; /* a live process's identity, left from a claim before */
 	assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 0);
 	cl_holder_release(&r, 0);
 	atomic_store(&r.slot[0].claim, 2 << 8 | CL_SLOT_CLAIMED);
@@ -322,7 +322,7 @@ static void a_claim_without_a_witness_is_reaped_by_its_lock(void **state)
 static void a_new_image_reaps_what_its_former_one_held(void **state)
 {
 	struct cl_region r = make_played_region();
-	struct cl_witness w = play(1), other;
+	struct cl_identity w = play(1), other;
 
 	publish(&r, 0, 1);
 	assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 0);

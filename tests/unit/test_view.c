@@ -18,7 +18,7 @@
 
 static char folder[64];
 static int folder_fd;
-static struct cl_witness me;
+static struct cl_identity me;
 
 /* ----------------------------------------------------------------- helpers */
 static struct cl_region make_region(void)
@@ -178,12 +178,12 @@ static void a_holder_is_named_and_told_dead_or_alive(void **state)
 	assert_true(child >= 0);
 	if (!child) {
 		struct cl_region seen;
-		struct cl_witness self;
+		struct cl_identity self;
 		uint8_t handle[64] = { 0 };
 
 		child_begins();
 		close(go[1]);
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 		memset(handle, 1, 56);
 		CHECK_EQUAL(cl_region_open(&seen, folder_fd, r.file_id, NULL), 0);
 		CHECK_EQUAL(cl_holder_claim(&seen, &self, cl_now(), 1), 0);
@@ -343,7 +343,7 @@ static void what_is_open_already_is_not_opened_again(void **state)
 	struct cl_region other = make_region();
 	struct cl_view view;
 	struct cl_view_process process;
-	struct cl_witness stranger = me;
+	struct cl_identity stranger = me;
 	pid_t child;
 	const char *why = "unset";
 
@@ -393,11 +393,11 @@ static void a_look_at_the_dead_writes_nothing(void **state)
 	child = fork();
 	assert_true(child >= 0);
 	if (!child) {
-		struct cl_witness self;
+		struct cl_identity self;
 		struct cl_region r;
 
 		child_begins();
-		cl_witness_self(&self);
+		cl_identity_self(&self);
 		CHECK_EQUAL(cl_region_create(&r, folder_fd, &self), 0);
 		publish(&r, 3, 1);
 		CHECK_EQUAL(write(at[1], &r.file_id, sizeof r.file_id), sizeof r.file_id);
@@ -421,7 +421,7 @@ static int set_up(void **state)
 	char *none[] = { NULL };
 
 	cl_options_read(&cl_options, none, NULL);
-	cl_witness_self(&me);
+	cl_identity_self(&me);
 	snprintf(folder, sizeof folder, "/dev/shm/culimbo-view-XXXXXX");
 	if (!mkdtemp(folder))
 		return -1;

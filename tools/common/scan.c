@@ -415,12 +415,12 @@ static bool scan_file(struct look *look, int dirfd, uint32_t id)
 }
 
 /* ------------------------------------------------------------------- all files */
-static bool same(const struct cl_witness *a, const struct cl_witness *b)
+static bool same(const struct cl_identity *a, const struct cl_identity *b)
 {
 	return a->pid == b->pid && a->pid_ns == b->pid_ns && a->start_time == b->start_time;
 }
 
-static struct cu_process *find(const struct cu_scan *scan, const struct cl_witness *who, size_t n)
+static struct cu_process *find(const struct cu_scan *scan, const struct cl_identity *who, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!scan->process[i].error && same(&scan->process[i].who, who))
@@ -498,7 +498,7 @@ int cu_scan(struct cu_scan *scan, int dirfd, int flags)
 	DIR *dir = NULL;
 
 	*scan = (struct cu_scan){ .now = cl_now() };
-	cl_witness_self(&scan->self);
+	cl_identity_self(&scan->self);
 	if (dirfd < 0)
 		return 0;
 	look.slot = malloc(CL_SLOTS * sizeof(*look.slot));

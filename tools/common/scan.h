@@ -22,7 +22,7 @@
 /* Who holds blocks of an exporter: a slot of its file. */
 struct cu_holder {
 	unsigned int slot;
-	struct cl_witness who;
+	struct cl_identity who;
 	char name[17];
 	bool alive;	/* false: dead or ending, and not yet reaped */
 	uint64_t since; /* CLOCK_MONOTONIC ns */
@@ -34,7 +34,7 @@ struct cu_process {
 	uint32_t file_id;
 	int error;	 /* the file can't be read: -errno, and why; then all else is 0 */
 	const char *why;
-	struct cl_witness who;
+	struct cl_identity who;
 	char command[129];
 	enum cl_liveness state;
 	bool elsewhere;	  /* in another PID namespace: its pid is not ours to look up */
@@ -63,7 +63,7 @@ struct cu_scan {
 	uint16_t *held_by; /* indices into the holders of the block's process */
 	size_t held_by_n;
 	uint64_t now; /* CLOCK_MONOTONIC ns */
-	struct cl_witness self;
+	struct cl_identity self;
 };
 
 enum { CU_SCAN_BLOCKS = 1 };

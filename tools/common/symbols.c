@@ -24,12 +24,12 @@
 
 struct map {
 	struct map *next;
-	struct cl_witness who;
+	struct cl_identity who;
 	char *text; /* NULL: there is none that can be believed */
 };
 
 /* When @who began, seconds since 1970; 0: not known. */
-static int64_t started(const struct cl_witness *who)
+static int64_t started(const struct cl_identity *who)
 {
 	FILE *stat = fopen("/proc/stat", "re");
 	long long boot = 0;

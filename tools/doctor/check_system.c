@@ -331,10 +331,10 @@ static int look_at_child(void)
 static void check_proc(void)
 {
 	char text[8192], *options = NULL, *save;
-	struct cl_witness self;
+	struct cl_identity self;
 	int error;
 
-	cl_witness_self(&self);
+	cl_identity_self(&self);
 	if (!self.start_time)
 		cu_found("/proc", WARN,
 			 "mount /proc of this PID namespace (unshare --mount-proc, docker does): else who has died is known only after CULIMBO_SETTLE",

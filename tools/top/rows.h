@@ -17,7 +17,7 @@ enum { SAMPLES = 120 };
 
 /* Of each process that was seen, how many bytes were in its limbo. */
 struct cu_history {
-	struct cl_witness who;
+	struct cl_identity who;
 	uint32_t file_id;
 	uint64_t sample[SAMPLES]; /* a ring; the newest at [(n - 1) % SAMPLES] */
 	uint64_t n;

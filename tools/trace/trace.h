@@ -31,7 +31,7 @@ struct cu_trace_process {
 	uint32_t id;	       /* the pid, or another number where two files have the same one */
 	char name[17], command[257]; /* whatever bytes the file has, without zeros */
 	enum cu_trace_state state;
-	struct cl_witness who;
+	struct cl_identity who;
 	uint8_t boot_id[16];
 	uint64_t monotonic, realtime;
 	int64_t begin, end;
