@@ -80,7 +80,7 @@ load common.bash
 	run "$C" config --json=yes
 	exits 2
 	has "takes no value"
-	run "$C" config me
+	run "$C" ps me
 	exits 2
 	has "takes no argument: 'me'"
 	run "$C"

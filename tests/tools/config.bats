@@ -76,3 +76,28 @@ names() {
 	has "/a?[31m???b"
 	if LC_ALL=C grep -q $'[\x01-\x09\x0b-\x1f\x7f-\xff]' out; then false; fi
 }
+
+@test "the options that are named, with or without CULIMBO_, in letters of either case" {
+	[ "$("$C" config grace CULIMBO_DIR --raw --noheadings -o NAME | xargs)" = "CULIMBO_GRACE CULIMBO_DIR" ]
+	run "$C" config grace grcae
+	exits 2
+	has "there is no option 'grcae'; did you mean 'GRACE'?"
+	run "$C" config CULIMBO_GRAEC
+	exits 2
+	has "did you mean 'CULIMBO_GRACE'?"
+	run "$C" config ''
+	exits 2
+}
+
+@test "a terminal of 80 columns: nothing is wider, what an option does stands whole below it" {
+	command -v script > /dev/null || skip "no script(1)"
+	unset "${!CULIMBO_@}"
+	TERM=xterm script -qec "stty cols 80 rows 24; '$C' config" typed < /dev/null | tr -d '\r' > seen
+	[ "$(awk 'length > 80' seen | wc -l)" -eq 0 ]
+	[ "$(wc -l < seen)" -lt 70 ]
+	[ "$(grep -c '^CULIMBO_' seen)" -eq "$(names | wc -l)" ]
+	grep -A 2 '^CULIMBO_DIR ' seen | grep -q '^    where exporter files live'
+	# the same words as in a wide one
+	[ "$(grep '^    ' seen | xargs -0 echo | tr -s ' \n' ' ')" = \
+		" $("$C" config -o HELP --noheadings | tr -s ' \n' ' ')" ]
+}

@@ -11,9 +11,10 @@
 #include <string.h>
 
 #include "tools/commands/commands.h"
+#include "shim/base/options.h"
 #include "tools/common/table.h"
 
-enum kind { NOTHING, PID, ID, FILES, DIRS, COLUMNS, COMMAND, SUBCOMMAND, WORDS };
+enum kind { NOTHING, PID, ID, FILES, DIRS, COLUMNS, COMMAND, SUBCOMMAND, WORDS, NAMES };
 
 static enum kind kind_of(const char *argument)
 {
@@ -33,6 +34,8 @@ static enum kind kind_of(const char *argument)
 		return FILES;
 	if (strstr(argument, "SUBCOMMAND"))
 		return SUBCOMMAND;
+	if (!strcmp(argument, "[NAME...]"))
+		return NAMES;
 	return strchr(argument, '|') ? WORDS : NOTHING;
 }
 
@@ -50,6 +53,12 @@ static void put_columns(const struct cu_command *command, const char *between)
 {
 	for (const struct cu_column *c = command->columns; c && c->name; c++)
 		printf("%s%s", c == command->columns ? "" : between, c->name);
+}
+
+static void put_option_names(void)
+{
+	for (size_t i = 0; i < cl_option_rows_n; i++)
+		printf("%s%s", i ? " " : "", cl_option_rows[i].name);
 }
 
 #define EACH_COMMAND(c)                                                    \
@@ -92,6 +101,11 @@ static void bash_values(const struct cu_command *command, const char *argument)
 	case WORDS:
 		fputs("'words ", stdout);
 		put_words(argument, '|', " ");
+		putchar('\'');
+		break;
+	case NAMES:
+		fputs("'words ", stdout);
+		put_option_names();
 		putchar('\'');
 		break;
 	}
@@ -234,6 +248,11 @@ static void zsh_action(const struct cu_command *command, const char *argument)
 		put_words(argument, '|', " ");
 		putchar(')');
 		break;
+	case NAMES:
+		putchar('(');
+		put_option_names();
+		putchar(')');
+		break;
 	case COMMAND:
 		fputs("_normal", stdout);
 		break;
@@ -355,6 +374,11 @@ static void fish_action(const struct cu_command *command, const char *argument)
 	case WORDS:
 		fputs(" -x -a '", stdout);
 		put_words(argument, '|', " ");
+		putchar('\'');
+		break;
+	case NAMES:
+		fputs(" -x -a '", stdout);
+		put_option_names();
 		putchar('\'');
 		break;
 	case COMMAND:

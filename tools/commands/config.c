@@ -6,7 +6,11 @@
  */
 #include "config.h"
 
+#include <ctype.h>
+#include <getopt.h>
 #include <stdio.h>
+#include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "shim/base/options.h"
@@ -21,7 +25,7 @@ static const struct cu_column columns[] = {
 	[SOURCE] = { "SOURCE", CU_TEXT, 0, "environment or default" },
 	[DEFAULT] = { "DEFAULT", CU_TEXT, 0, "what holds when nothing is said" },
 	[ALLOWED] = { "ALLOWED", CU_TEXT, 0, "what it may be" },
-	[HELP] = { "HELP", CU_TEXT, CU_WRAP, "what it does" },
+	[HELP] = { "HELP", CU_TEXT, CU_BELOW, "what it does" },
 	{ .name = NULL },
 };
 
@@ -68,6 +72,51 @@ static void complain(const char *line)
 	fprintf(stderr, "culimbo config: %s\n", line);
 }
 
+/* Whether @word names @row: with or without "CULIMBO_", in letters of either case. */
+static bool is_named(const struct cl_option_row *row, const char *word)
+{
+	return !strcasecmp(row->name, word) || !strcasecmp(row->name + strlen("CULIMBO_"), word);
+}
+
+/* Returns false after a complaint if one of the @n words of @name is no option. */
+static bool are_options(const struct cu_command *command, int n, char **name)
+{
+	for (int i = 0; i < n; i++) {
+		const char *nearest = NULL;
+		size_t distance = SIZE_MAX, row = 0;
+
+		while (row < cl_option_rows_n && !is_named(&cl_option_rows[row], name[i]))
+			row++;
+		if (row < cl_option_rows_n)
+			continue;
+		for (row = 0; row < cl_option_rows_n; row++) {
+			const char *option = cl_option_rows[row].name;
+			char upper[64];
+			size_t length = 0;
+
+			for (; name[i][length] && length < sizeof(upper); length++)
+				upper[length] = (char)toupper((unsigned char)name[i][length]);
+			if (strncmp(upper, "CULIMBO_", strlen("CULIMBO_")) != 0)
+				option += strlen("CULIMBO_");
+			cu_nearer(upper, length, option, &nearest, &distance);
+		}
+		if (nearest)
+			cu_usage_error(command, "there is no option '%s'; did you mean '%s'?", name[i], nearest);
+		else
+			cu_usage_error(command, "there is no option '%s'", name[i]);
+		return false;
+	}
+	return true;
+}
+
+static bool is_asked_for(const struct cl_option_row *row, int n, char **name)
+{
+	for (int i = 0; i < n; i++)
+		if (is_named(row, name[i]))
+			return true;
+	return n == 0;
+}
+
 static int config(const struct cu_command *command, int argc, char **argv)
 {
 	struct cu_format format = { 0 };
@@ -78,6 +127,10 @@ static int config(const struct cu_command *command, int argc, char **argv)
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
 		if (!cu_format_option(&format, got))
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	argc -= optind;
+	argv += optind;
+	if (!are_options(command, argc, argv))
+		return CU_USAGE;
 	table = cu_table_new(command, "options", &format, &status);
 	if (!table)
 		return status;
@@ -88,7 +141,8 @@ static int config(const struct cu_command *command, int argc, char **argv)
 			(const void *)((const char *)&values + cl_option_rows[i].offset),
 		};
 
-		cu_table_line(table, fill, &option);
+		if (is_asked_for(option.row, argc, argv))
+			cu_table_line(table, fill, &option);
 	}
 	return cu_table_end(table);
 }
@@ -96,7 +150,7 @@ static int config(const struct cu_command *command, int argc, char **argv)
 static const struct cu_option options[] = { CU_TABLE_OPTIONS, { .name = NULL } };
 
 static const struct cu_example examples[] = {
-	{ "CULIMBO_GRACE=500ms culimbo config", "is the value understood?" },
+	{ "CULIMBO_GRACE=500ms culimbo config grace", "is the value understood?" },
 	{ "culimbo config --json | jq -r '.options[] | select(.source == \"environment\").name'",
 	  "what of ours this shell sets" },
 	{ .line = NULL },
@@ -104,10 +158,11 @@ static const struct cu_example examples[] = {
 
 const struct cu_command cu_config = {
 	.name = "config",
-	.arguments = "",
+	.arguments = "[NAME...]",
 	.summary = "show each option, its value and where it came from",
-	.help = "Shows each option (an environment variable), the value that a program started\n"
-		"from here would have, where that came from, its default, and what it does.\n"
+	.help = "Shows each option (an environment variable), or those that are named, with or\n"
+		"without CULIMBO_: the value that a program started from here would have, where\n"
+		"that came from, its default, and what it does.\n"
 		"Bad values and unknown names are complained about on stderr.",
 	.options = options,
 	.columns = columns,

@@ -282,22 +282,50 @@ static void pad(size_t n)
 		putchar_unlocked(' ');
 }
 
-static void print_long_table(const struct cu_table *table)
+/* @text in lines of @width columns that begin @indent columns in. */
+static void put_below(const char *text, size_t indent, size_t width)
 {
+	size_t at = 0;
+
+	while (*text) {
+		size_t bytes = strcspn(text, " "), word = 0;
+		char copy[256];
+
+		snprintf(copy, sizeof(copy), "%.*s", (int)bytes, text);
+		word = cu_width(copy);
+		if (at && at + 1 + word > width) {
+			putchar_unlocked('\n');
+			at = 0;
+		}
+		if (at)
+			putchar_unlocked(' ');
+		else
+			pad(indent);
+		at = (at ? at + 1 : indent) + word;
+		printf("%.*s", (int)bytes, text);
+		text += bytes + strspn(text + bytes, " ");
+	}
+	putchar_unlocked('\n');
+}
+
+/* @below: the columns of a terminal that is too narrow for the last column; 0: it is wide enough. */
+static void print_long_table(const struct cu_table *table, unsigned int below)
+{
+	unsigned int n = below ? table->n - 1 : table->n;
 	size_t width[COLUMNS_MOST];
 
-	for (unsigned int i = 0; i < table->n; i++)
+	for (unsigned int i = 0; i < n; i++)
 		width[i] = table->format.noheadings ? 0 :
 						      strlen(table->columns[table->shown[i]].name);
 	for (size_t line = 0; line < table->lines; line++)
-		for (unsigned int i = 0; i < table->n; i++) {
+		for (unsigned int i = 0; i < n; i++) {
 			size_t its = cu_width(for_people(table->cell[line * table->n + i]));
 
 			if (its > width[i])
 				width[i] = its;
 		}
-	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++)
-		for (unsigned int i = 0; i < table->n; i++) {
+	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++) {
+		for (unsigned int i = 0; i < n; i++) {
 			const struct cu_column *column = &table->columns[table->shown[i]];
 			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
 						  column->name;
@@ -306,11 +334,14 @@ static void print_long_table(const struct cu_table *table)
 			if (is_number(column))
 				pad(free_width);
 			fputs_unlocked(text, stdout);
-			if (i + 1 == table->n)
+			if (i + 1 == n)
 				putchar_unlocked('\n');
 			else
 				pad(is_number(column) ? 1 : free_width + 1);
 		}
+		if (below && line)
+			put_below(for_people(table->cell[line * table->n - 1]), 4, below);
+	}
 }
 
 static void print_long_raw(const struct cu_table *table)
@@ -366,15 +397,15 @@ static void print_long_json(const struct cu_table *table)
 	fputs_unlocked("\n   ]\n}\n", stdout);
 }
 
-/* Whether the table is wider than the terminal, so that columns are cut. */
-static bool is_cut(const struct cu_table *table)
+/* Returns the columns of the terminal if the table is wider than it, else 0. */
+static unsigned int is_cut(const struct cu_table *table)
 {
 	struct winsize size;
 	size_t all = 0;
 
 	if (table->format.json || table->format.raw || !isatty(STDOUT_FILENO) ||
 	    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col)
-		return false;
+		return 0;
 	for (unsigned int i = 0; i < table->n; i++) {
 		size_t width = strlen(table->columns[table->shown[i]].name);
 
@@ -385,7 +416,7 @@ static bool is_cut(const struct cu_table *table)
 		}
 		all += width + (i > 0);
 	}
-	return all > size.ws_col;
+	return all > size.ws_col ? size.ws_col : 0;
 }
 
 /* A command line without the folder of its program, which says least. */
@@ -407,7 +438,7 @@ static int print_smart(struct cu_table *table)
 		[CU_BOOLEAN] = SCOLS_JSON_BOOLEAN, [CU_HEX] = SCOLS_JSON_STRING,
 	};
 	struct libscols_table *smart = scols_new_table();
-	bool cut = is_cut(table);
+	bool cut = is_cut(table) != 0;
 	int error = -ENOMEM;
 
 	if (!smart)
@@ -468,16 +499,22 @@ int cu_table_end(struct cu_table *table)
 {
 	const struct cu_command *command = table->command;
 	int error = table->failed ? -ENOMEM : 0;
+	unsigned int narrow;
 
 	drop_empty(table);
+	narrow = !error && table->n > 1 && table->columns[table->shown[table->n - 1]].flags & CU_BELOW ?
+			 is_cut(table) :
+			 0;
 	if (!error && table->format.json && !table->lines)
 		printf("{\n   \"%s\": []\n}\n", table->name); /* of which libsmartcols prints nothing */
 	else if (!error && !table->lines)
 		;
-	else if (!error && table->lines > SMART_LINES)
-		(table->format.json ? print_long_json :
-		 table->format.raw  ? print_long_raw :
-				      print_long_table)(table);
+	else if (!error && table->lines > SMART_LINES && table->format.json)
+		print_long_json(table);
+	else if (!error && table->lines > SMART_LINES && table->format.raw)
+		print_long_raw(table);
+	else if (!error && (table->lines > SMART_LINES || narrow))
+		print_long_table(table, narrow);
 	else if (!error)
 		error = print_smart(table);
 	cu_table_drop(table);
