@@ -57,6 +57,12 @@ scene() {
 	unset CULIMBO_DIR
 	run "$C" ps --dir="$dir" --bytes --noheadings -o PID,LIMBOBYTES,HELDBYTES,EXPORTEDBYTES,HOLDERS
 	[[ ${lines[0]} =~ ^\ *${PID[P]}\ +2048\ +1024\ +8389632\ +1$ ]]
+	# C keeps what is freed while it has it open, and what its exporter leaves when it dies
+	pins() { column PID,PINS ps --dir="$dir" --bytes | sort -n | xargs; }
+	pinned() { printf '%s\n' "${PID[P]} 0" "${PID[C]} $1" | sort -n | xargs; }
+	[ "$(pins)" = "$(pinned 0)" ]
+	tell P "free 1"
+	[ "$(pins)" = "$(pinned 1024)" ]
 }
 
 @test "blocks: the largest first, with state and holder" {
@@ -301,6 +307,7 @@ END
 	[ "$output" = "${PID[P]} dead
 ${PID[C]} alive" ]
 	[ "$(column HELDBY blocks --held)" = "${PID[C]}\\x20sharer" ]
+	[ "$(column PID,PINS ps --bytes | grep "^${PID[C]} ")" = "${PID[C]} 1024" ]
 	# (two small ones in limbo and two large ones went back to the driver with it)
 	[ "$(column PID,EXPORTED,HELD,LIMBO ps | grep "^${PID[P]} ")" = "${PID[P]} 1 1 0" ]
 	die C

@@ -142,6 +142,9 @@ scene() {
 	shows 'exported .* in 12 blocks'
 	gone 'standing still'
 	gone 'the other way round'
+	tell P "free 1" # what C has open
+	# shellcheck disable=SC2046 # a word each
+	sorts n C $(rest C)
 	keys q
 	shows 'status=0'
 }
@@ -248,6 +251,10 @@ scene() {
 		select(.pid == $q) | .trend == "▁" and .limbo == 0 and .held == 0 and .exported == 5 and
 		.exportedbytes == 5120)' top.json
 	jq -e --argjson c "${PID[C]}" '.processes[] | select(.pid == $c) | .imported == 1 and .exported == 0' top.json
+	[ "$(column PINS top --bytes | sort -u)" = 0 ]
+	tell P "free 1"
+	# what C has open of P is freed: C pins it
+	[ "$("$C" top --raw --noheadings --bytes -o PID,PINS --sort=pins | head -n 1)" = "${PID[C]} 3145728" ]
 	run "$C" top --sort=LIMBOBYTE
 	exits 2
 	has "did you mean 'LIMBOBYTES'?"

@@ -12,7 +12,7 @@
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 
-enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, AGE, PROCFILE, NOTE,
+enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, PINS, AGE, PROCFILE, NOTE,
        EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS };
 
 static const struct cu_column columns[] = {
@@ -25,6 +25,7 @@ static const struct cu_column columns[] = {
 	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks that it has freed and the driver has not; of a dead process only what others still hold" },
 	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "what these take" },
 	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
+	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it keeps from going back to the driver: freed blocks, and blocks of dead processes, that it still has open" },
 	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
 	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it has none, and is known by what it holds of others" },
 	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, or where the process is" },
@@ -82,6 +83,9 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 		break;
 	case IMPORTED:
 		cu_cell_number(cell, p->imported);
+		break;
+	case PINS:
+		cu_cell_number(cell, p->pin_bytes);
 		break;
 	case AGE:
 		cu_cell_number(cell, p->age);
@@ -168,6 +172,7 @@ static const struct cu_option options[] = { CU_TABLE_OPTIONS, CU_DIR_OPTION, { .
 static const struct cu_example examples[] = {
 	{ "culimbo ps", "who shares GPU memory, and how much waits in limbo" },
 	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
+	{ "culimbo ps -o PID,PINS,COMMAND", "who keeps freed memory of others" },
 	{ "culimbo ps --json | jq '[.processes[].limbobytes] | add'", "bytes in limbo on this host" },
 	{ .line = NULL },
 };

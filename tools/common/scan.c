@@ -328,6 +328,10 @@ static void look_at_block(struct look *look, uint32_t record)
 			read_slot(&look->view, slots[i], holder);
 		holder->holds++;
 		holder->bytes += block.size;
+		if (block.class == CL_VIEW_HELD_LIMBO || process->state == CL_DEAD) {
+			holder->pins++;
+			holder->pin_bytes += block.size;
+		}
 		if (!(look->flags & CU_SCAN_BLOCKS))
 			continue;
 		if (!make_room(&scan->held_by, sizeof(*scan->held_by), scan->held_by_n,
@@ -472,6 +476,8 @@ static bool count_imports(struct cu_scan *scan, size_t *room)
 				tally = more;
 				tally_room = *room;
 			}
+			process->pins += holder.pins;
+			process->pin_bytes += holder.pin_bytes;
 			tally[at].holds += holder.holds;
 			tally[at].bytes += holder.bytes;
 		}

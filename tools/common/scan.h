@@ -27,6 +27,7 @@ struct cu_holder {
 	bool alive;	/* false: dead or ending, and not yet reaped */
 	uint64_t since; /* CLOCK_MONOTONIC ns */
 	uint64_t holds, bytes;
+	uint64_t pins, pin_bytes; /* of these, blocks that their exporter has freed, or that it left when it died */
 };
 
 /* One that shares: by its own file, or (file_id 0) by what it holds of others. */
@@ -45,6 +46,7 @@ struct cu_process {
 	uint64_t held, held_bytes; /* by others, freed or not */
 	uint64_t limbo, limbo_bytes;
 	uint64_t imported, imported_bytes;
+	uint64_t pins, pin_bytes; /* blocks of others, freed or left by the dead, whose memory it alone or with others keeps */
 	struct cu_holder *holder;
 	unsigned int holders;
 };

@@ -56,6 +56,9 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 	case IMPORTED:
 		cu_cell_number(cell, p->imported);
 		break;
+	case PINS:
+		cu_cell_number(cell, p->pin_bytes);
+		break;
 	case AGE:
 		cu_cell_number(cell, p->age);
 		break;

@@ -23,6 +23,7 @@ const struct cu_column cu_top_columns[] = {
 	[EXPORTED] = { "EXPORTED", CU_NUMBER, 0, "blocks that it exports and has not freed" },
 	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what these take" },
 	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
+	[PINS] = { "PINS", CU_BYTES, 0, "memory of others, freed or left by the dead, that it still has open" },
 	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
 	[COMMAND] = { "COMMAND", CU_TEXT, 0, "its command line" },
 	{ .name = NULL },
@@ -52,6 +53,9 @@ static int compare_rows(const void *x, const void *y)
 		break;
 	case IMPORTED:
 		BY(imported);
+		break;
+	case PINS:
+		BY(pin_bytes);
 		break;
 	case AGE:
 		BY(age);

@@ -10,7 +10,7 @@
 #include "tools/common/table.h"
 
 /* The columns of the table, by which rows are sorted as well. */
-enum { PID, STATE, LIMBOBYTES, BAR, TREND, LIMBO, HELD, EXPORTED, EXPORTEDBYTES, IMPORTED, AGE, COMMAND };
+enum { PID, STATE, LIMBOBYTES, BAR, TREND, LIMBO, HELD, EXPORTED, EXPORTEDBYTES, IMPORTED, PINS, AGE, COMMAND };
 extern const struct cu_column cu_top_columns[];
 
 enum { SAMPLES = 120 };

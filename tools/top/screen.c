@@ -106,7 +106,7 @@ struct place {
 	int column, width, x;
 	bool right;
 };
-enum { PLACES = 11 };
+enum { PLACES = 12 };
 
 static int lay_out(struct place *place)
 {
@@ -115,9 +115,9 @@ static int lay_out(struct place *place)
 		bool right;
 	} wanted[PLACES] = {
 		{ PID, 8, 0, true },	    { STATE, 7, 50, false },   { LIMBOBYTES, 10, 0, true },
-		{ BAR, 12, 96, false },	    { TREND, 12, 66, false },  { LIMBO, 7, 120, true },
+		{ BAR, 12, 104, false },	    { TREND, 12, 66, false },  { LIMBO, 7, 120, true },
 		{ HELD, 7, 40, true },	    { EXPORTED, 8, 72, true }, { IMPORTED, 8, 80, true },
-		{ AGE, 7, 112, true },	    { COMMAND, 0, 0, false },
+		{ PINS, 10, 88, true },	    { AGE, 7, 128, true },     { COMMAND, 0, 0, false },
 	};
 	int n = 0, x = 0;
 
@@ -125,7 +125,7 @@ static int lay_out(struct place *place)
 		if (COLS < wanted[i].from)
 			continue;
 		place[n] = (struct place){ wanted[i].column, wanted[i].width, x, wanted[i].right };
-		if (wanted[i].column == TREND && COLS >= 104)
+		if (wanted[i].column == TREND && COLS >= 112)
 			place[n].width = 20;
 		if (wanted[i].column == TREND && COLS > 140)
 			place[n].width += COLS - 140 > 40 ? 40 : COLS - 140;
@@ -213,6 +213,10 @@ static void draw_row(int y, const struct cu_row *row, const struct place *place,
 		case IMPORTED:
 			snprintf(text, sizeof(text), "%" PRIu64, p->imported);
 			break;
+		case PINS:
+			cu_bytes_long(text, p->pin_bytes);
+			how = p->pin_bytes ? BAD : how;
+			break;
 		case AGE:
 			cu_duration(text, p->age / 1000000000 * 1000000000);
 			if (p->age < 1000000000)
@@ -235,9 +239,10 @@ static void draw_row(int y, const struct cu_row *row, const struct place *place,
 static const char *const help_lines[] = {
 	"l  sort by bytes in limbo     b  by blocks in limbo    h  by blocks held",
 	"e  by bytes exported          i  by blocks imported    a  by age",
-	"p  by pid                     c  by command            r  the other way round",
+	"n  by bytes pinned            p  by pid                c  by command",
 	"/  show only what has a text in command, pid or state (empty: all)",
-	"space  stand still     + -  slower, faster     arrows, PgUp, PgDn  scroll",
+	"r  the other way round        space  stand still       + -  slower, faster",
+	"arrows, PgUp, PgDn  scroll",
 	"?  this help           q  quit",
 };
 
@@ -304,7 +309,7 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 		move(LINES - 1, x < COLS ? x : COLS - 1);
 	} else {
 		draw(LINES - 1, 0, COLS, DIM,
-		     "q quit   / filter   l b h e i a p c sort   r reverse   space pause   ? help");
+		     "q quit   / filter   l b h e i n a p c sort   r reverse   space pause   ? help");
 		if (cu_live.rows > (size_t)visible && COLS > 100) {
 			snprintf(text, sizeof(text), "%zu-%zu of %zu", cu_live.first + 1,
 				 cu_live.first + (size_t)visible, cu_live.rows);
@@ -327,7 +332,7 @@ static bool sort_by(int key)
 	static const struct {
 		int key, column;
 	} keys[] = { { 'l', LIMBOBYTES }, { 'b', LIMBO }, { 'h', HELD }, { 'e', EXPORTED },
-		     { 'i', IMPORTED },	  { 'a', AGE },	  { 'p', PID },	 { 'c', COMMAND } };
+		     { 'i', IMPORTED },	  { 'n', PINS },	  { 'a', AGE },	  { 'p', PID },	 { 'c', COMMAND } };
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (keys[i].key == key) {

@@ -88,7 +88,7 @@ static const struct cu_option options[] = {
 	{ "batch", OPTION_BATCH, NULL, "print tables one after the other, as into a file" },
 	{ "iterations", OPTION_TIMES, "N", "end after N looks" },
 	{ "delay", OPTION_DELAY, "DURATION", "time between two looks (default 1s)" },
-	{ "sort", OPTION_SORT, "LIMBOBYTES|LIMBO|HELD|EXPORTED|IMPORTED|AGE|PID|COMMAND",
+	{ "sort", OPTION_SORT, "LIMBOBYTES|LIMBO|HELD|EXPORTED|IMPORTED|PINS|AGE|PID|COMMAND",
 	  "sort by this column (default LIMBOBYTES)" },
 	{ "filter", OPTION_FILTER, "TEXT", "only those with TEXT in command, pid or state" },
 	CU_TABLE_OPTIONS,
@@ -98,6 +98,7 @@ static const struct cu_option options[] = {
 
 static const struct cu_example examples[] = {
 	{ "culimbo top", "live; ? shows the keys, q quits" },
+	{ "culimbo top --sort=PINS", "who keeps freed memory of others, first" },
 	{ "culimbo top --batch -n 60 -d 1s > limbo.log", "a minute of it, into a file" },
 	{ "culimbo top -n 1 --json", "once, for a script" },
 	{ .line = NULL },
