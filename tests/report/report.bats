@@ -141,6 +141,10 @@ fails() {
 	has text "findings=0"
 	fails 7 "$C" check --simulate -- sh -c 'exit 7' 2> text
 	has text "no CUDA call of any process reached culimbo"
+	# a check that saw nothing is not green
+	fails 98 "$C" check --simulate -- true 2> text
+	has text "nothing was checked"
+	"$C" check --simulate --allow-no-cuda -- true 2> text
 	fails 143 "$C" check --simulate -- sh -c 'kill $$'
 	fails 5 "$C" check --simulate --error-exitcode 5 -- "$P/never_closes" 2> text
 	fails 127 "$C" check --simulate -- ./nothing 2> text
@@ -543,7 +547,7 @@ waits_dead() {
 	# (perl's own door to it; sh as Debian's leaves so, too)
 	fails 3 "$C" check --simulate -- perl -MPOSIX -e 'POSIX::_exit(3)' 2> text
 	has text "CHECK processes=1 used_cuda=0"
-	"$C" check --simulate -- perl -MPOSIX -e 'fork or POSIX::_exit(0); wait; POSIX::_exit(0)' 2> text
+	"$C" check --simulate --allow-no-cuda -- perl -MPOSIX -e 'fork or POSIX::_exit(0); wait; POSIX::_exit(0)' 2> text
 	has text "CHECK processes=2 used_cuda=0"
 	# its memory is its parent's, whose end is still to come
 	"$C" check --simulate -- "$P/vforks" 2> text

@@ -34,8 +34,8 @@
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT, OPTION_GENERATE };
-enum { FINDINGS = 99 /* the exit status, unless told otherwise */, SETTLE_TRIES = 200 };
+       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA };
+enum { FINDINGS = 99 /* the exit status, unless told otherwise */, NOTHING_CHECKED = 98, SETTLE_TRIES = 200 };
 
 /* ------------------------------------------------------------------- the folder */
 struct folder {
@@ -373,7 +373,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	struct findings f = { .report = &report };
 	struct folder folder = { .own_limbo = false };
 	const char *output = NULL, *suppressions = NULL;
-	bool simulate = false, json = false, generate = false;
+	bool simulate = false, json = false, generate = false, no_cuda = false;
 	char path[PATH_MAX], pattern[256], *end;
 	unsigned long exitcode = FINDINGS;
 	struct timespec now;
@@ -396,6 +396,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_GENERATE:
 			generate = true;
+			break;
+		case OPTION_NO_CUDA:
+			no_cuda = true;
 			break;
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
@@ -489,7 +492,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		return CU_FAILED;
 	if (WIFSIGNALED(status) || WEXITSTATUS(status))
 		return end_as(status);
-	return f.n ? (int)exitcode : unwritten ? CU_FAILED : CU_OK;
+	return f.n ? (int)exitcode : unwritten ? CU_FAILED : f.cuda || no_cuda ? CU_OK : NOTHING_CHECKED;
 }
 
 static const struct cu_option options[] = {
@@ -499,6 +502,7 @@ static const struct cu_option options[] = {
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
+	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "a CMD of which no CUDA call reaches culimbo is no failure" },
 	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
 	{ .name = NULL },
 };
@@ -506,6 +510,7 @@ static const struct cu_option options[] = {
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
+	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda)" },
 	{ CU_FAILED, "CMD was not begun, or its report not written: stderr says why" },
 	{ CU_USAGE, "a wrong option" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
@@ -528,7 +533,8 @@ const struct cu_command cu_check = {
 	.summary = "run a program, and fail on leaks and misuse; for CI",
 	.help = "Runs CMD, and what CMD starts, as `culimbo run` does; when it has ended, prints\n"
 		"what was found in any process of it, those that were killed too, and exits with\n"
-		"another status than 0 if something was.  CMD's own status, if not 0, or the signal\n"
+		"another status than 0 if something was, or if nothing could be checked since no\n"
+		"CUDA call was seen.  CMD's own status, if not 0, or the signal\n"
 		"that ended it come first.\n"
 		"\n"
 		"CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT are check's own; a\n"
