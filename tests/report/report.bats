@@ -220,6 +220,9 @@ waits_dead() {
 	fails 1 "$C" report --pid 1 2> text
 	has text "process 1 has no file in $D/limbo"
 	has text "CULIMBO_KEEP_DEAD" # (it may have been killed)
+	fails 1 "$C" report /etc/passwd > out 2> text
+	has text "/etc/passwd: there is no report of culimbo in it"
+	fails 1 "$C" report - < /dev/null 2> text
 	fails 2 "$C" report --pid x 2> text
 	fails 2 "$C" report --top -1 2> text
 	fails 2 "$C" report --min-age soon 2> text

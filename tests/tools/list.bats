@@ -93,6 +93,9 @@ scene() {
 	[ "$(column STATE blocks --pid="${PID[P]}" | wc -l)" -eq 6 ]
 	[ "$(column STATE blocks --pid="${PID[C]}")" = held ] # what it holds
 	[ -z "$(column STATE blocks --pid=1)" ]
+	run "$C" blocks --pid=1
+	exits 0
+	[ "$output" = "There are 6 blocks, and none is what was asked for." ]
 	run "$C" blocks --state=limo
 	exits 2
 	has "unknown state 'limo'; did you mean 'limbo'?"
@@ -114,6 +117,8 @@ scene() {
 	"$C" show "${PID[P]}" --json > p.json
 	jq -e --argjson p "${PID[P]}" '.pid == $p and .state == "alive" and .exported == 3 and
 		.limbo_bytes == 2048 and (.blocks | length == 5) and (.held_by | length == 1)' p.json
+	file=$(column PID,FILE ps | sed -n "s/^${PID[P]} //p")
+	[ "$("$C" show "${file#exporter-}" --json | jq .pid)" = "${PID[P]}" ]
 	id=$(column ID blocks --held)
 	"$C" show --json "$id" > b.json
 	jq -e --arg id "$id" --argjson c "${PID[C]}" '.block == $id and .size == 1024 and

@@ -204,6 +204,7 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 	struct cu_table *table;
 	const char *dir = NULL;
 	struct cu_scan scan;
+	size_t lines = 0;
 	int got, status;
 
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
@@ -243,11 +244,17 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 	for (size_t i = 0; i < scan.blocks; i++) {
 		struct row row = { &scan, &scan.block[i], &scan.process[scan.block[i].process] };
 
-		if (passes(&filter, &row))
-			cu_table_line(table, fill, &row);
+		if (!passes(&filter, &row))
+			continue;
+		cu_table_line(table, fill, &row);
+		lines++;
 	}
 	if (!scan.processes && !format.json && !format.raw)
 		cu_note_nobody();
+	else if (scan.blocks && !lines && !format.json && !format.raw)
+		fprintf(stderr, scan.blocks == 1 ? "There is 1 block, and it is not what was asked for.\n" :
+						   "There are %zu blocks, and none is what was asked for.\n",
+			scan.blocks);
 	cu_note_unread(command, &scan);
 	status = cu_table_end(table);
 	cu_scan_free(&scan);

@@ -208,6 +208,12 @@ static void say_end(struct cl_report *report, const struct cu_report_sums *sums,
 				 "anything (--all shows those that share)\n");
 }
 
+/* Whether @line may stand in a report: its own words, a frame, or JSON; a part of one is shown, too. */
+static bool may_be_of_report(const char *line)
+{
+	return line[0] == '{' || line[strspn(line, " ")] == '#' || strstr(line, "culimbo");
+}
+
 /* Reports that processes have written at their ends, with the names added. */
 static int add_names(const struct cu_command *command, int files, char **file)
 {
@@ -215,6 +221,7 @@ static int add_names(const struct cu_command *command, int files, char **file)
 	int status = names ? CU_OK : CU_FAILED;
 	char *line = NULL;
 	size_t size = 0;
+	bool found;
 
 	for (int i = 0; names && i < files; i++) {
 		FILE *from = strcmp(file[i], "-") ? fopen(file[i], "re") : stdin;
@@ -225,10 +232,17 @@ static int add_names(const struct cu_command *command, int files, char **file)
 			continue;
 		}
 		errno = 0;
-		while (getline(&line, &size, from) > 0)
+		found = false;
+		while (getline(&line, &size, from) > 0) {
 			cu_symbols_add(names, stdout, line);
+			found = found || may_be_of_report(line);
+		}
 		if (ferror(from)) { /* a directory, for one, is opened as a file is */
 			cu_error(command, "%s: %s", file[i], strerror(errno));
+			status = CU_FAILED;
+		} else if (!found) {
+			fflush(stdout);
+			cu_error(command, "%s: there is no report of culimbo in it", file[i]);
 			status = CU_FAILED;
 		}
 		if (from != stdin)

@@ -90,6 +90,13 @@ static void find_address(struct search *search, uint64_t address)
 	}
 }
 
+static void find_file(struct search *search, uint32_t file)
+{
+	for (size_t i = 0; i < search->scan->processes; i++)
+		if (search->scan->process[i].file_id == file)
+			found(search, (int)i, -1);
+}
+
 /* False: @id is none of the forms. */
 static bool find_id(struct search *search, const char *id)
 {
@@ -101,9 +108,7 @@ static bool find_id(struct search *search, const char *id)
 	char *end, tail;
 
 	if (file) {
-		for (size_t i = 0; i < scan->processes; i++)
-			if (scan->process[i].file_id == file)
-				found(search, (int)i, -1);
+		find_file(search, file);
 		return true;
 	}
 	if (strchr(id, ':')) {
@@ -118,6 +123,8 @@ static bool find_id(struct search *search, const char *id)
 		for (size_t i = 0; i < scan->processes; i++)
 			if (!scan->process[i].error && scan->process[i].who.pid == pid)
 				found(search, (int)i, -1);
+		if (!search->n && strlen(id) == 6)
+			find_file(search, (uint32_t)strtoul(id, NULL, 16));
 		return true;
 	}
 	errno = 0;
@@ -126,6 +133,9 @@ static bool find_id(struct search *search, const char *id)
 	if (errno || *end || !*id || strspn(id, "0123456789abcdefABCDEFxX") != strlen(id))
 		return false;
 	find_address(search, address);
+	/* the digits alone of the name of a file, as `culimbo blocks` has them before the colon */
+	if (!search->n && strlen(id) == 6 && address)
+		find_file(search, (uint32_t)address);
 	return true;
 }
 
@@ -258,9 +268,9 @@ const struct cu_command cu_show = {
 	.name = "show",
 	.arguments = "ID",
 	.summary = "show everything about one process or block",
-	.help = "Shows all that is known of a process (ID is its pid, or the name of its file) or\n"
-		"of a block (ID is an address in hexadecimal, or FILE:RECORD as `culimbo blocks`\n"
-		"has it): who exports and who holds it, since when, from where in the code, and\n"
+	.help = "Shows all that is known of a process (ID is its pid, or the name of its file,\n"
+		"exporter-0a1b2c or 0a1b2c) or of a block (ID is an address in hexadecimal, or\n"
+		"FILE:RECORD as `culimbo blocks` has it): who exports and who holds it, since when, from where in the code, and\n"
 		"what to do.  Where ID may be several, they are listed.",
 	.options = options,
 	.exits = exits,
