@@ -109,6 +109,39 @@ scene() {
 	has "did you mean 'BYTES'?"
 }
 
+@test "blocks: by a column, the first so many, and in groups" {
+	scene
+	start Q
+	tell Q "export 1024 7"
+	[ "$(column BYTES blocks --bytes --sort=bytes | head -n 2 | xargs)" = "4194304 4194304" ]
+	[ "$(column EXPORTS,STATE blocks --sort=STATE | cut -d' ' -f2 | uniq -c | xargs)" = \
+		"9 exported 1 held 2 limbo-grace" ]
+	# what has none comes last, equal ones as they stood: the largest first
+	[ "$(column FREED,BYTES blocks --bytes --sort=FREED | head -n 3 | cut -d' ' -f2 | xargs)" = "1024 1024 4194304" ]
+	[ "$(column ID blocks --limit=3 | wc -l)" -eq 3 ]
+	[ "$(column ID blocks --limit=0 | wc -l)" -eq 0 ]
+	[ "$(column ID blocks --limit=3 --sort=ID)" = "$(column ID blocks | sort | head -n 3)" ]
+	run "$C" blocks --group-by=PID,STATE,HELDBY --bytes --raw --noheadings
+	exits 0
+	[ "$output" = "${PID[P]} exported - 2 8388608
+${PID[Q]} exported - 7 7168
+${PID[P]} limbo-grace - 2 2048
+${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
+	"$C" blocks --group-by=KIND --json --limit=1 |
+		jq -e '.groups == [{"kind":"memory","blocks":12,"sum":8398848}]'
+	[ "$("$C" blocks --group-by=KIND -o SUM,KIND --raw --noheadings --bytes --pid="${PID[C]}")" = "1024 memory" ]
+	run "$C" blocks --sort=BYTE
+	exits 2
+	has "cannot sort by 'BYTE'; did you mean 'BYTES'?"
+	run "$C" blocks --group-by=PID,STAET
+	exits 2
+	has "cannot group by 'STAET'; did you mean 'STATE'?"
+	run "$C" blocks --group-by=PID --sort=PID
+	exits 2
+	run "$C" blocks --limit=some
+	exits 2
+}
+
 @test "show a process, a block by its name, by an address in it" {
 	scene
 	run "$C" show "${PID[P]}"

@@ -132,7 +132,7 @@ completes() {
 	[ "$(completes culimbo do)" = doctor ]
 	[ "$(completes culimbo help bl)" = blocks ]
 	[ "$(completes culimbo ps --j)" = --json ]
-	[ "$(completes culimbo blocks --s)" = --state= ]
+	[ "$(completes culimbo blocks --st)" = --state= ]
 	[ "$(completes culimbo blocks --state = limbo-h)" = limbo-held ]
 	[ "$(completes culimbo blocks --state limbo-h)" = limbo-held ]
 	[ "$(completes culimbo blocks --state=limbo-h)" = --state=limbo-held ]

@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "shim/base/nearest.h"
+#include "tools/commands/blocks_order.h"
 #include "tools/commands/commands.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 
-enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD };
+enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD, OPTION_SORT, OPTION_LIMIT,
+       OPTION_GROUP };
 
 enum { BYTES, STATE, PID, COMMAND, DEVICE, ADDRESS, EXPORTED, FREED, HOLDERS, HELDBY, ID, KIND,
        EXPORTS, GENERATION, PINNED };
@@ -197,14 +199,76 @@ static unsigned int classes_of(const struct cu_command *command, const char *lis
 	}
 }
 
+/* The column to sort by; -1 after a complaint. */
+static int sort_column(const struct cu_command *command, const char *name)
+{
+	const char *nearest;
+	int column = cu_column_find(columns, name, strlen(name), &nearest);
+
+	if (column < 0 && nearest)
+		cu_usage_error(command, "cannot sort by '%s'; did you mean '%s'?", name, nearest);
+	else if (column < 0)
+		cu_usage_error(command, "cannot sort by '%s'", name);
+	return column;
+}
+
+struct choice {
+	struct filter filter;
+	int sort;	   /* a column; -1: the largest first */
+	long long limit;   /* lines; -1: all */
+	const char *groups; /* NULL: none */
+};
+
+/* Prints what of @scan is chosen.  Returns the exit status. */
+static int print(const struct cu_command *command, const struct cu_scan *scan, const struct choice *choice,
+		 const struct cu_format *format)
+{
+	struct row *rows = calloc(scan->blocks + 1, sizeof(*rows));
+	struct cu_groups *groups = choice->groups ? cu_groups_new(command, choice->groups) : NULL;
+	size_t n = 0, limit = choice->limit < 0 ? SIZE_MAX : (size_t)choice->limit;
+	struct cu_table *table = NULL;
+	bool enough = rows != NULL;
+	int status = CU_USAGE;
+
+	if (choice->groups && !groups)
+		goto out;
+	for (size_t i = 0; i < scan->blocks && enough; i++) {
+		rows[n] = (struct row){ scan, &scan->block[i], &scan->process[scan->block[i].process] };
+		n += passes(&choice->filter, &rows[n]);
+	}
+	if (scan->blocks && !n && !format->json && !format->raw)
+		fprintf(stderr, scan->blocks == 1 ? "There is 1 block, and it is not what was asked for.\n" :
+						    "There are %zu blocks, and none is what was asked for.\n",
+			scan->blocks);
+	if (enough && choice->sort >= 0)
+		enough = cu_sort_rows(rows, n, sizeof(*rows), fill, (unsigned int)choice->sort,
+				      columns[choice->sort].type);
+	for (size_t i = 0; i < n && enough && groups; i++)
+		enough = cu_groups_add(groups, fill, &rows[i], rows[i].block->is.size);
+	if (!enough) {
+		cu_error(command, "%s", strerror(ENOMEM));
+		status = CU_FAILED;
+	} else if (groups) {
+		status = cu_groups_print(groups, format, limit);
+	} else {
+		table = cu_table_new(command, "blocks", format, &status);
+		for (size_t i = 0; table && i < n && i < limit; i++)
+			cu_table_line(table, fill, &rows[i]);
+		status = table ? cu_table_end(table) : status;
+	}
+out:
+	cu_groups_free(groups);
+	free(rows);
+	return status;
+}
+
 static int blocks(const struct cu_command *command, int argc, char **argv)
 {
-	struct filter filter = { .pid = -1, .device = -1, .classes = ~0u };
+	struct choice choice = { .filter = { .pid = -1, .device = -1, .classes = ~0u }, .sort = -1, .limit = -1 };
+	struct filter *filter = &choice.filter;
 	struct cu_format format = { 0 };
-	struct cu_table *table;
 	const char *dir = NULL;
 	struct cu_scan scan;
-	size_t lines = 0;
 	int got, status;
 
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
@@ -213,50 +277,47 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 			dir = optarg;
 			break;
 		case OPTION_PID:
-		case OPTION_DEVICE: {
-			long long *to = got == OPTION_PID ? &filter.pid : &filter.device;
+		case OPTION_DEVICE:
+		case OPTION_LIMIT: {
+			long long *to = got == OPTION_PID    ? &filter->pid :
+					got == OPTION_DEVICE ? &filter->device :
+							       &choice.limit;
 
 			if (!cu_number(optarg, to))
 				return cu_usage_error(command, "'%s' is no number", optarg);
 			break;
 		}
 		case OPTION_STATE:
-			filter.classes = classes_of(command, optarg);
-			if (!filter.classes)
+			filter->classes = classes_of(command, optarg);
+			if (!filter->classes)
 				return CU_USAGE;
 			break;
 		case OPTION_HELD:
-			filter.held = true;
+			filter->held = true;
+			break;
+		case OPTION_SORT:
+			choice.sort = sort_column(command, optarg);
+			if (choice.sort < 0)
+				return CU_USAGE;
+			break;
+		case OPTION_GROUP:
+			choice.groups = optarg;
 			break;
 		default:
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
-	table = cu_table_new(command, "blocks", &format, &status);
-	if (!table)
+	if (choice.groups && choice.sort >= 0)
+		return cu_usage_error(command, "--sort and --group-by exclude each other: groups have the most bytes first");
+	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
 		return status;
-	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status)) {
-		cu_table_drop(table);
-		return status;
-	}
 	if (scan.blocks)
 		qsort(scan.block, scan.blocks, sizeof(*scan.block), by_bytes);
-	for (size_t i = 0; i < scan.blocks; i++) {
-		struct row row = { &scan, &scan.block[i], &scan.process[scan.block[i].process] };
-
-		if (!passes(&filter, &row))
-			continue;
-		cu_table_line(table, fill, &row);
-		lines++;
-	}
-	if (!scan.processes && !format.json && !format.raw)
+	status = print(command, &scan, &choice, &format);
+	if (status == CU_OK && !scan.processes && !format.json && !format.raw)
 		cu_note_nobody();
-	else if (scan.blocks && !lines && !format.json && !format.raw)
-		fprintf(stderr, scan.blocks == 1 ? "There is 1 block, and it is not what was asked for.\n" :
-						   "There are %zu blocks, and none is what was asked for.\n",
-			scan.blocks);
-	cu_note_unread(command, &scan);
-	status = cu_table_end(table);
+	if (status != CU_USAGE)
+		cu_note_unread(command, &scan);
 	cu_scan_free(&scan);
 	return status;
 }
@@ -267,6 +328,9 @@ static const struct cu_option options[] = {
 	{ "state", OPTION_STATE, "exported|held|limbo|limbo-held|limbo-grace|limbo-free|gone",
 	  "only those in this state (limbo: in any of its three), or in one of a list" },
 	{ "held", OPTION_HELD, NULL, "only those that somebody holds" },
+	{ "sort", OPTION_SORT, "COL", "by this column: numbers from the largest, texts from A to Z" },
+	{ "limit", OPTION_LIMIT, "N", "the first N lines" },
+	{ "group-by", OPTION_GROUP, "COL[,..]", "one line for those that are equal in these columns: how many, how much" },
 	CU_TABLE_OPTIONS,
 	CU_DIR_OPTION,
 	{ .name = NULL },
@@ -275,6 +339,8 @@ static const struct cu_option options[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo blocks --state=limbo-held", "what was freed and cannot go, and who holds it" },
 	{ "culimbo blocks --pid=4711 -o +EXPORTS", "all that process 4711 exports or holds" },
+	{ "culimbo blocks --group-by=PID,STATE,HELDBY", "of whom, in which state, held by whom: how many, how much" },
+	{ "culimbo blocks --sort=FREED --state=limbo-held --limit=5", "the five that have waited longest" },
 	{ "culimbo blocks --json | jq '.blocks[0]'", "the largest block" },
 	{ .line = NULL },
 };
