@@ -17,7 +17,7 @@
 #define MILLISECOND 1000000ull
 #define POLL_FENCES (2 * MILLISECOND)
 
-/* Whether another file has the name of ours. */
+/* Returns true if the name of our file now leads to another file. */
 static bool file_is_replaced(void)
 {
 	char path[4096];
@@ -28,22 +28,21 @@ static bool file_is_replaced(void)
 	n = strlen(path);
 	path[n++] = '/';
 	cl_region_name(path + n, cl_own.file_id);
-	/* the number alone: the device is not always the one that fstat() says */
+	/* compares the inode alone: the device number is not always the one that fstat() gives */
 	return fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != cl_own.ino;
 }
 
 /*
- * Somebody has removed our file (logind does, at a user's last logout), or put
- * another in its place: importers that come now open as without us and hold
- * nothing, so what we would give back may be mapped by them.  (Of one that was
- * only moved, they are refused.)
+ * Returns true if somebody has removed our file, as logind does at a user's last logout, or has
+ * put another in its place.  Importers that come after that take no hold, so they may map a
+ * block that we would give back.  After a mere move of the file they are refused.
  */
 static bool file_is_lost(void)
 {
 	struct stat st;
 	bool lost;
 
-	/* a destructor after our end: who comes now is refused, see cl_region_end() */
+	/* a destructor runs after our end: importers that come now are refused, see cl_region_end() */
 	if (cl_self.file_ended)
 		return false;
 	lost = cl_region_fd_intact(&cl_own) && fstat(cl_own.fd, &st) == 0 &&
@@ -51,8 +50,8 @@ static bool file_is_lost(void)
 	if (lost)
 		cl_log_once(CL_LOG_ERROR,
 			    "this process's exporter file was removed or replaced while it runs (logind's "
-			    "RemoveIPC does that at logout): who opens its blocks from now on is not seen, so "
-			    "those that it frees are kept to its end");
+			    "RemoveIPC does that at logout): culimbo cannot see processes that open its blocks "
+			    "from now on, so blocks that it frees stay allocated until it ends");
 	return lost;
 }
 
@@ -60,14 +59,14 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 {
 	bool early, refused;
 
-	/* an untracked event need not wait: opening it after its destroy works (measured) */
+	/* an event without a record need not wait: its handle opens after its destroy, too (measured) */
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
 	refused = cl_grace_is_refused_locked(block, now, &early);
 	if (block->own_opens || (!refused && !cl_limbo_is_pressed(block, now)) || cl_limbo_is_held(block) ||
 	    file_is_lost() || !cl_record_release_begin(&cl_own, block->record, &block->before))
 		return false;
-	/* One that goes for somebody's need has not gone for the budget. */
+	/* a block that goes because its memory is needed is not counted as one that the budget took */
 	block->early = refused && early;
 	return true;
 }
@@ -76,8 +75,8 @@ bool cl_limbo_can_skip_locked(struct cl_block *block, uint64_t now)
 static void take_ready_locked(uint64_t now)
 {
 	/*
-	 * No more than there can be: an importer that makes records ready over and over
-	 * must not keep this thread.  What is left is seen at the next collection.
+	 * Takes no more records than can be ready: an importer that makes some ready over and
+	 * over must not keep this thread here.  The next collection sees the rest.
 	 */
 	uint64_t most = cl_limbo.blocks + cl_limbo.orphaned + CL_CHUNK;
 	uint32_t ready[CL_BATCH * 4];
@@ -101,7 +100,7 @@ static void take_ready_locked(uint64_t now)
 	}
 }
 
-/* Nobody can say who has what is ready: it is held for good. */
+/* Pins all READY blocks: nobody can say who holds them, so they never go. */
 static void pin_ready_locked(void)
 {
 	const struct cl_block *block;
@@ -128,7 +127,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	cl_lock(&cl_exports_lock);
 	if (!cl_own.header)
 		goto out;
-	/* before the ready map is taken: nobody is to think it empty who should wait for us */
+	/* before the ready map is emptied: a thread that then finds it empty must wait for us */
 	cl_limbo_not_quiet();
 	if (cl_record_any_ready(&cl_own))
 		take_ready_locked(cl_now());
@@ -140,10 +139,10 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		cl_forced_events_out_locked(cl_options.max_events.number, false);
 	if (cl_fences_may_ask_locked())
 		cl_release_ask_streams_locked();
-	/* As there, what comes meanwhile is another collection's. */
+	/* blocks that become READY meanwhile are left to a later collection, so that this one ends */
 	most = cl_limbo.ready.n;
 	for (uint64_t seen = 0; cl_limbo.ready.n && seen < most; seen += batch.seen) {
-		/* asked here and not when each is freed: it is three system calls */
+		/* asked once a batch, not at each free: it takes three system calls */
 		if (file_is_lost())
 			pin_ready_locked();
 		cl_batch_take_locked(&batch);
@@ -154,7 +153,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 		cl_forced_held_out_locked(&sum);
 	sum.next = next_due_locked();
 	sum.held = cl_limbo.held.n || cl_limbo.orphaned;
-	/* release: with our file, which who sees it looks into */
+	/* release: a thread that reads `quiet` then reads our file */
 	if (!cl_limbo.ready.n && !cl_fences_wait_locked() && !cl_grace_n_locked() &&
 	    !cl_fences_any_detached_locked() && cl_limbo.events.n <= cl_options.max_events.number)
 		atomic_store_explicit(&cl_limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
@@ -166,7 +165,10 @@ out:
 
 struct cl_collected cl_limbo_collect(bool end_grace)
 {
-	/* acquire: our file is there; and once more, for another may just have taken what was ready */
+	/*
+	 * acquire: our file is there.  `quiet` is read once more after the ready map, since another
+	 * thread may just have emptied that.
+	 */
 	if (atomic_load_explicit(&cl_limbo.quiet, memory_order_acquire) != CL_QUIET_NOT &&
 	    !cl_record_any_ready(&cl_own)) {
 		uint8_t quiet = atomic_load_explicit(&cl_limbo.quiet, memory_order_acquire);

@@ -21,19 +21,19 @@
 
 #define MILLISECOND 1000000ull
 #define REAP_SETTLING_EVERY (10 * MILLISECOND)
-enum { EMPTIED = 4096 }; /* blocks, at most, that are given back at exit */
+enum { EMPTIED = 4096 }; /* with more blocks than this in the limbo, exit() gives none back */
 
 static struct {
 	struct cl_lock lock; /* starting and stopping */
 	pthread_t thread;
 	_Atomic bool running;
 	struct cl_backoff backoff;   /* under .lock */
-	_Atomic uint64_t next_start; /* its end */
-	_Atomic bool stop; /* for good: what is left goes with the process */
-	_Atomic bool empty; /* but first all that can go */
+	_Atomic uint64_t next_start; /* when .backoff ends */
+	_Atomic bool stop; /* for good: the driver frees the rest with the process */
+	_Atomic bool empty; /* before it stops, the thread gives back all blocks that can go */
 	_Atomic uint64_t sleeps_until; /* 0: awake */
-	_Atomic uint64_t last_reap;    /* of inline passes */
-	/* what the header's counts of asking were, when they were last served */
+	_Atomic uint64_t last_reap;    /* of inline_pass() */
+	/* the header's .asked_all and .device[].asked when they were last served */
 	_Atomic uint32_t served_all, served[CL_DEVICE_LIMBOS];
 } collector = { .lock = CL_LOCK_INIT(CL_RANK_COLLECTOR) };
 _Atomic bool cl_collector_failed;
@@ -42,7 +42,7 @@ static void sleep_until(uint64_t when, uint32_t seen)
 {
 	struct timespec until = cl_clock_kernel(when);
 
-	/* FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time; shared: others wake it */
+	/* FUTEX_WAIT_BITSET takes an absolute time.  The futex is shared: other processes wake us. */
 	syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAIT_BITSET, seen,
 		when == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
@@ -55,17 +55,17 @@ static bool pressed(void)
 	       atomic_load_explicit(&h->pressure_done, memory_order_relaxed);
 }
 
-/* What was asked for up to @asked is served; several threads may do that at once. */
+/* Says that all requests for memory up to @asked are served.  Several threads may do that at once. */
 static void answer(struct cl_header *h, uint32_t asked)
 {
 	uint32_t done = atomic_load_explicit(&h->pressure_done, memory_order_relaxed);
 
-	/* release: what was given back was given back before */
+	/* release: what we gave back is back before anybody sees the answer */
 	while ((int32_t)(asked - done) > 0 &&
 	       !atomic_compare_exchange_weak_explicit(&h->pressure_done, &done, asked,
 						      memory_order_release, memory_order_relaxed))
 		;
-	/* One that asks just now may lose its time by this: then the next one gives it another. */
+	/* This may erase the time of a request that comes just now: the next request sets it again. */
 	if (atomic_load_explicit(&h->pressure_asked, memory_order_relaxed) == asked)
 		atomic_store_explicit(&h->unanswered, 0, memory_order_relaxed);
 	syscall(SYS_futex, &h->pressure_done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -93,10 +93,10 @@ static void serve_pressure(uint64_t wait)
 }
 
 /*
- * Before the process ends by exit(), while the driver can be called: what waits for its grace
- * goes.  With the process it would go later than our file, by which others see that there is
- * memory to come; and no handle outlives its exporter.  (Where there is much, it would take too
- * long.)
+ * Gives back the blocks that wait for their grace, before the process ends by exit() and while
+ * the driver can be called: no handle outlives its exporter.  At the end of the process the
+ * driver would free them later than our file goes, by which other processes see that memory will
+ * come free.  More than EMPTIED blocks would take too long.
  */
 static void empty(void)
 {
@@ -131,8 +131,8 @@ static void *collector_main(void *unused)
 				until = reap_at;
 		}
 		/*
-		 * Sleeping is said before work is looked for once more: whoever made
-		 * work before that is seen here, whoever makes it after sees us sleep.
+		 * We say that we sleep, and then look for work once more.  So we see work
+		 * that was made before that, and a thread that makes work later sees us sleep.
 		 */
 		atomic_store_explicit(&collector.sleeps_until, until, memory_order_relaxed);
 		atomic_store_explicit(&h->sleeping, 1, memory_order_relaxed);
@@ -151,17 +151,14 @@ static void *collector_main(void *unused)
 /* ------------------------------------------------------------ start and stop */
 static void stop_at_exit(void);
 
-/* Under .lock; @said: that it could not be started was said before. */
+/* The caller holds .lock.  @said: an earlier failure to start was logged. */
 static void start_locked(bool said)
 {
 	static bool registered; /* stays true in a forked child, as the handler does */
 	sigset_t all, before;
 	int err;
 
-	/*
-	 * Before the driver's own handlers, which were registered before this one,
-	 * and so before it is torn down under our thread.
-	 */
+	/* This handler runs before those of the driver, which registered earlier and tear it down. */
 	if (!registered)
 		registered = atexit(stop_at_exit) == 0;
 	/* the program's signals are for its own threads */
@@ -171,20 +168,20 @@ static void start_locked(bool said)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
 		cl_backoff_failed(&collector.backoff, cl_now());
-		/* relaxed: who sees an older one comes here once more */
+		/* relaxed: a thread that sees an older value only tries once more */
 		atomic_store_explicit(&collector.next_start, collector.backoff.until, memory_order_relaxed);
 	}
 	collector.running = !err;
 	cl_collector_failed = err != 0;
-	/* relaxed: a hint for others whether asking us for memory pays */
+	/* relaxed: tells other processes, as a hint, whether to ask us for memory */
 	atomic_store_explicit(&cl_own.header->serving, !err, memory_order_relaxed);
 	if (err && !said)
 		cl_log(CL_LOG_WARN,
-		       "cannot start the collector thread (error %d): until it can be, freed blocks go back "
-		       "when the program next calls us, as with CULIMBO_COLLECTOR=inline",
+		       "cannot start the collector thread (error %d): culimbo tries again, and until then freed "
+		       "blocks go back when the program calls CUDA, as with CULIMBO_COLLECTOR=inline",
 		       err);
 	if (!err && said)
-		cl_log(CL_LOG_WARN, "the collector thread could be started now: freed blocks go back by themselves");
+		cl_log(CL_LOG_WARN, "the collector thread has started at last: freed blocks go back by themselves");
 }
 
 static void start(void)
@@ -195,7 +192,7 @@ static void start(void)
 	cl_unlock(&collector.lock);
 }
 
-/* Where it could not be started: tries again, not too often. */
+/* Tries again to start a thread that could not be started, as often as .backoff allows. */
 static void start_again(void)
 {
 	if (!collector.running && cl_collector_failed &&
@@ -207,7 +204,7 @@ static void inline_pass(void)
 {
 	uint64_t now = cl_now(), last = atomic_load_explicit(&collector.last_reap, memory_order_relaxed);
 
-	/* In a call of the program's, which is not to wait for anybody's end. */
+	/* 0: a call of the program does not wait until somebody has died */
 	if (pressed())
 		serve_pressure(0);
 	if (cl_limbo_collect(false).held && now - last >= CL_REAP_EVERY &&
@@ -226,13 +223,13 @@ void cl_collector_wake_by(uint64_t when)
 		inline_pass();
 		return;
 	}
-	/* a stale false costs a lock */
+	/* a stale false only costs a lock */
 	if (!collector.running)
 		start();
 	/*
-	 * Against the collector, which reads `wake`, works, says until when it
-	 * sleeps, and sleeps only if `wake` is as it was: so first `wake`, then its
-	 * sleep, or it could fall asleep between the two.
+	 * The collector reads `wake`, works, says until when it sleeps, and sleeps only if
+	 * `wake` is unchanged.  So we change `wake` first and then read until when it sleeps,
+	 * or it could fall asleep in between.
 	 */
 	atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
@@ -245,15 +242,15 @@ void cl_collector_called(void)
 {
 	if (!cl_collector_is_inline())
 		return;
-	/* Another thread may be just making the file: then its header is not there to stay. */
+	/* While another thread is making the file, its header may go again. */
 	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
 		return;
-	/* relaxed: what is missed now is seen at the next call */
+	/* relaxed: the next call sees what this one misses */
 	if (atomic_load_explicit(&collector.stop, memory_order_relaxed) ||
 	    (!atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) && !pressed()))
 		return;
 	start_again();
-	/* a thread that has just come looks for itself */
+	/* a thread that has just started does its own work */
 	if (cl_collector_is_inline())
 		inline_pass();
 }
@@ -290,7 +287,7 @@ bool cl_collector_stop(uint64_t wait)
 
 static void stop_at_exit(void)
 {
-	/* A child that no fork handler has seen (_Fork(), clone()) has no such thread, and no mapping of our file. */
+	/* A child made without fork handlers, by _Fork() or clone(), has no thread and no mapping of our file. */
 	if (getpid() != cl_self.pid)
 		return;
 	atomic_store_explicit(&collector.empty, true, memory_order_relaxed);

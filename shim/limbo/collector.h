@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector: one thread per process that gives blocks back as they come
- * free, so that memory returns though the program sleeps.
+ * The collector: one thread a process, which gives blocks back as they come free, so that memory
+ * returns even while the program sleeps.
  *
- * Started at the first block that enters the limbo; asleep on a futex in the
- * exporter file; all signals blocked; gone before exit; absent in forked
- * children.  With CULIMBO_COLLECTOR=inline there is none: then the program's
- * own calls do its work (cl_collector_wake() does a pass in the calling thread).  So they do as
- * long as a thread cannot be had; it is tried again (see backoff.h) by calls that find work.
+ * The first block that enters the limbo starts it.  It sleeps on a futex in the exporter file,
+ * blocks all signals, and ends when exit() begins.  A forked child has none until a block enters its
+ * limbo.  With CULIMBO_COLLECTOR=inline there is no thread: the program's own calls do its work.
+ * So they do while a thread cannot be started; calls that find work try that again (backoff.h).
+ *
+ * Any thread may call these functions, without a lock of ours: they take locks and make CUDA
+ * calls where they do the collector's work.
  */
 #ifndef CL_COLLECTOR_H
 #define CL_COLLECTOR_H
@@ -16,26 +18,23 @@
 #include <stdint.h>
 #include "shim/base/options.h"
 
-/* The thread could not be started when that was last tried. */
+/* True if the last attempt to start the thread failed. */
 extern _Atomic bool cl_collector_failed;
 
-/* Something may be due: starts or wakes the collector, or does its work.  No lock may be held. */
+/* Something may be due now: wakes or starts the thread, or does its work in this one. */
 void cl_collector_wake(void);
-/*
- * A call of the program that came to us, whatever it was: where no thread runs,
- * does its work if there is any.  No lock may be held.
- */
+/* Any call of the program came to us: where no thread does it, does the collector's work, if any. */
 void cl_collector_called(void);
-/* Whether it is such calls that do the work.  Any thread; a load. */
+/* Returns true if the program's calls do the work, not a thread.  Two loads. */
 static inline bool cl_collector_is_inline(void)
 {
 	return cl_options.collector.number == CL_COLLECTOR_INLINE || cl_collector_failed;
 }
-/* The same as cl_collector_wake(), for something that will be due at @when (ns): wakes only who would sleep past it. */
+/* As cl_collector_wake(), for work due at @when (ns): wakes the thread only if it sleeps past that. */
 void cl_collector_wake_by(uint64_t when);
-/* A block became CL_BLOCK_ORPHANED (@orphaned), so its holders are to be looked at.  No lock may be held. */
+/* If @orphaned, a block became ORPHANED: has the collector look for its dead holders. */
 void cl_collector_watch_holders(bool orphaned);
-/* Ends the thread; waits for it @wait ns at most.  Returns false when it is still in the driver. */
+/* Ends the thread for good, and waits @wait ns at most.  Returns false if it runs on, in the driver. */
 bool cl_collector_stop(uint64_t wait);
 void cl_collector_forget(void); /* in a forked child */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the limbo forgets when a context ends: see context_loss.h. */
+/* Forgets blocks and fences that the driver has dropped: see context_loss.h. */
 #include "shim/base/options.h"
 #include "shim/diag/trace.h"
 #include "shim/limbo/context_loss.h"
@@ -13,20 +13,20 @@ bool cl_limbo_forget_block_locked(struct cl_block *block)
 	bool in_limbo = !(not_in_limbo >> block->state & 1), tracked = block->record != CL_NO_RECORD;
 	bool orphaned = tracked && !cl_record_gone(&cl_own, block->record);
 
-	/* one that a thread is asking about just now keeps its place, and waits for nothing */
+	/* a fence that a thread is asking about stays on its list, where rounds pass it over */
 	if (block->fence)
 		cl_fence_wait_locked(block->fence, false);
 	cl_fence_detach_locked(block);
 	cl_block_set_state(block, orphaned ? CL_BLOCK_ORPHANED : CL_BLOCK_DELETED);
 	block->own_opens = 0;
-	cl_limbo_not_quiet(); /* what it leaves, a detached fence of another context, is to be looked at */
+	cl_limbo_not_quiet(); /* the fence that it detached must be destroyed */
 	if (in_limbo)
 		cl_limbo_account(block, -1);
 	else if (tracked)
 		atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
 	if (tracked && block->kind == CL_EVENT) {
 		cl_limbo_event_forget(block);
-		cl_limbo_event_went(); /* (its place with it, measured) */
+		cl_limbo_event_went(); /* the driver has one more event to give (measured) */
 	}
 	if (tracked)
 		cl_trace_block(CL_TRACE_GONE, block, .value = cl_limbo.bytes);
@@ -43,7 +43,7 @@ static void forget_what_belongs_to(struct cl_context *context)
 	while ((of = context->fences) != NULL) {
 		struct cl_block *block = cl_fence_lost_locked(cl_fence_of(of));
 
-		/* its stream is no more, so nothing is on it that could come to the block */
+		/* its stream has ended, so no work on it can reach the block */
 		if (block && block->state == CL_BLOCK_FENCED)
 			cl_block_set_state(block, CL_BLOCK_READY);
 	}
@@ -51,7 +51,7 @@ static void forget_what_belongs_to(struct cl_context *context)
 		struct cl_block *block = cl_block_of(of);
 
 		cl_belongs_to_none(of);
-		if (cl_block_is_taken(block)) /* a thread of the program is freeing it just now */
+		if (cl_block_is_taken(block)) /* the thread that is freeing it forgets it */
 			block->context_died = true;
 		else
 			cl_limbo_forget_block_locked(block);
@@ -59,8 +59,8 @@ static void forget_what_belongs_to(struct cl_context *context)
 }
 
 /*
- * Destroying an event after its context is a crash (measured).  Where we don't
- * know which context it was made in, any that ends may be it.
+ * Forgets freed events whose context we don't know: any context that ends may be theirs, and to
+ * destroy an event after its context crashes (measured).
  */
 static void forget_unknown_events(void)
 {
@@ -82,10 +82,10 @@ bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
 	bool waited;
 
 	cl_lock(&cl_exports_lock);
-	/* events beyond the limit and fences are passed over while their context may be ending */
+	/* a collection passes over fences and surplus events while their context may be ending */
 	waited = cl_limbo.blocked.n || cl_fences_wait_locked() || cl_fences_any_detached_locked() ||
 		 cl_limbo.events.n > cl_options.max_events.number;
-	/* so is what others hold beyond the limit; and a collection may have found nothing else to do */
+	/* and over HELD blocks beyond CULIMBO_HELD_BYTES; it may have set `quiet` nevertheless */
 	if (cl_options.held_bytes.number && cl_limbo.held.n) {
 		waited = true;
 		cl_limbo_not_quiet();

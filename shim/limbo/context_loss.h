@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the limbo forgets when a context ends, or the driver has dropped a block without us.
+ * Forgets blocks and fences that the driver has dropped: with their context, or behind our back.
  *
- * Functions that end in _locked want cl_exports_lock held; the others take it.
+ * Any thread may call these.  Functions that end in _locked want cl_exports_lock held; the
+ * others take it.  None makes a CUDA call or fails.
  */
 #ifndef CL_CONTEXT_LOSS_H
 #define CL_CONTEXT_LOSS_H
@@ -10,16 +11,16 @@
 #include "shim/limbo/limbo.h"
 
 /*
- * After cl_context_open(): forgets what belongs to each of @dead, through .next, and frees those.
- * @gone: a context has ended, whether there is an object of it or not.  Returns whether the
- * collector has something to look at.
+ * Comes after cl_context_open(), which returned the list @dead: forgets all that belongs to its
+ * contexts, and frees them.  @gone: a context has ended, even if @dead is empty.  Returns true if
+ * the caller must wake the collector.
  */
 bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone);
 
 /*
- * The driver has dropped what @block names: it leaves the list that its state has it on.
- * True: holders keep its record, and the collector must be awake by CL_REAP_EVERY from now at the latest, as for
- * what waits for them in the limbo: it may sleep for good, or not have been started.
+ * Forgets @block because the driver no longer has it.  Returns false if @block is deleted.
+ * Returns true if importers still hold its record, so that @block is ORPHANED: the caller must
+ * have the collector run within CL_REAP_EVERY (cl_collector_watch_holders()).
  */
 bool cl_limbo_forget_block_locked(struct cl_block *block);
 

@@ -8,18 +8,18 @@
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
 
-/* All lists, by name; and those in which some block waits, the longest not asked about first. */
+/* All lists, by name; and those in which some block waits, that asked about longest ago first. */
 static struct cl_table lists = CL_TABLE_BEGIN(lists);
 static struct cl_list waiting_lists;
 static uint64_t fences_n, rounds;
 static struct cl_list detached;
 
 /* ------------------------------------------------------------------- the names */
-/* In struct cl_stream_name, .thread. */
+/* Values of .thread in struct cl_stream_name. */
 enum { ANY_THREAD = 0 };
 #define BY_ID UINT64_MAX
 
-/* Of this thread.  Never that of another: a pthread_t and a thread's id are given again. */
+/* Returns this thread's number.  No other ever gets it, unlike a pthread_t or a thread id. */
 static uint64_t thread_number(void)
 {
 	static _Atomic uint64_t last;
@@ -66,7 +66,7 @@ static struct cl_fence_list *find(const struct cl_stream_name *name, uint64_t ke
 {
 	struct cl_link *link = cl_table_find(&lists, key);
 
-	/* those of the same key are in the same chain */
+	/* all lists of one key are in one chain */
 	for (; link; link = link->next)
 		if (link->key == key && is_same(&((struct cl_fence_list *)link)->name, name))
 			return (struct cl_fence_list *)link;
@@ -78,14 +78,14 @@ static void waiting_remove(struct cl_fence_list *list)
 	cl_list_remove(&waiting_lists, &list->node);
 }
 
-/* At the end, as one that has just been asked about. */
+/* Adds @list at the end, as one that has just been asked about. */
 static void waiting_add(struct cl_fence_list *list)
 {
 	list->round = rounds;
 	cl_list_add(&waiting_lists, &list->node);
 }
 
-/* At the front, as one that has never been. */
+/* Adds @list at the front, as one that no round has asked about. */
 static void waiting_add_front(struct cl_fence_list *list)
 {
 	list->round = 0;
@@ -124,7 +124,7 @@ void cl_fence_drop_locked(struct cl_fence *fence)
 	free_if_unused(fence);
 }
 
-/* From the list of its stream, which may be no more then. */
+/* Takes @fence off the list of its stream; an empty list goes. */
 static void take_out(struct cl_fence *fence)
 {
 	struct cl_fence_list *list = fence->list;
@@ -144,7 +144,7 @@ void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
 	uint64_t key = key_of(&fence->own.name);
 	struct cl_fence_list *list = find(&fence->own.name, key);
 
-	if (!fence->of.context) { /* that has ended, and what was on its streams with it */
+	if (!fence->of.context) { /* it has ended, and all work on its streams with it */
 		cl_fence_drop_locked(fence);
 		return;
 	}
@@ -161,7 +161,7 @@ void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
 	block->fence = fence;
 }
 
-/* Its block does not wait for it any more, or is no more. */
+/* Parts @fence from its block.  Returns the block, or NULL if it has none. */
 static struct cl_block *part(struct cl_fence *fence)
 {
 	struct cl_block *block = fence->block;
@@ -172,7 +172,7 @@ static struct cl_block *part(struct cl_fence *fence)
 	return block;
 }
 
-/* @fence has no block, and no thread is in the driver with it. */
+/* Detaches @fence, or frees it if it has no event.  It has no block, and no thread asks about it. */
 static void done_with(struct cl_fence *fence)
 {
 	take_out(fence);
@@ -232,7 +232,7 @@ unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUe
 	struct cl_fence *fence;
 	unsigned int n = 0;
 
-	/* In the order of their rounds: also another thread's puts them at the end with the last. */
+	/* The lists are in the order of their rounds: every thread adds at the end, with the newest round. */
 	while ((list = CL_LIST_FIRST(&waiting_lists, struct cl_fence_list, node)) != NULL &&
 	       list->round < round) {
 		if (list->round)
@@ -261,7 +261,7 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
 
 	fence->asked = list->asking = false;
 	if (reached) {
-		/* what is next may be reached as well */
+		/* the next fence may be reached as well, so ask again in this round */
 		if (list->waiting) {
 			waiting_remove(list);
 			waiting_add_front(list);
@@ -274,7 +274,7 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
 			waiting_remove(list);
 			waiting_add(list);
 		}
-		/* its block, or its context, went meanwhile */
+		/* its block was deleted or its context ended while the driver was asked */
 		if (!fence->block)
 			done_with(fence);
 	}
@@ -316,7 +316,7 @@ struct cl_fence *cl_fence_take_detached_locked(void)
 
 void cl_fences_forget(void)
 {
-	/* their memory is left, see cl_blocks_forget() */
+	/* the memory is not freed, see cl_blocks_forget() */
 	lists = (struct cl_table)CL_TABLE_BEGIN(lists);
 	waiting_lists = detached = (struct cl_list){ 0 };
 	fences_n = 0;
@@ -324,11 +324,11 @@ void cl_fences_forget(void)
 
 /* ------------------------------------------------------------------ creation */
 /*
- * Fails as the driver's free of a cuMemAlloc() block in a stream's order would, and does to a
- * capture what that would.  While a stream of the thread captures in another mode than relaxed
- * that is refused, and spoils the capture, although another stream's events are recorded; so is
- * and does an allocation, before its size is looked at: of nothing, it allocates nothing
- * (measured, doc/measurements.md).
+ * Fails as the driver's stream-ordered free of a cuMemAlloc() block would, and has the same
+ * effect on a capture.  While a stream of this thread captures in another mode than relaxed, the
+ * driver refuses that free and the capture is spoilt, although it still records events of other
+ * streams.  An allocation is refused and spoils the capture likewise, before the driver looks at
+ * its size.  One of 0 bytes allocates nothing (measured, doc/measurements.md).
  */
 static CUresult fail_as_a_free_async(void)
 {
@@ -338,7 +338,7 @@ static CUresult fail_as_a_free_async(void)
 	return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
-/* Of an event that is yet to be made in @current.  NULL: it is not known what that is, or there is no memory. */
+/* Makes a fence that belongs to @current, without its event.  NULL: no memory, or @current is not known. */
 static struct cl_fence *fence_new(CUcontext current)
 {
 	struct cl_context_name name = cl_context_name_of(current, -1);
@@ -355,11 +355,11 @@ static struct cl_fence *fence_new(CUcontext current)
 	cl_unlock(&cl_exports_lock);
 	if (context)
 		return fence;
-	free(fence); /* nobody could say when its event ends */
+	free(fence); /* nobody could tell when its event goes */
 	return NULL;
 }
 
-/* Gives @fence its @event, unless its context has ended meanwhile, and the event with it: false. */
+/* Gives @fence its @event.  Returns false if its context, and the event with it, has ended meanwhile. */
 static bool give_event(struct cl_fence *fence, CUevent event)
 {
 	bool lives;
@@ -378,7 +378,7 @@ static void fence_free(struct cl_fence *fence)
 	cl_unlock(&cl_exports_lock);
 }
 
-/* An event behind what was put on @stream so far, whose context, @current, is current; as cl_fence_make(). */
+/* As cl_fence_make(), when the context of @stream, @current, is current and @stream does not capture. */
 static CUresult make_in(CUcontext current, CUstream stream, bool per_thread, struct cl_fence **made)
 {
 	CUresult (*record)(CUevent, CUstream) =
@@ -388,7 +388,7 @@ static CUresult make_in(CUcontext current, CUstream stream, bool per_thread, str
 	CUresult result;
 	bool is_there = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 
-	/* what is wrong with the context is wrong with this, too; a free needs no event */
+	/* This fails, too, if something is wrong with the context.  A free that lacks an event succeeds. */
 	result = fail_as_a_free_async();
 	if (result == CUDA_SUCCESS && is_there)
 		result = record(event, stream);
@@ -421,18 +421,18 @@ CUresult cl_fence_make(CUstream stream, bool per_thread,
 	*capturing = false;
 	if (is_capturing) {
 		result = is_capturing(stream, &status);
-		/* So it answers for the NULL stream while another captures: then the calls below say what is wrong. */
+		/* IMPLICIT: this is the NULL stream and another one captures.  The calls below give the error. */
 		if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
 			return result;
-		/* The stream records instead of running, so the driver must say. */
+		/* The stream records instead of running, so the free goes to the driver. */
 		*capturing = result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 		if (*capturing)
 			return CUDA_SUCCESS;
 	}
 	/*
-	 * An event is of the current context, and must be of its stream's; of a green one's, the
-	 * primary one's will do.  (A default stream's is the current one: nothing is pushed, or it
-	 * would be another stream.)
+	 * The driver makes an event in the current context, and we need it in that of @stream;
+	 * for a green context the primary one will do.  A default stream is of the current
+	 * context: nothing is pushed for it, or it would name another stream.
 	 */
 	cl_driver.cuCtxGetCurrent(&current);
 	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current &&

@@ -1,94 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fences: what a block that was freed in a stream's order waits for.
+ * Fences: a block that the program freed in a stream's order waits for its fence.
  *
- * A fence is an event behind all that was on the stream when the program freed the
- * block.  It stands on the list of its stream, in the order of the frees, so the first
- * of a list is the first that is reached, and only that one is asked about.  In and out
- * are O(1).
+ * A fence is an event behind all that was on the stream when the program freed the block.  It
+ * is on the list of its stream, in the order of the frees.  So the stream reaches the first
+ * fence of a list first, and the driver is asked about that one alone.  Adding and removing a
+ * fence are O(1).  A fence is reached when the driver says that its event has happened.  It is
+ * detached when its block no longer needs it: then its event only waits to be destroyed.
  *
- * What must hold: no two streams share a list, or a block would wait for a stream that
- * has nothing to do with it.  A list is found by context, stream and, for a per-thread
- * default stream, thread.  The stream is its id where the driver has cuStreamGetId()
- * (CUDA 12.0), which no later stream gets again.  Before that it is the handle: a new
- * stream that gets the handle of a destroyed one whose work goes on waits for that work.
+ * What must hold: no two streams share a list, or a block would wait for a stream that has
+ * nothing to do with it.  A list is found by context, stream and, for a per-thread default
+ * stream, thread.  A stream is named by its id where the driver has cuStreamGetId() (CUDA
+ * 12.0); no later stream gets that id.  Older drivers name it by its handle: there a block that
+ * is freed on a new stream waits also for a destroyed stream with the same handle.
  *
- * An event belongs to the context of its stream, which may be another one than the
- * block's.  It goes when that context ends, and to ask about it or to destroy it after
- * that is a crash.  So whoever is in the driver with a fence is there in its context.
+ * An event belongs to the context of its stream, which may be another than the block's, and
+ * ends with it.  To query or destroy it after that crashes.  So a thread that calls the driver
+ * with a fence's event does so in a visit to the fence's context.
  *
- * Functions that end in _locked want cl_exports_lock held; the others are called without it.
+ * Functions that end in _locked want cl_exports_lock held and make no CUDA call.  No lock of
+ * ours may be held for cl_fence_make(), which makes some.
  */
 #ifndef CL_FENCE_H
 #define CL_FENCE_H
 
 #include "shim/blocks/blocks.h"
 
-/* Which stream it is.  The fields are compared exactly. */
+/* Names a stream.  Two names are of one stream if all fields are equal. */
 struct cl_stream_name {
 	CUcontext ctx; /* the current one when the fence was made */
 	uint64_t stream; /* its id or its handle */
-	uint64_t thread; /* 0: any; a number of its own for each; or that .stream is an id */
+	uint64_t thread; /* whose default stream it is, a number; 0: anyone's; UINT64_MAX: .stream is an id */
 };
 
-/* The fences of one stream, while there are any. */
+/* The fences of one stream.  It exists as long as there are any. */
 struct cl_fence_list {
-	struct cl_link link; /* of the table of lists; its key is a hash of the name */
+	struct cl_link link; /* in the table of lists; its key is a hash of the name */
 	struct cl_stream_name name;
-	struct cl_fence *home; /* the fence that this is in */
+	struct cl_fence *home; /* the fence whose .own this is */
 	struct cl_list fences;
-	struct cl_node node; /* of those in which some block waits */
+	struct cl_node node; /* among the lists with .waiting above 0 */
 	uint64_t waiting;    /* fences whose block waits for nothing else */
-	uint64_t round;	     /* when it was asked about, see cl_fences_take_locked() */
+	uint64_t round;	     /* the round that last asked about it, or 0, see cl_fences_take_locked() */
 	bool asking;	     /* a thread is in the driver with its first fences */
 };
 
 struct cl_fence {
-	struct cl_node node;	      /* of its stream, or of the detached ones */
-	struct cl_fence_list *list;   /* of its stream; NULL: it is on none */
-	struct cl_block *block;	      /* NULL: that is no more */
-	CUevent event;		      /* NULL: it went with its context */
-	struct cl_belongs of;	      /* whose the event is */
-	bool waits; /* it is counted in .waiting */
+	struct cl_node node;	      /* on the list of its stream, or of the detached ones */
+	struct cl_fence_list *list;   /* of its stream; NULL: it is not on that */
+	struct cl_block *block;	      /* that waits for it; NULL: none any more */
+	CUevent event;		      /* NULL: its context has ended, or it was reached and destroyed */
+	struct cl_belongs of;	      /* the context of the event */
+	bool waits; /* it is counted in .list->waiting */
 	bool asked; /* a thread is in the driver with it */
-	bool over;  /* only the list in it is in use */
+	bool over;  /* the fence is done; only .own may still be in use */
 	/*
-	 * Room for the list of its stream: used where it is the first of one, so that a
-	 * list never lacks memory.  Then the fence's memory stays as long as the list.
+	 * The list of its stream if it was the first fence there, so that making a list needs no
+	 * memory.  Then the fence's memory stays as long as the list.
 	 */
 	struct cl_fence_list own;
 };
 
 /*
- * Makes a fence of what the program frees on @stream, or fails as the driver's free would.
- * On success *fence is NULL if @stream captures (*capturing), or if there is no memory for
- * it, no event, or it is not known of which context it is: then nobody can say when the
- * block may go.  @per_thread: the call was of the per-thread default stream's kind.
+ * Makes a fence behind what is on @stream now.  Fails as the driver's free on @stream would.  On
+ * success *fence is NULL if @stream captures (*capturing), or if the fence lacks memory, an
+ * event or a known context: then nobody can say when the block may go.  @per_thread: the
+ * program called the form whose stream 0 is the thread's own.
  */
 CUresult cl_fence_make(CUstream stream, bool per_thread, struct cl_fence **fence, bool *capturing);
 
 /*
- * Puts @fence on the list of its stream: @block, which has none, waits for it.  If the context of
- * @fence has ended meanwhile, there is nothing to wait for.
+ * Puts @fence on the list of its stream: from now on @block, which has no fence, waits for it.
+ * If the context of @fence has ended since it was made, @fence is freed and @block gets none.
  */
 void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block);
-/* Whether the block of @fence waits for nothing else, so that its stream is to be asked about. */
+/* Says whether the block of @fence @waits for that fence alone: then rounds ask about its stream. */
 void cl_fence_wait_locked(struct cl_fence *fence, bool waits);
-/* @block is no more, its fence is not needed: it is detached, or its event went with its context. */
+/* Detaches the fence of @block, if any; a thread that is asking about it does that when it is back. */
 void cl_fence_detach_locked(struct cl_block *block);
 
-/* Whether some block waits for a stream and nothing else: ... */
+/* Each returns true if some block waits for its fence alone, */
 bool cl_fences_wait_locked(void);
-bool cl_fences_may_ask_locked(void); /* ... for one whose context does not end */
-bool cl_fences_blocked_locked(void); /* ... for one whose context ends */
+bool cl_fences_may_ask_locked(void); /* and the fence's context is not ending, */
+bool cl_fences_blocked_locked(void); /* or it is */
 
 /*
- * A round of asking: each list in which some block waits is taken at least once, by this
- * thread or by another.  *fences: how many there are.  take() gives up to @most fences of one stream and one context, in
- * order: the first alone, or more after all that were taken were reached.  0: the round
- * is over.  Their context is not to end until asked() was told of each of them, first to
- * last; the @events of those that were reached have been destroyed.  asked() returns the
- * block that waits for it no more, or NULL.
+ * A round asks the driver about each stream for which some block waits.  round() begins one,
+ * returns its number and sets *fences to the number of all fences.  take() returns how many
+ * fences of one stream and one context it has put into @fences, in order, and 0 when the round
+ * is over.  It takes the first fence alone until the driver has said that it is reached, then up
+ * to @most.  A stream that another thread asks about in the round counts as asked.
+ *
+ * The caller queries @events in a visit to their context, which it begins before it lets go of
+ * the lock, and destroys those that are reached.  Then it calls asked() for each fence, first to
+ * last, which returns the block that no longer waits for it, or NULL.
  */
 uint64_t cl_fences_round_locked(uint64_t *fences);
 unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUevent *events,
@@ -96,8 +101,8 @@ unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUe
 struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached);
 
 /*
- * The context of @fence has ended, and its event with it: it belongs to no context any more.
- * Returns the block that waits for it no more, or NULL.
+ * Forgets the context and the event of @fence, because the context has ended.  Returns the block
+ * that no longer waits for @fence, or NULL.
  */
 struct cl_block *cl_fence_lost_locked(struct cl_fence *fence);
 /* The fence that @of is in. */
@@ -107,8 +112,8 @@ static inline struct cl_fence *cl_fence_of(struct cl_belongs *of)
 }
 
 /*
- * Strays: fences whose event is to be destroyed, whether it is reached or not.  take()
- * takes one whose context does not end, or returns NULL; drop() frees its memory.
+ * Detached fences.  take() removes one whose context is not ending, or returns NULL.  The caller
+ * destroys its event, reached or not, and then calls drop(), which frees the fence.
  */
 bool cl_fences_any_detached_locked(void);
 struct cl_fence *cl_fence_take_detached_locked(void);

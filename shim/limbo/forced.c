@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What goes though somebody may still have it: see forced.h.
- */
+/* Forces blocks out though somebody may still have them: see forced.h. */
 #include <string.h>
 
 #include "shim/diag/happened.h"
@@ -10,7 +8,7 @@
 #include "shim/limbo/inside.h"
 #include "shim/self/self.h"
 
-/* Who holds the record of @block: a slot, or CL_SLOTS where that is not known. */
+/* Returns the slot of a process that holds the record of @block, or CL_SLOTS if none is known. */
 static unsigned int a_holder_of(const struct cl_block *block)
 {
 	uint16_t slot;
@@ -18,7 +16,7 @@ static unsigned int a_holder_of(const struct cl_block *block)
 	return cl_record_holders(&cl_own, block->record, &slot, 1) ? slot : CL_SLOTS;
 }
 
-/* @slot: of who holds it; CL_SLOTS: that is not known. */
+/* @slot: as a_holder_of() returns it. */
 static void tell_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
 {
 	struct cl_about about = cl_block_about_locked(block);
@@ -31,8 +29,9 @@ static void tell_held_forced_out_locked(const struct cl_block *block, unsigned i
 }
 
 /*
- * The oldest block that other processes hold, of a device on which they hold too much; NULL: none.
- * (Of one that is kept unfenced nobody knows whether its stream has got to its free.)
+ * Returns the oldest block that only other processes hold, on a device where they hold too much,
+ * or NULL.  It skips an .unfenced block, since nobody knows whether its stream has reached the
+ * free.
  */
 static struct cl_block *oldest_too_much_locked(void)
 {
@@ -55,7 +54,7 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 
 		cl_block_set_state(block, CL_BLOCK_RELEASING);
 		released = cl_record_gone(&cl_own, block->record);
-		/* Its last holder may have left just now: then nothing is taken from anybody. */
+		/* if its last holder has just left, nothing is taken from anybody */
 		if (!released)
 			tell_held_forced_out_locked(block, slot);
 		cl_give_back_alone_locked(block);
@@ -65,7 +64,7 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 		cl_count_add(limbo_bytes_released, block->size);
 		cl_limbo_account(block, -1);
 		cl_trace_block(CL_TRACE_RELEASED, block, .value = cl_limbo.bytes);
-		/* a holder that left meanwhile made it ready while it was on no list */
+		/* a holder that left meanwhile set its ready bit in vain, while it was on no list */
 		if (released || cl_record_try_release(&cl_own, block->record)) {
 			cl_limbo_delete_locked(block);
 			continue;
@@ -75,7 +74,7 @@ void cl_forced_held_out_locked(struct cl_collected *sum)
 	}
 }
 
-/* The oldest event that no other thread is at. */
+/* Returns the oldest event that no other thread is busy with, or NULL. */
 static struct cl_block *oldest_free_event_locked(void)
 {
 	struct cl_event_block *event;
@@ -104,7 +103,7 @@ unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
 		cl_limbo.forcing++;
 		cl_give_back_alone_locked(block);
 		cl_limbo.forcing--;
-		/* from here on as after a destroy without us: opening it still works */
+		/* from here on it is as without culimbo: a handle of it opens after its destroy */
 		block->forced_out = true;
 		cl_block_unhash(block);
 		cl_limbo_settle(block, cl_now(), false);
@@ -117,7 +116,7 @@ void cl_limbo_force_events_out(uint64_t until)
 	uint64_t before = cl_limbo_events_back();
 
 	cl_lock(&cl_exports_lock);
-	/* (those that others are at are counted among the limbo's) */
+	/* events.n counts events that other threads are busy with, too */
 	while (!cl_forced_events_out_locked(cl_limbo.events.n > CL_BATCH ? cl_limbo.events.n - CL_BATCH : 0, true) &&
 	       (cl_limbo.events.n || cl_limbo.forcing) && cl_limbo_events_back() == before &&
 	       cl_gate_wait_until_locked(until))
@@ -135,7 +134,7 @@ bool cl_limbo_has_events(void)
 	return has;
 }
 
-/* Asks the streams for which CL_BLOCK_UNTRACKED blocks wait; else nobody does. */
+/* Asks about the fences of large UNTRACKED blocks.  No other round does. */
 static void ask_for_untracked_locked(void)
 {
 	const struct cl_list *large = &cl_limbo.untracked[CL_UNTRACKED_LARGE];
@@ -173,7 +172,7 @@ struct cl_collected cl_limbo_release_untracked(void)
 	n = large->n;
 	while (n-- && (block = CL_LIST_FIRST(large, struct cl_block, node)) != NULL) {
 		if (block->fence || cl_limbo_context_ends(block)) {
-			/* to the end of the list: it is looked at once */
+			/* moves it to the end of the list, so that each is looked at once */
 			cl_list_remove(large, &block->node);
 			cl_list_add(large, &block->node);
 			continue;

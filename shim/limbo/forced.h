@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes though somebody may still have it: events and held blocks beyond a limit, and,
- * when memory is short, what could not be tracked.
+ * Forces blocks out though somebody may still have them: held memory and events beyond a limit
+ * and, when memory is short, UNTRACKED blocks.
  *
- * Functions that end in _locked want cl_exports_lock held, and let go of it around CUDA calls.
+ * Any thread may call these.  Functions that end in _locked want cl_exports_lock held, and the
+ * others take it; both let go of it around CUDA calls.
  */
 #ifndef CL_FORCED_H
 #define CL_FORCED_H
@@ -11,34 +12,34 @@
 #include "shim/limbo/release.h"
 
 /*
- * Gives back the oldest of what others hold, as far as it is more than
- * CULIMBO_HELD_BYTES.  Its record waits for its holders, as after the end of its
- * context: no handle of it opens any more, and they can close it.
+ * Gives back the oldest HELD blocks until each device is within CULIMBO_HELD_BYTES, and adds
+ * them to @sum.  A block that is still held becomes ORPHANED: its handles no longer open, and its
+ * holders can close it.
  */
 void cl_forced_held_out_locked(struct cl_collected *sum);
 
 /*
- * Events beyond @keep go, oldest first; their records wait for the importers.  @any: also where
- * another thread is at older ones (which count, but are about to go by themselves).
+ * Destroys the oldest events of the limbo until @keep are left; their records wait for the
+ * importers.  Stops at an event that another thread is busy with, unless @any: then it skips
+ * that one.  Returns how many it destroyed.
  */
 unsigned int cl_forced_events_out_locked(uint64_t keep, bool any);
 
 /*
- * Destroys the oldest events of the limbo, held or not, a few at a time.  Where other
- * threads are at all that there are (give them back, or may be ending their context), waits
- * until @until (CLOCK_MONOTONIC, ns) at most for one that can go.
+ * Destroys up to CL_BATCH of the oldest events of the limbo, held or not.  While other threads
+ * are busy with all of them, it waits until one can go or has gone, or until @until
+ * (CLOCK_MONOTONIC, ns).
  */
 void cl_limbo_force_events_out(uint64_t until);
-/* Whether the limbo has events, or a thread is in the driver with the last of them. */
+/* Returns true if the limbo has events, or a thread is destroying one that it has forced out. */
 bool cl_limbo_has_events(void);
 
 /*
- * Last resort, when an allocation fails and nothing else came free: gives
- * back blocks of 2 MiB and more that could not be tracked (CL_BLOCK_UNTRACKED).
- * Their importers, if any, go on reading the old bytes: such a block is an
- * allocation of its own (measured).
+ * Gives back UNTRACKED blocks of 2 MiB and more: the last resort of an allocation that fails
+ * when nothing else came free.  Their importers, if any, go on reading the old bytes, since such
+ * a block is an allocation of its own (measured).  has() returns true if there are any.
  */
 struct cl_collected cl_limbo_release_untracked(void);
-bool cl_limbo_has_untracked(void); /* such blocks */
+bool cl_limbo_has_untracked(void);
 
 #endif

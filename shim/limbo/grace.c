@@ -10,28 +10,25 @@
 enum {
 	BUCKETS = 128,	    /* more than a grace has ticks */
 	TICKS_A_GRACE = 64, /* so a block is at most 1/64 of the grace late */
-	WHEELS = 64,	    /* devices that have a wheel of their own; the others share the last */
-	LOOKS = 32,	    /* blocks that are looked at to find one that was opened */
-	PART = 64,	    /* the default budget is at most this part of the device */
+	WHEELS = 64,	    /* the devices from the last wheel on share it */
+	LOOKS = 32,	    /* how many blocks a search for one that was opened looks at */
+	PART = 64,	    /* the default budget is at most the device's size divided by this */
 };
 #define MILLISECOND 1000000ull
 
 struct wheel {
-	struct cl_list bucket[BUCKETS]; /* by the tick at which the grace is over */
-	uint64_t filled[BUCKETS / 64];
+	struct cl_list bucket[BUCKETS]; /* by the tick at which its graces end, modulo BUCKETS */
+	uint64_t filled[BUCKETS / 64]; /* a bit for each bucket that has blocks */
 	uint64_t at;	/* the wheel has been emptied up to this tick */
 	uint64_t n;	/* blocks */
-	uint64_t bytes; /* which these take */
+	uint64_t bytes; /* of these blocks */
 };
 static struct wheel wheel[WHEELS];
-static unsigned int wheels_n; /* from this one on they were never used */
+static unsigned int wheels_n; /* the wheels from this one on were never used */
 static uint64_t waiting;      /* blocks in all wheels */
 static uint64_t tick;	      /* ns */
 
-/*
- * Bytes; 0: not asked for yet.  Written by any thread that asks, the same
- * each time: a device does not grow.
- */
+/* Bytes; 0: not known yet.  Several threads may write it, all the same: a device does not grow. */
 static _Atomic uint64_t device_size[WHEELS];
 
 static unsigned int wheel_of(CUdevice device)
@@ -56,7 +53,7 @@ static uint64_t budget_of(unsigned int at)
 	uint64_t budget = cl_options.grace_bytes.number;
 	uint64_t size = atomic_load_explicit(&device_size[at], memory_order_relaxed);
 
-	/* what somebody asked for is not cut */
+	/* the user's own number is not cut */
 	if (!cl_options.grace_bytes.from_environment && size && size / PART < budget)
 		budget = size / PART;
 	return budget;
@@ -72,7 +69,7 @@ uint64_t cl_grace_end(const struct cl_block *block)
 	return last + cl_options.grace.number;
 }
 
-bool cl_grace_is_due_locked(const struct cl_block *block, uint64_t now)
+bool cl_grace_applies_locked(const struct cl_block *block, uint64_t now)
 {
 	return cl_grace_end(block) > now && block->size <= budget_of(wheel_of(block->device));
 }
@@ -104,7 +101,7 @@ void cl_grace_add_locked(struct cl_block *block, uint64_t now)
 	struct wheel *w = &wheel[at];
 	uint64_t when = cl_grace_end(block) / cl_grace_tick() + 1;
 
-	/* an export "in the future" (another clock) must not overrun the wheel */
+	/* an export time in the future, as of another clock, must not overrun the wheel */
 	if (when > now / cl_grace_tick() + BUCKETS - 1)
 		when = now / cl_grace_tick() + BUCKETS - 1;
 	if (!w->n)
@@ -134,7 +131,7 @@ void cl_grace_remove_locked(struct cl_block *block)
 	waiting--;
 }
 
-/* Of those buckets that are over soonest, the first that has blocks, from the tick @from on; 0: none has. */
+/* Returns the first tick from @from on whose bucket has blocks, or 0 if none has. */
 static uint64_t filled_from(const struct wheel *w, uint64_t from)
 {
 	for (uint64_t when = from; w->n && when <= w->at + BUCKETS; when++)
@@ -178,7 +175,7 @@ static void turn(struct wheel *w, uint64_t now, bool end,
 	for (; turns && w->n; turns--) {
 		struct cl_list *bucket = &w->bucket[++w->at % BUCKETS];
 
-		/* those that are not due (we were late by laps) go to their bucket, perhaps this one */
+		/* after a turn that came laps late, @settle puts a block that still waits into a bucket, perhaps this one */
 		for (uint64_t n = bucket->n; n; n--)
 			settle(CL_LIST_FIRST(bucket, struct cl_block, node), now, end);
 	}

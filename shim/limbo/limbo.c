@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: see limbo.h.  The states of blocks, what is counted of them, and how they come in.
+ * The limbo: see limbo.h.  This file has the states of blocks, the counts of the limbo, and how
+ * blocks enter it.
  *
- * The steps from state to state, all there are (enum cl_block_state has their meaning):
+ * This table has every step from state to state.  enum cl_block_state says what a state means.
  *
  *   from                 to                  by
- *   LIVE                 FREEING             take_for_free(): this thread of the program has it
+ *   LIVE                 FREEING             a thread of the program frees it: take_for_free()
  *   FREEING              LIVE                the driver refused the free
  *                        DELETED             the driver took it: nobody has it or can get it
  *                        GRACE, HELD,        it enters the limbo: the first of these that applies
@@ -13,7 +14,7 @@
  *                        UNTRACKED           it has no record
  *   GRACE                GRACE               the wheel: another bucket
  *                        HELD, FENCED, READY its grace is over, or the budget is, or memory is short
- *   HELD                 HELD                a holder went, another has it
+ *   HELD                 HELD                a holder went, another is left
  *                        FENCED, READY       the ready map, or the last own close
  *   FENCED               READY               its fence was reached, or its stream's context died
  *   READY                HELD                a batch finds a holder
@@ -21,7 +22,7 @@
  *                        RELEASING           a batch takes it
  *   BLOCKED              HELD, READY         that end is over
  *   HELD                 RELEASING           more is held than CULIMBO_HELD_BYTES
- *   GRACE, HELD, READY   RELEASING           an event, of too many
+ *   GRACE, HELD, READY   RELEASING           it is an event beyond CULIMBO_MAX_EVENTS
  *   RELEASING            DELETED             given back
  *                        ORPHANED            given back though it is held (CULIMBO_HELD_BYTES)
  *                        GRACE, HELD, READY  an event that was forced out: its record waits as before
@@ -29,9 +30,9 @@
  *   ORPHANED             DELETED             its last holder went
  *   any other            ORPHANED, DELETED   its context died: with holders, without
  *
- * "Any other" is any but RELEASING, which the end of a context awaits.  A LIVE block becomes
- * ORPHANED or DELETED also when the driver has made another at its address.  An UNTRACKED one
- * has no record that holders could keep, so it becomes DELETED alone.
+ * "Any other" is any state but RELEASING: the end of a context waits for that one.  A LIVE block
+ * also becomes ORPHANED or DELETED when the driver has made another block at its address.  An
+ * UNTRACKED block has no record for holders to keep, so it can only become DELETED.
  */
 #ifdef CL_DEBUG
 #include <stdio.h>
@@ -48,7 +49,7 @@
 
 struct cl_limbo_state cl_limbo;
 
-enum { GRACES_AT_ONCE = 64 }; /* that one free ends at most, for the budget */
+enum { GRACES_AT_ONCE = 64 }; /* the most graces that one free ends early */
 
 /* --------------------------------------------------------------- the states */
 #define BIT(state) CL_BLOCK_BIT(CL_BLOCK_##state)
@@ -93,7 +94,7 @@ static __attribute__((cold, noinline)) void impossible(const struct cl_block *bl
 		    (unsigned long long)block->link.key, names[block->state], names[to]);
 }
 
-/* The large ones may go as a last resort: each is an allocation of its own, whose bytes stay its importers'. */
+/* A block of 2 MiB or more is an allocation of its own: if it goes, its importers still read its bytes. */
 static enum cl_untracked_why why_untracked(const struct cl_block *block)
 {
 	return block->kind == CL_MEMORY && block->size >= 2u << 20 && !block->unfenced ? CL_UNTRACKED_LARGE :
@@ -118,11 +119,11 @@ static struct cl_list *list_of(const struct cl_block *block)
 
 void cl_limbo_not_quiet(void)
 {
-	/* relaxed: who is to see it by now has synchronised (by the lock, or by the collector's `wake`) */
+	/* relaxed: a thread that must see this synchronises by the lock or by the collector's `wake` */
 	atomic_store_explicit(&cl_limbo.quiet, CL_QUIET_NOT, memory_order_relaxed);
 }
 
-/* A device beyond the last that is counted alone is counted with it. */
+/* The devices from the last entry on share that entry. */
 static uint64_t *held_bytes_of(const struct cl_block *block)
 {
 	return &cl_limbo.held_bytes[block->device < CL_LIMBO_DEVICES ? block->device : CL_LIMBO_DEVICES - 1];
@@ -153,7 +154,7 @@ static unsigned int device_of(const struct cl_block *block)
 	return block->kind == CL_MEMORY ? cl_device_entry[block->device] : CL_ANY_DEVICE;
 }
 
-/* Of the device, at most: a small block shares its page, and keeps it. */
+/* The most bytes of the device that @block keeps: a small block keeps the page that it shares. */
 static uint64_t device_bytes(const struct cl_block *block)
 {
 	const uint64_t page = 2u << 20;
@@ -161,10 +162,10 @@ static uint64_t device_bytes(const struct cl_block *block)
 	return block->kind == CL_MEMORY ? (block->size + page - 1) & ~(page - 1) : 0;
 }
 
-/* In which nobody's asking makes a block of the limbo go just now. */
+/* In these states a block cannot go now, even if somebody needs its memory. */
 #define WAITS (BIT(HELD) | BIT(FENCED))
 
-static __attribute__((noinline)) void note_waits_changed(const struct cl_block *block, bool waits)
+static __attribute__((noinline)) void count_waits_changed(const struct cl_block *block, bool waits)
 {
 	unsigned int device = device_of(block);
 	uint64_t bytes = device_bytes(block);
@@ -173,13 +174,13 @@ static __attribute__((noinline)) void note_waits_changed(const struct cl_block *
 	atomic_store_explicit(&cl_own.header->device[device].waits, cl_limbo.of[device].waits,
 			      memory_order_release);
 }
-static inline void note_waits(const struct cl_block *block, enum cl_block_state from, enum cl_block_state to)
+static inline void count_waits(const struct cl_block *block, enum cl_block_state from, enum cl_block_state to)
 {
 	if ((WAITS >> from ^ WAITS >> to) & 1)
-		note_waits_changed(block, WAITS >> to & 1);
+		count_waits_changed(block, WAITS >> to & 1);
 }
 
-/* Whether @block may be of @device, an entry of the header's. */
+/* Returns true if @block is or may be memory of @device, an entry of the header's `device`. */
 static bool may_be_of(const struct cl_block *block, unsigned int device)
 {
 	return block->kind == CL_MEMORY && (device == CL_ANY_DEVICE || device_of(block) == device ||
@@ -194,7 +195,7 @@ bool cl_limbo_is_pressed_now(const struct cl_block *block, uint64_t now)
 	return false;
 }
 
-/* Takes @block off the list that its state has, and enter() puts it on that. */
+/* Takes @block off the list of its state; enter() puts it on that of its new one. */
 static void leave(struct cl_block *block)
 {
 	struct cl_list *list = list_of(block);
@@ -241,9 +242,9 @@ void cl_block_take_step(struct cl_block *block, enum cl_block_state to)
 	cl_limbo_not_quiet();
 	if (!(CL_BLOCK_NO_LIST >> from & 1))
 		leave(block);
-	note_waits(block, from, to);
+	count_waits(block, from, to);
 	block->state = (uint8_t)to;
-	/* (into its bucket of the wheel who knows the time puts it) */
+	/* cl_limbo_settle() puts it into the wheel: it knows the time */
 	if (!((CL_BLOCK_NO_LIST | BIT(GRACE)) >> to & 1))
 		enter(block);
 }
@@ -259,7 +260,7 @@ bool cl_limbo_is_held(const struct cl_block *block)
 	return block->own_opens || cl_record_held(&cl_own, block->record);
 }
 
-/* What @block of the limbo waits for when its grace is over. */
+/* Returns the state that @block of the limbo belongs in when its grace is over. */
 static enum cl_block_state state_after_grace(const struct cl_block *block)
 {
 	if (cl_limbo_is_held(block))
@@ -269,7 +270,7 @@ static enum cl_block_state state_after_grace(const struct cl_block *block)
 
 void cl_limbo_settle(struct cl_block *block, uint64_t now, bool end_grace)
 {
-	if (!end_grace && cl_grace_is_due_locked(block, now)) {
+	if (!end_grace && cl_grace_applies_locked(block, now)) {
 		cl_block_set_state(block, CL_BLOCK_GRACE);
 		cl_grace_add_locked(block, now);
 	} else {
@@ -315,10 +316,10 @@ struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
 	uint64_t until = 0;
 
 	/*
-	 * One that is on its way to the driver: whether the program may free that
-	 * address again is known when the driver has had it.  Whether its context has ended
-	 * is waited for a second at most: who ends it may wait for this thread, which then
-	 * runs a host function.
+	 * While a thread is in the driver with the block, only the driver's answer tells
+	 * whether the program may free that address again, so we wait for it.  We wait for
+	 * the end of a context a second at most: the thread that ends it may be waiting for
+	 * a host function that this thread runs.
 	 */
 	while ((block = cl_block_find(kind, key)) != NULL && cl_limbo_is_busy_locked(block))
 		if (block->state == CL_BLOCK_FREEING || block->state == CL_BLOCK_RELEASING) {
@@ -340,15 +341,15 @@ static struct cl_node *order_of(struct cl_block *block)
 
 void cl_limbo_event_forget(struct cl_block *block)
 {
-	/* it may not have been in the limbo, or have been forced out of it */
+	/* it is not on the list if it was not in the limbo, or was forced out of it */
 	if (cl_list_has(&cl_limbo.events, order_of(block)))
 		cl_list_remove(&cl_limbo.events, order_of(block));
 }
 
 /*
- * What takes more than the budget goes early, since @entered has come.  Whether anything did.
- * One free ends a few graces at most: where those are not enough it is @entered that does not
- * wait, or a large block would take the grace, and its free the time, of thousands of small ones.
+ * Ends graces until the budget, which @entered has exceeded, suffices.  Returns true if it ended
+ * any.  After GRACES_AT_ONCE of them it ends that of @entered: else one large block would end
+ * the grace of thousands of small ones, and its free would take the time for all of them.
  */
 static bool end_graces_locked(struct cl_block *entered, uint64_t now)
 {

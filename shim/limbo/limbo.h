@@ -2,19 +2,19 @@
 /*
  * The limbo: blocks that the program has freed and the driver has not.
  *
- * A block leaves it when its grace is over, nobody holds it, and (after a
- * stream-ordered free) its stream has got there.  In and out are O(1): the
- * grace is a wheel of buckets, holders that leave say so in the ready map, and
- * what just waits is never looked at.
+ * A block leaves the limbo when its grace is over, nobody holds it and, after a stream-ordered
+ * free, its stream has reached that free.  Entering and leaving are O(1): the grace is a wheel
+ * of buckets, a holder that leaves sets a bit in the ready map, and no collection looks at a
+ * block that only waits.
  *
- * Giving back must not disturb the program: cuMemFree() in one thread waits for
- * all kernels, and meanwhile other threads' cuMemAlloc() and copies wait for it
- * (measured).  A block of the limbo has been waited for already, so it is freed
- * by cuMemFreeAsync() on a stream of our own, which waits for nothing.
+ * Giving memory back must not disturb the program.  cuMemFree() in one thread waits for all
+ * kernels, and meanwhile cuMemAlloc() and copies of other threads wait for it (measured).  The
+ * program's free has already waited for a block of the limbo, so cuMemFreeAsync() on a stream
+ * of our own frees the block without waiting.
  *
- * Functions that end in _locked want cl_exports_lock held; the others take it.
- * None of this file makes a CUDA call: giving back is in release.h, and what goes is
- * found by a collection, collect.h.
+ * Any thread may call these functions.  Those that end in _locked want cl_exports_lock held;
+ * the others take it, unless their comment says otherwise.  None makes a CUDA call: release.h
+ * gives blocks back, and a collection (collect.h) finds those that go.
  */
 #ifndef CL_LIMBO_H
 #define CL_LIMBO_H
@@ -22,87 +22,91 @@
 #include "shim/blocks/blocks.h"
 
 #define CL_BLOCK_BIT(state) (1u << (state))
-/* In these a block is on no list, and nothing is counted of it. */
+/* In these states a block is on no list, and the limbo counts nothing of it. */
 #define CL_BLOCK_NO_LIST                                                                       \
 	(CL_BLOCK_BIT(CL_BLOCK_LIVE) | CL_BLOCK_BIT(CL_BLOCK_FREEING) |                        \
 	 CL_BLOCK_BIT(CL_BLOCK_RELEASING) | CL_BLOCK_BIT(CL_BLOCK_DELETED))
-extern const uint16_t cl_block_steps[CL_BLOCK_STATES]; /* by the state before: a bit for each after */
-void cl_block_take_step(struct cl_block *block, enum cl_block_state to); /* a part of the next */
+extern const uint16_t cl_block_steps[CL_BLOCK_STATES]; /* by the old state: a bit for each new one */
+void cl_block_take_step(struct cl_block *block, enum cl_block_state to); /* the slow half of cl_block_set_state() */
 
 /*
- * Takes a step of the table in limbo.c: @block leaves the list (or wheel, or fence) that its
- * state has, and gets to that of @to; into the wheel it is put by cl_limbo_settle() alone.  A
- * step that the table does not have is not taken, and logged once; builds with --enable-debug
- * and unit tests end there, by cl_block_impossible_step() (NULL: there is none).  The caller
- * holds cl_exports_lock.
+ * Moves @block to the state @to: takes it off the list, wheel or fence of its old state, and
+ * puts it on that of @to.  Only cl_limbo_settle() puts a block into the wheel.  A step that the
+ * table in limbo.c lacks is not taken: cl_block_impossible_step() is called unless it is NULL,
+ * and an error is logged once.  In builds with --enable-debug that function ends the program.
+ * The caller holds cl_exports_lock.
  */
 static inline void cl_block_set_state(struct cl_block *block, enum cl_block_state to)
 {
-	/* inline, for each free of what nobody holds goes there */
+	/* This is inline because each free of a block that nobody holds passes here. */
 	if (CL_BLOCK_NO_LIST >> to & CL_BLOCK_NO_LIST >> block->state & cl_block_steps[block->state] >> to & 1)
 		block->state = (uint8_t)to;
 	else
 		cl_block_take_step(block, to);
 }
 extern void (*cl_block_impossible_step)(const char *from, const char *to);
-/* CL_BLOCK_DELETED, and gives its memory back: its record is released, or it has none. */
+/* Moves @block to CL_BLOCK_DELETED and frees its memory.  It has no record, or that is released. */
 void cl_limbo_delete_locked(struct cl_block *block);
 
 /*
- * The program freed @block (CL_BLOCK_FREEING).  @now: CLOCK_MONOTONIC, ns.
- * Returns when somebody must look at it: give it to cl_collector_wake_by() once
- * the lock is let go of.  *over, which is false before: the budget of the grace
- * was exceeded, and the caller is to collect what went early before its program's
- * free returns.
+ * Puts @block, which the program has freed (CL_BLOCK_FREEING), into the limbo.  @now is
+ * CLOCK_MONOTONIC, ns.  Returns when a collection must look at @block, or UINT64_MAX if none
+ * needs to: the caller passes that on to cl_collector_wake_by() when it has let go of the lock.
+ * *over, false before, becomes true if the budget of the grace or CULIMBO_HELD_BYTES is
+ * exceeded: then the caller collects before the program's free returns.
  */
 uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over);
 
 /*
- * Whether what @block will be is not known yet: a thread is in the driver with
- * it, or its context is just ending.  Then cl_gate_wait_locked() and look again.
+ * True while a thread is in the driver with @block or while its context is ending, so that its
+ * next state is not known: the caller waits by cl_gate_wait_locked() and looks again.
  */
 bool cl_limbo_is_busy_locked(const struct cl_block *block);
-/* The block at @key, once no other thread is in the driver with it. */
+/*
+ * Returns the block at @key once it is not busy, or NULL if there is none.  Lets go of the lock
+ * while it waits.  For the end of a context it waits a second at most, then returns the block.
+ */
 struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key);
 
-/* An own open of @block was closed, or something else about it changed: look at it again. */
+/* The last own open of @block was closed: if @block is HELD, the next batch looks at it again. */
 void cl_limbo_look_again_locked(struct cl_block *block);
 
 /*
- * Somebody needs memory of device @device, an entry of the header's `device` (CL_ANY_DEVICE:
- * of any).  The grace of all memory of it is over, and until @until (CLOCK_MONOTONIC, ns) that of
- * what is freed, too: what comes free is for who needs it, and must not become limbo again
- * before he has it.  (20 ms at least; and a second at most, whatever others say.)  Nothing is
- * given back yet.
+ * Somebody needs memory of @device, an entry of the header's `device` (CL_ANY_DEVICE: of any).
+ * Ends the grace of all its memory, and until @until (CLOCK_MONOTONIC, ns) a block that is
+ * freed there gets none: the process in need must have it before it can wait in a limbo again.
+ * @until is moved into the range from CL_PRESSED_LEAST to CL_PRESSED_MOST from now, since it
+ * may come from another process.  Gives nothing back yet.
  */
 void cl_limbo_press(unsigned int device, uint64_t until);
 #define CL_PRESSED_LEAST 20000000ull /* ns */
 #define CL_PRESSED_MOST 1000000000ull
-/* Until when, for who has needed it since @began: the longer in vain, the longer. */
+/* Returns the @until of a call that has lacked memory since @began: it grows with that time. */
 static inline uint64_t cl_limbo_press_until(uint64_t began, uint64_t now)
 {
 	return now + CL_PRESSED_LEAST + 2 * (now - began);
 }
-void cl_limbo_press_over(unsigned int device); /* who needed it has it, or gave up */
-#define CL_PRESSED_FOR 20000000ull /* ns */
+/* Ends what cl_limbo_press() began: the call in need has its memory or has given up. */
+void cl_limbo_press_over(unsigned int device);
 
 /*
- * Of the memory of @device, an ordinal (below 0, or one that nobody can name: of all), with
- * what may be of it: the bytes that were ever put into the limbo and given back, as counted for
- * others, and those in it that could go just now.  Zeros without a file.
+ * Counts the limbo's memory that belongs, or may belong, to @device, an ordinal.  Counts all
+ * devices if @device is below 0 or has no known UUID.  Returns zeros without an exporter file.
+ * .entered and .returned are the bytes that ever went into the limbo and back to the driver,
+ * in whole pages; .could_go are the bytes in the limbo that neither a holder nor a fence keeps.
  */
 struct cl_limbo_moved {
 	uint64_t entered, returned, could_go;
-	unsigned int device; /* its entry, for cl_limbo_press() */
+	unsigned int device; /* its entry in the header, for cl_limbo_press() */
 };
 struct cl_limbo_moved cl_limbo_moved(int device);
-/* How many bytes went back to the driver so far: whether any did meanwhile.  With cl_exports_lock. */
+/* Returns how many bytes have gone back to the driver; two answers that differ tell that some did. */
 uint64_t cl_limbo_returned_locked(void);
 
-/* How often somebody looks for dead holders while something waits for holders, ns. */
+/* How often somebody looks for dead holders while a block waits for its holders, ns. */
 #define CL_REAP_EVERY 100000000ull
 
-/* A hint: any thread, without the lock; a load.  (What is CL_BLOCK_UNTRACKED is not counted.) */
+/* Returns true if no block waits; UNTRACKED ones don't count.  A hint: one load, without the lock. */
 bool cl_limbo_is_empty(void);
 
 void cl_limbo_forget(void); /* in a forked child */

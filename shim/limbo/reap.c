@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Holds of the dead: see reap.h. */
+/* Takes back the holds of dead processes: see reap.h. */
 #include <string.h>
 
 #include "shim/base/log.h"
@@ -48,14 +48,16 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 	}
 }
 
-/* The caller has reap_lock. */
+/* The caller holds reap_lock.  @locked: and cl_exports_lock. */
 static unsigned int reap(bool locked)
 {
 	struct cl_reaped sum = cl_holder_reap(&cl_own, watch, cl_now(), cl_options.settle.number,
 					      tell_reaped, &locked);
 
 	if (sum.holds)
-		cl_log(CL_LOG_INFO, "took back %u holds of %u dead processes", sum.holds, sum.slots);
+		cl_log(CL_LOG_INFO,
+		       "%u processes that imported from this one have died: culimbo has taken back their %u holds",
+		       sum.slots, sum.holds);
 	cl_count_add(dead_holders, sum.slots);
 	return sum.settling;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Giving blocks back to the driver: see release.h. */
+/* Gives blocks back to the driver: see release.h. */
 #include "shim/base/log.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/visit.h"
@@ -7,7 +7,7 @@
 #include "shim/limbo/release.h"
 #include "shim/self/self.h"
 
-/* Relaxed: who waits for one asks the driver next. */
+/* Relaxed: a thread that waits for an event asks the driver next. */
 static _Atomic uint64_t events_back;
 
 uint64_t cl_limbo_events_back(void)
@@ -36,7 +36,7 @@ CUresult cl_give_back(struct cl_block *block, CUstream stream, bool *wait)
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
 }
 
-/* Whom a visit for @block is to: what belongs to no context any more is of none that could end. */
+/* Returns the context to visit for @block.  One that belongs to none has no context that could end. */
 static struct cl_context *context_of(const struct cl_block *block)
 {
 	return block->of.context ? block->of.context : &cl_context_unknown;
@@ -51,7 +51,7 @@ void cl_give_back_alone_locked(struct cl_block *block)
 	cl_visit_begin_locked(&visit, context_of(block));
 	stream = block->kind == CL_MEMORY ? cl_visit_free_stream(&visit) : NULL;
 	cl_give_back(block, stream, &wait);
-	/* only then the memory is back (measured); nothing but our frees is on it */
+	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	cl_visit_end_locked(&visit);
@@ -85,7 +85,7 @@ void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum)
 		batch->result[i] = batch->block[i]->forced_out ?
 					   CUDA_SUCCESS :
 					   cl_give_back(batch->block[i], stream, &wait);
-	/* only then the memory is back (measured); nothing but our frees is on it */
+	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	cl_visit_end_locked(&batch->visit);
@@ -138,7 +138,7 @@ void cl_release_ask_streams_locked(void)
 {
 	struct cl_fence *fence[CL_BATCH];
 	CUevent event[CL_BATCH];
-	/* What other threads free meanwhile is another collection's: this one comes to an end. */
+	/* Fences that other threads add meanwhile are left to a later round, so that this one ends. */
 	uint64_t most, round = cl_fences_round_locked(&most);
 	unsigned int n, reached;
 
@@ -149,7 +149,7 @@ void cl_release_ask_streams_locked(void)
 		if (!n)
 			return;
 		cl_visit_begin_locked(&visit, fence[0]->of.context);
-		/* an error is not "not yet": then the driver's free has to cope */
+		/* any other error counts as reached: the driver's free then has to deal with it */
 		for (reached = 0; reached < n; reached++) {
 			if (cl_driver.cuEventQuery(event[reached]) == CUDA_ERROR_NOT_READY)
 				break;
