@@ -17,7 +17,7 @@
 #include "shim/limbo/limbo.h"
 #include "shim/self/self.h"
 
-/* No result of the driver: its answer may be old. */
+/* Not a result of the driver: its answer may be out of date, so the caller asks it again. */
 #define ASK_AGAIN ((CUresult)-1)
 
 static void stamp(void *handle, uint32_t record, uint32_t generation)
@@ -35,7 +35,7 @@ static bool has_room_for_stamp(const void *handle)
 	return !tail;
 }
 
-/* Who opens @block is not seen: it is never given back. */
+/* Pins @block: culimbo does not see who opens it, so it is never given back. */
 static void pin_locked(const struct cl_block *block)
 {
 	cl_count(unmanaged_exports);
@@ -53,7 +53,7 @@ static void pin_unstamped_locked(const struct cl_block *block)
 		    "freed or not. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept");
 }
 
-/* Exported: gives @handle the stamp that leads to @block's record, or what leads there instead. */
+/* Counts an export of @block, and stamps @handle with its record.  Without room for a stamp, pins it. */
 static void mark_locked(void *handle, struct cl_block *block, uint32_t generation)
 {
 	cl_count_locked(exports);
@@ -67,8 +67,8 @@ static void mark_locked(void *handle, struct cl_block *block, uint32_t generatio
 }
 
 /*
- * What is there (@block, with no thread in the driver) once more, at @now, by @handle, which
- * gets its stamp.  False: nothing, or not the same any more.
+ * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with
+ * @block.  Returns false if @block is NULL, was freed, or has a record of another handle.
  */
 static bool export_again_locked(void *handle, struct cl_block *block, uint64_t now)
 {
@@ -84,12 +84,12 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 }
 
 /*
- * The block @what of the context @of, known or not.  @prepared: for a new one, or NULL, it was
- * known when the driver was asked; used up.  *misused, where it is refused with
- * CUDA_ERROR_INVALID_VALUE: what there is to tell of it, without the lock.  *orphaned: for
- * cl_collector_watch_holders().  @returned, or NULL: cl_limbo_returned_locked() before the driver
- * was asked about a pointer into the block, which is not known by that.  ASK_AGAIN: memory went back
- * since then, and this may be some of it.
+ * Publishes the block that @what describes, in the context @of, and stamps @handle, which the
+ * driver has given.  @prepared is used up; it is NULL if the block was known before the driver
+ * was asked.  *orphaned goes to cl_collector_watch_holders().  Returns CUDA_ERROR_INVALID_VALUE,
+ * and the block in *misused, if the program has freed it: the caller reports that without the
+ * lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
+ * the driver was asked.  Returns ASK_AGAIN if memory went back since then: it may be this block.
  */
 static CUresult publish_locked(void *handle, struct cl_export *what, const struct cl_context_name *of,
 			       uint32_t stack, struct cl_block *prepared, const uint64_t *returned,
@@ -99,10 +99,10 @@ static CUresult publish_locked(void *handle, struct cl_export *what, const struc
 	struct cl_block *block;
 	uint32_t generation = 0;
 
-	/* first, for the lock is let go of where it is new */
+	/* this comes first, since it lets go of the lock if the context is new */
 	cl_context_get_locked(of, &cl_exports_lock);
 	block = cl_limbo_find_settled_locked(what->kind, what->base);
-	what->now = cl_now(); /* both may have waited */
+	what->now = cl_now(); /* the two calls above may have waited */
 	if (export_again_locked(handle, block, what->now)) {
 		cl_block_discard_locked(prepared);
 		return CUDA_SUCCESS;
@@ -113,19 +113,19 @@ static CUresult publish_locked(void *handle, struct cl_export *what, const struc
 		memset(handle, 0, 64);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	/* it may have been in the limbo when the driver was asked, and be nothing now */
+	/* when the driver was asked it may have been in the limbo, and now be gone */
 	if (!block && returned && *returned != cl_limbo_returned_locked()) {
 		cl_block_discard_locked(prepared);
 		return ASK_AGAIN;
 	}
-	/* the driver has freed what was known, and made another at its address */
+	/* @block was known, but the driver has since made another block at its address */
 	if (!prepared)
 		prepared = cl_block_prepare_locked(what->kind);
 	if (!prepared) {
 		memset(handle, 0, 64);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (block) /* it has gone behind our back */
+	if (block) /* the driver freed it behind our back */
 		*orphaned = cl_limbo_forget_block_locked(block);
 	context = cl_context_find_locked(of);
 	block = cl_block_new(prepared, what, context ? context : &cl_context_unknown, stack, &generation);
@@ -133,13 +133,13 @@ static CUresult publish_locked(void *handle, struct cl_export *what, const struc
 	return CUDA_SUCCESS;
 }
 
-/* The program exports what it has freed.  No lock is held. */
+/* Reports that the program exported a block that it had freed.  No lock is held. */
 static void tell_exported_after_free(const struct cl_about *misused)
 {
 	cl_happened(CL_FOUND_EXPORTED_AFTER_FREE, misused, cl_notes_stack(false));
 }
 
-/* What the driver says of the block that @dptr lies in. */
+/* Asks the driver about the block that @dptr lies in.  Returns false if it knows none. */
 static bool describe(CUdeviceptr dptr, struct cl_export *what, struct cl_context_name *of)
 {
 	CUdeviceptr base = dptr;
@@ -156,12 +156,12 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, struct cl_context
 	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
 	cl_grace_know_device(what->device);
 	*of = cl_context_name_of(ctx, what->device);
-	/* asked here, without a lock, for when it is in the limbo */
+	/* the limbo needs the UUID, and the driver is asked for it without a lock */
 	cl_device_uuid(what->device, uuid);
 	return true;
 }
 
-/* Whether another export of @block needs nothing but a stamp. */
+/* Returns true if another export of @block needs only a stamp. */
 static bool is_simple_locked(const struct cl_block *block)
 {
 	return !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
@@ -184,8 +184,8 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 	struct cl_block *block;
 
 	/*
-	 * The driver is not asked for what the program has freed, nor, at an address that is new,
-	 * before there is memory to note it.
+	 * Two cases go the long way before the driver is asked: a block that the program has
+	 * freed, and an address that is certainly new, for which we need memory first.
 	 */
 	if (!cl_block_may_be(dptr) || (!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
@@ -196,20 +196,20 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 		as = CL_EXPORT_NEW;
 	} else if (is_simple_locked(block) && has_room_for_stamp(handle->reserved) &&
 		   cl_block_has_handle(block, handle->reserved)) {
-		/* (the clock under the lock, so that a later time is never overwritten by an earlier one) */
+		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
 		stamp(handle->reserved, block->record,
 		      cl_record_export_again(&cl_own, block->record, cl_now()));
 		cl_count_locked(exports);
 		as = CL_EXPORT_DONE;
 	}
 	cl_unlock(&cl_exports_lock);
-	/* without its stamp it would lead past us, should the export be refused */
+	/* should the export be refused, a handle without a stamp would bypass us */
 	if (as == CL_EXPORT_NOT_SIMPLY)
 		memset(handle, 0, sizeof *handle);
 	return as;
 }
 
-/* The driver has given @handle.  @prepared, @returned: see publish_locked(). */
+/* Publishes the block of @handle, which the driver has given.  See publish_locked() for the rest. */
 static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared,
 			       uint64_t returned)
 {
@@ -223,8 +223,8 @@ static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct 
 	uint32_t stack;
 
 	/*
-	 * A pointer into what was in the limbo, and has just gone from it: the driver says so, asked
-	 * again.  One that it gives a handle of, and no size, is taken for a block's beginning.
+	 * If @dptr points into a block that has just left the limbo, the driver refuses when we
+	 * ask again.  If it gives a handle but no size, @dptr counts as the start of a block.
 	 */
 	if (!describe(dptr, &what, &of)) {
 		result = cl_driver.cuIpcGetMemHandle(handle, dptr);
@@ -292,7 +292,7 @@ static CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 
 CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	/* of a pointer into a block nothing is known yet: it may have gone back since */
+	/* UINT64_MAX: if @dptr points into an unknown block, that may have gone back: ask again */
 	CUresult result = publish_memory(handle, dptr, NULL, UINT64_MAX);
 
 	return result == ASK_AGAIN ? cl_export_carefully(handle, dptr) : result;
@@ -325,7 +325,7 @@ CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared)
 	cl_unlock(&cl_exports_lock);
 	if (!freed)
 		return block || *prepared ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-	/* bare, the driver crashes on it (measured) */
+	/* without culimbo the driver crashes on it (measured) */
 	tell_exported_after_free(&misused);
 	return CUDA_ERROR_INVALID_HANDLE;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exports: what this process shares.
+ * Exports: this process asks for an IPC handle of a block or an event.  The first export of a
+ * block makes it known to us, by its base address; free.h then decides about its free.
  *
- * A block is known to us from its first export on, by its base address.  From then on
- * freeing it is a matter of free.h.  The front door (shim.c) calls these; no lock is held.
+ * The front door (shim.c) calls these functions, from any thread and without a lock of ours.  They
+ * call the driver, and return its error or one that is named here.
  */
 #ifndef CL_EXPORT_H
 #define CL_EXPORT_H
@@ -14,33 +15,34 @@
 struct cl_block;
 
 enum cl_export_as {
-	CL_EXPORT_DONE,	      /* exported again */
-	CL_EXPORT_NEW,	      /* the driver has given the handle of what is not known by @dptr */
-	CL_EXPORT_NOT_SIMPLY, /* nothing has been done */
+	CL_EXPORT_DONE,	      /* the block was exported again */
+	CL_EXPORT_NEW,	      /* the driver has given a handle, but we know no block that begins at @dptr */
+	CL_EXPORT_NOT_SIMPLY, /* nothing was done, and @handle holds nothing of use */
 };
 /*
- * Of a block that was exported before and is the same still, all there is to do is
- * to ask the driver and to look at what we know: one lock (two where the limbo has
- * any), and nothing is waited for under it, so that no thread is cancelled there.
+ * Exports a block that was exported before and is still the same: asks the driver, and stamps
+ * @handle.  It takes one lock, twice if the limbo has blocks, and waits for nothing under it, so
+ * no thread is cancelled there.
  */
 enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr);
 /*
- * The same of any block: it gets a record, and @handle what leads to it.  CUDA_ERROR_OUT_OF_MEMORY
- * without asking the driver: there is no memory to note it.
+ * Exports any block: gives it a record if it has none, and stamps @handle with that.  Without
+ * host memory for a new block it returns CUDA_ERROR_OUT_OF_MEMORY and does not ask the driver.
  */
 CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr);
-/* After CL_EXPORT_NEW: the same, with what the driver has given.  Without memory @handle is wiped. */
+/* The same after CL_EXPORT_NEW, with the driver's @handle.  An error of our own wipes @handle. */
 CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr);
 
 /*
- * Before the driver is asked for a handle of @event.  CUDA_SUCCESS with *prepared for one of the
- * next two, NULL for what was exported before; CUDA_ERROR_INVALID_HANDLE: the program has
- * destroyed it, and that is noted; CUDA_ERROR_OUT_OF_MEMORY: there is no memory to note it.
+ * Comes before the driver is asked for a handle of @event.  Returns CUDA_SUCCESS and *prepared,
+ * which one of the next two functions uses up; it is NULL if @event was exported before.  Returns
+ * CUDA_ERROR_INVALID_HANDLE if the program has destroyed @event, which becomes a finding, and
+ * CUDA_ERROR_OUT_OF_MEMORY if there is no host memory for the export.
  */
 CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared);
-/* The driver has refused. */
+/* Ends the export when the driver has refused. */
 void cl_export_event_refused(struct cl_block *prepared);
-/* The driver has given @handle. */
+/* Ends the export when the driver has given @handle: stamps it.  On an error @handle is wiped. */
 CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_block *prepared);
 
 #endif

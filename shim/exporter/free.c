@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of a block that the program frees: see free.h. */
+/* The program frees a block or destroys an event: see free.h. */
 #include "shim/base/log.h"
 #include "shim/blocks/blocks.h"
 #include "shim/diag/trace.h"
@@ -14,18 +14,18 @@
 #include "shim/limbo/limbo.h"
 #include "shim/self/self.h"
 
-/* What is to be done with a pointer that the program frees. */
+/* What we do with a pointer that the program frees. */
 enum free_as {
-	FREE_NOT_OURS, /* the driver's matter alone */
-	FREE_AGAIN,    /* it is in the limbo already */
-	FREE_NOW,      /* nobody has it or can get it: the driver's, and ours to forget */
-	FREE_DEFERRED, /* into the limbo, when all has been waited for */
+	FREE_NOT_OURS, /* the driver alone frees it */
+	FREE_AGAIN,    /* the program has freed it before */
+	FREE_NOW,      /* nobody has it or can get it: the driver frees it, and we forget it */
+	FREE_DEFERRED, /* it goes into the limbo, after the wait of a free */
 };
 
 /*
- * Decides, and takes the block for this thread (CL_BLOCK_FREEING), so that a
- * second free of it waits and then finds it freed: then *again says of what.  *ctx: its context,
- * NULL: not known.
+ * Returns what we do with @key.  For FREE_NOW and FREE_DEFERRED this thread gets the block
+ * (CL_BLOCK_FREEING) in *taken, and its context, or NULL, in *ctx.  A second free of the block
+ * waits for the first, and then is FREE_AGAIN, with the block in *again.
  */
 static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken, CUcontext *ctx,
 				  struct cl_about *again)
@@ -48,7 +48,10 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
 	return as;
 }
 
-/* The driver has refused to free @block.  True: its context ended meanwhile, and it is ORPHANED. */
+/*
+ * The driver refused to free @block, so it is LIVE again.  If its context has ended meanwhile it
+ * is forgotten instead; returns true if it is ORPHANED then.
+ */
 static bool not_freed_locked(struct cl_block *block)
 {
 	if (block->context_died)
@@ -57,7 +60,7 @@ static bool not_freed_locked(struct cl_block *block)
 	return false;
 }
 
-/* FREE_NOW: the driver has freed @block, or has refused to, and it is as before. */
+/* Ends FREE_NOW: the driver has freed @block, or has refused to. */
 static CUresult freed_now(struct cl_block *block, CUresult result)
 {
 	bool freed = result == CUDA_SUCCESS, orphaned = false;
@@ -97,10 +100,7 @@ static void free_failed(struct cl_block *block)
 	cl_collector_watch_holders(orphaned);
 }
 
-/*
- * The program has freed @block, and all that the driver's free waits for has been waited for,
- * or @fence (or NULL) says when it has been.
- */
+/* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
 static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
@@ -119,7 +119,7 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 	detached = cl_fences_any_detached_locked();
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
-	/* in this thread: who frees fast must not be faster than the memory comes back (measured) */
+	/* this thread collects: the program must not free faster than memory comes back (measured) */
 	if (over)
 		cl_limbo_collect(false);
 	if (look != UINT64_MAX)
@@ -131,9 +131,9 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 }
 
 /*
- * Waits for what the driver's free of a block of @ctx would wait for, and fails as
- * it would: by freeing something else of that context.  cuCtxSynchronize() is not
- * the same: where a stream captures in relaxed mode it fails and spoils the
+ * Waits for all that the driver's free of a block of @ctx would wait for, and fails as it would.
+ * For that it allocates a byte there and frees it.  cuCtxSynchronize(), which must do when there
+ * is no byte, is not the same: while a stream captures in relaxed mode it fails and spoils the
  * capture, and a free does neither (measured, doc/measurements.md).
  */
 static CUresult wait_as_a_free(CUcontext ctx)
@@ -186,16 +186,18 @@ bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 	return true;
 }
 
-/* Nobody can say when its stream has got to the free. */
-static void keep_unfenced(struct cl_block *block)
+/* Pins @block, which has no fence: nobody can say when its stream has reached the free. */
+static void pin_unfenced(struct cl_block *block)
 {
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
 		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
 	block->unfenced = true;
 	cl_unlock(&cl_exports_lock);
-	cl_log_once(CL_LOG_WARN, "no memory to note in which stream's order a block is freed, or it is not known: "
-				 "it is kept to the end");
+	cl_log_once(CL_LOG_WARN,
+		    "no host memory for the fence of a stream-ordered free, or the stream's context is not known: "
+		    "culimbo cannot tell when the stream reaches the free, so such blocks stay allocated until "
+		    "this process ends");
 }
 
 bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
@@ -210,7 +212,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 	switch (take_for_free(CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
-	case FREE_AGAIN: /* unlike cuMemFree(), it needs a context */
+	case FREE_AGAIN: /* unlike cuMemFree(), cuMemFreeAsync() fails without a context */
 		freed_again(&again);
 		*result = cl_context_refusal();
 		return true;
@@ -228,7 +230,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 		return true;
 	}
 	if (!fence)
-		keep_unfenced(block);
+		pin_unfenced(block);
 	*result = into_limbo(block, fence);
 	return true;
 }
@@ -242,7 +244,7 @@ bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result
 	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
-	case FREE_AGAIN: /* bare, the driver crashes on it (measured) */
+	case FREE_AGAIN: /* without culimbo the driver crashes on it (measured) */
 		freed_again(&again);
 		*result = CUDA_ERROR_INVALID_HANDLE;
 		return true;

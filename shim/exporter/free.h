@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of a block that the program frees: all that the driver's free would wait for is
- * waited for, the block goes into the limbo, and back to the driver when nobody can have it any
- * more.
+ * The program frees a block or destroys an event.  A block that nobody holds or can still open
+ * goes to the driver at once.  Another goes into the limbo, after a wait for all that the
+ * driver's free would wait for; a stream-ordered free leaves a fence instead of waiting.
  *
- * The front door (shim.c) calls these; no lock is held.  False: it is none that this process has
- * exported, nothing was done, and the driver is to be called.  True: it is done, with *result.
+ * The front door (shim.c) calls these functions, from any thread and without a lock of ours.  They
+ * return true if the free is done, and *result is what the program gets.  They return false if
+ * this process has not exported the block: nothing was done, and the caller calls the driver.
  */
 #ifndef CL_FREE_H
 #define CL_FREE_H
@@ -14,7 +15,7 @@
 #include "shim/driver/driver.h"
 
 bool cl_free_memory(CUdeviceptr dptr, CUresult *result);
-/* @bare: the form of cuMemFreeAsync() that the program called; @per_thread: its stream 0 is the thread's own. */
+/* @bare: the form of cuMemFreeAsync() that was called.  @per_thread: its stream 0 is the thread's own. */
 bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result);
 /* @destroy: the form of cuEventDestroy() that the program called. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that opens its own handle: see own_open.h. */
+/* This process opens a handle that it has made itself: see own_open.h. */
 #include <errno.h>
 
 #include "shim/blocks/blocks.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that opens a handle of its own, which the driver refuses (measured): it gets the
- * block's own address.  No lock is held.
+ * This process opens a handle that it has made itself.  The driver refuses that (measured); with
+ * culimbo the program gets the block's own address.  Any thread may call these, without a lock of
+ * ours.  They make no CUDA call.
  */
 #ifndef CL_OWN_OPEN_H
 #define CL_OWN_OPEN_H
@@ -9,11 +10,11 @@
 #include "shim/blocks/blocks.h"
 #include "shim/driver/driver.h"
 
-/* A handle that this process made itself, and its stamp.  0, or -ESTALE. */
+/* Opens @handle, which this process made with @stamp.  Returns 0, or -ESTALE if it is stale. */
 int cl_own_open(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
-/* Whether @key is our own: a block that cl_own_open() has opened, an event that was exported. */
+/* Returns true if @key is a block that cl_own_open() has opened, or an event that was exported. */
 bool cl_own_has(enum cl_kind kind, uint64_t key);
-/* A close of what cl_own_open() gave.  False: it gave nothing there. */
+/* Closes one open of cl_own_open() at @dptr.  Returns false if there is none. */
 bool cl_own_close(CUdeviceptr dptr);
 
 #endif

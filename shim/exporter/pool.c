@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory pools that are shared by pointer (cuMemPoolExportPointer).  CUDA keeps
- * nothing alive there: a block that is freed while another process has it imported
- * is used again, and the importer reads the next owner's bytes (measured).
- * Nothing here protects it: who does so is told.
+ * Memory pools that this process shares by pointer.  CUDA keeps nothing alive there: when the
+ * program frees a block that another process has imported, the driver uses its memory again, and
+ * the importer reads the next owner's bytes (measured).  We do not protect such memory yet, so we
+ * warn the program's user.
  */
 #include "shim/base/log.h"
 #include "shim/exporter/pool.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory pools that are shared by pointer. */
+/* Memory pools that this process shares by pointer (cuMemPoolExportPointer). */
 #ifndef CL_POOL_H
 #define CL_POOL_H
 
 /*
- * A pointer into a memory pool was exported.  Such memory is not protected: this counts, and
- * says so once.  Any thread; this makes no process one that shares.
+ * Counts an exported pointer into a memory pool, and warns once that culimbo does not protect
+ * such memory.  Any thread.  This does not make the process one that shares.
  */
 void cl_pool_tell(void);
 

@@ -539,7 +539,7 @@ IN_A_CHILD(without_memory_for_a_fence_the_block_is_kept)
 	CHECK_EQUAL(cl_memory_free_async(p, HANDLE(1), false), CUDA_SUCCESS);
 	no_memory = false;
 	CHECK_EQUAL(marks_live, 0);
-	CHECK_EQUAL(logged("in which stream's order a block is freed"), 1);
+	CHECK_EQUAL(logged("no host memory for the fence of a stream-ordered free"), 1);
 	q = freed_on(HANDLE(1));
 	collect();
 	CHECK_EQUAL(frees_of(p), 0);

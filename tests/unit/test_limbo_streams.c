@@ -75,7 +75,7 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	cl_limbo_collect(true);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_HELD);
-	CHECK_EQUAL(logged("in which stream's order a block is freed"), 1);
+	CHECK_EQUAL(logged("no host memory for the fence of a stream-ordered free"), 1);
 	fake.event_create_result = CUDA_SUCCESS;
 	p = exported_block();
 	/* another stream of the thread records: the driver refuses the like, so this is refused */
@@ -249,7 +249,7 @@ IN_A_CHILD(without_knowing_whose_stream_it_is_a_block_is_kept)
 	fake.stream_ctx = CONTEXT_B;
 	atomic_fetch_or(&cl_green_notes, CL_GREEN_UNNOTED);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
-	CHECK_EQUAL(logged("in which stream's order a block is freed"), 1);
+	CHECK_EQUAL(logged("no host memory for the fence of a stream-ordered free"), 1);
 	cl_limbo_collect(true);
 	context_ends(CONTEXT_B, -1);
 	b_has_ended();
