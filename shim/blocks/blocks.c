@@ -14,11 +14,11 @@
 
 static struct cl_block **by_record[CL_CHUNKS];
 static struct {
-	uint32_t *free; /* records that were released, the last one first */
+	uint32_t *free; /* a stack of released records */
 	uint32_t free_n, free_size;
-	uint32_t fresh; /* records from this one on were never used */
-	uint32_t chunks; /* of the file: those below it are there */
-	uint32_t prepared; /* exports under way: by_record has room for so many fresh records more */
+	uint32_t fresh; /* the records from this one on were never used */
+	uint32_t chunks; /* how many chunks of records the file has */
+	uint32_t prepared; /* exports under way: by_record has room for as many fresh records */
 } records;
 
 /* -------------------------------------------------------------- found by key */
@@ -57,16 +57,16 @@ static inline uint64_t word(const uint8_t *handle, unsigned int i)
 {
 	uint64_t word;
 
-	/* A word at a time: in one piece they would go over the stack. */
+	/* One word at a time: the compiler would copy all 64 bytes through the stack. */
 	memcpy(&word, handle + 8 * i, sizeof word);
 	return word;
 }
 
 /*
- * The driver makes these 64 bytes, so nobody looks for two handles with the same fingerprint.  (It is
- * NH, of UMAC: one multiplication for two words, all of whose bits are in the sum.)  Bytes 0 to 7
- * are left out: there stands the context that was current when the handle was asked for, so
- * the same block has two handles in two contexts.  The driver opens either (measured).
+ * Returns the fingerprint of @handle.  The driver makes the handle, so nobody searches for two
+ * with one fingerprint, and a fast hash will do: NH, of UMAC, with one multiplication for two
+ * words.  It leaves out bytes 0 to 7: they name the context that was current at the export, so
+ * one block has two handles in two contexts.  The driver opens either (measured).
  */
 static inline uint64_t fingerprint_of(const uint8_t *handle)
 {
@@ -95,13 +95,13 @@ struct cl_block *cl_block_of_record(uint32_t record)
 }
 
 /* ------------------------------------------------------------------- records */
-/* Makes room in by_record for one record that nobody has used.  False: no memory. */
+/* Makes room in by_record for one more fresh record.  Returns false without memory. */
 static bool record_prepare(void)
 {
 	uint32_t last = records.fresh + records.prepared;
 	struct cl_block ***chunk;
 
-	/* beyond them there is no record to get */
+	/* beyond CL_RECORDS there is no record to be had */
 	if (last < CL_RECORDS) {
 		chunk = &by_record[last / CL_CHUNK];
 		if (!*chunk)
@@ -124,7 +124,7 @@ static uint32_t record_get(void)
 		records.chunks = 1; /* the file comes with one */
 	if (records.free_n)
 		return records.free[--records.free_n];
-	/* What the header says of chunks is for others, and theirs to damage. */
+	/* we count chunks ourselves: other processes can damage the header's count */
 	if (record >= CL_RECORDS || record / CL_CHUNK >= records.chunks) {
 		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 		err = cl_region_grow(&cl_own);
@@ -147,7 +147,7 @@ static uint32_t record_get(void)
 static void record_put(uint32_t record)
 {
 	by_record[record / CL_CHUNK][record % CL_CHUNK] = NULL;
-	/* its stamps are used up: one more use could make an old handle right again */
+	/* all its generations are used up: one more use could make an old handle valid again */
 	if (!cl_record_reusable(&cl_own, record))
 		return;
 	if (records.free_n == records.free_size) {
@@ -155,7 +155,7 @@ static void record_put(uint32_t record)
 		uint32_t *more = realloc(records.free, size * sizeof *more);
 
 		if (!more)
-			return; /* that record is not used again: 112 bytes */
+			return; /* nobody uses the record again, which wastes its 112 bytes */
 		records.free = more;
 		records.free_size = size;
 	}
@@ -175,7 +175,7 @@ struct cl_block *cl_block_prepare_locked(enum cl_kind kind)
 	return NULL;
 }
 
-/* A child that was forked in between has forgotten it. */
+/* One export under way has ended.  A child that was forked meanwhile does not count it. */
 static void prepared_is_used(void)
 {
 	if (records.prepared)
@@ -205,9 +205,9 @@ struct cl_block *cl_block_new(struct cl_block *block, const struct cl_export *wh
 	block->record = record_get();
 	prepared_is_used();
 	if (block->record != CL_NO_RECORD) {
-		if (what->kind == CL_MEMORY) /* for when it is in the limbo */
+		if (what->kind == CL_MEMORY) /* gets the device its entry in the header, for when the block is in the limbo */
 			cl_device_limbo_locked(what->device);
-		/* (the record is free: nobody reads them yet) */
+		/* the record is free, so nobody reads its stacks yet */
 		cl_own.record[block->record].export_stack = stack;
 		cl_own.record[block->record].free_stack = 0;
 		*generation = cl_record_publish(&cl_own, block->record, what);
@@ -258,7 +258,7 @@ void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void
 
 void cl_blocks_forget(void)
 {
-	/* their memory is left: another thread of the parent may have been in the middle of it */
+	/* their memory is not freed: at the fork another thread of the parent may have been changing it */
 	for (unsigned int kind = 0; kind <= CL_EVENT; kind++)
 		cl_block_tables[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_block_tables[kind]);
 	memset(by_record, 0, sizeof by_record);

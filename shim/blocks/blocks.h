@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The blocks that this process exported, memory and events, and its exporter file.
+ * The blocks that this process has exported, which are memory or events, and their records.
  *
- * Found by device address (memory), by event, or by record.  Everything here
- * is under cl_exports_lock, which the caller holds.
+ * A block is found by its device address or its CUevent, or by its record.  Everything here is
+ * under cl_exports_lock, which the caller holds, and nothing makes a CUDA call.
  */
 #ifndef CL_BLOCKS_H
 #define CL_BLOCKS_H
@@ -18,51 +18,51 @@
 #include "shim/base/table.h"
 
 /*
- * The state of a block.  limbo/limbo.c has the table of the steps from one to another, and
- * cl_block_set_state() there takes them: nothing else changes a state.
+ * The states of a block.  limbo/limbo.c has the table of the steps from one to another.  Only
+ * cl_block_set_state() in limbo/limbo.h changes a state.
  */
 enum cl_block_state {
-	CL_BLOCK_LIVE,	    /* exported, not freed: as it begins */
+	CL_BLOCK_LIVE,	    /* exported, not freed: the first state */
 	CL_BLOCK_FREEING,   /* a thread of the program is freeing it */
-	CL_BLOCK_GRACE,	    /* in limbo: a handle may still be on its way; in a bucket of the wheel */
+	CL_BLOCK_GRACE,	    /* in limbo, in a bucket of the wheel: a handle may still be on its way */
 	CL_BLOCK_HELD,	    /* in limbo: waits for its holders */
-	CL_BLOCK_FENCED,    /* in limbo: waits for a stream to get to its free */
-	CL_BLOCK_READY,	    /* in limbo: may go as soon as somebody looks */
-	CL_BLOCK_BLOCKED,   /* in limbo: would go if its context were not just ending */
+	CL_BLOCK_FENCED,    /* in limbo: waits for its stream to reach its free */
+	CL_BLOCK_READY,	    /* in limbo: the next collection gives it back */
+	CL_BLOCK_BLOCKED,   /* in limbo: it is READY but for its context, which is ending */
 	CL_BLOCK_RELEASING, /* a thread of ours is in the driver with it, to give it back */
 	CL_BLOCK_UNTRACKED, /* freed, but without a record: nobody can say who holds it */
-	CL_BLOCK_ORPHANED,  /* the driver has it no more, but holders keep its record */
-	CL_BLOCK_DELETED,   /* no more; its memory is just given back */
+	CL_BLOCK_ORPHANED,  /* the driver no longer has it, but holders keep its record */
+	CL_BLOCK_DELETED,   /* its struct is about to be freed */
 	CL_BLOCK_STATES,
 };
 
-/* There may be millions: 104 bytes.  What finds it comes first, in one line of the cache. */
+/* There may be millions, of 104 bytes.  The fields that find a block share the first cache line. */
 struct cl_block {
 	struct cl_link link;	       /* its key: device address, or the CUevent */
-	uint64_t handle;	       /* a fingerprint of the driver's, see cl_block_has_handle() */
-	uint32_t record;	       /* CL_NO_RECORD: it could not get one */
-	uint32_t own_opens;	       /* opens in this very process */
+	uint64_t handle;	       /* a fingerprint of the driver's handle, see cl_block_has_handle() */
+	uint32_t record;	       /* CL_NO_RECORD: none could be had */
+	uint32_t own_opens;	       /* how often this process itself has it open */
 	uint8_t kind;		       /* enum cl_kind */
 	uint8_t state;		       /* enum cl_block_state */
 	uint8_t device;
-	uint8_t bucket;		       /* of the wheel, while in CL_BLOCK_GRACE */
-	bool hashed : 1;	       /* it is found by its key */
+	uint8_t bucket;		       /* of the wheel, while it is GRACE */
+	bool hashed : 1;	       /* it is in cl_block_tables */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
-	bool unfenced : 1;	       /* nobody can say when its stream has got to its free: kept to the end */
-	/* (not of the byte above: read without the lock by who has the block) */
+	bool unfenced : 1;	       /* nobody can say when its stream reaches its free, so it is never given back */
+	/* not bits of the byte above: the thread that has the block reads them without the lock */
 	bool context_died;	       /* its context ended while a thread was in the driver with it */
-	bool forced_out;	       /* an event that the driver has had back before its importers were done */
-	struct cl_belongs of;	       /* whose memory (event) it is */
+	bool forced_out;	       /* an event that the driver got back before its importers were done */
+	struct cl_belongs of;	       /* the context of its memory or event */
 	uint64_t size;		       /* bytes; 0 for an event */
-	struct cl_fence *fence;	       /* of a stream-ordered free, until it is reached; NULL: none */
+	struct cl_fence *fence;	       /* that of its stream-ordered free, until it is reached; NULL: none */
 	uint64_t before;	       /* see cl_record_release_begin() */
-	struct cl_node node;	       /* of the list that its state has */
+	struct cl_node node;	       /* on the list of its state */
 };
 
-/* An event's block is this larger one: events have an order among themselves, see limbo.c. */
+/* The block of an event: the events of the limbo have an order of their own. */
 struct cl_event_block {
 	struct cl_block block;
-	struct cl_node order; /* of the events of the limbo */
+	struct cl_node order; /* on `events` of the limbo */
 };
 
 extern struct cl_table cl_block_tables[CL_EVENT + 1];
@@ -76,56 +76,56 @@ static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
 	return cl_table_find(&cl_block_tables[kind], key);
 }
 /*
- * Whether @handle, 64 bytes as the driver made them, is of what @block was first
- * exported as, from whichever context it was asked for.  (The record's copy can be written
- * by others.  Ours is 8 bytes: of 2 to the 64 others one is taken for it.)
+ * Returns true if @handle, 64 bytes as the driver made them, is a handle of the same memory or
+ * event that @block was first exported as, from whichever context.  It compares fingerprints of
+ * 8 bytes, so 1 wrong handle in 2^64 passes.  Other processes can change the record's copy.
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
-struct cl_block *cl_block_of_record(uint32_t record);
+struct cl_block *cl_block_of_record(uint32_t record); /* NULL: no block has it */
 
 /*
- * The memory of one block that is to be exported, and of what leads from its record to it: got
- * before the driver is asked for a handle, so that no handle leaves of what cannot be noted.
- * NULL: there is none, and that is logged.
+ * Allocates a block of @kind, and the entry that leads to it from its record, before the driver
+ * is asked for a handle: so no handle leaves of a block that we lack memory for.  Returns NULL,
+ * and logs it, without memory.
  */
 struct cl_block *cl_block_prepare_locked(enum cl_kind kind);
-/* Gives back what was prepared (or NULL) and is not used: the driver has refused. */
+/* Frees @prepared, which may be NULL: no block is made of it. */
 void cl_block_discard_locked(struct cl_block *prepared);
 /*
- * Makes @prepared a block that is CL_BLOCK_LIVE, with a record of @what if one can be had (else
- * .record is CL_NO_RECORD, and the reason was logged).  @stack: where it is exported, as of
- * cl_notes_stack().  *generation is what goes into the stamp.
+ * Makes @prepared a LIVE block of @context with a record of @what, and returns it.  *generation
+ * goes into the stamp.  If no record can be had, the reason is logged, .record is CL_NO_RECORD
+ * and *generation is left alone.  @stack: that of the export, as of cl_notes_stack().
  */
 struct cl_block *cl_block_new(struct cl_block *prepared, const struct cl_export *what,
 			      struct cl_context *context, uint32_t stack, uint32_t *generation);
 
-/* Whether a thread is in the driver with @block, or its context is just ending: what it will be is not known yet. */
+/* Returns true if a thread is freeing @block or giving it back, or its context is known to be ending. */
 static inline bool cl_block_is_taken(const struct cl_block *block)
 {
 	return (1u << CL_BLOCK_FREEING | 1u << CL_BLOCK_BLOCKED | 1u << CL_BLOCK_RELEASING) >> block->state & 1;
 }
 
-/* Whether the program has freed @block; NULL: it is none. */
+/* Returns true if the program frees or has freed @block; false for NULL. */
 static inline bool cl_block_in_limbo(const struct cl_block *block)
 {
 	return block && block->state != CL_BLOCK_LIVE;
 }
 
-/* What there is to say of a misuse of @block, which is in the limbo. */
+/* Returns what a finding says of @block, which is in the limbo. */
 struct cl_about cl_block_about_locked(const struct cl_block *block);
 
-/* Out of the hash and of its context: its key is free for another block. */
+/* Takes @block out of its table and off its context's list: another block may get its key. */
 void cl_block_unhash(struct cl_block *block);
-/* After its last step, CL_BLOCK_DELETED, and after its record was released: gives record and memory back. */
+/* Frees @block, which is DELETED, and lets another block use its record, which is released. */
 void cl_block_delete(struct cl_block *block);
 
-/* All blocks that are found by their key, in no order.  @each may delete its block, and add none. */
+/* Calls @each for all blocks of @kind in the table, in no order.  It may delete its block, and add none. */
 void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
 
-/* All blocks that have a record, also those that are in no hash any more (CL_BLOCK_ORPHANED). */
+/* Calls @each for all blocks that have a record, also ORPHANED ones, which are in no table. */
 void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data);
 
-/* A forked child forgets its parent's. */
+/* In a forked child: forgets the blocks of the parent. */
 void cl_blocks_forget(void);
 
 #endif

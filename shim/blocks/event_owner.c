@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose an event is: see event_owner.h. */
+/* Remembers the context of each interprocess event: see event_owner.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,86 +7,81 @@
 #include "shim/blocks/event_owner.h"
 #include "shim/self/self.h"
 
-/*
- * The context that each interprocess event was made in: an event must not be
- * destroyed after its context (a crash, measured), and no call tells it.
- */
-struct event_note {
+struct made_event {
 	UT_hash_handle hh;
 	uint64_t event;
 	struct cl_context_name owner;
 };
-static struct event_note *event_notes; /* under cl_exports_lock */
+static struct made_event *made_events; /* under cl_exports_lock */
 
-static struct event_note *event_note_locked(CUevent event)
+static struct made_event *made_event_locked(CUevent event)
 {
 	uint64_t key = (uint64_t)(uintptr_t)event;
-	struct event_note *note;
+	struct made_event *made;
 
-	HASH_FIND(hh, event_notes, &key, sizeof key, note);
-	return note;
+	HASH_FIND(hh, made_events, &key, sizeof key, made);
+	return made;
 }
 
 void cl_event_owner_note(CUevent event)
 {
 	struct cl_context_name owner = cl_context_name_current();
-	struct event_note *note;
+	struct made_event *made;
 
-	/* by the time it is exported another may be current */
+	/* the context is asked for now: at the export another may be current */
 	if (!owner.handle || cl_driver.cuCtxGetDevice(&owner.device) != CUDA_SUCCESS)
 		return;
 	cl_lock(&cl_exports_lock);
-	note = event_note_locked(event);
-	if (!note && (note = calloc(1, sizeof *note)) != NULL) {
-		note->event = (uint64_t)(uintptr_t)event;
-		HASH_ADD(hh, event_notes, event, sizeof note->event, note);
-		if (!note->hh.tbl) {
-			free(note);
-			note = NULL;
+	made = made_event_locked(event);
+	if (!made && (made = calloc(1, sizeof *made)) != NULL) {
+		made->event = (uint64_t)(uintptr_t)event;
+		HASH_ADD(hh, made_events, event, sizeof made->event, made);
+		if (!made->hh.tbl) {
+			free(made);
+			made = NULL;
 		}
 	}
-	if (note)
-		note->owner = owner;
+	if (made)
+		made->owner = owner;
 	cl_unlock(&cl_exports_lock);
 }
 
 struct cl_context_name cl_event_owner(CUevent event)
 {
 	struct cl_context_name owner = { .handle = NULL };
-	const struct event_note *note;
+	const struct made_event *made;
 
 	cl_lock(&cl_exports_lock);
-	note = event_note_locked(event);
-	if (note)
-		owner = note->owner;
+	made = made_event_locked(event);
+	if (made)
+		owner = made->owner;
 	cl_unlock(&cl_exports_lock);
 	return owner;
 }
 
 void cl_event_owner_drop(CUevent event)
 {
-	struct event_note *note;
+	struct made_event *made;
 
 	cl_lock(&cl_exports_lock);
-	note = event_note_locked(event);
-	if (note)
-		HASH_DELETE(hh, event_notes, note);
+	made = made_event_locked(event);
+	if (made)
+		HASH_DELETE(hh, made_events, made);
 	cl_unlock(&cl_exports_lock);
-	free(note);
+	free(made);
 }
 
-/* (also those that have gone with their context) */
 uint64_t cl_events_alive(void)
 {
 	uint64_t n;
 
 	cl_lock(&cl_exports_lock);
-	n = HASH_COUNT(event_notes);
+	n = HASH_COUNT(made_events);
 	cl_unlock(&cl_exports_lock);
 	return n;
 }
 
 void cl_events_forget(void)
 {
-	event_notes = NULL; /* their memory is left, see cl_blocks_forget() */
+	made_events = NULL; /* their memory is not freed, see cl_blocks_forget() */
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The context that each interprocess event was made in: an event must not be
- * destroyed after its context (a crash, measured), and no call tells it.
+ * Remembers the context in which each interprocess event was made.  To destroy an event after
+ * its context crashes (measured), and no call of the driver tells the context.
  *
- * Functions that end in _locked want cl_exports_lock held; the others take it.
+ * Any thread may call these functions; they take cl_exports_lock.  Without memory an event is
+ * not remembered, and its owner is unknown.
  */
 #ifndef CL_EVENT_OWNER_H
 #define CL_EVENT_OWNER_H
@@ -13,15 +14,15 @@
 #include "shim/driver/context.h"
 #include "shim/driver/driver.h"
 
-/* An interprocess event was made, in the current context; also of a process that shares nothing yet. */
+/* Remembers that @event was made in the current context; also if this process shares nothing yet. */
 void cl_event_owner_note(CUevent event);
 
-/* The context that @event was made in; none: it was not seen when it was made. */
+/* Returns the context that @event was made in, or handle NULL if it is not known. */
 struct cl_context_name cl_event_owner(CUevent event);
-/* @event is destroyed. */
+/* Forgets @event, which is destroyed. */
 void cl_event_owner_drop(CUevent event);
 
-/* How many interprocess events a process can have (measured), and how many are known to live outside the limbo. */
+/* How many interprocess events a process can have (measured); and how many we remember, ended ones too. */
 enum { CL_EVENT_PLACES = 4096 };
 uint64_t cl_events_alive(void);
 
