@@ -28,6 +28,7 @@ static const struct cu_command *const commands[] = {
 	&cu_collect,
 	&cu_doctor,
 	&cu_config,
+	&cu_metrics,
 	&cu_trace,
 	&cu_version,
 	&cu_man,

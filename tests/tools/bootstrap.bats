@@ -153,18 +153,20 @@ functions() {
 	[ "$output" = "$(printf 'figures:\n1 passed, 0 failed')" ]
 }
 
-@test "where UCX can't be fetched, check says so and goes on" {
+@test "where UCX or Prometheus can't be fetched, check says so and goes on" {
 	functions
-	mkdir -p top/tests/patch
+	mkdir -p top/tests/patch top/tests/tools
 	printf '#!/bin/sh\necho no registry here; exit 1\n' > top/tests/patch/fetch-ucx.sh
-	chmod +x top/tests/patch/fetch-ucx.sh
+	printf '#!/bin/sh\necho no packages here; exit 1\n' > top/tests/tools/fetch-prometheus.sh
+	chmod +x top/tests/*/fetch-*.sh
 	run sh -euc '. ./functions; build=$PWD/build top=$PWD/top; fetch_for_tests; echo on'
 	exits 0
 	has "UCX can't be had (see $PWD/build/fetch.log): its test will be skipped"
+	has "Prometheus can't be had (see $PWD/build/fetch-prometheus.log): its tests will be skipped"
 	[ "${lines[-1]}" = on ]
 	[ "$(cat build/fetch.log)" = "no registry here" ]
-	# it is fetched once
-	mkdir -p build/tests/patch/ucx
+	# each is fetched once
+	mkdir -p build/tests/patch/ucx build/tests/tools/prometheus
 	run sh -euc '. ./functions; build=$PWD/build top=$PWD/top; fetch_for_tests'
 	exits 0
 	[ -z "$output" ]

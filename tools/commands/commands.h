@@ -13,6 +13,7 @@ extern const struct cu_command cu_config;
 extern const struct cu_command cu_doctor;
 extern const struct cu_command cu_gc;
 extern const struct cu_command cu_man; /* hidden */
+extern const struct cu_command cu_metrics;
 extern const struct cu_command cu_ps;
 extern const struct cu_command cu_report;
 extern const struct cu_command cu_run;

@@ -1,0 +1,140 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
+# (output, status and SAID come from elsewhere; each test is a subshell)
+# culimbo metrics: numbers for a monitor, as promtool, node_exporter and Prometheus read them.
+bats_require_minimum_version 1.5.0
+load common.bash
+eval "common_$(declare -f setup)"
+load share.bash
+
+tools=$top_builddir/tests/tools/prometheus
+
+setup() {
+	common_setup
+	share_setup
+	export CULIMBO_GRACE=1h
+}
+teardown() {
+	# shellcheck disable=SC2046 # a word each
+	[ ! -e pids ] || kill $(cat pids) 2> /dev/null || :
+	share_teardown
+}
+
+# P exports two small blocks and a large one; C has the first small one open, which is freed
+scene() {
+	start P
+	start C
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	tell P "export 4096 1"
+	tell P "free 2"
+	tell P "export 4194304 1"
+}
+
+# value LINE: the number behind it, in the file `text`
+value() {
+	grep -F "$1" text | sed 's/.* //'
+}
+of() { # NAME of the process, and of the metric, and what else is in its labels
+	grep "^$2{pid=\"${PID[$1]}\",program=\"sharer\",file=\"[^\"]*\",device=\"0\"${3-}}" text | sed 's/.* //'
+}
+
+@test "what each process exports, has in limbo, and keeps of others" {
+	"$C" metrics > text
+	[ "$(value 'culimbo_processes{state="alive"}')" = 0 ]
+	[ "$(tail -n 1 text)" = "# EOF" ]
+	scene
+	"$C" metrics > text
+	[ "$(value 'culimbo_processes{state="alive"}')" = 2 ]
+	[ "$(of P culimbo_exported_bytes)" = 4194304 ]
+	[ "$(of P culimbo_exported_blocks)" = 1 ]
+	[ "$(of P culimbo_limbo_bytes ',state="held"')" = 4096 ]
+	[ "$(of P culimbo_limbo_bytes ',state="grace"')" = 4096 ]
+	[ "$(of P culimbo_limbo_blocks ',state="free"')" = 0 ]
+	[ "$(of C culimbo_pinned_bytes)" = 4096 ]
+	[ "$(of P culimbo_pinned_bytes)" = 0 ]
+	awk -v t="$(of P culimbo_limbo_oldest_seconds)" 'BEGIN { exit !(t > 0 && t < 100) }'
+	die P
+	"$C" metrics > text
+	[ "$(value 'culimbo_processes{state="dead"}')" = 1 ]
+	[ "$(of P culimbo_orphaned_bytes)" = 4096 ]
+	[ "$(of P culimbo_limbo_bytes ',state="held"')" = 0 ]
+	[ "$(of C culimbo_pinned_bytes)" = 4096 ]
+}
+
+@test "a file is written whole; again and again until it is told to end" {
+	scene
+	"$C" metrics -o out.prom
+	"$C" metrics > text
+	[ "$(grep -v oldest out.prom)" = "$(grep -v oldest text)" ]
+	"$C" metrics -o again.prom --every 100ms 3>&- &
+	echo $! > pids
+	within 20 test -s again.prom
+	for _ in 1 2 3 4 5 6 7 8; do
+		[ "$(tail -n 1 again.prom)" = "# EOF" ] # it never sees a part
+	done
+	tell P "export 1048576 1"
+	within 20 grep -q "culimbo_exported_bytes.* 5242880" again.prom
+	kill -TERM "$(cat pids)"
+	wait "$(cat pids)"
+	[ "$(find . -name 'again.prom*' | wc -l)" -eq 1 ]
+	run "$C" metrics -o nowhere/out.prom
+	exits 1
+	has "nowhere/out.prom: No such file or directory"
+	run "$C" metrics --every soon
+	exits 2
+}
+
+@test "promtool has nothing against it, whatever a program is called" {
+	[ -x "$tools/promtool" ] || skip "no Prometheus (fetch-prometheus.sh has said why)"
+	cp "$SHARER" 'a"b\c'
+	scene
+	EXE='./a"b\c' start Q
+	tell Q "export 1024 1"
+	"$C" metrics > text
+	grep -q 'program="a\\"b\\\\c"' text
+	run "$tools/promtool" check metrics < text
+	exits 0
+	[ -z "$output" ]
+}
+
+@test "node_exporter and Prometheus read it" {
+	[ -x "$tools/prometheus" ] || skip "no Prometheus (fetch-prometheus.sh has said why)"
+	scene
+	mkdir prom
+	"$C" metrics -o prom/culimbo.prom
+	# (two ports that are free now)
+	read -r exporter server < <(python3 -c 'import socket
+s = [socket.socket(), socket.socket()]
+for x in s: x.bind(("127.0.0.1", 0))
+print(*[x.getsockname()[1] for x in s])')
+	"$tools/prometheus-node-exporter" --collector.disable-defaults --collector.textfile \
+		--collector.textfile.directory=prom --web.listen-address="127.0.0.1:$exporter" \
+		2> exporter.log 3>&- &
+	echo $! >> pids
+	cat > prometheus.yml <<-END
+		scrape_configs:
+		  - job_name: culimbo
+		    scrape_interval: 200ms
+		    scrape_timeout: 200ms
+		    static_configs: [targets: ["127.0.0.1:$exporter"]]
+	END
+	"$tools/prometheus" --config.file=prometheus.yml --storage.tsdb.path=data --log.level=warn \
+		--web.listen-address="127.0.0.1:$server" 2> server.log 3>&- &
+	echo $! >> pids
+	asks() { # QUERY: its first value
+		python3 - "$server" "$1" <<-'END'
+			import json, sys, urllib.parse, urllib.request
+			url = f"http://127.0.0.1:{sys.argv[1]}/api/v1/query?" + urllib.parse.urlencode({"query": sys.argv[2]})
+			try:
+			    result = json.load(urllib.request.urlopen(url, timeout=5))["data"]["result"]
+			    print(result[0]["value"][1] if result else "")
+			except OSError:
+			    print("")
+		END
+	}
+	within 60 eval '[ "$(asks "sum(culimbo_limbo_bytes)")" = 8192 ]' || { cat server.log exporter.log; false; }
+	[ "$(asks "sum by (pid) (culimbo_pinned_bytes{pid=\"${PID[C]}\"})")" = 4096 ]
+	[ "$(asks 'node_textfile_scrape_error')" = 0 ]
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `culimbo metrics`: what the exporter files say, as numbers for a monitor.
+ *
+ * The text is OpenMetrics, which Prometheus and the textfile collector of node_exporter read.
+ * A FILE is always whole: the text goes to another one beside it, which then takes its name.
+ * No two lines have the same name and labels, whoever chose his pid and his command.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <uthash.h>
+
+#include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/common/table.h"
+#include "tools/common/text.h"
+
+enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128 };
+
+/* ------------------------------------------------------------------- what is counted */
+enum what {
+	EXPORTED, HELD, LIMBO_HELD, LIMBO_GRACE, LIMBO_FREE, ORPHANED, PINNED, WHATS,
+};
+
+static const struct {
+	const char *name, *state, *help; /* .state: the same name again, with another label */
+} whats[WHATS] = {
+	[EXPORTED] = { "exported", NULL, "that the process exports and has not freed" },
+	[HELD] = { "held", NULL, "that the process exports and has not freed, and others have open" },
+	[LIMBO_HELD] = { "limbo", "held", "that the process has freed and the driver has not" },
+	[LIMBO_GRACE] = { "limbo", "grace", NULL },
+	[LIMBO_FREE] = { "limbo", "free", NULL },
+	[ORPHANED] = { "orphaned", NULL, "that the process left when it died or its context ended, and others have open" },
+	[PINNED] = { "pinned", NULL, "of others, freed or left by the dead, that the process has open" },
+};
+
+/* What one process has on one device. */
+struct series {
+	UT_hash_handle hh;
+	char labels[512]; /* the hash's key */
+	uint64_t blocks[WHATS], bytes[WHATS], oldest; /* since its free, ns */
+};
+
+struct metrics {
+	struct series *all;
+	char (*labels)[448]; /* of each process of the scan */
+	bool failed;
+};
+
+/* @text as the value of a label. */
+static void put_escaped(char *to, size_t size, const char *text)
+{
+	size_t at = 0;
+
+	for (; *text && at + 2 < size; text++) {
+		if (*text == '"' || *text == '\\')
+			to[at++] = '\\';
+		to[at++] = *text;
+	}
+	to[at] = 0;
+}
+
+/* The program of a command line, without its folder and arguments. */
+static void program_of(char *to, size_t size, const char *command)
+{
+	size_t length = strcspn(command, " ");
+	char word[129];
+	const char *slash;
+
+	snprintf(word, sizeof(word), "%.*s", (int)length, command);
+	slash = strrchr(word, '/');
+	put_escaped(to, size, slash && slash[1] ? slash + 1 : word);
+}
+
+static void label(char *to, size_t size, const struct cu_process *p)
+{
+	char program[280], file[16];
+
+	program_of(program, sizeof(program), p->command);
+	cu_file_word(file, p->file_id);
+	/* the file, or where there is none the start, tells two processes with one pid apart */
+	if (p->file_id)
+		snprintf(to, size, "pid=\"%u\",program=\"%s\",file=\"%s\"", p->who.pid, program, file);
+	else
+		snprintf(to, size, "pid=\"%u\",program=\"%s\",file=\"none-%llx-%llx\"", p->who.pid, program,
+			 (unsigned long long)p->who.pid_ns, (unsigned long long)p->who.start_time);
+}
+
+static struct series *series_of(struct metrics *m, const char *labels, unsigned int device)
+{
+	struct series *series, *found;
+
+	series = calloc(1, sizeof(*series));
+	if (!series) {
+		m->failed = true;
+		return NULL;
+	}
+	snprintf(series->labels, sizeof(series->labels), "%s,device=\"%u\"", labels, device);
+	HASH_FIND_STR(m->all, series->labels, found);
+	if (found) {
+		free(series);
+		return found;
+	}
+	HASH_ADD_STR(m->all, labels, series);
+	return series;
+}
+
+static void add(struct series *series, enum what what, uint64_t bytes)
+{
+	if (!series)
+		return;
+	series->blocks[what]++;
+	series->bytes[what] += bytes;
+}
+
+static bool same(const struct cl_identity *a, const struct cl_identity *b)
+{
+	return a->pid == b->pid && a->pid_ns == b->pid_ns && a->start_time == b->start_time;
+}
+
+/* The labels of the process that @who names, or NULL: it has no line of its own. */
+static const char *labels_of(const struct metrics *m, const struct cu_scan *scan, const struct cl_identity *who)
+{
+	for (size_t i = 0; i < scan->processes; i++)
+		if (!scan->process[i].error && same(&scan->process[i].who, who))
+			return m->labels[i];
+	return NULL;
+}
+
+static void count_block(struct metrics *m, const struct cu_scan *scan, const struct cu_block *block)
+{
+	const struct cu_process *p = &scan->process[block->process];
+	bool held = block->held || block->is.pinned, dead = p->state == CL_DEAD;
+	const struct cl_view_block *is = &block->is;
+	struct series *series;
+
+	if (is->kind != CL_MEMORY || (dead && !held))
+		return;
+	series = series_of(m, m->labels[block->process], is->device);
+	if (dead || is->class == CL_VIEW_GONE)
+		add(series, ORPHANED, is->size);
+	else if (is->class == CL_VIEW_HELD_LIMBO)
+		add(series, LIMBO_HELD, is->size);
+	else if (is->class == CL_VIEW_GRACE)
+		add(series, LIMBO_GRACE, is->size);
+	else if (is->class == CL_VIEW_LIMBO)
+		add(series, LIMBO_FREE, is->size);
+	else
+		add(series, EXPORTED, is->size);
+	if (!dead && is->class == CL_VIEW_HELD)
+		add(series, HELD, is->size);
+	if (!dead && is->freed && scan->now > is->freed && series && scan->now - is->freed > series->oldest)
+		series->oldest = scan->now - is->freed;
+	if (!dead && is->class != CL_VIEW_HELD_LIMBO && is->class != CL_VIEW_GONE)
+		return;
+	for (uint32_t i = 0; i < block->held; i++) {
+		const struct cu_holder *holder = &p->holder[scan->held_by[block->held_at + i]];
+		const char *labels = labels_of(m, scan, &holder->who);
+
+		if (labels)
+			add(series_of(m, labels, is->device), PINNED, is->size);
+	}
+}
+
+/* ------------------------------------------------------------------------- the text */
+static void head(FILE *to, const char *name, const char *unit, const char *help)
+{
+	fprintf(to, "# TYPE %s gauge\n", name);
+	if (unit)
+		fprintf(to, "# UNIT %s %s\n", name, unit);
+	fprintf(to, "# HELP %s %s\n", name, help);
+}
+
+/* One kind of thing that is counted in blocks and bytes: @bytes says which of the two. */
+static void put_what(FILE *to, const struct metrics *m, enum what from, bool bytes)
+{
+	char name[64], help[160];
+
+	snprintf(name, sizeof(name), "culimbo_%s_%s", whats[from].name, bytes ? "bytes" : "blocks");
+	snprintf(help, sizeof(help), "%s %s.", bytes ? "Device memory of blocks" : "Blocks of device memory",
+		 whats[from].help);
+	head(to, name, bytes ? "bytes" : NULL, help);
+	for (const struct series *s = m->all; s; s = s->hh.next)
+		for (enum what what = from; what < WHATS && !strcmp(whats[what].name, whats[from].name); what++) {
+			const char *state = whats[what].state;
+
+			fprintf(to, "%s{%s%s%s%s} %llu\n", name, s->labels, state ? ",state=\"" : "",
+				state ? state : "", state ? "\"" : "",
+				(unsigned long long)(bytes ? s->bytes[what] : s->blocks[what]));
+		}
+}
+
+static void put_processes(FILE *to, const struct cu_scan *scan)
+{
+	static const enum cl_liveness states[] = { CL_ALIVE, CL_SETTLING, CL_LEAVING, CL_DEAD };
+	uint64_t n, unread = 0;
+
+	head(to, "culimbo_processes", NULL, "Processes that share device memory, by what is known of them.");
+	for (unsigned int state = 0; state < sizeof(states) / sizeof(states[0]); state++) {
+		n = 0;
+		for (size_t i = 0; i < scan->processes; i++)
+			n += !scan->process[i].error && scan->process[i].state == states[state];
+		fprintf(to, "culimbo_processes{state=\"%s\"} %llu\n", cu_liveness_word(states[state]),
+			(unsigned long long)n);
+	}
+	for (size_t i = 0; i < scan->processes; i++)
+		unread += scan->process[i].error != 0;
+	head(to, "culimbo_unread_files", NULL, "Files of processes that could not be read.");
+	fprintf(to, "culimbo_unread_files %llu\n", (unsigned long long)unread);
+}
+
+/* Returns false without memory. */
+static bool put_all(FILE *to, const struct cu_scan *scan)
+{
+	struct metrics m = { .labels = calloc(scan->processes + 1, sizeof(*m.labels)) };
+	struct series *series, *next;
+
+	for (size_t i = 0; i < scan->processes && m.labels; i++)
+		label(m.labels[i], sizeof(m.labels[i]), &scan->process[i]);
+	for (size_t i = 0; i < scan->blocks && m.labels; i++)
+		count_block(&m, scan, &scan->block[i]);
+	put_processes(to, scan);
+	for (enum what what = 0; what < WHATS; what++) {
+		if (!whats[what].help)
+			continue;
+		put_what(to, &m, what, false);
+		put_what(to, &m, what, true);
+	}
+	head(to, "culimbo_limbo_oldest_seconds", "seconds",
+	     "How long ago the block was freed that the process has waited longest to give back.");
+	for (const struct series *s = m.all; s; s = s->hh.next)
+		fprintf(to, "culimbo_limbo_oldest_seconds{%s} %.3f\n", s->labels, (double)s->oldest / 1e9);
+	fputs("# EOF\n", to);
+	HASH_ITER(hh, m.all, series, next) {
+		HASH_DEL(m.all, series);
+		free(series);
+	}
+	m.failed = m.failed || !m.labels;
+	free(m.labels);
+	return !m.failed;
+}
+
+/* -------------------------------------------------------------------------- output */
+/* Writes the @length bytes at @text to @path, whole or not at all.  0 or -errno. */
+static int replace(const char *path, const char *text, size_t length)
+{
+	char beside[PATH_MAX];
+	int fd, error = 0;
+	size_t at = 0;
+
+	/* node_exporter reads *.prom alone */
+	if (snprintf(beside, sizeof(beside), "%s.%d.new", path, (int)getpid()) >= (int)sizeof(beside))
+		return -ENAMETOOLONG;
+	fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	if (fd < 0)
+		return -errno;
+	while (at < length && !error) {
+		ssize_t wrote = write(fd, text + at, length - at);
+
+		if (wrote >= 0)
+			at += (size_t)wrote;
+		else if (errno != EINTR)
+			error = -errno;
+	}
+	if (close(fd) && !error)
+		error = -errno;
+	if (!error && rename(beside, path))
+		error = -errno;
+	if (error)
+		unlink(beside);
+	return error;
+}
+
+/* Looks once and writes.  Returns the exit status. */
+static int look(const struct cu_command *command, const char *output)
+{
+	int fd = cu_directory_open(command), error;
+	struct cu_scan scan;
+	char *text = NULL;
+	size_t length = 0;
+	FILE *to;
+
+	if (fd < 0 && fd != -ENOENT)
+		return CU_FAILED;
+	error = cu_scan(&scan, fd, CU_SCAN_BLOCKS);
+	if (fd >= 0)
+		close(fd);
+	to = open_memstream(&text, &length);
+	if (!error && (!to || !put_all(to, &scan)))
+		error = -ENOMEM;
+	cu_scan_free(&scan);
+	if (to && fclose(to) && !error)
+		error = -ENOMEM;
+	if (!error && output)
+		error = replace(output, text, length);
+	else if (!error && (fwrite(text, 1, length, stdout) != length || fflush(stdout)))
+		error = -errno;
+	if (error)
+		cu_error(command, "%s: %s", output ? output : "cannot write", strerror(-error));
+	free(text);
+	return error ? CU_FAILED : CU_OK;
+}
+
+static volatile sig_atomic_t told_to_end;
+
+static void on_end(int signal)
+{
+	told_to_end = signal;
+}
+
+/* Looks every @ns nanoseconds, until SIGINT or SIGTERM. */
+static int look_again_and_again(const struct cu_command *command, const char *output, uint64_t ns)
+{
+	struct sigaction end = { .sa_handler = on_end };
+	struct timespec next;
+	sigset_t ends, before;
+	int status = CU_OK;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	/* they come only while it waits, so that none is missed between the look and the wait */
+	sigprocmask(SIG_BLOCK, &ends, &before);
+	sigaction(SIGINT, &end, NULL);
+	sigaction(SIGTERM, &end, NULL);
+	clock_gettime(CLOCK_MONOTONIC, &next);
+	while (!told_to_end) {
+		struct timespec now, left;
+		int64_t wait;
+
+		status = look(command, output);
+		next.tv_sec += (time_t)(ns / 1000000000);
+		next.tv_nsec += (long)(ns % 1000000000);
+		next.tv_sec += next.tv_nsec / 1000000000;
+		next.tv_nsec %= 1000000000;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		wait = (int64_t)(next.tv_sec - now.tv_sec) * 1000000000 + next.tv_nsec - now.tv_nsec;
+		if (wait < 0) { /* the machine slept, or was busy: not all that were missed are made up for */
+			next = now;
+			wait = 0;
+		}
+		left = (struct timespec){ (time_t)(wait / 1000000000), (long)(wait % 1000000000) };
+		ppoll(NULL, 0, &left, &before);
+	}
+	return status;
+}
+
+static int metrics(const struct cu_command *command, int argc, char **argv)
+{
+	const char *output = NULL, *dir = NULL;
+	uint64_t every = 0;
+	int got;
+
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		switch (got) {
+		case OPTION_OUTPUT:
+			output = optarg;
+			break;
+		case OPTION_EVERY:
+			if (!cu_read_wait(optarg, &every) || every < 100000000)
+				return cu_usage_error(command, "--every: '%s' is not a time of 100ms to 1h", optarg);
+			break;
+		case CU_OPTION_DIR:
+			dir = optarg;
+			break;
+		default:
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+		}
+	cu_directory_set(command, dir);
+	return every ? look_again_and_again(command, output, every) : look(command, output);
+}
+
+static const struct cu_option options[] = {
+	{ "output", OPTION_OUTPUT, "FILE", "write FILE, whole each time (default: stdout)" },
+	{ "every", OPTION_EVERY, "DURATION", "again and again, so far apart: 15s, 1m" },
+	CU_DIR_OPTION,
+	{ .name = NULL },
+};
+
+static const struct cu_example examples[] = {
+	{ "culimbo metrics -o /var/lib/prometheus/node-exporter/culimbo.prom --every 15s",
+	  "for node_exporter's textfile collector" },
+	{ "culimbo metrics | grep pinned_bytes", "who keeps freed memory of others" },
+	{ .line = NULL },
+};
+
+const struct cu_command cu_metrics = {
+	.name = "metrics",
+	.arguments = "",
+	.summary = "print what is shared as OpenMetrics, for Prometheus",
+	.help = "Prints gauges by process and device: blocks and bytes that are exported, held by\n"
+		"others, in limbo, orphaned, or pinned by a process that has freed memory of others\n"
+		"open; and how old the oldest block in limbo is.\n"
+		"\n"
+		"With -o the text goes to FILE, which is always whole: node_exporter's textfile\n"
+		"collector reads it, if its name ends in .prom.",
+	.options = options,
+	.examples = examples,
+	.run = metrics,
+};
