@@ -230,6 +230,8 @@ static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct 
 		result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 		if (result == CUDA_SUCCESS)
 			describe(dptr, &what, &of);
+		else /* the first handle has no stamp, and would bypass us */
+			memset(handle, 0, sizeof *handle);
 	}
 	stack = result == CUDA_SUCCESS ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);

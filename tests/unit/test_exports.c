@@ -274,6 +274,27 @@ IN_A_CHILD(a_block_of_unknown_size_is_tracked)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
+/* A driver that says of nothing what it is, and refuses the second question for a handle. */
+static CUresult (*handle_before)(CUipcMemHandle *, CUdeviceptr);
+static unsigned int asked;
+static CUresult handle_once(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	return asked++ ? CUDA_ERROR_INVALID_VALUE : handle_before(handle, p);
+}
+IN_A_CHILD(no_handle_leaves_with_a_refusal)
+{
+	static const CUipcMemHandle empty;
+	CUipcMemHandle handle;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	handle_before = cl_driver.cuIpcGetMemHandle;
+	cl_driver.cuIpcGetMemHandle = handle_once;
+	cl_driver.cuMemGetAddressRange_v2 = no_range;
+	CHECK_EQUAL(cl_memory_export(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(asked, 2);
+	CHECK(!memcmp(&handle, &empty, sizeof handle));
+}
+
 static CUresult (*attribute_before)(void *, CUpointer_attribute, CUdeviceptr);
 static bool gives_back; /* at the next question about a pointer */
 static CUresult attribute_and_give_back(void *data, CUpointer_attribute attribute, CUdeviceptr p)
@@ -342,6 +363,7 @@ int main(void)
 		cmocka_unit_test(without_memory_no_handle_of_a_successor_leaves),
 		cmocka_unit_test(what_the_driver_refuses_leaves_nothing_behind),
 		cmocka_unit_test(a_block_of_unknown_size_is_tracked),
+		cmocka_unit_test(no_handle_leaves_with_a_refusal),
 		cmocka_unit_test(the_driver_is_asked_for_a_handle_once),
 		cmocka_unit_test(what_goes_back_while_it_is_exported_is_no_new_block),
 	};
