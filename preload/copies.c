@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two copies of this library: see copies.h.  Each is known by its culimbo_version. */
+/* Finds a second copy of this library, by its symbol culimbo_version: see copies.h. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "preload/real_dlsym.h"
 #include "shim/base/log.h"
 
-static const char here = 0; /* an address in this very copy: all of its exported names may lead to the other */
+static const char here = 0; /* an address in this copy: an exported name may be bound to the other copy */
 
-/* The copy that the dynamic linker finds from here by @scope, if it is another. */
+/* Returns true, with what is known of it, if the dynamic linker finds another copy in @scope. */
 static bool find_other(void *scope, Dl_info *other, void **version)
 {
 	Dl_info own;
@@ -38,10 +38,10 @@ void cl_copies_say(void)
 	if (find_other(RTLD_NEXT, &second, &version) && dladdr(&here, &own)) {
 		memcpy(&others_version, &version, sizeof(others_version));
 		cl_log(CL_LOG_WARN,
-		       "two copies of culimbo are loaded, %s (version %s) and %s (version %s): the second steps "
-		       "aside; preload one",
+		       "two copies of culimbo are loaded: %s (version %s) is used, %s (version %s) does "
+		       "nothing; preload only one",
 		       own.dli_fname, PACKAGE_VERSION, second.dli_fname, others_version());
 	}
-	/* where there is no second, that is no error that the program is to find */
+	/* clear the error of a failed search: the program must not see it */
 	dlerror();
 }

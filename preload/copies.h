@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two copies of this library in one process: one of the system and one of a build, say, by
- * LD_PRELOAD and /etc/ld.so.preload.  Linked calls would lead to the one and looked-up calls to
- * the other, so that each would know half.  So the one that comes first does all, and the other
- * is as with CULIMBO_DISABLE=1.  No system call; any thread.
+ * Handles two copies of this library in one process, such as one that /etc/ld.so.preload names and
+ * one of a build that LD_PRELOAD names.  Calls of a linked program would reach one copy and calls
+ * through dlsym() the other, so that each would see half of them.  So the first copy does all the
+ * work, and the second behaves as with CULIMBO_DISABLE=1.  Any thread; no lock is taken.
  */
 #ifndef CL_COPIES_H
 #define CL_COPIES_H
 
 #include <stdbool.h>
 
-/* Whether another copy comes before this one. */
+/* Returns true if another copy comes before this one in the search order.  Makes no system call. */
 bool cl_copies_is_second(void);
 
-/* Says, in the first, that there is a second. */
+/* In the first copy: logs a warning if there is a second one. */
 void cl_copies_say(void);
 
 #endif

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What our dlsym answers for the names in the hook table.  All other names
- * never come here: the thunk (dlsym_thunk_*.S) jumps on, so that the next
- * dlsym sees the program's own return address, which RTLD_NEXT and
- * RTLD_DEFAULT are resolved by.
+ * Decides what our dlsym() answers for a name that begins like a driver call.  For any other name
+ * the thunk (dlsym_thunk_*.S) jumps to the next dlsym at once.  A jump keeps the
+ * program's return address, which libc needs to resolve RTLD_NEXT and
+ * RTLD_DEFAULT.
  *
  * What must hold:
- *  - Found or not found, and what dlerror() says, are as without us.  Only an
- *    address of the driver is ever replaced, by its hook.  Where we can't tell,
- *    we jump on.
+ *  - Whether a symbol is found, and what dlerror() says, are the same as without us.
+ *    We only ever replace an address of the driver, by its hook.  In doubt the thunk
+ *    jumps to the next dlsym.
  *  - Nothing here calls the exported dlsym: only cl_real_dlsym() and
  *    cl_next_dlsym().
- *  - The last call into the dynamic linker before we answer with an address is
- *    one that succeeded: it leaves dlerror() as a success does.
+ *  - Before we answer with an address, our last call into the dynamic linker
+ *    has succeeded, so that dlerror() reports no error.
  *
- * Our own exported cu* symbols never show up in a look-up, here or in libc:
- * they have a hidden version, which only the binding of a linked program takes
+ * Neither we nor libc ever find our own exported cu* symbols by a look-up: they
+ * have a hidden version, which only the binding of a linked program takes
  * (link_stubs.c).
  */
 #include <dlfcn.h>
@@ -30,8 +30,8 @@
 
 /* --------------------------------------------------------------- RTLD_NEXT */
 /*
- * How many objects the program was started with.  They come first in the list
- * of objects, and are never unloaded.  0: our constructor has not run yet.
+ * How many objects the program was started with, or 0 before our constructor has run.
+ * They come first in the list of objects, and are never unloaded.
  */
 static unsigned long long started_with;
 
@@ -47,20 +47,21 @@ void cl_dlsym_begin(void)
 }
 
 struct next_search {
-	const void *caller, *real; /* addresses in the caller (NULL: not known), of the driver's own */
+	const void *caller; /* an address in the caller's object, or NULL if that is not known */
+	const void *real;   /* the driver's function */
 	const char *name;
 	unsigned long long seen;
 	bool past_caller, caller_opened, reached;
 };
 
-/* Called for each object, in the order in which RTLD_NEXT goes through them. */
+/* dl_iterate_phdr() calls this for each object, in the order in which RTLD_NEXT searches them. */
 static int next_step(struct dl_phdr_info *object, size_t size, void *data)
 {
 	struct next_search *search = data;
 
 	search->seen++;
 	if (!search->past_caller) {
-		/* glibc, too, takes an unknown caller for the main program, which comes first */
+		/* like glibc, take an unknown caller for the main program, which comes first */
 		search->past_caller = !search->caller || cl_object_holds(object, search->caller);
 		search->caller_opened = started_with && search->seen > started_with;
 		return 0;
@@ -69,14 +70,14 @@ static int next_step(struct dl_phdr_info *object, size_t size, void *data)
 		search->reached = true;
 		return 1;
 	}
-	/* not 0: another interposer's comes first */
+	/* nonzero ends the search: another interposer defines the name before the driver does */
 	return cl_object_defines(object, search->name);
 }
 
 /*
- * Whether the driver is among what RTLD_NEXT goes through: for what the program
- * was started with, all that is loaded for all; for what was opened later, what
- * came with it.  Asked by any name that nobody before the driver defines.
+ * Returns true if the driver is in @scope, the objects that RTLD_NEXT searches.  For a caller that
+ * the program was started with, that is the global scope; for one that was opened later, what was
+ * loaded with it.  The driver is in @scope if one of its calls is found there at its own address.
  */
 static bool driver_in_scope(void *scope)
 {
@@ -89,7 +90,7 @@ static bool driver_in_scope(void *scope)
 	return false;
 }
 
-/* In glibc a link map is a handle as well. */
+/* Returns the link map of the object with @address, or NULL.  glibc takes it as a handle. */
 static struct link_map *map_of(const void *address)
 {
 	struct link_map *map = NULL;
@@ -101,10 +102,11 @@ static struct link_map *map_of(const void *address)
 }
 
 /*
- * RTLD_NEXT is resolved by who calls, and only a jump keeps that; but then the
- * answer can't be replaced.  So we find out beforehand whether it would be the
- * driver's: the driver is in the caller's scope, comes after the caller, and
- * nobody between them defines the name.
+ * Answers for RTLD_NEXT: returns the hook, or NULL to jump to the next dlsym.  libc resolves
+ * RTLD_NEXT by the caller's return address, which only a jump keeps, but after a jump we can't
+ * replace the answer.  So we find out beforehand whether the answer would be the driver's: it is
+ * if the driver is in the caller's scope, comes after the caller, and no object between them
+ * defines the name.
  */
 static void *route_next(const struct cl_hook *row, const void *caller)
 {
@@ -127,14 +129,15 @@ static void *route_next(const struct cl_hook *row, const void *caller)
 }
 
 /* ------------------------------------------------------------ RTLD_DEFAULT */
+/* Answers for RTLD_DEFAULT: returns the hook, or NULL to jump to the next dlsym. */
 static void *route_default(const struct cl_hook *row, const void *caller)
 {
-	/* asked by us, this goes through what is loaded for all, which comes first for everyone */
+	/* a call from here searches the global scope, which comes first for every caller */
 	void *address = cl_next_dlsym()(RTLD_DEFAULT, row->symbol);
 	struct link_map *caller_map;
 
 	if (!address) {
-		/* then through what the caller brought in for itself */
+		/* then search the caller's own scope */
 		caller_map = map_of(caller);
 		address = caller_map ? cl_next_dlsym()(caller_map, row->symbol) : NULL;
 	}
@@ -159,7 +162,7 @@ struct cl_dlsym_answer cl_dlsym_route(void *handle, const char *name, const void
 		answer.jump_on = !answer.address;
 		return answer;
 	}
-	/* a true handle: the answer does not depend on who asks */
+	/* for a handle of dlopen() the answer does not depend on the caller */
 	answer.address = cl_next_dlsym()(handle, name);
 	answer.jump_on = false;
 	hook = answer.address && cl_hooks_ready() ? cl_hook_for(answer.address) : NULL;

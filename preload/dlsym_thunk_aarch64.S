@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * void *dlsym(void *handle, const char *name), exported.  What must hold is
- * said in dlsym_thunk_x86_64.S.
+ * void *dlsym(void *handle, const char *name), exported.  dlsym_thunk_x86_64.S
+ * says what must hold.
  *
- * Pointer authentication and branch targets are written as hints, which older
- * processors take for no-operations.
+ * The instructions for pointer authentication and branch targets are written as
+ * hints, which do nothing on older processors.
  */
 	.text
 	.globl	dlsym
@@ -16,7 +16,7 @@
 dlsym:
 	.cfi_startproc
 	hint	#34			/* bti c */
-	/* cu[A-Z]...? Each byte is read only when the one before is not the end. */
+	/* does the name begin with cu[A-Z]?  A byte is read only if the one before is not the end */
 	cbz	x1, .Ljump_on
 	ldrb	w9, [x1]
 	cmp	w9, #'c'
@@ -30,7 +30,7 @@ dlsym:
 	b.hi	.Ljump_on
 
 	/* cl_dlsym_route(handle, name, our return address) */
-	mov	x2, x30			/* before it is signed */
+	mov	x2, x30			/* the return address, before paciasp signs it */
 	hint	#25			/* paciasp */
 	.cfi_negate_ra_state
 	stp	x29, x30, [sp, #-32]!
@@ -57,7 +57,7 @@ dlsym:
 	adrp	x16, cl_next_dlsym_found
 	ldr	x16, [x16, :lo12:cl_next_dlsym_found]
 	cbz	x16, .Lfind_next
-	br	x16			/* x16: a jump through it may land on bti c */
+	br	x16			/* through x16, because such a jump may land on bti c */
 
 .Lfind_next:
 	hint	#25			/* paciasp */

@@ -2,13 +2,13 @@
 /*
  * void *dlsym(void *handle, const char *name), exported.
  *
- * What must hold: for every name that is not in the hook table this is a jump
- * to the next dlsym, with the registers, the stack and the return address that
- * the caller left: libc tells by the return address who asks.  Written in
- * assembly because no compiler promises that jump at every optimisation level.
+ * What must hold: for every name that is not in the hook table this function jumps
+ * to the next dlsym, with the registers, the stack and the return address as
+ * the caller left them: libc finds the caller by the return address.  It is
+ * assembly because no compiler promises such a jump at every optimisation level.
  *
- * Only rax, rcx, rdx and the flags are touched besides what the C ABI lets any
- * call touch when we do go into C.
+ * It changes only rax, rdx and the flags itself.  Its calls to C functions may change all
+ * registers that the C ABI lets a call change.
  */
 	.text
 	.globl	dlsym
@@ -20,7 +20,7 @@
 dlsym:
 	.cfi_startproc
 	endbr64
-	/* cu[A-Z]...? Each byte is read only when the one before is not the end. */
+	/* does the name begin with cu[A-Z]?  A byte is read only if the one before is not the end */
 	testq	%rsi, %rsi
 	jz	.Ljump_on
 	cmpb	$'c', (%rsi)
@@ -38,7 +38,7 @@ dlsym:
 	.cfi_adjust_cfa_offset 8
 	pushq	%rsi
 	.cfi_adjust_cfa_offset 8
-	subq	$8, %rsp		/* the ABI wants 16 at a call */
+	subq	$8, %rsp		/* the ABI wants the stack aligned to 16 bytes at a call */
 	.cfi_adjust_cfa_offset 8
 	call	cl_dlsym_route
 	addq	$8, %rsp
@@ -77,7 +77,7 @@ dlsym:
 
 	.section .note.GNU-stack, "", @progbits
 
-	/* fit for indirect branch tracking and shadow stacks: endbr64 above, no return is faked */
+	/* fit for indirect branch tracking (endbr64) and shadow stacks (returns match calls) */
 	.section .note.gnu.property, "a", @note
 	.p2align 3
 	.long	4, 16, 5		/* name size, data size, NT_GNU_PROPERTY_TYPE_0 */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a loaded object holds and defines, out of its own tables: see elf_symbols.h. */
+/* Reads the symbol tables of a loaded object: see elf_symbols.h. */
 #include <elf.h>
 #include <stdint.h>
 #include <string.h>
@@ -26,7 +26,7 @@ struct object_tables {
 	const Elf_Symndx *hash;
 };
 
-/* glibc makes the addresses in a dynamic section absolute, but not in those it can't write to. */
+/* glibc makes the addresses in a dynamic section absolute, unless that section is read-only. */
 static const void *absolute(const struct dl_phdr_info *object, ElfW(Addr) address)
 {
 	return (const void *)(address < object->dlpi_addr ? address + object->dlpi_addr : address);
@@ -57,7 +57,7 @@ static bool tables_read(struct object_tables *tables, const struct dl_phdr_info 
 	return tables->symbols && tables->strings;
 }
 
-/* The symbol as dlsym() would take it: defined here, visible, not of a hidden version. */
+/* Returns true if dlsym() would take symbol @at for @name: defined, global, of no hidden version. */
 static bool symbol_counts(const struct object_tables *tables, uint32_t at, const char *name)
 {
 	const ElfW(Sym) *symbol = &tables->symbols[at];

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a loaded object holds and defines.
+ * Finds out which addresses and symbols a loaded object has.
  *
- * It is read from the object's own tables, because this is asked while
- * dl_iterate_phdr() holds the list of objects still, where dlsym() would wait
- * for a lock that its holder may be waiting for us with.  Within the callback of
- * that function only; any thread.
+ * Only a callback of dl_iterate_phdr() may call these functions, in any thread.  There the list of
+ * objects is locked, so they must not call dlsym(): it would wait for a second lock of the
+ * linker, whose holder may wait for the list.  So they read the object's own tables.
  */
 #ifndef CL_ELF_SYMBOLS_H
 #define CL_ELF_SYMBOLS_H
@@ -13,10 +12,10 @@
 #include <link.h>
 #include <stdbool.h>
 
-/* Whether @address lies in @object. */
+/* Returns true if @address lies in @object. */
 bool cl_object_holds(const struct dl_phdr_info *object, const void *address);
 
-/* Whether dlsym() would find @name in @object itself. */
+/* Returns true if dlsym() would find @name in @object itself. */
 bool cl_object_defines(const struct dl_phdr_info *object, const char *name);
 
 #endif

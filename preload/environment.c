@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of this process: see environment.h. */
+/* Reads the options of this process: see environment.h. */
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -11,8 +11,8 @@
 #include "shim/shim.h"
 
 /*
- * Our own copy of the CULIMBO_ part of the environment: programs that set their
- * title write over where the kernel has put it.
+ * Our own copy of the CULIMBO_ variables, because a program that sets its title overwrites
+ * the environment.  cl_environment_complain() reads it later.
  */
 enum { kept_bytes = 8192, kept_names = 64 };
 static char kept_text[kept_bytes];
@@ -24,8 +24,9 @@ static void options_read(void)
 	size_t used = 0, names = 0;
 
 	/*
-	 * More rights than who started it (/etc/ld.so.preload reaches setuid programs): what
-	 * is in that user's environment must not name files for it to write.  Step aside.
+	 * The program has more rights than the user who started it: /etc/ld.so.preload also
+	 * reaches setuid programs.  That user's environment must not name files for it to
+	 * write.  So culimbo does nothing in it.
 	 */
 	if (getauxval(AT_SECURE)) {
 		kept[0] = (char *)"CULIMBO_DISABLE=1";
@@ -37,7 +38,7 @@ static void options_read(void)
 
 		if (strncmp(*name, "CULIMBO_", strlen("CULIMBO_")))
 			continue;
-		if (bytes > kept_bytes - used) { /* then it stays where it is */
+		if (bytes > kept_bytes - used) { /* no room: use it where it is */
 			kept[names++] = *name;
 			continue;
 		}
@@ -60,8 +61,8 @@ static void warn(const char *line)
 bool cl_environment_disables(void)
 {
 	/*
-	 * Once, in our constructor, or when another constructor that ran before it came here.
-	 * Should two threads be started that early, both read the same.
+	 * The options are read once: by our constructor, or by an earlier constructor that calls a
+	 * hook.  If there are two threads that early, both read the same.
 	 */
 	if (!atomic_load_explicit(&options_known, memory_order_acquire)) {
 		options_read();

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver call that failed for lack of device memory is made again: the contract is in shim/reclaim/reclaim.h. */
+/* Repeats a driver call that failed for lack of device memory; the rules are in shim/reclaim/reclaim.h. */
 #ifndef CL_HOOK_AGAIN_H
 #define CL_HOOK_AGAIN_H
 
 #include "shim/shim.h"
 
 /*
- * The result of @call, which needs what @short_of, a struct cl_short, says.  Where it fails for lack
- * of memory, and as long as some may have come free, that of @again.  Of a call that goes well the
- * program pays one comparison.
+ * Evaluates @call, and while that fails for lack of memory and some may have come free, @again.
+ * The value is the last result.  @short_of, a struct cl_short, says how much memory the call needs.
+ * A call that succeeds costs the program one comparison.
  */
 #define CL_OR_AGAIN(short_of, call, again)                                            \
 	({                                                                            \
@@ -27,7 +27,7 @@
 	})
 #define CL_WITH_MEMORY(short_of, call) CL_OR_AGAIN(short_of, call, call)
 
-/* How much is not known: of @device, an ordinal or CL_OF_CURRENT. */
+/* An unknown amount of memory of @device_, an ordinal or CL_OF_CURRENT. */
 #define CL_SOME_OF(device_) ((struct cl_short){ .device = (device_) })
 
 #endif

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ends of contexts, which take blocks and events with them.
+ * Hooks for calls that end contexts, and their blocks and events with them.
  *
- * What must hold: the shim forgets what went with a context exactly when it is
- * gone.  A failed call ends nothing; of the calls that only count down, the
- * driver is asked afterwards whether that was the last; and meanwhile nobody makes
- * a new primary context, which would be taken for the old; also where such a call has
- * begun before the process shared.  And it knows of each
- * green context from before the program has its handle until after its end,
- * also in a process that shares nothing yet.
+ * What must hold: the shim forgets what belonged to a context if and only if the context has
+ * ended.  A call that fails ends nothing.  After a call that only drops a reference, the hook asks
+ * the driver whether that was the last one.  Until it has asked, no thread may create a new
+ * primary context, which would be mistaken for the old one.  This holds also for calls that began
+ * before the process shared.  The shim knows each green context from before the program gets its
+ * handle until after its end, also in a process that shares nothing yet.
  */
 #include "preload/hook_again.h"
 #include "preload/hook_table.h"
 
-/* For a call that names its context. */
+/* The device of a call that names its context. */
 enum { no_device = -1 };
 
 static CUresult context_destroy(CUcontext ctx, CUresult(CUDAAPI *destroy)(CUcontext))
@@ -42,9 +41,9 @@ CUresult CUDAAPI cl_hook_cuCtxDestroy_v2(CUcontext ctx)
 }
 
 /*
- * Detaching takes one from the count of a context that must be this thread's
- * current one; at none it is destroyed, which takes it off the thread.  So it
- * lives on if it is current still and good for a call.
+ * Returns true if @ctx lives on after cuCtxDetach(): it is still current and a call in it succeeds.
+ * cuCtxDetach() drops one reference to the thread's current context.  Dropping the last one destroys
+ * the context, and then it is no longer current.
  */
 static bool context_is_current(CUcontext ctx)
 {
@@ -83,15 +82,16 @@ static CUresult primary_retain(CUcontext *ctx, CUdevice device)
 }
 
 /*
- * The first takes memory.  What gives some back may need a context, and wait for whoever makes
- * one: so nothing is given back in the middle of a creation.
+ * The first retain creates the context and needs memory.  If that fails, memory is reclaimed
+ * outside of primary_retain(): a thread that gives memory back may need a context, and would
+ * wait for the end of the creation.
  */
 CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
 {
 	return CL_WITH_MEMORY(CL_SOME_OF(device), primary_retain(ctx, device));
 }
 
-/* Others in the process may have retained it too. */
+/* Returns true if @device has a primary context: other code may have retained it, too. */
 static bool primary_is_active(CUdevice device)
 {
 	unsigned int flags;
@@ -129,7 +129,7 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease_v2);
 }
 
-/* A reset destroys the context whoever has retained it. */
+/* A reset destroys the context even if other code has retained it. */
 static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice))
 {
 	struct cl_context_call call = cl_context_call_begin(device);
@@ -170,7 +170,7 @@ static CUresult green_create(CUgreenCtx *green, CUdevResourceDesc with, CUdevice
 	return result;
 }
 
-/* As for a primary context: it may be that which takes the memory. */
+/* This may create the primary context, so memory is reclaimed outside of green_create(), too. */
 CUresult CUDAAPI cl_hook_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc with,
 					  CUdevice device, unsigned int flags)
 {
@@ -186,7 +186,7 @@ CUresult CUDAAPI cl_hook_cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)
 	return result;
 }
 
-/* Of how many devices the primary context may be the one, where it is not known which. */
+/* How many devices to consider if the device of a green context is not known. */
 enum { most_devices = 64 };
 
 static CUresult green_destroy_of(const struct cl_green_end *end, const CUdevice *devices, unsigned int n)
@@ -197,7 +197,7 @@ static CUresult green_destroy_of(const struct cl_green_end *end, const CUdevice 
 	for (unsigned int i = 0; i < n; i++)
 		ends[i] = cl_context_end_begin(NULL, devices[i]);
 	result = cl_driver.cuGreenCtxDestroy(end->green);
-	/* first, for what is to be forgotten may take a while: another context may have its address by now */
+	/* at once: the work below may take a while, and a new green context may have the handle by now */
 	cl_green_end_done(end, result == CUDA_SUCCESS);
 	for (unsigned int i = 0; i < n; i++)
 		cl_context_end_done(&ends[i],
@@ -206,8 +206,9 @@ static CUresult green_destroy_of(const struct cl_green_end *end, const CUdevice 
 }
 
 /*
- * It gives back the primary context that cuGreenCtxCreate() has retained.  What was made
- * in the green context is the primary one's (measured), and goes only with that.
+ * cuGreenCtxDestroy() releases the primary context that cuGreenCtxCreate() has retained, and may
+ * end it.  What was made in the green context belongs to the primary one (measured) and ends
+ * only with that.
  */
 static CUresult green_destroy(const struct cl_green_end *end)
 {
@@ -216,7 +217,7 @@ static CUresult green_destroy(const struct cl_green_end *end)
 
 	if (end->device >= 0)
 		return green_destroy_of(end, &end->device, 1);
-	/* its own is active; none ends that is not, and that of a device which is not there */
+	/* the device is not known: any active primary context may be the one that ends */
 	for (CUdevice device = 0; device < most_devices; device++)
 		if (primary_is_active(device))
 			devices[n++] = device;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events: an exported one that is destroyed may wait in the limbo, so there may
- * be none left to make: a process has 4,096 interprocess events (doc/measurements.md).
+ * Hooks for events.  An exported event that the program destroys may wait in the limbo, and a
+ * process can have only 4,096 interprocess events (doc/measurements.md).  So if the creation of
+ * one fails, events of the limbo are destroyed and the creation is repeated.
  */
 #include "preload/hook_table.h"
 #include "preload/sharer.h"
@@ -19,7 +20,7 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 			cl_event_is_new(*event);
 		return result;
 	}
-	/* only our limbo holds any, and it holds none before this process shares */
+	/* only our limbo can give events back, and it has none before this process shares */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && cl_sharing()) {
 		struct cl_retry retry;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sharing memory: export, import, close.  The first two make a process one that shares. */
+/* Hooks for shared memory.  An export or import makes the process one that shares. */
 #include "preload/hook_table.h"
 #include "preload/sharer.h"
 #include "shim/shim.h"
@@ -31,7 +31,7 @@ CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return cl_memory_close(dptr);
 }
 
-/* Not protected yet: counted, and told. */
+/* culimbo does not protect pool memory yet: it counts the export and warns. */
 CUresult CUDAAPI cl_hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
 	CUresult result = cl_driver.cuMemPoolExportPointer(data, dptr);

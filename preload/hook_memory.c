@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allocation and freeing.
+ * Hooks for allocating and freeing memory.
  *
- * What must hold: a process that shares nothing pays one load and a branch at a
- * free, and the same at an allocation, with one more branch and one on the driver's result.
+ * What must hold: in a process that shares nothing a free costs one load and one branch more than
+ * without us.  An allocation costs one load and two branches, and a branch on the driver's result.
  */
 #include <stdint.h>
 #include "preload/hook_again.h"
 #include "preload/hook_table.h"
 
 /*
- * The result of @call, an allocation of about @bytes, made again as long as it fails for lack of
- * memory and some may have come free.  @short_of: a struct cl_short that says so.
- * @address: a pointer to where it puts what the trace names it by, or NULL.
+ * Evaluates @call, an allocation of about @bytes, and repeats it while it fails for lack of memory
+ * and some may have come free.  The value is the last result.  @short_of is a struct cl_short with
+ * the amount.  @address points to where the driver stores the address, for the trace, or is NULL.
  */
 #define TRACED(address, bytes, short_of, call)                                        \
 	({                                                                            \
@@ -27,14 +27,14 @@
 		result;                                                               \
 	})
 
-/* Of the current device, and of no less than @bytes. */
+/* The call needs at least @bytes of the current device. */
 #define EXACT(bytes) ((struct cl_short){ (bytes), (bytes), CL_OF_CURRENT, (bytes) })
-/* Of the current device, which may have some of it already: from a pool. */
+/* The call needs up to @bytes of the current device: a pool may have some of it already. */
 #define ABOUT(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT, (bytes) })
-/* The same for an estimate: packed and compressed pixels take up to 1/32 of what is counted for them. */
+/* The same for an estimate: packed or compressed pixels may take as little as 1/32 of it. */
 #define ROUGHLY(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT, (bytes) / 64 })
 
-/* A size that does not fit is not asked for by any driver; the largest says so to the callbacks. */
+/* Returns the product, or SIZE_MAX if it does not fit: no driver can allocate so much. */
 static size_t times(size_t a, size_t b)
 {
 	size_t product;
@@ -42,7 +42,7 @@ static size_t times(size_t a, size_t b)
 	return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
 }
 
-/* An estimate, of which ROUGHLY() makes little.  Formats that pack pixels count for four bytes each. */
+/* Estimates the size of an array.  Formats that pack pixels count as four bytes a channel. */
 static size_t array_bytes(size_t width, size_t height, size_t depth, CUarray_format format,
 			  unsigned int channels)
 {
@@ -75,15 +75,15 @@ static size_t array3_bytes(const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 			   wanted->NumChannels);
 }
 
-/* Of which device a pool is, no driver says; nor what it may take from what it has. */
+/* No driver says which device a pool is on, or how much memory the pool has left. */
 #define OF_A_POOL(bytes) ((struct cl_short){ (bytes), 0, CL_OF_ANY, (bytes) })
 
-/* From the pool of the device of @stream. */
+/* The call takes the memory from the pool of the device of @stream. */
 static struct cl_short of_stream(size_t bytes, CUstream stream)
 {
 	CUcontext of = NULL, current = NULL;
 
-	/* the default streams, of both kinds, are of the current context */
+	/* the default streams of both kinds belong to the current context */
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
 		return ABOUT(bytes);
 	if (!cl_driver.cuStreamGetCtx || !cl_driver.cuCtxGetCurrent ||
@@ -152,7 +152,7 @@ CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_
 		      cl_driver.cuMemCreate(handle, size, prop, flags));
 }
 
-/* The driver refuses a NULL description as invalid, so none is read here. */
+/* @wanted may be NULL: the driver refuses that as invalid, so the retry never reads it. */
 CUresult CUDAAPI cl_hook_cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *wanted)
 {
 	return TRACED(NULL, array2_bytes(wanted), ROUGHLY(array2_bytes(wanted)),
@@ -169,12 +169,12 @@ CUresult CUDAAPI cl_hook_cuMipmappedArrayCreate(CUmipmappedArray *handle,
 						const CUDA_ARRAY3D_DESCRIPTOR *wanted,
 						unsigned int levels)
 {
-	/* all levels below the first come to a third of it at most, as a rule */
+	/* all levels below the first take at most a third of the first, as a rule */
 	return TRACED(NULL, times(array3_bytes(wanted) / 3, 4), ROUGHLY(times(array3_bytes(wanted) / 3, 4)),
 		      cl_driver.cuMipmappedArrayCreate(handle, wanted, levels));
 }
 
-/* The time before the driver has it back: later the address may be another block's. */
+/* Traces @call, a free, with the time before it: after it the address may be another block's. */
 #define FREED(dptr, call)                                                             \
 	({                                                                            \
 		uint64_t began = cl_trace_now();                                      \

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that allocate nothing for the program and take device memory all the same:
- * contexts, streams, code, instantiated graphs (measured, doc/measurements.md).
+ * Hooks for calls that need device memory although they allocate none for the program: they
+ * create contexts and streams, load code, instantiate graphs (measured, doc/measurements.md).
  *
- * What must hold: what waits in a limbo is there for them as it is for an allocation.  A call
- * that failed has left nothing, so it can be made again as the program made it.  (What retains
- * a primary context, or makes a green one, is in hook_context.c.)  Launches and copies are not
- * hooked, though a launch may need memory, too: each would pay for it.
+ * What must hold: if such a call runs out of memory, memory is reclaimed as for an allocation.  A
+ * failed call leaves nothing behind, so the hook can repeat it with the same arguments.
+ * hook_context.c has the calls that retain a primary context or create a green one.  Launches and
+ * copies are not hooked, although a launch may need memory, too: a hook would slow each one down.
  */
 #include "preload/hook_again.h"
 #include "preload/hook_table.h"
 
-/* Of none of them is known how much it takes. */
+/* How much memory these calls need is not known. */
 #define NEEDED_OF(device, call) CL_WITH_MEMORY(CL_SOME_OF(device), call)
 #define NEEDED(call) NEEDED_OF(CL_OF_CURRENT, call)
 
@@ -55,8 +55,8 @@ CUresult CUDAAPI cl_hook_cuStreamCreateWithPriority(CUstream *stream, unsigned i
 
 /* ----------------------------------------------------------------------------- code */
 /*
- * The values of a loader's options, which the driver writes to as well: the size of a log's
- * buffer becomes the length of the log.  Each time it gets them as the program gave them.
+ * A copy of the values of a loader's options.  The driver writes to them, too: it replaces the
+ * size of a log's buffer by the length of the log.  Each repeated call must get the program's values.
  */
 enum { most_options = 64 }; /* CUDA 13 has 34. */
 struct option_values {
@@ -71,7 +71,7 @@ static void options_keep(struct option_values *kept, void *const *values, unsign
 		kept->value[i] = values[i];
 }
 
-/* Only where the driver has written: else it may be memory that can't be. */
+/* Writes only values that the driver has changed: the program's array may be read-only memory. */
 static void options_restore(const struct option_values *kept, void **values)
 {
 	for (unsigned int i = 0; i < kept->n; i++)
@@ -128,7 +128,7 @@ CUresult CUDAAPI cl_hook_cuLibraryLoadFromFile(CUlibrary *library, const char *p
 								   jit_n, options, values, n));
 }
 
-/* A library is loaded into a context when something of it is asked for there. */
+/* The driver loads a library into a context when the program first asks for something of it there. */
 CUresult CUDAAPI cl_hook_cuLibraryGetModule(CUmodule *module, CUlibrary library)
 {
 	return NEEDED(cl_driver.cuLibraryGetModule(module, library));

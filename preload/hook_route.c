@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuGetProcAddress: the real one answers, then its pointer is mapped.  So
- * version, flags, status and error come out as the driver says, and a program
- * that asks it for itself goes on asking us.
+ * Hooks for cuGetProcAddress.  The driver's function answers, and then the hook replaces its pointer.
+ * So version, flags, status and error are the driver's.  A program that looks up cuGetProcAddress
+ * itself in this way gets our hook again.
  */
 #include "preload/hook_table.h"
 

@@ -2,10 +2,10 @@
 /*
  * The hook table, and the map from an address of the driver to its hook.
  *
- * What must hold: the map is filled right after the driver was found, and never
- * changes.  It is filled without a lock, by every thread that comes early: each
- * puts the same rows in the same order, so whoever puts a row, the map comes
- * out the same, and a child forked in the middle goes on where it stands.
+ * What must hold: the map is filled right after the driver was found, and then never
+ * changes.  Every thread that comes early fills it, without a lock.  Each adds
+ * the same rows in the same order, so the result is the same whichever thread
+ * adds a row, and a child that was forked in the middle completes the map.
  */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -20,20 +20,20 @@ const struct cl_hook cl_hooks[CL_HOOKS_N] = {
 };
 
 /*
- * Open addressing.  A place holds a row's number plus one, or 0.  More than
- * twice as many as rows, so that a miss soon meets an empty one.
+ * The map uses open addressing.  A slot holds a row's number plus one, or 0 if empty.  There are more
+ * than twice as many slots as rows, so that a search soon meets an empty slot.
  */
 enum { map_bits = 8, map_size = 1 << map_bits };
 _Static_assert(2 * CL_HOOKS_N < map_size, "give the map of hooks one bit more");
 static atomic_uchar map[map_size];
 
-/* As cl_hook_table_fill() was given them. */
+/* The stubs that cl_hook_table_fill() was given. */
 static cl_stub_fn *const *_Atomic stubs;
 static atomic_bool filled;
 
 static unsigned int map_start(const void *address)
 {
-	/* Fibonacci hashing: functions are aligned, so their low bits say little */
+	/* Fibonacci hashing, because functions are aligned and their low bits are mostly equal */
 	return (unsigned int)((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15) >>
 			      (64 - map_bits));
 }
@@ -48,7 +48,7 @@ void *cl_hook_real(const struct cl_hook *hook)
 
 static void *stub_of(const struct cl_hook *row)
 {
-	/* relaxed: it was there before the table was filled */
+	/* relaxed: stored before .filled, which the caller has seen */
 	cl_stub_fn *stub = atomic_load_explicit(&stubs, memory_order_relaxed)[row - cl_hooks];
 	void *address;
 
@@ -56,7 +56,7 @@ static void *stub_of(const struct cl_hook *row)
 	return address;
 }
 
-/* relaxed, here and below: what is behind a number was there before the map was begun */
+/* Returns the row in slot @at, or NULL.  relaxed, here and below: the rows never change. */
 static const struct cl_hook *row_at(unsigned int at)
 {
 	unsigned char number = atomic_load_explicit(&map[at], memory_order_relaxed);
@@ -77,7 +77,7 @@ static void map_fill(void)
 								(unsigned char)(i + 1),
 								memory_order_relaxed,
 								memory_order_relaxed)) {
-			/* two names for one function: the first hook listed wins */
+			/* two names of one function: the first in the list gets it */
 			if (cl_hook_real(&cl_hooks[none - 1]) == real)
 				break;
 			at = (at + 1) % map_size;
@@ -90,7 +90,7 @@ void cl_hook_table_fill(cl_stub_fn *const given[CL_HOOKS_N])
 {
 	atomic_store_explicit(&stubs, given, memory_order_relaxed);
 	map_fill();
-	/* release: whoever sees it filled sees the whole map */
+	/* release: a thread that sees this sees the whole map */
 	atomic_store_explicit(&filled, true, memory_order_release);
 }
 
@@ -119,7 +119,7 @@ void *cl_hook_for(const void *address)
 	}
 }
 
-/* What the driver itself says for one row, through whichever form it has. */
+/* Returns what the driver's cuGetProcAddress(), in the form that it has, answers for @row, or NULL. */
 static const void *asked(const struct cl_hook *row)
 {
 	void *address = NULL;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the driver that is found to hooks that can be given out: see hooks_ready.h.
+ * Finds the driver and fills the hook table: see hooks_ready.h.
  *
- * What must hold: several threads may come here at once, and each does all of it.
+ * What must hold: several threads may do this at once, and each does all of it.  Only the
+ * warnings are written once.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -18,7 +19,7 @@ static cl_stub_fn *const stubs[CL_HOOKS_N] = {
 #undef X
 };
 
-/* Now, and not in every shell under us, what is wrong with an option, or with us. */
+/* Warns of wrong options and of a second copy, but not in programs that load no driver. */
 static void say_what_is_wrong(void)
 {
 	if (cl_environment_disables())
@@ -35,7 +36,7 @@ bool cl_hooks_ready(void)
 		return true;
 	bool found = cl_driver_find(cl_real_dlsym());
 
-	/* an older driver lacks some names: the program must not find our errors in dlerror() */
+	/* clear our errors: an older driver lacks some of the symbols */
 	dlerror();
 	if (!found)
 		return false;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hooks are ready when the driver was found: for who answers with their stubs. */
+/* Makes the hooks ready: finds the driver and fills the hook table. */
 #ifndef CL_HOOKS_READY_H
 #define CL_HOOKS_READY_H
 
 #include <stdbool.h>
 
 /*
- * Whether the driver was found and the hook table is filled; tries to do so.  One load when it
- * was.  Any thread, also before our constructor.
+ * Finds the driver and fills the hook table if that was not done yet.  Returns true if the table is
+ * filled, false if no libcuda is loaded: call again later.  Costs one load once it is filled.
+ * Any thread, also before our constructor; changes dlerror().
  */
 bool cl_hooks_ready(void);
 

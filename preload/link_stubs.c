@@ -2,23 +2,23 @@
 /*
  * The exported cu* symbols, for programs that are linked with libcuda.
  *
- * What must hold: only the binding of a linked program finds them, never a
- * look-up by dlsym(), whoever makes it: a look-up must find what it finds
- * without us.  So each has the version CULIMBO_DOOR, not as its default.  glibc
- * binds a reference without a version (libcuda has none) to the first version a
- * library defines, hidden or not, but dlsym() takes only what is not hidden.
+ * What must hold: only the binding of a linked program finds these symbols, never a
+ * look-up by dlsym(): a look-up must find what it finds without us.  So each symbol
+ * has the hidden version CULIMBO_DOOR.  glibc binds a reference without a
+ * version (libcuda has none) to the first version that a library defines, hidden
+ * or not, but dlsym() takes no hidden one.
  *
- * Such a symbol, a door, is a stub (stubs_link.S) that can be patched and jumps to where its variable
- * here points.  Where it leads is found at the first call:
- *  - to the hook's stub, as a rule;
- *  - to the next library's symbol, where that is not the driver's: another
- *    interposer's.  It finds the driver by dlsym(), and so comes to the hook;
- *  - nowhere while there is no driver.  Without us the program would not have
- *    been loaded then, or would be ended by ld.so at this call, but we end no
- *    program.  It gets CUDA_ERROR_NOT_INITIALIZED: what the driver answers
- *    before cuInit(), and without a driver no cuInit() can have succeeded.  A
- *    driver too old for the call: CUDA_ERROR_NOT_FOUND, its answer to an
- *    unknown name.
+ * Such a symbol, a door, is a stub (stubs_link.S) that can be patched and jumps to where its
+ * variable here points.  The first call finds out where the door leads:
+ *  - As a rule, to the hook's stub.
+ *  - If another interposer defines the symbol before the driver does, to that interposer's
+ *    function.  It finds the driver by dlsym(), and so reaches the hook.
+ *  - If there is no driver, nowhere.  Without us ld.so would not have loaded the program, or
+ *    would end it at this call, but we end no program.  The call returns
+ *    CUDA_ERROR_NOT_INITIALIZED, as the driver does before cuInit(): without a
+ *    driver no cuInit() can have succeeded.
+ *  - If the driver is too old for the call, nowhere.  The call returns CUDA_ERROR_NOT_FOUND, the
+ *    driver's answer to an unknown name.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@
 
 static void *door_leads_to(const struct cl_hook *row)
 {
-	/* what the program would be bound to if we were not there */
+	/* the address that the program would be bound to without us */
 	void *bare = cl_real_dlsym()(RTLD_NEXT, row->symbol);
 	bool ready = cl_hooks_ready();
 	void *real = ready ? cl_hook_real(row) : NULL;
@@ -43,8 +43,8 @@ static void *door_leads_to(const struct cl_hook *row)
 }
 
 /*
- * ThreadSanitizer sees no load in assembly, and so not what orders the seam before a call
- * that comes through a door.  Under it each call is a first one, in C.
+ * ThreadSanitizer does not see the stub's load, which orders the filling of the seam before a call
+ * through the door.  So under ThreadSanitizer the variable never changes, and each call runs this C code.
  */
 #if defined(__SANITIZE_THREAD__)
 #define REMEMBERS 0
@@ -69,7 +69,7 @@ static void *door_leads_to(const struct cl_hook *row)
 			return cl_hooks_ready() ? CUDA_ERROR_NOT_FOUND :                    \
 						  CUDA_ERROR_NOT_INITIALIZED;               \
 		memcpy(&function, &address, sizeof(function));                              \
-		/* release: the seam and the table are there for whoever goes through */   \
+		/* release: a call through the door sees the seam and the table */         \
 		if (REMEMBERS)                                                              \
 			atomic_store_explicit(&cl_door_to_##symbol, function,               \
 					      memory_order_release);                        \

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The beginning and the end of the process.
+ * Our constructor, our destructor, and the hooks for calls that end the process.
  *
- * What must hold: a process that shares nothing gets no system call, file,
- * thread or message from us, here or anywhere (unless CULIMBO_REPORT=always asks
- * for one).  The exit hooks may be called in a signal handler, in the child of a
+ * What must hold: in a process that shares nothing we make no system call, file,
+ * thread or message, unless CULIMBO_REPORT=always asks for a report.
+ * The exit hooks may run in a signal handler, in the child of a
  * vfork() (which runs in its parent's memory), and before our constructor has
  * run.  They call no CUDA.
  *
  * How each way to end reaches cl_process_end():
  *   exit(), return from main   our destructor
- *   _exit(), _Exit()           our own, exported, symbols; libc calls its own directly
+ *   _exit(), _Exit()           our exported functions of these names; libc itself does not
+ *                              call them
  *   quick_exit()               runs the at_quick_exit() handlers, then libc's _exit().
- *                              The handler we register at load is the first, so it
- *                              runs last.  Handlers learn no status: our quick_exit()
- *                              notes it on the way.
- * A signal, a raw system call: nothing here; the other processes see to it.
+ *                              The handler that we register at load is the first, so it
+ *                              runs last.  A handler does not get the status: our
+ *                              quick_exit() stores it.
+ * If a signal or a raw system call ends the process, nothing here runs: other processes
+ * clean up.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -33,8 +35,8 @@
 
 /* ------------------------------------------------------------------ the end */
 /*
- * With CULIMBO_REPORT=always (and so under `culimbo check`), the process whose end
- * is told of though it shares nothing; 0: there is none.  A vfork() child is none.
+ * With CULIMBO_REPORT=always, which `culimbo check` sets, the process that reports its end
+ * even if it shares nothing; else 0.  A vfork() child is not that process.
  */
 static _Atomic(pid_t) told_process;
 
@@ -52,7 +54,7 @@ static int ended(int status)
 }
 
 typedef void leave_fn(int status);
-/* The next ones after ours, found while nobody can be in a signal handler of ours yet. */
+/* The functions of these names after ours, found by our constructor and not in a signal handler. */
 static leave_fn *next__exit, *next__Exit, *next_quick_exit;
 
 static leave_fn *next_leave(const char *name)
@@ -64,7 +66,7 @@ __attribute__((noreturn)) static void leave(leave_fn *next, int status)
 {
 	if (next)
 		next(status);
-	/* before our constructor: nothing can be there to be cleaned up yet */
+	/* our constructor has not run: there is nothing to clean up yet */
 	for (;;)
 		syscall(SYS_exit_group, status);
 }
@@ -114,13 +116,13 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
-	/* Whether it shares or not: CULIMBO_REPORT=always.  No vfork() child comes here. */
+	/* also if nothing is shared, for CULIMBO_REPORT=always; a vfork() child runs no destructors */
 	int wanted = cl_process_end(0);
 
 	/*
-	 * CULIMBO_ERROR_EXITCODE: the user asks for another status than exit() was given.  exit()
-	 * again goes on with what is left of the first, and writes out the program's streams, as
-	 * _exit() would not; only destructors of libraries after us are not run.
+	 * CULIMBO_ERROR_EXITCODE asks for another status than exit() was given.  A second exit()
+	 * runs the remaining handlers of the first one and flushes the program's streams, which
+	 * _exit() would not.  Only the destructors of libraries after us do not run.
 	 */
 	if (wanted)
 		exit(wanted);

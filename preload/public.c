@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of culimbo.h: all of them only hand on. */
+/* The functions of culimbo.h. */
 #include "config.h"
 #include "preload/culimbo.h"
 #include "shim/reclaim/callbacks.h"

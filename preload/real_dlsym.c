@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two dlsym that are not ours: see real_dlsym.h. */
+/* Finds the dlsym() functions that are not ours: see real_dlsym.h. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include "preload/real_dlsym.h"
 
-/* The first version each architecture's glibc ever had; all glibcs still answer to it. */
+/* The first version of glibc on each architecture: every later glibc still defines symbols with it. */
 #if defined(__x86_64__)
 #define FIRST_GLIBC "GLIBC_2.2.5"
 #elif defined(__aarch64__)
@@ -14,7 +14,7 @@
 _Atomic(cl_dlsym_fn *) cl_next_dlsym_found;
 static _Atomic(cl_dlsym_fn *) real_dlsym_found;
 
-/* The sanitizers' own libraries call dlsym before code that they have instrumented can run. */
+/* A sanitizer's own library calls dlsym() before instrumented code can run. */
 #if defined(__has_attribute)
 #if __has_attribute(disable_sanitizer_instrumentation)
 #define UNINSTRUMENTED __attribute__((disable_sanitizer_instrumentation))
@@ -24,15 +24,15 @@ static _Atomic(cl_dlsym_fn *) real_dlsym_found;
 #define UNINSTRUMENTED __attribute__((no_sanitize_address, no_sanitize_thread))
 #endif
 
-/* Both finders may run in several threads at once: they store the same. */
+/* Several threads may run this and the next function at once: all store the same address. */
 UNINSTRUMENTED cl_dlsym_fn *cl_real_dlsym(void)
 {
-	/* relaxed, here and below: a pointer to code that was mapped before any thread ran it */
+	/* relaxed, here and below: the pointer leads to code, which was there before all threads */
 	cl_dlsym_fn *real = atomic_load_explicit(&real_dlsym_found, memory_order_relaxed);
 
 	if (real)
 		return real;
-	/* a version is what tells libc's from other interposers', which have none */
+	/* only libc's dlsym has a version: other interposers' have none */
 	real = (cl_dlsym_fn *)dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
 	atomic_store_explicit(&real_dlsym_found, real, memory_order_relaxed);
 	return real;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two dlsym that are not ours.  Nothing here calls the exported one.
+ * The two dlsym() functions that are not ours: libc's, and the next one in the search order.
  *
- * Any thread, also before our constructor; one that was found is remembered.
+ * Any thread, also before our constructor; no lock of ours is taken.  Each is looked up only once.
  */
 #ifndef CL_REAL_DLSYM_H
 #define CL_REAL_DLSYM_H
 
 #include "shim/driver/driver.h"
 
-/* libc's own, whoever else exports one.  Never NULL. */
+/* Returns libc's own dlsym, even if other libraries export one.  Never NULL. */
 cl_dlsym_fn *cl_real_dlsym(void);
 
-/* The next dlsym after ours in the program's order: libc's, or another interposer's. */
+/* Returns the next dlsym after ours in the search order: libc's, or another interposer's.  Never NULL. */
 cl_dlsym_fn *cl_next_dlsym(void);
-/* The same for the thunk, which asks cl_next_dlsym() only while this is NULL. */
+/* For the thunk: the next dlsym, or NULL as long as cl_next_dlsym() was not called. */
 extern _Atomic(cl_dlsym_fn *) cl_next_dlsym_found;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process that shares, as the preload knows it: see sharer.h. */
+/* Remembers which process shares: see sharer.h. */
 #include <stdatomic.h>
 #include <unistd.h>
 #include "preload/sharer.h"
@@ -7,9 +7,9 @@
 #include "shim/shim.h"
 
 /*
- * The process that shares; a vfork() child that calls _exit() is another one,
- * in the same memory.  A fork() child starts with no sharing (the shim's
- * pthread_atfork() handler), so it passes here again before it shares.
+ * The process that shares.  A vfork() child, which calls _exit(), is another process in the same
+ * memory.  A fork() child starts as a process that shares nothing (the shim's pthread_atfork()
+ * handler), so it calls cl_sharer_note() again before it shares.
  */
 static _Atomic(pid_t) sharing_process;
 
@@ -18,7 +18,7 @@ void cl_sharer_note(void)
 	if (cl_sharing())
 		return;
 	cl_wrapped_say();
-	/* before the flag is raised, so that whoever sees the flag sees the process too */
+	/* before the sharing flag is set: a thread that sees the flag sees the process, too */
 	atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process that shares: noted by the hooks that make it one, for the end of the process (process.c). */
+/* Remembers which process shares, for process.c, which asks when a process ends. */
 #ifndef CL_SHARER_H
 #define CL_SHARER_H
 
 #include <sys/types.h>
 
 /*
- * To be called by a hook before each call that may make this process one that shares.  Any
- * thread; nothing is done in one that shares already.
+ * Stores this process's id, and warns of wrappers (wrapped.h).  A hook calls this before each call that
+ * may make the process one that shares.  Does nothing if it shares already.  Any thread.
  */
 void cl_sharer_note(void);
 
-/* Which that was, once cl_sharing() is true.  Any thread, a signal handler, a vfork() child. */
+/* Returns its id, once cl_sharing() is true.  Any thread, also in a signal handler or a vfork() child. */
 pid_t cl_sharer_pid(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nothing but a check at compile time: each call in the list has exactly the
- * type that CUDA's own cudaTypedefs.h gives that version of it.
+ * Checks at compile time that each call in the list has exactly the
+ * type that CUDA's own cudaTypedefs.h gives to that version of it.
  *
- * It stands alone because the types of superseded forms are shown only when
- * __CUDA_API_VERSION_INTERNAL is defined, which turns other names around.
+ * The check is in a file of its own because cuda.h declares the types of superseded forms only if
+ * __CUDA_API_VERSION_INTERNAL is defined, and that changes what other names mean.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -13,7 +13,7 @@
 
 #if CUDA_VERSION < 11040
 typedef CUresult(CUDAAPI *PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);
-/* not in that toolkit yet; its type is the list's own (here and below) */
+/* this toolkit does not have the type yet, here and below: so it is copied from the list */
 typedef CUresult(CUDAAPI *PFN_cuCtxCreate_v11040)(CUcontext *, CUexecAffinityParam *, int, unsigned int,
 						  CUdevice);
 typedef CUresult(CUDAAPI *PFN_cuGraphInstantiateWithFlags_v11040)(CUgraphExec *, CUgraph,
@@ -56,5 +56,5 @@ CL_HOOKED_CALLS(X)
 CL_USED_CALLS(X)
 #undef X
 
-/* ISO C wants something in a file. */
+/* ISO C wants a declaration in a file. */
 extern const char cl_signatures_checked;

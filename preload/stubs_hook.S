@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dlsym and cuGetProcAddress give programs in place of the driver's address, for every call
- * in the list: cl_stub_<symbol>, a function that can be patched (shim/base/patchable.h).  It
- * jumps to the hook.
+ * For every call in the list, cl_stub_<symbol>: a function that can be patched
+ * (shim/base/patchable.h) and jumps to the hook.  Programs get its address from dlsym() and
+ * cuGetProcAddress() in place of the driver's.
  */
 #include "shim/base/patchable.h"
 #include "shim/driver/calls.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the binding of a linked program finds, for every call in the list:
- * <symbol>@CULIMBO_DOOR, a function that can be patched (shim/base/patchable.h).  It jumps to
- * where cl_door_to_<symbol> points (link_stubs.c), as a rule to the stub of stubs_hook.S: whoever
- * patches what dlsym gave sees the linked program's calls as well, as without us.
+ * For every call in the list, <symbol>@CULIMBO_DOOR: a function that can be patched
+ * (shim/base/patchable.h).  A linked program is bound to it.  It jumps to where
+ * cl_door_to_<symbol> points (link_stubs.c), as a rule to the stub of stubs_hook.S.  So a library
+ * that patches the address from dlsym() sees the linked program's calls as well, as without us.
  */
 #include "shim/base/patchable.h"
 #include "shim/driver/calls.h"

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The unwinder (libgcc's, inside of us) is never left without data.
+ * Gives the unwinder (libgcc's, linked into our library) data for every address.
  *
- * Where it finds none for an address it looks at the code there, whether that is
- * a signal handler's return.  But coroutine libraries end their stacks with an
- * address that is none (minicoro: 0xdeaddeaddeaddead): it would be the program's
- * end.  So what it has no data for gets some that say "the outermost frame".
- * (The handlers' returns of glibc and the kernel have data of their own.)
+ * If the unwinder has no data for an address, it reads the code there, to see whether
+ * that is the return from a signal handler.  But coroutine libraries end their stacks with
+ * an invalid address (minicoro: 0xdeaddeaddeaddead), and reading there would crash the
+ * program.  So for an address without data we return data that say "the outermost frame".
+ * The signal returns of glibc and the kernel have data of their own.
  */
 #include <stdint.h>
 
-/* As libgcc has it in unwind-dw2-fde.h. */
+/* The same struct as in libgcc's unwind-dw2-fde.h. */
 struct dwarf_eh_bases {
 	void *tbase, *dbase, *func;
 };
-/* The linker makes these two of _Unwind_Find_FDE (--wrap): whoever calls it gets ours. */
+/* libgcc's _Unwind_Find_FDE, and ours, to which --wrap binds all calls. */
 const void *__real__Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *bases);
 const void *__wrap__Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *bases);
 
@@ -25,7 +25,7 @@ const void *__wrap__Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *bases);
 #define CFA_REGISTER 31, 0 /* sp */
 #define RETURN_COLUMN 30
 #endif
-/* Unwinding data (a CIE, and an FDE that names it) that leave the return address undefined. */
+/* Unwinding data, a CIE and its FDE, that declare the return address undefined. */
 static const struct {
 	struct {
 		uint32_t length, id;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether somebody's wrappers come before the driver: see wrapped.h. */
+/* Finds another library's wrappers of driver calls: see wrapped.h. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "preload/wrapped.h"
 #include "shim/base/log.h"
 
-/* What must not go past us in a process that shares.  (Allocations may: a failing one is not tried again then.) */
+/* The calls that must reach our hooks.  Allocations need not: a failed one is then just not repeated. */
 static const unsigned char needed[] = {
 	CL_HOOK_cuMemFree_v2,
 	CL_HOOK_cuMemFreeAsync,
@@ -38,7 +38,7 @@ static bool is_in_this_library(const void *address)
 	return dladdr(address, &info) && dladdr(needed, &own) && info.dli_fbase == own.dli_fbase;
 }
 
-/* The file whose code a program gets that looks @row up, instead of our hook; NULL: it gets the hook. */
+/* Returns the file whose code a program gets that looks @row up by @first; NULL: it gets our hook. */
 static const char *who_answers(const struct cl_hook *row, cl_dlsym_fn *first)
 {
 	const void *real = cl_hook_real(row), *got;
@@ -49,11 +49,11 @@ static const char *who_answers(const struct cl_hook *row, cl_dlsym_fn *first)
 	got = first(cl_driver.libcuda, row->symbol);
 	if (got == cl_hook_for(real))
 		return NULL;
-	if (got && is_in_this_library(got)) { /* a door of ours, see link_stubs.c: it leads to the next by that name */
+	if (got && is_in_this_library(got)) { /* a door (link_stubs.c), which may lead to another library */
 		got = cl_real_dlsym()(RTLD_NEXT, row->symbol);
 		return got && got != real ? file_of(got) : NULL;
 	}
-	/* the driver's own: by a dlsym that comes before ours, and does not go on to it */
+	/* if it found the driver's function, a dlsym before ours answered without calling ours */
 	memcpy(&first_is, &first, sizeof(first_is));
 	return file_of(got == real ? first_is : got);
 }
@@ -82,11 +82,11 @@ void cl_wrapped_say(void)
 			one = &cl_hooks[needed[i]];
 		}
 	}
-	dlerror(); /* none of what was not found is the program's */
+	dlerror(); /* the program must not see our failed look-ups */
 	if (n)
 		cl_log(CL_LOG_WARN,
-		       "%s answers %s and %u more of the driver's calls: what it does not hand on through dlsym() "
-		       "goes past culimbo, and a block that is freed so may be given away while others have it "
-		       "open",
+		       "%s wraps %s and %u more driver calls: unless its wrappers find the driver by dlsym(), "
+		       "culimbo does not see these calls, and a block that they free may be reused while "
+		       "other processes map it; if so, don't preload both",
 		       whose, one->symbol, n - 1);
 }

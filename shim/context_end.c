@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a context: tells the importer, the limbo and the collector, in that order.
+ * The end of a context: tells the importer, the limbo and the collector of it, in that order.
  * See context_end.h.
  */
 #include "shim/context_end.h"
@@ -19,7 +19,7 @@ struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 		cl_self_begin_anew();
 		return (struct cl_context_end){ .handle = ctx, .device = device };
 	}
-	/* First, for others wait for us after that; no new such call begins. */
+	/* before cl_context_close(), because after it others wait for us */
 	if (!ctx)
 		cl_gate_await_unwatched(device, until);
 	cl_gate_await_unwatched(-1, until);
@@ -31,12 +31,12 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone)
 	CL_UNCANCELLED;
 	struct cl_context *dead;
 
-	if (cl_self_is_copy()) /* it has nothing that could go with a context */
+	if (cl_self_is_copy()) /* the child has nothing that belongs to a context */
 		return;
 	dead = cl_context_open(end, gone);
 	for (struct cl_context *context = dead; context; context = context->next)
 		cl_imports_context_ended(context);
-	/* a program may release a primary context around each of its calls (UCX does): that costs no wake-up */
+	/* not at each end: UCX retains and releases a primary context around each of its calls */
 	if (cl_limbo_contexts_ended(dead, gone))
 		cl_collector_wake();
 }

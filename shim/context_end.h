@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a context, for all who have something of it. */
+/* The end of a context, for all modules that have something of it.  Any thread, without a lock. */
 #ifndef CL_CONTEXT_END_H
 #define CL_CONTEXT_END_H
 
@@ -7,15 +7,15 @@
 #include "shim/driver/context.h"
 
 /*
- * Around a call that may destroy contexts.  cl_context_end_begin() returns
- * when nothing of ours is in the driver with @ctx (NULL: the primary context of
- * @device) and keeps it so; cl_context_end_done() forgets what
- * went with it when @gone, and must follow in the same thread.
+ * A hook calls begin() before and done() after a driver call that may end the context @ctx, or the
+ * primary context of @device if @ctx is NULL.  begin() waits until no thread is in a visit to that
+ * context, and no visit begins until done().  done() must follow in the same thread.
+ * If @gone, it forgets all that belonged to the context.
  */
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device);
 void cl_context_end_done(const struct cl_context_end *end, bool gone);
 
-/* A context has ended without such a call: see cl_context_lost. */
+/* Does what done() does for a context that has ended without begin(): see cl_context_lost. */
 void cl_context_end_lost(const struct cl_context_end *end);
 
 #endif

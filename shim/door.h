@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard of a door: what has to be done for each call of the program that comes to us, before
- * anything of ours is looked at and when all of it is over.
+ * The guard of the front door: what every function behind a hook must do first, and what it must do
+ * when it returns.
  */
 #ifndef CL_DOOR_H
 #define CL_DOOR_H
@@ -11,18 +11,19 @@
 #include "shim/reclaim/callbacks.h"
 #include "shim/self/self.h"
 
-/* What a door is for a process that shares nothing: the way to share, or none of its business. */
+/* Does the call make the process one that shares (TO_SHARE), or not (OF_SHARERS)? */
 enum cl_door { CL_DOOR_TO_SHARE, CL_DOOR_OF_SHARERS };
 
 /*
- * At the top of a function that stands behind a driver call, with no lock held.  Declares
- * bool @shares: false where this process is not to be looked after, or is the copy of a fork,
- * which has none of what its parent shared; then the call is the driver's alone.
+ * Stands at the top of a function that a hook calls.  No lock may be held.  Declares bool @shares.
+ * It is false with CL_DOOR_TO_SHARE under CULIMBO_DISABLE, and with CL_DOOR_OF_SHARERS in a child
+ * that was forked without fork handlers and has nothing of what its parent shared.  Then the
+ * function only calls the driver.
  *
- * A copy of a fork begins anew.  Until the function returns the thread is not cancelled, and
- * errno is the program's when it has returned (CL_UNCANCELLED).  Where no thread does the
- * collector's work, it has its turn when the function returns: before, it could take from the
- * limbo what the call is about, and hide a misuse.
+ * Such a child first forgets its parent's state.  Until the function returns, the thread can't be
+ * cancelled, and then errno is what it was before (CL_UNCANCELLED).  If no thread does the
+ * collector's work, that is done when the function returns.  Done earlier, it could
+ * take the block of this very call from the limbo and hide a misuse.
  */
 #define CL_DOOR(shares, which)                                                    \
 	__attribute__((cleanup(cl_door_leave), unused))                           \
@@ -41,7 +42,7 @@ static inline bool cl_door_enter(enum cl_door which)
 
 static inline void cl_door_leave(const struct cl_cancel_state *state)
 {
-	/* A callback of the program's is in the middle of more than this. */
+	/* a free-memory callback runs within another door of this thread, which does the work later */
 	if (__builtin_expect(cl_collector_is_inline(), 0) && !cl_callbacks_inside())
 		cl_collector_called();
 	cl_cancel_state_restore(state);

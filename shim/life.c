@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of this process as a sharer: its first export or import, fork, and
- * its end: see life.h.  The one place that knows all modules
- * with state, to forget them in a child and to close them at the end.
+ * The life of this process as one that shares: its first export or import, fork, and
+ * its end: see life.h.  This is the one file that knows all modules with state: it resets
+ * them in a forked child and closes them at the end.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ enum { END_STACK = 256 << 10 };
 static struct cl_lock start_lock = CL_LOCK_INIT(CL_RANK_START);
 static atomic_flag end_begun = ATOMIC_FLAG_INIT;
 
-/* The calling thread may itself have been interrupted with the lock in hand. */
+/* Takes @lock; false after @wait ns: a signal handler may run in the very thread that holds it. */
 static bool lock_within(struct cl_lock *lock, uint64_t wait)
 {
 	struct timespec until = cl_after(wait);
@@ -50,8 +50,9 @@ static bool lock_within(struct cl_lock *lock, uint64_t wait)
 
 /* ----------------------------------------------------------------------- fork */
 /*
- * A signal handler may fork, in a thread that has a lock of ours: then it is not
- * waited for for ever, and the child, which starts anew anyway, gets it as it is.
+ * The locks to take around a fork.  A signal handler may fork in a thread that holds one of
+ * them, so the wait is bounded.  Without the lock the child may get a half-changed
+ * state, which does no harm: the child resets all state and all locks.
  */
 static struct cl_lock *const fork_locks[] = { &start_lock, &cl_imports_lock, &cl_exports_lock };
 enum { FORK_LOCKS = sizeof fork_locks / sizeof fork_locks[0] };
@@ -96,7 +97,7 @@ static void after_fork_in_child(void)
 		cl_lock_reset(fork_locks[i]);
 }
 
-/* The copy of a fork, that no handler has seen; once, for it notes events before it begins to share. */
+/* Resets a child without fork handlers.  Only once, or it would lose events it has noted since. */
 static void begin_anew(void)
 {
 	if (cl_self.pid)
@@ -104,7 +105,7 @@ static void begin_anew(void)
 }
 
 /* ---------------------------------------------------------------------- start */
-/* (a kernel before 4.14 can't: then only fork() is noticed) */
+/* Marks a page that the kernel clears in a child.  Before 4.14 it can't: only fork() is noticed. */
 static void mark_memory(void)
 {
 	uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_relaxed);
@@ -119,13 +120,13 @@ static void mark_memory(void)
 		}
 	}
 	*word = 1;
-	/* release: who sees it sees what was written to it */
+	/* release: a thread that sees the address sees the 1 as well */
 	atomic_store_explicit(&cl_self_word, word, memory_order_release);
 }
 
 void cl_self_prepare(void)
 {
-	static bool registered; /* stays true in a child: the handlers are inherited */
+	static bool registered; /* stays true in a forked child, which inherits the handlers */
 
 	cl_lock(&start_lock);
 	if (!registered) {
@@ -151,7 +152,7 @@ bool cl_self_start_to_share(void)
 
 	if (cl_self_is_copy())
 		cl_self_begin_anew();
-	/* acquire: what the first one prepared is seen */
+	/* acquire: a thread that sees the flag sees what the first thread has prepared */
 	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES)
 		return true;
 	if (cl_options.disable.number)
@@ -161,10 +162,10 @@ bool cl_self_start_to_share(void)
 	if (!(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed) & CL_SHARES)) {
 		cl_self_spare_restore();
 		dirfd = cl_self_open_dir(false);
-		/* of those that start at once one looks, and nobody waits for it */
+		/* of processes that start at once one collects, the others don't wait */
 		if (dirfd >= 0 && !syscall(SYS_flock, dirfd, LOCK_EX | LOCK_NB)) {
 			cl_gc_directory(dirfd, cl_peer_is_open);
-			/* (a child that was forked in some other way may have it, too) */
+			/* close() won't do: a child without fork handlers may have it, too */
 			syscall(SYS_flock, dirfd, LOCK_UN);
 		}
 		if (dirfd >= 0)
@@ -178,7 +179,7 @@ bool cl_self_start_to_share(void)
 }
 
 /* ------------------------------------------------------------------------ end */
-/* (opening and closing a file that we have would drop our locks on it) */
+/* True: gc must leave the file alone, for to open and close it again would drop our locks on it. */
 static bool is_open_here(uint32_t file_id)
 {
 	bool own;
@@ -186,7 +187,7 @@ static bool is_open_here(uint32_t file_id)
 	return cl_peer_has_open(file_id, &own) != NULL;
 }
 
-/* @locked: cl_imports_lock is held, so that it can be said which files we have. */
+/* @locked: the caller holds cl_imports_lock, which is_open_here() needs. */
 static void remove_own_file(bool locked)
 {
 	char path[64];
@@ -196,11 +197,11 @@ static void remove_own_file(bool locked)
 		return;
 	if (cl_own.header)
 		cl_self.file_ended = cl_region_end(&cl_own, dirfd) == 0;
-	/* importers that were killed left theirs, and we may be the last who could take them */
+	/* killed processes have left their files, and we may be the last process that can remove them */
 	if (locked)
 		cl_gc_directory(dirfd, is_open_here);
 	close(dirfd);
-	if (!cl_options.dir.text[0]) { /* ours to take away, when we are the last */
+	if (!cl_options.dir.text[0]) { /* remove the default directory if no other process uses it */
 		cl_self_dir_path(path, sizeof path);
 		rmdir(path);
 	}
@@ -215,7 +216,7 @@ static void end_all(void)
 	cl_collector_stop(CL_END_WAIT);
 	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
-			/* the report tells the dead from the living */
+			/* so that the report distinguishes dead holders from living ones */
 			cl_limbo_reap_at_end_locked();
 			findings = cl_report_write();
 			cl_unlock(&cl_exports_lock);
@@ -229,14 +230,14 @@ static void end_all(void)
 }
 
 /*
- * A signal handler that calls _exit() may have a stack of 8 KiB, most of it used;
- * below it is what the program has there.  Then all is done on one of our own, and no
- * signal comes meanwhile: its handler would begin at the top of the small stack,
- * which the kernel takes for unused, over the frames that wait there.
+ * Runs @what on a stack of our own if the thread is on an alternate signal stack.  A signal handler
+ * that calls _exit() may have a stack of 8 KiB, most of it used, with data of the program right
+ * below it.  All signals are blocked meanwhile: the kernel would take the small stack
+ * for unused, and a handler would overwrite the frames that wait there.
  */
 static void end_with_room(void (*what)(void))
 {
-	static ucontext_t there, back; /* (one end a process) */
+	static ucontext_t there, back; /* a process has one end */
 	stack_t stack;
 	void *room = MAP_FAILED;
 
@@ -267,10 +268,10 @@ int cl_process_end(int status)
 			end_with_room(cl_report_nothing);
 		return status;
 	}
-	/* a vfork child has its parent's memory, but not its life */
+	/* a vfork() child shares its parent's memory: its end is not the parent's */
 	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
 		return status;
-	findings = 0; /* (of a forked process's parent) */
+	findings = 0; /* may be the count of the parent process */
 	end_with_room(end_all);
 	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
 							      status;

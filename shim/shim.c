@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The front door: each of these stands behind a driver call (shim.h).  It passes the guard
- * (door.h), asks whose the address is, and hands on: to the exporter, to the importer, or to the
- * driver.
+ * The front door: a hook calls one of these functions in place of its driver call (shim.h).  The
+ * function passes the guard (door.h), finds out whose the address is, and calls the exporter,
+ * the importer or the driver.
  */
 #include <errno.h>
 
@@ -24,7 +24,7 @@
 #include "shim/shim.h"
 
 /* ------------------------------------------------------------------ exporting */
-/* Apart, for its registers and its stack. */
+/* noinline: keeps its registers and its stack frame out of the fast path. */
 static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 							   enum cl_export_as as)
 {
@@ -37,11 +37,11 @@ static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handl
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	/* also between the driver's answer and what is noted of it */
+	/* a cancelled thread must not end between the driver's answer and our record of it */
 	CL_CANCELLED_LATER;
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
-	/* the long way begins to share, traces, and does the collector's work where no thread does */
+	/* only the long way begins to share, traces, and does the collector's work */
 	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline())
 		as = cl_export_simply(handle, dptr);
 	return as == CL_EXPORT_DONE ? CUDA_SUCCESS : export_carefully(handle, dptr, as);
@@ -59,7 +59,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
-	/* at the driver's limit of shared events, creating or exporting one fails (measured) */
+	/* the driver has a limit of shared events: beyond it, creating or exporting one fails (measured) */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
 		struct cl_retry retry;
 
@@ -72,14 +72,15 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		cl_export_event_refused(prepared);
 		return result;
 	}
-	cl_import_event_is_new(event); /* whoever made it: the driver has just said that it lives */
+	cl_import_event_is_new(event); /* the driver has accepted it, so it lives, whoever created it */
 	return cl_export_event(handle, event, prepared);
 }
 
 /* ------------------------------------------------------------------ importing */
 /*
- * A handle of this process's own, which the driver refuses with "no context" (measured).  What it
- * refuses before it looks at the handle (wrong flags, no current context) is refused with us, too.
+ * Opens a handle of a block of this process itself.  The driver refuses such a handle with "no
+ * context" (measured), and then we open it.  What the driver refuses before it looks
+ * at the handle (wrong flags, no current context) stays refused.
  */
 static CUresult import_own(const struct cl_resolved *resolved, CUdeviceptr *dptr, CUipcMemHandle handle,
 			   unsigned int flags,
@@ -111,7 +112,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (resolved.own && dptr)
 		return import_own(&resolved, dptr, handle, flags, open);
 	result = cl_open_begin(&o, &resolved, CL_MEMORY);
-	/* the driver looks at the flags first, also without a context (measured) */
+	/* the driver would check the flags first, even without a context (measured) */
 	if (result != CUDA_SUCCESS)
 		return flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? result : CUDA_ERROR_INVALID_VALUE;
 	result = open(dptr, handle, flags);
@@ -135,7 +136,7 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 	if (!shares)
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
 	cl_look_up(&resolved, &handle, CL_EVENT);
-	if (resolved.own) /* the driver refuses a process's own; it knows how */
+	if (resolved.own) /* the driver refuses a process's own event, with the right error */
 		return cl_driver.cuIpcOpenEventHandle(event, handle);
 	result = cl_open_begin(&o, &resolved, CL_EVENT);
 	if (result != CUDA_SUCCESS)
@@ -173,6 +174,7 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 }
 
 /* -------------------------------------------------------------------- freeing */
+/* After a free that went to the driver: reports it if the program has freed an import.  Returns @result. */
 static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult result)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
@@ -184,8 +186,8 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
 }
 
 /*
- * Never exported, as most that is freed: no lock, no look at any block.  Without
- * a collector's thread the long way does its work.
+ * Returns true if @dptr was never exported, as most pointers were not.  Takes no lock and looks at
+ * no block.  Returns false if no thread does the collector's work, because the slow path does it.
  */
 static bool is_none_of_ours(CUdeviceptr dptr)
 {
@@ -251,7 +253,7 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	cl_event_owner_drop(event);
 	if (cl_free_event(event, destroy, &result))
 		return result;
-	if (cl_import_event_destroyed_again(event)) /* bare, the driver crashes on it (measured) */
+	if (cl_import_event_destroyed_again(event)) /* without us the driver would crash (measured) */
 		return CUDA_ERROR_INVALID_HANDLE;
 	return destroy(event);
 }
@@ -278,7 +280,7 @@ void cl_pool_exported(void)
 	cl_pool_tell();
 }
 
-/* On leaving, the collector's work has its turn.  Apart, as most others have a thread for it. */
+/* Does the collector's work, by CL_DOOR on return.  noinline: most processes have a thread for it. */
 static __attribute__((noinline)) void collect_inline(void)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
@@ -290,7 +292,7 @@ void cl_memory_allocates(void)
 		collect_inline();
 }
 
-/* --------------------------------------------------- when memory, or an event, is short */
+/* ------------------------------------------------- when memory or events run out */
 bool cl_retry_again(struct cl_retry *retry)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);

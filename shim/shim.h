@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the hooks in preload/ ask of the shim: the whole contract between the two.
+ * The whole contract between the hooks in preload/ and the shim: this header and those that it includes.
  *
- * Each function here stands behind one driver call: it takes that call's
+ * A hook calls one of these functions in place of its driver call.  The function takes that call's
  * arguments, calls the real driver through cl_driver (shim/driver/driver.h) itself,
- * and returns what the program is to see.  All may be called by any thread.
- * None holds a lock of ours while it is in the driver.
+ * and returns the result for the program.  Any thread may call it.  No lock of ours is held
+ * during a call to the driver.
  *
- * The hooks call these only when cl_sharing() is true, except for those that
- * make it true, export and import, and those that say so.  So a process that shares nothing pays one
- * load and a branch.
+ * A hook calls these functions only when cl_sharing() is true.  The exceptions are export and
+ * import, which make it true, and functions that say so.  So a process that shares nothing pays
+ * one load and a branch.  A forked child starts as a process that shares nothing.
  */
 #ifndef CL_SHIM_H
 #define CL_SHIM_H
@@ -30,29 +30,29 @@
 
 /* ------------------------------------------------------------------- memory */
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr);
-/* @open is the form that the program called: cl_driver.cuIpcOpenMemHandle or _v2 */
+/* @open is the form that the program called: cl_driver.cuIpcOpenMemHandle or _v2. */
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
 CUresult cl_memory_close(CUdeviceptr dptr);
 CUresult cl_memory_free(CUdeviceptr dptr);
-/* @per_thread: the _ptsz form, whose stream 0 is the thread's own */
+/* @per_thread: the program called the _ptsz form, in which stream 0 is the thread's own. */
 CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread);
 /*
- * A process that shares is about to allocate.  Where no collector thread runs
- * (CULIMBO_COLLECTOR=inline) its work is done first; else two loads.
+ * Called before an allocation of a process that shares.  If no collector thread runs
+ * (CULIMBO_COLLECTOR=inline), does the collector's work first.  Else costs two loads.
  */
 void cl_memory_allocates(void);
-/* Also where nothing is shared: a pointer into a memory pool was exported, which nothing protects. */
+/* The program has exported a pool pointer, which we don't protect.  Also if nothing is shared. */
 void cl_pool_exported(void);
 
 /* ------------------------------------------------------------------- events */
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event);
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle);
-/* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2 */
+/* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2. */
 CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
-/* Any event was made: see cl_import_event_is_new(). */
+/* The program has created @event, of any kind: see cl_import_event_is_new(). */
 void cl_event_is_new(CUevent event);
-/* Also where nothing is shared: an interprocess event was made, in the current context. */
+/* Created as an interprocess event, in the current context.  Also if nothing is shared. */
 void cl_event_created(CUevent event);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When to try again what failed for a reason that may pass: no descriptor, no room, no thread.
+ * Decides when to try again after a failure that may pass: no descriptor, no room, no thread.
  *
- * The first time is at once.  From then on the wait doubles, up to a second, so that an outage
- * is noticed to be over after at most as long as it has lasted, and one that stays costs nothing.
- * The caller sees to it that only one thread at a time is here.
+ * The first retry comes at once.  After each further failure the wait doubles, up to a second.
+ * So the caller notices the end of an outage after at most as long as the outage has lasted, and
+ * a lasting outage costs next to nothing.  These functions take no lock: the caller lets only one
+ * thread at a time use a struct cl_backoff.
  */
 #ifndef CL_BACKOFF_H
 #define CL_BACKOFF_H
@@ -12,13 +13,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CL_BACKOFF_LEAST 4000ull      /* ns: less than a try takes */
+#define CL_BACKOFF_LEAST 4000ull      /* ns; a try takes longer than this */
 #define CL_BACKOFF_MOST 1000000000ull /* ns */
 
-/* All zeros at first. */
+/* Starts as all zeros. */
 struct cl_backoff {
-	uint64_t wait;	/* after the next failure, ns */
-	uint64_t until; /* CLOCK_MONOTONIC, ns */
+	uint64_t wait;	/* how long to wait after the next failure, ns */
+	uint64_t until; /* no try before this time; cl_now(), ns */
 };
 
 static inline bool cl_backoff_is_over(const struct cl_backoff *backoff, uint64_t now)

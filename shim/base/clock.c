@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What time it is: see clock.h. */
+/* The clock of the shim: see clock.h. */
 #include "shim/base/clock.h"
 
 _Atomic uint64_t cl_clock_ahead;
@@ -9,7 +9,7 @@ static uint64_t read_clock(clockid_t clock)
 	struct timespec now;
 
 	clock_gettime(clock, &now);
-	/* relaxed: a test that turns it wakes whoever is to see it */
+	/* relaxed: a test that turns the clock also wakes the threads that wait for it */
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec +
 	       atomic_load_explicit(&cl_clock_ahead, memory_order_relaxed);
 }

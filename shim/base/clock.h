@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What time it is, as all of the shim counts it.  Any thread.
+ * The one clock that all of the shim reads.  Any thread may call these functions.
  *
- * A seam, like the driver: a unit test turns the clock instead of waiting.  So whoever waits
- * until a time of this clock gives the kernel cl_clock_kernel() of it, and looks at the time
- * again when it was woken.
+ * The clock is a seam, like the driver: a unit test turns it instead of waiting.  So a thread
+ * that waits until a time of this clock passes cl_clock_kernel() of that time to the kernel, and
+ * reads this clock again when it wakes up.
  */
 #ifndef CL_CLOCK_H
 #define CL_CLOCK_H
@@ -13,13 +13,13 @@
 #include <stdint.h>
 #include <time.h>
 
-/* By how much this clock is ahead of the kernel's CLOCK_MONOTONIC, ns; 0 but in unit tests. */
+/* How far this clock is ahead of the kernel's CLOCK_MONOTONIC, ns.  Only unit tests change it from 0. */
 extern _Atomic uint64_t cl_clock_ahead;
 
-uint64_t cl_now(void); /* ns */
-uint64_t cl_now_roughly(void); /* as of the last tick, some ms ago at most: for notes */
-/* When it is @when here, as the kernel's CLOCK_MONOTONIC has it; if that was before it began, its beginning. */
+uint64_t cl_now(void);	       /* the time, ns */
+uint64_t cl_now_roughly(void); /* the time of the kernel's last tick, a few ms ago at most, ns: cheaper */
+/* Converts @when, ns of this clock, to the kernel's CLOCK_MONOTONIC: 0 if that clock had not begun then. */
 struct timespec cl_clock_kernel(uint64_t when);
-struct timespec cl_after(uint64_t wait); /* @wait ns from now, the same */
+struct timespec cl_after(uint64_t wait); /* the kernel's CLOCK_MONOTONIC @wait ns from now */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where descriptors of ours are: see descriptor.h. */
+/* Moves our descriptors to high numbers: see descriptor.h. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 #include "shim/base/descriptor.h"
 
 enum {
-	FD_HIGHEST = 1024, /* what select() can name */
-	FD_OURS = 16,	   /* of the numbers up there, at most so many are ours before others follow */
-	FD_FEW = 64,	   /* where a process may have no more, there is no "high" */
+	FD_HIGHEST = 1024, /* select() can name the numbers below this */
+	FD_OURS = 16,	   /* the search for a free number starts so far below the top */
+	FD_FEW = 64,	   /* a process that may have no more than this has no high numbers */
 };
 
-/* How many descriptors the process's table has room for (FDSize); 0: /proc does not say. */
+/* Returns how many descriptors the process's table has room for (FDSize), or 0 if /proc does not say. */
 static unsigned int table_room(void)
 {
 	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -32,8 +32,9 @@ static unsigned int table_room(void)
 }
 
 /*
- * Within the room that the table has: a number beyond makes the kernel enlarge it, and where
- * the process has threads that waits for all processors (20 to 50 ms on the H200 machines).
+ * The new number stays within the room that the table has.  A number beyond makes the kernel
+ * enlarge the table, which in a process with threads waits for all processors (20 to 50 ms on
+ * the H200 machines).
  */
 int cl_fd_move_high(int fd, _Atomic unsigned int *remembered)
 {
@@ -51,7 +52,7 @@ int cl_fd_move_high(int fd, _Atomic unsigned int *remembered)
 			floor = limit.rlim_cur;
 		high = fcntl(fd, F_DUPFD_CLOEXEC, (int)(floor - FD_OURS));
 	}
-	/* a fuller table has grown, and is looked at again */
+	/* a number beyond the remembered room means that the table has grown: ask again next time */
 	if (remembered)
 		atomic_store_explicit(remembered, high < (int)room ? room : 0, memory_order_relaxed);
 	if (high < 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where descriptors of ours are: among the highest numbers.  What the program opens stays where
- * it would be without us, and a program that closes "all it knows" low ones misses ours.
+ * Keeps our descriptors among the highest numbers.  So the program's own files get the numbers
+ * that they would get without us, and a program that closes all low numbers does not close ours.
  */
 #ifndef CL_DESCRIPTOR_H
 #define CL_DESCRIPTOR_H
@@ -9,11 +9,12 @@
 #include <stdatomic.h>
 
 /*
- * Moves descriptor @fd up there, close-on-exec, and returns its number there.  When that can't
- * be, @fd stays.  Any thread; before a lock hangs on it.
+ * Moves the file of descriptor @fd to a high number, close-on-exec, and closes @fd.  Returns the
+ * new number, or @fd itself, still open, if the move failed.  Any thread.  Call this before the
+ * file is locked: closing @fd would drop the lock.
  *
- * *@remembered is what the caller remembers between two calls, 0 at first: how many descriptors the
- * process's table has room for, which /proc says.  NULL: it is asked each time.
+ * *@remembered caches the size of the process's descriptor table between calls.  The caller
+ * starts it at 0.  If @remembered is NULL, each call reads the size from /proc.
  */
 int cl_fd_move_high(int fd, _Atomic unsigned int *remembered);
 

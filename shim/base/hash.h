@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * uthash as the preload uses it: out of memory is a NULL table in the element
- * (never exit), and keys are words of at most 8 bytes.
+ * uthash, configured for the preload.  When memory runs out, uthash does not exit but leaves the
+ * table pointer of the element NULL.  Keys are at most 8 bytes long.
  */
 #ifndef CL_HASH_H
 #define CL_HASH_H

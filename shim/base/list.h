@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A list: its elements have a struct cl_node for each list that they can be on at a time.
- * In at either end and out anywhere is O(1).  Whoever calls holds the lock that the list
- * is under.
+ * A doubly linked list.  An element has one struct cl_node for each list that it can be on at the
+ * same time.  Adding at either end and removing anywhere take constant time.  The functions take
+ * no lock: the caller holds the lock that protects the list.
  *
- * All zeros is an empty list.  A node that is on no list is all zeros, too, once it has been
- * taken out; cl_list_has() wants that also before it is put on one.
+ * A list of all zeros is empty.  Removing a node sets it to all zeros.  cl_list_has() needs a node
+ * that is on no list to be all zeros, also before it was ever added.
  */
 #ifndef CL_LIST_H
 #define CL_LIST_H
@@ -23,7 +23,7 @@ struct cl_list {
 	uint64_t n;
 };
 
-/* The element of @type that @node is the @member of; NULL of NULL. */
+/* The element of @type whose @member is @node, or NULL if @node is NULL. */
 #define CL_LIST_ENTRY(node, type, member)                                                   \
 	__extension__({                                                                     \
 		struct cl_node *node_ = (node);                                             \
@@ -32,22 +32,22 @@ struct cl_list {
 #define CL_LIST_FIRST(list, type, member) CL_LIST_ENTRY((list)->first, type, member)
 #define CL_LIST_NEXT(entry, type, member) CL_LIST_ENTRY((entry)->member.next, type, member)
 
-/* Each element of @list, first to last; the body takes none out. */
+/* Visits each element of @list, first to last.  The body must not remove any element. */
 #define CL_LIST_EACH(entry, list, type, member)                          \
 	for ((entry) = CL_LIST_FIRST(list, type, member); (entry) != NULL; \
 	     (entry) = CL_LIST_NEXT(entry, type, member))
-/* The same; the body may take its own element out.  @following is a variable that is needed. */
+/* The same, but the body may remove the element that it visits.  @following is a variable for the macro. */
 #define CL_LIST_EACH_REMOVING(entry, following, list, type, member)                               \
 	for ((entry) = CL_LIST_FIRST(list, type, member);                                         \
 	     (entry) != NULL && ((following) = CL_LIST_NEXT(entry, type, member), 1); (entry) = (following))
 
-/* Whether @node, which is on @list or on none, is on it. */
+/* Returns true if @node is on @list, false if it is on no list.  It must not be on another one. */
 static inline bool cl_list_has(const struct cl_list *list, const struct cl_node *node)
 {
 	return node->prev || list->first == node;
 }
 
-/* As the last. */
+/* Adds @node as the last element. */
 static inline void cl_list_add(struct cl_list *list, struct cl_node *node)
 {
 	node->prev = list->last;
@@ -74,7 +74,7 @@ static inline void cl_list_remove(struct cl_list *list, struct cl_node *node)
 	list->n--;
 }
 
-/* A chain has no struct cl_list: something else leads to its first element, whose .prev is NULL. */
+/* A chain is a list without a struct cl_list: the caller keeps its first element, whose .prev is NULL. */
 #define CL_CHAIN_EACH(entry, first_, type, member) \
 	for ((entry) = (first_); (entry) != NULL; (entry) = CL_LIST_NEXT(entry, type, member))
 static inline void cl_chain_add_after(struct cl_node *before, struct cl_node *node)

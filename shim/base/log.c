@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines of ours, on stderr or in CULIMBO_LOG_FILE: culimbo[PID]: level: text
+ * Writes our log lines to stderr or to CULIMBO_LOG_FILE: culimbo[PID]: level: text
  *
- * We speak from inside somebody else's program, so, always:
- *  - No state but what was said once, which stays here since we speak before all else is
- *    there: nothing to lock, to tear, or to go stale over fork.  That is why the log file is
- *    opened for each line: a descriptor that we kept might be closed by the program and its
- *    number given to a file of its own, into which we would write.  Lines are rare.
- *    It may have happened to stderr, too: see stderr.h.
+ * The log runs inside somebody else's program.  So these rules always hold:
+ *  - The log keeps no state but flags for messages that are written once.  So there is nothing to
+ *    lock, and nothing goes stale over fork.  The log file is opened for each line: the program
+ *    could close a descriptor that we kept and get its number for a file of its own, and we would
+ *    write into that file.  Lines are rare.  The program can do the same with stderr: see stderr.h.
  *  - A line is one write(2), shorter than PIPE_BUF, so that lines of several
  *    processes don't mix.
- *  - No signal comes of it.  A write to a pipe nobody reads raises SIGPIPE, to
- *    a file at its limit SIGXFSZ, both in the writing thread and deadly by
- *    default; to a terminal from the background SIGTTOU, which stops the
- *    program.  They are blocked around the write, and the one that it raised
- *    is taken away before they are let in again.
+ *  - The write raises no signal.  A write to a pipe without a reader raises SIGPIPE, and
+ *    a write to a file at its size limit raises SIGXFSZ; both kill the program by default.
+ *    A write to a terminal from the background raises SIGTTOU, which stops the program.
+ *    These signals are blocked around the write, and one that the write raised
+ *    is removed before they are unblocked.
  *  - The system calls are made directly: write(2) and open(2) of libc are
- *    cancellation points, and may be interposed by whoever is preloaded too.
- *  - Where it can't be said (no stderr, a full pipe, a full disk) it is not
- *    said.  errno is kept.
+ *    cancellation points, and another preloaded library may interpose them.
+ *  - A line that can't be written (no stderr, a full pipe, a full disk) is dropped.
+ *    errno is kept.
  */
 #include "config.h"
 
@@ -45,7 +44,7 @@ _Static_assert(LINE_SIZE <= PIPE_BUF, "a line must be one atomic write to a pipe
 
 #define CUT "..."
 
-/* (strerror() may allocate, and speaks the program's language) */
+/* strerror() is no choice: it may allocate, and it answers in the program's language. */
 static const char *error_text(int error)
 {
 #ifdef HAVE_STRERRORDESC_NP
@@ -66,7 +65,10 @@ static const char *error_text(int error)
 #endif
 }
 
-/* What a process may choose itself must not lead elsewhere, nor look like a line of its own. */
+/*
+ * Makes @name, which a process may have chosen for itself, fit for a path: no slash, no control
+ * characters, not empty.  Returns its length.
+ */
 static size_t name_for_path(char *name, ssize_t length)
 {
 	size_t n = length > 0 ? (size_t)length : 0;
@@ -82,7 +84,7 @@ static size_t name_for_path(char *name, ssize_t length)
 	return n;
 }
 
-/* (apart: few have it in a pattern) */
+/* noinline: few patterns have %e, and the other ones need not pay for this stack frame. */
 __attribute__((noinline)) static size_t executable_name(char to[NAME_MAX + 1])
 {
 	char path[PATH_MAX];
@@ -94,7 +96,7 @@ __attribute__((noinline)) static size_t executable_name(char to[NAME_MAX + 1])
 	return name_for_path(to, snprintf(to, NAME_MAX + 1, "%.*s", NAME_MAX, slash ? slash + 1 : path));
 }
 
-/* What "%@letter" stands for, into @to.  Returns its length, 0: it stands for nothing. */
+/* Writes what "%@letter" stands for to @to.  Returns its length, or 0 if the letter has no meaning. */
 static size_t expand_letter(char to[NAME_MAX + 1], char letter)
 {
 	struct utsname host;
@@ -123,7 +125,7 @@ static size_t expand_letter(char to[NAME_MAX + 1], char letter)
 	}
 }
 
-/* (noinline: who has no file to name does not pay its stack) */
+/* noinline: a caller without a file to name must not pay for this stack frame. */
 __attribute__((noinline)) int cl_path_expand(char *path, size_t size, const char *pattern)
 {
 	char part[NAME_MAX + 1];
@@ -176,7 +178,7 @@ long cl_write_quietly(int fd, const void *data, size_t length)
 	sigaddset(&ours, SIGTTOU);
 	if (pthread_sigmask(SIG_BLOCK, &ours, &before))
 		return -EINVAL;
-	/* one that already waits is the program's own, and stays */
+	/* a signal that is already pending is the program's own, and stays pending */
 	sigemptyset(&pending);
 	sigpending(&pending);
 	was_pending_pipe = sigismember(&pending, SIGPIPE) == 1;
@@ -192,7 +194,7 @@ long cl_write_quietly(int fd, const void *data, size_t length)
 		sigaddset(&ours, SIGPIPE);
 	if (error == EFBIG && !was_pending_size)
 		sigaddset(&ours, SIGXFSZ);
-	/* (the kernel's own call: sigtimedwait() is a cancellation point) */
+	/* a direct system call, because libc's sigtimedwait() is a cancellation point */
 	if ((error == EPIPE && !was_pending_pipe) || (error == EFBIG && !was_pending_size))
 		while (syscall(SYS_rt_sigtimedwait, &ours, NULL, &at_once, (size_t)(_NSIG / 8)) < 0 &&
 		       errno == EINTR)
@@ -207,7 +209,7 @@ bool cl_is_writable(int fd, uint64_t wait)
 	struct pollfd poll = { .fd = fd, .events = POLLOUT };
 	long n;
 
-	/* (the kernel takes off what has been waited) */
+	/* after EINTR, @left is what remains: the kernel subtracts the time that has passed */
 	do
 		n = syscall(SYS_ppoll, &poll, 1, &left, NULL, (size_t)(_NSIG / 8));
 	while (n < 0 && errno == EINTR);
@@ -222,7 +224,7 @@ static int write_line(int fd, const char *line, size_t length)
 	return written < 0 ? (int)written : 0;
 }
 
-/* apart, so that only who has a file pays the stack */
+/* noinline: only a process with a log file or report file pays for this stack frame. */
 __attribute__((noinline)) int cl_open_to_append(const char *pattern)
 {
 	char path[PATH_MAX];
@@ -237,7 +239,7 @@ __attribute__((noinline)) int cl_open_to_append(const char *pattern)
 			  0600);
 	if (fd < 0)
 		return -errno;
-	/* where the program has no stdin, stdout or stderr, don't become it */
+	/* the program may have closed 0, 1 or 2: our file must not take such a number */
 	if (fd <= STDERR_FILENO) {
 		higher = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 		error = higher < 0 ? -errno : 0;
@@ -262,8 +264,9 @@ static int write_to_file(const char *pattern, const char *line, size_t length)
 }
 
 /*
- * Names of files and processes are others' words: no line breaks, no terminal commands, in any
- * letter of them, from @start on.  Returns the length that is left.
+ * Replaces each control character and each invalid byte of @line by '?', from @start on.  Names of
+ * files and processes in the text could else break the line or command the terminal.  Returns
+ * the new length.
  */
 static size_t make_harmless(char *line, size_t start)
 {
@@ -284,7 +287,7 @@ static size_t make_harmless(char *line, size_t start)
 	return to;
 }
 
-/* Makes one line, its newline included.  Returns its length. */
+/* Writes one line with its newline to @line, cut if it is too long.  Returns its length. */
 static __attribute__((format(printf, 3, 0))) size_t make_line(
 	char line[LINE_SIZE], int level, const char *format, va_list args)
 {
@@ -302,7 +305,7 @@ static __attribute__((format(printf, 3, 0))) size_t make_line(
 	length = (size_t)start + (size_t)rest;
 	if (length > LINE_SIZE - 1) {
 		length = LINE_SIZE - 1 - strlen(CUT);
-		while ((line[length] & 0xc0) == 0x80) /* not within a letter of UTF-8 */
+		while ((line[length] & 0xc0) == 0x80) /* don't cut a UTF-8 character in half */
 			length--;
 		memcpy(line + length, CUT, strlen(CUT));
 		length += strlen(CUT);

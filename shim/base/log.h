@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What we say while the program runs: lines on stderr (or CULIMBO_LOG_FILE),
- * each one write(2), each "culimbo[PID]: level: text", never on stdout.
+ * The log: lines "culimbo[PID]: level: text" on stderr or in CULIMBO_LOG_FILE, never on stdout.
+ * Each line is one write(2).
  *
- * May be called by any thread and in a signal handler's shadow: no malloc, no
- * stdio stream, no lock.  errno is kept.
+ * Any thread may call these functions, also in a signal handler: they use no malloc, no
+ * stdio stream and no lock.  cl_log() keeps errno.
  */
 #ifndef CL_LOG_H
 #define CL_LOG_H
@@ -14,13 +14,13 @@
 #include "shim/base/options.h"
 
 /*
- * @level: CL_LOG_ERROR ... CL_LOG_DEBUG.  The text has no newline at its end;
- * control characters in it, and bytes that are no letter, become '?', and it is cut at 1,024
- * bytes a line.
+ * Writes one line if CULIMBO_LOG asks for @level, which is CL_LOG_ERROR ... CL_LOG_DEBUG.
+ * @format has no newline at its end.  Control characters in the text and bytes that are not UTF-8
+ * become '?'.  A line is cut at 1,024 bytes.
  */
 void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same, once in the life of the process for each place in the code. */
+/* The same, but each place in the code writes its line only once in the life of the process. */
 #define cl_log_once(level, ...)                                           \
 	do {                                                              \
 		static atomic_flag said = ATOMIC_FLAG_INIT;               \
@@ -30,20 +30,20 @@ void cl_log(int level, const char *format, ...) __attribute__((format(printf, 2,
 	} while (0)
 
 /*
- * write(2) without its signals (SIGPIPE, SIGXFSZ, SIGTTOU): returns the number
- * of bytes written, or -errno.
+ * write(2) that raises no signal (SIGPIPE, SIGXFSZ, SIGTTOU).  Returns the number
+ * of bytes written, or -errno.  It may change errno.
  */
 long cl_write_quietly(int fd, const void *data, size_t length);
 
 /*
- * Whether a write of PIPE_BUF bytes to @fd would not wait, or comes to that within
- * @wait ns.  True where it cannot be told.
+ * Waits up to @wait ns until a write of PIPE_BUF bytes to @fd would not block.  Returns true if it
+ * would not block, or if poll fails; false if the time ran out.
  */
 bool cl_is_writable(int fd, uint64_t wait);
 
 /*
- * Opens the file @pattern (see cl_path_expand) to append to, making it with mode
- * 0600; never waits, never follows a link, never gives 0, 1 or 2.  -errno.
+ * Opens the file that @pattern names (see cl_path_expand()) for appending.  Creates it with mode
+ * 0600.  Never blocks, and follows no symbolic link.  Returns a descriptor above 2, or -errno.
  */
 int cl_open_to_append(const char *pattern);
 
@@ -52,11 +52,11 @@ int cl_open_to_append(const char *pattern);
  *   %p  process id             %n  the process's name (/proc/self/comm, as ps shows it)
  *   %h  the host's name        %e  base name of the executable file
  *   %%  a percent sign
- * (%q{VAR} was replaced when the options were read.)  In names '/' and control
- * bytes become '_'.  Another letter stays as it is, with its percent sign.
+ * %q{VAR} needs no work here: cl_options_read() has replaced it.  In names '/' and control
+ * bytes become '_'.  A percent sign before any other letter stays in the path, with the letter.
  */
 int cl_path_expand(char *path, size_t size, const char *pattern);
-/* Whether @pattern has a %p. */
+/* Returns true if @pattern has a %p. */
 bool cl_path_has_pid(const char *pattern);
 
 #endif

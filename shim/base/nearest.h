@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * "Did you mean ...?": how far apart two short words are, for option names,
+ * "Did you mean ...?": measures how far apart two short words are, for option names,
  * their values, and the subcommands of `culimbo`.
  *
- * Must always hold: bounded in time and stack whatever the words (they come
- * from the environment and the command line), no allocation, no locale.
+ * The words come from the environment and the command line.  So time and stack are bounded
+ * whatever the words are, and nothing is allocated or depends on the locale.  Any thread.
  */
 #ifndef CL_NEAREST_H
 #define CL_NEAREST_H
@@ -19,7 +19,7 @@ static inline unsigned char cl_lower(char c)
 	return c >= 'A' && c <= 'Z' ? (unsigned char)(c - 'A' + 'a') : (unsigned char)c;
 }
 
-/* Are the words the same, but for the case of A to Z? */
+/* Returns 1 if the words are equal but for the case of A to Z, else 0. */
 static inline int cl_same_word(const char *a, size_t a_length, const char *b, size_t b_length)
 {
 	if (a_length != b_length)
@@ -31,9 +31,9 @@ static inline int cl_same_word(const char *a, size_t a_length, const char *b, si
 }
 
 /*
- * The number of letters to insert, drop, change or swap with a neighbour that
- * makes one word of the other; SIZE_MAX when a word is longer than
- * CL_NEAREST_LONGEST, which nobody mistypes.
+ * Returns how many letters must be inserted, dropped, changed or swapped with a neighbour to turn
+ * one word into the other, or SIZE_MAX if a word is longer than CL_NEAREST_LONGEST (no option and
+ * no subcommand is that long).
  */
 static inline size_t cl_word_distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
@@ -68,8 +68,8 @@ static inline size_t cl_word_distance(const char *a, size_t a_length, const char
 }
 
 /*
- * Is @distance close enough to @length letters for a suggestion to help rather
- * than to puzzle?  One mistake in three letters.
+ * Returns 1 if a word at @distance is near enough to one of @length letters to be suggested: at
+ * most one mistake in three letters.  Else returns 0.
  */
 static inline int cl_word_near(size_t distance, size_t length)
 {

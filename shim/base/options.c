@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading the options (options.def) from the environment.
+ * Reads the options (options.def) from the environment.
  *
  * This runs in the constructor of every program under the preload, long
- * before anybody knows whether it will share anything.  So, always:
- *  - nothing is allocated, nothing of the locale or of stdio's streams is
- *    used, and no system call is made (but one getcwd(2) for each relative
- *    file name given);
- *  - a bad value costs a complaint, never the program: the default holds;
- *  - complaints come after all options have been read, so that CULIMBO_LOG and
- *    CULIMBO_LOG_FILE already say where they go;
- *  - what comes from the environment may be hostile or damaged: it is bounded
- *    and made printable before it is shown.
+ * before it is known whether the program will share anything.  So these rules always hold:
+ *  - Nothing is allocated, the locale and stdio's streams are not used, and no
+ *    system call is made, except for one getcwd(2) for each relative file name.
+ *  - A bad value never stops the program: the default holds, and a warning says so.
+ *  - Warnings come after all options have been read, so that CULIMBO_LOG and
+ *    CULIMBO_LOG_FILE already say where warnings go.
+ *  - The environment may be hostile or damaged: a value is cut and made
+ *    printable before a warning shows it.
  */
 #include <errno.h>
 #include <limits.h>
@@ -25,7 +24,7 @@
 #define PREFIX "CULIMBO_"
 #define PREFIX_LENGTH (sizeof(PREFIX) - 1)
 
-/* How much of a value a complaint shows. */
+/* How many bytes of a value a warning shows. */
 #define SHOWN 64
 
 struct cl_options cl_options;
@@ -39,7 +38,7 @@ const struct cl_option_row cl_option_rows[] = {
 const size_t cl_option_rows_n = sizeof(cl_option_rows) / sizeof(cl_option_rows[0]);
 #define ROWS_N (sizeof(cl_option_rows) / sizeof(cl_option_rows[0]))
 
-/* The simulated driver's (tools/sim/), which reads them itself. */
+/* Options of the simulated driver (tools/sim/), which reads them itself: no warning for these. */
 static const char *const sim_names[] = {
 	PREFIX "SIM_MEMORY", PREFIX "SIM_DEVICES",	PREFIX "SIM_DIR",
 	PREFIX "SIM_TAIL",   PREFIX "SIM_PROC_ADDRESS", PREFIX "SIM_KERNELS",
@@ -84,8 +83,8 @@ static const char *skip_blanks(const char *s)
 }
 
 /*
- * A number with a unit.  A fraction is exact to six places (10^6 times the
- * largest scale fits 64 bits); what stands further right is dropped.
+ * Reads a number with a unit.  Only six places of a fraction count, and later ones are dropped:
+ * 10^6 times the largest scale still fits 64 bits.
  * Returns NULL, or what is wrong with @text.
  */
 static const char *parse_number(const char *text, const struct unit *units, uint64_t *number)
@@ -133,7 +132,7 @@ static const char *parse_number(const char *text, const struct unit *units, uint
 	return NULL;
 }
 
-/* The word at @words up to '|', its length in @length; NULL after the last. */
+/* Returns @words, with the length up to '|' in *@length, or NULL after the last word. */
 static const char *next_word(const char *words, size_t *length)
 {
 	if (!words)
@@ -165,7 +164,7 @@ static const char *parse_choice(const char *text, const char *words, uint64_t *n
 
 static const char *parse_flag(const char *text, uint64_t *number)
 {
-	/* in the order of the flag's values: no, yes, no, yes, ... */
+	/* each word at an odd place means 1 */
 	uint64_t place;
 	const char *wrong = parse_choice(text, "0|1|no|yes|off|on|false|true", &place);
 
@@ -174,7 +173,7 @@ static const char *parse_flag(const char *text, uint64_t *number)
 	return wrong;
 }
 
-/* Reads @text as @row's value.  Returns NULL, or what is wrong with it. */
+/* Reads @text as a value of option @row.  Returns NULL, or what is wrong with @text. */
 static const char *parse(const struct cl_option_row *row, const char *text, uint64_t *number)
 {
 	const struct unit *units;
@@ -224,9 +223,9 @@ static void set_default(struct cl_option_value *value, const struct cl_option_ro
 }
 
 /*
- * What the process's own options say, out of the reach of programs that write
- * over their environment to set their title, or change their directory: a
- * relative file name means the place where the program was started.
+ * The texts of the process's own options.  They are copies, because some programs overwrite
+ * their environment to set their title.  A relative file name is stored as an absolute one,
+ * because a program may change its directory: the name means the place where the program started.
  */
 static char kept[4 * PATH_MAX];
 static size_t kept_n;
@@ -238,13 +237,13 @@ static bool is_path(const struct cl_option_row *row)
 	       (!strcmp(row->arg, "FILE") || !strcmp(row->arg, "DIR"));
 }
 
-/* A file that each process may name after itself. */
+/* Returns true if the option is a file name that may have %p and the like. */
 static bool is_pattern(const struct cl_option_row *row)
 {
 	return is_path(row) && !strcmp(row->arg, "FILE") && strstr(row->help, "%p");
 }
 
-/* The value (the first, as getenv has it) of the variable with the name @name of @length, or NULL. */
+/* Returns the value of variable @name of @length bytes, the first one like getenv(), or NULL. */
 static const char *environment_value(char **environment, const char *name, size_t length)
 {
 	for (; environment && *environment; environment++)
@@ -254,8 +253,8 @@ static const char *environment_value(char **environment, const char *name, size_
 }
 
 /*
- * In the pattern @text at a '%': how long the piece is that it begins, what of
- * it is the name of a variable (%q{NAME}), and whether it means anything.
+ * Reads the placeholder at the '%' where @text begins, and stores its length.  If it is %q{NAME},
+ * stores where NAME is, else sets *@name to NULL.  Returns true if the placeholder is known.
  */
 static bool pattern_piece(const char *text, size_t *length, const char **name, size_t *name_length)
 {
@@ -274,9 +273,9 @@ static bool pattern_piece(const char *text, size_t *length, const char **name, s
 }
 
 /*
- * Copies @text, of @room bytes with its NUL, to @to with every %q{VAR} replaced
- * by what the environment says now: later programs write over it.  Returns the
- * length with its NUL, or 0 when there is no room.
+ * Copies @text to @to, which has @room bytes, and replaces each %q{VAR} by the value that the
+ * variable has now: later the program may overwrite it.  Returns the length of the copy
+ * with its NUL, or 0 if it does not fit.
  */
 static size_t keep_pattern(char *to, size_t room, const char *text, char **environment)
 {
@@ -302,7 +301,7 @@ static size_t keep_pattern(char *to, size_t room, const char *text, char **envir
 			if (room - n < 3)
 				return 0;
 			to[n++] = *value;
-			if (*value == '%') /* not to be read as one of ours */
+			if (*value == '%') /* doubled: a % of the value is no placeholder */
 				to[n++] = '%';
 		}
 	}
@@ -310,7 +309,7 @@ static size_t keep_pattern(char *to, size_t room, const char *text, char **envir
 	return n;
 }
 
-/* Returns the kept copy of @text, or NULL when there is no room for it. */
+/* Copies @text to @kept.  Returns the copy, or NULL if it does not fit. */
 static const char *keep(const struct cl_option_row *row, const char *text, char **environment)
 {
 	size_t length, room = sizeof(kept) - kept_n;
@@ -318,9 +317,9 @@ static const char *keep(const struct cl_option_row *row, const char *text, char 
 	int error = errno;
 
 	if (is_path(row) && *text && *text != '/' && getcwd(start, room) && *start == '/') {
-		/* (a directory that is out of reach is "(unreachable)...": the name stays as it is) */
+		/* getcwd() may say "(unreachable)...": then the name stays relative */
 		end += strlen(start);
-		*end++ = '/'; /* where the zero was */
+		*end++ = '/'; /* over the NUL of getcwd() */
 		room -= (size_t)(end - start);
 	}
 	errno = error;
@@ -338,7 +337,7 @@ static const char *keep(const struct cl_option_row *row, const char *text, char 
 	return start;
 }
 
-/* A line that is being written; what doesn't fit is left out. */
+/* A warning in the making.  Text that does not fit is dropped. */
 struct line {
 	char text[512];
 	size_t length;
@@ -356,7 +355,7 @@ static void say(struct line *line, const char *text)
 	add(line, text, strlen(text));
 }
 
-/* @value as it was given, as far as it is worth showing. */
+/* Adds @value in quotes, at most SHOWN bytes of it. */
 static void quote(struct line *line, const char *value)
 {
 	size_t length = strlen(value);
@@ -429,12 +428,12 @@ static void complain_value(const struct cl_option_row *row, const char *value, c
 	warn(line.text);
 }
 
-/* Of a file's name with %: the first of it that means nothing, and that names a variable that is not set. */
+/* Warns of the first unknown placeholder in file name @text, and of the first unset variable. */
 static void complain_pattern(const struct cl_option_row *row, const char *text, char **environment,
 			     cl_warn_fn *warn)
 {
 	size_t length, name_length;
-	bool told[2] = { false, false }; /* of each kind one line, not one for each letter */
+	bool told[2] = { false, false }; /* one warning of each kind, not one for each placeholder */
 	const char *name;
 
 	for (; *text; text += length) {
@@ -473,7 +472,7 @@ static void complain_name(const char *name, size_t length, cl_warn_fn *warn)
 
 		if (length == known_length && !strncmp(name, known, length))
 			return;
-		/* the prefix is theirs and ours: what counts is how far the rest is */
+		/* all names share the prefix: compare only the rest */
 		distance = cl_word_distance(name + PREFIX_LENGTH, length - PREFIX_LENGTH,
 					    known + PREFIX_LENGTH, known_length - PREFIX_LENGTH);
 		if (distance < best_distance &&
@@ -548,9 +547,9 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 }
 
 /*
- * The defaults, for whoever asks before cl_options_read().  Other libraries'
- * constructors run before even this one: to them every option is zero, unless
- * a hook that they entered has read the options, which then hold.
+ * Sets the defaults, for code that runs before the preload reads the options.  Another library's
+ * constructor may run even earlier: it sees zeros in all options, unless it has called
+ * a hook, which reads the options.  Options that were read are not touched here.
  */
 __attribute__((constructor(101))) static void set_defaults(void)
 {

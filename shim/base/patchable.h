@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For assembly: functions that other libraries can patch.
+ * Assembly macros for functions that other libraries can patch.
  *
- * UCX, and others like it, put a jump of their own over the first bytes of a
- * driver function.  They move the instructions that were there elsewhere and put a
- * jump back behind them: that is their way to the original.  They can move few
- * instructions.  UCX 1.22 writes 5 or 14 bytes on x86-64 and 16 on aarch64, and
- * refuses a function in which these bytes hold anything but
+ * UCX and similar libraries overwrite the first bytes of a driver function with a jump.
+ * To call the original, they run copies of the overwritten instructions, which end with a jump
+ * back.  They can copy few kinds of instructions.  UCX 1.22 writes 5 or 14 bytes on
+ * x86-64 and 16 on aarch64, and refuses a function in which these bytes hold anything but
  *   x86-64   push, mov %rsp,%rbp, sub $imm,%rsp, a register stored by %rsp,
  *            mov $imm32,%r32, cmpl $imm32,x(%rip), a short conditional jump
- *   aarch64  stp, cmp of registers, mov, movz, movk, ldr by a register, adrp (which it
+ *   aarch64  stp, cmp of registers, mov, movz, movk, ldr by a register, adrp (which UCX
  *            gets wrong: it takes the instruction's address for that of its page)
- * It moves neither endbr64 nor bti, nor a nop, nor a jump.  No compiler promises such a
- * beginning.  So what a program gets of ours is a stub: moves into a register that
- * is free at every call, and then a jump.
+ * UCX copies neither endbr64 nor bti, nor a nop, nor a jump.  No compiler promises a function
+ * that begins so.  So each function of ours that a program gets is a stub: moves into a
+ * register that is free at every call, and then a jump.
  *
  * What must hold:
- *  - 16 bytes or less are patched, and 15 (x86-64) or 16 (aarch64) of a stub can be
- *    moved.  No stub begins within 32 bytes of another.
+ *  - The first 15 bytes (x86-64) or 16 bytes (aarch64) of a stub can be copied, which covers
+ *    all that UCX overwrites.  Stubs begin at least 32 bytes apart.
  *  - All registers that carry arguments, the stack and the return address reach
- *    the target as the caller left them.  Free are rax (no call has a variable number
- *    of arguments), and x16.
- *  - A stub has no landing pad for indirect branches.  So a file of stubs says that
- *    it is fit for shadow stacks or pointer authentication, but not for indirect
- *    branch tracking or BTI, and the linker marks no library that it is part of.
+ *    the target as the caller left them.  A stub changes only rax (free because no call has a
+ *    variable number of arguments) or x16.
+ *  - A stub has no landing pad for indirect branches.  So a file of stubs is marked as
+ *    fit for shadow stacks or pointer authentication, but not for indirect
+ *    branch tracking or BTI, and the linker marks no library with such a file as fit for these.
  *
  * patchable NAME, TARGET       jumps to TARGET, a function of the same library
  * patchable_to NAME, VARIABLE  jumps to where VARIABLE points, an atomic pointer in the
- *                              same library; what was written before its release store is seen
+ *                              same library; the target sees all writes before the pointer's release store
  */
 #ifndef CL_PATCHABLE_H
 #define CL_PATCHABLE_H
@@ -81,7 +80,7 @@
 	.size	\name, . - \name
 	.endm
 
-	/* The patch takes four instructions, and a jump can't be one of them: five is the least. */
+	/* UCX overwrites four instructions, none of which may be the jump: so a stub has five. */
 	.macro patchable name, target
 	patchable_begin \name
 	movz	w16, #0
@@ -92,7 +91,7 @@
 	patchable_end \name
 	.endm
 
-	/* ldar, because a jump orders no later load behind the one of its target. */
+	/* ldar: a jump alone does not order the target's loads after the load of its address. */
 	.macro patchable_to name, variable
 	patchable_begin \name
 	movz	w16, #0

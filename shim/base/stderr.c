@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether descriptor 2 is the program's stderr: see stderr.h.  The system calls are made
- * directly, for the reasons that log.c gives.
+ * Finds out whether descriptor 2 is the program's stderr: see stderr.h.  The system calls are made
+ * directly, for the reasons at the head of log.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,18 +16,18 @@
 
 #include "shim/base/stderr.h"
 
-enum { MEM_MAJOR = 1 }; /* /dev/null and its like */
+enum { MEM_MAJOR = 1 }; /* /dev/null and similar devices */
 
 /*
- * What it was: .known is set last.  It stands here, on the ground floor, because the log asks for
- * each line, also in a process that never begins to share.
+ * Which file descriptor 2 was when the process began to share; .known is set last.  The state is
+ * here in base/ because the log asks before each line, also in a process that never shares.
  */
 static struct {
 	_Atomic bool known;
-	_Atomic uint64_t dev, ino; /* zeros: not stderr then either */
+	_Atomic uint64_t dev, ino; /* zeros: descriptor 2 was not stderr then either */
 } first;
 
-/* The kernel's struct stat is libc's, on the 64-bit machines that we are built for. */
+/* On our 64-bit machines the kernel's struct stat is the same as libc's. */
 static bool look_at(int fd, struct stat *st)
 {
 	return !syscall(SYS_fstat, fd, st);
@@ -41,7 +41,7 @@ static bool is_socket_of_this_host(int fd)
 	return !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX;
 }
 
-/* The process's controlling terminal: others, such as a serial line, answer with an error. */
+/* Returns true for the controlling terminal.  TIOCGSID on another one, a serial line say, fails. */
 static bool is_terminal_of_session(int fd)
 {
 	pid_t session = -1; /* memcheck does not know that TIOCGSID sets it */
@@ -56,12 +56,12 @@ static bool is_terminal(int fd)
 	return !syscall(SYS_ioctl, fd, TCGETS, settings);
 }
 
-/* Whether a program can have been started with this as its descriptor 2. */
+/* Returns true if a program can have been started with @st as its descriptor 2. */
 static bool can_be_stderr(const struct stat *st)
 {
 	long flags = syscall(SYS_fcntl, STDERR_FILENO, F_GETFD);
 
-	/* exec would have closed it, and dup2() gives none such: it was opened at this number */
+	/* exec closes such a one and dup2() makes none: so the program opened it by accident */
 	if (flags < 0 || (flags & FD_CLOEXEC))
 		return false;
 	switch (st->st_mode & S_IFMT) {
@@ -72,12 +72,12 @@ static bool can_be_stderr(const struct stat *st)
 		return major(st->st_rdev) == MEM_MAJOR || is_terminal(STDERR_FILENO);
 	case S_IFSOCK:
 		return is_socket_of_this_host(STDERR_FILENO);
-	default: /* an eventfd takes our text for a number */
+	default: /* such as an eventfd, which would read our text as a number */
 		return false;
 	}
 }
 
-/* Of one that can be stderr, but is not what it was: whether somebody has put it there. */
+/* Returns true if the program has put another file there on purpose, false if maybe by accident. */
 static bool was_put_there(const struct stat *st)
 {
 	struct stat low;
@@ -87,7 +87,7 @@ static bool was_put_there(const struct stat *st)
 	for (int fd = STDIN_FILENO; fd <= STDOUT_FILENO; fd++) {
 		if (!look_at(fd, &low) || low.st_dev != st->st_dev || low.st_ino != st->st_ino)
 			continue;
-		/* opened apart; or the ends of one pipe(), and we would write to ourselves */
+		/* other flags: opened separately, or the other end of the program's own pipe */
 		if (syscall(SYS_fcntl, fd, F_GETFL) != syscall(SYS_fcntl, STDERR_FILENO, F_GETFL))
 			return false;
 		if (fd == STDOUT_FILENO)
@@ -128,7 +128,7 @@ void cl_stderr_remember(void)
 
 	atomic_store_explicit(&first.dev, is_it ? st.st_dev : 0, memory_order_relaxed);
 	atomic_store_explicit(&first.ino, is_it ? st.st_ino : 0, memory_order_relaxed);
-	/* release: who sees it reads the two */
+	/* release: a thread that sees .known also sees .dev and .ino */
 	atomic_store_explicit(&first.known, true, memory_order_release);
 	errno = err;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether descriptor 2 is the program's stderr.
+ * Finds out whether descriptor 2 is the program's stderr.
  *
  * A program that closes 0, 1 and 2, as daemons do, gets these numbers for files and sockets of
- * its own, and a line of ours there would be a record of its data or a word of its protocol.
- * So nothing is written to descriptor 2 before this was asked.  In doubt it is not stderr: what
- * we have to say can be had by CULIMBO_LOG_FILE and CULIMBO_REPORT_FILE, bytes in a data file
- * cannot be taken back.
+ * its own.  A line of ours there would damage its data or its protocol.  So the log and the report
+ * ask cl_stderr_is_there() before they write to descriptor 2.  In doubt the answer is no: a user
+ * can set CULIMBO_LOG_FILE and CULIMBO_REPORT_FILE, but bytes in a data file can't be taken back.
  */
 #ifndef CL_STDERR_H
 #define CL_STDERR_H
@@ -14,16 +13,18 @@
 #include <stdbool.h>
 
 /*
- * When the process begins to share: what is descriptor 2 now is its stderr, if it can be one at
- * all.  Any thread.  A forked child that begins to share says so anew.
+ * Remembers the file of descriptor 2 as the program's stderr, if a stderr can be such a file.
+ * Called when the process begins to share, and again in a forked child that begins to share.
+ * Any thread; keeps errno.
  */
 void cl_stderr_remember(void);
 
 /*
- * False: it is closed, or another file than it was then, or none that a program is started
- * with.  Another one is stderr all the same if it is this session's terminal, a pipe to another
- * process, or what descriptor 1 is: such are put there, not got by accident.  Any thread, any
- * time; a few system calls; errno is kept.
+ * Returns true if descriptor 2 is the remembered file.  Returns true for another file, too, if it
+ * is this session's terminal, a pipe to another process, or the file of descriptor 1: a program
+ * gets such a file as descriptor 2 only on purpose.  Before cl_stderr_remember() any file that a
+ * program can be started with will do.  Else, or if descriptor 2 is closed, returns false.
+ * Any thread, any time; a few system calls; keeps errno.
  */
 bool cl_stderr_is_there(void);
 

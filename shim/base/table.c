@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a table grows: see table.h. */
+/* Gives a table more buckets: see table.h. */
 #include <stdlib.h>
 
 #include "shim/base/table.h"
 
-enum { AT_ONCE = 4 }; /* with each element, so that all are divided long before there are twice as many */
+enum { AT_ONCE = 4 }; /* so many for each new element: done long before the next doubling */
 
 static void divide(struct cl_table *table, uint64_t i)
 {

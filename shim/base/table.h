@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table of what there may be millions of and a hooked call looks for: found by a
- * word of 8 bytes.  (uthash, which the rest uses, takes 56 bytes an element, has
- * chains of ten, and touches two more elements at each addition and deletion.)
+ * A hash table for things that a hooked call looks up and that may be millions.  A key is 8 bytes.
+ * The other tables use uthash, which takes 56 bytes an element, has chains of ten, and touches
+ * two more elements at each addition and deletion.
  *
- * Chains of one element or two, in as many buckets as there are elements or up to
- * twice that; the first few are there from the start, so adding cannot fail: where
- * there is no memory for more buckets the chains get longer.
+ * There are as many buckets as elements, or up to twice as many, so a chain has one or two
+ * elements.  The first buckets are part of the table, so adding cannot fail: without
+ * memory for more buckets the chains get longer.
  *
- * A bucket is the first bits of a key's hash, so those of bucket i are divided among 2i
- * and 2i + 1 when they become twice as many: a few with each element that comes, so
- * that none pays for all others.
+ * The first bits of a key's hash choose the bucket.  When the number of buckets doubles, the
+ * elements of bucket i move to 2i and 2i + 1.  Each new element moves only a few buckets, so that
+ * no single call pays for the whole table.
  *
- * Elements begin with a struct cl_link.  No lock of its own.
+ * Elements begin with a struct cl_link.  The table has no lock: the caller holds one.
  */
 #ifndef CL_TABLE_H
 #define CL_TABLE_H
@@ -21,23 +21,23 @@
 #include "shim/base/hash.h"
 
 struct cl_link {
-	struct cl_link *next; /* of the same bucket */
+	struct cl_link *next; /* in the same bucket */
 	uint64_t key;
 };
 
-enum { CL_TABLE_FEW = 6 }; /* a logarithm */
+enum { CL_TABLE_FEW = 6 }; /* log2 of the first number of buckets */
 struct cl_table {
 	struct cl_link **bucket;
 	unsigned int log;
 	uint64_t n;
-	struct cl_link **old; /* half as many buckets, */
-	uint64_t divided;     /* of which those before this are divided; all: there are none */
+	struct cl_link **old; /* the buckets before the doubling, half as many, or NULL */
+	uint64_t divided;     /* so many of them have been moved; UINT64_MAX: there are none */
 	struct cl_link *few[1u << CL_TABLE_FEW];
 };
-/* What @table, which is an lvalue, begins as. */
+/* The initializer of @table, an lvalue. */
 #define CL_TABLE_BEGIN(table) { .bucket = (table).few, .log = CL_TABLE_FEW, .divided = UINT64_MAX }
 
-/* Twice the buckets, if there is memory for them; or goes on dividing those that are there. */
+/* Begins to double the buckets if there is memory; if a doubling is under way, moves a few more. */
 void cl_table_widen(struct cl_table *table) __attribute__((cold));
 
 static inline struct cl_link **cl_table_bucket(const struct cl_table *table, uint64_t key)
@@ -47,7 +47,7 @@ static inline struct cl_link **cl_table_bucket(const struct cl_table *table, uin
 	return i / 2 >= table->divided ? &table->old[i / 2] : &table->bucket[i];
 }
 
-/* NULL: there is none.  Of several of one key, the one that was added last. */
+/* Returns the element with @key, the last added if there are several, or NULL. */
 static inline void *cl_table_find(const struct cl_table *table, uint64_t key)
 {
 	struct cl_link *link = *cl_table_bucket(table, key);
@@ -57,7 +57,7 @@ static inline void *cl_table_find(const struct cl_table *table, uint64_t key)
 	return link;
 }
 
-/* Its key is set. */
+/* Adds @link, whose key the caller has set. */
 static inline void cl_table_add(struct cl_table *table, struct cl_link *link)
 {
 	struct cl_link **bucket;
@@ -69,7 +69,7 @@ static inline void cl_table_add(struct cl_table *table, struct cl_link *link)
 	*bucket = link;
 }
 
-/* Where @link, which is in the table, is pointed to from. */
+/* Returns the pointer that points to @link, which is in the table. */
 static inline struct cl_link **cl_table_at(const struct cl_table *table, const struct cl_link *link)
 {
 	struct cl_link **at = cl_table_bucket(table, link->key);
@@ -79,14 +79,14 @@ static inline struct cl_link **cl_table_at(const struct cl_table *table, const s
 	return at;
 }
 
-/* It is there. */
+/* Removes @link, which is in the table. */
 static inline void cl_table_remove(struct cl_table *table, const struct cl_link *link)
 {
 	*cl_table_at(table, link) = link->next;
 	table->n--;
 }
 
-/* Puts @by, of the same key, where @link is. */
+/* Puts @by in the place of @link; both have the same key. */
 static inline void cl_table_replace(const struct cl_table *table, const struct cl_link *link,
 				    struct cl_link *by)
 {
@@ -95,15 +95,15 @@ static inline void cl_table_replace(const struct cl_table *table, const struct c
 }
 
 /*
- * Each element, in no order: @link is it, @next another lvalue that is needed.  The
- * body may remove or replace its element, and add none.
+ * Visits each element in no order, as @link; @next_ is a variable for the macro.  The
+ * body may remove or replace the element that it visits, but must not add any.
  */
 #define CL_TABLE_EACH(table, link, next_)                                        \
 	for (uint64_t bucket_ = 0; bucket_ < 1ull << (table)->log; bucket_++)    \
 		for ((link) = cl_table_chain((table), bucket_);                  \
 		     (link) && ((next_) = (link)->next, 1); (link) = (next_))
 
-/* What bucket @i begins with; of an old one, which stands for two, by the first of them. */
+/* Returns the first element of bucket @i.  Of the two that share an old bucket, the odd one is empty. */
 static inline struct cl_link *cl_table_chain(const struct cl_table *table, uint64_t i)
 {
 	if (i / 2 < table->divided)

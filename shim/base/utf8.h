@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Letters of other people's words: names of files and processes, which may be any bytes. */
+/* Checks the characters of names of files and processes, which may be any bytes. */
 #ifndef CL_UTF8_H
 #define CL_UTF8_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * The letter of UTF-8 at @s, NUL-terminated: its length, or 0 when it is none.
- * *code is what it is.
+ * Decodes the UTF-8 character at @s, which is NUL-terminated, into *@code.  Returns its length
+ * in bytes, or 0 if @s is not valid UTF-8.
  */
 static inline unsigned int cl_utf8(const unsigned char *s, uint32_t *code)
 {
@@ -28,7 +28,7 @@ static inline unsigned int cl_utf8(const unsigned char *s, uint32_t *code)
 	return n;
 }
 
-/* Letters that a viewer may obey: controls, line ends, changes of the writing direction. */
+/* Returns true if a viewer may obey @code: a control, a line end, a change of writing direction. */
 static inline bool cl_is_control(uint32_t code)
 {
 	return code < ' ' || (code >= 0x7f && code < 0xa0) || (code >= 0x200e && code <= 0x200f) ||

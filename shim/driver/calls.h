@@ -2,26 +2,26 @@
 /*
  * The one list of driver calls.
  *
- * CL_HOOKED_CALLS: what a program calls and we look at.  From it come the seam
+ * CL_HOOKED_CALLS has the calls of programs that we hook.  The seam
  * (shim/driver/driver.h), the hook table, the prototypes of the hooks, the stubs and
- * the exported symbols with their version (preload/).  To hook one more call:
- * add its line here and write cl_hook_<symbol>() in preload/hook_*.c; how it is tested
- * is in doc/architecture.md.
+ * the exported symbols with their version (preload/) are all made from this list.  To hook one
+ * more call, add its line here and write cl_hook_<symbol>() in preload/hook_*.c.
+ * doc/architecture.md says how a hook is tested.
  *
- * CL_USED_CALLS: what we only call ourselves.
+ * CL_USED_CALLS has the calls that only we ourselves make.
  *
  * X(symbol, base, since, flags, typedef, (parameters), (arguments))
  *   symbol     the versioned name that dlsym takes
  *   base       the bare name that cuGetProcAddress takes
- *   since      the CUDA version that cuGetProcAddress knows this form by
+ *   since      the CUDA version to ask cuGetProcAddress with for this form
  *   flags      0, or 2 for a per-thread default stream form (_ptsz)
- *   typedef    its PFN_ type in cudaTypedefs.h, against which it is checked
+ *   typedef    the PFN_ type in cudaTypedefs.h; preload/signatures.c checks the parameters with it
  *
- * Assembly reads the list as well (preload/stubs_*.S): of this file it sees nothing else.
+ * Assembly files (preload/stubs_*.S) include this file as well, and see only the lists.
  *
  * What must hold: forms that take 32-bit device pointers (cuMemAlloc, cuMemFree
  * of CUDA 2.0, ...) are not listed: a program that asks for them gets the
- * driver's own.  Nothing but an exact address ever turns into a hook.
+ * driver's own function.
  */
 #ifndef CL_DRIVER_CALLS_H
 #define CL_DRIVER_CALLS_H
@@ -29,7 +29,7 @@
 #ifndef __ASSEMBLER__
 #include <cuda.h>
 
-/* cuda.h renames these to their newest form; here each name means just itself. */
+/* cuda.h defines these names as macros for the newest form.  Here each name must mean itself. */
 #undef cuGetProcAddress
 #undef cuIpcOpenMemHandle
 #undef cuEventDestroy
@@ -41,14 +41,14 @@
 #undef cuGraphInstantiate
 #undef cuGraphInstantiate_v2
 
-/* The v1 query result type came with CUDA 12; an int pointer is the same to the machine. */
+/* CUDA 12 introduced this type.  To the machine a pointer to int is the same. */
 #if CUDA_VERSION >= 12000
 typedef CUdriverProcAddressQueryResult cl_query_result;
 #else
 typedef int cl_query_result;
 #endif
 
-/* Types that came later than CUDA 11.3; we only pass these on. */
+/* Types that are newer than CUDA 11.3.  We only pass pointers to them on. */
 #if CUDA_VERSION < 11040
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 #endif
@@ -68,14 +68,14 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 #endif /* __ASSEMBLER__ */
 
 #define CL_HOOKED_CALLS(X)                                                                         \
-	/* how pointers to the others are found */                                                 \
+	/* how programs find pointers to the other calls */                                        \
 	X(cuGetProcAddress, "cuGetProcAddress", 11030, 0, PFN_cuGetProcAddress_v11030,             \
 	  (const char *name, void **pfn, int version, cuuint64_t flags),                           \
 	  (name, pfn, version, flags))                                                             \
 	X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0, PFN_cuGetProcAddress_v12000,          \
 	  (const char *name, void **pfn, int version, cuuint64_t flags, cl_query_result *status),  \
 	  (name, pfn, version, flags, status))                                                     \
-	/* allocation: tried again after the free-memory callbacks */                              \
+	/* allocations: repeated after a failure, once memory came free */                         \
 	X(cuMemAlloc_v2, "cuMemAlloc", 3020, 0, PFN_cuMemAlloc_v3020,                              \
 	  (CUdeviceptr * dptr, size_t bytes), (dptr, bytes))                                       \
 	X(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, 0, PFN_cuMemAllocPitch_v3020,               \
@@ -107,7 +107,7 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  PFN_cuMipmappedArrayCreate_v5000,                                                        \
 	  (CUmipmappedArray * handle, const CUDA_ARRAY3D_DESCRIPTOR *wanted, unsigned int levels), \
 	  (handle, wanted, levels))                                                                \
-	/* what takes device memory without being an allocation: made again as those are */        \
+	/* other calls that take device memory: repeated in the same way */                        \
 	X(cuCtxCreate, "cuCtxCreate", 2000, 0, PFN_cuCtxCreate_v2000,                              \
 	  (CUcontext * ctx, unsigned int flags, CUdevice device), (ctx, flags, device))            \
 	X(cuCtxCreate_v2, "cuCtxCreate", 3020, 0, PFN_cuCtxCreate_v3020,                           \
@@ -216,7 +216,7 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  PFN_cuDevicePrimaryCtxReset_v7000, (CUdevice device), (device))                          \
 	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0,                         \
 	  PFN_cuDevicePrimaryCtxReset_v11000, (CUdevice device), (device))                         \
-	/* green contexts: parts of the primary one, which the last of them may end */             \
+	/* green contexts, parts of the primary one, which a destroy may end as well */            \
 	X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, 0, PFN_cuGreenCtxCreate_v12040,             \
 	  (CUgreenCtx * green, CUdevResourceDesc with, CUdevice device, unsigned int flags),       \
 	  (green, with, device, flags))                                                            \

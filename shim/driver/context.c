@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: see context.h. */
+/* The context objects: see context.h. */
 #include <stdlib.h>
 
 #include "shim/driver/context.h"
@@ -10,14 +10,14 @@
 
 struct cl_context cl_context_unknown;
 struct cl_context *cl_contexts;
-static uint64_t made, ends_begun; /* how many objects, and how many ends of contexts */
-enum { TRIES = 10 };		  /* to ask about a context while others end all the time */
+static uint64_t made, ends_begun; /* how many objects were made, and how many ends of contexts have begun */
+enum { TRIES = 10 };		  /* how often to ask about a context while other contexts keep ending */
 void (*cl_context_lost)(const struct cl_context_end *end);
 
-/* How many calls of this thread may be ending a context: it does not wait for itself. */
+/* How many calls of this thread may be ending a context.  A thread must not wait for its own call. */
 static __thread unsigned int ends __attribute__((tls_model("initial-exec")));
 
-/* The objects are about to change. */
+/* Takes both locks that a change of the objects needs. */
 static void lock_both(void)
 {
 	cl_lock(&cl_imports_lock);
@@ -30,7 +30,7 @@ static void unlock_both(void)
 }
 
 /* ------------------------------------------------------------------- the driver */
-/* *primary: the primary context of @device, NULL: it has none.  False: it has one, and does not say which. */
+/* Sets *@primary to the primary context of @device, NULL: none.  Returns false if the driver won't say. */
 static bool ask_for_primary(CUdevice device, CUcontext *primary)
 {
 	unsigned int flags;
@@ -40,14 +40,14 @@ static bool ask_for_primary(CUdevice device, CUcontext *primary)
 	*primary = NULL;
 
 	/*
-	 * Retaining an inactive one would make it; an active one is only counted,
-	 * and counted back.
+	 * Only the retain call says the handle.  It would create an inactive context, so only an
+	 * active one is retained, and released at once.
 	 */
-	if (!cl_driver.cuDevicePrimaryCtxGetState || device < 0 || device >= CL_ASKED_DEVICES)
+	if (!cl_driver.cuDevicePrimaryCtxGetState || device < 0 || device >= CL_BORROW_DEVICES)
 		return true;
 	cl_gate_borrow_begin(device);
 	if (cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active) {
-		/* it has none */
+		/* there is no primary context */
 	} else if (cl_driver.cuDevicePrimaryCtxRetain(primary, device) != CUDA_SUCCESS) {
 		*primary = NULL;
 		known = false;
@@ -56,7 +56,7 @@ static bool ask_for_primary(CUdevice device, CUcontext *primary)
 			cl_driver.cuDevicePrimaryCtxRelease_v2(device);
 		else
 			cl_driver.cuDevicePrimaryCtxRelease(device);
-		/* the program may have released it past our hooks, so that ours was the last */
+		/* if the program had released it past our hooks, our release was the last */
 		ended = cl_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
 			!active;
 	}
@@ -66,7 +66,7 @@ static bool ask_for_primary(CUdevice device, CUcontext *primary)
 	return known;
 }
 
-/* False: the driver has ids, and says none of @handle: that has ended. */
+/* Sets *@id to the id of @handle, 0: this driver has none.  Returns false if the context has ended. */
 static bool ask_for_id(CUcontext handle, uint64_t *id)
 {
 	unsigned long long says = 0;
@@ -78,13 +78,13 @@ static bool ask_for_id(CUcontext handle, uint64_t *id)
 }
 
 /* -------------------------------------------------------------------- the names */
-/* Of a green context that is *name: the primary one that it is a part of. */
+/* If @name is of a green context, makes it the name of its primary context. */
 static __attribute__((noinline)) void name_whole(struct cl_context_name *name)
 {
 	CUdevice device = name->device;
 
 	name->primary = cl_green_resolve(&name->handle);
-	/* Who does not share asks no such question: nobody waits there who gives the context back. */
+	/* only in a process that shares does a call that ends the context wait for our borrow */
 	if (name->primary && !name->handle && cl_sharing() &&
 	    (device >= 0 || cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS))
 		ask_for_primary(device, &name->handle);
@@ -114,9 +114,10 @@ struct cl_context_name cl_context_name_current(void)
 
 /* ------------------------------------------------------------------ the objects */
 /*
- * Without ids, while a call may be ending the context that has the handle of @name, nobody can say
- * whether that is it.  Waits until none is, a second at most: who ends it may wait for this very
- * thread, which then runs a host function.  Returns how many ends have begun by now.
+ * For a driver without ids: waits while a call may be ending a context with the handle of @name,
+ * because @name may mean that context or a new one.  Waits a second at most: that call may in
+ * turn wait for this thread, if the thread runs a host function.  Returns UINT64_MAX if
+ * the call has not come back by then, else how many ends have begun so far.
  */
 static uint64_t await_end(const struct cl_context_name *name)
 {
@@ -135,8 +136,9 @@ static uint64_t await_end(const struct cl_context_name *name)
 }
 
 /*
- * An object that has the handle of @name, and another id: its context has ended past our hooks,
- * or @name is old.  Returns whether @name is right.
+ * Checks @name against objects with the same handle and another id.  If there is such an object,
+ * either its context has ended past our hooks, or @name is out of date.  Returns false if
+ * @name is out of date.  Else tells cl_context_lost of the ended context and returns true.
  */
 static bool is_right(const struct cl_context_name *name)
 {
@@ -150,7 +152,7 @@ static bool is_right(const struct cl_context_name *name)
 	cl_unlock(&cl_exports_lock);
 	if (!end.last)
 		return true;
-	/* asked after that: of the two contexts one lives, and an id is never given again */
+	/* one of the two contexts lives, and ids are never reused: so the id of now decides */
 	if (!ask_for_id(name->handle, &now) || now != name->id)
 		return false;
 	if (cl_context_lost)
@@ -158,7 +160,7 @@ static bool is_right(const struct cl_context_name *name)
 	return true;
 }
 
-/* Sees to it that there is an object of @name.  False: without ids, a context began to end meanwhile. */
+/* Tries to make an object for @name.  Returns false if a context began to end meanwhile: try again. */
 static bool meet(const struct cl_context_name *name)
 {
 	struct cl_context is = { .handle = name->handle, .id = name->id, .device = name->device };
@@ -170,7 +172,7 @@ static bool meet(const struct cl_context_name *name)
 	if (begun == UINT64_MAX ||
 	    (is.device < 0 && cl_driver.cuCtxGetDevice(&is.device) != CUDA_SUCCESS))
 		return true;
-	/* what is not primary may be a green one that we have no note of */
+	/* what is not primary may be a green context without a note */
 	if (!name->primary && !ask_for_primary(is.device, &primary))
 		return true;
 	is.primary = primary == is.handle;
@@ -211,13 +213,13 @@ static bool is_of(const struct cl_context *context, const struct cl_context_end 
 							      context->primary && context->device == end->device);
 }
 
-/* Whether another thread is inside with what @end is of. */
+/* Returns true if another thread is in a visit to a context that @end may end, or borrows that context. */
 static bool others_are_inside_locked(const struct cl_context_end *end)
 {
 	for (const struct cl_context *context = cl_contexts; context; context = context->next)
 		if (context->visitors && is_of(context, end) && context->visitors > cl_visits_of_mine(context))
 			return true;
-	/* what it is of is not known: so it may be this */
+	/* a visit to the unknown context may be in any context */
 	return cl_context_unknown.visitors > cl_visits_of_mine(&cl_context_unknown) ||
 	       (!end->handle && cl_gate_is_borrowed_locked(end->device));
 }
@@ -281,7 +283,7 @@ void cl_context_free_locked(struct cl_context *context)
 
 void cl_contexts_forget(void)
 {
-	cl_contexts = NULL; /* their memory is left, see cl_blocks_forget() */
+	cl_contexts = NULL; /* their memory is leaked: see cl_blocks_forget() */
 	cl_context_unknown = (struct cl_context){ .handle = NULL };
 	ends = 0;
 	cl_green_forget();

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts: one object for each that this process has something of.
+ * Contexts: one object for each context in which this process has a block, a mapping or a fence.
  *
- * What must hold: a context that is made at the address of one that has ended is another
- * object, and what belongs to a context goes when that ends, and with no other.  The driver
- * gives an old address to a new context; a primary context that is released and retained
- * again always has the same.  So a context is found by its handle and its id (cuCtxGetId(),
- * CUDA 12.0).  An older driver has no ids: there an object is found by its handle while no call
- * of the program may be ending it.
+ * What must hold: a context that the driver makes at the address of an ended one gets an
+ * object of its own, and what belongs to a context is forgotten when that context ends, and with
+ * no other.  The driver gives an old address to a new context, and a primary context that is
+ * released and retained again always gets its old address.  So an object is found by its handle
+ * and its id (cuCtxGetId(), CUDA 12.0).  An older driver has no ids: there an object is found by
+ * its handle alone, while no call of the program may be ending the context.
  *
- * The objects change under cl_imports_lock and cl_exports_lock together, so either is enough to
- * find one, and to use it as long as the lock is held.  A block, a mapping and a fence
- * belong to their context until it has ended.  Functions that end in _locked want one of the
- * two locks held, or the one that they name.
+ * Locks: whoever changes the list of objects or a state holds both cl_imports_lock and
+ * cl_exports_lock.  So one of them is enough to find an object, and to use it while the lock is
+ * held.  A block, a mapping and a fence belong to their context until it has ended.  The
+ * caller of a function that ends in _locked holds one of the two locks, or the one that its
+ * comment names.  Fork: a child forgets all objects, cl_contexts_forget().
  */
 #ifndef CL_CONTEXT_H
 #define CL_CONTEXT_H
@@ -26,38 +27,38 @@ struct cl_lock;
 
 enum cl_context_state {
 	CL_CONTEXT_LIVE,
-	CL_CONTEXT_ENDING, /* a call of the program may be ending it just now */
-	CL_CONTEXT_DEAD,   /* it has ended: nothing finds it, and what it has is being forgotten */
+	CL_CONTEXT_ENDING, /* a call of the program that may end the context is under way */
+	CL_CONTEXT_DEAD,   /* it has ended: no lookup finds the object, its lists are being emptied */
 };
 
 struct cl_context {
-	struct cl_context *next; /* of all that are not dead; or of those that ended by one call */
+	struct cl_context *next; /* in cl_contexts; once dead, in open()'s list */
 	CUcontext handle;
-	uint64_t id;	 /* as the driver says; 0: this one has no ids */
-	uint64_t number; /* objects are counted as they are made */
+	uint64_t id;	 /* from the driver; 0: this driver has no ids */
+	uint64_t number; /* the first object has number 1, the next one 2 */
 	CUdevice device;
 	bool primary;
 	enum cl_context_state state;
-	unsigned int ending;	     /* threads whose calls may be ending it */
-	unsigned int visitors;	     /* visits (visit.h) in it; under cl_exports_lock */
-	bool forgotten;		     /* dead, and all that it had is forgotten; under cl_exports_lock */
-	CUstream free_stream;	     /* of our own, to free on; NULL: none yet; under cl_exports_lock */
+	unsigned int ending;	     /* how many threads are in a call that may end the context */
+	unsigned int visitors;	     /* visits (visit.h) to the context; under cl_exports_lock */
+	bool forgotten;		     /* the last visit must free it; under cl_exports_lock */
+	CUstream free_stream;	     /* our own stream for frees, NULL if none yet; under cl_exports_lock */
 	struct cl_belongs *blocks;   /* under cl_exports_lock */
 	struct cl_belongs *fences;   /* under cl_exports_lock */
 	struct cl_belongs *mappings; /* under cl_imports_lock */
 };
 
-/* What belongs to no context that is known: handle NULL, always live, and never found. */
+/* Owns what belongs to no known context: its handle is NULL, always LIVE, and no lookup finds it. */
 extern struct cl_context cl_context_unknown;
-/* All others that are not dead. */
+/* All other objects that are not DEAD. */
 extern struct cl_context *cl_contexts;
 
-/* In a block, a mapping, a fence: which context it belongs to.  All zeros: to none (any more). */
+/* Part of a block, a mapping or a fence: the context that it belongs to.  All zeros: it belongs to none. */
 struct cl_belongs {
 	struct cl_context *context;
 	struct cl_belongs *next, **at;
 };
-/* @list: of @context, for its kind. */
+/* Makes @thing belong to @context.  @list is the list in @context for things of its kind. */
 static inline void cl_belongs_to(struct cl_belongs *thing, struct cl_context *context, struct cl_belongs **list)
 {
 	thing->context = context;
@@ -78,27 +79,27 @@ static inline void cl_belongs_to_none(struct cl_belongs *thing)
 }
 
 /*
- * Whether the end of @context may be under way, or what it had is not forgotten yet: what
- * belongs to it is left alone.  NULL: there is no context that could end.
+ * Returns true if @context is ENDING, or DEAD with lists that are not emptied yet: then the caller
+ * must not touch what belongs to it.  Returns false if @context is LIVE, or NULL: no owner.
  */
 static inline bool cl_context_ends(const struct cl_context *context)
 {
 	return context && context->state != CL_CONTEXT_LIVE;
 }
 
-/* A context as the driver names it just now.  Handle NULL: none, or it is not known which. */
+/* What the driver says of a context just now.  A NULL handle: there is none, or it is not known which. */
 struct cl_context_name {
-	CUcontext handle; /* of a green context that of the primary one that it is a part of */
-	uint64_t id;
-	CUdevice device; /* -1: not known; then it is the current context */
-	bool primary;	 /* it is known to be */
+	CUcontext handle; /* for a green context: the primary one that it is part of */
+	uint64_t id;	  /* 0: this driver has no ids */
+	CUdevice device;  /* -1: not known; then the context must be the current one */
+	bool primary;	  /* true: it is known to be primary; false: not known */
 };
-/* Of this thread's current context; no lock of ours may be held. */
+/* Names this thread's current context.  No lock of ours may be held. */
 struct cl_context_name cl_context_name_current(void);
-/* Of @handle of @device; no lock of ours may be held. */
+/* Names @handle on @device, -1: it is the current context.  No lock of ours may be held. */
 struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device);
 
-/* NULL: there is no object of it (yet, or any more). */
+/* Returns the object of the context @name, or NULL if there is none (yet, or any more). */
 static inline struct cl_context *cl_context_find_locked(const struct cl_context_name *name)
 {
 	struct cl_context *context = name->handle ? cl_contexts : NULL;
@@ -109,10 +110,11 @@ static inline struct cl_context *cl_context_find_locked(const struct cl_context_
 	return context;
 }
 /*
- * The same, and where there is none it is made: then @lock, which is held, is let go of and
- * taken again, and the driver is asked.  NULL: it is not known what @name is, or has ended
- * meanwhile, or there is no memory.  On a driver without ids this waits as long as a call may
- * be ending the context, a second at most.
+ * get() is find(), but makes an object if there is none; meet() is the part of get() that does so.
+ * The caller holds @lock.  To make an object, the function releases @lock, asks the driver, and
+ * takes @lock again.  Returns NULL if the driver does not say which context @name is, if that
+ * context has ended meanwhile, or if there is no memory.  On a driver without ids it waits
+ * while a call may be ending the context, a second at most.
  */
 struct cl_context *cl_context_meet_locked(const struct cl_context_name *name, struct cl_lock *lock);
 static inline struct cl_context *cl_context_get_locked(const struct cl_context_name *name, struct cl_lock *lock)
@@ -123,32 +125,36 @@ static inline struct cl_context *cl_context_get_locked(const struct cl_context_n
 }
 
 /*
- * Around the program's call that may end the context @handle (NULL: the primary context of
- * @device), in one thread.  close() returns when no other thread of ours is inside with it.
- * open() comes after the call.  It returns, through .next, those that have ended if @gone:
- * for each the caller has forgotten what belongs to it before it calls cl_context_free_locked().
- * What comes to the same handle after close() is none of it.
+ * A thread calls close() before and open() after a call of the program that may end the context
+ * @handle, or the primary context of @device if @handle is NULL.  close() sets the object ENDING
+ * and returns when no other thread is in a visit to that context or borrows it.
+ * open(gone = false) sets the object LIVE again.  open(gone = true) sets it DEAD and returns all dead
+ * objects, linked by .next.  The caller empties the lists of each and then calls
+ * cl_context_free_locked().  An object that is made after close() is not affected: it is another context.
+ * Both take cl_imports_lock and cl_exports_lock.
  */
 struct cl_context_end {
 	CUcontext handle;
 	CUdevice device;
-	uint64_t last; /* the number of the newest object that it can be of */
-	bool closed;
+	uint64_t last; /* no object with a higher number is affected */
+	bool closed;   /* made by close(); false: the context has ended without it */
 };
 struct cl_context_end cl_context_close(CUcontext handle, CUdevice device);
 struct cl_context *cl_context_open(const struct cl_context_end *end, bool gone);
-void cl_context_free_locked(struct cl_context *context); /* with cl_exports_lock; the last visit does it, if there are any */
+/* Frees a dead @context, or has its last visit free it.  cl_exports_lock is held. */
+void cl_context_free_locked(struct cl_context *context);
 
 /*
- * Told of an end that went past our hooks, or that our giving back the last reference to a
- * primary context was: no lock is held.  Set by who begins to share.
+ * Called, without a lock of ours, for a context that has ended without close() and open(): past our
+ * hooks, or because our own release of a primary context was the last.  life.c sets it when the
+ * process begins to share.
  */
 extern void (*cl_context_lost)(const struct cl_context_end *end);
 
 /*
- * What the driver says now to a call with a pointer that it does not know: that, or what it
- * looks at first (there is no context, or it has ended, or failed).  By a question that it answers
- * likewise, and that does nothing.
+ * Returns the error that the driver would give now to a call with an unknown pointer:
+ * CUDA_ERROR_INVALID_VALUE, or what it checks first (no context, an ended or a failed one).
+ * Finds out by a harmless query that the driver checks in the same way.
  */
 CUresult cl_context_refusal(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices as other processes know them: see devices.h. */
+/* The UUIDs of devices, and their entries in our file: see devices.h. */
 #include <string.h>
 
 #include "shim/self/own_file.h"
@@ -7,7 +7,7 @@
 #include "shim/driver/driver.h"
 #include "shim/self/self.h"
 
-enum { DEVICES = 64 }; /* ordinals; any more have no limbo of their own */
+enum { DEVICES = 64 }; /* ordinals; a device beyond has no entry of its own */
 enum known { NOT_ASKED, KNOWN, UNKNOWN };
 
 static struct {
@@ -15,14 +15,14 @@ static struct {
 	uint8_t uuid[CL_UUID];
 } devices[DEVICES];
 uint8_t cl_device_entry[UINT8_MAX + 1]; /* under cl_exports_lock; 0: none yet */
-/* In use of our header's, under cl_exports_lock; what the header says is theirs to damage. */
+/* Entries in use, under cl_exports_lock.  Other processes may damage the header's own count. */
 static unsigned int entries;
 
 static bool ask_driver(int device, uint8_t uuid[CL_UUID])
 {
 	CUuuid says;
 
-	/* the second form tells apart the instances of a device in MIG mode */
+	/* in MIG mode only the second form distinguishes the instances of a device */
 	if ((!cl_driver.cuDeviceGetUuid_v2 ||
 	     cl_driver.cuDeviceGetUuid_v2(&says, device) != CUDA_SUCCESS) &&
 	    (!cl_driver.cuDeviceGetUuid ||
@@ -43,7 +43,7 @@ bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
 	if (known == NOT_ASKED) {
 		known = ask_driver(device, says) ? KNOWN : UNKNOWN;
 		cl_lock(&cl_exports_lock);
-		/* what was said first holds: blocks may have been counted by it */
+		/* the first answer stays: blocks may have been counted with it */
 		if (atomic_load_explicit(&devices[device].known, memory_order_relaxed) == NOT_ASKED) {
 			if (known == KNOWN)
 				memcpy(devices[device].uuid, says, CL_UUID);
@@ -67,7 +67,7 @@ static uint8_t take_entry_locked(int device)
 		return CL_ANY_DEVICE;
 	memcpy(h->device[entry].uuid, devices[device].uuid, CL_UUID);
 	entries = entry + 1;
-	/* release: with its UUID */
+	/* release: a reader that sees the entry sees its UUID */
 	atomic_store_explicit(&h->devices, entries, memory_order_release);
 	return (uint8_t)entry;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices as other processes know them.  An ordinal is this process's own
- * (CUDA_VISIBLE_DEVICES), so what is said to others about a device names it by its UUID.
+ * Devices as other processes know them.  An ordinal means something in this process only
+ * (CUDA_VISIBLE_DEVICES), so our file names a device by its UUID.
  */
 #ifndef CL_DEVICES_H
 #define CL_DEVICES_H
@@ -13,18 +13,20 @@
 enum { CL_UUID = 16 };
 
 /*
- * The UUID of device @device, in MIG mode of the instance that this process has.  False: it
- * can't be had.  Asks the driver the first time, so no lock may be held; then a load.
+ * Stores the UUID of device @device in @uuid; in MIG mode, of the instance that this process has.
+ * Returns false if the driver does not say it.  Any thread.  The first call for a device asks the
+ * driver and takes cl_exports_lock, so no lock may be held; later calls only read memory.
  */
 bool cl_device_uuid(int device, uint8_t uuid[CL_UUID]);
 
 /*
- * Which entry of our header's `device` has the limbo of @device: there is a file.  CL_ANY_DEVICE
- * where cl_device_uuid() was never asked, or could not tell; else always the same from then
- * on.  The caller has cl_exports_lock.
+ * Returns the index in our header's `device` array of the entry that counts the limbo of @device.
+ * The index of a device never changes.  Returns CL_ANY_DEVICE if all entries are in use, or if
+ * cl_device_uuid() was not called for @device or failed.  The caller holds cl_exports_lock, and
+ * our file exists.
  */
 unsigned int cl_device_limbo_locked(int device);
-/* The same of a device that has been asked about so; by ordinal. */
+/* By ordinal: the index that cl_device_limbo_locked() has returned, 0 if it was not called yet. */
 extern uint8_t cl_device_entry[UINT8_MAX + 1];
 
 void cl_devices_forget(void); /* in a forked child, whose file is another */

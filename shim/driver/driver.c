@@ -2,13 +2,13 @@
 /*
  * Finds the libcuda that the program has loaded and fills the seam from it.
  *
- * What must hold: no call into the dynamic linker is made while others wait
- * for us.  A library's constructor runs under the linker's lock and may call
- * CUDA, so it would wait for us while we wait for the linker.  All looking up
- * is therefore done into a copy on the stack, by every thread that comes
- * early, and only the copying into cl_driver is done by one.
+ * What must hold: no thread calls the dynamic linker while other threads wait for it
+ * here.  A library's constructor runs under the linker's lock and may call CUDA, so it
+ * would wait for a thread of ours that waits for the linker.  So every thread that
+ * comes early looks all symbols up into a copy on its stack, and only one thread
+ * copies its result into cl_driver.
  *
- * Not pthread_once(): it makes a system call even if nobody waits.
+ * pthread_once() won't do: it makes a system call even if no thread waits.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -34,14 +34,14 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym)
 		return true;
 
 	struct cl_driver seen = {
-		/* the reference is kept, so that no address we hold ever goes stale */
+		/* we keep this reference, so that our addresses stay valid */
 		.libcuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY),
 	};
 	int was = EMPTY;
 
 	if (!seen.libcuda)
 		return false;
-/* copied as bytes: POSIX has dlsym answer with functions, ISO C has no cast for that */
+/* copied as bytes, because ISO C has no cast from a data pointer to a function pointer */
 #define X(symbol, base, since, flags, type, params, args) \
 	memcpy(&seen.symbol, &(void *){real_dlsym(seen.libcuda, #symbol)}, sizeof(void *));
 	CL_HOOKED_CALLS(X)
@@ -53,8 +53,8 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym)
 		return true;
 	}
 	/*
-	 * Another thread copies a few hundred bytes.  If it never comes to an end, we are a
-	 * child forked just then, without it; what it left undone we do, with the same values.
+	 * Another thread is copying a few hundred bytes.  If it does not finish, this process was
+	 * forked just then and has no such thread: so do its work, with the same values.
 	 */
 	for (int i = 0; atomic_load_explicit(&state, memory_order_acquire) != READY; i++) {
 		if (i == 10000) {
@@ -63,6 +63,6 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym)
 		}
 		sched_yield();
 	}
-	dlclose(seen.libcuda); /* one reference is enough, and the other thread has it */
+	dlclose(seen.libcuda); /* one reference is enough: the other thread keeps its own */
 	return true;
 }

@@ -3,13 +3,13 @@
  * The driver seam: the real entry points of libcuda, and nothing else of it.
  *
  * Every call that we make into the driver goes through cl_driver.  It is
- * filled once, from a libcuda that the program itself has loaded (we never
- * load one, and link none), and never changes after that.  A call that this
- * driver does not have is NULL: CL_HOOKED_CALLS are only routed where they
- * exist; of CL_USED_CALLS, the user of each says what it does without.
+ * filled once, from a libcuda that the program itself has loaded, and never
+ * changes after that.  We never load a libcuda and link with none.  The member of a call
+ * that this driver does not have is NULL.  Such a call of CL_HOOKED_CALLS gets no hook;
+ * the user of a call of CL_USED_CALLS checks for NULL.
  *
- * Threads: cl_driver_find() may be called from any; the seam is read without
- * a lock once it returned true.
+ * Threads: any thread may call cl_driver_find().  Once it has returned true, any thread
+ * may read the seam without a lock.  A forked child keeps the seam.
  */
 #ifndef CL_DRIVER_H
 #define CL_DRIVER_H
@@ -22,9 +22,9 @@ struct cl_driver {
 	CL_HOOKED_CALLS(X)
 	CL_USED_CALLS(X)
 #undef X
-	/* The library they came from, with a reference of our own, so that it stays. */
+	/* The handle of the library.  It holds a reference of our own, so that the library stays. */
 	void *libcuda;
-	/* What cuDriverGetVersion says: 1000 * major + 10 * minor; 0 before it was asked. */
+	/* The answer of cuDriverGetVersion(), 1000 * major + 10 * minor; 0 until we have asked. */
 	int version;
 };
 
@@ -33,9 +33,9 @@ extern struct cl_driver cl_driver;
 typedef void *cl_dlsym_fn(void *handle, const char *name);
 
 /*
- * Fills the seam from the libcuda.so.1 that is loaded, by @real_dlsym (libc's
- * own).  Returns true when the seam is ready, false when no libcuda is loaded
- * (ask again later).  Safe in any thread; makes no CUDA call.
+ * Fills the seam from the loaded libcuda.so.1, with symbols that @real_dlsym, libc's own, finds.
+ * Returns true if the seam is ready, false if no libcuda is loaded: call again later.
+ * Makes no CUDA call.
  */
 bool cl_driver_find(cl_dlsym_fn *real_dlsym);
 

@@ -11,11 +11,11 @@
 #include "shim/driver/gate.h"
 #include "shim/self/self.h"
 
-enum { DEVICES = CL_ASKED_DEVICES };
+enum { DEVICES = CL_BORROW_DEVICES };
 
 static struct {
-	uint32_t ending;   /* calls of the program that may be ending it */
-	uint32_t borrowed; /* our threads that have it retained for a moment */
+	uint32_t ending;   /* how many calls of the program may be ending the context */
+	uint32_t borrowed; /* how many borrows and creations of it are under way */
 } primary[DEVICES]; /* the primary context of each device */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
@@ -71,11 +71,11 @@ void cl_gate_changed_locked(void)
 
 /* ------------------------------------- calls of a process that does not share yet */
 /*
- * Sequentially consistent: either the call sees that it is watched, or who ends a context
- * in a process that shares sees the call.
+ * True once the process begins to share.  This flag and the counters below are sequentially
+ * consistent: either a call sees that the flag is set, or a thread that ends a context sees the call.
  */
 static _Atomic bool watched;
-/* How many are in the driver: of each device, and of those that name none. */
+/* Unwatched calls in the driver, for each device; the last counts calls that name none. */
 static _Atomic uint32_t unwatched[DEVICES + 1];
 
 static _Atomic uint32_t *unwatched_of(CUdevice device)
@@ -89,7 +89,7 @@ struct cl_context_call cl_context_call_begin(CUdevice device)
 
 	if (atomic_load_explicit(&watched, memory_order_relaxed))
 		return call;
-	/* (a thread that is cancelled in the driver would be waited for) */
+	/* a thread that is cancelled in the driver would never end its call */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
 	atomic_fetch_add(unwatched_of(device), 1);
 	call.unwatched = !atomic_load(&watched);
@@ -103,7 +103,7 @@ void cl_context_call_end(const struct cl_context_call *call)
 	_Atomic uint32_t *calls = unwatched_of(call->device);
 	uint32_t n = atomic_load(calls);
 
-	/* (a child that was forked in a signal handler amid the call has forgotten it) */
+	/* 0: a signal handler has forked amid the call, and the child has reset its counters */
 	while (n && !atomic_compare_exchange_weak(calls, &n, n - 1))
 		;
 	if (atomic_load(&watched))
@@ -111,7 +111,7 @@ void cl_context_call_end(const struct cl_context_call *call)
 	pthread_setcancelstate(call->cancel_state, NULL);
 }
 
-/* In a forked child, which may have calls of its parent's threads: nothing of CUDA works there. */
+/* False in a forked child.  Its counters may have calls of its parent's threads, which never end. */
 static bool driver_works(void)
 {
 	unsigned int flags;
@@ -137,14 +137,14 @@ void cl_gate_watch(void)
 	atomic_store(&watched, true);
 }
 
-/* ------------------------------------------------ primary contexts that are made */
+/* ------------------------------------------------- creations of primary contexts */
 struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
 	struct cl_context_creation creation = { .call = cl_context_call_begin(device), .device = device };
 
 	if (creation.call.unwatched || cl_self_is_copy() || device < 0 || device >= DEVICES)
 		return creation;
-	/* (until make_end(), or who ends it would wait for a thread that is no more) */
+	/* a cancelled thread would never end its borrow, and others would wait */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &creation.cancel_state);
 	cl_gate_borrow_begin(device);
 	creation.begun = true;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that make and end contexts, and who waits for them: the primary contexts of devices, the
- * calls of a process that does not share yet, and the one condition that all wait for.
+ * Makes threads wait for calls that create or end contexts, and such calls for threads: borrows and
+ * creations of primary contexts, calls of a process that does not share yet, and the one
+ * condition variable that all of them use.
  *
- * Functions that end in _locked want cl_exports_lock held; the others take it.
+ * The caller of a function that ends in _locked holds cl_exports_lock.  The other functions take
+ * it, except for those on unwatched calls, which use atomics.  Fork: cl_gate_forget().
  */
 #ifndef CL_GATE_H
 #define CL_GATE_H
@@ -14,21 +16,23 @@
 #include "shim/driver/driver.h"
 
 /*
- * Around a question to the driver for which the primary context of @device is retained
- * and released: no hooked call gives back the program's last reference to it meanwhile,
- * or its end would be ours, and unnoticed.  begin() waits until none does (a second at
- * most), no lock of ours may be held.
+ * A borrow of the primary context of @device: a thread of ours calls begin(), retains the context,
+ * releases it, and calls end().  A hooked call that gives back the program's last reference waits
+ * for the borrow: else our release would be the last one, and no hook would see the end.  begin()
+ * waits for such calls under way, a second at most.  No lock of ours may be held.
+ * @device is below CL_BORROW_DEVICES.
  */
-enum { CL_ASKED_DEVICES = 64 };
+enum { CL_BORROW_DEVICES = 64 };
 void cl_gate_borrow_begin(CUdevice device);
 void cl_gate_borrow_end(CUdevice device);
 bool cl_gate_is_borrowed_locked(CUdevice device);
-/* @by: 1, a call of the program may be ending the primary context of @device from now on, or -1, not any more. */
+/* A call that may end the primary context of @device begins (@by 1) or is over (@by -1). */
 void cl_gate_primary_ends_locked(CUdevice device, int by);
 
 /*
- * Waits until something of this has changed, or cl_gate_changed_locked() was called: a block
- * was let go of, too.  until(): CLOCK_MONOTONIC, ns; false: it is that late.
+ * Waits until a borrow has ended or another thread calls cl_gate_changed_locked(), as it does
+ * when a visit, the free of a block or the end of a context is over.  May also return without a
+ * change.  wait_until() returns false if the time @until (cl_now(), ns) has come, else true.
  */
 void cl_gate_wait_locked(void);
 bool cl_gate_wait_until_locked(uint64_t until);
@@ -36,11 +40,12 @@ void cl_gate_changed_locked(void);
 
 /* ------------------------------------------------------- for the hooks in preload/ */
 /*
- * Around a call that takes the primary context of @device or gives it back, or (-1) counts
- * another down, or one of a device that is not known.  Unwatched: this process shares nothing
- * yet, and none of the functions below is to be called.  Should it begin to share meanwhile,
- * who ends the same context waits for cl_context_call_end() (a second at most): or it would
- * not be known which of the two was the last that had it.
+ * A hook calls begin() before a call that may create or end the primary context of @device.
+ * A @device of -1 stands for a call that counts another context down, or one of an unknown
+ * device.  If .unwatched is true, the process shares nothing yet: the hook calls the driver and then
+ * cl_context_call_end(), and does not call cl_context_end_begin().  If the process begins to share
+ * meanwhile, another call that ends the same context waits for cl_context_call_end(), a second at
+ * most: else it would be unknown which of the two calls ended the context.
  */
 struct cl_context_call {
 	CUdevice device;
@@ -48,12 +53,13 @@ struct cl_context_call {
 	bool unwatched;
 };
 struct cl_context_call cl_context_call_begin(CUdevice device);
-void cl_context_call_end(const struct cl_context_call *call); /* when unwatched, by the same thread */
+void cl_context_call_end(const struct cl_context_call *call); /* only if unwatched, in the same thread */
 
 /*
- * Around a call that may make @device's primary context, watched or not.  It
- * waits (for a second at most) while another thread's call may be ending that, until that has
- * been asked about; and who ends it waits meanwhile.
+ * A hook calls begin() before and end() after a call that may create the primary context of
+ * @device.  In a process that shares, begin() waits while another thread's call may be ending that
+ * context, a second at most, and a call that ends it waits for end().  In any other process the
+ * call is an unwatched one.
  */
 struct cl_context_creation {
 	struct cl_context_call call;
@@ -65,9 +71,9 @@ struct cl_context_creation cl_context_creation_begin(CUdevice device);
 void cl_context_creation_end(const struct cl_context_creation *creation);
 
 /* ------------------------------------------------------------------------ the rest */
-/* By who begins to share, before it notes anything: see struct cl_context_call. */
+/* Ends unwatched calls: life.c calls this when the process begins to share, before anything is exported. */
 void cl_gate_watch(void);
-/* Waits until @end (CLOCK_MONOTONIC, ns) at most for unwatched calls of @device; -1: for those that name none. */
+/* Waits until no unwatched call of @device (-1: that names none) is left, or @end (cl_now(), ns). */
 void cl_gate_await_unwatched(CUdevice device, uint64_t end);
 void cl_gate_forget(void); /* in a forked child */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Green contexts: see green.h. */
+/* The green contexts that the program has: see green.h. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -7,18 +7,18 @@
 #include "shim/driver/green.h"
 #include "shim/self/self.h"
 
-/* One for each handle that the program has got; there are few of them. */
+/* One note for each handle that the program has got.  There are few. */
 struct note {
 	struct cl_node node;
 	CUgreenCtx green;
-	CUcontext ctx;	 /* NULL: not known, it was not got as one yet */
-	CUcontext whole; /* the primary context; NULL: not known */
+	CUcontext ctx;	 /* the green context as a CUcontext; NULL: not known */
+	CUcontext whole; /* the primary context that it is part of; NULL: not known */
 	CUdevice device; /* -1: not known */
-	uint64_t number; /* of its creation */
+	uint64_t number; /* tells two notes of the same handle apart */
 };
-static struct cl_list notes; /* the last one first */
+static struct cl_list notes; /* the newest first */
 static uint64_t made;
-/* The last of our locks: no other is taken while it is held, and no CUDA call is made. */
+/* Last in rank: no other lock is taken, and no CUDA call is made, while it is held. */
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_GREEN);
 
 _Atomic uint32_t cl_green_notes;
@@ -37,7 +37,7 @@ static struct note *note_new_locked(const struct note *as)
 	return note;
 }
 
-/* Takes away those of @green and of @number (0: of any), or those of @ctx. */
+/* Drops the notes of @ctx; if that is NULL, those of @green with @number (0: with any). */
 static void drop_locked(CUgreenCtx green, uint64_t number, CUcontext ctx)
 {
 	struct note *note, *next;
@@ -53,8 +53,8 @@ static void drop_locked(CUgreenCtx green, uint64_t number, CUcontext ctx)
 }
 
 /*
- * The handle of the primary context of @device, which a green context of ours keeps: so
- * giving it back here is never the last that does, whoever shares or not.
+ * Returns the primary context of @device, or NULL if the driver does not say it.  A green context
+ * of @device was just created and keeps a reference, so the release here is never the last one.
  */
 static CUcontext whole_of(CUdevice device)
 {
@@ -72,13 +72,13 @@ void cl_green_created(CUgreenCtx green, CUdevice device)
 	CL_UNCANCELLED;
 	struct note note = { .green = green, .device = device, .whole = whole_of(device) };
 
-	/* asked here, for the program may get it otherwise, too: from a stream of it, by cuStreamGetCtx() */
+	/* asked now: the program may also get it without a hook, by cuStreamGetCtx() */
 	if (!cl_driver.cuCtxFromGreenCtx ||
 	    cl_driver.cuCtxFromGreenCtx(&note.ctx, green) != CUDA_SUCCESS)
 		note.ctx = NULL;
 	cl_lock(&lock);
 	note.number = ++made;
-	/* (one that had its handle and whose end was not seen) */
+	/* drop an older context that had these handles and whose end we did not see */
 	drop_locked(green, 0, NULL);
 	if (note.ctx)
 		drop_locked(NULL, 0, note.ctx);
@@ -116,7 +116,7 @@ bool cl_green_find(CUcontext *ctx)
 {
 	const struct note *note;
 
-	if (!*ctx) /* (as in a note of one that was not got yet) */
+	if (!*ctx) /* would match a note whose .ctx is not known */
 		return false;
 	cl_lock(&lock);
 	CL_LIST_EACH (note, &notes, const struct note, node)
@@ -138,8 +138,8 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 	if (!atomic_load_explicit(&cl_green_notes, memory_order_relaxed))
 		return end;
 	/*
-	 * The one call that comes here without the driver's word that it is right: also in a
-	 * child of a process that does not share, which may have been forked amid the lock.
+	 * This is the one function here that runs before the driver has accepted the call.  So it may
+	 * run in a forked child, whose parent may have held the lock: don't wait for ever.
 	 */
 	until = cl_after(CL_END_WAIT);
 	if (!cl_lock_until(&lock, &until))
@@ -167,7 +167,7 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 
 void cl_green_forget(void)
 {
-	notes = (struct cl_list){ 0 }; /* their memory is left, see cl_blocks_forget() */
+	notes = (struct cl_list){ 0 }; /* their memory is leaked: see cl_blocks_forget() */
 	atomic_store_explicit(&cl_green_notes, 0, memory_order_relaxed);
 	cl_lock_reset(&lock);
 }

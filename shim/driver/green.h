@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Green contexts (CUDA 12.4): parts of a device's primary context, with a handle
- * of their own.
+ * Green contexts (CUDA 12.4): parts of a device's primary context, each with a handle
+ * of its own.
  *
- * Memory, imports and events that are made in one are the primary context's, and
- * live on when it is destroyed; to make a destroyed one current corrupts the
- * process's heap (all measured, doc/measurements.md).  What must hold: wherever
- * we note a context, it is the primary one that is noted, and so we make no green
- * one current.  The driver can't be asked whether a handle is of a green context,
- * so each is noted as the program gets it, also before the process shares.
+ * Memory, imports and events that are made in a green context belong to the primary context and
+ * outlive the green one.  Making a destroyed green context current corrupts the
+ * process's heap (all measured, doc/measurements.md).  What must hold: our objects
+ * are of primary contexts, never of green ones, so we never make a green
+ * one current.  The driver doesn't say whether a handle is of a green context.
+ * So the hooks make a note of each one that the program gets, also before the process shares.
+ *
+ * Any thread.  The functions take a lock of their own.
  */
 #ifndef CL_GREEN_H
 #define CL_GREEN_H
@@ -18,17 +20,17 @@
 #include <stdint.h>
 #include "shim/driver/driver.h"
 
-/* How many notes there are, and once there was no memory for one; 0 in most processes. */
+/* How many notes there are, plus CL_GREEN_UNNOTED once memory for one was missing. */
 extern _Atomic uint32_t cl_green_notes;
 enum { CL_GREEN_UNNOTED = 1u << 31 };
 
-/* Whether a green context may be there that we have no note of: any but a primary one may be it. */
+/* Returns true if a green context may lack a note: any context but a primary one may be it. */
 static inline bool cl_green_unsure(void)
 {
 	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed) & CL_GREEN_UNNOTED;
 }
 
-/* Whether any context may be a green one.  Relaxed: whoever uses one has it from the call that noted it. */
+/* Returns true if any context may be green.  Relaxed: a thread gets a green one after its note. */
 static inline bool cl_green_any(void)
 {
 	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed);
@@ -36,21 +38,21 @@ static inline bool cl_green_any(void)
 
 bool cl_green_find(CUcontext *ctx);
 /*
- * Whether *@ctx is of a green context; then it becomes the primary context that that is
- * a part of (NULL: it is not known which).  May be called under our locks.
+ * Returns true if *@ctx is a green context, and sets *@ctx to the primary context that it is part
+ * of, or to NULL if that is not known.  Else returns false.  May be called under our other locks.
  */
 static inline bool cl_green_resolve(CUcontext *ctx)
 {
 	return cl_green_any() && cl_green_find(ctx);
 }
 
-/* For the hooks in preload/: made, and got as a CUcontext; also by a process that shares nothing yet. */
+/* For the hooks, also before the process shares: the program has created @green, or got it as @ctx. */
 void cl_green_created(CUgreenCtx green, CUdevice device);
 void cl_green_converted(CUcontext ctx, CUgreenCtx green);
-/* Around the call that destroys one: of which device it is, -1: that is not known. */
+/* The hook calls begin() before and done() after the call that destroys @green. */
 struct cl_green_end {
-	CUdevice device;
-	uint64_t number; /* of its creation: another may have its handle by the time it is gone */
+	CUdevice device; /* -1: not known */
+	uint64_t number; /* of the note: before done() a new green context may get the handle */
 	CUgreenCtx green;
 };
 struct cl_green_end cl_green_end_begin(CUgreenCtx green);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A visit to the driver: see visit.h. */
+/* Visits to the driver: see visit.h. */
 #include <stdlib.h>
 
 #include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
 
-static unsigned int visits; /* of all threads; under cl_exports_lock */
+static unsigned int visits; /* under way, of all threads; under cl_exports_lock */
 static __thread struct cl_visit *innermost __attribute__((tls_model("initial-exec")));
 
 CUresult cl_context_push(CUcontext ctx, bool *pushed)
@@ -87,7 +87,7 @@ CUstream cl_visit_free_stream(const struct cl_visit *visit)
 	    cl_driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
 		return stream;
 	cl_lock(&cl_exports_lock);
-	/* another thread may have been faster: two of a context do no harm */
+	/* another thread may have made one meanwhile: a second stream does no harm */
 	context->free_stream = stream;
 	cl_unlock(&cl_exports_lock);
 	return stream;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A visit to the driver by a thread of ours, or on an errand of ours: to give back, to ask, to destroy.
+ * A visit: a time in which a thread calls the driver for us in a given context, to free a block, to
+ * query a fence or to destroy an event.
  *
- * What must hold: nothing of ours is in the driver with a context while the program's call
- * may end it.  So a visit is counted by its context, and who ends that waits until there is none
- * (cl_context_close()).
+ * What must hold: no thread is in a visit to a context while a call of the program may end that
+ * context.  So a context counts its visits, and cl_context_close() waits until there are none.
  *
- * Functions that end in _locked want cl_exports_lock held.
+ * The caller of a function that ends in _locked holds cl_exports_lock.  Fork: cl_visit_forget().
  */
 #ifndef CL_VISIT_H
 #define CL_VISIT_H
@@ -16,34 +16,35 @@
 #include "shim/driver/driver.h"
 
 struct cl_visit {
-	struct cl_visit *outer; /* of this thread */
+	struct cl_visit *outer; /* the visit of this thread that this one is nested in, or NULL */
 	struct cl_context *context;
 	CUstreamCaptureMode mode;
 	bool exchanged, pushed;
 };
 /*
- * begin() counts the visit and lets go of the lock; end() takes it again.  In between @context,
- * which does not end, is current (of an unknown one, whatever was), and the thread's capture
- * mode is relaxed: our frees are not part of what some thread of the program is capturing,
- * and must not spoil it.
+ * begin() counts the visit and releases the lock; end() takes the lock again.  In between @context
+ * does not end and is the thread's current context; for cl_context_unknown the current context
+ * stays as it was.  The thread's capture mode is relaxed meanwhile, so that our frees do not
+ * invalidate a capture of the program.  No other lock of ours may be held.
  */
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context);
 void cl_visit_end_locked(struct cl_visit *visit);
 
-/* How many visits of this thread are in @context; and whether any thread's are in any. */
+/* How many visits of this thread are in @context; and whether any thread is in a visit. */
 unsigned int cl_visits_of_mine(const struct cl_context *context);
 bool cl_visits_any_locked(void);
 
 /*
- * Makes @ctx (NULL: whatever is) current for this thread, without a visit: for what the
- * program's own call does in its place.  *pushed: it was not; then pop() must follow.
+ * push() makes @ctx current for this thread without a visit, for work that is part of a call of the
+ * program.  If @ctx is NULL or is current already, it does nothing.  Returns the driver's
+ * result.  *@pushed says whether pop() has something to undo.
  */
 CUresult cl_context_push(CUcontext ctx, bool *pushed);
 void cl_context_pop(bool pushed);
 
 /*
- * In a visit: a stream of our own of its context, to free on, that waits for no other stream.
- * NULL: none can be had.  The lock is not held.
+ * Returns our own stream of the visited context, to free on: a stream that waits for no other one.
+ * Returns NULL if the driver makes none.  Called within @visit, without the lock.
  */
 CUstream cl_visit_free_stream(const struct cl_visit *visit);
 

@@ -40,7 +40,7 @@ $(first_of_two "$T/first")"
 $(first_of_two "$T/first")"
 		cat "$CULIMBO_LOG_FILE"
 		[ "$(grep -c . "$CULIMBO_LOG_FILE")" -eq 1 ]
-		grep -q "two copies of culimbo are loaded, $T/first/libculimbo.so (version .*) and $T/second/libculimbo.so (" \
+		grep -q "two copies of culimbo are loaded: $T/first/libculimbo.so (version .*) is used, $T/second/libculimbo.so (" \
 			"$CULIMBO_LOG_FILE"
 	done
 	[ -z "$(ls -A "$CULIMBO_DIR")" ]
@@ -72,11 +72,11 @@ says_once() {
 }
 
 @test "wrappers that find the driver past us: it is said whose they are, before us or after us" {
-	says_once "$LIBRARY:$T/wrapper.so" "warning: $T/wrapper.so answers cuMemFree_v2 and 1 more of the driver's calls"
-	says_once "$T/wrapper-chain.so:$LIBRARY" "warning: $T/wrapper-chain.so answers cuMemFree_v2 and 1 more of the"
+	says_once "$LIBRARY:$T/wrapper.so" "warning: $T/wrapper.so wraps cuMemFree_v2 and 1 more driver calls"
+	says_once "$T/wrapper-chain.so:$LIBRARY" "warning: $T/wrapper-chain.so wraps cuMemFree_v2 and 1 more driver calls"
 	# it gives the driver's own for all others: nothing that is looked up comes to us
-	says_once "$T/wrapper.so:$LIBRARY" "warning: $T/wrapper.so answers cuMemFree_v2 and 11 more of the driver's calls"
-	says_once "$T/second.so:$LIBRARY" "warning: $T/second.so answers cuMemFree_v2 and 11 more of the driver's calls"
+	says_once "$T/wrapper.so:$LIBRARY" "warning: $T/wrapper.so wraps cuMemFree_v2 and 11 more driver calls"
+	says_once "$T/second.so:$LIBRARY" "warning: $T/second.so wraps cuMemFree_v2 and 11 more driver calls"
 }
 
 @test "interposers that hand on, and programs that don't share, are no matter" {

@@ -115,7 +115,7 @@ fake_driver() {
 	cat checks.json
 	[ "$status" -eq 1 ]
 	jq -e '.checks[] | select(.check == "hooks") | .status == "fail" and (.advice | test("see messages"))' checks.json
-	jq -e '[.checks[] | select(.check == "messages" and .status == "warn").what] | any(test("wrapper.so answers cuMemFree_v2"))' checks.json
+	jq -e '[.checks[] | select(.check == "messages" and .status == "warn").what] | any(test("wrapper.so wraps cuMemFree_v2"))' checks.json
 	jq -e '[.checks[] | select(.check == "messages" and .status == "warn").what] | any(test("two copies of culimbo"))' checks.json
 }
 
