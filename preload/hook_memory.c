@@ -22,7 +22,8 @@
 		if (watched & CL_SHARES)                                              \
 			cl_memory_allocates();                                        \
 		result = CL_WITH_MEMORY(short_of, call);                              \
-		if (watched & CL_TRACES)                                              \
+		/* the arguments of a call that was refused may be unreadable */              \
+		if (watched & CL_TRACES && result == CUDA_SUCCESS)                            \
 			cl_trace_allocated((address), (bytes), result);               \
 		result;                                                               \
 	})

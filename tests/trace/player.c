@@ -9,7 +9,7 @@
  * many (live) later ones are there it is freed while it is held, and later
  * closed.  The first consumer's blocks go round.  kill: the last consumer is
  * killed with what it holds.  stale: a handle of a block that is gone is opened.
- * want: more memory than there is.  At its end the producer waits until the
+ * want: more memory than there is, and an array of no description, both refused.  At its end the producer waits until the
  * driver has as much free memory as at its start.
  */
 #include <signal.h>
@@ -116,6 +116,7 @@ int main(int argc, char **argv)
 	bool kills = option(argc, argv, "kill", 0);
 	CUdeviceptr *block = calloc((size_t)blocks, sizeof *block), warm, large;
 	CUipcMemHandle handle;
+	CUarray array;
 	size_t before;
 	int bad = 0;
 
@@ -165,7 +166,7 @@ int main(int argc, char **argv)
 		if (!kills || closed % consumers != consumers - 1)
 			tell((int)(closed % consumers), 'c', (unsigned int)(closed % SLOTS), NULL);
 	if (option(argc, argv, "want", 0) &&
-	    cuMemAlloc(&large, (size_t)1 << 50) == CUDA_SUCCESS)
+	    (cuMemAlloc(&large, (size_t)1 << 50) == CUDA_SUCCESS || cuArrayCreate(&array, NULL) == CUDA_SUCCESS))
 		return 3;
 	for (int tries = 0; free_memory() < before && tries < 20000; tries++)
 		usleep(500);
