@@ -376,10 +376,7 @@ void cl_notes_finding(const struct cl_finding *finding)
 
 void cl_notes_forget(void)
 {
-	/*
-	 * their memory is not freed: another thread of the parent may have been changing it at the
-	 * fork
-	 */
+	/* not freed: a thread of the parent may have been changing them when it forked */
 	memset(&notes, 0, sizeof notes);
 	noted = NULL;
 	cl_stack_forget_names();

@@ -105,10 +105,7 @@ void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
 
 void cl_notes_closes_forget(void)
 {
-	/*
-	 * their memory is not freed: another thread of the parent may have been changing it at the
-	 * fork
-	 */
+	/* not freed: a thread of the parent may have been changing them when it forked */
 	if (closes)
 		memset(closed, 0, sizeof closed);
 	closes = 0;

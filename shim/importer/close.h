@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Closes imports: what is done before and after the driver's call.  Callers hold no lock.  Any
- * thread.
- */
+/* Closes imports: before and after the driver's call.  Callers hold no lock.  Any thread. */
 #ifndef CL_CLOSE_H
 #define CL_CLOSE_H
 

@@ -206,10 +206,7 @@ void cl_hold_keep_locked(struct cl_hold *hold, struct cl_stamp stamp, const void
 
 void cl_holds_forget(void)
 {
-	/*
-	 * their memory is not freed: another thread of the parent may have been changing it at the
-	 * fork
-	 */
+	/* not freed: a thread of the parent may have been changing them when it forked */
 	cl_holds = (struct cl_table)CL_TABLE_BEGIN(cl_holds);
 	spare = (struct cl_list){ 0 };
 }

@@ -76,9 +76,9 @@ static inline bool cl_hold_has_gone_on(const struct cl_hold *hold)
 	       hold->generation;
 }
 /*
- * Takes the hold of what @stamp names, or shares the one that we have, for one open.  Returns 0
- * (*held is left as it was, NULL, if the block could only be pinned), -ESTALE if the handle's
- * block was freed, or -EBADMSG if the record has another handle.
+ * Takes the hold of what @stamp names, or shares the one that we have, for one open.  Returns 0,
+ * -ESTALE if the handle's block was freed, or -EBADMSG if the record has another handle.  *held
+ * must be NULL, and stays NULL if there is no memory for a hold, so that the block is only pinned.
  */
 static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp *stamp, const void *handle,
 				     struct cl_hold **held)

@@ -237,10 +237,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 	cl_unlock(&cl_imports_lock);
 	if (!there)
 		return false;
-	/*
-	 * forget an earlier close at @key: without a mapping, that of this import would look like a
-	 * second
-	 */
+	/* or an earlier close at @key would make the close of this import look like a second one */
 	if (kind == CL_EVENT)
 		cl_import_event_is_new((CUevent)(uintptr_t)key);
 	else if (!noted)

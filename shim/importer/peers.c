@@ -61,10 +61,7 @@ static void drop(struct cl_peer *peer)
 	free(peer);
 }
 
-/*
- * Returns true if the exporter is dead and its file was removed, was gone already, or is left for
- * reports.
- */
+/* Removes a dead exporter's file, unless it stays for reports.  Returns false if the exporter may live. */
 static bool is_finished(struct cl_peer *peer, int dirfd)
 {
 	if (!cl_region_fd_intact(&peer->region))

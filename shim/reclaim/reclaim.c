@@ -149,10 +149,7 @@ static void held_events(struct cl_retry *retry, struct found *found)
 		 */
 		cl_collector_wake();
 	}
-	/*
-	 * read after held events were forced out: events that are not in the limbo any more are
-	 * counted
-	 */
+	/* read last, so that events which were forced out are counted */
 	back = cl_limbo_events_back();
 	found->gave |= retry->attempt == 0 || back != retry->seen;
 	retry->seen = back;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The groups of a report: those who look at a process fill them, cl_report_say() prints them.  See
- * report.h.
- */
+/* The groups of a report: a look at a process fills them, cl_report_say() prints them. */
 #ifndef CL_REPORT_TABLE_H
 #define CL_REPORT_TABLE_H
 

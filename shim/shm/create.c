@@ -136,10 +136,7 @@ static int name_and_map_again(struct cl_region *region, int dirfd, const char *n
 	return cl_region_map(region);
 }
 
-/*
- * Renames the file.  Returns -EEXIST if the name is taken, -EAGAIN if the file or its directory has
- * gone.
- */
+/* Renames the file.  -EEXIST: the name is taken; -EAGAIN: the file or its directory has gone. */
 static int give_final_name(int dirfd, const char *new_name, const char *name)
 {
 	if (renameat2(dirfd, new_name, dirfd, name, RENAME_NOREPLACE) == 0)

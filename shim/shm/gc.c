@@ -129,10 +129,7 @@ static bool is_old(int dirfd, const char *name, int seconds)
 	       now.tv_sec - st.st_ctim.tv_sec > seconds;
 }
 
-/*
- * Removes one file if its exporter is dead.  Adds to *judged if more than a few system calls were
- * needed.
- */
+/* Removes one file if its exporter is dead.  Adds to *judged if that took many system calls. */
 static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
 		      struct cl_known *known, unsigned int *judged)
 {

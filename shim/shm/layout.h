@@ -237,10 +237,7 @@ struct cl_device_limbo {
 };
 _Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line");
 #define CL_DEVICE_LIMBOS 32u
-/*
- * The entry for all devices without one; who asks for the memory of such a device asks for that of
- * all.
- */
+/* The entry for all devices without one.  Who asks for memory of such a device asks for all. */
 #define CL_ANY_DEVICE 0u
 
 struct cl_header {
@@ -277,10 +274,7 @@ struct cl_header {
 	_Alignas(64) _Atomic uint32_t pressure_asked;
 	_Atomic uint32_t pressure_done; /* a futex */
 	_Atomic uint32_t serving;	/* a collector runs, so asking pays */
-	/*
-	 * since when the exporter's lock has been free, as the processes saw that looked; 0: it was
-	 * not
-	 */
+	/* since when the exporter's lock has been free, by those who looked; 0: it was not */
 	_Atomic uint64_t exporter_lock_free;
 
 	/* how far the parts for reports have grown, only up; see CL_AT_MODULES */

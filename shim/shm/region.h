@@ -134,10 +134,7 @@ int cl_region_open_knowing(struct cl_region *region, int dirfd, uint32_t file_id
 /* As cl_region_open_knowing(), with @known NULL. */
 int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why);
 
-/*
- * As cl_region_open_knowing(), by the file's path: for a caller without a descriptor for the
- * directory.
- */
+/* As cl_region_open_knowing(), by the file's path: the directory needs no descriptor. */
 int cl_region_open_path(struct cl_region *region, const char *path, uint32_t file_id,
 			struct cl_known *known, const char **why);
 /* Closes the descriptor and keeps the mapping: no locks and no growing from then on. */

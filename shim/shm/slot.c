@@ -124,10 +124,7 @@ static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim
 	return true;
 }
 
-/*
- * Judges the owner of a claimed slot, and reaps it if it is dead.  *free_since: see
- * cl_liveness_judge().
- */
+/* Judges the owner of a claimed slot, and reaps it if it is dead.  *free_since: see liveness.h. */
 static void look_at(struct cl_region *region, unsigned int slot, uint64_t claim, uint64_t *free_since,
 		    uint64_t now, uint64_t settle, struct cl_reaped *sum, struct each_hold *each)
 {

@@ -55,10 +55,7 @@ static uint32_t count_of(_Atomic uint32_t *count, uint32_t most)
 	return n < most ? n : most;
 }
 
-/*
- * Copies at most @n bytes of text from a file, without control bytes: a process may call itself
- * anything.
- */
+/* Copies at most @n bytes of text from a file.  Control bytes, which it may have, become '?'. */
 static void copy_text(char *to, const char *from, size_t n)
 {
 	size_t i;

@@ -119,10 +119,7 @@ struct cl_view_import {
 	uint32_t file_id, record, generation, exporter_pid, stack;
 	unsigned int device;
 };
-/*
- * Returns a bound: every entry's index is below it.  cl_view_import() returns false for unused
- * entries.
- */
+/* Returns a bound: every index is below it.  cl_view_import() returns false for unused entries. */
 uint32_t cl_view_imports(const struct cl_view *view);
 bool cl_view_import(const struct cl_view *view, uint32_t index, struct cl_view_import *import);
 /*
