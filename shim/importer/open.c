@@ -175,7 +175,7 @@ void cl_open_give_up(const struct cl_opening *o)
  * may be opened again if the driver returns the mapping that we have; else it has opened another
  * block.
  */
-static bool went_with_context(const struct cl_hold *hold)
+static bool is_orphaned(const struct cl_hold *hold)
 {
 	return cl_life_state(cl_record_life(&hold->peer->region, cl_hold_record(hold))) == CL_GONE;
 }
@@ -224,7 +224,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 	/* an unmanaged import (another directory, or no culimbo) cannot be checked */
 	if (o->hold)
 		there = is_open(newest, o->hold) ||
-			(is_there_locked(resolved, o->hold) && !went_with_context(o->hold));
+			(is_there_locked(resolved, o->hold) && !is_orphaned(o->hold));
 	if (there) {
 		if (o->hold) {
 			o->hold->pending--;

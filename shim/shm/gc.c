@@ -94,7 +94,7 @@ bool cl_gc_is_kept(const struct cl_region *region)
  * saw that before, and CULIMBO_KEEP_DEAD has not passed.  Does not map the file,
  * since most files stay.  The caller must not have it open: close() would drop its locks.
  */
-static bool is_to_stay(int dirfd, const char *name, bool keep)
+static bool must_stay(int dirfd, const char *name, bool keep)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
 			      .l_len = 1 };
@@ -130,8 +130,8 @@ static bool is_old(int dirfd, const char *name, int seconds)
 }
 
 /* Removes one file if its exporter is dead.  Adds to *judged if that took many system calls. */
-static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
-		      struct cl_known *known, unsigned int *judged)
+static bool remove_if_dead(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
+			   struct cl_known *known, unsigned int *judged)
 {
 	uint32_t id = cl_region_name_id(name), unfinished = id ? 0 : cl_region_unfinished_id(name);
 	struct cl_region region;
@@ -140,7 +140,7 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 
 	if (id && is_open && is_open(id))
 		return false;
-	if (id && is_to_stay(dirfd, name, is_open))
+	if (id && must_stay(dirfd, name, is_open))
 		return false;
 	/* where many processes start at once, most unfinished files are just being made */
 	if (unfinished && is_open && !is_old(dirfd, name, YOUNG))
@@ -181,7 +181,7 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 			if (is_open && (seen++ >= MOST_SEEN || judged >= MOST_JUDGED))
 				goto out;
 			memcpy(&length, buffer + at + 16, sizeof length);
-			gone += take_away(dirfd, buffer + at + 19, is_open, &known, &judged);
+			gone += remove_if_dead(dirfd, buffer + at + 19, is_open, &known, &judged);
 			at += length;
 		}
 out:

@@ -78,7 +78,7 @@
 #define CL_STAMP_TAG_BITS 10
 #define CL_GENERATIONS (1u << CL_STAMP_GENERATION_BITS)
 #define CL_ID_RANDOM_BITS 14
-#define CL_ID_PRINT_BITS (CL_STAMP_FILE_BITS - CL_ID_RANDOM_BITS)
+#define CL_ID_FINGERPRINT_BITS (CL_STAMP_FILE_BITS - CL_ID_RANDOM_BITS)
 
 /* Identifies a process, also after its pid is reused. */
 struct cl_identity {
@@ -374,21 +374,21 @@ static inline uint64_t cl_mix(uint64_t v)
 	return v ^ v >> 32;
 }
 /* The 14 bits of the fingerprint of a file in @place. */
-static inline uint32_t cl_stamp_print(uint64_t place, uint32_t file_id)
+static inline uint32_t cl_stamp_fingerprint(uint64_t place, uint32_t file_id)
 {
 	return (uint32_t)(cl_mix(place + (file_id & ((1u << CL_ID_RANDOM_BITS) - 1))) >>
-			  (64 - CL_ID_PRINT_BITS - CL_STAMP_TAG_BITS));
+			  (64 - CL_ID_FINGERPRINT_BITS - CL_STAMP_TAG_BITS));
 }
 /* Makes a file id in @place out of 14 bits of @random. */
 static inline uint32_t cl_stamp_file_id(uint64_t place, uint32_t random)
 {
 	uint32_t id = random & ((1u << CL_ID_RANDOM_BITS) - 1);
 
-	return id | (cl_stamp_print(place, id) >> CL_STAMP_TAG_BITS) << CL_ID_RANDOM_BITS;
+	return id | (cl_stamp_fingerprint(place, id) >> CL_STAMP_TAG_BITS) << CL_ID_RANDOM_BITS;
 }
 static inline uint32_t cl_stamp_tag(uint64_t place, uint32_t file_id)
 {
-	return cl_stamp_print(place, file_id) & ((1u << CL_STAMP_TAG_BITS) - 1);
+	return cl_stamp_fingerprint(place, file_id) & ((1u << CL_STAMP_TAG_BITS) - 1);
 }
 /* Returns true if @s is of a file in @place; false if not, and for place 0 (not known). */
 static inline bool cl_stamp_is_of(struct cl_stamp s, uint64_t place)

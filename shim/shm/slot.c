@@ -200,8 +200,8 @@ static uint64_t lock_free_word(uint64_t since, uint64_t tag)
 	return since ? tag | (((since - 1) >> CL_LOCK_FREE_UNIT_BITS) + 1) : 0;
 }
 
-static void look_for_the_next(struct cl_region *region, unsigned int slot, const struct cl_identity *self,
-			      uint64_t now, uint64_t settle, struct cl_reaped *sum)
+static void look_and_leave_word(struct cl_region *region, unsigned int slot, const struct cl_identity *self,
+				uint64_t now, uint64_t settle, struct cl_reaped *sum)
 {
 	struct each_hold nobody = { NULL, NULL, 0 };
 	_Atomic uint64_t *left = &region->lock_free[slot];
@@ -234,7 +234,7 @@ static void look_at_some(struct cl_region *region, const struct cl_identity *sel
 	used = used < CL_SLOTS ? used : CL_SLOTS;
 	from = atomic_fetch_add_explicit(&region->header->slots_seen, CL_CROWD_LOOKS, memory_order_relaxed);
 	for (uint32_t i = 0; i < CL_CROWD_LOOKS; i++)
-		look_for_the_next(region, (from + i) % used, self, now, settle, &sum);
+		look_and_leave_word(region, (from + i) % used, self, now, settle, &sum);
 }
 
 static unsigned int look_at_all(struct cl_region *region, const struct cl_identity *self, uint64_t now,
@@ -243,7 +243,7 @@ static unsigned int look_at_all(struct cl_region *region, const struct cl_identi
 	struct cl_reaped sum = { 0 };
 
 	for (unsigned int slot = 0; slot < CL_SLOTS; slot++)
-		look_for_the_next(region, slot, self, now, settle, &sum);
+		look_and_leave_word(region, slot, self, now, settle, &sum);
 	return sum.slots;
 }
 
