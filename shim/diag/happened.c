@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Happenings: see happened.h.  The one place that fills in a finding. */
+/* Reports happenings: see happened.h.  No other file fills in a finding. */
 #include <stdio.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ static void log_stale_refused(const struct cl_about *about)
 		       about->file_id, about->record, about->generation);
 }
 
-/* Every kind, so that the compiler names a new one that is not here. */
+/* The switch has every kind, so that the compiler names a new one that is missing. */
 static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 {
 	unsigned long long key = about->key;
@@ -83,7 +83,7 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped", key);
 		break;
 	case CL_FOUND_CLOSED_TWICE:
-		cl_log(CL_LOG_INFO, "import %#llx was closed and is not open", key);
+		cl_log(CL_LOG_INFO, "import %#llx was closed once more than it was opened", key);
 		break;
 	case CL_FOUND_STALE_REFUSED:
 		log_stale_refused(about);
@@ -93,8 +93,8 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 		break;
 	case CL_FOUND_EVENT_FORCED_OUT:
 		cl_log_once(CL_LOG_INFO,
-			    "too many destroyed events wait for their importers: the oldest go now "
-			    "(CULIMBO_MAX_EVENTS is %llu)",
+			    "more than %llu destroyed events (CULIMBO_MAX_EVENTS) wait for their importers: "
+			    "the oldest go back to the driver now",
 			    (unsigned long long)cl_options.max_events.number);
 		break;
 	case CL_FOUND_HELD_FORCED_OUT:

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Happenings: what somebody should know of, a misuse by the program or what had to be done
- * because of another process.
+ * Happenings: a misuse by the program, or what had to be done because of another process.
  *
- * One call says it wherever it is to be heard: it is counted for the report, noted in our file
- * with its stacks, traced and logged.  Nothing is decided by it, and it never fails.  errno may
- * change.
+ * One call counts it for the report, writes a finding with its stacks into our file, traces it and
+ * logs it.  Nothing is decided by it, and it never fails.  errno may change.  Any thread.
  */
 #ifndef CL_HAPPENED_H
 #define CL_HAPPENED_H
@@ -13,27 +11,27 @@
 #include <stdbool.h>
 #include "shim/shm/layout.h"
 
-/* What it is about: a block, an import or a handle.  What is not known is 0. */
+/* What a happening is about: a block, an import or a handle.  What is not known is 0. */
 struct cl_about {
 	uint64_t key;	 /* device address, or the CUevent */
 	uint64_t size;	 /* bytes; 0 for an event */
-	uint64_t when;	 /* of what it clashes with (the first free, the last close), CLOCK_MONOTONIC ns */
-	uint32_t stack;	 /* of the same, as of cl_notes_stack() */
+	uint64_t when;	 /* of what it clashes with: the first free, the last close; CLOCK_MONOTONIC ns */
+	uint32_t stack;	 /* of the same, from cl_notes_stack() */
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
-	bool exporter_gone;	 /* its exporter's file is not where it would be */
+	bool exporter_gone;	 /* the directory of its exporter's file is here, and the file is not */
 	char name[16];	 /* of the other process */
 };
 
 /*
- * @about: what it happened to.  @stack: where it happened, as of cl_notes_stack(), or 0.  The
- * first takes cl_exports_lock, which the caller of the second holds.
+ * Reports a happening.  @about is what it happened to; @stack, from cl_notes_stack() or 0, is
+ * where. cl_happened() takes cl_exports_lock; the caller of cl_happened_locked() holds it.
  */
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about);
 
-/* The same as a finding, as it stands in our file and in reports; .when is not filled in. */
+/* Makes the finding that stands in our file and in reports, without its `when`. */
 struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 
 #endif

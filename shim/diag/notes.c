@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: see notes.h.  What is where in the file is known here privately: others
- * can write into it, and what we touch must be there.  Each part is got by the
- * page, and counted in the header last, so that a reader finds whole entries.
+ * Notes: see notes.h.  Where each part lies in our file, and how much memory it has, is also kept
+ * in private memory: other processes can write into the file, and we touch only what has memory.  A
+ * part grows by pages.  The header counts an entry after it was written, so that readers find whole
+ * ones.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,11 +20,11 @@
 
 /* -------------------------------------------------------------------- growing */
 struct growing {
-	uint64_t at;	  /* in the file */
-	uint32_t entry;	  /* bytes */
-	uint32_t most;	  /* entries */
+	uint64_t at;	  /* of the part, in the file */
+	uint32_t entry;	  /* bytes of one entry */
+	uint32_t most;	  /* entries that the part can have */
 	uint32_t used;	  /* entries */
-	uint64_t got;	  /* bytes */
+	uint64_t got;	  /* bytes that have memory */
 	bool full;
 };
 
@@ -32,15 +33,15 @@ static struct {
 	bool begun;
 } notes;
 
-/* Under cl_imports_lock, and where the part grows, under cl_exports_lock, too. */
+/* Under cl_imports_lock; where the part grows, under cl_exports_lock, too. */
 #define IMPORTS_BEGIN { { CL_AT_IMPORTS, sizeof(struct cl_import_note), CL_IMPORTS, 0, 0, false }, NULL, 0, 0 }
 static struct imports {
 	struct growing part;
-	uint32_t *free; /* entries that were closed, the last one first */
+	uint32_t *free; /* entries that can be used again, the last one first */
 	uint32_t free_n, free_size;
 } imports = IMPORTS_BEGIN;
 
-/* What was there before us in memory got by fallocate() is zeros. */
+/* Nothing is cleared here: memory that fallocate() gets is zeros. */
 static void begin_locked(void)
 {
 	if (notes.begun)
@@ -57,7 +58,7 @@ static void *entry_of(const struct growing *part, uint32_t index)
 	return (char *)cl_own.header + part->at + (uint64_t)index * part->entry;
 }
 
-/* Room for @n entries more, behind those in use; NULL: none. */
+/* Gets memory for @n more entries behind those in use.  Returns the first, or NULL. */
 static void *grow_locked(struct growing *part, uint32_t n)
 {
 	uint64_t end = ((uint64_t)part->used + n) * part->entry;
@@ -73,7 +74,7 @@ static void *grow_locked(struct growing *part, uint32_t n)
 		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 		err = cl_region_get(&cl_own, part->at + part->got, more);
 		if (err) {
-			/* once and for all: asking again at each call would cost a system call each */
+			/* for good: to try again at each call would cost a system call each */
 			part->full = true;
 			cl_log_once(CL_LOG_INFO,
 				    "no room to note more for reports (%s): what is shared is as safe as "
@@ -89,12 +90,12 @@ static void *grow_locked(struct growing *part, uint32_t n)
 static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *count)
 {
 	part->used += n;
-	/* release: whoever sees it counted reads it whole */
+	/* release: who sees the count reads the entry whole */
 	atomic_store_explicit(count, part->used, memory_order_release);
 }
 
 /* --------------------------------------------------------------------- stacks */
-/* A stack that is noted; found by a hash of its frames. */
+/* A stack that our file has; found by a hash of its frames. */
 struct noted {
 	UT_hash_handle hh;
 	uint64_t hash;
@@ -103,7 +104,7 @@ struct noted {
 };
 static struct noted *noted;
 
-/* The modules that are noted, as we wrote them. */
+/* Copies of the modules that our file has. */
 struct known_module {
 	struct cl_node node; /* of known_modules, the last one first */
 	uint32_t index;
@@ -122,7 +123,7 @@ static uint64_t hash_of(const struct cl_stack *stack)
 	return hash;
 }
 
-/* *hash: the key that it has, or is to have. */
+/* Finds a stack.  Returns NULL if our file does not have it; then *hash is the key for it. */
 static struct noted *find_noted_locked(const struct cl_stack *stack, uint64_t *hash)
 {
 	struct noted *found;
@@ -135,7 +136,7 @@ static struct noted *find_noted_locked(const struct cl_stack *stack, uint64_t *h
 	}
 }
 
-/* Returns its index, or CL_NO_NOTE. */
+/* Returns the index of @module, which it adds if it is new, or CL_NO_NOTE. */
 static uint32_t note_module_locked(const struct cl_module *module)
 {
 	struct known_module *known;
@@ -144,7 +145,7 @@ static uint32_t note_module_locked(const struct cl_module *module)
 	CL_LIST_EACH (known, &known_modules, struct known_module, node)
 		if (!memcmp(&known->module, module, sizeof *module))
 			return known->index;
-	/* other processes' leave room for our own */
+	/* modules of other processes' stacks (end 0) leave room for our own */
 	if (!module->end && notes.modules.used >= CL_MODULES / 2)
 		return CL_NO_NOTE;
 	known = malloc(sizeof *known);
@@ -160,13 +161,13 @@ static uint32_t note_module_locked(const struct cl_module *module)
 	return known->index;
 }
 
-/* @foreign: 0, or CL_FOREIGN_SHIFT when it is another process's. */
+/* Adds a stack.  @foreign is CL_FOREIGN_SHIFT if it is another process's, else 0. */
 static uint32_t note_stack_locked(const struct cl_stack *stack, unsigned int foreign)
 {
 	uint64_t hash, *to;
 	struct noted *new = find_noted_locked(stack, &hash);
 
-	if (new) /* another thread was faster */
+	if (new) /* another thread has added it meanwhile */
 		return new->word;
 	new = malloc(sizeof *new + stack->n * sizeof stack->frame[0]);
 	to = new ? grow_locked(&notes.words, stack->n + 1) : NULL;
@@ -189,7 +190,7 @@ static uint32_t note_stack_locked(const struct cl_stack *stack, unsigned int for
 	return new->word;
 }
 
-/* One that has no name yet; apart, for its stack. */
+/* Finds or adds a stack that the cache has no name for.  Not inlined: it needs much stack itself. */
 static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stack, bool importer)
 {
 	enum { AT_ONCE = 4 };
@@ -215,7 +216,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 		cl_stack_name(stack, word);
 	if (word || full)
 		return word;
-	/* the first time: what it leads through, without our lock (see stack.h) */
+	/* the first time: find its modules, without our lock (see stack.h) */
 	for (unsigned int seen = 0; n == AT_ONCE; seen += n) {
 		n = cl_stack_modules(stack, seen, modules, AT_ONCE);
 		cl_lock(&cl_exports_lock);
@@ -239,18 +240,18 @@ uint32_t cl_notes_stack(bool importer)
 	cl_stack_take(&stack);
 	if (!stack.n)
 		return 0;
-	/* (with a name, our file is there, as it was when it got that) */
+	/* a stack with a name is in our file: it got the name when it was written there */
 	return stack.name ? stack.name : note_stack(&stack, importer);
 }
 
-/* Apart, for its stack.  Nothing in @frame can be trusted but its lengths. */
+/* Not inlined: it needs much stack itself.  Of @frame only the lengths are known to be right. */
 __attribute__((noinline)) static uint32_t note_foreign_module_locked(const struct cl_view_frame *frame)
 {
 	struct cl_module module = { .bias = frame->address - frame->offset,
 				    .build_id_length = (uint8_t)frame->build_id_length };
 
 	memcpy(module.build_id, frame->build_id, sizeof module.build_id);
-	memcpy(module.path, frame->path, sizeof module.path); /* (zeros behind it) */
+	memcpy(module.path, frame->path, sizeof module.path); /* zeros follow the text */
 	return frame->path[0] ? note_module_locked(&module) : CL_NO_NOTE;
 }
 
@@ -262,7 +263,7 @@ uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack)
 	if (!cl_options.stack.number || !cl_own_need_locked(true))
 		return 0;
 	begin_locked();
-	/* (a finding that is only counted has no use for it) */
+	/* a finding that is only counted has no stack */
 	if (notes.findings.used == CL_FINDINGS || notes.words.full)
 		return 0;
 	while (copy.n < CL_STACK_FRAMES && cl_view_stack_frame(view, stack, copy.n, &frame)) {
@@ -273,14 +274,17 @@ uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack)
 		module = (uint64_t)note_foreign_module_locked(&frame) + 1;
 		if (module > CL_FOREIGN_NO_MODULE)
 			module = CL_FOREIGN_NO_MODULE;
-		/* (so it is equal to no stack of ours: those have no bits up there) */
+		/* so it equals no stack of ours, whose addresses have no bits up there */
 		copy.frame[copy.n++] = frame.address | module << CL_FOREIGN_ADDRESS_BITS;
 	}
 	return copy.n ? note_stack_locked(&copy, CL_FOREIGN_SHIFT) : 0;
 }
 
 /* -------------------------------------------------------------------- imports */
-/* A page more of them; false: there is none.  (Of our own region nothing changes but its descriptor.) */
+/*
+ * Gets memory for another import log entry.  Returns false if there is none.  It takes
+ * cl_exports_lock for our region, of which only the descriptor may change.
+ */
 static bool need_import_entry(void)
 {
 	bool there = false;
@@ -309,7 +313,7 @@ struct cl_import_note *cl_notes_import_begin(uint32_t *index)
 
 void cl_notes_import_end(uint32_t index, struct cl_import_note *to)
 {
-	/* release: it is in use when it is whole */
+	/* release: who sees the entry in use reads all of it */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
 	if (index == imports.part.used)
 		count_locked(&imports.part, 1, &cl_own.header->imports);
@@ -322,7 +326,7 @@ static void free_import(uint32_t index)
 		uint32_t *more = realloc(imports.free, size * sizeof *more);
 
 		if (!more)
-			return; /* that entry is not used again: 64 bytes */
+			return; /* the entry, 64 bytes, is not used again */
 		imports.free = more;
 		imports.free_size = size;
 	}
@@ -336,7 +340,7 @@ void cl_notes_import_opens(uint32_t index, uint64_t opens)
 	if (index >= imports.part.used) /* CL_NO_NOTE */
 		return;
 	note = import_entry(index);
-	/* release: what follows in that entry is another import */
+	/* release: the next import is written into the entry after this */
 	atomic_store_explicit(&note->opens, opens, memory_order_release);
 	if (!opens)
 		free_import(index);
@@ -358,7 +362,7 @@ void cl_notes_finding_locked(const struct cl_finding *finding)
 	copy.kind = CL_FOUND_NOTHING;
 	copy.when = cl_now();
 	memcpy(to, &copy, sizeof copy);
-	/* release: who sees its kind reads it whole */
+	/* release: who sees the kind reads all of the finding */
 	atomic_store_explicit(&to->kind, kind, memory_order_release);
 	count_locked(&notes.findings, 1, &cl_own.header->findings);
 }
@@ -372,7 +376,7 @@ void cl_notes_finding(const struct cl_finding *finding)
 
 void cl_notes_forget(void)
 {
-	/* their memory is left: another thread of the parent may have been in the middle of it */
+	/* not freed: a thread of the parent may have been changing them when it forked */
 	memset(&notes, 0, sizeof notes);
 	noted = NULL;
 	cl_stack_forget_names();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last closes of memory and events: see recent_closes.h.  All of it is under cl_imports_lock. */
+/* Recent closes: see recent_closes.h.  All of this is under cl_imports_lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 enum { CLOSED = 1024 };
 
 /*
- * Of memory: a ring, looked through only where a program closes what it has not
- * open.  No memory until it is used.
+ * Closes of memory are a ring.  It is searched only when a program closes what is not open, and its
+ * pages take no memory before they are used.
  */
 static struct cl_about closed[CLOSED];
-static uint32_t closes; /* so many were written, modulo 2^32 */
+static uint32_t closes; /* how many were written, modulo 2^32 */
 
-/* Of events: asked after for each one that is made or destroyed, so found by a hash. */
+/* Closes of events have a hash: each event that is made or destroyed is looked up. */
 struct closed_event {
 	UT_hash_handle hh;
 	struct cl_about what;
@@ -97,15 +97,15 @@ void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
 	struct cl_about *found;
 
 	cl_lock(&cl_imports_lock);
-	/* (memory may have been closed there many times) */
+	/* a loop: memory may have been closed at this address many times */
 	while ((found = find_closed_locked(kind, key)) != NULL)
-		found->kind = 0; /* its place is taken when its turn comes */
+		found->kind = 0; /* the entry stays until its turn comes */
 	cl_unlock(&cl_imports_lock);
 }
 
 void cl_notes_closes_forget(void)
 {
-	/* their memory is left: another thread of the parent may have been in the middle of it */
+	/* not freed: a thread of the parent may have been changing them when it forked */
 	if (closes)
 		memset(closed, 0, sizeof closed);
 	closes = 0;

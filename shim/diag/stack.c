@@ -2,9 +2,9 @@
 /*
  * Call stacks: see stack.h.
  *
- * The unwinder is libgcc's, linked in statically: programs need not have it, and
- * ours is out of the way of theirs.  In the preloaded library it ends at the first
- * address that it has no data for: see preload/unwind.c.
+ * The unwinder is libgcc's, linked statically: a program need not have it, and ours does not meet
+ * the program's.  In the preloaded library it ends at the first address for which it has no data:
+ * see preload/unwind.c.
  */
 #include <link.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "shim/diag/stack_cache.h"
 
 /* -------------------------------------------------------------------- unwinding */
-/* Where the library itself lies; nothing where this code is in the program (tests). */
+/* Where the preloaded library lies.  In unit tests this code is part of the program: then nowhere. */
 static struct {
 	_Atomic uint64_t start, end;
 } ours;
@@ -48,7 +48,7 @@ static int is_ours(struct dl_phdr_info *object, size_t size, void *found)
 	if (!object->dlpi_name || !*object->dlpi_name) /* the program itself */
 		start = end = 1;
 	atomic_store_explicit(&ours.start, start, memory_order_relaxed);
-	/* release: the start before it */
+	/* release: who sees the end sees the start */
 	atomic_store_explicit(&ours.end, end, memory_order_release);
 	*(bool *)found = true;
 	return 1;
@@ -58,14 +58,14 @@ static void find_ours(void)
 {
 	bool found = false;
 
-	/* acquire: the start with it; threads that look at once find the same */
+	/* acquire: for the start; threads that search at the same time find the same */
 	if (!atomic_load_explicit(&ours.end, memory_order_acquire))
 		dl_iterate_phdr(is_ours, &found);
 }
 
 struct walk {
 	struct cl_stack *stack;
-	struct cl_walk *note; /* NULL: it is not to be remembered */
+	struct cl_walk *note; /* the cache's entry to fill in; NULL: none */
 	uint32_t max;
 	unsigned int steps;
 	bool whole;
@@ -77,10 +77,10 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
 	uint64_t address = _Unwind_GetIP(context);
 	bool wanted;
 
-	/* the first is cl_stack_take() itself */
+	/* the first frame is that of cl_stack_take() itself */
 	if (!walk->steps++)
 		return _URC_NO_REASON;
-	/* (a frame that leads to itself: damaged, or not a stack) */
+	/* too many frames: one may lead to itself, in a stack that is damaged or is none */
 	if (walk->steps > 8 * CL_STACK_FRAMES)
 		return _URC_END_OF_STACK;
 	wanted = address && (address < atomic_load_explicit(&ours.start, memory_order_relaxed) ||
@@ -116,14 +116,14 @@ __attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
 /* --------------------------------------------------------------------- modules */
 static bool leads_through(const struct cl_stack *stack, uint64_t start, uint64_t end)
 {
-	/* a return address is behind its call */
+	/* a return address lies behind its call */
 	for (uint32_t i = 0; i < stack->n; i++)
 		if (stack->frame[i] - 1 >= start && stack->frame[i] - 1 < end)
 			return true;
 	return false;
 }
 
-/* The build id out of a segment of notes: name "GNU", type 3. */
+/* Reads the build id from a PT_NOTE segment: the note with name "GNU" and type 3. */
 static void read_build_id(struct cl_module *module, const char *at, uint64_t size)
 {
 	while (size >= sizeof(ElfW(Nhdr))) {

@@ -1,37 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Remembered walks: see stack_cache.h.
+ * The stack cache: see stack_cache.h.
  *
- * A walk takes the unwinder 2,000 instructions a frame, and programs export, open
- * and close in loops.  So it is remembered where on the stack a walk found each
- * return address, and each frame pointer that a frame had put there; when all of
- * them stand there still, from the innermost on, the answer is the same.
+ * A walk costs the unwinder 2,000 instructions a frame, and programs export, open and close in
+ * loops.  So the cache remembers where on the stack a walk found each return address, and
+ * each frame pointer that a frame had saved there.  If all of these words still stand there, from
+ * the innermost on, the answer is the same.
  *
- * Must hold: nothing is read that may not be mapped.  Only what lies between the
- * frame that asks and the top of the stack that it is on is read, and only if
- * that is known to be one of these:
- *   - the stack that the kernel began the process with: below the 16 bytes of
- *     AT_RANDOM, which the kernel puts above the first frame of all, and at most
- *     MAIN_STACK below, where it maps nothing else;
- *   - what pthread_getattr_np() says is this thread's.  That is asked once in a
- *     thread (it allocates, and makes system calls), and not in the first one,
- *     for which it would read /proc/self/maps.
- * A coroutine's stack and an alternate signal stack are neither; nor is the stack
- * of a thread that forked, in its child, unless it had asked.  There each stack is
- * walked, and so is one that leads to elsewhere, through a signal's frame, say.
+ * What must hold: nothing is read that may not be mapped.  Only words between the frame at @base
+ * and the top of its stack are read, and only if that stack is known to be one of these:
+ *   - the stack that the kernel began the process with.  It lies below the 16 bytes of AT_RANDOM, which
+ *     the kernel puts above the first frame of all; at most MAIN_STACK below them are read, where
+ *     the kernel maps nothing else;
+ *   - the stack that pthread_getattr_np() names for this thread.  It is asked once in a thread, since
+ *     it allocates and makes system calls, and not in the first thread, for which it would read
+ *     /proc/self/maps.
+ * A coroutine's stack and an alternate signal stack are neither.  Nor is, in a forked child, the
+ * stack of the thread that forked, unless it had asked before.  Such stacks are always walked, and
+ * so is a stack that leads to another one, e.g. through a signal's frame.
  *
- * What stands there says where the next return address is if the frames are of
- * fixed size, or begin at a frame pointer that was put on the stack: that is as
- * good as all of compiled code.  Code that finds its frame in another way (gcc's,
- * where variables are aligned by more than 16 bytes and others vary in size: where
- * the frame ends is in a word of it, which is not looked for, as most such words of
- * other frames were never written), or another file's code loaded at the same
- * address, could make a remembered answer differ from that of a walk.  Nothing but
- * what reports say depends on a stack.
+ * The words that stand there determine where the next return address is if a frame has a fixed
+ * size or begins at a saved frame pointer, as in nearly all compiled code.  There are two
+ * exceptions.  In gcc's functions where variables are aligned by more than 16 bytes and others vary
+ * in size, a word of the frame says where it ends; the cache does not look for it, since most
+ * such words of other frames were never written.  And another file's code may be loaded at the
+ * same address.  Then a remembered answer could differ from that of a walk.  Only what
+ * reports say depends on a stack.
  *
- * On x86-64 only: there the return address is below the frame that was called
- * from (its CFA), always.  Elsewhere (aarch64) a function may put it anywhere,
- * and the unwinder does not say where.
+ * On x86-64 only.  There the return address always lies just below the caller's frame (its CFA).
+ * Elsewhere (aarch64) a function may put it anywhere, and the unwinder does not say where.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,7 +39,7 @@
 
 #include "shim/diag/stack_cache.h"
 
-/* Names of stacks (notes.c) that are older are of another process, the one that forked. */
+/* Names of stacks (notes.c) from an earlier epoch are those of the process that forked this one. */
 static _Atomic uint32_t epoch;
 
 void cl_stack_forget_names(void)
@@ -52,24 +49,30 @@ void cl_stack_forget_names(void)
 
 #if defined(__x86_64__) && defined(__LP64__)
 
-/* WORDS: enough for 20 frames and ours; longer walks are not remembered.  NEAR: registers are put there. */
+/*
+ * PLACES: of the cache.  WORDS: enough for 20 frames and ours; longer walks are not remembered.
+ * NEAR: how far below a return address a register's saved value is looked for.
+ */
 enum { PLACES = 256, WORDS = 48, NEAR = 16, FRAME_POINTER = 6 /* rbp, as DWARF numbers it */ };
 #define MAIN_STACK (1u << 20)
 
 struct cl_walk {
-	atomic_bool busy; /* somebody is at it */
-	bool broken;	  /* not to be remembered */
+	atomic_bool busy; /* some thread uses it */
+	bool broken;	  /* cannot be remembered */
 	uint32_t n, max;  /* words; 0: nothing is remembered */
 	uint32_t frames;  /* of the answer */
-	uint32_t serial;  /* of what is remembered here */
+	uint32_t serial;  /* of the walk that is remembered here */
 	uint32_t name, name_epoch;
 	uint64_t base, top;
 	uint64_t last; /* where the last return address is */
-	/* What is in that register in the frame that the walk came to last, and where that was put; 0: not known. */
+	/*
+	 * the frame pointer's value in the frame that the walk came to last, and where it was
+	 * saved; 0: not known
+	 */
 	uint64_t frame_pointer, frame_pointer_at;
 	struct {
 		uint64_t value;
-		uint32_t up;	 /* bytes from base; a return address is above all before it */
+		uint32_t up;	 /* bytes from base; return addresses ascend */
 		uint32_t wanted; /* the value is a frame of the answer */
 	} word[WORDS];
 };
@@ -78,7 +81,7 @@ static struct cl_walk walks[PLACES];
 /* ------------------------------------------------------------- the stack's top */
 static _Atomic uint64_t main_top;
 
-/* This thread's own; low 0: not asked yet, top 0: not known. */
+/* The stack of this thread.  low 0: not asked yet; top 0: not known. */
 static __thread struct {
 	uint64_t low, top;
 } own __attribute__((tls_model("initial-exec")));
@@ -99,13 +102,13 @@ static void ask_for_own(void)
 	pthread_attr_destroy(&attributes);
 }
 
-/* The end of the stack that @at is on; 0: not known. */
+/* Returns the top of the stack that @at lies on, or 0 if it is not known. */
 static uint64_t top_of(uint64_t at)
 {
 	uint64_t top = atomic_load_explicit(&main_top, memory_order_relaxed);
 
 	if (!top) {
-		/* (without it, 1: nothing is below) */
+		/* without AT_RANDOM: 1, below which nothing lies */
 		top = getauxval(AT_RANDOM) & ~7ul;
 		atomic_store_explicit(&main_top, top ? top : 1, memory_order_relaxed);
 	}
@@ -116,10 +119,10 @@ static uint64_t top_of(uint64_t at)
 	return at >= own.low && at < own.top ? own.top : 0;
 }
 
-/* ------------------------------------------------------------------ a word of it */
+/* ------------------------------------------------------------- a word on the stack */
 /*
- * (The sanitizers know the stack as variables, not as words; not inlined, as what
- * is inlined is sanitized.)
+ * Sanitizers check the stack as variables, not as words.  Not inlined, since the code would be
+ * checked in the function that it is inlined into.
  */
 #define AS_IT_IS __attribute__((noinline, no_sanitize("address"), no_sanitize("thread")))
 
@@ -142,13 +145,13 @@ static struct cl_walk *place_of(uint64_t base, uint64_t caller)
 	struct cl_walk *walk = &walks[((base >> 3 ^ caller) * 0x9e3779b97f4a7c15u) >> 56];
 
 	_Static_assert(PLACES == 1 << (64 - 56), "as many as the hash has");
-	/* acquire: what whoever left it has written */
+	/* acquire: for what the last user of this place has written */
 	return atomic_exchange_explicit(&walk->busy, true, memory_order_acquire) ? NULL : walk;
 }
 
 static void leave(struct cl_walk *walk)
 {
-	/* release: for the next one here */
+	/* release: for the next user of this place */
 	atomic_store_explicit(&walk->busy, false, memory_order_release);
 }
 
@@ -209,14 +212,17 @@ static void note_word(struct cl_walk *walk, uint64_t at, uint64_t value, bool wa
 	walk->frames += wanted;
 }
 
-/* Where between the last return address and the one @at the frame pointer was put that the caller had. */
+/*
+ * Finds where, between the last return address and that @at, a function has saved its caller's
+ * frame pointer.
+ */
 static void find_frame_pointer(struct cl_walk *walk, uint64_t at, uint64_t pointer)
 {
 	if (walk->n && pointer == walk->frame_pointer)
 		return;
 	walk->frame_pointer = pointer;
 	walk->frame_pointer_at = 0;
-	/* (from above: what else has that value is a variable, below it) */
+	/* downwards: other words with this value are variables, which lie below the saved register */
 	for (int i = 0; i < NEAR && at > walk->last + 8; i++) {
 		at -= 8;
 		if (word_at(at) == pointer) {
@@ -226,7 +232,7 @@ static void find_frame_pointer(struct cl_walk *walk, uint64_t at, uint64_t point
 	}
 }
 
-/* The frame that ends @at: does it begin at its frame pointer?  Then that must be as it was, too. */
+/* If the frame that ends @at begins at its frame pointer, that must be the same next time, too. */
 static void note_frame_pointer(struct cl_walk *walk, uint64_t at)
 {
 	if (walk->frame_pointer <= walk->last || walk->frame_pointer >= at)
@@ -239,20 +245,23 @@ static void note_frame_pointer(struct cl_walk *walk, uint64_t at)
 
 void cl_walks_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)
 {
-	int interrupted; /* by a signal, so that no call put the address there */
+	int interrupted; /* by a signal: then no call put the address on the stack */
 	uint64_t at = _Unwind_GetCFA(context) - 8, address = _Unwind_GetIPInfo(context, &interrupted);
 	bool there = !interrupted && at > walk->last && at < walk->top && !(at & 7);
 
 	if (walk->broken)
 		return;
 	if (!there || word_at(at) != address) {
-		/* (the outermost frame has no return address, or 0) */
+		/* the outermost frame has no return address, or 0 */
 		walk->broken = address != 0;
 		return;
 	}
 	if (walk->n)
 		note_frame_pointer(walk, at);
-	/* (what of the registers lies beside that address can be read as it can) */
+	/*
+	 * _Unwind_GetGR() can be asked for this register, whose value lies on the stack as the
+	 * address does
+	 */
 	if (address)
 		find_frame_pointer(walk, at, _Unwind_GetGR(context, FRAME_POINTER));
 	if (!walk->broken)
@@ -267,7 +276,7 @@ void cl_walks_end(struct cl_walk *walk, bool whole, struct cl_stack *stack)
 	if (!whole || walk->broken)
 		walk->n = 0;
 	if (walk->n) {
-		/* (0 is none; after 4 billion walks one could take another's for its own) */
+		/* 0 stands for none; after 4 billion walks one could be taken for another */
 		walk->serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
 		answer(walk, stack);
 	}
@@ -279,7 +288,7 @@ void cl_stack_name(const struct cl_stack *stack, uint32_t name)
 	struct cl_walk *walk;
 
 	if (!stack->serial)
-		return; /* (then @place says nothing) */
+		return; /* the stack is not in the cache, and @place is not set */
 	walk = &walks[stack->place];
 	if (atomic_exchange_explicit(&walk->busy, true, memory_order_acquire))
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace's writer: see trace.h, and trace_layout.h for the file. */
+/* Writes the trace: see trace.h, and trace_layout.h for the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,15 +17,15 @@
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
-/* A name may be taken by this process's image before an exec, or by another PID namespace's. */
+/* Other names are tried: one may be taken by this process before an exec, or by another PID namespace. */
 enum { NAMES = 64 };
 #define WAIT_FOR_MAKER 100000000ull /* ns */
 
 enum { NOT_MADE, MAKING, MADE, FAILED };
 
 /*
- * On a page of its own that the kernel gives to a forked child as zeros: so
- * whichever way it was forked, it has no trace of its parent's.
+ * This lies on a page of its own, which the kernel clears in a forked child.  So a child never
+ * has its parent's trace, however it was forked.
  */
 struct live {
 	_Atomic int state;
@@ -60,7 +60,7 @@ static void read_small(const char *path, char *text, size_t size)
 	text[n] = 0;
 }
 
-/* CULIMBO_TRACE, with .PID where it names none, and the number of the try behind it. */
+/* Makes a path from CULIMBO_TRACE: adds .PID if it names none, and .@number from the second on. */
 static int make_path(char *path, size_t size, unsigned int number)
 {
 	const char *pattern = cl_options.trace.text;
@@ -78,8 +78,9 @@ static int make_path(char *path, size_t size, unsigned int number)
 }
 
 /*
- * What has the name that we want.  0: it was the trace of a process that has
- * ended, and is no more; -EAGAIN: it is one to leave alone; -EEXIST: no trace.
+ * Looks at the file that has the name we want.  Returns 0 if the name is free, also because it
+ * was a dead process's trace, which this removes; -EAGAIN if it is a trace that must stay; -EEXIST
+ * if it is no trace; or another -errno.
  */
 static int clear_old(const char *path, const struct cl_identity *who)
 {
@@ -90,7 +91,7 @@ static int clear_old(const char *path, const struct cl_identity *who)
 		return errno == ENOENT ? 0 : -EEXIST;
 	if (read(fd, &old, sizeof old) != sizeof old || memcmp(&old, CL_TRACE_MAGIC, 8))
 		err = -EEXIST;
-	/* its writer has this lock for as long as it maps the file */
+	/* a trace's writer has this lock for as long as it maps the file */
 	else if (syscall(SYS_flock, fd, LOCK_EX | LOCK_NB) ||
 		 (old.who.pid == who->pid && old.who.start_time == who->start_time &&
 		  old.who.pid_ns == who->pid_ns))
@@ -130,10 +131,10 @@ static int allocate(int fd, uint64_t size)
 	struct rlimit limit;
 	int err;
 
-	/* past this limit it would not only fail but raise SIGXFSZ */
+	/* beyond this limit fallocate() would not only fail but raise SIGXFSZ */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size)
 		return -EFBIG;
-	/* what is got here can be written for good: a full disk is no SIGBUS later */
+	/* all memory is got here, so that a full disk later is no SIGBUS */
 	do
 		err = fallocate(fd, 0, 0, (off_t)size) ? -errno : 0;
 	while (err == -EINTR);
@@ -158,7 +159,7 @@ static void fill_header(struct cl_trace_header *h, const struct cl_identity *who
 	read_small("/proc/self/comm", h->name, sizeof h->name);
 	read_small("/proc/self/cmdline", h->command, sizeof h->command);
 	memcpy(&magic, CL_TRACE_MAGIC, sizeof magic);
-	/* release: who sees it sees the rest */
+	/* release: who sees the magic sees the rest */
 	atomic_store_explicit(&h->magic, magic, memory_order_release);
 }
 
@@ -175,7 +176,7 @@ __attribute__((noinline)) static int make(struct live *live)
 	fd = create(path, sizeof path, &who);
 	err = fd < 0 ? fd : allocate(fd, size);
 	if (!err) {
-		/* held by the mapping when the descriptor is closed; see clear_old() */
+		/* the mapping keeps the lock when the descriptor is closed; see clear_old() */
 		syscall(SYS_flock, fd, LOCK_EX | LOCK_NB);
 		map = cl_map_away((uint32_t)getpid(), size, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
 		err = map == MAP_FAILED ? -errno : 0;
@@ -209,7 +210,7 @@ static struct live *get_page(void)
 	page = mmap(NULL, CL_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (page == MAP_FAILED)
 		return NULL;
-	/* (a kernel before 4.14 can't: then cl_trace_forget() serves those that share) */
+	/* a kernel before 4.14 can't: then cl_trace_forget() does it, in processes that share */
 	madvise(page, CL_PAGE, MADV_WIPEONFORK);
 	if (atomic_compare_exchange_strong(&live_page, &none, page))
 		return page;
@@ -217,7 +218,7 @@ static struct live *get_page(void)
 	return none;
 }
 
-/* The first record of this process, or there is no trace.  NULL: the record is not written. */
+/* Before the first record: makes the file.  Returns NULL if the record cannot be written. */
 __attribute__((noinline)) static struct live *begin(void)
 {
 	CL_UNCANCELLED;
@@ -225,14 +226,14 @@ __attribute__((noinline)) static struct live *begin(void)
 	int state = NOT_MADE;
 	uint64_t until;
 
-	/* in_creation: a signal handler, in the thread that is just making the file */
+	/* in_creation: a signal handler runs in the thread that is just making the file */
 	if (!live || self.in_creation)
 		return NULL;
 	if (atomic_compare_exchange_strong(&live->state, &state, MAKING)) {
 		self.in_creation = true;
 		state = make(live) ? FAILED : MADE;
 		self.in_creation = false;
-		if (state == FAILED) /* what can't be is not tried, nor paid for, again */
+		if (state == FAILED) /* not tried again: each attempt costs */
 			atomic_fetch_and_explicit(&cl_sharing_flag, ~CL_TRACES, memory_order_relaxed);
 		atomic_store_explicit(&live->state, state, memory_order_release);
 	}
@@ -254,7 +255,7 @@ void cl_trace_write(struct cl_trace_event *e)
 	struct cl_trace_record *r;
 	int saved = errno;
 
-	/* before the file is made, which takes longer than what is recorded */
+	/* before the file is made, which takes longer than the call that is recorded */
 	if (!e->when)
 		e->when = cl_now();
 	if (!live || atomic_load_explicit(&live->state, memory_order_acquire) != MADE)
@@ -271,7 +272,7 @@ void cl_trace_write(struct cl_trace_event *e)
 	r = &live->record[number % live->records];
 	for (unsigned int i = 0; i < CL_TRACE_WORDS; i++)
 		atomic_store_explicit(&r->word[i], word[i], memory_order_relaxed);
-	/* release: who sees the seal sees the words, or words that don't fit it */
+	/* release: who sees the seal sees its words, or words that do not match it */
 	atomic_store_explicit(&r->seal, cl_trace_seal(number, word), memory_order_release);
 out:
 	errno = saved;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace file (CULIMBO_TRACE): what lies where in it; doc/tracing.md says it in full.
+ * The trace file (CULIMBO_TRACE): what lies where in it.  doc/tracing.md describes it in full.
  *
- * One file a process: a page of header, then a ring of records of 64 bytes.
- * Record number N (from 0) lies at place N % records, over record N - records.
- * The writer may be killed between any two stores, and a slow thread may write
- * over a faster one a whole ring later.  So each record has a seal, written
- * last: its own number and a check of all its words.  What has no right seal
- * for its place is not a record.
+ * Each process has one file: a header of one page, then a ring of records of 64 bytes.  Record
+ * number N (from 0) lies at place N % records, over record N - records.  The writer may be killed
+ * between any two stores, and a slow thread may write over a record of a faster one that is a whole
+ * ring ahead.  So each record has a seal, written last: its own number and a check of all its
+ * words.  A place without the right seal has no record.
  *
  * Little-endian, fixed widths, no pointers.
  */
@@ -18,7 +17,7 @@
 #include <stdint.h>
 #include "shim/shm/layout.h"
 
-#define CL_TRACE_MAGIC "CULTRAC" /* and its zero: 8 bytes, written last */
+#define CL_TRACE_MAGIC "CULTRAC" /* 8 bytes with its zero, written last */
 #define CL_TRACE_VERSION 1u
 #define CL_TRACE_HEADER_SIZE 4096u
 #define CL_TRACE_CHECK_BITS 24
@@ -27,28 +26,28 @@
 enum cl_trace_what {
 	CL_TRACE_NOTHING,
 	CL_TRACE_ALLOCATED, /* KEY, size */
-	CL_TRACE_FREED,	    /* KEY: the program's call began then, and succeeded */
+	CL_TRACE_FREED,	    /* KEY: the program's call succeeded; `when` is when it began */
 	CL_TRACE_EXPORTED,  /* KEY, size, STAMP */
 	CL_TRACE_OPENED,    /* KEY here, size, the exporter's STAMP and pid; no file_id: unmanaged */
-	CL_TRACE_CLOSED,    /* the same; value: so many opens of it at once (0: one) */
-	CL_TRACE_LIMBO,	    /* KEY, record: freed, but not given back; value: bytes in limbo now */
-	CL_TRACE_HELD,	    /* KEY, record: in limbo, waits for its holders */
-	CL_TRACE_READY,	    /* KEY, record: in limbo, may go */
-	CL_TRACE_RELEASED,  /* KEY, record: the driver has it back; value: bytes in limbo now */
-	CL_TRACE_GONE,	    /* the same, because its context ended */
+	CL_TRACE_CLOSED,    /* as OPENED; value: how many opens were closed at once (0: one) */
+	CL_TRACE_LIMBO,	    /* KEY, record: freed, but not given back; value: bytes in the limbo now */
+	CL_TRACE_HELD,	    /* KEY, record: in the limbo, waits for its holders */
+	CL_TRACE_READY,	    /* KEY, record: in the limbo, may go */
+	CL_TRACE_RELEASED,  /* KEY, record: the driver has it back; value: bytes in the limbo now */
+	CL_TRACE_GONE,	    /* as RELEASED, because its context ended */
 	CL_TRACE_UNTRACKED,	    /* KEY: freed, but it has no record, so nobody can say who holds it */
-	CL_TRACE_WAITED,    /* size: so many bytes (0: not known) were not to be had; value: waited so long, ns */
+	CL_TRACE_WAITED,    /* size: bytes that were missing (0: not known); value: waited so long, ns */
 	CL_TRACE_ASKED,	    /* pid, file_id: that exporter was asked for memory; size: what it had
-			       in limbo; value: waited for it so long, ns */
-	CL_TRACE_SERVED,    /* this process did what it was asked */
+			       in the limbo; value: waited for it so long, ns */
+	CL_TRACE_SERVED,    /* this process did what it was asked for */
 	CL_TRACE_STALE,	    /* STAMP: a stale handle was refused */
 	CL_TRACE_RECLAIMED, /* KEY, size, record; pid: of the dead holder whose hold was taken back */
-	CL_TRACE_ENDED,	    /* the process came to its end (a killed one has none) */
+	CL_TRACE_ENDED,	    /* the process has ended; a killed process has no such record */
 	CL_TRACE_WHATS,
 };
 
 enum {
-	CL_TRACE_AT_ONCE = 1, /* RELEASED: never was in limbo, value says nothing */
+	CL_TRACE_AT_ONCE = 1, /* RELEASED: it never was in the limbo, and value is not set */
 	CL_TRACE_OWN = 2,     /* OPENED, CLOSED: by the exporter itself */
 	CL_TRACE_DONE = 4,    /* WAITED: memory came free; ASKED: it answered in time */
 };
@@ -83,7 +82,7 @@ struct cl_trace_header {
 	uint64_t monotonic, realtime; /* the same moment by both clocks, ns */
 	char name[16];	    /* /proc/self/comm */
 	char command[256];  /* the start of the command line, blanks between */
-	_Alignas(64) _Atomic uint64_t next; /* number of the record that comes next */
+	_Alignas(64) _Atomic uint64_t next; /* number of the next record */
 };
 _Static_assert(sizeof(struct cl_trace_header) <= CL_TRACE_HEADER_SIZE, "trace version 1");
 _Static_assert(offsetof(struct cl_trace_header, next) == 384, "trace version 1");

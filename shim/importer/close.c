@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closing: see close.h. */
+/* Closes imports: see close.h. */
 #include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/diag/recent_closes.h"
@@ -10,9 +10,9 @@
 static _Atomic bool events_closed; /* some imported event was destroyed */
 
 /*
- * One that another thread is not closing for the last time already, or with its context
- * (@going): the driver may have done so, and given the address to a block (an event) of
- * this process.
+ * Finds a mapping at @key that is not just being closed for the last time by another thread; the
+ * driver may be done with that, and have given the address to a block or an event of this process.
+ * The same holds where its context may be ending: such mappings count only with @going.
  */
 static struct cl_mapping *find_to_close_locked(enum cl_kind kind, uint64_t key, bool going)
 {
@@ -30,7 +30,7 @@ struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn 
 
 	cl_lock(&cl_imports_lock);
 	mapping = find_to_close_locked(kind, key, false);
-	/* its context may live on: it was another's reference to it that was given back */
+	/* that context may also live on: the call may only give back another reference to it */
 	if (!mapping && (mapping = find_to_close_locked(kind, key, true)) != NULL && is_own(kind, key))
 		mapping = NULL;
 	if (mapping)
@@ -68,13 +68,13 @@ bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_
 
 	if (!mapping)
 		return false;
-	/* noted before: once the driver has it, another thread's new event may be there */
+	/* logged before the call: after it another thread's new event may be at this address */
 	if (last) {
 		stack = cl_notes_stack(true);
 		cl_lock(&cl_imports_lock);
 		cl_mapping_last_close(&closed, CL_EVENT, mapping, stack);
 		cl_notes_closed_event(&closed);
-		/* release: with who makes an event where the driver has destroyed this one */
+		/* release: for cl_import_event_is_new() of an event that the driver makes in its place */
 		atomic_store_explicit(&events_closed, true, memory_order_release);
 		cl_unlock(&cl_imports_lock);
 	}
@@ -86,11 +86,11 @@ bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_
 }
 
 /*
- * It is wrong about one event: that the program made past every hook, by a pointer of
- * its own to the driver, where such an import was, and destroys by a hook.  That cannot
- * be known: the driver says of no event whether it lives, it reads what it is given, and
- * crashes on what is destroyed (measured).  So of the two it is the crash that is ruled
- * out; that one event stays until its context, or the process, ends.
+ * This is wrong about one event: one that the program made at such an address past every
+ * hook, by the driver's own pointer, and destroys through a hook.  It cannot be told
+ * apart: the driver does not say whether an event lives, and crashes on a destroyed one
+ * (measured).  A crash would be worse, so this one event stays until its context or the
+ * process ends.
  */
 bool cl_import_event_destroyed_again(CUevent event)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closing what others export, before and after the driver's call.  No lock is held. */
+/* Closes imports: before and after the driver's call.  Callers hold no lock.  Any thread. */
 #ifndef CL_CLOSE_H
 #define CL_CLOSE_H
 
@@ -10,32 +10,34 @@
 
 struct cl_mapping;
 
-/* Whether @key is this process's own, exported by itself: the exporter knows. */
+/* Returns true if @key is an address or event of this process's own, so that the exporter closes it. */
 typedef bool cl_is_own_fn(enum cl_kind kind, uint64_t key);
 
-/* What a close of @key closes; NULL: nothing that is open here.  *last: nothing of it stays open, as far as can be said now. */
+/*
+ * Returns the mapping that a close of @key closes, or NULL if no import is open there.  Sets *last
+ * if this close looks like the last one of the mapping.
+ */
 struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn *is_own, bool *last);
-/* The driver has closed it, or not (!@closed). */
+/* After the driver's call; @closed is false if the driver refused it. */
 void cl_close_end(enum cl_kind kind, struct cl_mapping *mapping, bool closed, bool last);
-/* The driver has refused to close @dptr, which is not open: that is noted as misuse. */
+/* The driver has refused to close @dptr, which is not open: reports a second close. */
 void cl_close_again(CUdeviceptr dptr);
 
 /*
- * If @event is an imported one: destroys it by @destroy with the driver's
- * answer in @result, gives the hold back, and returns true.
+ * Returns true if @event is an import: then @destroy was called, *result is the driver's
+ * answer, and the hold is given back.  Returns false, having done nothing, if it is not.
  */
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_own_fn *is_own,
 			     CUresult *result);
 /*
- * Whether @event was an imported one, is destroyed, and nothing else is known to
- * have been made at that address since: then that is noted as misuse.
+ * Returns true, and reports it, if @event was an import that is destroyed, and no other event is
+ * known to have been made at its address since.
  */
 bool cl_import_event_destroyed_again(CUevent event);
 
 /*
- * Any event was made (or opened or exported, where it is seen to here), in a process
- * that shares: its address may be that of an import that was destroyed, and is the
- * program's to destroy again.
+ * The program has made, opened or exported @event, and a hook saw it: if an import was destroyed at
+ * that address, the new event is none of it, and the program may destroy it.
  */
 void cl_import_event_is_new(CUevent event);
 

@@ -8,20 +8,20 @@
 #include "shim/self/self.h"
 
 struct cl_table cl_holds = CL_TABLE_BEGIN(cl_holds);
-/* What was freed last, for the next: a program that opens and closes in turn needs no allocation. */
+/* Freed holds are kept for reuse: a program that opens and closes in turn then needs no malloc. */
 #ifdef __has_feature /* clang's way to say so */
 #if __has_feature(address_sanitizer)
 #define FREED_IS_FREED
 #endif
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(FREED_IS_FREED) /* it is to see what is used when it was freed */
+#if defined(__SANITIZE_ADDRESS__) || defined(FREED_IS_FREED) /* so that it finds a use after free */
 enum { MOST_SPARE = 0 };
 #else
 enum { MOST_SPARE = 64 };
 #endif
 static struct cl_list spare;
 
-/* -------------------------------------------------------------------- cl_holds */
+/* ----------------------------------------------------------------------- holds */
 static struct cl_hold *hold_new_locked(void)
 {
 	struct cl_hold *hold = CL_LIST_FIRST(&spare, struct cl_hold, first.node);
@@ -40,7 +40,7 @@ void cl_hold_free_locked(struct cl_hold *hold)
 		cl_list_add_front(&spare, &hold->first.node);
 }
 
-/* Its exporter keeps the block for good, whoever closes it.  0, -ESTALE or -EBADMSG. */
+/* Has the exporter keep the block until it ends, whoever closes it.  Returns 0, -ESTALE or -EBADMSG. */
 static int pin(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
 {
 	int err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
@@ -56,8 +56,8 @@ bool cl_hold_is_refusal(int err)
 }
 
 /*
- * We were taken for dead and have a new slot: cl_holds again what we still have
- * open or are just opening, where its exporter has not given it away.
+ * We were taken for dead and have a new slot, or none.  Takes holds again of what is open here or
+ * just being opened, unless its exporter has given it back to the driver meanwhile.
  */
 static void hold_again_locked(struct cl_peer *peer)
 {
@@ -79,7 +79,7 @@ static void hold_again_locked(struct cl_peer *peer)
 		if (!err)
 			continue;
 		hold->pinned = true; /* no bit of ours to clear */
-		/* what is just being opened can still be refused, and is kept if it can't be held */
+		/* an open in progress can still be refused; if its block lives, it is pinned */
 		if (!hold->opens)
 			hold->stale = cl_hold_is_refusal(err) || pin(peer, stamp, handle);
 		else
@@ -91,12 +91,12 @@ static void hold_again_locked(struct cl_peer *peer)
 	       peer->region.header->exporter.pid, lost);
 }
 
-/* The same for want of memory, of a slot, or of its lock: @why. */
+/* Pins the block because a hold could not be had; @why: -errno. */
 static int pin_unheld(struct cl_peer *peer, struct cl_stamp stamp, const void *handle, int why)
 {
 	cl_log_once(CL_LOG_WARN,
-		    "no room among the holders of process %u (error %d): what is opened here is kept "
-		    "by it until it ends, freed or not",
+		    "process %u has no room for another holder (error %d): it keeps what is opened here until "
+		    "it ends, freed or not",
 		    peer->region.header->exporter.pid, -why);
 	return pin(peer, stamp, handle);
 }
@@ -173,7 +173,7 @@ int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const
 
 void cl_hold_drop_locked(struct cl_hold *hold)
 {
-	/* a slot that is not ours any more has no bit of ours */
+	/* if the slot is not ours any more, our bits in it were cleared */
 	if (!hold->pinned && cl_peer_has_slot(hold->peer))
 		cl_record_unhold(&hold->peer->region, (unsigned int)hold->peer->slot, cl_hold_record(hold));
 	cl_peer_put(hold->peer);
@@ -206,7 +206,7 @@ void cl_hold_keep_locked(struct cl_hold *hold, struct cl_stamp stamp, const void
 
 void cl_holds_forget(void)
 {
-	/* their memory is left: another thread of the parent may have been in the middle of it */
+	/* not freed: a thread of the parent may have been changing them when it forked */
 	cl_holds = (struct cl_table)CL_TABLE_BEGIN(cl_holds);
 	spare = (struct cl_list){ 0 };
 }

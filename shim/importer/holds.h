@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds and mappings: what this process has open of others.
+ * Holds: what this process keeps from being freed by other exporters.
  *
- * A hold is one of these per record, whatever the number of opens; it owns our
- * bit in the exporter's file from before the driver's first open until after
- * the driver's last close.  A mapping (mappings.h) is one per address, or event, that the
- * driver gave us.
+ * There is one hold for each record, however often it is open.  It has our bit in the
+ * exporter's file from before the driver's first open until after the driver's last close.  A
+ * mapping (mappings.h) is one address, or event, that the driver gave us.
  *
- * Both are under cl_imports_lock, which functions that end in _locked want held, and which is
- * let go of around the driver's calls; what is in flight meanwhile is counted (pending,
- * closing), so that neither goes away under it.
+ * Holds and mappings are under cl_imports_lock, which functions that end in _locked want held.
+ * No thread keeps it during a call of the driver's; `pending` and `closing` count the calls that
+ * are under way, so that neither hold nor mapping is freed meanwhile.
  */
 #ifndef CL_HOLDS_H
 #define CL_HOLDS_H
@@ -22,14 +21,14 @@
 #include "shim/shm/record.h"
 
 struct cl_mapping {
-	struct cl_link link;   /* the newest of its address is in the table, the others behind it */
-	/* a chain, the newest first, of the same address: in another context, or just being closed */
+	struct cl_link link;   /* the newest of its address is in the table */
+	/* the chain of one address, newest first: opened in another context, or just being closed */
 	struct cl_node node;
 	struct cl_hold *hold;     /* NULL: unmanaged */
 	struct cl_belongs of;
 	CUdevice device;
 	uint64_t opens, closing, since, size;
-	uint32_t note, stack, exporter_pid; /* for reports: its entry there, of the first open */
+	uint32_t note, stack, exporter_pid; /* for reports: import log entry, stack of the first open */
 	uint8_t kind;
 	bool embedded; /* it is some hold's `first` */
 };
@@ -37,13 +36,13 @@ struct cl_hold {
 	struct cl_link link;
 	struct cl_peer *peer;
 	uint32_t generation;
-	bool pinned;	      /* no bit of ours: the block is kept for good */
-	bool stale;	      /* its bit was lost, and its block has gone: not to be opened any more */
-	bool detached;	      /* not in the table any more: another of its record is */
-	bool gone;	      /* nor is it open: its memory goes with `first` */
+	bool pinned;	      /* we have no bit: the exporter keeps the block until it ends */
+	bool stale;	      /* our bit was lost and the block is gone: must not be opened any more */
+	bool detached;	      /* not in the table any more: its record or file id is another's now */
+	bool gone;	      /* given back, but `first` is in use: freed with it */
 	bool mapped;	      /* `first` is in use */
 	uint64_t opens;	      /* of all its mappings */
-	uint64_t pending;     /* threads in the driver's open with it */
+	uint64_t pending;     /* opens of it that are in the driver */
 	struct cl_mapping first; /* one allocation for most imports */
 };
 
@@ -57,12 +56,12 @@ static inline uint32_t cl_hold_record(const struct cl_hold *hold)
 }
 
 /*
- * Our bit keeps its generation.  Where the record of @hold has gone on to another
- * all the same, somebody took us for dead, and it: what is opened now is no matter of
- * what we still have open of that block.  False: the file is damaged.
+ * While our bit is set the exporter cannot start a new generation of the record.  If it has, we
+ * were declared dead and lost the bit: detaches @hold, so that a new open gets a hold of its own.
+ * Returns false if we still have the bit: then the file is damaged.
  */
 bool cl_hold_detach_locked(struct cl_hold *hold);
-/* A hold of what @stamp names, of which there is none; as cl_hold_get_locked(). */
+/* Takes a new hold of what @stamp names.  Returns as cl_hold_get_locked(). */
 int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *stamp, const void *handle,
 			struct cl_hold **held);
 
@@ -77,8 +76,9 @@ static inline bool cl_hold_has_gone_on(const struct cl_hold *hold)
 	       hold->generation;
 }
 /*
- * Takes (or shares) the hold of what @stamp names.  0 with *held set (NULL: it is
- * pinned), or -ESTALE, -EBADMSG.
+ * Takes the hold of what @stamp names, or shares the one that we have, for one open.  Returns 0,
+ * -ESTALE if the handle's block was freed, or -EBADMSG if the record has another handle.  *held
+ * must be NULL, and stays NULL if there is no memory for a hold, so that the block is only pinned.
  */
 static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp *stamp, const void *handle,
 				     struct cl_hold **held)
@@ -89,7 +89,7 @@ static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp
 		hold = NULL;
 	if (!hold)
 		return cl_hold_take_locked(peer, stamp, handle, held);
-	/* our bit keeps its generation: any other is stale, and its bit must not be touched */
+	/* our bit keeps this generation, so the handle of any other is stale */
 	if (hold->generation != stamp->generation)
 		return -ESTALE;
 	if (!cl_record_is(&hold->peer->region, stamp->record, handle))
@@ -99,9 +99,9 @@ static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp
 	*held = hold;
 	return 0;
 }
-/* Whether @err means that the handle is to be refused. */
+/* Returns true if @err means that the handle must be refused. */
 bool cl_hold_is_refusal(int err);
-/* Gives @hold back, with which nothing is open or being opened. */
+/* Gives @hold back.  Nothing of it is open or being opened. */
 void cl_hold_drop_locked(struct cl_hold *hold);
 static inline void cl_hold_put_locked(struct cl_hold *hold)
 {
@@ -110,12 +110,14 @@ static inline void cl_hold_put_locked(struct cl_hold *hold)
 }
 /* Frees the memory of @hold. */
 void cl_hold_free_locked(struct cl_hold *hold);
-/* The lock of our slot may have gone with our descriptor: then it is had again, or @hold is pinned. */
+/*
+ * Makes sure that the lock of our slot stands, which is lost when the program closes our
+ * descriptor.  Pins @hold if the lock cannot be had, and marks it stale if its block is gone.
+ */
 void cl_hold_keep_locked(struct cl_hold *hold, struct cl_stamp stamp, const void *handle);
 /*
- * Where @peer has ended, and a later process has its number: what is still open of the
- * one is no matter of what is opened of the other.  True: so it is,
- * and @peer may be gone.
+ * Returns true if @peer has ended and a later process has its file id.  Then the holds of @peer
+ * and @peer itself are detached, so that opens find the later one; @peer may be freed.
  */
 bool cl_hold_succeeded_locked(struct cl_peer *peer);
 void cl_holds_forget(void); /* in a forked child */

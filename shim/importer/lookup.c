@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a handle names: see lookup.h. */
+/* Resolves handles: see lookup.h. */
 #include <errno.h>
 #include <string.h>
 
@@ -15,13 +15,16 @@ static uint64_t tail_of(const void *handle)
 	return tail;
 }
 
-/* @handle without its stamp. */
+/* Makes the handle what the driver made: zeros where the stamp was. */
 static void unstamp(uint8_t handle[64])
 {
 	memset(handle + 56, 0, 8);
 }
 
-/* Whether it is of this process itself.  Returns whether it names the file of this process, of whatever block. */
+/*
+ * Sets ->own if the handle is of this process.  Returns true if it names our file, even if it
+ * is of an earlier process that had the same file id.
+ */
 static bool look_up_own(struct cl_resolved *resolved)
 {
 	bool ours = false;
@@ -38,8 +41,8 @@ static bool look_up_own(struct cl_resolved *resolved)
 }
 
 /*
- * Where @peer, to whose file the handle with @tail led, refuses it: another may have that
- * file's number by now.  True: so it is, and is to be looked up.
+ * @peer's file refuses the handle with @tail.  Returns true if @peer has ended and another exporter
+ * has its file id: then the caller looks the handle up again.
  */
 static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolved *resolved, struct cl_peer *peer,
 								uint64_t tail, int *err)
@@ -52,7 +55,7 @@ static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolve
 	return true;
 }
 
-/* What is not of this process itself.  *err: why its exporter's file is not to be had. */
+/* Looks up a handle of another process.  Sets *err if its exporter's file cannot be had. */
 static inline void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
 {
 	for (int tries = 0; tries < 2; tries++) {
@@ -63,17 +66,17 @@ static inline void look_up_others_locked(struct cl_resolved *resolved, uint64_t 
 			return;
 		}
 		if (__builtin_expect(!cl_region_has_stamped(&peer->region, &resolved->stamp), 0)) {
-			/* of another file of that number, which is not here */
+			/* the handle is of another file with that id, which is not here */
 			*err = -ENOENT;
 			if (tries || !look_up_successor_locked(resolved, peer, tail, err))
 				return;
 			continue;
 		}
-		/* the driver gets its handle as it made it */
+		/* the driver must get the handle as it made it */
 		unstamp(resolved->handle);
 		resolved->known = true;
 		resolved->err = cl_hold_get_locked(peer, &resolved->stamp, resolved->handle, &resolved->hold);
-		/* (once: what the successor refuses is refused, whoever may have its number by now) */
+		/* only once: what the successor refuses is refused, even if it has a successor by now */
 		if (__builtin_expect(!cl_hold_is_refusal(resolved->err), 1) || tries ||
 		    !look_up_successor_locked(resolved, peer, tail, err))
 			return;
@@ -83,13 +86,13 @@ static inline void look_up_others_locked(struct cl_resolved *resolved, uint64_t 
 void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 {
 	uint64_t tail = tail_of(handle);
-	bool ours = false; /* the file that it names */
+	bool ours = false; /* the stamp names our own file */
 	int err = 0;
 
 	*resolved = (struct cl_resolved){ .handle = handle };
 	memcpy(&resolved->pid, resolved->handle + (kind == CL_MEMORY ? 8 : 0), sizeof resolved->pid);
 	resolved->stamp = cl_stamp_unpack(tail);
-	/* no file has that number: not a stamp, but what another driver has there */
+	/* no file has id 0: the bytes are not a stamp, but a driver's that uses them */
 	if (!resolved->stamp.file_id)
 		return;
 	cl_lock(&cl_imports_lock);

@@ -9,13 +9,13 @@
 #include "shim/importer/mappings.h"
 #include "shim/self/self.h"
 
-struct cl_table cl_mappings[] = { /* for each enum cl_kind; the key: device address, or the CUevent */
+struct cl_table cl_mappings[] = {
 	CL_TABLE_BEGIN(cl_mappings[0]),
 	CL_TABLE_BEGIN(cl_mappings[1]),
 	CL_TABLE_BEGIN(cl_mappings[2]),
 };
 
-/* At @key, as @o says; not open yet. */
+/* Makes a mapping at @key that is not open yet.  Returns NULL if there is no memory. */
 static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, const struct cl_opening *o,
 					     uint32_t exporter_pid)
 {
@@ -59,7 +59,7 @@ static void mapping_delete_locked(struct cl_mapping *mapping)
 		cl_hold_free_locked(hold);
 }
 
-/* Into our own file, for reports. */
+/* Writes @mapping into the import log of our own file, for reports. */
 static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
 	const struct cl_hold *hold = mapping->hold;
@@ -89,13 +89,13 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 	if (!mapping) {
 		mapping = mapping_new_locked(kind, key, o, exporter_pid);
 		if (!mapping)
-			return false; /* the hold stays until we end: kept, not freed early */
+			return false; /* our hold, and so the block, stays until we end */
 		if (newest)
 			cl_chain_add_after(&newest->node, &mapping->node);
 		else
 			cl_table_add(&cl_mappings[kind], &mapping->link);
 	}
-	/* (one that is just being closed for the last time has no entry any more) */
+	/* while its last close is in the driver, a mapping has no entry in the import log */
 	if (!mapping->opens++)
 		mapping_note_locked(kind, mapping);
 	else
@@ -103,7 +103,7 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 	return true;
 }
 
-/* Takes @mapping away once nothing is left of it. */
+/* Deletes @mapping if it is not open and no close of it is in progress. */
 static void mapping_put_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
 	struct cl_mapping *older = CL_LIST_NEXT(mapping, struct cl_mapping, node);
@@ -120,7 +120,7 @@ static void mapping_put_locked(enum cl_kind kind, struct cl_mapping *mapping)
 	mapping_delete_locked(mapping);
 }
 
-/* What there is to say of @mapping: it was opened, or closed, then and at @stack. */
+/* Fills @to from @mapping.  @when and @stack are those of its first open or of its last close. */
 static inline void tell_about(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
 			      uint64_t when, uint32_t stack)
 {
@@ -167,7 +167,7 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 }
 
 /* ------------------------------------------------------------- what others ask */
-/* Each mapping; @each may take away the one that it is given. */
+/* Calls @each for every mapping.  @each may delete the one that it is given. */
 static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mapping *mapping, void *data),
 				 void *data)
 {
@@ -265,7 +265,7 @@ void cl_imports_each(void (*each)(const struct cl_import *import, void *data), v
 
 void cl_imports_forget(void)
 {
-	/* their memory is left, as that of holds */
+	/* their memory is not freed, as in cl_holds_forget() */
 	for (size_t kind = 0; kind < sizeof cl_mappings / sizeof cl_mappings[0]; kind++)
 		cl_mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_mappings[kind]);
 	cl_holds_forget();

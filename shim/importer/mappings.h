@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mappings: what the driver has opened for this process, one for each address (or event) and
- * context; and what reports and contexts need of them.
+ * Mappings: what the driver has opened for this process.  There is one for each hold and
+ * context at an address (of an event: its CUevent).
  *
- * Functions that end in _locked want cl_imports_lock held.
+ * Functions that end in _locked want cl_imports_lock held.  The others take it, but for
+ * cl_imports_each().
  */
 #ifndef CL_MAPPINGS_H
 #define CL_MAPPINGS_H
@@ -17,35 +18,39 @@
 /* An open in progress: see open.h. */
 struct cl_opening {
 	struct cl_hold *hold;
-	struct cl_context *context; /* when it has succeeded, under the lock; NULL: not known */
+	struct cl_context *context; /* set when the driver has opened it; NULL: not known */
 	CUdevice device;
 	uint32_t stack;
-	enum cl_sight sight; /* where its exporter's file would be, of what is unmanaged */
+	enum cl_sight sight; /* of an unmanaged import: where its exporter's file would be */
 };
 
-extern struct cl_table cl_mappings[]; /* for each enum cl_kind; the key: device address, or the CUevent */
+/* One table for each enum cl_kind.  The key is the device address, or the CUevent. */
+extern struct cl_table cl_mappings[];
 static inline struct cl_mapping *cl_mapping_find_locked(enum cl_kind kind, uint64_t key)
 {
 	return cl_table_find(&cl_mappings[kind], key);
 }
-/* Whether @mapping may go with a context that is just ending. */
+/* Returns true if a call of the program may be ending the context of @mapping, and @mapping with it. */
 static inline bool cl_mapping_is_going(const struct cl_mapping *mapping)
 {
 	return cl_context_ends(mapping->of.context);
 }
 /*
- * Of an open that has just succeeded; @newest is what cl_mapping_find_locked() says.
- * False: no memory for it.
+ * Notes one successful open at @key.  @newest is what cl_mapping_find_locked() returned.
+ * Returns false if there is no memory for a new mapping.
  */
 bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
 			   const struct cl_opening *o, uint32_t exporter_pid);
-/* The driver has closed @mapping once (or not, when !@closed), at @stack. */
+/*
+ * Ends one close of @mapping that cl_close_begin() began.  @closed is false if the driver has
+ * refused it.  @mapping may be freed.
+ */
 void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, bool closed, uint32_t stack);
-/* What is to be noted of the last close of @mapping, at @stack. */
+/* Fills @to with what the log of recent closes keeps of the last close of @mapping, at @stack. */
 void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
 			   uint32_t stack);
 
-/* What the trace says of an open or a close here; @hold NULL: unmanaged. */
+/* Traces an open or a close of an import.  @hold is NULL if the import is unmanaged. */
 #define cl_trace_mapping(what_, kind_, key_, hold, ...)                                  \
 	cl_trace(what_, .kind = (uint8_t)(kind_), .key = (key_),                         \
 		 .size = (hold) ? (hold)->peer->region.record[cl_hold_record(hold)].size : 0, \
@@ -53,7 +58,7 @@ void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct 
 		 .record = (hold) ? cl_hold_record(hold) : CL_NO_RECORD,                   \
 		 .generation = (hold) ? (hold)->generation : 0,                          \
 		 .pid = (hold) ? (hold)->peer->region.header->exporter.pid : 0, ##__VA_ARGS__)
-/* One thing imported, as this process knows it. */
+/* One import, as this process knows it. */
 struct cl_import {
 	uint64_t key;		/* device address, or the CUevent */
 	uint64_t size;		/* bytes; 0: not known, or an event */
@@ -67,12 +72,12 @@ struct cl_import {
 	bool managed;		/* its exporter knows of us */
 	bool stays;		/* its exporter has freed it */
 };
-/* Each open import; under cl_imports_lock. */
+/* Calls @each for every import.  The caller holds cl_imports_lock. */
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data);
 
-/* Whether @dptr is an import that is open here, and which: since when, and where it was opened. */
+/* Returns true if @dptr is an open import: *about says which, and since when and where it is open. */
 bool cl_import_find(CUdeviceptr dptr, struct cl_about *about);
-/* @context has ended, with what was open in it. */
+/* Forgets what was open in @context, which has ended, and gives its holds back. */
 void cl_imports_context_ended(struct cl_context *context);
 
 void cl_imports_forget(void); /* in a forked child */

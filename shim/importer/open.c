@@ -17,13 +17,13 @@
 #include "shim/shm/gc.h"
 #include "shim/shm/view.h"
 
-/* Whether @hold is open at this address, and has been all the while: an address maps one thing. */
+/* Returns true if @hold has been open at this address all the while: an address maps one block. */
 static bool is_open(const struct cl_mapping *newest, const struct cl_hold *hold)
 {
 	const struct cl_mapping *mapping;
 
 	CL_CHAIN_EACH (mapping, newest, const struct cl_mapping, node)
-		/* a close that is in the driver may be done there */
+		/* a close that is in the driver may have unmapped it already */
 		if (mapping->hold == hold && mapping->opens > mapping->closing && !cl_mapping_is_going(mapping))
 			return true;
 	return false;
@@ -37,19 +37,18 @@ static bool is_in_our_pid_ns(const struct cl_region *region)
 }
 
 /*
- * Whether the exporter of what the driver has just opened is still there, and our
- * hold of it stands.
+ * Returns true if the exporter of what the driver has just opened is still there, and our
+ * hold stands.
  *
- * The driver may open a dead process's handle, too, and map a later process's
- * block (seen in the torture on a GPU, doc/measurements.md).  As long as the exporter lives that cannot
- * be, so it is enough to ask afterwards.
+ * The driver also opens a dead process's handle, and may map a later process's block for it
+ * (seen in the torture on a GPU, doc/measurements.md).  It cannot do so while the exporter
+ * lives, so it is enough to ask after the driver's open.
  *
- * One system call, for the living: a lock by its process on just that byte says
- * that it lives, and that our descriptor is still of its file, so that our own lock
- * stands, too.  (The program may have closed ours, and got its number for a file of
- * its own.  Did that process have such a lock there, too, it would live all the
- * same, and in one PID namespace nobody takes who maps the file for dead, lock or
- * no lock: it is only asked so there.)
+ * For a living exporter this is one system call.  If its process has a lock on just that byte,
+ * then it lives; and our descriptor is still of its file, so that our own lock stands, too.
+ * The program may have closed our descriptor and reused its number, so that F_GETLK asks about
+ * another file.  A wrong "locked" is harmless: it names the exporter's pid, so the exporter
+ * lives, and within one PID namespace a live process that maps the file is never reaped.
  */
 static bool is_there_locked(const struct cl_resolved *resolved, struct cl_hold *hold)
 {
@@ -64,27 +63,28 @@ static bool is_there_locked(const struct cl_resolved *resolved, struct cl_hold *
 	if (hold->stale)
 		return false;
 	/*
-	 * A descriptor that is gone tells nothing.  Where only time can tell whether the exporter
-	 * lives, and its lock is free, it has ended: else it would have lost its lock just now.
+	 * Without the descriptor is_locked() fails, which counts as locked here.  Where the lock is
+	 * free and /proc cannot tell, the exporter has ended: alive, it could only just have lost
+	 * its lock.
 	 */
 	return peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0 ||
 	       cl_gc_judge(&peer->region) == CL_ALIVE ||
-	       /* somebody has put another file in the place of its own */
+	       /* or it lives, and somebody has replaced its file by another */
 	       (is_in_our_pid_ns(&peer->region) &&
 		cl_liveness_is_exporter(exporter->pid, resolved->stamp.file_id, true));
 }
 
 /*
- * The file of the exporter of @resolved would be here, and is not.  Either the exporter has ended,
- * or it lives and has lost its file (logind's RemoveIPC).  The second is rare: where /proc
- * does not show it (another PID namespace; no /proc), the exporter has ended.
+ * The directory that the stamp of @resolved names is here, without the exporter's file.  Returns
+ * true if the exporter lives and has lost its file (logind's RemoveIPC), false if it has ended.
+ * The first is rare: where /proc does not show it (another PID namespace, no /proc), it has ended.
  */
 static bool has_lost_its_file(const struct cl_resolved *resolved)
 {
 	return cl_liveness_is_exporter(resolved->pid, resolved->stamp.file_id, false);
 }
 
-/* Where and when what @resolved leads to was freed, if its exporter's file still says so. */
+/* Fills in where and when the block of @resolved was freed, if its exporter's file still says so. */
 static void find_free(const struct cl_resolved *resolved, struct cl_about *about)
 {
 	struct cl_view view = { .now = cl_now() };
@@ -95,7 +95,7 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
 	region = resolved->known ? cl_peer_has_open(resolved->stamp.file_id, &own) : NULL;
-	/* (it is read by its descriptor, which the program may have closed) */
+		/* cl_view_freed() reads by the descriptor, which the program may have closed */
 	if (region && cl_region_fd_intact(region)) {
 		view.region = *region;
 		if (cl_view_freed(&view, resolved->stamp.record, resolved->stamp.generation, resolved->handle,
@@ -119,14 +119,13 @@ CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 
 	find_free(resolved, &about);
 	cl_happened(CL_FOUND_STALE_REFUSED, &about, stack);
-	/* as an open of the driver's, a refusal spoils no capture (measured) */
+	/* a refused open spoils no stream capture, as one of the driver's does not (measured) */
 	return cl_context_refusal();
 }
 
 /*
- * The exporter's file has something else where the handle leads.  A handle that
- * a process made which had that file's number before is stale; else it is the file
- * that can't be trusted.
+ * The record has another driver handle than @resolved.  Returns true if the file is damaged, false
+ * if the handle is stale: it was made by a process that had the file's id before.
  */
 static bool is_damaged(const struct cl_resolved *resolved)
 {
@@ -143,7 +142,7 @@ static bool is_damaged(const struct cl_resolved *resolved)
 
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
 {
-	/* most that have ended are seen before the driver is asked */
+	/* most exporters that have ended are noticed here, before the driver is asked */
 	if (resolved->exporter_gone && !has_lost_its_file(resolved))
 		return cl_open_refuse(resolved, kind);
 	if (resolved->err == -ESTALE || (resolved->err == -EBADMSG && !is_damaged(resolved)))
@@ -155,7 +154,7 @@ CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved
 			    "protected, as without culimbo",
 			    resolved->stamp.file_id, resolved->stamp.record, resolved->pid);
 	else
-		/* what lies elsewhere is worth a word; an exporter that is just ending is not */
+		/* logged after the open if the file lies elsewhere; not if its exporter is just ending */
 		o->sight = resolved->sight;
 	cl_count(unmanaged_imports);
 	return CUDA_SUCCESS;
@@ -172,15 +171,16 @@ void cl_open_give_up(const struct cl_opening *o)
 }
 
 /*
- * Its exporter's context has ended: what we have of it stays ours, and may be opened again where
- * the driver says that it is that very mapping; else it has opened what is there now.
+ * Returns true if the block ended with its exporter's context.  What we have of it stays ours.  It
+ * may be opened again if the driver returns the mapping that we have; else it has opened another
+ * block.
  */
-static bool went_with_context(const struct cl_hold *hold)
+static bool is_orphaned(const struct cl_hold *hold)
 {
 	return cl_life_state(cl_record_life(&hold->peer->region, cl_hold_record(hold))) == CL_GONE;
 }
 
-/* Of what was opened though its exporter's file is not where we look. */
+/* Warns that an open is not protected, because the exporter's file is not where we look. */
 static void say_unprotected(enum cl_sight sight)
 {
 	unsigned int user = geteuid(), was = cl_self.user;
@@ -191,7 +191,7 @@ static void say_unprotected(enum cl_sight sight)
 			    "it opens from now on of exporters that it has not met is not protected, as without "
 			    "culimbo, and may be of one that has ended");
 	else if (user != was)
-		/* root's files, say, are nothing to who has given up root's rights */
+		/* e.g. a process that gave up root's rights can't read root's files */
 		cl_log_once(CL_LOG_WARN,
 			    "this process began to share as user %u and is user %u now: what it opens of user "
 			    "%u's exporters that it has not met is not protected, as without culimbo, and may be "
@@ -221,10 +221,10 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 	o->context = cl_context_get_locked(&current, &cl_imports_lock);
 	o->device = o->context ? o->context->device : 0;
 	newest = cl_mapping_find_locked(kind, key);
-	/* of another directory, or without culimbo: nothing is known */
+	/* an unmanaged import (another directory, or no culimbo) cannot be checked */
 	if (o->hold)
 		there = is_open(newest, o->hold) ||
-			(is_there_locked(resolved, o->hold) && !went_with_context(o->hold));
+			(is_there_locked(resolved, o->hold) && !is_orphaned(o->hold));
 	if (there) {
 		if (o->hold) {
 			o->hold->pending--;
@@ -237,7 +237,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 	cl_unlock(&cl_imports_lock);
 	if (!there)
 		return false;
-	/* what was closed at its address is none of it: its own close may find no note of it to say so */
+	/* or an earlier close at @key would make the close of this import look like a second one */
 	if (kind == CL_EVENT)
 		cl_import_event_is_new((CUevent)(uintptr_t)key);
 	else if (!noted)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening what others export, before and after the driver's call.  The front door
- * (shim.c) calls these; no lock is held.
+ * Opens handles of other exporters: what is done before and after the driver's call.  The
+ * front door (shim.c) calls these functions without a lock.
  */
 #ifndef CL_OPEN_H
 #define CL_OPEN_H
@@ -9,20 +9,26 @@
 #include "shim/importer/lookup.h"
 #include "shim/importer/mappings.h"
 
-/* As cl_open_begin(), of what there is no hold of: it is refused, unmanaged, or kept without one. */
+/* cl_open_begin() without a hold: the open is refused, unmanaged, or of a pinned block. */
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind);
-/* The first half of an open.  CUDA_SUCCESS: ask the driver, then cl_open_end(). */
+/*
+ * The first half of an open.  Returns CUDA_SUCCESS if the caller is to ask the driver, and then
+ * to call cl_open_end() or cl_open_give_up(); else the error for the program.
+ */
 static inline CUresult cl_open_begin(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
 {
 	*o = (struct cl_opening){ .hold = resolved->hold };
 	return o->hold ? CUDA_SUCCESS : cl_open_unheld(o, resolved, kind);
 }
 
-/* The second half: the driver has opened @key.  False: it must be closed again, and refused. */
+/*
+ * The second half: the driver has opened @key.  Returns false if the caller must close it again,
+ * call cl_open_give_up(), and refuse the handle.
+ */
 bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key);
-/* What is not opened after all. */
+/* Gives the hold back after an open that failed or is refused. */
 void cl_open_give_up(const struct cl_opening *o);
-/* @resolved may not be opened: notes that, and returns what the driver would say to a wrong pointer. */
+/* Reports a stale handle, and returns the driver's error for a wrong pointer. */
 CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind);
 
 #endif

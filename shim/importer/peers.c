@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other exporters, as this process knows them: see peers.h. */
+/* Peers: see peers.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,18 +15,18 @@
 #include "shim/shm/view.h"
 
 static struct cl_peer *peers;
-static struct cl_peer *last; /* the one that was got last: most import from one for a while */
+static struct cl_peer *last; /* the one that was got last: most processes import from one for a while */
 
 /*
- * Peers that nothing is held of, in the order in which they came to that.  (Somebody may have
- * a hold of one again: such a one is left out when its turn comes.)  When another peer is
- * opened, a few are looked at, whether their exporter has ended; and the oldest are closed where
- * there are too many: each has a descriptor, of which the program has so many in all.
+ * Idle peers: nothing is held of them.  The list has them in the order in which they became idle.
+ * A listed peer may have a hold again; it leaves the list when its turn comes.  Whenever another
+ * peer is opened, a few idle ones are looked at, and those whose exporter has ended are closed.
+ * The oldest are closed where there are too many, since each has one of the program's descriptors.
  */
 enum { IDLE = 64, LOOKS = 4 };
 static struct {
 	struct cl_list peers; /* the oldest first */
-	struct cl_peer *next; /* to be looked at; NULL: the oldest */
+	struct cl_peer *next; /* to be looked at next; NULL: the oldest */
 } idle;
 
 static void idle_add(struct cl_peer *peer)
@@ -61,7 +61,7 @@ static void drop(struct cl_peer *peer)
 	free(peer);
 }
 
-/* True when it took a dead exporter's file away, found it gone, or left it for reports. */
+/* Removes a dead exporter's file, unless it stays for reports.  Returns false if the exporter may live. */
 static bool is_finished(struct cl_peer *peer, int dirfd)
 {
 	if (!cl_region_fd_intact(&peer->region))
@@ -70,7 +70,7 @@ static bool is_finished(struct cl_peer *peer, int dirfd)
 	       (cl_gc_is_kept(&peer->region) || cl_gc_file(&peer->region, dirfd) != -EBUSY);
 }
 
-/* Some of those that nothing is held of, in turn. */
+/* Looks at some of the idle peers, in turn, and closes those whose exporter is dead. */
 static void drop_finished(int dirfd)
 {
 	uint64_t looks = idle.peers.n < LOOKS ? idle.peers.n : LOOKS;
@@ -95,7 +95,7 @@ static void give_slot_back(struct cl_peer *peer)
 	peer->slot = -1;
 }
 
-/* Closes the oldest that nothing is held of, where there are more than @most.  False: it closed none. */
+/* Closes the oldest idle peer if there are more than @most.  Returns false if it closed none. */
 static bool drop_oldest(unsigned int most)
 {
 	while (idle.peers.n > most) {
@@ -115,7 +115,7 @@ static bool drop_oldest(unsigned int most)
 static struct cl_peer *no_memory(int *err)
 {
 	*err = -ENOMEM;
-	cl_log_once(CL_LOG_WARN, "no memory to note another exporter: what is imported from it is not "
+	cl_log_once(CL_LOG_WARN, "no memory to keep track of another exporter: what is imported from it is not "
 				 "protected, as without culimbo");
 	return NULL;
 }
@@ -136,8 +136,8 @@ static int open_file(struct cl_peer *peer, uint32_t file_id, const char **why)
 }
 
 /*
- * With one descriptor to spare, which we cannot keep: without it there is no
- * lock and so no slot, but what is opened can be pinned.
+ * Opens the file with our spare descriptor, which cannot stay open.  Without a descriptor
+ * there is no lock and so no slot, but what is opened can be pinned.
  */
 static int open_file_by_path(struct cl_peer *peer, uint32_t file_id, const char **why)
 {
@@ -155,7 +155,7 @@ static int open_file_by_path(struct cl_peer *peer, uint32_t file_id, const char 
 	return err;
 }
 
-/* (apart, for its registers and its stack) */
+/* Apart from cl_peer_get(), which is short and needs few registers without it. */
 static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int *err)
 {
 	struct cl_peer *peer;
@@ -169,12 +169,12 @@ static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int
 	if (!peer)
 		return no_memory(err);
 	drop_oldest(IDLE - 1);
-	/* what is not needed goes before the last descriptor does */
+	/* an idle peer is closed before the last descriptor is used up */
 	do
 		*err = open_file(peer, file_id, &why);
 	while ((*err == -EMFILE || *err == -ENFILE) && drop_oldest(0));
 	if ((*err == -EMFILE || *err == -ENFILE) && cl_self_spare_release()) {
-		/* the directory's descriptor and the file's, one after the other, are one too many */
+		/* open_file() needs two descriptors, for the directory and the file: one too many */
 		*err = open_file_by_path(peer, file_id, &why);
 		cl_self_spare_restore();
 	}
@@ -223,7 +223,7 @@ int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 		kept = cl_self_keep_descriptor(&peer->region, CL_LOCK_SLOT(peer->slot));
 		if (cl_peer_has_slot(peer))
 			return kept ? 0 : -EBADF;
-		/* while our descriptor was closed somebody in another PID namespace buried us */
+		/* our descriptor was closed, and a process in another PID namespace reaped our slot */
 		if (kept)
 			peer->region.locks->unlock(&peer->region, CL_LOCK_SLOT(peer->slot));
 		peer->slot = -1;
@@ -242,7 +242,7 @@ void cl_peer_put(struct cl_peer *peer)
 {
 	if (--peer->holds)
 		return;
-	/* an exporter that shared once is likely to again: its mapping and our slot stay for a while */
+	/* this exporter is likely to share again: its mapping and our slot stay for a while */
 	if (peer->detached) {
 		drop(peer);
 	} else {
@@ -262,10 +262,10 @@ bool cl_peer_is_succeeded(struct cl_peer *peer)
 	if (dirfd < 0)
 		return false;
 	cl_region_name(name, peer->file_id);
-	/* the number alone: the device is not always the one that fstat() says */
+	/* only the inode is compared: the device is not always the one that fstat() says */
 	replaced = fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != peer->region.ino;
 	close(dirfd);
-	/* (of one that lives somebody has put another file in the place of its own: that is none of its) */
+	/* while @peer's exporter lives, the other file is no successor: somebody replaced its file */
 	return replaced && cl_region_fd_intact(&peer->region) && cl_gc_judge(&peer->region) == CL_DEAD;
 }
 
@@ -283,7 +283,7 @@ void cl_peer_drop_unused(struct cl_peer *peer)
 
 	if (peer->holds || (peer->slot >= 0 && !peer->detached))
 		return;
-	/* one system call for a living one; a dead one's file goes though this process shares nothing */
+	/* one system call if the exporter lives; if not, its file goes though we share nothing */
 	if (peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0) {
 		dirfd = cl_self_open_dir(false);
 		if (dirfd >= 0) {
@@ -324,7 +324,7 @@ void cl_peers_end(void)
 	int dirfd = peers ? cl_self_open_dir(false) : -1;
 
 	HASH_ITER(hh, peers, peer, next) {
-		if (!peer->holds) /* a late open claims another */
+		if (!peer->holds) /* a late open claims another slot */
 			give_slot_back(peer);
 		if (dirfd >= 0)
 			is_finished(peer, dirfd);
@@ -337,7 +337,7 @@ void cl_peers_forget(void)
 {
 	struct cl_peer *peer, *next;
 
-	/* the mappings are not there in a child; closing here unlocks nothing of the parent's */
+	/* a child does not have the mappings, and its close() drops no lock of the parent's */
 	HASH_ITER(hh, peers, peer, next)
 		if (cl_region_fd_intact(&peer->region))
 			close(peer->region.fd);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other exporters, as this process knows them: one region (and one
- * descriptor) a file, and our slot in it once we hold something of it.
- * Of those that nothing is held of any more some 64 are kept.
+ * Peers: the other exporters that this process knows.  Each has a region, with one
+ * descriptor, and our slot in its file once we hold something of it.  Some 64 peers of
+ * which nothing is held any more are kept open.
  *
- * All of it is under cl_imports_lock, which the caller holds.
+ * The caller holds cl_imports_lock.
  */
 #ifndef CL_PEERS_H
 #define CL_PEERS_H
@@ -17,29 +17,29 @@ struct cl_peer {
 	UT_hash_handle hh;
 	uint32_t file_id;
 	int slot;	    /* ours, or -1 */
-	uint64_t claim;	    /* our claim of it: another's there means that we were taken for dead */
+	uint64_t claim;	    /* our claim of the slot: if another is there, we were taken for dead */
 	uint64_t holds;	    /* records that we hold of it */
-	bool detached;	    /* not found any more: another has its number; it goes with the last hold */
-	bool listed;	    /* among those that nothing is held of, most likely; see peers.c */
-	struct cl_node node; /* there */
+	bool detached;	    /* cannot be found: a successor has its file id; freed with its last hold */
+	bool listed;	    /* among the idle ones, of which mostly nothing is held; see peers.c */
+	struct cl_node node; /* in that list */
 	struct cl_region region;
 };
 
 /*
- * Finds or opens exporter @file_id; others may be gone then that nothing is held of.  NULL with *err: -ENOENT when there is no
- * such file, else as cl_region_open(); a file that cannot be trusted is
- * complained about once.
+ * Finds the peer of exporter file @file_id, or opens the file.  That may close idle peers.
+ * Returns NULL with *err if it cannot be had: -ENOENT if there is no such file, else as
+ * cl_region_open().  A file that cannot be used is logged once.
  */
 struct cl_peer *cl_peer_get(uint32_t file_id, int *err);
-/* If it is open here already; else NULL. */
+/* Returns the peer of @file_id if it is open here already, else NULL. */
 struct cl_peer *cl_peer_find(uint32_t file_id);
 /*
- * Makes sure that we have a slot there, and our lock on it.  0 or -errno.
- * *lost is set when we had one and were taken for dead: its holds are gone, and
- * the slot is a new one.
+ * Makes sure that we have a slot in @peer's file, and our lock on it.  Returns 0 or -errno.
+ * Sets *lost if we had a slot and were taken for dead: then the bits of our holds are cleared,
+ * and the slot, if one is had, is a new one.
  */
 int cl_peer_keep_slot(struct cl_peer *peer, bool *lost);
-/* Whether the slot is still ours to clear bits of. */
+/* Returns true if the slot is still ours, so that we may set and clear its bits. */
 static inline bool cl_peer_has_slot(const struct cl_peer *peer)
 {
 	return peer->slot >= 0 &&
@@ -47,36 +47,37 @@ static inline bool cl_peer_has_slot(const struct cl_peer *peer)
 		       peer->claim;
 }
 /*
- * The same as cl_peer_keep_slot() without a system call, so that the program may have closed
- * our descriptor and with it the lock: to be asked before what was opened is used.
+ * As cl_peer_keep_slot(), but makes no system call while the slot is ours.  So it does not see that
+ * the program has closed our descriptor, and the lock with it: cl_hold_keep_locked() asks that
+ * before the program gets what was opened.
  */
 static inline int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
 {
 	*lost = false;
 	return cl_peer_has_slot(peer) ? 0 : cl_peer_keep_slot(peer, lost);
 }
-/* One hold less.  @peer may be gone then. */
+/* Counts one hold less.  @peer may be freed. */
 void cl_peer_put(struct cl_peer *peer);
 
 /*
- * Whether its exporter has ended and another has a file of that number by now (one of
- * 16,384 has).  Some system calls: for when a handle does not lead where it should.
+ * Returns true if @peer's exporter has ended and another exporter has its file id by now, as one
+ * of 16,384 has.  Makes some system calls: ask only when a handle does not lead where it should.
  */
 bool cl_peer_is_succeeded(struct cl_peer *peer);
-/* Makes room for the successor.  @peer may be gone then. */
+/* Makes room for the successor of @peer.  @peer is freed if nothing is held of it. */
 void cl_peer_detach(struct cl_peer *peer);
 
-/* Forgets @peer, takes its file away if its exporter is dead, unless we have a slot or a hold there. */
+/* Closes @peer unless we have a slot or a hold in its file.  Removes the file if its exporter is dead. */
 void cl_peer_drop_unused(struct cl_peer *peer);
 bool cl_peer_is_open(uint32_t file_id);
-/* For who opens views: see cl_view_has_open_fn.  The caller has cl_exports_lock, too. */
+/* A cl_view_has_open_fn, for cl_view_open().  The caller holds cl_exports_lock, too. */
 const struct cl_region *cl_peer_has_open(uint32_t file_id, bool *own);
-/* Every peer; @each may not drop any. */
+/* Calls @each for every peer.  @each may not drop any. */
 void cl_peer_each(void (*each)(struct cl_peer *peer, void *data), void *data);
 /*
- * At the end of the process: gives back slots that hold nothing (what is held
- * is taken back when we are dead: our kernels may write until then), and takes
- * dead exporters' files away.
+ * At the end of the process: gives back the slots that hold nothing, and removes the files of
+ * dead exporters.  A slot with holds stays: our kernels may write until the process is dead,
+ * and then a reaper clears it.
  */
 void cl_peers_end(void);
 void cl_peers_forget(void); /* in a forked child */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's other exporters, for an allocation that fails: see pressure.h. */
+/* Asks the host's other exporters for memory: see pressure.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,17 +21,18 @@
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
-/* As many are asked at a time: each takes a descriptor and a mapping. */
+/* So many are asked at a time: each takes a descriptor and a mapping. */
 enum { ASKED_AT_ONCE = 64 };
-/* They answer in some 100 us; those that do not are asked about again, beside the next ones. */
+/* They answer within some 100 us.  After this time, ns, the next ones are asked, too. */
 #define ANSWER_SOON 10000000ull
 
+/* What is to be expected of an exporter. */
 enum standing {
-	IDLE,	 /* nothing of it could go */
-	COULD,	 /* something could go, and it can be asked */
+	IDLE,	 /* it has nothing that could go */
+	COULD,	 /* it has something that could go, and can be asked */
 	ASKED,	 /* it has been asked, and may answer yet */
 	MUTE,	 /* it has not answered for so long that nobody waits for it */
-	LEAVING, /* it dies: its memory comes back when it is dead */
+	LEAVING, /* it is dying: its memory comes back when it is dead */
 	DEAD,
 };
 
@@ -39,22 +40,22 @@ struct known {
 	uint32_t file_id, ticket;  /* ticket: of our last ask */
 	uint64_t entered, returned; /* as of the last look */
 	uint64_t could_go;
-	unsigned int look; /* the last one that saw it */
+	unsigned int look; /* the number of the last look that saw it */
 	enum standing standing;
 	bool was_asked;
 };
 
 struct cl_pressure {
 	uint8_t uuid[CL_UUID];
-	bool any; /* device, it is not known which */
+	bool any; /* no device is named: memory of all counts */
 	struct known *known;
 	unsigned int n, size, look;
-	struct cl_header page; /* for a look at a file that is not mapped */
+	struct cl_header page; /* the header of a file that is read, not mapped */
 };
 
 struct cl_pressure *cl_pressure_begin(const uint8_t uuid[CL_UUID])
 {
-	/* not on the stack: a thread of the program may have 16 KiB of it in all */
+	/* not on the stack: a thread of the program may have 16 KiB in all */
 	struct cl_pressure *pressure = calloc(1, sizeof *pressure);
 
 	if (pressure && uuid)
@@ -106,13 +107,13 @@ struct sample {
 	uint64_t entered, returned, waits;
 	uint32_t asked, done;
 	uint64_t unanswered;
-	bool locked; /* its exporter has the lock on its life */
+	bool locked; /* its exporter has its byte lock, so it lives */
 };
 
-/* Which entry of @h is that of the device; CL_ANY_DEVICE: none, or it is not known which. */
+/* Returns the device's entry in @h, or CL_ANY_DEVICE if it has none or no device is named. */
 static unsigned int entry_of(const struct cl_pressure *pressure, const struct cl_header *h)
 {
-	/* acquire: with the UUIDs */
+	/* acquire: who sees the count reads the UUIDs */
 	uint32_t n = atomic_load_explicit(&h->devices, memory_order_acquire);
 
 	for (uint32_t i = CL_ANY_DEVICE + 1; !pressure->any && i < n && i < CL_DEVICE_LIMBOS; i++)
@@ -123,13 +124,13 @@ static unsigned int entry_of(const struct cl_pressure *pressure, const struct cl
 
 static void add_to_sample(struct sample *sample, const struct cl_device_limbo *of)
 {
-	/* acquire, and in this order: what had been given back was in the limbo before */
+	/* acquire, in this order: what `returned` counts, `entered` counts too */
 	sample->returned += atomic_load_explicit(&of->returned, memory_order_acquire);
 	sample->waits += atomic_load_explicit(&of->waits, memory_order_acquire);
 	sample->entered += atomic_load_explicit(&of->entered, memory_order_acquire);
 }
 
-/* What is of no device that is known may be of this one. */
+/* Adds up the device's entry and that of all devices without one, which may be this device. */
 static void take_sample(const struct cl_pressure *pressure, const struct cl_header *h,
 			struct sample *sample)
 {
@@ -145,8 +146,9 @@ static void take_sample(const struct cl_pressure *pressure, const struct cl_head
 }
 
 /*
- * Of file @file_id.  One that this process has open is looked at through its mapping: to open
- * it again, and close it, would drop the locks on it.  Any other is only read.
+ * Reads the counts of exporter file @file_id.  Returns false if there is no such file, or it is not
+ * one of this layout.  A file that this process has open is read through its mapping: to open it
+ * again and close it would drop the locks on it.
  */
 static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_id,
 			struct sample *sample)
@@ -163,7 +165,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	peer = cl_peer_find(file_id);
 	if (peer) {
 		take_sample(pressure, peer->region.header, sample);
-		/* In doubt it lives. */
+		/* an error counts as locked: in doubt, it lives */
 		sample->locked = peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) != 0;
 		got = true;
 		goto out;
@@ -172,7 +174,7 @@ static bool sample_file(struct cl_pressure *pressure, int dirfd, uint32_t file_i
 	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		goto out;
-	/* The rest is checked by who maps it. */
+	/* cl_region_open() checks the rest before anything is done with the file */
 	if (pread(fd, h, sizeof *h, CL_AT_HEADER) == sizeof *h && h->layout == CL_LAYOUT_VERSION &&
 	    !memcmp(h->magic, CL_MAGIC, sizeof CL_MAGIC)) {
 		take_sample(pressure, h, sample);
@@ -191,8 +193,8 @@ static bool is_before(uint32_t done, uint32_t ticket)
 }
 
 /*
- * It was asked, by whomever, has not answered, and for as long as this process would wait.
- * (A time that is still to come was written by another clock: then it is waited for.)
+ * Returns true if the exporter has been asked, by any process, and has not answered for as long as
+ * this process would wait.  A time in the future was written by another clock: then false.
  */
 static bool is_mute(const struct sample *sample, uint64_t now)
 {
@@ -201,7 +203,7 @@ static bool is_mute(const struct sample *sample, uint64_t now)
 	       now - sample->unanswered >= cl_options.pressure_wait.number;
 }
 
-/* Its lock is free.  (One look at /proc; a dead one's file is taken away.) */
+/* Judges an exporter whose lock is free, by one look at /proc.  Removes its file if it is dead. */
 static enum standing judge(uint32_t file_id)
 {
 	enum standing standing = DEAD;
@@ -219,6 +221,7 @@ static enum standing judge(uint32_t file_id)
 	return standing;
 }
 
+/* Takes @sample over.  Returns true if it is news, as in cl_pressure_seen. */
 static bool update(struct known *known, const struct sample *sample)
 {
 	bool news = known->entered != sample->entered || known->returned != sample->returned;
@@ -242,8 +245,9 @@ static bool update(struct known *known, const struct sample *sample)
 		known->standing = ASKED;
 	else
 		/*
-		 * What waits may have lost its holder, or its stream has got there, and the exporter
-		 * has not looked yet: nobody else can tell, so it is asked once.
+		 * What waits may have lost its last holder or reached its fence, and the exporter
+		 * may not have looked yet.  No other process can tell, so the exporter is asked
+		 * once.
 		 */
 		known->standing = known->could_go || (sample->waits && !known->was_asked) ? COULD : IDLE;
 	return news || known->standing == DEAD;
@@ -269,7 +273,7 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 
 		if (!id || is_own(id) || !sample_file(pressure, dirfd(dir), id, &sample))
 			continue;
-		/* Who only imports has a file too. */
+		/* a process that only imports has a file, too, and never has a limbo */
 		known = sample.entered ? known_of(pressure, id) : NULL;
 		if (!known)
 			continue;
@@ -285,7 +289,7 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 		seen.returned += known->returned;
 
 		if (known->look != pressure->look && known->standing != DEAD) {
-			/* it has ended, and what it had comes back with it */
+			/* its file is gone: it has ended, and its memory is back */
 			known->standing = DEAD;
 			seen.news = true;
 		}
@@ -301,7 +305,7 @@ struct asked {
 	struct cl_peer *peer;
 };
 
-/* False: it did not answer by then. */
+/* Waits for the answer.  Returns false if there is none by @until. */
 static bool await(const struct asked *asked, uint64_t until)
 {
 	struct cl_header *h = asked->peer->region.header;
@@ -319,6 +323,7 @@ static bool await(const struct asked *asked, uint64_t until)
 	}
 }
 
+/* Asks one exporter.  Returns false if its file cannot be had: then there is nothing to wait for. */
 static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, struct known *known,
 		       uint64_t began)
 {
@@ -335,24 +340,24 @@ static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, 
 		return false;
 	h = asked->peer->region.header;
 	of = &h->device[entry_of(pressure, h)];
-	/* relaxed: who writes over another's time asks again before it is over */
+	/* relaxed: a process whose time is overwritten asks again before that time */
 	atomic_store_explicit(&of->needed_until, cl_limbo_press_until(began, now), memory_order_relaxed);
 	atomic_fetch_add_explicit(&of->asked, 1, memory_order_relaxed);
-	/* release: with which device it is about */
+	/* release: who sees the new number sees which device's memory was asked for */
 	known->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
-	/* relaxed: only a time */
+	/* relaxed: it is only a time */
 	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, now, memory_order_relaxed,
 						memory_order_relaxed);
 	known->standing = ASKED;
 	cl_region_wake(&asked->peer->region);
-	asked->peer->holds++; /* so that it stays while we wait without the lock */
+	asked->peer->holds++; /* keeps it open while we wait without the lock */
 	return true;
 }
 
-/* Nothing was ever held of it, perhaps: a process that shares nothing keeps nothing open. */
+/* Gives that hold back.  Closes the peer if it was opened just to ask it. */
 static void put_back_locked(struct cl_peer *peer)
 {
-	bool goes = peer->detached && peer->holds == 1; /* with this very hold */
+	bool goes = peer->detached && peer->holds == 1; /* cl_peer_put() frees it */
 
 	cl_peer_put(peer);
 	if (!goes)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's other exporters, for an allocation that fails: what of their limbos may come
- * free, what has come free, and asking them for it.
+ * The host's other exporters, for an allocation that fails: what may come free from their
+ * limbos, what has come free, and how they are asked for it.
  *
- * What came free is told by counters that only grow (cl_device_limbo), so that an exporter
- * that gave memory back and put new blocks into its limbo meanwhile has given back all the
- * same.  All functions: any thread; no lock may be held; no CUDA call is made.
+ * What came free is told by counters that only grow (cl_device_limbo).  So an exporter that gave
+ * memory back is seen to have done so, even if it put new blocks into its limbo meanwhile.
+ *
+ * Any thread; one thread at a time for each cl_pressure.  The caller holds no lock.  No CUDA call
+ * is made.
  */
 #ifndef CL_PRESSURE_H
 #define CL_PRESSURE_H
@@ -13,38 +15,38 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What one failing allocation knows of them. */
+/* What one failing allocation knows of the other exporters. */
 struct cl_pressure;
 
 /*
- * @uuid: of the device whose memory is short, NULL: of any.  NULL: no memory.  It keeps nothing
- * open from one call to the next.
+ * @uuid names the device whose memory is short; NULL stands for any device.  Returns NULL if there
+ * is no memory.  No file stays open from one call to the next.
  */
 struct cl_pressure *cl_pressure_begin(const uint8_t uuid[16]);
-void cl_pressure_end(struct cl_pressure *pressure); /* NULL: nothing */
+void cl_pressure_end(struct cl_pressure *pressure); /* NULL: does nothing */
 
 struct cl_pressure_seen {
 	/*
-	 * Since the last look an exporter gave something back, or put something into its limbo,
-	 * or answered, or died; or it had a limbo when first seen: the driver may have memory.
+	 * The driver may have memory: since the last look an exporter gave something back, put
+	 * something into its limbo, answered, or died; or it is new, and has a limbo.
 	 */
 	bool news;
 	/*
 	 * Something in a limbo could go, and its exporter has not had the time to say what goes;
-	 * or an exporter dies, whose memory comes back.
+	 * or an exporter is dying, and its memory comes back.
 	 */
 	bool may_come;
-	/* Of the device, by all: the bytes that were ever put into limbos, and given back. */
+	/* Bytes of the device that all exporters ever put into their limbos, and gave back. */
 	uint64_t entered, returned;
 };
-struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure); /* NULL: nothing is seen */
+struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure); /* NULL: sees nothing */
 
 /*
- * Asks all whose limbo has what could go, as of the last look, to end their graces and give
- * back what nobody holds.  Waits for their answers, until @until (CLOCK_MONOTONIC, ns) at
- * most, and for no more than some milliseconds for those that don't answer soon: the next
- * looks tell when they do.  @began: since when memory has been needed; the longer in vain, the
- * longer what they free goes at once.
+ * Asks all exporters that, as of the last look, have something that could go: they cut their graces
+ * short and give back what nobody holds.  Waits for the answers until @until (CLOCK_MONOTONIC, ns)
+ * at most, and only some milliseconds for exporters that do not answer soon: later looks see
+ * their answers.  @began is when memory began to be short: the longer ago, the longer the
+ * exporters skip the grace of what they free.
  */
 void cl_pressure_ask(struct cl_pressure *pressure, uint64_t began, uint64_t until);
 

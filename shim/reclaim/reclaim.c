@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reclaim: what is done when a call fails for lack of memory, or of an event.  The contract
- * is in reclaim.h.
+ * Reclaim: what happens when a call fails for lack of memory, or of an event.  The contract is in
+ * reclaim.h.
  *
- * One loop over steps, in order.  A step says whether something has come free since the call
- * was made the last time, by whomever; and whether something may still come, so that it is
- * worth waiting.  What came free is told by counts that only grow: never by how much is in a
- * limbo, which others fill again meanwhile.
+ * One loop takes steps in order.  A step says whether something has come free since the call was
+ * last made, by whatever process; and whether something may still come, so that it is worth
+ * waiting.  What came free is told by counts that only grow, never by how much is in a limbo:
+ * others put more into it meanwhile.
  *
- * What must hold: without culimbo no block that was freed, and that nobody holds, would be
- * missing.  So the call is made again until none was missing when it was made, or the time is
- * over.  And nobody waits who would not get anything: where no limbo has anything that could
- * go, and nothing has moved since the call, the answer is the driver's.
+ * What must hold: culimbo never makes a call fail for want of a freed block that nobody holds.
+ * So the call is made again until no such block was missing when it was made, or the time is over.
+ * And a call that cannot succeed does not wait: if no limbo has anything that could go, and nothing
+ * has come free since the call, the driver's answer stands.
  */
 #include <time.h>
 
@@ -30,28 +30,28 @@
 #include "shim/diag/trace.h"
 
 /*
- * Also beyond its time a call is made again so often, if something came free each time: for an
- * event; and for memory, of which others take more, where a machine is so busy that its time is
- * over after a few.
+ * After its time is over a call is still made so often, as long as something came free each time:
+ * for an event ATTEMPTS times, for memory MEMORY_ATTEMPTS times.  Other processes take what comes
+ * free, too, and on a busy machine the time is over after a few attempts.
  */
 enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 #define MICROSECOND 1000ull
 #define MILLISECOND 1000000ull
 
-/* Bytes that may be missing for other reasons: a free that waits as the driver's takes a page. */
+/* Bytes that may be missing for other reasons, e.g. a free that waits as the driver's takes a page. */
 #define SLACK (64u << 20)
 
-/* A counter of what came free here, which only grows. */
+/* Returns a counter of what came free in this process; it only grows. */
 typedef uint64_t counter_fn(void);
 
-/* What the steps of one attempt have found. */
+/* What the steps of one attempt have found out. */
 struct found {
 	bool gave;	     /* something has come free */
 	bool may_come;	     /* something may come free yet */
 	bool news;	     /* others' limbos have changed since the call was made */
 	unsigned int round;  /* of the loop */
-	counter_fn *counts;  /* what helps who needs an event; NULL: nothing that we have */
-	uint64_t before;     /* what it was */
+	counter_fn *counts;  /* for an event: counts what would help; NULL: nothing that we have would */
+	uint64_t before;     /* counts(), before this attempt */
 };
 
 static void nap(uint64_t ns)
@@ -67,19 +67,19 @@ static uint64_t began(const struct cl_retry *retry)
 }
 
 /* ---------------------------------------------------------------------- the own limbo */
-/* Records that give no memory, as of an event, are no reason to ask for it again. */
+/* Counts bytes, so that a released event's record, which gives no memory, does not look like success. */
 static uint64_t bytes_back(void)
 {
 	return cl_count_get(limbo_bytes_released);
 }
 
 /*
- * Waits for the rest of the time at most for threads that have what could go, or may be ending
- * its context.
+ * Collects our own limbo.  Then waits, until the deadline at most, for other threads that are in
+ * the driver with blocks that could go and, with @ends, for context teardowns in progress.
  */
 static void collect_own(const struct cl_retry *retry, bool ends, counter_fn *counts, unsigned int device)
 {
-	/* a handle of an event that is under way is lost only for an event */
+	/* ends every grace: an event whose handle is under way is lost only if an event is short */
 	bool all = counts != bytes_back;
 	uint64_t before = counts();
 
@@ -98,7 +98,7 @@ static void own_memory(struct cl_retry *retry, struct found *found)
 
 	if (!cl_sharing())
 		return;
-	/* others may wait for our answer while we wait for theirs */
+	/* the processes that we ask may be waiting for our answer */
 	cl_collector_called();
 	device = cl_limbo_moved(retry->what.device).device;
 	retry->pressed = device + 1;
@@ -109,12 +109,12 @@ static void own_memory(struct cl_retry *retry, struct found *found)
 	retry->seen = moved.entered + moved.returned;
 }
 
-/* Then it is not memory that is short. */
+/* Returns true if this process can make no more events: then the call did not fail for memory. */
 static bool is_at_limit(void)
 {
 	CUevent event;
 
-	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* Some threads may be at one. */
+	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* other threads may be making some */
 	    cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
 	cl_driver.cuEventDestroy_v2(event);
@@ -123,7 +123,7 @@ static bool is_at_limit(void)
 
 static void own_events(struct cl_retry *retry, struct found *found)
 {
-	/* others may have given one back since the driver said no; then nothing is forced */
+	/* an event came free since the driver failed: then nothing is forced out */
 	if (retry->attempt && cl_limbo_events_back() != retry->seen)
 		return;
 	found->counts = cl_limbo_has_events() ? cl_limbo_events_back : is_at_limit() ? NULL : bytes_back;
@@ -134,7 +134,7 @@ static void own_events(struct cl_retry *retry, struct found *found)
 		collect_own(retry, true, found->counts, CL_ANY_DEVICE);
 }
 
-/* After own_events(), and after the callbacks: what is held goes only if nothing else does. */
+/* The last step: an event that is held goes only if own_events() and the callbacks freed none. */
 static void held_events(struct cl_retry *retry, struct found *found)
 {
 	uint64_t back;
@@ -143,10 +143,13 @@ static void held_events(struct cl_retry *retry, struct found *found)
 		cl_limbo_force_events_out(retry->deadline);
 	if (found->counts && found->counts() != found->before) {
 		found->gave = true;
-		/* their records wait on; it may have looked while we had them, and sleep for good */
+		/*
+		 * their records still wait; the collector may have looked while we had them, and
+		 * sleep for good
+		 */
 		cl_collector_wake();
 	}
-	/* Asked after the look at what the limbo has: what is not there any more has gone by now. */
+	/* read last, so that events which were forced out are counted */
 	back = cl_limbo_events_back();
 	found->gave |= retry->attempt == 0 || back != retry->seen;
 	retry->seen = back;
@@ -157,16 +160,16 @@ static void callbacks(struct cl_retry *retry, struct found *found)
 {
 	bool gave;
 
-	/* Those that say that they give, and don't, are not asked for ever. */
+	/* callbacks that say that they gave, and did not, are not asked for ever */
 	if (found->round || retry->attempt >= ATTEMPTS || (retry->attempt && !retry->callbacks_gave))
 		return;
 	gave = cl_callbacks_ask(retry->what.bytes);
-	/* It is memory that they say they gave, which need not be an event. */
+	/* callbacks give memory, which need not help to make an event */
 	retry->callbacks_gave = gave && retry->want == CL_RETRY_MEMORY;
 	found->gave |= retry->callbacks_gave;
 }
 
-/* A look at all limbos but ours. */
+/* Looks at the limbos of all other exporters. */
 static struct cl_pressure_seen look_at_others(const struct cl_retry *retry, struct found *found)
 {
 	struct cl_pressure_seen seen = cl_pressure_look(retry->others);
@@ -179,7 +182,7 @@ static void others(struct cl_retry *retry, struct found *found)
 {
 	struct cl_pressure_seen seen;
 
-	/* what we have may be enough: then nobody else's grace ends for it */
+	/* what we gave back may be enough: then no other process's grace ends for it */
 	if (retry->attempt == 0 && found->gave)
 		return;
 	seen = look_at_others(retry, found);
@@ -197,7 +200,7 @@ static void untracked(struct cl_retry *retry, struct found *found)
 		found->gave = cl_limbo_release_untracked().blocks != 0;
 }
 
-/* Whether no device, or not the one that is asked, is as large: then no limbo's memory can help. */
+/* Returns true if no device (or not the named one) has as much memory in all: no limbo can help then. */
 static bool fits_no_device(const struct cl_short *what)
 {
 	CUdevice device = what->device < 0 ? 0 : what->device;
@@ -217,9 +220,9 @@ static bool fits_no_device(const struct cl_short *what)
 }
 
 /*
- * Whether all that lies in limbos would not be enough, so that bare it would fail as well: then
- * nobody's grace ends for it.  What had been given back before the driver was asked how much is
- * free is in that; what was in a limbo then had been put into it before the look after that.
+ * Returns true if all limbos together would not be enough, so that the call fails without culimbo,
+ * too: then no grace ends for it.  What was given back before `before` is read is in the
+ * driver's free memory; what lay in a limbo when that was asked had entered before the look after.
  */
 static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 {
@@ -230,7 +233,7 @@ static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 		return false;
 	if (retry->what.device == CL_OF_NONE || fits_no_device(&retry->what))
 		return true;
-	/* Now and then, for it may have been otherwise. */
+	/* asked again at every eighth attempt, since the answer may change */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
 	    (cl_sharing() && cl_limbo_has_untracked()))
 		return false;
@@ -243,7 +246,7 @@ static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 	return entered >= before && is_free + (entered - before) + SLACK < retry->what.at_least;
 }
 
-/* Where the caller has said "of the current one"; and its UUID, for all that ask from here on. */
+/* Finds out which device CL_OF_CURRENT is, and its UUID, for all attempts of this call. */
 static void find_device(struct cl_retry *retry)
 {
 	struct cl_short *what = &retry->what;
@@ -254,7 +257,7 @@ static void find_device(struct cl_retry *retry)
 		current = CL_OF_ANY;
 	if (what->device == CL_OF_CURRENT)
 		what->device = current;
-	/* how much is free can be asked of the current one */
+	/* the driver tells free memory of the current device only */
 	if (what->device < 0 || what->device != current)
 		what->at_least = 0;
 	retry->others = cl_pressure_begin(cl_device_uuid(what->device, uuid) ? uuid : NULL);
@@ -266,12 +269,12 @@ enum { MEMORY = 1 << CL_RETRY_MEMORY, EVENT = 1 << CL_RETRY_EVENT };
 static const struct step {
 	void (*take)(struct cl_retry *, struct found *);
 	unsigned int wants;
-	bool of_limbos; /* not where nothing in any limbo could help */
+	bool of_limbos; /* skipped if nothing in any limbo could help */
 } steps[] = {
 	{ own_memory, MEMORY, true },
 	{ own_events, EVENT, true },
 	{ callbacks, MEMORY | EVENT, false },
-	{ others, MEMORY, true }, /* events are this process's own */
+	{ others, MEMORY, true }, /* other processes' events do not count against our 4,096 */
 	{ untracked, MEMORY, true },
 	{ held_events, EVENT, true },
 };
@@ -296,12 +299,12 @@ bool cl_reclaim_again(struct cl_retry *retry)
 	if (retry->attempt == 0)
 		retry->deadline = now + cl_options.pressure_wait.number;
 	else if (now >= retry->deadline && retry->attempt >= most)
-		return false; /* others take all that comes free */
+		return false; /* other processes take all that comes free */
 	cl_count(callbacks_run);
 	if (retry->attempt == 0 && retry->want == CL_RETRY_MEMORY)
 		find_device(retry);
 	hopeless = is_hopeless(retry, &found);
-	/* where others take all that comes free, not without a pause */
+	/* a pause, since other processes take all that comes free */
 	if (retry->attempt >= ATTEMPTS)
 		nap(retry->attempt < 10 * ATTEMPTS ? wait : MILLISECOND);
 	for (;; found.round++) {
@@ -328,7 +331,7 @@ bool cl_reclaim_again(struct cl_retry *retry)
 
 void cl_reclaim_end(struct cl_retry *retry)
 {
-	/* Another thread that is at this, too, says it anew each time. */
+	/* another thread that retries for this device presses the limbo again at each attempt */
 	if (retry->pressed)
 		cl_limbo_press_over(retry->pressed - 1);
 	retry->pressed = 0;

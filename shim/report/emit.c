@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text and JSON Lines from the same calls: see emit.h. */
+/* Writes text or JSON Lines: see emit.h. */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -88,7 +88,7 @@ static void put_escaped(struct cl_emit *emit, const char *value)
 		unsigned int n = cl_utf8(s, &code);
 
 		if (!n) {
-			/* (JSON has no bytes: the letter that stands for what is none) */
+			/* JSON cannot have such a byte: U+FFFD stands for it */
 			snprintf(escape, sizeof(escape), emit->json ? "\\ufffd" : "\\x%02x", *s);
 			puts_to(emit, escape);
 			n = 1;
@@ -201,7 +201,7 @@ void cl_emit_words(struct cl_emit *emit, const char *format, ...)
 		put(emit, line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
 }
 
-/* A value that needs no escapes: @json for JSON, @text for the text. */
+/* Writes a value that needs no escapes, as @json or as @text. */
 static void fact(struct cl_emit *emit, const char *key, const char *json, const char *text,
 		 const char *before, const char *after)
 {

@@ -2,13 +2,13 @@
 /*
  * One writer for the report's two formats: text for people, and JSON Lines.
  *
- * Each fact is said by one call, which carries its JSON key and the words that
- * stand around it in the text; so the formats cannot drift apart.  What comes
- * from other processes (names, paths, command lines) is escaped in both: it
- * cannot end a line, a JSON string, or speak to a terminal.
+ * One call says each fact.  It has the JSON key and the words that stand around the value in the
+ * text, so the two formats cannot differ.  What comes from other processes (names, paths, command
+ * lines) is escaped in both: it cannot end a line or a JSON string, and does not reach a
+ * terminal as a control sequence.
  *
- * No malloc, no stdio stream, no lock: it also writes in a process that is
- * ending.  The caller gives the struct, and one thread uses it at a time.
+ * No malloc, no stdio stream, no lock: it also writes in a process that is ending.  The caller owns
+ * the struct, and one thread uses it at a time.
  */
 #ifndef CL_EMIT_H
 #define CL_EMIT_H
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the JSON objects; goes up when a field changes its meaning or goes away. */
+/* The version of the JSON objects; it is raised when a field goes away or changes its meaning. */
 #define CL_EMIT_VERSION 1u
 
 struct cl_emit {
@@ -25,35 +25,35 @@ struct cl_emit {
 	bool json;
 	bool comma;   /* something stands before the next JSON member */
 	int error;    /* errno of the first write that failed; 0: none did */
-	/* ns: who reads nothing for so long gets no more (ETIMEDOUT); 0: all the time it takes */
+	/* ns: a reader that reads nothing for so long gets no more (ETIMEDOUT); 0: it is waited for */
 	uint64_t patience;
 	size_t n;
 	char text[8192];
 };
 
-/* To @fd, which the caller closes after cl_emit_flush(). */
+/* Writes to @fd, which the caller closes after cl_emit_flush(). */
 void cl_emit_begin(struct cl_emit *emit, int fd, bool json);
 void cl_emit_flush(struct cl_emit *emit);
 
 /* ------------------------------------------------------------ JSON's structure */
-/* One object a line: opens {"culimbo":1,"type":@type; the text has nothing of it. */
+/* Begins {"culimbo":1,"type":@type.  One object is one line of JSON; the text has nothing of this. */
 void cl_emit_line(struct cl_emit *emit, const char *type);
 void cl_emit_line_end(struct cl_emit *emit);
-/* A member that is an array or an object; @key NULL: within an array. */
+/* Begin and end a member that is an array or an object.  @key is NULL within an array. */
 void cl_emit_array(struct cl_emit *emit, const char *key);
 void cl_emit_array_end(struct cl_emit *emit);
 void cl_emit_object(struct cl_emit *emit, const char *key);
 void cl_emit_object_end(struct cl_emit *emit);
 
 /* ---------------------------------------------------------------- the text's words */
-/* Text only; the arguments are ours, never another process's. */
+/* Writes to the text only.  The arguments must not come from another process: they are not escaped. */
 void cl_emit_words(struct cl_emit *emit, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* ----------------------------------------------------------------------- facts */
 /*
- * Each: JSON member @key (NULL: not in JSON), and in the text @before, the
- * value, @after (@before NULL: not in the text).
+ * Each of these writes one fact: JSON member @key, or nothing if @key is NULL; in the text @before,
+ * the value and @after, or nothing if @before is NULL.
  */
 void cl_emit_number(struct cl_emit *emit, const char *key, uint64_t value, const char *before,
 		    const char *after);
@@ -63,15 +63,15 @@ void cl_emit_bytes(struct cl_emit *emit, const char *key, uint64_t value, const 
 /* Nanoseconds: a number in JSON, "3.2 s" in the text. */
 void cl_emit_age(struct cl_emit *emit, const char *key, uint64_t ns, const char *before,
 		 const char *after);
-/* "0x7f..." in both (a JSON number may lose digits). */
+/* "0x7f..." in both formats, since a JSON number may lose digits. */
 void cl_emit_address(struct cl_emit *emit, const char *key, uint64_t value, const char *before,
 		     const char *after);
-/* Escaped in both. */
+/* @value is escaped in both formats. */
 void cl_emit_string(struct cl_emit *emit, const char *key, const char *value, const char *before,
 		    const char *after);
 void cl_emit_flag(struct cl_emit *emit, const char *key, bool value);
 
-/* For people, into @to: "1.5 MiB"; "3.2 s".  Return @to. */
+/* Write "1.5 MiB" or "3.2 s" to @to, and return @to. */
 const char *cl_emit_format_bytes(char to[32], uint64_t bytes);
 const char *cl_emit_format_age(char to[32], uint64_t ns);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What somebody should do about a group of the report: see hint.h. */
+/* What a user should do about a group of the report: see hint.h. */
 #include <stdio.h>
 
 #include "shim/report/hint.h"
 #include "shim/report/peer_files.h"
 
-/* In @to, for a hint, who of the holders lives; else the first of the dead.  How many live. */
+/* Names the group's living holders in @to or, if none lives, a dead one.  Returns how many live. */
 static unsigned int name_holders(struct cl_report *report, const struct cl_report_group *g, char *to, size_t size)
 {
 	struct cl_view_holder h;
@@ -38,17 +38,17 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	unsigned int alive = 0;
 	size_t n = 512;
 
-	/* every class, so that the compiler names a new one that is not here */
+	/* every class is here, so that the compiler names a new one that is missing */
 	switch ((enum cl_report_class)g->class) {
 	case CL_REPORT_HELD_LIMBO:
 	case CL_REPORT_HELD:
 	case CL_REPORT_GONE:
 		alive = name_holders(report, g, pid, sizeof(pid));
 		if (!g->holders && g->own_opens) {
-			snprintf(to, n, "close the own opens (%s): this process still has what it opened itself",
+			snprintf(to, n, "the process has opened it itself: call %s there after the last use",
 				 close);
 		} else if (!g->holders && g->pinned) {
-			snprintf(to, n, "who has it could not say so: a warning in the exporter's or importer's log says why");
+			snprintf(to, n, "an importer could not register as its holder: a warning in its log or the exporter's says why");
 		} else if (!alive && g->holders) {
 			snprintf(to, n,
 				 dead ? "both are dead: nothing is left to free; find why %s ended without closing" :
@@ -99,7 +99,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			snprintf(to, n,
 				 "process %u ended with it open, without a report of its own: find what killed it%s",
 				 report->process.who.pid,
-				 !its || its->state == CL_DEAD ? "" : /* (the driver has it back) */
+				 !its || its->state == CL_DEAD ? "" : /* the driver has it back */
 				 g->kind == CL_EVENT ? "; its exporter takes the event back" :
 						       "; its exporter takes the memory back");
 		else
@@ -119,16 +119,16 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			 "call %s before it does", g->pid, close);
 		break;
 	case CL_REPORT_FREED_TWICE:
-		snprintf(to, n, "one of the two %s is one too many: the block may be another's by then", free);
+		snprintf(to, n, "remove one of the two %s calls: by the second one another block may be there", free);
 		break;
 	case CL_REPORT_EXPORTED_AFTER_FREE:
 		snprintf(to, n, "export it before %s, or keep it until its importers are done", free);
 		break;
 	case CL_REPORT_IMPORT_FREED:
-		snprintf(to, n, "what was opened by cudaIpcOpenMemHandle is closed by cudaIpcCloseMemHandle, not freed");
+		snprintf(to, n, "call cudaIpcCloseMemHandle for what cudaIpcOpenMemHandle opened, instead of freeing it");
 		break;
 	case CL_REPORT_CLOSED_TWICE:
-		snprintf(to, n, "each cudaIpcOpenMemHandle has one cudaIpcCloseMemHandle: one here is too many");
+		snprintf(to, n, "call cudaIpcCloseMemHandle once for each cudaIpcOpenMemHandle: here is one too many");
 		break;
 	case CL_REPORT_STALE_REFUSED:
 		if (g->pid)
@@ -140,7 +140,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			 g->pid ? pid : "its exporter");
 		break;
 	case CL_REPORT_EVENT_DESTROYED_TWICE:
-		snprintf(to, n, "one of the two cudaEventDestroy is one too many");
+		snprintf(to, n, "remove one of the two cudaEventDestroy calls");
 		break;
 	case CL_REPORT_EVENT_FORCED_OUT:
 		snprintf(to, n, "raise CULIMBO_MAX_EVENTS, or have importers destroy the events that they opened");
@@ -149,7 +149,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		if (g->pid)
 			snprintf(pid, sizeof(pid), "process %u", g->pid);
 		snprintf(to, n,
-			 "who still maps it may read another block's bytes since then: have %s close what "
+			 "a process that still maps it may read another block's bytes since then: have %s close what "
 			 "it opened (cudaIpcCloseMemHandle), or raise CULIMBO_HELD_BYTES",
 			 g->pid ? pid : "that process");
 		break;

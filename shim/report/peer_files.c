@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of the other processes that a report names: see peer_files.h. */
+/* Opens the files of the other processes that a report names: see peer_files.h. */
 #include <limits.h>
 #include <string.h>
 
 #include "shim/report/peer_files.h"
 
-/* Files that are looked at for one importer's: an end takes no longer for what others left. */
+/* At exit so many files are searched for one importer's: what others left must not delay an end. */
 enum { MOST_AT_EXIT = 1024 };
 
 const char *cl_report_state_name(enum cl_liveness state)
@@ -15,7 +15,7 @@ const char *cl_report_state_name(enum cl_liveness state)
 		return "alive";
 	case CL_DEAD:
 		return "dead";
-	default: /* its lock is gone, and it is not settled yet what it is */
+	default: /* its lock is free, but it is not known to be dead yet */
 		return "ending";
 	}
 }
@@ -36,7 +36,7 @@ const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_i
 		if (who ? !memcmp(&report->peer_who[i], who, sizeof(*who)) :
 			  !report->peer[i].err && report->peer[i].view.region.file_id == file_id)
 			return report->peer[i].err ? NULL : &report->peer[i].view;
-	if (i == CL_REPORT_PEERS) /* many: the first ones are told of in full */
+	if (i == CL_REPORT_PEERS) /* the report has the details of the first ones only */
 		return NULL;
 	report->peer[i].err = who ? cl_view_open_process_among(&report->peer[i].view, report->dirfd, who,
 								 report->has_open,

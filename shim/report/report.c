@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report, first half: looking at a process, and grouping what is seen; see report.h. */
+/* The first half of the report: looks at a process and groups what it sees.  See report.h. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -7,9 +7,9 @@
 #include "shim/report/report_table.h"
 
 enum {
-	TOP = 10,	   /* groups listed of a class, unless told otherwise */
+	TOP = 10,	   /* groups that are listed of each class by default */
 	GROUPS = 4096,
-	FEW_GROUPS = 24,   /* without memory */
+	FEW_GROUPS = 24,   /* if there is no memory */
 	SLOTS_SEEN = 64,   /* holders of one block that are counted by process */
 	NAMES = 4 * CL_STACK_FRAMES, /* of a group's frames, for suppressions */
 };
@@ -131,7 +131,10 @@ static struct cl_report_group *group_new(struct cl_report_table *table, const st
 	return g;
 }
 
-/* The group of class and kind that takes what finds no room; the last places are kept for these. */
+/*
+ * Returns the group for all of @key's class and kind that have no room.  The last places of the
+ * table are kept for these groups.
+ */
 static struct cl_report_group *group_of_others(struct cl_report_table *table, const struct cl_report_group *key)
 {
 	struct cl_report_group all = { .class = key->class, .kind = key->kind, .others = true };
@@ -174,7 +177,7 @@ static void add_item(struct cl_report_group *g, const struct cl_report_item *ite
 	g->bytes += item->bytes;
 	if (item->since && (!g->oldest || item->since < g->oldest))
 		g->oldest = item->since;
-	/* the largest ones, the oldest of equals first */
+	/* the largest first; of equals, the one that came first */
 	while (at > 0 && g->item[at - 1].bytes < item->bytes)
 		at--;
 	if (at == CL_REPORT_ITEMS)
@@ -209,7 +212,7 @@ void cl_report_add_holders(struct cl_report_group *g, const struct cl_view_block
 }
 
 /* -------------------------------------------------------------------- looking */
-/* Not listed: it is younger than CULIMBO_MIN_AGE. */
+/* Returns true if it is younger than CULIMBO_MIN_AGE: then it is counted, not listed. */
 static bool is_young(struct cl_report *report, uint64_t since, uint64_t bytes)
 {
 	if (!report->min_age || since + report->min_age <= report->now)
@@ -219,7 +222,7 @@ static bool is_young(struct cl_report *report, uint64_t since, uint64_t bytes)
 	return true;
 }
 
-/* ------------------------------------------------------- what there is to see */
+/* ------------------------------------------------------------ adding to the groups */
 struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_report_class as,
 					    const struct cl_view_block *b)
 {
@@ -302,7 +305,7 @@ void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const st
 }
 
 /* ----------------------------------------------------------------- suppressions */
-/* The text that each frame of @g may be matched by; they lie in @room. */
+/* Collects the names of @g's frames that a pattern may match.  They lie in @room.  Returns how many. */
 static unsigned int names_of(struct cl_report *report, const struct cl_report_group *g,
 			     const char *names[NAMES], char *room, size_t size)
 {
@@ -343,7 +346,7 @@ static unsigned int names_of(struct cl_report *report, const struct cl_report_gr
 
 static void suppress(struct cl_report *report)
 {
-	static char room[1 << 16]; /* (one report at a time in a process) */
+	static char room[1 << 16]; /* there is one report at a time in a process */
 	struct cl_report_table *table = report->table;
 	const char *names[NAMES];
 
@@ -367,7 +370,7 @@ static void suppress(struct cl_report *report)
 	}
 }
 
-/* ------------------------------------------------------------- the whole of it */
+/* ------------------------------------------------------------- the whole report */
 void cl_report_begin(struct cl_report *report)
 {
 	memset(report, 0, sizeof(*report));
@@ -425,7 +428,7 @@ void cl_report_look_end(struct cl_report *report)
 	}
 	for (int c = 0; c < CL_REPORT_CLASSES; c++) {
 		sums->n[c] += report->table->unlisted[c];
-		/* what a living process holds or shares is its work */
+		/* a process that lives and holds or shares something is no finding */
 		if ((cl_report_classes[c].what & CL_REPORT_FOUND) &&
 		    ((cl_report_classes[c].what & CL_REPORT_A_FINDING) || report->at_exit ||
 		     report->process.state == CL_DEAD || report->process.state == CL_LEAVING))

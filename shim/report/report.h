@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report: what is held, by whom, since when, from where, and what to do.
+ * The report: what is held, by whom, since when, from where, and what to do about it.
  *
- * One rendering for the report at exit (exit.h, which looks at this process) and
- * for `culimbo report` (cl_report_look_at_view(), which looks at a file, whoever's,
- * alive or dead): both fill the same groups, and only cl_report_say() prints.  What happened at the same place in the program (class,
- * call stacks, device, other process) is one group, however many blocks it is.
+ * There is one rendering for the report at exit (exit.h), which looks at this process, and for
+ * `culimbo report` (cl_report_look_at_view()), which looks at the file of any process, alive or
+ * dead.  Both fill the same groups, and only cl_report_say() prints them.  Blocks to which the same
+ * happened at the same place in the program (class, call stacks, device, other process) are one
+ * group.
  *
- * No malloc, no stdio stream: a process may end anywhere.  The groups lie in
- * memory got by mmap(); refused, there are a few static ones, and what finds no
- * room in them is counted by class.
+ * One thread, one report at a time in a process.  No malloc, no stdio stream: a process may end
+ * anywhere.  The groups lie in memory from mmap().  Without it there are a few static ones; a
+ * block that has no group of its own is counted in one for all others of its class.
  */
 #ifndef CL_REPORT_H
 #define CL_REPORT_H
@@ -18,7 +19,7 @@
 #include "shim/report/suppress.h"
 #include "shim/shm/view.h"
 
-/* What is told of, in the order of the report. */
+/* What a group is of, in the order of the report. */
 enum cl_report_class {
 	CL_REPORT_HELD_LIMBO,
 	CL_REPORT_HELD,
@@ -35,31 +36,31 @@ enum cl_report_class {
 	CL_REPORT_EVENT_DESTROYED_TWICE,
 	CL_REPORT_EVENT_FORCED_OUT,
 	CL_REPORT_HELD_FORCED_OUT,
-	/* nobody need do anything about these */
+	/* these need nothing to be done */
 	CL_REPORT_GRACE,
 	CL_REPORT_LIMBO,
 	CL_REPORT_CLASSES,
 };
 
-/* What a frame's address means, as far as it is known; "" and 0: not known. */
+/* The source of a frame's address, as far as it is known; "" and 0: not known. */
 struct cl_report_symbol {
 	char function[256], file[256];
 	unsigned int line;
 };
-/* False: nothing is known of @frame of the process that @view is of. */
+/* Finds the source of @frame, in the process of @view.  Returns false if nothing is known of it. */
 typedef bool cl_report_resolve_fn(void *data, const struct cl_view *view,
 				  const struct cl_view_frame *frame, struct cl_report_symbol *symbol);
 
 /* What was found in one process. */
 struct cl_report_sums {
-	uint64_t n[CL_REPORT_CLASSES], bytes[CL_REPORT_CLASSES]; /* but for the next two */
+	uint64_t n[CL_REPORT_CLASSES], bytes[CL_REPORT_CLASSES]; /* without suppressed and young ones */
 	uint64_t suppressed, suppressed_bytes;
 	uint64_t young, young_bytes; /* younger than min_age */
 	uint64_t live, live_bytes;   /* exported, not freed, held by nobody */
-	uint64_t findings;	     /* of these, what somebody should do something about */
+	uint64_t findings;	     /* of `n`, those about which something should be done */
 };
 
-/* Counts that only the process itself has; for others they are not told. */
+/* Counts that only the process itself has.  The report of another process does not have them. */
 struct cl_report_counts {
 	uint64_t exports, imports, released, released_bytes, pinned, dead_holders;
 	uint64_t unmanaged_imports, unmanaged_exports;
@@ -72,16 +73,16 @@ struct cl_report_table;
 
 struct cl_report {
 	/* set by the caller after cl_report_begin() */
-	unsigned int top;		       /* groups a class that are listed; 0: all */
+	unsigned int top;		       /* groups that are listed of each class; 0: all */
 	uint64_t min_age;		       /* ns */
 	struct cl_suppressions *suppressions;  /* NULL: none */
-	cl_report_resolve_fn *resolve;	       /* NULL: module, offset and build id */
+	cl_report_resolve_fn *resolve;	       /* NULL: frames have module, offset and build id only */
 	void *data;			       /* for resolve() */
 	cl_view_has_open_fn *has_open;	       /* of this process; NULL: it has no file open */
-	int dirfd;			       /* of the exporter files; -1: other processes' are not looked at */
-	bool generate;			       /* print suppressions of what is found, instead of it */
-	bool at_exit;			       /* of a process that is just ending */
-	bool both;			       /* text, and behind each part of it the object that says the same */
+	int dirfd;			       /* of exporter files; -1: look at no other process */
+	bool generate;			       /* print suppressions instead of a report */
+	bool at_exit;			       /* the report of a process that is ending */
+	bool both;			       /* text, each part followed by its JSON object */
 
 	/* of the process that was looked at last */
 	struct cl_report_sums sums;
@@ -99,17 +100,17 @@ struct cl_report {
 	struct cl_identity peer_who[CL_REPORT_PEERS];
 };
 
-/* Empty, with the defaults; cl_report_end() gives everything back. */
+/* Makes an empty report with the defaults.  cl_report_end() frees all that it has. */
 void cl_report_begin(struct cl_report *report);
 void cl_report_end(struct cl_report *report);
 
-/* Looks at the process that @view (which stays open until the next) is of. */
+/* Looks at the process of @view, which must stay open until the next look or cl_report_end(). */
 void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view);
-/* Says what was seen then; report->emit is where.  @counts: NULL when they are not known. */
+/* Prints what was seen to report->emit.  @counts is NULL if they are not known. */
 void cl_report_say(struct cl_report *report, const struct cl_report_counts *counts);
 /*
- * The line that suppresses a finding of @class with @n @what ("blocks") of process
- * @pid, made at @function of module @path; "": not known.
+ * What a suppression is printed for: a finding of @class with @n @what ("blocks") of process @pid,
+ * made at @function of module @path; "": not known.
  */
 struct cl_suppressible {
 	const char *class, *what, *function, *path;
@@ -117,9 +118,9 @@ struct cl_suppressible {
 	uint32_t pid;
 };
 void cl_report_say_pattern(struct cl_emit *emit, const struct cl_suppressible *of);
-/* Whether module @path is CUDA's or ours: no place of the program's to name. */
+/* Returns true if module @path is CUDA's or ours, so that no suppression should name it. */
 bool cl_report_is_inner(const char *path);
-/* The suppressions that matched since cl_report_begin(). */
+/* Prints the suppressions that matched since cl_report_begin(). */
 void cl_report_say_suppressions(struct cl_report *report);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The groups of a report: between those who look, and the one who says; see report.h. */
+/* The groups of a report: a look at a process fills them, cl_report_say() prints them. */
 #ifndef CL_REPORT_TABLE_H
 #define CL_REPORT_TABLE_H
 
 #include "shim/report/report.h"
 
 enum {
-	CL_REPORT_ITEMS = 3,	/* blocks kept of a group, the largest */
-	CL_REPORT_HOLDERS = 4,	/* holders kept of a group */
+	CL_REPORT_ITEMS = 3,	/* items that a group keeps, the largest */
+	CL_REPORT_HOLDERS = 4,	/* holders that a group keeps */
 };
 
 /* One block, import or finding. */
@@ -20,15 +20,15 @@ struct cl_report_item {
 };
 
 struct cl_report_group {
-	/* what makes it one */
+	/* these make it one group */
 	uint8_t class, kind, device;
-	bool others; /* of its class, all that found no room in the table */
-	uint32_t stack[2], pid, file_id; /* the other process, and its file */
+	bool others; /* for all of its class and kind that found no room in the table */
+	uint32_t stack[2], pid, file_id; /* pid and file of the other process */
 
 	bool suppressed;
 	uint64_t n, bytes, pinned, own_opens, stays;
-	uint64_t oldest;	  /* the least of the items' since */
-	char name[17];		  /* of process pid; "": not known */
+	uint64_t oldest;	  /* the earliest `since` of its items */
+	char name[17];		  /* of process `pid`; "": not known */
 	unsigned int items, holders;
 	struct cl_report_item item[CL_REPORT_ITEMS];
 	struct {
@@ -36,42 +36,42 @@ struct cl_report_group {
 		uint32_t record, generation;
 		uint64_t n;
 	} holder[CL_REPORT_HOLDERS];
-	uint64_t other_holds; /* of holders that are not in this list */
+	uint64_t other_holds; /* of holders that are not in `holder` */
 };
 
 struct cl_report_table {
 	unsigned int n, size;
-	size_t mapped; /* bytes; 0: it is the static one */
+	size_t mapped; /* bytes; 0: it is the static table */
 	uint64_t listed[CL_REPORT_CLASSES];   /* findings that are in a group */
-	uint64_t unlisted[CL_REPORT_CLASSES]; /* and those that are only counted */
-	uint16_t *index; /* group + 1 by hash; NULL: looked for one by one */
+	uint64_t unlisted[CL_REPORT_CLASSES]; /* findings that are only counted */
+	uint16_t *index; /* group + 1, by hash; NULL: groups are searched one by one */
 	uint32_t index_mask;
 	struct cl_report_group group[];
 };
 
 enum { CL_REPORT_A_BLOCK = 1, CL_REPORT_AN_IMPORT = 2, CL_REPORT_A_FINDING = 4,
-       CL_REPORT_FOUND = 8 /* somebody should do something about it */ };
+       CL_REPORT_FOUND = 8 /* something should be done about it */ };
 struct cl_report_class_row {
 	const char *name;		 /* JSON */
-	const char *title, *event_title; /* of memory, and of events; NULL: the same */
+	const char *title, *event_title; /* of memory, and of events; event_title NULL: as title */
 	int what;
 	enum cl_finding_kind kind;
-	const char *happened, *other_happened; /* at the two stacks; NULL: nothing */
+	const char *happened, *other_happened; /* what happened at the two stacks; NULL: nothing */
 };
 extern const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES];
 
-/* To look at a process: between these two. */
+/* A look at a process begins and ends with these two. */
 void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, uint64_t now);
 void cl_report_look_end(struct cl_report *report);
-/* NULL: it is too young to be listed. */
+/* Returns the group of @block, or NULL if the block is younger than min_age. */
 struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_report_class as,
 					    const struct cl_view_block *block);
 void cl_report_add_holders(struct cl_report_group *group, const struct cl_view_block *block,
 			   const uint16_t *slots, unsigned int n);
-/* @stays: its exporter has freed it and waits for us. */
+/* @stays: its exporter has freed it, and waits for this process. */
 void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays);
 void cl_report_add_finding(struct cl_report *report, const struct cl_finding *finding);
-/* All that are noted in report->view, and @count(kind) in all. */
+/* Adds all findings of report->view.  @count returns how many there were of a kind. */
 void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const struct cl_view *view,
 									 enum cl_finding_kind kind));
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report, second half: saying what was seen, as text or as JSON Lines; see report.h.  This is
- * the order of it: the head, the groups class by class, the sums.
+ * The second half of the report: prints what was seen, as text or as JSON Lines: the head, the
+ * groups class by class, the sums.  See report.h.
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,8 +44,10 @@ void cl_report_say_pattern(struct cl_emit *e, const struct cl_suppressible *of)
 	cl_emit_line_end(e);
 }
 
-/* A pattern that suppresses @g: the innermost function that is not CUDA's or ours, or its module; where it
-   happened, or else where what it clashes with had. */
+/*
+ * Prints a suppression for @g.  Its pattern is the innermost function that is not CUDA's or ours,
+ * or the module of that function: of the first stack, or else of the second.
+ */
 static void say_pattern(struct cl_report *report, const struct cl_report_group *g)
 {
 	struct cl_report_symbol symbol = { .line = 0 };
@@ -73,7 +75,7 @@ static void say_pattern(struct cl_report *report, const struct cl_report_group *
 	cl_report_say_pattern(&report->emit, &of);
 }
 
-/* In both formats, one after the other, where that is wanted. */
+/* Makes @call as text, and again as JSON if report->both. */
 #define SAY(report, call)                          \
 	do {                                       \
 		call;                              \
@@ -84,7 +86,7 @@ static void say_pattern(struct cl_report *report, const struct cl_report_group *
 		}                                  \
 	} while (0)
 
-/* Of @class: @n that are only counted. */
+/* Prints that @n findings of @class are only counted. */
 static void say_unlisted(struct cl_report *report, int class, uint64_t n)
 {
 	struct cl_emit *e = &report->emit;
@@ -93,11 +95,11 @@ static void say_unlisted(struct cl_report *report, int class, uint64_t n)
 	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 	cl_emit_string(e, "class", cl_report_classes[class].name, NULL, "");
 	cl_emit_string(e, "kind", "unknown", NULL, "");
-	cl_emit_number(e, "count", n, "    ", " of which no more is noted (they found no room, or no file)\n");
+	cl_emit_number(e, "count", n, "    ", " that are only counted (there was no room for more, or no file)\n");
 	cl_emit_line_end(e);
 }
 
-/* The next group of @class and @kind after @last in the order of the report; NULL: none. */
+/* Returns the group of @class and @kind that comes after @last in the report, or NULL. */
 static const struct cl_report_group *next_group(const struct cl_report_table *table, int class, int kind,
 						const struct cl_report_group *last)
 {
@@ -118,7 +120,7 @@ static const struct cl_report_group *next_group(const struct cl_report_table *ta
 	return best;
 }
 
-/* Of imports of a process that lives: that they are open is no fault yet. */
+/* Returns a title for open imports of a living process, which are no fault yet. */
 static const char *open_title(int class, bool is_event)
 {
 	if (class == CL_REPORT_UNMANAGED)
@@ -306,14 +308,14 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	if (report->generate)
 		return;
 	if (counts && counts->pinned)
-		cl_emit_words(e, "  opened without room to say so: %llu; their exporters keep them to the end\n",
+		cl_emit_words(e, "  opened without room to register as a holder: %llu; their exporters keep them until they end\n",
 			      (unsigned long long)counts->pinned);
 	if (s->live)
 		cl_emit_words(e, "  exported, not freed, held by nobody: %llu, %s%s\n",
 			      (unsigned long long)s->live, cl_emit_format_bytes(size, s->live_bytes),
 			      report->at_exit ? " (an ordinary end)" : "");
 	if (counts && (counts->unmanaged_imports || counts->unmanaged_exports))
-		cl_emit_words(e, "  not looked after: imports of processes without culimbo: %llu, exports: %llu\n",
+		cl_emit_words(e, "  unmanaged: imports of processes without culimbo: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
 			      (unsigned long long)counts->unmanaged_exports);
 	if (counts && counts->pool_exports)

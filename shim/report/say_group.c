@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One group of the report, with its stacks and its holders or its exporter: see say_group.h. */
+/* Prints one group of the report, with its stacks and its holders or its exporter: see say_group.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 			cl_emit_number(e, "line", symbol.line, ":", "");
 	}
 	if (frame->path[0]) {
-		/* in the text, one of the two says enough */
+		/* in the text, the source file or the module is enough */
 		bool words = !(known && symbol.file[0]);
 
 		cl_emit_string(e, "module", frame->path, words ? " (" : NULL, "");
@@ -42,7 +42,7 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 	cl_emit_object_end(e);
 }
 
-/* @key: of JSON; @happened: "exported", for "exported from" in the text, @indent before it. */
+/* @key is for JSON.  The text has @indent and @happened ("exported") before " from". */
 static void say_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack,
 		      const char *key, const char *indent, const char *happened)
 {
@@ -113,14 +113,14 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");
 	if (g->pinned)
 		cl_emit_number(e, "pinned", g->pinned,
-			       "      kept to the end, since a process may have it that could not say so: ", "\n");
+			       "      kept until this process ends, since an importer that could not register may have it: ", "\n");
 	if (g->own_opens)
 		cl_emit_number(e, "own_opens", g->own_opens, "      opened in this process itself: ",
 			       g->own_opens == 1 ? " time\n" : " times\n");
 }
 
 /* ---------------------------------------------------------------------- groups */
-/* What had happened at the second stack. */
+/* Returns what happened at the second stack. */
 static const char *other_happened(const struct cl_report_group *g)
 {
 	const char *words = cl_report_classes[g->class].other_happened;
@@ -137,7 +137,7 @@ const char *cl_report_what(const struct cl_report_group *g, bool many)
 	return many ? "blocks" : "block";
 }
 
-/* "N blocks, SIZE"; events have no size worth a word, and of a mere handle none is known. */
+/* Prints "N blocks, SIZE".  Events have no size, and the size of a stale handle's block is not known. */
 static void say_sum(struct cl_report *report, const struct cl_report_group *g)
 {
 	cl_emit_number(&report->emit, "count", g->n, "    ", "");
@@ -155,13 +155,13 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_words(e, "%s%s", g->n == 1 ? "    " : "      ", cl_report_what(g, false));
 	if (item->key)
 		cl_emit_address(e, "address", item->key, " ", "");
-	else /* (nobody here has had it: a handle alone) */
+	else /* only its handle is known here */
 		cl_emit_words(e, " %06x:%u of its exporter", g->file_id, item->record);
 	cl_emit_bytes(e, "bytes", item->bytes, g->kind == CL_EVENT || !item->bytes ? NULL : ", ", "");
 	if (g->n == 1 && !g->others)
 		cl_emit_words(e, ", device %u", g->device);
 	if (what & CL_REPORT_A_BLOCK) {
-		if (item->exports) { /* (what could not be tracked has none) */
+		if (item->exports) { /* untracked blocks have none */
 			cl_emit_number(e, "generation", item->generation, ", generation ", "");
 			cl_emit_number(e, "exports", item->exports, ": exported ",
 				       item->exports == 1 ? " time" : " times");
@@ -192,7 +192,10 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_object_end(e);
 }
 
-/* How many of the imports that are listed of @g their exporter has freed; *first: when it began to. */
+/*
+ * Returns how many of the items of @g, which are imports, their exporter has freed.  *first becomes
+ * the time of the earliest free.
+ */
 static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first)
 {
 	struct cl_view_block block;
@@ -226,7 +229,7 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_string(e, "state", cl_report_state_name(process.state), " (", ")");
 		cl_emit_string(e, "command", process.command, ": ", "");
 	}
-	if (freed < g->n) /* (the others are its own still, or not looked at) */
+	if (freed < g->n) /* the exporter has not freed the others, or they are not items */
 		snprintf(before, sizeof(before), "; %u of those listed %s there%s ", freed, freed_word,
 			 freed == 1 ? "" : ", the first");
 	else
@@ -285,7 +288,7 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	say_stack(report, report->view, g->stack[0], "stack", "      ", row->happened);
 	if (row->other_happened)
 		say_stack(report, report->view, g->stack[1], "other_stack", "      ", other_happened(g));
-	/* (it is another process's to know) */
+	/* only its exporter knew the stack of the free */
 	if (g->class == CL_REPORT_STALE_REFUSED && !g->others && !g->stack[1])
 		cl_emit_words(e, "      where it was %s is no longer known\n", other_happened(g));
 	if (row->what & CL_REPORT_A_BLOCK)

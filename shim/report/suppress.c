@@ -16,7 +16,7 @@ static size_t memory_size(void)
 	return TEXT_SIZE + CL_SUPPRESSIONS * sizeof(struct cl_suppression);
 }
 
-/* Cuts one line, NUL-terminated, into a pattern.  Returns what is wrong with it, or NULL. */
+/* Takes the pattern from one line, NUL-terminated.  Returns what is wrong with the line, or NULL. */
 static const char *read_line(struct cl_suppressions *s, char *line)
 {
 	static const char type[] = "leak:";
@@ -30,11 +30,11 @@ static const char *read_line(struct cl_suppressions *s, char *line)
 	if (strncmp(line, type, sizeof(type) - 1))
 		return "is no suppression: leak:PATTERN is";
 	line += sizeof(type) - 1;
-	/* (an empty one would match everything: surely not meant) */
+	/* an empty pattern would match everything, which nobody means */
 	if (!*line)
 		return "has no pattern";
 	if (s->n == CL_SUPPRESSIONS)
-		return "is one too many: it and those after it are not heeded";
+		return "is one too many: it and the lines after it are ignored";
 	s->list[s->n++] = (struct cl_suppression){ .pattern = line };
 	return NULL;
 }
@@ -103,7 +103,7 @@ bool cl_suppress_match(const char *pattern, const char *name)
 
 	if (!name || !*name)
 		return false;
-	/* one star is looked back to: the last one; so this is at worst quadratic */
+	/* only the last star is tried again, so this takes quadratic time at worst */
 	if (!from_start) {
 		again = p;
 		from = s;

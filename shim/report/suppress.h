@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Suppressions in LeakSanitizer's form: which findings a user knows of and does
- * not want to see.
+ * Suppressions in LeakSanitizer's form: findings that a user knows of and does not want to see.
  *
  *   # comment
  *   leak:PATTERN
  *
- * A finding is suppressed when PATTERN is found in the function, the module's
- * path, the source file or "MODULE+0xOFFSET" of any frame of its stacks, as far
- * as they are known to who asks.  `*` stands for any text, `^` at the start and
- * `$` at the end of a pattern for those of the name.
+ * A finding is suppressed if PATTERN occurs in the function, the module's path, the source file or
+ * "MODULE+0xOFFSET" of any frame of its stacks, as far as the reporting process knows them.  `*`
+ * stands for any text; `^` at the start and `$` at the end of a pattern stand for the start and the
+ * end of the name.
  *
- * No malloc: the file is kept in memory got by mmap(), at most 1 MiB of it, at
- * most CL_SUPPRESSIONS patterns.  One thread at a time.
+ * No malloc: the file is kept in memory from mmap(), at most 1 MiB and CL_SUPPRESSIONS patterns of
+ * it.  One thread at a time.
  */
 #ifndef CL_SUPPRESS_H
 #define CL_SUPPRESS_H
@@ -36,16 +35,16 @@ struct cl_suppressions {
 };
 
 /*
- * Reads @path.  Returns 0 or -errno (then there are none); lines that are no
- * suppression are given to @warn with their number, as are patterns too many.
+ * Reads @path.  Returns 0, or -errno: then there are no suppressions.  Calls @warn, if not NULL,
+ * for each line that is no suppression or is one too many.
  */
 int cl_suppress_read(struct cl_suppressions *suppressions, const char *path,
 		     void (*warn)(const char *path, unsigned int line, const char *what));
 void cl_suppress_free(struct cl_suppressions *suppressions);
 
-/* Whether @name (may be NULL) holds @pattern, as above. */
+/* Returns true if @name, which may be NULL, contains @pattern. */
 bool cl_suppress_match(const char *pattern, const char *name);
-/* The first that matches any of the @n @names, or NULL. */
+/* Returns the first suppression that matches any of the @n @names, or NULL. */
 struct cl_suppression *cl_suppress_find(const struct cl_suppressions *suppressions,
 					const char *const *names, unsigned int n);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of our locks, checked in debug builds: see locks.h. */
+/* Checks the order of our locks, in debug builds: see locks.h. */
 #include "shim/self/locks.h"
 
 #ifdef CL_DEBUG
@@ -12,7 +12,7 @@ static const char *const names[CL_RANKS] = {
 	[CL_RANK_CALLBACKS] = "callbacks", [CL_RANK_COLLECTOR] = "collector",
 	[CL_RANK_GREEN] = "green",
 };
-/* A bit for each rank that this thread has. */
+/* One bit for each rank that this thread has. */
 static __thread unsigned int held __attribute__((tls_model("initial-exec")));
 
 static _Noreturn void out_of_order(const char *what, enum cl_rank has)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our locks, all of them, in the one order in which a thread may take them.
+ * All our locks, in the one order in which a thread may take them.
  *
- * What must hold: a thread that has a lock takes only locks of a higher rank, and has none
- * when it calls the driver or waits for another process.  A build with CL_DEBUG
- * (./configure --enable-debug) checks that, and aborts with the names of the two locks;
- * any other build has plain mutexes.
+ * What must hold: a thread that has a lock takes only locks of a higher rank, and has none when it
+ * calls the driver or waits for another process.  A build with CL_DEBUG (./configure
+ * --enable-debug) checks that, and aborts with the names of the two locks.  Any other build has
+ * plain mutexes.
  *
- * The copy of a fork resets each lock with its state: after_fork_in_child() in life.c.
+ * A forked child resets each lock with the state that it guards: after_fork_in_child() in life.c.
  */
 #ifndef CL_LOCKS_H
 #define CL_LOCKS_H
@@ -18,9 +18,9 @@
 #include <time.h>
 
 enum cl_rank {
-	CL_RANK_START,	   /* life.c: who this process is, and that it begins to share */
+	CL_RANK_START,	   /* life.c: which process this is, and that it begins to share */
 	CL_RANK_IMPORTS,   /* cl_imports_lock: peers, holds, mappings */
-	CL_RANK_REAP,	   /* reap.c: looking for the dead */
+	CL_RANK_REAP,	   /* reap.c: the search for dead holders */
 	CL_RANK_EXPORTS,   /* cl_exports_lock: our file, blocks, limbo, the gate */
 	CL_RANK_CALLBACKS, /* callbacks.c: the program's callbacks */
 	CL_RANK_COLLECTOR, /* collector.c: starting and stopping the thread */
@@ -37,11 +37,11 @@ struct cl_lock {
 
 #ifdef CL_DEBUG
 #define CL_LOCK_INIT(rank) { PTHREAD_MUTEX_INITIALIZER, rank }
-/* Before a thread waits for @lock, when it has it, and when it has it no more. */
+/* Called before a thread waits for @lock, when it has it, and when it no longer has it. */
 void cl_rank_wanted(const struct cl_lock *lock);
 void cl_rank_taken(const struct cl_lock *lock);
 void cl_rank_left(const struct cl_lock *lock);
-/* This thread has no lock of ours. */
+/* Checks that this thread has no lock of ours. */
 void cl_rank_none(void);
 #else
 #define CL_LOCK_INIT(rank) { PTHREAD_MUTEX_INITIALIZER }
@@ -75,7 +75,7 @@ static inline void cl_unlock(struct cl_lock *lock)
 	pthread_mutex_unlock(&lock->mutex);
 }
 
-/* False: another thread has it.  Waits for nobody, so in any order. */
+/* Returns false if another thread has @lock.  It never waits, so locks may come in any order. */
 static inline bool cl_try_lock(struct cl_lock *lock)
 {
 	if (pthread_mutex_trylock(&lock->mutex))
@@ -84,7 +84,7 @@ static inline bool cl_try_lock(struct cl_lock *lock)
 	return true;
 }
 
-/* Waits until @until (CLOCK_MONOTONIC) at most.  False: it is not had. */
+/* Takes @lock, or returns false if it cannot by @until (CLOCK_MONOTONIC). */
 static inline bool cl_lock_until(struct cl_lock *lock, const struct timespec *until)
 {
 	if (pthread_mutex_clocklock(&lock->mutex, CLOCK_MONOTONIC, until))
@@ -93,20 +93,20 @@ static inline bool cl_lock_until(struct cl_lock *lock, const struct timespec *un
 	return true;
 }
 
-/* Lets go of @lock, waits for @condition, and takes @lock again. */
+/* Releases @lock, waits for @condition, and takes @lock again. */
 static inline void cl_lock_wait(pthread_cond_t *condition, struct cl_lock *lock)
 {
 	pthread_cond_wait(condition, &lock->mutex);
 }
 
-/* The same until @until (CLOCK_MONOTONIC) at most.  False: it is that late. */
+/* As cl_lock_wait(), but returns false if @until (CLOCK_MONOTONIC) has come. */
 static inline bool cl_lock_wait_until(pthread_cond_t *condition, struct cl_lock *lock,
 				      const struct timespec *until)
 {
 	return !pthread_cond_clockwait(condition, &lock->mutex, CLOCK_MONOTONIC, until);
 }
 
-/* In the copy of a fork, where a thread that is no more may have had it: like new. */
+/* In a forked child: makes @lock new, since a thread of the parent may have had it. */
 static inline void cl_lock_reset(struct cl_lock *lock)
 {
 	cl_rank_left(lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This process: see self.h.  The bottom of the shim: it calls nothing of it but the shared memory's. */
+/* This process: see self.h.  It uses nothing of the shim but shm/ and base/. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -73,11 +73,11 @@ enum cl_sight cl_self_sight(struct cl_stamp stamp)
 		return CL_HERE;
 	if (then.above && now.above != then.above)
 		return CL_OUT_OF_SIGHT;
-	/* the directory was there, and was taken away with what was in it */
+	/* the directory existed once, and was removed with all files in it */
 	return !now.own && cl_stamp_is_of(stamp, then.own) ? CL_HERE : CL_ELSEWHERE;
 }
 
-/* (a path of PATH_MAX on the stack would be half of what a signal handler has) */
+/* Not into a buffer of PATH_MAX, which would take half of a signal handler's stack. */
 static const char *dir_path(char room[64])
 {
 	if (cl_options.dir.text[0])
@@ -86,7 +86,7 @@ static const char *dir_path(char room[64])
 	return room;
 }
 
-/* Who may write there could put a file of his own in an exporter's place. */
+/* Returns -EPERM if another user could replace an exporter's file in the directory, else 0. */
 static int judge_dir(const struct stat *st)
 {
 	return (st->st_uid != geteuid() && st->st_uid != 0) ||
@@ -111,15 +111,16 @@ int cl_self_open_dir(bool make)
 	if (make && !made && errno != EEXIST)
 		return -errno;
 	fd = open_dir(path);
-	/* a umask that forbids reading to the owner: some set such a one around the making of a socket */
+	/* a umask denied the owner to read it: some programs set such a one while they make a socket */
 	if (fd < 0 && errno == EACCES && made && fchmodat(AT_FDCWD, path, 0700, AT_SYMLINK_NOFOLLOW) == 0)
 		fd = open_dir(path);
 	if (fd < 0)
 		return -errno;
 	err = fstat(fd, &st) ? -errno : judge_dir(&st);
 	/*
-	 * Ours, and nobody can find a file in it: who made it had a umask of 0177, as daemons have for
-	 * sockets, or was killed in between.  All processes of this user would do without.
+	 * The directory is ours, but no file in it can be opened: its maker had a umask of 0177, as
+	 * daemons have for sockets, or was killed before it could mend that.  Else no process
+	 * of this user could make or open an exporter file.
 	 */
 	if (!err && st.st_uid == geteuid() && !(st.st_mode & S_IXUSR))
 		fchmod(fd, (st.st_mode & 07777) | 0700);
@@ -154,19 +155,19 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
 	if (err)
 		cl_log_once(CL_LOG_WARN,
 			    "the program closed culimbo's descriptor of exporter file %06x, and it cannot be "
-			    "opened again (%s): blocks of it are kept longer than need be",
+			    "opened again (%s): its blocks may be kept longer than necessary",
 			    region->file_id, strerror(-err));
 	return !err;
 }
 
 /* ------------------------------------------------------------- a spare descriptor */
 /*
- * For the moment when the program has used up all of them: given up while a
- * file is opened and mapped, and then had again.
+ * Kept for the moment when the program has used up all descriptors: closed while a file is opened
+ * and mapped, and opened again.
  */
 static _Atomic int spare = -1;
 
-/* Its device number is the same on every Linux, and in containers. */
+/* The device number of /dev/null is the same on every Linux, and in containers. */
 static bool is_dev_null(int fd)
 {
 	struct stat st;
@@ -184,7 +185,7 @@ void cl_self_spare_restore(void)
 	if (fd < 0)
 		return;
 	fd = cl_fd_move_high(fd, &cl_self_known.room);
-	/* relaxed: a number, nothing else comes with it */
+	/* relaxed: it is only a number */
 	if (!is_dev_null(fd) || !atomic_compare_exchange_strong_explicit(&spare, &none, fd, memory_order_relaxed,
 									 memory_order_relaxed))
 		close(fd);
@@ -193,7 +194,7 @@ void cl_self_spare_restore(void)
 bool cl_self_spare_release(void)
 {
 	int fd = atomic_exchange_explicit(&spare, -1, memory_order_relaxed);
-	/* the program may have closed it, and got the number for a file of its own */
+	/* the program may have closed it, and reused its number for a file of its own */
 	bool ours = fd >= 0 && is_dev_null(fd);
 
 	if (ours)

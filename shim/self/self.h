@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This process: who it is, its locks, the directory of exporter files, and the
- * counts that the report gives.  When it begins to share, forks and ends is in
- * shim/life.c.
- *
- * Its locks are in locks.h, with the rules for them.
+ * This process: who it is, its locks, the directory of exporter files, and the counts in the
+ * report.  shim/life.c has what it does when it begins to share, forks and ends; locks.h has the
+ * order of its locks.
  */
 #ifndef CL_SELF_H
 #define CL_SELF_H
@@ -22,8 +20,8 @@ extern struct cl_lock cl_imports_lock; /* peers and imports */
 extern struct cl_lock cl_exports_lock; /* this process's exporter file, blocks, limbo */
 
 /*
- * Where the directory of exporter files is (see cl_place_of()), and that above it.
- * 0: not there, or not to be seen.
+ * Places (see cl_place_of()) of the directory of exporter files, by itself and by its name, and of
+ * the directory above.  0: it does not exist, or cannot be seen.
  */
 struct cl_places {
 	uint64_t own, named, above;
@@ -32,22 +30,22 @@ struct cl_places {
 struct cl_self {
 	struct cl_identity identity;
 	pid_t pid; /* 0: cl_self_prepare() of shim/life.h was not called yet */
-	uint64_t started; /* then, CLOCK_MONOTONIC ns */
-	uid_t user; /* effective, then */
-	struct cl_places places; /* then */
+	uint64_t started; /* when it was called, CLOCK_MONOTONIC ns */
+	uid_t user; /* the effective one, at that time */
+	struct cl_places places; /* at that time */
 	_Atomic bool ended; /* the report is written: nothing new is begun */
-	_Atomic bool file_ended; /* we have taken our file away, and nobody else before us */
+	_Atomic bool file_ended; /* we have removed our file, and no other process had before us */
 };
 extern struct cl_self cl_self;
-extern struct cl_known cl_self_known; /* also in a forked child */
+extern struct cl_known cl_self_known; /* a forked child keeps it */
 
-/* How long the end of a process waits for a collector that is in the driver, and for a lock; ns. */
+/* How long the end of a process waits for a collector in the driver, and for a lock; ns. */
 #define CL_END_WAIT 200000000ull
 
 /*
- * At the top of what takes our locks: a thread of the program that is cancelled
- * meanwhile ends when it has left us, not with a lock in hand.  And errno is what it
- * was: the program may have a use for it yet, and bare no file of ours is looked for.
+ * At the top of each function that takes our locks.  Until it returns, its thread is not
+ * cancelled: no lock stays behind.  It also restores errno, which the program may still need,
+ * and which it would keep without culimbo.
  */
 #define CL_UNCANCELLED                                                            \
 	__attribute__((cleanup(cl_cancel_state_restore), unused))                 \
@@ -69,8 +67,8 @@ static inline void cl_cancel_state_restore(const struct cl_cancel_state *state)
 }
 
 /*
- * The same, at a quarter of its cost, for what comes by no cancellation point
- * with a lock in hand.
+ * As CL_UNCANCELLED at a quarter of its cost, without errno, for code that passes no cancellation
+ * point while it has a lock.
  */
 #define CL_CANCELLED_LATER                                                        \
 	__attribute__((cleanup(cl_cancel_type_restore), unused)) int              \
@@ -89,67 +87,67 @@ static inline void cl_cancel_type_restore(const int *before)
 }
 
 /*
- * A child that was forked without fork handlers (_Fork(), clone()) has what its
- * parent knew, and not the files that this leads into: it begins anew before
- * it is used.  The kernel gives such a child zeros for the word.
+ * A child that was forked without fork handlers (_Fork(), clone()) has its parent's memory, but not
+ * the files that are mapped in the parent: it must begin anew first.  The kernel clears this word
+ * in such a child.
  */
 extern uint32_t *_Atomic cl_self_word;
-extern void (*cl_self_begin_anew)(void); /* set with the word, by cl_self_prepare() in shim/life.h */
+extern void (*cl_self_begin_anew)(void); /* set together with the word, by cl_self_prepare() */
 static inline bool cl_self_is_copy(void)
 {
-	/* acquire: with what begin_anew() has written to it */
+	/* acquire: for what begin_anew() has written to the word */
 	const uint32_t *word = atomic_load_explicit(&cl_self_word, memory_order_acquire);
 
 	return __builtin_expect(word && !*word, 0);
 }
 
-/* As they are now; any thread. */
+/* Finds the places as they are now.  Any thread. */
 struct cl_places cl_self_find_places(void);
 /*
- * What the stamps of a file in the directory that @dirfd is (-1: asked by its path) are to say of its place: what
- * stays the same as long as the directory does.  The default one is taken away by the last
- * process that leaves, and made again by that name.
+ * Returns the place for the stamps of a file in the directory @dirfd (-1: the directory is asked by
+ * its path).  It stays the same as long as the directory does.  The place of the default directory
+ * is by its name: the last process that leaves removes that directory, and another makes it again.
  */
 uint64_t cl_self_place(int dirfd);
 /*
- * Where the file that @stamp names would be: in the directory of exporter files, or not there;
- * or this process has seen that directory and does not see it any more (chroot), so that
- * nothing can be said.  A few system calls; any thread.
+ * Says where the file that @stamp names would be: CL_HERE in the directory of exporter files,
+ * CL_ELSEWHERE not there, or CL_OUT_OF_SIGHT if this process has seen that directory and does not
+ * see it any more (chroot), so that it is not known.  A few system calls.  Any thread.
  */
 enum cl_sight { CL_HERE, CL_ELSEWHERE, CL_OUT_OF_SIGHT };
 enum cl_sight cl_self_sight(struct cl_stamp stamp);
 
 /*
- * Opens the directory of exporter files, making it when @make.  Returns a
- * descriptor for the caller to close, or -errno: -ENOENT, or -EPERM when it is
- * somebody else's or open to others.  Not kept open: programs close what they
- * don't know.
+ * Opens the directory of exporter files, and makes it first if @make.  Returns a descriptor, or
+ * -errno: -ENOENT, or -EPERM if it is another user's or others may write there.  The caller
+ * closes the descriptor soon, since programs close descriptors that they don't know.
  */
 int cl_self_open_dir(bool make);
-/* Its path, into @path of @size bytes. */
+/* Writes the directory's path to @path, of @size bytes. */
 void cl_self_dir_path(char *path, size_t size);
 
 /*
- * Whether the directory at @path, which ends in no link, is one that cl_self_open_dir() would
- * use: 0 or -errno.  For who has no descriptor to open it with.
+ * Returns 0 if cl_self_open_dir() would use the directory at @path, whose last part is no link,
+ * else -errno.  Needs no descriptor.
  */
 int cl_self_check_dir(const char *path);
 
 /*
- * One descriptor in hand, for opening or making an exporter's file when there is no other:
- * release() closes it (false: there was none), restore() gets it again.  Any thread.
+ * A spare descriptor, for opening or making an exporter's file when no other is to be had.
+ * release() closes it and returns true, or returns false if there was none; restore() opens it
+ * again.  Any thread.
  */
 bool cl_self_spare_release(void);
 void cl_self_spare_restore(void);
 
 /*
- * Before any use of @region's descriptor: gets it (and its lock on @byte)
- * again if the program has closed it.  False: it can't be had; do without.
- * The caller holds the lock that @region is under.
+ * Before any use of @region's descriptor: if the program has closed it, opens it again and takes
+ * its lock on @byte again (-1: none).  Returns false if that failed: the caller does without.  The
+ * caller holds the lock that guards @region.
  */
 bool cl_self_keep_descriptor(struct cl_region *region, off_t byte);
 
-/* What the report counts; relaxed atomics: sums, not signals. */
+/* What the report counts.  Relaxed atomics: they are sums, not signals. */
 struct cl_counts {
 	_Atomic uint64_t exports, imports, closes, limbo_entered, limbo_released, limbo_bytes_released;
 	_Atomic uint64_t graces_cut, graces_cut_bytes; /* blocks that went before their grace was over */
@@ -162,7 +160,7 @@ struct cl_counts {
 extern struct cl_counts cl_counts;
 #define cl_count(what) atomic_fetch_add_explicit(&cl_counts.what, 1, memory_order_relaxed)
 #define cl_count_add(what, n) atomic_fetch_add_explicit(&cl_counts.what, (n), memory_order_relaxed)
-/* Of one that is counted under one lock alone. */
+/* For counts that change under one lock only. */
 #define cl_count_locked(what)                                            \
 	atomic_store_explicit(&cl_counts.what, cl_count_get(what) + 1, memory_order_relaxed)
 #define cl_count_get(what) atomic_load_explicit(&cl_counts.what, memory_order_relaxed)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether this process shares anything, and whether it writes a trace: one word that each hook reads first. */
+/*
+ * One word that each hook reads first: whether this process shares anything, and whether it writes
+ * a trace.  Any thread.
+ */
 #ifndef CL_SHARING_H
 #define CL_SHARING_H
 
@@ -7,15 +10,15 @@
 #include <stdbool.h>
 
 /*
- * CL_SHARES from the first export or import on; never cleared but in a forked child.
- * CL_TRACES where CULIMBO_TRACE says so.  One word, so that one load tells both.
+ * CL_SHARES is set at the first export or import, and cleared only in a forked child.  CL_TRACES is
+ * set if CULIMBO_TRACE says so.  Both are in one word, so that one load reads both.
  */
 enum { CL_SHARES = 1, CL_TRACES = 2 };
 extern atomic_int cl_sharing_flag;
 
 static inline int cl_watched(void)
 {
-	/* relaxed: whoever freed a block after exporting it in another thread has synchronised */
+	/* relaxed: a thread that frees what another has exported has synchronised with it */
 	return __builtin_expect(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed), 0);
 }
 static inline bool cl_sharing(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The full fences of the protocol between an exporter and its importers: of two sides that each
- * write and then look, one sees what the other wrote.  Where each stands is said what for.
+ * The full fences of the protocol between an exporter and its importers.  Both sides write, make
+ * a full fence, and then read: at least one of them sees what the other wrote.  Each use
+ * says which other use it pairs with.
  */
 #ifndef CL_BARRIER_H
 #define CL_BARRIER_H
@@ -14,9 +15,9 @@
 #define cl_full_fence() atomic_thread_fence(memory_order_seq_cst)
 #endif
 /*
- * The same, right after an atomic instruction of memory_order_seq_cst that writes: of the
- * processors, x86-64 has had its full fence by that, so only the compiler is told.  (Linux has it as
- * smp_mb__after_atomic().)
+ * A full fence right after an atomic instruction of memory_order_seq_cst that writes.  On x86-64
+ * that instruction is one already, so only the compiler is told.  Linux has the same as
+ * smp_mb__after_atomic().
  */
 #if defined(__x86_64__)
 #define cl_full_fence_after_atomic() atomic_signal_fence(memory_order_seq_cst)

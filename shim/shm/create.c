@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making an exporter file: whole, locked and mapped by the name that it has in the end before
- * anybody can find it.  See shm/region.h for the contract, shm/layout.h for the rules.
+ * Makes an exporter file.  Before any process can find it, it is complete, locked, and mapped under
+ * the name that it keeps.  See shm/region.h for the contract, shm/layout.h for the rules.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,10 +32,10 @@ uint64_t cl_place_named(const struct stat *above, const char *name)
 	return place | 1;
 }
 
-/* What all tries have in common. */
+/* What is the same for all attempts to make one file. */
 struct creation {
 	int dirfd;
-	const char *path; /* of the directory, or NULL: in dirfd */
+	const char *path; /* of the directory; NULL: use dirfd */
 	const struct cl_identity *identity;
 	uint8_t boot_id[16];
 	_Atomic unsigned int room; /* see cl_fd_move_high() */
@@ -52,7 +52,7 @@ static void read_command(char *to, size_t size)
 		close(fd);
 	}
 	for (ssize_t i = 0; i + 1 < n; i++)
-		/* NULs between arguments; control bytes don't belong in a report (a letter's upper bytes do) */
+		/* NULs between arguments, and control bytes; letters in UTF-8 stay as they are */
 		if ((unsigned char)to[i] < ' ')
 			to[i] = ' ';
 	to[n > 0 ? n : 0] = 0;
@@ -86,15 +86,16 @@ static void fill_header(struct cl_region *region, const struct creation *creatio
 }
 
 /*
- * A file without a name; where the file system has no O_TMPFILE, or there is no descriptor to
- * open it by its name later, it is named @new_name at once.
+ * Opens a file without a name, and sets *named to false.  Where the file system has no
+ * O_TMPFILE, or no descriptor is to be had for opening it by name later, the file gets @new_name at
+ * once.
  */
 static int open_nameless(int dirfd, const char *new_name, bool *named)
 {
 	int fd;
 
 	*named = false;
-	/* without /proc there is no way (below Linux 6.10) to give it a name later */
+		/* without /proc it could not get a name later (before Linux 6.10) */
 	if (dirfd != AT_FDCWD && access("/proc/self/fd", X_OK) == 0) {
 		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 		if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
@@ -106,9 +107,9 @@ static int open_nameless(int dirfd, const char *new_name, bool *named)
 }
 
 /*
- * Names the file @new_name, and opens and maps it by that name: /proc/PID/maps
- * then shows the file's name, which follows a rename, and by which others tell
- * that its exporter lives though its lock is gone.
+ * Names the file @new_name, and opens and maps it again by that name.  /proc/PID/maps then shows
+ * this name, and follows a rename.  Other processes see by it that the exporter lives though its
+ * lock is gone.
  */
 static int name_and_map_again(struct cl_region *region, int dirfd, const char *new_name,
 			      struct creation *creation)
@@ -118,7 +119,7 @@ static int name_and_map_again(struct cl_region *region, int dirfd, const char *n
 
 	snprintf(self, sizeof self, "/proc/self/fd/%d", region->fd);
 	if (linkat(AT_FDCWD, self, dirfd, new_name, AT_SYMLINK_FOLLOW) &&
-	    /* without /proc; needs CAP_DAC_READ_SEARCH before Linux 6.10 */
+	    /* the way without /proc; needs CAP_DAC_READ_SEARCH before Linux 6.10 */
 	    (errno == EEXIST || linkat(region->fd, "", dirfd, new_name, AT_EMPTY_PATH)))
 		return -errno;
 	fd = openat(dirfd, new_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -128,30 +129,30 @@ static int name_and_map_again(struct cl_region *region, int dirfd, const char *n
 		unlinkat(dirfd, new_name, 0);
 		return err;
 	}
-	/* no lock is lost: there is none yet */
+	/* this close() drops no lock: there is none yet */
 	cl_region_unmap(region);
 	close(region->fd);
 	region->fd = cl_fd_move_high(fd, &creation->room);
 	return cl_region_map(region);
 }
 
-/* Not over another's: -EEXIST. */
+/* Renames the file.  -EEXIST: the name is taken; -EAGAIN: the file or its directory has gone. */
 static int give_final_name(int dirfd, const char *new_name, const char *name)
 {
 	if (renameat2(dirfd, new_name, dirfd, name, RENAME_NOREPLACE) == 0)
 		return 0;
 	if (errno == EEXIST)
 		return -EEXIST;
-	if (errno == ENOENT) /* the directory went, or a gc took the file for one that the dead left */
+	if (errno == ENOENT) /* the directory was removed, or a gc took the file for a dead process's */
 		return -EAGAIN;
-	/* a file system, or a filter, that has not this flag */
+	/* the file system, or a seccomp filter, does not allow this flag */
 	if (linkat(dirfd, new_name, dirfd, name, 0))
 		return -errno;
 	unlinkat(dirfd, new_name, 0);
 	return 0;
 }
 
-/* -EEXIST, -EAGAIN: to be tried again with another id. */
+/* Returns -EEXIST or -EAGAIN if the caller should try another file id. */
 static int create_with_names(struct cl_region *region, int dirfd, const struct cl_region *as,
 			     const char *new_name, const char *name, struct creation *creation)
 {
@@ -184,7 +185,7 @@ static int create_with_names(struct cl_region *region, int dirfd, const struct c
 		err = name_and_map_again(region, dirfd, new_name, creation);
 		named = err != -EEXIST;
 	}
-	/* before it has its name: nobody ever finds it without its exporter */
+	/* locked before it has its name: any process that finds it sees that its exporter lives */
 	if (!err)
 		err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
 	if (!err)
@@ -200,7 +201,7 @@ fail:
 	return err;
 }
 
-/* As @as says; by names in creation->path, or in creation->dirfd. */
+/* Makes one attempt with the file id, tag and salt of @as. */
 static int create_with_id(struct cl_region *region, const struct cl_region *as, struct creation *creation)
 {
 	const char *path = creation->path;
@@ -212,7 +213,7 @@ static int create_with_id(struct cl_region *region, const struct cl_region *as, 
 	cl_region_name(name, as->file_id);
 	if (!path)
 		return create_with_names(region, creation->dirfd, as, new_name, name, creation);
-	/* not on the stack: two paths would be all that a signal handler has */
+	/* not on the stack, where a signal handler may have no room for two paths */
 	paths = malloc(2 * size);
 	if (!paths)
 		return -ENOMEM;
@@ -232,7 +233,7 @@ static int create(struct cl_region *region, struct creation *creation, uint64_t 
 	/* past this limit ftruncate() would not only fail but raise SIGXFSZ */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < CL_FILE_SIZE)
 		return -EFBIG;
-	/* first: there may be one descriptor in all, which is the file's then */
+	/* before the file is opened: there may be only one descriptor in all */
 	cl_boot_id(creation->boot_id);
 	for (uint32_t tries = 0; tries < 64 && (err == -EEXIST || err == -EAGAIN); tries++) {
 		uint32_t random, id;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking away the files that dead exporters left: see gc.h.  No malloc: this also runs at exit. */
+/* Removes the files of dead exporters: see gc.h.  No malloc: this also runs at exit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 #include "shim/base/options.h"
 
 /*
- * What a process looks at when it starts and when it ends, so that neither takes
- * long, whatever others left: some 3 us for a file that is seen at once to stay,
- * some 100 us for one that is judged.  What is left over is for the next one.
+ * How much a process looks at when it starts and ends, so that neither takes long, whatever
+ * others left.  A file that stays costs some 3 us, a file that is judged some 100 us.  The next
+ * process looks at the rest.
  */
 enum {
 	MOST_SEEN = 4096,
@@ -23,7 +23,7 @@ enum {
 	YOUNG = 2, /* s */
 };
 
-/* Made by what this very process was before it called exec: its pid and start time are ours. */
+/* Returns true if this process made the file before it called exec: pid and start time are ours. */
 static bool is_of_former_image(const struct cl_region *region)
 {
 	const struct cl_identity *made = &region->header->exporter;
@@ -34,7 +34,7 @@ static bool is_of_former_image(const struct cl_region *region)
 	       self.start_time == made->start_time;
 }
 
-/* Relaxed: only a time; two who look at once agree well enough. */
+/* Relaxed: it is only a time, and it does not matter which of two writers wins. */
 static void note_lock_free(_Atomic uint64_t *kept, uint64_t before, uint64_t since)
 {
 	if (since != before)
@@ -49,14 +49,14 @@ enum cl_liveness cl_gc_judge(struct cl_region *region)
 	uint64_t now = cl_now();
 	enum cl_liveness is;
 
-	/* first, for it is all that is asked of the living; no former image of ours has a lock that we see */
+	/* first, since most exporters live; of a former image of this process no lock is left */
 	if (region->locks->is_locked(region, CL_LOCK_EXPORTER) == 1) {
 		note_lock_free(kept, before, 0);
 		return CL_ALIVE;
 	}
 	if (is_of_former_image(region))
 		return CL_DEAD;
-	if (since > now) /* written by nobody who can be believed */
+	if (since > now) /* not written by culimbo */
 		since = 0;
 	is = cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &since, now,
 			       cl_options.settle.number);
@@ -70,7 +70,7 @@ int cl_gc_file(struct cl_region *region, int dirfd)
 
 	if (cl_gc_judge(region) != CL_DEAD)
 		return -EBUSY;
-	/* two that take the same file away: one of them, so that neither takes its successor's */
+	/* of two processes one gets the lock: the other might remove the file of a later exporter */
 	err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
 	if (err)
 		return err == -EAGAIN ? -EBUSY : err;
@@ -84,17 +84,17 @@ bool cl_gc_is_kept(const struct cl_region *region)
 	uint64_t since = atomic_load_explicit(&region->header->exporter_lock_free, memory_order_relaxed);
 	uint64_t now = cl_now();
 
-	/* since somebody first looked; a former image of ours has not crashed */
+	/* counted from the first look at the dead; a process that called exec has not crashed */
 	return cl_options.keep_dead.number && since && since <= now &&
 	       now - since < cl_options.keep_dead.number && !is_of_former_image(region);
 }
 
 /*
- * Most are of the living: seen by one lock, without mapping it.  (Not for who may
- * have it open: that descriptor's end is its locks' end.)  Or they are kept, and
- * somebody looked before: by one word.
+ * Returns true if the file stays: its exporter has its lock, or (with @keep) it is dead, somebody
+ * saw that before, and CULIMBO_KEEP_DEAD has not passed.  Does not map the file,
+ * since most files stay.  The caller must not have it open: close() would drop its locks.
  */
-static bool is_to_stay(int dirfd, const char *name, bool keep)
+static bool must_stay(int dirfd, const char *name, bool keep)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
 			      .l_len = 1 };
@@ -112,13 +112,13 @@ static bool is_to_stay(int dirfd, const char *name, bool keep)
 	    pread(fd, &pid, sizeof pid, offsetof(struct cl_header, exporter.pid)) == sizeof pid) {
 		now = cl_now();
 		stays = since && since <= now && now - since < cl_options.keep_dead.number &&
-			pid != (uint32_t)getpid(); /* (it may be of a former image) */
+			pid != (uint32_t)getpid(); /* ours may be of a former image, which is not kept */
 	}
 	close(fd);
 	return stays;
 }
 
-/* Left by who died before it had a header in it; who makes one needs milliseconds. */
+/* Returns true if the unfinished file is older than @seconds: making one takes milliseconds. */
 static bool is_old(int dirfd, const char *name, int seconds)
 {
 	struct timespec now;
@@ -129,9 +129,9 @@ static bool is_old(int dirfd, const char *name, int seconds)
 	       now.tv_sec - st.st_ctim.tv_sec > seconds;
 }
 
-/* *judged: counts those that more than a few system calls were made for. */
-static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
-		      struct cl_known *known, unsigned int *judged)
+/* Removes one file if its exporter is dead.  Adds to *judged if that took many system calls. */
+static bool remove_if_dead(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
+			   struct cl_known *known, unsigned int *judged)
 {
 	uint32_t id = cl_region_name_id(name), unfinished = id ? 0 : cl_region_unfinished_id(name);
 	struct cl_region region;
@@ -140,9 +140,9 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 
 	if (id && is_open && is_open(id))
 		return false;
-	if (id && is_to_stay(dirfd, name, is_open))
+	if (id && must_stay(dirfd, name, is_open))
 		return false;
-	/* where many start at once, most of these are just being made */
+	/* where many processes start at once, most unfinished files are just being made */
 	if (unfinished && is_open && !is_old(dirfd, name, YOUNG))
 		return false;
 	*judged += id || unfinished;
@@ -152,7 +152,7 @@ static bool take_away(int dirfd, const char *name, bool (*is_open)(uint32_t file
 		err = cl_region_open_unfinished(&region, dirfd, unfinished);
 	else
 		return false;
-	/* -ESTALE: of an earlier boot, nobody has it */
+	/* -ESTALE: the file is of an earlier boot, so its exporter is dead */
 	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(dirfd, name, 60)))
 		return unlinkat(dirfd, name, 0) == 0;
 	if (err)
@@ -173,7 +173,7 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 
 	if (fd < 0)
 		return 0;
-	/* (opendir() would want malloc) ino 8, off 8, reclen 2, type 1, name */
+	/* not opendir(), which needs malloc.  An entry: ino 8, off 8, reclen 2, type 1, name */
 	while ((n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
 		for (long at = 0; at < n;) {
 			uint16_t length;
@@ -181,7 +181,7 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 			if (is_open && (seen++ >= MOST_SEEN || judged >= MOST_JUDGED))
 				goto out;
 			memcpy(&length, buffer + at + 16, sizeof length);
-			gone += take_away(dirfd, buffer + at + 19, is_open, &known, &judged);
+			gone += remove_if_dead(dirfd, buffer + at + 19, is_open, &known, &judged);
 			at += length;
 		}
 out:

@@ -30,8 +30,8 @@ static ssize_t read_file(const char *path, char *to, size_t size)
 }
 
 /*
- * State letter and start time out of a stat line: the command's name in it may
- * hold anything, so count from the last parenthesis.
+ * Reads the state letter and the start time from a stat line.  The name of the command in it may
+ * contain anything, so fields are counted from the last parenthesis.
  */
 static int parse_stat(const char *line, char *state, uint64_t *start)
 {
@@ -56,7 +56,7 @@ void cl_identity_self(struct cl_identity *w)
 
 	memset(w, 0, sizeof *w);
 	w->pid = (uint32_t)getpid();
-	/* /proc may be another namespace's, mounted in: then it knows us by another pid */
+	/* a /proc of another PID namespace may be mounted here, which knows us by another pid */
 	n = readlink("/proc/self", line, sizeof line - 1);
 	if (n <= 0)
 		return;
@@ -113,9 +113,9 @@ static enum proc_says ask_proc(const struct cl_identity *w, bool comparable)
 }
 
 /*
- * Whether process @pid maps the file: 1, 0, or -errno when it can't be told.
- * By inode number and (part of its) name: the device there is not always what
- * fstat() says (btrfs, overlays).
+ * Returns 1 if process @pid maps the file, 0 if not, -errno if that can't be told.  The file is
+ * known by its inode number and (a part of) its name; its device is not always the one
+ * that fstat() says (btrfs, overlays).
  */
 static int maps_file(uint32_t pid, const char *wanted, const char *name)
 {
@@ -165,7 +165,7 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 	struct cl_identity self;
 	int locked = region->locks->is_locked(region, lock_byte);
 
-	if (locked) { /* or it could not be asked: in doubt, alive */
+	if (locked) { /* or an error: in doubt, it is alive */
 		*free_since = 0;
 		return CL_ALIVE;
 	}
@@ -173,7 +173,7 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 		*free_since = now;
 	cl_identity_self(&self);
 	if (self.pid_ns && identity->pid_ns == self.pid_ns) {
-		/* (start times of another time namespace are not ours: then what it maps tells) */
+		/* start times of another time namespace do not compare: then its mappings decide */
 		switch (ask_proc(identity, identity->time_ns == self.time_ns)) {
 		case PROC_NOBODY:
 		case PROC_LEADER_ONLY_ZOMBIE:
@@ -189,15 +189,18 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				return CL_LEAVING; /* its other tasks are on their way */
 			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
 			cl_region_name(name, region->file_id);
-			/* an importer has it by either name: who exports renames it when it ends */
+			/*
+			 * an importer maps it by either name, since an exporter renames its file
+			 * when it ends
+			 */
 			maps = maps_file(identity->pid, wanted,
 					 lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'));
 			if (maps) {
-				/* it lives and has it: the program closed our descriptor */
+				/* it lives and maps the file: the program closed our descriptor */
 				*free_since = 0;
 				return CL_ALIVE;
 			}
-			/* exec'ed: its context goes with its old image */
+			/* it called exec: its context ends with its old image */
 			return now - *free_since >= settle ? CL_DEAD : CL_LEAVING;
 		}
 		case PROC_UNKNOWN:

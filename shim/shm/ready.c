@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ready map: which records may have come free, and the collector that is woken for them.
+ * The ready map: which records may have no holder any more, and the wake-up of the collector.
  * See shm/record.h for the contract, shm/layout.h for the rules.
  */
 #include <limits.h>
@@ -17,8 +17,8 @@ void cl_region_wake(struct cl_region *region)
 	struct cl_header *h = region->header;
 
 	/*
-	 * Against the collector, which writes `sleeping`, fences and then looks for
-	 * work once more: either it sees what we just did, or we see it sleep.
+	 * Pairs with the collector, which writes `sleeping`, makes a full fence, and then looks for
+	 * work once more: either it sees what we just wrote, or we see that it sleeps.
 	 */
 	cl_full_fence();
 	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed))
@@ -32,7 +32,7 @@ void cl_record_set_ready(struct cl_region *region, uint32_t record)
 {
 	uint32_t word = record / 64, middle = word / 64;
 
-	/* release, bottom up: who takes a bit above finds the one below */
+	/* release, bottom up: who takes a bit above finds the bit below */
 	atomic_fetch_or_explicit(&region->ready[word], 1ull << (record % 64), memory_order_release);
 	atomic_fetch_or_explicit(&region->ready_top->middle[middle], 1ull << (word % 64),
 				 memory_order_release);
@@ -50,7 +50,7 @@ bool cl_record_any_ready(const struct cl_region *region)
 	return any != 0;
 }
 
-/* Takes bits out of @word, at most @max; those left over stay set. */
+/* Takes all bits out of @word. */
 static uint64_t take_bits(_Atomic uint64_t *word)
 {
 	return atomic_exchange_explicit(word, 0, memory_order_acq_rel);
@@ -76,7 +76,7 @@ unsigned int cl_record_take_ready(struct cl_region *region, uint32_t *out, unsig
 				if (n + 64 > max)
 					goto put_back;
 				middle &= middle - 1;
-				/* a damaged bit must not lead to a page that is not there */
+			/* a damaged bit must not lead to a page without memory */
 				if (w / (CL_CHUNK / 64) >= chunks)
 					continue;
 				bits = take_bits(&region->ready[w]);

@@ -9,10 +9,10 @@
 #include "shim/shm/record.h"
 
 /*
- * An importer that meets DYING asks again for so long.  The exporter leaves it
- * within a few instructions, or (when its program is freeing the block) when the
- * driver has answered; an open that has waited so long is refused: its program
- * frees that block, or has been stopped or killed just there.
+ * For so long an importer that reads DYING reads the state again.  The exporter leaves DYING
+ * within a few instructions or, when its program frees the block just then, when the driver
+ * has answered.  An open that has waited so long is refused: the program frees
+ * that block, or its process was stopped or killed just there.
  */
 #define PATIENCE 20000000ull /* ns */
 enum { SPINS = 64 };
@@ -41,7 +41,10 @@ static inline uint64_t bit_of(unsigned int slot)
 /* -------------------------------------------------------------------- holders */
 bool cl_record_held(const struct cl_region *region, uint32_t record)
 {
-	/* not as far as slots_used says: were that number damaged, what is held would be freed */
+	/*
+	 * all words, not only those below slots_used: were that count damaged, a held block would
+	 * be freed
+	 */
 	for (unsigned int w = 0; w < CL_WORDS; w++)
 		if (cl_region_has_word(region, w, record) &&
 		    atomic_load_explicit(cl_region_word(region, w, record), memory_order_acquire))
@@ -84,7 +87,7 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 	atomic_store_explicit(&r->exported, what->now, memory_order_relaxed);
 	atomic_store_explicit(&r->freed, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->pinned, 0, memory_order_relaxed);
-	/* release: whoever reads the state reads the fields above */
+	/* release: who reads this state reads the fields above */
 	atomic_store_explicit(&r->life, cl_life(generation, CL_EXPORTED), memory_order_release);
 	return generation;
 }
@@ -105,9 +108,9 @@ void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
 
 	atomic_store_explicit(&r->freed, now, memory_order_relaxed);
 	/*
-	 * Against cl_record_unhold(): it clears its bit, fences, reads the state.
-	 * Whoever asks cl_record_try_release() after this sees the bit gone, or the
-	 * unholder sees LIMBO and makes it ready.
+	 * Pairs with cl_record_unhold(), which clears its bit, makes a full fence, and reads the
+	 * state.  Either a cl_record_try_release() after this sees the bit clear, or
+	 * cl_record_unhold() sees LIMBO and makes the record ready.
 	 */
 	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_LIMBO),
 			      memory_order_release);
@@ -119,15 +122,15 @@ bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t
 	struct cl_record *r = &region->record[record];
 
 	*before = atomic_load_explicit(&r->life, memory_order_relaxed);
-	if (cl_record_held(region, record)) /* the common no, without stopping importers */
+	if (cl_record_held(region, record)) /* the common case, which makes no importer wait */
 		return false;
 	atomic_store_explicit(&r->life, cl_life(cl_life_generation(*before), CL_DYING),
 			      memory_order_relaxed);
-	/* against cl_record_hold(): of its bit and our DYING, one is seen by the other side */
+	/* pairs with handshake(): either we see the importer's bit, or it sees our DYING */
 	cl_full_fence();
 	if (!cl_record_held(region, record))
 		return true;
-	/* (its holder may have seen DYING as it left: it then made the record ready) */
+	/* if that holder is leaving, it may have seen DYING: then it made the record ready */
 	cl_record_release_end(region, record, *before, false);
 	return false;
 }
@@ -145,7 +148,7 @@ bool cl_record_try_release(struct cl_region *region, uint32_t record)
 
 	if (!cl_record_release_begin(region, record, &before))
 		return false;
-	/* the next generation before the driver frees: no handle of this one opens from here on */
+	/* before the driver frees the block: no handle of the old generation opens from here on */
 	cl_record_release_end(region, record, before, true);
 	return true;
 }
@@ -168,10 +171,11 @@ bool cl_record_reusable(const struct cl_region *region, uint32_t record)
 
 /* ------------------------------------------------------------------- importer */
 /*
- * The importer's half of open against free.  It calls @set (its bit, or the
- * pin: one atomic instruction) before and, when refused, @clear after.
+ * The importer's half of open against free.  Calls @set, one atomic instruction that sets its bit
+ * or the pin, before it reads the state, and @clear if it is refused.  always_inline, so that @set
+ * and @clear are direct calls.
  */
-static inline __attribute__((always_inline)) int /* (so that @set and @clear are no pointers) */
+static inline __attribute__((always_inline)) int
 handshake(struct cl_region *region, uint32_t record, uint32_t generation,
 	  void (*set)(struct cl_region *, unsigned int, uint32_t),
 	  void (*clear)(struct cl_region *, unsigned int, uint32_t), unsigned int slot)
@@ -205,7 +209,7 @@ static inline int check(const struct cl_region *region, uint32_t record, uint32_
 
 	if (record >= CL_RECORDS || record / CL_CHUNK >= chunks || chunks > CL_CHUNKS)
 		return -EBADMSG;
-	/* most stale handles are seen here, before anything is touched */
+	/* most stale handles are refused here, before anything is written */
 	return cl_life_generation(cl_record_life(region, record)) == generation ? 0 : -ESTALE;
 }
 
@@ -214,7 +218,7 @@ void cl_record_opened(struct cl_region *region, uint32_t record)
 	_Atomic uint16_t *opens = &region->record[record].opens;
 	uint16_t n = atomic_load_explicit(opens, memory_order_relaxed);
 
-	/* relaxed: the bit that follows is set by an instruction of memory_order_seq_cst */
+	/* relaxed: the bit is set after it, by an instruction of memory_order_seq_cst */
 	while (n < CL_MANY &&
 	       !atomic_compare_exchange_weak_explicit(opens, &n, (uint16_t)(n + 1),
 						      memory_order_relaxed, memory_order_relaxed))
@@ -259,8 +263,8 @@ static void set_pin(struct cl_region *region, unsigned int slot, uint32_t record
 	atomic_store_explicit(&region->record[record].pinned, 1, memory_order_seq_cst);
 }
 /*
- * A pin that was refused is left: it might be another importer's by now.  What
- * it pins at worst is a later generation, which is kept longer than need be.
+ * A refused pin stays set: by now it may be another importer's, too.  At worst it keeps a
+ * later generation longer than necessary.
  */
 static void leave_pin(struct cl_region *region, unsigned int slot, uint32_t record)
 {
@@ -286,9 +290,9 @@ void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t reco
 	uint64_t life;
 
 	/*
-	 * Should we be killed before the record is made ready, the reaper does it.
-	 * release order on the way in and out: the note stands while the bit changes (the
-	 * change itself is a release, too).
+	 * `closing` names the record while its bit changes: if we are killed before we have made
+	 * the record ready, the reaper does it.  It is set before and cleared after with release
+	 * order; the change of the bit is a release, too.
 	 */
 	atomic_store_explicit(&s->closing, record + 1, memory_order_release);
 #ifdef CL_PLANT_TWO_STEP_RELEASE /* a fault for the tests to find */
@@ -298,7 +302,7 @@ void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t reco
 	atomic_fetch_and_explicit(cl_region_word(region, slot / 64, record), ~bit_of(slot),
 				  memory_order_seq_cst);
 #endif
-	/* against cl_record_to_limbo() and cl_record_try_release() */
+	/* pairs with cl_record_to_limbo() and cl_record_release_begin() */
 	cl_full_fence_after_atomic();
 	life = cl_record_life(region, record);
 	if (cl_life_state(life) >= CL_LIMBO && !cl_record_held(region, record))
@@ -315,7 +319,7 @@ unsigned int cl_record_clear_slot(struct cl_region *region, unsigned int slot,
 
 	if (chunks > CL_CHUNKS)
 		chunks = CL_CHUNKS;
-	/* the note of one who was killed between clearing a bit and making the record ready */
+	/* its importer was killed while it cleared this record's bit, perhaps before it made it ready */
 	if (closing && (closing - 1) / CL_CHUNK < chunks)
 		cl_record_set_ready(region, closing - 1);
 	for (uint32_t c = 0; c < chunks; c++) {

@@ -18,7 +18,7 @@ static int posix_lock(struct cl_region *region, int cmd, short type, off_t byte,
 {
 	int err;
 
-	/* the program may have closed ours, and got the number for a file of its own */
+	/* the program may have closed our descriptor, and reused its number for another file */
 	if (!cl_region_fd_intact(region))
 		return -EBADF;
 	*lock = (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
@@ -54,7 +54,7 @@ bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t
 	do
 		err = fcntl(region->fd, F_GETLK, &lock);
 	while (err && errno == EINTR);
-	/* (with the next byte, if it has that too, it is one lock) */
+	/* if the process has the next byte, too, the kernel shows both as one lock */
 	return !err && lock.l_type == F_WRLCK && lock.l_start == byte && lock.l_len >= 1 &&
 	       lock.l_len <= 2 && lock.l_pid > 0 && (uint32_t)lock.l_pid == pid;
 }
@@ -103,8 +103,8 @@ uint32_t cl_region_unfinished_id(const char *name)
 
 /* ----------------------------------------------------------------- helpers */
 /*
- * Not posix_fallocate(): where the file system can't, glibc writes zeros in its
- * stead, over what another process has set there meanwhile.
+ * Not posix_fallocate(): where the file system can't allocate, glibc writes zeros instead, over
+ * what another process may just have written there.
  */
 static int allocate(const struct cl_region *region, uint64_t at, uint64_t length)
 {
@@ -140,14 +140,14 @@ void cl_boot_id(uint8_t id[16])
 	}
 }
 
-/* The same, or what @known says of it, which does not change under us. */
+/* As cl_boot_id(), but asks only once for each @known: the boot id does not change under us. */
 static void know_boot_id(struct cl_known *known, uint8_t id[16])
 {
 	if (!known) {
 		cl_boot_id(id);
 		return;
 	}
-	/* acquire and release: the words before the flag */
+	/* acquire and release: who sees the flag reads both words */
 	if (!atomic_load_explicit(&known->has_boot_id, memory_order_acquire)) {
 		uint64_t words[2];
 
@@ -164,10 +164,10 @@ static void know_boot_id(struct cl_known *known, uint8_t id[16])
 }
 
 /*
- * The whole file, none of whose memory is touched by that.  A process that locks what it maps
- * (mlockall(MCL_FUTURE)) would have all of it made, holes and all, within mmap(): so what is
- * mapped at first is one page, which nobody may access, and which then is not a locked one; it
- * grows as what it is.  (One page, so that the limit of locked memory is no matter either.)
+ * Maps the whole file without touching its memory.  In a process that locks what it maps
+ * (mlockall(MCL_FUTURE)), mmap() of the whole file would allocate all of it, the holes too.  So
+ * this maps one page that nobody may access, unlocks it, and lets the mapping grow, which stays
+ * unlocked then.  One page also fits any limit of locked memory.
  */
 static void *map_holes_and_all(int fd, uint32_t file_id)
 {
@@ -199,7 +199,7 @@ int cl_region_map(struct cl_region *region)
 
 	if (at == MAP_FAILED)
 		return -errno;
-	/* a forked child starts without: it has none of its parent's holds */
+	/* a forked child does not get the mapping: it has none of its parent's holds */
 	madvise(at, CL_FILE_SIZE, MADV_DONTFORK);
 	madvise(at, CL_FILE_SIZE, MADV_DONTDUMP);
 	region->header = (struct cl_header *)(at + CL_AT_HEADER);
@@ -251,8 +251,8 @@ static int check(struct cl_region *region, uint32_t file_id, struct cl_known *kn
 	*why = "it was made before this machine was last started";
 	know_boot_id(known, boot);
 	/*
-	 * A lock outlives no boot: an exporter that has it lives, and its boot id is
-	 * another because a container has its own (systemd-nspawn), or is damaged.
+	 * No lock outlives a boot.  So an exporter that has its lock lives; its boot id differs
+	 * because its container has its own (systemd-nspawn), or because it is damaged.
 	 */
 	if (memcmp(boot, none, 16) && memcmp(h->boot_id, none, 16) &&
 	    memcmp(boot, h->boot_id, 16) && region->locks->is_locked(region, CL_LOCK_EXPORTER) != 1)
@@ -273,7 +273,7 @@ static int open_at(struct cl_region *region, int dirfd, const char *name, uint32
 		why = &unsaid;
 	*why = NULL;
 	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .file_id = file_id };
-	/* O_NONBLOCK: a fifo put there would make open() wait */
+	/* O_NONBLOCK: open() would wait for ever on a fifo that somebody put there */
 	region->fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (region->fd < 0) {
 		err = -errno;
@@ -349,7 +349,7 @@ void cl_region_close_descriptor(struct cl_region *region)
 void cl_region_close(struct cl_region *region)
 {
 	cl_region_unmap(region);
-	/* if the program closed ours, that number may be a file of its own now */
+	/* if the program closed our descriptor, the number may be that of a file of its own */
 	if (region->fd >= 0 && cl_region_fd_intact(region))
 		close(region->fd);
 	region->fd = -1;
@@ -384,7 +384,7 @@ int cl_region_fd_restore(struct cl_region *region, int dirfd)
 /* ----------------------------------------------------------------- growing */
 int cl_region_grow(struct cl_region *region)
 {
-	/* relaxed: only the exporter, under its own lock, changes it */
+	/* relaxed: only the exporter changes it, under its own lock */
 	uint32_t n = atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
 	int err = 0;
 
@@ -451,7 +451,7 @@ int cl_region_end(const struct cl_region *region, int dirfd)
 
 	make_name(name, finished, region->file_id);
 	make_name(ending, unfinished, region->file_id);
-	/* (who is killed here leaves what a gc takes away; where it cannot be renamed, the moment is short) */
+	/* if it is killed here, a gc removes the file; if the rename fails, the moment is short */
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == region->dev &&
 	    st.st_ino == region->ino)
 		renameat2(dirfd, name, dirfd, ending, RENAME_NOREPLACE);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mapped exporter file: making it (create.c), opening somebody else's, growing it.
+ * A mapped exporter file: making it (create.c), opening another process's, growing it.
  *
- * No globals: a region is a parameter, so that tests can give each thread its
- * own and let threads play processes.  Every function returns 0 or -errno.
- * The reader (cl_region_open) trusts nothing in the file before it checked it.
+ * No globals: a region is a parameter, so that in tests threads can play processes, each
+ * with its own region.  Every function that can fail returns 0 or -errno.  Any thread, one at a
+ * time for each region.  cl_region_open() trusts nothing in the file before it has checked it.
  */
 #ifndef CL_REGION_H
 #define CL_REGION_H
@@ -17,9 +17,9 @@
 struct cl_region;
 
 /*
- * How slots' byte locks are taken: POSIX record locks in life; tests that play
- * several processes in one replace them.  Each returns 0 or -errno;
- * try_lock: -EAGAIN when another has it.  is_locked: 1 when another has it.
+ * How the byte locks of slots are taken: by POSIX record locks.  Tests that play several
+ * processes in one replace them.  Each returns 0 or -errno.  try_lock() returns -EAGAIN, and
+ * is_locked() returns 1, if another process has the lock.
  */
 struct cl_lock_ops {
 	int (*try_lock)(struct cl_region *region, off_t byte);
@@ -33,32 +33,33 @@ extern const struct cl_lock_ops cl_posix_locks;
 #define CL_LOCK_SLOT(slot) (1 + (off_t)(slot))
 
 /*
- * Whether process @pid, as our PID namespace counts, has a lock on that byte (and
- * the next, at most).  One system call: that the descriptor is still ours is not
- * asked, for where it is a file of the program's that is hardly ever true.
+ * Returns true if process @pid, as our PID namespace counts, has a lock on @byte, and on no more
+ * than @byte and the next one.  One system call: whether the descriptor is still ours is not
+ * checked, since a file of the program's hardly ever has such a lock.
  */
 bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t pid);
 
 struct cl_region {
-	int fd; /* kept high; locks hang on it, so it is the process's only one of that file */
+	int fd; /* the process's only one of this file: to close another would drop our locks */
 	dev_t dev;
 	ino_t ino;
 	uint32_t file_id;
-	uint16_t tag, salt; /* of its stamps, as they were when it was opened */
+	uint16_t tag, salt; /* of its stamps, copied when it was opened */
 	const struct cl_lock_ops *locks;
 	struct cl_header *header; /* the mapping; the others point into it */
 	_Atomic uint64_t *word_pages;
 	struct cl_ready_top *ready_top;
 	struct cl_slot *slot;
-	_Atomic uint64_t *lock_free; /* of each slot */
+	_Atomic uint64_t *lock_free; /* a word a slot, see CL_LOCK_FREE_UNIT_BITS */
 	_Atomic uint64_t *ready;
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
 };
 
 /*
- * What the kernel has said to this process, for all files that it opens: zeros at first.  Any
- * thread, and a forked child goes on with it.  NULL in its place: the kernel is asked again.
+ * What the kernel has told this process that does not change, for all files that it opens.  It
+ * starts as zeros.  Any thread; a forked child keeps it.  Where a parameter of this type is NULL
+ * the kernel is asked each time.
  */
 struct cl_known {
 	_Atomic unsigned int room; /* see cl_fd_move_high() */
@@ -73,38 +74,40 @@ static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsign
 }
 
 /*
- * Where a directory is, so that every process that sees it says the same, by whatever
- * path: by its file system and inode.  One that is removed and made again by that name is
- * to be the same as well: cl_place_named(), by the directory above it.  Never 0.
+ * cl_place_of() identifies a directory by its file system and inode, so that every process that
+ * sees it computes the same number, by whatever path.  cl_place_named() identifies it by the
+ * directory above and its name, so that the number stays when it is removed and made again.
+ * Neither is ever 0.
  */
 uint64_t cl_place_of(const struct stat *directory);
 uint64_t cl_place_named(const struct stat *above, const char *name);
 
 /*
- * Makes and maps the exporter file of this process in directory @dirfd, with
- * one record chunk, its first holder word, and byte 0 locked before anybody
- * can see it.  @identity is this process's, @place the directory's for its stamps.
+ * Makes and maps the exporter file of this process in directory @dirfd.  It has one record chunk
+ * with its first holder word, and byte 0 is locked before any process can see it.  @identity is
+ * this process's; @place, of the directory, goes into its stamps.
  */
 int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,
 			const struct cl_identity *identity);
-/* The same in cl_place_of() the directory. */
+/* As cl_region_create_in(), with cl_place_of() the directory. */
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_identity *identity);
 /*
- * The same in the directory at @path, with one descriptor in all: the file's own.  (Where the
- * other opens it without a name at first, this one names it "new-ID" at once.)
+ * As cl_region_create_in(), in the directory at @path, and with no descriptor but the file's.  So
+ * the file is named "new-ID" from the start, where cl_region_create_in() makes it without a name.
  */
 int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
 			     const struct cl_identity *identity);
 
-/* The stamp of generation @generation of @record. */
+/* Returns the stamp of generation @generation of @record. */
 static inline uint64_t cl_region_stamp(const struct cl_region *r, uint32_t record, uint32_t generation)
 {
 	return cl_stamp_pack((struct cl_stamp){ r->file_id, record,
 						(generation ^ r->salt) & (CL_GENERATIONS - 1), r->tag });
 }
 /*
- * Whether @stamp, whose file id is that of @region, is of this file and not of another
- * of that number, elsewhere or before it.  Then its generation is as the file counts.
+ * @stamp has the file id of @region.  Returns true if it is of this file, and makes its
+ * generation the file's own number.  Returns false if it is of another file with that id: one in
+ * another directory, or an earlier one.
  */
 static inline bool cl_region_has_stamped(const struct cl_region *r, struct cl_stamp *stamp)
 {
@@ -115,50 +118,50 @@ static inline bool cl_region_has_stamped(const struct cl_region *r, struct cl_st
 }
 
 /*
- * While it is made it is named "new-ID", whole and with its header (on a file
- * system without O_TMPFILE: empty at first); nobody imports from that.
+ * Opens a file that is being made.  It is named "new-ID" then, and has its size and header (on a
+ * file system without O_TMPFILE it is empty at first).  No process imports from it.
  */
 int cl_region_open_unfinished(struct cl_region *region, int dirfd, uint32_t file_id);
 
 /*
- * Opens and maps file @file_id of @dirfd.  -ENOENT: there is none.
- * -EBADMSG: not a file of ours or damaged; -EPROTO: of another layout version;
- * -EPERM: not this user's alone; -ESTALE: of an earlier boot.
- * @why, if not NULL, is set to a constant text that says which check failed.
+ * Opens and maps file @file_id of @dirfd.  Returns -ENOENT if there is none, -EBADMSG if it is not
+ * a file of ours or is damaged, -EPROTO if it has another layout version, -EPERM if other users
+ * may use it, -ESTALE if it is of an earlier boot.  *why, if @why is not NULL, becomes a constant
+ * text that says which check failed.
  */
 int cl_region_open_knowing(struct cl_region *region, int dirfd, uint32_t file_id,
 			   struct cl_known *known, const char **why);
-/* The same, of which the process knows nothing. */
+/* As cl_region_open_knowing(), with @known NULL. */
 int cl_region_open(struct cl_region *region, int dirfd, uint32_t file_id, const char **why);
 
-/* The same by a path, for who has no descriptor to spare for the directory. */
+/* As cl_region_open_knowing(), by the file's path: the directory needs no descriptor. */
 int cl_region_open_path(struct cl_region *region, const char *path, uint32_t file_id,
 			struct cl_known *known, const char **why);
-/* Closes the descriptor and keeps the mapping: no locks, no growing. */
+/* Closes the descriptor and keeps the mapping: no locks and no growing from then on. */
 void cl_region_close_descriptor(struct cl_region *region);
 
-/* Unmaps and closes.  Locks of this process on that file are gone with it. */
+/* Unmaps and closes the file.  All locks of this process on it are lost. */
 void cl_region_close(struct cl_region *region);
 
-/* Whether the descriptor is still the one we opened (programs close what they don't know). */
+/* Returns true if the descriptor is still of our file.  Some programs close all they do not know. */
 bool cl_region_fd_intact(const struct cl_region *region);
-/* Gets a descriptor again after the program closed ours, through the name. */
+/* Opens the file again by its name, after the program closed our descriptor. */
 int cl_region_fd_restore(struct cl_region *region, int dirfd);
 
 /*
- * The next four give -EBADF while the descriptor is not ours (see above), and
- * touch nothing.
+ * cl_region_grow(), cl_region_get_word(), cl_region_get() and cl_region_need_word() return -EBADF
+ * and change nothing while the descriptor is not ours.
  */
-/* The exporter: one more chunk of records.  -ENOSPC; -ENFILE: the file can't hold more. */
+/* The exporter adds one chunk of records.  -ENOSPC; -ENFILE if it has all that a file can have. */
 int cl_region_grow(struct cl_region *region);
 
-/* Holder word @word of @record, which is not there (see cl_region_need_word()).  -ENOSPC. */
+/* Gets memory for holder word @word of @record, which has none (see cl_region_need_word()).  -ENOSPC. */
 int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t record);
 
-/* The exporter: gets @length bytes (whole pages) at @at, in the part for notes.  -ENOSPC. */
+/* The exporter gets memory for @length bytes (whole pages) at @at, in the part for reports.  -ENOSPC. */
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
 
-/* The exporter: chunks of records that there are, never more than there can be: others can write there. */
+/* Returns the exporter's number of chunks, at most CL_CHUNKS: other processes can write there. */
 static inline uint32_t cl_region_chunks(const struct cl_region *region)
 {
 	/* relaxed: only the exporter changes it */
@@ -176,41 +179,38 @@ static inline bool cl_region_has_word(const struct cl_region *r, unsigned int wo
 				    memory_order_acquire) >> (chunk % 64) & 1;
 }
 
-/* Makes sure that holder word @word of @record is there.  As cl_region_get_word(). */
+/* Makes sure that holder word @word of @record has memory.  Returns as cl_region_get_word(). */
 static inline int cl_region_need_word(struct cl_region *region, unsigned int word, uint32_t record)
 {
 	return cl_region_has_word(region, word, record) ? 0 : cl_region_get_word(region, word, record);
 }
 
 /*
- * Takes the file away from @dirfd, if it is still this very file under its
- * name (or the one it had while it was made).  Only the exporter, or who holds
- * its byte lock (see gc.h), may.
+ * Removes the file from @dirfd if its name, or the one that it had while it was made, is still
+ * that of this very file.  Only the exporter may, or a process that has its byte lock (see gc.h).
+ * Returns -ENOENT or -ESTALE if the name is gone or is another file's.
  */
 int cl_region_unlink(const struct cl_region *region, int dirfd);
 
 /*
- * The same by the exporter itself, at its end: it lives on for a moment, with the
- * file mapped, and must not be taken by that for one whose file somebody removed:
- * its stale handles could not be told from good ones any more.  So the file has
- * another name first, which /proc/PID/maps shows.
+ * Removes the exporter's own file at its end.  The process lives on for a moment with the file
+ * mapped.  Others must not think meanwhile that it lives and somebody has removed its file: then
+ * its stale handles would look good.  So the file is renamed first, which /proc/PID/maps shows.
  */
 int cl_region_end(const struct cl_region *region, int dirfd);
 
-/*
- * For create.c.  map(): the file behind the descriptor, 0 or -errno; unmap(): if it is mapped.
- */
+/* For create.c: map() maps the file behind the descriptor; unmap() unmaps it if it is mapped. */
 int cl_region_map(struct cl_region *region);
 void cl_region_unmap(struct cl_region *region);
 
-/* This boot's id; zeros where it can't be read.  Three system calls. */
+/* Fills in this boot's id, zeros if it can't be read.  Three system calls. */
 void cl_boot_id(uint8_t id[16]);
 
-/* "exporter-xxxxxx", 16 bytes with its NUL. */
+/* Makes "exporter-xxxxxx": 16 bytes with its NUL. */
 void cl_region_name(char name[16], uint32_t file_id);
-/* The file id in such a name, or 0. */
+/* Returns the file id in such a name, or 0. */
 uint32_t cl_region_name_id(const char *name);
-/* The same for the name of one that is being made. */
+/* The same two for "new-xxxxxx", the name of a file that is being made. */
 void cl_region_unfinished_name(char name[16], uint32_t file_id);
 uint32_t cl_region_unfinished_id(const char *name);
 

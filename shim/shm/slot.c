@@ -13,8 +13,9 @@ static inline enum cl_slot_state claim_state(uint64_t claim)
 }
 
 /*
- * Word by word: who looks at a slot may find the next one's identity there, in part; then its
- * claim is another by the time that anything comes of it (see reap_one()).
+ * Identities are copied field by field.  A reader may find parts of the next owner's identity in
+ * the slot; then the claim has changed, too, before the reader does anything about it (see
+ * reap_one()).
  */
 static void identity_put(struct cl_identity *to, const struct cl_identity *from)
 {
@@ -58,13 +59,13 @@ static bool claim_one(struct cl_region *region, unsigned int slot, const struct 
 	if (claim_state(claim) != CL_SLOT_FREE ||
 	    region->locks->try_lock(region, CL_LOCK_SLOT(slot)))
 		return false;
-	/* before the claim: whoever looks for claimed slots looks this far */
+	/* before the claim: others look for claimed slots below slots_used only */
 	used = atomic_load_explicit(&region->header->slots_used, memory_order_relaxed);
 	while (used < slot + 1 &&
 	       !atomic_compare_exchange_weak_explicit(&region->header->slots_used, &used, slot + 1,
 						      memory_order_acq_rel, memory_order_relaxed))
 		;
-	/* acquire: what the last holder's reaper did is done */
+	/* acquire: what the reaper of the last owner did is done */
 	if (!atomic_compare_exchange_strong_explicit(&s->claim, &claim, mine, memory_order_acq_rel,
 						     memory_order_relaxed)) {
 		region->locks->unlock(region, CL_LOCK_SLOT(slot));
@@ -73,7 +74,7 @@ static bool claim_one(struct cl_region *region, unsigned int slot, const struct 
 	identity_put(&s->who, self);
 	s->since = now;
 	read_name(s->name);
-	/* release: who sees the epoch reads the identity whole */
+	/* release: who sees this epoch reads all of the identity */
 	atomic_store_explicit(&s->known, (uint32_t)(mine >> 8), memory_order_release);
 	return true;
 }
@@ -83,7 +84,7 @@ void cl_holder_release(struct cl_region *region, unsigned int slot)
 	struct cl_slot *s = &region->slot[slot];
 	uint64_t claim = atomic_load_explicit(&s->claim, memory_order_relaxed);
 
-	/* release: the bits are clear before the slot is free */
+	/* release: all bits are clear before the slot is free */
 	atomic_store_explicit(&s->claim, claim & ~0xffull, memory_order_release);
 	region->locks->unlock(region, CL_LOCK_SLOT(slot));
 }
@@ -100,14 +101,14 @@ static void tell(void *data, uint32_t record)
 	e->each(e->data, e->slot, record);
 }
 
-/* Returns true when the slot was reaped. */
+/* Returns false if another process has the slot's lock.  Reaps the slot if it still has @claim. */
 static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim,
 		     struct cl_reaped *sum, struct each_hold *each)
 {
 	struct cl_slot *s = &region->slot[slot];
 
 	each->slot = slot;
-	/* one reaper at a time, and no claimant meanwhile */
+	/* the lock keeps away other reapers, and claimants */
 	if (region->locks->try_lock(region, CL_LOCK_SLOT(slot)))
 		return false;
 	if (atomic_load_explicit(&s->claim, memory_order_acquire) == claim) {
@@ -123,14 +124,14 @@ static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim
 	return true;
 }
 
-/* Looks at one that is claimed.  *free_since: as cl_liveness_judge() has it. */
+/* Judges the owner of a claimed slot, and reaps it if it is dead.  *free_since: see liveness.h. */
 static void look_at(struct cl_region *region, unsigned int slot, uint64_t claim, uint64_t *free_since,
 		    uint64_t now, uint64_t settle, struct cl_reaped *sum, struct each_hold *each)
 {
 	struct cl_slot *s = &region->slot[slot];
 	struct cl_identity who = { 0 };
 
-	/* killed before it said who it is: only its lock tells, after settling */
+	/* an owner killed before it wrote its identity: only its lock tells, after CULIMBO_SETTLE */
 	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
 		who = identity_get(&s->who);
 	switch (cl_liveness_judge(region, CL_LOCK_SLOT(slot), &who, free_since, now, settle)) {
@@ -168,11 +169,11 @@ struct cl_reaped cl_holder_reap(struct cl_region *region, struct cl_slot_watch *
 	return sum;
 }
 
-/* ------------------------------------------------ what claimants tell one another */
+/* ------------------------------------------------ what claimants leave for each other */
 /*
- * A process that claims a slot is there for a moment only, and where /proc does not tell of the
- * dead it takes two looks, CULIMBO_SETTLE apart.  So since when a lock has been free is left in
- * the file for the next one: see CL_LOCK_FREE_UNIT_BITS.
+ * Where /proc does not tell who is dead, it takes two looks, CULIMBO_SETTLE apart.  A claimant
+ * looks only once, so it leaves in the file since when a lock has been free, for the next claimant:
+ * see CL_LOCK_FREE_UNIT_BITS.
  */
 static uint64_t lock_free_tag(uint64_t claim, const struct cl_identity *self)
 {
@@ -190,7 +191,7 @@ static uint64_t lock_free_get(uint64_t word, uint64_t tag, uint64_t now)
 		return 0;
 	if (since <= now)
 		return since;
-	/* rounded up, or written by nobody who can be believed */
+	/* a little in the future: it was rounded up.  More: it was not written by culimbo */
 	return since - now <= 1ull << CL_LOCK_FREE_UNIT_BITS ? now : 0;
 }
 
@@ -199,8 +200,8 @@ static uint64_t lock_free_word(uint64_t since, uint64_t tag)
 	return since ? tag | (((since - 1) >> CL_LOCK_FREE_UNIT_BITS) + 1) : 0;
 }
 
-static void look_for_the_next(struct cl_region *region, unsigned int slot, const struct cl_identity *self,
-			      uint64_t now, uint64_t settle, struct cl_reaped *sum)
+static void look_and_leave_word(struct cl_region *region, unsigned int slot, const struct cl_identity *self,
+				uint64_t now, uint64_t settle, struct cl_reaped *sum)
 {
 	struct each_hold nobody = { NULL, NULL, 0 };
 	_Atomic uint64_t *left = &region->lock_free[slot];
@@ -212,16 +213,16 @@ static void look_for_the_next(struct cl_region *region, unsigned int slot, const
 	tag = lock_free_tag(claim, self);
 	was = since = lock_free_get(before, tag, now);
 	look_at(region, slot, claim, &since, now, settle, sum, &nobody);
-	/* relaxed: only a time; two who look at once agree well enough */
+	/* relaxed: it is only a time, and it does not matter which of two writers wins */
 	if (since != was || (!since && before))
 		atomic_compare_exchange_strong_explicit(left, &before, lock_free_word(since, tag),
 							memory_order_relaxed, memory_order_relaxed);
 }
 
 /*
- * Where many slots are in use, at a few of them: so the dead make room before it is needed, also
- * where it takes two looks.  (Elsewhere they are left to the exporter, who tells of them.)  Before
- * this process has a slot there, for its own lock is not seen by itself.
+ * If many slots are in use, looks at a few of them, so that the dead make room before it runs out,
+ * also where that takes two looks.  Else the exporter reaps, which also reports it.  Runs before
+ * this process has a slot in the file, since a process does not see its own locks.
  */
 static void look_at_some(struct cl_region *region, const struct cl_identity *self, uint64_t now, uint64_t settle)
 {
@@ -233,7 +234,7 @@ static void look_at_some(struct cl_region *region, const struct cl_identity *sel
 	used = used < CL_SLOTS ? used : CL_SLOTS;
 	from = atomic_fetch_add_explicit(&region->header->slots_seen, CL_CROWD_LOOKS, memory_order_relaxed);
 	for (uint32_t i = 0; i < CL_CROWD_LOOKS; i++)
-		look_for_the_next(region, (from + i) % used, self, now, settle, &sum);
+		look_and_leave_word(region, (from + i) % used, self, now, settle, &sum);
 }
 
 static unsigned int look_at_all(struct cl_region *region, const struct cl_identity *self, uint64_t now,
@@ -242,13 +243,13 @@ static unsigned int look_at_all(struct cl_region *region, const struct cl_identi
 	struct cl_reaped sum = { 0 };
 
 	for (unsigned int slot = 0; slot < CL_SLOTS; slot++)
-		look_for_the_next(region, slot, self, now, settle, &sum);
+		look_and_leave_word(region, slot, self, now, settle, &sum);
 	return sum.slots;
 }
 
 /*
- * Slots of this very process: pid and start time outlive exec, the context and
- * the locks don't.  What the old image held went with it.
+ * Reaps slots that this process had before it called exec: they have its pid and start time, but
+ * its locks and its CUDA context went with exec, and what it held with them.
  */
 static void reap_former_image(struct cl_region *region, const struct cl_identity *self)
 {

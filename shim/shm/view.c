@@ -2,12 +2,11 @@
 /*
  * What the exporter files say, for people: see view.h.
  *
- * The part of a file that is there from its first moment (header, slots, page
- * bits) is read where it is mapped.  All that grows is read by pread() into a
- * buffer instead: a hole reads as zeros and takes no memory, and a count that
- * somebody damaged, or a file that somebody cut short, is a short read, never
- * SIGBUS.  (SEEK_DATA would tell where the holes are, but only for the moment
- * of the question, and takes what was got and never written for one.)
+ * The part of a file that has memory from the start (header, slots, page bits) is read where it is
+ * mapped.  All that grows is read with pread() into a buffer: a hole reads as zeros and takes no
+ * memory, and a damaged count, or a file that somebody cut short, is a short read, never
+ * SIGBUS.  SEEK_DATA would tell where the holes are, but only at the moment of the question, and it
+ * takes allocated memory that was never written for a hole.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +20,7 @@
 #include "shim/shm/view.h"
 
 /* ------------------------------------------------------------------- reading */
-/* @n bytes at @at; what is not there is zeros. */
+/* Reads @n bytes at @at.  What lies behind the end of the file is read as zeros. */
 static void read_at(const struct cl_view *view, uint64_t at, void *to, size_t n)
 {
 	ssize_t got;
@@ -34,7 +33,7 @@ static void read_at(const struct cl_view *view, uint64_t at, void *to, size_t n)
 	memset((char *)to + got, 0, n - (size_t)got);
 }
 
-/* The same as it was at one moment, but for what is changed all the time. */
+/* As read_at(), of one moment: reads until two reads agree, eight times at most. */
 static void read_whole(const struct cl_view *view, uint64_t at, void *to, size_t n)
 {
 	char again[128];
@@ -50,13 +49,13 @@ static void read_whole(const struct cl_view *view, uint64_t at, void *to, size_t
 
 static uint32_t count_of(_Atomic uint32_t *count, uint32_t most)
 {
-	/* acquire: what was written before it was counted */
+	/* acquire: who sees the count reads what was written before it */
 	uint32_t n = atomic_load_explicit(count, memory_order_acquire);
 
 	return n < most ? n : most;
 }
 
-/* A text of @n bytes at most out of a file: names are their processes' to choose. */
+/* Copies at most @n bytes of text from a file.  Control bytes, which it may have, become '?'. */
 static void copy_text(char *to, const char *from, size_t n)
 {
 	size_t i;
@@ -70,7 +69,7 @@ static void copy_text(char *to, const char *from, size_t n)
 static void look(struct cl_view *view)
 {
 	const struct cl_header *h = view->region.header;
-	/* only a copy: who looks changes nothing */
+	/* a copy: a reader does not write to the file */
 	uint64_t since = atomic_load_explicit(&h->exporter_lock_free, memory_order_relaxed);
 
 	view->now = cl_now();
@@ -114,7 +113,7 @@ static bool same_process(const struct cl_identity *a, const struct cl_identity *
 	return a->pid == b->pid && a->pid_ns == b->pid_ns && a->start_time == b->start_time;
 }
 
-/* Whether file @name is @who's: by its header alone, since most are not and mapping costs. */
+/* Returns true if @who made file @name.  Reads the header only: mapping costs, and most are not its. */
 static bool is_file_of(int dirfd, const char *name, const struct cl_identity *who)
 {
 	struct cl_identity exporter;
@@ -132,7 +131,7 @@ static bool is_file_of(int dirfd, const char *name, const struct cl_identity *wh
 	return is;
 }
 
-/* One entry of the directory.  0: that is it. */
+/* Opens the directory entry @name if it is the file of @who.  Returns 0 or -errno. */
 static int try_entry(struct cl_view *view, int dirfd, const char *name, const struct cl_identity *who,
 		     cl_view_has_open_fn *has_open)
 {
@@ -164,7 +163,7 @@ int cl_view_open_process_among(struct cl_view *view, int dirfd, const struct cl_
 	*view = (struct cl_view){ .region.fd = -1 };
 	if (fd < 0)
 		return -errno;
-	/* (opendir() would want malloc) ino 8, off 8, reclen 2, type 1, name */
+	/* not opendir(), which needs malloc.  An entry: ino 8, off 8, reclen 2, type 1, name */
 	while (err && most && (n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
 		for (long at = 0; err && at < n && most; most--) {
 			uint16_t length;
@@ -222,7 +221,7 @@ static uint64_t word_of(const struct cl_view *view, unsigned int word, uint32_t 
 	return bits;
 }
 
-/* (by its exporter's grace, whatever that of the one who looks) */
+/* The grace is that of the exporter, not the reader's. */
 static enum cl_view_class class_of(const struct cl_view *view, enum cl_state state, bool held,
 				   uint64_t exported)
 {
@@ -280,9 +279,9 @@ bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generat
 	if (record >= cl_view_records(view))
 		return false;
 	read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof r, &r, sizeof r);
-	/* given back, it has the next generation, and the rest as it was */
+	/* a record that was given back has the next generation, and all else as it was */
 	back = cl_life_state(r.life) == CL_FREE;
-	/* as cl_record_is(): without the context */
+	/* as cl_record_is(), without the first 8 bytes, which are of the context */
 	if (cl_life_generation(r.life) != generation + back ||
 	    memcmp(r.handle + 8, handle + 8, sizeof r.handle - 8) ||
 	    !r.freed)
@@ -294,7 +293,7 @@ bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generat
 
 static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl_view_holder *to)
 {
-	/* (only liveness.c writes, and only to what it is given) */
+	/* cl_liveness_judge() writes to *free_since only, although it wants a region that is not const */
 	struct cl_region *region = (struct cl_region *)&view->region;
 	struct cl_slot *s = &region->slot[slot];
 	uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire), since = 0;
@@ -303,7 +302,7 @@ static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl
 	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
 		to->who = s->who;
 	copy_text(to->name, s->name, sizeof s->name);
-	/* its lock says it at once; who has none may have had it closed, or be we ourselves */
+	/* a holder with its lock is alive at once; one without may be we, or had its descriptor closed */
 	to->alive = cl_liveness_judge(region, CL_LOCK_SLOT(slot), &to->who, &since, view->now,
 				      cl_options.settle.number) == CL_ALIVE;
 }
@@ -400,7 +399,7 @@ bool cl_view_import_of(const struct cl_view *holder, uint32_t file_id, uint32_t 
 		for (uint32_t i = 0; i < here; i++)
 			if (some[i].opens && some[i].file_id == file_id && some[i].record == record &&
 			    some[i].generation == generation &&
-			    /* once more: it may have been changed while it was read */
+			    /* read again by itself: the entry may have changed while it was read */
 			    cl_view_import(holder, first + i, import) && import->file_id == file_id &&
 			    import->record == record && import->generation == generation)
 				return true;
@@ -467,11 +466,11 @@ static void take_module(struct cl_view_frame *frame, const struct cl_module *m)
 	memcpy(frame->build_id, m->build_id, sizeof m->build_id);
 }
 
-/* The last one noted wins: what was unloaded may lie where another is now. */
+/* Finds the module of a frame.  The newest wins: another library may lie where one was unloaded. */
 static void find_module(const struct cl_view *view, struct cl_view_frame *frame)
 {
 	struct cl_module some[4];
-	/* a return address is behind its call, which may be the last of its function */
+	/* a return address lies behind its call, which may be the last instruction of its function */
 	uint64_t call = frame->address - 1;
 
 	for (uint32_t left = count_of(&view->region.header->modules, CL_MODULES); left;) {
