@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Does this driver do what we measured, and stand on?  The facts have numbers, by which lines and
- * stories are named: doc/measurements.md.
+ * stories are named; those from 11 on are in doc/measurements.md.
  *
  * The same program runs on a real GPU and on the simulated driver, both
  * without the preload: what it asserts is what culimbo and its tests stand on.

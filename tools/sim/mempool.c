@@ -261,26 +261,32 @@ static size_t attribute_bytes(CUmemPool_attribute attribute)
 
 SIM_CALL(cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value))
 {
-	CUresult result = sim_ready();
-	struct sim_memory_pool *object = pool_of(handle);
+	CUresult result = enter();
+	struct sim_memory_pool *object;
 
 	if (result)
 		return result;
+	object = pool_of(handle);
 	if (!object || !value || (unsigned int)attribute >= SIM_MEMPOOL_ATTRIBUTES)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(&object->attribute[attribute], value, attribute_bytes(attribute));
-	return CUDA_SUCCESS;
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		memcpy(&object->attribute[attribute], value, attribute_bytes(attribute));
+	sim_leave();
+	return result;
 }
 
 SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value))
 {
-	CUresult result = sim_ready();
-	struct sim_memory_pool *object = pool_of(handle);
+	CUresult result = enter();
+	struct sim_memory_pool *object;
 
 	if (result)
 		return result;
+	object = pool_of(handle);
 	if (!object || !value || (unsigned int)attribute >= SIM_MEMPOOL_ATTRIBUTES)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(value, &object->attribute[attribute], attribute_bytes(attribute));
-	return CUDA_SUCCESS;
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		memcpy(value, &object->attribute[attribute], attribute_bytes(attribute));
+	sim_leave();
+	return result;
 }
