@@ -67,7 +67,56 @@ enum verb {
 	OPEN_CAPTURE, /* handle -> results of opening it while this thread captures, see open_capturing() */
 	GREEN_UNDER,  /* destroys it while it is current -> results, see green_under() */
 	GREEN_RESET,  /* -> results of a reset of the primary context while it lives, see green_reset() */
+	/* pools (conformance_pool_calls.c): a worker has one pool of its own, and one that it imported */
+	POOL_NEW,     /* release threshold: one that can be shared */
+	POOL_SHARE,   /* -> descriptor */
+	POOL_TAKE,    /* pid, descriptor: imports somebody's pool */
+	POOL_END,     /* destroys its own one */
+	POOL_TRIM,    /* its own one, to 0 */
+	POOL_ALLOC,   /* bytes -> pointer, from its own one; waits for it */
+	POOL_ALLOC_CURRENT, /* bytes -> pointer, by cuMemAllocAsync with its own one as the device's; its pool is that? */
+	POOL_FREE,    /* pointer, in the stream's order; 1: waits for the stream */
+	POOL_EXPORT,  /* pointer -> data; what the driver does not write is 0x5a */
+	POOL_IMPORT,  /* data -> pointer */
+	POOL_COSTS,   /* -> ns of an allocation and its free from its own pool, and from the default one */
+	/* virtual memory (conformance_virtual_calls.c): one reservation of several allocations */
+	VIRTUAL_NEW,  /* bytes of each, how many, 1: with a descriptor -> base, bytes of each */
+	VIRTUAL_EXPORT, /* number -> descriptor */
+	VIRTUAL_RETAIN, /* pointer, number -> 1: its handle is that allocation's */
+	VIRTUAL_UNMAP, /* number: unmaps and releases it */
+	VIRTUAL_END,  /* all of it */
+	VIRTUAL_TAKE, /* pid, descriptor, bytes, enum way -> pointer; VMM_END unmaps and releases it */
+	SEND_DESCRIPTOR, /* descriptor, by SCM_RIGHTS: who takes it next gets it */
+	CLOSE_DESCRIPTOR, /* descriptor */
+	DMA_BUF,      /* pointer, bytes -> descriptor; NOT_SUPPORTED where the device has none */
+	RANGE,        /* pointer -> base, size by cuMemGetAddressRange */
+	ATTRIBUTE,    /* pointer, CUpointer_attribute -> value */
+	WHILE_FREEING, /* ns, enum wait -> see while_freeing() */
 	LEAVE,
+};
+
+/* How VIRTUAL_TAKE comes by the descriptor. */
+enum way { BY_PIDFD, BY_MESSAGE, BY_PROC };
+
+/* What WHILE_FREEING does meanwhile. */
+enum wait { WAIT_NONE, WAIT_ALLOC, WAIT_EVENT };
+
+/* The calls that don't wait behind a cuMemFree which waits for a kernel; see while_freeing(). */
+#define NOT_WAITING(X)                                                                             \
+	X(cuIpcGetMemHandle)                                                                       \
+	X(cuMemExportToShareableHandle)                                                            \
+	X(cuMemRetainAllocationHandle)                                                             \
+	X(cuMemCreate)                                                                             \
+	X(cuMemPoolExportPointer)                                                                  \
+	X(cuMemAllocFromPoolAsync)                                                                 \
+	X(cuMemGetAddressRange)                                                                    \
+	X(cuMemAddressReserve)                                                                     \
+	X(cuMemGetInfo)                                                                            \
+	X(cuCtxGetId)
+enum not_waiting {
+#define X(call) WHILE_##call,
+	NOT_WAITING(X)
+#undef X
 };
 
 struct question {
@@ -100,6 +149,10 @@ void bury(struct worker *w);
 struct answer ask(struct worker *w, enum verb verb, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 struct answer ask_handle(struct worker *w, enum verb verb, const unsigned char *handle);
 void spawn(struct worker *w);
+/* One that is process 1 of a PID namespace; false where there may be none. */
+bool spawn_apart(struct worker *w);
+/* For SEND_DESCRIPTOR: to be called before any worker is spawned. */
+bool connect_workers(void);
 void dismiss(struct worker *w);
 uint64_t alloc(struct worker *w, uint64_t bytes);
 int release(struct worker *w, uint64_t pointer);
@@ -108,6 +161,8 @@ uint32_t get(struct worker *w, uint64_t pointer);
 int export(struct worker *w, uint64_t pointer, unsigned char *handle);
 int import(struct worker *w, const unsigned char *handle, uint64_t *pointer);
 int drop(struct worker *w, uint64_t pointer);
+/* Closes a descriptor of the worker's. */
+void close_descriptor(struct worker *w, uint64_t descriptor);
 uint64_t free_memory(struct worker *w);
 unsigned int differing(const unsigned char *a, const unsigned char *b, int *first, int *last);
 
@@ -125,6 +180,25 @@ void fact_2_async(struct worker *a, struct worker *b);
 void fact_6_exit(struct worker *a, struct worker *b);
 void fact_6_kill(struct worker *a, struct worker *b);
 
+/* conformance_pools.c */
+void pool_reuse(struct worker *a, struct worker *b);
+void pool_data(struct worker *a, struct worker *b);
+void pool_exports(struct worker *a, struct worker *b);
+void pool_twice(struct worker *a, struct worker *b);
+void pool_large(struct worker *a, struct worker *unused);
+void pool_memory_back(struct worker *a, struct worker *b);
+void pool_ends(struct worker *a, struct worker *b);
+void pool_threshold(struct worker *a, struct worker *unused);
+void pool_waits(struct worker *a, struct worker *b);
+
+/* conformance_virtual.c */
+void virtual_handles(struct worker *a, struct worker *unused);
+void virtual_ranges(struct worker *a, struct worker *unused);
+void virtual_descriptors(struct worker *a, struct worker *b);
+void virtual_lifetime(struct worker *a, struct worker *b);
+void dma_buf(struct worker *a, struct worker *unused);
+void containers(struct worker *unused, struct worker *b);
+
 /* conformance_handles.c */
 void handle_bytes(struct worker *a, struct worker *unused);
 void counting(struct worker *a, struct worker *b);
@@ -136,6 +210,7 @@ void synchronises(struct worker *a, struct worker *b);
 void death(struct worker *a, struct worker *unused);
 void errors_of_free(struct worker *a, struct worker *b);
 void blocking(struct worker *a, struct worker *unused);
+void while_freeing_others(struct worker *a, struct worker *unused);
 void capturing(struct worker *a, struct worker *unused);
 void opening_while_capturing(struct worker *a, struct worker *b);
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -15,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -151,7 +154,68 @@ struct answer ask_handle(struct worker *w, enum verb verb, const unsigned char *
 	return ask_full(w, &q);
 }
 
-void spawn(struct worker *w)
+int between_workers[2] = { -1, -1 };
+
+bool connect_workers(void)
+{
+	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, between_workers) == 0;
+}
+
+static bool put_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return good;
+}
+
+/* A user namespace, in which all but the root of this one needs to be to make others. */
+static bool new_user(void)
+{
+	unsigned int uid = geteuid(), gid = getegid();
+	char users[64], groups[64];
+
+	snprintf(users, sizeof(users), "%u %u 1", uid, uid);
+	snprintf(groups, sizeof(groups), "%u %u 1", gid, gid);
+	return !unshare(CLONE_NEWUSER) && put_text("/proc/self/uid_map", users) &&
+	       put_text("/proc/self/setgroups", "deny") && put_text("/proc/self/gid_map", groups);
+}
+
+/*
+ * Returns in a child that is process 1 of a PID namespace, with a /proc of that where it may have one;
+ * the calling process stays, without what it had open, and ends as the child does.
+ */
+static void go_apart(void)
+{
+	int status = 0;
+	pid_t pid;
+
+	if (unshare(CLONE_NEWPID | CLONE_NEWNS) && (!new_user() || unshare(CLONE_NEWPID | CLONE_NEWNS)))
+		_exit(77);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (mount("none", "/", "none", MS_REC | MS_PRIVATE, "") ||
+		    mount("proc", "/proc", "proc", 0, NULL))
+			return; /* the outer one's, then */
+		return;
+	}
+	if (pid < 0)
+		_exit(77);
+	for (int fd = 3; fd < 256; fd++)
+		close(fd);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status)) {
+		signal(WTERMSIG(status), SIG_DFL);
+		raise(WTERMSIG(status));
+	}
+	_exit(WEXITSTATUS(status));
+}
+
+static bool start_worker(struct worker *w, bool apart)
 {
 	int down[2], up[2], slot;
 	struct answer r;
@@ -179,6 +243,8 @@ void spawn(struct worker *w)
 			}
 		close(down[1]);
 		close(up[0]);
+		if (apart)
+			go_apart();
 		if (load_driver())
 			_exit(2);
 		serve(down[0], up[1]);
@@ -193,10 +259,21 @@ void spawn(struct worker *w)
 	if (slot < WORKERS)
 		workers[slot] = w;
 	r = ask(w, START, 0, 0, 0, 0);
-	if (r.result) {
+	if (r.result && !apart) {
 		printf("Bail out! a worker could not start: %d\n", r.result);
 		exit(1);
 	}
+	return !r.result;
+}
+
+void spawn(struct worker *w)
+{
+	start_worker(w, false);
+}
+
+bool spawn_apart(struct worker *w)
+{
+	return start_worker(w, true);
 }
 
 void dismiss(struct worker *w)
@@ -262,6 +339,11 @@ int import(struct worker *w, const unsigned char *handle, uint64_t *pointer)
 int drop(struct worker *w, uint64_t pointer)
 {
 	return ask(w, CLOSE, pointer, 0, 0, 0).result;
+}
+
+void close_descriptor(struct worker *w, uint64_t descriptor)
+{
+	ask(w, CLOSE_DESCRIPTOR, descriptor, 0, 0, 0);
 }
 
 uint64_t free_memory(struct worker *w)

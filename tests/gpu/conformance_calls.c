@@ -5,12 +5,14 @@
  */
 #include "conformance_worker.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -54,15 +56,49 @@ CUresult vmm_new(size_t bytes, uint64_t *pointer, uint64_t *descriptor)
 	return CUDA_SUCCESS;
 }
 
-CUresult vmm_take(pid_t pid, int theirs, size_t bytes, uint64_t *pointer)
+static int receive_descriptor(void)
 {
-	CUmemGenericAllocationHandle handle;
-	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	int fd = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, theirs, 0);
-	CUresult result;
+	char byte, control[CMSG_SPACE(sizeof(int))];
+	struct iovec vector = { .iov_base = &byte, .iov_len = 1 };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *header;
+	int fd;
 
+	if (recvmsg(between_workers[1], &message, MSG_DONTWAIT) != 1)
+		return -1;
+	header = CMSG_FIRSTHDR(&message);
+	if (!header || header->cmsg_type != SCM_RIGHTS)
+		return -1;
+	memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+	return fd;
+}
+
+/* A descriptor of process @pid, here. */
+int take_descriptor(pid_t pid, int theirs, enum way way)
+{
+	char path[64];
+	int pidfd, fd;
+
+	if (way == BY_MESSAGE)
+		return receive_descriptor();
+	if (way == BY_PROC) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, theirs);
+		return open(path, O_RDWR | O_CLOEXEC);
+	}
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	fd = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, theirs, 0);
 	if (pidfd >= 0)
 		close(pidfd);
+	return fd;
+}
+
+CUresult vmm_take(pid_t pid, int theirs, size_t bytes, enum way way, uint64_t *pointer)
+{
+	CUmemGenericAllocationHandle handle;
+	int fd = take_descriptor(pid, theirs, way);
+	CUresult result;
+
 	if (fd < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	result = driver.p_cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,

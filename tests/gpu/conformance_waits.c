@@ -117,6 +117,29 @@ void blocking(struct worker *a, struct worker *unused)
 	     r.result);
 }
 
+/* While another thread's cuMemFree waits for a kernel of 200 ms; the calls come after 50. */
+void while_freeing_others(struct worker *a, struct worker *unused)
+{
+	static const char *const names[] = {
+#define X(call) #call,
+		NOT_WAITING(X)
+#undef X
+	};
+	struct answer r = ask(a, WHILE_FREEING, 200 * MS, WAIT_NONE, 0, 0);
+
+	ok(!r.result && r.v[2] > 150 * MS, "fact 34: cuMemFree in another thread waits for the kernel (%.1f ms, result %d)",
+	   (double)r.v[2] / 1e6, r.result);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		ok(!r.result && !(r.v[0] >> i & 1), "fact 34: meanwhile %s does not wait%s", names[i],
+		   r.v[3] >> i & 1 ? " # SKIP this driver has no such call" : "");
+	note("measured: the slowest of these took %.1f ms", (double)r.v[1] / 1e6);
+	r = ask(a, WHILE_FREEING, 200 * MS, WAIT_ALLOC, 0, 0);
+	ok(!r.result && r.v[1] > 75 * MS, "fact 34: meanwhile cuMemAlloc waits (%.1f ms)", (double)r.v[1] / 1e6);
+	r = ask(a, WHILE_FREEING, 200 * MS, WAIT_EVENT, 0, 0);
+	ok(!r.result && r.v[1] > 75 * MS, "fact 34: meanwhile cuEventCreate of an interprocess event waits (%.1f ms)",
+	   (double)r.v[1] / 1e6);
+}
+
 void capturing(struct worker *a, struct worker *unused)
 {
 	struct answer r = ask(a, CAPTURE, alloc(a, 4 * MIB), alloc(a, 4 * MIB), alloc(a, 1024), 0);

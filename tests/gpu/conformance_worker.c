@@ -208,7 +208,7 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		TRY(driver.p_cuMemUnmap(mine.vmm_base, mine.vmm_bytes));
 		return driver.p_cuMemRelease(mine.vmm);
 	case VMM_TAKE:
-		return vmm_take((pid_t)q->a[0], (int)q->a[1], q->a[2], &r->v[0]);
+		return vmm_take((pid_t)q->a[0], (int)q->a[1], q->a[2], BY_PIDFD, &r->v[0]);
 	case EXPORT_POOL:
 		TRY(driver.p_cuDeviceGetDefaultMemPool(&pool, 0));
 		return driver.p_cuMemPoolExportToShareableHandle(
@@ -270,6 +270,31 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		return green_under(r->v);
 	case GREEN_RESET:
 		return green_reset(r->v);
+	case POOL_NEW:
+	case POOL_SHARE:
+	case POOL_TAKE:
+	case POOL_END:
+	case POOL_TRIM:
+	case POOL_ALLOC:
+	case POOL_ALLOC_CURRENT:
+	case POOL_FREE:
+	case POOL_EXPORT:
+	case POOL_IMPORT:
+	case POOL_COSTS:
+		return pool_call(q, r);
+	case VIRTUAL_NEW:
+	case VIRTUAL_EXPORT:
+	case VIRTUAL_RETAIN:
+	case VIRTUAL_UNMAP:
+	case VIRTUAL_END:
+	case VIRTUAL_TAKE:
+	case SEND_DESCRIPTOR:
+	case CLOSE_DESCRIPTOR:
+	case DMA_BUF:
+	case RANGE:
+	case ATTRIBUTE:
+	case WHILE_FREEING:
+		return virtual_call(q, r);
 	case EVENT_BARE: {
 		struct freeing freeing = { .event = event, .bare = true };
 		pthread_t thread;

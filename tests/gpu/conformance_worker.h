@@ -21,6 +21,7 @@
 	X(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                \
 	X(cuDevicePrimaryCtxReset_v2, (CUdevice))                                                  \
 	X(cuDevicePrimaryCtxGetState, (CUdevice, unsigned int *, int *))                           \
+	X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                             \
 	X(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                       \
 	X(cuCtxCreate_v2, (CUcontext *, unsigned int, CUdevice))                                   \
 	X(cuCtxDestroy_v2, (CUcontext))                                                            \
@@ -31,6 +32,7 @@
 	X(cuMemFree_v2, (CUdeviceptr))                                                             \
 	X(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                      \
 	X(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                 \
+	X(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                         \
 	X(cuMemAllocHost_v2, (void **, size_t))                                                    \
 	X(cuMemsetD32_v2, (CUdeviceptr, unsigned int, size_t))                                     \
 	X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                          \
@@ -54,6 +56,16 @@
 	X(cuLaunchKernel, (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,     \
 			   unsigned int, unsigned int, unsigned int, CUstream, void **, void **))  \
 	X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                   \
+	X(cuDeviceSetMemPool, (CUdevice, CUmemoryPool))                                            \
+	X(cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *))                               \
+	X(cuMemPoolDestroy, (CUmemoryPool))                                                        \
+	X(cuMemPoolTrimTo, (CUmemoryPool, size_t))                                                 \
+	X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                      \
+	X(cuMemAllocFromPoolAsync, (CUdeviceptr *, size_t, CUmemoryPool, CUstream))                \
+	X(cuMemPoolExportPointer, (CUmemPoolPtrExportData *, CUdeviceptr))                         \
+	X(cuMemPoolImportPointer, (CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *))         \
+	X(cuMemPoolImportFromShareableHandle,                                                      \
+	  (CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long))                 \
 	X(cuMemPoolExportToShareableHandle,                                                        \
 	  (void *, CUmemoryPool, CUmemAllocationHandleType, unsigned long long))                   \
 	X(cuMemGetAllocationGranularity,                                                           \
@@ -66,6 +78,8 @@
 	X(cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                  \
 	X(cuMemUnmap, (CUdeviceptr, size_t))                                                       \
 	X(cuMemRelease, (CUmemGenericAllocationHandle))                                            \
+	X(cuMemAddressFree, (CUdeviceptr, size_t))                                                 \
+	X(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *, void *))                   \
 	X(cuMemExportToShareableHandle,                                                            \
 	  (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))   \
 	X(cuMemImportFromShareableHandle,                                                          \
@@ -87,8 +101,14 @@ struct own {
 	CUmemGenericAllocationHandle vmm;
 	CUdeviceptr vmm_base;
 	size_t vmm_bytes;
+	CUmemoryPool pool, imported_pool;
+	CUmemGenericAllocationHandle part[4];
+	CUdeviceptr part_base;
+	size_t part_bytes;
+	unsigned int parts;
 };
 extern struct own mine; /* of this worker */
+extern int between_workers[2]; /* a pair of sockets that all have: in at 0, out at 1 */
 
 #define TRY(call)                                                                                  \
 	do {                                                                                       \
@@ -115,7 +135,8 @@ void serve(int from, int to);
 /* conformance_calls.c */
 CUresult vmm_new(size_t bytes, uint64_t *pointer, uint64_t *descriptor);
 CUresult handle_beside(bool of_event, uint64_t what, unsigned char *handle);
-CUresult vmm_take(pid_t pid, int theirs, size_t bytes, uint64_t *pointer);
+CUresult vmm_take(pid_t pid, int theirs, size_t bytes, enum way way, uint64_t *pointer);
+int take_descriptor(pid_t pid, int theirs, enum way way);
 CUresult kill_watch(pid_t pid, CUdeviceptr pointer, uint32_t theirs, uint64_t ns, uint64_t *last,
 		    uint64_t *seen);
 void *free_in_thread(void *argument);
@@ -125,6 +146,12 @@ CUresult capture(CUdeviceptr in_default_mode, CUdeviceptr in_relaxed_mode,
 CUresult open_capturing(const unsigned char *bytes, uint64_t *v);
 CUresult event_orphan(bool destroy);
 CUresult event_many(uint64_t most, uint64_t *made);
+
+/* conformance_pool_calls.c */
+CUresult pool_call(const struct question *q, struct answer *r);
+
+/* conformance_virtual_calls.c */
+CUresult virtual_call(const struct question *q, struct answer *r);
 
 /* conformance_green.c */
 CUresult context_ids(uint64_t *v);

@@ -10,6 +10,8 @@
  *
  * What must hold: a question is over after QUESTION_MS; no process is left.
  */
+#include "probe.h"
+
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
@@ -28,17 +30,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/e2e/cuda_door.h"
+char *at;
+CUcontext primary;
+CUstream stream;
 
-enum { QUESTION_MS = 6000, SMALL = 1024, LARGE = 4 << 20 };
-
-/* Shared with the process that asks: what it is at. */
-static char *at;
-static CUcontext primary;
-static CUstream stream; /* non-blocking */
-
-static void measured(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void measured(const char *format, ...)
+void measured(const char *format, ...)
 {
 	va_list args;
 
@@ -50,19 +46,15 @@ static void measured(const char *format, ...)
 	fflush(stdout);
 }
 
-/* Says what is under way; gives the result of it. */
-#define DO(call) (snprintf(at, 128, "%s", #call), (int)(call))
-
-static void must(int result, const char *what)
+void must(int result, const char *what)
 {
 	if (!result)
 		return;
 	printf("# could not be asked: %s gives %d\n", what, result);
 	exit(3);
 }
-#define MUST(call) must(DO(call), #call)
 
-static double now_ms(void)
+double now_ms(void)
 {
 	struct timespec t;
 
@@ -70,7 +62,7 @@ static double now_ms(void)
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static void begin(void)
+void begin(void)
 {
 	const char *why = cuda_door_open();
 
@@ -525,18 +517,28 @@ static void put(const char *name, void (*ask)(void))
 	fflush(stdout);
 }
 
+static bool wanted(const char *name, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (strstr(name, argv[i]))
+			return true;
+	return argc < 2;
+}
+
 int main(int argc, char **argv)
 {
 	at = mmap(NULL, 128, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)
 		return 1;
-	for (size_t q = 0; q < sizeof(questions) / sizeof(questions[0]); q++) {
-		bool wanted = argc < 2;
-
-		for (int i = 1; i < argc; i++)
-			wanted |= strstr(questions[q].name, argv[i]) != NULL;
-		for (which_call = 0; wanted && which_call < (questions[q].of_calls ? CALLS : 1); which_call++)
-			put(questions[q].name, questions[q].ask);
-	}
+	for (size_t q = 0; q < sizeof(questions) / sizeof(questions[0]); q++)
+		if (wanted(questions[q].name, argc, argv))
+			for (which_call = 0; which_call < (questions[q].of_calls ? CALLS : 1); which_call++)
+				put(questions[q].name, questions[q].ask);
+	for (const struct pool_question *q = pool_questions; q->name; q++)
+		if (wanted(q->name, argc, argv))
+			put(q->name, q->ask);
+	for (const struct pool_question *q = capture_questions; q->name; q++)
+		if (wanted(q->name, argc, argv))
+			put(q->name, q->ask);
 	return 0;
 }

@@ -110,7 +110,7 @@ if [ ! -x "$conformance" ] && [ -e "$here/conformance.c" ]; then
 		show "$logs/cc" cc
 fi
 if [ -x "$conformance" ]; then
-	run conformance 90 "$conformance"
+	run conformance 120 "$conformance"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "conformance: $summary" || show_run

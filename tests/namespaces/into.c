@@ -5,6 +5,7 @@
  *   --uid=N         first becomes user N of the namespace it comes from
  *   --user=N        in a user namespace, where its user is called N (none: has no name)
  *   --pid           in a PID namespace, where it is process 1
+ *   --pid=2         in a PID namespace, where it is process 2
  *   --proc=own|none with a /proc of that PID namespace, or without any
  *   --time          in a time namespace, in which it is 1,000,000 s later
  *   --bind=FROM:TO  FROM is seen at TO as well
@@ -96,9 +97,25 @@ static void mounts(void)
 		must(!mount(boot, "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL), "another boot id");
 }
 
+/* Process 1 of the namespace whose children are now made: it does nothing, and ends with us. */
+static void first_process(void)
+{
+	pid_t first = fork();
+
+	must(first >= 0, "fork");
+	if (first)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	close(STDIN_FILENO);
+	close(STDOUT_FILENO);
+	close(STDERR_FILENO);
+	for (;;)
+		pause();
+}
+
 int main(int argc, char **argv)
 {
-	bool pid = false, timens = false;
+	bool pid = false, second = false, timens = false;
 	int at, status;
 	pid_t child;
 
@@ -116,8 +133,9 @@ int main(int argc, char **argv)
 			from_to = v;
 		} else if ((v = value(a, "--boot=")) != NULL) {
 			boot = v;
-		} else if (!strcmp(a, "--pid")) {
+		} else if (!strcmp(a, "--pid") || !strcmp(a, "--pid=2")) {
 			pid = true;
+			second = a[5] != 0;
 		} else if (!strcmp(a, "--time")) {
 			timens = true;
 		} else if (!strcmp(a, "--same-addresses")) {
@@ -136,6 +154,8 @@ int main(int argc, char **argv)
 		must(!unshare(CLONE_NEWTIME), "unshare(CLONE_NEWTIME)");
 		put("/proc/self/timens_offsets", "monotonic 1000000 0\nboottime 1000000 0\n");
 	}
+	if (second)
+		first_process();
 	child = fork();
 	must(child >= 0, "fork");
 	if (!child) {

@@ -17,6 +17,12 @@
 #define SIM_CALLS_11_8(X)
 #endif
 
+#if CUDA_VERSION >= 11070
+#define SIM_CALLS_11_7(X) X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, 0)
+#else
+#define SIM_CALLS_11_7(X)
+#endif
+
 #define SIM_CALLS(X)                                                                               \
 	X(cuArray3DCreate, cuArray3DCreate, 2000, 0)                                               \
 	X(cuArray3DCreate, cuArray3DCreate_v2, 3020, 0)                                            \
@@ -163,8 +169,13 @@
 	X(cuMemMap, cuMemMap, 10020, 0)                                                            \
 	X(cuMemPoolCreate, cuMemPoolCreate, 11020, 0)                                              \
 	X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, 0)                                            \
+	X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, 0)                                \
 	X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020, 0)            \
+	X(cuMemPoolGetAccess, cuMemPoolGetAccess, 11020, 0)                                        \
 	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 0)                                  \
+	X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020, 0)        \
+	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020, 0)                                \
+	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, 0)                                        \
 	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0)                                  \
 	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0)                                              \
 	X(cuMemRelease, cuMemRelease, 10020, 0)                                                    \
@@ -263,6 +274,7 @@
 	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0)                                           \
 	X(cuStreamWaitEvent, cuStreamWaitEvent_ptsz, 7000, 2)                                      \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, 0)          \
+	SIM_CALLS_11_7(X)                                                                          \
 	SIM_CALLS_11_8(X)
 
 #endif

@@ -127,6 +127,7 @@ SIM_CALL(cuCtxSynchronize, (void))
 	result = sim_capture_forbids_all(context);
 	if (!result) {
 		sim_context_wait(context);
+		sim_memory_waited();
 		result = context->sticky;
 	}
 	sim_leave();
@@ -153,6 +154,7 @@ SIM_CALL(cuCtxSynchronize_v2, (CUcontext handle))
 		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	} else {
 		sim_context_wait(context);
+		sim_memory_waited();
 		result = context->sticky;
 	}
 	sim_leave();

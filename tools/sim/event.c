@@ -114,6 +114,7 @@ SIM_CALL(cuEventCreate, (CUevent *handle, unsigned int flags))
 		goto out;
 	}
 	if (flags & CU_EVENT_INTERPROCESS) {
+		sim_memory_wait_frees(context); /* (fact 34) */
 		for (i = 0; i < SIM_IPC_EVENTS; i++)
 			if (!maker_of[(next_index + i) % SIM_IPC_EVENTS])
 				break;
@@ -268,6 +269,7 @@ SIM_CALL(cuEventSynchronize, (CUevent handle))
 		goto out;
 	while (!sim_core_done(core, recorded))
 		sim_wait_changed(core == &event->own ? 0 : 100000);
+	sim_memory_waited();
 	result = event->context->sticky;
 out:
 	sim_leave();
@@ -382,7 +384,8 @@ SIM_CALL(cuIpcOpenEventHandle, (CUevent *event_handle, CUipcEventHandle handle))
 	memcpy(&index, handle.reserved + 16, 4);
 	if (!event_handle) {
 		result = CUDA_ERROR_INVALID_VALUE;
-	} else if (pid == pool_pid() && cookie == pool_cookie()) {
+	} else if (pid == pool_pid()) {
+		/* its own, or of another PID namespace: the driver knows no better (fact 28) */
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	} else {
 		if (index >= SIM_IPC_EVENTS) {
@@ -390,7 +393,9 @@ SIM_CALL(cuIpcOpenEventHandle, (CUevent *event_handle, CUipcEventHandle handle))
 			sim_crash();
 		}
 		core = pool_find_event(pid, cookie, index, &known);
-		if (!core || !atomic_load(&core->flags)) {
+		if (!core && !known && pool_has_cookie(cookie)) {
+			result = CUDA_ERROR_MAP_FAILED; /* the maker's pid was changed (fact 28) */
+		} else if (!core || !atomic_load(&core->flags)) {
 			result = CUDA_ERROR_INVALID_VALUE;
 		} else {
 			event = event_new(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);

@@ -7,7 +7,7 @@
  * block before; that is the hazard this driver is here to show (facts 2 and 3).
  *
  *   bytes  0-7   the context that was current when the handle was asked for: not read
- *          8-11  exporter's pid        not read
+ *          8-11  exporter's pid        the opener's own number is refused (facts 7 and 28), no other is read
  *         12     counter of the pages  not read
  *         16-23  bytes of the pages
  *         24-27  exporter (client number)
@@ -159,7 +159,7 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 	uint32_t segment;
 	CUresult result;
 
-	if (handle->client == pool_client())
+	if (handle->pid == pool_pid() || handle->client == pool_client())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!handle->bytes || handle->bytes % SIM_PAGE || handle->offset >= handle->bytes)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -168,7 +168,7 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 	for (struct sim_region *r = context->regions; r; r = r->next)
 		if (r->kind == SIM_IMPORT && r->client == handle->client)
 			cookie = &handle->cookie;
-	switch (pool_open(handle->client, base, handle->bytes, cookie, &segment)) {
+	switch (pool_open(handle->client, base, handle->bytes, POOL_BY_HANDLE, cookie, &segment)) {
 	case 0:
 		break;
 	case -ENOENT:

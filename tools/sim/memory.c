@@ -114,7 +114,7 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	/* (what is doomed is freed already, though the stream that it was freed in may not have got there) */
 	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->kind != SIM_IMPORT &&
 	    !sim_memory_doomed(&block))
-		owner = block.region->context;
+		owner = block.region->context; /* (NULL of virtual memory) */
 	if (!owner) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
@@ -122,11 +122,13 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	result = owner->sticky ? owner->sticky : sim_capture_forbids();
 	if (result)
 		goto out;
-	/* It waits for the work of the context, whatever uses the block. */
-	owner->freeing++;
-	sim_context_wait(owner);
-	owner->freeing--;
-	pthread_cond_broadcast(&sim.changed);
+	/* It waits for the work of the context, whatever uses the block; not so of a pool's (fact 33). */
+	if (!sim_memory_of_pool(block.region)) {
+		owner->freeing++;
+		sim_context_wait(owner);
+		owner->freeing--;
+		pthread_cond_broadcast(&sim.changed);
+	}
 	result = sim_memory_free(dptr);
 out:
 	sim_leave();
@@ -152,6 +154,34 @@ SIM_CALL(cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *size, CUdeviceptr 
 	sim_leave();
 	return result;
 }
+
+#if CUDA_VERSION >= 11070
+/* Of a block of its own alone (fact 27); the descriptor keeps the memory. */
+SIM_CALL(cuMemGetHandleForAddressRange, (void *handle, CUdeviceptr dptr, size_t size,
+					 CUmemRangeHandleType type, unsigned long long flags))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_block block;
+	int fd;
+
+	if (result)
+		return result;
+	if (!handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags || !size || size % 4096 ||
+	    dptr % 4096 || !sim_block_at(dptr, &block) || block.region->kind != SIM_BLOCK ||
+	    size > block.base + block.size - dptr) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else {
+		fd = pool_export_fd(block.region->segment, POOL_NAME_DMA_BUF);
+		if (fd >= 0)
+			*(int *)handle = fd;
+		else
+			result = CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	sim_leave();
+	return result;
+}
+#endif
 
 /* ---- forms of CUDA 2.0, with 32-bit addresses: here, and of no use ---- */
 
@@ -239,7 +269,7 @@ static CUresult array_create(struct sim_region **array, const CUDA_ARRAY3D_DESCR
 		if (bytes > pool_memory())
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		else
-			result = sim_region_take(context, SIM_ARRAY,
+			result = sim_memory_take(context, SIM_ARRAY,
 						 (bytes + SIM_PAGE - 1) / SIM_PAGE, array);
 		if (!result)
 			(*array)->size = bytes;

@@ -1,42 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stream-ordered allocation, as little of it as programs need.
+ * Stream-ordered allocation, as little of it as programs need.  Pools are shared in mempool_share.c.
  *
  * What must hold:
  * - memory is there when the call returns; a free takes effect when the stream
  *   gets there; memory of cuMemAlloc (fact 2) is back when the stream is
  *   synchronised after that (measured), and can't be freed twice meanwhile;
- * - this memory can't be shared by a handle, and the default pool can't be
- *   exported (fact 8).
+ *   a pool's goes to the pool, which keeps it as blocks.c says;
+ * - this memory can't be shared by a handle (fact 8).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim.h"
 
-#define POOL_OBJECT_MAGIC UINT32_C(0x6d706c30)
-
-struct sim_memory_pool {
-	uint32_t magic;
-	int device;
-	bool is_default;
-	uint64_t attribute[16];
-};
-
 static struct sim_memory_pool default_pool[SIM_DEVICES_MAX];
 static struct sim_memory_pool *device_pool[SIM_DEVICES_MAX];
 
+/* One that memory can be allocated from: not somebody else's. */
 static struct sim_memory_pool *pool_of(CUmemoryPool handle)
 {
-	struct sim_memory_pool *object = (struct sim_memory_pool *)handle;
+	struct sim_memory_pool *object = sim_mempool_of(handle);
 
-	return object && object->magic == POOL_OBJECT_MAGIC ? object : NULL;
+	return object && !object->imported ? object : NULL;
 }
 
 /* Under sim.lock. */
 static struct sim_memory_pool *default_of(int device)
 {
-	default_pool[device].magic = POOL_OBJECT_MAGIC;
+	default_pool[device].magic = SIM_MEMPOOL_MAGIC;
 	default_pool[device].device = device;
 	default_pool[device].is_default = true;
 	return &default_pool[device];
@@ -118,7 +110,7 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 		goto out;
 	if (!sim_block_at(dptr, &block) || block.base != dptr ||
 	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK &&
-	     block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK) ||
+	     !sim_memory_of_pool(block.region)) ||
 	    sim_memory_doomed(&block)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
@@ -204,34 +196,40 @@ SIM_CALL(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle))
 
 SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 {
+	static _Atomic uint32_t last_number;
 	CUresult result = sim_ready();
 	struct sim_memory_pool *object;
 
 	if (result)
 		return result;
 	if (!handle || !wanted || wanted->location.id < 0 ||
-	    (unsigned int)wanted->location.id >= pool_devices())
+	    (unsigned int)wanted->location.id >= pool_devices() ||
+	    (wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+	     wanted->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		return CUDA_ERROR_INVALID_VALUE;
 	object = calloc(1, sizeof(*object));
 	if (!object)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	object->magic = POOL_OBJECT_MAGIC;
+	object->magic = SIM_MEMPOOL_MAGIC;
 	object->device = wanted->location.id;
+	object->exportable = wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+	object->number = atomic_fetch_add(&last_number, 1) + 1;
 	*handle = (CUmemoryPool)object;
 	return CUDA_SUCCESS;
 }
 
-/* Its memory stays until it is freed; the object stays readable. */
+/* Its memory stays until it is freed (fact 18); the object stays readable. */
 SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 {
 	CUresult result = enter();
-	struct sim_memory_pool *object = pool_of(handle);
+	struct sim_memory_pool *object = sim_mempool_of(handle);
 
 	if (result)
 		return result;
 	if (!object || object->is_default) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else {
+		sim_memory_trim(object, 0);
 		object->magic = 0;
 		for (unsigned int d = 0; d < SIM_DEVICES_MAX; d++)
 			if (device_pool[d] == object)
@@ -243,11 +241,16 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 
 SIM_CALL(cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep))
 {
-	CUresult result = sim_ready();
+	CUresult result = enter();
 
 	if (result)
 		return result;
-	return pool_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (pool_of(handle))
+		sim_memory_trim(pool_of(handle), keep);
+	else
+		result = CUDA_ERROR_INVALID_VALUE;
+	sim_leave();
+	return result;
 }
 
 /* The first three are ints, the others 64 bits wide. */
@@ -258,37 +261,32 @@ static size_t attribute_bytes(CUmemPool_attribute attribute)
 
 SIM_CALL(cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value))
 {
-	CUresult result = sim_ready();
-	struct sim_memory_pool *object = pool_of(handle);
+	CUresult result = enter();
+	struct sim_memory_pool *object;
 
 	if (result)
 		return result;
-	if (!object || !value || (unsigned int)attribute >= 16)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(&object->attribute[attribute], value, attribute_bytes(attribute));
-	return CUDA_SUCCESS;
+	object = pool_of(handle);
+	if (!object || !value || (unsigned int)attribute >= SIM_MEMPOOL_ATTRIBUTES)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		memcpy(&object->attribute[attribute], value, attribute_bytes(attribute));
+	sim_leave();
+	return result;
 }
 
 SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value))
 {
-	CUresult result = sim_ready();
-	struct sim_memory_pool *object = pool_of(handle);
+	CUresult result = enter();
+	struct sim_memory_pool *object;
 
 	if (result)
 		return result;
-	if (!object || !value || (unsigned int)attribute >= 16)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(value, &object->attribute[attribute], attribute_bytes(attribute));
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuMemPoolExportToShareableHandle, (void *shareable, CUmemoryPool handle,
-					    CUmemAllocationHandleType type, unsigned long long flags))
-{
-	CUresult result = sim_ready();
-	struct sim_memory_pool *object = pool_of(handle);
-
-	if (result)
-		return result;
-	return !object || object->is_default ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+	object = pool_of(handle);
+	if (!object || !value || (unsigned int)attribute >= SIM_MEMPOOL_ATTRIBUTES)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		memcpy(value, &object->attribute[attribute], attribute_bytes(attribute));
+	sim_leave();
+	return result;
 }

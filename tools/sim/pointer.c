@@ -74,19 +74,20 @@ static CUresult tell(void *out, int attribute, uint64_t address, const struct wh
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		GIVE(bool, legacy);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		GIVE(void *, (uintptr_t)what->base);
+		/* of virtual memory the whole reservation (fact 21) */
+		GIVE(void *, kind == SIM_RESERVED ? (uintptr_t)what->block.region->base
+						  : (uintptr_t)what->base);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		GIVE(size_t, what->size);
+		GIVE(size_t, kind == SIM_RESERVED ? what->block.region->pages * SIM_PAGE : what->size);
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		GIVE(bool, what->known);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		GIVE(unsigned long long, kind == SIM_RESERVED && what->device
-						 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-						 : 0);
+		GIVE(unsigned long long,
+		     kind == SIM_RESERVED && sim_vmm_exportable(what->block.region, address)
+			     ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+			     : 0);
 	case 17: /* MEMPOOL_HANDLE, since CUDA 11.3 */
-		GIVE(CUmemoryPool, what->device && (kind == SIM_ASYNC || kind == SIM_ASYNC_CHUNK)
-					   ? what->block.region->pool
-					   : NULL);
+		GIVE(CUmemoryPool, what->device ? (CUmemoryPool)what->block.region->pool : NULL);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}

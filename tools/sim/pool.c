@@ -129,11 +129,12 @@ int pool_take(unsigned int device, size_t bytes, uint32_t *segment)
 	return 0;
 }
 
-void pool_publish(uint32_t segment, uint64_t base)
+void pool_publish(uint32_t segment, uint64_t base, enum pool_way way)
 {
 	sim_pool_lock();
 	sim_pool.state->slot[segment].serial = sim_pool.state->process[sim_pool.me].serial++;
 	sim_pool.state->slot[segment].base = base;
+	sim_pool.state->slot[segment].way = way;
 	sim_pool_unlock();
 }
 
@@ -266,8 +267,8 @@ bool pool_client_alive(uint32_t client)
 	return alive;
 }
 
-int pool_open(uint32_t client, uint64_t base, size_t bytes, const uint64_t *cookie,
-	      uint32_t *segment)
+int pool_open(uint32_t client, uint64_t base, size_t bytes, enum pool_way way,
+	      const uint64_t *cookie, uint32_t *segment)
 {
 	struct pool_state *state = sim_pool.state;
 	size_t slots = state->devices * sim_pool_slots(state);
@@ -288,7 +289,8 @@ int pool_open(uint32_t client, uint64_t base, size_t bytes, const uint64_t *cook
 	for (size_t i = 0; i < slots; i++) {
 		struct pool_slot *slot = &state->slot[i];
 
-		if (slot->state != SEGMENT_LIVE || slot->client != client || slot->base != base)
+		if (slot->state != SEGMENT_LIVE || slot->client != client || slot->base != base ||
+		    slot->way != way)
 			continue;
 		if (slot->slots * SIM_PAGE != bytes)
 			break;
@@ -304,15 +306,67 @@ out:
 	return error;
 }
 
-int pool_export_fd(uint32_t segment)
+/*
+ * Descriptors.  What one names is its position in the file, which its copies share and a file
+ * that is opened anew, at 0, has not: bits 0-1 the kind; of a segment bits 2-63 its number; of
+ * a pool 2-5 the device, 6-30 its number, 31-62 the client.
+ */
+
+/* The position of @fd, which is a descriptor of the state's file, or what pool_import_fd() says. */
+static int read_name(int fd, enum pool_name what, uint64_t *name)
+{
+	struct stat st;
+	off_t position;
+
+	if (fstat(fd, &st) || st.st_dev != sim_pool.device || st.st_ino != sim_pool.inode)
+		return -EINVAL;
+	position = lseek(fd, 0, SEEK_CUR);
+	if (position <= 0 || (position & 3) != (off_t)what)
+		return position == 0 ? -ENOENT : -EINVAL;
+	*name = (uint64_t)position >> 2;
+	return 0;
+}
+
+static bool write_name(int fd, enum pool_name what, uint64_t name)
+{
+	return lseek(fd, (off_t)(name << 2 | what), SEEK_SET) > 0;
+}
+
+int pool_export_mempool(uint32_t number, unsigned int device)
 {
 	int fd = sim_pool_open_state();
 
 	if (fd < 0)
 		return -ENOENT;
-	/* The lock is the reference, the position the name: copies share both. */
+	if (write_name(fd, POOL_NAME_MEMPOOL,
+		       device | (uint64_t)number << 4 | (uint64_t)pool_client() << 29))
+		return fd;
+	close(fd);
+	return -EIO;
+}
+
+int pool_import_mempool(int fd, uint32_t *client, uint32_t *number, unsigned int *device)
+{
+	uint64_t name;
+	int error = read_name(fd, POOL_NAME_MEMPOOL, &name);
+
+	if (error)
+		return error;
+	*device = name & 15;
+	*number = (uint32_t)(name >> 4) & ((1U << 25) - 1);
+	*client = (uint32_t)(name >> 29);
+	return *device < sim_pool.state->devices ? 0 : -EINVAL;
+}
+
+int pool_export_fd(uint32_t segment, enum pool_name what)
+{
+	int fd = sim_pool_open_state();
+
+	if (fd < 0)
+		return -ENOENT;
+	/* The lock is the reference: copies share it, too. */
 	if (!sim_pool_byte_lock(fd, F_RDLCK, LOCK_SEGMENT + segment) ||
-	    lseek(fd, (off_t)segment * (off_t)SIM_PAGE, SEEK_SET) < 0) {
+	    !write_name(fd, what, segment)) {
 		close(fd);
 		return -EIO;
 	}
@@ -326,16 +380,15 @@ int pool_import_fd(int fd, uint32_t *segment)
 {
 	struct pool_state *state = sim_pool.state;
 	size_t slots = state->devices * sim_pool_slots(state);
-	struct stat st;
-	off_t position;
-	int error = -EINVAL;
+	uint64_t name;
+	int error = read_name(fd, POOL_NAME_SEGMENT, &name);
 
-	if (fstat(fd, &st) || st.st_dev != sim_pool.device || st.st_ino != sim_pool.inode)
+	if (error)
+		return error;
+	if (name >= slots)
 		return -EINVAL;
-	position = lseek(fd, 0, SEEK_CUR);
-	if (position < 0 || position % (off_t)SIM_PAGE || (size_t)position / SIM_PAGE >= slots)
-		return -EINVAL;
-	*segment = (uint32_t)((size_t)position / SIM_PAGE);
+	error = -EINVAL;
+	*segment = (uint32_t)name;
 	sim_pool_lock();
 	if (state->slot[*segment].state == SEGMENT_LIVE && state->slot[*segment].exported) {
 		sim_pool_hold(*segment);
@@ -343,6 +396,22 @@ int pool_import_fd(int fd, uint32_t *segment)
 	}
 	sim_pool_unlock();
 	return error;
+}
+
+bool pool_has_cookie(uint64_t cookie)
+{
+	struct pool_state *state = sim_pool.state;
+	int fd = sim_pool_open_state();
+	bool has = false;
+
+	sim_pool_lock();
+	for (unsigned int i = 0; i < POOL_PROCESSES && !has; i++)
+		has = state->process[i].client && state->process[i].cookie == cookie &&
+		      client_lives(state->process[i].client, fd);
+	sim_pool_unlock();
+	if (fd >= 0)
+		close(fd);
+	return has;
 }
 
 struct sim_event_core *pool_event(uint32_t index)

@@ -14,7 +14,7 @@
 #include "sim.h"
 
 #define POOL_MAGIC UINT64_C(0x6c6f6f706d697363)
-#define POOL_VERSION 1
+#define POOL_VERSION 2
 #define POOL_PROCESSES 1024
 #define HOLDER_WORDS (POOL_PROCESSES / 64)
 #define LOCK_PROCESS ((off_t)1 << 40) /* one byte per process slot */
@@ -40,7 +40,7 @@ struct pool_slot {
 	uint32_t serial;
 	uint64_t base; /* ... which address others may open it; 0: not */
 	uint32_t exported; /* a descriptor of it was made */
-	uint32_t pad;
+	uint32_t way; /* enum pool_way, in which others may open it */
 	uint64_t holders[HOLDER_WORDS];
 };
 

@@ -3,8 +3,8 @@
  * The simulated CUDA driver: what its files share.
  *
  * A libcuda.so.1 whose device memory is a sparse file that all processes of
- * this user share.  It shows what was measured on a GPU (facts 1 to 10 of
- * tests/gpu/conformance.c, and doc/measurements.md), the hazards included,
+ * this user share.  It shows what was measured on a GPU (the facts that
+ * tests/gpu/conformance.c tells, and doc/measurements.md), the hazards included,
  * so that programs which share memory between processes can be tried and
  * tested without a GPU.  It computes nothing but the two kernels of
  * tests/gpu/conformance.c.
@@ -98,8 +98,10 @@ uint32_t pool_pid(void);
 uint64_t pool_cookie(void);
 /* Takes @bytes (a multiple of SIM_PAGE) of @device: 0 and *segment, or -ENOMEM. */
 int pool_take(unsigned int device, size_t bytes, uint32_t *segment);
-/* Makes @segment one that others may open as (our client, @base). */
-void pool_publish(uint32_t segment, uint64_t base);
+/* How others may open a segment. */
+enum pool_way { POOL_BY_HANDLE = 1, POOL_BY_POINTER };
+/* Makes @segment one that others may open as (our client, @base) in this way. */
+void pool_publish(uint32_t segment, uint64_t base, enum pool_way way);
 /* No one may open it any more. */
 void pool_unpublish(uint32_t segment);
 /* This process no longer needs it; the last one to say so gives it back. */
@@ -112,20 +114,32 @@ unsigned int pool_segment_serial(uint32_t segment);
 int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at);
 void pool_usage(unsigned int device, size_t *free_bytes);
 /*
- * Finds what (client, base) names, @bytes long, and holds it for this process.
+ * Finds what (client, base) names, @bytes long, published in this way, and holds it for this process.
  * 0; -ESRCH when the process has ended; -ENOENT when there is none; -EINVAL when the owner's cookie was asked for
  * (@cookie not NULL) and differs.
  */
-int pool_open(uint32_t client, uint64_t base, size_t bytes, const uint64_t *cookie,
-	      uint32_t *segment);
+int pool_open(uint32_t client, uint64_t base, size_t bytes, enum pool_way way,
+	      const uint64_t *cookie, uint32_t *segment);
 bool pool_client_alive(uint32_t client);
+/* What a descriptor of ours names. */
+enum pool_name { POOL_NAME_SEGMENT = 1, POOL_NAME_DMA_BUF, POOL_NAME_MEMPOOL };
 /* A descriptor that keeps @segment until its last copy is closed: fd or -errno. */
-int pool_export_fd(uint32_t segment);
+int pool_export_fd(uint32_t segment, enum pool_name what);
+/*
+ * Holds what pool_export_fd(, POOL_NAME_SEGMENT) gave.  0; -ENOENT: the file is ours and names
+ * nothing, as when it was opened by another way than the descriptor (fact 24); -EINVAL.
+ */
 int pool_import_fd(int fd, uint32_t *segment);
+/* A descriptor of the pool @number, less than 1 << 25, of this process on @device (all processes' number). */
+int pool_export_mempool(uint32_t number, unsigned int device);
+/* Errors as pool_import_fd(). */
+int pool_import_mempool(int fd, uint32_t *client, uint32_t *number, unsigned int *device);
 struct sim_event_core *pool_event(uint32_t index);
 /* The event (client with this cookie, index) of a live process, or NULL. */
 struct sim_event_core *pool_find_event(uint32_t pid, uint64_t cookie, uint32_t index,
 				       bool *known);
+/* Whether a live process has this cookie, whatever its pid. */
+bool pool_has_cookie(uint64_t cookie);
 
 /* ---- contexts (core.c, context.c) ---- */
 
@@ -211,6 +225,7 @@ enum sim_kind {
 	SIM_MANAGED,
 	SIM_ARRAY,    /* counted, never mapped */
 	SIM_IMPORT,   /* somebody else's, by a handle */
+	SIM_POOL_IMPORT, /* the same, by a pool's pointer */
 	SIM_RESERVED, /* cuMemAddressReserve */
 };
 
@@ -234,6 +249,9 @@ struct sim_chunk {
 struct sim_import {
 	uint64_t offset;
 	unsigned int count;
+	/* the rest is of a pool's pointer */
+	bool doomed; /* freed in a stream's order, still mapped */
+	uint64_t size, id;
 };
 
 struct sim_vmm_map {
@@ -242,6 +260,22 @@ struct sim_vmm_map {
 	uint64_t base;
 	size_t size;
 	uint64_t id;
+};
+
+#define SIM_MEMPOOL_MAGIC UINT32_C(0x6d706c30)
+#define SIM_MEMPOOL_ATTRIBUTES 16
+
+/* What a CUmemoryPool points to.  It is never freed: a block may know it longer than the program. */
+struct sim_memory_pool {
+	uint32_t magic; /* 0: destroyed */
+	int device;
+	bool is_default;
+	bool exportable, exported;
+	bool imported; /* somebody else's: the next two */
+	uint32_t client;
+	uint32_t number; /* among its process's */
+	size_t reserved; /* bytes of the device that it has, those of blocks and cached ones */
+	uint64_t attribute[SIM_MEMPOOL_ATTRIBUTES];
 };
 
 /* A range of this process's device address space, whole pages. */
@@ -257,9 +291,12 @@ struct sim_region {
 	uint64_t id;
 	unsigned int sync_memops;
 	bool doomed; /* as in struct sim_chunk, of a block of its own */
-	void *pool; /* the CUmemoryPool it came from */
+	struct sim_memory_pool *pool; /* that it came from */
+	bool cached; /* nobody's, and the pool's: no block is in it */
+	struct sim_region *next_cached; /* freed before this one */
 	struct sim_chunk *chunk;
 	uint32_t client; /* of an import: whose */
+	uint64_t their_base; /* of an import by a pool's pointer */
 	struct sim_import *imports;
 	unsigned int import_slots;
 	struct sim_vmm_map *maps; /* of a reserved range */
@@ -278,21 +315,35 @@ void sim_region_free(struct sim_region *region);
 /* Takes pages of the device and maps them; *region has them. */
 CUresult sim_region_take(struct sim_context *context, enum sim_kind kind, size_t pages,
 			 struct sim_region **region);
+
+/* ---- blocks (blocks.c) ---- */
+
+/* The same, after giving back what pools have cached if too little is free. */
+CUresult sim_memory_take(struct sim_context *context, enum sim_kind kind, size_t pages,
+			 struct sim_region **region);
 /* The allocation that holds @address. */
 bool sim_block_at(uint64_t address, struct sim_block *block);
 /* How many bytes from @address on are device memory that can be touched. */
 bool sim_device_range(uint64_t address, size_t bytes);
 CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_t bytes,
-			  void *pool, uint64_t *address);
+			  struct sim_memory_pool *pool, uint64_t *address);
 /* Frees the block that starts at @address now, without waiting. */
 CUresult sim_memory_free(uint64_t address);
 /* Whether the block was given to cuMemFreeAsync; marks it so. */
 bool sim_memory_doomed(const struct sim_block *block);
 void sim_memory_doom(const struct sim_block *block, bool doom);
+/* Whether the region is of a pool: of this process, or imported. */
+bool sim_memory_of_pool(const struct sim_region *region);
+/* Gives back what @pool, or any pool if it is NULL, has cached, as far as it has more than @keep bytes. */
+void sim_memory_trim(struct sim_memory_pool *pool, size_t keep);
+/* The program has waited for something: pools give back what is over their release thresholds. */
+void sim_memory_waited(void);
 /* Allocations and copies from pageable memory don't pass a cuMemFree that waits. */
 void sim_memory_wait_frees(struct sim_context *context);
 void sim_memory_free_context(struct sim_context *context);
 uint64_t sim_next_id(void);
+/* The pool of a handle that may be used, or NULL. */
+struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle);
 /*
  * For a call that takes device memory on a GPU without being an allocation: OUT_OF_MEMORY where
  * less of @device is free than CULIMBO_SIM_NEEDED says.  Here it takes none.
@@ -301,6 +352,9 @@ CUresult sim_memory_needed(int device);
 /* Pinned host memory (memory.c). */
 bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
 		 struct sim_context **context, uint64_t *id);
+
+/* Whether what is mapped at @address, in a reserved range, can be exported as a descriptor (vmm.c). */
+bool sim_vmm_exportable(const struct sim_region *region, uint64_t address);
 
 /* ---- code (module.c, library.c) ---- */
 

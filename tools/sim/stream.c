@@ -75,6 +75,7 @@ SIM_CALL(cuStreamSynchronize, (CUstream handle))
 		}
 		sim_stream_wait(stream, stream->submitted);
 		sim_stream_settle(stream);
+		sim_memory_waited();
 		result = context->sticky;
 	}
 	sim_leave();

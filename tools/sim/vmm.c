@@ -24,6 +24,7 @@ struct sim_vmm {
 	uint32_t segment;
 	unsigned int handles, mappings;
 	int device;
+	bool exportable; /* a descriptor was asked for when it was created (fact 22) */
 	struct sim_vmm *next;
 };
 
@@ -37,7 +38,7 @@ static struct sim_vmm *vmm_of(CUmemGenericAllocationHandle handle)
 	return NULL;
 }
 
-static struct sim_vmm *vmm_new(uint32_t segment)
+static struct sim_vmm *vmm_new(uint32_t segment, bool exportable)
 {
 	struct sim_vmm *vmm = calloc(1, sizeof(*vmm));
 
@@ -47,6 +48,7 @@ static struct sim_vmm *vmm_new(uint32_t segment)
 	vmm->segment = segment;
 	vmm->handles = 1;
 	vmm->device = pool_visible(pool_segment_device(segment));
+	vmm->exportable = exportable;
 	vmm->next = all;
 	all = vmm;
 	return vmm;
@@ -95,6 +97,17 @@ SIM_CALL(cuMemGetAllocationGranularity, (size_t *granularity, const CUmemAllocat
 	return CUDA_SUCCESS;
 }
 
+/* What pools have cached goes first. */
+static int take(unsigned int device, size_t size, uint32_t *segment)
+{
+	int error = pool_take(device, size, segment);
+
+	if (!error)
+		return 0;
+	sim_memory_trim(NULL, 0);
+	return pool_take(device, size, segment);
+}
+
 SIM_CALL(cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t size,
 		       const CUmemAllocationProp *property, unsigned long long flags))
 {
@@ -107,10 +120,11 @@ SIM_CALL(cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t size,
 	if (!handle || !size || size % SIM_PAGE || flags || !good_property(property)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else if (size > pool_memory() ||
-		   pool_take((unsigned int)property->location.id, size, &segment)) {
+		   take((unsigned int)property->location.id, size, &segment)) {
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	} else {
-		vmm = vmm_new(segment);
+		vmm = vmm_new(segment, property->requestedHandleTypes ==
+						 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 		if (vmm) {
 			*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
 		} else {
@@ -301,10 +315,11 @@ SIM_CALL(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationH
 	if (result)
 		return result;
 	vmm = vmm_of(handle);
-	if (!shareable || !vmm || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+	if (!shareable || !vmm || flags || !vmm->exportable ||
+	    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else {
-		fd = pool_export_fd(vmm->segment);
+		fd = pool_export_fd(vmm->segment, POOL_NAME_SEGMENT);
 		if (fd >= 0)
 			*(int *)shareable = fd;
 		else
@@ -320,15 +335,20 @@ SIM_CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, 
 	CUresult result = enter();
 	struct sim_vmm *vmm;
 	uint32_t segment;
+	int error;
 
 	if (result)
 		return result;
-	if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-	    pool_import_fd((int)(intptr_t)shareable, &segment)) {
+	if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
-	vmm = vmm_new(segment);
+	error = pool_import_fd((int)(intptr_t)shareable, &segment);
+	if (error) {
+		result = error == -ENOENT ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE; /* fact 24 */
+		goto out;
+	}
+	vmm = vmm_new(segment, true);
 	if (vmm) {
 		*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
 	} else {
@@ -354,12 +374,22 @@ SIM_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *property,
 	} else {
 		memset(property, 0, sizeof(*property));
 		property->type = CU_MEM_ALLOCATION_TYPE_PINNED;
-		property->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+		property->requestedHandleTypes = vmm->exportable
+							 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+							 : CU_MEM_HANDLE_TYPE_NONE;
 		property->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 		property->location.id = vmm->device;
 	}
 	sim_leave();
 	return result;
+}
+
+bool sim_vmm_exportable(const struct sim_region *region, uint64_t address)
+{
+	for (struct sim_vmm_map *map = region->maps; map; map = map->next)
+		if (address >= map->base && address < map->base + map->size)
+			return map->vmm->exportable;
+	return false;
 }
 
 SIM_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *handle, void *address))

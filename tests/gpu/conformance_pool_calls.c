@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker of the conformance program: pools, and pointers into them that processes share.
+ */
+#include "conformance_worker.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
+
+/* That of CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, which cuda.h of CUDA 11.2 lacks. */
+enum { MEMPOOL_HANDLE = 17 };
+
+static CUresult new_pool(uint64_t threshold)
+{
+	CUmemPoolProps properties;
+
+	memset(&properties, 0, sizeof(properties));
+	properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+	properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	TRY(driver.p_cuMemPoolCreate(&mine.pool, &properties));
+	return driver.p_cuMemPoolSetAttribute(mine.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+}
+
+static CUresult take_pool(pid_t pid, int theirs)
+{
+	int fd = take_descriptor(pid, theirs, BY_PIDFD);
+	CUresult result;
+
+	if (fd < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	result = driver.p_cuMemPoolImportFromShareableHandle(&mine.imported_pool, (void *)(intptr_t)fd,
+							     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	close(fd);
+	return result;
+}
+
+/* v[0]: the pointer, v[1]: whether it is of our own pool */
+static CUresult alloc_current(size_t bytes, uint64_t *v)
+{
+	CUmemoryPool of = NULL, before;
+	CUdeviceptr pointer;
+
+	TRY(driver.p_cuDeviceGetDefaultMemPool(&before, 0));
+	TRY(driver.p_cuDeviceSetMemPool(0, mine.pool));
+	TRY(driver.p_cuMemAllocAsync(&pointer, bytes, mine.stream));
+	TRY(driver.p_cuDeviceSetMemPool(0, before));
+	TRY(driver.p_cuStreamSynchronize(mine.stream));
+	TRY(driver.p_cuPointerGetAttribute(&of, (CUpointer_attribute)MEMPOOL_HANDLE, pointer));
+	v[0] = pointer;
+	v[1] = of == mine.pool;
+	return CUDA_SUCCESS;
+}
+
+/* Of an allocation of 1 KiB and its free, the mean in nanoseconds. */
+static CUresult pair_cost(CUmemoryPool pool, uint64_t *ns)
+{
+	enum { PAIRS = 1000 };
+	uint64_t from = now_ns();
+
+	for (int i = 0; i < PAIRS; i++) {
+		CUdeviceptr pointer;
+
+		TRY(driver.p_cuMemAllocFromPoolAsync(&pointer, 1024, pool, mine.stream));
+		TRY(driver.p_cuMemFreeAsync(pointer, mine.stream));
+	}
+	*ns = (now_ns() - from) / PAIRS;
+	return driver.p_cuStreamSynchronize(mine.stream);
+}
+
+static CUresult costs(uint64_t *v)
+{
+	CUmemoryPool usual;
+
+	TRY(driver.p_cuDeviceGetDefaultMemPool(&usual, 0));
+	TRY(pair_cost(usual, &v[1]));
+	TRY(pair_cost(mine.pool, &v[0]));
+	return CUDA_SUCCESS;
+}
+
+CUresult pool_call(const struct question *q, struct answer *r)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr pointer = 0;
+	CUresult result;
+	int fd;
+
+	switch (q->verb) {
+	case POOL_NEW:
+		return new_pool(q->a[0]);
+	case POOL_SHARE:
+		result = driver.p_cuMemPoolExportToShareableHandle(
+			&fd, mine.pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		r->v[0] = (uint64_t)fd;
+		return result;
+	case POOL_TAKE:
+		return take_pool((pid_t)q->a[0], (int)q->a[1]);
+	case POOL_END:
+		return driver.p_cuMemPoolDestroy(mine.pool);
+	case POOL_TRIM:
+		return driver.p_cuMemPoolTrimTo(mine.pool, 0);
+	case POOL_ALLOC:
+		TRY(driver.p_cuMemAllocFromPoolAsync(&pointer, q->a[0], mine.pool, mine.stream));
+		r->v[0] = pointer;
+		return driver.p_cuStreamSynchronize(mine.stream);
+	case POOL_ALLOC_CURRENT:
+		return alloc_current(q->a[0], r->v);
+	case POOL_FREE:
+		TRY(driver.p_cuMemFreeAsync((CUdeviceptr)q->a[0], mine.stream));
+		return q->a[1] ? driver.p_cuStreamSynchronize(mine.stream) : CUDA_SUCCESS;
+	case POOL_EXPORT:
+		memset(&data, 0x5a, sizeof(data));
+		result = driver.p_cuMemPoolExportPointer(&data, (CUdeviceptr)q->a[0]);
+		memcpy(r->handle, &data, sizeof(data));
+		return result;
+	case POOL_IMPORT:
+		memcpy(&data, q->handle, sizeof(data));
+		result = driver.p_cuMemPoolImportPointer(&pointer, mine.imported_pool, &data);
+		r->v[0] = pointer;
+		return result;
+	case POOL_COSTS:
+		return costs(r->v);
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Facts 11 to 19 and 31 to 33: pools that processes share, and pointers into them.
+ */
+#include "conformance.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cuda.h>
+
+#define KEEP_ALL UINT64_MAX /* a release threshold: what is freed stays the pool's */
+
+typedef unsigned long long ull;
+
+/* A pool of @a, which @b imports. */
+static bool share_pool(struct worker *a, struct worker *b, uint64_t threshold)
+{
+	struct answer r = ask(a, POOL_NEW, threshold, 0, 0, 0);
+	int taken = r.result;
+
+	if (!taken) {
+		r = ask(a, POOL_SHARE, 0, 0, 0, 0);
+		taken = r.result;
+	}
+	if (!taken) {
+		taken = ask(b, POOL_TAKE, (uint64_t)a->pid, r.v[0], 0, 0).result;
+		close_descriptor(a, r.v[0]);
+	}
+	return ok(!taken, "pools: one with a descriptor is exported, and imported elsewhere (%d)", taken);
+}
+
+static void end_pool(struct worker *a)
+{
+	ask(a, POOL_END, 0, 0, 0, 0);
+}
+
+static uint64_t pool_alloc(struct worker *w, uint64_t bytes)
+{
+	struct answer r = ask(w, POOL_ALLOC, bytes, 0, 0, 0);
+
+	if (r.result)
+		note("allocating %llu bytes from a pool gave %d", (ull)bytes, r.result);
+	return r.v[0];
+}
+
+static int pool_free(struct worker *w, uint64_t pointer)
+{
+	return ask(w, POOL_FREE, pointer, 1, 0, 0).result;
+}
+
+static int pool_export(struct worker *w, uint64_t pointer, unsigned char *data)
+{
+	struct answer r = ask(w, POOL_EXPORT, pointer, 0, 0, 0);
+
+	memcpy(data, r.handle, 64);
+	return r.result;
+}
+
+static int pool_import(struct worker *w, const unsigned char *data, uint64_t *pointer)
+{
+	struct answer r = ask_handle(w, POOL_IMPORT, data);
+
+	*pointer = r.v[0];
+	return r.result;
+}
+
+/* Only what is asked about is written: a large block costs the simulated driver what is touched. */
+static void set_word(struct worker *w, uint64_t pointer, uint32_t value)
+{
+	set(w, pointer, value, 4);
+}
+
+/* Fact 11: one block, freed while it is imported, and the next of its size. */
+static void reuse(struct worker *a, struct worker *b, const char *what, uint64_t bytes, bool by_cuMemFree)
+{
+	uint64_t d = pool_alloc(a, bytes), e, p = 0;
+	unsigned char data[64];
+	int result;
+
+	set_word(a, d + bytes - 4, 17);
+	result = pool_export(a, d, data);
+	if (!result)
+		result = pool_import(b, data, &p);
+	if (!ok(!result && get(b, p + bytes - 4) == 17, "fact 11: %s: the importer reads the block (%d)", what, result))
+		return;
+	result = by_cuMemFree ? release(a, d) : pool_free(a, d);
+	ok(!result, "fact 11: %s: the exporter frees it (%d)", what, result);
+	e = pool_alloc(a, bytes);
+	ok(e == d, "fact 11: %s: the next allocation of that size has the same address", what);
+	set_word(a, e + bytes - 4, 238);
+	ok(get(b, p + bytes - 4) == 238, "fact 11: %s: the importer reads the new owner's bytes", what);
+	pool_free(b, p);
+	pool_free(a, e);
+}
+
+/*
+ * With the default release threshold: is the address used again, and which bytes does the importer read?
+ * That is not known, so the importer is a worker of its own.
+ */
+static void reuse_by_default(struct worker *a, bool waited)
+{
+	uint64_t d, e, p = 0;
+	unsigned char data[64];
+	struct worker b;
+	int result;
+
+	spawn(&b);
+	if (!share_pool(a, &b, 0)) {
+		dismiss(&b);
+		return;
+	}
+	d = pool_alloc(a, 4 * MIB);
+	set_word(a, d, 17);
+	pool_export(a, d, data);
+	result = pool_import(&b, data, &p);
+	ask(a, POOL_FREE, d, waited, 0, 0);
+	e = pool_alloc(a, 4 * MIB);
+	set_word(a, e, 238);
+	note("measured: release threshold 0, 4 MiB, the stream %s for after cuMemFreeAsync: import %d, the next allocation "
+	     "has %s address, the importer reads %u (17: its own, 238: the next block's)", waited ? "waited" : "not waited",
+	     result, e == d ? "the same" : "another", get(&b, p));
+	pool_free(&b, p);
+	pool_free(a, e);
+	end_pool(a);
+	dismiss(&b);
+}
+
+static void stale_data(struct worker *a, struct worker *b)
+{
+	uint64_t d = pool_alloc(a, 4 * MIB), e, p = 0;
+	unsigned char data[64];
+	int result;
+
+	set_word(a, d, 13);
+	pool_export(a, d, data);
+	pool_free(a, d);
+	e = pool_alloc(a, 4 * MIB);
+	set_word(a, e, 14);
+	result = pool_import(b, data, &p);
+	ok(e == d && !result && get(b, p) == 14,
+	   "fact 13: data of a block that was freed and allocated again imports (%d), and maps the next block", result);
+	pool_free(b, p);
+	pool_free(a, e);
+}
+
+void pool_reuse(struct worker *a, struct worker *b)
+{
+	if (!share_pool(a, b, KEEP_ALL))
+		return;
+	reuse(a, b, "1 KiB, cuMemFreeAsync", KIB, false);
+	reuse(a, b, "1 KiB, cuMemFree", KIB, true);
+	reuse(a, b, "4 MiB, cuMemFreeAsync", 4 * MIB, false);
+	reuse(a, b, "64 MiB, cuMemFreeAsync", 64 * MIB, false);
+	stale_data(a, b);
+	end_pool(a);
+	reuse_by_default(a, false);
+	reuse_by_default(a, true);
+}
+
+static bool all_are(const unsigned char *bytes, size_t n, unsigned char value)
+{
+	for (size_t i = 0; i < n; i++)
+		if (bytes[i] != value)
+			return false;
+	return true;
+}
+
+/* Bytes 48-63, which the driver has no use for, with @value in half of them. */
+static void unread(struct worker *b, const unsigned char *data, int from, unsigned char value)
+{
+	unsigned char changed[64];
+	uint64_t p;
+	int result;
+
+	memcpy(changed, data, 64);
+	memset(changed + 48, 0, 16);
+	memset(changed + from, value, 8);
+	result = pool_import(b, changed, &p);
+	ok(!result && get(b, p) == 21, "fact 12: with %#x in bytes %d-%d it imports (%d)", value, from, from + 7, result);
+	if (!result)
+		pool_free(b, p);
+}
+
+void pool_data(struct worker *a, struct worker *b)
+{
+	uint64_t d, e, large, size, offset[2], number[2];
+	unsigned char one[64], two[64];
+	struct worker c;
+	struct answer r;
+
+	if (!share_pool(a, b, 0))
+		return;
+	d = pool_alloc(a, KIB);
+	e = pool_alloc(a, KIB);
+	large = pool_alloc(a, 64 * MIB);
+	set_word(a, d, 21);
+	set_word(a, e, 22);
+	pool_export(a, d, one);
+	pool_export(a, e, two);
+	ok(all_are(one + 48, 16, 0x5a), "fact 12: cuMemPoolExportPointer leaves bytes 48-63 as they were");
+	unread(b, one, 48, 0x5a);
+	unread(b, one, 56, 0x5a);
+	unread(b, one, 56, 0);
+	memcpy(&number[0], one + 40, 8);
+	memcpy(&number[1], two + 40, 8);
+	ok(number[0] != number[1], "fact 12: bytes 40-47 differ for each allocation (%#llx, %#llx)", (ull)number[0],
+	   (ull)number[1]);
+	memcpy(&offset[0], one + 24, 8);
+	memcpy(&offset[1], two + 24, 8);
+	memcpy(&size, one + 32, 8);
+	note("measured: two blocks of 1 KiB, %lld bytes apart: bytes 24-31 differ by %lld, bytes 32-39 are %llu",
+	     (long long)(e - d), (long long)(offset[1] - offset[0]), (ull)size);
+	pool_export(a, large, two);
+	memcpy(&size, two + 32, 8);
+	ok(size == 64 * MIB, "fact 12: bytes 32-39 are the size, of 64 MiB %llu", (ull)size);
+
+	/* an importer of its own, for it dies */
+	spawn(&c);
+	r = ask(a, POOL_SHARE, 0, 0, 0, 0);
+	ask(&c, POOL_TAKE, (uint64_t)a->pid, r.v[0], 0, 0);
+	close_descriptor(a, r.v[0]);
+	memset(one + 24, 0x5a, 8);
+	r = ask_handle(&c, POOL_IMPORT, one);
+	ok(r.result == CRASHED, "fact 12: garbage in bytes 24-31 kills the importer (%d, signal %d)", r.result,
+	   r.result == CRASHED ? c.signal : 0);
+	dismiss(&c);
+	pool_free(a, d);
+	pool_free(a, e);
+	pool_free(a, large);
+	end_pool(a);
+}
+
+void pool_exports(struct worker *a, struct worker *b)
+{
+	unsigned char data[64], again[64];
+	struct answer r;
+	uint64_t d;
+	int result;
+
+	r = ask(a, POOL_NEW, KEEP_ALL, 0, 0, 0);
+	d = pool_alloc(a, KIB);
+	result = pool_export(a, d, data);
+	ok(!r.result && result == 1, "fact 14: cuMemPoolExportPointer gives 1 until the pool was exported (%d)", result);
+	r = ask(a, POOL_SHARE, 0, 0, 0, 0);
+	close_descriptor(a, r.v[0]);
+	result = pool_export(a, d, data);
+	ok(!result, "fact 14: and 0 after that, also for a block from before (%d)", result);
+	result = pool_export(a, d, again);
+	ok(!result && !memcmp(data, again, 64), "fact 32: asked twice it gives the same bytes");
+	result = pool_export(a, d + 512, again);
+	ok(result == 1, "fact 32: an interior pointer is refused with 1 (%d)", result);
+	pool_free(a, d);
+	result = pool_export(a, d, data);
+	ok(result == 1, "fact 14: after the block was freed it gives 1 (%d)", result);
+	end_pool(a);
+}
+
+void pool_twice(struct worker *a, struct worker *b)
+{
+	uint64_t d, p, q;
+	unsigned char data[64];
+	int first, second;
+
+	if (!share_pool(a, b, 0))
+		return;
+	d = pool_alloc(a, 4 * MIB);
+	set_word(a, d, 15);
+	pool_export(a, d, data);
+	first = pool_import(b, data, &p);
+	second = pool_import(b, data, &q);
+	ok(!first && !second && p == q && get(b, p) == 15, "fact 15: imported twice it has the same address (%d, %d)", first,
+	   second);
+	first = release(b, p);
+	second = release(b, p);
+	ok(!first && second == 1, "fact 15: the first free gives %d, the second 1 (%d)", first, second);
+	note("measured: after the first free cuMemGetAddressRange gives %d", ask(b, RANGE, p, 0, 0, 0).result);
+	pool_free(a, d);
+	end_pool(a);
+}
+
+static void large_import(struct worker *a, uint64_t mib, bool crashes)
+{
+	uint64_t bytes = mib * MIB, d = pool_alloc(a, bytes), p = 0;
+	unsigned char data[64];
+	struct worker c;
+	struct answer r;
+	bool good;
+
+	set_word(a, d + bytes - 4, 16);
+	r.result = pool_export(a, d, data);
+	if (!d || r.result) {
+		ok(false, "fact 16: a block of %llu MiB can be made and exported (%d)", (ull)mib, r.result);
+		return;
+	}
+	spawn(&c);
+	r = ask(a, POOL_SHARE, 0, 0, 0, 0);
+	ask(&c, POOL_TAKE, (uint64_t)a->pid, r.v[0], 0, 0);
+	close_descriptor(a, r.v[0]);
+	r = ask_handle(&c, POOL_IMPORT, data);
+	p = r.v[0];
+	good = !r.result && get(&c, p + bytes - 4) == 16;
+	if (crashes)
+		ok(r.result == CRASHED && c.signal == SIGSEGV,
+		   "fact 16: importing a block of %llu MiB is a segmentation fault (%d, signal %d)", (ull)mib, r.result,
+		   r.result == CRASHED ? c.signal : 0);
+	else
+		ok(good, "fact 16: a block of %llu MiB can be imported (%d)", (ull)mib, r.result);
+	dismiss(&c);
+	pool_free(a, d);
+	ask(a, POOL_TRIM, 0, 0, 0, 0);
+}
+
+void pool_large(struct worker *a, struct worker *unused)
+{
+	static const uint64_t good[] = { 4096, 4200, 5120 };
+
+	if (free_memory(a) < 8192 * MIB) {
+		ok(true, "fact 16 # SKIP less than 8 GiB of the device are free");
+		return;
+	}
+	ask(a, POOL_NEW, 0, 0, 0, 0);
+	close_descriptor(a, ask(a, POOL_SHARE, 0, 0, 0, 0).v[0]);
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		large_import(a, good[i], false);
+	large_import(a, 6144, true);
+	end_pool(a);
+}
+
+void pool_memory_back(struct worker *a, struct worker *b)
+{
+	uint64_t before, with, after, d;
+	struct answer r;
+
+	r = ask(a, POOL_NEW, 0, 0, 0, 0);
+	ok(!r.result, "fact 17: a pool can be made shareable (%d)", r.result);
+	before = free_memory(a);
+	d = pool_alloc(a, 256 * MIB);
+	with = free_memory(a);
+	pool_free(a, d);
+	ask(a, POOL_TRIM, 0, 0, 0, 0);
+	after = free_memory(a);
+	ok(before - with >= 250 * MIB && after - with >= 250 * MIB,
+	   "fact 17: it gives back what nobody imported: free memory %llu MiB, %llu with 256 allocated, %llu after free and trim",
+	   (ull)(before / MIB), (ull)(with / MIB), (ull)(after / MIB));
+	r = ask(a, POOL_ALLOC_CURRENT, KIB, 0, 0, 0);
+	ok(!r.result && r.v[1], "fact 17: after cuDeviceSetMemPool cuMemAllocAsync allocates from it (%d)", r.result);
+	pool_free(a, r.v[0]);
+	r = ask(a, POOL_COSTS, 0, 0, 0, 0);
+	note("measured: allocation and free of 1 KiB from it %llu ns, from the default pool %llu (result %d)", (ull)r.v[0],
+	     (ull)r.v[1], r.result);
+	end_pool(a);
+}
+
+/* A block that @w has and @b has imported as *@import. */
+static uint64_t imported(struct worker *w, struct worker *b, uint32_t value, uint64_t *import)
+{
+	uint64_t d = pool_alloc(w, 4 * MIB);
+	unsigned char data[64];
+
+	set_word(w, d, value);
+	pool_export(w, d, data);
+	if (pool_import(b, data, import))
+		*import = 0;
+	return d;
+}
+
+void pool_ends(struct worker *a, struct worker *b)
+{
+	struct worker x;
+	uint64_t d, p;
+	int result;
+
+	if (!share_pool(a, b, 0))
+		return;
+	d = imported(a, b, 18, &p);
+	result = ask(a, POOL_END, 0, 0, 0, 0).result;
+	ok(!result && get(a, d) == 18, "fact 18: destroying a pool with a live block gives %d, the block lives", result);
+	ok(p && get(b, p) == 18, "fact 32: the pool is destroyed: its importer reads on");
+	result = pool_free(a, d);
+	ok(!result, "fact 18: until it is freed (%d)", result);
+	ok(p && get(b, p) == 18, "fact 32: and the importer reads on");
+	pool_free(b, p);
+
+	spawn(&x);
+	if (share_pool(&x, b, 0)) {
+		imported(&x, b, 32, &p);
+		dismiss(&x);
+		ok(p && get(b, p) == 32, "fact 32: the exporter exits: the importer reads on");
+		pool_free(b, p);
+	}
+	dismiss(&x);
+}
+
+static uint64_t allocated_mib(uint64_t free_before, uint64_t free_now)
+{
+	return free_before > free_now ? (free_before - free_now) / MIB : 0;
+}
+
+/* Fact 31: a block of 256 MiB that was imported once and freed by both, in this order. */
+static void threshold(struct worker *a, bool importer_first, uint64_t keep)
+{
+	const char *order = importer_first ? "the importer first" : "the exporter first";
+	const char *how = keep ? "greatest" : "0";
+	uint64_t alone = free_memory(a), before, freed, trimmed, again, d, e, p = 0;
+	unsigned char data[64];
+	struct worker c;
+	int result;
+
+	spawn(&c); /* its context takes some memory, too */
+	if (!share_pool(a, &c, keep)) {
+		dismiss(&c);
+		return;
+	}
+	before = free_memory(a);
+	d = pool_alloc(a, 256 * MIB);
+	pool_export(a, d, data);
+	result = pool_import(&c, data, &p);
+	if (importer_first)
+		pool_free(&c, p);
+	pool_free(a, d);
+	if (!importer_first)
+		pool_free(&c, p);
+	freed = free_memory(a);
+	if (!keep)
+		ask(a, POOL_TRIM, 0, 0, 0, 0);
+	trimmed = free_memory(a);
+	ok(!result && allocated_mib(before, freed) >= 250 && allocated_mib(before, trimmed) >= 250,
+	   "fact 31: release threshold %s, a block of 256 MiB was imported and freed by both, %s: it does not come back "
+	   "(%llu MiB taken, %llu %s)", how, order, (ull)allocated_mib(before, freed), (ull)allocated_mib(before, trimmed),
+	   keep ? "then" : "after a trim");
+	e = pool_alloc(a, 256 * MIB);
+	again = free_memory(a);
+	ok(e == d, "fact 31: threshold %s, %s: the next allocation has the same address", how, order);
+	if (keep)
+		ok(allocated_mib(trimmed, again) < 32, "fact 31: threshold %s, %s: and takes no new memory (%llu MiB)", how,
+		   order, (ull)allocated_mib(trimmed, again));
+	else
+		ok(allocated_mib(trimmed, again) >= 250, "fact 31: threshold %s, %s: and takes another 256 MiB (%llu)", how,
+		   order, (ull)allocated_mib(trimmed, again));
+	pool_free(a, e);
+	end_pool(a);
+	dismiss(&c);
+	/* the driver is at it for a moment after the process is gone */
+	for (int i = 0; i < 200 && allocated_mib(alone, free_memory(a)) >= 32; i++)
+		nap(10 * MS);
+	ok(allocated_mib(alone, free_memory(a)) < 32,
+	   "fact 31: threshold %s, %s: all of it is back when the importing process has ended (%llu MiB taken)", how, order,
+	   (ull)allocated_mib(alone, free_memory(a)));
+}
+
+void pool_threshold(struct worker *a, struct worker *unused)
+{
+	threshold(a, true, 0);
+	threshold(a, false, 0);
+	threshold(a, false, KEEP_ALL);
+}
+
+void pool_waits(struct worker *a, struct worker *b)
+{
+	struct answer r, export, import;
+	uint64_t d, p;
+
+	if (!share_pool(a, b, KEEP_ALL))
+		return;
+	d = pool_alloc(a, 4 * MIB);
+	ask(a, SPIN, 200 * MS, 0, 0, 0);
+	r = ask(a, FREE, d, 0, 0, 0);
+	ok(!r.result && r.ns < 100 * MS, "fact 33: cuMemFree of a pool's block does not wait for a kernel (%.1f ms, result %d)",
+	   (double)r.ns / 1e6, r.result);
+	ask(a, SYNC, 0, 0, 0, 0);
+
+	d = pool_alloc(a, 4 * MIB);
+	export = ask(a, POOL_EXPORT, d, 0, 0, 0);
+	import = ask_handle(b, POOL_IMPORT, export.handle);
+	p = import.v[0];
+	r = ask(b, POOL_FREE, p, 0, 0, 0);
+	note("measured: export of a pointer %.0f us, import %.0f us, the importer's cuMemFreeAsync %.0f us", (double)export.ns / 1e3,
+	     (double)import.ns / 1e3, (double)r.ns / 1e3);
+	ask(b, SYNC, 0, 0, 0, 0);
+	pool_free(a, d);
+	end_pool(a);
+}

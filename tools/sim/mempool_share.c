@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools shared between processes: a descriptor names a pool, export data a block of it.
+ *
+ * Export data, of which the driver writes and reads 48 bytes (fact 12):
+ *
+ *   bytes  0-3   the exporter (client number)
+ *          4-7   the pool's number there
+ *          8-15  address of the pages in the exporter
+ *         16-23  bytes of the pages
+ *         24-31  offset of the block in the pages: one beyond them is a crash
+ *         32-39  bytes of the block
+ *         40-47  a number that differs for each allocation: not read
+ *
+ * What must hold:
+ * - nothing is kept alive: what the exporter frees is the pool's again, and its next
+ *   block is in the very pages that an importer has mapped (facts 11 and 13);
+ * - importing maps the exporter's pages, once however often; one free unmaps them (fact 15);
+ * - pages that an importer ever mapped are held until it ends, so that none but the
+ *   exporter's pool can give them away (fact 31).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+/* The importer of a larger block crashes (fact 16: 5 GiB work, 6 do not). */
+#define IMPORT_MAX ((uint64_t)5 << 30)
+
+struct data {
+	uint32_t client;
+	uint32_t pool;
+	uint64_t base;
+	uint64_t bytes;
+	uint64_t offset;
+	uint64_t size;
+	uint64_t number;
+};
+
+_Static_assert(sizeof(struct data) == 48 && sizeof(CUmemPoolPtrExportData) == 64, "bytes 48-63 are not ours");
+
+struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle)
+{
+	struct sim_memory_pool *pool = (struct sim_memory_pool *)handle;
+
+	return pool && pool->magic == SIM_MEMPOOL_MAGIC ? pool : NULL;
+}
+
+/* ---- pools ---- */
+
+SIM_CALL(cuMemPoolExportToShareableHandle, (void *shareable, CUmemoryPool handle,
+					    CUmemAllocationHandleType type, unsigned long long flags))
+{
+	CUresult result = sim_ready();
+	struct sim_memory_pool *pool;
+	int fd;
+
+	if (result)
+		return result;
+	pthread_mutex_lock(&sim.lock);
+	pool = sim_mempool_of(handle);
+	result = CUDA_ERROR_INVALID_VALUE;
+	if (!shareable || !pool || !pool->exportable || flags ||
+	    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		goto out;
+	fd = pool_export_mempool(pool->number, pool_physical((unsigned int)pool->device));
+	if (fd < 0) {
+		result = CUDA_ERROR_OPERATING_SYSTEM;
+		goto out;
+	}
+	pool->exported = true;
+	*(int *)shareable = fd;
+	result = CUDA_SUCCESS;
+out:
+	sim_leave();
+	return result;
+}
+
+SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *shareable,
+					      CUmemAllocationHandleType type, unsigned long long flags))
+{
+	CUresult result = sim_ready();
+	struct sim_memory_pool *pool;
+	uint32_t client, number;
+	unsigned int device;
+
+	if (result)
+		return result;
+	if (!handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (pool_import_mempool((int)(intptr_t)shareable, &client, &number, &device)) {
+	case 0:
+		break;
+	case -ENOENT:
+		return CUDA_ERROR_UNKNOWN; /* as fact 24 */
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (pool_visible(device) < 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pool = calloc(1, sizeof(*pool));
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pool->magic = SIM_MEMPOOL_MAGIC;
+	pool->device = pool_visible(device);
+	pool->imported = true;
+	pool->client = client;
+	pool->number = number;
+	*handle = (CUmemoryPool)pool;
+	return CUDA_SUCCESS;
+}
+
+/* All devices can reach all memory here, as they can that of cuMemAlloc. */
+SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *access, size_t count))
+{
+	CUresult result = sim_ready();
+
+	if (result)
+		return result;
+	return sim_mempool_of(handle) && access && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_CALL(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location))
+{
+	CUresult result = sim_ready();
+
+	if (result)
+		return result;
+	if (!flags || !location || !sim_mempool_of(handle))
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	return CUDA_SUCCESS;
+}
+
+/* ---- pointers ---- */
+
+SIM_CALL(cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr dptr))
+{
+	CUresult result = sim_ready();
+	struct sim_block block;
+	struct data data;
+
+	if (result)
+		return result;
+	pthread_mutex_lock(&sim.lock);
+	/* what is freed in a stream's order counts as freed: chosen */
+	if (!out || !sim_block_at(dptr, &block) || block.base != dptr ||
+	    (block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK) ||
+	    !block.region->pool->exported || sim_memory_doomed(&block)) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else {
+		data.client = pool_client();
+		data.pool = block.region->pool->number;
+		data.base = block.region->base;
+		data.bytes = block.region->pages * SIM_PAGE;
+		data.offset = block.base - block.region->base;
+		data.size = block.size;
+		data.number = block.id;
+		memcpy(out->reserved, &data, sizeof(data));
+	}
+	sim_leave();
+	return result;
+}
+
+static CUresult map_pages(struct sim_context *context, struct sim_memory_pool *pool,
+			  const struct data *data, uint32_t segment, struct sim_region **region)
+{
+	size_t pages = data->bytes / SIM_PAGE;
+	uint64_t base = sim_address_take(pages, SIM_PAGE);
+
+	if (!base)
+		return CUDA_ERROR_MAP_FAILED;
+	if (pool_map(segment, 0, data->bytes, (void *)(uintptr_t)base))
+		goto unmap;
+	*region = sim_region_new(context, SIM_POOL_IMPORT, base, pages, segment);
+	if (!*region)
+		goto unmap;
+	(*region)->device = pool->device;
+	(*region)->pool = pool;
+	(*region)->client = data->client;
+	(*region)->their_base = data->base;
+	return CUDA_SUCCESS;
+unmap:
+	sim_unmap(base, data->bytes);
+	sim_address_give(base, pages);
+	return CUDA_ERROR_MAP_FAILED;
+}
+
+/* Notes the block in the region; imported already, it is the same import. */
+static bool note_import(struct sim_region *region, const struct data *data)
+{
+	struct sim_import *slot = NULL;
+
+	for (unsigned int i = 0; i < region->import_slots; i++) {
+		struct sim_import *import = &region->imports[i];
+
+		if (import->count && import->offset == data->offset)
+			return true;
+		if (!import->count)
+			slot = import;
+	}
+	if (!slot) {
+		unsigned int slots = region->import_slots ? 2 * region->import_slots : 4;
+
+		slot = realloc(region->imports, slots * sizeof(*slot));
+		if (!slot)
+			return false;
+		memset(slot + region->import_slots, 0, (slots - region->import_slots) * sizeof(*slot));
+		region->imports = slot;
+		slot += region->import_slots;
+		region->import_slots = slots;
+	}
+	*slot = (struct sim_import){ .offset = data->offset, .count = 1, .size = data->size, .id = sim_next_id() };
+	return true;
+}
+
+static CUresult import_pointer(struct sim_context *context, struct sim_memory_pool *pool,
+			       const struct data *data, uint64_t *address)
+{
+	struct sim_region *region = NULL;
+	uint32_t segment;
+	CUresult result;
+
+	/* one's own: chosen */
+	if (data->client != pool->client || data->pool != pool->number || data->client == pool_client() ||
+	    !data->bytes || data->bytes % SIM_PAGE || !data->size ||
+	    data->size > data->bytes - data->offset)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (pool_open(data->client, data->base, data->bytes, POOL_BY_POINTER, NULL, &segment))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (struct sim_region *r = context->regions; r; r = r->next)
+		if (r->kind == SIM_POOL_IMPORT && r->segment == segment)
+			region = r;
+	if (pool_segment_device(segment) != pool_physical((unsigned int)pool->device)) {
+		pool_drop(segment);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (region) {
+		pool_drop(segment); /* the region has its own hold */
+	} else {
+		result = map_pages(context, pool, data, segment, &region);
+		if (result) {
+			pool_drop(segment);
+			return result;
+		}
+	}
+	if (!note_import(region, data)) {
+		if (!region->imports)
+			sim_region_free(region);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*address = region->base + data->offset;
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemPoolImportPointer, (CUdeviceptr *dptr, CUmemoryPool handle, CUmemPoolPtrExportData *in))
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+	struct sim_memory_pool *pool;
+	struct data data;
+	uint64_t address;
+
+	if (result)
+		return result;
+	pool = sim_mempool_of(handle);
+	if (!dptr || !in || !pool || !pool->imported) {
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	memcpy(&data, in->reserved, sizeof(data));
+	if (data.offset >= data.bytes || data.size > IMPORT_MAX) {
+		sim_leave();
+		sim_crash();
+	}
+	result = import_pointer(context, pool, &data, &address);
+	if (!result)
+		*dptr = (CUdeviceptr)address;
+out:
+	sim_leave();
+	return result;
+}
