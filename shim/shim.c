@@ -115,7 +115,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	/* the driver would check the flags first, even without a context (measured) */
 	if (result != CUDA_SUCCESS)
 		return flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? result : CUDA_ERROR_INVALID_VALUE;
-	result = open(dptr, handle, flags);
+	result = open(dptr, cl_open_is_of_namesake(&resolved) ? cl_open_rename(&resolved, handle) : handle, flags);
 	if (result == CUDA_SUCCESS) {
 		if (cl_open_end(&o, &resolved, CL_MEMORY, (uint64_t)*dptr))
 			return result;
@@ -149,6 +149,8 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 		result = cl_open_refuse(&resolved, CL_EVENT);
 	}
 	cl_open_give_up(&o);
+	if (result == CUDA_ERROR_INVALID_CONTEXT && cl_open_is_of_namesake(&resolved))
+		cl_open_say_namesake(&resolved);
 	return result;
 }
 

@@ -160,6 +160,27 @@ CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved
 	return CUDA_SUCCESS;
 }
 
+/* ------------------------------------------------- exporters with our process number */
+CUipcMemHandle cl_open_rename(const struct cl_resolved *resolved, CUipcMemHandle handle)
+{
+	/* Linux gives no number above 2^22, and a file's id has 24 bits */
+	uint32_t pid = 1u << 30 | resolved->stamp.file_id;
+
+	memcpy(handle.reserved + 8, &pid, sizeof pid);
+	return handle;
+}
+
+void cl_open_say_namesake(const struct cl_resolved *resolved)
+{
+	cl_log_once(CL_LOG_WARN,
+		    "the driver does not open an event of process %u, whose exporter file is %06x: this "
+		    "process has the number %u, too, in another PID namespace, so the driver takes the two for "
+		    "one. Give them different numbers, for example by one PID namespace for both containers "
+		    "(docker run --pid=container:NAME, shareProcessNamespace in Kubernetes). Memory is not "
+		    "affected",
+		    resolved->pid, resolved->stamp.file_id, resolved->pid);
+}
+
 void cl_open_give_up(const struct cl_opening *o)
 {
 	if (!o->hold)

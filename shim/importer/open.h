@@ -22,6 +22,23 @@ static inline CUresult cl_open_begin(struct cl_opening *o, const struct cl_resol
 }
 
 /*
+ * Returns true if the exporter of @resolved is another process with the process number of this one:
+ * each has it in a PID namespace of its own.  The driver then takes the exporter for this process
+ * and refuses to open (measured, CUDA 13.0).
+ */
+static inline bool cl_open_is_of_namesake(const struct cl_resolved *resolved)
+{
+	return __builtin_expect(resolved->pid == (uint32_t)cl_self.pid, 0) && resolved->known && !resolved->own;
+}
+/*
+ * Returns @handle, memory of a namesake, with another process number: the same one for each handle
+ * of that exporter, and one that no process of Linux has.  The driver opens it (measured).
+ */
+CUipcMemHandle cl_open_rename(const struct cl_resolved *resolved, CUipcMemHandle handle);
+/* Logs, once, why the driver has refused an event of a namesake: events can't be opened so. */
+void cl_open_say_namesake(const struct cl_resolved *resolved);
+
+/*
  * The second half: the driver has opened @key.  Returns false if the caller must close it again,
  * call cl_open_give_up(), and refuse the handle.
  */

@@ -95,6 +95,18 @@ struct actor *enter_in(const char *name, const char *options, const char *env)
 	return actor;
 }
 
+/* The same, without culimbo. */
+struct actor *enter_bare_in(const char *name, const char *options)
+{
+	struct actor *actor;
+
+	if (options)
+		build_through(name, options);
+	actor = ENTER(name, .bare = true);
+	setenv("E2E_BUILD", real_build, 1);
+	return actor;
+}
+
 /* The actor's own pid as seen from here, not that of `into`. */
 pid_t pid_of(const struct actor *actor, const char *options)
 {

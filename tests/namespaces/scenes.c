@@ -117,13 +117,53 @@ static void pid_of_exporter(void)
 	if (can(there, "P in a PID namespace"))
 		live("P in a PID namespace", there, NULL, NULL, 0);
 }
-/* With one pid number CUDA refuses to share, so C is not process 1. */
 static void pid_of_both(void)
 {
 	const char *of_p = "--pid --proc=own", *of_c = "--pid=2 --proc=own";
 
 	if (can(of_c, "each in a PID namespace"))
 		live("each in a PID namespace", of_p, of_c, NULL, 2);
+}
+/* Both are process 1, as in two containers: the driver takes them for one process, and refuses. */
+static void pid_the_same(void)
+{
+	const char *there = "--pid --proc=own", *what = "P and C are process 1";
+	uint64_t p_block, q_block, p_import, q_import;
+	struct handle of_p, of_q, of_event;
+	struct actor *p, *q, *c, *bare;
+	const struct wire_reply *reply;
+
+	if (!can(there, what))
+		return;
+	live(what, there, there, NULL, 1);
+	p = enter_in("P", there, ENV);
+	q = enter_in("Q", there, ENV);
+	c = enter_in("C", there, ENV);
+	bare = enter_bare_in("Bare", there);
+	p_block = alloc_filled(p, SMALL, OWN);
+	q_block = alloc_filled(q, SMALL, NEXT);
+	of_p = export_block(p, p_block);
+	of_q = export_block(q, q_block);
+	ok(try_open(bare, &of_p, &p_import) == REFUSED_AS_OWN, "%s: bare, an open is refused (control)", what);
+	p_import = open_block(c, &of_p);
+	q_import = open_block(c, &of_q);
+	ok(reads(c, p_import, SMALL, OWN, NULL) && reads(c, q_import, SMALL, NEXT, NULL),
+	   "%s: Q is, too; C opens a block of each, and reads the bytes of each", what);
+	ok(open_block(c, &of_p) == p_import, "%s: a second open gives the same address", what);
+	reply = ASK(p, event_create, 6 /* shared, without times */);
+	must(!reply->result, "an event");
+	reply = ASK(p, event_export, reply->v[0]);
+	must(!reply->result, "the handle of an event");
+	memcpy(of_event.bytes, reply->handle, sizeof of_event.bytes);
+	for (int i = 0; i < 2; i++)
+		ok(ask(c, OP_event_open, of_event.bytes, (const uint64_t[6]){ 0 })->result ==
+			   REFUSED_AS_OWN,
+		   "%s: an event is refused as bare", what);
+	ok(count_said(c, "the driver does not open an event of process 1,") == 1, "%s: and it is said once why", what);
+	leave(bare);
+	leave(c);
+	leave(q);
+	leave(p);
 }
 /* A container with the host's /proc mounted in. */
 static void pid_without_proc(void)
@@ -462,6 +502,7 @@ const struct scene memory_scenes[] = {
 	{ "pid-of-importer", pid_of_importer, 0 },
 	{ "pid-of-exporter", pid_of_exporter, 0 },
 	{ "pid-of-both", pid_of_both, 0 },
+	{ "pid-the-same", pid_the_same, 0 },
 	{ "pid-without-proc", pid_without_proc, 0 },
 	{ "no-proc", no_proc, 0 },
 	{ "taken-for-dead", taken_for_dead, 0 },
