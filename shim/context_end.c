@@ -29,15 +29,16 @@ struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 void cl_context_end_done(const struct cl_context_end *end, bool gone)
 {
 	CL_UNCANCELLED;
-	struct cl_context *dead;
+	struct cl_list dead = { 0 };
+	struct cl_context *context;
 
 	if (cl_self_is_copy()) /* the child has nothing that belongs to a context */
 		return;
-	dead = cl_context_open(end, gone);
-	for (struct cl_context *context = dead; context; context = context->next)
+	cl_context_open(end, gone, &dead);
+	CL_LIST_EACH (context, &dead, struct cl_context, node)
 		cl_imports_context_ended(context);
 	/* not at each end: UCX retains and releases a primary context around each of its calls */
-	if (cl_limbo_contexts_ended(dead, gone))
+	if (cl_limbo_contexts_ended(&dead, gone))
 		cl_collector_wake();
 }
 

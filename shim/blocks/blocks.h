@@ -66,11 +66,6 @@ struct cl_event_block {
 };
 
 extern struct cl_table cl_block_tables[CL_EVENT + 1];
-/* The block that @of is in. */
-static inline struct cl_block *cl_block_of(struct cl_belongs *of)
-{
-	return (struct cl_block *)((char *)of - offsetof(struct cl_block, of));
-}
 static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
 {
 	return cl_table_find(&cl_block_tables[kind], key);

@@ -9,7 +9,7 @@
 #include "shim/self/self.h"
 
 struct cl_context cl_context_unknown;
-struct cl_context *cl_contexts;
+struct cl_list cl_contexts;
 static uint64_t made, ends_begun; /* how many objects were made, and how many ends of contexts have begun */
 enum { TRIES = 10 };		  /* how often to ask about a context while other contexts keep ending */
 void (*cl_context_lost)(const struct cl_context_end *end);
@@ -126,9 +126,9 @@ static uint64_t await_end(const struct cl_context_name *name)
 
 	cl_lock(&cl_exports_lock);
 	do {
-		context = cl_contexts;
-		while (context && (context->handle != name->handle || context->state == CL_CONTEXT_LIVE))
-			context = context->next;
+		CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
+			if (context->handle == name->handle && context->state != CL_CONTEXT_LIVE)
+				break;
 	} while (context && !ends && cl_gate_wait_until_locked(until));
 	begun = context ? UINT64_MAX : ends_begun;
 	cl_unlock(&cl_exports_lock);
@@ -143,10 +143,11 @@ static uint64_t await_end(const struct cl_context_name *name)
 static bool is_right(const struct cl_context_name *name)
 {
 	struct cl_context_end end = { .handle = name->handle };
+	const struct cl_context *context;
 	uint64_t now;
 
 	cl_lock(&cl_exports_lock);
-	for (const struct cl_context *context = cl_contexts; context; context = context->next)
+	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
 		if (context->handle == name->handle && context->id != name->id && context->number > end.last)
 			end.last = context->number;
 	cl_unlock(&cl_exports_lock);
@@ -187,9 +188,8 @@ static bool meet(const struct cl_context_name *name)
 	stays = name->id || begun == ends_begun;
 	if (stays && !cl_context_find_locked(name)) {
 		is.number = ++made;
-		is.next = cl_contexts;
 		*context = is;
-		cl_contexts = context;
+		cl_list_add_front(&cl_contexts, &context->node);
 		context = NULL;
 	}
 	unlock_both();
@@ -216,7 +216,9 @@ static bool is_of(const struct cl_context *context, const struct cl_context_end 
 /* Returns true if another thread is in a visit to a context that @end may end, or borrows that context. */
 static bool others_are_inside_locked(const struct cl_context_end *end)
 {
-	for (const struct cl_context *context = cl_contexts; context; context = context->next)
+	const struct cl_context *context;
+
+	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
 		if (context->visitors && is_of(context, end) && context->visitors > cl_visits_of_mine(context))
 			return true;
 	/* a visit to the unknown context may be in any context */
@@ -227,11 +229,12 @@ static bool others_are_inside_locked(const struct cl_context_end *end)
 struct cl_context_end cl_context_close(CUcontext handle, CUdevice device)
 {
 	struct cl_context_end end = { .handle = handle, .device = device, .closed = true };
+	struct cl_context *context;
 
 	lock_both();
 	ends_begun++;
 	end.last = made;
-	for (struct cl_context *context = cl_contexts; context; context = context->next)
+	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
 		if (is_of(context, &end)) {
 			context->state = CL_CONTEXT_ENDING;
 			context->ending++;
@@ -246,32 +249,28 @@ struct cl_context_end cl_context_close(CUcontext handle, CUdevice device)
 	return end;
 }
 
-struct cl_context *cl_context_open(const struct cl_context_end *end, bool gone)
+void cl_context_open(const struct cl_context_end *end, bool gone, struct cl_list *dead)
 {
-	struct cl_context **at = &cl_contexts, *context, *dead = NULL;
+	struct cl_context *context, *next;
 
 	lock_both();
-	while ((context = *at) != NULL) {
-		if (is_of(context, end)) {
-			context->ending -= end->closed;
-			if (!context->ending)
-				context->state = CL_CONTEXT_LIVE;
-			if (gone) {
-				*at = context->next;
-				context->state = CL_CONTEXT_DEAD;
-				context->next = dead;
-				dead = context;
-				continue;
-			}
+	CL_LIST_EACH_REMOVING (context, next, &cl_contexts, struct cl_context, node) {
+		if (!is_of(context, end))
+			continue;
+		context->ending -= end->closed;
+		if (!context->ending)
+			context->state = CL_CONTEXT_LIVE;
+		if (gone) {
+			context->state = CL_CONTEXT_DEAD;
+			cl_list_remove(&cl_contexts, &context->node);
+			cl_list_add(dead, &context->node);
 		}
-		at = &context->next;
 	}
 	if (end->closed && !end->handle)
 		cl_gate_primary_ends_locked(end->device, -1);
 	cl_gate_changed_locked();
 	unlock_both();
 	ends -= end->closed;
-	return dead;
 }
 
 void cl_context_free_locked(struct cl_context *context)
@@ -283,7 +282,7 @@ void cl_context_free_locked(struct cl_context *context)
 
 void cl_contexts_forget(void)
 {
-	cl_contexts = NULL; /* their memory is leaked: see cl_blocks_forget() */
+	cl_contexts = (struct cl_list){ 0 }; /* their memory is leaked: see cl_blocks_forget() */
 	cl_context_unknown = (struct cl_context){ .handle = NULL };
 	ends = 0;
 	cl_green_forget();

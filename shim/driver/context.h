@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "shim/base/list.h"
 #include "shim/driver/driver.h"
 
 struct cl_lock;
@@ -32,7 +33,7 @@ enum cl_context_state {
 };
 
 struct cl_context {
-	struct cl_context *next; /* in cl_contexts; once dead, in open()'s list */
+	struct cl_node node; /* in cl_contexts; once dead, in the list that open() fills */
 	CUcontext handle;
 	uint64_t id;	 /* from the driver; 0: this driver has no ids */
 	uint64_t number; /* the first object has number 1, the next one 2 */
@@ -43,38 +44,34 @@ struct cl_context {
 	unsigned int visitors;	     /* visits (visit.h) to the context; under cl_exports_lock */
 	bool forgotten;		     /* the last visit must free it; under cl_exports_lock */
 	CUstream free_stream;	     /* our own stream for frees, NULL if none yet; under cl_exports_lock */
-	struct cl_belongs *blocks;   /* under cl_exports_lock */
-	struct cl_belongs *fences;   /* under cl_exports_lock */
-	struct cl_belongs *mappings; /* under cl_imports_lock */
+	struct cl_list blocks;	     /* under cl_exports_lock */
+	struct cl_list fences;	     /* under cl_exports_lock */
+	struct cl_list mappings;     /* under cl_imports_lock */
 };
 
 /* Owns what belongs to no known context: its handle is NULL, always LIVE, and no lookup finds it. */
 extern struct cl_context cl_context_unknown;
 /* All other objects that are not DEAD. */
-extern struct cl_context *cl_contexts;
+extern struct cl_list cl_contexts;
 
 /* Part of a block, a mapping or a fence: the context that it belongs to.  All zeros: it belongs to none. */
 struct cl_belongs {
 	struct cl_context *context;
-	struct cl_belongs *next, **at;
+	struct cl_node node;
+	struct cl_list *list; /* of .context, that the node is on */
 };
-/* Makes @thing belong to @context.  @list is the list in @context for things of its kind. */
-static inline void cl_belongs_to(struct cl_belongs *thing, struct cl_context *context, struct cl_belongs **list)
+/* @list: of @context, for things of this kind. */
+static inline void cl_belongs_to(struct cl_belongs *thing, struct cl_context *context, struct cl_list *list)
 {
 	thing->context = context;
-	thing->at = list;
-	thing->next = *list;
-	if (*list)
-		(*list)->at = &thing->next;
-	*list = thing;
+	thing->list = list;
+	cl_list_add_front(list, &thing->node);
 }
 static inline void cl_belongs_to_none(struct cl_belongs *thing)
 {
 	if (!thing->context)
 		return;
-	*thing->at = thing->next;
-	if (thing->next)
-		thing->next->at = thing->at;
+	cl_list_remove(thing->list, &thing->node);
 	thing->context = NULL;
 }
 
@@ -102,12 +99,15 @@ struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device);
 /* Returns the object of the context @name, or NULL if there is none (yet, or any more). */
 static inline struct cl_context *cl_context_find_locked(const struct cl_context_name *name)
 {
-	struct cl_context *context = name->handle ? cl_contexts : NULL;
+	struct cl_context *context;
 
-	while (context && (context->handle != name->handle || context->id != name->id ||
-			   (!name->id && context->state != CL_CONTEXT_LIVE)))
-		context = context->next;
-	return context;
+	if (!name->handle)
+		return NULL;
+	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
+		if (context->handle == name->handle && context->id == name->id &&
+		    (name->id || context->state == CL_CONTEXT_LIVE))
+			return context;
+	return NULL;
 }
 /*
  * get() is find(), but makes an object if there is none; meet() is the part of get() that does so.
@@ -128,8 +128,8 @@ static inline struct cl_context *cl_context_get_locked(const struct cl_context_n
  * A thread calls close() before and open() after a call of the program that may end the context
  * @handle, or the primary context of @device if @handle is NULL.  close() sets the object ENDING
  * and returns when no other thread is in a visit to that context or borrows it.
- * open(gone = false) sets the object LIVE again.  open(gone = true) sets it DEAD and returns all dead
- * objects, linked by .next.  The caller empties the lists of each and then calls
+ * open(gone = false) sets the object LIVE again.  open(gone = true) sets it DEAD and adds all dead
+ * objects to the list @dead.  The caller empties the lists of each and then calls
  * cl_context_free_locked().  An object that is made after close() is not affected: it is another context.
  * Both take cl_imports_lock and cl_exports_lock.
  */
@@ -140,7 +140,7 @@ struct cl_context_end {
 	bool closed;   /* made by close(); false: the context has ended without it */
 };
 struct cl_context_end cl_context_close(CUcontext handle, CUdevice device);
-struct cl_context *cl_context_open(const struct cl_context_end *end, bool gone);
+void cl_context_open(const struct cl_context_end *end, bool gone, struct cl_list *dead);
 /* Frees a dead @context, or has its last visit free it.  cl_exports_lock is held. */
 void cl_context_free_locked(struct cl_context *context);
 

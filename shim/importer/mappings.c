@@ -185,14 +185,11 @@ static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mappi
 
 void cl_imports_context_ended(struct cl_context *context)
 {
-	struct cl_belongs *of;
+	struct cl_mapping *mapping;
 
 	cl_lock(&cl_imports_lock);
-	while ((of = context->mappings) != NULL) {
-		struct cl_mapping *mapping =
-			(struct cl_mapping *)((char *)of - offsetof(struct cl_mapping, of));
-
-		cl_belongs_to_none(of);
+	while ((mapping = CL_LIST_FIRST(&context->mappings, struct cl_mapping, of.node)) != NULL) {
+		cl_belongs_to_none(&mapping->of);
 		cl_trace_mapping(CL_TRACE_CLOSED, mapping->kind, mapping->link.key, mapping->hold,
 				 .value = mapping->opens);
 		if (mapping->hold) {

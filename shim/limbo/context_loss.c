@@ -38,19 +38,18 @@ bool cl_limbo_forget_block_locked(struct cl_block *block)
 
 static void forget_what_belongs_to(struct cl_context *context)
 {
-	struct cl_belongs *of;
+	struct cl_fence *fence;
+	struct cl_block *block;
 
-	while ((of = context->fences) != NULL) {
-		struct cl_block *block = cl_fence_lost_locked(cl_fence_of(of));
+	while ((fence = CL_LIST_FIRST(&context->fences, struct cl_fence, of.node)) != NULL) {
+		block = cl_fence_lost_locked(fence);
 
 		/* its stream has ended, so no work on it can reach the block */
 		if (block && block->state == CL_BLOCK_FENCED)
 			cl_block_set_state(block, CL_BLOCK_READY);
 	}
-	while ((of = context->blocks) != NULL) {
-		struct cl_block *block = cl_block_of(of);
-
-		cl_belongs_to_none(of);
+	while ((block = CL_LIST_FIRST(&context->blocks, struct cl_block, of.node)) != NULL) {
+		cl_belongs_to_none(&block->of);
 		if (cl_block_is_taken(block)) /* the thread that is freeing it forgets it */
 			block->context_died = true;
 		else
@@ -64,20 +63,16 @@ static void forget_what_belongs_to(struct cl_context *context)
  */
 static void forget_unknown_events(void)
 {
-	struct cl_belongs *of, *next;
+	struct cl_block *block, *next;
 
-	for (of = cl_context_unknown.blocks; of; of = next) {
-		struct cl_block *block = cl_block_of(of);
-
-		next = of->next;
+	CL_LIST_EACH_REMOVING (block, next, &cl_context_unknown.blocks, struct cl_block, of.node)
 		if (block->kind == CL_EVENT && block->state != CL_BLOCK_LIVE && !cl_block_is_taken(block))
 			cl_limbo_forget_block_locked(block);
-	}
 }
 
-bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
+bool cl_limbo_contexts_ended(struct cl_list *dead, bool gone)
 {
-	struct cl_context *next;
+	struct cl_context *context;
 	struct cl_block *block;
 	bool waited;
 
@@ -94,10 +89,10 @@ bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone)
 		cl_limbo_settle(block, cl_now(), true);
 	if (gone)
 		forget_unknown_events();
-	for (; dead; dead = next) {
-		next = dead->next;
-		forget_what_belongs_to(dead);
-		cl_context_free_locked(dead);
+	while ((context = CL_LIST_FIRST(dead, struct cl_context, node)) != NULL) {
+		cl_list_remove(dead, &context->node);
+		forget_what_belongs_to(context);
+		cl_context_free_locked(context);
 	}
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);

@@ -11,11 +11,11 @@
 #include "shim/limbo/limbo.h"
 
 /*
- * Comes after cl_context_open(), which returned the list @dead: forgets all that belongs to its
+ * Comes after cl_context_open(), which filled the list @dead: forgets all that belongs to its
  * contexts, and frees them.  @gone: a context has ended, even if @dead is empty.  Returns true if
  * the caller must wake the collector.
  */
-bool cl_limbo_contexts_ended(struct cl_context *dead, bool gone);
+bool cl_limbo_contexts_ended(struct cl_list *dead, bool gone);
 
 /*
  * Forgets @block because the driver no longer has it.  Returns false if @block is deleted.

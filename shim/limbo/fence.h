@@ -105,11 +105,6 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached);
  * that no longer waits for @fence, or NULL.
  */
 struct cl_block *cl_fence_lost_locked(struct cl_fence *fence);
-/* The fence that @of is in. */
-static inline struct cl_fence *cl_fence_of(struct cl_belongs *of)
-{
-	return (struct cl_fence *)((char *)of - offsetof(struct cl_fence, of));
-}
 
 /*
  * Detached fences.  take() removes one whose context is not ending, or returns NULL.  The caller

@@ -67,10 +67,12 @@ static _Atomic bool thread_done;
 /* Which blocks and fences a context has is known, and must come to nothing with them. */
 static inline bool none_belongs_to_a_context(void)
 {
-	for (const struct cl_context *context = cl_contexts; context; context = context->next)
-		if (context->blocks || context->fences)
+	const struct cl_context *context;
+
+	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
+		if (context->blocks.n || context->fences.n)
 			return false;
-	return !cl_context_unknown.blocks;
+	return !cl_context_unknown.blocks.n;
 }
 
 static inline void end_context_a(bool gone)
