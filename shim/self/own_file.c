@@ -108,7 +108,7 @@ bool cl_own_need_locked(bool importer)
 	/* nobody would take away a file that an importer makes when its process has ended */
 	if (!cl_own.file_id && !(importer && cl_self.ended))
 		make_own_file(importer);
-	if (!cl_own.header->layout) {
+	if (!cl_own.file_id && !header.layout) {
 		cl_region_in_memory(&cl_own, &header, &cl_self.identity);
 		header.grace = cl_options.grace.number;
 	}
