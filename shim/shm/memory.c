@@ -21,12 +21,12 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 {
 	struct cl_header *to = file->header, *from = memory->header;
 
-	/* what others lead to comes first */
+	/* what others lead to comes first, and what is listed is counted */
+	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
+		to->found[kind] = from->found[kind];
 	move_part(file, memory, CL_AT_MODULES, sizeof(struct cl_module), &to->modules, from->modules);
 	move_part(file, memory, CL_AT_STACKS, 8, &to->stack_words, from->stack_words);
 	move_part(file, memory, CL_AT_FINDINGS, sizeof(struct cl_finding), &to->findings, from->findings);
-	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
-		to->found[kind] = from->found[kind];
 	for (uint32_t i = 0; i < from->devices; i++)
 		memcpy(to->device[i].uuid, from->device[i].uuid, sizeof to->device[i].uuid);
 	/* release: with their UUIDs */
