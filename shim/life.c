@@ -195,7 +195,7 @@ static void remove_own_file(bool locked)
 
 	if (dirfd < 0)
 		return;
-	if (cl_own.header)
+	if (cl_own.file_id)
 		cl_self.file_ended = cl_region_end(&cl_own, dirfd) == 0;
 	/* killed processes have left their files, and we may be the last process that can remove them */
 	if (locked)

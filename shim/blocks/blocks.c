@@ -246,14 +246,9 @@ struct cl_about cl_block_about_locked(const struct cl_block *block)
 	return about;
 }
 
-void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data)
+uint32_t cl_block_records_locked(void)
 {
-	for (uint32_t record = 0; record < records.fresh; record++) {
-		struct cl_block *block = cl_block_of_record(record);
-
-		if (block)
-			each(block, data);
-	}
+	return records.fresh;
 }
 
 void cl_blocks_forget(void)

@@ -117,8 +117,8 @@ void cl_block_delete(struct cl_block *block);
 /* Calls @each for all blocks of @kind in the table, in no order.  It may delete its block, and add none. */
 void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
 
-/* Calls @each for all blocks that have a record, also ORPHANED ones, which are in no table. */
-void cl_block_each_record(void (*each)(struct cl_block *block, void *data), void *data);
+/* Returns the first record that was never used: those from there on are free, or have no memory. */
+uint32_t cl_block_records_locked(void);
 
 /* In a forked child: forgets the blocks of the parent. */
 void cl_blocks_forget(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: see notes.h.  Where each part lies in our file, and how much memory it has, is also kept
+ * Notes: see notes.h.  Where each part lies in our region, and how much memory it has, is also kept
  * in private memory: other processes can write into the file, and we touch only what has memory.  A
  * part grows by pages.  The header counts an entry after it was written, so that readers find whole
  * ones.
@@ -41,9 +41,10 @@ static struct imports {
 	uint32_t free_n, free_size;
 } imports = IMPORTS_BEGIN;
 
-/* Nothing is cleared here: memory that fallocate() gets is zeros. */
-static void begin_locked(void)
+/* Makes our region ready.  Nothing is cleared here: memory that fallocate() or mmap() gets is zeros. */
+static void begin_locked(bool importer)
 {
+	cl_own_need_locked(importer);
 	if (notes.begun)
 		return;
 	notes.begun = true;
@@ -55,7 +56,7 @@ static void begin_locked(void)
 
 static void *entry_of(const struct growing *part, uint32_t index)
 {
-	return (char *)cl_own.header + part->at + (uint64_t)index * part->entry;
+	return cl_region_at(&cl_own, part->at + (uint64_t)index * part->entry);
 }
 
 /* Gets memory for @n more entries behind those in use.  Returns the first, or NULL. */
@@ -74,15 +75,17 @@ static void *grow_locked(struct growing *part, uint32_t n)
 		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 		err = cl_region_get(&cl_own, part->at + part->got, more);
 		if (err) {
-			/* for good: to try again at each call would cost a system call each */
-			part->full = true;
+			/* for good: to ask the file again at each call would cost a system call each */
+			part->full = cl_own.file_id != 0;
 			cl_log_once(CL_LOG_INFO,
 				    "no room to note more for reports (%s): what is shared is as safe as "
 				    "before",
 				    strerror(-err));
 			return NULL;
 		}
-		part->got += more;
+		/* a file that is made later has got nothing yet */
+		if (cl_own.file_id)
+			part->got += more;
 	}
 	return entry_of(part, part->used);
 }
@@ -202,11 +205,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	bool full;
 
 	cl_lock(&cl_exports_lock);
-	if (!cl_own_need_locked(importer)) {
-		cl_unlock(&cl_exports_lock);
-		return 0;
-	}
-	begin_locked();
+	begin_locked(importer);
 	known = find_noted_locked(stack, &hash);
 	if (known)
 		word = known->word;
@@ -220,9 +219,9 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	for (unsigned int seen = 0; n == AT_ONCE; seen += n) {
 		n = cl_stack_modules(stack, seen, modules, AT_ONCE);
 		cl_lock(&cl_exports_lock);
-		for (unsigned int i = 0; i < n && cl_own.header; i++)
+		for (unsigned int i = 0; i < n; i++)
 			note_module_locked(&modules[i]);
-		if (n < AT_ONCE && cl_own.header)
+		if (n < AT_ONCE)
 			word = note_stack_locked(stack, 0);
 		cl_unlock(&cl_exports_lock);
 	}
@@ -260,9 +259,9 @@ uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack)
 	struct cl_view_frame frame;
 	struct cl_stack copy = { 0 };
 
-	if (!cl_options.stack.number || !cl_own_need_locked(true))
+	if (!cl_options.stack.number)
 		return 0;
-	begin_locked();
+	begin_locked(true);
 	/* a finding that is only counted has no stack */
 	if (notes.findings.used == CL_FINDINGS || notes.words.full)
 		return 0;
@@ -352,9 +351,7 @@ void cl_notes_finding_locked(const struct cl_finding *finding)
 	struct cl_finding *to, copy = *finding;
 	uint32_t kind = finding->kind;
 
-	if (!cl_own_need_locked(true))
-		return;
-	begin_locked();
+	begin_locked(true);
 	atomic_fetch_add_explicit(&cl_own.header->found[kind], 1, memory_order_relaxed);
 	to = grow_locked(&notes.findings, 1);
 	if (!to)

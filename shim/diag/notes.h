@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: what this process writes into its own file for reports only (shm/layout.h,
- * CL_AT_MODULES): call stacks, the import log and findings.
+ * Notes: what this process writes into its own region for reports only (shm/layout.h,
+ * CL_AT_MODULES): call stacks and findings, and, into a file alone, the import log.
  *
- * No hold, free or open is decided by them, and nothing here fails: where there is no file, no room
- * or no memory, reports say less, and the log says so once.  Functions that end in _locked want
+ * No hold, free or open is decided by them, and nothing here fails: where there is no room or no
+ * memory, reports say less, and the log says so once.  Functions that end in _locked want
  * cl_exports_lock held, the others take it.  Callers of those of the import log hold
  * cl_imports_lock.  A forked child forgets all of it.
  */
@@ -14,7 +14,7 @@
 #include "shim/shm/layout.h"
 
 /*
- * Writes the calling thread's stack into our file.  Returns the stack's name there, which
+ * Writes the calling thread's stack into our region.  Returns the stack's name there, which
  * export_stack and the like have, or 0 if there is none.  @importer: the caller only imports, so
  * it is no error if this process cannot have a file (see cl_own_need_locked()).
  */

@@ -30,12 +30,10 @@ static bool look_up_own(struct cl_resolved *resolved)
 	bool ours = false;
 
 	cl_lock(&cl_exports_lock);
-	if (cl_own.header) {
-		ours = cl_own.file_id == resolved->stamp.file_id;
-		resolved->own = ours && cl_region_has_stamped(&cl_own, &resolved->stamp);
-		if (resolved->own)
-			unstamp(resolved->handle);
-	}
+	ours = cl_own.file_id == resolved->stamp.file_id;
+	resolved->own = ours && cl_region_has_stamped(&cl_own, &resolved->stamp);
+	if (resolved->own)
+		unstamp(resolved->handle);
 	cl_unlock(&cl_exports_lock);
 	return ours;
 }

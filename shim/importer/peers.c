@@ -298,7 +298,7 @@ const struct cl_region *cl_peer_has_open(uint32_t file_id, bool *own)
 {
 	struct cl_peer *peer;
 
-	*own = cl_own.header && cl_own.file_id == file_id;
+	*own = cl_own.file_id == file_id;
 	if (*own)
 		return &cl_own;
 	HASH_FIND(hh, peers, &file_id, sizeof file_id, peer);

@@ -125,7 +125,7 @@ static __attribute__((noinline)) struct cl_collected collect(bool end_grace)
 	uint64_t most;
 
 	cl_lock(&cl_exports_lock);
-	if (!cl_own.header)
+	if (!cl_own.file_id) /* so nothing is in the limbo */
 		goto out;
 	/* before the ready map is emptied: a thread that then finds it empty must wait for us */
 	cl_limbo_not_quiet();

@@ -406,12 +406,10 @@ struct cl_limbo_moved cl_limbo_moved(int device)
 	struct cl_limbo_moved moved = { .device = CL_ANY_DEVICE };
 
 	cl_lock(&cl_exports_lock);
-	if (cl_own.header) {
-		moved.device = cl_device_limbo_locked(device);
-		for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
-			if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
-				add_moved(&moved, &cl_limbo.of[i]);
-	}
+	moved.device = cl_device_limbo_locked(device);
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
+			add_moved(&moved, &cl_limbo.of[i]);
 	cl_unlock(&cl_exports_lock);
 	return moved;
 }

@@ -13,9 +13,6 @@
 static struct cl_slot_watch watch[CL_SLOTS];
 static struct cl_lock reap_lock = CL_LOCK_INIT(CL_RANK_REAP);
 
-struct cl_about cl_reclaimed[CL_RECLAIMED];
-unsigned int cl_reclaimed_n;
-
 /* @data: whether cl_exports_lock is held. */
 static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 {
@@ -39,13 +36,6 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 		cl_happened_locked(CL_FOUND_HOLD_RECLAIMED, &about);
 	else
 		cl_happened(CL_FOUND_HOLD_RECLAIMED, &about, 0);
-	if (cl_reclaimed_n < CL_RECLAIMED) { /* under reap_lock */
-		struct cl_about *r = &cl_reclaimed[cl_reclaimed_n++];
-
-		*r = (struct cl_about){ .pid = about.pid, .key = about.key, .size = about.size,
-					.kind = about.kind };
-		memcpy(r->name, about.name, sizeof r->name);
-	}
 }
 
 /* The caller holds reap_lock.  @locked: and cl_exports_lock. */
@@ -69,7 +59,7 @@ unsigned int cl_limbo_reap(void)
 
 	cl_lock(&reap_lock);
 	cl_lock(&cl_exports_lock);
-	ours = cl_own.header && cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	ours = cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 	cl_unlock(&cl_exports_lock);
 	if (ours)
 		settling = reap(false);
@@ -79,7 +69,7 @@ unsigned int cl_limbo_reap(void)
 
 void cl_limbo_reap_at_end_locked(void)
 {
-	if (!cl_own.header || !cl_try_lock(&reap_lock))
+	if (!cl_try_lock(&reap_lock))
 		return;
 	if (cl_region_fd_intact(&cl_own))
 		reap(true);
@@ -89,6 +79,5 @@ void cl_limbo_reap_at_end_locked(void)
 void cl_reap_forget(void)
 {
 	memset(watch, 0, sizeof watch);
-	cl_reclaimed_n = 0;
 	cl_lock_reset(&reap_lock);
 }

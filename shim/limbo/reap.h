@@ -9,11 +9,6 @@
 #include <stdint.h>
 #include "shim/limbo/limbo.h"
 
-/* The first few holds that were taken back, for the report at exit if it has no exporter file. */
-enum { CL_RECLAIMED = 32 };
-extern struct cl_about cl_reclaimed[CL_RECLAIMED];
-extern unsigned int cl_reclaimed_n;
-
 /* Reaps dead holders.  Returns how many may be dead but are not known to be: reap again soon. */
 unsigned int cl_limbo_reap(void);
 /* The same when the process ends, with cl_exports_lock: does nothing if another thread reaps. */

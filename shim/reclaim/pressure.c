@@ -77,7 +77,7 @@ static bool is_own(uint32_t file_id)
 	bool own;
 
 	cl_lock(&cl_exports_lock);
-	own = cl_own.header && cl_own.file_id == file_id;
+	own = cl_own.file_id == file_id;
 	cl_unlock(&cl_exports_lock);
 	return own;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report at exit: looks at this process itself, which knows more than its
- * file (what could not be tracked, what it counts), and may have no file.
+ * The report at exit: a look at this process's own region, and what it does not tell of: blocks
+ * without a record, imports that found no room in it, and counts that others cannot damage.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include "shim/importer/mappings.h"
 #include "shim/importer/peers.h"
 #include "shim/limbo/limbo.h"
-#include "shim/limbo/reap.h"
 #include "shim/base/log.h"
 #include "shim/report/exit.h"
 #include "shim/report/report_table.h"
@@ -79,58 +77,30 @@ static void end_output(void)
 }
 
 /* --------------------------------------------------------------- what is looked at */
-static enum cl_report_class classify(const struct cl_block *block, bool held)
+static unsigned int own_opens(uint32_t record)
 {
-	if (block->record == CL_NO_RECORD)
-		return block->state == CL_BLOCK_UNTRACKED ? CL_REPORT_UNTRACKED : CL_REPORT_CLASSES;
-	if (block->state == CL_BLOCK_ORPHANED)
-		return CL_REPORT_GONE;
-	if (block->state == CL_BLOCK_LIVE)
-		return held ? CL_REPORT_HELD : CL_REPORT_CLASSES;
-	if (held || block->own_opens)
-		return CL_REPORT_HELD_LIMBO;
-	return block->state == CL_BLOCK_GRACE ? CL_REPORT_GRACE : CL_REPORT_LIMBO;
+	const struct cl_block *block = cl_block_of_record(record);
+
+	return block ? block->own_opens : 0;
 }
 
-static void add_block(struct cl_block *block, void *data)
+/* What our region does not tell of. */
+static void add_without_record(struct cl_block *block, void *data)
 {
 	struct cl_view_block b = { .record = block->record, .kind = (enum cl_kind)block->kind,
 				   .base = block->link.key, .size = block->size, .device = block->device };
 	struct cl_report_group *g;
-	enum cl_report_class class;
-	uint16_t slots[64];
-	unsigned int n = 0;
 
-	if (block->record != CL_NO_RECORD) {
-		const struct cl_record *r = &cl_own.record[block->record];
-
-		b.generation = cl_life_generation(cl_record_life(&cl_own, block->record));
-		b.exports = r->exports;
-		b.exported = atomic_load_explicit(&r->exported, memory_order_relaxed);
-		b.freed = atomic_load_explicit(&r->freed, memory_order_relaxed);
-		b.export_stack = r->export_stack;
-		b.free_stack = r->free_stack;
-		b.pinned = atomic_load_explicit(&r->pinned, memory_order_relaxed);
-		n = cl_record_holders(&cl_own, block->record, slots, 64);
-	}
-	class = classify(block, n || b.pinned);
-	if (class == CL_REPORT_CLASSES) {
-		report.sums.live++;
-		report.sums.live_bytes += block->size;
+	if (block->record != CL_NO_RECORD)
+		return;
+	if (block->state == CL_BLOCK_UNTRACKED) {
+		g = cl_report_add_block(&report, CL_REPORT_UNTRACKED, &b);
+		if (g)
+			g->own_opens += block->own_opens;
 		return;
 	}
-	g = cl_report_add_block(&report, class, &b);
-	if (!g)
-		return;
-	g->own_opens += block->own_opens;
-	cl_report_add_holders(g, &b, slots, n < 64 ? n : 64);
-	g->other_holds += n < 64 ? 0 : n - 64;
-}
-
-static void add_untracked(struct cl_block *block, void *data)
-{
-	if (block->record == CL_NO_RECORD)
-		add_block(block, data);
+	report.sums.live++;
+	report.sums.live_bytes += block->size;
 }
 
 static void add_import(const struct cl_import *import, void *data)
@@ -150,16 +120,6 @@ static uint64_t count_found(const struct cl_view *view, enum cl_finding_kind kin
 	return cl_count_get(found[kind]);
 }
 
-/* Where this process has no file to note them in, the first few of the dead are remembered. */
-static void add_reclaimed(void)
-{
-	for (unsigned int i = 0; i < cl_reclaimed_n && i < CL_RECLAIMED; i++) {
-		struct cl_finding f = cl_finding_of(CL_FOUND_HOLD_RECLAIMED, &cl_reclaimed[i], 0);
-
-		cl_report_add_finding(&report, &f);
-	}
-}
-
 static void warn_suppression(const char *path, unsigned int line, const char *what)
 {
 	cl_log(CL_LOG_WARN, "CULIMBO_SUPPRESSIONS: %s, line %u %s", path, line, what);
@@ -167,37 +127,24 @@ static void warn_suppression(const char *path, unsigned int line, const char *wh
 
 void cl_view_own(struct cl_view *view)
 {
-	/* (the program may have closed it) */
-	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	bool has_descriptor;
+
+	cl_own_need_locked(true);
+	has_descriptor = cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 	*view = (struct cl_view){ .region = cl_own, .state = CL_ALIVE, .own = true, .borrowed = true,
-				  .now = cl_now() };
+				  .knows_records = true, .records = cl_block_records_locked(), .now = cl_now() };
+	/* the program has closed it: its number may be that of another file now */
+	if (!has_descriptor)
+		view->region.fd = -1;
 }
 
 static void look(const struct cl_view *view)
 {
-	char name[sizeof(report.process.command)];
-	ssize_t n = 0;
-	int fd;
-
-	cl_report_look_begin(&report, view, cl_now());
-	if (!view) { /* what the file would have said */
-		report.process.who = cl_self.identity;
-		fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-		if (fd >= 0) {
-			n = read(fd, name, sizeof(name) - 1);
-			close(fd);
-		}
-		while (n > 0 && name[n - 1] == '\n')
-			n--;
-		if (n > 0)
-			memcpy(report.process.command, name, (size_t)n);
-	}
-	cl_block_each_record(add_block, NULL);
-	cl_block_each(CL_MEMORY, add_untracked, NULL);
-	cl_block_each(CL_EVENT, add_untracked, NULL);
+	cl_report_look_begin(&report, view, view->now);
+	cl_report_add_blocks(&report, own_opens);
+	cl_block_each(CL_MEMORY, add_without_record, NULL);
+	cl_block_each(CL_EVENT, add_without_record, NULL);
 	cl_imports_each(add_import, NULL);
-	if (!view || !cl_view_found(view, CL_FOUND_HOLD_RECLAIMED))
-		add_reclaimed();
 	cl_report_add_findings(&report, count_found);
 	cl_report_look_end(&report);
 	report.sums.findings += cl_count_get(pinned);
@@ -207,7 +154,7 @@ uint64_t cl_report_write(void)
 {
 	struct cl_suppressions suppressions = { .n = 0 };
 	const char *known = cl_options.suppressions.text;
-	struct cl_view view, *own = NULL;
+	struct cl_view view;
 	uint64_t findings;
 	bool all, list;
 	int err;
@@ -224,13 +171,8 @@ uint64_t cl_report_write(void)
 			cl_log(CL_LOG_WARN, "cannot read %s (CULIMBO_SUPPRESSIONS): %s", known, strerror(-err));
 		report.suppressions = &suppressions;
 	}
-	if (cl_own.header) {
-		cl_view_own(&view);
-		/* (else it would be another file that is read) */
-		if (cl_region_fd_intact(&cl_own))
-			own = &view;
-	}
-	look(own);
+	cl_view_own(&view);
+	look(&view);
 	findings = report.sums.findings;
 	all = findings || cl_options.report.number == CL_REPORT_ALWAYS;
 	/* which was asked for: also when nothing else is to be said */

@@ -14,8 +14,7 @@ uint64_t cl_report_write(void);
 /* Writes the report of a process that shared nothing, for CULIMBO_REPORT=always. */
 void cl_report_nothing(void);
 
-/* Makes a view of this process's own file (cl_own).  The caller holds cl_exports_lock. */
-
+/* Makes a view of this process's own region (cl_own).  The caller holds cl_exports_lock. */
 void cl_view_own(struct cl_view *view);
 
 #endif

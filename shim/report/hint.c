@@ -12,7 +12,7 @@ static unsigned int name_holders(struct cl_report *report, const struct cl_repor
 	unsigned int alive = 0;
 	uint32_t pid = 0;
 
-	for (unsigned int i = 0; report->view && i < g->holders; i++) {
+	for (unsigned int i = 0; i < g->holders; i++) {
 		if (!cl_view_slot(report->view, g->holder[i].slot, &h))
 			continue;
 		if (h.who.pid && (!pid || (h.alive && !alive)))

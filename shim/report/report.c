@@ -290,7 +290,7 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const struct cl_view *view,
 									 enum cl_finding_kind kind))
 {
-	uint32_t n = report->view ? cl_view_findings(report->view) : 0;
+	uint32_t n = cl_view_findings(report->view);
 	struct cl_finding f;
 
 	for (uint32_t i = 0; i < n; i++)
@@ -350,7 +350,7 @@ static void suppress(struct cl_report *report)
 	struct cl_report_table *table = report->table;
 	const char *names[NAMES];
 
-	if (!report->suppressions || !report->suppressions->n || !report->view)
+	if (!report->suppressions || !report->suppressions->n)
 		return;
 	for (unsigned int i = 0; i < table->n; i++) {
 		struct cl_report_group *g = &table->group[i];
@@ -409,8 +409,7 @@ void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, 
 	close_peers(report);
 	report->view = view;
 	report->now = now;
-	if (view)
-		cl_view_process(view, &report->process);
+	cl_view_process(view, &report->process);
 }
 
 void cl_report_look_end(struct cl_report *report)
@@ -452,32 +451,42 @@ static uint64_t found(const struct cl_view *view, enum cl_finding_kind kind)
 	return cl_view_found(view, kind);
 }
 
-void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view)
+void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(uint32_t record))
 {
-	uint32_t records = cl_view_records(view), imports = cl_view_imports(view);
-	struct cl_view_import import;
+	uint32_t records = cl_view_records(report->view);
 	struct cl_view_block block;
 
-	cl_report_look_begin(report, view, view->now);
 	for (uint32_t r = 0; r < records; r++) {
+		unsigned int n, own = own_opens ? own_opens(r) : 0;
 		uint16_t slots[SLOTS_SEEN];
 		struct cl_report_group *g;
-		unsigned int n;
 
-		if (!cl_view_block(view, r, &block))
+		if (!cl_view_block(report->view, r, &block))
 			continue;
+		if (own && (block.class == CL_VIEW_GRACE || block.class == CL_VIEW_LIMBO))
+			block.class = CL_VIEW_HELD_LIMBO;
 		if (block.class == CL_VIEW_LIVE) {
 			report->sums.live++;
 			report->sums.live_bytes += block.size;
 			continue;
 		}
 		g = cl_report_add_block(report, class_of_view(block.class), &block);
-		if (!g || !block.holders)
+		if (!g)
 			continue;
-		n = cl_view_holder_slots(view, r, slots, SLOTS_SEEN);
+		g->own_opens += own;
+		n = cl_view_holder_slots(report->view, r, slots, SLOTS_SEEN);
 		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
 		g->other_holds += n < SLOTS_SEEN ? 0 : n - SLOTS_SEEN;
 	}
+}
+
+void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view)
+{
+	uint32_t imports = cl_view_imports(view);
+	struct cl_view_import import;
+
+	cl_report_look_begin(report, view, view->now);
+	cl_report_add_blocks(report, NULL);
 	for (uint32_t i = 0; i < imports; i++)
 		if (cl_view_import(view, i, &import))
 			cl_report_add_import(report, &import, false);

@@ -63,6 +63,11 @@ extern const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES];
 /* A look at a process begins and ends with these two. */
 void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, uint64_t now);
 void cl_report_look_end(struct cl_report *report);
+/*
+ * Adds all blocks that have a record in report->view.  @own_opens, or NULL, is for a view of this
+ * process itself: it returns how often this process has opened the block of @record.
+ */
+void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(uint32_t record));
 /* Returns the group of @block, or NULL if the block is younger than min_age. */
 struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_report_class as,
 					    const struct cl_view_block *block);

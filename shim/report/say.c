@@ -57,7 +57,7 @@ static void say_pattern(struct cl_report *report, const struct cl_report_group *
 				      .pid = report->process.who.pid, .function = "", .path = "" };
 
 	for (int s = 0; s < 2 && !of.path[0] && !of.function[0]; s++) {
-		unsigned int depth = report->view ? cl_view_stack_depth(report->view, g->stack[s]) : 0;
+		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
 
 		for (unsigned int i = 0; i < depth; i++) {
 			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame) ||

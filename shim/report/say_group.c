@@ -102,12 +102,10 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 {
 	struct cl_emit *e = &report->emit;
 
-	if (report->view) {
-		cl_emit_array(e, "holders");
-		for (unsigned int i = 0; i < g->holders; i++)
-			say_holder(report, g, i);
-		cl_emit_array_end(e);
-	}
+	cl_emit_array(e, "holders");
+	for (unsigned int i = 0; i < g->holders; i++)
+		say_holder(report, g, i);
+	cl_emit_array_end(e);
 	if (g->other_holds)
 		cl_emit_number(e, "other_holds", g->other_holds, "      and ",
 			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");

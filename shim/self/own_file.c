@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This process's own exporter file: see own_file.h. */
+/* This process's own region: see own_file.h. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +10,10 @@
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
-struct cl_region cl_own = { .fd = -1 };
+/* Of a region in memory.  (A page of its own would be 4 KiB more.) */
+static struct cl_header header;
+#define NOTHING_YET { .fd = -1, .locks = &cl_posix_locks, .header = &header }
+struct cl_region cl_own = NOTHING_YET;
 _Atomic uint32_t cl_own_id;
 
 /* The file could not be made. */
@@ -23,17 +26,17 @@ static struct {
 } no_file;
 
 /* With the one descriptor that was kept for this; apart, for its stack. */
-static __attribute__((noinline)) int create_by_path(void)
+static __attribute__((noinline)) int create_by_path(struct cl_region *made)
 {
 	char path[4096];
 	int err;
 
 	cl_self_dir_path(path, sizeof path);
 	err = cl_self_check_dir(path);
-	return err ? err : cl_region_create_by_path(&cl_own, path, cl_self_place(-1), &cl_self.identity);
+	return err ? err : cl_region_create_by_path(made, path, cl_self_place(-1), &cl_self.identity);
 }
 
-static int create_own_file(bool importer)
+static int create_own_file(struct cl_region *made, bool importer)
 {
 	int err = -ENOENT;
 
@@ -44,12 +47,12 @@ static int create_own_file(bool importer)
 		err = dirfd;
 		if (dirfd < 0)
 			continue;
-		err = cl_region_create_in(&cl_own, dirfd, cl_self_place(dirfd), &cl_self.identity);
+		err = cl_region_create_in(made, dirfd, cl_self_place(dirfd), &cl_self.identity);
 		close(dirfd);
 	}
 	/* an importer does without: it keeps that descriptor for the files of exporters */
 	if ((err == -EMFILE || err == -ENFILE) && !importer && cl_self_spare_release()) {
-		err = create_by_path();
+		err = create_by_path(made);
 		cl_self_spare_restore();
 	}
 	return err;
@@ -76,12 +79,13 @@ static void say_no_file(bool importer, int err)
 static void make_own_file(bool importer)
 {
 	struct no_file *before = importer ? &no_file.importer : &no_file.exporter;
+	struct cl_region made, memory = cl_own;
 	uint64_t now = cl_now();
 	int err;
 
 	if (!cl_backoff_is_over(&before->backoff, now))
 		return;
-	err = create_own_file(importer);
+	err = create_own_file(&made, importer);
 	if (err) {
 		cl_backoff_failed(&before->backoff, now);
 		if (!before->said)
@@ -89,7 +93,9 @@ static void make_own_file(bool importer)
 		before->said = true;
 		return;
 	}
-	cl_own.header->grace = cl_options.grace.number;
+	made.header->grace = cl_options.grace.number;
+	cl_own = made;
+	cl_region_move_from_memory(&cl_own, &memory);
 	/* who gets a handle of ours in whatever way has seen this, too */
 	atomic_store_explicit(&cl_own_id, cl_own.file_id, memory_order_release);
 	if (no_file.exporter.said)
@@ -100,9 +106,13 @@ static void make_own_file(bool importer)
 bool cl_own_need_locked(bool importer)
 {
 	/* nobody would take away a file that an importer makes when its process has ended */
-	if (!cl_own.header && !(importer && cl_self.ended))
+	if (!cl_own.file_id && !(importer && cl_self.ended))
 		make_own_file(importer);
-	return cl_own.header != NULL;
+	if (!cl_own.file_id && !header.layout) {
+		cl_region_in_memory(&cl_own, &header, &cl_self.identity);
+		header.grace = cl_options.grace.number;
+	}
+	return cl_own.file_id != 0;
 }
 
 void cl_own_forget(void)
@@ -111,6 +121,7 @@ void cl_own_forget(void)
 	/* the mapping is not there in a child, and closing the file here unlocks nothing of the parent's */
 	if (cl_own.fd >= 0 && cl_region_fd_intact(&cl_own))
 		close(cl_own.fd);
-	cl_own = (struct cl_region){ .fd = -1 };
+	cl_own = (struct cl_region)NOTHING_YET;
+	memset(&header, 0, sizeof header);
 	atomic_store_explicit(&cl_own_id, 0, memory_order_relaxed);
 }

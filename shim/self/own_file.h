@@ -1,6 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This process's own exporter file: made when it is first needed, found by its number.
+ * This process's own region: its exporter file, or, as long as none can be made, a region in memory
+ * that nobody else can find (cl_region_in_memory()).  There always is one.
+ *
+ * What a region in memory has.  The header is a static one, so that it cannot fail; stacks and
+ * findings get 16 MiB of address space when the first is noted, and pages as they are written.
+ * Nothing of it is there in a process that shares nothing, or that has a file.  Where that mapping
+ * is refused (RLIMIT_AS), findings are counted in the header and not listed.  It has no records:
+ * nobody could find a block by them.  So an export works as without culimbo, its handle has no
+ * stamp, its block is CL_BLOCK_UNTRACKED once freed, and that is said once: cl_own_need_locked()
+ * is false, which the export of a block is the only one to mind (blocks.c).  It has no log of
+ * imports: only other processes read that, the report at exit reads what we ourselves know of them.
+ *
+ * How the content moves when a file can be made.  The file is made whole, and named, apart from the
+ * region in use; then, under cl_exports_lock, cl_own becomes the file's, and what was noted is
+ * copied, each part before its count, as if it were noted then.  Who is killed on the way leaves a
+ * good file with fewer notes.  An index (of a stack, a device) stays what it was; a pointer
+ * does not, so nobody keeps one beyond the lock.  Who looks without that lock does so when cl_own_id
+ * says that there is a file, which is last; and a file is kept to the end.  So:
+ *  - nobody sleeps on the `wake` of a region in memory: the collector starts with a file, for
+ *    without one there is nothing in the limbo.  A collection does nothing till then.
+ *  - a signal handler takes the lock, or gives up, as for all that the lock is of.
+ *  - the trace and the stamp have the file's id from cl_own.file_id, under the lock; it is 0 till
+ *    the file is there, and no stamp is made then.
+ *  - imports are noted under cl_imports_lock alone: in a file, or not at all.
+ * Blocks that were exported before stay untracked: who opened them could not say so.
+ *
+ * A process that only imports has the same, and is not told that it has no file.  A forked child has
+ * nothing of it: the header is emptied, and the mapping is not there (MADV_DONTFORK), as a file's.
  *
  * Functions that end in _locked want cl_exports_lock held.
  */
@@ -12,12 +39,12 @@
 #include <stdint.h>
 #include "shim/shm/region.h"
 
-/* Made at the first export or import; .header is NULL before, and as long as it can't be made. */
+/* .file_id is 0 while it is in memory.  Its header is filled in by cl_own_need_locked(). */
 extern struct cl_region cl_own;
 /*
- * Makes sure that it is there.  False: it can't be made just now, which is an error for who
- * exports and is said once; an @importer has it for reports only, and nothing is said.  It is
- * tried again at later calls, see backoff.h: who has it once has it to the end.
+ * Makes sure that it is there, by a file if that can be made.  False: it is in memory, which is an
+ * error for who exports and is said once; an @importer wants the file for reports only, and nothing
+ * is said.  It is tried again at later calls, see backoff.h: who has a file once has it to the end.
  */
 bool cl_own_need_locked(bool importer);
 /* The number of our file, 0 as long as there is none. */

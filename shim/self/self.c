@@ -145,6 +145,8 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
 
 	if (cl_region_fd_intact(region))
 		return true;
+	if (!region->file_id) /* it is in memory */
+		return false;
 	dirfd = cl_self_open_dir(false);
 	if (dirfd < 0)
 		return false;

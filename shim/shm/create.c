@@ -58,7 +58,8 @@ static void read_command(char *to, size_t size)
 	to[n > 0 ? n : 0] = 0;
 }
 
-static void fill_header(struct cl_region *region, const struct creation *creation)
+static void fill_header(struct cl_region *region, const struct cl_identity *identity,
+			const uint8_t boot_id[16])
 {
 	struct cl_header *h = region->header;
 	struct timespec now;
@@ -74,8 +75,8 @@ static void fill_header(struct cl_region *region, const struct creation *creatio
 	h->file_id = region->file_id;
 	h->inode = region->ino;
 	h->file_size = CL_FILE_SIZE;
-	memcpy(h->boot_id, creation->boot_id, sizeof h->boot_id);
-	h->exporter = *creation->identity;
+	memcpy(h->boot_id, boot_id, sizeof h->boot_id);
+	h->exporter = *identity;
 	h->uid = geteuid();
 	h->tag = region->tag;
 	h->salt = region->salt;
@@ -180,7 +181,7 @@ static int create_with_names(struct cl_region *region, int dirfd, const struct c
 		err = cl_region_need_word(region, 0, 0);
 	if (err)
 		goto fail;
-	fill_header(region, creation);
+	fill_header(region, creation->identity, creation->boot_id);
 	if (!named) {
 		err = name_and_map_again(region, dirfd, new_name, creation);
 		named = err != -EEXIST;
@@ -277,4 +278,13 @@ int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_
 	struct creation creation = { .dirfd = AT_FDCWD, .path = path, .identity = identity };
 
 	return create(region, &creation, place);
+}
+
+void cl_region_in_memory(struct cl_region *region, struct cl_header *header,
+			 const struct cl_identity *identity)
+{
+	static const uint8_t no_boot_id[16];
+
+	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks, .header = header };
+	fill_header(region, identity, no_boot_id);
 }

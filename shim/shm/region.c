@@ -164,44 +164,46 @@ static void know_boot_id(struct cl_known *known, uint8_t id[16])
 }
 
 /*
- * Maps the whole file without touching its memory.  In a process that locks what it maps
+ * Maps @size bytes of the file @fd, or of memory if that is -1, without touching any.  Returns
+ * MAP_FAILED with errno if it cannot.  In a process that locks what it maps
  * (mlockall(MCL_FUTURE)), mmap() of the whole file would allocate all of it, the holes too.  So
  * this maps one page that nobody may access, unlocks it, and lets the mapping grow, which stays
  * unlocked then.  One page also fits any limit of locked memory.
  */
-static void *map_holes_and_all(int fd, uint32_t file_id)
+static void *map_alone(int fd, uint32_t number, size_t size)
 {
-	char *page = cl_map_away(file_id, CL_PAGE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd), *at;
-	int err;
+	/* memory is private, for what is shared cannot grow */
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, err;
+	char *page = cl_map_away(number, CL_PAGE, PROT_NONE, flags | MAP_NORESERVE, fd), *at;
 
 	if (page == MAP_FAILED)
 		return MAP_FAILED;
 	munlock(page, CL_PAGE);
-	at = mremap(page, CL_PAGE, CL_FILE_SIZE, MREMAP_MAYMOVE);
+	at = mremap(page, CL_PAGE, size, MREMAP_MAYMOVE);
 	if (at == MAP_FAILED) {
 		err = errno;
 		munmap(page, CL_PAGE);
 		errno = err;
 		return MAP_FAILED;
 	}
-	if (mprotect(at, CL_FILE_SIZE, PROT_READ | PROT_WRITE)) {
+	if (mprotect(at, size, PROT_READ | PROT_WRITE)) {
 		err = errno;
-		munmap(at, CL_FILE_SIZE);
+		munmap(at, size);
 		errno = err;
 		return MAP_FAILED;
 	}
+	/* a forked child starts without: it has none of its parent's holds */
+	madvise(at, size, MADV_DONTFORK);
+	madvise(at, size, MADV_DONTDUMP);
 	return at;
 }
 
 int cl_region_map(struct cl_region *region)
 {
-	char *at = map_holes_and_all(region->fd, region->file_id);
+	char *at = map_alone(region->fd, region->file_id, CL_FILE_SIZE);
 
 	if (at == MAP_FAILED)
 		return -errno;
-	/* a forked child does not get the mapping: it has none of its parent's holds */
-	madvise(at, CL_FILE_SIZE, MADV_DONTFORK);
-	madvise(at, CL_FILE_SIZE, MADV_DONTDUMP);
 	region->header = (struct cl_header *)(at + CL_AT_HEADER);
 	region->word_pages = (_Atomic uint64_t *)(at + CL_AT_WORD_PAGES);
 	region->ready_top = (struct cl_ready_top *)(at + CL_AT_READY_TOP);
@@ -218,6 +220,36 @@ void cl_region_unmap(struct cl_region *region)
 	if (region->header)
 		munmap(region->header, CL_FILE_SIZE);
 	region->header = NULL;
+}
+
+/* --------------------------------------------------------------- in memory */
+/* The notes in the order of the layout, but without the imports, which lie before the findings. */
+#define BEFORE_IMPORTS (CL_AT_IMPORTS - CL_AT_MODULES)
+#define NOTES (BEFORE_IMPORTS + CL_FILE_SIZE - CL_AT_FINDINGS)
+
+static int get_notes(struct cl_region *region)
+{
+	if (!region->notes) {
+		region->notes = map_alone(-1, 0, NOTES);
+		/* or the first word would take a huge page */
+		if (region->notes != MAP_FAILED)
+			madvise(region->notes, NOTES, MADV_NOHUGEPAGE);
+	}
+	return region->notes == MAP_FAILED ? -ENOMEM : 0;
+}
+
+void cl_region_unmap_notes(struct cl_region *region)
+{
+	if (region->notes && region->notes != MAP_FAILED)
+		munmap(region->notes, NOTES);
+	region->notes = NULL;
+}
+
+void *cl_region_at(const struct cl_region *region, uint64_t at)
+{
+	if (region->file_id || at < CL_AT_MODULES)
+		return (char *)region->header + at;
+	return region->notes + (at < CL_AT_IMPORTS ? at - CL_AT_MODULES : at - CL_AT_FINDINGS + BEFORE_IMPORTS);
 }
 
 /* ----------------------------------------------------------------- opening */
@@ -420,7 +452,7 @@ int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t rec
 
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length)
 {
-	return allocate(region, at, length);
+	return region->file_id ? allocate(region, at, length) : get_notes(region);
 }
 
 /* ---------------------------------------------------------------- removing */

@@ -54,6 +54,7 @@ struct cl_region {
 	_Atomic uint64_t *ready;
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
+	char *notes; /* in memory alone: see cl_region_in_memory() */
 };
 
 /*
@@ -97,6 +98,23 @@ int cl_region_create(struct cl_region *region, int dirfd, const struct cl_identi
  */
 int cl_region_create_by_path(struct cl_region *region, const char *path, uint64_t place,
 			     const struct cl_identity *identity);
+
+/*
+ * Makes a region without a file, in this process's own memory, which nobody else can find.  Its file
+ * id is 0, which no file has, and it has no descriptor.  It has a header, at @header, and modules,
+ * stacks and findings: cl_region_get() maps them when they are first needed, and returns -ENOMEM
+ * where that fails.  It has no records, slots or imports.
+ */
+void cl_region_in_memory(struct cl_region *region, struct cl_header *header,
+			 const struct cl_identity *identity);
+/*
+ * Copies what @memory, such a region, has of modules, stacks, findings and devices into @file, which
+ * was just made, and unmaps it.  A part that finds no room there is left out.  Readers of @file see
+ * whole entries only.
+ */
+void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory);
+/* Returns the address of byte @at of the layout, in a part that has memory. */
+void *cl_region_at(const struct cl_region *region, uint64_t at);
 
 /* Returns the stamp of generation @generation of @record. */
 static inline uint64_t cl_region_stamp(const struct cl_region *r, uint32_t record, uint32_t generation)
@@ -158,7 +176,7 @@ int cl_region_grow(struct cl_region *region);
 /* Gets memory for holder word @word of @record, which has none (see cl_region_need_word()).  -ENOSPC. */
 int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t record);
 
-/* The exporter gets memory for @length bytes (whole pages) at @at, in the part for reports.  -ENOSPC. */
+/* The exporter gets memory for @length bytes (whole pages) at @at, in the part for reports.  -ENOSPC, -ENOMEM. */
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
 
 /* Returns the exporter's number of chunks, at most CL_CHUNKS: other processes can write there. */
@@ -202,6 +220,8 @@ int cl_region_end(const struct cl_region *region, int dirfd);
 /* For create.c: map() maps the file behind the descriptor; unmap() unmaps it if it is mapped. */
 int cl_region_map(struct cl_region *region);
 void cl_region_unmap(struct cl_region *region);
+/* For memory.c, of a region in memory. */
+void cl_region_unmap_notes(struct cl_region *region);
 
 /* Fills in this boot's id, zeros if it can't be read.  Three system calls. */
 void cl_boot_id(uint8_t id[16]);

@@ -25,6 +25,10 @@ static void read_at(const struct cl_view *view, uint64_t at, void *to, size_t n)
 {
 	ssize_t got;
 
+	if (!view->region.file_id) {
+		memcpy(to, cl_region_at(&view->region, at), n);
+		return;
+	}
 	do
 		got = pread(view->region.fd, to, n, (off_t)at);
 	while (got < 0 && errno == EINTR);
@@ -208,14 +212,28 @@ void cl_view_process(const struct cl_view *view, struct cl_view_process *process
 /* -------------------------------------------------------------------- blocks */
 uint32_t cl_view_records(const struct cl_view *view)
 {
+	if (view->knows_records)
+		return view->records;
 	return count_of(&view->region.header->record_chunks, CL_CHUNKS) * CL_CHUNK;
+}
+
+static void read_record(const struct cl_view *view, uint32_t record, struct cl_record *r)
+{
+	if (view->knows_records)
+		memcpy(r, &view->region.record[record], sizeof *r);
+	else
+		read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof *r, r, sizeof *r);
 }
 
 static uint64_t word_of(const struct cl_view *view, unsigned int word, uint32_t record)
 {
 	uint64_t bits = 0;
 
-	if (cl_region_has_word(&view->region, word, record))
+	if (!cl_region_has_word(&view->region, word, record))
+		return 0;
+	if (view->knows_records)
+		bits = atomic_load_explicit(cl_region_word(&view->region, word, record), memory_order_acquire);
+	else
 		read_at(view, CL_AT_HOLDERS + ((uint64_t)word * CL_RECORDS + record) * 8u, &bits,
 			sizeof bits);
 	return bits;
@@ -246,7 +264,7 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 
 	if (record >= cl_view_records(view))
 		return false;
-	read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof r, &r, sizeof r);
+	read_record(view, record, &r);
 	state = cl_life_state(r.life);
 	if (state == CL_FREE || state > CL_GONE)
 		return false;
@@ -278,7 +296,7 @@ bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generat
 
 	if (record >= cl_view_records(view))
 		return false;
-	read_whole(view, CL_AT_RECORDS + (uint64_t)record * sizeof r, &r, sizeof r);
+	read_record(view, record, &r);
 	/* a record that was given back has the next generation, and all else as it was */
 	back = cl_life_state(r.life) == CL_FREE;
 	/* as cl_record_is(), without the first 8 bytes, which are of the context */

@@ -14,12 +14,15 @@
 #include "shim/shm/liveness.h"
 #include "shim/shm/record.h"
 
-/* One process's file. */
+/* One process's file, or this very process's region in memory. */
 struct cl_view {
 	struct cl_region region;
 	enum cl_liveness state; /* of its process, as judged when the view was made */
 	bool own;		/* this very process's own file */
 	bool borrowed;		/* this process had it open already */
+	/* This process says of its own region how many records it has; they are read where they are mapped. */
+	bool knows_records;
+	uint32_t records;
 	uint64_t now;		/* CLOCK_MONOTONIC ns, when the view was made */
 };
 

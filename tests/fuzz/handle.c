@@ -214,7 +214,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		memcpy(right[0][i].reserved + 56, &tail, sizeof tail);
 		PROMISE(cl_memory_export(&right[1][i], 0x10000 + 4096ull * i) == CUDA_SUCCESS);
 	}
-	PROMISE(cl_own.header);
+	PROMISE(cl_own.file_id);
 	/* the setting is right: what is opened is held */
 	came = right[0][0].reserved;
 	PROMISE(cl_memory_import(&p, right[0][0], 1, open_memory) == CUDA_SUCCESS);
@@ -259,7 +259,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	CUevent events[STEPS];
 	unsigned int opened_n = 0, events_n = 0;
 
-	if (!cl_own.header)
+	if (!cl_own.file_id)
 		LLVMFuzzerInitialize(NULL, NULL);
 	for (int i = 0; i < STEPS && in.left; i++) {
 		unsigned int what = (unsigned int)eat(&in, 1) % 8, calls = driver_opens;

@@ -240,11 +240,32 @@ static void prepare_findings(struct cl_region *region)
 	for (uint32_t serial = 0; serial < FINDINGS_A_PAGE; serial++)
 		note_finding(serial);
 }
+/* What was noted before there was a file. */
+static struct cl_region memory;
+static void prepare_memory(struct cl_region *region)
+{
+	enum { FEW = 3 };
+	static struct cl_header header;
+
+	cl_own = *region;
+	cl_region_in_memory(&memory, &header, &region->header->exporter);
+	if (cl_region_get(&memory, CL_AT_FINDINGS, CL_PAGE))
+		abort();
+	for (uint32_t serial = 0; serial < FEW; serial++) {
+		struct cl_finding *to = cl_region_at(&memory, CL_AT_FINDINGS + serial * sizeof *to);
+
+		*to = finding_note(serial);
+		to->when = 1000 + serial;
+		header.found[to->kind]++;
+	}
+	header.findings = FEW;
+}
 static const struct noting first_note = { prepare_none, 0 }, after_stacks = { prepare_stacks, 0 },
 			   after_a_stack = { prepare_stack, 0 },
 			   after_imports = { prepare_imports, IMPORTS_A_PAGE - 1 },
 			   after_a_close = { prepare_import_closed, IMPORTS_A_PAGE - 1 },
-			   after_findings = { prepare_findings, 0 };
+			   after_findings = { prepare_findings, 0 },
+			   before_the_file = { prepare_memory, 0 };
 
 static void run_note_stack(struct world *w, struct cl_region *r)
 {
@@ -280,6 +301,11 @@ static void run_note_import_closed(struct world *w, struct cl_region *r)
 static void run_note_finding(struct world *w, struct cl_region *r)
 {
 	note_finding(FINDINGS_A_PAGE);
+}
+
+static void run_note_from_memory(struct world *w, struct cl_region *r)
+{
+	cl_region_move_from_memory(r, &memory);
 }
 
 void note_each(struct cl_region *region)
@@ -319,6 +345,7 @@ const struct op ops[] = {
 	{ "note of a last close", EXPORTER, run_note_import_closed, -1, false, 0, &after_imports },
 	{ "note of a finding, the first", EXPORTER, run_note_finding, -1, false, 0, &first_note },
 	{ "note of a finding at a page's end", EXPORTER, run_note_finding, -1, false, 0, &after_findings },
+	{ "notes of before the file", EXPORTER, run_note_from_memory, -1, false, 0, &before_the_file },
 	{ "reap by the exporter", EXPORTER, run_reap, R_DEAD, false, 0, NULL },
 	{ "reap by the exporter of 8,192 records", EXPORTER, run_reap, R_DEAD, false, 16, NULL },
 	{ "exit", EXPORTER, run_exit, -1, false, 0, NULL },

@@ -135,7 +135,7 @@ static void memory_without_memory(uint64_t collector)
 	/* the block's own memory, and that of the table which leads to it from its record */
 	is_refused(p, 0);
 	is_refused(p, 1);
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	CHECK_EQUAL(logged("no memory to note an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY"), 1);
 	CHECK_EQUAL(logged("]: warning: "), 1);
 	/* nobody has it: it is the driver's */
@@ -240,7 +240,7 @@ IN_A_CHILD(what_the_driver_refuses_leaves_nothing_behind)
 		CHECK_EQUAL(cl_event_export(&event_handle, event), CUDA_ERROR_INVALID_HANDLE);
 	}
 	CHECK(!is_known(p));
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	CHECK_EQUAL(tables, 1);
 	/* nor of what turns out to be known: a pointer into a block */
 	p = exported_block();

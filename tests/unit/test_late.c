@@ -80,7 +80,7 @@ IN_A_CHILD(a_directory_that_is_made_later_is_used_then)
 	CHECK_EQUAL(logged("cannot make this process's exporter file"), 1);
 	CHECK(!mkdir(parent, 0700));
 	late = early;
-	CHECK(COMES_TRUE((late = exported_block(), cl_own.header), SOON));
+	CHECK(COMES_TRUE((late = exported_block(), cl_own.file_id), SOON));
 	CHECK_EQUAL(logged("exporter file could be made now"), 1);
 	CHECK_EQUAL(cl_memory_free(late), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(late), 1);
@@ -104,10 +104,10 @@ IN_A_CHILD(a_directory_that_is_missing_for_long_is_looked_for_now_and_then)
 	cl_options.dir.text = path;
 	for (end = test_now() + 50 * MS; test_now() < end;)
 		cycle(1);
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	CHECK_EQUAL(logged("cannot make this process's exporter file"), 1);
 	CHECK(!mkdir(parent, 0700));
-	CHECK(COMES_TRUE((cycle(1), cl_own.header), SOON));
+	CHECK(COMES_TRUE((cycle(1), cl_own.file_id), SOON));
 	CHECK_EQUAL(cycle(100), 100);
 	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
 }
@@ -119,7 +119,7 @@ IN_A_CHILD(with_one_descriptor_in_hand_there_is_a_file_at_once)
 	CHECK(cl_self_start());
 	use_up();
 	CHECK_EQUAL(cycle(100), 100);
-	CHECK(cl_own.header);
+	CHECK(cl_own.file_id);
 	CHECK_EQUAL(logged("exporter file"), 0);
 	give_back();
 	others_find_it();
@@ -131,7 +131,7 @@ IN_A_CHILD(without_a_descriptor_there_is_a_file_as_soon_as_there_is_one)
 	few_descriptors();
 	use_up();
 	CHECK_EQUAL(cycle(1), 0);
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	give_back();
 	CHECK_EQUAL(cycle(100), 100);
 	CHECK_EQUAL(logged("exporter file could be made now"), 1);
@@ -151,7 +151,7 @@ IN_A_CHILD(with_one_descriptor_in_hand_the_directory_is_looked_at_too)
 	CHECK(cl_self_start());
 	use_up();
 	CHECK_EQUAL(cycle(1), 0);
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	give_back();
 	CHECK_EQUAL(count_entries(path), 0);
 	CHECK(!remove_folder_at(path));

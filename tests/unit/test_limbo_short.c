@@ -122,12 +122,13 @@ IN_A_CHILD(short_memory_asks_the_other_processes)
 IN_A_CHILD(a_file_that_another_thread_is_making_is_not_looked_at)
 {
 	void *not_to_stay = mmap(NULL, CL_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct cl_header *before = cl_own.header;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_own.header = not_to_stay;
 	cl_memory_allocates();
 	cl_collector_wake();
-	cl_own.header = NULL;
+	cl_own.header = before;
 }
 
 /* ------------------------------------------------------------- without a file */

@@ -45,7 +45,7 @@ IN_A_CHILD(pool_pointers_are_counted_and_told_once)
 	cl_pool_exported();
 	CHECK_EQUAL(cl_count_get(pool_exports), 2);
 	CHECK_EQUAL(logged("cuMemPoolExportPointer"), 1);
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	CHECK_TASKS(1);
 }
 
@@ -103,7 +103,7 @@ IN_A_CHILD(a_forked_child_starts_anew)
 		alarm(CHILD_SECONDS);
 		CHECK_TASKS(1);
 		CHECK(!cl_sharing());
-		CHECK(!cl_own.header);
+		CHECK(!cl_own.file_id);
 		CHECK(!is_known(p));
 		CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
 		CHECK_TASKS(1);

@@ -81,6 +81,7 @@ IN_A_CHILD(as_many_frames_as_wanted)
 	CHECK_EQUAL(cl_own.header->stack_words, 0);
 	cl_options.stack.number = 2;
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	view = own();
 	CHECK(cl_view_block(&view, 1, &block));
 	CHECK_EQUAL(cl_view_stack_depth(&view, block.export_stack), 2);
 }
@@ -180,14 +181,14 @@ IN_A_CHILD(who_only_imports_needs_no_file)
 	start_with(0, CL_COLLECTOR_THREAD);
 	CHECK(!setrlimit(RLIMIT_FSIZE, &limit)); /* its file would be longer */
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_IMPORT_FREED]), 1);
 	CHECK(stat(log_path, &log) || !log.st_size);
 	/* once it exports, it is an error that somebody must know of */
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
-	CHECK(!cl_own.header);
+	CHECK(!cl_own.file_id);
 	CHECK(!stat(log_path, &log) && log.st_size);
 	unlink(log_path);
 	end_exporter(other, line);

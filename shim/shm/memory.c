@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a region in memory into a file: see shm/region.h. */
+#include <string.h>
+
+#include "shim/shm/region.h"
+
+/* The @n first of @size bytes each, which @count counts. */
+static void move_part(struct cl_region *file, const struct cl_region *memory, uint64_t at, uint64_t size,
+		      _Atomic uint32_t *count, uint32_t n)
+{
+	uint64_t bytes = n * size;
+
+	if (!n || cl_region_get(file, at, (bytes + CL_PAGE - 1) / CL_PAGE * CL_PAGE))
+		return;
+	memcpy(cl_region_at(file, at), cl_region_at(memory, at), bytes);
+	/* release: whoever sees it counted reads it whole */
+	atomic_store_explicit(count, n, memory_order_release);
+}
+
+void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory)
+{
+	struct cl_header *to = file->header, *from = memory->header;
+
+	/* what others lead to comes first, and what is listed is counted */
+	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
+		to->found[kind] = from->found[kind];
+	move_part(file, memory, CL_AT_MODULES, sizeof(struct cl_module), &to->modules, from->modules);
+	move_part(file, memory, CL_AT_STACKS, 8, &to->stack_words, from->stack_words);
+	move_part(file, memory, CL_AT_FINDINGS, sizeof(struct cl_finding), &to->findings, from->findings);
+	for (uint32_t i = 0; i < from->devices; i++)
+		memcpy(to->device[i].uuid, from->device[i].uuid, sizeof to->device[i].uuid);
+	/* release: with their UUIDs */
+	atomic_store_explicit(&to->devices, from->devices, memory_order_release);
+	cl_region_unmap_notes(memory);
+}
