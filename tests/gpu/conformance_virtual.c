@@ -210,7 +210,7 @@ static void set_pid(unsigned char *handle, int at, uint32_t pid)
 /* Opens @h at @y, which has the exporter's pid number, and with other numbers in it. */
 static void one_number(struct worker *x, struct worker *y, uint64_t bytes, const char *what)
 {
-	static const uint32_t others[] = { 0, 2, 0x7fff, (1u << 22) + 5, UINT32_MAX };
+	static const uint32_t others[] = { 0, 2, 0x7fff, (1u << 22) + 5 };
 	uint64_t d = alloc(x, bytes), p;
 	unsigned char h[64];
 	uint32_t pid;
