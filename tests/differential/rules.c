@@ -26,6 +26,7 @@ static struct rule {
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and what is open differs from there on */
 	{ .name = "export" }, /* no player is ever out of memory */
+	{ .name = "number" }, /* all players are in one PID namespace */
 	{ .name = "stamp" },  /* no line shows the bytes of a handle */
 	{ .name = "dlerror" }, /* no call of the driver's */
 };
