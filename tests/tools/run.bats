@@ -57,6 +57,36 @@ patch() {
 	exits 1
 }
 
+@test "--simulate says once why a program of the CUDA runtime cannot run on it" {
+	cat > asks.c <<-'END'
+		int cuGetExportTable(const void **table, const void *id);
+		int main(void)
+		{
+			const void *table;
+			char id[16] = { 0 };
+
+			return cuGetExportTable(&table, id) != 500 || cuGetExportTable(&table, id) != 500 || table;
+		}
+	END
+	"$CC" -o asks asks.c "$top_builddir/tools/sim/.libs/libcuda.so.1"
+	"$C" run --simulate -- ./asks 2> err
+	[ "$(grep -c "this program uses the CUDA runtime (cudart)" err)" -eq 1 ]
+	[ "$(wc -l < err)" -eq 1 ]
+}
+
+@test "at a terminal, without a driver: run says what --simulate is" {
+	command -v script > /dev/null || skip "no script(1)"
+	[ ! -e /dev/nvidiactl ] || skip "there is a driver"
+	script -qec "'$C' run true" typed < /dev/null > seen
+	grep -q "there is no NVIDIA driver here: .* --simulate" seen
+	script -qec "'$C' run --simulate true" typed < /dev/null > seen
+	[ ! -s seen ]
+	[ -z "$("$C" run true 2>&1)" ]
+	# one that is found by the loader is a driver
+	LD_LIBRARY_PATH=$top_builddir/tools/sim/.libs script -qec "'$C' run true" typed < /dev/null > seen
+	[ ! -s seen ]
+}
+
 @test "stdin, stdout, stderr, arguments, exit status are CMD's own" {
 	[ "$(printf 'a\nb' | "$C" run cat)" = "$(printf 'a\nb')" ]
 	run "$C" run -- sh -c 'echo out; echo err >&2; exit 42'

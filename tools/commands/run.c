@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,6 +17,28 @@
 #include "tools/common/start.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT };
+
+/*
+ * Says to somebody at a terminal that there is no driver.  A program that needs it fails with words
+ * of ld.so or of cudart, which lead to nothing here.
+ */
+static void say_no_driver(const struct cu_command *command)
+{
+	static const char *const devices[] = { "/dev/nvidiactl", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu", "/dev/dxg" };
+	void *driver;
+
+	if (!isatty(STDERR_FILENO))
+		return;
+	for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
+		if (!access(devices[i], F_OK))
+			return;
+	driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+	if (driver)
+		dlclose(driver);
+	else
+		cu_error(command, "there is no NVIDIA driver here: a program that needs it will fail. With --simulate "
+				  "it gets a simulated one; `culimbo doctor` looks closer");
+}
 
 static int run(const struct cu_command *command, int argc, char **argv)
 {
@@ -46,6 +69,8 @@ static int run(const struct cu_command *command, int argc, char **argv)
 		return cu_usage_error(command, "which command?");
 	if (suppressions && !cu_start_suppressions(command, suppressions))
 		return CU_FAILED;
+	if (!simulate)
+		say_no_driver(command);
 	status = cu_start_prepare(command, argv[optind], preload, simulate, path);
 	return status ? status : cu_start_become(command, path, argv + optind);
 }

@@ -6,7 +6,9 @@
  * names, whatever is preloaded; with CULIMBO_SIM_PROC_ADDRESS=thunk they are
  * not, and work the same (stubs.S has both).
  */
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "call_table.h"
 #include "sim.h"
@@ -64,11 +66,21 @@ SIM_CALL(cuGetProcAddress, (const char *name, void **pfn, int version, cuuint64_
 	return cuGetProcAddress_v2(name, pfn, version, flags, NULL);
 }
 
-/* The private tables that cudart asks for: there are none. */
+/* The private tables that cudart asks for: there are none, and what cudart says then helps nobody. */
 SIM_CALL(cuGetExportTable, (const void **table, const CUuuid *id))
 {
+	static const char line[] = "culimbo's simulated driver: this program uses the CUDA runtime (cudart), which "
+				   "needs tables that NVIDIA's driver alone has: it needs a GPU. Programs that call "
+				   "the driver themselves run (README.md, \"What it can't do\")\n";
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
 	if (!table || !id)
 		return CUDA_ERROR_INVALID_VALUE;
 	*table = NULL;
+	if (!atomic_flag_test_and_set(&said)) {
+		ssize_t wrote = write(STDERR_FILENO, line, sizeof(line) - 1);
+
+		(void)wrote; /* a stderr that is closed has no reader */
+	}
 	return CUDA_ERROR_NOT_FOUND;
 }
