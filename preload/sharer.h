@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Remembers which process shares, for process.c, which asks when a process ends. */
+/* Remembers which process shares: a vfork() child ends in the same memory. */
 #ifndef CL_SHARER_H
 #define CL_SHARER_H
 

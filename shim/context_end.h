@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a context, for all modules that have something of it.  Any thread, without a lock. */
+/* What hooks call around a call that may end a context.  Any thread, without a lock of ours. */
 #ifndef CL_CONTEXT_END_H
 #define CL_CONTEXT_END_H
 

@@ -179,7 +179,10 @@ bool cl_self_start_to_share(void)
 }
 
 /* ------------------------------------------------------------------------ end */
-/* True: gc must leave the file alone, for to open and close it again would drop our locks on it. */
+/*
+ * Returns true if this process has the file open: gc must leave it alone, because opening and closing
+ * it once more would drop our locks on it.
+ */
 static bool is_open_here(uint32_t file_id)
 {
 	bool own;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: see notes.h.  Where each part lies in our region, and how much memory it has, is also kept
- * in private memory: other processes can write into the file, and we touch only what has memory.  A
- * part grows by pages.  The header counts an entry after it was written, so that readers find whole
- * ones.
+ * Writes the notes: see notes.h.  Private memory has the place and size of each part, since other
+ * processes can damage the file, and we must touch only what has memory.  A part grows by pages.
+ * The header counts an entry only after it is written, so readers never see half of one.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes threads wait for calls that create or end contexts, and such calls for threads: borrows and
- * creations of primary contexts, calls of a process that does not share yet, and the one
- * condition variable that all of them use.
+ * Keeps a primary context from ending while a thread borrows or creates it.  Counts calls that
+ * began before the process shared ("unwatched"); ends wait for them, too.  Has the condition
+ * variable for all waits for contexts and blocks.
  *
  * The caller of a function that ends in _locked holds cl_exports_lock.  The other functions take
  * it, except for those on unwatched calls, which use atomics.  Fork: cl_gate_forget().

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds: what this process keeps from being freed by other exporters.
+ * Holds: each makes an exporter keep a block that we have open.
  *
  * There is one hold for each record, however often it is open.  It has our bit in the
  * exporter's file from before the driver's first open until after the driver's last close.  A

@@ -8,8 +8,8 @@
  * waiting.  What came free is told by counts that only grow, never by how much is in a limbo:
  * others put more into it meanwhile.
  *
- * What must hold: culimbo never makes a call fail for want of a freed block that nobody holds.
- * So the call is made again until no such block was missing when it was made, or the time is over.
+ * What must hold: no call fails for want of a freed block that nobody holds, unless its time is
+ * over.  So it is made again as long as such a block was missing when it was last made.
  * And a call that cannot succeed does not wait: if no limbo has anything that could go, and nothing
  * has come free since the call, the driver's answer stands.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report at exit: a look at this process's own region, and what it does not tell of: blocks
- * without a record, imports that found no room in it, and counts that others cannot damage.
+ * The report at exit.  Blocks with a record, and findings, come from this process's own region;
+ * blocks without one, imports and counts from private memory, which others cannot damage.
  */
 #include <errno.h>
 #include <limits.h>
@@ -26,15 +26,16 @@
 static struct cl_report report; /* one end a process */
 
 /* ---------------------------------------------------------------- where it goes */
-/* *named: what its name came to. */
+/* Opens the file that @pattern names to append to it.  *named is its name without the % words. */
 static int open_file(const char *pattern, const char **named)
 {
-	static char path[PATH_MAX], with_pid[PATH_MAX]; /* (not the stack's: see end_with_room()) */
+	/* static: a signal handler's stack may be too small, see end_with_room() */
+	static char path[PATH_MAX], with_pid[PATH_MAX];
 	struct stat st;
 	int fd;
 
 	if (!cl_path_has_pid(pattern) &&
-	    /* (a device or a fifo is one for all) */
+	    /* all processes write to the same device or fifo: no .PID is added */
 	    !(cl_path_expand(path, sizeof(path), pattern) == 0 && stat(path, &st) == 0 &&
 	      !S_ISREG(st.st_mode)) &&
 	    snprintf(with_pid, sizeof(with_pid), "%s.%%p", pattern) < (int)sizeof(with_pid))
@@ -44,7 +45,7 @@ static int open_file(const char *pattern, const char **named)
 	return fd;
 }
 
-/* False: there is nowhere for it to go. */
+/* Begins the output of the report.  Returns false if there is neither a file nor stderr. */
 static bool begin_output(void)
 {
 	const char *file = cl_options.report_file.text;

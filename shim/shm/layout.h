@@ -2,9 +2,9 @@
 /*
  * The exporter file: what lies where in the shared memory, and its rules.
  *
- * Each exporter has one file.  It makes the file at its first export; it and every importer map
- * it, and the culimbo command reads it.  Each of these processes may change what it writes at
- * any time, and may be killed between any two instructions.  So:
+ * Each process that exports or imports has one file, an importer for reports alone.  It and its
+ * importers map the file; the culimbo command reads it.  Each may change what it writes at any
+ * time, and may be killed between any two instructions.  So:
  *
  *  1. Who writes what.  The exporter alone writes records (all but `opens` and `pinned`) and what
  *     the header counts of them, and clears ready bits.  An importer writes its slot, its own bit in

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a region in memory into a file: see shm/region.h. */
+/* Copies a region in memory into a file: see region.h. */
 #include <string.h>
 
 #include "shim/shm/region.h"
@@ -21,7 +21,7 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 {
 	struct cl_header *to = file->header, *from = memory->header;
 
-	/* what others lead to comes first, and what is listed is counted */
+	/* findings name stacks, and stacks name modules: what is named is copied first, counts before all */
 	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
 		to->found[kind] = from->found[kind];
 	move_part(file, memory, CL_AT_MODULES, sizeof(struct cl_module), &to->modules, from->modules);
@@ -29,7 +29,7 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 	move_part(file, memory, CL_AT_FINDINGS, sizeof(struct cl_finding), &to->findings, from->findings);
 	for (uint32_t i = 0; i < from->devices; i++)
 		memcpy(to->device[i].uuid, from->device[i].uuid, sizeof to->device[i].uuid);
-	/* release: with their UUIDs */
+	/* release: a reader that sees the count sees the UUIDs */
 	atomic_store_explicit(&to->devices, from->devices, memory_order_release);
 	cl_region_unmap_notes(memory);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mapped exporter file: see shm/region.h for the contract, shm/layout.h for the rules. */
+/* Opens, maps and grows regions: see region.h for the contract, layout.h for the rules. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mapped exporter file: making it (create.c), opening another process's, growing it.
+ * A region: a mapped exporter file, or a part of its layout in private memory.
  *
  * No globals: a region is a parameter, so that in tests threads can play processes, each
  * with its own region.  Every function that can fail returns 0 or -errno.  Any thread, one at a
