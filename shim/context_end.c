@@ -8,6 +8,7 @@
 #include "shim/importer/mappings.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/context_loss.h"
+#include "shim/limbo/exporter.h"
 #include "shim/self/self.h"
 
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
@@ -38,8 +39,8 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone)
 	CL_LIST_EACH (context, &dead, struct cl_context, node)
 		cl_imports_context_ended(context);
 	/* not at each end: UCX retains and releases a primary context around each of its calls */
-	if (cl_limbo_contexts_ended(&dead, gone))
-		cl_collector_wake();
+	if (cl_limbo_contexts_ended(&cl_exporter, &dead, gone))
+		cl_collector_wake(&cl_exporter);
 }
 
 void cl_context_end_lost(const struct cl_context_end *end)

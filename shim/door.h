@@ -8,6 +8,7 @@
 
 #include "shim/life.h"
 #include "shim/limbo/collector.h"
+#include "shim/limbo/exporter.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/self/self.h"
 
@@ -43,8 +44,8 @@ static inline bool cl_door_enter(enum cl_door which)
 static inline void cl_door_leave(const struct cl_cancel_state *state)
 {
 	/* a free-memory callback runs within another door of this thread, which does the work later */
-	if (__builtin_expect(cl_collector_is_inline(), 0) && !cl_callbacks_inside())
-		cl_collector_called();
+	if (__builtin_expect(cl_collector_is_inline(&cl_exporter.collector), 0) && !cl_callbacks_inside())
+		cl_collector_called(&cl_exporter);
 	cl_cancel_state_restore(state);
 }
 

@@ -13,8 +13,6 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "shim/blocks/blocks.h"
-#include "shim/blocks/event_owner.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
 #include "shim/context_end.h"
@@ -24,6 +22,7 @@
 #include "shim/shm/gc.h"
 #include "shim/importer/mappings.h"
 #include "shim/life.h"
+#include "shim/limbo/exporter.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
@@ -78,15 +77,11 @@ static void after_fork_in_child(void)
 	atomic_fetch_and(&cl_sharing_flag, ~CL_SHARES);
 	memset(&cl_self, 0, sizeof cl_self);
 	memset(&cl_counts, 0, sizeof cl_counts);
-	cl_collector_forget();
 	cl_imports_forget();
-	cl_limbo_forget();
-	cl_reap_forget();
-	cl_blocks_forget();
+	cl_exporter_forget();
 	cl_own_forget();
 	cl_notes_forget();
 	cl_notes_closes_forget();
-	cl_events_forget();
 	cl_contexts_forget();
 	cl_gate_forget();
 	cl_visit_forget();
@@ -216,11 +211,11 @@ static void end_all(void)
 {
 	cl_self.ended = true;
 	cl_trace_end();
-	cl_collector_stop(CL_END_WAIT);
+	cl_collector_stop(&cl_exporter, CL_END_WAIT);
 	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
 			/* so that the report distinguishes dead holders from living ones */
-			cl_limbo_reap_at_end_locked();
+			cl_limbo_reap_at_end_locked(&cl_exporter);
 			findings = cl_report_write();
 			cl_unlock(&cl_exports_lock);
 		}

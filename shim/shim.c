@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/base/options.h"
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/event_owner.h"
@@ -32,7 +33,8 @@ static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handl
 
 	if (!shares)
 		return cl_driver.cuIpcGetMemHandle(handle, dptr);
-	return as == CL_EXPORT_NEW ? cl_export_new(handle, dptr) : cl_export_carefully(handle, dptr);
+	return as == CL_EXPORT_NEW ? cl_export_new(&cl_exporter, handle, dptr) :
+				     cl_export_carefully(&cl_exporter, handle, dptr);
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
@@ -42,8 +44,8 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
 	/* only the long way begins to share, traces, and does the collector's work */
-	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline())
-		as = cl_export_simply(handle, dptr);
+	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector))
+		as = cl_export_simply(&cl_exporter, handle, dptr);
 	return as == CL_EXPORT_DONE ? CUDA_SUCCESS : export_carefully(handle, dptr, as);
 }
 
@@ -55,7 +57,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 
 	if (!shares)
 		return cl_driver.cuIpcGetEventHandle(handle, event);
-	result = cl_export_event_begin(event, &prepared);
+	result = cl_export_event_begin(&cl_exporter, event, &prepared);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cl_driver.cuIpcGetEventHandle(handle, event);
@@ -69,11 +71,11 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		cl_retry_end(&retry);
 	}
 	if (result != CUDA_SUCCESS) {
-		cl_export_event_refused(prepared);
+		cl_export_event_refused(&cl_exporter, prepared);
 		return result;
 	}
 	cl_import_event_is_new(event); /* the driver has accepted it, so it lives, whoever created it */
-	return cl_export_event(handle, event, prepared);
+	return cl_export_event(&cl_exporter, handle, event, prepared);
 }
 
 /* ------------------------------------------------------------------ importing */
@@ -95,7 +97,9 @@ static CUresult import_own(const struct cl_resolved *resolved, CUdeviceptr *dptr
 	else if (result != CUDA_ERROR_INVALID_CONTEXT ||
 		 cl_driver.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
 		return result;
-	return cl_own_open(resolved->stamp, resolved->handle, dptr) ? cl_open_refuse(resolved, CL_MEMORY) : CUDA_SUCCESS;
+	return cl_own_open(&cl_exporter, resolved->stamp, resolved->handle, dptr) ?
+		       cl_open_refuse(resolved, CL_MEMORY) :
+		       CUDA_SUCCESS;
 }
 
 CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
@@ -155,6 +159,11 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 }
 
 /* -------------------------------------------------------------------- closing */
+static bool own_has(enum cl_kind kind, uint64_t key)
+{
+	return cl_own_has(&cl_exporter, kind, key);
+}
+
 CUresult cl_memory_close(CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
@@ -164,8 +173,8 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 
 	if (!shares)
 		return cl_driver.cuIpcCloseMemHandle(dptr);
-	mapping = cl_close_begin(CL_MEMORY, dptr, cl_own_has, &last);
-	if (!mapping && cl_own_close(dptr))
+	mapping = cl_close_begin(CL_MEMORY, dptr, own_has, &last);
+	if (!mapping && cl_own_close(&cl_exporter, dptr))
 		return CUDA_SUCCESS;
 	result = cl_driver.cuIpcCloseMemHandle(dptr);
 	if (mapping)
@@ -193,7 +202,8 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
  */
 static bool is_none_of_ours(CUdeviceptr dptr)
 {
-	return __builtin_expect(!cl_block_may_be(dptr), 1) && !cl_collector_is_inline();
+	return __builtin_expect(!cl_block_may_be(&cl_exporter.blocks.filter, dptr), 1) &&
+	       !cl_collector_is_inline(&cl_exporter.collector);
 }
 
 static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr)
@@ -203,7 +213,7 @@ static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr
 
 	if (!shares)
 		return cl_driver.cuMemFree_v2(dptr);
-	if (cl_free_memory(dptr, &result))
+	if (cl_free_memory(&cl_exporter, dptr, &result))
 		return result;
 	return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
 }
@@ -226,7 +236,7 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 
 	if (!shares)
 		return bare(dptr, stream);
-	if (cl_free_memory_async(dptr, stream, per_thread, bare, &result))
+	if (cl_free_memory_async(&cl_exporter, dptr, stream, per_thread, bare, &result))
 		return result;
 	return not_ours(dptr, bare(dptr, stream));
 }
@@ -250,10 +260,10 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 
 	if (!shares)
 		return destroy(event);
-	if (cl_import_event_destroy(event, destroy, cl_own_has, &result))
+	if (cl_import_event_destroy(event, destroy, own_has, &result))
 		return result;
-	cl_event_owner_drop(event);
-	if (cl_free_event(event, destroy, &result))
+	cl_event_owner_drop(&cl_exporter.blocks, event);
+	if (cl_free_event(&cl_exporter, event, destroy, &result))
 		return result;
 	if (cl_import_event_destroyed_again(event)) /* without us the driver would crash (measured) */
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -272,7 +282,7 @@ void cl_event_created(CUevent event)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
-	cl_event_owner_note(event);
+	cl_event_owner_note(&cl_exporter.blocks, event);
 }
 
 void cl_pool_exported(void)
@@ -290,7 +300,7 @@ static __attribute__((noinline)) void collect_inline(void)
 
 void cl_memory_allocates(void)
 {
-	if (__builtin_expect(cl_collector_is_inline(), 0))
+	if (__builtin_expect(cl_collector_is_inline(&cl_exporter.collector), 0))
 		collect_inline();
 }
 

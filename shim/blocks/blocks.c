@@ -7,41 +7,26 @@
 
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/blocks.h"
-#include "shim/driver/devices.h"
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/self/self.h"
 
-static struct cl_block **by_record[CL_CHUNKS];
-static struct {
-	uint32_t *free; /* a stack of released records */
-	uint32_t free_n, free_size;
-	uint32_t fresh; /* the records from this one on were never used */
-	uint32_t chunks; /* how many chunks of records the file has */
-	uint32_t prepared; /* exports under way: by_record has room for as many fresh records */
-} records;
-
 /* -------------------------------------------------------------- found by key */
-struct cl_table cl_block_tables[] = {
-	CL_TABLE_BEGIN(cl_block_tables[0]),
-	CL_TABLE_BEGIN(cl_block_tables[CL_MEMORY]),
-	CL_TABLE_BEGIN(cl_block_tables[CL_EVENT]),
-};
-
-void cl_block_unhash(struct cl_block *block)
+void cl_block_unhash(struct cl_blocks *blocks, struct cl_block *block)
 {
 	cl_belongs_to_none(&block->of);
 	if (!block->hashed)
 		return;
-	cl_table_remove(&cl_block_tables[block->kind], &block->link);
+	cl_table_remove(&blocks->table[block->kind], &block->link);
 	block->hashed = false;
 }
 
-void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data)
+void cl_block_each(struct cl_blocks *blocks, enum cl_kind kind,
+		   void (*each)(struct cl_block *block, void *data), void *data)
 {
 	struct cl_link *link, *next;
 
-	CL_TABLE_EACH (&cl_block_tables[kind], link, next)
+	CL_TABLE_EACH (&blocks->table[kind], link, next)
 		each((struct cl_block *)link, data);
 }
 
@@ -87,49 +72,49 @@ bool cl_block_has_handle(const struct cl_block *block, const void *handle)
 	return block->handle == fingerprint_of(handle);
 }
 
-struct cl_block *cl_block_of_record(uint32_t record)
+struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record)
 {
-	struct cl_block **chunk = record < CL_RECORDS ? by_record[record / CL_CHUNK] : NULL;
+	struct cl_block **chunk = record < CL_RECORDS ? blocks->by_record[record / CL_CHUNK] : NULL;
 
 	return chunk ? chunk[record % CL_CHUNK] : NULL;
 }
 
 /* ------------------------------------------------------------------- records */
 /* Makes room in by_record for one more fresh record.  Returns false without memory. */
-static bool record_prepare(void)
+static bool record_prepare(struct cl_blocks *blocks)
 {
-	uint32_t last = records.fresh + records.prepared;
+	uint32_t last = blocks->records.fresh + blocks->records.prepared;
 	struct cl_block ***chunk;
 
 	/* beyond CL_RECORDS there is no record to be had */
 	if (last < CL_RECORDS) {
-		chunk = &by_record[last / CL_CHUNK];
+		chunk = &blocks->by_record[last / CL_CHUNK];
 		if (!*chunk)
 			*chunk = calloc(CL_CHUNK, sizeof **chunk);
 		if (!*chunk)
 			return false;
 	}
-	records.prepared++;
+	blocks->records.prepared++;
 	return true;
 }
 
-static uint32_t record_get(void)
+static uint32_t record_get(struct cl_blocks *blocks)
 {
-	uint32_t record = records.fresh;
+	uint32_t record = blocks->records.fresh;
 	int err;
 
-	if (!cl_own_need_locked(false))
+	if (blocks->region == &cl_own && !cl_own_need_locked(false))
 		return CL_NO_RECORD;
-	if (!records.chunks)
-		records.chunks = 1; /* the file comes with one */
-	if (records.free_n)
-		return records.free[--records.free_n];
+	if (!blocks->records.chunks)
+		blocks->records.chunks = 1; /* the file comes with one */
+	if (blocks->records.free_n)
+		return blocks->records.free[--blocks->records.free_n];
 	/* we count chunks ourselves: other processes can damage the header's count */
-	if (record >= CL_RECORDS || record / CL_CHUNK >= records.chunks) {
-		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
-		err = cl_region_grow(&cl_own);
+	if (record >= CL_RECORDS || record / CL_CHUNK >= blocks->records.chunks) {
+		cl_self_keep_descriptor(blocks->region, CL_LOCK_EXPORTER);
+		err = cl_region_grow(blocks->region);
 		if (!err)
-			err = cl_region_need_word(&cl_own, 0, record);
+			err = cl_region_need_word(blocks->region, 0, record);
 		if (err) {
 			cl_log_once(CL_LOG_ERROR,
 				    "no room for one more export (%u now): %s; blocks exported from here on "
@@ -138,36 +123,36 @@ static uint32_t record_get(void)
 				    record, strerror(-err));
 			return CL_NO_RECORD;
 		}
-		records.chunks = record / CL_CHUNK + 1;
+		blocks->records.chunks = record / CL_CHUNK + 1;
 	}
-	records.fresh++;
+	blocks->records.fresh++;
 	return record;
 }
 
-static void record_put(uint32_t record)
+static void record_put(struct cl_blocks *blocks, uint32_t record)
 {
-	by_record[record / CL_CHUNK][record % CL_CHUNK] = NULL;
+	blocks->by_record[record / CL_CHUNK][record % CL_CHUNK] = NULL;
 	/* all its generations are used up: one more use could make an old handle valid again */
-	if (!cl_record_reusable(&cl_own, record))
+	if (!cl_record_reusable(blocks->region, record))
 		return;
-	if (records.free_n == records.free_size) {
-		uint32_t size = records.free_size ? records.free_size * 2 : 256;
-		uint32_t *more = realloc(records.free, size * sizeof *more);
+	if (blocks->records.free_n == blocks->records.free_size) {
+		uint32_t size = blocks->records.free_size ? blocks->records.free_size * 2 : 256;
+		uint32_t *more = realloc(blocks->records.free, size * sizeof *more);
 
 		if (!more)
 			return; /* nobody uses the record again, which wastes its 112 bytes */
-		records.free = more;
-		records.free_size = size;
+		blocks->records.free = more;
+		blocks->records.free_size = size;
 	}
-	records.free[records.free_n++] = record;
+	blocks->records.free[blocks->records.free_n++] = record;
 }
 
 /* -------------------------------------------------------------------- blocks */
-struct cl_block *cl_block_prepare_locked(enum cl_kind kind)
+struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind kind)
 {
 	struct cl_block *block = calloc(1, kind == CL_EVENT ? sizeof(struct cl_event_block) : sizeof *block);
 
-	if (block && record_prepare())
+	if (block && record_prepare(blocks))
 		return block;
 	free(block);
 	cl_log_once(CL_LOG_WARN, "no memory to note an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY. The "
@@ -176,21 +161,21 @@ struct cl_block *cl_block_prepare_locked(enum cl_kind kind)
 }
 
 /* One export under way has ended.  A child that was forked meanwhile does not count it. */
-static void prepared_is_used(void)
+static void prepared_is_used(struct cl_blocks *blocks)
 {
-	if (records.prepared)
-		records.prepared--;
+	if (blocks->records.prepared)
+		blocks->records.prepared--;
 }
 
-void cl_block_discard_locked(struct cl_block *prepared)
+void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared)
 {
 	if (prepared)
-		prepared_is_used();
+		prepared_is_used(blocks);
 	free(prepared);
 }
 
-struct cl_block *cl_block_new(struct cl_block *block, const struct cl_export *what,
-			      struct cl_context *context, uint32_t stack, uint32_t *generation)
+struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
+			      const struct cl_export *what, struct cl_context *context, uint32_t stack, uint32_t *generation)
 {
 	block->link.key = what->base;
 	block->handle = fingerprint_of(what->handle);
@@ -198,34 +183,34 @@ struct cl_block *cl_block_new(struct cl_block *block, const struct cl_export *wh
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;
 	cl_belongs_to(&block->of, context, &context->blocks);
-	cl_table_add(&cl_block_tables[block->kind], &block->link);
+	cl_table_add(&blocks->table[block->kind], &block->link);
 	block->hashed = true;
 	if (what->kind == CL_MEMORY)
-		cl_address_filter_add(&cl_block_tables[CL_MEMORY], block->link.key);
-	block->record = record_get();
-	prepared_is_used();
+		cl_address_filter_add(&blocks->filter, &blocks->table[CL_MEMORY], block->link.key);
+	block->record = record_get(blocks);
+	prepared_is_used(blocks);
 	if (block->record != CL_NO_RECORD) {
 		if (what->kind == CL_MEMORY) /* gets the device its entry in the header, for when the block is in the limbo */
-			cl_device_limbo_locked(what->device);
+			cl_device_limbo_locked(&blocks->devices, blocks->region, what->device);
 		/* the record is free, so nobody reads its stacks yet */
-		cl_own.record[block->record].export_stack = stack;
-		cl_own.record[block->record].free_stack = 0;
-		*generation = cl_record_publish(&cl_own, block->record, what);
-		by_record[block->record / CL_CHUNK][block->record % CL_CHUNK] = block;
-		atomic_fetch_add_explicit(&cl_own.header->live_blocks, 1, memory_order_relaxed);
+		blocks->region->record[block->record].export_stack = stack;
+		blocks->region->record[block->record].free_stack = 0;
+		*generation = cl_record_publish(blocks->region, block->record, what);
+		blocks->by_record[block->record / CL_CHUNK][block->record % CL_CHUNK] = block;
+		atomic_fetch_add_explicit(&blocks->region->header->live_blocks, 1, memory_order_relaxed);
 	}
 	return block;
 }
 
-void cl_block_delete(struct cl_block *block)
+void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)
 {
-	cl_block_unhash(block);
+	cl_block_unhash(blocks, block);
 	if (block->record != CL_NO_RECORD)
-		record_put(block->record);
+		record_put(blocks, block->record);
 	free(block);
 }
 
-struct cl_about cl_block_about_locked(const struct cl_block *block)
+struct cl_about cl_block_about_locked(const struct cl_blocks *blocks, const struct cl_block *block)
 {
 	struct cl_about about = {
 		.key = block->link.key,
@@ -235,29 +220,26 @@ struct cl_about cl_block_about_locked(const struct cl_block *block)
 	};
 
 	if (block->record != CL_NO_RECORD) {
-		const struct cl_record *r = &cl_own.record[block->record];
+		const struct cl_record *r = &blocks->region->record[block->record];
 
 		about.record = block->record;
-		about.file_id = cl_own.file_id;
-		about.generation = cl_life_generation(cl_record_life(&cl_own, block->record));
+		about.file_id = blocks->region->file_id;
+		about.generation = cl_life_generation(cl_record_life(blocks->region, block->record));
 		about.stack = r->free_stack;
 		about.when = atomic_load_explicit(&r->freed, memory_order_relaxed);
 	}
 	return about;
 }
 
-uint32_t cl_block_records_locked(void)
+uint32_t cl_block_records_locked(const struct cl_blocks *blocks)
 {
-	return records.fresh;
+	return blocks->records.fresh;
 }
 
-void cl_blocks_forget(void)
+void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region, struct cl_filter_bits *bits)
 {
-	/* their memory is not freed: at the fork another thread of the parent may have been changing it */
+	blocks->region = region;
 	for (unsigned int kind = 0; kind <= CL_EVENT; kind++)
-		cl_block_tables[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_block_tables[kind]);
-	memset(by_record, 0, sizeof by_record);
-	memset(&records, 0, sizeof records);
-	cl_devices_forget();
-	cl_address_filter_forget();
+		blocks->table[kind] = (struct cl_table)CL_TABLE_BEGIN(blocks->table[kind]);
+	cl_address_filter_begin(&blocks->filter, bits);
 }

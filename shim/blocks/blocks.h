@@ -8,9 +8,11 @@
 #ifndef CL_BLOCKS_H
 #define CL_BLOCKS_H
 
+#include "shim/blocks/address_filter.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/driver/context.h"
+#include "shim/driver/devices.h"
 #include "shim/driver/driver.h"
 #include "shim/self/own_file.h"
 #include "shim/shm/record.h"
@@ -46,7 +48,7 @@ struct cl_block {
 	uint8_t state;		       /* enum cl_block_state */
 	uint8_t device;
 	uint8_t bucket;		       /* of the wheel, while it is GRACE */
-	bool hashed : 1;	       /* it is in cl_block_tables */
+	bool hashed : 1;	       /* it is in its table */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream reaches its free, so it is never given back */
 	/* not bits of the byte above: the thread that has the block reads them without the lock */
@@ -65,10 +67,33 @@ struct cl_event_block {
 	struct cl_node order; /* on `events` of the limbo */
 };
 
-extern struct cl_table cl_block_tables[CL_EVENT + 1];
-static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
+struct cl_blocks {
+	struct cl_region *region; /* has their records */
+	struct cl_table table[CL_EVENT + 1];
+	struct {
+		uint32_t *free; /* a stack of released records */
+		uint32_t free_n, free_size;
+		uint32_t fresh; /* the records from this one on were never used */
+		uint32_t chunks; /* how many chunks of records the file has */
+		uint32_t prepared; /* exports under way: by_record has room for as many fresh records */
+	} records;
+	struct cl_made_event *made_events; /* of event_owner.c */
+	struct cl_address_filter filter;
+	struct cl_device_entries devices;
+	struct cl_block **by_record[CL_CHUNKS];
+};
+/* What @blocks, an lvalue, begins as: with records in @region_, and @bits_, all zeros, for its filter. */
+#define CL_BLOCKS_BEGIN(blocks, region_, bits_)                                     \
+	{ .region = (region_),                                                      \
+	  .table = { CL_TABLE_BEGIN((blocks).table[0]), CL_TABLE_BEGIN((blocks).table[1]), \
+		     CL_TABLE_BEGIN((blocks).table[2]) },                           \
+	  .filter = { .bits = (bits_) } }
+/* Begins @blocks, which is all zeros, in the same way; another may have used @bits. */
+void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region, struct cl_filter_bits *bits);
+
+static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enum cl_kind kind, uint64_t key)
 {
-	return cl_table_find(&cl_block_tables[kind], key);
+	return cl_table_find(&blocks->table[kind], key);
 }
 /*
  * Returns true if @handle, 64 bytes as the driver made them, is a handle of the same memory or
@@ -76,23 +101,23 @@ static inline struct cl_block *cl_block_find(enum cl_kind kind, uint64_t key)
  * 8 bytes, so 1 wrong handle in 2^64 passes.  Other processes can change the record's copy.
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
-struct cl_block *cl_block_of_record(uint32_t record); /* NULL: no block has it */
+struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record); /* NULL: no block has it */
 
 /*
  * Allocates a block of @kind, and the entry that leads to it from its record, before the driver
  * is asked for a handle: so no handle leaves of a block that we lack memory for.  Returns NULL,
  * and logs it, without memory.
  */
-struct cl_block *cl_block_prepare_locked(enum cl_kind kind);
+struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind kind);
 /* Frees @prepared, which may be NULL: no block is made of it. */
-void cl_block_discard_locked(struct cl_block *prepared);
+void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared);
 /*
  * Makes @prepared a LIVE block of @context with a record of @what, and returns it.  *generation
  * goes into the stamp.  If no record can be had, the reason is logged, .record is CL_NO_RECORD
  * and *generation is left alone.  @stack: that of the export, as of cl_notes_stack().
  */
-struct cl_block *cl_block_new(struct cl_block *prepared, const struct cl_export *what,
-			      struct cl_context *context, uint32_t stack, uint32_t *generation);
+struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *prepared,
+			      const struct cl_export *what, struct cl_context *context, uint32_t stack, uint32_t *generation);
 
 /* Returns true if a thread is freeing @block or giving it back, or its context is known to be ending. */
 static inline bool cl_block_is_taken(const struct cl_block *block)
@@ -107,20 +132,18 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
 }
 
 /* Returns what a finding says of @block, which is in the limbo. */
-struct cl_about cl_block_about_locked(const struct cl_block *block);
+struct cl_about cl_block_about_locked(const struct cl_blocks *blocks, const struct cl_block *block);
 
 /* Takes @block out of its table and off its context's list: another block may get its key. */
-void cl_block_unhash(struct cl_block *block);
+void cl_block_unhash(struct cl_blocks *blocks, struct cl_block *block);
 /* Frees @block, which is DELETED, and lets another block use its record, which is released. */
-void cl_block_delete(struct cl_block *block);
+void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block);
 
 /* Calls @each for all blocks of @kind in the table, in no order.  It may delete its block, and add none. */
-void cl_block_each(enum cl_kind kind, void (*each)(struct cl_block *block, void *data), void *data);
+void cl_block_each(struct cl_blocks *blocks, enum cl_kind kind,
+		   void (*each)(struct cl_block *block, void *data), void *data);
 
 /* Returns the first record that was never used: those from there on are free, or have no memory. */
-uint32_t cl_block_records_locked(void);
-
-/* In a forked child: forgets the blocks of the parent. */
-void cl_blocks_forget(void);
+uint32_t cl_block_records_locked(const struct cl_blocks *blocks);
 
 #endif

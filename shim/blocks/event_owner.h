@@ -11,21 +11,20 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "shim/blocks/blocks.h"
 #include "shim/driver/context.h"
 #include "shim/driver/driver.h"
 
 /* Remembers that @event was made in the current context; also if this process shares nothing yet. */
-void cl_event_owner_note(CUevent event);
+void cl_event_owner_note(struct cl_blocks *blocks, CUevent event);
 
 /* Returns the context that @event was made in, or handle NULL if it is not known. */
-struct cl_context_name cl_event_owner(CUevent event);
+struct cl_context_name cl_event_owner(const struct cl_blocks *blocks, CUevent event);
 /* Forgets @event, which is destroyed. */
-void cl_event_owner_drop(CUevent event);
+void cl_event_owner_drop(struct cl_blocks *blocks, CUevent event);
 
 /* How many interprocess events a process can have (measured); and how many we remember, ended ones too. */
 enum { CL_EVENT_PLACES = 4096 };
-uint64_t cl_events_alive(void);
-
-void cl_events_forget(void); /* in a forked child */
+uint64_t cl_events_alive(const struct cl_blocks *blocks);
 
 #endif

@@ -282,7 +282,7 @@ void cl_context_free_locked(struct cl_context *context)
 
 void cl_contexts_forget(void)
 {
-	cl_contexts = (struct cl_list){ 0 }; /* their memory is leaked: see cl_blocks_forget() */
+	cl_contexts = (struct cl_list){ 0 }; /* their memory is leaked: see cl_exporter_begin() */
 	cl_context_unknown = (struct cl_context){ .handle = NULL };
 	ends = 0;
 	cl_green_forget();

@@ -2,7 +2,6 @@
 /* The UUIDs of devices, and their entries in our file: see devices.h. */
 #include <string.h>
 
-#include "shim/self/own_file.h"
 #include "shim/driver/devices.h"
 #include "shim/driver/driver.h"
 #include "shim/self/self.h"
@@ -14,9 +13,6 @@ static struct {
 	_Atomic uint8_t known;
 	uint8_t uuid[CL_UUID];
 } devices[DEVICES];
-uint8_t cl_device_entry[UINT8_MAX + 1]; /* under cl_exports_lock; 0: none yet */
-/* Entries in use, under cl_exports_lock.  Other processes may damage the header's own count. */
-static unsigned int entries;
 
 static bool ask_driver(int device, uint8_t uuid[CL_UUID])
 {
@@ -58,32 +54,27 @@ bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
 	return known == KNOWN;
 }
 
-static uint8_t take_entry_locked(int device)
+static uint8_t take_entry_locked(struct cl_device_entries *entries, struct cl_header *h,
+				 int device)
 {
-	struct cl_header *h = cl_own.header;
-	unsigned int entry = entries ? entries : CL_ANY_DEVICE + 1;
+	unsigned int entry = entries->n ? entries->n : CL_ANY_DEVICE + 1;
 
 	if (entry >= CL_DEVICE_LIMBOS)
 		return CL_ANY_DEVICE;
 	memcpy(h->device[entry].uuid, devices[device].uuid, CL_UUID);
-	entries = entry + 1;
+	entries->n = entry + 1;
 	/* release: a reader that sees the entry sees its UUID */
-	atomic_store_explicit(&h->devices, entries, memory_order_release);
+	atomic_store_explicit(&h->devices, entries->n, memory_order_release);
 	return (uint8_t)entry;
 }
 
-unsigned int cl_device_limbo_locked(int device)
+unsigned int cl_device_limbo_locked(struct cl_device_entries *entries, const struct cl_region *region,
+				    int device)
 {
 	if (device < 0 || device >= DEVICES)
 		return CL_ANY_DEVICE;
-	if (!cl_device_entry[device] &&
+	if (!entries->of[device] &&
 	    atomic_load_explicit(&devices[device].known, memory_order_relaxed) == KNOWN)
-		cl_device_entry[device] = take_entry_locked(device);
-	return cl_device_entry[device];
-}
-
-void cl_devices_forget(void)
-{
-	memset(cl_device_entry, 0, sizeof cl_device_entry);
-	entries = 0;
+		entries->of[device] = take_entry_locked(entries, region->header, device);
+	return entries->of[device];
 }

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "shim/shm/layout.h"
+#include "shim/shm/region.h"
 
 enum { CL_UUID = 16 };
 
@@ -19,16 +19,19 @@ enum { CL_UUID = 16 };
  */
 bool cl_device_uuid(int device, uint8_t uuid[CL_UUID]);
 
+/* Which devices have an entry in an exporter's header.  All zeros: none has.  Under cl_exports_lock. */
+struct cl_device_entries {
+	/* by ordinal: what cl_device_limbo_locked() has returned, 0 if it was not called yet */
+	uint8_t of[UINT8_MAX + 1];
+	unsigned int n; /* entries in use; other processes may damage the header's own count */
+};
 /*
- * Returns the index in our header's `device` array of the entry that counts the limbo of @device.
- * The index of a device never changes.  Returns CL_ANY_DEVICE if all entries are in use, or if
- * cl_device_uuid() was not called for @device or failed.  The caller holds cl_exports_lock, and
- * our file exists.
+ * Returns the index in the `device` array of @region's header, our own, of the entry that counts
+ * the limbo of @device.  The index of a device never changes.  Returns CL_ANY_DEVICE if all entries
+ * are in use, or if cl_device_uuid() was not called for @device or failed.  The caller holds
+ * cl_exports_lock, and our file exists.
  */
-unsigned int cl_device_limbo_locked(int device);
-/* By ordinal: the index that cl_device_limbo_locked() has returned, 0 if it was not called yet. */
-extern uint8_t cl_device_entry[UINT8_MAX + 1];
-
-void cl_devices_forget(void); /* in a forked child, whose file is another */
+unsigned int cl_device_limbo_locked(struct cl_device_entries *entries, const struct cl_region *region,
+				    int device);
 
 #endif

@@ -167,7 +167,7 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 
 void cl_green_forget(void)
 {
-	notes = (struct cl_list){ 0 }; /* their memory is leaked: see cl_blocks_forget() */
+	notes = (struct cl_list){ 0 }; /* their memory is leaked: see cl_exporter_begin() */
 	atomic_store_explicit(&cl_green_notes, 0, memory_order_relaxed);
 	cl_lock_reset(&lock);
 }

@@ -2,6 +2,7 @@
 /* Exports: see export.h. */
 #include <string.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/blocks.h"
@@ -20,9 +21,9 @@
 /* Not a result of the driver: its answer may be out of date, so the caller asks it again. */
 #define ASK_AGAIN ((CUresult)-1)
 
-static void stamp(void *handle, uint32_t record, uint32_t generation)
+static void stamp(struct cl_exporter *ex, void *handle, uint32_t record, uint32_t generation)
 {
-	uint64_t tail = cl_region_stamp(&cl_own, record, generation);
+	uint64_t tail = cl_region_stamp(ex->blocks.region, record, generation);
 
 	memcpy((char *)handle + 56, &tail, sizeof tail);
 }
@@ -36,17 +37,17 @@ static bool has_room_for_stamp(const void *handle)
 }
 
 /* Pins @block: culimbo does not see who opens it, so it is never given back. */
-static void pin_locked(const struct cl_block *block)
+static void pin_locked(struct cl_exporter *ex, const struct cl_block *block)
 {
 	cl_count(unmanaged_exports);
 	if (block->record != CL_NO_RECORD)
-		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1, memory_order_relaxed);
 }
 
 /* No handle of @block has room for a stamp, so no importer can say that it has it. */
-static void pin_unstamped_locked(const struct cl_block *block)
+static void pin_unstamped_locked(struct cl_exporter *ex, const struct cl_block *block)
 {
-	pin_locked(block);
+	pin_locked(ex, block);
 	cl_log_once(CL_LOG_WARN,
 		    "this driver uses all 64 bytes of an IPC handle and leaves no room for culimbo's mark: "
 		    "importers cannot say what they hold, so what this process shares is kept until it ends, "
@@ -54,23 +55,23 @@ static void pin_unstamped_locked(const struct cl_block *block)
 }
 
 /* Counts an export of @block, and stamps @handle with its record.  Without room for a stamp, pins it. */
-static void mark_locked(void *handle, struct cl_block *block, uint32_t generation)
+static void mark_locked(struct cl_exporter *ex, void *handle, struct cl_block *block, uint32_t generation)
 {
 	cl_count_locked(exports);
 	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation);
 	if (block->record == CL_NO_RECORD)
 		return;
 	if (has_room_for_stamp(handle))
-		stamp(handle, block->record, generation);
+		stamp(ex, handle, block->record, generation);
 	else
-		pin_unstamped_locked(block);
+		pin_unstamped_locked(ex, block);
 }
 
 /*
  * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with
  * @block.  Returns false if @block is NULL, was freed, or has a record of another handle.
  */
-static bool export_again_locked(void *handle, struct cl_block *block, uint64_t now)
+static bool export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block, uint64_t now)
 {
 	uint32_t generation = 0;
 
@@ -78,8 +79,8 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
 	    (block->record != CL_NO_RECORD && !cl_block_has_handle(block, handle)))
 		return false;
 	if (block->record != CL_NO_RECORD)
-		generation = cl_record_export_again(&cl_own, block->record, now);
-	mark_locked(handle, block, generation);
+		generation = cl_record_export_again(ex->blocks.region, block->record, now);
+	mark_locked(ex, handle, block, generation);
 	return true;
 }
 
@@ -91,7 +92,7 @@ static bool export_again_locked(void *handle, struct cl_block *block, uint64_t n
  * lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
  * the driver was asked.  Returns ASK_AGAIN if memory went back since then: it may be this block.
  */
-static CUresult publish_locked(void *handle, struct cl_export *what, const struct cl_context_name *of,
+static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what, const struct cl_context_name *of,
 			       uint32_t stack, struct cl_block *prepared, const uint64_t *returned,
 			       struct cl_about *misused, bool *orphaned)
 {
@@ -101,35 +102,35 @@ static CUresult publish_locked(void *handle, struct cl_export *what, const struc
 
 	/* this comes first, since it lets go of the lock if the context is new */
 	cl_context_get_locked(of, &cl_exports_lock);
-	block = cl_limbo_find_settled_locked(what->kind, what->base);
+	block = cl_limbo_find_settled_locked(ex, what->kind, what->base);
 	what->now = cl_now(); /* the two calls above may have waited */
-	if (export_again_locked(handle, block, what->now)) {
-		cl_block_discard_locked(prepared);
+	if (export_again_locked(ex, handle, block, what->now)) {
+		cl_block_discard_locked(&ex->blocks, prepared);
 		return CUDA_SUCCESS;
 	}
 	if (cl_block_in_limbo(block)) {
-		cl_block_discard_locked(prepared);
-		*misused = cl_block_about_locked(block);
+		cl_block_discard_locked(&ex->blocks, prepared);
+		*misused = cl_block_about_locked(&ex->blocks, block);
 		memset(handle, 0, 64);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	/* when the driver was asked it may have been in the limbo, and now be gone */
-	if (!block && returned && *returned != cl_limbo_returned_locked()) {
-		cl_block_discard_locked(prepared);
+	if (!block && returned && *returned != cl_limbo_returned_locked(ex)) {
+		cl_block_discard_locked(&ex->blocks, prepared);
 		return ASK_AGAIN;
 	}
 	/* @block was known, but the driver has since made another block at its address */
 	if (!prepared)
-		prepared = cl_block_prepare_locked(what->kind);
+		prepared = cl_block_prepare_locked(&ex->blocks, what->kind);
 	if (!prepared) {
 		memset(handle, 0, 64);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (block) /* the driver freed it behind our back */
-		*orphaned = cl_limbo_forget_block_locked(block);
+		*orphaned = cl_limbo_forget_block_locked(ex, block);
 	context = cl_context_find_locked(of);
-	block = cl_block_new(prepared, what, context ? context : &cl_context_unknown, stack, &generation);
-	mark_locked(handle, block, generation);
+	block = cl_block_new(&ex->blocks, prepared, what, context ? context : &cl_context_unknown, stack, &generation);
+	mark_locked(ex, handle, block, generation);
 	return CUDA_SUCCESS;
 }
 
@@ -140,7 +141,7 @@ static void tell_exported_after_free(const struct cl_about *misused)
 }
 
 /* Asks the driver about the block that @dptr lies in.  Returns false if it knows none. */
-static bool describe(CUdeviceptr dptr, struct cl_export *what, struct cl_context_name *of)
+static bool describe(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_export *what, struct cl_context_name *of)
 {
 	CUdeviceptr base = dptr;
 	CUcontext ctx = NULL;
@@ -154,7 +155,7 @@ static bool describe(CUdeviceptr dptr, struct cl_export *what, struct cl_context
 	what->size = size;
 	cl_driver.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, base);
 	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base);
-	cl_grace_know_device(what->device);
+	cl_grace_know_device(ex, what->device);
 	*of = cl_context_name_of(ctx, what->device);
 	/* the limbo needs the UUID, and the driver is asked for it without a lock */
 	cl_device_uuid(what->device, uuid);
@@ -168,17 +169,17 @@ static bool is_simple_locked(const struct cl_block *block)
 	       block->record != CL_NO_RECORD;
 }
 
-static bool is_in_limbo(CUdeviceptr dptr)
+static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)
 {
 	bool is;
 
 	cl_lock(&cl_exports_lock);
-	is = cl_block_in_limbo(cl_block_find(CL_MEMORY, dptr));
+	is = cl_block_in_limbo(cl_block_find(&ex->blocks, CL_MEMORY, dptr));
 	cl_unlock(&cl_exports_lock);
 	return is;
 }
 
-enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
+enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 	struct cl_block *block;
@@ -187,18 +188,18 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 	 * Two cases go the long way before the driver is asked: a block that the program has
 	 * freed, and an address that is certainly new, for which we need memory first.
 	 */
-	if (!cl_block_may_be(dptr) || (!cl_limbo_is_empty() && is_in_limbo(dptr)) ||
+	if (!cl_block_may_be(&ex->blocks.filter, dptr) || (!cl_limbo_is_empty(ex) && is_in_limbo(ex, dptr)) ||
 	    cl_driver.cuIpcGetMemHandle(handle, dptr) != CUDA_SUCCESS)
 		return as;
 	cl_lock(&cl_exports_lock);
-	block = cl_block_find(CL_MEMORY, dptr);
+	block = cl_block_find(&ex->blocks, CL_MEMORY, dptr);
 	if (!block) {
 		as = CL_EXPORT_NEW;
 	} else if (is_simple_locked(block) && has_room_for_stamp(handle->reserved) &&
 		   cl_block_has_handle(block, handle->reserved)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
-		stamp(handle->reserved, block->record,
-		      cl_record_export_again(&cl_own, block->record, cl_now()));
+		stamp(ex, handle->reserved, block->record,
+		      cl_record_export_again(ex->blocks.region, block->record, cl_now()));
 		cl_count_locked(exports);
 		as = CL_EXPORT_DONE;
 	}
@@ -210,7 +211,7 @@ enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr)
 }
 
 /* Publishes the block of @handle, which the driver has given.  See publish_locked() for the rest. */
-static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared,
+static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared,
 			       uint64_t returned)
 {
 	struct cl_export what = { .kind = CL_MEMORY,
@@ -226,35 +227,35 @@ static CUresult publish_memory(CUipcMemHandle *handle, CUdeviceptr dptr, struct 
 	 * If @dptr points into a block that has just left the limbo, the driver refuses when we
 	 * ask again.  If it gives a handle but no size, @dptr counts as the start of a block.
 	 */
-	if (!describe(dptr, &what, &of)) {
+	if (!describe(ex, dptr, &what, &of)) {
 		result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 		if (result == CUDA_SUCCESS)
-			describe(dptr, &what, &of);
+			describe(ex, dptr, &what, &of);
 		else /* the first handle has no stamp, and would bypass us */
 			memset(handle, 0, sizeof *handle);
 	}
 	stack = result == CUDA_SUCCESS ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	if (result == CUDA_SUCCESS)
-		result = publish_locked(handle->reserved, &what, &of, stack, prepared,
+		result = publish_locked(ex, handle->reserved, &what, &of, stack, prepared,
 					what.base == dptr ? NULL : &returned, &misused, &orphaned);
 	else
-		cl_block_discard_locked(prepared);
+		cl_block_discard_locked(&ex->blocks, prepared);
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(orphaned);
+	cl_collector_watch_holders(ex, orphaned);
 	if (misused.key)
 		tell_exported_after_free(&misused);
 	return result;
 }
 
-static void discard(struct cl_block *prepared)
+static void discard(struct cl_exporter *ex, struct cl_block *prepared)
 {
 	cl_lock(&cl_exports_lock);
-	cl_block_discard_locked(prepared);
+	cl_block_discard_locked(&ex->blocks, prepared);
 	cl_unlock(&cl_exports_lock);
 }
 
-static CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
+static CUresult export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	struct cl_block *block, *prepared = NULL;
 	struct cl_about misused;
@@ -263,14 +264,14 @@ static CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 	bool known, freed;
 
 	cl_lock(&cl_exports_lock);
-	block = cl_limbo_find_settled_locked(CL_MEMORY, dptr);
+	block = cl_limbo_find_settled_locked(ex, CL_MEMORY, dptr);
 	freed = cl_block_in_limbo(block);
 	known = block && !freed;
 	if (freed)
-		misused = cl_block_about_locked(block);
+		misused = cl_block_about_locked(&ex->blocks, block);
 	else if (!known)
-		prepared = cl_block_prepare_locked(CL_MEMORY);
-	returned = cl_limbo_returned_locked();
+		prepared = cl_block_prepare_locked(&ex->blocks, CL_MEMORY);
+	returned = cl_limbo_returned_locked(ex);
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		tell_exported_after_free(&misused);
@@ -280,37 +281,37 @@ static CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 	if (result != CUDA_SUCCESS) {
-		discard(prepared);
+		discard(ex, prepared);
 		return result;
 	}
 	if (known) {
 		cl_lock(&cl_exports_lock);
-		block = cl_limbo_find_settled_locked(CL_MEMORY, dptr);
-		known = export_again_locked(handle->reserved, block, cl_now());
+		block = cl_limbo_find_settled_locked(ex, CL_MEMORY, dptr);
+		known = export_again_locked(ex, handle->reserved, block, cl_now());
 		cl_unlock(&cl_exports_lock);
 	}
-	return known ? CUDA_SUCCESS : publish_memory(handle, dptr, prepared, returned);
+	return known ? CUDA_SUCCESS : publish_memory(ex, handle, dptr, prepared, returned);
 }
 
-CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr)
+CUresult cl_export_new(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	/* UINT64_MAX: if @dptr points into an unknown block, that may have gone back: ask again */
-	CUresult result = publish_memory(handle, dptr, NULL, UINT64_MAX);
+	CUresult result = publish_memory(ex, handle, dptr, NULL, UINT64_MAX);
 
-	return result == ASK_AGAIN ? cl_export_carefully(handle, dptr) : result;
+	return result == ASK_AGAIN ? cl_export_carefully(ex, handle, dptr) : result;
 }
 
-CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr)
+CUresult cl_export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CUresult result;
 
 	do
-		result = export_carefully(handle, dptr);
+		result = export_carefully(ex, handle, dptr);
 	while (result == ASK_AGAIN);
 	return result;
 }
 
-CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared)
+CUresult cl_export_event_begin(struct cl_exporter *ex, CUevent event, struct cl_block **prepared)
 {
 	struct cl_about misused;
 	struct cl_block *block;
@@ -318,12 +319,12 @@ CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared)
 
 	*prepared = NULL;
 	cl_lock(&cl_exports_lock);
-	block = cl_limbo_find_settled_locked(CL_EVENT, (uint64_t)(uintptr_t)event);
+	block = cl_limbo_find_settled_locked(ex, CL_EVENT, (uint64_t)(uintptr_t)event);
 	freed = cl_block_in_limbo(block);
 	if (freed)
-		misused = cl_block_about_locked(block);
+		misused = cl_block_about_locked(&ex->blocks, block);
 	else if (!block)
-		*prepared = cl_block_prepare_locked(CL_EVENT);
+		*prepared = cl_block_prepare_locked(&ex->blocks, CL_EVENT);
 	cl_unlock(&cl_exports_lock);
 	if (!freed)
 		return block || *prepared ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -332,16 +333,16 @@ CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared)
 	return CUDA_ERROR_INVALID_HANDLE;
 }
 
-void cl_export_event_refused(struct cl_block *prepared)
+void cl_export_event_refused(struct cl_exporter *ex, struct cl_block *prepared)
 {
-	discard(prepared);
+	discard(ex, prepared);
 }
 
-CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_block *prepared)
+CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event, struct cl_block *prepared)
 {
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
 	struct cl_about misused = { .key = 0 };
-	struct cl_context_name owner = cl_event_owner(event);
+	struct cl_context_name owner = cl_event_owner(&ex->blocks, event);
 	CUresult result;
 	bool orphaned = false;
 	uint32_t stack;
@@ -350,9 +351,9 @@ CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_bloc
 	stack = prepared ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.device = owner.device;
-	result = publish_locked(handle->reserved, &what, &owner, stack, prepared, NULL, &misused, &orphaned);
+	result = publish_locked(ex, handle->reserved, &what, &owner, stack, prepared, NULL, &misused, &orphaned);
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(orphaned);
+	cl_collector_watch_holders(ex, orphaned);
 	if (misused.key)
 		tell_exported_after_free(&misused);
 	return result;

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include "shim/driver/driver.h"
 
+struct cl_exporter;
+
 struct cl_block;
 
 enum cl_export_as {
@@ -24,14 +26,14 @@ enum cl_export_as {
  * @handle.  It takes one lock, twice if the limbo has blocks, and waits for nothing under it, so
  * no thread is cancelled there.
  */
-enum cl_export_as cl_export_simply(CUipcMemHandle *handle, CUdeviceptr dptr);
+enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr);
 /*
  * Exports any block: gives it a record if it has none, and stamps @handle with that.  Without
  * host memory for a new block it returns CUDA_ERROR_OUT_OF_MEMORY and does not ask the driver.
  */
-CUresult cl_export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr);
+CUresult cl_export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr);
 /* The same after CL_EXPORT_NEW, with the driver's @handle.  An error of our own wipes @handle. */
-CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr);
+CUresult cl_export_new(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr);
 
 /*
  * Comes before the driver is asked for a handle of @event.  Returns CUDA_SUCCESS and *prepared,
@@ -39,10 +41,10 @@ CUresult cl_export_new(CUipcMemHandle *handle, CUdeviceptr dptr);
  * CUDA_ERROR_INVALID_HANDLE if the program has destroyed @event, which becomes a finding, and
  * CUDA_ERROR_OUT_OF_MEMORY if there is no host memory for the export.
  */
-CUresult cl_export_event_begin(CUevent event, struct cl_block **prepared);
+CUresult cl_export_event_begin(struct cl_exporter *ex, CUevent event, struct cl_block **prepared);
 /* Ends the export when the driver has refused. */
-void cl_export_event_refused(struct cl_block *prepared);
+void cl_export_event_refused(struct cl_exporter *ex, struct cl_block *prepared);
 /* Ends the export when the driver has given @handle: stamps it.  On an error @handle is wiped. */
-CUresult cl_export_event(CUipcEventHandle *handle, CUevent event, struct cl_block *prepared);
+CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event, struct cl_block *prepared);
 
 #endif

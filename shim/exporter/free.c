@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program frees a block or destroys an event: see free.h. */
+#include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/blocks/blocks.h"
 #include "shim/diag/trace.h"
@@ -27,20 +28,20 @@ enum free_as {
  * (CL_BLOCK_FREEING) in *taken, and its context, or NULL, in *ctx.  A second free of the block
  * waits for the first, and then is FREE_AGAIN, with the block in *again.
  */
-static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_block **taken, CUcontext *ctx,
+static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key, struct cl_block **taken, CUcontext *ctx,
 				  struct cl_about *again)
 {
 	struct cl_block *block;
 	enum free_as as = FREE_NOT_OURS;
 
 	cl_lock(&cl_exports_lock);
-	block = cl_limbo_find_settled_locked(kind, key);
+	block = cl_limbo_find_settled_locked(ex, kind, key);
 	if (cl_block_in_limbo(block)) {
 		as = FREE_AGAIN;
-		*again = cl_block_about_locked(block);
+		*again = cl_block_about_locked(&ex->blocks, block);
 	} else if (block) {
-		as = cl_limbo_can_skip_locked(block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
-		cl_block_set_state(block, CL_BLOCK_FREEING);
+		as = cl_limbo_can_skip_locked(ex, block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
+		cl_block_set_state(ex, block, CL_BLOCK_FREEING);
 		*taken = block;
 		*ctx = block->of.context ? block->of.context->handle : NULL;
 	}
@@ -52,22 +53,22 @@ static enum free_as take_for_free(enum cl_kind kind, uint64_t key, struct cl_blo
  * The driver refused to free @block, so it is LIVE again.  If its context has ended meanwhile it
  * is forgotten instead; returns true if it is ORPHANED then.
  */
-static bool not_freed_locked(struct cl_block *block)
+static bool not_freed_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	if (block->context_died)
-		return cl_limbo_forget_block_locked(block);
-	cl_block_set_state(block, CL_BLOCK_LIVE);
+		return cl_limbo_forget_block_locked(ex, block);
+	cl_block_set_state(ex, block, CL_BLOCK_LIVE);
 	return false;
 }
 
 /* Ends FREE_NOW: the driver has freed @block, or has refused to. */
-static CUresult freed_now(struct cl_block *block, CUresult result)
+static CUresult freed_now(struct cl_exporter *ex, struct cl_block *block, CUresult result)
 {
 	bool freed = result == CUDA_SUCCESS, orphaned = false;
 
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
-		cl_record_release_end(&cl_own, block->record, block->before, freed);
+		cl_record_release_end(ex->blocks.region, block->record, block->before, freed);
 	if (freed) {
 		if (block->early) {
 			cl_count(graces_cut);
@@ -75,33 +76,33 @@ static CUresult freed_now(struct cl_block *block, CUresult result)
 		}
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
 		if (block->kind == CL_EVENT)
-			cl_limbo_event_went();
+			cl_limbo_event_went(ex);
 		if (block->record != CL_NO_RECORD)
-			atomic_fetch_sub_explicit(&cl_own.header->live_blocks, 1,
+			atomic_fetch_sub_explicit(&ex->blocks.region->header->live_blocks, 1,
 						  memory_order_relaxed);
-		cl_limbo_delete_locked(block);
+		cl_limbo_delete_locked(ex, block);
 	} else {
-		orphaned = not_freed_locked(block);
+		orphaned = not_freed_locked(ex, block);
 	}
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(orphaned);
+	cl_collector_watch_holders(ex, orphaned);
 	return result;
 }
 
-static void free_failed(struct cl_block *block)
+static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 {
 	bool orphaned;
 
 	cl_lock(&cl_exports_lock);
-	orphaned = not_freed_locked(block);
+	orphaned = not_freed_locked(ex, block);
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(orphaned);
+	cl_collector_watch_holders(ex, orphaned);
 }
 
 /* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
-static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
+static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
 	uint64_t look = UINT64_MAX;
@@ -109,24 +110,24 @@ static CUresult into_limbo(struct cl_block *block, struct cl_fence *fence)
 
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
-		cl_own.record[block->record].free_stack = stack;
+		ex->blocks.region->record[block->record].free_stack = stack;
 	if (fence)
-		cl_fence_add_locked(fence, block);
+		cl_fence_add_locked(ex, fence, block);
 	if (block->context_died)
-		orphaned = cl_limbo_forget_block_locked(block);
+		orphaned = cl_limbo_forget_block_locked(ex, block);
 	else
-		look = cl_limbo_enter_locked(block, cl_now(), &over);
-	detached = cl_fences_any_detached_locked();
+		look = cl_limbo_enter_locked(ex, block, cl_now(), &over);
+	detached = cl_fences_any_detached_locked(ex);
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
 	/* this thread collects: the program must not free faster than memory comes back (measured) */
 	if (over)
-		cl_limbo_collect(false);
+		cl_limbo_collect(ex, false);
 	if (look != UINT64_MAX)
-		cl_collector_wake_by(look);
+		cl_collector_wake_by(ex, look);
 	if (detached)
-		cl_collector_wake();
-	cl_collector_watch_holders(orphaned);
+		cl_collector_wake(ex);
+	cl_collector_watch_holders(ex, orphaned);
 	return CUDA_SUCCESS;
 }
 
@@ -159,13 +160,13 @@ static void freed_again(const struct cl_about *again)
 		    cl_notes_stack(false));
 }
 
-bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
+bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_block *block = NULL;
 	struct cl_about again;
 	CUcontext ctx = NULL;
 
-	switch (take_for_free(CL_MEMORY, dptr, &block, &ctx, &again)) {
+	switch (take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN:
@@ -173,25 +174,25 @@ bool cl_free_memory(CUdeviceptr dptr, CUresult *result)
 		*result = CUDA_ERROR_INVALID_VALUE;
 		return true;
 	case FREE_NOW:
-		*result = freed_now(block, cl_driver.cuMemFree_v2(dptr));
+		*result = freed_now(ex, block, cl_driver.cuMemFree_v2(dptr));
 		return true;
 	case FREE_DEFERRED:
 		break;
 	}
 	*result = wait_as_a_free(ctx);
 	if (*result == CUDA_SUCCESS)
-		*result = into_limbo(block, NULL);
+		*result = into_limbo(ex, block, NULL);
 	else
-		free_failed(block);
+		free_failed(ex, block);
 	return true;
 }
 
 /* Pins @block, which has no fence: nobody can say when its stream has reached the free. */
-static void pin_unfenced(struct cl_block *block)
+static void pin_unfenced(struct cl_exporter *ex, struct cl_block *block)
 {
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
-		atomic_store_explicit(&cl_own.record[block->record].pinned, 1, memory_order_relaxed);
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1, memory_order_relaxed);
 	block->unfenced = true;
 	cl_unlock(&cl_exports_lock);
 	cl_log_once(CL_LOG_WARN,
@@ -200,7 +201,7 @@ static void pin_unfenced(struct cl_block *block)
 		    "this process ends");
 }
 
-bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
+bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
 			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
 {
 	struct cl_block *block = NULL;
@@ -209,7 +210,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 	struct cl_fence *fence;
 	bool capturing;
 
-	switch (take_for_free(CL_MEMORY, dptr, &block, &ctx, &again)) {
+	switch (take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN: /* unlike cuMemFree(), cuMemFreeAsync() fails without a context */
@@ -217,7 +218,7 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 		*result = cl_context_refusal();
 		return true;
 	case FREE_NOW:
-		*result = freed_now(block, bare(dptr, stream));
+		*result = freed_now(ex, block, bare(dptr, stream));
 		return true;
 	case FREE_DEFERRED:
 		break;
@@ -226,22 +227,22 @@ bool cl_free_memory_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 	if (*result == CUDA_SUCCESS && capturing)
 		*result = bare(dptr, stream);
 	if (*result != CUDA_SUCCESS || capturing) {
-		free_failed(block);
+		free_failed(ex, block);
 		return true;
 	}
 	if (!fence)
-		pin_unfenced(block);
-	*result = into_limbo(block, fence);
+		pin_unfenced(ex, block);
+	*result = into_limbo(ex, block, fence);
 	return true;
 }
 
-bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
+bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
 {
 	struct cl_block *block = NULL;
 	struct cl_about again;
 	CUcontext ctx = NULL;
 
-	switch (take_for_free(CL_EVENT, (uint64_t)(uintptr_t)event, &block, &ctx, &again)) {
+	switch (take_for_free(ex, CL_EVENT, (uint64_t)(uintptr_t)event, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN: /* without culimbo the driver crashes on it (measured) */
@@ -249,11 +250,11 @@ bool cl_free_event(CUevent event, CUresult (*destroy)(CUevent), CUresult *result
 		*result = CUDA_ERROR_INVALID_HANDLE;
 		return true;
 	case FREE_NOW:
-		*result = freed_now(block, destroy(event));
+		*result = freed_now(ex, block, destroy(event));
 		return true;
 	case FREE_DEFERRED:
 		break;
 	}
-	*result = into_limbo(block, NULL);
+	*result = into_limbo(ex, block, NULL);
 	return true;
 }

@@ -10,11 +10,13 @@
 #include "shim/blocks/blocks.h"
 #include "shim/driver/driver.h"
 
+struct cl_exporter;
+
 /* Opens @handle, which this process made with @stamp.  Returns 0, or -ESTALE if it is stale. */
-int cl_own_open(struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
+int cl_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
 /* Returns true if @key is a block that cl_own_open() has opened, or an event that was exported. */
-bool cl_own_has(enum cl_kind kind, uint64_t key);
+bool cl_own_has(struct cl_exporter *ex, enum cl_kind kind, uint64_t key);
 /* Closes one open of cl_own_open() at @dptr.  Returns false if there is none. */
-bool cl_own_close(CUdeviceptr dptr);
+bool cl_own_close(struct cl_exporter *ex, CUdeviceptr dptr);
 
 #endif

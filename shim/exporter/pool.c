@@ -5,6 +5,7 @@
  * the importer reads the next owner's bytes (measured).  We do not protect such memory yet, so we
  * warn the program's user.
  */
+#include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/exporter/pool.h"
 #include "shim/self/self.h"

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/base/clock.h"
 #include "shim/base/backoff.h"
 #include "shim/limbo/collector.h"
@@ -23,33 +24,19 @@
 #define REAP_SETTLING_EVERY (10 * MILLISECOND)
 enum { EMPTIED = 4096 }; /* with more blocks than this in the limbo, exit() gives none back */
 
-static struct {
-	struct cl_lock lock; /* starting and stopping */
-	pthread_t thread;
-	_Atomic bool running;
-	struct cl_backoff backoff;   /* under .lock */
-	_Atomic uint64_t next_start; /* when .backoff ends */
-	_Atomic bool stop; /* for good: the driver frees the rest with the process */
-	_Atomic bool empty; /* before it stops, the thread gives back all blocks that can go */
-	_Atomic uint64_t sleeps_until; /* 0: awake */
-	_Atomic uint64_t last_reap;    /* of inline_pass() */
-	/* the header's .asked_all and .device[].asked when they were last served */
-	_Atomic uint32_t served_all, served[CL_DEVICE_LIMBOS];
-} collector = { .lock = CL_LOCK_INIT(CL_RANK_COLLECTOR) };
-_Atomic bool cl_collector_failed;
 
-static void sleep_until(uint64_t when, uint32_t seen)
+static void sleep_until(struct cl_exporter *ex, uint64_t when, uint32_t seen)
 {
 	struct timespec until = cl_clock_kernel(when);
 
 	/* FUTEX_WAIT_BITSET takes an absolute time.  The futex is shared: other processes wake us. */
-	syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAIT_BITSET, seen,
+	syscall(SYS_futex, &ex->blocks.region->header->wake, FUTEX_WAIT_BITSET, seen,
 		when == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-static bool pressed(void)
+static bool pressed(struct cl_exporter *ex)
 {
-	struct cl_header *h = cl_own.header;
+	struct cl_header *h = ex->blocks.region->header;
 
 	return atomic_load_explicit(&h->pressure_asked, memory_order_acquire) !=
 	       atomic_load_explicit(&h->pressure_done, memory_order_relaxed);
@@ -71,23 +58,23 @@ static void answer(struct cl_header *h, uint32_t asked)
 	syscall(SYS_futex, &h->pressure_done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static void serve_pressure(uint64_t wait)
+static void serve_pressure(struct cl_exporter *ex, uint64_t wait)
 {
-	struct cl_header *h = cl_own.header;
+	struct cl_header *h = ex->blocks.region->header;
 	uint32_t asked = atomic_load_explicit(&h->pressure_asked, memory_order_acquire);
 	uint32_t all = atomic_load_explicit(&h->asked_all, memory_order_relaxed);
-	bool end_grace = atomic_exchange(&collector.served_all, all) != all;
+	bool end_grace = atomic_exchange(&ex->collector.served_all, all) != all;
 
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++) {
 		uint32_t of = atomic_load_explicit(&h->device[i].asked, memory_order_relaxed);
 
-		if (atomic_exchange(&collector.served[i], of) != of)
-			cl_limbo_press(i, atomic_load_explicit(&h->device[i].needed_until,
+		if (atomic_exchange(&ex->collector.served[i], of) != of)
+			cl_limbo_press(ex, i, atomic_load_explicit(&h->device[i].needed_until,
 							       memory_order_relaxed));
 	}
-	cl_limbo_reap();
-	cl_limbo_collect_from_dying(end_grace, cl_now() + wait, &collector.stop);
-	cl_limbo_collect(false);
+	cl_limbo_reap(ex);
+	cl_limbo_collect_from_dying(ex, end_grace, cl_now() + wait, &ex->collector.stop);
+	cl_limbo_collect(ex, false);
 	cl_trace(CL_TRACE_SERVED);
 	answer(h, asked);
 }
@@ -98,32 +85,33 @@ static void serve_pressure(uint64_t wait)
  * driver would free them later than our file goes, by which other processes see that memory will
  * come free.  More than EMPTIED blocks would take too long.
  */
-static void empty(void)
+static void empty(struct cl_exporter *ex)
 {
-	if (atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) > EMPTIED)
+	if (atomic_load_explicit(&ex->blocks.region->header->limbo_blocks, memory_order_relaxed) > EMPTIED)
 		return;
-	cl_limbo_press(CL_ANY_DEVICE, cl_now());
-	cl_limbo_collect(false);
+	cl_limbo_press(ex, CL_ANY_DEVICE, cl_now());
+	cl_limbo_collect(ex, false);
 }
 
-static void *collector_main(void *unused)
+static void *collector_main(void *exporter)
 {
-	struct cl_header *h = cl_own.header;
+	struct cl_exporter *ex = exporter;
+	struct cl_header *h = ex->blocks.region->header;
 	uint64_t reap_at = 0;
 
 	pthread_setname_np(pthread_self(), "culimbo");
-	while (!atomic_load_explicit(&collector.stop, memory_order_acquire)) {
+	while (!atomic_load_explicit(&ex->collector.stop, memory_order_acquire)) {
 		uint32_t seen = atomic_load_explicit(&h->wake, memory_order_acquire);
 		struct cl_collected now;
 		uint64_t until;
 
-		if (pressed())
-			serve_pressure(cl_options.pressure_wait.number);
-		now = cl_limbo_collect(false);
+		if (pressed(ex))
+			serve_pressure(ex, cl_options.pressure_wait.number);
+		now = cl_limbo_collect(ex, false);
 		until = now.next;
 		if (now.held) {
 			if (cl_now() >= reap_at) {
-				bool settling = cl_limbo_reap() != 0;
+				bool settling = cl_limbo_reap(ex) != 0;
 
 				reap_at = cl_now() + (settling ? REAP_SETTLING_EVERY : CL_REAP_EVERY);
 			}
@@ -134,25 +122,25 @@ static void *collector_main(void *unused)
 		 * We say that we sleep, and then look for work once more.  So we see work
 		 * that was made before that, and a thread that makes work later sees us sleep.
 		 */
-		atomic_store_explicit(&collector.sleeps_until, until, memory_order_relaxed);
+		atomic_store_explicit(&ex->collector.sleeps_until, until, memory_order_relaxed);
 		atomic_store_explicit(&h->sleeping, 1, memory_order_relaxed);
 		atomic_thread_fence(memory_order_seq_cst);
-		if (!cl_record_any_ready(&cl_own) && !pressed() &&
-		    !atomic_load_explicit(&collector.stop, memory_order_acquire) && until > cl_now())
-			sleep_until(until, seen);
+		if (!cl_record_any_ready(ex->blocks.region) && !pressed(ex) &&
+		    !atomic_load_explicit(&ex->collector.stop, memory_order_acquire) && until > cl_now())
+			sleep_until(ex, until, seen);
 		atomic_store_explicit(&h->sleeping, 0, memory_order_relaxed);
-		atomic_store_explicit(&collector.sleeps_until, 0, memory_order_relaxed);
+		atomic_store_explicit(&ex->collector.sleeps_until, 0, memory_order_relaxed);
 	}
-	if (atomic_load_explicit(&collector.empty, memory_order_relaxed))
-		empty();
-	return unused;
+	if (atomic_load_explicit(&ex->collector.empty, memory_order_relaxed))
+		empty(ex);
+	return NULL;
 }
 
 /* ------------------------------------------------------------ start and stop */
 static void stop_at_exit(void);
 
 /* The caller holds .lock.  @said: an earlier failure to start was logged. */
-static void start_locked(bool said)
+static void start_locked(struct cl_exporter *ex, bool said)
 {
 	static bool registered; /* stays true in a forked child, as the handler does */
 	sigset_t all, before;
@@ -164,17 +152,17 @@ static void start_locked(bool said)
 	/* the program's signals are for its own threads */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&collector.thread, NULL, collector_main, NULL);
+	err = pthread_create(&ex->collector.thread, NULL, collector_main, ex);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
-		cl_backoff_failed(&collector.backoff, cl_now());
+		cl_backoff_failed(&ex->collector.backoff, cl_now());
 		/* relaxed: a thread that sees an older value only tries once more */
-		atomic_store_explicit(&collector.next_start, collector.backoff.until, memory_order_relaxed);
+		atomic_store_explicit(&ex->collector.next_start, ex->collector.backoff.until, memory_order_relaxed);
 	}
-	collector.running = !err;
-	cl_collector_failed = err != 0;
+	ex->collector.running = !err;
+	ex->collector.failed = err != 0;
 	/* relaxed: tells other processes, as a hint, whether to ask us for memory */
-	atomic_store_explicit(&cl_own.header->serving, !err, memory_order_relaxed);
+	atomic_store_explicit(&ex->blocks.region->header->serving, !err, memory_order_relaxed);
 	if (err && !said)
 		cl_log(CL_LOG_WARN,
 		       "cannot start the collector thread (error %d): culimbo tries again, and until then freed "
@@ -184,104 +172,104 @@ static void start_locked(bool said)
 		cl_log(CL_LOG_WARN, "the collector thread has started at last: freed blocks go back by themselves");
 }
 
-static void start(void)
+static void start(struct cl_exporter *ex)
 {
-	cl_lock(&collector.lock);
-	if (!collector.running && !collector.stop)
-		start_locked(cl_collector_failed);
-	cl_unlock(&collector.lock);
+	cl_lock(&ex->collector.lock);
+	if (!ex->collector.running && !ex->collector.stop)
+		start_locked(ex, ex->collector.failed);
+	cl_unlock(&ex->collector.lock);
 }
 
 /* Tries again to start a thread that could not be started, as often as .backoff allows. */
-static void start_again(void)
+static void start_again(struct cl_exporter *ex)
 {
-	if (!collector.running && cl_collector_failed &&
-	    cl_now() >= atomic_load_explicit(&collector.next_start, memory_order_relaxed))
-		start();
+	if (!ex->collector.running && ex->collector.failed &&
+	    cl_now() >= atomic_load_explicit(&ex->collector.next_start, memory_order_relaxed))
+		start(ex);
 }
 
-static void inline_pass(void)
+static void inline_pass(struct cl_exporter *ex)
 {
-	uint64_t now = cl_now(), last = atomic_load_explicit(&collector.last_reap, memory_order_relaxed);
+	uint64_t now = cl_now(), last = atomic_load_explicit(&ex->collector.last_reap, memory_order_relaxed);
 
 	/* 0: a call of the program does not wait until somebody has died */
-	if (pressed())
-		serve_pressure(0);
-	if (cl_limbo_collect(false).held && now - last >= CL_REAP_EVERY &&
-	    atomic_compare_exchange_strong(&collector.last_reap, &last, now) && cl_limbo_reap() == 0)
-		cl_limbo_collect(false);
+	if (pressed(ex))
+		serve_pressure(ex, 0);
+	if (cl_limbo_collect(ex, false).held && now - last >= CL_REAP_EVERY &&
+	    atomic_compare_exchange_strong(&ex->collector.last_reap, &last, now) && cl_limbo_reap(ex) == 0)
+		cl_limbo_collect(ex, false);
 }
 
-void cl_collector_wake_by(uint64_t when)
+void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when)
 {
 	uint64_t sleeps;
 
-	if (atomic_load_explicit(&collector.stop, memory_order_relaxed))
+	if (atomic_load_explicit(&ex->collector.stop, memory_order_relaxed))
 		return;
-	start_again();
-	if (cl_collector_is_inline()) {
-		inline_pass();
+	start_again(ex);
+	if (cl_collector_is_inline(&ex->collector)) {
+		inline_pass(ex);
 		return;
 	}
 	/* a stale false only costs a lock */
-	if (!collector.running)
-		start();
+	if (!ex->collector.running)
+		start(ex);
 	/*
 	 * The collector reads `wake`, works, says until when it sleeps, and sleeps only if
 	 * `wake` is unchanged.  So we change `wake` first and then read until when it sleeps,
 	 * or it could fall asleep in between.
 	 */
-	atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
+	atomic_fetch_add_explicit(&ex->blocks.region->header->wake, 1, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
-	sleeps = atomic_load_explicit(&collector.sleeps_until, memory_order_relaxed);
+	sleeps = atomic_load_explicit(&ex->collector.sleeps_until, memory_order_relaxed);
 	if (sleeps && when < sleeps)
-		syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		syscall(SYS_futex, &ex->blocks.region->header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void cl_collector_called(void)
+void cl_collector_called(struct cl_exporter *ex)
 {
-	if (!cl_collector_is_inline())
+	if (!cl_collector_is_inline(&ex->collector))
 		return;
 	/* While another thread is making the file, its header may go again. */
-	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
+	if (!atomic_load_explicit(ex->file_id, memory_order_acquire))
 		return;
 	/* relaxed: the next call sees what this one misses */
-	if (atomic_load_explicit(&collector.stop, memory_order_relaxed) ||
-	    (!atomic_load_explicit(&cl_own.header->limbo_blocks, memory_order_relaxed) && !pressed()))
+	if (atomic_load_explicit(&ex->collector.stop, memory_order_relaxed) ||
+	    (!atomic_load_explicit(&ex->blocks.region->header->limbo_blocks, memory_order_relaxed) && !pressed(ex)))
 		return;
-	start_again();
+	start_again(ex);
 	/* a thread that has just started does its own work */
-	if (cl_collector_is_inline())
-		inline_pass();
+	if (cl_collector_is_inline(&ex->collector))
+		inline_pass(ex);
 }
 
-void cl_collector_wake(void)
+void cl_collector_wake(struct cl_exporter *ex)
 {
-	if (atomic_load_explicit(&cl_own_id, memory_order_acquire))
-		cl_collector_wake_by(0);
+	if (atomic_load_explicit(ex->file_id, memory_order_acquire))
+		cl_collector_wake_by(ex, 0);
 }
 
-void cl_collector_watch_holders(bool orphaned)
+void cl_collector_watch_holders(struct cl_exporter *ex, bool orphaned)
 {
 	if (orphaned)
-		cl_collector_wake_by(cl_now() + CL_REAP_EVERY);
+		cl_collector_wake_by(ex, cl_now() + CL_REAP_EVERY);
 }
 
-bool cl_collector_stop(uint64_t wait)
+bool cl_collector_stop(struct cl_exporter *ex, uint64_t wait)
 {
 	struct timespec until = cl_after(wait);
 	bool stopped;
 
-	atomic_store_explicit(&collector.stop, true, memory_order_release);
-	if (!collector.running)
+	atomic_store_explicit(&ex->collector.stop, true, memory_order_release);
+	if (!ex->collector.running)
 		return true;
-	atomic_store_explicit(&cl_own.header->serving, 0, memory_order_relaxed);
-	atomic_fetch_add_explicit(&cl_own.header->wake, 1, memory_order_release);
-	syscall(SYS_futex, &cl_own.header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-	stopped = pthread_equal(collector.thread, pthread_self()) ||
-		  pthread_clockjoin_np(collector.thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+	atomic_store_explicit(&ex->blocks.region->header->serving, 0, memory_order_relaxed);
+	atomic_fetch_add_explicit(&ex->blocks.region->header->wake, 1, memory_order_release);
+	syscall(SYS_futex, &ex->blocks.region->header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	stopped = pthread_equal(ex->collector.thread, pthread_self()) ||
+		  pthread_clockjoin_np(ex->collector.thread, NULL, CLOCK_MONOTONIC, &until) == 0;
 	if (stopped)
-		collector.running = false;
+		ex->collector.running = false;
 	return stopped;
 }
 
@@ -290,21 +278,6 @@ static void stop_at_exit(void)
 	/* A child made without fork handlers, by _Fork() or clone(), has no thread and no mapping of our file. */
 	if (getpid() != cl_self.pid)
 		return;
-	atomic_store_explicit(&collector.empty, true, memory_order_relaxed);
-	cl_collector_stop(CL_END_WAIT);
-}
-
-void cl_collector_forget(void)
-{
-	cl_lock_reset(&collector.lock);
-	collector.running = false;
-	cl_collector_failed = false;
-	collector.backoff = (struct cl_backoff){ 0 };
-	atomic_store(&collector.next_start, 0);
-	atomic_store(&collector.stop, false);
-	atomic_store(&collector.empty, false);
-	atomic_store(&collector.sleeps_until, 0);
-	atomic_store(&collector.served_all, 0);
-	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
-		atomic_store(&collector.served[i], 0);
+	atomic_store_explicit(&cl_exporter.collector.empty, true, memory_order_relaxed);
+	cl_collector_stop(&cl_exporter, CL_END_WAIT);
 }

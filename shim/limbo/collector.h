@@ -14,28 +14,45 @@
 #ifndef CL_COLLECTOR_H
 #define CL_COLLECTOR_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "shim/base/backoff.h"
 #include "shim/base/options.h"
+#include "shim/self/locks.h"
+#include "shim/shm/layout.h"
 
-/* True if the last attempt to start the thread failed. */
-extern _Atomic bool cl_collector_failed;
+struct cl_exporter;
+
+struct cl_collector {
+	struct cl_lock lock; /* starting and stopping */
+	pthread_t thread;
+	_Atomic bool running;
+	_Atomic bool failed; /* the last attempt to start the thread failed */
+	struct cl_backoff backoff;   /* under .lock */
+	_Atomic uint64_t next_start; /* when .backoff ends */
+	_Atomic bool stop; /* for good: the driver frees the rest with the process */
+	_Atomic bool empty; /* before it stops, the thread gives back all blocks that can go */
+	_Atomic uint64_t sleeps_until; /* 0: awake */
+	_Atomic uint64_t last_reap;    /* of inline_pass() */
+	/* the header's .asked_all and .device[].asked when they were last served */
+	_Atomic uint32_t served_all, served[CL_DEVICE_LIMBOS];
+};
 
 /* Something may be due now: wakes or starts the thread, or does its work in this one. */
-void cl_collector_wake(void);
+void cl_collector_wake(struct cl_exporter *ex);
 /* Any call of the program came to us: where no thread does it, does the collector's work, if any. */
-void cl_collector_called(void);
+void cl_collector_called(struct cl_exporter *ex);
 /* Returns true if the program's calls do the work, not a thread.  Two loads. */
-static inline bool cl_collector_is_inline(void)
+static inline bool cl_collector_is_inline(const struct cl_collector *collector)
 {
-	return cl_options.collector.number == CL_COLLECTOR_INLINE || cl_collector_failed;
+	return cl_options.collector.number == CL_COLLECTOR_INLINE || collector->failed;
 }
 /* As cl_collector_wake(), for work due at @when (ns): wakes the thread only if it sleeps past that. */
-void cl_collector_wake_by(uint64_t when);
+void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when);
 /* If @orphaned, a block became ORPHANED: has the collector look for its dead holders. */
-void cl_collector_watch_holders(bool orphaned);
+void cl_collector_watch_holders(struct cl_exporter *ex, bool orphaned);
 /* Ends the thread for good, and waits @wait ns at most.  Returns false if it runs on, in the driver. */
-bool cl_collector_stop(uint64_t wait);
-void cl_collector_forget(void); /* in a forked child */
+bool cl_collector_stop(struct cl_exporter *ex, uint64_t wait);
 
 #endif

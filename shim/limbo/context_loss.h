@@ -15,13 +15,13 @@
  * contexts, and frees them.  @gone: a context has ended, even if @dead is empty.  Returns true if
  * the caller must wake the collector.
  */
-bool cl_limbo_contexts_ended(struct cl_list *dead, bool gone);
+bool cl_limbo_contexts_ended(struct cl_exporter *ex, struct cl_list *dead, bool gone);
 
 /*
  * Forgets @block because the driver no longer has it.  Returns false if @block is deleted.
  * Returns true if importers still hold its record, so that @block is ORPHANED: the caller must
  * have the collector run within CL_REAP_EVERY (cl_collector_watch_holders()).
  */
-bool cl_limbo_forget_block_locked(struct cl_block *block);
+bool cl_limbo_forget_block_locked(struct cl_exporter *ex, struct cl_block *block);
 
 #endif

@@ -3,16 +3,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/limbo/fence.h"
 #include "shim/driver/green.h"
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
-
-/* All lists, by name; and those in which some block waits, that asked about longest ago first. */
-static struct cl_table lists = CL_TABLE_BEGIN(lists);
-static struct cl_list waiting_lists;
-static uint64_t fences_n, rounds;
-static struct cl_list detached;
 
 /* ------------------------------------------------------------------- the names */
 /* Values of .thread in struct cl_stream_name. */
@@ -62,9 +57,9 @@ static bool is_same(const struct cl_stream_name *a, const struct cl_stream_name 
 }
 
 /* ------------------------------------------------------------------- the lists */
-static struct cl_fence_list *find(const struct cl_stream_name *name, uint64_t key)
+static struct cl_fence_list *find(struct cl_exporter *ex, const struct cl_stream_name *name, uint64_t key)
 {
-	struct cl_link *link = cl_table_find(&lists, key);
+	struct cl_link *link = cl_table_find(&ex->fences.lists, key);
 
 	/* all lists of one key are in one chain */
 	for (; link; link = link->next)
@@ -73,23 +68,23 @@ static struct cl_fence_list *find(const struct cl_stream_name *name, uint64_t ke
 	return NULL;
 }
 
-static void waiting_remove(struct cl_fence_list *list)
+static void waiting_remove(struct cl_exporter *ex, struct cl_fence_list *list)
 {
-	cl_list_remove(&waiting_lists, &list->node);
+	cl_list_remove(&ex->fences.waiting, &list->node);
 }
 
 /* Adds @list at the end, as one that has just been asked about. */
-static void waiting_add(struct cl_fence_list *list)
+static void waiting_add(struct cl_exporter *ex, struct cl_fence_list *list)
 {
-	list->round = rounds;
-	cl_list_add(&waiting_lists, &list->node);
+	list->round = ex->fences.rounds;
+	cl_list_add(&ex->fences.waiting, &list->node);
 }
 
 /* Adds @list at the front, as one that no round has asked about. */
-static void waiting_add_front(struct cl_fence_list *list)
+static void waiting_add_front(struct cl_exporter *ex, struct cl_fence_list *list)
 {
 	list->round = 0;
-	cl_list_add_front(&waiting_lists, &list->node);
+	cl_list_add_front(&ex->fences.waiting, &list->node);
 }
 
 static struct cl_fence *first_of(const struct cl_fence_list *list)
@@ -97,7 +92,7 @@ static struct cl_fence *first_of(const struct cl_fence_list *list)
 	return CL_LIST_FIRST(&list->fences, struct cl_fence, node);
 }
 
-void cl_fence_wait_locked(struct cl_fence *fence, bool waits)
+void cl_fence_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, bool waits)
 {
 	struct cl_fence_list *list = fence->list;
 
@@ -106,9 +101,9 @@ void cl_fence_wait_locked(struct cl_fence *fence, bool waits)
 	fence->waits = waits;
 	list->waiting += waits ? 1 : UINT64_MAX;
 	if (waits && list->waiting == 1)
-		waiting_add(list);
+		waiting_add(ex, list);
 	else if (!waits && !list->waiting)
-		waiting_remove(list);
+		waiting_remove(ex, list);
 }
 
 static void free_if_unused(struct cl_fence *fence)
@@ -125,24 +120,24 @@ void cl_fence_drop_locked(struct cl_fence *fence)
 }
 
 /* Takes @fence off the list of its stream; an empty list goes. */
-static void take_out(struct cl_fence *fence)
+static void take_out(struct cl_exporter *ex, struct cl_fence *fence)
 {
 	struct cl_fence_list *list = fence->list;
 
-	cl_fence_wait_locked(fence, false);
+	cl_fence_wait_locked(ex, fence, false);
 	cl_list_remove(&list->fences, &fence->node);
 	fence->list = NULL;
-	fences_n--;
+	ex->fences.n--;
 	if (list->fences.n)
 		return;
-	cl_table_remove(&lists, &list->link);
+	cl_table_remove(&ex->fences.lists, &list->link);
 	free_if_unused(list->home);
 }
 
-void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
+void cl_fence_add_locked(struct cl_exporter *ex, struct cl_fence *fence, struct cl_block *block)
 {
 	uint64_t key = key_of(&fence->own.name);
-	struct cl_fence_list *list = find(&fence->own.name, key);
+	struct cl_fence_list *list = find(ex, &fence->own.name, key);
 
 	if (!fence->of.context) { /* it has ended, and all work on its streams with it */
 		cl_fence_drop_locked(fence);
@@ -152,11 +147,11 @@ void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block)
 		list = &fence->own;
 		list->home = fence;
 		list->link.key = key;
-		cl_table_add(&lists, &list->link);
+		cl_table_add(&ex->fences.lists, &list->link);
 	}
 	fence->list = list;
 	cl_list_add(&list->fences, &fence->node);
-	fences_n++;
+	ex->fences.n++;
 	fence->block = block;
 	block->fence = fence;
 }
@@ -173,16 +168,16 @@ static struct cl_block *part(struct cl_fence *fence)
 }
 
 /* Detaches @fence, or frees it if it has no event.  It has no block, and no thread asks about it. */
-static void done_with(struct cl_fence *fence)
+static void done_with(struct cl_exporter *ex, struct cl_fence *fence)
 {
-	take_out(fence);
+	take_out(ex, fence);
 	if (fence->event)
-		cl_list_add_front(&detached, &fence->node);
+		cl_list_add_front(&ex->fences.detached, &fence->node);
 	else
 		cl_fence_drop_locked(fence);
 }
 
-void cl_fence_detach_locked(struct cl_block *block)
+void cl_fence_detach_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	struct cl_fence *fence = block->fence;
 
@@ -190,42 +185,42 @@ void cl_fence_detach_locked(struct cl_block *block)
 		return;
 	part(fence);
 	if (!fence->asked)
-		done_with(fence);
+		done_with(ex, fence);
 }
 
 /* ---------------------------------------------------------------------- asking */
-bool cl_fences_wait_locked(void)
+bool cl_fences_wait_locked(struct cl_exporter *ex)
 {
-	return waiting_lists.n != 0;
+	return ex->fences.waiting.n != 0;
 }
 
-static bool any_waits(bool ends)
+static bool any_waits(struct cl_exporter *ex, bool ends)
 {
 	const struct cl_fence_list *list;
 
-	CL_LIST_EACH (list, &waiting_lists, const struct cl_fence_list, node)
+	CL_LIST_EACH (list, &ex->fences.waiting, const struct cl_fence_list, node)
 		if (cl_context_ends(first_of(list)->of.context) == ends)
 			return true;
 	return false;
 }
 
-bool cl_fences_may_ask_locked(void)
+bool cl_fences_may_ask_locked(struct cl_exporter *ex)
 {
-	return any_waits(false);
+	return any_waits(ex, false);
 }
 
-bool cl_fences_blocked_locked(void)
+bool cl_fences_blocked_locked(struct cl_exporter *ex)
 {
-	return any_waits(true);
+	return any_waits(ex, true);
 }
 
-uint64_t cl_fences_round_locked(uint64_t *fences)
+uint64_t cl_fences_round_locked(struct cl_exporter *ex, uint64_t *fences)
 {
-	*fences = fences_n;
-	return ++rounds;
+	*fences = ex->fences.n;
+	return ++ex->fences.rounds;
 }
 
-unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUevent *events,
+unsigned int cl_fences_take_locked(struct cl_exporter *ex, uint64_t round, struct cl_fence **fences, CUevent *events,
 				   unsigned int most)
 {
 	struct cl_fence_list *list;
@@ -233,12 +228,12 @@ unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUe
 	unsigned int n = 0;
 
 	/* The lists are in the order of their rounds: every thread adds at the end, with the newest round. */
-	while ((list = CL_LIST_FIRST(&waiting_lists, struct cl_fence_list, node)) != NULL &&
+	while ((list = CL_LIST_FIRST(&ex->fences.waiting, struct cl_fence_list, node)) != NULL &&
 	       list->round < round) {
 		if (list->round)
 			most = 1;
-		waiting_remove(list);
-		waiting_add(list);
+		waiting_remove(ex, list);
+		waiting_add(ex, list);
 		if (list->asking || cl_context_ends(first_of(list)->of.context))
 			continue;
 		list->asking = true;
@@ -254,7 +249,7 @@ unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUe
 	return 0;
 }
 
-struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
+struct cl_block *cl_fence_asked_locked(struct cl_exporter *ex, struct cl_fence *fence, bool reached)
 {
 	struct cl_fence_list *list = fence->list;
 	struct cl_block *block = NULL;
@@ -263,63 +258,55 @@ struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached)
 	if (reached) {
 		/* the next fence may be reached as well, so ask again in this round */
 		if (list->waiting) {
-			waiting_remove(list);
-			waiting_add_front(list);
+			waiting_remove(ex, list);
+			waiting_add_front(ex, list);
 		}
 		block = part(fence);
 		fence->event = NULL;
-		done_with(fence);
+		done_with(ex, fence);
 	} else {
 		if (list->waiting) {
-			waiting_remove(list);
-			waiting_add(list);
+			waiting_remove(ex, list);
+			waiting_add(ex, list);
 		}
 		/* its block was deleted or its context ended while the driver was asked */
 		if (!fence->block)
-			done_with(fence);
+			done_with(ex, fence);
 	}
 	return block;
 }
 
 /* ------------------------------------------------------- contexts that end, detached fences */
-struct cl_block *cl_fence_lost_locked(struct cl_fence *fence)
+struct cl_block *cl_fence_lost_locked(struct cl_exporter *ex, struct cl_fence *fence)
 {
 	struct cl_block *block = part(fence);
 
 	cl_belongs_to_none(&fence->of);
 	fence->event = NULL;
 	if (fence->list && !fence->asked) {
-		done_with(fence);
-	} else if (!fence->list && cl_list_has(&detached, &fence->node)) {
-		cl_list_remove(&detached, &fence->node);
+		done_with(ex, fence);
+	} else if (!fence->list && cl_list_has(&ex->fences.detached, &fence->node)) {
+		cl_list_remove(&ex->fences.detached, &fence->node);
 		cl_fence_drop_locked(fence);
 	}
 	return block;
 }
 
-bool cl_fences_any_detached_locked(void)
+bool cl_fences_any_detached_locked(struct cl_exporter *ex)
 {
-	return detached.n != 0;
+	return ex->fences.detached.n != 0;
 }
 
-struct cl_fence *cl_fence_take_detached_locked(void)
+struct cl_fence *cl_fence_take_detached_locked(struct cl_exporter *ex)
 {
 	struct cl_fence *fence;
 
-	CL_LIST_EACH (fence, &detached, struct cl_fence, node)
+	CL_LIST_EACH (fence, &ex->fences.detached, struct cl_fence, node)
 		if (!cl_context_ends(fence->of.context)) {
-			cl_list_remove(&detached, &fence->node);
+			cl_list_remove(&ex->fences.detached, &fence->node);
 			return fence;
 		}
 	return NULL;
-}
-
-void cl_fences_forget(void)
-{
-	/* the memory is not freed, see cl_blocks_forget() */
-	lists = (struct cl_table)CL_TABLE_BEGIN(lists);
-	waiting_lists = detached = (struct cl_list){ 0 };
-	fences_n = 0;
 }
 
 /* ------------------------------------------------------------------ creation */

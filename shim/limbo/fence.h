@@ -26,6 +26,8 @@
 
 #include "shim/blocks/blocks.h"
 
+struct cl_exporter;
+
 /* Names a stream.  Two names are of one stream if all fields are equal. */
 struct cl_stream_name {
 	CUcontext ctx; /* the current one when the fence was made */
@@ -61,6 +63,14 @@ struct cl_fence {
 	struct cl_fence_list own;
 };
 
+/* The fences of one exporter; all under cl_exports_lock. */
+struct cl_fences {
+	struct cl_table lists;	/* all lists, by name */
+	struct cl_list waiting; /* lists in which some block waits, that asked about longest ago first */
+	uint64_t n, rounds;
+	struct cl_list detached;
+};
+
 /*
  * Makes a fence behind what is on @stream now.  Fails as the driver's free on @stream would.  On
  * success *fence is NULL if @stream captures (*capturing), or if the fence lacks memory, an
@@ -73,16 +83,16 @@ CUresult cl_fence_make(CUstream stream, bool per_thread, struct cl_fence **fence
  * Puts @fence on the list of its stream: from now on @block, which has no fence, waits for it.
  * If the context of @fence has ended since it was made, @fence is freed and @block gets none.
  */
-void cl_fence_add_locked(struct cl_fence *fence, struct cl_block *block);
+void cl_fence_add_locked(struct cl_exporter *ex, struct cl_fence *fence, struct cl_block *block);
 /* Says whether the block of @fence @waits for that fence alone: then rounds ask about its stream. */
-void cl_fence_wait_locked(struct cl_fence *fence, bool waits);
+void cl_fence_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, bool waits);
 /* Detaches the fence of @block, if any; a thread that is asking about it does that when it is back. */
-void cl_fence_detach_locked(struct cl_block *block);
+void cl_fence_detach_locked(struct cl_exporter *ex, struct cl_block *block);
 
 /* Each returns true if some block waits for its fence alone, */
-bool cl_fences_wait_locked(void);
-bool cl_fences_may_ask_locked(void); /* and the fence's context is not ending, */
-bool cl_fences_blocked_locked(void); /* or it is */
+bool cl_fences_wait_locked(struct cl_exporter *ex);
+bool cl_fences_may_ask_locked(struct cl_exporter *ex); /* and the fence's context is not ending, */
+bool cl_fences_blocked_locked(struct cl_exporter *ex); /* or it is */
 
 /*
  * A round asks the driver about each stream for which some block waits.  round() begins one,
@@ -95,25 +105,23 @@ bool cl_fences_blocked_locked(void); /* or it is */
  * the lock, and destroys those that are reached.  Then it calls asked() for each fence, first to
  * last, which returns the block that no longer waits for it, or NULL.
  */
-uint64_t cl_fences_round_locked(uint64_t *fences);
-unsigned int cl_fences_take_locked(uint64_t round, struct cl_fence **fences, CUevent *events,
+uint64_t cl_fences_round_locked(struct cl_exporter *ex, uint64_t *fences);
+unsigned int cl_fences_take_locked(struct cl_exporter *ex, uint64_t round, struct cl_fence **fences, CUevent *events,
 				   unsigned int most);
-struct cl_block *cl_fence_asked_locked(struct cl_fence *fence, bool reached);
+struct cl_block *cl_fence_asked_locked(struct cl_exporter *ex, struct cl_fence *fence, bool reached);
 
 /*
  * Forgets the context and the event of @fence, because the context has ended.  Returns the block
  * that no longer waits for @fence, or NULL.
  */
-struct cl_block *cl_fence_lost_locked(struct cl_fence *fence);
+struct cl_block *cl_fence_lost_locked(struct cl_exporter *ex, struct cl_fence *fence);
 
 /*
  * Detached fences.  take() removes one whose context is not ending, or returns NULL.  The caller
  * destroys its event, reached or not, and then calls drop(), which frees the fence.
  */
-bool cl_fences_any_detached_locked(void);
-struct cl_fence *cl_fence_take_detached_locked(void);
+bool cl_fences_any_detached_locked(struct cl_exporter *ex);
+struct cl_fence *cl_fence_take_detached_locked(struct cl_exporter *ex);
 void cl_fence_drop_locked(struct cl_fence *fence);
-
-void cl_fences_forget(void); /* in a forked child */
 
 #endif

@@ -2,6 +2,7 @@
 /* Forces blocks out though somebody may still have them: see forced.h. */
 #include <string.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/trace.h"
 #include "shim/limbo/forced.h"
@@ -9,21 +10,21 @@
 #include "shim/self/self.h"
 
 /* Returns the slot of a process that holds the record of @block, or CL_SLOTS if none is known. */
-static unsigned int a_holder_of(const struct cl_block *block)
+static unsigned int a_holder_of(struct cl_exporter *ex, const struct cl_block *block)
 {
 	uint16_t slot;
 
-	return cl_record_holders(&cl_own, block->record, &slot, 1) ? slot : CL_SLOTS;
+	return cl_record_holders(ex->blocks.region, block->record, &slot, 1) ? slot : CL_SLOTS;
 }
 
 /* @slot: as a_holder_of() returns it. */
-static void tell_held_forced_out_locked(const struct cl_block *block, unsigned int slot)
+static void tell_held_forced_out_locked(struct cl_exporter *ex, const struct cl_block *block, unsigned int slot)
 {
-	struct cl_about about = cl_block_about_locked(block);
+	struct cl_about about = cl_block_about_locked(&ex->blocks, block);
 
 	if (slot < CL_SLOTS) {
-		about.pid = cl_own.slot[slot].who.pid;
-		memcpy(about.name, cl_own.slot[slot].name, sizeof about.name);
+		about.pid = ex->blocks.region->slot[slot].who.pid;
+		memcpy(about.name, ex->blocks.region->slot[slot].name, sizeof about.name);
 	}
 	cl_happened_locked(CL_FOUND_HELD_FORCED_OUT, &about);
 }
@@ -33,142 +34,142 @@ static void tell_held_forced_out_locked(const struct cl_block *block, unsigned i
  * or NULL.  It skips an .unfenced block, since nobody knows whether its stream has reached the
  * free.
  */
-static struct cl_block *oldest_too_much_locked(void)
+static struct cl_block *oldest_too_much_locked(struct cl_exporter *ex)
 {
 	struct cl_block *block;
 
-	CL_LIST_EACH (block, &cl_limbo.held, struct cl_block, node)
-		if (cl_limbo_is_too_much_held(block) && block->size && !block->own_opens &&
+	CL_LIST_EACH (block, &ex->limbo.held, struct cl_block, node)
+		if (cl_limbo_is_too_much_held(ex, block) && block->size && !block->own_opens &&
 		    !block->fence && !block->unfenced && !cl_limbo_context_ends(block))
 			return block;
 	return NULL;
 }
 
-void cl_forced_held_out_locked(struct cl_collected *sum)
+void cl_forced_held_out_locked(struct cl_exporter *ex, struct cl_collected *sum)
 {
 	struct cl_block *block;
 
-	while ((block = oldest_too_much_locked()) != NULL) {
-		unsigned int slot = a_holder_of(block);
+	while ((block = oldest_too_much_locked(ex)) != NULL) {
+		unsigned int slot = a_holder_of(ex, block);
 		bool released;
 
-		cl_block_set_state(block, CL_BLOCK_RELEASING);
-		released = cl_record_gone(&cl_own, block->record);
+		cl_block_set_state(ex, block, CL_BLOCK_RELEASING);
+		released = cl_record_gone(ex->blocks.region, block->record);
 		/* if its last holder has just left, nothing is taken from anybody */
 		if (!released)
-			tell_held_forced_out_locked(block, slot);
-		cl_give_back_alone_locked(block);
+			tell_held_forced_out_locked(ex, block, slot);
+		cl_give_back_alone_locked(ex, block);
 		sum->blocks++;
 		sum->bytes += block->size;
 		cl_count(limbo_released);
 		cl_count_add(limbo_bytes_released, block->size);
-		cl_limbo_account(block, -1);
-		cl_trace_block(CL_TRACE_RELEASED, block, .value = cl_limbo.bytes);
+		cl_limbo_account(ex, block, -1);
+		cl_trace_block(CL_TRACE_RELEASED, block, .value = ex->limbo.bytes);
 		/* a holder that left meanwhile set its ready bit in vain, while it was on no list */
-		if (released || cl_record_try_release(&cl_own, block->record)) {
-			cl_limbo_delete_locked(block);
+		if (released || cl_record_try_release(ex->blocks.region, block->record)) {
+			cl_limbo_delete_locked(ex, block);
 			continue;
 		}
-		cl_block_unhash(block);
-		cl_block_set_state(block, CL_BLOCK_ORPHANED);
+		cl_block_unhash(&ex->blocks, block);
+		cl_block_set_state(ex, block, CL_BLOCK_ORPHANED);
 	}
 }
 
 /* Returns the oldest event that no other thread is busy with, or NULL. */
-static struct cl_block *oldest_free_event_locked(void)
+static struct cl_block *oldest_free_event_locked(struct cl_exporter *ex)
 {
 	struct cl_event_block *event;
 
-	CL_LIST_EACH (event, &cl_limbo.events, struct cl_event_block, order)
+	CL_LIST_EACH (event, &ex->limbo.events, struct cl_event_block, order)
 		if (!cl_limbo_is_busy_locked(&event->block))
 			return &event->block;
 	return NULL;
 }
 
-unsigned int cl_forced_events_out_locked(uint64_t keep, bool any)
+unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, bool any)
 {
-	uint64_t most = cl_limbo.events.n > keep ? cl_limbo.events.n - keep : 0;
+	uint64_t most = ex->limbo.events.n > keep ? ex->limbo.events.n - keep : 0;
 	struct cl_block *block;
 	unsigned int n = 0;
 
-	for (; n < most && cl_limbo.events.n > keep && (block = oldest_free_event_locked()) != NULL; n++) {
+	for (; n < most && ex->limbo.events.n > keep && (block = oldest_free_event_locked(ex)) != NULL; n++) {
 		struct cl_about about;
 
-		if (!any && block != &CL_LIST_FIRST(&cl_limbo.events, struct cl_event_block, order)->block)
+		if (!any && block != &CL_LIST_FIRST(&ex->limbo.events, struct cl_event_block, order)->block)
 			break;
-		cl_limbo_event_forget(block);
-		cl_block_set_state(block, CL_BLOCK_RELEASING);
-		about = cl_block_about_locked(block);
+		cl_limbo_event_forget(ex, block);
+		cl_block_set_state(ex, block, CL_BLOCK_RELEASING);
+		about = cl_block_about_locked(&ex->blocks, block);
 		cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about);
-		cl_limbo.forcing++;
-		cl_give_back_alone_locked(block);
-		cl_limbo.forcing--;
+		ex->limbo.forcing++;
+		cl_give_back_alone_locked(ex, block);
+		ex->limbo.forcing--;
 		/* from here on it is as without culimbo: a handle of it opens after its destroy */
 		block->forced_out = true;
-		cl_block_unhash(block);
-		cl_limbo_settle(block, cl_now(), false);
+		cl_block_unhash(&ex->blocks, block);
+		cl_limbo_settle(ex, block, cl_now(), false);
 	}
 	return n;
 }
 
-void cl_limbo_force_events_out(uint64_t until)
+void cl_limbo_force_events_out(struct cl_exporter *ex, uint64_t until)
 {
-	uint64_t before = cl_limbo_events_back();
+	uint64_t before = cl_limbo_events_back(ex);
 
 	cl_lock(&cl_exports_lock);
 	/* events.n counts events that other threads are busy with, too */
-	while (!cl_forced_events_out_locked(cl_limbo.events.n > CL_BATCH ? cl_limbo.events.n - CL_BATCH : 0, true) &&
-	       (cl_limbo.events.n || cl_limbo.forcing) && cl_limbo_events_back() == before &&
+	while (!cl_forced_events_out_locked(ex, ex->limbo.events.n > CL_BATCH ? ex->limbo.events.n - CL_BATCH : 0, true) &&
+	       (ex->limbo.events.n || ex->limbo.forcing) && cl_limbo_events_back(ex) == before &&
 	       cl_gate_wait_until_locked(until))
 		;
 	cl_unlock(&cl_exports_lock);
 }
 
-bool cl_limbo_has_events(void)
+bool cl_limbo_has_events(struct cl_exporter *ex)
 {
 	bool has;
 
 	cl_lock(&cl_exports_lock);
-	has = cl_limbo.events.n || cl_limbo.forcing;
+	has = ex->limbo.events.n || ex->limbo.forcing;
 	cl_unlock(&cl_exports_lock);
 	return has;
 }
 
 /* Asks about the fences of large UNTRACKED blocks.  No other round does. */
-static void ask_for_untracked_locked(void)
+static void ask_for_untracked_locked(struct cl_exporter *ex)
 {
-	const struct cl_list *large = &cl_limbo.untracked[CL_UNTRACKED_LARGE];
+	const struct cl_list *large = &ex->limbo.untracked[CL_UNTRACKED_LARGE];
 	struct cl_block *block;
 
 	CL_LIST_EACH (block, large, struct cl_block, node)
 		if (block->fence)
-			cl_fence_wait_locked(block->fence, true);
-	if (cl_fences_may_ask_locked())
-		cl_release_ask_streams_locked();
+			cl_fence_wait_locked(ex, block->fence, true);
+	if (cl_fences_may_ask_locked(ex))
+		cl_release_ask_streams_locked(ex);
 	CL_LIST_EACH (block, large, struct cl_block, node)
 		if (block->fence)
-			cl_fence_wait_locked(block->fence, false);
+			cl_fence_wait_locked(ex, block->fence, false);
 }
 
-bool cl_limbo_has_untracked(void)
+bool cl_limbo_has_untracked(struct cl_exporter *ex)
 {
 	bool has;
 
 	cl_lock(&cl_exports_lock);
-	has = cl_limbo.untracked[CL_UNTRACKED_LARGE].n != 0;
+	has = ex->limbo.untracked[CL_UNTRACKED_LARGE].n != 0;
 	cl_unlock(&cl_exports_lock);
 	return has;
 }
 
-struct cl_collected cl_limbo_release_untracked(void)
+struct cl_collected cl_limbo_release_untracked(struct cl_exporter *ex)
 {
-	struct cl_list *large = &cl_limbo.untracked[CL_UNTRACKED_LARGE];
+	struct cl_list *large = &ex->limbo.untracked[CL_UNTRACKED_LARGE];
 	struct cl_collected sum = { .next = UINT64_MAX };
 	struct cl_block *block;
 	uint64_t n;
 
 	cl_lock(&cl_exports_lock);
-	ask_for_untracked_locked();
+	ask_for_untracked_locked(ex);
 	n = large->n;
 	while (n-- && (block = CL_LIST_FIRST(large, struct cl_block, node)) != NULL) {
 		if (block->fence || cl_limbo_context_ends(block)) {
@@ -177,12 +178,12 @@ struct cl_collected cl_limbo_release_untracked(void)
 			cl_list_add(large, &block->node);
 			continue;
 		}
-		cl_block_set_state(block, CL_BLOCK_RELEASING);
-		cl_give_back_alone_locked(block);
+		cl_block_set_state(ex, block, CL_BLOCK_RELEASING);
+		cl_give_back_alone_locked(ex, block);
 		sum.blocks++;
 		sum.bytes += block->size;
 		cl_trace_block(CL_TRACE_RELEASED, block, .flags = CL_TRACE_AT_ONCE);
-		cl_limbo_delete_locked(block);
+		cl_limbo_delete_locked(ex, block);
 	}
 	cl_unlock(&cl_exports_lock);
 	return sum;

@@ -16,30 +16,30 @@
  * them to @sum.  A block that is still held becomes ORPHANED: its handles no longer open, and its
  * holders can close it.
  */
-void cl_forced_held_out_locked(struct cl_collected *sum);
+void cl_forced_held_out_locked(struct cl_exporter *ex, struct cl_collected *sum);
 
 /*
  * Destroys the oldest events of the limbo until @keep are left; their records wait for the
  * importers.  Stops at an event that another thread is busy with, unless @any: then it skips
  * that one.  Returns how many it destroyed.
  */
-unsigned int cl_forced_events_out_locked(uint64_t keep, bool any);
+unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, bool any);
 
 /*
  * Destroys up to CL_BATCH of the oldest events of the limbo, held or not.  While other threads
  * are busy with all of them, it waits until one can go or has gone, or until @until
  * (CLOCK_MONOTONIC, ns).
  */
-void cl_limbo_force_events_out(uint64_t until);
+void cl_limbo_force_events_out(struct cl_exporter *ex, uint64_t until);
 /* Returns true if the limbo has events, or a thread is destroying one that it has forced out. */
-bool cl_limbo_has_events(void);
+bool cl_limbo_has_events(struct cl_exporter *ex);
 
 /*
  * Gives back UNTRACKED blocks of 2 MiB and more: the last resort of an allocation that fails
  * when nothing else came free.  Their importers, if any, go on reading the old bytes, since such
  * a block is an allocation of its own (measured).  has() returns true if there are any.
  */
-struct cl_collected cl_limbo_release_untracked(void);
-bool cl_limbo_has_untracked(void);
+struct cl_collected cl_limbo_release_untracked(struct cl_exporter *ex);
+bool cl_limbo_has_untracked(struct cl_exporter *ex);
 
 #endif

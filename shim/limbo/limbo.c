@@ -40,14 +40,13 @@
 #endif
 #include <string.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/devices.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
 #include "shim/self/self.h"
-
-struct cl_limbo_state cl_limbo;
 
 enum { GRACES_AT_ONCE = 64 }; /* the most graces that one free ends early */
 
@@ -101,57 +100,57 @@ static enum cl_untracked_why why_untracked(const struct cl_block *block)
 											 CL_UNTRACKED_FOR_GOOD;
 }
 
-static struct cl_list *list_of(const struct cl_block *block)
+static struct cl_list *list_of(struct cl_exporter *ex, const struct cl_block *block)
 {
 	switch ((enum cl_block_state)block->state) {
 	case CL_BLOCK_HELD:
-		return &cl_limbo.held;
+		return &ex->limbo.held;
 	case CL_BLOCK_READY:
-		return &cl_limbo.ready;
+		return &ex->limbo.ready;
 	case CL_BLOCK_BLOCKED:
-		return &cl_limbo.blocked;
+		return &ex->limbo.blocked;
 	case CL_BLOCK_UNTRACKED:
-		return &cl_limbo.untracked[why_untracked(block)];
+		return &ex->limbo.untracked[why_untracked(block)];
 	default:
 		return NULL;
 	}
 }
 
-void cl_limbo_not_quiet(void)
+void cl_limbo_not_quiet(struct cl_exporter *ex)
 {
 	/* relaxed: a thread that must see this synchronises by the lock or by the collector's `wake` */
-	atomic_store_explicit(&cl_limbo.quiet, CL_QUIET_NOT, memory_order_relaxed);
+	atomic_store_explicit(&ex->limbo.quiet, CL_QUIET_NOT, memory_order_relaxed);
 }
 
 /* The devices from the last entry on share that entry. */
-static uint64_t *held_bytes_of(const struct cl_block *block)
+static uint64_t *held_bytes_of(struct cl_exporter *ex, const struct cl_block *block)
 {
-	return &cl_limbo.held_bytes[block->device < CL_LIMBO_DEVICES ? block->device : CL_LIMBO_DEVICES - 1];
+	return &ex->limbo.held_bytes[block->device < CL_LIMBO_DEVICES ? block->device : CL_LIMBO_DEVICES - 1];
 }
 
-bool cl_limbo_is_too_much_held(const struct cl_block *block)
+bool cl_limbo_is_too_much_held(struct cl_exporter *ex, const struct cl_block *block)
 {
 	uint64_t limit = cl_options.held_bytes.number;
 
-	return limit && *held_bytes_of(block) > limit;
+	return limit && *held_bytes_of(ex, block) > limit;
 }
 
-static void warn_if_many_held(void)
+static void warn_if_many_held(struct cl_exporter *ex)
 {
-	if (cl_limbo.warned || !cl_options.warn_blocks.number ||
-	    cl_limbo.held.n <= cl_options.warn_blocks.number)
+	if (ex->limbo.warned || !cl_options.warn_blocks.number ||
+	    ex->limbo.held.n <= cl_options.warn_blocks.number)
 		return;
-	cl_limbo.warned = true;
+	ex->limbo.warned = true;
 	cl_log(CL_LOG_WARN,
 	       "%llu freed blocks wait for processes that still map them: some importer does not close "
 	       "what it opens. The report at exit names it (CULIMBO_WARN_BLOCKS sets this limit)",
-	       (unsigned long long)cl_limbo.held.n);
+	       (unsigned long long)ex->limbo.held.n);
 }
 
 /* ---------------------------------------------------------- what others see of it */
-static unsigned int device_of(const struct cl_block *block)
+static unsigned int device_of(struct cl_exporter *ex, const struct cl_block *block)
 {
-	return block->kind == CL_MEMORY ? cl_device_entry[block->device] : CL_ANY_DEVICE;
+	return block->kind == CL_MEMORY ? ex->blocks.devices.of[block->device] : CL_ANY_DEVICE;
 }
 
 /* The most bytes of the device that @block keeps: a small block keeps the page that it shares. */
@@ -165,56 +164,56 @@ static uint64_t device_bytes(const struct cl_block *block)
 /* In these states a block cannot go now, even if somebody needs its memory. */
 #define WAITS (BIT(HELD) | BIT(FENCED))
 
-static __attribute__((noinline)) void count_waits_changed(const struct cl_block *block, bool waits)
+static __attribute__((noinline)) void count_waits_changed(struct cl_exporter *ex, const struct cl_block *block, bool waits)
 {
-	unsigned int device = device_of(block);
+	unsigned int device = device_of(ex, block);
 	uint64_t bytes = device_bytes(block);
 
-	cl_limbo.of[device].waits += waits ? bytes : -bytes;
-	atomic_store_explicit(&cl_own.header->device[device].waits, cl_limbo.of[device].waits,
+	ex->limbo.of[device].waits += waits ? bytes : -bytes;
+	atomic_store_explicit(&ex->blocks.region->header->device[device].waits, ex->limbo.of[device].waits,
 			      memory_order_release);
 }
-static inline void count_waits(const struct cl_block *block, enum cl_block_state from, enum cl_block_state to)
+static inline void count_waits(struct cl_exporter *ex, const struct cl_block *block, enum cl_block_state from, enum cl_block_state to)
 {
 	if ((WAITS >> from ^ WAITS >> to) & 1)
-		count_waits_changed(block, WAITS >> to & 1);
+		count_waits_changed(ex, block, WAITS >> to & 1);
 }
 
 /* Returns true if @block is or may be memory of @device, an entry of the header's `device`. */
-static bool may_be_of(const struct cl_block *block, unsigned int device)
+static bool may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device)
 {
-	return block->kind == CL_MEMORY && (device == CL_ANY_DEVICE || device_of(block) == device ||
-					    device_of(block) == CL_ANY_DEVICE);
+	return block->kind == CL_MEMORY && (device == CL_ANY_DEVICE || device_of(ex, block) == device ||
+					    device_of(ex, block) == CL_ANY_DEVICE);
 }
 
-bool cl_limbo_is_pressed_now(const struct cl_block *block, uint64_t now)
+bool cl_limbo_is_pressed_now(struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
 {
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
-		if (cl_limbo.pressed_until[i] > now && may_be_of(block, i))
+		if (ex->limbo.pressed_until[i] > now && may_be_of(ex, block, i))
 			return true;
 	return false;
 }
 
 /* Takes @block off the list of its state; enter() puts it on that of its new one. */
-static void leave(struct cl_block *block)
+static void leave(struct cl_exporter *ex, struct cl_block *block)
 {
-	struct cl_list *list = list_of(block);
+	struct cl_list *list = list_of(ex, block);
 
 	if (list)
 		cl_list_remove(list, &block->node);
 	if (block->state == CL_BLOCK_HELD)
-		*held_bytes_of(block) -= block->size;
+		*held_bytes_of(ex, block) -= block->size;
 	else if (block->state == CL_BLOCK_GRACE)
-		cl_grace_remove_locked(block);
+		cl_grace_remove_locked(ex, block);
 	else if (block->state == CL_BLOCK_FENCED && block->fence)
-		cl_fence_wait_locked(block->fence, false);
+		cl_fence_wait_locked(ex, block->fence, false);
 	else if (block->state == CL_BLOCK_ORPHANED)
-		cl_limbo.orphaned--;
+		ex->limbo.orphaned--;
 }
 
-static void enter(struct cl_block *block)
+static void enter(struct cl_exporter *ex, struct cl_block *block)
 {
-	struct cl_list *list = list_of(block);
+	struct cl_list *list = list_of(ex, block);
 
 	if (list)
 		cl_list_add(list, &block->node);
@@ -222,16 +221,16 @@ static void enter(struct cl_block *block)
 		cl_trace_block(CL_TRACE_READY, block);
 	} else if (block->state == CL_BLOCK_HELD) {
 		cl_trace_block(CL_TRACE_HELD, block);
-		*held_bytes_of(block) += block->size;
-		warn_if_many_held();
+		*held_bytes_of(ex, block) += block->size;
+		warn_if_many_held(ex);
 	} else if (block->state == CL_BLOCK_FENCED) {
-		cl_fence_wait_locked(block->fence, true);
+		cl_fence_wait_locked(ex, block->fence, true);
 	} else if (block->state == CL_BLOCK_ORPHANED) {
-		cl_limbo.orphaned++;
+		ex->limbo.orphaned++;
 	}
 }
 
-void cl_block_take_step(struct cl_block *block, enum cl_block_state to)
+void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to)
 {
 	enum cl_block_state from = block->state;
 
@@ -239,42 +238,42 @@ void cl_block_take_step(struct cl_block *block, enum cl_block_state to)
 		impossible(block, to);
 		return;
 	}
-	cl_limbo_not_quiet();
+	cl_limbo_not_quiet(ex);
 	if (!(CL_BLOCK_NO_LIST >> from & 1))
-		leave(block);
-	count_waits(block, from, to);
+		leave(ex, block);
+	count_waits(ex, block, from, to);
 	block->state = (uint8_t)to;
 	/* cl_limbo_settle() puts it into the wheel: it knows the time */
 	if (!((CL_BLOCK_NO_LIST | BIT(GRACE)) >> to & 1))
-		enter(block);
+		enter(ex, block);
 }
 
-void cl_limbo_delete_locked(struct cl_block *block)
+void cl_limbo_delete_locked(struct cl_exporter *ex, struct cl_block *block)
 {
-	cl_block_set_state(block, CL_BLOCK_DELETED);
-	cl_block_delete(block);
+	cl_block_set_state(ex, block, CL_BLOCK_DELETED);
+	cl_block_delete(&ex->blocks, block);
 }
 
-bool cl_limbo_is_held(const struct cl_block *block)
+bool cl_limbo_is_held(struct cl_exporter *ex, const struct cl_block *block)
 {
-	return block->own_opens || cl_record_held(&cl_own, block->record);
+	return block->own_opens || cl_record_held(ex->blocks.region, block->record);
 }
 
 /* Returns the state that @block of the limbo belongs in when its grace is over. */
-static enum cl_block_state state_after_grace(const struct cl_block *block)
+static enum cl_block_state state_after_grace(struct cl_exporter *ex, const struct cl_block *block)
 {
-	if (cl_limbo_is_held(block))
+	if (cl_limbo_is_held(ex, block))
 		return CL_BLOCK_HELD;
 	return block->fence ? CL_BLOCK_FENCED : CL_BLOCK_READY;
 }
 
-void cl_limbo_settle(struct cl_block *block, uint64_t now, bool end_grace)
+void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end_grace)
 {
-	if (!end_grace && cl_grace_applies_locked(block, now)) {
-		cl_block_set_state(block, CL_BLOCK_GRACE);
-		cl_grace_add_locked(block, now);
+	if (!end_grace && cl_grace_applies_locked(ex, block, now)) {
+		cl_block_set_state(ex, block, CL_BLOCK_GRACE);
+		cl_grace_add_locked(ex, block, now);
 	} else {
-		cl_block_set_state(block, state_after_grace(block));
+		cl_block_set_state(ex, block, state_after_grace(ex, block));
 	}
 }
 
@@ -290,19 +289,19 @@ static inline void account_device(struct cl_limbo_device *of, struct cl_device_l
 	}
 }
 
-void cl_limbo_account(const struct cl_block *block, int sign)
+void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int sign)
 {
-	struct cl_header *h = cl_own.header;
-	uint64_t blocks = atomic_load_explicit(&cl_limbo.blocks, memory_order_relaxed) +
+	struct cl_header *h = ex->blocks.region->header;
+	uint64_t blocks = atomic_load_explicit(&ex->limbo.blocks, memory_order_relaxed) +
 			  (uint64_t)(int64_t)sign;
 
-	atomic_store_explicit(&cl_limbo.blocks, blocks, memory_order_relaxed);
-	cl_limbo.bytes += (uint64_t)((int64_t)sign * (int64_t)block->size);
+	atomic_store_explicit(&ex->limbo.blocks, blocks, memory_order_relaxed);
+	ex->limbo.bytes += (uint64_t)((int64_t)sign * (int64_t)block->size);
 	atomic_store_explicit(&h->limbo_blocks, blocks, memory_order_relaxed);
-	atomic_store_explicit(&h->limbo_bytes, cl_limbo.bytes, memory_order_relaxed);
+	atomic_store_explicit(&h->limbo_bytes, ex->limbo.bytes, memory_order_relaxed);
 	if (sign > 0)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
-	account_device(&cl_limbo.of[device_of(block)], &h->device[device_of(block)], block, sign);
+	account_device(&ex->limbo.of[device_of(ex, block)], &h->device[device_of(ex, block)], block, sign);
 }
 
 bool cl_limbo_is_busy_locked(const struct cl_block *block)
@@ -310,7 +309,7 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block)
 	return cl_block_is_taken(block) || cl_limbo_context_ends(block);
 }
 
-struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
+struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind, uint64_t key)
 {
 	struct cl_block *block;
 	uint64_t until = 0;
@@ -321,7 +320,7 @@ struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key)
 	 * the end of a context a second at most: the thread that ends it may be waiting for
 	 * a host function that this thread runs.
 	 */
-	while ((block = cl_block_find(kind, key)) != NULL && cl_limbo_is_busy_locked(block))
+	while ((block = cl_block_find(&ex->blocks, kind, key)) != NULL && cl_limbo_is_busy_locked(block))
 		if (block->state == CL_BLOCK_FREEING || block->state == CL_BLOCK_RELEASING) {
 			cl_gate_wait_locked();
 		} else {
@@ -339,11 +338,11 @@ static struct cl_node *order_of(struct cl_block *block)
 	return &((struct cl_event_block *)block)->order;
 }
 
-void cl_limbo_event_forget(struct cl_block *block)
+void cl_limbo_event_forget(struct cl_exporter *ex, struct cl_block *block)
 {
 	/* it is not on the list if it was not in the limbo, or was forced out of it */
-	if (cl_list_has(&cl_limbo.events, order_of(block)))
-		cl_list_remove(&cl_limbo.events, order_of(block));
+	if (cl_list_has(&ex->limbo.events, order_of(block)))
+		cl_list_remove(&ex->limbo.events, order_of(block));
 }
 
 /*
@@ -351,46 +350,46 @@ void cl_limbo_event_forget(struct cl_block *block)
  * any.  After GRACES_AT_ONCE of them it ends that of @entered: else one large block would end
  * the grace of thousands of small ones, and its free would take the time for all of them.
  */
-static bool end_graces_locked(struct cl_block *entered, uint64_t now)
+static bool end_graces_locked(struct cl_exporter *ex, struct cl_block *entered, uint64_t now)
 {
 	struct cl_block *block;
 	unsigned int n = 0;
 
-	for (; (block = cl_grace_over_locked(entered->device)) != NULL; n++) {
+	for (; (block = cl_grace_over_locked(ex, entered->device)) != NULL; n++) {
 		if (n >= GRACES_AT_ONCE && entered->state == CL_BLOCK_GRACE)
 			block = entered;
 		cl_count(graces_cut);
 		cl_count_add(graces_cut_bytes, block->size);
-		cl_limbo_settle(block, now, true);
+		cl_limbo_settle(ex, block, now, true);
 	}
 	return n != 0;
 }
 
-uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over)
+uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool *over)
 {
 	if (block->record == CL_NO_RECORD) {
-		cl_block_set_state(block, CL_BLOCK_UNTRACKED);
+		cl_block_set_state(ex, block, CL_BLOCK_UNTRACKED);
 		cl_trace_block(CL_TRACE_UNTRACKED, block);
 		return UINT64_MAX;
 	}
-	cl_record_to_limbo(&cl_own, block->record, now);
+	cl_record_to_limbo(ex->blocks.region, block->record, now);
 	cl_count(limbo_entered);
-	cl_limbo_account(block, 1);
-	cl_trace_block(CL_TRACE_LIMBO, block, .value = cl_limbo.bytes);
+	cl_limbo_account(ex, block, 1);
+	cl_trace_block(CL_TRACE_LIMBO, block, .value = ex->limbo.bytes);
 	if (block->kind == CL_EVENT)
-		cl_list_add(&cl_limbo.events, order_of(block));
-	cl_limbo_settle(block, now, cl_limbo_is_pressed(block, now));
-	*over = (block->state == CL_BLOCK_GRACE && end_graces_locked(block, now)) ||
-		cl_limbo_is_too_much_held(block);
-	if (block->state == CL_BLOCK_GRACE && cl_limbo.events.n <= cl_options.max_events.number)
-		return cl_grace_end(block) + cl_grace_tick();
+		cl_list_add(&ex->limbo.events, order_of(block));
+	cl_limbo_settle(ex, block, now, cl_limbo_is_pressed(ex, block, now));
+	*over = (block->state == CL_BLOCK_GRACE && end_graces_locked(ex, block, now)) ||
+		cl_limbo_is_too_much_held(ex, block);
+	if (block->state == CL_BLOCK_GRACE && ex->limbo.events.n <= cl_options.max_events.number)
+		return cl_grace_end(ex, block) + cl_grace_tick(ex);
 	return block->state == CL_BLOCK_HELD ? now + CL_REAP_EVERY : now;
 }
 
-void cl_limbo_look_again_locked(struct cl_block *block)
+void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	if (block->state == CL_BLOCK_HELD)
-		cl_block_set_state(block, block->fence ? CL_BLOCK_FENCED : CL_BLOCK_READY);
+		cl_block_set_state(ex, block, block->fence ? CL_BLOCK_FENCED : CL_BLOCK_READY);
 }
 
 /* ------------------------------------------------------- when memory is short */
@@ -401,35 +400,35 @@ static void add_moved(struct cl_limbo_moved *moved, const struct cl_limbo_device
 	moved->could_go += of->entered - of->returned - of->waits;
 }
 
-struct cl_limbo_moved cl_limbo_moved(int device)
+struct cl_limbo_moved cl_limbo_moved(struct cl_exporter *ex, int device)
 {
 	struct cl_limbo_moved moved = { .device = CL_ANY_DEVICE };
 
 	cl_lock(&cl_exports_lock);
-	moved.device = cl_device_limbo_locked(device);
+	moved.device = cl_device_limbo_locked(&ex->blocks.devices, ex->blocks.region, device);
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
 		if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
-			add_moved(&moved, &cl_limbo.of[i]);
+			add_moved(&moved, &ex->limbo.of[i]);
 	cl_unlock(&cl_exports_lock);
 	return moved;
 }
 
-uint64_t cl_limbo_returned_locked(void)
+uint64_t cl_limbo_returned_locked(struct cl_exporter *ex)
 {
 	uint64_t sum = 0;
 
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
-		sum += cl_limbo.of[i].returned;
+		sum += ex->limbo.of[i].returned;
 	return sum;
 }
 
-static void end_grace_if_pressed(struct cl_block *block, void *device)
+static void end_grace_if_pressed(struct cl_exporter *ex, struct cl_block *block, void *device)
 {
-	if (may_be_of(block, *(const unsigned int *)device))
-		cl_block_set_state(block, state_after_grace(block));
+	if (may_be_of(ex, block, *(const unsigned int *)device))
+		cl_block_set_state(ex, block, state_after_grace(ex, block));
 }
 
-void cl_limbo_press(unsigned int device, uint64_t until)
+void cl_limbo_press(struct cl_exporter *ex, unsigned int device, uint64_t until)
 {
 	uint64_t now = cl_now();
 
@@ -438,30 +437,23 @@ void cl_limbo_press(unsigned int device, uint64_t until)
 	if (until > now + CL_PRESSED_MOST)
 		until = now + CL_PRESSED_MOST;
 	cl_lock(&cl_exports_lock);
-	if (cl_limbo.pressed_until[device] < until)
-		cl_limbo.pressed_until[device] = until;
-	if (cl_limbo.pressed_last < until)
-		cl_limbo.pressed_last = until;
-	cl_grace_each_locked(end_grace_if_pressed, &device);
+	if (ex->limbo.pressed_until[device] < until)
+		ex->limbo.pressed_until[device] = until;
+	if (ex->limbo.pressed_last < until)
+		ex->limbo.pressed_last = until;
+	cl_grace_each_locked(ex, end_grace_if_pressed, &device);
 	cl_unlock(&cl_exports_lock);
 }
 
-void cl_limbo_press_over(unsigned int device)
+void cl_limbo_press_over(struct cl_exporter *ex, unsigned int device)
 {
 	cl_lock(&cl_exports_lock);
-	cl_limbo.pressed_until[device] = 0;
+	ex->limbo.pressed_until[device] = 0;
 	cl_unlock(&cl_exports_lock);
 }
 
 /* ---------------------------------------------------------------------- rest */
-bool cl_limbo_is_empty(void)
+bool cl_limbo_is_empty(struct cl_exporter *ex)
 {
-	return !atomic_load_explicit(&cl_limbo.blocks, memory_order_relaxed);
-}
-
-void cl_limbo_forget(void)
-{
-	memset(&cl_limbo, 0, sizeof cl_limbo);
-	cl_grace_forget();
-	cl_fences_forget();
+	return !atomic_load_explicit(&ex->limbo.blocks, memory_order_relaxed);
 }

@@ -21,13 +21,15 @@
 
 #include "shim/blocks/blocks.h"
 
+struct cl_exporter;
+
 #define CL_BLOCK_BIT(state) (1u << (state))
 /* In these states a block is on no list, and the limbo counts nothing of it. */
 #define CL_BLOCK_NO_LIST                                                                       \
 	(CL_BLOCK_BIT(CL_BLOCK_LIVE) | CL_BLOCK_BIT(CL_BLOCK_FREEING) |                        \
 	 CL_BLOCK_BIT(CL_BLOCK_RELEASING) | CL_BLOCK_BIT(CL_BLOCK_DELETED))
 extern const uint16_t cl_block_steps[CL_BLOCK_STATES]; /* by the old state: a bit for each new one */
-void cl_block_take_step(struct cl_block *block, enum cl_block_state to); /* the slow half of cl_block_set_state() */
+void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to); /* the slow half of cl_block_set_state() */
 
 /*
  * Moves @block to the state @to: takes it off the list, wheel or fence of its old state, and
@@ -36,17 +38,17 @@ void cl_block_take_step(struct cl_block *block, enum cl_block_state to); /* the 
  * and an error is logged once.  In builds with --enable-debug that function ends the program.
  * The caller holds cl_exports_lock.
  */
-static inline void cl_block_set_state(struct cl_block *block, enum cl_block_state to)
+static inline void cl_block_set_state(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to)
 {
 	/* This is inline because each free of a block that nobody holds passes here. */
 	if (CL_BLOCK_NO_LIST >> to & CL_BLOCK_NO_LIST >> block->state & cl_block_steps[block->state] >> to & 1)
 		block->state = (uint8_t)to;
 	else
-		cl_block_take_step(block, to);
+		cl_block_take_step(ex, block, to);
 }
 extern void (*cl_block_impossible_step)(const char *from, const char *to);
 /* Moves @block to CL_BLOCK_DELETED and frees its memory.  It has no record, or that is released. */
-void cl_limbo_delete_locked(struct cl_block *block);
+void cl_limbo_delete_locked(struct cl_exporter *ex, struct cl_block *block);
 
 /*
  * Puts @block, which the program has freed (CL_BLOCK_FREEING), into the limbo.  @now is
@@ -55,7 +57,7 @@ void cl_limbo_delete_locked(struct cl_block *block);
  * *over, false before, becomes true if the budget of the grace or CULIMBO_HELD_BYTES is
  * exceeded: then the caller collects before the program's free returns.
  */
-uint64_t cl_limbo_enter_locked(struct cl_block *block, uint64_t now, bool *over);
+uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool *over);
 
 /*
  * True while a thread is in the driver with @block or while its context is ending, so that its
@@ -66,10 +68,10 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block);
  * Returns the block at @key once it is not busy, or NULL if there is none.  Lets go of the lock
  * while it waits.  For the end of a context it waits a second at most, then returns the block.
  */
-struct cl_block *cl_limbo_find_settled_locked(enum cl_kind kind, uint64_t key);
+struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind, uint64_t key);
 
 /* The last own open of @block was closed: if @block is HELD, the next batch looks at it again. */
-void cl_limbo_look_again_locked(struct cl_block *block);
+void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block);
 
 /*
  * Somebody needs memory of @device, an entry of the header's `device` (CL_ANY_DEVICE: of any).
@@ -78,7 +80,7 @@ void cl_limbo_look_again_locked(struct cl_block *block);
  * @until is moved into the range from CL_PRESSED_LEAST to CL_PRESSED_MOST from now, since it
  * may come from another process.  Gives nothing back yet.
  */
-void cl_limbo_press(unsigned int device, uint64_t until);
+void cl_limbo_press(struct cl_exporter *ex, unsigned int device, uint64_t until);
 #define CL_PRESSED_LEAST 20000000ull /* ns */
 #define CL_PRESSED_MOST 1000000000ull
 /* Returns the @until of a call that has lacked memory since @began: it grows with that time. */
@@ -87,7 +89,7 @@ static inline uint64_t cl_limbo_press_until(uint64_t began, uint64_t now)
 	return now + CL_PRESSED_LEAST + 2 * (now - began);
 }
 /* Ends what cl_limbo_press() began: the call in need has its memory or has given up. */
-void cl_limbo_press_over(unsigned int device);
+void cl_limbo_press_over(struct cl_exporter *ex, unsigned int device);
 
 /*
  * Counts the limbo's memory that belongs, or may belong, to @device, an ordinal.  Counts all
@@ -99,16 +101,14 @@ struct cl_limbo_moved {
 	uint64_t entered, returned, could_go;
 	unsigned int device; /* its entry in the header, for cl_limbo_press() */
 };
-struct cl_limbo_moved cl_limbo_moved(int device);
+struct cl_limbo_moved cl_limbo_moved(struct cl_exporter *ex, int device);
 /* Returns how many bytes have gone back to the driver; two answers that differ tell that some did. */
-uint64_t cl_limbo_returned_locked(void);
+uint64_t cl_limbo_returned_locked(struct cl_exporter *ex);
 
 /* How often somebody looks for dead holders while a block waits for its holders, ns. */
 #define CL_REAP_EVERY 100000000ull
 
 /* Returns true if no block waits; UNTRACKED ones don't count.  A hint: one load, without the lock. */
-bool cl_limbo_is_empty(void);
-
-void cl_limbo_forget(void); /* in a forked child */
+bool cl_limbo_is_empty(struct cl_exporter *ex);
 
 #endif

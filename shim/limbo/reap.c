@@ -2,6 +2,7 @@
 /* Takes back the holds of dead processes: see reap.h. */
 #include <string.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/diag/happened.h"
@@ -10,39 +11,44 @@
 #include "shim/self/self.h"
 #include "shim/shm/slot.h"
 
-static struct cl_slot_watch watch[CL_SLOTS];
-static struct cl_lock reap_lock = CL_LOCK_INIT(CL_RANK_REAP);
+struct told {
+	struct cl_exporter *ex;
+	bool locked; /* cl_exports_lock is held */
+};
 
-/* @data: whether cl_exports_lock is held. */
+/* @data: a struct told. */
 static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 {
-	const struct cl_slot *s = &cl_own.slot[slot];
-	const struct cl_record *of = &cl_own.record[record];
+	const struct told *told = data;
+	const struct cl_exporter *ex = told->ex;
+	const struct cl_slot *s = &ex->blocks.region->slot[slot];
+	const struct cl_record *of = &ex->blocks.region->record[record];
 	struct cl_about about = {
 		.pid = s->who.pid,
 		.key = of->base,
 		.size = of->size,
 		.stack = of->free_stack,
 		.when = atomic_load_explicit(&of->freed, memory_order_relaxed),
-		.file_id = cl_own.file_id,
+		.file_id = ex->blocks.region->file_id,
 		.record = record,
-		.generation = cl_life_generation(cl_record_life(&cl_own, record)),
+		.generation = cl_life_generation(cl_record_life(ex->blocks.region, record)),
 		.kind = of->kind,
 		.device = of->device,
 	};
 
 	memcpy(about.name, s->name, sizeof about.name);
-	if (*(const bool *)data)
+	if (told->locked)
 		cl_happened_locked(CL_FOUND_HOLD_RECLAIMED, &about);
 	else
 		cl_happened(CL_FOUND_HOLD_RECLAIMED, &about, 0);
 }
 
-/* The caller holds reap_lock.  @locked: and cl_exports_lock. */
-static unsigned int reap(bool locked)
+/* The caller holds ex->reap.lock.  @locked: and cl_exports_lock. */
+static unsigned int reap(struct cl_exporter *ex, bool locked)
 {
-	struct cl_reaped sum = cl_holder_reap(&cl_own, watch, cl_now(), cl_options.settle.number,
-					      tell_reaped, &locked);
+	struct told told = { ex, locked };
+	struct cl_reaped sum = cl_holder_reap(ex->blocks.region, ex->reap.watch, cl_now(), cl_options.settle.number,
+					      tell_reaped, &told);
 
 	if (sum.holds)
 		cl_log(CL_LOG_INFO,
@@ -52,32 +58,26 @@ static unsigned int reap(bool locked)
 	return sum.settling;
 }
 
-unsigned int cl_limbo_reap(void)
+unsigned int cl_limbo_reap(struct cl_exporter *ex)
 {
 	unsigned int settling = 0;
 	bool ours;
 
-	cl_lock(&reap_lock);
+	cl_lock(&ex->reap.lock);
 	cl_lock(&cl_exports_lock);
-	ours = cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	ours = cl_self_keep_descriptor(ex->blocks.region, CL_LOCK_EXPORTER);
 	cl_unlock(&cl_exports_lock);
 	if (ours)
-		settling = reap(false);
-	cl_unlock(&reap_lock);
+		settling = reap(ex, false);
+	cl_unlock(&ex->reap.lock);
 	return settling;
 }
 
-void cl_limbo_reap_at_end_locked(void)
+void cl_limbo_reap_at_end_locked(struct cl_exporter *ex)
 {
-	if (!cl_try_lock(&reap_lock))
+	if (!cl_try_lock(&ex->reap.lock))
 		return;
-	if (cl_region_fd_intact(&cl_own))
-		reap(true);
-	cl_unlock(&reap_lock);
-}
-
-void cl_reap_forget(void)
-{
-	memset(watch, 0, sizeof watch);
-	cl_lock_reset(&reap_lock);
+	if (cl_region_fd_intact(ex->blocks.region))
+		reap(ex, true);
+	cl_unlock(&ex->reap.lock);
 }

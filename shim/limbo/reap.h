@@ -8,12 +8,17 @@
 
 #include <stdint.h>
 #include "shim/limbo/limbo.h"
+#include "shim/self/locks.h"
+#include "shim/shm/slot.h"
+
+struct cl_reap {
+	struct cl_lock lock;
+	struct cl_slot_watch watch[CL_SLOTS];
+};
 
 /* Reaps dead holders.  Returns how many may be dead but are not known to be: reap again soon. */
-unsigned int cl_limbo_reap(void);
+unsigned int cl_limbo_reap(struct cl_exporter *ex);
 /* The same when the process ends, with cl_exports_lock: does nothing if another thread reaps. */
-void cl_limbo_reap_at_end_locked(void);
-
-void cl_reap_forget(void); /* in a forked child */
+void cl_limbo_reap_at_end_locked(struct cl_exporter *ex);
 
 #endif

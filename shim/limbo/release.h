@@ -28,21 +28,21 @@ struct cl_batch {
 	unsigned int n, seen; /* seen: how many READY blocks were looked at to find .n */
 };
 /* Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records. */
-void cl_batch_take_locked(struct cl_batch *batch);
+void cl_batch_take_locked(struct cl_exporter *ex, struct cl_batch *batch);
 /* Gives the blocks of @batch back, deletes them, and adds them to @sum. */
-void cl_batch_release_locked(struct cl_batch *batch, struct cl_collected *sum);
+void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch, struct cl_collected *sum);
 /* Gives @block back, in a visit to its context.  *wait: the caller must wait for our own @stream there. */
-CUresult cl_give_back(struct cl_block *block, CUstream stream, bool *wait);
+CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait);
 /* Gives back @block alone, and returns when the driver has its memory.  An error is ignored. */
-void cl_give_back_alone_locked(struct cl_block *block);
+void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block);
 
 /* Destroys the events of all detached fences whose context is not ending, and frees the fences. */
-void cl_release_detached_locked(void);
+void cl_release_detached_locked(struct cl_exporter *ex);
 /* Runs a round of fence.h.  A block whose fence is reached goes from FENCED to READY. */
-void cl_release_ask_streams_locked(void);
+void cl_release_ask_streams_locked(struct cl_exporter *ex);
 
 /* Returns how many exported events the driver has back, by any way; and counts one more. */
-uint64_t cl_limbo_events_back(void);
-void cl_limbo_event_went(void);
+uint64_t cl_limbo_events_back(const struct cl_exporter *ex);
+void cl_limbo_event_went(struct cl_exporter *ex);
 
 #endif

@@ -15,6 +15,7 @@
  */
 #include <time.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
 #include "shim/driver/devices.h"
@@ -42,7 +43,7 @@ enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 #define SLACK (64u << 20)
 
 /* Returns a counter of what came free in this process; it only grows. */
-typedef uint64_t counter_fn(void);
+typedef uint64_t counter_fn(const struct cl_exporter *ex);
 
 /* What the steps of one attempt have found out. */
 struct found {
@@ -68,8 +69,9 @@ static uint64_t began(const struct cl_retry *retry)
 
 /* ---------------------------------------------------------------------- the own limbo */
 /* Counts bytes, so that a released event's record, which gives no memory, does not look like success. */
-static uint64_t bytes_back(void)
+static uint64_t bytes_back(const struct cl_exporter *ex)
 {
+	(void)ex;
 	return cl_count_get(limbo_bytes_released);
 }
 
@@ -81,14 +83,14 @@ static void collect_own(const struct cl_retry *retry, bool ends, counter_fn *cou
 {
 	/* ends every grace: an event whose handle is under way is lost only if an event is short */
 	bool all = counts != bytes_back;
-	uint64_t before = counts();
+	uint64_t before = counts(&cl_exporter);
 
 	if (!all)
-		cl_limbo_press(device, cl_limbo_press_until(began(retry), cl_now()));
-	cl_limbo_collect_from_dying(all, retry->deadline, NULL);
+		cl_limbo_press(&cl_exporter, device, cl_limbo_press_until(began(retry), cl_now()));
+	cl_limbo_collect_from_dying(&cl_exporter, all, retry->deadline, NULL);
 	do
-		cl_limbo_collect(all);
-	while (cl_limbo_wait_for_others(retry->deadline, counts, ends ? before : UINT64_MAX));
+		cl_limbo_collect(&cl_exporter, all);
+	while (cl_limbo_wait_for_others(&cl_exporter, retry->deadline, counts, ends ? before : UINT64_MAX));
 }
 
 static void own_memory(struct cl_retry *retry, struct found *found)
@@ -99,11 +101,11 @@ static void own_memory(struct cl_retry *retry, struct found *found)
 	if (!cl_sharing())
 		return;
 	/* the processes that we ask may be waiting for our answer */
-	cl_collector_called();
-	device = cl_limbo_moved(retry->what.device).device;
+	cl_collector_called(&cl_exporter);
+	device = cl_limbo_moved(&cl_exporter, retry->what.device).device;
 	retry->pressed = device + 1;
 	collect_own(retry, retry->attempt == 0 || cl_now() < retry->deadline, bytes_back, device);
-	moved = cl_limbo_moved(retry->what.device);
+	moved = cl_limbo_moved(&cl_exporter, retry->what.device);
 	found->gave |= moved.entered + moved.returned != retry->seen;
 	found->may_come |= moved.could_go != 0;
 	retry->seen = moved.entered + moved.returned;
@@ -114,7 +116,7 @@ static bool is_at_limit(void)
 {
 	CUevent event;
 
-	if (cl_events_alive() < CL_EVENT_PLACES - 64 || /* other threads may be making some */
+	if (cl_events_alive(&cl_exporter.blocks) < CL_EVENT_PLACES - 64 || /* other threads may be making some */
 	    cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
 	cl_driver.cuEventDestroy_v2(event);
@@ -124,12 +126,12 @@ static bool is_at_limit(void)
 static void own_events(struct cl_retry *retry, struct found *found)
 {
 	/* an event came free since the driver failed: then nothing is forced out */
-	if (retry->attempt && cl_limbo_events_back() != retry->seen)
+	if (retry->attempt && cl_limbo_events_back(&cl_exporter) != retry->seen)
 		return;
-	found->counts = cl_limbo_has_events() ? cl_limbo_events_back : is_at_limit() ? NULL : bytes_back;
+	found->counts = cl_limbo_has_events(&cl_exporter) ? cl_limbo_events_back : is_at_limit() ? NULL : bytes_back;
 	if (!found->counts)
 		return;
-	found->before = found->counts();
+	found->before = found->counts(&cl_exporter);
 	if (retry->attempt == 0 || found->counts == bytes_back)
 		collect_own(retry, true, found->counts, CL_ANY_DEVICE);
 }
@@ -139,18 +141,18 @@ static void held_events(struct cl_retry *retry, struct found *found)
 {
 	uint64_t back;
 
-	if (found->counts == cl_limbo_events_back && cl_limbo_events_back() == found->before)
-		cl_limbo_force_events_out(retry->deadline);
-	if (found->counts && found->counts() != found->before) {
+	if (found->counts == cl_limbo_events_back && cl_limbo_events_back(&cl_exporter) == found->before)
+		cl_limbo_force_events_out(&cl_exporter, retry->deadline);
+	if (found->counts && found->counts(&cl_exporter) != found->before) {
 		found->gave = true;
 		/*
 		 * their records still wait; the collector may have looked while we had them, and
 		 * sleep for good
 		 */
-		cl_collector_wake();
+		cl_collector_wake(&cl_exporter);
 	}
 	/* read last, so that events which were forced out are counted */
-	back = cl_limbo_events_back();
+	back = cl_limbo_events_back(&cl_exporter);
 	found->gave |= retry->attempt == 0 || back != retry->seen;
 	retry->seen = back;
 }
@@ -197,7 +199,7 @@ static void others(struct cl_retry *retry, struct found *found)
 static void untracked(struct cl_retry *retry, struct found *found)
 {
 	if (!found->gave && !found->may_come && cl_sharing())
-		found->gave = cl_limbo_release_untracked().blocks != 0;
+		found->gave = cl_limbo_release_untracked(&cl_exporter).blocks != 0;
 }
 
 /* Returns true if no device (or not the named one) has as much memory in all: no limbo can help then. */
@@ -235,14 +237,14 @@ static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 		return true;
 	/* asked again at every eighth attempt, since the answer may change */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
-	    (cl_sharing() && cl_limbo_has_untracked()))
+	    (cl_sharing() && cl_limbo_has_untracked(&cl_exporter)))
 		return false;
 	before = look_at_others(retry, found).returned;
-	before += cl_limbo_moved(retry->what.device).returned;
+	before += cl_limbo_moved(&cl_exporter, retry->what.device).returned;
 	if (cl_driver.cuMemGetInfo_v2(&is_free, &total) != CUDA_SUCCESS)
 		return false;
 	entered = look_at_others(retry, found).entered;
-	entered += cl_limbo_moved(retry->what.device).entered;
+	entered += cl_limbo_moved(&cl_exporter, retry->what.device).entered;
 	return entered >= before && is_free + (entered - before) + SLACK < retry->what.at_least;
 }
 
@@ -333,7 +335,7 @@ void cl_reclaim_end(struct cl_retry *retry)
 {
 	/* another thread that retries for this device presses the limbo again at each attempt */
 	if (retry->pressed)
-		cl_limbo_press_over(retry->pressed - 1);
+		cl_limbo_press_over(&cl_exporter, retry->pressed - 1);
 	retry->pressed = 0;
 	cl_pressure_end(retry->others);
 	retry->others = NULL;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/limbo/exporter.h"
 #include "shim/blocks/blocks.h"
 #include "shim/diag/happened.h"
 #include "shim/importer/mappings.h"
@@ -80,7 +81,7 @@ static void end_output(void)
 /* --------------------------------------------------------------- what is looked at */
 static unsigned int own_opens(uint32_t record)
 {
-	const struct cl_block *block = cl_block_of_record(record);
+	const struct cl_block *block = cl_block_of_record(&cl_exporter.blocks, record);
 
 	return block ? block->own_opens : 0;
 }
@@ -133,7 +134,7 @@ void cl_view_own(struct cl_view *view)
 	cl_own_need_locked(true);
 	has_descriptor = cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 	*view = (struct cl_view){ .region = cl_own, .state = CL_ALIVE, .own = true, .borrowed = true,
-				  .knows_records = true, .records = cl_block_records_locked(), .now = cl_now() };
+				  .knows_records = true, .records = cl_block_records_locked(&cl_exporter.blocks), .now = cl_now() };
 	/* the program has closed it: its number may be that of another file now */
 	if (!has_descriptor)
 		view->region.fd = -1;
@@ -143,8 +144,8 @@ static void look(const struct cl_view *view)
 {
 	cl_report_look_begin(&report, view, view->now);
 	cl_report_add_blocks(&report, own_opens);
-	cl_block_each(CL_MEMORY, add_without_record, NULL);
-	cl_block_each(CL_EVENT, add_without_record, NULL);
+	cl_block_each(&cl_exporter.blocks, CL_MEMORY, add_without_record, NULL);
+	cl_block_each(&cl_exporter.blocks, CL_EVENT, add_without_record, NULL);
 	cl_imports_each(add_import, NULL);
 	cl_report_add_findings(&report, count_found);
 	cl_report_look_end(&report);

@@ -27,6 +27,7 @@
 
 #include "shim/limbo/collector.h"
 #include "shim/limbo/collect.h"
+#include "shim/limbo/exporter.h"
 #include "shim/limbo/reap.h"
 #include "shim/self/self.h"
 #include "shim/shim.h"
@@ -71,7 +72,7 @@ static void op_free_now(uint64_t run)
 static void op_collect(uint64_t run)
 {
 	(void)run;
-	MUST(cl_limbo_collect(false).blocks == 0);
+	MUST(cl_limbo_collect(&cl_exporter, false).blocks == 0);
 }
 
 /* Holds blocks 0 .. n, then closes what it is told, until it is killed. */
@@ -133,24 +134,24 @@ static int exporter(int argc, char **argv)
 	used = n;
 	measure("free-into-limbo", op_free_limbo, 1000);
 	/* from here on it is this thread that collects, and no other waits for a lock while it is counted */
-	MUST(cl_collector_stop(10000000000u));
+	MUST(cl_collector_stop(&cl_exporter, 10000000000u));
 	measure("free-nobody-holds", op_free_now, 1000);
 	measure("collect-nothing", op_collect, 10000);
 	helper_do(0, k);
 	start = bench_now();
-	collected = cl_limbo_collect(false);
+	collected = cl_limbo_collect(&cl_exporter, false);
 	say_ns("release-a-block", (double)(bench_now() - start) / (double)k);
 	MUST(collected.blocks == k);
 	kill(helper, SIGKILL);
 	MUST(waitpid(helper, NULL, 0) == helper);
 	do {
 		start = bench_now();
-		cl_limbo_reap();
+		cl_limbo_reap(&cl_exporter);
 	} while (!cl_count_get(dead_holders));
 	say_value("reap-held-all", (double)(bench_now() - start) / 1e6, "ms");
 	MUST(cl_count_get(found[CL_FOUND_HOLD_RECLAIMED]) == n + spare - k);
 	start = bench_now();
-	collected = cl_limbo_collect(false);
+	collected = cl_limbo_collect(&cl_exporter, false);
 	say_ns("release-the-rest-a-block", (double)(bench_now() - start) / (double)(n + spare - k));
 	MUST(collected.blocks == n + spare - k);
 	cl_process_end(0);
@@ -183,7 +184,7 @@ static int reap(int argc, char **argv)
 	MUST(waitpid(helper, NULL, 0) == helper);
 	do {
 		start = bench_now();
-		cl_limbo_reap();
+		cl_limbo_reap(&cl_exporter);
 	} while (!cl_count_get(dead_holders));
 	say_value("reap-held-one", (double)(bench_now() - start) / 1e6, "ms");
 	cl_process_end(0);

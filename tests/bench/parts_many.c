@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "shim/limbo/collect.h"
+#include "shim/limbo/exporter.h"
 #include "shim/shim.h"
 
 /* ------------------------------------------------------------- stopped amid calls */
@@ -34,13 +35,13 @@ static void busy_exporter(void)
 	for (uint64_t run = 0;; run++) {
 		op_export_again(run);
 		op_free_other(run);
-		cl_limbo_collect(false);
+		cl_limbo_collect(&cl_exporter, false);
 		/* told to, it does each call once while the other is stopped, freeing too */
 		if (atomic_load(&board->ready) == 1) {
 			op_export_again(run);
 			op_free_other(run);
 			MUST(cl_memory_free(block_at(SPARE + board->first)) == CUDA_SUCCESS);
-			cl_limbo_collect(false);
+			cl_limbo_collect(&cl_exporter, false);
 			atomic_store(&board->ready, 0);
 		}
 	}

@@ -21,6 +21,7 @@
 #include "shim/blocks/blocks.h"
 #include "shim/exporter/own_open.h"
 #include "shim/importer/close.h"
+#include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/shim.h"
 #include "tests/fuzz/fuzz.h"
@@ -252,6 +253,11 @@ static CUipcMemHandle handle_from(struct input *in)
 	return handle;
 }
 
+static bool own_has(enum cl_kind kind, uint64_t key)
+{
+	return cl_own_has(&cl_exporter, kind, key);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, size };
@@ -300,7 +306,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		CUresult ignored;
 
 		/* (what names our own file is the driver's matter, and not an import) */
-		cl_import_event_destroy(events[--events_n], destroy, cl_own_has, &ignored);
+		cl_import_event_destroy(events[--events_n], destroy, own_has, &ignored);
 	}
 	PROMISE(holds_in_other() == 0);
 	return 0;

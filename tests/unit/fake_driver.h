@@ -19,6 +19,7 @@
 #include "shim/blocks/blocks.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/collect.h"
+#include "shim/limbo/exporter.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
@@ -102,7 +103,7 @@ static inline void wake_sleepers(void)
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);
 	if (cl_options.collector.number == CL_COLLECTOR_THREAD)
-		cl_collector_wake();
+		cl_collector_wake(&cl_exporter);
 }
 /* A thread that turns the clock by a second each millisecond or so, and wakes who waits for it. */
 static _Atomic bool turning;

@@ -47,7 +47,7 @@ static inline bool is_known(CUdeviceptr p)
 	bool known;
 
 	cl_lock(&cl_exports_lock);
-	known = cl_block_find(CL_MEMORY, p) != NULL;
+	known = cl_block_find(&cl_exporter.blocks, CL_MEMORY, p) != NULL;
 	cl_unlock(&cl_exports_lock);
 	return known;
 }
@@ -111,7 +111,7 @@ static inline bool another_event(unsigned int attempt)
 	cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 });
 	retry.attempt = attempt;
 	retry.deadline = cl_now() + cl_options.pressure_wait.number;
-	retry.seen = cl_limbo_events_back();
+	retry.seen = cl_limbo_events_back(&cl_exporter);
 	return cl_retry_again(&retry);
 }
 
@@ -176,7 +176,7 @@ static inline CUresult destroy_that_stalls(CUevent event)
 }
 static inline void *collect_beside(void *unused)
 {
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	return unused;
 }
 

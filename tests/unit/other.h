@@ -106,7 +106,7 @@ static inline void obey(const struct order *order, struct answer *answer)
 		answer->result = cl_memory_free(order->a);
 		break;
 	case 'g': /* give back what nobody holds */
-		answer->value = cl_limbo_collect(true).blocks;
+		answer->value = cl_limbo_collect(&cl_exporter, true).blocks;
 		break;
 	case 'n': /* number of frees in the driver */
 		answer->value = frees_of(order->a);
@@ -163,7 +163,7 @@ static inline enum cl_block_state state_of(CUdeviceptr p)
 	enum cl_block_state state;
 
 	cl_lock(&cl_exports_lock);
-	block = cl_block_find(CL_MEMORY, p);
+	block = cl_block_find(&cl_exporter.blocks, CL_MEMORY, p);
 	state = block ? (enum cl_block_state)block->state : CL_BLOCK_LIVE;
 	cl_unlock(&cl_exports_lock);
 	return state;

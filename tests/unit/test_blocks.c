@@ -24,7 +24,7 @@ static void each_export_is_found(void)
 	for (int i = 1; i < MANY; i++)
 		exported_block();
 	for (int i = 0; i < MANY; i++)
-		CHECK(cl_block_may_be(first + (uint64_t)i * DEVICE_STEP));
+		CHECK(cl_block_may_be(&cl_exporter.blocks.filter, first + (uint64_t)i * DEVICE_STEP));
 	for (int i = 0; i < MANY; i++)
 		CHECK_EQUAL(cl_memory_free(first + (uint64_t)i * DEVICE_STEP), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, MANY);
@@ -33,7 +33,7 @@ static void each_export_is_found(void)
 	freed = 0;
 	for (int i = 0; i < MANY; i++) {
 		other = fake_alloc(64, CONTEXT_A);
-		freed += cl_block_may_be(other);
+		freed += cl_block_may_be(&cl_exporter.blocks.filter, other);
 		CHECK_EQUAL(cl_memory_free(other), CUDA_SUCCESS);
 	}
 	CHECK_EQUAL(atomic_load(&fake.free_calls), MANY);
@@ -44,9 +44,9 @@ static void child_finds_its_own(void)
 	CUdeviceptr p = fake_alloc(64, CONTEXT_A);
 
 	for (int i = 0; i < 20000; i++) /* what the parent exported is none of the child's */
-		CHECK(!cl_block_may_be(DEVICE_BASE + (uint64_t)i * DEVICE_STEP));
+		CHECK(!cl_block_may_be(&cl_exporter.blocks.filter, DEVICE_BASE + (uint64_t)i * DEVICE_STEP));
 	export_block(p);
-	CHECK(cl_block_may_be(p));
+	CHECK(cl_block_may_be(&cl_exporter.blocks.filter, p));
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
 }
@@ -68,7 +68,7 @@ static struct cl_block *block_at(enum cl_kind kind, uint64_t address)
 	static const uint8_t handle[64];
 	struct cl_export what = { .kind = kind, .base = address, .size = 512, .handle = handle };
 	uint32_t generation;
-	struct cl_block *block = cl_block_new(cl_block_prepare_locked(kind), &what, &cl_context_unknown, 0,
+	struct cl_block *block = cl_block_new(&cl_exporter.blocks, cl_block_prepare_locked(&cl_exporter.blocks, kind), &what, &cl_context_unknown, 0,
 					      &generation);
 
 	CHECK(block);
@@ -81,7 +81,7 @@ static void visit(struct cl_block *block, void *data)
 	visited ^= block->link.key;
 	visits++;
 	if (data && visits % 3 == 0)
-		cl_block_delete(block);
+		cl_block_delete(&cl_exporter.blocks, block);
 }
 
 /* Block @first to below @end are there, and these only. */
@@ -90,16 +90,16 @@ static void all_are_found(enum cl_kind kind, uint64_t first, uint64_t end)
 	uint64_t want = 0;
 
 	for (uint64_t n = first; n < end; n++) {
-		struct cl_block *block = cl_block_find(kind, address_of(n));
+		struct cl_block *block = cl_block_find(&cl_exporter.blocks, kind, address_of(n));
 
 		CHECK(block && block->link.key == address_of(n));
-		CHECK(kind != CL_MEMORY || cl_block_may_be(address_of(n)));
+		CHECK(kind != CL_MEMORY || cl_block_may_be(&cl_exporter.blocks.filter, address_of(n)));
 		want ^= address_of(n);
 	}
-	CHECK(!cl_block_find(kind, address_of(end)));
-	CHECK(!first || !cl_block_find(kind, address_of(first - 1)));
+	CHECK(!cl_block_find(&cl_exporter.blocks, kind, address_of(end)));
+	CHECK(!first || !cl_block_find(&cl_exporter.blocks, kind, address_of(first - 1)));
 	visited = visits = 0;
-	cl_block_each(kind, visit, NULL);
+	cl_block_each(&cl_exporter.blocks, kind, visit, NULL);
 	CHECK(visits == end - first && visited == want);
 }
 
@@ -111,7 +111,7 @@ static void table_through_its_walks(enum cl_kind kind)
 	while (end < 3000) {
 		block_at(kind, address_of(end++));
 		if (end % 5 == 0) { /* and some go */
-			cl_block_delete(cl_block_find(kind, address_of(first)));
+			cl_block_delete(&cl_exporter.blocks, cl_block_find(&cl_exporter.blocks, kind, address_of(first)));
 			first++;
 		}
 		all_are_found(kind, first, end);
@@ -119,7 +119,7 @@ static void table_through_its_walks(enum cl_kind kind)
 	/* as many come as go */
 	for (unsigned int i = 0; i < 40000; i++) {
 		block_at(kind, address_of(end++));
-		cl_block_delete(cl_block_find(kind, address_of(first)));
+		cl_block_delete(&cl_exporter.blocks, cl_block_find(&cl_exporter.blocks, kind, address_of(first)));
 		first++;
 		if (i % 97 == 0)
 			all_are_found(kind, first, end);
@@ -127,17 +127,17 @@ static void table_through_its_walks(enum cl_kind kind)
 	all_are_found(kind, first, end);
 	/* of what was never there, and of what has gone, few are taken for it */
 	for (uint64_t n = 0; n < 20000; n++)
-		kept += cl_block_may_be(address_of(n + (n % 2 ? 0 : 1 << 30)));
+		kept += cl_block_may_be(&cl_exporter.blocks.filter, address_of(n + (n % 2 ? 0 : 1 << 30)));
 	if (kind == CL_MEMORY)
 		CHECK(kept > 0 && kept < 20000 / 5);
 	/* who goes through all may delete; amid a growth, too */
 	while (end - first <= 4096 + 100)
 		block_at(kind, address_of(end++));
 	visits = 0;
-	cl_block_each(kind, visit, &visits);
+	cl_block_each(&cl_exporter.blocks, kind, visit, &visits);
 	CHECK_EQUAL(visits, end - first);
 	visits = 0;
-	cl_block_each(kind, visit, NULL);
+	cl_block_each(&cl_exporter.blocks, kind, visit, NULL);
 	CHECK_EQUAL(visits, end - first - (end - first) / 3);
 }
 

@@ -49,8 +49,8 @@ static _Atomic pid_t collector_task;
 static void stop_before_store(const volatile void *object, uint64_t value)
 {
 	/* 0 says that it is awake again */
-	if (object != &collector.sleeps_until || !value || !atomic_load(&armed) ||
-	    pthread_equal(pthread_self(), collector.thread) == 0)
+	if (object != &cl_exporter.collector.sleeps_until || !value || !atomic_load(&armed) ||
+	    pthread_equal(pthread_self(), cl_exporter.collector.thread) == 0)
 		return;
 	if (atomic_exchange(&collector_stopped, true))
 		return;
@@ -86,10 +86,10 @@ static void wake_up_body(void)
 	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
 	CHECK(COMES_TRUE(frees_of(first) == 1, 30000));
 	CHECK(COMES_TRUE(atomic_load(&cl_own.header->sleeping) &&
-			 atomic_load(&collector.sleeps_until) == UINT64_MAX, 30000));
+			 atomic_load(&cl_exporter.collector.sleeps_until) == UINT64_MAX, 30000));
 	export_block(second);
 	atomic_store(&armed, true);
-	cl_collector_wake(); /* it looks, finds nothing, and is stopped before its bed */
+	cl_collector_wake(&cl_exporter); /* it looks, finds nothing, and is stopped before its bed */
 	CHECK(COMES_TRUE(atomic_load(&collector_stopped), 30000));
 	begun = test_now();
 	CHECK_EQUAL(cl_memory_free(second), CUDA_SUCCESS);
@@ -97,7 +97,7 @@ static void wake_up_body(void)
 	/* due after a second; 20 s is twenty times late */
 	if (!COMES_TRUE(frees_of(second) == 1, 20000)) {
 		dprintf(2, "the collector sleeps %s though a block was due %.1f s ago\n",
-			atomic_load(&collector.sleeps_until) == UINT64_MAX ? "for good" : "on",
+			atomic_load(&cl_exporter.collector.sleeps_until) == UINT64_MAX ? "for good" : "on",
 			(double)(test_now() - begun) / 1e9);
 		_exit(1);
 	}
@@ -124,16 +124,16 @@ static void late_body(bool by_any)
 	atomic_store(&no_threads, 2);
 	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
 	CHECK_EQUAL(logged("cannot start the collector thread"), 1);
-	CHECK(cl_collector_is_inline());
+	CHECK(cl_collector_is_inline(&cl_exporter.collector));
 	CHECK(!atomic_load(&cl_own.header->serving));
 	if (by_any) {
-		CHECK(COMES_TRUE((export_block(other), atomic_load(&collector.running)), 30000));
+		CHECK(COMES_TRUE((export_block(other), atomic_load(&cl_exporter.collector.running)), 30000));
 	} else {
-		CHECK(COMES_TRUE((exported_block(), cl_collector_wake(), atomic_load(&collector.running)),
+		CHECK(COMES_TRUE((exported_block(), cl_collector_wake(&cl_exporter), atomic_load(&cl_exporter.collector.running)),
 				 30000));
 	}
 	CHECK_EQUAL(atomic_load(&tried), 3);
-	CHECK(!cl_collector_is_inline());
+	CHECK(!cl_collector_is_inline(&cl_exporter.collector));
 	CHECK(atomic_load(&cl_own.header->serving));
 	/* and it does what it is there for, also for what was freed before it came */
 	CHECK_EQUAL(cl_memory_free(second), CUDA_SUCCESS);
@@ -160,7 +160,7 @@ static void never_body(void)
 	atomic_store(&no_threads, UINT32_MAX);
 	exported_block();
 	for (end = test_now() + 20 * MS; test_now() < end; calls++)
-		cl_collector_wake();
+		cl_collector_wake(&cl_exporter);
 	CHECK(atomic_load(&tried) >= 2);
 	/* it doubles from 4 us to more than all of this took */
 	CHECK(atomic_load(&tried) <= 16);

@@ -100,7 +100,7 @@ IN_A_CHILD(an_end_past_the_hooks_is_seen_by_the_id)
 	b_is_primary = true;
 	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B && primary);
 	CHECK_EQUAL(objects(), 1);
-	CHECK(!cl_block_find(CL_MEMORY, p));
+	CHECK(!cl_block_find(&cl_exporter.blocks, CL_MEMORY, p));
 	CHECK(!cl_record_held(peer(), other.record));
 	/* of one that has ended the driver says no id */
 	b_id = 0;
@@ -270,7 +270,7 @@ static bool is_exported_event(CUevent event)
 	bool is;
 
 	cl_lock(&cl_exports_lock);
-	is = cl_block_find(CL_EVENT, (uint64_t)(uintptr_t)event);
+	is = cl_block_find(&cl_exporter.blocks, CL_EVENT, (uint64_t)(uintptr_t)event);
 	cl_unlock(&cl_exports_lock);
 	return is;
 }

@@ -46,7 +46,7 @@ IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	NO_MEMORY();
 	CHECK_EQUAL(fails_again(), false);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(fake.destroyed_n, 0);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 2);
@@ -72,10 +72,10 @@ IN_A_CHILD(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held)
 	export_block(first);
 	export_block(second);
 	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(first), 0);
 	CHECK_EQUAL(cl_memory_free(second), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(first), 1);
 	CHECK_EQUAL(frees_of(second), 0);
 }
@@ -267,10 +267,10 @@ IN_A_CHILD(a_block_of_unknown_size_is_tracked)
 	open = others_open(&other, export_block(p));
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
 	others_close(&other, open);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
@@ -303,7 +303,7 @@ static CUresult attribute_and_give_back(void *data, CUpointer_attribute attribut
 
 	if (gives_back) {
 		gives_back = false;
-		cl_limbo_collect(true);
+		cl_limbo_collect(&cl_exporter, true);
 	}
 	return result;
 }

@@ -174,7 +174,7 @@ static CUdeviceptr freed_on(CUstream handle)
 /* As who is short of memory does; what is freed meanwhile is seen. */
 static void collect(void)
 {
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 }
 
 #define HANDLE(n) ((CUstream)(uintptr_t)(0x5000 + 16 * (uintptr_t)(n)))
@@ -202,7 +202,7 @@ static void many_streams(bool have_ids)
 	collect();
 	CHECK_EQUAL(frees_of(waits), 1);
 	CHECK_EQUAL(marks_live, 0);
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 IN_A_CHILD(no_stream_waits_for_another)
 {
@@ -368,18 +368,18 @@ IN_A_CHILD(of_a_stream_only_the_first_fence_is_asked_about)
 	in_grace = freed_on(HANDLE(2));
 	busy->asked = 0;
 	for (int i = 0; i < 10; i++)
-		cl_limbo_collect(false);
+		cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(busy->asked, 10);
 	CHECK_EQUAL(graced->asked, 0);
 	CHECK_EQUAL(frees_of(in_grace), 0);
 	/* each once, and the first that is not reached */
 	busy->got = FREES / 2;
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(busy->asked, 10 + FREES / 2 + 1);
 	for (int i = 0; i < FREES; i++)
 		CHECK_EQUAL(frees_of(p[i]), i < FREES / 2);
 	busy->got = ALL;
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(busy->asked, 10 + FREES + 1);
 	CHECK_EQUAL(frees_of(p[FREES - 1]), 1);
 	graced->got = ALL;
@@ -447,7 +447,7 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	fake.dead_b = true;
 	collect();
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 
 static struct {
@@ -471,7 +471,7 @@ IN_A_CHILD(a_fence_whose_context_ends_while_it_is_made_goes_with_it)
 	collect();
 	CHECK_EQUAL(queries, 0);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 
 IN_A_CHILD(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed)
@@ -485,7 +485,7 @@ IN_A_CHILD(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed)
 	export_block(p);
 	CHECK_EQUAL(cl_memory_free_async(p, HANDLE(1), false), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	CHECK_EQUAL(marks_live, 1);
-	CHECK(!cl_block_find(CL_MEMORY, p));
+	CHECK(!cl_block_find(&cl_exporter.blocks, CL_MEMORY, p));
 }
 
 /* Of a stream of another context: the block waits for nothing more. */
@@ -504,7 +504,7 @@ IN_A_CHILD(a_block_does_not_wait_for_a_stream_that_went_with_its_context)
 	collect();
 	CHECK_EQUAL(queries, 0);
 	CHECK_EQUAL(frees_of(p), 1);
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 
 /* A context that may be ending is not asked about, the others' streams are. */
@@ -522,7 +522,7 @@ IN_A_CHILD(the_streams_of_a_context_that_ends_are_passed_over)
 	CHECK_EQUAL(queries, 1);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(frees_of(waits), 0);
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 	context_ended(CONTEXT_A, 0, false);
 	collect();
 	CHECK_EQUAL(frees_of(waits), 1);

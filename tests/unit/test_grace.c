@@ -157,7 +157,7 @@ IN_A_CHILD(a_block_larger_than_the_budget_has_no_grace)
 	free_block(q);
 	CHECK_EQUAL(state_of(q), CL_BLOCK_HELD);
 	others_close(&other, there);
-	cl_collector_wake();
+	cl_collector_wake(&cl_exporter);
 	CHECK_EQUAL(frees_of(q), 1);
 	CHECK_EQUAL(frees_of(small), 0);
 }
@@ -198,7 +198,7 @@ IN_A_CHILD(what_is_held_is_no_matter_of_the_grace)
 	CHECK_EQUAL(state_of(p[0]), CL_BLOCK_HELD);
 	CHECK_EQUAL(state_of(p[1]), CL_BLOCK_GRACE);
 	others_close(&other, there[0]);
-	cl_collector_wake();
+	cl_collector_wake(&cl_exporter);
 	CHECK_EQUAL(frees_of(p[0]), 1);
 	CHECK_EQUAL(frees_of(p[1]), 0);
 }
@@ -253,7 +253,7 @@ IN_A_CHILD(a_free_in_a_streams_order_waits_for_its_stream_when_it_goes_early)
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
-	cl_collector_wake();
+	cl_collector_wake(&cl_exporter);
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
@@ -308,7 +308,7 @@ IN_A_CHILD(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget)
 
 	start_with_budget(4 * MIB);
 	p = share(MIB, NULL);
-	cl_limbo_press(CL_ANY_DEVICE, cl_now() + HOUR);
+	cl_limbo_press(&cl_exporter, CL_ANY_DEVICE, cl_now() + HOUR);
 	free_block(p);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(cl_count_get(graces_cut), 0);
@@ -349,7 +349,7 @@ IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 	CHECK_EQUAL(cl_memory_free(again), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(again), 1);
 	others_close(&other, there[0]);
-	cl_collector_wake();
+	cl_collector_wake(&cl_exporter);
 	CHECK_EQUAL(frees_of(again), 1);
 	/* the record is free again */
 	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, stamp_of(&handle[0]).record)), CL_FREE);
@@ -397,9 +397,9 @@ IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
 	cl_driver.cuStreamGetCtx = NULL;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(p), 0);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_HELD);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_HELD_FORCED_OUT]), 0);
 }

@@ -100,7 +100,7 @@ static struct cl_block *block_of(CUevent event)
 	struct cl_block *block;
 
 	cl_lock(&cl_exports_lock);
-	block = cl_block_find(CL_EVENT, (uint64_t)(uintptr_t)event);
+	block = cl_block_find(&cl_exporter.blocks, CL_EVENT, (uint64_t)(uintptr_t)event);
 	cl_unlock(&cl_exports_lock);
 	return block;
 }
@@ -256,7 +256,7 @@ static void event_of_a_green_context(bool shares, bool ends)
 		context_ended(NULL, 0, true);
 		CHECK(!block_of(event));
 	}
-	CHECK_EQUAL(cl_limbo_collect(true).blocks, !ends);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, !ends);
 	CHECK(!block_of(event));
 	CHECK(fake.destroyed_n == !ends && pushes == !ends);
 }
@@ -305,8 +305,8 @@ static void block_of_a_green_context(CUcontext current, bool async)
 		CHECK_EQUAL(fake.sync_ctx == CONTEXT_A, true);
 	make_current(CONTEXT_B);
 	destroy(GREEN);
-	cl_limbo_collect(true);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 }
 IN_A_CHILD(a_block_of_one_is_freed_in_the_primary_one)
@@ -377,7 +377,7 @@ IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
 	export_block(p);
 	make_current(CONTEXT_B);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 	/* those that are known, are */
 	make_current(CONTEXT_G);

@@ -22,7 +22,7 @@ IN_A_CHILD(what_goes_with_its_primary_context_is_forgotten)
 	fake_stack[0] = CONTEXT_B;
 	context_ended(NULL, 0, true);
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);
-	CHECK(!cl_block_find(CL_MEMORY, of_a) && cl_block_find(CL_MEMORY, of_b));
+	CHECK(!cl_block_find(&cl_exporter.blocks, CL_MEMORY, of_a) && cl_block_find(&cl_exporter.blocks, CL_MEMORY, of_b));
 	CHECK(!none_belongs_to_a_context());
 	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
 	CHECK(none_belongs_to_a_context());
@@ -36,7 +36,7 @@ IN_A_CHILD(no_stream_is_made_again_for_the_end_of_another_devices_context)
 		CUdeviceptr p = exported_block();
 
 		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-		cl_limbo_collect(true);
+		cl_limbo_collect(&cl_exporter, true);
 		CHECK(freed_soon(p));
 		CHECK_EQUAL(fake.streams_made, 1);
 		context_ends(NULL, 1);
@@ -60,7 +60,7 @@ IN_A_CHILD(each_context_has_a_stream_to_free_on)
 
 		export_block(p);
 		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-		cl_limbo_collect(true);
+		cl_limbo_collect(&cl_exporter, true);
 		CHECK_EQUAL(frees_of(p), 1);
 		CHECK_EQUAL(plain_frees, 0);
 		CHECK_EQUAL(fake.streams_made, i);
@@ -119,7 +119,7 @@ IN_A_CHILD(what_goes_with_its_context_is_forgotten)
 	end_context_a(true);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
 	CHECK_EQUAL(cl_own.header->live_blocks, 0);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(freed) + frees_of(live) + frees_of(held), 0);
 	CHECK(freed_soon(of_b));
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle }).result,
@@ -146,7 +146,7 @@ static void context_ends_in_a_free(CUresult result)
 	CHECK(!is_known(p));
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 	CHECK_EQUAL(cl_own.header->live_blocks, 0);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
 }
 IN_A_CHILD(a_block_whose_context_ends_while_it_is_freed_is_forgotten)
@@ -162,9 +162,9 @@ static CUresult record_and_end_a(CUevent event, CUstream stream)
 {
 	CUresult result = fake_event_record(event, stream);
 
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	end_context_a(true);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	return result;
 }
 
@@ -179,7 +179,7 @@ IN_A_CHILD(the_event_in_another_context_goes_with_the_block)
 	cl_driver.cuEventRecord = record_and_end_a;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK(!is_known(p));
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 }
 
@@ -188,7 +188,7 @@ IN_A_CHILD(events_are_left_to_a_context_that_ends)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	CHECK_EQUAL(cl_event_destroy(exported_event(NULL), fake_event_destroy), CUDA_SUCCESS);
 	end_context_a(true);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
@@ -204,7 +204,7 @@ static CUresult stalled_destroy(CUevent event)
 }
 static void *collects(void *unused)
 {
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	return unused;
 }
 static void *ends_b(void *unused)

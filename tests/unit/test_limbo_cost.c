@@ -59,7 +59,7 @@ static void measure(unsigned int n, struct cost *cost)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, n + MEASURED);
 	for (unsigned int i = 0; i < MEASURED; i++) {
 		times[i] = test_now();
-		CHECK_EQUAL(cl_limbo_collect(false).blocks, 0);
+		CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).blocks, 0);
 		times[i] = test_now() - times[i];
 	}
 	cost->collect_ns = median(times);
@@ -67,7 +67,7 @@ static void measure(unsigned int n, struct cost *cost)
 	for (unsigned int i = 0; i < MEASURED; i++) {
 		cl_record_set_ready(&cl_own, i * (n / MEASURED));
 		times[i] = test_now();
-		CHECK_EQUAL(cl_limbo_collect(false).blocks, 0);
+		CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).blocks, 0);
 		times[i] = test_now() - times[i];
 	}
 	cost->ready_ns = median(times);

@@ -25,7 +25,7 @@ IN_A_CHILD(a_destroyed_event_waits_for_its_importers)
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_ERROR_INVALID_HANDLE);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_DESTROYED_TWICE]), 1);
-	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'd', .a = answer.value }).result, CUDA_SUCCESS);
 	CHECK(COMES_TRUE(atomic_load(&fake.destroyed_n) == 2, SOON));
@@ -53,21 +53,21 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	}
 	for (int i = 0; i < 3; i++)
 		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
 	for (int i = 3; i < 6; i++)
 		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
 	CHECK(COMES_TRUE(atomic_load(&fake.destroyed_n) == 3, SOON));
 	for (int i = 0; i < 3; i++)
 		CHECK(fake.destroyed[i] == event[i]);
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 3);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_FORCED_OUT]), 3);
 	CHECK_EQUAL(cl_event_destroy(event[5], fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
 	/* what went early is not destroyed again when its importer goes */
 	kill(other.pid, SIGKILL);
-	CHECK(COMES_TRUE((cl_limbo_reap(), cl_count_get(found[CL_FOUND_HOLD_RECLAIMED])) == 3, SOON));
-	CHECK(COMES_TRUE((cl_limbo_collect(true), cl_own.header->limbo_blocks) == 0, SOON));
+	CHECK(COMES_TRUE((cl_limbo_reap(&cl_exporter), cl_count_get(found[CL_FOUND_HOLD_RECLAIMED])) == 3, SOON));
+	CHECK(COMES_TRUE((cl_limbo_collect(&cl_exporter, true), cl_own.header->limbo_blocks) == 0, SOON));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 6);
 	CHECK(none_belongs_to_a_context());
 }
@@ -75,7 +75,7 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 /* What the collector finds while a thread of the program has the last event of the limbo. */
 static CUresult destroy_and_collect(CUevent event)
 {
-	struct cl_collected now = cl_limbo_collect(false);
+	struct cl_collected now = cl_limbo_collect(&cl_exporter, false);
 
 	CHECK(!now.held && now.next == UINT64_MAX); /* it will sleep till it is woken */
 	return fake_event_destroy(event);
@@ -121,10 +121,10 @@ IN_A_CHILD(no_younger_event_goes_for_those_of_a_context_that_may_be_ending)
 			context_ends(CONTEXT_A, -1);
 		CHECK_EQUAL(cl_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
 	}
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
 	context_ended(CONTEXT_A, -1, false);
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK(fake.destroyed[0] == event[0]);
 }
@@ -145,7 +145,7 @@ IN_A_CHILD(no_younger_event_goes_for_those_that_are_being_given_back)
 	CHECK(!pthread_create(&thread, NULL, collect_beside, NULL));
 	CHECK(COMES_TRUE(atomic_load(&in_destroy), SOON));
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	atomic_store(&stall_destroy, false);
 	CHECK(!pthread_join(thread, NULL));
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_FORCED_OUT]), 0);

@@ -105,7 +105,7 @@ static CUresult get_handle_of_what_goes(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	CUresult result = fake_get_handle(handle, p);
 
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	return result;
 }
 static CUresult range_of_what_lives(CUdeviceptr *base, size_t *size, CUdeviceptr p)

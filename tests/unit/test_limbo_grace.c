@@ -25,7 +25,7 @@ static void grace_with(uint64_t collector)
 	if (collector == CL_COLLECTOR_THREAD)
 		CHECK(freed_soon(p));
 	else
-		CHECK(COMES_TRUE((cl_collector_wake(), frees_of(p) == 1), SOON));
+		CHECK(COMES_TRUE((cl_collector_wake(&cl_exporter), frees_of(p) == 1), SOON));
 	CHECK(freed_at(p) >= exported + GRACE);
 	dprintf(2, "freed %.1f ms after its grace of %.0f ms\n",
 		(double)(freed_at(p) - exported - GRACE) / 1e6, (double)GRACE / 1e6);
@@ -130,7 +130,7 @@ static void a_grace_late(uint64_t collector)
 	wake_sleepers();
 	while (!frees_of(second)) {
 		turn_clock(tick / 4);
-		cl_collector_wake();
+		cl_collector_wake(&cl_exporter);
 		sched_yield();
 	}
 	if (freed_at(second) < exported + 5 * GRACE) {

@@ -32,7 +32,7 @@ IN_A_CHILD(own_opens_are_counted)
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(open_own(&late, handle), CUDA_SUCCESS); /* it is still there */
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 	CHECK(freed_soon(p));
@@ -57,9 +57,9 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	again = others_open(&other, handle);
 	CHECK(mapped == again && mapped != p);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	others_close(&other, mapped);
-	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
 	closed = cl_now();
@@ -90,15 +90,15 @@ IN_A_CHILD(who_holds_what_is_no_more_is_waited_for)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	p = fake_alloc(1024, CONTEXT_A);
 	others_open(&other, export_block(p));
-	CHECK(!cl_limbo_collect(false).held);
-	CHECK(!cl_limbo_collect(false).held); /* (from what the first one has found) */
+	CHECK(!cl_limbo_collect(&cl_exporter, false).held);
+	CHECK(!cl_limbo_collect(&cl_exporter, false).held); /* (from what the first one has found) */
 	cl_driver.cuIpcGetMemHandle = get_other_handle;
 	export_block(p);
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);
-	CHECK(cl_limbo_collect(false).held); /* should it die, somebody has to see that */
-	CHECK(cl_limbo_collect(false).held);
+	CHECK(cl_limbo_collect(&cl_exporter, false).held); /* should it die, somebody has to see that */
+	CHECK(cl_limbo_collect(&cl_exporter, false).held);
 	kill(other.pid, SIGKILL);
-	CHECK(COMES_TRUE((cl_limbo_reap(), !cl_limbo_collect(false).held), SOON));
+	CHECK(COMES_TRUE((cl_limbo_reap(&cl_exporter), !cl_limbo_collect(&cl_exporter, false).held), SOON));
 }
 
 static void what_is_gone_is_watched(bool in_a_free, bool kills)

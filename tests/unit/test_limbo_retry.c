@@ -128,7 +128,7 @@ IN_A_CHILD(who_needs_an_event_hears_of_one_that_just_went)
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	CHECK(NO_EVENT());
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK(fails_again());
 	CHECK(!fails_again());
 }

@@ -127,7 +127,7 @@ IN_A_CHILD(a_file_that_another_thread_is_making_is_not_looked_at)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_own.header = not_to_stay;
 	cl_memory_allocates();
-	cl_collector_wake();
+	cl_collector_wake(&cl_exporter);
 	cl_own.header = before;
 }
 

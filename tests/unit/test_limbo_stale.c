@@ -20,7 +20,7 @@ IN_A_CHILD(another_handle_of_an_address_is_another_block)
 	for (unsigned int i = 0; i < 64; i++)
 		handle[i] = (uint8_t)(i * i + 7 * i);
 	cl_lock(&cl_exports_lock);
-	known = cl_block_new(cl_block_prepare_locked(CL_MEMORY), &what, &cl_context_unknown, 0,
+	known = cl_block_new(&cl_exporter.blocks, cl_block_prepare_locked(&cl_exporter.blocks, CL_MEMORY), &what, &cl_context_unknown, 0,
 			     &generation);
 	CHECK(known && cl_block_has_handle(known, handle));
 	for (unsigned int bit = 0; bit < 512; bit++) {

@@ -82,9 +82,9 @@ static void bring(struct cl_block *block, enum cl_block_state to)
 	if (to == CL_BLOCK_LIVE)
 		return;
 	bring(block, before[to]);
-	cl_block_set_state(block, to);
+	cl_block_set_state(&cl_exporter, block, to);
 	if (to == CL_BLOCK_GRACE)
-		cl_grace_add_locked(block, cl_now());
+		cl_grace_add_locked(&cl_exporter, block, cl_now());
 }
 
 static bool is_on(const struct cl_list *list, const struct cl_block *block)
@@ -103,24 +103,24 @@ static void check_is(const struct cl_block *block, enum cl_block_state state)
 	uint64_t waits = state == CL_BLOCK_HELD || state == CL_BLOCK_FENCED ? 2u << 20 : 0, sum = 0;
 
 	CHECK_EQUAL(block->state, state);
-	CHECK_EQUAL(is_on(&cl_limbo.held, block), state == CL_BLOCK_HELD);
-	CHECK_EQUAL(is_on(&cl_limbo.ready, block), state == CL_BLOCK_READY);
-	CHECK_EQUAL(is_on(&cl_limbo.blocked, block), state == CL_BLOCK_BLOCKED);
-	CHECK_EQUAL(is_on(&cl_limbo.untracked[CL_UNTRACKED_FOR_GOOD], block), state == CL_BLOCK_UNTRACKED);
-	CHECK_EQUAL(cl_limbo.untracked[CL_UNTRACKED_LARGE].n, 0);
-	CHECK_EQUAL(cl_grace_n_locked(), state == CL_BLOCK_GRACE);
-	CHECK_EQUAL(cl_fences_wait_locked(), state == CL_BLOCK_FENCED);
-	CHECK_EQUAL(cl_limbo.orphaned, state == CL_BLOCK_ORPHANED);
-	CHECK_EQUAL(cl_limbo.held_bytes[block->device], state == CL_BLOCK_HELD ? block->size : 0);
+	CHECK_EQUAL(is_on(&cl_exporter.limbo.held, block), state == CL_BLOCK_HELD);
+	CHECK_EQUAL(is_on(&cl_exporter.limbo.ready, block), state == CL_BLOCK_READY);
+	CHECK_EQUAL(is_on(&cl_exporter.limbo.blocked, block), state == CL_BLOCK_BLOCKED);
+	CHECK_EQUAL(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_FOR_GOOD], block), state == CL_BLOCK_UNTRACKED);
+	CHECK_EQUAL(cl_exporter.limbo.untracked[CL_UNTRACKED_LARGE].n, 0);
+	CHECK_EQUAL(cl_grace_n_locked(&cl_exporter), state == CL_BLOCK_GRACE);
+	CHECK_EQUAL(cl_fences_wait_locked(&cl_exporter), state == CL_BLOCK_FENCED);
+	CHECK_EQUAL(cl_exporter.limbo.orphaned, state == CL_BLOCK_ORPHANED);
+	CHECK_EQUAL(cl_exporter.limbo.held_bytes[block->device], state == CL_BLOCK_HELD ? block->size : 0);
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
-		sum += cl_limbo.of[i].waits;
+		sum += cl_exporter.limbo.of[i].waits;
 	CHECK_EQUAL(sum, waits);
 }
 
 /* Tries the step of a new block.  True: it was taken. */
 static bool try(enum cl_block_state from, enum cl_block_state to)
 {
-	struct cl_block *block = cl_block_find(CL_MEMORY, exported_block());
+	struct cl_block *block = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
 	struct cl_fence *fence = calloc(1, sizeof *fence);
 	bool taken;
 
@@ -128,22 +128,22 @@ static bool try(enum cl_block_state from, enum cl_block_state to)
 	cl_lock(&cl_exports_lock);
 	CHECK_EQUAL(block->state, CL_BLOCK_LIVE);
 	cl_belongs_to(&fence->of, block->of.context, &block->of.context->fences);
-	cl_fence_add_locked(fence, block);
+	cl_fence_add_locked(&cl_exporter, fence, block);
 	cl_block_impossible_step = end_the_test;
 	bring(block, from);
 	check_is(block, from);
 	cl_block_impossible_step = NULL;
-	cl_block_set_state(block, to);
+	cl_block_set_state(&cl_exporter, block, to);
 	taken = is_a_step(from, to);
 	if (taken && to == CL_BLOCK_GRACE)
-		cl_grace_add_locked(block, cl_now());
+		cl_grace_add_locked(&cl_exporter, block, cl_now());
 	check_is(block, taken ? to : from);
 	/* an end, for the next to begin with nothing */
-	cl_fence_wait_locked(fence, false);
-	cl_fence_detach_locked(block);
+	cl_fence_wait_locked(&cl_exporter, fence, false);
+	cl_fence_detach_locked(&cl_exporter, block);
 	if (block->state != CL_BLOCK_DELETED)
-		cl_block_set_state(block, CL_BLOCK_DELETED);
-	cl_block_delete(block);
+		cl_block_set_state(&cl_exporter, block, CL_BLOCK_DELETED);
+	cl_block_delete(&cl_exporter.blocks, block);
 	cl_unlock(&cl_exports_lock);
 	return taken;
 }
@@ -167,19 +167,19 @@ IN_A_CHILD(large_untracked_blocks_are_a_list_of_their_own)
 	struct cl_block *small, *large, *unfenced;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	small = cl_block_find(CL_MEMORY, exported_block());
-	large = cl_block_find(CL_MEMORY, exported_block());
-	unfenced = cl_block_find(CL_MEMORY, exported_block());
+	small = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
+	large = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
+	unfenced = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
 	large->size = unfenced->size = 2u << 20;
 	unfenced->unfenced = true;
 	cl_lock(&cl_exports_lock);
 	bring(small, CL_BLOCK_UNTRACKED);
 	bring(large, CL_BLOCK_UNTRACKED);
 	bring(unfenced, CL_BLOCK_UNTRACKED);
-	CHECK_EQUAL(cl_limbo.untracked[CL_UNTRACKED_LARGE].n, 1);
-	CHECK(is_on(&cl_limbo.untracked[CL_UNTRACKED_LARGE], large));
-	CHECK(is_on(&cl_limbo.untracked[CL_UNTRACKED_FOR_GOOD], small));
-	CHECK(is_on(&cl_limbo.untracked[CL_UNTRACKED_FOR_GOOD], unfenced));
+	CHECK_EQUAL(cl_exporter.limbo.untracked[CL_UNTRACKED_LARGE].n, 1);
+	CHECK(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_LARGE], large));
+	CHECK(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_FOR_GOOD], small));
+	CHECK(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_FOR_GOOD], unfenced));
 	cl_unlock(&cl_exports_lock);
 }
 
@@ -196,7 +196,7 @@ IN_A_CHILD(an_impossible_step_ends_a_test)
 	if (!child) {
 		dup2(ends[1], STDERR_FILENO);
 		start_with(HOUR, CL_COLLECTOR_INLINE);
-		cl_block_set_state(cl_block_find(CL_MEMORY, exported_block()), CL_BLOCK_READY);
+		cl_block_set_state(&cl_exporter, cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block()), CL_BLOCK_READY);
 		_exit(0);
 	}
 	close(ends[1]);

@@ -36,7 +36,7 @@ static uint64_t next_meanwhile;
 static CUresult query_and_collect(CUevent event)
 {
 	cl_driver.cuEventQuery = fake_event_query;
-	next_meanwhile = cl_limbo_collect(false).next;
+	next_meanwhile = cl_limbo_collect(&cl_exporter, false).next;
 	return fake_event_query(event);
 }
 IN_A_CHILD(who_asks_about_a_stream_does_not_hide_it_from_the_collector)
@@ -47,16 +47,16 @@ IN_A_CHILD(who_asks_about_a_stream_does_not_hide_it_from_the_collector)
 	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	cl_driver.cuEventQuery = query_and_collect;
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	CHECK(next_meanwhile && next_meanwhile < UINT64_MAX); /* or it would sleep for good */
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(frees_of(p), 1);
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 
 IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
@@ -72,7 +72,7 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 	fake.none_result = CUDA_SUCCESS;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_HELD);
 	CHECK_EQUAL(logged("no host memory for the fence of a stream-ordered free"), 1);
@@ -116,22 +116,22 @@ static void context_ends_before_its_stream(bool gone)
 	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
-	CHECK(cl_limbo_collect(false).next < UINT64_MAX); /* its stream is asked again */
+	CHECK(cl_limbo_collect(&cl_exporter, false).next < UINT64_MAX); /* its stream is asked again */
 	context_ends(CONTEXT_A, 0);
 	asked = atomic_load(&fake.queries);
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 	CHECK_EQUAL(atomic_load(&fake.queries), asked);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
 	context_ended(CONTEXT_A, 0, gone);
-	cl_limbo_collect(false);
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(frees_of(p), !gone);
 	CHECK(!is_known(p));
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 	/* nothing is left to be asked about */
-	CHECK_EQUAL(cl_limbo_collect(false).next, UINT64_MAX);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 IN_A_CHILD(who_waits_for_a_stream_is_asked_about_no_more_when_its_context_did_not_end)
 {
@@ -150,7 +150,7 @@ static CUdeviceptr freed_in_a_stream_of_b(void)
 	fake.stream_ctx = CONTEXT_B;
 	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	return p;
 }
@@ -175,11 +175,11 @@ IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
 	CHECK(asked > 0);
 	context_ends(CONTEXT_B, -1);
 	/* it may be gone already: nothing of it is asked */
-	CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	CHECK_EQUAL(atomic_load(&fake.queries), asked);
 	CHECK_EQUAL(frees_of(p) + frees_of(waits), 0);
 	b_has_ended();
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(frees_of(waits), 1);
 	CHECK_EQUAL(atomic_load(&fake.queries), asked);
@@ -192,17 +192,17 @@ IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = freed_in_a_stream_of_b();
 	context_ends(CONTEXT_B, -1);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	context_ended(CONTEXT_B, -1, false);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
 	/* another's end is none of it */
 	context_ends(NULL, 1);
 	context_ended(NULL, 1, true);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	/* its mark is forgotten: nothing is left of it to go with that context */
@@ -218,11 +218,11 @@ IN_A_CHILD(a_mark_that_outlives_its_block_is_destroyed)
 	p = freed_in_a_stream_of_b();
 	end_context_a(true);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	context_ends(CONTEXT_B, -1);
 	b_has_ended();
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK_EQUAL(frees_of(p), 0);
 }
@@ -233,9 +233,9 @@ IN_A_CHILD(a_mark_that_outlives_its_block_goes_with_its_context)
 	freed_in_a_stream_of_b();
 	context_ends(CONTEXT_B, -1);
 	end_context_a(true);
-	cl_limbo_collect(true); /* it may be gone */
+	cl_limbo_collect(&cl_exporter, true); /* it may be gone */
 	b_has_ended();
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
 }
 
@@ -250,10 +250,10 @@ IN_A_CHILD(without_knowing_whose_stream_it_is_a_block_is_kept)
 	atomic_fetch_or(&cl_green_notes, CL_GREEN_UNNOTED);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK_EQUAL(logged("no host memory for the fence of a stream-ordered free"), 1);
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	context_ends(CONTEXT_B, -1);
 	b_has_ended();
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 }
@@ -290,7 +290,7 @@ IN_A_CHILD(a_context_does_not_end_while_a_mark_of_it_is_asked_about)
 	ends = starts_and_waits(end_b_beside);
 	atomic_store(&stall_query, false);
 	CHECK(!pthread_join(asks, NULL) && !pthread_join(ends, NULL));
-	cl_limbo_collect(true);
+	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
@@ -305,10 +305,10 @@ IN_A_CHILD(what_is_kept_is_not_given_back_before_its_stream_has_got_there)
 	export_block(p);
 	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
-	CHECK(!cl_limbo_release_untracked().blocks);
+	CHECK(!cl_limbo_release_untracked(&cl_exporter).blocks);
 	CHECK_EQUAL(frees_of(p), 0);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
-	CHECK_EQUAL(cl_limbo_release_untracked().blocks, 1);
+	CHECK_EQUAL(cl_limbo_release_untracked(&cl_exporter).blocks, 1);
 	CHECK_EQUAL(frees_of(p), 1);
 }
 

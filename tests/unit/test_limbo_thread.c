@@ -77,7 +77,7 @@ IN_A_CHILD(the_collector_comes_with_the_first_block_and_takes_no_signal)
 	for (int i = 0; i < 50; i++)
 		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
 	CHECK_TASKS(2);
-	CHECK(cl_collector_stop(5000 * MS));
+	CHECK(cl_collector_stop(&cl_exporter, 5000 * MS));
 	CHECK(COMES_TRUE(tasks() == TASKS(1), SOON)); /* a moment after the join */
 	CHECK_EQUAL(cl_own.header->serving, 0);
 }
@@ -105,7 +105,7 @@ IN_A_CHILD(a_forked_child_starts_anew)
 		CHECK(!cl_sharing());
 		CHECK(!cl_own.file_id);
 		CHECK(!is_known(p));
-		CHECK_EQUAL(cl_limbo_collect(true).blocks, 0);
+		CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 		CHECK_TASKS(1);
 		cl_options.grace.number = GRACE;
 		p = exported_block();
@@ -166,7 +166,7 @@ IN_A_CHILD(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread)
 	hostile = true;
 	cl_record_set_ready(&cl_own, 0);
 	takes = 0;
-	CHECK_EQUAL(cl_limbo_collect(false).blocks, 0);
+	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).blocks, 0);
 	CHECK(takes > 1 && takes <= 2 * CL_CHUNK);
 	/* and the others' come back meanwhile */
 	CHECK_EQUAL(cl_memory_close(own_q), CUDA_SUCCESS);
@@ -317,9 +317,9 @@ static void a_child_knows_its_events(pid_t (*forks)(void))
 	if (!child) {
 		makes_an_event_to_share();
 		makes_an_event_to_share();
-		CHECK_EQUAL(cl_events_alive(), 2);
+		CHECK_EQUAL(cl_events_alive(&cl_exporter.blocks), 2);
 		export_block(fake_alloc(1024, CONTEXT_A));
-		CHECK_EQUAL(cl_events_alive(), 2);
+		CHECK_EQUAL(cl_events_alive(&cl_exporter.blocks), 2);
 		_exit(0);
 	}
 	child_judge(child);

@@ -27,7 +27,7 @@ static unsigned int reclaimed(const struct cl_view *view)
 {
 	struct cl_finding found;
 
-	cl_limbo_reap();
+	cl_limbo_reap(&cl_exporter);
 	return findings_of(view, CL_FOUND_HOLD_RECLAIMED, &found);
 }
 

@@ -109,7 +109,7 @@ IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 	CHECK(found.stack && found.other_stack);
 	cl_options.max_events.number = 1;
 	CHECK_EQUAL(cl_event_destroy(other, fake_event_destroy), CUDA_SUCCESS);
-	cl_limbo_collect(false);
+	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_FORCED_OUT, &found), 1);
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK(found.other_stack);
@@ -142,7 +142,7 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 		CHECK_EQUAL(export_here(&handle, p), CUDA_SUCCESS);
 		CHECK_EQUAL(free_here(p), CUDA_SUCCESS);
 		while (cl_life_state(cl_record_life(&cl_own, 0)) != CL_FREE)
-			cl_limbo_collect(false);
+			cl_limbo_collect(&cl_exporter, false);
 		CHECK_EQUAL(write(line, &handle, sizeof handle), sizeof handle);
 		while (read(line, &byte, 1) > 0)
 			;

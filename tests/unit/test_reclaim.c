@@ -37,7 +37,7 @@ static void obey(enum order order, uint64_t *answer)
 	if (order == FILLS)
 		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
 	else if (order == GIVES)
-		*answer = cl_limbo_collect(true).blocks;
+		*answer = cl_limbo_collect(&cl_exporter, true).blocks;
 	else if (order == FREED)
 		*answer = atomic_load(&fake.free_calls);
 	else if (order == NAMES)

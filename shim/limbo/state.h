@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of the limbo, for the files of this folder alone.  All of it is under cl_exports_lock. */
+#ifndef CL_LIMBO_STATE_H
+#define CL_LIMBO_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "shim/base/list.h"
+#include "shim/shm/layout.h"
+
+enum { CL_LIMBO_DEVICES = 64 };
+
+/* Why an UNTRACKED block stays: a large one may go as a last resort, another never does. */
+enum cl_untracked_why { CL_UNTRACKED_LARGE, CL_UNTRACKED_FOR_GOOD, CL_UNTRACKED_WHYS };
+
+struct cl_limbo_state {
+	struct cl_list held, ready, blocked, untracked[CL_UNTRACKED_WHYS]; /* by state */
+	uint64_t held_bytes[CL_LIMBO_DEVICES]; /* of `held`, by device */
+	unsigned int forcing; /* threads in the driver with an event that they have taken off `events` */
+	uint64_t orphaned; /* blocks */
+	_Atomic uint64_t blocks; /* atomic because cl_limbo_is_empty() reads it without the lock */
+	uint64_t bytes;
+	struct cl_list events; /* those in the limbo that the driver still has, the oldest first */
+	bool warned;
+	/* our own copy of the header's `device`, which other processes can damage */
+	struct cl_limbo_device {
+		uint64_t entered, returned, waits;
+	} of[CL_DEVICE_LIMBOS];
+	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
+	/*
+	 * Not CL_QUIET_NOT after a collection that left work to the ready map alone: the next
+	 * one then looks only there.  Each change of a state sets it back to CL_QUIET_NOT.
+	 */
+	_Atomic uint8_t quiet;
+	_Atomic uint64_t events_back; /* relaxed: a thread that waits for an event asks the driver next */
+};
+enum { CL_QUIET_NOT, CL_QUIET_EMPTY, CL_QUIET_HELD };
+
+#endif
