@@ -202,6 +202,7 @@ static void inline_pass(struct cl_exporter *ex)
 
 void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when)
 {
+	struct cl_header *h;
 	uint64_t sleeps;
 
 	if (atomic_load_explicit(&ex->collector.stop, memory_order_relaxed))
@@ -219,11 +220,12 @@ void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when)
 	 * `wake` is unchanged.  So we change `wake` first and then read until when it sleeps,
 	 * or it could fall asleep in between.
 	 */
-	atomic_fetch_add_explicit(&ex->blocks.region->header->wake, 1, memory_order_release);
+	h = ex->blocks.region->header;
+	atomic_fetch_add_explicit(&h->wake, 1, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
 	sleeps = atomic_load_explicit(&ex->collector.sleeps_until, memory_order_relaxed);
 	if (sleeps && when < sleeps)
-		syscall(SYS_futex, &ex->blocks.region->header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		syscall(SYS_futex, &h->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void cl_collector_called(struct cl_exporter *ex)

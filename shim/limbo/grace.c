@@ -4,6 +4,7 @@
 
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/grace.h"
+#include "shim/limbo/inside.h"
 #include "shim/base/list.h"
 #include "shim/base/options.h"
 #include "shim/self/self.h"
@@ -43,16 +44,6 @@ static uint64_t budget_of(struct cl_exporter *ex, unsigned int at)
 	return budget;
 }
 
-uint64_t cl_grace_end(struct cl_exporter *ex, const struct cl_block *block)
-{
-	uint64_t last = block->record == CL_NO_RECORD ?
-				0 :
-				atomic_load_explicit(&ex->blocks.region->record[block->record].exported,
-						     memory_order_relaxed);
-
-	return last + cl_options.grace.number;
-}
-
 bool cl_grace_applies_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
 {
 	return cl_grace_end(ex, block) > now && block->size <= budget_of(ex, wheel_of(block->device));
@@ -69,27 +60,25 @@ bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *b
 		cl_record_was_opened(ex->blocks.region, block->record));
 }
 
-uint64_t cl_grace_tick(struct cl_exporter *ex)
+uint64_t cl_grace_set_tick(struct cl_grace *grace)
 {
-	if (!ex->grace.tick) {
-		ex->grace.tick = cl_options.grace.number / TICKS_A_GRACE;
-		if (ex->grace.tick < MILLISECOND)
-			ex->grace.tick = MILLISECOND;
-	}
-	return ex->grace.tick;
+	grace->tick = cl_options.grace.number / TICKS_A_GRACE;
+	if (grace->tick < MILLISECOND)
+		grace->tick = MILLISECOND;
+	return grace->tick;
 }
 
 void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
 {
 	unsigned int at = wheel_of(block->device);
 	struct cl_wheel *w = &ex->grace.wheel[at];
-	uint64_t when = cl_grace_end(ex, block) / cl_grace_tick(ex) + 1;
+	uint64_t when = cl_grace_end(ex, block) / cl_grace_tick(&ex->grace) + 1;
 
 	/* an export time in the future, as of another clock, must not overrun the wheel */
-	if (when > now / cl_grace_tick(ex) + CL_GRACE_BUCKETS - 1)
-		when = now / cl_grace_tick(ex) + CL_GRACE_BUCKETS - 1;
+	if (when > now / cl_grace_tick(&ex->grace) + CL_GRACE_BUCKETS - 1)
+		when = now / cl_grace_tick(&ex->grace) + CL_GRACE_BUCKETS - 1;
 	if (!w->n)
-		w->at = now / cl_grace_tick(ex);
+		w->at = now / cl_grace_tick(&ex->grace);
 	if (when <= w->at)
 		when = w->at + 1;
 	block->bucket = (uint8_t)(when % CL_GRACE_BUCKETS);
@@ -151,7 +140,7 @@ struct cl_block *cl_grace_over_locked(struct cl_exporter *ex, CUdevice device)
 static void turn(struct cl_exporter *ex, struct cl_wheel *w, uint64_t now, bool end,
 		 void (*settle)(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end))
 {
-	uint64_t until = now / cl_grace_tick(ex);
+	uint64_t until = now / cl_grace_tick(&ex->grace);
 	unsigned int turns = CL_GRACE_BUCKETS;
 
 	if (!end && until - w->at < CL_GRACE_BUCKETS)
@@ -197,8 +186,8 @@ uint64_t cl_grace_next_locked(struct cl_exporter *ex)
 	for (unsigned int i = 0; i < ex->grace.wheels_n; i++) {
 		uint64_t when = filled_from(&ex->grace.wheel[i], ex->grace.wheel[i].at + 1);
 
-		if (when && when * cl_grace_tick(ex) < next)
-			next = when * cl_grace_tick(ex);
+		if (when && when * cl_grace_tick(&ex->grace) < next)
+			next = when * cl_grace_tick(&ex->grace);
 	}
 	return next;
 }

@@ -48,9 +48,6 @@ struct cl_grace {
  */
 void cl_grace_know_device(struct cl_exporter *ex, CUdevice device);
 
-/* Returns when the grace of @block ends.  The caller holds cl_exports_lock. */
-uint64_t cl_grace_end(struct cl_exporter *ex, const struct cl_block *block);
-
 /* Returns true if the grace of @block goes on after @now and the whole budget has room for it. */
 bool cl_grace_applies_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now);
 
@@ -85,7 +82,11 @@ uint64_t cl_grace_n_locked(struct cl_exporter *ex);
 /* Returns when the graces of the next bucket end, or UINT64_MAX if no block waits. */
 uint64_t cl_grace_next_locked(struct cl_exporter *ex);
 /* Returns how late the grace of a block may end, ns. */
-uint64_t cl_grace_tick(struct cl_exporter *ex);
+uint64_t cl_grace_set_tick(struct cl_grace *grace); /* at the first time */
+static inline uint64_t cl_grace_tick(struct cl_grace *grace)
+{
+	return __builtin_expect(grace->tick != 0, 1) ? grace->tick : cl_grace_set_tick(grace);
+}
 
 /* Empties the wheels of @grace, whose blocks are forgotten. */
 void cl_grace_forget(struct cl_grace *grace);

@@ -19,8 +19,22 @@ void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int 
 /* Takes the event @block off `events`, if it is on it. */
 void cl_limbo_event_forget(struct cl_exporter *ex, struct cl_block *block);
 
+/* Returns when the grace of @block ends. */
+static inline uint64_t cl_grace_end(const struct cl_exporter *ex, const struct cl_block *block)
+{
+	uint64_t last = block->record == CL_NO_RECORD ?
+				0 :
+				atomic_load_explicit(&ex->blocks.region->record[block->record].exported,
+						     memory_order_relaxed);
+
+	return last + cl_options.grace.number;
+}
+
 /* Returns true if any process holds @block, this one included. */
-bool cl_limbo_is_held(struct cl_exporter *ex, const struct cl_block *block);
+static inline bool cl_limbo_is_held(struct cl_exporter *ex, const struct cl_block *block)
+{
+	return block->own_opens || cl_record_held(ex->blocks.region, block->record);
+}
 /* Returns true if the HELD blocks of @block's device take more than CULIMBO_HELD_BYTES. */
 bool cl_limbo_is_too_much_held(struct cl_exporter *ex, const struct cl_block *block);
 

@@ -254,11 +254,6 @@ void cl_limbo_delete_locked(struct cl_exporter *ex, struct cl_block *block)
 	cl_block_delete(&ex->blocks, block);
 }
 
-bool cl_limbo_is_held(struct cl_exporter *ex, const struct cl_block *block)
-{
-	return block->own_opens || cl_record_held(ex->blocks.region, block->record);
-}
-
 /* Returns the state that @block of the limbo belongs in when its grace is over. */
 static enum cl_block_state state_after_grace(struct cl_exporter *ex, const struct cl_block *block)
 {
@@ -382,7 +377,7 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 	*over = (block->state == CL_BLOCK_GRACE && end_graces_locked(ex, block, now)) ||
 		cl_limbo_is_too_much_held(ex, block);
 	if (block->state == CL_BLOCK_GRACE && ex->limbo.events.n <= cl_options.max_events.number)
-		return cl_grace_end(ex, block) + cl_grace_tick(ex);
+		return cl_grace_end(ex, block) + cl_grace_tick(&ex->grace);
 	return block->state == CL_BLOCK_HELD ? now + CL_REAP_EVERY : now;
 }
 
