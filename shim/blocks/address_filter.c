@@ -67,7 +67,8 @@ static void rebuild_step(struct cl_address_filter *filter, const struct cl_table
 		take_set(filter, (filter->new_log - CL_FILTER_LEAST) * 2 + which, filter->new_set);
 }
 
-void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *table, uint64_t address)
+void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *table,
+			   uint64_t address)
 {
 	uint32_t use = cl_filter_use(filter);
 	unsigned int log = cl_filter_log(use);

@@ -16,7 +16,8 @@ enum { CL_FILTER_LEAST = 12, CL_FILTER_MOST = 24 }; /* logarithms of how many bi
 /* All zeros but for .bits: no memory was exported. */
 struct cl_address_filter {
 	_Atomic uint32_t seq;
-	_Atomic uint32_t use; /* bit 0: the set in use; above it: the logarithm of its bits less CL_FILTER_LEAST */
+	/* bit 0: the set in use; above it: the logarithm of its bits less CL_FILTER_LEAST */
+	_Atomic uint32_t use;
 	uint32_t set; /* bits that are 1 in the set in use */
 	uint32_t new_set, step, steps; /* of a rebuild; step is steps: there is none */
 	unsigned int new_log;
@@ -55,7 +56,8 @@ static inline bool cl_block_may_be(const struct cl_address_filter *filter, uint6
 }
 
 /* Adds @address of exported memory, which is in @table already, as all such blocks are. */
-void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *table, uint64_t address);
+void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *table,
+			   uint64_t address);
 /* Begins @filter, which is all zeros, with @bits, which another filter may have used before. */
 void cl_address_filter_begin(struct cl_address_filter *filter, struct cl_filter_bits *bits);
 

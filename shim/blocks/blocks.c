@@ -175,7 +175,8 @@ void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared
 }
 
 struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
-			      const struct cl_export *what, struct cl_context *context, uint32_t stack, uint32_t *generation)
+			      const struct cl_export *what, struct cl_context *context,
+			      uint32_t stack, uint32_t *generation)
 {
 	block->link.key = what->base;
 	block->handle = fingerprint_of(what->handle);
@@ -236,7 +237,8 @@ uint32_t cl_block_records_locked(const struct cl_blocks *blocks)
 	return blocks->records.fresh;
 }
 
-void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region, struct cl_filter_bits *bits)
+void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region,
+		     struct cl_filter_bits *bits)
 {
 	blocks->region = region;
 	for (unsigned int kind = 0; kind <= CL_EVENT; kind++)

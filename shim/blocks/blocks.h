@@ -89,9 +89,11 @@ struct cl_blocks {
 		     CL_TABLE_BEGIN((blocks).table[2]) },                           \
 	  .filter = { .bits = (bits_) } }
 /* Begins @blocks, which is all zeros, in the same way; another may have used @bits. */
-void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region, struct cl_filter_bits *bits);
+void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region,
+		     struct cl_filter_bits *bits);
 
-static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enum cl_kind kind, uint64_t key)
+static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enum cl_kind kind,
+					     uint64_t key)
 {
 	return cl_table_find(&blocks->table[kind], key);
 }
@@ -101,7 +103,8 @@ static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enu
  * 8 bytes, so 1 wrong handle in 2^64 passes.  Other processes can change the record's copy.
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
-struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record); /* NULL: no block has it */
+/* NULL: no block has it */
+struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record);
 
 /*
  * Allocates a block of @kind, and the entry that leads to it from its record, before the driver
@@ -117,7 +120,8 @@ void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared
  * and *generation is left alone.  @stack: that of the export, as of cl_notes_stack().
  */
 struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *prepared,
-			      const struct cl_export *what, struct cl_context *context, uint32_t stack, uint32_t *generation);
+			      const struct cl_export *what, struct cl_context *context,
+			      uint32_t stack, uint32_t *generation);
 
 /* Returns true if a thread is freeing @block or giving it back, or its context is known to be ending. */
 static inline bool cl_block_is_taken(const struct cl_block *block)

@@ -54,8 +54,7 @@ bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
 	return known == KNOWN;
 }
 
-static uint8_t take_entry_locked(struct cl_device_entries *entries, struct cl_header *h,
-				 int device)
+static uint8_t take_entry_locked(struct cl_device_entries *entries, struct cl_header *h, int device)
 {
 	unsigned int entry = entries->n ? entries->n : CL_ANY_DEVICE + 1;
 
@@ -68,8 +67,8 @@ static uint8_t take_entry_locked(struct cl_device_entries *entries, struct cl_he
 	return (uint8_t)entry;
 }
 
-unsigned int cl_device_limbo_locked(struct cl_device_entries *entries, const struct cl_region *region,
-				    int device)
+unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
+				    const struct cl_region *region, int device)
 {
 	if (device < 0 || device >= DEVICES)
 		return CL_ANY_DEVICE;

@@ -31,7 +31,7 @@ struct cl_device_entries {
  * are in use, or if cl_device_uuid() was not called for @device or failed.  The caller holds
  * cl_exports_lock, and our file exists.
  */
-unsigned int cl_device_limbo_locked(struct cl_device_entries *entries, const struct cl_region *region,
-				    int device);
+unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
+				    const struct cl_region *region, int device);
 
 #endif

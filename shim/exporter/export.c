@@ -41,7 +41,8 @@ static void pin_locked(struct cl_exporter *ex, const struct cl_block *block)
 {
 	cl_count(unmanaged_exports);
 	if (block->record != CL_NO_RECORD)
-		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1, memory_order_relaxed);
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1,
+				      memory_order_relaxed);
 }
 
 /* No handle of @block has room for a stamp, so no importer can say that it has it. */
@@ -55,7 +56,8 @@ static void pin_unstamped_locked(struct cl_exporter *ex, const struct cl_block *
 }
 
 /* Counts an export of @block, and stamps @handle with its record.  Without room for a stamp, pins it. */
-static void mark_locked(struct cl_exporter *ex, void *handle, struct cl_block *block, uint32_t generation)
+static void mark_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
+			uint32_t generation)
 {
 	cl_count_locked(exports);
 	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation);
@@ -71,7 +73,8 @@ static void mark_locked(struct cl_exporter *ex, void *handle, struct cl_block *b
  * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with
  * @block.  Returns false if @block is NULL, was freed, or has a record of another handle.
  */
-static bool export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block, uint64_t now)
+static bool export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
+				uint64_t now)
 {
 	uint32_t generation = 0;
 
@@ -92,8 +95,9 @@ static bool export_again_locked(struct cl_exporter *ex, void *handle, struct cl_
  * lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
  * the driver was asked.  Returns ASK_AGAIN if memory went back since then: it may be this block.
  */
-static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what, const struct cl_context_name *of,
-			       uint32_t stack, struct cl_block *prepared, const uint64_t *returned,
+static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
+			       const struct cl_context_name *of, uint32_t stack,
+			       struct cl_block *prepared, const uint64_t *returned,
 			       struct cl_about *misused, bool *orphaned)
 {
 	struct cl_context *context;
@@ -129,7 +133,8 @@ static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_e
 	if (block) /* the driver freed it behind our back */
 		*orphaned = cl_limbo_forget_block_locked(ex, block);
 	context = cl_context_find_locked(of);
-	block = cl_block_new(&ex->blocks, prepared, what, context ? context : &cl_context_unknown, stack, &generation);
+	block = cl_block_new(&ex->blocks, prepared, what, context ? context : &cl_context_unknown, stack,
+			     &generation);
 	mark_locked(ex, handle, block, generation);
 	return CUDA_SUCCESS;
 }
@@ -141,7 +146,8 @@ static void tell_exported_after_free(const struct cl_about *misused)
 }
 
 /* Asks the driver about the block that @dptr lies in.  Returns false if it knows none. */
-static bool describe(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_export *what, struct cl_context_name *of)
+static bool describe(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_export *what,
+		     struct cl_context_name *of)
 {
 	CUdeviceptr base = dptr;
 	CUcontext ctx = NULL;
@@ -211,8 +217,8 @@ enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handl
 }
 
 /* Publishes the block of @handle, which the driver has given.  See publish_locked() for the rest. */
-static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_block *prepared,
-			       uint64_t returned)
+static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr,
+			       struct cl_block *prepared, uint64_t returned)
 {
 	struct cl_export what = { .kind = CL_MEMORY,
 				  .base = dptr,
@@ -338,7 +344,8 @@ void cl_export_event_refused(struct cl_exporter *ex, struct cl_block *prepared)
 	discard(ex, prepared);
 }
 
-CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event, struct cl_block *prepared)
+CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event,
+			 struct cl_block *prepared)
 {
 	struct cl_export what = { .kind = CL_EVENT, .base = (uint64_t)(uintptr_t)event };
 	struct cl_about misused = { .key = 0 };
@@ -351,7 +358,8 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 	stack = prepared ? cl_notes_stack(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.device = owner.device;
-	result = publish_locked(ex, handle->reserved, &what, &owner, stack, prepared, NULL, &misused, &orphaned);
+	result = publish_locked(ex, handle->reserved, &what, &owner, stack, prepared, NULL, &misused,
+				&orphaned);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(ex, orphaned);
 	if (misused.key)

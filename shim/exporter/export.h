@@ -26,7 +26,8 @@ enum cl_export_as {
  * @handle.  It takes one lock, twice if the limbo has blocks, and waits for nothing under it, so
  * no thread is cancelled there.
  */
-enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr);
+enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handle,
+				   CUdeviceptr dptr);
 /*
  * Exports any block: gives it a record if it has none, and stamps @handle with that.  Without
  * host memory for a new block it returns CUDA_ERROR_OUT_OF_MEMORY and does not ask the driver.
@@ -45,6 +46,7 @@ CUresult cl_export_event_begin(struct cl_exporter *ex, CUevent event, struct cl_
 /* Ends the export when the driver has refused. */
 void cl_export_event_refused(struct cl_exporter *ex, struct cl_block *prepared);
 /* Ends the export when the driver has given @handle: stamps it.  On an error @handle is wiped. */
-CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event, struct cl_block *prepared);
+CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event,
+			 struct cl_block *prepared);
 
 #endif

@@ -28,8 +28,8 @@ enum free_as {
  * (CL_BLOCK_FREEING) in *taken, and its context, or NULL, in *ctx.  A second free of the block
  * waits for the first, and then is FREE_AGAIN, with the block in *again.
  */
-static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key, struct cl_block **taken, CUcontext *ctx,
-				  struct cl_about *again)
+static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key,
+				  struct cl_block **taken, CUcontext *ctx, struct cl_about *again)
 {
 	struct cl_block *block;
 	enum free_as as = FREE_NOT_OURS;
@@ -192,7 +192,8 @@ static void pin_unfenced(struct cl_exporter *ex, struct cl_block *block)
 {
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
-		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1, memory_order_relaxed);
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1,
+				      memory_order_relaxed);
 	block->unfenced = true;
 	cl_unlock(&cl_exports_lock);
 	cl_log_once(CL_LOG_WARN,
@@ -201,8 +202,9 @@ static void pin_unfenced(struct cl_exporter *ex, struct cl_block *block)
 		    "this process ends");
 }
 
-bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
+bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream,
+			  bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream),
+			  CUresult *result)
 {
 	struct cl_block *block = NULL;
 	struct cl_about again;
@@ -236,7 +238,8 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 	return true;
 }
 
-bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CUevent), CUresult *result)
+bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CUevent),
+		   CUresult *result)
 {
 	struct cl_block *block = NULL;
 	struct cl_about again;

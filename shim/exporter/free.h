@@ -18,9 +18,11 @@ struct cl_exporter;
 
 bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result);
 /* @bare: the form of cuMemFreeAsync() that was called.  @per_thread: its stream 0 is the thread's own. */
-bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result);
+bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream,
+			  bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream),
+			  CUresult *result);
 /* @destroy: the form of cuEventDestroy() that the program called. */
-bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CUevent), CUresult *result);
+bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CUevent),
+		   CUresult *result);
 
 #endif

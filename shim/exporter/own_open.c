@@ -10,7 +10,8 @@
 #include "shim/limbo/limbo.h"
 #include "shim/self/self.h"
 
-int cl_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr)
+int cl_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle,
+		CUdeviceptr *dptr)
 {
 	struct cl_block *block;
 	int err = -ESTALE;

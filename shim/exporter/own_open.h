@@ -13,7 +13,8 @@
 struct cl_exporter;
 
 /* Opens @handle, which this process made with @stamp.  Returns 0, or -ESTALE if it is stale. */
-int cl_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
+int cl_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle,
+		CUdeviceptr *dptr);
 /* Returns true if @key is a block that cl_own_open() has opened, or an event that was exported. */
 bool cl_own_has(struct cl_exporter *ex, enum cl_kind kind, uint64_t key);
 /* Closes one open of cl_own_open() at @dptr.  Returns false if there is none. */

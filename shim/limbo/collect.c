@@ -64,8 +64,9 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 	if (block->record == CL_NO_RECORD)
 		return block->kind == CL_EVENT;
 	refused = cl_grace_is_refused_locked(ex, block, now, &early);
-	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) || cl_limbo_is_held(ex, block) ||
-	    file_is_lost(ex) || !cl_record_release_begin(ex->blocks.region, block->record, &block->before))
+	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) ||
+	    cl_limbo_is_held(ex, block) || file_is_lost(ex) ||
+	    !cl_record_release_begin(ex->blocks.region, block->record, &block->before))
 		return false;
 	/* a block that goes because its memory is needed is not counted as one that the budget took */
 	block->early = refused && early;
@@ -107,7 +108,8 @@ static void pin_ready_locked(struct cl_exporter *ex)
 	const struct cl_block *block;
 
 	CL_LIST_EACH (block, &ex->limbo.ready, const struct cl_block, node)
-		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1, memory_order_relaxed);
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1,
+				      memory_order_relaxed);
 }
 
 static uint64_t next_due_locked(struct cl_exporter *ex)
@@ -180,7 +182,8 @@ struct cl_collected cl_limbo_collect(struct cl_exporter *ex, bool end_grace)
 	return collect(ex, end_grace);
 }
 
-void cl_limbo_collect_from_dying(struct cl_exporter *ex, bool end_grace, uint64_t until, const _Atomic bool *stop)
+void cl_limbo_collect_from_dying(struct cl_exporter *ex, bool end_grace, uint64_t until,
+				 const _Atomic bool *stop)
 {
 	struct timespec moment = { 0, 2 * MILLISECOND };
 
@@ -189,7 +192,8 @@ void cl_limbo_collect_from_dying(struct cl_exporter *ex, bool end_grace, uint64_
 		nanosleep(&moment, NULL);
 }
 
-bool cl_limbo_wait_for_others(struct cl_exporter *ex, uint64_t until, uint64_t (*back)(const struct cl_exporter *ex), uint64_t had)
+bool cl_limbo_wait_for_others(struct cl_exporter *ex, uint64_t until,
+			      uint64_t (*back)(const struct cl_exporter *ex), uint64_t had)
 {
 	bool ends, blocked = false, in_time = true;
 

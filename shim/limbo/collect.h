@@ -17,7 +17,8 @@ struct cl_collected cl_limbo_collect(struct cl_exporter *ex, bool end_grace);
  * Collects again and again while a holder of a block that is left is dying, which takes
  * milliseconds.  Stops at @until (CLOCK_MONOTONIC, ns), or when *@stop is set; @stop may be NULL.
  */
-void cl_limbo_collect_from_dying(struct cl_exporter *ex, bool end_grace, uint64_t until, const _Atomic bool *stop);
+void cl_limbo_collect_from_dying(struct cl_exporter *ex, bool end_grace, uint64_t until,
+				 const _Atomic bool *stop);
 
 /*
  * Returns true if the program's free of @block can go straight to the driver: nobody holds it,
@@ -32,6 +33,7 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
  * blocks or fences are of a context that is ending.  Returns true if such an end was over in
  * time and @back() still returns @had: the caller collects again.  Otherwise returns false.
  */
-bool cl_limbo_wait_for_others(struct cl_exporter *ex, uint64_t until, uint64_t (*back)(const struct cl_exporter *ex), uint64_t had);
+bool cl_limbo_wait_for_others(struct cl_exporter *ex, uint64_t until,
+			      uint64_t (*back)(const struct cl_exporter *ex), uint64_t had);
 
 #endif

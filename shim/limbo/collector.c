@@ -157,7 +157,8 @@ static void start_locked(struct cl_exporter *ex, bool said)
 	if (err) {
 		cl_backoff_failed(&ex->collector.backoff, cl_now());
 		/* relaxed: a thread that sees an older value only tries once more */
-		atomic_store_explicit(&ex->collector.next_start, ex->collector.backoff.until, memory_order_relaxed);
+		atomic_store_explicit(&ex->collector.next_start, ex->collector.backoff.until,
+				      memory_order_relaxed);
 	}
 	ex->collector.running = !err;
 	ex->collector.failed = err != 0;
@@ -237,7 +238,8 @@ void cl_collector_called(struct cl_exporter *ex)
 		return;
 	/* relaxed: the next call sees what this one misses */
 	if (atomic_load_explicit(&ex->collector.stop, memory_order_relaxed) ||
-	    (!atomic_load_explicit(&ex->blocks.region->header->limbo_blocks, memory_order_relaxed) && !pressed(ex)))
+	    (!atomic_load_explicit(&ex->blocks.region->header->limbo_blocks, memory_order_relaxed) &&
+	     !pressed(ex)))
 		return;
 	start_again(ex);
 	/* a thread that has just started does its own work */

@@ -16,8 +16,8 @@ struct cl_exporter cl_exporter = {
 	.collector.lock = CL_LOCK_INIT(CL_RANK_COLLECTOR),
 };
 
-void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region, const _Atomic uint32_t *file_id,
-		       struct cl_exporter_room *its)
+void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region,
+		       const _Atomic uint32_t *file_id, struct cl_exporter_room *its)
 {
 	if (ex->grace.wheel)
 		cl_grace_forget(&ex->grace);

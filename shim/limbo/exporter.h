@@ -34,8 +34,8 @@ extern struct cl_exporter cl_exporter;
  * @file_id says once it is made; @room is its alone.  What @ex had is forgotten, and its memory is
  * not freed: in a forked child another thread of the parent may have been changing it.
  */
-void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region, const _Atomic uint32_t *file_id,
-		       struct cl_exporter_room *room);
+void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region,
+		       const _Atomic uint32_t *file_id, struct cl_exporter_room *room);
 /* The same of this process's exporter: in a forked child. */
 void cl_exporter_forget(void);
 

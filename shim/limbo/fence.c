@@ -57,7 +57,8 @@ static bool is_same(const struct cl_stream_name *a, const struct cl_stream_name 
 }
 
 /* ------------------------------------------------------------------- the lists */
-static struct cl_fence_list *find(struct cl_exporter *ex, const struct cl_stream_name *name, uint64_t key)
+static struct cl_fence_list *find(struct cl_exporter *ex, const struct cl_stream_name *name,
+				  uint64_t key)
 {
 	struct cl_link *link = cl_table_find(&ex->fences.lists, key);
 
@@ -220,8 +221,8 @@ uint64_t cl_fences_round_locked(struct cl_exporter *ex, uint64_t *fences)
 	return ++ex->fences.rounds;
 }
 
-unsigned int cl_fences_take_locked(struct cl_exporter *ex, uint64_t round, struct cl_fence **fences, CUevent *events,
-				   unsigned int most)
+unsigned int cl_fences_take_locked(struct cl_exporter *ex, uint64_t round, struct cl_fence **fences,
+				   CUevent *events, unsigned int most)
 {
 	struct cl_fence_list *list;
 	struct cl_fence *fence;

@@ -106,9 +106,10 @@ bool cl_fences_blocked_locked(struct cl_exporter *ex); /* or it is */
  * last, which returns the block that no longer waits for it, or NULL.
  */
 uint64_t cl_fences_round_locked(struct cl_exporter *ex, uint64_t *fences);
-unsigned int cl_fences_take_locked(struct cl_exporter *ex, uint64_t round, struct cl_fence **fences, CUevent *events,
-				   unsigned int most);
-struct cl_block *cl_fence_asked_locked(struct cl_exporter *ex, struct cl_fence *fence, bool reached);
+unsigned int cl_fences_take_locked(struct cl_exporter *ex, uint64_t round, struct cl_fence **fences,
+				   CUevent *events, unsigned int most);
+struct cl_block *cl_fence_asked_locked(struct cl_exporter *ex, struct cl_fence *fence,
+				       bool reached);
 
 /*
  * Forgets the context and the event of @fence, because the context has ended.  Returns the block

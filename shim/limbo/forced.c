@@ -18,7 +18,8 @@ static unsigned int a_holder_of(struct cl_exporter *ex, const struct cl_block *b
 }
 
 /* @slot: as a_holder_of() returns it. */
-static void tell_held_forced_out_locked(struct cl_exporter *ex, const struct cl_block *block, unsigned int slot)
+static void tell_held_forced_out_locked(struct cl_exporter *ex, const struct cl_block *block,
+					unsigned int slot)
 {
 	struct cl_about about = cl_block_about_locked(&ex->blocks, block);
 
@@ -118,7 +119,8 @@ void cl_limbo_force_events_out(struct cl_exporter *ex, uint64_t until)
 
 	cl_lock(&cl_exports_lock);
 	/* events.n counts events that other threads are busy with, too */
-	while (!cl_forced_events_out_locked(ex, ex->limbo.events.n > CL_BATCH ? ex->limbo.events.n - CL_BATCH : 0, true) &&
+	while (!cl_forced_events_out_locked(
+		       ex, ex->limbo.events.n > CL_BATCH ? ex->limbo.events.n - CL_BATCH : 0, true) &&
 	       (ex->limbo.events.n || ex->limbo.forcing) && cl_limbo_events_back(ex) == before &&
 	       cl_gate_wait_until_locked(until))
 		;

@@ -49,7 +49,8 @@ bool cl_grace_applies_locked(struct cl_exporter *ex, const struct cl_block *bloc
 	return cl_grace_end(ex, block) > now && block->size <= budget_of(ex, wheel_of(block->device));
 }
 
-bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now, bool *early)
+bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
+				bool *early)
 {
 	unsigned int at = wheel_of(block->device);
 	uint64_t budget = budget_of(ex, at);
@@ -164,7 +165,9 @@ void cl_grace_turn_locked(struct cl_exporter *ex, uint64_t now, bool end,
 			turn(ex, &ex->grace.wheel[i], now, end, settle);
 }
 
-void cl_grace_each_locked(struct cl_exporter *ex, void (*each)(struct cl_exporter *ex, struct cl_block *block, void *data), void *data)
+void cl_grace_each_locked(struct cl_exporter *ex,
+			  void (*each)(struct cl_exporter *ex, struct cl_block *block, void *data),
+			  void *data)
 {
 	struct cl_block *block, *next;
 

@@ -26,7 +26,8 @@ enum {
 	CL_WHEELS = 64,		/* the devices from the last wheel on share it */
 };
 struct cl_wheel {
-	struct cl_list bucket[CL_GRACE_BUCKETS]; /* by the tick at which its graces end, modulo CL_GRACE_BUCKETS */
+	/* by the tick at which its graces end, modulo CL_GRACE_BUCKETS */
+	struct cl_list bucket[CL_GRACE_BUCKETS];
 	uint64_t filled[CL_GRACE_BUCKETS / 64]; /* a bit for each bucket that has blocks */
 	uint64_t at;	/* the wheel has been emptied up to this tick */
 	uint64_t n;	/* blocks */
@@ -56,7 +57,8 @@ bool cl_grace_applies_locked(struct cl_exporter *ex, const struct cl_block *bloc
  * it is larger than the budget, or there is no budget left for it and it was opened at least as
  * often as it was exported, so that it would be the first to go.  *early: the grace goes on.
  */
-bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now, bool *early);
+bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
+				bool *early);
 
 /* Puts @block, which is on no list, into its bucket; and takes it out again. */
 void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now);
@@ -72,10 +74,13 @@ struct cl_block *cl_grace_over_locked(struct cl_exporter *ex, CUdevice device);
  * Calls @settle for each block whose grace is over at @now, or for all blocks if @end.  @settle
  * takes the block out of the wheel, or puts it into another bucket.
  */
-void cl_grace_turn_locked(struct cl_exporter *ex, uint64_t now, bool end, void (*settle)(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end));
+void cl_grace_turn_locked(struct cl_exporter *ex, uint64_t now, bool end,
+			  void (*settle)(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end));
 
 /* Calls @each for all blocks that wait, in no order; it may remove the block that it is given. */
-void cl_grace_each_locked(struct cl_exporter *ex, void (*each)(struct cl_exporter *ex, struct cl_block *block, void *data), void *data);
+void cl_grace_each_locked(struct cl_exporter *ex,
+			  void (*each)(struct cl_exporter *ex, struct cl_block *block, void *data),
+			  void *data);
 
 /* How many blocks wait. */
 uint64_t cl_grace_n_locked(struct cl_exporter *ex);

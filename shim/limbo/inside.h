@@ -40,7 +40,8 @@ bool cl_limbo_is_too_much_held(struct cl_exporter *ex, const struct cl_block *bl
 
 /* Returns true if cl_limbo_press() is in force for the device of @block, or for one that it may be on. */
 bool cl_limbo_is_pressed_now(struct cl_exporter *ex, const struct cl_block *block, uint64_t now);
-static inline bool cl_limbo_is_pressed(struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
+static inline bool cl_limbo_is_pressed(struct cl_exporter *ex, const struct cl_block *block,
+				       uint64_t now)
 {
 	return __builtin_expect(ex->limbo.pressed_last > now, 0) && cl_limbo_is_pressed_now(ex, block, now);
 }

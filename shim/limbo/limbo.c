@@ -164,7 +164,8 @@ static uint64_t device_bytes(const struct cl_block *block)
 /* In these states a block cannot go now, even if somebody needs its memory. */
 #define WAITS (BIT(HELD) | BIT(FENCED))
 
-static __attribute__((noinline)) void count_waits_changed(struct cl_exporter *ex, const struct cl_block *block, bool waits)
+static __attribute__((noinline)) void count_waits_changed(struct cl_exporter *ex,
+		     const struct cl_block *block, bool waits)
 {
 	unsigned int device = device_of(ex, block);
 	uint64_t bytes = device_bytes(block);
@@ -173,7 +174,8 @@ static __attribute__((noinline)) void count_waits_changed(struct cl_exporter *ex
 	atomic_store_explicit(&ex->blocks.region->header->device[device].waits, ex->limbo.of[device].waits,
 			      memory_order_release);
 }
-static inline void count_waits(struct cl_exporter *ex, const struct cl_block *block, enum cl_block_state from, enum cl_block_state to)
+static inline void count_waits(struct cl_exporter *ex, const struct cl_block *block,
+			       enum cl_block_state from, enum cl_block_state to)
 {
 	if ((WAITS >> from ^ WAITS >> to) & 1)
 		count_waits_changed(ex, block, WAITS >> to & 1);
@@ -304,7 +306,8 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block)
 	return cl_block_is_taken(block) || cl_limbo_context_ends(block);
 }
 
-struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind, uint64_t key)
+struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind,
+					      uint64_t key)
 {
 	struct cl_block *block;
 	uint64_t until = 0;
@@ -360,7 +363,8 @@ static bool end_graces_locked(struct cl_exporter *ex, struct cl_block *entered, 
 	return n != 0;
 }
 
-uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool *over)
+uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
+			       bool *over)
 {
 	if (block->record == CL_NO_RECORD) {
 		cl_block_set_state(ex, block, CL_BLOCK_UNTRACKED);

@@ -29,7 +29,8 @@ struct cl_exporter;
 	(CL_BLOCK_BIT(CL_BLOCK_LIVE) | CL_BLOCK_BIT(CL_BLOCK_FREEING) |                        \
 	 CL_BLOCK_BIT(CL_BLOCK_RELEASING) | CL_BLOCK_BIT(CL_BLOCK_DELETED))
 extern const uint16_t cl_block_steps[CL_BLOCK_STATES]; /* by the old state: a bit for each new one */
-void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to); /* the slow half of cl_block_set_state() */
+/* the slow half of cl_block_set_state() */
+void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to);
 
 /*
  * Moves @block to the state @to: takes it off the list, wheel or fence of its old state, and
@@ -38,7 +39,8 @@ void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_
  * and an error is logged once.  In builds with --enable-debug that function ends the program.
  * The caller holds cl_exports_lock.
  */
-static inline void cl_block_set_state(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to)
+static inline void cl_block_set_state(struct cl_exporter *ex, struct cl_block *block,
+				      enum cl_block_state to)
 {
 	/* This is inline because each free of a block that nobody holds passes here. */
 	if (CL_BLOCK_NO_LIST >> to & CL_BLOCK_NO_LIST >> block->state & cl_block_steps[block->state] >> to & 1)
@@ -57,7 +59,8 @@ void cl_limbo_delete_locked(struct cl_exporter *ex, struct cl_block *block);
  * *over, false before, becomes true if the budget of the grace or CULIMBO_HELD_BYTES is
  * exceeded: then the caller collects before the program's free returns.
  */
-uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool *over);
+uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
+			       bool *over);
 
 /*
  * True while a thread is in the driver with @block or while its context is ending, so that its
@@ -68,7 +71,8 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block);
  * Returns the block at @key once it is not busy, or NULL if there is none.  Lets go of the lock
  * while it waits.  For the end of a context it waits a second at most, then returns the block.
  */
-struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind, uint64_t key);
+struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind,
+					      uint64_t key);
 
 /* The last own open of @block was closed: if @block is HELD, the next batch looks at it again. */
 void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block);

@@ -47,7 +47,8 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 static unsigned int reap(struct cl_exporter *ex, bool locked)
 {
 	struct told told = { ex, locked };
-	struct cl_reaped sum = cl_holder_reap(ex->blocks.region, ex->reap.watch, cl_now(), cl_options.settle.number,
+	struct cl_reaped sum = cl_holder_reap(ex->blocks.region, ex->reap.watch, cl_now(),
+					      cl_options.settle.number,
 					      tell_reaped, &told);
 
 	if (sum.holds)

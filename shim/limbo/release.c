@@ -68,7 +68,8 @@ void cl_release_detached_locked(struct cl_exporter *ex)
 	}
 }
 
-void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch, struct cl_collected *sum)
+void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch,
+			     struct cl_collected *sum)
 {
 	CUstream stream = NULL;
 	bool wait = false;

@@ -30,7 +30,8 @@ struct cl_batch {
 /* Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records. */
 void cl_batch_take_locked(struct cl_exporter *ex, struct cl_batch *batch);
 /* Gives the blocks of @batch back, deletes them, and adds them to @sum. */
-void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch, struct cl_collected *sum);
+void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch,
+			     struct cl_collected *sum);
 /* Gives @block back, in a visit to its context.  *wait: the caller must wait for our own @stream there. */
 CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait);
 /* Gives back @block alone, and returns when the driver has its memory.  An error is ignored. */
