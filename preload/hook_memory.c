@@ -22,9 +22,9 @@
 		if (watched & CL_SHARES)                                              \
 			cl_memory_allocates();                                        \
 		result = CL_WITH_MEMORY(short_of, call);                              \
-		/* the arguments of a call that was refused may be unreadable */              \
-		if (watched & CL_TRACES && result == CUDA_SUCCESS)                            \
-			cl_trace_allocated((address), (bytes), result);               \
+		/* the arguments of a call that was refused may be unreadable */      \
+		if (watched & CL_TRACES)                                              \
+			cl_trace_allocated((address), result == CUDA_SUCCESS ? (bytes) : 0, result); \
 		result;                                                               \
 	})
 

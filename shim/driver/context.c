@@ -11,7 +11,6 @@
 struct cl_context cl_context_unknown;
 struct cl_list cl_contexts;
 static uint64_t made, ends_begun; /* how many objects were made, and how many ends of contexts have begun */
-enum { TRIES = 10 };		  /* how often to ask about a context while other contexts keep ending */
 void (*cl_context_lost)(const struct cl_context_end *end);
 
 /* How many calls of this thread may be ending a context.  A thread must not wait for its own call. */
@@ -199,8 +198,11 @@ static bool meet(const struct cl_context_name *name)
 
 struct cl_context *cl_context_meet_locked(const struct cl_context_name *name, struct cl_lock *lock)
 {
+	uint64_t until = cl_now() + 5 * CL_END_WAIT;
+
 	cl_unlock(lock);
-	for (int i = 0; i < TRIES && !meet(name); i++)
+	/* beside a thread that ends contexts in a loop a try may fail often; most take a microsecond */
+	while (!meet(name) && cl_now() < until)
 		;
 	cl_lock(lock);
 	return cl_context_find_locked(name);
