@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HASH_FUNCTION HASH_OAT /* uthash's own falls through cases unsaid, which clang warns of */
 #include <uthash.h>
 
 #include "tools/commands/blocks_order.h"

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define HASH_FUNCTION HASH_OAT /* uthash's own falls through cases unsaid, which clang warns of */
 #include <uthash.h>
 
 #include "tools/commands/commands.h"
