@@ -142,13 +142,14 @@ static void stop_at_exit(void);
 /* The caller holds .lock.  @said: an earlier failure to start was logged. */
 static void start_locked(struct cl_exporter *ex, bool said)
 {
-	static bool registered; /* stays true in a forked child, as the handler does */
+	/* of the process, not of @ex; stays true in a forked child, as the handler does */
+	static atomic_bool registered;
 	sigset_t all, before;
 	int err;
 
 	/* This handler runs before those of the driver, which registered earlier and tear it down. */
-	if (!registered)
-		registered = atexit(stop_at_exit) == 0;
+	if (!atomic_exchange(&registered, true) && atexit(stop_at_exit) != 0)
+		atomic_store(&registered, false);
 	/* the program's signals are for its own threads */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
