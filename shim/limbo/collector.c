@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collector thread: see collector.h. */
+/* What a collection does, and the thread that collects: see collector.h. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -14,17 +14,109 @@
 #include "shim/base/clock.h"
 #include "shim/base/backoff.h"
 #include "shim/limbo/collector.h"
-#include "shim/limbo/collect.h"
+#include "shim/limbo/forced.h"
+#include "shim/limbo/grace.h"
+#include "shim/limbo/inside.h"
 #include "shim/limbo/reap.h"
+#include "shim/limbo/release.h"
 #include "shim/base/log.h"
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
 #define MILLISECOND 1000000ull
+#define POLL_FENCES (2 * MILLISECOND)
 #define REAP_SETTLING_EVERY (10 * MILLISECOND)
 enum { EMPTIED = 4096 }; /* with more blocks than this in the limbo, exit() gives none back */
 
+/* --------------------------------------------------------------- a collection */
+static uint64_t next_due_locked(struct cl_exporter *ex)
+{
+	if (ex->limbo.ready.n)
+		return 0;
+	if (cl_fences_may_ask_locked(ex))
+		return cl_now() + POLL_FENCES;
+	return cl_grace_next_locked(ex);
+}
 
+static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter *ex, bool end_grace)
+{
+	struct cl_collected sum = { .next = UINT64_MAX };
+
+	cl_lock(&cl_exports_lock);
+	if (!ex->blocks.region->file_id) /* so nothing is in the limbo */
+		goto out;
+	/* before the ready map is emptied: a thread that then finds it empty must wait for us */
+	cl_limbo_not_quiet(ex);
+	if (cl_record_any_ready(ex->blocks.region))
+		cl_release_take_ready_locked(ex, cl_now());
+	if (cl_grace_n_locked(ex))
+		cl_grace_turn_locked(ex, cl_now(), end_grace, cl_limbo_settle);
+	if (cl_fences_any_detached_locked(ex))
+		cl_release_detached_locked(ex);
+	if (ex->limbo.events.n > cl_options.max_events.number)
+		cl_forced_events_out_locked(ex, cl_options.max_events.number, false);
+	if (cl_fences_may_ask_locked(ex))
+		cl_release_ask_streams_locked(ex);
+	cl_release_ready_locked(ex, &sum);
+	if (cl_options.held_bytes.number)
+		cl_forced_held_out_locked(ex, &sum);
+	sum.next = next_due_locked(ex);
+	sum.held = ex->limbo.held.n || ex->limbo.orphaned;
+	/* release: a thread that reads `quiet` then reads our file */
+	if (!ex->limbo.ready.n && !cl_fences_wait_locked(ex) && !cl_grace_n_locked(ex) &&
+	    !cl_fences_any_detached_locked(ex) && ex->limbo.events.n <= cl_options.max_events.number)
+		atomic_store_explicit(&ex->limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
+				      memory_order_release);
+out:
+	cl_unlock(&cl_exports_lock);
+	return sum;
+}
+
+struct cl_collected cl_limbo_collect(struct cl_exporter *ex, bool end_grace)
+{
+	/*
+	 * acquire: our file is there.  `quiet` is read once more after the ready map, since another
+	 * thread may just have emptied that.
+	 */
+	if (atomic_load_explicit(&ex->limbo.quiet, memory_order_acquire) != CL_QUIET_NOT &&
+	    !cl_record_any_ready(ex->blocks.region)) {
+		uint8_t quiet = atomic_load_explicit(&ex->limbo.quiet, memory_order_acquire);
+
+		if (quiet != CL_QUIET_NOT)
+			return (struct cl_collected){ .next = UINT64_MAX, .held = quiet == CL_QUIET_HELD };
+	}
+	return collect(ex, end_grace);
+}
+
+void cl_limbo_collect_from_dying(struct cl_exporter *ex, bool end_grace, uint64_t until,
+				 const _Atomic bool *stop)
+{
+	struct timespec moment = { 0, 2 * MILLISECOND };
+
+	while (cl_limbo_collect(ex, end_grace).held && cl_limbo_reap(ex) && cl_now() < until &&
+	       !(stop && atomic_load_explicit(stop, memory_order_relaxed)))
+		nanosleep(&moment, NULL);
+}
+
+bool cl_limbo_wait_for_others(struct cl_exporter *ex, uint64_t until,
+			      uint64_t (*back)(const struct cl_exporter *ex), uint64_t had)
+{
+	bool ends, blocked = false, in_time = true;
+
+	cl_lock(&cl_exports_lock);
+	for (;;) {
+		ends = (ex->limbo.blocked.n || cl_fences_blocked_locked(ex)) &&
+		       back(ex) == had;
+		if (!in_time || (!cl_visits_any_locked() && !ends))
+			break;
+		blocked |= ends;
+		in_time = cl_gate_wait_until_locked(until);
+	}
+	cl_unlock(&cl_exports_lock);
+	return blocked && in_time && back(ex) == had;
+}
+
+/* ------------------------------------------------------------ the thread's work */
 static void sleep_until(struct cl_exporter *ex, uint64_t when, uint32_t seen)
 {
 	struct timespec until = cl_clock_kernel(when);

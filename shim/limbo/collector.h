@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The collector: one thread a process, which gives blocks back as they come free, so that memory
- * returns even while the program sleeps.
+ * returns even while the program sleeps.  And a collection, its work: it finds the blocks of the
+ * limbo that may go, and gives them back.  Any thread may collect, and several may at once.
+ * Nothing here fails: a block that cannot go yet stays in the limbo.
  *
  * The first block that enters the limbo starts it.  It sleeps on a futex in the exporter file,
  * blocks all signals, and ends when exit() begins.  A forked child has none until a block enters its
- * limbo.  With CULIMBO_COLLECTOR=inline there is no thread: the program's own calls do its work.
- * So they do while a thread cannot be started; calls that find work try that again (backoff.h).
+ * limbo.  With CULIMBO_COLLECTOR=inline, or while no thread can be started, the program's own calls
+ * do its work.  In the second case they also try again to start one (backoff.h).
  *
  * Any thread may call these functions, without a lock of ours: they take locks and make CUDA
  * calls where they do the collector's work.
@@ -20,9 +22,8 @@
 #include "shim/base/backoff.h"
 #include "shim/base/options.h"
 #include "shim/self/locks.h"
+#include "shim/limbo/release.h"
 #include "shim/shm/layout.h"
-
-struct cl_exporter;
 
 struct cl_collector {
 	struct cl_lock lock; /* starting and stopping */
@@ -54,5 +55,24 @@ void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when);
 void cl_collector_watch_holders(struct cl_exporter *ex, bool orphaned);
 /* Ends the thread for good, and waits @wait ns at most.  Returns false if it runs on, in the driver. */
 bool cl_collector_stop(struct cl_exporter *ex, uint64_t wait);
+
+/* ------------------------------------------------------------- a collection */
+/* Gives back all blocks that may go.  @end_grace ends the grace of all blocks first. */
+struct cl_collected cl_limbo_collect(struct cl_exporter *ex, bool end_grace);
+/*
+ * Collects again and again while a holder of a block that is left is dying, which takes
+ * milliseconds.  Stops at @until (CLOCK_MONOTONIC, ns), or when *@stop is set; @stop may be NULL.
+ */
+void cl_limbo_collect_from_dying(struct cl_exporter *ex, bool end_grace, uint64_t until,
+				 const _Atomic bool *stop);
+
+/*
+ * Waits until no thread is in the driver for the limbo, so that the blocks they took are back,
+ * or until @until (CLOCK_MONOTONIC, ns).  As long as @back() returns @had it also waits while
+ * blocks or fences are of a context that is ending.  Returns true if such an end was over in
+ * time and @back() still returns @had: the caller collects again.  Otherwise returns false.
+ */
+bool cl_limbo_wait_for_others(struct cl_exporter *ex, uint64_t until,
+			      uint64_t (*back)(const struct cl_exporter *ex), uint64_t had);
 
 #endif

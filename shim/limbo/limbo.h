@@ -13,8 +13,8 @@
  * of our own frees the block without waiting.
  *
  * Any thread may call these functions.  Those that end in _locked want cl_exports_lock held;
- * the others take it, unless their comment says otherwise.  None makes a CUDA call: release.h
- * gives blocks back, and a collection (collect.h) finds those that go.
+ * the others take it, unless their comment says otherwise.  None makes a CUDA call: a
+ * collection (collector.h) finds the blocks that may go, and release.h gives them back.
  */
 #ifndef CL_LIMBO_H
 #define CL_LIMBO_H

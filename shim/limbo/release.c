@@ -1,13 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gives blocks back to the driver: see release.h. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/visit.h"
+#include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
 #include "shim/limbo/release.h"
 #include "shim/self/self.h"
 
+/* ------------------------------------------------------ which blocks may go */
+/* Returns true if the name of our file now leads to another file. */
+static bool file_is_replaced(struct cl_exporter *ex)
+{
+	char path[4096];
+	struct stat st;
+	size_t n;
+
+	cl_self_dir_path(path, sizeof path - 24);
+	n = strlen(path);
+	path[n++] = '/';
+	cl_region_name(path + n, ex->blocks.region->file_id);
+	/* compares the inode alone: the device number is not always the one that fstat() gives */
+	return fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != ex->blocks.region->ino;
+}
+
+/*
+ * Returns true if somebody has removed our file, as logind does at a user's last logout, or has
+ * put another in its place.  Importers that come after that take no hold, so they may map a
+ * block that we would give back.  After a mere move of the file they are refused.
+ */
+static bool file_is_lost(struct cl_exporter *ex)
+{
+	struct stat st;
+	bool lost;
+
+	/* a destructor runs after our end: importers that come now are refused, see cl_region_end() */
+	if (cl_self.file_ended)
+		return false;
+	lost = cl_region_fd_intact(ex->blocks.region) && fstat(ex->blocks.region->fd, &st) == 0 &&
+	       (st.st_nlink == 0 || file_is_replaced(ex));
+	if (lost)
+		cl_log_once(CL_LOG_ERROR,
+			    "this process's exporter file was removed or replaced while it runs (logind's "
+			    "RemoveIPC does that at logout): culimbo cannot see processes that open its blocks "
+			    "from now on, so blocks that it frees stay allocated until it ends");
+	return lost;
+}
+
+bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
+{
+	bool early, refused;
+
+	/* an event without a record need not wait: its handle opens after its destroy, too (measured) */
+	if (block->record == CL_NO_RECORD)
+		return block->kind == CL_EVENT;
+	refused = cl_grace_is_refused_locked(ex, block, now, &early);
+	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) ||
+	    cl_limbo_is_held(ex, block) || file_is_lost(ex) ||
+	    !cl_record_release_begin(ex->blocks.region, block->record, &block->before))
+		return false;
+	/* a block that goes because its memory is needed is not counted as one that the budget took */
+	block->early = refused && early;
+	return true;
+}
+
+void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now)
+{
+	/*
+	 * Takes no more records than can be ready: an importer that makes some ready over and
+	 * over must not keep this thread here.  The next collection sees the rest.
+	 */
+	uint64_t most = ex->limbo.blocks + ex->limbo.orphaned + CL_CHUNK;
+	uint32_t ready[CL_BATCH * 4];
+	unsigned int n;
+
+	for (uint64_t taken = 0; taken < most; taken += n) {
+		n = cl_record_take_ready(ex->blocks.region, ready, CL_BATCH * 4);
+		if (!n)
+			break;
+		for (unsigned int i = 0; i < n; i++) {
+			struct cl_block *block = cl_block_of_record(&ex->blocks, ready[i]);
+
+			if (!block)
+				continue;
+			if (block->state == CL_BLOCK_HELD)
+				cl_limbo_settle(ex, block, now, true);
+			else if (block->state == CL_BLOCK_ORPHANED &&
+				 cl_record_try_release(ex->blocks.region, block->record))
+				cl_limbo_delete_locked(ex, block);
+		}
+	}
+}
+
+/* Pins all READY blocks: nobody can say who holds them, so they never go. */
+static void pin_ready_locked(struct cl_exporter *ex)
+{
+	const struct cl_block *block;
+
+	CL_LIST_EACH (block, &ex->limbo.ready, const struct cl_block, node)
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1,
+				      memory_order_relaxed);
+}
+
+/* --------------------------------------------------- back to the driver */
 uint64_t cl_limbo_events_back(const struct cl_exporter *ex)
 {
 	return atomic_load_explicit(&ex->limbo.events_back, memory_order_relaxed);
@@ -68,8 +168,17 @@ void cl_release_detached_locked(struct cl_exporter *ex)
 	}
 }
 
-void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch,
-			     struct cl_collected *sum)
+/* Blocks of one context, which this thread gives back in one visit. */
+struct cl_batch {
+	struct cl_visit visit;
+	struct cl_block *block[CL_BATCH];
+	CUresult result[CL_BATCH];
+	unsigned int n, seen; /* seen: how many READY blocks were looked at to find .n */
+};
+
+/* Gives the blocks of @batch back, deletes them, and adds them to @sum. */
+static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batch,
+				   struct cl_collected *sum)
 {
 	CUstream stream = NULL;
 	bool wait = false;
@@ -108,7 +217,8 @@ void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch,
 	}
 }
 
-void cl_batch_take_locked(struct cl_exporter *ex, struct cl_batch *batch)
+/* Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records. */
+static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)
 {
 	struct cl_block *block, *next;
 
@@ -130,6 +240,22 @@ void cl_batch_take_locked(struct cl_exporter *ex, struct cl_batch *batch)
 		}
 		cl_block_set_state(ex, block, CL_BLOCK_RELEASING);
 		batch->block[batch->n++] = block;
+	}
+}
+
+void cl_release_ready_locked(struct cl_exporter *ex, struct cl_collected *sum)
+{
+	struct cl_batch batch;
+	/* blocks that become READY meanwhile are left to a later collection, so that this one ends */
+	uint64_t most = ex->limbo.ready.n;
+
+	for (uint64_t seen = 0; ex->limbo.ready.n && seen < most; seen += batch.seen) {
+		/* asked once a batch, not at each free: it takes three system calls */
+		if (file_is_lost(ex))
+			pin_ready_locked(ex);
+		take_batch_locked(ex, &batch);
+		if (batch.n)
+			give_batch_back_locked(ex, &batch, sum);
 	}
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gives blocks back to the driver in batches, and asks it whether streams have reached fences.
+ * Says which blocks may go, gives them back to the driver in batches, and asks it whether streams
+ * have reached fences.
  *
  * Any thread may call these.  Functions that end in _locked want cl_exports_lock held, and let
  * go of it around CUDA calls.  A block that the driver refuses is forgotten all the same; a
@@ -20,18 +21,17 @@ struct cl_collected {
 	bool held;	       /* some block waits for holders, so somebody must look for dead ones */
 };
 
-/* Blocks of one context, which this thread gives back in one visit. */
-struct cl_batch {
-	struct cl_visit visit;
-	struct cl_block *block[CL_BATCH];
-	CUresult result[CL_BATCH];
-	unsigned int n, seen; /* seen: how many READY blocks were looked at to find .n */
-};
-/* Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records. */
-void cl_batch_take_locked(struct cl_exporter *ex, struct cl_batch *batch);
-/* Gives the blocks of @batch back, deletes them, and adds them to @sum. */
-void cl_batch_release_locked(struct cl_exporter *ex, struct cl_batch *batch,
-			     struct cl_collected *sum);
+/*
+ * Returns true if the program's free of @block can go straight to the driver: nobody holds it,
+ * and it gets no grace (grace.h) or its memory is needed.  Then its record is DYING until the
+ * caller passes the driver's answer and block->before to cl_record_release_end().
+ */
+bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now);
+
+/* Looks at the records that importers made ready: their blocks leave HELD, or are deleted. */
+void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now);
+/* Gives the READY blocks back in batches, a context at a time, and adds them to @sum. */
+void cl_release_ready_locked(struct cl_exporter *ex, struct cl_collected *sum);
 /* Gives @block back, in a visit to its context.  *wait: the caller must wait for our own @stream there. */
 CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait);
 /* Gives back @block alone, and returns when the driver has its memory.  An error is ignored. */

@@ -19,7 +19,6 @@
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
 #include "shim/driver/devices.h"
-#include "shim/limbo/collect.h"
 #include "shim/limbo/forced.h"
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"

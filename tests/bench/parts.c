@@ -26,7 +26,6 @@
 #include <unistd.h>
 
 #include "shim/limbo/collector.h"
-#include "shim/limbo/collect.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/reap.h"
 #include "shim/self/self.h"

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/limbo/collect.h"
+#include "shim/limbo/collector.h"
 #include "shim/limbo/exporter.h"
 #include "shim/shim.h"
 

@@ -18,7 +18,6 @@
 
 #include "shim/blocks/blocks.h"
 #include "shim/limbo/collector.h"
-#include "shim/limbo/collect.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
