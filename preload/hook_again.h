@@ -7,7 +7,7 @@
 
 /*
  * Evaluates @call, and while that fails for lack of memory and some may have come free, @again.
- * The value is the last result.  @short_of, a struct cl_short, says how much memory the call needs.
+ * The value is the last result.  @short_of, a struct cl_need, says how much memory the call needs.
  * A call that succeeds costs the program one comparison.
  */
 #define CL_OR_AGAIN(short_of, call, again)                                            \
@@ -28,6 +28,6 @@
 #define CL_WITH_MEMORY(short_of, call) CL_OR_AGAIN(short_of, call, call)
 
 /* An unknown amount of memory of @device_, an ordinal or CL_OF_CURRENT. */
-#define CL_SOME_OF(device_) ((struct cl_short){ .device = (device_) })
+#define CL_SOME_OF(device_) ((struct cl_need){ .device = (device_) })
 
 #endif

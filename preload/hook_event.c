@@ -17,22 +17,22 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 
 	if (__builtin_expect((flags & shared) != shared, 1)) {
 		if (result == CUDA_SUCCESS && cl_sharing())
-			cl_event_is_new(*event);
+			cl_event_created(*event);
 		return result;
 	}
 	/* only our limbo can give events back, and it has none before this process shares */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && cl_sharing()) {
 		struct cl_retry retry;
 
-		cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ 0 });
+		cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_need){ 0 });
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
 			result = cl_driver.cuEventCreate(event, flags);
 		cl_retry_end(&retry);
 	}
 	if (result == CUDA_SUCCESS && cl_sharing())
-		cl_event_is_new(*event);
-	if (result == CUDA_SUCCESS && !cl_options.disable.number)
 		cl_event_created(*event);
+	if (result == CUDA_SUCCESS && !cl_options.disable.number)
+		cl_shareable_event_created(*event);
 	return result;
 }
 

@@ -11,7 +11,7 @@
 
 /*
  * Evaluates @call, an allocation of about @bytes, and repeats it while it fails for lack of memory
- * and some may have come free.  The value is the last result.  @short_of is a struct cl_short with
+ * and some may have come free.  The value is the last result.  @short_of is a struct cl_need with
  * the amount.  @address points to where the driver stores the address, for the trace, or is NULL.
  */
 #define TRACED(address, bytes, short_of, call)                                        \
@@ -29,11 +29,11 @@
 	})
 
 /* The call needs at least @bytes of the current device. */
-#define EXACT(bytes) ((struct cl_short){ (bytes), (bytes), CL_OF_CURRENT, (bytes) })
+#define EXACT(bytes) ((struct cl_need){ (bytes), (bytes), CL_OF_CURRENT, (bytes) })
 /* The call needs up to @bytes of the current device: a pool may have some of it already. */
-#define ABOUT(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT, (bytes) })
+#define ABOUT(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes) })
 /* The same for an estimate: packed or compressed pixels may take as little as 1/32 of it. */
-#define ROUGHLY(bytes) ((struct cl_short){ (bytes), 0, CL_OF_CURRENT, (bytes) / 64 })
+#define ROUGHLY(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes) / 64 })
 
 /* Returns the product, or SIZE_MAX if it does not fit: no driver can allocate so much. */
 static size_t times(size_t a, size_t b)
@@ -77,10 +77,10 @@ static size_t array3_bytes(const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 }
 
 /* No driver says which device a pool is on, or how much memory the pool has left. */
-#define OF_A_POOL(bytes) ((struct cl_short){ (bytes), 0, CL_OF_ANY, (bytes) })
+#define OF_A_POOL(bytes) ((struct cl_need){ (bytes), 0, CL_OF_ANY, (bytes) })
 
 /* The call takes the memory from the pool of the device of @stream. */
-static struct cl_short of_stream(size_t bytes, CUstream stream)
+static struct cl_need of_stream(size_t bytes, CUstream stream)
 {
 	CUcontext of = NULL, current = NULL;
 
@@ -94,13 +94,13 @@ static struct cl_short of_stream(size_t bytes, CUstream stream)
 	return ABOUT(bytes);
 }
 
-static struct cl_short of_location(size_t bytes, const CUmemAllocationProp *prop)
+static struct cl_need of_location(size_t bytes, const CUmemAllocationProp *prop)
 {
 	if (!prop)
 		return ABOUT(bytes);
 	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return (struct cl_short){ bytes, 0, CL_OF_NONE, 0 };
-	return (struct cl_short){ bytes, bytes, prop->location.id, bytes };
+		return (struct cl_need){ bytes, 0, CL_OF_NONE, 0 };
+	return (struct cl_need){ bytes, bytes, prop->location.id, bytes };
 }
 
 CUresult CUDAAPI cl_hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)

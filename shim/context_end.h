@@ -15,7 +15,7 @@
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device);
 void cl_context_end_done(const struct cl_context_end *end, bool gone);
 
-/* Does what done() does for a context that has ended without begin(): see cl_context_lost. */
+/* Does what done() does for a context that has ended without begin(): see cl_context_on_lost. */
 void cl_context_end_lost(const struct cl_context_end *end);
 
 #endif

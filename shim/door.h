@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard of the front door: what every function behind a hook must do first, and what it must do
- * when it returns.
+ * CL_DOOR, the front door's guard: no cancellation, a reset after a fork, and the collector's work
+ * on return.  Each function that a hook calls begins with it.
  */
 #ifndef CL_DOOR_H
 #define CL_DOOR_H

@@ -81,7 +81,7 @@ static void after_fork_in_child(void)
 	cl_exporter_forget();
 	cl_own_forget();
 	cl_notes_forget();
-	cl_notes_closes_forget();
+	cl_recent_closes_forget();
 	cl_contexts_forget();
 	cl_gate_forget();
 	cl_visit_forget();
@@ -165,7 +165,7 @@ bool cl_self_start_to_share(void)
 		}
 		if (dirfd >= 0)
 			close(dirfd);
-		cl_context_lost = cl_context_end_lost;
+		cl_context_on_lost = cl_context_end_lost;
 		cl_gate_watch();
 		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
 	}

@@ -65,7 +65,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
 		struct cl_retry retry;
 
-		cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ 0 });
+		cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_need){ 0 });
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
 			result = cl_driver.cuIpcGetEventHandle(handle, event);
 		cl_retry_end(&retry);
@@ -74,7 +74,7 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 		cl_export_event_refused(&cl_exporter, prepared);
 		return result;
 	}
-	cl_import_event_is_new(event); /* the driver has accepted it, so it lives, whoever created it */
+	cl_import_event_created(event); /* the driver has accepted it, so it lives, whoever created it */
 	return cl_export_event(&cl_exporter, handle, event, prepared);
 }
 
@@ -192,7 +192,7 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
 	struct cl_about import;
 
 	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import))
-		cl_happened(CL_FOUND_IMPORT_FREED, &import, cl_notes_stack(true));
+		cl_happened(CL_FOUND_IMPORT_FREED, &import, cl_stack_write(true));
 	return result;
 }
 
@@ -271,18 +271,18 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 }
 
 /* --------------------------------------------------------------------- creation */
-void cl_event_is_new(CUevent event)
-{
-	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
-
-	cl_import_event_is_new(event);
-}
-
 void cl_event_created(CUevent event)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
-	cl_event_owner_note(&cl_exporter.blocks, event);
+	cl_import_event_created(event);
+}
+
+void cl_shareable_event_created(CUevent event)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_event_owner_set(&cl_exporter.blocks, event);
 }
 
 void cl_pool_exported(void)

@@ -50,9 +50,9 @@ CUresult cl_event_export(CUipcEventHandle *handle, CUevent event);
 CUresult cl_event_import(CUevent *event, CUipcEventHandle handle);
 /* @destroy is the form that the program called: cl_driver.cuEventDestroy or _v2. */
 CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
-/* The program has created @event, of any kind: see cl_import_event_is_new(). */
-void cl_event_is_new(CUevent event);
-/* Created as an interprocess event, in the current context.  Also if nothing is shared. */
+/* The program has created @event, of any kind: see cl_import_event_created(). */
 void cl_event_created(CUevent event);
+/* Created as an interprocess event, in the current context.  Also if nothing is shared. */
+void cl_shareable_event_created(CUevent event);
 
 #endif

@@ -118,8 +118,8 @@ static uint32_t record_get(struct cl_blocks *blocks)
 		if (err) {
 			cl_log_once(CL_LOG_ERROR,
 				    "no room for one more export (%u now): %s; blocks exported from here on "
-				    "are not tracked: once freed, those under 2 MiB are kept to the end and "
-				    "larger ones until memory runs short",
+				    "are not tracked: once freed, those under 2 MiB stay allocated until "
+				    "this process ends, and larger ones until memory runs short",
 				    record, strerror(-err));
 			return CL_NO_RECORD;
 		}
@@ -155,7 +155,7 @@ struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind 
 	if (block && record_prepare(blocks))
 		return block;
 	free(block);
-	cl_log_once(CL_LOG_WARN, "no memory to note an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY. The "
+	cl_log_once(CL_LOG_WARN, "no memory for the record of an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY. The "
 				 "process is out of host memory, not of the GPU's");
 	return NULL;
 }

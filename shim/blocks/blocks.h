@@ -117,7 +117,7 @@ void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared
 /*
  * Makes @prepared a LIVE block of @context with a record of @what, and returns it.  *generation
  * goes into the stamp.  If no record can be had, the reason is logged, .record is CL_NO_RECORD
- * and *generation is left alone.  @stack: that of the export, as of cl_notes_stack().
+ * and *generation is left alone.  @stack: that of the export, as of cl_stack_write().
  */
 struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *prepared,
 			      const struct cl_export *what, struct cl_context *context,

@@ -22,7 +22,7 @@ static struct cl_made_event *made_event_locked(const struct cl_blocks *blocks, C
 	return made;
 }
 
-void cl_event_owner_note(struct cl_blocks *blocks, CUevent event)
+void cl_event_owner_set(struct cl_blocks *blocks, CUevent event)
 {
 	struct cl_context_name owner = cl_context_name_current();
 	struct cl_made_event *made;

@@ -16,7 +16,7 @@
 #include "shim/driver/driver.h"
 
 /* Remembers that @event was made in the current context; also if this process shares nothing yet. */
-void cl_event_owner_note(struct cl_blocks *blocks, CUevent event);
+void cl_event_owner_set(struct cl_blocks *blocks, CUevent event);
 
 /* Returns the context that @event was made in, or handle NULL if it is not known. */
 struct cl_context_name cl_event_owner(const struct cl_blocks *blocks, CUevent event);

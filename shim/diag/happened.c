@@ -121,7 +121,7 @@ void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32
 {
 	struct cl_finding finding = cl_finding_of(kind, about, stack);
 
-	cl_notes_finding(&finding);
+	cl_finding_add(&finding);
 	tell(kind, about);
 }
 
@@ -129,6 +129,6 @@ void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about)
 {
 	struct cl_finding finding = cl_finding_of(kind, about, 0);
 
-	cl_notes_finding_locked(&finding);
+	cl_finding_add_locked(&finding);
 	tell(kind, about);
 }

@@ -16,7 +16,7 @@ struct cl_about {
 	uint64_t key;	 /* device address, or the CUevent */
 	uint64_t size;	 /* bytes; 0 for an event */
 	uint64_t when;	 /* of what it clashes with: the first free, the last close; CLOCK_MONOTONIC ns */
-	uint32_t stack;	 /* of the same, from cl_notes_stack() */
+	uint32_t stack;	 /* of the same, from cl_stack_write() */
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
@@ -25,7 +25,7 @@ struct cl_about {
 };
 
 /*
- * Reports a happening.  @about is what it happened to; @stack, from cl_notes_stack() or 0, is
+ * Reports a happening.  @about is what it happened to; @stack, from cl_stack_write() or 0, is
  * where. cl_happened() takes cl_exports_lock; the caller of cl_happened_locked() holds it.
  */
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);

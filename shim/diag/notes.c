@@ -138,7 +138,7 @@ static struct noted *find_noted_locked(const struct cl_stack *stack, uint64_t *h
 	}
 }
 
-/* Returns the index of @module, which it adds if it is new, or CL_NO_NOTE. */
+/* Returns the index of @module, which it adds if it is new, or CL_NO_LOG_ENTRY. */
 static uint32_t note_module_locked(const struct cl_module *module)
 {
 	struct known_module *known;
@@ -149,12 +149,12 @@ static uint32_t note_module_locked(const struct cl_module *module)
 			return known->index;
 	/* modules of other processes' stacks (end 0) leave room for our own */
 	if (!module->end && notes.modules.used >= CL_MODULES / 2)
-		return CL_NO_NOTE;
+		return CL_NO_LOG_ENTRY;
 	known = malloc(sizeof *known);
 	to = known ? grow_locked(&notes.modules, 1) : NULL;
 	if (!to) {
 		free(known);
-		return CL_NO_NOTE;
+		return CL_NO_LOG_ENTRY;
 	}
 	known->module = *to = *module;
 	known->index = notes.modules.used;
@@ -229,7 +229,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	return word;
 }
 
-uint32_t cl_notes_stack(bool importer)
+uint32_t cl_stack_write(bool importer)
 {
 	struct cl_stack stack;
 
@@ -250,10 +250,10 @@ __attribute__((noinline)) static uint32_t note_foreign_module_locked(const struc
 
 	memcpy(module.build_id, frame->build_id, sizeof module.build_id);
 	memcpy(module.path, frame->path, sizeof module.path); /* zeros follow the text */
-	return frame->path[0] ? note_module_locked(&module) : CL_NO_NOTE;
+	return frame->path[0] ? note_module_locked(&module) : CL_NO_LOG_ENTRY;
 }
 
-uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack)
+uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 {
 	struct cl_view_frame frame;
 	struct cl_stack copy = { 0 };
@@ -299,7 +299,7 @@ static struct cl_import_note *import_entry(uint32_t index)
 	return (struct cl_import_note *)((char *)cl_own.header + CL_AT_IMPORTS) + index;
 }
 
-struct cl_import_note *cl_notes_import_begin(uint32_t *index)
+struct cl_import_note *cl_import_log_begin(uint32_t *index)
 {
 	*index = imports.part.used;
 	if (imports.free_n)
@@ -309,7 +309,7 @@ struct cl_import_note *cl_notes_import_begin(uint32_t *index)
 	return import_entry(*index);
 }
 
-void cl_notes_import_end(uint32_t index, struct cl_import_note *to)
+void cl_import_log_end(uint32_t index, struct cl_import_note *to)
 {
 	/* release: who sees the entry in use reads all of it */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
@@ -331,11 +331,11 @@ static void free_import(uint32_t index)
 	imports.free[imports.free_n++] = index;
 }
 
-void cl_notes_import_opens(uint32_t index, uint64_t opens)
+void cl_import_log_opens(uint32_t index, uint64_t opens)
 {
 	struct cl_import_note *note;
 
-	if (index >= imports.part.used) /* CL_NO_NOTE */
+	if (index >= imports.part.used) /* CL_NO_LOG_ENTRY */
 		return;
 	note = import_entry(index);
 	/* release: the next import is written into the entry after this */
@@ -345,7 +345,7 @@ void cl_notes_import_opens(uint32_t index, uint64_t opens)
 }
 
 /* ------------------------------------------------------------------- findings */
-void cl_notes_finding_locked(const struct cl_finding *finding)
+void cl_finding_add_locked(const struct cl_finding *finding)
 {
 	struct cl_finding *to, copy = *finding;
 	uint32_t kind = finding->kind;
@@ -363,10 +363,10 @@ void cl_notes_finding_locked(const struct cl_finding *finding)
 	count_locked(&notes.findings, 1, &cl_own.header->findings);
 }
 
-void cl_notes_finding(const struct cl_finding *finding)
+void cl_finding_add(const struct cl_finding *finding)
 {
 	cl_lock(&cl_exports_lock);
-	cl_notes_finding_locked(finding);
+	cl_finding_add_locked(finding);
 	cl_unlock(&cl_exports_lock);
 }
 

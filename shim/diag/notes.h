@@ -18,7 +18,7 @@
  * export_stack and the like have, or 0 if there is none.  @importer: the caller only imports, so
  * it is no error if this process cannot have a file (see cl_own_need_locked()).
  */
-uint32_t cl_notes_stack(bool importer);
+uint32_t cl_stack_write(bool importer);
 
 /*
  * Copies @stack from another process's file, @view, so that it is known when that file is gone.
@@ -26,24 +26,24 @@ uint32_t cl_notes_stack(bool importer);
  * words in a report.  The caller also holds cl_imports_lock.
  */
 struct cl_view;
-uint32_t cl_notes_stack_of_locked(const struct cl_view *view, uint32_t stack);
+uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack);
 
-#define CL_NO_NOTE UINT32_MAX
+#define CL_NO_LOG_ENTRY UINT32_MAX
 /* Returns an import log entry for the caller to fill in, and its *index; NULL if there is none. */
-struct cl_import_note *cl_notes_import_begin(uint32_t *index);
+struct cl_import_note *cl_import_log_begin(uint32_t *index);
 /* The caller has filled the entry in, but for `opens`, which becomes 1. */
-void cl_notes_import_end(uint32_t index, struct cl_import_note *to);
+void cl_import_log_end(uint32_t index, struct cl_import_note *to);
 /*
- * Adds an import that was opened to the import log.  Returns the entry's index, or CL_NO_NOTE if
- * there is none.  Inline, so that the compiler stores the members of @note straight into the entry.
+ * Adds an import that was opened to the import log.  Returns the entry's index, or CL_NO_LOG_ENTRY
+ * if there is none.  Inline, so that the compiler stores the members of @note straight into the entry.
  */
-static inline uint32_t cl_notes_import(const struct cl_import_note *note)
+static inline uint32_t cl_import_log_add(const struct cl_import_note *note)
 {
 	uint32_t index;
-	struct cl_import_note *to = cl_notes_import_begin(&index);
+	struct cl_import_note *to = cl_import_log_begin(&index);
 
 	if (!to)
-		return CL_NO_NOTE;
+		return CL_NO_LOG_ENTRY;
 	to->key = note->key;
 	to->size = note->size;
 	to->since = note->since;
@@ -54,18 +54,18 @@ static inline uint32_t cl_notes_import(const struct cl_import_note *note)
 	to->exporter_pid = note->exporter_pid;
 	to->kind = note->kind;
 	to->device = note->device;
-	cl_notes_import_end(index, to);
+	cl_import_log_end(index, to);
 	return index;
 }
 /* Sets how often the import is open; 0 frees the entry. */
-void cl_notes_import_opens(uint32_t index, uint64_t opens);
+void cl_import_log_opens(uint32_t index, uint64_t opens);
 
 /*
  * Writes a finding into our file, for cl_happened() (happened.h), and fills in its `when`.  The
  * first CL_FINDINGS are kept, all are counted.
  */
-void cl_notes_finding(const struct cl_finding *finding);
-void cl_notes_finding_locked(const struct cl_finding *finding);
+void cl_finding_add(const struct cl_finding *finding);
+void cl_finding_add_locked(const struct cl_finding *finding);
 
 void cl_notes_forget(void); /* in a forked child */
 

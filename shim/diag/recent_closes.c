@@ -24,7 +24,7 @@ struct closed_event {
 static struct closed_event *closed_events, *events_by_age[CLOSED]; /* a ring */
 static uint32_t next_event;
 
-void cl_notes_closed_event(const struct cl_about *what)
+void cl_recent_closes_add_event(const struct cl_about *what)
 {
 	struct closed_event *entry;
 
@@ -51,7 +51,7 @@ void cl_notes_closed_event(const struct cl_about *what)
 	next_event = (next_event + 1) % CLOSED;
 }
 
-struct cl_about *cl_notes_closed_memory(void)
+struct cl_about *cl_recent_closes_add_memory(void)
 {
 	return &closed[closes++ % CLOSED];
 }
@@ -80,7 +80,7 @@ static struct cl_about *find_closed_locked(enum cl_kind kind, uint64_t key)
 	return kind == CL_EVENT ? find_closed_event_locked(key) : find_closed_memory_locked(key);
 }
 
-bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_about *what)
+bool cl_recent_closes_find(enum cl_kind kind, uint64_t key, struct cl_about *what)
 {
 	const struct cl_about *found;
 
@@ -92,7 +92,7 @@ bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_about *what
 	return found != NULL;
 }
 
-void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
+void cl_recent_closes_remove(enum cl_kind kind, uint64_t key)
 {
 	struct cl_about *found;
 
@@ -103,7 +103,7 @@ void cl_notes_not_closed(enum cl_kind kind, uint64_t key)
 	cl_unlock(&cl_imports_lock);
 }
 
-void cl_notes_closes_forget(void)
+void cl_recent_closes_forget(void)
 {
 	/* not freed: a thread of the parent may have been changing them when it forked */
 	if (closes)

@@ -13,20 +13,20 @@
 #include "shim/diag/happened.h"
 
 /* Remembers a close of an event.  The caller holds cl_imports_lock. */
-void cl_notes_closed_event(const struct cl_about *closed);
+void cl_recent_closes_add_event(const struct cl_about *closed);
 /* Returns an entry, never NULL, into which the caller writes a close of memory under cl_imports_lock. */
-struct cl_about *cl_notes_closed_memory(void);
+struct cl_about *cl_recent_closes_add_memory(void);
 /*
  * Forgets the closes of @key: something new is at this address, or the driver did not close it.
  * Takes cl_imports_lock.  Looks through all entries if @kind is CL_MEMORY.
  */
-void cl_notes_not_closed(enum cl_kind kind, uint64_t key);
+void cl_recent_closes_remove(enum cl_kind kind, uint64_t key);
 /*
  * Returns true with the last close of @key in *closed, or false if none is remembered: then *closed
  * is as it was.  Takes cl_imports_lock.  Looks through all entries if @kind is CL_MEMORY.
  */
-bool cl_notes_find_closed(enum cl_kind kind, uint64_t key, struct cl_about *closed);
+bool cl_recent_closes_find(enum cl_kind kind, uint64_t key, struct cl_about *closed);
 
-void cl_notes_closes_forget(void); /* in a forked child */
+void cl_recent_closes_forget(void); /* in a forked child */
 
 #endif

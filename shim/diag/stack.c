@@ -87,7 +87,7 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
 			     address >= atomic_load_explicit(&ours.end, memory_order_relaxed) ||
 			     walk->stack->n);
 	if (walk->note)
-		cl_walks_frame(walk->note, context, wanted);
+		cl_stack_cache_frame(walk->note, context, wanted);
 	if (wanted)
 		walk->stack->frame[walk->stack->n++] = address;
 	walk->whole = !address || walk->stack->n == walk->max;
@@ -103,14 +103,14 @@ __attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
 		return;
 	if (walk.max > CL_STACK_FRAMES)
 		walk.max = CL_STACK_FRAMES;
-	if (cl_walks_find((uint64_t)(uintptr_t)__builtin_frame_address(0),
+	if (cl_stack_cache_find((uint64_t)(uintptr_t)__builtin_frame_address(0),
 			  (uint64_t)(uintptr_t)__builtin_return_address(0), walk.max, stack, &walk.note))
 		return;
 	find_ours();
 	if (_Unwind_Backtrace(step, &walk) == _URC_END_OF_STACK)
 		walk.whole = true;
 	if (walk.note)
-		cl_walks_end(walk.note, walk.whole, stack);
+		cl_stack_cache_end(walk.note, walk.whole, stack);
 }
 
 /* --------------------------------------------------------------------- modules */

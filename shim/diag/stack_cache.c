@@ -169,7 +169,7 @@ static void answer(const struct cl_walk *walk, struct cl_stack *stack)
 			*to++ = walk->word[i].value;
 }
 
-bool cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
+bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 		   struct cl_walk **to_note)
 {
 	uint64_t top = top_of(base);
@@ -243,7 +243,7 @@ static void note_frame_pointer(struct cl_walk *walk, uint64_t at)
 		note_word(walk, walk->frame_pointer_at, walk->frame_pointer, false);
 }
 
-void cl_walks_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)
+void cl_stack_cache_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)
 {
 	int interrupted; /* by a signal: then no call put the address on the stack */
 	uint64_t at = _Unwind_GetCFA(context) - 8, address = _Unwind_GetIPInfo(context, &interrupted);
@@ -269,7 +269,7 @@ void cl_walks_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool 
 	walk->last = at;
 }
 
-void cl_walks_end(struct cl_walk *walk, bool whole, struct cl_stack *stack)
+void cl_stack_cache_end(struct cl_walk *walk, bool whole, struct cl_stack *stack)
 {
 	static _Atomic uint32_t serials;
 
@@ -301,7 +301,7 @@ void cl_stack_name(const struct cl_stack *stack, uint32_t name)
 
 #else
 
-bool cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
+bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 		   struct cl_walk **walk)
 {
 	(void)base, (void)caller, (void)max;
@@ -310,12 +310,12 @@ bool cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack
 	return false;
 }
 
-void cl_walks_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)
+void cl_stack_cache_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)
 {
 	(void)walk, (void)context, (void)wanted;
 }
 
-void cl_walks_end(struct cl_walk *walk, bool whole, struct cl_stack *stack)
+void cl_stack_cache_end(struct cl_walk *walk, bool whole, struct cl_stack *stack)
 {
 	(void)walk, (void)whole, (void)stack;
 }

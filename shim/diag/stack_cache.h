@@ -22,18 +22,18 @@ struct cl_walk;
  * @base is the frame (__builtin_frame_address(0)) of the function that takes a stack, which must
  * never be inlined; @caller is its return address.  Returns true if the cache has the answer, of at
  * most @max frames: then it is in *stack.  Returns false if the caller must walk; then, if *walk is
- * not NULL, it must call cl_walks_frame() for each frame and cl_walks_end() in the end.
+ * not NULL, it must call cl_stack_cache_frame() for each frame and cl_stack_cache_end() in the end.
  */
-bool cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
+bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 		   struct cl_walk **walk);
 
 /*
  * The walk has come to the frame @context.  Its address is 0 only at the end of a stack.  The walk
  * does not pass the frame at @base.  @wanted: the address is part of the answer.
  */
-void cl_walks_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted);
+void cl_stack_cache_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted);
 
 /* The walk is over.  It is remembered if it is @whole: it came to its end, with *stack as its answer. */
-void cl_walks_end(struct cl_walk *walk, bool whole, struct cl_stack *stack);
+void cl_stack_cache_end(struct cl_walk *walk, bool whole, struct cl_stack *stack);
 
 #endif

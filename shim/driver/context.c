@@ -11,7 +11,7 @@
 struct cl_context cl_context_unknown;
 struct cl_list cl_contexts;
 static uint64_t made, ends_begun; /* how many objects were made, and how many ends of contexts have begun */
-void (*cl_context_lost)(const struct cl_context_end *end);
+void (*cl_context_on_lost)(const struct cl_context_end *end);
 
 /* How many calls of this thread may be ending a context.  A thread must not wait for its own call. */
 static __thread unsigned int ends __attribute__((tls_model("initial-exec")));
@@ -60,8 +60,8 @@ static bool ask_for_primary(CUdevice device, CUcontext *primary)
 			!active;
 	}
 	cl_gate_borrow_end(device);
-	if (ended && cl_context_lost)
-		cl_context_lost(&(struct cl_context_end){ .device = device, .last = UINT64_MAX });
+	if (ended && cl_context_on_lost)
+		cl_context_on_lost(&(struct cl_context_end){ .device = device, .last = UINT64_MAX });
 	return known;
 }
 
@@ -137,7 +137,7 @@ static uint64_t await_end(const struct cl_context_name *name)
 /*
  * Checks @name against objects with the same handle and another id.  If there is such an object,
  * either its context has ended past our hooks, or @name is out of date.  Returns false if
- * @name is out of date.  Else tells cl_context_lost of the ended context and returns true.
+ * @name is out of date.  Else tells cl_context_on_lost of the ended context and returns true.
  */
 static bool is_right(const struct cl_context_name *name)
 {
@@ -155,8 +155,8 @@ static bool is_right(const struct cl_context_name *name)
 	/* one of the two contexts lives, and ids are never reused: so the id of now decides */
 	if (!ask_for_id(name->handle, &now) || now != name->id)
 		return false;
-	if (cl_context_lost)
-		cl_context_lost(&end);
+	if (cl_context_on_lost)
+		cl_context_on_lost(&end);
 	return true;
 }
 
@@ -196,7 +196,7 @@ static bool meet(const struct cl_context_name *name)
 	return stays;
 }
 
-struct cl_context *cl_context_meet_locked(const struct cl_context_name *name, struct cl_lock *lock)
+struct cl_context *cl_context_make_locked(const struct cl_context_name *name, struct cl_lock *lock)
 {
 	uint64_t until = cl_now() + 5 * CL_END_WAIT;
 

@@ -116,12 +116,12 @@ static inline struct cl_context *cl_context_find_locked(const struct cl_context_
  * context has ended meanwhile, or if there is no memory.  On a driver without ids it waits
  * while a call may be ending the context, a second at most.
  */
-struct cl_context *cl_context_meet_locked(const struct cl_context_name *name, struct cl_lock *lock);
+struct cl_context *cl_context_make_locked(const struct cl_context_name *name, struct cl_lock *lock);
 static inline struct cl_context *cl_context_get_locked(const struct cl_context_name *name, struct cl_lock *lock)
 {
 	struct cl_context *context = cl_context_find_locked(name);
 
-	return __builtin_expect(context || !name->handle, 1) ? context : cl_context_meet_locked(name, lock);
+	return __builtin_expect(context || !name->handle, 1) ? context : cl_context_make_locked(name, lock);
 }
 
 /*
@@ -149,7 +149,7 @@ void cl_context_free_locked(struct cl_context *context);
  * hooks, or because our own release of a primary context was the last.  life.c sets it when the
  * process begins to share.
  */
-extern void (*cl_context_lost)(const struct cl_context_end *end);
+extern void (*cl_context_on_lost)(const struct cl_context_end *end);
 
 /*
  * Returns the error that the driver would give now to a call with an unknown pointer:

@@ -21,19 +21,19 @@ static uint64_t made;
 /* Last in rank: no other lock is taken, and no CUDA call is made, while it is held. */
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_GREEN);
 
-_Atomic uint32_t cl_green_notes;
+_Atomic uint32_t cl_green_known;
 
 static struct note *note_new_locked(const struct note *as)
 {
 	struct note *note = malloc(sizeof *note);
 
 	if (!note) {
-		atomic_fetch_or_explicit(&cl_green_notes, CL_GREEN_UNNOTED, memory_order_relaxed);
+		atomic_fetch_or_explicit(&cl_green_known, CL_GREEN_INCOMPLETE, memory_order_relaxed);
 		return NULL;
 	}
 	*note = *as;
 	cl_list_add_front(&notes, &note->node);
-	atomic_fetch_add_explicit(&cl_green_notes, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cl_green_known, 1, memory_order_relaxed);
 	return note;
 }
 
@@ -48,7 +48,7 @@ static void drop_locked(CUgreenCtx green, uint64_t number, CUcontext ctx)
 			continue;
 		cl_list_remove(&notes, &note->node);
 		free(note);
-		atomic_fetch_sub_explicit(&cl_green_notes, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&cl_green_known, 1, memory_order_relaxed);
 	}
 }
 
@@ -135,7 +135,7 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 	const struct note *note;
 	struct timespec until;
 
-	if (!atomic_load_explicit(&cl_green_notes, memory_order_relaxed))
+	if (!atomic_load_explicit(&cl_green_known, memory_order_relaxed))
 		return end;
 	/*
 	 * This is the one function here that runs before the driver has accepted the call.  So it may
@@ -168,6 +168,6 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 void cl_green_forget(void)
 {
 	notes = (struct cl_list){ 0 }; /* their memory is leaked: see cl_exporter_begin() */
-	atomic_store_explicit(&cl_green_notes, 0, memory_order_relaxed);
+	atomic_store_explicit(&cl_green_known, 0, memory_order_relaxed);
 	cl_lock_reset(&lock);
 }

@@ -20,20 +20,20 @@
 #include <stdint.h>
 #include "shim/driver/driver.h"
 
-/* How many notes there are, plus CL_GREEN_UNNOTED once memory for one was missing. */
-extern _Atomic uint32_t cl_green_notes;
-enum { CL_GREEN_UNNOTED = 1u << 31 };
+/* How many notes there are, plus CL_GREEN_INCOMPLETE once memory for one was missing. */
+extern _Atomic uint32_t cl_green_known;
+enum { CL_GREEN_INCOMPLETE = 1u << 31 };
 
 /* Returns true if a green context may lack a note: any context but a primary one may be it. */
 static inline bool cl_green_unsure(void)
 {
-	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed) & CL_GREEN_UNNOTED;
+	return atomic_load_explicit(&cl_green_known, memory_order_relaxed) & CL_GREEN_INCOMPLETE;
 }
 
 /* Returns true if any context may be green.  Relaxed: a thread gets a green one after its note. */
 static inline bool cl_green_any(void)
 {
-	return atomic_load_explicit(&cl_green_notes, memory_order_relaxed);
+	return atomic_load_explicit(&cl_green_known, memory_order_relaxed);
 }
 
 bool cl_green_find(CUcontext *ctx);

@@ -50,13 +50,13 @@ static void pin_unstamped_locked(struct cl_exporter *ex, const struct cl_block *
 {
 	pin_locked(ex, block);
 	cl_log_once(CL_LOG_WARN,
-		    "this driver uses all 64 bytes of an IPC handle and leaves no room for culimbo's mark: "
+		    "this driver uses all 64 bytes of an IPC handle and leaves no room for culimbo's stamp: "
 		    "importers cannot say what they hold, so what this process shares is kept until it ends, "
 		    "freed or not. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept");
 }
 
 /* Counts an export of @block, and stamps @handle with its record.  Without room for a stamp, pins it. */
-static void mark_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
+static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
 			uint32_t generation)
 {
 	cl_count_locked(exports);
@@ -83,7 +83,7 @@ static bool export_again_locked(struct cl_exporter *ex, void *handle, struct cl_
 		return false;
 	if (block->record != CL_NO_RECORD)
 		generation = cl_record_export_again(ex->blocks.region, block->record, now);
-	mark_locked(ex, handle, block, generation);
+	stamp_locked(ex, handle, block, generation);
 	return true;
 }
 
@@ -135,14 +135,14 @@ static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_e
 	context = cl_context_find_locked(of);
 	block = cl_block_new(&ex->blocks, prepared, what, context ? context : &cl_context_unknown, stack,
 			     &generation);
-	mark_locked(ex, handle, block, generation);
+	stamp_locked(ex, handle, block, generation);
 	return CUDA_SUCCESS;
 }
 
 /* Reports that the program exported a block that it had freed.  No lock is held. */
 static void tell_exported_after_free(const struct cl_about *misused)
 {
-	cl_happened(CL_FOUND_EXPORTED_AFTER_FREE, misused, cl_notes_stack(false));
+	cl_happened(CL_FOUND_EXPORTED_AFTER_FREE, misused, cl_stack_write(false));
 }
 
 /* Asks the driver about the block that @dptr lies in.  Returns false if it knows none. */
@@ -240,7 +240,7 @@ static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, C
 		else /* the first handle has no stamp, and would bypass us */
 			memset(handle, 0, sizeof *handle);
 	}
-	stack = result == CUDA_SUCCESS ? cl_notes_stack(false) : 0;
+	stack = result == CUDA_SUCCESS ? cl_stack_write(false) : 0;
 	cl_lock(&cl_exports_lock);
 	if (result == CUDA_SUCCESS)
 		result = publish_locked(ex, handle->reserved, &what, &of, stack, prepared,
@@ -355,7 +355,7 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 	uint32_t stack;
 
 	what.handle = (const uint8_t *)handle->reserved;
-	stack = prepared ? cl_notes_stack(false) : 0;
+	stack = prepared ? cl_stack_write(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.device = owner.device;
 	result = publish_locked(ex, handle->reserved, &what, &owner, stack, prepared, NULL, &misused,

@@ -104,7 +104,7 @@ static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 /* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
 static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
 {
-	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_notes_stack(false);
+	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_stack_write(false);
 	uint64_t look = UINT64_MAX;
 	bool orphaned = false, over = false, detached;
 
@@ -157,7 +157,7 @@ static CUresult wait_as_a_free(CUcontext ctx)
 static void freed_again(const struct cl_about *again)
 {
 	cl_happened(again->kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE : CL_FOUND_FREED_TWICE, again,
-		    cl_notes_stack(false));
+		    cl_stack_write(false));
 }
 
 bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)

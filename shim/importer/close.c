@@ -42,7 +42,7 @@ struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn 
 
 void cl_close_end(enum cl_kind kind, struct cl_mapping *mapping, bool closed, bool last)
 {
-	uint32_t stack = closed && last ? cl_notes_stack(true) : 0;
+	uint32_t stack = closed && last ? cl_stack_write(true) : 0;
 
 	cl_lock(&cl_imports_lock);
 	cl_mapping_closed_locked(kind, mapping, closed, stack);
@@ -53,8 +53,8 @@ void cl_close_again(CUdeviceptr dptr)
 {
 	struct cl_about before = { .key = dptr, .kind = CL_MEMORY };
 
-	cl_notes_find_closed(CL_MEMORY, dptr, &before);
-	cl_happened(CL_FOUND_CLOSED_TWICE, &before, cl_notes_stack(true));
+	cl_recent_closes_find(CL_MEMORY, dptr, &before);
+	cl_happened(CL_FOUND_CLOSED_TWICE, &before, cl_stack_write(true));
 }
 
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_own_fn *is_own,
@@ -70,17 +70,17 @@ bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_
 		return false;
 	/* logged before the call: after it another thread's new event may be at this address */
 	if (last) {
-		stack = cl_notes_stack(true);
+		stack = cl_stack_write(true);
 		cl_lock(&cl_imports_lock);
 		cl_mapping_last_close(&closed, CL_EVENT, mapping, stack);
-		cl_notes_closed_event(&closed);
-		/* release: for cl_import_event_is_new() of an event that the driver makes in its place */
+		cl_recent_closes_add_event(&closed);
+		/* release: for cl_import_event_created() of an event that the driver makes in its place */
 		atomic_store_explicit(&events_closed, true, memory_order_release);
 		cl_unlock(&cl_imports_lock);
 	}
 	*result = destroy(event);
 	if (last && *result != CUDA_SUCCESS)
-		cl_notes_not_closed(CL_EVENT, key);
+		cl_recent_closes_remove(CL_EVENT, key);
 	cl_close_end(CL_EVENT, mapping, *result == CUDA_SUCCESS, false);
 	return true;
 }
@@ -98,14 +98,14 @@ bool cl_import_event_destroyed_again(CUevent event)
 	struct cl_about before;
 
 	if (!atomic_load_explicit(&events_closed, memory_order_acquire) ||
-	    !cl_notes_find_closed(CL_EVENT, key, &before))
+	    !cl_recent_closes_find(CL_EVENT, key, &before))
 		return false;
-	cl_happened(CL_FOUND_EVENT_DESTROYED_TWICE, &before, cl_notes_stack(true));
+	cl_happened(CL_FOUND_EVENT_DESTROYED_TWICE, &before, cl_stack_write(true));
 	return true;
 }
 
-void cl_import_event_is_new(CUevent event)
+void cl_import_event_created(CUevent event)
 {
 	if (atomic_load_explicit(&events_closed, memory_order_acquire))
-		cl_notes_not_closed(CL_EVENT, (uint64_t)(uintptr_t)event);
+		cl_recent_closes_remove(CL_EVENT, (uint64_t)(uintptr_t)event);
 }

@@ -39,6 +39,6 @@ bool cl_import_event_destroyed_again(CUevent event);
  * The program has made, opened or exported @event, and a hook saw it: if an import was destroyed at
  * that address, the new event is none of it, and the program may destroy it.
  */
-void cl_import_event_is_new(CUevent event);
+void cl_import_event_created(CUevent event);
 
 #endif

@@ -64,7 +64,7 @@ static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
 	const struct cl_hold *hold = mapping->hold;
 
-	mapping->note = cl_notes_import(&(struct cl_import_note){
+	mapping->note = cl_import_log_add(&(struct cl_import_note){
 		.key = mapping->link.key,
 		.size = mapping->size,
 		.since = mapping->since,
@@ -99,7 +99,7 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 	if (!mapping->opens++)
 		mapping_note_locked(kind, mapping);
 	else
-		cl_notes_import_opens(mapping->note, mapping->opens);
+		cl_import_log_opens(mapping->note, mapping->opens);
 	return true;
 }
 
@@ -153,9 +153,9 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 	if (closed) {
 		cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->link.key, hold);
 		if (mapping->opens) {
-			cl_notes_import_opens(mapping->note, --mapping->opens);
+			cl_import_log_opens(mapping->note, --mapping->opens);
 			if (!mapping->opens && kind == CL_MEMORY)
-				cl_mapping_last_close(cl_notes_closed_memory(), kind, mapping, stack);
+				cl_mapping_last_close(cl_recent_closes_add_memory(), kind, mapping, stack);
 		}
 		if (hold) {
 			hold->opens--;
@@ -198,7 +198,7 @@ void cl_imports_context_ended(struct cl_context *context)
 			mapping->hold = NULL;
 		}
 		if (mapping->opens)
-			cl_notes_import_opens(mapping->note, 0);
+			cl_import_log_opens(mapping->note, 0);
 		mapping->opens = 0;
 		mapping_put_locked((enum cl_kind)mapping->kind, mapping);
 	}

@@ -100,7 +100,7 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 		view.region = *region;
 		if (cl_view_freed(&view, resolved->stamp.record, resolved->stamp.generation, resolved->handle,
 				  &about->when, &stack))
-			about->stack = own ? stack : cl_notes_stack_of_locked(&view, stack);
+			about->stack = own ? stack : cl_stack_copy_locked(&view, stack);
 	}
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
@@ -115,7 +115,7 @@ CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 				  .generation = stamp.generation,
 				  .kind = (uint8_t)kind,
 				  .exporter_gone = resolved->exporter_gone };
-	uint32_t stack = cl_notes_stack(true);
+	uint32_t stack = cl_stack_write(true);
 
 	find_free(resolved, &about);
 	cl_happened(CL_FOUND_STALE_REFUSED, &about, stack);
@@ -198,7 +198,7 @@ void cl_open_give_up(const struct cl_opening *o)
  */
 static bool is_orphaned(const struct cl_hold *hold)
 {
-	return cl_life_state(cl_record_life(&hold->peer->region, cl_hold_record(hold))) == CL_GONE;
+	return cl_life_state(cl_record_life(&hold->peer->region, cl_hold_record(hold))) == CL_ORPHANED;
 }
 
 /* Warns that an open is not protected, because the exporter's file is not where we look. */
@@ -237,7 +237,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 		return false;
 	current = cl_context_name_current();
 	if (!resolved->again)
-		o->stack = cl_notes_stack(true);
+		o->stack = cl_stack_write(true);
 	cl_lock(&cl_imports_lock);
 	o->context = cl_context_get_locked(&current, &cl_imports_lock);
 	o->device = o->context ? o->context->device : 0;
@@ -260,9 +260,9 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 		return false;
 	/* or an earlier close at @key would make the close of this import look like a second one */
 	if (kind == CL_EVENT)
-		cl_import_event_is_new((CUevent)(uintptr_t)key);
+		cl_import_event_created((CUevent)(uintptr_t)key);
 	else if (!noted)
-		cl_notes_not_closed(kind, key);
+		cl_recent_closes_remove(kind, key);
 	if (__builtin_expect(o->sight != CL_HERE, 0))
 		say_unprotected(o->sight);
 	return true;

@@ -12,7 +12,7 @@ bool cl_limbo_forget_block_locked(struct cl_exporter *ex, struct cl_block *block
 {
 	const unsigned int not_in_limbo = 1u << CL_BLOCK_LIVE | 1u << CL_BLOCK_FREEING | 1u << CL_BLOCK_UNTRACKED;
 	bool in_limbo = !(not_in_limbo >> block->state & 1), tracked = block->record != CL_NO_RECORD;
-	bool orphaned = tracked && !cl_record_gone(ex->blocks.region, block->record);
+	bool orphaned = tracked && !cl_record_orphan(ex->blocks.region, block->record);
 
 	/* a fence that a thread is asking about stays on its list, where rounds pass it over */
 	if (block->fence)
@@ -30,7 +30,7 @@ bool cl_limbo_forget_block_locked(struct cl_exporter *ex, struct cl_block *block
 		cl_limbo_event_went(ex); /* the driver has one more event to give (measured) */
 	}
 	if (tracked)
-		cl_trace_block(CL_TRACE_GONE, block, .value = ex->limbo.bytes);
+		cl_trace_block(CL_TRACE_ORPHANED, block, .value = ex->limbo.bytes);
 	cl_block_unhash(&ex->blocks, block);
 	if (!orphaned)
 		cl_block_delete(&ex->blocks, block);

@@ -202,7 +202,7 @@ static void untracked(struct cl_retry *retry, struct found *found)
 }
 
 /* Returns true if no device (or not the named one) has as much memory in all: no limbo can help then. */
-static bool fits_no_device(const struct cl_short *what)
+static bool fits_no_device(const struct cl_need *what)
 {
 	CUdevice device = what->device < 0 ? 0 : what->device;
 	bool asked = false;
@@ -250,7 +250,7 @@ static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 /* Finds out which device CL_OF_CURRENT is, and its UUID, for all attempts of this call. */
 static void find_device(struct cl_retry *retry)
 {
-	struct cl_short *what = &retry->what;
+	struct cl_need *what = &retry->what;
 	uint8_t uuid[CL_UUID];
 	CUdevice current;
 

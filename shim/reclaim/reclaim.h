@@ -14,7 +14,7 @@
  *
  *	struct cl_retry retry;
  *
- *	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_short){ .bytes = bytes });
+ *	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_need){ .bytes = bytes });
  *	while (result == CUDA_ERROR_OUT_OF_MEMORY && cl_retry_again(&retry))
  *		result = ...;
  *	cl_retry_end(&retry);
@@ -32,7 +32,7 @@
  */
 enum cl_retry_want { CL_RETRY_MEMORY, CL_RETRY_EVENT };
 /* What the failed call asked for. */
-struct cl_short {
+struct cl_need {
 	size_t bytes;	 /* about as many; 0: not known.  Only the program's callbacks are told */
 	size_t at_least; /* it takes no less of the device; 0: not known */
 	int device;	 /* an ordinal, or one of those below */
@@ -42,7 +42,7 @@ struct cl_short {
 enum { CL_OF_CURRENT = -1, CL_OF_ANY = -2, CL_OF_NONE = -3 };
 struct cl_retry {
 	enum cl_retry_want want;
-	struct cl_short what;
+	struct cl_need what;
 	unsigned int attempt; /* how often cl_retry_again() was called */
 	uint64_t deadline;    /* CLOCK_MONOTONIC, ns: nothing is waited for after it */
 	uint64_t seen;	      /* what had come free here at the last attempt; only grows */
@@ -50,7 +50,8 @@ struct cl_retry {
 	unsigned int pressed; /* 1 + the device of the last cl_limbo_press(); 0: none */
 	struct cl_pressure *others;
 };
-static inline void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want, struct cl_short what)
+static inline void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want,
+				  struct cl_need what)
 {
 	*retry = (struct cl_retry){ .want = want, .what = what };
 }

@@ -42,7 +42,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	switch ((enum cl_report_class)g->class) {
 	case CL_REPORT_HELD_LIMBO:
 	case CL_REPORT_HELD:
-	case CL_REPORT_GONE:
+	case CL_REPORT_ORPHANED:
 		alive = name_holders(report, g, pid, sizeof(pid));
 		if (!g->holders && g->own_opens) {
 			snprintf(to, n, "the process has opened it itself: call %s there after the last use",

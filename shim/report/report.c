@@ -28,7 +28,7 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 	[CL_REPORT_HELD] = { "held", "exported, not freed, and mapped by others",
 			     "events exported, not destroyed, and open in others", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
 			     "exported", "freed" },
-	[CL_REPORT_GONE] = { "context-gone", "gone with their context, but still mapped by others",
+	[CL_REPORT_ORPHANED] = { "context-gone", "gone with their context, but still mapped by others",
 			     "events gone with their context, but still open in others",
 			     CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
 	[CL_REPORT_UNTRACKED] = { "kept", "freed, but kept: they could not be tracked",
@@ -440,7 +440,7 @@ static enum cl_report_class class_of_view(enum cl_view_class class)
 	static const enum cl_report_class as[CL_VIEW_CLASSES] = {
 		[CL_VIEW_HELD_LIMBO] = CL_REPORT_HELD_LIMBO, [CL_VIEW_GRACE] = CL_REPORT_GRACE,
 		[CL_VIEW_LIMBO] = CL_REPORT_LIMBO,	     [CL_VIEW_HELD] = CL_REPORT_HELD,
-		[CL_VIEW_GONE] = CL_REPORT_GONE,	     [CL_VIEW_LIVE] = CL_REPORT_CLASSES,
+		[CL_VIEW_ORPHANED] = CL_REPORT_ORPHANED,	     [CL_VIEW_LIVE] = CL_REPORT_CLASSES,
 	};
 
 	return as[class];

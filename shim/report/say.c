@@ -264,9 +264,9 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 		say_number(e, "exports", counts->exports);
 		say_number(e, "imports", counts->imports);
 	}
-	say_number(e, "held", s->n[CL_REPORT_HELD] + s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_GONE]);
+	say_number(e, "held", s->n[CL_REPORT_HELD] + s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_ORPHANED]);
 	say_number(e, "held_bytes",
-		   s->bytes[CL_REPORT_HELD] + s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_GONE]);
+		   s->bytes[CL_REPORT_HELD] + s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_ORPHANED]);
 	say_number(e, "limbo", s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_GRACE] + s->n[CL_REPORT_LIMBO]);
 	say_number(e, "limbo_bytes", s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_GRACE] +
 					     s->bytes[CL_REPORT_LIMBO]);

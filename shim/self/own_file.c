@@ -71,8 +71,9 @@ static void say_no_file(bool importer, int err)
 	else
 		cl_log(CL_LOG_ERROR,
 		       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
-		       "exported and freed, those under 2 MiB are kept to the end and larger ones until memory "
-		       "runs short. Make room there, or set CULIMBO_DIR to a directory on a tmpfs",
+		       "exported and freed, those under 2 MiB stay allocated until this process ends, and "
+		       "larger ones until memory runs short. Make room there, or set CULIMBO_DIR to a "
+		       "directory on a tmpfs",
 		       path, strerror(-err));
 }
 
@@ -96,7 +97,7 @@ static void make_own_file(bool importer)
 	made.header->grace = cl_options.grace.number;
 	cl_own = made;
 	cl_region_move_from_memory(&cl_own, &memory);
-	/* who gets a handle of ours in whatever way has seen this, too */
+	/* release: a thread that has a handle of ours sees this id */
 	atomic_store_explicit(&cl_own_id, cl_own.file_id, memory_order_release);
 	if (no_file.exporter.said)
 		cl_log(CL_LOG_WARN, "this process's exporter file could be made now: what is exported from "

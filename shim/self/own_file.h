@@ -9,25 +9,27 @@
  * is refused (RLIMIT_AS), findings are counted in the header and not listed.  It has no records:
  * nobody could find a block by them.  So an export works as without culimbo, its handle has no
  * stamp, its block is CL_BLOCK_UNTRACKED once freed, and that is said once: cl_own_need_locked()
- * is false, which the export of a block is the only one to mind (blocks.c).  It has no log of
- * imports: only other processes read that, the report at exit reads what we ourselves know of them.
+ * returns false then; an export minds (blocks.c), and whoever needs only stacks and findings does
+ * not.  It has no log of imports: only other processes read that, and the report at exit reads what
+ * we ourselves know of them.
  *
  * How the content moves when a file can be made.  The file is made whole, and named, apart from the
  * region in use; then, under cl_exports_lock, cl_own becomes the file's, and what was noted is
- * copied, each part before its count, as if it were noted then.  Who is killed on the way leaves a
- * good file with fewer notes.  An index (of a stack, a device) stays what it was; a pointer
- * does not, so nobody keeps one beyond the lock.  Who looks without that lock does so when cl_own_id
- * says that there is a file, which is last; and a file is kept to the end.  So:
+ * copied, each part before its count, as if it were noted then.  A process that is killed on the way
+ * leaves a good file with fewer notes.  An index (of a stack, a device) stays what it was; a pointer
+ * does not, so nobody keeps one beyond the lock.  cl_own_id is set last, and a file stays until the
+ * process ends: a thread that reads cl_own_id may use the file without the lock.  So:
  *  - nobody sleeps on the `wake` of a region in memory: the collector starts with a file, for
- *    without one there is nothing in the limbo.  A collection does nothing till then.
- *  - a signal handler takes the lock, or gives up, as for all that the lock is of.
- *  - the trace and the stamp have the file's id from cl_own.file_id, under the lock; it is 0 till
- *    the file is there, and no stamp is made then.
- *  - imports are noted under cl_imports_lock alone: in a file, or not at all.
- * Blocks that were exported before stay untracked: who opened them could not say so.
+ *    without one there is nothing in the limbo.  A collection does nothing until then.
+ *  - a signal handler takes the lock, or gives up, as for everything under that lock.
+ *  - the trace and the stamp read the file's id from cl_own.file_id, under the lock.  It is 0 until
+ *    the file is there, and no stamp is made until then.
+ *  - imports are logged under cl_imports_lock alone: in a file, or not at all.
+ * Blocks that were exported before stay untracked: processes that opened them could not say so.
  *
- * A process that only imports has the same, and is not told that it has no file.  A forked child has
- * nothing of it: the header is emptied, and the mapping is not there (MADV_DONTFORK), as a file's.
+ * A process that only imports has the same, and does not log that it has no file.  A forked child
+ * has nothing of it: the header is emptied, and the mapping is not there (MADV_DONTFORK), as with
+ * a file's.
  *
  * Functions that end in _locked want cl_exports_lock held.
  */
@@ -42,17 +44,19 @@
 /* .file_id is 0 while it is in memory.  Its header is filled in by cl_own_need_locked(). */
 extern struct cl_region cl_own;
 /*
- * Makes sure that it is there, by a file if that can be made.  False: it is in memory, which is an
- * error for who exports and is said once; an @importer wants the file for reports only, and nothing
- * is said.  It is tried again at later calls, see backoff.h: who has a file once has it to the end.
+ * Makes sure that cl_own is there.  Returns true if it is a file, false if it is in memory because
+ * no file can be made.  That is logged once as an error, unless @importer: an importer wants the
+ * file for reports only.  A later call tries again (backoff.h).  Once made, a file stays until the
+ * process ends.
  */
 bool cl_own_need_locked(bool importer);
 /* The number of our file, 0 as long as there is none. */
 extern _Atomic uint32_t cl_own_id;
 /*
- * Whether a handle whose stamp names file @file_id may be of this process.  False
- * is certain, for a handle that was exported before: of a name in the directory it is
- * not, the file has its own before this is known.  Any thread, without the lock.
+ * Returns true if a handle whose stamp names file @file_id may be of this process.  False is certain
+ * for a handle that the caller has: an export sets cl_own_id before it returns the handle.  False
+ * says nothing about a file name that the caller read in the directory, since a file gets its
+ * name before cl_own_id is set.  Any thread, without the lock.
  */
 static inline bool cl_own_may_be(uint32_t file_id)
 {

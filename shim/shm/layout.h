@@ -93,7 +93,7 @@ enum cl_state {
 	CL_EXPORTED = 1, /* the program has it */
 	CL_LIMBO = 2,	 /* the program has freed it; the driver has not */
 	CL_DYING = 3,	 /* the exporter is finding out whether it may free it: importers ask again */
-	CL_GONE = 4,	 /* orphaned: the driver has freed it although it was held (its context ended) */
+	CL_ORPHANED = 4,	 /* the driver has freed it although it was held: its context ended */
 };
 
 enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2 };

@@ -153,12 +153,12 @@ bool cl_record_try_release(struct cl_region *region, uint32_t record)
 	return true;
 }
 
-bool cl_record_gone(struct cl_region *region, uint32_t record)
+bool cl_record_orphan(struct cl_region *region, uint32_t record)
 {
 	struct cl_record *r = &region->record[record];
 	uint64_t life = atomic_load_explicit(&r->life, memory_order_relaxed);
 
-	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_GONE),
+	atomic_store_explicit(&r->life, cl_life(cl_life_generation(life), CL_ORPHANED),
 			      memory_order_release);
 	cl_full_fence();
 	return cl_record_try_release(region, record);

@@ -30,7 +30,7 @@ uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint6
 /* EXPORTED to LIMBO: the program freed it. */
 void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now);
 /*
- * LIMBO, EXPORTED or GONE to the next generation's FREE, unless somebody holds the record.
+ * LIMBO, EXPORTED or ORPHANED to the next generation's FREE, unless somebody holds the record.
  * Returns true if nobody did: then every handle of it is stale, and the block may go back to
  * the driver.  Returns false if it is held: its state is as before.
  */
@@ -46,10 +46,10 @@ void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t b
 			   bool released);
 /*
  * The driver's object has gone, although somebody may hold it.  Returns true if the record
- * is FREE now.  Returns false if holders keep it GONE: the caller tries
+ * is FREE now.  Returns false if holders keep it ORPHANED: the caller tries
  * cl_record_try_release() when they have closed it.
  */
-bool cl_record_gone(struct cl_region *region, uint32_t record);
+bool cl_record_orphan(struct cl_region *region, uint32_t record);
 /*
  * Returns true if @record was opened at least as often as it was exported, so that probably no
  * handle of it is under way.  This is a hint: no held block is given back because of it.

@@ -246,8 +246,8 @@ static enum cl_view_class class_of(const struct cl_view *view, enum cl_state sta
 	switch (state) {
 	case CL_EXPORTED:
 		return held ? CL_VIEW_HELD : CL_VIEW_LIVE;
-	case CL_GONE:
-		return CL_VIEW_GONE;
+	case CL_ORPHANED:
+		return CL_VIEW_ORPHANED;
 	default:
 		if (held)
 			return CL_VIEW_HELD_LIMBO;
@@ -266,7 +266,7 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 		return false;
 	read_record(view, record, &r);
 	state = cl_life_state(r.life);
-	if (state == CL_FREE || state > CL_GONE)
+	if (state == CL_FREE || state > CL_ORPHANED)
 		return false;
 	*block = (struct cl_view_block){
 		.record = record,

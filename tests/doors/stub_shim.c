@@ -181,12 +181,12 @@ void cl_memory_allocates(void)
 	SAY("allocates\n");
 }
 
-void cl_event_is_new(CUevent event)
+void cl_event_created(CUevent event)
 {
 	SAY("event_is_new\n");
 }
 
-void cl_event_created(CUevent event)
+void cl_shareable_event_created(CUevent event)
 {
 	SAY("event_created\n");
 }

@@ -204,7 +204,7 @@ static void release(struct input *in)
 		return;
 	if (eat(in, 1) % 2)
 		cl_record_to_limbo(&own, record, 2000);
-	if (eat(in, 1) % 8 == 0 ? cl_record_gone(&own, record) : cl_record_try_release(&own, record)) {
+	if (eat(in, 1) % 8 == 0 ? cl_record_orphan(&own, record) : cl_record_try_release(&own, record)) {
 		PROMISE(counting_damaged || !held[record]);
 		released[record] = true;
 	}

@@ -58,7 +58,7 @@ static const char *look(const struct world *w, const struct cl_region *region)
 			return say("a hold of nobody", record);
 		if (is_held_by(region, SLOT_A, record) != w->held_by_a[record])
 			return say("a living importer's hold changed", record);
-		if (cl_life_generation(life) > 1 || cl_life_state(life) > CL_GONE)
+		if (cl_life_generation(life) > 1 || cl_life_state(life) > CL_ORPHANED)
 			return say("a record that is no record", record);
 		if (w->held_by_a[record] &&
 		    (cl_life_generation(life) != 0 || cl_life_state(life) == CL_FREE))

@@ -59,11 +59,11 @@ static void run_free_refused(struct world *w, struct cl_region *r)
 }
 static void run_gone(struct world *w, struct cl_region *r)
 {
-	cl_record_gone(r, R_EXPORTED);
+	cl_record_orphan(r, R_EXPORTED);
 }
 static void run_gone_held(struct world *w, struct cl_region *r)
 {
-	cl_record_gone(r, R_SHARED);
+	cl_record_orphan(r, R_SHARED);
 }
 static void run_collect(struct world *w, struct cl_region *r)
 {
@@ -175,13 +175,13 @@ static void note_import(uint32_t serial)
 {
 	struct cl_import_note note = import_note(serial);
 
-	cl_notes_import(&note);
+	cl_import_log_add(&note);
 }
 static void note_finding(uint32_t serial)
 {
 	struct cl_finding finding = finding_note(serial);
 
-	cl_notes_finding(&finding);
+	cl_finding_add(&finding);
 }
 
 /* A stack of @frames frames; another for each @way through the last of them. */
@@ -191,7 +191,7 @@ __attribute__((noinline)) static uint32_t note_stack(unsigned int way, unsigned 
 
 	if (!depth) {
 		cl_options.stack.number = frames;
-		stack = cl_notes_stack(false);
+		stack = cl_stack_write(false);
 		__asm__ volatile("" ::: "memory");
 	} else if (way & 1) {
 		stack = note_stack(way >> 1, depth - 1, frames);
@@ -232,7 +232,7 @@ static void prepare_imports(struct cl_region *region)
 static void prepare_import_closed(struct cl_region *region)
 {
 	prepare_imports(region);
-	cl_notes_import_opens(3, 0);
+	cl_import_log_opens(3, 0);
 }
 static void prepare_findings(struct cl_region *region)
 {
@@ -277,7 +277,7 @@ static void run_note_others_stack(struct world *w, struct cl_region *r)
 
 	cl_options.stack.number = SHORT;
 	cl_lock(&cl_exports_lock);
-	cl_notes_stack_of_locked(&view, 1);
+	cl_stack_copy_locked(&view, 1);
 	cl_unlock(&cl_exports_lock);
 }
 static void run_publish_with_stack(struct world *w, struct cl_region *r)
@@ -291,12 +291,12 @@ static void run_note_import(struct world *w, struct cl_region *r)
 }
 static void run_note_import_again(struct world *w, struct cl_region *r)
 {
-	cl_notes_import_opens(5, 2);
-	cl_notes_import_opens(5, 1);
+	cl_import_log_opens(5, 2);
+	cl_import_log_opens(5, 1);
 }
 static void run_note_import_closed(struct world *w, struct cl_region *r)
 {
-	cl_notes_import_opens(7, 0);
+	cl_import_log_opens(7, 0);
 }
 static void run_note_finding(struct world *w, struct cl_region *r)
 {

@@ -36,7 +36,7 @@
  *	try_release	cl_record_try_release(), and then the driver's free
  *	look		cl_limbo_is_held() in place_after_grace() of limbo.c
  *	was_ready	take_ready_locked() with cl_record_take_ready()
- *	GONE		cl_record_gone()
+ *	ORPHANED	cl_record_orphan()
  *	SLEEP		collector_main(): wake seen, a pass, sleeping, fence, look, futex
  *	Reaper		reap_one(), cl_record_clear_slot()
  * held() is one load, for slots that share a holder word; with WORDS each has a
@@ -117,7 +117,7 @@
 #define S_EXPORTED 1
 #define S_LIMBO 2
 #define S_DYING 3
-#define S_GONE 4
+#define S_ORPHANED 4
 #define STATE(life) ((life) & 7)
 #define GENERATION(life) ((life) >> 3)
 
@@ -586,9 +586,9 @@ inline was_ready(r)
 {
 	if
 	:: IS(r, B_HELD) -> look(r, 0)
-#ifdef GONE
+#ifdef ORPHANED
 	:: atomic { IS(r, B_ORPHANED) -> STORE_LIFE(r, gen[r] * 8 + S_DYING) }
-		try_release(r, S_GONE, B_ORPHANED)
+		try_release(r, S_ORPHANED, B_ORPHANED)
 #endif
 	:: else
 	fi
@@ -626,12 +626,12 @@ proctype Exporter(byte f)
 #if RECORDS > 1
 	RUN(1)
 #endif
-#ifdef GONE
+#ifdef ORPHANED
 	/* a context ends: the driver has freed it, whoever has it */
-	:: atomic { IS(0, B_LIVE) || IS(0, B_HELD) -> STORE_LIFE(0, gen[0] * 8 + S_GONE) }
+	:: atomic { IS(0, B_LIVE) || IS(0, B_HELD) -> STORE_LIFE(0, gen[0] * 8 + S_ORPHANED) }
 		FENCED_LIFE(0);
 		atomic { STORE_LIFE(0, gen[0] * 8 + S_DYING) }
-		try_release(0, S_GONE, B_ORPHANED)
+		try_release(0, S_ORPHANED, B_ORPHANED)
 #endif
 #ifndef SLEEP
 	:: d_step { MINE(0) && ready[0] -> ready[0] = false }

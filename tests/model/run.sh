@@ -25,7 +25,7 @@ sizes=(
 	'3 importers for 2 slots, one dies|-DIMPORTERS=3 -DSLOTS=2'
 	'2 generations, store buffers, asking again|-DBUFFERS -DGENERATIONS=2 -DTRIES=2'
 	'the collector sleeps; exporter, reaper and importer die|-DSLEEP -DREAPER_KILLS=1 -DEXPORTER_DIES'
-	'words read one by one, contexts that end, 2 generations|-DWORDS -DGONE -DGENERATIONS=2 -DTRIES=2'
+	'words read one by one, contexts that end, 2 generations|-DWORDS -DORPHANED -DGENERATIONS=2 -DTRIES=2'
 	'two die and come again, the reaper dies|-DREBORN -DKILLS=2 -DREAPER_KILLS=1'
 	'one slot that goes from the dead to the next|-DREBORN -DSLOTS=1 -DKILLS=2 -DREAPER_KILLS=1 -DGENERATIONS=2'
 )

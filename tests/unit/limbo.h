@@ -108,7 +108,7 @@ static inline bool another_event(unsigned int attempt)
 {
 	struct cl_retry retry;
 
-	cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 });
+	cl_retry_begin(&retry, CL_RETRY_EVENT, (struct cl_need){ .bytes = 0 });
 	retry.attempt = attempt;
 	retry.deadline = cl_now() + cl_options.pressure_wait.number;
 	retry.seen = cl_limbo_events_back(&cl_exporter);
@@ -117,7 +117,7 @@ static inline bool another_event(unsigned int attempt)
 
 /* A call fails: whether to make it again; and whether once more, when that has failed, too. */
 static __thread struct cl_retry failing;
-static inline bool fails(enum cl_retry_want want, struct cl_short what)
+static inline bool fails(enum cl_retry_want want, struct cl_need what)
 {
 	cl_retry_end(&failing);
 	cl_retry_begin(&failing, want, what);
@@ -127,8 +127,8 @@ static inline bool fails_again(void)
 {
 	return cl_retry_again(&failing);
 }
-#define NO_MEMORY() fails(CL_RETRY_MEMORY, (struct cl_short){ .bytes = 12345, .device = CL_OF_CURRENT })
-#define NO_EVENT() fails(CL_RETRY_EVENT, (struct cl_short){ .bytes = 0 })
+#define NO_MEMORY() fails(CL_RETRY_MEMORY, (struct cl_need){ .bytes = 12345, .device = CL_OF_CURRENT })
+#define NO_EVENT() fails(CL_RETRY_EVENT, (struct cl_need){ .bytes = 0 })
 
 /* One whose context is known, as it is of those that are made through the hook. */
 static inline CUevent event_of_context(CUipcEventHandle *handle)
@@ -136,7 +136,7 @@ static inline CUevent event_of_context(CUipcEventHandle *handle)
 	CUipcEventHandle unused;
 	CUevent event = fake_event();
 
-	cl_event_created(event);
+	cl_shareable_event_created(event);
 	CHECK_EQUAL(cl_event_export(handle ? handle : &unused, event), CUDA_SUCCESS);
 	return event;
 }

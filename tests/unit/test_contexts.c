@@ -284,7 +284,7 @@ IN_A_CHILD(who_does_not_share_asks_no_such_question)
 	cl_driver.cuDevicePrimaryCtxRetain = retain_amid;
 	amid_retain = NULL;
 	CHECK(!cl_sharing());
-	cl_event_created(event);
+	cl_shareable_event_created(event);
 	CHECK_EQUAL(retains, 0);
 	/* it is asked when that matters: the event goes with its context */
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);

@@ -265,7 +265,7 @@ IN_A_CHILD(events_take_nothing_of_the_budget)
 	for (int i = 0; i < 3; i++) {
 		CUevent event = fake_event();
 
-		cl_event_created(event);
+		cl_shareable_event_created(event);
 		CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 		CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	}

@@ -127,7 +127,7 @@ IN_A_CHILD(a_green_context_is_its_primary_one)
 	cl_green_end_done(&(struct cl_green_end){ .green = GREEN_2, .number = 2 }, false);
 	current_is(CONTEXT_A, true);
 	destroy(GREEN_2);
-	CHECK(!notes.n && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_known);
 }
 
 static CUresult convert(CUcontext *ctx, CUgreenCtx green)
@@ -150,11 +150,11 @@ IN_A_CHILD(a_green_context_is_known_that_was_never_converted)
 	make_current(CONTEXT_G2);
 	current_is(CONTEXT_A, true);
 	cl_green_converted(CONTEXT_G2, GREEN_2);
-	CHECK_EQUAL(cl_green_notes, 2);
+	CHECK_EQUAL(cl_green_known, 2);
 	destroy(GREEN);
 	current_is(CONTEXT_A, true);
 	destroy(GREEN_2);
-	CHECK(!notes.n && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_known);
 	current_is(CONTEXT_G2, false);
 }
 
@@ -192,7 +192,7 @@ IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 			destroy(GREEN);
 		current_is(CONTEXT_G, false);
 	}
-	CHECK(!notes.n && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_known);
 }
 
 /* Got as a CUcontext more than once; its handle got by another, whose end was not seen. */
@@ -203,27 +203,27 @@ IN_A_CHILD(each_handle_is_noted_once)
 	start();
 	make(GREEN, CONTEXT_G);
 	cl_green_converted(CONTEXT_G, GREEN);
-	CHECK_EQUAL(cl_green_notes, 1);
+	CHECK_EQUAL(cl_green_known, 1);
 	cl_green_converted(CONTEXT_G2, GREEN); /* (no driver is known to do so) */
 	cl_green_converted(CONTEXT_G, GREEN);
 	cl_green_converted(CONTEXT_G2, GREEN);
-	CHECK_EQUAL(cl_green_notes, 2);
+	CHECK_EQUAL(cl_green_known, 2);
 	CHECK(cl_self_start());
 	for (int i = 0; i < 2; i++) {
 		make_current(i ? CONTEXT_G2 : CONTEXT_G);
 		current_is(CONTEXT_A, true);
 	}
 	make(GREEN_2, CONTEXT_G2);
-	CHECK_EQUAL(cl_green_notes, 2);
+	CHECK_EQUAL(cl_green_known, 2);
 	make(GREEN, CONTEXT_G);
-	CHECK_EQUAL(cl_green_notes, 2);
+	CHECK_EQUAL(cl_green_known, 2);
 	destroy(GREEN);
 	destroy(GREEN_2);
-	CHECK(!notes.n && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_known);
 	/* its end was not seen, and another with its handle is got as another context */
 	make(GREEN, CONTEXT_G);
 	make(GREEN, CONTEXT_G2);
-	CHECK_EQUAL(cl_green_notes, 1);
+	CHECK_EQUAL(cl_green_known, 1);
 	make_current(CONTEXT_G);
 	current_is(CONTEXT_G, false);
 	/* no context at all is none of those that were not got as one */
@@ -243,7 +243,7 @@ static void event_of_a_green_context(bool shares, bool ends)
 		CHECK(cl_self_start());
 	make_current(CONTEXT_G);
 	event = fake_event();
-	cl_event_created(event);
+	cl_shareable_event_created(event);
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 	make_current(CONTEXT_B);
 	destroy(GREEN);
@@ -339,7 +339,7 @@ IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
 	make_current(CONTEXT_G);
 	/* who does not share does not ask: then it is not known whose the event is */
 	event = fake_event();
-	cl_event_created(event);
+	cl_shareable_event_created(event);
 	CHECK_EQUAL(retains, 1); /* (by its making) */
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 	CHECK(block_of(event)->of.context == &cl_context_unknown);
@@ -369,7 +369,7 @@ IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
 	CHECK_EQUAL(cl_green_end_begin(GREEN_2).device, -1);
 	make_current(CONTEXT_G2);
 	event = fake_event();
-	cl_event_created(event);
+	cl_shareable_event_created(event);
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 	CHECK(block_of(event)->of.context == &cl_context_unknown);
 	current_is(NULL, false);
@@ -402,9 +402,9 @@ IN_A_CHILD(a_forked_child_does_not_wait_for_its_parents_threads)
 /* A child of one that shares begins anew, with none of its parent's. */
 static void has_no_notes(void)
 {
-	CHECK(!notes.n && !cl_green_notes);
+	CHECK(!notes.n && !cl_green_known);
 	make(GREEN, CONTEXT_G);
-	CHECK_EQUAL(cl_green_notes, 1);
+	CHECK_EQUAL(cl_green_known, 1);
 }
 IN_A_CHILD(a_forked_child_has_no_notes)
 {

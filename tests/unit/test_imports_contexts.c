@@ -84,7 +84,7 @@ IN_A_CHILD(what_is_made_where_an_ended_context_was_is_not_opened)
 
 	start();
 	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, fake_open), CUDA_SUCCESS);
-	CHECK(!cl_record_gone(peer(), other.record));
+	CHECK(!cl_record_orphan(peer(), other.record));
 	given = p + DEVICE_STEP;
 	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, open_at_given), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(fake.close_calls, 1);

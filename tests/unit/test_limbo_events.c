@@ -45,7 +45,7 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	for (int i = 0; i < 6; i++) {
 		event[i] = fake_event();
 		if (i < 3) /* known or not: whose they are */
-			cl_event_created(event[i]);
+			cl_shareable_event_created(event[i]);
 		CHECK_EQUAL(cl_event_export(&handle, event[i]), CUDA_SUCCESS);
 		if (i % 2) /* held or not: the oldest */
 			CHECK_EQUAL(ask(&other, (struct order){ .what = 'e', .event = handle }).result,

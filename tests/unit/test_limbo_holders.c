@@ -117,7 +117,7 @@ static void what_is_gone_is_watched(bool in_a_free, bool kills)
 		cl_driver.cuIpcGetMemHandle = get_other_handle;
 		export_block(p);
 	}
-	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, 0)), CL_GONE);
+	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, 0)), CL_ORPHANED);
 	if (kills)
 		kill(other.pid, SIGKILL);
 	else

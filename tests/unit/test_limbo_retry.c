@@ -89,7 +89,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 static void make_as_many_events_as_can_be(void)
 {
 	for (uintptr_t i = 0; i < CL_EVENT_PLACES; i++)
-		cl_event_created((CUevent)(0x1000000 + i * 16));
+		cl_shareable_event_created((CUevent)(0x1000000 + i * 16));
 }
 
 static unsigned int event_callbacks;

@@ -21,7 +21,7 @@ static size_t a_callback(size_t bytes, void *data)
 	called++;
 	CHECK_EQUAL(bytes, 12345);
 	/* one that allocates, and fails at it, is not asked again */
-	cl_retry_begin(&inside, CL_RETRY_MEMORY, (struct cl_short){ .bytes = 99 });
+	cl_retry_begin(&inside, CL_RETRY_MEMORY, (struct cl_need){ .bytes = 99 });
 	called_inside += cl_retry_again(&inside);
 	if (must_be_freed) /* the limbo is the first to give */
 		CHECK_EQUAL(frees_of(must_be_freed), 1);

@@ -247,7 +247,7 @@ IN_A_CHILD(without_knowing_whose_stream_it_is_a_block_is_kept)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = exported_block();
 	fake.stream_ctx = CONTEXT_B;
-	atomic_fetch_or(&cl_green_notes, CL_GREEN_UNNOTED);
+	atomic_fetch_or(&cl_green_known, CL_GREEN_INCOMPLETE);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK_EQUAL(logged("no host memory for the fence of a stream-ordered free"), 1);
 	cl_limbo_collect(&cl_exporter, true);

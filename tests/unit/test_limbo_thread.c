@@ -219,11 +219,11 @@ static void makes_an_event(void)
 {
 	CUevent event = fake_event();
 
-	cl_event_is_new(event);
+	cl_event_created(event);
 }
 static void makes_an_event_to_share(void)
 {
-	cl_event_created(fake_event());
+	cl_shareable_event_created(fake_event());
 }
 static void exports_an_event(void)
 {
@@ -245,14 +245,14 @@ static void has_made_again(void)
 {
 	struct cl_retry retry;
 
-	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_short){ .device = CL_OF_NONE });
+	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_need){ .device = CL_OF_NONE });
 	cl_retry_end(&retry);
 }
 static void makes_again(void)
 {
 	struct cl_retry retry;
 
-	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_short){ .device = CL_OF_NONE });
+	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_need){ .device = CL_OF_NONE });
 	CHECK(!cl_retry_again(&retry));
 	cl_reclaim_end(&retry);
 }

@@ -255,15 +255,15 @@ IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
-	index = cl_notes_import(&note);
+	index = cl_import_log_add(&note);
 	CHECK_EQUAL(index, 0);
-	cl_notes_finding(&finding);
+	cl_finding_add(&finding);
 	words = cl_own.header->stack_words;
 	CHECK(!fstat(cl_own.fd, &before));
 	memset(&cl_own.header->modules, 0xff, 16);
-	cl_notes_import_opens(index, 2);
-	CHECK_EQUAL(cl_notes_import(&note), 1);
-	cl_notes_finding(&finding);
+	cl_import_log_opens(index, 2);
+	CHECK_EQUAL(cl_import_log_add(&note), 1);
+	cl_finding_add(&finding);
 	CHECK_EQUAL(cl_own.header->imports, 2);
 	CHECK_EQUAL(cl_own.header->findings, 2);
 	memset(&cl_own.header->modules, 0, 16);
@@ -273,8 +273,8 @@ IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
 	CHECK_EQUAL(after.st_blocks, before.st_blocks);
 	view = own();
 	CHECK(cl_view_block(&view, 0, &block) && block.export_stack);
-	cl_notes_import_opens(1, 0);
-	CHECK_EQUAL(cl_notes_import(&note), 1);
+	cl_import_log_opens(1, 0);
+	CHECK_EQUAL(cl_import_log_add(&note), 1);
 }
 
 int main(void)

@@ -142,7 +142,7 @@ static void fails(enum cl_retry_want want)
 {
 	struct cl_retry retry;
 
-	cl_retry_begin(&retry, want, (struct cl_short){ .bytes = 1 });
+	cl_retry_begin(&retry, want, (struct cl_need){ .bytes = 1 });
 	cl_retry_again(&retry);
 	cl_retry_end(&retry);
 }

@@ -239,7 +239,7 @@ IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 	CHECK(found.stack && found.other_stack && found.other_when && found.other_when <= found.when);
 	/* the driver makes another where it was */
 	atomic_store(&fake.event_live[((uintptr_t)event - 0x1000) / 16], true);
-	cl_event_is_new(event);
+	cl_event_created(event);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 1);
 }
@@ -352,7 +352,7 @@ IN_A_CHILD(findings_are_bounded_and_all_counted)
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
 	for (uint32_t i = 0; i < CL_FINDINGS + 10; i++) {
 		finding.key = i;
-		cl_notes_finding(&finding);
+		cl_finding_add(&finding);
 	}
 	view = own();
 	CHECK_EQUAL(cl_view_findings(&view), CL_FINDINGS);

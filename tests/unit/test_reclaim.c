@@ -96,7 +96,7 @@ static void stop(const struct exporter *exporter)
 /* ------------------------------------------------------------------ one that fails */
 /* A call fails: whether to make it again; and whether once more, when that has failed, too. */
 static struct cl_retry failing;
-static bool fails(struct cl_short what)
+static bool fails(struct cl_need what)
 {
 	cl_retry_end(&failing);
 	cl_retry_begin(&failing, CL_RETRY_MEMORY, what);
@@ -106,7 +106,7 @@ static bool fails_again(void)
 {
 	return cl_retry_again(&failing);
 }
-#define FAILS() fails((struct cl_short){ .bytes = 4096, .device = CL_OF_CURRENT })
+#define FAILS() fails((struct cl_need){ .bytes = 4096, .device = CL_OF_CURRENT })
 
 /* It fails as often as it is made; how long the program waits for that, ns. */
 static uint64_t fails_for_good(void)
@@ -367,15 +367,15 @@ IN_A_CHILD(only_what_is_of_the_device_goes)
 	fake.device = 1;
 	CHECK(!FAILS());
 	CHECK_EQUAL(frees_of(p), 0);
-	CHECK(!fails((struct cl_short){ .bytes = 4096, .device = 1 }));
-	CHECK(!fails((struct cl_short){ .bytes = 4096, .device = CL_OF_NONE }));
+	CHECK(!fails((struct cl_need){ .bytes = 4096, .device = 1 }));
+	CHECK(!fails((struct cl_need){ .bytes = 4096, .device = CL_OF_NONE }));
 	CHECK_EQUAL(frees_of(p), 0);
-	CHECK(fails((struct cl_short){ .bytes = 4096, .device = 0 }));
+	CHECK(fails((struct cl_need){ .bytes = 4096, .device = 0 }));
 	CHECK_EQUAL(frees_of(p), 1);
 	/* of which device a pool is, is not known */
 	p = exported_block();
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK(fails((struct cl_short){ .bytes = 4096, .device = CL_OF_ANY }));
+	CHECK(fails((struct cl_need){ .bytes = 4096, .device = CL_OF_ANY }));
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
@@ -393,7 +393,7 @@ IN_A_CHILD(others_are_asked_for_what_is_of_the_device)
 	CHECK_EQUAL(ask(&other, FREED), 1);
 	ask(&other, FILLS);
 	ask(&other, FILLS);
-	CHECK(fails((struct cl_short){ .bytes = 4096, .device = CL_OF_ANY }));
+	CHECK(fails((struct cl_need){ .bytes = 4096, .device = CL_OF_ANY }));
 	CHECK_EQUAL(ask(&other, FREED), 3);
 }
 
@@ -432,7 +432,7 @@ IN_A_CHILD(no_grace_ends_for_more_than_there_is)
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	fake.memory_free = much;
 #define FAILS_OF(size)                                                                 \
-	fails((struct cl_short){ .bytes = (size), .at_least = (size), .device = CL_OF_CURRENT })
+	fails((struct cl_need){ .bytes = (size), .at_least = (size), .device = CL_OF_CURRENT })
 	CHECK(!FAILS_OF(1ull << 60));
 	CHECK(!FAILS_OF(much + limbos + 100 * MIB));
 	CHECK_EQUAL(frees_of(p) + ask(&other, FREED), 0);

@@ -65,15 +65,15 @@ static void the_life_of_a_record(void **state)
 	assert_int_equal(hold(&r, 0, 5, 1, 1), 0);
 
 	/* its context went: its holders keep the record, nobody else gets in */
-	assert_false(cl_record_gone(&r, 5));
-	assert_int_equal(cl_life_state(cl_record_life(&r, 5)), CL_GONE);
+	assert_false(cl_record_orphan(&r, 5));
+	assert_int_equal(cl_life_state(cl_record_life(&r, 5)), CL_ORPHANED);
 	assert_int_equal(hold(&r, 3, 5, 1, 1), -ESTALE);
 	assert_false(cl_record_try_release(&r, 5));
 	cl_record_unhold(&r, 0, 5);
 	assert_int_equal(cl_record_take_ready(&r, ready, 64), 1);
 	assert_true(cl_record_try_release(&r, 5));
 	assert_int_equal(publish(&r, 5, 3), 2);
-	assert_true(cl_record_gone(&r, 5));
+	assert_true(cl_record_orphan(&r, 5));
 	assert_int_equal(cl_record_life(&r, 5), cl_life(3, CL_FREE));
 	drop_region(&r);
 }

@@ -32,14 +32,14 @@ static __thread unsigned int walks, asked;
 static __thread void (*amid_a_walk)(void);
 static atomic_bool refuse;
 
-bool __real_cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
+bool __real_cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 			  struct cl_walk **walk);
-bool __wrap_cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
+bool __wrap_cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 			  struct cl_walk **walk);
-bool __wrap_cl_walks_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
+bool __wrap_cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 			  struct cl_walk **walk)
 {
-	bool found = __real_cl_walks_find(base, caller, max, stack, walk);
+	bool found = __real_cl_stack_cache_find(base, caller, max, stack, walk);
 	void (*act)(void) = amid_a_walk;
 
 	if (!found) {

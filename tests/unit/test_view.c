@@ -124,8 +124,8 @@ static void a_block_is_told_with_its_class(void **state)
 		if (record == 4)
 			assert_int_equal(cl_record_pin(&r, record, 0, handle), 0);
 	}
-	assert_false(cl_record_gone(&r, 6));
-	assert_true(cl_record_gone(&r, 7));
+	assert_false(cl_record_orphan(&r, 6));
+	assert_true(cl_record_orphan(&r, 7));
 	view = view_of(&r);
 	assert_int_equal(cl_view_records(&view), CL_CHUNK);
 
@@ -157,7 +157,7 @@ static void a_block_is_told_with_its_class(void **state)
 	assert_true(cl_view_block(&view, 5, &b));
 	assert_int_equal(b.class, CL_VIEW_HELD);
 	assert_true(cl_view_block(&view, 6, &b));
-	assert_int_equal(b.class, CL_VIEW_GONE);
+	assert_int_equal(b.class, CL_VIEW_ORPHANED);
 	assert_false(cl_view_block(&view, 7, &b)); /* the next generation, free */
 	assert_false(cl_view_block(&view, CL_CHUNK, &b));
 	drop_region(&r);

@@ -150,7 +150,7 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 	if (is->kind != CL_MEMORY || (dead && !held))
 		return;
 	series = series_of(m, m->labels[block->process], is->device);
-	if (dead || is->class == CL_VIEW_GONE)
+	if (dead || is->class == CL_VIEW_ORPHANED)
 		add(series, ORPHANED, is->size);
 	else if (is->class == CL_VIEW_HELD_LIMBO)
 		add(series, LIMBO_HELD, is->size);
@@ -164,7 +164,7 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 		add(series, HELD, is->size);
 	if (!dead && is->freed && scan->now > is->freed && series && scan->now - is->freed > series->oldest)
 		series->oldest = scan->now - is->freed;
-	if (!dead && is->class != CL_VIEW_HELD_LIMBO && is->class != CL_VIEW_GONE)
+	if (!dead && is->class != CL_VIEW_HELD_LIMBO && is->class != CL_VIEW_ORPHANED)
 		return;
 	for (uint32_t i = 0; i < block->held; i++) {
 		const struct cu_holder *holder = &p->holder[scan->held_by[block->held_at + i]];

@@ -101,7 +101,7 @@ static const char *class_text(enum cl_view_class class)
 		return "freed by its program, on its way back to the driver";
 	case CL_VIEW_HELD:
 		return "not freed, and held by others";
-	case CL_VIEW_GONE:
+	case CL_VIEW_ORPHANED:
 		return "gone with its context, though others held it";
 	default:
 		return "not freed, held by nobody";
@@ -118,7 +118,7 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 		return "its exporter has ended, the driver keeps the memory for its holders; `culimbo gc` takes the file away";
 	switch (block->is.class) {
 	case CL_VIEW_HELD_LIMBO:
-	case CL_VIEW_GONE:
+	case CL_VIEW_ORPHANED:
 		return block->is.kind == CL_EVENT ?
 			       "the processes that hold it should destroy it (cudaEventDestroy), or end" :
 			       "the processes that hold it should close it (cudaIpcCloseMemHandle), or end";

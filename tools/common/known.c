@@ -361,9 +361,9 @@ static void change_summary(const struct work *w, char *line, size_t size, bool j
 		uint64_t by;
 		bool up;
 	} changes[] = {
-		{ "held", n[CL_REPORT_HELD] + n[CL_REPORT_HELD_LIMBO] + n[CL_REPORT_GONE], false },
+		{ "held", n[CL_REPORT_HELD] + n[CL_REPORT_HELD_LIMBO] + n[CL_REPORT_ORPHANED], false },
 		{ "held_bytes",
-		  bytes[CL_REPORT_HELD] + bytes[CL_REPORT_HELD_LIMBO] + bytes[CL_REPORT_GONE], false },
+		  bytes[CL_REPORT_HELD] + bytes[CL_REPORT_HELD_LIMBO] + bytes[CL_REPORT_ORPHANED], false },
 		{ "limbo", n[CL_REPORT_HELD_LIMBO], false },
 		{ "limbo_bytes", bytes[CL_REPORT_HELD_LIMBO], false },
 		{ "not_closed", n[CL_REPORT_NOT_CLOSED] + n[CL_REPORT_UNMANAGED], false },

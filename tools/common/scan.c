@@ -103,7 +103,7 @@ const char *cu_class_word(enum cl_view_class class)
 	static const char *const word[CL_VIEW_CLASSES] = {
 		[CL_VIEW_HELD_LIMBO] = "limbo-held", [CL_VIEW_GRACE] = "limbo-grace",
 		[CL_VIEW_LIMBO] = "limbo-free",	     [CL_VIEW_HELD] = "held",
-		[CL_VIEW_GONE] = "gone",	     [CL_VIEW_LIVE] = "exported",
+		[CL_VIEW_ORPHANED] = "gone",	     [CL_VIEW_LIVE] = "exported",
 	};
 
 	return class < CL_VIEW_CLASSES ? word[class] : "?";

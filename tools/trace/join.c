@@ -346,11 +346,11 @@ static void join_event(struct joining *j, uint32_t process, const struct cl_trac
 			b->ready = when;
 		break;
 	case CL_TRACE_RELEASED:
-	case CL_TRACE_GONE:
+	case CL_TRACE_ORPHANED:
 		b = block_of(j, process, e);
 		if (b) {
 			b->released = when;
-			b->gone = e->what == CL_TRACE_GONE;
+			b->gone = e->what == CL_TRACE_ORPHANED;
 			b->at_once = e->flags & CL_TRACE_AT_ONCE;
 		}
 		if (!(e->flags & CL_TRACE_AT_ONCE))
