@@ -180,7 +180,8 @@ IN_A_CHILD(the_event_in_another_context_goes_with_the_block)
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK(!is_known(p));
 	cl_limbo_collect(&cl_exporter, true);
-	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
+	/* the collector's thread may be in the driver with it */
+	CHECK(COMES_TRUE(atomic_load(&fake.destroyed_n) == 1, SOON));
 }
 
 IN_A_CHILD(events_are_left_to_a_context_that_ends)
