@@ -372,6 +372,32 @@ IN_A_CHILD(without_ids_who_asks_waits_a_second_at_most)
 	CHECK_EQUAL(objects(), 1);
 }
 
+/* Another thread ends contexts in a loop: most tries to know a context are in vain, but not all. */
+static unsigned int ends_left;
+static CUresult device_amid_ends(CUdevice *device)
+{
+	if (ends_left) {
+		ends_left--;
+		context_ends(CONTEXT_A, -1);
+		context_ended(CONTEXT_A, -1, false);
+	}
+	return fake_device(device);
+}
+IN_A_CHILD(without_ids_many_ends_beside_do_not_hide_a_context)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	cl_driver.cuCtxGetDevice = device_amid_ends;
+	ends_left = 200;
+	fake_stack[fake_depth] = CONTEXT_B;
+	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B);
+	CHECK_EQUAL(ends_left, 0);
+}
+
 /*
  * A primary context that is made anew as soon as the old one has ended is active when
  * that is asked about: so it is not made before, nor is one ended amid a making.
@@ -560,6 +586,7 @@ int main(void)
 		cmocka_unit_test(who_does_not_share_asks_no_such_question),
 		cmocka_unit_test(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_for_after_it),
 		cmocka_unit_test(without_ids_who_asks_waits_a_second_at_most),
+		cmocka_unit_test(without_ids_many_ends_beside_do_not_hide_a_context),
 		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
 		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
 		cmocka_unit_test(who_waits_for_such_calls_holds_nobody_up),
