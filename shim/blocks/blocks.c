@@ -119,7 +119,7 @@ static uint32_t record_get(struct cl_blocks *blocks)
 			cl_log_once(CL_LOG_ERROR,
 				    "no room for one more export (%u now): %s; blocks exported from here on "
 				    "are not tracked: once freed, those under 2 MiB stay allocated until "
-				    "this process ends, and larger ones until memory runs short",
+				    "this process ends",
 				    record, strerror(-err));
 			return CL_NO_RECORD;
 		}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forces blocks out though somebody may still have them: held memory and events beyond a limit
- * and, when memory is short, UNTRACKED blocks.
+ * Forces blocks out though somebody may still have them: held memory and events beyond a limit.
  *
  * Any thread may call these.  Functions that end in _locked want cl_exports_lock held, and the
  * others take it; both let go of it around CUDA calls.
@@ -33,13 +32,5 @@ unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, 
 void cl_limbo_force_events_out(struct cl_exporter *ex, uint64_t until);
 /* Returns true if the limbo has events, or a thread is destroying one that it has forced out. */
 bool cl_limbo_has_events(struct cl_exporter *ex);
-
-/*
- * Gives back UNTRACKED blocks of 2 MiB and more: the last resort of an allocation that fails
- * when nothing else came free.  Their importers, if any, go on reading the old bytes, since such
- * a block is an allocation of its own (measured).  has() returns true if there are any.
- */
-struct cl_collected cl_limbo_release_untracked(struct cl_exporter *ex);
-bool cl_limbo_has_untracked(struct cl_exporter *ex);
 
 #endif

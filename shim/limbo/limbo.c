@@ -11,7 +11,7 @@
  *                        DELETED             the driver took it: nobody has it or can get it
  *                        GRACE, HELD,        it enters the limbo: the first of these that applies
  *                          FENCED, READY
- *                        UNTRACKED           it has no record
+ *                        UNTRACKED           it has no record, and shares an allocation of the driver
  *   GRACE                GRACE               the wheel: another bucket
  *                        HELD, FENCED, READY its grace is over, or the budget is, or memory is short
  *   HELD                 HELD                a holder went, another is left
@@ -26,7 +26,6 @@
  *   RELEASING            DELETED             given back
  *                        ORPHANED            given back though it is held (CULIMBO_HELD_BYTES)
  *                        GRACE, HELD, READY  an event that was forced out: its record waits as before
- *   UNTRACKED            RELEASING           memory is short, and it is an allocation of its own
  *   ORPHANED             DELETED             its last holder went
  *   any other            ORPHANED, DELETED   its context died: with holders, without
  *
@@ -63,7 +62,7 @@ const uint16_t cl_block_steps[CL_BLOCK_STATES] = {
 	[CL_BLOCK_READY] = BIT(HELD) | BIT(BLOCKED) | BIT(RELEASING) | ENDS,
 	[CL_BLOCK_BLOCKED] = BIT(HELD) | BIT(READY) | ENDS,
 	[CL_BLOCK_RELEASING] = BIT(GRACE) | BIT(HELD) | BIT(READY) | ENDS,
-	[CL_BLOCK_UNTRACKED] = BIT(RELEASING) | BIT(DELETED),
+	[CL_BLOCK_UNTRACKED] = BIT(DELETED),
 	[CL_BLOCK_ORPHANED] = BIT(DELETED),
 };
 
@@ -93,13 +92,6 @@ static __attribute__((cold, noinline)) void impossible(const struct cl_block *bl
 		    (unsigned long long)block->link.key, names[block->state], names[to]);
 }
 
-/* A block of 2 MiB or more is an allocation of its own: if it goes, its importers still read its bytes. */
-static enum cl_untracked_why why_untracked(const struct cl_block *block)
-{
-	return block->kind == CL_MEMORY && block->size >= 2u << 20 && !block->unfenced ? CL_UNTRACKED_LARGE :
-											 CL_UNTRACKED_FOR_GOOD;
-}
-
 static struct cl_list *list_of(struct cl_exporter *ex, const struct cl_block *block)
 {
 	switch ((enum cl_block_state)block->state) {
@@ -110,7 +102,7 @@ static struct cl_list *list_of(struct cl_exporter *ex, const struct cl_block *bl
 	case CL_BLOCK_BLOCKED:
 		return &ex->limbo.blocked;
 	case CL_BLOCK_UNTRACKED:
-		return &ex->limbo.untracked[why_untracked(block)];
+		return &ex->limbo.untracked;
 	default:
 		return NULL;
 	}

@@ -56,9 +56,13 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 {
 	bool early, refused;
 
-	/* an event without a record need not wait: its handle opens after its destroy, too (measured) */
+	/*
+	 * Without a record nobody could say that he holds it.  An event need not wait: its handle
+	 * opens after its destroy, too.  Memory of 2 MiB and more is an allocation of its own, which
+	 * its importers go on reading (both measured).  To keep it would take memory from others.
+	 */
 	if (block->record == CL_NO_RECORD)
-		return block->kind == CL_EVENT;
+		return block->kind == CL_EVENT || block->size >= 2u << 20;
 	refused = cl_grace_is_refused_locked(ex, block, now, &early);
 	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) ||
 	    cl_limbo_is_held(ex, block) || file_is_lost(ex) ||

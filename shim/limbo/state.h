@@ -10,11 +10,8 @@
 
 enum { CL_LIMBO_DEVICES = 64 };
 
-/* Why an UNTRACKED block stays: a large one may go as a last resort, another never does. */
-enum cl_untracked_why { CL_UNTRACKED_LARGE, CL_UNTRACKED_FOR_GOOD, CL_UNTRACKED_WHYS };
-
 struct cl_limbo_state {
-	struct cl_list held, ready, blocked, untracked[CL_UNTRACKED_WHYS]; /* by state */
+	struct cl_list held, ready, blocked, untracked; /* by state */
 	uint64_t held_bytes[CL_LIMBO_DEVICES]; /* of `held`, by device */
 	unsigned int forcing; /* threads in the driver with an event that they have taken off `events` */
 	uint64_t orphaned; /* blocks */

@@ -195,12 +195,6 @@ static void others(struct cl_retry *retry, struct found *found)
 	found->may_come |= seen.may_come;
 }
 
-static void untracked(struct cl_retry *retry, struct found *found)
-{
-	if (!found->gave && !found->may_come && cl_sharing())
-		found->gave = cl_limbo_release_untracked(&cl_exporter).blocks != 0;
-}
-
 /* Returns true if no device (or not the named one) has as much memory in all: no limbo can help then. */
 static bool fits_no_device(const struct cl_need *what)
 {
@@ -235,8 +229,7 @@ static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 	if (retry->what.device == CL_OF_NONE || fits_no_device(&retry->what))
 		return true;
 	/* asked again at every eighth attempt, since the answer may change */
-	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8 ||
-	    (cl_sharing() && cl_limbo_has_untracked(&cl_exporter)))
+	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8)
 		return false;
 	before = look_at_others(retry, found).returned;
 	before += cl_limbo_moved(&cl_exporter, retry->what.device).returned;
@@ -276,7 +269,6 @@ static const struct step {
 	{ own_events, EVENT, true },
 	{ callbacks, MEMORY | EVENT, false },
 	{ others, MEMORY, true }, /* other processes' events do not count against our 4,096 */
-	{ untracked, MEMORY, true },
 	{ held_events, EVENT, true },
 };
 
@@ -301,9 +293,10 @@ bool cl_reclaim_again(struct cl_retry *retry)
 		retry->deadline = now + cl_options.pressure_wait.number;
 	else if (now >= retry->deadline && retry->attempt >= most)
 		return false; /* other processes take all that comes free */
-	cl_count(callbacks_run);
-	if (retry->attempt == 0 && retry->want == CL_RETRY_MEMORY)
+	if (retry->attempt == 0 && retry->want == CL_RETRY_MEMORY) {
+		cl_count(calls_short);
 		find_device(retry);
+	}
 	hopeless = is_hopeless(retry, &found);
 	/* a pause, since other processes take all that comes free */
 	if (retry->attempt >= ATTEMPTS)

@@ -71,9 +71,8 @@ static void say_no_file(bool importer, int err)
 	else
 		cl_log(CL_LOG_ERROR,
 		       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
-		       "exported and freed, those under 2 MiB stay allocated until this process ends, and "
-		       "larger ones until memory runs short. Make room there, or set CULIMBO_DIR to a "
-		       "directory on a tmpfs",
+		       "exported and freed, those under 2 MiB stay allocated until this process ends. Make "
+		       "room there, or set CULIMBO_DIR to a directory on a tmpfs",
 		       path, strerror(-err));
 }
 

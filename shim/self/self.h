@@ -155,7 +155,7 @@ struct cl_counts {
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
 	_Atomic uint64_t found[CL_FINDING_KINDS]; /* see diag/happened.h */
 	_Atomic uint64_t dead_holders, pinned;
-	_Atomic uint64_t callbacks_run, allocations_saved;
+	_Atomic uint64_t calls_short; /* calls of the program that lacked device memory */
 };
 extern struct cl_counts cl_counts;
 #define cl_count(what) atomic_fetch_add_explicit(&cl_counts.what, 1, memory_order_relaxed)

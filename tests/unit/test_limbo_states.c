@@ -55,7 +55,6 @@ static const struct {
 	STEP(RELEASING, READY),
 	STEP(RELEASING, ORPHANED),
 	STEP(RELEASING, DELETED),
-	STEP(UNTRACKED, RELEASING),
 	STEP(UNTRACKED, DELETED),
 	STEP(ORPHANED, DELETED),
 };
@@ -106,8 +105,7 @@ static void check_is(const struct cl_block *block, enum cl_block_state state)
 	CHECK_EQUAL(is_on(&cl_exporter.limbo.held, block), state == CL_BLOCK_HELD);
 	CHECK_EQUAL(is_on(&cl_exporter.limbo.ready, block), state == CL_BLOCK_READY);
 	CHECK_EQUAL(is_on(&cl_exporter.limbo.blocked, block), state == CL_BLOCK_BLOCKED);
-	CHECK_EQUAL(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_FOR_GOOD], block), state == CL_BLOCK_UNTRACKED);
-	CHECK_EQUAL(cl_exporter.limbo.untracked[CL_UNTRACKED_LARGE].n, 0);
+	CHECK_EQUAL(is_on(&cl_exporter.limbo.untracked, block), state == CL_BLOCK_UNTRACKED);
 	CHECK_EQUAL(cl_grace_n_locked(&cl_exporter), state == CL_BLOCK_GRACE);
 	CHECK_EQUAL(cl_fences_wait_locked(&cl_exporter), state == CL_BLOCK_FENCED);
 	CHECK_EQUAL(cl_exporter.limbo.orphaned, state == CL_BLOCK_ORPHANED);
@@ -161,28 +159,6 @@ IN_A_CHILD(each_step_of_the_table_is_taken_and_no_other_is)
 	CHECK_EQUAL(logged("a fault of culimbo: block "), 1);
 }
 
-/* What a large block without a record is: it may go as a last resort, a small one may not. */
-IN_A_CHILD(large_untracked_blocks_are_a_list_of_their_own)
-{
-	struct cl_block *small, *large, *unfenced;
-
-	start_with(HOUR, CL_COLLECTOR_INLINE);
-	small = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
-	large = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
-	unfenced = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
-	large->size = unfenced->size = 2u << 20;
-	unfenced->unfenced = true;
-	cl_lock(&cl_exports_lock);
-	bring(small, CL_BLOCK_UNTRACKED);
-	bring(large, CL_BLOCK_UNTRACKED);
-	bring(unfenced, CL_BLOCK_UNTRACKED);
-	CHECK_EQUAL(cl_exporter.limbo.untracked[CL_UNTRACKED_LARGE].n, 1);
-	CHECK(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_LARGE], large));
-	CHECK(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_FOR_GOOD], small));
-	CHECK(is_on(&cl_exporter.limbo.untracked[CL_UNTRACKED_FOR_GOOD], unfenced));
-	cl_unlock(&cl_exports_lock);
-}
-
 /* A build with --enable-debug, and each unit test: the program ends. */
 IN_A_CHILD(an_impossible_step_ends_a_test)
 {
@@ -210,7 +186,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_step_of_the_table_is_taken_and_no_other_is),
-		cmocka_unit_test(large_untracked_blocks_are_a_list_of_their_own),
 		cmocka_unit_test(an_impossible_step_ends_a_test),
 	};
 
