@@ -17,6 +17,7 @@
 #define CULIMBO_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -71,6 +72,64 @@ int culimbo_register_free_memory_callback(culimbo_free_memory_fn *fn, void *data
  */
 typedef int culimbo_unregister_free_memory_callback_fn(culimbo_free_memory_fn *fn, void *data);
 int culimbo_unregister_free_memory_callback(culimbo_free_memory_fn *fn, void *data);
+
+/*
+ * Collects: looks for importers that have died, and gives the driver back each freed block that
+ * nobody holds and whose CULIMBO_GRACE is over.  culimbo does so by itself; a program that is
+ * about to need memory may want to wait for it.  It ends no grace, so a handle that is
+ * on its way can still be opened.  Waits for CULIMBO_PRESSURE_WAIT at most, and only while a
+ * holder is dying or another thread is giving blocks back.
+ *
+ * Returns 1 if something came free, by this call or meanwhile, else 0.  Any thread may call it,
+ * also in a free-memory callback, but no signal handler.
+ */
+typedef int culimbo_collect_fn(void);
+int culimbo_collect(void);
+
+/*
+ * Writes the report that a process writes when it ends (culimbo(7)) to the descriptor @fd, of
+ * what is known now.  Nothing is written elsewhere, and CULIMBO_REPORT does not matter.
+ *
+ * @format	"text" or NULL, or "jsonl": an object a line (doc/report-format.md)
+ *
+ * Returns the number of findings, or a negative errno: -EINVAL if @format is another, -EBADF
+ * if @fd is not open, or the error of the write.  While the report is made, other threads that
+ * share, free and open wait; they don't wait for the write.  Any thread may call it, but
+ * no signal handler.
+ */
+typedef int culimbo_report_fn(int fd, const char *format);
+int culimbo_report(int fd, const char *format);
+
+/* What culimbo has counted in this process.  A forked child begins at 0. */
+struct culimbo_stats {
+	/* so far; events count as blocks of 0 bytes */
+	uint64_t exports;	  /* handles made */
+	uint64_t opens, closes;	  /* of handles of other processes */
+	uint64_t kept;		  /* freed blocks that culimbo kept for a while */
+	uint64_t returned;	  /* of these: given back to the driver */
+	uint64_t returned_bytes;
+	uint64_t refused;	  /* opens that were refused: the block had been freed */
+	uint64_t dead_holders;	  /* importers that ended without closing */
+	uint64_t short_of_memory; /* calls for which the driver had no device memory at first */
+	uint64_t findings;	  /* what the report calls findings: misuse, and what was taken back */
+	/* now */
+	uint64_t open;		  /* blocks of other processes that this one has open */
+	uint64_t open_bytes;
+	uint64_t limbo;		  /* freed blocks that culimbo keeps */
+	uint64_t limbo_bytes;
+	uint64_t held;		  /* of these: only because somebody has them open */
+	uint64_t held_bytes;
+};
+
+/*
+ * Fills in *@stats.  @size is sizeof *@stats as the program was compiled.  Later versions add
+ * members at the end: what only the program knows is 0, what only the library knows is left out.
+ *
+ * Returns 0, or -EINVAL if @stats is NULL or @size is 0.  Any thread may call it, but no
+ * signal handler.
+ */
+typedef int culimbo_stats_fn(struct culimbo_stats *stats, size_t size);
+int culimbo_stats(struct culimbo_stats *stats, size_t size);
 
 #ifdef __cplusplus
 }

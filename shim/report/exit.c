@@ -152,50 +152,62 @@ static void look(const struct cl_view *view)
 	report.sums.findings += cl_count_get(pinned);
 }
 
-uint64_t cl_report_write(void)
+/* Begins a report of this process, looks, and returns the number of findings. */
+static uint64_t begin_and_look(struct cl_view *view, struct cl_suppressions *suppressions, bool at_exit)
 {
-	struct cl_suppressions suppressions = { .n = 0 };
 	const char *known = cl_options.suppressions.text;
-	struct cl_view view;
-	uint64_t findings;
-	bool all, list;
 	int err;
 
-	if (cl_options.report.number == CL_REPORT_OFF && !cl_options.error_exitcode.number)
-		return 0;
 	cl_report_begin(&report);
-	report.at_exit = true;
+	report.at_exit = at_exit;
 	report.has_open = cl_peer_has_open;
 	report.min_age = cl_options.min_age.number;
 	if (known && known[0]) {
-		err = cl_suppress_read(&suppressions, known, warn_suppression);
+		err = cl_suppress_read(suppressions, known, warn_suppression);
 		if (err)
 			cl_log(CL_LOG_WARN, "cannot read %s (CULIMBO_SUPPRESSIONS): %s", known, strerror(-err));
-		report.suppressions = &suppressions;
+		report.suppressions = suppressions;
 	}
-	cl_view_own(&view);
-	look(&view);
-	findings = report.sums.findings;
+	cl_view_own(view);
+	look(view);
+	return report.sums.findings;
+}
+
+static void say(void)
+{
+	struct cl_report_counts counts = {
+		.exports = cl_count_get(exports), .imports = cl_count_get(imports),
+		.released = cl_count_get(limbo_released),
+		.released_bytes = cl_count_get(limbo_bytes_released),
+		.pinned = cl_count_get(pinned), .dead_holders = cl_count_get(dead_holders),
+		.unmanaged_imports = cl_count_get(unmanaged_imports),
+		.unmanaged_exports = cl_count_get(unmanaged_exports),
+		.pool_exports = cl_count_get(pool_exports),
+		.cut = cl_count_get(graces_cut),
+		.cut_bytes = cl_count_get(graces_cut_bytes),
+	};
+
+	cl_report_say(&report, &counts);
+}
+
+uint64_t cl_report_write(void)
+{
+	struct cl_suppressions suppressions = { .n = 0 };
+	struct cl_view view;
+	uint64_t findings;
+	bool all, list;
+
+	if (cl_options.report.number == CL_REPORT_OFF && !cl_options.error_exitcode.number)
+		return 0;
+	findings = begin_and_look(&view, &suppressions, true);
 	all = findings || cl_options.report.number == CL_REPORT_ALWAYS;
 	/* which was asked for: also when nothing else is to be said */
 	list = cl_options.print_suppressions.number && (all || report.sums.suppressed);
 	if (cl_options.report.number != CL_REPORT_OFF && (all || list)) {
-		struct cl_report_counts counts = {
-			.exports = cl_count_get(exports), .imports = cl_count_get(imports),
-			.released = cl_count_get(limbo_released),
-			.released_bytes = cl_count_get(limbo_bytes_released),
-			.pinned = cl_count_get(pinned), .dead_holders = cl_count_get(dead_holders),
-			.unmanaged_imports = cl_count_get(unmanaged_imports),
-			.unmanaged_exports = cl_count_get(unmanaged_exports),
-			.pool_exports = cl_count_get(pool_exports),
-			.cut = cl_count_get(graces_cut),
-			.cut_bytes = cl_count_get(graces_cut_bytes),
-		};
-
 		report.dirfd = cl_self_open_dir(false);
 		if (begin_output()) {
 			if (all)
-				cl_report_say(&report, &counts);
+				say();
 			if (list)
 				cl_report_say_suppressions(&report);
 			end_output();
@@ -208,16 +220,32 @@ uint64_t cl_report_write(void)
 	return findings;
 }
 
-void cl_report_nothing(void)
+uint64_t cl_report_write_now(int fd, bool json)
+{
+	struct cl_suppressions suppressions = { .n = 0 };
+	struct cl_view view;
+	uint64_t findings = begin_and_look(&view, &suppressions, false);
+
+	report.dirfd = cl_self_open_dir(false);
+	cl_emit_begin(&report.emit, fd, json);
+	say();
+	cl_emit_flush(&report.emit);
+	if (report.dirfd >= 0)
+		close(report.dirfd);
+	cl_report_end(&report);
+	cl_suppress_free(&suppressions);
+	return findings;
+}
+
+/* @when: "exit", or NULL while the process runs on. */
+static void say_nothing(struct cl_emit *e, const char *when)
 {
 	bool saw = cl_driver.libcuda;
-	struct cl_emit *e = &report.emit;
 
-	if (!begin_output())
-		return;
 	cl_emit_line(e, "process");
 	cl_emit_number(e, "pid", (uint64_t)getpid(), "culimbo: report of process ", ": ");
-	cl_emit_string(e, "when", "exit", NULL, "");
+	if (when)
+		cl_emit_string(e, "when", when, NULL, "");
 	cl_emit_flag(e, "cuda", saw);
 	cl_emit_words(e, saw ? "it shared no GPU memory (no call to export or import reached culimbo)" :
 			       "no CUDA call of it reached culimbo (it made none, or LD_PRELOAD does not reach "
@@ -230,5 +258,21 @@ void cl_report_nothing(void)
 	cl_emit_number(e, "imports", 0, " imports=", "");
 	cl_emit_number(e, "findings", 0, " findings=", "\n");
 	cl_emit_line_end(e);
+}
+
+void cl_report_nothing(void)
+{
+	if (!begin_output())
+		return;
+	say_nothing(&report.emit, "exit");
 	end_output();
+}
+
+void cl_report_nothing_to(int fd, bool json)
+{
+	struct cl_emit emit;
+
+	cl_emit_begin(&emit, fd, json);
+	say_nothing(&emit, NULL);
+	cl_emit_flush(&emit);
 }

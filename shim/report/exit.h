@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report that a process makes of itself when it ends. */
+/* The report that a process makes of itself: when it ends, and when the program asks for it. */
 #ifndef CL_EXIT_H
 #define CL_EXIT_H
 
@@ -13,6 +13,13 @@
 uint64_t cl_report_write(void);
 /* Writes the report of a process that shared nothing, for CULIMBO_REPORT=always. */
 void cl_report_nothing(void);
+
+/*
+ * Write the same to @fd while the process runs on: write_now() for a process that shares, under both
+ * locks, and returns the number of findings; nothing_to() for another, without a lock.
+ */
+uint64_t cl_report_write_now(int fd, bool json);
+void cl_report_nothing_to(int fd, bool json);
 
 /* Makes a view of this process's own region (cl_own).  The caller holds cl_exports_lock. */
 void cl_view_own(struct cl_view *view);

@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include "shim/asked.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/shim.h"
 
@@ -199,6 +200,20 @@ int cl_callbacks_register(cl_free_memory_fn *fn, void *data)
 int cl_callbacks_unregister(cl_free_memory_fn *fn, void *data)
 {
 	return -2;
+}
+
+bool cl_asked_collect(void)
+{
+	return false;
+}
+
+int cl_asked_report(int fd, bool json)
+{
+	return 0;
+}
+
+void cl_asked_stats(struct cl_asked_numbers *stats)
+{
 }
 
 int cl_process_end(int status)

@@ -595,3 +595,33 @@ waits_dead() {
 	[ "$(jq -s '[.[] | select(.type == "summary")] | length' json)" -eq 2 ]
 	[ "$(LC_ALL=C grep -c $'[\x01-\x09\x0b-\x1f\x7f-\xff]' json)" -eq 0 ] || iconv -f UTF-8 -t UTF-8 json > /dev/null
 }
+
+@test "a program asks by culimbo.h: it collects, gets a report, and gets the counts" {
+	CULIMBO_GRACE=0 CULIMBO_COLLECTOR=inline CULIMBO_REPORT=off CULIMBO_DIR="$D/limbo" \
+		"$C" run --simulate -- "$P/asks" nothing text json > said 2> err
+	[ ! -s err ] || {
+		cat err
+		false
+	}
+	cat > want << 'EOF'
+report nothing: 0
+collect: 0
+before: result 0, exports 0 opens 0 kept 0 returned 0 (0 bytes) limbo 0 held 0 (0 bytes) open 0 dead 0 findings 0
+consumer: opens 1, open 1, 4194304 bytes
+held: result 0, exports 1 opens 0 kept 1 returned 0 (0 bytes) limbo 1 held 1 (4194304 bytes) open 0 dead 0 findings 0
+collect: 0
+report text: 0
+report json: 0
+wrong: -22 -9 -22 -22
+short: 0, 1 and 7
+long: 1 and 0
+collect: 1
+after: result 0, exports 1 opens 0 kept 1 returned 1 (4194304 bytes) limbo 0 held 0 (0 bytes) open 0 dead 1 findings 1
+EOF
+	diff <(sort want) <(sort said)
+	has nothing "it shared no GPU memory"
+	has text "4 MiB"
+	has text "asks.c:$(line asks.c 'CHECK(cuMemFree')" || "$C" report text > named
+	valid json
+	jq -e -s 'any(.[]; .type == "summary" and .exports == 1 and .limbo_bytes == 4194304)' json
+}
