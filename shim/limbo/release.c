@@ -138,6 +138,15 @@ CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream s
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
 }
 
+static void say_if_refused(const struct cl_block *block, CUresult result)
+{
+	if (result != CUDA_SUCCESS)
+		cl_log_once(CL_LOG_WARN,
+			    "the driver refused to take block %#llx back (CUDA error %d): its "
+			    "memory is lost to this process until it ends",
+			    (unsigned long long)block->link.key, (int)result);
+}
+
 /* Returns the context to visit for @block.  One that belongs to none has no context that could end. */
 static struct cl_context *context_of(const struct cl_block *block)
 {
@@ -152,7 +161,7 @@ void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
 
 	cl_visit_begin_locked(&visit, context_of(block));
 	stream = block->kind == CL_MEMORY ? cl_visit_free_stream(&visit) : NULL;
-	cl_give_back(ex, block, stream, &wait);
+	say_if_refused(block, cl_give_back(ex, block, stream, &wait));
 	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
@@ -204,11 +213,7 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 	for (unsigned int i = 0; i < batch->n; i++) {
 		struct cl_block *block = batch->block[i];
 
-		if (batch->result[i] != CUDA_SUCCESS)
-			cl_log_once(CL_LOG_WARN,
-				    "the driver refused to take block %#llx back (CUDA error %d): its "
-				    "memory is lost to this process until it ends",
-				    (unsigned long long)block->link.key, (int)batch->result[i]);
+		say_if_refused(block, batch->result[i]);
 		sum->blocks++;
 		sum->bytes += block->size;
 		cl_count(limbo_released);

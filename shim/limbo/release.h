@@ -34,7 +34,7 @@ void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now);
 void cl_release_ready_locked(struct cl_exporter *ex, struct cl_collected *sum);
 /* Gives @block back, in a visit to its context.  *wait: the caller must wait for our own @stream there. */
 CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait);
-/* Gives back @block alone, and returns when the driver has its memory.  An error is ignored. */
+/* Gives back @block alone, and returns when the driver has its memory.  An error is logged once. */
 void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block);
 
 /* Destroys the events of all detached fences whose context is not ending, and frees the fences. */

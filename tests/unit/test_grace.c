@@ -371,6 +371,20 @@ IN_A_CHILD(beyond_a_limit_a_holder_that_is_not_known_has_no_name)
 	CHECK_EQUAL(logged("process 0"), 0);
 }
 
+IN_A_CHILD(beyond_a_limit_a_block_that_the_driver_refuses_is_said)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.held_bytes.number = MIB;
+	p = share(2 * MIB, &handle);
+	cl_own.record[stamp_of(&handle).record].pinned = 1;
+	fake.free_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+	free_block(p);
+	CHECK_EQUAL(logged("the driver refused to take block"), 1);
+}
+
 static CUresult none_is_current(CUcontext *ctx)
 {
 	*ctx = NULL;
@@ -427,6 +441,7 @@ int main(void)
 		cmocka_unit_test(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget),
 		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
 		cmocka_unit_test(beyond_a_limit_a_holder_that_is_not_known_has_no_name),
+		cmocka_unit_test(beyond_a_limit_a_block_that_the_driver_refuses_is_said),
 		cmocka_unit_test(what_is_kept_for_its_stream_does_not_go_beyond_a_limit),
 	};
 
