@@ -113,18 +113,25 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (!shares)
 		return open(dptr, handle, flags);
 	cl_look_up(&resolved, &handle, CL_MEMORY);
-	if (resolved.own && dptr)
+	if (resolved.own && dptr && !cl_observes())
 		return import_own(&resolved, dptr, handle, flags, open);
 	result = cl_open_begin(&o, &resolved, CL_MEMORY);
 	/* the driver would check the flags first, even without a context (measured) */
 	if (result != CUDA_SUCCESS)
 		return flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? result : CUDA_ERROR_INVALID_VALUE;
-	result = open(dptr, cl_open_is_of_namesake(&resolved) ? cl_open_rename(&resolved, handle) : handle, flags);
+	if (cl_open_is_of_namesake(&resolved) && !cl_observes())
+		handle = cl_open_rename(&resolved, handle);
+	result = open(dptr, handle, flags);
 	if (result == CUDA_SUCCESS) {
+		CUresult refusal;
+
 		if (cl_open_end(&o, &resolved, CL_MEMORY, (uint64_t)*dptr))
 			return result;
-		cl_driver.cuIpcCloseMemHandle(*dptr);
-		result = cl_open_refuse(&resolved, CL_MEMORY);
+		refusal = cl_open_refuse(&resolved, CL_MEMORY);
+		if (!cl_observes()) {
+			cl_driver.cuIpcCloseMemHandle(*dptr);
+			result = refusal;
+		}
 	}
 	cl_open_give_up(&o);
 	return result;
@@ -147,10 +154,15 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 		return result;
 	result = cl_driver.cuIpcOpenEventHandle(event, handle);
 	if (result == CUDA_SUCCESS) {
+		CUresult refusal;
+
 		if (cl_open_end(&o, &resolved, CL_EVENT, (uint64_t)(uintptr_t)*event))
 			return result;
-		cl_driver.cuEventDestroy_v2(*event);
-		result = cl_open_refuse(&resolved, CL_EVENT);
+		refusal = cl_open_refuse(&resolved, CL_EVENT);
+		if (!cl_observes()) {
+			cl_driver.cuEventDestroy_v2(*event);
+			result = refusal;
+		}
 	}
 	cl_open_give_up(&o);
 	if (result == CUDA_ERROR_INVALID_CONTEXT && cl_open_is_of_namesake(&resolved))
@@ -265,7 +277,7 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	cl_event_owner_drop(&cl_exporter.blocks, event);
 	if (cl_free_event(&cl_exporter, event, destroy, &result))
 		return result;
-	if (cl_import_event_destroyed_again(event)) /* without us the driver would crash (measured) */
+	if (cl_import_event_destroyed_again(event) && !cl_observes()) /* without us the driver would crash (measured) */
 		return CUDA_ERROR_INVALID_HANDLE;
 	return destroy(event);
 }
@@ -309,7 +321,7 @@ bool cl_retry_again(struct cl_retry *retry)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
-	if (cl_callbacks_inside() || cl_options.disable.number || cl_self.ended)
+	if (cl_callbacks_inside() || cl_options.disable.number || cl_observes() || cl_self.ended)
 		return false;
 	if (retry->want == CL_RETRY_EVENT && !cl_sharing())
 		return false;

@@ -23,6 +23,7 @@ enum cl_option_kind {
 };
 
 /* The indices of the words of each choice, in the order of the table. */
+enum { CL_MODE_PROTECT, CL_MODE_OBSERVE };
 enum { CL_COLLECTOR_THREAD, CL_COLLECTOR_INLINE };
 enum { CL_LOG_OFF, CL_LOG_ERROR, CL_LOG_WARN, CL_LOG_INFO, CL_LOG_DEBUG };
 enum { CL_REPORT_AUTO, CL_REPORT_ALWAYS, CL_REPORT_OFF };
@@ -43,6 +44,8 @@ struct cl_options {
 
 /* The options of this process: the defaults until cl_options_read() has run. */
 extern struct cl_options cl_options;
+/* Returns true under CULIMBO_MODE=observe: findings are made, and nothing is kept or refused. */
+#define cl_observes() __builtin_expect(cl_options.mode.number == CL_MODE_OBSERVE, 0)
 
 /* The rows of the table, in its order, for `culimbo config`. */
 struct cl_option_row {

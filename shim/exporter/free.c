@@ -21,10 +21,11 @@ enum free_as {
 	FREE_AGAIN,    /* the program has freed it before */
 	FREE_NOW,      /* nobody has it or can get it: the driver frees it, and we forget it */
 	FREE_DEFERRED, /* it goes into the limbo, after the wait of a free */
+	FREE_OBSERVED, /* CULIMBO_MODE=observe: the driver frees it, whoever has it */
 };
 
 /*
- * Returns what we do with @key.  For FREE_NOW and FREE_DEFERRED this thread gets the block
+ * Returns what we do with @key.  But for the first two this thread gets the block
  * (CL_BLOCK_FREEING) in *taken, and its context, or NULL, in *ctx.  A second free of the block
  * waits for the first, and then is FREE_AGAIN, with the block in *again.
  */
@@ -40,7 +41,9 @@ static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uin
 		as = FREE_AGAIN;
 		*again = cl_block_about_locked(&ex->blocks, block);
 	} else if (block) {
-		as = cl_limbo_can_skip_locked(ex, block, cl_now()) ? FREE_NOW : FREE_DEFERRED;
+		as = cl_observes()				  ? FREE_OBSERVED :
+		     cl_limbo_can_skip_locked(ex, block, cl_now()) ? FREE_NOW :
+								     FREE_DEFERRED;
 		cl_block_set_state(ex, block, CL_BLOCK_FREEING);
 		*taken = block;
 		*ctx = block->of.context ? block->of.context->handle : NULL;
@@ -81,6 +84,32 @@ static CUresult freed_now(struct cl_exporter *ex, struct cl_block *block, CUresu
 			atomic_fetch_sub_explicit(&ex->blocks.region->header->live_blocks, 1,
 						  memory_order_relaxed);
 		cl_limbo_delete_locked(ex, block);
+	} else {
+		orphaned = not_freed_locked(ex, block);
+	}
+	cl_gate_changed_locked();
+	cl_unlock(&cl_exports_lock);
+	cl_collector_watch_holders(ex, orphaned);
+	return result;
+}
+
+/*
+ * Ends FREE_OBSERVED: the driver has freed @block, or has refused to.  It is forgotten as if its
+ * context had ended: processes that have it keep its record until they close, and later opens of
+ * its handles are seen to be stale.
+ */
+static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, CUresult result)
+{
+	bool tracked = block->record != CL_NO_RECORD, orphaned;
+	uint32_t stack = result == CUDA_SUCCESS && tracked ? cl_stack_write(false) : 0;
+
+	cl_lock(&cl_exports_lock);
+	if (result == CUDA_SUCCESS) {
+		if (tracked) {
+			ex->blocks.region->record[block->record].free_stack = stack;
+			cl_record_to_limbo(ex->blocks.region, block->record, cl_now());
+		}
+		orphaned = cl_limbo_forget_block_locked(ex, block);
 	} else {
 		orphaned = not_freed_locked(ex, block);
 	}
@@ -176,6 +205,9 @@ bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 	case FREE_NOW:
 		*result = freed_now(ex, block, cl_driver.cuMemFree_v2(dptr));
 		return true;
+	case FREE_OBSERVED:
+		*result = freed_observed(ex, block, cl_driver.cuMemFree_v2(dptr));
+		return true;
 	case FREE_DEFERRED:
 		break;
 	}
@@ -222,6 +254,9 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 	case FREE_NOW:
 		*result = freed_now(ex, block, bare(dptr, stream));
 		return true;
+	case FREE_OBSERVED:
+		*result = freed_observed(ex, block, bare(dptr, stream));
+		return true;
 	case FREE_DEFERRED:
 		break;
 	}
@@ -254,6 +289,9 @@ bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CU
 		return true;
 	case FREE_NOW:
 		*result = freed_now(ex, block, destroy(event));
+		return true;
+	case FREE_OBSERVED:
+		*result = freed_observed(ex, block, destroy(event));
 		return true;
 	case FREE_DEFERRED:
 		break;

@@ -140,13 +140,22 @@ static bool is_damaged(const struct cl_resolved *resolved)
 	return here ? cl_liveness_is_exporter(resolved->pid, resolved->stamp.file_id, true) : is_its;
 }
 
+/* Refuses what @o begins, or under CULIMBO_MODE=observe lets the driver decide. */
+static CUresult refuse(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
+{
+	CUresult refusal = cl_open_refuse(resolved, kind);
+
+	o->told = cl_observes();
+	return o->told ? CUDA_SUCCESS : refusal;
+}
+
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
 {
 	/* most exporters that have ended are noticed here, before the driver is asked */
 	if (resolved->exporter_gone && !has_lost_its_file(resolved))
-		return cl_open_refuse(resolved, kind);
+		return refuse(o, resolved, kind);
 	if (resolved->err == -ESTALE || (resolved->err == -EBADMSG && !is_damaged(resolved)))
-		return cl_open_refuse(resolved, kind);
+		return refuse(o, resolved, kind);
 	if (resolved->err == -EBADMSG)
 		cl_log_once(CL_LOG_WARN,
 			    "exporter file %06x has something else in record %u than the handle that leads "
@@ -231,6 +240,8 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 	struct cl_mapping *newest;
 	bool there = true, noted = true;
 
+	if (o->told)
+		return true;
 	if (resolved->exporter_gone)
 		there = has_lost_its_file(resolved);
 	if (!there)

@@ -3,9 +3,10 @@
 #
 # The same driver calls with and without culimbo; see runner.c.
 #
-#   run.sh [--gpu] [--brief] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
+#   run.sh [--gpu] [--brief] [--observe] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
 #
 # Without seeds and --seconds: those of `make check`.  --gpu: on the machine's own driver.
+# --observe: with CULIMBO_MODE=observe, and only what doc/differences.md allows there.
 # --brief: the first difference ends it, and is not made as short as can be.
 # Prints TAP.  However it ends, it says so; runner.c has the exit statuses.
 #
@@ -18,14 +19,15 @@ for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
 usage() {
-	echo "usage: run.sh [--gpu] [--brief] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
+	echo "usage: run.sh [--gpu] [--brief] [--observe] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
 	exit 2
 }
-gpu='' brief='' seconds='' from=''
+gpu='' brief='' observe='' seconds='' from=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--gpu) gpu=1 && shift ;;
 	--brief) brief=1 && shift ;;
+	--observe) observe=1 && shift ;;
 	--seconds | --from)
 		case ${2-} in
 		'' | *[!0-9]*) usage ;;
@@ -54,9 +56,15 @@ shared=/dev/shm
 dir=$(mktemp -d "${DIFFERENTIAL_TMP:-$shared}/culimbo-differential.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 
+[ -z "$observe" ] || {
+	export CULIMBO_MODE=observe
+	# the rules that hold there, too
+	grep -E '^\| (rule|`stamp`|`dlerror`|`export`) |^\|-' "$list" > "$dir/list"
+	list=$dir/list
+}
 [ $# -gt 0 ] || [ -n "$seconds" ] || {
 	i=0
-	while [ $i -lt 1000 ]; do
+	while [ $i -lt 900 ]; do
 		i=$((i + 1))
 		set -- "$@" $i
 	done

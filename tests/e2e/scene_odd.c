@@ -156,6 +156,57 @@ static void no_folder(void)
 	unlink(file);
 }
 
+/* ------------------------------------------------------- nothing but observation */
+enum { ANSWERS = 8 };
+
+/* Plays what culimbo prevents, and notes each answer. */
+static void misuse(struct actor *p, struct actor *c, int answer[ANSWERS])
+{
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import, big, before;
+	struct handle handle = export_block(p, block);
+
+	(void)neighbour;
+	import = open_block(c, &handle);
+	free_block(p, block);
+	answer[0] = claim(p, block, SMALL, NEXT);
+	answer[1] = reads(c, import, SMALL, NEXT, NULL); /* another block's bytes */
+	close_block(c, import);
+	answer[2] = try_open(c, &handle, &import); /* stale */
+	answer[3] = !answer[2] && reads(c, import, SMALL, NEXT, NULL);
+	if (!answer[2])
+		close_block(c, import);
+	answer[4] = try_open(p, &handle, &import); /* its own */
+	free_block(p, block);
+	answer[5] = try_free(p, block);
+	big = alloc_filled(p, BIG, OWN);
+	handle = export_block(p, big);
+	before = free_memory(p);
+	free_block(p, big);
+	answer[6] = free_memory(p) - before == BIG;
+	answer[7] = try_open(c, &handle, &import);
+}
+
+static void observed(void)
+{
+	int bare[ANSWERS], seen[ANSWERS];
+	struct actor *p = ENTER("P", .bare = true), *c = ENTER("C", .bare = true);
+
+	misuse(p, c, bare);
+	leave(c);
+	leave(p);
+	p = ENTER("P", .env = "CULIMBO_MODE=observe");
+	c = ENTER("C", .env = "CULIMBO_MODE=observe");
+	misuse(p, c, seen);
+	ok(!memcmp(bare, seen, sizeof bare), "CULIMBO_MODE=observe: each answer is as without culimbo");
+	for (int i = 0; i < ANSWERS; i++)
+		note("answer %d: %d, and under culimbo %d", i, bare[i], seen[i]);
+	ok(bare[0] && bare[1], "and these are what culimbo is there to prevent");
+	leave(c);
+	leave(p);
+	ok(count_said(c, "stale_refused=2") == 1, "C's report has the two stale handles that it opened, or tried to");
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 /* --------------------------------------------------------- which driver it is */
 static void which_driver(void)
 {
@@ -190,5 +241,6 @@ const struct scene odd_scenes[] = {
 	{ "disabled", disabled, 0 },
 	{ "unknown-tail", unknown_tail, SCENE_SIMULATED },
 	{ "no-folder", no_folder, 0 },
+	{ "observed", observed, SCENE_ALONE },
 	{ .name = NULL },
 };

@@ -16,7 +16,7 @@
 #include "tools/commands/commands.h"
 #include "tools/common/start.h"
 
-enum { OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT };
+enum { OPTION_OBSERVE = 256, OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT };
 
 /*
  * Says to somebody at a terminal that there is no driver.  A program that needs it fails with words
@@ -55,6 +55,10 @@ static int run(const struct cu_command *command, int argc, char **argv)
 		case OPTION_NO_PRELOAD:
 			preload = false;
 			break;
+		case OPTION_OBSERVE:
+			if (setenv("CULIMBO_MODE", "observe", 1))
+				return CU_FAILED;
+			break;
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
 			break;
@@ -76,6 +80,8 @@ static int run(const struct cu_command *command, int argc, char **argv)
 }
 
 static const struct cu_option options[] = {
+	{ "observe", OPTION_OBSERVE, NULL,
+	  "keep nothing, refuse nothing and change no result: only report what would be prevented (CULIMBO_MODE)" },
 	{ "simulate", OPTION_SIMULATE, NULL,
 	  "use the simulated driver: no GPU is needed (CULIMBO_SIM_MEMORY, CULIMBO_SIM_DEVICES)" },
 	{ "no-preload", OPTION_NO_PRELOAD, NULL,
