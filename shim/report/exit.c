@@ -185,6 +185,7 @@ static void say(void)
 		.pool_exports = cl_count_get(pool_exports),
 		.cut = cl_count_get(graces_cut),
 		.cut_bytes = cl_count_get(graces_cut_bytes),
+		.kept_mapped = cl_still_kept_locked(&cl_exporter),
 	};
 
 	cl_report_say(&report, &counts);
@@ -199,6 +200,7 @@ uint64_t cl_report_write(void)
 
 	if (cl_options.report.number == CL_REPORT_OFF && !cl_options.error_exitcode.number)
 		return 0;
+	cl_still_end_locked(&cl_exporter);
 	findings = begin_and_look(&view, &suppressions, true);
 	all = findings || cl_options.report.number == CL_REPORT_ALWAYS;
 	/* which was asked for: also when nothing else is to be said */

@@ -29,13 +29,15 @@ __attribute__((noinline)) static void consume(int from, int to, int twice)
 	for (int i = 0; i < FRAMES; i++) {
 		CUdeviceptr frame = open_frame(from);
 
-		pass(to, "o", 1);
-		if (i % 4 == 3)
+		if (i % 4 == 3) {
+			pass(to, "s", 1);
 			continue; /* not interesting */
+		}
 		CHECK(cuMemsetD8(frame, 1, BYTES));
 		CHECK(cuIpcCloseMemHandle(frame));
 		if (twice)
 			close_again(frame);
+		pass(to, "d", 1); /* the producer frees it then */
 	}
 }
 

@@ -101,6 +101,7 @@ T=$BATS_FILE_TMPDIR
 	has "4 processes"
 	has "Longest in limbo:"
 	has "until it was found dead"
+	has "Freed too early: "
 	# the exporter; and each importer, of no block, with its opens
 	[[ $output =~ \ player\ +ended\ +[0-9]+\ +0\ +13\ +12\ +0\ +[0-9.]+\ MiB ]]
 	[ "$(grep -cE ' player +(ended|killed) +[0-9]+ +0 +0 +0 +4 +0 B$' <<< "$output")" -eq 3 ]

@@ -49,6 +49,31 @@ static void text_block(FILE *out, const struct cu_trace *t, const struct cu_trac
 		fprintf(out, "    and %d more\n", said - 4);
 }
 
+/* Memory that was freed while other processes had it open, or that they opened after its free. */
+static void text_too_early(FILE *out, const struct cu_trace *t)
+{
+	size_t mapped = 0, late = 0;
+
+	for (size_t i = 0; i < t->blocks; i++) {
+		const struct cu_trace_block *b = &t->block[i];
+		bool was_open = false, came = false;
+
+		if (b->limbo == CU_NEVER || b->kind != CL_MEMORY)
+			continue;
+		for (uint32_t at = b->first_open; at != UINT32_MAX; at = t->open[at].next_of_block) {
+			const struct cu_trace_open *o = &t->open[at];
+
+			was_open |= !o->own && o->opened < b->limbo && o->end > b->limbo;
+			came |= !o->own && o->opened > b->limbo;
+		}
+		mapped += was_open;
+		late += came;
+	}
+	if (mapped || late)
+		fprintf(out, "\nFreed too early: %zu while other processes had them open, %zu that were opened after it\n",
+			mapped, late);
+}
+
 enum { LONGEST = 5 };
 int cu_trace_write_text(FILE *out, const struct cu_trace *t)
 {
@@ -93,6 +118,7 @@ int cu_trace_write_text(FILE *out, const struct cu_trace *t)
 	if (n > LONGEST)
 		fprintf(out, "  and %zu more\n", n - LONGEST);
 	free(list);
+	text_too_early(out, t);
 	for (size_t i = 0; i < t->marks; i++)
 		seen[t->mark[i].event.what]++;
 	for (unsigned int what = 0, said = 0; what < CL_TRACE_WHATS; what++)
