@@ -221,6 +221,37 @@ static enum standing judge(uint32_t file_id)
 	return standing;
 }
 
+/*
+ * Files of dead exporters that stay for reports (CULIMBO_KEEP_DEAD).  Their memory is back, so that
+ * an exporter is news once, when this process finds it dead, and not to each allocation that fails
+ * as long as its file is there.  An entry is overwritten by a later one: then it is news once more.
+ */
+static _Atomic uint64_t known_dead[32];
+static _Atomic unsigned int known_dead_next;
+
+static uint64_t dead_key(uint32_t file_id, uint64_t entered)
+{
+	/* with what entered its limbo, a later file of this number is another */
+	return cl_mix(entered) ^ file_id;
+}
+
+static bool is_known_dead(uint64_t key)
+{
+	/* relaxed: a lost entry costs one more try of an allocation */
+	for (unsigned int i = 0; i < sizeof(known_dead) / sizeof(known_dead[0]); i++)
+		if (atomic_load_explicit(&known_dead[i], memory_order_relaxed) == key)
+			return true;
+	return false;
+}
+
+static void note_dead(uint64_t key)
+{
+	unsigned int at = atomic_fetch_add_explicit(&known_dead_next, 1, memory_order_relaxed);
+
+	atomic_store_explicit(&known_dead[at % (sizeof(known_dead) / sizeof(known_dead[0]))], key,
+			      memory_order_relaxed);
+}
+
 /* Takes @sample over.  Returns true if it is news, as in cl_pressure_seen. */
 static bool update(struct known *known, const struct sample *sample)
 {
@@ -273,6 +304,8 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 
 		if (!id || is_own(id) || !sample_file(pressure, dirfd(dir), id, &sample))
 			continue;
+		if (!sample.locked && is_known_dead(dead_key(id, sample.entered)))
+			continue;
 		/* a process that only imports has a file, too, and never has a limbo */
 		known = sample.entered ? known_of(pressure, id) : NULL;
 		if (!known)
@@ -280,6 +313,8 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 		known->look = pressure->look;
 		if (update(known, &sample))
 			seen.news = true;
+		if (known->standing == DEAD)
+			note_dead(dead_key(id, sample.entered));
 	}
 	closedir(dir);
 	for (unsigned int i = 0; i < pressure->n; i++) {

@@ -11,7 +11,7 @@ enum {
 	GROUPS = 4096,
 	FEW_GROUPS = 24,   /* if there is no memory */
 	SLOTS_SEEN = 64,   /* holders of one block that are counted by process */
-	NAMES = 4 * CL_STACK_FRAMES, /* of a group's frames, for suppressions */
+	NAMES = 5 * CL_STACK_FRAMES + 2, /* of a group's frames, for suppressions */
 };
 
 /* ------------------------------------------------------------------ the classes */
@@ -324,7 +324,7 @@ static unsigned int names_of(struct cl_report *report, const struct cl_report_gr
 	for (int s = 0; s < 2; s++) {
 		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
 
-		for (unsigned int i = 0; i < depth && n + 4 <= NAMES; i++) {
+		for (unsigned int i = 0; i < depth && n + 6 <= NAMES; i++) {
 			struct cl_report_symbol symbol = { .line = 0 };
 			struct cl_view_frame frame;
 			const char *text[4];
@@ -349,7 +349,10 @@ static unsigned int names_of(struct cl_report *report, const struct cl_report_gr
 				room += length;
 				size -= length;
 			}
+			names[n++] = NULL;
 		}
+		if (n < NAMES)
+			names[n++] = NULL;
 	}
 	return n;
 }

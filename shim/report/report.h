@@ -112,17 +112,29 @@ void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view
 /* Prints what was seen to report->emit.  @counts is NULL if they are not known. */
 void cl_report_say(struct cl_report *report, const struct cl_report_counts *counts);
 /*
- * What a suppression is printed for: a finding of @class with @n @what ("blocks") of process @pid,
- * made at @function of module @path; "": not known.
+ * The patterns of a "stack:" suppression, one a frame of the program itself, from the innermost.
+ * cl_pattern_add() leaves out frames of interpreters, of CUDA, of the C library and the like, which
+ * stand in the stacks of all programs.  `main` alone is in all of them, too: there a place stands
+ * for it.  A frame without a @function gives its place, MODULE+0xOFFSET.
  */
+struct cl_pattern {
+	char text[2048]; /* "": no frame of the program is known, so there is no suppression */
+	bool cut;	 /* there was no room for more */
+	bool gap;	 /* the last frame was left out: "..." stands for it */
+};
+void cl_pattern_add(struct cl_pattern *pattern, const char *function, const char *path, uint64_t offset);
+/* What a suppression is printed for: a finding of @class with @n @what ("blocks") of process @pid. */
 struct cl_suppressible {
-	const char *class, *what, *function, *path;
+	const char *class, *what;
 	uint64_t n, bytes;
 	uint32_t pid;
 };
-void cl_report_say_pattern(struct cl_emit *emit, const struct cl_suppressible *of);
+void cl_report_say_pattern(struct cl_emit *emit, const struct cl_suppressible *of,
+			   const struct cl_pattern *pattern);
 /* Returns true if module @path is CUDA's or ours, so that no suppression should name it. */
 bool cl_report_is_inner(const char *path);
+/* The same, or an interpreter's, the C library's or the like, so that all programs have it in their stacks. */
+bool cl_report_is_runtime(const char *path);
 /* Prints the suppressions that matched since cl_report_begin(). */
 void cl_report_say_suppressions(struct cl_report *report);
 

@@ -12,69 +12,6 @@
 #include "shim/report/report_table.h"
 #include "shim/report/say_group.h"
 
-bool cl_report_is_inner(const char *path)
-{
-	static const char *const inner[] = { "libculimbo.so", "libcuda.so", "libcudart.so",
-					     "libcudart_static" };
-
-	for (unsigned int i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
-		if (strstr(path, inner[i]))
-			return true;
-	return false;
-}
-
-void cl_report_say_pattern(struct cl_emit *e, const struct cl_suppressible *of)
-{
-	const char *slash = strrchr(of->path, '/');
-
-	if (!of->function[0] && !of->path[0]) {
-		cl_emit_words(e, "# %s: %llu %s, process %u: no stack is known\n", of->class,
-			      (unsigned long long)of->n, of->what, of->pid);
-		return;
-	}
-	cl_emit_line(e, "suppression");
-	cl_emit_words(e, "# %s: %llu %s, process %u\n", of->class, (unsigned long long)of->n, of->what,
-		      of->pid);
-	if (of->function[0])
-		cl_emit_string(e, "pattern", of->function, "leak:^", "$\n");
-	else
-		cl_emit_string(e, "pattern", slash ? slash : of->path, "leak:", "\n");
-	cl_emit_number(e, "count", of->n, NULL, "");
-	cl_emit_bytes(e, "bytes", of->bytes, NULL, "");
-	cl_emit_line_end(e);
-}
-
-/*
- * Prints a suppression for @g.  Its pattern is the innermost function that is not CUDA's or ours,
- * or the module of that function: of the first stack, or else of the second.
- */
-static void say_pattern(struct cl_report *report, const struct cl_report_group *g)
-{
-	struct cl_report_symbol symbol = { .line = 0 };
-	struct cl_view_frame frame = { .offset = 0 };
-	struct cl_suppressible of = { .class = cl_report_classes[g->class].name,
-				      .what = cl_report_what(g, g->n != 1), .n = g->n, .bytes = g->bytes,
-				      .pid = report->process.who.pid, .function = "", .path = "" };
-
-	for (int s = 0; s < 2 && !of.path[0] && !of.function[0]; s++) {
-		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
-
-		for (unsigned int i = 0; i < depth; i++) {
-			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame) ||
-			    cl_report_is_inner(frame.path))
-				continue;
-			if (report->resolve)
-				report->resolve(report->data, report->view, &frame, &symbol);
-			if (!symbol.function[0] && !frame.path[0])
-				continue;
-			of.function = symbol.function;
-			of.path = frame.path;
-			break;
-		}
-	}
-	cl_report_say_pattern(&report->emit, &of);
-}
-
 /* Makes @call as text, and again as JSON if report->both. */
 #define SAY(report, call)                          \
 	do {                                       \
@@ -164,7 +101,7 @@ static void say_kind(struct cl_report *report, int class, int kind)
 	for (uint64_t i = 0; (g = next_group(report->table, class, kind, last)) != NULL; i++, last = g) {
 		if (report->generate) {
 			if (row->what & CL_REPORT_FOUND)
-				say_pattern(report, g);
+				cl_report_say_group_pattern(report, g);
 			continue;
 		}
 		if (report->top && i >= report->top)
@@ -249,6 +186,14 @@ static void say_number(struct cl_emit *e, const char *key, uint64_t value)
 	cl_emit_number(e, key, value, before, "");
 }
 
+/* Returns the number of exports if no process under culimbo has ever opened any of them, else 0. */
+static uint64_t never_opened(const struct cl_report *report, const struct cl_report_counts *counts)
+{
+	if (cl_view_was_opened(report->view))
+		return 0;
+	return counts ? counts->exports : report->process.live_blocks + report->process.limbo_blocks;
+}
+
 static void say_summary(struct cl_report *report, const struct cl_report_counts *counts)
 {
 	const struct cl_report_sums *s = &report->sums;
@@ -284,6 +229,7 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 	}
 	say_number(e, "kept", s->n[CL_REPORT_UNTRACKED]);
 	say_number(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
+	say_number(e, "never_opened", never_opened(report, counts));
 	say_number(e, "live", s->live);
 	say_number(e, "live_bytes", s->live_bytes);
 	say_number(e, "suppressed", s->suppressed);
@@ -292,6 +238,21 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 	say_number(e, "findings", s->findings);
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
+}
+
+/*
+ * Says that nobody under culimbo has ever opened what this process exports.  That is no finding by
+ * itself: libraries export what nobody asks for.  `culimbo check` makes it one when the job has a
+ * process that uses CUDA without culimbo.
+ */
+static void say_never_opened(struct cl_report *report, const struct cl_report_counts *counts)
+{
+	uint64_t exports = never_opened(report, counts);
+
+	if (exports)
+		cl_emit_words(&report->emit,
+			      "  exported, none ever opened under culimbo: %llu; are the importers preloaded?\n",
+			      (unsigned long long)exports);
 }
 
 void cl_report_say(struct cl_report *report, const struct cl_report_counts *counts)
@@ -315,6 +276,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  exported, not freed, held by nobody: %llu, %s%s\n",
 			      (unsigned long long)s->live, cl_emit_format_bytes(size, s->live_bytes),
 			      report->at_exit ? " (an ordinary end)" : "");
+	say_never_opened(report, counts);
 	if (counts && (counts->unmanaged_imports || counts->unmanaged_exports))
 		cl_emit_words(e, "  unmanaged: imports of processes without culimbo: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
@@ -337,27 +299,4 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  younger than CULIMBO_MIN_AGE: %llu, %s\n", (unsigned long long)s->young,
 			      cl_emit_format_bytes(size, s->young_bytes));
 	SAY(report, say_summary(report, counts));
-}
-
-void cl_report_say_suppressions(struct cl_report *report)
-{
-	struct cl_emit *e = &report->emit;
-	bool any = false;
-
-	for (unsigned int i = 0; report->suppressions && i < report->suppressions->n; i++) {
-		const struct cl_suppression *s = &report->suppressions->list[i];
-
-		if (!s->blocks)
-			continue;
-		if (!any)
-			cl_emit_words(e, "culimbo: suppressions that matched:\n");
-		any = true;
-		cl_emit_line(e, "suppressed");
-		cl_emit_number(e, "count", s->blocks, "  ", "");
-		cl_emit_bytes(e, "bytes", s->bytes, ", ", "");
-		cl_emit_string(e, "pattern", s->pattern, ": leak:", "\n");
-		cl_emit_line_end(e);
-	}
-	if (!any)
-		cl_emit_words(e, "culimbo: no suppression matched\n");
 }

@@ -11,4 +11,7 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 /* Returns "block", "event" or "import", as the group has; with @many in the plural. */
 const char *cl_report_what(const struct cl_report_group *group, bool many);
 
+/* Prints a suppression for @group: of its first stack, or else of its second. */
+void cl_report_say_group_pattern(struct cl_report *report, const struct cl_report_group *group);
+
 #endif

@@ -19,23 +19,25 @@ static size_t memory_size(void)
 /* Takes the pattern from one line, NUL-terminated.  Returns what is wrong with the line, or NULL. */
 static const char *read_line(struct cl_suppressions *s, char *line)
 {
-	static const char type[] = "leak:";
+	static const char *const types[] = { "leak:", "stack:" };
 	size_t length;
+	bool stack;
 
 	line += strspn(line, " \t");
 	for (length = strlen(line); length && strchr(" \t\r", line[length - 1]);)
 		line[--length] = 0;
 	if (!*line || *line == '#')
 		return NULL;
-	if (strncmp(line, type, sizeof(type) - 1))
+	stack = !strncmp(line, types[1], strlen(types[1]));
+	if (strncmp(line, types[stack], strlen(types[stack])))
 		return "is no suppression: leak:PATTERN is";
-	line += sizeof(type) - 1;
+	line += strlen(types[stack]);
 	/* an empty pattern would match everything, which nobody means */
-	if (!*line)
+	if (!*line || (stack && (*line == ';' || strstr(line, ";;") || !line[strspn(line, ".;")])))
 		return "has no pattern";
 	if (s->n == CL_SUPPRESSIONS)
 		return "is one too many: it and the lines after it are ignored";
-	s->list[s->n++] = (struct cl_suppression){ .pattern = line };
+	s->list[s->n++] = (struct cl_suppression){ .pattern = line, .stack = stack };
 	return NULL;
 }
 
@@ -96,9 +98,10 @@ void cl_suppress_free(struct cl_suppressions *s)
 	memset(s, 0, sizeof(*s));
 }
 
-bool cl_suppress_match(const char *pattern, const char *name)
+/* As cl_suppress_match(), with a pattern that ends before @end. */
+static bool match(const char *pattern, const char *end, const char *name)
 {
-	bool from_start = *pattern == '^';
+	bool from_start = pattern < end && *pattern == '^';
 	const char *again = NULL, *from = NULL, *p = pattern + from_start, *s = name;
 
 	if (!name || !*name)
@@ -109,12 +112,14 @@ bool cl_suppress_match(const char *pattern, const char *name)
 		from = s;
 	}
 	for (;;) {
-		if (*p == '*') {
+		bool last = p + 1 == end;
+
+		if (p < end && *p == '*') {
 			again = ++p;
 			from = s;
-		} else if (!*p || (*p == '$' && !p[1] && !*s)) {
+		} else if (p == end || (*p == '$' && last && !*s)) {
 			return true;
-		} else if (*s && *p == *s && !(*p == '$' && !p[1])) {
+		} else if (*s && *p == *s && !(*p == '$' && last)) {
 			p++;
 			s++;
 		} else if (*s && again && *from) {
@@ -126,12 +131,80 @@ bool cl_suppress_match(const char *pattern, const char *name)
 	}
 }
 
+bool cl_suppress_match(const char *pattern, const char *name)
+{
+	return match(pattern, pattern + strlen(pattern), name);
+}
+
+/* Returns true if a name of the frame that begins at @names matches the pattern up to @end. */
+static bool match_frame(const char *pattern, const char *end, const char *const *names)
+{
+	for (; *names; names++)
+		if (match(pattern, end, *names))
+			return true;
+	return false;
+}
+
+static const char *const *next_frame(const char *const *names)
+{
+	while (*names)
+		names++;
+	return names + 1;
+}
+
+/* Returns true if the patterns match the stack that begins at @frame and ends with two NULLs. */
+static bool match_stack(const char *pattern, const char *const *frame)
+{
+	const char *again = NULL;
+	const char *const *from = frame;
+
+	/* only the last "..." is tried again, as in match() */
+	while (*pattern) {
+		size_t length = strcspn(pattern, ";");
+		const char *next = pattern + length + (pattern[length] == ';');
+
+		if (length == 3 && !strncmp(pattern, "...", 3)) {
+			again = pattern = next;
+			from = frame;
+		} else if (*frame && match_frame(pattern, pattern + length, frame)) {
+			pattern = next;
+			frame = next_frame(frame);
+		} else if (again && *from) {
+			pattern = again;
+			frame = from = next_frame(from);
+		} else {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* @names of @n end with two NULLs. */
+static bool match_stacks(const char *pattern, const char *const *names, unsigned int n)
+{
+	const char *const *at = names;
+
+	if (n < 2 || names[n - 1] || names[n - 2])
+		return false;
+	while (at < names + n) {
+		if (*at && match_stack(pattern, at))
+			return true;
+		while (*at)
+			at = next_frame(at);
+		at++;
+	}
+	return false;
+}
+
 struct cl_suppression *cl_suppress_find(const struct cl_suppressions *s, const char *const *names,
 					unsigned int n)
 {
-	for (unsigned int i = 0; i < s->n; i++)
-		for (unsigned int j = 0; j < n; j++)
+	for (unsigned int i = 0; i < s->n; i++) {
+		if (s->list[i].stack && match_stacks(s->list[i].pattern, names, n))
+			return &s->list[i];
+		for (unsigned int j = 0; !s->list[i].stack && j < n; j++)
 			if (cl_suppress_match(s->list[i].pattern, names[j]))
 				return &s->list[i];
+	}
 	return NULL;
 }

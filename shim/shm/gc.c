@@ -21,6 +21,7 @@ enum {
 	MOST_SEEN = 4096,
 	MOST_JUDGED = 256,
 	YOUNG = 2, /* s */
+	MOST_KEPT = 16, /* files of dead processes, for reports */
 };
 
 /* Returns true if this process made the file before it called exec: pid and start time are ours. */
@@ -89,16 +90,48 @@ bool cl_gc_is_kept(const struct cl_region *region)
 	       now - since < cl_options.keep_dead.number && !is_of_former_image(region);
 }
 
+/* The files of dead exporters that stay for reports, as one look at the directory finds them. */
+struct kept {
+	unsigned int n;
+	uint64_t bytes;
+	struct {
+		uint32_t id;
+		uint64_t since, bytes; /* first seen dead, CLOCK_MONOTONIC ns; memory that it takes */
+	} file[MOST_KEPT + 1];
+};
+
+/* One look at a directory. */
+struct sweep {
+	int dirfd;
+	bool (*is_open)(uint32_t file_id); /* NULL: a command looks, and no file is kept */
+	struct cl_known known;
+	struct kept kept;
+	unsigned int judged; /* files that took many system calls */
+};
+
+static void keep(struct sweep *sweep, uint32_t id, uint64_t since, int fd)
+{
+	struct kept *kept = &sweep->kept;
+	struct stat st = { 0 };
+
+	if (fstat(fd, &st) || kept->n > MOST_KEPT)
+		return;
+	kept->file[kept->n].id = id;
+	kept->file[kept->n].since = since;
+	kept->file[kept->n++].bytes = (uint64_t)st.st_blocks * 512;
+	kept->bytes += (uint64_t)st.st_blocks * 512;
+}
+
 /*
- * Returns true if the file stays: its exporter has its lock, or (with @keep) it is dead, somebody
- * saw that before, and CULIMBO_KEEP_DEAD has not passed.  Does not map the file,
- * since most files stay.  The caller must not have it open: close() would drop its locks.
+ * Returns true if the file stays: its exporter has its lock, or it is dead, somebody saw that
+ * before, and CULIMBO_KEEP_DEAD has not passed.  Does not map the file, since most files stay.
+ * The caller must not have it open: close() would drop its locks.
  */
-static bool must_stay(int dirfd, const char *name, bool keep)
+static bool must_stay(struct sweep *sweep, const char *name, uint32_t id)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_EXPORTER,
 			      .l_len = 1 };
-	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	int fd = openat(sweep->dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	uint32_t pid = 0;
 	uint64_t since = 0, now;
 	bool stays;
@@ -106,13 +139,15 @@ static bool must_stay(int dirfd, const char *name, bool keep)
 	if (fd < 0)
 		return false;
 	stays = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-	if (!stays && keep && cl_options.keep_dead.number &&
+	if (!stays && sweep->is_open && cl_options.keep_dead.number &&
 	    pread(fd, &since, sizeof since, offsetof(struct cl_header, exporter_lock_free)) ==
 		    sizeof since &&
 	    pread(fd, &pid, sizeof pid, offsetof(struct cl_header, exporter.pid)) == sizeof pid) {
 		now = cl_now();
 		stays = since && since <= now && now - since < cl_options.keep_dead.number &&
 			pid != (uint32_t)getpid(); /* ours may be of a former image, which is not kept */
+		if (stays)
+			keep(sweep, id, since, fd);
 	}
 	close(fd);
 	return stays;
@@ -129,46 +164,75 @@ static bool is_old(int dirfd, const char *name, int seconds)
 	       now.tv_sec - st.st_ctim.tv_sec > seconds;
 }
 
-/* Removes one file if its exporter is dead.  Adds to *judged if that took many system calls. */
-static bool remove_if_dead(int dirfd, const char *name, bool (*is_open)(uint32_t file_id),
-			   struct cl_known *known, unsigned int *judged)
+/* Removes one file if its exporter is dead and, unless @forced, it is not to be kept. */
+static bool remove_if_dead(struct sweep *sweep, const char *name, bool forced)
 {
 	uint32_t id = cl_region_name_id(name), unfinished = id ? 0 : cl_region_unfinished_id(name);
+	bool (*is_open)(uint32_t file_id) = sweep->is_open, gone = false, kept = false;
 	struct cl_region region;
-	bool gone;
 	int err;
 
 	if (id && is_open && is_open(id))
 		return false;
-	if (id && must_stay(dirfd, name, is_open))
+	if (id && !forced && must_stay(sweep, name, id))
 		return false;
 	/* where many processes start at once, most unfinished files are just being made */
-	if (unfinished && is_open && !is_old(dirfd, name, YOUNG))
+	if (unfinished && is_open && !is_old(sweep->dirfd, name, YOUNG))
 		return false;
-	*judged += id || unfinished;
+	sweep->judged += id || unfinished;
 	if (id)
-		err = cl_region_open_knowing(&region, dirfd, id, known, NULL);
+		err = cl_region_open_knowing(&region, sweep->dirfd, id, &sweep->known, NULL);
 	else if (unfinished)
-		err = cl_region_open_unfinished(&region, dirfd, unfinished);
+		err = cl_region_open_unfinished(&region, sweep->dirfd, unfinished);
 	else
 		return false;
 	/* -ESTALE: the file is of an earlier boot, so its exporter is dead */
-	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(dirfd, name, 60)))
-		return unlinkat(dirfd, name, 0) == 0;
+	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(sweep->dirfd, name, 60)))
+		return unlinkat(sweep->dirfd, name, 0) == 0;
 	if (err)
 		return false;
-	gone = cl_gc_judge(&region) == CL_DEAD && !(is_open && cl_gc_is_kept(&region)) &&
-	       cl_gc_file(&region, dirfd) == 0;
+	if (cl_gc_judge(&region) == CL_DEAD) {
+		kept = id && is_open && !forced && cl_gc_is_kept(&region);
+		gone = !kept && cl_gc_file(&region, sweep->dirfd) == 0;
+	}
+	if (kept)
+		keep(sweep, id, atomic_load_explicit(&region.header->exporter_lock_free, memory_order_relaxed),
+		     region.fd);
 	cl_region_close(&region);
+	return gone;
+}
+
+/*
+ * Removes the oldest of what is kept until the rest is within its bounds: a program that is started
+ * and crashes again and again must not fill the directory.  Returns how many it removed.
+ */
+static unsigned int keep_less(struct sweep *sweep)
+{
+	struct kept *kept = &sweep->kept;
+	unsigned int gone = 0;
+
+	while (kept->n && cl_options.keep_dead_bytes.number &&
+	       (kept->n > MOST_KEPT || kept->bytes > cl_options.keep_dead_bytes.number)) {
+		unsigned int oldest = 0;
+		char name[16];
+
+		for (unsigned int i = 1; i < kept->n; i++)
+			if (kept->file[i].since < kept->file[oldest].since)
+				oldest = i;
+		cl_region_name(name, kept->file[oldest].id);
+		gone += remove_if_dead(sweep, name, true);
+		kept->bytes -= kept->file[oldest].bytes;
+		kept->file[oldest] = kept->file[--kept->n];
+	}
 	return gone;
 }
 
 unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 {
 	_Alignas(8) char buffer[2048];
+	struct sweep sweep = { .dirfd = dirfd, .is_open = is_open };
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	unsigned int gone = 0, seen = 0, judged = 0;
-	struct cl_known known = { 0 };
+	unsigned int gone = 0, seen = 0;
 	long n;
 
 	if (fd < 0)
@@ -178,10 +242,10 @@ unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id))
 		for (long at = 0; at < n;) {
 			uint16_t length;
 
-			if (is_open && (seen++ >= MOST_SEEN || judged >= MOST_JUDGED))
+			if (is_open && (seen++ >= MOST_SEEN || sweep.judged >= MOST_JUDGED))
 				goto out;
 			memcpy(&length, buffer + at + 16, sizeof length);
-			gone += remove_if_dead(dirfd, buffer + at + 19, is_open, &known, &judged);
+			gone += remove_if_dead(&sweep, buffer + at + 19, false) + keep_less(&sweep);
 			at += length;
 		}
 out:

@@ -209,6 +209,12 @@ void cl_view_process(const struct cl_view *view, struct cl_view_process *process
 		process->shared_bytes = (uint64_t)st.st_blocks * 512;
 }
 
+bool cl_view_was_opened(const struct cl_view *view)
+{
+	/* an importer claims its slot before its first open, and the count never goes down */
+	return atomic_load_explicit(&view->region.header->slots_used, memory_order_relaxed);
+}
+
 /* -------------------------------------------------------------------- blocks */
 uint32_t cl_view_records(const struct cl_view *view)
 {

@@ -57,6 +57,9 @@ struct cl_view_process {
 };
 void cl_view_process(const struct cl_view *view, struct cl_view_process *process);
 
+/* Returns true if any process under culimbo has ever opened something of this one, or tried to. */
+bool cl_view_was_opened(const struct cl_view *view);
+
 /* ----------------------------------------------------------------- blocks */
 /* What a block waits for, or who has it; in the order of the report. */
 enum cl_view_class {

@@ -16,6 +16,8 @@ unset LD_PRELOAD
 for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
+# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+export CULIMBO_KEEP_DEAD=0
 
 # ------------------------------------------------- one part (we call ourselves)
 if [ "${1-}" = --part ]; then

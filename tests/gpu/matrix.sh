@@ -20,6 +20,8 @@
 set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD PYTHONPATH "${!CULIMBO_@}"
+# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+export CULIMBO_KEEP_DEAD=0
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
 simulate='' only='*' list=''

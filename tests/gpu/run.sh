@@ -19,6 +19,8 @@
 set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD "${!CULIMBO_@}"
+# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+export CULIMBO_KEEP_DEAD=0
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
 build=$(cd "${1:-build}" 2>/dev/null && pwd) || {

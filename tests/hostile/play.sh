@@ -12,6 +12,8 @@ pattern=${2:-*}
 seconds=120 # for one scene
 
 unset E2E_GPU TEST_DOOR
+# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+export CULIMBO_KEEP_DEAD=0
 export E2E_ON=simulated E2E_BUILD=${top_builddir:?}
 E2E_TMP=$(mktemp -d "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")/culimbo-play.XXXXXX") || exit 99
 export E2E_TMP

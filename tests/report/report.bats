@@ -367,11 +367,13 @@ waits_dead() {
 @test "suppressions: by function, module, file; what matched; made by --gen-suppressions" {
 	start 20 2
 	"$C" report --gen-suppressions > made
-	grep -q '^leak:^export_at\$$' made
+	grep -q '^stack:^export_at\$;^export_at\$;' made
+	lacks made 'stack:^main$'
+	lacks made libc
 	"$C" report --suppressions made --print-suppressions > text
 	lacks text "freed, but still mapped"
 	has text "suppressions that matched"
-	has text "20, 5 KiB: leak:^export_at"
+	has text "10, 2.5 KiB: stack:^export_at"
 	for pattern in export_ 'tests/report/m*y.c' '/report/many' '^consume$'; do
 		printf '# known\nleak:%s\n' "$pattern" > known
 		"$C" report --suppressions known --all > text
@@ -383,7 +385,7 @@ waits_dead() {
 	has text "freed, but still mapped"
 	"$C" report --suppressions made --print-suppressions --json > json
 	valid json
-	jq -e -s 'any(.[]; .type == "suppressed" and .pattern == "^export_at$" and .count == 20)' json
+	jq -e -s 'any(.[]; .type == "suppressed" and .stack and (.pattern | startswith("^export_at$;")) and .count == 10)' json
 	"$C" report --gen-suppressions --json > json
 	valid json
 	kill -9 "$exporter" "$importer"
@@ -532,17 +534,17 @@ waits_dead() {
 
 @test "check and run: --gen-suppressions makes what --suppressions takes; run takes modules" {
 	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/never_closes"
-	has made 'leak:^open_frame$'
-	has made 'leak:^produce$'
-	[ "$(grep -c -v -e '^leak:' -e '^#' made)" -eq 0 ]
+	has made 'stack:^open_frame$;^consume$;^main$'
+	has made 'stack:^produce$;^main$'
+	[ "$(grep -c -v -e '^stack:' -e '^#' made)" -eq 0 ]
 	"$C" check --simulate --suppressions made -- "$P/never_closes" 2> text
 	has text "findings=0 suppressed=4"
 	fails 99 "$C" check --simulate --gen-suppressions --json --output json -- "$P/never_closes"
 	valid json
-	jq -e -s 'any(.[]; .type == "suppression" and .pattern == "open_frame" and .count == 2)' json
+	jq -e -s 'any(.[]; .type == "suppression" and .stack and .pattern == "^open_frame$;^consume$;^main$" and .count == 2)' json
 	# of those that were killed, from their files
 	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/is_killed"
-	has made 'leak:^load_model$'
+	has made 'stack:^load_model$;^main$'
 	"$C" check --simulate --suppressions made -- "$P/is_killed" 2> text
 	export CULIMBO_DIR="$D/limbo"
 	printf 'leak:/never_closes\n' > known

@@ -45,6 +45,29 @@ patch() {
 	[ "$output" = "$lib:libm.so.6" ]
 }
 
+@test "options for the library's variables: as the variable, and a wrong value is refused before CMD runs" {
+	run "$C" run --grace=5ms --log=debug --log-file=l.%p --report=off --report-file r.%p --report-format jsonl \
+		--trace=t.%p -- sh -c 'env | grep ^CULIMBO_ | sort'
+	exits 0
+	[ "$output" = 'CULIMBO_GRACE=5ms
+CULIMBO_LOG=debug
+CULIMBO_LOG_FILE=l.%p
+CULIMBO_REPORT=off
+CULIMBO_REPORT_FILE=r.%p
+CULIMBO_REPORT_FORMAT=jsonl
+CULIMBO_TRACE=t.%p' ]
+	# it stands before what the environment has
+	[ "$(CULIMBO_GRACE=9s "$C" run --grace=1s -- printenv CULIMBO_GRACE)" = 1s ]
+	run "$C" run --grace=soon -- touch ran
+	exits 2
+	has 'CULIMBO_GRACE="soon" is not a number: allowed is'
+	[[ $output != *default* ]]
+	run "$C" run --log loud -- touch ran
+	exits 2
+	[ ! -e ran ]
+	"$C" run --report-file='%q{HOME_OF_NOBODY}' -- true
+}
+
 @test "--simulate puts the simulated driver first" {
 	run "$C" run --simulate -- printenv LD_LIBRARY_PATH
 	[ -e "$output/libcuda.so.1" ]

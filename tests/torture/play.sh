@@ -10,6 +10,8 @@ unset LD_PRELOAD TEST_DOOR
 for variable in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$variable"
 done
+# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+export CULIMBO_KEEP_DEAD=0
 
 bail() {
 	echo "Bail out! $*"

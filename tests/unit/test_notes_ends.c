@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "shim/importer/peers.h"
@@ -213,6 +214,7 @@ IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK((dir = cl_self_open_dir(true)) >= 0);
+	cl_gc_directory(dir, none_is_open); /* what the tests before have left */
 	maker = fork();
 	CHECK(maker >= 0);
 	if (!maker) {
@@ -230,6 +232,7 @@ IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
 	CHECK_EQUAL(status, 0);
 	/* looked at once, the kept ones cost so little that they are in nobody's way */
 	cl_options.keep_dead.number = HOUR;
+	cl_options.keep_dead_bytes.number = 0;
 	for (int i = 0; i <= DEAD / AT_ONCE; i++)
 		CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 0);
 	cl_options.keep_dead.number = 0;
@@ -241,6 +244,69 @@ IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
 	CHECK_EQUAL(gone, DEAD);
 }
 
+/* A process that dies with a file.  Returns the file's id. */
+static uint32_t leave_a_file(int dir)
+{
+	uint32_t id = 0;
+	int line[2], status;
+	pid_t maker;
+
+	CHECK(!pipe(line));
+	maker = fork();
+	CHECK(maker >= 0);
+	if (!maker) {
+		struct cl_identity self;
+		struct cl_region r;
+
+		cl_identity_self(&self);
+		CHECK_EQUAL(cl_region_create(&r, dir, &self), 0);
+		CHECK_EQUAL(write(line[1], &r.file_id, sizeof r.file_id), sizeof r.file_id);
+		_exit(0);
+	}
+	CHECK_EQUAL(read(line[0], &id, sizeof id), sizeof id);
+	CHECK_EQUAL(waitpid(maker, &status, 0), maker);
+	close(line[0]);
+	close(line[1]);
+	return id;
+}
+
+static bool is_there(int dir, uint32_t id)
+{
+	char name[16];
+
+	cl_region_name(name, id);
+	return !faccessat(dir, name, F_OK, 0);
+}
+
+/* A program that crashes, is started again and crashes again must not fill the directory. */
+IN_A_CHILD(of_those_that_crash_again_and_again_the_last_ones_are_kept)
+{
+	enum { CRASHES = 20, MOST = 16 };
+	uint32_t id[CRASHES];
+	struct stat st;
+	char name[16];
+	int dir;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK((dir = cl_self_open_dir(true)) >= 0);
+	cl_gc_directory(dir, none_is_open);
+	cl_options.keep_dead.number = HOUR;
+	for (int i = 0; i < CRASHES; i++) {
+		id[i] = leave_a_file(dir);
+		CHECK_EQUAL(cl_gc_directory(dir, none_is_open), i >= MOST);
+	}
+	for (int i = 0; i < CRASHES; i++)
+		CHECK_EQUAL(is_there(dir, id[i]), i >= CRASHES - MOST);
+	/* the same by what they take */
+	cl_region_name(name, id[CRASHES - 1]);
+	CHECK(!fstatat(dir, name, &st, 0));
+	cl_options.keep_dead_bytes.number = (uint64_t)st.st_blocks * 512 * 5 / 2;
+	CHECK_EQUAL(cl_gc_directory(dir, none_is_open), MOST - 2);
+	CHECK(is_there(dir, id[CRASHES - 1]) && is_there(dir, id[CRASHES - 2]));
+	cl_options.keep_dead.number = 0;
+	CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,6 +315,7 @@ int main(void)
 		cmocka_unit_test(an_end_in_a_signal_handler_needs_no_large_stack),
 		cmocka_unit_test(a_child_that_was_forked_unseen_begins_anew),
 		cmocka_unit_test(of_many_dead_files_a_few_hundred_are_judged_at_once),
+		cmocka_unit_test(of_those_that_crash_again_and_again_the_last_ones_are_kept),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -17,6 +17,7 @@
 
 #include "shim/report/emit.h"
 #include "shim/base/log.h"
+#include "shim/report/report.h"
 #include "shim/report/suppress.h"
 
 /* What @value becomes, in text or in JSON. */
@@ -171,6 +172,64 @@ static void files_of_suppressions_are_read(void **state)
 	cl_suppress_free(&s);
 }
 
+static const char *const two_stacks[] = {
+	"inner", "/lib/a.so", NULL, "middle", "/bin/prog", "/bin/prog+0x10", NULL, "main", NULL, NULL,
+	"free_it", NULL, "main", NULL, "other", NULL, "main", NULL, "main", NULL, NULL,
+};
+
+static void a_stack_is_suppressed_only_as_a_whole(void **state)
+{
+	static const struct {
+		const char *pattern;
+		bool matches;
+	} of[] = {
+		{ "^inner$;^middle$;^main$", true }, { "^inner$;^main$", false },
+		{ "^inner$;...;^main$", true },	     { "...;^main$", true },
+		{ "^middle$", false },		     { "...;^middle$;^main$", true },
+		{ "^inner$", true },		     { "...;...;^middle$", true },
+		{ "^middle$;^inner$", false },	     { "^inner$;^other$", false },
+		{ "^inner$;^free_it$", false },	     { "^free_it$;^main$", true },
+		{ "...;^main$;^free_it$", false },   { "^inner$;/a.so", false },
+		{ "/a.so;/prog+0x10$", true },	     { "^inner$;^middle$;^main$;^main$", false },
+		{ "...;^main$;^main$", true },	     { "^inner;...", true },
+	};
+	struct cl_suppression one = { .stack = true };
+	struct cl_suppressions s = { .list = &one, .n = 1 };
+
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		one.pattern = of[i].pattern;
+		if (!!cl_suppress_find(&s, two_stacks, sizeof(two_stacks) / sizeof(two_stacks[0])) != of[i].matches)
+			fail_msg("%s", of[i].pattern);
+	}
+}
+
+static void no_suppression_is_made_of_what_all_programs_have(void **state)
+{
+	struct cl_pattern p = { .cut = false };
+
+	cl_pattern_add(&p, "ffi_call", "/usr/lib/x86_64-linux-gnu/libffi.so.8", 0x7000);
+	cl_pattern_add(&p, "PyCFuncPtr_call", "/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311.so", 1);
+	cl_pattern_add(&p, "_PyEval_EvalFrameDefault", "/usr/lib/libpython3.11.so.1.0", 2);
+	cl_pattern_add(&p, "Py_BytesMain", "/usr/bin/python3.11", 3);
+	cl_pattern_add(&p, "cudaIpcGetMemHandle", "/usr/local/cuda/lib64/libcudart.so.12", 4);
+	cl_pattern_add(&p, "c10::alloc", "/x/libc10_cuda.so", 4);
+	cl_pattern_add(&p, "", "/lib/x86_64-linux-gnu/libc.so.6", 5);
+	assert_string_equal(p.text, "");
+	cl_pattern_add(&p, "main", "/srv/prog", 0x14b1);
+	assert_string_equal(p.text, "...;/prog+0x14b1$");
+	p = (struct cl_pattern){ .cut = false };
+	cl_pattern_add(&p, "load", "/srv/prog", 1);
+	cl_pattern_add(&p, "", "/srv/prog", 0x20);
+	cl_pattern_add(&p, "ffi_call", "/usr/lib/libffi.so.8", 0x20);
+	cl_pattern_add(&p, "main", "/srv/prog", 2);
+	cl_pattern_add(&p, "_start", "/srv/prog", 2);
+	assert_string_equal(p.text, "^load$;/prog+0x20$;...;^main$");
+	for (int i = 0; i < 100 && !p.cut; i++)
+		cl_pattern_add(&p, "a_function_of_a_program_that_has_a_long_name", "/srv/prog", 2);
+	assert_true(p.cut);
+	assert_int_equal(p.text[strlen(p.text) - 1], '$');
+}
+
 static void paths_have_names(void **state)
 {
 	char path[256], expected[256], host[128];
@@ -197,6 +256,8 @@ int main(void)
 		cmocka_unit_test(sizes_and_ages_are_for_people),
 		cmocka_unit_test(patterns_match_as_those_of_leaksanitizer),
 		cmocka_unit_test(files_of_suppressions_are_read),
+		cmocka_unit_test(a_stack_is_suppressed_only_as_a_whole),
+		cmocka_unit_test(no_suppression_is_made_of_what_all_programs_have),
 		cmocka_unit_test(paths_have_names),
 	};
 

@@ -15,157 +15,43 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "tools/commands/check_folder.h"
+#include "tools/commands/check_format.h"
+#include "tools/commands/check_run.h"
 #include "tools/commands/commands.h"
 #include "tools/common/known.h"
+#include "tools/common/scan.h"
 #include "tools/common/start.h"
 #include "tools/common/symbols.h"
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA };
+       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING };
 enum { FINDINGS = 99 /* the exit status, unless told otherwise */, NOTHING_CHECKED = 98, SETTLE_TRIES = 200 };
-
-/* ------------------------------------------------------------------- the folder */
-struct folder {
-	char path[128];	   /* ours */
-	char reports[160]; /* in it */
-	bool own_limbo;	   /* the exporter files are in it too */
-};
-
-static bool make_folder(const struct cu_command *command, struct folder *f)
-{
-	char limbo[160];
-
-	snprintf(f->path, sizeof(f->path), "%s/culimbo-check-XXXXXX",
-		 access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-	if (!mkdtemp(f->path)) {
-		cu_error(command, "%s: %s", f->path, strerror(errno));
-		return false;
-	}
-	snprintf(f->reports, sizeof(f->reports), "%s/reports", f->path);
-	snprintf(limbo, sizeof(limbo), "%s/limbo", f->path);
-	f->own_limbo = !getenv("CULIMBO_DIR");
-	if (mkdir(f->reports, 0700) || (f->own_limbo && mkdir(limbo, 0700))) {
-		cu_error(command, "%s: %s", f->path, strerror(errno));
-		return false;
-	}
-	return !f->own_limbo || !setenv("CULIMBO_DIR", limbo, 1);
-}
-
-static void empty(const char *path)
-{
-	DIR *dir = opendir(path);
-	const struct dirent *d;
-
-	while (dir && (d = readdir(dir)) != NULL)
-		if (d->d_name[0] != '.')
-			unlinkat(dirfd(dir), d->d_name, 0);
-	if (dir)
-		closedir(dir);
-	rmdir(path);
-}
-
-static void remove_folder(const struct folder *f)
-{
-	char limbo[160];
-
-	snprintf(limbo, sizeof(limbo), "%s/limbo", f->path);
-	empty(f->reports);
-	if (f->own_limbo)
-		empty(limbo);
-	rmdir(f->path);
-}
-
-/* --------------------------------------------------------------------- running */
-static volatile pid_t child;
-
-static void pass_on(int sig)
-{
-	int error = errno;
-
-	if (child > 0)
-		kill(child, sig);
-	errno = error;
-}
-
-/* Runs the program at @path.  Returns what waitpid() says, or -1 after a complaint. */
-static int run(const struct cu_command *command, const char *path, char **argv)
-{
-	static const int passed[] = { SIGHUP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM };
-	static const int from_terminal[] = { SIGINT, SIGQUIT };
-	struct sigaction pass = { .sa_handler = pass_on, .sa_flags = SA_RESTART }, before[8];
-	struct sigaction ignore = { .sa_handler = SIG_IGN };
-	sigset_t all, mask;
-	int status = -1;
-	unsigned int n = 0;
-
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &mask);
-	/* those of the terminal go to CMD by themselves: it is in the foreground too */
-	for (unsigned int i = 0; i < 2; i++)
-		sigaction(from_terminal[i], &ignore, &before[n++]);
-	for (unsigned int i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
-		sigaction(passed[i], NULL, &before[n]);
-		/* what the caller wants ignored (nohup) CMD ignores too */
-		if (before[n++].sa_handler != SIG_IGN)
-			sigaction(passed[i], &pass, NULL);
-	}
-	child = fork();
-	if (child == 0) {
-		n = 0;
-		for (unsigned int i = 0; i < 2; i++)
-			sigaction(from_terminal[i], &before[n++], NULL);
-		for (unsigned int i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-			sigaction(passed[i], &before[n++], NULL);
-		sigprocmask(SIG_SETMASK, &mask, NULL);
-		_exit(cu_start_become(command, path, argv));
-	}
-	sigprocmask(SIG_SETMASK, &mask, NULL);
-	if (child < 0) {
-		cu_error(command, "cannot start a process: %s", strerror(errno));
-		return -1;
-	}
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	child = 0;
-	return status;
-}
-
-/* Ends as CMD did: by the same signal, or with its status. */
-static int end_as(int status)
-{
-	struct rlimit none = { 0, 0 };
-
-	if (!WIFSIGNALED(status))
-		return WEXITSTATUS(status);
-	setrlimit(RLIMIT_CORE, &none); /* CMD has left one, if there is to be any */
-	signal(WTERMSIG(status), SIG_DFL);
-	fflush(NULL);
-	raise(WTERMSIG(status));
-	return 128 + WTERMSIG(status);
-}
+#define WAIT 1000000000u /* ns, for what CMD leaves running, unless told otherwise: most of it is just ending */
 
 /* ------------------------------------------------------------------- the findings */
 struct findings {
-	const struct folder *folder;
+	const struct cu_check_folder *folder;
 	struct cl_report *report;
 	struct cu_symbols *symbols;
 	FILE *to;
 	bool here;	      /* suppressions and the like are looked at here, not in the processes */
 	uint64_t began;	      /* CLOCK_REALTIME ns; what is older is not CMD's */
 	uint64_t n, suppressed, processes, cuda, killed, alive;
+	uint64_t never_opened;	      /* processes with exports that nobody under culimbo ever opened */
+	uint64_t running, running_cuda, unprotected; /* processes that CMD has started */
+	const struct cu_watch *watch;
 };
 
 /* The number that follows the last @key in @text, or 0. */
@@ -221,6 +107,7 @@ static void take_one(struct findings *f, char *text)
 	uint64_t n = last_number(text, json ? "\"findings\":" : " findings=");
 
 	f->processes++;
+	f->never_opened += last_number(text, json ? "\"never_opened\":" : " never_opened=") > 0;
 	f->cuda += json ? !strstr(text, "\"cuda\":false") :
 			  !strstr(text, "no CUDA call of it reached culimbo");
 	if (n && f->here && cu_known_take(&known, text)) {
@@ -288,10 +175,9 @@ static bool is_killed(void *data, const struct cl_report *report)
 {
 	struct findings *f = data;
 
-	if (report->process.created < f->began)
-		return false;
 	f->processes++;
 	f->cuda++;
+	f->never_opened += report->process.live_blocks && !cl_view_was_opened(report->view);
 	if (report->process.state == CL_ALIVE) {
 		f->alive++;
 		return false;
@@ -330,7 +216,7 @@ static bool somebody_is_ending(int dirfd, uint64_t began)
 static void take_files(struct findings *f)
 {
 	struct timespec pause = { 0, 10000000 };
-	struct cu_report_sums sums = { 0 };
+	struct cu_report_sums sums = { .since = f->began };
 	int dirfd = cl_self_open_dir(false);
 
 	if (dirfd < 0)
@@ -342,9 +228,78 @@ static void take_files(struct findings *f)
 	close(dirfd);
 }
 
+/* --------------------------------------------------------- what CMD has started */
+enum { NAMED = 10 }; /* processes, in a text */
+
+static bool was_killed(const struct cu_descendant *d)
+{
+	return !d->runs && d->status != -1 && WIFSIGNALED(d->status);
+}
+
+static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool finding, const char *what)
+{
+	cl_emit_line(e, "descendant");
+	cl_emit_number(e, "pid", (uint64_t)d->pid, "culimbo: process ", "");
+	cl_emit_string(e, "command", d->command, " (", ") ");
+	cl_emit_flag(e, "running", d->runs);
+	cl_emit_flag(e, "cuda", d->cuda);
+	cl_emit_flag(e, "unprotected", d->unprotected);
+	cl_emit_flag(e, "finding", finding);
+	if (was_killed(d))
+		cl_emit_number(e, "signal", (uint64_t)WTERMSIG(d->status), NULL, "");
+	else if (!d->runs && d->status != -1)
+		cl_emit_number(e, "status", (uint64_t)WEXITSTATUS(d->status), NULL, "");
+	cl_emit_words(e, "%s", what);
+	if (was_killed(d) && !d->unprotected)
+		cl_emit_words(e, " by signal %d (%s)", WTERMSIG(d->status), strsignal(WTERMSIG(d->status)));
+	cl_emit_words(e, "\n");
+	cl_emit_line_end(e);
+}
+
+/*
+ * A process that uses CUDA beside the library, in a job where nobody under it ever opened what
+ * another exports, is the importer: its memory is freed under it.  That is a finding.  Else it may
+ * be a tool that shares nothing, and is only named.
+ */
+static void say_descendants(struct findings *f)
+{
+	struct cl_emit *e = &f->report->emit;
+	unsigned int named = 0;
+	bool finding;
+
+	for (size_t i = 0; i < f->watch->n; i++) {
+		const struct cu_descendant *d = &f->watch->list[i];
+
+		f->unprotected += d->unprotected;
+		f->running += d->runs;
+		f->running_cuda += d->runs && d->cuda;
+	}
+	finding = f->unprotected && f->never_opened;
+	if (finding)
+		f->n += f->unprotected;
+	for (size_t i = 0; i < f->watch->n; i++) {
+		const struct cu_descendant *d = &f->watch->list[i];
+
+		if ((!d->unprotected && !d->runs && !was_killed(d)) || (!e->json && named++ >= NAMED))
+			continue;
+		say_one(e, d, finding && d->unprotected,
+			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected; did LD_PRELOAD get lost "
+					 "on the way to it (sudo, env -i, a container, another user)?" :
+			d->runs && d->cuda ? "still runs, and uses CUDA: what it will leave is not known" :
+			d->runs ? "still runs" : "was killed");
+	}
+	if (named > NAMED)
+		cl_emit_words(e, "culimbo: and %u more processes\n", named - NAMED);
+	if (f->watch->oom_kills)
+		cl_emit_words(e, "culimbo: memory ran out: the kernel has killed %llu of this cgroup's processes meanwhile\n",
+			      (unsigned long long)f->watch->oom_kills);
+}
+
 static void say_end(struct findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
+
+	say_descendants(f);
 
 	cl_emit_line(e, "check");
 	cl_emit_number(e, "processes", f->processes, "culimbo: CHECK processes=", "");
@@ -352,7 +307,11 @@ static void say_end(struct findings *f)
 	cl_emit_number(e, "killed", f->killed, " killed=", "");
 	cl_emit_number(e, "alive", f->alive, " alive=", "");
 	cl_emit_number(e, "findings", f->n, " findings=", "");
-	cl_emit_number(e, "suppressed", f->suppressed, " suppressed=", "\n");
+	cl_emit_number(e, "suppressed", f->suppressed, " suppressed=", "");
+	cl_emit_number(e, "running", f->running, f->running ? " running=" : NULL, "");
+	cl_emit_number(e, "unprotected", f->unprotected, f->unprotected ? " unprotected=" : NULL, "");
+	cl_emit_number(e, "oom_kills", f->watch->oom_kills, f->watch->oom_kills ? " oom_kills=" : NULL, "");
+	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
 	if (!f->cuda)
 		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked (see "
@@ -366,14 +325,47 @@ static void say_end(struct findings *f)
 }
 
 /* ------------------------------------------------------------------- the command */
+/* Why the run counts as failed, apart from the findings; NULL: it does not. */
+static const char *why_failed(const struct findings *f, int status, bool no_cuda, bool running)
+{
+	return status ? "CMD failed" :
+	       !f->cuda && !no_cuda ? "no CUDA call of any process reached culimbo: nothing was checked" :
+	       (f->alive || f->running_cuda) && !running ?
+				      "processes that use CUDA still run: what they will leave is not known" : NULL;
+}
+
+/* Writes what @from, a file of JSON Lines, has to @to.  False: it could not be written, see errno. */
+static bool write_format(enum cu_check_format format, int from, int to, const char *cmd, const char *failed)
+{
+	FILE *in = lseek(from, 0, SEEK_SET) ? NULL : fdopen(dup(from), "r");
+	FILE *out = in ? fdopen(dup(to), "w") : NULL;
+	bool written = false;
+
+	if (out) {
+		cu_check_format_write(format, in, out, cmd, failed);
+		written = !ferror(out);
+		if (fclose(out))
+			written = false;
+	}
+	if (in)
+		fclose(in);
+	if (to != STDERR_FILENO)
+		close(to);
+	return written;
+}
+
 static int check(const struct cu_command *command, int argc, char **argv)
 {
 	static struct cl_report report;
 	struct cl_suppressions known = { .n = 0 };
 	struct findings f = { .report = &report };
-	struct folder folder = { .own_limbo = false };
+	struct cu_check_folder folder = { .own_limbo = false };
 	const char *output = NULL, *suppressions = NULL;
-	bool simulate = false, json = false, generate = false, no_cuda = false;
+	bool simulate = false, json = false, generate = false, no_cuda = false, running = false;
+	enum cu_check_format format = CU_CHECK_TEXT;
+	struct cu_watch watch;
+	uint64_t wait = WAIT;
+	int out = -1; /* where a form for CI systems goes, when `fd` has the JSON that it is made of */
 	char path[PATH_MAX], pattern[256], *end;
 	unsigned long exitcode = FINDINGS;
 	struct timespec now;
@@ -385,7 +377,18 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			simulate = true;
 			break;
 		case OPTION_JSON:
-			json = true;
+			format = CU_CHECK_JSON;
+			break;
+		case OPTION_FORMAT:
+			if (!cu_check_format_read(optarg, &format))
+				return cu_usage_error(command, "--format: '%s' is not text, json, junit or github", optarg);
+			break;
+		case OPTION_WAIT:
+			if (!cu_read_wait(optarg, &wait))
+				return cu_usage_error(command, "--wait: '%s' is not a time up to 1h: 500ms, 2s, 1m", optarg);
+			break;
+		case OPTION_RUNNING:
+			running = true;
 			break;
 		case OPTION_OUTPUT:
 			output = optarg;
@@ -413,6 +416,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		}
 	if (optind >= argc)
 		return cu_usage_error(command, "which command?");
+	if (generate && format > CU_CHECK_JSON)
+		return cu_usage_error(command, "--gen-suppressions writes text or JSON");
+	json = format != CU_CHECK_TEXT;
 	if (suppressions && !cu_start_suppressions(command, suppressions))
 		return CU_FAILED;
 	if (output) {
@@ -422,12 +428,20 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			return CU_FAILED;
 		}
 	}
+	if (format > CU_CHECK_JSON) {
+		out = fd;
+		fd = memfd_create("culimbo-check", MFD_CLOEXEC);
+		if (fd < 0) {
+			cu_error(command, "memfd_create: %s", strerror(errno));
+			return CU_FAILED;
+		}
+	}
 	/* (before LD_PRELOAD is set: what we start is under it) */
 	status = cu_start_prepare(command, argv[optind], true, simulate, path);
 	if (status)
 		return status;
-	if (!make_folder(command, &folder)) {
-		remove_folder(&folder);
+	if (!cu_check_folder_make(command, &folder)) {
+		cu_check_folder_remove(&folder);
 		return CU_FAILED;
 	}
 	snprintf(pattern, sizeof(pattern), "%s/%%p", folder.reports);
@@ -437,17 +451,19 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		report.suppressions = &known;
 	f.here = report.suppressions || generate;
 	/* what is looked at here is not looked at there: CMD's own end is not to depend on it */
-	if (setenv("CULIMBO_STRICT", "1", 0) || setenv("CULIMBO_KEEP_DEAD", "1h", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
+	if (setenv("CULIMBO_STRICT", "1", 0) || setenv("CULIMBO_KEEP_DEAD", "1h", 1) ||
+	    setenv("CULIMBO_KEEP_DEAD_BYTES", "0", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
 	    setenv("CULIMBO_REPORT_FILE", pattern, 1) ||
 	    setenv("CULIMBO_REPORT_FORMAT", f.here ? "both" : json ? "jsonl" : "text", 1) ||
 	    unsetenv("CULIMBO_PRINT_SUPPRESSIONS") ||
 	    (f.here && (unsetenv("CULIMBO_SUPPRESSIONS") || unsetenv("CULIMBO_ERROR_EXITCODE")))) {
-		remove_folder(&folder);
+		cu_check_folder_remove(&folder);
 		return CU_FAILED;
 	}
 	clock_gettime(CLOCK_REALTIME, &now);
 	f.began = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	status = run(command, path, argv + optind);
+	status = cu_check_run(command, path, argv + optind, wait, &watch);
+	f.watch = &watch;
 
 	cl_report_begin(&report);
 	cl_emit_begin(&report.emit, fd, json);
@@ -477,6 +493,8 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		unwritten = errno;
 	if (report.emit.error && output)
 		unwritten = report.emit.error;
+	if (out >= 0 && !write_format(format, fd, out, argv[optind], why_failed(&f, status, no_cuda, running)) && output)
+		unwritten = errno;
 	if (unwritten)
 		cu_error(command, "cannot write to %s: %s", output, strerror(unwritten));
 	cu_symbols_free(f.symbols);
@@ -485,24 +503,30 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	if (f.alive) /* who still runs must not lose its files */
 		cu_error(command, "the files of those that still run stay in %s: remove it when they have ended", folder.path);
 	else
-		remove_folder(&folder);
+		cu_check_folder_remove(&folder);
+	cu_check_free(&watch);
 	if (fd != STDERR_FILENO)
 		close(fd);
 	if (status == -1)
 		return CU_FAILED;
 	if (WIFSIGNALED(status) || WEXITSTATUS(status))
-		return end_as(status);
-	return f.n ? (int)exitcode : unwritten ? CU_FAILED : f.cuda || no_cuda ? CU_OK : NOTHING_CHECKED;
+		return cu_check_end_as(status);
+	if (f.n || unwritten)
+		return f.n ? (int)exitcode : CU_FAILED;
+	return why_failed(&f, 0, no_cuda, running) ? NOTHING_CHECKED : CU_OK;
 }
 
 static const struct cu_option options[] = {
 	{ "simulate", OPTION_SIMULATE, NULL, "use the simulated driver: no GPU is needed" },
-	{ "json", OPTION_JSON, NULL, "the report as JSON Lines (doc/report-format.md)" },
+	{ "format", OPTION_FORMAT, "text|json|junit|github", "the form of the report: text; JSON Lines; JUnit's XML; annotations of GitHub's actions" },
+	{ "json", OPTION_JSON, NULL, "the same as --format=json (doc/report-format.md)" },
 	{ "output", OPTION_OUTPUT, "FILE", "the report goes there (default: stderr)" },
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
 	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "a CMD of which no CUDA call reaches culimbo is no failure" },
+	{ "wait", OPTION_WAIT, "DURATION", "wait so long, when CMD has ended, for what it left running (default 1s)" },
+	{ "allow-running", OPTION_RUNNING, NULL, "processes that use CUDA and still run after that are no failure" },
 	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
 	{ .name = NULL },
 };
@@ -510,7 +534,7 @@ static const struct cu_option options[] = {
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
-	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda)" },
+	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running)" },
 	{ CU_FAILED, "CMD was not begun, or its report not written: stderr says why" },
 	{ CU_USAGE, "a wrong option" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
@@ -522,6 +546,8 @@ static const struct cu_exit exits[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo check -- pytest tests/ipc", "in CI: fails on leaks and misuse too" },
 	{ "culimbo check --simulate --json --output report.jsonl -- ./my_ipc_test", "without a GPU" },
+	{ "culimbo check --format=junit --output=culimbo.xml -- pytest tests/ipc", "for Jenkins, GitLab" },
+	{ "culimbo check --format=github -- pytest tests/ipc", "errors at their lines in a pull request" },
 	{ "culimbo check --gen-suppressions --output known.supp -- pytest tests/ipc", "what is known by now" },
 	{ "culimbo check --suppressions known.supp -- pytest tests/ipc", "and is not told again" },
 	{ .line = NULL },
@@ -539,6 +565,10 @@ const struct cu_command cu_check = {
 		"\n"
 		"CULIMBO_STRICT is 1 where it is not set: a block that was freed while another\n"
 		"process had it mapped is a finding, though culimbo kept it alive.\n"
+		"\n"
+		"Names the processes below CMD that use CUDA without the library (if nobody under\n"
+		"the library opened what another exports either, that is a finding), that a signal\n"
+		"killed, and that still run.\n"
 		"\n"
 		"CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT are check's own; a\n"
 		"CULIMBO_DIR of its own is used where none is set.  Suppressions are looked at when\n"

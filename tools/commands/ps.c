@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tools/commands/commands.h"
+#include "tools/common/procs.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 
+enum { OPTION_UNPROTECTED = 128 };
 enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, PINS, AGE, PROCFILE, NOTE,
        EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS };
 
@@ -28,7 +31,7 @@ static const struct cu_column columns[] = {
 	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it keeps from going back to the driver: freed blocks, and blocks of dead processes, that it still has open" },
 	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
 	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it has none, and is known by what it holds of others" },
-	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, or where the process is" },
+	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, or where the process is, or that nobody opens what it exports" },
 	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it exports and has not freed" },
 	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "of its blocks, what others hold" },
 	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it holds of others" },
@@ -137,19 +140,53 @@ static int by_weight(const void *x, const void *y)
 	return (a->file_id > b->file_id) - (a->file_id < b->file_id);
 }
 
+/* ------------------------------------------------ those that culimbo does not reach */
+static void list_unprotected(void *data, pid_t pid)
+{
+	struct cu_process process = { .who.pid = (uint32_t)pid, .state = CL_ALIVE };
+	uint64_t start = cu_proc_start(pid);
+
+	if (cu_proc_maps(pid) != CU_MAPS_CUDA)
+		return;
+	process.age = cu_proc_age(start);
+	cu_proc_command(pid, process.command, sizeof(process.command));
+	if (start && cu_proc_start(pid) == start)
+		cu_table_line(data, fill, &process);
+}
+
+static int unprotected(const struct cu_command *command, struct cu_format *format)
+{
+	struct cu_table *table;
+	int status;
+
+	/* of such a process no more is known */
+	if (!format->output)
+		format->output = "PID,AGE,COMMAND";
+	table = cu_table_new(command, "processes", format, &status);
+	if (!table)
+		return status;
+	cu_proc_each(geteuid(), false, list_unprotected, table);
+	return cu_table_end(table);
+}
+
 static int ps(const struct cu_command *command, int argc, char **argv)
 {
 	struct cu_format format = { 0 };
 	struct cu_table *table;
 	const char *dir = NULL;
 	struct cu_scan scan;
+	bool bare = false;
 	int got, status;
 
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
 		if (got == CU_OPTION_DIR)
 			dir = optarg;
+		else if (got == OPTION_UNPROTECTED)
+			bare = true;
 		else if (!cu_format_option(&format, got))
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	if (bare)
+		return unprotected(command, &format);
 	table = cu_table_new(command, "processes", &format, &status);
 	if (!table)
 		return status;
@@ -167,12 +204,16 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 	return cu_table_end(table);
 }
 
-static const struct cu_option options[] = { CU_TABLE_OPTIONS, CU_DIR_OPTION, { .name = NULL } };
+static const struct cu_option options[] = {
+	{ "unprotected", OPTION_UNPROTECTED, NULL, "list this user's processes that use CUDA without the library instead" },
+	CU_TABLE_OPTIONS, CU_DIR_OPTION, { .name = NULL }
+};
 
 static const struct cu_example examples[] = {
 	{ "culimbo ps", "who shares GPU memory, and how much waits in limbo" },
 	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
 	{ "culimbo ps -o PID,PINS,COMMAND", "who keeps freed memory of others" },
+	{ "culimbo ps --unprotected", "who uses CUDA and is not under culimbo" },
 	{ "culimbo ps --json | jq '[.processes[].limbobytes] | add'", "bytes in limbo on this host" },
 	{ .line = NULL },
 };
@@ -183,7 +224,11 @@ const struct cu_command cu_ps = {
 	.summary = "list the processes that share GPU memory",
 	.help = "Lists each process of this user that exports or imports GPU memory under the\n"
 		"library, living or dead, most bytes in limbo first.  What cannot be read is a line\n"
-		"too, which says why.",
+		"too, which says why.\n"
+		"\n"
+		"With --unprotected: each process of this user that has libcuda.so mapped and not\n"
+		"libculimbo.so.  What it opens of others is freed under it, and what it exports is\n"
+		"not protected.",
 	.options = options,
 	.columns = columns,
 	.examples = examples,

@@ -107,7 +107,9 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 	for (size_t i = 0; !err && i < n; i++) {
 		struct cl_view view;
 
-		if (cl_view_open(&view, dirfd, entries[i].file_id, NULL, NULL))
+		/* a look counts what suppressions match: those of strangers do not count */
+		if (entries[i].created < sums->since ||
+		    cl_view_open(&view, dirfd, entries[i].file_id, NULL, NULL))
 			continue; /* it has just gone */
 		cl_report_look_at_view(report, &view);
 		if (!wanted || wanted(data, report)) {

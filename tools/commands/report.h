@@ -7,6 +7,9 @@
 #include "tools/common/cli.h"
 
 struct cu_report_sums {
+	/* set by the caller */
+	uint64_t since; /* CLOCK_REALTIME ns: processes that began to share before are not looked at */
+
 	uint64_t processes, alive, findings, suppressed, unread;
 };
 

@@ -10,13 +10,57 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "shim/base/options.h"
 #include "tools/commands/commands.h"
 #include "tools/common/start.h"
 
-enum { OPTION_OBSERVE = 256, OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT };
+enum {
+	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_VARIABLE
+};
+
+/* Options that set a variable of the library for CMD: --grace=1s is CULIMBO_GRACE=1s. */
+static const char *const variables[] = {
+	"CULIMBO_GRACE", "CULIMBO_LOG", "CULIMBO_LOG_FILE", "CULIMBO_REPORT", "CULIMBO_REPORT_FILE",
+	"CULIMBO_REPORT_FORMAT", "CULIMBO_TRACE",
+};
+#define VARIABLE(name, n, argument, help) { name, OPTION_VARIABLE + (n), argument, help }
+
+static char *wrong_value; /* what the library would say of it */
+
+static void note_wrong(const char *line)
+{
+	char *end;
+
+	if (wrong_value || !(wrong_value = strdup(line)))
+		return;
+	/* here no default takes its place */
+	end = strstr(wrong_value, "; using the default");
+	if (end)
+		*end = 0;
+}
+
+/* Sets @name to @value.  False: the library does not take it, and *wrong_value says why. */
+static bool set_variable(const char *name, const char *value)
+{
+	struct cl_options options;
+	char entry[4200], *environment[] = { entry, NULL };
+
+	if (snprintf(entry, sizeof(entry), "%s=%s", name, value) >= (int)sizeof(entry))
+		return false;
+	cl_options_read(&options, environment, note_wrong);
+	for (size_t i = 0; i < cl_option_rows_n; i++)
+		if (!strcmp(cl_option_rows[i].name, name) &&
+		    !((const struct cl_option_value *)((const char *)&options + cl_option_rows[i].offset))->from_environment)
+			return false;
+	return !setenv(name, value, 1);
+}
+
 
 /*
  * Says to somebody at a terminal that there is no driver.  A program that needs it fails with words
@@ -67,7 +111,11 @@ static int run(const struct cu_command *command, int argc, char **argv)
 				return CU_FAILED;
 			break;
 		default:
-			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+			if (got < OPTION_VARIABLE)
+				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+			if (!set_variable(variables[got - OPTION_VARIABLE], optarg))
+				return cu_usage_error(command, "%s", wrong_value ? wrong_value : strerror(errno));
+			break;
 		}
 	if (optind >= argc)
 		return cu_usage_error(command, "which command?");
@@ -86,6 +134,13 @@ static const struct cu_option options[] = {
 	  "use the simulated driver: no GPU is needed (CULIMBO_SIM_MEMORY, CULIMBO_SIM_DEVICES)" },
 	{ "no-preload", OPTION_NO_PRELOAD, NULL,
 	  "run CMD without the library, to compare" },
+	VARIABLE("grace", 0, "DURATION", "how long a freed block waits for a first open (CULIMBO_GRACE)"),
+	VARIABLE("log", 1, "off|error|warn|info|debug", "how much the library logs (CULIMBO_LOG)"),
+	VARIABLE("log-file", 2, "FILE", "where the log goes (CULIMBO_LOG_FILE)"),
+	VARIABLE("report", 3, "auto|always|off", "the report at exit (CULIMBO_REPORT)"),
+	VARIABLE("report-file", 4, "FILE", "where the report goes (CULIMBO_REPORT_FILE)"),
+	VARIABLE("report-format", 5, "text|jsonl|both", "its form (CULIMBO_REPORT_FORMAT)"),
+	VARIABLE("trace", 6, "FILE", "record when blocks live, for `culimbo trace` (CULIMBO_TRACE)"),
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "reports list the suppressions that matched" },
 	{ .name = NULL },
@@ -104,6 +159,7 @@ static const struct cu_exit exits[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo run -- python3 serve.py", "a program under the library, and what it starts" },
 	{ "culimbo run --simulate -- ./my_ipc_test", "the same without a GPU" },
+	{ "culimbo run --log=info --log-file=log.%p --trace=trace.%p -- ./job", "with a log and a trace" },
 	{ .line = NULL },
 };
 

@@ -9,7 +9,7 @@
 #include "shim/report/report_table.h"
 #include "tools/common/known.h"
 
-enum { NAMES = 4 * 2 * CL_STACK_FRAMES, ROOM = 1 << 16 };
+enum { NAMES = 5 * 2 * CL_STACK_FRAMES + 2, ROOM = 1 << 16 };
 
 /* One kind of finding, as it is to be written. */
 struct section {
@@ -95,6 +95,13 @@ static void add_name(struct names *names, const char *text)
 	names->used += length;
 }
 
+/* Ends the names of a frame, or behind that those of a stack. */
+static void end_names(struct names *names)
+{
+	if (names->n < NAMES)
+		names->name[names->n++] = NULL;
+}
+
 /* The same as the report itself goes by (shim/report/report.c). */
 static bool add_names(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
 {
@@ -106,6 +113,7 @@ static bool add_names(void *data, const struct cl_view_frame *frame, const struc
 	add_name(names, symbol->file);
 	add_name(names, frame->path);
 	add_name(names, place);
+	end_names(names);
 	return true;
 }
 
@@ -128,49 +136,49 @@ static void uncut(char *at)
 static struct cl_suppression *find(struct cu_known *known, char *object)
 {
 	static struct names names;
-	char *rest;
+	char *rest, *other;
 
 	if (!known->suppressions || !known->suppressions->n)
 		return NULL;
 	names.n = 0;
 	names.used = 0;
 	rest = cut(object, "\"holders\":["); /* their stacks are theirs */
+	other = cut(object, "\"other_stack\":[");
 	cu_symbols_each(known->symbols, object, add_names, &names);
+	uncut(other);
+	end_names(&names);
+	if (other) {
+		cu_symbols_each(known->symbols, other, add_names, &names);
+		end_names(&names);
+	}
 	uncut(rest);
 	return cl_suppress_find(known->suppressions, names.name, names.n);
 }
 
-struct place {
-	char function[256], path[256];
-};
-
-static bool take_place(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
+static bool take_frame(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
 {
-	struct place *place = data;
-
-	if (cl_report_is_inner(frame->path))
-		return true;
-	snprintf(place->function, sizeof(place->function), "%s", symbol->function);
-	snprintf(place->path, sizeof(place->path), "%s", frame->path);
-	return false;
+	cl_pattern_add(data, symbol->function, frame->path, frame->offset);
+	return true;
 }
 
 static void generate(struct work *w, char *object, int class)
 {
-	struct place place = { .function = "" };
-	struct cl_suppressible of = { .class = cl_report_classes[class].name, .function = place.function,
-				      .path = place.path, .n = number_of(object, "count"),
+	struct cl_pattern pattern = { .cut = false };
+	struct cl_suppressible of = { .class = cl_report_classes[class].name, .n = number_of(object, "count"),
 				      .bytes = number_of(object, "bytes"),
 				      .pid = (uint32_t)number_of(object, "pid") };
-	char *rest = cut(object, "\"holders\":[");
+	char *rest = cut(object, "\"holders\":["), *other = cut(object, "\"other_stack\":[");
 
-	/* (the first stack is where it happened) */
-	cu_symbols_each(w->known->symbols, object, take_place, &place);
+	/* the first stack is where it happened */
+	cu_symbols_each(w->known->symbols, object, take_frame, &pattern);
+	uncut(other);
+	if (other && !pattern.text[0])
+		cu_symbols_each(w->known->symbols, other, take_frame, &pattern);
 	uncut(rest);
 	of.what = w->section.events ? of.n == 1 ? "event" : "events" :
 		  cl_report_classes[class].what & CL_REPORT_AN_IMPORT ? of.n == 1 ? "import" : "imports" :
 		  of.n == 1 ? "block" : "blocks";
-	cl_report_say_pattern(w->known->generate, &of);
+	cl_report_say_pattern(w->known->generate, &of, &pattern);
 }
 
 /* ----------------------------------------------------------------------- the text */

@@ -115,6 +115,8 @@ const char *cu_process_note(const struct cu_process *process)
 		return process->why ? process->why : strerror(-process->error);
 	if (process->elsewhere)
 		return "in another PID namespace";
+	if (process->never_opened)
+		return "no export was ever opened under culimbo: are the importers preloaded?";
 	return "";
 }
 
@@ -251,6 +253,7 @@ struct look {
 	int flags;
 	struct cu_holder *slot; /* CL_SLOTS of them */
 	size_t *block_room, *held_room;
+	uint64_t oldest; /* export of a block that is still there, CLOCK_MONOTONIC ns */
 	bool failed;
 };
 
@@ -292,6 +295,8 @@ static void look_at_block(struct look *look, uint32_t record)
 		return;
 	if (block.holders)
 		n = cl_view_holder_slots(&look->view, record, slots, CL_SLOTS);
+	if (!look->oldest || block.exported < look->oldest)
+		look->oldest = block.exported;
 	if (n || block.pinned) {
 		process->held++;
 		process->held_bytes += block.size;
@@ -363,9 +368,14 @@ static void look_at_file(void *data)
 	process->age = now > is.created ? now - is.created : 0;
 	cu_clean(process->command, sizeof(process->command), is.command, sizeof(is.command));
 	process->elsewhere = look->scan->self.pid_ns && is.who.pid_ns != look->scan->self.pid_ns;
+	look->oldest = 0;
 	records = cl_view_records(&look->view);
 	for (uint32_t record = 0; record < records && !look->failed; record++)
 		look_at_block(look, record);
+	/* a handle may be on its way for its grace; a dead process has no importers to come */
+	process->never_opened = process->state == CL_ALIVE && !process->held && look->oldest &&
+				!cl_view_was_opened(&look->view) &&
+				look->oldest + look->view.region.header->grace < look->view.now;
 	imports = cl_view_imports(&look->view);
 	for (uint32_t i = 0; i < imports; i++)
 		if (cl_view_import(&look->view, i, &import)) {
@@ -481,12 +491,18 @@ static bool count_imports(struct cu_scan *scan, size_t *room)
 			tally[at].holds += holder.holds;
 			tally[at].bytes += holder.bytes;
 		}
-	/* its own notes count those of processes without culimbo too; whichever knows more */
-	for (size_t i = 0; i < scan->processes && tally; i++)
-		if (tally[i].holds >= scan->process[i].imported) {
-			scan->process[i].imported = tally[i].holds;
-			scan->process[i].imported_bytes = tally[i].bytes;
+	/*
+	 * Its own notes count those of processes without culimbo too, so whichever knows more.  Of a
+	 * dead process they are what it had open: it has now what others' files say.
+	 */
+	for (size_t i = 0; i < scan->processes; i++) {
+		struct tally of = i < tally_room ? tally[i] : (struct tally){ 0 };
+
+		if (of.holds >= scan->process[i].imported || scan->process[i].state == CL_DEAD) {
+			scan->process[i].imported = of.holds;
+			scan->process[i].imported_bytes = of.bytes;
 		}
+	}
 	free(tally);
 	return true;
 fail:

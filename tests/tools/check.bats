@@ -1,0 +1,115 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154
+# What culimbo check says of the processes below CMD, and its forms for CI systems.
+
+load common
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+	export P=$top_builddir/tests/report
+}
+
+@test "check names a process below CMD that a signal killed, whose status another has taken" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	run "$C" check --simulate --output text -- "$P/is_killed"
+	exits 99
+	grep -E '^culimbo: process [0-9]+ \(.*is_killed\) was killed by signal 9 ' text || {
+		cat text
+		# Linux 6.15 says how a process ended whose parent has taken its status
+		[ "$(printf '6.15\n%s\n' "$(uname -r)" | sort -V | head -n 1)" != 6.15 ]
+	}
+	# one whose parent had ended is ours to wait for, with any kernel
+	"$C" check --allow-no-cuda --wait 10s --output text -- sh -c '(sh -c "sleep 0.2; kill -SEGV \$\$" &); :'
+	grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 ' text
+}
+
+@test "check waits for what CMD leaves running, up to a limit, and names it" {
+	begun=$EPOCHREALTIME
+	"$C" check --allow-no-cuda --wait 0 --output text -- sh -c 'sleep 1.5 3>&- & echo $! > pid'
+	cat text
+	grep "^culimbo: process $(cat pid) (sleep 1.5) still runs" text
+	grep ' running=1' text
+	"$C" check --allow-no-cuda --wait 10s --output text -- sh -c '(sleep 0.3; echo "done" > waited) &'
+	[ -e waited ]
+	run ! grep 'still runs' text
+	[ $((${EPOCHREALTIME/./} - ${begun/./})) -lt 8000000 ]
+	run "$C" check --wait soon -- true
+	exits 2
+	has "--wait: 'soon' is not a time"
+}
+
+@test "check: a process that uses CUDA and still runs is no green" {
+	cat > job.sh <<-'END'
+		mkfifo in out
+		"$1" < in > out &
+		exec 5> in 6< out
+		echo 'export 4096 1' >&5
+		read -r said <&6
+		sleep 2 3>&- > /dev/null 2>&1 &
+	END
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	run "$C" check --simulate --wait 0 --output text -- sh job.sh "$top_builddir/tests/tools/sharer"
+	cat text
+	exits 98
+	grep 'still runs, and uses CUDA: what it will leave is not known' text
+	rm in out
+	"$C" check --simulate --wait 0 --allow-running --output text -- sh job.sh "$top_builddir/tests/tools/sharer"
+	rm -rf /dev/shm/culimbo-check-"$(sed -n 's|.*/culimbo-check-\([A-Za-z0-9]*\): remove.*|\1|p' text | head -n 1)"
+}
+
+@test "check: JUnit's XML, which a parser reads, and its own output apart from the program's" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	cp "$P/.libs/never_closes" 'a<b>&"c' 2> /dev/null || cp "$P/never_closes" 'a<b>&"c'
+	run "$C" check --simulate --format=junit --output=junit.xml -- sh -c 'echo log >&2; exec "$0"' './a<b>&"c'
+	exits 99
+	[ "$output" = log ]
+	cat junit.xml
+	python3 - <<-'END'
+		import xml.etree.ElementTree as tree
+		root = tree.parse("junit.xml").getroot()
+		suite, = root.findall("testsuite")
+		cases = suite.findall("testcase")
+		failed = [c for c in cases if c.find("failure") is not None]
+		assert root.tag == "testsuites" and int(suite.get("tests")) == len(cases)
+		assert int(suite.get("failures")) == len(failed) == len(cases) - 1, suite.attrib
+		closes, = [c for c in failed if c.get("classname") == "culimbo.not-closed"]
+		assert "2 blocks, 2 MiB in open_frame" in closes.get("name"), closes.get("name")
+		assert 'a<b>&"c' in closes.get("name")
+		assert "call cudaIpcCloseMemHandle" in closes.find("failure").get("message")
+		assert "#0 open_frame" in closes.find("failure").text and "never_closes.c:" in closes.find("failure").text
+	END
+	# green: one case, which says that the check was made
+	"$C" check --simulate --format=junit --output=junit.xml -- "$top_builddir/tests/e2e/demo" > out || [ $? -eq 99 ]
+	python3 -c 'import xml.etree.ElementTree as t; assert t.parse("junit.xml").getroot().findall(".//testcase")'
+	run "$C" check --simulate --format=junit --output=junit.xml -- true
+	exits 98
+	grep -q 'message="no CUDA call' junit.xml
+}
+
+@test "check: GitHub's annotations name the file of the repository and the line" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	GITHUB_WORKSPACE=$(realpath "$top_srcdir")
+	export GITHUB_WORKSPACE
+	run "$C" check --simulate --format github --output text -- "$P/never_closes"
+	exits 99
+	cat text
+	line=$(grep -n 'CHECK(cuIpcOpenMemHandle' "$top_srcdir/tests/report/never_closes.c" | cut -d: -f1)
+	grep -E "^::error file=tests/report/never_closes.c,line=$line,title=culimbo not-closed::not-closed: 2 blocks, 2 MiB in open_frame of process [0-9]+ .*call cudaIpcCloseMemHandle" text
+	grep '^culimbo: CHECK processes=2 findings=4' text
+	run "$C" check --format xml -- true
+	exits 2
+	has "--format: 'xml' is not text, json, junit or github"
+}
+
+@test "check --print-suppressions counts what matched in its own processes alone" {
+	export CULIMBO_DIR=$BATS_TEST_TMPDIR/limbo CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR CULIMBO_KEEP_DEAD=1h
+	"$C" run --simulate -- "$P/is_killed" 2> /dev/null
+	printf 'leak:load_model\n' > known
+	"$C" report --suppressions known --print-suppressions > text
+	grep 'leak:load_model' text
+	"$C" check --simulate --suppressions known --print-suppressions --output text -- "$top_builddir/tests/e2e/demo" || [ $? -eq 99 ]
+	cat text
+	run ! grep 'leak:load_model' text
+	grep ' suppressed=0' text
+}

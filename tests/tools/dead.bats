@@ -1,0 +1,61 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031
+# What killed processes leave, and for how long it is there to be looked at.
+
+load common
+eval "$(declare -f setup | sed 's/^setup/common_setup/')"
+load share
+
+setup() {
+	common_setup
+	share_setup
+	unset CULIMBO_KEEP_DEAD CULIMBO_KEEP_DEAD_BYTES
+}
+
+teardown() {
+	share_teardown
+}
+
+# of NAME FILTER: of its line in ps
+of() {
+	"$C" ps --json | jq -e --argjson p "${PID[$1]}" ".processes[] | select(.pid == \$p) | $2" > /dev/null
+}
+
+@test "the report of a killed process outlives the next process that shares, by default" {
+	start P CULIMBO_GRACE=1h
+	tell P "export 4096 2"
+	die P
+	within 10 of P '.state == "dead"'
+	start Q
+	tell Q "export 4096 1"
+	finish Q
+	"$C" report --all --pid "${PID[P]}"
+	"$C" gc
+	run "$C" report --pid "${PID[P]}"
+	exits 1
+	# of who does not want it nothing stays
+	start R CULIMBO_KEEP_DEAD=0
+	tell R "export 4096 1"
+	die R
+	start S CULIMBO_KEEP_DEAD=0
+	within 10 of R '.state == "dead"'
+	tell S "export 4096 1"
+	run "$C" report --pid "${PID[R]}"
+	exits 1
+}
+
+@test "ps: a dead importer holds what its exporter has not taken back yet, and no more" {
+	start P CULIMBO_GRACE=50ms
+	start C
+	tell P "export 4096 3"
+	tell C "open $SAID"
+	of C '.imported == 1'
+	kill -STOP "${PID[P]}" # so that it takes back nothing
+	die C
+	within 10 of C '.state == "dead" and .imported == 1'
+	kill -CONT "${PID[P]}"
+	tell P "free 3"
+	within 10 of P '.held == 0'
+	of C '.state == "dead" and .imported == 0'
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031
+# Jobs of which one side alone is under culimbo: the report, ps and check say so.
+
+load common
+bats_require_minimum_version 1.5.0
+eval "$(declare -f setup | sed 's/^setup/common_setup/')"
+load share
+
+setup() {
+	common_setup
+	share_setup
+}
+
+teardown() {
+	share_teardown
+}
+
+# bare NAME: a sharer with the driver and without the library, as sudo or env -i leave one
+bare() {
+	mkfifo "$1.in" "$1.out"
+	"$C" run --simulate --no-preload -- "$SHARER" < "$1.in" > "$1.out" 2> "$1.err" 3>&- &
+	PID[$1]=$!
+	exec {to}> "$1.in" {from}< "$1.out"
+	TO[$1]=$to FROM[$1]=$from
+}
+
+note() {
+	[[ $("$C" ps --json | jq -r --argjson p "$1" '.processes[] | select(.pid == $p) | .note') == *"$2"* ]]
+}
+
+@test "ps: exports that nobody under culimbo ever opened, once their grace is over" {
+	start P CULIMBO_GRACE=100ms
+	start C
+	tell P "export 4096 2"
+	handle=$SAID
+	within 10 note "${PID[P]}" "no export was ever opened under culimbo"
+	tell C "open $handle"
+	note "${PID[P]}" null
+	# an importer that closed was there all the same
+	tell C close
+	note "${PID[P]}" null
+}
+
+@test "the report at exit says it, as a note and not as a finding" {
+	start P CULIMBO_REPORT=always CULIMBO_ERROR_EXITCODE=42
+	tell P "export 4096 2"
+	finish P
+	cat P.err
+	grep -q 'none ever opened under culimbo: 2; are the importers preloaded?' P.err
+	grep -q ' never_opened=2' P.err
+	start C # (who starts last has the ends of the others' pipes)
+	start Q CULIMBO_REPORT=always
+	tell Q "export 4096 2"
+	tell C "open $SAID"
+	tell C close
+	finish Q
+	! grep -q 'none ever opened' Q.err
+}
+
+@test "ps --unprotected lists who uses CUDA without the library, and no other" {
+	start P
+	bare B
+	tell P "export 4096 1"
+	tell B "open $SAID"
+	column PID ps --unprotected > pids
+	grep -qx "${PID[B]}" pids
+	run ! grep -qx "${PID[P]}" pids
+	run ! grep -qx $$ pids
+	"$C" ps --unprotected --json | jq -e --argjson b "${PID[B]}" '.processes | any(.pid == $b and .age >= 0 and
+		(.command | endswith("sharer")))'
+}
+
+# job LINES: a shell that plays exporter P (under culimbo) against B, a process below it without
+job() {
+	cat > job.sh <<-'END'
+		mkfifo p.in p.out b.in b.out
+		"$1" < p.in > p.out & exec 5> p.in 6< p.out
+		env -u LD_PRELOAD "$1" < b.in > b.out & exec 7> b.in 8< b.out
+		echo 'export 4096 1' >&5; read -r _ handle <&6
+		[ -z "$2" ] || { echo "$2 $handle" >&7; read -r said <&8; echo "$said"; }
+		[ -z "$3" ] || sleep "$3"
+		exec 5>&- 7>&-
+		wait
+	END
+}
+
+@test "check: a descendant without the library, and exports that nobody opened: a finding" {
+	job
+	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" open 0.3
+	exits 99
+	echo "$stderr"
+	[[ $stderr == *"sharer) uses CUDA without culimbo"* ]]
+	[[ $stderr == *" findings=1 "*" unprotected=1"* ]]
+	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open 0.3
+	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
+	jq -e -s 'any(.[]; .type == "descendant" and .unprotected and .finding and (.command | test("sharer"))) and
+		.[-1].unprotected == 1' json
+}
+
+@test "check: a descendant that uses CUDA by itself is named, and is no finding" {
+	cat > job.sh <<-'END'
+		"$2" > out
+		env -u LD_PRELOAD sh -c 'sleep 0.3 | "$1"' sh "$1"
+	END
+	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" "$top_builddir/tests/e2e/demo"
+	echo "$stderr"
+	[[ $stderr == *"sharer) uses CUDA without culimbo"* ]]
+	[[ $stderr == *" unprotected=1"* ]]
+}

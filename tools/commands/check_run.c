@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How `culimbo check` runs CMD and watches what it starts: see check_run.h. */
+#include "config.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/base/clock.h"
+#include "tools/commands/check_run.h"
+#include "tools/common/procs.h"
+#include "tools/common/start.h"
+
+enum {
+	FIRST_PAUSE = 2, LONGEST_PAUSE = 50, /* ms, between two looks */
+	SHARE = 20,			     /* a look takes 1 / SHARE of the time at most */
+	PIDFDS = 200,			     /* that are open at once */
+};
+
+/* ------------------------------------------------------------- how others ended */
+/*
+ * Linux 6.15 says by a pidfd how a process ended that is not a child of ours, also when its parent
+ * has taken its status.  The C library has no words for it yet.
+ */
+struct pidfd_exit {
+	uint64_t mask, cgroup;
+	uint32_t ids[11];
+	int32_t status;
+};
+_Static_assert(sizeof(struct pidfd_exit) == 64, "the kernel's struct pidfd_info of version 0");
+#define PIDFD_ASK _IOWR(0xff, 11, struct pidfd_exit)
+#define PIDFD_ASK_EXIT (1u << 3)
+
+static int ask_status(int pidfd)
+{
+	struct pidfd_exit ask = { .mask = PIDFD_ASK_EXIT };
+
+	if (pidfd < 0 || ioctl(pidfd, PIDFD_ASK, &ask) || !(ask.mask & PIDFD_ASK_EXIT))
+		return -1;
+	return ask.status;
+}
+
+static int open_pidfd(pid_t pid)
+{
+#ifdef SYS_pidfd_open
+	return (int)syscall(SYS_pidfd_open, pid, 0);
+#else
+	errno = ENOSYS;
+	return -(pid > 0);
+#endif
+}
+
+/* ------------------------------------------------------------------- the tree */
+/* Finds the one that began at @start, or (0) the last one whose status is not known yet. */
+static struct cu_descendant *find(struct cu_watch *watch, pid_t pid, uint64_t start)
+{
+	for (size_t i = watch->n; i-- > 0;)
+		if (watch->list[i].pid == pid && (start ? watch->list[i].start == start : watch->list[i].status == -1))
+			return &watch->list[i];
+	return NULL;
+}
+
+/* @status: as waitpid() says; -1: whoever is its parent knows, and may not have asked yet. */
+static void has_ended(struct cu_watch *watch, struct cu_descendant *d, int status)
+{
+	d->runs = false;
+	d->status = status != -1 ? status : ask_status(d->pidfd);
+	if (d->pidfd < 0 || d->status == -1)
+		return;
+	close(d->pidfd);
+	d->pidfd = -1;
+	watch->pidfds--;
+}
+
+static void look_at_tree(struct cu_watch *watch, pid_t pid);
+
+static void look_at(void *data, pid_t pid)
+{
+	struct cu_watch *watch = data;
+	uint64_t start = cu_proc_start(pid);
+	struct cu_descendant *d;
+	int maps;
+
+	if (!start)
+		return;
+	d = find(watch, pid, start);
+	if (!d && watch->n == watch->room) {
+		size_t room = watch->room ? 2 * watch->room : 64;
+		struct cu_descendant *list = realloc(watch->list, room * sizeof(*list));
+
+		if (!list)
+			return;
+		watch->list = list;
+		watch->room = room;
+	}
+	if (!d) {
+		d = &watch->list[watch->n++];
+		*d = (struct cu_descendant){ .pid = pid, .start = start, .runs = true, .status = -1, .pidfd = -1 };
+	}
+	d->seen = true;
+	if (d->pidfd < 0 && watch->pidfds < PIDFDS) {
+		d->pidfd = open_pidfd(pid);
+		watch->pidfds += d->pidfd >= 0;
+	}
+	maps = cu_proc_maps(pid);
+	if (maps > 0 && maps & CU_MAPS_CUDA) {
+		/* a program that it has become by exec may have lost the library, or got it */
+		if (!d->cuda || (!d->unprotected && !(maps & CU_MAPS_CULIMBO)))
+			cu_proc_command(pid, d->command, sizeof(d->command));
+		d->unprotected |= !(maps & CU_MAPS_CULIMBO);
+		d->cuda = true;
+	} else if (maps >= 0 && !d->cuda) {
+		cu_proc_command(pid, d->command, sizeof(d->command));
+	}
+	look_at_tree(watch, pid);
+}
+
+static void look_at_tree(struct cu_watch *watch, pid_t pid)
+{
+	cu_proc_children(pid, look_at, watch);
+}
+
+/* Looks at all that runs below this process.  Returns how many that are. */
+static size_t look_around(struct cu_watch *watch)
+{
+	size_t running = 0;
+
+	for (size_t i = 0; i < watch->n; i++)
+		watch->list[i].seen = false;
+	look_at_tree(watch, getpid());
+	for (size_t i = 0; i < watch->n; i++) {
+		struct cu_descendant *d = &watch->list[i];
+
+		/* the tree changes while it is read: what is not in it may still be there */
+		if (d->runs ? !d->seen && cu_proc_start(d->pid) != d->start : d->status == -1)
+			has_ended(watch, d, -1);
+		running += d->runs;
+	}
+	return running;
+}
+
+/* ------------------------------------------------------------------ running CMD */
+static volatile pid_t child;
+
+static void pass_on(int sig)
+{
+	int error = errno;
+
+	if (child > 0)
+		kill(child, sig);
+	errno = error;
+}
+
+/* Takes the status of all children that have ended.  Returns true when CMD is among them. */
+static bool take_children(struct cu_watch *watch, pid_t cmd, int *status)
+{
+	bool ended = false;
+	int one;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &one, WNOHANG)) > 0) {
+		struct cu_descendant *d = find(watch, pid, 0);
+
+		if (d)
+			has_ended(watch, d, one);
+		if (pid != cmd)
+			continue;
+		*status = one;
+		child = 0;
+		ended = true;
+	}
+	return ended;
+}
+
+static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *status)
+{
+	struct pollfd end = { .fd = open_pidfd(cmd), .events = POLLIN };
+	uint64_t pause = FIRST_PAUSE, until = 0;
+
+	for (;;) {
+		uint64_t begun = cl_now(), took;
+		size_t running = look_around(watch);
+
+		took = (cl_now() - begun) / 1000000;
+		if (take_children(watch, cmd, status)) {
+			until = cl_now() + wait;
+			pause = FIRST_PAUSE;
+			continue; /* what it has left has another parent now */
+		}
+		if (until && (!running || cl_now() >= until))
+			break;
+		if (pause < SHARE * took)
+			pause = SHARE * took;
+		/* the end of CMD, or a signal, ends the pause */
+		poll(&end, end.fd >= 0 && !until, (int)pause);
+		pause = 2 * pause < LONGEST_PAUSE ? 2 * pause : LONGEST_PAUSE;
+	}
+	if (end.fd >= 0)
+		close(end.fd);
+}
+
+int cu_check_run(const struct cu_command *command, const char *path, char **argv, uint64_t wait,
+		 struct cu_watch *watch)
+{
+	static const int passed[] = { SIGHUP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM };
+	static const int from_terminal[] = { SIGINT, SIGQUIT };
+	struct sigaction pass = { .sa_handler = pass_on, .sa_flags = SA_RESTART }, before[8];
+	struct sigaction ignore = { .sa_handler = SIG_IGN };
+	sigset_t all, mask;
+	uint64_t oom_kills = cu_proc_oom_kills();
+	int status = -1;
+	unsigned int n = 0;
+	pid_t cmd;
+
+	*watch = (struct cu_watch){ .n = 0 };
+	/* without it, a process whose parent ends is lost to us, and all else works */
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &mask);
+	/* those of the terminal go to CMD by themselves: it is in the foreground too */
+	for (unsigned int i = 0; i < 2; i++)
+		sigaction(from_terminal[i], &ignore, &before[n++]);
+	for (unsigned int i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
+		sigaction(passed[i], NULL, &before[n]);
+		/* what the caller wants ignored (nohup) CMD ignores too */
+		if (before[n++].sa_handler != SIG_IGN)
+			sigaction(passed[i], &pass, NULL);
+	}
+	child = cmd = fork();
+	if (cmd == 0) {
+		n = 0;
+		for (unsigned int i = 0; i < 2; i++)
+			sigaction(from_terminal[i], &before[n++], NULL);
+		for (unsigned int i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+			sigaction(passed[i], &before[n++], NULL);
+		sigprocmask(SIG_SETMASK, &mask, NULL);
+		_exit(cu_start_become(command, path, argv));
+	}
+	sigprocmask(SIG_SETMASK, &mask, NULL);
+	if (cmd < 0) {
+		cu_error(command, "cannot start a process: %s", strerror(errno));
+		return -1;
+	}
+	watch_them(watch, cmd, wait, &status);
+	watch->oom_kills = cu_proc_oom_kills() - oom_kills;
+	return status;
+}
+
+void cu_check_free(struct cu_watch *watch)
+{
+	for (size_t i = 0; i < watch->n; i++)
+		if (watch->list[i].pidfd >= 0)
+			close(watch->list[i].pidfd);
+	free(watch->list);
+	*watch = (struct cu_watch){ .n = 0 };
+}
+
+int cu_check_end_as(int status)
+{
+	struct rlimit none = { 0, 0 };
+
+	if (!WIFSIGNALED(status))
+		return WEXITSTATUS(status);
+	setrlimit(RLIMIT_CORE, &none); /* CMD has left one, if there is to be any */
+	signal(WTERMSIG(status), SIG_DFL);
+	fflush(NULL);
+	raise(WTERMSIG(status));
+	return 128 + WTERMSIG(status);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Other processes, as /proc shows them: see procs.h. */
+#include "config.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/common/procs.h"
+#include "tools/common/text.h"
+
+static FILE *open_of(pid_t pid, const char *name)
+{
+	char path[320];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	return fopen(path, "re");
+}
+
+int cu_proc_maps(pid_t pid)
+{
+	FILE *f = open_of(pid, "maps");
+	size_t size = 0;
+	char *line = NULL;
+	int maps = 0, error;
+
+	if (!f)
+		return -errno;
+	errno = 0;
+	while (getline(&line, &size, f) > 0) {
+		const char *name = strrchr(line, '/');
+
+		if (name && !strncmp(name, "/libcuda.so", 11))
+			maps |= CU_MAPS_CUDA;
+		else if (name && !strncmp(name, "/libculimbo.so", 14))
+			maps |= CU_MAPS_CULIMBO;
+	}
+	error = ferror(f) ? errno : 0;
+	free(line);
+	fclose(f);
+	return error ? -error : maps;
+}
+
+uint64_t cu_proc_start(pid_t pid)
+{
+	FILE *f = open_of(pid, "stat");
+	char line[1024], *at;
+	uint64_t start = 0;
+	size_t n;
+
+	if (!f)
+		return 0;
+	n = fread(line, 1, sizeof(line) - 1, f);
+	fclose(f);
+	line[n] = 0;
+	/* the name, field 2, may have anything in it, so fields are counted from its end: field 3 is the state */
+	at = strrchr(line, ')');
+	if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
+		return 0;
+	at += 2;
+	for (int field = 3; field < 22 && at; field++)
+		at = strchr(at + 1, ' ');
+	if (at)
+		start = strtoull(at, NULL, 10);
+	return start ? start : 1;
+}
+
+uint64_t cu_proc_age(uint64_t start)
+{
+	uint64_t began = start * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK)), now;
+	struct timespec t = { 0, 0 };
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return now > began ? now - began : 0;
+}
+
+void cu_proc_command(pid_t pid, char *to, size_t size)
+{
+	FILE *f = open_of(pid, "cmdline");
+	char text[512];
+	size_t n = 0;
+
+	*to = 0;
+	if (f) {
+		n = fread(text, 1, sizeof(text), f);
+		fclose(f);
+	}
+	while (n && !text[n - 1])
+		n--;
+	for (size_t i = 0; i < n; i++)
+		if (!text[i])
+			text[i] = ' ';
+	if (!n && (f = open_of(pid, "comm")) != NULL) {
+		n = fread(text, 1, sizeof(text), f);
+		fclose(f);
+		n -= n && text[n - 1] == '\n';
+	}
+	cu_clean(to, size, text, n < size ? n : size - 1);
+}
+
+void cu_proc_children(pid_t pid, void (*each)(void *data, pid_t child), void *data)
+{
+	char path[64];
+	const struct dirent *d;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	tasks = opendir(path);
+	/* each thread has the children that it has started */
+	while (tasks && (d = readdir(tasks)) != NULL) {
+		char name[300];
+		FILE *f;
+		int child;
+
+		if (!isdigit((unsigned char)d->d_name[0]))
+			continue;
+		snprintf(name, sizeof(name), "task/%.20s/children", d->d_name);
+		f = open_of(pid, name);
+		while (f && fscanf(f, "%d", &child) == 1)
+			each(data, child);
+		if (f)
+			fclose(f);
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
+void cu_proc_each(uid_t uid, bool everybody, void (*each)(void *data, pid_t pid), void *data)
+{
+	DIR *proc = opendir("/proc");
+	const struct dirent *d;
+
+	while (proc && (d = readdir(proc)) != NULL) {
+		struct stat st;
+
+		if (isdigit((unsigned char)d->d_name[0]) && !fstatat(dirfd(proc), d->d_name, &st, 0) &&
+		    (everybody || st.st_uid == uid))
+			each(data, (pid_t)atoi(d->d_name));
+	}
+	if (proc)
+		closedir(proc);
+}
+
+/* ------------------------------------------------------------------ out of memory */
+static bool read_count(const char *path, uint64_t *count)
+{
+	FILE *f = fopen(path, "re");
+	char line[128];
+	bool got = false;
+
+	while (f && !got && fgets(line, sizeof(line), f))
+		got = sscanf(line, "oom_kill %" SCNu64, count) == 1;
+	if (f)
+		fclose(f);
+	return got;
+}
+
+uint64_t cu_proc_oom_kills(void)
+{
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	uint64_t count = 0;
+	char *line = NULL;
+	size_t size = 0;
+	bool got = false;
+
+	/* "0::/PATH" is of cgroup v2, "N:memory:/PATH" of v1; in a container PATH may be the host's */
+	while (f && !got && getline(&line, &size, f) > 0) {
+		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+		bool v2 = path == list + 1;
+		const char *root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+		const char *file = v2 ? "memory.events" : "memory.oom_control";
+		char name[4200];
+
+		if (!path || (!v2 && strncmp(list, ":memory:", 8)))
+			continue;
+		path[strcspn(path, "\n")] = 0;
+		snprintf(name, sizeof(name), "%s%.4000s/%s", root, path + 1, file);
+		got = read_count(name, &count);
+		if (!got) {
+			snprintf(name, sizeof(name), "%s/%s", root, file);
+			got = read_count(name, &count);
+		}
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return count;
+}
