@@ -51,6 +51,7 @@ struct cl_block {
 	bool hashed : 1;	       /* it is in its table */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream reaches its free, so it is never given back */
+	bool kept : 1;		       /* counted in `kept_mapped` */
 	/* not bits of the byte above: the thread that has the block reads them without the lock */
 	bool context_died;	       /* its context ended while a thread was in the driver with it */
 	bool forced_out;	       /* an event that the driver got back before its importers were done */

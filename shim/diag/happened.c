@@ -23,7 +23,9 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 				      .generation = about->generation,
 				      .block_kind = about->kind,
 				      .device = about->device,
-				      .other_when = about->when };
+				      .when = about->at,
+				      .other_when = about->when,
+				      .until = about->until };
 
 	memcpy(finding.name, about->name, sizeof finding.name);
 	return finding;
@@ -104,6 +106,16 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 		cl_log(CL_LOG_DEBUG, "process %u (%.16s) died holding block %#llx of %llu bytes", about->pid,
 		       about->name, key, (unsigned long long)about->size);
 		break;
+	case CL_FOUND_FREED_WHILE_MAPPED:
+		cl_log(CL_LOG_INFO,
+		       "block %#llx of %llu bytes was freed while process %u (%.16s) had it open, and stayed mapped for %llu us",
+		       key, (unsigned long long)about->size, about->pid, about->name,
+		       about->until > about->at ? (unsigned long long)(about->until - about->at) / 1000 : 0);
+		break;
+	case CL_FOUND_OPENED_AFTER_FREE:
+		cl_log(CL_LOG_INFO, "import %#llx of %llu bytes was opened after process %u had freed its block", key,
+		       (unsigned long long)about->size, about->pid);
+		break;
 	case CL_FOUND_NOTHING:
 	case CL_FINDING_KINDS:
 		break;
@@ -125,9 +137,9 @@ void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32
 	tell(kind, about);
 }
 
-void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about)
+void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
-	struct cl_finding finding = cl_finding_of(kind, about, 0);
+	struct cl_finding finding = cl_finding_of(kind, about, stack);
 
 	cl_finding_add_locked(&finding);
 	tell(kind, about);

@@ -16,7 +16,9 @@ struct cl_about {
 	uint64_t key;	 /* device address, or the CUevent */
 	uint64_t size;	 /* bytes; 0 for an event */
 	uint64_t when;	 /* of what it clashes with: the first free, the last close; CLOCK_MONOTONIC ns */
-	uint32_t stack;	 /* of the same, from cl_stack_write() */
+	uint64_t at;	 /* when it happened itself; 0: now */
+	uint64_t until;	 /* when it was over, of what takes time */
+	uint32_t stack;	 /* of what it clashes with, from cl_stack_write() */
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
@@ -29,9 +31,9 @@ struct cl_about {
  * where. cl_happened() takes cl_exports_lock; the caller of cl_happened_locked() holds it.
  */
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
-void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about);
+void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 
-/* Makes the finding that stands in our file and in reports, without its `when`. */
+/* Makes the finding that stands in our file and in reports; its `when` is 0 if that is now. */
 struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 
 #endif

@@ -356,7 +356,8 @@ void cl_finding_add_locked(const struct cl_finding *finding)
 	if (!to)
 		return;
 	copy.kind = CL_FOUND_NOTHING;
-	copy.when = cl_now();
+	if (!copy.when)
+		copy.when = cl_now();
 	memcpy(to, &copy, sizeof copy);
 	/* release: who sees the kind reads all of the finding */
 	atomic_store_explicit(&to->kind, kind, memory_order_release);

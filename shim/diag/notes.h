@@ -61,8 +61,8 @@ static inline uint32_t cl_import_log_add(const struct cl_import_note *note)
 void cl_import_log_opens(uint32_t index, uint64_t opens);
 
 /*
- * Writes a finding into our file, for cl_happened() (happened.h), and fills in its `when`.  The
- * first CL_FINDINGS are kept, all are counted.
+ * Writes a finding into our file, for cl_happened() (happened.h).  Its `when`, if 0, becomes now.
+ * The first CL_FINDINGS are kept, all are counted.
  */
 void cl_finding_add(const struct cl_finding *finding);
 void cl_finding_add_locked(const struct cl_finding *finding);

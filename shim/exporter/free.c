@@ -105,18 +105,25 @@ static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_stack_write(false);
+	struct cl_still_note *still = NULL;
 	uint64_t look = UINT64_MAX;
 	bool orphaned = false, over = false, detached;
 
+	if (__builtin_expect(cl_options.strict.number, 0))
+		still = cl_still_look(ex, block);
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
 		ex->blocks.region->record[block->record].free_stack = stack;
 	if (fence)
 		cl_fence_add_locked(ex, fence, block);
-	if (block->context_died)
+	if (block->context_died) {
 		orphaned = cl_limbo_forget_block_locked(ex, block);
-	else
+		cl_still_discard(still);
+	} else {
 		look = cl_limbo_enter_locked(ex, block, cl_now(), &over);
+		if (__builtin_expect(cl_options.strict.number, 0))
+			cl_still_enter_locked(ex, block, still);
+	}
 	detached = cl_fences_any_detached_locked(ex);
 	cl_gate_changed_locked();
 	cl_unlock(&cl_exports_lock);

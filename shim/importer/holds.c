@@ -133,6 +133,14 @@ bool cl_hold_succeeded_locked(struct cl_peer *peer)
 	return true;
 }
 
+/* Returns true if @record, which we hold, is memory that its exporter has freed. */
+static bool is_late(const struct cl_region *region, uint32_t record)
+{
+	/* an event may be opened after its destroy (measured) */
+	return region->record[record].kind == CL_MEMORY &&
+	       cl_life_state(cl_record_life(region, record)) == CL_LIMBO;
+}
+
 int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const void *handle,
 			struct cl_hold **held)
 {
@@ -165,6 +173,7 @@ int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const
 		cl_hold_free_locked(hold);
 		return err;
 	}
+	hold->late = __builtin_expect(cl_options.strict.number, 0) && is_late(&peer->region, stamp.record);
 	hold->pending = 1;
 	peer->holds++;
 	*held = hold;

@@ -41,6 +41,7 @@ struct cl_hold {
 	bool detached;	      /* not in the table any more: its record or file id is another's now */
 	bool gone;	      /* given back, but `first` is in use: freed with it */
 	bool mapped;	      /* `first` is in use */
+	bool late;	      /* taken after its exporter had freed the block, and not told of yet */
 	uint64_t opens;	      /* of all its mappings */
 	uint64_t pending;     /* opens of it that are in the driver */
 	struct cl_mapping first; /* one allocation for most imports */

@@ -225,11 +225,38 @@ static void say_unprotected(enum cl_sight sight)
 			    "imported so is not protected, as without culimbo");
 }
 
+/* Fills @about in, of an open of a late hold, which is told of once. */
+static __attribute__((noinline, cold)) void take_late_locked(const struct cl_opening *o,
+							     const struct cl_resolved *resolved,
+							     uint64_t key, struct cl_about *about)
+{
+	const struct cl_region *region = &o->hold->peer->region;
+
+	o->hold->late = false;
+	*about = (struct cl_about){ .key = key,
+				    .size = region->record[resolved->stamp.record].size,
+				    .pid = region->header->exporter.pid,
+				    .file_id = resolved->stamp.file_id,
+				    .record = resolved->stamp.record,
+				    .generation = resolved->stamp.generation,
+				    .kind = CL_MEMORY,
+				    .device = (uint8_t)o->device };
+}
+
+/* @about has what was opened after its exporter had freed it. */
+static __attribute__((noinline, cold)) void tell_late(const struct cl_resolved *resolved,
+						      struct cl_about *about, uint32_t stack)
+{
+	find_free(resolved, about);
+	cl_happened(CL_FOUND_OPENED_AFTER_FREE, about, stack);
+}
+
 bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
 {
 	struct cl_context_name current;
 	struct cl_mapping *newest;
-	bool there = true, noted = true;
+	struct cl_about about;
+	bool there = true, noted = true, late = false;
 
 	if (resolved->exporter_gone)
 		there = has_lost_its_file(resolved);
@@ -250,6 +277,9 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 		if (o->hold) {
 			o->hold->pending--;
 			o->hold->opens++;
+			late = o->hold->late;
+			if (__builtin_expect(late, 0))
+				take_late_locked(o, resolved, key, &about);
 		}
 		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
 		noted = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
@@ -263,6 +293,8 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 		cl_import_event_created((CUevent)(uintptr_t)key);
 	else if (!noted)
 		cl_recent_closes_remove(kind, key);
+	if (__builtin_expect(late, 0))
+		tell_late(resolved, &about, o->stack);
 	if (__builtin_expect(o->sight != CL_HERE, 0))
 		say_unprotected(o->sight);
 	return true;

@@ -12,6 +12,7 @@
 #include "shim/limbo/grace.h"
 #include "shim/limbo/reap.h"
 #include "shim/limbo/state.h"
+#include "shim/limbo/still_mapped.h"
 
 struct cl_exporter {
 	struct cl_blocks blocks;
@@ -21,6 +22,7 @@ struct cl_exporter {
 	struct cl_fences fences;
 	struct cl_reap reap;
 	struct cl_collector collector;
+	struct cl_still_mapped still_mapped;
 };
 /* Its memory of some MiB, all zeros at first, of which it touches only what it uses. */
 struct cl_exporter_room {

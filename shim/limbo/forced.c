@@ -27,7 +27,8 @@ static void tell_held_forced_out_locked(struct cl_exporter *ex, const struct cl_
 		about.pid = ex->blocks.region->slot[slot].who.pid;
 		memcpy(about.name, ex->blocks.region->slot[slot].name, sizeof about.name);
 	}
-	cl_happened_locked(CL_FOUND_HELD_FORCED_OUT, &about);
+	cl_happened_locked(CL_FOUND_HELD_FORCED_OUT, &about, 0);
+	cl_still_forced_out_locked(ex, block->record);
 }
 
 /*
@@ -101,7 +102,7 @@ unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, 
 		cl_limbo_event_forget(ex, block);
 		cl_block_set_state(ex, block, CL_BLOCK_RELEASING);
 		about = cl_block_about_locked(&ex->blocks, block);
-		cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about);
+		cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about, 0);
 		ex->limbo.forcing++;
 		cl_give_back_alone_locked(ex, block);
 		ex->limbo.forcing--;

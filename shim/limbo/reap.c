@@ -20,9 +20,10 @@ struct told {
 static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 {
 	const struct told *told = data;
-	const struct cl_exporter *ex = told->ex;
+	struct cl_exporter *ex = told->ex;
 	const struct cl_slot *s = &ex->blocks.region->slot[slot];
 	const struct cl_record *of = &ex->blocks.region->record[record];
+	struct cl_block *block = told->locked ? cl_block_of_record(&ex->blocks, record) : NULL;
 	struct cl_about about = {
 		.pid = s->who.pid,
 		.key = of->base,
@@ -37,8 +38,18 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 	};
 
 	memcpy(about.name, s->name, sizeof about.name);
+	if (cl_options.strict.number) {
+		if (!told->locked)
+			cl_lock(&cl_exports_lock);
+		cl_still_died_locked(ex, record, slot);
+		if (!told->locked)
+			cl_unlock(&cl_exports_lock);
+	}
+	/* at the end: no collection takes the ready map any more */
+	if (block)
+		cl_still_count_kept(block);
 	if (told->locked)
-		cl_happened_locked(CL_FOUND_HOLD_RECLAIMED, &about);
+		cl_happened_locked(CL_FOUND_HOLD_RECLAIMED, &about, 0);
 	else
 		cl_happened(CL_FOUND_HOLD_RECLAIMED, &about, 0);
 }

@@ -173,6 +173,7 @@ uint64_t cl_report_write(void)
 			cl_log(CL_LOG_WARN, "cannot read %s (CULIMBO_SUPPRESSIONS): %s", known, strerror(-err));
 		report.suppressions = &suppressions;
 	}
+	cl_still_end_locked(&cl_exporter);
 	cl_view_own(&view);
 	look(&view);
 	findings = report.sums.findings;
@@ -190,6 +191,7 @@ uint64_t cl_report_write(void)
 			.pool_exports = cl_count_get(pool_exports),
 			.cut = cl_count_get(graces_cut),
 			.cut_bytes = cl_count_get(graces_cut_bytes),
+			.kept_mapped = cl_still_kept_locked(&cl_exporter),
 		};
 
 		report.dirfd = cl_self_open_dir(false);

@@ -121,6 +121,16 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_FREED_TWICE:
 		snprintf(to, n, "remove one of the two %s calls: by the second one another block may be there", free);
 		break;
+	case CL_REPORT_FREED_WHILE_MAPPED:
+		if (g->pid)
+			snprintf(pid, sizeof(pid), "process %u", g->pid);
+		snprintf(to, n, "free it only after %s has called %s: have it say so", pid, close);
+		break;
+	case CL_REPORT_OPENED_AFTER_FREE:
+		snprintf(to, n,
+			 "process %u freed it before this open: free it only after the last consumer has closed it; "
+			 "without culimbo another block may be there by now", g->pid);
+		break;
 	case CL_REPORT_EXPORTED_AFTER_FREE:
 		snprintf(to, n, "export it before %s, or keep it until its importers are done", free);
 		break;

@@ -48,6 +48,12 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 	[CL_REPORT_FREED_TWICE] = { "freed-twice", "misuse: freed twice (the driver's error was given)",
 				    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_FREED_TWICE, "freed again",
 				    "first freed" },
+	[CL_REPORT_FREED_WHILE_MAPPED] = { "freed-while-mapped", "misuse: freed while other processes had it mapped",
+					   NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_FREED_WHILE_MAPPED,
+					   "freed", "opened" },
+	[CL_REPORT_OPENED_AFTER_FREE] = { "opened-after-free", "misuse: opened after its exporter had freed it", NULL,
+					  CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_OPENED_AFTER_FREE, "opened",
+					  "freed" },
 	[CL_REPORT_EXPORTED_AFTER_FREE] = { "exported-after-free",
 					    "misuse: exported after it was freed (the driver's error was given)",
 					    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EXPORTED_AFTER_FREE,
@@ -278,6 +284,10 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 				       .generation = f->generation };
 	struct cl_report_group *g;
 
+	if (key.class == CL_REPORT_FREED_WHILE_MAPPED && f->until > f->when)
+		item.after_free = f->until - f->when;
+	if (key.class == CL_REPORT_OPENED_AFTER_FREE && f->other_when && f->when > f->other_when)
+		item.after_free = f->when - f->other_when;
 	if (key.class == CL_REPORT_CLASSES)
 		return;
 	report->table->listed[key.class]++;

@@ -29,6 +29,8 @@ enum cl_report_class {
 	CL_REPORT_UNMANAGED,
 	CL_REPORT_RECLAIMED,
 	CL_REPORT_FREED_TWICE,
+	CL_REPORT_FREED_WHILE_MAPPED,
+	CL_REPORT_OPENED_AFTER_FREE,
 	CL_REPORT_EXPORTED_AFTER_FREE,
 	CL_REPORT_IMPORT_FREED,
 	CL_REPORT_CLOSED_TWICE,
@@ -66,6 +68,7 @@ struct cl_report_counts {
 	uint64_t unmanaged_imports, unmanaged_exports;
 	uint64_t pool_exports;
 	uint64_t cut, cut_bytes; /* blocks that went before their grace was over */
+	uint64_t kept_mapped;	 /* blocks that waited in the limbo for processes that had them mapped */
 };
 
 enum { CL_REPORT_PEERS = 16 };

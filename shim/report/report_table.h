@@ -8,6 +8,7 @@
 enum {
 	CL_REPORT_ITEMS = 3,	/* items that a group keeps, the largest */
 	CL_REPORT_HOLDERS = 4,	/* holders that a group keeps */
+	CL_REPORT_OWN_ALLOCATION = 2 << 20, /* bytes: such a block shares no pages with others */
 };
 
 /* One block, import or finding. */
@@ -16,6 +17,7 @@ struct cl_report_item {
 	uint64_t since;	      /* exported, opened or found, CLOCK_MONOTONIC ns; 0: not known */
 	uint64_t other_since; /* freed, ...; 0: not, or not known */
 	uint64_t opens;
+	uint64_t after_free;  /* ns: so long it stayed mapped after its free, or so long after it was opened */
 	uint32_t record, generation, exports;
 };
 

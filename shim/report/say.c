@@ -280,6 +280,7 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 		say_number(e, "pool_exports", counts->pool_exports);
 		say_number(e, "cut", counts->cut);
 		say_number(e, "cut_bytes", counts->cut_bytes);
+		say_number(e, "kept_mapped", counts->kept_mapped);
 	}
 	say_number(e, "kept", s->n[CL_REPORT_UNTRACKED]);
 	say_number(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
@@ -324,6 +325,11 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	if (counts && counts->cut)
 		cl_emit_words(e, "  given back before their grace was over: %llu, %s (CULIMBO_GRACE_BYTES)\n",
 			      (unsigned long long)counts->cut, cl_emit_format_bytes(size, counts->cut_bytes));
+	if (counts && counts->kept_mapped)
+		cl_emit_words(e, counts->kept_mapped == 1 ?
+				 "  culimbo kept %llu block alive that this program freed while others had it mapped, or before they opened it\n" :
+				 "  culimbo kept %llu blocks alive that this program freed while others had them mapped, or before they opened them\n",
+			      (unsigned long long)counts->kept_mapped);
 	if (s->suppressed)
 		cl_emit_words(e, "  suppressed: %llu, %s (CULIMBO_SUPPRESSIONS)\n",
 			      (unsigned long long)s->suppressed, cl_emit_format_bytes(size, s->suppressed_bytes));

@@ -143,6 +143,26 @@ static void say_sum(struct cl_report *report, const struct cl_report_group *g)
 	cl_emit_bytes(&report->emit, "bytes", g->bytes, g->kind == CL_EVENT || !g->bytes ? NULL : ", ", "");
 }
 
+/* Of a block that was freed while it was mapped, or opened after its free: how long that was. */
+static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, const struct cl_report_item *item)
+{
+	char took[32];
+
+	cl_emit_age(e, "after_free_ns", item->after_free, NULL, "");
+	if (item->after_free < 1000000)
+		snprintf(took, sizeof(took), "%llu us", (unsigned long long)item->after_free / 1000);
+	else
+		cl_emit_format_age(took, item->after_free);
+	if (g->class == CL_REPORT_OPENED_AFTER_FREE)
+		cl_emit_words(e, ", %s after its free", took);
+	else if (item->bytes >= CL_REPORT_OWN_ALLOCATION)
+		cl_emit_words(e, "; mapped for %s after that: undefined by CUDA's documentation; this driver keeps the bytes",
+			      took);
+	else
+		cl_emit_words(e, "; mapped for %s after that: without culimbo process %u could have read foreign bytes",
+			      took, g->pid);
+}
+
 static void say_item(struct cl_report *report, const struct cl_report_group *g,
 		     const struct cl_report_item *item)
 {
@@ -182,9 +202,15 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 			cl_emit_age(e, "when_ns", cl_report_age(report, item->since), " ", " ago");
 		}
 		if (item->other_since && cl_report_classes[g->class].other_happened) {
-			cl_emit_words(e, "; %s", other_happened(g));
-			cl_emit_age(e, "other_ns", cl_report_age(report, item->other_since), " ", " ago");
+			/* how long after its free a block was opened says more than when both were */
+			bool words = g->class != CL_REPORT_OPENED_AFTER_FREE;
+
+			if (words)
+				cl_emit_words(e, "; %s", other_happened(g));
+			cl_emit_age(e, "other_ns", cl_report_age(report, item->other_since), words ? " " : NULL, " ago");
 		}
+		if (item->after_free)
+			say_after_free(e, g, item);
 	}
 	cl_emit_words(e, "\n");
 	cl_emit_object_end(e);

@@ -151,6 +151,7 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte);
 struct cl_counts {
 	_Atomic uint64_t exports, imports, closes, limbo_entered, limbo_released, limbo_bytes_released;
 	_Atomic uint64_t graces_cut, graces_cut_bytes; /* blocks that went before their grace was over */
+	_Atomic uint64_t kept_mapped; /* blocks of the limbo that other processes had mapped, and have closed */
 	_Atomic uint64_t pool_exports; /* pointers into pools, which nothing protects */
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
 	_Atomic uint64_t found[CL_FINDING_KINDS]; /* see diag/happened.h */

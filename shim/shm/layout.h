@@ -158,6 +158,8 @@ enum cl_finding_kind {
 	CL_FOUND_EVENT_FORCED_OUT,   /* destroyed although importers had it: CULIMBO_MAX_EVENTS */
 	CL_FOUND_HOLD_RECLAIMED,     /* by an exporter: a holder died without closing */
 	CL_FOUND_HELD_FORCED_OUT,    /* given back although others mapped it: CULIMBO_HELD_BYTES */
+	CL_FOUND_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT) */
+	CL_FOUND_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT) */
 	CL_FINDING_KINDS = 16,
 };
 
@@ -214,7 +216,8 @@ struct cl_finding {
 	uint8_t unused[2];
 	uint64_t other_when;	/* when that happened; 0: not known */
 	char name[16];		/* of the other process */
-	uint8_t unused2[48];
+	uint64_t until;		/* of a block freed while mapped: when that was over; 0: not known */
+	uint8_t unused2[40];
 };
 _Static_assert(sizeof(struct cl_finding) == 128, "layout 5");
 

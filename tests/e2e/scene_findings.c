@@ -338,6 +338,45 @@ static struct actor *play_event_forced_out(const char *env)
 	return p;
 }
 
+static struct actor *freed_while_mapped(const char *env, uint64_t bytes)
+{
+	struct actor *p = ENTER("P", .env = env), *c = ENTER("C", .env = "CULIMBO_REPORT=off");
+	uint64_t neighbour = alloc(p, SMALL), block = alloc(p, bytes), import;
+	struct handle handle = export_block(p, block);
+
+	(void)neighbour;
+	import = open_block(c, &handle);
+	free_block(p, block);
+	close_block(c, import);
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	return p;
+}
+
+static struct actor *play_freed_while_mapped(const char *env)
+{
+	return freed_while_mapped(env, SMALL);
+}
+
+static struct actor *play_freed_while_mapped_big(const char *env)
+{
+	return freed_while_mapped(env, BIG);
+}
+
+static struct actor *play_opened_after_free(const char *env)
+{
+	struct actor *p = ENTER("P", .env = "CULIMBO_REPORT=off"), *c = ENTER("C", .env = env);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc(p, SMALL);
+	struct handle handle = export_block(p, block);
+
+	(void)neighbour;
+	free_block(p, block);
+	close_block(c, open_block(c, &handle));
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	return c;
+}
+
 static void check_finding(const struct finding *f)
 {
 	char env[400], filter[1000];
@@ -449,4 +488,87 @@ void event_findings(void)
 
 	for (size_t i = 0; i < sizeof(findings) / sizeof(findings[0]); i++)
 		check_finding(&findings[i]);
+}
+
+#define STRICT "CULIMBO_STRICT=1 CULIMBO_GRACE=5s"
+
+void early_findings(void)
+{
+	static const struct finding findings[] = {
+		{ "freed-while-mapped", "memory", play_freed_while_mapped, "could have read foreign bytes",
+		  ".bytes == 1024 and .finding and .other.pid > 0 and .other.name == \"actor\" and "
+		  ".items[0].after_free_ns > 0 and .items[0].other_ns > .items[0].when_ns and "
+		  "all(.other_stack[]; .module) and .stack != .other_stack" BOTH,
+		  STRICT },
+		{ "freed-while-mapped", "memory", play_freed_while_mapped, "misuse: freed while other processes had it mapped",
+		  ".items[0].after_free_ns > 0" BOTH,
+		  /* its last close is noticed by the next call, or by the end */
+		  STRICT " CULIMBO_COLLECTOR=inline" },
+		{ "freed-while-mapped", "memory", play_freed_while_mapped_big, "this driver keeps the bytes",
+		  BIG_BLOCK " and .items[0].after_free_ns > 0" BOTH, STRICT },
+		{ "opened-after-free", "memory", play_opened_after_free, "misuse: opened after its exporter had freed it",
+		  ".bytes == 1024 and .finding and .other.pid > 0 and .items[0].after_free_ns > 0 and "
+		  ".items[0].other_ns > .items[0].when_ns and all(.other_stack[]; .module) and "
+		  ".stack != .other_stack" BOTH,
+		  "CULIMBO_STRICT=1" },
+	};
+
+	for (size_t i = 0; i < sizeof(findings) / sizeof(findings[0]); i++)
+		check_finding(&findings[i]);
+}
+
+static void no_early(struct actor *a, const char *what)
+{
+	bool quiet = !strstr(said(a), "misuse:");
+
+	ok(quiet, "%s: nothing is said to be freed too early", what);
+	if (!quiet)
+		show(a);
+}
+
+/* What is no finding of that kind. */
+void early_quiet(void)
+{
+	struct actor *p, *c;
+	uint64_t block, event;
+	struct handle handle;
+
+	p = freed_while_mapped("CULIMBO_GRACE=5s", SMALL);
+	ok(!*said(p), "without CULIMBO_STRICT it is no finding, and nothing is said");
+	p = freed_while_mapped("CULIMBO_GRACE=5s CULIMBO_REPORT=always", SMALL);
+	ok(strstr(said(p), "culimbo kept 1 block alive that this program freed") && strstr(said(p), "findings=0"),
+	   "with CULIMBO_REPORT=always: one line says that it was kept");
+	c = play_opened_after_free("CULIMBO_GRACE=5s");
+	ok(!*said(c), "nor is an open after the free a finding");
+
+	p = ENTER("P", .env = STRICT);
+	c = ENTER("C", .env = "CULIMBO_REPORT=off");
+	block = alloc(p, BIG);
+	handle = export_block(p, block);
+	open_block(c, &handle);
+	free_block(p, block);
+	kill_actor(c);
+	leave_by(p, END_EXIT, 0);
+	ok(strstr(said(p), "findings=1"), "its holder was killed: one finding, of that");
+	no_early(p, "its holder was killed");
+
+	p = ENTER("P", .env = STRICT);
+	c = ENTER("C", .env = "CULIMBO_REPORT=off");
+	handle = shared_event(p, &event);
+	if (ask(c, OP_event_open, handle.bytes, (const uint64_t[6]){ 0 })->result)
+		break_off("cuIpcOpenEventHandle failed with %d", c->reply.result);
+	ASK(p, event_destroy, event);
+	ASK(c, event_destroy, c->reply.v[0]);
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	no_early(p, "an event that is destroyed while it is open elsewhere");
+
+	p = ENTER("P", .env = STRICT);
+	block = alloc(p, SMALL);
+	handle = export_block(p, block);
+	open_block(p, &handle);
+	free_block(p, block);
+	close_block(p, block);
+	leave_by(p, END_EXIT, 0);
+	no_early(p, "a block that its own process has open");
 }

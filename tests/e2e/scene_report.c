@@ -227,5 +227,7 @@ const struct scene report_scenes[] = {
 	{ "memory-findings", memory_findings, 0 },
 	{ "misuse-findings", misuse_findings, 0 },
 	{ "event-findings", event_findings, 0 },
+	{ "early-findings", early_findings, 0 },
+	{ "early-quiet", early_quiet, 0 },
 	{ .name = NULL },
 };

@@ -15,5 +15,7 @@ void show(const struct actor *actor);
 void memory_findings(void);
 void misuse_findings(void);
 void event_findings(void);
+void early_findings(void);
+void early_quiet(void);
 
 #endif

@@ -60,7 +60,7 @@ int main(void)
 		if (i >= 2)
 			retire_frame(frame[i - 2]);
 	}
-	usleep(300000); /* longer than CULIMBO_GRACE, which the test sets to 50 ms */
+	usleep(300000); /* longer than a CULIMBO_GRACE of 50 ms, with which the consumer cannot open */
 	CHECK(cuMemAlloc(&frame[0], BYTES));
 	pass(up[1], "g", 1);
 	waitpid(consumer, NULL, 0);

@@ -10,7 +10,7 @@ setup() {
 }
 
 @test "the lines of code that its transcripts name are those that the programs' reports name" {
-	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR CULIMBO_GRACE=50ms
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	unset LD_PRELOAD LD_LIBRARY_PATH
 	guide=$top_srcdir/doc/troubleshooting.md
 	for program in never_closes frees_early is_killed; do

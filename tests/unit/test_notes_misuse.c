@@ -373,7 +373,7 @@ IN_A_CHILD(each_kind_is_heard_of_in_every_way)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_options.log.number = CL_LOG_DEBUG;
-	for (enum cl_finding_kind kind = CL_FOUND_NOTHING + 1; kind <= CL_FOUND_HELD_FORCED_OUT; kind++) {
+	for (enum cl_finding_kind kind = CL_FOUND_NOTHING + 1; kind <= CL_FOUND_OPENED_AFTER_FREE; kind++) {
 		cl_happened(kind, &about, 8);
 		view = own();
 		CHECK_EQUAL(cl_count_get(found[kind]), 1);

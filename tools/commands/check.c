@@ -437,7 +437,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		report.suppressions = &known;
 	f.here = report.suppressions || generate;
 	/* what is looked at here is not looked at there: CMD's own end is not to depend on it */
-	if (setenv("CULIMBO_KEEP_DEAD", "1h", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
+	if (setenv("CULIMBO_STRICT", "1", 0) || setenv("CULIMBO_KEEP_DEAD", "1h", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
 	    setenv("CULIMBO_REPORT_FILE", pattern, 1) ||
 	    setenv("CULIMBO_REPORT_FORMAT", f.here ? "both" : json ? "jsonl" : "text", 1) ||
 	    unsetenv("CULIMBO_PRINT_SUPPRESSIONS") ||
@@ -536,6 +536,9 @@ const struct cu_command cu_check = {
 		"another status than 0 if something was, or if nothing could be checked since no\n"
 		"CUDA call was seen.  CMD's own status, if not 0, or the signal\n"
 		"that ended it come first.\n"
+		"\n"
+		"CULIMBO_STRICT is 1 where it is not set: a block that was freed while another\n"
+		"process had it mapped is a finding, though culimbo kept it alive.\n"
 		"\n"
 		"CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT are check's own; a\n"
 		"CULIMBO_DIR of its own is used where none is set.  Suppressions are looked at when\n"

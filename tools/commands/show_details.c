@@ -365,6 +365,10 @@ static const char *finding_word(enum cl_finding_kind kind)
 		return "events_forced_out";
 	case CL_FOUND_HELD_FORCED_OUT:
 		return "held_forced_out";
+	case CL_FOUND_FREED_WHILE_MAPPED:
+		return "freed_while_mapped";
+	case CL_FOUND_OPENED_AFTER_FREE:
+		return "opened_after_free";
 	case CL_FOUND_HOLD_RECLAIMED:
 		return "holds_reclaimed";
 	case CL_FOUND_NOTHING:

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks that the program has freed while another process still had them mapped: the bug that
+ * culimbo exists for.  With CULIMBO_STRICT it is a finding, CL_FOUND_FREED_WHILE_MAPPED.
+ *
+ * A note is made at the free: only then the holder's own file still says where it has opened the
+ * block.  The finding is made when the last holder has closed the block, since only then it is
+ * known how long that was.  No finding is made where another one tells of the same hold: the
+ * holder died (CL_FOUND_HOLD_RECLAIMED), the block was forced out (CL_FOUND_HELD_FORCED_OUT), or
+ * it is still mapped when this process ends (the report's class held-in-limbo).
+ *
+ * Events have no notes: CUDA allows to destroy an event that others have open.  Nor has what this
+ * process opens of its own: without culimbo CUDA refuses that.
+ *
+ * Notes lie in private memory, and no hold, free or open is decided by them.  If this process is
+ * killed they are lost, and its file still says which blocks were freed and are held.
+ * Functions that end in _locked want cl_exports_lock held.
+ */
+#ifndef CL_STILL_MAPPED_H
+#define CL_STILL_MAPPED_H
+
+#include "shim/base/table.h"
+#include "shim/blocks/blocks.h"
+#include "shim/self/self.h"
+
+struct cl_exporter;
+struct cl_still_note;
+
+struct cl_still_mapped {
+	struct cl_table notes; /* by record */
+};
+
+/*
+ * Before @block, which this thread is freeing, enters the limbo: finds a living process that has
+ * it open, and where it was opened.  Returns a note for cl_still_enter_locked(), or NULL.  Opens
+ * that process's file.  The caller holds no lock.
+ */
+struct cl_still_note *cl_still_look(struct cl_exporter *ex, const struct cl_block *block);
+/* @block is in the limbo.  Keeps @note if others hold @block, else frees it; makes one if it is NULL. */
+void cl_still_enter_locked(struct cl_exporter *ex, const struct cl_block *block,
+			   struct cl_still_note *note);
+/* Frees @note, which may be NULL: its block does not enter the limbo. */
+void cl_still_discard(struct cl_still_note *note);
+
+/* A holder of @record has gone: if it was the last one, the note of @record becomes a finding. */
+void cl_still_left_locked(struct cl_exporter *ex, uint32_t record);
+/* The process in @slot has died while it held @record. */
+void cl_still_died_locked(struct cl_exporter *ex, uint32_t record, unsigned int slot);
+/* @record is forced out: no finding is made of its note. */
+void cl_still_forced_out_locked(struct cl_exporter *ex, uint32_t record);
+/* This process ends: makes findings of all notes whose blocks nobody holds any more. */
+void cl_still_end_locked(struct cl_exporter *ex);
+
+/* Counts a block of the limbo whose last holder has just gone, once; also without CULIMBO_STRICT. */
+static inline void cl_still_count_kept(struct cl_block *block)
+{
+	/* a ready bit may be left of an earlier block with this record */
+	if (block->kept || block->kind != CL_MEMORY || !cl_block_in_limbo(block))
+		return;
+	block->kept = true;
+	cl_count(kept_mapped);
+}
+/* Returns how many blocks were in the limbo while other processes had them mapped. */
+uint64_t cl_still_kept_locked(struct cl_exporter *ex);
+
+#endif
