@@ -563,6 +563,17 @@ void early_quiet(void)
 	leave_by(p, END_EXIT, 0);
 	no_early(p, "an event that is destroyed while it is open elsewhere");
 
+	p = ENTER("P", .env = "CULIMBO_GRACE=5s CULIMBO_REPORT=off");
+	c = ENTER("C", .env = STRICT);
+	handle = shared_event(p, &event);
+	ASK(p, event_destroy, event);
+	if (ask(c, OP_event_open, handle.bytes, (const uint64_t[6]){ 0 })->result)
+		break_off("cuIpcOpenEventHandle failed with %d", c->reply.result);
+	ASK(c, event_destroy, c->reply.v[0]);
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	no_early(c, "an event that is opened after its destroy");
+
 	p = ENTER("P", .env = STRICT);
 	block = alloc(p, SMALL);
 	handle = export_block(p, block);
