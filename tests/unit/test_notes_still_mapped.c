@@ -228,7 +228,7 @@ IN_A_CHILD(a_forked_child_knows_nothing_of_its_parents_blocks)
 	int status;
 	pid_t child;
 
-	start_strict(HOUR, CL_COLLECTOR_THREAD);
+	start_strict(HOUR, CL_COLLECTOR_INLINE);
 	p = fake_alloc(1024, CONTEXT_A);
 	others_open(&other, export_block(p));
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
