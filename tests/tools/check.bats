@@ -113,3 +113,21 @@ setup_file() {
 	run ! grep 'leak:load_model' text
 	grep ' suppressed=0' text
 }
+
+@test "check --gen-suppressions of a ctypes program refuses what would hide every other" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	cat > leaks.py <<-'END'
+		import ctypes, os
+		cuda = ctypes.CDLL("libcuda.so.1")
+		context, block, handle = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.create_string_buffer(64)
+		assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+		assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(4096))
+		assert not cuda.cuIpcGetMemHandle(handle, block)
+		assert not cuda.cuMemFree_v2(block) and cuda.cuMemFree_v2(block)
+	END
+	run "$C" check --simulate --gen-suppressions --output made -- python3 leaks.py
+	exits 99
+	cat made
+	grep '^# freed-twice: 1 block, process [0-9]*: no function of the program is known' made
+	run ! grep -E '^(leak|stack):' made
+}

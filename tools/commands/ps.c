@@ -13,10 +13,11 @@
 #include "tools/common/procs.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
+#include "tools/common/users.h"
 
-enum { OPTION_UNPROTECTED = 128 };
+enum { OPTION_UNPROTECTED = 128, OPTION_USER };
 enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, PINS, AGE, PROCFILE, NOTE,
-       EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS };
+       EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS, HOSTPID, CGROUP, USER };
 
 static const struct cu_column columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
@@ -39,15 +40,25 @@ static const struct cu_column columns[] = {
 	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share, local time" },
 	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "memory that its file takes" },
 	[PIDNS] = { "PIDNS", CU_NUMBER, CU_HIDDEN | CU_LEFT, "the inode of its PID namespace" },
+	[HOSTPID] = { "HOSTPID", CU_NUMBER, CU_IF_ANY, "of a process in another PID namespace: what it is called here" },
+	[CGROUP] = { "CGROUP", CU_TEXT, CU_HIDDEN, "its cgroup, which names its container or pod" },
+	[USER] = { "USER", CU_NUMBER, CU_IF_ANY | CU_LEFT, "whose it is, with --user" },
 	{ .name = NULL },
 };
+
+/* What @p is called here; 0: it cannot be seen. */
+static pid_t pid_here(const struct cu_process *p)
+{
+	return p->elsewhere ? cu_proc_here(p->who.pid, p->who.pid_ns, p->who.start_time) : (pid_t)p->who.pid;
+}
 
 static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 {
 	const struct cu_process *p = row;
-	static char text[32];
+	static char text[512];
 	struct tm tm;
 	time_t when;
+	pid_t here;
 
 	switch (column) {
 	case STATE:
@@ -119,6 +130,20 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 		if (p->who.pid_ns)
 			cu_cell_number(cell, p->who.pid_ns);
 		break;
+	case HOSTPID:
+		if (p->elsewhere && p->state != CL_DEAD && (here = pid_here(p)) > 0)
+			cu_cell_number(cell, (uint64_t)here);
+		break;
+	case CGROUP:
+		if (p->state == CL_DEAD || (here = pid_here(p)) <= 0)
+			break;
+		cu_proc_cgroup(here, text, sizeof(text));
+		cu_cell_text(cell, text);
+		break;
+	case USER:
+		if (p->has_user)
+			cu_cell_number(cell, p->user);
+		break;
 	default:
 		break;
 	}
@@ -154,7 +179,8 @@ static void list_unprotected(void *data, pid_t pid)
 		cu_table_line(data, fill, &process);
 }
 
-static int unprotected(const struct cu_command *command, struct cu_format *format)
+static int unprotected(const struct cu_command *command, struct cu_format *format,
+		       const struct cu_users *users)
 {
 	struct cu_table *table;
 	int status;
@@ -165,7 +191,7 @@ static int unprotected(const struct cu_command *command, struct cu_format *forma
 	table = cu_table_new(command, "processes", format, &status);
 	if (!table)
 		return status;
-	cu_proc_each(geteuid(), false, list_unprotected, table);
+	cu_proc_each(users->given ? users->uid : geteuid(), users->all, list_unprotected, table);
 	return cu_table_end(table);
 }
 
@@ -175,6 +201,7 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 	struct cu_table *table;
 	const char *dir = NULL;
 	struct cu_scan scan;
+	struct cu_users users = { .given = false };
 	bool bare = false;
 	int got, status;
 
@@ -183,14 +210,19 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 			dir = optarg;
 		else if (got == OPTION_UNPROTECTED)
 			bare = true;
+		else if (got == OPTION_USER) {
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+		}
 		else if (!cu_format_option(&format, got))
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 	if (bare)
-		return unprotected(command, &format);
+		return unprotected(command, &format, &users);
 	table = cu_table_new(command, "processes", &format, &status);
 	if (!table)
 		return status;
-	if (!cu_scan_all(command, &scan, dir, 0, &status)) {
+	if (users.given ? !cu_users_scan(command, &scan, &users, dir, &status) :
+			  !cu_scan_all(command, &scan, dir, 0, &status)) {
 		cu_table_drop(table);
 		return status;
 	}
@@ -206,6 +238,7 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "unprotected", OPTION_UNPROTECTED, NULL, "list this user's processes that use CUDA without the library instead" },
+	{ "user", OPTION_USER, "UID|all", "as root: look at the processes of this user, or of all" },
 	CU_TABLE_OPTIONS, CU_DIR_OPTION, { .name = NULL }
 };
 

@@ -149,6 +149,70 @@ void cu_proc_each(uid_t uid, bool everybody, void (*each)(void *data, pid_t pid)
 		closedir(proc);
 }
 
+/* -------------------------------------------------------------------- namespaces */
+struct sought {
+	uint32_t pid;
+	uint64_t pid_ns, start;
+	pid_t found;
+};
+
+static void try_one(void *data, pid_t pid)
+{
+	struct sought *sought = data;
+	char path[64], link[64] = "", line[512];
+	unsigned long long ns;
+	uint32_t inner = 0;
+	ssize_t n;
+	FILE *f;
+
+	if (sought->found || cu_proc_start(pid) != sought->start)
+		return;
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+	n = readlink(path, link, sizeof(link) - 1);
+	link[n > 0 ? n : 0] = 0;
+	if (sscanf(link, "pid:[%llu]", &ns) == 1 && ns != sought->pid_ns)
+		return;
+	f = open_of(pid, "status");
+	/* its number in each namespace, from ours to its own */
+	while (f && !inner && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "NSpid:", 6))
+			inner = (uint32_t)strtoul(strrchr(line, '\t') ? strrchr(line, '\t') : "0", NULL, 10);
+	if (f)
+		fclose(f);
+	if (inner == sought->pid)
+		sought->found = pid;
+}
+
+pid_t cu_proc_here(uint32_t pid, uint64_t pid_ns, uint64_t start)
+{
+	struct sought sought = { .pid = pid, .pid_ns = pid_ns, .start = start };
+
+	if (start)
+		cu_proc_each(0, true, try_one, &sought);
+	return sought.found;
+}
+
+void cu_proc_cgroup(pid_t pid, char *to, size_t size)
+{
+	FILE *f = open_of(pid, "cgroup");
+	char line[4200];
+
+	*to = 0;
+	/* "0::/PATH" is of cgroup v2; with v1 that of the memory controller has the container's name */
+	while (f && fgets(line, sizeof(line), f)) {
+		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+
+		if (!path)
+			continue;
+		path++;
+		path[strcspn(path, "\n")] = 0;
+		if (!strncmp(list, ":memory:", 8) || (!strncmp(list, "::", 2) && (!*to || !strcmp(to, "/"))))
+			cu_clean(to, size, path, size - 1);
+	}
+	if (f)
+		fclose(f);
+}
+
 /* ------------------------------------------------------------------ out of memory */
 static bool read_count(const char *path, uint64_t *count)
 {

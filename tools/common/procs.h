@@ -22,6 +22,13 @@ enum {
 int cu_proc_maps(pid_t pid);
 /* When it began, in clock ticks since boot; 0: it is gone, or a zombie. */
 uint64_t cu_proc_start(pid_t pid);
+/*
+ * The process that is called @pid in the PID namespace with inode @pid_ns and began at @start (clock
+ * ticks since boot), as it is called here; 0: it is not to be seen from here.
+ */
+pid_t cu_proc_here(uint32_t pid, uint64_t pid_ns, uint64_t start);
+/* The path of its cgroup, "" if it is not known. */
+void cu_proc_cgroup(pid_t pid, char *to, size_t size);
 /* For how long it has run, ns. */
 uint64_t cu_proc_age(uint64_t start);
 /* Its command line, without control bytes; without one, its name. */

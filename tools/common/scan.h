@@ -39,6 +39,8 @@ struct cu_process {
 	char command[129];
 	enum cl_liveness state;
 	bool never_opened; /* for longer than its grace it exports, and nobody under culimbo has opened any of it */
+	bool has_user;	  /* it was asked for with --user */
+	uint32_t user;
 	bool elsewhere;	  /* in another PID namespace: its pid is not ours to look up */
 	uint64_t age;	  /* of its file, or of its first open; ns */
 	uint64_t created; /* CLOCK_REALTIME ns; 0: it has no file */

@@ -1,0 +1,71 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031
+# Processes of other users and in other PID namespaces, as culimbo ps shows them to root.
+
+load common
+bats_require_minimum_version 1.5.0
+eval "$(declare -f setup | sed 's/^setup/common_setup/')"
+load share
+
+setup() {
+	common_setup
+	share_setup
+}
+
+teardown() {
+	share_teardown
+	if [ -n "${STRANGER-}" ]; then
+		rm -rf "/dev/shm/culimbo-$STRANGER"
+	fi
+}
+
+@test "ps: of a process in another PID namespace: its pid here, and its cgroup" {
+	unshare -pf --mount-proc true 2> /dev/null || skip "no PID namespace can be made here"
+	printf '#!/bin/sh\nexec unshare -pf --kill-child --mount-proc "%s"\n' "$SHARER" > inside
+	chmod +x inside
+	EXE=$PWD/inside start P
+	tell P "export 4096 1"
+	"$C" ps --json -o +HOSTPID,CGROUP > ps.json
+	cat ps.json
+	here=$(jq -e '.processes[0] | select(.pid == 1) | .hostpid' ps.json)
+	[ "$(readlink "/proc/$here/exe")" = "$(realpath "$SHARER")" ] || grep -q sharer "/proc/$here/comm"
+	[ "$(jq -r '.processes[0].cgroup' ps.json)" != null ]
+	run "$C" ps
+	has HOSTPID
+	finish P
+	# of those that are here the column is not there
+	start Q
+	tell Q "export 4096 1"
+	run "$C" ps
+	[[ $output != *HOSTPID* ]]
+}
+
+@test "ps --user: root looks at another user's processes, and at all" {
+	[ "$(id -u)" -eq 0 ] || skip "only root may look"
+	STRANGER=$((61000 + RANDOM % 4000))
+	chmod 777 "$HOME_OF_ALL"
+	rmdir "$CULIMBO_SIM_DIR"
+	setpriv --reuid=$STRANGER --clear-groups test -x "$SHARER" || skip "another user cannot run what was built here"
+	printf '#!/bin/sh\nexec setpriv --reuid=%s --clear-groups "%s"\n' $STRANGER "$SHARER" > inside
+	chmod +x inside
+	dir=$CULIMBO_DIR
+	unset CULIMBO_DIR
+	EXE=$PWD/inside start P
+	tell P "export 4096 2"
+	"$C" ps --user $STRANGER --json | jq -e --argjson u $STRANGER '.processes | length == 1 and .[0].exported == 2 and
+		.[0].user == $u and .[0].state == "alive"'
+	"$C" ps --user=all --json | jq -e --argjson u $STRANGER '[.processes[] | select(.user == $u)] | length == 1'
+	# it looks as that user does, so nothing of it is root's now
+	[ "$(find "/dev/shm/culimbo-$STRANGER" -not -user $STRANGER | wc -l)" -eq 0 ]
+	run "$C" ps --dir="/dev/shm/culimbo-$STRANGER"
+	exits 1
+	has "somebody else's"
+	run "$C" ps --user=all --dir="$dir"
+	exits 2
+	run "$C" ps --user=nobody-of-this-name
+	exits 2
+	run setpriv --reuid=$STRANGER --clear-groups "$C" ps --user=0
+	exits 1
+	has "only root"
+}
