@@ -94,7 +94,7 @@ names() {
 	unset "${!CULIMBO_@}"
 	TERM=xterm script -qec "stty cols 80 rows 24; '$C' config" typed < /dev/null | tr -d '\r' > seen
 	[ "$(awk 'length > 80' seen | wc -l)" -eq 0 ]
-	[ "$(wc -l < seen)" -lt 70 ]
+	[ "$(wc -l < seen)" -lt $((3 * $(names | wc -l))) ]
 	[ "$(grep -c '^CULIMBO_' seen)" -eq "$(names | wc -l)" ]
 	grep -A 2 '^CULIMBO_DIR ' seen | grep -q '^    where exporter files live'
 	# the same words as in a wide one
