@@ -132,3 +132,22 @@ setup_file() {
 	grep '^# freed-twice: 1 block, process [0-9]*: no function of the program is known' made
 	run ! grep -E '^(leak|stack):' made
 }
+
+@test "check tells that memory ran out in its cgroup, whoever was killed for it" {
+	if [ -w /sys/fs/cgroup/memory/cgroup.procs ]; then
+		group=/sys/fs/cgroup/memory/culimbo-test-$$ limit=memory.limit_in_bytes
+	else
+		group=/sys/fs/cgroup/culimbo-test-$$ limit=memory.max
+	fi
+	mkdir "$group" 2> /dev/null || skip "no memory cgroup can be made here"
+	echo 60M > "$group/$limit" || { rmdir "$group"; skip "no memory cgroup can be made here"; }
+	cat > job.sh <<-'END'
+		echo $$ > "$1/cgroup.procs"
+		"$2" check --allow-no-cuda --output text -- sh -c 'perl -e "\$x = q(x) x (200 << 20)"; true'
+	END
+	sh job.sh "$group" "$C" || :
+	rmdir "$group"
+	cat text
+	grep '^culimbo: memory ran out: the kernel has killed 1 of ' text
+	grep ' oom_kills=1$' text
+}
