@@ -11,6 +11,7 @@
 #include "shim/report/peer_files.h"
 #include "shim/report/report_table.h"
 #include "shim/report/say_group.h"
+#include "shim/report/say_python.h"
 
 bool cl_report_is_inner(const char *path)
 {
@@ -46,12 +47,14 @@ void cl_report_say_pattern(struct cl_emit *e, const struct cl_suppressible *of)
 
 /*
  * Prints a suppression for @g.  Its pattern is the innermost function that is not CUDA's or ours,
- * or the module of that function: of the first stack, or else of the second.
+ * or the module of that function: of the first stack, or else of the second.  Python's frames come
+ * before the others.
  */
 static void say_pattern(struct cl_report *report, const struct cl_report_group *g)
 {
 	struct cl_report_symbol symbol = { .line = 0 };
 	struct cl_view_frame frame = { .offset = 0 };
+	struct cl_view_python python;
 	struct cl_suppressible of = { .class = cl_report_classes[g->class].name,
 				      .what = cl_report_what(g, g->n != 1), .n = g->n, .bytes = g->bytes,
 				      .pid = report->process.who.pid, .function = "", .path = "" };
@@ -59,6 +62,10 @@ static void say_pattern(struct cl_report *report, const struct cl_report_group *
 	for (int s = 0; s < 2 && !of.path[0] && !of.function[0]; s++) {
 		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
 
+		if (cl_report_python_place(report->view, g->stack[s], &python)) {
+			cl_report_suppress_python(&of, python.function, python.file);
+			break;
+		}
 		for (unsigned int i = 0; i < depth; i++) {
 			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame) ||
 			    cl_report_is_inner(frame.path))

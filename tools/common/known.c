@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "shim/report/report_table.h"
+#include "shim/report/say_python.h"
 #include "tools/common/known.h"
 
 enum { NAMES = 4 * 2 * CL_STACK_FRAMES, ROOM = 1 << 16 };
@@ -104,8 +105,10 @@ static bool add_names(void *data, const struct cl_view_frame *frame, const struc
 	snprintf(place, sizeof(place), "%s+%#" PRIx64, frame->path, frame->offset);
 	add_name(names, symbol->function);
 	add_name(names, symbol->file);
-	add_name(names, frame->path);
-	add_name(names, place);
+	if (frame->path[0]) { /* else it is Python's */
+		add_name(names, frame->path);
+		add_name(names, place);
+	}
 	return true;
 }
 
@@ -141,13 +144,25 @@ static struct cl_suppression *find(struct cu_known *known, char *object)
 }
 
 struct place {
-	char function[256], path[256];
+	char function[256], path[256], python[256];
+	struct cl_suppressible *of;
 };
 
 static bool take_place(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
 {
 	struct place *place = data;
+	bool own = cl_report_is_own_python(symbol->file);
 
+	if (!frame->path[0]) { /* Python's: the first of the program's own files, or the first of all */
+		if (place->of->path == place->path || own) {
+			snprintf(place->function, sizeof(place->function), "%s", symbol->function);
+			snprintf(place->python, sizeof(place->python), "%s", symbol->file);
+			cl_report_suppress_python(place->of, place->function, place->python);
+		}
+		return !own;
+	}
+	if (place->of->path != place->path)
+		return false;
 	if (cl_report_is_inner(frame->path))
 		return true;
 	snprintf(place->function, sizeof(place->function), "%s", symbol->function);
@@ -164,6 +179,7 @@ static void generate(struct work *w, char *object, int class)
 				      .pid = (uint32_t)number_of(object, "pid") };
 	char *rest = cut(object, "\"holders\":[");
 
+	place.of = &of;
 	/* (the first stack is where it happened) */
 	cu_symbols_each(w->known->symbols, object, take_place, &place);
 	uncut(rest);
