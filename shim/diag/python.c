@@ -9,7 +9,7 @@
  * ends, it frees the states of threads that are still in some call.  A load from there could fault
  * at any moment, whatever was asked before.  So what is Python's is read by process_vm_readv() of
  * this very process, which reads the same bytes and returns an error instead of a fault.  That costs
- * some microseconds.  Plain loads are used where the interpreter cannot end meanwhile:
+ * two microseconds.  Plain loads, of 0.2 us, are used where the interpreter cannot end meanwhile:
  *   - this thread has the GIL;
  *   - this is the first thread of a program that is python itself, whose first thread ends the
  *     interpreter.
@@ -48,62 +48,99 @@ static uint64_t word_in(const char *from, size_t at)
 enum { GUESSED = 12, FRAME_MOST = 128 };
 
 /*
- * Where this thread's frames were the last time, and their code objects: mostly they are there
- * again, and one system call reads all of them.
+ * The frames that this thread had the last time.  Mostly they are there again: then one system call
+ * reads all of them.
  */
 struct guess {
-	uint64_t cframe, frame[GUESSED], code[GUESSED];
-	uint32_t n;
+	uint64_t cframe, frame[GUESSED], code[GUESSED], at[GUESSED]; /* code 0: a frame of the interpreter's own */
+	uint64_t hash; /* of all places, if the same frames have the same hash; 0: they may not */
+	uint32_t n, max;
 };
 static __thread struct guess last __attribute__((tls_model("initial-exec")));
+/* This thread reads or writes `last`: a signal handler that interrupts it leaves it alone. */
+static __thread volatile bool last_is_busy __attribute__((tls_model("initial-exec")));
 
 /* What that system call has read. */
 struct seen {
 	uint64_t first, through; /* what the state, and its cframe, have */
 	bool has_first, has_through;
 	uint32_t frames;
-	char frame[GUESSED][FRAME_MOST];
-	char code[GUESSED][GUARD_MOST]; /* of a code object, from code_flags on */
-	bool codes;
+	const char *frame[GUESSED];
+	char room[2048];
 };
 
-static void read_guessed(const struct cl_python_layout *l, uint64_t state, const struct guess *guess, struct seen *seen)
+static bool is_one_page(uint64_t a, uint64_t b)
 {
-	struct iovec local[2 + 2 * GUESSED], remote[2 + 2 * GUESSED];
-	const size_t guard = l->code_file + 24u - l->code_flags;
-	uint32_t n = 0, frames = guess->n <= GUESSED ? guess->n : 0, most;
-	int was = errno;
-	ssize_t got, at = 0;
+	return a / CL_PAGE == b / CL_PAGE;
+}
 
-#define READ(address, to, size)                                                     \
-	(local[n] = (struct iovec){ (to), (size) },                                 \
-	 remote[n++] = (struct iovec){ (void *)(uintptr_t)(address), (size) })
-	READ(state + l->state_frame, &seen->first, 8);
-	if (l->through_cframe && guess->cframe)
-		READ(guess->cframe + l->cframe_frame, &seen->through, 8);
-	for (uint32_t i = 0; i < frames; i++)
-		READ(guess->frame[i], seen->frame[i], l->frame_size);
-	most = n;
-	for (uint32_t i = 0; i < frames; i++)
-		if (guess->code[i])
-			READ(guess->code[i] + l->code_flags, seen->code[i], guard);
+/* The kernel's work is for each range: neighbours, as the frames of newer versions are, become one. */
+static void read_guessed(const struct cl_python_layout *l, uint64_t state, const struct guess *guess,
+			 struct seen *seen)
+{
+	struct iovec local[2 + GUESSED], remote[2 + GUESSED];
+	uint32_t fixed = 1, n, frames = guess->n <= GUESSED ? guess->n : 0, whole = 0, in[GUESSED];
+	int was = errno;
+	ssize_t got, sum = 0;
+	size_t used = 0;
+
+	local[0] = (struct iovec){ &seen->first, 8 };
+	remote[0] = (struct iovec){ (void *)(uintptr_t)(state + l->state_frame), 8 };
+	if (l->through_cframe && guess->cframe) {
+		local[1] = (struct iovec){ &seen->through, 8 };
+		remote[1] = (struct iovec){ (void *)(uintptr_t)(guess->cframe + l->cframe_frame), 8 };
+		fixed = 2;
+	}
+	n = fixed;
+	for (uint32_t i = 0; i < frames; i++) {
+		uint64_t from = guess->frame[i], to = from + l->frame_size;
+		uint64_t start = (uint64_t)(uintptr_t)remote[n - 1].iov_base, end = start + remote[n - 1].iov_len;
+
+		if (n > fixed && is_one_page(from, start) && is_one_page(to - 1, start) && is_one_page(end - 1, start)) {
+			from = from < start ? from : start;
+			to = to > end ? to : end;
+			n--;
+		}
+		remote[n] = (struct iovec){ (void *)(uintptr_t)from, to - from };
+		in[i] = n++;
+	}
+	for (uint32_t k = fixed; k < n; used += remote[k++].iov_len) {
+		if (remote[k].iov_len > sizeof seen->room - used)
+			n = k;
+		local[k] = (struct iovec){ seen->room + used, remote[k].iov_len };
+	}
 	got = process_vm_readv(getpid(), local, n, remote, n, 0);
 	errno = was;
-	seen->has_first = got >= 8;
-	seen->has_through = seen->has_first && n > 1 && local[1].iov_base == (void *)&seen->through &&
-			    got >= 16 && seen->first == guess->cframe;
-	seen->frames = 0;
 	/* it stops at the first that can't be read */
-	for (uint32_t i = 0; i < n && (at += (ssize_t)local[i].iov_len) <= got; i++)
-		seen->frames += i < most && i >= most - frames;
-	seen->codes = at <= got;
-#undef READ
+	while (whole < n && sum + (ssize_t)remote[whole].iov_len <= got)
+		sum += (ssize_t)remote[whole++].iov_len;
+	seen->has_first = whole > 0;
+	seen->has_through = fixed == 2 && whole > 1 && seen->first == guess->cframe;
+	for (seen->frames = 0; seen->frames < frames && in[seen->frames] < whole; seen->frames++) {
+		uint32_t i = seen->frames;
+
+		seen->frame[i] = (char *)local[in[i]].iov_base +
+				 (guess->frame[i] - (uint64_t)(uintptr_t)remote[in[i]].iov_base);
+	}
 }
 
 static void mix(uint64_t *hash, uint64_t word)
 {
 	*hash = (*hash ^ word) * 0x9e3779b97f4a7c15u;
 	*hash ^= *hash >> 29;
+}
+
+/* Where a frame stands.  Returns false if it is the interpreter's own. */
+static bool place_of(const struct cl_python_layout *l, const char *frame, struct cl_python_place *place)
+{
+	if (l->frame_owner && (uint8_t)frame[l->frame_owner] > l->owner_most)
+		return false;
+	/* 3.14 marks borrowed references in the lowest bits */
+	place->code = word_in(frame, l->frame_code) & ~(uint64_t)7;
+	place->at = word_in(frame, l->frame_at);
+	if (l->at_unit)
+		place->at = (uint64_t)((int64_t)(int32_t)place->at * l->at_unit);
+	return true;
 }
 
 /* After the first name that was read in the safe way. */
@@ -153,28 +190,22 @@ static bool mix_file(struct cl_python_places *places, bool load, uint64_t file)
  * Adds what tells the code object from another one that had its address before.  The code of modules
  * and of a notebook's cells goes when it has run, and the next one mostly gets all its addresses.
  */
-static bool mix_code(struct cl_python_places *places, const struct guess *guess, const struct seen *seen,
-		     uint32_t i, uint64_t code)
+static bool mix_code(struct cl_python_places *places, bool load, uint64_t code, bool *is_function)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
 	const size_t guard = l->code_file + 24u - l->code_flags;
-	char own[GUARD_MOST];
-	const char *what = own;
+	char what[GUARD_MOST];
 	uint32_t flags, first;
 
-	if (!seen)
-		what = (const char *)(uintptr_t)(code + l->code_flags);
-	else if (i < guess->n && seen->codes && guess->code[i] == code)
-		what = seen->code[i];
-	else if (!cl_python_read(code + l->code_flags, own, guard))
+	if (!get(load, code + l->code_flags, what, guard))
 		return false;
 	memcpy(&flags, what, sizeof flags);
 	memcpy(&first, what + l->code_first - l->code_flags, sizeof first);
 	mix(&places->hash, flags | (uint64_t)first << 32);
 	for (size_t at = guard - 24; at < guard; at += 8)
 		mix(&places->hash, word_in(what, at));
-	/* a function lives on; to read more of it costs a system call, where loads are not safe */
-	return (seen && flags & NEW_LOCALS) || mix_file(places, !seen, word_in(what, guard - 24));
+	*is_function = flags & NEW_LOCALS;
+	return mix_file(places, load, word_in(what, guard - 24));
 }
 
 /* True if @state is not that of the interpreter which this thread runs. */
@@ -183,18 +214,22 @@ static bool is_of_another(const void *state)
 	return cl_python.check && cl_python.check() && cl_python.running_state() != state;
 }
 
-/* Follows the frames from @frame on.  @seen is NULL if they may be loaded.  Returns false if one can't be read. */
+/*
+ * Follows the frames from @frame on.  Returns false if one can't be read.  @seen and @now are NULL if
+ * they may be loaded; else *now becomes the next guess.
+ */
 static bool walk(struct cl_python_places *places, const struct guess *guess, const struct seen *seen,
-		 uint64_t frame, unsigned int max)
+		 struct guess *now, uint64_t frame, unsigned int max)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
 	char own[FRAME_MOST];
+	bool functions = true;
 
 	/* frames of the interpreter's own lie between: not more than one for each */
 	for (uint32_t i = 0; frame && places->n < max && i < 2 * CL_PYTHON_FRAMES + 2; i++) {
-		struct cl_python_place *place = &places->place[places->n];
+		struct cl_python_place place = { .code = 0 };
+		bool is_function = true;
 		const char *its = own;
-		uint64_t code = 0;
 
 		if (!seen)
 			its = (const char *)(uintptr_t)frame;
@@ -202,26 +237,57 @@ static bool walk(struct cl_python_places *places, const struct guess *guess, con
 			its = seen->frame[i];
 		else if (!cl_python_read(frame, own, l->frame_size))
 			return false;
-		if (!l->frame_owner || (uint8_t)its[l->frame_owner] <= l->owner_most) {
-			/* 3.14 marks borrowed references in the lowest bits */
-			code = place->code = word_in(its, l->frame_code) & ~(uint64_t)7;
-			place->at = word_in(its, l->frame_at);
-			if (l->at_unit)
-				place->at = (uint64_t)((int64_t)(int32_t)place->at * l->at_unit);
-			if (!mix_code(places, guess, seen, i, code))
+		if (place_of(l, its, &place)) {
+			if (!mix_code(places, !seen, place.code, &is_function))
 				return false;
-			mix(&places->hash, code);
-			mix(&places->hash, place->at);
-			places->n++;
+			mix(&places->hash, place.code);
+			mix(&places->hash, place.at);
+			places->place[places->n++] = place;
+			functions &= is_function;
 		}
-		if (seen && i < GUESSED) {
-			last.frame[i] = frame;
-			last.code[i] = code;
-			last.n = i + 1;
+		if (now && i < GUESSED) {
+			now->frame[i] = frame;
+			now->code[i] = place.code;
+			now->at[i] = place.at;
+			now->n = i + 1;
 		}
+		functions &= i < GUESSED;
 		frame = word_in(its, l->frame_previous);
 	}
+	if (now) {
+		now->max = max;
+		now->hash = functions ? places->hash : 0;
+	}
 	return true;
+}
+
+/*
+ * Returns true if all frames are as they were the last time.  Then their code objects are not asked
+ * again what they are, if all are functions: these live on while somebody may call them.
+ */
+static bool are_as_guessed(struct cl_python_places *places, const struct guess *guess, const struct seen *seen,
+			   uint64_t frame, unsigned int max)
+{
+	const struct cl_python_layout *l = &cl_python.layout;
+	uint32_t i;
+
+	if (!guess->hash || guess->max != max || guess->n != seen->frames)
+		return false;
+	for (i = 0; i < guess->n && frame == guess->frame[i]; i++) {
+		struct cl_python_place place = { .code = 0 };
+
+		if (place_of(l, seen->frame[i], &place))
+			places->place[places->n++] = place;
+		if (place.code != guess->code[i] || place.at != guess->at[i])
+			break;
+		frame = word_in(seen->frame[i], l->frame_previous);
+	}
+	if (i == guess->n && (!frame || places->n == max)) {
+		places->hash = guess->hash;
+		return true;
+	}
+	places->n = 0;
+	return false;
 }
 
 static bool load_places(struct cl_python_places *places, const char *state, unsigned int max)
@@ -231,28 +297,47 @@ static bool load_places(struct cl_python_places *places, const char *state, unsi
 
 	if (l->through_cframe && frame)
 		frame = word_in((const char *)(uintptr_t)frame, l->cframe_frame);
-	return walk(places, NULL, NULL, frame, max);
+	return walk(places, NULL, NULL, NULL, frame, max);
 }
 
-static bool read_places(struct cl_python_places *places, uint64_t state, unsigned int max)
+static bool read_places(struct cl_python_places *places, uint64_t state, unsigned int max, struct guess *guess)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
-	const struct guess guess = last; /* a signal handler may change it */
+	struct guess now = { .n = 0 };
 	struct seen seen;
 	uint64_t frame;
+	bool whole;
 
-	read_guessed(l, state, &guess, &seen);
+	read_guessed(l, state, guess, &seen);
 	if (!seen.has_first)
 		return false;
 	frame = seen.first;
-	if (l->through_cframe && seen.has_through) {
+	if (l->through_cframe && seen.has_through)
 		frame = seen.through;
-	} else if (l->through_cframe && frame) {
-		last.cframe = seen.first;
-		if (!cl_python_read(seen.first + l->cframe_frame, &frame, sizeof frame))
-			return false;
-	}
-	return walk(places, &guess, &seen, frame, max);
+	else if (l->through_cframe && frame && !cl_python_read(seen.first + l->cframe_frame, &frame, sizeof frame))
+		return false;
+	if (are_as_guessed(places, guess, &seen, frame, max))
+		return true;
+	whole = walk(places, guess, &seen, &now, frame, max);
+	now.cframe = l->through_cframe ? seen.first : 0;
+	*guess = now;
+	return whole;
+}
+
+/* As read_places(), with this thread's guess; a signal handler that interrupts it guesses nothing. */
+static bool guess_places(struct cl_python_places *places, uint64_t state, unsigned int max)
+{
+	struct guess none = { .n = 0 };
+	bool whole;
+
+	if (last_is_busy)
+		return read_places(places, state, max, &none);
+	last_is_busy = true;
+	atomic_signal_fence(memory_order_seq_cst);
+	whole = read_places(places, state, max, &last);
+	atomic_signal_fence(memory_order_seq_cst);
+	last_is_busy = false;
+	return whole;
 }
 
 void cl_python_places(struct cl_python_places *places, unsigned int max)
@@ -271,7 +356,7 @@ void cl_python_places(struct cl_python_places *places, unsigned int max)
 	else if (may_load(state))
 		places->unread = !load_places(places, state, max);
 	else
-		places->unread = !read_places(places, (uint64_t)(uintptr_t)state, max);
+		places->unread = !guess_places(places, (uint64_t)(uintptr_t)state, max);
 	if (places->unread)
 		places->n = 0;
 }
