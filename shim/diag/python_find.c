@@ -92,20 +92,29 @@ static bool read_layout(struct cl_python_layout *layout, uint64_t runtime, unsig
 	return layout->frame_owner && layout->code_start;
 }
 
-/* Finds libpython among the loaded files, for a program that has not made its names known to all. */
+/*
+ * Looks for an interpreter by the names of files.  Programs without one are spared dlsym(), which may
+ * wait for a thread that is in a library's constructor.
+ */
 struct search {
-	char name[1024];
-	unsigned long long loaded; /* how many files ever were */
+	bool program;	 /* the program has "python" in its name */
+	char name[1024]; /* of libpython; "": there is none */
 };
+
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
 
 static int look_at_object(struct dl_phdr_info *object, size_t size, void *data)
 {
 	struct search *search = data;
-	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
 
 	(void)size;
-	search->loaded = object->dlpi_adds;
-	if (strncmp(name, "libpython", 9) || strlen(object->dlpi_name) >= sizeof search->name)
+	if (strncmp(last_part(object->dlpi_name), "libpython", 9) ||
+	    strlen(object->dlpi_name) >= sizeof search->name)
 		return 0;
 	memcpy(search->name, object->dlpi_name, strlen(object->dlpi_name) + 1);
 	return 1;
@@ -118,33 +127,33 @@ static int count_loads(struct dl_phdr_info *object, size_t size, void *data)
 	return 1;
 }
 
-static bool is_python_the_program(void)
+static void look_at_program(struct search *search, bool *is_python)
 {
 	char path[1024];
 	ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-	const char *slash;
 
 	path[n > 0 ? n : 0] = 0;
-	slash = strrchr(path, '/');
-	return slash && !strncmp(slash, "/python", 7);
+	search->program = strstr(last_part(path), "python") != NULL;
+	*is_python = !strncmp(last_part(path), "python", 6);
 }
 
 static bool find(struct cl_python_interpreter *to, const struct search *search)
 {
-	void *library = RTLD_DEFAULT;
+	void *library = NULL, *function = NULL;
 	const char *(*version)(void);
-	void *function = dlsym(library, "PyGILState_GetThisThreadState");
 	unsigned int minor = 0;
 	uint64_t runtime;
-	Dl_info info;
 
 	/* we keep this reference, so that our addresses stay valid */
-	if (function && dladdr(function, &info) && info.dli_fname)
-		dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_LAZY);
-	if (!function && search->name[0]) {
+	if (search->name[0])
 		library = dlopen(search->name, RTLD_NOLOAD | RTLD_LAZY);
-		function = library ? dlsym(library, "PyGILState_GetThisThreadState") : NULL;
-	}
+	/* the program's own comes before that of a library */
+	if (search->program)
+		function = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+	if (function)
+		library = RTLD_DEFAULT;
+	else if (library)
+		function = dlsym(library, "PyGILState_GetThisThreadState");
 	if (!function)
 		return false;
 	/* copied as bytes, because ISO C has no cast from a data pointer to a function pointer */
@@ -164,7 +173,6 @@ static bool find(struct cl_python_interpreter *to, const struct search *search)
 	       sizeof to->running_state);
 	if (!to->running_state || (minor < 12 && !to->check))
 		return false;
-	to->is_program = is_python_the_program();
 	switch (minor) {
 	case 8:
 	case 9:
@@ -191,7 +199,7 @@ void cl_python_look(void)
 {
 	static _Atomic unsigned long long seen;
 	unsigned long long loaded = 0;
-	struct search search = { .loaded = 0 };
+	struct search search = { .program = false };
 	struct cl_python_interpreter local = { .check = NULL };
 	int was = CL_PYTHON_NONE;
 
@@ -201,6 +209,7 @@ void cl_python_look(void)
 	if (loaded == atomic_load_explicit(&seen, memory_order_relaxed))
 		return;
 	dl_iterate_phdr(look_at_object, &search);
+	look_at_program(&search, &local.is_program);
 	/* each thread looks for itself, and the first one's answer is taken: see driver.c */
 	if (find(&local, &search) &&
 	    atomic_compare_exchange_strong_explicit(&cl_python_state, &was, CL_PYTHON_BEING_FOUND,
