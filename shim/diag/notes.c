@@ -14,6 +14,7 @@
 #include "shim/diag/notes.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
+#include "shim/diag/python.h"
 #include "shim/diag/stack.h"
 #include "shim/shm/view.h"
 
@@ -97,12 +98,12 @@ static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *cou
 }
 
 /* --------------------------------------------------------------------- stacks */
-/* A stack that our file has; found by a hash of its frames. */
+/* Words that our file has behind a first one, @head: a stack or a text; found by a hash of all. */
 struct noted {
 	UT_hash_handle hh;
-	uint64_t hash;
-	uint32_t word, n;
-	uint64_t frame[];
+	uint64_t hash, head;
+	uint32_t at, n;
+	uint64_t word[];
 };
 static struct noted *noted;
 
@@ -114,26 +115,25 @@ struct known_module {
 };
 static struct cl_list known_modules;
 
-static uint64_t hash_of(const struct cl_stack *stack)
+static uint64_t hash_of(uint64_t head, const uint64_t *word, uint32_t n)
 {
-	uint64_t hash = stack->n;
+	uint64_t hash = head;
 
-	for (uint32_t i = 0; i < stack->n; i++) {
-		hash = (hash ^ stack->frame[i]) * 0x9e3779b97f4a7c15u;
+	for (uint32_t i = 0; i < n; i++) {
+		hash = (hash ^ word[i]) * 0x9e3779b97f4a7c15u;
 		hash ^= hash >> 29;
 	}
 	return hash;
 }
 
-/* Finds a stack.  Returns NULL if our file does not have it; then *hash is the key for it. */
-static struct noted *find_noted_locked(const struct cl_stack *stack, uint64_t *hash)
+/* Finds the @n words behind @head.  Returns NULL if our file does not have them; then *hash is the key for them. */
+static struct noted *find_noted_locked(uint64_t head, const uint64_t *word, uint32_t n, uint64_t *hash)
 {
 	struct noted *found;
 
-	for (*hash = hash_of(stack);; ++*hash) {
+	for (*hash = hash_of(head, word, n);; ++*hash) {
 		HASH_FIND(hh, noted, hash, sizeof *hash, found);
-		if (!found || (found->n == stack->n &&
-			       !memcmp(found->frame, stack->frame, stack->n * sizeof stack->frame[0])))
+		if (!found || (found->head == head && found->n == n && !memcmp(found->word, word, n * sizeof *word)))
 			return found;
 	}
 }
@@ -163,33 +163,34 @@ static uint32_t note_module_locked(const struct cl_module *module)
 	return known->index;
 }
 
-/* Adds a stack.  @foreign is CL_FOREIGN_SHIFT if it is another process's, else 0. */
-static uint32_t note_stack_locked(const struct cl_stack *stack, unsigned int foreign)
+/* Finds or adds @head and the @n words behind it.  Returns the index of the first, or 0. */
+static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t n)
 {
 	uint64_t hash, *to;
-	struct noted *new = find_noted_locked(stack, &hash);
+	struct noted *new = find_noted_locked(head, word, n, &hash);
 
 	if (new) /* another thread has added it meanwhile */
-		return new->word;
-	new = malloc(sizeof *new + stack->n * sizeof stack->frame[0]);
-	to = new ? grow_locked(&notes.words, stack->n + 1) : NULL;
+		return new->at;
+	new = malloc(sizeof *new + n * sizeof *word);
+	to = new ? grow_locked(&notes.words, n + 1) : NULL;
 	if (!to) {
 		free(new);
 		return 0;
 	}
 	new->hash = hash;
-	new->word = notes.words.used;
-	new->n = stack->n;
-	memcpy(new->frame, stack->frame, stack->n * sizeof stack->frame[0]);
+	new->head = head;
+	new->at = notes.words.used;
+	new->n = n;
+	memcpy(new->word, word, n * sizeof *word);
 	HASH_ADD(hh, noted, hash, sizeof new->hash, new);
 	if (!new->hh.tbl) { /* uthash had no memory */
 		free(new);
 		return 0;
 	}
-	to[0] = (uint64_t)stack->n << foreign;
-	memcpy(to + 1, stack->frame, stack->n * sizeof stack->frame[0]);
-	count_locked(&notes.words, stack->n + 1, &cl_own.header->stack_words);
-	return new->word;
+	to[0] = head;
+	memcpy(to + 1, word, n * sizeof *word);
+	count_locked(&notes.words, n + 1, &cl_own.header->stack_words);
+	return new->at;
 }
 
 /* Finds or adds a stack that the cache has no name for.  Not inlined: it needs much stack itself. */
@@ -205,23 +206,25 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 
 	cl_lock(&cl_exports_lock);
 	begin_locked(importer);
-	known = find_noted_locked(stack, &hash);
+	known = find_noted_locked(stack->n, stack->frame, stack->n, &hash);
 	if (known)
-		word = known->word;
+		word = known->at;
 	full = notes.words.full;
 	cl_unlock(&cl_exports_lock);
 	if (word)
 		cl_stack_name(stack, word);
 	if (word || full)
 		return word;
-	/* the first time: find its modules, without our lock (see stack.h) */
+	/* the first time: find its modules, and Python, without our lock (see stack.h) */
+	if (cl_options.python.number)
+		cl_python_look();
 	for (unsigned int seen = 0; n == AT_ONCE; seen += n) {
 		n = cl_stack_modules(stack, seen, modules, AT_ONCE);
 		cl_lock(&cl_exports_lock);
 		for (unsigned int i = 0; i < n; i++)
 			note_module_locked(&modules[i]);
 		if (n < AT_ONCE)
-			word = note_stack_locked(stack, 0);
+			word = note_words_locked(stack->n, stack->frame, stack->n);
 		cl_unlock(&cl_exports_lock);
 	}
 	if (word)
@@ -229,9 +232,120 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	return word;
 }
 
+/* ------------------------------------------------------------------ Python's frames */
+/*
+ * A stack without its Python frames, and where those stand, lead to the stack with them.  Both words
+ * of a place are written and read apart: `value` has the upper half of `key`, so that a reader sees
+ * whether they belong together.
+ */
+enum { PYTHON_NAMES = 1024, PYTHON_STACKS = 16384 };
+static struct {
+	_Atomic uint64_t key, value;
+} python_names[PYTHON_NAMES];
+static uint32_t python_stacks; /* noted; more than PYTHON_STACKS are not, and are said to be unread */
+#define UPPER_HALF 0xffffffff00000000u
+
+/* Returns the index of a text of both, or 0. */
+static uint32_t note_text_locked(const char *function, const char *file)
+{
+	uint64_t words[(2 * CL_PYTHON_TEXT + 7) / 8] = { 0 };
+	size_t first = strlen(function), second = strlen(file);
+	uint64_t n = (first + second + 7) / 8;
+
+	/* texts leave room for stacks */
+	if (!n || first > CL_PYTHON_TEXT || second > CL_PYTHON_TEXT || notes.words.used >= CL_STACK_WORDS / 2)
+		return 0;
+	memcpy(words, function, first);
+	memcpy((char *)words + first, file, second);
+	return note_words_locked(n << CL_TEXT_WORDS_SHIFT | (uint64_t)first << CL_TEXT_FUNCTION_SHIFT |
+				 (uint64_t)second << CL_TEXT_FILE_SHIFT, words, (uint32_t)n);
+}
+
+static uint64_t python_word_locked(const char *function, const char *file, unsigned int line)
+{
+	uint32_t text = note_text_locked(function, file);
+
+	return text ? text | (uint64_t)line << 32 : 0;
+}
+
+/*
+ * Finds or adds the stack @stack, which has none, with the @n Python frames at @python.  Returns 0 if
+ * there is no room.
+ */
+static uint32_t note_with_python_locked(uint32_t stack, const uint64_t *python, uint32_t n, bool unread)
+{
+	uint64_t words[CL_STACK_FRAMES + CL_PYTHON_FRAMES], head;
+	const uint64_t *from = stack < notes.words.used ? entry_of(&notes.words, stack) : NULL;
+
+	/* other processes can write there */
+	head = from ? *from : 0;
+	if (!head || head > CL_STACK_FRAMES || head >= notes.words.used - stack)
+		return 0;
+	memcpy(words, from + 1, head * sizeof words[0]);
+	memcpy(words + head, python, n * sizeof words[0]);
+	return note_words_locked(head | (uint64_t)n << CL_PYTHON_SHIFT | (unread ? CL_PYTHON_UNREAD : 0), words,
+				 (uint32_t)head + n);
+}
+
+/* Not inlined: it needs much stack itself.  Returns @stack if there is no room. */
+static __attribute__((noinline)) uint32_t note_python(uint32_t stack, const struct cl_python_places *places)
+{
+	uint64_t python[CL_PYTHON_FRAMES];
+	struct cl_python_name name;
+	bool unread = places->unread;
+	uint32_t n = 0, with;
+
+	for (; n < places->n && !unread; n++) {
+		/* without our lock: it makes system calls */
+		if (!cl_python_name(&places->place[n], &name)) {
+			unread = true;
+			break;
+		}
+		cl_lock(&cl_exports_lock);
+		python[n] = python_word_locked(name.function, name.file, name.line);
+		cl_unlock(&cl_exports_lock);
+		if (!python[n])
+			return stack;
+	}
+	cl_lock(&cl_exports_lock);
+	with = note_with_python_locked(stack, python, n, unread);
+	python_stacks += with && !places->unread;
+	cl_unlock(&cl_exports_lock);
+	return with ? with : stack;
+}
+
+/* Returns the name of @stack with the Python frames that this thread has now. */
+static __attribute__((noinline)) uint32_t with_python(uint32_t stack)
+{
+	struct cl_python_places places;
+	uint64_t key, value;
+	uint32_t at, with;
+
+	cl_python_places(&places, (unsigned int)cl_options.stack.number);
+	if (!places.n && !places.unread)
+		return stack;
+	for (;;) {
+		key = cl_mix((places.unread ? 0 : places.hash) + stack) | 1;
+		at = (uint32_t)key >> 1 & (PYTHON_NAMES - 1);
+		value = atomic_load_explicit(&python_names[at].value, memory_order_relaxed);
+		if (atomic_load_explicit(&python_names[at].key, memory_order_relaxed) == key &&
+		    !((value ^ key) & UPPER_HALF))
+			return (uint32_t)value;
+		if (places.unread || python_stacks < PYTHON_STACKS)
+			break;
+		places.n = 0;
+		places.unread = true;
+	}
+	with = note_python(stack, &places);
+	atomic_store_explicit(&python_names[at].value, (key & UPPER_HALF) | with, memory_order_relaxed);
+	atomic_store_explicit(&python_names[at].key, key, memory_order_relaxed);
+	return with;
+}
+
 uint32_t cl_stack_write(bool importer)
 {
 	struct cl_stack stack;
+	uint32_t word;
 
 	if (!cl_options.stack.number)
 		return 0;
@@ -239,7 +353,8 @@ uint32_t cl_stack_write(bool importer)
 	if (!stack.n)
 		return 0;
 	/* a stack with a name is in our file: it got the name when it was written there */
-	return stack.name ? stack.name : note_stack(&stack, importer);
+	word = stack.name ? stack.name : note_stack(&stack, importer);
+	return word && cl_python_is_there() ? with_python(word) : word;
 }
 
 /* Not inlined: it needs much stack itself.  Of @frame only the lengths are known to be right. */
@@ -256,7 +371,10 @@ __attribute__((noinline)) static uint32_t note_foreign_module_locked(const struc
 uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 {
 	struct cl_view_frame frame;
-	struct cl_stack copy = { 0 };
+	struct cl_view_python python;
+	uint64_t copy[CL_STACK_FRAMES + CL_PYTHON_FRAMES];
+	uint32_t n = 0, more = 0;
+	bool unread;
 
 	if (!cl_options.stack.number)
 		return 0;
@@ -264,7 +382,7 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 	/* a finding that is only counted has no stack */
 	if (notes.findings.used == CL_FINDINGS || notes.words.full)
 		return 0;
-	while (copy.n < CL_STACK_FRAMES && cl_view_stack_frame(view, stack, copy.n, &frame)) {
+	while (n < CL_STACK_FRAMES && cl_view_stack_frame(view, stack, n, &frame)) {
 		uint64_t module;
 
 		if (frame.address >> CL_FOREIGN_ADDRESS_BITS)
@@ -273,9 +391,13 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 		if (module > CL_FOREIGN_NO_MODULE)
 			module = CL_FOREIGN_NO_MODULE;
 		/* so it equals no stack of ours, whose addresses have no bits up there */
-		copy.frame[copy.n++] = frame.address | module << CL_FOREIGN_ADDRESS_BITS;
+		copy[n++] = frame.address | module << CL_FOREIGN_ADDRESS_BITS;
 	}
-	return copy.n ? note_stack_locked(&copy, CL_FOREIGN_SHIFT) : 0;
+	cl_view_python_depth(view, stack, &unread);
+	while (more < CL_PYTHON_FRAMES && cl_view_python_frame(view, stack, more, &python))
+		copy[n + more++] = python_word_locked(python.function, python.file, python.line);
+	return n ? note_words_locked((uint64_t)n << CL_FOREIGN_SHIFT | (uint64_t)more << CL_PYTHON_SHIFT |
+				     (unread ? CL_PYTHON_UNREAD : 0), copy, n + more) : 0;
 }
 
 /* -------------------------------------------------------------------- imports */
@@ -376,6 +498,8 @@ void cl_notes_forget(void)
 	/* not freed: a thread of the parent may have been changing them when it forked */
 	memset(&notes, 0, sizeof notes);
 	noted = NULL;
+	memset(python_names, 0, sizeof python_names);
+	python_stacks = 0;
 	cl_stack_forget_names();
 	known_modules = (struct cl_list){ 0 };
 	imports = (struct imports)IMPORTS_BEGIN;

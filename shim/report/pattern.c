@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/report/say_group.h"
+#include "shim/report/say_python.h"
 
 bool cl_report_is_inner(const char *path)
 {
@@ -32,33 +33,59 @@ bool cl_report_is_runtime(const char *path)
 	return cl_report_is_inner(path);
 }
 
-void cl_pattern_add(struct cl_pattern *pattern, const char *function, const char *path, uint64_t offset)
+/* Adds a frame: by @function, or where that is NULL by @place, a pattern. */
+static void add(struct cl_pattern *pattern, const char *function, const char *place)
 {
-	const char *slash = strrchr(path, '/'), *before = pattern->text[0] ? pattern->gap ? ";...;" : ";" :
-							   pattern->gap ? "...;" : "";
+	const char *before = pattern->text[0] ? pattern->gap ? ";...;" : ";" : pattern->gap ? "...;" : "";
 	size_t n = strlen(pattern->text), room = sizeof(pattern->text) - n;
-	/* in the pattern of a frame a semicolon would begin the next one */
-	bool named = function[0] && !strchr(function, ';') && (n || strcmp(function, "main"));
 	int length;
 
 	if (pattern->cut)
 		return;
-	if (cl_report_is_runtime(path) || !strcmp(function, "_start") ||
-	    (!named && (!path[0] || strchr(path, ';')))) {
+	/* in the pattern of a frame a semicolon would begin the next one */
+	if (strchr(function ? function : place, ';')) {
 		pattern->gap = true;
 		return;
 	}
-	if (named)
+	if (function)
 		length = snprintf(pattern->text + n, room, "%s^%s$", before, function);
 	else
-		length = snprintf(pattern->text + n, room, "%s%s+%#llx$", before, slash ? slash : path,
-				  (unsigned long long)offset);
+		length = snprintf(pattern->text + n, room, "%s%s", before, place);
 	pattern->gap = false;
 	if (length >= (int)room) {
 		/* a pattern that is cut would match nothing; the frames before it are enough */
 		pattern->text[n] = 0;
 		pattern->cut = true;
 	}
+}
+
+void cl_pattern_add(struct cl_pattern *pattern, const char *function, const char *path, uint64_t offset)
+{
+	const char *slash = strrchr(path, '/');
+	bool named = function[0] && !strchr(function, ';') && (pattern->text[0] || strcmp(function, "main"));
+	char place[1100];
+
+	if (cl_report_is_runtime(path) || !strcmp(function, "_start") || (!named && !path[0])) {
+		pattern->gap = true;
+		return;
+	}
+	snprintf(place, sizeof(place), "%s+%#llx$", slash ? slash : path, (unsigned long long)offset);
+	add(pattern, named ? function : NULL, place);
+}
+
+void cl_pattern_add_python(struct cl_pattern *pattern, const char *function, const char *file)
+{
+	const char *slash = strrchr(file, '/');
+	bool named = function[0] != '<' && strcmp(function, "main") != 0;
+	char place[256];
+
+	if (!cl_report_is_own_python(file)) {
+		pattern->gap = true;
+		return;
+	}
+	/* code outside of all functions, "<module>", is named by its file, as is main */
+	snprintf(place, sizeof(place), "%s$", slash ? slash : file);
+	add(pattern, named ? function : NULL, place);
 }
 
 void cl_report_say_pattern(struct cl_emit *e, const struct cl_suppressible *of,
@@ -93,8 +120,14 @@ void cl_report_say_group_pattern(struct cl_report *report, const struct cl_repor
 	pattern = (struct cl_pattern){ .cut = false };
 	for (int s = 0; s < 2 && !pattern.text[0]; s++) {
 		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
+		unsigned int python_depth = cl_view_python_depth(report->view, g->stack[s], NULL);
+		struct cl_view_python python;
 
-		for (unsigned int i = 0; i < depth; i++) {
+		for (unsigned int i = 0; i < python_depth; i++)
+			if (cl_view_python_frame(report->view, g->stack[s], i, &python))
+				cl_pattern_add_python(&pattern, python.function, python.file);
+		/* below Python's frames there is only the interpreter */
+		for (unsigned int i = 0; i < depth && !(python_depth && pattern.text[0]); i++) {
 			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame))
 				continue;
 			symbol = (struct cl_report_symbol){ .line = 0 };

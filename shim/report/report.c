@@ -11,7 +11,7 @@ enum {
 	GROUPS = 4096,
 	FEW_GROUPS = 24,   /* if there is no memory */
 	SLOTS_SEEN = 64,   /* holders of one block that are counted by process */
-	NAMES = 5 * CL_STACK_FRAMES + 2, /* of a group's frames, for suppressions */
+	NAMES = 8 * CL_STACK_FRAMES, /* of a group's frames, for suppressions */
 };
 
 /* ------------------------------------------------------------------ the classes */
@@ -315,19 +315,61 @@ void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const st
 }
 
 /* ----------------------------------------------------------------- suppressions */
-/* Collects the names of @g's frames that a pattern may match.  They lie in @room.  Returns how many. */
+/* Text that is copied into one buffer, and where each begins. */
+struct names {
+	const char **name;
+	unsigned int n;
+	char *room;
+	size_t left;
+};
+
+static void add_name(struct names *names, const char *text)
+{
+	size_t length = strlen(text) + 1;
+
+	if (length == 1 || length > names->left || names->n == NAMES)
+		return;
+	memcpy(names->room, text, length);
+	names->name[names->n++] = names->room;
+	names->room += length;
+	names->left -= length;
+}
+
+/* Ends the names of a frame, or behind that those of a stack. */
+static void end_names(struct names *names)
+{
+	if (names->n < NAMES)
+		names->name[names->n++] = NULL;
+}
+
+static void add_python_names(struct names *names, const struct cl_view *view, uint32_t stack)
+{
+	unsigned int depth = cl_view_python_depth(view, stack, NULL);
+	struct cl_view_python frame;
+
+	for (unsigned int i = 0; i < depth && cl_view_python_frame(view, stack, i, &frame); i++) {
+		add_name(names, frame.function);
+		add_name(names, frame.file);
+		end_names(names);
+	}
+}
+
+/*
+ * Collects the names of @g's frames that a pattern may match, Python's before the others of a
+ * stack.  They lie in @room.  Returns how many.
+ */
 static unsigned int names_of(struct cl_report *report, const struct cl_report_group *g,
 			     const char *names[NAMES], char *room, size_t size)
 {
-	unsigned int n = 0;
+	struct names all = { .name = names, .room = room, .left = size };
 
 	for (int s = 0; s < 2; s++) {
 		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
 
-		for (unsigned int i = 0; i < depth && n + 6 <= NAMES; i++) {
+		add_python_names(&all, report->view, g->stack[s]);
+		for (unsigned int i = 0; i < depth; i++) {
 			struct cl_report_symbol symbol = { .line = 0 };
 			struct cl_view_frame frame;
-			const char *text[4];
 			char place[256];
 
 			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame))
@@ -335,31 +377,21 @@ static unsigned int names_of(struct cl_report *report, const struct cl_report_gr
 			if (report->resolve)
 				report->resolve(report->data, report->view, &frame, &symbol);
 			snprintf(place, sizeof(place), "%s+%#llx", frame.path, (unsigned long long)frame.offset);
-			text[0] = symbol.function;
-			text[1] = symbol.file;
-			text[2] = frame.path;
-			text[3] = frame.path[0] ? place : "";
-			for (int t = 0; t < 4; t++) {
-				size_t length = strlen(text[t]) + 1;
-
-				if (length == 1 || length > size)
-					continue;
-				memcpy(room, text[t], length);
-				names[n++] = room;
-				room += length;
-				size -= length;
-			}
-			names[n++] = NULL;
+			add_name(&all, symbol.function);
+			add_name(&all, symbol.file);
+			add_name(&all, frame.path);
+			if (frame.path[0])
+				add_name(&all, place);
+			end_names(&all);
 		}
-		if (n < NAMES)
-			names[n++] = NULL;
+		end_names(&all);
 	}
-	return n;
+	return all.n;
 }
 
 static void suppress(struct cl_report *report)
 {
-	static char room[1 << 16]; /* there is one report at a time in a process */
+	static char room[1 << 17]; /* there is one report at a time in a process */
 	struct cl_report_table *table = report->table;
 	const char *names[NAMES];
 

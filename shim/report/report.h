@@ -123,6 +123,8 @@ struct cl_pattern {
 	bool gap;	 /* the last frame was left out: "..." stands for it */
 };
 void cl_pattern_add(struct cl_pattern *pattern, const char *function, const char *path, uint64_t offset);
+/* The same for a Python frame.  Those of the standard library and of installed packages are left out. */
+void cl_pattern_add_python(struct cl_pattern *pattern, const char *function, const char *file);
 /* What a suppression is printed for: a finding of @class with @n @what ("blocks") of process @pid. */
 struct cl_suppressible {
 	const char *class, *what;

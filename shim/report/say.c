@@ -11,6 +11,7 @@
 #include "shim/report/peer_files.h"
 #include "shim/report/report_table.h"
 #include "shim/report/say_group.h"
+#include "shim/report/say_python.h"
 
 /* Makes @call as text, and again as JSON if report->both. */
 #define SAY(report, call)                          \

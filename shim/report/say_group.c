@@ -5,6 +5,7 @@
 
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
+#include "shim/report/say_python.h"
 
 /* ---------------------------------------------------------------------- stacks */
 static void say_frame(struct cl_report *report, const struct cl_view *view, unsigned int index,
@@ -42,21 +43,45 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 	cl_emit_object_end(e);
 }
 
+/*
+ * Prints the frames that are no Python.  In a text with Python frames, those of the interpreter that
+ * lead to them, and all that called it, are left out.  Returns how many were printed.
+ */
+static unsigned int say_frames(struct cl_report *report, const struct cl_view *view, uint32_t stack)
+{
+	unsigned int depth = cl_view_stack_depth(view, stack), n = 0;
+	bool python = !report->emit.json && cl_view_python_depth(view, stack, NULL);
+	struct cl_view_frame frame;
+
+	for (unsigned int i = 0; i < depth; i++) {
+		if (!cl_view_stack_frame(view, stack, i, &frame))
+			continue;
+		if (python && cl_report_is_interpreter(frame.path))
+			break;
+		say_frame(report, view, i, &frame);
+		n++;
+	}
+	return n;
+}
+
 /* @key is for JSON.  The text has @indent and @happened ("exported") before " from". */
 static void say_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack,
 		      const char *key, const char *indent, const char *happened)
 {
-	unsigned int depth = view ? cl_view_stack_depth(view, stack) : 0;
-	struct cl_view_frame frame;
+	bool json = report->emit.json;
+	unsigned int n;
 
-	if (!depth)
+	if (!view || !cl_view_stack_depth(view, stack))
 		return;
 	cl_emit_words(&report->emit, "%s%s from\n", indent, happened);
+	/* who reads JSON from the start finds the program's own code first */
+	if (json)
+		cl_report_say_python(report, view, stack, key, 0);
 	cl_emit_array(&report->emit, key);
-	for (unsigned int i = 0; i < depth; i++)
-		if (cl_view_stack_frame(view, stack, i, &frame))
-			say_frame(report, view, i, &frame);
+	n = say_frames(report, view, stack);
 	cl_emit_array_end(&report->emit);
+	if (!json)
+		cl_report_say_python(report, view, stack, key, n);
 }
 
 /* --------------------------------------------------------------------- holders */

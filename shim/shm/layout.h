@@ -188,6 +188,25 @@ _Static_assert(sizeof(struct cl_module) == 256, "layout 5");
 #define CL_FOREIGN_SHIFT 8u
 #define CL_FOREIGN_ADDRESS_BITS 48u
 #define CL_FOREIGN_NO_MODULE 0xffffu
+/*
+ * A stack may have Python frames besides: bits 16 to 23 of its first word are their number, and
+ * behind the return addresses follows a word for each, innermost first: bits 0 to 31 are the index
+ * of the first word of its text, bits 32 to 63 its line, 0 if that is not known.  Bit 24: the thread
+ * may have run Python, and its frames could not be read.
+ *
+ * A text lies among the stacks.  Of its first word, bits 0 to 15 are 0, so that it is no stack;
+ * bits 16 to 31 are the number of words that follow, with the function's name in UTF-8 and
+ * then the file's; bits 32 to 47 and 48 to 63 are the bytes of the two.  Equal texts are stored once.
+ *
+ * A reader that does not know Python frames sees the same stacks without them.
+ */
+#define CL_PYTHON_FRAMES 32u /* at most */
+#define CL_PYTHON_TEXT 255u  /* bytes of a name */
+#define CL_PYTHON_SHIFT 16u
+#define CL_PYTHON_UNREAD (1u << 24)
+#define CL_TEXT_WORDS_SHIFT 16u
+#define CL_TEXT_FUNCTION_SHIFT 32u
+#define CL_TEXT_FILE_SHIFT 48u
 
 /* An entry of the import log: one import that this process has open. */
 struct cl_import_note {

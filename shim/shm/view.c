@@ -462,24 +462,33 @@ uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind)
 }
 
 /* -------------------------------------------------------------------- stacks */
-static unsigned int depth_of(const struct cl_view *view, uint32_t stack, bool *foreign)
+/* The first word of a stack, taken apart.  n 0: it is none, or damaged. */
+struct head {
+	unsigned int n, python;
+	bool foreign, unread;
+};
+
+static struct head head_of(const struct cl_view *view, uint32_t stack)
 {
 	uint32_t words = count_of(&view->region.header->stack_words, CL_STACK_WORDS);
-	uint64_t head;
+	struct head head = { .n = 0 };
+	uint64_t word;
 
 	if (!stack || stack >= words)
-		return 0;
-	read_at(view, CL_AT_STACKS + (uint64_t)stack * 8u, &head, sizeof head);
-	*foreign = !(head & 0xff);
-	head = (*foreign ? head >> CL_FOREIGN_SHIFT : head) & 0xff;
-	return head <= CL_STACK_FRAMES && head < words - stack ? (unsigned int)head : 0;
+		return head;
+	read_at(view, CL_AT_STACKS + (uint64_t)stack * 8u, &word, sizeof word);
+	head.foreign = !(word & 0xff);
+	head.n = (head.foreign ? word >> CL_FOREIGN_SHIFT : word) & 0xff;
+	head.python = word >> CL_PYTHON_SHIFT & 0xff;
+	head.unread = word & CL_PYTHON_UNREAD;
+	if (head.n > CL_STACK_FRAMES || head.python > CL_PYTHON_FRAMES || head.n + head.python >= words - stack)
+		head = (struct head){ .n = 0 };
+	return head;
 }
 
 unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack)
 {
-	bool foreign;
-
-	return depth_of(view, stack, &foreign);
+	return head_of(view, stack).n;
 }
 
 static void take_module(struct cl_view_frame *frame, const struct cl_module *m)
@@ -517,17 +526,17 @@ static void find_module(const struct cl_view *view, struct cl_view_frame *frame)
 bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
 			 struct cl_view_frame *frame)
 {
+	struct head head = head_of(view, stack);
 	struct cl_module module;
 	uint64_t number;
-	bool foreign;
 
 	*frame = (struct cl_view_frame){ 0 };
-	if (index >= depth_of(view, stack, &foreign))
+	if (index >= head.n)
 		return false;
 	read_at(view, CL_AT_STACKS + ((uint64_t)stack + 1 + index) * 8u, &frame->address,
 		sizeof frame->address);
-	frame->foreign = foreign;
-	if (!foreign) {
+	frame->foreign = head.foreign;
+	if (!head.foreign) {
 		find_module(view, frame);
 		return true;
 	}
@@ -537,5 +546,43 @@ bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned in
 		read_at(view, CL_AT_MODULES + (number - 1) * sizeof module, &module, sizeof module);
 		take_module(frame, &module);
 	}
+	return true;
+}
+
+unsigned int cl_view_python_depth(const struct cl_view *view, uint32_t stack, bool *unread)
+{
+	struct head head = head_of(view, stack);
+
+	if (unread)
+		*unread = head.unread;
+	return head.n ? head.python : 0;
+}
+
+bool cl_view_python_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
+			  struct cl_view_python *frame)
+{
+	uint32_t words = count_of(&view->region.header->stack_words, CL_STACK_WORDS), text;
+	struct head head = head_of(view, stack);
+	char both[2 * CL_PYTHON_TEXT + 1];
+	uint64_t word, function, file;
+
+	*frame = (struct cl_view_python){ .line = 0 };
+	if (!head.n || index >= head.python)
+		return false;
+	read_at(view, CL_AT_STACKS + ((uint64_t)stack + 1 + head.n + index) * 8u, &word, sizeof word);
+	text = (uint32_t)word;
+	frame->line = (unsigned int)(word >> 32);
+	if (!text || text >= words)
+		return true; /* damaged: a frame without a name */
+	read_at(view, CL_AT_STACKS + (uint64_t)text * 8u, &word, sizeof word);
+	function = word >> CL_TEXT_FUNCTION_SHIFT & 0xffff;
+	file = word >> CL_TEXT_FILE_SHIFT;
+	if (word & 0xffff || function > CL_PYTHON_TEXT || file > CL_PYTHON_TEXT ||
+	    (function + file + 7) / 8 >= words - text)
+		return true;
+	read_at(view, CL_AT_STACKS + (text + 1ull) * 8u, both, function + file);
+	both[function + file] = 0;
+	copy_text(frame->file, both + function, file);
+	copy_text(frame->function, both, function);
 	return true;
 }

@@ -160,4 +160,18 @@ unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack);
 bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
 			 struct cl_view_frame *frame);
 
+/* The Python frames of a stack, which are not among those above; no control bytes. */
+struct cl_view_python {
+	char function[CL_PYTHON_TEXT + 1], file[CL_PYTHON_TEXT + 1];
+	unsigned int line; /* 0: not known */
+};
+/*
+ * cl_view_python_depth() returns how many there are; *unread, if @unread is not NULL, becomes true if
+ * there may be some that could not be read.  cl_view_python_frame() reads frame @index (0: the
+ * innermost), and returns false if there is none.
+ */
+unsigned int cl_view_python_depth(const struct cl_view *view, uint32_t stack, bool *unread);
+bool cl_view_python_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
+			  struct cl_view_python *frame);
+
 #endif

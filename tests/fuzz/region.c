@@ -323,6 +323,7 @@ static bool is_text(const char *text, size_t size)
 static void view_stack(const struct cl_view *view, uint32_t stack)
 {
 	struct cl_view_frame frame;
+	struct cl_view_python python;
 	unsigned int depth = cl_view_stack_depth(view, stack);
 
 	PROMISE(depth <= CL_STACK_FRAMES && (stack || !depth));
@@ -332,6 +333,13 @@ static void view_stack(const struct cl_view *view, uint32_t stack)
 			frame.build_id_length <= sizeof frame.build_id);
 	}
 	PROMISE(!cl_view_stack_frame(view, stack, depth, &frame));
+	depth = cl_view_python_depth(view, stack, NULL);
+	PROMISE(depth <= CL_PYTHON_FRAMES);
+	for (unsigned int i = 0; i < depth; i++) {
+		PROMISE(cl_view_python_frame(view, stack, i, &python));
+		PROMISE(is_text(python.function, sizeof python.function) && is_text(python.file, sizeof python.file));
+	}
+	PROMISE(!cl_view_python_frame(view, stack, depth, &python));
 }
 
 static void view_all(struct input *in)

@@ -100,7 +100,10 @@ static int write_notes(struct cl_region *r)
 					 .stack = 1, .kind = CL_MEMORY };
 	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE, .stack = 1, .other_stack = 1,
 				      .name = "somebody", .block_kind = CL_MEMORY };
-	uint64_t stack[] = { 0, 3, 0x1100, 0x2100, 0x9000 };
+	/* of word 1, with a Python frame in line 7; its text is at word 6 */
+	uint64_t stack[] = { 0, 3 | 1 << CL_PYTHON_SHIFT, 0x1100, 0x2100, 0x9000, 6 | 7ull << 32,
+			     1 << CL_TEXT_WORDS_SHIFT | 2ull << CL_TEXT_FUNCTION_SHIFT | 4ull << CL_TEXT_FILE_SHIFT,
+			     0x79702e616766 /* "fg" and "a.py" */ };
 
 	if (cl_region_get(r, CL_AT_MODULES, CL_PAGE) || cl_region_get(r, CL_AT_STACKS, CL_PAGE) ||
 	    cl_region_get(r, CL_AT_IMPORTS, CL_PAGE) || cl_region_get(r, CL_AT_FINDINGS, CL_PAGE))
@@ -116,7 +119,7 @@ static int write_notes(struct cl_region *r)
 	atomic_store(&r->header->modules, 2);
 	atomic_store(&r->header->imports, 2);
 	atomic_store(&r->header->findings, 2);
-	atomic_store(&r->header->stack_words, 5);
+	atomic_store(&r->header->stack_words, sizeof stack / sizeof stack[0]);
 	r->record[0].export_stack = r->record[1].free_stack = 1;
 	return 0;
 }
@@ -193,7 +196,7 @@ struct area {
 	  2 * CL_CHUNK * sizeof(struct cl_record) },
 	{ "the holders", CL_AT_HOLDERS, RECORDS * 8, 2 * CL_PAGE },
 	{ "the notes' modules", CL_AT_MODULES, 2 * sizeof(struct cl_module), CL_PAGE },
-	{ "the notes' stacks", CL_AT_STACKS, 5 * 8, CL_PAGE },
+	{ "the notes' stacks", CL_AT_STACKS, 8 * 8, CL_PAGE },
 	{ "the notes' imports", CL_AT_IMPORTS, 2 * sizeof(struct cl_import_note), CL_PAGE },
 	{ "the notes' findings", CL_AT_FINDINGS, 2 * sizeof(struct cl_finding), CL_PAGE },
 };
@@ -282,10 +285,16 @@ static void must_be_text(const char *text, size_t size)
 static void read_stack(const struct cl_view *view, uint32_t stack)
 {
 	struct cl_view_frame frame;
+	struct cl_view_python python;
 
 	for (unsigned int i = 0; i < cl_view_stack_depth(view, stack); i++)
 		if (cl_view_stack_frame(view, stack, i, &frame))
 			must_be_text(frame.path, sizeof frame.path);
+	for (unsigned int i = 0; i < cl_view_python_depth(view, stack, NULL); i++)
+		if (cl_view_python_frame(view, stack, i, &python)) {
+			must_be_text(python.function, sizeof python.function);
+			must_be_text(python.file, sizeof python.file);
+		}
 }
 
 /* As a report: everything that the file says. */

@@ -73,6 +73,7 @@ static void ask_all(const struct cl_view *view)
 	struct cl_view_import import;
 	struct cl_finding finding;
 	struct cl_view_frame frame;
+	struct cl_view_python python;
 	static const uint32_t odd[] = { 0, 1, 2, 511, 512, 1023, CL_RECORDS - 1, CL_RECORDS,
 					CL_STACK_WORDS - 1, CL_STACK_WORDS, UINT32_MAX };
 
@@ -89,6 +90,12 @@ static void ask_all(const struct cl_view *view)
 			CHECK(cl_view_stack_frame(view, odd[i], f, &frame) &&
 			      memchr(frame.path, 0, sizeof frame.path) && frame.build_id_length <= 20);
 		CHECK(!cl_view_stack_frame(view, odd[i], depth, &frame));
+		depth = cl_view_python_depth(view, odd[i], NULL);
+		CHECK(depth <= CL_PYTHON_FRAMES);
+		for (unsigned int f = 0; f < depth; f++)
+			CHECK(cl_view_python_frame(view, odd[i], f, &python) &&
+			      memchr(python.function, 0, sizeof python.function) &&
+			      memchr(python.file, 0, sizeof python.file));
 		if (cl_view_block(view, odd[i], &block))
 			CHECK(block.class < CL_VIEW_CLASSES && block.holders <= CL_SLOTS);
 		cl_view_holders(view, odd[i], holders, 4);
@@ -296,6 +303,49 @@ static void imports_findings_and_stacks_are_read_back(void **state)
 	drop_region(&r);
 }
 
+static void python_frames_are_read_back(void **state)
+{
+	struct cl_region r = make_region();
+	struct cl_view view = view_of(&r);
+	/* word 1: a stack with a frame of C, two of Python and an unread one; word 5: the text of the first */
+	const uint64_t text = 2 << CL_TEXT_WORDS_SHIFT | 3ull << CL_TEXT_FUNCTION_SHIFT | 6ull << CL_TEXT_FILE_SHIFT;
+	uint64_t words[] = { 0, 1 | 2 << CL_PYTHON_SHIFT | CL_PYTHON_UNREAD, 0x1100, 5 | 12ull << 32, 77, text, 0, 0 };
+	static const uint64_t lies[] = {
+		text | 1, text | 256ull << CL_TEXT_FUNCTION_SHIFT, text | 0xffffull << CL_TEXT_FILE_SHIFT,
+		text + (16ull << CL_TEXT_FILE_SHIFT), UINT64_MAX,
+	};
+	struct cl_view_python frame;
+	bool unread = false;
+
+	(void)state;
+	memcpy(&words[6], "f\ng/b\x1b.py", 9);
+	put(&r, CL_AT_STACKS, words, sizeof words);
+	atomic_store(&r.header->stack_words, 8);
+	assert_int_equal(cl_view_stack_depth(&view, 1), 1);
+	assert_int_equal(cl_view_python_depth(&view, 1, &unread), 2);
+	assert_true(unread);
+	assert_true(cl_view_python_frame(&view, 1, 0, &frame));
+	assert_string_equal(frame.function, "f?g");
+	assert_string_equal(frame.file, "/b?.py");
+	assert_int_equal(frame.line, 12);
+	/* its text is not there */
+	assert_true(cl_view_python_frame(&view, 1, 1, &frame));
+	assert_string_equal(frame.function, "");
+	assert_false(cl_view_python_frame(&view, 1, 2, &frame));
+	/* a text is no stack */
+	assert_int_equal(cl_view_stack_depth(&view, 5) + cl_view_python_depth(&view, 5, NULL), 0);
+	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+		put(&r, CL_AT_STACKS + 5 * 8, &lies[i], 8);
+		assert_true(cl_view_python_frame(&view, 1, 0, &frame));
+		assert_string_equal(frame.function, "");
+		assert_string_equal(frame.file, "");
+	}
+	/* it would reach beyond what is there */
+	atomic_store(&r.header->stack_words, 4);
+	assert_int_equal(cl_view_stack_depth(&view, 1) + cl_view_python_depth(&view, 1, NULL), 0);
+	drop_region(&r);
+}
+
 /* --------------------------------------------------------------- trusting nothing */
 static void lies_in_a_file_lead_nowhere_and_take_no_memory(void)
 {
@@ -441,6 +491,7 @@ int main(void)
 		cmocka_unit_test(a_block_is_told_with_its_class),
 		cmocka_unit_test(a_holder_is_named_and_told_dead_or_alive),
 		cmocka_unit_test(imports_findings_and_stacks_are_read_back),
+		cmocka_unit_test(python_frames_are_read_back),
 		cmocka_unit_test(lies_lead_nowhere),
 		cmocka_unit_test(what_is_open_already_is_not_opened_again),
 		cmocka_unit_test(a_look_at_the_dead_writes_nothing),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "shim/report/say_python.h"
 #include "tools/commands/show_details.h"
 #include "tools/common/text.h"
 
@@ -53,20 +54,56 @@ static void say_frame(struct cu_emit *to, unsigned int index, const struct cl_vi
 	cu_emit_text(to, NULL, text);
 }
 
+/* In JSON, a member of its own; in the text, more lines of the stack, numbered from @number on. */
+static void say_python(struct cu_emit *to, const char *key, const struct cl_view *view, uint32_t stack,
+		       unsigned int number)
+{
+	struct cl_view_python frame;
+	char name[64], text[640];
+	bool unread;
+	unsigned int n = cl_view_python_depth(view, stack, &unread);
+
+	snprintf(name, sizeof(name), "%s_python", key);
+	if (to->json && (n || unread))
+		cu_emit_open(to, name, '[');
+	for (unsigned int i = 0; i < n && cl_view_python_frame(view, stack, i, &frame); i++) {
+		if (!to->json) {
+			int end = snprintf(text, sizeof(text), "#%u %s (%s", number + i, frame.function, frame.file);
+
+			snprintf(text + end, sizeof(text) - (size_t)end, frame.line ? ":%u)" : ")", frame.line);
+			cu_emit_text(to, NULL, text);
+			continue;
+		}
+		cu_emit_open(to, NULL, '{');
+		cu_emit_text(to, "function", frame.function);
+		cu_emit_text(to, "file", frame.file);
+		if (frame.line)
+			cu_emit_number(to, "line", frame.line);
+		cu_emit_close(to, '}');
+	}
+	if (to->json && (n || unread))
+		cu_emit_close(to, ']');
+	else if (unread)
+		cu_emit_text(to, NULL, "Python frames not read");
+}
+
 static void say_stack(const struct cu_show *show, const char *key, const struct cl_view *view,
 		      uint32_t stack)
 {
 	struct cu_emit *to = show->to;
 	unsigned int n = cl_view_stack_depth(view, stack);
+	bool python = !to->json && cl_view_python_depth(view, stack, NULL);
 	struct cl_view_frame frame;
+	unsigned int shown = 0;
 
 	if (!n && !to->json)
 		return;
 	cu_emit_open(to, key, '[');
-	for (unsigned int i = 0; i < n; i++) {
+	for (unsigned int i = 0; i < n; i++, shown++) {
 		struct cl_report_symbol symbol = { .line = 0 };
 
-		if (!cl_view_stack_frame(view, stack, i, &frame))
+		if (!cl_view_stack_frame(view, stack, i, &frame) ||
+		    (python && cl_report_is_interpreter(frame.path)))
 			break;
 		if (show->symbols)
 			cu_symbols_resolve(show->symbols, view, &frame, &symbol);
@@ -75,7 +112,11 @@ static void say_stack(const struct cu_show *show, const char *key, const struct 
 		else
 			say_frame(to, i, &frame, &symbol);
 	}
+	if (!to->json)
+		say_python(to, key, view, stack, shown);
 	cu_emit_close(to, ']');
+	if (to->json)
+		say_python(to, key, view, stack, 0);
 }
 
 static void say_process_short(struct cu_emit *to, const struct cu_process *process)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "shim/report/report_table.h"
+#include "shim/report/say_python.h"
 #include "tools/common/known.h"
 
 enum { NAMES = 5 * 2 * CL_STACK_FRAMES + 2, ROOM = 1 << 16 };
@@ -111,8 +112,10 @@ static bool add_names(void *data, const struct cl_view_frame *frame, const struc
 	snprintf(place, sizeof(place), "%s+%#" PRIx64, frame->path, frame->offset);
 	add_name(names, symbol->function);
 	add_name(names, symbol->file);
-	add_name(names, frame->path);
-	add_name(names, place);
+	if (frame->path[0]) { /* else it is Python's */
+		add_name(names, frame->path);
+		add_name(names, place);
+	}
 	end_names(names);
 	return true;
 }
@@ -155,30 +158,45 @@ static struct cl_suppression *find(struct cu_known *known, char *object)
 	return cl_suppress_find(known->suppressions, names.name, names.n);
 }
 
+struct taken {
+	struct cl_pattern pattern;
+	bool python; /* it has Python's frames, which come first */
+};
+
 static bool take_frame(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
 {
-	cl_pattern_add(data, symbol->function, frame->path, frame->offset);
+	struct taken *taken = data;
+
+	if (!frame->path[0] && symbol->file[0]) {
+		taken->python = true;
+		cl_pattern_add_python(&taken->pattern, symbol->function, symbol->file);
+		return true;
+	}
+	/* below Python's frames there is only the interpreter */
+	if (taken->python && taken->pattern.text[0])
+		return false;
+	cl_pattern_add(&taken->pattern, symbol->function, frame->path, frame->offset);
 	return true;
 }
 
 static void generate(struct work *w, char *object, int class)
 {
-	struct cl_pattern pattern = { .cut = false };
+	struct taken taken = { .python = false };
 	struct cl_suppressible of = { .class = cl_report_classes[class].name, .n = number_of(object, "count"),
 				      .bytes = number_of(object, "bytes"),
 				      .pid = (uint32_t)number_of(object, "pid") };
 	char *rest = cut(object, "\"holders\":["), *other = cut(object, "\"other_stack\":[");
 
 	/* the first stack is where it happened */
-	cu_symbols_each(w->known->symbols, object, take_frame, &pattern);
+	cu_symbols_each(w->known->symbols, object, take_frame, &taken);
 	uncut(other);
-	if (other && !pattern.text[0])
-		cu_symbols_each(w->known->symbols, other, take_frame, &pattern);
+	if (other && !taken.pattern.text[0])
+		cu_symbols_each(w->known->symbols, other, take_frame, &taken);
 	uncut(rest);
 	of.what = w->section.events ? of.n == 1 ? "event" : "events" :
 		  cl_report_classes[class].what & CL_REPORT_AN_IMPORT ? of.n == 1 ? "import" : "imports" :
 		  of.n == 1 ? "block" : "blocks";
-	cl_report_say_pattern(w->known->generate, &of, &pattern);
+	cl_report_say_pattern(w->known->generate, &of, &taken.pattern);
 }
 
 /* ----------------------------------------------------------------------- the text */

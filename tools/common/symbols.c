@@ -451,13 +451,38 @@ static const char *next_frame(const char *line, struct cl_view_frame *frame)
 	return end[0] == '"' ? end : NULL;
 }
 
+/*
+ * The first Python frame in @line: {"function":"NAME","file":"PATH"...  Returns where it ends; NULL:
+ * there is none.  (Other frames begin with their address.)
+ */
+static const char *next_python(const char *line, struct cl_report_symbol *symbol)
+{
+	static const char function[] = "{\"function\":\"", file[] = "\",\"file\":\"";
+	const char *at = strstr(line, function), *end;
+
+	if (!at)
+		return NULL;
+	*symbol = (struct cl_report_symbol){ .line = 0 };
+	end = string_end(at + sizeof(function) - 1);
+	unescape(symbol->function, sizeof(symbol->function), at + sizeof(function) - 1, end);
+	if (strncmp(end, file, sizeof(file) - 1))
+		return end;
+	at = end + sizeof(file) - 1;
+	end = string_end(at);
+	unescape(symbol->file, sizeof(symbol->file), at, end);
+	return end;
+}
+
 void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 		     bool (*each)(void *data, const struct cl_view_frame *frame,
 				  const struct cl_report_symbol *symbol), void *data)
 {
 	struct cl_report_symbol symbol;
-	struct cl_view_frame frame;
+	struct cl_view_frame frame = { .offset = 0 };
 
+	for (const char *at = line; (at = next_python(at, &symbol)) != NULL;)
+		if (!each(data, &frame, &symbol))
+			return;
 	while ((line = next_frame(line, &frame)) != NULL) {
 		cu_symbols_resolve(symbols, NULL, &frame, &symbol);
 		if (!each(data, &frame, &symbol))

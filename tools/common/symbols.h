@@ -33,7 +33,8 @@ void cu_symbols_add(struct cu_symbols *symbols, FILE *to, const char *line);
 
 /*
  * Calls @each with the frames of @line, an object of such a report, that lie in a
- * module, and with what is known of them, until it returns false.
+ * module, and with what is known of them, until it returns false.  Before them it
+ * calls it with the Python frames, for which @frame has no path.
  */
 void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 		     bool (*each)(void *data, const struct cl_view_frame *frame,

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The interpreter that this process has loaded, and how its version lays out what python.c reads.
+ * For python.c only; python.h has cl_python_look(), which fills this in, and says when it is there.
+ */
+#ifndef CL_PYTHON_FIND_H
+#define CL_PYTHON_FIND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "shim/diag/python_lines.h"
+
+/* Where members lie, in bytes. */
+struct cl_python_layout {
+	uint16_t state_frame;	/* in a thread's state: its innermost frame */
+	bool through_cframe;	/* state_frame is where another structure is, which has it at cframe_frame */
+	uint8_t cframe_frame;
+	uint8_t frame_size;	/* as much of a frame as has all of these */
+	uint8_t frame_previous, frame_code, frame_at;
+	uint8_t frame_owner;	/* 0: it has none */
+	uint8_t owner_most;	/* frames of a greater owner are the interpreter's own */
+	uint8_t at_unit;	/* frame_at has an int that counts so many bytes; 0: it has an address */
+	uint16_t code_flags, code_first, code_file, code_name, code_lines, code_start;
+	uint8_t ascii, compact; /* sizes of a text's head: in ASCII, and not */
+	uint8_t kind_shift;	/* of a text's state */
+	enum cl_python_table table;
+};
+/* The same in all versions; CODE_MOST and GUARD_MOST are sizes. */
+enum {
+	TYPE = 8,
+	TEXT_LENGTH = 16,
+	TEXT_STATE = 32,
+	BYTES_SIZE = 16,
+	BYTES_TEXT = 32,
+	CODE_MOST = 160,
+	GUARD_MOST = 104, /* of a code object, from code_flags on */
+	NEW_LOCALS = 2,	  /* a flag: the code is a function's */
+};
+
+/* Set once, before cl_python_is_there() is true. */
+struct cl_python_interpreter {
+	void *(*this_state)(void);
+	void *(*running_state)(void); /* the one that has the GIL; from 3.12 on, if it is this thread's */
+	int (*check)(void);	      /* NULL: this_state() is right for subinterpreters, too */
+	bool is_program;	      /* the program is python */
+	uint64_t code_type, text_type, bytes_type;
+	struct cl_python_layout layout;
+};
+extern struct cl_python_interpreter cl_python;
+
+/* Reads @n bytes.  Returns false, with errno as it was, if they can't be read. */
+bool cl_python_read(uint64_t address, void *to, size_t n);
+
+#endif
