@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154
+# shellcheck disable=SC2154,SC2030,SC2031,SC2013,SC2016
 # What culimbo check says of the processes below CMD, and its forms for CI systems.
 
 load common
