@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2030,SC2031
+# shellcheck disable=SC2154,SC2030,SC2031,SC2016
 # Processes of other users and in other PID namespaces, as culimbo ps shows them to root.
 
 load common

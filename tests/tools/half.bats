@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2030,SC2031
+# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2016
 # Jobs of which one side alone is under culimbo: the report, ps and check say so.
 
 load common
@@ -56,7 +56,7 @@ note() {
 	tell C "open $SAID"
 	tell C close
 	finish Q
-	! grep -q 'none ever opened' Q.err
+	run ! grep -q "none ever opened" Q.err
 }
 
 @test "ps --unprotected lists who uses CUDA without the library, and no other" {
