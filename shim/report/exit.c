@@ -46,6 +46,14 @@ static int open_file(const char *pattern, const char **named)
 	return fd;
 }
 
+/* Returns what to call the file of the report, which @pattern names: see open_file(). */
+static const char *path_of(const char *pattern)
+{
+	static char path[PATH_MAX];
+
+	return cl_path_expand(path, sizeof(path), pattern) == 0 ? path : pattern;
+}
+
 /* Begins the output of the report.  Returns false if there is neither a file nor stderr. */
 static bool begin_output(void)
 {
@@ -58,11 +66,14 @@ static bool begin_output(void)
 			cl_log(CL_LOG_ERROR,
 			       "cannot write the report to %s (CULIMBO_REPORT_FILE): %s; it follows here",
 			       file, strerror(-fd));
+		else
+			report.file = path_of(file);
 	}
 	if (fd < 0 && !cl_stderr_is_there())
 		return false;
 	cl_emit_begin(&report.emit, fd >= 0 ? fd : STDERR_FILENO,
 		      cl_options.report_format.number == CL_FORMAT_JSONL);
+	report.emit.colour = cl_emit_wants_colour(report.emit.fd);
 	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
 	if (report.both)
 		report.top = 0;
@@ -152,7 +163,7 @@ static void look(const struct cl_view *view)
 	report.sums.findings += cl_count_get(pinned);
 }
 
-uint64_t cl_report_write(void)
+uint64_t cl_report_write(int exit_status)
 {
 	struct cl_suppressions suppressions = { .n = 0 };
 	const char *known = cl_options.suppressions.text;
@@ -165,6 +176,9 @@ uint64_t cl_report_write(void)
 		return 0;
 	cl_report_begin(&report);
 	report.at_exit = true;
+	report.all = cl_options.report.number == CL_REPORT_ALWAYS;
+	report.full_stacks = cl_options.full_stacks.number;
+	report.origin.exit_status = exit_status;
 	report.has_open = cl_peer_has_open;
 	report.min_age = cl_options.min_age.number;
 	if (known && known[0]) {
@@ -193,6 +207,7 @@ uint64_t cl_report_write(void)
 		};
 
 		report.dirfd = cl_self_open_dir(false);
+		report.dir_refused = report.dirfd == -EPERM;
 		if (begin_output()) {
 			if (all)
 				cl_report_say(&report, &counts);
