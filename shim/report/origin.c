@@ -26,8 +26,7 @@ static bool read_text(const char *path, char *to, size_t size)
 	return n > 0;
 }
 
-/* Takes the first 12 of 64 hexadecimal digits of a cgroup's path: so container runtimes name theirs. */
-static void take_container(const char *text, char to[16])
+void cl_report_take_container(const char *text, char to[16])
 {
 	unsigned int n = 0;
 
@@ -41,8 +40,7 @@ static void take_container(const char *text, char to[16])
 	}
 }
 
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue ...": the first word with a dot. */
-static void take_driver(const char *text, char *to, size_t size)
+void cl_report_take_driver(const char *text, char *to, size_t size)
 {
 	to[0] = 0;
 	for (const char *word = text; *word && *word != '\n'; word += strcspn(word, " \n")) {
@@ -65,11 +63,7 @@ static uint32_t parent_in(const char *stat)
 	return end && strlen(end) > 4 ? (uint32_t)strtoul(end + 3, NULL, 10) : 0;
 }
 
-/*
- * Writes @seconds since 1970 as UTC.  gmtime_r() takes a lock of the C library, which the thread may
- * have that a signal handler ends the process in.
- */
-static void format_time(uint64_t seconds, char *to, size_t size)
+void cl_report_format_time(uint64_t seconds, char *to, size_t size)
 {
 	/* days since 1 March of year 0, so that a leap day is a year's last */
 	uint64_t days = seconds / 86400 + 719468, of_day = seconds % 86400, era = days / 146097;
@@ -98,11 +92,11 @@ void cl_report_find_origin(struct cl_report *report)
 	o->exit_status = report->at_exit ? status : -1;
 	o->pid_ns = who->pid_ns == FIRST_PID_NAMESPACE ? 0 : who->pid_ns;
 	clock_gettime(CLOCK_REALTIME, &t);
-	format_time((uint64_t)t.tv_sec, o->time, sizeof(o->time));
+	cl_report_format_time((uint64_t)t.tv_sec, o->time, sizeof(o->time));
 	if (gethostname(o->host, sizeof(o->host) - 1))
 		o->host[0] = 0;
 	if (read_text("/proc/driver/nvidia/version", text, sizeof(text)))
-		take_driver(text, o->driver, sizeof(o->driver));
+		cl_report_take_driver(text, o->driver, sizeof(o->driver));
 	else if (report->at_exit && cl_driver.version)
 		snprintf(o->driver, sizeof(o->driver), "CUDA %d.%d", cl_driver.version / 1000,
 			 cl_driver.version % 1000 / 10);
@@ -118,8 +112,8 @@ void cl_report_find_origin(struct cl_report *report)
 	else if (read_text(path, text, sizeof(text)))
 		o->ppid = parent_in(text);
 	snprintf(path, sizeof(path), "/proc/%u/cgroup", who->pid);
-	if (read_text(path, text, sizeof(text)))
-		take_container(text, o->container);
+	if (read_text(report->at_exit ? "/proc/self/cgroup" : path, text, sizeof(text)))
+		cl_report_take_container(text, o->container);
 }
 
 void cl_report_say_origin(struct cl_report *report)

@@ -123,6 +123,34 @@ load common.bash
 	kill -9 "$exporter" "$importer"
 }
 
+@test "stacks begin in the program's code: what lies between it and the driver is left out" {
+	cat > twice.py <<-'END'
+		import ctypes
+		cuda = ctypes.CDLL("libcuda.so.1")
+		context, block, handle = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.create_string_buffer(64)
+		cuda.cuInit(0)
+		cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+		cuda.cuCtxSetCurrent(context)
+		cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1024))
+		cuda.cuIpcGetMemHandle(handle, block)
+		cuda.cuMemFree_v2(block)
+		cuda.cuMemFree_v2(block)
+	END
+	CULIMBO_FULL_STACKS=1 fails 99 "$C" check --simulate -- python3 twice.py 2> text
+	has text " freed 1 block (1 KiB) twice"
+	grep -q 'libffi' text || skip "this Python has no libffi of its own"
+	fails 99 "$C" check --simulate -- python3 twice.py 2> text
+	has text " freed 1 block (1 KiB) twice"
+	lacks text libffi
+	grep -q '^      #0 ' text
+}
+
+@test "a process in another PID namespace says so" {
+	unshare -r -p -f --mount-proc true 2> err || skip "no PID namespace can be made here"
+	CULIMBO_DIR="$D/limbo" unshare -r -p -f --mount-proc "$C" run --simulate -- "$P/never_closes" 2> text
+	grep -Eq "report of process 2: .*, PID namespace [0-9]{10}," text
+}
+
 @test "run --names: functions and lines when CMD has ended, each bug once; CMD's own status and signal" {
 	export CULIMBO_DIR="$D/limbo"
 	"$C" run --simulate --names -- "$P/never_closes" > out 2> text
