@@ -154,6 +154,8 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	else /* only its handle is known here, and of the size nothing */
 		cl_emit_words(e, "%s", cl_report_what(g, false));
 	cl_emit_bytes(e, "bytes", item->bytes, g->kind == CL_EVENT || !item->bytes ? NULL : ", ", "");
+	if (item->record != CL_NO_RECORD)
+		cl_emit_number(e, "record", item->record, NULL, "");
 	if (what & CL_REPORT_A_BLOCK) {
 		if (item->exports) { /* untracked blocks have none */
 			cl_emit_number(e, "generation", item->generation, NULL, "");

@@ -16,6 +16,10 @@ struct pair {
 	uint32_t importer;
 	bool event;
 	uint64_t open, held;   /* as the importer says, as the exporter says */
+	struct block {
+		uint64_t record, generation;
+	} *blocks;	       /* that are open, as far as they are listed */
+	size_t n;
 	char *text, *json;     /* where the exporter has freed it */
 };
 
@@ -34,6 +38,7 @@ void cu_sides_free(struct cu_sides *sides)
 		struct pair *pair = sides->pairs;
 
 		sides->pairs = pair->next;
+		free(pair->blocks);
 		free(pair->text);
 		free(pair->json);
 		free(pair);
@@ -149,6 +154,43 @@ static void learn_held(struct cu_sides *sides, const struct cu_side *side, uint6
 		pair->json = copy_of_stack(object);
 }
 
+/* Calls @each with the items of @object, as far as they are listed, until it returns false. */
+static bool each_block(const char *object, bool (*each)(struct pair *pair, struct block block), struct pair *pair)
+{
+	const char *end = strstr(object, "\"stack\":"), *at = strstr(object, "\"items\":[");
+
+	while (at && (at = strstr(at, "\"record\":")) != NULL && (!end || at < end)) {
+		struct block block = { cu_object_number(at, "record"), 0 };
+		const char *next = strchr(at, '}'), *generation = strstr(at, "\"generation\":");
+
+		if (generation && next && generation < next)
+			block.generation = cu_object_number(generation, "generation");
+		if (!each(pair, block))
+			return false;
+		at++;
+	}
+	return true;
+}
+
+static bool add_block(struct pair *pair, struct block block)
+{
+	struct block *more = realloc(pair->blocks, (pair->n + 1) * sizeof(*more));
+
+	if (!more)
+		return false;
+	pair->blocks = more;
+	more[pair->n++] = block;
+	return true;
+}
+
+static bool has_block(struct pair *pair, struct block block)
+{
+	for (size_t i = 0; i < pair->n; i++)
+		if (pair->blocks[i].record == block.record && pair->blocks[i].generation == block.generation)
+			return true;
+	return false;
+}
+
 static void learn_group(struct cu_sides *sides, const struct cu_side *side, const char *object, const char *text)
 {
 	char file[32];
@@ -174,8 +216,10 @@ static void learn_group(struct cu_sides *sides, const struct cu_side *side, cons
 		if (!other || !cu_object_text(other, "file", file, sizeof(file)))
 			return;
 		pair = get(sides, file, side->pid, is_event(object));
-		if (pair)
+		if (pair) {
 			pair->open += cu_object_number(object, "count");
+			each_block(object, add_block, pair);
+		}
 	}
 }
 
@@ -210,10 +254,18 @@ uint32_t cu_sides_told_by(const struct cu_sides *sides, const struct cu_side *si
 
 	if (!side->file[0])
 		return 0;
-	if (is_class(object, "reclaimed")) {
+	/* what was freed while it was mapped, and never closed, was also taken back, or is held */
+	if (is_class(object, "reclaimed") || is_class(object, "freed-while-mapped")) {
+		struct pair *pair;
+
 		other = strstr(object, "\"other\":{");
 		by = other ? (uint32_t)cu_object_number(other, "pid") : 0;
-		return is_joined(find(sides, side->file, by, is_event(object))) ? by : 0;
+		pair = find(sides, side->file, by, is_event(object));
+		/* blocks that were freed too early and closed later are another bug */
+		if (pair && is_class(object, "freed-while-mapped"))
+			return pair->open >= cu_object_number(object, "count") && each_block(object, has_block, pair) ?
+				       by : 0;
+		return is_joined(pair) ? by : 0;
 	}
 	if (side->living || !is_of_blocks(object) || strstr(object, "\"other_holds\":") ||
 	    strstr(object, "\"pinned\":") || strstr(object, "\"own_opens\":"))
