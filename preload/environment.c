@@ -11,7 +11,7 @@
 #include "shim/shim.h"
 
 /*
- * Our own copy of the CULIMBO_ variables, because a program that sets its title overwrites
+ * Our own copy of the CULIMBO_ variables and of NO_COLOR, because a program that sets its title overwrites
  * the environment.  cl_environment_complain() reads it later.
  */
 enum { kept_bytes = 8192, kept_names = 64 };
@@ -36,7 +36,7 @@ static void options_read(void)
 	for (char **name = environ; name && *name && names < kept_names; name++) {
 		size_t bytes = strlen(*name) + 1;
 
-		if (strncmp(*name, "CULIMBO_", strlen("CULIMBO_")))
+		if (strncmp(*name, "CULIMBO_", strlen("CULIMBO_")) && strncmp(*name, "NO_COLOR=", strlen("NO_COLOR=")))
 			continue;
 		if (bytes > kept_bytes - used) { /* no room: use it where it is */
 			kept[names++] = *name;

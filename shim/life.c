@@ -119,6 +119,14 @@ static void mark_memory(void)
 	atomic_store_explicit(&cl_self_word, word, memory_order_release);
 }
 
+/* What exit() was given, for the report: a destructor is not told.  -1: not known. */
+static int exit_status = -1;
+
+static void note_status(int status, void *data)
+{
+	exit_status = status & 0xff;
+}
+
 void cl_self_prepare(void)
 {
 	static bool registered; /* stays true in a forked child, which inherits the handlers */
@@ -127,6 +135,7 @@ void cl_self_prepare(void)
 	if (!registered) {
 		registered = true;
 		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+		on_exit(note_status, NULL);
 	}
 	if (!cl_self.pid) {
 		cl_self_begin_anew = begin_anew;
@@ -216,7 +225,7 @@ static void end_all(void)
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
 			/* so that the report distinguishes dead holders from living ones */
 			cl_limbo_reap_at_end_locked(&cl_exporter);
-			findings = cl_report_write();
+			findings = cl_report_write(exit_status);
 			cl_unlock(&cl_exports_lock);
 		}
 		cl_peers_end();
@@ -270,6 +279,9 @@ int cl_process_end(int status)
 	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
 		return status;
 	findings = 0; /* may be the count of the parent process */
+	/* the destructor says 0 of any end by exit() */
+	if (status)
+		exit_status = status & 0xff;
 	end_with_room(end_all);
 	return findings && cl_options.error_exitcode.number ? (int)cl_options.error_exitcode.number :
 							      status;

@@ -492,6 +492,15 @@ static void complain_name(const char *name, size_t length, cl_warn_fn *warn)
 	warn(line.text);
 }
 
+/* https://no-color.org: with NO_COLOR a program colours nothing unless it is told to. */
+static void heed_no_color(struct cl_options *options, char **environment)
+{
+	const char *no = environment ? environment_value(environment, "NO_COLOR", 8) : NULL;
+
+	if (no && *no && options->color.number == CL_COLOR_AUTO)
+		options->color.number = CL_COLOR_NEVER;
+}
+
 void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn *warn)
 {
 	const char *given[ROWS_N] = { NULL }, *wrong[ROWS_N] = { NULL };
@@ -503,6 +512,7 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 		process_has_read = true;
 		kept_n = 0;
 	}
+	heed_no_color(options, environment);
 	for (char **e = environment; e && *e && !any; e++)
 		any = !strncmp(*e, PREFIX, PREFIX_LENGTH);
 	if (!any)
@@ -529,6 +539,7 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 		value->text = text;
 		value->from_environment = true;
 	}
+	heed_no_color(options, environment);
 	if (!warn)
 		return;
 	for (size_t i = 0; i < ROWS_N; i++)

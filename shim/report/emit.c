@@ -5,9 +5,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "shim/report/emit.h"
 #include "shim/base/log.h"
+#include "shim/base/options.h"
 #include "shim/base/utf8.h"
 
 /* -------------------------------------------------------------------- writing */
@@ -72,6 +74,7 @@ void cl_emit_begin(struct cl_emit *emit, int fd, bool json)
 	emit->fd = fd;
 	emit->json = json;
 	emit->comma = false;
+	emit->colour = false;
 	emit->error = 0;
 	emit->patience = 0;
 	emit->n = 0;
@@ -199,6 +202,21 @@ void cl_emit_words(struct cl_emit *emit, const char *format, ...)
 	va_end(args);
 	if (n > 0)
 		put(emit, line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
+}
+
+const char *const cl_emit_colours[] = { [CL_EMIT_PLAIN] = "\033[0m", [CL_EMIT_FAULT] = "\033[1;31m",
+					[CL_EMIT_HINT] = "\033[36m" };
+
+void cl_emit_paint(struct cl_emit *emit, enum cl_emit_colour colour)
+{
+	if (emit->colour && !emit->json)
+		puts_to(emit, cl_emit_colours[colour]);
+}
+
+bool cl_emit_wants_colour(int fd)
+{
+	return cl_options.color.number == CL_COLOR_ALWAYS ||
+	       (cl_options.color.number == CL_COLOR_AUTO && isatty(fd));
 }
 
 /* Writes a value that needs no escapes, as @json or as @text. */

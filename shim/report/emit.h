@@ -24,6 +24,7 @@ struct cl_emit {
 	int fd;
 	bool json;
 	bool comma;   /* something stands before the next JSON member */
+	bool colour;  /* set by the caller: the text is for a terminal */
 	int error;    /* errno of the first write that failed; 0: none did */
 	/* ns: a reader that reads nothing for so long gets no more (ETIMEDOUT); 0: it is waited for */
 	uint64_t patience;
@@ -49,6 +50,14 @@ void cl_emit_object_end(struct cl_emit *emit);
 /* Writes to the text only.  The arguments must not come from another process: they are not escaped. */
 void cl_emit_words(struct cl_emit *emit, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* The colours of the text, if emit->colour.  They hold up to CL_EMIT_PLAIN. */
+enum cl_emit_colour { CL_EMIT_PLAIN, CL_EMIT_FAULT, CL_EMIT_HINT };
+void cl_emit_paint(struct cl_emit *emit, enum cl_emit_colour colour);
+/* The same for writers of their own: what a terminal understands. */
+extern const char *const cl_emit_colours[];
+/* Returns true if CULIMBO_COLOR wants colours in what goes to descriptor @fd. */
+bool cl_emit_wants_colour(int fd);
 
 /* ----------------------------------------------------------------------- facts */
 /*

@@ -46,6 +46,14 @@ static int open_file(const char *pattern, const char **named)
 	return fd;
 }
 
+/* Returns what to call the file of the report, which @pattern names: see open_file(). */
+static const char *path_of(const char *pattern)
+{
+	static char path[PATH_MAX];
+
+	return cl_path_expand(path, sizeof(path), pattern) == 0 ? path : pattern;
+}
+
 /* Begins the output of the report.  Returns false if there is neither a file nor stderr. */
 static bool begin_output(void)
 {
@@ -58,11 +66,14 @@ static bool begin_output(void)
 			cl_log(CL_LOG_ERROR,
 			       "cannot write the report to %s (CULIMBO_REPORT_FILE): %s; it follows here",
 			       file, strerror(-fd));
+		else
+			report.file = path_of(file);
 	}
 	if (fd < 0 && !cl_stderr_is_there())
 		return false;
 	cl_emit_begin(&report.emit, fd >= 0 ? fd : STDERR_FILENO,
 		      cl_options.report_format.number == CL_FORMAT_JSONL);
+	report.emit.colour = cl_emit_wants_colour(report.emit.fd);
 	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
 	if (report.both)
 		report.top = 0;
@@ -153,13 +164,17 @@ static void look(const struct cl_view *view)
 }
 
 /* Begins a report of this process, looks, and returns the number of findings. */
-static uint64_t begin_and_look(struct cl_view *view, struct cl_suppressions *suppressions, bool at_exit)
+static uint64_t begin_and_look(struct cl_view *view, struct cl_suppressions *suppressions, bool at_exit,
+			       int exit_status)
 {
 	const char *known = cl_options.suppressions.text;
 	int err;
 
 	cl_report_begin(&report);
 	report.at_exit = at_exit;
+	report.all = cl_options.report.number == CL_REPORT_ALWAYS;
+	report.full_stacks = cl_options.full_stacks.number;
+	report.origin.exit_status = exit_status;
 	report.has_open = cl_peer_has_open;
 	report.min_age = cl_options.min_age.number;
 	if (known && known[0]) {
@@ -191,7 +206,7 @@ static void say(void)
 	cl_report_say(&report, &counts);
 }
 
-uint64_t cl_report_write(void)
+uint64_t cl_report_write(int exit_status)
 {
 	struct cl_suppressions suppressions = { .n = 0 };
 	struct cl_view view;
@@ -201,12 +216,13 @@ uint64_t cl_report_write(void)
 	if (cl_options.report.number == CL_REPORT_OFF && !cl_options.error_exitcode.number)
 		return 0;
 	cl_still_end_locked(&cl_exporter);
-	findings = begin_and_look(&view, &suppressions, true);
+	findings = begin_and_look(&view, &suppressions, true, exit_status);
 	all = findings || cl_options.report.number == CL_REPORT_ALWAYS;
 	/* which was asked for: also when nothing else is to be said */
 	list = cl_options.print_suppressions.number && (all || report.sums.suppressed);
 	if (cl_options.report.number != CL_REPORT_OFF && (all || list)) {
 		report.dirfd = cl_self_open_dir(false);
+		report.dir_refused = report.dirfd == -EPERM;
 		if (begin_output()) {
 			if (all)
 				say();
@@ -226,7 +242,7 @@ uint64_t cl_report_write_now(int fd, bool json)
 {
 	struct cl_suppressions suppressions = { .n = 0 };
 	struct cl_view view;
-	uint64_t findings = begin_and_look(&view, &suppressions, false);
+	uint64_t findings = begin_and_look(&view, &suppressions, false, -1);
 
 	report.dirfd = cl_self_open_dir(false);
 	cl_emit_begin(&report.emit, fd, json);

@@ -7,10 +7,11 @@
 
 /*
  * Writes the report of a process that shared, to stderr or CULIMBO_REPORT_FILE; with
- * CULIMBO_REPORT=auto only if there is something to say.  Returns the number of findings.  The
- * caller holds cl_imports_lock and cl_exports_lock.
+ * CULIMBO_REPORT=auto only if there is something to say.  Returns the number of findings.
+ * @exit_status is the process's own, or -1 if it is not known.  The caller holds cl_imports_lock and
+ * cl_exports_lock.
  */
-uint64_t cl_report_write(void);
+uint64_t cl_report_write(int exit_status);
 /* Writes the report of a process that shared nothing, for CULIMBO_REPORT=always. */
 void cl_report_nothing(void);
 

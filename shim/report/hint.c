@@ -89,7 +89,10 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			snprintf(to, n, "nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits");
 		break;
 	case CL_REPORT_UNTRACKED:
-		snprintf(to, n, "make room in the directory of exporter files (CULIMBO_DIR)");
+		snprintf(to, n, report->dir_refused ?
+			 "others may write to the directory of exporter files (CULIMBO_DIR), or it is another "
+			 "user's, so it is not used: `culimbo doctor` says what to do" :
+			 "make room in the directory of exporter files (CULIMBO_DIR)");
 		break;
 	case CL_REPORT_NOT_CLOSED:
 		its = g->file_id ? cl_report_peer(report, NULL, g->file_id) : NULL;
@@ -144,9 +147,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		if (g->pid)
 			snprintf(pid, sizeof(pid), "process %u", g->pid);
 		snprintf(to, n,
-			 "%s had freed it before this open: free it only after the last consumer has opened it, or, "
-			 "if the handle was on its way longer than CULIMBO_GRACE, or freed blocks take more than "
-			 "CULIMBO_GRACE_BYTES there, raise that",
+			 "free it in %s only after the last consumer has opened it; or raise CULIMBO_GRACE or "
+			 "CULIMBO_GRACE_BYTES there",
 			 g->pid ? pid : "its exporter");
 		break;
 	case CL_REPORT_EVENT_DESTROYED_TWICE:

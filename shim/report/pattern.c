@@ -6,17 +6,6 @@
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
 
-bool cl_report_is_inner(const char *path)
-{
-	static const char *const inner[] = { "libculimbo.so", "libcuda.so", "libcudart.so",
-					     "libcudart_static" };
-
-	for (unsigned int i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
-		if (strstr(path, inner[i]))
-			return true;
-	return false;
-}
-
 bool cl_report_is_runtime(const char *path)
 {
 	/* how the names of their files begin */

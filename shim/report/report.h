@@ -71,6 +71,16 @@ struct cl_report_counts {
 	uint64_t kept_mapped;	 /* blocks that waited in the limbo for processes that had them mapped */
 };
 
+/* Where a report comes from; "", 0 and -1: not known. */
+struct cl_report_origin {
+	char time[32]; /* when it was made, UTC: 2026-11-23T01:10:03Z */
+	char host[65], driver[64];
+	char container[16]; /* the first 12 digits of its id */
+	uint32_t ppid;
+	uint64_t pid_ns;    /* inode of its PID namespace; 0: the host's first one */
+	int exit_status;    /* set by the caller, for a report at exit */
+};
+
 enum { CL_REPORT_PEERS = 16 };
 struct cl_report_table;
 
@@ -82,14 +92,19 @@ struct cl_report {
 	cl_report_resolve_fn *resolve;	       /* NULL: frames have module, offset and build id only */
 	void *data;			       /* for resolve() */
 	cl_view_has_open_fn *has_open;	       /* of this process; NULL: it has no file open */
-	int dirfd;			       /* of exporter files; -1: look at no other process */
+	int dirfd;			       /* of exporter files; < 0: look at no other process */
+	bool dir_refused;		       /* since others could change what is in it */
 	bool generate;			       /* print suppressions instead of a report */
 	bool at_exit;			       /* the report of a process that is ending */
 	bool both;			       /* text, each part followed by its JSON object */
+	bool all;			       /* the text has what needs nothing to be done, too */
+	bool full_stacks;		       /* the text has all frames */
+	const char *file;		       /* where a report at exit goes; NULL: to stderr */
 
 	/* of the process that was looked at last */
 	struct cl_report_sums sums;
 	struct cl_view_process process;
+	struct cl_report_origin origin;
 	const struct cl_view *view;
 	uint64_t now;
 

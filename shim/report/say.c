@@ -8,10 +8,12 @@
 #include <time.h>
 
 #include "shim/report/hint.h"
+#include "shim/report/origin.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/report_table.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
+#include "shim/report/title.h"
 
 /* Makes @call as text, and again as JSON if report->both. */
 #define SAY(report, call)                          \
@@ -23,19 +25,6 @@
 			(report)->emit.json = false; \
 		}                                  \
 	} while (0)
-
-/* Prints that @n findings of @class are only counted. */
-static void say_unlisted(struct cl_report *report, int class, uint64_t n)
-{
-	struct cl_emit *e = &report->emit;
-
-	cl_emit_line(e, "more");
-	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
-	cl_emit_string(e, "class", cl_report_classes[class].name, NULL, "");
-	cl_emit_string(e, "kind", "unknown", NULL, "");
-	cl_emit_number(e, "count", n, "    ", " that are only counted (there was no room for more, or no file)\n");
-	cl_emit_line_end(e);
-}
 
 /* Returns the group of @class and @kind that comes after @last in the report, or NULL. */
 static const struct cl_report_group *next_group(const struct cl_report_table *table, int class, int kind,
@@ -58,25 +47,56 @@ static const struct cl_report_group *next_group(const struct cl_report_table *ta
 	return best;
 }
 
-/* Returns a title for open imports of a living process, which are no fault yet. */
-static const char *open_title(int class, bool is_event)
+/* What a living process uses, or what goes by itself, is not listed unless all is wanted. */
+static bool is_listed(const struct cl_report *report, int class)
 {
-	if (class == CL_REPORT_UNMANAGED)
-		return is_event ? "events imported from processes without culimbo (unmanaged), and open" :
-				  "imported from processes without culimbo (unmanaged), and open";
-	return is_event ? "events imported, and open" : "imported, and open";
+	return report->emit.json || report->both || report->all ||
+	       (cl_report_classes[class].what & CL_REPORT_FOUND);
+}
+
+/* Prints that @n findings of @class are only counted, with the hint of the class if no group has it. */
+static void say_unlisted(struct cl_report *report, int class, uint64_t n, const char *hint)
+{
+	struct cl_emit *e = &report->emit;
+
+	cl_emit_line(e, "more");
+	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
+	cl_emit_string(e, "class", cl_report_classes[class].name, NULL, "");
+	cl_emit_string(e, "kind", "unknown", NULL, "");
+	cl_emit_words(e, "  FOUND: %s: ", cl_report_classes[class].title);
+	cl_emit_number(e, "count", n, "", " that are only counted (there was no room for more, or no file)\n");
+	if (hint)
+		cl_emit_words(e, "    HINT: %s\n", hint);
+	cl_emit_line_end(e);
+}
+
+/* Prints that @groups groups with @n blocks are not listed. */
+static void say_more(struct cl_report *report, int class, int kind, uint64_t groups, uint64_t n, uint64_t bytes)
+{
+	bool is_event = kind == CL_EVENT;
+	struct cl_emit *e = &report->emit;
+
+	cl_emit_line(e, "more");
+	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
+	cl_emit_string(e, "class", cl_report_classes[class].name, NULL, "");
+	cl_emit_string(e, "kind", is_event ? "event" : "memory", NULL, "");
+	cl_emit_number(e, "groups", groups, "  and ", groups == 1 ? " more place" : " more places");
+	cl_emit_number(e, "count", n, ": ", is_event ? " events" : " of them");
+	cl_emit_bytes(e, "bytes", bytes, is_event || !bytes ? NULL : ", ", "");
+	cl_emit_words(e, "\n");
+	cl_emit_line_end(e);
 }
 
 static void say_kind(struct cl_report *report, int class, int kind)
 {
 	const struct cl_report_class_row *row = &cl_report_classes[class];
 	const struct cl_report_group *g, *last = NULL;
-	uint64_t groups = 0, n = 0, bytes = 0, more_groups = 0, more = 0, more_bytes = 0;
+	uint64_t groups = 0, n = 0, bytes = 0, shown = 0;
 	char hint[512], before[512] = "";
-	struct cl_emit *e = &report->emit;
-	bool is_event = kind == CL_EVENT;
-	uint64_t unlisted = is_event ? 0 : report->table->unlisted[class];
+	uint64_t unlisted = kind == CL_EVENT ? 0 : report->table->unlisted[class];
 
+	if (!is_listed(report, class))
+		return;
 	for (unsigned int i = 0; i < report->table->n; i++) {
 		g = &report->table->group[i];
 		if (g->class == class && g->kind == kind && !g->suppressed) {
@@ -84,20 +104,6 @@ static void say_kind(struct cl_report *report, int class, int kind)
 			n += g->n;
 			bytes += g->bytes;
 		}
-	}
-	if (!n && !unlisted)
-		return;
-	if (!report->generate) {
-		char size[32];
-
-		const char *title = is_event && row->event_title ? row->event_title : row->title;
-
-		if (row->what & CL_REPORT_AN_IMPORT && !report->at_exit && report->process.state == CL_ALIVE)
-			title = open_title(class, is_event);
-		cl_emit_words(e, "  %s: %llu", title, (unsigned long long)(n + unlisted));
-		if (!is_event && bytes)
-			cl_emit_words(e, ", %s", cl_emit_format_bytes(size, bytes));
-		cl_emit_words(e, "\n");
 	}
 	for (uint64_t i = 0; (g = next_group(report->table, class, kind, last)) != NULL; i++, last = g) {
 		if (report->generate) {
@@ -108,41 +114,22 @@ static void say_kind(struct cl_report *report, int class, int kind)
 		if (report->top && i >= report->top)
 			break;
 		cl_report_make_hint(report, g, hint);
-		if (before[0] && strcmp(hint, before))
-			cl_emit_words(e, "      HINT: %s\n", before);
-		SAY(report, cl_report_say_group(report, g, hint));
+		SAY(report, cl_report_say_group(report, g, hint, report->both || strcmp(hint, before)));
 		memcpy(before, hint, sizeof(before));
-		more++;
+		shown++;
 		n -= g->n;
 		bytes -= g->bytes;
 	}
 	if (report->generate)
 		return;
-	if (before[0])
-		cl_emit_words(e, "      HINT: %s\n", before);
-	more_groups = groups - more;
-	more = n;
-	more_bytes = bytes;
-	if (more_groups) {
-		cl_emit_line(e, "more");
-		cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
-		cl_emit_string(e, "class", row->name, NULL, "");
-		cl_emit_string(e, "kind", is_event ? "event" : "memory", NULL, "");
-		cl_emit_number(e, "groups", more_groups, "    and ", more_groups == 1 ? " more place" : " more places");
-		cl_emit_number(e, "count", more, ": ", is_event ? " events" : " of them");
-		cl_emit_bytes(e, "bytes", more_bytes, is_event || !more_bytes ? NULL : ", ", "");
-		cl_emit_words(e, "\n");
-		cl_emit_line_end(e);
-	}
+	if (groups > shown)
+		SAY(report, say_more(report, class, kind, groups - shown, n, bytes));
 	if (unlisted) {
-		SAY(report, say_unlisted(report, class, unlisted));
-		if (!groups) {
-			struct cl_report_group none = { .class = (uint8_t)class, .kind = CL_MEMORY };
+		struct cl_report_group none = { .class = (uint8_t)class, .kind = CL_MEMORY };
 
-			cl_report_make_hint(report, &none, hint);
-			if (row->kind != CL_FOUND_HOLD_RECLAIMED)
-				cl_emit_words(e, "      HINT: %s\n", hint);
-		}
+		cl_report_make_hint(report, &none, hint);
+		SAY(report, say_unlisted(report, class, unlisted,
+					 groups || row->kind == CL_FOUND_HOLD_RECLAIMED ? NULL : hint));
 	}
 }
 
@@ -172,9 +159,9 @@ static void say_head(struct cl_report *report)
 
 		clock_gettime(CLOCK_REALTIME, &t);
 		now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-		cl_emit_age(e, "shared_ns", now > p->created ? now - p->created : 0,
-			    ", which began to share GPU memory ", " ago");
+		cl_emit_age(e, "shared_ns", now > p->created ? now - p->created : 0, NULL, "");
 	}
+	cl_report_say_origin(report);
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
 }
@@ -195,6 +182,15 @@ static uint64_t never_opened(const struct cl_report *report, const struct cl_rep
 	return counts ? counts->exports : report->process.live_blocks + report->process.limbo_blocks;
 }
 
+/* A number that the text leaves out where it is 0. */
+static void say_count(struct cl_emit *e, const char *key, uint64_t value)
+{
+	if (value)
+		say_number(e, key, value);
+	else
+		cl_emit_number(e, key, value, NULL, "");
+}
+
 static void say_summary(struct cl_report *report, const struct cl_report_counts *counts)
 {
 	const struct cl_report_sums *s = &report->sums;
@@ -207,35 +203,35 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 	cl_emit_words(e, "culimbo: SUMMARY");
 	say_number(e, "pid", report->process.who.pid);
 	if (counts) {
-		say_number(e, "exports", counts->exports);
-		say_number(e, "imports", counts->imports);
+		say_count(e, "exports", counts->exports);
+		say_count(e, "imports", counts->imports);
 	}
-	say_number(e, "held", s->n[CL_REPORT_HELD] + s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_ORPHANED]);
-	say_number(e, "held_bytes",
+	say_count(e, "held", s->n[CL_REPORT_HELD] + s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_ORPHANED]);
+	say_count(e, "held_bytes",
 		   s->bytes[CL_REPORT_HELD] + s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_ORPHANED]);
-	say_number(e, "limbo", s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_GRACE] + s->n[CL_REPORT_LIMBO]);
-	say_number(e, "limbo_bytes", s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_GRACE] +
+	say_count(e, "limbo", s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_GRACE] + s->n[CL_REPORT_LIMBO]);
+	say_count(e, "limbo_bytes", s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_GRACE] +
 					     s->bytes[CL_REPORT_LIMBO]);
-	say_number(e, "not_closed", s->n[CL_REPORT_NOT_CLOSED] + s->n[CL_REPORT_UNMANAGED]);
-	say_number(e, "reclaimed", s->n[CL_REPORT_RECLAIMED]);
-	say_number(e, "misuse", misuse);
-	say_number(e, "stale_refused", s->n[CL_REPORT_STALE_REFUSED]);
+	say_count(e, "not_closed", s->n[CL_REPORT_NOT_CLOSED] + s->n[CL_REPORT_UNMANAGED]);
+	say_count(e, "reclaimed", s->n[CL_REPORT_RECLAIMED]);
+	say_count(e, "misuse", misuse);
+	say_count(e, "stale_refused", s->n[CL_REPORT_STALE_REFUSED]);
 	if (counts) {
-		say_number(e, "released", counts->released);
-		say_number(e, "released_bytes", counts->released_bytes);
-		say_number(e, "pool_exports", counts->pool_exports);
-		say_number(e, "cut", counts->cut);
-		say_number(e, "cut_bytes", counts->cut_bytes);
-		say_number(e, "kept_mapped", counts->kept_mapped);
+		say_count(e, "released", counts->released);
+		say_count(e, "released_bytes", counts->released_bytes);
+		say_count(e, "pool_exports", counts->pool_exports);
+		say_count(e, "cut", counts->cut);
+		say_count(e, "cut_bytes", counts->cut_bytes);
+		say_count(e, "kept_mapped", counts->kept_mapped);
 	}
-	say_number(e, "kept", s->n[CL_REPORT_UNTRACKED]);
-	say_number(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
-	say_number(e, "never_opened", never_opened(report, counts));
-	say_number(e, "live", s->live);
-	say_number(e, "live_bytes", s->live_bytes);
-	say_number(e, "suppressed", s->suppressed);
-	say_number(e, "suppressed_bytes", s->suppressed_bytes);
-	say_number(e, "young", s->young);
+	say_count(e, "kept", s->n[CL_REPORT_UNTRACKED]);
+	say_count(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
+	say_count(e, "never_opened", never_opened(report, counts));
+	say_count(e, "live", s->live);
+	say_count(e, "live_bytes", s->live_bytes);
+	say_count(e, "suppressed", s->suppressed);
+	say_count(e, "suppressed_bytes", s->suppressed_bytes);
+	say_count(e, "young", s->young);
 	say_number(e, "findings", s->findings);
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
@@ -256,14 +252,36 @@ static void say_never_opened(struct cl_report *report, const struct cl_report_co
 			      (unsigned long long)exports);
 }
 
+/* Says which command gives the names that a process does not know of itself when it ends. */
+static void say_how_to_name(struct cl_report *report)
+{
+	struct cl_emit *e = &report->emit;
+	bool any = false;
+
+	for (unsigned int i = 0; i < report->table->n && !any; i++) {
+		const struct cl_report_group *g = &report->table->group[i];
+
+		any = !g->suppressed && cl_report_is_fault(report, g) && (g->stack[0] || g->stack[1] || g->holders);
+	}
+	if (!any || report->both || !report->at_exit)
+		return;
+	if (report->file)
+		cl_emit_string(e, NULL, report->file, "culimbo: names and lines: culimbo report ", "\n");
+	else
+		cl_emit_words(e, "culimbo: names and lines: `culimbo run --names`, or this text to `culimbo report -`\n");
+}
+
+
 void cl_report_say(struct cl_report *report, const struct cl_report_counts *counts)
 {
 	struct cl_report_sums *s = &report->sums;
 	struct cl_emit *e = &report->emit;
 	char size[32];
 
-	if (!report->generate)
+	if (!report->generate) {
+		cl_report_find_origin(report);
 		SAY(report, say_head(report));
+	}
 	for (int c = 0; c < CL_REPORT_CLASSES; c++) {
 		say_kind(report, c, CL_MEMORY);
 		say_kind(report, c, CL_EVENT);
@@ -300,4 +318,5 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  younger than CULIMBO_MIN_AGE: %llu, %s\n", (unsigned long long)s->young,
 			      cl_emit_format_bytes(size, s->young_bytes));
 	SAY(report, say_summary(report, counts));
+	say_how_to_name(report);
 }

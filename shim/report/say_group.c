@@ -6,6 +6,8 @@
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
+#include "shim/report/shown.h"
+#include "shim/report/title.h"
 
 /* ---------------------------------------------------------------------- stacks */
 static void say_frame(struct cl_report *report, const struct cl_view *view, unsigned int index,
@@ -19,7 +21,7 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 	for (unsigned int i = 0; i < frame->build_id_length && i < sizeof(frame->build_id); i++)
 		snprintf(id + 2 * i, 3, "%02x", frame->build_id[i]);
 	cl_emit_object(e, NULL);
-	cl_emit_words(e, "        #%u", index);
+	cl_emit_words(e, "      #%u", index);
 	cl_emit_address(e, "address", frame->address, " ", "");
 	if (known && symbol.function[0])
 		cl_emit_string(e, "function", symbol.function, " in ", "");
@@ -29,13 +31,13 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 			cl_emit_number(e, "line", symbol.line, ":", "");
 	}
 	if (frame->path[0]) {
-		/* in the text, the source file or the module is enough */
-		bool words = !(known && symbol.file[0]);
+		/* in the text, the source file or the module is enough, and a name needs no build id */
+		bool words = !(known && symbol.file[0]), build_id = !(known && symbol.function[0]);
 
 		cl_emit_string(e, "module", frame->path, words ? " (" : NULL, "");
 		cl_emit_address(e, "offset", frame->offset, words ? "+" : NULL, ")");
 		if (id[0])
-			cl_emit_string(e, "build_id", id, words ? " (BuildId: " : NULL, ")");
+			cl_emit_string(e, "build_id", id, words && build_id ? " (BuildId: " : NULL, ")");
 	} else if (!known) {
 		cl_emit_words(e, " (no file: code made at run time)");
 	}
@@ -49,31 +51,33 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
  */
 static unsigned int say_frames(struct cl_report *report, const struct cl_view *view, uint32_t stack)
 {
-	unsigned int depth = cl_view_stack_depth(view, stack), n = 0;
-	bool python = !report->emit.json && cl_view_python_depth(view, stack, NULL);
+	unsigned int first = 0, end = cl_view_stack_depth(view, stack), n = 0;
+	bool python = !report->emit.json && !report->full_stacks && cl_view_python_depth(view, stack, NULL);
 	struct cl_view_frame frame;
 
-	for (unsigned int i = 0; i < depth; i++) {
+	if (!report->emit.json)
+		cl_report_shown(report, view, stack, &first, &end);
+	for (unsigned int i = first; i < end; i++) {
 		if (!cl_view_stack_frame(view, stack, i, &frame))
 			continue;
 		if (python && cl_report_is_interpreter(frame.path))
 			break;
-		say_frame(report, view, i, &frame);
+		say_frame(report, view, i - first, &frame);
 		n++;
 	}
 	return n;
 }
 
-/* @key is for JSON.  The text has @indent and @happened ("exported") before " from". */
+/* @key is for JSON, which has all frames.  The text has @happened, as "freed from", before it. */
 static void say_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack,
-		      const char *key, const char *indent, const char *happened)
+		      const char *key, const char *happened)
 {
 	bool json = report->emit.json;
 	unsigned int n;
 
 	if (!view || !cl_view_stack_depth(view, stack))
 		return;
-	cl_emit_words(&report->emit, "%s%s from\n", indent, happened);
+	cl_emit_words(&report->emit, "    %s\n", happened);
 	/* who reads JSON from the start finds the program's own code first */
 	if (json)
 		cl_report_say_python(report, view, stack, key, 0);
@@ -91,34 +95,38 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 	struct cl_view_holder h;
 	struct cl_view_import import;
 	const struct cl_view *its;
+	bool has_import = false;
 
 	if (!cl_view_slot(report->view, g->holder[index].slot, &h))
 		return;
 	its = h.who.pid ? cl_report_peer(report, &h.who, 0) : NULL;
 	cl_emit_object(e, NULL);
-	cl_emit_number(e, "pid", h.who.pid, "      held by process ", "");
+	cl_emit_number(e, "pid", h.who.pid, "    held by process ", "");
 	cl_emit_string(e, "name", h.name, " (", ", ");
 	cl_emit_string(e, "state", h.alive ? "alive" : "dead", "", ")");
 	if (g->n > 1)
 		cl_emit_words(e, g->kind == CL_EVENT ? ", %llu events" : ", %llu blocks",
 			      (unsigned long long)g->holder[index].n);
 	cl_emit_number(e, "blocks", g->holder[index].n, NULL, "");
-	cl_emit_age(e, "since_ns", cl_report_age(report, h.since), ", which has opened blocks of it for ", "\n");
+	cl_emit_age(e, "since_ns", cl_report_age(report, h.since), ", for ", "");
 	if (its) {
 		struct cl_view_process process;
 
 		cl_view_process(its, &process);
 		if (process.command[0])
-			cl_emit_string(e, "command", process.command, "        command: ", "\n");
-		if (cl_view_import_of(its, report->process.file_id, g->holder[index].record,
-				      g->holder[index].generation, &import)) {
-			cl_emit_age(e, "opened_ns", cl_report_age(report, import.since), "        opened ", " ago");
-			cl_emit_number(e, "opens", import.opens, NULL, "");
-			if (cl_view_stack_depth(its, import.stack))
-				say_stack(report, its, import.stack, "open_stack", "", "");
-			else
-				cl_emit_words(e, "\n");
-		}
+			cl_emit_string(e, "command", process.command, ": ", "");
+		has_import = cl_view_import_of(its, report->process.file_id, g->holder[index].record,
+					       g->holder[index].generation, &import);
+	}
+	cl_emit_words(e, "\n");
+	if (has_import) {
+		char age[32], words[64];
+
+		cl_emit_age(e, "opened_ns", cl_report_age(report, import.since), NULL, "");
+		cl_emit_number(e, "opens", import.opens, NULL, "");
+		snprintf(words, sizeof(words), "opened %s ago, from",
+			 cl_emit_format_age(age, cl_report_age(report, import.since)));
+		say_stack(report, its, import.stack, "open_stack", words);
 	}
 	cl_emit_object_end(e);
 }
@@ -132,13 +140,13 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 		say_holder(report, g, i);
 	cl_emit_array_end(e);
 	if (g->other_holds)
-		cl_emit_number(e, "other_holds", g->other_holds, "      and ",
+		cl_emit_number(e, "other_holds", g->other_holds, "    and ",
 			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");
 	if (g->pinned)
 		cl_emit_number(e, "pinned", g->pinned,
-			       "      kept until this process ends, since an importer that could not register may have it: ", "\n");
+			       "    kept until this process ends, since an importer that could not register may have it: ", "\n");
 	if (g->own_opens)
-		cl_emit_number(e, "own_opens", g->own_opens, "      opened in this process itself: ",
+		cl_emit_number(e, "own_opens", g->own_opens, "    opened in this process itself: ",
 			       g->own_opens == 1 ? " time\n" : " times\n");
 }
 
@@ -151,21 +159,10 @@ static const char *other_happened(const struct cl_report_group *g)
 	return words && g->kind == CL_EVENT && !strcmp(words, "freed") ? "destroyed" : words;
 }
 
-const char *cl_report_what(const struct cl_report_group *g, bool many)
+/* Returns what happened at the first stack, or at that time. */
+static const char *happened(const struct cl_report_group *g)
 {
-	if (g->kind == CL_EVENT)
-		return many ? "events" : "event";
-	if (cl_report_classes[g->class].what & CL_REPORT_AN_IMPORT)
-		return many ? "imports" : "import";
-	return many ? "blocks" : "block";
-}
-
-/* Prints "N blocks, SIZE".  Events have no size, and the size of a stale handle's block is not known. */
-static void say_sum(struct cl_report *report, const struct cl_report_group *g)
-{
-	cl_emit_number(&report->emit, "count", g->n, "    ", "");
-	cl_emit_words(&report->emit, " %s", cl_report_what(g, g->n != 1));
-	cl_emit_bytes(&report->emit, "bytes", g->bytes, g->kind == CL_EVENT || !g->bytes ? NULL : ", ", "");
+	return g->class == CL_REPORT_STALE_REFUSED ? "refused" : cl_report_classes[g->class].happened;
 }
 
 /* Of a block that was freed while it was mapped, or opened after its free: how long that was. */
@@ -181,49 +178,49 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 	if (g->class == CL_REPORT_OPENED_AFTER_FREE)
 		cl_emit_words(e, ", %s after its free", took);
 	else if (item->bytes >= CL_REPORT_OWN_ALLOCATION)
-		cl_emit_words(e, "; mapped for %s after that: undefined by CUDA's documentation; this driver keeps the bytes",
+		cl_emit_words(e, ", mapped for %s after that: undefined by CUDA's documentation; this driver keeps the bytes",
 			      took);
 	else
-		cl_emit_words(e, "; mapped for %s after that: without culimbo process %u could have read foreign bytes",
+		cl_emit_words(e, ", mapped for %s after that: without culimbo process %u could have read foreign bytes",
 			      took, g->pid);
 }
 
+/* One block's facts: in the text an address, its size and how long ago it was. */
 static void say_item(struct cl_report *report, const struct cl_report_group *g,
-		     const struct cl_report_item *item)
+		     const struct cl_report_item *item, bool first)
 {
 	int what = cl_report_classes[g->class].what;
 	struct cl_emit *e = &report->emit;
 
 	cl_emit_object(e, NULL);
-	cl_emit_words(e, "%s%s", g->n == 1 ? "    " : "      ", cl_report_what(g, false));
+	cl_emit_words(e, first ? "    " : "; ");
 	if (item->key)
-		cl_emit_address(e, "address", item->key, " ", "");
-	else /* only its handle is known here */
-		cl_emit_words(e, " %06x:%u of its exporter", g->file_id, item->record);
+		cl_emit_address(e, "address", item->key, "", "");
+	else /* only its handle is known here, and of the size nothing */
+		cl_emit_words(e, "%s", cl_report_what(g, false));
 	cl_emit_bytes(e, "bytes", item->bytes, g->kind == CL_EVENT || !item->bytes ? NULL : ", ", "");
-	if (g->n == 1 && !g->others)
-		cl_emit_words(e, ", device %u", g->device);
+	if (item->record != CL_NO_RECORD)
+		cl_emit_number(e, "record", item->record, NULL, "");
 	if (what & CL_REPORT_A_BLOCK) {
 		if (item->exports) { /* untracked blocks have none */
-			cl_emit_number(e, "generation", item->generation, ", generation ", "");
-			cl_emit_number(e, "exports", item->exports, ": exported ",
-				       item->exports == 1 ? " time" : " times");
-			cl_emit_age(e, "exported_ns", cl_report_age(report, item->since), ", last ", " ago");
+			cl_emit_number(e, "generation", item->generation, NULL, "");
+			cl_emit_number(e, "exports", item->exports, NULL, "");
+			cl_emit_age(e, "exported_ns", cl_report_age(report, item->since),
+				    item->other_since ? NULL : ", exported ", " ago");
 		}
 		if (item->other_since)
 			cl_emit_age(e, "freed_ns", cl_report_age(report, item->other_since),
-				    g->kind == CL_EVENT ? "; destroyed " : "; freed ", " ago");
+				    g->kind == CL_EVENT ? ", destroyed " : ", freed ", " ago");
 	} else if (what & CL_REPORT_AN_IMPORT) {
 		if (item->record || item->generation)
 			cl_emit_number(e, "generation", item->generation, NULL, "");
-		cl_emit_age(e, "opened_ns", cl_report_age(report, item->since), ": opened ", " ago");
-		cl_emit_number(e, "opens", item->opens, ", ",
-			       item->opens == 1 ? " open not closed" : " opens not closed");
+		cl_emit_age(e, "opened_ns", cl_report_age(report, item->since), ", opened ", " ago");
+		cl_emit_number(e, "opens", item->opens, item->opens == 1 ? NULL : ", ", " opens not closed");
 	} else {
 		if (item->generation)
 			cl_emit_number(e, "generation", item->generation, NULL, "");
 		if (item->since) {
-			cl_emit_words(e, ": %s", cl_report_classes[g->class].happened);
+			cl_emit_words(e, ", %s", happened(g));
 			cl_emit_age(e, "when_ns", cl_report_age(report, item->since), " ", " ago");
 		}
 		if (item->other_since && cl_report_classes[g->class].other_happened) {
@@ -231,14 +228,28 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 			bool words = g->class != CL_REPORT_OPENED_AFTER_FREE;
 
 			if (words)
-				cl_emit_words(e, "; %s", other_happened(g));
+				cl_emit_words(e, ", %s", other_happened(g));
 			cl_emit_age(e, "other_ns", cl_report_age(report, item->other_since), words ? " " : NULL, " ago");
 		}
 		if (item->after_free)
 			say_after_free(e, g, item);
 	}
-	cl_emit_words(e, "\n");
 	cl_emit_object_end(e);
+}
+
+static void say_items(struct cl_report *report, const struct cl_report_group *g)
+{
+	struct cl_emit *e = &report->emit;
+
+	cl_emit_array(e, "items");
+	for (unsigned int i = 0; i < g->items; i++)
+		say_item(report, g, &g->item[i], i == 0);
+	cl_emit_array_end(e);
+	if (g->n > g->items)
+		cl_emit_words(e, "; and %llu more", (unsigned long long)(g->n - g->items));
+	if (!g->others)
+		cl_emit_words(e, "; device %u", g->device);
+	cl_emit_words(e, "\n");
 }
 
 /*
@@ -265,14 +276,14 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	uint64_t first = 0;
 	unsigned int freed = freed_there(g, its, &first);
 	const char *freed_word = g->kind == CL_EVENT ? "destroyed" : "freed";
-	char before[64];
+	char before[64], file[16];
 
-	if (!g->file_id) {
-		cl_emit_words(e, "      its exporter is not under culimbo\n");
-		return;
-	}
+	if (!g->file_id)
+		return; /* the title says that it is not under culimbo */
+	cl_region_name(file, g->file_id);
 	cl_emit_object(e, "exporter");
-	cl_emit_number(e, "pid", g->pid, "      of process ", "");
+	cl_emit_number(e, "pid", g->pid, "    of process ", "");
+	cl_emit_string(e, "file", file, NULL, "");
 	if (its) {
 		cl_view_process(its, &process);
 		cl_emit_string(e, "state", cl_report_state_name(process.state), " (", ")");
@@ -297,51 +308,82 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	cl_emit_object_end(e);
 }
 
-void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint)
+static void say_other(struct cl_report *report, const struct cl_report_group *g)
+{
+	struct cl_emit *e = &report->emit;
+	bool words = g->name[0] != 0; /* its number is in the title */
+
+	cl_emit_object(e, "other");
+	cl_emit_number(e, "pid", g->pid, words ? "    process " : NULL, "");
+	cl_emit_string(e, "name", g->name, words ? " is " : NULL, "");
+	cl_emit_words(e, words ? "\n" : "");
+	cl_emit_object_end(e);
+}
+
+/* The stacks of @g, the culprit's first: of a stale handle that is who freed too early. */
+static void say_stacks(struct cl_report *report, const struct cl_report_group *g)
+{
+	const struct cl_report_class_row *row = &cl_report_classes[g->class];
+	bool is_stale = g->class == CL_REPORT_STALE_REFUSED;
+	bool other_first = is_stale || (row->what & CL_REPORT_A_BLOCK);
+	char first[64] = "", other[64] = "";
+
+	snprintf(first, sizeof(first), is_stale ? "%s at" : "%s from", row->happened ? happened(g) : "");
+	if (row->other_happened)
+		snprintf(other, sizeof(other), "%s from", other_happened(g));
+	if (other[0] && other_first)
+		say_stack(report, report->view, g->stack[1], "other_stack", other);
+	/* only its exporter knew the stack of the free */
+	if (is_stale && !g->others && !g->stack[1])
+		cl_emit_words(&report->emit, "    where it was %s is no longer known\n", other_happened(g));
+	say_stack(report, report->view, g->stack[0], "stack", first);
+	if (other[0] && !other_first)
+		say_stack(report, report->view, g->stack[1], "other_stack", other);
+}
+
+void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
+			 bool say_hint)
 {
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	struct cl_emit *e = &report->emit;
+	char title[512];
 
+	cl_report_make_title(report, g, title);
 	cl_emit_line(e, "group");
 	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 	cl_emit_string(e, "class", row->name, NULL, "");
 	cl_emit_string(e, "kind", g->kind == CL_EVENT ? "event" : "memory", NULL, "");
 	cl_emit_flag(e, "finding", row->what & CL_REPORT_FOUND);
+	cl_emit_words(e, "  ");
+	if (cl_report_is_fault(report, g))
+		cl_emit_paint(e, CL_EMIT_FAULT);
+	cl_emit_string(e, "title", title, "", g->others ? ", of many places: the largest of them are" : "");
+	if (cl_report_is_fault(report, g))
+		cl_emit_paint(e, CL_EMIT_PLAIN);
+	cl_emit_words(e, "\n");
 	if (!g->others)
 		cl_emit_number(e, "device", g->device, NULL, "");
-	if (g->n > 1 || e->json) {
-		say_sum(report, g);
-		if (!g->others)
-			cl_emit_words(e, ", device %u", g->device);
-		if (g->others)
-			cl_emit_words(e, ", of many places: the largest of them are");
-		if (g->oldest)
-			cl_emit_age(e, "oldest_ns", cl_report_age(report, g->oldest), ", the oldest ", " old");
-		cl_emit_words(e, "\n");
-	}
-	cl_emit_array(e, "items");
-	for (unsigned int i = 0; i < g->items; i++)
-		say_item(report, g, &g->item[i]);
-	cl_emit_array_end(e);
-	if (g->n > g->items)
-		cl_emit_words(e, "      and %llu more\n", (unsigned long long)(g->n - g->items));
-	if (row->what & CL_REPORT_AN_IMPORT) {
+	cl_emit_number(e, "count", g->n, NULL, "");
+	cl_emit_number(e, "bytes", g->bytes, NULL, "");
+	if (g->oldest)
+		cl_emit_age(e, "oldest_ns", cl_report_age(report, g->oldest), NULL, "");
+	say_items(report, g);
+	if (row->what & CL_REPORT_AN_IMPORT)
 		say_exporter(report, g);
-	} else if ((row->what & CL_REPORT_A_FINDING) && g->pid) {
-		cl_emit_object(e, "other");
-		cl_emit_number(e, "pid", g->pid, "      the other process: process ", "");
-		cl_emit_string(e, "name", g->name, g->name[0] ? " (" : NULL, ")");
-		cl_emit_words(e, "\n");
-		cl_emit_object_end(e);
-	}
-	say_stack(report, report->view, g->stack[0], "stack", "      ", row->happened);
-	if (row->other_happened)
-		say_stack(report, report->view, g->stack[1], "other_stack", "      ", other_happened(g));
-	/* only its exporter knew the stack of the free */
-	if (g->class == CL_REPORT_STALE_REFUSED && !g->others && !g->stack[1])
-		cl_emit_words(e, "      where it was %s is no longer known\n", other_happened(g));
-	if (row->what & CL_REPORT_A_BLOCK)
+	else if ((row->what & CL_REPORT_A_FINDING) && g->pid)
+		say_other(report, g);
+	/* the holder is the culprit, whose stack stands first in the text; in JSON its object is last */
+	if ((row->what & CL_REPORT_A_BLOCK) && !e->json)
 		say_holders(report, g);
-	cl_emit_string(e, "hint", hint, NULL, "");
+	say_stacks(report, g);
+	if ((row->what & CL_REPORT_A_BLOCK) && e->json)
+		say_holders(report, g);
+	if (say_hint) {
+		cl_emit_words(e, "    ");
+		cl_emit_paint(e, CL_EMIT_HINT);
+		cl_emit_words(e, "HINT: ");
+		cl_emit_paint(e, CL_EMIT_PLAIN);
+	}
+	cl_emit_string(e, "hint", hint, say_hint ? "" : NULL, "\n");
 	cl_emit_line_end(e);
 }

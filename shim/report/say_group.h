@@ -5,11 +5,9 @@
 
 #include "shim/report/report_table.h"
 
-/* Prints @group to report->emit.  @hint is its hint for JSON; in the text say.c prints it. */
-void cl_report_say_group(struct cl_report *report, const struct cl_report_group *group, const char *hint);
-
-/* Returns "block", "event" or "import", as the group has; with @many in the plural. */
-const char *cl_report_what(const struct cl_report_group *group, bool many);
+/* Prints @group to report->emit, with @hint: in the text only if @say_hint. */
+void cl_report_say_group(struct cl_report *report, const struct cl_report_group *group, const char *hint,
+			 bool say_hint);
 
 /* Prints a suppression for @group: of its first stack, or else of its second. */
 void cl_report_say_group_pattern(struct cl_report *report, const struct cl_report_group *group);

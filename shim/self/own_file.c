@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This process's own region: see own_file.h. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/base/backoff.h"
@@ -58,6 +60,18 @@ static int create_own_file(struct cl_region *made, bool importer)
 	return err;
 }
 
+/* Returns why the directory at @path cannot be used, after error @err of it. */
+static const char *why_not(const char *path, int err)
+{
+	struct stat st;
+
+	if (err != -EPERM || fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW))
+		return strerror(-err);
+	return st.st_uid != geteuid() && st.st_uid != 0 ? "it is another user's" :
+	       (st.st_mode & 022) && !(st.st_mode & S_ISVTX) ? "others may write to it (chmod 700 mends that)" :
+								strerror(-err);
+}
+
 static void say_no_file(bool importer, int err)
 {
 	char path[256];
@@ -67,13 +81,14 @@ static void say_no_file(bool importer, int err)
 		cl_log(CL_LOG_INFO,
 		       "cannot make this process's exporter file in %s: %s; `culimbo report` cannot tell what "
 		       "it imports, which is as safe as with one",
-		       path, strerror(-err));
+		       path, why_not(path, err));
 	else
 		cl_log(CL_LOG_ERROR,
 		       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
-		       "exported and freed, those under 2 MiB stay allocated until this process ends. Make "
-		       "room there, or set CULIMBO_DIR to a directory on a tmpfs",
-		       path, strerror(-err));
+		       "exported and freed, those under 2 MiB stay allocated until this process ends. %s",
+		       path, why_not(path, err),
+		       err == -EPERM ? "`culimbo doctor` says what to do" :
+				       "Make room there, or set CULIMBO_DIR to a directory on a tmpfs");
 }
 
 static void make_own_file(bool importer)

@@ -417,24 +417,24 @@ static void check_finding(const struct finding *f)
 void memory_findings(void)
 {
 	static const struct finding findings[] = {
-		{ "held-in-limbo", "memory", play_held_in_limbo, "freed, but still mapped by others",
+		{ "held-in-limbo", "memory", play_held_in_limbo, " still maps 1 block (64 MiB) that process ",
 		  BIG_BLOCK HELD " and .finding and (.stack | length) > 0 and (.other_stack | length) > 0 and .items[0].freed_ns >= 0 and (.hint | contains(\"Close\"))",
 		  NULL },
-		{ "held", "memory", play_held, "exported, not freed, and mapped by others",
+		{ "held", "memory", play_held, " maps 1 block (64 MiB) of it",
 		  BIG_BLOCK HELD " and (.stack | length) > 0 and .finding and .items[0].exports == 1 and (.holders[0].open_stack | length) > 0 and .holders[0].opened_ns >= 0 and (.holders[0].command | contains(\"actor\"))", NULL },
 		{ "grace", "memory", play_grace, "waiting out the grace",
 		  BIG_BLOCK " and (.finding | not) and .holders == []",
 		  /* A collector's thread gives it back before the process ends. */
 		  "CULIMBO_COLLECTOR=inline" },
-		{ "context-gone", "memory", play_context_gone, "gone with their context",
+		{ "context-gone", "memory", play_context_gone, " ended the context of 1 block (64 MiB) that process ",
 		  BIG_BLOCK HELD " and .finding", NULL },
 		{ "kept", "memory", play_kept, "could not be tracked", ".bytes == 1024 and .finding",
 		  "CULIMBO_DIR=/proc/nowhere" },
-		{ "not-closed", "memory", play_not_closed, "imported and never closed",
+		{ "not-closed", "memory", play_not_closed, " never closed 1 block (64 MiB) of process ",
 		  BIG_BLOCK " and (.stack | length) > 0 and .items[0].opens == 1 and .exporter.pid > 0 and .exporter.state == \"alive\"",
 		  NULL },
 		{ "unmanaged", "memory", play_unmanaged, "without culimbo (unmanaged)", ".items[0].opens == 1", NULL },
-		{ "reclaimed", "memory", play_reclaimed, "taken back from processes that ended without closing",
+		{ "reclaimed", "memory", play_reclaimed, " ended without closing 1 block (1 KiB) of process ",
 		  "(.other_stack | length) > 0 and .bytes == 1024 and .other.pid > 0 and .other.name == \"actor\"", GRACE },
 	};
 
@@ -445,14 +445,15 @@ void memory_findings(void)
 void misuse_findings(void)
 {
 	static const struct finding findings[] = {
-		{ "freed-twice", "memory", play_freed_twice, "misuse: freed twice", BIG_BLOCK BOTH, NULL },
-		{ "exported-after-free", "memory", play_exported_after_free, "misuse: exported after it was freed",
+		{ "freed-twice", "memory", play_freed_twice, " freed 1 block (64 MiB) twice", BIG_BLOCK BOTH, NULL },
+		{ "exported-after-free", "memory", play_exported_after_free,
+		  " exported 1 block (64 MiB) after it had freed it",
 		  BIG_BLOCK BOTH, NULL },
-		{ "import-freed", "memory", play_import_freed, "misuse: imports freed instead of closed",
+		{ "import-freed", "memory", play_import_freed, " instead of closing it",
 		  BIG_BLOCK BOTH, NULL },
-		{ "closed-twice", "memory", play_closed_twice, "misuse: closed what was not open", BIG_BLOCK BOTH,
+		{ "closed-twice", "memory", play_closed_twice, " once more than it had opened it", BIG_BLOCK BOTH,
 		  NULL },
-		{ "stale-refused", "memory", play_stale, "misuse: stale handles refused",
+		{ "stale-refused", "memory", play_stale, " had freed 1 block before process ",
 		  "(.stack | length) > 0 and .other.pid > 0 and (.other_stack | length) > 0 and "
 		  "all(.other_stack[]; .module and .offset) and .stack != .other_stack and .items[0].other_ns > 0",
 		  NULL },
@@ -470,18 +471,18 @@ void misuse_findings(void)
 void event_findings(void)
 {
 	static const struct finding findings[] = {
-		{ "held-in-limbo", "event", play_event_held, "events destroyed, but still open in others",
+		{ "held-in-limbo", "event", play_event_held, " still has 1 event open that process ",
 		  ".holders[0].name == \"actor\"", NULL },
-		{ "not-closed", "event", play_event_not_closed, "events imported and never destroyed",
+		{ "not-closed", "event", play_event_not_closed, " never destroyed 1 event of process ",
 		  ".items[0].opens == 1 and (.hint | contains(\"keeps the event\") and (contains(\"memory\") | not))", NULL },
-		{ "event-destroyed-twice", "event", play_event_destroyed_twice, "misuse: events destroyed twice",
+		{ "event-destroyed-twice", "event", play_event_destroyed_twice, " destroyed 1 event twice",
 		  "(.stack | length) > 0 and (.other_stack | length) > 0", NULL },
 		{ "event-destroyed-twice", "event", play_event_import_destroyed_twice,
-		  "misuse: events destroyed twice",
+		  " destroyed 1 event twice",
 		  "(.stack | length) > 0 and (.other_stack | length) > 0 and .other.pid > 0 and .items[0].other_ns >= 0",
 		  NULL },
 		{ "event-forced-out", "event", play_event_forced_out,
-		  "events destroyed before their importers were done", "(.other_stack | length) > 0",
+		  " gave 1 event back before importers were done", "(.other_stack | length) > 0",
 		  /* (by the call itself, and not by a thread at some time) */
 		  "CULIMBO_GRACE=5s CULIMBO_MAX_EVENTS=0 CULIMBO_COLLECTOR=inline" },
 	};

@@ -4,184 +4,9 @@
 # (output and status come from bats, top_builddir from the test environment; each test is a subshell)
 # The report of programs with a bug, as a user sees it: culimbo check, culimbo report, their options.
 
-setup() {
-	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
-	P=${top_builddir:?}/tests/report
-	S=${top_srcdir:?}
-	unset LD_PRELOAD LD_LIBRARY_PATH
-	cd "$BATS_TEST_TMPDIR" || return 1
-	shared=/dev/shm
-	[ -w "$shared" ] || shared=$BATS_TEST_TMPDIR
-	D=$(mktemp -d "$shared/culimbo-report.XXXXXX")
-	export CULIMBO_SIM_DIR="$D/sim"
-	mkfifo in
-	exec 7<> in
-}
+load common.bash
 
-teardown() {
-	for pid in $(cat pids 2> /dev/null); do
-		kill -9 "$pid" 2> /dev/null || :
-	done
-	rm -rf "$D"
-}
-
-# line FILE TEXT: the number of the line of tests/report/FILE that has TEXT
-line() {
-	grep -n -F "$2" "$S/tests/report/$1" | head -1 | cut -d: -f1
-}
-
-has() {
-	grep -q -F -- "$2" "$1" || {
-		echo "not in $1: $2"
-		head -40 "$1"
-		return 1
-	}
-}
-
-# lacks FILE TEXT (a command behind a "!" cannot fail a test, unless it is its last)
-lacks() {
-	if grep -F -- "$2" "$1"; then
-		echo "in $1: $2"
-		return 1
-	fi
-}
-
-valid() {
-	python3 "$S/tests/report/schema.py" "$S/doc/report.schema.json" "$@"
-}
-
-# waits FILE TEXT: until it is there
-waits() {
-	for _ in $(seq 600); do
-		grep -q -F -- "$2" "$1" 2> /dev/null && return 0
-		sleep 0.05
-	done
-	echo "never in $1: $2"
-	return 1
-}
-
-# start NUMBER PLACES: `many`, in the background, in its own directory; "in" is its stdin
-start() {
-	export CULIMBO_DIR="$D/limbo" CULIMBO_KEEP_DEAD=1h
-	"$C" run --simulate -- "$P/many" "$@" < in > out 2> err 7>&- &
-	many=$!
-	echo $many > pids
-	waits out ready
-	read -r _ exporter importer < out
-	echo "$exporter $importer" >> pids
-}
-
-# fails STATUS COMMAND...: it ends so
-fails() {
-	local want=$1 got=0
-	shift
-	"$@" || got=$?
-	[ "$got" -eq "$want" ] || {
-		echo "status $got, not $want: $*"
-		return 1
-	}
-}
-
-# ------------------------------------------------------------- three planted bugs
-@test "a consumer that never closes is found, with the line that opened" {
-	fails 99 "$C" check --simulate -- "$P/never_closes" 2> text
-	has text "imported and never closed: 2, 2 MiB"
-	has text "in open_frame "
-	has text "never_closes.c:$(line never_closes.c 'CHECK(cuIpcOpenMemHandle')"
-	has text "HINT: call cudaIpcCloseMemHandle"
-	fails 99 "$C" check --simulate --json --output json -- "$P/never_closes"
-	valid json
-	jq -e -s --argjson line "$(line never_closes.c 'CHECK(cuIpcOpenMemHandle')" 'any(.[];
-		.class == "not-closed" and .count == 2 and .bytes == 2097152 and .finding and
-		.stack[0].function == "open_frame" and .stack[0].line == $line and
-		.stack[1].function == "consume" and .exporter.freed_ns >= 0)' json
-	jq -e -s '.[-1] | .type == "check" and .processes == 2 and .killed == 0 and .findings == 4' json
-}
-
-@test "a producer that frees before its consumer opened is found" {
-	export CULIMBO_GRACE=50ms
-	fails 99 "$C" check --simulate -- "$P/frees_early" 2> text
-	has text "misuse: stale handles refused: their block had been freed: 2"
-	has text "    2 blocks, device 0"
-	lacks text " 0 B" # (of a handle alone, no size is known)
-	has text "in consume_frame "
-	grep -Eq 'block [0-9a-f]{6}:0 of its exporter: opened [0-9].* ago; freed [0-9].* ago$' text
-	has text "      freed from"
-	has text "in retire_frame "
-	has text "frees_early.c:$(line frees_early.c 'CHECK(cuMemFree(frame')"
-	lacks text "no longer known"
-	has text "had freed it before this open"
-	fails 99 "$C" check --simulate --json --output json -- "$P/frees_early" 2> err
-	valid json
-	jq -e -s 'any(.[]; .class == "stale-refused" and .count == 2 and .other.pid > 0 and
-		.stack[0].function == "consume_frame" and .other_stack[0].function == "retire_frame" and
-		(.items | all(.other_ns >= .when_ns)))' json
-}
-
-@test "a producer that frees before its consumer opened is found though culimbo kept the block" {
-	fails 99 "$C" check --simulate -- "$P/frees_early" 2> text
-	has text "misuse: opened after its exporter had freed it: 2, 2 MiB"
-	grep -Eq 'block 0x[0-9a-f]+, 1 MiB: opened [0-9].* ago, [0-9]+ ms after its free$' text
-	has text "in consume_frame "
-	has text "in retire_frame "
-	has text "frees_early.c:$(line frees_early.c 'CHECK(cuMemFree(frame')"
-	has text "findings=2 suppressed=0"
-	fails 99 "$C" check --simulate --json --output json -- "$P/frees_early"
-	valid json
-	jq -e -s 'any(.[]; .class == "opened-after-free" and .count == 2 and .other.pid > 0 and
-		.stack[0].function == "consume_frame" and .other_stack[0].function == "retire_frame" and
-		(.items | all(.after_free_ns >= 300000000)))' json
-	printf 'leak:^retire_frame$\n' > known
-	"$C" check --simulate --suppressions known -- "$P/frees_early" 2> text
-	has text "findings=0 suppressed=2"
-	# a plain run is told nothing, or, when it asks, what was kept
-	export CULIMBO_DIR="$D/limbo"
-	[ -z "$("$C" run --simulate -- "$P/frees_early" 2>&1)" ]
-	CULIMBO_REPORT=always "$C" run --simulate -- "$P/frees_early" 2> text
-	has text "culimbo kept 2 blocks alive that this program freed"
-	lacks text "misuse:"
-}
-
-@test "a block that is freed while the consumer reads it is found, with the lines that freed and opened" {
-	local demo="$top_builddir/tests/e2e/demo"
-	at() { grep -n -F "$1" "$S/tests/e2e/demo.c" | head -1 | cut -d: -f1; }
-	fails 99 "$C" check --simulate -- "$demo" > out 2> text
-	has out "right: the consumer reads 17"
-	has text "misuse: freed while other processes had it mapped: 1, 1 KiB"
-	grep -Eq 'block 0x[0-9a-f]+, 1 KiB, device 0: freed .* ago; opened .* ago; mapped for [0-9.]+ [mu]?s after that: without culimbo process [0-9]+ could have read foreign bytes$' text
-	has text "demo.c:$(at 'CHECK(cuMemFree(shared')"
-	has text "demo.c:$(at 'CHECK(cuIpcOpenMemHandle')"
-	has text "HINT: free it only after process"
-	fails 99 "$C" check --simulate --json --output json -- "$demo" > out
-	valid json
-	jq -e -s --argjson free "$(at 'CHECK(cuMemFree(shared')" --argjson open "$(at 'CHECK(cuIpcOpenMemHandle')" 'any(.[];
-		.class == "freed-while-mapped" and .count == 1 and .other.name == "demo" and .items[0].after_free_ns > 0 and
-		.stack[0].line == $free and .other_stack[0].line == $open)' json
-	jq -e -s '.[-1] | .type == "check" and .findings == 1' json
-	printf 'leak:^producer$\n' > known
-	"$C" check --simulate --suppressions known -- "$demo" > out 2> text
-	has text "findings=0 suppressed=1"
-	CULIMBO_STRICT=0 "$C" check --simulate -- "$demo" > out 2> text
-	has text "findings=0 suppressed=0"
-}
-
-@test "a consumer that was killed is found: by its exporter, and from the file that it left" {
-	fails 99 "$C" check --simulate -- "$P/is_killed" 2> text
-	has text "taken back from processes that ended without closing: 1, 4 MiB"
-	grep -Eq 'block 0x[0-9a-f]+, 4 MiB, device 0: taken back [0-9].* ago; freed ' text
-	has text "in load_model "
-	has text "find what killed it"
-	lacks text "its exporter takes the memory back" # (it has ended since)
-	has text "killed=1"
-	fails 99 "$C" check --simulate --json --output json -- "$P/is_killed"
-	valid json
-	jq -e -s 'any(.[]; .class == "reclaimed" and .other.name == "is_killed" and
-			(.other_stack | any(.function == "share_model"))) and
-		any(.[]; .class == "not-closed" and .count == 1 and .stack[0].function == "load_model") and
-		any(.[]; .type == "process" and .state == "dead") and
-		(.[-1] | .killed == 1 and .findings == 2)' json
-}
-
+# ----------------------------------------------------------------- culimbo check
 @test "check: CMD's own status and signal, nothing found, no CUDA, what is left behind" {
 	CULIMBO_STRICT=0 "$C" check --simulate -- "$top_builddir/tests/e2e/demo" > out 2> text
 	has out "right: the consumer reads 17"
@@ -222,7 +47,7 @@ fails() {
 	start 20 2
 	"$C" report --pid "$exporter" > text
 	has text "report of process $exporter (alive)"
-	has text "freed, but still mapped by others (in limbo): 20, 5 KiB"
+	[ "$(grep -c "^  HELD: process $importer still maps 10 blocks (2.5 KiB) that process $exporter has freed$" text)" -eq 2 ]
 	has text "held by process $importer (many, alive), 10 blocks"
 	has text "in export_at "
 	has text "in consume "
@@ -242,22 +67,16 @@ fails() {
 			(.stack | any(.function == "export_at")))' json
 	kill -9 "$importer"
 	waits_dead "$importer"
+	# both are dead: each leak is told once, by the importer
 	"$C" report > text
-	has text "report of process $exporter (dead)"
 	has text "report of process $importer (dead)"
+	lacks text "report of process $exporter (dead)"
+	[ "$(grep -c "^  KILLED: process $importer ended with [0-9]* blocks* (.*) of process $exporter open" text)" -gt 0 ]
+	has text "freed by process $exporter from"
+	has text "TOTAL processes=2 alive=0 findings=20"
+	"$C" report --pid "$exporter" > text
 	has text "held by process $importer (many, dead)"
 	has text "both are dead"
-	has text "TOTAL processes=2 alive=0"
-}
-
-# until `culimbo report` says that it is dead: some 100 ms
-waits_dead() {
-	for _ in $(seq 200); do
-		"$C" report --json --all | jq -e -s --argjson p "$1" \
-			'any(.[]; .type == "process" and .pid == $p and .state == "dead")' > /dev/null && return 0
-		sleep 0.05
-	done
-	return 1
 }
 
 @test "culimbo report: nothing, a wrong pid, wrong options" {
@@ -321,14 +140,20 @@ waits_dead() {
 	pid=$(cat out)
 	map=/tmp/perf-$pid.map
 	waits_dead "$pid"
+	# what only waits out its grace is not told unless all is wanted
 	"$C" report --pid "$pid" > text
+	lacks text "WAITS"
+	lacks text "nothing to do"
+	"$C" report --pid "$pid" --all > text
+	has text "  WAITS: 1 block "
 	has text " in export_block "
 	has text "in handle_request /srv/app.py"
-	"$C" report --pid "$pid" --no-symbols > text
+	"$C" report --pid "$pid" --all --no-symbols > text
 	has text "(no file: code made at run time)"
 	lacks text handle_request
 	mv "$map" real && ln -s "$PWD/real" "$map"
-	"$C" report --pid "$pid" > text
+	"$C" report --pid "$pid" --all > text
+	has text "WAITS"
 	lacks text handle_request
 	rm -f "$map"
 }
@@ -343,7 +168,10 @@ waits_dead() {
 	lacks "$mine" open_frame
 	"$C" report "$mine" > text
 	has text " in open_frame "
-	[ "$(wc -l < text)" -eq "$(wc -l < "$mine")" ]
+	# but for the line that says how to get the names
+	has "$mine" "culimbo: names and lines: culimbo report $PWD/$mine"
+	lacks text "names and lines"
+	[ "$(wc -l < text)" -eq "$(($(wc -l < "$mine") - 1))" ]
 	cp "$P/.libs/many" prog 2> /dev/null || cp "$P/many" prog
 	"$C" report "$mine" > text
 	[ "$(grep -c '/prog+0x' text)" -eq "$(grep -c '/prog+0x' "$mine")" ]
@@ -371,7 +199,7 @@ waits_dead() {
 	lacks made 'stack:^main$'
 	lacks made libc
 	"$C" report --suppressions made --print-suppressions > text
-	lacks text "freed, but still mapped"
+	lacks text "still maps"
 	has text "suppressions that matched"
 	has text "10, 2.5 KiB: stack:^export_at"
 	for pattern in export_ 'tests/report/m*y.c' '/report/many' '^consume$'; do
@@ -382,7 +210,7 @@ waits_dead() {
 	printf 'leak:no_such_function\nthread:x\nleak:^export_a$\nleak:^xport_at$\nleak:^export*x$\n' > known
 	"$C" report --suppressions known > text 2> said
 	has said "known, line 2 is no suppression"
-	has text "freed, but still mapped"
+	has text "still maps"
 	"$C" report --suppressions made --print-suppressions --json > json
 	valid json
 	jq -e -s 'any(.[]; .type == "suppressed" and .stack and (.pattern | startswith("^export_at$;")) and .count == 10)' json
@@ -399,19 +227,19 @@ waits_dead() {
 	cat rep.* > text
 	has text "suppressed: 2, 2 MiB (CULIMBO_SUPPRESSIONS)"
 	has text "leak:/never_closes"
-	lacks text "imported and never closed"
+	lacks text "never closed"
 	# the list is written when it is asked for, though nothing else is to be said
 	CULIMBO_SUPPRESSIONS=known CULIMBO_PRINT_SUPPRESSIONS=1 "$C" run --simulate -- "$P/never_closes" 2> text
 	has text "leak:/never_closes"
 	lacks text "report of process"
 	"$C" check --simulate --suppressions known --print-suppressions -- "$P/never_closes" 2> text
-	has text "  4, 4 MiB: leak:/never_closes"
-	has text "findings=0 suppressed=4"
+	has text "  2, 2 MiB: leak:/never_closes"
+	has text "findings=0 suppressed=2"
 	lacks text "no suppression matched"
 	lacks text "report of process"
 	"$C" check --simulate --json --output json --suppressions known --print-suppressions -- "$P/never_closes"
 	valid json
-	jq -e -s 'any(.[]; .type == "suppressed" and .pattern == "/never_closes" and .count == 4)' json
+	jq -e -s 'any(.[]; .type == "suppressed" and .pattern == "/never_closes" and .count == 2)' json
 	fails 42 env CULIMBO_ERROR_EXITCODE=42 CULIMBO_REPORT=off "$C" run --simulate -- "$P/never_closes"
 	CULIMBO_ERROR_EXITCODE=42 "$C" run --simulate -- "$top_builddir/tests/e2e/demo" > out 2> err
 	has out right
@@ -421,27 +249,25 @@ waits_dead() {
 }
 
 @test "check: suppressions by function and file decide, and the rest is told exactly" {
-	printf 'leak:^open_frame$\n' > known
-	fails 99 "$C" check --simulate --suppressions known --print-suppressions -- "$P/never_closes" 2> text
-	has text "  2, 2 MiB: leak:^open_frame"
-	has text "taken back from processes that ended without closing: 2, 2 MiB"
-	lacks text "never closed"
-	lacks text "no suppression matched"
-	has text "findings=2 suppressed=2"
+	# one bug is one finding: its exporter's side goes with the importer's, whose stacks decide
+	for pattern in '^open_frame$' 'tests/report/never*.c' never_closes+0x; do
+		printf 'leak:%s\n' "$pattern" > known
+		"$C" check --simulate --suppressions known --print-suppressions -- "$P/never_closes" 2> text
+		has text "  2, 2 MiB: leak:$pattern"
+		has text "findings=0 suppressed=2"
+		[ "$(wc -l < text)" -eq 3 ]
+	done
+	printf 'leak:^produce$\n' > known
+	fails 99 "$C" check --simulate --suppressions known -- "$P/never_closes" 2> text
+	has text "never closed 2 blocks (2 MiB)"
+	has text "findings=2"
+	lacks text "suppressed"
 	[ "$(grep -c '^culimbo: SUMMARY' text)" -eq 1 ]
 	[ "$(grep -c '^{' text)" -eq 0 ]
-	for pattern in '^produce$' 'tests/report/never*.c' never_closes+0x; do
-		printf 'leak:open_frame\nleak:%s\n' "$pattern" > known
-		"$C" check --simulate --suppressions known -- "$P/never_closes" 2> text
-		has text "findings=0 suppressed=4"
-		[ "$(wc -l < text)" -eq 1 ]
-	done
-	# other processes' stacks are not a block's own: its holder opened in consume()
-	printf 'leak:^open_frame$\n' > known
 	fails 99 "$C" check --simulate --json --output json --suppressions known -- "$P/never_closes"
 	valid json
-	jq -e -s '([.[] | select(.type == "group" and .finding) | .class]) == ["reclaimed"] and
-		(.[-1] | .findings == 2 and .suppressed == 2)' json
+	jq -e -s '([.[] | select(.type == "group" and .finding) | .class]) == ["not-closed"] and
+		(.[-1] | .findings == 2 and .suppressed == 0)' json
 	# CMD's own end does not depend on what is known
 	printf 'leak:never_closes.c\n' > known
 	CULIMBO_ERROR_EXITCODE=42 "$C" check --simulate --suppressions known -- "$P/never_closes" 2> text
@@ -450,22 +276,22 @@ waits_dead() {
 @test "check: a kind of which all is known goes with its title, the kinds beside it stay" {
 	# both of one process, so in one report
 	fails 99 "$C" check --simulate -- "$P/never_closes" twice 2> text
-	has text "  misuse: closed what was not open (the driver's error was given): 6, 6 MiB"
-	has text "  imported and never closed: 2, 2 MiB"
-	has text "findings=10 suppressed=0"
+	has text " closed 6 blocks (6 MiB) once more than it had opened them"
+	has text " never closed 2 blocks (2 MiB) of "
+	grep -q '^culimbo: CHECK .* findings=8$' text
 	printf 'leak:^close_again$\n' > known
 	fails 99 "$C" check --simulate --suppressions known -- "$P/never_closes" twice 2> text
-	lacks text "  misuse:"
-	has text "  imported and never closed: 2, 2 MiB"
+	lacks text "  MISUSE:"
+	has text " never closed 2 blocks (2 MiB) of "
 	has text "  suppressed: 6, 6 MiB (CULIMBO_SUPPRESSIONS)"
-	has text "findings=4 suppressed=6"
+	has text "findings=2 suppressed=6"
 	# (the first of its kinds, this time)
 	printf 'leak:^open_frame$\n' > known
 	fails 99 "$C" check --simulate --suppressions known -- "$P/never_closes" twice 2> text
 	lacks text "never closed"
-	has text "  misuse: closed what was not open (the driver's error was given): 6, 6 MiB"
+	has text " closed 6 blocks (6 MiB) once more than it had opened them"
 	has text "in close_again "
-	has text "findings=8 suppressed=2"
+	has text "findings=6 suppressed=2"
 }
 
 @test "--suppressions with a directory is refused before CMD runs" {
@@ -490,13 +316,13 @@ waits_dead() {
 		env -u LD_PRELOAD sh -c 'for one; do [ "$one" = 1 ] || { cat "$one" >> 1; rm "$one"; }; done' sh *
 	END
 	fails 99 "$C" check --simulate -- sh same.sh "$P/never_closes" 2> text
-	has text " findings=8 suppressed=0"
+	grep -q '^culimbo: CHECK .* findings=4$' text
 	fails 99 "$C" check --simulate --json --output json -- sh same.sh "$P/never_closes"
 	valid json
-	jq -e -s '.[-1].findings == 8' json
+	jq -e -s '.[-1].findings == 4' json
 	printf 'leak:never_closes\n' > known
 	"$C" check --simulate --suppressions known -- sh same.sh "$P/never_closes" 2> text
-	has text " findings=0 suppressed=8"
+	has text " findings=0 suppressed=4"
 }
 
 @test "check: what is known goes, of the rest ten places a kind are listed" {
@@ -509,15 +335,17 @@ waits_dead() {
 		echo end >&8
 		wait
 		kill -9 "$importer"
+		# without its file, the exporter's side is all that is known
+		rm "$CULIMBO_DIR"/exporter-*
 	END
 	printf 'leak:^consume$\n' > known
 	CULIMBO_STACK=40 fails 99 timeout 60 "$C" check --simulate --suppressions known -- \
 		sh both.sh "$P/many" 2> text 3>&- 7>&-
-	has text "freed, but still mapped by others (in limbo): 40, 10 KiB"
-	has text "    and 10 more places: 20 of them, 5 KiB"
-	[ "$(grep -c '      exported from' text)" -eq 10 ]
-	lacks text "imported and never closed"
-	has text "findings=40 suppressed=40"
+	has text "still maps 2 blocks (512 B) that "
+	has text "  and 10 more places: 20 of them, 5 KiB"
+	[ "$(grep -c '^    exported from' text)" -eq 10 ]
+	[ "$(grep -c 'HINT' text)" -eq 1 ]
+	grep -q "^culimbo: CHECK .* findings=40$" text
 	# a part of a kind: all but those of the place that has no call in between
 	CULIMBO_STACK=40 fails 99 timeout 60 "$C" check --simulate --json --output json --suppressions known -- \
 		sh both.sh "$P/many" 3>&- 7>&-
@@ -527,18 +355,18 @@ waits_dead() {
 	printf 'leak:%s\n' "$call" >> known
 	CULIMBO_STACK=40 fails 99 timeout 60 "$C" check --simulate --suppressions known -- \
 		sh both.sh "$P/many" 2> text 3>&- 7>&-
-	has text "freed, but still mapped by others (in limbo): 2, 512 B"
-	[ "$(grep -c '      exported from' text)" -eq 1 ]
-	has text "findings=2 suppressed=78"
+	has text "still maps 2 blocks (512 B) that "
+	[ "$(grep -c '^    exported from' text)" -eq 1 ]
+	has text "findings=2 suppressed=38"
 }
 
 @test "check and run: --gen-suppressions makes what --suppressions takes; run takes modules" {
 	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/never_closes"
 	has made 'stack:^open_frame$;^consume$;^main$'
-	has made 'stack:^produce$;^main$'
+	lacks made 'stack:^produce$' # (the other side of the same bug)
 	[ "$(grep -c -v -e '^stack:' -e '^#' made)" -eq 0 ]
 	"$C" check --simulate --suppressions made -- "$P/never_closes" 2> text
-	has text "findings=0 suppressed=4"
+	has text "findings=0 suppressed=2"
 	fails 99 "$C" check --simulate --gen-suppressions --json --output json -- "$P/never_closes"
 	valid json
 	jq -e -s 'any(.[]; .type == "suppression" and .stack and .pattern == "^open_frame$;^consume$;^main$" and .count == 2)' json
@@ -560,7 +388,7 @@ waits_dead() {
 	CULIMBO_MIN_AGE=1h CULIMBO_REPORT=always CULIMBO_REPORT_FILE=rep "$C" run --simulate -- "$P/never_closes"
 	cat rep.* > text
 	has text "younger than CULIMBO_MIN_AGE: 2, 2 MiB"
-	lacks text "imported and never closed"
+	lacks text "never closed"
 }
 
 # ---------------------------------------------------------------- where it goes
@@ -591,7 +419,7 @@ waits_dead() {
 		[ ! -s own1 ]
 		lacks text "SUMMARY"
 		CULIMBO_REPORT_FILE=told.$when "$C" run --simulate -- "$P/daemon" $when
-		has told.$when.* "freed twice"
+		has told.$when.* "freed 1 block (1 KiB) twice"
 	done
 }
 
@@ -630,19 +458,6 @@ waits_dead() {
 		has "$S/doc/report.schema.json" "\"$name\""
 		has "$S/doc/report-format.md" "\`$name\`"
 	done
-}
-
-@test "a process's name and path cannot forge a line, in text or JSON" {
-	name=$'x\nculimbo: SUMMARY pid=1 "\\\e[2J\xff'
-	cp "$P/.libs/never_closes" "$name" 2> /dev/null || cp "$P/never_closes" "$name"
-	fails 99 "$C" check --simulate -- "./$name" 2> text
-	[ "$(grep -c '^culimbo: SUMMARY' text)" -eq 2 ]
-	[ "$(grep -c '^culimbo: SUMMARY pid=1 ' text)" -eq 0 ]
-	lacks text $'\e'
-	fails 99 "$C" check --simulate --json --output json -- "./$name"
-	valid json
-	[ "$(jq -s '[.[] | select(.type == "summary")] | length' json)" -eq 2 ]
-	[ "$(LC_ALL=C grep -c $'[\x01-\x09\x0b-\x1f\x7f-\xff]' json)" -eq 0 ] || iconv -f UTF-8 -t UTF-8 json > /dev/null
 }
 
 @test "a program asks by culimbo.h: it collects, gets a report, and gets the counts" {

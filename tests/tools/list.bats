@@ -202,7 +202,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 		tell $name "open $handle"
 	done
 	"$C" report --pid "${PID[P]}" > text
-	grep -q "      and 1 hold of another process$" text
+	grep -q "^    and 1 hold of another process$" text
 	grep -Eq "HINT: process [0-9]+ and others do not close" text
 	for name in D E; do tell $name close; done
 	kill -STOP "${PID[P]}" # so that it takes back nothing
@@ -250,7 +250,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	run "$C" show "${PID[P]}"
 	[[ $output =~ unmanaged\ +unknown\ +at\ 0x[0-9a-f]+,\ of\ process\ ${PID[B]} ]]
 	run "$C" report --pid "${PID[P]}"
-	has "imported from processes without culimbo (unmanaged), and open: 1"
+	has "has 1 block of a process without culimbo open (unmanaged)"
 	run "$C" collect "${PID[B]}"
 	exits 1
 	has "CULIMBO_DISABLE=1"
@@ -267,8 +267,8 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	within 20 eval '[ "$(column STATE blocks)" = $'"'limbo-free\\nlimbo-free'"' ]'
 	"$C" report --pid "${PID[P]}" --json | jq -e -s 'any(.[]; .class == "limbo" and .count == 2 and
 		.bytes == 4096 and .finding == false)'
-	run "$C" report --pid "${PID[P]}"
-	has "freed, on the way back to the driver (in limbo): 2, 4 KiB"
+	run "$C" report --all --pid "${PID[P]}"
+	has "WAITS: 2 blocks (4 KiB) freed by process ${PID[P]}, on the way back to the driver"
 	has "HINT: nothing to do: its process has ended, and the driver has the memory back"
 	run "$C" show "$(column ID blocks | head -n 1)"
 	has "limbo-free"
@@ -477,7 +477,7 @@ ${PID[C]} alive" ]
 	[ "$output" = ./größe-日本 ]
 	[ "$("$C" ps --json | jq -r '.processes[0].command')" = "./größe-日本" ]
 	"$C" report --all > text
-	grep -q ": ./größe-日本, which began" text
+	grep -q ": ./größe-日本, child of " text
 	# --raw has them as a short table has, however long the table is
 	raw=$(column COMMAND ps)
 	[ "$(printf '%b' "$raw")" = ./größe-日本 ]

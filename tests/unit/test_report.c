@@ -17,6 +17,7 @@
 
 #include "shim/report/emit.h"
 #include "shim/base/log.h"
+#include "shim/report/origin.h"
 #include "shim/report/report.h"
 #include "shim/report/suppress.h"
 
@@ -247,6 +248,35 @@ static void paths_have_names(void **state)
 	assert_false(cl_path_has_pid("a%%p%"));
 }
 
+static void origins_are_read(void **state)
+{
+	static const struct {
+		uint64_t seconds;
+		const char *text;
+	} times[] = {
+		{ 0, "1970-01-01T00:00:00Z" },		{ 951782399, "2000-02-28T23:59:59Z" },
+		{ 951782400, "2000-02-29T00:00:00Z" },	{ 1709251200, "2024-03-01T00:00:00Z" },
+		{ 1795391999, "2026-11-22T23:59:59Z" }, { 4107542399, "2100-02-28T23:59:59Z" },
+		{ 4107542400, "2100-03-01T00:00:00Z" },
+	};
+	char text[64], id[16];
+
+	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+		cl_report_format_time(times[i].seconds, text, sizeof(text));
+		assert_string_equal(text, times[i].text);
+	}
+	cl_report_take_container("0::/system.slice/docker-"
+				 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope\n", id);
+	assert_string_equal(id, "0123456789ab");
+	cl_report_take_container("1:cpu:/\n0::/user.slice/user-1000.slice/0123456789abcdef\n", id);
+	assert_string_equal(id, "");
+	cl_report_take_driver("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Nov 1\nGCC version: 12.2",
+			      text, sizeof(text));
+	assert_string_equal(text, "580.159.04");
+	cl_report_take_driver("no version\n1.2", text, sizeof(text));
+	assert_string_equal(text, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +289,7 @@ int main(void)
 		cmocka_unit_test(a_stack_is_suppressed_only_as_a_whole),
 		cmocka_unit_test(no_suppression_is_made_of_what_all_programs_have),
 		cmocka_unit_test(paths_have_names),
+		cmocka_unit_test(origins_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING };
+       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR };
 enum { FINDINGS = 99 /* the exit status, unless told otherwise */, NOTHING_CHECKED = 98, SETTLE_TRIES = 200 };
 #define WAIT 1000000000u /* ns, for what CMD leaves running, unless told otherwise: most of it is just ending */
 
@@ -45,8 +45,10 @@ struct findings {
 	const struct cu_check_folder *folder;
 	struct cl_report *report;
 	struct cu_symbols *symbols;
+	struct cl_suppressions *suppressions;
 	FILE *to;
-	bool here;	      /* suppressions and the like are looked at here, not in the processes */
+	struct cu_reports reports; /* of all processes, to be told together */
+	bool whole;		   /* also those without a finding */
 	uint64_t began;	      /* CLOCK_REALTIME ns; what is older is not CMD's */
 	uint64_t n, suppressed, processes, cuda, killed, alive;
 	uint64_t never_opened;	      /* processes with exports that nobody under culimbo ever opened */
@@ -84,46 +86,20 @@ static char *read_report(const char *path)
 	return text;
 }
 
-static void print(struct findings *f, const char *text)
-{
-	while (*text) {
-		size_t length = strcspn(text, "\n");
-		char *line = strndup(text, length + (text[length] == '\n'));
-
-		if (line)
-			cu_symbols_add(f->symbols, f->to, line);
-		free(line);
-		text += length + (text[length] == '\n');
-	}
-}
-
 /* One process's report of its end. */
-static void take_one(struct findings *f, char *text)
+static void take_one(struct findings *f, const char *text)
 {
-	bool json = f->report->emit.json && !f->here;
-	struct cu_known known = { .symbols = f->symbols, .suppressions = f->report->suppressions,
-				  .generate = f->report->generate ? &f->report->emit : NULL, .to = f->to,
-				  .json = f->report->emit.json, .top = f->report->top };
-	uint64_t n = last_number(text, json ? "\"findings\":" : " findings=");
-
 	f->processes++;
-	f->never_opened += last_number(text, json ? "\"never_opened\":" : " never_opened=") > 0;
-	f->cuda += json ? !strstr(text, "\"cuda\":false") :
-			  !strstr(text, "no CUDA call of it reached culimbo");
-	if (n && f->here && cu_known_take(&known, text)) {
-		n = known.findings;
-		f->suppressed += known.suppressed;
-	} else if (n) {
-		print(f, text);
-	}
-	f->n += n;
+	f->never_opened += last_number(text, " never_opened=") > 0;
+	f->cuda += !strstr(text, "no CUDA call of it reached culimbo");
+	if (f->whole || last_number(text, " findings="))
+		cu_reports_add(&f->reports, strdup(text));
 }
 
 /* The report behind the first one in @text, or NULL. */
-static char *next_report(char *text, bool json)
+static char *next_report(char *text)
 {
-	static const char object[] = "\n{\"culimbo\":1,\"type\":\"process\"";
-	char *next = strstr(text, json ? object : "\nculimbo: report of process ");
+	char *next = strstr(text, "\nculimbo: report of process ");
 
 	return next ? next + 1 : NULL;
 }
@@ -134,7 +110,7 @@ static void take_report(struct findings *f, const char *path)
 	char *text = read_report(path), *one, *next, was = 0;
 
 	for (one = text; one; one = next) {
-		next = next_report(one, f->report->emit.json && !f->here);
+		next = next_report(one);
 		if (next) {
 			was = *next;
 			*next = 0;
@@ -167,7 +143,6 @@ static void take_reports(struct findings *f)
 	}
 	if (n >= 0)
 		free(names);
-	fflush(f->to);
 }
 
 /* Of those that have left their files: they wrote no report. */
@@ -183,8 +158,8 @@ static bool is_killed(void *data, const struct cl_report *report)
 		return false;
 	}
 	f->killed++;
-	f->n += report->sums.findings;
-	f->suppressed += report->sums.suppressed;
+	if (report->generate)
+		f->n += report->sums.findings;
 	return report->sums.findings;
 }
 
@@ -223,7 +198,7 @@ static void take_files(struct findings *f)
 		return;
 	for (int i = 0; i < SETTLE_TRIES && somebody_is_ending(dirfd, f->began); i++)
 		nanosleep(&pause, NULL);
-	cu_report_directory(f->report, dirfd, is_killed, f, &sums);
+	cu_report_directory(f->report, dirfd, is_killed, f, &sums, &f->reports);
 	cl_emit_flush(&f->report->emit);
 	close(dirfd);
 }
@@ -295,6 +270,31 @@ static void say_descendants(struct findings *f)
 			      (unsigned long long)f->watch->oom_kills);
 }
 
+/* Tells of all processes, as one another's sides. */
+static void tell(struct findings *f)
+{
+	struct cu_sides *sides = cu_sides_new();
+	struct cu_known known = { .symbols = f->symbols, .suppressions = f->suppressions,
+				  .generate = f->report->generate ? &f->report->emit : NULL, .to = f->to,
+				  .json = f->report->emit.json,
+				  .top = f->report->emit.json ? 0 : f->report->top, .sides = sides,
+				  .whole = f->whole, .all = f->whole,
+				  .full_stacks = cl_options.full_stacks.number,
+				  .colour = cl_emit_wants_colour(f->report->emit.fd) };
+
+	for (size_t i = 0; sides && i < f->reports.n; i++)
+		cu_sides_learn(sides, f->reports.text[i]);
+	for (size_t i = 0; i < f->reports.n; i++) {
+		cu_known_take(&known, f->reports.text[i]);
+		f->n += known.findings;
+		f->suppressed += known.suppressed;
+	}
+	fflush(f->to);
+	cl_emit_flush(&f->report->emit);
+	cu_sides_free(sides);
+	cu_reports_free(&f->reports);
+}
+
 static void say_end(struct findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
@@ -304,10 +304,10 @@ static void say_end(struct findings *f)
 	cl_emit_line(e, "check");
 	cl_emit_number(e, "processes", f->processes, "culimbo: CHECK processes=", "");
 	cl_emit_number(e, "used_cuda", f->cuda, " used_cuda=", "");
-	cl_emit_number(e, "killed", f->killed, " killed=", "");
-	cl_emit_number(e, "alive", f->alive, " alive=", "");
+	cl_emit_number(e, "killed", f->killed, f->killed ? " killed=" : NULL, "");
+	cl_emit_number(e, "alive", f->alive, f->alive ? " alive=" : NULL, "");
 	cl_emit_number(e, "findings", f->n, " findings=", "");
-	cl_emit_number(e, "suppressed", f->suppressed, " suppressed=", "");
+	cl_emit_number(e, "suppressed", f->suppressed, f->suppressed ? " suppressed=" : NULL, "");
 	cl_emit_number(e, "running", f->running, f->running ? " running=" : NULL, "");
 	cl_emit_number(e, "unprotected", f->unprotected, f->unprotected ? " unprotected=" : NULL, "");
 	cl_emit_number(e, "oom_kills", f->watch->oom_kills, f->watch->oom_kills ? " oom_kills=" : NULL, "");
@@ -400,6 +400,14 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		case OPTION_GENERATE:
 			generate = true;
 			break;
+		case OPTION_FULL_STACKS:
+			if (setenv("CULIMBO_FULL_STACKS", "1", 1))
+				return CU_FAILED;
+			break;
+		case OPTION_COLOR:
+			if (!cu_report_colour(command, optarg))
+				return CU_USAGE;
+			break;
 		case OPTION_NO_CUDA:
 			no_cuda = true;
 			break;
@@ -440,7 +448,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	status = cu_start_prepare(command, argv[optind], true, simulate, path);
 	if (status)
 		return status;
-	if (!cu_check_folder_make(command, &folder)) {
+	if (!cu_check_folder_make(command, &folder, true)) {
 		cu_check_folder_remove(&folder);
 		return CU_FAILED;
 	}
@@ -449,14 +457,13 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	if (cl_options.suppressions.text[0] &&
 	    cu_report_suppressions(command, &known, cl_options.suppressions.text))
 		report.suppressions = &known;
-	f.here = report.suppressions || generate;
 	/* what is looked at here is not looked at there: CMD's own end is not to depend on it */
 	if (setenv("CULIMBO_STRICT", "1", 0) || setenv("CULIMBO_KEEP_DEAD", "1h", 1) ||
 	    setenv("CULIMBO_KEEP_DEAD_BYTES", "0", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
 	    setenv("CULIMBO_REPORT_FILE", pattern, 1) ||
-	    setenv("CULIMBO_REPORT_FORMAT", f.here ? "both" : json ? "jsonl" : "text", 1) ||
+	    setenv("CULIMBO_REPORT_FORMAT", "both", 1) ||
 	    unsetenv("CULIMBO_PRINT_SUPPRESSIONS") ||
-	    (f.here && (unsetenv("CULIMBO_SUPPRESSIONS") || unsetenv("CULIMBO_ERROR_EXITCODE")))) {
+	    ((report.suppressions || generate) && (unsetenv("CULIMBO_SUPPRESSIONS") || unsetenv("CULIMBO_ERROR_EXITCODE")))) {
 		cu_check_folder_remove(&folder);
 		return CU_FAILED;
 	}
@@ -468,18 +475,21 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	cl_report_begin(&report);
 	cl_emit_begin(&report.emit, fd, json);
 	report.min_age = cl_options.min_age.number;
-	report.suppressions = known.n ? &known : NULL;
+	report.suppressions = generate && known.n ? &known : NULL;
 	report.generate = generate;
 	f.folder = &folder;
+	f.suppressions = &known;
 	f.symbols = cu_symbols_new();
 	f.to = fdopen(dup(fd), "w");
 	if (f.symbols && f.to) {
-		report.resolve = cu_symbols_resolve;
+		report.resolve = generate ? cu_symbols_resolve : cu_symbols_resolve_early;
 		report.data = f.symbols;
 		take_reports(&f);
 		take_files(&f);
+		tell(&f);
 		for (unsigned int i = 0; cl_options.print_suppressions.number && i < known.n; i++)
 			if (known.list[i].blocks) {
+				report.suppressions = &known;
 				cl_report_say_suppressions(&report);
 				break;
 			}
@@ -516,6 +526,46 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	return why_failed(&f, 0, no_cuda, running) ? NOTHING_CHECKED : CU_OK;
 }
 
+/*
+ * What a process finds at its end it writes to a file of ours.  So it neither waits for names, nor
+ * forks, nor asks the dynamic linker anything.
+ */
+int cu_check_names(const struct cu_command *command, const char *path, char **argv)
+{
+	static struct cl_report report;
+	struct findings f = { .report = &report, .to = stderr };
+	struct cu_check_folder folder;
+	struct cu_watch watch;
+	char pattern[256];
+	int status;
+
+	cu_report_options(command, NULL);
+	if (cl_options.report_file.text[0])
+		return cu_usage_error(command, "--names prints to stderr: not with CULIMBO_REPORT_FILE");
+	if (!cu_check_folder_make(command, &folder, false)) {
+		cu_check_folder_remove(&folder);
+		return CU_FAILED;
+	}
+	snprintf(pattern, sizeof(pattern), "%s/%%p", folder.reports);
+	if (setenv("CULIMBO_REPORT_FILE", pattern, 1) || setenv("CULIMBO_REPORT_FORMAT", "both", 1)) {
+		cu_check_folder_remove(&folder);
+		return CU_FAILED;
+	}
+	status = cu_check_run(command, path, argv, 0, &watch);
+	cu_check_free(&watch);
+	cl_report_begin(&report);
+	cl_emit_begin(&report.emit, STDERR_FILENO, cl_options.report_format.number == CL_FORMAT_JSONL);
+	f.folder = &folder;
+	f.whole = cl_options.report.number == CL_REPORT_ALWAYS;
+	f.symbols = cu_symbols_new();
+	take_reports(&f);
+	tell(&f);
+	cu_symbols_free(f.symbols);
+	cl_report_end(&report);
+	cu_check_folder_remove(&folder);
+	return status == -1 ? CU_FAILED : cu_check_end_as(status);
+}
+
 static const struct cu_option options[] = {
 	{ "simulate", OPTION_SIMULATE, NULL, "use the simulated driver: no GPU is needed" },
 	{ "format", OPTION_FORMAT, "text|json|junit|github", "the form of the report: text; JSON Lines; JUnit's XML; annotations of GitHub's actions" },
@@ -524,6 +574,8 @@ static const struct cu_option options[] = {
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "all frames, also those around the program's own" },
+	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
 	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "a CMD of which no CUDA call reaches culimbo is no failure" },
 	{ "wait", OPTION_WAIT, "DURATION", "wait so long, when CMD has ended, for what it left running (default 1s)" },
 	{ "allow-running", OPTION_RUNNING, NULL, "processes that use CUDA and still run after that are no failure" },

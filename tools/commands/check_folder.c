@@ -12,7 +12,7 @@
 
 #include "tools/commands/check_folder.h"
 
-bool cu_check_folder_make(const struct cu_command *command, struct cu_check_folder *f)
+bool cu_check_folder_make(const struct cu_command *command, struct cu_check_folder *f, bool limbo_too)
 {
 	char limbo[160];
 
@@ -24,7 +24,7 @@ bool cu_check_folder_make(const struct cu_command *command, struct cu_check_fold
 	}
 	snprintf(f->reports, sizeof(f->reports), "%s/reports", f->path);
 	snprintf(limbo, sizeof(limbo), "%s/limbo", f->path);
-	f->own_limbo = !getenv("CULIMBO_DIR");
+	f->own_limbo = limbo_too && !getenv("CULIMBO_DIR");
 	if (mkdir(f->reports, 0700) || (f->own_limbo && mkdir(limbo, 0700))) {
 		cu_error(command, "%s: %s", f->path, strerror(errno));
 		return false;

@@ -13,8 +13,11 @@ struct cu_check_folder {
 	bool own_limbo;	   /* the exporter files are in it too */
 };
 
-/* Makes it, and sets CULIMBO_DIR where it is not set.  Returns false after a complaint. */
-bool cu_check_folder_make(const struct cu_command *command, struct cu_check_folder *f);
+/*
+ * Makes it.  With @limbo_too it is also for exporter files: sets CULIMBO_DIR where it is not set.
+ * Returns false after a complaint.
+ */
+bool cu_check_folder_make(const struct cu_command *command, struct cu_check_folder *f, bool limbo_too);
 /* Removes it with all that is in it, also if it was made only in part. */
 void cu_check_folder_remove(const struct cu_check_folder *f);
 

@@ -14,17 +14,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
 #include "tools/commands/commands.h"
+#include "shim/report/report_table.h"
+#include "tools/common/known.h"
+#include "tools/common/names.h"
 #include "tools/common/symbols.h"
 #include "tools/commands/report.h"
 
 enum {
 	OPTION_JSON = 128, OPTION_DIR, OPTION_PID, OPTION_TOP, OPTION_MIN_AGE, OPTION_SUPPRESSIONS,
-	OPTION_PRINT, OPTION_GENERATE, OPTION_ALL, OPTION_NO_SYMBOLS,
+	OPTION_PRINT, OPTION_GENERATE, OPTION_ALL, OPTION_NO_SYMBOLS, OPTION_FULL_STACKS, OPTION_COLOR,
 };
 enum { PIDS = 64 };
 
@@ -90,14 +95,65 @@ static int list(int dirfd, struct entry **entries, size_t *n, uint64_t *unread)
 bool cu_report_has_something(const struct cl_report *report)
 {
 	for (int c = 0; c < CL_REPORT_CLASSES; c++)
-		if (report->sums.n[c])
+		if (report->sums.n[c] && (report->all || (cl_report_classes[c].what & CL_REPORT_FOUND)))
 			return true;
 	return false;
 }
 
+bool cu_reports_add(struct cu_reports *reports, char *text)
+{
+	char **more = text ? realloc(reports->text, (reports->n + 1) * sizeof(*more)) : NULL;
+
+	if (!more) {
+		free(text);
+		return false;
+	}
+	reports->text = more;
+	more[reports->n++] = text;
+	return true;
+}
+
+void cu_reports_free(struct cu_reports *reports)
+{
+	for (size_t i = 0; i < reports->n; i++)
+		free(reports->text[i]);
+	free(reports->text);
+	*reports = (struct cu_reports){ .n = 0 };
+}
+
+/* Returns what there is to say of the process looked at; NULL: no memory. */
+static char *render(struct cl_report *report)
+{
+	static struct cl_emit real; /* 8 KiB */
+	int fd = memfd_create("report", MFD_CLOEXEC);
+	char *text = NULL;
+	unsigned int top = report->top;
+	struct stat st;
+
+	if (fd < 0)
+		return NULL;
+	cl_emit_flush(&report->emit);
+	real = report->emit;
+	cl_emit_begin(&report->emit, fd, false);
+	report->both = true;
+	report->top = 0;
+	cl_report_say(report, NULL);
+	cl_emit_flush(&report->emit);
+	if (!report->emit.error && !fstat(fd, &st) && (text = malloc((size_t)st.st_size + 1)) != NULL) {
+		if (pread(fd, text, (size_t)st.st_size, 0) != st.st_size)
+			st.st_size = 0;
+		text[st.st_size] = 0;
+	}
+	report->both = false;
+	report->top = top;
+	report->emit = real;
+	close(fd);
+	return text;
+}
+
 int cu_report_directory(struct cl_report *report, int dirfd,
 			bool (*wanted)(void *data, const struct cl_report *report), void *data,
-			struct cu_report_sums *sums)
+			struct cu_report_sums *sums, struct cu_reports *reports)
 {
 	struct entry *entries;
 	size_t n;
@@ -115,9 +171,10 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 		if (!wanted || wanted(data, report)) {
 			sums->processes++;
 			sums->alive += view.state == CL_ALIVE;
-			sums->findings += report->sums.findings;
-			sums->suppressed += report->sums.suppressed;
-			cl_report_say(report, NULL);
+			if (report->generate)
+				cl_report_say(report, NULL);
+			else if (!cu_reports_add(reports, render(report)))
+				err = -ENOMEM;
 		}
 		cl_view_close(&view);
 	}
@@ -202,8 +259,9 @@ static void say_end(struct cl_report *report, const struct cu_report_sums *sums,
 	cl_emit_number(e, "processes", sums->processes, "culimbo: TOTAL processes=", "");
 	cl_emit_number(e, "alive", sums->alive, " alive=", "");
 	cl_emit_number(e, "findings", sums->findings, " findings=", "");
-	cl_emit_number(e, "suppressed", sums->suppressed, " suppressed=", "");
-	cl_emit_number(e, "unread", sums->unread, " unread=", "\n");
+	cl_emit_number(e, "suppressed", sums->suppressed, sums->suppressed ? " suppressed=" : NULL, "");
+	cl_emit_number(e, "unread", sums->unread, sums->unread ? " unread=" : NULL, "");
+	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
 	if (!sums->processes && !choice->pids)
 		cl_emit_words(e, "culimbo: nothing to report: no process here holds, waits for, or has leaked "
@@ -217,15 +275,17 @@ static bool may_be_of_report(const char *line)
 }
 
 /* Reports that processes have written at their ends, with the names added. */
-static int add_names(const struct cu_command *command, int files, char **file)
+static int add_names(const struct cu_command *command, int files, char **file, bool full)
 {
-	struct cu_symbols *names = cu_symbols_new();
-	int status = names ? CU_OK : CU_FAILED;
+	static const char how[] = "culimbo: names and lines: "; /* which is done here */
+	struct cu_names names = { .symbols = cu_symbols_new(), .to = stdout, .full = full,
+				  .colour = cl_emit_wants_colour(STDOUT_FILENO) };
+	int status = names.symbols ? CU_OK : CU_FAILED;
 	char *line = NULL;
 	size_t size = 0;
 	bool found;
 
-	for (int i = 0; names && i < files; i++) {
+	for (int i = 0; names.symbols && i < files; i++) {
 		FILE *from = strcmp(file[i], "-") ? fopen(file[i], "re") : stdin;
 
 		if (!from) {
@@ -236,7 +296,8 @@ static int add_names(const struct cu_command *command, int files, char **file)
 		errno = 0;
 		found = false;
 		while (getline(&line, &size, from) > 0) {
-			cu_symbols_add(names, stdout, line);
+			if (strncmp(line, how, sizeof(how) - 1))
+				cu_names_line(&names, line);
 			found = found || may_be_of_report(line);
 		}
 		if (ferror(from)) { /* a directory, for one, is opened as a file is */
@@ -251,8 +312,37 @@ static int add_names(const struct cu_command *command, int files, char **file)
 			fclose(from);
 	}
 	free(line);
-	cu_symbols_free(names);
+	cu_symbols_free(names.symbols);
 	return status;
+}
+
+/* Tells of all processes, as one another's sides. */
+static void tell(const struct cl_report *r, const struct cu_reports *reports, struct cl_suppressions *suppressions,
+		 bool all, unsigned int top, struct cu_report_sums *sums)
+{
+	struct cu_sides *sides = cu_sides_new();
+	struct cu_known known = { .symbols = r->data, .suppressions = suppressions, .to = stdout, .json = r->emit.json, .top = top,
+				  .sides = sides, .whole = true, .all = all,
+				  .full_stacks = cl_options.full_stacks.number,
+				  .colour = cl_emit_wants_colour(STDOUT_FILENO) };
+
+	for (size_t i = 0; sides && i < reports->n; i++)
+		cu_sides_learn(sides, reports->text[i]);
+	for (size_t i = 0; i < reports->n; i++) {
+		cu_known_take(&known, reports->text[i]);
+		sums->findings += known.findings;
+		sums->suppressed += known.suppressed;
+	}
+	cu_sides_free(sides);
+}
+
+bool cu_report_colour(const struct cu_command *command, const char *when)
+{
+	if (strcmp(when, "auto") && strcmp(when, "always") && strcmp(when, "never")) {
+		cu_usage_error(command, "--color: '%s' is none of auto, always, never", when);
+		return false;
+	}
+	return !setenv("CULIMBO_COLOR", when, 1);
 }
 
 static int report(const struct cu_command *command, int argc, char **argv)
@@ -261,6 +351,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	struct cl_suppressions known = { .n = 0 };
 	struct cu_report_sums sums = { 0 };
 	struct choice choice = { .pids = 0 };
+	struct cu_reports reports = { .n = 0 };
 	const char *dir = NULL, *suppressions = NULL, *min_age = NULL;
 	bool json = false, generate = false, print = false, symbols = true;
 	unsigned long top = 10;
@@ -303,15 +394,23 @@ static int report(const struct cu_command *command, int argc, char **argv)
 		case OPTION_NO_SYMBOLS:
 			symbols = false;
 			break;
+		case OPTION_FULL_STACKS:
+			if (setenv("CULIMBO_FULL_STACKS", "1", 1))
+				return CU_FAILED;
+			break;
+		case OPTION_COLOR:
+			if (!cu_report_colour(command, optarg))
+				return CU_USAGE;
+			break;
 		default:
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
-	if (optind < argc)
-		return add_names(command, argc - optind, argv + optind);
 	if (min_age && setenv("CULIMBO_MIN_AGE", min_age, 1))
 		return CU_FAILED;
 	own_min_age = min_age;
 	cu_report_options(command, dir);
+	if (optind < argc)
+		return add_names(command, argc - optind, argv + optind, cl_options.full_stacks.number);
 	if (min_age && !cl_options.min_age.from_environment)
 		return cu_usage_error(command, "--min-age: '%s' is no duration: 500ms, 2s, 10m, 1h", min_age);
 	if (!suppressions && cl_options.suppressions.text[0])
@@ -322,17 +421,23 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	cl_report_begin(&r);
 	r.top = (unsigned int)top;
 	r.min_age = cl_options.min_age.number;
-	r.suppressions = &known;
+	r.suppressions = generate ? &known : NULL; /* else they are looked at when all is told together */
 	r.generate = generate;
+	r.all = choice.all;
+	r.full_stacks = cl_options.full_stacks.number;
 	if (symbols) {
 		r.data = cu_symbols_new();
-		r.resolve = r.data ? cu_symbols_resolve : NULL;
+		r.resolve = !r.data ? NULL : generate ? cu_symbols_resolve : cu_symbols_resolve_early;
 	}
 	fflush(stdout);
 	cl_emit_begin(&r.emit, STDOUT_FILENO, json || cl_options.report_format.number == CL_FORMAT_JSONL);
 	dirfd = cl_self_open_dir(false);
 	if (dirfd >= 0) {
-		err = cu_report_directory(&r, dirfd, is_wanted, &choice, &sums);
+		err = cu_report_directory(&r, dirfd, is_wanted, &choice, &sums, &reports);
+		cl_emit_flush(&r.emit);
+		tell(&r, &reports, &known, choice.all, (unsigned int)top, &sums);
+		fflush(stdout);
+		r.suppressions = &known;
 		if (print)
 			cl_report_say_suppressions(&r);
 	} else if (dirfd != -ENOENT) {
@@ -366,6 +471,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	}
 	if (dirfd >= 0)
 		close(dirfd);
+	cu_reports_free(&reports);
 	cu_symbols_free(r.data);
 	cl_report_end(&r);
 	cl_suppress_free(&known);
@@ -374,7 +480,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "pid", OPTION_PID, "PID", "only this process (may be given again)" },
-	{ "all", OPTION_ALL, NULL, "also processes of which there is nothing to say" },
+	{ "all", OPTION_ALL, NULL, "also what needs nothing to be done, and processes of which there is nothing to say" },
 	{ "json", OPTION_JSON, NULL, "JSON Lines (doc/report-format.md)" },
 	{ "top", OPTION_TOP, "N", "so many places of each kind (default 10; 0: all)" },
 	{ "min-age", OPTION_MIN_AGE, "DURATION", "leave out what is younger (default: CULIMBO_MIN_AGE)" },
@@ -383,6 +489,8 @@ static const struct cu_option options[] = {
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
 	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "module and offset only" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "all frames, also those around the program's own" },
+	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
 	{ "dir", OPTION_DIR, "DIR",
 	  "where exporter files are (default: CULIMBO_DIR, else /dev/shm/culimbo-UID)" },
 	{ .name = NULL },

@@ -6,6 +6,10 @@
  * Must always hold: once CMD is started nothing of ours is left but two
  * environment variables (no parent process, no open descriptor, no signal
  * handler), so stdin, stdout, signals and the exit status are CMD's own.
+ *
+ * Names need a process that outlives CMD.  With --names that is the parent of CMD, as in
+ * `culimbo check`.  It is an option, for then CMD has another process id than the one that was
+ * started: who kills, stops or waits for that one meets us.
  */
 #include "config.h"
 
@@ -18,10 +22,11 @@
 
 #include "shim/base/options.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/report.h"
 #include "tools/common/start.h"
 
 enum {
-	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_VARIABLE
+	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_NAMES, OPTION_VARIABLE
 };
 
 /* Options that set a variable of the library for CMD: --grace=1s is CULIMBO_GRACE=1s. */
@@ -88,7 +93,7 @@ static int run(const struct cu_command *command, int argc, char **argv)
 {
 	const char *suppressions = NULL;
 	char path[PATH_MAX];
-	bool preload = true, simulate = false;
+	bool preload = true, simulate = false, names = false;
 	int got, status;
 
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
@@ -105,6 +110,9 @@ static int run(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
+			break;
+		case OPTION_NAMES:
+			names = true;
 			break;
 		case OPTION_PRINT:
 			if (setenv("CULIMBO_PRINT_SUPPRESSIONS", "1", 1))
@@ -124,7 +132,10 @@ static int run(const struct cu_command *command, int argc, char **argv)
 	if (!simulate)
 		say_no_driver(command);
 	status = cu_start_prepare(command, argv[optind], preload, simulate, path);
-	return status ? status : cu_start_become(command, path, argv + optind);
+	if (status)
+		return status;
+	return names ? cu_check_names(command, path, argv + optind) :
+		       cu_start_become(command, path, argv + optind);
 }
 
 static const struct cu_option options[] = {
@@ -142,6 +153,8 @@ static const struct cu_option options[] = {
 	VARIABLE("report-format", 5, "text|jsonl|both", "its form (CULIMBO_REPORT_FORMAT)"),
 	VARIABLE("trace", 6, "FILE", "record when blocks live, for `culimbo trace` (CULIMBO_TRACE)"),
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
+	{ "names", OPTION_NAMES, NULL,
+	  "print what processes report when CMD has ended, with functions and lines: CMD is a child then" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "reports list the suppressions that matched" },
 	{ .name = NULL },
 };
@@ -160,6 +173,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo run -- python3 serve.py", "a program under the library, and what it starts" },
 	{ "culimbo run --simulate -- ./my_ipc_test", "the same without a GPU" },
 	{ "culimbo run --log=info --log-file=log.%p --trace=trace.%p -- ./job", "with a log and a trace" },
+	{ "culimbo run --names -- ./my_ipc_test", "findings with functions and lines, when it has ended" },
 	{ .line = NULL },
 };
 
@@ -173,7 +187,11 @@ const struct cu_command cu_run = {
 		"\n"
 		"What each process finds it reports at its end (culimbo(7)).  There it knows no\n"
 		"functions and no files: of suppressions, those that name modules match.  All do\n"
-		"in `culimbo check`, which also makes them (--gen-suppressions).",
+		"in `culimbo check`, which also makes them (--gen-suppressions).\n"
+		"\n"
+		"With --names, CMD is a child of this process, which prints all reports when CMD has\n"
+		"ended, with functions and lines, each bug once; then it ends as CMD did.  Signals\n"
+		"that are sent to it reach CMD.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

@@ -9,68 +9,39 @@
 #include "shim/report/report_table.h"
 #include "shim/report/say_python.h"
 #include "tools/common/known.h"
+#include "tools/common/names.h"
+#include "tools/common/objects.h"
 
 enum { NAMES = 5 * 2 * CL_STACK_FRAMES + 2, ROOM = 1 << 16 };
 
-/* One kind of finding, as it is to be written. */
+/* The groups of one class and kind that were met last, and those of them beyond `top`. */
 struct section {
-	char *title;	    /* its line; NULL: there is none */
-	FILE *body;
-	char *text;	    /* of body */
-	size_t length;
-	bool any;	    /* something belonged to it */
+	char class[40];
 	bool events;
-	uint64_t n, bytes;  /* that stay */
-	uint64_t shown, more, more_n, more_bytes; /* groups; those beyond `top`, and what is in them */
-	char hint[1024];    /* of the group that was written last */
+	uint64_t shown, more, more_n, more_bytes;
+	char hint[1024]; /* of the group that was written last */
 };
 
 struct work {
 	struct cu_known *known;
+	struct cu_names names;
+	struct cu_side side; /* whose report it is */
 	FILE *out;	     /* what stays */
 	char *out_text;
 	size_t out_n;
 	char *pending;	     /* lines since the last object */
 	size_t pending_n, pending_size;
 	struct section section;
-	char summary[2048];  /* the text's line, until its object comes */
 	uint64_t suppressed[CL_REPORT_CLASSES], suppressed_bytes[CL_REPORT_CLASSES];
-	uint64_t gone, gone_bytes;
+	uint64_t gone, gone_bytes, told_elsewhere, groups;
 };
 
 /* ------------------------------------------------------------------ the objects */
-/* The number of @key in @object: the first, which is the object's own. */
-static uint64_t number_of(const char *object, const char *key)
-{
-	char word[40];
-	const char *at;
-
-	snprintf(word, sizeof(word), "\"%s\":", key);
-	at = strstr(object, word);
-	return at ? strtoull(at + strlen(word), NULL, 10) : 0;
-}
-
-static bool text_of(const char *object, const char *key, char *to, size_t size)
-{
-	char word[40];
-	const char *at;
-	size_t n;
-
-	snprintf(word, sizeof(word), "\"%s\":\"", key);
-	at = strstr(object, word);
-	if (!at)
-		return false;
-	at += strlen(word);
-	n = strcspn(at, "\"");
-	snprintf(to, size, "%.*s", (int)(n < size ? n : size - 1), at);
-	return true;
-}
-
 static int class_of(const char *object)
 {
 	char name[40];
 
-	if (text_of(object, "class", name, sizeof(name)))
+	if (cu_object_text(object, "class", name, sizeof(name)))
 		for (int c = 0; c < CL_REPORT_CLASSES; c++)
 			if (!strcmp(cl_report_classes[c].name, name))
 				return c;
@@ -136,9 +107,23 @@ static void uncut(char *at)
 		*at = '"'; /* (each key begins so) */
 }
 
+/* Names that @object has already, of code without a module: the values of its members @key. */
+static void add_known(struct names *names, const char *object, const char *key)
+{
+	char name[256];
+
+	char word[16];
+
+	snprintf(word, sizeof(word), "\"%s\":", key);
+	for (; (object = strstr(object, word)) != NULL; object++)
+		if (cu_object_text(object, key, name, sizeof(name)))
+			add_name(names, name);
+}
+
 static struct cl_suppression *find(struct cu_known *known, char *object)
 {
 	static struct names names;
+	const char *stacks;
 	char *rest, *other;
 
 	if (!known->suppressions || !known->suppressions->n)
@@ -152,6 +137,12 @@ static struct cl_suppression *find(struct cu_known *known, char *object)
 	end_names(&names);
 	if (other) {
 		cu_symbols_each(known->symbols, other, add_names, &names);
+		end_names(&names);
+	}
+	stacks = strstr(object, "\"stack\":[");
+	if (stacks) {
+		add_known(&names, stacks, "function");
+		add_known(&names, stacks, "file");
 		end_names(&names);
 	}
 	uncut(rest);
@@ -182,9 +173,9 @@ static bool take_frame(void *data, const struct cl_view_frame *frame, const stru
 static void generate(struct work *w, char *object, int class)
 {
 	struct taken taken = { .python = false };
-	struct cl_suppressible of = { .class = cl_report_classes[class].name, .n = number_of(object, "count"),
-				      .bytes = number_of(object, "bytes"),
-				      .pid = (uint32_t)number_of(object, "pid") };
+	struct cl_suppressible of = { .class = cl_report_classes[class].name, .n = cu_object_number(object, "count"),
+				      .bytes = cu_object_number(object, "bytes"),
+				      .pid = (uint32_t)cu_object_number(object, "pid") };
 	char *rest = cut(object, "\"holders\":["), *other = cut(object, "\"other_stack\":[");
 
 	/* the first stack is where it happened */
@@ -193,29 +184,13 @@ static void generate(struct work *w, char *object, int class)
 	if (other && !taken.pattern.text[0])
 		cu_symbols_each(w->known->symbols, other, take_frame, &taken);
 	uncut(rest);
-	of.what = w->section.events ? of.n == 1 ? "event" : "events" :
+	of.what = strstr(object, "\"kind\":\"event\"") ? of.n == 1 ? "event" : "events" :
 		  cl_report_classes[class].what & CL_REPORT_AN_IMPORT ? of.n == 1 ? "import" : "imports" :
 		  of.n == 1 ? "block" : "blocks";
 	cl_report_say_pattern(w->known->generate, &of, &taken.pattern);
 }
 
 /* ----------------------------------------------------------------------- the text */
-/* @text, whole lines, with names. */
-static void write_named(const struct work *w, FILE *to, char *text)
-{
-	while (*text) {
-		size_t length = strcspn(text, "\n");
-		char was;
-
-		length += text[length] == '\n';
-		was = text[length];
-		text[length] = 0;
-		cu_symbols_add(w->known->symbols, to, text);
-		text[length] = was;
-		text += length;
-	}
-}
-
 static bool add_pending(struct work *w, const char *line)
 {
 	size_t length = strlen(line) + 1, size = 2 * (w->pending_n + length);
@@ -245,120 +220,165 @@ static char *take_pending(struct work *w)
 	return w->pending;
 }
 
-static void say_hint(struct section *s)
-{
-	if (s->hint[0])
-		fprintf(s->body, "      HINT: %s\n", s->hint);
-	s->hint[0] = 0;
-}
-
+/* Says how many groups of the section were not written. */
 static void end_section(struct work *w)
 {
 	struct section *s = &w->section;
-	char size[32], *colon = NULL;
+	char size[32];
 
-	if (!s->title)
-		return;
-	say_hint(s);
-	if (s->more) {
-		fprintf(s->body, "    and %" PRIu64 " more %s: %" PRIu64 " %s", s->more,
+	if (s->more && w->known->json) {
+		fprintf(w->out, "{\"culimbo\":%u,\"type\":\"more\",\"pid\":%u,\"class\":\"%s\",\"kind\":\"%s\","
+				"\"groups\":%" PRIu64 ",\"count\":%" PRIu64 ",\"bytes\":%" PRIu64 "}\n",
+			CL_EMIT_VERSION, w->side.pid, s->class, s->events ? "event" : "memory", s->more, s->more_n,
+			s->more_bytes);
+	} else if (s->more) {
+		fprintf(w->out, "  and %" PRIu64 " more %s: %" PRIu64 " %s", s->more,
 			s->more == 1 ? "place" : "places", s->more_n, s->events ? "events" : "of them");
 		if (!s->events && s->more_bytes)
-			fprintf(s->body, ", %s", cl_emit_format_bytes(size, s->more_bytes));
-		fputc('\n', s->body);
+			fprintf(w->out, ", %s", cl_emit_format_bytes(size, s->more_bytes));
+		fputc('\n', w->out);
 	}
-	fclose(s->body);
-	for (char *next = s->title; (next = strstr(next, ": ")) != NULL; next++)
-		colon = next;
-	if (!s->any || !colon) {
-		fputs(s->title, w->out);
-	} else if (s->n) {
-		fprintf(w->out, "%.*s: %" PRIu64, (int)(colon - s->title), s->title, s->n);
-		if (!s->events && s->bytes)
-			fprintf(w->out, ", %s", cl_emit_format_bytes(size, s->bytes));
-		fprintf(w->out, "\n%s", s->text);
-	}
-	free(s->text);
-	free(s->title);
 	memset(s, 0, sizeof(*s));
 }
 
-static bool begin_section(struct work *w, const char *title)
+static void begin_section(struct work *w, const char *object)
 {
 	struct section *s = &w->section;
+	bool events = strstr(object, "\"kind\":\"event\"") != NULL;
+	char class[40] = "";
 
-	s->title = strdup(title);
-	s->body = s->title ? open_memstream(&s->text, &s->length) : NULL;
-	if (s->body)
-		return true;
-	free(s->title);
-	s->title = NULL;
-	return false;
+	cu_object_text(object, "class", class, sizeof(class));
+	if (!strcmp(class, s->class) && events == s->events)
+		return;
+	end_section(w);
+	memcpy(s->class, class, sizeof(class));
+	s->events = events;
+}
+
+/* Writes the lines of a group, with @joined, where its exporter has freed it, before the hint. */
+static void write_group(struct work *w, char *text, uint64_t exporter, const char *joined)
+{
+	static const char of[] = "    of process ", hint[] = "    HINT: ";
+	char *copy, title[64];
+
+	for (char *line = text, *end; *line; line = end) {
+		char was;
+
+		end = line + strcspn(line, "\n");
+		end += *end == '\n';
+		was = *end;
+		*end = 0;
+		if (!strncmp(line, hint, sizeof(hint) - 1)) {
+			copy = joined ? strdup(joined) : NULL;
+			if (copy) {
+				snprintf(title, sizeof(title), "    freed by process %" PRIu64 " from\n", exporter);
+				cu_names_line(&w->names, title);
+				cu_names_text(&w->names, copy);
+				free(copy);
+			}
+			if (strcmp(line, w->section.hint))
+				cu_names_line(&w->names, line);
+			snprintf(w->section.hint, sizeof(w->section.hint), "%s", line);
+		} else if (!joined || strncmp(line, of, sizeof(of) - 1)) {
+			cu_names_line(&w->names, line);
+		}
+		*end = was;
+	}
+}
+
+/* Writes @object, with @stack as its exporter's. */
+static void write_object(struct work *w, const char *object, const char *stack)
+{
+	static const char exporter[] = "\"exporter\":{";
+	const char *at = stack ? strstr(object, exporter) : NULL;
+	char *joined;
+
+	if (!at || asprintf(&joined, "%.*s\"free_stack\":%s,%s", (int)(at + sizeof(exporter) - 1 - object),
+			    object, stack, at + sizeof(exporter) - 1) < 0)
+		joined = NULL;
+	cu_names_line(&w->names, joined ? joined : object);
+	free(joined);
+}
+
+/* Writes @object as one that is no finding, since process @by tells of it. */
+static void write_told(struct work *w, const char *object, uint32_t by)
+{
+	static const char finding[] = "\"finding\":true";
+	const char *at = strstr(object, finding);
+	char *told;
+
+	if (!at || asprintf(&told, "%.*s\"finding\":false,\"told_by\":%u%s", (int)(at - object), object, by,
+			    at + sizeof(finding) - 1) < 0)
+		return;
+	cu_names_line(&w->names, told);
+	free(told);
 }
 
 /* ---------------------------------------------------------------------- the objects */
 static void take_group(struct work *w, char *object)
 {
+	struct cu_known *known = w->known;
 	struct section *s = &w->section;
-	uint64_t n = number_of(object, "count"), bytes = number_of(object, "bytes");
+	uint64_t n = cu_object_number(object, "count"), bytes = cu_object_number(object, "bytes");
 	bool finding = strstr(object, "\"finding\":true") != NULL;
 	int class = class_of(object);
-	struct cl_suppression *by = finding && class < CL_REPORT_CLASSES ? find(w->known, object) : NULL;
-	char hint[sizeof(s->hint)] = "", *text = take_pending(w);
+	uint32_t by = known->sides ? cu_sides_told_by(known->sides, &w->side, object) : 0;
+	const char *joined = NULL, *stack = NULL, *exporter = strstr(object, "\"exporter\":{");
+	struct cl_suppression *suppression;
+	char *text = take_pending(w);
 
-	if (s->title)
-		s->any = true;
-	s->events = strstr(object, "\"kind\":\"event\"") != NULL;
+	begin_section(w, object);
+	/* one bug is one finding: what decides of it are its culprit's stacks */
 	if (by) {
-		by->blocks += n;
-		by->bytes += bytes;
+		w->told_elsewhere += n;
+		if (known->json && !known->generate)
+			write_told(w, object, by);
+		return;
+	}
+	suppression = finding && class < CL_REPORT_CLASSES ? find(known, object) : NULL;
+	if (suppression) {
+		suppression->blocks += n;
+		suppression->bytes += bytes;
 		w->suppressed[class] += n;
 		w->suppressed_bytes[class] += bytes;
 		w->gone += n;
 		w->gone_bytes += bytes;
 		return;
 	}
-	if (w->known->generate) {
+	if (known->generate) {
 		if (finding && class < CL_REPORT_CLASSES)
 			generate(w, object, class);
 		return;
 	}
-	if (w->known->json) {
-		cu_symbols_add(w->known->symbols, w->out, object);
+	if (!finding && !known->json && !known->all)
 		return;
-	}
-	if (!s->title)
-		return;
-	s->n += n;
-	s->bytes += bytes;
-	if (w->known->top && s->shown == w->known->top) {
+	w->groups++;
+	if (known->top && s->shown == known->top) {
 		s->more++;
 		s->more_n += n;
 		s->more_bytes += bytes;
 		return;
 	}
 	s->shown++;
-	text_of(object, "hint", hint, sizeof(hint));
-	if (strcmp(hint, s->hint))
-		say_hint(s);
-	write_named(w, s->body, text);
-	memcpy(s->hint, hint, sizeof(hint));
+	if (known->sides)
+		cu_sides_stands_for(known->sides, &w->side, object, &joined, &stack);
+	if (known->json)
+		write_object(w, object, stack);
+	else
+		write_group(w, text, exporter ? cu_object_number(exporter, "pid") : 0, joined);
 }
 
 /* What is only counted of a class. */
 static void take_more(struct work *w, char *object)
 {
-	struct section *s = &w->section;
 	char *text = take_pending(w);
 
+	end_section(w);
+	w->groups++;
 	if (w->known->json)
 		fputs(object, w->out);
-	if (w->known->json || !s->title)
-		return;
-	say_hint(s);
-	s->any = true;
-	s->n += number_of(object, "count");
-	fputs(text, s->body);
+	else
+		cu_names_text(&w->names, text);
 }
 
 /* In @line, to @to: @by less (or more, when @up) in the number behind @before. */
@@ -375,7 +395,7 @@ static void change(char *line, size_t size, const char *before, uint64_t by, boo
 	snprintf(at, size - (size_t)(at - line), "%" PRIu64 "%s", up ? value + by : value - by, rest);
 }
 
-static void change_summary(const struct work *w, char *line, size_t size, bool json)
+static void change_summary(const struct work *w, char *line, size_t size)
 {
 	const uint64_t *n = w->suppressed, *bytes = w->suppressed_bytes;
 	uint64_t misuse = 0;
@@ -400,38 +420,62 @@ static void change_summary(const struct work *w, char *line, size_t size, bool j
 		{ "unmanaged", n[CL_REPORT_UNMANAGED], false },
 		{ "suppressed", w->gone, true },
 		{ "suppressed_bytes", w->gone_bytes, true },
-		{ "findings", w->gone, false },
+		{ "findings", w->gone + w->told_elsewhere, false },
 	};
 
 	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
 		char before[40];
 
-		snprintf(before, sizeof(before), json ? "\"%s\":" : " %s=", changes[i].key);
+		snprintf(before, sizeof(before), "\"%s\":", changes[i].key);
 		change(line, size, before, changes[i].by, changes[i].up);
 	}
 }
 
+/* Writes the SUMMARY line of the text from its object: the numbers that are not 0. */
+static void write_summary(FILE *to, const char *object)
+{
+	const char *next;
+	char key[40];
+	int length;
+
+	fputs("culimbo: SUMMARY", to);
+	for (const char *at = strstr(object, "\"pid\":"); at; at = next ? next + 1 : NULL) {
+		uint64_t value;
+
+		next = strchr(at, ',');
+		if (sscanf(at, "\"%39[a-z_]\":%n", key, &length) != 1)
+			continue;
+		value = strtoull(at + length, NULL, 10);
+		if (value || !strcmp(key, "findings"))
+			fprintf(to, " %s=%" PRIu64, key, value);
+	}
+	fputc('\n', to);
+}
+
 static void take_summary(struct work *w, const char *object)
 {
-	char line[2048], size[32];
+	char line[2048], size[32], *rest = take_pending(w);
 
+	end_section(w);
 	snprintf(line, sizeof(line), "%s", object);
-	change_summary(w, line, sizeof(line), true);
-	w->known->findings = number_of(line, "findings");
-	w->known->suppressed = number_of(line, "suppressed");
+	change_summary(w, line, sizeof(line));
+	w->known->findings = cu_object_number(line, "findings");
+	w->known->suppressed = cu_object_number(line, "suppressed");
 	if (w->known->json) {
 		fputs(line, w->out);
 		return;
 	}
+	fputs(rest, w->out);
 	if (w->gone)
 		fprintf(w->out, "  suppressed: %" PRIu64 ", %s (CULIMBO_SUPPRESSIONS)\n", w->gone,
 			cl_emit_format_bytes(size, w->gone_bytes));
-	change_summary(w, w->summary, sizeof(w->summary), false);
-	fputs(w->summary, w->out);
+	write_summary(w->out, line);
 }
 
 static void take_object(struct work *w, char *object)
 {
+	if (strstr(object, "\"type\":\"process\""))
+		cu_side_begin(&w->side, object);
 	if (strstr(object, "\"type\":\"group\""))
 		take_group(w, object);
 	else if (strstr(object, "\"type\":\"more\""))
@@ -444,42 +488,32 @@ static void take_object(struct work *w, char *object)
 
 static bool take_line(struct work *w, char *line)
 {
-	static const char summary[] = "culimbo: SUMMARY", hint[] = "      HINT: ";
+	static const char ours[] = "culimbo:", summary[] = "culimbo: SUMMARY";
 
 	if (line[0] == '{') {
 		take_object(w, line);
 		return true;
 	}
-	if (!strncmp(line, "culimbo:", 8)) {
-		end_section(w);
-		if (!strncmp(line, summary, sizeof(summary) - 1))
-			snprintf(w->summary, sizeof(w->summary), "%s", line);
-		else if (!w->known->json)
-			fputs(line, w->out);
-		return true;
-	}
-	if (!w->known->json && line[0] == ' ' && line[1] == ' ' && line[2] != ' ') {
-		end_section(w);
-		return begin_section(w, line);
-	}
-	/* a group's is in its object; that of those without an object stays */
-	if (strncmp(line, hint, sizeof(hint) - 1))
+	if (strncmp(line, ours, sizeof(ours) - 1))
 		return add_pending(w, line);
-	if (w->section.title && !w->section.shown && w->section.n)
-		fputs(line, w->section.body);
+	/* the summary is written anew from its object */
+	if (!w->known->json && strncmp(line, summary, sizeof(summary) - 1))
+		fputs(line, w->out);
 	return true;
 }
 
 bool cu_known_take(struct cu_known *known, char *text)
 {
 	struct work *w = calloc(1, sizeof(*w));
-	bool done = false;
+	bool done = false, said;
 
 	known->findings = known->suppressed = 0;
 	if (!w)
 		return false;
 	w->known = known;
 	w->out = open_memstream(&w->out_text, &w->out_n);
+	w->names = (struct cu_names){ .symbols = known->symbols, .to = w->out, .full = known->full_stacks,
+				      .colour = known->colour };
 	done = w->out != NULL;
 	while (*text && done) {
 		size_t length = strcspn(text, "\n");
@@ -496,7 +530,9 @@ bool cu_known_take(struct cu_known *known, char *text)
 		goto out;
 	end_section(w);
 	fflush(w->out);
-	if (done && known->findings && !known->generate)
+	said = known->whole ? w->groups || !(w->told_elsewhere || w->gone) || known->json || known->all :
+			      known->findings || (known->json && w->told_elsewhere);
+	if (done && said && !known->generate)
 		fputs(w->out_text, known->to);
 	fclose(w->out);
 out:

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,7 +348,35 @@ bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_
 #endif
 }
 
+bool cu_symbols_resolve_early(void *data, const struct cl_view *view, const struct cl_view_frame *frame,
+			      struct cl_report_symbol *symbol)
+{
+	if (!frame->path[0])
+		return cu_symbols_resolve(data, view, frame, symbol);
+	/* its file may only be found by way of its process */
+	module_of(data, view, frame);
+	return false;
+}
+
 /* ------------------------------------------------------ reports that have none */
+/* Returns @path as seen from the current directory, in @to, where that is shorter; else @path. */
+static const char *from_here(const char *path, char *to, size_t size)
+{
+	char here[PATH_MAX];
+	size_t same = 0, n = 0;
+
+	if (path[0] != '/' || !getcwd(here, sizeof(here) - 1))
+		return path;
+	strcat(here, "/");
+	for (size_t i = 0; path[i] && path[i] == here[i]; i++)
+		if (path[i] == '/')
+			same = i + 1;
+	for (const char *up = strchr(here + same, '/'); up && n + 3 < size; up = strchr(up + 1, '/'))
+		n += (size_t)snprintf(to + n, size - n, "../");
+	n += (size_t)snprintf(to + n, size - n, "%s", path + same);
+	return n < size && n < strlen(path) ? to : path;
+}
+
 /* A JSON string's or a report's text at @from up to @end, unescaped, into @to. */
 static void unescape(char *to, size_t size, const char *from, const char *end)
 {
@@ -378,6 +407,7 @@ static bool add_to_text(struct cu_symbols *symbols, FILE *to, const char *line)
 	struct cl_view_frame frame = { .offset = 0 };
 	struct cl_report_symbol symbol;
 	const char *open, *plus, *id, *end;
+	char near[sizeof(symbol.file)];
 
 	if (line[strspn(line, " ")] != '#')
 		return false;
@@ -396,7 +426,9 @@ static bool add_to_text(struct cu_symbols *symbols, FILE *to, const char *line)
 	if (symbol.function[0])
 		fprintf(to, " in %s", symbol.function);
 	if (symbol.file[0])
-		fprintf(to, " %s:%u\n", symbol.file, symbol.line);
+		fprintf(to, " %s:%u\n", from_here(symbol.file, near, sizeof(near)), symbol.line);
+	else if (symbol.function[0]) /* a name needs no build id */
+		fprintf(to, "%.*s)\n", (int)(id - open), open);
 	else
 		fputs(open, to);
 	return true;

@@ -25,6 +25,13 @@ bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_
 			struct cl_report_symbol *symbol);
 
 /*
+ * The same for a report whose text is named by cu_symbols_add() later: it names only what cannot be
+ * named then, code without a module.
+ */
+bool cu_symbols_resolve_early(void *data, const struct cl_view *view, const struct cl_view_frame *frame,
+			      struct cl_report_symbol *symbol);
+
+/*
  * Names in a report that was written without them, as a process does at its end:
  * copies @line (with its newline) to @to, with what is known of its frames added,
  * in text and in JSON Lines.  Other lines are copied as they are.

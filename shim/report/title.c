@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The titles of groups: see title.h. */
+#include <stdio.h>
+
+#include "shim/report/peer_files.h"
+#include "shim/report/title.h"
+
+bool cl_report_is_fault(const struct cl_report *report, const struct cl_report_group *g)
+{
+	int what = cl_report_classes[g->class].what;
+
+	return (what & CL_REPORT_FOUND) && ((what & CL_REPORT_A_FINDING) || report->at_exit ||
+					    report->process.state == CL_DEAD || report->process.state == CL_LEAVING);
+}
+
+const char *cl_report_what(const struct cl_report_group *g, bool many)
+{
+	if (g->kind == CL_EVENT)
+		return many ? "events" : "event";
+	return many ? "blocks" : "block";
+}
+
+/* Writes "process 12" or "process 12 and 2 more" to @to: the holders of @g, a living one first. */
+static void name_holders(struct cl_report *report, const struct cl_report_group *g, char to[64])
+{
+	struct cl_view_holder h;
+	unsigned int n = 0;
+	uint32_t pid = 0;
+	bool alive = false;
+
+	for (unsigned int i = 0; i < g->holders; i++) {
+		if (!cl_view_slot(report->view, g->holder[i].slot, &h) || !h.who.pid)
+			continue;
+		n++;
+		if (!pid || (h.alive && !alive))
+			pid = h.who.pid;
+		alive = alive || h.alive;
+	}
+	if (!pid && g->own_opens && !g->pinned)
+		snprintf(to, 64, "process %u itself", report->process.who.pid);
+	else if (!pid)
+		snprintf(to, 64, "another process");
+	else if (g->other_holds)
+		snprintf(to, 64, "process %u and others", pid);
+	else if (n > 1)
+		snprintf(to, 64, "process %u and %u more", pid, n - 1);
+	else
+		snprintf(to, 64, "process %u", pid);
+}
+
+/* Writes "2 blocks (2 MiB)"; events have no size, and the size of a stale handle's block is not known. */
+static void make_sum(const struct cl_report_group *g, char to[80])
+{
+	char size[32];
+
+	if (g->kind == CL_EVENT || !g->bytes)
+		snprintf(to, 80, "%llu %s", (unsigned long long)g->n, cl_report_what(g, g->n != 1));
+	else
+		snprintf(to, 80, "%llu %s (%s)", (unsigned long long)g->n, cl_report_what(g, g->n != 1),
+			 cl_emit_format_bytes(size, g->bytes));
+}
+
+void cl_report_make_title(struct cl_report *report, const struct cl_report_group *g, char to[512])
+{
+	bool is_event = g->kind == CL_EVENT, fault = cl_report_is_fault(report, g), many = g->n != 1;
+	const char *freed = is_event ? "destroyed" : "freed", *them = many ? "them" : "it";
+	const struct cl_report_class_row *row = &cl_report_classes[g->class];
+	unsigned int pid = report->process.who.pid;
+	char sum[80], who[64], other[64];
+
+	make_sum(g, sum);
+	name_holders(report, g, who);
+	if (g->pid)
+		snprintf(other, sizeof(other), "process %u", g->pid);
+	else
+		snprintf(other, sizeof(other), "another process");
+	switch ((enum cl_report_class)g->class) {
+	case CL_REPORT_HELD_LIMBO:
+		snprintf(to, 512, is_event ? "%s: %s still has %s open that process %u has %s" :
+					     "%s: %s still maps %s that process %u has %s",
+			 fault ? "LEAK" : "HELD", who, sum, pid, freed);
+		break;
+	case CL_REPORT_HELD:
+		if (fault)
+			snprintf(to, 512, is_event ? "ENDED: process %u %s while %s has %s of it open" :
+						     "ENDED: process %u %s while %s maps %s of it",
+				 pid, report->at_exit ? "ends" : "has ended", who, sum);
+		else
+			snprintf(to, 512, is_event ? "MAPPED: %s has %s of process %u open" :
+						     "MAPPED: %s maps %s of process %u", who, sum, pid);
+		break;
+	case CL_REPORT_ORPHANED:
+		snprintf(to, 512, is_event ? "CONTEXT: process %u ended the context of %s that %s still has open" :
+					     "CONTEXT: process %u ended the context of %s that %s still maps",
+			 pid, sum, who);
+		break;
+	case CL_REPORT_UNTRACKED:
+		snprintf(to, 512, "KEPT: process %u %s %s that could not be tracked: kept to its end", pid,
+			 freed, sum);
+		break;
+	case CL_REPORT_NOT_CLOSED:
+		if (!fault)
+			snprintf(to, 512, "OPEN: process %u has %s of %s open", pid, sum, other);
+		else if (report->at_exit)
+			snprintf(to, 512, "LEAK: process %u never %s %s of %s", pid, is_event ? "destroyed" : "closed",
+				 sum, other);
+		else
+			snprintf(to, 512, "KILLED: process %u ended with %s of %s open", pid, sum, other);
+		break;
+	case CL_REPORT_UNMANAGED:
+		snprintf(to, 512, fault ? "LEAK: process %u never closed %s of a process without culimbo (unmanaged)" :
+					  "OPEN: process %u has %s of a process without culimbo open (unmanaged)",
+			 pid, sum);
+		break;
+	case CL_REPORT_RECLAIMED:
+		snprintf(to, 512, "LEAK: %s ended without %s %s of process %u", other,
+			 is_event ? "destroying" : "closing", sum, pid);
+		break;
+	case CL_REPORT_FREED_TWICE:
+		snprintf(to, 512, "MISUSE: process %u freed %s twice", pid, sum);
+		break;
+	case CL_REPORT_EXPORTED_AFTER_FREE:
+		snprintf(to, 512, "MISUSE: process %u exported %s after it had %s %s", pid, sum, freed, them);
+		break;
+	case CL_REPORT_IMPORT_FREED:
+		snprintf(to, 512, "MISUSE: process %u freed %s of %s instead of closing %s", pid, sum, other, them);
+		break;
+	case CL_REPORT_CLOSED_TWICE:
+		snprintf(to, 512, "MISUSE: process %u closed %s once more than it had opened %s", pid, sum, them);
+		break;
+	case CL_REPORT_STALE_REFUSED:
+		snprintf(to, 512, "STALE: %s had %s %s before process %u opened %s", other, freed, sum, pid, them);
+		break;
+	case CL_REPORT_FREED_WHILE_MAPPED:
+		snprintf(to, 512, "MISUSE: process %u freed %s while %s had %s mapped", pid, sum, other, them);
+		break;
+	case CL_REPORT_OPENED_AFTER_FREE:
+		snprintf(to, 512, "STALE: %s had freed %s before process %u opened %s", other, sum, pid, them);
+		break;
+	case CL_REPORT_EVENT_DESTROYED_TWICE:
+		snprintf(to, 512, "MISUSE: process %u destroyed %s twice (bare, the driver can crash)", pid, sum);
+		break;
+	case CL_REPORT_EVENT_FORCED_OUT:
+		snprintf(to, 512, "FORCED: process %u gave %s back before importers were done (CULIMBO_MAX_EVENTS)", pid,
+			 sum);
+		break;
+	case CL_REPORT_HELD_FORCED_OUT:
+		snprintf(to, 512, "FORCED: process %u gave %s back while %s mapped %s (CULIMBO_HELD_BYTES)", pid, sum,
+			 other, them);
+		break;
+	case CL_REPORT_GRACE:
+		snprintf(to, 512, "WAITS: %s %s by process %u, waiting out the grace of the last export", sum, freed, pid);
+		break;
+	case CL_REPORT_LIMBO:
+		snprintf(to, 512, "WAITS: %s %s by process %u, on the way back to the driver", sum, freed, pid);
+		break;
+	default:
+		/* the words of its row will do */
+		snprintf(to, 512, "FOUND: process %u: %s: %s", pid, row->title, sum);
+		break;
+	}
+}

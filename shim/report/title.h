@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The title of a group in the text: the bug, its culprit first. */
+#ifndef CL_TITLE_H
+#define CL_TITLE_H
+
+#include "shim/report/report_table.h"
+
+/* Writes to @to what happened to @group and who did it, in one line without a newline. */
+void cl_report_make_title(struct cl_report *report, const struct cl_report_group *group, char to[512]);
+/* Returns true if @group should be done something about: false for what a living process just uses. */
+bool cl_report_is_fault(const struct cl_report *report, const struct cl_report_group *group);
+
+/* Returns "block" or "event", as the group has; with @many in the plural. */
+const char *cl_report_what(const struct cl_report_group *group, bool many);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads members of the objects of a report, which have the form that shim/report/emit.c gives them. */
+#ifndef CU_OBJECTS_H
+#define CU_OBJECTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Returns the number of the first @key in @object, or 0. */
+static inline uint64_t cu_object_number(const char *object, const char *key)
+{
+	char word[40];
+	const char *at;
+
+	snprintf(word, sizeof(word), "\"%s\":", key);
+	at = strstr(object, word);
+	return at ? strtoull(at + strlen(word), NULL, 10) : 0;
+}
+
+/* Copies the text of the first @key in @object, which has no escapes.  Returns false if there is none. */
+static inline bool cu_object_text(const char *object, const char *key, char *to, size_t size)
+{
+	char word[40];
+	const char *at;
+	size_t n;
+
+	snprintf(word, sizeof(word), "\"%s\":\"", key);
+	at = strstr(object, word);
+	if (!at)
+		return false;
+	at += strlen(word);
+	n = strcspn(at, "\"");
+	snprintf(to, size, "%.*s", (int)(n < size ? n : size - 1), at);
+	return true;
+}
+
+#endif
