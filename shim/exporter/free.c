@@ -101,13 +101,19 @@ static CUresult freed_now(struct cl_exporter *ex, struct cl_block *block, CUresu
 static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, CUresult result)
 {
 	bool tracked = block->record != CL_NO_RECORD, orphaned;
-	uint32_t stack = result == CUDA_SUCCESS && tracked ? cl_stack_write(false) : 0;
+	struct cl_still_note *still = NULL;
+	uint32_t stack = 0;
 
+	if (result == CUDA_SUCCESS && tracked) {
+		stack = cl_stack_write(false);
+		still = cl_still_look(ex, block);
+	}
 	cl_lock(&cl_exports_lock);
 	if (result == CUDA_SUCCESS) {
 		if (tracked) {
 			ex->blocks.region->record[block->record].free_stack = stack;
 			cl_record_to_limbo(ex->blocks.region, block->record, cl_now());
+			cl_still_enter_locked(ex, block, still);
 		}
 		orphaned = cl_limbo_forget_block_locked(ex, block);
 	} else {

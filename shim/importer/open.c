@@ -118,7 +118,7 @@ CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 	uint32_t stack = cl_stack_write(true);
 
 	find_free(resolved, &about);
-	cl_happened(CL_FOUND_STALE_REFUSED, &about, stack);
+	cl_happened(cl_observes() ? CL_FOUND_OPENED_AFTER_FREE : CL_FOUND_STALE_REFUSED, &about, stack);
 	/* a refused open spoils no stream capture, as one of the driver's does not (measured) */
 	return cl_context_refusal();
 }

@@ -5,6 +5,7 @@
 
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
+#include "shim/report/title.h"
 
 bool cl_report_is_runtime(const char *path)
 {

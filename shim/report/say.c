@@ -288,6 +288,8 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	}
 	if (report->generate)
 		return;
+	if (counts && cl_observes())
+		cl_emit_words(e, "  CULIMBO_MODE=observe: nothing was kept or refused, and the program read what it would read without culimbo\n");
 	if (counts && counts->pinned)
 		cl_emit_words(e, "  opened without room to register as a holder: %llu; their exporters keep them until they end\n",
 			      (unsigned long long)counts->pinned);

@@ -203,7 +203,9 @@ static void observed(void)
 	ok(bare[0] && bare[1], "and these are what culimbo is there to prevent");
 	leave(c);
 	leave(p);
-	ok(count_said(c, "stale_refused=2") == 1, "C's report has the two stale handles that it opened, or tried to");
+	ok(count_said(c, "misuse=2") == 1, "C's report has the two stale handles that it opened, or tried to");
+	ok(count_said(p, "while process ") == 1, "P's report has the block that it freed while C mapped it");
+	ok(count_said(p, "CULIMBO_MODE=observe") == 1, "and says that nothing was kept");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
