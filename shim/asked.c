@@ -36,26 +36,21 @@ bool cl_asked_collect(void)
 }
 
 /* ------------------------------------------------------------------- the report */
-/* Copies all of @from to @to.  Returns 0 or -errno. */
+/* Copies all of @from to @to.  Returns 0 or -errno.  write(2) of libc is a point of cancellation. */
 static int copy(int from, int to)
 {
 	char text[4096];
 	ssize_t n, written;
 
-	if (lseek(from, 0, SEEK_SET) < 0)
-		return -errno;
-	while ((n = read(from, text, sizeof text)) != 0) {
-		if (n < 0)
-			return -errno;
-		for (ssize_t at = 0; at < n; at += written) {
-			written = write(to, text + at, (size_t)(n - at));
+	for (off_t at = 0; (n = pread(from, text, sizeof text, at)) > 0; at += n)
+		for (ssize_t done = 0; done < n; done += written) {
+			written = syscall(SYS_write, to, text + done, (size_t)(n - done));
 			if (written < 0 && errno == EINTR)
 				written = 0;
 			if (written < 0)
 				return -errno;
 		}
-	}
-	return 0;
+	return n < 0 ? -errno : 0;
 }
 
 int cl_asked_report(int fd, bool json)
