@@ -9,6 +9,7 @@
 
 #include "shim/report/hint.h"
 #include "shim/report/origin.h"
+#include "shim/base/options.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/report_table.h"
 #include "shim/report/say_group.h"

@@ -320,12 +320,12 @@ static void say_other(struct cl_report *report, const struct cl_report_group *g)
 	cl_emit_object_end(e);
 }
 
-/* The stacks of @g, the culprit's first: of a stale handle that is who freed too early. */
+/* The stacks of @g, the culprit's first: of a handle that was opened too late that is who freed too early. */
 static void say_stacks(struct cl_report *report, const struct cl_report_group *g)
 {
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	bool is_stale = g->class == CL_REPORT_STALE_REFUSED;
-	bool other_first = is_stale || (row->what & CL_REPORT_A_BLOCK);
+	bool other_first = is_stale || g->class == CL_REPORT_OPENED_AFTER_FREE || (row->what & CL_REPORT_A_BLOCK);
 	char first[64] = "", other[64] = "";
 
 	snprintf(first, sizeof(first), is_stale ? "%s at" : "%s from", row->happened ? happened(g) : "");
