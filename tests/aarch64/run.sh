@@ -24,6 +24,8 @@
 set -u
 export LC_ALL=C
 unset LD_PRELOAD "${!CULIMBO_@}"
+# what killed processes leave goes at once, as scenes count files
+export CULIMBO_KEEP_DEAD=0
 
 fail()
 {
