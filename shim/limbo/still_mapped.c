@@ -201,7 +201,8 @@ struct counting {
 };
 static void count_held(struct cl_block *block, void *data)
 {
-	const unsigned int not_in_limbo = 1u << CL_BLOCK_LIVE | 1u << CL_BLOCK_FREEING | 1u << CL_BLOCK_UNTRACKED;
+	const unsigned int not_in_limbo = 1u << CL_BLOCK_LIVE | 1u << CL_BLOCK_FREEING |
+					  1u << CL_BLOCK_UNTRACKED | 1u << CL_BLOCK_ORPHANED;
 	struct counting *counting = data;
 
 	if (!(not_in_limbo >> block->state & 1) && !block->kept && has_holders(counting->ex, block->record))

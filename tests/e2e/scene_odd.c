@@ -194,7 +194,7 @@ static void observed(void)
 	misuse(p, c, bare);
 	leave(c);
 	leave(p);
-	p = ENTER("P", .env = "CULIMBO_MODE=observe");
+	p = ENTER("P", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
 	c = ENTER("C", .env = "CULIMBO_MODE=observe");
 	misuse(p, c, seen);
 	ok(!memcmp(bare, seen, sizeof bare), "CULIMBO_MODE=observe: each answer is as without culimbo");
@@ -203,6 +203,7 @@ static void observed(void)
 	ok(bare[0] && bare[1], "and these are what culimbo is there to prevent");
 	leave(c);
 	leave(p);
+	ok(count_said(p, "culimbo kept") == 0, "P's report says of no block that it was kept alive");
 	ok(count_said(c, "stale_refused=2") == 1, "C's report has the two stale handles that it opened, or tried to");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
