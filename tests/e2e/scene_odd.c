@@ -194,7 +194,7 @@ static void observed(void)
 	misuse(p, c, bare);
 	leave(c);
 	leave(p);
-	p = ENTER("P", .env = "CULIMBO_MODE=observe");
+	p = ENTER("P", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
 	c = ENTER("C", .env = "CULIMBO_MODE=observe");
 	misuse(p, c, seen);
 	ok(!memcmp(bare, seen, sizeof bare), "CULIMBO_MODE=observe: each answer is as without culimbo");
@@ -206,6 +206,7 @@ static void observed(void)
 	ok(count_said(c, "misuse=2") == 1, "C's report has the two stale handles that it opened, or tried to");
 	ok(count_said(p, "while process ") == 1, "P's report has the block that it freed while C mapped it");
 	ok(count_said(p, "CULIMBO_MODE=observe") == 1, "and says that nothing was kept");
+	ok(count_said(p, "culimbo kept") == 0, "and of no block that it was kept alive");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
