@@ -83,7 +83,7 @@ static void event_once(const char *door, bool late)
 	free_block(p, block);
 	free_block(p, neighbour);
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "both end well");
-	ok(report_says(p, " limbo=0 ") && report_says(p, " released=2 ") && report_says(p, " findings=0"),
+	ok(!report_says(p, " limbo=") && report_says(p, " released=2 ") && report_says(p, " findings=0"),
 	   "P's report: both were given back, nothing is left");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
@@ -121,7 +121,7 @@ static void green_import(void)
 	free_block(p, block);
 	free_block(p, neighbour);
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "both end well");
-	ok(report_says(c, " not_closed=0 ") && report_says(c, " findings=0"), "nothing to report");
+	ok(!report_says(c, " not_closed=") && report_says(c, " findings=0"), "nothing to report");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
@@ -152,7 +152,7 @@ static void green_last(void)
 	free_block(p, block);
 	free_block(p, neighbour);
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "both end well");
-	ok(report_says(c, " not_closed=0 ") && report_says(c, " findings=0"), "nothing to report");
+	ok(!report_says(c, " not_closed=") && report_says(c, " findings=0"), "nothing to report");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
@@ -196,7 +196,7 @@ static void block_once(const char *door, bool last)
 	}
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "both end well");
 	/* (what C had of the ended context is found to be closed by the collector, perhaps not before the end) */
-	ok(report_says(p, " kept=0 ") && report_says(p, " misuse=0 ") && (last || report_says(p, " findings=0")),
+	ok(!report_says(p, " kept=") && !report_says(p, " misuse=") && (last || report_says(p, " findings=0")),
 	   "nothing to report");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
