@@ -34,6 +34,7 @@ struct work {
 	struct section section;
 	uint64_t suppressed[CL_REPORT_CLASSES], suppressed_bytes[CL_REPORT_CLASSES];
 	uint64_t gone, gone_bytes, told_elsewhere, groups;
+	uint64_t gone_findings; /* of `gone`: what a living process holds is no finding */
 };
 
 /* ------------------------------------------------------------------ the objects */
@@ -91,61 +92,65 @@ static bool add_names(void *data, const struct cl_view_frame *frame, const struc
 	return true;
 }
 
-/* Cuts @object before what begins with @key, to be mended by uncut(). */
-static char *cut(char *object, const char *key)
+/*
+ * Calls @each with the frames of the stack @key of @object, Python's before the others.  The order of the
+ * members does not matter, and frames of other stacks, as those of holders, are not met.
+ */
+static void each_frame(struct cu_known *known, char *object, const char *key,
+		       bool (*each)(void *data, const struct cl_view_frame *frame,
+				    const struct cl_report_symbol *symbol), void *data)
 {
-	char *at = strstr(object, key);
+	static const char *const parts[] = { "_python", "" };
 
-	if (at)
-		*at = 0;
-	return at;
+	for (unsigned int i = 0; i < 2; i++) {
+		char name[40], *end, *at;
+
+		snprintf(name, sizeof(name), "%s%s", key, parts[i]);
+		at = cu_object_array(object, name, &end);
+		if (!at)
+			continue;
+		*end = 0;
+		cu_symbols_each(known->symbols, at, each, data);
+		*end = ']';
+	}
 }
 
-static void uncut(char *at)
+/* Names that @frames have already, of code without a module: the values of their members @key. */
+static void add_known(struct names *names, const char *frames, const char *key)
 {
-	if (at)
-		*at = '"'; /* (each key begins so) */
-}
-
-/* Names that @object has already, of code without a module: the values of its members @key. */
-static void add_known(struct names *names, const char *object, const char *key)
-{
-	char name[256];
-
-	char word[16];
+	char name[256], word[16];
 
 	snprintf(word, sizeof(word), "\"%s\":", key);
-	for (; (object = strstr(object, word)) != NULL; object++)
-		if (cu_object_text(object, key, name, sizeof(name)))
+	for (; (frames = strstr(frames, word)) != NULL; frames++)
+		if (cu_object_text(frames, key, name, sizeof(name)))
 			add_name(names, name);
 }
 
 static struct cl_suppression *find(struct cu_known *known, char *object)
 {
+	static const char *const stacks[] = { "stack", "other_stack" };
 	static struct names names;
-	const char *stacks;
-	char *rest, *other;
+	char *frames, *end;
 
 	if (!known->suppressions || !known->suppressions->n)
 		return NULL;
 	names.n = 0;
 	names.used = 0;
-	rest = cut(object, "\"holders\":["); /* their stacks are theirs */
-	other = cut(object, "\"other_stack\":[");
-	cu_symbols_each(known->symbols, object, add_names, &names);
-	uncut(other);
+	for (unsigned int i = 0; i < 2; i++) {
+		each_frame(known, object, stacks[i], add_names, &names);
+		end_names(&names);
+	}
+	for (unsigned int i = 0; i < 2; i++) {
+		frames = cu_object_array(object, stacks[i], &end);
+		if (!frames)
+			continue;
+		*end = 0;
+		add_known(&names, frames, "function");
+		add_known(&names, frames, "file");
+		*end = ']';
+		end_names(&names);
+	}
 	end_names(&names);
-	if (other) {
-		cu_symbols_each(known->symbols, other, add_names, &names);
-		end_names(&names);
-	}
-	stacks = strstr(object, "\"stack\":[");
-	if (stacks) {
-		add_known(&names, stacks, "function");
-		add_known(&names, stacks, "file");
-		end_names(&names);
-	}
-	uncut(rest);
 	return cl_suppress_find(known->suppressions, names.name, names.n);
 }
 
@@ -176,14 +181,11 @@ static void generate(struct work *w, char *object, int class)
 	struct cl_suppressible of = { .class = cl_report_classes[class].name, .n = cu_object_number(object, "count"),
 				      .bytes = cu_object_number(object, "bytes"),
 				      .pid = (uint32_t)cu_object_number(object, "pid") };
-	char *rest = cut(object, "\"holders\":["), *other = cut(object, "\"other_stack\":[");
 
 	/* the first stack is where it happened */
-	cu_symbols_each(w->known->symbols, object, take_frame, &taken);
-	uncut(other);
-	if (other && !taken.pattern.text[0])
-		cu_symbols_each(w->known->symbols, other, take_frame, &taken);
-	uncut(rest);
+	each_frame(w->known, object, "stack", take_frame, &taken);
+	if (!taken.pattern.text[0])
+		each_frame(w->known, object, "other_stack", take_frame, &taken);
 	of.what = strstr(object, "\"kind\":\"event\"") ? of.n == 1 ? "event" : "events" :
 		  cl_report_classes[class].what & CL_REPORT_AN_IMPORT ? of.n == 1 ? "import" : "imports" :
 		  of.n == 1 ? "block" : "blocks";
@@ -342,6 +344,8 @@ static void take_group(struct work *w, char *object)
 		w->suppressed[class] += n;
 		w->suppressed_bytes[class] += bytes;
 		w->gone += n;
+		if (!w->side.living || (cl_report_classes[class].what & CL_REPORT_A_FINDING))
+			w->gone_findings += n;
 		w->gone_bytes += bytes;
 		return;
 	}
@@ -420,7 +424,7 @@ static void change_summary(const struct work *w, char *line, size_t size)
 		{ "unmanaged", n[CL_REPORT_UNMANAGED], false },
 		{ "suppressed", w->gone, true },
 		{ "suppressed_bytes", w->gone_bytes, true },
-		{ "findings", w->gone + w->told_elsewhere, false },
+		{ "findings", w->gone_findings + w->told_elsewhere, false },
 	};
 
 	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {

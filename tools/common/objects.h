@@ -38,4 +38,28 @@ static inline bool cu_object_text(const char *object, const char *key, char *to,
 	return true;
 }
 
+/*
+ * Returns the elements of the array @key of @object, which has no array in it, and in *end its
+ * closing bracket; NULL if there is none.
+ */
+static inline char *cu_object_array(char *object, const char *key, char **end)
+{
+	char word[40], *first, *at;
+	bool quoted = false;
+
+	snprintf(word, sizeof(word), "\"%s\":[", key);
+	at = strstr(object, word);
+	if (!at)
+		return NULL;
+	first = at += strlen(word);
+	for (; *at && (quoted || *at != ']'); at++) {
+		if (quoted && *at == '\\' && at[1])
+			at++;
+		else if (*at == '"')
+			quoted = !quoted;
+	}
+	*end = at;
+	return *at ? first : NULL;
+}
+
 #endif
