@@ -92,7 +92,7 @@ job() {
 	exits 99
 	echo "$stderr"
 	[[ $stderr == *"sharer) uses CUDA without culimbo"* ]]
-	[[ $stderr == *" findings=1 "*" unprotected=1"* ]]
+	[[ $stderr == *" findings=1 unprotected=1"* ]]
 	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open 0.3
 	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
 	jq -e -s 'any(.[]; .type == "descendant" and .unprotected and .finding and (.command | test("sharer"))) and

@@ -12,19 +12,18 @@
  */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "tools/commands/check_findings.h"
 #include "tools/commands/check_folder.h"
 #include "tools/commands/check_format.h"
 #include "tools/commands/check_run.h"
@@ -37,171 +36,8 @@
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
        OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR };
-enum { FINDINGS = 99 /* the exit status, unless told otherwise */, NOTHING_CHECKED = 98, SETTLE_TRIES = 200 };
+enum { FINDINGS = 99 /* the exit status, unless told otherwise */, NOTHING_CHECKED = 98 };
 #define WAIT 1000000000u /* ns, for what CMD leaves running, unless told otherwise: most of it is just ending */
-
-/* ------------------------------------------------------------------- the findings */
-struct findings {
-	const struct cu_check_folder *folder;
-	struct cl_report *report;
-	struct cu_symbols *symbols;
-	struct cl_suppressions *suppressions;
-	FILE *to;
-	struct cu_reports reports; /* of all processes, to be told together */
-	bool whole;		   /* also those without a finding */
-	uint64_t began;	      /* CLOCK_REALTIME ns; what is older is not CMD's */
-	uint64_t n, suppressed, processes, cuda, killed, alive;
-	uint64_t never_opened;	      /* processes with exports that nobody under culimbo ever opened */
-	uint64_t running, running_cuda, unprotected; /* processes that CMD has started */
-	const struct cu_watch *watch;
-};
-
-/* The number that follows the last @key in @text, or 0. */
-static uint64_t last_number(const char *text, const char *key)
-{
-	const char *at = NULL, *next = text;
-
-	while ((next = strstr(next, key)) != NULL)
-		at = next += strlen(key);
-	return at ? strtoull(at, NULL, 10) : 0;
-}
-
-static char *read_report(const char *path)
-{
-	char *text = NULL, *more;
-	FILE *f = fopen(path, "re");
-	size_t n = 0, got;
-
-	do {
-		more = realloc(text, n + 65537);
-		if (!f || !more)
-			break;
-		text = more;
-		got = fread(text + n, 1, 65536, f);
-		n += got;
-		text[n] = 0;
-	} while (got);
-	if (f)
-		fclose(f);
-	return text;
-}
-
-/* One process's report of its end. */
-static void take_one(struct findings *f, const char *text)
-{
-	f->processes++;
-	f->never_opened += last_number(text, " never_opened=") > 0;
-	f->cuda += !strstr(text, "no CUDA call of it reached culimbo");
-	if (f->whole || last_number(text, " findings="))
-		cu_reports_add(&f->reports, strdup(text));
-}
-
-/* The report behind the first one in @text, or NULL. */
-static char *next_report(char *text)
-{
-	char *next = strstr(text, "\nculimbo: report of process ");
-
-	return next ? next + 1 : NULL;
-}
-
-/* A file of them: processes that had the same pid (in PID namespaces, or later) share one. */
-static void take_report(struct findings *f, const char *path)
-{
-	char *text = read_report(path), *one, *next, was = 0;
-
-	for (one = text; one; one = next) {
-		next = next_report(one);
-		if (next) {
-			was = *next;
-			*next = 0;
-		}
-		take_one(f, one);
-		if (next)
-			*next = was;
-	}
-	free(text);
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-	return strverscmp((*a)->d_name, (*b)->d_name);
-}
-
-static void take_reports(struct findings *f)
-{
-	struct dirent **names;
-	int n = scandir(f->folder->reports, &names, NULL, by_name);
-
-	for (int i = 0; i < n; i++) {
-		char path[512];
-
-		if (names[i]->d_name[0] != '.') {
-			snprintf(path, sizeof(path), "%s/%s", f->folder->reports, names[i]->d_name);
-			take_report(f, path);
-		}
-		free(names[i]);
-	}
-	if (n >= 0)
-		free(names);
-}
-
-/* Of those that have left their files: they wrote no report. */
-static bool is_killed(void *data, const struct cl_report *report)
-{
-	struct findings *f = data;
-
-	f->processes++;
-	f->cuda++;
-	f->never_opened += report->process.live_blocks && !cl_view_was_opened(report->view);
-	if (report->process.state == CL_ALIVE) {
-		f->alive++;
-		return false;
-	}
-	f->killed++;
-	if (report->generate)
-		f->n += report->sums.findings;
-	return report->sums.findings;
-}
-
-/* Whether some process is about to end: then it is not known yet what it leaves. */
-static bool somebody_is_ending(int dirfd, uint64_t began)
-{
-	DIR *dir = fdopendir(dup(dirfd));
-	const struct dirent *d;
-	bool ending = false;
-
-	if (dir)
-		rewinddir(dir);
-	while (dir && !ending && (d = readdir(dir)) != NULL) {
-		uint32_t id = cl_region_name_id(d->d_name);
-		struct cl_view_process process;
-		struct cl_view view;
-
-		if (!id || cl_view_open(&view, dirfd, id, NULL, NULL))
-			continue;
-		cl_view_process(&view, &process);
-		ending = process.created >= began && view.state != CL_ALIVE && view.state != CL_DEAD;
-		cl_view_close(&view);
-	}
-	if (dir)
-		closedir(dir);
-	return ending;
-}
-
-static void take_files(struct findings *f)
-{
-	struct timespec pause = { 0, 10000000 };
-	struct cu_report_sums sums = { .since = f->began };
-	int dirfd = cl_self_open_dir(false);
-
-	if (dirfd < 0)
-		return;
-	for (int i = 0; i < SETTLE_TRIES && somebody_is_ending(dirfd, f->began); i++)
-		nanosleep(&pause, NULL);
-	cu_report_directory(f->report, dirfd, is_killed, f, &sums, &f->reports);
-	cl_emit_flush(&f->report->emit);
-	close(dirfd);
-}
 
 /* --------------------------------------------------------- what CMD has started */
 enum { NAMED = 10 }; /* processes, in a text */
@@ -236,7 +72,7 @@ static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool findi
  * another exports, is the importer: its memory is freed under it.  That is a finding.  Else it may
  * be a tool that shares nothing, and is only named.
  */
-static void say_descendants(struct findings *f)
+static void say_descendants(struct cu_check_findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
 	unsigned int named = 0;
@@ -270,32 +106,7 @@ static void say_descendants(struct findings *f)
 			      (unsigned long long)f->watch->oom_kills);
 }
 
-/* Tells of all processes, as one another's sides. */
-static void tell(struct findings *f)
-{
-	struct cu_sides *sides = cu_sides_new();
-	struct cu_known known = { .symbols = f->symbols, .suppressions = f->suppressions,
-				  .generate = f->report->generate ? &f->report->emit : NULL, .to = f->to,
-				  .json = f->report->emit.json,
-				  .top = f->report->emit.json ? 0 : f->report->top, .sides = sides,
-				  .whole = f->whole, .all = f->whole,
-				  .full_stacks = cl_options.full_stacks.number,
-				  .colour = cl_emit_wants_colour(f->report->emit.fd) };
-
-	for (size_t i = 0; sides && i < f->reports.n; i++)
-		cu_sides_learn(sides, f->reports.text[i]);
-	for (size_t i = 0; i < f->reports.n; i++) {
-		cu_known_take(&known, f->reports.text[i]);
-		f->n += known.findings;
-		f->suppressed += known.suppressed;
-	}
-	fflush(f->to);
-	cl_emit_flush(&f->report->emit);
-	cu_sides_free(sides);
-	cu_reports_free(&f->reports);
-}
-
-static void say_end(struct findings *f)
+static void say_end(struct cu_check_findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
 
@@ -326,7 +137,7 @@ static void say_end(struct findings *f)
 
 /* ------------------------------------------------------------------- the command */
 /* Why the run counts as failed, apart from the findings; NULL: it does not. */
-static const char *why_failed(const struct findings *f, int status, bool no_cuda, bool running)
+static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running)
 {
 	return status ? "CMD failed" :
 	       !f->cuda && !no_cuda ? "no CUDA call of any process reached culimbo: nothing was checked" :
@@ -358,7 +169,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 {
 	static struct cl_report report;
 	struct cl_suppressions known = { .n = 0 };
-	struct findings f = { .report = &report };
+	struct cu_check_findings f = { .report = &report };
 	struct cu_check_folder folder = { .own_limbo = false };
 	const char *output = NULL, *suppressions = NULL;
 	bool simulate = false, json = false, generate = false, no_cuda = false, running = false;
@@ -484,9 +295,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	if (f.symbols && f.to) {
 		report.resolve = generate ? cu_symbols_resolve : cu_symbols_resolve_early;
 		report.data = f.symbols;
-		take_reports(&f);
-		take_files(&f);
-		tell(&f);
+		cu_check_take_reports(&f);
+		cu_check_take_files(&f);
+		cu_check_tell(&f);
 		for (unsigned int i = 0; cl_options.print_suppressions.number && i < known.n; i++)
 			if (known.list[i].blocks) {
 				report.suppressions = &known;
@@ -533,7 +344,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 int cu_check_names(const struct cu_command *command, const char *path, char **argv)
 {
 	static struct cl_report report;
-	struct findings f = { .report = &report, .to = stderr };
+	struct cu_check_findings f = { .report = &report, .to = stderr };
 	struct cu_check_folder folder;
 	struct cu_watch watch;
 	char pattern[256];
@@ -558,8 +369,8 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 	f.folder = &folder;
 	f.whole = cl_options.report.number == CL_REPORT_ALWAYS;
 	f.symbols = cu_symbols_new();
-	take_reports(&f);
-	tell(&f);
+	cu_check_take_reports(&f);
+	cu_check_tell(&f);
 	cu_symbols_free(f.symbols);
 	cl_report_end(&report);
 	cu_check_folder_remove(&folder);
