@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -164,8 +164,9 @@ static bool find(struct cl_python_interpreter *to, const struct search *search)
 	to->text_type = (uint64_t)(uintptr_t)dlsym(library, "PyUnicode_Type");
 	to->bytes_type = (uint64_t)(uintptr_t)dlsym(library, "PyBytes_Type");
 	if (!version || !runtime || !to->code_type || !to->text_type || !to->bytes_type ||
-	    sscanf(version(), "3.%u", &minor) != 1)
+	    strncmp(version(), "3.", 2) != 0)
 		return false;
+	minor = (unsigned int)strtoul(version() + 2, NULL, 10);
 	if (minor < 12)
 		memcpy(&to->check, &(void *){dlsym(library, "PyGILState_Check")}, sizeof to->check);
 	memcpy(&to->running_state,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a report comes from: see origin.h. */
-#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,13 +27,13 @@ static bool read_text(const char *path, char *to, size_t size)
 
 void cl_report_take_container(const char *text, char to[16])
 {
-	unsigned int n = 0;
+	static const char digits[] = "0123456789abcdefABCDEF";
 
 	to[0] = 0;
-	for (; *text; text++) {
-		n = isxdigit((unsigned char)*text) ? n + 1 : 0;
-		if (n == 64 && !isxdigit((unsigned char)text[1])) {
-			snprintf(to, 16, "%.12s", text - 63);
+	for (size_t n; *text; text += n + (text[n] != 0)) {
+		n = strspn(text, digits);
+		if (n == 64) {
+			snprintf(to, 16, "%.12s", text);
 			return;
 		}
 	}
@@ -48,7 +47,7 @@ void cl_report_take_driver(const char *text, char *to, size_t size)
 
 		word += strspn(word, " ");
 		length = strcspn(word, " \n");
-		if (isdigit((unsigned char)*word) && memchr(word, '.', length)) {
+		if (*word >= '0' && *word <= '9' && memchr(word, '.', length)) {
 			snprintf(to, size, "%.*s", (int)length, word);
 			return;
 		}

@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -236,6 +237,11 @@ SIMPLE(int, madvise, -1, (void *at, size_t n, int advice), (at, n, advice))
 SIMPLE(ssize_t, getrandom, -1, (void *to, size_t n, unsigned int flags), (to, n, flags))
 SIMPLE(ssize_t, read, -1, (int fd, void *to, size_t n), (fd, to, n))
 SIMPLE(ssize_t, pread, -1, (int fd, void *to, size_t n, off_t at), (fd, to, n, at))
+SIMPLE(ssize_t, process_vm_readv, -1,
+       (pid_t pid, const struct iovec *local, unsigned long n, const struct iovec *remote, unsigned long m,
+	unsigned long flags),
+       (pid, local, n, remote, m, flags))
+SIMPLE(int, on_exit, -1, (void (*function)(int status, void *data), void *data), (function, data))
 SIMPLE(ssize_t, readlink, -1, (const char *path, char *to, size_t n), (path, to, n))
 SIMPLE(int, getrlimit, -1, (__rlimit_resource_t what, struct rlimit *limit), (what, limit))
 SIMPLE(char *, getcwd, NULL, (char *to, size_t n), (to, n))

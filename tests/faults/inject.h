@@ -45,6 +45,8 @@
 	X(getrandom, ENOSYS, EAGAIN)                                           \
 	X(read, EIO, EINTR)                                                    \
 	X(pread, EIO, EINTR)                                                   \
+	X(process_vm_readv, EPERM, ENOSYS, EFAULT)                             \
+	X(on_exit, ENOMEM)                                                     \
 	X(readlink, ENOENT, EACCES)                                            \
 	X(close, EINTR)                                                        \
 	X(getrlimit, EPERM)                                                    \

@@ -103,7 +103,7 @@ ok() { # STATUS TEXT
 # shellcheck disable=SC2034 # it is a list to read
 cant_fail='
 __cxa_at_quick_exit __cxa_atexit __cxa_finalize __environ environ __errno_location __stack_chk_fail
-clock_gettime dl_iterate_phdr dladdr dladdr1 dlclose dlerror dlopen dlvsym free geteuid getauxval getpid time
+clock_gettime gethostname getppid isatty dl_iterate_phdr dladdr dladdr1 dlclose dlerror dlopen dlvsym free geteuid getauxval getpid time
 closedir __assert_fail _dl_find_object sched_yield
 memchr memrchr memcmp memcpy memmove memset uname exit snprintf vsnprintf strchr strcmp strcspn strerror
 strerrordesc_np strlen strncmp strrchr strstr strtoul strtoull strspn strnlen
