@@ -184,6 +184,33 @@ load common.bash
 	jq -e -s 'any(.[]; .class == "not-closed" and .stack[0].function == "open_frame")' named
 }
 
+@test "source files, Python's too, are named from the current directory where that is shorter" {
+	open=$(line never_closes.c 'CHECK(cuIpcOpenMemHandle')
+	load=$(line trainer.py 'check(cuda.cuIpcOpenMemHandle')
+	mkdir far
+	for from in "$PWD/far" "$S/tests/report" "$S/tests/tools"; do
+		here=$PWD
+		cd "$from"
+		"$C" check --simulate --output "$here/c" -- "$P/never_closes" || [ $? -eq 99 ]
+		"$C" check --simulate --output "$here/python" -- python3 "$S/tests/report/trainer.py" || [ $? -eq 99 ]
+		cd "$here"
+		case $from in
+		*/report) before= ;;
+		*/tools) before=../report/ ;;
+		*/far) before=$(realpath "$S")/tests/report/ ;;
+		esac
+		has python "#0 load_batch (${before}trainer.py:$load)"
+		# a build that was configured by a relative path has that in its debug information
+		[ "$from" != "$PWD/far" ] || compiled=$(grep -o ' in open_frame /.*/never_closes.c' c | head -1)
+		case $compiled in
+		*/../*) ;;
+		*) has c " in open_frame ${before}never_closes.c:$open" ;;
+		esac
+	done
+	"$C" check --simulate --json --output json -- python3 "$S/tests/report/trainer.py" || [ $? -eq 99 ]
+	jq -e -s --arg file "$S/tests/report/trainer.py" 'any(.[]; .stack_python[0]?.file == $file)' json
+}
+
 @test "a report that is cut short is told as far as it goes" {
 	# behind the end of the last line, the one before is still in memory
 	printf '%s\n%s' '{"stack":[{"module":"/x","offset":"0x10","build_id":"aa"}]}' '{"stack":[{"module":"/x"' > cut

@@ -27,6 +27,8 @@ setup() {
 		# and those of the words below
 		for line in $(sed -n "/-- \.\/$program;/,/^## /p" "$guide" | grep -v "$program.c" | grep -oE '\bline [0-9]+' | grep -oE '[0-9]+'); do
 			grep -q ":$line\$" told
+			# each story is to be found from the first ten lines
+			head -10 report | grep -q "$program.c:$line\$"
 		done
 	done
 }

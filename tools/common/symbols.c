@@ -401,6 +401,22 @@ static void read_build_id(struct cl_view_frame *frame, const char *hex, const ch
 	}
 }
 
+/* A Python frame: "      #N FUNCTION (FILE:LINE)", or without the line. */
+static bool add_nearer_file(FILE *to, const char *line)
+{
+	const char *open = strstr(line, " (/"), *end = open ? strrchr(open, ')') : NULL, *colon;
+	char path[1024], near[sizeof(path)];
+
+	if (!end || !strncmp(line + strcspn(line, "#") + strcspn(line + strcspn(line, "#"), " "), " 0x", 3))
+		return false;
+	colon = memrchr(open, ':', (size_t)(end - open));
+	if (!colon || colon[1 + strspn(colon + 1, "0123456789")] != ')')
+		colon = end;
+	snprintf(path, sizeof(path), "%.*s", (int)(colon - open - 2), open + 2);
+	fprintf(to, "%.*s (%s%s", (int)(open - line), line, from_here(path, near, sizeof(near)), colon);
+	return true;
+}
+
 /* "        #N ADDRESS (PATH+OFFSET) (BuildId: HEX)" */
 static bool add_to_text(struct cu_symbols *symbols, FILE *to, const char *line)
 {
@@ -416,7 +432,7 @@ static bool add_to_text(struct cu_symbols *symbols, FILE *to, const char *line)
 	end = id ? strchr(id + 12, ')') : NULL;
 	plus = id ? memrchr(open, '+', (size_t)(id - open)) : NULL;
 	if (!end || !plus)
-		return false;
+		return add_nearer_file(to, line);
 	unescape(frame.path, sizeof(frame.path), open + 2, plus);
 	frame.offset = strtoull(plus + 1, NULL, 16);
 	read_build_id(&frame, id + 12, end);
