@@ -37,10 +37,11 @@ setup() {
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	unset LD_PRELOAD LD_LIBRARY_PATH
 	grep -oE '[a-z_<>]+ \(trainer\.py:[0-9]+\)' "$top_srcdir/doc/troubleshooting.md" | sort -u > told
-	[ "$(wc -l < told)" -eq 3 ]
+	[ "$(wc -l < told)" -eq 4 ]
 	"$CULIMBO" check --simulate -- python3 "$top_srcdir/tests/report/trainer.py" > report 2>&1 && false
-	sed -E 's|\(/[^ ]*/|(|' report | grep -oE '[a-z_<>]+ \(trainer\.py:[0-9]+\)' | sort -u > said
+	sed -E 's|\([^ ]*/|(|' report | grep -oE '[a-z_<>]+ \(trainer\.py:[0-9]+\)' | sort -u > said
 	[ -z "$(comm -23 told said)" ]
 	line=$(sed -n '/-- python3 trainer.py;/,/^## /p' "$top_srcdir/doc/troubleshooting.md" | grep -oE 'line [0-9]+' | tr -dc 0-9)
 	grep -q "load_batch (trainer.py:$line)" told
+	head -10 report | grep -q "trainer.py:$line)"
 }
