@@ -108,7 +108,7 @@ static const char *look_at_frame(const struct cl_view_frame *frame)
 	return NULL;
 }
 
-/* All stacks that are counted, one behind the other. */
+/* All stacks, and the texts among them, that are counted, one behind the other. */
 static const char *look_at_stacks(const struct cl_view *view)
 {
 	uint32_t words = atomic_load(&view->region.header->stack_words), at = 1;
@@ -117,8 +117,9 @@ static const char *look_at_stacks(const struct cl_view *view)
 
 	while (at < words) {
 		unsigned int n = cl_view_stack_depth(view, at);
+		uint32_t text = n ? 0 : words_of_text(view, at);
 
-		if (!n)
+		if (!n && !text)
 			return say("a noted stack that is counted is not there", at);
 		for (unsigned int i = 0; i < n; i++) {
 			if (!cl_view_stack_frame(view, at, i, &frame))
@@ -127,7 +128,10 @@ static const char *look_at_stacks(const struct cl_view *view)
 			if (wrong)
 				return wrong;
 		}
-		at += n + 1;
+		wrong = look_at_python(view, at);
+		if (wrong)
+			return wrong;
+		at += 1 + n + cl_view_python_depth(view, at, NULL) + text;
 	}
 	return words && at != words ? say("a noted stack is counted in part", words) : NULL;
 }

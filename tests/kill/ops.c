@@ -223,6 +223,27 @@ static void prepare_stack(struct cl_region *region)
 	if (note_stack(0, 1, SHORT) != 1)
 		abort();
 }
+/* A stack without Python frames; the next time it has them. */
+static void prepare_python(struct cl_region *region)
+{
+	prepare_stack(region);
+	play_python();
+}
+/* And the texts need another page. */
+static void prepare_python_at_end(struct cl_region *region)
+{
+	prepare_stack(region);
+	prepare_stacks(region);
+	play_python();
+}
+static uint32_t python_stack;
+static void prepare_python_noted(struct cl_region *region)
+{
+	prepare_python(region);
+	python_stack = note_stack(0, 1, SHORT);
+	if (python_stack == 1)
+		abort();
+}
 static void prepare_imports(struct cl_region *region)
 {
 	cl_own = *region;
@@ -262,6 +283,8 @@ static void prepare_memory(struct cl_region *region)
 }
 static const struct noting first_note = { prepare_none, 0 }, after_stacks = { prepare_stacks, 0 },
 			   after_a_stack = { prepare_stack, 0 },
+			   before_python_at_end = { prepare_python_at_end, 0 },
+			   after_python = { prepare_python_noted, 0 },
 			   after_imports = { prepare_imports, IMPORTS_A_PAGE - 1 },
 			   after_a_close = { prepare_import_closed, IMPORTS_A_PAGE - 1 },
 			   after_findings = { prepare_findings, 0 },
@@ -270,6 +293,18 @@ static const struct noting first_note = { prepare_none, 0 }, after_stacks = { pr
 static void run_note_stack(struct world *w, struct cl_region *r)
 {
 	note_stack(1, 1, SHORT);
+}
+static void run_note_python(struct world *w, struct cl_region *r)
+{
+	note_stack(0, 1, SHORT);
+}
+static void run_note_others_python(struct world *w, struct cl_region *r)
+{
+	struct cl_view view = { .region = *r };
+
+	cl_lock(&cl_exports_lock);
+	cl_stack_copy_locked(&view, python_stack);
+	cl_unlock(&cl_exports_lock);
 }
 static void run_note_others_stack(struct world *w, struct cl_region *r)
 {
@@ -337,6 +372,8 @@ const struct op ops[] = {
 	{ "note of a stack, the first", EXPORTER, run_note_stack, -1, false, 0, &first_note },
 	{ "note of a stack at a page's end", EXPORTER, run_note_stack, -1, false, 0, &after_stacks },
 	{ "note of another's stack", EXPORTER, run_note_others_stack, -1, false, 0, &after_a_stack },
+	{ "note of Python's frames at a page's end", EXPORTER, run_note_python, -1, false, 0, &before_python_at_end },
+	{ "note of another's Python frames", EXPORTER, run_note_others_python, -1, false, 0, &after_python },
 	{ "export with its stack", EXPORTER, run_publish_with_stack, -1, false, 0, &after_a_stack },
 	{ "note of an import, the first", EXPORTER, run_note_import, -1, false, 0, &first_note },
 	{ "note of an import at a page's end", EXPORTER, run_note_import, -1, false, 0, &after_imports },

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "shim/shm/slot.h"
+#include "shim/shm/view.h"
 
 /* Records, by what they are when the operation begins. */
 enum {
@@ -89,6 +90,13 @@ struct cl_import_note import_note(uint32_t serial);
 struct cl_finding finding_note(uint32_t serial);
 /* A process notes a stack, an import and a finding in its file @region, its first ones. */
 void note_each(struct cl_region *region);
+
+/* From now on this process's stacks have Python frames. */
+void play_python(void);
+/* NULL: @stack has no Python frames, or all that are played, as they are; else what is wrong. */
+const char *look_at_python(const struct cl_view *view, uint32_t stack);
+/* Returns how many words follow @word, the first of a text; 0: it is none. */
+uint32_t words_of_text(const struct cl_view *view, uint32_t word);
 
 /*
  * NULL: all is well; else what is not.  @region is in directory @dir, and gone
