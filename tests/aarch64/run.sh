@@ -232,7 +232,7 @@ declare -A cannot=(
 units=(tests/unit/test_{blocks,collector,contexts,handshake,handshake_bits,handshake_slot}
 	tests/unit/test_{imports,imports_contexts,imports_elsewhere}
 	tests/unit/test_limbo_{contexts,cost,events,free,grace,holders,retry,short,stale,streams,thread}
-	tests/unit/test_{log,notes,notes_ends,notes_misuse,options}
+	tests/unit/test_{log,notes,notes_ends,notes_misuse,options,python,report,sides}
 	tests/unit/test_shm_{deaths,file,records,refused,room,slots} tests/unit/test_{stack,stderr,view})
 # What is left out of "all": what needs a device of 1 GiB (qemu is slow to map that), and
 # forks, which the simulated driver tells by MADV_DONTFORK and MADV_WIPEONFORK.

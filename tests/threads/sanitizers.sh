@@ -123,6 +123,21 @@ run_scenes() { # SCENE...
 	took "scenes" "$since"
 }
 
+# Real interpreters, as far as the machine has them; what a program writes on stderr is looked at.
+run_python() {
+	since=$(date +%s)
+	(
+		# shellcheck disable=SC2030,SC2031
+		export top_builddir="$tree" top_srcdir="$source" CULIMBO="$tree/tools/culimbo"
+		timeout -k 5 300 bats --tap "$source/tests/report/python.bats"
+	) > "$tree/python.out" 2>&1 < /dev/null
+	status=$?
+	clean "$tree/python.out" || status=1
+	ok "$status" "$(basename "$tree"): Python's frames, nothing is reported"
+	[ "$status" -eq 0 ] || grep -v '^ok' "$tree/python.out" | head -n 30 | cut -c1-200 | sed 's/^/#   /'
+	took "Python" "$since"
+}
+
 # The storm, judged by its own lines as well: threads, contexts that end, exporters that are killed.
 # Without forks: what a sanitizer's runtime has locked in other threads stays so in a child of _Fork().
 run_storm() {
@@ -144,6 +159,10 @@ if [ -z "$only" ]; then
 		run_units judge
 		run_scenes reuse-dlsym reuse-linked fork-calls event-destroyed unknown-tail threads-small \
 			closed-descriptors misuse leaks
+		# (not under ThreadSanitizer: it must be loaded before the interpreter makes threads)
+		if command -v bats > /dev/null; then
+			run_python
+		fi
 		run_storm
 	fi
 
