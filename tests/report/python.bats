@@ -132,6 +132,11 @@ found() {
 	"$C" check --simulate --gen-suppressions --output known -- python3 "$PLACES" main_thread || :
 	has known 'stack:^load_batch$;'
 	lacks known ffi
+	# where its exporter freed it stands in the importer's group
+	"$C" check --simulate --json --output json -- python3 "$S/trainer.py" || :
+	python3 "$S/schema.py" "$S/../../doc/report.schema.json" json
+	jq -e -s 'any(.[]; .class == "not-closed" and .exporter.free_stack_python[0].function == "<module>" and
+		(.exporter.free_stack | length > 2))' json
 	# what the exporter finds has no stack
 	"$C" check --simulate --suppressions known --output text -- python3 "$PLACES" main_thread || :
 	has text "suppressed=1"

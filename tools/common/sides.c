@@ -121,16 +121,15 @@ static char *copy_of_freed(const char *text)
 	return strndup(at, (size_t)(end - at));
 }
 
-/* Returns a copy of the array "other_stack" of @object. */
-static char *copy_of_stack(const char *object)
+/* Returns a copy of the array behind @key of @object, or NULL. */
+static char *copy_of_array(const char *object, const char *key)
 {
-	static const char key[] = "\"other_stack\":";
 	const char *at = strstr(object, key), *end;
 	bool quoted = false;
 
 	if (!at)
 		return NULL;
-	at += sizeof(key) - 1;
+	at += strlen(key);
 	for (end = at; *end && (quoted || *end != ']'); end++) {
 		if (quoted && *end == '\\' && end[1])
 			end++;
@@ -138,6 +137,21 @@ static char *copy_of_stack(const char *object)
 			quoted = !quoted;
 	}
 	return *end ? strndup(at, (size_t)(end + 1 - at)) : NULL;
+}
+
+/* Returns "other_stack" of @object as the value of "free_stack", with its Python frames as the next member. */
+static char *copy_of_stack(const char *object)
+{
+	char *stack = copy_of_array(object, "\"other_stack\":"), *both;
+	char *python = stack ? copy_of_array(object, "\"other_stack_python\":") : NULL;
+
+	if (!python)
+		return stack;
+	if (asprintf(&both, "%s,\"free_stack_python\":%s", stack, python) < 0)
+		both = NULL;
+	free(stack);
+	free(python);
+	return both;
 }
 
 static void learn_held(struct cu_sides *sides, const struct cu_side *side, uint64_t importer, uint64_t n,
