@@ -196,6 +196,19 @@ static CUresult wait_as_a_free(CUcontext ctx)
 	return result;
 }
 
+/* No memory of CUDA's begins there. */
+#define NO_MEMORY ((CUdeviceptr)0x10000)
+
+/*
+ * What the driver's free says of memory that it does not know.  It looks for what else is wrong, a
+ * capture for one, before it looks at the memory, and spoils that capture (measured,
+ * doc/measurements.md).  CUDA_ERROR_INVALID_VALUE: nothing but the memory is wrong.
+ */
+static CUresult refused(CUresult result)
+{
+	return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
 static void freed_again(const struct cl_about *again)
 {
 	cl_happened(again->kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE : CL_FOUND_FREED_TWICE, again,
@@ -213,7 +226,7 @@ bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 		return false;
 	case FREE_AGAIN:
 		freed_again(&again);
-		*result = CUDA_ERROR_INVALID_VALUE;
+		*result = refused(cl_driver.cuMemFree_v2(NO_MEMORY));
 		return true;
 	case FREE_NOW:
 		*result = freed_now(ex, block, cl_driver.cuMemFree_v2(dptr));
@@ -255,14 +268,14 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 	struct cl_about again;
 	CUcontext ctx = NULL;
 	struct cl_fence *fence;
-	bool capturing;
+	bool capturing = false;
 
 	switch (take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
 		return false;
-	case FREE_AGAIN: /* unlike cuMemFree(), cuMemFreeAsync() fails without a context */
+	case FREE_AGAIN:
 		freed_again(&again);
-		*result = cl_context_refusal();
+		*result = refused(bare(NO_MEMORY, stream));
 		return true;
 	case FREE_NOW:
 		*result = freed_now(ex, block, bare(dptr, stream));
@@ -273,7 +286,9 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 	case FREE_DEFERRED:
 		break;
 	}
-	*result = cl_fence_make(stream, per_thread, &fence, &capturing);
+	*result = refused(bare(NO_MEMORY, stream));
+	if (*result == CUDA_ERROR_INVALID_VALUE)
+		*result = cl_fence_make(stream, per_thread, &fence, &capturing);
 	if (*result == CUDA_SUCCESS && capturing)
 		*result = bare(dptr, stream);
 	if (*result != CUDA_SUCCESS || capturing) {

@@ -311,21 +311,6 @@ struct cl_fence *cl_fence_take_detached_locked(struct cl_exporter *ex)
 }
 
 /* ------------------------------------------------------------------ creation */
-/*
- * Fails as the driver's stream-ordered free of a cuMemAlloc() block would, and has the same
- * effect on a capture.  While a stream of this thread captures in another mode than relaxed, the
- * driver refuses that free and the capture is spoilt, although it still records events of other
- * streams.  An allocation is refused and spoils the capture likewise, before the driver looks at
- * its size.  One of 0 bytes allocates nothing (measured, doc/measurements.md).
- */
-static CUresult fail_as_a_free_async(void)
-{
-	CUdeviceptr none;
-	CUresult result = cl_driver.cuMemAlloc_v2(&none, 0);
-
-	return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
-}
-
 /* Makes a fence that belongs to @current, without its event.  NULL: no memory, or @current is not known. */
 static struct cl_fence *fence_new(CUcontext current)
 {
@@ -376,10 +361,8 @@ static CUresult make_in(CUcontext current, CUstream stream, bool per_thread, str
 	CUresult result;
 	bool is_there = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 
-	/* This fails, too, if something is wrong with the context.  A free that lacks an event succeeds. */
-	result = fail_as_a_free_async();
-	if (result == CUDA_SUCCESS && is_there)
-		result = record(event, stream);
+	/* A free that lacks an event succeeds. */
+	result = is_there ? record(event, stream) : CUDA_SUCCESS;
 	if (fence && is_there && result == CUDA_SUCCESS) {
 		fence->own.name = name_of(current, stream, per_thread);
 		give_event(fence, event);
@@ -409,11 +392,10 @@ CUresult cl_fence_make(CUstream stream, bool per_thread,
 	*capturing = false;
 	if (is_capturing) {
 		result = is_capturing(stream, &status);
-		/* IMPLICIT: this is the NULL stream and another one captures.  The calls below give the error. */
-		if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+		if (result != CUDA_SUCCESS)
 			return result;
 		/* The stream records instead of running, so the free goes to the driver. */
-		*capturing = result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+		*capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
 		if (*capturing)
 			return CUDA_SUCCESS;
 	}

@@ -72,7 +72,7 @@ struct cl_fences {
 };
 
 /*
- * Makes a fence behind what is on @stream now.  Fails as the driver's free on @stream would.  On
+ * Makes a fence behind what is on @stream now, on which the driver does not refuse frees.  On
  * success *fence is NULL if @stream captures (*capturing), or if the fence lacks memory, an
  * event or a known context: then nobody can say when the block may go.  @per_thread: the
  * program called the form whose stream 0 is the thread's own.

@@ -105,6 +105,7 @@ static const struct {
 	{ "blocking", blocking },
 	{ "fact-34", while_freeing_others },
 	{ "capture", capturing },
+	{ "capture-frees", frees_in_captures },
 	{ "capture-open", opening_while_capturing },
 	{ "contexts", contexts },
 	{ "green", green },

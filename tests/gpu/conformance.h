@@ -52,6 +52,7 @@ enum verb {
 	EVENT_MANY,   /* how many at most -> how many could be made and exported */
 	KILL_WATCH,   /* pid, pointer, value, ns -> when the value was last written, how often */
 	TWO_THREADS,  /* pointer, ns -> free's, alloc's and launch's duration */
+	FREE_IN_CAPTURE, /* way, mode (3 more: spoilt), memory, kind -> result, end of capture: conformance_captures.c */
 	CAPTURE,      /* three pointers -> results of frees and ends of captures */
 	CONTEXT_IDS,  /* -> of the primary context, ended and made again: see context_ids() */
 	EVENT_ROUNDS, /* how many contexts, events in each, 1: the primary one -> events made in all */
@@ -212,6 +213,7 @@ void errors_of_free(struct worker *a, struct worker *b);
 void blocking(struct worker *a, struct worker *unused);
 void while_freeing_others(struct worker *a, struct worker *unused);
 void capturing(struct worker *a, struct worker *unused);
+void frees_in_captures(struct worker *a, struct worker *unused);
 void opening_while_capturing(struct worker *a, struct worker *b);
 
 /* conformance_contexts.c */

@@ -241,6 +241,8 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		return two_threads((CUdeviceptr)q->a[0], q->a[1], r->v);
 	case CAPTURE:
 		return capture((CUdeviceptr)q->a[0], (CUdeviceptr)q->a[1], (CUdeviceptr)q->a[2], r->v);
+	case FREE_IN_CAPTURE:
+		return free_in_capture(q, r->v);
 	case CONTEXT_IDS:
 		return context_ids(r->v);
 	case EVENT_ROUNDS:

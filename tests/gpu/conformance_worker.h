@@ -132,6 +132,9 @@ void *optional(const char *name);
 CUresult launch_spin(uint64_t ns);
 void serve(int from, int to);
 
+/* conformance_captures.c */
+CUresult free_in_capture(const struct question *q, uint64_t *v);
+
 /* conformance_calls.c */
 CUresult vmm_new(size_t bytes, uint64_t *pointer, uint64_t *descriptor);
 CUresult handle_beside(bool of_event, uint64_t what, unsigned char *handle);

@@ -4,6 +4,8 @@
  */
 #include "probe_pools.h"
 
+#include <string.h>
+
 static const char *const modes[] = { "global", "thread-local", "relaxed" };
 
 /* Makes @call in a capture of each mode; subject is made anew by @prepare. */
@@ -114,7 +116,84 @@ static void capture_import_free(void)
 	in_captures("cuMemFree of an import", prepare_import, call_free);
 }
 
+/* ---- what the driver refuses first: memory of cuMemAlloc, pools apart ---- */
+
+enum subject_kind { LIVE_SMALL, LIVE_LARGE, FREED_SMALL, FREED_LARGE, FREED_ASYNC_SMALL, FREED_ASYNC_LARGE, UNKNOWN, SUBJECTS };
+static const char *const subject_names[] = { "live, small", "live, large", "freed by cuMemFree, small", "freed by cuMemFree, large",
+					     "freed by cuMemFreeAsync, small", "freed by cuMemFreeAsync, large", "unknown" };
+
+static CUdeviceptr subject_of(enum subject_kind kind)
+{
+	CUdeviceptr made = 0x10000;
+
+	if (kind == UNKNOWN)
+		return made;
+	MUST(cu.cuMemAlloc_v2(&made, kind % 2 ? LARGE : SMALL));
+	if (kind == FREED_SMALL || kind == FREED_LARGE)
+		MUST(cu.cuMemFree_v2(made));
+	if (kind == FREED_ASYNC_SMALL || kind == FREED_ASYNC_LARGE) {
+		MUST(cu.cuMemFreeAsync(made, other_stream));
+		MUST(cu.cuStreamSynchronize(other_stream));
+	}
+	return made;
+}
+
+static void refusals_of(CUstream capturing, const char *kind_of_stream, enum subject_kind kind, unsigned int mode, bool spoilt)
+{
+	static const char *const calls[] = { "cuMemFree", "cuMemFreeAsync in the NULL stream", "in another", "in the capturing one" };
+	char line[256] = "";
+
+	for (unsigned int c = 0; c < 4; c++) {
+		CUdeviceptr made = subject_of(kind), none;
+		CUgraph graph = NULL;
+		size_t used = strlen(line);
+		int result, over;
+
+		MUST(cu.cuStreamBeginCapture_v2(capturing, (CUstreamCaptureMode)mode));
+		if (spoilt) /* by a call that does it in each mode */
+			(void)DO(mode == CU_STREAM_CAPTURE_MODE_RELAXED ? cu.cuStreamQuery(capturing) : cu.cuMemAlloc_v2(&none, SMALL));
+		result = DO(!c ? cu.cuMemFree_v2(made) : cu.cuMemFreeAsync(made, c == 1 ? NULL : c == 2 ? other_stream : capturing));
+		over = DO(cu.cuStreamEndCapture(capturing, &graph));
+		if (graph)
+			cu.cuGraphDestroy(graph);
+		snprintf(line + used, sizeof(line) - used, "%s %s %d (%d)", used ? "," : "", calls[c], result, over);
+		cu.cuCtxSynchronize();
+	}
+	measured("%s stream, %s%s, memory %s:%s", kind_of_stream, modes[mode], spoilt ? ", spoilt" : "", subject_names[kind], line);
+}
+
+static void refusals(void)
+{
+	CUstream blocking;
+
+	begin();
+	MUST(cu.cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING));
+	MUST(cu.cuStreamCreate(&blocking, 0));
+	for (unsigned int m = 0; m < 3; m++)
+		for (int spoilt = 0; spoilt < 2; spoilt++)
+			for (int kind = 0; kind < SUBJECTS; kind++) {
+				refusals_of(stream, "a non-blocking", (enum subject_kind)kind, m, spoilt);
+				refusals_of(blocking, "a blocking", (enum subject_kind)kind, m, spoilt);
+			}
+}
+
+/* The same without a capture. */
+static void refusals_alone(void)
+{
+	begin();
+	MUST(cu.cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING));
+	for (int kind = 0; kind < SUBJECTS; kind++) {
+		CUdeviceptr made = subject_of((enum subject_kind)kind);
+		int first = kind >= FREED_SMALL ? DO(cu.cuMemFreeAsync(made, NULL)) : 0;
+
+		measured("no capture, memory %s: cuMemFreeAsync in the NULL stream %d, then cuMemFree %d", subject_names[kind], first,
+			 DO(cu.cuMemFree_v2(made)));
+	}
+}
+
 const struct pool_question capture_questions[] = {
+	{ "capture-refusals", refusals },
+	{ "capture-none-refusals", refusals_alone },
 	{ "pool-capture-export", capture_export },
 	{ "pool-capture-alloc", capture_alloc },
 	{ "pool-capture-export-free-here", capture_export_free_here },

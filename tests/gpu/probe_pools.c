@@ -343,7 +343,118 @@ static void own_handle_other_pid(void)
 		 !opened ? "nothing" : opened == subject ? "the same address" : "another address");
 }
 
+/* ---- what a limbo for such blocks stands on ---- */
+
+/* Work before the importer's stream-ordered free, in its stream: does it still reach the memory? */
+static void free_work_before(void)
+{
+	CUdeviceptr pointer = begin_with_import();
+	unsigned char *bytes = NULL;
+	int copied, freed, waited;
+
+	MUST(p.cuMemHostAlloc((void **)&bytes, LARGE, 0));
+	block_stream(stream);
+	copied = DO(p.cuMemcpyDtoHAsync_v2(bytes, pointer, LARGE, stream));
+	freed = DO(cu.cuMemFreeAsync(pointer, stream));
+	go_on();
+	waited = DO(cu.cuStreamSynchronize(stream));
+	measured("behind what blocks a stream: a copy from an import (%d), then cuMemFreeAsync of it (%d): the stream ends with %d, "
+		 "the copy has %d (%d is right)", copied, freed, waited, bytes[LARGE - 1], OURS);
+}
+
+static void CUDA_CB noted(void *when)
+{
+	*(double *)when = now_ms();
+}
+
+static void free_times(void)
+{
+	CUdeviceptr pointer = begin_with_import();
+	double from, made, at_function = 0;
+	CUevent event;
+	int r[4];
+
+	for (unsigned int i = 0; i < 4; i++) {
+		from = now_ms();
+		r[0] = DO(cu.cuMemFreeAsync(pointer, stream));
+		measured("an import of 4 MiB, its cuMemFreeAsync in an idle stream: %d, %.1f us", r[0], (now_ms() - from) * 1e3);
+		MUST(cu.cuStreamSynchronize(stream));
+		MUST(import_again(&pointer));
+		from = now_ms();
+		r[0] = DO(cu.cuMemFree_v2(pointer));
+		measured("its cuMemFree: %d, %.1f us", r[0], (now_ms() - from) * 1e3);
+		from = now_ms();
+		MUST(import_again(&pointer));
+		measured("imported again: %.1f us", (now_ms() - from) * 1e3);
+		from = now_ms();
+		MUST(cu.cuLaunchHostFunc(stream, noted, &at_function));
+		made = now_ms();
+		MUST(cu.cuStreamSynchronize(stream));
+		measured("cuLaunchHostFunc %.1f us; it runs %.1f us after that; cuStreamSynchronize over after %.1f us",
+			 (made - from) * 1e3, (at_function - made) * 1e3, (now_ms() - made) * 1e3);
+		from = now_ms();
+		MUST(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+		MUST(cu.cuEventRecord(event, stream));
+		made = now_ms();
+		MUST(cu.cuEventSynchronize(event));
+		measured("an event made and recorded: %.1f us, waited for: %.1f us", (made - from) * 1e3, (now_ms() - made) * 1e3);
+		MUST(cu.cuEventDestroy_v2(event));
+	}
+}
+
+static void no_context(void)
+{
+	CUdeviceptr pointer = begin_with_import();
+	CUmemPoolPtrExportData data;
+	CUmemoryPool pool = new_pool(0, true);
+	CUdeviceptr one, two, three;
+	CUcontext before;
+	int fd, r[6];
+
+	one = new_block(pool, LARGE, OURS);
+	two = new_block(pool, LARGE, OURS);
+	three = new_block(pool, LARGE, OURS);
+	MUST(p.cuMemPoolExportToShareableHandle(&fd, pool, POSIX_FD, 0));
+	MUST(cu.cuCtxPopCurrent_v2(&before));
+	r[0] = DO(p.cuMemPoolExportPointer(&data, one));
+	r[1] = DO(cu.cuMemFreeAsync(two, stream));
+	r[2] = DO(cu.cuMemFreeAsync(two, NULL));
+	r[3] = DO(cu.cuMemFree_v2(one));
+	measured("without a current context: cuMemPoolExportPointer %d, cuMemFreeAsync %d, in the NULL stream %d, cuMemFree %d", r[0],
+		 r[1], r[2], r[3]);
+	r[0] = DO(p.cuMemPoolDestroy(pool));
+	r[1] = DO(cu.cuMemFree_v2(three));
+	measured("the pool destroyed without one: %d, and cuMemFree of its block %d", r[0], r[1]);
+	r[0] = import_again(&pointer);
+	r[1] = DO(cu.cuMemFreeAsync(pointer, stream));
+	r[2] = DO(cu.cuMemFree_v2(pointer));
+	measured("an import without one: %d, its cuMemFreeAsync %d, its cuMemFree %d", r[0], r[1], r[2]);
+}
+
+/* Which second free the driver refuses, and how. */
+static void freed_twice(void)
+{
+	int r[4];
+
+	begin_exporter();
+	prepare_export();
+	r[0] = DO(cu.cuMemFree_v2(subject));
+	r[1] = DO(cu.cuMemFree_v2(subject));
+	r[2] = DO(cu.cuMemFreeAsync(subject, stream));
+	r[3] = DO(cu.cuMemFreeAsync(subject, NULL));
+	measured("a pool's block freed by cuMemFree %d, again %d, by cuMemFreeAsync %d, in the NULL stream %d", r[0], r[1], r[2], r[3]);
+	prepare_export();
+	r[0] = DO(cu.cuMemFreeAsync(subject, stream));
+	r[1] = DO(cu.cuMemFree_v2(subject));
+	r[2] = DO(cu.cuMemFreeAsync(subject, stream));
+	measured("a pool's block freed by cuMemFreeAsync %d, again by cuMemFree %d, by cuMemFreeAsync %d", r[0], r[1], r[2]);
+}
+
 const struct pool_question pool_questions[] = {
+	{ "pool-importer-free-work-before", free_work_before },
+	{ "pool-importer-free-times", free_times },
+	{ "pool-no-context", no_context },
+	{ "pool-freed-twice", freed_twice },
 	{ "pool-import-again-pending", again_pending },
 	{ "pool-import-again-freed-again", again_freed_again },
 	{ "pool-import-again-after", again_after },

@@ -20,6 +20,8 @@ enum { OURS = 17, NEXT = 238 }; /* what is in the partner's first block, and in 
 /* What cuda_door.h has not: programs of tests/e2e don't call them. */
 #define POOL_CALLS(X)                                                                              \
 	X(cuDeviceGetCount, (int *))                                                               \
+	X(cuMemHostAlloc, (void **, size_t, unsigned int))                                         \
+	X(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                           \
 	X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                   \
 	X(cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *))                               \
 	X(cuMemPoolDestroy, (CUmemoryPool))                                                        \

@@ -38,6 +38,7 @@ enum { BLOCKS = 200400, EVENTS = 64 };
 #define SOME_STREAM ((CUstream)0x57)
 #define OWN_STREAM ((CUstream)0x0f) /* what cuStreamCreate gives */
 #define STAND_IN 0x1000ull /* what cuMemAlloc gives: culimbo frees it to wait as a free does */
+#define NO_BLOCK 0x10000ull /* what culimbo frees to ask what a free would be refused for */
 
 struct fake_block {
 	_Atomic bool live;
@@ -50,7 +51,7 @@ struct fake_block {
 static struct {
 	struct fake_block block[BLOCKS];
 	_Atomic unsigned int n;
-	CUresult none_result; /* of allocating nothing, and of what fails likewise; 0: INVALID_VALUE, or its own */
+	CUresult none_result; /* of freeing nothing, and of what fails likewise; 0: INVALID_VALUE, or its own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs, streams_made;
 	_Atomic(CUcontext) sync_ctx;
@@ -179,9 +180,8 @@ static CUresult fake_sync(void)
 }
 static CUresult fake_mem_alloc(CUdeviceptr *p, size_t size)
 {
+	(void)size;
 	driver_entered();
-	if (!size)
-		return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_VALUE;
 	*p = STAND_IN;
 	return CUDA_SUCCESS;
 }
@@ -205,17 +205,26 @@ static CUresult really_free(CUdeviceptr p)
 	atomic_fetch_add(&block->frees, 1);
 	return CUDA_SUCCESS;
 }
+/* Freed to ask what the driver would refuse a free for. */
+static CUresult fake_refusal(void)
+{
+	return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_VALUE;
+}
 static CUresult fake_free(CUdeviceptr p)
 {
 	driver_entered();
 	if (p == STAND_IN)
 		return fake_sync();
+	if (p == NO_BLOCK)
+		return fake_refusal();
 	atomic_fetch_add(&fake.free_calls, 1);
 	return really_free(p);
 }
 static CUresult fake_free_async(CUdeviceptr p, CUstream stream)
 {
 	driver_entered();
+	if (p == NO_BLOCK)
+		return fake_refusal();
 	/* culimbo's own ones are of the block's context, and counted as the frees they stand for */
 	if (stream == OWN_STREAM)
 		CHECK(fake_stack[fake_depth] == fake_at(p)->ctx);

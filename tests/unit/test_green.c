@@ -294,9 +294,10 @@ static void block_of_a_green_context(CUcontext current, bool async)
 	p = fake_alloc(1024, CONTEXT_G);
 	make_current(current);
 	export_block(p);
+	cl_driver.cuStreamGetCtx_ptsz = stream_of_green;
 	cl_driver.cuMemFreeAsync = NULL; /* (its stream would be of A, the fake driver's block is not) */
 	if (async)
-		CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, true), CUDA_SUCCESS);
 	else
 		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	if (async)

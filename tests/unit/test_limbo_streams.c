@@ -85,13 +85,13 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n)); /* the mark went */
 	CHECK_EQUAL(atomic_load(&fake.recorded_n), 0);
-	/* likewise on the NULL stream, of which the driver then does not say whether it captures */
-	fake.capturing_result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	/* likewise on the NULL stream, which a blocking stream that records forbids */
+	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+	fake.none_result = CUDA_SUCCESS;
 	fake.capturing_result = CUDA_ERROR_INVALID_HANDLE;
 	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_INVALID_HANDLE);
-	fake.capturing_result = fake.none_result = CUDA_SUCCESS;
+	fake.capturing_result = CUDA_SUCCESS;
 	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 	/* a stream that records does not run: what becomes of it the driver says */
 	fake.capturing = CU_STREAM_CAPTURE_STATUS_ACTIVE;

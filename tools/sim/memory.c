@@ -111,6 +111,10 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	if (result || !dptr)
 		return result;
 	pthread_mutex_lock(&sim.lock);
+	/* a capture comes before what is wrong with the memory (measured) */
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	/* (what is doomed is freed already, though the stream that it was freed in may not have got there) */
 	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->kind != SIM_IMPORT &&
 	    !sim_memory_doomed(&block))
@@ -119,7 +123,7 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
-	result = owner->sticky ? owner->sticky : sim_capture_forbids();
+	result = owner->sticky;
 	if (result)
 		goto out;
 	/* It waits for the work of the context, whatever uses the block; not so of a pool's (fact 33). */

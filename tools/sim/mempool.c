@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "queue.h"
 
 static struct sim_memory_pool default_pool[SIM_DEVICES_MAX];
 static struct sim_memory_pool *device_pool[SIM_DEVICES_MAX];
@@ -95,6 +95,23 @@ static void run_free(struct sim_operation *op)
 		sim_memory_free(op->a[0]);
 }
 
+/*
+ * 0, or why nothing is freed in @stream at all (measured).  A capture takes the free of what was
+ * allocated in it, which we take all memory of a pool for.
+ */
+static CUresult stream_forbids_free(struct sim_context *context, struct sim_stream *stream, bool of_pool)
+{
+	CUresult result = stream == context->streams ? sim_legacy_forbidden(context, false) : CUDA_SUCCESS;
+
+	if (result)
+		return result;
+	if (stream->capture == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		return of_pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return sim_capture_forbids();
+}
+
 SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 {
 	struct sim_context *context;
@@ -102,24 +119,22 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 	struct sim_stream *stream;
 	struct sim_operation *op;
 	struct sim_block block;
+	bool is_there, of_pool;
 
 	if (result)
 		return result;
 	result = sim_stream_get(context, stream_handle, &stream);
 	if (result || !dptr)
 		goto out;
-	if (!sim_block_at(dptr, &block) || block.base != dptr ||
-	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK &&
-	     !sim_memory_of_pool(block.region)) ||
-	    sim_memory_doomed(&block)) {
+	is_there = sim_block_at(dptr, &block) && block.base == dptr && !sim_memory_doomed(&block);
+	of_pool = is_there && sim_memory_of_pool(block.region);
+	is_there = of_pool || (is_there && (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK));
+	/* what is wrong with the stream comes before what is wrong with the memory (measured) */
+	result = stream_forbids_free(context, stream, of_pool);
+	if (!result && !is_there)
 		result = CUDA_ERROR_INVALID_VALUE;
+	if (result)
 		goto out;
-	}
-	if (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK) {
-		result = sim_capture_forbids(); /* (memory of cuMemAlloc; a pool's is free to go) */
-		if (result)
-			goto out;
-	}
 	op = sim_operation_new(run_free);
 	if (op) {
 		op->a[0] = dptr;

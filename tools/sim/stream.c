@@ -97,6 +97,8 @@ SIM_CALL(cuStreamQuery, (CUstream handle))
 		return result;
 	result = sim_stream_get(context, handle, &stream);
 	if (!result)
+		result = sim_capture_forbids(); /* whatever stream it is about (measured) */
+	if (!result)
 		result = sim_stream_captured_forbids(stream);
 	if (!result && stream->done < stream->submitted)
 		result = CUDA_ERROR_NOT_READY;
