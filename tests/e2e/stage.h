@@ -56,7 +56,7 @@ struct scene {
 /* Each file of scenes has a list of them, which ends with a name of NULL. */
 extern const struct scene memory_scenes[], death_scenes[], pressure_scenes[], event_scenes[],
 	process_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
-	stream_scenes[];
+	stream_scenes[], pool_scenes[];
 
 /* ------------------------------------------------------------------ results */
 /* One line of the result: the promise, in words. */

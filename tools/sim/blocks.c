@@ -243,6 +243,14 @@ static void small_free(struct sim_region *region, unsigned int unit)
 
 /* ---- blocks ---- */
 
+struct sim_context *sim_pool_owner(int device)
+{
+	static struct sim_context owner[SIM_DEVICES_MAX];
+
+	owner[device].device = device;
+	return &owner[device];
+}
+
 CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_t bytes,
 			  struct sim_memory_pool *pool, uint64_t *address)
 {
@@ -254,6 +262,8 @@ CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_
 		return CUDA_ERROR_INVALID_VALUE;
 	if (bytes > pool_memory())
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (pool)
+		context = sim_pool_owner(pool->device);
 	if (bytes < SIM_PAGE && kind == SIM_BLOCK)
 		return small_alloc(context, SIM_CHUNK, bytes, pool, address);
 	if (bytes < SIM_PAGE && kind == SIM_ASYNC)
