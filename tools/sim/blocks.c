@@ -377,13 +377,15 @@ bool sim_device_range(uint64_t address, size_t bytes)
 	return true;
 }
 
-/* One free unmaps it, however often it was imported (fact 15). */
+/* One free unmaps it, however often it was imported (fact 15); but see note_import(). */
 static CUresult free_import(struct sim_region *region, uint64_t address)
 {
 	struct sim_import *import = import_at(region, address - region->base);
 
 	if (!import || address != region->base + import->offset)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (--import->count) /* it was imported again while this free waited in a stream */
+		return CUDA_SUCCESS;
 	memset(import, 0, sizeof(*import));
 	for (unsigned int i = 0; i < region->import_slots; i++)
 		if (region->imports[i].count)

@@ -195,8 +195,12 @@ static bool note_import(struct sim_region *region, const struct data *data)
 	for (unsigned int i = 0; i < region->import_slots; i++) {
 		struct sim_import *import = &region->imports[i];
 
-		if (import->count && import->offset == data->offset)
+		if (import->count && import->offset == data->offset) {
+			/* the free that waits in a stream does not unmap it any more (measured) */
+			import->count += import->doomed;
+			import->doomed = false;
 			return true;
+		}
 		if (!import->count)
 			slot = import;
 	}
