@@ -14,8 +14,8 @@
 
 static struct {
 	bool uses_all; /* the driver writes all 64 bytes */
-	unsigned int imports, unmaps;
-	bool mapped[64];
+	_Atomic unsigned int imports, unmaps;
+	_Atomic bool mapped[64];
 	uint8_t came[64]; /* the data that the driver got last */
 } pool;
 
@@ -44,7 +44,7 @@ static CUresult pool_import(CUdeviceptr *p, CUmemoryPool from, CUmemPoolPtrExpor
 
 static CUresult unmap(CUdeviceptr p)
 {
-	bool *mapped = &pool.mapped[(p - IMPORTED - DEVICE_BASE) / DEVICE_STEP];
+	_Atomic bool *mapped = &pool.mapped[(p - IMPORTED - DEVICE_BASE) / DEVICE_STEP];
 
 	driver_entered();
 	if (!*mapped)
@@ -341,6 +341,78 @@ IN_A_CHILD(frees_of_thousands_of_imports_are_found)
 	CHECK_EQUAL(pool.unmaps, 100 * MANY);
 }
 
+/* ------------------------------------------------------------------ threads */
+static CUmemPoolPtrExportData of_all;
+static _Atomic bool go_on_freeing;
+
+/* Imports, sees that it is mapped, and frees, in all ways. */
+static void *import_and_free(void *seed)
+{
+	for (unsigned int i = *(const unsigned int *)seed; go_on_freeing; i++) {
+		CUdeviceptr p = imported(&of_all);
+
+		CHECK(pool.mapped[0]);
+		if (i % 3)
+			CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+		else
+			CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	}
+	return NULL;
+}
+
+/* EVENTS is what the fake driver has: of these threads none asks for more than a few at a time. */
+static CUresult any_event(CUevent *event, unsigned int flags)
+{
+	(void)flags;
+	*event = (CUevent)malloc(1);
+	return CUDA_SUCCESS;
+}
+static CUresult no_event(CUevent event)
+{
+	free(event);
+	return CUDA_SUCCESS;
+}
+static CUresult record(CUevent event, CUstream stream)
+{
+	return event && stream == SOME_STREAM ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+static CUresult query(CUevent event)
+{
+	static _Atomic uint32_t asked;
+
+	/* later all are reached */
+	return event && (!go_on_freeing || atomic_fetch_add(&asked, 1) % 3) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+IN_A_CHILD(threads_import_and_free_one_pointer)
+{
+	static const unsigned int seed[4] = { 0, 1, 2, 3 };
+	pthread_t thread[4];
+	CUdeviceptr p;
+
+	start_pools();
+	cl_options.collector.number = CL_COLLECTOR_THREAD;
+	cl_driver.cuEventCreate = any_event;
+	cl_driver.cuEventDestroy_v2 = no_event;
+	cl_driver.cuEventRecord = record;
+	cl_driver.cuEventQuery = query;
+	p = shared(&of_all);
+	go_on_freeing = true;
+	for (unsigned int i = 0; i < 4; i++)
+		CHECK(!pthread_create(&thread[i], NULL, import_and_free, (void *)(uintptr_t)&seed[i]));
+	usleep(200000);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	usleep(50000);
+	go_on_freeing = false;
+	for (unsigned int i = 0; i < 4; i++)
+		CHECK(!pthread_join(thread[i], NULL));
+	cl_limbo_press(&cl_exporter, CL_ANY_DEVICE, 0);
+	CHECK(COMES_TRUE(!pool.mapped[0] &&
+				 (cl_limbo_collect(&cl_exporter, true), frees_of(p) == 1),
+			 SOON));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -354,6 +426,7 @@ int main(void)
 		cmocka_unit_test(data_without_our_stamp_pass_through),
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
 		cmocka_unit_test(frees_of_thousands_of_imports_are_found),
+		cmocka_unit_test(threads_import_and_free_one_pointer),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
