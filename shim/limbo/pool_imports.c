@@ -137,6 +137,7 @@ void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const str
 	import = (struct cl_pool_import *)mapping;
 	if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
 		import->freed = false;
+		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, address, mapping->hold);
 		one_less_locked(import);
 	}
 	cl_lock(&cl_exports_lock);
