@@ -109,7 +109,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
-	if (!is_too_large(&o, &resolved, bare.reserved) || cl_observes()) {
+	if (cl_observes() || !is_too_large(&o, &resolved, bare.reserved)) {
 		uint64_t key = cl_pool_turn_key(cl_pool_hash(bare.reserved, 0));
 
 		cl_pool_turn_begin(&cl_exporter, &turn, key);
