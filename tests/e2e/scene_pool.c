@@ -494,6 +494,7 @@ const struct scene pool_scenes[] = {
 	{ "pool-pressure", pool_pressure, SCENE_ALONE },
 	{ "pool-destroyed", pool_destroyed, 0 },
 	{ "pool-observe", pool_observe, 0 },
+	{ "pool-held-bytes", pool_held_bytes, 0 },
 	{ "pool-inline", pool_inline, 0 },
 	{ .name = NULL },
 };

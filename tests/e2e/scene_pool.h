@@ -39,6 +39,7 @@ void pool_large(void);
 void pool_pressure(void);
 void pool_destroyed(void);
 void pool_observe(void);
+void pool_held_bytes(void);
 void pool_inline(void);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "scene_pool.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,6 +247,23 @@ void pool_observe(void)
 		ok(count_said(pair.p, "while process ") == 1, "16 P's report has the block that it freed while C had it imported");
 		ok(strstr(said(pair.c), "STALE: ") != NULL, "16 and C's the stale data that it imported");
 	}
+}
+
+/* Beyond CULIMBO_HELD_BYTES a block goes although C has it imported, and P names C. */
+void pool_held_bytes(void)
+{
+	struct pair pair = pool_pair((struct entry){ .env = POOL_GRACE " CULIMBO_HELD_BYTES=1MiB" }, both);
+	uint64_t block = pool_alloc(&pair, BIG);
+	struct handle data = pool_export(pair.p, block);
+	char who[64];
+
+	pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	snprintf(who, sizeof(who), "although process %d ", (int)pair.c->pid);
+	ok(pool_claim_within(&pair, block, BIG, SOON_MS) && count_said(pair.p, who) == 1,
+	   "16 CULIMBO_HELD_BYTES: beyond it the block goes back to its pool, and P names who has it");
+	leave_by(pair.c, END_EXIT, 0);
+	leave_by(pair.p, END_EXIT, 0);
 }
 
 /* Without a collector thread the calls of the program do its work, also of an importer. */
