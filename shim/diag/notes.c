@@ -242,7 +242,7 @@ enum { PYTHON_NAMES = 1024, PYTHON_STACKS = 16384 };
 static struct {
 	_Atomic uint64_t key, value;
 } python_names[PYTHON_NAMES];
-static uint32_t python_stacks; /* noted; more than PYTHON_STACKS are not, and are said to be unread */
+static uint32_t python_stacks; /* whose names were read; no more than PYTHON_STACKS are, others are said to be unread */
 #define UPPER_HALF 0xffffffff00000000u
 
 /* Returns the index of a text of both, or 0. */
@@ -295,6 +295,10 @@ static __attribute__((noinline)) uint32_t note_python(uint32_t stack, const stru
 	bool unread = places->unread;
 	uint32_t n = 0, with;
 
+	/* those for which there is no room cost as much */
+	cl_lock(&cl_exports_lock);
+	python_stacks += !unread;
+	cl_unlock(&cl_exports_lock);
 	for (; n < places->n && !unread; n++) {
 		/* without our lock: it makes system calls */
 		if (!cl_python_name(&places->place[n], &name)) {
@@ -309,7 +313,6 @@ static __attribute__((noinline)) uint32_t note_python(uint32_t stack, const stru
 	}
 	cl_lock(&cl_exports_lock);
 	with = note_with_python_locked(stack, python, n, unread);
-	python_stacks += with && !places->unread;
 	cl_unlock(&cl_exports_lock);
 	return with ? with : stack;
 }
