@@ -54,4 +54,7 @@ struct cl_python_name {
 /* Reads the name of a place that this thread has just read.  Returns false if it can't be read. */
 bool cl_python_name(const struct cl_python_place *place, struct cl_python_name *name);
 
+/* Of notes.c, which writes the names: nanoseconds that all reads of a process may take; then stacks say "not read". */
+extern uint64_t cl_python_limit;
+
 #endif

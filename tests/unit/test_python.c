@@ -226,6 +226,7 @@ IN_A_CHILD(long_tables_are_read_so_much_and_no_more)
 		longer.bytes[i + 1] = 1;
 	}
 	inner_code.lines = (const struct table *)&longer;
+	cl_python_limit = UINT64_MAX; /* this machine may be slow just now */
 	for (volatile int i = 0; i < 600; i++) {
 		inner.at = 40000 - i;
 		stack = share(&view);
@@ -240,6 +241,19 @@ IN_A_CHILD(long_tables_are_read_so_much_and_no_more)
 	stack = share(&view);
 	CHECK(cl_view_python_frame(&view, stack, 0, &frame));
 	CHECK_EQUAL(frame.line, 10 + 101);
+}
+
+IN_A_CHILD(reading_names_takes_so_long_and_no_longer)
+{
+	struct cl_view view;
+	bool unread;
+
+	start_python();
+	cl_python_limit = 1;
+	share(&view); /* this takes longer than that */
+	inner.at++;
+	CHECK_EQUAL(cl_view_python_depth(&view, share(&view), &unread), 0);
+	CHECK(unread);
 }
 
 IN_A_CHILD(no_python_in_this_thread_or_turned_off)
@@ -434,6 +448,7 @@ int main(void)
 		cmocka_unit_test(another_function_at_the_same_address),
 		cmocka_unit_test(code_of_the_interpreter_is_no_frame),
 		cmocka_unit_test(long_tables_are_read_so_much_and_no_more),
+		cmocka_unit_test(reading_names_takes_so_long_and_no_longer),
 		cmocka_unit_test(no_python_in_this_thread_or_turned_off),
 		cmocka_unit_test(turned_off),
 		cmocka_unit_test(a_state_that_is_not_mapped_any_more),
