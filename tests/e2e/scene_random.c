@@ -93,6 +93,8 @@ static void step_open(struct run *run)
 	result = try_open(run->consumer[c], &block->handle, &import);
 	if (result) {
 		run->refused++;
+		note("an open gave %d: %llu bytes of P%d, freed %lld ms ago", result, (unsigned long long)block->bytes,
+		     block->producer, block->freed ? (long long)(now_ms() - block->freed_at) : -1LL);
 		run->wrong = block->freed ? "a block freed less than 1 s ago opens" : "a living block opens";
 		return;
 	}
