@@ -242,7 +242,10 @@ enum { PYTHON_NAMES = 1024, PYTHON_STACKS = 16384 };
 static struct {
 	_Atomic uint64_t key, value;
 } python_names[PYTHON_NAMES];
-static uint32_t python_stacks; /* noted; more than PYTHON_STACKS are not, and are said to be unread */
+/* How long all reads of names may take, ns: for a program whose every call is at another line. */
+uint64_t cl_python_limit = 500 * 1000000ull;
+static uint64_t python_took;
+static uint32_t python_stacks; /* whose names were read; no more than PYTHON_STACKS are, others are said to be unread */
 #define UPPER_HALF 0xffffffff00000000u
 
 /* Returns the index of a text of both, or 0. */
@@ -293,8 +296,13 @@ static __attribute__((noinline)) uint32_t note_python(uint32_t stack, const stru
 	uint64_t python[CL_PYTHON_FRAMES];
 	struct cl_python_name name;
 	bool unread = places->unread;
+	uint64_t from = unread ? 0 : cl_now();
 	uint32_t n = 0, with;
 
+	/* those for which there is no room cost as much */
+	cl_lock(&cl_exports_lock);
+	python_stacks += !unread;
+	cl_unlock(&cl_exports_lock);
 	for (; n < places->n && !unread; n++) {
 		/* without our lock: it makes system calls */
 		if (!cl_python_name(&places->place[n], &name)) {
@@ -308,8 +316,9 @@ static __attribute__((noinline)) uint32_t note_python(uint32_t stack, const stru
 			return stack;
 	}
 	cl_lock(&cl_exports_lock);
+	if (from)
+		python_took += cl_now() - from;
 	with = note_with_python_locked(stack, python, n, unread);
-	python_stacks += with && !places->unread;
 	cl_unlock(&cl_exports_lock);
 	return with ? with : stack;
 }
@@ -331,7 +340,7 @@ static __attribute__((noinline)) uint32_t with_python(uint32_t stack)
 		if (atomic_load_explicit(&python_names[at].key, memory_order_relaxed) == key &&
 		    !((value ^ key) & UPPER_HALF))
 			return (uint32_t)value;
-		if (places.unread || python_stacks < PYTHON_STACKS)
+		if (places.unread || (python_stacks < PYTHON_STACKS && python_took < cl_python_limit))
 			break;
 		places.n = 0;
 		places.unread = true;

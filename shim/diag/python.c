@@ -47,14 +47,21 @@ static uint64_t word_in(const char *from, size_t at)
 /* ------------------------------------------------------------------------- places */
 enum { GUESSED = 12, FRAME_MOST = 128 };
 
+/* What tells a code object from another one that had its address before, and where it was read. */
+struct identity {
+	uint64_t hash, file, end; /* of its file's name: where it is, and where its last bytes are */
+	uint32_t n;		  /* of those bytes */
+	bool is_own;		  /* the interpreter's: no code of a program */
+};
+
 /*
- * The frames that this thread had the last time.  Mostly they are there again: then one system call
- * reads all of them.
+ * The frames that this thread had the last time.  Mostly they are there again: then few system calls
+ * read all of them.
  */
 struct guess {
-	uint64_t cframe, frame[GUESSED], code[GUESSED], at[GUESSED]; /* code 0: a frame of the interpreter's own */
-	uint64_t hash; /* of all places, if the same frames have the same hash; 0: they may not */
-	uint32_t n, max;
+	uint64_t cframe, frame[GUESSED], code[GUESSED]; /* code 0: a frame of the interpreter's own */
+	struct identity is[GUESSED];
+	uint32_t n;
 };
 static __thread struct guess last __attribute__((tls_model("initial-exec")));
 /* This thread reads or writes `last`: a signal handler that interrupts it leaves it alone. */
@@ -166,46 +173,119 @@ static bool get(bool load, uint64_t address, void *to, size_t n)
 	return true;
 }
 
-/* Adds the length and the end of a file's name. */
-static bool mix_file(struct cl_python_places *places, bool load, uint64_t file)
+/* What is read of a code object, and of its file's name. */
+enum { FILE_HEAD = 72, FILE_END = 24 };
+struct identity_read {
+	char what[GUARD_MOST], head[FILE_HEAD];
+	uint64_t end[FILE_END / 8];
+};
+
+static size_t guard_size(void)
+{
+	return cl_python.layout.code_file + 24u - cl_python.layout.code_flags;
+}
+
+/* Returns the number of bytes of the text that begins with @head; *state says of which kind they are. */
+static uint64_t text_bytes(const char *head, uint32_t *state)
+{
+	memcpy(state, head + TEXT_STATE, sizeof *state);
+	*state >>= cl_python.layout.kind_shift;
+	return (word_in(head, TEXT_LENGTH) & INT32_MAX) * (*state & 7);
+}
+
+static uint64_t identity_hash(const struct identity_read *read)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
-	uint64_t head[72 / 8], end[3] = { 0 }, bytes;
-	uint32_t state, n;
+	uint32_t flags, first, state;
+	uint64_t hash = 1;
 
-	if (!get(load, file, head, l->ascii) || head[TYPE / 8] != cl_python.text_type)
-		return false;
-	state = (uint32_t)head[TEXT_STATE / 8] >> l->kind_shift;
-	bytes = (head[TEXT_LENGTH / 8] & INT32_MAX) * (state & 7);
-	n = bytes < sizeof end ? (uint32_t)bytes : (uint32_t)sizeof end;
-	if (!(state & 8) || !get(load, file + (state & 16 ? l->ascii : l->compact) + bytes - n, end, n))
-		return false;
-	mix(&places->hash, bytes);
-	for (int i = 0; i < 3; i++)
-		mix(&places->hash, end[i]);
-	return true;
+	memcpy(&flags, read->what, sizeof flags);
+	memcpy(&first, read->what + l->code_first - l->code_flags, sizeof first);
+	mix(&hash, flags | (uint64_t)first << 32);
+	for (size_t at = guard_size() - 24; at < guard_size(); at += 8)
+		mix(&hash, word_in(read->what, at));
+	mix(&hash, text_bytes(read->head, &state));
+	for (int i = 0; i < FILE_END / 8; i++)
+		mix(&hash, read->end[i]);
+	return hash;
 }
 
 /*
- * Adds what tells the code object from another one that had its address before.  The code of modules
- * and of a notebook's cells goes when it has run, and the next one mostly gets all its addresses.
+ * The code of modules and of a notebook's cells goes when it has run, and the next one mostly gets all
+ * its addresses.  So does a function's, when it is defined anew.
  */
-static bool mix_code(struct cl_python_places *places, bool load, uint64_t code, bool *is_function)
+static bool identify(bool load, uint64_t code, struct identity *is)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
-	const size_t guard = l->code_file + 24u - l->code_flags;
-	char what[GUARD_MOST];
-	uint32_t flags, first;
+	struct identity_read read = { .end = { 0 } };
+	uint32_t first, state;
+	uint64_t bytes;
 
-	if (!get(load, code + l->code_flags, what, guard))
+	if (!get(load, code + l->code_flags, read.what, guard_size()))
 		return false;
-	memcpy(&flags, what, sizeof flags);
-	memcpy(&first, what + l->code_first - l->code_flags, sizeof first);
-	mix(&places->hash, flags | (uint64_t)first << 32);
-	for (size_t at = guard - 24; at < guard; at += 8)
-		mix(&places->hash, word_in(what, at));
-	*is_function = flags & NEW_LOCALS;
-	return mix_file(places, load, word_in(what, guard - 24));
+	is->file = word_in(read.what, guard_size() - 24);
+	if (!get(load, is->file, read.head, l->ascii) || word_in(read.head, TYPE) != cl_python.text_type)
+		return false;
+	bytes = text_bytes(read.head, &state);
+	is->n = bytes < FILE_END ? (uint32_t)bytes : FILE_END;
+	is->end = is->file + (state & 16 ? l->ascii : l->compact) + bytes - is->n;
+	if (!(state & 8) || !get(load, is->end, read.end, is->n))
+		return false;
+	is->hash = identity_hash(&read);
+	/* a piece of code between a class and its __init__(): no line, and one name for all it has */
+	memcpy(&first, read.what + l->code_first - l->code_flags, sizeof first);
+	is->is_own = !first && is->file == word_in(read.what, (size_t)l->code_name - l->code_flags);
+	return true;
+}
+
+/* Returns true if the code objects of @guess are what they were: read some at a time. */
+static bool are_identical(const struct guess *guess)
+{
+	enum { AT_ONCE = 4 };
+	const struct cl_python_layout *l = &cl_python.layout;
+	struct identity_read read[AT_ONCE];
+	struct iovec local[3 * AT_ONCE], remote[3 * AT_ONCE];
+	uint32_t in[AT_ONCE], n = 0;
+	int was = errno;
+
+	for (uint32_t i = 0; i < guess->n; i++) {
+		const struct identity *is = &guess->is[i];
+		size_t wanted = 0;
+		ssize_t got;
+
+		if (guess->code[i]) {
+			local[3 * n] = (struct iovec){ read[n].what, guard_size() };
+			remote[3 * n] = (struct iovec){ (void *)(uintptr_t)(guess->code[i] + l->code_flags), guard_size() };
+			local[3 * n + 1] = (struct iovec){ read[n].head, l->ascii };
+			remote[3 * n + 1] = (struct iovec){ (void *)(uintptr_t)is->file, l->ascii };
+			memset(read[n].end, 0, sizeof read[n].end);
+			local[3 * n + 2] = (struct iovec){ read[n].end, is->n };
+			remote[3 * n + 2] = (struct iovec){ (void *)(uintptr_t)is->end, is->n };
+			in[n++] = i;
+		}
+		if (!n || (n < AT_ONCE && i + 1 < guess->n))
+			continue;
+		for (uint32_t k = 0; k < 3 * n; k++)
+			wanted += local[k].iov_len;
+		got = process_vm_readv(getpid(), local, 3ul * n, remote, 3ul * n, 0);
+		errno = was;
+		if (got != (ssize_t)wanted)
+			return false;
+		for (; n; n--)
+			if (identity_hash(&read[n - 1]) != guess->is[in[n - 1]].hash)
+				return false;
+	}
+	return true;
+}
+
+static void add_place(struct cl_python_places *places, const struct identity *is, const struct cl_python_place *place)
+{
+	if (is->is_own)
+		return;
+	mix(&places->hash, is->hash);
+	mix(&places->hash, place->code);
+	mix(&places->hash, place->at);
+	places->place[places->n++] = *place;
 }
 
 /* True if @state is not that of the interpreter which this thread runs. */
@@ -223,12 +303,11 @@ static bool walk(struct cl_python_places *places, const struct guess *guess, con
 {
 	const struct cl_python_layout *l = &cl_python.layout;
 	char own[FRAME_MOST];
-	bool functions = true;
 
 	/* frames of the interpreter's own lie between: not more than one for each */
 	for (uint32_t i = 0; frame && places->n < max && i < 2 * CL_PYTHON_FRAMES + 2; i++) {
 		struct cl_python_place place = { .code = 0 };
-		bool is_function = true;
+		struct identity is = { .n = 0 };
 		const char *its = own;
 
 		if (!seen)
@@ -238,55 +317,43 @@ static bool walk(struct cl_python_places *places, const struct guess *guess, con
 		else if (!cl_python_read(frame, own, l->frame_size))
 			return false;
 		if (place_of(l, its, &place)) {
-			if (!mix_code(places, !seen, place.code, &is_function))
+			if (!identify(!seen, place.code, &is))
 				return false;
-			mix(&places->hash, place.code);
-			mix(&places->hash, place.at);
-			places->place[places->n++] = place;
-			functions &= is_function;
+			add_place(places, &is, &place);
 		}
 		if (now && i < GUESSED) {
 			now->frame[i] = frame;
 			now->code[i] = place.code;
-			now->at[i] = place.at;
+			now->is[i] = is;
 			now->n = i + 1;
 		}
-		functions &= i < GUESSED;
 		frame = word_in(its, l->frame_previous);
-	}
-	if (now) {
-		now->max = max;
-		now->hash = functions ? places->hash : 0;
 	}
 	return true;
 }
 
-/*
- * Returns true if all frames are as they were the last time.  Then their code objects are not asked
- * again what they are, if all are functions: these live on while somebody may call them.
- */
+/* Returns true if all frames are those of the last time, whatever instruction they are at now. */
 static bool are_as_guessed(struct cl_python_places *places, const struct guess *guess, const struct seen *seen,
 			   uint64_t frame, unsigned int max)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
 	uint32_t i;
 
-	if (!guess->hash || guess->max != max || guess->n != seen->frames)
+	if (!guess->n || guess->n != seen->frames)
 		return false;
-	for (i = 0; i < guess->n && frame == guess->frame[i]; i++) {
+	for (i = 0; i < guess->n && frame == guess->frame[i] && places->n < max; i++) {
 		struct cl_python_place place = { .code = 0 };
 
 		if (place_of(l, seen->frame[i], &place))
-			places->place[places->n++] = place;
-		if (place.code != guess->code[i] || place.at != guess->at[i])
+			add_place(places, &guess->is[i], &place);
+		if (place.code != guess->code[i])
 			break;
 		frame = word_in(seen->frame[i], l->frame_previous);
 	}
-	if (i == guess->n && (!frame || places->n == max)) {
-		places->hash = guess->hash;
+	if (i == guess->n && (!frame || places->n == max) && are_identical(guess))
 		return true;
-	}
 	places->n = 0;
+	places->hash = 1;
 	return false;
 }
 
@@ -368,6 +435,11 @@ static size_t put_utf8(char *to, uint32_t code)
 		to[0] = (char)code;
 		return 1;
 	}
+	/* a byte of a file's name that is no UTF-8, as Python keeps it */
+	if (code >= 0xdc80 && code <= 0xdcff) {
+		to[0] = (char)code;
+		return 1;
+	}
 	if (code < 0x800) {
 		to[0] = (char)(0xc0 | code >> 6);
 		to[1] = (char)(0x80 | (code & 0x3f));
@@ -387,7 +459,7 @@ static size_t put_utf8(char *to, uint32_t code)
 }
 
 /* Writes the text at @address, or its start, or its @end, in UTF-8. */
-static bool read_text(uint64_t address, char to[CL_PYTHON_TEXT + 1], bool end)
+static __attribute__((noinline)) bool read_text(uint64_t address, char to[CL_PYTHON_TEXT + 1], bool end)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
 	char head[72], text[4 * CL_PYTHON_TEXT];
@@ -417,17 +489,43 @@ static bool read_text(uint64_t address, char to[CL_PYTHON_TEXT + 1], bool end)
 		n += (uint32_t)put_utf8(to + n, code ? code : '?');
 	}
 	to[n] = 0;
-	if (first && n > 3)
+	if (first && n > 3) {
+		/* no part of a letter behind the dots */
+		uint32_t from = 3;
+
+		while ((to[from] & 0xc0) == 0x80)
+			from++;
+		memmove(to + 3, to + from, n - from + 1);
 		memcpy(to, "...", 3);
+	}
 	return true;
 }
 
+/*
+ * A table is read from its start.  Each place far behind the start of a long one costs milliseconds: a
+ * process reads so much, and from then on only the start of each table.  Places behind that have no line.
+ */
+enum { TABLE_START = 4096, TABLES_MOST = 16 << 20 };
+static atomic_ulong tables_read;
+
 struct line_table {
 	struct cl_python_bytes bytes; /* the first member, so that its address is ours */
-	uint64_t address, left;
+	uint64_t address, left, start;
 	unsigned int at, n;
-	unsigned char some[256];
+	bool cut; /* not its end */
+	unsigned char some[1024];
 };
+
+static bool read_some(struct line_table *t)
+{
+	t->n = t->left < sizeof t->some ? (unsigned int)t->left : (unsigned int)sizeof t->some;
+	if (t->address - t->start >= TABLE_START) {
+		if (atomic_load_explicit(&tables_read, memory_order_relaxed) >= TABLES_MOST)
+			return false;
+		atomic_fetch_add_explicit(&tables_read, t->n, memory_order_relaxed);
+	}
+	return cl_python_read(t->address, t->some, t->n);
+}
 
 static int next_byte(struct cl_python_bytes *bytes)
 {
@@ -435,10 +533,9 @@ static int next_byte(struct cl_python_bytes *bytes)
 
 	if (t->at == t->n) {
 		t->at = 0;
-		t->n = t->left < sizeof t->some ? (unsigned int)t->left : (unsigned int)sizeof t->some;
-		if (!t->n || !cl_python_read(t->address, t->some, t->n)) {
+		t->cut = t->cut || (t->left && !read_some(t));
+		if (t->cut || !t->left) {
 			t->n = 0;
-			t->left = 0;
 			return -1;
 		}
 		t->address += t->n;
@@ -447,17 +544,21 @@ static int next_byte(struct cl_python_bytes *bytes)
 	return t->some[t->at++];
 }
 
-static unsigned int read_line(uint64_t address, int first, int64_t offset)
+/* Not inlined: it needs much stack itself, as does read_text(). */
+static __attribute__((noinline)) unsigned int read_line(uint64_t address, int first, int64_t offset)
 {
-	struct line_table table = { .bytes = { next_byte }, .address = address + BYTES_TEXT };
+	struct line_table table = { .address = address + BYTES_TEXT, .start = address + BYTES_TEXT };
 	char head[BYTES_TEXT];
+	unsigned int line;
 
 	if (!cl_python_read(address, head, sizeof head) || word_in(head, TYPE) != cl_python.bytes_type)
 		return 0;
+	table.bytes.next = next_byte;
 	table.left = word_in(head, BYTES_SIZE);
 	if (table.left > 1 << 24 || offset < -2 || offset > INT32_MAX)
 		return 0;
-	return cl_python_line(cl_python.layout.table, &table.bytes, first, (int)offset);
+	line = cl_python_line(cl_python.layout.table, &table.bytes, first, (int)offset);
+	return table.cut ? 0 : line;
 }
 
 bool cl_python_name(const struct cl_python_place *place, struct cl_python_name *name)

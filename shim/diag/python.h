@@ -43,12 +43,18 @@ struct cl_python_places {
 /* Reads where the innermost @max frames of this thread stand, at most CL_PYTHON_FRAMES. */
 void cl_python_places(struct cl_python_places *places, unsigned int max);
 
-/* What people call a frame.  The texts are UTF-8, and cut: a function's at its end, a file's at its start. */
+/*
+ * What people call a frame.  The texts are UTF-8, but for the bytes of a file's name that are not.  They are
+ * cut: a function's at its end, a file's at its start.
+ */
 struct cl_python_name {
 	char function[CL_PYTHON_TEXT + 1], file[CL_PYTHON_TEXT + 1];
-	unsigned int line; /* 0: not known */
+	unsigned int line; /* 0: not known, also if it stands far behind the start of a long table: see python.c */
 };
 /* Reads the name of a place that this thread has just read.  Returns false if it can't be read. */
 bool cl_python_name(const struct cl_python_place *place, struct cl_python_name *name);
+
+/* Of notes.c, which writes the names: nanoseconds that all reads of a process may take; then stacks say "not read". */
+extern uint64_t cl_python_limit;
 
 #endif

@@ -137,6 +137,15 @@ static void look_at_program(struct search *search, bool *is_python)
 	*is_python = !strncmp(last_part(path), "python", 6);
 }
 
+/* False: it is of a library that the program has, too, and that may go. */
+static bool is_of_program(void *function)
+{
+	struct link_map *object = NULL;
+	Dl_info info;
+
+	return dladdr1(function, &info, (void **)&object, RTLD_DL_LINKMAP) && object && !object->l_name[0];
+}
+
 static bool find(struct cl_python_interpreter *to, const struct search *search)
 {
 	void *library = NULL, *function = NULL;
@@ -150,10 +159,10 @@ static bool find(struct cl_python_interpreter *to, const struct search *search)
 	/* the program's own comes before that of a library */
 	if (search->program)
 		function = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
-	if (function)
+	if (function && is_of_program(function))
 		library = RTLD_DEFAULT;
-	else if (library)
-		function = dlsym(library, "PyGILState_GetThisThreadState");
+	else
+		function = library ? dlsym(library, "PyGILState_GetThisThreadState") : NULL;
 	if (!function)
 		return false;
 	/* copied as bytes, because ISO C has no cast from a data pointer to a function pointer */

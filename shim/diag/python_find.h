@@ -35,7 +35,6 @@ enum {
 	BYTES_TEXT = 32,
 	CODE_MOST = 160,
 	GUARD_MOST = 104, /* of a code object, from code_flags on */
-	NEW_LOCALS = 2,	  /* a flag: the code is a function's */
 };
 
 /* Set once, before cl_python_is_there() is true. */

@@ -206,6 +206,7 @@ tasks='qemu has a thread of its own in each process, and this counts them'
 fork='qemu 7.2 ignores MADV_DONTFORK and MADV_WIPEONFORK'
 # (seen: a child reads 1592965 of itself where its parent reads 1592999, and native both the same)
 closed='qemu 7.2 makes up the start time in /proc/self/stat, after a fork the parent'"'"'s; others read the true one, and take it for another process'
+python='qemu 7.2 has no process_vm_readv, by which frames are read'
 declare -A cannot=(
 	[without_a_collector_the_programs_calls_do_its_work]=$tasks
 	[without_grace_an_unopened_block_goes_at_once_and_starts_nothing]=$tasks
@@ -224,6 +225,16 @@ declare -A cannot=(
 	[the_copy_of_a_fork_begins_anew_in_each_call]=$fork
 	[a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares]=$fork
 	[no_export_pays_for_the_others]='one call that maps memory costs qemu as much as thousands that do not (seen: 3 and 4 % of all)'
+	[a_stack_has_the_frames_of_python_and_those_of_c]=$python
+	[another_code_object_at_the_same_address]=$python
+	[another_function_at_the_same_address]=$python
+	[code_of_the_interpreter_is_no_frame]=$python
+	[long_tables_are_read_so_much_and_no_more]=$python
+	[no_python_in_this_thread_or_turned_off]=$python
+	[frames_that_lead_in_a_circle]=$python
+	[a_subinterpreter]=$python
+	[texts_of_other_letters_and_long_ones]=$python
+	[paths_have_names]='the name of a process under qemu is qemu'"'"'s'
 	[its_descriptor_is_high_and_makes_no_larger_table]='it execs itself, an aarch64 program, which needs binfmt_misc'
 )
 

@@ -62,6 +62,7 @@ static void begin(struct player *p)
 {
 	static const struct order retain = { .call = DO_RETAIN }, set = { .call = DO_CTX_SET };
 	unsigned int number = (unsigned int)(p - players);
+	int retained, current;
 
 	for (unsigned int i = 0; i < BLOCKS; i++)
 		p->block[i] = -1;
@@ -72,8 +73,10 @@ static void begin(struct player *p)
 	p->stream[LEGACY].alive = p->stream[PER_THREAD].alive = true;
 	p->references[0] = 1;
 	p->stack[p->depth++] = PRIMARY_0;
-	if (tell(number, &retain).result || tell(number, &set).result)
-		die("player %u has no context", number);
+	retained = tell(number, &retain).result;
+	current = retained ? -1 : tell(number, &set).result;
+	if (current)
+		die("player %u has no context: cuDevicePrimaryCtxRetain gave %d, cuCtxSetCurrent %d", number, retained, current);
 }
 
 static void play_let_go(void)

@@ -22,7 +22,7 @@ struct block {
 	int producer;
 	uint64_t address, bytes, import[CONSUMERS];
 	int opens[CONSUMERS];
-	double freed_at;
+	double freed_at, exported_at;
 	struct handle handle;
 };
 
@@ -76,6 +76,7 @@ static void step_share(struct run *run)
 	block->value = (unsigned char)(1 + dice(NOISE - 1));
 	block->address = alloc_filled(run->producer[block->producer], block->bytes, block->value);
 	block->handle = export_block(run->producer[block->producer], block->address);
+	block->exported_at = now_ms();
 	block->used = true;
 }
 
@@ -87,13 +88,15 @@ static void step_open(struct run *run)
 
 	if (!block || block->orphan)
 		return;
-	/* freed a moment ago it must still open, with us (the grace is 2 s) */
-	if (block->freed && (run->bare || now_ms() - block->freed_at > 1000))
+	/* exported and freed a moment ago it must still open, with us (the grace is 2 s from the export) */
+	if (block->freed && (run->bare || now_ms() - block->exported_at > 1000))
 		return;
 	result = try_open(run->consumer[c], &block->handle, &import);
 	if (result) {
 		run->refused++;
-		run->wrong = block->freed ? "a block freed less than 1 s ago opens" : "a living block opens";
+		note("an open gave %d: %llu bytes of P%d, freed %lld ms ago", result, (unsigned long long)block->bytes,
+		     block->producer, block->freed ? (long long)(now_ms() - block->freed_at) : -1LL);
+		run->wrong = block->freed ? "a block that was exported less than 1 s ago opens, freed or not" : "a living block opens";
 		return;
 	}
 	block->import[c] = import;

@@ -57,6 +57,8 @@ static CUresult release(CUdeviceptr p)
 {
 	if (p == 1)
 		return CUDA_SUCCESS;
+	if (p < FIRST) /* what the shim frees to ask what a free would be refused for */
+		return CUDA_ERROR_INVALID_VALUE;
 	freed[(p - FIRST) / SIZE]++;
 	frees++;
 	return CUDA_SUCCESS;

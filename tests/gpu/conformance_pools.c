@@ -404,39 +404,54 @@ static uint64_t allocated_mib(uint64_t free_before, uint64_t free_now)
 	return free_before > free_now ? (free_before - free_now) / MIB : 0;
 }
 
-/* Fact 31: a block of 256 MiB that was imported once and freed by both, in this order. */
+/*
+ * Fact 31: a block of 256 MiB that was imported once and freed by both, in this order.  The exporter is
+ * a process of its own: with the threshold 0, and the importer first, the driver ended it in two of
+ * three runs on H200s (by a double free of host memory, or by a call that did not return).
+ */
 static void threshold(struct worker *a, bool importer_first, uint64_t keep)
 {
 	const char *order = importer_first ? "the importer first" : "the exporter first";
 	const char *how = keep ? "greatest" : "0";
-	uint64_t alone = free_memory(a), before, freed, trimmed, again, d, e, p = 0;
+	uint64_t alone, before, freed, trimmed, again, d, e, p = 0;
 	unsigned char data[64];
-	struct worker c;
+	struct worker c, x;
 	int result;
 
-	spawn(&c); /* its context takes some memory, too */
-	if (!share_pool(a, &c, keep)) {
+	/* their contexts take some memory, too */
+	spawn(&x);
+	alone = free_memory(a);
+	spawn(&c);
+	if (!share_pool(&x, &c, keep)) {
 		dismiss(&c);
+		dismiss(&x);
 		return;
 	}
 	before = free_memory(a);
-	d = pool_alloc(a, 256 * MIB);
-	pool_export(a, d, data);
+	d = pool_alloc(&x, 256 * MIB);
+	pool_export(&x, d, data);
 	result = pool_import(&c, data, &p);
 	if (importer_first)
 		pool_free(&c, p);
-	pool_free(a, d);
+	pool_free(&x, d);
 	if (!importer_first)
 		pool_free(&c, p);
 	freed = free_memory(a);
 	if (!keep)
-		ask(a, POOL_TRIM, 0, 0, 0, 0);
+		ask(&x, POOL_TRIM, 0, 0, 0, 0);
 	trimmed = free_memory(a);
+	if (!x.pid) {
+		ok(true, "fact 31: threshold %s, %s # SKIP the driver ended the exporter in a call (signal %d)", how, order,
+		   x.signal);
+		dismiss(&c);
+		dismiss(&x);
+		return;
+	}
 	ok(!result && allocated_mib(before, freed) >= 250 && allocated_mib(before, trimmed) >= 250,
 	   "fact 31: release threshold %s, a block of 256 MiB was imported and freed by both, %s: it does not come back "
 	   "(%llu MiB taken, %llu %s)", how, order, (ull)allocated_mib(before, freed), (ull)allocated_mib(before, trimmed),
 	   keep ? "then" : "after a trim");
-	e = pool_alloc(a, 256 * MIB);
+	e = pool_alloc(&x, 256 * MIB);
 	again = free_memory(a);
 	ok(e == d, "fact 31: threshold %s, %s: the next allocation has the same address", how, order);
 	if (keep)
@@ -445,8 +460,8 @@ static void threshold(struct worker *a, bool importer_first, uint64_t keep)
 	else
 		ok(allocated_mib(trimmed, again) >= 250, "fact 31: threshold %s, %s: and takes another 256 MiB (%llu)", how,
 		   order, (ull)allocated_mib(trimmed, again));
-	pool_free(a, e);
-	end_pool(a);
+	pool_free(&x, e);
+	end_pool(&x);
 	dismiss(&c);
 	/* the driver is at it for a moment after the process is gone */
 	for (int i = 0; i < 200 && allocated_mib(alone, free_memory(a)) >= 32; i++)
@@ -454,6 +469,7 @@ static void threshold(struct worker *a, bool importer_first, uint64_t keep)
 	ok(allocated_mib(alone, free_memory(a)) < 32,
 	   "fact 31: threshold %s, %s: all of it is back when the importing process has ended (%llu MiB taken)", how, order,
 	   (ull)allocated_mib(alone, free_memory(a)));
+	dismiss(&x);
 }
 
 void pool_threshold(struct worker *a, struct worker *unused)

@@ -43,9 +43,9 @@ enum { ASCII = 1 << 2 | 1 << 5 | 1 << 6, FIRST = 10, SECOND = 20 };
 static const struct text file_name = TEXT("/home/me/trainer.py"), inner_name = TEXT("load_batch"),
 			 outer_name = TEXT("train");
 static const struct table lines = { .type = &bytes_type, .size = 2, .bytes = { 8, 0 } };
-static const struct code inner_code = { .type = &code_type, .flags = NEW_LOCALS, .first_line = FIRST,
+static const struct code inner_code = { .type = &code_type, .flags = 2, .first_line = FIRST,
 					.file = &file_name, .name = &inner_name, .lines = &lines },
-			 outer_code = { .type = &code_type, .flags = NEW_LOCALS, .first_line = SECOND,
+			 outer_code = { .type = &code_type, .flags = 2, .first_line = SECOND,
 					.file = &file_name, .name = &outer_name, .lines = &lines };
 static const struct frame outer = { .code = &outer_code, .at = 1 },
 			  inner = { .back = &outer, .code = &inner_code, .at = 1 };

@@ -39,7 +39,7 @@ enum {
 	ROUNDS = 4, /* and more until the two sides have met; at the end of each, all is to come free */
 	MET_SECONDS = 60, /* by then, though the processors are others' for most of the time */
 	ROUND_MS = 500,
-	PLANTED_SECONDS = 40, /* a planted fault is found by then, or not at all */
+	PLANTED_SECONDS = 60, /* a planted fault is found by then, or not at all */
 	STUCK_MS = PLANTED ? 1000 : 5000,
 };
 

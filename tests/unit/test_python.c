@@ -176,6 +176,86 @@ IN_A_CHILD(another_code_object_at_the_same_address)
 	check_frame(&view, second, 0, "load_batch", "/home/me/brainer.py", 12);
 }
 
+/* A function that is defined anew: the frames before and behind are the same ones. */
+IN_A_CHILD(another_function_at_the_same_address)
+{
+	struct cl_view view;
+	uint32_t stack[3];
+
+	start_python();
+	for (volatile int i = 0; i < 3; i++) {
+		inner_code.first_line = 10 + (i == 2);
+		file_name.letters[9] = i == 1 ? 'b' : 't';
+		stack[i] = share(&view);
+	}
+	check_frame(&view, stack[0], 0, "load_batch", "/home/me/trainer.py", 12);
+	check_frame(&view, stack[1], 0, "load_batch", "/home/me/brainer.py", 12);
+	check_frame(&view, stack[2], 0, "load_batch", "/home/me/trainer.py", 13);
+}
+
+/* What 3.13 puts between a class and its __init__(). */
+IN_A_CHILD(code_of_the_interpreter_is_no_frame)
+{
+	struct cl_view view;
+	uint32_t stack;
+
+	start_python();
+	inner_code.first_line = 0;
+	inner_code.file = &inner_name;
+	stack = share(&view);
+	CHECK_EQUAL(cl_view_python_depth(&view, stack, NULL), 1);
+	check_frame(&view, stack, 0, "main", "/home/me/trainer.py", 20);
+}
+
+/* Places far behind the start of a long table: the first ones have their line, the 600th has none. */
+IN_A_CHILD(long_tables_are_read_so_much_and_no_more)
+{
+	enum { LONG = 100000 };
+	static struct {
+		struct object object;
+		int64_t hash;
+		unsigned char bytes[LONG];
+	} longer = { .object = { 1, &PyBytes_Type, LONG } };
+	struct cl_view_python frame;
+	struct cl_view view;
+	uint32_t stack = 0;
+
+	start_python();
+	for (int i = 0; i < LONG; i += 2) {
+		longer.bytes[i] = 2;
+		longer.bytes[i + 1] = 1;
+	}
+	inner_code.lines = (const struct table *)&longer;
+	cl_python_limit = UINT64_MAX; /* this machine may be slow just now */
+	for (volatile int i = 0; i < 600; i++) {
+		inner.at = 40000 - i;
+		stack = share(&view);
+		if (i)
+			continue;
+		CHECK(cl_view_python_frame(&view, stack, 0, &frame));
+		CHECK_EQUAL(frame.line, 10 + 40001);
+	}
+	CHECK(cl_view_python_frame(&view, stack, 0, &frame));
+	CHECK_EQUAL(frame.line, 0);
+	inner.at = 100;
+	stack = share(&view);
+	CHECK(cl_view_python_frame(&view, stack, 0, &frame));
+	CHECK_EQUAL(frame.line, 10 + 101);
+}
+
+IN_A_CHILD(reading_names_takes_so_long_and_no_longer)
+{
+	struct cl_view view;
+	bool unread;
+
+	start_python();
+	cl_python_limit = 1;
+	share(&view); /* this takes longer than that */
+	inner.at++;
+	CHECK_EQUAL(cl_view_python_depth(&view, share(&view), &unread), 0);
+	CHECK(unread);
+}
+
 IN_A_CHILD(no_python_in_this_thread_or_turned_off)
 {
 	struct cl_view view;
@@ -293,6 +373,14 @@ IN_A_CHILD(texts_of_other_letters_and_long_ones)
 	stack = share(&view);
 	check_frame(&view, stack, 0, "gr\xc3\xbc", "/home/me/trainer.py", 12);
 	check_frame(&view, stack, 1, "\xcf\x89?", "/home/me/trainer.py", 20);
+	/* a byte that is no UTF-8 */
+	memcpy(inner_name.letters + 24, (uint16_t[]){ 'a', 0xdce9 }, 4);
+	inner_name.state = WIDE;
+	inner_name.object.size = 2;
+	inner.at = 0; /* else its name is known */
+	stack = share(&view);
+	check_frame(&view, stack, 0, "a\xe9", "/home/me/trainer.py", 10);
+	inner.at = 3;
 
 	longer.head.object.size = 500;
 	memset(longer.head.letters, 'd', 500);
@@ -357,6 +445,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_stack_has_the_frames_of_python_and_those_of_c),
 		cmocka_unit_test(another_code_object_at_the_same_address),
+		cmocka_unit_test(another_function_at_the_same_address),
+		cmocka_unit_test(code_of_the_interpreter_is_no_frame),
+		cmocka_unit_test(long_tables_are_read_so_much_and_no_more),
+		cmocka_unit_test(reading_names_takes_so_long_and_no_longer),
 		cmocka_unit_test(no_python_in_this_thread_or_turned_off),
 		cmocka_unit_test(turned_off),
 		cmocka_unit_test(a_state_that_is_not_mapped_any_more),

@@ -47,7 +47,8 @@ static inline char *cu_object_array(char *object, const char *key, char **end)
 	char word[40], *first, *at;
 	bool quoted = false;
 
-	snprintf(word, sizeof(word), "\"%s\":[", key);
+	if (snprintf(word, sizeof(word), "\"%s\":[", key) >= (int)sizeof(word))
+		return NULL;
 	at = strstr(object, word);
 	if (!at)
 		return NULL;
