@@ -151,8 +151,11 @@ static CUresult refuse(struct cl_opening *o, const struct cl_resolved *resolved,
 
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
 {
-	/* most exporters that have ended are noticed here, before the driver is asked */
-	if (resolved->exporter_gone && kind != CL_POOL && !has_lost_its_file(resolved))
+	/*
+	 * Most exporters that have ended are noticed here, before the driver is asked.  It would import a
+	 * pool's block of one (measured), but without the file nobody knows which block it is by now.
+	 */
+	if (resolved->exporter_gone && !has_lost_its_file(resolved))
 		return refuse(o, resolved, kind);
 	if (resolved->err == -ESTALE || (resolved->err == -EBADMSG && !is_damaged(resolved)))
 		return refuse(o, resolved, kind);
@@ -297,7 +300,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 
 	if (o->told)
 		return true;
-	if (resolved->exporter_gone && kind != CL_POOL)
+	if (resolved->exporter_gone)
 		there = has_lost_its_file(resolved);
 	if (!there)
 		return false;

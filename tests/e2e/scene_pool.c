@@ -474,6 +474,41 @@ static void pool_killed(void)
 	leave_by(pair.c, END_EXIT, 0);
 }
 
+/* Of an exporter that has ended nobody knows which block lies where its data lead. */
+static void pool_ended(void)
+{
+	for (int bare = 1; bare >= 0; bare--) {
+		struct entry entry = { .bare = bare, .env = POOL_GRACE };
+		struct pair pair = pool_pair(entry, entry);
+		struct actor *d = enter("D", entry);
+		uint64_t block = pool_alloc(&pair, SMALL), kept = pool_alloc(&pair, SMALL), import, other;
+		uint64_t taken = pool_taken_by(&pair, d);
+		struct handle stale = pool_export(pair.p, block), good = pool_export(pair.p, kept);
+		int result[2];
+
+		import = pool_import(pair.c, pair.taken, &good); /* so the pool lives on */
+		free_block(pair.p, block);
+		if (!pool_claim_within(&pair, block, SMALL, SOON_MS))
+			break_off("P does not get the address again");
+		leave(pair.p);
+		result[0] = try_pool_import(d, taken, &stale, &other);
+		if (bare)
+			ok(!result[0] && reads(d, other, SMALL, NEXT, NULL),
+			   "control: bare, pool: P has ended, its stale data map the next block (%d)", result[0]);
+		result[1] = try_pool_import(d, taken, &good, &other);
+		if (bare)
+			ok(!result[1] && reads(d, other, SMALL, OWN, NULL),
+			   "control: bare, pool: and good ones the block that it had to the end (%d)", result[1]);
+		else
+			ok(result[0] == INVALID_VALUE && result[1] == INVALID_VALUE,
+			   "16 P has ended: its data are refused, stale or good (%d, %d)", result[0], result[1]);
+		ok(reads(pair.c, import, SMALL, OWN, NULL), "%sC reads on what it had imported before",
+		   bare ? "control: bare, pool: " : "16 ");
+		leave_by(pair.c, END_EXIT, 0);
+		leave_by(d, END_EXIT, 0);
+	}
+}
+
 const struct scene pool_scenes[] = {
 	{ "pool-reuse-linked", pool_reuse_linked, 0 },
 	{ "pool-reuse-getproc", pool_reuse_getproc, 0 },
@@ -485,6 +520,7 @@ const struct scene pool_scenes[] = {
 	{ "pool-again", pool_again, SCENE_ALONE },
 	{ "pool-errors", pool_errors, 0 },
 	{ "pool-killed", pool_killed, 0 },
+	{ "pool-ended", pool_ended, 0 },
 	{ "pool-own", pool_own, 0 },
 	{ "pool-one-sided", pool_one_sided, 0 },
 	{ "pool-capture", pool_capture, 0 },
