@@ -62,6 +62,14 @@ void do_pool_trim(const struct wire_request *q)
 	TIMED(cu.cuMemPoolTrimTo(pool_of(q->a[0]), q->a[1]));
 }
 
+void do_pool_access(const struct wire_request *q)
+{
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)q->a[1] },
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+
+	TIMED(cu.cuMemPoolSetAccess(pool_of(q->a[0]), &access, 1));
+}
+
 void do_pool_alloc(const struct wire_request *q)
 {
 	CUdeviceptr address = 0;

@@ -61,6 +61,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020)                                     \
 	X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020)               \
 	X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020)           \
+	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020)                                           \
 	X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020)                                   \
 	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020)                                   \
 	X(cuMemCreate, cuMemCreate, 10020)                                                         \

@@ -532,5 +532,11 @@ const struct scene pool_scenes[] = {
 	{ "pool-observe", pool_observe, 0 },
 	{ "pool-held-bytes", pool_held_bytes, 0 },
 	{ "pool-inline", pool_inline, 0 },
+	{ "pool-device", pool_device, 0 },
+	{ "pool-trim", pool_trim, 0 },
+	{ "pool-exec", pool_exec, 0 },
+	{ "pool-back", pool_back, SCENE_ALONE },
+	{ "pool-freed-twice", pool_freed_twice, 0 },
+	{ "pool-strict", pool_strict, 0 },
 	{ .name = NULL },
 };

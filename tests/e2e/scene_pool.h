@@ -42,4 +42,12 @@ void pool_observe(void);
 void pool_held_bytes(void);
 void pool_inline(void);
 
+/* scene_pool_more.c */
+void pool_device(void);
+void pool_trim(void);
+void pool_exec(void);
+void pool_back(void);
+void pool_freed_twice(void);
+void pool_strict(void);
+
 #endif

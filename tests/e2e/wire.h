@@ -55,7 +55,9 @@
 	X(pool_claim)	 /* as claim, of a pool: pool, address, bytes, tries, value */            \
 	X(pool_export)	 /* address -> data */                                                    \
 	X(pool_import)	 /* data, pool -> address */                                              \
+	X(pool_access)	 /* imported pool, device: that may reach it */                            \
 	X(no_context)	 /* no context is current from now on */                                  \
+	X(devices)	 /* -> how many there are */                                               \
 	X(device)	 /* its number: its primary context is current from now on */              \
 	X(kernel_wait)                                                                             \
 	X(ctx_reset)	 /* cuDevicePrimaryCtxReset */                                             \
