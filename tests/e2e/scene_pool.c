@@ -538,5 +538,6 @@ const struct scene pool_scenes[] = {
 	{ "pool-back", pool_back, SCENE_ALONE },
 	{ "pool-freed-twice", pool_freed_twice, 0 },
 	{ "pool-strict", pool_strict, 0 },
+	{ "pool-older", pool_older, 0 },
 	{ .name = NULL },
 };

@@ -49,5 +49,6 @@ void pool_exec(void);
 void pool_back(void);
 void pool_freed_twice(void);
 void pool_strict(void);
+void pool_older(void);
 
 #endif
