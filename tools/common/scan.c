@@ -368,6 +368,7 @@ static void look_at_file(void *data)
 	process->age = now > is.created ? now - is.created : 0;
 	cu_clean(process->command, sizeof(process->command), is.command, sizeof(is.command));
 	process->elsewhere = look->scan->self.pid_ns && is.who.pid_ns != look->scan->self.pid_ns;
+	cu_counters_read(&process->counters, &look->view);
 	look->oldest = 0;
 	records = cl_view_records(&look->view);
 	for (uint32_t record = 0; record < records && !look->failed; record++)

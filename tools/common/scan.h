@@ -13,6 +13,7 @@
 
 #include "shim/shm/view.h"
 #include "tools/common/cli.h"
+#include "tools/common/counters.h"
 
 /* To stand beside CU_TABLE_OPTIONS. */
 #define CU_DIR_OPTION                                                                 \
@@ -50,6 +51,7 @@ struct cu_process {
 	uint64_t limbo, limbo_bytes;
 	uint64_t imported, imported_bytes;
 	uint64_t pins, pin_bytes; /* blocks of others, freed or left by the dead, whose memory it alone or with others keeps */
+	struct cu_counters counters; /* all 0 without a file */
 	struct cu_holder *holder;
 	unsigned int holders;
 };
