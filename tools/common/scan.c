@@ -369,6 +369,8 @@ static void look_at_file(void *data)
 	cu_clean(process->command, sizeof(process->command), is.command, sizeof(is.command));
 	process->elsewhere = look->scan->self.pid_ns && is.who.pid_ns != look->scan->self.pid_ns;
 	cu_counters_read(&process->counters, &look->view);
+	if (is.state != CL_DEAD)
+		cu_gpus_add(&look->scan->gpus, &look->view);
 	look->oldest = 0;
 	records = cl_view_records(&look->view);
 	for (uint32_t record = 0; record < records && !look->failed; record++)

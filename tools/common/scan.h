@@ -14,6 +14,7 @@
 #include "shim/shm/view.h"
 #include "tools/common/cli.h"
 #include "tools/common/counters.h"
+#include "tools/common/gpus.h"
 
 /* To stand beside CU_TABLE_OPTIONS. */
 #define CU_DIR_OPTION                                                                 \
@@ -71,6 +72,7 @@ struct cu_scan {
 	size_t held_by_n;
 	uint64_t now; /* CLOCK_MONOTONIC ns */
 	struct cl_identity self;
+	struct cu_gpus gpus; /* what the limbos of the living take of each */
 };
 
 enum { CU_SCAN_BLOCKS = 1 };
