@@ -128,7 +128,7 @@ ${PID[Q]} exported - 7 7168
 ${PID[P]} limbo-grace - 2 2048
 ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	"$C" blocks --group-by=KIND --json --limit=1 |
-		jq -e '.groups == [{"kind":"memory","blocks":12,"sum":8398848}]'
+		jq -e '.groups == [{"kind":"memory","blocks":12,"sum_bytes":8398848,"sum":8398848}]'
 	[ "$("$C" blocks --group-by=KIND -o SUM,KIND --raw --noheadings --bytes --pid="${PID[C]}")" = "1024 memory" ]
 	run "$C" blocks --sort=BYTE
 	exits 2

@@ -269,7 +269,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
 	{ "culimbo ps -o PID,PINS,COMMAND", "who keeps freed memory of others" },
 	{ "culimbo ps --unprotected", "who uses CUDA and is not under culimbo" },
-	{ "culimbo ps --json | jq '[.processes[].limbobytes] | add'", "bytes in limbo on this host" },
+	{ "culimbo ps --json | jq '[.processes[].limbo_bytes] | add'", "bytes in limbo on this host" },
 	{ .line = NULL },
 };
 
