@@ -138,7 +138,10 @@ void cu_note_nobody(void)
 	char path[256];
 
 	cu_clean(path, sizeof(path), cu_directory(), 255);
-	fprintf(stderr, "No process shares GPU memory under culimbo (there is no file in %s).\n", path);
+	fprintf(stderr,
+		"No process shares GPU memory under culimbo (there is no file in %s).\n"
+		"Start programs by `culimbo run -- CMD`; `culimbo ps --unprotected` lists those that use CUDA without it.\n",
+		path);
 }
 
 void cu_note_unread(const struct cu_command *command, const struct cu_scan *scan)

@@ -309,6 +309,28 @@ static void put_below(const char *text, size_t indent, size_t width)
 	putchar_unlocked('\n');
 }
 
+/*
+ * Makes the widest columns between the first and the last of @n narrower, until all fit into @room.  A
+ * longer text then moves what follows it in its own line, and not in all.
+ */
+static void make_narrow(const struct cu_table *table, size_t *width, unsigned int n, size_t room)
+{
+	for (;;) {
+		unsigned int widest = 0;
+		size_t all = n - 1;
+
+		for (unsigned int i = 0; i < n; i++) {
+			all += width[i];
+			if (i && i + 1 < n && width[i] > strlen(table->columns[table->shown[i]].name) &&
+			    (!widest || width[i] > width[widest]))
+				widest = i;
+		}
+		if (all <= room || !widest)
+			return;
+		width[widest]--;
+	}
+}
+
 /* @below: the columns of a terminal that is too narrow for the last column; 0: it is wide enough. */
 static void print_long_table(const struct cu_table *table, unsigned int below)
 {
@@ -325,12 +347,14 @@ static void print_long_table(const struct cu_table *table, unsigned int below)
 			if (its > width[i])
 				width[i] = its;
 		}
+	if (below)
+		make_narrow(table, width, n, below);
 	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++) {
 		for (unsigned int i = 0; i < n; i++) {
 			const struct cu_column *column = &table->columns[table->shown[i]];
 			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
 						  column->name;
-			size_t free_width = width[i] - cu_width(text);
+			size_t its = cu_width(text), free_width = its < width[i] ? width[i] - its : 0;
 
 			if (is_number(column))
 				pad(free_width);
