@@ -13,6 +13,8 @@ setup() {
 	share_setup
 }
 teardown() {
+	# shellcheck disable=SC2046 # a word each
+	[ -z "${check-}" ] || kill -KILL "$check" $(pgrep -P "$check") 2> /dev/null || :
 	share_teardown
 }
 

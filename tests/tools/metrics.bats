@@ -162,8 +162,8 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	sed '/^[^#]/s/$/ 1700000000/' text > timed
 	run "$tools/promtool" tsdb create-blocks-from openmetrics timed blocks
 	exits 0
-	sed '/^# EOF/d' timed > cut
-	run "$tools/promtool" tsdb create-blocks-from openmetrics cut blocks
+	sed '/^# EOF/d' timed > endless
+	run "$tools/promtool" tsdb create-blocks-from openmetrics endless blocks
 	exits 1
 }
 
