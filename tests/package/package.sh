@@ -62,6 +62,7 @@ for page in "$top_builddir"/tools/pages/*.1; do
 done
 has libculimbo '/usr/share/man/man7/culimbo\.7\.gz'
 has libculimbo-dev '/usr/share/man/man3/culimbo\.h\.3\.gz'
+has culimbo '/usr/share/culimbo/culimbo-dashboard\.json'
 has culimbo '/usr/share/bash-completion/completions/culimbo'
 has culimbo '/usr/share/zsh/site-functions/_culimbo'
 has culimbo '/usr/share/fish/vendor_completions\.d/culimbo\.fish'
