@@ -102,7 +102,8 @@ inside=$CHROOT/opt/culimbo-test
 rm -rf "$inside" && mkdir -p "$inside" && python3 -m zipfile -e "$wheel" "$inside" &&
 	cp "$top_srcdir/tests/report/trainer.py" "$inside/" && chmod +x "$inside"/culimbo/native/*/culimbo || exit 1
 libc=$(chroot "$CHROOT" /usr/bin/ldd --version | sed -n '1s/.* //p')
-chroot "$CHROOT" /usr/bin/env PYTHONPATH=/opt/culimbo-test CULIMBO_DIR=/tmp/limbo CULIMBO_SIM_DIR=/tmp/sim \
+# shellcheck disable=SC2016 # the inner shell's
+unshare -m sh -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' "$CHROOT" /usr/bin/env PYTHONPATH=/opt/culimbo-test CULIMBO_DIR=/tmp/limbo CULIMBO_SIM_DIR=/tmp/sim \
 	python3 -m culimbo check --simulate -- python3 /opt/culimbo-test/trainer.py > "$tmp/out" 2>&1
 grep -q 'LEAK: .* never closed 2 blocks' "$tmp/out" && grep -q ' load_batch (.*trainer.py:' "$tmp/out"
 ok $? "glibc $libc, in $CHROOT: culimbo check finds the leak of a Python program" || show "$tmp/out"
