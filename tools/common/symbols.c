@@ -11,47 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#ifdef HAVE_LIBDW
-#include <dwarf.h>
-#include <elfutils/libdw.h>
-#include <elfutils/libdwfl.h>
-#endif
 
-#include "tools/common/cli.h"
-#include "tools/common/load.h"
+#include "tools/common/libdw.h"
 #include "tools/common/symbols.h"
-
-#ifdef HAVE_LIBDW
-/* ----------------------------------------------------------------------- libdw */
-#define FUNCTIONS(_) \
-	_(dwarf_diename) _(dwarf_getscopes) _(dwarf_haspc) _(dwarf_tag) _(dwfl_begin) _(dwfl_build_id_find_elf) \
-	_(dwfl_end) _(dwfl_lineinfo) _(dwfl_module_addrdie) _(dwfl_module_addrname) _(dwfl_module_build_id) \
-	_(dwfl_module_getelf) _(dwfl_module_getsrc) _(dwfl_offline_section_address) _(dwfl_report_begin) \
-	_(dwfl_report_end) _(dwfl_report_offline) _(dwfl_standard_find_debuginfo)
-#define POINTER(name) __typeof__(name) *name;
-#define WANTED(name) CU_WANTED(dw, name)
-
-static struct {
-	FUNCTIONS(POINTER)
-} dw;
-
-static bool has_libdw(void)
-{
-	static const char *const names[] = { "libdw.so.1", NULL };
-	static const struct cu_wanted wanted[] = { FUNCTIONS(WANTED) };
-	static bool asked, there;
-	const char *why;
-
-	if (asked)
-		return there;
-	asked = true;
-	there = cu_load(names, wanted, sizeof(wanted) / sizeof(*wanted), &why);
-	if (!there)
-		cu_error(NULL, "without names and lines: libdw is missing (Debian: libdw1; Fedora: elfutils-libs): %s",
-			 why);
-	return there;
-}
-#endif
 
 /* ------------------------------------------------------------------ JIT's maps */
 /* More than this of a map is not read: its first entries then have their names, the rest not. */
@@ -194,7 +156,7 @@ void cu_symbols_free(struct cu_symbols *symbols)
 		symbols->modules = module->next;
 #ifdef HAVE_LIBDW
 		if (module->dwfl)
-			dw.dwfl_end(module->dwfl);
+			cu_libdw.dwfl_end(module->dwfl);
 #endif
 		free(module);
 	}
@@ -228,10 +190,10 @@ static Dwfl *begin(void)
 {
 	static Dwfl_Callbacks callbacks;
 
-	callbacks.find_elf = dw.dwfl_build_id_find_elf;
-	callbacks.find_debuginfo = dw.dwfl_standard_find_debuginfo;
-	callbacks.section_address = dw.dwfl_offline_section_address;
-	return dw.dwfl_begin(&callbacks);
+	callbacks.find_elf = cu_libdw.dwfl_build_id_find_elf;
+	callbacks.find_debuginfo = cu_libdw.dwfl_standard_find_debuginfo;
+	callbacks.section_address = cu_libdw.dwfl_offline_section_address;
+	return cu_libdw.dwfl_begin(&callbacks);
 }
 
 /* Whether @module's file, opened, is the one that the process had. */
@@ -239,7 +201,7 @@ static bool is_same(const struct module *module)
 {
 	const unsigned char *id;
 	GElf_Addr at;
-	int n = dw.dwfl_module_build_id(module->found, &id, &at);
+	int n = cu_libdw.dwfl_module_build_id(module->found, &id, &at);
 
 	return n > 0 && (unsigned int)n == module->build_id_length &&
 	       !memcmp(id, module->build_id, (size_t)n);
@@ -259,18 +221,18 @@ static bool try_file(struct module *module, const char *path)
 	}
 	module->dwfl = begin();
 	if (module->dwfl) {
-		dw.dwfl_report_begin(module->dwfl);
-		module->found = dw.dwfl_report_offline(module->dwfl, path, path, fd);
+		cu_libdw.dwfl_report_begin(module->dwfl);
+		module->found = cu_libdw.dwfl_report_offline(module->dwfl, path, path, fd);
 		if (module->found)
 			fd = -1; /* libdw's now */
-		dw.dwfl_report_end(module->dwfl, NULL, NULL);
+		cu_libdw.dwfl_report_end(module->dwfl, NULL, NULL);
 	}
 	if (fd >= 0)
 		close(fd);
-	if (module->found && is_same(module) && dw.dwfl_module_getelf(module->found, &module->bias))
+	if (module->found && is_same(module) && cu_libdw.dwfl_module_getelf(module->found, &module->bias))
 		return true;
 	if (module->dwfl)
-		dw.dwfl_end(module->dwfl);
+		cu_libdw.dwfl_end(module->dwfl);
 	module->dwfl = NULL;
 	module->found = NULL;
 	return false;
@@ -281,7 +243,7 @@ static void open_module(struct module *module, const struct cl_view *view)
 	struct cl_view_process process;
 	char path[sizeof(module->path) + 32];
 
-	if (!module->build_id_length || module->path[0] != '/' || !has_libdw())
+	if (!module->build_id_length || module->path[0] != '/' || !cu_has_libdw())
 		return;
 	if (try_file(module, module->path) || !view)
 		return;
@@ -296,11 +258,11 @@ static const char *inlined_function(Dwarf_Die *unit, Dwarf_Addr address)
 {
 	Dwarf_Die *scopes = NULL;
 	const char *name = NULL;
-	int n = dw.dwarf_getscopes(unit, address, &scopes);
+	int n = cu_libdw.dwarf_getscopes(unit, address, &scopes);
 
-	for (int i = 0; i < n && !name && dw.dwarf_tag(&scopes[i]) != DW_TAG_subprogram; i++)
-		if (dw.dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine)
-			name = dw.dwarf_diename(&scopes[i]);
+	for (int i = 0; i < n && !name && cu_libdw.dwarf_tag(&scopes[i]) != DW_TAG_subprogram; i++)
+		if (cu_libdw.dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine)
+			name = cu_libdw.dwarf_diename(&scopes[i]);
 	if (n > 0)
 		free(scopes);
 	return name;
@@ -318,7 +280,7 @@ static bool resolve_by_module(const struct cu_symbols *symbols, struct module *m
 
 	if (!module->found)
 		return false;
-	name = dw.dwfl_module_addrname(module->found, address);
+	name = cu_libdw.dwfl_module_addrname(module->found, address);
 	if (name) {
 		int status = -1;
 		char *readable = symbols->demangle && !strncmp(name, "_Z", 2) ?
@@ -329,14 +291,14 @@ static bool resolve_by_module(const struct cu_symbols *symbols, struct module *m
 		free(readable);
 	}
 	/* without a unit that has it, the nearest line is another function's */
-	unit = dw.dwfl_module_addrdie(module->found, address, &bias);
-	if (unit && dw.dwarf_haspc(unit, address - bias) != 1)
+	unit = cu_libdw.dwfl_module_addrdie(module->found, address, &bias);
+	if (unit && cu_libdw.dwarf_haspc(unit, address - bias) != 1)
 		unit = NULL;
-	line = unit ? dw.dwfl_module_getsrc(module->found, address) : NULL;
+	line = unit ? cu_libdw.dwfl_module_getsrc(module->found, address) : NULL;
 	inlined = unit ? inlined_function(unit, address - bias) : NULL;
 	if (inlined)
 		snprintf(symbol->function, sizeof(symbol->function), "%s", inlined);
-	file = line ? dw.dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+	file = line ? cu_libdw.dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
 	if (file) {
 		snprintf(symbol->file, sizeof(symbol->file), "%s", file);
 		symbol->line = number > 0 ? (unsigned int)number : 0;
