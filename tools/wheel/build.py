@@ -81,22 +81,25 @@ def find_headers(folder):
 def compile_for(arch, work, jobs):
     """Builds and installs it for @arch; returns where it lies, with bin/, lib/ and so on in it."""
     tree, stage = work / arch, work / arch / "stage"
+    if not (TOP / "configure").exists():
+        run("autoreconf", "-fi", cwd=TOP)
+    config = tree / "config.status"
+    made_anew = not config.exists() or config.stat().st_mtime < (TOP / "configure").stat().st_mtime
+    if made_anew:  # with another version, nothing of the old one may stay
+        shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True, exist_ok=True)
     compiler = tree / "zig-cc"
     compiler.write_text("#!/bin/sh\nexec %s cc -target %s-linux-gnu.%s \"$@\"\n" %
                         (shlex.join(find_zig(work)), arch, GLIBC))
     compiler.chmod(0o755)
     headers = find_headers(work / "include")
-    if not (TOP / "configure").exists():
-        run("autoreconf", "-fi", cwd=TOP)
     # CPPFLAGS has what pkg-config would say of this machine's
     found = {f"{name}_{what}": f"-I{headers}" for name in ("SMARTCOLS", "NCURSES", "LIBDW") for what in ("CFLAGS", "LIBS")}
     found["SMARTCOLS_CFLAGS"] = f"-I{headers}/libsmartcols"
-    config = tree / "config.status"
-    if not config.exists() or config.stat().st_mtime < (TOP / "configure").stat().st_mtime:
+    if made_anew:
         run(TOP / "configure", "-q", f"CC={compiler}", "--build=" + build_system(), f"--host={arch}-linux-gnu",
             "--prefix=/usr", "--libdir=/usr/lib", "--sysconfdir=/etc", f"--with-cuda={find_cuda()}",
-            "--disable-dependency-tracking", f"CPPFLAGS=-I{headers}", "CFLAGS=-O2 -fstack-protector-strong",
+            f"CPPFLAGS=-I{headers}", "CFLAGS=-O2 -fstack-protector-strong",
             # what the linker takes for unused is found by its section's name
             "LDFLAGS=-Wl,--no-gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-s",
             *(f"{name}={value}" for name, value in found.items()), cwd=tree, log=tree / "configure.out")
