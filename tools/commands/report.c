@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -126,7 +127,7 @@ void cu_reports_free(struct cu_reports *reports)
 static char *render(struct cl_report *report)
 {
 	static struct cl_emit real; /* 8 KiB */
-	int fd = memfd_create("report", MFD_CLOEXEC);
+	int fd = (int)syscall(SYS_memfd_create, "report", MFD_CLOEXEC);
 	char *text = NULL;
 	unsigned int top = report->top;
 	struct stat st;

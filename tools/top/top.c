@@ -74,7 +74,7 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 	cu_live.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
 	cu_directory_set(command, dir);
 	if (!plain && !format.json && !format.raw && !format.output && !format.noheadings &&
-	    cu_top_has_screen())
+	    cu_top_has_screen(command))
 		status = cu_top_screen(command, delay, times);
 	else
 		status = cu_top_batch(command, &format, times < 0 && !plain ? 1 : times, delay);
