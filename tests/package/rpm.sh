@@ -46,6 +46,7 @@ has libculimbo-devel '/usr/include/culimbo\.h'
 has libculimbo-devel '/usr/lib.*/pkgconfig/culimbo\.pc'
 has culimbo '/usr/bin/culimbo'
 has culimbo '/usr/lib.*/culimbo/sim/libcuda\.so\.1'
+has culimbo '/usr/share/culimbo/culimbo-dashboard\.json'
 has culimbo '/usr/share/doc/culimbo/report-format\.md'
 has culimbo '/usr/share/man/man1/culimbo-run\.1(\.gz)?'
 ! cat "$tmp"/*.provides | grep libcuda && ! cat "$tmp"/*.requires | grep libcuda
