@@ -21,6 +21,7 @@
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/base/log.h"
+#include "shim/base/old_libc.h"
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
@@ -373,7 +374,7 @@ bool cl_collector_stop(struct cl_exporter *ex, uint64_t wait)
 	atomic_fetch_add_explicit(&ex->blocks.region->header->wake, 1, memory_order_release);
 	syscall(SYS_futex, &ex->blocks.region->header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 	stopped = pthread_equal(ex->collector.thread, pthread_self()) ||
-		  pthread_clockjoin_np(ex->collector.thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+		  cl_join_until(ex->collector.thread, NULL, &until) == 0;
 	if (stopped)
 		ex->collector.running = false;
 	return stopped;

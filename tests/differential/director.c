@@ -17,7 +17,7 @@
 #include "tests/differential/calls.h"
 #include "tests/differential/stage.h"
 
-enum { NOBODY = 255 }; /* a player that has ended */
+enum { NOBODY = 255 /* a player that has ended */, MEMORY_MS = 10000 };
 static const char *self;
 
 /* ------------------------------------------------------------------- the dice */
@@ -64,6 +64,7 @@ static void begin(struct player *p)
 {
 	static const struct order retain = { .call = DO_RETAIN }, set = { .call = DO_CTX_SET };
 	unsigned int number = (unsigned int)(p - players);
+	uint64_t until = now_ms() + MEMORY_MS;
 	int retained, current;
 
 	for (unsigned int i = 0; i < BLOCKS; i++)
@@ -76,10 +77,12 @@ static void begin(struct player *p)
 	pools_begin(number);
 	p->references[0] = 1;
 	p->stack[p->depth++] = PRIMARY_0;
-	retained = tell(number, &retain).result;
+	/* what processes of before had, killed ones too, comes back when the driver is through with them */
+	while ((retained = tell(number, &retain).result) == CUDA_ERROR_OUT_OF_MEMORY && now_ms() < until)
+		;
 	current = retained ? -1 : tell(number, &set).result;
 	if (current)
-		die("player %u has no context: cuDevicePrimaryCtxRetain gave %d, cuCtxSetCurrent %d", number, retained, current);
+		die_without_context("player %u has no context: cuDevicePrimaryCtxRetain gave %d, cuCtxSetCurrent %d", number, retained, current);
 }
 
 static void play_let_go(void)

@@ -87,8 +87,14 @@ int player_end(unsigned int how);
 int direct(const struct settings *settings, unsigned int ops, const char *keep, const char *self);
 
 /* A fault that was put in to see what is said of it. */
-enum plant { PLANT_NONE, PLANT_CRASH, PLANT_KILL, PLANT_EXIT, PLANT_HANG };
+enum plant { PLANT_NONE, PLANT_CRASH, PLANT_KILL, PLANT_EXIT, PLANT_HANG, PLANT_REFUSE };
 
+uint64_t now_ms(void); /* since some moment */
+
+enum { NO_CONTEXT = 95 }; /* the exit status of a process that the driver gave no context */
+
+/* Ends this process with status NO_CONTEXT, where the driver refuses its first calls; said on stderr. */
+void die_without_context(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* Ends this process with status 99.  It is said on stderr, or after die_said_as on stdout. */
 extern const char *die_said_as;
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -30,6 +30,14 @@ static struct {
 #endif
 } my;
 
+uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 const char *die_said_as;
 
 void die(const char *format, ...)
@@ -48,14 +56,28 @@ void die(const char *format, ...)
 	_exit(99);
 }
 
+void die_without_context(const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	_exit(NO_CONTEXT);
+}
+
 void player_begin(void)
 {
 	const char *why = cuda_door_open();
+	CUresult result;
 
 	if (why)
 		die("%s", why);
-	if (cu.cuInit(0))
-		die("cuInit fails");
+	result = cu.cuInit(0);
+	if (result)
+		die_without_context("a player has no context: cuInit gave %d", (int)result);
 	my.stream[PER_THREAD] = CU_STREAM_PER_THREAD;
 }
 
@@ -444,6 +466,7 @@ static void do_plant(enum plant plant)
 	case PLANT_HANG:
 		for (;;)
 			pause();
+	case PLANT_REFUSE:
 	case PLANT_NONE:
 		break;
 	}
@@ -453,7 +476,9 @@ void player_do(const struct order *o, struct answer *a)
 {
 	memset(a, 0, sizeof(*a));
 	do_plant(o->plant);
-	if (o->call <= DO_SETTLE)
+	if (o->plant == PLANT_REFUSE)
+		a->result = CUDA_ERROR_UNKNOWN;
+	else if (o->call <= DO_SETTLE)
 		a->result = memory_call(o, a);
 	else if (o->call <= DO_EVENT_OPEN)
 		a->result = event_call(o, a);

@@ -256,6 +256,19 @@ const struct wire_reply *ask(struct actor *actor, enum wire_operation operation,
 	return reply;
 }
 
+bool begins(struct actor *actor)
+{
+	const struct wire_reply *reply;
+
+	tell(actor, OP_begin, NULL, (const uint64_t[6]){ 0 });
+	reply = hear(actor, ANSWER_MS);
+	if (strstr(reply->complaint, "CUDA_ERROR_NO_DEVICE"))
+		return false;
+	if (*reply->complaint)
+		break_off("%s could not begin: %s", actor->name, reply->complaint);
+	return true;
+}
+
 /* Waits for its end; the reply is what waitpid() says. */
 static int reap(struct actor *actor)
 {

@@ -99,6 +99,8 @@ struct actor *enter(const char *name, struct entry entry);
 	ask(actor, OP_##operation, NULL, (const uint64_t[6]){ __VA_ARGS__ })
 const struct wire_reply *ask(struct actor *actor, enum wire_operation operation,
 			     const unsigned char *handle, const uint64_t a[6]);
+/* Begins, as all do that don't enter raw; false: it sees no device. */
+bool begins(struct actor *actor);
 /* The two halves of ask(), for what takes long. */
 void tell(struct actor *actor, enum wire_operation operation, const unsigned char *handle,
 	  const uint64_t a[6]);

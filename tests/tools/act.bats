@@ -13,6 +13,8 @@ setup() {
 	share_setup
 }
 teardown() {
+	# shellcheck disable=SC2046 # a word each
+	[ -z "${check-}" ] || kill -KILL "$check" $(pgrep -P "$check") 2> /dev/null || :
 	share_teardown
 }
 
@@ -208,4 +210,37 @@ nothing_waits() {
 	exits 2
 	run "$C" collect --wait=soon 1
 	exits 2
+}
+
+@test "gc and doctor know the folder that a killed check left, and leave that of a living one" {
+	[ "$(id -u)" -eq 0 ] || skip "only root can be another user, who has no other folders"
+	stranger=$((61000 + RANDOM % 4000))
+	unset CULIMBO_DIR CULIMBO_SIM_DIR
+	as() { setpriv --reuid=$stranger --clear-groups "$@"; }
+	as test -x "$C" || skip "another user cannot run what was built here"
+	folders() { find /dev/shm /tmp -maxdepth 1 -user $stranger -name 'culimbo-check-*' 2> /dev/null; }
+	setpriv --reuid=$stranger --clear-groups "$C" check --allow-no-cuda -- sleep 60 3>&- &
+	check=$!
+	within 20 eval '[ -n "$(folders)" ] && [ -e "$(folders)/reports" ]'
+	left=$(folders)
+	run as "$C" gc --json
+	jq -e '.files == []' <<< "$output"
+	[ -d "$left" ]
+	echo 0123456789 > "$left/reports/1"
+	within 20 eval 'sleeper=$(pgrep -P $check -x sleep)'
+	kill -KILL $check
+	wait $check || :
+	kill -KILL "$sleeper"
+	run as "$C" gc --dry-run
+	has "would-remove $left"
+	[ -d "$left" ]
+	run as "$C" doctor --raw
+	has "$left"
+	run as "$C" gc --dir="$PWD"
+	[ -d "$left" ] # another directory was named
+	run as "$C" gc
+	exits 0
+	has "removed $left"
+	has "Took away 1 file"
+	[ -z "$(folders)" ]
 }

@@ -41,6 +41,25 @@ teardown() {
 	[[ $output != *HOSTPID* ]]
 }
 
+@test "ps: of a process with a host name of its own: what it calls its host" {
+	unshare -pfu --mount-proc true 2> /dev/null || skip "no namespaces can be made here"
+	printf '#!/bin/sh\nHOSTNAME=trainer-0 exec unshare -pfu --kill-child --mount-proc "%s"\n' "$SHARER" > inside
+	chmod +x inside
+	EXE=$PWD/inside start P
+	tell P "export 4096 1"
+	run "$C" ps
+	[[ ${lines[0]} == *HOSTPID*HOST* ]]
+	[[ ${lines[1]} == *trainer-0* ]]
+	[[ ${lines[0]} != *POD* ]]
+	"$C" ps --json -o PID,HOST,POD,CONTAINER | jq -e '.processes[0] | .pid == 1 and .host == "trainer-0" and has("pod") and has("container")'
+	finish P
+	# in another PID namespace alone the host is this one
+	printf '#!/bin/sh\nHOSTNAME=trainer-0 exec unshare -pf --kill-child --mount-proc "%s"\n' "$SHARER" > inside
+	EXE=$PWD/inside start Q
+	tell Q "export 4096 1"
+	"$C" ps --json | jq -e '[.processes[] | select(.state == "alive")] | length == 1 and .[0].host == null'
+}
+
 @test "ps --user: root looks at another user's processes, and at all" {
 	[ "$(id -u)" -eq 0 ] || skip "only root may look"
 	STRANGER=$((61000 + RANDOM % 4000))

@@ -128,7 +128,7 @@ ${PID[Q]} exported - 7 7168
 ${PID[P]} limbo-grace - 2 2048
 ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	"$C" blocks --group-by=KIND --json --limit=1 |
-		jq -e '.groups == [{"kind":"memory","blocks":12,"sum":8398848}]'
+		jq -e '.groups == [{"kind":"memory","blocks":12,"sum_bytes":8398848,"sum":8398848}]'
 	[ "$("$C" blocks --group-by=KIND -o SUM,KIND --raw --noheadings --bytes --pid="${PID[C]}")" = "1024 memory" ]
 	run "$C" blocks --sort=BYTE
 	exits 2
@@ -520,4 +520,32 @@ ${PID[C]} alive" ]
 		jq -n -e "$user + $system < 1"
 	done
 	[ "$(column STATE blocks | sort | uniq -c | xargs)" = "80000 exported 20000 limbo-grace" ]
+}
+
+@test "no list is empty without a word: why, and what to do" {
+	for command in ps blocks; do
+		run --separate-stderr "$C" $command
+		exits 0
+		[ -z "$output" ]
+		[[ $stderr == *"No process shares"*"culimbo run -- CMD"*"ps --unprotected"* ]]
+	done
+	run "$C" report
+	exits 0
+	has "no process shares under culimbo now"
+	start P CULIMBO_GRACE=0
+	tell P "export 4096 1"
+	run "$C" report
+	has "no process here holds"
+	run "$C" report "${PID[P]}"
+	exits 1
+	has "of process ${PID[P]}: --pid=${PID[P]}"
+	start C
+	tell C "open $(tell P "export 4096 1"; echo "$SAID")"
+	tell P "free 2"
+	tell C close
+	within 20 eval '[ -z "$("$C" blocks --raw --noheadings 2> /dev/null)" ]'
+	run --separate-stderr "$C" blocks
+	exits 0
+	[ -z "$output" ]
+	[[ $stderr == *"No blocks are shared"* ]]
 }

@@ -9,6 +9,7 @@ eval "common_$(declare -f setup)"
 load share.bash
 
 tools=$top_builddir/tests/tools/prometheus
+dashboard=$top_srcdir/tools/culimbo-dashboard.json
 
 setup() {
 	common_setup
@@ -86,6 +87,65 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	exits 2
 }
 
+@test "counters only grow: exports, the way through the limbo, refused and reclaimed" {
+	export CULIMBO_GRACE=0
+	start P
+	start C
+	counter() { # NAME of the process, and of the counter
+		grep "^culimbo_$2_total{pid=\"${PID[$1]}\",program=\"sharer\",file=\"[^\"]*\"} " text | sed 's/.* //'
+	}
+	tell P "export 4096 3"
+	stale=$SAID
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	tell P "free 4" # C has one of these
+	"$C" metrics > text # of the other three no good handle can be on its way
+	[ "$(counter P exports)" = 4 ]
+	[ "$(counter P limbo_entered_bytes)" = 2097152 ]
+	[ "$(counter P limbo_returned_bytes)" = 0 ]
+	[ "$(counter P reclaimed)" = 0 ]
+	tell C "close"
+	within 20 eval '"$C" metrics > text; [ "$(counter P limbo_returned_bytes)" = 2097152 ]'
+	if tell C "open $stale" > /dev/null; then false; fi
+	tell P "export 4096 2" # records that were used before
+	tell C "open $SAID"
+	tell P "free 2"
+	die C
+	within 20 eval '"$C" metrics > text; [ "$(counter P reclaimed)" = 1 ]'
+	[ "$(counter P exports)" = 6 ]
+	[ "$(counter C refused)" = 1 ]
+	[ "$(counter P refused)" = 0 ]
+	[ "$(counter P misuse)" = 0 ]
+	[ "$(counter P memory_asked)" = 0 ]
+	# OpenMetrics: a counter's name is that of its lines without "_total", a unit ends the name
+	grep -v '^#' text | grep _total | sed 's/_total{.*//' | sort -u > of_lines
+	sed -n 's/^# TYPE \(.*\) counter$/\1/p' text | sort > of_heads
+	cmp of_lines of_heads
+	for type in $(grep '^# UNIT' text | cut -d' ' -f3,4 | tr ' ' =); do
+		[[ ${type%=*} == *_"${type#*=}" ]]
+	done
+	[ "$(grep -c '^# HELP' text)" = "$(grep -c '^# TYPE' text)" ]
+	run "$C" metrics --format=xml
+	exits 2
+	has "'xml' is not openmetrics or prometheus"
+}
+
+@test "the dashboard asks for what is printed, and for all of it" {
+	scene
+	"$C" metrics --format=prometheus > text
+	jq -e '.title and .uid and (.panels | length > 9) and ([.panels[].id] | length == (unique | length))' \
+		"$dashboard"
+	# each panel has its own place
+	jq -e '[.panels[].gridPos | select(.x + .w > 24)] == []' "$dashboard"
+	jq -e '[.panels[].gridPos | range(.x; .x + .w) as $x | range(.y; .y + .h) as $y | "\($x) \($y)"] |
+		length == (unique | length)' "$dashboard"
+	jq -r '.. | .expr? // empty' "$dashboard" | grep -o 'culimbo_[a-z_]*' | sort -u > asked
+	grep -o '^culimbo_[a-z_]*' text | sort -u > printed
+	diff asked printed
+	make -s -C "$top_builddir" install-dist_dashboardDATA DESTDIR="$PWD/to"
+	find to -name culimbo-dashboard.json | grep -q /share/culimbo/
+}
+
 @test "promtool has nothing against it, whatever a program is called" {
 	[ -x "$tools/promtool" ] || skip "no Prometheus (fetch-prometheus.sh has said why)"
 	cp "$SHARER" 'a"b\c'
@@ -94,16 +154,24 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	tell Q "export 1024 1"
 	"$C" metrics > text
 	grep -q 'program="a\\"b\\\\c"' text
-	run "$tools/promtool" check metrics < text
+	"$C" metrics --format=prometheus > older
+	run "$tools/promtool" check metrics < older
 	exits 0
 	[ -z "$output" ]
+	# the newer form, by Prometheus's reader of it; it wants times
+	sed '/^[^#]/s/$/ 1700000000/' text > timed
+	run "$tools/promtool" tsdb create-blocks-from openmetrics timed blocks
+	exits 0
+	sed '/^# EOF/d' timed > endless
+	run "$tools/promtool" tsdb create-blocks-from openmetrics endless blocks
+	exits 1
 }
 
 @test "node_exporter and Prometheus read it" {
 	[ -x "$tools/prometheus" ] || skip "no Prometheus (fetch-prometheus.sh has said why)"
 	scene
 	mkdir prom
-	"$C" metrics -o prom/culimbo.prom
+	"$C" metrics --format=prometheus -o prom/culimbo.prom
 	# (two ports that are free now)
 	read -r exporter server < <(python3 -c 'import socket
 s = [socket.socket(), socket.socket()]
@@ -137,4 +205,11 @@ print(*[x.getsockname()[1] for x in s])')
 	within 60 eval '[ "$(asks "sum(culimbo_limbo_bytes)")" = 8192 ]' || { cat server.log exporter.log; false; }
 	[ "$(asks "sum by (pid) (culimbo_pinned_bytes{pid=\"${PID[C]}\"})")" = 4096 ]
 	[ "$(asks 'node_textfile_scrape_error')" = 0 ]
+	# what each panel of the dashboard asks for has an answer
+	jq -r '.. | .expr? // empty' "$dashboard" | sed 's/\$instance/.*/; s/\$__rate_interval/1m/' > asked
+	[ "$(wc -l < asked)" -gt 15 ]
+	while read -r query; do
+		within 20 eval '[ -n "$(asks "$query")" ]' || { echo "no answer: $query"; false; }
+	done < asked
+	[ "$(asks 'count(count by (instance) (culimbo_processes))')" = 1 ]
 }

@@ -149,6 +149,87 @@ scene() {
 	shows 'status=0'
 }
 
+@test "a process is selected, and leads on to its holders, their blocks and call stacks" {
+	scene
+	selected() { # the pid of the line that is drawn the other way round
+		term capture-pane -e -p -t 0 | python3 -c '
+import re, sys
+turned = False # tmux gives no code again where a line ends as the next one begins
+for line in sys.stdin:
+    signs = []
+    for codes, sign in re.findall(r"\x1b\[([0-9;]*)m|(.)", line):
+        if sign:
+            signs.append((sign, turned))
+        for code in codes.split(";") if not sign else []:
+            turned = code == "7" or (turned and code not in ("", "0", "27"))
+    pid = re.match(r" *([0-9]+) ", "".join(s for s, t in signs))
+    if pid and all(t for s, t in signs[:pid.end(1)]):
+        print(pid.group(1))'
+	}
+	opens 120 30 "$C top -d 200ms"
+	shows "^ *${PID[P]} alive"
+	within 20 eval '[ "$(selected)" = ${PID[P]} ]'
+	# it stays with its process when that is sorted elsewhere
+	keys i
+	within 20 eval '[ "$(pane | grep -E "^ *[0-9]+ alive" | head -n 1 | grep -oE "[0-9]+" | head -n 1)" = ${PID[C]} ]'
+	keys Home
+	within 20 eval '[ "$(selected)" = ${PID[C]} ]'
+	keys l
+	within 20 eval '[ "$(pane | grep -E "^ *[0-9]+ alive" | head -n 1 | grep -oE "[0-9]+" | head -n 1)" = ${PID[P]} ]'
+	within 20 eval '[ "$(selected)" = ${PID[C]} ]'
+	keys Enter
+	shows '^culimbo show exporter-'
+	shows "^imported +1"
+	# what C has open is a block of P: its holders, and where they opened it
+	id=$(pane | grep -oE '[0-9a-f]{6}:[0-9]+')
+	keys Enter
+	shows "^culimbo show $id"
+	shows '^held by'
+	shows "^ +pid +${PID[C]}"
+	keys End
+	shows '#0 main .*sharer.c:|#0 .*sharer\+0x'
+	keys Escape
+	shows "^imported +1"
+	keys Escape
+	shows 'every 200ms'
+	keys Home g
+	shows '^culimbo collect exporter-'
+	shows "^Process ${PID[P]} .* gave back 2 blocks, 6 MiB"
+	keys Escape
+	shows "^ *${PID[P]} alive .* 0 B "
+	keys q
+	shows 'status=0'
+}
+
+@test "each GPU: what the limbos take of it; with NVIDIA's library, used and free memory" {
+	scene
+	run "$C" top
+	exits 0
+	# two blocks of 3 MiB, of which each takes two pages
+	has "GPU 63756c69   limbo takes 8 MiB"
+	# one that the processes know, by its UUID, and another
+	$CC -shared -fPIC -x c -o libnvidia-ml.so.1 - <<-'END'
+		#include <stdio.h>
+		int nvmlInit_v2(void) { return 0; }
+		int nvmlDeviceGetCount_v2(unsigned *n) { *n = 3; return 0; }
+		int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(unsigned long)(i + 1); return i == 2 ? 15 : 0; }
+		int nvmlDeviceGetMemoryInfo(void *d, unsigned long long m[3])
+		{ m[0] = 100ull << 30; m[1] = 97ull << 30; m[2] = (unsigned long)d << 30; return 0; }
+		int nvmlDeviceGetUUID(void *d, char *to, unsigned n)
+		{ snprintf(to, n, "GPU-%s", d == (void *)2 ? "63756c69-6d62-6f2d-7369-6d0000000000" : "00112233-4455-6677-8899-aabbccddeeff"); return 0; }
+		int nvmlDeviceGetName(void *d, char *to, unsigned n) { snprintf(to, n, "Fake %d", (int)(long)d); return 0; }
+	END
+	LD_LIBRARY_PATH=$PWD run "$C" top
+	exits 0
+	[[ ${lines[1]} == "GPU 0   used 1 GiB   free 97 GiB   limbo takes 0 B   Fake 1" ]]
+	[[ ${lines[2]} == "GPU 1   used 2 GiB   free 97 GiB   limbo takes 8 MiB   Fake 2" ]]
+	[[ ${lines[3]} == *PID* ]]
+	opens 120 24 "LD_LIBRARY_PATH=$PWD $C top -d 200ms"
+	shows '^GPU 1   used 2 GiB   free 97 GiB   limbo takes 8 MiB   Fake 2'
+	keys q
+	shows 'status=0'
+}
+
 @test "it follows the size of the terminal, down to a tiny one" {
 	scene
 	opens 200 40 "$C top -d 200ms"
@@ -179,15 +260,25 @@ scene() {
 	done
 	opens 110 11 "$C top -d 200ms --sort=PID"
 	shows '1-6 of 8'
+	keys NPage NPage
+	shows '2-7 of 8'
 	keys NPage
 	shows '3-8 of 8'
 	[ "$(pane | grep -E '^ *[0-9]+ alive' | grep -oE '^ *[0-9]+' | xargs)" = \
 		"$(printf '%s\n' "${PID[@]}" | sort -n | tail -n 6 | xargs)" ]
+	keys End
+	shows '3-8 of 8'
+	keys Up Up Up Up Up
+	shows '3-8 of 8'
 	keys Up
 	shows '2-7 of 8'
+	keys Home
+	shows '1-6 of 8'
+	keys Down Down Down Down Down
+	shows '1-6 of 8'
 	keys Down
-	shows '3-8 of 8'
-	keys PPage
+	shows '2-7 of 8'
+	keys PPage PPage PPage
 	shows '1-6 of 8'
 	keys q
 	shows 'status=0'
@@ -228,7 +319,7 @@ scene() {
 	run "$C" top
 	exits 0
 	[[ ${lines[0]} == "culimbo top - "*"3 processes   limbo 6 MiB in 2 blocks"* ]]
-	[ "${#lines[@]}" -eq 5 ]
+	[ "${#lines[@]}" -eq 6 ] # one is of the GPU
 	if LC_ALL=C grep -q $'\033' <<< "$output"; then false; fi
 }
 

@@ -171,15 +171,37 @@ static void do_end(void)
 }
 
 /* -------------------------------------------------------------- the whole of it */
+static CUresult first_calls(const char **call)
+{
+	CUdevice device;
+	CUresult result;
+
+	*call = "cuInit";
+	if ((result = CALL(cu.cuInit(0))))
+		return result;
+	*call = "cuDeviceGet";
+	if ((result = cu.cuDeviceGet(&device, 0)))
+		return result;
+	*call = "cuDevicePrimaryCtxRetain";
+	if ((result = CALL(cu.cuDevicePrimaryCtxRetain(&context, device))))
+		return result;
+	*call = "cuCtxSetCurrent";
+	if ((result = cu.cuCtxSetCurrent(context)))
+		return result;
+	*call = "cuStreamCreate";
+	return CALL(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
 /*
- * *drivers_own: it failed as a GPU's driver does, bare too, when many processes
- * begin and are killed at once (doc/results, 2026-11-22).
+ * *drivers_own: it failed as a GPU's driver does when many processes begin and are killed at once:
+ * CUDA_ERROR_UNKNOWN is seen bare as often (doc/results, 2026-11-22), CUDA_ERROR_LAUNCH_FAILED was
+ * seen once, of a process that had launched nothing (2026-11-23).
  */
 static bool do_begin(bool *drivers_own)
 {
 	uint64_t deadline = torture_now() + BEGIN_MS * UINT64_C(1000000);
-	const char *why = cuda_door_open();
-	CUdevice device;
+	const char *why = cuda_door_open(), *call = NULL;
+	char where[64];
 	CUresult result;
 
 	if (!why && (!(*(void **)&copy_to_device = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
@@ -194,18 +216,17 @@ static bool do_begin(bool *drivers_own)
 		return false;
 	}
 	/* (others may have taken all of the memory for a moment: do_pressure) */
-	while ((result = CALL(cu.cuInit(0))) || (result = cu.cuDeviceGet(&device, 0)) ||
-	       (result = CALL(cu.cuDevicePrimaryCtxRetain(&context, device))) ||
-	       (result = cu.cuCtxSetCurrent(context)) ||
-	       (result = CALL(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))) {
+	while ((result = first_calls(&call))) {
 		if (result != CUDA_ERROR_OUT_OF_MEMORY || torture_now() > deadline) {
 			COUNT(begin_failed);
-			if (table->gpu && result == CUDA_ERROR_UNKNOWN) {
+			if (table->gpu && (result == CUDA_ERROR_UNKNOWN || result == CUDA_ERROR_LAUNCH_FAILED)) {
 				COUNT(begin_unknown);
 				*drivers_own = true;
+				fprintf(stderr, "torture: first calls: %s gave %d\n", call, (int)result);
 				return false;
 			}
-			complain("the first calls", result);
+			snprintf(where, sizeof(where), "the first calls, %s", call);
+			complain(where, result);
 			return false;
 		}
 		nap(20000000);

@@ -359,8 +359,8 @@ static void judge(double seconds, struct memory before)
 	 */
 	if (table->gpu)
 		ok((table->begin_unknown + table->begin_waited) * 4 <= table->begins,
-		   "of %llu processes the driver gave %llu CUDA_ERROR_UNKNOWN on their first calls, and %llu no answer "
-		   "for %d s: as bare",
+		   "of %llu processes the driver refused %llu their first calls (999 or 719), and gave %llu no answer "
+		   "for %d s: that is its own",
 		   (unsigned long long)table->begins, (unsigned long long)table->begin_unknown,
 		   (unsigned long long)table->begin_waited, (int)(HUNG_NS / 1000 / MS));
 }

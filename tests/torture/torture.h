@@ -51,7 +51,7 @@
 	X(exits)                                                                                   \
 	X(begins)	 /* processes that made their first calls of the driver */                 \
 	X(begin_failed)	 /* of which got an error */                                               \
-	X(begin_unknown) /* of which CUDA_ERROR_UNKNOWN, of a GPU's driver */                      \
+	X(begin_unknown) /* of which by CUDA_ERROR_UNKNOWN or _LAUNCH_FAILED of a GPU's driver */   \
 	X(begin_waited)	 /* which waited too long for a GPU's driver, and were killed */           \
 	X(errors)	 /* answers of the driver that bare would not give: must be none */
 

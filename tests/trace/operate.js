@@ -82,6 +82,17 @@
 		await key("Escape");
 		check("Escape ends the filter", $("search").value === "" && +body.dataset.shown === all);
 		check("and leaves it", document.activeElement === canvas);
+		await changes("what was never closed, by the button", () => $("leaks").click());
+		check("only its blocks are left", +body.dataset.leaks > 0 && +body.dataset.shown === +body.dataset.leaks && $("search").value === "leaked");
+		$("leaks").click();
+		await frame();
+		check("and all by it again", +body.dataset.shown === all);
+		let sums = "";
+		for (y = 30; !sums && y < 80; y += 5) {
+			pointer("pointermove", canvas.clientWidth / 2, y);
+			sums = $("tip").hidden ? "" : $("tip").textContent;
+		}
+		check("the limbo has its sum and states under the pointer", /^Limbo of .*in all.*held by importers.*grace/.test(sums));
 		await changes("a state that is not to be shown", () => document.querySelector("#states input").click());
 		document.querySelector("#states input").click();
 		await frame(); // (what is drawn late must not be taken for the theme)

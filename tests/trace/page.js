@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the page that needs no browser, in any JavaScript engine:
-//   node page.js PAGE.html BLOCKS OPENS
+//   node page.js PAGE.html BLOCKS OPENS LEAKS
 "use strict";
 const fs = require("fs"), assert = require("assert");
 const html = fs.readFileSync(process.argv[2], "utf8");
@@ -10,7 +10,7 @@ function script(id) {
 	return found[1];
 }
 const core = new Function(script("core") + ";return {STATES, makeModel, select, layOut, packRows," +
-	"densityOf, depthOf, describe, timeText, sizeText};")();
+	"densityOf, depthOf, limboAt, limboPeak, describe, timeText, sizeText};")();
 new Function(script("ui")); // it can be read; a browser runs it
 const model = core.makeModel(JSON.parse(script("data"))), shown = {};
 core.STATES.forEach((s) => { shown[s[0]] = true; });
@@ -33,6 +33,27 @@ model.blocks.forEach((b) => {
 model.opens.forEach((o) => {
 	assert(model.blocks[o.block] && model.blocks[o.block].exported <= o.begin, "exported before it is opened");
 	assert(core.describe(model, o).rows.length > 3);
+});
+// a freed block is held as long as somebody has it open, also in its grace
+model.blocks.filter((b) => b.limbo >= 0).forEach((b) => b.phases.forEach((p) => {
+	if (p[0] === "grace")
+		assert(!b.opens.some((o) => Math.min(o.end, p[2]) > Math.max(o.begin, p[1])), "nobody has a block of grace open");
+}));
+// what was never closed is marked, and the filter finds it with its block
+const leaked = model.opens.filter((o) => o.leaked);
+assert.strictEqual(leaked.length, +process.argv[5]);
+leaked.forEach((o) => assert.strictEqual(o.phases[0][0], "leaked"));
+const found = core.select(model, "leaked", shown);
+assert.strictEqual(found.opens.length, leaked.length);
+assert.strictEqual(found.blocks.length, new Set(leaked.map((o) => o.block)).size);
+// the limbo by state: its sum is what the library counted, where it has no events and nothing lost
+model.procs.forEach((proc, i) => {
+	const its = model.blocks.filter((b) => b.proc === i);
+	if (its.some((b) => b.limbo >= 0))
+		assert(Math.abs(core.limboPeak(its) - proc.peak) <= 0.02 * proc.peak, "the peak of the limbo");
+	const bytes = core.limboAt(its, model.span / 2), sum = its.filter((b) => b.limbo >= 0 &&
+		b.limbo <= model.span / 2 && model.span / 2 < b.end).reduce((n, b) => n + b.size, 0);
+	assert.strictEqual(bytes.held + bytes.grace + bytes.ready, sum);
 });
 // rows do not overlap and hold all; lanes neither
 const all = core.select(model, "", shown), layout = core.layOut(model, all, 0, model.span);

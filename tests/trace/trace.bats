@@ -177,10 +177,10 @@ T=$BATS_FILE_TMPDIR
 @test "the page's rows, phases and density hold what the trace has" {
 	command -v node > /dev/null || skip "there is no node"
 	"$C" trace "$T/share" -o share.html
-	run node "$top_srcdir/tests/trace/page.js" share.html 13 12
+	run node "$top_srcdir/tests/trace/page.js" share.html 13 12 4
 	exits 0
 	"$C" trace "$T/many" -o many.html
-	run node "$top_srcdir/tests/trace/page.js" many.html 2001 2000
+	run node "$top_srcdir/tests/trace/page.js" many.html 2001 2000 0
 	exits 0
 	[[ $output =~ ,\ [1-9][0-9]*\ dense ]]
 }

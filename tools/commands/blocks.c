@@ -316,6 +316,8 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 	status = print(command, &scan, &choice, &format);
 	if (status == CU_OK && !scan.processes && !format.json && !format.raw)
 		cu_note_nobody();
+	else if (status == CU_OK && !scan.blocks && !format.json && !format.raw)
+		fprintf(stderr, "No blocks are shared, and none wait: the processes of `culimbo ps` export nothing now.\n");
 	if (status != CU_USAGE)
 		cu_note_unread(command, &scan);
 	cu_scan_free(&scan);

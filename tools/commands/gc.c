@@ -20,6 +20,7 @@
 
 #include "shim/shm/gc.h"
 #include "shim/base/options.h"
+#include "tools/commands/check_folder.h"
 #include "tools/commands/commands.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
@@ -43,7 +44,7 @@ static const struct cu_column columns[] = {
 };
 
 struct file {
-	char name[16];
+	char name[48];
 	const char *action, *state, *why;
 	char command[129];
 	uint32_t id, pid; /* pid 0: not known */
@@ -169,6 +170,27 @@ static void try_file(struct gc *gc)
 	cl_region_close(&gc->region);
 }
 
+/* The folders that killed checks left stand behind the files. */
+struct folders {
+	struct file *file;
+	long n;
+	bool dry;
+};
+
+static void add_folder(void *data, const char *path, uint64_t bytes, bool removed)
+{
+	struct folders *to = data;
+	struct file *more = realloc(to->file, (size_t)(to->n + 1) * sizeof(*more));
+
+	if (!more)
+		return;
+	to->file = more;
+	more[to->n] = (struct file){ .judged = CL_DEAD, .disk = bytes, .state = "dead",
+				     .action = removed ? "removed" : to->dry ? "would-remove" : "failed",
+				     .why = "the folder of a `culimbo check` that was killed" };
+	snprintf(more[to->n++].name, sizeof(more->name), "%s", path);
+}
+
 static int compare(const void *x, const void *y)
 {
 	const struct file *a = x, *b = y;
@@ -208,7 +230,7 @@ static long list_files(int dirfd, struct file **list)
 			*list = more;
 		}
 		(*list)[n] = (struct file){ .id = id, .unfinished = unfinished };
-		snprintf((*list)[n++].name, sizeof((*list)->name), "%.15s", entry->d_name);
+		snprintf((*list)[n++].name, sizeof((*list)->name), "%.40s", entry->d_name);
 	}
 	closedir(dir);
 	if (n)
@@ -299,6 +321,14 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 	}
 	if (gc.dirfd >= 0)
 		close(gc.dirfd);
+	/* who names a directory means that one alone */
+	if (n >= 0 && !dir && !getenv("CULIMBO_DIR")) {
+		struct folders folders = { list, n, gc.dry };
+
+		cu_check_folders_left(!gc.dry, add_folder, &folders);
+		list = folders.file;
+		n = folders.n;
+	}
 	status = CU_OK;
 	if (n < 0) {
 		cu_error(command, "cannot read %s: %s", cu_directory(), strerror((int)-n));
@@ -349,6 +379,8 @@ const struct cu_command cu_gc = {
 	.help = "Takes away the exporter files of processes that have ended without doing so\n"
 		"(killed ones).  It is safe while others run: a file goes only when its process is\n"
 		"surely dead.  Running processes do the same now and then; nothing depends on it.\n"
+		"Folders in /dev/shm and /tmp that killed `culimbo check` left go as well, unless a\n"
+		"directory is named (--dir, CULIMBO_DIR).\n"
 		"To see what a dead process had shared, look at its file before (culimbo report).",
 	.options = options,
 	.columns = columns,

@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,41 @@
 #include "tools/common/table.h"
 #include "tools/common/text.h"
 
-enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128 };
+enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT };
+
+/*
+ * The two differ in the comments of counters alone.  OpenMetrics names there the metric, and its
+ * values' lines have "_total" behind it; the older form of Prometheus names what stands in these
+ * lines.  node_exporter and `promtool check metrics` read only the older one: of a counter in the
+ * other form they see the values, but neither the type nor the help.
+ */
+static bool openmetrics = true;
+
+/* ------------------------------------------------------------------- what only grows */
+static const struct {
+	const char *name, *unit, *help;
+	size_t at; /* in struct cu_counters */
+} counters[] = {
+	{ "culimbo_exports", NULL, "Blocks and events that the process has exported, each counted once.",
+	  offsetof(struct cu_counters, exports) },
+	{ "culimbo_limbo_entered_bytes", "bytes",
+	  "Device memory that the process has freed and culimbo has kept for a while, in whole pages of 2 MiB.",
+	  offsetof(struct cu_counters, entered_bytes) },
+	{ "culimbo_limbo_returned_bytes", "bytes", "Device memory of these blocks that the driver has back.",
+	  offsetof(struct cu_counters, returned_bytes) },
+	{ "culimbo_refused", NULL, "Opens of the process that were refused: the block had been freed.",
+	  offsetof(struct cu_counters, refused) },
+	{ "culimbo_reclaimed", NULL, "Holds on blocks of the process that were taken back from dead importers.",
+	  offsetof(struct cu_counters, reclaimed) },
+	{ "culimbo_forced_out", NULL,
+	  "What the driver got back although others had it, because of CULIMBO_HELD_BYTES or CULIMBO_MAX_EVENTS.",
+	  offsetof(struct cu_counters, forced_out) },
+	{ "culimbo_misuse", NULL, "Calls of the process that CUDA forbids, such as a second free.",
+	  offsetof(struct cu_counters, misuse) },
+	{ "culimbo_memory_asked", NULL,
+	  "How often other processes that were short of device memory asked for the limbo of the process.",
+	  offsetof(struct cu_counters, asked) },
+};
 
 /* ------------------------------------------------------------------- what is counted */
 enum what {
@@ -176,12 +211,36 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 }
 
 /* ------------------------------------------------------------------------- the text */
+static void head_of(FILE *to, const char *type, const char *name, const char *end, const char *unit,
+		    const char *help)
+{
+	fprintf(to, "# TYPE %s%s %s\n", name, end, type);
+	if (unit && openmetrics)
+		fprintf(to, "# UNIT %s%s %s\n", name, end, unit);
+	fprintf(to, "# HELP %s%s %s\n", name, end, help);
+}
+
 static void head(FILE *to, const char *name, const char *unit, const char *help)
 {
-	fprintf(to, "# TYPE %s gauge\n", name);
-	if (unit)
-		fprintf(to, "# UNIT %s %s\n", name, unit);
-	fprintf(to, "# HELP %s %s\n", name, help);
+	head_of(to, "gauge", name, "", unit, help);
+}
+
+static void put_counters(FILE *to, const struct metrics *m, const struct cu_scan *scan)
+{
+	for (size_t n = 0; n < sizeof(counters) / sizeof(*counters); n++) {
+		head_of(to, "counter", counters[n].name, openmetrics ? "" : "_total", counters[n].unit,
+			counters[n].help);
+		for (size_t i = 0; i < scan->processes; i++) {
+			const struct cu_process *p = &scan->process[i];
+			uint64_t value;
+
+			if (p->error || !p->file_id)
+				continue;
+			memcpy(&value, (const char *)&p->counters + counters[n].at, sizeof(value));
+			fprintf(to, "%s_total{%s} %llu\n", counters[n].name, m->labels[i],
+				(unsigned long long)value);
+		}
+	}
 }
 
 /* One kind of thing that is counted in blocks and bytes: @bytes says which of the two. */
@@ -243,7 +302,10 @@ static bool put_all(FILE *to, const struct cu_scan *scan)
 	     "How long ago the block was freed that the process has waited longest to give back.");
 	for (const struct series *s = m.all; s; s = s->hh.next)
 		fprintf(to, "culimbo_limbo_oldest_seconds{%s} %.3f\n", s->labels, (double)s->oldest / 1e9);
-	fputs("# EOF\n", to);
+	if (m.labels)
+		put_counters(to, &m, scan);
+	if (openmetrics)
+		fputs("# EOF\n", to);
 	HASH_ITER(hh, m.all, series, next) {
 		HASH_DEL(m.all, series);
 		free(series);
@@ -373,6 +435,11 @@ static int metrics(const struct cu_command *command, int argc, char **argv)
 			if (!cu_read_wait(optarg, &every) || every < 100000000)
 				return cu_usage_error(command, "--every: '%s' is not a time of 100ms to 1h", optarg);
 			break;
+		case OPTION_FORMAT:
+			openmetrics = !strcmp(optarg, "openmetrics");
+			if (!openmetrics && strcmp(optarg, "prometheus") != 0)
+				return cu_usage_error(command, "--format: '%s' is not openmetrics or prometheus", optarg);
+			break;
 		case CU_OPTION_DIR:
 			dir = optarg;
 			break;
@@ -386,12 +453,14 @@ static int metrics(const struct cu_command *command, int argc, char **argv)
 static const struct cu_option options[] = {
 	{ "output", OPTION_OUTPUT, "FILE", "write FILE, whole each time (default: stdout)" },
 	{ "every", OPTION_EVERY, "DURATION", "again and again, so far apart: 15s, 1m" },
+	{ "format", OPTION_FORMAT, "openmetrics|prometheus",
+	  "prometheus: the older form, which node_exporter and promtool read (default openmetrics)" },
 	CU_DIR_OPTION,
 	{ .name = NULL },
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo metrics -o /var/lib/prometheus/node-exporter/culimbo.prom --every 15s",
+	{ "culimbo metrics --format=prometheus -o /var/lib/prometheus/node-exporter/culimbo.prom --every 15s",
 	  "for node_exporter's textfile collector" },
 	{ "culimbo metrics | grep pinned_bytes", "who keeps freed memory of others" },
 	{ .line = NULL },
@@ -403,10 +472,16 @@ const struct cu_command cu_metrics = {
 	.summary = "print what is shared as OpenMetrics, for Prometheus",
 	.help = "Prints gauges by process and device: blocks and bytes that are exported, held by\n"
 		"others, in limbo, orphaned, or pinned by a process that has freed memory of others\n"
-		"open; and how old the oldest block in limbo is.\n"
+		"open; and how old the oldest block in limbo is.  And counters by process, which only\n"
+		"grow: exports, memory that went into the limbo and came back, opens refused, holds of\n"
+		"dead processes taken back, misuse, and how often others asked for memory.  Handles\n"
+		"that a process has opened, and its calls that waited for memory, are counted in the\n"
+		"process alone: culimbo_stats() has them (culimbo.h(3)).\n"
 		"\n"
 		"With -o the text goes to FILE, which is always whole: node_exporter's textfile\n"
-		"collector reads it, if its name ends in .prom.",
+		"collector reads it, if its name ends in .prom and --format=prometheus is given.\n"
+		"A dashboard for Grafana is installed as culimbo-dashboard.json in culimbo's folder\n"
+		"below share/.",
 	.options = options,
 	.examples = examples,
 	.run = metrics,

@@ -9,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/report/origin.h"
 #include "tools/commands/commands.h"
+#include "tools/common/container.h"
 #include "tools/common/procs.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
@@ -17,7 +19,7 @@
 
 enum { OPTION_UNPROTECTED = 128, OPTION_USER };
 enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, PINS, AGE, PROCFILE, NOTE,
-       EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS, HOSTPID, CGROUP, USER };
+       EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS, HOSTPID, HOST, POD, CONTAINER, CGROUP, USER };
 
 static const struct cu_column columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
@@ -41,6 +43,9 @@ static const struct cu_column columns[] = {
 	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "memory that its file takes" },
 	[PIDNS] = { "PIDNS", CU_NUMBER, CU_HIDDEN | CU_LEFT, "the inode of its PID namespace" },
 	[HOSTPID] = { "HOSTPID", CU_NUMBER, CU_IF_ANY, "of a process in another PID namespace: what it is called here" },
+	[HOST] = { "HOST", CU_TEXT, CU_IF_ANY, "of such a process: what it calls its host, which in a pod is the pod's name (its HOSTNAME)" },
+	[POD] = { "POD", CU_TEXT, CU_IF_ANY, "of such a process: the UID of its pod in Kubernetes" },
+	[CONTAINER] = { "CONTAINER", CU_TEXT, CU_HIDDEN, "the first 12 digits of its container's id" },
 	[CGROUP] = { "CGROUP", CU_TEXT, CU_HIDDEN, "its cgroup, which names its container or pod" },
 	[USER] = { "USER", CU_NUMBER, CU_IF_ANY | CU_LEFT, "whose it is, with --user" },
 	{ .name = NULL },
@@ -55,7 +60,7 @@ static pid_t pid_here(const struct cu_process *p)
 static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 {
 	const struct cu_process *p = row;
-	static char text[512];
+	static char text[512], word[40];
 	struct tm tm;
 	time_t when;
 	pid_t here;
@@ -134,10 +139,27 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 		if (p->elsewhere && p->state != CL_DEAD && (here = pid_here(p)) > 0)
 			cu_cell_number(cell, (uint64_t)here);
 		break;
+	case HOST:
+		if (!p->elsewhere || p->state == CL_DEAD || (here = pid_here(p)) <= 0)
+			break;
+		cu_proc_host(here, text, sizeof(text));
+		cu_cell_text(cell, text);
+		break;
+	case POD:
+	case CONTAINER:
 	case CGROUP:
-		if (p->state == CL_DEAD || (here = pid_here(p)) <= 0)
+		/* by itself a pod is worth a column only of processes of another one */
+		if (p->state == CL_DEAD || (column == POD && !p->elsewhere) || (here = pid_here(p)) <= 0)
 			break;
 		cu_proc_cgroup(here, text, sizeof(text));
+		if (column == POD)
+			cu_pod_of(text, word);
+		else if (column == CONTAINER)
+			cl_report_take_container(text, word);
+		if (column != CGROUP) {
+			cu_cell_text(cell, word);
+			break;
+		}
 		cu_cell_text(cell, text);
 		break;
 	case USER:
@@ -247,7 +269,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
 	{ "culimbo ps -o PID,PINS,COMMAND", "who keeps freed memory of others" },
 	{ "culimbo ps --unprotected", "who uses CUDA and is not under culimbo" },
-	{ "culimbo ps --json | jq '[.processes[].limbobytes] | add'", "bytes in limbo on this host" },
+	{ "culimbo ps --json | jq '[.processes[].limbo_bytes] | add'", "bytes in limbo on this host" },
 	{ .line = NULL },
 };
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 #include "shim/report/report_table.h"
 #include "tools/common/known.h"
 #include "tools/common/names.h"
+#include "tools/common/scan.h"
 #include "tools/common/symbols.h"
 #include "tools/commands/report.h"
 
@@ -125,7 +127,7 @@ void cu_reports_free(struct cu_reports *reports)
 static char *render(struct cl_report *report)
 {
 	static struct cl_emit real; /* 8 KiB */
-	int fd = memfd_create("report", MFD_CLOEXEC);
+	int fd = (int)syscall(SYS_memfd_create, "report", MFD_CLOEXEC);
 	char *text = NULL;
 	unsigned int top = report->top;
 	struct stat st;
@@ -160,6 +162,7 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 	int err = list(dirfd, &entries, &n, &sums->unread);
 
 	report->dirfd = dirfd;
+	sums->files += err ? 0 : n;
 	for (size_t i = 0; !err && i < n; i++) {
 		struct cl_view view;
 
@@ -263,7 +266,10 @@ static void say_end(struct cl_report *report, const struct cu_report_sums *sums,
 	cl_emit_number(e, "unread", sums->unread, sums->unread ? " unread=" : NULL, "");
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
-	if (!sums->processes && !choice->pids)
+	if (!sums->processes && !choice->pids && !sums->files)
+		cl_emit_words(e, "culimbo: nothing to report: no process shares under culimbo now (`culimbo run -- CMD` "
+				 "starts one). One that ends writes its report itself, and is gone\n");
+	else if (!sums->processes && !choice->pids)
 		cl_emit_words(e, "culimbo: nothing to report: no process here holds, waits for, or has leaked "
 				 "anything (--all shows those that share)\n");
 }
@@ -289,7 +295,13 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 		FILE *from = strcmp(file[i], "-") ? fopen(file[i], "re") : stdin;
 
 		if (!from) {
-			cu_error(command, "%s: %s", file[i], strerror(errno));
+			long long pid;
+
+			if (errno == ENOENT && cu_number(file[i], &pid))
+				cu_error(command, "there is no file '%s'; of process %s: --pid=%s", file[i], file[i],
+					 file[i]);
+			else
+				cu_error(command, "%s: %s", file[i], strerror(errno));
 			status = CU_FAILED;
 			continue;
 		}

@@ -12,6 +12,7 @@ struct cu_report_sums {
 	uint64_t since; /* CLOCK_REALTIME ns: processes that began to share before are not looked at */
 
 	uint64_t processes, alive, findings, suppressed, unread;
+	uint64_t files; /* of all processes, also of those of which there is nothing to say */
 };
 
 /*

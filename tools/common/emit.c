@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/common/emit.h"
+#include "tools/common/keys.h"
 #include "tools/common/text.h"
 
 static void begin(struct cu_emit *to, const char *key)
@@ -91,8 +92,15 @@ void cu_emit_text(struct cu_emit *to, const char *key, const char *text)
 	free(clean);
 }
 
-static void plain(struct cu_emit *to, const char *key, const char *text)
+/* In JSON also under its new name, if it has one: see keys.h. */
+static void plain(struct cu_emit *to, const char *key, enum cu_type type, const char *text)
 {
+	const char *also = to->json ? cu_key_of(key, type) : NULL;
+
+	if (also) {
+		begin(to, also);
+		fputs(text, stdout);
+	}
 	begin(to, key);
 	if (!to->json)
 		pad(to, key);
@@ -101,12 +109,17 @@ static void plain(struct cu_emit *to, const char *key, const char *text)
 		putchar('\n');
 }
 
-void cu_emit_number(struct cu_emit *to, const char *key, uint64_t number)
+static void put_number(struct cu_emit *to, const char *key, enum cu_type type, uint64_t number)
 {
 	char text[24];
 
 	snprintf(text, sizeof(text), "%" PRIu64, number);
-	plain(to, key, text);
+	plain(to, key, type, text);
+}
+
+void cu_emit_number(struct cu_emit *to, const char *key, uint64_t number)
+{
+	put_number(to, key, CU_NUMBER, number);
 }
 
 void cu_emit_bytes(struct cu_emit *to, const char *key, uint64_t bytes)
@@ -114,11 +127,11 @@ void cu_emit_bytes(struct cu_emit *to, const char *key, uint64_t bytes)
 	char text[24];
 
 	if (to->json || to->bytes) {
-		cu_emit_number(to, key, bytes);
+		put_number(to, key, CU_BYTES, bytes);
 		return;
 	}
 	cu_bytes_long(text, bytes);
-	plain(to, key, text);
+	plain(to, key, CU_BYTES, text);
 }
 
 void cu_emit_ago(struct cu_emit *to, const char *key, uint64_t ns)
@@ -131,7 +144,7 @@ void cu_emit_ago(struct cu_emit *to, const char *key, uint64_t ns)
 			 ns / 1000000 % 1000);
 	else
 		snprintf(text, sizeof(text), "%s ago", duration);
-	plain(to, key, text);
+	plain(to, key, CU_SECONDS, text);
 }
 
 void cu_emit_hex(struct cu_emit *to, const char *key, uint64_t number)
@@ -144,5 +157,5 @@ void cu_emit_hex(struct cu_emit *to, const char *key, uint64_t number)
 
 void cu_emit_bool(struct cu_emit *to, const char *key, bool is)
 {
-	plain(to, key, to->json ? is ? "true" : "false" : is ? "yes" : "no");
+	plain(to, key, CU_BOOLEAN, to->json ? is ? "true" : "false" : is ? "yes" : "no");
 }

@@ -138,7 +138,10 @@ void cu_note_nobody(void)
 	char path[256];
 
 	cu_clean(path, sizeof(path), cu_directory(), 255);
-	fprintf(stderr, "No process shares GPU memory under culimbo (there is no file in %s).\n", path);
+	fprintf(stderr,
+		"No process shares GPU memory under culimbo (there is no file in %s).\n"
+		"Start programs by `culimbo run -- CMD`; `culimbo ps --unprotected` lists those that use CUDA without it.\n",
+		path);
 }
 
 void cu_note_unread(const struct cu_command *command, const struct cu_scan *scan)
@@ -368,6 +371,9 @@ static void look_at_file(void *data)
 	process->age = now > is.created ? now - is.created : 0;
 	cu_clean(process->command, sizeof(process->command), is.command, sizeof(is.command));
 	process->elsewhere = look->scan->self.pid_ns && is.who.pid_ns != look->scan->self.pid_ns;
+	cu_counters_read(&process->counters, &look->view);
+	if (is.state != CL_DEAD)
+		cu_gpus_add(&look->scan->gpus, &look->view);
 	look->oldest = 0;
 	records = cl_view_records(&look->view);
 	for (uint32_t record = 0; record < records && !look->failed; record++)

@@ -13,6 +13,8 @@
 
 #include "shim/shm/view.h"
 #include "tools/common/cli.h"
+#include "tools/common/counters.h"
+#include "tools/common/gpus.h"
 
 /* To stand beside CU_TABLE_OPTIONS. */
 #define CU_DIR_OPTION                                                                 \
@@ -50,6 +52,7 @@ struct cu_process {
 	uint64_t limbo, limbo_bytes;
 	uint64_t imported, imported_bytes;
 	uint64_t pins, pin_bytes; /* blocks of others, freed or left by the dead, whose memory it alone or with others keeps */
+	struct cu_counters counters; /* all 0 without a file */
 	struct cu_holder *holder;
 	unsigned int holders;
 };
@@ -69,6 +72,7 @@ struct cu_scan {
 	size_t held_by_n;
 	uint64_t now; /* CLOCK_MONOTONIC ns */
 	struct cl_identity self;
+	struct cu_gpus gpus; /* what the limbos of the living take of each */
 };
 
 enum { CU_SCAN_BLOCKS = 1 };

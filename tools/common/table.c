@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <libsmartcols.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 
 #include "shim/base/nearest.h"
 #include "tools/common/cli.h"
+#include "tools/common/keys.h"
+#include "tools/common/smartcols.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
 
@@ -308,6 +309,28 @@ static void put_below(const char *text, size_t indent, size_t width)
 	putchar_unlocked('\n');
 }
 
+/*
+ * Makes the widest columns between the first and the last of @n narrower, until all fit into @room.  A
+ * longer text then moves what follows it in its own line, and not in all.
+ */
+static void make_narrow(const struct cu_table *table, size_t *width, unsigned int n, size_t room)
+{
+	for (;;) {
+		unsigned int widest = 0;
+		size_t all = n - 1;
+
+		for (unsigned int i = 0; i < n; i++) {
+			all += width[i];
+			if (i && i + 1 < n && width[i] > strlen(table->columns[table->shown[i]].name) &&
+			    (!widest || width[i] > width[widest]))
+				widest = i;
+		}
+		if (all <= room || !widest)
+			return;
+		width[widest]--;
+	}
+}
+
 /* @below: the columns of a terminal that is too narrow for the last column; 0: it is wide enough. */
 static void print_long_table(const struct cu_table *table, unsigned int below)
 {
@@ -324,12 +347,14 @@ static void print_long_table(const struct cu_table *table, unsigned int below)
 			if (its > width[i])
 				width[i] = its;
 		}
+	if (below)
+		make_narrow(table, width, n, below);
 	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++) {
 		for (unsigned int i = 0; i < n; i++) {
 			const struct cu_column *column = &table->columns[table->shown[i]];
 			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
 						  column->name;
-			size_t free_width = width[i] - cu_width(text);
+			size_t its = cu_width(text), free_width = its < width[i] ? width[i] - its : 0;
 
 			if (is_number(column))
 				pad(free_width);
@@ -360,8 +385,25 @@ static void print_long_raw(const struct cu_table *table)
 		}
 }
 
-static void print_long_json(const struct cu_table *table)
+static void print_member(const char *key, const struct cu_column *column, const char *text)
 {
+	fputs_unlocked("         \"", stdout);
+	fputs_unlocked(key, stdout);
+	fputs_unlocked("\": ", stdout);
+	if (!text)
+		fputs_unlocked("null", stdout);
+	else if (column->type == CU_BOOLEAN)
+		fputs_unlocked(*text == '1' ? "true" : "false", stdout);
+	else if (column->type == CU_TEXT || column->type == CU_HEX)
+		cu_json_text(text);
+	else
+		fputs_unlocked(text, stdout);
+}
+
+/* libsmartcols could print only one name of a member. */
+static void print_json(const struct cu_table *table)
+{
+	const char *key[COLUMNS_MOST];
 	char name[COLUMNS_MOST][48];
 
 	for (unsigned int i = 0; i < table->n; i++) {
@@ -371,6 +413,7 @@ static void print_long_json(const struct cu_table *table)
 		for (; *from && at < sizeof(name[i]) - 1; from++)
 			name[i][at++] = (char)cl_lower(*from);
 		name[i][at] = 0;
+		key[i] = cu_key_of(name[i], table->columns[table->shown[i]].type);
 	}
 	printf("{\n   \"%s\": [\n", table->name);
 	for (size_t line = 0; line < table->lines; line++) {
@@ -379,17 +422,11 @@ static void print_long_json(const struct cu_table *table)
 			const struct cu_column *column = &table->columns[table->shown[i]];
 			const char *text = table->cell[line * table->n + i];
 
-			fputs_unlocked("         \"", stdout);
-			fputs_unlocked(name[i], stdout);
-			fputs_unlocked("\": ", stdout);
-			if (!text)
-				fputs_unlocked("null", stdout);
-			else if (column->type == CU_BOOLEAN)
-				fputs_unlocked(*text == '1' ? "true" : "false", stdout);
-			else if (column->type == CU_TEXT || column->type == CU_HEX)
-				cu_json_text(text);
-			else
-				fputs_unlocked(text, stdout);
+			if (key[i]) {
+				print_member(key[i], column, text);
+				fputs_unlocked(",\n", stdout);
+			}
+			print_member(name[i], column, text);
 			fputs_unlocked(i + 1 == table->n ? "\n" : ",\n", stdout);
 		}
 		fputs_unlocked("      }", stdout);
@@ -430,38 +467,30 @@ static const char *without_folder(const char *command)
 	return from;
 }
 
-static int print_smart(struct cu_table *table)
+static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 {
-	static const int json_types[] = {
-		[CU_TEXT] = SCOLS_JSON_STRING,	   [CU_NUMBER] = SCOLS_JSON_NUMBER,
-		[CU_BYTES] = SCOLS_JSON_NUMBER,	   [CU_SECONDS] = SCOLS_JSON_NUMBER,
-		[CU_BOOLEAN] = SCOLS_JSON_BOOLEAN, [CU_HEX] = SCOLS_JSON_STRING,
-	};
-	struct libscols_table *smart = scols_new_table();
+	struct libscols_table *smart = lib->scols_new_table();
 	bool cut = is_cut(table) != 0;
 	int error = -ENOMEM;
 
 	if (!smart)
 		return -ENOMEM;
-	scols_table_enable_json(smart, table->format.json);
-	scols_table_enable_raw(smart, table->format.raw);
-	scols_table_enable_noheadings(smart, table->format.noheadings);
-	if (scols_table_set_name(smart, table->name))
-		goto out;
+	lib->scols_table_enable_raw(smart, table->format.raw);
+	lib->scols_table_enable_noheadings(smart, table->format.noheadings);
 	for (unsigned int i = 0; i < table->n; i++) {
 		const struct cu_column *column = &table->columns[table->shown[i]];
-		int flags = table->format.json || table->format.raw ? 0 : (is_number(column) ? SCOLS_FL_RIGHT : 0) |
+		int flags = table->format.raw ? 0 : (is_number(column) ? SCOLS_FL_RIGHT : 0) |
 					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
 					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
-		struct libscols_column *new = scols_table_new_column(
+		struct libscols_column *new = lib->scols_table_new_column(
 			/* (a whole number: such a column is not made narrower than its cells) */
 			smart, column->name, column->flags & CU_WRAP ? 0.5 : column->flags & CU_CUT ? 0.1 : 1, flags);
 
-		if (!new || scols_column_set_json_type(new, json_types[column->type]))
+		if (!new)
 			goto out;
 	}
 	for (size_t line = 0; line < table->lines; line++) {
-		struct libscols_line *new = scols_table_new_line(smart, NULL);
+		struct libscols_line *new = lib->scols_table_new_line(smart, NULL);
 
 		if (!new)
 			goto out;
@@ -469,18 +498,39 @@ static int print_smart(struct cu_table *table)
 			const char *cell = table->cell[line * table->n + i];
 
 			/* (in raw output two blanks would be read as one) */
-			if (!cell && !table->format.json)
+			if (!cell)
 				cell = "-";
 			if (cell && cut && table->columns[table->shown[i]].flags & CU_CUT)
 				cell = without_folder(cell);
-			if (cell && scols_line_set_data(new, i, cell))
+			if (cell && lib->scols_line_set_data(new, i, cell))
 				goto out;
 		}
 	}
-	error = scols_print_table(smart);
+	error = lib->scols_print_table(smart);
 out:
-	scols_unref_table(smart);
+	lib->scols_unref_table(smart);
 	return error;
+}
+
+/*
+ * Without libsmartcols a table has the same text.  Only where it is wider than the terminal, it is
+ * not made to fit, which one line says.
+ */
+static int print_short(struct cu_table *table)
+{
+	const char *why;
+	const struct cu_smartcols *lib = cu_smartcols(&why);
+
+	if (lib)
+		return print_smart(table, lib);
+	if (is_cut(table))
+		cu_error(table->command, "the table is wider than the terminal: libsmartcols is missing (Debian: libsmartcols1): %s",
+			 why);
+	if (table->format.raw)
+		print_long_raw(table);
+	else
+		print_long_table(table, 0);
+	return 0;
 }
 
 void cu_table_drop(struct cu_table *table)
@@ -506,17 +556,17 @@ int cu_table_end(struct cu_table *table)
 			 is_cut(table) :
 			 0;
 	if (!error && table->format.json && !table->lines)
-		printf("{\n   \"%s\": []\n}\n", table->name); /* of which libsmartcols prints nothing */
+		printf("{\n   \"%s\": []\n}\n", table->name);
 	else if (!error && !table->lines)
 		;
-	else if (!error && table->lines > SMART_LINES && table->format.json)
-		print_long_json(table);
+	else if (!error && table->format.json)
+		print_json(table);
 	else if (!error && table->lines > SMART_LINES && table->format.raw)
 		print_long_raw(table);
 	else if (!error && (table->lines > SMART_LINES || narrow))
 		print_long_table(table, narrow);
 	else if (!error)
-		error = print_smart(table);
+		error = print_short(table);
 	cu_table_drop(table);
 	if (!error)
 		return CU_OK;

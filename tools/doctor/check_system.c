@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "shim/self/self.h"
+#include "tools/commands/check_folder.h"
 #include "tools/common/scan.h"
 #include "tools/common/text.h"
 #include "tools/doctor/checks.h"
@@ -187,6 +188,35 @@ static void check_files(void)
 	}
 	cu_scan_free(&scan);
 	close(fd);
+}
+
+struct left {
+	unsigned int folders;
+	uint64_t bytes;
+	char one[128];
+};
+
+static void count_folder(void *data, const char *path, uint64_t bytes, bool removed)
+{
+	struct left *left = data;
+
+	(void)removed;
+	if (!left->folders++)
+		snprintf(left->one, sizeof(left->one), "%s", path);
+	left->bytes += bytes;
+}
+
+static void check_folders(void)
+{
+	struct left left = { .folders = 0 };
+	char size[24];
+
+	cu_check_folders_left(false, count_folder, &left);
+	cu_bytes_long(size, left.bytes);
+	if (left.folders)
+		cu_found("leftovers", WARN, "`culimbo gc` takes them away (without --dir and CULIMBO_DIR)",
+			 "%u folder%s of killed `culimbo check`, %s: %s%s", left.folders,
+			 left.folders == 1 ? "" : "s", size, left.one, left.folders == 1 ? "" : " and others");
 }
 
 /* -------------------------------------------------------------------- the system */
@@ -383,6 +413,7 @@ void cu_check_system(void)
 {
 	check_directory();
 	check_files();
+	check_folders();
 	check_remove_ipc();
 	check_limits();
 	check_proc();

@@ -93,6 +93,10 @@ int cu_top_batch(const struct cu_command *command, const struct cu_format *forma
 			cu_say_sum(sum, sizeof(sum));
 			strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now, &tm));
 			printf("culimbo top - %s  %s\n", when, sum);
+			for (unsigned int gpu = 0; gpu < cu_live.scan.gpus.n; gpu++) {
+				cu_gpu_say(&cu_live.scan.gpus.gpu[gpu], sum, sizeof(sum));
+				puts(sum);
+			}
 		}
 		for (size_t row = 0; row < cu_live.rows; row++)
 			cu_table_line(lines, fill, &cu_live.row[row]);

@@ -113,6 +113,38 @@ static bool passes_filter(const struct cu_process *p)
 	       strcasestr(cu_state_word(p), cu_live.filter);
 }
 
+static bool is_chosen(const struct cu_process *p)
+{
+	return p->file_id == cu_live.chosen_file && p->who.pid == cu_live.chosen.pid &&
+	       p->who.start_time == cu_live.chosen.start_time && p->who.pid_ns == cu_live.chosen.pid_ns;
+}
+
+void cu_top_select(size_t row)
+{
+	if (!cu_live.rows) {
+		cu_live.selected = 0;
+		return;
+	}
+	cu_live.selected = row < cu_live.rows ? row : cu_live.rows - 1;
+	cu_live.chosen = cu_live.row[cu_live.selected].process.who;
+	cu_live.chosen_file = cu_live.row[cu_live.selected].process.file_id;
+}
+
+/* Finds the process that was chosen; where it is gone, who stands there now is selected. */
+static void follow_selected(void)
+{
+	size_t row = 0;
+
+	if (!cu_live.chosen.pid && !cu_live.chosen_file)
+		return;
+	while (row < cu_live.rows && !is_chosen(&cu_live.row[row].process))
+		row++;
+	if (row < cu_live.rows)
+		cu_live.selected = row;
+	else if (cu_live.selected >= cu_live.rows)
+		cu_live.selected = cu_live.rows ? cu_live.rows - 1 : 0;
+}
+
 void cu_top_arrange(void)
 {
 	cu_live.rows = 0;
@@ -126,6 +158,7 @@ void cu_top_arrange(void)
 	}
 	if (cu_live.rows)
 		qsort(cu_live.row, cu_live.rows, sizeof(*cu_live.row), compare_rows);
+	follow_selected();
 }
 
 bool cu_top_look(const struct cu_command *command)
@@ -173,6 +206,7 @@ bool cu_top_look(const struct cu_command *command)
 		if (p->limbo_bytes > cu_live.most)
 			cu_live.most = p->limbo_bytes;
 	}
+	cu_gpus_ask(&cu_live.scan.gpus);
 	cu_top_arrange();
 	return true;
 }

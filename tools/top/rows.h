@@ -41,6 +41,9 @@ struct cu_live {
 	bool backwards, paused, ascii;
 	char filter[64];
 	size_t first; /* row at the top of the screen */
+	size_t selected; /* row that keys act on; it stays with its process, wherever that is sorted to */
+	struct cl_identity chosen; /* pid 0: nobody was chosen yet, so the uppermost */
+	uint32_t chosen_file;
 };
 extern struct cu_live cu_live;
 
@@ -48,5 +51,7 @@ extern struct cu_live cu_live;
 bool cu_top_look(const struct cu_command *command);
 /* Filters and sorts what was seen last once more. */
 void cu_top_arrange(void);
+/* Row @row, or the last one, is the selected one. */
+void cu_top_select(size_t row);
 
 #endif

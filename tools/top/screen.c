@@ -7,99 +7,21 @@
  */
 #include "config.h"
 
-#define NCURSES_WIDECHAR 1
-#include <curses.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <term.h>
 #include <time.h>
 #include <unistd.h>
-#include <wchar.h>
-
-/* term.h takes common words for macros */
-#undef columns
-#undef lines
 
 #include "tools/common/text.h"
 #include "tools/top/bars.h"
 #include "tools/top/batch.h"
+#include "tools/top/draw.h"
+#include "tools/top/pane.h"
 #include "tools/top/screen.h"
-
-enum { PLAIN, TITLE, DIM, GOOD, DOUBTFUL, BAD, BARS, TRENDS, HEAD, HEAD_SORTED };
-static attr_t look_of[HEAD_SORTED + 1];
-
-static void make_looks(void)
-{
-	bool colours = has_colors() && !getenv("NO_COLOR");
-	short back = -1;
-
-	look_of[PLAIN] = A_NORMAL;
-	look_of[TITLE] = A_BOLD;
-	look_of[DIM] = A_DIM;
-	look_of[GOOD] = A_NORMAL;
-	look_of[DOUBTFUL] = A_BOLD;
-	look_of[BAD] = A_BOLD;
-	look_of[BARS] = A_NORMAL;
-	look_of[TRENDS] = A_NORMAL;
-	look_of[HEAD] = A_REVERSE;
-	look_of[HEAD_SORTED] = A_REVERSE | A_BOLD | A_UNDERLINE;
-	if (!colours || start_color() == ERR)
-		return;
-	if (use_default_colors() == ERR)
-		back = COLOR_BLACK;
-	init_pair(1, COLOR_GREEN, back);
-	init_pair(2, COLOR_YELLOW, back);
-	init_pair(3, COLOR_RED, back);
-	init_pair(4, COLOR_CYAN, back);
-	look_of[GOOD] = COLOR_PAIR(1);
-	look_of[DOUBTFUL] = COLOR_PAIR(2);
-	look_of[BAD] = COLOR_PAIR(3) | A_BOLD;
-	look_of[BARS] = COLOR_PAIR(2);
-	look_of[TRENDS] = COLOR_PAIR(4);
-}
-
-/* Draws as much of @text as @width columns take, from column @x; returns where it ends. */
-static int draw(int y, int x, int width, int how, const char *text)
-{
-	mbstate_t state = { 0 };
-	int used = 0;
-
-	if (y < 0 || y >= LINES || x >= COLS)
-		return x;
-	if (width > COLS - x)
-		width = COLS - x;
-	attrset(look_of[how]);
-	while (*text) {
-		wchar_t c[2] = { 0 };
-		size_t n = mbrtowc(c, text, strlen(text), &state);
-		int w;
-
-		if (n == (size_t)-1 || n == (size_t)-2 || !n) {
-			c[0] = '?'; /* no UTF-8 here */
-			n = 1;
-			memset(&state, 0, sizeof(state));
-		}
-		w = wcwidth(c[0]);
-		if (w < 0)
-			w = 0;
-		if (used + w > width)
-			break;
-		mvaddwstr(y, x + used, c);
-		used += w;
-		text += n;
-	}
-	attrset(A_NORMAL);
-	return x + used;
-}
-
-static void draw_right(int y, int x, int width, int how, const char *text)
-{
-	int free_width = width - (int)cu_width(text);
-
-	draw(y, x + (free_width > 0 ? free_width : 0), width, how, text);
-}
+/* the last one: its names are common words */
+#include "tools/top/curses.h"
 
 /* What fits: each from where a dozen columns of the command, which has what is left, remain. */
 struct place {
@@ -172,11 +94,11 @@ static void draw_row(int y, const struct cu_row *row, const struct place *place,
 
 		*text = 0;
 		if (at->column == STATE) {
-			draw(y, at->x, at->width, state_look(p), cu_state_word(p));
+			cu_draw(y, at->x, at->width, state_look(p), cu_state_word(p));
 			continue;
 		}
 		if (at->column == COMMAND) {
-			draw(y, at->x, at->width, p->error ? BAD : PLAIN,
+			cu_draw(y, at->x, at->width, p->error ? BAD : PLAIN,
 			     p->error ? cu_process_note(p) : command_in(p, at->width));
 			continue;
 		}
@@ -230,9 +152,9 @@ static void draw_row(int y, const struct cu_row *row, const struct place *place,
 		if (!strcmp(text, "0"))
 			how = DIM;
 		if (at->right)
-			draw_right(y, at->x, at->width, how, text);
+			cu_draw_right(y, at->x, at->width, how, text);
 		else
-			draw(y, at->x, at->width, how, text);
+			cu_draw(y, at->x, at->width, how, text);
 	}
 }
 
@@ -242,7 +164,9 @@ static const char *const help_lines[] = {
 	"n  by bytes pinned            p  by pid                c  by command",
 	"/  show only what has a text in command, pid or state (empty: all)",
 	"r  the other way round        space  stand still       + -  slower, faster",
-	"arrows, PgUp, PgDn  scroll",
+	"arrows, PgUp, PgDn, Home, End  select a process",
+	"Enter  what it shares, who holds it, from where in the code   Esc  back",
+	"g  have it give back what nobody holds (culimbo collect)",
 	"?  this help           q  quit",
 };
 
@@ -257,33 +181,37 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 	erase();
 	strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now, &tm));
 	cu_duration(every, delay);
-	x = draw(y, 0, COLS, TITLE, "culimbo top");
+	x = cu_draw(y, 0, COLS, TITLE, "culimbo top");
 	snprintf(text, sizeof(text), "  %s, every %s%s  %s", when, every,
 		 cu_live.paused ? ", standing still" : "", cu_directory());
-	draw(y++, x, COLS, cu_live.paused ? DOUBTFUL : DIM, text);
+	cu_draw(y++, x, COLS, cu_live.paused ? DOUBTFUL : DIM, text);
 	cu_say_sum(text, sizeof(text));
-	x = draw(y, 0, COLS, PLAIN, text);
+	x = cu_draw(y, 0, COLS, PLAIN, text);
 	if (cu_live.unread) {
 		snprintf(text, sizeof(text), "   %u file%s not readable", cu_live.unread,
 			 cu_live.unread == 1 ? "" : "s");
-		draw(y, x, COLS, BAD, text);
+		cu_draw(y, x, COLS, BAD, text);
 	}
 	y++;
 	if (*cu_live.filter && !asking) {
 		snprintf(text, sizeof(text), "only: %s  (%zu of %zu)", cu_live.filter, cu_live.rows,
 			 cu_live.scan.processes);
-		draw(y, 0, COLS, DOUBTFUL, text);
+		cu_draw(y, 0, COLS, DOUBTFUL, text);
 	}
 	y++;
-	attrset(look_of[HEAD]);
-	mvhline(y, 0, (chtype)' ' | look_of[HEAD], COLS);
+	/* of small screens the processes are the better use */
+	for (unsigned int gpu = 0; gpu < cu_live.scan.gpus.n && (int)gpu < LINES / 4 - 2; gpu++) {
+		cu_gpu_say(&cu_live.scan.gpus.gpu[gpu], text, sizeof(text));
+		cu_draw(y++, 0, COLS, PLAIN, text);
+	}
+	cu_draw_blank(y, HEAD);
 	for (int i = 0; i < places; i++) {
 		int how = place[i].column == cu_live.sort ? HEAD_SORTED : HEAD;
 
 		if (place[i].right)
-			draw_right(y, place[i].x, place[i].width, how, title_of(place[i].column));
+			cu_draw_right(y, place[i].x, place[i].width, how, title_of(place[i].column));
 		else
-			draw(y, place[i].x, place[i].width, how, title_of(place[i].column));
+			cu_draw(y, place[i].x, place[i].width, how, title_of(place[i].column));
 	}
 	y++;
 	visible = LINES - y - 1;
@@ -291,33 +219,59 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 		visible -= (int)(sizeof(help_lines) / sizeof(*help_lines)) + 1;
 	if (visible < 0)
 		visible = 0;
+	if (cu_live.selected < cu_live.first)
+		cu_live.first = cu_live.selected;
+	if (visible && cu_live.selected >= cu_live.first + (size_t)visible)
+		cu_live.first = cu_live.selected - (size_t)visible + 1;
 	if (cu_live.first + (size_t)visible > cu_live.rows)
 		cu_live.first = cu_live.rows > (size_t)visible ? cu_live.rows - (size_t)visible : 0;
-	for (size_t i = cu_live.first; i < cu_live.rows && i < cu_live.first + (size_t)visible; i++)
+	for (size_t i = cu_live.first; i < cu_live.rows && i < cu_live.first + (size_t)visible; i++) {
+		cu_draw_chosen(i == cu_live.selected);
+		if (i == cu_live.selected)
+			cu_draw_blank(y, PLAIN);
 		draw_row(y++, &cu_live.row[i], place, places);
+		cu_draw_chosen(false);
+	}
 	if (!cu_live.rows)
-		draw(y++, 2, COLS, DIM,
+		cu_draw(y++, 2, COLS, DIM,
 		     *cu_live.filter ? "no process has that text" :
 				   "no process shares GPU memory under culimbo; start one: culimbo run -- CMD");
 	if (help)
 		for (size_t i = 0; i < sizeof(help_lines) / sizeof(*help_lines); i++)
-			draw(LINES - 1 - (int)(sizeof(help_lines) / sizeof(*help_lines)) + (int)i, 1, COLS,
+			cu_draw(LINES - 1 - (int)(sizeof(help_lines) / sizeof(*help_lines)) + (int)i, 1, COLS,
 			     PLAIN, help_lines[i]);
 	if (asking) {
-		x = draw(LINES - 1, 0, COLS, TITLE, "only those with: ");
-		x = draw(LINES - 1, x, COLS, PLAIN, asking);
+		x = cu_draw(LINES - 1, 0, COLS, TITLE, "only those with: ");
+		x = cu_draw(LINES - 1, x, COLS, PLAIN, asking);
 		move(LINES - 1, x < COLS ? x : COLS - 1);
 	} else {
-		draw(LINES - 1, 0, COLS, DIM,
-		     "q quit   / filter   l b h e i n a p c sort   r reverse   space pause   ? help");
+		cu_draw(LINES - 1, 0, COLS, DIM,
+		     "q quit   Enter details   g collect   / filter   l b h e i n a p c sort   ? help");
 		if (cu_live.rows > (size_t)visible && COLS > 100) {
 			snprintf(text, sizeof(text), "%zu-%zu of %zu", cu_live.first + 1,
 				 cu_live.first + (size_t)visible, cu_live.rows);
-			draw_right(LINES - 1, COLS - 24, 23, DIM, text);
+			cu_draw_right(LINES - 1, COLS - 24, 23, DIM, text);
 		}
 	}
 	curs_set(asking != NULL);
 	refresh();
+}
+
+/* The selected process, as `culimbo show` and `culimbo collect` take it; false: there is none. */
+static bool selected_name(char *to, size_t size)
+{
+	const struct cu_process *p;
+	char file[16];
+
+	if (cu_live.selected >= cu_live.rows)
+		return false;
+	p = &cu_live.row[cu_live.selected].process;
+	cu_file_word(file, p->file_id);
+	if (p->file_id)
+		snprintf(to, size, "%s", file);
+	else
+		snprintf(to, size, "%u", p->who.pid);
+	return true;
 }
 
 static volatile sig_atomic_t told_to_end;
@@ -397,9 +351,11 @@ int cu_top_screen(const struct cu_command *command, uint64_t delay, long long ti
 	nonl();
 	keypad(stdscr, TRUE);
 	set_escdelay(50);
-	make_looks();
+	cu_draw_begin();
 	while (!told_to_end) {
+		size_t page = LINES > 8 ? (size_t)LINES - 8 : 1;
 		uint64_t now = cl_now();
+		char name[40];
 
 		if (now >= next && !cu_live.paused) {
 			if (times == 0)
@@ -411,11 +367,16 @@ int cu_top_screen(const struct cu_command *command, uint64_t delay, long long ti
 			}
 			next = cl_now() + delay;
 		}
-		draw_screen(delay, asking ? cu_live.filter : NULL, help);
+		if (cu_pane_is_open())
+			cu_pane_draw();
+		else
+			draw_screen(delay, asking ? cu_live.filter : NULL, help);
 		now = cl_now();
 		timeout(cu_live.paused ? 1000 : next > now ? (int)((next - now) / 1000000) + 1 : 0);
 		key = getch();
 		if (key == ERR || key == KEY_RESIZE)
+			continue;
+		if (cu_pane_is_open() && (cu_pane_key(key) || (key != 'q' && key != 'Q')))
 			continue;
 		if (asking) {
 			asking = edit_filter(key, before);
@@ -452,37 +413,58 @@ int cu_top_screen(const struct cu_command *command, uint64_t delay, long long ti
 		case 27:
 			help = false;
 			break;
+		case '\n':
+		case '\r':
+		case KEY_ENTER:
+		case KEY_RIGHT:
+			if (selected_name(name, sizeof(name)))
+				cu_pane_open("show", name);
+			break;
+		case 'g':
+			if (selected_name(name, sizeof(name)))
+				cu_pane_open("collect", name);
+			break;
 		case KEY_DOWN:
-			cu_live.first++;
+			cu_top_select(cu_live.selected + 1);
 			break;
 		case KEY_UP:
-			cu_live.first -= cu_live.first > 0;
+			cu_top_select(cu_live.selected - (cu_live.selected > 0));
 			break;
 		case KEY_NPAGE:
-			cu_live.first += (size_t)(LINES > 8 ? LINES - 8 : 1);
+			cu_top_select(cu_live.selected + page);
 			break;
-		case KEY_PPAGE: {
-			size_t page = (size_t)(LINES > 8 ? LINES - 8 : 1);
-
-			cu_live.first -= cu_live.first > page ? page : cu_live.first;
+		case KEY_PPAGE:
+			cu_top_select(cu_live.selected > page ? cu_live.selected - page : 0);
 			break;
-		}
+		case KEY_HOME:
+			cu_top_select(0);
+			break;
+		case KEY_END:
+			cu_top_select(cu_live.rows);
+			break;
 		default:
 			break;
 		}
 	}
 	endwin();
+	cu_pane_close_all();
 	return status;
 }
 
-bool cu_top_has_screen(void)
+bool cu_top_has_screen(const struct cu_command *command)
 {
-	const char *term = getenv("TERM"), *move;
+	const char *term = getenv("TERM"), *address, *why;
 	int error;
 
-	if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || !term || !*term || !strcmp(term, "dumb") ||
-	    setupterm(term, STDOUT_FILENO, &error))
+	if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || !term || !*term || !strcmp(term, "dumb"))
 		return false;
-	move = tigetstr("cup");
-	return move && move != (char *)-1;
+	if (!cu_curses_load(&why)) {
+		cu_error(command, "one table and no screen: ncurses is missing (Debian: libncursesw6; Fedora: ncurses-libs): %s",
+			 why);
+		return false;
+	}
+	if (setupterm(term, STDOUT_FILENO, &error))
+		return false;
+	address = tigetstr("cup");
+	return address && address != (char *)-1;
 }

@@ -74,7 +74,7 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 	cu_live.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
 	cu_directory_set(command, dir);
 	if (!plain && !format.json && !format.raw && !format.output && !format.noheadings &&
-	    cu_top_has_screen())
+	    cu_top_has_screen(command))
 		status = cu_top_screen(command, delay, times);
 	else
 		status = cu_top_batch(command, &format, times < 0 && !plain ? 1 : times, delay);
@@ -109,8 +109,11 @@ const struct cu_command cu_top = {
 	.arguments = "",
 	.summary = "show the processes that share, live, and how their limbos grow",
 	.help = "Shows the processes that share GPU memory, again and again: what waits in the limbo\n"
-		"of each, as a bar (of the most that any has) and over time.  Keys sort, filter, pause\n"
-		"and quit; ? shows them.  Where stdout is no terminal, or a dumb one, it prints one\n"
+		"of each, as a bar (of the most that any has) and over time.  Keys select a\n"
+		"process, show what it shares, with whom and from where in the code, have it collect,\n"
+		"sort, filter, pause and quit; ? shows them.  Of each GPU: how much of its memory is\n"
+		"used and free (from NVIDIA's libnvidia-ml.so.1, where it is), and what the limbos of\n"
+		"all processes take of it, in whole pages of 2 MiB.  Where stdout is no terminal, or a dumb one, it prints one\n"
 		"table, or with `--batch` one after the other.",
 	.options = options,
 	.columns = cu_top_columns,

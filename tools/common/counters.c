@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a process has counted in its file: see counters.h. */
+#include "config.h"
+
+#include <stdatomic.h>
+
+#include "tools/common/counters.h"
+
+/*
+ * A record begins the next generation when its block is given back.  So the generation says how
+ * many blocks it had before, and no count of exports need be kept in the file.
+ */
+static uint64_t exports_of(const struct cl_view *view)
+{
+	uint32_t records = cl_view_records(view);
+	uint64_t n = 0;
+
+	for (uint32_t record = 0; record < records; record++) {
+		uint64_t life = cl_record_life(&view->region, record);
+
+		n += cl_life_generation(life) + (cl_life_state(life) != CL_FREE);
+	}
+	return n;
+}
+
+void cu_counters_read(struct cu_counters *counters, const struct cl_view *view)
+{
+	const struct cl_header *header = view->region.header;
+	uint32_t devices = atomic_load_explicit(&header->devices, memory_order_acquire);
+
+	*counters = (struct cu_counters){
+		.exports = exports_of(view),
+		.refused = cl_view_found(view, CL_FOUND_STALE_REFUSED),
+		.reclaimed = cl_view_found(view, CL_FOUND_HOLD_RECLAIMED),
+		.forced_out = cl_view_found(view, CL_FOUND_EVENT_FORCED_OUT) +
+			      cl_view_found(view, CL_FOUND_HELD_FORCED_OUT),
+		.misuse = cl_view_found(view, CL_FOUND_FREED_TWICE) +
+			  cl_view_found(view, CL_FOUND_EXPORTED_AFTER_FREE) +
+			  cl_view_found(view, CL_FOUND_IMPORT_FREED) +
+			  cl_view_found(view, CL_FOUND_CLOSED_TWICE) +
+			  cl_view_found(view, CL_FOUND_EVENT_DESTROYED_TWICE),
+		.asked = atomic_load_explicit(&header->pressure_asked, memory_order_relaxed),
+	};
+	for (uint32_t i = 0; i < devices && i < CL_DEVICE_LIMBOS; i++) {
+		counters->entered_bytes += atomic_load_explicit(&header->device[i].entered, memory_order_relaxed);
+		counters->returned_bytes += atomic_load_explicit(&header->device[i].returned, memory_order_relaxed);
+	}
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a process has counted in its file since it began to share: numbers that only grow.
+ *
+ * What it counts in its own memory alone (handles opened, calls that waited for memory) is not here:
+ * the process itself has that by culimbo_stats().
+ */
+#ifndef CU_COUNTERS_H
+#define CU_COUNTERS_H
+
+#include "shim/shm/view.h"
+
+struct cu_counters {
+	uint64_t exports;	 /* blocks and events, each once in its life, however often it was exported */
+	uint64_t entered_bytes;	 /* freed blocks that culimbo kept, in whole pages of 2 MiB */
+	uint64_t returned_bytes; /* of these, what the driver has back */
+	uint64_t refused;	 /* opens of this process whose block had been freed */
+	uint64_t reclaimed;	 /* holds that were taken back from importers that had died */
+	uint64_t forced_out;	 /* what went to the driver although others had it: limits of options */
+	uint64_t misuse;	 /* calls that CUDA's rules forbid: freed twice, closed twice and so on */
+	uint64_t asked;		 /* how often others that were short of memory asked for this one's limbo */
+};
+
+/* Reads them.  To be called under cu_guarded(): the file may be cut meanwhile. */
+void cu_counters_read(struct cu_counters *counters, const struct cl_view *view);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPUs of this machine: see gpus.h. */
+#include "config.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/common/gpus.h"
+#include "tools/common/load.h"
+#include "tools/common/text.h"
+
+static struct cu_gpu *gpu_of(struct cu_gpus *gpus, const uint8_t uuid[16])
+{
+	struct cu_gpu *gpu;
+
+	for (unsigned int i = 0; i < gpus->n; i++)
+		if (!memcmp(gpus->gpu[i].uuid, uuid, 16))
+			return &gpus->gpu[i];
+	if (gpus->n == CU_GPUS_MOST)
+		return NULL;
+	gpu = &gpus->gpu[gpus->n++];
+	memcpy(gpu->uuid, uuid, 16);
+	return gpu;
+}
+
+void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view)
+{
+	const struct cl_header *header = view->region.header;
+	uint32_t devices = atomic_load_explicit(&header->devices, memory_order_acquire);
+
+	/* CL_ANY_DEVICE is of devices whose UUID nobody knows */
+	for (uint32_t i = CL_ANY_DEVICE + 1; i < devices && i < CL_DEVICE_LIMBOS; i++) {
+		const struct cl_device_limbo *device = &header->device[i];
+		/* in this order: what came back was in before */
+		uint64_t returned = atomic_load_explicit(&device->returned, memory_order_acquire);
+		uint64_t entered = atomic_load_explicit(&device->entered, memory_order_acquire);
+		struct cu_gpu *gpu = gpu_of(gpus, device->uuid);
+
+		if (gpu && entered > returned)
+			gpu->limbo += entered - returned;
+	}
+}
+
+/* ---------------------------------------------------------------- NVIDIA's library */
+/* As its documentation has them; all functions return 0 if they could do it. */
+struct nvml_memory {
+	unsigned long long total, free, used;
+};
+
+static struct {
+	int (*init)(void);
+	int (*count)(unsigned int *);
+	int (*device)(unsigned int, void **);
+	int (*memory)(void *, struct nvml_memory *);
+	int (*uuid)(void *, char *, unsigned int);
+	int (*name)(void *, char *, unsigned int);
+} nvml;
+
+static bool load(void)
+{
+	static const char *const names[] = { "libnvidia-ml.so.1", NULL };
+	static const struct cu_wanted wanted[] = {
+		{ "nvmlInit_v2", &nvml.init },
+		{ "nvmlDeviceGetCount_v2", &nvml.count },
+		{ "nvmlDeviceGetHandleByIndex_v2", &nvml.device },
+		{ "nvmlDeviceGetMemoryInfo", &nvml.memory },
+		{ "nvmlDeviceGetUUID", &nvml.uuid },
+		{ "nvmlDeviceGetName", &nvml.name },
+	};
+	static bool tried, there;
+	const char *why;
+
+	if (!tried)
+		there = cu_load(names, wanted, sizeof(wanted) / sizeof(*wanted), &why) && !nvml.init();
+	tried = true;
+	return there;
+}
+
+/* "GPU-63756c69-6d62-..." */
+static bool read_uuid(const char *text, uint8_t uuid[16])
+{
+	unsigned int n = 0;
+
+	if (strncmp(text, "GPU-", 4) != 0)
+		return false;
+	for (text += 4; *text && n < 16; n++) {
+		char digits[3] = { 0 }, *end;
+
+		text += *text == '-';
+		digits[0] = *text ? *text++ : 0;
+		digits[1] = *text ? *text++ : 0;
+		uuid[n] = (uint8_t)strtoul(digits, &end, 16);
+		if (end != digits + 2)
+			return false;
+	}
+	return n == 16;
+}
+
+static int compare(const void *x, const void *y)
+{
+	const struct cu_gpu *a = x, *b = y;
+
+	if (a->known != b->known)
+		return a->known ? -1 : 1;
+	if (a->known && a->index != b->index)
+		return a->index > b->index ? 1 : -1;
+	return memcmp(a->uuid, b->uuid, sizeof(a->uuid));
+}
+
+void cu_gpus_ask(struct cu_gpus *gpus)
+{
+	unsigned int n = 0;
+
+	if (load() && nvml.count(&n))
+		n = 0;
+	for (unsigned int i = 0; i < n; i++) {
+		struct nvml_memory memory;
+		char text[96] = "", name[96] = "";
+		struct cu_gpu *gpu;
+		uint8_t uuid[16];
+		void *device;
+
+		if (nvml.device(i, &device) || nvml.uuid(device, text, sizeof(text)) ||
+		    !read_uuid(text, uuid) || nvml.memory(device, &memory))
+			continue;
+		gpu = gpu_of(gpus, uuid);
+		if (!gpu)
+			continue;
+		if (!nvml.name(device, name, sizeof(name)))
+			cu_clean(gpu->name, sizeof(gpu->name), name, sizeof(gpu->name) - 1);
+		gpu->known = true;
+		gpu->index = i;
+		gpu->used = memory.used;
+		gpu->free = memory.free;
+	}
+	qsort(gpus->gpu, gpus->n, sizeof(*gpus->gpu), compare);
+}
+
+void cu_gpu_say(const struct cu_gpu *gpu, char *to, size_t size)
+{
+	char used[24], left[24], limbo[24], which[128];
+
+	cu_bytes_long(used, gpu->used);
+	cu_bytes_long(left, gpu->free);
+	cu_bytes_long(limbo, gpu->limbo);
+	if (gpu->known)
+		snprintf(which, sizeof(which), "GPU %u   used %s   free %s", gpu->index, used, left);
+	else
+		snprintf(which, sizeof(which), "GPU %02x%02x%02x%02x", gpu->uuid[0], gpu->uuid[1],
+			 gpu->uuid[2], gpu->uuid[3]);
+	snprintf(to, size, "%s   limbo takes %s%s%s", which, limbo,
+		 gpu->name[0] ? "   " : "", gpu->name);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each GPU of this machine: what the limbos of all processes take of it, by their files, and how
+ * much of its memory is used, by NVIDIA's management library, which needs no CUDA context.
+ *
+ * A GPU is known by its UUID.  The number of a device is another in each process (CUDA_VISIBLE_DEVICES).
+ */
+#ifndef CU_GPUS_H
+#define CU_GPUS_H
+
+#include "shim/shm/view.h"
+
+struct cu_gpu {
+	uint8_t uuid[16];
+	uint64_t limbo; /* bytes of freed blocks that the driver does not have back, in whole pages of 2 MiB */
+	bool known;	/* the rest is from NVIDIA's library */
+	unsigned int index;
+	char name[64];
+	uint64_t used, free;
+};
+
+enum { CU_GPUS_MOST = 64 };
+
+struct cu_gpus {
+	struct cu_gpu gpu[CU_GPUS_MOST];
+	unsigned int n;
+};
+
+/* Adds what the process of @view has.  To be called under cu_guarded(): the file may be cut. */
+void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view);
+/*
+ * Adds what libnvidia-ml.so.1 says, and the GPUs that it alone knows, in its order.  Without that
+ * library, nothing.  It is loaded by the first call, and stays.  One thread.
+ */
+void cu_gpus_ask(struct cu_gpus *gpus);
+/* "GPU 0 NVIDIA H200: used 2 GiB, free 137 GiB; ..." */
+void cu_gpu_say(const struct cu_gpu *gpu, char *to, size_t size);
+
+#endif
