@@ -55,7 +55,7 @@ void cl_still_end_locked(struct cl_exporter *ex);
 static inline void cl_still_count_kept(struct cl_block *block)
 {
 	/* a ready bit may be left of an earlier block with this record */
-	if (block->kept || block->kind != CL_MEMORY || !cl_block_in_limbo(block) ||
+	if (block->kept || block->kind == CL_EVENT || !cl_block_in_limbo(block) ||
 	    block->state == CL_BLOCK_ORPHANED) /* the driver has it no more */
 		return;
 	block->kept = true;

@@ -96,7 +96,11 @@ enum cl_state {
 	CL_ORPHANED = 4,	 /* the driver has freed it although it was held: its context ended */
 };
 
-enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2 };
+/*
+ * A block of a pool, shared by a pointer, is a kind of its own: its handle is export data, and its
+ * importers close it by a free.
+ */
+enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2, CL_POOL = 3, CL_KINDS };
 
 /* The counts of exports and opens of a record stop at this number, which means "so many or more". */
 #define CL_MANY UINT16_MAX
@@ -114,7 +118,7 @@ struct cl_record {
 	uint8_t unused;
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
-	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes */
+	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */
 	uint32_t export_stack;	   /* see CL_STACK_FRAMES; 0: none */
 	uint32_t free_stack;
 };

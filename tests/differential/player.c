@@ -22,7 +22,7 @@ enum { SAMPLE = 1024, PAGE = 2 << 20, PAGES_MAX = 512 };
 
 static struct {
 	CUcontext ctx[CONTEXTS];
-	CUdeviceptr block[BLOCKS], import[IMPORTS];
+	CUdeviceptr block[BLOCKS], import[IMPORTS], pool_block[POOL_BLOCKS], pool_import[POOL_IMPORTS];
 	CUstream stream[STREAMS];
 	CUevent event[EVENTS];
 #if CUDA_VERSION >= 12040
@@ -88,6 +88,10 @@ static CUdeviceptr pointer(const struct order *o)
 		return my.block[o->slot] + o->offset;
 	case AT_IMPORT:
 		return my.import[o->slot] + o->offset;
+	case AT_POOL_BLOCK:
+		return my.pool_block[o->slot] + o->offset;
+	case AT_POOL_IMPORT:
+		return my.pool_import[o->slot] + o->offset;
 	case AT_UNKNOWN:
 		return 0x1000;
 	case AT_NULL:
@@ -482,6 +486,9 @@ void player_do(const struct order *o, struct answer *a)
 		a->result = stream_call(o, a);
 	else if (o->call <= DO_GREEN_DESTROY)
 		a->result = context_call(o, a);
+	else if (o->call <= DO_POOL_IMPORT)
+		a->result = pool_call(o, a, o->at == AT_POOL_IMPORT ? &my.pool_import[o->slot] : &my.pool_block[o->slot],
+				      my.stream[o->other % STREAMS]);
 	else if (o->call != DO_FORK)
 		a->result = hold_or_let_go(o);
 	else

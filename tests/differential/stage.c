@@ -36,7 +36,11 @@ static const char *const names[] = {
 	[DO_CTX_GET] = "cuCtxGetCurrent", [DO_CTX_WAIT] = "cuCtxSynchronize",
 	[DO_RETAIN] = "cuDevicePrimaryCtxRetain", [DO_RELEASE] = "cuDevicePrimaryCtxRelease",
 	[DO_RESET] = "cuDevicePrimaryCtxReset", [DO_GREEN_CREATE] = "cuGreenCtxCreate",
-	[DO_GREEN_DESTROY] = "cuGreenCtxDestroy", [DO_HOLD] = "cuLaunchHostFunc",
+	[DO_GREEN_DESTROY] = "cuGreenCtxDestroy", [DO_POOL_NEW] = "cuMemPoolCreate",
+	[DO_POOL_TAKE] = "cuMemPoolImportFromShareableHandle", [DO_POOL_TRIM] = "cuMemPoolTrimTo",
+	[DO_POOL_DESTROY] = "cuMemPoolDestroy", [DO_POOL_ALLOC] = "cuMemAllocFromPoolAsync",
+	[DO_POOL_EXPORT] = "cuMemPoolExportPointer", [DO_POOL_IMPORT] = "cuMemPoolImportPointer",
+	[DO_HOLD] = "cuLaunchHostFunc",
 	[DO_LET_GO] = "the end of a host function, and cuCtxSynchronize of each context",
 	[DO_FORK] = "fork", [DO_END] = "its end",
 };

@@ -34,6 +34,7 @@ static char **arguments;
 static CUcontext context;
 CUstream stream;
 CUresult (*copy_to_device)(CUdeviceptr, const void *, size_t);
+CUresult (*copy_in_stream)(void *, CUdeviceptr, size_t, CUstream);
 
 struct block blocks[BLOCKS];
 struct import imports[IMPORTS];
@@ -203,8 +204,10 @@ static bool do_begin(bool *drivers_own)
 	char where[64];
 	CUresult result;
 
-	if (!why && !(*(void **)&copy_to_device = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
-							"cuMemcpyHtoD_v2")))
+	if (!why && (!(*(void **)&copy_to_device = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+							 "cuMemcpyHtoD_v2")) ||
+		     !(*(void **)&copy_in_stream = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+							 "cuMemcpyDtoHAsync_v2"))))
 		why = dlerror();
 	*drivers_own = false;
 	COUNT(begins);
@@ -241,6 +244,7 @@ static const struct {
 	{ DEED_end, 3, 3, do_end },	    { DEED_pressure, 6, 0, do_pressure },
 	{ DEED_make, 285, 0, do_make },	    { DEED_tell, 150, 0, do_tell },
 	{ DEED_free, 150, 0, do_free },	    { DEED_open_own, 60, 0, do_open_own },
+	{ DEED_pool, 8, 0, do_pool },
 	{ DEED_event, 40, 0, do_event },    { DEED_noise, 100, 0, do_noise },
 	{ DEED_hear, 60, 551, do_hear },    { DEED_read, 80, 240, do_read },
 	{ DEED_close, 60, 200, do_close },
@@ -280,6 +284,7 @@ static void do_finish(void)
 		if (open_events[i])
 			SURE(cu.cuEventDestroy_v2(open_events[i]));
 	}
+	end_pools();
 	SURE(cu.cuStreamSynchronize(stream));
 }
 

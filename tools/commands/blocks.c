@@ -32,7 +32,7 @@ static const struct cu_column columns[] = {
 	[HOLDERS] = { "HOLDERS", CU_NUMBER, 0, "how many processes hold it" },
 	[HELDBY] = { "HELDBY", CU_TEXT, 0, "the first of them: pid, name, and whether it has ended" },
 	[ID] = { "ID", CU_TEXT, 0, "FILE:RECORD, for `culimbo show`" },
-	[KIND] = { "KIND", CU_TEXT, CU_HIDDEN, "memory or event" },
+	[KIND] = { "KIND", CU_TEXT, CU_HIDDEN, "memory, pool (shared by its pointer) or event" },
 	[EXPORTS] = { "EXPORTS", CU_NUMBER, CU_HIDDEN, "how often it was exported" },
 	[GENERATION] = { "GENERATION", CU_NUMBER, CU_HIDDEN, "how many blocks had its record before" },
 	[PINNED] = { "PINNED", CU_BOOLEAN, CU_HIDDEN,
@@ -87,7 +87,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		cu_cell_text(cell, row->process->command);
 		break;
 	case DEVICE:
-		if (b->kind == CL_MEMORY)
+		if (b->kind != CL_EVENT)
 			cu_cell_number(cell, b->device);
 		break;
 	case ADDRESS:
@@ -111,7 +111,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		cu_cell_text(cell, text);
 		break;
 	case KIND:
-		cu_cell_text(cell, b->kind == CL_EVENT ? "event" : "memory");
+		cu_cell_text(cell, b->kind == CL_EVENT ? "event" : b->kind == CL_POOL ? "pool" : "memory");
 		break;
 	case EXPORTS:
 		cu_cell_number(cell, b->exports);
@@ -153,7 +153,7 @@ static bool passes(const struct filter *filter, const struct row *row)
 		      filter->pid;
 	return (filter->pid < 0 || its) &&
 	       (filter->device < 0 ||
-		(row->block->is.kind == CL_MEMORY && row->block->is.device == filter->device)) &&
+		(row->block->is.kind != CL_EVENT && row->block->is.device == filter->device)) &&
 	       filter->classes >> row->block->is.class & 1 &&
 	       (!filter->held || row->block->held || row->block->is.pinned);
 }

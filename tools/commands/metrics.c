@@ -182,7 +182,7 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 	const struct cl_view_block *is = &block->is;
 	struct series *series;
 
-	if (is->kind != CL_MEMORY || (dead && !held))
+	if (is->kind == CL_EVENT || (dead && !held))
 		return;
 	series = series_of(m, m->labels[block->process], is->device);
 	if (dead || is->class == CL_VIEW_ORPHANED)

@@ -294,7 +294,14 @@ static void mark(struct joining *j, uint32_t process, const struct cl_trace_even
 static void join_event(struct joining *j, uint32_t process, const struct cl_trace_event *e)
 {
 	int64_t when = time_of(&j->t->process[process], e->when);
+	struct cl_trace_event memory = *e;
 	struct cu_trace_block *b;
+
+	/* allocations and frees don't know whether memory is of a pool, so nothing here makes a difference */
+	if (e->kind == CL_POOL) {
+		memory.kind = CL_MEMORY;
+		e = &memory;
+	}
 
 	switch ((enum cl_trace_what)e->what) {
 	case CL_TRACE_ALLOCATED:
