@@ -365,6 +365,7 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 	}
 	cl_record_to_limbo(ex->blocks.region, block->record, now);
 	cl_count(limbo_entered);
+	cl_live_add_locked(ex->blocks.region, CL_LIVE_KEPT, 1);
 	cl_limbo_account(ex, block, 1);
 	cl_trace_block(CL_TRACE_LIMBO, block, .value = ex->limbo.bytes);
 	if (block->kind == CL_EVENT)

@@ -17,7 +17,7 @@ enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD, OPTION_SORT, 
        OPTION_GROUP };
 
 enum { BYTES, STATE, PID, COMMAND, DEVICE, ADDRESS, EXPORTED, FREED, HOLDERS, HELDBY, ID, KIND,
-       EXPORTS, GENERATION, PINNED };
+       EXPORTS, GENERATION, PINNED, GPU };
 
 static const struct cu_column columns[] = {
 	[BYTES] = { "BYTES", CU_BYTES, 0, "its size (0: an event)" },
@@ -37,6 +37,7 @@ static const struct cu_column columns[] = {
 	[GENERATION] = { "GENERATION", CU_NUMBER, CU_HIDDEN, "how many blocks had its record before" },
 	[PINNED] = { "PINNED", CU_BOOLEAN, CU_HIDDEN,
 		     "somebody holds it who could not be noted: kept to the exporter's end" },
+	[GPU] = { "GPU", CU_TEXT, CU_HIDDEN, "the GPU's UUID, which is the same for all processes" },
 	{ .name = NULL },
 };
 
@@ -71,7 +72,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 {
 	const struct row *row = data;
 	const struct cl_view_block *b = &row->block->is;
-	static char text[32];
+	static char text[32], gpu[48];
 
 	switch (column) {
 	case BYTES:
@@ -121,6 +122,12 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		break;
 	case PINNED:
 		cu_cell_number(cell, b->pinned);
+		break;
+	case GPU:
+		if (row->block->has_gpu) {
+			cu_gpu_word(gpu, row->block->gpu);
+			cu_cell_text(cell, gpu);
+		}
 		break;
 	default:
 		break;
