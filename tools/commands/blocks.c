@@ -12,9 +12,10 @@
 #include "tools/commands/commands.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
+#include "tools/common/users.h"
 
 enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD, OPTION_SORT, OPTION_LIMIT,
-       OPTION_GROUP };
+       OPTION_GROUP, OPTION_USER };
 
 enum { BYTES, STATE, PID, COMMAND, DEVICE, ADDRESS, EXPORTED, FREED, HOLDERS, HELDBY, ID, KIND,
        EXPORTS, GENERATION, PINNED, GPU };
@@ -275,6 +276,7 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 	struct filter *filter = &choice.filter;
 	struct cu_format format = { 0 };
 	const char *dir = NULL;
+	struct cu_users users = { .given = false };
 	struct cu_scan scan;
 	int got, status;
 
@@ -310,13 +312,17 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 		case OPTION_GROUP:
 			choice.groups = optarg;
 			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+			break;
 		default:
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
 	if (choice.groups && choice.sort >= 0)
 		return cu_usage_error(command, "--sort and --group-by exclude each other: groups have the most bytes first");
-	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
+	if (!cu_users_scan(command, &scan, &users, dir, CU_SCAN_BLOCKS, &status))
 		return status;
 	if (scan.blocks)
 		qsort(scan.block, scan.blocks, sizeof(*scan.block), by_bytes);
@@ -340,6 +346,7 @@ static const struct cu_option options[] = {
 	{ "sort", OPTION_SORT, "COL", "by this column: numbers from the largest, texts from A to Z" },
 	{ "limit", OPTION_LIMIT, "N", "the first N lines" },
 	{ "group-by", OPTION_GROUP, "COL[,..]", "one line for those that are equal in these columns: how many, how much" },
+	CU_USERS_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS,
 	CU_DIR_OPTION,
 	{ .name = NULL },

@@ -28,8 +28,9 @@
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
+#include "tools/common/users.h"
 
-enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT };
+enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT, OPTION_USER };
 
 /*
  * The two differ in the comments of counters alone.  OpenMetrics names there the metric, and its
@@ -38,6 +39,8 @@ enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT };
  * other form they see the values, but neither the type nor the help.
  */
 static bool openmetrics = true;
+/* Whose processes; root's node_exporter wants all of the machine. */
+static struct cu_users users;
 
 /* ------------------------------------------------------------------- what only grows */
 static const struct {
@@ -108,7 +111,7 @@ struct series {
 
 struct metrics {
 	struct series *all;
-	char (*labels)[448]; /* of each process of the scan */
+	char (*labels)[464]; /* of each process of the scan */
 	bool failed;
 };
 
@@ -149,6 +152,8 @@ static void label(char *to, size_t size, const struct cu_process *p)
 	else
 		snprintf(to, size, "pid=\"%u\",program=\"%s\",file=\"none-%llx-%llx\"", p->who.pid, program,
 			 (unsigned long long)p->who.pid_ns, (unsigned long long)p->who.start_time);
+	if (p->has_user)
+		snprintf(to + strlen(to), size - strlen(to), ",user=\"%u\"", (unsigned int)p->user);
 }
 
 /* Of the process with @labels, and of the GPU that has @block.  NULL without memory. */
@@ -374,7 +379,7 @@ static int replace(const char *path, const char *text, size_t length)
 /* Looks once and writes.  Returns the exit status. */
 static int look(const struct cu_command *command, const char *output)
 {
-	int fd = cu_directory_open(command), error;
+	int fd = users.given ? -ENOENT : cu_directory_open(command), error;
 	struct cu_scan scan;
 	char *text = NULL;
 	size_t length = 0;
@@ -382,7 +387,8 @@ static int look(const struct cu_command *command, const char *output)
 
 	if (fd < 0 && fd != -ENOENT)
 		return CU_FAILED;
-	error = cu_scan(&scan, fd, CU_SCAN_BLOCKS);
+	error = users.given ? cu_users_look(command, &scan, &users, CU_SCAN_BLOCKS) :
+			      cu_scan(&scan, fd, CU_SCAN_BLOCKS);
 	if (fd >= 0)
 		close(fd);
 	to = open_memstream(&text, &length);
@@ -468,10 +474,17 @@ static int metrics(const struct cu_command *command, int argc, char **argv)
 		case CU_OPTION_DIR:
 			dir = optarg;
 			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+			break;
 		default:
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
-	cu_directory_set(command, dir);
+	if (!users.given)
+		cu_directory_set(command, dir);
+	else if (!cu_users_begin(command, &users, dir, &got))
+		return got;
 	return every ? look_again_and_again(command, output, every) : look(command, output);
 }
 
@@ -480,6 +493,7 @@ static const struct cu_option options[] = {
 	{ "every", OPTION_EVERY, "DURATION", "again and again, so far apart: 15s, 1m" },
 	{ "format", OPTION_FORMAT, "openmetrics|prometheus",
 	  "prometheus: the older form, which node_exporter and promtool read (default openmetrics)" },
+	CU_USERS_OPTION(OPTION_USER),
 	CU_DIR_OPTION,
 	{ .name = NULL },
 };
