@@ -60,7 +60,9 @@ static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *
 			uint32_t generation)
 {
 	cl_count_locked(exports);
-	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation);
+	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation,
+		       .value = block->record == CL_NO_RECORD ?
+					0 : ex->blocks.region->record[block->record].export_stack);
 	if (block->record == CL_NO_RECORD)
 		return;
 	cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);

@@ -293,7 +293,8 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 			if (__builtin_expect(late, 0))
 				take_late_locked(o, resolved, key, &about);
 		}
-		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
+		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device,
+				 .value = o->stack);
 		noted = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
 		cl_count_locked(imports);
 		if (cl_own_has_file())
