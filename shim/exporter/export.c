@@ -65,9 +65,12 @@ static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *
 			uint32_t generation)
 {
 	cl_count_locked(exports);
-	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation);
+	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation,
+		       .value = block->record == CL_NO_RECORD ?
+					0 : ex->blocks.region->record[block->record].export_stack);
 	if (block->record == CL_NO_RECORD)
 		return;
+	cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
 	if (has_room_for_stamp(handle))
 		stamp(ex, handle, block->record, generation);
 	else
@@ -199,6 +202,7 @@ enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handl
 		stamp(ex, handle->reserved, block->record,
 		      cl_record_export_again(ex->blocks.region, block->record, cl_now()));
 		cl_count_locked(exports);
+		cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
 		as = CL_EXPORT_DONE;
 	}
 	cl_unlock(&cl_exports_lock);

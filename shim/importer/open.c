@@ -13,6 +13,7 @@
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
+#include "shim/self/own_file.h"
 #include "shim/self/self.h"
 #include "shim/shm/gc.h"
 #include "shim/shm/view.h"
@@ -324,9 +325,12 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 			if (__builtin_expect(late, 0))
 				take_late_locked(o, resolved, kind, key, &about);
 		}
-		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
+		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device,
+				 .value = o->stack);
 		noted = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
 		cl_count_locked(imports);
+		if (cl_own_has_file())
+			cl_live_add_locked(&cl_own, CL_LIVE_OPENS, 1);
 	}
 	cl_unlock(&cl_imports_lock);
 	if (!there)

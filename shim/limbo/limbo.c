@@ -359,8 +359,10 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 	}
 	cl_record_to_limbo(ex->blocks.region, block->record, now);
 	cl_count(limbo_entered);
+	cl_live_add_locked(ex->blocks.region, CL_LIVE_KEPT, 1);
 	cl_limbo_account(ex, block, 1);
-	cl_trace_block(CL_TRACE_LIMBO, block, .value = ex->limbo.bytes);
+	cl_trace_block(CL_TRACE_LIMBO, block, .value = ex->limbo.bytes,
+		       .generation = ex->blocks.region->record[block->record].free_stack);
 	if (block->kind == CL_EVENT)
 		cl_list_add(&ex->limbo.events, order_of(block));
 	cl_limbo_settle(ex, block, now, cl_limbo_is_pressed(ex, block, now));

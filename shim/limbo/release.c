@@ -95,7 +95,7 @@ void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now)
 				cl_still_left_locked(ex, ready[i]);
 			if (!block)
 				continue;
-			cl_still_count_kept(block);
+			cl_still_count_kept(ex->blocks.region, block);
 			if (block->state == CL_BLOCK_HELD)
 				cl_limbo_settle(ex, block, now, true);
 			else if (block->state == CL_BLOCK_ORPHANED &&

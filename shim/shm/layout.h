@@ -255,7 +255,7 @@ struct cl_device_limbo {
 	/* bytes in the limbo that cannot go yet, whoever asks: held, or behind a fence */
 	_Atomic uint64_t waits;
 	_Atomic uint32_t asked;	   /* how often others have asked for this device's memory */
-	uint32_t unused;
+	uint32_t ordinal;	   /* + 1, as its exporter counts; 0: not known */
 	uint8_t uuid[16];	   /* from cuDeviceGetUuid; written before `devices` counts it */
 	/* CLOCK_MONOTONIC, ns: until then the asker may need what is freed, see cl_limbo_press() */
 	_Atomic uint64_t needed_until;
@@ -265,6 +265,7 @@ _Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line")
 #define CL_DEVICE_LIMBOS 32u
 /* The entry for all devices without one.  Who asks for memory of such a device asks for all. */
 #define CL_ANY_DEVICE 0u
+#define CL_LIVE_ROOM 16u
 
 struct cl_header {
 	char magic[8];
@@ -322,6 +323,8 @@ struct cl_header {
 	_Atomic uint32_t devices; /* entries of `device` in use, with CL_ANY_DEVICE; only grows */
 	_Atomic uint32_t asked_all; /* how often all that could go was asked for, events too */
 	_Alignas(64) struct cl_device_limbo device[CL_DEVICE_LIMBOS];
+
+	_Atomic uint64_t live[CL_LIVE_ROOM]; /* counts for others to read; not in header_size: see live.h */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 5");
@@ -332,6 +335,8 @@ _Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 5");
 _Static_assert(offsetof(struct cl_header, grace) == 600, "layout 5");
 _Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 5");
 _Static_assert(offsetof(struct cl_header, device) == 704, "layout 5");
+_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 5");
+#define CL_HEADER_SIZE 2752u /* what header_size says */
 
 /*
  * The ready map.  Bit [record] says that the record's last holder may have gone; the two

@@ -12,12 +12,13 @@
 #include "tools/commands/commands.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
+#include "tools/common/users.h"
 
 enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD, OPTION_SORT, OPTION_LIMIT,
-       OPTION_GROUP };
+       OPTION_GROUP, OPTION_USER };
 
 enum { BYTES, STATE, PID, COMMAND, DEVICE, ADDRESS, EXPORTED, FREED, HOLDERS, HELDBY, ID, KIND,
-       EXPORTS, GENERATION, PINNED };
+       EXPORTS, GENERATION, PINNED, GPU };
 
 static const struct cu_column columns[] = {
 	[BYTES] = { "BYTES", CU_BYTES, 0, "its size (0: an event)" },
@@ -37,6 +38,7 @@ static const struct cu_column columns[] = {
 	[GENERATION] = { "GENERATION", CU_NUMBER, CU_HIDDEN, "how many blocks had its record before" },
 	[PINNED] = { "PINNED", CU_BOOLEAN, CU_HIDDEN,
 		     "somebody holds it who could not be noted: kept to the exporter's end" },
+	[GPU] = { "GPU", CU_TEXT, CU_HIDDEN, "the GPU's UUID, which is the same for all processes" },
 	{ .name = NULL },
 };
 
@@ -71,7 +73,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 {
 	const struct row *row = data;
 	const struct cl_view_block *b = &row->block->is;
-	static char text[32];
+	static char text[32], gpu[48];
 
 	switch (column) {
 	case BYTES:
@@ -121,6 +123,12 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		break;
 	case PINNED:
 		cu_cell_number(cell, b->pinned);
+		break;
+	case GPU:
+		if (row->block->has_gpu) {
+			cu_gpu_word(gpu, row->block->gpu);
+			cu_cell_text(cell, gpu);
+		}
 		break;
 	default:
 		break;
@@ -268,6 +276,7 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 	struct filter *filter = &choice.filter;
 	struct cu_format format = { 0 };
 	const char *dir = NULL;
+	struct cu_users users = { .given = false };
 	struct cu_scan scan;
 	int got, status;
 
@@ -303,13 +312,17 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 		case OPTION_GROUP:
 			choice.groups = optarg;
 			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+			break;
 		default:
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
 	if (choice.groups && choice.sort >= 0)
 		return cu_usage_error(command, "--sort and --group-by exclude each other: groups have the most bytes first");
-	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
+	if (!cu_users_scan(command, &scan, &users, dir, CU_SCAN_BLOCKS, &status))
 		return status;
 	if (scan.blocks)
 		qsort(scan.block, scan.blocks, sizeof(*scan.block), by_bytes);
@@ -333,6 +346,7 @@ static const struct cu_option options[] = {
 	{ "sort", OPTION_SORT, "COL", "by this column: numbers from the largest, texts from A to Z" },
 	{ "limit", OPTION_LIMIT, "N", "the first N lines" },
 	{ "group-by", OPTION_GROUP, "COL[,..]", "one line for those that are equal in these columns: how many, how much" },
+	CU_USERS_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS,
 	CU_DIR_OPTION,
 	{ .name = NULL },

@@ -27,11 +27,13 @@
 #include "tools/common/names.h"
 #include "tools/common/scan.h"
 #include "tools/common/symbols.h"
+#include "tools/common/users.h"
 #include "tools/commands/report.h"
 
 enum {
 	OPTION_JSON = 128, OPTION_DIR, OPTION_PID, OPTION_TOP, OPTION_MIN_AGE, OPTION_SUPPRESSIONS,
 	OPTION_PRINT, OPTION_GENERATE, OPTION_ALL, OPTION_NO_SYMBOLS, OPTION_FULL_STACKS, OPTION_COLOR,
+	OPTION_USER,
 };
 enum { PIDS = 64 };
 
@@ -364,6 +366,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	struct cu_report_sums sums = { 0 };
 	struct choice choice = { .pids = 0 };
 	struct cu_reports reports = { .n = 0 };
+	struct cu_users users = { .given = false };
 	const char *dir = NULL, *suppressions = NULL, *min_age = NULL;
 	bool json = false, generate = false, print = false, symbols = true;
 	unsigned long top = 10;
@@ -377,6 +380,10 @@ static int report(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_DIR:
 			dir = optarg;
+			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
 			break;
 		case OPTION_PID:
 			if (choice.pids == PIDS)
@@ -420,6 +427,8 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	if (min_age && setenv("CULIMBO_MIN_AGE", min_age, 1))
 		return CU_FAILED;
 	own_min_age = min_age;
+	if (!cu_users_become(command, &users, &status))
+		return status;
 	cu_report_options(command, dir);
 	if (optind < argc)
 		return add_names(command, argc - optind, argv + optind, cl_options.full_stacks.number);
@@ -503,6 +512,7 @@ static const struct cu_option options[] = {
 	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "module and offset only" },
 	{ "full-stacks", OPTION_FULL_STACKS, NULL, "all frames, also those around the program's own" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
+	CU_USER_OPTION(OPTION_USER),
 	{ "dir", OPTION_DIR, "DIR",
 	  "where exporter files are (default: CULIMBO_DIR, else /dev/shm/culimbo-UID)" },
 	{ .name = NULL },

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a process has counted in its file since it began to share: numbers that only grow.
- *
- * What it counts in its own memory alone (handles opened, calls that waited for memory) is not here:
- * the process itself has that by culimbo_stats().
- */
+/* What a process has counted in its file since it began to share: numbers that only grow. */
 #ifndef CU_COUNTERS_H
 #define CU_COUNTERS_H
 
@@ -19,6 +14,11 @@ struct cu_counters {
 	uint64_t forced_out;	 /* what went to the driver although others had it: limits of options */
 	uint64_t misuse;	 /* calls that CUDA's rules forbid: freed twice, closed twice and so on */
 	uint64_t asked;		 /* how often others that were short of memory asked for this one's limbo */
+	/* what shim/shm/live.h has */
+	bool has_live;		 /* false: its version of culimbo does not keep the rest, which is 0 */
+	uint64_t handles, opens, closes;
+	uint64_t kept, kept_mapped;
+	uint64_t memory_waits, memory_wait_ns;
 };
 
 /* Reads them.  To be called under cu_guarded(): the file may be cut meanwhile. */

@@ -25,6 +25,28 @@ static struct cu_gpu *gpu_of(struct cu_gpus *gpus, const uint8_t uuid[16])
 	return gpu;
 }
 
+bool cu_gpu_of_device(const struct cl_view *view, unsigned int device, uint8_t uuid[16])
+{
+	const struct cl_header *header = view->region.header;
+	uint32_t devices = atomic_load_explicit(&header->devices, memory_order_acquire);
+
+	for (uint32_t i = CL_ANY_DEVICE + 1; i < devices && i < CL_DEVICE_LIMBOS; i++)
+		if (header->device[i].ordinal == device + 1) {
+			memcpy(uuid, header->device[i].uuid, 16);
+			return true;
+		}
+	return false;
+}
+
+void cu_gpu_word(char to[48], const uint8_t uuid[16])
+{
+	size_t at = (size_t)snprintf(to, 48, "GPU");
+
+	for (unsigned int i = 0; i < 16; i++)
+		at += (size_t)snprintf(to + at, 48 - at, "%s%02x",
+				       i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
 void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view)
 {
 	const struct cl_header *header = view->region.header;

@@ -421,7 +421,7 @@ int cu_top_screen(const struct cu_command *command, uint64_t delay, long long ti
 				cu_pane_open("show", name);
 			break;
 		case 'g':
-			if (selected_name(name, sizeof(name)))
+			if (!cu_live.looks_only && selected_name(name, sizeof(name)))
 				cu_pane_open("collect", name);
 			break;
 		case KEY_DOWN:
