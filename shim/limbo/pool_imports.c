@@ -16,6 +16,7 @@
 #include "shim/limbo/fence.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
 /* What goes on when a stream has reached a free of an import.  Whatever is not set is not meant. */
@@ -120,6 +121,14 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
+/* A free that does not unmap is counted here, the one that does where that is noted. */
+static void count_close_locked(void)
+{
+	cl_count_locked(closes);
+	if (cl_own_has_file())
+		cl_live_add_locked(&cl_own, CL_LIVE_CLOSES, 1);
+}
+
 void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const struct cl_hold *hold,
 			  uint64_t key, struct cl_stamp own)
 {
@@ -139,6 +148,7 @@ void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const str
 		import->freed = false;
 		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, address, mapping->hold);
 		one_less_locked(import);
+		count_close_locked();
 	}
 	cl_lock(&cl_exports_lock);
 	import->turn = key;
@@ -299,11 +309,11 @@ static void counted(struct cl_pool_import *import, const struct freeing *f)
 	if (import->mapping.opens > 1) {
 		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
 		one_less_locked(import);
+		count_close_locked();
 	} else {
 		import->freed = true;
 	}
 	import->fences += f->fence || f->stuck;
-	cl_count_locked(closes);
 	cl_unlock(&cl_imports_lock);
 	if (f->wait && f->fence)
 		f->wait->import = import;

@@ -7,6 +7,7 @@
 #include "tests/unit/limbo.h"
 
 #include "shim/limbo/pool_imports.h"
+#include "shim/shm/live.h"
 #include "shim/shm/pool_data.h"
 
 #define IMPORTED 0x20000000000ull /* from the address in the exporter to that of an import */
@@ -227,6 +228,9 @@ IN_A_CHILD(an_import_stays_until_all_streams_are_there)
 	CHECK_EQUAL(pool.unmaps, 1);
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(cl_count_get(imports), 3);
+	CHECK_EQUAL(cl_count_get(closes), 3);
+	CHECK_EQUAL(cl_live_get(&cl_own, CL_LIVE_CLOSES), 3);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
 }
 
