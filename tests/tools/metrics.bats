@@ -151,6 +151,8 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	"$C" metrics > text
 	[ "$(counter P frees_kept) $(counter P frees_kept_mapped)" = "1 0" ]
 	[ "$(counter C frees_kept)" = 0 ]
+	"$C" show "${PID[P]}" --json | jq -e '.handles == 1 and .frees_kept == 1 and .opens == null'
+	"$C" show "${PID[C]}" --json | jq -e '.opens == 2 and .closes == 1 and .handles == null'
 	# it does not fit beside what C has
 	[ "$(counter P memory_waits) $(counter P memory_wait_seconds)" = "0 0.000000" ]
 	if tell P "alloc 64000000" > /dev/null; then false; fi

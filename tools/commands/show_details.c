@@ -388,6 +388,23 @@ static void say_its_imports(const struct cu_show *show)
 	cu_emit_close(to, ']');
 }
 
+/* What it has counted so far.  Zeros are left out. */
+static void say_counters(struct cu_emit *to, const struct cu_counters *counters)
+{
+	if (counters->handles)
+		cu_emit_number(to, "handles", counters->handles);
+	if (counters->opens)
+		cu_emit_number(to, "opens", counters->opens);
+	if (counters->closes)
+		cu_emit_number(to, "closes", counters->closes);
+	if (counters->kept)
+		cu_emit_number(to, "frees_kept", counters->kept);
+	if (counters->kept_mapped)
+		cu_emit_number(to, "frees_kept_mapped", counters->kept_mapped);
+	if (counters->memory_waits)
+		cu_emit_number(to, "memory_waits", counters->memory_waits);
+}
+
 /* What JSON calls a kind; NULL: it is none.  Every kind, so that the compiler names a new one that is not here. */
 static const char *finding_word(enum cl_finding_kind kind)
 {
@@ -438,6 +455,7 @@ void cu_show_process(void *data)
 	cu_emit_bytes(to, "limbo_bytes", p->limbo_bytes);
 	cu_emit_number(to, "imported", p->imported);
 	cu_emit_bytes(to, "imported_bytes", p->imported_bytes);
+	say_counters(to, &p->counters);
 	if (has_file) {
 		cu_emit_bytes(to, "file_takes", p->disk);
 		for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++) {
