@@ -303,7 +303,7 @@ static void counted(struct cl_pool_import *import, const struct freeing *f)
 		import->freed = true;
 	}
 	import->fences += f->fence || f->stuck;
-	cl_count_locked(closes);
+	cl_count_close_locked();
 	cl_unlock(&cl_imports_lock);
 	if (f->wait && f->fence)
 		f->wait->import = import;
