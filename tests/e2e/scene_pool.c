@@ -96,16 +96,23 @@ static void free_in_sure(struct actor *actor, uint64_t address, uint64_t stream)
 		break_off("cuMemFreeAsync failed with %d", actor->reply.result);
 }
 
+static bool claim_by(const struct pair *pair, uint64_t block, uint64_t bytes, unsigned int tries)
+{
+	return ASK(pair->p, pool_claim, pair->pool, block, bytes, tries, NEXT)->v[0] != 0;
+}
+
 bool pool_claim(const struct pair *pair, uint64_t block, uint64_t bytes)
 {
-	return ASK(pair->p, pool_claim, pair->pool, block, bytes, bytes == SMALL ? 64 : 4, NEXT)->v[0] != 0;
+	return claim_by(pair, block, bytes, bytes == SMALL ? 64 : 4);
 }
 
 bool pool_claim_within(const struct pair *pair, uint64_t block, uint64_t bytes, double ms)
 {
+	unsigned int most = bytes == SMALL ? 64 : 4;
 	double deadline = now_ms() + ms;
 
-	while (!pool_claim(pair, block, bytes))
+	/* freed during a claim it is behind what that frees: the next one tries one more, up to twice as many */
+	for (unsigned int tries = most; !claim_by(pair, block, bytes, tries); tries += tries < 2 * most)
 		if (!watch_until(deadline))
 			return false;
 	return true;
