@@ -7,7 +7,6 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/importer/mappings.h"
-#include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
 struct cl_table cl_mappings[] = {
@@ -165,9 +164,7 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 			hold->opens--;
 			cl_hold_put_locked(hold);
 		}
-		cl_count_locked(closes);
-		if (cl_own_has_file())
-			cl_live_add_locked(&cl_own, CL_LIVE_CLOSES, 1);
+		cl_count_close_locked();
 	}
 	mapping_put_locked(kind, mapping);
 }

@@ -13,6 +13,7 @@
 #include "shim/diag/recent_closes.h"
 #include "shim/driver/driver.h"
 #include "shim/importer/holds.h"
+#include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
 /* An open in progress: see open.h. */
@@ -50,6 +51,14 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 /* Fills @to with what the log of recent closes keeps of the last close of @mapping, at @stack. */
 void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
 			   uint32_t stack);
+
+/* Counts a close of an import, here and for others to read. */
+static inline void cl_count_close_locked(void)
+{
+	cl_count_locked(closes);
+	if (cl_own_has_file())
+		cl_live_add_locked(&cl_own, CL_LIVE_CLOSES, 1);
+}
 
 /* Traces an open or a close of an import.  @hold is NULL if the import is unmanaged. */
 #define cl_trace_mapping(what_, kind_, key_, hold, ...)                                  \
