@@ -41,6 +41,7 @@ enum cl_report_class {
 	/* these need nothing to be done */
 	CL_REPORT_GRACE,
 	CL_REPORT_LIMBO,
+	CL_REPORT_REFUSED, /* a note */
 	CL_REPORT_CLASSES,
 };
 

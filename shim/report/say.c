@@ -52,7 +52,7 @@ static const struct cl_report_group *next_group(const struct cl_report_table *ta
 static bool is_listed(const struct cl_report *report, int class)
 {
 	return report->emit.json || report->both || report->all ||
-	       (cl_report_classes[class].what & CL_REPORT_FOUND);
+	       (cl_report_classes[class].what & (CL_REPORT_FOUND | CL_REPORT_A_NOTE));
 }
 
 /* Prints that @n findings of @class are only counted, with the hint of the class if no group has it. */
@@ -225,6 +225,7 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 		say_count(e, "cut_bytes", counts->cut_bytes);
 		say_count(e, "kept_mapped", counts->kept_mapped);
 	}
+	say_count(e, "refused_by_cuda", s->n[CL_REPORT_REFUSED]);
 	say_count(e, "kept", s->n[CL_REPORT_UNTRACKED]);
 	say_count(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
 	say_count(e, "never_opened", never_opened(report, counts));
@@ -262,7 +263,9 @@ static void say_how_to_name(struct cl_report *report)
 	for (unsigned int i = 0; i < report->table->n && !any; i++) {
 		const struct cl_report_group *g = &report->table->group[i];
 
-		any = !g->suppressed && cl_report_is_fault(report, g) && (g->stack[0] || g->stack[1] || g->holders);
+		any = !g->suppressed &&
+		      (cl_report_is_fault(report, g) || (cl_report_classes[g->class].what & CL_REPORT_A_NOTE)) &&
+		      (g->stack[0] || g->stack[1] || g->holders);
 	}
 	if (!any || report->both || !report->at_exit)
 		return;

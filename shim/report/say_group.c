@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/diag/note_words.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
@@ -363,6 +364,11 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	cl_emit_words(e, "\n");
 	if (!g->others)
 		cl_emit_number(e, "device", g->device, NULL, "");
+	if ((row->what & CL_REPORT_A_NOTE) && !g->others) {
+		cl_emit_string(e, "memory", cl_made_key(g->made), NULL, "");
+		cl_emit_string(e, "call", cl_noted_call_name(g->call), NULL, "");
+		cl_emit_number(e, "result", g->result, NULL, "");
+	}
 	cl_emit_number(e, "count", g->n, NULL, "");
 	cl_emit_number(e, "bytes", g->bytes, NULL, "");
 	if (g->oldest)
