@@ -32,7 +32,7 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 		finding.made = about->made;
 		finding.call = about->call;
 		finding.result = about->result;
-		finding.times = 1;
+		finding.times = !about->more;
 		finding.bytes = about->size;
 	}
 	memcpy(finding.name, about->name, sizeof finding.name);
@@ -94,6 +94,14 @@ static void log_refused(const struct cl_about *about)
 		       (unsigned long long)about->size, about->result, hint);
 }
 
+static void log_descriptor(const struct cl_about *about)
+{
+	if (cl_noted_is_fabric(about->call))
+		cl_log_once(CL_LOG_INFO,
+			    "this process shares memory by fabric handles, which culimbo does not cover: it counts "
+			    "them, and who frees early is not held back");
+}
+
 /* The switch has every kind, so that the compiler names a new one that is missing. */
 static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 {
@@ -145,6 +153,9 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 	case CL_FOUND_REFUSED:
 		log_refused(about);
 		break;
+	case CL_FOUND_DESCRIPTOR:
+		log_descriptor(about);
+		break;
 	case CL_FOUND_NOTHING:
 	case CL_FINDING_KINDS:
 		break;
@@ -153,6 +164,8 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 
 static void tell(enum cl_finding_kind kind, const struct cl_about *about)
 {
+	if (about->more)
+		return;
 	cl_count(found[kind]);
 	trace(kind, about);
 	log_it(kind, about);

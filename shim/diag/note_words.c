@@ -49,6 +49,14 @@ const char *cl_noted_call_name(unsigned int call)
 	static const char *const names[CL_NOTED_CALLS] = {
 		[CL_CALL_GET_HANDLE] = "cuIpcGetMemHandle",
 		[CL_CALL_OPEN_HANDLE] = "cuIpcOpenMemHandle",
+		[CL_CALL_EXPORT] = "cuMemExportToShareableHandle",
+		[CL_CALL_EXPORT_FABRIC] = "cuMemExportToShareableHandle",
+		[CL_CALL_IMPORT] = "cuMemImportFromShareableHandle",
+		[CL_CALL_IMPORT_FABRIC] = "cuMemImportFromShareableHandle",
+		[CL_CALL_POOL_EXPORT] = "cuMemPoolExportToShareableHandle",
+		[CL_CALL_POOL_EXPORT_FABRIC] = "cuMemPoolExportToShareableHandle",
+		[CL_CALL_POOL_IMPORT] = "cuMemPoolImportFromShareableHandle",
+		[CL_CALL_POOL_IMPORT_FABRIC] = "cuMemPoolImportFromShareableHandle",
 	};
 
 	return call < CL_NOTED_CALLS ? names[call] : "";
@@ -76,5 +84,12 @@ const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result)
 {
 	if (call == CL_CALL_OPEN_HANDLE)
 		return open_hint(result);
+	if (cl_noted_is_shared(call))
+		return cl_noted_is_fabric(call) ?
+			       "fabric handles are not covered: free what they share only when every importer is done with it" :
+		       made == CL_MADE_POOL ?
+			       "nothing to do: the pool is shared, and no block of it by this alone" :
+			       "nothing to do: the driver keeps such memory as long as anybody has it mapped, or has a "
+			       "descriptor of it";
 	return made_as[made < CL_MADE_KINDS ? made : CL_MADE_UNKNOWN].hint;
 }

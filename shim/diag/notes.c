@@ -529,6 +529,9 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	while (t < end && (t->kind != note->kind || t->stack != note->stack || t->result != note->result ||
 			   t->made != note->made || t->call != note->call || t->device != note->device))
 		t++;
+	/* what is added to a note that has no entry is not a note of its own */
+	if (t == end && !note->times)
+		return;
 	if (t == end && tallies_n < TALLIES) {
 		if (!add_locked(note))
 			return;
@@ -538,12 +541,12 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 		return;
 	}
 	begin_locked(true);
-	atomic_fetch_add_explicit(&cl_own.header->found[note->kind], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cl_own.header->found[note->kind], note->times != 0, memory_order_relaxed);
 	/* a file that was made after the entry may have no room for it */
 	if (t == end || !get_locked(&notes.findings, (t->index + 1ull) * sizeof *entry))
 		return;
 	entry = entry_of(&notes.findings, t->index);
-	atomic_fetch_add_explicit(&entry->times, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&entry->times, note->times, memory_order_relaxed);
 	atomic_fetch_add_explicit(&entry->bytes, note->size, memory_order_relaxed);
 }
 

@@ -167,7 +167,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			 g->pid ? pid : "that process");
 		break;
 	case CL_REPORT_REFUSED:
-		snprintf(to, n, "%s", g->others || !g->n ? "nothing need be done: libraries try what can be shared" :
+	case CL_REPORT_DESCRIPTOR:
+		snprintf(to, n, "%s", g->others || !g->n ? "nothing need be done" :
 							   cl_note_hint(g->made, g->call, g->result));
 		break;
 	case CL_REPORT_CLASSES:

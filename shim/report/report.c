@@ -85,6 +85,9 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 					"given back", "freed" },
 	[CL_REPORT_REFUSED] = { "refused", "note: CUDA refused to share or to open memory", NULL,
 				CL_REPORT_A_FINDING | CL_REPORT_A_NOTE, CL_FOUND_REFUSED, "refused", NULL },
+	/* the text has one line of them all instead, unless all is wanted */
+	[CL_REPORT_DESCRIPTOR] = { "by-descriptor", "note: shared by descriptors or fabric handles", NULL,
+				   CL_REPORT_A_FINDING, CL_FOUND_DESCRIPTOR, "shared", NULL },
 };
 
 /* -------------------------------------------------------------------- groups */

@@ -79,6 +79,24 @@ static void make_refused_title(const struct cl_report_group *g, const char *othe
 			 cl_made_words(g->made), pid, times, sum, g->result);
 }
 
+static void make_descriptor_title(const struct cl_report_group *g, unsigned int pid, char to[512])
+{
+	char size[32], sum[64] = "", times[32] = "once";
+
+	if (g->n > 1)
+		snprintf(times, sizeof(times), "%llu times", (unsigned long long)g->n);
+	if (g->bytes)
+		snprintf(sum, sizeof(sum), " (%s)", cl_emit_format_bytes(size, g->bytes));
+	if (g->others)
+		snprintf(to, 512, "SHARED: process %u shared memory by descriptors or fabric handles %s%s", pid, times, sum);
+	else
+		snprintf(to, 512, "SHARED: process %u %s %s by %s %s%s", pid,
+			 cl_noted_is_import(g->call) ? "imported" : "exported",
+			 g->made == CL_MADE_POOL ? "a memory pool" : cl_made_words(g->made),
+			 cl_noted_is_fabric(g->call) ? "fabric handle, which culimbo does not cover," : "descriptor",
+			 times, sum);
+}
+
 void cl_report_make_title(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
 	bool is_event = g->kind == CL_EVENT, fault = cl_report_is_fault(report, g), many = g->n != 1;
@@ -175,6 +193,9 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		break;
 	case CL_REPORT_REFUSED:
 		make_refused_title(g, other, pid, to);
+		break;
+	case CL_REPORT_DESCRIPTOR:
+		make_descriptor_title(g, pid, to);
 		break;
 	default:
 		/* the words of its row will do */

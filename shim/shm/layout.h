@@ -161,6 +161,7 @@ enum cl_finding_kind {
 	CL_FOUND_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT) */
 	CL_FOUND_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT) */
 	CL_FOUND_REFUSED,	     /* a note: CUDA refused to share or to open memory */
+	CL_FOUND_DESCRIPTOR,	     /* a note: the program shared memory by a descriptor or fabric handle */
 	CL_FINDING_KINDS = 16,
 };
 /* Notes are no findings: nobody need do anything, and they count as nothing wrong. */
@@ -183,12 +184,36 @@ enum cl_made {
 	CL_MADE_KINDS,
 };
 
-/* The call that a note is of. */
+/* The call that a note is of.  Behind each that shares by a descriptor is the one by a fabric handle. */
 enum cl_noted_call {
 	CL_CALL_GET_HANDLE,  /* cuIpcGetMemHandle */
 	CL_CALL_OPEN_HANDLE, /* cuIpcOpenMemHandle */
+	CL_CALL_EXPORT,	     /* cuMemExportToShareableHandle */
+	CL_CALL_EXPORT_FABRIC,
+	CL_CALL_IMPORT,	     /* cuMemImportFromShareableHandle */
+	CL_CALL_IMPORT_FABRIC,
+	CL_CALL_POOL_EXPORT, /* cuMemPoolExportToShareableHandle */
+	CL_CALL_POOL_EXPORT_FABRIC,
+	CL_CALL_POOL_IMPORT, /* cuMemPoolImportFromShareableHandle */
+	CL_CALL_POOL_IMPORT_FABRIC,
 	CL_NOTED_CALLS,
 };
+
+static inline bool cl_noted_is_shared(uint32_t call)
+{
+	return call >= CL_CALL_EXPORT && call < CL_NOTED_CALLS;
+}
+static inline bool cl_noted_is_fabric(uint32_t call)
+{
+	return cl_noted_is_shared(call) && call % 2;
+}
+static inline bool cl_noted_is_import(uint32_t call)
+{
+	return call == CL_CALL_IMPORT || call == CL_CALL_IMPORT_FABRIC || call == CL_CALL_POOL_IMPORT ||
+	       call == CL_CALL_POOL_IMPORT_FABRIC;
+}
+
+#define CL_NO_DEVICE 0xff /* of a note: the device is not known, or it is not on one */
 
 /* A mapped file, of the program or a library, that has code of some stack. */
 struct cl_module {

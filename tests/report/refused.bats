@@ -87,3 +87,52 @@ ends() {
 	CULIMBO_REPORT=always "$C" run --simulate -- "$P/refused" capture < /dev/null > out 2> text
 	[ "$(grep -c "^  REFUSED: " text)" -eq 7 ]
 }
+
+@test "what is shared by descriptors is counted on each side, in ps, blocks, show and the report" {
+	export CULIMBO_DIR="$D/limbo"
+	"$C" run --simulate -- "$P/descriptors" < in > out 2> err 7>&- &
+	program=$!
+	echo $program > pids
+	for _ in $(seq 600); do
+		[ -s out ] && break
+		sleep 0.05
+	done
+	read -r exporter importer < out
+	echo "$importer" >> pids
+	# the fifth export is not mapped: nothing says how large it is
+	[ "$("$C" ps --raw --noheadings --bytes -o PID,FDEXPORTS,FDEXPORTBYTES,FDIMPORTS,FDIMPORTBYTES | sort -n | tr -s ' ' | xargs)" = \
+		"$(printf '%s\n' "$exporter 6 12582912 - 0" "$importer - 0 6 8388608" | sort -n | xargs)" ]
+	"$C" ps > text
+	has text FDEXPORTS
+	lacks text FABRIC
+	"$C" blocks > text 2>&1
+	has text "Besides, by descriptors, which CUDA keeps alive by itself: exported 6 times, 12 MiB, imported 6 times, 8 MiB"
+	"$C" blocks --json | jq -e '.blocks == []'
+	[ "$("$C" show "$exporter" --json | jq .shared_by_descriptor)" = 6 ]
+	"$C" report > text
+	lacks text SHARED
+	"$C" report --all > text
+	has text "SHARED: process $exporter exported virtual memory by descriptor 4 times (10 MiB)"
+	has text "SHARED: process $exporter exported virtual memory by descriptor once (2 MiB)"
+	has text "SHARED: process $exporter exported a memory pool by descriptor once"
+	has text "SHARED: process $importer imported virtual memory by descriptor 5 times (8 MiB)"
+	has text "SHARED: process $importer imported a memory pool by descriptor once"
+	has text "in export_one "
+	has text "in import_one "
+	has text "  shared by descriptors, which the driver counts: exports: 6, 12 MiB; imports: 0, 0 B"
+	"$C" report --json --all > json
+	valid json
+	jq -e -s --argjson p "$exporter" --argjson c "$importer" '
+		all(.[] | select(.class == "by-descriptor"); .finding == false and .fabric == false) and
+		any(.[]; .pid == $p and .memory == "virtual" and .call == "cuMemExportToShareableHandle" and .device == 0 and
+			.count == 4 and .bytes == 10485760 and any(.stack[]; .function == "export_one")) and
+		any(.[]; .pid == $c and .memory == "pool" and .call == "cuMemPoolImportFromShareableHandle" and
+			.count == 1 and (has("device") | not)) and
+		any(.[]; .type == "summary" and .pid == $c and .fd_imports == 6 and .fd_import_bytes == 8388608 and .findings == 0)' json
+	# a process that only makes such memory shares nothing
+	CULIMBO_REPORT=always "$C" run --simulate -- "$P/descriptors" nothing < /dev/null > out 2> text
+	has text "it shared no GPU memory"
+	echo end >&7
+	wait "$program"
+	[ ! -s err ]
+}

@@ -414,6 +414,8 @@ static const char *finding_word(enum cl_finding_kind kind)
 		return "holds_reclaimed";
 	case CL_FOUND_REFUSED:
 		return "refused_by_cuda";
+	case CL_FOUND_DESCRIPTOR:
+		return "shared_by_descriptor";
 	case CL_FOUND_NOTHING:
 	case CL_FINDING_KINDS:
 		break;

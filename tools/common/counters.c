@@ -31,10 +31,19 @@ static void read_notes(struct cu_counters *counters, const struct cl_view *view)
 	for (uint32_t i = 0; i < findings; i++) {
 		if (!cl_view_finding(view, i, &note) || !cl_finding_is_note(note.kind))
 			continue;
-		if (note.call == CL_CALL_OPEN_HANDLE)
+		if (cl_noted_is_fabric(note.call)) {
+			counters->fabric += note.times;
+		} else if (cl_noted_is_shared(note.call) && cl_noted_is_import(note.call)) {
+			counters->fd_imports += note.times;
+			counters->fd_import_bytes += note.bytes;
+		} else if (cl_noted_is_shared(note.call)) {
+			counters->fd_exports += note.times;
+			counters->fd_export_bytes += note.bytes;
+		} else if (note.call == CL_CALL_OPEN_HANDLE) {
 			counters->opens_refused += note.times;
-		else
+		} else {
 			counters->handles_refused[note.made] += note.times;
+		}
 	}
 }
 

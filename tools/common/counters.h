@@ -23,6 +23,9 @@ struct cu_counters {
 	uint64_t refused_by_cuda;
 	uint64_t handles_refused[CL_MADE_KINDS]; /* by enum cl_made */
 	uint64_t opens_refused;
+	/* what was shared by descriptors; an allocation that is shared twice counts twice */
+	uint64_t fd_exports, fd_export_bytes, fd_imports, fd_import_bytes;
+	uint64_t fabric; /* exports and imports by fabric handles */
 };
 
 /* Reads them.  To be called under cu_guarded(): the file may be cut meanwhile. */
