@@ -59,7 +59,7 @@ linked_says() {
 			echo "$said"
 			# an event that may be shared, and a green context, is noted, whoever makes it
 			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}
-			said=$(sed 's/,shim green_[a-z 0-9]*//; s/shim \(make\|call\)_[a-z 0-9-]*,//g' <<<"$said")
+			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\)//; s/shim \(make\|call\)_[a-z 0-9-]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done
 	done
