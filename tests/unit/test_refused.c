@@ -180,6 +180,76 @@ IN_A_CHILD(notes_of_one_place_are_counted_together_and_leave_room_for_findings)
 	CHECK_EQUAL(stats.findings, 1);
 }
 
+static CUresult CUDAAPI properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	driver_entered();
+	memset(prop, 0, sizeof *prop);
+	prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	prop->location.id = 2;
+	return handle == 0x66 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* Returns the note of @call, all of whose notes here have one place. */
+static struct cl_finding note_of(enum cl_noted_call call)
+{
+	struct cl_view view = own();
+	struct cl_finding f;
+
+	for (uint32_t i = 0; i < cl_view_findings(&view); i++)
+		if (cl_view_finding(&view, i, &f) && f.kind == CL_FOUND_DESCRIPTOR && f.call == call)
+			return f;
+	return (struct cl_finding){ .times = 0 };
+}
+
+IN_A_CHILD(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known)
+{
+	struct cl_view view;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.stack.number = 0; /* so that a call is one place */
+	cl_driver.cuMemGetAllocationPropertiesFromHandle = properties;
+	cl_descriptor_created(0x10, 2 * MIB);
+	cl_descriptor_created(0x20, 4 * MIB);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x20);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x30);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).times, 4);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).bytes, 8 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).device, 2);
+	/* the handle is another allocation's now */
+	cl_descriptor_created(0x10, MIB);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).bytes, 9 * MIB);
+	/* a device that is not told, as of a pool */
+	cl_descriptor_note(CL_CALL_EXPORT_FABRIC, 0x66);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT_FABRIC).device, CL_NO_DEVICE);
+	cl_descriptor_note(CL_CALL_POOL_EXPORT, 0);
+	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT).made, CL_MADE_POOL);
+	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT).device, CL_NO_DEVICE);
+	/* an import has its size when it is mapped, and once */
+	CHECK(!cl_descriptor_imports_wait());
+	cl_descriptor_note(CL_CALL_IMPORT, 0x40);
+	CHECK(cl_descriptor_imports_wait());
+	cl_descriptor_mapped(0x50, MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 0);
+	cl_descriptor_mapped(0x40, 3 * MIB);
+	cl_descriptor_mapped(0x40, 3 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 3 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).times, 1);
+	CHECK(!cl_descriptor_imports_wait());
+	view = own();
+	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_DESCRIPTOR), 8);
+	/* however many there are */
+	for (unsigned int i = 0; i < 20000; i++) {
+		cl_descriptor_created(0x1000 + 16 * i, MIB);
+		cl_descriptor_note(CL_CALL_IMPORT, 0x1000 + 16 * i);
+	}
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).times, 20001);
+	cl_descriptor_mapped(0x1000 + 16 * 19999, MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 4 * MIB);
+}
+
 static void each_kind_has_its_words(void **state)
 {
 	for (unsigned int made = 0; made < CL_MADE_KINDS; made++) {
@@ -203,6 +273,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_attributes_say_how_memory_was_made),
 		cmocka_unit_test(notes_of_one_place_are_counted_together_and_leave_room_for_findings),
+		cmocka_unit_test(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known),
 		cmocka_unit_test(each_kind_has_its_words),
 	};
 
