@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-/* Returns the library's version, such as "0.1.0".  Never NULL; stays valid.  Any thread. */
+/* Returns the library's version, such as "1.0.0".  Never NULL; stays valid.  Any thread. */
 typedef const char *culimbo_version_fn(void);
 const char *culimbo_version(void);
 

@@ -31,12 +31,15 @@ CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return cl_memory_close(dptr);
 }
 
-/* culimbo does not protect pool memory yet: it counts the export and warns. */
 CUresult CUDAAPI cl_hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
-	CUresult result = cl_driver.cuMemPoolExportPointer(data, dptr);
+	cl_sharer_note();
+	return cl_pool_pointer_export(data, dptr);
+}
 
-	if (result == CUDA_SUCCESS)
-		cl_pool_exported();
-	return result;
+CUresult CUDAAPI cl_hook_cuMemPoolImportPointer(CUdeviceptr *dptr, CUmemoryPool pool,
+						CUmemPoolPtrExportData *data)
+{
+	cl_sharer_note();
+	return cl_pool_pointer_import(dptr, pool, data);
 }

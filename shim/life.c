@@ -216,6 +216,19 @@ static void remove_own_file(bool locked)
 
 static uint64_t findings;
 
+/* They go with our file, and the trace stays. */
+static void copy_stacks_locked(void)
+{
+	uint32_t modules, words;
+	uint64_t size;
+	char *room = cl_trace_room_for_stacks(&size);
+
+	if (!room)
+		return;
+	cl_notes_copy_stacks_locked(room, size, &modules, &words);
+	cl_trace_has_stacks(modules, words);
+}
+
 static void end_all(void)
 {
 	cl_self.ended = true;
@@ -225,6 +238,7 @@ static void end_all(void)
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
 			/* so that the report distinguishes dead holders from living ones */
 			cl_limbo_reap_at_end_locked(&cl_exporter);
+			copy_stacks_locked();
 			findings = cl_report_write(exit_status);
 			cl_unlock(&cl_exports_lock);
 		}

@@ -17,11 +17,11 @@
 #include "shim/exporter/export.h"
 #include "shim/exporter/free.h"
 #include "shim/exporter/own_open.h"
-#include "shim/exporter/pool.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
 #include "shim/limbo/collector.h"
+#include "shim/limbo/pool_imports.h"
 #include "shim/refused.h"
 #include "shim/shim.h"
 
@@ -211,8 +211,12 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	struct cl_about import;
 
-	if (result == CUDA_ERROR_INVALID_VALUE && dptr && cl_import_find(dptr, &import))
+	if (result != CUDA_ERROR_INVALID_VALUE || !dptr)
+		return result;
+	if (cl_import_find(dptr, &import))
 		cl_happened(CL_FOUND_IMPORT_FREED, &import, cl_stack_write(true));
+	else
+		cl_pool_import_refused(dptr);
 	return result;
 }
 
@@ -233,7 +237,8 @@ static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr
 
 	if (!shares)
 		return cl_driver.cuMemFree_v2(dptr);
-	if (cl_free_memory(&cl_exporter, dptr, &result))
+	if (cl_free_memory(&cl_exporter, dptr, &result) ||
+	    cl_pool_pointer_free(dptr, NULL, false, NULL, &result))
 		return result;
 	return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
 }
@@ -256,7 +261,8 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 
 	if (!shares)
 		return bare(dptr, stream);
-	if (cl_free_memory_async(&cl_exporter, dptr, stream, per_thread, bare, &result))
+	if (cl_free_memory_async(&cl_exporter, dptr, stream, per_thread, bare, &result) ||
+	    cl_pool_pointer_free(dptr, stream, per_thread, bare, &result))
 		return result;
 	return not_ours(dptr, bare(dptr, stream));
 }
@@ -303,13 +309,6 @@ void cl_shareable_event_created(CUevent event)
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
 	cl_event_owner_set(&cl_exporter.blocks, event);
-}
-
-void cl_pool_exported(void)
-{
-	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
-
-	cl_pool_tell();
 }
 
 /* Does the collector's work, by CL_DOOR on return.  noinline: most processes have a thread for it. */

@@ -43,8 +43,16 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
  * (CULIMBO_COLLECTOR=inline), does the collector's work first.  Else costs two loads.
  */
 void cl_memory_allocates(void);
-/* The program has exported a pool pointer, which we don't protect.  Also if nothing is shared. */
-void cl_pool_exported(void);
+
+/* -------------------------------------------------- blocks of pools, by pointer */
+CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr);
+CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data);
+/*
+ * For the front door alone, of a free: returns true if @dptr was imported by the call above, and
+ * *result is what the program gets.  @bare: the form of cuMemFreeAsync() that was called, or NULL.
+ */
+bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
+			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result);
 
 /* ------------------------------------------------------------------- events */
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event);

@@ -4,6 +4,7 @@
 
 #include "shim/base/hash.h"
 #include "shim/blocks/address_filter.h"
+#include "shim/shm/layout.h"
 
 /*
  * A process that shares frees mostly memory that it never exported.  The table tells that, too,
@@ -44,14 +45,13 @@ static void take_set(struct cl_address_filter *filter, uint32_t use, uint32_t se
 	atomic_store_explicit(&filter->seq, seq + 1, memory_order_release);
 }
 
-/* Rebuilds one word, from the buckets whose elements may have bits in it. */
-static void rebuild_step(struct cl_address_filter *filter, const struct cl_table *table)
+/* Sets the bits of one word that are of @table, from the buckets whose elements may have bits in it. */
+static void rebuild_from(struct cl_address_filter *filter, unsigned int which, const struct cl_table *table)
 {
-	unsigned int which = !(cl_filter_use(filter) % 2), log = filter->new_log - 6;
+	unsigned int log = filter->new_log - 6;
 	uint64_t n = table->log > log ? 1ull << (table->log - log) : 1;
 	uint64_t first = table->log > log ? filter->step * n : filter->step >> (log - table->log);
 
-	atomic_store_explicit(&filter->bits->of[which][filter->step], 0, memory_order_relaxed);
 	for (uint64_t i = first; i < first + n; i++) {
 		/* an undivided bucket of `old` stands for two */
 		const struct cl_link *link = i / 2 < table->divided ? table->bucket[i] : table->old[i / 2];
@@ -63,11 +63,32 @@ static void rebuild_step(struct cl_address_filter *filter, const struct cl_table
 				filter->new_set += set_bit(filter, which, bit);
 		}
 	}
+}
+
+/* Rebuilds one word. */
+static void rebuild_step(struct cl_address_filter *filter, const struct cl_table *tables)
+{
+	unsigned int which = !(cl_filter_use(filter) % 2);
+
+	atomic_store_explicit(&filter->bits->of[which][filter->step], 0, memory_order_relaxed);
+	for (unsigned int kind = 0; kind < CL_KINDS; kind++)
+		if (kind != CL_EVENT && tables[kind].n)
+			rebuild_from(filter, which, &tables[kind]);
 	if (++filter->step == filter->steps)
 		take_set(filter, (filter->new_log - CL_FILTER_LEAST) * 2 + which, filter->new_set);
 }
 
-void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *table,
+/* How many addresses @tables have. */
+static uint64_t addresses_in(const struct cl_table *tables)
+{
+	uint64_t n = 0;
+
+	for (unsigned int kind = 0; kind < CL_KINDS; kind++)
+		n += kind != CL_EVENT ? tables[kind].n : 0;
+	return n;
+}
+
+void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *tables,
 			   uint64_t address)
 {
 	uint32_t use = cl_filter_use(filter);
@@ -82,16 +103,18 @@ void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_tab
 			filter->new_set += set_bit(filter, !(use % 2), bit);
 	} else if ((uint64_t)filter->set * BITS_A_BLOCK > 1ull << log &&
 		   /* a set that cannot grow is rebuilt to lose the bits of blocks that have gone */
-		   (log < CL_FILTER_MOST || filter->set > 2 * table->n)) {
+		   (log < CL_FILTER_MOST || filter->set > 2 * addresses_in(tables))) {
+		uint64_t n = addresses_in(tables);
+
 		for (log = CL_FILTER_LEAST; log < CL_FILTER_MOST &&
-					1ull << log < table->n * BITS_A_BLOCK * 2;)
+					1ull << log < n * BITS_A_BLOCK * 2;)
 			log++;
 		filter->new_log = log;
 		filter->new_set = filter->step = 0;
 		filter->steps = 1u << (log - 6);
 	}
 	for (unsigned int i = 0; i < STEPS && filter->step < filter->steps; i++)
-		rebuild_step(filter, table);
+		rebuild_step(filter, tables);
 }
 
 void cl_address_filter_begin(struct cl_address_filter *filter, struct cl_filter_bits *bits)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tells by one bit that no memory at an address was exported.  So a free of memory that was
- * never exported costs a few loads.  All writers hold cl_exports_lock.
+ * Tells by one bit that no memory at an address was exported, and no block of a pool imported.  So a
+ * free of other memory costs a few loads.  All writers hold cl_exports_lock.
  */
 #ifndef CL_ADDRESS_FILTER_H
 #define CL_ADDRESS_FILTER_H
@@ -38,7 +38,7 @@ static inline uint32_t cl_filter_use(const struct cl_address_filter *filter)
 }
 
 /*
- * Returns false if memory at @address was certainly never exported; true: look it up under the
+ * Returns false if memory at @address was certainly never exported or imported; true: look it up under the
  * lock.  Lock-free, from any thread: an export sets its bit before its handle can reach another
  * thread.
  */
@@ -55,8 +55,11 @@ static inline bool cl_block_may_be(const struct cl_address_filter *filter, uint6
 	       atomic_load_explicit(&filter->seq, memory_order_relaxed) != seq;
 }
 
-/* Adds @address of exported memory, which is in @table already, as all such blocks are. */
-void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *table,
+/*
+ * Adds @address, which is in one of @tables already, as all such addresses are.  There are CL_KINDS
+ * of them; that of events is left out.
+ */
+void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *tables,
 			   uint64_t address);
 /* Begins @filter, which is all zeros, with @bits, which another filter may have used before. */
 void cl_address_filter_begin(struct cl_address_filter *filter, struct cl_filter_bits *bits);

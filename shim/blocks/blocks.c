@@ -180,18 +180,18 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 {
 	block->link.key = what->base;
 	block->handle = fingerprint_of(what->handle);
-	block->size = what->kind == CL_MEMORY ? what->size : 0;
+	block->size = what->kind != CL_EVENT ? what->size : 0;
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;
 	cl_belongs_to(&block->of, context, &context->blocks);
 	cl_table_add(&blocks->table[block->kind], &block->link);
 	block->hashed = true;
-	if (what->kind == CL_MEMORY)
-		cl_address_filter_add(&blocks->filter, &blocks->table[CL_MEMORY], block->link.key);
+	if (what->kind != CL_EVENT)
+		cl_address_filter_add(&blocks->filter, blocks->table, block->link.key);
 	block->record = record_get(blocks);
 	prepared_is_used(blocks);
 	if (block->record != CL_NO_RECORD) {
-		if (what->kind == CL_MEMORY) /* gets the device its entry in the header, for when the block is in the limbo */
+		if (what->kind != CL_EVENT) /* gets the device its entry in the header, for when the block is in the limbo */
 			cl_device_limbo_locked(&blocks->devices, blocks->region, what->device);
 		/* the record is free, so nobody reads its stacks yet */
 		blocks->region->record[block->record].export_stack = stack;
@@ -201,6 +201,17 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 		atomic_fetch_add_explicit(&blocks->region->header->live_blocks, 1, memory_order_relaxed);
 	}
 	return block;
+}
+
+void cl_block_import_add_locked(struct cl_blocks *blocks, struct cl_link *link)
+{
+	cl_table_add(&blocks->table[CL_IMPORTED], link);
+	cl_address_filter_add(&blocks->filter, blocks->table, link->key);
+}
+
+void cl_block_import_remove_locked(struct cl_blocks *blocks, struct cl_link *link)
+{
+	cl_table_remove(&blocks->table[CL_IMPORTED], link);
 }
 
 void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)
@@ -241,7 +252,7 @@ void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region,
 		     struct cl_filter_bits *bits)
 {
 	blocks->region = region;
-	for (unsigned int kind = 0; kind <= CL_EVENT; kind++)
+	for (unsigned int kind = 0; kind < CL_KINDS; kind++)
 		blocks->table[kind] = (struct cl_table)CL_TABLE_BEGIN(blocks->table[kind]);
 	cl_address_filter_begin(&blocks->filter, bits);
 }

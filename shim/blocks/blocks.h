@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The blocks that this process has exported, which are memory or events, and their records.
+ * The blocks that this process has exported, which are memory, events or blocks of pools, and their
+ * records.
  *
  * A block is found by its device address or its CUevent, or by its record.  Everything here is
  * under cl_exports_lock, which the caller holds, and nothing makes a CUDA call.
@@ -68,9 +69,15 @@ struct cl_event_block {
 	struct cl_node order; /* on `events` of the limbo */
 };
 
+/*
+ * Not a kind, but the table of addresses at which this process has imported blocks of others' pools:
+ * the filter must let a free of these through, too.
+ */
+enum { CL_IMPORTED = 0 };
+
 struct cl_blocks {
 	struct cl_region *region; /* has their records */
-	struct cl_table table[CL_EVENT + 1];
+	struct cl_table table[CL_KINDS]; /* by enum cl_kind; that of CL_IMPORTED has no blocks */
 	struct {
 		uint32_t *free; /* a stack of released records */
 		uint32_t free_n, free_size;
@@ -87,7 +94,7 @@ struct cl_blocks {
 #define CL_BLOCKS_BEGIN(blocks, region_, bits_)                                     \
 	{ .region = (region_),                                                      \
 	  .table = { CL_TABLE_BEGIN((blocks).table[0]), CL_TABLE_BEGIN((blocks).table[1]), \
-		     CL_TABLE_BEGIN((blocks).table[2]) },                           \
+		     CL_TABLE_BEGIN((blocks).table[2]), CL_TABLE_BEGIN((blocks).table[3]) }, \
 	  .filter = { .bits = (bits_) } }
 /* Begins @blocks, which is all zeros, in the same way; another may have used @bits. */
 void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region,
@@ -104,6 +111,12 @@ static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enu
  * 8 bytes, so 1 wrong handle in 2^64 passes.  Other processes can change the record's copy.
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
+/*
+ * Adds @link, whose key is an address at which this process has imported a block of a pool; and takes
+ * it out again.
+ */
+void cl_block_import_add_locked(struct cl_blocks *blocks, struct cl_link *link);
+void cl_block_import_remove_locked(struct cl_blocks *blocks, struct cl_link *link);
 /* NULL: no block has it */
 struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record);
 

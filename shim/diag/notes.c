@@ -550,6 +550,22 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	atomic_fetch_add_explicit(&entry->bytes, note->size, memory_order_relaxed);
 }
 
+void cl_notes_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uint32_t *words)
+{
+	const uint64_t entry = sizeof(struct cl_module);
+
+	*modules = notes.modules.used;
+	if (*modules > size / 2 / entry)
+		*modules = (uint32_t)(size / 2 / entry);
+	*words = notes.words.used;
+	if (*words > (size - *modules * entry) / 8)
+		*words = (uint32_t)((size - *modules * entry) / 8);
+	if (*modules)
+		memcpy(to, cl_region_at(&cl_own, CL_AT_MODULES), *modules * entry);
+	if (*words)
+		memcpy(to + *modules * entry, cl_region_at(&cl_own, CL_AT_STACKS), *words * 8ull);
+}
+
 void cl_notes_forget(void)
 {
 	/* not freed: a thread of the parent may have been changing them when it forked */

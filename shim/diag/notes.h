@@ -72,6 +72,11 @@ void cl_finding_add_locked(const struct cl_finding *finding);
  */
 void cl_finding_tally_locked(const struct cl_finding *note);
 
+/*
+ * Copies the modules, and behind them the words of the stacks, to @to of @size bytes: as many whole
+ * entries as there is room for.  *modules and *words become their numbers.
+ */
+void cl_notes_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uint32_t *words);
 void cl_notes_forget(void); /* in a forked child */
 
 #endif

@@ -64,12 +64,12 @@ static struct cl_about *find_closed_event_locked(uint64_t key)
 	return entry && entry->what.kind ? &entry->what : NULL;
 }
 
-static struct cl_about *find_closed_memory_locked(uint64_t key)
+static struct cl_about *find_closed_memory_locked(enum cl_kind kind, uint64_t key)
 {
 	for (uint32_t back = 1; back <= CLOSED; back++) {
 		struct cl_about *entry = &closed[(closes - back) % CLOSED];
 
-		if (entry->kind && entry->key == key)
+		if (entry->kind == kind && entry->key == key)
 			return entry;
 	}
 	return NULL;
@@ -77,7 +77,7 @@ static struct cl_about *find_closed_memory_locked(uint64_t key)
 
 static struct cl_about *find_closed_locked(enum cl_kind kind, uint64_t key)
 {
-	return kind == CL_EVENT ? find_closed_event_locked(key) : find_closed_memory_locked(key);
+	return kind == CL_EVENT ? find_closed_event_locked(key) : find_closed_memory_locked(kind, key);
 }
 
 bool cl_recent_closes_find(enum cl_kind kind, uint64_t key, struct cl_about *what)

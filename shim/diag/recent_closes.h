@@ -18,12 +18,12 @@ void cl_recent_closes_add_event(const struct cl_about *closed);
 struct cl_about *cl_recent_closes_add_memory(void);
 /*
  * Forgets the closes of @key: something new is at this address, or the driver did not close it.
- * Takes cl_imports_lock.  Looks through all entries if @kind is CL_MEMORY.
+ * Takes cl_imports_lock.  Looks through all entries unless @kind is CL_EVENT.
  */
 void cl_recent_closes_remove(enum cl_kind kind, uint64_t key);
 /*
  * Returns true with the last close of @key in *closed, or false if none is remembered: then *closed
- * is as it was.  Takes cl_imports_lock.  Looks through all entries if @kind is CL_MEMORY.
+ * is as it was.  Takes cl_imports_lock.  Looks through all entries unless @kind is CL_EVENT.
  */
 bool cl_recent_closes_find(enum cl_kind kind, uint64_t key, struct cl_about *closed);
 

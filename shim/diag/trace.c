@@ -19,6 +19,7 @@
 
 /* Other names are tried: one may be taken by this process before an exec, or by another PID namespace. */
 enum { NAMES = 64 };
+#define STACKS_MOST (2ull << 20) /* bytes; an eighth of a smaller file */
 #define WAIT_FOR_MAKER 100000000ull /* ns */
 
 enum { NOT_MADE, MAKING, MADE, FAILED };
@@ -33,6 +34,8 @@ struct live {
 	struct cl_trace_header *header;
 	struct cl_trace_record *record;
 	uint64_t records;
+	char *stacks;
+	uint64_t stacks_size;
 };
 static struct live *_Atomic live_page;
 
@@ -166,6 +169,7 @@ static void fill_header(struct cl_trace_header *h, const struct cl_identity *who
 __attribute__((noinline)) static int make(struct live *live)
 {
 	uint64_t size = cl_options.trace_size.number / CL_TRACE_HEADER_SIZE * CL_TRACE_HEADER_SIZE;
+	uint64_t room = size / 8 < STACKS_MOST ? size / 8 / CL_PAGE * CL_PAGE : STACKS_MOST;
 	struct cl_identity who;
 	char path[PATH_MAX];
 	void *map;
@@ -196,7 +200,10 @@ __attribute__((noinline)) static int make(struct live *live)
 	live->pid = (uint32_t)getpid();
 	live->header = map;
 	live->record = (void *)((char *)map + CL_TRACE_HEADER_SIZE);
-	live->records = (size - CL_TRACE_HEADER_SIZE) / sizeof(struct cl_trace_record);
+	live->stacks_size = room;
+	live->stacks = (char *)map + size - room;
+	live->records = (size - room - CL_TRACE_HEADER_SIZE) / sizeof(struct cl_trace_record);
+	live->header->stacks = size - room;
 	fill_header(live->header, &who, live->records);
 	return 0;
 }
@@ -306,6 +313,25 @@ void cl_trace_end(void)
 
 	if (live && atomic_load_explicit(&live->state, memory_order_acquire) == MADE)
 		cl_trace(CL_TRACE_ENDED);
+}
+
+char *cl_trace_room_for_stacks(uint64_t *size)
+{
+	struct live *live = atomic_load_explicit(&live_page, memory_order_acquire);
+
+	if (!live || atomic_load_explicit(&live->state, memory_order_acquire) != MADE)
+		return NULL;
+	*size = live->stacks_size;
+	return live->stacks;
+}
+
+void cl_trace_has_stacks(uint32_t modules, uint32_t words)
+{
+	struct cl_trace_header *h = atomic_load_explicit(&live_page, memory_order_acquire)->header;
+
+	atomic_store_explicit(&h->modules, modules, memory_order_relaxed);
+	/* release: who sees the count reads what it counts */
+	atomic_store_explicit(&h->stack_words, words, memory_order_release);
 }
 
 void cl_trace_forget(void)

@@ -2,7 +2,9 @@
 /*
  * The trace file (CULIMBO_TRACE): what lies where in it.  doc/tracing.md describes it in full.
  *
- * Each process has one file: a header of one page, then a ring of records of 64 bytes.  Record
+ * Each process has one file: a header of one page, then a ring of records of 64 bytes, then room for
+ * call stacks, which a process that ends copies there from its exporter file: modules, then words,
+ * as layout.h has them.  (Of a killed one its exporter file is still there.)  Record
  * number N (from 0) lies at place N % records, over record N - records.  The writer may be killed
  * between any two stores, and a slow thread may write over a record of a faster one that is a whole
  * ring ahead.  So each record has a seal, written last: its own number and a check of all its
@@ -18,7 +20,7 @@
 #include "shim/shm/layout.h"
 
 #define CL_TRACE_MAGIC "CULTRAC" /* 8 bytes with its zero, written last */
-#define CL_TRACE_VERSION 1u
+#define CL_TRACE_VERSION 2u /* 1: without room for stacks */
 #define CL_TRACE_HEADER_SIZE 4096u
 #define CL_TRACE_CHECK_BITS 24
 
@@ -27,10 +29,12 @@ enum cl_trace_what {
 	CL_TRACE_NOTHING,
 	CL_TRACE_ALLOCATED, /* KEY, size */
 	CL_TRACE_FREED,	    /* KEY: the program's call succeeded; `when` is when it began */
-	CL_TRACE_EXPORTED,  /* KEY, size, STAMP */
-	CL_TRACE_OPENED,    /* KEY here, size, the exporter's STAMP and pid; no file_id: unmanaged */
+	CL_TRACE_EXPORTED,  /* KEY, size, STAMP; value: the stack, as layout.h names it; 0: none */
+	CL_TRACE_OPENED,    /* KEY here, size, the exporter's STAMP and pid; no file_id: unmanaged; value:
+			       the stack */
 	CL_TRACE_CLOSED,    /* as OPENED; value: how many opens were closed at once (0: one) */
-	CL_TRACE_LIMBO,	    /* KEY, record: freed, but not given back; value: bytes in the limbo now */
+	CL_TRACE_LIMBO,	    /* KEY, record: freed, but not given back; value: bytes in the limbo now;
+			       generation: the stack of the free */
 	CL_TRACE_HELD,	    /* KEY, record: in the limbo, waits for its holders */
 	CL_TRACE_READY,	    /* KEY, record: in the limbo, may go */
 	CL_TRACE_RELEASED,  /* KEY, record: the driver has it back; value: bytes in the limbo now */
@@ -82,6 +86,8 @@ struct cl_trace_header {
 	uint64_t monotonic, realtime; /* the same moment by both clocks, ns */
 	char name[16];	    /* /proc/self/comm */
 	char command[256];  /* the start of the command line, blanks between */
+	uint64_t stacks;    /* where in the file the room for them begins; 0: there is none */
+	_Atomic uint32_t modules, stack_words; /* what is there; written last */
 	_Alignas(64) _Atomic uint64_t next; /* number of the next record */
 };
 _Static_assert(sizeof(struct cl_trace_header) <= CL_TRACE_HEADER_SIZE, "trace version 1");

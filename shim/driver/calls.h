@@ -214,6 +214,10 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020, 0,                              \
 	  PFN_cuMemPoolExportPointer_v11020, (CUmemPoolPtrExportData * data, CUdeviceptr dptr),    \
 	  (data, dptr))                                                                            \
+	X(cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020, 0,                              \
+	  PFN_cuMemPoolImportPointer_v11020,                                                       \
+	  (CUdeviceptr * dptr, CUmemoryPool pool, CUmemPoolPtrExportData * data),                  \
+	  (dptr, pool, data))                                                                      \
 	/* sharing events */                                                                       \
 	X(cuEventCreate, "cuEventCreate", 2000, 0, PFN_cuEventCreate_v2000,                        \
 	  (CUevent * event, unsigned int flags), (event, flags))                                   \

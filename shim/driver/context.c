@@ -290,6 +290,13 @@ void cl_contexts_forget(void)
 	cl_green_forget();
 }
 
+CUresult cl_context_pool_free_refusal(void)
+{
+	CUresult result = cl_driver.cuMemFree_v2(CL_NO_MEMORY);
+
+	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : result;
+}
+
 CUresult cl_context_refusal(void)
 {
 	CUdeviceptr base;

@@ -157,6 +157,12 @@ extern void (*cl_context_on_lost)(const struct cl_context_end *end);
  * Finds out by a harmless query that the driver checks in the same way.
  */
 CUresult cl_context_refusal(void);
+/*
+ * Returns the error that the driver's cuMemFree() of a live block of a pool would give now, or
+ * CUDA_SUCCESS; and does to captures what it would do.  Such a free needs no context and waits for
+ * nothing (measured).
+ */
+CUresult cl_context_pool_free_refusal(void);
 
 void cl_contexts_forget(void); /* in a forked child */
 

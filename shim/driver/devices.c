@@ -61,6 +61,7 @@ static uint8_t take_entry_locked(struct cl_device_entries *entries, struct cl_he
 	if (entry >= CL_DEVICE_LIMBOS)
 		return CL_ANY_DEVICE;
 	memcpy(h->device[entry].uuid, devices[device].uuid, CL_UUID);
+	h->device[entry].ordinal = (uint32_t)device + 1;
 	entries->n = entry + 1;
 	/* release: a reader that sees the entry sees its UUID */
 	atomic_store_explicit(&h->devices, entries->n, memory_order_release);

@@ -30,6 +30,12 @@ struct cl_driver {
 
 extern struct cl_driver cl_driver;
 
+/*
+ * No memory of CUDA's begins there.  So the driver refuses it as it refuses a pointer that was freed;
+ * it first looks for what else is wrong, a capture for one (measured, doc/measurements.md).
+ */
+#define CL_NO_MEMORY ((CUdeviceptr)0x10000)
+
 typedef void *cl_dlsym_fn(void *handle, const char *name);
 
 /*

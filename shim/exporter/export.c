@@ -18,9 +18,6 @@
 #include "shim/limbo/limbo.h"
 #include "shim/self/self.h"
 
-/* Not a result of the driver: its answer may be out of date, so the caller asks it again. */
-#define ASK_AGAIN ((CUresult)-1)
-
 static void stamp(struct cl_exporter *ex, void *handle, uint32_t record, uint32_t generation)
 {
 	uint64_t tail = cl_region_stamp(ex->blocks.region, record, generation);
@@ -49,6 +46,14 @@ static void pin_locked(struct cl_exporter *ex, const struct cl_block *block)
 static void pin_unstamped_locked(struct cl_exporter *ex, const struct cl_block *block)
 {
 	pin_locked(ex, block);
+	if (block->kind == CL_POOL) {
+		cl_log_once(CL_LOG_WARN,
+			    "this driver uses all 64 bytes of a pool pointer's export data and leaves no room for "
+			    "culimbo's stamp: importers cannot say what they hold, so what this process shares by "
+			    "pool pointers is kept until it ends, freed or not. Tell us the driver's version; "
+			    "CULIMBO_HELD_BYTES limits what is kept");
+		return;
+	}
 	cl_log_once(CL_LOG_WARN,
 		    "this driver uses all 64 bytes of an IPC handle and leaves no room for culimbo's stamp: "
 		    "importers cannot say what they hold, so what this process shares is kept until it ends, "
@@ -60,21 +65,20 @@ static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *
 			uint32_t generation)
 {
 	cl_count_locked(exports);
-	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation);
+	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation,
+		       .value = block->record == CL_NO_RECORD ?
+					0 : ex->blocks.region->record[block->record].export_stack);
 	if (block->record == CL_NO_RECORD)
 		return;
+	cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
 	if (has_room_for_stamp(handle))
 		stamp(ex, handle, block->record, generation);
 	else
 		pin_unstamped_locked(ex, block);
 }
 
-/*
- * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with
- * @block.  Returns false if @block is NULL, was freed, or has a record of another handle.
- */
-static bool export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
-				uint64_t now)
+bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
+			    uint64_t now)
 {
 	uint32_t generation = 0;
 
@@ -87,18 +91,10 @@ static bool export_again_locked(struct cl_exporter *ex, void *handle, struct cl_
 	return true;
 }
 
-/*
- * Publishes the block that @what describes, in the context @of, and stamps @handle, which the
- * driver has given.  @prepared is used up; it is NULL if the block was known before the driver
- * was asked.  *orphaned goes to cl_collector_watch_holders().  Returns CUDA_ERROR_INVALID_VALUE,
- * and the block in *misused, if the program has freed it: the caller reports that without the
- * lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
- * the driver was asked.  Returns ASK_AGAIN if memory went back since then: it may be this block.
- */
-static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
-			       const struct cl_context_name *of, uint32_t stack,
-			       struct cl_block *prepared, const uint64_t *returned,
-			       struct cl_about *misused, bool *orphaned)
+CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
+				  const struct cl_context_name *of, uint32_t stack,
+				  struct cl_block *prepared, const uint64_t *returned,
+				  struct cl_about *misused, bool *orphaned)
 {
 	struct cl_context *context;
 	struct cl_block *block;
@@ -108,7 +104,7 @@ static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_e
 	cl_context_get_locked(of, &cl_exports_lock);
 	block = cl_limbo_find_settled_locked(ex, what->kind, what->base);
 	what->now = cl_now(); /* the two calls above may have waited */
-	if (export_again_locked(ex, handle, block, what->now)) {
+	if (cl_export_again_locked(ex, handle, block, what->now)) {
 		cl_block_discard_locked(&ex->blocks, prepared);
 		return CUDA_SUCCESS;
 	}
@@ -121,7 +117,7 @@ static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_e
 	/* when the driver was asked it may have been in the limbo, and now be gone */
 	if (!block && returned && *returned != cl_limbo_returned_locked(ex)) {
 		cl_block_discard_locked(&ex->blocks, prepared);
-		return ASK_AGAIN;
+		return CL_EXPORT_ASK_AGAIN;
 	}
 	/* @block was known, but the driver has since made another block at its address */
 	if (!prepared)
@@ -139,8 +135,7 @@ static CUresult publish_locked(struct cl_exporter *ex, void *handle, struct cl_e
 	return CUDA_SUCCESS;
 }
 
-/* Reports that the program exported a block that it had freed.  No lock is held. */
-static void tell_exported_after_free(const struct cl_about *misused)
+void cl_export_tell_after_free(const struct cl_about *misused)
 {
 	cl_happened(CL_FOUND_EXPORTED_AFTER_FREE, misused, cl_stack_write(false));
 }
@@ -207,6 +202,7 @@ enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handl
 		stamp(ex, handle->reserved, block->record,
 		      cl_record_export_again(ex->blocks.region, block->record, cl_now()));
 		cl_count_locked(exports);
+		cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
 		as = CL_EXPORT_DONE;
 	}
 	cl_unlock(&cl_exports_lock);
@@ -216,7 +212,7 @@ enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handl
 	return as;
 }
 
-/* Publishes the block of @handle, which the driver has given.  See publish_locked() for the rest. */
+/* Publishes the block of @handle, which the driver has given.  See cl_export_publish_locked() for the rest. */
 static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr,
 			       struct cl_block *prepared, uint64_t returned)
 {
@@ -243,18 +239,19 @@ static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, C
 	stack = result == CUDA_SUCCESS ? cl_stack_write(false) : 0;
 	cl_lock(&cl_exports_lock);
 	if (result == CUDA_SUCCESS)
-		result = publish_locked(ex, handle->reserved, &what, &of, stack, prepared,
-					what.base == dptr ? NULL : &returned, &misused, &orphaned);
+		result = cl_export_publish_locked(ex, handle->reserved, &what, &of, stack, prepared,
+						  what.base == dptr ? NULL : &returned, &misused,
+						  &orphaned);
 	else
 		cl_block_discard_locked(&ex->blocks, prepared);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(ex, orphaned);
 	if (misused.key)
-		tell_exported_after_free(&misused);
+		cl_export_tell_after_free(&misused);
 	return result;
 }
 
-static void discard(struct cl_exporter *ex, struct cl_block *prepared)
+void cl_export_discard(struct cl_exporter *ex, struct cl_block *prepared)
 {
 	cl_lock(&cl_exports_lock);
 	cl_block_discard_locked(&ex->blocks, prepared);
@@ -280,20 +277,20 @@ static CUresult export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle,
 	returned = cl_limbo_returned_locked(ex);
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
-		tell_exported_after_free(&misused);
+		cl_export_tell_after_free(&misused);
 		return cl_context_refusal();
 	}
 	if (!known && !prepared)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = cl_driver.cuIpcGetMemHandle(handle, dptr);
 	if (result != CUDA_SUCCESS) {
-		discard(ex, prepared);
+		cl_export_discard(ex, prepared);
 		return result;
 	}
 	if (known) {
 		cl_lock(&cl_exports_lock);
 		block = cl_limbo_find_settled_locked(ex, CL_MEMORY, dptr);
-		known = export_again_locked(ex, handle->reserved, block, cl_now());
+		known = cl_export_again_locked(ex, handle->reserved, block, cl_now());
 		cl_unlock(&cl_exports_lock);
 	}
 	return known ? CUDA_SUCCESS : publish_memory(ex, handle, dptr, prepared, returned);
@@ -304,7 +301,7 @@ CUresult cl_export_new(struct cl_exporter *ex, CUipcMemHandle *handle, CUdevicep
 	/* UINT64_MAX: if @dptr points into an unknown block, that may have gone back: ask again */
 	CUresult result = publish_memory(ex, handle, dptr, NULL, UINT64_MAX);
 
-	return result == ASK_AGAIN ? cl_export_carefully(ex, handle, dptr) : result;
+	return result == CL_EXPORT_ASK_AGAIN ? cl_export_carefully(ex, handle, dptr) : result;
 }
 
 CUresult cl_export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
@@ -313,7 +310,7 @@ CUresult cl_export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUd
 
 	do
 		result = export_carefully(ex, handle, dptr);
-	while (result == ASK_AGAIN);
+	while (result == CL_EXPORT_ASK_AGAIN);
 	return result;
 }
 
@@ -335,13 +332,13 @@ CUresult cl_export_event_begin(struct cl_exporter *ex, CUevent event, struct cl_
 	if (!freed)
 		return block || *prepared ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	/* without culimbo the driver crashes on it (measured) */
-	tell_exported_after_free(&misused);
+	cl_export_tell_after_free(&misused);
 	return CUDA_ERROR_INVALID_HANDLE;
 }
 
 void cl_export_event_refused(struct cl_exporter *ex, struct cl_block *prepared)
 {
-	discard(ex, prepared);
+	cl_export_discard(ex, prepared);
 }
 
 CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event,
@@ -358,11 +355,11 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 	stack = prepared ? cl_stack_write(false) : 0;
 	cl_lock(&cl_exports_lock);
 	what.device = owner.device;
-	result = publish_locked(ex, handle->reserved, &what, &owner, stack, prepared, NULL, &misused,
-				&orphaned);
+	result = cl_export_publish_locked(ex, handle->reserved, &what, &owner, stack, prepared, NULL,
+					  &misused, &orphaned);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(ex, orphaned);
 	if (misused.key)
-		tell_exported_after_free(&misused);
+		cl_export_tell_after_free(&misused);
 	return result;
 }

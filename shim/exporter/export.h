@@ -14,7 +14,10 @@
 
 struct cl_exporter;
 
+struct cl_about;
 struct cl_block;
+struct cl_context_name;
+struct cl_export;
 
 enum cl_export_as {
 	CL_EXPORT_DONE,	      /* the block was exported again */
@@ -48,5 +51,32 @@ void cl_export_event_refused(struct cl_exporter *ex, struct cl_block *prepared);
 /* Ends the export when the driver has given @handle: stamps it.  On an error @handle is wiped. */
 CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUevent event,
 			 struct cl_block *prepared);
+
+/* ------------------------------------------------------- for the files of this folder */
+/*
+ * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with
+ * @block.  Returns false if @block is NULL, was freed, or has a record of another handle.
+ */
+bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
+			    uint64_t now);
+/* Not a result of the driver: its answer may be out of date, so the caller asks it again. */
+#define CL_EXPORT_ASK_AGAIN ((CUresult)-1)
+/*
+ * Publishes the block that @what describes, in the context @of, and stamps @handle, which the
+ * driver has given.  @prepared is used up; it is NULL if the block was known before the driver
+ * was asked.  *orphaned goes to cl_collector_watch_holders().  Returns CUDA_ERROR_INVALID_VALUE,
+ * and the block in *misused, if the program has freed it: the caller reports that without the
+ * lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
+ * the driver was asked.  Returns CL_EXPORT_ASK_AGAIN if memory went back since then: it may be
+ * this block.
+ */
+CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
+				  const struct cl_context_name *of, uint32_t stack,
+				  struct cl_block *prepared, const uint64_t *returned,
+				  struct cl_about *misused, bool *orphaned);
+/* Reports that the program exported a block that it had freed.  No lock is held. */
+void cl_export_tell_after_free(const struct cl_about *misused);
+/* Discards @prepared, which may be NULL.  Takes the lock. */
+void cl_export_discard(struct cl_exporter *ex, struct cl_block *prepared);
 
 #endif

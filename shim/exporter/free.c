@@ -196,9 +196,6 @@ static CUresult wait_as_a_free(CUcontext ctx)
 	return result;
 }
 
-/* No memory of CUDA's begins there. */
-#define NO_MEMORY ((CUdeviceptr)0x10000)
-
 /*
  * What the driver's free says of memory that it does not know.  It looks for what else is wrong, a
  * capture for one, before it looks at the memory, and spoils that capture (measured,
@@ -215,6 +212,37 @@ static void freed_again(const struct cl_about *again)
 		    cl_stack_write(false));
 }
 
+/* Frees a block of a pool, which waits for nothing: the driver's free of it does not (measured). */
+static bool free_pool_block(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
+{
+	struct cl_block *block = NULL;
+	struct cl_about again;
+	CUcontext ctx = NULL;
+
+	switch (take_for_free(ex, CL_POOL, dptr, &block, &ctx, &again)) {
+	case FREE_NOT_OURS:
+		return false;
+	case FREE_AGAIN:
+		freed_again(&again);
+		*result = refused(cl_driver.cuMemFree_v2(CL_NO_MEMORY));
+		return true;
+	case FREE_NOW:
+		*result = freed_now(ex, block, cl_driver.cuMemFree_v2(dptr));
+		return true;
+	case FREE_OBSERVED:
+		*result = freed_observed(ex, block, cl_driver.cuMemFree_v2(dptr));
+		return true;
+	case FREE_DEFERRED:
+		break;
+	}
+	*result = cl_context_pool_free_refusal();
+	if (*result == CUDA_SUCCESS)
+		*result = into_limbo(ex, block, NULL);
+	else
+		free_failed(ex, block);
+	return true;
+}
+
 bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_block *block = NULL;
@@ -223,10 +251,10 @@ bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 
 	switch (take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again)) {
 	case FREE_NOT_OURS:
-		return false;
+		return free_pool_block(ex, dptr, result);
 	case FREE_AGAIN:
 		freed_again(&again);
-		*result = refused(cl_driver.cuMemFree_v2(NO_MEMORY));
+		*result = refused(cl_driver.cuMemFree_v2(CL_NO_MEMORY));
 		return true;
 	case FREE_NOW:
 		*result = freed_now(ex, block, cl_driver.cuMemFree_v2(dptr));
@@ -269,13 +297,17 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 	CUcontext ctx = NULL;
 	struct cl_fence *fence;
 	bool capturing = false;
+	enum free_as as;
 
-	switch (take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again)) {
+	as = take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again);
+	if (as == FREE_NOT_OURS)
+		as = take_for_free(ex, CL_POOL, dptr, &block, &ctx, &again);
+	switch (as) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN:
 		freed_again(&again);
-		*result = refused(bare(NO_MEMORY, stream));
+		*result = refused(bare(CL_NO_MEMORY, stream));
 		return true;
 	case FREE_NOW:
 		*result = freed_now(ex, block, bare(dptr, stream));
@@ -286,7 +318,7 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 	case FREE_DEFERRED:
 		break;
 	}
-	*result = refused(bare(NO_MEMORY, stream));
+	*result = refused(bare(CL_NO_MEMORY, stream));
 	if (*result == CUDA_ERROR_INVALID_VALUE)
 		*result = cl_fence_make(stream, per_thread, &fence, &capturing);
 	if (*result == CUDA_SUCCESS && capturing)

@@ -1,20 +1,130 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory pools that this process shares by pointer.  CUDA keeps nothing alive there: when the
- * program frees a block that another process has imported, the driver uses its memory again, and
- * the importer reads the next owner's bytes (measured).  We do not protect such memory yet, so we
- * warn the program's user.
- */
-#include "shim/limbo/exporter.h"
-#include "shim/base/log.h"
-#include "shim/exporter/pool.h"
-#include "shim/self/self.h"
+/* Blocks of memory pools, on the side of their exporter: see pool.h. */
+#include <string.h>
 
-void cl_pool_tell(void)
+#include "shim/limbo/exporter.h"
+#include "shim/blocks/blocks.h"
+#include "shim/diag/notes.h"
+#include "shim/diag/trace.h"
+#include "shim/driver/context.h"
+#include "shim/driver/devices.h"
+#include "shim/exporter/export.h"
+#include "shim/exporter/pool.h"
+#include "shim/limbo/collector.h"
+#include "shim/limbo/grace.h"
+#include "shim/limbo/limbo.h"
+#include "shim/self/self.h"
+#include "shim/shm/pool_data.h"
+
+/* What the driver's answer is asked into: it leaves bytes 48 to 63 so where it has room for a stamp. */
+enum { PATTERN = 0xa5 };
+
+static bool has_room(const uint8_t data[64])
 {
+	for (unsigned int i = CL_POOL_DRIVERS; i < 64; i++)
+		if (data[i] != PATTERN)
+			return false;
+	return true;
+}
+
+/* Asks the driver about the block at @dptr, whose export data are @data. */
+static void describe(struct cl_exporter *ex, CUdeviceptr dptr, const uint8_t data[64],
+		     struct cl_export *what)
+{
+	CUdeviceptr base = dptr;
+	uint8_t uuid[CL_UUID];
+	size_t size = 0;
+
+	/* the driver refuses to export an interior pointer, so the block begins at @dptr (measured) */
+	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS || base != dptr)
+		size = cl_pool_size(data);
+	what->size = size;
+	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr);
+	cl_grace_know_device(ex, what->device);
+	/* the limbo needs the UUID, and the driver is asked for it without a lock */
+	cl_device_uuid(what->device, uuid);
+}
+
+/* Publishes the block at @dptr, and stamps @handle.  @data are what the driver has given. */
+static CUresult publish(struct cl_exporter *ex, uint8_t handle[64], const uint8_t data[64],
+			CUdeviceptr dptr, struct cl_block *prepared)
+{
+	const struct cl_context_name none = { .device = -1 };
+	struct cl_export what = { .kind = CL_POOL, .base = dptr, .handle = handle };
+	struct cl_about misused = { .key = 0 };
+	bool orphaned = false;
+	CUresult result;
+	uint32_t stack;
+
+	describe(ex, dptr, data, &what);
+	stack = cl_stack_write(false);
+	cl_lock(&cl_exports_lock);
+	result = cl_export_publish_locked(ex, handle, &what, &none, stack, prepared, NULL, &misused, &orphaned);
+	cl_unlock(&cl_exports_lock);
+	cl_collector_watch_holders(ex, orphaned);
+	if (misused.key)
+		cl_export_tell_after_free(&misused);
+	return result;
+}
+
+/* Writes what the program gets: what the driver wrote, and the stamp of @handle if it has one. */
+static void put(CUmemPoolPtrExportData *to, const uint8_t data[64], bool room, const uint8_t handle[64])
+{
+	uint64_t stamp;
+
+	memcpy(to->reserved, data, room ? CL_POOL_DRIVERS : 64);
+	memcpy(&stamp, handle + 56, sizeof stamp);
+	if (room && stamp)
+		cl_pool_put_stamp(to->reserved, stamp, (uint32_t)cl_self.pid);
+}
+
+CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr)
+{
+	struct cl_block *block, *prepared = NULL;
+	CUmemPoolPtrExportData data;
+	struct cl_about misused;
+	uint8_t handle[64];
+	bool known, freed, room;
+	CUresult result;
+
+	cl_lock(&cl_exports_lock);
+	block = cl_limbo_find_settled_locked(ex, CL_POOL, dptr);
+	freed = cl_block_in_limbo(block);
+	known = block && !freed;
+	if (freed)
+		misused = cl_block_about_locked(&ex->blocks, block);
+	else if (!known)
+		prepared = cl_block_prepare_locked(&ex->blocks, CL_POOL);
+	cl_unlock(&cl_exports_lock);
+	if (freed) {
+		cl_export_tell_after_free(&misused);
+		/* as for a pointer that the driver does not know, with what that does to a capture */
+		result = cl_driver.cuMemPoolExportPointer(&data, CL_NO_MEMORY);
+		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+	}
+	if (!known && !prepared)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memset(&data, PATTERN, sizeof data);
+	result = cl_driver.cuMemPoolExportPointer(&data, dptr);
+	if (result != CUDA_SUCCESS) {
+		cl_export_discard(ex, prepared);
+		return result;
+	}
+	room = has_room(data.reserved);
+	cl_pool_to_handle(handle, data.reserved);
+	if (!room) /* as a handle whose last bytes are the driver's */
+		memset(handle + 56, 0xff, 8);
+	if (known) {
+		cl_lock(&cl_exports_lock);
+		block = cl_limbo_find_settled_locked(ex, CL_POOL, dptr);
+		known = cl_export_again_locked(ex, handle, block, cl_now());
+		cl_unlock(&cl_exports_lock);
+	}
+	if (!known)
+		result = publish(ex, handle, data.reserved, dptr, prepared);
+	if (result != CUDA_SUCCESS)
+		return result;
 	cl_count(pool_exports);
-	cl_log_once(CL_LOG_WARN,
-		    "this process shares memory of a pool by pointer (cuMemPoolExportPointer), which culimbo does "
-		    "not protect yet: what it frees while another process has it imported is used again, and that "
-		    "process reads the next block's bytes. Free it only after the importers have");
+	put(to, data.reserved, room, handle);
+	return CUDA_SUCCESS;
 }

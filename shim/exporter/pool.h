@@ -1,12 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory pools that this process shares by pointer (cuMemPoolExportPointer). */
+/*
+ * Blocks of memory pools that this process shares by pointer (cuMemPoolExportPointer).  CUDA keeps
+ * nothing alive there: it uses a freed block again though another process has it imported
+ * (measured).  So a block is exported, freed and kept as memory is (export.h, free.h, limbo.h), and
+ * differs in this:
+ *  - it belongs to a device and to no context, and survives the end of any (measured);
+ *  - its free does not wait for kernels, nor does giving it back (measured);
+ *  - without a record it is kept whatever its size, for a pool would use it again.
+ */
 #ifndef CL_POOL_H
 #define CL_POOL_H
 
+#include "shim/driver/driver.h"
+
+struct cl_exporter;
+
 /*
- * Counts an exported pointer into a memory pool, and warns once that culimbo does not protect
- * such memory.  Any thread.  This does not make the process one that shares.
+ * Asks the driver for the export data of @dptr, which it writes to @data, not NULL, with our stamp.
+ * Returns the driver's error; CUDA_ERROR_INVALID_VALUE, and a finding, if the program has freed the
+ * block; or CUDA_ERROR_OUT_OF_MEMORY, and does not ask the driver, without host memory.  @data is
+ * written on success only.  Any thread; no lock of ours may be held.
  */
-void cl_pool_tell(void);
+CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr);
 
 #endif

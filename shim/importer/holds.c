@@ -137,7 +137,7 @@ bool cl_hold_succeeded_locked(struct cl_peer *peer)
 static bool is_late(const struct cl_region *region, uint32_t record)
 {
 	/* an event may be opened after its destroy (measured) */
-	return region->record[record].kind == CL_MEMORY &&
+	return region->record[record].kind != CL_EVENT &&
 	       cl_life_state(cl_record_life(region, record)) == CL_LIMBO;
 }
 

@@ -32,6 +32,16 @@ struct cl_mapping {
 	uint8_t kind;
 	bool embedded; /* it is some hold's `first` */
 };
+/* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
+struct cl_pool_import {
+	struct cl_mapping mapping;
+	struct cl_link address; /* in the table of imported addresses; under cl_exports_lock */
+	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
+	uint64_t turn;		/* see cl_pool_turn_begin() */
+	uint64_t fences;	/* counted frees whose streams have not reached them */
+	bool listed;		/* .address is in its table */
+	bool freed;		/* as often as it was imported: the driver gets it when .fences is 0 */
+};
 struct cl_hold {
 	struct cl_link link;
 	struct cl_peer *peer;

@@ -6,6 +6,7 @@
 #include "shim/importer/lookup.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
+#include "shim/shm/pool_data.h"
 
 static uint64_t tail_of(const void *handle)
 {
@@ -110,4 +111,19 @@ out:
 		return;
 	resolved->sight = cl_self_sight(resolved->stamp);
 	resolved->exporter_gone = resolved->sight == CL_HERE;
+}
+
+bool cl_look_up_pool(struct cl_resolved *resolved, uint8_t handle[64], const uint8_t data[64])
+{
+	uint32_t pid;
+
+	cl_pool_to_handle(handle, data);
+	if (!cl_pool_has_stamp(data, &pid)) {
+		*resolved = (struct cl_resolved){ .handle = handle };
+		return false;
+	}
+	memcpy(handle + 56, data + 56, 8);
+	cl_look_up(resolved, handle, CL_POOL);
+	resolved->pid = pid;
+	return true;
 }

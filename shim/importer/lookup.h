@@ -25,5 +25,11 @@ struct cl_resolved {
  * for the open.  Any thread, without a lock.
  */
 void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind);
+/*
+ * The same for a block of a pool, whose export data are @data.  @handle, 64 bytes that stay as long
+ * as *resolved, gets them in the form of a handle (pool_data.h).  Returns false if @data have no
+ * stamp: then nothing is known of them.
+ */
+bool cl_look_up_pool(struct cl_resolved *resolved, uint8_t handle[64], const uint8_t data[64]);
 
 #endif

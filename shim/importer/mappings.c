@@ -7,12 +7,14 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/importer/mappings.h"
+#include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
 struct cl_table cl_mappings[] = {
 	CL_TABLE_BEGIN(cl_mappings[0]),
 	CL_TABLE_BEGIN(cl_mappings[1]),
 	CL_TABLE_BEGIN(cl_mappings[2]),
+	CL_TABLE_BEGIN(cl_mappings[3]),
 };
 
 /* Makes a mapping at @key that is not open yet.  Returns NULL if there is no memory. */
@@ -20,8 +22,10 @@ static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, co
 					     uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
-	bool embedded = hold && !hold->mapped;
-	struct cl_mapping *mapping = embedded ? &hold->first : malloc(sizeof *mapping);
+	bool embedded = hold && !hold->mapped && kind != CL_POOL;
+	struct cl_mapping *mapping = embedded	      ? &hold->first :
+				     kind == CL_POOL ? calloc(1, sizeof(struct cl_pool_import)) :
+						       malloc(sizeof *mapping);
 
 	if (!mapping)
 		return NULL;
@@ -154,7 +158,7 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 		cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->link.key, hold);
 		if (mapping->opens) {
 			cl_import_log_opens(mapping->note, --mapping->opens);
-			if (!mapping->opens && kind == CL_MEMORY)
+			if (!mapping->opens && kind != CL_EVENT)
 				cl_mapping_last_close(cl_recent_closes_add_memory(), kind, mapping, stack);
 		}
 		if (hold) {
@@ -162,6 +166,8 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 			cl_hold_put_locked(hold);
 		}
 		cl_count_locked(closes);
+		if (cl_own_has_file())
+			cl_live_add_locked(&cl_own, CL_LIVE_CLOSES, 1);
 	}
 	mapping_put_locked(kind, mapping);
 }
@@ -171,7 +177,7 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mapping *mapping, void *data),
 				 void *data)
 {
-	for (int kind = CL_MEMORY; kind <= CL_EVENT; kind++) {
+	for (int kind = CL_MEMORY; kind < CL_KINDS; kind++) {
 		struct cl_link *newest, *next;
 		struct cl_mapping *mapping, *older;
 

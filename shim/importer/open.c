@@ -13,6 +13,7 @@
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
+#include "shim/self/own_file.h"
 #include "shim/self/self.h"
 #include "shim/shm/gc.h"
 #include "shim/shm/view.h"
@@ -151,7 +152,10 @@ static CUresult refuse(struct cl_opening *o, const struct cl_resolved *resolved,
 
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
 {
-	/* most exporters that have ended are noticed here, before the driver is asked */
+	/*
+	 * Most exporters that have ended are noticed here, before the driver is asked.  It would import a
+	 * pool's block of one (measured), but without the file nobody knows which block it is by now.
+	 */
 	if (resolved->exporter_gone && !has_lost_its_file(resolved))
 		return refuse(o, resolved, kind);
 	if (resolved->err == -ESTALE || (resolved->err == -EBADMSG && !is_damaged(resolved)))
@@ -237,7 +241,8 @@ static void say_unprotected(enum cl_sight sight)
 /* Fills @about in, of an open of a late hold, which is told of once. */
 static __attribute__((noinline, cold)) void take_late_locked(const struct cl_opening *o,
 							     const struct cl_resolved *resolved,
-							     uint64_t key, struct cl_about *about)
+							     enum cl_kind kind, uint64_t key,
+							     struct cl_about *about)
 {
 	const struct cl_region *region = &o->hold->peer->region;
 
@@ -248,7 +253,7 @@ static __attribute__((noinline, cold)) void take_late_locked(const struct cl_ope
 				    .file_id = resolved->stamp.file_id,
 				    .record = resolved->stamp.record,
 				    .generation = resolved->stamp.generation,
-				    .kind = CL_MEMORY,
+				    .kind = (uint8_t)kind,
 				    .device = (uint8_t)o->device };
 }
 
@@ -260,9 +265,36 @@ static __attribute__((noinline, cold)) void tell_late(const struct cl_resolved *
 	cl_happened(CL_FOUND_OPENED_AFTER_FREE, about, stack);
 }
 
-bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
+/*
+ * Returns true if what the driver has opened for @o may be given to the program.  The pool of a block
+ * that was imported lives on when its exporter has ended, and nobody uses its memory again (measured).
+ */
+static inline bool is_good_locked(const struct cl_opening *o, const struct cl_resolved *resolved,
+				  enum cl_kind kind, const struct cl_mapping *newest)
 {
-	struct cl_context_name current;
+	bool there;
+
+	if (is_open(newest, o->hold))
+		return true;
+	there = is_there_locked(resolved, o->hold) || (kind == CL_POOL && !o->hold->stale);
+	return there && !is_orphaned(o->hold);
+}
+
+/* Sets the context and the device of @o.  A pool's block belongs to no context (measured). */
+static inline void set_owner_locked(struct cl_opening *o, enum cl_kind kind,
+				    const struct cl_context_name *current)
+{
+	if (kind == CL_POOL)
+		return;
+	o->context = cl_context_get_locked(current, &cl_imports_lock);
+	o->device = o->context ? o->context->device : 0;
+}
+
+/* inline: it is compiled once for pools and once for the rest, which so has nothing of pools */
+static inline __attribute__((always_inline)) bool
+open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
+{
+	struct cl_context_name current = { .handle = NULL };
 	struct cl_mapping *newest;
 	struct cl_about about;
 	bool there = true, noted = true, late = false;
@@ -273,28 +305,32 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 		there = has_lost_its_file(resolved);
 	if (!there)
 		return false;
-	current = cl_context_name_current();
+	if (kind != CL_POOL)
+		current = cl_context_name_current();
+	else
+		cl_driver.cuPointerGetAttribute(&o->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, key);
 	if (!resolved->again)
 		o->stack = cl_stack_write(true);
 	cl_lock(&cl_imports_lock);
-	o->context = cl_context_get_locked(&current, &cl_imports_lock);
-	o->device = o->context ? o->context->device : 0;
+	set_owner_locked(o, kind, &current);
 	newest = cl_mapping_find_locked(kind, key);
 	/* an unmanaged import (another directory, or no culimbo) cannot be checked */
 	if (o->hold)
-		there = is_open(newest, o->hold) ||
-			(is_there_locked(resolved, o->hold) && !is_orphaned(o->hold));
+		there = is_good_locked(o, resolved, kind, newest);
 	if (there) {
 		if (o->hold) {
 			o->hold->pending--;
 			o->hold->opens++;
 			late = o->hold->late;
 			if (__builtin_expect(late, 0))
-				take_late_locked(o, resolved, key, &about);
+				take_late_locked(o, resolved, kind, key, &about);
 		}
-		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device);
+		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device,
+				 .value = o->stack);
 		noted = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
 		cl_count_locked(imports);
+		if (cl_own_has_file())
+			cl_live_add_locked(&cl_own, CL_LIVE_OPENS, 1);
 	}
 	cl_unlock(&cl_imports_lock);
 	if (!there)
@@ -309,4 +345,16 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 	if (__builtin_expect(o->sight != CL_HERE, 0))
 		say_unprotected(o->sight);
 	return true;
+}
+
+bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
+{
+	if (kind == CL_POOL)
+		__builtin_unreachable();
+	return open_end(o, resolved, kind, key);
+}
+
+bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key)
+{
+	return open_end(o, resolved, CL_POOL, key);
 }

@@ -43,6 +43,8 @@ void cl_open_say_namesake(const struct cl_resolved *resolved);
  * call cl_open_give_up(), and refuse the handle.
  */
 bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key);
+/* The same for a block of a pool. */
+bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key);
 /* Gives the hold back after an open that failed or is refused. */
 void cl_open_give_up(const struct cl_opening *o);
 /* Reports a stale handle, and returns the driver's error for a wrong pointer. */

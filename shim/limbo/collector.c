@@ -17,9 +17,11 @@
 #include "shim/limbo/forced.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
+#include "shim/limbo/pool_imports.h"
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/base/log.h"
+#include "shim/base/old_libc.h"
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
@@ -41,10 +43,14 @@ static uint64_t next_due_locked(struct cl_exporter *ex)
 static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter *ex, bool end_grace)
 {
 	struct cl_collected sum = { .next = UINT64_MAX };
+	bool passed;
 
 	cl_lock(&cl_exports_lock);
-	if (!ex->blocks.region->file_id) /* so nothing is in the limbo */
+	if (!ex->blocks.region->file_id) { /* so nothing is in the limbo, but imports may wait for fences */
+		if (cl_fences_may_ask_locked(ex))
+			cl_release_ask_streams_locked(ex);
 		goto out;
+	}
 	/* before the ready map is emptied: a thread that then finds it empty must wait for us */
 	cl_limbo_not_quiet(ex);
 	if (cl_record_any_ready(ex->blocks.region))
@@ -68,7 +74,11 @@ static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter 
 		atomic_store_explicit(&ex->limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
 				      memory_order_release);
 out:
+	passed = ex->fences.passed.n != 0;
 	cl_unlock(&cl_exports_lock);
+	/* what an import of a block of our own has kept may go now */
+	if (passed && cl_pool_imports_passed(ex))
+		sum.next = 0;
 	return sum;
 }
 
@@ -364,7 +374,7 @@ bool cl_collector_stop(struct cl_exporter *ex, uint64_t wait)
 	atomic_fetch_add_explicit(&ex->blocks.region->header->wake, 1, memory_order_release);
 	syscall(SYS_futex, &ex->blocks.region->header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 	stopped = pthread_equal(ex->collector.thread, pthread_self()) ||
-		  pthread_clockjoin_np(ex->collector.thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+		  cl_join_until(ex->collector.thread, NULL, &until) == 0;
 	if (stopped)
 		ex->collector.running = false;
 	return stopped;

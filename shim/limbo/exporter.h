@@ -10,6 +10,7 @@
 #include "shim/limbo/collector.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/grace.h"
+#include "shim/limbo/pool_imports.h"
 #include "shim/limbo/reap.h"
 #include "shim/limbo/state.h"
 #include "shim/limbo/still_mapped.h"
@@ -23,6 +24,7 @@ struct cl_exporter {
 	struct cl_reap reap;
 	struct cl_collector collector;
 	struct cl_still_mapped still_mapped;
+	struct cl_pool_imports pool_imports;
 };
 /* Its memory of some MiB, all zeros at first, of which it touches only what it uses. */
 struct cl_exporter_room {

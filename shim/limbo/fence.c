@@ -5,6 +5,7 @@
 
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/fence.h"
+#include "shim/limbo/inside.h"
 #include "shim/driver/green.h"
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
@@ -135,15 +136,12 @@ static void take_out(struct cl_exporter *ex, struct cl_fence *fence)
 	free_if_unused(list->home);
 }
 
-void cl_fence_add_locked(struct cl_exporter *ex, struct cl_fence *fence, struct cl_block *block)
+/* Puts @fence on the list of its stream. */
+static void put_in(struct cl_exporter *ex, struct cl_fence *fence)
 {
 	uint64_t key = key_of(&fence->own.name);
 	struct cl_fence_list *list = find(ex, &fence->own.name, key);
 
-	if (!fence->of.context) { /* it has ended, and all work on its streams with it */
-		cl_fence_drop_locked(fence);
-		return;
-	}
 	if (!list) {
 		list = &fence->own;
 		list->home = fence;
@@ -153,8 +151,39 @@ void cl_fence_add_locked(struct cl_exporter *ex, struct cl_fence *fence, struct 
 	fence->list = list;
 	cl_list_add(&list->fences, &fence->node);
 	ex->fences.n++;
+}
+
+void cl_fence_add_locked(struct cl_exporter *ex, struct cl_fence *fence, struct cl_block *block)
+{
+	if (!fence->of.context) { /* it has ended, and all work on its streams with it */
+		cl_fence_drop_locked(fence);
+		return;
+	}
+	put_in(ex, fence);
 	fence->block = block;
 	block->fence = fence;
+}
+
+void cl_fence_add_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, struct cl_fence_wait *wait)
+{
+	cl_limbo_not_quiet(ex);
+	if (!fence->of.context) {
+		cl_list_add(&ex->fences.passed, &wait->node);
+		cl_fence_drop_locked(fence);
+		return;
+	}
+	put_in(ex, fence);
+	fence->wait = wait;
+	cl_fence_wait_locked(ex, fence, true);
+}
+
+void cl_fence_discard_locked(struct cl_exporter *ex, struct cl_fence *fence)
+{
+	cl_limbo_not_quiet(ex);
+	if (fence->event)
+		cl_list_add_front(&ex->fences.detached, &fence->node);
+	else
+		cl_fence_drop_locked(fence);
 }
 
 /* Parts @fence from its block.  Returns the block, or NULL if it has none. */
@@ -172,6 +201,11 @@ static struct cl_block *part(struct cl_fence *fence)
 static void done_with(struct cl_exporter *ex, struct cl_fence *fence)
 {
 	take_out(ex, fence);
+	if (fence->wait) {
+		cl_limbo_not_quiet(ex);
+		cl_list_add(&ex->fences.passed, &fence->wait->node);
+		fence->wait = NULL;
+	}
 	if (fence->event)
 		cl_list_add_front(&ex->fences.detached, &fence->node);
 	else
@@ -271,7 +305,7 @@ struct cl_block *cl_fence_asked_locked(struct cl_exporter *ex, struct cl_fence *
 			waiting_add(ex, list);
 		}
 		/* its block was deleted or its context ended while the driver was asked */
-		if (!fence->block)
+		if (!fence->block && (!fence->wait || !fence->of.context))
 			done_with(ex, fence);
 	}
 	return block;

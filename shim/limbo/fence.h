@@ -47,10 +47,16 @@ struct cl_fence_list {
 	bool asking;	     /* a thread is in the driver with its first fences */
 };
 
+/* Something that is no block of ours and waits for a fence: an import, see pool_imports.c. */
+struct cl_fence_wait {
+	struct cl_node node; /* once the fence is reached: on `passed` */
+};
+
 struct cl_fence {
 	struct cl_node node;	      /* on the list of its stream, or of the detached ones */
 	struct cl_fence_list *list;   /* of its stream; NULL: it is not on that */
 	struct cl_block *block;	      /* that waits for it; NULL: none any more */
+	struct cl_fence_wait *wait;   /* the same; NULL: none */
 	CUevent event;		      /* NULL: its context has ended, or it was reached and destroyed */
 	struct cl_belongs of;	      /* the context of the event */
 	bool waits; /* it is counted in .list->waiting */
@@ -69,6 +75,7 @@ struct cl_fences {
 	struct cl_list waiting; /* lists in which some block waits, that asked about longest ago first */
 	uint64_t n, rounds;
 	struct cl_list detached;
+	struct cl_list passed; /* of struct cl_fence_wait: their fences are reached, or lost with their context */
 };
 
 /*
@@ -84,6 +91,13 @@ CUresult cl_fence_make(CUstream stream, bool per_thread, struct cl_fence **fence
  * If the context of @fence has ended since it was made, @fence is freed and @block gets none.
  */
 void cl_fence_add_locked(struct cl_exporter *ex, struct cl_fence *fence, struct cl_block *block);
+/*
+ * The same for @wait, which is put on `passed` once @fence is reached; at once if the context of
+ * @fence has ended.  A round asks about it as long as it waits.
+ */
+void cl_fence_add_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, struct cl_fence_wait *wait);
+/* Discards @fence, which was made and is on no list. */
+void cl_fence_discard_locked(struct cl_exporter *ex, struct cl_fence *fence);
 /* Says whether the block of @fence @waits for that fence alone: then rounds ask about its stream. */
 void cl_fence_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, bool waits);
 /* Detaches the fence of @block, if any; a thread that is asking about it does that when it is back. */

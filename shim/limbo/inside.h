@@ -11,7 +11,11 @@
 #include "shim/limbo/limbo.h"
 
 /* Sets `quiet` back: the next collection looks at all lists. */
-void cl_limbo_not_quiet(struct cl_exporter *ex);
+static inline void cl_limbo_not_quiet(struct cl_exporter *ex)
+{
+	/* relaxed: a thread that must see this synchronises by the lock or by the collector's `wake` */
+	atomic_store_explicit(&ex->limbo.quiet, CL_QUIET_NOT, memory_order_relaxed);
+}
 /* Moves @block into the state that it belongs in at @now.  @end_grace: not into GRACE. */
 void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end_grace);
 /* Counts that @block has entered (@sign 1) or left (-1) the limbo, here and in our file. */

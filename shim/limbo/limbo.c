@@ -108,12 +108,6 @@ static struct cl_list *list_of(struct cl_exporter *ex, const struct cl_block *bl
 	}
 }
 
-void cl_limbo_not_quiet(struct cl_exporter *ex)
-{
-	/* relaxed: a thread that must see this synchronises by the lock or by the collector's `wake` */
-	atomic_store_explicit(&ex->limbo.quiet, CL_QUIET_NOT, memory_order_relaxed);
-}
-
 /* The devices from the last entry on share that entry. */
 static uint64_t *held_bytes_of(struct cl_exporter *ex, const struct cl_block *block)
 {
@@ -142,7 +136,7 @@ static void warn_if_many_held(struct cl_exporter *ex)
 /* ---------------------------------------------------------- what others see of it */
 static unsigned int device_of(struct cl_exporter *ex, const struct cl_block *block)
 {
-	return block->kind == CL_MEMORY ? ex->blocks.devices.of[block->device] : CL_ANY_DEVICE;
+	return block->kind != CL_EVENT ? ex->blocks.devices.of[block->device] : CL_ANY_DEVICE;
 }
 
 /* The most bytes of the device that @block keeps: a small block keeps the page that it shares. */
@@ -150,7 +144,7 @@ static uint64_t device_bytes(const struct cl_block *block)
 {
 	const uint64_t page = 2u << 20;
 
-	return block->kind == CL_MEMORY ? (block->size + page - 1) & ~(page - 1) : 0;
+	return block->kind != CL_EVENT ? (block->size + page - 1) & ~(page - 1) : 0;
 }
 
 /* In these states a block cannot go now, even if somebody needs its memory. */
@@ -176,7 +170,7 @@ static inline void count_waits(struct cl_exporter *ex, const struct cl_block *bl
 /* Returns true if @block is or may be memory of @device, an entry of the header's `device`. */
 static bool may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device)
 {
-	return block->kind == CL_MEMORY && (device == CL_ANY_DEVICE || device_of(ex, block) == device ||
+	return block->kind != CL_EVENT && (device == CL_ANY_DEVICE || device_of(ex, block) == device ||
 					    device_of(ex, block) == CL_ANY_DEVICE);
 }
 
@@ -365,8 +359,10 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 	}
 	cl_record_to_limbo(ex->blocks.region, block->record, now);
 	cl_count(limbo_entered);
+	cl_live_add_locked(ex->blocks.region, CL_LIVE_KEPT, 1);
 	cl_limbo_account(ex, block, 1);
-	cl_trace_block(CL_TRACE_LIMBO, block, .value = ex->limbo.bytes);
+	cl_trace_block(CL_TRACE_LIMBO, block, .value = ex->limbo.bytes,
+		       .generation = ex->blocks.region->record[block->record].free_stack);
 	if (block->kind == CL_EVENT)
 		cl_list_add(&ex->limbo.events, order_of(block));
 	cl_limbo_settle(ex, block, now, cl_limbo_is_pressed(ex, block, now));

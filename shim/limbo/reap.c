@@ -47,7 +47,7 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 	}
 	/* at the end: no collection takes the ready map any more */
 	if (block)
-		cl_still_count_kept(block);
+		cl_still_count_kept(ex->blocks.region, block);
 	if (told->locked)
 		cl_happened_locked(CL_FOUND_HOLD_RECLAIMED, &about, 0);
 	else

@@ -59,10 +59,11 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 	/*
 	 * Without a record nobody could say that he holds it.  An event need not wait: its handle
 	 * opens after its destroy, too.  Memory of 2 MiB and more is an allocation of its own, which
-	 * its importers go on reading (both measured).  To keep it would take memory from others.
+	 * its importers go on reading (both measured).  To keep it would take memory from others.  A
+	 * pool uses a freed block of any size again.
 	 */
 	if (block->record == CL_NO_RECORD)
-		return block->kind == CL_EVENT || block->size >= 2u << 20;
+		return block->kind == CL_EVENT || (block->kind == CL_MEMORY && block->size >= 2u << 20);
 	refused = cl_grace_is_refused_locked(ex, block, now, &early);
 	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) ||
 	    cl_limbo_is_held(ex, block) || file_is_lost(ex) ||
@@ -94,7 +95,7 @@ void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now)
 				cl_still_left_locked(ex, ready[i]);
 			if (!block)
 				continue;
-			cl_still_count_kept(block);
+			cl_still_count_kept(ex->blocks.region, block);
 			if (block->state == CL_BLOCK_HELD)
 				cl_limbo_settle(ex, block, now, true);
 			else if (block->state == CL_BLOCK_ORPHANED &&
@@ -133,8 +134,8 @@ CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream s
 		cl_limbo_event_went(ex);
 		return result;
 	}
-	/* a device without memory pools refuses */
-	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
+	/* a device without memory pools refuses; a pool's block needs no stream: its free does not wait (measured) */
+	if (stream && block->kind == CL_MEMORY && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
 		*wait = true;
 		return CUDA_SUCCESS;
 	}

@@ -86,7 +86,7 @@ struct cl_still_note *cl_still_look(struct cl_exporter *ex, const struct cl_bloc
 	struct cl_view_holder holder;
 	struct cl_still_note *note;
 
-	if (block->kind != CL_MEMORY || block->record == CL_NO_RECORD || !has_holders(ex, block->record))
+	if (block->kind == CL_EVENT || block->record == CL_NO_RECORD || !has_holders(ex, block->record))
 		return NULL;
 	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
@@ -128,7 +128,7 @@ void cl_still_enter_locked(struct cl_exporter *ex, const struct cl_block *block,
 	struct cl_about about;
 
 	/* the record is in the limbo: who takes a hold from here on is told of as one that opens late */
-	if (block->kind != CL_MEMORY || block->record == CL_NO_RECORD || !has_holders(ex, block->record)) {
+	if (block->kind == CL_EVENT || block->record == CL_NO_RECORD || !has_holders(ex, block->record)) {
 		cl_still_discard(note);
 		return;
 	}
@@ -214,5 +214,6 @@ uint64_t cl_still_kept_locked(struct cl_exporter *ex)
 	struct counting counting = { ex, 0 };
 
 	cl_block_each(&ex->blocks, CL_MEMORY, count_held, &counting);
+	cl_block_each(&ex->blocks, CL_POOL, count_held, &counting);
 	return counting.n + cl_count_get(kept_mapped);
 }

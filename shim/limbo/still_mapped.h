@@ -22,6 +22,7 @@
 #include "shim/base/table.h"
 #include "shim/blocks/blocks.h"
 #include "shim/self/self.h"
+#include "shim/shm/live.h"
 
 struct cl_exporter;
 struct cl_still_note;
@@ -52,14 +53,15 @@ void cl_still_forced_out_locked(struct cl_exporter *ex, uint32_t record);
 void cl_still_end_locked(struct cl_exporter *ex);
 
 /* Counts a block of the limbo whose last holder has just gone, once; also without CULIMBO_STRICT. */
-static inline void cl_still_count_kept(struct cl_block *block)
+static inline void cl_still_count_kept(const struct cl_region *region, struct cl_block *block)
 {
 	/* a ready bit may be left of an earlier block with this record */
-	if (block->kept || block->kind != CL_MEMORY || !cl_block_in_limbo(block) ||
+	if (block->kept || block->kind == CL_EVENT || !cl_block_in_limbo(block) ||
 	    block->state == CL_BLOCK_ORPHANED) /* the driver has it no more */
 		return;
 	block->kept = true;
 	cl_count(kept_mapped);
+	cl_live_add(region, CL_LIVE_KEPT_MAPPED, 1);
 }
 /* Returns how many blocks were in the limbo while other processes had them mapped. */
 uint64_t cl_still_kept_locked(struct cl_exporter *ex);

@@ -26,6 +26,7 @@
 #include "shim/reclaim/pressure.h"
 #include "shim/reclaim/reclaim.h"
 #include "shim/blocks/event_owner.h"
+#include "shim/self/own_file.h"
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
@@ -282,6 +283,13 @@ static void say(const struct cl_retry *retry, const char *said)
 		       retry->attempt, said);
 }
 
+static void count_wait(const struct cl_retry *retry, uint64_t ns)
+{
+	if (retry->attempt == 0)
+		cl_live_add(&cl_own, CL_LIVE_SHORT, 1);
+	cl_live_add(&cl_own, CL_LIVE_WAITED, ns);
+}
+
 bool cl_reclaim_again(struct cl_retry *retry)
 {
 	const unsigned int most = retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS;
@@ -316,6 +324,8 @@ bool cl_reclaim_again(struct cl_retry *retry)
 		say(retry, found.gave ? "memory came free, trying again" :
 			   hopeless   ? "nobody has as much" :
 					"nothing to give back");
+		if (cl_own_has_file())
+			count_wait(retry, cl_now() - now);
 		cl_trace(CL_TRACE_WAITED, .size = retry->what.bytes, .value = cl_now() - now,
 			 .flags = found.gave ? CL_TRACE_DONE : 0);
 	}

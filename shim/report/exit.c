@@ -157,6 +157,7 @@ static void look(const struct cl_view *view)
 	cl_report_add_blocks(&report, own_opens);
 	cl_block_each(&cl_exporter.blocks, CL_MEMORY, add_without_record, NULL);
 	cl_block_each(&cl_exporter.blocks, CL_EVENT, add_without_record, NULL);
+	cl_block_each(&cl_exporter.blocks, CL_POOL, add_without_record, NULL);
 	cl_imports_each(add_import, NULL);
 	cl_report_add_findings(&report, count_found);
 	cl_report_look_end(&report);

@@ -31,7 +31,9 @@ static unsigned int name_holders(struct cl_report *report, const struct cl_repor
 
 void cl_report_make_hint(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
-	const char *close = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaIpcCloseMemHandle";
+	const char *close = g->kind == CL_EVENT ? "cudaEventDestroy" :
+			    g->kind == CL_POOL	? "cudaFree or cudaFreeAsync" :
+						  "cudaIpcCloseMemHandle";
 	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaFree";
 	const struct cl_view *its;
 	char pid[64] = "its importer";
@@ -142,7 +144,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		snprintf(to, n, "call cudaIpcCloseMemHandle for what cudaIpcOpenMemHandle opened, instead of freeing it");
 		break;
 	case CL_REPORT_CLOSED_TWICE:
-		snprintf(to, n, "call cudaIpcCloseMemHandle once for each cudaIpcOpenMemHandle: here is one too many");
+		snprintf(to, n, g->kind == CL_POOL ? "free it once for each cudaMemPoolImportPointer: here is one free too many" :
+						     "call cudaIpcCloseMemHandle once for each cudaIpcOpenMemHandle: here is one too many");
 		break;
 	case CL_REPORT_STALE_REFUSED:
 		if (g->pid)
@@ -163,8 +166,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			snprintf(pid, sizeof(pid), "process %u", g->pid);
 		snprintf(to, n,
 			 "a process that still maps it may read another block's bytes since then: have %s close what "
-			 "it opened (cudaIpcCloseMemHandle), or raise CULIMBO_HELD_BYTES",
-			 g->pid ? pid : "that process");
+			 "it opened (%s), or raise CULIMBO_HELD_BYTES",
+			 g->pid ? pid : "that process", close);
 		break;
 	case CL_REPORT_REFUSED:
 	case CL_REPORT_DESCRIPTOR:

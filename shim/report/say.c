@@ -80,7 +80,7 @@ static void say_more(struct cl_report *report, int class, int kind, uint64_t gro
 	cl_emit_line(e, "more");
 	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 	cl_emit_string(e, "class", cl_report_classes[class].name, NULL, "");
-	cl_emit_string(e, "kind", is_event ? "event" : "memory", NULL, "");
+	cl_emit_string(e, "kind", cl_report_kind_name(kind), NULL, "");
 	cl_emit_number(e, "groups", groups, "  and ", groups == 1 ? " more place" : " more places");
 	cl_emit_number(e, "count", n, ": ", is_event ? " events" : " of them");
 	cl_emit_bytes(e, "bytes", bytes, is_event || !bytes ? NULL : ", ", "");
@@ -94,7 +94,7 @@ static void say_kind(struct cl_report *report, int class, int kind)
 	const struct cl_report_group *g, *last = NULL;
 	uint64_t groups = 0, n = 0, bytes = 0, shown = 0;
 	char hint[512], before[512] = "";
-	uint64_t unlisted = kind == CL_EVENT ? 0 : report->table->unlisted[class];
+	uint64_t unlisted = kind == CL_MEMORY ? report->table->unlisted[class] : 0;
 
 	if (!is_listed(report, class))
 		return;
@@ -336,6 +336,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	}
 	for (int c = 0; c < CL_REPORT_CLASSES; c++) {
 		say_kind(report, c, CL_MEMORY);
+		say_kind(report, c, CL_POOL);
 		say_kind(report, c, CL_EVENT);
 	}
 	if (report->generate)
@@ -354,9 +355,6 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  unmanaged: imports of processes without culimbo: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
 			      (unsigned long long)counts->unmanaged_exports);
-	if (counts && counts->pool_exports)
-		cl_emit_words(e, "  exported by pointer from memory pools, and not protected: %llu\n",
-			      (unsigned long long)counts->pool_exports);
 	say_descriptors(e, &by_descriptor);
 	if (counts && counts->cut)
 		cl_emit_words(e, "  given back before their grace was over: %llu, %s (CULIMBO_GRACE_BYTES)\n",

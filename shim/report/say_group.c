@@ -373,7 +373,7 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	cl_emit_line(e, "group");
 	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 	cl_emit_string(e, "class", row->name, NULL, "");
-	cl_emit_string(e, "kind", g->kind == CL_EVENT ? "event" : "memory", NULL, "");
+	cl_emit_string(e, "kind", cl_report_kind_name(g->kind), NULL, "");
 	cl_emit_flag(e, "finding", row->what & CL_REPORT_FOUND);
 	cl_emit_words(e, "  ");
 	if (cl_report_is_fault(report, g))

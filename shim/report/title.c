@@ -14,10 +14,17 @@ bool cl_report_is_fault(const struct cl_report *report, const struct cl_report_g
 					    report->process.state == CL_DEAD || report->process.state == CL_LEAVING);
 }
 
+const char *cl_report_kind_name(int kind)
+{
+	return kind == CL_EVENT ? "event" : kind == CL_POOL ? "pool" : "memory";
+}
+
 const char *cl_report_what(const struct cl_report_group *g, bool many)
 {
 	if (g->kind == CL_EVENT)
 		return many ? "events" : "event";
+	if (g->kind == CL_POOL)
+		return many ? "blocks of pools" : "block of a pool";
 	return many ? "blocks" : "block";
 }
 
@@ -139,8 +146,8 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		if (!fault)
 			snprintf(to, 512, "OPEN: process %u has %s of %s open", pid, sum, other);
 		else if (report->at_exit)
-			snprintf(to, 512, "LEAK: process %u never %s %s of %s", pid, is_event ? "destroyed" : "closed",
-				 sum, other);
+			snprintf(to, 512, "LEAK: process %u never %s %s of %s", pid,
+				 is_event ? "destroyed" : g->kind == CL_POOL ? "freed" : "closed", sum, other);
 		else
 			snprintf(to, 512, "KILLED: process %u ended with %s of %s open", pid, sum, other);
 		break;
@@ -151,7 +158,7 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		break;
 	case CL_REPORT_RECLAIMED:
 		snprintf(to, 512, "LEAK: %s ended without %s %s of process %u", other,
-			 is_event ? "destroying" : "closing", sum, pid);
+			 is_event ? "destroying" : g->kind == CL_POOL ? "freeing" : "closing", sum, pid);
 		break;
 	case CL_REPORT_FREED_TWICE:
 		snprintf(to, 512, "MISUSE: process %u freed %s twice", pid, sum);
@@ -163,7 +170,9 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		snprintf(to, 512, "MISUSE: process %u freed %s of %s instead of closing %s", pid, sum, other, them);
 		break;
 	case CL_REPORT_CLOSED_TWICE:
-		snprintf(to, 512, "MISUSE: process %u closed %s once more than it had opened %s", pid, sum, them);
+		snprintf(to, 512, g->kind == CL_POOL ? "MISUSE: process %u freed %s once more than it had imported %s" :
+						       "MISUSE: process %u closed %s once more than it had opened %s",
+			 pid, sum, them);
 		break;
 	case CL_REPORT_STALE_REFUSED:
 		snprintf(to, 512, "STALE: %s had %s %s before process %u opened %s", other, freed, sum, pid, them);

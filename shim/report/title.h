@@ -10,7 +10,9 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 /* Returns true if @group should be done something about: false for what a living process just uses. */
 bool cl_report_is_fault(const struct cl_report *report, const struct cl_report_group *group);
 
-/* Returns "block" or "event", as the group has; with @many in the plural. */
+/* Returns the name of an enum cl_kind in JSON. */
+const char *cl_report_kind_name(int kind);
+/* Returns "block", "block of a pool" or "event", as the group has; with @many in the plural. */
 const char *cl_report_what(const struct cl_report_group *group, bool many);
 
 #endif

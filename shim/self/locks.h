@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "shim/base/old_libc.h"
+
 enum cl_rank {
 	CL_RANK_START,	   /* life.c: which process this is, and that it begins to share */
 	CL_RANK_IMPORTS,   /* cl_imports_lock: peers, holds, mappings */
@@ -87,7 +89,7 @@ static inline bool cl_try_lock(struct cl_lock *lock)
 /* Takes @lock, or returns false if it cannot by @until (CLOCK_MONOTONIC). */
 static inline bool cl_lock_until(struct cl_lock *lock, const struct timespec *until)
 {
-	if (pthread_mutex_clocklock(&lock->mutex, CLOCK_MONOTONIC, until))
+	if (cl_mutex_lock_until(&lock->mutex, until))
 		return false;
 	cl_rank_taken(lock);
 	return true;
@@ -103,7 +105,7 @@ static inline void cl_lock_wait(pthread_cond_t *condition, struct cl_lock *lock)
 static inline bool cl_lock_wait_until(pthread_cond_t *condition, struct cl_lock *lock,
 				      const struct timespec *until)
 {
-	return !pthread_cond_clockwait(condition, &lock->mutex, CLOCK_MONOTONIC, until);
+	return !cl_cond_wait_until(condition, &lock->mutex, until);
 }
 
 /* In a forked child: makes @lock new, since a thread of the parent may have had it. */

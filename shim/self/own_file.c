@@ -111,6 +111,11 @@ static void make_own_file(bool importer)
 	made.header->grace = cl_options.grace.number;
 	cl_own = made;
 	cl_region_move_from_memory(&cl_own, &memory);
+	/* what was counted without a file */
+	cl_live_add(&cl_own, CL_LIVE_HANDLES, cl_count_get(exports));
+	cl_live_add(&cl_own, CL_LIVE_OPENS, cl_count_get(imports));
+	cl_live_add(&cl_own, CL_LIVE_CLOSES, cl_count_get(closes));
+	cl_live_add(&cl_own, CL_LIVE_SHORT, cl_count_get(calls_short));
 	/* release: a thread that has a handle of ours sees this id */
 	atomic_store_explicit(&cl_own_id, cl_own.file_id, memory_order_release);
 	if (no_file.exporter.said)

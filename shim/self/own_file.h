@@ -39,7 +39,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "shim/shm/region.h"
+#include "shim/shm/live.h"
 
 /* .file_id is 0 while it is in memory.  Its header is filled in by cl_own_need_locked(). */
 extern struct cl_region cl_own;
@@ -61,6 +61,13 @@ extern _Atomic uint32_t cl_own_id;
 static inline bool cl_own_may_be(uint32_t file_id)
 {
 	return atomic_load_explicit(&cl_own_id, memory_order_acquire) == file_id;
+}
+
+/* Returns true if there is a file, for a thread without the lock: it may then read cl_own. */
+static inline bool cl_own_has_file(void)
+{
+	/* acquire: who sees the id sees cl_own */
+	return atomic_load_explicit(&cl_own_id, memory_order_acquire) != 0;
 }
 
 void cl_own_forget(void); /* in a forked child */

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "shim/base/descriptor.h"
-#include "shim/shm/region.h"
+#include "shim/shm/live.h"
 
 /* --------------------------------------------------------------- the directory */
 uint64_t cl_place_of(const struct stat *directory)
@@ -66,7 +66,7 @@ static void fill_header(struct cl_region *region, const struct cl_identity *iden
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	h->layout = CL_LAYOUT_VERSION;
-	h->header_size = sizeof *h;
+	h->header_size = CL_HEADER_SIZE;
 	h->record_size = sizeof(struct cl_record);
 	h->slot_size = sizeof(struct cl_slot);
 	h->slots = CL_SLOTS;
@@ -83,6 +83,7 @@ static void fill_header(struct cl_region *region, const struct cl_identity *iden
 	h->stamp_check = cl_stamp_check(region->file_id, region->tag, region->salt);
 	h->created = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	read_command(h->command, sizeof h->command);
+	atomic_store_explicit(&h->live[CL_LIVE_KNOWN], CL_LIVE_COUNTS, memory_order_relaxed);
 	memcpy(h->magic, CL_MAGIC, sizeof CL_MAGIC);
 }
 

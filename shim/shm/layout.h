@@ -96,7 +96,11 @@ enum cl_state {
 	CL_ORPHANED = 4,	 /* the driver has freed it although it was held: its context ended */
 };
 
-enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2 };
+/*
+ * A block of a pool, shared by a pointer, is a kind of its own: its handle is export data, and its
+ * importers close it by a free.
+ */
+enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2, CL_POOL = 3, CL_KINDS };
 
 /* The counts of exports and opens of a record stop at this number, which means "so many or more". */
 #define CL_MANY UINT16_MAX
@@ -114,7 +118,7 @@ struct cl_record {
 	uint8_t unused;
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
-	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes */
+	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */
 	uint32_t export_stack;	   /* see CL_STACK_FRAMES; 0: none */
 	uint32_t free_stack;
 };
@@ -307,7 +311,7 @@ struct cl_device_limbo {
 	/* bytes in the limbo that cannot go yet, whoever asks: held, or behind a fence */
 	_Atomic uint64_t waits;
 	_Atomic uint32_t asked;	   /* how often others have asked for this device's memory */
-	uint32_t unused;
+	uint32_t ordinal;	   /* + 1, as its exporter counts; 0: not known */
 	uint8_t uuid[16];	   /* from cuDeviceGetUuid; written before `devices` counts it */
 	/* CLOCK_MONOTONIC, ns: until then the asker may need what is freed, see cl_limbo_press() */
 	_Atomic uint64_t needed_until;
@@ -317,6 +321,7 @@ _Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line")
 #define CL_DEVICE_LIMBOS 32u
 /* The entry for all devices without one.  Who asks for memory of such a device asks for all. */
 #define CL_ANY_DEVICE 0u
+#define CL_LIVE_ROOM 16u
 
 struct cl_header {
 	char magic[8];
@@ -374,6 +379,8 @@ struct cl_header {
 	_Atomic uint32_t devices; /* entries of `device` in use, with CL_ANY_DEVICE; only grows */
 	_Atomic uint32_t asked_all; /* how often all that could go was asked for, events too */
 	_Alignas(64) struct cl_device_limbo device[CL_DEVICE_LIMBOS];
+
+	_Atomic uint64_t live[CL_LIVE_ROOM]; /* counts for others to read; not in header_size: see live.h */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 5");
@@ -384,6 +391,8 @@ _Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 5");
 _Static_assert(offsetof(struct cl_header, grace) == 600, "layout 5");
 _Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 5");
 _Static_assert(offsetof(struct cl_header, device) == 704, "layout 5");
+_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 5");
+#define CL_HEADER_SIZE 2752u /* what header_size says */
 
 /*
  * The ready map.  Bit [record] says that the record's last holder may have gone; the two

@@ -27,8 +27,10 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 	move_part(file, memory, CL_AT_MODULES, sizeof(struct cl_module), &to->modules, from->modules);
 	move_part(file, memory, CL_AT_STACKS, 8, &to->stack_words, from->stack_words);
 	move_part(file, memory, CL_AT_FINDINGS, sizeof(struct cl_finding), &to->findings, from->findings);
-	for (uint32_t i = 0; i < from->devices; i++)
+	for (uint32_t i = 0; i < from->devices; i++) {
 		memcpy(to->device[i].uuid, from->device[i].uuid, sizeof to->device[i].uuid);
+		to->device[i].ordinal = from->device[i].ordinal;
+	}
 	/* release: a reader that sees the count sees the UUIDs */
 	atomic_store_explicit(&to->devices, from->devices, memory_order_release);
 	cl_region_unmap_notes(memory);

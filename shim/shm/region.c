@@ -265,7 +265,7 @@ static int check(struct cl_region *region, uint32_t file_id, struct cl_known *kn
 	if (h->layout != CL_LAYOUT_VERSION)
 		return -EPROTO;
 	*why = "its sizes are not those of its layout version";
-	if (h->header_size != sizeof *h || h->record_size != sizeof(struct cl_record) ||
+	if (h->header_size != CL_HEADER_SIZE || h->record_size != sizeof(struct cl_record) ||
 	    h->slot_size != sizeof(struct cl_slot) || h->slots != CL_SLOTS ||
 	    h->records != CL_RECORDS || h->chunk != CL_CHUNK || h->file_size != CL_FILE_SIZE)
 		return -EBADMSG;

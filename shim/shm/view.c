@@ -263,6 +263,12 @@ static enum cl_view_class class_of(const struct cl_view *view, enum cl_state sta
 	}
 }
 
+/* What a file says may be anything. */
+static enum cl_kind kind_of(uint8_t kind)
+{
+	return kind == CL_EVENT || kind == CL_POOL ? (enum cl_kind)kind : CL_MEMORY;
+}
+
 bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_block *block)
 {
 	struct cl_record r;
@@ -277,7 +283,7 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 	*block = (struct cl_view_block){
 		.record = record,
 		.generation = cl_life_generation(r.life),
-		.kind = r.kind == CL_EVENT ? CL_EVENT : CL_MEMORY,
+		.kind = kind_of(r.kind),
 		.base = r.base,
 		.size = r.kind == CL_EVENT ? 0 : r.size,
 		.device = r.device,
@@ -381,7 +387,7 @@ static uint64_t at_import(uint32_t index)
 static bool tell_import(uint32_t index, const struct cl_import_note *note,
 			struct cl_view_import *import)
 {
-	if (!note->opens || (note->kind != CL_MEMORY && note->kind != CL_EVENT))
+	if (!note->opens || kind_of(note->kind) != note->kind)
 		return false;
 	*import = (struct cl_view_import){
 		.index = index,
@@ -449,8 +455,7 @@ bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_findi
 	copy_text(name, finding->name, sizeof finding->name - 1);
 	memcpy(finding->name, name, sizeof finding->name);
 	finding->name[sizeof finding->name - 1] = 0;
-	if (finding->block_kind != CL_EVENT)
-		finding->block_kind = CL_MEMORY;
+	finding->block_kind = (uint8_t)kind_of(finding->block_kind);
 	if (finding->made >= CL_MADE_KINDS)
 		finding->made = CL_MADE_UNKNOWN;
 	/* an unknown call's words would be wrong ones */

@@ -23,7 +23,7 @@
 # everything has a deadline; what qemu-user can't do is named with its reason, by test.
 set -u
 export LC_ALL=C
-unset LD_PRELOAD "${!CULIMBO_@}"
+unset LD_PRELOAD CC CXX CFLAGS CPPFLAGS LDFLAGS "${!CULIMBO_@}" # those compilers build for this machine
 # what killed processes leave goes at once, as scenes count files
 export CULIMBO_KEEP_DEAD=0
 

@@ -46,6 +46,24 @@ static void op_pair_async(uint64_t run)
 	CHECKED(cu.alloc_async(&p, SMALL, stream));
 	CHECKED(cu.free_async(p, stream));
 }
+/* Of a pool that could be shared, and is not. */
+static CUmemoryPool pool;
+static void op_pair_pool(uint64_t run)
+{
+	CUdeviceptr p;
+
+	(void)run;
+	CHECKED(cu.alloc_pool(&p, SMALL, pool, stream));
+	CHECKED(cu.free_async(p, stream));
+}
+static void make_pool(void)
+{
+	CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				      .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+
+	CHECKED(cu.pool(&pool, &properties));
+}
 static void op_handle_again(uint64_t run)
 {
 	CUipcMemHandle handle;
@@ -82,15 +100,20 @@ static int calls(int argc, char **argv)
 	/* one stays, so that the driver keeps the memory it takes small ones from */
 	CHECKED(cu.alloc(&kept, 512));
 	CHECKED(cu.alloc_async(&kept, 512, stream));
+	make_pool();
+	CHECKED(cu.alloc_pool(&kept, 512, pool, stream));
 	CHECKED(cu.stream_sync(stream));
 	for (int i = 0; i < 1000; i++) { /* the driver's own warming up */
 		op_pair(0);
 		op_pair_async(0);
+		op_pair_pool(0);
 	}
 	measure("pair", op_pair, 2000);
 	measure("pair-async", op_pair_async, 5000);
+	measure("pair-pool", op_pair_pool, 5000);
 	measure_turns("pair", op_pair, 400);
 	measure_turns("pair-async", op_pair_async, 400);
+	measure_turns("pair-pool", op_pair_pool, 400);
 	CHECKED(cu.stream_sync(stream));
 	blocks = calloc(total, sizeof blocks[0]);
 	MUST(blocks);
@@ -105,10 +128,12 @@ static int calls(int argc, char **argv)
 	measure("export-again-any", op_handle_any, 5000);
 	measure("pair-sharing", op_pair, 2000);
 	measure("pair-async-sharing", op_pair_async, 5000);
+	measure("pair-pool-sharing", op_pair_pool, 5000);
 	measure_turns("export-again", op_handle_again, 400);
 	measure_turns("export-again-any", op_handle_any, 400);
 	measure_turns("pair-sharing", op_pair, 400);
 	measure_turns("pair-async-sharing", op_pair_async, 400);
+	measure_turns("pair-pool-sharing", op_pair_pool, 400);
 	CHECKED(cu.stream_sync(stream));
 	return 0;
 }

@@ -24,6 +24,8 @@ struct calls {
 	CUresult (*free)(CUdeviceptr);
 	CUresult (*alloc_async)(CUdeviceptr *, size_t, CUstream);
 	CUresult (*free_async)(CUdeviceptr, CUstream);
+	CUresult (*pool)(CUmemoryPool *, const CUmemPoolProps *);
+	CUresult (*alloc_pool)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 	CUresult (*stream)(CUstream *, unsigned int);
 	CUresult (*stream_sync)(CUstream);
 	CUresult (*handle)(CUipcMemHandle *, CUdeviceptr);

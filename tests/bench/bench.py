@@ -248,6 +248,7 @@ def measure(bench, out):
              '+10 ns')
     compared(table, calls, count_calls, 'pair-sharing', f'the same, with {many:,} exported blocks', 50, '+50 ns')
     compared(table, calls, count_calls, 'pair-async', 'async alloc+free, process shares nothing', 10, '+10 ns')
+    compared(table, calls, count_calls, 'pair-pool', 'the same from a pool, process shares nothing', 10, '+10 ns')
     compared(table, calls, count_calls, 'pair-async-sharing', f'the same, with {many:,} exported blocks', 50,
              '(+50 ns)')
 

@@ -77,6 +77,7 @@ static void is_drivers(const char *name, void *address)
 		{ "cuMemFree_v2", &drivers.free },
 		{ "cuMemAllocAsync", &drivers.alloc_async },
 		{ "cuMemFreeAsync", &drivers.free_async },
+		{ "cuMemAllocFromPoolAsync", &drivers.alloc_pool },
 		{ "cuIpcGetMemHandle", &drivers.handle },
 		{ "cuIpcOpenMemHandle_v2", &drivers.open },
 		{ "cuIpcCloseMemHandle", &drivers.close },
@@ -100,6 +101,8 @@ void driver_load(void)
 	*(void **)&cu.free = look("cuMemFree_v2");
 	*(void **)&cu.alloc_async = look("cuMemAllocAsync");
 	*(void **)&cu.free_async = look("cuMemFreeAsync");
+	*(void **)&cu.pool = look("cuMemPoolCreate");
+	*(void **)&cu.alloc_pool = look("cuMemAllocFromPoolAsync");
 	*(void **)&cu.stream = look("cuStreamCreate");
 	*(void **)&cu.stream_sync = look("cuStreamSynchronize");
 	*(void **)&cu.handle = look("cuIpcGetMemHandle");

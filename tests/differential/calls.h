@@ -10,6 +10,9 @@
 #ifndef DIFFERENTIAL_CALLS_H
 #define DIFFERENTIAL_CALLS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* calls_memory.c */
 void play_alloc_sync(void);
 void play_alloc_async(void);
@@ -43,5 +46,12 @@ void play_primary(void);
 void play_green(void);
 void play_fork(void);
 void play_hold(void);
+
+/* calls_pool.c */
+void pools_begin(unsigned int player);
+void pools_player_ended(unsigned int player);
+void pools_play(uint32_t dice);
+/* What is in pools by now may differ with and without culimbo. */
+bool pools_may_take_memory(void);
 
 #endif

@@ -17,7 +17,7 @@
 #include "tests/differential/calls.h"
 #include "tests/differential/stage.h"
 
-enum { NOBODY = 255 }; /* a player that has ended */
+enum { NOBODY = 255 /* a player that has ended */, MEMORY_MS = 10000 };
 static const char *self;
 
 /* ------------------------------------------------------------------- the dice */
@@ -36,9 +36,9 @@ static uint32_t dice(uint64_t seed, unsigned int number, unsigned int which)
 
 struct settings settings_of(uint64_t seed, bool gpu)
 {
-	uint32_t d[11];
+	uint32_t d[12];
 
-	for (unsigned int i = 0; i < 11; i++)
+	for (unsigned int i = 0; i < 12; i++)
 		d[i] = dice(seed, UINT32_MAX, i);
 	return (struct settings){
 		.seed = seed,
@@ -54,6 +54,8 @@ struct settings settings_of(uint64_t seed, bool gpu)
 		.tail = !gpu && d[7] % 10 == 0,
 		.trace = d[9] % 6 == 0,
 		.few_events = d[10] % 5 == 0,
+		/* bare, the driver may crash where the importer frees first (doc/measurements.md) */
+		.pools = d[11] % 3 == 0 && (!gpu || getenv("DIFFERENTIAL_POOLS")),
 	};
 }
 
@@ -62,6 +64,7 @@ static void begin(struct player *p)
 {
 	static const struct order retain = { .call = DO_RETAIN }, set = { .call = DO_CTX_SET };
 	unsigned int number = (unsigned int)(p - players);
+	uint64_t until = now_ms() + MEMORY_MS;
 	int retained, current;
 
 	for (unsigned int i = 0; i < BLOCKS; i++)
@@ -71,12 +74,15 @@ static void begin(struct player *p)
 	for (unsigned int i = 0; i < EVENTS; i++)
 		p->event[i].life = -1;
 	p->stream[LEGACY].alive = p->stream[PER_THREAD].alive = true;
+	pools_begin(number);
 	p->references[0] = 1;
 	p->stack[p->depth++] = PRIMARY_0;
-	retained = tell(number, &retain).result;
+	/* what processes of before had, killed ones too, comes back when the driver is through with them */
+	while ((retained = tell(number, &retain).result) == CUDA_ERROR_OUT_OF_MEMORY && now_ms() < until)
+		;
 	current = retained ? -1 : tell(number, &set).result;
 	if (current)
-		die("player %u has no context: cuDevicePrimaryCtxRetain gave %d, cuCtxSetCurrent %d", number, retained, current);
+		die_without_context("player %u has no context: cuDevicePrimaryCtxRetain gave %d, cuCtxSetCurrent %d", number, retained, current);
 }
 
 static void play_let_go(void)
@@ -106,6 +112,7 @@ static void play_end(void)
 			life[l].player = NOBODY;
 			life[l].state = GONE;
 		}
+	pools_player_ended(1);
 	for (int e = 0; e < event_lives; e++)
 		if (event_life[e].player == 1) {
 			event_life[e] = (struct event_life){ .gone = true, .spoilt = event_life[e].spoilt,
@@ -152,6 +159,17 @@ static void play(unsigned int number)
 	}
 }
 
+/* By dice of their own, so that the other operations of a seed are those that they are without. */
+static void play_pools(unsigned int number)
+{
+	uint64_t seed = settings->seed;
+
+	op = (struct op){ .number = number, .player = (uint8_t)(dice(seed, number, 10) % settings->players),
+			  .a = dice(seed, number, 11), .b = dice(seed, number, 12),
+			  .c = dice(seed, number, 13), .d = dice(seed, number, 14) };
+	pools_play(dice(seed, number, 15));
+}
+
 int direct(const struct settings *as, unsigned int ops, const char *keep, const char *program)
 {
 	const char *side = getenv("DIFFERENTIAL_SIDE"), *mode;
@@ -174,8 +192,11 @@ int direct(const struct settings *as, unsigned int ops, const char *keep, const 
 	for (unsigned int p = 0; p < as->players; p++)
 		begin(&players[p]);
 	for (unsigned int i = 0; i < ops; i++)
-		if (!keep || keep[i] == '1')
+		if (!keep || keep[i] == '1') {
 			play(i);
+			if (as->pools)
+				play_pools(i);
+		}
 	for (op.player = 0; op.player < as->players; op.player++)
 		if (me()->busy)
 			let_go();

@@ -43,6 +43,14 @@ planted culimbo:exit:20:1 1 'stderr: player 1 ended with exit status 3' "the sec
 says '^#   culimbo: gave up, .*, at seed 3, step [0-9]+, P1 in c'
 ok $? "and what it was at is said of it"
 planted bare:exit:20:0 1 "^#   bare: ended with exit status 3, $at" "the first process exits"
+planted both:refuse:0:1 1 '^#   culimbo: gave up' "the driver gives the second process no context, ever"
+says '^# seed 3: the driver gave a process no context, and that is the last time' &&
+	says '^#   stderr: player 1 has no context: cuDevicePrimaryCtxRetain gave 999' && says '^# .*; 2 times the driver gave'
+ok $? "and it was tried three times, and with which error is said"
+: > "$tmp/once"
+DIFFERENTIAL_PLANT=culimbo:refuse:0:1 DIFFERENTIAL_PLANT_ONCE=$tmp/once "$here/run.sh" --brief "$build" 3 > "$tmp/out" 2>&1
+[ $? -eq 0 ] && says '^ok 1 - 1 seq' && says '^# seed 3: .*so it is played again' && says '; 1 times the driver gave'
+ok $? "once: the sequence is played again"
 stall=400
 planted bare:hang:20:0 1 "^#   bare: killed, for nothing moved any more .*, $at" "bare, a call does not return"
 planted culimbo:hang:20:1 1 '^#   culimbo: killed, .*, at seed 3, step [0-9]+, P1 in c' \

@@ -34,6 +34,7 @@ seed_of() {
 	freed) echo 16 ;;
 	known) echo 78 ;;
 	memory) echo 57 ;;
+	twice) echo 11 ;;
 	esac
 }
 

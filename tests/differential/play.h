@@ -16,6 +16,7 @@
 
 enum { PLAYERS = 2, CONTEXTS = 5, BLOCKS = 6, IMPORTS = 4, STREAMS = 4, EVENTS = 6, OPS_MAX = 400 };
 enum { DEVICES = 2 };
+enum { POOLS = 2, POOL_BLOCKS = 4, POOL_IMPORTS = 3 };
 /* Places of contexts: the devices' primary ones, two of the program's own, a green one of device 0. */
 enum { PRIMARY_0, PRIMARY_1, OWN_A, OWN_B, GREEN, NOWHERE };
 /* Places of streams: the legacy one, the thread's own, two that are made. */
@@ -32,6 +33,7 @@ struct settings {
 	bool tail;  /* the driver's handles have no room for a stamp */
 	bool trace; /* CULIMBO_TRACE */
 	bool few_events; /* CULIMBO_MAX_EVENTS */
+	bool pools;	 /* pools are shared, too */
 };
 struct settings settings_of(uint64_t seed, bool gpu);
 
@@ -51,11 +53,12 @@ enum call {
 	DO_CAPTURE, DO_CAPTURE_END, DO_CAPTURE_MODE,
 	DO_CTX_CREATE, DO_CTX_DESTROY, DO_CTX_SET, DO_CTX_PUSH, DO_CTX_POP, DO_CTX_GET, DO_CTX_WAIT,
 	DO_RETAIN, DO_RELEASE, DO_RESET, DO_GREEN_CREATE, DO_GREEN_DESTROY,
+	DO_POOL_NEW, DO_POOL_TAKE, DO_POOL_TRIM, DO_POOL_DESTROY, DO_POOL_ALLOC, DO_POOL_EXPORT, DO_POOL_IMPORT,
 	DO_HOLD, DO_LET_GO, DO_FORK, DO_END,
 };
 
 /* A pointer, by what it points at. */
-enum at { AT_NULL, AT_UNKNOWN, AT_BLOCK, AT_IMPORT };
+enum at { AT_NULL, AT_UNKNOWN, AT_BLOCK, AT_IMPORT, AT_POOL_BLOCK, AT_POOL_IMPORT };
 
 struct order {
 	uint8_t call, at, slot, other; /* other: a stream, an event, ... */
@@ -73,6 +76,8 @@ struct answer {
 /* In a player's process. */
 void player_begin(void);
 void player_do(const struct order *order, struct answer *answer);
+/* player_pool.c; *address: that of the block or import that the order is about */
+CUresult pool_call(const struct order *order, struct answer *answer, CUdeviceptr *address, CUstream stream);
 /* Does what comes through @fd, to the order of DO_END. */
 int player_serve(int fd);
 /* Ends the process; returns for the end by return from main(). */
@@ -82,8 +87,14 @@ int player_end(unsigned int how);
 int direct(const struct settings *settings, unsigned int ops, const char *keep, const char *self);
 
 /* A fault that was put in to see what is said of it. */
-enum plant { PLANT_NONE, PLANT_CRASH, PLANT_KILL, PLANT_EXIT, PLANT_HANG };
+enum plant { PLANT_NONE, PLANT_CRASH, PLANT_KILL, PLANT_EXIT, PLANT_HANG, PLANT_REFUSE };
 
+uint64_t now_ms(void); /* since some moment */
+
+enum { NO_CONTEXT = 95 }; /* the exit status of a process that the driver gave no context */
+
+/* Ends this process with status NO_CONTEXT, where the driver refuses its first calls; said on stderr. */
+void die_without_context(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* Ends this process with status 99.  It is said on stderr, or after die_said_as on stdout. */
 extern const char *die_said_as;
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -22,13 +22,21 @@ enum { SAMPLE = 1024, PAGE = 2 << 20, PAGES_MAX = 512 };
 
 static struct {
 	CUcontext ctx[CONTEXTS];
-	CUdeviceptr block[BLOCKS], import[IMPORTS];
+	CUdeviceptr block[BLOCKS], import[IMPORTS], pool_block[POOL_BLOCKS], pool_import[POOL_IMPORTS];
 	CUstream stream[STREAMS];
 	CUevent event[EVENTS];
 #if CUDA_VERSION >= 12040
 	CUgreenCtx green;
 #endif
 } my;
+
+uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
 
 const char *die_said_as;
 
@@ -48,14 +56,28 @@ void die(const char *format, ...)
 	_exit(99);
 }
 
+void die_without_context(const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	_exit(NO_CONTEXT);
+}
+
 void player_begin(void)
 {
 	const char *why = cuda_door_open();
+	CUresult result;
 
 	if (why)
 		die("%s", why);
-	if (cu.cuInit(0))
-		die("cuInit fails");
+	result = cu.cuInit(0);
+	if (result)
+		die_without_context("a player has no context: cuInit gave %d", (int)result);
 	my.stream[PER_THREAD] = CU_STREAM_PER_THREAD;
 }
 
@@ -66,6 +88,10 @@ static CUdeviceptr pointer(const struct order *o)
 		return my.block[o->slot] + o->offset;
 	case AT_IMPORT:
 		return my.import[o->slot] + o->offset;
+	case AT_POOL_BLOCK:
+		return my.pool_block[o->slot] + o->offset;
+	case AT_POOL_IMPORT:
+		return my.pool_import[o->slot] + o->offset;
 	case AT_UNKNOWN:
 		return 0x1000;
 	case AT_NULL:
@@ -440,6 +466,7 @@ static void do_plant(enum plant plant)
 	case PLANT_HANG:
 		for (;;)
 			pause();
+	case PLANT_REFUSE:
 	case PLANT_NONE:
 		break;
 	}
@@ -449,7 +476,9 @@ void player_do(const struct order *o, struct answer *a)
 {
 	memset(a, 0, sizeof(*a));
 	do_plant(o->plant);
-	if (o->call <= DO_SETTLE)
+	if (o->plant == PLANT_REFUSE)
+		a->result = CUDA_ERROR_UNKNOWN;
+	else if (o->call <= DO_SETTLE)
 		a->result = memory_call(o, a);
 	else if (o->call <= DO_EVENT_OPEN)
 		a->result = event_call(o, a);
@@ -457,6 +486,9 @@ void player_do(const struct order *o, struct answer *a)
 		a->result = stream_call(o, a);
 	else if (o->call <= DO_GREEN_DESTROY)
 		a->result = context_call(o, a);
+	else if (o->call <= DO_POOL_IMPORT)
+		a->result = pool_call(o, a, o->at == AT_POOL_IMPORT ? &my.pool_import[o->slot] : &my.pool_block[o->slot],
+				      my.stream[o->other % STREAMS]);
 	else if (o->call != DO_FORK)
 		a->result = hold_or_let_go(o);
 	else

@@ -23,6 +23,8 @@ static struct rule {
 	{ .name = "freed", .played = true },
 	{ .name = "known", .played = true },
 	{ .name = "memory", .played = true },
+	{ .name = "twice", .played = true },
+	{ .name = "large" }, /* a driver crashes on it */
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and what is open differs from there on */
 	{ .name = "export" }, /* no player is ever out of memory */

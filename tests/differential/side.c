@@ -27,14 +27,6 @@ static const char *self, *culimbo, *dir;
 static unsigned int stall_ms = STALL_MS;
 static bool gpu;
 
-uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* -------------------------------------------------------------------- signals */
 static void stop(int signal)
 {
@@ -250,7 +242,12 @@ void sides_abandon(void)
 
 bool side_is_orderly(const struct side *side)
 {
-	return !side->killed && WIFEXITED(side->status) && WEXITSTATUS(side->status) < 96;
+	return !side->killed && WIFEXITED(side->status) && WEXITSTATUS(side->status) < NO_CONTEXT;
+}
+
+bool side_had_no_context(const struct side *side)
+{
+	return !side->killed && WIFEXITED(side->status) && WEXITSTATUS(side->status) == NO_CONTEXT;
 }
 
 /* What a play has left, that of killed processes included: the next begins with nothing. */
@@ -277,7 +274,7 @@ void side_say_end(const struct side *side)
 	else if (WIFSIGNALED(side->status))
 		printf("#   %s: ended by signal %d (%s), at %.*s\n", side->name, WTERMSIG(side->status),
 		       strsignal(WTERMSIG(side->status)), what, side->at->what);
-	else if (WEXITSTATUS(side->status) != 99)
+	else if (WEXITSTATUS(side->status) != 99 && WEXITSTATUS(side->status) != NO_CONTEXT)
 		printf("#   %s: ended with exit status %d, at %.*s\n", side->name, WEXITSTATUS(side->status), what,
 		       side->at->what);
 	else

@@ -32,7 +32,6 @@ extern struct side bare, preloaded;
 /* The signal that is to end this program, or 0.  It is blocked but where a side is waited for. */
 extern volatile sig_atomic_t stopped;
 
-uint64_t now_ms(void);
 void sides_set_up(const char *program, bool on_gpu);
 void sides_catch_signals(void);
 /* Takes away what a play has left, that of killed processes included. */
@@ -47,6 +46,8 @@ void sides_abandon(void);
 
 /* Its director came to the end of the play. */
 bool side_is_orderly(const struct side *side);
+/* The driver gave one of its processes no context, so there was no play. */
+bool side_had_no_context(const struct side *side);
 /* As comments: how it ended, where not by the play's end, and what was under way then. */
 void side_say_end(const struct side *side);
 /* As comments: its last lines, and the first ones of its stderr. */

@@ -36,7 +36,11 @@ static const char *const names[] = {
 	[DO_CTX_GET] = "cuCtxGetCurrent", [DO_CTX_WAIT] = "cuCtxSynchronize",
 	[DO_RETAIN] = "cuDevicePrimaryCtxRetain", [DO_RELEASE] = "cuDevicePrimaryCtxRelease",
 	[DO_RESET] = "cuDevicePrimaryCtxReset", [DO_GREEN_CREATE] = "cuGreenCtxCreate",
-	[DO_GREEN_DESTROY] = "cuGreenCtxDestroy", [DO_HOLD] = "cuLaunchHostFunc",
+	[DO_GREEN_DESTROY] = "cuGreenCtxDestroy", [DO_POOL_NEW] = "cuMemPoolCreate",
+	[DO_POOL_TAKE] = "cuMemPoolImportFromShareableHandle", [DO_POOL_TRIM] = "cuMemPoolTrimTo",
+	[DO_POOL_DESTROY] = "cuMemPoolDestroy", [DO_POOL_ALLOC] = "cuMemAllocFromPoolAsync",
+	[DO_POOL_EXPORT] = "cuMemPoolExportPointer", [DO_POOL_IMPORT] = "cuMemPoolImportPointer",
+	[DO_HOLD] = "cuLaunchHostFunc",
 	[DO_LET_GO] = "the end of a host function, and cuCtxSynchronize of each context",
 	[DO_FORK] = "fork", [DO_END] = "its end",
 };
@@ -82,12 +86,14 @@ static void say_call(unsigned int p, const struct order *o)
 
 /*
  * A fault that was put in: DIFFERENTIAL_PLANT is SIDE:HOW:STEP, or SIDE:HOW:STEP:PLAYER, for one
- * player alone.  At the first call of that step or after it.
+ * player alone.  At the first call of that step or after it; where DIFFERENTIAL_PLANT_ONCE names a
+ * file, only while that is there, and it goes.
  */
 static enum plant plant(unsigned int p)
 {
 	static const char *const how[] = { [PLANT_CRASH] = "crash", [PLANT_KILL] = "kill", [PLANT_EXIT] = "exit",
-					   [PLANT_HANG] = "hang" };
+					   [PLANT_HANG] = "hang", [PLANT_REFUSE] = "refuse" };
+	const char *once = getenv("DIFFERENTIAL_PLANT_ONCE");
 	const char *planted = getenv("DIFFERENTIAL_PLANT"), *side = getenv("DIFFERENTIAL_SIDE");
 	unsigned int step, player;
 	char which[16], name[16];
@@ -98,7 +104,9 @@ static enum plant plant(unsigned int p)
 	n = sscanf(planted, "%15[^:]:%15[^:]:%u:%u", which, name, &step, &player);
 	if (n < 3 || op.number < step || (n == 4 && player != p) || (strcmp(which, side) && strcmp(which, "both")))
 		return PLANT_NONE;
-	for (unsigned int i = PLANT_CRASH; i <= PLANT_HANG; i++)
+	if (once && unlink(once))
+		return PLANT_NONE;
+	for (unsigned int i = PLANT_CRASH; i <= PLANT_REFUSE; i++)
 		if (!strcmp(name, how[i]))
 			return i;
 	return PLANT_NONE;
@@ -113,6 +121,8 @@ __attribute__((noreturn)) static void is_gone(unsigned int p)
 	/* it has closed its socket, so it ends */
 	if (waitpid(players[p].pid, &status, 0) != players[p].pid)
 		die("player %u is gone", p);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == NO_CONTEXT)
+		_exit(NO_CONTEXT); /* it has said why */
 	if (WIFSIGNALED(status))
 		die("player %u ended by signal %d (%s)", p, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	die("player %u ended with exit status %d", p, WEXITSTATUS(status));

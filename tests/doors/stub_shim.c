@@ -68,9 +68,18 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 	return cl_driver.cuIpcCloseMemHandle(dptr);
 }
 
-void cl_pool_exported(void)
+CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
-	SAY("pool_exported\n");
+	SAY("pool_export\n");
+	cl_sharing_flag = 1;
+	return cl_driver.cuMemPoolExportPointer(data, dptr);
+}
+
+CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+{
+	SAY("pool_import\n");
+	cl_sharing_flag = 1;
+	return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 }
 
 CUresult cl_memory_free(CUdeviceptr dptr)

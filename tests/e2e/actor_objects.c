@@ -136,6 +136,15 @@ void do_stream_free(const struct wire_request *q)
 	TIMED((q->a[2] ? cu.cuMemFreeAsync_ptsz : cu.cuMemFreeAsync)(q->a[0], stream));
 }
 
+void do_devices(const struct wire_request *q)
+{
+	CUdevice device;
+
+	(void)q;
+	while (!cu.cuDeviceGet(&device, (int)reply.v[0]))
+		reply.v[0]++;
+}
+
 void do_device(const struct wire_request *q)
 {
 	CUcontext context;

@@ -54,6 +54,16 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemAlloc_v2, cuMemAlloc, 3020)                                                         \
 	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020)                                               \
 	X(cuMemAllocAsync, cuMemAllocAsync, 11020)                                                 \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)                                 \
+	X(cuMemPoolCreate, cuMemPoolCreate, 11020)                                                 \
+	X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                                               \
+	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020)                                                 \
+	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020)                                     \
+	X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020)               \
+	X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020)           \
+	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020)                                           \
+	X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020)                                   \
+	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020)                                   \
 	X(cuMemCreate, cuMemCreate, 10020)                                                         \
 	X(cuMemRelease, cuMemRelease, 10020)                                                       \
 	X(cuMemFree_v2, cuMemFree, 3020)                                                           \

@@ -245,7 +245,13 @@ static void others_device(void)
 	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
 	setenv("CULIMBO_SIM_DEVICES", "2", 1);
 	h0 = ENTER("H0", .bare = true);
-	h1 = ENTER("H1", .bare = true, .env = "CUDA_VISIBLE_DEVICES=1");
+	h1 = ENTER("H1", .bare = true, .raw = true, .env = "CUDA_VISIBLE_DEVICES=1");
+	if (!begins(h1)) {
+		ok(true, "8 another device is short # SKIP this machine has one device");
+		leave(h1);
+		leave(h0);
+		return;
+	}
 	c = ENTER("C", .env = LONG_GRACE);
 	p = ENTER("P", .env = LONG_GRACE);
 	q0 = ENTER("Q0", .env = LONG_GRACE " CUDA_VISIBLE_DEVICES=0,1");

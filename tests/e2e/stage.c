@@ -126,8 +126,8 @@ __attribute__((noreturn)) static void become(const struct actor *actor, const st
 					     int socket)
 {
 	const char *build = setting("E2E_BUILD");
-	char program[600], command[600], *copy, *word, *rest;
-	char *argv[8 + UNDER_MAX], *under = NULL;
+	char program[600], command[600], preload[600], *copy, *word, *rest;
+	char *argv[10 + UNDER_MAX], *under = NULL;
 	int n = 0;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -158,6 +158,11 @@ __attribute__((noreturn)) static void become(const struct actor *actor, const st
 		if (entry->bare)
 			argv[n++] = (char *)"--no-preload";
 		argv[n++] = (char *)"--";
+	}
+	if (entry->library) {
+		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", entry->library);
+		argv[n++] = (char *)"/usr/bin/env";
+		argv[n++] = preload;
 	}
 	/* (E2E_UNDER: a command to run what has culimbo in it under, such as valgrind) */
 	if (!entry->bare && getenv("E2E_UNDER"))
@@ -249,6 +254,19 @@ const struct wire_reply *ask(struct actor *actor, enum wire_operation operation,
 		break_off("%s could not '%s': %s", actor->name, operation_names[operation],
 			  reply->complaint);
 	return reply;
+}
+
+bool begins(struct actor *actor)
+{
+	const struct wire_reply *reply;
+
+	tell(actor, OP_begin, NULL, (const uint64_t[6]){ 0 });
+	reply = hear(actor, ANSWER_MS);
+	if (strstr(reply->complaint, "CUDA_ERROR_NO_DEVICE"))
+		return false;
+	if (*reply->complaint)
+		break_off("%s could not begin: %s", actor->name, reply->complaint);
+	return true;
 }
 
 /* Waits for its end; the reply is what waitpid() says. */
@@ -523,7 +541,7 @@ bool files_within(int n, double ms)
 static const struct scene *const all[] = { memory_scenes, death_scenes,	  pressure_scenes,
 					   event_scenes,  process_scenes, green_scenes,
 					   odd_scenes,	  report_scenes,  random_scenes,
-					   stream_scenes };
+					   stream_scenes, pool_scenes };
 
 /* scenes --list: a line for each that runs here, with "alone" or "any" */
 static int list(void)

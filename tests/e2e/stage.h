@@ -56,7 +56,7 @@ struct scene {
 /* Each file of scenes has a list of them, which ends with a name of NULL. */
 extern const struct scene memory_scenes[], death_scenes[], pressure_scenes[], event_scenes[],
 	process_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
-	stream_scenes[];
+	stream_scenes[], pool_scenes[];
 
 /* ------------------------------------------------------------------ results */
 /* One line of the result: the promise, in words. */
@@ -87,6 +87,7 @@ struct entry {
 	bool raw;	    /* makes no CUDA call until told to */
 	const char *door;   /* "linked", "dlsym" or "getproc" */
 	const char *env;    /* "NAME=value NAME=value" beside what all have */
+	const char *library; /* of another culimbo, with .bare: this one is preloaded */
 	int partner;	    /* a descriptor to become WIRE_PARTNER_FD, or 0 */
 };
 /* Starts an actor: ENTER("P", .bare = true). */
@@ -98,6 +99,8 @@ struct actor *enter(const char *name, struct entry entry);
 	ask(actor, OP_##operation, NULL, (const uint64_t[6]){ __VA_ARGS__ })
 const struct wire_reply *ask(struct actor *actor, enum wire_operation operation,
 			     const unsigned char *handle, const uint64_t a[6]);
+/* Begins, as all do that don't enter raw; false: it sees no device. */
+bool begins(struct actor *actor);
 /* The two halves of ask(), for what takes long. */
 void tell(struct actor *actor, enum wire_operation operation, const unsigned char *handle,
 	  const uint64_t a[6]);

@@ -45,6 +45,19 @@
 	X(stream_spin)	 /* stream, ns: a kernel that takes so long */                            \
 	X(stream_query)	 /* stream: whether it is done */                                         \
 	X(stream_free)	 /* address, stream, whether by the per-thread form */                     \
+	X(stream_capture) /* stream, mode: begins a capture */                                    \
+	X(stream_captured) /* stream: ends it */                                                   \
+	X(pool_new)	 /* device -> an exportable pool that keeps all, its descriptor */        \
+	X(pool_take)	 /* pid, descriptor there -> the pool, imported */                        \
+	X(pool_destroy)	 /* pool */                                                               \
+	X(pool_trim)	 /* pool, bytes to keep */                                                \
+	X(pool_alloc)	 /* pool, bytes -> address */                                             \
+	X(pool_claim)	 /* as claim, of a pool: pool, address, bytes, tries, value */            \
+	X(pool_export)	 /* address -> data */                                                    \
+	X(pool_import)	 /* data, pool -> address */                                              \
+	X(pool_access)	 /* imported pool, device: that may reach it */                            \
+	X(no_context)	 /* no context is current from now on */                                  \
+	X(devices)	 /* -> how many there are */                                               \
 	X(device)	 /* its number: its primary context is current from now on */              \
 	X(kernel_wait)                                                                             \
 	X(ctx_reset)	 /* cuDevicePrimaryCtxReset */                                             \

@@ -4,7 +4,7 @@
  *
  *	probe [WORD...]		the questions in whose names one of the words is; all by default
  *
- * To be run by hand on a GPU, without culimbo, in about two minutes; nothing is asserted.  Each
+ * To be run by hand on a GPU, without culimbo, in about three minutes; nothing is asserted.  Each
  * question is a process of its own, for some may crash or hang: a line says so, with the call that
  * was under way.  Another line is "# measured: " and the answer.
  *
@@ -486,7 +486,7 @@ static const struct {
 	{ "host-function-non-blocking", host_non_blocking, true },
 };
 
-static void put(const char *name, void (*ask)(void))
+static void put(const char *name, void (*ask)(void), unsigned int limit_ms)
 {
 	struct pollfd end = { .events = POLLIN };
 	int status = 0;
@@ -507,8 +507,8 @@ static void put(const char *name, void (*ask)(void))
 		printf("# %s could not be asked\n", name);
 		return;
 	}
-	if (poll(&end, 1, QUESTION_MS) != 1)
-		printf("# measured: %s: does not return within %d ms: %s\n", name, QUESTION_MS, at);
+	if (poll(&end, 1, (int)limit_ms) != 1)
+		printf("# measured: %s: does not return within %d ms: %s\n", name, (int)limit_ms, at);
 	kill(-pid, SIGKILL);
 	if (waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
 		printf("# measured: %s: ends by signal %d (%s) in %s\n", name, WTERMSIG(status), strsignal(WTERMSIG(status)),
@@ -533,12 +533,12 @@ int main(int argc, char **argv)
 	for (size_t q = 0; q < sizeof(questions) / sizeof(questions[0]); q++)
 		if (wanted(questions[q].name, argc, argv))
 			for (which_call = 0; which_call < (questions[q].of_calls ? CALLS : 1); which_call++)
-				put(questions[q].name, questions[q].ask);
+				put(questions[q].name, questions[q].ask, QUESTION_MS);
 	for (const struct pool_question *q = pool_questions; q->name; q++)
 		if (wanted(q->name, argc, argv))
-			put(q->name, q->ask);
+			put(q->name, q->ask, q->limit_ms ? q->limit_ms : QUESTION_MS);
 	for (const struct pool_question *q = capture_questions; q->name; q++)
 		if (wanted(q->name, argc, argv))
-			put(q->name, q->ask);
+			put(q->name, q->ask, q->limit_ms ? q->limit_ms : QUESTION_MS);
 	return 0;
 }

@@ -31,6 +31,7 @@ void begin(void);
 struct pool_question {
 	const char *name;
 	void (*ask)(void);
+	unsigned int limit_ms; /* 0: QUESTION_MS */
 };
 extern const struct pool_question pool_questions[], capture_questions[];
 

@@ -192,16 +192,16 @@ static void refusals_alone(void)
 }
 
 const struct pool_question capture_questions[] = {
-	{ "capture-refusals", refusals },
-	{ "capture-none-refusals", refusals_alone },
-	{ "pool-capture-export", capture_export },
-	{ "pool-capture-alloc", capture_alloc },
-	{ "pool-capture-export-free-here", capture_export_free_here },
-	{ "pool-capture-export-free-elsewhere", capture_export_free_elsewhere },
-	{ "pool-capture-export-free-sync", capture_export_free },
-	{ "pool-capture-import", capture_import },
-	{ "pool-capture-import-free-here", capture_import_free_here },
-	{ "pool-capture-import-free-elsewhere", capture_import_free_elsewhere },
-	{ "pool-capture-import-free-sync", capture_import_free },
-	{ NULL, NULL },
+	{ "capture-refusals", refusals, 0 },
+	{ "capture-none-refusals", refusals_alone, 0 },
+	{ "pool-capture-export", capture_export, 0 },
+	{ "pool-capture-alloc", capture_alloc, 0 },
+	{ "pool-capture-export-free-here", capture_export_free_here, 0 },
+	{ "pool-capture-export-free-elsewhere", capture_export_free_elsewhere, 0 },
+	{ "pool-capture-export-free-sync", capture_export_free, 0 },
+	{ "pool-capture-import", capture_import, 0 },
+	{ "pool-capture-import-free-here", capture_import_free_here, 0 },
+	{ "pool-capture-import-free-elsewhere", capture_import_free_elsewhere, 0 },
+	{ "pool-capture-import-free-sync", capture_import_free, 0 },
+	{ NULL, NULL, 0 },
 };

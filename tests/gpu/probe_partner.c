@@ -73,7 +73,7 @@ int byte_at(CUdeviceptr pointer)
 static int to_partner;
 static pid_t partner_pid;
 
-static int send_with(int socket, const void *bytes, size_t n, int fd)
+int send_with(int socket, const void *bytes, size_t n, int fd)
 {
 	char control[CMSG_SPACE(sizeof(fd))];
 	struct iovec vector = { .iov_base = (void *)(uintptr_t)bytes, .iov_len = n };
@@ -93,7 +93,7 @@ static int send_with(int socket, const void *bytes, size_t n, int fd)
 	return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
-static int receive_with(int socket, void *bytes, size_t n, int *fd)
+int receive_with(int socket, void *bytes, size_t n, int *fd)
 {
 	char control[CMSG_SPACE(sizeof(int))];
 	struct iovec vector = { .iov_base = bytes, .iov_len = n };

@@ -58,6 +58,10 @@ int known(CUdeviceptr pointer);
 void block_stream(CUstream in);
 void go_on(void);
 
+/* A message on a socket, with the descriptor @fd, or -1; received, *@fd is set where one came.  Not 0: it failed. */
+int send_with(int socket, const void *bytes, size_t n, int fd);
+int receive_with(int socket, void *bytes, size_t n, int *fd);
+
 /* What the partner can be told: to export a new block, to free it, or behind what blocks its stream, ... */
 enum order { EXPORT, FREE, FREE_PENDING, BUSY, DESTROY, END };
 struct answer {
@@ -82,5 +86,8 @@ extern CUstream other_stream; /* non-blocking */
 void begin_exporter(void);
 void prepare_export(void);
 int call_export(void);
+
+/* The question of probe_pool_order.c. */
+void pool_order_soak(void);
 
 #endif

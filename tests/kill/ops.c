@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations that are killed: see world.h for the state they begin in. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "shim/blocks/blocks.h"
 #include "shim/shm/gc.h"
@@ -31,6 +32,14 @@ static void run_need_word(struct world *w, struct cl_region *r)
 static void run_publish(struct world *w, struct cl_region *r)
 {
 	struct cl_export what = { CL_MEMORY, 0x7000, 4096, 0, handle, 1 };
+
+	cl_record_publish(r, R_FREE, &what);
+}
+/* Its handle is the export data of a pool's block; the last 8 bytes of them are the stamp. */
+static const uint8_t pool_handle[64] = { [8] = 'd', [32] = 1, [40] = 16 };
+static void run_publish_pool(struct world *w, struct cl_region *r)
+{
+	struct cl_export what = { CL_POOL, 0x7000, 4096, 0, pool_handle, 1 };
 
 	cl_record_publish(r, R_FREE, &what);
 }
@@ -111,6 +120,15 @@ static void run_open_free(struct world *w, struct cl_region *r)
 static void run_open_other(struct world *w, struct cl_region *r)
 {
 	cl_record_hold(r, SLOT_VICTIM, R_HELD, 0, other_handle);
+}
+/* Of another block in one allocation of a pool: only the offset differs. */
+static void run_open_other_offset(struct world *w, struct cl_region *r)
+{
+	uint8_t offset[64];
+
+	memcpy(offset, handle, sizeof offset);
+	offset[32]++;
+	cl_record_hold(r, SLOT_VICTIM, R_HELD, 0, offset);
 }
 static void run_pin(struct world *w, struct cl_region *r)
 {
@@ -361,6 +379,7 @@ const struct op ops[] = {
 	{ "grow", EXPORTER, run_grow, -1, false, 0, NULL },
 	{ "grow a holder word", EXPORTER, run_need_word, -1, false, 0, NULL },
 	{ "export", EXPORTER, run_publish, -1, false, 0, NULL },
+	{ "export of a pool's block", EXPORTER, run_publish_pool, -1, false, 0, NULL },
 	{ "export again", EXPORTER, run_export_again, R_EXPORTED, false, 0, NULL },
 	{ "free into the limbo", EXPORTER, run_to_limbo, R_SHARED, false, 0, NULL },
 	{ "release", EXPORTER, run_release, R_DUE, false, 0, NULL },
@@ -393,6 +412,7 @@ const struct op ops[] = {
 	{ "open of a stale one", IMPORTER, run_open_stale, R_EXPORTED, false, 0, NULL },
 	{ "open of a free one", IMPORTER, run_open_free, -1, false, 0, NULL },
 	{ "open with another's handle", IMPORTER, run_open_other, R_HELD, false, 0, NULL },
+	{ "open with data that differ in the offset", IMPORTER, run_open_other_offset, -1, false, 0, NULL },
 	{ "pin", IMPORTER, run_pin, R_EXPORTED, false, 0, NULL },
 	{ "close of the last", IMPORTER, run_close_last, R_LAST, false, 0, NULL },
 	{ "close of one of two", IMPORTER, run_close_one, R_BOTH, false, 0, NULL },

@@ -522,4 +522,5 @@ const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { 
 	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
 	green_scenes[] = { { .name = NULL } },
 	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
-	random_scenes[] = { { .name = NULL } }, stream_scenes[] = { { .name = NULL } };
+	random_scenes[] = { { .name = NULL } }, stream_scenes[] = { { .name = NULL } },
+	pool_scenes[] = { { .name = NULL } };

@@ -63,6 +63,9 @@ done
 has libculimbo '/usr/share/man/man7/culimbo\.7\.gz'
 has libculimbo-dev '/usr/share/man/man3/culimbo\.h\.3\.gz'
 has culimbo '/usr/share/culimbo/culimbo-dashboard\.json'
+for document in "$top_srcdir"/doc/*.md "$top_srcdir"/doc/*.json "$top_srcdir"/doc/*.png; do
+	has culimbo "/usr/share/doc/culimbo/$(basename "$document")(\.gz)?"
+done
 has culimbo '/usr/share/bash-completion/completions/culimbo'
 has culimbo '/usr/share/zsh/site-functions/_culimbo'
 has culimbo '/usr/share/fish/vendor_completions\.d/culimbo\.fish'
@@ -73,6 +76,10 @@ ok $? "no file is in two packages" || show "$tmp/twice"
 dpkg-deb -f "$tmp/libculimbo_"*.deb Depends | tr ',' '\n' | grep -vE '^ *libc6 ' > "$tmp/depends"
 [ ! -s "$tmp/depends" ]
 ok $? "libculimbo depends on libc alone" || show "$tmp/depends"
+
+dpkg-deb -f "$tmp/culimbo_"*.deb Depends | tr ',' '\n' | grep -vE '^ *(libc6|libculimbo) ' > "$tmp/depends"
+[ ! -s "$tmp/depends" ]
+ok $? "culimbo depends on libc and libculimbo alone" || show "$tmp/depends"
 
 # --------------------------------------------------------------------- it works
 said=$("$root/usr/bin/culimbo" --version 2>&1)

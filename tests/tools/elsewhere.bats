@@ -75,6 +75,21 @@ teardown() {
 	"$C" ps --user $STRANGER --json | jq -e --argjson u $STRANGER '.processes | length == 1 and .[0].exported == 2 and
 		.[0].user == $u and .[0].state == "alive"'
 	"$C" ps --user=all --json | jq -e --argjson u $STRANGER '[.processes[] | select(.user == $u)] | length == 1'
+	"$C" blocks --user $STRANGER --json | jq -e '.blocks | length == 2 and .[1].bytes == 4096 and .[1].state == "exported"'
+	"$C" blocks --user=all --json | jq -e --argjson p "${PID[P]}" '[.blocks[] | select(.pid == $p)] | length == 2'
+	"$C" metrics --user=all > text
+	grep -q "^culimbo_exported_bytes{pid=\"${PID[P]}\",.*user=\"$STRANGER\",device=\"0\",.*} 8192$" text
+	"$C" metrics --user=$STRANGER -o whole.prom
+	[ "$(stat -c %u whole.prom)" -eq 0 ]
+	"$C" top --user=$STRANGER --json | jq -e '.processes | length == 1 and .[0].exported_blocks == 2'
+	"$C" show --user=$STRANGER "${PID[P]}" --json | jq -e '.exported_blocks == 2 and (.blocks | length == 2)'
+	"$C" report --user=$STRANGER --all --json > report.json
+	jq -es --argjson p "${PID[P]}" 'any(.pid? == $p or .process?.pid? == $p)' report.json
+	for command in top report "show 1"; do
+		# shellcheck disable=SC2086 # two words
+		run "$C" $command --user=all
+		exits 2
+	done
 	# it looks as that user does, so nothing of it is root's now
 	[ "$(find "/dev/shm/culimbo-$STRANGER" -not -user $STRANGER | wc -l)" -eq 0 ]
 	run "$C" ps --dir="/dev/shm/culimbo-$STRANGER"

@@ -22,6 +22,7 @@ teardown() {
 	share_teardown
 }
 
+GPU=GPU-63756c69-6d62-6f2d-7369-6d0000000000 # the simulated driver's first
 # P exports two small blocks and a large one; C has the first small one open, which is freed
 scene() {
 	start P
@@ -38,7 +39,7 @@ value() {
 	grep -F "$1" text | sed 's/.* //'
 }
 of() { # NAME of the process, and of the metric, and what else is in its labels
-	grep "^$2{pid=\"${PID[$1]}\",program=\"sharer\",file=\"[^\"]*\",device=\"0\"${3-}}" text | sed 's/.* //'
+	grep "^$2{pid=\"${PID[$1]}\",program=\"sharer\",file=\"[^\"]*\",device=\"0\",gpu=\"$GPU\"${3-}}" text | sed 's/.* //'
 }
 
 @test "what each process exports, has in limbo, and keeps of others" {
@@ -130,6 +131,61 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	has "'xml' is not openmetrics or prometheus"
 }
 
+@test "handles, opens, closes, frees that were kept, and waits for memory are counted in the file" {
+	export CULIMBO_GRACE=0 CULIMBO_SIM_MEMORY=64MiB CULIMBO_PRESSURE_WAIT=20ms
+	start P
+	start C
+	counter() { # NAME of the process, and of the counter
+		grep "^culimbo_$2_total{pid=\"${PID[$1]}\",program=\"sharer\",file=\"[^\"]*\"} " text | sed 's/.* //'
+	}
+	tell P "export 4194304 1"
+	mine=$SAID
+	tell C "open $mine"
+	tell C "open $mine"
+	tell C "close"
+	"$C" metrics > text
+	[ "$(counter P handles) $(counter P opens) $(counter P closes)" = "1 0 0" ]
+	[ "$(counter C handles) $(counter C opens) $(counter C closes)" = "0 2 1" ]
+	[ "$(counter P frees_kept) $(counter P frees_kept_mapped)" = "0 0" ]
+	tell P "free 1"
+	"$C" metrics > text
+	[ "$(counter P frees_kept) $(counter P frees_kept_mapped)" = "1 0" ]
+	[ "$(counter C frees_kept)" = 0 ]
+	# it does not fit beside what C has
+	[ "$(counter P memory_waits) $(counter P memory_wait_seconds)" = "0 0.000000" ]
+	if tell P "alloc 64000000" > /dev/null; then false; fi
+	"$C" metrics > text
+	[ "$(counter P memory_waits)" = 1 ]
+	awk -v t="$(counter P memory_wait_seconds)" 'BEGIN { exit !(t > 0 && t < 60) }'
+	tell C "close"
+	within 20 eval '"$C" metrics > text; [ "$(counter P frees_kept_mapped)" = 1 ]'
+	[ "$(counter P frees_kept) $(counter C closes)" = "1 2" ]
+	# a file of a version that does not keep them: its first word of them is 0
+	for file in "$CULIMBO_DIR"/exporter-*; do
+		printf '\0\0\0\0\0\0\0\0' | dd of="$file" bs=1 seek=2752 conv=notrunc status=none
+	done
+	"$C" metrics > text
+	[ -z "$(counter P handles)$(counter C opens)" ]
+	[ "$(counter P exports)" = 1 ]
+}
+
+@test "a GPU has one name for all processes, also where they number them otherwise" {
+	export CULIMBO_SIM_DEVICES=2
+	start P CUDA_VISIBLE_DEVICES=1
+	start Q
+	start C
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	tell P "free 1"
+	tell Q "export 8192 1"
+	"$C" metrics > text
+	[ "$(of Q culimbo_exported_bytes)" = 8192 ]
+	GPU=${GPU%00}01
+	[ "$(of P culimbo_limbo_bytes ',state="held"')" = 4096 ]
+	[ "$(of C culimbo_pinned_bytes)" = 4096 ]
+	[ "$(column GPU,BYTES blocks --bytes | sort | xargs)" = "${GPU%01}00 8192 $GPU 4096" ]
+}
+
 @test "the dashboard asks for what is printed, and for all of it" {
 	scene
 	"$C" metrics --format=prometheus > text
@@ -142,6 +198,9 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	jq -r '.. | .expr? // empty' "$dashboard" | grep -o 'culimbo_[a-z_]*' | sort -u > asked
 	grep -o '^culimbo_[a-z_]*' text | sort -u > printed
 	diff asked printed
+	# and so does its page
+	grep '^| `culimbo_' "$top_srcdir/doc/metrics.md" | cut -d'|' -f2 | grep -o 'culimbo_[a-z_]*' | sort -u > listed
+	diff listed printed
 	make -s -C "$top_builddir" install-dist_dashboardDATA DESTDIR="$PWD/to"
 	find to -name culimbo-dashboard.json | grep -q /share/culimbo/
 }

@@ -4,6 +4,7 @@
  * stdout ("ok ..." or "error N"), so that a shell can play with several.
  *
  *   export BYTES N    allocates and exports N blocks; the last one's handle is said
+ *   alloc BYTES       allocates a block, and keeps it
  *   free N            frees the N oldest that are exported
  *   event             makes and exports an event
  *   destroy           it, the last one
@@ -95,6 +96,10 @@ int main(void)
 		if (sscanf(line, "export %llu %u", &bytes, &n) == 2) {
 			result = export_many(bytes, n, &handle);
 			say(result, (unsigned char *)&handle);
+		} else if (sscanf(line, "alloc %llu", &bytes) == 1) {
+			CUdeviceptr kept;
+
+			say(cuMemAlloc(&kept, bytes), NULL);
 		} else if (sscanf(line, "free %u", &n) == 1) {
 			for (result = CUDA_SUCCESS; n-- && first < blocks && !result;)
 				result = cuMemFree(block[first++]);

@@ -34,6 +34,7 @@ static char **arguments;
 static CUcontext context;
 CUstream stream;
 CUresult (*copy_to_device)(CUdeviceptr, const void *, size_t);
+CUresult (*copy_in_stream)(void *, CUdeviceptr, size_t, CUstream);
 
 struct block blocks[BLOCKS];
 struct import imports[IMPORTS];
@@ -170,19 +171,43 @@ static void do_end(void)
 }
 
 /* -------------------------------------------------------------- the whole of it */
+static CUresult first_calls(const char **call)
+{
+	CUdevice device;
+	CUresult result;
+
+	*call = "cuInit";
+	if ((result = CALL(cu.cuInit(0))))
+		return result;
+	*call = "cuDeviceGet";
+	if ((result = cu.cuDeviceGet(&device, 0)))
+		return result;
+	*call = "cuDevicePrimaryCtxRetain";
+	if ((result = CALL(cu.cuDevicePrimaryCtxRetain(&context, device))))
+		return result;
+	*call = "cuCtxSetCurrent";
+	if ((result = cu.cuCtxSetCurrent(context)))
+		return result;
+	*call = "cuStreamCreate";
+	return CALL(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
 /*
- * *drivers_own: it failed as a GPU's driver does, bare too, when many processes
- * begin and are killed at once (doc/results, 2026-11-22).
+ * *drivers_own: it failed as a GPU's driver does when many processes begin and are killed at once:
+ * CUDA_ERROR_UNKNOWN is seen bare as often (doc/results, 2026-11-22), CUDA_ERROR_LAUNCH_FAILED was
+ * seen once, of a process that had launched nothing (2026-11-23).
  */
 static bool do_begin(bool *drivers_own)
 {
 	uint64_t deadline = torture_now() + BEGIN_MS * UINT64_C(1000000);
-	const char *why = cuda_door_open();
-	CUdevice device;
+	const char *why = cuda_door_open(), *call = NULL;
+	char where[64];
 	CUresult result;
 
-	if (!why && !(*(void **)&copy_to_device = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
-							"cuMemcpyHtoD_v2")))
+	if (!why && (!(*(void **)&copy_to_device = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+							 "cuMemcpyHtoD_v2")) ||
+		     !(*(void **)&copy_in_stream = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+							 "cuMemcpyDtoHAsync_v2"))))
 		why = dlerror();
 	*drivers_own = false;
 	COUNT(begins);
@@ -191,18 +216,17 @@ static bool do_begin(bool *drivers_own)
 		return false;
 	}
 	/* (others may have taken all of the memory for a moment: do_pressure) */
-	while ((result = CALL(cu.cuInit(0))) || (result = cu.cuDeviceGet(&device, 0)) ||
-	       (result = CALL(cu.cuDevicePrimaryCtxRetain(&context, device))) ||
-	       (result = cu.cuCtxSetCurrent(context)) ||
-	       (result = CALL(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))) {
+	while ((result = first_calls(&call))) {
 		if (result != CUDA_ERROR_OUT_OF_MEMORY || torture_now() > deadline) {
 			COUNT(begin_failed);
-			if (table->gpu && result == CUDA_ERROR_UNKNOWN) {
+			if (table->gpu && (result == CUDA_ERROR_UNKNOWN || result == CUDA_ERROR_LAUNCH_FAILED)) {
 				COUNT(begin_unknown);
 				*drivers_own = true;
+				fprintf(stderr, "torture: first calls: %s gave %d\n", call, (int)result);
 				return false;
 			}
-			complain("the first calls", result);
+			snprintf(where, sizeof(where), "the first calls, %s", call);
+			complain(where, result);
 			return false;
 		}
 		nap(20000000);
@@ -220,6 +244,7 @@ static const struct {
 	{ DEED_end, 3, 3, do_end },	    { DEED_pressure, 6, 0, do_pressure },
 	{ DEED_make, 285, 0, do_make },	    { DEED_tell, 150, 0, do_tell },
 	{ DEED_free, 150, 0, do_free },	    { DEED_open_own, 60, 0, do_open_own },
+	{ DEED_pool, 8, 0, do_pool },
 	{ DEED_event, 40, 0, do_event },    { DEED_noise, 100, 0, do_noise },
 	{ DEED_hear, 60, 551, do_hear },    { DEED_read, 80, 240, do_read },
 	{ DEED_close, 60, 200, do_close },
@@ -259,6 +284,7 @@ static void do_finish(void)
 		if (open_events[i])
 			SURE(cu.cuEventDestroy_v2(open_events[i]));
 	}
+	end_pools();
 	SURE(cu.cuStreamSynchronize(stream));
 }
 

@@ -17,6 +17,8 @@
 
 #define LATER 8
 
+#define POOL_BLOCK ((uint64_t)2 << 20) /* bytes at most: what importers end with is not given back before */
+
 struct later {
 	uint64_t when; /* 0: none */
 	struct gift gift;
@@ -42,27 +44,44 @@ static bool write_block(CUdeviceptr address, uint64_t bytes, uint64_t serial)
 	return SURE(cu.cuCtxSynchronize());
 }
 
-/* One window of a block, from @at; says whose words are there if not its own. */
-static bool read_window(CUdeviceptr address, uint64_t at, uint64_t n, uint32_t place, uint64_t serial,
-			const char *when)
+/* @n bytes of a block, from @at; says whose words are there if not its own. */
+static bool are_of(const uint64_t *words, uint64_t at, uint64_t n, uint32_t place, uint64_t serial,
+		   const char *when)
 {
-	if (!SURE(cu.cuMemcpyDtoH_v2(window, address + at, n)))
-		return false;
 	for (uint64_t i = 0; i < n / 8; i++) {
-		if (window[i] == torture_word(place, serial, at / 8 + i))
+		if (words[i] == torture_word(place, serial, at / 8 + i))
 			continue;
 		fprintf(stderr,
 			"torture: FOREIGN %u (pid %d), %s: block %llu of %u, byte %llu: "
 			"0x%016llx (block %llu of %d); handed out by life %u of it, which is at %u\n",
 			here, (int)getpid(), when, (unsigned long long)serial, place,
-			(unsigned long long)(at + 8 * i), (unsigned long long)window[i],
-			(unsigned long long)(window[i] >> 20 & ((UINT64_C(1) << 38) - 1)),
-			(int)(window[i] >> 58) - 1, looked_at ? looked_at->life : my_life,
+			(unsigned long long)(at + 8 * i), (unsigned long long)words[i],
+			(unsigned long long)(words[i] >> 20 & ((UINT64_C(1) << 38) - 1)),
+			(int)(words[i] >> 58) - 1, looked_at ? looked_at->life : my_life,
 			(unsigned int)atomic_load(&table->place[place].life));
 		COUNT(foreign);
 		return false;
 	}
 	return true;
+}
+
+bool check_words(const uint64_t *words, uint64_t n, const struct gift *gift, const char *when)
+{
+	bool right;
+
+	looked_at = gift;
+	right = are_of(words, 0, 8 * n, gift->place, gift->serial, when);
+	looked_at = NULL;
+	return right;
+}
+
+/* One window of a block, from @at. */
+static bool read_window(CUdeviceptr address, uint64_t at, uint64_t n, uint32_t place, uint64_t serial,
+			const char *when)
+{
+	if (!SURE(cu.cuMemcpyDtoH_v2(window, address + at, n)))
+		return false;
+	return are_of(window, at, n, place, serial, when);
 }
 
 /* All of a small block; of a big one its head, its tail and a window between. */
@@ -82,17 +101,50 @@ static bool read_block(CUdeviceptr address, uint64_t bytes, uint32_t place, uint
 
 /* -------------------------------------------------------------------- gifts */
 /* To whoever it is; one who doesn't read gets no more, that is all. */
-static void send_gift(const struct gift *gift, uint32_t to)
+void send_with(const struct gift *gift, uint32_t to, int fd)
 {
-	ssize_t n = send(table->place[to].inbox[1], gift, sizeof(*gift), MSG_DONTWAIT | MSG_NOSIGNAL);
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(fd))] = { 0 };
+	struct iovec part = { .iov_base = (void *)(uintptr_t)gift, .iov_len = sizeof(*gift) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header;
+	ssize_t n;
 
+	if (fd >= 0) {
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(fd));
+		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	}
+	n = sendmsg(table->place[to].inbox[1], &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	(void)n;
+}
+
+/* *fd: what came with it, or -1. */
+static bool receive(struct gift *gift, int *fd)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(*fd))];
+	struct iovec part = { .iov_base = gift, .iov_len = sizeof(*gift) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *header;
+	ssize_t n = recvmsg(me->inbox[0], &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	*fd = -1;
+	header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+	if (header && header->cmsg_type == SCM_RIGHTS)
+		memcpy(fd, CMSG_DATA(header), sizeof(*fd));
+	return n == sizeof(*gift);
 }
 
 void send_somewhere(const struct gift *gift)
 {
 	/* importers are eight times as likely as other exporters */
-	send_gift(gift, dice(9) ? EXPORTERS + dice(IMPORTERS) : dice(EXPORTERS));
+	uint32_t to = dice(9) ? EXPORTERS + dice(IMPORTERS) : dice(EXPORTERS);
+
+	send_with(gift, to, gift->kind == GIFT_POOL ? pool_descriptor(gift) : -1);
 }
 
 static void put_by(const struct gift *gift)
@@ -107,7 +159,7 @@ static void put_by(const struct gift *gift)
 	free_one->when = torture_now() + table->grace_ns * dice(2000) / 1000;
 }
 
-static bool gift_alive(const struct gift *gift)
+bool gift_alive(const struct gift *gift)
 {
 	struct place *from = &table->place[gift->place];
 
@@ -118,10 +170,12 @@ static bool gift_alive(const struct gift *gift)
 /* ------------------------------------------------------------------- blocks */
 static struct gift gift_of(uint32_t slot)
 {
-	struct gift gift = { .kind = GIFT_MEMORY, .place = here, .life = my_life, .block = slot };
+	struct gift gift = { .place = here, .life = my_life, .block = slot };
 
 	gift.serial = blocks[slot].serial;
 	gift.bytes = blocks[slot].bytes;
+	gift.pool = blocks[slot].pool;
+	gift.kind = gift.pool ? GIFT_POOL : GIFT_MEMORY;
 	memcpy(gift.handle, &blocks[slot].handle, sizeof(gift.handle));
 	return gift;
 }
@@ -159,6 +213,11 @@ static uint64_t any_size(void)
 	return (uint64_t)2 << 20 << dice(table->big_bytes > (8 << 20) ? 5 : 3);
 }
 
+static bool export_block(struct block *block)
+{
+	return block->pool ? pool_export(block) : SURE(cu.cuIpcGetMemHandle(&block->handle, block->address));
+}
+
 static bool make_block(uint32_t slot)
 {
 	struct block *block = &blocks[slot];
@@ -167,24 +226,32 @@ static bool make_block(uint32_t slot)
 
 	if (bytes > table->big_bytes)
 		bytes = table->big_bytes;
-	result = CALL(cu.cuMemAlloc_v2(&block->address, bytes));
+	block->pool = 0;
+	if (table->pools && dice(3) == 0) {
+		bytes = bytes > POOL_BLOCK ? POOL_BLOCK : bytes;
+		result = pool_alloc(block, bytes);
+	} else {
+		result = CALL(cu.cuMemAlloc_v2(&block->address, bytes));
+	}
 	if (result) {
 		block->address = 0;
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			COUNT(no_memory);
 		else
-			complain("cuMemAlloc", result);
+			complain(block->pool ? "cuMemAllocFromPoolAsync" : "cuMemAlloc", result);
 		return false;
 	}
 	block->bytes = bytes;
 	block->serial = 1 + atomic_fetch_add(&me->serial, 1);
 	write_block(block->address, bytes, block->serial);
-	if (!SURE(cu.cuIpcGetMemHandle(&block->handle, block->address))) {
+	if (!export_block(block)) {
 		cu.cuMemFree_v2(block->address);
 		block->address = 0;
 		return false;
 	}
 	COUNT(exports);
+	if (block->pool)
+		COUNT(pool_blocks);
 	atomic_store(&me->alive[slot], block->serial);
 	return true;
 }
@@ -211,7 +278,7 @@ void do_tell(void)
 	if (!blocks[slot].address)
 		return;
 	/* exported once more, or the handle it has */
-	if (dice(2) && !SURE(cu.cuIpcGetMemHandle(&blocks[slot].handle, blocks[slot].address)))
+	if (dice(2) && !export_block(&blocks[slot]))
 		return;
 	gift = gift_of(slot);
 	send_somewhere(&gift);
@@ -284,17 +351,32 @@ void close_once(struct import *import)
 	read_block(import->address, import->gift.bytes, import->gift.place, import->gift.serial,
 		   "before a close");
 	looked_at = NULL;
-	SURE(cu.cuIpcCloseMemHandle(import->address));
+	if (import->gift.kind == GIFT_POOL)
+		pool_free_import(import);
+	else
+		SURE(cu.cuIpcCloseMemHandle(import->address));
 	if (--import->opens == 0)
 		import->address = 0;
 }
 
+/* Returns false if nothing can be opened here: its pool is not known. */
+static bool open_once(const struct gift *gift, CUdeviceptr *address, CUresult *result)
+{
+	CUipcMemHandle handle;
+
+	if (gift->kind == GIFT_POOL)
+		return pool_import(gift, address, result);
+	memcpy(&handle, gift->handle, sizeof(handle));
+	*result = CALL(cu.cuIpcOpenMemHandle_v2(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	return true;
+}
+
 static void open_memory(const struct gift *gift)
 {
+	const char *call = gift->kind == GIFT_POOL ? "cuMemPoolImportPointer" : "cuIpcOpenMemHandle";
 	bool own = gift->place == here && gift->life == my_life;
 	struct import *import = &imports[dice(IMPORTS)];
 	bool alive_before, alive_after, right;
-	CUipcMemHandle handle;
 	CUdeviceptr address;
 	CUresult result;
 
@@ -303,21 +385,22 @@ static void open_memory(const struct gift *gift)
 			import = &imports[i];
 	while (import->address)
 		close_once(import);
-	memcpy(&handle, gift->handle, sizeof(handle));
 	alive_before = gift_alive(gift);
-	result = CALL(cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	if (!open_once(gift, &address, &result))
+		return;
 	alive_after = gift_alive(gift);
 	if (result) {
 		if (!alive_before || !alive_after || (own && table->control)) {
 			COUNT(refused);
 		} else {
 			COUNT(refused_alive);
-			complain("cuIpcOpenMemHandle of a living block", result);
+			fprintf(stderr, "torture: the block that is refused lives\n");
+			complain(call, result);
 		}
 		/* the driver's own words: wrong value, not permitted, gone, one's own, none left */
 		if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_NOT_PERMITTED &&
 		    result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT)
-			complain("cuIpcOpenMemHandle", result);
+			complain(call, result);
 		return;
 	}
 	COUNT(opens);
@@ -336,9 +419,9 @@ static void open_memory(const struct gift *gift)
 	if (dice(4))
 		return;
 	/* (what is open may be opened again, freed or not) */
-	if (CALL(cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))) {
+	if (!open_once(gift, &address, &result) || result) {
 		if (alive_after && gift_alive(gift))
-			complain("cuIpcOpenMemHandle, the second time", CUDA_ERROR_UNKNOWN);
+			complain("a second open or import", result);
 		return;
 	}
 	COUNT(opens);
@@ -386,8 +469,14 @@ static void open_gift(const struct gift *gift)
 void do_hear(void)
 {
 	struct gift gift;
+	int fd;
 
-	if (recv(me->inbox[0], &gift, sizeof(gift), MSG_DONTWAIT) != sizeof(gift))
+	if (!receive(&gift, &fd))
+		return;
+	if (fd >= 0)
+		pool_arrived(&gift, fd);
+	/* the pages of what an exporter imported would not be back while it stays (player_pool.c) */
+	if (gift.kind == GIFT_POOL && exporter())
 		return;
 	switch (dice(8)) {
 	case 0:
@@ -410,7 +499,7 @@ void do_late(void)
 		if (!later[i].when || later[i].when > now)
 			continue;
 		later[i].when = 0;
-		if (exporter() && dice(4))
+		if (exporter() && (dice(4) || later[i].gift.kind == GIFT_POOL))
 			send_somewhere(&later[i].gift);
 		else
 			open_gift(&later[i].gift);
@@ -422,7 +511,7 @@ void do_open_own(void)
 	uint32_t slot = dice(BLOCKS);
 	struct gift gift;
 
-	if (!blocks[slot].address)
+	if (!blocks[slot].address || blocks[slot].pool)
 		return;
 	gift = gift_of(slot);
 	open_memory(&gift);

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tests/e2e/cuda_door.h"
 #include "tests/torture/chance.h"
 #include "tests/torture/supervisor.h"
 
@@ -40,6 +41,8 @@ enum {
 	X(refused_alive) /* of those still published, their exporter alive: must be none */        \
 	X(reads)                                                                                   \
 	X(foreign)	 /* which met a word that is not the block's: must be none */              \
+	X(pool_blocks)	 /* of a pool, exported by pointer */                                      \
+	X(pool_imports)	 /* of which */                                                            \
 	X(handed)	 /* from one thread to another */                                          \
 	X(own)		 /* blocks that a thread of an importer exported, opened and freed */      \
 	X(events)	 /* opened */                                                              \
@@ -59,11 +62,13 @@ enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
  */
 struct slot {
 	_Atomic uint64_t seq, token;
+	_Atomic uint64_t of_pool; /* its handle is a pool pointer's data */
 	_Atomic uint64_t memory[HANDLE_WORDS], event[HANDLE_WORDS];
 };
 
 struct place {
 	_Atomic uint32_t life, doomed, state;
+	_Atomic uint64_t pool_fd; /* the process, << 32, and the descriptor of its pool there */
 	struct slot slot[SLOTS];
 	struct spot { /* for who wonders why it hangs */
 		_Atomic uint32_t line;
@@ -89,5 +94,13 @@ extern __thread uint64_t seed;
 uint32_t dice(uint32_t sides);
 void withdraw(struct slot *slot, uint32_t die);
 int play(void *shared, uint32_t place, char **argv);
+
+/* storm_pool.c; the results are the driver's */
+CUresult pool_make(struct place *me, CUdevice device);
+CUresult pool_end(void);
+CUresult pool_alloc(CUdeviceptr *address);
+CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address);
+/* Returns false if the exporter's pool cannot be had any more. */
+bool pool_import(CUdeviceptr *address, const CUipcMemHandle *handle, uint32_t place, uint32_t life, CUresult *result);
 
 #endif

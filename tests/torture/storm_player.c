@@ -114,12 +114,13 @@ static void load_words(void *to, _Atomic uint64_t *from)
 }
 
 /* @memory NULL: nothing any more. */
-static void publish(struct slot *slot, uint64_t token, const CUipcMemHandle *memory,
+static void publish(struct slot *slot, uint64_t token, bool of_pool, const CUipcMemHandle *memory,
 		    const CUipcEventHandle *event)
 {
 	atomic_fetch_add(&slot->seq, 1);
 	atomic_store_explicit(&slot->token, token, memory_order_release);
 	if (memory) {
+		atomic_store_explicit(&slot->of_pool, of_pool, memory_order_release);
 		store_words(slot->memory, memory);
 		store_words(slot->event, event);
 	}
@@ -133,13 +134,14 @@ void withdraw(struct slot *slot, uint32_t die)
 		atomic_store_explicit(&slot->token, 0, memory_order_release);
 		atomic_fetch_add(&slot->seq, 1);
 	} else if (die) {
-		publish(slot, 0, NULL, NULL);
+		publish(slot, 0, false, NULL, NULL);
 	}
 }
 
 struct block {
 	CUdeviceptr address; /* 0: none */
 	CUevent event;
+	bool of_pool;
 	CUipcMemHandle handle;
 };
 static struct block blocks[SLOTS];
@@ -148,7 +150,7 @@ static void block_free(int k)
 {
 	struct block *block = &blocks[k];
 
-	publish(&me->slot[k], 0, NULL, NULL);
+	publish(&me->slot[k], 0, false, NULL, NULL);
 	if (dice(4))
 		SURE(cu.cuMemFree_v2(block->address));
 	else
@@ -158,21 +160,30 @@ static void block_free(int k)
 	COUNT(frees);
 }
 
+static bool block_export(const struct block *block, CUipcMemHandle *handle)
+{
+	return block->of_pool ? SURE(pool_export(handle, block->address)) :
+				SURE(cu.cuIpcGetMemHandle(handle, block->address));
+}
+
 static void block_make(int k, uint64_t token)
 {
 	struct block *block = &blocks[k];
 	CUipcEventHandle event;
 
-	if (!SURE(cu.cuMemAlloc_v2(&block->address, BYTES))) {
+	block->of_pool = dice(3) == 0;
+	if (block->of_pool ? !SURE(pool_alloc(&block->address)) : !SURE(cu.cuMemAlloc_v2(&block->address, BYTES))) {
 		block->address = 0;
 		return;
 	}
 	fill(block->address, token);
 	if (SURE(cu.cuEventCreate(&block->event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)) &&
-	    SURE(cu.cuIpcGetMemHandle(&block->handle, block->address)) &&
+	    block_export(block, &block->handle) &&
 	    SURE(cu.cuIpcGetEventHandle(&event, block->event))) {
-		publish(&me->slot[k], token, &block->handle, &event);
+		publish(&me->slot[k], token, block->of_pool, &block->handle, &event);
 		COUNT(exports);
+		if (block->of_pool)
+			COUNT(pool_blocks);
 	}
 }
 
@@ -180,7 +191,7 @@ static void block_export_again(const struct block *block)
 {
 	CUipcMemHandle handle;
 
-	if (SURE(cu.cuIpcGetMemHandle(&handle, block->address)) &&
+	if (block_export(block, &handle) &&
 	    memcmp(&handle, &block->handle, sizeof(handle)))
 		complain("another handle of the same block", 0);
 }
@@ -206,7 +217,7 @@ static int play_exporter(uint32_t life)
 	CUcontext context;
 
 	if (!SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)(here % DEVICES))) ||
-	    !SURE(cu.cuCtxSetCurrent(context)))
+	    !SURE(cu.cuCtxSetCurrent(context)) || !SURE(pool_make(me, (CUdevice)(here % DEVICES))))
 		return 3;
 	atomic_store(&me->state, STATE_READY);
 	while (playing()) {
@@ -227,6 +238,7 @@ static int play_exporter(uint32_t life)
 	for (int k = 0; k < SLOTS; k++)
 		if (blocks[k].address)
 			block_free(k);
+	SURE(pool_end());
 	SURE(cu.cuCtxSynchronize());
 	atomic_store(&me->state, STATE_EMPTY);
 	drain();
@@ -237,6 +249,7 @@ static int play_exporter(uint32_t life)
 struct import {
 	CUdeviceptr address; /* 0: none */
 	CUevent event;
+	bool of_pool;
 	uint64_t token;
 };
 
@@ -271,7 +284,12 @@ static void import_close(struct import *import)
 	read_all(import, "before a close");
 	if (import->event)
 		SURE(cu.cuEventDestroy_v2(import->event));
-	SURE(cu.cuIpcCloseMemHandle(import->address));
+	if (!import->of_pool)
+		SURE(cu.cuIpcCloseMemHandle(import->address));
+	else if (dice(2))
+		SURE(cu.cuMemFree_v2(import->address));
+	else
+		SURE(cu.cuMemFreeAsync(import->address, NULL));
 	*import = (struct import){ .address = 0 };
 }
 
@@ -287,6 +305,7 @@ static void import_open(struct import *import)
 	struct place *from = &table->place[dice(EXPORTERS)];
 	struct slot *slot = &from->slot[dice(SLOTS)];
 	uint64_t seq = atomic_load(&slot->seq), token = atomic_load(&slot->token);
+	bool of_pool = atomic_load(&slot->of_pool);
 	CUipcMemHandle memory;
 	CUipcEventHandle event;
 	bool before, after;
@@ -297,14 +316,19 @@ static void import_open(struct import *import)
 	if (seq % 2 || !token || atomic_load(&slot->seq) != seq)
 		return;
 	before = published(from, slot, seq, token);
-	result = CALL(cu.cuIpcOpenMemHandle_v2(&import->address, memory,
-					       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	if (!of_pool)
+		result = CALL(cu.cuIpcOpenMemHandle_v2(&import->address, memory,
+						       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	else if (!CALL(pool_import(&import->address, &memory, (uint32_t)(from - table->place),
+				   (uint32_t)(token >> 40 & 0xffff), &result)))
+		return;
 	after = before && published(from, slot, seq, token);
 	if (result) {
 		import->address = 0;
 		if (after) {
 			COUNT(refused_alive);
-			complain("cuIpcOpenMemHandle of what is published", result);
+			complain(of_pool ? "cuMemPoolImportPointer of what is published" :
+					   "cuIpcOpenMemHandle of what is published", result);
 		} else {
 			COUNT(refused);
 		}
@@ -313,7 +337,10 @@ static void import_open(struct import *import)
 	COUNT(opens);
 	if (!after)
 		COUNT(opens_freed);
+	if (of_pool)
+		COUNT(pool_imports);
 	import->token = token;
+	import->of_pool = of_pool;
 	import->event = NULL;
 	read_all(import, after ? "just opened" : "just opened, withdrawn meanwhile");
 	if (dice(2))
@@ -359,6 +386,33 @@ static void share_own(void)
 			complain("cuIpcOpenMemHandle of one's own", result);
 	}
 	SURE(cu.cuMemFree_v2(address));
+	COUNT(own);
+}
+
+/* The same with a block of a pool, which the driver maps at another address. */
+static void share_own_pool(void)
+{
+	struct import import = { .of_pool = true };
+	CUresult result = CUDA_SUCCESS;
+	CUipcMemHandle handle;
+	CUdeviceptr address;
+	bool early = dice(2); /* freed before its import is */
+
+	if (!SURE(pool_alloc(&address)))
+		return;
+	import.token = (uint64_t)here << 56 | (address & 0xffffffffff);
+	fill(address, import.token);
+	if (SURE(pool_export(&handle, address)) &&
+	    (!CALL(pool_import(&import.address, &handle, here, atomic_load(&me->life) & 0xffff, &result)) || result)) {
+		complain("cuMemPoolImportPointer of one's own", result);
+		import.address = 0;
+	}
+	if (early)
+		SURE(cu.cuMemFree_v2(address));
+	if (import.address)
+		import_close(&import);
+	if (!early)
+		SURE(cu.cuMemFree_v2(address));
 	COUNT(own);
 }
 
@@ -418,6 +472,16 @@ static bool context_anew(int thread, CUcontext *context)
 	       context_make(thread, context);
 }
 
+/* What is of a pool is of no context, and stays. */
+static void forget_of_context(struct import *kept)
+{
+	for (int i = 0; i < KEPT; i++) {
+		kept[i].event = NULL;
+		if (!kept[i].of_pool)
+			kept[i] = (struct import){ .address = 0 };
+	}
+}
+
 static void *import_thread(void *arg)
 {
 	int thread = (int)(intptr_t)arg;
@@ -441,8 +505,10 @@ static void *import_thread(void *arg)
 			hand_over(import);
 		if (dice(8) == 0)
 			share_own();
+		if (dice(16) == 0)
+			share_own_pool();
 		if ((owns_context(thread) || thread == RESETS) && dice(40) == 0) {
-			memset(kept, 0, sizeof(kept));
+			forget_of_context(kept);
 			if (!context_anew(thread, &context))
 				return NULL;
 		}
@@ -461,7 +527,7 @@ static int play_importer(void)
 	pthread_t thread[THREADS];
 	CUcontext context;
 
-	if (!context_make(0, &context))
+	if (!context_make(0, &context) || !SURE(pool_make(me, 0)))
 		return 3;
 	atomic_store(&me->state, STATE_READY);
 	for (int i = 0; i < THREADS; i++)

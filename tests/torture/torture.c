@@ -345,6 +345,11 @@ static void judge(double seconds, struct memory before)
 	   left_by_killed);
 	ok(reclaimed > 0, "3 holds of the dead were taken back (%llu at least)",
 	   (unsigned long long)reclaimed);
+	if (table->pools)
+		ok(table->pool_imports && table->pool_copies && table->pools_ended,
+		   "pools were played: %llu blocks imported, %llu copied in front of their free, %llu pools destroyed",
+		   (unsigned long long)table->pool_imports, (unsigned long long)table->pool_copies,
+		   (unsigned long long)table->pools_ended);
 	ok(table->errors == 0 && strange_ends == 0 && hung == 0,
 	   "4 %llu wrong answers, %u crashes, %u that hung", (unsigned long long)table->errors,
 	   strange_ends, hung);
@@ -354,20 +359,22 @@ static void judge(double seconds, struct memory before)
 	 */
 	if (table->gpu)
 		ok((table->begin_unknown + table->begin_waited) * 4 <= table->begins,
-		   "of %llu processes the driver gave %llu CUDA_ERROR_UNKNOWN on their first calls, and %llu no answer "
-		   "for %d s: as bare",
+		   "of %llu processes the driver refused %llu their first calls (999 or 719), and gave %llu no answer "
+		   "for %d s: that is its own",
 		   (unsigned long long)table->begins, (unsigned long long)table->begin_unknown,
 		   (unsigned long long)table->begin_waited, (int)(HUNG_NS / 1000 / MS));
 }
 
 static int supervise(bool gpu, bool control, double seconds)
 {
+	const char *no_pools = getenv("TORTURE_POOLS");
 	struct memory before;
 
 	table = supervisor_begin(gpu, sizeof(*table), &table_fd);
 	table->seed = supervisor.seed;
 	table->gpu = gpu;
 	table->control = control;
+	table->pools = !no_pools || strcmp(no_pools, "0");
 	table->grace_ns = 500 * MS;
 	table->big_bytes = (uint64_t)(gpu ? 64 : 8) << 20;
 	seed = torture_seed(table->seed, UINT64_MAX);

@@ -36,6 +36,10 @@
 	X(foreign)	 /* reads that met a word that is not the block's own: must be none */     \
 	X(frees)                                                                                   \
 	X(frees_async)                                                                             \
+	X(pool_blocks)	/* made in pools and exported by pointer */                                \
+	X(pool_imports)                                                                            \
+	X(pool_copies)	/* read in a stream, in front of the import's free there */                \
+	X(pools_ended)                                                                             \
 	X(no_memory)	 /* allocations that failed, all callbacks notwithstanding */              \
 	X(pressures)                                                                               \
 	X(events)	 /* opened */                                                              \
@@ -47,17 +51,18 @@
 	X(exits)                                                                                   \
 	X(begins)	 /* processes that made their first calls of the driver */                 \
 	X(begin_failed)	 /* of which got an error */                                               \
-	X(begin_unknown) /* of which CUDA_ERROR_UNKNOWN, of a GPU's driver */                      \
+	X(begin_unknown) /* of which by CUDA_ERROR_UNKNOWN or _LAUNCH_FAILED of a GPU's driver */   \
 	X(begin_waited)	 /* which waited too long for a GPU's driver, and were killed */           \
 	X(errors)	 /* answers of the driver that bare would not give: must be none */
 
-/* What a process does, one at a time.  X(deed): do_<deed>() in player.c or player_memory.c. */
+/* What a process does, one at a time.  X(deed): do_<deed>() in player*.c. */
 #define DEEDS(X)                                                                                   \
 	X(begin)                                                                                   \
 	X(make)                                                                                    \
 	X(tell)                                                                                    \
 	X(free)                                                                                    \
 	X(open_own)                                                                                \
+	X(pool)                                                                                    \
 	X(event)                                                                                   \
 	X(noise)                                                                                   \
 	X(hear)                                                                                    \
@@ -82,11 +87,13 @@ enum phase { PHASE_GATHER, PHASE_PLAY, PHASE_FINISH, PHASE_DRAIN, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
 
 /* Where in the player's files something is. */
-enum player_file { PLAYER, PLAYER_MEMORY };
+enum player_file { PLAYER, PLAYER_MEMORY, PLAYER_POOL };
 #define PLAYER_LINE(file, line) ((uint32_t)(file) << 16 | (line))
 static inline const char *player_file(uint32_t line)
 {
-	return line >> 16 == PLAYER_MEMORY ? "player_memory.c" : "player.c";
+	static const char *const names[] = { "player.c", "player_memory.c", "player_pool.c" };
+
+	return names[line >> 16 <= PLAYER_POOL ? line >> 16 : PLAYER];
 }
 
 struct place {
@@ -104,7 +111,7 @@ struct place {
 struct table {
 	uint64_t seed, grace_ns;
 	uint64_t big_bytes; /* of the biggest block */
-	bool control, gpu;
+	bool control, gpu, pools;
 	_Atomic uint32_t phase;
 #define X(name) _Atomic uint64_t name;
 	COUNTERS(X)
@@ -113,10 +120,11 @@ struct table {
 };
 
 /* From an exporter to whom it likes, or from one importer to the next. */
-enum gift_kind { GIFT_MEMORY, GIFT_EVENT };
+enum gift_kind { GIFT_MEMORY, GIFT_EVENT, GIFT_POOL };
 struct gift {
 	unsigned char handle[64];
 	uint64_t serial, bytes;
+	uint64_t pool; /* GIFT_POOL: which of that life */
 	uint32_t kind, place, life, block;
 };
 

@@ -11,6 +11,7 @@
 #
 #   TORTURE_SECONDS  how long, when SECONDS is not given (60)
 #   TORTURE_SEED     plays another one (printed)
+#   TORTURE_POOLS    0: no pools that are shared by pointer
 #   TORTURE_KEEP     not empty: leave the folder, and say where it is
 set -u
 

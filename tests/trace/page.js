@@ -39,6 +39,16 @@ model.blocks.filter((b) => b.limbo >= 0).forEach((b) => b.phases.forEach((p) => 
 	if (p[0] === "grace")
 		assert(!b.opens.some((o) => Math.min(o.end, p[2]) > Math.max(o.begin, p[1])), "nobody has a block of grace open");
 }));
+// call stacks lead to the lines of the program; where all processes have left theirs, all blocks have them
+const STACK = /\bplayer\.c:\d+$/;
+model.blocks.filter((b) => b.exported >= 0 && !b.event).forEach((b) => {
+	assert(b.stack.length && STACK.test(b.stack[0]), "where it was exported");
+	const rows = core.describe(model, b, true).rows.filter((r) => r[0] === "exported from");
+	assert.strictEqual(rows.length, 1);
+	assert(!core.describe(model, b).rows.some((r) => r[0] === "exported from"), "the tip has no stacks");
+});
+assert(model.blocks.some((b) => b.freedAt.length && STACK.test(b.freedAt[0])), "where it was freed");
+model.opens.forEach((o) => assert(o.stack.length && o.stack.some((l) => STACK.test(l)), "where it was opened"));
 // what was never closed is marked, and the filter finds it with its block
 const leaked = model.opens.filter((o) => o.leaked);
 assert.strictEqual(leaked.length, +process.argv[5]);

@@ -17,7 +17,8 @@
 #include "tools/trace/trace.h"
 
 static char folder[64], name[96];
-enum { RING = (65536 - CL_TRACE_HEADER_SIZE) / 64, THREADS = 4, EACH = 20000 };
+/* an eighth is for call stacks */
+enum { RING = (65536 - 65536 / 8 - CL_TRACE_HEADER_SIZE) / 64, THREADS = 4, EACH = 20000 };
 
 static void trace_on(void)
 {

@@ -176,13 +176,43 @@ T=$BATS_FILE_TMPDIR
 
 @test "the page's rows, phases and density hold what the trace has" {
 	command -v node > /dev/null || skip "there is no node"
-	"$C" trace "$T/share" -o share.html
+	CULIMBO_DIR="$T/share-limbo" "$C" trace "$T/share" -o share.html # one was killed: its stacks are there
 	run node "$top_srcdir/tests/trace/page.js" share.html 13 12 4
 	exits 0
 	"$C" trace "$T/many" -o many.html
 	run node "$top_srcdir/tests/trace/page.js" many.html 2001 2000 0
 	exits 0
 	[[ $output =~ ,\ [1-9][0-9]*\ dense ]]
+}
+
+@test "a running process's stacks, and a killed one's, come from its exporter file; without that there are none" {
+	command -v jq > /dev/null || skip "there is no jq"
+	data() {
+		sed -n '/<script id="data"/,/<\/script>/p' "$1" | sed '1d;$d' | jq -c "$2"
+	}
+	"$C" trace "$T/share" -o share.html
+	# the killed one's opens have no stack, the others' have
+	data share.html '[.opens[] | select(.[10] < 0)] | length' > without
+	CULIMBO_DIR="$T/share-limbo" "$C" trace "$T/share" -o share.html
+	data share.html '[.opens[] | select(.[10] < 0)] | length' > with
+	cat without with
+	[ "$(cat with)" -eq 0 ]
+	[ "$(cat without)" -gt 0 ]
+	data share.html '.stacks | length > 2 and all(length > 0 and (.[0] | test("player.c:[0-9]+$")))' | grep -x true
+}
+
+@test "a trace of version 1, which had no room for stacks, is read as before" {
+	for file in "$T"/share.[0-9]*; do
+		cp "$file" "old.${file##*.}"
+		truncate -s "$(od -An -t u8 -j 360 -N 8 "$file" | tr -d ' ')" "old.${file##*.}"
+		printf '\1' | dd of="old.${file##*.}" bs=1 seek=8 conv=notrunc status=none
+	done
+	"$C" trace "$T/share" --format=json > new.json
+	"$C" trace old --format=json > old.json 2> err
+	[ ! -s err ]
+	cmp new.json old.json
+	"$C" trace old -o old.html
+	grep -q '"stacks":\[\]' old.html
 }
 
 @test "the page is worked in a browser: mouse, wheel, keys, filter, states, theme, table" {

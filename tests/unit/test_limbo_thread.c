@@ -38,17 +38,6 @@ static pid_t collector_task(void)
 	return found;
 }
 
-IN_A_CHILD(pool_pointers_are_counted_and_told_once)
-{
-	start_with(HOUR, CL_COLLECTOR_THREAD);
-	cl_pool_exported();
-	cl_pool_exported();
-	CHECK_EQUAL(cl_count_get(pool_exports), 2);
-	CHECK_EQUAL(logged("cuMemPoolExportPointer"), 1);
-	CHECK(!cl_own.file_id);
-	CHECK_TASKS(1);
-}
-
 IN_A_CHILD(the_collector_comes_with_the_first_block_and_takes_no_signal)
 {
 	char path[64], name[32] = "";
@@ -211,10 +200,6 @@ static void frees_in_stream_order(void)
 {
 	CHECK_EQUAL(cl_memory_free_async(fake_alloc(1024, CONTEXT_A), NULL, false), CUDA_SUCCESS);
 }
-static void exports_a_pool(void)
-{
-	cl_pool_exported();
-}
 static void makes_an_event(void)
 {
 	CUevent event = fake_event();
@@ -257,7 +242,7 @@ static void makes_again(void)
 	cl_reclaim_end(&retry);
 }
 static void (*const doors[])(void) = {
-	allocates, exports, imports, closes, frees, frees_in_stream_order, exports_a_pool, makes_an_event,
+	allocates, exports, imports, closes, frees, frees_in_stream_order, makes_an_event,
 	makes_an_event_to_share, exports_an_event, imports_an_event, destroys_an_event, has_made_again, makes_again,
 };
 enum { DOORS = sizeof doors / sizeof doors[0] };
@@ -342,7 +327,6 @@ int main(void)
 		cmocka_unit_test(a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares),
 		cmocka_unit_test(without_a_thread_the_limbo_has_its_turn_in_each_call),
 		cmocka_unit_test(the_copy_of_a_fork_begins_anew_in_each_call),
-		cmocka_unit_test(pool_pointers_are_counted_and_told_once),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),
 		cmocka_unit_test(too_many_waiting_blocks_are_told_once),

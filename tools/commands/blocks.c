@@ -14,12 +14,13 @@
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
+#include "tools/common/users.h"
 
 enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD, OPTION_SORT, OPTION_LIMIT,
-       OPTION_GROUP };
+       OPTION_GROUP, OPTION_USER };
 
 enum { BYTES, STATE, PID, COMMAND, DEVICE, ADDRESS, EXPORTED, FREED, HOLDERS, HELDBY, ID, KIND,
-       EXPORTS, GENERATION, PINNED };
+       EXPORTS, GENERATION, PINNED, GPU };
 
 static const struct cu_column columns[] = {
 	[BYTES] = { "BYTES", CU_BYTES, 0, "its size (0: an event)" },
@@ -34,11 +35,12 @@ static const struct cu_column columns[] = {
 	[HOLDERS] = { "HOLDERS", CU_NUMBER, 0, "how many processes hold it" },
 	[HELDBY] = { "HELDBY", CU_TEXT, 0, "the first of them: pid, name, and whether it has ended" },
 	[ID] = { "ID", CU_TEXT, 0, "FILE:RECORD, for `culimbo show`" },
-	[KIND] = { "KIND", CU_TEXT, CU_HIDDEN, "memory or event" },
+	[KIND] = { "KIND", CU_TEXT, CU_HIDDEN, "memory, pool (shared by its pointer) or event" },
 	[EXPORTS] = { "EXPORTS", CU_NUMBER, CU_HIDDEN, "how often it was exported" },
 	[GENERATION] = { "GENERATION", CU_NUMBER, CU_HIDDEN, "how many blocks had its record before" },
 	[PINNED] = { "PINNED", CU_BOOLEAN, CU_HIDDEN,
 		     "somebody holds it who could not be noted: kept to the exporter's end" },
+	[GPU] = { "GPU", CU_TEXT, CU_HIDDEN, "the GPU's UUID, which is the same for all processes" },
 	{ .name = NULL },
 };
 
@@ -73,7 +75,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 {
 	const struct row *row = data;
 	const struct cl_view_block *b = &row->block->is;
-	static char text[32];
+	static char text[32], gpu[48];
 
 	switch (column) {
 	case BYTES:
@@ -89,7 +91,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		cu_cell_text(cell, row->process->command);
 		break;
 	case DEVICE:
-		if (b->kind == CL_MEMORY)
+		if (b->kind != CL_EVENT)
 			cu_cell_number(cell, b->device);
 		break;
 	case ADDRESS:
@@ -113,7 +115,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		cu_cell_text(cell, text);
 		break;
 	case KIND:
-		cu_cell_text(cell, b->kind == CL_EVENT ? "event" : "memory");
+		cu_cell_text(cell, b->kind == CL_EVENT ? "event" : b->kind == CL_POOL ? "pool" : "memory");
 		break;
 	case EXPORTS:
 		cu_cell_number(cell, b->exports);
@@ -123,6 +125,12 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		break;
 	case PINNED:
 		cu_cell_number(cell, b->pinned);
+		break;
+	case GPU:
+		if (row->block->has_gpu) {
+			cu_gpu_word(gpu, row->block->gpu);
+			cu_cell_text(cell, gpu);
+		}
 		break;
 	default:
 		break;
@@ -155,7 +163,7 @@ static bool passes(const struct filter *filter, const struct row *row)
 		      filter->pid;
 	return (filter->pid < 0 || its) &&
 	       (filter->device < 0 ||
-		(row->block->is.kind == CL_MEMORY && row->block->is.device == filter->device)) &&
+		(row->block->is.kind != CL_EVENT && row->block->is.device == filter->device)) &&
 	       filter->classes >> row->block->is.class & 1 &&
 	       (!filter->held || row->block->held || row->block->is.pinned);
 }
@@ -295,6 +303,7 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 	struct filter *filter = &choice.filter;
 	struct cu_format format = { 0 };
 	const char *dir = NULL;
+	struct cu_users users = { .given = false };
 	struct cu_scan scan;
 	int got, status;
 
@@ -330,13 +339,17 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 		case OPTION_GROUP:
 			choice.groups = optarg;
 			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+			break;
 		default:
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
 	if (choice.groups && choice.sort >= 0)
 		return cu_usage_error(command, "--sort and --group-by exclude each other: groups have the most bytes first");
-	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
+	if (!cu_users_scan(command, &scan, &users, dir, CU_SCAN_BLOCKS, &status))
 		return status;
 	if (scan.blocks)
 		qsort(scan.block, scan.blocks, sizeof(*scan.block), by_bytes);
@@ -362,6 +375,7 @@ static const struct cu_option options[] = {
 	{ "sort", OPTION_SORT, "COL", "by this column: numbers from the largest, texts from A to Z" },
 	{ "limit", OPTION_LIMIT, "N", "the first N lines" },
 	{ "group-by", OPTION_GROUP, "COL[,..]", "one line for those that are equal in these columns: how many, how much" },
+	CU_USERS_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS,
 	CU_DIR_OPTION,
 	{ .name = NULL },

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -249,7 +250,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	}
 	if (format > CU_CHECK_JSON) {
 		out = fd;
-		fd = memfd_create("culimbo-check", MFD_CLOEXEC);
+		fd = (int)syscall(SYS_memfd_create, "culimbo-check", MFD_CLOEXEC);
 		if (fd < 0) {
 			cu_error(command, "memfd_create: %s", strerror(errno));
 			return CU_FAILED;

@@ -158,7 +158,7 @@ static void put_command(FILE *to, const struct cu_command *command)
 			put_option(to, o);
 	put_option(to, &help);
 	if (command->columns) {
-		fputs(".SH COLUMNS\nWhat\n.B \\-\\-output\ntakes; an asterisk marks those that are shown without it.\nIn JSON the names are in lower case.\n",
+		fputs(".SH COLUMNS\nWhat\n.B \\-\\-output\ntakes; an asterisk marks those that are shown without it.\ndoc/json.md has their names in JSON.\n",
 		      to);
 		for (const struct cu_column *c = command->columns; c->name; c++) {
 			fprintf(to, ".TP\n\\fB%s\\fR%s\n", c->name, c->flags & CU_HIDDEN ? "" : " *");

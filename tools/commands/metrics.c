@@ -28,8 +28,9 @@
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
+#include "tools/common/users.h"
 
-enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT };
+enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT, OPTION_USER };
 
 /*
  * The two differ in the comments of counters alone.  OpenMetrics names there the metric, and its
@@ -38,31 +39,50 @@ enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT };
  * other form they see the values, but neither the type nor the help.
  */
 static bool openmetrics = true;
+/* Whose processes; root's node_exporter wants all of the machine. */
+static struct cu_users users;
 
 /* ------------------------------------------------------------------- what only grows */
 static const struct {
 	const char *name, *unit, *help;
 	size_t at; /* in struct cu_counters */
+	bool live; /* only of processes whose version of culimbo keeps it */
 } counters[] = {
 	{ "culimbo_exports", NULL, "Blocks and events that the process has exported, each counted once.",
-	  offsetof(struct cu_counters, exports) },
+	  offsetof(struct cu_counters, exports), false },
 	{ "culimbo_limbo_entered_bytes", "bytes",
 	  "Device memory that the process has freed and culimbo has kept for a while, in whole pages of 2 MiB.",
-	  offsetof(struct cu_counters, entered_bytes) },
+	  offsetof(struct cu_counters, entered_bytes), false },
 	{ "culimbo_limbo_returned_bytes", "bytes", "Device memory of these blocks that the driver has back.",
-	  offsetof(struct cu_counters, returned_bytes) },
+	  offsetof(struct cu_counters, returned_bytes), false },
 	{ "culimbo_refused", NULL, "Opens of the process that were refused: the block had been freed.",
-	  offsetof(struct cu_counters, refused) },
+	  offsetof(struct cu_counters, refused), false },
 	{ "culimbo_reclaimed", NULL, "Holds on blocks of the process that were taken back from dead importers.",
-	  offsetof(struct cu_counters, reclaimed) },
+	  offsetof(struct cu_counters, reclaimed), false },
 	{ "culimbo_forced_out", NULL,
 	  "What the driver got back although others had it, because of CULIMBO_HELD_BYTES or CULIMBO_MAX_EVENTS.",
-	  offsetof(struct cu_counters, forced_out) },
+	  offsetof(struct cu_counters, forced_out), false },
 	{ "culimbo_misuse", NULL, "Calls of the process that CUDA forbids, such as a second free.",
-	  offsetof(struct cu_counters, misuse) },
+	  offsetof(struct cu_counters, misuse), false },
 	{ "culimbo_memory_asked", NULL,
 	  "How often other processes that were short of device memory asked for the limbo of the process.",
-	  offsetof(struct cu_counters, asked) },
+	  offsetof(struct cu_counters, asked), false },
+	{ "culimbo_handles", NULL, "Handles that the process has made, also of what it had exported before.",
+	  offsetof(struct cu_counters, handles), true },
+	{ "culimbo_opens", NULL, "Handles of other processes that the process has opened.",
+	  offsetof(struct cu_counters, opens), true },
+	{ "culimbo_closes", NULL, "Of these, how many it has closed.",
+	  offsetof(struct cu_counters, closes), true },
+	{ "culimbo_frees_kept", NULL,
+	  "Blocks and events that the process has freed and culimbo has kept for a while.",
+	  offsetof(struct cu_counters, kept), true },
+	{ "culimbo_frees_kept_mapped", NULL,
+	  "Of these, blocks that others had open, and that nobody has open any more.",
+	  offsetof(struct cu_counters, kept_mapped), true },
+	{ "culimbo_memory_waits", NULL, "Calls of the process for which there was no device memory at first.",
+	  offsetof(struct cu_counters, memory_waits), true },
+	{ "culimbo_memory_wait_seconds", "seconds", "How long culimbo looked for memory for these calls.",
+	  offsetof(struct cu_counters, memory_wait_ns), true },
 };
 
 /* ------------------------------------------------------------------- what is counted */
@@ -85,13 +105,13 @@ static const struct {
 /* What one process has on one device. */
 struct series {
 	UT_hash_handle hh;
-	char labels[512]; /* the hash's key */
+	char labels[576]; /* the hash's key */
 	uint64_t blocks[WHATS], bytes[WHATS], oldest; /* since its free, ns */
 };
 
 struct metrics {
 	struct series *all;
-	char (*labels)[448]; /* of each process of the scan */
+	char (*labels)[464]; /* of each process of the scan */
 	bool failed;
 };
 
@@ -132,18 +152,25 @@ static void label(char *to, size_t size, const struct cu_process *p)
 	else
 		snprintf(to, size, "pid=\"%u\",program=\"%s\",file=\"none-%llx-%llx\"", p->who.pid, program,
 			 (unsigned long long)p->who.pid_ns, (unsigned long long)p->who.start_time);
+	if (p->has_user)
+		snprintf(to + strlen(to), size - strlen(to), ",user=\"%u\"", (unsigned int)p->user);
 }
 
-static struct series *series_of(struct metrics *m, const char *labels, unsigned int device)
+/* Of the process with @labels, and of the GPU that has @block.  NULL without memory. */
+static struct series *series_of(struct metrics *m, const char *labels, const struct cu_block *block)
 {
 	struct series *series, *found;
+	char gpu[48] = "";
 
 	series = calloc(1, sizeof(*series));
 	if (!series) {
 		m->failed = true;
 		return NULL;
 	}
-	snprintf(series->labels, sizeof(series->labels), "%s,device=\"%u\"", labels, device);
+	if (block->has_gpu)
+		cu_gpu_word(gpu, block->gpu);
+	snprintf(series->labels, sizeof(series->labels), "%s,device=\"%u\",gpu=\"%s\"", labels,
+		 block->is.device, gpu);
 	HASH_FIND_STR(m->all, series->labels, found);
 	if (found) {
 		free(series);
@@ -182,9 +209,9 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 	const struct cl_view_block *is = &block->is;
 	struct series *series;
 
-	if (is->kind != CL_MEMORY || (dead && !held))
+	if (is->kind == CL_EVENT || (dead && !held))
 		return;
-	series = series_of(m, m->labels[block->process], is->device);
+	series = series_of(m, m->labels[block->process], block);
 	if (dead || is->class == CL_VIEW_ORPHANED)
 		add(series, ORPHANED, is->size);
 	else if (is->class == CL_VIEW_HELD_LIMBO)
@@ -206,7 +233,7 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 		const char *labels = labels_of(m, scan, &holder->who);
 
 		if (labels)
-			add(series_of(m, labels, is->device), PINNED, is->size);
+			add(series_of(m, labels, block), PINNED, is->size);
 	}
 }
 
@@ -234,11 +261,14 @@ static void put_counters(FILE *to, const struct metrics *m, const struct cu_scan
 			const struct cu_process *p = &scan->process[i];
 			uint64_t value;
 
-			if (p->error || !p->file_id)
+			if (p->error || !p->file_id || (counters[n].live && !p->counters.has_live))
 				continue;
 			memcpy(&value, (const char *)&p->counters + counters[n].at, sizeof(value));
-			fprintf(to, "%s_total{%s} %llu\n", counters[n].name, m->labels[i],
-				(unsigned long long)value);
+			fprintf(to, "%s_total{%s} ", counters[n].name, m->labels[i]);
+			if (counters[n].unit && !strcmp(counters[n].unit, "seconds"))
+				fprintf(to, "%.6f\n", (double)value / 1e9);
+			else
+				fprintf(to, "%llu\n", (unsigned long long)value);
 		}
 	}
 }
@@ -349,7 +379,7 @@ static int replace(const char *path, const char *text, size_t length)
 /* Looks once and writes.  Returns the exit status. */
 static int look(const struct cu_command *command, const char *output)
 {
-	int fd = cu_directory_open(command), error;
+	int fd = users.given ? -ENOENT : cu_directory_open(command), error;
 	struct cu_scan scan;
 	char *text = NULL;
 	size_t length = 0;
@@ -357,7 +387,8 @@ static int look(const struct cu_command *command, const char *output)
 
 	if (fd < 0 && fd != -ENOENT)
 		return CU_FAILED;
-	error = cu_scan(&scan, fd, CU_SCAN_BLOCKS);
+	error = users.given ? cu_users_look(command, &scan, &users, CU_SCAN_BLOCKS) :
+			      cu_scan(&scan, fd, CU_SCAN_BLOCKS);
 	if (fd >= 0)
 		close(fd);
 	to = open_memstream(&text, &length);
@@ -443,10 +474,17 @@ static int metrics(const struct cu_command *command, int argc, char **argv)
 		case CU_OPTION_DIR:
 			dir = optarg;
 			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+			break;
 		default:
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
-	cu_directory_set(command, dir);
+	if (!users.given)
+		cu_directory_set(command, dir);
+	else if (!cu_users_begin(command, &users, dir, &got))
+		return got;
 	return every ? look_again_and_again(command, output, every) : look(command, output);
 }
 
@@ -455,6 +493,7 @@ static const struct cu_option options[] = {
 	{ "every", OPTION_EVERY, "DURATION", "again and again, so far apart: 15s, 1m" },
 	{ "format", OPTION_FORMAT, "openmetrics|prometheus",
 	  "prometheus: the older form, which node_exporter and promtool read (default openmetrics)" },
+	CU_USERS_OPTION(OPTION_USER),
 	CU_DIR_OPTION,
 	{ .name = NULL },
 };
@@ -473,10 +512,10 @@ const struct cu_command cu_metrics = {
 	.help = "Prints gauges by process and device: blocks and bytes that are exported, held by\n"
 		"others, in limbo, orphaned, or pinned by a process that has freed memory of others\n"
 		"open; and how old the oldest block in limbo is.  And counters by process, which only\n"
-		"grow: exports, memory that went into the limbo and came back, opens refused, holds of\n"
-		"dead processes taken back, misuse, and how often others asked for memory.  Handles\n"
-		"that a process has opened, and its calls that waited for memory, are counted in the\n"
-		"process alone: culimbo_stats() has them (culimbo.h(3)).\n"
+		"grow: exports, opens and closes, frees that culimbo kept, memory that went into the\n"
+		"limbo and came back, opens refused, holds of dead processes taken back, misuse, and\n"
+		"calls that waited for memory.  A GPU has two labels: gpu, its UUID, the same for all\n"
+		"processes, and device, as the block's exporter counts.\n"
 		"\n"
 		"With -o the text goes to FILE, which is always whole: node_exporter's textfile\n"
 		"collector reads it, if its name ends in .prom and --format=prometheus is given.\n"

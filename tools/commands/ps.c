@@ -272,8 +272,7 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 	table = cu_table_new(command, "processes", &format, &status);
 	if (!table)
 		return status;
-	if (users.given ? !cu_users_scan(command, &scan, &users, dir, &status) :
-			  !cu_scan_all(command, &scan, dir, 0, &status)) {
+	if (!cu_users_scan(command, &scan, &users, dir, 0, &status)) {
 		cu_table_drop(table);
 		return status;
 	}
@@ -289,7 +288,7 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "unprotected", OPTION_UNPROTECTED, NULL, "list this user's processes that use CUDA without the library instead" },
-	{ "user", OPTION_USER, "UID|all", "as root: look at the processes of this user, or of all" },
+	CU_USERS_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS, CU_DIR_OPTION, { .name = NULL }
 };
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,11 +27,13 @@
 #include "tools/common/names.h"
 #include "tools/common/scan.h"
 #include "tools/common/symbols.h"
+#include "tools/common/users.h"
 #include "tools/commands/report.h"
 
 enum {
 	OPTION_JSON = 128, OPTION_DIR, OPTION_PID, OPTION_TOP, OPTION_MIN_AGE, OPTION_SUPPRESSIONS,
 	OPTION_PRINT, OPTION_GENERATE, OPTION_ALL, OPTION_NO_SYMBOLS, OPTION_FULL_STACKS, OPTION_COLOR,
+	OPTION_USER,
 };
 enum { PIDS = 64 };
 
@@ -126,7 +129,7 @@ void cu_reports_free(struct cu_reports *reports)
 static char *render(struct cl_report *report)
 {
 	static struct cl_emit real; /* 8 KiB */
-	int fd = memfd_create("report", MFD_CLOEXEC);
+	int fd = (int)syscall(SYS_memfd_create, "report", MFD_CLOEXEC);
 	char *text = NULL;
 	unsigned int top = report->top;
 	struct stat st;
@@ -363,6 +366,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	struct cu_report_sums sums = { 0 };
 	struct choice choice = { .pids = 0 };
 	struct cu_reports reports = { .n = 0 };
+	struct cu_users users = { .given = false };
 	const char *dir = NULL, *suppressions = NULL, *min_age = NULL;
 	bool json = false, generate = false, print = false, symbols = true;
 	unsigned long top = 10;
@@ -376,6 +380,10 @@ static int report(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_DIR:
 			dir = optarg;
+			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
 			break;
 		case OPTION_PID:
 			if (choice.pids == PIDS)
@@ -419,6 +427,8 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	if (min_age && setenv("CULIMBO_MIN_AGE", min_age, 1))
 		return CU_FAILED;
 	own_min_age = min_age;
+	if (!cu_users_become(command, &users, &status))
+		return status;
 	cu_report_options(command, dir);
 	if (optind < argc)
 		return add_names(command, argc - optind, argv + optind, cl_options.full_stacks.number);
@@ -502,6 +512,7 @@ static const struct cu_option options[] = {
 	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "module and offset only" },
 	{ "full-stacks", OPTION_FULL_STACKS, NULL, "all frames, also those around the program's own" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
+	CU_USER_OPTION(OPTION_USER),
 	{ "dir", OPTION_DIR, "DIR",
 	  "where exporter files are (default: CULIMBO_DIR, else /dev/shm/culimbo-UID)" },
 	{ .name = NULL },

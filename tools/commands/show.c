@@ -12,7 +12,9 @@
 #include "tools/commands/show_details.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
+#include "tools/common/users.h"
 
+enum { OPTION_USER = 128 };
 enum { FOUND_MOST = 64 };
 
 struct match {
@@ -208,6 +210,7 @@ static int show(const struct cu_command *command, int argc, char **argv)
 {
 	struct search search = { 0 };
 	struct cu_format format = { 0 };
+	struct cu_users users = { .given = false };
 	const char *dir = NULL, *id;
 	struct cu_scan scan;
 	int got, status;
@@ -215,14 +218,18 @@ static int show(const struct cu_command *command, int argc, char **argv)
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
 		if (got == CU_OPTION_DIR)
 			dir = optarg;
-		else if (!cu_format_option(&format, got))
+		else if (got == OPTION_USER) {
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+		} else if (!cu_format_option(&format, got))
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 	if (optind >= argc)
 		return cu_usage_error(command, "which process or block?");
 	id = argv[optind++];
 	if (optind < argc)
 		return cu_usage_error(command, "one at a time: '%s' is too many", argv[optind]);
-	if (!cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
+	if (!cu_users_become(command, &users, &status) ||
+	    !cu_scan_all(command, &scan, dir, CU_SCAN_BLOCKS, &status))
 		return status;
 	search.scan = &scan;
 	search.dirfd = cu_directory_open(command);
@@ -246,6 +253,7 @@ static int show(const struct cu_command *command, int argc, char **argv)
 static const struct cu_option options[] = {
 	CU_JSON_OPTION,
 	CU_BYTES_OPTION,
+	CU_USER_OPTION(OPTION_USER),
 	CU_DIR_OPTION,
 	{ .name = NULL },
 };

@@ -162,6 +162,8 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 	case CL_VIEW_ORPHANED:
 		return block->is.kind == CL_EVENT ?
 			       "the processes that hold it should destroy it (cudaEventDestroy), or end" :
+		       block->is.kind == CL_POOL ?
+			       "the processes that hold it should free what they imported (cudaFree, cudaFreeAsync), or end" :
 			       "the processes that hold it should close it (cudaIpcCloseMemHandle), or end";
 	case CL_VIEW_GRACE:
 	case CL_VIEW_LIMBO:
@@ -235,7 +237,7 @@ void cu_show_block(void *data)
 	cu_emit_text(to, "state", cu_class_word(b->class));
 	cu_emit_text(to, "that_is", class_text(b->class));
 	cu_emit_hex(to, "address", b->base);
-	if (b->kind == CL_MEMORY) {
+	if (b->kind != CL_EVENT) {
 		cu_emit_bytes(to, "size", b->size);
 		cu_emit_number(to, "device", b->device);
 	}

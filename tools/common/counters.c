@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "shim/shm/live.h"
 #include "tools/common/counters.h"
 
 /*
@@ -65,7 +66,17 @@ void cu_counters_read(struct cu_counters *counters, const struct cl_view *view)
 			  cl_view_found(view, CL_FOUND_EVENT_DESTROYED_TWICE),
 		.refused_by_cuda = cl_view_found(view, CL_FOUND_REFUSED),
 		.asked = atomic_load_explicit(&header->pressure_asked, memory_order_relaxed),
+		.has_live = cl_live_is_kept(&view->region, CL_LIVE_WAITED),
 	};
+	if (counters->has_live) {
+		counters->handles = cl_live_get(&view->region, CL_LIVE_HANDLES);
+		counters->opens = cl_live_get(&view->region, CL_LIVE_OPENS);
+		counters->closes = cl_live_get(&view->region, CL_LIVE_CLOSES);
+		counters->kept = cl_live_get(&view->region, CL_LIVE_KEPT);
+		counters->kept_mapped = cl_live_get(&view->region, CL_LIVE_KEPT_MAPPED);
+		counters->memory_waits = cl_live_get(&view->region, CL_LIVE_SHORT);
+		counters->memory_wait_ns = cl_live_get(&view->region, CL_LIVE_WAITED);
+	}
 	for (uint32_t i = 0; i < devices && i < CL_DEVICE_LIMBOS; i++) {
 		counters->entered_bytes += atomic_load_explicit(&header->device[i].entered, memory_order_relaxed);
 		counters->returned_bytes += atomic_load_explicit(&header->device[i].returned, memory_order_relaxed);

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a process has counted in its file since it began to share: numbers that only grow.
- *
- * What it counts in its own memory alone (handles opened, calls that waited for memory) is not here:
- * the process itself has that by culimbo_stats().
- */
+/* What a process has counted in its file since it began to share: numbers that only grow. */
 #ifndef CU_COUNTERS_H
 #define CU_COUNTERS_H
 
@@ -26,6 +21,11 @@ struct cu_counters {
 	/* what was shared by descriptors; an allocation that is shared twice counts twice */
 	uint64_t fd_exports, fd_export_bytes, fd_imports, fd_import_bytes;
 	uint64_t fabric; /* exports and imports by fabric handles */
+	/* what shim/shm/live.h has */
+	bool has_live;		 /* false: its version of culimbo does not keep the rest, which is 0 */
+	uint64_t handles, opens, closes;
+	uint64_t kept, kept_mapped;
+	uint64_t memory_waits, memory_wait_ns;
 };
 
 /* Reads them.  To be called under cu_guarded(): the file may be cut meanwhile. */

@@ -2,13 +2,13 @@
 /* The GPUs of this machine: see gpus.h. */
 #include "config.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/common/gpus.h"
+#include "tools/common/load.h"
 #include "tools/common/text.h"
 
 static struct cu_gpu *gpu_of(struct cu_gpus *gpus, const uint8_t uuid[16])
@@ -23,6 +23,28 @@ static struct cu_gpu *gpu_of(struct cu_gpus *gpus, const uint8_t uuid[16])
 	gpu = &gpus->gpu[gpus->n++];
 	memcpy(gpu->uuid, uuid, 16);
 	return gpu;
+}
+
+bool cu_gpu_of_device(const struct cl_view *view, unsigned int device, uint8_t uuid[16])
+{
+	const struct cl_header *header = view->region.header;
+	uint32_t devices = atomic_load_explicit(&header->devices, memory_order_acquire);
+
+	for (uint32_t i = CL_ANY_DEVICE + 1; i < devices && i < CL_DEVICE_LIMBOS; i++)
+		if (header->device[i].ordinal == device + 1) {
+			memcpy(uuid, header->device[i].uuid, 16);
+			return true;
+		}
+	return false;
+}
+
+void cu_gpu_word(char to[48], const uint8_t uuid[16])
+{
+	size_t at = (size_t)snprintf(to, 48, "GPU");
+
+	for (unsigned int i = 0; i < 16; i++)
+		at += (size_t)snprintf(to + at, 48 - at, "%s%02x",
+				       i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
 }
 
 void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view)
@@ -50,7 +72,6 @@ struct nvml_memory {
 };
 
 static struct {
-	bool tried, there;
 	int (*init)(void);
 	int (*count)(unsigned int *);
 	int (*device)(unsigned int, void **);
@@ -61,23 +82,22 @@ static struct {
 
 static bool load(void)
 {
-	void *library;
+	static const char *const names[] = { "libnvidia-ml.so.1", NULL };
+	static const struct cu_wanted wanted[] = {
+		{ "nvmlInit_v2", &nvml.init },
+		{ "nvmlDeviceGetCount_v2", &nvml.count },
+		{ "nvmlDeviceGetHandleByIndex_v2", &nvml.device },
+		{ "nvmlDeviceGetMemoryInfo", &nvml.memory },
+		{ "nvmlDeviceGetUUID", &nvml.uuid },
+		{ "nvmlDeviceGetName", &nvml.name },
+	};
+	static bool tried, there;
+	const char *why;
 
-	if (nvml.tried)
-		return nvml.there;
-	nvml.tried = true;
-	library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-	if (!library)
-		return false;
-	*(void **)&nvml.init = dlsym(library, "nvmlInit_v2");
-	*(void **)&nvml.count = dlsym(library, "nvmlDeviceGetCount_v2");
-	*(void **)&nvml.device = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-	*(void **)&nvml.memory = dlsym(library, "nvmlDeviceGetMemoryInfo");
-	*(void **)&nvml.uuid = dlsym(library, "nvmlDeviceGetUUID");
-	*(void **)&nvml.name = dlsym(library, "nvmlDeviceGetName");
-	nvml.there = nvml.init && nvml.count && nvml.device && nvml.memory && nvml.uuid && nvml.name &&
-		     !nvml.init();
-	return nvml.there;
+	if (!tried)
+		there = cu_load(names, wanted, sizeof(wanted) / sizeof(*wanted), &why) && !nvml.init();
+	tried = true;
+	return there;
 }
 
 /* "GPU-63756c69-6d62-..." */

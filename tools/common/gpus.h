@@ -26,6 +26,13 @@ struct cu_gpus {
 	unsigned int n;
 };
 
+/*
+ * Stores the UUID of the GPU that the process of @view calls @device.  Returns false if it does not
+ * say that.  To be called under cu_guarded().
+ */
+bool cu_gpu_of_device(const struct cl_view *view, unsigned int device, uint8_t uuid[16]);
+/* "GPU-63756c69-6d62-...", as nvidia-smi -L has it; a part of a GPU (MIG) begins like this, too. */
+void cu_gpu_word(char to[48], const uint8_t uuid[16]);
 /* Adds what the process of @view has.  To be called under cu_guarded(): the file may be cut. */
 void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view);
 /*

@@ -10,7 +10,7 @@
 
 /*
  * The name by this rule of what was called @old before there was one, NULL if it is right.  Such a member
- * is printed under both names in version 0.1, and under the new one alone after that.
+ * is printed under both names in versions 1.x, in which JSON changes only by additions (NEWS.md).
  */
 const char *cu_key_of(const char *old, enum cu_type type);
 

@@ -328,6 +328,9 @@ static void look_at_block(struct look *look, uint32_t record)
 		scan->block[scan->blocks++] = (struct cu_block){
 			.is = block, .process = look->index, .held_at = (uint32_t)scan->held_by_n, .held = n
 		};
+		scan->block[scan->blocks - 1].has_gpu =
+			block.kind != CL_EVENT &&
+			cu_gpu_of_device(&look->view, block.device, scan->block[scan->blocks - 1].gpu);
 	}
 	for (unsigned int i = 0; i < n; i++) {
 		struct cu_holder *holder = &look->slot[slots[i]];

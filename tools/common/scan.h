@@ -61,6 +61,8 @@ struct cu_block {
 	struct cl_view_block is;
 	uint32_t process; /* index */
 	uint32_t held_at, held; /* its holders: so many from there in scan.held_by */
+	bool has_gpu;		/* its exporter has said whose memory it is */
+	uint8_t gpu[16];	/* the UUID */
 };
 
 struct cu_scan {

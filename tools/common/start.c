@@ -16,6 +16,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "tools/common/libc_fit.h"
 #include "tools/common/start.h"
 #include "tools/common/where.h"
 
@@ -208,16 +209,17 @@ static const char *why_secure(const char *path)
 
 /*
  * May @path, which is @name for the user, be started, and (if @ours) with our
- * library or driver?  Returns 0, or the exit status after an error message.
+ * library or driver?  Returns 0, or the exit status after an error message.  @current, of PATH_MAX
+ * bytes, becomes the path of the program that ld.so will load: of a script its interpreter.
  */
 static int check_program(const struct cu_command *command, const char *name, const char *path,
-			 bool ours)
+			 bool ours, char *current)
 {
 	static struct program program, self;
-	char current[PATH_MAX], script[PATH_MAX];
+	char script[PATH_MAX];
 	const char *why;
 
-	snprintf(current, sizeof(current), "%s", path);
+	snprintf(current, PATH_MAX, "%s", path);
 	for (int depth = 0;; depth++) {
 		if (read_program(current, &program))
 			return 0; /* one may run what one can't read */
@@ -229,7 +231,7 @@ static int check_program(const struct cu_command *command, const char *name, con
 			return CU_CANNOT_RUN;
 		}
 		memcpy(script, current, sizeof(script));
-		memcpy(current, program.loader, sizeof(current));
+		memcpy(current, program.loader, sizeof(program.loader));
 		if (access(current, X_OK)) {
 			size_t length = strlen(current);
 
@@ -280,6 +282,21 @@ static int check_program(const struct cu_command *command, const char *name, con
 			 "warning: %s is statically linked: culimbo cannot see what it does (programs that it starts are seen)",
 			 current);
 	return 0;
+}
+
+/* Is the C library of @path new enough for @library?  Returns 0, or the exit status after an error message. */
+static int check_libc(const struct cu_command *command, const char *path, const char *library)
+{
+	static struct program program, self;
+	char why[512];
+
+	if (read_program(path, &program) || !program.elf || !*program.loader || read_program("/proc/self/exe", &self) ||
+	    cu_libc_fits(library, path, program.loader, self.loader, why, sizeof(why)))
+		return 0;
+	cu_error(command,
+		 "%s: its C library is too old for culimbo's library, and ld.so would end it: %s; install a culimbo for it (its wheel runs with glibc 2.17), or run it without by --no-preload",
+		 path, why);
+	return CU_CANNOT_RUN;
 }
 
 /* ------------------------------------------------------------ the environment */
@@ -400,7 +417,7 @@ bool cu_start_suppressions(const struct cu_command *command, const char *file)
 int cu_start_prepare(const struct cu_command *command, const char *name, bool preload, bool simulate,
 		     char path[PATH_MAX])
 {
-	char library[PATH_MAX], driver[PATH_MAX];
+	char library[PATH_MAX], driver[PATH_MAX], loaded[PATH_MAX];
 	int error;
 
 	error = find_program(name, path, PATH_MAX);
@@ -410,7 +427,7 @@ int cu_start_prepare(const struct cu_command *command, const char *name, bool pr
 								  strerror(-error));
 		return error == -ENOENT || error == -ENOTDIR ? CU_NOT_FOUND : CU_CANNOT_RUN;
 	}
-	error = check_program(command, name, path, preload || simulate);
+	error = check_program(command, name, path, preload || simulate, loaded);
 	if (error)
 		return error;
 
@@ -420,6 +437,8 @@ int cu_start_prepare(const struct cu_command *command, const char *name, bool pr
 	} else {
 		error = find_ours(command, CU_LIBRARY, "library", "LD_PRELOAD", PRELOAD_BREAKS,
 				  library, sizeof(library));
+		if (!error)
+			error = check_libc(command, loaded, library);
 		if (error)
 			return error;
 	}

@@ -11,12 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#ifdef HAVE_LIBDW
-#include <dwarf.h>
-#include <elfutils/libdw.h>
-#include <elfutils/libdwfl.h>
-#endif
 
+#include "tools/common/libdw.h"
 #include "tools/common/symbols.h"
 
 /* ------------------------------------------------------------------ JIT's maps */
@@ -160,7 +156,7 @@ void cu_symbols_free(struct cu_symbols *symbols)
 		symbols->modules = module->next;
 #ifdef HAVE_LIBDW
 		if (module->dwfl)
-			dwfl_end(module->dwfl);
+			cu_libdw.dwfl_end(module->dwfl);
 #endif
 		free(module);
 	}
@@ -190,18 +186,22 @@ static bool resolve_by_map(struct cu_symbols *symbols, const struct cl_view *vie
 }
 
 #ifdef HAVE_LIBDW
-static const Dwfl_Callbacks callbacks = {
-	.find_elf = dwfl_build_id_find_elf,
-	.find_debuginfo = dwfl_standard_find_debuginfo,
-	.section_address = dwfl_offline_section_address,
-};
+static Dwfl *begin(void)
+{
+	static Dwfl_Callbacks callbacks;
+
+	callbacks.find_elf = cu_libdw.dwfl_build_id_find_elf;
+	callbacks.find_debuginfo = cu_libdw.dwfl_standard_find_debuginfo;
+	callbacks.section_address = cu_libdw.dwfl_offline_section_address;
+	return cu_libdw.dwfl_begin(&callbacks);
+}
 
 /* Whether @module's file, opened, is the one that the process had. */
 static bool is_same(const struct module *module)
 {
 	const unsigned char *id;
 	GElf_Addr at;
-	int n = dwfl_module_build_id(module->found, &id, &at);
+	int n = cu_libdw.dwfl_module_build_id(module->found, &id, &at);
 
 	return n > 0 && (unsigned int)n == module->build_id_length &&
 	       !memcmp(id, module->build_id, (size_t)n);
@@ -219,20 +219,20 @@ static bool try_file(struct module *module, const char *path)
 		close(fd);
 		return false;
 	}
-	module->dwfl = dwfl_begin(&callbacks);
+	module->dwfl = begin();
 	if (module->dwfl) {
-		dwfl_report_begin(module->dwfl);
-		module->found = dwfl_report_offline(module->dwfl, path, path, fd);
+		cu_libdw.dwfl_report_begin(module->dwfl);
+		module->found = cu_libdw.dwfl_report_offline(module->dwfl, path, path, fd);
 		if (module->found)
 			fd = -1; /* libdw's now */
-		dwfl_report_end(module->dwfl, NULL, NULL);
+		cu_libdw.dwfl_report_end(module->dwfl, NULL, NULL);
 	}
 	if (fd >= 0)
 		close(fd);
-	if (module->found && is_same(module) && dwfl_module_getelf(module->found, &module->bias))
+	if (module->found && is_same(module) && cu_libdw.dwfl_module_getelf(module->found, &module->bias))
 		return true;
 	if (module->dwfl)
-		dwfl_end(module->dwfl);
+		cu_libdw.dwfl_end(module->dwfl);
 	module->dwfl = NULL;
 	module->found = NULL;
 	return false;
@@ -243,7 +243,7 @@ static void open_module(struct module *module, const struct cl_view *view)
 	struct cl_view_process process;
 	char path[sizeof(module->path) + 32];
 
-	if (!module->build_id_length || module->path[0] != '/')
+	if (!module->build_id_length || module->path[0] != '/' || !cu_has_libdw())
 		return;
 	if (try_file(module, module->path) || !view)
 		return;
@@ -258,11 +258,11 @@ static const char *inlined_function(Dwarf_Die *unit, Dwarf_Addr address)
 {
 	Dwarf_Die *scopes = NULL;
 	const char *name = NULL;
-	int n = dwarf_getscopes(unit, address, &scopes);
+	int n = cu_libdw.dwarf_getscopes(unit, address, &scopes);
 
-	for (int i = 0; i < n && !name && dwarf_tag(&scopes[i]) != DW_TAG_subprogram; i++)
-		if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine)
-			name = dwarf_diename(&scopes[i]);
+	for (int i = 0; i < n && !name && cu_libdw.dwarf_tag(&scopes[i]) != DW_TAG_subprogram; i++)
+		if (cu_libdw.dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine)
+			name = cu_libdw.dwarf_diename(&scopes[i]);
 	if (n > 0)
 		free(scopes);
 	return name;
@@ -280,7 +280,7 @@ static bool resolve_by_module(const struct cu_symbols *symbols, struct module *m
 
 	if (!module->found)
 		return false;
-	name = dwfl_module_addrname(module->found, address);
+	name = cu_libdw.dwfl_module_addrname(module->found, address);
 	if (name) {
 		int status = -1;
 		char *readable = symbols->demangle && !strncmp(name, "_Z", 2) ?
@@ -291,14 +291,14 @@ static bool resolve_by_module(const struct cu_symbols *symbols, struct module *m
 		free(readable);
 	}
 	/* without a unit that has it, the nearest line is another function's */
-	unit = dwfl_module_addrdie(module->found, address, &bias);
-	if (unit && dwarf_haspc(unit, address - bias) != 1)
+	unit = cu_libdw.dwfl_module_addrdie(module->found, address, &bias);
+	if (unit && cu_libdw.dwarf_haspc(unit, address - bias) != 1)
 		unit = NULL;
-	line = unit ? dwfl_module_getsrc(module->found, address) : NULL;
+	line = unit ? cu_libdw.dwfl_module_getsrc(module->found, address) : NULL;
 	inlined = unit ? inlined_function(unit, address - bias) : NULL;
 	if (inlined)
 		snprintf(symbol->function, sizeof(symbol->function), "%s", inlined);
-	file = line ? dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+	file = line ? cu_libdw.dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
 	if (file) {
 		snprintf(symbol->file, sizeof(symbol->file), "%s", file);
 		symbol->line = number > 0 ? (unsigned int)number : 0;

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <libsmartcols.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "shim/base/nearest.h"
 #include "tools/common/cli.h"
 #include "tools/common/keys.h"
+#include "tools/common/smartcols.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
 
@@ -467,22 +467,22 @@ static const char *without_folder(const char *command)
 	return from;
 }
 
-static int print_smart(struct cu_table *table)
+static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 {
-	struct libscols_table *smart = scols_new_table();
+	struct libscols_table *smart = lib->scols_new_table();
 	bool cut = is_cut(table) != 0;
 	int error = -ENOMEM;
 
 	if (!smart)
 		return -ENOMEM;
-	scols_table_enable_raw(smart, table->format.raw);
-	scols_table_enable_noheadings(smart, table->format.noheadings);
+	lib->scols_table_enable_raw(smart, table->format.raw);
+	lib->scols_table_enable_noheadings(smart, table->format.noheadings);
 	for (unsigned int i = 0; i < table->n; i++) {
 		const struct cu_column *column = &table->columns[table->shown[i]];
 		int flags = table->format.raw ? 0 : (is_number(column) ? SCOLS_FL_RIGHT : 0) |
 					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
 					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
-		struct libscols_column *new = scols_table_new_column(
+		struct libscols_column *new = lib->scols_table_new_column(
 			/* (a whole number: such a column is not made narrower than its cells) */
 			smart, column->name, column->flags & CU_WRAP ? 0.5 : column->flags & CU_CUT ? 0.1 : 1, flags);
 
@@ -490,7 +490,7 @@ static int print_smart(struct cu_table *table)
 			goto out;
 	}
 	for (size_t line = 0; line < table->lines; line++) {
-		struct libscols_line *new = scols_table_new_line(smart, NULL);
+		struct libscols_line *new = lib->scols_table_new_line(smart, NULL);
 
 		if (!new)
 			goto out;
@@ -502,14 +502,35 @@ static int print_smart(struct cu_table *table)
 				cell = "-";
 			if (cell && cut && table->columns[table->shown[i]].flags & CU_CUT)
 				cell = without_folder(cell);
-			if (cell && scols_line_set_data(new, i, cell))
+			if (cell && lib->scols_line_set_data(new, i, cell))
 				goto out;
 		}
 	}
-	error = scols_print_table(smart);
+	error = lib->scols_print_table(smart);
 out:
-	scols_unref_table(smart);
+	lib->scols_unref_table(smart);
 	return error;
+}
+
+/*
+ * Without libsmartcols a table has the same text.  Only where it is wider than the terminal, it is
+ * not made to fit, which one line says.
+ */
+static int print_short(struct cu_table *table)
+{
+	const char *why;
+	const struct cu_smartcols *lib = cu_smartcols(&why);
+
+	if (lib)
+		return print_smart(table, lib);
+	if (is_cut(table))
+		cu_error(table->command, "the table is wider than the terminal: libsmartcols is missing (Debian: libsmartcols1): %s",
+			 why);
+	if (table->format.raw)
+		print_long_raw(table);
+	else
+		print_long_table(table, 0);
+	return 0;
 }
 
 void cu_table_drop(struct cu_table *table)
@@ -545,7 +566,7 @@ int cu_table_end(struct cu_table *table)
 	else if (!error && (table->lines > SMART_LINES || narrow))
 		print_long_table(table, narrow);
 	else if (!error)
-		error = print_smart(table);
+		error = print_short(table);
 	cu_table_drop(table);
 	if (!error)
 		return CU_OK;

@@ -34,7 +34,7 @@ enum { CU_HIDDEN = 1, /* only by -o */ CU_WRAP = 2, CU_CUT = 4, /* on a narrow t
        CU_BELOW = 32 /* the last column: where the terminal is too narrow, its text goes below the line */ };
 
 struct cu_column {
-	const char *name; /* upper case; JSON has it in lower case; NULL at the end */
+	const char *name; /* upper case; keys.h has its name in JSON; NULL at the end */
 	enum cu_type type;
 	int flags;
 	const char *help;

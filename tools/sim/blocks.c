@@ -243,6 +243,14 @@ static void small_free(struct sim_region *region, unsigned int unit)
 
 /* ---- blocks ---- */
 
+struct sim_context *sim_pool_owner(int device)
+{
+	static struct sim_context owner[SIM_DEVICES_MAX];
+
+	owner[device].device = device;
+	return &owner[device];
+}
+
 CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_t bytes,
 			  struct sim_memory_pool *pool, uint64_t *address)
 {
@@ -254,6 +262,8 @@ CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_
 		return CUDA_ERROR_INVALID_VALUE;
 	if (bytes > pool_memory())
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (pool)
+		context = sim_pool_owner(pool->device);
 	if (bytes < SIM_PAGE && kind == SIM_BLOCK)
 		return small_alloc(context, SIM_CHUNK, bytes, pool, address);
 	if (bytes < SIM_PAGE && kind == SIM_ASYNC)
@@ -367,13 +377,15 @@ bool sim_device_range(uint64_t address, size_t bytes)
 	return true;
 }
 
-/* One free unmaps it, however often it was imported (fact 15). */
+/* One free unmaps it, however often it was imported (fact 15); but see note_import(). */
 static CUresult free_import(struct sim_region *region, uint64_t address)
 {
 	struct sim_import *import = import_at(region, address - region->base);
 
 	if (!import || address != region->base + import->offset)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (--import->count) /* it was imported again while this free waited in a stream */
+		return CUDA_SUCCESS;
 	memset(import, 0, sizeof(*import));
 	for (unsigned int i = 0; i < region->import_slots; i++)
 		if (region->imports[i].count)

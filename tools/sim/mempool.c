@@ -97,9 +97,10 @@ static void run_free(struct sim_operation *op)
 
 /*
  * 0, or why nothing is freed in @stream at all (measured).  A capture takes the free of what was
- * allocated in it, which we take all memory of a pool for.
+ * allocated in it, which we take all memory for that is of a pool that cannot be shared: from another
+ * none can be allocated there (measured).
  */
-static CUresult stream_forbids_free(struct sim_context *context, struct sim_stream *stream, bool of_pool)
+static CUresult stream_forbids_free(struct sim_context *context, struct sim_stream *stream, bool captured)
 {
 	CUresult result = stream == context->streams ? sim_legacy_forbidden(context, false) : CUDA_SUCCESS;
 
@@ -108,7 +109,7 @@ static CUresult stream_forbids_free(struct sim_context *context, struct sim_stre
 	if (stream->capture == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE)
-		return of_pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		return captured ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	return sim_capture_forbids();
 }
 
@@ -130,7 +131,8 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 	of_pool = is_there && sim_memory_of_pool(block.region);
 	is_there = of_pool || (is_there && (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK));
 	/* what is wrong with the stream comes before what is wrong with the memory (measured) */
-	result = stream_forbids_free(context, stream, of_pool);
+	result = stream_forbids_free(context, stream, of_pool && !block.region->pool->exportable &&
+							      block.region->kind != SIM_POOL_IMPORT);
 	if (!result && !is_there)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result)

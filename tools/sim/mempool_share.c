@@ -163,7 +163,7 @@ SIM_CALL(cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr dptr)
 	return result;
 }
 
-static CUresult map_pages(struct sim_context *context, struct sim_memory_pool *pool,
+static CUresult map_pages(struct sim_memory_pool *pool,
 			  const struct data *data, uint32_t segment, struct sim_region **region)
 {
 	size_t pages = data->bytes / SIM_PAGE;
@@ -173,7 +173,7 @@ static CUresult map_pages(struct sim_context *context, struct sim_memory_pool *p
 		return CUDA_ERROR_MAP_FAILED;
 	if (pool_map(segment, 0, data->bytes, (void *)(uintptr_t)base))
 		goto unmap;
-	*region = sim_region_new(context, SIM_POOL_IMPORT, base, pages, segment);
+	*region = sim_region_new(sim_pool_owner(pool->device), SIM_POOL_IMPORT, base, pages, segment);
 	if (!*region)
 		goto unmap;
 	(*region)->device = pool->device;
@@ -195,8 +195,12 @@ static bool note_import(struct sim_region *region, const struct data *data)
 	for (unsigned int i = 0; i < region->import_slots; i++) {
 		struct sim_import *import = &region->imports[i];
 
-		if (import->count && import->offset == data->offset)
+		if (import->count && import->offset == data->offset) {
+			/* the free that waits in a stream does not unmap it any more (measured) */
+			import->count += import->doomed;
+			import->doomed = false;
 			return true;
+		}
 		if (!import->count)
 			slot = import;
 	}
@@ -215,21 +219,20 @@ static bool note_import(struct sim_region *region, const struct data *data)
 	return true;
 }
 
-static CUresult import_pointer(struct sim_context *context, struct sim_memory_pool *pool,
-			       const struct data *data, uint64_t *address)
+static CUresult import_pointer(struct sim_memory_pool *pool, const struct data *data, uint64_t *address)
 {
 	struct sim_region *region = NULL;
 	uint32_t segment;
 	CUresult result;
 
-	/* one's own: chosen */
-	if (data->client != pool->client || data->pool != pool->number || data->client == pool_client() ||
+	/* one's own is mapped at another address */
+	if (data->client != pool->client || data->pool != pool->number ||
 	    !data->bytes || data->bytes % SIM_PAGE || !data->size ||
 	    data->size > data->bytes - data->offset)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (pool_open(data->client, data->base, data->bytes, POOL_BY_POINTER, NULL, &segment))
 		return CUDA_ERROR_INVALID_VALUE;
-	for (struct sim_region *r = context->regions; r; r = r->next)
+	for (struct sim_region *r = sim_pool_owner(pool->device)->regions; r; r = r->next)
 		if (r->kind == SIM_POOL_IMPORT && r->segment == segment)
 			region = r;
 	if (pool_segment_device(segment) != pool_physical((unsigned int)pool->device)) {
@@ -239,7 +242,7 @@ static CUresult import_pointer(struct sim_context *context, struct sim_memory_po
 	if (region) {
 		pool_drop(segment); /* the region has its own hold */
 	} else {
-		result = map_pages(context, pool, data, segment, &region);
+		result = map_pages(pool, data, segment, &region);
 		if (result) {
 			pool_drop(segment);
 			return result;
@@ -256,14 +259,14 @@ static CUresult import_pointer(struct sim_context *context, struct sim_memory_po
 
 SIM_CALL(cuMemPoolImportPointer, (CUdeviceptr *dptr, CUmemoryPool handle, CUmemPoolPtrExportData *in))
 {
-	struct sim_context *context;
-	CUresult result = sim_enter(&context);
+	CUresult result = sim_ready();
 	struct sim_memory_pool *pool;
 	struct data data;
 	uint64_t address;
 
 	if (result)
 		return result;
+	pthread_mutex_lock(&sim.lock);
 	pool = sim_mempool_of(handle);
 	if (!dptr || !in || !pool || !pool->imported) {
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -274,7 +277,7 @@ SIM_CALL(cuMemPoolImportPointer, (CUdeviceptr *dptr, CUmemoryPool handle, CUmemP
 		sim_leave();
 		sim_crash();
 	}
-	result = import_pointer(context, pool, &data, &address);
+	result = import_pointer(pool, &data, &address);
 	if (!result)
 		*dptr = (CUdeviceptr)address;
 out:

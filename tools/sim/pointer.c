@@ -25,7 +25,7 @@ static void look(uint64_t address, struct what *what)
 	memset(what, 0, sizeof(*what));
 	if (sim_block_at(address, &what->block)) {
 		what->device = true;
-		what->context = what->block.region->context;
+		what->context = sim_memory_of_pool(what->block.region) ? NULL : what->block.region->context;
 		what->base = (void *)(uintptr_t)what->block.base;
 		what->size = what->block.size;
 		what->id = what->block.id;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -257,7 +258,7 @@ int pool_attach(void)
 		sim_pool_bury(sim_pool.me, -1);
 	madvise(sim_pool.events, SIM_POOL_EVENTS_BYTES, MADV_REMOVE);
 	process->pid = (uint32_t)getpid();
-	if (getrandom(&process->cookie, sizeof(process->cookie), GRND_NONBLOCK) !=
+	if (syscall(SYS_getrandom, &process->cookie, sizeof(process->cookie), GRND_NONBLOCK) !=
 	    (ssize_t)sizeof(process->cookie))
 		process->cookie = sim_now_ns() * UINT64_C(0x9e3779b97f4a7c15);
 	process->serial = 0;

@@ -215,7 +215,8 @@ void sim_pool_bury(unsigned int process, int fd)
 
 		if (segment->state != SEGMENT_LIVE)
 			continue;
-		if (segment->client == client)
+		/* what another process imports of a pool can be imported again to its end (measured) */
+		if (segment->client == client && segment->way != POOL_BY_POINTER)
 			segment->base = 0;
 		if (segment->holders[process / 64] & bit) {
 			segment->holders[process / 64] &= ~bit;

@@ -325,6 +325,11 @@ CUresult sim_memory_take(struct sim_context *context, enum sim_kind kind, size_t
 bool sim_block_at(uint64_t address, struct sim_block *block);
 /* How many bytes from @address on are device memory that can be touched. */
 bool sim_device_range(uint64_t address, size_t bytes);
+/*
+ * What has the memory of pools on @device, and what is imported of them: it belongs to no context and
+ * survives all of them.
+ */
+struct sim_context *sim_pool_owner(int device);
 CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_t bytes,
 			  struct sim_memory_pool *pool, uint64_t *address);
 /* Frees the block that starts at @address now, without waiting. */

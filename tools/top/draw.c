@@ -2,14 +2,14 @@
 /* Text on the screen of `culimbo top`: see draw.h. */
 #include "config.h"
 
-#define NCURSES_WIDECHAR 1
-#include <curses.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
 
 #include "tools/common/text.h"
 #include "tools/top/draw.h"
+/* the last one: its names are common words */
+#include "tools/top/curses.h"
 
 static attr_t look_of[LOOKS], more; /* more: of all that is drawn now */
 

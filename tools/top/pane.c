@@ -2,9 +2,7 @@
 /* What another subcommand says, over the screen: see pane.h. */
 #include "config.h"
 
-#define NCURSES_WIDECHAR 1
 #include <ctype.h>
-#include <curses.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -16,6 +14,8 @@
 
 #include "tools/top/draw.h"
 #include "tools/top/pane.h"
+/* the last one: its names are common words */
+#include "tools/top/curses.h"
 
 enum { DEEP = 16, MOST = 1 << 22 /* bytes of an answer */ };
 

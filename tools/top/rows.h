@@ -40,6 +40,7 @@ struct cu_live {
 	int sort;
 	bool backwards, paused, ascii;
 	char filter[64];
+	bool looks_only; /* at another user's processes: none is made to collect */
 	size_t first; /* row at the top of the screen */
 	size_t selected; /* row that keys act on; it stays with its process, wherever that is sorted to */
 	struct cl_identity chosen; /* pid 0: nobody was chosen yet, so the uppermost */

@@ -7,19 +7,12 @@
  */
 #include "config.h"
 
-#define NCURSES_WIDECHAR 1
-#include <curses.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <term.h>
 #include <time.h>
 #include <unistd.h>
-
-/* term.h takes common words for macros */
-#undef columns
-#undef lines
 
 #include "tools/common/text.h"
 #include "tools/top/bars.h"
@@ -27,6 +20,8 @@
 #include "tools/top/draw.h"
 #include "tools/top/pane.h"
 #include "tools/top/screen.h"
+/* the last one: its names are common words */
+#include "tools/top/curses.h"
 
 /* What fits: each from where a dozen columns of the command, which has what is left, remain. */
 struct place {
@@ -426,7 +421,7 @@ int cu_top_screen(const struct cu_command *command, uint64_t delay, long long ti
 				cu_pane_open("show", name);
 			break;
 		case 'g':
-			if (selected_name(name, sizeof(name)))
+			if (!cu_live.looks_only && selected_name(name, sizeof(name)))
 				cu_pane_open("collect", name);
 			break;
 		case KEY_DOWN:
@@ -456,14 +451,20 @@ int cu_top_screen(const struct cu_command *command, uint64_t delay, long long ti
 	return status;
 }
 
-bool cu_top_has_screen(void)
+bool cu_top_has_screen(const struct cu_command *command)
 {
-	const char *term = getenv("TERM"), *move;
+	const char *term = getenv("TERM"), *address, *why;
 	int error;
 
-	if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || !term || !*term || !strcmp(term, "dumb") ||
-	    setupterm(term, STDOUT_FILENO, &error))
+	if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || !term || !*term || !strcmp(term, "dumb"))
 		return false;
-	move = tigetstr("cup");
-	return move && move != (char *)-1;
+	if (!cu_curses_load(&why)) {
+		cu_error(command, "one table and no screen: ncurses is missing (Debian: libncursesw6; Fedora: ncurses-libs): %s",
+			 why);
+		return false;
+	}
+	if (setupterm(term, STDOUT_FILENO, &error))
+		return false;
+	address = tigetstr("cup");
+	return address && address != (char *)-1;
 }

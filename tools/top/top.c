@@ -16,16 +16,18 @@
 #include "tools/commands/commands.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
+#include "tools/common/users.h"
 #include "tools/top/batch.h"
 #include "tools/top/rows.h"
 #include "tools/top/screen.h"
 
 enum { OPTION_BATCH = 'b', OPTION_TIMES = 'n', OPTION_DELAY = 'd', OPTION_SORT = 's',
-       OPTION_FILTER = 'f' };
+       OPTION_FILTER = 'f', OPTION_USER = 128 };
 
 static int run_top(const struct cu_command *command, int argc, char **argv)
 {
 	struct cu_format format = { 0 };
+	struct cu_users users = { .given = false };
 	uint64_t delay = 1000000000;
 	const char *dir = NULL, *nearest;
 	bool plain = false;
@@ -66,15 +68,22 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 		case CU_OPTION_DIR:
 			dir = optarg;
 			break;
+		case OPTION_USER:
+			if (!cu_users_read(command, optarg, &users))
+				return CU_USAGE;
+			break;
 		default:
 			if (!cu_format_option(&format, got))
 				return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 		}
+	if (!cu_users_become(command, &users, &status))
+		return status;
+	cu_live.looks_only = users.given;
 	setlocale(LC_CTYPE, "");
 	cu_live.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
 	cu_directory_set(command, dir);
 	if (!plain && !format.json && !format.raw && !format.output && !format.noheadings &&
-	    cu_top_has_screen())
+	    cu_top_has_screen(command))
 		status = cu_top_screen(command, delay, times);
 	else
 		status = cu_top_batch(command, &format, times < 0 && !plain ? 1 : times, delay);
@@ -91,6 +100,7 @@ static const struct cu_option options[] = {
 	{ "sort", OPTION_SORT, "LIMBOBYTES|LIMBO|HELD|EXPORTED|IMPORTED|PINS|AGE|PID|COMMAND",
 	  "sort by this column (default LIMBOBYTES)" },
 	{ "filter", OPTION_FILTER, "TEXT", "only those with TEXT in command, pid or state" },
+	CU_USER_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS,
 	CU_DIR_OPTION,
 	{ .name = NULL },

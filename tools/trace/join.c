@@ -191,6 +191,8 @@ static void exported(struct joining *j, uint32_t process, const struct cl_trace_
 	}
 	if (b->exported == CU_NEVER)
 		b->exported = when;
+	if (!b->export_stack)
+		b->export_stack = (uint32_t)e->value;
 	b->exports++;
 	b->device = e->device;
 	b->size = e->size;
@@ -260,8 +262,8 @@ static void opened(struct joining *j, uint32_t process, const struct cl_trace_ev
 		o->closed = when, o = NULL;
 	if (!o)
 		o = new_open(j, process, e, when);
-	if (o)
-		o->opens++;
+	if (o && !o->opens++)
+		o->stack = (uint32_t)e->value;
 }
 
 static void closed(struct joining *j, uint32_t process, const struct cl_trace_event *e, int64_t when)
@@ -294,7 +296,14 @@ static void mark(struct joining *j, uint32_t process, const struct cl_trace_even
 static void join_event(struct joining *j, uint32_t process, const struct cl_trace_event *e)
 {
 	int64_t when = time_of(&j->t->process[process], e->when);
+	struct cl_trace_event memory = *e;
 	struct cu_trace_block *b;
+
+	/* allocations and frees don't know whether memory is of a pool, so nothing here makes a difference */
+	if (e->kind == CL_POOL) {
+		memory.kind = CL_MEMORY;
+		e = &memory;
+	}
 
 	switch ((enum cl_trace_what)e->what) {
 	case CL_TRACE_ALLOCATED:
@@ -327,6 +336,8 @@ static void join_event(struct joining *j, uint32_t process, const struct cl_trac
 		b = block_of(j, process, e);
 		if (b) {
 			*(e->what == CL_TRACE_LIMBO ? &b->limbo : &b->kept) = when;
+			if (e->what == CL_TRACE_LIMBO)
+				b->free_stack = e->generation;
 			if (b->freed == CU_NEVER)
 				b->freed = when;
 		}

@@ -4,9 +4,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/trace/page_html.h"
+#include "tools/trace/stacks.h"
 #include "tools/trace/words.h"
 #include "tools/trace/writers.h"
 
@@ -21,6 +23,9 @@ static void page_time(FILE *out, int64_t when)
 /* The page's data; its members are named in page.html. */
 static void page_data(FILE *out, const struct cu_trace *t)
 {
+	struct cu_trace_stacks stacks = cu_trace_stacks_of(t);
+	struct cu_symbols *symbols = stacks.n ? cu_symbols_new() : NULL;
+
 	fprintf(out, "{\"v\":1,\"zero\":%" PRIu64 ",\"span\":%" PRId64 ",\"procs\":[",
 		t->zero_realtime / 1000000, t->span < 0 ? 0 : t->span);
 	for (size_t i = 0; i < t->processes; i++) {
@@ -57,9 +62,11 @@ static void page_data(FILE *out, const struct cu_trace *t)
 		page_time(out, b->ready);
 		page_time(out, b->released);
 		page_time(out, b->kept);
-		fprintf(out, ",%" PRIu32 ",%d,\"%06" PRIx32 "/%" PRIu32 "/%" PRIu32 "\"]", b->exports,
+		fprintf(out, ",%" PRIu32 ",%d,\"%06" PRIx32 "/%" PRIu32 "/%" PRIu32 "\",%ld,%ld]", b->exports,
 			(int)b->gone | (int)b->assumed << 1 | (int)b->at_once << 2, b->file_id,
-			b->record == CL_NO_RECORD ? 0 : b->record, b->generation);
+			b->record == CL_NO_RECORD ? 0 : b->record, b->generation,
+			cu_trace_stack_index(&stacks, b->process, b->export_stack),
+			cu_trace_stack_index(&stacks, b->process, b->free_stack));
 	}
 	fputs("],\"opens\":[", out);
 	for (size_t i = 0; i < t->opens; i++) {
@@ -71,7 +78,8 @@ static void page_data(FILE *out, const struct cu_trace *t)
 		page_time(out, o->opened);
 		page_time(out, o->end);
 		page_time(out, o->closed);
-		fprintf(out, ",%d,%" PRIu32 "]", (int)o->own | (int)o->reclaimed << 1, o->pid);
+		fprintf(out, ",%d,%" PRIu32 ",%ld]", (int)o->own | (int)o->reclaimed << 1, o->pid,
+			cu_trace_stack_index(&stacks, o->process, o->stack));
 	}
 	fputs("],\"marks\":[", out);
 	for (size_t i = 0; i < t->marks; i++) {
@@ -83,7 +91,14 @@ static void page_data(FILE *out, const struct cu_trace *t)
 		cu_put_mark(out, m);
 		fputs("\"]", out);
 	}
+	fputs("],\"stacks\":[", out);
+	for (size_t i = 0; i < stacks.n; i++) {
+		fputs(i ? ",\n" : "\n", out);
+		cu_trace_put_stack(out, symbols, t, stacks.key[i]);
+	}
 	fputs("]}\n", out);
+	cu_symbols_free(symbols);
+	free(stacks.key);
 }
 
 void cu_trace_write_html(FILE *out, const struct cu_trace *t)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/trace/grow.h"
+#include "tools/trace/stacks.h"
 #include "tools/trace/trace.h"
 
 #define RING_MOST ((1ull << 30) / 64) /* records: CULIMBO_TRACE_SIZE goes no further */
@@ -108,11 +109,14 @@ static int read_file(int fd, struct cu_trace_process *p, const char **why,
 	if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(&h, CL_TRACE_MAGIC, sizeof h.magic))
 		return -EBADMSG;
 	*why = "is the trace of another version of culimbo";
-	if (h.version != CL_TRACE_VERSION)
+	if (h.version != CL_TRACE_VERSION && h.version != 1)
 		return -EPROTO;
 	*why = "has no room for a record";
-	there = st.st_size > CL_TRACE_HEADER_SIZE ?
-			((uint64_t)st.st_size - CL_TRACE_HEADER_SIZE) / sizeof(struct cl_trace_record) :
+	there = (uint64_t)st.st_size;
+	if (h.version > 1 && h.stacks >= CL_TRACE_HEADER_SIZE && h.stacks < there)
+		there = h.stacks;
+	there = there > CL_TRACE_HEADER_SIZE ?
+			(there - CL_TRACE_HEADER_SIZE) / sizeof(struct cl_trace_record) :
 			0;
 	ring = h.records;
 	if (!there)
@@ -136,6 +140,8 @@ static int read_file(int fd, struct cu_trace_process *p, const char **why,
 	p->realtime = h.realtime;
 	copy_text(p->name, h.name, sizeof h.name);
 	copy_text(p->command, h.command, sizeof h.command);
+	if (h.version > 1)
+		cu_trace_stacks_read(p, fd, &h, (uint64_t)st.st_size);
 	err = read_records(fd, p, ring, h.next);
 	if (err)
 		return err;
@@ -172,6 +178,7 @@ int cu_trace_add(struct cu_trace *trace, const char *path, const char **why,
 		close(fd);
 	if (!err)
 		return 0;
+	cu_trace_stacks_free(p);
 	free(p->path);
 	free(p->event);
 	trace->processes--;
@@ -181,6 +188,7 @@ int cu_trace_add(struct cu_trace *trace, const char *path, const char **why,
 void cu_trace_free(struct cu_trace *t)
 {
 	for (size_t i = 0; i < t->processes; i++) {
+		cu_trace_stacks_free(&t->process[i]);
 		free(t->process[i].path);
 		free(t->process[i].event);
 		free(t->process[i].limbo);

@@ -58,7 +58,7 @@ static void text_too_early(FILE *out, const struct cu_trace *t)
 		const struct cu_trace_block *b = &t->block[i];
 		bool was_open = false, came = false;
 
-		if (b->limbo == CU_NEVER || b->kind != CL_MEMORY)
+		if (b->limbo == CU_NEVER || b->kind == CL_EVENT)
 			continue;
 		for (uint32_t at = b->first_open; at != UINT32_MAX; at = t->open[at].next_of_block) {
 			const struct cu_trace_open *o = &t->open[at];

@@ -12,7 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/self/self.h"
 #include "tools/commands/commands.h"
+#include "tools/common/scan.h"
+#include "tools/trace/stacks.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/writers.h"
 
@@ -137,6 +140,19 @@ static int write_out(const struct cu_command *command, const struct cu_trace *t,
 	return CU_FAILED;
 }
 
+/* Those of processes that still run, or were killed, are in their exporter files. */
+static void find_stacks(const struct cu_command *command, struct cu_trace *t)
+{
+	int fd;
+
+	cu_directory_set(command, NULL);
+	fd = cl_self_open_dir(false); /* without a complaint: there may be none to find */
+	if (fd < 0)
+		return;
+	cu_trace_stacks_find(t, fd);
+	close(fd);
+}
+
 static int trace(const struct cu_command *command, int argc, char **argv)
 {
 	struct cu_trace t = { .processes = 0 };
@@ -175,6 +191,8 @@ static int trace(const struct cu_command *command, int argc, char **argv)
 		if (!read)
 			status = CU_FAILED;
 	}
+	if (n && format == HTML)
+		find_stacks(command, &t);
 	if (n && cu_trace_join(&t)) {
 		cu_error(command, "no memory for a trace this long; give it fewer files");
 		n = 0;

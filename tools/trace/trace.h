@@ -43,6 +43,7 @@ struct cu_trace_process {
 	uint64_t limbo_peak;
 	uint32_t rows, open_rows; /* on which its blocks, and its opens, do not overlap */
 	int64_t to_zero; /* added to CLOCK_MONOTONIC for the common time */
+	struct cu_trace_view *stacks; /* see stacks.h; NULL: it has none */
 };
 
 struct cu_trace_block {
@@ -52,6 +53,7 @@ struct cu_trace_block {
 	int64_t allocated, exported, freed, limbo, held, ready, released, kept;
 	int64_t begin, end; /* of what is drawn */
 	uint32_t exports, opens, row;
+	uint32_t export_stack, free_stack; /* 0: not known */
 	uint32_t first_open; /* UINT32_MAX: none was seen */
 	uint8_t kind, device;
 	bool gone;	  /* its context ended */
@@ -65,6 +67,7 @@ struct cu_trace_open {
 	uint64_t key, size, opens;
 	int64_t opened, closed, end;
 	uint32_t row, next_of_block;
+	uint32_t stack; /* of the first open; 0: not known */
 	uint8_t kind;
 	bool own, reclaimed;
 };

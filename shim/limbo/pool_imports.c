@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Imports of pools' blocks: see pool_imports.h. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "shim/limbo/exporter.h"
+#include "shim/base/log.h"
+#include "shim/blocks/blocks.h"
+#include "shim/diag/happened.h"
+#include "shim/diag/recent_closes.h"
+#include "shim/diag/trace.h"
+#include "shim/driver/context.h"
+#include "shim/driver/gate.h"
+#include "shim/driver/visit.h"
+#include "shim/importer/mappings.h"
+#include "shim/limbo/fence.h"
+#include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_imports.h"
+#include "shim/self/self.h"
+
+/* What goes on when a stream has reached a free of an import.  Whatever is not set is not meant. */
+struct import_wait {
+	struct cl_fence_wait wait;
+	struct cl_pool_import *import; /* one fence less */
+	struct cl_hold *hold;	       /* it is held no more; counted in its .pending */
+	struct cl_stamp own;	       /* a block of our own is open once less */
+};
+
+/* ----------------------------------------------------------------------- turns */
+static bool is_taken_locked(struct cl_exporter *ex, uint64_t key)
+{
+	const struct cl_pool_turn *turn;
+
+	CL_LIST_EACH (turn, &ex->pool_imports.turns, const struct cl_pool_turn, node)
+		if (turn->key == key)
+			return true;
+	return false;
+}
+
+void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key)
+{
+	cl_lock(&cl_exports_lock);
+	while (is_taken_locked(ex, key))
+		cl_gate_wait_locked();
+	turn->key = key;
+	cl_list_add(&ex->pool_imports.turns, &turn->node);
+	cl_unlock(&cl_exports_lock);
+}
+
+void cl_pool_turn_end(struct cl_exporter *ex, struct cl_pool_turn *turn)
+{
+	cl_lock(&cl_exports_lock);
+	/* a forked child has forgotten it */
+	if (cl_list_has(&ex->pool_imports.turns, &turn->node))
+		cl_list_remove(&ex->pool_imports.turns, &turn->node);
+	cl_gate_changed_locked();
+	cl_unlock(&cl_exports_lock);
+}
+
+/* --------------------------------------------------------------- blocks of our own */
+/* Returns the block that @stamp names, or NULL if its generation is over. */
+static struct cl_block *find_own_locked(struct cl_exporter *ex, struct cl_stamp stamp)
+{
+	struct cl_block *block = cl_block_of_record(&ex->blocks, stamp.record);
+
+	if (!block || block->kind != CL_POOL || block->state == CL_BLOCK_ORPHANED ||
+	    cl_life_generation(cl_record_life(ex->blocks.region, stamp.record)) != stamp.generation)
+		return NULL;
+	return block;
+}
+
+int cl_pool_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle)
+{
+	struct cl_block *block;
+	int err = -ESTALE;
+
+	cl_lock(&cl_exports_lock);
+	block = find_own_locked(ex, stamp);
+	/* a thread that is freeing it may have it back, or in the limbo, in a moment */
+	if (block && cl_block_is_taken(block)) {
+		cl_limbo_find_settled_locked(ex, CL_POOL, block->link.key);
+		block = find_own_locked(ex, stamp);
+	}
+	if (block && !cl_block_is_taken(block) && cl_block_has_handle(block, handle)) {
+		block->own_opens++;
+		cl_record_opened(ex->blocks.region, stamp.record);
+		cl_trace_block(CL_TRACE_OPENED, block, .generation = stamp.generation, .flags = CL_TRACE_OWN);
+		err = 0;
+	}
+	cl_unlock(&cl_exports_lock);
+	return err;
+}
+
+bool cl_pool_own_close(struct cl_exporter *ex, struct cl_stamp stamp)
+{
+	struct cl_block *block;
+	bool wake = false;
+
+	cl_lock(&cl_exports_lock);
+	block = find_own_locked(ex, stamp);
+	if (block && block->own_opens) {
+		cl_trace_block(CL_TRACE_CLOSED, block, .flags = CL_TRACE_OWN);
+		if (--block->own_opens == 0) {
+			cl_limbo_look_again_locked(ex, block);
+			wake = block->state == CL_BLOCK_READY;
+		}
+	}
+	cl_unlock(&cl_exports_lock);
+	return wake;
+}
+
+/* --------------------------------------------------------------------- importing */
+/* One open of @import less; another is left. */
+static void one_less_locked(struct cl_pool_import *import)
+{
+	struct cl_mapping *mapping = &import->mapping;
+
+	cl_import_log_opens(mapping->note, --mapping->opens);
+	if (mapping->hold)
+		mapping->hold->opens--;
+}
+
+void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const struct cl_hold *hold,
+			  uint64_t key, struct cl_stamp own)
+{
+	struct cl_pool_import *import = NULL;
+	struct cl_mapping *mapping;
+
+	cl_lock(&cl_imports_lock);
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), struct cl_mapping, node)
+		if (mapping->hold == hold)
+			break;
+	if (!mapping) { /* there was no memory to note it: what it holds stays so until we end */
+		cl_unlock(&cl_imports_lock);
+		return;
+	}
+	import = (struct cl_pool_import *)mapping;
+	if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
+		import->freed = false;
+		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, address, mapping->hold);
+		one_less_locked(import);
+	}
+	cl_lock(&cl_exports_lock);
+	import->turn = key;
+	if (!import->listed) {
+		import->listed = true;
+		import->address.key = address;
+		cl_block_import_add_locked(&ex->blocks, &import->address);
+	}
+	cl_unlock(&cl_exports_lock);
+	/* a block of our own is open once for all imports at one address */
+	if (own.file_id && !import->own.file_id) {
+		import->own = own;
+		own.file_id = 0;
+	}
+	cl_unlock(&cl_imports_lock);
+	if (own.file_id)
+		cl_pool_own_close(ex, own);
+}
+
+bool cl_pool_import_is_open(CUdeviceptr address)
+{
+	bool is;
+
+	cl_lock(&cl_imports_lock);
+	is = cl_mapping_find_locked(CL_POOL, address) != NULL;
+	cl_unlock(&cl_imports_lock);
+	return is;
+}
+
+/* ----------------------------------------------------------------------- freeing */
+/* Returns the key of the turn of what is imported at @dptr, or 0: nothing is. */
+static uint64_t turn_of(struct cl_exporter *ex, CUdeviceptr dptr)
+{
+	const struct cl_link *link;
+	uint64_t key = 0;
+
+	cl_lock(&cl_exports_lock);
+	link = cl_table_find(&ex->blocks.table[CL_IMPORTED], dptr);
+	if (link)
+		key = ((const struct cl_pool_import *)(const void *)((const char *)link -
+								     offsetof(struct cl_pool_import, address)))
+			      ->turn;
+	cl_unlock(&cl_exports_lock);
+	return key;
+}
+
+/* Returns what is imported at @dptr with the turn @key, which the caller has, or NULL. */
+static struct cl_pool_import *find_import(CUdeviceptr dptr, uint64_t key)
+{
+	struct cl_mapping *mapping;
+
+	cl_lock(&cl_imports_lock);
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node)
+		if (((struct cl_pool_import *)mapping)->turn == key && mapping->opens)
+			break;
+	cl_unlock(&cl_imports_lock);
+	return (struct cl_pool_import *)mapping;
+}
+
+/*
+ * The driver has unmapped @import.  @wait, which may be NULL, takes over its hold and its own open.
+ * Returns true if the collector has something to do.
+ */
+static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, struct import_wait *wait)
+{
+	struct cl_mapping *mapping = &import->mapping;
+	struct cl_stamp own = import->own;
+	uint32_t stack = cl_stack_write(true);
+
+	cl_lock(&cl_imports_lock);
+	if (import->listed) {
+		cl_lock(&cl_exports_lock);
+		cl_block_import_remove_locked(&ex->blocks, &import->address);
+		cl_unlock(&cl_exports_lock);
+	}
+	while (mapping->opens > 1) /* only where nothing is counted */
+		one_less_locked(import);
+	if (wait && mapping->hold) {
+		wait->hold = mapping->hold;
+		wait->hold->pending++;
+	}
+	if (wait)
+		wait->own = own;
+	mapping->closing++;
+	cl_mapping_closed_locked(CL_POOL, mapping, true, stack);
+	cl_unlock(&cl_imports_lock);
+	return !wait && own.file_id && cl_pool_own_close(ex, own);
+}
+
+/* What a free of an import is to do, and has made for that. */
+struct freeing {
+	struct cl_fence *fence;
+	struct import_wait *wait;
+	bool stuck; /* it needs a fence and there is none */
+};
+
+/* Makes the fence of a free by @bare.  Returns the driver's error, or *capturing, as cl_fence_make(). */
+static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
+			   CUresult (*bare)(CUdeviceptr, CUstream), bool *capturing)
+{
+	CUresult result = bare(CL_NO_MEMORY, stream);
+
+	/* something is wrong with the stream */
+	if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_SUCCESS)
+		return result;
+	f->wait = calloc(1, sizeof *f->wait);
+	result = cl_fence_make(stream, per_thread, &f->fence, capturing);
+	if (result != CUDA_SUCCESS || *capturing)
+		return result;
+	f->stuck = !f->fence || !f->wait;
+	if (f->stuck)
+		cl_log_once(CL_LOG_WARN,
+			    "no host memory for the fence of a stream-ordered free of an imported block, or the "
+			    "stream's context is not known: culimbo cannot tell when the stream reaches the free, so "
+			    "its exporter keeps such blocks until this process ends");
+	return result;
+}
+
+/* Hangs the wait of @f on its fence, or discards both.  Returns true if the collector must run. */
+static bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
+{
+	bool wake = f->fence != NULL;
+
+	if (!f->fence && !f->wait)
+		return false;
+	cl_lock(&cl_exports_lock);
+	if (f->fence && f->wait && used)
+		cl_fence_add_wait_locked(ex, f->fence, &f->wait->wait);
+	else if (f->fence)
+		cl_fence_discard_locked(ex, f->fence);
+	cl_unlock(&cl_exports_lock);
+	/* without a fence what it would give back stays, so it is not freed twice */
+	if (!(f->fence && used))
+		free(f->wait);
+	return wake;
+}
+
+static void freed_again(CUdeviceptr dptr)
+{
+	struct cl_about before = { .key = dptr, .kind = CL_POOL };
+
+	if (cl_recent_closes_find(CL_POOL, dptr, &before))
+		cl_happened(CL_FOUND_CLOSED_TWICE, &before, cl_stack_write(true));
+}
+
+void cl_pool_import_refused(CUdeviceptr dptr)
+{
+	freed_again(dptr);
+}
+
+/*
+ * Counts a free that does not go to the driver: another import is open, or the stream of an earlier
+ * free has not reached that yet.
+ */
+static void counted(struct cl_pool_import *import, const struct freeing *f)
+{
+	cl_lock(&cl_imports_lock);
+	if (import->mapping.opens > 1) {
+		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
+		one_less_locked(import);
+	} else {
+		import->freed = true;
+	}
+	import->fences += f->fence || f->stuck;
+	cl_count_locked(closes);
+	cl_unlock(&cl_imports_lock);
+	if (f->wait && f->fence)
+		f->wait->import = import;
+}
+
+/* As cl_pool_import_free(), with the turn of @import. */
+static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, CUstream stream,
+			    bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
+{
+	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
+	bool is_counted, kept, capturing = false, done;
+	struct freeing f = { .fence = NULL };
+	CUresult result;
+
+	if (import->freed && !cl_observes()) {
+		freed_again(dptr);
+		result = bare ? bare(CL_NO_MEMORY, stream) : cl_driver.cuMemFree_v2(CL_NO_MEMORY);
+		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+	}
+	is_counted = !cl_observes() && (import->mapping.opens > 1 || import->fences);
+	/* something of it must be kept until the stream is there */
+	kept = import->mapping.hold || import->own.file_id || is_counted;
+	if (bare && kept && !cl_observes()) {
+		result = make_fence(&f, stream, per_thread, bare, &capturing);
+		if (result != CUDA_SUCCESS || capturing) {
+			free(f.wait);
+			return result != CUDA_SUCCESS ? result : bare(dptr, stream);
+		}
+	} else if (is_counted) {
+		result = cl_context_pool_free_refusal();
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	if (is_counted) {
+		counted(import, &f);
+		*wake |= finish(ex, &f, true);
+		return CUDA_SUCCESS;
+	}
+	result = bare ? bare(dptr, stream) : cl_driver.cuMemFree_v2(dptr);
+	done = result == CUDA_SUCCESS;
+	if (done && f.stuck && !f.wait) {
+		/* nowhere to keep it: what it holds is never given back */
+		cl_lock(&cl_imports_lock);
+		if (import->mapping.hold)
+			import->mapping.hold->pending++;
+		cl_unlock(&cl_imports_lock);
+		import->own.file_id = 0;
+	}
+	if (done)
+		*wake |= unmapped(ex, import, f.wait);
+	*wake |= finish(ex, &f, done);
+	return result;
+}
+
+bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
+			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake)
+{
+	struct cl_pool_import *import;
+	struct cl_pool_turn turn;
+	uint64_t key;
+
+	*wake = false;
+	while ((key = turn_of(ex, dptr)) != 0) {
+		cl_pool_turn_begin(ex, &turn, key);
+		import = find_import(dptr, key);
+		if (import)
+			*result = free_import(ex, import, stream, per_thread, bare, wake);
+		cl_pool_turn_end(ex, &turn);
+		if (import)
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------- reached, and unmapped */
+/* The driver unmaps what the program has freed before.  The caller has the turn of @import. */
+static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
+	struct cl_visit visit;
+	CUresult result;
+
+	cl_lock(&cl_exports_lock);
+	cl_visit_begin_locked(&visit, &cl_context_unknown);
+	result = cl_driver.cuMemFree_v2(dptr);
+	cl_visit_end_locked(&visit);
+	cl_unlock(&cl_exports_lock);
+	if (result != CUDA_SUCCESS)
+		cl_log_once(CL_LOG_WARN,
+			    "the driver refused to unmap an imported block at %#llx (CUDA error %d): it stays mapped "
+			    "until this process ends",
+			    (unsigned long long)dptr, (int)result);
+	return unmapped(ex, import, NULL);
+}
+
+static bool fence_less(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	struct cl_pool_turn turn;
+	bool last, more = false;
+
+	cl_pool_turn_begin(ex, &turn, import->turn);
+	cl_lock(&cl_imports_lock);
+	last = !--import->fences && import->freed;
+	cl_unlock(&cl_imports_lock);
+	if (last)
+		more = unmap(ex, import);
+	cl_pool_turn_end(ex, &turn);
+	return more;
+}
+
+static bool passed(struct cl_exporter *ex, const struct import_wait *wait)
+{
+	bool more = false;
+
+	if (wait->import)
+		more |= fence_less(ex, wait->import);
+	if (wait->hold) {
+		cl_lock(&cl_imports_lock);
+		wait->hold->pending--;
+		cl_hold_put_locked(wait->hold);
+		cl_unlock(&cl_imports_lock);
+	}
+	if (wait->own.file_id)
+		more |= cl_pool_own_close(ex, wait->own);
+	return more;
+}
+
+static struct import_wait *take_passed(struct cl_exporter *ex)
+{
+	struct cl_fence_wait *wait;
+
+	cl_lock(&cl_exports_lock);
+	wait = CL_LIST_FIRST(&ex->fences.passed, struct cl_fence_wait, node);
+	if (wait)
+		cl_list_remove(&ex->fences.passed, &wait->node);
+	cl_unlock(&cl_exports_lock);
+	return (struct import_wait *)wait;
+}
+
+bool cl_pool_imports_passed(struct cl_exporter *ex)
+{
+	struct import_wait *wait;
+	bool more = false;
+
+	while ((wait = take_passed(ex)) != NULL) {
+		more |= passed(ex, wait);
+		free(wait);
+	}
+	return more;
+}

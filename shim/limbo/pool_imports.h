@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of other processes' pools that this process has imported by a pointer, and frees again.
+ *
+ * The driver does not count imports: the second of one pointer gives the same address, and the first
+ * free unmaps it (measured).  So we count them, and the driver unmaps at the last free.
+ *
+ * What must hold:
+ *  - The driver does not unmap, and the exporter does not get its block back, before every stream in
+ *    which the program has freed an import has reached that free.  So each stream-ordered free
+ *    leaves a fence.  The last free goes to the driver at once if no earlier one has a fence that is
+ *    still to be reached; else the collector unmaps when all are.
+ *  - An import and a free of one pointer are never in the driver together, or the free could unmap
+ *    what the import has just counted.  Each takes a turn.
+ *  - With CULIMBO_MODE=observe nothing is counted: each free goes to the driver.
+ *
+ * Any thread may call these functions, without a lock of ours.  The caller of one that ends in
+ * _locked holds cl_exports_lock.
+ */
+#ifndef CL_POOL_IMPORTS_H
+#define CL_POOL_IMPORTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "shim/base/list.h"
+#include "shim/driver/driver.h"
+#include "shim/shm/layout.h"
+
+struct cl_exporter;
+
+struct cl_pool_turn {
+	struct cl_node node;
+	uint64_t key;
+};
+struct cl_pool_imports {
+	struct cl_list turns; /* those that threads have */
+};
+
+/*
+ * Waits until no other thread has the turn with @key, and takes it.  @key names the export data;
+ * where two of them have one key, they wait for each other without need.
+ */
+void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key);
+void cl_pool_turn_end(struct cl_exporter *ex, struct cl_pool_turn *turn);
+static inline uint64_t cl_pool_turn_key(uint64_t hash)
+{
+	return hash | 1; /* 0: none */
+}
+
+struct cl_hold;
+/*
+ * The driver has mapped an import at @address, and cl_open_pool_end() has noted it with @hold.  The
+ * caller has the turn with @key.  From now on a free of @address is found.  @own: what it is of, if
+ * of this process, opened by cl_pool_own_open(); else .file_id is 0.
+ */
+void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const struct cl_hold *hold,
+			  uint64_t key, struct cl_stamp own);
+/* Returns true if some import is open at @address. */
+bool cl_pool_import_is_open(CUdeviceptr address);
+
+/*
+ * The program frees @dptr: in @stream by @bare, a form of cuMemFreeAsync(), or by cuMemFree() if
+ * @bare is NULL.  Returns false if no import is open there, having done nothing.  Else *result is
+ * what the program gets.  *wake: the caller must have the collector run soon.
+ */
+bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
+			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake);
+/* The driver has refused to free @dptr, which is nothing of ours: reports it if it was an import. */
+void cl_pool_import_refused(CUdeviceptr dptr);
+
+/*
+ * This process imports a block of its own, which the driver allows and maps at another address
+ * (measured).  open() has the block kept until close() is called with the same stamp; as many
+ * closes as opens.  open() returns 0, or -ESTALE if the driver may have the block back.  @handle:
+ * the data in the form of a handle.  close() returns true if the collector has something to do.
+ */
+int cl_pool_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle);
+bool cl_pool_own_close(struct cl_exporter *ex, struct cl_stamp stamp);
+
+/*
+ * Does what is due for imports whose fences were reached.  A collection calls it.  Returns true if a
+ * block of our own may have come free.
+ */
+bool cl_pool_imports_passed(struct cl_exporter *ex);
+
+#endif

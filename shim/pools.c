@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front door for blocks of pools that are shared by pointer: see shim.h, and shim.c for the rest. */
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/door.h"
+#include "shim/exporter/pool.h"
+#include "shim/importer/mappings.h"
+#include "shim/importer/open.h"
+#include "shim/limbo/collector.h"
+#include "shim/limbo/exporter.h"
+#include "shim/limbo/pool_imports.h"
+#include "shim/shim.h"
+#include "shim/shm/pool_data.h"
+
+#define SOON 2000000ull /* ns: when the collector looks at a new fence */
+
+CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+{
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
+
+	if (!shares || !data)
+		return cl_driver.cuMemPoolExportPointer(data, dptr);
+	return cl_pool_export(&cl_exporter, data, dptr);
+}
+
+/* ------------------------------------------------------------------ importing */
+/*
+ * Returns true if the block is larger than CULIMBO_POOL_IMPORT_MAX, and logs that: the driver would
+ * overwrite its stack, or crash (measured).
+ */
+static bool is_too_large(const struct cl_opening *o, const struct cl_resolved *resolved,
+			 const uint8_t data[64])
+{
+	uint64_t most = cl_options.pool_import_max.number;
+	uint64_t size = o->hold ? o->hold->peer->region.record[resolved->stamp.record].size : cl_pool_size(data);
+
+	if (!most || size <= most)
+		return false;
+	cl_log_once(CL_LOG_WARN,
+		    "a block of a pool with %llu bytes is not imported, and the program gets CUDA_ERROR_NOT_SUPPORTED: "
+		    "drivers overwrite their stack or crash in cuMemPoolImportPointer for more than 4 GiB. Share "
+		    "it in smaller allocations; CULIMBO_POOL_IMPORT_MAX (0: no limit) changes the limit of %llu bytes",
+		    (unsigned long long)size, (unsigned long long)most);
+	return true;
+}
+
+/* The driver has mapped @address for @o, which is stale: unmaps it, unless it was imported before. */
+static void undo(CUdeviceptr address)
+{
+	if (!cl_pool_import_is_open(address))
+		cl_driver.cuMemFree_v2(address);
+}
+
+/* Imports what @o has begun.  The caller has the turn with @key, and ends @o unless *noted. */
+static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
+			       CUmemoryPool pool, CUmemPoolPtrExportData *data, uint64_t key,
+			       struct cl_stamp own, bool *noted)
+{
+	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, pool, data);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*noted = cl_open_pool_end(o, resolved, (uint64_t)*dptr);
+	if (*noted) {
+		cl_pool_import_noted(&cl_exporter, *dptr, o->hold, key, own);
+		return result;
+	}
+	cl_open_refuse(resolved, CL_POOL);
+	if (cl_observes())
+		return result;
+	undo(*dptr);
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Has a block of our own kept for one more import.  Returns false if it is stale. */
+static bool begin_own(const struct cl_resolved *resolved)
+{
+	if (!cl_pool_own_open(&cl_exporter, resolved->stamp, resolved->handle))
+		return true;
+	cl_open_refuse(resolved, CL_POOL);
+	return false;
+}
+
+CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+{
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
+	struct cl_stamp own = { .file_id = 0 };
+	struct cl_opening o = { .hold = NULL };
+	CUmemPoolPtrExportData bare;
+	struct cl_resolved resolved;
+	struct cl_pool_turn turn;
+	bool noted = false;
+	uint8_t handle[64];
+	CUresult result;
+
+	if (!shares || !dptr || !data)
+		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
+	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
+	bare = *data;
+	if (cl_look_up_pool(&resolved, handle, bare.reserved))
+		memset(bare.reserved + CL_POOL_DRIVERS, 0, sizeof bare.reserved - CL_POOL_DRIVERS);
+	if (resolved.own && !cl_observes()) {
+		if (!begin_own(&resolved))
+			return CUDA_ERROR_INVALID_VALUE;
+		own = resolved.stamp;
+	} else if (cl_open_begin(&o, &resolved, CL_POOL) != CUDA_SUCCESS) {
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	result = CUDA_ERROR_NOT_SUPPORTED;
+	if (cl_observes() || !is_too_large(&o, &resolved, bare.reserved)) {
+		uint64_t key = cl_pool_turn_key(cl_pool_hash(bare.reserved, 0));
+
+		cl_pool_turn_begin(&cl_exporter, &turn, key);
+		result = import_in_turn(&o, &resolved, dptr, pool, &bare, key, own, &noted);
+		cl_pool_turn_end(&cl_exporter, &turn);
+	}
+	if (noted)
+		return result;
+	cl_open_give_up(&o);
+	if (own.file_id && cl_pool_own_close(&cl_exporter, own))
+		cl_collector_wake(&cl_exporter);
+	return result;
+}
+
+/* -------------------------------------------------------------------- freeing */
+bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
+			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
+{
+	bool wake;
+
+	if (!cl_pool_import_free(&cl_exporter, dptr, stream, per_thread, bare, result, &wake))
+		return false;
+	/* the collector starts with our file: without one this process asks about its fences itself */
+	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
+		cl_limbo_collect(&cl_exporter, false);
+	else if (wake)
+		cl_collector_wake_by(&cl_exporter, cl_now() + SOON);
+	return true;
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of pools that are shared by pointer (16): other devices, trim, exec, memory that comes back, a
+ * second free of either side.
+ */
+#include "scene_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct entry both = { .env = POOL_GRACE };
+
+/* ----------------------------------------------------------------- other devices */
+/* P's pool is on device 1.  @peer: C works on device 0, with access set; else on device 1. */
+static void device_once(bool peer)
+{
+	const char *where = peer ? "access of device 0 set" : "C's context of device 1";
+	struct pair pair = { .p = enter("P", both), .c = enter("C", both) };
+	uint64_t block, import;
+	struct handle data;
+	bool got;
+
+	ASK(pair.p, device, 1);
+	pair.pool = ASK(pair.p, pool_new, 1)->v[0];
+	pair.fd = pair.p->reply.v[1];
+	pair.taken = pool_taken_by(&pair, pair.c);
+	if (peer)
+		ok(!ASK(pair.c, pool_access, pair.taken, 0)->result, "16 device 1, %s: cuMemPoolSetAccess gives 0", where);
+	else
+		ASK(pair.c, device, 1);
+	block = pool_alloc(&pair, SMALL);
+	data = pool_export(pair.p, block);
+	import = pool_import(pair.c, pair.taken, &data);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 device 1, %s: C reads P's bytes", where);
+	free_block(pair.p, block);
+	got = pool_claim(&pair, block, SMALL);
+	ok(!got && reads(pair.c, import, SMALL, OWN, NULL), "16 device 1, %s: freed by P, C reads its own bytes", where);
+	if (free_in(pair.c, import, 0))
+		break_off("cuMemFreeAsync failed with %d", pair.c->reply.result);
+	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 device 1, %s: after C's free P gets the address again", where);
+	pool_curtain(&pair);
+}
+
+void pool_device(void)
+{
+	struct actor *d;
+	uint64_t devices;
+
+	setenv("CULIMBO_SIM_DEVICES", "2", 1);
+	d = ENTER("D", .bare = true);
+	devices = ASK(d, devices)->v[0];
+	leave(d);
+	if (devices < 2) {
+		ok(true, "16 pools of another device # SKIP there is one device");
+		return;
+	}
+	device_once(false);
+	device_once(true);
+}
+
+/* --------------------------------------------------------------------------- trim */
+/* What is in the limbo is no cache of the pool: a trim leaves it, and takes what is freed later. */
+void pool_trim(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t block = pool_alloc(&pair, BIG), import, other;
+	struct handle data = pool_export(pair.p, block);
+	bool got;
+
+	import = pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	ok(!ASK(pair.p, pool_trim, pair.pool, 0)->result, "16 P trims its pool with a held block in the limbo: 0");
+	got = pool_claim(&pair, block, BIG);
+	ok(!got && reads(pair.c, import, BIG, OWN, NULL), "16 and C reads its own bytes");
+	ok(!try_pool_import(pair.c, pair.taken, &data, &other) && other == import && !try_free(pair.c, other),
+	   "16 and may import it once more");
+	free_block(pair.c, import);
+	for (double deadline = now_ms() + SOON_MS; ASK(pair.p, pool_trim, pair.pool, 0)->result == 0 && !got &&
+						    watch_until(deadline);)
+		got = pool_claim(&pair, block, BIG);
+	ok(got, "16 after C's free, trims or not, P gets the address again");
+	pool_curtain(&pair);
+}
+
+/* --------------------------------------------------------------------------- exec */
+/* The process goes on as another image: what it held or shared is gone. */
+void pool_exec(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t block = pool_alloc(&pair, SMALL), import, kept;
+	struct handle data = pool_export(pair.p, block);
+	struct actor *q;
+
+	pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	tell(pair.c, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 C execs while it has it imported: P gets the address again");
+	ASK(pair.c, begin);
+	pair.taken = pool_taken_by(&pair, pair.c);
+	kept = pool_alloc(&pair, SMALL);
+	data = pool_export(pair.p, kept);
+	import = pool_import(pair.c, pair.taken, &data);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 and C's new image imports the pool and a block");
+	tell(pair.p, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ASK(pair.p, begin);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 P execs: C reads its own bytes on");
+	ok(!try_free(pair.c, import), "16 and frees them");
+	pair.pool = ASK(pair.p, pool_new, 0)->v[0];
+	pair.fd = pair.p->reply.v[1];
+	pair.taken = pool_taken_by(&pair, pair.c);
+	block = pool_alloc(&pair, SMALL);
+	data = pool_export(pair.p, block);
+	import = pool_import(pair.c, pair.taken, &data);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 P's new image shares on");
+	free_block(pair.c, import);
+	leave(pair.c);
+	leave(pair.p);
+	/* the next process that shares takes away the file of P's old image */
+	for (double deadline = now_ms() + SOON_MS; files() && watch_until(deadline);) {
+		q = ENTER("Q");
+		export_block(q, alloc(q, SMALL));
+		leave(q);
+	}
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* ---------------------------------------------------------------------- memory back */
+/* How much of 64 MiB is taken still, MiB: when both have freed and the pool is destroyed, and when C has ended. */
+static void back_once(bool bare, uint64_t taken[2])
+{
+	struct entry entry = { .bare = bare, .env = POOL_GRACE };
+	struct pair pair = pool_pair(entry, entry);
+	struct actor *o = ENTER("O", .bare = true);
+	uint64_t before = free_memory(o), block = pool_alloc(&pair, BIG), import, now = 0;
+	struct handle data = pool_export(pair.p, block);
+
+	import = pool_import(pair.c, pair.taken, &data);
+	free_block(pair.c, import);
+	free_block(pair.p, block);
+	ASK(pair.p, pool_destroy, pair.pool);
+	/* under culimbo the grace is yet to go by */
+	for (double deadline = now_ms() + 600; (now = free_memory(o)) < before && watch_until(deadline);)
+		;
+	taken[0] = now < before ? (before - now) / MIB : 0;
+	leave(pair.c);
+	for (double deadline = now_ms() + SOON_MS; (now = free_memory(o)) < before && watch_until(deadline);)
+		;
+	taken[1] = now < before ? (before - now) / MIB : 0;
+	leave(pair.p);
+	leave(o);
+}
+
+void pool_back(void)
+{
+	uint64_t bare[2], with[2];
+
+	back_once(true, bare);
+	back_once(false, with);
+	note("of 64 MiB that both have freed, the pool destroyed, %llu MiB are taken bare, %llu under culimbo",
+	     (unsigned long long)bare[0], (unsigned long long)with[0]);
+	ok(with[0] <= bare[0], "16 what both have freed comes back as far as bare");
+	ok(bare[1] == 0 && with[1] == 0, "16 and all of it when C has ended, P still there (%llu, %llu MiB taken)",
+	   (unsigned long long)bare[1], (unsigned long long)with[1]);
+}
+
+/* ----------------------------------------------------------------- freed twice, P's side */
+/* A second free of the exporter is refused, also while the block is held, and reported. */
+void pool_freed_twice(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t block = pool_alloc(&pair, SMALL), import, stream;
+	struct handle data = pool_export(pair.p, block);
+	int result[3];
+
+	stream = ASK(pair.p, stream_create, 1)->v[0];
+	import = pool_import(pair.c, pair.taken, &data);
+	result[0] = free_in(pair.p, block, stream);
+	result[1] = try_free(pair.p, block);
+	result[2] = free_in(pair.p, block, stream);
+	ok(!result[0] && result[1] == INVALID_VALUE && result[2] == INVALID_VALUE,
+	   "16 P frees in a stream, and twice more: as bare (%d, %d, %d)", result[0], result[1], result[2]);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 and C reads its own bytes");
+	free_block(pair.c, import);
+	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 freed by C, P gets the address again");
+	leave(pair.c);
+	leave(pair.p);
+	ok(strstr(said(pair.p), "DOUBLE FREE") || strstr(said(pair.p), "twice"), "16 and P's report says that it freed twice");
+}
+
+/* CULIMBO_STRICT: what culimbo prevents is a finding, on both sides. */
+void pool_strict(void)
+{
+	struct entry entry = { .env = "CULIMBO_STRICT=1 CULIMBO_GRACE=5s" };
+	struct pair pair = pool_pair(entry, entry);
+	uint64_t held = pool_alloc(&pair, SMALL), late = pool_alloc(&pair, SMALL), import, other;
+	struct handle data = pool_export(pair.p, held), later = pool_export(pair.p, late);
+
+	import = pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, held);
+	free_block(pair.p, late);
+	other = pool_import(pair.c, pair.taken, &later);
+	ok(reads(pair.c, import, SMALL, OWN, NULL) && reads(pair.c, other, SMALL, OWN, NULL),
+	   "16 CULIMBO_STRICT: C reads what P has freed, before C imported it and after");
+	free_block(pair.c, import);
+	free_block(pair.c, other);
+	leave_by(pair.c, END_EXIT, 0);
+	leave_by(pair.p, END_EXIT, 0);
+	ok(count_said(pair.p, "while process ") == 1, "16 and P's report has the block that it freed while C had it");
+	ok(count_said(pair.c, "STALE: ") == 1, "16 and C's the block that P had freed before C imported it");
+}
+
+/*
+ * E2E_OLDER is the library of a culimbo that knows no pools, on one side: pools are as where that side
+ * has none, and memory is shared by handles as between two of one age.
+ */
+static void older_once(bool importer, const char *library)
+{
+	struct entry older = { .bare = true, .env = POOL_GRACE, .library = library }, now = both;
+	const char *who = importer ? "C" : "P";
+	uint64_t block, import, again;
+	struct pair pair;
+	struct handle data;
+	int first, second;
+
+	pair = importer ? pool_pair(now, older) : pool_pair(older, now);
+	block = pool_alloc(&pair, SMALL);
+	data = pool_export(pair.p, block);
+	import = pool_import(pair.c, pair.taken, &data);
+	again = pool_import(pair.c, pair.taken, &data);
+	ok(import == again && reads(pair.c, import, SMALL, OWN, NULL), "16 %s is older: C reads what P wrote", who);
+	first = try_free(pair.c, import);
+	second = try_free(pair.c, import);
+	ok(!first && second == (importer ? INVALID_VALUE : 0), "16 %s is older: two frees of two imports (%d, %d)", who, first,
+	   second);
+	free_block(pair.p, block);
+	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 %s is older: what is freed is used again", who);
+	block = alloc_filled(pair.p, BIG, OWN);
+	data = export_block(pair.p, block);
+	import = open_block(pair.c, &data);
+	free_block(pair.p, block);
+	ok(!claim(pair.p, block, BIG, NEXT) && reads(pair.c, import, BIG, OWN, NULL),
+	   "16 %s is older: a block of cuMemAlloc stays while C has it open", who);
+	close_block(pair.c, import);
+	leave(pair.c);
+	leave(pair.p);
+	ok(!*said(importer ? pair.p : pair.c) && files() == 0, "16 %s is older: the other has nothing to report, no file is left",
+	   who);
+}
+
+void pool_older(void)
+{
+	const char *library = getenv("E2E_OLDER");
+
+	for (int importer = 0; library && importer < 2; importer++)
+		older_once(importer, library);
+	if (!library)
+		ok(true, "16 one side has an older culimbo # SKIP E2E_OLDER names no library of one");
+}

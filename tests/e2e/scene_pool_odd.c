@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of pools that are shared by pointer (16): one's own, one side without culimbo, captures,
+ * fork, contexts, large blocks, scarce memory, and the modes of culimbo.
+ */
+#include "scene_pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2 };
+
+static const struct entry both = { .env = POOL_GRACE };
+
+/* A process imports its own block: the driver maps it once more, elsewhere. */
+void pool_own(void)
+{
+	for (int bare = 1; bare >= 0; bare--) {
+		struct entry entry = { .bare = bare, .env = POOL_GRACE };
+		struct pair pair = pool_pair(entry, entry);
+		uint64_t block = pool_alloc(&pair, SMALL), import;
+		struct handle data = pool_export(pair.p, block);
+		uint64_t taken = pool_taken_by(&pair, pair.p);
+		bool got, own;
+
+		import = pool_import(pair.p, taken, &data);
+		free_block(pair.p, block);
+		got = pool_claim(&pair, block, SMALL);
+		own = reads(pair.p, import, SMALL, OWN, NULL);
+		if (bare) {
+			ok(import != block && got && !own, "control: bare, pool: one's own import reads the next block's bytes");
+		} else {
+			ok(import != block && !got && own, "16 one's own import, freed where it was allocated: it reads its own "
+							   "bytes");
+			free_block(pair.p, import);
+			ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 freed there, too, the address is given again");
+		}
+		pool_curtain(&pair);
+	}
+}
+
+/* Only one of the two has culimbo: all works as bare, and the exporter's grace protects what is on its way. */
+void pool_one_sided(void)
+{
+	for (int side = 0; side < 2; side++) {
+		struct pair pair = pool_pair((struct entry){ .bare = side == 0, .env = POOL_GRACE },
+					     (struct entry){ .bare = side == 1, .env = POOL_GRACE });
+		const char *who = side ? "P" : "C";
+		uint64_t block = pool_alloc(&pair, SMALL), import, again;
+		struct handle data = pool_export(pair.p, block);
+		int first, second;
+
+		import = pool_import(pair.c, pair.taken, &data);
+		again = pool_import(pair.c, pair.taken, &data);
+		ok(import == again && reads(pair.c, import, SMALL, OWN, NULL), "16 only %s has culimbo: C reads what P wrote", who);
+		first = try_free(pair.c, import);
+		second = try_free(pair.c, import);
+		ok(!first && second == (side ? INVALID_VALUE : 0), "16 only %s has culimbo: two frees of two imports (%d, %d)", who,
+		   first, second);
+		free_block(pair.p, block);
+		ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 only %s has culimbo: what is freed is used again", who);
+		pool_curtain(&pair);
+	}
+}
+
+/* What a process does with shared blocks while a stream of it captures. */
+static void captured(const struct pair *pair, int mode, int *answer)
+{
+	uint64_t first = pool_alloc(pair, SMALL), second = pool_alloc(pair, SMALL), import, stream, other;
+	struct handle data = pool_export(pair->p, first), more;
+
+	stream = ASK(pair->c, stream_create, 1)->v[0];
+	other = ASK(pair->c, stream_create, 1)->v[0];
+	import = pool_import(pair->c, pair->taken, &data);
+	more = pool_export(pair->p, second);
+	(void)more;
+	ASK(pair->c, stream_capture, stream, (uint64_t)mode);
+	/* in the very stream: refused, and the capture goes on */
+	*answer++ = free_in(pair->c, import, stream);
+	/* in another stream: as the mode has it */
+	*answer++ = free_in(pair->c, import, other);
+	*answer++ = ASK(pair->c, stream_captured, stream)->result;
+	if (mode != CAPTURE_RELAXED)
+		*answer++ = try_free(pair->c, import);
+	stream = ASK(pair->p, stream_create, 1)->v[0];
+	ASK(pair->p, stream_capture, stream, (uint64_t)mode);
+	*answer++ = free_in(pair->p, second, stream);
+	*answer++ = try_free(pair->p, second);
+	*answer++ = ASK(pair->p, stream_captured, stream)->result;
+	if (mode != CAPTURE_RELAXED)
+		*answer++ = try_free(pair->p, second);
+	free_block(pair->p, first);
+}
+
+void pool_capture(void)
+{
+	enum { ANSWERS = 16 };
+	int answer[2][ANSWERS];
+
+	for (int mode = CAPTURE_GLOBAL; mode <= CAPTURE_RELAXED; mode += CAPTURE_RELAXED) {
+		memset(answer, 0, sizeof(answer));
+		for (int bare = 1; bare >= 0; bare--) {
+			struct entry entry = { .bare = bare, .env = POOL_GRACE };
+			struct pair pair = pool_pair(entry, entry);
+
+			captured(&pair, mode, answer[bare]);
+			pool_curtain(&pair);
+		}
+		ok(!memcmp(answer[0], answer[1], sizeof(answer[0])), "16 in a capture, mode %d: each answer is as bare", mode);
+		for (int i = 0; i < 8; i++)
+			note("answer %d: %d, and under culimbo %d", i, answer[1][i], answer[0][i]);
+	}
+}
+
+/* A child has nothing of what its parent holds, and takes nothing of it away. */
+void pool_fork(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t block = pool_alloc(&pair, SMALL), import;
+	struct handle data = pool_export(pair.p, block);
+	bool got;
+
+	import = pool_import(pair.c, pair.taken, &data);
+	ASK(pair.c, fork, END_EXIT, 0);
+	ASK(pair.p, fork, END_EXIT, 0);
+	ASK(pair.c, fork, END_EXIT, 1);
+	free_block(pair.p, block);
+	got = pool_claim(&pair, block, SMALL);
+	ok(!got && reads(pair.c, import, SMALL, OWN, NULL), "16 both fork, the children end: C reads its own bytes");
+	free_block(pair.c, import);
+	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 and after C's free P gets the address again");
+	pool_curtain(&pair);
+}
+
+/* A pool's block belongs to no context: it survives the end of that in which it was shared, on both sides. */
+void pool_context(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t at_p = ASK(pair.p, ctx_create)->v[0], at_c = ASK(pair.c, ctx_create)->v[0];
+	uint64_t block = pool_alloc(&pair, SMALL), import;
+	struct handle data = pool_export(pair.p, block);
+	bool got;
+
+	import = pool_import(pair.c, pair.taken, &data);
+	ASK(pair.p, ctx_destroy, at_p);
+	ASK(pair.c, ctx_destroy, at_c);
+	free_block(pair.p, block);
+	got = pool_claim(&pair, block, SMALL);
+	ok(!got && reads(pair.c, import, SMALL, OWN, NULL), "16 both destroy the context that they shared in: C reads its own "
+							    "bytes");
+	ASK(pair.p, no_context);
+	ASK(pair.c, no_context);
+	ok(!try_free(pair.c, import), "16 C frees its import without a context");
+	block = 0;
+	pool_curtain(&pair);
+}
+
+void pool_large(void)
+{
+	struct pair pair = pool_pair((struct entry){ .env = POOL_GRACE },
+				     (struct entry){ .env = POOL_GRACE " CULIMBO_POOL_IMPORT_MAX=1MiB" });
+	uint64_t block = pool_alloc(&pair, BIG), import;
+	struct handle data = pool_export(pair.p, block);
+	int result = try_pool_import(pair.c, pair.taken, &data, &import);
+
+	ok(result == NOT_SUPPORTED, "16 a block beyond CULIMBO_POOL_IMPORT_MAX is not imported (%d)", result);
+	ok(count_said(pair.c, "CULIMBO_POOL_IMPORT_MAX") == 1, "16 and C says why");
+	free_block(pair.p, block);
+	ok(pool_claim_within(&pair, block, BIG, SOON_MS), "16 and holds nothing of it");
+	leave(pair.c);
+	leave(pair.p);
+
+	pair = pool_pair((struct entry){ .bare = true }, (struct entry){ .env = "CULIMBO_POOL_IMPORT_MAX=1MiB" });
+	block = pool_alloc(&pair, BIG);
+	data = pool_export(pair.p, block);
+	result = try_pool_import(pair.c, pair.taken, &data, &import);
+	ok(result == NOT_SUPPORTED, "16 nor one of a process without culimbo (%d)", result);
+	leave(pair.c);
+	leave(pair.p);
+}
+
+/* What the limbo has of a pool is there when the pool needs it. */
+void pool_pressure(void)
+{
+	const uint64_t large = 256 * MIB;
+	struct pair pair;
+	uint64_t block;
+	int result;
+
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	pair = pool_pair((struct entry){ .env = "CULIMBO_GRACE=1m CULIMBO_GRACE_BYTES=1GiB" }, (struct entry){ .bare = true });
+	ASK(pair.c, hog, 400 * MIB);
+	block = pool_alloc(&pair, large);
+	pool_export(pair.p, block);
+	free_block(pair.p, block);
+	ok(free_memory(pair.c) < large, "control: the driver has less to give than P wants");
+	result = ASK(pair.p, pool_alloc, pair.pool, large)->result;
+	ok(!result, "16 an allocation of the pool that only the limbo can serve succeeds (%d)", result);
+	leave(pair.c);
+	leave(pair.p);
+}
+
+void pool_destroyed(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t block = pool_alloc(&pair, SMALL), import, early = pool_alloc(&pair, SMALL), at;
+	struct handle data = pool_export(pair.p, block), other = pool_export(pair.p, early);
+
+	import = pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	free_block(pair.p, early);
+	ok(!ASK(pair.p, pool_destroy, pair.pool)->result, "16 P destroys the pool with freed blocks of it in the limbo: 0");
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 C reads its own bytes");
+	ok(!try_pool_import(pair.c, pair.taken, &other, &at) && reads(pair.c, at, SMALL, OWN, NULL),
+	   "16 and imports within the grace what P has freed");
+	free_block(pair.c, at);
+	free_block(pair.c, import);
+	pool_curtain(&pair);
+}
+
+/* CULIMBO_MODE=observe: all is as bare, and the report says what would have been prevented. */
+void pool_observe(void)
+{
+	int answer[2][6];
+
+	for (int bare = 1; bare >= 0; bare--) {
+		struct entry entry = { .bare = bare, .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always" };
+		struct pair pair = pool_pair(entry, entry);
+		uint64_t block = pool_alloc(&pair, SMALL), import, other;
+		struct handle data = pool_export(pair.p, block);
+
+		import = pool_import(pair.c, pair.taken, &data);
+		pool_import(pair.c, pair.taken, &data);
+		free_block(pair.p, block);
+		answer[bare][0] = pool_claim(&pair, block, SMALL);
+		answer[bare][1] = reads(pair.c, import, SMALL, OWN, NULL);
+		answer[bare][2] = try_free(pair.c, import);
+		answer[bare][3] = try_free(pair.c, import);
+		answer[bare][4] = try_pool_import(pair.c, pair.taken, &data, &other);
+		answer[bare][5] = try_free(pair.c, other);
+		leave(pair.c);
+		leave(pair.p);
+		if (bare)
+			continue;
+		ok(!memcmp(answer[0], answer[1], sizeof(answer[0])), "16 CULIMBO_MODE=observe: each answer is as bare");
+		ok(count_said(pair.p, "while process ") == 1, "16 P's report has the block that it freed while C had it imported");
+		ok(strstr(said(pair.c), "STALE: ") != NULL, "16 and C's the stale data that it imported");
+	}
+}
+
+/* Beyond CULIMBO_HELD_BYTES a block goes although C has it imported, and P names C. */
+void pool_held_bytes(void)
+{
+	struct pair pair = pool_pair((struct entry){ .env = POOL_GRACE " CULIMBO_HELD_BYTES=1MiB" }, both);
+	uint64_t block = pool_alloc(&pair, BIG);
+	struct handle data = pool_export(pair.p, block);
+	char who[64];
+
+	pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	snprintf(who, sizeof(who), "although process %d ", (int)pair.c->pid);
+	ok(pool_claim_within(&pair, block, BIG, SOON_MS) && count_said(pair.p, who) == 1,
+	   "16 CULIMBO_HELD_BYTES: beyond it the block goes back to its pool, and P names who has it");
+	leave_by(pair.c, END_EXIT, 0);
+	leave_by(pair.p, END_EXIT, 0);
+}
+
+/* Without a collector thread the calls of the program do its work, also of an importer. */
+void pool_inline(void)
+{
+	struct entry entry = { .env = POOL_GRACE " CULIMBO_COLLECTOR=inline" };
+	struct pair pair = pool_pair(entry, entry);
+	uint64_t block = pool_alloc(&pair, SMALL), import;
+	struct handle data = pool_export(pair.p, block);
+	bool got = false;
+
+	import = pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	if (free_in(pair.c, import, 0))
+		break_off("cuMemFreeAsync failed with %d", pair.c->reply.result);
+	for (double deadline = now_ms() + SOON_MS; !got && watch_until(deadline); got = pool_claim(&pair, block, SMALL))
+		free_block(pair.c, alloc(pair.c, SMALL));
+	ok(got, "16 CULIMBO_COLLECTOR=inline: what both have freed is used again");
+	pool_curtain(&pair);
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154
+# (output and status come from bats' run)
+# The recipes of doc/deploy.md, as far as they can be tried without Docker and a cluster.
+bats_require_minimum_version 1.5.0
+load common.bash
+
+# blocks LANGUAGE: the code of that language in the document, one file each: block.1, block.2, ...
+blocks() {
+	rm -f block.*
+	awk -v start="\`\`\`$1" '$0 == start { n++; out = "block." n; next } $0 == "```" { out = "" } out { print > out }' \
+		"$top_srcdir/doc/deploy.md"
+	[ -e block.1 ]
+}
+
+@test "the manifests are YAML, of the kinds that they say" {
+	python3 -c 'import yaml' 2> /dev/null || skip "there is no yaml module for python3"
+	blocks yaml
+	python3 - <<-'END' > kinds
+		import glob, yaml
+		for name in sorted(glob.glob("block.*")):
+		    print(yaml.safe_load(open(name))["kind"])
+	END
+	[ "$(tr '\n' ' ' < kinds)" = "Pod DaemonSet " ]
+}
+
+@test "the DaemonSet's command writes what node_exporter reads" {
+	blocks yaml
+	mkdir -m 700 shared
+	mkdir textfile
+	command=$(sed -n 's/^ *command: \[culimbo, \(metrics.*\)\]$/\1/p' block.*)
+	command=${command//,/}
+	command=${command/ --every=15s/}
+	command=${command//=\/run\/culimbo/=$PWD\/shared}
+	command=${command//=\/textfile/=$PWD\/textfile}
+	# shellcheck disable=SC2086 # words
+	run -0 "$C" $command
+	grep -q '^# TYPE culimbo_' textfile/culimbo.prom
+	# which is of OpenMetrics, and node_exporter does not read that
+	[[ $(< textfile/culimbo.prom) != *"# EOF"* ]]
+}
+
+@test "the pod's variables make a program right, in a folder that is open to all and sticky" {
+	mkdir -m 1777 shared
+	library=$(cd "$top_builddir/.libs" && pwd)/libculimbo.so
+	run -0 env LD_PRELOAD="$library" CULIMBO_DIR="$PWD/shared" CULIMBO_SIM_DIR="$PWD/sim" \
+		LD_LIBRARY_PATH="$top_builddir/tools/sim/.libs" "$top_builddir/tests/e2e/demo"
+	[ "$output" = "right: the consumer reads 17, its own byte" ]
+}
+
+@test "the Python code is Python, and calls what the module has" {
+	blocks python
+	python3 - "$top_srcdir/tools/wheel/culimbo/__init__.py" <<-'END'
+		import ast, sys
+		has = {f.name for f in ast.parse(open(sys.argv[1]).read()).body if isinstance(f, ast.FunctionDef)}
+		used = {n.attr for n in ast.walk(ast.parse(open("block.1").read()))
+		        if isinstance(n, ast.Attribute) and getattr(n.value, "id", "") == "culimbo"}
+		assert used and used <= has, (used, has)
+	END
+}
+
+@test "the variables of the systemd drop-in are ones that the library takes" {
+	blocks ini
+	variables=$(sed -n 's/^Environment=//p' block.1)
+	# systemd makes one percent sign of two
+	variables=${variables//%%/%}
+	# shellcheck disable=SC2086 # words
+	run -0 env $variables LD_PRELOAD= "$C" config REPORT_FILE
+	has "/var/log/culimbo/%n"
+	[[ $output != *warning* ]]
+}

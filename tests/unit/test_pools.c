@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of pools that are shared by pointer: the stamp in their export data, the limbo, and
+ * imports, which are counted.  Exporter and importer are one process here: CUDA lets a process
+ * import its own pointers, at another address.  Two processes are in tests/e2e/.
+ */
+#include "tests/unit/limbo.h"
+
+#include "shim/limbo/pool_imports.h"
+#include "shim/shm/pool_data.h"
+
+#define IMPORTED 0x20000000000ull /* from the address in the exporter to that of an import */
+#define POOL ((CUmemoryPool)0x900)
+
+static struct {
+	bool uses_all; /* the driver writes all 64 bytes */
+	_Atomic unsigned int imports, unmaps;
+	_Atomic bool mapped[64];
+	uint8_t came[64]; /* the data that the driver got last */
+} pool;
+
+static CUresult pool_export(CUmemPoolPtrExportData *data, CUdeviceptr p)
+{
+	driver_entered();
+	if (p == CL_NO_MEMORY || !fake_find(p) || p % DEVICE_STEP || !atomic_load(&fake_at(p)->live))
+		return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_VALUE;
+	memset(data->reserved, 0x11, pool.uses_all ? 64 : CL_POOL_DRIVERS);
+	memcpy(data->reserved + 24, &p, sizeof p);
+	memcpy(data->reserved + 32, &fake_at(p)->size, 8);
+	return CUDA_SUCCESS;
+}
+
+static CUresult pool_import(CUdeviceptr *p, CUmemoryPool from, CUmemPoolPtrExportData *data)
+{
+	driver_entered();
+	CHECK(from == POOL);
+	memcpy(pool.came, data->reserved, 64);
+	memcpy(p, data->reserved + 24, sizeof *p);
+	pool.mapped[(*p - DEVICE_BASE) / DEVICE_STEP] = true;
+	*p += IMPORTED;
+	pool.imports++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult unmap(CUdeviceptr p)
+{
+	_Atomic bool *mapped = &pool.mapped[(p - IMPORTED - DEVICE_BASE) / DEVICE_STEP];
+
+	driver_entered();
+	if (!*mapped)
+		return CUDA_ERROR_INVALID_VALUE;
+	*mapped = false;
+	pool.unmaps++;
+	return CUDA_SUCCESS;
+}
+static CUresult pool_free(CUdeviceptr p)
+{
+	return p >= DEVICE_BASE + IMPORTED ? unmap(p) : fake_free(p);
+}
+static CUresult pool_free_async(CUdeviceptr p, CUstream stream)
+{
+	return p >= DEVICE_BASE + IMPORTED ? unmap(p) : fake_free_async(p, stream);
+}
+
+static CUresult pool_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
+{
+	CHECK(attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL); /* no block of a pool has a context */
+	*(int *)data = 0;
+	return CUDA_SUCCESS;
+}
+
+static void start_pools(void)
+{
+	memset(&pool, 0, sizeof pool);
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuMemPoolExportPointer = pool_export;
+	cl_driver.cuMemPoolImportPointer = pool_import;
+	cl_driver.cuMemFree_v2 = pool_free;
+	cl_driver.cuMemFreeAsync = pool_free_async;
+	cl_driver.cuPointerGetAttribute = pool_attribute;
+}
+
+static CUdeviceptr shared(CUmemPoolPtrExportData *data)
+{
+	CUdeviceptr p = fake_alloc(4096, NULL);
+
+	memset(data, 0xee, sizeof *data);
+	CHECK_EQUAL(cl_pool_pointer_export(data, p), CUDA_SUCCESS);
+	return p;
+}
+
+static CUdeviceptr imported(CUmemPoolPtrExportData *data)
+{
+	CUdeviceptr p;
+
+	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, data), CUDA_SUCCESS);
+	return p;
+}
+
+static enum cl_block_state state_in_pool(CUdeviceptr p)
+{
+	const struct cl_block *block;
+	enum cl_block_state state;
+
+	cl_lock(&cl_exports_lock);
+	block = cl_block_find(&cl_exporter.blocks, CL_POOL, p);
+	state = block ? (enum cl_block_state)block->state : CL_BLOCK_DELETED;
+	cl_unlock(&cl_exports_lock);
+	return state;
+}
+
+IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
+{
+	CUmemPoolPtrExportData data, again;
+	CUdeviceptr p;
+	uint32_t pid;
+
+	start_pools();
+	p = shared(&data);
+	CHECK(cl_pool_has_stamp(data.reserved, &pid) && pid == (uint32_t)getpid());
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
+	CHECK(!memcmp(&data, &again, sizeof data));
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 0); /* the driver's free of it would not wait */
+	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_GRACE);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
+	memset(&again, 0xee, sizeof again);
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(again.reserved[0], 0xee); /* and writes nothing */
+	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* a stream captures */
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	fake.none_result = CUDA_SUCCESS;
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(atomic_load(&fake.streams_made), 0);
+	/* of the next block there, the driver's data are the same */
+	fake_alloc_again(p, NULL);
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
+	CHECK(!memcmp(&data, &again, CL_POOL_DRIVERS) && memcmp(&data, &again, sizeof data));
+	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, &data), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(pool.imports, 0);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+}
+
+IN_A_CHILD(without_room_for_the_stamp_a_block_is_pinned)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p;
+
+	start_pools();
+	pool.uses_all = true;
+	p = shared(&data);
+	CHECK_EQUAL(data.reserved[63], 0x11); /* the program gets what the driver made */
+	CHECK_EQUAL(logged("uses all 64 bytes of a pool pointer's export data"), 1);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_HELD);
+}
+
+IN_A_CHILD(what_is_freed_in_a_capture_is_not_freed)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	p = shared(&data);
+	import = imported(&data);
+	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	fake.none_result = CUDA_SUCCESS;
+	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_LIVE);
+	CHECK_EQUAL(pool.unmaps, 0);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+}
+
+IN_A_CHILD(imports_are_counted)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	p = shared(&data);
+	import = imported(&data);
+	CHECK_EQUAL(import, p + IMPORTED);
+	CHECK(!memcmp(pool.came, &data, CL_POOL_DRIVERS) && !pool.came[48] && !pool.came[63]);
+	CHECK_EQUAL(imported(&data), import);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 0);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_CLOSED_TWICE]), 1);
+}
+
+IN_A_CHILD(an_import_stays_until_all_streams_are_there)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	p = shared(&data);
+	import = imported(&data);
+	imported(&data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.unmaps, 0);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_ERROR_INVALID_VALUE);
+	/* it is imported once more meanwhile, and freed again */
+	CHECK_EQUAL(imported(&data), import);
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 0);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.unmaps, 1);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
+}
+
+/* A single free in stream order goes to the driver at once, and the block is kept until its stream is there. */
+IN_A_CHILD(a_context_that_ends_ends_the_wait_for_its_streams)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	p = shared(&data);
+	import = imported(&data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_HELD);
+	end_context_a(true);
+	cl_limbo_collect(&cl_exporter, true);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
+IN_A_CHILD(without_an_event_what_was_imported_stays)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	p = shared(&data);
+	import = imported(&data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+	CHECK_EQUAL(logged("fence of a stream-ordered free of an imported block"), 1);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_HELD);
+}
+
+IN_A_CHILD(data_without_our_stamp_pass_through)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	p = shared(&data);
+	for (unsigned int byte = 0; byte < 64; byte++) {
+		uint32_t pid;
+
+		data.reserved[byte] ^= 0x40;
+		CHECK(!cl_pool_has_stamp(data.reserved, &pid));
+		data.reserved[byte] ^= 0x40;
+	}
+	data.reserved[50] ^= 1;
+	import = imported(&data);
+	CHECK(!memcmp(pool.came, &data, sizeof data));
+	/* so nothing keeps the block */
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+}
+
+IN_A_CHILD(a_block_that_is_too_large_is_not_imported)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	cl_options.pool_import_max.number = 4095;
+	p = shared(&data);
+	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
+	CHECK_EQUAL(pool.imports, 0);
+	CHECK_EQUAL(logged("CULIMBO_POOL_IMPORT_MAX"), 1);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1); /* nothing holds it */
+	cl_options.pool_import_max.number = 0;
+	p = shared(&data);
+	imported(&data);
+	CHECK_EQUAL(pool.imports, 1);
+}
+
+IN_A_CHILD(frees_of_thousands_of_imports_are_found)
+{
+	enum { MANY = 60 };
+	CUmemPoolPtrExportData data;
+	CUdeviceptr import[MANY];
+
+	start_pools();
+	for (int round = 0; round < 100; round++) {
+		for (int i = 0; i < MANY; i++) {
+			if (!round) {
+				shared(&data);
+			} else {
+				memset(&data, 0, sizeof data);
+				CHECK_EQUAL(cl_pool_pointer_export(&data, DEVICE_BASE + (uint64_t)i * DEVICE_STEP), CUDA_SUCCESS);
+			}
+			import[i] = imported(&data);
+		}
+		for (int i = 0; i < MANY; i++) {
+			CHECK_EQUAL(imported(&data), import[MANY - 1]);
+			CHECK_EQUAL(cl_memory_free(import[MANY - 1]), CUDA_SUCCESS); /* counted */
+		}
+		for (int i = 0; i < MANY; i++)
+			CHECK_EQUAL(cl_memory_free(import[i]), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(pool.unmaps, 100 * MANY);
+}
+
+/* ------------------------------------------------------------------ threads */
+static CUmemPoolPtrExportData of_all;
+static _Atomic bool go_on_freeing;
+
+/* Imports, sees that it is mapped, and frees, in all ways. */
+static void *import_and_free(void *seed)
+{
+	for (unsigned int i = *(const unsigned int *)seed; go_on_freeing; i++) {
+		CUdeviceptr p = imported(&of_all);
+
+		CHECK(pool.mapped[0]);
+		if (i % 3)
+			CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+		else
+			CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	}
+	return NULL;
+}
+
+/* EVENTS is what the fake driver has: of these threads none asks for more than a few at a time. */
+static CUresult any_event(CUevent *event, unsigned int flags)
+{
+	(void)flags;
+	*event = (CUevent)malloc(1);
+	return CUDA_SUCCESS;
+}
+static CUresult no_event(CUevent event)
+{
+	free(event);
+	return CUDA_SUCCESS;
+}
+static CUresult record(CUevent event, CUstream stream)
+{
+	return event && stream == SOME_STREAM ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+static CUresult query(CUevent event)
+{
+	static _Atomic uint32_t asked;
+
+	/* later all are reached */
+	return event && (!go_on_freeing || atomic_fetch_add(&asked, 1) % 3) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+IN_A_CHILD(threads_import_and_free_one_pointer)
+{
+	static const unsigned int seed[4] = { 0, 1, 2, 3 };
+	pthread_t thread[4];
+	CUdeviceptr p;
+
+	start_pools();
+	cl_options.collector.number = CL_COLLECTOR_THREAD;
+	cl_driver.cuEventCreate = any_event;
+	cl_driver.cuEventDestroy_v2 = no_event;
+	cl_driver.cuEventRecord = record;
+	cl_driver.cuEventQuery = query;
+	p = shared(&of_all);
+	go_on_freeing = true;
+	for (unsigned int i = 0; i < 4; i++)
+		CHECK(!pthread_create(&thread[i], NULL, import_and_free, (void *)(uintptr_t)&seed[i]));
+	usleep(200000);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	usleep(50000);
+	go_on_freeing = false;
+	for (unsigned int i = 0; i < 4; i++)
+		CHECK(!pthread_join(thread[i], NULL));
+	cl_limbo_press(&cl_exporter, CL_ANY_DEVICE, 0);
+	CHECK(COMES_TRUE(!pool.mapped[0] &&
+				 (cl_limbo_collect(&cl_exporter, true), frees_of(p) == 1),
+			 SOON));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo),
+		cmocka_unit_test(without_room_for_the_stamp_a_block_is_pinned),
+		cmocka_unit_test(what_is_freed_in_a_capture_is_not_freed),
+		cmocka_unit_test(imports_are_counted),
+		cmocka_unit_test(an_import_stays_until_all_streams_are_there),
+		cmocka_unit_test(a_context_that_ends_ends_the_wait_for_its_streams),
+		cmocka_unit_test(without_an_event_what_was_imported_stays),
+		cmocka_unit_test(data_without_our_stamp_pass_through),
+		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
+		cmocka_unit_test(frees_of_thousands_of_imports_are_found),
+		cmocka_unit_test(threads_import_and_free_one_pointer),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
