@@ -149,8 +149,13 @@ CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t 
 CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 				     const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	return TRACED(NULL, size, of_location(size, prop),
-		      cl_driver.cuMemCreate(handle, size, prop, flags));
+	CUresult created = TRACED(NULL, size, of_location(size, prop),
+				 cl_driver.cuMemCreate(handle, size, prop, flags));
+
+	/* only then it can be shared, and only here the driver is told its size */
+	if (created == CUDA_SUCCESS && prop && prop->requestedHandleTypes)
+		cl_descriptor_created(*handle, size);
+	return created;
 }
 
 /* @wanted may be NULL: the driver refuses that as invalid, so the retry never reads it. */

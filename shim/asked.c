@@ -104,7 +104,7 @@ void cl_asked_stats(struct cl_asked_numbers *stats)
 	stats->refused = cl_count_get(found[CL_FOUND_STALE_REFUSED]);
 	stats->dead_holders = cl_count_get(dead_holders);
 	stats->short_of_memory = cl_count_get(calls_short);
-	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
+	for (unsigned int kind = 0; !cl_finding_is_note(kind); kind++)
 		stats->findings += cl_count_get(found[kind]);
 	cl_lock(&cl_imports_lock);
 	cl_imports_each(add_open, stats);

@@ -22,6 +22,7 @@
 #include "shim/importer/open.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/refused.h"
 #include "shim/shim.h"
 
 /* ------------------------------------------------------------------ exporting */
@@ -30,11 +31,15 @@ static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handl
 							   enum cl_export_as as)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
+	CUresult result;
 
 	if (!shares)
 		return cl_driver.cuIpcGetMemHandle(handle, dptr);
-	return as == CL_EXPORT_NEW ? cl_export_new(&cl_exporter, handle, dptr) :
-				     cl_export_carefully(&cl_exporter, handle, dptr);
+	result = as == CL_EXPORT_NEW ? cl_export_new(&cl_exporter, handle, dptr) :
+				       cl_export_carefully(&cl_exporter, handle, dptr);
+	if (__builtin_expect(result != CUDA_SUCCESS, 0))
+		cl_refused_handle(dptr, result);
+	return result;
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
@@ -132,8 +137,11 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 			cl_driver.cuIpcCloseMemHandle(*dptr);
 			result = refusal;
 		}
+		cl_open_give_up(&o);
+		return result;
 	}
 	cl_open_give_up(&o);
+	cl_refused_open(&resolved, &handle, result);
 	return result;
 }
 

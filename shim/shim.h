@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "shim/by_descriptor.h"
 #include "shim/context_end.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/driver.h"

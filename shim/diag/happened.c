@@ -6,6 +6,7 @@
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/diag/happened.h"
+#include "shim/diag/note_words.h"
 #include "shim/diag/notes.h"
 #include "shim/diag/trace.h"
 #include "shim/self/self.h"
@@ -27,6 +28,13 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 				      .other_when = about->when,
 				      .until = about->until };
 
+	if (cl_finding_is_note(kind)) {
+		finding.made = about->made;
+		finding.call = about->call;
+		finding.result = about->result;
+		finding.times = !about->more;
+		finding.bytes = about->size;
+	}
 	memcpy(finding.name, about->name, sizeof finding.name);
 	return finding;
 }
@@ -66,6 +74,32 @@ static void log_stale_refused(const struct cl_about *about)
 		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
 		       "been freed",
 		       about->file_id, about->record, about->generation);
+}
+
+/* Once for each kind of memory: libraries probe. */
+static void log_refused(const struct cl_about *about)
+{
+	static atomic_uint said;
+	unsigned int bit = 1u << about->made, was = atomic_fetch_or_explicit(&said, bit, memory_order_relaxed);
+	const char *hint = cl_note_hint(about->made, about->call, about->result);
+
+	if (was & bit)
+		return;
+	if (about->call == CL_CALL_OPEN_HANDLE)
+		cl_log(CL_LOG_INFO, "CUDA refused to open memory of process %u, %llu bytes (error %u): %s", about->pid,
+		       (unsigned long long)about->size, about->result, hint);
+	else
+		cl_log(CL_LOG_INFO, "CUDA refused a handle of %s at %#llx, %llu bytes (error %u): %s",
+		       cl_made_words(about->made), (unsigned long long)about->key,
+		       (unsigned long long)about->size, about->result, hint);
+}
+
+static void log_descriptor(const struct cl_about *about)
+{
+	if (cl_noted_is_fabric(about->call))
+		cl_log_once(CL_LOG_INFO,
+			    "this process shares memory by fabric handles, which culimbo does not cover: it counts "
+			    "them, and who frees early is not held back");
 }
 
 /* The switch has every kind, so that the compiler names a new one that is missing. */
@@ -116,6 +150,12 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 		cl_log(CL_LOG_INFO, "import %#llx of %llu bytes was opened after process %u had freed its block", key,
 		       (unsigned long long)about->size, about->pid);
 		break;
+	case CL_FOUND_REFUSED:
+		log_refused(about);
+		break;
+	case CL_FOUND_DESCRIPTOR:
+		log_descriptor(about);
+		break;
 	case CL_FOUND_NOTHING:
 	case CL_FINDING_KINDS:
 		break;
@@ -124,23 +164,33 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 
 static void tell(enum cl_finding_kind kind, const struct cl_about *about)
 {
+	if (about->more)
+		return;
 	cl_count(found[kind]);
 	trace(kind, about);
 	log_it(kind, about);
 }
 
-void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
+static void add_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
 	struct cl_finding finding = cl_finding_of(kind, about, stack);
 
-	cl_finding_add(&finding);
+	if (cl_finding_is_note(kind))
+		cl_finding_tally_locked(&finding);
+	else
+		cl_finding_add_locked(&finding);
+}
+
+void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
+{
+	cl_lock(&cl_exports_lock);
+	add_locked(kind, about, stack);
+	cl_unlock(&cl_exports_lock);
 	tell(kind, about);
 }
 
 void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
-	struct cl_finding finding = cl_finding_of(kind, about, stack);
-
-	cl_finding_add_locked(&finding);
+	add_locked(kind, about, stack);
 	tell(kind, about);
 }

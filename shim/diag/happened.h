@@ -22,12 +22,16 @@ struct cl_about {
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
+	uint8_t made, call;	 /* of a note: enum cl_made, enum cl_noted_call */
+	uint32_t result;	 /* of a refusal: the driver's CUresult */
+	bool more;		 /* of a note: it is counted already, and `size` bytes are added to it */
 	bool exporter_gone;	 /* the directory of its exporter's file is here, and the file is not */
 	char name[16];	 /* of the other process */
 };
 
 /*
- * Reports a happening.  @about is what it happened to; @stack, from cl_stack_write() or 0, is
+ * Reports a happening.  A note of the same kind, call, memory and stack as one before is counted with
+ * that one.  @about is what it happened to; @stack, from cl_stack_write() or 0, is
  * where. cl_happened() takes cl_exports_lock; the caller of cl_happened_locked() holds it.
  */
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);

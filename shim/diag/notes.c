@@ -59,34 +59,38 @@ static void *entry_of(const struct growing *part, uint32_t index)
 	return cl_region_at(&cl_own, part->at + (uint64_t)index * part->entry);
 }
 
+/* Gets memory for the entries of @part up to @end bytes.  Returns false if there is none. */
+static bool get_locked(struct growing *part, uint64_t end)
+{
+	uint64_t more = (end - part->got + CL_PAGE - 1) / CL_PAGE * CL_PAGE;
+	int err;
+
+	if (end <= part->got)
+		return true;
+	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
+	err = cl_region_get(&cl_own, part->at + part->got, more);
+	if (err) {
+		/* for good: to ask the file again at each call would cost a system call each */
+		part->full = cl_own.file_id != 0;
+		cl_log_once(CL_LOG_INFO,
+			    "no room to note more for reports (%s): what is shared is as safe as "
+			    "before",
+			    strerror(-err));
+		return false;
+	}
+	/* a file that is made later has got nothing yet */
+	if (cl_own.file_id)
+		part->got += more;
+	return true;
+}
+
 /* Gets memory for @n more entries behind those in use.  Returns the first, or NULL. */
 static void *grow_locked(struct growing *part, uint32_t n)
 {
-	uint64_t end = ((uint64_t)part->used + n) * part->entry;
-	int err;
-
 	if (n > part->most - part->used)
 		part->full = true;
-	if (part->full)
+	if (part->full || !get_locked(part, ((uint64_t)part->used + n) * part->entry))
 		return NULL;
-	if (end > part->got) {
-		uint64_t more = (end - part->got + CL_PAGE - 1) / CL_PAGE * CL_PAGE;
-
-		cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
-		err = cl_region_get(&cl_own, part->at + part->got, more);
-		if (err) {
-			/* for good: to ask the file again at each call would cost a system call each */
-			part->full = cl_own.file_id != 0;
-			cl_log_once(CL_LOG_INFO,
-				    "no room to note more for reports (%s): what is shared is as safe as "
-				    "before",
-				    strerror(-err));
-			return NULL;
-		}
-		/* a file that is made later has got nothing yet */
-		if (cl_own.file_id)
-			part->got += more;
-	}
 	return entry_of(part, part->used);
 }
 
@@ -476,7 +480,8 @@ void cl_import_log_opens(uint32_t index, uint64_t opens)
 }
 
 /* ------------------------------------------------------------------- findings */
-void cl_finding_add_locked(const struct cl_finding *finding)
+/* Returns false if @finding is only counted. */
+static bool add_locked(const struct cl_finding *finding)
 {
 	struct cl_finding *to, copy = *finding;
 	uint32_t kind = finding->kind;
@@ -485,7 +490,7 @@ void cl_finding_add_locked(const struct cl_finding *finding)
 	atomic_fetch_add_explicit(&cl_own.header->found[kind], 1, memory_order_relaxed);
 	to = grow_locked(&notes.findings, 1);
 	if (!to)
-		return;
+		return false;
 	copy.kind = CL_FOUND_NOTHING;
 	if (!copy.when)
 		copy.when = cl_now();
@@ -493,6 +498,12 @@ void cl_finding_add_locked(const struct cl_finding *finding)
 	/* release: who sees the kind reads all of the finding */
 	atomic_store_explicit(&to->kind, kind, memory_order_release);
 	count_locked(&notes.findings, 1, &cl_own.header->findings);
+	return true;
+}
+
+void cl_finding_add_locked(const struct cl_finding *finding)
+{
+	add_locked(finding);
 }
 
 void cl_finding_add(const struct cl_finding *finding)
@@ -500,6 +511,43 @@ void cl_finding_add(const struct cl_finding *finding)
 	cl_lock(&cl_exports_lock);
 	cl_finding_add_locked(finding);
 	cl_unlock(&cl_exports_lock);
+}
+
+/* Notes that have an entry, and where that is.  Private: what the file says may be damaged. */
+enum { TALLIES = CL_FINDINGS / 8 };
+static struct tally {
+	uint32_t kind, stack, result, index;
+	uint8_t made, call, device;
+} tallies[TALLIES];
+static unsigned int tallies_n;
+
+void cl_finding_tally_locked(const struct cl_finding *note)
+{
+	struct tally *t = tallies, *end = tallies + tallies_n;
+	struct cl_finding *entry;
+
+	while (t < end && (t->kind != note->kind || t->stack != note->stack || t->result != note->result ||
+			   t->made != note->made || t->call != note->call || t->device != note->device))
+		t++;
+	/* what is added to a note that has no entry is not a note of its own */
+	if (t == end && !note->times)
+		return;
+	if (t == end && tallies_n < TALLIES) {
+		if (!add_locked(note))
+			return;
+		tallies_n++;
+		*t = (struct tally){ note->kind, note->stack, note->result, notes.findings.used - 1,
+				     note->made, note->call,  note->device };
+		return;
+	}
+	begin_locked(true);
+	atomic_fetch_add_explicit(&cl_own.header->found[note->kind], note->times != 0, memory_order_relaxed);
+	/* a file that was made after the entry may have no room for it */
+	if (t == end || !get_locked(&notes.findings, (t->index + 1ull) * sizeof *entry))
+		return;
+	entry = entry_of(&notes.findings, t->index);
+	atomic_fetch_add_explicit(&entry->times, note->times, memory_order_relaxed);
+	atomic_fetch_add_explicit(&entry->bytes, note->size, memory_order_relaxed);
 }
 
 void cl_notes_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uint32_t *words)
@@ -528,4 +576,5 @@ void cl_notes_forget(void)
 	cl_stack_forget_names();
 	known_modules = (struct cl_list){ 0 };
 	imports = (struct imports)IMPORTS_BEGIN;
+	tallies_n = 0;
 }

@@ -66,6 +66,11 @@ void cl_import_log_opens(uint32_t index, uint64_t opens);
  */
 void cl_finding_add(const struct cl_finding *finding);
 void cl_finding_add_locked(const struct cl_finding *finding);
+/*
+ * The same for a note: one of the same place is counted with the first, which gets as much larger.
+ * Only so many places have an entry that findings keep room.
+ */
+void cl_finding_tally_locked(const struct cl_finding *note);
 
 /*
  * Copies the modules, and behind them the words of the stacks, to @to of @size bytes: as many whole

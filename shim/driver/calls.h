@@ -178,6 +178,30 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUdeviceptr dptr, CUstream stream), (dptr, stream))                                     \
 	X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, 2, PFN_cuMemFreeAsync_v11020_ptsz,         \
 	  (CUdeviceptr dptr, CUstream stream), (dptr, stream))                                     \
+	/* sharing memory by descriptors and fabric handles: counted */                            \
+	X(cuMemMap, "cuMemMap", 10020, 0, PFN_cuMemMap_v10020,                                     \
+	  (CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,      \
+	   unsigned long long flags),                                                              \
+	  (dptr, size, offset, handle, flags))                                                     \
+	X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, 0,                  \
+	  PFN_cuMemExportToShareableHandle_v10020,                                                 \
+	  (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,   \
+	   unsigned long long flags),                                                              \
+	  (shareable, handle, type, flags))                                                        \
+	X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, 0,              \
+	  PFN_cuMemImportFromShareableHandle_v10020,                                               \
+	  (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type), \
+	  (handle, shareable, type))                                                               \
+	X(cuMemPoolExportToShareableHandle, "cuMemPoolExportToShareableHandle", 11020, 0,          \
+	  PFN_cuMemPoolExportToShareableHandle_v11020,                                             \
+	  (void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,                     \
+	   unsigned long long flags),                                                              \
+	  (shareable, pool, type, flags))                                                          \
+	X(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle", 11020, 0,      \
+	  PFN_cuMemPoolImportFromShareableHandle_v11020,                                           \
+	  (CUmemoryPool * pool, void *shareable, CUmemAllocationHandleType type,                   \
+	   unsigned long long flags),                                                              \
+	  (pool, shareable, type, flags))                                                          \
 	/* sharing memory */                                                                       \
 	X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0, PFN_cuIpcGetMemHandle_v4010,            \
 	  (CUipcMemHandle * handle, CUdeviceptr dptr), (handle, dptr))                             \
@@ -257,6 +281,9 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0,                                \
 	  PFN_cuMemGetAddressRange_v3020, (CUdeviceptr * base, size_t * size, CUdeviceptr dptr),   \
 	  (base, size, dptr))                                                                      \
+	X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, \
+	  0, PFN_cuMemGetAllocationPropertiesFromHandle_v10020,                                    \
+	  (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle), (prop, handle))       \
 	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0,                                 \
 	  PFN_cuPointerGetAttribute_v4000,                                                         \
 	  (void *data, CUpointer_attribute attribute, CUdeviceptr dptr), (data, attribute, dptr))  \

@@ -121,14 +121,6 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
-/* A free that does not unmap is counted here, the one that does where that is noted. */
-static void count_close_locked(void)
-{
-	cl_count_locked(closes);
-	if (cl_own_has_file())
-		cl_live_add_locked(&cl_own, CL_LIVE_CLOSES, 1);
-}
-
 void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const struct cl_hold *hold,
 			  uint64_t key, struct cl_stamp own)
 {
@@ -148,7 +140,7 @@ void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const str
 		import->freed = false;
 		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, address, mapping->hold);
 		one_less_locked(import);
-		count_close_locked();
+		cl_count_close_locked();
 	}
 	cl_lock(&cl_exports_lock);
 	import->turn = key;
@@ -309,7 +301,7 @@ static void counted(struct cl_pool_import *import, const struct freeing *f)
 	if (import->mapping.opens > 1) {
 		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
 		one_less_locked(import);
-		count_close_locked();
+		cl_count_close_locked();
 	} else {
 		import->freed = true;
 	}

@@ -2,6 +2,7 @@
 /* What a user should do about a group of the report: see hint.h. */
 #include <stdio.h>
 
+#include "shim/diag/note_words.h"
 #include "shim/report/hint.h"
 #include "shim/report/peer_files.h"
 
@@ -167,6 +168,11 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			 "a process that still maps it may read another block's bytes since then: have %s close what "
 			 "it opened (%s), or raise CULIMBO_HELD_BYTES",
 			 g->pid ? pid : "that process", close);
+		break;
+	case CL_REPORT_REFUSED:
+	case CL_REPORT_DESCRIPTOR:
+		snprintf(to, n, "%s", g->others || !g->n ? "nothing need be done" :
+							   cl_note_hint(g->made, g->call, g->result));
 		break;
 	case CL_REPORT_CLASSES:
 		snprintf(to, n, "nothing to do");

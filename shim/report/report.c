@@ -83,6 +83,11 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 					"given back while other processes mapped them (CULIMBO_HELD_BYTES)",
 					NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HELD_FORCED_OUT,
 					"given back", "freed" },
+	[CL_REPORT_REFUSED] = { "refused", "note: CUDA refused to share or to open memory", NULL,
+				CL_REPORT_A_FINDING | CL_REPORT_A_NOTE, CL_FOUND_REFUSED, "refused", NULL },
+	/* the text has one line of them all instead, unless all is wanted */
+	[CL_REPORT_DESCRIPTOR] = { "by-descriptor", "note: shared by descriptors or fabric handles", NULL,
+				   CL_REPORT_A_FINDING, CL_FOUND_DESCRIPTOR, "shared", NULL },
 };
 
 /* -------------------------------------------------------------------- groups */
@@ -114,14 +119,16 @@ static bool same_group(const struct cl_report_group *a, const struct cl_report_g
 {
 	return a->class == b->class && a->kind == b->kind && a->device == b->device &&
 	       a->others == b->others && a->stack[0] == b->stack[0] && a->stack[1] == b->stack[1] &&
-	       a->pid == b->pid && a->file_id == b->file_id;
+	       a->pid == b->pid && a->file_id == b->file_id && a->made == b->made && a->call == b->call &&
+	       a->result == b->result;
 }
 
 static uint32_t hash_of(const struct cl_report_group *g)
 {
 	uint64_t h = 0xcbf29ce484222325u;
 	uint32_t words[] = { (uint32_t)g->class | (uint32_t)g->kind << 8 | (uint32_t)g->device << 16,
-			     g->stack[0], g->stack[1], g->pid, g->file_id };
+			     g->stack[0], g->stack[1], g->pid, g->file_id,
+			     (uint32_t)g->made | (uint32_t)g->call << 8, g->result };
 
 	for (unsigned int i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		h = (h ^ words[i]) * 0x100000001b3u;
@@ -283,6 +290,7 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 				       .other_since = f->other_when, .record = f->record,
 				       .generation = f->generation };
 	struct cl_report_group *g;
+	uint64_t times = 1;
 
 	if (key.class == CL_REPORT_FREED_WHILE_MAPPED && f->until > f->when)
 		item.after_free = f->until - f->when;
@@ -290,9 +298,20 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 		item.after_free = f->when - f->other_when;
 	if (key.class == CL_REPORT_CLASSES)
 		return;
-	report->table->listed[key.class]++;
+	if (cl_finding_is_note(f->kind)) {
+		key.made = f->made;
+		key.call = f->call;
+		key.result = f->result;
+		if (f->times)
+			times = f->times;
+	}
+	report->table->listed[key.class] += times;
 	g = group_get(report->table, &key);
 	add_item(g, &item);
+	/* what an item stands for besides itself */
+	g->n += times - 1;
+	if (times > 1 && f->bytes > f->size)
+		g->bytes += f->bytes - f->size;
 	if (!g->others)
 		snprintf(g->name, sizeof(g->name), "%.16s", f->name);
 }

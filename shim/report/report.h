@@ -41,6 +41,9 @@ enum cl_report_class {
 	/* these need nothing to be done */
 	CL_REPORT_GRACE,
 	CL_REPORT_LIMBO,
+	/* notes */
+	CL_REPORT_REFUSED,
+	CL_REPORT_DESCRIPTOR,
 	CL_REPORT_CLASSES,
 };
 

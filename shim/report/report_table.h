@@ -24,8 +24,10 @@ struct cl_report_item {
 struct cl_report_group {
 	/* these make it one group */
 	uint8_t class, kind, device;
+	uint8_t made, call;	/* of notes: enum cl_made, enum cl_noted_call */
 	bool others; /* for all of its class and kind that found no room in the table */
 	uint32_t stack[2], pid, file_id; /* pid and file of the other process */
+	uint32_t result; /* of refusals: the driver's CUresult */
 
 	bool suppressed;
 	uint64_t n, bytes, pinned, own_opens, stays;
@@ -52,7 +54,8 @@ struct cl_report_table {
 };
 
 enum { CL_REPORT_A_BLOCK = 1, CL_REPORT_AN_IMPORT = 2, CL_REPORT_A_FINDING = 4,
-       CL_REPORT_FOUND = 8 /* something should be done about it */ };
+       CL_REPORT_FOUND = 8, /* something should be done about it */
+       CL_REPORT_A_NOTE = 16 /* nothing need be done, and each report lists it */ };
 struct cl_report_class_row {
 	const char *name;		 /* JSON */
 	const char *title, *event_title; /* of memory, and of events; event_title NULL: as title */

@@ -52,7 +52,7 @@ static const struct cl_report_group *next_group(const struct cl_report_table *ta
 static bool is_listed(const struct cl_report *report, int class)
 {
 	return report->emit.json || report->both || report->all ||
-	       (cl_report_classes[class].what & CL_REPORT_FOUND);
+	       (cl_report_classes[class].what & (CL_REPORT_FOUND | CL_REPORT_A_NOTE));
 }
 
 /* Prints that @n findings of @class are only counted, with the hint of the class if no group has it. */
@@ -192,7 +192,49 @@ static void say_count(struct cl_emit *e, const char *key, uint64_t value)
 		cl_emit_number(e, key, value, NULL, "");
 }
 
-static void say_summary(struct cl_report *report, const struct cl_report_counts *counts)
+/* What a process shared by descriptors: calls, and their bytes, where an allocation that is shared twice counts twice. */
+struct by_descriptor {
+	uint64_t exports, export_bytes, imports, import_bytes;
+	uint64_t fabric; /* both ways */
+};
+
+static struct by_descriptor count_descriptors(const struct cl_report_table *table)
+{
+	struct by_descriptor by = { 0 };
+
+	for (unsigned int i = 0; i < table->n; i++) {
+		const struct cl_report_group *g = &table->group[i];
+
+		if (g->class != CL_REPORT_DESCRIPTOR || g->others)
+			continue;
+		if (cl_noted_is_fabric(g->call)) {
+			by.fabric += g->n;
+		} else if (cl_noted_is_import(g->call)) {
+			by.imports += g->n;
+			by.import_bytes += g->bytes;
+		} else {
+			by.exports += g->n;
+			by.export_bytes += g->bytes;
+		}
+	}
+	return by;
+}
+
+static void say_descriptors(struct cl_emit *e, const struct by_descriptor *by)
+{
+	char out[32], in[32];
+
+	if (by->exports || by->imports)
+		cl_emit_words(e, "  shared by descriptors, which the driver counts: exports: %llu, %s; imports: %llu, %s\n",
+			      (unsigned long long)by->exports, cl_emit_format_bytes(out, by->export_bytes),
+			      (unsigned long long)by->imports, cl_emit_format_bytes(in, by->import_bytes));
+	if (by->fabric)
+		cl_emit_words(e, "  shared by fabric handles, which culimbo does not cover: %llu\n",
+			      (unsigned long long)by->fabric);
+}
+
+static void say_summary(struct cl_report *report, const struct cl_report_counts *counts,
+			const struct by_descriptor *by)
 {
 	const struct cl_report_sums *s = &report->sums;
 	struct cl_emit *e = &report->emit;
@@ -225,6 +267,12 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 		say_count(e, "cut_bytes", counts->cut_bytes);
 		say_count(e, "kept_mapped", counts->kept_mapped);
 	}
+	say_count(e, "refused_by_cuda", s->n[CL_REPORT_REFUSED]);
+	say_count(e, "fd_exports", by->exports);
+	say_count(e, "fd_export_bytes", by->export_bytes);
+	say_count(e, "fd_imports", by->imports);
+	say_count(e, "fd_import_bytes", by->import_bytes);
+	say_count(e, "fabric", by->fabric);
 	say_count(e, "kept", s->n[CL_REPORT_UNTRACKED]);
 	say_count(e, "unmanaged", s->n[CL_REPORT_UNMANAGED]);
 	say_count(e, "never_opened", never_opened(report, counts));
@@ -262,7 +310,9 @@ static void say_how_to_name(struct cl_report *report)
 	for (unsigned int i = 0; i < report->table->n && !any; i++) {
 		const struct cl_report_group *g = &report->table->group[i];
 
-		any = !g->suppressed && cl_report_is_fault(report, g) && (g->stack[0] || g->stack[1] || g->holders);
+		any = !g->suppressed &&
+		      (cl_report_is_fault(report, g) || (cl_report_classes[g->class].what & CL_REPORT_A_NOTE)) &&
+		      (g->stack[0] || g->stack[1] || g->holders);
 	}
 	if (!any || report->both || !report->at_exit)
 		return;
@@ -277,6 +327,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 {
 	struct cl_report_sums *s = &report->sums;
 	struct cl_emit *e = &report->emit;
+	struct by_descriptor by_descriptor = count_descriptors(report->table);
 	char size[32];
 
 	if (!report->generate) {
@@ -304,6 +355,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  unmanaged: imports of processes without culimbo: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
 			      (unsigned long long)counts->unmanaged_exports);
+	say_descriptors(e, &by_descriptor);
 	if (counts && counts->cut)
 		cl_emit_words(e, "  given back before their grace was over: %llu, %s (CULIMBO_GRACE_BYTES)\n",
 			      (unsigned long long)counts->cut, cl_emit_format_bytes(size, counts->cut_bytes));
@@ -318,6 +370,6 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	if (s->young)
 		cl_emit_words(e, "  younger than CULIMBO_MIN_AGE: %llu, %s\n", (unsigned long long)s->young,
 			      cl_emit_format_bytes(size, s->young_bytes));
-	SAY(report, say_summary(report, counts));
+	SAY(report, say_summary(report, counts, &by_descriptor));
 	say_how_to_name(report);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/diag/note_words.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
@@ -237,6 +238,13 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_object_end(e);
 }
 
+/* A device is not known of pools, and not there for memory of the host. */
+static bool has_device(const struct cl_report_group *g)
+{
+	return !g->others &&
+	       (g->device != CL_NO_DEVICE || !cl_finding_is_note(cl_report_classes[g->class].kind));
+}
+
 static void say_items(struct cl_report *report, const struct cl_report_group *g)
 {
 	struct cl_emit *e = &report->emit;
@@ -247,7 +255,7 @@ static void say_items(struct cl_report *report, const struct cl_report_group *g)
 	cl_emit_array_end(e);
 	if (g->n > g->items)
 		cl_emit_words(e, "; and %llu more", (unsigned long long)(g->n - g->items));
-	if (!g->others)
+	if (has_device(g))
 		cl_emit_words(e, "; device %u", g->device);
 	cl_emit_words(e, "\n");
 }
@@ -341,6 +349,19 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 		say_stack(report, report->view, g->stack[1], "other_stack", other);
 }
 
+/* What only notes have: for JSON, since the title says it. */
+static void say_note(struct cl_emit *e, const struct cl_report_group *g)
+{
+	if (!cl_finding_is_note(cl_report_classes[g->class].kind) || g->others)
+		return;
+	cl_emit_string(e, "memory", cl_made_key(g->made), NULL, "");
+	cl_emit_string(e, "call", cl_noted_call_name(g->call), NULL, "");
+	if (cl_noted_is_shared(g->call))
+		cl_emit_flag(e, "fabric", cl_noted_is_fabric(g->call));
+	else
+		cl_emit_number(e, "result", g->result, NULL, "");
+}
+
 void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
 			 bool say_hint)
 {
@@ -361,8 +382,9 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	if (cl_report_is_fault(report, g))
 		cl_emit_paint(e, CL_EMIT_PLAIN);
 	cl_emit_words(e, "\n");
-	if (!g->others)
+	if (has_device(g))
 		cl_emit_number(e, "device", g->device, NULL, "");
+	say_note(e, g);
 	cl_emit_number(e, "count", g->n, NULL, "");
 	cl_emit_number(e, "bytes", g->bytes, NULL, "");
 	if (g->oldest)

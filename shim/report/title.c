@@ -2,6 +2,7 @@
 /* The titles of groups: see title.h. */
 #include <stdio.h>
 
+#include "shim/diag/note_words.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/title.h"
 
@@ -65,6 +66,42 @@ static void make_sum(const struct cl_report_group *g, char to[80])
 	else
 		snprintf(to, 80, "%llu %s (%s)", (unsigned long long)g->n, cl_report_what(g, g->n != 1),
 			 cl_emit_format_bytes(size, g->bytes));
+}
+
+static void make_refused_title(const struct cl_report_group *g, const char *other, unsigned int pid, char to[512])
+{
+	char size[32], sum[64] = "", times[32] = "once";
+
+	if (g->n > 1)
+		snprintf(times, sizeof(times), "%llu times", (unsigned long long)g->n);
+	if (g->bytes)
+		snprintf(sum, sizeof(sum), " (%s)", cl_emit_format_bytes(size, g->bytes));
+	if (g->others)
+		snprintf(to, 512, "REFUSED: CUDA refused process %u %s to share or to open memory%s", pid, times, sum);
+	else if (g->call == CL_CALL_OPEN_HANDLE)
+		snprintf(to, 512, "REFUSED: CUDA did not open memory of %s: process %u asked %s%s, error %u", other, pid,
+			 times, sum, g->result);
+	else
+		snprintf(to, 512, "REFUSED: CUDA makes no legacy handle of %s: process %u asked %s%s, error %u",
+			 cl_made_words(g->made), pid, times, sum, g->result);
+}
+
+static void make_descriptor_title(const struct cl_report_group *g, unsigned int pid, char to[512])
+{
+	char size[32], sum[64] = "", times[32] = "once";
+
+	if (g->n > 1)
+		snprintf(times, sizeof(times), "%llu times", (unsigned long long)g->n);
+	if (g->bytes)
+		snprintf(sum, sizeof(sum), " (%s)", cl_emit_format_bytes(size, g->bytes));
+	if (g->others)
+		snprintf(to, 512, "SHARED: process %u shared memory by descriptors or fabric handles %s%s", pid, times, sum);
+	else
+		snprintf(to, 512, "SHARED: process %u %s %s by %s %s%s", pid,
+			 cl_noted_is_import(g->call) ? "imported" : "exported",
+			 g->made == CL_MADE_POOL ? "a memory pool" : cl_made_words(g->made),
+			 cl_noted_is_fabric(g->call) ? "fabric handle, which culimbo does not cover," : "descriptor",
+			 times, sum);
 }
 
 void cl_report_make_title(struct cl_report *report, const struct cl_report_group *g, char to[512])
@@ -162,6 +199,12 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		break;
 	case CL_REPORT_LIMBO:
 		snprintf(to, 512, "WAITS: %s %s by process %u, on the way back to the driver", sum, freed, pid);
+		break;
+	case CL_REPORT_REFUSED:
+		make_refused_title(g, other, pid, to);
+		break;
+	case CL_REPORT_DESCRIPTOR:
+		make_descriptor_title(g, pid, to);
 		break;
 	default:
 		/* the words of its row will do */

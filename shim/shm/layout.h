@@ -164,8 +164,60 @@ enum cl_finding_kind {
 	CL_FOUND_HELD_FORCED_OUT,    /* given back although others mapped it: CULIMBO_HELD_BYTES */
 	CL_FOUND_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT) */
 	CL_FOUND_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT) */
+	CL_FOUND_REFUSED,	     /* a note: CUDA refused to share or to open memory */
+	CL_FOUND_DESCRIPTOR,	     /* a note: the program shared memory by a descriptor or fabric handle */
 	CL_FINDING_KINDS = 16,
 };
+/* Notes are no findings: nobody need do anything, and they count as nothing wrong. */
+static inline bool cl_finding_is_note(uint32_t kind)
+{
+	return kind >= CL_FOUND_REFUSED;
+}
+
+/* How the memory of a note was made, as far as the driver says. */
+enum cl_made {
+	CL_MADE_UNKNOWN,	/* the driver knows no memory at that address */
+	CL_MADE_ALLOC,		/* cuMemAlloc: CUDA shares it by legacy handles */
+	CL_MADE_VIRTUAL,	/* cuMemCreate, with a type of handle to share it by */
+	CL_MADE_VIRTUAL_ALONE,	/* cuMemCreate, without one: it can't be shared at all */
+	CL_MADE_POOL,		/* stream-ordered: cuMemAllocAsync, cuMemAllocFromPoolAsync */
+	CL_MADE_MANAGED,
+	CL_MADE_HOST,
+	CL_MADE_IMPORT,		/* another process has made it */
+	CL_MADE_OTHER,		/* device memory of another kind: of a module, a graph, another API */
+	CL_MADE_KINDS,
+};
+
+/* The call that a note is of.  Behind each that shares by a descriptor is the one by a fabric handle. */
+enum cl_noted_call {
+	CL_CALL_GET_HANDLE,  /* cuIpcGetMemHandle */
+	CL_CALL_OPEN_HANDLE, /* cuIpcOpenMemHandle */
+	CL_CALL_EXPORT,	     /* cuMemExportToShareableHandle */
+	CL_CALL_EXPORT_FABRIC,
+	CL_CALL_IMPORT,	     /* cuMemImportFromShareableHandle */
+	CL_CALL_IMPORT_FABRIC,
+	CL_CALL_POOL_EXPORT, /* cuMemPoolExportToShareableHandle */
+	CL_CALL_POOL_EXPORT_FABRIC,
+	CL_CALL_POOL_IMPORT, /* cuMemPoolImportFromShareableHandle */
+	CL_CALL_POOL_IMPORT_FABRIC,
+	CL_NOTED_CALLS,
+};
+
+static inline bool cl_noted_is_shared(uint32_t call)
+{
+	return call >= CL_CALL_EXPORT && call < CL_NOTED_CALLS;
+}
+static inline bool cl_noted_is_fabric(uint32_t call)
+{
+	return cl_noted_is_shared(call) && call % 2;
+}
+static inline bool cl_noted_is_import(uint32_t call)
+{
+	return call == CL_CALL_IMPORT || call == CL_CALL_IMPORT_FABRIC || call == CL_CALL_POOL_IMPORT ||
+	       call == CL_CALL_POOL_IMPORT_FABRIC;
+}
+
+#define CL_NO_DEVICE 0xff /* of a note: the device is not known, or it is not on one */
 
 /* A mapped file, of the program or a library, that has code of some stack. */
 struct cl_module {
@@ -236,11 +288,15 @@ struct cl_finding {
 	uint32_t other_stack;	/* of what it clashes with: the first free, the last close */
 	uint32_t file_id, record, generation;
 	uint8_t block_kind, device;
-	uint8_t unused[2];
+	uint8_t made, call;	/* of a note: enum cl_made, enum cl_noted_call */
 	uint64_t other_when;	/* when that happened; 0: not known */
 	char name[16];		/* of the other process */
 	uint64_t until;		/* of a block freed while mapped: when that was over; 0: not known */
-	uint8_t unused2[40];
+	/* of a note, which has what happened again at the same place: `key`, `size`, `when` are of the first */
+	_Atomic uint64_t times; /* 0 in findings, each of which happened once */
+	_Atomic uint64_t bytes; /* in all */
+	uint32_t result;	/* of a refusal: the driver's CUresult */
+	uint8_t unused[20];
 };
 _Static_assert(sizeof(struct cl_finding) == 128, "layout 5");
 

@@ -456,7 +456,10 @@ bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_findi
 	memcpy(finding->name, name, sizeof finding->name);
 	finding->name[sizeof finding->name - 1] = 0;
 	finding->block_kind = (uint8_t)kind_of(finding->block_kind);
-	return true;
+	if (finding->made >= CL_MADE_KINDS)
+		finding->made = CL_MADE_UNKNOWN;
+	/* an unknown call's words would be wrong ones */
+	return !cl_finding_is_note(finding->kind) || finding->call < CL_NOTED_CALLS;
 }
 
 uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind)

@@ -59,7 +59,7 @@ linked_says() {
 			echo "$said"
 			# an event that may be shared, and a green context, is noted, whoever makes it
 			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}
-			said=$(sed 's/,shim green_[a-z 0-9]*//; s/shim \(make\|call\)_[a-z 0-9-]*,//g' <<<"$said")
+			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\)//; s/shim \(make\|call\)_[a-z 0-9-]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done
 	done
@@ -85,6 +85,18 @@ linked_says() {
 	[[ $(linked_says cuMemFree_v2) == "shim free,driver cuMemFree_v2,"* ]]
 	[[ $(linked_says cuMemFreeAsync) == "shim free_async legacy,driver cuMemFreeAsync,"* ]]
 	[[ $(linked_says cuMemFreeAsync_ptsz) == "shim free_async per_thread,driver cuMemFreeAsync_ptsz,"* ]]
+	[[ $(linked_says cuMemMap) == "driver cuMemMap,cuMemMap 0,"* ]]
+	# the numbers are those of enum cl_noted_call: 7 is of a fabric handle
+	# an import that is not mapped yet has maps looked at
+	[[ $(linked_says cuMemExportToShareableHandle) == "driver cuMemExportToShareableHandle,shim descriptor 2,"* ]]
+	[[ $(linked_says cuMemMap cuMemImportFromShareableHandle cuMemMap) == *"cuMemMap 0,"*"descriptor 4,"* ]]
+	[[ $(linked_says cuMemImportFromShareableHandle) == "driver cuMemImportFromShareableHandle,shim descriptor 4,"* ]]
+	[[ $(linked_says cuMemPoolExportToShareableHandle) == "driver cuMemPoolExportToShareableHandle,shim descriptor 7,"* ]]
+	[[ $(linked_says cuMemPoolImportFromShareableHandle) == "driver cuMemPoolImportFromShareableHandle,shim descriptor 8,"* ]]
+	for call in cuMemExportToShareableHandle cuMemImportFromShareableHandle cuMemPoolExportToShareableHandle \
+		cuMemPoolImportFromShareableHandle; do
+		[[ $(DOORS_FAIL=$call:1:1 linked_says $call) == "driver $call,$call 1,"* ]]
+	done
 	[[ $(linked_says cuIpcGetMemHandle) == "shim export,driver cuIpcGetMemHandle,"* ]]
 	[[ $(linked_says cuIpcOpenMemHandle) == "shim import,driver cuIpcOpenMemHandle,"* ]]
 	[[ $(linked_says cuIpcOpenMemHandle_v2) == "shim import,driver cuIpcOpenMemHandle_v2,"* ]]

@@ -34,6 +34,8 @@ int main(int argc, char **argv)
 	CUjit_option option = CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES;
 	void *value = (void *)4096;
 	CUmemGenericAllocationHandle generic;
+	CUmemoryPool shared;
+	int descriptor;
 	size_t pitch;
 
 	for (int i = 1; i < argc; i++) {
@@ -79,6 +81,11 @@ int main(int argc, char **argv)
 		CALL(cuMemFree_v2, dptr)
 		CALL(cuMemFreeAsync, dptr, NULL)
 		CALL(cuMemFreeAsync_ptsz, dptr, NULL)
+		CALL(cuMemMap, dptr, 4096, 0, 77, 0)
+		CALL(cuMemExportToShareableHandle, &descriptor, 77, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+		CALL(cuMemImportFromShareableHandle, &generic, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		CALL(cuMemPoolExportToShareableHandle, &descriptor, NULL, (CUmemAllocationHandleType)8, 0)
+		CALL(cuMemPoolImportFromShareableHandle, &shared, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
 		CALL(cuIpcGetMemHandle, &memory, dptr)
 		CALL(cuIpcOpenMemHandle, &dptr, memory, 1)
 		CALL(cuIpcOpenMemHandle_v2, &dptr, memory, 1)

@@ -234,3 +234,19 @@ int cl_process_end(int status)
 	SAY("end\n");
 	return number("STUB_STATUS", status);
 }
+
+atomic_uint cl_descriptors_waiting;
+void cl_descriptor_note(enum cl_noted_call call, CUmemGenericAllocationHandle handle)
+{
+	SAY("descriptor %d\n", (int)call);
+	/* so a cuMemMap is looked at */
+	cl_descriptors_waiting = 1;
+}
+void cl_descriptor_created(CUmemGenericAllocationHandle handle, size_t size)
+{
+	SAY("created %zu\n", size);
+}
+void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size)
+{
+	SAY("mapped %llu %zu\n", (unsigned long long)handle, size);
+}

@@ -107,6 +107,7 @@ static const struct {
 	{ "capture", capturing },
 	{ "capture-frees", frees_in_captures },
 	{ "capture-open", opening_while_capturing },
+	{ "capture-ask", asking_while_capturing },
 	{ "contexts", contexts },
 	{ "green", green },
 };

@@ -92,6 +92,7 @@ enum verb {
 	DMA_BUF,      /* pointer, bytes -> descriptor; NOT_SUPPORTED where the device has none */
 	RANGE,        /* pointer -> base, size by cuMemGetAddressRange */
 	ATTRIBUTE,    /* pointer, CUpointer_attribute -> value */
+	ASK_CAPTURING, /* pointer, CUstreamCaptureMode -> see ask_in_capture() */
 	WHILE_FREEING, /* ns, enum wait -> see while_freeing() */
 	LEAVE,
 };
@@ -215,6 +216,7 @@ void while_freeing_others(struct worker *a, struct worker *unused);
 void capturing(struct worker *a, struct worker *unused);
 void frees_in_captures(struct worker *a, struct worker *unused);
 void opening_while_capturing(struct worker *a, struct worker *b);
+void asking_while_capturing(struct worker *a, struct worker *unused);
 
 /* conformance_contexts.c */
 void contexts(struct worker *unused_a, struct worker *unused_b);

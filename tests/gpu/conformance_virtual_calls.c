@@ -259,6 +259,41 @@ static CUresult while_freeing(uint64_t ns, enum wait wait, uint64_t *v)
 
 /* ---- all ---- */
 
+/*
+ * What culimbo asks after a refused cuIpcGetMemHandle, while a stream of this thread captures.  v: what
+ * cuIpcGetMemHandle gave, then the end of the capture; and so of each question.
+ */
+static CUresult ask_in_capture(CUdeviceptr pointer, CUstreamCaptureMode mode, uint64_t *v)
+{
+	static const int attributes[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+					  17 /* MEMPOOL_HANDLE, which cuda.h of CUDA 11.2 lacks */,
+					  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+					  CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_CONTEXT,
+					  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+					  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL };
+	CUipcMemHandle handle;
+	CUgraph graph = NULL;
+	CUdeviceptr base;
+	uint64_t value;
+	size_t size;
+
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, mode));
+	v[0] = driver.p_cuIpcGetMemHandle(&handle, pointer);
+	v[1] = driver.p_cuStreamEndCapture(mine.stream, &graph);
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, mode));
+	v[2] = driver.p_cuMemGetAddressRange_v2(&base, &size, pointer);
+	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
+		if (!v[2])
+			v[2] = driver.p_cuPointerGetAttribute(&value, (CUpointer_attribute)attributes[i], pointer);
+	v[3] = driver.p_cuStreamEndCapture(mine.stream, &graph);
+	/* an address that the driver does not know */
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, mode));
+	v[4] = driver.p_cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0x10000);
+	v[5] = driver.p_cuStreamEndCapture(mine.stream, &graph);
+	return CUDA_SUCCESS;
+}
+
+
 CUresult virtual_call(const struct question *q, struct answer *r)
 {
 	CUdeviceptr pointer = 0;
@@ -301,6 +336,8 @@ CUresult virtual_call(const struct question *q, struct answer *r)
 							(CUdeviceptr)q->a[0]);
 		r->v[0] = value;
 		return result;
+	case ASK_CAPTURING:
+		return ask_in_capture((CUdeviceptr)q->a[0], (CUstreamCaptureMode)q->a[1], r->v);
 	case WHILE_FREEING:
 		return while_freeing(q->a[0], (enum wait)q->a[1], r->v);
 	default:

@@ -178,3 +178,29 @@ void opening_while_capturing(struct worker *a, struct worker *b)
 		   (unsigned long long)r.v[2 * i + 1], r.result);
 	release(a, block);
 }
+
+/* After a refusal culimbo asks how memory was made: that disturbs no capture either. */
+void asking_while_capturing(struct worker *a, struct worker *unused)
+{
+	static const char *const modes[] = { "global", "thread-local", "relaxed" };
+	struct answer made = ask(a, VIRTUAL_NEW, 2 * MIB, 1, 0, 0), r;
+
+	if (!ok(!made.result, "capture-ask: virtual memory (%d)", made.result))
+		return;
+	r = ask(a, ATTRIBUTE, made.v[0], CU_POINTER_ATTRIBUTE_CONTEXT, 0, 0);
+	ok(!r.result && !r.v[0], "capture-ask: virtual memory belongs to no context (%#llx, result %d)",
+	   (unsigned long long)r.v[0], r.result);
+	for (unsigned int i = 0; i < 3; i++) {
+		r = ask(a, ASK_CAPTURING, made.v[0], i, 0, 0);
+		ok(!r.result && r.v[0] == CUDA_ERROR_INVALID_VALUE && !r.v[1],
+		   "capture-ask: while this thread captures in %s mode, cuIpcGetMemHandle of it gives %llu (end of capture "
+		   "%llu; result %d)", modes[i], (unsigned long long)r.v[0], (unsigned long long)r.v[1], r.result);
+		ok(!r.result && !r.v[2] && !r.v[3],
+		   "capture-ask: its address range and attributes are told (%llu), and the capture is good (%llu)",
+		   (unsigned long long)r.v[2], (unsigned long long)r.v[3]);
+		ok(!r.result && r.v[4] == CUDA_ERROR_INVALID_VALUE && !r.v[5],
+		   "capture-ask: of an unknown address they are refused (%llu), and the capture is good (%llu)",
+		   (unsigned long long)r.v[4], (unsigned long long)r.v[5]);
+	}
+	ask(a, VIRTUAL_END, 0, 0, 0, 0);
+}

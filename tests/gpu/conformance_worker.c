@@ -295,6 +295,7 @@ static CUresult do_it(const struct question *q, struct answer *r)
 	case DMA_BUF:
 	case RANGE:
 	case ATTRIBUTE:
+	case ASK_CAPTURING:
 	case WHILE_FREEING:
 		return virtual_call(q, r);
 	case EVENT_BARE: {

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "tools/commands/commands.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
+#include "tools/common/text.h"
 #include "tools/common/users.h"
 
 enum { OPTION_PID = 128, OPTION_DEVICE, OPTION_STATE, OPTION_HELD, OPTION_SORT, OPTION_LIMIT,
@@ -270,6 +272,31 @@ out:
 	return status;
 }
 
+/* Says on stderr what is shared besides: of that only its exporters and importers are known, each for itself. */
+static void note_descriptors(const struct cu_scan *scan)
+{
+	struct cu_counters sum = { 0 };
+	char out[24], in[24];
+
+	for (size_t i = 0; i < scan->processes; i++) {
+		sum.fd_exports += scan->process[i].counters.fd_exports;
+		sum.fd_export_bytes += scan->process[i].counters.fd_export_bytes;
+		sum.fd_imports += scan->process[i].counters.fd_imports;
+		sum.fd_import_bytes += scan->process[i].counters.fd_import_bytes;
+		sum.fabric += scan->process[i].counters.fabric;
+	}
+	cu_bytes_long(out, sum.fd_export_bytes);
+	cu_bytes_long(in, sum.fd_import_bytes);
+	if (sum.fd_exports || sum.fd_imports)
+		fprintf(stderr,
+			"Besides, by descriptors, which CUDA keeps alive by itself: exported %" PRIu64 " times, %s, "
+			"imported %" PRIu64 " times, %s; `culimbo ps` says by whom.\n",
+			sum.fd_exports, out, sum.fd_imports, in);
+	if (sum.fabric)
+		fprintf(stderr, "Besides, by fabric handles, which culimbo does not cover: %" PRIu64 " times.\n",
+			sum.fabric);
+}
+
 static int blocks(const struct cu_command *command, int argc, char **argv)
 {
 	struct choice choice = { .filter = { .pid = -1, .device = -1, .classes = ~0u }, .sort = -1, .limit = -1 };
@@ -331,6 +358,8 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 		cu_note_nobody();
 	else if (status == CU_OK && !scan.blocks && !format.json && !format.raw)
 		fprintf(stderr, "No blocks are shared, and none wait: the processes of `culimbo ps` export nothing now.\n");
+	if (status == CU_OK && !format.json && !format.raw)
+		note_descriptors(&scan);
 	if (status != CU_USAGE)
 		cu_note_unread(command, &scan);
 	cu_scan_free(&scan);
@@ -366,7 +395,8 @@ const struct cu_command cu_blocks = {
 	.arguments = "",
 	.summary = "list the blocks of GPU memory that are shared, or wait in limbo",
 	.help = "Lists each block (and event) that a process exports, or has freed and cannot give\n"
-		"back yet; the largest first.",
+		"back yet; the largest first.  How much is shared by descriptors and fabric handles\n"
+		"is said below: that is only counted.",
 	.options = options,
 	.columns = columns,
 	.examples = examples,

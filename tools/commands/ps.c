@@ -19,7 +19,8 @@
 
 enum { OPTION_UNPROTECTED = 128, OPTION_USER };
 enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, PINS, AGE, PROCFILE, NOTE,
-       EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS, HOSTPID, HOST, POD, CONTAINER, CGROUP, USER };
+       EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS, HOSTPID, HOST, POD, CONTAINER, CGROUP,
+       REFUSED, FDEXPORTS, FDEXPORTBYTES, FDIMPORTS, FDIMPORTBYTES, FABRIC, USER };
 
 static const struct cu_column columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
@@ -47,6 +48,12 @@ static const struct cu_column columns[] = {
 	[POD] = { "POD", CU_TEXT, CU_IF_ANY, "of such a process: the UID of its pod in Kubernetes" },
 	[CONTAINER] = { "CONTAINER", CU_TEXT, CU_HIDDEN, "the first 12 digits of its container's id" },
 	[CGROUP] = { "CGROUP", CU_TEXT, CU_HIDDEN, "its cgroup, which names its container or pod" },
+	[REFUSED] = { "REFUSED", CU_NUMBER, CU_IF_ANY, "how often CUDA refused to share memory that it asked handles of, or to open such; `culimbo report` says of which, and what would share it" },
+	[FDEXPORTS] = { "FDEXPORTS", CU_NUMBER, CU_IF_ANY, "how often it exported virtual memory or a pool by a descriptor, which CUDA keeps alive by itself" },
+	[FDEXPORTBYTES] = { "FDEXPORTBYTES", CU_BYTES, CU_HIDDEN, "what these took; an allocation that was exported twice counts twice, a pool as nothing" },
+	[FDIMPORTS] = { "FDIMPORTS", CU_NUMBER, CU_IF_ANY, "how often it imported such by a descriptor" },
+	[FDIMPORTBYTES] = { "FDIMPORTBYTES", CU_BYTES, CU_HIDDEN, "what these took, as far as they were mapped" },
+	[FABRIC] = { "FABRIC", CU_NUMBER, CU_IF_ANY, "how often it exported or imported memory by a fabric handle, which culimbo does not cover" },
 	[USER] = { "USER", CU_NUMBER, CU_IF_ANY | CU_LEFT, "whose it is, with --user" },
 	{ .name = NULL },
 };
@@ -161,6 +168,28 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 			break;
 		}
 		cu_cell_text(cell, text);
+		break;
+	case REFUSED:
+		if (p->counters.refused_by_cuda)
+			cu_cell_number(cell, p->counters.refused_by_cuda);
+		break;
+	case FDEXPORTS:
+		if (p->counters.fd_exports)
+			cu_cell_number(cell, p->counters.fd_exports);
+		break;
+	case FDEXPORTBYTES:
+		cu_cell_number(cell, p->counters.fd_export_bytes);
+		break;
+	case FDIMPORTS:
+		if (p->counters.fd_imports)
+			cu_cell_number(cell, p->counters.fd_imports);
+		break;
+	case FDIMPORTBYTES:
+		cu_cell_number(cell, p->counters.fd_import_bytes);
+		break;
+	case FABRIC:
+		if (p->counters.fabric)
+			cu_cell_number(cell, p->counters.fabric);
 		break;
 	case USER:
 		if (p->has_user)

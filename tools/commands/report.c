@@ -99,7 +99,7 @@ static int list(int dirfd, struct entry **entries, size_t *n, uint64_t *unread)
 bool cu_report_has_something(const struct cl_report *report)
 {
 	for (int c = 0; c < CL_REPORT_CLASSES; c++)
-		if (report->sums.n[c] && (report->all || (cl_report_classes[c].what & CL_REPORT_FOUND)))
+		if (report->sums.n[c] && (report->all || (cl_report_classes[c].what & (CL_REPORT_FOUND | CL_REPORT_A_NOTE))))
 			return true;
 	return false;
 }

@@ -431,6 +431,10 @@ static const char *finding_word(enum cl_finding_kind kind)
 		return "opened_after_free";
 	case CL_FOUND_HOLD_RECLAIMED:
 		return "holds_reclaimed";
+	case CL_FOUND_REFUSED:
+		return "refused_by_cuda";
+	case CL_FOUND_DESCRIPTOR:
+		return "shared_by_descriptor";
 	case CL_FOUND_NOTHING:
 	case CL_FINDING_KINDS:
 		break;

@@ -24,6 +24,30 @@ static uint64_t exports_of(const struct cl_view *view)
 	return n;
 }
 
+static void read_notes(struct cu_counters *counters, const struct cl_view *view)
+{
+	uint32_t findings = cl_view_findings(view);
+	struct cl_finding note;
+
+	for (uint32_t i = 0; i < findings; i++) {
+		if (!cl_view_finding(view, i, &note) || !cl_finding_is_note(note.kind))
+			continue;
+		if (cl_noted_is_fabric(note.call)) {
+			counters->fabric += note.times;
+		} else if (cl_noted_is_shared(note.call) && cl_noted_is_import(note.call)) {
+			counters->fd_imports += note.times;
+			counters->fd_import_bytes += note.bytes;
+		} else if (cl_noted_is_shared(note.call)) {
+			counters->fd_exports += note.times;
+			counters->fd_export_bytes += note.bytes;
+		} else if (note.call == CL_CALL_OPEN_HANDLE) {
+			counters->opens_refused += note.times;
+		} else {
+			counters->handles_refused[note.made] += note.times;
+		}
+	}
+}
+
 void cu_counters_read(struct cu_counters *counters, const struct cl_view *view)
 {
 	const struct cl_header *header = view->region.header;
@@ -40,6 +64,7 @@ void cu_counters_read(struct cu_counters *counters, const struct cl_view *view)
 			  cl_view_found(view, CL_FOUND_IMPORT_FREED) +
 			  cl_view_found(view, CL_FOUND_CLOSED_TWICE) +
 			  cl_view_found(view, CL_FOUND_EVENT_DESTROYED_TWICE),
+		.refused_by_cuda = cl_view_found(view, CL_FOUND_REFUSED),
 		.asked = atomic_load_explicit(&header->pressure_asked, memory_order_relaxed),
 		.has_live = cl_live_is_kept(&view->region, CL_LIVE_WAITED),
 	};
@@ -56,4 +81,5 @@ void cu_counters_read(struct cu_counters *counters, const struct cl_view *view)
 		counters->entered_bytes += atomic_load_explicit(&header->device[i].entered, memory_order_relaxed);
 		counters->returned_bytes += atomic_load_explicit(&header->device[i].returned, memory_order_relaxed);
 	}
+	read_notes(counters, view);
 }

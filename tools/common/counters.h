@@ -14,6 +14,13 @@ struct cu_counters {
 	uint64_t forced_out;	 /* what went to the driver although others had it: limits of options */
 	uint64_t misuse;	 /* calls that CUDA's rules forbid: freed twice, closed twice and so on */
 	uint64_t asked;		 /* how often others that were short of memory asked for this one's limbo */
+	/* what CUDA refused, which is no finding; those of which more is known are in the next two as well */
+	uint64_t refused_by_cuda;
+	uint64_t handles_refused[CL_MADE_KINDS]; /* by enum cl_made */
+	uint64_t opens_refused;
+	/* what was shared by descriptors; an allocation that is shared twice counts twice */
+	uint64_t fd_exports, fd_export_bytes, fd_imports, fd_import_bytes;
+	uint64_t fabric; /* exports and imports by fabric handles */
 	/* what shim/shm/live.h has */
 	bool has_live;		 /* false: its version of culimbo does not keep the rest, which is 0 */
 	uint64_t handles, opens, closes;

@@ -354,7 +354,8 @@ static void take_group(struct work *w, char *object)
 			generate(w, object, class);
 		return;
 	}
-	if (!finding && !known->json && !known->all)
+	if (!finding && !known->json && !known->all &&
+	    !(class < CL_REPORT_CLASSES && (cl_report_classes[class].what & CL_REPORT_A_NOTE)))
 		return;
 	w->groups++;
 	if (known->top && s->shown == known->top) {

@@ -36,4 +36,7 @@ void cu_check_driver(bool simulate, int patience_ms);
 /* check_system.c: the directory of exporter files, what is in it, logind, limits, /proc. */
 void cu_check_system(void);
 
+/* check_notes.c: what CUDA refused to share to processes that live, or whose files are left. */
+void cu_check_notes(void);
+
 #endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hooks for memory that programs share by descriptors and fabric handles: it is only counted, after
+ * the driver has done what was asked.  cuMemMap() is here because only it says how large an import is.
+ */
+#include "preload/hook_table.h"
+#include "preload/sharer.h"
+#include "shim/shim.h"
+
+/* No name of cuda.h before 12.3. */
+enum { FABRIC = 8 };
+
+/* Returns @as, or of a fabric handle the call behind it. */
+static enum cl_noted_call by(enum cl_noted_call as, CUmemAllocationHandleType type)
+{
+	return (unsigned int)type == FABRIC ? as + 1 : as;
+}
+
+CUresult CUDAAPI cl_hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+						      CUmemAllocationHandleType type, unsigned long long flags)
+{
+	CUresult result = cl_driver.cuMemExportToShareableHandle(shareable, handle, type, flags);
+
+	if (result == CUDA_SUCCESS) {
+		cl_sharer_note();
+		cl_descriptor_note(by(CL_CALL_EXPORT, type), handle);
+	}
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+							CUmemAllocationHandleType type)
+{
+	CUresult result = cl_driver.cuMemImportFromShareableHandle(handle, shareable, type);
+
+	if (result == CUDA_SUCCESS) {
+		cl_sharer_note();
+		cl_descriptor_note(by(CL_CALL_IMPORT, type), *handle);
+	}
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,
+							  CUmemAllocationHandleType type, unsigned long long flags)
+{
+	CUresult result = cl_driver.cuMemPoolExportToShareableHandle(shareable, pool, type, flags);
+
+	if (result == CUDA_SUCCESS) {
+		cl_sharer_note();
+		cl_descriptor_note(by(CL_CALL_POOL_EXPORT, type), 0);
+	}
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
+							    CUmemAllocationHandleType type, unsigned long long flags)
+{
+	CUresult result = cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
+
+	if (result == CUDA_SUCCESS) {
+		cl_sharer_note();
+		cl_descriptor_note(by(CL_CALL_POOL_IMPORT, type), 0);
+	}
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuMemMap(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+				  unsigned long long flags)
+{
+	CUresult result = cl_driver.cuMemMap(dptr, size, offset, handle, flags);
+
+	if (__builtin_expect(cl_descriptor_imports_wait(), 0) && result == CUDA_SUCCESS)
+		cl_descriptor_mapped(handle, size);
+	return result;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that the program shares by descriptors and fabric handles.  The driver keeps what a
+ * descriptor shares as long as anybody has it, so culimbo only counts: exports and imports, each for
+ * itself, with bytes, device and call stack, as notes in this process's file.  Nothing tells which
+ * import is of which export, and nothing is guessed.
+ *
+ * What must hold: a result of the program never depends on it, and a count may be short where a
+ * table here is full.  Any thread, without a lock of ours.
+ */
+#ifndef CL_BY_DESCRIPTOR_H
+#define CL_BY_DESCRIPTOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <cuda.h>
+#include "shim/shm/layout.h"
+
+/*
+ * The driver has done @call, CL_CALL_EXPORT or a later one: this makes the process one that shares.
+ * @handle is the allocation's, and 0 of a pool.
+ */
+void cl_descriptor_note(enum cl_noted_call call, CUmemGenericAllocationHandle handle);
+
+/* cuMemCreate() has made @handle with a type of handle to share it by.  Also if nothing is shared. */
+void cl_descriptor_created(CUmemGenericAllocationHandle handle, size_t size);
+
+/* Returns true if an import is not mapped yet; costs one load.  Only then mapped() is called. */
+extern atomic_uint cl_descriptors_waiting;
+static inline bool cl_descriptor_imports_wait(void)
+{
+	return atomic_load_explicit(&cl_descriptors_waiting, memory_order_relaxed);
+}
+/* @handle was mapped, with so many bytes: if it is an import, they are added to its note, once. */
+void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How memory was made: see made.h. */
+#include <stdint.h>
+
+#include "shim/driver/made.h"
+
+#define ASK(to, attribute, dptr) (cl_driver.cuPointerGetAttribute(to, attribute, dptr) == CUDA_SUCCESS)
+
+/*
+ * Returns true if device memory that no pool has and that CUDA makes no legacy handle of was made by
+ * cuMemCreate.  Such memory belongs to no context, can be asked for its handle types, and lies in a
+ * reservation that may be larger.
+ */
+static bool is_virtual(CUdeviceptr dptr, const struct cl_memory_made *memory, unsigned long long types)
+{
+	CUcontext context = NULL;
+	CUdeviceptr start = 0;
+	size_t size = 0;
+
+	if (types || (ASK(&context, CU_POINTER_ATTRIBUTE_CONTEXT, dptr) && !context))
+		return true;
+	return ASK(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, dptr) &&
+	       ASK(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, dptr) &&
+	       (start != memory->base || size != memory->size);
+}
+
+static enum cl_made made_of(CUdeviceptr dptr, const struct cl_memory_made *memory)
+{
+	unsigned int type = 0, managed = 0;
+	unsigned long long types = 0;
+	CUmemoryPool pool = NULL;
+	/* an int has room for what a driver may write there */
+	int legacy = 0;
+
+	if (!ASK(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, dptr))
+		return CL_MADE_UNKNOWN;
+	if (ASK(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, dptr) && (managed & 0xff))
+		return CL_MADE_MANAGED;
+	if (type == CU_MEMORYTYPE_HOST)
+		return CL_MADE_HOST;
+	if (ASK(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, dptr) && pool)
+		return CL_MADE_POOL;
+	/* a driver that does not know the attribute is older than what it refuses to share */
+	if (!ASK(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, dptr) || (legacy & 0xff))
+		return CL_MADE_ALLOC;
+	if (!ASK(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, dptr))
+		types = 0;
+	if (is_virtual(dptr, memory, types))
+		return types ? CL_MADE_VIRTUAL : CL_MADE_VIRTUAL_ALONE;
+	return CL_MADE_OTHER;
+}
+
+struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
+{
+	struct cl_memory_made memory = { .made = CL_MADE_UNKNOWN, .base = dptr };
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged = cl_driver.cuThreadExchangeStreamCaptureMode &&
+			 cl_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+	CUdeviceptr base;
+	int device = 0;
+	size_t size;
+
+	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) == CUDA_SUCCESS) {
+		memory.base = base;
+		memory.size = size;
+	} else if (ASK(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, dptr) &&
+		   ASK(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, dptr)) { /* of host memory */
+		memory.base = base;
+		memory.size = size;
+	}
+	memory.made = made_of(dptr, &memory);
+	if (memory.made != CL_MADE_UNKNOWN && ASK(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr) && device > 0)
+		memory.device = device;
+	if (exchanged)
+		cl_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return memory;
+}

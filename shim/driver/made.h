@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How memory was made, as the driver's pointer attributes say it. */
+#ifndef CL_MADE_H
+#define CL_MADE_H
+
+#include "shim/driver/driver.h"
+#include "shim/shm/layout.h"
+
+struct cl_memory_made {
+	enum cl_made made;
+	CUdeviceptr base; /* of the allocation; the address itself if that is not known */
+	size_t size;	  /* bytes; 0: not known */
+	int device;	  /* 0 if that is not known */
+};
+
+/*
+ * Asks the driver about the memory at @dptr.  For the slow path after a refusal: a dozen calls at most,
+ * which wait for nothing and spoil no stream capture.  No lock of ours may be held.
+ */
+struct cl_memory_made cl_memory_made(CUdeviceptr dptr);
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests of what is noted when CUDA refuses to share: how memory was made, as the driver's attributes
+ * say it; notes of one place are counted together, and leave room for findings; their words.
+ */
+#include "tests/unit/notes.h"
+
+#include "shim/asked.h"
+#include "shim/diag/happened.h"
+#include "shim/diag/note_words.h"
+#include "shim/driver/made.h"
+
+/* What the driver says of the one address that there is. */
+static struct {
+	bool known, managed, legacy_known, legacy, has_context, has_range;
+	unsigned int type;
+	unsigned long long types;
+	CUmemoryPool pool;
+	CUdeviceptr base, start;
+	size_t size, reserved;
+} says;
+static CUstreamCaptureMode mode;
+
+static CUresult CUDAAPI exchange(CUstreamCaptureMode *with)
+{
+	CUstreamCaptureMode was = mode;
+
+	mode = *with;
+	*with = was;
+	return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	CHECK_EQUAL(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+	if (!says.has_range)
+		return CUDA_ERROR_INVALID_VALUE;
+	*base = says.base;
+	*size = says.size;
+	return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI attribute(void *data, CUpointer_attribute which, CUdeviceptr dptr)
+{
+	CHECK_EQUAL(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+	if (!says.known)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch ((int)which) {
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		memcpy(data, &says.type, sizeof says.type);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned int *)data = says.managed;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		memcpy(data, &says.pool, sizeof says.pool);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(bool *)data = says.legacy;
+		return says.legacy_known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		memcpy(data, &says.types, sizeof says.types);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = says.has_context ? CONTEXT_A : NULL;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		memcpy(data, &says.start, sizeof says.start);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		memcpy(data, &says.reserved, sizeof says.reserved);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = 3;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+/* Device memory of 2 MiB that CUDA shares by legacy handles. */
+static void say_device_memory(void)
+{
+	memset(&says, 0, sizeof says);
+	says.known = says.legacy_known = says.legacy = says.has_context = says.has_range = true;
+	says.type = CU_MEMORYTYPE_DEVICE;
+	says.base = says.start = DEVICE_BASE;
+	says.size = says.reserved = 2 * MIB;
+}
+
+IN_A_CHILD(the_attributes_say_how_memory_was_made)
+{
+	struct cl_memory_made memory;
+
+	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
+	cl_driver.cuMemGetAddressRange_v2 = range;
+	cl_driver.cuPointerGetAttribute = attribute;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_UNKNOWN);
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).device, 0);
+	say_device_memory();
+	memory = cl_memory_made(DEVICE_BASE + 5);
+	CHECK_EQUAL(memory.made, CL_MADE_ALLOC);
+	CHECK_EQUAL(memory.base, DEVICE_BASE);
+	CHECK_EQUAL(memory.size, 2 * MIB);
+	CHECK_EQUAL(memory.device, 3);
+	/* a driver that does not know the attribute: it must not be called virtual */
+	says.legacy = says.legacy_known = false;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_ALLOC);
+	says.legacy_known = true;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_OTHER);
+	/* each of three signs of virtual memory is enough */
+	says.types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_VIRTUAL);
+	says.types = 0;
+	says.has_context = false;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_VIRTUAL_ALONE);
+	says.has_context = true;
+	says.reserved = 8 * MIB;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_VIRTUAL_ALONE);
+	says.pool = (CUmemoryPool)0x9;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_POOL);
+	says.managed = true;
+	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_MANAGED);
+	/* of host memory the driver tells no address range */
+	say_device_memory();
+	says.has_range = false;
+	says.type = CU_MEMORYTYPE_HOST;
+	memory = cl_memory_made(DEVICE_BASE + 5);
+	CHECK_EQUAL(memory.made, CL_MADE_HOST);
+	CHECK_EQUAL(memory.base, DEVICE_BASE);
+	CHECK_EQUAL(memory.size, 2 * MIB);
+	CHECK_EQUAL(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+static struct cl_about refusal(unsigned int result)
+{
+	return (struct cl_about){ .key = 7, .size = 100, .kind = CL_MEMORY, .made = CL_MADE_POOL,
+				  .call = CL_CALL_GET_HANDLE, .result = result };
+}
+
+IN_A_CHILD(notes_of_one_place_are_counted_together_and_leave_room_for_findings)
+{
+	struct cl_asked_numbers stats;
+	struct cl_about about = refusal(1);
+	struct cl_finding f;
+	struct cl_view view;
+	CUipcMemHandle handle;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
+	for (int i = 0; i < 3; i++) {
+		cl_happened(CL_FOUND_REFUSED, &about, 0);
+		about.key++;
+		about.size++;
+	}
+	view = own();
+	CHECK_EQUAL(cl_view_findings(&view), 1);
+	CHECK(cl_view_finding(&view, 0, &f));
+	CHECK_EQUAL(f.kind, CL_FOUND_REFUSED);
+	CHECK_EQUAL(f.key, 7);
+	CHECK_EQUAL(f.size, 100);
+	CHECK_EQUAL(f.times, 3);
+	CHECK_EQUAL(f.bytes, 303);
+	CHECK_EQUAL(f.made, CL_MADE_POOL);
+	CHECK_EQUAL(f.result, 1);
+	/* however many places there are */
+	for (unsigned int i = 0; i < 2 * CL_FINDINGS; i++) {
+		about = refusal(10 + i);
+		cl_happened(CL_FOUND_REFUSED, &about, 0);
+	}
+	CHECK(cl_view_findings(&view) < CL_FINDINGS / 2);
+	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_REFUSED), 3 + 2 * CL_FINDINGS);
+	about = (struct cl_about){ .kind = CL_MEMORY, .key = 9 };
+	cl_happened(CL_FOUND_FREED_TWICE, &about, 0);
+	CHECK(cl_view_finding(&view, cl_view_findings(&view) - 1, &f));
+	CHECK_EQUAL(f.kind, CL_FOUND_FREED_TWICE);
+	CHECK_EQUAL(f.times, 0);
+	/* notes are no findings */
+	cl_asked_stats(&stats);
+	CHECK_EQUAL(stats.findings, 1);
+}
+
+static CUresult CUDAAPI properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	driver_entered();
+	memset(prop, 0, sizeof *prop);
+	prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	prop->location.id = 2;
+	return handle == 0x66 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* Returns the note of @call, all of whose notes here have one place. */
+static struct cl_finding note_of(enum cl_noted_call call)
+{
+	struct cl_view view = own();
+	struct cl_finding f;
+
+	for (uint32_t i = 0; i < cl_view_findings(&view); i++)
+		if (cl_view_finding(&view, i, &f) && f.kind == CL_FOUND_DESCRIPTOR && f.call == call)
+			return f;
+	return (struct cl_finding){ .times = 0 };
+}
+
+IN_A_CHILD(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known)
+{
+	struct cl_view view;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.stack.number = 0; /* so that a call is one place */
+	cl_driver.cuMemGetAllocationPropertiesFromHandle = properties;
+	cl_descriptor_created(0x10, 2 * MIB);
+	cl_descriptor_created(0x20, 4 * MIB);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x20);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x30);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).times, 4);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).bytes, 8 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).device, 2);
+	/* the handle is another allocation's now */
+	cl_descriptor_created(0x10, MIB);
+	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT).bytes, 9 * MIB);
+	/* a device that is not told, as of a pool */
+	cl_descriptor_note(CL_CALL_EXPORT_FABRIC, 0x66);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT_FABRIC).device, CL_NO_DEVICE);
+	cl_descriptor_note(CL_CALL_POOL_EXPORT, 0);
+	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT).made, CL_MADE_POOL);
+	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT).device, CL_NO_DEVICE);
+	/* an import has its size when it is mapped, and once */
+	CHECK(!cl_descriptor_imports_wait());
+	cl_descriptor_note(CL_CALL_IMPORT, 0x40);
+	CHECK(cl_descriptor_imports_wait());
+	cl_descriptor_mapped(0x50, MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 0);
+	cl_descriptor_mapped(0x40, 3 * MIB);
+	cl_descriptor_mapped(0x40, 3 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 3 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).times, 1);
+	CHECK(!cl_descriptor_imports_wait());
+	view = own();
+	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_DESCRIPTOR), 8);
+	/* however many there are */
+	for (unsigned int i = 0; i < 20000; i++) {
+		cl_descriptor_created(0x1000 + 16 * i, MIB);
+		cl_descriptor_note(CL_CALL_IMPORT, 0x1000 + 16 * i);
+	}
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).times, 20001);
+	cl_descriptor_mapped(0x1000 + 16 * 19999, MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 4 * MIB);
+}
+
+static void each_kind_has_its_words(void **state)
+{
+	for (unsigned int made = 0; made < CL_MADE_KINDS; made++) {
+		CHECK(cl_made_words(made)[0] && cl_made_key(made)[0]);
+		CHECK(cl_note_hint(made, CL_CALL_GET_HANDLE, 1)[0]);
+		for (unsigned int other = 0; other < made; other++)
+			CHECK(strcmp(cl_made_key(made), cl_made_key(other)) != 0);
+	}
+	for (unsigned int call = 0; call < CL_NOTED_CALLS; call++)
+		CHECK(cl_noted_call_name(call)[0]);
+	for (uint32_t result = 1; result < 1000; result++)
+		CHECK(cl_note_hint(CL_MADE_ALLOC, CL_CALL_OPEN_HANDLE, result)[0]);
+	/* what a damaged file has */
+	CHECK(!strcmp(cl_made_key(200), "unknown"));
+	CHECK(!cl_noted_call_name(200)[0]);
+	CHECK(cl_note_hint(200, 200, 1)[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_attributes_say_how_memory_was_made),
+		cmocka_unit_test(notes_of_one_place_are_counted_together_and_leave_room_for_findings),
+		cmocka_unit_test(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known),
+		cmocka_unit_test(each_kind_has_its_words),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
