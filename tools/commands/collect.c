@@ -361,18 +361,19 @@ static const struct cu_exit exits[] = {
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo collect 4711", "what waits only for its grace goes back now" },
+	{ "culimbo collect 4711", "releases now what waits only for its grace" },
 	{ .line = NULL },
 };
 
 const struct cu_command cu_collect = {
 	.name = "collect",
 	.arguments = "PID",
-	.summary = "ask a process to give back what nobody holds",
-	.help = "Asks process PID to end the grace of the blocks that wait in its limbo, and to give\n"
-		"back to the driver all that nobody holds; then says what came back, and who holds\n"
-		"the rest.  What is held stays.  The library does the same when an allocation fails.\n"
-		"Where several have that PID (containers), name the file of one, as `culimbo ps` has it.",
+	.summary = "ask a process to release memory that nobody holds",
+	.help = "Asks process PID to end the grace of the blocks in its limbo, and to release to the\n"
+		"driver all that nobody holds.  Then says what was released, and who holds the rest.\n"
+		"Held blocks stay.  The library does the same when an allocation fails.\n"
+		"If several processes have that PID (in containers), name the file of one, as\n"
+		"`culimbo ps` shows it.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

@@ -212,7 +212,7 @@ static void put_top(FILE *to)
 	fputs(".SH OPTIONS\n", to);
 	put_option(to, &help);
 	put_option(to, &version);
-	fputs(".SH \"EXIT STATUS\"\n.TP\n.B 0\nit was done\n.TP\n.B 1\nit could not be done\n.TP\n.B 2\nthe command line is wrong\n"
+	fputs(".SH \"EXIT STATUS\"\n.TP\n.B 0\nsuccess\n.TP\n.B 1\nfailure\n.TP\n.B 2\nthe command line is wrong\n"
 	      ".PP\nOthers are said on the page of each subcommand.\n"
 	      ".SH ENVIRONMENT\n.TP\n.B CULIMBO_DIR\nwhere exporter files are; it must be what the programs have\n"
 	      ".TP\n.B NO_COLOR\nif set, no colours\n.PP\nThe library's options are described in\n.BR culimbo (7).\n"

@@ -267,7 +267,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo ps", "who shares GPU memory, and how much waits in limbo" },
 	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
 	{ "culimbo ps -o PID,PINS,COMMAND", "who keeps freed memory of others" },
-	{ "culimbo ps --unprotected", "who uses CUDA and is not under culimbo" },
+	{ "culimbo ps --unprotected", "processes that use CUDA without culimbo" },
 	{ "culimbo ps --json | jq '[.processes[].limbo_bytes] | add'", "bytes in limbo on this host" },
 	{ .line = NULL },
 };
@@ -277,12 +277,12 @@ const struct cu_command cu_ps = {
 	.arguments = "",
 	.summary = "list the processes that share GPU memory",
 	.help = "Lists each process of this user that exports or imports GPU memory under the\n"
-		"library, living or dead, most bytes in limbo first.  What cannot be read is a line\n"
-		"too, which says why.\n"
+		"library, living or dead, most bytes in limbo first.  Unreadable files are listed\n"
+		"with the reason.\n"
 		"\n"
-		"With --unprotected: each process of this user that has libcuda.so mapped and not\n"
-		"libculimbo.so.  What it opens of others is freed under it, and what it exports is\n"
-		"not protected.",
+		"With --unprotected: lists each process of this user that has libcuda.so mapped but\n"
+		"not libculimbo.so.  Blocks that it opens may be freed meanwhile, and what it exports\n"
+		"is not protected.",
 	.options = options,
 	.columns = columns,
 	.examples = examples,

@@ -212,7 +212,7 @@ static const struct cu_option options[] = {
 };
 
 static const struct cu_exit exits[] = {
-	{ CU_OK, "it was done" },
+	{ CU_OK, "success" },
 	{ CU_FAILED, "nothing of a FILE could be read, or the output not written" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ 0, NULL },
