@@ -319,7 +319,7 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 			status = CU_FAILED;
 		} else if (!found) {
 			fflush(stdout);
-			cu_error(command, "%s: there is no report of culimbo in it", file[i]);
+			cu_error(command, "%s: it has no culimbo report in it", file[i]);
 			status = CU_FAILED;
 		}
 		if (from != stdin)
@@ -389,11 +389,11 @@ static int report(const struct cu_command *command, int argc, char **argv)
 			if (choice.pids == PIDS)
 				return cu_usage_error(command, "more than %d processes", PIDS);
 			if (!read_number(optarg, UINT32_MAX, &choice.pid[choice.pids++]))
-				return cu_usage_error(command, "--pid: '%s' is no process id", optarg);
+				return cu_usage_error(command, "--pid: '%s' is not a process id", optarg);
 			break;
 		case OPTION_TOP:
 			if (!read_number(optarg, UINT32_MAX, &top))
-				return cu_usage_error(command, "--top: '%s' is no number", optarg);
+				return cu_usage_error(command, "--top: '%s' is not a number", optarg);
 			break;
 		case OPTION_MIN_AGE:
 			min_age = optarg;
@@ -433,7 +433,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	if (optind < argc)
 		return add_names(command, argc - optind, argv + optind, cl_options.full_stacks.number);
 	if (min_age && !cl_options.min_age.from_environment)
-		return cu_usage_error(command, "--min-age: '%s' is no duration: 500ms, 2s, 10m, 1h", min_age);
+		return cu_usage_error(command, "--min-age: '%s' is not a duration: 500ms, 2s, 10m, 1h", min_age);
 	if (!suppressions && cl_options.suppressions.text[0])
 		suppressions = cl_options.suppressions.text;
 	if (suppressions && !cu_report_suppressions(command, &known, suppressions))
@@ -470,7 +470,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	cl_self_dir_path(path, sizeof(path));
 	if (err) {
 		cu_error(command, "%s: %s", path,
-			 err == -EPERM ? "it is somebody else's, or open to others" : strerror(-err));
+			 err == -EPERM ? "it belongs to another user, or others may write to it" : strerror(-err));
 		status = CU_FAILED;
 	}
 	for (unsigned int i = 0; i < choice.pids && !err; i++)
@@ -519,7 +519,7 @@ static const struct cu_option options[] = {
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo report", "who holds what, since when, from where" },
+	{ "culimbo report", "which process holds what, since when, from where" },
 	{ "culimbo report --pid 753", "one process, which may have been killed" },
 	{ "culimbo report report.753", "adds names to a report that was written at exit (CULIMBO_REPORT_FILE)" },
 	{ "culimbo report --gen-suppressions >> known.supp", "writes suppressions for the findings that are known by now" },
