@@ -48,7 +48,7 @@ static void print_help(void)
 {
 	printf("Usage: culimbo SUBCOMMAND [ARGUMENTS]\n"
 	       "\n"
-	       "CUDA IPC made safe for programs nobody changes.\n"
+	       "Makes CUDA IPC memory sharing safe in unmodified programs.\n"
 	       "\n"
 	       "Subcommands:\n");
 	for (const struct cu_command *const *c = commands; *c; c++)

@@ -87,12 +87,12 @@ load common.bash
 	has text "process 1 has no file in $D/limbo"
 	has text "CULIMBO_KEEP_DEAD" # (it may have been killed)
 	fails 1 "$C" report /etc/passwd > out 2> text
-	has text "/etc/passwd: there is no report of culimbo in it"
+	has text "/etc/passwd: it has no culimbo report in it"
 	fails 1 "$C" report - < /dev/null 2> text
 	fails 2 "$C" report --pid x 2> text
 	fails 2 "$C" report --top -1 2> text
 	fails 2 "$C" report --min-age soon 2> text
-	has text "--min-age: 'soon' is no duration"
+	has text "--min-age: 'soon' is not a duration"
 	lacks text "default" # (which does not hold)
 	fails 1 "$C" report --suppressions nowhere 2> text
 	fails 1 "$C" report no-such-file 2> text

@@ -30,12 +30,12 @@ file_of() {
 	p=$(file_of P) q=$(file_of Q)
 	run "$C" gc
 	exits 0
-	[ "$output" = "Took away 0 files, 0 B; kept, of processes that live: 2." ]
+	[ "$output" = "Removed 0 files, 0 B; kept, of processes that live: 2." ]
 	die P
 	run "$C" gc --dry-run
 	exits 0
 	has "would-remove $p"
-	has "Would take away 1 file"
+	has "Would remove 1 file"
 	[ -e "$CULIMBO_DIR/$p" ]
 	"$C" gc --json > gc.json
 	jq -e --arg p "$p" --arg q "$q" --argjson pid "${PID[P]}" '.files | length == 2 and
@@ -241,6 +241,6 @@ nothing_waits() {
 	run as "$C" gc
 	exits 0
 	has "removed $left"
-	has "Took away 1 file"
+	has "Removed 1 file"
 	[ -z "$(folders)" ]
 }

@@ -94,7 +94,7 @@ teardown() {
 	[ "$(find "/dev/shm/culimbo-$STRANGER" -not -user $STRANGER | wc -l)" -eq 0 ]
 	run "$C" ps --dir="/dev/shm/culimbo-$STRANGER"
 	exits 1
-	has "somebody else's"
+	has "belongs to another user"
 	run "$C" ps --user=all --dir="$dir"
 	exits 2
 	run "$C" ps --user=nobody-of-this-name

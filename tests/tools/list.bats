@@ -181,7 +181,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 		(.held_by[0] | .opened <= .first_open)' b.json # (both as of one look)
 	run "$C" show "${id%:*}:99"
 	exits 1
-	has "there is no"
+	has "is not in"
 	run "$C" show nonsense
 	exits 2
 	run "$C" show
@@ -492,7 +492,7 @@ ${PID[C]} alive" ]
 	has "others may write there"
 	run "$C" blocks --dir=/etc/passwd
 	exits 1
-	has "is no directory"
+	has "is not a directory"
 }
 
 @test "a terminal of 80 columns: a line each, of a command line its program, the rest whole" {

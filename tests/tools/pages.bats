@@ -96,9 +96,25 @@ help_options() { # SUB: --long and -s of its help, sorted
 	done
 	if grep -q '@' "$pages/culimbo.7"; then false; fi
 	if grep -F '(0 to )' "$pages/culimbo.7"; then false; fi # what has no limit
-	for section in OPTIONS FILES MESSAGES 'EXIT STATUS'; do
+	for section in OPTIONS FILES EXAMPLES LIMITATIONS SECURITY MESSAGES 'EXIT STATUS'; do
 		grep -qE "^\.SH \"?$section\"?$" "$pages/culimbo.7"
 	done
+}
+
+@test "the messages and titles that culimbo(7) names are those of the library" {
+	sed -n '/^\.SH MESSAGES/,/^\.SH "EXIT/p' "$pages/culimbo.7" > told
+	grep -oE '^\.IR "[^"]+"' told | cut -d'"' -f2 > messages
+	[ "$(wc -l < messages)" -ge 3 ]
+	while read -r message; do
+		echo "$message"
+		grep -rqF "$message" "$top_srcdir/shim" --include='*.c'
+	done < messages
+	sed -n '/^The kinds are these:/,/^\.PP/p' told | grep -A1 '^\.TP' | sed 's/^\.[A-Z]*//' | grep -oE '[A-Z]+' > titles
+	[ "$(wc -l < titles)" -ge 10 ]
+	while read -r title; do
+		echo "$title"
+		grep -qF "\"$title" "$top_srcdir/shim/report/title.c"
+	done < titles
 }
 
 @test "groff and mandoc find nothing to complain about" {

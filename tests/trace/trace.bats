@@ -139,7 +139,7 @@ T=$BATS_FILE_TMPDIR
 	jq -e '[.traceEvents[] | select(.ph == "X" and .args.address)] | length > 50' cut.json
 	run "$C" trace cut letter
 	exits 1
-	has "'letter' is no trace file of culimbo"
+	has "'letter' is not a culimbo trace file"
 	has "1 process, "
 	run "$C" trace nothing-here
 	exits 1

@@ -28,8 +28,8 @@ static const struct cu_column columns[] = {
 		    "exported: not freed, held by nobody; held: not freed; limbo-held: freed, but held; limbo-grace: freed, a handle may be on its way; limbo-free: freed, on its way to the driver; gone: its context ended while it was held" },
 	[PID] = { "PID", CU_NUMBER, 0, "its exporter" },
 	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "the command line of its exporter" },
-	[DEVICE] = { "DEVICE", CU_NUMBER, 0, "the GPU, as its exporter counts" },
-	[ADDRESS] = { "ADDRESS", CU_HEX, 0, "where its exporter has it (an event: its CUevent)" },
+	[DEVICE] = { "DEVICE", CU_NUMBER, 0, "the number of its GPU in the exporter" },
+	[ADDRESS] = { "ADDRESS", CU_HEX, 0, "its address in the exporter (of an event: the CUevent)" },
 	[EXPORTED] = { "EXPORTED", CU_SECONDS, 0, "how long ago it was last exported" },
 	[FREED] = { "FREED", CU_SECONDS, 0, "how long ago the program freed it" },
 	[HOLDERS] = { "HOLDERS", CU_NUMBER, 0, "how many processes hold it" },
@@ -39,7 +39,7 @@ static const struct cu_column columns[] = {
 	[EXPORTS] = { "EXPORTS", CU_NUMBER, CU_HIDDEN, "how often it was exported" },
 	[GENERATION] = { "GENERATION", CU_NUMBER, CU_HIDDEN, "how many blocks had its record before" },
 	[PINNED] = { "PINNED", CU_BOOLEAN, CU_HIDDEN,
-		     "somebody holds it who could not be noted: kept to the exporter's end" },
+		     "a holder could not be recorded, so it stays until the exporter ends" },
 	[GPU] = { "GPU", CU_TEXT, CU_HIDDEN, "the GPU's UUID, which is the same for all processes" },
 	{ .name = NULL },
 };
@@ -320,7 +320,7 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 							       &choice.limit;
 
 			if (!cu_number(optarg, to))
-				return cu_usage_error(command, "'%s' is no number", optarg);
+				return cu_usage_error(command, "'%s' is not a number", optarg);
 			break;
 		}
 		case OPTION_STATE:
@@ -367,14 +367,14 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 }
 
 static const struct cu_option options[] = {
-	{ "pid", OPTION_PID, "PID", "only those that this process exports or holds" },
-	{ "device", OPTION_DEVICE, "N", "only those of this GPU" },
+	{ "pid", OPTION_PID, "PID", "only blocks that this process exports or holds" },
+	{ "device", OPTION_DEVICE, "N", "only blocks of this GPU" },
 	{ "state", OPTION_STATE, "exported|held|limbo|limbo-held|limbo-grace|limbo-free|gone",
-	  "only those in this state (limbo: in any of its three), or in one of a list" },
+	  "only blocks in this state, or in one of a list (limbo: any of its three)" },
 	{ "held", OPTION_HELD, NULL, "only those that somebody holds" },
-	{ "sort", OPTION_SORT, "COL", "by this column: numbers from the largest, texts from A to Z" },
-	{ "limit", OPTION_LIMIT, "N", "the first N lines" },
-	{ "group-by", OPTION_GROUP, "COL[,..]", "one line for those that are equal in these columns: how many, how much" },
+	{ "sort", OPTION_SORT, "COL", "sort by this column: numbers from the largest, texts from A to Z" },
+	{ "limit", OPTION_LIMIT, "N", "only the first N lines" },
+	{ "group-by", OPTION_GROUP, "COL[,..]", "one line for all blocks that are equal in these columns, with their number and size" },
 	CU_USERS_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS,
 	CU_DIR_OPTION,
@@ -382,9 +382,9 @@ static const struct cu_option options[] = {
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo blocks --state=limbo-held", "what was freed and cannot go, and who holds it" },
-	{ "culimbo blocks --pid=4711 -o +EXPORTS", "all that process 4711 exports or holds" },
-	{ "culimbo blocks --group-by=PID,STATE,HELDBY", "of whom, in which state, held by whom: how many, how much" },
+	{ "culimbo blocks --state=limbo-held", "freed blocks that are still held, and who holds them" },
+	{ "culimbo blocks --pid=4711 -o +EXPORTS", "all blocks that process 4711 exports or holds" },
+	{ "culimbo blocks --group-by=PID,STATE,HELDBY", "number and size of blocks by exporter, state and holder" },
 	{ "culimbo blocks --sort=FREED --state=limbo-held --limit=5", "the five that have waited longest" },
 	{ "culimbo blocks --json | jq '.blocks[0]'", "the largest block" },
 	{ .line = NULL },
@@ -393,7 +393,7 @@ static const struct cu_example examples[] = {
 const struct cu_command cu_blocks = {
 	.name = "blocks",
 	.arguments = "",
-	.summary = "list the blocks of GPU memory that are shared, or wait in limbo",
+	.summary = "list the blocks of GPU memory that are shared or wait in limbo",
 	.help = "Lists each block (and event) that a process exports, or has freed and cannot give\n"
 		"back yet; the largest first.  How much is shared by descriptors and fabric handles\n"
 		"is said below: that is only counted.",

@@ -380,17 +380,17 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 
 static const struct cu_option options[] = {
 	{ "simulate", OPTION_SIMULATE, NULL, "use the simulated driver: no GPU is needed" },
-	{ "format", OPTION_FORMAT, "text|json|junit|github", "the form of the report: text; JSON Lines; JUnit's XML; annotations of GitHub's actions" },
+	{ "format", OPTION_FORMAT, "text|json|junit|github", "the form of the report: text, JSON Lines, JUnit XML, or annotations for GitHub Actions" },
 	{ "json", OPTION_JSON, NULL, "the same as --format=json (doc/report-format.md)" },
-	{ "output", OPTION_OUTPUT, "FILE", "the report goes there (default: stderr)" },
-	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
+	{ "output", OPTION_OUTPUT, "FILE", "write the report to FILE (default: stderr)" },
+	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "a file of known findings (CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
-	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
-	{ "full-stacks", OPTION_FULL_STACKS, NULL, "all frames, also those around the program's own" },
+	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions for the findings, instead of the findings" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames, also those around the program's own" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
-	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "a CMD of which no CUDA call reaches culimbo is no failure" },
-	{ "wait", OPTION_WAIT, "DURATION", "wait so long, when CMD has ended, for what it left running (default 1s)" },
-	{ "allow-running", OPTION_RUNNING, NULL, "processes that use CUDA and still run after that are no failure" },
+	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "do not fail if no CUDA call of CMD reaches culimbo" },
+	{ "wait", OPTION_WAIT, "DURATION", "how long to wait, when CMD has ended, for processes that it left running (default 1s)" },
+	{ "allow-running", OPTION_RUNNING, NULL, "do not fail if processes that use CUDA still run after that" },
 	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
 	{ .name = NULL },
 };
@@ -399,21 +399,21 @@ static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
 	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running)" },
-	{ CU_FAILED, "CMD was not begun, or its report not written: stderr says why" },
-	{ CU_USAGE, "a wrong option" },
+	{ CU_FAILED, "CMD was not started, or the report not written: stderr says why" },
+	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
-	{ CU_NOT_FOUND, "there is no CMD; any other status, or signal, is CMD's own" },
+	{ CU_NOT_FOUND, "CMD was not found; any other status, or signal, is CMD's own" },
 	{ 0, NULL },
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo check -- pytest tests/ipc", "in CI: fails on leaks and misuse too" },
+	{ "culimbo check -- pytest tests/ipc", "in CI: fails on leaks and misuse, too" },
 	{ "culimbo check --simulate --json --output report.jsonl -- ./my_ipc_test", "without a GPU" },
 	{ "culimbo check --format=junit --output=culimbo.xml -- pytest tests/ipc", "for Jenkins, GitLab" },
 	{ "culimbo check --format=github -- pytest tests/ipc", "errors at their lines in a pull request" },
-	{ "culimbo check --gen-suppressions --output known.supp -- pytest tests/ipc", "what is known by now" },
-	{ "culimbo check --suppressions known.supp -- pytest tests/ipc", "and is not told again" },
+	{ "culimbo check --gen-suppressions --output known.supp -- pytest tests/ipc", "writes suppressions for the findings that are known by now" },
+	{ "culimbo check --suppressions known.supp -- pytest tests/ipc", "does not report these again" },
 	{ .line = NULL },
 };
 
@@ -421,23 +421,22 @@ const struct cu_command cu_check = {
 	.name = "check",
 	.arguments = "[--] CMD [ARGUMENTS]",
 	.summary = "run a program, and fail on leaks and misuse; for CI",
-	.help = "Runs CMD, and what CMD starts, as `culimbo run` does; when it has ended, prints\n"
-		"what was found in any process of it, those that were killed too, and exits with\n"
-		"another status than 0 if something was, or if nothing could be checked since no\n"
-		"CUDA call was seen.  CMD's own status, if not 0, or the signal\n"
-		"that ended it come first.\n"
+	.help = "Runs CMD, and what CMD starts, as `culimbo run` does.  When CMD has ended, prints\n"
+		"the findings of all its processes, also of those that were killed.  Fails if there\n"
+		"are findings, or if no CUDA call was seen, so that nothing could be checked.  If CMD\n"
+		"fails or is killed, that status is returned instead.\n"
 		"\n"
-		"CULIMBO_STRICT is 1 where it is not set: a block that was freed while another\n"
-		"process had it mapped is a finding, though culimbo kept it alive.\n"
+		"CULIMBO_STRICT is 1 unless it is set: a block that was freed while another process\n"
+		"had it mapped is a finding, though culimbo kept it alive.\n"
 		"\n"
-		"Names the processes below CMD that use CUDA without the library (if nobody under\n"
-		"the library opened what another exports either, that is a finding), that a signal\n"
-		"killed, and that still run.\n"
+		"Also names processes below CMD that use CUDA without the library, that a signal\n"
+		"killed, or that still run.  One without the library is a finding if another process\n"
+		"exports, and no process under the library opened that.\n"
 		"\n"
-		"CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT are check's own; a\n"
-		"CULIMBO_DIR of its own is used where none is set.  Suppressions are looked at when\n"
-		"CMD has ended, with functions and source files; CULIMBO_ERROR_EXITCODE has no\n"
-		"effect where there are any.",
+		"check sets CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT itself, and\n"
+		"uses a CULIMBO_DIR of its own unless one is set.  It applies suppressions when CMD\n"
+		"has ended, with functions and source files.  With suppressions,\n"
+		"CULIMBO_ERROR_EXITCODE has no effect.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

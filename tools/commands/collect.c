@@ -109,7 +109,7 @@ static void say_no_file(const struct cu_command *command, uint32_t pid)
 	switch (maps_library(pid)) {
 	case 1:
 		cu_error(command,
-			 "process %u has exported nothing, so nothing of it waits (or it shares through another directory than %s: give that by --dir; or it has CULIMBO_DISABLE=1)",
+			 "process %u has exported nothing, so nothing of it waits (or it uses another directory than %s, which --dir can name; or it has CULIMBO_DISABLE=1)",
 			 pid, cu_directory());
 		break;
 	case 0:
@@ -257,7 +257,7 @@ static int say(const struct cu_command *command, const struct collect *c, const 
 			 p->who.pid, p->who.pid);
 	else if (status == NO_ANSWER && !c->serving)
 		cu_error(command,
-			 "process %u has no collector thread (CULIMBO_COLLECTOR=inline, or it could not start one): it gives back what nobody holds when its program next calls us",
+			 "process %u has no collector thread (CULIMBO_COLLECTOR=inline, or it could not start one): it releases what nobody holds when its program next calls culimbo",
 			 p->who.pid);
 	else if (status == NO_ANSWER)
 		cu_error(command,
@@ -290,7 +290,7 @@ static int collect(const struct cu_command *command, int argc, char **argv)
 		case OPTION_WAIT:
 			if (!cu_read_wait(optarg, &c.wait))
 				return cu_usage_error(command,
-						      "'%s' is no time to wait: 500ms, 2s, 1m, up to 1 hour",
+						      "'%s' is not a time to wait: 500ms, 2s, 1m, up to 1 hour",
 						      optarg);
 			break;
 		default:
@@ -302,7 +302,7 @@ static int collect(const struct cu_command *command, int argc, char **argv)
 	if (optind < argc)
 		return cu_usage_error(command, "one at a time: '%s' is too many", argv[optind]);
 	if (!cl_region_name_id(id) && !cu_number(id, &pid))
-		return cu_usage_error(command, "'%s' is no process id", id);
+		return cu_usage_error(command, "'%s' is not a process id", id);
 	if (!cu_scan_all(command, &scan, dir, 0, &status))
 		return status;
 	at = find_process(command, &scan, id, pid);
@@ -321,7 +321,7 @@ static int collect(const struct cu_command *command, int argc, char **argv)
 	}
 	if (!process.file_id) {
 		cu_error(command,
-			 "process %u (%s) only imports: nothing of its own waits; ask the exporters of what it holds",
+			 "process %u (%s) only imports, so nothing of its own waits; ask the exporters of the blocks that it holds",
 			 process.who.pid, process.command);
 		return CU_FAILED;
 	}
@@ -361,18 +361,19 @@ static const struct cu_exit exits[] = {
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo collect 4711", "what waits only for its grace goes back now" },
+	{ "culimbo collect 4711", "releases now what waits only for its grace" },
 	{ .line = NULL },
 };
 
 const struct cu_command cu_collect = {
 	.name = "collect",
 	.arguments = "PID",
-	.summary = "ask a process to give back what nobody holds",
-	.help = "Asks process PID to end the grace of the blocks that wait in its limbo, and to give\n"
-		"back to the driver all that nobody holds; then says what came back, and who holds\n"
-		"the rest.  What is held stays.  The library does the same when an allocation fails.\n"
-		"Where several have that PID (containers), name the file of one, as `culimbo ps` has it.",
+	.summary = "ask a process to release memory that nobody holds",
+	.help = "Asks process PID to end the grace of the blocks in its limbo, and to release to the\n"
+		"driver all that nobody holds.  Then says what was released, and who holds the rest.\n"
+		"Held blocks stay.  The library does the same when an allocation fails.\n"
+		"If several processes have that PID (in containers), name the file of one, as\n"
+		"`culimbo ps` shows it.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

@@ -150,9 +150,9 @@ static int config(const struct cu_command *command, int argc, char **argv)
 static const struct cu_option options[] = { CU_TABLE_OPTIONS, { .name = NULL } };
 
 static const struct cu_example examples[] = {
-	{ "CULIMBO_GRACE=500ms culimbo config grace", "is the value understood?" },
+	{ "CULIMBO_GRACE=500ms culimbo config grace", "shows whether the value is understood" },
 	{ "culimbo config --json | jq -r '.options[] | select(.source == \"environment\").name'",
-	  "what of ours this shell sets" },
+	  "the options that this shell sets" },
 	{ .line = NULL },
 };
 
@@ -160,10 +160,10 @@ const struct cu_command cu_config = {
 	.name = "config",
 	.arguments = "[NAME...]",
 	.summary = "show each option, its value and where it came from",
-	.help = "Shows each option (an environment variable), or those that are named, with or\n"
-		"without CULIMBO_: the value that a program started from here would have, where\n"
-		"that came from, its default, and what it does.\n"
-		"Bad values and unknown names are complained about on stderr.",
+	.help = "Shows all options (environment variables), or those that are named, with or\n"
+		"without CULIMBO_: the value that a program started from here would have, where it\n"
+		"comes from, the default, and what the option does.\n"
+		"Warns on stderr about bad values and unknown names.",
 	.options = options,
 	.columns = columns,
 	.examples = examples,

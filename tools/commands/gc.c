@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo gc`: takes away the files that dead exporters left.
+ * `culimbo gc`: removes the files that dead exporters left.
  *
  * Must always hold: a file goes only by shim/shm/gc.h, whose exporter is dead and
  * whose byte lock we hold, or which is of an earlier boot; so it is safe at any
@@ -261,7 +261,7 @@ static void say_sum(const struct file *file, size_t n, bool dry)
 	}
 	cu_bytes_long(size, disk);
 	printf("%s%llu file%s, %s%s; kept, of processes that live: %llu",
-	       dry ? "Would take away " : "Took away ", (unsigned long long)gone, gone == 1 ? "" : "s",
+	       dry ? "Would remove " : "Removed ", (unsigned long long)gone, gone == 1 ? "" : "s",
 	       size, dry ? " (--dry-run)" : "", (unsigned long long)kept);
 	if (left)
 		printf("; left, not understood: %llu (to be removed by hand, when nothing runs under culimbo)",
@@ -353,35 +353,34 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 }
 
 static const struct cu_option options[] = {
-	{ "dry-run", OPTION_DRY_RUN, NULL, "only say what would be done" },
+	{ "dry-run", OPTION_DRY_RUN, NULL, "only say what would be removed" },
 	CU_TABLE_OPTIONS,
 	CU_DIR_OPTION,
 	{ .name = NULL },
 };
 
 static const struct cu_exit exits[] = {
-	{ CU_OK, "all that the dead left is gone (or there was nothing)" },
-	{ CU_FAILED, "a file of the dead could not be taken away: its line says why" },
+	{ CU_OK, "no file of a dead process is left" },
+	{ CU_FAILED, "a file of a dead process could not be removed: its line says why" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ 0, NULL },
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo gc --dry-run", "what have the dead left?" },
-	{ "culimbo gc", "take it away" },
+	{ "culimbo gc --dry-run", "lists what would be removed" },
+	{ "culimbo gc", "removes it" },
 	{ .line = NULL },
 };
 
 const struct cu_command cu_gc = {
 	.name = "gc",
 	.arguments = "",
-	.summary = "take away the files that dead processes left",
-	.help = "Takes away the exporter files of processes that have ended without doing so\n"
-		"(killed ones).  It is safe while others run: a file goes only when its process is\n"
-		"surely dead.  Running processes do the same now and then; nothing depends on it.\n"
-		"Folders in /dev/shm and /tmp that killed `culimbo check` left go as well, unless a\n"
-		"directory is named (--dir, CULIMBO_DIR).\n"
-		"To see what a dead process had shared, look at its file before (culimbo report).",
+	.summary = "remove files left by dead processes",
+	.help = "Removes the exporter files of killed processes.  This is safe while others run: a\n"
+		"file is removed only if its process is surely dead.  Running processes do the same\n"
+		"now and then; nothing depends on it.  Folders in /dev/shm and /tmp that a killed\n"
+		"`culimbo check` left are removed, too, unless a directory is named (--dir,\n"
+		"CULIMBO_DIR).  `culimbo report` shows what a dead process had shared; call it before.",
 	.options = options,
 	.columns = columns,
 	.exits = exits,

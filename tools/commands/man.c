@@ -194,10 +194,10 @@ static void put_top(FILE *to)
 		 "run programs with CUDA IPC made safe, and see what they share");
 	fputs(".B culimbo\n\\fISUBCOMMAND\\fR [\\fIARGUMENTS\\fR]\n.PP\n.B culimbo help\n\\fISUBCOMMAND\\fR\n"
 	      ".SH DESCRIPTION\n"
-	      "A block of GPU memory that a process shares by CUDA IPC and then frees is given to the\n"
-	      "next that asks, though others still read it. Under the library that this command puts\n"
-	      "before a program, it waits in a limbo until every process that maps it has closed it\n"
-	      "or died; see\n.BR culimbo (7).\nThe other subcommands show who shares, holds and waits.\n"
+	      "If a process shares a block of GPU memory by CUDA IPC and then frees it, CUDA reuses it,\n"
+	      "though other processes may still read it. This command runs a program under the\n"
+	      "culimbo library: the block then waits in a limbo until every process that maps it has\n"
+	      "closed it or died; see\n.BR culimbo (7).\nThe other subcommands show who shares, holds and waits.\n"
 	      ".SH SUBCOMMANDS\n",
 	      to);
 	for (const struct cu_command *const *c = cu_commands; *c; c++)
@@ -212,7 +212,7 @@ static void put_top(FILE *to)
 	fputs(".SH OPTIONS\n", to);
 	put_option(to, &help);
 	put_option(to, &version);
-	fputs(".SH \"EXIT STATUS\"\n.TP\n.B 0\nit was done\n.TP\n.B 1\nit could not be done\n.TP\n.B 2\nthe command line is wrong\n"
+	fputs(".SH \"EXIT STATUS\"\n.TP\n.B 0\nsuccess\n.TP\n.B 1\nfailure\n.TP\n.B 2\nthe command line is wrong\n"
 	      ".PP\nOthers are said on the page of each subcommand.\n"
 	      ".SH ENVIRONMENT\n.TP\n.B CULIMBO_DIR\nwhere exporter files are; it must be what the programs have\n"
 	      ".TP\n.B NO_COLOR\nif set, no colours\n.PP\nThe library's options are described in\n.BR culimbo (7).\n"

@@ -489,8 +489,8 @@ static int metrics(const struct cu_command *command, int argc, char **argv)
 }
 
 static const struct cu_option options[] = {
-	{ "output", OPTION_OUTPUT, "FILE", "write FILE, whole each time (default: stdout)" },
-	{ "every", OPTION_EVERY, "DURATION", "again and again, so far apart: 15s, 1m" },
+	{ "output", OPTION_OUTPUT, "FILE", "write to FILE, which is replaced as a whole (default: stdout)" },
+	{ "every", OPTION_EVERY, "DURATION", "print again after each DURATION: 15s, 1m" },
 	{ "format", OPTION_FORMAT, "openmetrics|prometheus",
 	  "prometheus: the older form, which node_exporter and promtool read (default openmetrics)" },
 	CU_USERS_OPTION(OPTION_USER),
@@ -501,7 +501,7 @@ static const struct cu_option options[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo metrics --format=prometheus -o /var/lib/prometheus/node-exporter/culimbo.prom --every 15s",
 	  "for node_exporter's textfile collector" },
-	{ "culimbo metrics | grep pinned_bytes", "who keeps freed memory of others" },
+	{ "culimbo metrics | grep pinned_bytes", "processes that keep freed memory of others" },
 	{ .line = NULL },
 };
 
@@ -509,10 +509,10 @@ const struct cu_command cu_metrics = {
 	.name = "metrics",
 	.arguments = "",
 	.summary = "print what is shared as OpenMetrics, for Prometheus",
-	.help = "Prints gauges by process and device: blocks and bytes that are exported, held by\n"
+	.help = "Prints gauges for each process and device: blocks and bytes that are exported, held by\n"
 		"others, in limbo, orphaned, or pinned by a process that has freed memory of others\n"
-		"open; and how old the oldest block in limbo is.  And counters by process, which only\n"
-		"grow: exports, opens and closes, frees that culimbo kept, memory that went into the\n"
+		"open; and the age of the oldest block in limbo.  Also prints counters for each process,\n"
+		"which only grow: exports, opens and closes, frees that culimbo kept, memory that went into the\n"
 		"limbo and came back, opens refused, holds of dead processes taken back, misuse, and\n"
 		"calls that waited for memory.  A GPU has two labels: gpu, its UUID, the same for all\n"
 		"processes, and device, as the block's exporter counts.\n"

@@ -26,20 +26,20 @@ static const struct cu_column columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
 	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line; where it has no file, its name" },
 	[STATE] = { "STATE", CU_TEXT, 0,
-		    "alive; dead; ending (its GPU work may go on); unsure (its lock is free, no more is known); of its file: damaged, version (another culimbo's), old (of an earlier boot), foreign (another user's), unread" },
+		    "alive; dead; ending (its GPU work may go on); unsure (its lock is free, no more is known); or the state of its file: damaged, version (of another culimbo), old (of an earlier boot), foreign (another user's), unread" },
 	[EXPORTED] = { "EXPORTED", CU_NUMBER, 0, "blocks and events that it exports and has not freed; of a dead process only what others still hold" },
-	[HELD] = { "HELD", CU_NUMBER, 0, "of its blocks, those that others hold, freed or not" },
-	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks that it has freed and the driver has not; of a dead process only what others still hold" },
+	[HELD] = { "HELD", CU_NUMBER, 0, "its blocks that others hold, freed or not" },
+	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks that it has freed, but the driver has not; of a dead process only what others still hold" },
 	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "what these take" },
 	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
-	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it keeps from going back to the driver: freed blocks, and blocks of dead processes, that it still has open" },
+	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it has open, and so keeps from going back to the driver: freed blocks, and blocks of dead processes" },
 	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
-	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it has none, and is known by what it holds of others" },
-	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, or where the process is, or that nobody opens what it exports" },
+	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it has none, but holds blocks of others" },
+	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, where the process is, or that no process opens what it exports" },
 	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it exports and has not freed" },
-	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "of its blocks, what others hold" },
-	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it holds of others" },
-	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_HIDDEN, "processes that hold blocks of it" },
+	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "the bytes of its blocks that others hold" },
+	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the bytes of others' blocks that it holds" },
+	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_HIDDEN, "how many processes hold blocks of it" },
 	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share, local time" },
 	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "memory that its file takes" },
 	[PIDNS] = { "PIDNS", CU_NUMBER, CU_HIDDEN | CU_LEFT, "the inode of its PID namespace" },
@@ -296,7 +296,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo ps", "who shares GPU memory, and how much waits in limbo" },
 	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
 	{ "culimbo ps -o PID,PINS,COMMAND", "who keeps freed memory of others" },
-	{ "culimbo ps --unprotected", "who uses CUDA and is not under culimbo" },
+	{ "culimbo ps --unprotected", "processes that use CUDA without culimbo" },
 	{ "culimbo ps --json | jq '[.processes[].limbo_bytes] | add'", "bytes in limbo on this host" },
 	{ .line = NULL },
 };
@@ -306,12 +306,12 @@ const struct cu_command cu_ps = {
 	.arguments = "",
 	.summary = "list the processes that share GPU memory",
 	.help = "Lists each process of this user that exports or imports GPU memory under the\n"
-		"library, living or dead, most bytes in limbo first.  What cannot be read is a line\n"
-		"too, which says why.\n"
+		"library, living or dead, most bytes in limbo first.  Unreadable files are listed\n"
+		"with the reason.\n"
 		"\n"
-		"With --unprotected: each process of this user that has libcuda.so mapped and not\n"
-		"libculimbo.so.  What it opens of others is freed under it, and what it exports is\n"
-		"not protected.",
+		"With --unprotected: lists each process of this user that has libcuda.so mapped but\n"
+		"not libculimbo.so.  Blocks that it opens may be freed meanwhile, and what it exports\n"
+		"is not protected.",
 	.options = options,
 	.columns = columns,
 	.examples = examples,

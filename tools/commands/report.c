@@ -319,7 +319,7 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 			status = CU_FAILED;
 		} else if (!found) {
 			fflush(stdout);
-			cu_error(command, "%s: there is no report of culimbo in it", file[i]);
+			cu_error(command, "%s: it has no culimbo report in it", file[i]);
 			status = CU_FAILED;
 		}
 		if (from != stdin)
@@ -389,11 +389,11 @@ static int report(const struct cu_command *command, int argc, char **argv)
 			if (choice.pids == PIDS)
 				return cu_usage_error(command, "more than %d processes", PIDS);
 			if (!read_number(optarg, UINT32_MAX, &choice.pid[choice.pids++]))
-				return cu_usage_error(command, "--pid: '%s' is no process id", optarg);
+				return cu_usage_error(command, "--pid: '%s' is not a process id", optarg);
 			break;
 		case OPTION_TOP:
 			if (!read_number(optarg, UINT32_MAX, &top))
-				return cu_usage_error(command, "--top: '%s' is no number", optarg);
+				return cu_usage_error(command, "--top: '%s' is not a number", optarg);
 			break;
 		case OPTION_MIN_AGE:
 			min_age = optarg;
@@ -433,7 +433,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	if (optind < argc)
 		return add_names(command, argc - optind, argv + optind, cl_options.full_stacks.number);
 	if (min_age && !cl_options.min_age.from_environment)
-		return cu_usage_error(command, "--min-age: '%s' is no duration: 500ms, 2s, 10m, 1h", min_age);
+		return cu_usage_error(command, "--min-age: '%s' is not a duration: 500ms, 2s, 10m, 1h", min_age);
 	if (!suppressions && cl_options.suppressions.text[0])
 		suppressions = cl_options.suppressions.text;
 	if (suppressions && !cu_report_suppressions(command, &known, suppressions))
@@ -470,7 +470,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	cl_self_dir_path(path, sizeof(path));
 	if (err) {
 		cu_error(command, "%s: %s", path,
-			 err == -EPERM ? "it is somebody else's, or open to others" : strerror(-err));
+			 err == -EPERM ? "it belongs to another user, or others may write to it" : strerror(-err));
 		status = CU_FAILED;
 	}
 	for (unsigned int i = 0; i < choice.pids && !err; i++)
@@ -501,16 +501,16 @@ static int report(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "pid", OPTION_PID, "PID", "only this process (may be given again)" },
-	{ "all", OPTION_ALL, NULL, "also what needs nothing to be done, and processes of which there is nothing to say" },
+	{ "all", OPTION_ALL, NULL, "also what needs no action, and processes without anything to report" },
 	{ "json", OPTION_JSON, NULL, "JSON Lines (doc/report-format.md)" },
-	{ "top", OPTION_TOP, "N", "so many places of each kind (default 10; 0: all)" },
-	{ "min-age", OPTION_MIN_AGE, "DURATION", "leave out what is younger (default: CULIMBO_MIN_AGE)" },
+	{ "top", OPTION_TOP, "N", "how many places of each kind to show (default 10; 0: all)" },
+	{ "min-age", OPTION_MIN_AGE, "DURATION", "leave out blocks younger than this (default: CULIMBO_MIN_AGE)" },
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE",
 	  "leave out what its leak:PATTERN lines match (default: CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
-	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions of what is found, instead of it" },
-	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "module and offset only" },
-	{ "full-stacks", OPTION_FULL_STACKS, NULL, "all frames, also those around the program's own" },
+	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions for the findings, instead of the findings" },
+	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "show modules and offsets only" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames, also those around the program's own" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
 	CU_USER_OPTION(OPTION_USER),
 	{ "dir", OPTION_DIR, "DIR",
@@ -519,10 +519,10 @@ static const struct cu_option options[] = {
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo report", "who holds what, since when, from where" },
-	{ "culimbo report --pid 753", "of one process, which may have been killed" },
-	{ "culimbo report report.753", "names for what a process wrote at its end (CULIMBO_REPORT_FILE)" },
-	{ "culimbo report --gen-suppressions >> known.supp", "what is known is not told again" },
+	{ "culimbo report", "which process holds what, since when, from where" },
+	{ "culimbo report --pid 753", "one process, which may have been killed" },
+	{ "culimbo report report.753", "adds names to a report that was written at exit (CULIMBO_REPORT_FILE)" },
+	{ "culimbo report --gen-suppressions >> known.supp", "writes suppressions for the findings that are known by now" },
 	{ "culimbo report --json | jq 'select(.type == \"group\" and .finding)'", "for scripts" },
 	{ .line = NULL },
 };
@@ -531,13 +531,13 @@ const struct cu_command cu_report = {
 	.name = "report",
 	.arguments = "[FILE...]",
 	.summary = "show what is held or leaked, by whom, and from which line",
-	.help = "Says of each process that shares, or has been killed while it did, what the\n"
-		"report at exit says: what is held in limbo, by whom and since when, what was never\n"
-		"closed, misuse, and what to do; with the lines of the program that did it, where\n"
-		"its debug information is there.\n"
+	.help = "Prints the exit report now, for processes that share and for those that were killed\n"
+		"while they did: what is held in limbo, by whom and since when, what was never\n"
+		"closed, misuse, and what to do.  It names the lines of the program if there is debug\n"
+		"information.\n"
 		"\n"
-		"With FILE (- is stdin), a report that a process has written at its end: prints it\n"
-		"with functions, files and lines added; the other options are for the first form.",
+		"With FILE (- is stdin), prints a report that a process wrote at exit, with\n"
+		"functions, files and lines added.  The other options do not apply then.",
 	.options = options,
 	.examples = examples,
 	.run = report,

@@ -152,28 +152,28 @@ static const struct cu_option options[] = {
 	VARIABLE("report-file", 4, "FILE", "where the report goes (CULIMBO_REPORT_FILE)"),
 	VARIABLE("report-format", 5, "text|jsonl|both", "its form (CULIMBO_REPORT_FORMAT)"),
 	VARIABLE("trace", 6, "FILE", "record when blocks live, for `culimbo trace` (CULIMBO_TRACE)"),
-	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "findings that are known (CULIMBO_SUPPRESSIONS)" },
+	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "a file of known findings (CULIMBO_SUPPRESSIONS)" },
 	{ "names", OPTION_NAMES, NULL,
-	  "print what processes report when CMD has ended, with functions and lines: CMD is a child then" },
+	  "print all reports when CMD has ended, with functions and lines; CMD runs as a child" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "reports list the suppressions that matched" },
 	{ .name = NULL },
 };
 
 static const struct cu_exit exits[] = {
-	{ CU_OK, "CMD's own, as any other status" },
-	{ CU_FAILED, "the file of suppressions cannot be read" },
-	{ CU_USAGE, "a wrong option" },
+	{ CU_OK, "CMD's own, like any other status" },
+	{ CU_FAILED, "the suppressions file cannot be read" },
+	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
-	{ CU_NOT_FOUND, "there is no CMD" },
+	{ CU_NOT_FOUND, "CMD was not found" },
 	{ 0, NULL },
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo run -- python3 serve.py", "a program under the library, and what it starts" },
+	{ "culimbo run -- python3 serve.py", "runs a program, and what it starts, under culimbo" },
 	{ "culimbo run --simulate -- ./my_ipc_test", "the same without a GPU" },
 	{ "culimbo run --log=info --log-file=log.%p --trace=trace.%p -- ./job", "with a log and a trace" },
-	{ "culimbo run --names -- ./my_ipc_test", "findings with functions and lines, when it has ended" },
+	{ "culimbo run --names -- ./my_ipc_test", "findings with functions and lines, when the program has ended" },
 	{ .line = NULL },
 };
 
@@ -181,17 +181,17 @@ const struct cu_command cu_run = {
 	.name = "run",
 	.arguments = "[--] CMD [ARGUMENTS]",
 	.summary = "run a program with CUDA IPC made safe",
-	.help = "Runs CMD, and what CMD starts, with the library put before what LD_PRELOAD\n"
-		"already holds.  CMD takes the place of this process: stdin, stdout, signals and\n"
-		"the exit status are its own.\n"
+	.help = "Runs CMD, and what CMD starts, with the library in front of what LD_PRELOAD\n"
+		"already names.  CMD replaces this process, so stdin, stdout, signals and the exit\n"
+		"status are CMD's own.\n"
 		"\n"
-		"What each process finds it reports at its end (culimbo(7)).  There it knows no\n"
-		"functions and no files: of suppressions, those that name modules match.  All do\n"
-		"in `culimbo check`, which also makes them (--gen-suppressions).\n"
+		"A process with findings prints a report when it exits (culimbo(7)).  Reports at\n"
+		"exit have no function names, so only suppressions of modules match there.  Use\n"
+		"`culimbo check` for the others, and to generate them (--gen-suppressions).\n"
 		"\n"
 		"With --names, CMD is a child of this process, which prints all reports when CMD has\n"
-		"ended, with functions and lines, each bug once; then it ends as CMD did.  Signals\n"
-		"that are sent to it reach CMD.",
+		"ended, with functions and lines, each bug once, and then exits as CMD did.  Signals\n"
+		"that are sent to this process reach CMD.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

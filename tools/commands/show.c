@@ -236,9 +236,9 @@ static int show(const struct cu_command *command, int argc, char **argv)
 	status = CU_FAILED;
 	if (!find_id(&search, id))
 		status = cu_usage_error(command,
-					"'%s' is no pid, no address (0x...) and no FILE:RECORD", id);
+					"'%s' is not a pid, an address (0x...) or FILE:RECORD", id);
 	else if (!search.n)
-		cu_error(command, "there is no '%s' in %s: see `culimbo ps` and `culimbo blocks`", id,
+		cu_error(command, "'%s' is not in %s: see `culimbo ps` and `culimbo blocks`", id,
 			 cu_directory());
 	else if (search.n > 1)
 		list_matches(command, &search, id);
@@ -260,7 +260,7 @@ static const struct cu_option options[] = {
 
 static const struct cu_exit exits[] = {
 	{ CU_OK, "it was shown" },
-	{ CU_FAILED, "there is none, or there are several (stderr lists them)" },
+	{ CU_FAILED, "there is no such process or block, or there are several (stderr lists them)" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ 0, NULL },
 };
@@ -276,10 +276,11 @@ const struct cu_command cu_show = {
 	.name = "show",
 	.arguments = "ID",
 	.summary = "show everything about one process or block",
-	.help = "Shows all that is known of a process (ID is its pid, or the name of its file,\n"
-		"exporter-0a1b2c or 0a1b2c) or of a block (ID is an address in hexadecimal, or\n"
-		"FILE:RECORD as `culimbo blocks` has it): who exports and who holds it, since when, from where in the code, and\n"
-		"what to do.  Where ID may be several, they are listed.",
+	.help = "Shows all that is known about a process or a block: who exports it and who holds it,\n"
+		"since when, from where in the code, and what to do.  The ID of a process is its pid,\n"
+		"or the name of its file (exporter-0a1b2c or 0a1b2c).  The ID of a block is an\n"
+		"address in hexadecimal, or FILE:RECORD as `culimbo blocks` shows it.  If several\n"
+		"match, they are listed.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,

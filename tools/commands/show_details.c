@@ -152,7 +152,7 @@ static const char *class_text(enum cl_view_class class)
 static const char *class_hint(const struct cu_block *block, const struct cu_process *process)
 {
 	if (block->is.pinned)
-		return "somebody opened it who could not be noted (see room in the directory: culimbo doctor); it goes with its exporter";
+		return "a process that could not be recorded opened it, so it stays until its exporter ends (see room in the directory: culimbo doctor)";
 	if (process->state == CL_DEAD && !block->held)
 		return "its exporter has ended, and the driver has its memory back; `culimbo gc` takes the file away";
 	if (!process->file_id || process->state == CL_DEAD)

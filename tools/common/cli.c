@@ -17,8 +17,8 @@ enum { LINE = 80, OPTION_WIDTH = 24 }; /* letters, in a help */
 const struct cu_command *const *cu_commands;
 
 static const struct cu_exit usual_exits[] = {
-	{ CU_OK, "it was done" },
-	{ CU_FAILED, "it could not be done: stderr says why" },
+	{ CU_OK, "success" },
+	{ CU_FAILED, "failure: stderr says why" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ 0, NULL },
 };

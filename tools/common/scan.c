@@ -54,10 +54,10 @@ int cu_directory_open(const struct cu_command *command)
 	cu_clean(path, sizeof(path), cu_directory(), 255);
 	if (fd == -EPERM)
 		cu_error(command,
-			 "%s is somebody else's, or others may write there: nothing in it can be believed (the library does not use it either); give another one by --dir or CULIMBO_DIR",
+			 "%s belongs to another user, or others may write there, so nothing in it can be trusted (the library does not use it either); name another one by --dir or CULIMBO_DIR",
 			 path);
 	else if (fd == -ELOOP || fd == -ENOTDIR)
-		cu_error(command, "%s: is no directory%s", path,
+		cu_error(command, "%s: is not a directory%s", path,
 			 fd == -ELOOP ? " but a symbolic link" : "");
 	else
 		cu_error(command, "cannot open %s: %s", path, strerror(-fd));

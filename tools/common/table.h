@@ -57,7 +57,7 @@ enum { CU_OPTION_JSON = 1000, CU_OPTION_RAW, CU_OPTION_BYTES, CU_OPTION_NOHEADIN
 #define CU_TABLE_OPTIONS                                                                       \
 	{ "output", 'o', "COL[,..]", "show these columns; +COL[,..]: these too" },              \
 	CU_JSON_OPTION,                                                                         \
-	{ "raw", CU_OPTION_RAW, NULL, "print columns for scripts, one blank apart" },           \
+	{ "raw", CU_OPTION_RAW, NULL, "for scripts: columns separated by one space" },           \
 	CU_BYTES_OPTION,                                                                        \
 	{ "noheadings", CU_OPTION_NOHEADINGS, NULL, "print no line of column names" }
 

@@ -262,12 +262,12 @@ static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 		return;
 	if (ours == present && got_ours == got && present)
 		cu_found("hooks", OK, NULL,
-			 "all %u calls that we look at are routed to us by dlsym, all %u by cuGetProcAddress",
+			 "all %u calls that were tried lead to culimbo by dlsym, all %u by cuGetProcAddress",
 			 present, got);
 	else
 		cu_found("hooks", FAIL,
 			 "programs may free what others hold. Another preloaded library may be why (see messages); if there is none, report it, with the driver's version and this line",
-			 "of the calls that we look at, dlsym gives %u of %u to us, cuGetProcAddress %u of %u",
+			 "of the calls that were tried, %u of %u lead to culimbo by dlsym, %u of %u by cuGetProcAddress",
 			 ours, present, got_ours, got);
 	if (said(probe, "shared", error, sizeof(error))) {
 		bool stamped = said(probe, "memory_tail", tail, sizeof(tail)) && atoi(tail);

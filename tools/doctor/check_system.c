@@ -144,14 +144,14 @@ static void check_directory(void)
 				 "%s cannot be written to: %s", above, strerror(errno));
 		else if (slash && st.st_mode & 022 && !(st.st_mode & S_ISVTX))
 			cu_found("directory", WARN,
-				 "chmod +t it: others could take our directory away",
+				 "chmod +t it: others could remove culimbo's directory",
 				 "%s (mode %04o) is open to all and not sticky", above,
 				 (unsigned int)st.st_mode & 07777);
 		check_room(slash ? above : ".");
 	} else if (fd == -EPERM) {
 		cu_found("directory", FAIL,
 			 "chmod 700 it if it is yours, else set CULIMBO_DIR to another one: the library shares nothing as it is",
-			 "%s is somebody else's, or others may write there", path);
+			 "%s belongs to another user, or others may write there", path);
 	} else {
 		cu_found("directory", FAIL, "take it away, or set CULIMBO_DIR", "%s: %s", path,
 			 strerror(-fd));
@@ -179,7 +179,7 @@ static void check_files(void)
 				 "%u file%s cannot be read (another version's, or damaged)", unread,
 				 unread == 1 ? "" : "s");
 		if (dead)
-			cu_found("exporters", WARN, "`culimbo gc` takes them away",
+			cu_found("exporters", WARN, "`culimbo gc` removes them",
 				 "%u file%s of dead processes", dead, dead == 1 ? "" : "s");
 		if (!unread && !dead)
 			cu_found("exporters", OK, NULL, "%u process%s share%s", alive,
@@ -214,7 +214,7 @@ static void check_folders(void)
 	cu_check_folders_left(false, count_folder, &left);
 	cu_bytes_long(size, left.bytes);
 	if (left.folders)
-		cu_found("leftovers", WARN, "`culimbo gc` takes them away (without --dir and CULIMBO_DIR)",
+		cu_found("leftovers", WARN, "`culimbo gc` removes them (without --dir and CULIMBO_DIR)",
 			 "%u folder%s of killed `culimbo check`, %s: %s%s", left.folders,
 			 left.folders == 1 ? "" : "s", size, left.one, left.folders == 1 ? "" : " and others");
 }
@@ -258,7 +258,7 @@ static void check_remove_ipc(void)
 	snprintf(path, sizeof(path), "%s/run/systemd/system", cu_doctor_root);
 	if (stat(path, &st)) {
 		cu_found("RemoveIPC", OK, NULL,
-			 "systemd does not run here: nobody takes files away at logout");
+			 "systemd does not run here: nothing removes files at logout");
 		return;
 	}
 	for (size_t i = 0; i < 3; i++)
@@ -285,7 +285,7 @@ static void check_remove_ipc(void)
 	}
 	if (!*cu_doctor_root && geteuid() < 1000) {
 		cu_found("RemoveIPC", OK, NULL,
-			 "logind takes away files of ordinary users at logout, not those of system users (uid %u)",
+			 "logind removes files of ordinary users at logout, but not those of system users (uid %u)",
 			 (unsigned int)geteuid());
 		return;
 	}
@@ -367,11 +367,11 @@ static void check_proc(void)
 	cl_identity_self(&self);
 	if (!self.start_time)
 		cu_found("/proc", WARN,
-			 "mount /proc of this PID namespace (unshare --mount-proc, docker does): else who has died is known only after CULIMBO_SETTLE",
+			 "mount /proc of this PID namespace (unshare --mount-proc, docker does it): else a death is known only after CULIMBO_SETTLE",
 			 "it is not mounted, or is another PID namespace's");
 	else if ((error = look_at_child()) != 0)
 		cu_found("/proc", WARN,
-			 "a security module or seccomp forbids it; then who has died is known only after CULIMBO_SETTLE",
+			 "a security module or seccomp forbids it; a death is then known only after CULIMBO_SETTLE",
 			 "/proc/PID/maps of our own processes cannot be read: %s",
 			 strerror(-error));
 	else

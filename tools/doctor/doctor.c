@@ -107,7 +107,7 @@ static int doctor(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_PATIENCE:
 			if (!cu_read_wait(optarg, &ns))
-				return cu_usage_error(command, "'%s' is no time: 500ms, 2s, 1m, up to 1 hour",
+				return cu_usage_error(command, "'%s' is not a time: 500ms, 2s, 1m, up to 1 hour",
 						      optarg);
 			patience_ms = (int)(ns / 1000000);
 			break;
@@ -169,10 +169,10 @@ static const struct cu_example examples[] = {
 const struct cu_command cu_doctor = {
 	.name = "doctor",
 	.arguments = "",
-	.summary = "check that the library can do its work here, and say what to do",
-	.help = "Looks at the driver (in a process of its own), its handles, how its calls are routed\n"
+	.summary = "check this machine's setup, and suggest fixes",
+	.help = "Checks the driver (in a process of its own), its handles, how its calls are routed\n"
 		"to the library, the directory of exporter files, logind, limits and /proc.  Each check\n"
-		"is ok, a warning or a failure, with what to do.  Nothing is changed.",
+		"is ok, a warning or a failure, and says what to do.  doctor changes nothing.",
 	.options = options,
 	.columns = columns,
 	.exits = exits,

@@ -42,11 +42,11 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_TIMES:
 			if (!cu_number(optarg, &times) || !times)
-				return cu_usage_error(command, "'%s' is no number of times", optarg);
+				return cu_usage_error(command, "'%s' is not a number of updates", optarg);
 			break;
 		case OPTION_DELAY:
 			if (!cu_read_wait(optarg, &delay) || delay < 50000000)
-				return cu_usage_error(command, "'%s' is no delay: 50ms at least, 2s, 1m", optarg);
+				return cu_usage_error(command, "'%s': the delay must be at least 50ms, as in 2s or 1m", optarg);
 			break;
 		case OPTION_SORT: {
 			int column = cu_column_find(cu_top_columns, optarg, strlen(optarg),
@@ -94,9 +94,9 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 }
 
 static const struct cu_option options[] = {
-	{ "batch", OPTION_BATCH, NULL, "print tables one after the other, as into a file" },
-	{ "iterations", OPTION_TIMES, "N", "end after N looks" },
-	{ "delay", OPTION_DELAY, "DURATION", "time between two looks (default 1s)" },
+	{ "batch", OPTION_BATCH, NULL, "print tables one after the other, for a file" },
+	{ "iterations", OPTION_TIMES, "N", "stop after N updates" },
+	{ "delay", OPTION_DELAY, "DURATION", "time between updates (default 1s)" },
 	{ "sort", OPTION_SORT, "LIMBOBYTES|LIMBO|HELD|EXPORTED|IMPORTED|PINS|AGE|PID|COMMAND",
 	  "sort by this column (default LIMBOBYTES)" },
 	{ "filter", OPTION_FILTER, "TEXT", "only those with TEXT in command, pid or state" },
@@ -108,7 +108,7 @@ static const struct cu_option options[] = {
 
 static const struct cu_example examples[] = {
 	{ "culimbo top", "live; ? shows the keys, q quits" },
-	{ "culimbo top --sort=PINS", "who keeps freed memory of others, first" },
+	{ "culimbo top --sort=PINS", "processes that keep freed memory of others, first" },
 	{ "culimbo top --batch -n 60 -d 1s > limbo.log", "a minute of it, into a file" },
 	{ "culimbo top -n 1 --json", "once, for a script" },
 	{ .line = NULL },
@@ -118,13 +118,13 @@ const struct cu_command cu_top = {
 	.name = "top",
 	.arguments = "",
 	.summary = "show the processes that share, live, and how their limbos grow",
-	.help = "Shows the processes that share GPU memory, again and again: what waits in the limbo\n"
-		"of each, as a bar (of the most that any has) and over time.  Keys select a\n"
-		"process, show what it shares, with whom and from where in the code, have it collect,\n"
-		"sort, filter, pause and quit; ? shows them.  Of each GPU: how much of its memory is\n"
-		"used and free (from NVIDIA's libnvidia-ml.so.1, where it is), and what the limbos of\n"
-		"all processes take of it, in whole pages of 2 MiB.  Where stdout is no terminal, or a dumb one, it prints one\n"
-		"table, or with `--batch` one after the other.",
+	.help = "Shows the processes that share GPU memory, live, with what waits in the limbo of\n"
+		"each, as a bar (scaled to the largest limbo) and over time.  Keys select a process,\n"
+		"show what it shares, with whom and from where in the code, make it collect, sort,\n"
+		"filter, pause and quit; ? lists the keys.  For each GPU it shows used and free memory\n"
+		"(from NVIDIA's libnvidia-ml.so.1, if it is installed), and what the limbos of all\n"
+		"processes take, in whole pages of 2 MiB.  If stdout is not a terminal, or a dumb one,\n"
+		"it prints one table, or with `--batch` one after the other.",
 	.options = options,
 	.columns = cu_top_columns,
 	.examples = examples,

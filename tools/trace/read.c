@@ -102,10 +102,10 @@ static int read_file(int fd, struct cu_trace_process *p, const char **why,
 	*why = NULL;
 	if (fstat(fd, &st))
 		return -errno;
-	*why = "is no file";
+	*why = "is not a file";
 	if (!S_ISREG(st.st_mode))
 		return -EBADMSG;
-	*why = "is no trace file of culimbo";
+	*why = "is not a culimbo trace file";
 	if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(&h, CL_TRACE_MAGIC, sizeof h.magic))
 		return -EBADMSG;
 	*why = "is the trace of another version of culimbo";

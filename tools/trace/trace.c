@@ -212,8 +212,8 @@ static const struct cu_option options[] = {
 };
 
 static const struct cu_exit exits[] = {
-	{ CU_OK, "it was done" },
-	{ CU_FAILED, "nothing of a FILE could be read, or the output not written" },
+	{ CU_OK, "success" },
+	{ CU_FAILED, "a FILE could not be read, or the output not written" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ 0, NULL },
 };
@@ -229,11 +229,11 @@ const struct cu_command cu_trace = {
 	.name = "trace",
 	.arguments = "FILE...",
 	.summary = "turn what CULIMBO_TRACE recorded into a picture",
-	.help = "Reads the trace files that processes run with CULIMBO_TRACE=FILE have made, and\n"
-		"shows the lives of the blocks that they shared: a summary, a trace for Perfetto\n"
-		"(ui.perfetto.dev or chrome://tracing), or a page for any browser, which needs no\n"
-		"server. FILE is a trace file, or the name that CULIMBO_TRACE had: then all\n"
-		"FILE.PID are read. Of a damaged file what can be read is read.",
+	.help = "Reads the trace files of processes that ran with CULIMBO_TRACE=FILE, and shows the\n"
+		"lives of the blocks that they shared, as a summary, as a trace for Perfetto\n"
+		"(ui.perfetto.dev or chrome://tracing), or as a page for any browser, without a\n"
+		"server.  FILE is a trace file, or the value of CULIMBO_TRACE; then all FILE.PID are\n"
+		"read.  Of a damaged file, it reads what it can.",
 	.options = options,
 	.exits = exits,
 	.examples = examples,
