@@ -215,7 +215,7 @@ void pool_strict(void)
  */
 static void older_once(bool importer, const char *library)
 {
-	struct entry older = { .bare = true, .env = POOL_GRACE, .library = library }, now = both;
+	struct entry older = { .bare = true, .env = POOL_GRACE, .other = library }, now = both;
 	const char *who = importer ? "C" : "P";
 	uint64_t block, import, again;
 	struct pair pair;

@@ -159,8 +159,8 @@ __attribute__((noreturn)) static void become(const struct actor *actor, const st
 			argv[n++] = (char *)"--no-preload";
 		argv[n++] = (char *)"--";
 	}
-	if (entry->library) {
-		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", entry->library);
+	if (entry->other) {
+		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", entry->other);
 		argv[n++] = (char *)"/usr/bin/env";
 		argv[n++] = preload;
 	}

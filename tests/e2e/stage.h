@@ -87,7 +87,7 @@ struct entry {
 	bool raw;	    /* makes no CUDA call until told to */
 	const char *door;   /* "linked", "dlsym" or "getproc" */
 	const char *env;    /* "NAME=value NAME=value" beside what all have */
-	const char *library; /* of another culimbo, with .bare: this one is preloaded */
+	const char *other;   /* the library of another culimbo, preloaded with .bare */
 	int partner;	    /* a descriptor to become WIRE_PARTNER_FD, or 0 */
 };
 /* Starts an actor: ENTER("P", .bare = true). */

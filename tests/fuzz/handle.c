@@ -24,6 +24,7 @@
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/shim.h"
+#include "tests/fuzz/context.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RECORDS = 8, STEPS = 64 };
@@ -96,29 +97,6 @@ static CUresult memory_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	memset(handle, 0, sizeof *handle);
 	memcpy(handle->reserved, &p, sizeof p);
-	return CUDA_SUCCESS;
-}
-static CUresult current(CUcontext *ctx)
-{
-	*ctx = (CUcontext)0xa0;
-	return CUDA_SUCCESS;
-}
-static CUresult device(CUdevice *d)
-{
-	*d = 0;
-	return CUDA_SUCCESS;
-}
-static CUresult primary(CUdevice d, unsigned int *flags, int *active)
-{
-	(void)d;
-	*flags = 0;
-	*active = 0;
-	return CUDA_SUCCESS;
-}
-static CUresult range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
-{
-	*base = p;
-	*size = 1024;
 	return CUDA_SUCCESS;
 }
 static CUresult attribute(void *data, CUpointer_attribute what, CUdeviceptr p)

@@ -22,6 +22,7 @@
 #include "shim/limbo/exporter.h"
 #include "shim/shim.h"
 #include "shim/shm/pool_data.h"
+#include "tests/fuzz/context.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RECORDS = 8, STEPS = 64 };
@@ -50,29 +51,6 @@ static CUresult free_async(CUdeviceptr p, CUstream stream)
 {
 	(void)stream;
 	return free_memory(p);
-}
-static CUresult current(CUcontext *ctx)
-{
-	*ctx = (CUcontext)0xa0;
-	return CUDA_SUCCESS;
-}
-static CUresult device(CUdevice *d)
-{
-	*d = 0;
-	return CUDA_SUCCESS;
-}
-static CUresult primary(CUdevice d, unsigned int *flags, int *active)
-{
-	(void)d;
-	*flags = 0;
-	*active = 0;
-	return CUDA_SUCCESS;
-}
-static CUresult range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
-{
-	*base = p;
-	*size = 1024;
-	return CUDA_SUCCESS;
 }
 static CUresult attribute(void *data, CUpointer_attribute what, CUdeviceptr p)
 {
