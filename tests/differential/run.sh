@@ -64,7 +64,7 @@ trap 'rm -rf "$dir"' EXIT
 }
 [ $# -gt 0 ] || [ -n "$seconds" ] || {
 	i=0
-	while [ $i -lt 900 ]; do
+	while [ $i -lt 500 ]; do
 		i=$((i + 1))
 		set -- "$@" $i
 	done

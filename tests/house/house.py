@@ -77,27 +77,31 @@ for path in files:
     for included in re.findall(r'^#include "((?:shim|preload|tools)/[^"]+)"', text, re.M):
         check(path, included, "#include")
 
-uses, defined = {}, {}
+uses, defined, source_of = {}, {}, {}
 for source in (p for p in files if p.endswith((".c", ".S")) and not p.startswith("tests/")):
     folder, stem = (build / source).parent, pathlib.Path(source).stem
     found = [p for pattern in (f".libs/*_la-{stem}.o", f"*-{stem}.o") for p in sorted(folder.glob(pattern))]
-    object_file = found[0] if found else None
-    if object_file is None:
+    if found:
+        source_of[str(found[0])] = source
+        uses[source] = set()
+# one nm for all of them: a process for each would take most of the time
+listed = subprocess.run(["nm", "-f", "sysv", *source_of], capture_output=True, text=True, check=True) if source_of else None
+for line in listed.stdout.splitlines() if listed else ():
+    if line.startswith("Symbols from "):
+        source = source_of[line[len("Symbols from "):].rstrip(":")]
+        names = uses[source]
         continue
-    names = uses[source] = set()
-    listed = subprocess.run(["nm", "-f", "sysv", object_file], capture_output=True, text=True, check=True)
-    for line in listed.stdout.splitlines():
-        field = [f.strip() for f in line.split("|")]
-        if len(field) != 7:
-            continue
-        name, kind, section = field[0], field[2], field[6]
-        if kind in "Uw":
-            names.add(name)
-        elif kind.isupper() and kind != "N":
-            defined.setdefault((source.startswith("tools/"), name), source)
-        writable = re.match(r"\.t?(bss|data)(\.(?!rel\.ro)|$)|\*COM\*", section)
-        if source.startswith(NO_STATE) and writable and name.split(".")[0] not in STATE_ALLOWED:
-            wrong.append(f"{source}: {name}: a variable, in a room without state")
+    field = [f.strip() for f in line.split("|")]
+    if len(field) != 7:
+        continue
+    name, kind, section = field[0], field[2], field[6]
+    if kind in "Uw":
+        names.add(name)
+    elif kind.isupper() and kind != "N":
+        defined.setdefault((source.startswith("tools/"), name), source)
+    writable = re.match(r"\.t?(bss|data)(\.(?!rel\.ro)|$)|\*COM\*", section)
+    if source.startswith(NO_STATE) and writable and name.split(".")[0] not in STATE_ALLOWED:
+        wrong.append(f"{source}: {name}: a variable, in a room without state")
 
 arrows = {}
 for source, names in uses.items():
