@@ -405,8 +405,13 @@ static bool fence_less(struct cl_exporter *ex, struct cl_pool_import *import)
 {
 	struct cl_pool_turn turn;
 	bool last, more = false;
+	uint64_t key;
 
-	cl_pool_turn_begin(ex, &turn, import->turn);
+	/* another thread that imports it once more writes the same */
+	cl_lock(&cl_imports_lock);
+	key = import->turn;
+	cl_unlock(&cl_imports_lock);
+	cl_pool_turn_begin(ex, &turn, key);
 	cl_lock(&cl_imports_lock);
 	last = !--import->fences && import->freed;
 	cl_unlock(&cl_imports_lock);
