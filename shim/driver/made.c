@@ -56,9 +56,9 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool exchanged = cl_driver.cuThreadExchangeStreamCaptureMode &&
 			 cl_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
-	CUdeviceptr base;
+	CUdeviceptr base = dptr;
 	int device = 0;
-	size_t size;
+	size_t size = 0;
 
 	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) == CUDA_SUCCESS) {
 		memory.base = base;

@@ -23,7 +23,7 @@
 # everything has a deadline; what qemu-user can't do is named with its reason, by test.
 set -u
 export LC_ALL=C
-unset LD_PRELOAD CC CXX CFLAGS CPPFLAGS LDFLAGS "${!CULIMBO_@}" # those compilers build for this machine
+unset LD_PRELOAD "${!CULIMBO_@}"
 # what killed processes leave goes at once, as scenes count files
 export CULIMBO_KEEP_DEAD=0
 
@@ -153,7 +153,8 @@ make_it()
 	export PKG_CONFIG_SYSROOT_DIR=$root
 	cd "$arm" || return
 	if [ ! -e Makefile ] || [ "$source/configure" -nt config.status ]; then
-		timeout 200 "$source/configure" -q -C --host=aarch64-linux-gnu --with-cuda="$cuda" \
+		# (the caller's compiler builds for this machine)
+		timeout 200 env -u CC -u CXX -u CFLAGS -u CPPFLAGS -u LDFLAGS "$source/configure" -q -C --host=aarch64-linux-gnu --with-cuda="$cuda" \
 			CFLAGS='-g -O1' \
 			CPPFLAGS="-isystem $root/usr/include -isystem $root/usr/include/aarch64-linux-gnu" \
 			LDFLAGS="-L$root/lib/aarch64-linux-gnu -Wl,--dynamic-linker=$loader -Wl,--disable-new-dtags -Wl,-rpath,$libraries -Wl,-rpath-link,$libraries" ||
