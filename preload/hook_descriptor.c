@@ -22,7 +22,7 @@ CUresult CUDAAPI cl_hook_cuMemExportToShareableHandle(void *shareable, CUmemGene
 	CUresult result = cl_driver.cuMemExportToShareableHandle(shareable, handle, type, flags);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note();
+		cl_sharer_note_counted();
 		cl_descriptor_note(by(CL_CALL_EXPORT, type), handle);
 	}
 	return result;
@@ -34,7 +34,7 @@ CUresult CUDAAPI cl_hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 	CUresult result = cl_driver.cuMemImportFromShareableHandle(handle, shareable, type);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note();
+		cl_sharer_note_counted();
 		cl_descriptor_note(by(CL_CALL_IMPORT, type), *handle);
 	}
 	return result;
@@ -46,7 +46,7 @@ CUresult CUDAAPI cl_hook_cuMemPoolExportToShareableHandle(void *shareable, CUmem
 	CUresult result = cl_driver.cuMemPoolExportToShareableHandle(shareable, pool, type, flags);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note();
+		cl_sharer_note_counted();
 		cl_descriptor_note(by(CL_CALL_POOL_EXPORT, type), 0);
 	}
 	return result;
@@ -58,7 +58,7 @@ CUresult CUDAAPI cl_hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, 
 	CUresult result = cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note();
+		cl_sharer_note_counted();
 		cl_descriptor_note(by(CL_CALL_POOL_IMPORT, type), 0);
 	}
 	return result;

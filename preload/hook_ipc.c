@@ -43,3 +43,10 @@ CUresult CUDAAPI cl_hook_cuMemPoolImportPointer(CUdeviceptr *dptr, CUmemoryPool 
 	cl_sharer_note();
 	return cl_pool_pointer_import(dptr, pool, data);
 }
+
+CUresult CUDAAPI cl_hook_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	if (!cl_sharing())
+		return cl_driver.cuMemPoolDestroy(pool);
+	return cl_pool_destroy(pool);
+}

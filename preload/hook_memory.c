@@ -76,7 +76,7 @@ static size_t array3_bytes(const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 			   wanted->NumChannels);
 }
 
-/* No driver says which device a pool is on, or how much memory the pool has left. */
+/* No driver says which device a pool is on, or whether it is on the host, or how much it has left. */
 #define OF_A_POOL(bytes) ((struct cl_need){ (bytes), 0, CL_OF_ANY, (bytes) })
 
 /* The call takes the memory from the pool of the device of @stream. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Remembers which process shares: see sharer.h. */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <unistd.h>
 #include "preload/sharer.h"
 #include "preload/wrapped.h"
@@ -12,14 +13,23 @@
  * handler), so it calls cl_sharer_note() again before it shares.
  */
 static _Atomic(pid_t) sharing_process;
+/* The warning of wrappers is given once in the life of a process, so a forked child keeps this. */
+static atomic_bool asked_for_wrappers;
+
+void cl_sharer_note_counted(void)
+{
+	/* before the sharing flag is set: a thread that sees the flag sees the process, too */
+	if (!cl_sharing())
+		atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
+}
 
 void cl_sharer_note(void)
 {
-	if (cl_sharing())
+	if (cl_sharing() && atomic_load_explicit(&asked_for_wrappers, memory_order_relaxed))
 		return;
+	atomic_store_explicit(&asked_for_wrappers, true, memory_order_relaxed);
 	cl_wrapped_say();
-	/* before the sharing flag is set: a thread that sees the flag sees the process, too */
-	atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
+	cl_sharer_note_counted();
 }
 
 pid_t cl_sharer_pid(void)

@@ -10,6 +10,11 @@
  * may make the process one that shares.  Does nothing if it shares already.  Any thread.
  */
 void cl_sharer_note(void);
+/*
+ * The same for what is only counted, memory shared by descriptors: no wrapper can do it harm, so it
+ * warns of none.  A process that shares by handles later is warned then.
+ */
+void cl_sharer_note_counted(void);
 
 /* Returns its id, once cl_sharing() is true.  Any thread, also in a signal handler or a vfork() child. */
 pid_t cl_sharer_pid(void);

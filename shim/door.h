@@ -17,9 +17,9 @@ enum cl_door { CL_DOOR_TO_SHARE, CL_DOOR_OF_SHARERS };
 
 /*
  * Stands at the top of a function that a hook calls.  No lock may be held.  Declares bool @shares.
- * It is false with CL_DOOR_TO_SHARE under CULIMBO_DISABLE, and with CL_DOOR_OF_SHARERS in a child
- * that was forked without fork handlers and has nothing of what its parent shared.  Then the
- * function only calls the driver.
+ * It is false with CL_DOOR_TO_SHARE under CULIMBO_DISABLE or where the driver does not work, and with
+ * CL_DOOR_OF_SHARERS in a child that was forked without fork handlers and has nothing of what its
+ * parent shared.  Then the function only calls the driver.
  *
  * Such a child first forgets its parent's state.  Until the function returns, the thread can't be
  * cancelled, and then errno is what it was before (CL_UNCANCELLED).  If no thread does the

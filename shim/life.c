@@ -17,6 +17,7 @@
 #include "shim/limbo/collector.h"
 #include "shim/context_end.h"
 #include "shim/driver/context.h"
+#include "shim/driver/driver.h"
 #include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
 #include "shim/shm/gc.h"
@@ -28,6 +29,7 @@
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/diag/recent_closes.h"
+#include "shim/refused.h"
 #include "shim/report/exit.h"
 #include "shim/self/self.h"
 #include "shim/base/stderr.h"
@@ -81,6 +83,7 @@ static void after_fork_in_child(void)
 	cl_exporter_forget();
 	cl_own_forget();
 	cl_notes_forget();
+	cl_refused_forget();
 	cl_recent_closes_forget();
 	cl_contexts_forget();
 	cl_gate_forget();
@@ -160,6 +163,12 @@ bool cl_self_start_to_share(void)
 	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES)
 		return true;
 	if (cl_options.disable.number)
+		return false;
+	/*
+	 * In a forked child nothing can be shared.  What follows allocates memory, which for ever waits
+	 * for a lock of malloc() where no fork handler has reset that.
+	 */
+	if (!cl_driver_works())
 		return false;
 	cl_self_prepare();
 	cl_lock(&cl_imports_lock);

@@ -14,7 +14,8 @@ void cl_self_prepare(void);
 
 /*
  * Called at each export and import; the first call makes cl_sharing() true.  Returns true if the
- * process shares, false if CULIMBO_DISABLE is set.  Any thread; no lock may be held.
+ * process shares, false if CULIMBO_DISABLE is set or the driver does not work here, as in a forked
+ * child.  Any thread; no lock may be held.
  */
 bool cl_self_start_to_share(void);
 static inline bool cl_self_start(void)

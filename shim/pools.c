@@ -11,10 +11,9 @@
 #include "shim/limbo/collector.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/self/own_file.h"
 #include "shim/shim.h"
 #include "shim/shm/pool_data.h"
-
-#define SOON 2000000ull /* ns: when the collector looks at a new fence */
 
 CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
@@ -27,14 +26,30 @@ CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 
 /* ------------------------------------------------------------------ importing */
 /*
+ * Returns the size of the block, and @says if no exporter's record has it: the size that the data have
+ * where drivers that we know write it.
+ */
+static uint64_t size_of(const struct cl_opening *o, const struct cl_resolved *resolved, uint64_t says)
+{
+	if (o->hold)
+		return o->hold->peer->region.record[resolved->stamp.record].size;
+	if (!resolved->own)
+		return says;
+	cl_lock(&cl_exports_lock);
+	if (cl_own.file_id == resolved->stamp.file_id)
+		says = cl_own.record[resolved->stamp.record].size;
+	cl_unlock(&cl_exports_lock);
+	return says;
+}
+
+/*
  * Returns true if the block is larger than CULIMBO_POOL_IMPORT_MAX, and logs that: the driver would
  * overwrite its stack, or crash (measured).
  */
-static bool is_too_large(const struct cl_opening *o, const struct cl_resolved *resolved,
-			 const uint8_t data[64])
+static bool is_too_large(const struct cl_opening *o, const struct cl_resolved *resolved, uint64_t says)
 {
 	uint64_t most = cl_options.pool_import_max.number;
-	uint64_t size = o->hold ? o->hold->peer->region.record[resolved->stamp.record].size : cl_pool_size(data);
+	uint64_t size = size_of(o, resolved, says);
 
 	if (!most || size <= most)
 		return false;
@@ -64,7 +79,7 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 		return result;
 	*noted = cl_open_pool_end(o, resolved, (uint64_t)*dptr);
 	if (*noted) {
-		cl_pool_import_noted(&cl_exporter, *dptr, o->hold, key, own);
+		cl_pool_import_noted(&cl_exporter, *dptr, pool, o->hold, key, own);
 		return result;
 	}
 	cl_open_refuse(resolved, CL_POOL);
@@ -93,14 +108,18 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	struct cl_pool_turn turn;
 	bool noted = false;
 	uint8_t handle[64];
+	uint64_t says = 0;
 	CUresult result;
 
 	if (!shares || !dptr || !data)
 		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
 	bare = *data;
-	if (cl_look_up_pool(&resolved, handle, bare.reserved))
+	if (cl_look_up_pool(&resolved, handle, bare.reserved)) {
+		/* of data without a stamp it is a guess, and nothing is refused by a guess */
+		says = cl_pool_size(bare.reserved);
 		memset(bare.reserved + CL_POOL_DRIVERS, 0, sizeof bare.reserved - CL_POOL_DRIVERS);
+	}
 	if (resolved.own && !cl_observes()) {
 		if (!begin_own(&resolved))
 			return CUDA_ERROR_INVALID_VALUE;
@@ -109,7 +128,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
-	if (cl_observes() || !is_too_large(&o, &resolved, bare.reserved)) {
+	if (cl_observes() || !is_too_large(&o, &resolved, says)) {
 		uint64_t key = cl_pool_turn_key(cl_pool_hash(bare.reserved, 0));
 
 		cl_pool_turn_begin(&cl_exporter, &turn, key);
@@ -132,10 +151,27 @@ bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
 
 	if (!cl_pool_import_free(&cl_exporter, dptr, stream, per_thread, bare, result, &wake))
 		return false;
-	/* the collector starts with our file: without one this process asks about its fences itself */
-	if (!atomic_load_explicit(&cl_own_id, memory_order_acquire))
-		cl_limbo_collect(&cl_exporter, false);
-	else if (wake)
-		cl_collector_wake_by(&cl_exporter, cl_now() + SOON);
+	if (wake)
+		cl_collector_wake_by(&cl_exporter, cl_now() + CL_FENCE_FIRST);
 	return true;
+}
+
+/* ------------------------------------------------------------------ destroying */
+/*
+ * The driver refuses to destroy an imported pool of which a pointer is mapped, and the pointer stays
+ * good; it destroys one at once whose pointers the program has all freed, also while a stream has not
+ * reached the free (both measured).  So frees that we keep back must not make a difference.
+ */
+CUresult cl_pool_destroy(CUmemoryPool pool)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUresult result = cl_driver.cuMemPoolDestroy(pool);
+
+	if (result != CUDA_ERROR_INVALID_VALUE || !shares || !cl_pool_imports_any_left(&cl_exporter))
+		return result;
+	/* what is due is unmapped by this */
+	cl_limbo_collect(&cl_exporter, false);
+	if (cl_pool_imports_destroy_later(&cl_exporter, pool))
+		return CUDA_SUCCESS;
+	return cl_driver.cuMemPoolDestroy(pool);
 }

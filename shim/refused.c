@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notes what CUDA refuses to share: see refused.h. */
-#include <stdbool.h>
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "shim/importer/lookup.h"
 #include "shim/importer/mappings.h"
 #include "shim/refused.h"
+#include "shim/self/self.h"
 
 /* Returns true if @result says something of the memory or the handle, and not of the thread or the driver. */
 static bool is_of_memory(CUresult result)
@@ -26,10 +28,86 @@ static bool is_of_memory(CUresult result)
 	}
 }
 
+/* ------------------------------------------------------------ what was refused last */
+enum { REMEMBERED = 32 };
+static struct refusal {
+	/* the memory, from its first address to behind its last; read without the lock; 0: none */
+	_Atomic uint64_t start, end;
+	struct cl_about about; /* this and the rest under cl_exports_lock */
+	uint32_t stack;
+} refusals[REMEMBERED];
+static unsigned int next_refusal;
+static atomic_uint refusals_n; /* entries ever used, so that who is refused nothing looks at none */
+
+/* Relaxed: a thread that sees half of a change asks the driver and looks again under the lock. */
+static bool has(const struct refusal *refusal, CUdeviceptr dptr)
+{
+	return dptr >= atomic_load_explicit(&refusal->start, memory_order_relaxed) &&
+	       dptr < atomic_load_explicit(&refusal->end, memory_order_relaxed);
+}
+
+bool cl_refused_before(CUdeviceptr dptr)
+{
+	unsigned int n = atomic_load_explicit(&refusals_n, memory_order_relaxed);
+
+	for (unsigned int i = 0; i < n; i++)
+		if (has(&refusals[i], dptr))
+			return true;
+	return false;
+}
+
+static void remember(const struct cl_about *about, uint32_t stack)
+{
+	struct refusal *refusal;
+
+	cl_lock(&cl_exports_lock);
+	refusal = &refusals[next_refusal++ % REMEMBERED];
+	refusal->about = *about;
+	refusal->stack = stack;
+	atomic_store_explicit(&refusal->start, about->key, memory_order_relaxed);
+	/* of memory that the driver does not know, only this address */
+	atomic_store_explicit(&refusal->end, about->key + (about->size ? about->size : 1), memory_order_relaxed);
+	if (next_refusal <= REMEMBERED)
+		atomic_store_explicit(&refusals_n, next_refusal, memory_order_relaxed);
+	cl_unlock(&cl_exports_lock);
+}
+
+bool cl_refused_again(CUdeviceptr dptr, CUresult result)
+{
+	bool noted = false;
+	int err = errno;
+
+	cl_lock(&cl_exports_lock);
+	for (unsigned int i = 0; i < REMEMBERED && !noted; i++) {
+		struct refusal *refusal = &refusals[i];
+
+		if (!has(refusal, dptr))
+			continue;
+		noted = refusal->about.result == (uint32_t)result;
+		if (noted)
+			cl_happened_locked(CL_FOUND_REFUSED, &refusal->about, refusal->stack);
+		else /* other memory is there now */
+			atomic_store_explicit(&refusal->end, 0, memory_order_relaxed);
+	}
+	cl_unlock(&cl_exports_lock);
+	errno = err;
+	return noted;
+}
+
+void cl_refused_forget(void)
+{
+	/* the stacks are named by the parent's file */
+	memset(refusals, 0, sizeof refusals);
+	next_refusal = 0;
+	atomic_store_explicit(&refusals_n, 0, memory_order_relaxed);
+}
+
+/* ------------------------------------------------------------------- each refusal */
 void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 {
 	struct cl_about import, about = { .kind = CL_MEMORY, .call = CL_CALL_GET_HANDLE, .result = result };
 	struct cl_memory_made memory;
+	uint32_t stack;
 
 	/* without a context the driver tells nothing of the memory */
 	if (!is_of_memory(result) || result == CUDA_ERROR_INVALID_CONTEXT)
@@ -46,7 +124,9 @@ void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 	about.size = memory.size;
 	about.device = (uint8_t)memory.device;
 	about.made = (uint8_t)memory.made;
-	cl_happened(CL_FOUND_REFUSED, &about, cl_stack_write(true));
+	stack = cl_stack_write(true);
+	cl_happened(CL_FOUND_REFUSED, &about, stack);
+	remember(&about, stack);
 }
 
 void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result)

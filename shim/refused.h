@@ -4,18 +4,30 @@
  * and what would share it.  It is a note, never a finding: libraries ask for handles to see whether
  * there are any.
  *
- * Nothing is decided by it.  Called only after the driver refused, within CL_DOOR, which keeps errno.
- * Any thread; no lock may be held, since the driver is asked.
+ * A library may ask at each message it sends.  So the memory that was refused last is remembered: when
+ * it is refused again, its first note goes up, and the driver is asked nothing.  Who asks for it from
+ * another place, or what is made later at its addresses and refused alike, counts there as well.
+ *
+ * Nothing is decided by it.  Any thread; no lock may be held, since the driver is asked.
  */
 #ifndef CL_REFUSED_H
 #define CL_REFUSED_H
 
+#include <stdbool.h>
 #include <cuda.h>
 
 struct cl_resolved;
 
-/* cuIpcGetMemHandle() of @dptr gave @result. */
+/* cuIpcGetMemHandle() of @dptr gave @result.  Called within CL_DOOR, which keeps errno; so is the last. */
 void cl_refused_handle(CUdeviceptr dptr, CUresult result);
+/* Returns true if a handle of @dptr was refused before and may be again.  Takes no lock. */
+bool cl_refused_before(CUdeviceptr dptr);
+/*
+ * cuIpcGetMemHandle() of @dptr, of which cl_refused_before() is true, gave @result.  Notes it and returns
+ * true if that was its result before; else the caller must do all that a new one takes.  Keeps errno.
+ */
+bool cl_refused_again(CUdeviceptr dptr, CUresult result);
+void cl_refused_forget(void); /* in a forked child */
 /* The driver's cuIpcOpenMemHandle() of @handle, which @resolved is about, gave @result. */
 void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result);
 

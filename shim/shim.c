@@ -5,6 +5,7 @@
  * the importer or the driver.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "shim/limbo/exporter.h"
 #include "shim/base/options.h"
@@ -42,6 +43,22 @@ static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handl
 	return result;
 }
 
+/*
+ * @dptr was refused before: asks the driver first, where a new export needs memory of ours for its
+ * answer.  Returns CUDA_SUCCESS if the answer is another now, and it is to be exported with all care.
+ */
+static __attribute__((noinline)) CUresult export_refused_before(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	CUresult result = cl_driver.cuIpcGetMemHandle(handle, dptr);
+
+	if (cl_refused_again(dptr, result))
+		return result;
+	/* a handle without a stamp would bypass us */
+	if (result == CUDA_SUCCESS)
+		memset(handle, 0, sizeof *handle);
+	return CUDA_SUCCESS;
+}
+
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	/* a cancelled thread must not end between the driver's answer and our record of it */
@@ -49,8 +66,16 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
 	/* only the long way begins to share, traces, and does the collector's work */
-	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector))
+	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector)) {
 		as = cl_export_simply(&cl_exporter, handle, dptr);
+		if (as == CL_EXPORT_NOT_SIMPLY && __builtin_expect(cl_refused_before(dptr), 0) &&
+		    !cl_block_may_be(&cl_exporter.blocks.filter, dptr)) {
+			CUresult refusal = export_refused_before(handle, dptr);
+
+			if (refusal != CUDA_SUCCESS)
+				return refusal;
+		}
+	}
 	return as == CL_EXPORT_DONE ? CUDA_SUCCESS : export_carefully(handle, dptr, as);
 }
 

@@ -53,6 +53,8 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
  */
 bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
 			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result);
+/* Before it decides, the driver knows of all frees of imports that the program has made. */
+CUresult cl_pool_destroy(CUmemoryPool pool);
 
 /* ------------------------------------------------------------------- events */
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event);

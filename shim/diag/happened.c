@@ -26,7 +26,8 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 				      .device = about->device,
 				      .when = about->at,
 				      .other_when = about->when,
-				      .until = about->until };
+				      .until = about->until,
+				      .exporter_gone = about->exporter_gone };
 
 	if (cl_finding_is_note(kind)) {
 		finding.made = about->made;

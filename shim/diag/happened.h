@@ -25,7 +25,7 @@ struct cl_about {
 	uint8_t made, call;	 /* of a note: enum cl_made, enum cl_noted_call */
 	uint32_t result;	 /* of a refusal: the driver's CUresult */
 	bool more;		 /* of a note: it is counted already, and `size` bytes are added to it */
-	bool exporter_gone;	 /* the directory of its exporter's file is here, and the file is not */
+	bool exporter_gone;	 /* of a stale handle: its exporter has ended, or has lost its file */
 	char name[16];	 /* of the other process */
 };
 

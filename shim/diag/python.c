@@ -418,7 +418,8 @@ void cl_python_places(struct cl_python_places *places, unsigned int max)
 		max = CL_PYTHON_FRAMES;
 	if (!state)
 		return;
-	if (is_of_another(state))
+	/* an unknown version is not guessed at; the report says that its frames were not read */
+	if (cl_python.unreadable || is_of_another(state))
 		places->unread = true;
 	else if (may_load(state))
 		places->unread = !load_places(places, state, max);

@@ -146,36 +146,18 @@ static bool is_of_program(void *function)
 	return dladdr1(function, &info, (void **)&object, RTLD_DL_LINKMAP) && object && !object->l_name[0];
 }
 
-static bool find(struct cl_python_interpreter *to, const struct search *search)
+/* Returns false if this version, or this build of it, is not one that we can read. */
+static bool find_layout(struct cl_python_interpreter *to, void *library, const char *version)
 {
-	void *library = NULL, *function = NULL;
-	const char *(*version)(void);
-	unsigned int minor = 0;
-	uint64_t runtime;
+	uint64_t runtime = (uint64_t)(uintptr_t)dlsym(library, "_PyRuntime");
+	unsigned int minor;
 
-	/* we keep this reference, so that our addresses stay valid */
-	if (search->name[0])
-		library = dlopen(search->name, RTLD_NOLOAD | RTLD_LAZY);
-	/* the program's own comes before that of a library */
-	if (search->program)
-		function = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
-	if (function && is_of_program(function))
-		library = RTLD_DEFAULT;
-	else
-		function = library ? dlsym(library, "PyGILState_GetThisThreadState") : NULL;
-	if (!function)
-		return false;
-	/* copied as bytes, because ISO C has no cast from a data pointer to a function pointer */
-	memcpy(&to->this_state, &function, sizeof function);
-	memcpy(&version, &(void *){dlsym(library, "Py_GetVersion")}, sizeof version);
-	runtime = (uint64_t)(uintptr_t)dlsym(library, "_PyRuntime");
 	to->code_type = (uint64_t)(uintptr_t)dlsym(library, "PyCode_Type");
 	to->text_type = (uint64_t)(uintptr_t)dlsym(library, "PyUnicode_Type");
 	to->bytes_type = (uint64_t)(uintptr_t)dlsym(library, "PyBytes_Type");
-	if (!version || !runtime || !to->code_type || !to->text_type || !to->bytes_type ||
-	    strncmp(version(), "3.", 2) != 0)
+	if (!runtime || !to->code_type || !to->text_type || !to->bytes_type || strncmp(version, "3.", 2) != 0)
 		return false;
-	minor = (unsigned int)strtoul(version() + 2, NULL, 10);
+	minor = (unsigned int)strtoul(version + 2, NULL, 10);
 	if (minor < 12)
 		memcpy(&to->check, &(void *){dlsym(library, "PyGILState_Check")}, sizeof to->check);
 	memcpy(&to->running_state,
@@ -203,6 +185,32 @@ static bool find(struct cl_python_interpreter *to, const struct search *search)
 	default:
 		return false;
 	}
+}
+
+static bool find(struct cl_python_interpreter *to, const struct search *search)
+{
+	void *library = NULL, *function = NULL;
+	const char *(*version)(void);
+
+	/* we keep this reference, so that our addresses stay valid */
+	if (search->name[0])
+		library = dlopen(search->name, RTLD_NOLOAD | RTLD_LAZY);
+	/* the program's own comes before that of a library */
+	if (search->program)
+		function = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+	if (function && is_of_program(function))
+		library = RTLD_DEFAULT;
+	else
+		function = library ? dlsym(library, "PyGILState_GetThisThreadState") : NULL;
+	if (!function)
+		return false;
+	/* copied as bytes, because ISO C has no cast from a data pointer to a function pointer */
+	memcpy(&to->this_state, &function, sizeof function);
+	memcpy(&version, &(void *){dlsym(library, "Py_GetVersion")}, sizeof version);
+	if (!version)
+		return false;
+	to->unreadable = !find_layout(to, library, version());
+	return true;
 }
 
 void cl_python_look(void)

@@ -43,6 +43,7 @@ struct cl_python_interpreter {
 	void *(*running_state)(void); /* the one that has the GIL; from 3.12 on, if it is this thread's */
 	int (*check)(void);	      /* NULL: this_state() is right for subinterpreters, too */
 	bool is_program;	      /* the program is python */
+	bool unreadable;	      /* a version or build whose structures we do not know: only this_state() is set */
 	uint64_t code_type, text_type, bytes_type;
 	struct cl_python_layout layout;
 };

@@ -218,6 +218,8 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  PFN_cuMemPoolImportPointer_v11020,                                                       \
 	  (CUdeviceptr * dptr, CUmemoryPool pool, CUmemPoolPtrExportData * data),                  \
 	  (dptr, pool, data))                                                                      \
+	X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, 0, PFN_cuMemPoolDestroy_v11020,             \
+	  (CUmemoryPool pool), (pool))                                                             \
 	/* sharing events */                                                                       \
 	X(cuEventCreate, "cuEventCreate", 2000, 0, PFN_cuEventCreate_v2000,                        \
 	  (CUevent * event, unsigned int flags), (event, flags))                                   \
@@ -289,6 +291,10 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (void *data, CUpointer_attribute attribute, CUdeviceptr dptr), (data, attribute, dptr))  \
 	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0, PFN_cuStreamSynchronize_v2000,      \
 	  (CUstream stream), (stream))                                                             \
+	X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0, PFN_cuStreamDestroy_v4000,               \
+	  (CUstream stream), (stream))                                                             \
+	X(cuStreamWaitEvent, "cuStreamWaitEvent", 3020, 0, PFN_cuStreamWaitEvent_v3020,            \
+	  (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))            \
 	X(cuStreamGetCtx, "cuStreamGetCtx", 9020, 0, PFN_cuStreamGetCtx_v9020,                     \
 	  (CUstream stream, CUcontext * ctx), (stream, ctx))                                       \
 	X(cuStreamGetCtx_ptsz, "cuStreamGetCtx", 9020, 2, PFN_cuStreamGetCtx_v9020_ptsz,           \

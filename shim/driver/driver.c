@@ -66,3 +66,15 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym)
 	dlclose(seen.libcuda); /* one reference is enough: the other thread keeps its own */
 	return true;
 }
+
+bool cl_driver_works(void)
+{
+	unsigned int flags;
+	CUresult result;
+	int active;
+
+	if (!cl_driver.cuDevicePrimaryCtxGetState)
+		return true;
+	result = cl_driver.cuDevicePrimaryCtxGetState(0, &flags, &active);
+	return result != CUDA_ERROR_NOT_INITIALIZED && result != CUDA_ERROR_DEINITIALIZED;
+}

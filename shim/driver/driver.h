@@ -45,4 +45,10 @@ typedef void *cl_dlsym_fn(void *handle, const char *name);
  */
 bool cl_driver_find(cl_dlsym_fn *real_dlsym);
 
+/*
+ * Asks the driver whether it works here.  It does not before cuInit(), and never in a forked child of
+ * a process that has called that (measured): each call gives CUDA_ERROR_NOT_INITIALIZED.  Any thread.
+ */
+bool cl_driver_works(void);
+
 #endif

@@ -111,23 +111,14 @@ void cl_context_call_end(const struct cl_context_call *call)
 	pthread_setcancelstate(call->cancel_state, NULL);
 }
 
-/* False in a forked child.  Its counters may have calls of its parent's threads, which never end. */
-static bool driver_works(void)
-{
-	unsigned int flags;
-	int active;
-
-	return !cl_driver.cuDevicePrimaryCtxGetState ||
-	       cl_driver.cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS;
-}
-
 void cl_gate_await_unwatched(CUdevice device, uint64_t end)
 {
 	_Atomic uint32_t *calls = unwatched_of(device);
 	struct timespec until = cl_clock_kernel(end);
 	uint32_t n;
 
-	while ((n = atomic_load(calls)) != 0 && cl_now() < end && driver_works())
+	/* a forked child's counters may have calls of its parent's threads, which never end */
+	while ((n = atomic_load(calls)) != 0 && cl_now() < end && cl_driver_works())
 		syscall(SYS_futex, calls, FUTEX_WAIT_BITSET_PRIVATE, n, &until, NULL,
 			FUTEX_BITSET_MATCH_ANY);
 }

@@ -75,3 +75,13 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
 		cl_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	return memory;
 }
+
+int cl_pool_memory_device(CUdeviceptr dptr)
+{
+	unsigned int type = 0;
+	int device = 0;
+
+	if (ASK(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, dptr) && type == CU_MEMORYTYPE_HOST)
+		return CL_NO_DEVICE;
+	return ASK(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr) ? device : 0;
+}

@@ -19,4 +19,10 @@ struct cl_memory_made {
  */
 struct cl_memory_made cl_memory_made(CUdeviceptr dptr);
 
+/*
+ * Returns the ordinal of the device that a pool's memory at @dptr is on, 0 if the driver does not say,
+ * and CL_NO_DEVICE of a pool on the host, of which the driver may name any.  Any thread.
+ */
+int cl_pool_memory_device(CUdeviceptr dptr);
+
 #endif

@@ -114,6 +114,7 @@ static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, C
 			ex->blocks.region->record[block->record].free_stack = stack;
 			cl_record_to_limbo(ex->blocks.region, block->record, cl_now());
 			cl_still_enter_locked(ex, block, still);
+			cl_record_freed_observed(ex->blocks.region, block->record);
 		}
 		orphaned = cl_limbo_forget_block_locked(ex, block);
 	} else {
@@ -212,14 +213,17 @@ static void freed_again(const struct cl_about *again)
 		    cl_stack_write(false));
 }
 
-/* Frees a block of a pool, which waits for nothing: the driver's free of it does not (measured). */
-static bool free_pool_block(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
+bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_block *block = NULL;
 	struct cl_about again;
 	CUcontext ctx = NULL;
+	enum free_as as;
 
-	switch (take_for_free(ex, CL_POOL, dptr, &block, &ctx, &again)) {
+	as = take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again);
+	if (as == FREE_NOT_OURS)
+		as = take_for_free(ex, CL_POOL, dptr, &block, &ctx, &again);
+	switch (as) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN:
@@ -235,37 +239,8 @@ static bool free_pool_block(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *
 	case FREE_DEFERRED:
 		break;
 	}
-	*result = cl_context_pool_free_refusal();
-	if (*result == CUDA_SUCCESS)
-		*result = into_limbo(ex, block, NULL);
-	else
-		free_failed(ex, block);
-	return true;
-}
-
-bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
-{
-	struct cl_block *block = NULL;
-	struct cl_about again;
-	CUcontext ctx = NULL;
-
-	switch (take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again)) {
-	case FREE_NOT_OURS:
-		return free_pool_block(ex, dptr, result);
-	case FREE_AGAIN:
-		freed_again(&again);
-		*result = refused(cl_driver.cuMemFree_v2(CL_NO_MEMORY));
-		return true;
-	case FREE_NOW:
-		*result = freed_now(ex, block, cl_driver.cuMemFree_v2(dptr));
-		return true;
-	case FREE_OBSERVED:
-		*result = freed_observed(ex, block, cl_driver.cuMemFree_v2(dptr));
-		return true;
-	case FREE_DEFERRED:
-		break;
-	}
-	*result = wait_as_a_free(ctx);
+	/* the driver's free of a pool's block waits for nothing (measured) */
+	*result = block->kind == CL_POOL ? cl_context_pool_free_refusal() : wait_as_a_free(ctx);
 	if (*result == CUDA_SUCCESS)
 		*result = into_limbo(ex, block, NULL);
 	else

@@ -8,6 +8,7 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/driver/devices.h"
+#include "shim/driver/made.h"
 #include "shim/exporter/export.h"
 #include "shim/exporter/pool.h"
 #include "shim/limbo/collector.h"
@@ -39,7 +40,7 @@ static void describe(struct cl_exporter *ex, CUdeviceptr dptr, const uint8_t dat
 	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS || base != dptr)
 		size = cl_pool_size(data);
 	what->size = size;
-	cl_driver.cuPointerGetAttribute(&what->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr);
+	what->device = cl_pool_memory_device(dptr);
 	cl_grace_know_device(ex, what->device);
 	/* the limbo needs the UUID, and the driver is asked for it without a lock */
 	cl_device_uuid(what->device, uuid);

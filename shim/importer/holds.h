@@ -38,9 +38,13 @@ struct cl_pool_import {
 	struct cl_link address; /* in the table of imported addresses; under cl_exports_lock */
 	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
 	uint64_t turn;		/* see cl_pool_turn_begin() */
-	uint64_t fences;	/* counted frees whose streams have not reached them */
+	CUmemoryPool pool;	/* that it was imported from last */
+	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
+	bool stuck;		/* a counted free has no fence: it stays mapped */
 	bool listed;		/* .address is in its table */
-	bool freed;		/* as often as it was imported: the driver gets it when .fences is 0 */
+	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
+	uint32_t freed_at;	/* the stack of that free */
+	struct cl_node node;	/* .listed: on the list of all imports */
 };
 struct cl_hold {
 	struct cl_link link;

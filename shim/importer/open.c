@@ -10,6 +10,7 @@
 #include "shim/diag/recent_closes.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
+#include "shim/driver/made.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
@@ -102,6 +103,12 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 		if (cl_view_freed(&view, resolved->stamp.record, resolved->stamp.generation, resolved->handle,
 				  &about->when, &stack))
 			about->stack = own ? stack : cl_stack_copy_locked(&view, stack);
+		/*
+		 * Who was killed had freed nothing.  Our own lock would look free to us, and a living
+		 * exporter loses its own when its program closes all descriptors.
+		 */
+		if (!about->when && !own && cl_gc_judge(&view.region) == CL_DEAD)
+			about->exporter_gone = true;
 	}
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
@@ -308,7 +315,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	if (kind != CL_POOL)
 		current = cl_context_name_current();
 	else
-		cl_driver.cuPointerGetAttribute(&o->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, key);
+		o->device = cl_pool_memory_device(key);
 	if (!resolved->again)
 		o->stack = cl_stack_write(true);
 	cl_lock(&cl_imports_lock);

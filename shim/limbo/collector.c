@@ -26,18 +26,19 @@
 #include "shim/diag/trace.h"
 
 #define MILLISECOND 1000000ull
-#define POLL_FENCES (2 * MILLISECOND)
 #define REAP_SETTLING_EVERY (10 * MILLISECOND)
 enum { EMPTIED = 4096 }; /* with more blocks than this in the limbo, exit() gives none back */
 
 /* --------------------------------------------------------------- a collection */
 static uint64_t next_due_locked(struct cl_exporter *ex)
 {
+	uint64_t fences, grace;
+
 	if (ex->limbo.ready.n)
 		return 0;
-	if (cl_fences_may_ask_locked(ex))
-		return cl_now() + POLL_FENCES;
-	return cl_grace_next_locked(ex);
+	fences = cl_fences_wait_locked(ex) ? cl_fences_ask_at_locked(ex, cl_now()) : UINT64_MAX;
+	grace = cl_grace_next_locked(ex);
+	return fences < grace ? fences : grace;
 }
 
 static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter *ex, bool end_grace)
@@ -47,6 +48,8 @@ static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter 
 
 	cl_lock(&cl_exports_lock);
 	if (!ex->blocks.region->file_id) { /* so nothing is in the limbo, but imports may wait for fences */
+		if (cl_fences_any_detached_locked(ex))
+			cl_release_detached_locked(ex);
 		if (cl_fences_may_ask_locked(ex))
 			cl_release_ask_streams_locked(ex);
 		goto out;
@@ -264,7 +267,10 @@ static void start_locked(struct cl_exporter *ex, bool said)
 				      memory_order_relaxed);
 	}
 	ex->collector.running = !err;
-	ex->collector.failed = err != 0;
+	if (err)
+		atomic_fetch_or(&ex->collector.no_thread, CL_NO_THREAD_FAILED);
+	else
+		atomic_fetch_and(&ex->collector.no_thread, (uint8_t)~CL_NO_THREAD_FAILED);
 	/* relaxed: tells other processes, as a hint, whether to ask us for memory */
 	atomic_store_explicit(&ex->blocks.region->header->serving, !err, memory_order_relaxed);
 	if (err && !said)
@@ -280,14 +286,14 @@ static void start(struct cl_exporter *ex)
 {
 	cl_lock(&ex->collector.lock);
 	if (!ex->collector.running && !ex->collector.stop)
-		start_locked(ex, ex->collector.failed);
+		start_locked(ex, ex->collector.no_thread & CL_NO_THREAD_FAILED);
 	cl_unlock(&ex->collector.lock);
 }
 
 /* Tries again to start a thread that could not be started, as often as .backoff allows. */
 static void start_again(struct cl_exporter *ex)
 {
-	if (!ex->collector.running && ex->collector.failed &&
+	if (!ex->collector.running && (ex->collector.no_thread & CL_NO_THREAD_FAILED) &&
 	    cl_now() >= atomic_load_explicit(&ex->collector.next_start, memory_order_relaxed))
 		start(ex);
 }
@@ -311,6 +317,10 @@ void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when)
 
 	if (atomic_load_explicit(&ex->collector.stop, memory_order_relaxed))
 		return;
+	if (!atomic_load_explicit(ex->file_id, memory_order_acquire)) {
+		atomic_fetch_or(&ex->collector.no_thread, CL_NO_THREAD_NO_FILE);
+		return;
+	}
 	start_again(ex);
 	if (cl_collector_is_inline(&ex->collector)) {
 		inline_pass(ex);
@@ -332,17 +342,38 @@ void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when)
 		syscall(SYS_futex, &h->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+static void called_without_file(struct cl_exporter *ex)
+{
+	if (cl_pool_imports_any_left(ex)) {
+		cl_limbo_collect(ex, false);
+		return;
+	}
+	atomic_fetch_and(&ex->collector.no_thread, (uint8_t)~CL_NO_THREAD_NO_FILE);
+	/* a free that another thread made just before that has set it in vain */
+	if (cl_pool_imports_any_left(ex))
+		atomic_fetch_or(&ex->collector.no_thread, CL_NO_THREAD_NO_FILE);
+}
+
 void cl_collector_called(struct cl_exporter *ex)
 {
 	if (!cl_collector_is_inline(&ex->collector))
 		return;
 	/* While another thread is making the file, its header may go again. */
-	if (!atomic_load_explicit(ex->file_id, memory_order_acquire))
+	if (!atomic_load_explicit(ex->file_id, memory_order_acquire)) {
+		called_without_file(ex);
 		return;
+	}
 	/* relaxed: the next call sees what this one misses */
-	if (atomic_load_explicit(&ex->collector.stop, memory_order_relaxed) ||
-	    (!atomic_load_explicit(&ex->blocks.region->header->limbo_blocks, memory_order_relaxed) &&
-	     !pressed(ex)))
+	if (atomic_load_explicit(&ex->collector.stop, memory_order_relaxed))
+		return;
+	if (atomic_load_explicit(&ex->collector.no_thread, memory_order_relaxed) & CL_NO_THREAD_NO_FILE) {
+		/* the file could be made meanwhile */
+		atomic_fetch_and(&ex->collector.no_thread, (uint8_t)~CL_NO_THREAD_NO_FILE);
+		cl_collector_wake(ex);
+		return;
+	}
+	if (!atomic_load_explicit(&ex->blocks.region->header->limbo_blocks, memory_order_relaxed) &&
+	    !cl_pool_imports_any_left(ex) && !pressed(ex))
 		return;
 	start_again(ex);
 	/* a thread that has just started does its own work */

@@ -7,8 +7,9 @@
  *
  * The first block that enters the limbo starts it.  It sleeps on a futex in the exporter file,
  * blocks all signals, and ends when exit() begins.  A forked child has none until a block enters its
- * limbo.  With CULIMBO_COLLECTOR=inline, or while no thread can be started, the program's own calls
- * do its work.  In the second case they also try again to start one (backoff.h).
+ * limbo.  With CULIMBO_COLLECTOR=inline, while no thread can be started, or while there is no exporter
+ * file, the program's own calls do its work.  In the second case they also try again to start one
+ * (backoff.h), in the third the thread goes on once the file could be made.
  *
  * Any thread may call these functions, without a lock of ours: they take locks and make CUDA
  * calls where they do the collector's work.
@@ -25,11 +26,16 @@
 #include "shim/limbo/release.h"
 #include "shim/shm/layout.h"
 
+enum {
+	CL_NO_THREAD_FAILED = 1, /* the last attempt to start it failed */
+	/* imports that were freed wait for streams, and there is no file of ours for a thread to sleep on */
+	CL_NO_THREAD_NO_FILE = 2,
+};
 struct cl_collector {
 	struct cl_lock lock; /* starting and stopping */
 	pthread_t thread;
 	_Atomic bool running;
-	_Atomic bool failed; /* the last attempt to start the thread failed */
+	_Atomic uint8_t no_thread; /* CL_NO_THREAD_*: why the program's calls do its work; 0: they don't */
 	struct cl_backoff backoff;   /* under .lock */
 	_Atomic uint64_t next_start; /* when .backoff ends */
 	_Atomic bool stop; /* for good: the driver frees the rest with the process */
@@ -47,9 +53,12 @@ void cl_collector_called(struct cl_exporter *ex);
 /* Returns true if the program's calls do the work, not a thread.  Two loads. */
 static inline bool cl_collector_is_inline(const struct cl_collector *collector)
 {
-	return cl_options.collector.number == CL_COLLECTOR_INLINE || collector->failed;
+	return cl_options.collector.number == CL_COLLECTOR_INLINE || collector->no_thread;
 }
-/* As cl_collector_wake(), for work due at @when (ns): wakes the thread only if it sleeps past that. */
+/*
+ * As cl_collector_wake(), for work due at @when (ns): wakes the thread only if it sleeps past that.
+ * Without an exporter file the call of the program that we are in does the work when it returns.
+ */
 void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when);
 /* If @orphaned, a block became ORPHANED: has the collector look for its dead holders. */
 void cl_collector_watch_holders(struct cl_exporter *ex, bool orphaned);

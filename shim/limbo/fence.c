@@ -102,6 +102,8 @@ void cl_fence_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, bool w
 		return;
 	fence->waits = waits;
 	list->waiting += waits ? 1 : UINT64_MAX;
+	if (waits)
+		ex->fences.since = 0;
 	if (waits && list->waiting == 1)
 		waiting_add(ex, list);
 	else if (!waits && !list->waiting)
@@ -174,6 +176,7 @@ void cl_fence_add_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, st
 	}
 	put_in(ex, fence);
 	fence->wait = wait;
+	wait->fence = fence;
 	cl_fence_wait_locked(ex, fence, true);
 }
 
@@ -204,6 +207,7 @@ static void done_with(struct cl_exporter *ex, struct cl_fence *fence)
 	if (fence->wait) {
 		cl_limbo_not_quiet(ex);
 		cl_list_add(&ex->fences.passed, &fence->wait->node);
+		fence->wait->fence = NULL;
 		fence->wait = NULL;
 	}
 	if (fence->event)
@@ -249,6 +253,18 @@ bool cl_fences_blocked_locked(struct cl_exporter *ex)
 	return any_waits(ex, true);
 }
 
+uint64_t cl_fences_ask_at_locked(struct cl_exporter *ex, uint64_t now)
+{
+	uint64_t ago;
+
+	if (!cl_fences_may_ask_locked(ex))
+		return UINT64_MAX;
+	if (!ex->fences.since || ex->fences.since > now)
+		ex->fences.since = now;
+	ago = now - ex->fences.since;
+	return now + (ago < CL_FENCE_FIRST ? CL_FENCE_FIRST : ago > CL_FENCE_LAST ? CL_FENCE_LAST : ago);
+}
+
 uint64_t cl_fences_round_locked(struct cl_exporter *ex, uint64_t *fences)
 {
 	*fences = ex->fences.n;
@@ -291,6 +307,7 @@ struct cl_block *cl_fence_asked_locked(struct cl_exporter *ex, struct cl_fence *
 
 	fence->asked = list->asking = false;
 	if (reached) {
+		ex->fences.since = 0;
 		/* the next fence may be reached as well, so ask again in this round */
 		if (list->waiting) {
 			waiting_remove(ex, list);

@@ -50,6 +50,7 @@ struct cl_fence_list {
 /* Something that is no block of ours and waits for a fence: an import, see pool_imports.c. */
 struct cl_fence_wait {
 	struct cl_node node; /* once the fence is reached: on `passed` */
+	struct cl_fence *fence; /* NULL: it is reached, or its context has ended */
 };
 
 struct cl_fence {
@@ -69,11 +70,20 @@ struct cl_fence {
 	struct cl_fence_list own;
 };
 
+/*
+ * When somebody asks about the fences: CL_FENCE_FIRST after the newest began to wait or one was
+ * reached, and then each time after as long again as that is ago, but no later than CL_FENCE_LAST.
+ * So a stream that gets there soon is seen soon, and one that never does costs nearly nothing.
+ */
+#define CL_FENCE_FIRST 1000000ull /* ns */
+#define CL_FENCE_LAST 4000000ull
+
 /* The fences of one exporter; all under cl_exports_lock. */
 struct cl_fences {
 	struct cl_table lists;	/* all lists, by name */
 	struct cl_list waiting; /* lists in which some block waits, that asked about longest ago first */
 	uint64_t n, rounds;
+	uint64_t since; /* when the newest began to wait, or one was reached; 0: since the last look at the clock */
 	struct cl_list detached;
 	struct cl_list passed; /* of struct cl_fence_wait: their fences are reached, or lost with their context */
 };
@@ -107,6 +117,8 @@ void cl_fence_detach_locked(struct cl_exporter *ex, struct cl_block *block);
 bool cl_fences_wait_locked(struct cl_exporter *ex);
 bool cl_fences_may_ask_locked(struct cl_exporter *ex); /* and the fence's context is not ending, */
 bool cl_fences_blocked_locked(struct cl_exporter *ex); /* or it is */
+/* Returns when to ask about the fences again, if it is @now; UINT64_MAX if no fence may be asked about. */
+uint64_t cl_fences_ask_at_locked(struct cl_exporter *ex, uint64_t now);
 
 /*
  * A round asks the driver about each stream for which some block waits.  round() begins one,

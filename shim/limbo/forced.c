@@ -56,7 +56,7 @@ void cl_forced_held_out_locked(struct cl_exporter *ex, struct cl_collected *sum)
 		bool released;
 
 		cl_block_set_state(ex, block, CL_BLOCK_RELEASING);
-		released = cl_record_orphan(ex->blocks.region, block->record);
+		released = cl_record_give_back_held(ex->blocks.region, block->record);
 		/* if its last holder has just left, nothing is taken from anybody */
 		if (!released)
 			tell_held_forced_out_locked(ex, block, slot);

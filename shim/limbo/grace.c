@@ -16,9 +16,14 @@ enum {
 };
 #define MILLISECOND 1000000ull
 
+/* The host is the second: most processes use device 0, and each look goes up to the last used wheel. */
 static unsigned int wheel_of(CUdevice device)
 {
-	return device >= 0 && device < CL_WHEELS ? (unsigned int)device : CL_WHEELS - 1;
+	if (device == 0)
+		return 0;
+	if (device == CL_NO_DEVICE)
+		return 1;
+	return device > 0 && device < CL_WHEELS - 1 ? (unsigned int)device + 1 : CL_WHEELS - 1;
 }
 
 void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
@@ -26,6 +31,8 @@ void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
 	_Atomic uint64_t *known = &ex->grace.device_size[wheel_of(device)];
 	size_t size = 0;
 
+	if (device == CL_NO_DEVICE)
+		return;
 	/* relaxed, here and below: the number stands alone */
 	if (atomic_load_explicit(known, memory_order_relaxed) || !cl_driver.cuDeviceTotalMem_v2)
 		return;

@@ -8,7 +8,7 @@
  * otherwise fill the device with blocks that nobody wants, and processes without culimbo would
  * run out of memory (measured).  So cl_grace_over_locked() names the blocks that go early.
  *
- * Each device has a wheel of buckets, one for each tick at which graces end.  Adding and
+ * Each device, and the host, has a wheel of buckets, one for each tick at which graces end.  Adding and
  * removing are O(1), and a turn of the wheel does not look at blocks that go on waiting.
  *
  * Everything here is under cl_exports_lock, which the caller of functions that end in _locked
@@ -44,8 +44,8 @@ struct cl_grace {
 
 /*
  * Asks the driver for the size of @device, of which the default budget is a part, unless it is
- * known.  The exporter calls this before it publishes a block of @device.  Any thread; no lock
- * of ours may be held.
+ * known.  The host (CL_NO_DEVICE) has none.  The exporter calls this before it publishes a block of
+ * @device.  Any thread; no lock of ours may be held.
  */
 void cl_grace_know_device(struct cl_exporter *ex, CUdevice device);
 

@@ -134,6 +134,12 @@ static void warn_if_many_held(struct cl_exporter *ex)
 }
 
 /* ---------------------------------------------------------- what others see of it */
+static inline bool is_on_host(const struct cl_block *block)
+{
+	return __builtin_expect(block->device == CL_NO_DEVICE, 0);
+}
+
+/* Returns the entry of the header's `device` that counts @block, which is not on the host. */
 static unsigned int device_of(struct cl_exporter *ex, const struct cl_block *block)
 {
 	return block->kind != CL_EVENT ? ex->blocks.devices.of[block->device] : CL_ANY_DEVICE;
@@ -153,9 +159,14 @@ static uint64_t device_bytes(const struct cl_block *block)
 static __attribute__((noinline)) void count_waits_changed(struct cl_exporter *ex,
 		     const struct cl_block *block, bool waits)
 {
-	unsigned int device = device_of(ex, block);
 	uint64_t bytes = device_bytes(block);
+	unsigned int device;
 
+	if (is_on_host(block)) {
+		ex->limbo.of[CL_LIMBO_HOST].waits += waits ? bytes : -bytes;
+		return;
+	}
+	device = device_of(ex, block);
 	ex->limbo.of[device].waits += waits ? bytes : -bytes;
 	atomic_store_explicit(&ex->blocks.region->header->device[device].waits, ex->limbo.of[device].waits,
 			      memory_order_release);
@@ -167,9 +178,14 @@ static inline void count_waits(struct cl_exporter *ex, const struct cl_block *bl
 		count_waits_changed(ex, block, WAITS >> to & 1);
 }
 
-/* Returns true if @block is or may be memory of @device, an entry of the header's `device`. */
+/*
+ * Returns true if @block is or may be memory of @device, an entry of the header's `device`.  A pool
+ * that has no room left may be on the host, so the host's blocks are of CL_ANY_DEVICE, too.
+ */
 static bool may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device)
 {
+	if (is_on_host(block))
+		return device == CL_ANY_DEVICE;
 	return block->kind != CL_EVENT && (device == CL_ANY_DEVICE || device_of(ex, block) == device ||
 					    device_of(ex, block) == CL_ANY_DEVICE);
 }
@@ -260,6 +276,13 @@ void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t no
 	}
 }
 
+/* No other process gets more of the host's memory by asking, so the header does not have it. */
+static __attribute__((cold, noinline)) void account_host(struct cl_limbo_device *of,
+							 const struct cl_block *block, int sign)
+{
+	*(sign > 0 ? &of->entered : &of->returned) += device_bytes(block);
+}
+
 static inline void account_device(struct cl_limbo_device *of, struct cl_device_limbo *said,
 				  const struct cl_block *block, int sign)
 {
@@ -284,7 +307,10 @@ void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int 
 	atomic_store_explicit(&h->limbo_bytes, ex->limbo.bytes, memory_order_relaxed);
 	if (sign > 0)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
-	account_device(&ex->limbo.of[device_of(ex, block)], &h->device[device_of(ex, block)], block, sign);
+	if (is_on_host(block))
+		account_host(&ex->limbo.of[CL_LIMBO_HOST], block, sign);
+	else
+		account_device(&ex->limbo.of[device_of(ex, block)], &h->device[device_of(ex, block)], block, sign);
 }
 
 bool cl_limbo_is_busy_locked(const struct cl_block *block)
@@ -393,7 +419,7 @@ struct cl_limbo_moved cl_limbo_moved(struct cl_exporter *ex, int device)
 
 	cl_lock(&cl_exports_lock);
 	moved.device = cl_device_limbo_locked(&ex->blocks.devices, ex->blocks.region, device);
-	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+	for (unsigned int i = 0; i <= CL_LIMBO_HOST; i++)
 		if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
 			add_moved(&moved, &ex->limbo.of[i]);
 	cl_unlock(&cl_exports_lock);
@@ -404,7 +430,7 @@ uint64_t cl_limbo_returned_locked(struct cl_exporter *ex)
 {
 	uint64_t sum = 0;
 
-	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+	for (unsigned int i = 0; i <= CL_LIMBO_HOST; i++)
 		sum += ex->limbo.of[i].returned;
 	return sum;
 }

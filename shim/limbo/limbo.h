@@ -78,7 +78,8 @@ struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_ki
 void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block);
 
 /*
- * Somebody needs memory of @device, an entry of the header's `device` (CL_ANY_DEVICE: of any).
+ * Somebody needs memory of @device, an entry of the header's `device` (CL_ANY_DEVICE: of any, or the
+ * host's: a pool has no room left).
  * Ends the grace of all its memory, and until @until (CLOCK_MONOTONIC, ns) a block that is
  * freed there gets none: the process in need must have it before it can wait in a limbo again.
  * @until is moved into the range from CL_PRESSED_LEAST to CL_PRESSED_MOST from now, since it
@@ -97,7 +98,7 @@ void cl_limbo_press_over(struct cl_exporter *ex, unsigned int device);
 
 /*
  * Counts the limbo's memory that belongs, or may belong, to @device, an ordinal.  Counts all
- * devices if @device is below 0 or has no known UUID.  Returns zeros without an exporter file.
+ * devices, and pools on the host, if @device is below 0 or has no known UUID.  Returns zeros without an exporter file.
  * .entered and .returned are the bytes that ever went into the limbo and back to the driver,
  * in whole pages; .could_go are the bytes in the limbo that neither a holder nor a fence keeps.
  */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Imports of pools' blocks: see pool_imports.h. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "shim/limbo/exporter.h"
@@ -14,101 +13,24 @@
 #include "shim/driver/visit.h"
 #include "shim/importer/mappings.h"
 #include "shim/limbo/fence.h"
-#include "shim/limbo/limbo.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
-/* What goes on when a stream has reached a free of an import.  Whatever is not set is not meant. */
-struct import_wait {
+/* The rest of a free: what is done when its stream is there.  Whatever is not set is not meant. */
+struct rest {
 	struct cl_fence_wait wait;
-	struct cl_pool_import *import; /* one fence less */
+	struct cl_pool_import *import; /* waits for this with its unmapping; counted in its .rests */
+	uint64_t key;		       /* of its turn */
 	struct cl_hold *hold;	       /* it is held no more; counted in its .pending */
 	struct cl_stamp own;	       /* a block of our own is open once less */
 };
 
-/* ----------------------------------------------------------------------- turns */
-static bool is_taken_locked(struct cl_exporter *ex, uint64_t key)
-{
-	const struct cl_pool_turn *turn;
-
-	CL_LIST_EACH (turn, &ex->pool_imports.turns, const struct cl_pool_turn, node)
-		if (turn->key == key)
-			return true;
-	return false;
-}
-
-void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key)
-{
-	cl_lock(&cl_exports_lock);
-	while (is_taken_locked(ex, key))
-		cl_gate_wait_locked();
-	turn->key = key;
-	cl_list_add(&ex->pool_imports.turns, &turn->node);
-	cl_unlock(&cl_exports_lock);
-}
-
-void cl_pool_turn_end(struct cl_exporter *ex, struct cl_pool_turn *turn)
-{
-	cl_lock(&cl_exports_lock);
-	/* a forked child has forgotten it */
-	if (cl_list_has(&ex->pool_imports.turns, &turn->node))
-		cl_list_remove(&ex->pool_imports.turns, &turn->node);
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-}
-
-/* --------------------------------------------------------------- blocks of our own */
-/* Returns the block that @stamp names, or NULL if its generation is over. */
-static struct cl_block *find_own_locked(struct cl_exporter *ex, struct cl_stamp stamp)
-{
-	struct cl_block *block = cl_block_of_record(&ex->blocks, stamp.record);
-
-	if (!block || block->kind != CL_POOL || block->state == CL_BLOCK_ORPHANED ||
-	    cl_life_generation(cl_record_life(ex->blocks.region, stamp.record)) != stamp.generation)
-		return NULL;
-	return block;
-}
-
-int cl_pool_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle)
-{
-	struct cl_block *block;
-	int err = -ESTALE;
-
-	cl_lock(&cl_exports_lock);
-	block = find_own_locked(ex, stamp);
-	/* a thread that is freeing it may have it back, or in the limbo, in a moment */
-	if (block && cl_block_is_taken(block)) {
-		cl_limbo_find_settled_locked(ex, CL_POOL, block->link.key);
-		block = find_own_locked(ex, stamp);
-	}
-	if (block && !cl_block_is_taken(block) && cl_block_has_handle(block, handle)) {
-		block->own_opens++;
-		cl_record_opened(ex->blocks.region, stamp.record);
-		cl_trace_block(CL_TRACE_OPENED, block, .generation = stamp.generation, .flags = CL_TRACE_OWN);
-		err = 0;
-	}
-	cl_unlock(&cl_exports_lock);
-	return err;
-}
-
-bool cl_pool_own_close(struct cl_exporter *ex, struct cl_stamp stamp)
-{
-	struct cl_block *block;
-	bool wake = false;
-
-	cl_lock(&cl_exports_lock);
-	block = find_own_locked(ex, stamp);
-	if (block && block->own_opens) {
-		cl_trace_block(CL_TRACE_CLOSED, block, .flags = CL_TRACE_OWN);
-		if (--block->own_opens == 0) {
-			cl_limbo_look_again_locked(ex, block);
-			wake = block->state == CL_BLOCK_READY;
-		}
-	}
-	cl_unlock(&cl_exports_lock);
-	return wake;
-}
+/* A pool that the program has destroyed and the driver has not: frees of its imports are kept back. */
+struct destroyed {
+	struct cl_node node;
+	CUmemoryPool pool;
+};
 
 /* --------------------------------------------------------------------- importing */
 /* One open of @import less; another is left. */
@@ -121,8 +43,8 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
-void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const struct cl_hold *hold,
-			  uint64_t key, struct cl_stamp own)
+void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, CUmemoryPool pool,
+			  const struct cl_hold *hold, uint64_t key, struct cl_stamp own)
 {
 	struct cl_pool_import *import = NULL;
 	struct cl_mapping *mapping;
@@ -142,12 +64,14 @@ void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const str
 		one_less_locked(import);
 		cl_count_close_locked();
 	}
+	import->pool = pool;
 	cl_lock(&cl_exports_lock);
 	import->turn = key;
 	if (!import->listed) {
 		import->listed = true;
 		import->address.key = address;
 		cl_block_import_add_locked(&ex->blocks, &import->address);
+		cl_list_add(&ex->pool_imports.all, &import->node);
 	}
 	cl_unlock(&cl_exports_lock);
 	/* a block of our own is open once for all imports at one address */
@@ -201,39 +125,40 @@ static struct cl_pool_import *find_import(CUdeviceptr dptr, uint64_t key)
 }
 
 /*
- * The driver has unmapped @import.  @wait, which may be NULL, takes over its hold and its own open.
+ * The driver has unmapped @import.  @rest, which may be NULL, takes over its hold and its own open.
  * Returns true if the collector has something to do.
  */
-static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, struct import_wait *wait)
+static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest)
 {
 	struct cl_mapping *mapping = &import->mapping;
 	struct cl_stamp own = import->own;
-	uint32_t stack = cl_stack_write(true);
+	uint32_t stack = import->freed ? import->freed_at : cl_stack_write(true);
 
 	cl_lock(&cl_imports_lock);
 	if (import->listed) {
 		cl_lock(&cl_exports_lock);
 		cl_block_import_remove_locked(&ex->blocks, &import->address);
 		cl_unlock(&cl_exports_lock);
+		cl_list_remove(&ex->pool_imports.all, &import->node);
 	}
 	while (mapping->opens > 1) /* only where nothing is counted */
 		one_less_locked(import);
-	if (wait && mapping->hold) {
-		wait->hold = mapping->hold;
-		wait->hold->pending++;
+	if (rest && mapping->hold) {
+		rest->hold = mapping->hold;
+		rest->hold->pending++;
 	}
-	if (wait)
-		wait->own = own;
+	if (rest)
+		rest->own = own;
 	mapping->closing++;
 	cl_mapping_closed_locked(CL_POOL, mapping, true, stack);
 	cl_unlock(&cl_imports_lock);
-	return !wait && own.file_id && cl_pool_own_close(ex, own);
+	return !rest && own.file_id && cl_pool_own_close(ex, own);
 }
 
 /* What a free of an import is to do, and has made for that. */
 struct freeing {
 	struct cl_fence *fence;
-	struct import_wait *wait;
+	struct rest *rest;
 	bool stuck; /* it needs a fence and there is none */
 };
 
@@ -246,11 +171,11 @@ static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 	/* something is wrong with the stream */
 	if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_SUCCESS)
 		return result;
-	f->wait = calloc(1, sizeof *f->wait);
+	f->rest = calloc(1, sizeof *f->rest);
 	result = cl_fence_make(stream, per_thread, &f->fence, capturing);
 	if (result != CUDA_SUCCESS || *capturing)
 		return result;
-	f->stuck = !f->fence || !f->wait;
+	f->stuck = !f->fence || !f->rest;
 	if (f->stuck)
 		cl_log_once(CL_LOG_WARN,
 			    "no host memory for the fence of a stream-ordered free of an imported block, or the "
@@ -259,22 +184,26 @@ static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 	return result;
 }
 
-/* Hangs the wait of @f on its fence, or discards both.  Returns true if the collector must run. */
+/* Hangs the rest of @f on its fence, or discards both.  Returns true if the collector must run. */
 static bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
 {
 	bool wake = f->fence != NULL;
 
-	if (!f->fence && !f->wait)
+	if (!f->fence && !f->rest)
 		return false;
 	cl_lock(&cl_exports_lock);
-	if (f->fence && f->wait && used)
-		cl_fence_add_wait_locked(ex, f->fence, &f->wait->wait);
-	else if (f->fence)
+	if (f->fence && f->rest && used) {
+		if (f->rest->import)
+			f->rest->import->rests++;
+		atomic_fetch_add(&ex->pool_imports.rests, 1);
+		cl_fence_add_wait_locked(ex, f->fence, &f->rest->wait);
+	} else if (f->fence) {
 		cl_fence_discard_locked(ex, f->fence);
+	}
 	cl_unlock(&cl_exports_lock);
 	/* without a fence what it would give back stays, so it is not freed twice */
 	if (!(f->fence && used))
-		free(f->wait);
+		free(f->rest);
 	return wake;
 }
 
@@ -297,6 +226,8 @@ void cl_pool_import_refused(CUdeviceptr dptr)
  */
 static void counted(struct cl_pool_import *import, const struct freeing *f)
 {
+	uint32_t stack = import->mapping.opens > 1 ? 0 : cl_stack_write(true);
+
 	cl_lock(&cl_imports_lock);
 	if (import->mapping.opens > 1) {
 		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
@@ -304,11 +235,14 @@ static void counted(struct cl_pool_import *import, const struct freeing *f)
 		cl_count_close_locked();
 	} else {
 		import->freed = true;
+		import->freed_at = stack;
 	}
-	import->fences += f->fence || f->stuck;
+	import->stuck |= f->stuck;
 	cl_unlock(&cl_imports_lock);
-	if (f->wait && f->fence)
-		f->wait->import = import;
+	if (f->rest && f->fence) {
+		f->rest->import = import;
+		f->rest->key = import->turn;
+	}
 }
 
 /* As cl_pool_import_free(), with the turn of @import. */
@@ -325,13 +259,13 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 		result = bare ? bare(CL_NO_MEMORY, stream) : cl_driver.cuMemFree_v2(CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
-	is_counted = !cl_observes() && (import->mapping.opens > 1 || import->fences);
+	is_counted = !cl_observes() && (import->mapping.opens > 1 || import->rests || import->stuck);
 	/* something of it must be kept until the stream is there */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
 		result = make_fence(&f, stream, per_thread, bare, &capturing);
 		if (result != CUDA_SUCCESS || capturing) {
-			free(f.wait);
+			free(f.rest);
 			return result != CUDA_SUCCESS ? result : bare(dptr, stream);
 		}
 	} else if (is_counted) {
@@ -346,7 +280,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	}
 	result = bare ? bare(dptr, stream) : cl_driver.cuMemFree_v2(dptr);
 	done = result == CUDA_SUCCESS;
-	if (done && f.stuck && !f.wait) {
+	if (done && f.stuck && !f.rest) {
 		/* nowhere to keep it: what it holds is never given back */
 		cl_lock(&cl_imports_lock);
 		if (import->mapping.hold)
@@ -355,7 +289,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 		import->own.file_id = 0;
 	}
 	if (done)
-		*wake |= unmapped(ex, import, f.wait);
+		*wake |= unmapped(ex, import, f.rest);
 	*wake |= finish(ex, &f, done);
 	return result;
 }
@@ -401,44 +335,41 @@ static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import)
 	return unmapped(ex, import, NULL);
 }
 
-static bool fence_less(struct cl_exporter *ex, struct cl_pool_import *import)
+/* The fence of @rest is reached: its import waits for one less, and goes if that was the last. */
+static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 {
+	struct cl_pool_import *import = rest->import;
 	struct cl_pool_turn turn;
 	bool last, more = false;
-	uint64_t key;
 
-	/* another thread that imports it once more writes the same */
-	cl_lock(&cl_imports_lock);
-	key = import->turn;
-	cl_unlock(&cl_imports_lock);
-	cl_pool_turn_begin(ex, &turn, key);
-	cl_lock(&cl_imports_lock);
-	last = !--import->fences && import->freed;
-	cl_unlock(&cl_imports_lock);
+	cl_pool_turn_begin(ex, &turn, rest->key);
+	cl_lock(&cl_exports_lock);
+	last = !--import->rests && !import->stuck && import->freed;
+	cl_unlock(&cl_exports_lock);
 	if (last)
 		more = unmap(ex, import);
 	cl_pool_turn_end(ex, &turn);
 	return more;
 }
 
-static bool passed(struct cl_exporter *ex, const struct import_wait *wait)
+static bool passed(struct cl_exporter *ex, const struct rest *rest)
 {
 	bool more = false;
 
-	if (wait->import)
-		more |= fence_less(ex, wait->import);
-	if (wait->hold) {
+	if (rest->import)
+		more |= rest_less(ex, rest);
+	if (rest->hold) {
 		cl_lock(&cl_imports_lock);
-		wait->hold->pending--;
-		cl_hold_put_locked(wait->hold);
+		rest->hold->pending--;
+		cl_hold_put_locked(rest->hold);
 		cl_unlock(&cl_imports_lock);
 	}
-	if (wait->own.file_id)
-		more |= cl_pool_own_close(ex, wait->own);
+	if (rest->own.file_id)
+		more |= cl_pool_own_close(ex, rest->own);
 	return more;
 }
 
-static struct import_wait *take_passed(struct cl_exporter *ex)
+static struct rest *take_passed(struct cl_exporter *ex)
 {
 	struct cl_fence_wait *wait;
 
@@ -447,17 +378,105 @@ static struct import_wait *take_passed(struct cl_exporter *ex)
 	if (wait)
 		cl_list_remove(&ex->fences.passed, &wait->node);
 	cl_unlock(&cl_exports_lock);
-	return (struct import_wait *)wait;
+	return (struct rest *)wait;
+}
+
+/* ---------------------------------------------------- pools that the program has destroyed */
+/* Returns true if no import of @pool is the program's, and the driver has yet to unmap some.  Takes no turn. */
+static bool only_frees_are_left_locked(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	const struct cl_pool_import *import;
+	bool some = false;
+
+	CL_LIST_EACH (import, &ex->pool_imports.all, const struct cl_pool_import, node) {
+		if (import->pool == pool && !import->freed)
+			return false;
+		some |= import->pool == pool;
+	}
+	return some;
+}
+
+static struct destroyed *find_destroyed_locked(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	struct destroyed *destroyed;
+
+	CL_LIST_EACH (destroyed, &ex->pool_imports.destroyed, struct destroyed, node)
+		if (destroyed->pool == pool)
+			break;
+	return destroyed;
+}
+
+bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	struct destroyed *destroyed = calloc(1, sizeof *destroyed);
+	bool later;
+
+	if (!destroyed)
+		return false;
+	destroyed->pool = pool;
+	cl_lock(&cl_imports_lock);
+	/* destroyed twice: the driver says what it says */
+	later = only_frees_are_left_locked(ex, pool) && !find_destroyed_locked(ex, pool);
+	if (later)
+		cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
+	cl_unlock(&cl_imports_lock);
+	if (!later)
+		free(destroyed);
+	return later;
+}
+
+static bool destroy(CUmemoryPool pool)
+{
+	struct cl_visit visit;
+	CUresult result;
+
+	cl_lock(&cl_exports_lock);
+	cl_visit_begin_locked(&visit, &cl_context_unknown);
+	result = cl_driver.cuMemPoolDestroy(pool);
+	cl_visit_end_locked(&visit);
+	cl_unlock(&cl_exports_lock);
+	return result == CUDA_SUCCESS;
+}
+
+/* Destroys each of those pools that the driver lets go now.  Others stay for the next time. */
+static void destroy_pools(struct cl_exporter *ex)
+{
+	struct destroyed *destroyed;
+	uint64_t n;
+
+	cl_lock(&cl_imports_lock);
+	for (n = ex->pool_imports.destroyed.n; n; n--) {
+		destroyed = CL_LIST_FIRST(&ex->pool_imports.destroyed, struct destroyed, node);
+		if (!destroyed) /* another thread has it */
+			break;
+		cl_list_remove(&ex->pool_imports.destroyed, &destroyed->node);
+		cl_unlock(&cl_imports_lock);
+		if (destroy(destroyed->pool)) {
+			free(destroyed);
+			destroyed = NULL;
+		}
+		cl_lock(&cl_imports_lock);
+		if (destroyed)
+			cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
+	}
+	cl_unlock(&cl_imports_lock);
 }
 
 bool cl_pool_imports_passed(struct cl_exporter *ex)
 {
-	struct import_wait *wait;
-	bool more = false;
+	struct rest *rest;
+	bool more = false, some = false;
 
-	while ((wait = take_passed(ex)) != NULL) {
-		more |= passed(ex, wait);
-		free(wait);
+	/* the inline collector may be called amid a free of an import: the next call does it */
+	if (cl_pool_turn_is_held())
+		return false;
+	while ((rest = take_passed(ex)) != NULL) {
+		more |= passed(ex, rest);
+		some = true;
+		free(rest);
+		atomic_fetch_sub(&ex->pool_imports.rests, 1);
 	}
+	if (some)
+		destroy_pools(ex);
 	return more;
 }

@@ -10,6 +10,12 @@
  *    which the program has freed an import has reached that free.  So each stream-ordered free
  *    leaves a fence.  The last free goes to the driver at once if no earlier one has a fence that is
  *    still to be reached; else the collector unmaps when all are.
+ *  - What a free in a stream leaves to be done is its rest: when the stream has reached the free, the
+ *    exporter gets its hold back, or, of the last counted one, the driver unmaps.  The collector does
+ *    the rests that are due: its thread, which a free wakes; else each call of the program that comes
+ *    to us, cl_collector_called().
+ *  - While only such rests keep the driver from destroying an imported pool, the program's destroy
+ *    gives 0, and the driver destroys it when they are done.
  *  - An import and a free of one pointer are never in the driver together, or the free could unmap
  *    what the import has just counted.  Each takes a turn.
  *  - With CULIMBO_MODE=observe nothing is counted: each free goes to the driver.
@@ -20,6 +26,7 @@
 #ifndef CL_POOL_IMPORTS_H
 #define CL_POOL_IMPORTS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "shim/base/list.h"
@@ -33,7 +40,10 @@ struct cl_pool_turn {
 	uint64_t key;
 };
 struct cl_pool_imports {
-	struct cl_list turns; /* those that threads have */
+	struct cl_list turns;	  /* those that threads have; under cl_exports_lock */
+	struct cl_list all;	  /* imports; under cl_imports_lock */
+	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; likewise */
+	_Atomic uint64_t rests; /* how many are not done */
 };
 
 /*
@@ -42,6 +52,8 @@ struct cl_pool_imports {
  */
 void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key);
 void cl_pool_turn_end(struct cl_exporter *ex, struct cl_pool_turn *turn);
+/* Returns true if this thread has some turn: then it must not do rests, which take turns. */
+bool cl_pool_turn_is_held(void);
 static inline uint64_t cl_pool_turn_key(uint64_t hash)
 {
 	return hash | 1; /* 0: none */
@@ -49,12 +61,12 @@ static inline uint64_t cl_pool_turn_key(uint64_t hash)
 
 struct cl_hold;
 /*
- * The driver has mapped an import at @address, and cl_open_pool_end() has noted it with @hold.  The
+ * The driver has mapped an import of @pool at @address, and cl_open_pool_end() has noted it with @hold.  The
  * caller has the turn with @key.  From now on a free of @address is found.  @own: what it is of, if
  * of this process, opened by cl_pool_own_open(); else .file_id is 0.
  */
-void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, const struct cl_hold *hold,
-			  uint64_t key, struct cl_stamp own);
+void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, CUmemoryPool pool,
+			  const struct cl_hold *hold, uint64_t key, struct cl_stamp own);
 /* Returns true if some import is open at @address. */
 bool cl_pool_import_is_open(CUdeviceptr address);
 
@@ -76,6 +88,18 @@ void cl_pool_import_refused(CUdeviceptr dptr);
  */
 int cl_pool_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle);
 bool cl_pool_own_close(struct cl_exporter *ex, struct cl_stamp stamp);
+
+/* Returns true if some free of an import has left something that is not done yet. */
+static inline bool cl_pool_imports_any_left_of(const struct cl_pool_imports *imports)
+{
+	return atomic_load(&imports->rests) != 0;
+}
+#define cl_pool_imports_any_left(ex) cl_pool_imports_any_left_of(&(ex)->pool_imports)
+/*
+ * The program destroys the imported @pool, which the driver has refused.  Returns true if only frees
+ * that we keep back are the reason: the driver destroys it after them.
+ */
+bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool);
 
 /*
  * Does what is due for imports whose fences were reached.  A collection calls it.  Returns true if a

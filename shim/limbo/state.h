@@ -8,7 +8,10 @@
 #include "shim/base/list.h"
 #include "shim/shm/layout.h"
 
-enum { CL_LIMBO_DEVICES = 64 };
+enum {
+	CL_LIMBO_DEVICES = 64,
+	CL_LIMBO_HOST = CL_DEVICE_LIMBOS, /* the entry for pools on the host, which the header has not */
+};
 
 struct cl_limbo_state {
 	struct cl_list held, ready, blocked, untracked; /* by state */
@@ -19,10 +22,10 @@ struct cl_limbo_state {
 	uint64_t bytes;
 	struct cl_list events; /* those in the limbo that the driver still has, the oldest first */
 	bool warned;
-	/* our own copy of the header's `device`, which other processes can damage */
+	/* our own copy of the header's `device`, which other processes can damage; and the host's */
 	struct cl_limbo_device {
 		uint64_t entered, returned, waits;
-	} of[CL_DEVICE_LIMBOS];
+	} of[CL_LIMBO_HOST + 1];
 	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
 	/*
 	 * Not CL_QUIET_NOT after a collection that left work to the ready map alone: the next

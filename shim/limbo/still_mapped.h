@@ -7,7 +7,8 @@
  * block.  The finding is made when the last holder has closed the block, since only then it is
  * known how long that was.  No finding is made where another one tells of the same hold: the
  * holder died (CL_FOUND_HOLD_RECLAIMED), the block was forced out (CL_FOUND_HELD_FORCED_OUT), or
- * it is still mapped when this process ends (the report's class held-in-limbo).
+ * it is still mapped when this process ends (the report's class held-in-limbo, which under
+ * CULIMBO_MODE=observe has blocks that the driver has back).
  *
  * Events have no notes: CUDA allows to destroy an event that others have open.  Nor has what this
  * process opens of its own: without culimbo CUDA refuses that.

@@ -63,7 +63,9 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			snprintf(to, n,
 				 "%s %s: call %s there after the last use; until then %s", pid,
 				 alive > 1 ? "do not close what they opened" : "does not close what it opened", close,
-				 g->kind == CL_EVENT ? "the event is kept" : "the memory cannot be reused");
+				 g->kind == CL_EVENT	 ? "the event is kept" :
+				 g->freed_observed	 ? "it may read what others write there" :
+							   "the memory cannot be reused");
 		} else if (g->class == CL_REPORT_HELD) {
 			snprintf(to, n,
 				 dead && alive > 1 ?
@@ -150,6 +152,11 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_STALE_REFUSED:
 		if (g->pid)
 			snprintf(pid, sizeof(pid), "process %u", g->pid);
+		if (g->exporter_gone) {
+			snprintf(to, n, "keep %s running until the last consumer has opened what it shares",
+				 g->pid ? pid : "its exporter");
+			break;
+		}
 		snprintf(to, n,
 			 "free it in %s only after the last consumer has opened it; or raise CULIMBO_GRACE or "
 			 "CULIMBO_GRACE_BYTES there",

@@ -120,7 +120,7 @@ static bool same_group(const struct cl_report_group *a, const struct cl_report_g
 	return a->class == b->class && a->kind == b->kind && a->device == b->device &&
 	       a->others == b->others && a->stack[0] == b->stack[0] && a->stack[1] == b->stack[1] &&
 	       a->pid == b->pid && a->file_id == b->file_id && a->made == b->made && a->call == b->call &&
-	       a->result == b->result;
+	       a->result == b->result && a->exporter_gone == b->exporter_gone;
 }
 
 static uint32_t hash_of(const struct cl_report_group *g)
@@ -128,7 +128,7 @@ static uint32_t hash_of(const struct cl_report_group *g)
 	uint64_t h = 0xcbf29ce484222325u;
 	uint32_t words[] = { (uint32_t)g->class | (uint32_t)g->kind << 8 | (uint32_t)g->device << 16,
 			     g->stack[0], g->stack[1], g->pid, g->file_id,
-			     (uint32_t)g->made | (uint32_t)g->call << 8, g->result };
+			     (uint32_t)g->made | (uint32_t)g->call << 8 | (uint32_t)g->exporter_gone << 16, g->result };
 
 	for (unsigned int i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		h = (h ^ words[i]) * 0x100000001b3u;
@@ -285,7 +285,8 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 {
 	struct cl_report_group key = { .class = (uint8_t)class_of_finding(f->kind), .kind = f->block_kind,
 				       .device = f->device, .stack = { f->stack, f->other_stack },
-				       .pid = f->pid, .file_id = f->file_id };
+				       .pid = f->pid, .file_id = f->file_id,
+				       .exporter_gone = f->exporter_gone != 0 };
 	struct cl_report_item item = { .key = f->key, .bytes = f->size, .since = f->when,
 				       .other_since = f->other_when, .record = f->record,
 				       .generation = f->generation };
@@ -488,6 +489,8 @@ void cl_report_look_end(struct cl_report *report)
 			continue;
 		sums->n[g->class] += g->n;
 		sums->bytes[g->class] += g->bytes;
+		sums->freed_observed += g->freed_observed ? g->n : 0;
+		sums->freed_observed_bytes += g->freed_observed ? g->bytes : 0;
 	}
 	for (int c = 0; c < CL_REPORT_CLASSES; c++) {
 		sums->n[c] += report->table->unlisted[c];
@@ -527,6 +530,12 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 
 		if (!cl_view_block(report->view, r, &block))
 			continue;
+		/* no context has ended, and a finding of its own says that it was given back */
+		if (block.given_back)
+			continue;
+		/* nor here: it is what protect would keep, and is told of as that */
+		if (block.freed_observed)
+			block.class = CL_VIEW_HELD_LIMBO;
 		if (own && (block.class == CL_VIEW_GRACE || block.class == CL_VIEW_LIMBO))
 			block.class = CL_VIEW_HELD_LIMBO;
 		if (block.class == CL_VIEW_LIVE) {
@@ -537,6 +546,7 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 		g = cl_report_add_block(report, class_of_view(block.class), &block);
 		if (!g)
 			continue;
+		g->freed_observed = block.freed_observed;
 		g->own_opens += own;
 		n = cl_view_holder_slots(report->view, r, slots, SLOTS_SEEN);
 		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);

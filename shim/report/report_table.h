@@ -24,12 +24,14 @@ struct cl_report_item {
 struct cl_report_group {
 	/* these make it one group */
 	uint8_t class, kind, device;
+	uint8_t exporter_gone;	/* of stale handles */
 	uint8_t made, call;	/* of notes: enum cl_made, enum cl_noted_call */
 	bool others; /* for all of its class and kind that found no room in the table */
 	uint32_t stack[2], pid, file_id; /* pid and file of the other process */
 	uint32_t result; /* of refusals: the driver's CUresult */
 
 	bool suppressed;
+	bool freed_observed; /* HELD_LIMBO under CULIMBO_MODE=observe: the driver has it back */
 	uint64_t n, bytes, pinned, own_opens, stays;
 	uint64_t oldest;	  /* the earliest `since` of its items */
 	char name[17];		  /* of process `pid`; "": not known */

@@ -252,9 +252,10 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 	say_count(e, "held", s->n[CL_REPORT_HELD] + s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_ORPHANED]);
 	say_count(e, "held_bytes",
 		   s->bytes[CL_REPORT_HELD] + s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_ORPHANED]);
-	say_count(e, "limbo", s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_GRACE] + s->n[CL_REPORT_LIMBO]);
+	say_count(e, "limbo", s->n[CL_REPORT_HELD_LIMBO] + s->n[CL_REPORT_GRACE] + s->n[CL_REPORT_LIMBO] -
+					    s->freed_observed);
 	say_count(e, "limbo_bytes", s->bytes[CL_REPORT_HELD_LIMBO] + s->bytes[CL_REPORT_GRACE] +
-					     s->bytes[CL_REPORT_LIMBO]);
+					     s->bytes[CL_REPORT_LIMBO] - s->freed_observed_bytes);
 	say_count(e, "not_closed", s->n[CL_REPORT_NOT_CLOSED] + s->n[CL_REPORT_UNMANAGED]);
 	say_count(e, "reclaimed", s->n[CL_REPORT_RECLAIMED]);
 	say_count(e, "misuse", misuse);

@@ -238,11 +238,10 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_object_end(e);
 }
 
-/* A device is not known of pools, and not there for memory of the host. */
+/* A note of a pool has no device, for none is known; nor has memory of the host. */
 static bool has_device(const struct cl_report_group *g)
 {
-	return !g->others &&
-	       (g->device != CL_NO_DEVICE || !cl_finding_is_note(cl_report_classes[g->class].kind));
+	return !g->others && g->device != CL_NO_DEVICE;
 }
 
 static void say_items(struct cl_report *report, const struct cl_report_group *g)

@@ -175,13 +175,19 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 			 pid, sum, them);
 		break;
 	case CL_REPORT_STALE_REFUSED:
-		snprintf(to, 512, "STALE: %s had %s %s before process %u opened %s", other, freed, sum, pid, them);
+		if (g->exporter_gone)
+			snprintf(to, 512, "STALE: %s had ended before process %u opened %s of it", other, pid, sum);
+		else
+			snprintf(to, 512, "STALE: %s had %s %s before process %u opened %s", other, freed, sum, pid, them);
 		break;
 	case CL_REPORT_FREED_WHILE_MAPPED:
 		snprintf(to, 512, "MISUSE: process %u freed %s while %s had %s mapped", pid, sum, other, them);
 		break;
 	case CL_REPORT_OPENED_AFTER_FREE:
-		snprintf(to, 512, "STALE: %s had freed %s before process %u opened %s", other, sum, pid, them);
+		if (g->exporter_gone)
+			snprintf(to, 512, "STALE: %s had ended before process %u opened %s of it", other, pid, sum);
+		else
+			snprintf(to, 512, "STALE: %s had freed %s before process %u opened %s", other, sum, pid, them);
 		break;
 	case CL_REPORT_EVENT_DESTROYED_TWICE:
 		snprintf(to, 512, "MISUSE: process %u destroyed %s twice (bare, the driver can crash)", pid, sum);

@@ -36,19 +36,21 @@ struct cl_places cl_self_find_places(void)
 {
 	struct cl_places places = { 0 };
 	char path[4096], *end, *slash;
+	uint8_t boot_id[16];
 	struct stat st;
 
+	cl_known_boot_id(&cl_self_known, boot_id);
 	cl_self_dir_path(path, sizeof path);
 	for (end = path + strlen(path); end > path + 1 && end[-1] == '/'; end--)
 		end[-1] = 0;
 	if (stat(path, &st) == 0)
-		places.own = cl_place_of(&st);
+		places.own = cl_place_of(&st, boot_id);
 	slash = strrchr(path, '/');
 	if (slash) {
 		*slash = 0;
 		if (stat(slash == path ? "/" : path, &st) == 0) {
-			places.above = cl_place_of(&st);
-			places.named = cl_place_named(&st, slash + 1);
+			places.above = cl_place_of(&st, boot_id);
+			places.named = cl_place_named(&st, boot_id, slash + 1);
 		}
 	}
 	return places;
@@ -56,13 +58,15 @@ struct cl_places cl_self_find_places(void)
 
 uint64_t cl_self_place(int dirfd)
 {
+	uint8_t boot_id[16];
 	struct stat st;
 
 	if (!cl_options.dir.text[0])
 		return cl_self_find_places().named;
 	if (dirfd < 0)
 		return cl_self_find_places().own;
-	return fstat(dirfd, &st) ? 0 : cl_place_of(&st);
+	cl_known_boot_id(&cl_self_known, boot_id);
+	return fstat(dirfd, &st) ? 0 : cl_place_of(&st, boot_id);
 }
 
 enum cl_sight cl_self_sight(struct cl_stamp stamp)

@@ -18,14 +18,17 @@
 #include "shim/shm/live.h"
 
 /* --------------------------------------------------------------- the directory */
-uint64_t cl_place_of(const struct stat *directory)
+uint64_t cl_place_of(const struct stat *directory, const uint8_t boot_id[16])
 {
-	return cl_mix(cl_mix(directory->st_dev) + directory->st_ino) | 1;
+	uint64_t boot[2];
+
+	memcpy(boot, boot_id, sizeof boot);
+	return cl_mix(cl_mix(cl_mix(cl_mix(boot[0]) + boot[1]) + directory->st_dev) + directory->st_ino) | 1;
 }
 
-uint64_t cl_place_named(const struct stat *above, const char *name)
+uint64_t cl_place_named(const struct stat *above, const uint8_t boot_id[16], const char *name)
 {
-	uint64_t place = cl_mix(cl_place_of(above));
+	uint64_t place = cl_mix(cl_place_of(above, boot_id));
 
 	for (; *name; name++)
 		place = cl_mix(place + (unsigned char)*name);
@@ -258,11 +261,13 @@ static int create(struct cl_region *region, struct creation *creation, uint64_t 
 
 int cl_region_create(struct cl_region *region, int dirfd, const struct cl_identity *identity)
 {
+	uint8_t boot_id[16];
 	struct stat st;
 
 	*region = (struct cl_region){ .fd = -1, .locks = &cl_posix_locks };
+	cl_boot_id(boot_id);
 	return fstat(dirfd, &st) ? -errno :
-				   cl_region_create_in(region, dirfd, cl_place_of(&st), identity);
+				   cl_region_create_in(region, dirfd, cl_place_of(&st, boot_id), identity);
 }
 
 int cl_region_create_in(struct cl_region *region, int dirfd, uint64_t place,

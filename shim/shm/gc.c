@@ -21,6 +21,7 @@ enum {
 	MOST_SEEN = 4096,
 	MOST_JUDGED = 256,
 	YOUNG = 2, /* s */
+	OLD = 60, /* s */
 	MOST_KEPT = 16, /* files of dead processes, for reports */
 };
 
@@ -164,6 +165,52 @@ static bool is_old(int dirfd, const char *name, int seconds)
 	       now.tv_sec - st.st_ctim.tv_sec > seconds;
 }
 
+/* Reads a field of the header that lies there in all versions. */
+#define READ(fd, to, field) (pread(fd, to, sizeof *(to), offsetof(struct cl_header, field)) == sizeof *(to))
+
+/* Returns true if nobody has a lock on @region's file, and the process that made it is dead. */
+static bool has_dead_exporter(struct cl_region *region, const struct cl_identity *made)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	uint64_t since = 1; /* the file is old enough for the lock to have settled */
+
+	return fcntl(region->fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
+	       cl_liveness_judge(region, CL_LOCK_EXPORTER, made, &since, cl_now(), cl_options.settle.number) == CL_DEAD;
+}
+
+bool cl_gc_other_version(int dirfd, const char *name, uint32_t file_id, bool dry)
+{
+	struct cl_region region = { .fd = -1, .locks = &cl_posix_locks, .file_id = file_id };
+	struct cl_identity made;
+	struct timespec now;
+	char magic[8];
+	uint32_t layout, id;
+	uint64_t created;
+	struct stat st;
+	bool gone = false;
+
+	/* for writing, or no lock is to be had */
+	region.fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (region.fd < 0)
+		return false;
+	if (fstat(region.fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 07177))
+		goto out;
+	region.dev = st.st_dev;
+	region.ino = st.st_ino;
+	if (!READ(region.fd, &magic, magic) || memcmp(magic, CL_MAGIC, sizeof CL_MAGIC) ||
+	    !READ(region.fd, &layout, layout) || layout == CL_LAYOUT_VERSION || !READ(region.fd, &id, file_id) ||
+	    id != file_id || !READ(region.fd, &made, exporter) || !READ(region.fd, &created, created) ||
+	    clock_gettime(CLOCK_REALTIME, &now) || (uint64_t)now.tv_sec < created / 1000000000u + OLD ||
+	    !has_dead_exporter(&region, &made))
+		goto out;
+	/* as cl_gc_file(): of two processes one gets the lock */
+	gone = dry || (region.locks->try_lock(&region, CL_LOCK_EXPORTER) == 0 &&
+		       cl_region_unlink(&region, dirfd) == 0);
+out:
+	close(region.fd);
+	return gone;
+}
+
 /* Removes one file if its exporter is dead and, unless @forced, it is not to be kept. */
 static bool remove_if_dead(struct sweep *sweep, const char *name, bool forced)
 {
@@ -187,8 +234,11 @@ static bool remove_if_dead(struct sweep *sweep, const char *name, bool forced)
 	else
 		return false;
 	/* -ESTALE: the file is of an earlier boot, so its exporter is dead */
-	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(sweep->dirfd, name, 60)))
+	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(sweep->dirfd, name, OLD)))
 		return unlinkat(sweep->dirfd, name, 0) == 0;
+	/* -EBADMSG: another version's file may have another size */
+	if (err == -EPROTO || err == -EBADMSG)
+		return cl_gc_other_version(sweep->dirfd, name, id ? id : unfinished, false);
 	if (err)
 		return false;
 	if (cl_gc_judge(&region) == CL_DEAD) {

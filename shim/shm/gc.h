@@ -4,7 +4,7 @@
  *
  * A file is removed only if its exporter is dead by liveness.h (or was this very process before it
  * called exec), and we have its byte lock.  Callers never pass their own file.  Whatever is not a
- * whole exporter file of ours is left alone.  Any thread.
+ * whole exporter file of ours, or of another version, is left alone.  Any thread.
  */
 #ifndef CL_GC_H
 #define CL_GC_H
@@ -22,6 +22,14 @@ enum cl_liveness cl_gc_judge(struct cl_region *region);
  * lives or may live, -ENOENT or -ESTALE if another process has removed the file, or another -errno.
  */
 int cl_gc_file(struct cl_region *region, int dirfd);
+
+/*
+ * Removes the file @name in @dirfd, whose id is @file_id, if a process of another version of culimbo
+ * made it more than 60 s ago, and that is dead: nobody has any lock on it, and /proc shows no process
+ * that made it, or shows another PID namespace's not.  @dry: only says whether it would.  Returns true
+ * if it did.  The caller must not have the file open.
+ */
+bool cl_gc_other_version(int dirfd, const char *name, uint32_t file_id, bool dry);
 
 /*
  * Returns true if a dead process's file stays for a while, for `culimbo report`

@@ -45,7 +45,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 5u
+#define CL_LAYOUT_VERSION 6u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -67,8 +67,8 @@
  *     id and pid, and to make the same driver's handle.
  *  tag, 10 bits: the rest of the fingerprint.
  *
- * The fingerprint is 14 bits of a hash of the file's place (its directory, see cl_place_of()) and
- * of the 14 random bits.  An importer may find no such file in a directory whose fingerprint is
+ * The fingerprint is 14 bits of a hash of the file's place (its directory and the machine's boot,
+ * see cl_place_of()) and of the 14 random bits.  An importer may find no such file in a directory whose fingerprint is
  * that of the stamp: then the exporter has ended or has lost its file.  Of the stamps of exporters
  * elsewhere one in 8,192 looks the same, since two places are compared: see cl_self_sight().
  */
@@ -93,7 +93,7 @@ enum cl_state {
 	CL_EXPORTED = 1, /* the program has it */
 	CL_LIMBO = 2,	 /* the program has freed it; the driver has not */
 	CL_DYING = 3,	 /* the exporter is finding out whether it may free it: importers ask again */
-	CL_ORPHANED = 4,	 /* the driver has freed it although it was held: its context ended */
+	CL_ORPHANED = 4,	 /* the driver has freed it although it was held: its context ended, or see .given_back */
 };
 
 /*
@@ -101,6 +101,12 @@ enum cl_state {
  * importers close it by a free.
  */
 enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2, CL_POOL = 3, CL_KINDS };
+
+/* Why the driver has freed a block that was held, when its context had not ended. */
+enum cl_given_back {
+	CL_FORCED_OUT = 1,    /* its exporter gave it back: CULIMBO_HELD_BYTES */
+	CL_FREED_OBSERVED = 2 /* its program freed it under CULIMBO_MODE=observe */
+};
 
 /* The counts of exports and opens of a record stop at this number, which means "so many or more". */
 #define CL_MANY UINT16_MAX
@@ -115,7 +121,7 @@ struct cl_record {
 	_Atomic uint8_t pinned;	   /* an importer without a bit has it: never free it */
 	uint8_t kind;		   /* enum cl_kind */
 	uint8_t device;		   /* ordinal as its exporter counts */
-	uint8_t unused;
+	uint8_t given_back;	   /* ORPHANED: enum cl_given_back; 0: its context ended */
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
 	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */
@@ -123,7 +129,7 @@ struct cl_record {
 	uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 5");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 6");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
@@ -217,7 +223,7 @@ static inline bool cl_noted_is_import(uint32_t call)
 	       call == CL_CALL_POOL_IMPORT_FABRIC;
 }
 
-#define CL_NO_DEVICE 0xff /* of a note: the device is not known, or it is not on one */
+#define CL_NO_DEVICE 0xff /* memory of the host; of a note also: the device is not known */
 
 /* A mapped file, of the program or a library, that has code of some stack. */
 struct cl_module {
@@ -228,7 +234,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 5");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 6");
 
 /*
  * A stack is named by the index of its first word, never 0.  That word has the number of
@@ -276,7 +282,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 5");
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 6");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -296,9 +302,10 @@ struct cl_finding {
 	_Atomic uint64_t times; /* 0 in findings, each of which happened once */
 	_Atomic uint64_t bytes; /* in all */
 	uint32_t result;	/* of a refusal: the driver's CUresult */
-	uint8_t unused[20];
+	uint8_t exporter_gone;	/* of a stale handle: its exporter had ended, and need not have freed the block */
+	uint8_t unused[19];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 5");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 6");
 
 /*
  * What one device has in the limbo, for processes that need its memory.  A block counts as
@@ -323,6 +330,10 @@ _Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line")
 #define CL_ANY_DEVICE 0u
 #define CL_LIVE_ROOM 16u
 
+/*
+ * What lies before `command` lies there in all versions, and byte CL_LOCK_EXPORTER is locked by each
+ * version's exporter: so each takes away the files that dead processes of the others have left.
+ */
 struct cl_header {
 	char magic[8];
 	uint32_t layout, header_size, record_size, slot_size;
@@ -383,15 +394,17 @@ struct cl_header {
 	_Atomic uint64_t live[CL_LIVE_ROOM]; /* counts for others to read; not in header_size: see live.h */
 };
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
-_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 5");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 5");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 5");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 5");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 5");
-_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 5");
-_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 5");
-_Static_assert(offsetof(struct cl_header, device) == 704, "layout 5");
-_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 5");
+_Static_assert(offsetof(struct cl_header, exporter) == 64, "all layouts");
+_Static_assert(offsetof(struct cl_header, created) == 96, "all layouts");
+_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 6");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 6");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 6");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 6");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 6");
+_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 6");
+_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 6");
+_Static_assert(offsetof(struct cl_header, device) == 704, "layout 6");
+_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 6");
 #define CL_HEADER_SIZE 2752u /* what header_size says */
 
 /*

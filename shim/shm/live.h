@@ -3,9 +3,8 @@
  * Counts that a process keeps in its file, so that others can read them while it runs: sums for
  * people, by which nothing is decided.
  *
- * Only the process itself writes them; they only grow.  They lie behind what header_size counts, in
- * room that was zeros before this version wrote there.  So layout 5 stays: the first word says how
- * many of them the process keeps, and a file of an earlier version has none.
+ * Only the process itself writes them; they only grow.  They lie behind what header_size counts, so
+ * that new ones need no new layout: the first word says how many of them the process keeps.
  */
 #ifndef CL_LIVE_H
 #define CL_LIVE_H
@@ -24,7 +23,7 @@ enum cl_live {
 	CL_LIVE_WAITED,	     /* how long culimbo took to get memory for them, ns */
 	CL_LIVE_COUNTS,
 };
-_Static_assert(CL_LIVE_COUNTS <= CL_LIVE_ROOM, "layout 5");
+_Static_assert(CL_LIVE_COUNTS <= CL_LIVE_ROOM, "layout 6");
 
 /* Adds @n to count @what of @region, our own.  Any thread. */
 static inline void cl_live_add(const struct cl_region *region, enum cl_live what, uint64_t n)

@@ -82,6 +82,7 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 	memcpy(r->handle, what->handle, sizeof r->handle);
 	r->kind = (uint8_t)what->kind;
 	r->device = (uint8_t)what->device;
+	r->given_back = 0;
 	r->exports = 1;
 	atomic_store_explicit(&r->opens, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->exported, what->now, memory_order_relaxed);
@@ -151,6 +152,17 @@ bool cl_record_try_release(struct cl_region *region, uint32_t record)
 	/* before the driver frees the block: no handle of the old generation opens from here on */
 	cl_record_release_end(region, record, before, true);
 	return true;
+}
+
+bool cl_record_give_back_held(struct cl_region *region, uint32_t record)
+{
+	region->record[record].given_back = CL_FORCED_OUT;
+	return cl_record_orphan(region, record);
+}
+
+void cl_record_freed_observed(struct cl_region *region, uint32_t record)
+{
+	region->record[record].given_back = CL_FREED_OBSERVED;
 }
 
 bool cl_record_orphan(struct cl_region *region, uint32_t record)

@@ -140,8 +140,7 @@ void cl_boot_id(uint8_t id[16])
 	}
 }
 
-/* As cl_boot_id(), but asks only once for each @known: the boot id does not change under us. */
-static void know_boot_id(struct cl_known *known, uint8_t id[16])
+void cl_known_boot_id(struct cl_known *known, uint8_t id[16])
 {
 	if (!known) {
 		cl_boot_id(id);
@@ -152,6 +151,11 @@ static void know_boot_id(struct cl_known *known, uint8_t id[16])
 		uint64_t words[2];
 
 		cl_boot_id((uint8_t *)words);
+		/* what could not be read now (no descriptor) can be later */
+		if (!words[0] && !words[1]) {
+			memset(id, 0, 16);
+			return;
+		}
 		atomic_store_explicit(&known->boot_id[0], words[0], memory_order_relaxed);
 		atomic_store_explicit(&known->boot_id[1], words[1], memory_order_relaxed);
 		atomic_store_explicit(&known->has_boot_id, true, memory_order_release);
@@ -281,7 +285,7 @@ static int check(struct cl_region *region, uint32_t file_id, struct cl_known *kn
 	if (h->stamp_check != cl_stamp_check(file_id, region->tag, region->salt))
 		return -EBADMSG;
 	*why = "it was made before this machine was last started";
-	know_boot_id(known, boot);
+	cl_known_boot_id(known, boot);
 	/*
 	 * No lock outlives a boot.  So an exporter that has its lock lives; its boot id differs
 	 * because its container has its own (systemd-nspawn), or because it is damaged.

@@ -78,10 +78,13 @@ static inline _Atomic uint64_t *cl_region_word(const struct cl_region *r, unsign
  * cl_place_of() identifies a directory by its file system and inode, so that every process that
  * sees it computes the same number, by whatever path.  cl_place_named() identifies it by the
  * directory above and its name, so that the number stays when it is removed and made again.
+ * Other machines have the same numbers for directories of theirs, and for one that they mount from a
+ * server; so does the next boot.  So @boot_id, from cl_known_boot_id(), is part of both: it is the same
+ * in all containers of a machine, but for those that have one of their own (systemd-nspawn).
  * Neither is ever 0.
  */
-uint64_t cl_place_of(const struct stat *directory);
-uint64_t cl_place_named(const struct stat *above, const char *name);
+uint64_t cl_place_of(const struct stat *directory, const uint8_t boot_id[16]);
+uint64_t cl_place_named(const struct stat *above, const uint8_t boot_id[16], const char *name);
 
 /*
  * Makes and maps the exporter file of this process in directory @dirfd.  It has one record chunk
@@ -225,6 +228,8 @@ void cl_region_unmap_notes(struct cl_region *region);
 
 /* Fills in this boot's id, zeros if it can't be read.  Three system calls. */
 void cl_boot_id(uint8_t id[16]);
+/* As cl_boot_id(), but does not ask again for what @known has: the boot id does not change under us. */
+void cl_known_boot_id(struct cl_known *known, uint8_t id[16]);
 
 /* Makes "exporter-xxxxxx": 16 bytes with its NUL. */
 void cl_region_name(char name[16], uint32_t file_id);

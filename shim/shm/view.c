@@ -293,6 +293,8 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 		.export_stack = r.export_stack,
 		.free_stack = r.free_stack,
 		.pinned = r.pinned != 0,
+		.given_back = state == CL_ORPHANED && r.given_back == CL_FORCED_OUT,
+		.freed_observed = state == CL_ORPHANED && r.given_back == CL_FREED_OBSERVED,
 	};
 	for (unsigned int w = 0; w < CL_WORDS; w++)
 		block->holders += (unsigned int)__builtin_popcountll(word_of(view, w, record));

@@ -22,7 +22,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir -m 700 "$scratch/limbo" "$scratch/sim"
 
 # These make no system call at all; the others as many as were recorded, at most.
-silent='pair pair-async pair-pool pair-sharing pair-async-sharing pair-pool-sharing export-again free-not-exported
+silent='pair pair-async pair-pool pair-sharing pair-async-sharing pair-pool-sharing export-again export-refused free-not-exported
 	free-into-limbo collect-nothing open-again close-again close-last
 	free-into-limbo-stack close-last-stack'
 # what else is watched

@@ -53,6 +53,13 @@ void op_export_again(uint64_t run)
 	(void)run;
 	MUST(cl_memory_export(&handle, block_at(n_blocks / 2)) == CUDA_SUCCESS);
 }
+static void op_export_refused(uint64_t run)
+{
+	CUipcMemHandle handle;
+
+	(void)run;
+	MUST(cl_memory_export(&handle, REFUSED_BLOCK) == CUDA_ERROR_NOT_SUPPORTED);
+}
 void op_free_other(uint64_t run)
 {
 	/* another one each time, so that no cache helps more than in life */
@@ -121,6 +128,8 @@ static int exporter(int argc, char **argv)
 		say_value("resident-private", rollup("Anonymous:") / 1024, "MiB");
 	}
 	measure("export-again", op_export_again, 10000);
+	op_export_refused(0); /* the first one is noted with all that the driver says of the memory */
+	measure("export-refused", op_export_refused, 10000);
 	measure("free-not-exported", op_free_other, 10000);
 	helper_do(0, n + spare);
 	if (total >= 100000)

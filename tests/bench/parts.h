@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #define FIRST_BLOCK 0x7f0000000000ull
+#define REFUSED_BLOCK 0x7e0000000000ull /* the driver makes no handle of it */
 #define BLOCK_STEP 512u
 #define MAPPED_AT 0x10000000000ull
 #define CONTEXT ((CUcontext)0xa0)

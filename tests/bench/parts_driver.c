@@ -45,7 +45,7 @@ NULL_DRIVER static CUresult null_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	memset(handle, 0, sizeof *handle);
 	memcpy(handle->reserved, &p, sizeof p);
-	return CUDA_SUCCESS;
+	return p == REFUSED_BLOCK ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 NULL_DRIVER CUresult null_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {

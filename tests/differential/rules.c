@@ -24,6 +24,8 @@ static struct rule {
 	{ .name = "known", .played = true },
 	{ .name = "memory", .played = true },
 	{ .name = "twice", .played = true },
+	{ .name = "import-pool" }, /* no player destroys a pool that it has imported */
+	{ .name = "pool" }, /* no player asks for the attributes of a pool */
 	{ .name = "large" }, /* a driver crashes on it */
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and what is open differs from there on */

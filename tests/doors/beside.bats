@@ -87,3 +87,11 @@ says_once() {
 	LD_PRELOAD=$LIBRARY:$T/wrapper.so "$T/two_doors" --shares-nothing
 	[ ! -s "$CULIMBO_LOG_FILE" ]
 }
+
+@test "wrappers beside a program that shares by descriptors alone are no matter, until it shares a handle" {
+	LD_PRELOAD=$LIBRARY:$T/wrapper.so "$T/two_doors" --descriptors
+	[ ! -s "$CULIMBO_LOG_FILE" ]
+	LD_PRELOAD=$LIBRARY:$T/wrapper.so "$T/two_doors" --descriptors-first
+	cat "$CULIMBO_LOG_FILE"
+	[ "$(grep -c "wraps cuMemFree_v2" "$CULIMBO_LOG_FILE")" -eq 1 ]
+}

@@ -103,6 +103,7 @@ linked_says() {
 	[[ $(linked_says cuIpcCloseMemHandle) == "shim close,driver cuIpcCloseMemHandle,"* ]]
 	[[ $(linked_says cuMemPoolExportPointer) == "shim pool_export,driver cuMemPoolExportPointer,"* ]]
 	[[ $(linked_says cuMemPoolImportPointer) == "shim pool_import,driver cuMemPoolImportPointer,"* ]]
+	[[ $(linked_says cuMemPoolDestroy) == "shim pool_destroy,driver cuMemPoolDestroy,"* ]]
 	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,shim event_is_new,"* ]]
 	[[ $(linked_says cuEventDestroy) == "shim event_destroy,driver cuEventDestroy,"* ]]
 	[[ $(linked_says cuEventDestroy_v2) == "shim event_destroy,driver cuEventDestroy_v2,"* ]]

@@ -92,6 +92,7 @@ int main(int argc, char **argv)
 		CALL(cuIpcCloseMemHandle, dptr)
 		CALL(cuMemPoolExportPointer, &pool, dptr)
 		CALL(cuMemPoolImportPointer, &dptr, NULL, &pool)
+		CALL(cuMemPoolDestroy, NULL)
 		CALL(cuEventCreate, &e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING)
 		if (!strcmp(argv[i], "cuEventCreate-plain"))
 			result = cuEventCreate(&e, 0);

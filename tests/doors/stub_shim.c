@@ -82,6 +82,12 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 }
 
+CUresult cl_pool_destroy(CUmemoryPool pool)
+{
+	SAY("pool_destroy\n");
+	return cl_driver.cuMemPoolDestroy(pool);
+}
+
 CUresult cl_memory_free(CUdeviceptr dptr)
 {
 	SAY("free\n");

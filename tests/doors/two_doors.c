@@ -2,13 +2,15 @@
 /*
  * A program that is linked with libcuda and looks it up as well: exports a block by the one
  * door, opens its own handle by the other.  Bare that is refused (201); under one culimbo it opens,
- * and under two halves of it, neither of which knows both, it doesn't.
+ * and under two halves of it, neither of which knows both, it doesn't.  "--shares-nothing": it
+ * allocates only.  "--descriptors": it shares by a descriptor alone; "--descriptors-first": before the rest.
  */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void must(CUresult result, const char *call)
 {
@@ -19,8 +21,22 @@ static void must(CUresult result, const char *call)
 }
 #define MUST(call) must(call, #call)
 
+static void share_by_descriptor(void)
+{
+	const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					   .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemGenericAllocationHandle handle;
+	int fd;
+
+	MUST(cuMemCreate(&handle, 2 << 20, &prop, 0));
+	MUST(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
+	const char *option = argc > 1 ? argv[1] : "";
 	CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int);
 	CUipcMemHandle handle;
 	CUdeviceptr block, opened;
@@ -33,7 +49,9 @@ int main(int argc, char **argv)
 	MUST(cuDevicePrimaryCtxRetain(&ctx, 0));
 	MUST(cuCtxSetCurrent(ctx));
 	MUST(cuMemAlloc(&block, 4096));
-	if (argc > 1) /* --shares-nothing */
+	if (strstr(option, "--descriptors"))
+		share_by_descriptor();
+	if (*option && strcmp(option, "--descriptors-first"))
 		return 0;
 	MUST(cuIpcGetMemHandle(&handle, block));
 	printf("open %d\n", (int)open(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));

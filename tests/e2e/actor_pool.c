@@ -21,7 +21,10 @@ void do_pool_new(const struct wire_request *q)
 {
 	CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .handleTypes = FD,
-				      .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)q->a[0] } };
+				      .location = { .type = q->a[1] ? CU_MEM_LOCATION_TYPE_HOST_NUMA :
+								      CU_MEM_LOCATION_TYPE_DEVICE,
+						    .id = (int)q->a[0] },
+				      .maxSize = q->a[2] };
 	cuuint64_t all = UINT64_MAX;
 	CUmemoryPool pool = NULL;
 	int fd = -1;

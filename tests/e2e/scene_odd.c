@@ -210,6 +210,24 @@ static void observed(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* What was freed while it was held, and still is at the end. */
+static void observed_to_the_end(void)
+{
+	struct actor *p = ENTER("P", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
+	struct actor *c = ENTER("C", .env = "CULIMBO_MODE=observe");
+	uint64_t block = alloc(p, SMALL);
+	struct handle handle = export_block(p, block);
+
+	open_block(c, &handle);
+	free_block(p, block);
+	leave(p);
+	ok(count_said(p, "CONTEXT") == 0, "P's report tells of no context, for none ended");
+	ok(count_said(p, " still maps 1 block (1 KiB) that process ") == 1, "but of the block that it freed and C maps");
+	ok(count_said(p, "it may read what others write there") == 1, "and what that can do");
+	ok(count_said(p, " held=1 ") == 1 && count_said(p, " limbo=") == 0, "and counts nothing in a limbo");
+	leave(c);
+}
+
 /* --------------------------------------------------------- which driver it is */
 static void which_driver(void)
 {
@@ -245,5 +263,6 @@ const struct scene odd_scenes[] = {
 	{ "unknown-tail", unknown_tail, SCENE_SIMULATED },
 	{ "no-folder", no_folder, 0 },
 	{ "observed", observed, SCENE_ALONE },
+	{ "observed-to-the-end", observed_to_the_end, 0 },
 	{ .name = NULL },
 };

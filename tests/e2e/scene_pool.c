@@ -90,7 +90,7 @@ int free_in(struct actor *actor, uint64_t address, uint64_t stream)
 	return ASK(actor, stream_free, address, stream, 0)->result;
 }
 
-static void free_in_sure(struct actor *actor, uint64_t address, uint64_t stream)
+void free_in_sure(struct actor *actor, uint64_t address, uint64_t stream)
 {
 	if (free_in(actor, address, stream))
 		break_off("cuMemFreeAsync failed with %d", actor->reply.result);
@@ -513,6 +513,11 @@ static void pool_ended(void)
 		   bare ? "control: bare, pool: " : "16 ");
 		leave_by(pair.c, END_EXIT, 0);
 		leave_by(d, END_EXIT, 0);
+		if (!bare) {
+			ok(strstr(said(d), "STALE: process ") && strstr(said(d), " had ended before process "),
+			   "16 and D's report says that P had ended");
+			ok(!strstr(said(d), " had freed "), "16 and not that it had freed what it had not");
+		}
 	}
 }
 
@@ -535,6 +540,7 @@ const struct scene pool_scenes[] = {
 	{ "pool-context", pool_context, 0 },
 	{ "pool-large", pool_large, 0 },
 	{ "pool-pressure", pool_pressure, SCENE_ALONE },
+	{ "pool-host", pool_host, 0 },
 	{ "pool-destroyed", pool_destroyed, 0 },
 	{ "pool-observe", pool_observe, 0 },
 	{ "pool-held-bytes", pool_held_bytes, 0 },
@@ -546,5 +552,11 @@ const struct scene pool_scenes[] = {
 	{ "pool-freed-twice", pool_freed_twice, 0 },
 	{ "pool-strict", pool_strict, 0 },
 	{ "pool-older", pool_older, 0 },
+	{ "pool-import-end", pool_import_end, SCENE_ALONE },
+	{ "pool-import-end-pending", pool_import_end_pending, SCENE_ALONE },
+	{ "pool-import-end-other", pool_import_end_other, 0 },
+	{ "pool-import-context", pool_import_context, 0 },
+	{ "pool-import-odd", pool_import_odd, SCENE_ALONE },
+	{ "pool-inline-fence", pool_inline_fence, SCENE_ALONE },
 	{ .name = NULL },
 };

@@ -25,6 +25,7 @@ struct handle pool_export(struct actor *actor, uint64_t block);
 int try_pool_import(struct actor *actor, uint64_t pool, const struct handle *data, uint64_t *address);
 uint64_t pool_import(struct actor *actor, uint64_t pool, const struct handle *data);
 int free_in(struct actor *actor, uint64_t address, uint64_t stream);
+void free_in_sure(struct actor *actor, uint64_t address, uint64_t stream);
 /* As claim(), of the pool of P. */
 bool pool_claim(const struct pair *pair, uint64_t block, uint64_t bytes);
 bool pool_claim_within(const struct pair *pair, uint64_t block, uint64_t bytes, double ms);
@@ -37,6 +38,7 @@ void pool_fork(void);
 void pool_context(void);
 void pool_large(void);
 void pool_pressure(void);
+void pool_host(void);
 void pool_destroyed(void);
 void pool_observe(void);
 void pool_held_bytes(void);
@@ -50,5 +52,11 @@ void pool_back(void);
 void pool_freed_twice(void);
 void pool_strict(void);
 void pool_older(void);
+void pool_import_end(void);
+void pool_import_end_pending(void);
+void pool_import_end_other(void);
+void pool_import_context(void);
+void pool_import_odd(void);
+void pool_inline_fence(void);
 
 #endif

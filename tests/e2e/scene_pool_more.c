@@ -209,6 +209,165 @@ void pool_strict(void)
 	ok(count_said(pair.c, "STALE: ") == 1, "16 and C's the block that P had freed before C imported it");
 }
 
+/* ------------------------------------------------------- an imported pool's end */
+static const char *bare_or(bool bare)
+{
+	return bare ? "control: bare, pool: " : "16 ";
+}
+
+static int destroy_taken(const struct pair *pair)
+{
+	return ASK(pair->c, pool_destroy, pair->taken)->result;
+}
+
+/* C destroys the pool that it has imported: with its import mapped, freed in a stream, and freed. */
+void pool_import_end(void)
+{
+	int answer[2][3];
+
+	for (int bare = 1; bare >= 0; bare--) {
+		struct entry entry = { .bare = bare, .env = POOL_GRACE };
+		struct pair pair = pool_pair(entry, entry);
+		uint64_t block = pool_alloc(&pair, SMALL), import, stream;
+		struct handle data = pool_export(pair.p, block);
+
+		stream = ASK(pair.c, stream_create, 1)->v[0];
+		ASK(pair.c, stream_spin, stream, MS);
+		import = pool_import(pair.c, pair.taken, &data);
+		answer[bare][0] = destroy_taken(&pair);
+		ok(answer[bare][0] == INVALID_VALUE && reads(pair.c, import, SMALL, OWN, NULL),
+		   "%sC destroys its pool with a pointer mapped: refused, and it stays good", bare_or(bare));
+		ASK(pair.c, stream_spin, stream, 300 * MS);
+		free_in_sure(pair.c, import, stream);
+		answer[bare][1] = destroy_taken(&pair);
+		answer[bare][2] = ASK(pair.c, stream_query, stream)->result;
+		free_block(pair.p, block);
+		ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "%sP gets the address again", bare_or(bare));
+		pool_curtain(&pair);
+	}
+	ok(!memcmp(answer[0], answer[1], sizeof(answer[0])), "16 and when it has freed that in a busy stream: as bare (%d, %d)",
+	   answer[1][1], answer[0][1]);
+}
+
+/* Two imports that were freed, one in a busy stream: culimbo has kept the driver's free back for that. */
+static void end_once(const char *collector, bool last_in_stream)
+{
+	const char *how = last_in_stream ? "cuMemFreeAsync" : "cuMemFree";
+	struct entry entry = { .env = POOL_GRACE };
+	struct entry its = { .env = *collector ? POOL_GRACE " CULIMBO_COLLECTOR=inline" : POOL_GRACE };
+	struct pair pair = pool_pair(entry, its);
+	uint64_t block = pool_alloc(&pair, SMALL), import, stream, other;
+	struct handle data = pool_export(pair.p, block);
+	int freed[2], destroyed;
+	bool got, busy;
+
+	stream = ASK(pair.c, stream_create, 1)->v[0];
+	other = ASK(pair.c, stream_create, 1)->v[0];
+	ASK(pair.c, stream_spin, stream, MS);
+	import = pool_import(pair.c, pair.taken, &data);
+	pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	ASK(pair.c, stream_spin, stream, 400 * MS);
+	freed[0] = free_in(pair.c, import, stream);
+	freed[1] = last_in_stream ? free_in(pair.c, import, other) : try_free(pair.c, import);
+	destroyed = destroy_taken(&pair);
+	busy = ASK(pair.c, stream_query, stream)->result == NOT_READY;
+	got = pool_claim(&pair, block, SMALL);
+	ok(!freed[0] && !freed[1] && !destroyed && busy && !got,
+	   "16%s C frees two imports, the last by %s, and destroys its pool while a stream is busy: 0 (%d), held until that is "
+	   "there", collector, how, destroyed);
+	for (double deadline = now_ms() + SOON_MS; !got && watch_until(deadline); got = pool_claim(&pair, block, SMALL))
+		ASK(pair.c, stream_query, stream), *collector ? free_block(pair.c, alloc(pair.c, SMALL)) : (void)0;
+	ok(got, "16%s then P gets the address again", collector);
+	pool_curtain(&pair);
+}
+
+void pool_import_end_pending(void)
+{
+	end_once("", true);
+	end_once("", false);
+	end_once(" CULIMBO_COLLECTOR=inline:", true);
+}
+
+/* While C's frees wait for a stream it destroys what is no pool: that changes nothing of them. */
+void pool_import_end_other(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t block = pool_alloc(&pair, SMALL), import, stream;
+	struct handle data = pool_export(pair.p, block);
+	int other, good = 0;
+
+	stream = ASK(pair.c, stream_create, 1)->v[0];
+	for (int i = 0; i < 20; i++) {
+		import = pool_import(pair.c, pair.taken, &data);
+		pool_import(pair.c, pair.taken, &data);
+		ASK(pair.c, stream_spin, stream, MS);
+		free_in_sure(pair.c, import, stream);
+		free_in_sure(pair.c, import, stream);
+		other = ASK(pair.c, pool_destroy, 0)->result;
+		while (ASK(pair.c, stream_query, stream)->result == NOT_READY)
+			;
+		import = pool_import(pair.c, pair.taken, &data);
+		good += other == INVALID_VALUE && reads(pair.c, import, SMALL, OWN, NULL) && !try_free(pair.c, import);
+	}
+	ok(good == 20, "16 C's frees wait for a stream, it destroys no pool, waits, and imports again: right each time (%d of 20)",
+	   good);
+	ok(!destroy_taken(&pair), "16 and all freed, its pool is destroyed");
+	pool_curtain(&pair);
+}
+
+/* A context that has a stream that C's free waits for ends: so does the wait. */
+void pool_import_context(void)
+{
+	struct pair pair = pool_pair(both, both);
+	uint64_t block = pool_alloc(&pair, SMALL), import, context, stream;
+	struct handle data = pool_export(pair.p, block);
+
+	context = ASK(pair.c, ctx_create)->v[0];
+	stream = ASK(pair.c, stream_create, 1)->v[0];
+	ASK(pair.c, stream_spin, stream, MS);
+	import = pool_import(pair.c, pair.taken, &data);
+	pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	ASK(pair.c, stream_spin, stream, 200 * MS);
+	free_in_sure(pair.c, import, stream);
+	free_block(pair.c, import);
+	ok(!destroy_taken(&pair), "16 C's pool is destroyed, its free waits for a stream");
+	ASK(pair.c, ctx_destroy, context);
+	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 and the stream's context: P gets the address again");
+	pool_curtain(&pair);
+}
+
+/* C is killed, or forks, while it has freed both imports and a stream has not reached one of them. */
+void pool_import_odd(void)
+{
+	for (int killed = 0; killed < 2; killed++) {
+		struct pair pair = pool_pair(both, both);
+		uint64_t block = pool_alloc(&pair, SMALL), import, stream;
+		struct handle data = pool_export(pair.p, block);
+
+		stream = ASK(pair.c, stream_create, 1)->v[0];
+		ASK(pair.c, stream_spin, stream, MS);
+		import = pool_import(pair.c, pair.taken, &data);
+		pool_import(pair.c, pair.taken, &data);
+		free_block(pair.p, block);
+		ASK(pair.c, stream_spin, stream, 200 * MS);
+		free_in_sure(pair.c, import, stream);
+		free_block(pair.c, import);
+		if (killed) {
+			kill_actor(pair.c);
+			ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 C is killed amid that: P gets the address again");
+			leave_by(pair.p, END_EXIT, 0);
+			continue;
+		}
+		ASK(pair.c, fork, END_EXIT, 0);
+		ASK(pair.c, fork, END_EXIT, 1);
+		ok(!destroy_taken(&pair) && pool_claim_within(&pair, block, SMALL, SOON_MS),
+		   "16 C forks amid that, the children end: its pool is destroyed, P gets the address again");
+		pool_curtain(&pair);
+	}
+}
+
 /*
  * E2E_OLDER is the library of a culimbo that knows no pools, on one side: pools are as where that side
  * has none, and memory is shared by handles as between two of one age.

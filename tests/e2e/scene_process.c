@@ -369,6 +369,26 @@ static void closed_once(enum close_which which)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* P, which has lost its lock, lives: C's stale handle is of a block that P has freed, long ago. */
+static void closed_and_stale(void)
+{
+	struct actor *p = ENTER("P", .env = "CULIMBO_GRACE=0"), *c = ENTER("C", .env = GRACE);
+	uint64_t kept = alloc(p, SMALL), block = alloc(p, SMALL), import;
+	struct handle known = export_block(p, kept), stale = export_block(p, block);
+	int result;
+
+	open_block(c, &known);
+	free_block(p, block);
+	export_block(p, alloc(p, SMALL)); /* P's file does not say any more when it freed the stale one */
+	ASK(p, close_fds, CLOSE_CULIMBO);
+	result = try_open(c, &stale, &import);
+	ok(result == INVALID_VALUE, "12 P has closed its descriptors: C's stale handle is refused (%d)", result);
+	leave_by(c, END_EXIT, 0);
+	ok(strstr(said(c), "STALE: ") && !strstr(said(c), " had ended "),
+	   "12 and C's report does not say that P had ended, which lives");
+	leave(p);
+}
+
 static void closed_descriptors(void)
 {
 	if (!on_real_driver()) {
@@ -376,6 +396,7 @@ static void closed_descriptors(void)
 		closed_once(CLOSE_ALL);
 	}
 	closed_once(CLOSE_CULIMBO);
+	closed_and_stale();
 }
 
 /* ---------------------------------------------------- 15: frees and kernels */

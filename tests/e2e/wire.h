@@ -47,7 +47,7 @@
 	X(stream_free)	 /* address, stream, whether by the per-thread form */                     \
 	X(stream_capture) /* stream, mode: begins a capture */                                    \
 	X(stream_captured) /* stream: ends it */                                                   \
-	X(pool_new)	 /* device -> an exportable pool that keeps all, its descriptor */        \
+	X(pool_new)	 /* device or node, on the host?, most bytes or 0 -> an exportable pool that keeps all, its descriptor */ \
 	X(pool_take)	 /* pid, descriptor there -> the pool, imported */                        \
 	X(pool_destroy)	 /* pool */                                                               \
 	X(pool_trim)	 /* pool, bytes to keep */                                                \

@@ -158,6 +158,13 @@ show_report()
 	fi
 }
 
+# the sum of KEY in the SUMMARY lines of the reports of NAME
+summed() # NAME KEY
+{
+	cat "$logs/$1".report.* 2>/dev/null |
+		sed -n "s/.*SUMMARY .*\\b$2=\\([0-9]*\\).*/\\1/p" | awk '{ n += $1 } END { print n + 0 }'
+}
+
 # names FILE WORD...: true when the report has its summary line and each word (a pid,
 # or an address with however many zeros before its digits)
 names()

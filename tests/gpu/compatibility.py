@@ -4,10 +4,10 @@
 
     compatibility.py [--check]
 
-Reads doc/results/*/*.tap: the tables of run.sh and of matrix.sh, and when and where
+Reads doc/results/*/*.tap: the tables of run.sh, matrix.sh and pool_clients.sh, and when and where
 they ran.  Of each client the latest run on each kind of machine is shown (a run in
 which it failed bare says nothing of culimbo, and is left out); what
-`matrix.sh --list` knows and no GPU has run yet says so.  With --check nothing is
+`matrix.sh --list` and `pool_clients.sh --list` know and no GPU has run yet says so.  With --check nothing is
 written: the exit status is 1 when the page is not what the results say.
 """
 
@@ -126,8 +126,9 @@ def collect():
 
 
 def known():
-    listed = subprocess.run(["bash", TOP / "tests" / "gpu" / "matrix.sh", "--list"],
-                            check=True, capture_output=True, text=True).stdout
+    listed = "".join(subprocess.run(["bash", TOP / "tests" / "gpu" / script, "--list"],
+                                    check=True, capture_output=True, text=True).stdout
+                     for script in ("matrix.sh", "pool_clients.sh"))
     runtimes = [[f"cudart-{name}", f"CUDA runtime, {name.split('-')[1]}", SHARE] for name in RUNTIMES]
     return runtimes + [line.split("|", 2) for line in listed.splitlines()]
 

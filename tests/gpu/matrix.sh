@@ -88,13 +88,6 @@ skipped() # NAME DOOR WHAT REASON
 	row "$1" - "$2" "$3" - - "not run" "$4"
 }
 
-# the sum of KEY in the SUMMARY lines of the reports of NAME
-summed() # NAME KEY
-{
-	cat "$logs/$1".report.* 2>/dev/null |
-		sed -n "s/.*SUMMARY .*\\b$2=\\([0-9]*\\).*/\\1/p" | awk '{ n += $1 } END { print n + 0 }'
-}
-
 # The files that PyTorch leaves in /dev/shm where a process goes by _exit or is killed.
 torch_files()
 {

@@ -306,6 +306,24 @@ static void import_pool_destroyed(void)
 	measured("and cuMemFree of that gives %d", DO(cu.cuMemFree_v2(pointer)));
 }
 
+static void import_pool_destroyed_pending(void)
+{
+	CUdeviceptr pointer = begin_with_import();
+	double from;
+	int r[3];
+
+	block_stream(stream);
+	r[0] = DO(cu.cuMemFreeAsync(pointer, stream));
+	from = now_ms();
+	r[1] = DO(p.cuMemPoolDestroy(imported_pool));
+	measured("an import freed in a blocked stream (%d), its imported pool destroyed: %d after %.1f ms", r[0], r[1],
+		 now_ms() - from);
+	go_on();
+	r[0] = DO(cu.cuStreamSynchronize(stream));
+	r[2] = r[1] ? DO(p.cuMemPoolDestroy(imported_pool)) : 0;
+	measured("the stream waited for (%d): destroyed again, if it was not, %d", r[0], r[2]);
+}
+
 static void context_end(void)
 {
 	CUcontext context, of = NULL;
@@ -476,6 +494,7 @@ const struct pool_question pool_questions[] = {
 	{ "pool-plain-export", plain_export, 0 },
 	{ "pool-import-alloc", import_alloc, 0 },
 	{ "pool-import-pool-destroyed", import_pool_destroyed, 0 },
+	{ "pool-import-pool-destroyed-pending", import_pool_destroyed_pending, 0 },
 	{ "pool-context-end", context_end, 0 },
 	{ "handle-own-other-pid", own_handle_other_pid, 0 },
 	{ "pool-order-soak", pool_order_soak, 75000 },

@@ -151,6 +151,22 @@ found() {
 	has known 'stack:^load_batch$;'
 }
 
+@test "the structures of 3.14, as its headers have them; of an unknown version nothing is read" {
+	"$C" run --simulate -- "$top_builddir/tests/report/fake_python" 3.14.2 2> err
+	has err " inner (fake.py:15)"
+	has err " outer (fake.py:25)"
+	lacks err "not read"
+	# of another version, one without its tables, a free-threaded one, and an old one
+	for version in 3.15.0 3.13.0 3.14.0t 3.7.0 2.7.18; do
+		"$C" run --simulate -- "$top_builddir/tests/report/fake_python" $version 2> err
+		has err "Python frames not read" || {
+			echo "version $version"
+			return 1
+		}
+		lacks err "fake.py"
+	done
+}
+
 @test "a live Python process is shown with its frames" {
 	mkfifo in
 	exec 7<> in

@@ -79,6 +79,7 @@ void fork_and_leave(void);
 void fork_and_exit(void);
 void fork_and_exec(void);
 void fork_and_call(void);
+void fork_amid_malloc(void);
 void vfork_and_exec(void);
 void spawn(void);
 void signal_and_leave(void);

@@ -141,6 +141,8 @@ static const struct test {
 	{ "fork-exec", "the same, by exec", fork_and_exec },
 	{ "fork-call", "the same: the child's CUDA calls say \"not initialised\", and none hangs",
 	  fork_and_call },
+	{ "fork-malloc", "a child that no fork handler has seen calls CUDA, its parent's threads amid malloc(): none hangs",
+	  fork_amid_malloc },
 	{ "vfork", "vfork with threads in every hook, then exec or _exit(): we share on", vfork_and_exec },
 	{ "spawn", "posix_spawn with threads in every hook", spawn },
 	{ "signal-exit", "a signal handler calls _exit() in the middle of each hook", signal_and_leave },

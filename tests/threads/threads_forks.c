@@ -5,12 +5,14 @@
 #include "common.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -100,6 +102,61 @@ void fork_and_call(void)
 		must_end(child, 7);
 	}
 	stop_workers();
+}
+
+static atomic_bool allocating;
+static void *allocate(void *unused)
+{
+	while (atomic_load(&allocating)) {
+		void *many[64];
+
+		for (int i = 0; i < 64; i++)
+			many[i] = malloc(2000 + 100 * (size_t)i);
+		for (int i = 0; i < 64; i++)
+			free(many[i]);
+	}
+	return unused;
+}
+
+/*
+ * As _Fork() or clone() make it: nobody has told malloc(), whose lock a thread of the parent may
+ * have.  Without culimbo the driver allocates nothing there, so neither may we.
+ */
+void fork_amid_malloc(void)
+{
+	pthread_t thread[2];
+
+	CHECK(mallopt(M_ARENA_MAX, 1));
+	begin();
+	share_and_free();
+	open_and_close();
+	atomic_store(&allocating, true);
+	for (int i = 0; i < 2; i++)
+		CHECK(!pthread_create(&thread[i], NULL, allocate, NULL));
+	for (int i = 0; i < 100; i++) {
+		pid_t child = (pid_t)syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
+
+		if (child == 0) {
+			CUipcMemHandle handle;
+			CUdeviceptr address;
+			CUevent event;
+
+			alarm(CHILD_SECONDS);
+			if (cu.cuMemFree_v2(0x7f0000000000) != CUDA_ERROR_NOT_INITIALIZED ||
+			    cu.cuIpcCloseMemHandle(0x7f0000000000) != CUDA_ERROR_NOT_INITIALIZED ||
+			    cu.cuIpcGetMemHandle(&handle, 0x7f0000000000) != CUDA_ERROR_NOT_INITIALIZED ||
+			    cu.cuIpcOpenMemHandle_v2(&address, gifts.memory[0],
+						     CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+				    CUDA_ERROR_NOT_INITIALIZED ||
+			    cu.cuIpcOpenEventHandle(&event, gifts.event) != CUDA_ERROR_NOT_INITIALIZED)
+				_exit(1);
+			_exit(7);
+		}
+		must_end(child, 7);
+	}
+	atomic_store(&allocating, false);
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
 }
 
 void vfork_and_exec(void)

@@ -64,6 +64,8 @@ compare() {
 		"$C" $command "${once[@]}" --json -o "$(columns $command)" | keys > printed || :
 		compare $command
 	done
+	"$C" ps --gpus --json | keys > printed
+	compare "ps --gpus"
 	"$C" show "${PID[P]}" --json > P.json
 	"$C" show "${PID[C]}" --json > C.json
 	cat P.json C.json | keys > printed

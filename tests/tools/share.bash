@@ -85,3 +85,18 @@ copy_file() {
 	dd if=/dev/zero of="$2" bs=1 seek=592 count=8 conv=notrunc status=none
 	chmod 600 "$2"
 }
+
+# fake_nvml: here a libnvidia-ml.so.1 that knows three GPUs: one of no process here, ours, one that is broken
+fake_nvml() {
+	$CC -shared -fPIC -x c -o libnvidia-ml.so.1 - <<-'END'
+		#include <stdio.h>
+		int nvmlInit_v2(void) { return 0; }
+		int nvmlDeviceGetCount_v2(unsigned *n) { *n = 3; return 0; }
+		int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(unsigned long)(i + 1); return i == 2 ? 15 : 0; }
+		int nvmlDeviceGetMemoryInfo(void *d, unsigned long long m[3])
+		{ m[0] = 100ull << 30; m[1] = 97ull << 30; m[2] = (unsigned long)d << 30; return 0; }
+		int nvmlDeviceGetUUID(void *d, char *to, unsigned n)
+		{ snprintf(to, n, "GPU-%s", d == (void *)2 ? "63756c69-6d62-6f2d-7369-6d0000000000" : "00112233-4455-6677-8899-aabbccddeeff"); return 0; }
+		int nvmlDeviceGetName(void *d, char *to, unsigned n) { snprintf(to, n, "Fake %d", (int)(long)d); return 0; }
+	END
+}

@@ -206,19 +206,9 @@ for line in sys.stdin:
 	run "$C" top
 	exits 0
 	# two blocks of 3 MiB, of which each takes two pages
-	has "GPU 63756c69   limbo takes 8 MiB"
+	has "GPU 63756c69   limbo takes 8 MiB   used and free are not known: no libnvidia-ml.so.1"
 	# one that the processes know, by its UUID, and another
-	$CC -shared -fPIC -x c -o libnvidia-ml.so.1 - <<-'END'
-		#include <stdio.h>
-		int nvmlInit_v2(void) { return 0; }
-		int nvmlDeviceGetCount_v2(unsigned *n) { *n = 3; return 0; }
-		int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(unsigned long)(i + 1); return i == 2 ? 15 : 0; }
-		int nvmlDeviceGetMemoryInfo(void *d, unsigned long long m[3])
-		{ m[0] = 100ull << 30; m[1] = 97ull << 30; m[2] = (unsigned long)d << 30; return 0; }
-		int nvmlDeviceGetUUID(void *d, char *to, unsigned n)
-		{ snprintf(to, n, "GPU-%s", d == (void *)2 ? "63756c69-6d62-6f2d-7369-6d0000000000" : "00112233-4455-6677-8899-aabbccddeeff"); return 0; }
-		int nvmlDeviceGetName(void *d, char *to, unsigned n) { snprintf(to, n, "Fake %d", (int)(long)d); return 0; }
-	END
+	fake_nvml
 	LD_LIBRARY_PATH=$PWD run "$C" top
 	exits 0
 	[[ ${lines[1]} == "GPU 0   used 1 GiB   free 97 GiB   limbo takes 0 B   Fake 1" ]]

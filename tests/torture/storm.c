@@ -8,7 +8,9 @@
  * 8 threads, on 2 devices, and 5 exporters that do nothing but share and free.  All go
  * as fast as they can.  What an importer has open goes from thread to thread, or with
  * its context: destroyed, reset, released.  Threads export, open and free blocks of
- * their own beside that; one forks, with fork() and _Fork().  Exporters are killed.
+ * their own beside that; one forks, with fork() and _Fork().  Exporters are killed, and every few
+ * seconds an importer closes all, ends, and another comes: what a process has ever imported of a
+ * pool, the driver keeps until that process ends, though the exporter has died (measured).
  *
  * Judged: every read of what is open meets the block's own bytes, whoever has freed it
  * since or was killed (1); a handle that was published before its block was freed opens
@@ -48,6 +50,7 @@ struct table *table;
 
 #define STRANGE 5 /* ends; from then on exporters don't come again */
 #define KILL_EVERY_MS 300 /* on average */
+#define LEAVE_EVERY_MS 4000
 
 static const char *const state_names[] = { "beginning", "ready", "empty" };
 
@@ -76,6 +79,7 @@ static void start_player(uint32_t i)
 	/* a life of its own before it is doomed no more: nothing of the last one is alive */
 	atomic_fetch_add(&table->place[i].life, 1);
 	atomic_store(&table->place[i].doomed, 0);
+	atomic_store(&table->place[i].leaves, 0);
 	process[i] = (struct process){ .pid = 0 };
 	for (int t = 0; t < THREADS; t++)
 		process[i].beat_at[t] = now;
@@ -101,7 +105,10 @@ static void print_player(uint32_t i)
 	printf("\n");
 }
 
-/* Takes note of all that have ended; exporters come again, to the end: they have to say that they are empty. */
+/*
+ * Takes note of all that have ended.  Importers come again while there is play, exporters to the
+ * end: they have to say that they are empty.
+ */
 static void gather(void)
 {
 	pid_t pid;
@@ -118,7 +125,9 @@ static void gather(void)
 			}
 			for (int k = 0; i < EXPORTERS && k < SLOTS; k++)
 				withdraw(&table->place[i].slot[k], dice(2));
-			if (i < EXPORTERS && atomic_load(&table->phase) <= PHASE_FINISH &&
+			if (i >= EXPORTERS && atomic_load(&table->place[i].leaves) && !status)
+				COUNT(leaves);
+			if (atomic_load(&table->phase) <= (i < EXPORTERS ? PHASE_FINISH : PHASE_PLAY) &&
 			    strange_ends < STRANGE)
 				start_player(i);
 			break;
@@ -184,6 +193,8 @@ static void kill_rest(void)
 static void storm(double seconds)
 {
 	uint64_t start_at = torture_now(), now = start_at, kill_at = start_at;
+	uint64_t leave_at = start_at + LEAVE_EVERY_MS * MS;
+	uint32_t leaver = EXPORTERS;
 
 	while (now - start_at < (uint64_t)(seconds * 1e9) && !strange_ends) {
 		gather();
@@ -197,6 +208,12 @@ static void storm(double seconds)
 				kill_player(i);
 				COUNT(kills);
 			}
+		}
+		if (now >= leave_at && process[leaver].pid &&
+		    atomic_load(&table->place[leaver].state) == STATE_READY) {
+			leave_at = now + LEAVE_EVERY_MS * MS;
+			atomic_store(&table->place[leaver].leaves, 1);
+			leaver = leaver + 1 < PLACES ? leaver + 1 : EXPORTERS;
 		}
 		if (table->control && atomic_load(&table->foreign) > 3)
 			break;

@@ -50,6 +50,7 @@ enum {
 	X(context_ends)                                                                            \
 	X(forks)                                                                                   \
 	X(kills)                                                                                   \
+	X(leaves)	 /* importers that closed all and ended, and another came */               \
 	X(errors)	 /* answers that bare would not give: must be none */
 
 enum phase { PHASE_PLAY, PHASE_FINISH, PHASE_LEAVE };
@@ -68,6 +69,7 @@ struct slot {
 
 struct place {
 	_Atomic uint32_t life, doomed, state;
+	_Atomic uint32_t leaves; /* an importer is to close all and end; another comes */
 	_Atomic uint64_t pool_fd; /* the process, << 32, and the descriptor of its pool there */
 	struct slot slot[SLOTS];
 	struct spot { /* for who wonders why it hangs */

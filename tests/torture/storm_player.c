@@ -26,13 +26,15 @@ static uint64_t token_of(uint32_t place, uint32_t life, uint64_t serial)
 	return (uint64_t)(place + 1) << 56 | (uint64_t)(life & 0xffff) << 40 | (serial & 0xffffffffff);
 }
 
+static struct place *me;
+
 static bool playing(void)
 {
-	return atomic_load_explicit(&table->phase, memory_order_relaxed) == PHASE_PLAY;
+	return atomic_load_explicit(&table->phase, memory_order_relaxed) == PHASE_PLAY &&
+	       !atomic_load_explicit(&me->leaves, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ players */
-static struct place *me;
 static uint32_t here;
 static CUresult (*copy_to_device)(CUdeviceptr, const void *, size_t);
 static __thread struct spot *spot;
@@ -489,7 +491,8 @@ static void *import_thread(void *arg)
 	CUcontext context;
 
 	spot = &me->spot[thread];
-	seed = torture_seed(table->seed, (uint64_t)here << 32 | (uint64_t)(thread + 1) << 16);
+	seed = torture_seed(table->seed, (uint64_t)here << 32 | (uint64_t)(thread + 1) << 16 |
+						 (atomic_load(&me->life) & 0xffff));
 	if (!context_make(thread, &context))
 		return NULL;
 	while (playing()) {

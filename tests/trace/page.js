@@ -56,6 +56,13 @@ leaked.forEach((o) => assert.strictEqual(o.phases[0][0], "leaked"));
 const found = core.select(model, "leaked", shown);
 assert.strictEqual(found.opens.length, leaked.length);
 assert.strictEqual(found.blocks.length, new Set(leaked.map((o) => o.block)).size);
+// of a filter, processes that have something of it come first, in their order; marks still find theirs
+const narrow = core.layOut(model, found, 0, model.span), empty = narrow.lanes.map((lane) => !lane.groups.length);
+assert.strictEqual(narrow.lanes.length, model.procs.length);
+assert(!leaked.length || !empty[0]);
+assert(empty.every((is, i) => !i || is >= empty[i - 1]), "lanes with nothing of it are last");
+narrow.lanes.forEach((lane, i) => assert(!i || lane.y > narrow.lanes[i - 1].y));
+model.procs.forEach((proc, i) => assert.strictEqual(narrow.of[i].proc, proc));
 // the limbo by state: its sum is what the library counted, where it has no events and nothing lost
 model.procs.forEach((proc, i) => {
 	const its = model.blocks.filter((b) => b.proc === i);

@@ -108,6 +108,23 @@ static size_t free_memory(void)
 	return free_bytes;
 }
 
+static void share_of_host(void)
+{
+	CUmemPoolProps wanted = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				  .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				  .location = { .type = CU_MEM_LOCATION_TYPE_HOST_NUMA } };
+	CUmemPoolPtrExportData data;
+	CUmemoryPool pool;
+	CUdeviceptr block;
+	int fd;
+
+	CHECK(cuMemPoolCreate(&pool, &wanted));
+	CHECK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	CHECK(cuMemAllocFromPoolAsync(&block, 2 << 20, pool, NULL));
+	CHECK(cuMemPoolExportPointer(&data, block));
+	CHECK(cuMemFreeAsync(block, NULL));
+}
+
 int main(int argc, char **argv)
 {
 	long blocks = option(argc, argv, "blocks", 8), consumers = option(argc, argv, "consumers", 1);
@@ -145,6 +162,8 @@ int main(int argc, char **argv)
 	use_gpu();
 	CHECK(cuMemAlloc(&warm, (size_t)bytes));
 	CHECK(cuMemFree(warm));
+	if (option(argc, argv, "host", 0))
+		share_of_host();
 	before = free_memory();
 	for (long i = 0; i < blocks; i++) {
 		CHECK(cuMemAlloc(&block[i], (size_t)bytes * (size_t)(1 + i % 3)));

@@ -44,6 +44,16 @@ T=$BATS_FILE_TMPDIR
 	done
 }
 
+@test "a block of a pool on the host has no device" {
+	play host blocks=1 host
+	"$C" trace host -o out.json
+	"$C" trace host -o out.html
+	jq -e '[.traceEvents[] | select(.ph == "X" and .args.bytes and .cat != "open") | .args.device] | sort ==
+		[null, 0, 0]' out.json
+	[ "$(grep -c '^\[0,[0-9],-1,"0x' out.html)" -eq 1 ]
+	[ "$(grep -c '^\[0,[0-9],255,"0x' out.html)" -eq 0 ]
+}
+
 @test "JSON: flows join the exporter's export to each importer's open" {
 	"$C" trace "$T/share" -o out.json
 	jq -e '[.traceEvents[] | select(.ph == "s" or .ph == "f")] | group_by(.id) | length == 12 and
@@ -216,7 +226,8 @@ T=$BATS_FILE_TMPDIR
 }
 
 @test "the page is worked in a browser: mouse, wheel, keys, filter, states, theme, table" {
-	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
+	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome ||
+		command -v chromium-headless-shell) ||
 		skip "there is no chromium"
 	"$C" trace "$T/share" -o share.html
 	{
@@ -244,7 +255,8 @@ T=$BATS_FILE_TMPDIR
 }
 
 @test "a browser draws the page, and has nothing to complain of" {
-	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
+	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome ||
+		command -v chromium-headless-shell) ||
 		skip "there is no chromium"
 	"$C" trace "$T/share" -o share.html
 	"$C" trace "$T/many" -o many.html

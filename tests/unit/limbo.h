@@ -180,4 +180,23 @@ static inline void *collect_beside(void *unused)
 	return unused;
 }
 
+/* In how many ms, rounded down, a collection would have the next one. */
+static inline uint64_t asks_again_in(void)
+{
+	uint64_t now = cl_now(), next = cl_limbo_collect(&cl_exporter, false).next;
+
+	CHECK(next != UINT64_MAX && next > now);
+	return (next - now) / MS;
+}
+
+/* The rule is one for fences of imports and of blocks that we have freed ourselves. */
+static inline void check_that_it_asks_less_and_less(void)
+{
+	CHECK_EQUAL(asks_again_in(), 1);
+	turn_clock(2 * MS);
+	CHECK(asks_again_in() >= 2 && asks_again_in() < CL_FENCE_LAST / MS);
+	turn_clock(1000 * MS);
+	CHECK_EQUAL(asks_again_in(), CL_FENCE_LAST / MS);
+}
+
 #endif

@@ -97,12 +97,14 @@ IN_A_CHILD(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter)
 {
 	enum { CONTAINERS = 100, EXPORTERS = 200 };
 	unsigned int wrong = 0;
+	uint8_t boot[16];
 
+	cl_boot_id(boot);
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	for (uint64_t container = 0; container < CONTAINERS; container++) {
 		struct stat st = { .st_dev = 0x1000 + container, .st_ino = 2 };
-		uint64_t place = cl_place_named(&st, "culimbo-0");
+		uint64_t place = cl_place_named(&st, boot, "culimbo-0");
 
 		for (uint32_t i = 0; i < EXPORTERS; i++) {
 			struct cl_stamp stamp = { .file_id = cl_stamp_file_id(place, i * 2654435761u >> 8) };
@@ -122,19 +124,26 @@ IN_A_CHILD(a_handle_of_here_is_told_by_any_path)
 	char inside[96], roundabout[200], link[96];
 	struct cl_stamp stamp, elsewhere;
 	struct cl_places places;
+	uint8_t boot[16];
 	struct stat st;
 
+	cl_boot_id(boot);
 	start_with(0, CL_COLLECTOR_INLINE);
 	snprintf(inside, sizeof inside, "%s/inside-%d", folder, (int)getpid());
 	snprintf(link, sizeof link, "%s/link-%d", folder, (int)getpid());
 	CHECK(!mkdir(inside, 0700) && !symlink(folder, link) && !stat(inside, &st));
 	cl_options.dir.text = inside;
 	CHECK(cl_self_start());
-	stamp.file_id = cl_stamp_file_id(cl_place_of(&st), 0x2345);
-	stamp.tag = cl_stamp_tag(cl_place_of(&st), stamp.file_id);
+	stamp.file_id = cl_stamp_file_id(cl_place_of(&st, boot), 0x2345);
+	stamp.tag = cl_stamp_tag(cl_place_of(&st, boot), stamp.file_id);
 	elsewhere = stamp;
 	elsewhere.tag ^= 1;
 	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
+	CHECK_EQUAL(cl_self_sight(elsewhere), CL_ELSEWHERE);
+	/* a directory of these numbers on another machine, or one that both mount from a server */
+	boot[7] ^= 1;
+	elsewhere.file_id = cl_stamp_file_id(cl_place_of(&st, boot), 0x2345);
+	elsewhere.tag = cl_stamp_tag(cl_place_of(&st, boot), elsewhere.file_id);
 	CHECK_EQUAL(cl_self_sight(elsewhere), CL_ELSEWHERE);
 	snprintf(roundabout, sizeof roundabout, "%s/inside-%d//", link, (int)getpid());
 	cl_options.dir.text = roundabout;

@@ -31,6 +31,21 @@ IN_A_CHILD(a_free_on_a_stream_waits_for_its_stream)
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n)); /* the mark went */
 }
 
+IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
+{
+	CUdeviceptr p[2];
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	for (int i = 0; i < 2; i++) {
+		p[i] = exported_block();
+		CHECK_EQUAL(cl_memory_free_async(p[i], SOME_STREAM, false), CUDA_SUCCESS);
+		cl_limbo_collect(&cl_exporter, true);
+		CHECK_EQUAL(state_of(p[i]), CL_BLOCK_FENCED);
+		check_that_it_asks_less_and_less();
+	}
+}
+
 /* What the collector finds while a thread of the program asks in its stead. */
 static uint64_t next_meanwhile;
 static CUresult query_and_collect(CUevent event)
@@ -312,6 +327,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_free_on_a_stream_waits_for_its_stream),
+		cmocka_unit_test(a_stream_that_never_gets_there_is_asked_about_less_and_less),
 		cmocka_unit_test(who_asks_about_a_stream_does_not_hide_it_from_the_collector),
 		cmocka_unit_test(a_free_on_a_stream_that_can_not_be_marked_or_captures),
 		cmocka_unit_test(who_waits_for_a_stream_is_asked_about_no_more_when_its_context_did_not_end),

@@ -7,6 +7,7 @@
 #include "tests/unit/limbo.h"
 
 #include "shim/limbo/pool_imports.h"
+#include "shim/reclaim/reclaim.h"
 #include "shim/shm/live.h"
 #include "shim/shm/pool_data.h"
 
@@ -15,6 +16,7 @@
 
 static struct {
 	bool uses_all; /* the driver writes all 64 bytes */
+	bool on_host;
 	_Atomic unsigned int imports, unmaps;
 	_Atomic bool mapped[64];
 	uint8_t came[64]; /* the data that the driver got last */
@@ -65,8 +67,12 @@ static CUresult pool_free_async(CUdeviceptr p, CUstream stream)
 
 static CUresult pool_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
 {
-	CHECK(attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL); /* no block of a pool has a context */
-	*(int *)data = 0;
+	/* no block of a pool has a context */
+	CHECK(attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL || attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+	if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+		*(unsigned int *)data = pool.on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+	else
+		*(int *)data = 0;
 	return CUDA_SUCCESS;
 }
 
@@ -142,6 +148,63 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, &data), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(pool.imports, 0);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+}
+
+/* What the limbo has of all devices, as another process that lacks memory sees it. */
+static uint64_t limbo_of_devices(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		sum += atomic_load(&cl_own.header->device[i].entered);
+	return sum;
+}
+
+IN_A_CHILD(a_block_of_a_pool_on_the_host_counts_for_no_device)
+{
+	CUmemPoolPtrExportData data;
+	const struct cl_record *record;
+	CUdeviceptr p, of_device;
+
+	start_pools();
+	of_device = shared(&data);
+	CHECK_EQUAL(cl_memory_free(of_device), CUDA_SUCCESS);
+	CHECK_EQUAL(limbo_of_devices(), 2 << 20);
+	pool.on_host = true;
+	p = shared(&data);
+	record = &cl_own.record[cl_block_find(&cl_exporter.blocks, CL_POOL, p)->record];
+	CHECK_EQUAL(record->device, CL_NO_DEVICE);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(limbo_of_devices(), 2 << 20);
+	/* who needs memory of a device gets nothing by it */
+	cl_limbo_press(&cl_exporter, cl_limbo_moved(&cl_exporter, 0).device, 0);
+	CHECK(state_in_pool(of_device) != CL_BLOCK_GRACE);
+	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_GRACE);
+}
+
+/* A pool that has no room may be on the host: nobody can ask the driver which it is. */
+IN_A_CHILD(a_pool_on_the_host_that_is_full_gets_its_freed_blocks_back)
+{
+	CUmemPoolPtrExportData data;
+	struct cl_retry retry;
+	CUdeviceptr p, after;
+
+	start_pools();
+	pool.on_host = true;
+	p = shared(&data);
+	after = shared(&data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_exporter.grace.wheels_n, 2); /* each look goes through so many */
+	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_need){ .bytes = 4096, .device = CL_OF_ANY });
+	CHECK(cl_retry_again(&retry));
+	CHECK_EQUAL(frees_of(p), 1);
+	/* what is freed while the call is made again does not wait either */
+	CHECK_EQUAL(cl_memory_free(after), CUDA_SUCCESS);
+	CHECK(state_in_pool(after) != CL_BLOCK_GRACE);
+	cl_retry_end(&retry);
+	/* other processes can do nothing with it */
+	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
+		CHECK_EQUAL(atomic_load(&cl_own.header->device[i].entered), 0);
 }
 
 IN_A_CHILD(without_room_for_the_stamp_a_block_is_pinned)
@@ -318,6 +381,26 @@ IN_A_CHILD(a_block_that_is_too_large_is_not_imported)
 	CHECK_EQUAL(pool.imports, 1);
 }
 
+/* Its exporter's file is elsewhere, but the stamp tells that bytes 32 to 39 are the driver's. */
+IN_A_CHILD(one_that_is_stamped_and_too_large_is_not_imported_without_its_file)
+{
+	struct cl_stamp stamp = { .file_id = 0x1234, .generation = 1 };
+	CUmemPoolPtrExportData data;
+	CUdeviceptr import;
+
+	start_pools();
+	cl_options.pool_import_max.number = 4095;
+	shared(&data);
+	while (cl_self_sight(stamp) != CL_ELSEWHERE)
+		stamp.tag++;
+	cl_pool_put_stamp(data.reserved, cl_stamp_pack(stamp), 4711);
+	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
+	CHECK_EQUAL(pool.imports, 0);
+	data.reserved[48] ^= 1; /* this is no stamp */
+	imported(&data);
+	CHECK_EQUAL(pool.imports, 1);
+}
+
 IN_A_CHILD(frees_of_thousands_of_imports_are_found)
 {
 	enum { MANY = 60 };
@@ -343,6 +426,51 @@ IN_A_CHILD(frees_of_thousands_of_imports_are_found)
 			CHECK_EQUAL(cl_memory_free(import[i]), CUDA_SUCCESS);
 	}
 	CHECK_EQUAL(pool.unmaps, 100 * MANY);
+}
+
+/* ------------------------------------------------------- who does what is left, and when */
+IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
+{
+	CUmemPoolPtrExportData data, other;
+	CUdeviceptr import;
+
+	start_pools();
+	shared(&data);
+	shared(&other);
+	import = imported(&data);
+	imported(&other);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+	check_that_it_asks_less_and_less();
+	CHECK_EQUAL(cl_memory_free_async(import + DEVICE_STEP, SOME_STREAM, false), CUDA_SUCCESS);
+	check_that_it_asks_less_and_less();
+}
+
+/* Where this process can have no file there is no thread, and any call of the program goes on with it. */
+IN_A_CHILD(without_a_file_each_call_does_what_frees_have_left)
+{
+	CUmemPoolPtrExportData data = { { 0 } };
+	CUdeviceptr p = 0, import;
+
+	start_pools();
+	cl_options.collector.number = CL_COLLECTOR_THREAD;
+	cl_options.dir.text = "/proc/nothing";
+	p = fake_alloc(4096, NULL);
+	memcpy(data.reserved + 24, &p, sizeof p);
+	import = imported(&data);
+	CHECK_EQUAL(imported(&data), import);
+	CHECK(!cl_own_has_file());
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	cl_memory_allocates();
+	CHECK_EQUAL(pool.unmaps, 0);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	cl_memory_allocates();
+	CHECK_EQUAL(pool.unmaps, 1);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
+	cl_memory_allocates();
+	CHECK(!cl_collector_is_inline(&cl_exporter.collector));
 }
 
 /* ------------------------------------------------------------------ threads */
@@ -421,6 +549,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo),
+		cmocka_unit_test(a_block_of_a_pool_on_the_host_counts_for_no_device),
+		cmocka_unit_test(a_pool_on_the_host_that_is_full_gets_its_freed_blocks_back),
 		cmocka_unit_test(without_room_for_the_stamp_a_block_is_pinned),
 		cmocka_unit_test(what_is_freed_in_a_capture_is_not_freed),
 		cmocka_unit_test(imports_are_counted),
@@ -429,7 +559,10 @@ int main(void)
 		cmocka_unit_test(without_an_event_what_was_imported_stays),
 		cmocka_unit_test(data_without_our_stamp_pass_through),
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
+		cmocka_unit_test(one_that_is_stamped_and_too_large_is_not_imported_without_its_file),
 		cmocka_unit_test(frees_of_thousands_of_imports_are_found),
+		cmocka_unit_test(a_stream_that_never_gets_there_is_asked_about_less_and_less),
+		cmocka_unit_test(without_a_file_each_call_does_what_frees_have_left),
 		cmocka_unit_test(threads_import_and_free_one_pointer),
 	};
 

@@ -9,6 +9,7 @@
 #include "shim/diag/happened.h"
 #include "shim/diag/note_words.h"
 #include "shim/driver/made.h"
+#include "shim/refused.h"
 
 /* What the driver says of the one address that there is. */
 static struct {
@@ -180,6 +181,84 @@ IN_A_CHILD(notes_of_one_place_are_counted_together_and_leave_room_for_findings)
 	CHECK_EQUAL(stats.findings, 1);
 }
 
+static _Atomic unsigned int questions;
+static CUresult CUDAAPI counted_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	questions++;
+	return range(base, size, dptr);
+}
+static CUresult CUDAAPI counted_attribute(void *data, CUpointer_attribute which, CUdeviceptr dptr)
+{
+	questions++;
+	return attribute(data, which, dptr);
+}
+static CUresult refuses;
+static unsigned int asked;
+static CUresult CUDAAPI refused(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	asked++;
+	memset(handle, 0, sizeof *handle);
+	memcpy(handle->reserved, &dptr, sizeof dptr);
+	return refuses;
+}
+
+IN_A_CHILD(what_is_refused_again_is_only_counted)
+{
+	struct cl_finding f;
+	struct cl_view view;
+	CUipcMemHandle handle;
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
+	cl_driver.cuMemGetAddressRange_v2 = counted_range;
+	cl_driver.cuPointerGetAttribute = counted_attribute;
+	cl_driver.cuIpcGetMemHandle = refused;
+	say_device_memory();
+	says.pool = (CUmemoryPool)0x9;
+	says.legacy = false;
+	refuses = CUDA_ERROR_INVALID_VALUE;
+	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE), CUDA_ERROR_INVALID_VALUE);
+	CHECK(questions > 0 && asked == 1);
+	questions = 0;
+	errno = ENOTBLK;
+	for (unsigned int i = 0; i < 1000; i++)
+		CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE + i), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(errno, ENOTBLK);
+	CHECK_EQUAL(questions, 0);
+	CHECK_EQUAL(asked, 1001);
+	view = own();
+	CHECK_EQUAL(cl_view_findings(&view), 1);
+	CHECK(cl_view_finding(&view, 0, &f));
+	CHECK_EQUAL(f.times, 1001);
+	CHECK_EQUAL(f.bytes, 1001ull * 2 * MIB);
+	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_REFUSED), 1001);
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_REFUSED]), 1001);
+	/* behind it is other memory */
+	says.base = says.start = DEVICE_BASE + 2 * MIB;
+	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
+	CHECK(questions > 0);
+	/* another result is another note */
+	says.base = says.start = DEVICE_BASE;
+	questions = 0;
+	refuses = CUDA_ERROR_NOT_SUPPORTED;
+	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE), CUDA_ERROR_NOT_SUPPORTED);
+	CHECK(questions > 0);
+	CHECK_EQUAL(cl_view_findings(&view), 3);
+	/* other memory has its addresses, which is shared: it is protected as any */
+	says.pool = NULL;
+	says.legacy = true;
+	refuses = CUDA_SUCCESS;
+	mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the fake driver wants it */
+	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE), CUDA_SUCCESS);
+	CHECK(handle.reserved[63] || handle.reserved[62] || handle.reserved[61]);
+	CHECK_EQUAL(cl_count_get(exports), 1);
+	/* a forked child knows nothing of it */
+	refuses = CUDA_ERROR_INVALID_VALUE;
+	CHECK(cl_refused_before(DEVICE_BASE + 2 * MIB));
+	cl_refused_forget();
+	CHECK(!cl_refused_before(DEVICE_BASE + 2 * MIB));
+}
+
 static CUresult CUDAAPI properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
 	driver_entered();
@@ -273,6 +352,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_attributes_say_how_memory_was_made),
 		cmocka_unit_test(notes_of_one_place_are_counted_together_and_leave_room_for_findings),
+		cmocka_unit_test(what_is_refused_again_is_only_counted),
 		cmocka_unit_test(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known),
 		cmocka_unit_test(each_kind_has_its_words),
 	};

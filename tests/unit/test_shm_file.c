@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static void a_new_file_is_private_sparse_locked_and_small(void **state)
@@ -203,6 +204,8 @@ static void a_later_file_of_the_number_has_other_stamps(void **state)
 		}
 }
 
+static const uint8_t boot[16] = { 1, 2, 3, 4 };
+
 /* The print of a place: one file's in 16,384 fits another place, and each its own. */
 static void a_stamp_tells_its_place_from_others(void **state)
 {
@@ -212,14 +215,14 @@ static void a_stamp_tells_its_place_from_others(void **state)
 	for (uint64_t here = 1; here <= PLACES; here++)
 		for (int i = 0; i < FILES; i++) {
 			struct stat st = { .st_dev = 0x30 + here, .st_ino = 1 + i % 3 }, other = st;
-			uint64_t place = cl_place_of(&st);
+			uint64_t place = cl_place_of(&st, boot);
 			struct cl_stamp s = { .file_id = cl_stamp_file_id(place, random_next()) };
 
 			s.tag = cl_stamp_tag(place, s.file_id);
 			assert_true(cl_stamp_is_of(s, place));
 			assert_false(cl_stamp_is_of(s, 0));
 			other.st_dev += 1 + random_next() % 8;
-			fits += cl_stamp_is_of(s, cl_place_of(&other));
+			fits += cl_stamp_is_of(s, cl_place_of(&other, boot));
 		}
 	print_message("# %u of %u fit another place\n", fits, PLACES * FILES);
 	/* 49 are to be expected */
@@ -234,18 +237,53 @@ static void a_place_has_one_name_for_all_who_see_it(void **state)
 	assert_int_equal(fstat(folder_fd, &above), 0);
 	assert_int_equal(mkdirat(folder_fd, "place", 0700), 0);
 	assert_int_equal(fstatat(folder_fd, "place", &st, 0), 0);
-	made = cl_place_of(&st);
+	made = cl_place_of(&st, boot);
 	assert_int_equal(unlinkat(folder_fd, "place", AT_REMOVEDIR), 0);
 	assert_int_equal(mkdirat(folder_fd, "other", 0700), 0); /* which may get its inode */
 	assert_int_equal(mkdirat(folder_fd, "place", 0700), 0);
 	assert_int_equal(fstatat(folder_fd, "place", &st, 0), 0);
-	again = cl_place_of(&st);
+	again = cl_place_of(&st, boot);
 	assert_true(made && again && made != again);
-	assert_true(cl_place_named(&above, "place") == cl_place_named(&above, "place"));
-	assert_true(cl_place_named(&above, "place") != cl_place_named(&above, "place1"));
-	assert_true(cl_place_named(&above, "place") != cl_place_named(&st, "place"));
+	assert_true(cl_place_named(&above, boot, "place") == cl_place_named(&above, boot, "place"));
+	assert_true(cl_place_named(&above, boot, "place") != cl_place_named(&above, boot, "place1"));
+	assert_true(cl_place_named(&above, boot, "place") != cl_place_named(&st, boot, "place"));
+	/* another machine, or this one at another time, may have a directory of these numbers */
+	for (int i = 0; i < 16; i++) {
+		uint8_t other[16];
+
+		memcpy(other, boot, sizeof other);
+		other[i] ^= 0x10;
+		assert_true(cl_place_of(&st, other) != again);
+		assert_true(cl_place_named(&above, other, "place") != cl_place_named(&above, boot, "place"));
+	}
 	assert_int_equal(unlinkat(folder_fd, "place", AT_REMOVEDIR), 0);
 	assert_int_equal(unlinkat(folder_fd, "other", AT_REMOVEDIR), 0);
+}
+
+static void a_boot_id_that_could_not_be_read_is_asked_for_again(void **state)
+{
+	static struct cl_known known;
+	const uint8_t none[16] = { 0 };
+	struct rlimit limit, no_more;
+	uint8_t is[16], read_now[16];
+
+	cl_boot_id(read_now);
+	if (!memcmp(read_now, none, 16)) {
+		print_message("# no boot id here: nothing was tried\n");
+		return;
+	}
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	no_more = (struct rlimit){ 0, limit.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &no_more), 0);
+	cl_known_boot_id(&known, is);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_memory_equal(is, none, 16);
+	cl_known_boot_id(&known, is);
+	assert_memory_equal(is, read_now, 16);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &no_more), 0);
+	cl_known_boot_id(&known, is); /* now it is known */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_memory_equal(is, read_now, 16);
 }
 
 static void only_the_very_file_is_taken_away(void **state)
@@ -315,6 +353,7 @@ int main(void)
 		cmocka_unit_test(a_later_file_of_the_number_has_other_stamps),
 		cmocka_unit_test(a_stamp_tells_its_place_from_others),
 		cmocka_unit_test(a_place_has_one_name_for_all_who_see_it),
+		cmocka_unit_test(a_boot_id_that_could_not_be_read_is_asked_for_again),
 		cmocka_unit_test(only_the_very_file_is_taken_away),
 		cmocka_unit_test(a_descriptor_that_the_program_closed_is_noticed_and_regained),
 	};

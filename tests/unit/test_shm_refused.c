@@ -197,9 +197,101 @@ static void what_is_not_an_exporter_file_is_refused_without_harm(void **state)
 	assert_int_equal(count_entries(folder), 0);
 }
 
+/* ------------------------------------------------------- files of other versions */
+/* A process that makes a file, then without its lock if @closes, and lives until it is killed. */
+static pid_t other_version(bool closes)
+{
+	uint32_t id = 0;
+	int done[2];
+	pid_t child;
+
+	assert_int_equal(pipe(done), 0);
+	child = fork_checked();
+	if (child == 0) {
+		struct cl_region r;
+
+		cl_identity_self(&me);
+		if (cl_region_create(&r, folder_fd, &me))
+			_exit(1);
+		if (closes)
+			close(r.fd);
+		if (write(done[1], &r.file_id, sizeof r.file_id) != sizeof r.file_id)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(done[0], &id, sizeof id), sizeof id);
+	close(done[0]);
+	close(done[1]);
+	left_file = id;
+	bad_layout();
+	return child;
+}
+
+static uint64_t now_real(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u;
+}
+
+static bool is_left(void)
+{
+	return faccessat(folder_fd, left_name(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static bool none_is_open(uint32_t file_id) { return false; }
+
+static void what_a_dead_process_of_another_version_left_goes(void **state)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CL_LOCK_SLOT(3), .l_len = 1 };
+
+	for (int closes = 0; closes < 2; closes++) {
+		pid_t child = other_version(closes), holder;
+		int ready[2];
+		char byte;
+
+		CHANGE(created, { 1 });
+		assert_false(cl_gc_other_version(folder_fd, left_name(), left_file, false));
+		assert_int_equal(cl_gc_directory(folder_fd, NULL), 0);
+		assert_int_equal(cl_gc_directory(folder_fd, none_is_open), 0);
+		assert_true(is_left()); /* it lives, with or without its lock */
+		kill(child, SIGKILL);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		assert_int_equal(pipe(ready), 0);
+		holder = fork_checked();
+		if (holder == 0) {
+			int fd = openat(folder_fd, left_name(), O_RDWR);
+
+			if (fcntl(fd, F_SETLK, &lock) || write(ready[1], "", 1) != 1)
+				_exit(1);
+			for (;;)
+				pause();
+		}
+		assert_int_equal(read(ready[0], &byte, 1), 1);
+		assert_int_equal(cl_gc_directory(folder_fd, NULL), 0); /* an importer of that version has it open */
+		kill(holder, SIGKILL);
+		assert_int_equal(waitpid(holder, NULL, 0), holder);
+		CHANGE(created, { now_real() });
+		assert_int_equal(cl_gc_directory(folder_fd, none_is_open), 0); /* it is young */
+		CHANGE(created, { 1 });
+		CHANGE(magic, { "CULIMBA" });
+		assert_int_equal(cl_gc_directory(folder_fd, NULL), 0);
+		CHANGE(magic, { CL_MAGIC });
+		assert_true(cl_gc_other_version(folder_fd, left_name(), left_file, true));
+		assert_true(is_left());
+		assert_int_equal(cl_gc_directory(folder_fd, closes ? NULL : none_is_open), 1);
+		assert_false(is_left());
+		close(ready[0]);
+		close(ready[1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_a_dead_process_of_another_version_left_goes),
 		cmocka_unit_test(what_is_not_an_exporter_file_is_refused_without_harm),
 	};
 

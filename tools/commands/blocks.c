@@ -91,7 +91,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		cu_cell_text(cell, row->process->command);
 		break;
 	case DEVICE:
-		if (b->kind != CL_EVENT)
+		if (b->kind != CL_EVENT && b->device != CL_NO_DEVICE)
 			cu_cell_number(cell, b->device);
 		break;
 	case ADDRESS:
@@ -209,19 +209,6 @@ static unsigned int classes_of(const struct cu_command *command, const char *lis
 	}
 }
 
-/* The column to sort by; -1 after a complaint. */
-static int sort_column(const struct cu_command *command, const char *name)
-{
-	const char *nearest;
-	int column = cu_column_find(columns, name, strlen(name), &nearest);
-
-	if (column < 0 && nearest)
-		cu_usage_error(command, "cannot sort by '%s'; did you mean '%s'?", name, nearest);
-	else if (column < 0)
-		cu_usage_error(command, "cannot sort by '%s'", name);
-	return column;
-}
-
 struct choice {
 	struct filter filter;
 	int sort;	   /* a column; -1: the largest first */
@@ -332,7 +319,7 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 			filter->held = true;
 			break;
 		case OPTION_SORT:
-			choice.sort = sort_column(command, optarg);
+			choice.sort = cu_sort_column(command, optarg);
 			if (choice.sort < 0)
 				return CU_USAGE;
 			break;

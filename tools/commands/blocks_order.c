@@ -35,6 +35,18 @@ static int by_key(const void *x, const void *y)
 	return order ? order : (a->at > b->at) - (a->at < b->at);
 }
 
+int cu_sort_column(const struct cu_command *command, const char *name)
+{
+	const char *nearest;
+	int column = cu_column_find(command->columns, name, strlen(name), &nearest);
+
+	if (column < 0 && nearest)
+		cu_usage_error(command, "cannot sort by '%s'; did you mean '%s'?", name, nearest);
+	else if (column < 0)
+		cu_usage_error(command, "cannot sort by '%s'", name);
+	return column;
+}
+
 bool cu_sort_rows(void *rows, size_t n, size_t size, cu_fill_fn *fill, unsigned int column,
 		  enum cu_type type)
 {

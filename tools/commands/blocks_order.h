@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo blocks --sort, --limit, --group-by`: lines in the order of a column, and what many
+ * `culimbo blocks --sort, --limit, --group-by`, and `culimbo ps --sort`: lines in the order of a column, and what many
  * lines have in common.
  *
  * Both read a line by the command's own fill function, so that they know each of its columns.
@@ -12,6 +12,8 @@
 
 #include "tools/common/table.h"
 
+/* The column of @command that is called @name; -1 after a complaint. */
+int cu_sort_column(const struct cu_command *command, const char *name);
 /*
  * Sorts the @n rows of @size bytes each at @rows by @column, whose type is @type: numbers from
  * the largest, texts from A to Z, what has none last; equal ones stay as they were.  Returns

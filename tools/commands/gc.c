@@ -144,6 +144,11 @@ static void try_file(struct gc *gc)
 				f->why = strerror(errno);
 			}
 		}
+		if (cl_gc_other_version(gc->dirfd, f->name, f->id, gc->dry)) {
+			f->action = gc->dry ? "would-remove" : "removed";
+			f->why = "its process, of another version of culimbo, has ended";
+			return;
+		}
 		if (error == -EBADMSG && f->unfinished)
 			f->why = "it is being made, or was when its process ended: the library takes it away";
 		return;

@@ -160,7 +160,7 @@ static void label(char *to, size_t size, const struct cu_process *p)
 static struct series *series_of(struct metrics *m, const char *labels, const struct cu_block *block)
 {
 	struct series *series, *found;
-	char gpu[48] = "";
+	char gpu[48] = "", device[8] = "host";
 
 	series = calloc(1, sizeof(*series));
 	if (!series) {
@@ -169,8 +169,9 @@ static struct series *series_of(struct metrics *m, const char *labels, const str
 	}
 	if (block->has_gpu)
 		cu_gpu_word(gpu, block->gpu);
-	snprintf(series->labels, sizeof(series->labels), "%s,device=\"%u\",gpu=\"%s\"", labels,
-		 block->is.device, gpu);
+	if (block->is.device != CL_NO_DEVICE)
+		snprintf(device, sizeof(device), "%u", block->is.device);
+	snprintf(series->labels, sizeof(series->labels), "%s,device=\"%s\",gpu=\"%s\"", labels, device, gpu);
 	HASH_FIND_STR(m->all, series->labels, found);
 	if (found) {
 		free(series);
@@ -515,7 +516,7 @@ const struct cu_command cu_metrics = {
 		"which only grow: exports, opens and closes, frees that culimbo kept, memory that went into the\n"
 		"limbo and came back, opens refused, holds of dead processes taken back, misuse, and\n"
 		"calls that waited for memory.  A GPU has two labels: gpu, its UUID, the same for all\n"
-		"processes, and device, as the block's exporter counts.\n"
+		"processes, and device, as the block's exporter counts (host: of a pool on the host).\n"
 		"\n"
 		"With -o the text goes to FILE, which is always whole: node_exporter's textfile\n"
 		"collector reads it, if its name ends in .prom and --format=prometheus is given.\n"

@@ -10,14 +10,16 @@
 #include <unistd.h>
 
 #include "shim/report/origin.h"
+#include "tools/commands/blocks_order.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/ps_gpus.h"
 #include "tools/common/container.h"
 #include "tools/common/procs.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 #include "tools/common/users.h"
 
-enum { OPTION_UNPROTECTED = 128, OPTION_USER };
+enum { OPTION_UNPROTECTED = 128, OPTION_USER, OPTION_GPUS, OPTION_PID, OPTION_SORT };
 enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, PINS, AGE, PROCFILE, NOTE,
        EXPORTEDBYTES, HELDBYTES, IMPORTEDBYTES, HOLDERS, SINCE, DISK, PIDNS, HOSTPID, HOST, POD, CONTAINER, CGROUP,
        REFUSED, FDEXPORTS, FDEXPORTBYTES, FDIMPORTS, FDIMPORTBYTES, FABRIC, USER };
@@ -253,20 +255,35 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 	const char *dir = NULL;
 	struct cu_scan scan;
 	struct cu_users users = { .given = false };
-	bool bare = false;
-	int got, status;
+	bool bare = false, gpus = false, there = false;
+	int got, status, sort = -1;
+	long long pid = -1;
 
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
 		if (got == CU_OPTION_DIR)
 			dir = optarg;
 		else if (got == OPTION_UNPROTECTED)
 			bare = true;
-		else if (got == OPTION_USER) {
+		else if (got == OPTION_GPUS)
+			gpus = true;
+		else if (got == OPTION_PID) {
+			if (!cu_number(optarg, &pid))
+				return cu_usage_error(command, "--pid: '%s' is no process id", optarg);
+		} else if (got == OPTION_SORT) {
+			sort = cu_sort_column(command, optarg);
+			if (sort < 0)
+				return CU_USAGE;
+		} else if (got == OPTION_USER) {
 			if (!cu_users_read(command, optarg, &users))
 				return CU_USAGE;
 		}
 		else if (!cu_format_option(&format, got))
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	if ((bare || gpus) && (pid >= 0 || sort >= 0 || (bare && gpus)))
+		return cu_usage_error(command, "--%s goes without --pid, --sort and --%s", bare ? "unprotected" : "gpus",
+				      bare ? "gpus" : "unprotected");
+	if (gpus)
+		return cu_ps_gpus(command, &format, &users, dir);
 	if (bare)
 		return unprotected(command, &format, &users);
 	table = cu_table_new(command, "processes", &format, &status);
@@ -278,8 +295,20 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 	}
 	if (scan.processes)
 		qsort(scan.process, scan.processes, sizeof(*scan.process), by_weight);
+	if (sort >= 0 && !cu_sort_rows(scan.process, scan.processes, sizeof(*scan.process), fill, (unsigned int)sort,
+				       columns[sort].type)) {
+		cu_error(command, "%s", strerror(ENOMEM));
+		cu_scan_free(&scan);
+		cu_table_drop(table);
+		return CU_FAILED;
+	}
 	for (size_t i = 0; i < scan.processes; i++)
-		cu_table_line(table, fill, &scan.process[i]);
+		if (pid < 0 || (!scan.process[i].error && scan.process[i].who.pid == (uint64_t)pid)) {
+			cu_table_line(table, fill, &scan.process[i]);
+			there = true;
+		}
+	if (scan.processes && !there && !format.json && !format.raw)
+		fprintf(stderr, "No process %lld shares GPU memory under culimbo; `culimbo ps` lists those that do.\n", pid);
 	if (!scan.processes && !format.json && !format.raw)
 		cu_note_nobody();
 	cu_scan_free(&scan);
@@ -288,6 +317,9 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "unprotected", OPTION_UNPROTECTED, NULL, "list this user's processes that use CUDA without the library instead" },
+	{ "gpus", OPTION_GPUS, NULL, "list the GPUs instead: used and free memory, and what is shared of it" },
+	{ "pid", OPTION_PID, "PID", "this process only" },
+	{ "sort", OPTION_SORT, "COL", "sort by this column: numbers from the largest, texts from A to Z" },
 	CU_USERS_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS, CU_DIR_OPTION, { .name = NULL }
 };
@@ -295,7 +327,8 @@ static const struct cu_option options[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo ps", "who shares GPU memory, and how much waits in limbo" },
 	{ "culimbo ps -o +HELDBYTES,SINCE", "more columns" },
-	{ "culimbo ps -o PID,PINS,COMMAND", "who keeps freed memory of others" },
+	{ "culimbo ps -o PID,PINS,COMMAND --sort=PINS", "who keeps freed memory of others" },
+	{ "culimbo ps --gpus", "used and free memory of each GPU, and how much of it is shared" },
 	{ "culimbo ps --unprotected", "processes that use CUDA without culimbo" },
 	{ "culimbo ps --json | jq '[.processes[].limbo_bytes] | add'", "bytes in limbo on this host" },
 	{ .line = NULL },
@@ -311,7 +344,12 @@ const struct cu_command cu_ps = {
 		"\n"
 		"With --unprotected: lists each process of this user that has libcuda.so mapped but\n"
 		"not libculimbo.so.  Blocks that it opens may be freed meanwhile, and what it exports\n"
-		"is not protected.",
+		"is not protected.\n"
+		"\n"
+		"With --gpus: lists each GPU.  GPU: its number, as nvidia-smi counts; NAME; USED, FREE: its\n"
+		"memory, by libnvidia-ml.so.1; EXPORTED, HELD: blocks of processes, and those that others\n"
+		"hold; LIMBO: what the limbos of the living take, in whole pages of the driver; PINNED:\n"
+		"freed blocks, and blocks of dead processes, that others hold; UUID.",
 	.options = options,
 	.columns = columns,
 	.examples = examples,

@@ -131,9 +131,9 @@ static void say_process_short(struct cu_emit *to, const struct cu_process *proce
 	cu_emit_text(to, "note", cu_process_note(process));
 }
 
-static const char *class_text(enum cl_view_class class)
+static const char *class_text(const struct cl_view_block *block)
 {
-	switch (class) {
+	switch (block->class) {
 	case CL_VIEW_HELD_LIMBO:
 		return "freed by its program, and still held by others";
 	case CL_VIEW_GRACE:
@@ -143,7 +143,10 @@ static const char *class_text(enum cl_view_class class)
 	case CL_VIEW_HELD:
 		return "not freed, and held by others";
 	case CL_VIEW_ORPHANED:
-		return "gone with its context, though others held it";
+		if (block->freed_observed)
+			return "freed by its program, though others held it; nothing is kept under CULIMBO_MODE=observe";
+		return block->given_back ? "given back to the driver, though others held it (CULIMBO_HELD_BYTES)" :
+					   "gone with its context, though others held it";
 	default:
 		return "not freed, held by nobody";
 	}
@@ -235,11 +238,12 @@ void cu_show_block(void *data)
 	cu_block_id(id, show->process->file_id, b->record);
 	cu_emit_text(to, b->kind == CL_EVENT ? "event" : "block", id);
 	cu_emit_text(to, "state", cu_class_word(b->class));
-	cu_emit_text(to, "that_is", class_text(b->class));
+	cu_emit_text(to, "that_is", class_text(b));
 	cu_emit_hex(to, "address", b->base);
 	if (b->kind != CL_EVENT) {
 		cu_emit_bytes(to, "size", b->size);
-		cu_emit_number(to, "device", b->device);
+		if (b->device != CL_NO_DEVICE)
+			cu_emit_number(to, "device", b->device);
 	}
 	cu_emit_number(to, "generation", b->generation);
 	cu_emit_number(to, "exports", b->exports);

@@ -11,7 +11,7 @@
 #include "tools/common/load.h"
 #include "tools/common/text.h"
 
-static struct cu_gpu *gpu_of(struct cu_gpus *gpus, const uint8_t uuid[16])
+struct cu_gpu *cu_gpus_find(struct cu_gpus *gpus, const uint8_t uuid[16])
 {
 	struct cu_gpu *gpu;
 
@@ -21,6 +21,7 @@ static struct cu_gpu *gpu_of(struct cu_gpus *gpus, const uint8_t uuid[16])
 	if (gpus->n == CU_GPUS_MOST)
 		return NULL;
 	gpu = &gpus->gpu[gpus->n++];
+	*gpu = (struct cu_gpu){ .known = false };
 	memcpy(gpu->uuid, uuid, 16);
 	return gpu;
 }
@@ -58,10 +59,20 @@ void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view)
 		/* in this order: what came back was in before */
 		uint64_t returned = atomic_load_explicit(&device->returned, memory_order_acquire);
 		uint64_t entered = atomic_load_explicit(&device->entered, memory_order_acquire);
-		struct cu_gpu *gpu = gpu_of(gpus, device->uuid);
+		struct cu_gpu *gpu = cu_gpus_find(gpus, device->uuid);
 
 		if (gpu && entered > returned)
 			gpu->limbo += entered - returned;
+	}
+}
+
+void cu_gpus_append(struct cu_gpus *gpus, const struct cu_gpus *more)
+{
+	for (unsigned int i = 0; i < more->n; i++) {
+		struct cu_gpu *gpu = cu_gpus_find(gpus, more->gpu[i].uuid);
+
+		if (gpu)
+			gpu->limbo += more->gpu[i].limbo;
 	}
 }
 
@@ -80,6 +91,8 @@ static struct {
 	int (*name)(void *, char *, unsigned int);
 } nvml;
 
+static char not_asked[256]; /* why; "": it can be asked */
+
 static bool load(void)
 {
 	static const char *const names[] = { "libnvidia-ml.so.1", NULL };
@@ -91,13 +104,21 @@ static bool load(void)
 		{ "nvmlDeviceGetUUID", &nvml.uuid },
 		{ "nvmlDeviceGetName", &nvml.name },
 	};
-	static bool tried, there;
+	static bool tried;
 	const char *why;
+	int error;
 
-	if (!tried)
-		there = cu_load(names, wanted, sizeof(wanted) / sizeof(*wanted), &why) && !nvml.init();
+	if (tried)
+		return !*not_asked;
 	tried = true;
-	return there;
+	if (!cu_load(names, wanted, sizeof(wanted) / sizeof(*wanted), &why)) {
+		snprintf(not_asked, sizeof(not_asked), "%s", why);
+		return false;
+	}
+	error = nvml.init();
+	if (error)
+		snprintf(not_asked, sizeof(not_asked), "%s: nvmlInit_v2 returned %d", names[0], error);
+	return !error;
 }
 
 /* "GPU-63756c69-6d62-..." */
@@ -131,7 +152,7 @@ static int compare(const void *x, const void *y)
 	return memcmp(a->uuid, b->uuid, sizeof(a->uuid));
 }
 
-void cu_gpus_ask(struct cu_gpus *gpus)
+const char *cu_gpus_ask(struct cu_gpus *gpus)
 {
 	unsigned int n = 0;
 
@@ -147,7 +168,7 @@ void cu_gpus_ask(struct cu_gpus *gpus)
 		if (nvml.device(i, &device) || nvml.uuid(device, text, sizeof(text)) ||
 		    !read_uuid(text, uuid) || nvml.memory(device, &memory))
 			continue;
-		gpu = gpu_of(gpus, uuid);
+		gpu = cu_gpus_find(gpus, uuid);
 		if (!gpu)
 			continue;
 		if (!nvml.name(device, name, sizeof(name)))
@@ -158,6 +179,7 @@ void cu_gpus_ask(struct cu_gpus *gpus)
 		gpu->free = memory.free;
 	}
 	qsort(gpus->gpu, gpus->n, sizeof(*gpus->gpu), compare);
+	return *not_asked ? not_asked : NULL;
 }
 
 void cu_gpu_say(const struct cu_gpu *gpu, char *to, size_t size)
@@ -172,6 +194,11 @@ void cu_gpu_say(const struct cu_gpu *gpu, char *to, size_t size)
 	else
 		snprintf(which, sizeof(which), "GPU %02x%02x%02x%02x", gpu->uuid[0], gpu->uuid[1],
 			 gpu->uuid[2], gpu->uuid[3]);
-	snprintf(to, size, "%s   limbo takes %s%s%s", which, limbo,
-		 gpu->name[0] ? "   " : "", gpu->name);
+	/* for people who wonder where the numbers are */
+	if (!gpu->known)
+		snprintf(to, size, "%s   limbo takes %s   used and free are not known: %s", which, limbo,
+			 *not_asked ? "no libnvidia-ml.so.1" : "libnvidia-ml.so.1 does not list it");
+	else
+		snprintf(to, size, "%s   limbo takes %s%s%s", which, limbo,
+			 gpu->name[0] ? "   " : "", gpu->name);
 }

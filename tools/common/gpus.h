@@ -35,12 +35,17 @@ bool cu_gpu_of_device(const struct cl_view *view, unsigned int device, uint8_t u
 void cu_gpu_word(char to[48], const uint8_t uuid[16]);
 /* Adds what the process of @view has.  To be called under cu_guarded(): the file may be cut. */
 void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view);
+/* Adds what *@more has of limbos. */
+void cu_gpus_append(struct cu_gpus *gpus, const struct cu_gpus *more);
+/* The one with this UUID, which is added if it is not there.  NULL: there are too many. */
+struct cu_gpu *cu_gpus_find(struct cu_gpus *gpus, const uint8_t uuid[16]);
 /*
  * Adds what libnvidia-ml.so.1 says, and the GPUs that it alone knows, in its order.  Without that
- * library, nothing.  It is loaded by the first call, and stays.  One thread.
+ * library it adds nothing, and returns the reason, which stays valid; else NULL.  It is loaded by the
+ * first call, and stays.  One thread.
  */
-void cu_gpus_ask(struct cu_gpus *gpus);
-/* "GPU 0 NVIDIA H200: used 2 GiB, free 137 GiB; ..." */
+const char *cu_gpus_ask(struct cu_gpus *gpus);
+/* "GPU 0   used 2 GiB   free 137 GiB   ...": a line, after cu_gpus_ask(). */
 void cu_gpu_say(const struct cu_gpu *gpu, char *to, size_t size);
 
 #endif

@@ -408,11 +408,12 @@ static void print_json(const struct cu_table *table)
 
 	for (unsigned int i = 0; i < table->n; i++) {
 		const char *from = table->columns[table->shown[i]].name;
+		bool unit = table->columns[table->shown[i]].flags & CU_KEY_BYTES;
 		size_t at = 0;
 
-		for (; *from && at < sizeof(name[i]) - 1; from++)
-			name[i][at++] = (char)cl_lower(*from);
-		name[i][at] = 0;
+		snprintf(name[i], sizeof(name[i]), "%s%s", from, unit ? "_bytes" : "");
+		for (; name[i][at]; at++)
+			name[i][at] = (char)cl_lower(name[i][at]);
 		key[i] = cu_key_of(name[i], table->columns[table->shown[i]].type);
 	}
 	printf("{\n   \"%s\": [\n", table->name);

@@ -31,7 +31,8 @@ enum cu_type {
 enum { CU_HIDDEN = 1, /* only by -o */ CU_WRAP = 2, CU_CUT = 4, /* on a narrow terminal */
        CU_IF_ANY = 8, /* left out of a table for people when no line has something in it */
        CU_LEFT = 16, /* a number that is a name */
-       CU_BELOW = 32 /* the last column: where the terminal is too narrow, its text goes below the line */ };
+       CU_BELOW = 32, /* the last column: where the terminal is too narrow, its text goes below the line */
+       CU_KEY_BYTES = 64 /* in JSON its name ends in "_bytes" */ };
 
 struct cu_column {
 	const char *name; /* upper case; keys.h has its name in JSON; NULL at the end */

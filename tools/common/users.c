@@ -69,6 +69,7 @@ static bool append(struct cu_scan *scan, struct cu_scan *one)
 	scan->processes += one->processes;
 	scan->blocks += one->blocks;
 	scan->held_by_n += one->held_by_n;
+	cu_gpus_append(&scan->gpus, &one->gpus);
 	scan->now = one->now;
 	scan->self = one->self;
 	/* the holders of each process are now the other scan's */

@@ -28,7 +28,7 @@ bool cu_users_read(const struct cu_command *command, const char *text, struct cu
 
 /*
  * As cu_scan_all(), of the processes of @users, whose `user` is set; if none are given, of our own.
- * All users' processes are those in the default directories.  The GPUs are not filled in then.
+ * All users' processes are those in the default directories.
  */
 bool cu_users_scan(const struct cu_command *command, struct cu_scan *scan, const struct cu_users *users,
 		   const char *dir, int flags, int *status);

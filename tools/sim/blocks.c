@@ -110,8 +110,15 @@ CUresult sim_memory_take(struct sim_context *context, enum sim_kind kind, size_t
 static CUresult take(struct sim_context *context, enum sim_kind kind, size_t pages,
 		     struct sim_memory_pool *pool, struct sim_region **region)
 {
-	CUresult result = sim_memory_take(context, kind, pages, region);
+	CUresult result;
 
+	if (pool && pool->most) {
+		if (pool->reserved + pages * SIM_PAGE > pool->most)
+			sim_memory_trim(pool, 0);
+		if (pool->reserved + pages * SIM_PAGE > pool->most)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	result = sim_memory_take(context, kind, pages, region);
 	if (result || !pool)
 		return result;
 	(*region)->pool = pool;

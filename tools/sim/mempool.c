@@ -229,10 +229,25 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	object->magic = SIM_MEMPOOL_MAGIC;
 	object->device = wanted->location.id;
+	object->on_host = wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+	object->most = wanted->maxSize;
 	object->exportable = wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
 	object->number = atomic_fetch_add(&last_number, 1) + 1;
 	*handle = (CUmemoryPool)object;
 	return CUDA_SUCCESS;
+}
+
+/* Whether a pointer of the imported @pool is mapped (measured: its destroy gives 1, the pointer stays good). */
+static bool is_mapped(const struct sim_memory_pool *pool)
+{
+	if (!pool->imported)
+		return false;
+	for (const struct sim_region *r = sim_pool_owner(pool->device)->regions; r; r = r->next)
+		for (unsigned int i = 0; r->kind == SIM_POOL_IMPORT && r->pool == pool && i < r->import_slots; i++)
+			/* freed in a stream that is not there counts as freed: chosen */
+			if (r->imports[i].count && !r->imports[i].doomed)
+				return true;
+	return false;
 }
 
 /* Its memory stays until it is freed (fact 18); the object stays readable. */
@@ -243,7 +258,7 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 
 	if (result)
 		return result;
-	if (!object || object->is_default) {
+	if (!object || object->is_default || is_mapped(object)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else {
 		sim_memory_trim(object, 0);

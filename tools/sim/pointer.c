@@ -38,6 +38,13 @@ static void look(uint64_t address, struct what *what)
 	what->known = what->device || what->host;
 }
 
+static bool is_on_host(const struct what *what)
+{
+	const struct sim_memory_pool *pool = what->device ? what->block.region->pool : NULL;
+
+	return what->host || (pool && pool->on_host);
+}
+
 /* Writes what @attribute is of @address; the width is the attribute's. */
 static CUresult tell(void *out, int attribute, uint64_t address, const struct what *what)
 {
@@ -55,7 +62,7 @@ static CUresult tell(void *out, int attribute, uint64_t address, const struct wh
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		GIVE(CUcontext, what->context);
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		GIVE(unsigned int, what->host ? CU_MEMORYTYPE_HOST
+		GIVE(unsigned int, is_on_host(what) ? CU_MEMORYTYPE_HOST
 				   : what->device ? CU_MEMORYTYPE_DEVICE : 0);
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		GIVE(CUdeviceptr, what->known ? address : 0);

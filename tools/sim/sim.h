@@ -274,6 +274,8 @@ struct sim_memory_pool {
 	bool imported; /* somebody else's: the next two */
 	uint32_t client;
 	uint32_t number; /* among its process's */
+	bool on_host;	/* its memory is taken from the device all the same */
+	size_t most;	/* bytes that it may have; 0: as many as there are */
 	size_t reserved; /* bytes of the device that it has, those of blocks and cached ones */
 	uint64_t attribute[SIM_MEMPOOL_ATTRIBUTES];
 };

@@ -50,8 +50,8 @@ static void page_data(FILE *out, const struct cu_trace *t)
 	for (size_t i = 0; i < t->blocks; i++) {
 		const struct cu_trace_block *b = &t->block[i];
 
-		fprintf(out, "%s\n[%" PRIu32 ",%u,%u,\"0x%" PRIx64 "\",%" PRIu64, i ? "," : "",
-			b->process, b->kind, b->device, b->key, b->size);
+		fprintf(out, "%s\n[%" PRIu32 ",%u,%d,\"0x%" PRIx64 "\",%" PRIu64, i ? "," : "",
+			b->process, b->kind, b->device != CL_NO_DEVICE ? b->device : -1, b->key, b->size);
 		page_time(out, b->begin);
 		page_time(out, b->end);
 		page_time(out, b->allocated);

@@ -100,15 +100,18 @@ static int64_t first_of(int64_t a, int64_t b, int64_t c)
 static void json_block(struct json *j, const struct cu_trace *t, const struct cu_trace_block *b)
 {
 	int64_t limbo_until = first_of(b->held, b->ready, b->end);
-	char text[32];
+	char text[32], device[24] = "";
+
+	if (b->device != CL_NO_DEVICE)
+		snprintf(device, sizeof device, ",\"device\":%u", b->device);
 
 	slice(j, t->process[b->process].id, BLOCK_ROW + b->row, b->begin, b->end);
 	fprintf(j->out, "\"name\":\"%s 0x%" PRIx64 ", %s\",\"cat\":\"%s\",\"args\":{\"address\":\"0x%" PRIx64
-			"\",\"bytes\":%" PRIu64 ",\"device\":%u,\"exports\":%" PRIu32
+			"\",\"bytes\":%" PRIu64 "%s,\"exports\":%" PRIu32
 			",\"opens\":%" PRIu32 ",\"released\":%s",
 		cu_kind_name(b->kind), b->key,
 		b->kind == CL_EVENT ? "shared" : cu_bytes_text(b->size, text),
-		cu_kind_name(b->kind), b->key, b->size, b->device, b->exports, b->opens,
+		cu_kind_name(b->kind), b->key, b->size, device, b->exports, b->opens,
 		b->released == CU_NEVER ? "false" : "true");
 	if (b->file_id && b->record != CL_NO_RECORD)
 		fprintf(j->out, ",\"file\":\"%06" PRIx32 "\",\"record\":%" PRIu32 ",\"generation\":%" PRIu32,

@@ -1,0 +1,297 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Programs of others that share memory pools, unmodified, bare and under culimbo by turns, in
+# TAP, with rows for doc/compatibility.md.
+#
+#	bash tests/gpu/pool_clients.sh [--only PATTERN] [--simulate] BUILD_DIR CLIENTS_DIR
+#	bash tests/gpu/pool_clients.sh --list
+#
+# CLIENTS_DIR is what pool_clients_get.sh made.  POOL_ROUNDS (3) is how often the sample and
+# RMM run each way, POOL_SUITE_SECONDS (200) the limit of one run of cuda.core's tests,
+# POOL_SUITE_TESTS (tests/memory_ipc) which of them, GPU_TEST_SECONDS (570) the limit of the
+# whole; GPU_TEST_KEEP=1 keeps the logs.
+#
+# What must hold: as in run.sh.  A client is the same under culimbo when its exit status, and
+# what it prints or which of its tests pass, fail and are skipped, are as bare, and the
+# reports at exit count pointers that were exported from pools.  A test that fails bare may
+# fail under culimbo.  The times are told, and judge nothing.
+
+set -u
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+unset LD_PRELOAD PYTHONPATH "${!CULIMBO_@}" "${!PYTEST_@}"
+export CULIMBO_KEEP_DEAD=0
+usage='usage: pool_clients.sh [--only PATTERN] [--simulate] BUILD_DIR CLIENTS_DIR, or pool_clients.sh --list'
+
+only='*' simulate=''
+clients=('memory-ipc|cuda-bindings|the test suite tests/memory_ipc of cuda.core'
+	"pool-sample|CUDA runtime, static|cuda-samples' streamOrderedAllocationIPC"
+	'rmm|CUDA runtime, static|CudaAsyncMemoryResource with enable_ipc; blocks freed while another process holds them')
+while [ $# -gt 0 ]; do
+	case $1 in
+	--only) only=${2-}; shift ;;
+	--simulate) simulate=1 ;;
+	--list) printf '%s\n' "${clients[@]}"; exit 0 ;;
+	-*) echo "$usage" >&2; exit 2 ;;
+	*) break ;;
+	esac
+	shift
+done
+[ $# -eq 2 ] || { echo "$usage" >&2; exit 2; }
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
+build=$(cd "$1" && pwd) || exit 2
+carried=$(cd "$2" && pwd) || exit 2
+culimbo=$build/tools/culimbo
+logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-pools.XXXXXX") || exit 2
+bare_by=() preloaded_by=("$culimbo" run --)
+if [ -n "$simulate" ]; then
+	bare_by=("$culimbo" run --simulate --no-preload --)
+	preloaded_by=("$culimbo" run --simulate --)
+	export CULIMBO_SIM_DIR=$logs/sim
+fi
+# shellcheck disable=SC2034 # clients.bash has it
+deadline=$((SECONDS + ${GPU_TEST_SECONDS:-570}))
+rounds=${POOL_ROUNDS:-3}
+# shellcheck source=tests/gpu/clients.bash
+. "$here/clients.bash"
+rows=()
+
+wanted() # NAME
+{
+	# shellcheck disable=SC2254 # it is a pattern
+	case $1 in
+	$only) ;;
+	*) return 1 ;;
+	esac
+}
+
+# one WHICH NAME ROUND SECONDS COMMAND...: WHICH is bare or preloaded; adds its time to NAME-WHICH.times
+one()
+{
+	local which=$1 name=$2 round=$3 limit=$4 start
+	shift 4
+
+	start=${EPOCHREALTIME/./}
+	export GPU_TEST_FACTS=$logs/$name-$which-$round.facts
+	: >"$GPU_TEST_FACTS"
+	if [ "$which" = bare ]; then
+		run "$name-bare-$round" "$limit" "${bare_by[@]}" "$@"
+	else
+		CULIMBO_REPORT=always CULIMBO_REPORT_FILE=$logs/$name.report.%p CULIMBO_DIR=$logs/limbo \
+			run "$name-preloaded-$round" "$limit" "${preloaded_by[@]}" "$@"
+	fi
+	elapsed=$((${EPOCHREALTIME/./} - start))
+	# a client may know better what it wants timed
+	elapsed=$(sed -n 's/^us=//p' "$GPU_TEST_FACTS" | grep . || echo "$elapsed")
+	echo "$elapsed" >>"$logs/$name-$which.times"
+	unset GPU_TEST_FACTS
+}
+
+# median FILE
+median()
+{
+	sort -n "$1" | awk '{ v[NR] = $1 } END { print NR ? (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 : 0 }'
+}
+
+# times NAME: the medians and their ratio, as a comment and in $told
+times()
+{
+	told=$(awk -v bare="$(median "$logs/$1-bare.times")" -v ours="$(median "$logs/$1-preloaded.times")" \
+		'BEGIN { if (bare > 0) printf "%.0f us bare, %.0f us under culimbo, ratio %.3f", bare, ours, ours / bare }')
+	note "$1: $told"
+}
+
+# said NAME: what culimbo wrote to stderr, and what its reports count; its pools must be in them
+said()
+{
+	local exports imports
+
+	cat "$logs/$1"-preloaded-*.err | grep -i 'culimbo\[' | sed 's/culimbo\[[0-9]*\]/culimbo[N]/' |
+		sort | uniq -c | head -n 6 | cut -c1-250 | sed 's/^/# said: /'
+	exports=$(summed "$1" pool_exports) imports=$(summed "$1" imports)
+	[ "$exports" -gt 0 ]
+	check $? "$1: the reports count $exports exports of pool pointers and $imports imports"
+}
+
+# finish NAME VERSION RESULT BARE PRELOADED NOTE
+finish()
+{
+	local line
+
+	for line in "${clients[@]}"; do
+		[ "${line%%|*}" != "$1" ] || rows+=("$1|$2|${line#*|}|$4|$5|$3|$6")
+	done
+}
+
+skipped() # NAME REASON
+{
+	skip "$1" "$2"
+	finish "$1" - "not run" - - "$2"
+}
+
+# ------------------------------------------------------------------------- head
+
+echo "TAP version 13"
+note "date: $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+if [ -n "$simulate" ]; then
+	note "GPU, driver, memory: simulated"
+elif command -v nvidia-smi >/dev/null; then
+	note "kernel: $(uname -srm)"
+	timeout 30 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader |
+		sed 's/^/# GPU, driver, memory: /'
+else
+	echo "Bail out! no nvidia-smi: this needs a machine with an NVIDIA GPU, or --simulate"
+	exit 2
+fi
+note "culimbo: $("$culimbo" --version 2>&1 | head -n 1)"
+note "python3: $(python3 --version 2>&1); carried: $(paste -sd' ' "$carried/versions")"
+[ -x "$culimbo" ] && [ -e "$build/.libs/libculimbo.so" ]
+check $? "the build tree has tools/culimbo and .libs/libculimbo.so"
+
+# before what the machine has; what isn't carried (numpy, libnvrtc) is the machine's
+export PYTHONPATH=$carried/site PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+
+# ---------------------------------------------------- cuda.core's tests/memory_ipc
+
+# outcomes FILE: how each test ended, from pytest's lines as it goes (a run that is cut has some, too)
+outcomes()
+{
+	sed -nE 's/^(tests\/.*[^ ]) (PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED)( .*)?$/\2 \1/p' "$1" | sort
+}
+
+# which it is that python3 finds, and its version
+core_version()
+{
+	python3 -c 'import cuda.core, cuda.bindings, numpy, sys
+if "where" in sys.argv: print(cuda.core.__file__, "cuda-bindings", cuda.bindings.__version__, "numpy", numpy.__version__)
+else: print("cuda.core", cuda.core.__version__)' "$@"
+}
+
+suite=$carried/cuda_python/cuda_core
+read -ra tests <<<"${POOL_SUITE_TESTS:-tests/memory_ipc}"
+pytest=(python3 -m pytest -p pytest_timeout -p no:cacheprovider -W ignore --no-showlocals --tb=short -v -o console_output_style=classic)
+memory_ipc()
+{
+	local name=memory-ipc result=yes limit=${POOL_SUITE_SECONDS:-200} bare_rc test which i
+
+	note "$(core_version), $(core_version where)"
+	one bare $name 1 "$limit" env -C "$suite" "${pytest[@]}" "${tests[@]}"
+	bare_rc=$rc
+	outcomes "$out" >"$logs/$name.bare"
+	tail -n 1 "$out" | sed 's/^/# bare: /'
+	[ "$rc" -le 1 ] && [ -s "$logs/$name.bare" ]
+	check $? "$name: runs bare, to its end" || { show_run all; result='fails bare, too'; }
+	grep -E '^(FAILED|ERROR)' "$out" | cut -c1-250 | sed 's/^/# bare: /'
+
+	one preloaded $name 1 "$limit" env -C "$suite" "${pytest[@]}" "${tests[@]}"
+	outcomes "$out" >"$logs/$name.preloaded"
+	tail -n 1 "$out" | sed 's/^/# preloaded: /'
+	[ "$rc" -eq "$bare_rc" ]
+	check $? "$name: the same exit status, $bare_rc bare, $rc preloaded" || { result=DIFFERS; show_run all; }
+	cmp -s "$logs/$name.bare" "$logs/$name.preloaded"
+	check $? "$name: the same tests pass, fail and are skipped ($(cut -d' ' -f1 "$logs/$name.bare" | sort |
+		uniq -c | awk '{ printf "%s%d %s", n++ ? ", " : "", $1, tolower($2) }'))" || {
+		result=DIFFERS
+		diff "$logs/$name.bare" "$logs/$name.preloaded" | sed 's/^/#   /'
+		# is it by chance?  each that failed preloaded alone, three times each way
+		for test in $(comm -13 "$logs/$name.bare" "$logs/$name.preloaded" |
+			sed -nE 's/^(FAILED|ERROR) //p' | sort -u | head -n 6); do
+			for which in bare preloaded; do
+				for i in a b c; do
+					one $which "$name-again" "$i" 100 env -C "$suite" "${pytest[@]}" "$test"
+					note "alone, $which: $test: $(tail -n 1 "$out")"
+				done
+			done
+			grep '^E  ' "$out" | head -n 8 | cut -c1-250 | sed 's/^/#   /'
+		done
+	}
+	said $name || result='NOT SEEN'
+	times $name
+	finish $name "$(core_version)" "$result" none none \
+		"$(grep -c ^PASSED "$logs/$name.bare") passed, $(grep -cE '^(FAILED|ERROR)' "$logs/$name.bare") failed bare; $told"
+}
+
+if wanted memory-ipc; then
+	if [ ! -d "$suite" ]; then
+		skipped memory-ipc "$carried has no cuda_python"
+	elif ! python3 -c 'import pytest, numpy, cuda.core' 2>"$logs/why"; then
+		skipped memory-ipc "cuda.core, numpy and pytest can't be imported: $(tail -n 1 "$logs/why")"
+	else
+		memory_ipc
+	fi
+fi
+
+# ------------------------------------- cuda-samples' streamOrderedAllocationIPC, and RMM
+
+# by_turns NAME SECONDS COMMAND...: $rounds times each way; its stdout, without pids and sorted, must be one
+by_turns()
+{
+	local name=$1 limit=$2 i which result=yes bare preloaded first_rc='' same=0 first=$logs/$1.first reason
+	shift 2
+
+	for ((i = 1; i <= rounds; i++)); do
+		for which in bare preloaded; do
+			one $which "$name" "$i" "$limit" "$@"
+			if [ "$rc" -eq 77 ] && [ "$which" = bare ]; then
+				reason=$(sed -n 's/^skip=//p' "$out" | head -n 1)
+				skipped "$name" "${reason:-it says no reason}"
+				return
+			fi
+			without_results "$out" | sed 's/shm[0-9][0-9]*$/shm/' | sort >"$logs/$name.now"
+			if [ -z "$first_rc" ]; then
+				first_rc=$rc
+				cp "$logs/$name.now" "$first"
+				check "$rc" "$name: runs bare" || { show_run all; result='fails bare, too'; }
+			elif [ "$rc" -ne "$first_rc" ] || ! cmp -s "$first" "$logs/$name.now"; then
+				note "$name, $which, round $i: exit status $rc, the first bare run had $first_rc"
+				diff "$first" "$logs/$name.now" | head -n 15 | cut -c1-250 | sed 's/^/#   /'
+				show_run
+				same=1
+			fi
+		done
+	done
+	[ $same -eq 0 ]
+	check $? "$name: the same output and exit status in $rounds rounds each way" || result=DIFFERS
+	bare=$(results <(cat "$logs/$name"-bare-*.out)) preloaded=$(results <(cat "$logs/$name"-preloaded-*.out))
+	case +$preloaded+ in
+	*+foreign+*) false ;;
+	esac
+	check $? "$name: no foreign byte preloaded (bare: $bare, preloaded: $preloaded)" || result=FOREIGN
+	said "$name" || result='NOT SEEN'
+	times "$name"
+	finish "$name" "$(sed -n 's/^version=//p' "$logs/$name-preloaded-1.facts" | grep . || echo -)" "$result" \
+		"$bare" "$preloaded" "$told"
+}
+
+if wanted pool-sample; then
+	sample=$carried/bin/streamOrderedAllocationIPC
+	if [ -x "$sample" ]; then
+		# (it makes its socket where it stands)
+		by_turns pool-sample 60 env -C "$logs" "$sample"
+		! grep -q 'mismatch' "$logs"/pool-sample-preloaded-*.out
+		check $? "pool-sample: it finds no wrong byte under culimbo"
+	else
+		skipped pool-sample "$carried has no bin/streamOrderedAllocationIPC"
+	fi
+fi
+
+if wanted rmm; then
+	if python3 -c 'import numpy, cuda.bindings.driver, rmm' 2>"$logs/why"; then
+		by_turns rmm 100 python3 "$here/pool_rmm.py"
+	else
+		skipped rmm "rmm can't be imported: $(tail -n 1 "$logs/why")"
+	fi
+fi
+
+# ------------------------------------------------------------------ what it says
+
+[ "$strays" -eq 0 ]
+check $? "no process left behind (killed: $strays)"
+note ""
+note "client | version | reaches the driver | what was run | bare | preloaded | same | note"
+for line in "${rows[@]}"; do
+	echo "#| $line"
+done
+echo "1..$number"
+note "$passed passed, $failed failed, $skipped skipped, $SECONDS s"
+[ "$failed" -eq 0 ]
