@@ -230,7 +230,8 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 	object->magic = SIM_MEMPOOL_MAGIC;
 	object->device = wanted->location.id;
 	object->on_host = wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-	object->most = wanted->maxSize;
+	/* maxSize, which CUDA 11's headers have among the reserved bytes */
+	memcpy(&object->most, (const char *)&wanted->win32SecurityAttributes + sizeof(void *), sizeof(object->most));
 	object->exportable = wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
 	object->number = atomic_fetch_add(&last_number, 1) + 1;
 	*handle = (CUmemoryPool)object;
