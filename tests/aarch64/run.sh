@@ -222,6 +222,7 @@ declare -A cannot=(
 	[a_new_file_is_private_sparse_locked_and_small]=$fork
 	[who_closed_all_descriptors_is_not_reaped]=$closed
 	[an_unfinished_file_goes_with_its_maker]=$closed
+	[what_a_dead_process_of_another_version_left_goes]=$closed
 	[a_child_that_was_forked_unseen_begins_anew]=$fork
 	[the_copy_of_a_fork_begins_anew_in_each_call]=$fork
 	[a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares]=$fork

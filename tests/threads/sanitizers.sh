@@ -46,7 +46,7 @@ took() {
 
 # (those with a fault planted, test_handshake_*, share its source)
 units=$(cd "$source/tests/unit" && echo test_*.c | sed 's/test_\([a-z_]*\)\.c/\1/g')
-programs='tests/e2e/actor tests/e2e/actor_linked tests/e2e/scenes tests/torture/storm'
+programs='tests/e2e/actor tests/e2e/actor_linked tests/e2e/scenes tests/torture/storm tests/report/fake_python'
 for unit in $units; do
 	programs="$programs tests/unit/test_$unit"
 done
