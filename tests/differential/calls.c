@@ -26,7 +26,7 @@ void play_event_create(void)
 	me()->event[o.slot] = (struct event){ event_lives++, whole(current()) };
 }
 
-/* A default stream is of the current context. */
+/* A default stream belongs to the current context. */
 static uint8_t context_of(unsigned int stream)
 {
 	return whole(stream < MADE_A ? current() : me()->stream[stream].ctx);
@@ -95,7 +95,7 @@ void play_event_export(void)
 
 	if (!event)
 		return;
-	/* bare, a crash in the driver (measured) */
+	/* bare, the driver crashes (measured) */
 	if (event->ctx != whole(current()) && context_alive(me(), current()))
 		return;
 	a = tell(op.player, &o);
@@ -221,7 +221,7 @@ void play_ctx_create(void)
 		return;
 	/*
 	 * Alone, cuCtxCreate returns while a host function runs, and cuGreenCtxCreate does not
-	 * (measured); but two plays hung about here.
+	 * (measured); but two runs hung at this place.
 	 */
 	if (settings->gpu && me()->busy)
 		return;
@@ -338,7 +338,7 @@ void play_green(void)
 		return;
 	if (settings->gpu && me()->busy) /* as in play_ctx_create() */
 		return;
-	/* (its stream would go on capturing, and nobody could end that) */
+	/* its stream would capture forever, because nobody could end the capture */
 	for (unsigned int s = MADE_A; me()->own[GREEN] && s < STREAMS; s++)
 		if (me()->stream[s].ctx == GREEN && me()->stream[s].captures)
 			return;
@@ -350,7 +350,7 @@ void play_green(void)
 	me()->own[GREEN] = o.call == DO_GREEN_CREATE;
 	if (o.call == DO_GREEN_CREATE)
 		return;
-	/* its streams are not to be used any more; all else is the primary one's */
+	/* its streams must not be used any more; everything else belongs to the primary context */
 	for (unsigned int s = MADE_A; s < STREAMS; s++)
 		if (me()->stream[s].ctx == GREEN)
 			me()->stream[s] = (struct stream){ 0 };
@@ -374,7 +374,7 @@ void play_fork(void)
 	print("fork", &a, NULL);
 }
 
-/* Its stream's work is under way from here on, until it is let go. */
+/* The stream is busy from here on, until it is let go. */
 void play_hold(void)
 {
 	struct order o = { .call = DO_HOLD, .other = op.a % STREAMS };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The operations: each makes the call that the dice of the operation say, if what it names is
- * there, prints its line, and notes in the model what the call has done.
+ * The operations.  An operation draws its operands from the seed, makes the call if they exist, prints a
+ * line, and records in the model what the call did.
  *
- * Never played, for a driver may crash on it: an event or a context after its end; and, for
- * without culimbo it may be anything, a pointer after its end once its address can be
- * another's (anything was allocated or opened since), a close too many of what may be so.
+ * These calls are never made, because a driver may crash: calls on an event or a context after its end.
+ * These are never made, because their result without culimbo is undefined: calls on a pointer after its end
+ * when its address may belong to another block (something was allocated or opened since), and one close too
+ * many of such a pointer.
  */
 #ifndef DIFFERENTIAL_CALLS_H
 #define DIFFERENTIAL_CALLS_H
@@ -51,7 +52,7 @@ void play_hold(void);
 void pools_begin(unsigned int player);
 void pools_player_ended(unsigned int player);
 void pools_play(uint32_t dice);
-/* What is in pools by now may differ with and without culimbo. */
+/* The contents of pools may now differ with and without culimbo. */
 bool pools_may_take_memory(void);
 
 #endif

@@ -35,7 +35,7 @@ static void play_alloc(bool async)
 				     .device = device_of(current()), .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
 	me()->block[slot] = lives;
 	l = &life[lives++];
-	/* .other: nobody may wait for it */
+	/* .other: set when no call may wait for it */
 	o = (struct order){ .call = DO_FILL, .at = AT_BLOCK, .slot = (uint8_t)slot, .flags = l->value,
 			    .bytes = bytes, .other = captures(me()) };
 	if (me()->busy || (settings->gpu && o.other))
@@ -54,7 +54,7 @@ void play_alloc_async(void)
 	play_alloc(true);
 }
 
-/* The place that the dice say, or the next that has what most calls are about. */
+/* Returns the drawn place, or the next place with a block in the state that most calls need. */
 static unsigned int import_place(void)
 {
 	for (unsigned int i = 0; i < IMPORTS; i++)
@@ -73,7 +73,7 @@ static unsigned int block_place(void)
 	return op.a % BLOCKS;
 }
 
-/* A pointer for a call that takes one; *l: the block that it is of.  False: there is none. */
+/* Finds a pointer for a call; *l: the block it belongs to.  False: there is none. */
 static bool choose(struct order *o, struct life **l, int *number)
 {
 	unsigned int slot = block_place(), import = import_place();
@@ -128,7 +128,7 @@ static void play_free(bool async)
 		return;
 	if (!async && me()->busy && o.at != AT_NULL)
 		return;
-	/* the capturing stream refuses such a free (measured); ours is the graph's */
+	/* the capturing stream refuses such a free (measured); with culimbo the block belongs to the graph */
 	if (async && me()->stream[o.other].captures &&
 	    (me()->stream[o.other].mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
 	     me()->mode == CU_STREAM_CAPTURE_MODE_RELAXED))
@@ -165,18 +165,18 @@ void play_export(void)
 	if (!choose(&o, &l, &number))
 		return;
 	/*
-	 * Where culimbo has no note (any more) that it was freed, the driver makes a handle, and
-	 * culimbo takes it for a live block's: README, "What it can't do".
+	 * When culimbo no longer knows that the block was freed, the driver makes a handle, and
+	 * culimbo treats the block as live: README, "What it can't do".
 	 */
 	if (l && l->pending && !l->waits)
 		return;
 	length = strlen(operands);
 	snprintf(operands + length, sizeof(operands) - length, ", handle %u", slot);
 	a = tell(op.player, &o);
-	/* (with no context it is refused as without one) */
-	promised(!l || !l->pending || a.result, "what was freed is exported");
+	/* without a context the call fails because of that */
+	promised(!l || !l->pending || a.result, "a freed block is exported");
 	print("cuIpcGetMemHandle", &a, l && l->pending && context_alive(me(), current()) ? "freed" : NULL);
-	/* (what the driver has made there is sent to nobody) */
+	/* no other player gets this handle */
 	if (a.result || !l || l->pending)
 		return;
 	l->exported = true;
@@ -192,7 +192,7 @@ static bool is_open_here(const struct life *l)
 	return false;
 }
 
-/* Of a block that was freed: what comes of it is looked at, and closed at once. */
+/* Opens a handle of a freed block; a successful open is checked and closed at once. */
 static void open_stale(struct order *o, const struct life *l, unsigned int slot)
 {
 	bool old = o->call == DO_OPEN_OLD, own = l->player == op.player;
@@ -200,22 +200,22 @@ static void open_stale(struct order *o, const struct life *l, unsigned int slot)
 	struct answer a, b;
 	char expected[16];
 
-	/* (a handle without a stamp may be another block's by now) */
+	/* a handle without a stamp may belong to another block by now */
 	if (settings->tail || me()->busy)
 		return;
 	settle();
 	a = tell(op.player, o);
-	me()->taken++; /* (whether or not it was opened) */
+	me()->taken++; /* counts even a failed open */
 	if (!a.result) {
 		then.bytes = l->bytes;
 		snprintf(expected, sizeof(expected), "bytes=%u", l->value);
 		b = tell(op.player, &then);
-		promised(!own || l->own_opens || l->state == FREED, "it is gone, and opens");
+		promised(!own || l->own_opens || l->state == FREED, "the block is gone, and its handle opens");
 		promised(own || is_open_here(l) || (l->state == FREED && !l->refused), "a stale handle opens");
 		promised(!l->filled || b.result || !strcmp(b.text, expected), "foreign bytes");
 		then.call = DO_CLOSE;
 		b = tell(op.player, &then);
-		promised(!b.result, "what was opened is not closed");
+		promised(!b.result, "an open block cannot be closed");
 	}
 	with("handle %u %s, flags %u", slot, l->state == FREED ? "freed" : "gone", o->flags);
 	print(old ? "cuIpcOpenMemHandle(4.1)" : "cuIpcOpenMemHandle", &a,
@@ -244,10 +244,10 @@ void play_open(void)
 	if (handles[slot].life < 0)
 		return;
 	l = &life[handles[slot].life];
-	/* (mostly the other's) */
+	/* mostly a block of the other player */
 	if (settings->players > 1 && op.c % 5 && l->player == op.player)
 		op.player = !op.player;
-	/* (208 is possible there without culimbo, measured) */
+	/* 208 is possible here without culimbo (measured) */
 	if ((old || settings->gpu) && has_hazard())
 		return;
 	for (unsigned int i = 0; i < IMPORTS; i++)
@@ -258,7 +258,7 @@ void play_open(void)
 	memcpy(o.handle, handles[slot].bytes, sizeof(o.handle));
 	o.slot = (uint8_t)at;
 	if (l->state != LIVE) {
-		/* (looked at in a place of its own) */
+		/* the import goes to a place of its own */
 		o.slot = IMPORTS - 1;
 		o.bytes = 0;
 		if (me()->import[o.slot].life >= 0 && me()->import[o.slot].count)
@@ -275,13 +275,13 @@ void play_open(void)
 	with("handle %u%s, import %u, flags %u", slot, l->player == op.player ? " own" : "", at, o.flags);
 	if (l->player == op.player) {
 		/*
-		 * What the driver looks at first is good: the same on both sides, or the line tells.
-		 * Without its stamp a handle is not known for one of its own.
+		 * The driver accepts what it checks first: both sides give the same, or the line shows it.
+		 * Without its stamp culimbo cannot recognise a handle of this process.
 		 */
 		bool good = !settings->tail && o.flags == 1 && context_alive(me(), current()) &&
 			    (!a.result || a.result == CUDA_ERROR_INVALID_CONTEXT);
 
-		promised(!good || !a.result, "a handle of its own is refused");
+		promised(!good || !a.result, "its own handle is refused");
 		print(old ? "cuIpcOpenMemHandle(4.1)" : "cuIpcOpenMemHandle", &a, good ? "own" : NULL);
 		l->own_opens += good;
 		return;
@@ -314,7 +314,7 @@ void play_close(void)
 		import->closed_at = me()->taken;
 }
 
-/* What is no import. */
+/* Closes a pointer that is not an import. */
 void play_close_other(void)
 {
 	struct order o = { .call = DO_CLOSE };
@@ -326,8 +326,8 @@ void play_close_other(void)
 	if (me()->busy || !choose(&o, &l, &number) || (o.at == AT_IMPORT && !o.offset))
 		return;
 	a = tell(op.player, &o);
-	counted = l && !o.offset && l->own_opens; /* (with no context, too: nothing is unmapped) */
-	promised(!counted || !a.result, "what was opened of its own is not closed");
+	counted = l && !o.offset && l->own_opens; /* also without a context, because nothing is unmapped */
+	promised(!counted || !a.result, "its own open block cannot be closed");
 	print("cuIpcCloseMemHandle", &a, counted ? "own" : NULL);
 	if (counted)
 		l->own_opens--;
@@ -403,7 +403,7 @@ void play_memory(void)
 	print("cuMemGetInfo", &a, any_limbo() || scattered || pools_may_take_memory() ? "memory" : NULL);
 }
 
-/* All there is, when nothing is under way any more. */
+/* Counts all memory that there is, when no work is pending. */
 void play_exhaust(void)
 {
 	struct order o;
@@ -426,13 +426,13 @@ void play_exhaust(void)
 	o = (struct order){ .call = DO_EXHAUST };
 	a = tell(player, &o);
 	with("%s", "");
-	/* (whole pages stay where they are without culimbo, too, while they are mapped) */
+	/* whole pages stay while they are mapped, without culimbo too */
 	print("cuMemAlloc until it fails", &a,
 	      stays || (!settings->large && (waits || scattered)) ? "memory" : NULL);
 	me()->taken++;
 	if (a.result != CUDA_ERROR_OUT_OF_MEMORY || stays || waits)
 		return;
-	/* what is freed on another device is no help, and stays */
+	/* memory freed on another device does not help, and stays */
 	if (!settings->tail)
 		players[0].maybe_limbo[device] = players[1].maybe_limbo[device] = false;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools that the players share, and pointers into them: made, trimmed, destroyed; blocks allocated,
- * exported, imported, also more than once, read, written to, freed on both sides, at once or in a
- * stream's order.  Only in some plays, besides the others' operations, by dice of its own.
+ * Shared pools, and pointers into them.  Players create, trim and destroy pools.  They allocate, export,
+ * import (also more than once), read, write and free blocks on both sides, at once or in stream order.
+ * Only some runs do this, in addition to the other operations, with random numbers of its own.
  *
- * What differs under culimbo: a read through what was freed (foreign), an import of what is no more
- * (stale), a free of what was imported more than once (twice), and how much memory is free.
+ * These differ under culimbo: a read through a freed block's import (rule foreign), an import of an ended
+ * block (stale), a free of a block that was imported more than once (twice), and the amount of free memory.
  *
- * Never played, for without culimbo one call would take away what another has: an import while the
- * player has one open of a block that was freed, for both can be at one address; and a pointer after
- * its end once its address can be another's.
+ * Never made, because without culimbo one call would affect another block: an import while the player
+ * has a freed block open, because both may have one address; and a call on a pointer after its end when its
+ * address may belong to another block.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,9 +20,9 @@
 enum { NONE = -1, DATA = 6 };
 
 struct pool_life {
-	enum { ALIVE, PUT_BACK, ENDED } state; /* ENDED: with its process */
+	enum { ALIVE, PUT_BACK, ENDED } state; /* ENDED: its process has ended */
 	bool exported, filled, was_freed;
-	bool refused; /* freed when nobody had it or could get it */
+	bool refused; /* it was freed when no process had it or could get it */
 	uint8_t player, value;
 	int pool;
 	uint64_t bytes;
@@ -36,9 +36,9 @@ struct pool_import {
 static struct pool_life pool_life[LIVES];
 static int pool_lives, pools_made;
 static struct {
-	int pool[POOLS];		/* those of the player's own: their numbers, or NONE */
-	int taken[PLAYERS][POOLS];	/* those of whom it has imported last */
-	uint64_t pid[POOLS], fd[POOLS]; /* where the descriptors of its own are */
+	int pool[POOLS];		/* the numbers of the player's own pools, or NONE */
+	int taken[PLAYERS][POOLS];	/* whose pools it imported last */
+	uint64_t pid[POOLS], fd[POOLS]; /* the pids and descriptors of its own pools */
 	int block[POOL_BLOCKS];
 	struct pool_import import[POOL_IMPORTS];
 } has[PLAYERS];
@@ -79,13 +79,13 @@ void pools_player_ended(unsigned int p)
 	for (int l = 0; l < pool_lives; l++) {
 		if (pool_life[l].player == p)
 			pool_life[l].state = ENDED;
-		/* when what it held comes free is not known */
+		/* it is not known when the blocks that the player held are released */
 		if (held_by(p, l) || pool_life[l].player == p)
 			pools_scattered = true;
 	}
 }
 
-/* An import whose address the driver may give to the next import as well. */
+/* An import whose address the driver may also give to the next import. */
 static bool has_pool_hazard(void)
 {
 	for (unsigned int i = 0; i < POOL_IMPORTS; i++) {
@@ -130,7 +130,7 @@ static void play_pool(void)
 		*pool = NONE;
 }
 
-/* The pool of @owner, imported by the player whose operation it is.  False: it cannot be. */
+/* The pool of @owner as imported by the current player.  False: it cannot be imported. */
 static bool take(unsigned int owner, unsigned int slot)
 {
 	int *taken = &has[op.player].taken[owner][slot];
@@ -197,7 +197,7 @@ static int block_of(unsigned int *slot)
 	return has[op.player].block[*slot];
 }
 
-/* How it is freed: in a stream, at once, or not, for nobody knows what comes of that. */
+/* How to free it: in a stream, at once, or not at all where the result is undefined. */
 static bool choose_free(struct order *o)
 {
 	bool in_stream = op.c % 2;
@@ -228,7 +228,7 @@ static void play_pool_free(void)
 	if (number < 0 || !choose_free(&o))
 		return;
 	l = &pool_life[number];
-	/* once more only as long as its address is nobody else's */
+	/* a second free only as long as no other block has its address */
 	if (l->state != ALIVE && (l->state == ENDED || l->ended_at != me()->taken))
 		return;
 	o.slot = (uint8_t)slot;
@@ -266,14 +266,14 @@ static void play_pool_export(void)
 }
 
 /* ---------------------------------------------------------------------- imports */
-/* Of a block that is no more: what comes of it is looked at, and freed at once. */
+/* Imports an ended block; a successful import is checked and freed at once. */
 static void import_stale(struct order *o, const struct pool_life *l, unsigned int place)
 {
 	struct order then = { .call = DO_READ, .at = AT_POOL_IMPORT, .slot = o->slot, .bytes = l->bytes };
 	struct answer a, b;
 	char expected[16];
 
-	/* bare it can be at the address of any other import */
+	/* bare it may have the address of any other import */
 	for (unsigned int i = 0; i < POOL_IMPORTS; i++)
 		if (has[op.player].import[i].count)
 			return;
@@ -289,7 +289,7 @@ static void import_stale(struct order *o, const struct pool_life *l, unsigned in
 		promised(!l->filled || b.result || !strcmp(b.text, expected), "foreign bytes");
 		then.call = DO_FREE;
 		b = tell(op.player, &then);
-		promised(!b.result, "what was imported is not freed");
+		promised(!b.result, "an import cannot be freed");
 	}
 	with("data %u %s", place, l->state == PUT_BACK ? "freed" : "gone");
 	print("cuMemPoolImportPointer", &a, "stale");
@@ -314,7 +314,7 @@ static void play_pool_import(void)
 	if (data[place].life < 0)
 		return;
 	l = &pool_life[data[place].life];
-	/* mostly the other's */
+	/* mostly a block of the other player */
 	if (settings->players > 1 && op.c % 5 && l->player == op.player)
 		op.player = !op.player;
 	if (has_pool_hazard() || (l->player < PLAYERS && l->state != ENDED && me()->busy))
@@ -405,7 +405,7 @@ static void play_pool_write(void)
 	l->value = (uint8_t)o.flags;
 }
 
-/* All its imports of one block, for bare the first free takes the others away. */
+/* Frees all its imports of one block, because without culimbo the first free unmaps the others. */
 static void play_pool_free_import(void)
 {
 	unsigned int slot = import_place();
@@ -419,7 +419,7 @@ static void play_pool_free_import(void)
 	if (import->life < 0 || !choose_free(&o) || (!import->count && import->closed_at != me()->taken))
 		return;
 	l = &pool_life[import->life];
-	/* once too often, which is the same again */
+	/* one free too many, which gives the same again */
 	if (!import->count && (op.d % 3 || l->state != ALIVE))
 		return;
 	do {
@@ -429,7 +429,7 @@ static void play_pool_free_import(void)
 			look = (struct order){ .call = DO_READ, .at = AT_POOL_IMPORT, .slot = o.slot, .bytes = l->bytes };
 			b = tell(op.player, &look);
 			snprintf(expected, sizeof(expected), "bytes=%u", l->value);
-			promised(!b.result && !strcmp(b.text, expected), "freed once of twice, it is not there");
+			promised(!b.result && !strcmp(b.text, expected), "imported twice and freed once, it is not mapped");
 		}
 		promised(first || !a.result || captures(me()), "a counted free is refused");
 		print_free(&o, &a, first ? NULL : "twice", import->count ? "pool import" : "pool import freed");

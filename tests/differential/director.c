@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The director: decides what is called, has the players do it one after the other, prints a
- * line for each call, and knows (model.c) what each may answer.
+ * The director: chooses the calls, has the players make them one after the other, prints a
+ * line for each call, and knows from the model (model.c) which results are allowed.
  *
- * Each operation is a few dice of the seed and of its own number, so that it stays what it is
- * when others are left out.  What it names may not be there: then it is no call, and no line.
+ * Each operation depends only on the seed and on its own number, so it stays the same when others are
+ * left out.  When its operands do not exist, there is no call and no line.
  *
- * What must hold: a line ends with "~reason" where it may differ, and only then (see
- * may_differ_as()); with "!what" where, under culimbo, it breaks a promise, whatever it is
- * without.
+ * Rules: A line ends with "~reason" where it may differ, and only there (see may_differ_as()).  It ends
+ * with "!what" where, under culimbo, it breaks a promise, whatever happens without culimbo.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@
 enum { NOBODY = 255 /* a player that has ended */, MEMORY_MS = 10000 };
 static const char *self;
 
-/* ------------------------------------------------------------------- the dice */
+/* ---------------------------------------------------------------- random numbers */
 static uint64_t mix(uint64_t x)
 {
 	x ^= x >> 30;
@@ -54,7 +53,7 @@ struct settings settings_of(uint64_t seed, bool gpu)
 		.tail = !gpu && d[7] % 10 == 0,
 		.trace = d[9] % 6 == 0,
 		.few_events = d[10] % 5 == 0,
-		/* bare, the driver may crash where the importer frees first (doc/measurements.md) */
+		/* bare, the driver may crash when the importer frees first (doc/measurements.md) */
 		.pools = d[11] % 3 == 0 && (!gpu || getenv("DIFFERENTIAL_POOLS")),
 	};
 }
@@ -77,7 +76,7 @@ static void begin(struct player *p)
 	pools_begin(number);
 	p->references[0] = 1;
 	p->stack[p->depth++] = PRIMARY_0;
-	/* what processes of before had, killed ones too, comes back when the driver is through with them */
+	/* memory of earlier processes, even killed ones, comes back when the driver has cleaned up */
 	while ((retained = tell(number, &retain).result) == CUDA_ERROR_OUT_OF_MEMORY && now_ms() < until)
 		;
 	current = retained ? -1 : tell(number, &set).result;
@@ -91,7 +90,7 @@ static void play_let_go(void)
 		let_go();
 }
 
-/* The second player ends, and another begins. */
+/* The second player ends, and another starts. */
 static void play_end(void)
 {
 	struct player *p = &players[1];
@@ -118,7 +117,7 @@ static void play_end(void)
 			event_life[e] = (struct event_life){ .gone = true, .spoilt = event_life[e].spoilt,
 							     .player = NOBODY };
 		}
-	/* (pages of a process that was killed come back when somebody looks for some) */
+	/* pages of a killed process come back when another process asks for memory */
 	scattered = true;
 	*p = (struct player){ 0 };
 	start(p, self);
@@ -159,7 +158,7 @@ static void play(unsigned int number)
 	}
 }
 
-/* By dice of their own, so that the other operations of a seed are those that they are without. */
+/* Pool operations have random numbers of their own, so that the other operations of a seed stay the same. */
 static void play_pools(unsigned int number)
 {
 	uint64_t seed = settings->seed;
@@ -178,7 +177,7 @@ int direct(const struct settings *as, unsigned int ops, const char *keep, const 
 	settings = as;
 	self = program;
 	mode = getenv("CULIMBO_MODE");
-	/* in that mode culimbo promises nothing but to change nothing */
+	/* in that mode culimbo promises only to change nothing */
 	under_culimbo = side && !strcmp(side, "culimbo") && !(mode && !strcmp(mode, "observe"));
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	underway_open();

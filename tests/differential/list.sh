@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The list of what may differ (doc/differences.md) is what run.sh goes by: without an entry the
-# difference is a failure, and an entry that names no rule is an error that names its line.
+# run.sh obeys the list of allowed differences (doc/differences.md).  A difference without an entry is a
+# failure.  An entry that names no rule is an error, which names the entry's line.
 # Prints TAP.
 set -u
 
@@ -21,11 +21,11 @@ ok() { # STATUS TEXT
 	sed 's/^/#   /' "$tmp/out"
 }
 
-play() { # SEED...: with the list $tmp/list
+play() { # SEED...: runs the seeds with the list $tmp/list
 	DIFFERENTIAL_LIST=$tmp/list "$here/run.sh" --brief "$build" "$@" > "$tmp/out" 2>&1
 }
 
-# Seeds in which such a difference occurs: each is among what run.sh plays.
+# Seeds in which such a difference occurs; run.sh runs all of them.
 seed_of() {
 	case $1 in
 	foreign) echo 321 ;;
@@ -38,7 +38,7 @@ seed_of() {
 	esac
 }
 
-# shellcheck disable=SC2016 # the marks are those of the page
+# the backquotes are those of the page
 rules=$(sed -n '/(not played)/d; s/^| `\([a-z]*\)`.*/\1/p' "$list")
 for rule in $rules; do
 	seed=$(seed_of "$rule")
@@ -48,11 +48,11 @@ for rule in $rules; do
 	fi
 	cp "$list" "$tmp/list"
 	play "$seed"
-	ok $? "seed $seed is the same with and without culimbo: all that differs is on the list"
+	ok $? "seed $seed is the same with and without culimbo: every difference is on the list"
 	grep -v "^| \`$rule\`" "$list" > "$tmp/list"
 	play "$seed"
 	[ $? -eq 1 ] && grep -q "^# the rule '$rule' is not on the list" "$tmp/out"
-	ok $? "without the entry '$rule' it fails, and says so"
+	ok $? "without the entry '$rule' it fails, and the output names the rule"
 done
 
 { cat "$list" && echo "| \`anything\` | everywhere |"; } > "$tmp/list"
@@ -62,10 +62,10 @@ ok $? "an entry that names no rule is an error that names the line"
 { cat "$list" && grep "^| \`own\`" "$list"; } > "$tmp/list"
 play 1
 [ $? -eq 2 ] && grep -q "^Bail out! $tmp/list:$(wc -l < "$tmp/list"): 'own' is listed twice" "$tmp/out"
-ok $? "so is one that is there twice"
+ok $? "an entry that is listed twice is an error"
 echo "nothing" > "$tmp/list"
 play 1
 [ $? -eq 2 ] && grep -q "^Bail out! $tmp/list: it lists nothing" "$tmp/out"
-ok $? "and an empty list"
+ok $? "an empty list is an error"
 echo "1..$number"
 [ "$failures" -eq 0 ]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is there by now: see model.h. */
+/* The model's state: see model.h. */
 #include "tests/differential/model.h"
 
 const struct settings *settings;
@@ -12,7 +12,7 @@ struct player players[PLAYERS];
 bool scattered;
 struct op op;
 
-/* ----------------------------------------------------------------- what is there */
+/* ------------------------------------------------------------------ the state */
 struct player *me(void)
 {
 	return &players[op.player];
@@ -49,7 +49,7 @@ unsigned int on_stack(uint8_t ctx)
 		n += me()->stack[i] == ctx;
 	return n;
 }
-/* (what a driver makes of another context's stream is not known) */
+/* it is not known what a driver does with another context's stream */
 bool usable(unsigned int stream)
 {
 	const struct stream *s = &me()->stream[stream];
@@ -112,7 +112,7 @@ void end_context(uint8_t ctx)
 	for (unsigned int s = MADE_A; s < STREAMS; s++)
 		if (p->stream[s].alive && p->stream[s].ctx == ctx)
 			p->stream[s] = (struct stream){ 0 };
-	if (ctx == PRIMARY_0) /* a reset one: what was made in the green one's streams */
+	if (ctx == PRIMARY_0) /* after a reset: what was created in the green context's streams */
 		for (unsigned int s = MADE_A; s < STREAMS; s++)
 			if (p->stream[s].alive && p->stream[s].ctx == GREEN)
 				p->stream[s] = (struct stream){ 0 };
@@ -156,17 +156,17 @@ bool any_limbo(void)
 
 /* ------------------------------------------------------------------ what may differ */
 /*
- * All that may: as doc/differences.md lists it, rule by rule, and only where the model says that
- * it can be.  Its table says what each rule is; here is what lines it is on.
- *   stale     an open of a handle whose block, or event, is no more
- *   own       an open of a handle of the process's own, where the driver would look at the
+ * All differences that are allowed, as doc/differences.md lists them, rule by rule, and only where the model says
+ * that they are possible.  That page explains each rule; these are the lines to which the rules apply:
+ *   stale     an open of a handle whose block or event has ended
+ *   own       an open of one of the process's own handles, where the driver would check the
  *             handle; closes of what such opens gave
- *   foreign   a read through a mapping of a block that was freed
- *   freed     an export of a block that was shared before and freed in a stream's order, while
+ *   foreign   a read through a mapping of a freed block
+ *   freed     an export of a block that was shared before and freed in stream order, while
  *             its player has not waited for all work since
- *   known     a query about a pointer to a shared block that was freed
- *   memory    how much is free, and how much there is until an allocation fails, while a shared
- *             block that was freed may not be back
+ *   known     a query about a pointer to a freed shared block
+ *   memory    how much memory is free, or can be allocated, while a freed shared
+ *             block may not be released yet
  */
 const char *may_differ_as(const struct life *l)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the director knows: what is there by now, in each player, and so what a call may answer.
+ * The director's model: which objects exist in each player, and so which results a call may have.
  *
- * What must hold: it follows from the answers alone that must be the same with and without
- * culimbo; so the calls are the same up to the first difference.  Of one process, and one thread.
+ * Rule: The model depends only on results that must be the same with and without culimbo; so the calls
+ * are the same up to the first difference.  It is used by one process with one thread.
  */
 #ifndef DIFFERENTIAL_MODEL_H
 #define DIFFERENTIAL_MODEL_H
@@ -14,20 +14,20 @@ enum { HANDLES = 6, DEPTH = 8, LIVES = OPS_MAX + 1, SMALL = 1024, PAGE = 2 << 20
 
 /* One block, from its allocation on. */
 struct life {
-	enum { LIVE, FREED, GONE } state; /* GONE: with its context */
+	enum { LIVE, FREED, GONE } state; /* GONE: its context has ended */
 	bool async, exported, filled, was_freed;
-	bool outlived; /* who ended had it open: when its hold is taken back is not known */
-	bool refused; /* freed when nobody had or could get it: its handle must be refused */
-	bool waits;   /* it surely went into the limbo when it was freed: how old its grace was does not matter */
-	bool pending; /* freed in a stream's order: its player has not waited for all work since */
+	bool outlived; /* a process that ended had it open: it is not known when its hold is taken back */
+	bool refused; /* it was freed when no process had it or could get it: its handle must be refused */
+	bool waits;   /* it certainly went into the limbo when it was freed, whatever was left of its grace period */
+	bool pending; /* it was freed in stream order, and its player has not waited for all work since */
 	uint8_t player, ctx, device, value;
 	unsigned int own_opens;
 	uint64_t bytes;
-	unsigned int ended_at; /* what the player had allocated or opened by then */
+	unsigned int ended_at; /* how often the player had allocated or opened by then */
 };
-/* One event likewise. */
+/* One event. */
 struct event_life {
-	bool alive, gone, spoilt; /* spoilt: a recording failed, it may never be done */
+	bool alive, gone, spoilt; /* spoilt: recording it failed, so it may never be done */
 	uint8_t player;
 };
 struct import {
@@ -51,21 +51,21 @@ struct stream {
 struct player {
 	int fd; /* -1: this process */
 	pid_t pid;
-	int block[BLOCKS]; /* its last life, or -1 */
+	int block[BLOCKS]; /* the number of its last block, or -1 */
 	struct import import[IMPORTS];
 	struct event event[EVENTS];
 	struct stream stream[STREAMS];
-	bool own[CONTEXTS]; /* of OWN_A, OWN_B, GREEN: is there */
+	bool own[CONTEXTS]; /* OWN_A, OWN_B, GREEN: it exists */
 	unsigned int references[DEVICES];
 	uint8_t own_device[CONTEXTS]; /* of OWN_A, OWN_B */
 	uint8_t stack[DEPTH];
 	unsigned int depth;
-	bool busy;	    /* work is under way that ends when it is let go */
-	unsigned int taken; /* addresses, so far */
+	bool busy;	    /* a stream is busy until it is let go */
+	unsigned int taken; /* number of addresses taken so far */
 	bool maybe_limbo[DEVICES];
-	uint8_t mode; /* the thread's, of captures */
+	uint8_t mode; /* the thread's capture mode */
 };
-/* The operation that is being played. */
+/* The current operation. */
 struct op {
 	unsigned int number;
 	uint8_t player;
@@ -79,38 +79,38 @@ extern struct event_life event_life[LIVES];
 extern int lives, event_lives;
 extern struct handle handles[HANDLES], event_handles[HANDLES];
 extern struct player players[PLAYERS];
-extern bool scattered; /* small blocks may lie elsewhere than without culimbo */
+extern bool scattered; /* small blocks may have other addresses than without culimbo */
 extern struct op op;
 
-/* Of the player whose operation it is. */
+/* The player of the current operation. */
 struct player *me(void);
 uint8_t current(void);
 unsigned int on_stack(uint8_t ctx);
 struct life *block_at(unsigned int slot);
 bool usable(unsigned int stream);
-/* A pointer to it is that of nothing else, whoever has its address by now. */
+/* True when a pointer to the block cannot point to another one, even if its address is used again. */
 bool is_alone(const struct life *l);
-/* Once freed, it stays to the end: no importer could say that it has it. */
+/* A freed block that stays to the end, because no importer can report that it has it. */
 bool is_kept(const struct life *l);
 
 uint8_t whole(uint8_t ctx);
-/* That a context of the player whose operation it is is on. */
+/* Index of a context of the current player. */
 uint8_t device_of(uint8_t ctx);
 bool primary_alive(const struct player *p, unsigned int device);
 bool context_alive(const struct player *p, uint8_t ctx);
 bool captures(const struct player *p);
 bool anybody_busy(void);
 bool any_limbo(void);
-/* How often others have it open. */
+/* How often other players have it open. */
 unsigned int held(int l);
 
-/* What a good call has done. */
+/* Records what a successful call did. */
 void freed(int l);
-/* All work of the player whose operation it is has been waited for. */
+/* The current player has waited for all its work. */
 void settled(void);
 void end_context(uint8_t ctx);
 
-/* The rule by which what is told of a pointer to it may differ, or NULL. */
+/* The rule by which the results of a query about a pointer may differ, or NULL. */
 const char *may_differ_as(const struct life *l);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of tests/differential/differential have in common: see runner.c.
+ * Shared by the parts of tests/differential/differential; see runner.c.
  *
- * player.c makes the driver's calls, one at a time, as it is told, in as many processes
- * as there are players (stage.c has them); director.c decides which, calls*.c say what
- * comes of each, and model.c knows what is there by now; runner.c plays a seed with and without culimbo, and compares.
+ * player.c makes one driver call at a time, in one process for each player (stage.c starts them).
+ * director.c chooses the calls, calls*.c check their results, and model.c has the current state.
+ * runner.c runs a seed with and without culimbo (a "play" for each side) and compares.
  */
 #ifndef DIFFERENTIAL_PLAY_H
 #define DIFFERENTIAL_PLAY_H
@@ -17,15 +17,15 @@
 enum { PLAYERS = 2, CONTEXTS = 5, BLOCKS = 6, IMPORTS = 4, STREAMS = 4, EVENTS = 6, OPS_MAX = 400 };
 enum { DEVICES = 2 };
 enum { POOLS = 2, POOL_BLOCKS = 4, POOL_IMPORTS = 3 };
-/* Places of contexts: the devices' primary ones, two of the program's own, a green one of device 0. */
+/* Places for contexts: the devices' primary ones, two created ones, a green one of device 0. */
 enum { PRIMARY_0, PRIMARY_1, OWN_A, OWN_B, GREEN, NOWHERE };
-/* Places of streams: the legacy one, the thread's own, two that are made. */
+/* Places for streams: the legacy one, the thread's own, two created ones. */
 enum { LEGACY, PER_THREAD, MADE_A, MADE_B };
 
-/* What the seed says of a whole play. */
+/* What the seed decides for a whole run. */
 struct settings {
 	uint64_t seed;
-	bool gpu; /* only what any driver can stand, and little memory */
+	bool gpu; /* only what any driver survives, and little memory */
 	unsigned int players, devices;
 	enum { GRACE_NONE, GRACE_SHORT, GRACE_DEFAULT, GRACE_LONG } grace;
 	bool inline_collector, no_stacks, large; /* large: all blocks are whole pages of 2 MiB */
@@ -33,17 +33,17 @@ struct settings {
 	bool tail;  /* the driver's handles have no room for a stamp */
 	bool trace; /* CULIMBO_TRACE */
 	bool few_events; /* CULIMBO_MAX_EVENTS */
-	bool pools;	 /* pools are shared, too */
+	bool pools;	 /* also shares pools */
 };
 struct settings settings_of(uint64_t seed, bool gpu);
 
-/* A file of this, by DIFFERENTIAL_UNDERWAY: what a side of a play is at, see stage.c. */
+/* A file, named by DIFFERENTIAL_UNDERWAY, with the current call of a side: see stage.c. */
 struct underway {
 	uint64_t moves; /* grows with each step */
 	char what[120]; /* in words */
 };
 
-/* What a call does is its name; which operands it takes says player.c. */
+/* The calls.  player.c says which operands each takes. */
 enum call {
 	DO_ALLOC, DO_ALLOC_ASYNC, DO_FREE, DO_FREE_ASYNC, DO_EXPORT, DO_OPEN, DO_OPEN_OLD, DO_CLOSE,
 	DO_READ, DO_FILL, DO_QUERY, DO_MEMORY, DO_EXHAUST, DO_SETTLE,
@@ -57,45 +57,45 @@ enum call {
 	DO_HOLD, DO_LET_GO, DO_FORK, DO_END,
 };
 
-/* A pointer, by what it points at. */
+/* A pointer, by the object it points to. */
 enum at { AT_NULL, AT_UNKNOWN, AT_BLOCK, AT_IMPORT, AT_POOL_BLOCK, AT_POOL_IMPORT };
 
 struct order {
 	uint8_t call, at, slot, other; /* other: a stream, an event, ... */
-	uint8_t plant; /* what is done instead of the call, see plant() in stage.c */
+	uint8_t plant; /* a planted fault instead of the call: see plant() in stage.c */
 	uint32_t flags;
 	uint64_t bytes, offset;
 	uint8_t handle[64];
 };
 struct answer {
 	int32_t result;
-	char text[212]; /* what else is to be the same, in words */
+	char text[212]; /* further results that must be the same, as text */
 	uint8_t handle[64];
 };
 
-/* In a player's process. */
+/* For a player's process. */
 void player_begin(void);
 void player_do(const struct order *order, struct answer *answer);
-/* player_pool.c; *address: that of the block or import that the order is about */
+/* player_pool.c; *address: the address of the order's block or import */
 CUresult pool_call(const struct order *order, struct answer *answer, CUdeviceptr *address, CUstream stream);
-/* Does what comes through @fd, to the order of DO_END. */
+/* Executes the orders that come through @fd, up to DO_END. */
 int player_serve(int fd);
-/* Ends the process; returns for the end by return from main(). */
+/* Ends the process; returns when the end is a return from main(). */
 int player_end(unsigned int how);
 
-/* Plays it all, and prints a line for each call; @keep: a '1' for each that is played, or NULL. */
+/* Runs all operations and prints a line for each call; @keep: a '1' for each that is to run, or NULL. */
 int direct(const struct settings *settings, unsigned int ops, const char *keep, const char *self);
 
-/* A fault that was put in to see what is said of it. */
+/* A fault that a test plants, to check what is reported of it. */
 enum plant { PLANT_NONE, PLANT_CRASH, PLANT_KILL, PLANT_EXIT, PLANT_HANG, PLANT_REFUSE };
 
-uint64_t now_ms(void); /* since some moment */
+uint64_t now_ms(void); /* monotonic */
 
-enum { NO_CONTEXT = 95 }; /* the exit status of a process that the driver gave no context */
+enum { NO_CONTEXT = 95 }; /* the exit status of a process to which the driver gave no context */
 
-/* Ends this process with status NO_CONTEXT, where the driver refuses its first calls; said on stderr. */
+/* Ends this process with status NO_CONTEXT because the driver refuses its first calls; prints why to stderr. */
 void die_without_context(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-/* Ends this process with status 99.  It is said on stderr, or after die_said_as on stdout. */
+/* Ends this process with status 99.  Prints why to stderr, or after die_said_as to stdout. */
 extern const char *die_said_as;
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 

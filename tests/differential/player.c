@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A player: makes one driver call for each order, and answers what it gave.
+ * A player: makes one driver call for each order and returns the results.
  *
- * What must hold: nothing in an answer depends on addresses, on time, or on what other
- * calls have been made before, but as the driver's own answer does; no call but the one
- * that is asked for, where the order is not one of several (DO_EXHAUST, DO_SETTLE).
+ * Rules: No answer depends on addresses, on time, or on earlier calls, except where the driver's own result
+ * does.  A player makes only the call that is asked for, unless the order stands for several calls
+ * (DO_EXHAUST, DO_SETTLE).
  */
 #include <pthread.h>
 #include <signal.h>
@@ -100,7 +100,7 @@ static CUdeviceptr pointer(const struct order *o)
 	return 0;
 }
 
-/* The number of a context's place; -1: it has none. */
+/* The place number of a context; -1: it has none. */
 static int number_of(CUcontext ctx)
 {
 	for (int c = 0; c < CONTEXTS; c++)
@@ -109,7 +109,7 @@ static int number_of(CUcontext ctx)
 	return -1;
 }
 
-/* The value that all bytes of the first and the last KiB have, or that they differ. */
+/* The value of all bytes in the first and the last KiB, or that they differ. */
 static CUresult sample(const struct order *o, char *text, size_t room)
 {
 	unsigned char bytes[2 * SAMPLE];
@@ -130,8 +130,8 @@ static CUresult sample(const struct order *o, char *text, size_t room)
 }
 
 /*
- * What the driver tells of a pointer: results, and what is no address.  (Where an import lies in
- * the pages that it is a part of depends on what its exporter has freed.)
+ * The driver's attributes of a pointer: results and everything that is not an address.  An import's offset in its
+ * pages is not included: it depends on what its exporter has freed.
  */
 static CUresult query(const struct order *o, char *text, size_t room)
 {
@@ -155,7 +155,7 @@ static CUresult query(const struct order *o, char *text, size_t room)
 	return result;
 }
 
-/* As many pages as there are, and back. */
+/* Allocates all free pages, and frees them. */
 static CUresult exhaust(char *text, size_t room)
 {
 	static CUdeviceptr page[PAGES_MAX];
@@ -192,7 +192,7 @@ static CUresult settle(uint32_t mask)
 	return first;
 }
 
-/* ------------------------------------------- work that takes until it is let go */
+/* ------------------------------------------- work that runs until it is let go */
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t held_changed = PTHREAD_COND_INITIALIZER;
 static bool held;
@@ -217,7 +217,7 @@ static CUresult hold_or_let_go(const struct order *o)
 	return hold ? cu.cuLaunchHostFunc(my.stream[o->other], hold_stream, NULL) : settle(o->flags);
 }
 
-/* What a child makes of what it has inherited.  (After a fork the driver refuses all.) */
+/* What a child does with what it inherited.  After a fork the driver refuses all calls. */
 static int child_calls(const struct order *o)
 {
 	CUipcMemHandle handle;
@@ -243,13 +243,13 @@ static CUresult fork_one(const struct order *o, char *text, size_t room)
 		die("fork fails");
 	if (!pid) {
 		switch (o->flags % 3) {
-		case 0: { /* goes on without CUDA */
+		case 0: { /* continues without CUDA */
 			char *p = malloc(1 << 16);
 
 			memset(p, 1, 1 << 16);
 			_exit(p[9]);
 		}
-		case 1: /* ends in an orderly way */
+		case 1: /* exits normally */
 			exit(4);
 		default:
 			_exit(child_calls(o));
@@ -322,7 +322,7 @@ static CUresult memory_call(const struct order *o, struct answer *a)
 	case DO_OPEN_OLD:
 		result = o->call == DO_OPEN ? cu.cuIpcOpenMemHandle_v2(&opened, handle, o->flags) :
 					      cu.cuIpcOpenMemHandle(&opened, handle, o->flags);
-		/* (again: the same address, which is said) */
+		/* reports whether the address is the same as before */
 		if (!result && o->at == AT_IMPORT) {
 			if (o->bytes)
 				snprintf(text, sizeof(a->text), "same=%d", opened == my.import[o->slot]);
@@ -335,8 +335,8 @@ static CUresult memory_call(const struct order *o, struct answer *a)
 		return sample(o, text, sizeof(a->text));
 	case DO_FILL:
 		result = cu.cuMemsetD8_v2(pointer(o), (unsigned char)o->flags, o->bytes);
-		/* The driver does not wait for the fill: another process may read before it, and a
-		   free of pool memory, which does not wait either, makes it a fault (measured). */
+		/* The driver does not wait for the fill.  Another process may read before it ends, and a free of
+		   pool memory, which does not wait either, makes it a fault (measured). */
 		return result || o->other ? result : cu.cuStreamSynchronize(NULL);
 	case DO_QUERY:
 		return query(o, text, sizeof(a->text));
@@ -522,5 +522,5 @@ int player_serve(int fd)
 		if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL) != (ssize_t)sizeof(answer))
 			break;
 	}
-	return 98; /* the director is gone */
+	return 98; /* the director has ended */
 }

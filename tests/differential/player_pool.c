@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A player's calls about pools that are shared: see player.c. */
+/* A player's calls on shared pools: see player.c. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -65,14 +65,14 @@ CUresult pool_call(const struct order *o, struct answer *a, CUdeviceptr *address
 	case DO_POOL_ALLOC:
 		return cu.cuMemAllocFromPoolAsync(address, o->bytes, own[o->flags], stream);
 	case DO_POOL_EXPORT:
-		memset(&data, 0x77, sizeof(data)); /* as on a stack */
+		memset(&data, 0x77, sizeof(data)); /* the driver leaves some bytes unset; fill them with garbage */
 		result = cu.cuMemPoolExportPointer(&data, *address + o->offset);
 		memcpy(a->handle, &data, sizeof(a->handle));
 		return result;
 	default:
 		memcpy(&data, o->handle, sizeof(data));
 		result = cu.cuMemPoolImportPointer(&imported, taken[o->other / POOLS][o->other % POOLS], &data);
-		/* again: the same address, which is said */
+		/* reports whether the address is the same as before */
 		if (!result && o->flags)
 			snprintf(a->text, sizeof(a->text), "same=%d", imported == *address);
 		if (!result)

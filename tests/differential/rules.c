@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What may differ, as doc/differences.md lists it.
+ * The allowed differences, as doc/differences.md lists them.
  *
- * The list is for people; a rule's name ties its entry to what model.c and calls*.c know of it.
- * Nothing may differ by a rule that is not listed, and nothing may be listed that no rule of ours
- * stands for: so the page says no more and no less than what was tried.
+ * The page is for people.  A rule's name connects its entry to the code in model.c and calls*.c.  A
+ * difference by an unlisted rule is a failure, and an entry without a rule here is an error.  So the page
+ * lists exactly what was tested.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 static struct rule {
 	const char *name;
-	bool played; /* lines can differ by it; else it is of calls that are never played, or compared */
+	bool played; /* lines can differ by it; otherwise its calls are never made or never compared */
 	bool listed;
 } rules[] = {
 	{ .name = "foreign", .played = true },
@@ -24,15 +24,15 @@ static struct rule {
 	{ .name = "known", .played = true },
 	{ .name = "memory", .played = true },
 	{ .name = "twice", .played = true },
-	{ .name = "import-pool" }, /* no player destroys a pool that it has imported */
+	{ .name = "import-pool" }, /* no player destroys an imported pool */
 	{ .name = "pool" }, /* no player asks for the attributes of a pool */
 	{ .name = "large" }, /* a driver crashes on it */
 	{ .name = "crash" },  /* a driver may crash on it */
-	{ .name = "mapped" }, /* it happens now and then, and what is open differs from there on */
+	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
 	{ .name = "export" }, /* no player is ever out of memory */
 	{ .name = "number" }, /* all players are in one PID namespace */
-	{ .name = "stamp" },  /* no line shows the bytes of a handle */
-	{ .name = "dlerror" }, /* no call of the driver's */
+	{ .name = "stamp" },  /* no line has the bytes of a handle */
+	{ .name = "dlerror" }, /* not a driver call */
 };
 enum { RULES = sizeof(rules) / sizeof(rules[0]) };
 

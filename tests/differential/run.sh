@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The same driver calls with and without culimbo; see runner.c.
+# Makes the same driver calls with and without culimbo; see runner.c.
 #
 #   run.sh [--gpu] [--brief] [--observe] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
 #
-# Without seeds and --seconds: those of `make check`.  --gpu: on the machine's own driver.
-# --observe: with CULIMBO_MODE=observe, and only what doc/differences.md allows there.
-# --brief: the first difference ends it, and is not made as short as can be.
-# Prints TAP.  However it ends, it says so; runner.c has the exit statuses.
+# Without seeds and --seconds it runs the seeds of `make check`.
+# --gpu: uses this machine's driver.
+# --observe: with CULIMBO_MODE=observe, and only the differences that doc/differences.md allows there.
+# --brief: ends at the first difference and does not shorten the sequence.
+# Prints TAP.  However it ends, the output says so; runner.c lists the exit statuses.
 #
-#   DIFFERENTIAL_LIST  what may differ (doc/differences.md)
+#   DIFFERENTIAL_LIST  the allowed differences (doc/differences.md)
 #   DIFFERENTIAL_TMP   where it makes its folder (/dev/shm)
 set -u
 
@@ -58,7 +59,7 @@ trap 'rm -rf "$dir"' EXIT
 
 [ -z "$observe" ] || {
 	export CULIMBO_MODE=observe
-	# the rules that hold there, too
+	# the rules that also apply there
 	grep -E '^\| (rule|`stamp`|`dlerror`|`export`) |^\|-' "$list" > "$dir/list"
 	list=$dir/list
 }
@@ -68,9 +69,9 @@ trap 'rm -rf "$dir"' EXIT
 		i=$((i + 1))
 		set -- "$@" $i
 	done
-	set -- "$@" 2125 # what was made where an ended context was is opened
+	set -- "$@" 2125 # opens a block that was created where an ended context was
 }
-# In the background, so that a signal to this shell alone is heard, and handed on.
+# Runs in the background, so that a signal to this shell is handled at once and passed on.
 runner='' signal=''
 trap 'signal=15; [ -z "$runner" ] || kill -TERM "$runner" 2> /dev/null' HUP INT TERM
 CULIMBO=$build/tools/culimbo DIFFERENTIAL_DIR=$dir DIFFERENTIAL_LIST=$list CULIMBO_REPORT=off \
@@ -80,14 +81,14 @@ runner=$!
 [ -z "$signal" ] || kill -TERM "$runner"
 wait "$runner"
 status=$?
-# a wait that a signal ended: the runner is just saying so
+# a signal ended the wait: the runner is printing why
 while [ -n "$signal" ] && kill -0 "$runner" 2> /dev/null; do
 	wait "$runner"
 	status=$?
 done
 case $status in
 137 | 134 | 139)
-	at='' # nobody else can say it: by what the sides are at (the first eight bytes count)
+	at='' # no other process can report it: read the sides' current calls (skip the first eight bytes)
 	for side in bare culimbo; do
 		[ ! -e "$dir/$side.at" ] || at="$at, $side at $(tail -c +9 "$dir/$side.at" | tr -d '\000')"
 	done

@@ -1,45 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same driver calls with and without culimbo, answer by answer.
+ * Makes the same driver calls with and without culimbo, and compares each result.
  *
- *	differential compare [--gpu] [--brief] [--ops N] [--seconds N] [--from SEED] [SEED...]
- *	differential play SEED OPS [KEEP]	one side; KEEP: a 1 or a 0 for each operation
+ * differential compare [--gpu] [--brief] [--ops N] [--seconds N] [--from SEED] [SEED...]
+ * differential play SEED OPS [KEEP] one side; KEEP: a 1 or a 0 for each operation
  *
- * (run.sh calls the first.)  For each seed a random sequence of calls is played twice, by one
- * process or by two in lock step: as it is, and under culimbo.  Each call is a line: its
- * number, who, what, with which operands (by their numbers, never by addresses), and what came
- * of it.  What is not the same is a defect: of culimbo, of the simulated driver, or of what
- * model.c knows of the few things that may differ, and doc/differences.md lists.  Then the
- * sequence is made as short as the difference allows, and printed; with --brief it is not, and
- * the first difference ends the run.
+ * run.sh calls the first form.  For each seed a random sequence of calls runs twice, without and with
+ * culimbo, in one process or in two that take turns.  Each run is a "play".  Each call prints a line: its
+ * number, the player, the call, its operands (as numbers, never as addresses) and its results.  A line that
+ * differs is a defect of culimbo, of the simulated driver, or of the model (model.c) of the few differences
+ * that doc/differences.md allows.  The runner then shortens the sequence as far as the difference allows, and
+ * prints it.  With --brief it does not, and the first difference ends the run.
  *
- * What must hold: a seed is the same sequence on each machine; nothing sleeps.  Whatever ends a
- * play, or this program, is said, with the seed and the call that was under way.  A play in which
- * nothing moves for 20 s, or that takes two minutes, is killed, with all that it started.  That is a
- * difference, as each end by a signal is, on one side or on both.  Where the driver gives a process
- * no context, there is no play: it begins again, twice at most, and that is said and counted.
+ * Rules: A seed gives the same sequence on each machine.  Nothing sleeps.  Whatever ends a play or this
+ * program, the output has the seed and the current call.  A play without progress for 20 s, or longer than
+ * two minutes, is killed with all its processes.  That is a failure, as is each end by a signal, on one
+ * side or on both.  When the driver gives a process no context, the play starts again, twice at
+ * most; this is printed and counted.
  *
- * The exit status: 0 nothing differs, 1 something does, 2 it was called wrongly or the list of
- * what may differ is wrong, 99 this program could not go on, 128 and a number: that signal ended it.
+ * Exit status: 0 no difference, 1 a difference, 2 wrong arguments or a wrong list of allowed differences,
+ * 99 an internal error, 128 + number: ended by that signal.
  *
- * That it finds what is wrong was tried: each of these was put into the library by hand, and is
- * found within the first 2,200 seeds, all but two within 250:
- *   a free of what waits in the limbo is good; one in a capture is; so is a stream-ordered one
- *   a freed block can be exported; without a context that is said otherwise than by the driver
- *   closes of one's own blocks are not counted; of several opens the second close fails
- *   the first of several closes gives the hold back; an importer's hold is not noted; a stale
- *   handle goes to the driver; what an ended context had is opened again by who has it
- *   blocks of an ended context stay known; the mark of a free in another context's stream is asked
- *   about after that context's end; each release of a primary context counts as its end
- *   an allocation that fails is not tried again
+ * The test itself was tested: each of these faults was put into the library by hand.  Each is found within
+ * the first 2,200 seeds, all but two within 250:
+ *   a second free of a block in the limbo succeeds; one during a capture does; a stream-ordered one does
+ *   a freed block can be exported; without a context the error is not the driver's
+ *   closes of one's own blocks are not counted; the second close of several opens fails
+ *   the first of several closes ends the hold; an importer's hold is not recorded; a stale
+ *   handle goes to the driver; a holder can open a block of an ended context again
+ *   blocks of an ended context stay known; the fence of a free in another context's stream is
+ *   queried after that context's end; each release of a primary context counts as its end
+ *   a failed allocation is not retried
  *   a stream-ordered free leaves a context pushed
- * That the collector's frees spoil captures is found by one seed in thousands: when it is that
- * the collector frees, the seed does not say.
- * (Where two guards stand behind each other, one that is taken away is not seen: a held block
- * that is not kept when it is freed, a handle of one's own whose generation is not looked at.)
+ * Only one seed in thousands finds that the collector's frees invalidate captures, because the seed does not
+ * decide when the collector frees.
+ * Where two checks protect the same thing, the loss of one is not found: a held block that is not kept when it
+ * is freed, or one's own handle whose generation is not checked.
  *
- * From run.sh: CULIMBO (the command), DIFFERENTIAL_DIR, a folder to write in, and
- * DIFFERENTIAL_LIST, the list.  DIFFERENTIAL_STALL_MS and DIFFERENTIAL_PLANT are for ends.sh.
+ * run.sh sets CULIMBO (the command), DIFFERENTIAL_DIR (a folder to write in), and DIFFERENTIAL_LIST (the
+ * list).  DIFFERENTIAL_STALL_MS and DIFFERENTIAL_PLANT are for ends.sh.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -58,7 +57,7 @@ static bool gpu, brief;
 static uint64_t calls_played, playing;
 static unsigned int failures, begun_again;
 
-/* By a signal, while plays run. */
+/* Handles a signal that ends the program while plays run. */
 __attribute__((noreturn)) static void interrupted(void)
 {
 	int signal = stopped;
@@ -74,7 +73,7 @@ __attribute__((noreturn)) static void interrupted(void)
 }
 
 /* ------------------------------------------------------------------ the comparison */
-/* The rule by which a line says that it may differ; "" where it says nothing. */
+/* The rule by which a line says that it may differ; "" when it says nothing. */
 static const char *rule_of(const char *line)
 {
 	const char *mark = strstr(line, " ~");
@@ -100,7 +99,7 @@ static bool may_be(const char *a, const char *b)
 	       rules_allow(rule_of(a));
 }
 
-/* Plays both; -1: nothing differs but what may, or the number of the first line that does. */
+/* Runs both sides; returns -1 when only allowed lines differ, else the number of the first other line. */
 static int compare(const struct settings *s, unsigned int ops, const char *keep)
 {
 	unsigned int i;
@@ -119,8 +118,8 @@ static int compare(const struct settings *s, unsigned int ops, const char *keep)
 }
 
 /*
- * The same.  Where the driver gave a process no context there was no play, and it begins again: a
- * GPU's driver refuses first calls now and then, bare, too, when many processes come and go.
+ * The same, but starts again when the driver gave a process no context.  A GPU's driver now and then refuses
+ * first calls, even bare, when many processes start and end.
  */
 static int compare_from_the_start(const struct settings *s, unsigned int ops)
 {
@@ -138,7 +137,7 @@ static int compare_from_the_start(const struct settings *s, unsigned int ops)
 	return at;
 }
 
-/* How many of the operations there are to play for the line @i to be there. */
+/* How many operations must run so that line @i is printed. */
 static unsigned int needed(int i, unsigned int ops)
 {
 	unsigned int number = ops;
@@ -150,7 +149,7 @@ static unsigned int needed(int i, unsigned int ops)
 	return number < ops ? number : ops;
 }
 
-/* Leaves out all that the difference does not need. */
+/* Leaves out every operation that the difference does not need. */
 static unsigned int shrink(const struct settings *s, char *keep, unsigned int ops, int at)
 {
 	uint64_t until = now_ms() + SHRINK_MS;
@@ -172,7 +171,7 @@ static unsigned int shrink(const struct settings *s, char *keep, unsigned int op
 	return n;
 }
 
-/* Why the line @at, or the end, is a failure. */
+/* Prints why the line @at, or the end, is a failure. */
 static void say_why(unsigned int at)
 {
 	const char *a = at < bare.lines ? bare.line[at] : "(no line)", *b = at < preloaded.lines ? preloaded.line[at] : "(no line)";
@@ -189,7 +188,7 @@ static void say_why(unsigned int at)
 	side_say_end(&preloaded);
 }
 
-/* Says only what differs. */
+/* Prints only the lines that differ. */
 static bool judge(uint64_t seed, unsigned int ops, unsigned int number)
 {
 	static const char *const grace[] = { "0", "3ms", "2s", "1h" };
@@ -223,7 +222,7 @@ static bool judge(uint64_t seed, unsigned int ops, unsigned int number)
 	return false;
 }
 
-/* What was played, and the plan. */
+/* Prints how much was run, and the plan. */
 static void sum_up(unsigned int played)
 {
 	printf("%sok %u - %u sequences are the same with and without culimbo, call by call, but for %u\n",
@@ -263,7 +262,7 @@ static int compare_all(const char *program, int argc, char **argv)
 	die_said_as = "Bail out! ";
 	read_list();
 	sides_catch_signals();
-	prctl(PR_SET_PDEATHSIG, SIGTERM); /* (run.sh is gone) */
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* when run.sh has ended */
 	for (i = 0; i < argc && !strncmp(argv[i], "--", 2); i++) {
 		if (!strcmp(argv[i], "--gpu"))
 			gpu = true;
@@ -285,7 +284,7 @@ static int compare_all(const char *program, int argc, char **argv)
 		die("at most %u operations", OPS_MAX);
 	for (; on && i < argc; i++, played++)
 		on = play_one(strtoull(argv[i], NULL, 10), ops);
-	/* (a few failures say enough) */
+	/* a few failures are enough */
 	if (until)
 		printf("# seeds from %llu on\n", (unsigned long long)from);
 	for (; on && until && now_ms() < until && failures < more; from++, played++)

@@ -69,7 +69,7 @@ static void set_environment(const struct settings *s, const char *name)
 	setenv("TEST_DOOR", s->getproc || s->thunk ? "getproc" : "dlsym", 1);
 	if (grace[s->grace])
 		setenv("CULIMBO_GRACE", grace[s->grace], 1);
-	/* the model knows no budget: nothing that it frees is to lose its grace for want of room */
+	/* the model has no budget: no freed block may lose its grace period for lack of room */
 	setenv("CULIMBO_GRACE_BYTES", "1TiB", 1);
 	if (s->inline_collector)
 		setenv("CULIMBO_COLLECTOR", "inline", 1);
@@ -82,11 +82,11 @@ static void set_environment(const struct settings *s, const char *name)
 	if (s->trace)
 		setenv("CULIMBO_TRACE", path, 1);
 	setenv("CULIMBO_TRACE_SIZE", "64KiB", 1);
-	/* (on a busy machine the other process may take its time) */
+	/* on a busy machine the other process may be slow */
 	setenv("CULIMBO_PRESSURE_WAIT", "8s", 1);
 }
 
-/* A new file for what the side is at. */
+/* Makes a new file for the side's current call. */
 static void make_underway(struct side *side, uint64_t seed)
 {
 	char path[4096];
@@ -155,7 +155,7 @@ void side_start(struct side *side, const struct settings *s, unsigned int ops, c
 }
 
 /* ----------------------------------------------------------------------- ends */
-/* Whether the side is to be killed now; side->killed says why. */
+/* True when the side must be killed now; side->killed has the reason. */
 static bool must_be_killed(struct side *side, uint64_t began)
 {
 	uint64_t now = now_ms();
@@ -193,7 +193,7 @@ static void take_output(struct side *side)
 		side->line[side->lines++] = line;
 }
 
-/* It has ended, or is to be killed: with its whole group, for no player outlives its director. */
+/* Kills the side's whole group if needed, so that no player outlives its director, and reaps it. */
 static void reap(struct side *side)
 {
 	struct timespec t = { KILLED_MS / 1000, 0 };
@@ -250,7 +250,7 @@ bool side_had_no_context(const struct side *side)
 	return !side->killed && WIFEXITED(side->status) && WEXITSTATUS(side->status) == NO_CONTEXT;
 }
 
-/* What a play has left, that of killed processes included: the next begins with nothing. */
+/* Removes what a play left, even of killed processes, so that the next starts clean. */
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
 	(void)st;
@@ -262,8 +262,8 @@ void sides_clean(void)
 	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ------------------------------------------------------------------------ words */
-/* How it ended, where not by the play's end, and what was under way then. */
+/* ---------------------------------------------------------------------- messages */
+/* Prints how the side ended, when the play did not end, and its current call. */
 void side_say_end(const struct side *side)
 {
 	int what = (int)sizeof(side->at->what);

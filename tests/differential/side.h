@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two sides of a play: the same sequence, as it is and under culimbo, each a process group of
- * its own with a file for its lines, one for its stderr, and one that says what it is at.
+ * The two sides of a play: the same sequence without and with culimbo.  Each side is a process group, and has
+ * a file for its lines, one for its stderr, and one for its current call.
  *
- * What must hold: no side outlives this program, however that ends; none is waited for without
- * a bound; and whatever ends one, its status, or why it was killed, and what it was at are there to be said.
+ * Rules: No side outlives this program, however it ends.  No wait for a side is unbounded.  Whatever ends
+ * a side, its status, or the reason why it was killed, and its current call are known.
  */
 #ifndef DIFFERENTIAL_SIDE_H
 #define DIFFERENTIAL_SIDE_H
@@ -18,39 +18,39 @@ enum { LINES_MAX = 4 * OPS_MAX };
 
 struct side {
 	const char *name;
-	pid_t pid; /* 0: it has been waited for */
+	pid_t pid; /* 0: it was reaped */
 	int pidfd, status;
 	char *text, *line[LINES_MAX];
 	unsigned int lines;
-	struct underway *at; /* what it says that it is at */
-	uint64_t moves, moved; /* of that, and when it last grew */
-	const char *killed; /* why it was killed, NULL: it was not */
-	uint64_t still_ms;  /* then: how long nothing had moved */
+	struct underway *at; /* its current call */
+	uint64_t moves, moved; /* the number of moves, and when it last grew */
+	const char *killed; /* the reason why it was killed; NULL: it was not */
+	uint64_t still_ms;  /* then: time without progress */
 };
 extern struct side bare, preloaded;
 
-/* The signal that is to end this program, or 0.  It is blocked but where a side is waited for. */
+/* The signal that is to end this program, or 0.  It is blocked except while a side is waited for. */
 extern volatile sig_atomic_t stopped;
 
 void sides_set_up(const char *program, bool on_gpu);
 void sides_catch_signals(void);
-/* Takes away what a play has left, that of killed processes included. */
+/* Removes what a play left, even of killed processes. */
 void sides_clean(void);
 
-/* Begins the play; @keep as for direct(). */
+/* Starts the play; @keep as for direct(). */
 void side_start(struct side *side, const struct settings *s, unsigned int ops, const char *keep);
-/* Waits for the ends of both, and takes what they have said; with @stopped set nothing of that. */
+/* Waits for the ends of both sides and reads their output; when @stopped is set it does neither. */
 void sides_collect(void);
-/* Kills both, without waiting. */
+/* Kills both sides without waiting. */
 void sides_abandon(void);
 
-/* Its director came to the end of the play. */
+/* The side's director reached the end of the play. */
 bool side_is_orderly(const struct side *side);
-/* The driver gave one of its processes no context, so there was no play. */
+/* The driver gave one of the side's processes no context, so there was no play. */
 bool side_had_no_context(const struct side *side);
-/* As comments: how it ended, where not by the play's end, and what was under way then. */
+/* Prints as comments how the side ended, when the play did not end, and its current call. */
 void side_say_end(const struct side *side);
-/* As comments: its last lines, and the first ones of its stderr. */
+/* Prints as comments the side's last lines and the first lines of its stderr. */
 void side_show(const struct side *side);
 
 #endif

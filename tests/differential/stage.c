@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The players and the lines: see stage.h. */
+/* The players' processes and the output lines: see stage.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 #include "tests/differential/stage.h"
 
-/* ------------------------------------------------------------ what is under way */
+/* ------------------------------------------------------------ the current call */
 static const char *const names[] = {
 	[DO_ALLOC] = "cuMemAlloc", [DO_ALLOC_ASYNC] = "cuMemAllocAsync", [DO_FREE] = "cuMemFree",
 	[DO_FREE_ASYNC] = "cuMemFreeAsync", [DO_EXPORT] = "cuIpcGetMemHandle",
@@ -45,7 +45,7 @@ static const char *const names[] = {
 	[DO_FORK] = "fork", [DO_END] = "its end",
 };
 
-/* In a file that the runner reads, also after our death. */
+/* Writes to a file that the runner also reads after this process has ended. */
 static struct underway *underway;
 
 void underway_open(void)
@@ -54,7 +54,7 @@ void underway_open(void)
 	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
 
 	if (fd < 0)
-		return; /* played by hand */
+		return; /* started by hand */
 	underway = mmap(NULL, sizeof(*underway), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (underway == MAP_FAILED)
 		underway = NULL;
@@ -85,9 +85,9 @@ static void say_call(unsigned int p, const struct order *o)
 }
 
 /*
- * A fault that was put in: DIFFERENTIAL_PLANT is SIDE:HOW:STEP, or SIDE:HOW:STEP:PLAYER, for one
- * player alone.  At the first call of that step or after it; where DIFFERENTIAL_PLANT_ONCE names a
- * file, only while that is there, and it goes.
+ * Plants a fault.  DIFFERENTIAL_PLANT is SIDE:HOW:STEP, or SIDE:HOW:STEP:PLAYER for one player.  The
+ * fault happens at the first call of that step or after it.  When DIFFERENTIAL_PLANT_ONCE names a file, it
+ * happens only while the file exists, and removes the file.
  */
 static enum plant plant(unsigned int p)
 {
@@ -113,16 +113,16 @@ static enum plant plant(unsigned int p)
 }
 
 /* ------------------------------------------------------------------ the players */
-/* Says how it ended, and ends as well. */
+/* Prints how the player ended, and ends this process too. */
 __attribute__((noreturn)) static void is_gone(unsigned int p)
 {
 	int status = 0;
 
-	/* it has closed its socket, so it ends */
+	/* the player has closed its socket, so it is ending */
 	if (waitpid(players[p].pid, &status, 0) != players[p].pid)
-		die("player %u is gone", p);
+		die("player %u has ended", p);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == NO_CONTEXT)
-		_exit(NO_CONTEXT); /* it has said why */
+		_exit(NO_CONTEXT); /* the player has printed why */
 	if (WIFSIGNALED(status))
 		die("player %u ended by signal %d (%s)", p, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	die("player %u ended with exit status %d", p, WEXITSTATUS(status));

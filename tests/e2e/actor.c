@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that uses CUDA: it does with the driver what it is told through its
- * standard input (wire.h), one request after the other, and says what came of it.
+ * A process that uses CUDA.  It reads requests (wire.h) from its standard input,
+ * makes the driver call of each, and replies with the result.
  *
- * It knows nothing of culimbo.  What must hold: it makes no thread and no call
- * of its own between requests, so that while none comes it is asleep in read(2)
- * with all that it holds; it writes nothing to stdout; each driver result is
- * passed on as it is.  What only it can judge (bytes) it compares completely.
+ * It knows nothing of culimbo.  Rules: It creates no thread and makes no call
+ * between requests, so while none comes it sleeps in read(2) with everything that
+ * it holds.  It writes nothing to stdout.  It passes on each driver result
+ * unchanged.  Only the actor can compare bytes, and it compares all of them.
  */
 #include "actor.h"
 
@@ -23,8 +23,8 @@ CUcontext primary;
 char **arguments;
 
 /*
- * Two kernels: one only takes time, the other writes for so long.  (The
- * simulated driver knows them by their names.)
+ * Two kernels that run for a given time; the second also writes.  The simulated
+ * driver knows them by their names.
  */
 const char kernels[] =
 	".version 6.4\n.target sm_70\n.address_size 64\n"
@@ -66,7 +66,7 @@ __attribute__((format(printf, 1, 2))) void complain(const char *format, ...)
 	va_list args;
 
 	if (*reply.complaint)
-		return; /* the first says most */
+		return; /* the first complaint explains most */
 	va_start(args, format);
 	vsnprintf(reply.complaint, sizeof(reply.complaint), format, args);
 	va_end(args);
@@ -80,7 +80,7 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* A driver call that belongs to the setting: its failure is a complaint. */
+/* A driver call that belongs to the setup: its failure is a complaint. */
 bool sure(CUresult result, const char *call)
 {
 	const char *name = NULL;
@@ -99,7 +99,7 @@ void to_handle(void *driver_handle, const unsigned char *bytes)
 	memcpy(driver_handle, bytes, 64);
 }
 
-/* How many of the @bytes at @address are not @value; the first such goes to *@foreign. */
+/* Returns how many of the @bytes at @address differ from @value; *@foreign gets the first such byte. */
 uint64_t compare(CUdeviceptr address, uint64_t bytes, unsigned char value,
 		 unsigned char *buffer, uint64_t *foreign)
 {
@@ -121,7 +121,7 @@ uint64_t compare(CUdeviceptr address, uint64_t bytes, unsigned char value,
 
 void do_end(const struct wire_request *q)
 {
-	(void)q; /* main() sees to it */
+	(void)q; /* main() handles it */
 }
 
 static void (*const operations[])(const struct wire_request *q) = {
@@ -155,5 +155,5 @@ int main(int argc, char **argv)
 		if (write(STDIN_FILENO, &reply, sizeof(reply)) != sizeof(reply))
 			return 3;
 	}
-	return n ? 3 : 0; /* the stage is gone */
+	return n ? 3 : 0; /* the stage has ended */
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of the actor (actor.c) share.  Each do_OPERATION() does what wire.h says of
- * OPERATION, and leaves in the reply what came of it.
+ * Shared by the parts of the actor (actor.c).  Each do_OPERATION() performs OPERATION of wire.h and
+ * writes the results into the reply.
  */
 #ifndef CL_TEST_ACTOR_H
 #define CL_TEST_ACTOR_H
@@ -12,9 +12,9 @@
 #include "cuda_door.h"
 #include "wire.h"
 
-#define STEP ((size_t)1 << 20) /* bytes that are compared at a time */
+#define STEP ((size_t)1 << 20) /* number of bytes that are compared at once */
 
-/* Does one driver call and notes its time. */
+/* Makes one driver call and measures its time. */
 #define TIMED(call)                                                                                \
 	do {                                                                                       \
 		uint64_t start = now_ns();                                                         \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The actor: many threads at a time, which make blocks for a partner and take its.
+ * The actor: several threads that share blocks with a partner or open the partner's.
  */
 #include "actor.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define PARTNER_MS 20000       /* no partner may be silent for longer */
+#define PARTNER_MS 20000       /* time limit for a message from the partner */
 
 struct crew {
 	uint64_t rounds, bytes, number;
@@ -61,10 +61,10 @@ static void *producer(void *data)
 		note(crew, cu.cuCtxSynchronize(), "cuCtxSynchronize");
 		note(crew, cu.cuIpcGetMemHandle(&handle, address), "cuIpcGetMemHandle");
 		memcpy(gift.handle, &handle, 64);
-		/* every second one stays with us: exported, never opened */
+		/* every second block is exported but never sent */
 		if (i % 2 == 0) {
 			if (!send_gift(&gift))
-				note(crew, CUDA_ERROR_UNKNOWN, "the consumer takes nothing");
+				note(crew, CUDA_ERROR_UNKNOWN, "the consumer reads no messages");
 			atomic_fetch_add(crew->messages, 1);
 		}
 		note(crew, cu.cuMemFree_v2(address), "cuMemFree");
@@ -92,11 +92,11 @@ static void *consumer(void *data)
 		}
 		if (recv(WIRE_PARTNER_FD, &gift, sizeof(gift), MSG_DONTWAIT) != sizeof(gift)) {
 			if (errno == EAGAIN)
-				continue; /* another thread had it */
+				continue; /* another thread took the message */
 			break;
 		}
 		if (!gift.bytes)
-			break; /* the end, for one of us */
+			break; /* the message that ends one thread */
 		atomic_fetch_add(crew->messages, 1);
 		to_handle(&handle, gift.handle);
 		if (cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) {

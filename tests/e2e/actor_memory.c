@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The actor: memory, and calls that need some.
+ * The actor: memory, and calls that need device memory.
  */
 #include "actor.h"
 
@@ -77,7 +77,7 @@ void do_free(const struct wire_request *q)
 
 void do_free_async(const struct wire_request *q)
 {
-	/* the stream of the kernels, when there are some: the free is in their order */
+	/* where kernels run, the free goes into their stream */
 	TIMED(cu.cuMemFreeAsync(q->a[0], kernel_stream));
 	if (!reply.result && q->a[1])
 		SURE(cu.cuStreamSynchronize(kernel_stream));
@@ -102,10 +102,9 @@ void do_check(const struct wire_request *q)
 }
 
 /*
- * Takes memory of the program's own, block by block, and overwrites each, until
- * it gets @address or has tried often enough: shows whether the driver has
- * that address to give, and does the harm if it has.  Gives back what it took
- * beside it.
+ * Allocates blocks and overwrites each, until it gets @address or has tried often
+ * enough.  This shows whether the driver can give that address out, and damages
+ * the contents if it can.  Frees the other blocks.
  */
 void do_claim(const struct wire_request *q)
 {
@@ -179,7 +178,7 @@ void do_meminfo(const struct wire_request *q)
 	reply.v[1] = all;
 }
 
-/* Takes device memory, for good, until at most so much is free. */
+/* Takes device memory, permanently, until at most this much is free. */
 void do_hog(const struct wire_request *q)
 {
 	size_t free_bytes = 0, all;
@@ -218,7 +217,7 @@ void do_need_begin(const struct wire_request *q)
 #endif
 }
 
-/* What came with CUDA 11.4, 12 and 12.4. */
+/* Calls that CUDA 11.4, 12 and 12.4 added. */
 static void later_need(enum need need)
 {
 	reply.result = CUDA_ERROR_NOT_SUPPORTED;
@@ -246,7 +245,7 @@ static void later_need(enum need need)
 			SURE(cu.cuGraphExecDestroy(exec));
 	} else if (need == NEED_UPLOAD) {
 		TIMED(cu.cuGraphUpload(need_exec, need_stream));
-	} else { /* each time another library: one that is loaded needs no more */
+	} else { /* a different library each time, because a loaded one needs no more memory */
 		if (!SURE(cu.cuLibraryLoadData(&library, kernels, NULL, NULL, 0, NULL, NULL, 0)) ||
 		    !SURE(cu.cuLibraryGetKernel(&kernel, library, "culimbo_spin")))
 			return;

@@ -149,7 +149,7 @@ void do_device(const struct wire_request *q)
 {
 	CUcontext context;
 
-	/* Once more for each call: this process keeps it. */
+	/* Retains again for each call, because this process keeps the primary context. */
 	if (SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)q->a[0])))
 		SURE(cu.cuCtxSetCurrent(context));
 }
@@ -193,7 +193,7 @@ void do_ctx_destroy(const struct wire_request *q)
 	SURE(cu.cuCtxSetCurrent(primary));
 }
 
-/* All multiprocessors: what they are is of no interest here. */
+/* All multiprocessors; the test does not depend on which. */
 void do_green_begin(const struct wire_request *q)
 {
 #if CUDA_VERSION >= 12040
@@ -228,7 +228,7 @@ void do_green_end(const struct wire_request *q)
 	int active = -1;
 
 	kernel_stream = NULL;
-	/* never current when it is destroyed: it would be a trap for the next call */
+	/* never current when it is destroyed: the next call would use a dead context */
 	SURE(cu.cuCtxSetCurrent(q->a[1] ? NULL : primary));
 	TIMED(cu.cuGreenCtxDestroy((CUgreenCtx)(uintptr_t)q->a[0]));
 	SURE(cu.cuDevicePrimaryCtxGetState(0, &flags, &active));

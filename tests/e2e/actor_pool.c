@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The actor: memory pools that processes share, and pointers into them.
+ * The actor: shared memory pools, and pointers exported from them.
  */
 #include "actor.h"
 
@@ -83,7 +83,7 @@ void do_pool_alloc(const struct wire_request *q)
 	reply.v[0] = address;
 }
 
-/* As do_claim(). */
+/* Like do_claim(), for a pool. */
 void do_pool_claim(const struct wire_request *q)
 {
 	uint64_t most = q->a[3], n = 0;
@@ -116,7 +116,7 @@ void do_pool_export(const struct wire_request *q)
 {
 	CUmemPoolPtrExportData data;
 
-	/* as on a stack: what the driver leaves alone is garbage */
+	/* the driver leaves some bytes unset; fill them with garbage */
 	memset(&data, 0xee, sizeof(data));
 	TIMED(cu.cuMemPoolExportPointer(&data, q->a[0]));
 	memcpy(reply.handle, &data, 64);

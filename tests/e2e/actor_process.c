@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The actor: what becomes of its process: ends, forks, new images, other users.
+ * The actor: operations on its process: exits, forks, exec, other users.
  */
 #include "actor.h"
 
@@ -22,7 +22,7 @@ __attribute__((noreturn)) static void become_new(void)
 	_exit(126);
 }
 
-/* Ends as told; END_RETURN is up to main(). */
+/* Ends the process as requested; main() handles END_RETURN. */
 void finish(enum ending how, int status)
 {
 	switch (how) {
@@ -44,11 +44,11 @@ void finish(enum ending how, int status)
 void do_fork(const struct wire_request *q)
 {
 	int status = -1, null;
-	/* so no fork handler of anybody's runs */
+	/* so that no fork handler runs */
 	pid_t child = q->a[1] ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, NULL, NULL, 0) : fork();
 
 	if (child == 0) {
-		/* an exec'ed image finds no requests, and ends at once */
+		/* an exec'ed image finds no request and exits at once */
 		null = open("/dev/null", O_RDONLY);
 		if (null >= 0)
 			dup2(null, STDIN_FILENO);
@@ -60,7 +60,7 @@ void do_fork(const struct wire_request *q)
 	reply.v[0] = (uint64_t)(unsigned int)status;
 }
 
-/* A child has none of its parent's contexts: what does the driver say to it? */
+/* A child has none of its parent's contexts: how does the driver answer its calls? */
 void do_fork_calls(const struct wire_request *q)
 {
 	CUipcMemHandle handle;
@@ -84,7 +84,7 @@ void do_fork_calls(const struct wire_request *q)
 	close(to[1]);
 	if (child < 0 || waitpid(child, &status, 0) != child || status ||
 	    read(to[0], reply.v, sizeof(reply.v)) != sizeof(reply.v))
-		complain("the child came to no good end");
+		complain("the child did not exit normally");
 	close(to[0]);
 }
 
@@ -95,8 +95,8 @@ void do_exec(const struct wire_request *q)
 }
 
 /*
- * Closes descriptors above 2, as daemons do: all of them, or those that lead to
- * CULIMBO_DIR (where the driver would not stand the loss of its own).
+ * Closes descriptors above 2, as daemons do: all of them, or only those that refer to
+ * CULIMBO_DIR.  A real driver does not survive the loss of its own.
  */
 void do_close_fds(const struct wire_request *q)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three doors to the driver; see cuda_door.h.
+ * Three ways ("doors") to the driver; see cuda_door.h.
  *
- * What must hold: each door does what programs of its kind do, and no more, so
- * that what culimbo misses here it misses in them.
+ * Rule: Each door makes exactly the look-ups that programs of its kind make.  What
+ * culimbo misses here, it also misses in those programs.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static const char *door_dlsym(void)
 	return NULL;
 }
 
-/* (the type of the status changed its name with CUDA 12; an int pointer is the same) */
+/* CUDA 12 renamed the type of the status; an int pointer is compatible */
 typedef CUresult (*get_v11)(const char *, void **, int, cuuint64_t);
 typedef CUresult (*get_v12)(const char *, void **, int, cuuint64_t, int *);
 
@@ -107,7 +107,7 @@ static const char *door_getproc(void)
 		cu.symbol = NULL;
 	DOOR_LATER_CALLS(X)
 #undef X
-	/* the form of CUDA 11.3 gives the same */
+	/* the interface of CUDA 11.3 gives the same addresses */
 	void *again = NULL;
 
 	if (old("cuMemFree", &again, 3020, 0) || again != *(void **)&cu.cuMemFree_v2)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver API for the programs of tests/e2e, got by one of the three ways
- * in which programs get it.
+ * The driver API for the programs of tests/e2e.  They get it in one of the three
+ * ways in which real programs do.
  *
- * TEST_DOOR in the environment says which: "linked" (only in a program that is
- * built with -DDOOR_LINKED and linked against libcuda.so.1), "dlsym" (dlopen
- * and dlsym of the versioned names; the default), or "getproc" (as cudart does
- * it: one dlsym for cuGetProcAddress_v2, through it cuGetProcAddress at 11030
- * and 12000 with a NULL status, and all others through what 12000 gave).
+ * TEST_DOOR in the environment selects the way:
+ *   "linked"   linked against libcuda.so.1 (only in a program built with -DDOOR_LINKED)
+ *   "dlsym"    dlopen, and dlsym of the versioned names (the default)
+ *   "getproc"  as cudart does it: one dlsym for cuGetProcAddress_v2; that gives
+ *              cuGetProcAddress for versions 11030 and 12000, with a NULL status;
+ *              the one for 12000 gives all other calls
  *
- * What must hold: a program makes no driver call by any other way.
+ * Rule: A program makes no driver call in any other way.
  */
 #ifndef CUDA_DOOR_H
 #define CUDA_DOOR_H
@@ -17,7 +18,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-/* cuda.h renames calls to their newest form; here each name means just itself. */
+/* cuda.h renames calls to their newest form; here each name means exactly that symbol. */
 #undef cuCtxDestroy
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
@@ -26,15 +27,15 @@
 #undef cuMemAlloc
 #undef cuMemFree
 
-/* Older forms that drivers still have, programs still call, and cuda.h of 13.0 lacks. */
+/* Older forms that drivers still have and programs still call, but cuda.h of 13.0 lacks. */
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device);
 typedef CUresult(CUDAAPI *PFN_cuIpcOpenMemHandle_v4010)(CUdeviceptr *dptr, CUipcMemHandle handle,
 						       unsigned int flags);
 CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags);
-/* The form for programs of per-thread default streams. */
+/* The form for programs with per-thread default streams. */
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 
-/* X(symbol, bare name, version that cuGetProcAddress is asked for) */
+/* X(symbol, unversioned name, version that cuGetProcAddress is given) */
 #define DOOR_CALLS(X)                                                                              \
 	X(cuInit, cuInit, 2000)                                                                    \
 	X(cuDriverGetVersion, cuDriverGetVersion, 2020)                                            \
@@ -104,10 +105,10 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000)                                          \
 	X(cuLaunchKernel, cuLaunchKernel, 4000)
 
-/* Those that are asked for as of per-thread default streams. */
+/* Calls requested in their form for per-thread default streams. */
 #define DOOR_PTSZ_CALLS(X) X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020)
 
-/* Those that a driver need not have: NULL then. */
+/* Calls that older drivers lack; NULL then. */
 #if CUDA_VERSION >= 12040
 #define DOOR_LATER_CALLS(X)                                                                        \
 	X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040)                                   \
@@ -125,7 +126,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 #define DOOR_LATER_CALLS(X)
 #endif
 
-/* The driver, by the door that cuda_door_open() took. */
+/* The driver's calls, as cuda_door_open() found them. */
 struct cuda_door {
 #define X(symbol, base, version) PFN_##base##_v##version symbol;
 	DOOR_CALLS(X)
@@ -136,7 +137,7 @@ struct cuda_door {
 extern struct cuda_door cu;
 
 /*
- * Fills cu.  Returns NULL, or why it can't be done (a text that stays valid).
+ * Fills cu.  Returns NULL, or the reason why it failed (a text that stays valid).
  * Makes no CUDA call but cuGetProcAddress.
  */
 const char *cuda_door_open(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The problem in one page: two processes share a block of GPU memory, the one
- * that made it frees it, and the other reads somebody else's bytes.
+ * The problem on one page: two processes share a block of GPU memory.  The process
+ * that allocated it frees it, and the other reads the bytes of another block.
  *
  * It is an ordinary CUDA program that knows nothing of culimbo.  demo.sh runs
  * it without and with the library.
@@ -58,7 +58,7 @@ static void producer(int from, int to)
 	char word;
 
 	use_gpu();
-	CHECK(cuMemAlloc(&neighbour, SIZE)); /* something else that lives on */
+	CHECK(cuMemAlloc(&neighbour, SIZE)); /* another block that stays allocated */
 	CHECK(cuMemAlloc(&shared, SIZE));
 	CHECK(cuMemsetD8(shared, 17, SIZE));
 	CHECK(cuIpcGetMemHandle(&handle, shared));

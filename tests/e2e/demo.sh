@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The demo: demo.c without culimbo, with it, and what the report at exit says of
-# a leak.  `./bootstrap demo` builds everything and runs this.
+# The demo: runs demo.c without culimbo, with it, and with a leak, which the report
+# at exit names.  `./bootstrap demo` builds everything and runs this.
 #
-#   TOP_BUILDDIR         the build tree (default: where this is called)
-#   --gpu, --simulate    on which driver (else DEMO_DRIVER=gpu|simulate, else the
-#                        GPU if there is one)
+#   TOP_BUILDDIR         the build tree (default: the current folder)
+#   --gpu, --simulate    which driver (else DEMO_DRIVER=gpu|simulate, else the GPU
+#                        if there is one)
 #
-# Exits with 0 when the program is right with culimbo and, on the simulated
-# driver, corrupted without it.
+# The exit status is 0 when the program reads right bytes with culimbo and, on the
+# simulated driver, wrong ones without it.
 set -u
 
 top=${TOP_BUILDDIR:-${top_builddir:-.}}

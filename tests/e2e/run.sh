@@ -3,39 +3,39 @@
 #
 # The end-to-end tests: run.sh [--gpu] [BUILD_DIR [PATTERN]]
 #
-# Plays all scenes (or those whose names match the shell pattern PATTERN), on
-# the simulated driver, or with --gpu on the machine's own and on nothing else.
-# Prints TAP: a line for each promise, and as comments what was measured.
+# Runs all scenes, or those whose names match the shell pattern PATTERN, on the
+# simulated driver, or with --gpu on this machine's driver and never on another.
+# Prints TAP: a line for each assertion, and measurements as comments.
 #
-# Must always hold: every scene has a CULIMBO_DIR and a CULIMBO_SIM_DIR of its
-# own, in a folder that is gone afterwards, and a deadline; what a scene starts
-# does not outlive it.  Scenes that assert times or free memory run alone.
+# Rules: Each scene has its own CULIMBO_DIR and CULIMBO_SIM_DIR in a folder that is
+# removed afterwards, and a deadline.  No process of a scene outlives it.  Scenes
+# that assert times or free memory run alone.
 #
-#   E2E_JOBS   how many of the others run at once (4)
-#   E2E_UNDER  a command, such as valgrind with options, that runs each actor with culimbo in it
-#   E2E_OLDER  the library of an older culimbo, without pools: the scene pool-older plays it
-#   E2E_KEEP   not empty: leave the folder, and say where it is
+#   E2E_JOBS   how many of the other scenes run at once (4)
+#   E2E_UNDER  a command, such as valgrind with options, that runs each actor with culimbo
+#   E2E_OLDER  the library of an older culimbo, without pools, for the scene pool-older
+#   E2E_KEEP   not empty: keep the folder and print its path
 set -u
 
-# what the caller has of ours would reach the scenes
+# the caller's settings of culimbo would reach the scenes
 unset LD_PRELOAD
 for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
-# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+# files of killed processes go at once, because scenes count files; tests/tools/dead.bats tests the default
 export CULIMBO_KEEP_DEAD=0
 unset E2E_GPU TEST_DOOR
 
-seconds=60 # for one scene
+seconds=60 # time limit of one scene
 
 # ------------------------------------------------- one scene (we call ourselves)
-# In $E2E_TMP/NAME: result (lines of TAP without numbers), status, took, *.err
+# Writes into $E2E_TMP/NAME: result (lines of TAP without numbers), status, took, *.err
 if [ "${1-}" = --scene ]; then
 	name=$2
 	[ "${E2E_ON-}" != gpu ] || export E2E_GPU=1
 	export E2E_SCENE_DIR="$E2E_TMP/$name"
 	export CULIMBO_DIR="$E2E_SCENE_DIR/limbo" CULIMBO_SIM_DIR="$E2E_SCENE_DIR/sim"
-	# as on a large device: 1/64 of the simulated one is less than the scenes' blocks
+	# as on a large device: 1/64 of the simulated device is less than the scenes' blocks
 	export CULIMBO_GRACE_BYTES=256MiB
 	mkdir "$E2E_SCENE_DIR" || exit 1
 	start=$(date +%s%N)
@@ -112,11 +112,11 @@ ok() { # STATUS TEXT
 	fi
 }
 
-comment() { # what comes in, as comments, not more than so many lines
+comment() { # prints stdin as comments, but not more lines than given
 	head -n "$1" | cut -c1-300 | sed 's/^/#   /'
 }
 
-# Prints what a scene said, with numbers; and its log if something is wrong.
+# Prints the lines of a scene with numbers, and its log if an assertion failed.
 show() { # NAME
 	dir=$E2E_TMP/$1
 	bad=0
@@ -140,7 +140,7 @@ show() { # NAME
 	if [ "$bad" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$promises" -eq 0 ]; }; then
 		case $status in
 		124 | 137) ok 1 "scene $1 ends within $seconds s" ;;
-		*) ok 1 "scene $1 ends well and says something (status $status)" ;;
+		*) ok 1 "scene $1 exits with 0 and prints results (status $status)" ;;
 		esac
 		bad=1
 	fi
@@ -188,7 +188,7 @@ preloaded() {
 	fi
 }
 
-other() { # NAME PROGRAM ARGUMENTS: the same with and without
+other() { # NAME PROGRAM ARGUMENTS: runs the program with and without culimbo and compares
 	what=$1
 	shift
 	if ! command -v "$1" > /dev/null; then
@@ -217,8 +217,8 @@ other() { # NAME PROGRAM ARGUMENTS: the same with and without
 
 others() {
 	preloaded sh -c 'cat /proc/$$/maps' 2> /dev/null | grep -q libculimbo.so
-	ok $? "13 (the library is in such programs)"
-	# shellcheck disable=SC2016 # for the bash to come
+	ok $? "13 (the library is loaded into such programs)"
+	# the inner bash expands it
 	other "bash" bash -c '
 		echo hello; for i in 1 2 3; do echo $((i * i)); done | sort -r
 		(exit 3); echo "$?"; x=$(echo sub); echo "$x" >&2; exit 4'

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of blocks: when memory comes back, how opens are counted, and what one process
- * without culimbo makes of it.
+ * Scenes of blocks: when memory returns to the driver, how opens are counted, and pairs of
+ * processes of which only one has culimbo.
  */
 #include "scene_memory.h"
 
@@ -34,7 +34,7 @@ void back_big(void)
 		exported = now_ms();
 		import = open_block(c, &handle);
 		free_block(p, block);
-		/* from here on P is asleep; the grace goes by */
+		/* from here on P sleeps while the grace period ends */
 		while (watch_until(exported + 150))
 			;
 		held = free_memory(o);
@@ -42,12 +42,12 @@ void back_big(void)
 		close_block(c, import);
 		all = free_within(o, held + BIG - 2 * MIB, SOON_MS, &took[i]) && all;
 	}
-	ok(kept, "5 big: as long as C holds it, the memory is not at the driver");
+	ok(kept, "5 big: while C holds the block, its memory does not return to the driver");
 	qsort(took, ROUNDS, sizeof(took[0]), compare_doubles);
-	note("back at the driver after the last close, P asleep: %.2f / %.2f / %.2f ms (least, median, most of %d)",
+	note("memory returned after the last close, P asleep: %.2f / %.2f / %.2f ms (least, median, most of %d)",
 	     took[0], took[ROUNDS / 2], took[ROUNDS - 1], ROUNDS);
 	ok(all && took[ROUNDS - 1] < 100,
-	   "5 big: after the last close the memory is back within 100 ms with P asleep");
+	   "5 big: the memory returns within 100 ms of the last close, P asleep");
 	leave(o);
 	curtain(p, c);
 }
@@ -67,7 +67,7 @@ void back_small(void)
 	free_block(p, block);
 	while (watch_until(exported + 150))
 		;
-	/* P sleeps; that the block is gone shows in that its handle is refused */
+	/* P sleeps; a refused open of the handle shows that the block was released */
 	closed = now_ms();
 	do {
 		close_block(c, import);
@@ -75,14 +75,14 @@ void back_small(void)
 	} while (!result && now_ms() < closed + SOON_MS);
 	note("released after the last close, P asleep: %.2f ms", now_ms() - closed);
 	ok(refused(result) && now_ms() - closed < 100,
-	   "5 small: within 100 ms of the last close, P asleep, it is released");
-	ok(claim(p, block, SMALL, NEXT), "5 small: and the driver has the address to give");
+	   "5 small: the block is released within 100 ms of the last close, P asleep");
+	ok(claim(p, block, SMALL, NEXT), "5 small: the driver can give out its address again");
 	leave(c);
 	leave(p);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* Closed before the grace is over, or never opened: back when it is. */
+/* A block that was closed within the grace period, or never opened, is released when the period ends. */
 void back_after_grace(void)
 {
 	struct actor *o = ENTER("O", .bare = true);
@@ -105,16 +105,16 @@ void back_after_grace(void)
 		}
 		back = free_within(o, before - 2 * MIB, SOON_MS, NULL);
 		took = now_ms() - exported;
-		note("back %.1f ms after the export, with a grace of 400 ms", took);
-		ok(back && took < 500, "5 big, %s: back within 100 ms of the grace's end, P asleep",
+		note("memory returned %.1f ms after the export, with a grace of 400 ms", took);
+		ok(back && took < 500, "5 big, %s: the memory returns within 100 ms of the end of the grace period, P asleep",
 		   opened ? "closed within the grace" : "never opened");
-		ok(took > 380, "5 big, %s: and not before", opened ? "closed within the grace" : "never opened");
+		ok(took > 380, "5 big, %s: and not earlier", opened ? "closed within the grace" : "never opened");
 	}
 	leave(o);
 	curtain(p, c);
 }
 
-/* The same without a thread: calls of the program do it. */
+/* Without a collector thread, calls of the program release the block. */
 void back_inline(void)
 {
 	const char *env = "CULIMBO_GRACE=100ms CULIMBO_COLLECTOR=inline";
@@ -130,22 +130,22 @@ void back_inline(void)
 	import = open_block(c, &handle);
 	free_block(p, block);
 	ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
-	   "CULIMBO_COLLECTOR=inline: held, C reads its own bytes");
+	   "CULIMBO_COLLECTOR=inline: while C holds the block it reads its own bytes");
 	close_block(c, import);
-	do { /* a program that goes on sharing */
+	do { /* a program that continues to share */
 		other = alloc(p, SMALL);
 		export_block(p, other);
 		free_block(p, other);
 		got = claim(p, block, SMALL, NEXT);
 	} while (!got && watch_until(deadline));
-	ok(got, "CULIMBO_COLLECTOR=inline: closed, the program's own calls bring it back");
+	ok(got, "CULIMBO_COLLECTOR=inline: after the close, calls of the program release the block");
 
-	/* nor need it share, or free: the driver has its memory again before it is asked for more */
+	/* the program need not share or free: an allocation first releases what is ready */
 	block = alloc_filled(p, BIG, OWN);
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
 	free_block(p, block);
-	deadline = now_ms() + 150; /* its grace */
+	deadline = now_ms() + 150; /* the grace period */
 	while (watch_until(deadline))
 		;
 	close_block(c, import);
@@ -153,7 +153,7 @@ void back_inline(void)
 	alloc(p, SMALL);
 	after = free_memory(p);
 	ok(after >= before + BIG / 2,
-	   "CULIMBO_COLLECTOR=inline: closed, an allocation alone brings it back (%" PRIu64 " of 64 MiB)",
+	   "CULIMBO_COLLECTOR=inline: after the close, one allocation releases the block (%" PRIu64 " of 64 MiB)",
 	   (after - before) / MIB);
 	curtain(p, c);
 }
@@ -171,17 +171,17 @@ void twice(void)
 
 	(void)neighbour;
 	second = open_block(c, &handle);
-	ok(first == second, "7 opened twice: the same pointer, as bare");
-	/* the older form of the call does not count (measured on an H200) */
+	ok(first == second, "7 the block is opened twice: the same pointer, as bare");
+	/* the older form of the call counts no opens (measured on an H200) */
 	ask(c, OP_open_v1, handle.bytes, (const uint64_t[6]){ 1 });
 	ok(c->reply.result == ALREADY_MAPPED,
 	   "7 opened once more by the call of CUDA 4.1: refused, as bare (%d)", c->reply.result);
 	free_block(p, block);
 	close_block(c, first);
 	got = claim(p, block, SMALL, NEXT);
-	ok(!got && reads(c, second, SMALL, OWN, NULL), "7 opened twice, closed once: still held");
+	ok(!got && reads(c, second, SMALL, OWN, NULL), "7 the block is opened twice and closed once: it is still held");
 	close_block(c, second);
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "7 closed twice: back");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "7 the block is closed twice: P gets the address again");
 	free_block(p, block);
 	curtain(p, c);
 }
@@ -209,9 +209,9 @@ void own_handle(void)
 		free_block(p, block);
 		close_block(p, first);
 		got = claim(p, block, SMALL, NEXT);
-		ok(!got && reads(p, second, SMALL, OWN, NULL), "freed, closed once of twice: still there");
+		ok(!got && reads(p, second, SMALL, OWN, NULL), "the block is freed and closed once of twice: it is still there");
 		close_block(p, second);
-		ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "closed twice: back");
+		ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "the block is closed twice: P gets the address again");
 		leave(p);
 		ok(!*said(p) && files() == 0, "nothing to report, no file left");
 	}
@@ -243,7 +243,7 @@ void one_sided(void)
 		ok(reads(p, small, SMALL, 55, NULL), "10 %s has culimbo: P reads what C wrote", who);
 		ok(!try_close(c, at_c) && !try_close(c, at_c) && !try_close(c, big_at_c) &&
 			   try_close(c, at_c),
-		   "10 %s has culimbo: C closes as often as it opened, and no more", who);
+		   "10 %s has culimbo: C can close as often as it opened, and not once more", who);
 		old = handle;
 		ok(!try_free(p, small) && !try_free(p, big) && try_free(p, small),
 		   "10 %s has culimbo: P frees, once", who);
@@ -254,8 +254,8 @@ void one_sided(void)
 		ok(reads(c, at_c, SMALL, NEXT, NULL), "10 %s has culimbo: a second block, the same way", who);
 		close_block(c, at_c);
 		ok(side ? tail_is_zero(&handle) : !same_handle(&handle, &old),
-		   side ? "10 only C: P's handles are the driver's own" :
-			  "10 only P: its handles differ from block to block");
+		   side ? "10 only C has culimbo: P's handles are unchanged driver handles" :
+			  "10 only P has culimbo: its handles differ for each block");
 		leave(c);
 		leave(p);
 		ok(files() == 0, "10 %s has culimbo: no file is left", who);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of processes that end: an importer that dies holding (6), an exporter
- * that ends while others hold (9).
+ * Scenes of processes that end: an importer that ends while it holds blocks (6), and an exporter
+ * that ends while others hold its blocks (9).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "stage.h"
 
 #define GRACE "CULIMBO_GRACE=100ms"
-#define BACK_MS 1000 /* the promise */
+#define BACK_MS 1000 /* README promises this limit */
 #define SOON_MS 5000
 
 /* ---------------------------------------------------------- 6: C is no more */
@@ -46,11 +46,11 @@ static void importer_dies_small(void)
 		while (watch_until(exported + 150))
 			;
 		held = !claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL);
-		ok(held, "6 small: before C is %s, it is held", deaths[how]);
+		ok(held, "6 small: before C is %s, C holds the block", deaths[how]);
 		die(c, (enum death)how);
 		back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
-		note("back %.1f ms after C's end", took);
-		ok(back && took < BACK_MS, "6 small: C %s: back within 1 s", deaths[how]);
+		note("memory returned %.1f ms after C's end", took);
+		ok(back && took < BACK_MS, "6 small: C %s: P gets the address again within 1 s", deaths[how]);
 		if (back)
 			free_block(p, block);
 	}
@@ -76,17 +76,17 @@ static void importer_dies_big(void)
 			;
 		held = free_memory(o);
 		die(c, (enum death)how);
-		/* (P sleeps) */
+		/* P sleeps meanwhile */
 		back = free_within(o, held + BIG - 2 * MIB, SOON_MS, &took);
-		note("back %.1f ms after C's end, P asleep", took);
-		ok(back && took < BACK_MS, "6 big: C %s, P asleep: back within 1 s", deaths[how]);
+		note("memory returned %.1f ms after C's end, P asleep", took);
+		ok(back && took < BACK_MS, "6 big: C %s, P asleep: the memory returns within 1 s", deaths[how]);
 	}
 	leave(o);
 	leave(p);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* It dies before P frees: the free finds a hold of the dead. */
+/* C dies before P frees: the free finds the hold of a dead process. */
 static void importer_died_before(void)
 {
 	struct actor *p = ENTER("P", .env = GRACE);
@@ -101,13 +101,13 @@ static void importer_died_before(void)
 	kill_actor(c);
 	free_block(p, block);
 	back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
-	note("back %.1f ms after the free", took);
-	ok(back && took < BACK_MS, "6 small: C killed, then freed: back within 1 s");
+	note("memory returned %.1f ms after the free", took);
+	ok(back && took < BACK_MS, "6 small: C is killed, then P frees: P gets the address again within 1 s");
 	leave(p);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* One of two dies: the other's hold counts on. */
+/* One of two holders dies: the other still holds the block. */
 static void one_of_two_dies(void)
 {
 	struct actor *p = ENTER("P", .env = GRACE);
@@ -128,24 +128,24 @@ static void one_of_two_dies(void)
 	do
 		held = held && !claim(p, block, SMALL, NEXT) && reads(d, import, SMALL, OWN, NULL);
 	while (held && watch_until(deadline));
-	ok(held, "6 small: C killed, D holds it too: for a second and more D reads its own bytes");
+	ok(held, "6 small: C is killed while D also holds the block: more than a second later D reads its own bytes");
 	close_block(d, import);
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "6 small: D closes: back");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "6 small: after D's close P gets the address again");
 	leave(d);
 	leave(p);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
 /*
- * C's kernel is writing when it is killed.  P asks for more memory than there is
- * all the time, so that what can be released is released at the first moment.
+ * C is killed while its kernel writes into the block.  P keeps asking for more memory than there
+ * is, so that a block is released at the first moment at which it can be.
  */
 static void killed_writing(void)
 {
 	static const char env[] = "CULIMBO_GRACE=20ms CULIMBO_PRESSURE_WAIT=0";
 	enum { C_WRITES = 0x37, ROUNDS = 4 };
 
-	/* a killed process's kernel writes on for some milliseconds, as on a GPU */
+	/* the simulated driver lets a killed process's kernel write for some milliseconds, as a GPU does */
 	setenv("CULIMBO_SIM_KERNELS", "linger", 1);
 	for (int round = 0; round < ROUNDS; round++) {
 		bool bare = round == 0;
@@ -176,7 +176,7 @@ static void killed_writing(void)
 			leave(p);
 			continue;
 		}
-		ok(!got, "6 C's kernel is writing: the address is given to nobody");
+		ok(!got, "6 while C's kernel writes, the address is not given out");
 		kill(c->pid, SIGKILL);
 		start = now_ms();
 		do {
@@ -184,8 +184,8 @@ static void killed_writing(void)
 			got = ASK(p, claim, block, SMALL, 8, NEXT)->v[0];
 		} while (!got && watch_until(start + SOON_MS));
 		took = now_ms() - start;
-		note("back %.1f ms after C was killed", took);
-		ok(got && took < BACK_MS, "6 C killed while its kernel is writing: back within 1 s");
+		note("memory returned %.1f ms after C was killed", took);
+		ok(got && took < BACK_MS, "6 C is killed while its kernel writes: P gets the address again within 1 s");
 		deadline = now_ms() + 300;
 		while ((untouched = reads(p, block, SMALL, NEXT, &foreign)))
 			if (!watch_until(deadline))
@@ -200,7 +200,7 @@ static void killed_writing(void)
 /* ---------------------------------------------------------- 9: P is no more */
 enum { P_EXITS, P_EXITS_AT_ONCE, P_KILLED, P_WAYS };
 
-/* @freed: the blocks wait in P's limbo when it ends; else P still has them. */
+/* @freed: the blocks are in P's limbo when P ends; otherwise they are still allocated. */
 static void exporter_ends_once(int how, bool freed)
 {
 	static const char *const ways[] = { "exits", "_exits", "is killed" };
@@ -228,28 +228,28 @@ static void exporter_ends_once(int how, bool freed)
 		kill_actor(p);
 	else
 		leave_by(p, how == P_EXITS ? END_EXIT : END__EXIT, 0);
-	/* what the driver has to give, another process gets and overwrites */
+	/* another process allocates and overwrites what the driver gives out */
 	other = alloc_filled(q, 4 * BIG, NEXT);
 	own = reads(c, small_at_c, SMALL, OWN, NULL) && reads(c, big_at_c, BIG, OWN + 1, NULL);
-	ok(own, "9 P %s %s: C reads its own bytes on", ways[how], when);
+	ok(own, "9 P %s %s: C still reads its own bytes", ways[how], when);
 	free_block(q, other);
 
 	d = ENTER("D", .env = GRACE);
 	result = try_open(d, &small_handle, &late);
-	ok(result != 0, "9 P %s %s: its handles open nothing any more (%d)", ways[how], when, result);
+	ok(result != 0, "9 P %s %s: opening its handles fails (%d)", ways[how], when, result);
 	leave(d);
 
 	ok(!try_close(c, small_at_c) && !try_close(c, big_at_c), "9 P %s %s: C closes cleanly",
 	   ways[how], when);
-	ok(free_within(o, before - 4 * MIB, SOON_MS, &took), "9 P %s %s: then the memory is back",
+	ok(free_within(o, before - 4 * MIB, SOON_MS, &took), "9 P %s %s: then the memory returns",
 	   ways[how], when);
-	/* the next process that shares finds what the dead left */
+	/* the next process that shares finds the dead process's file */
 	other = alloc(q, SMALL);
 	others = export_block(q, other);
 	late = open_block(c, &others);
 	close_block(c, late);
 	free_block(q, other);
-	ok(files_within(2, 1500), "9 P %s %s: its file is gone, there are only those of the living C and Q",
+	ok(files_within(2, 1500), "9 P %s %s: its file is removed, only those of the live C and Q are left",
 	   ways[how], when);
 	leave(c);
 	leave(q);

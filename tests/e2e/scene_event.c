@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of events that processes share (11).
+ * Scenes of shared events (11).
  */
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void event_destroyed(void)
 		bool runs;
 
 		import = event_open(c, &handle);
-		/* longer again, where the kernel was over before C had asked: that says nothing */
+		/* If the kernel ended before C asked, the result says nothing: try a longer one. */
 		for (uint64_t ms = 150; ms <= 9600; ms *= 2) {
 			ASK(p, spin, ms * MS);
 			if (ASK(p, event_record, event)->result)
@@ -74,7 +74,7 @@ static void event_destroyed(void)
 			note("bare, waiting for a destroyed event gives %d", after);
 		else
 			ok(!after && !ASK(c, event_query, import)->result && !ASK(p, kernel_query)->result,
-			   "11 C waits for P's kernel by it all the same (%d)", after);
+			   "11 C still waits for P's kernel by it (%d)", after);
 		late = event_create(p);
 		ASK(p, spin, 100 * MS);
 		ASK(p, event_record, late);
@@ -91,7 +91,7 @@ static void event_destroyed(void)
 	}
 }
 
-/* Where each step of a long loop failed first, -1: nowhere. */
+/* The first index at which each step of a long loop failed; -1: none. */
 struct failures {
 	int create, export, open, destroy;
 	int codes[4];
@@ -155,7 +155,7 @@ static void events_many(void)
 	not_earlier("destroy", with.destroy, with.codes[3], bare.destroy, bare.codes[3]);
 }
 
-/* How many can live beside those that wait for C. */
+/* How many events can be live beside those in the limbo, which C has open? */
 static int live_events(bool bare, int waiting)
 {
 	struct actor *p = ENTER("P", .bare = bare);
@@ -176,7 +176,7 @@ static int live_events(bool bare, int waiting)
 		if (reply->result)
 			break;
 		event = reply->v[0];
-		/* (some drivers refuse only here) */
+		/* some drivers refuse only here */
 		if (ASK(p, event_export, event)->result)
 			break;
 		n++;

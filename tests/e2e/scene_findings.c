@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of what a report finds: each class of it, as text and as JSON.
+ * Scenes of the findings in a report: each class, as text and as JSON.
  */
 #include "scene_report.h"
 
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs @program with its output thrown away; whether it ended with 0. */
+/* Runs @program with its output discarded; true when it ended with 0. */
 static bool runs(char *const argv[])
 {
 	int status = -1;
@@ -33,13 +33,13 @@ static bool runs(char *const argv[])
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Whether jq's @filter holds of all the lines in @file together. */
+/* True when jq's @filter holds for all lines of @file together. */
 static bool holds(const char *file, const char *filter)
 {
 	return runs((char *[]){ (char *)"jq", (char *)"-e", (char *)"-s", (char *)filter, (char *)file, NULL });
 }
 
-/* Whether doc/report.schema.json allows each line of @file. */
+/* True when each line of @file is valid by doc/report.schema.json. */
 static bool is_valid(const char *file)
 {
 	char checker[600], schema[600];
@@ -52,14 +52,14 @@ static bool is_valid(const char *file)
 }
 
 /*
- * Something that a report tells of.  play() does it with actors that have @env,
- * lets the one whose report it is leave, and returns it.
+ * One finding.  play() causes it with actors that have @env, lets the actor whose report names
+ * it end, and returns that actor.
  */
 struct finding {
 	const char *class, *kind;
 	struct actor *(*play)(const char *env);
-	const char *text;   /* to stand in the text */
-	const char *filter; /* of jq, more of the group's object */
+	const char *text;   /* the text report must contain it */
+	const char *filter; /* a jq filter that the group's object must also satisfy */
 	const char *env;
 };
 
@@ -156,7 +156,7 @@ static struct actor *play_reclaimed(const char *env)
 	free_block(p, block);
 	kill_actor(c);
 	if (!claim_within(p, block, SMALL, NEXT, SOON_MS, NULL))
-		break_off("the block does not come back");
+		break_off("P does not get the address again");
 	leave_by(p, END_EXIT, 0);
 	return p;
 }
@@ -211,7 +211,7 @@ static struct actor *play_closed_twice(const char *env)
 	return c;
 }
 
-/* @again: the exporter's record is another block's by then. */
+/* @again: the exporter's record already describes another block. */
 static struct actor *stale(const char *env, bool again)
 {
 	struct actor *p = ENTER("P", .env = GRACE " CULIMBO_REPORT=off"), *c = ENTER("C", .env = env);
@@ -221,7 +221,7 @@ static struct actor *stale(const char *env, bool again)
 	(void)neighbour;
 	free_block(p, block);
 	if (!claim_within(p, block, SMALL, NEXT, SOON_MS, NULL))
-		break_off("the block does not come back");
+		break_off("P does not get the address again");
 	if (again)
 		export_block(p, other);
 	if (!refused(try_open(c, &handle, &import)))
@@ -241,7 +241,7 @@ static struct actor *play_stale_used_again(const char *env)
 	return stale(env, true);
 }
 
-/* Nothing can be read of an exporter that has ended. */
+/* The region of an exporter that has ended cannot be read. */
 static struct actor *play_stale_of_the_dead(const char *env)
 {
 	struct actor *p = ENTER("P", .env = GRACE " CULIMBO_REPORT=off"), *c = ENTER("C", .env = env);
@@ -402,14 +402,14 @@ static void check_finding(const struct finding *f)
 			 "([.[] | select(.type == \"group\" and .finding) | .count] | add // 0) == "
 			 "(.[] | select(.type == \"summary\") | .findings)",
 			 (int)a->pid, f->class, f->kind, f->filter);
-		ok(holds(a->err, filter), "%s, %s: its object, and the sum of findings", f->class, f->kind);
+		ok(holds(a->err, filter), "%s, %s: its JSON object and the number of findings", f->class, f->kind);
 		if (!holds(a->err, filter))
 			show(a);
-		ok(is_valid(a->err), "%s, %s: as the schema has it", f->class, f->kind);
+		ok(is_valid(a->err), "%s, %s: the JSON is valid by the schema", f->class, f->kind);
 	}
 }
 
-/* What is asserted of a block of 64 MiB, and of its stacks. */
+/* What is asserted for a block of 64 MiB and for its stacks. */
 #define BIG_BLOCK ".bytes == 67108864 and .items[0].bytes == 67108864 and (.items[0].address | startswith(\"0x\"))"
 #define BOTH " and (.stack | length) > 0 and (.other_stack | length) > 0 and .items[0].when_ns >= 0"
 #define HELD " and (.holders | length) == 1 and .holders[0].name == \"actor\" and .holders[0].state == \"alive\""
@@ -424,7 +424,7 @@ void memory_findings(void)
 		  BIG_BLOCK HELD " and (.stack | length) > 0 and .finding and .items[0].exports == 1 and (.holders[0].open_stack | length) > 0 and .holders[0].opened_ns >= 0 and (.holders[0].command | contains(\"actor\"))", NULL },
 		{ "grace", "memory", play_grace, "waiting out the grace",
 		  BIG_BLOCK " and (.finding | not) and .holders == []",
-		  /* A collector's thread gives it back before the process ends. */
+		  /* A collector thread would release it before the process ends. */
 		  "CULIMBO_COLLECTOR=inline" },
 		{ "context-gone", "memory", play_context_gone, " ended the context of 1 block (64 MiB) that process ",
 		  BIG_BLOCK HELD " and .finding", NULL },
@@ -483,7 +483,7 @@ void event_findings(void)
 		  NULL },
 		{ "event-forced-out", "event", play_event_forced_out,
 		  " gave 1 event back before importers were done", "(.other_stack | length) > 0",
-		  /* (by the call itself, and not by a thread at some time) */
+		  /* released by the call itself, so the call stack is known */
 		  "CULIMBO_GRACE=5s CULIMBO_MAX_EVENTS=0 CULIMBO_COLLECTOR=inline" },
 	};
 
@@ -503,7 +503,7 @@ void early_findings(void)
 		  STRICT },
 		{ "freed-while-mapped", "memory", play_freed_while_mapped, " freed 1 block (1 KiB) while process ",
 		  ".items[0].after_free_ns > 0" BOTH,
-		  /* its last close is noticed by the next call, or by the end */
+		  /* the next call notices the last close, or the end does */
 		  STRICT " CULIMBO_COLLECTOR=inline" },
 		{ "freed-while-mapped", "memory", play_freed_while_mapped_big, "this driver keeps the bytes",
 		  BIG_BLOCK " and .items[0].after_free_ns > 0" BOTH, STRICT },
@@ -522,12 +522,12 @@ static void no_early(struct actor *a, const char *what)
 {
 	bool quiet = !strstr(said(a), "MISUSE:") && !strstr(said(a), "STALE:");
 
-	ok(quiet, "%s: nothing is said to be freed too early", what);
+	ok(quiet, "%s: the report says of no block that it was freed too early", what);
 	if (!quiet)
 		show(a);
 }
 
-/* What is no finding of that kind. */
+/* Cases that are not findings of that kind. */
 void early_quiet(void)
 {
 	struct actor *p, *c;
@@ -535,12 +535,12 @@ void early_quiet(void)
 	struct handle handle;
 
 	p = freed_while_mapped("CULIMBO_GRACE=5s", SMALL);
-	ok(!*said(p), "without CULIMBO_STRICT it is no finding, and nothing is said");
+	ok(!*said(p), "without CULIMBO_STRICT it is no finding, and nothing is printed");
 	p = freed_while_mapped("CULIMBO_GRACE=5s CULIMBO_REPORT=always", SMALL);
 	ok(strstr(said(p), "culimbo kept 1 block alive that this program freed") && strstr(said(p), "findings=0"),
-	   "with CULIMBO_REPORT=always: one line says that it was kept");
+	   "with CULIMBO_REPORT=always: one line says that the block was kept");
 	c = play_opened_after_free("CULIMBO_GRACE=5s");
-	ok(!*said(c), "nor is an open after the free a finding");
+	ok(!*said(c), "an open after the free is no finding either");
 
 	p = ENTER("P", .env = STRICT);
 	c = ENTER("C", .env = "CULIMBO_REPORT=off");

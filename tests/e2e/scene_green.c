@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of green contexts: parts of the primary context, whose end may be its
- * end.  What is made in one lives on in the primary one, and none that was
- * destroyed is ever made current (on the simulated driver that is a crash, on a
- * real one the process's heap is corrupt).
+ * Scenes of green contexts.  A green context is a part of the primary context, and its end may end
+ * the primary one.  What was created in a green context lives on in the primary one.  culimbo must never
+ * make a destroyed green context current: the simulated driver then crashes; on a real one the
+ * heap is corrupted.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define SOON_MS 5000
 #define NOT_SUPPORTED 801
 
-/* Makes a green context that is current from then on; 0: this driver has none (said so). */
+/* Creates a green context and makes it current; 0 (and a skip line): this driver has none. */
 static uint64_t green_begin(struct actor *actor, const char *scene)
 {
 	const struct wire_reply *reply = ASK(actor, green_begin);
@@ -29,7 +29,7 @@ static uint64_t green_begin(struct actor *actor, const char *scene)
 	return reply->v[0];
 }
 
-/* Whether it is destroyed well; then the primary one is current, or none if it was its @last. */
+/* Destroys it; true on success.  Then the primary context is current, or none if this was its @last user. */
 static bool green_end(struct actor *actor, uint64_t green, bool last)
 {
 	return !ASK(actor, green_end, green, last)->result;
@@ -46,7 +46,7 @@ static bool report_says(const struct actor *actor, const char *number)
 	return strstr(said(actor), number) != NULL;
 }
 
-/* @late: made before P shares anything. */
+/* @late: the event was created before P shared anything. */
 static void event_once(const char *door, bool late)
 {
 	struct actor *p = ENTER("P", .env = ENV, .door = door), *c = ENTER("C", .env = ENV);
@@ -67,7 +67,7 @@ static void event_once(const char *door, bool late)
 	if (ASK(p, event_export, event)->result)
 		break_off("cuIpcGetEventHandle failed with %d", p->reply.result);
 	memcpy(event_handle.bytes, p->reply.handle, sizeof(event_handle.bytes));
-	handle = export_block(p, block); /* last, so that its grace is not over before the event's */
+	handle = export_block(p, block); /* exported last, so that the event's grace period ends before the block's */
 	import = open_block(c, &handle);
 	if (ask(c, OP_event_open, event_handle.bytes, (const uint64_t[6]){ 0 })->result)
 		break_off("cuIpcOpenEventHandle failed with %d", c->reply.result);
@@ -75,16 +75,16 @@ static void event_once(const char *door, bool late)
 	ok(!ASK(p, event_destroy, event)->result, "P (%s) destroys an event made in a green context, C has it%s",
 	   door, late ? "; it was made before P shared" : "");
 	free_block(p, block);
-	ok(green_end(p, green, false), "and the green context");
-	ok(!ASK(c, event_destroy, import_of_event)->result, "C lets go of it");
-	/* (what was destroyed first is given back first) */
+	ok(green_end(p, green, false), "and destroys the green context");
+	ok(!ASK(c, event_destroy, import_of_event)->result, "C destroys its import of the event");
+	/* the event was destroyed first, so it is released first */
 	close_block(c, import);
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "P's collector gives both back");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "P's collector releases both");
 	free_block(p, block);
 	free_block(p, neighbour);
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "both end well");
 	ok(!report_says(p, " limbo=") && report_says(p, " released=2 ") && report_says(p, " findings=0"),
-	   "P's report: both were given back, nothing is left");
+	   "P's report: both were released, nothing is left");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
@@ -95,7 +95,7 @@ static void green_event(void)
 	event_once("linked", true);
 }
 
-/* The green context that an import was opened in is destroyed, the primary one lives on. */
+/* The green context in which a block was opened is destroyed; the primary context lives on. */
 static void green_import(void)
 {
 	struct actor *p = ENTER("P", .env = ENV), *c = ENTER("C", .env = ENV, .door = "getproc");
@@ -112,11 +112,11 @@ static void green_import(void)
 	free_block(p, block);
 	ok(green_end(c, green, false), "C destroys the green context in which it opened P's block");
 	ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
-	   "it holds on, and reads P's bytes");
-	/* (another of them) */
+	   "C still holds the block and reads P's bytes");
+	/* another green context */
 	green = green_begin(c, "green-import");
-	ok(green_end(c, green, false) && reads(c, import, SMALL, OWN, NULL), "and after another green context's end");
-	ok(!try_close(c, import), "it closes it from the primary context");
+	ok(green_end(c, green, false) && reads(c, import, SMALL, OWN, NULL), "and the same after another green context's end");
+	ok(!try_close(c, import), "C closes the import from the primary context");
 	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "then P gets the address back");
 	free_block(p, block);
 	free_block(p, neighbour);
@@ -125,7 +125,7 @@ static void green_import(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* The last that has the primary context is a green one: its end takes along what was opened. */
+/* The last user of the primary context is a green one: its end also ends the imports. */
 static void green_last(void)
 {
 	struct actor *p = ENTER("P", .env = ENV), *c = ENTER("C", .env = ENV);
@@ -141,10 +141,10 @@ static void green_last(void)
 	import = open_block(c, &handle);
 	free_block(p, block);
 	ok(!ASK(c, ctx_release)->result && reads(c, import, SMALL, OWN, NULL) && !claim(p, block, SMALL, NEXT),
-	   "C releases the primary context: a green one has it still, so C holds and reads");
-	ok(green_end(c, green, true), "C destroys that");
+	   "C releases the primary context: a green one still uses it, so C still holds and reads the block");
+	ok(green_end(c, green, true), "C destroys the green context");
 	ok(!c->reply.v[0], "which ends the primary context");
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "its hold is gone: P gets the address back");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "C's hold is gone: P gets the address back");
 	ASK(c, ctx_again);
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
@@ -156,7 +156,7 @@ static void green_last(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* @last: the exporter's primary context ends with it, and so does what is in limbo. */
+/* @last: the green context is the last user of the exporter's primary context, whose end also frees the limbo. */
 static void block_once(const char *door, bool last)
 {
 	struct actor *p = ENTER("P", .env = ENV, .door = door), *c = ENTER("C", .env = ENV);
@@ -175,7 +175,7 @@ static void block_once(const char *door, bool last)
 	if (last)
 		ASK(p, ctx_release);
 	ok(green_end(p, green, last), "P (%s) destroys the green context in which it made and freed what C holds%s",
-	   door, last ? ", the last that had the primary one" : "");
+	   door, last ? ", the last user of the primary one" : "");
 	ok(reads(c, import, SMALL, OWN, NULL), "C reads its own bytes");
 	if (last) {
 		ok(!p->reply.v[0], "the primary context has ended");
@@ -184,18 +184,18 @@ static void block_once(const char *door, bool last)
 		close_block(c, import);
 		handle = export_block(p, new);
 		import = open_block(c, &handle);
-		ok(reads(c, import, SMALL, NEXT, NULL) && reads(p, new, SMALL, NEXT, NULL), "P shares on");
+		ok(reads(c, import, SMALL, NEXT, NULL) && reads(p, new, SMALL, NEXT, NULL), "P continues to share");
 		close_block(c, import);
 		free_block(p, new);
 	} else {
-		ok(!claim(p, block, SMALL, NEXT), "and P's driver does not give it out");
+		ok(!claim(p, block, SMALL, NEXT), "and P's driver does not give its address out");
 		close_block(c, import);
-		ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "once C has closed it, it does");
+		ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "P's driver gives the address out after C's close");
 		free_block(p, block);
 		free_block(p, neighbour);
 	}
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "both end well");
-	/* (what C had of the ended context is found to be closed by the collector, perhaps not before the end) */
+	/* the collector may not have noticed the ended context's block as closed before the exit */
 	ok(!report_says(p, " kept=") && !report_says(p, " misuse=") && (last || report_says(p, " findings=0")),
 	   "nothing to report");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");

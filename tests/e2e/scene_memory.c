@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of blocks: what a holder reads, what a stale handle gives, which errors a program
- * sees; and the list of them and of those in scene_back.c.
+ * Scenes of blocks: what a holder reads, what a stale handle gives, and which errors a program
+ * sees.  The list of these scenes and of those in scene_back.c is here.
  */
 #include "scene_memory.h"
 
@@ -13,7 +13,7 @@ static const char *size_name(uint64_t bytes)
 	return bytes == SMALL ? "small" : "big";
 }
 
-/* Ends both and says what must be so after any clean scene. */
+/* Ends both actors and asserts what holds after every clean scene. */
 void curtain(struct actor *p, struct actor *c)
 {
 	leave(c);
@@ -54,8 +54,8 @@ static void reuse_once(struct actor *p, struct actor *c, bool async)
 		if (got)
 			free_block(p, block);
 	} else {
-		ok(!got, "1 %s, %s: while C holds it, the address is given to nobody", p->door, how);
-		ok(own, "1 %s, %s: freed and overwritten by P, C reads its own bytes", p->door, how);
+		ok(!got, "1 %s, %s: while C holds the block, its address is not given out", p->door, how);
+		ok(own, "1 %s, %s: P frees the block and overwrites what it gets; C reads its own bytes", p->door, how);
 		close_block(c, import);
 		got = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
 		ok(got, "1 %s, %s: after C's close, P gets the address again", p->door, how);
@@ -101,7 +101,7 @@ static void reuse_thunk(void)
 	reuse("getproc", "CULIMBO_SIM_PROC_ADDRESS=thunk");
 }
 
-/* Each of the two may enter by another door. */
+/* P and C may use different doors. */
 static void reuse_mixed(void)
 {
 	struct actor *p = ENTER("P", .door = "linked", .env = GRACE);
@@ -111,7 +111,7 @@ static void reuse_mixed(void)
 	curtain(p, c);
 }
 
-/* A block of its own allocation: right bare, and right with us. */
+/* A block that is an allocation of its own: right bare, and right with culimbo. */
 static void big_freed(void)
 {
 	for (int bare = 1; bare >= 0; bare--) {
@@ -123,7 +123,7 @@ static void big_freed(void)
 
 		free_block(p, block);
 		other = alloc_filled(p, BIG, NEXT);
-		ok(reads(c, import, BIG, OWN, NULL), "%sbig: freed and reallocated by P, C reads its own bytes",
+		ok(reads(c, import, BIG, OWN, NULL), "%sbig: P frees the block and allocates again, C reads its own bytes",
 		   bare ? "control: bare, " : "1 ");
 		free_block(p, other);
 		close_block(c, import);
@@ -131,7 +131,7 @@ static void big_freed(void)
 	}
 }
 
-/* Two hold it; each counts. */
+/* Two processes hold the block; both holds count. */
 static void two_holders(void)
 {
 	struct actor *p = ENTER("P", .env = GRACE);
@@ -148,9 +148,9 @@ static void two_holders(void)
 	close_block(c, at_c);
 	got = claim(p, block, SMALL, NEXT);
 	ok(!got && reads(d, at_d, SMALL, OWN, NULL),
-	   "1 held by C and D, closed by C: D reads its own bytes");
+	   "1 C and D hold the block, C closes it: D reads its own bytes");
 	close_block(d, at_d);
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "1 closed by D too: P gets the address again");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "1 D closes it too: P gets the address again");
 	leave(d);
 	curtain(p, c);
 }
@@ -167,16 +167,16 @@ static void stale_once(bool bare, uint64_t bytes)
 	int result;
 
 	(void)neighbour;
-	import = open_block(c, &old); /* it was good once */
+	import = open_block(c, &old); /* the handle is valid here */
 	close_block(c, import);
 	free_block(p, block);
 	if (!claim_within(p, block, bytes, NEXT, SOON_MS, NULL)) {
 		if (!on_real_driver() || bytes != BIG) {
-			ok(false, "2 %s: a freed block that nobody holds goes back after the grace", size);
+			ok(false, "2 %s: a freed block that nobody holds is released after the grace period", size);
 			return;
 		}
-		/* (a real driver need not give a big address again; free memory is looked at elsewhere) */
-		note("the next 64 MiB lie elsewhere");
+		/* A real driver need not give out a big address again; other scenes look at free memory. */
+		note("the next 64 MiB have another address");
 		block = alloc_filled(p, bytes, NEXT);
 	}
 	if (bare) {
@@ -190,23 +190,23 @@ static void stale_once(bool bare, uint64_t bytes)
 		return;
 	}
 	result = try_open(c, &old, &import);
-	ok(refused(result), "2 %s: stale, the address allocated again: refused (%d)", size, result);
+	ok(refused(result), "2 %s: a stale handle, its address allocated again: refused (%d)", size, result);
 	new = export_block(p, block);
-	ok(!same_handle(&old, &new), "2 %s: the new block's handle is another", size);
+	ok(!same_handle(&old, &new), "2 %s: the new block has a different handle", size);
 	result = try_open(c, &old, &import);
-	ok(refused(result), "2 %s: stale, the address exported again: refused (%d)", size, result);
+	ok(refused(result), "2 %s: a stale handle, its address exported again: refused (%d)", size, result);
 	other = open_block(c, &new);
 	ok(reads(c, other, bytes, NEXT, NULL), "2 %s: the new handle opens the new block", size);
 	result = try_open(c, &old, &import);
-	ok(refused(result), "2 %s: stale, the new block open in C: refused (%d)", size, result);
+	ok(refused(result), "2 %s: a stale handle, the new block open in C: refused (%d)", size, result);
 	close_block(c, other);
 	free_block(p, block);
 	if (claim_within(p, block, bytes, NEXT, SOON_MS, NULL)) {
 		free_block(p, block);
 		result = try_open(c, &new, &import);
-		ok(refused(result), "2 %s: freed, released, not used again: refused (%d)", size, result);
+		ok(refused(result), "2 %s: the block is freed and released, its address not used again: refused (%d)", size, result);
 	} else {
-		ok(false, "2 %s: the second block goes back as well", size);
+		ok(false, "2 %s: the second block is released as well", size);
 	}
 	leave(c);
 	leave(p);
@@ -228,8 +228,8 @@ static void stale_big(void)
 
 /* ------------------------------------------------- 3: the handle is under way */
 /*
- * False: before C opened the handle, the grace (the default one, 2 s) was over, because the
- * machine is so busy.  Unless it is the @last time, that proves nothing.
+ * Returns false when C opened the handle after the grace period (the default, 2 s) because the
+ * machine was busy.  Then nothing is asserted, unless this is the @last attempt.
  */
 static bool in_flight_once(bool bare, uint64_t bytes, bool last)
 {
@@ -255,22 +255,22 @@ static bool in_flight_once(bool bare, uint64_t bytes, bool last)
 	}
 	if (bare) {
 		ok(got && (result || !reads(c, import, bytes, OWN, NULL)),
-		   "control: bare, %s: freed while its handle is under way, the block is lost (%d)", size,
+		   "control: bare, %s: a block that is freed before its handle is opened is lost (%d)", size,
 		   result);
 		curtain(p, c);
 		return true;
 	}
-	ok(!result, "3 %s: exported, freed at once, opened within the grace: works (%d)", size, result);
+	ok(!result, "3 %s: exported, freed at once, opened within the grace period: the open succeeds (%d)", size, result);
 	if (result)
 		return true;
 	got = got || claim(p, block, bytes, NEXT);
 	ok(!got && reads(c, import, bytes, OWN, NULL), "3 %s: and C reads its own bytes", size);
 	before = free_memory(p);
 	close_block(c, import);
-	/* (a real driver need not give a big block's address again) */
+	/* A real driver need not give out a big block's address again. */
 	ok(bytes == BIG ? free_within(p, before + BIG - 2 * MIB, SOON_MS, NULL) :
 			  claim_within(p, block, bytes, NEXT, SOON_MS, NULL),
-	   "3 %s: closed, it goes back", size);
+	   "3 %s: after C's close the block is released", size);
 	curtain(p, c);
 	return true;
 }

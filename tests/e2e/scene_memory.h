@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two files of scenes of blocks have in common: their grace, their end, and their list. */
+/* Shared by scene_memory.c and scene_back.c: their grace period, their end, and their list. */
 #ifndef CL_TEST_SCENE_MEMORY_H
 #define CL_TEST_SCENE_MEMORY_H
 
 #include "stage.h"
 
 #define GRACE "CULIMBO_GRACE=300ms"
-#define SOON_MS 5000 /* for what has no time of its own to keep */
+#define SOON_MS 5000 /* a bound for waits that have no time limit of their own */
 
 /* scene_memory.c */
 void curtain(struct actor *p, struct actor *c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes in which something is not as it should be: culimbo says so once and
- * steps aside, and the program goes on.
+ * Scenes of bad settings and unusual systems: culimbo prints one message and does nothing more,
+ * and the program continues.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,10 +13,10 @@
 
 #define SOON_MS 5000
 
-/* P shares a small block with C and frees it; whether C keeps its bytes, and the driver's results. */
+/* P shares a small block with C and frees it.  The results of the calls, and whether C still reads its own bytes. */
 struct outcome {
 	bool right;	/* every call succeeded, C read P's bytes before the free */
-	bool corrupted; /* after it, C read the next block's */
+	bool corrupted; /* after the free, C read the next block's bytes */
 	bool came_back;
 	struct handle handle;
 };
@@ -57,18 +57,18 @@ static void bad_option(void)
 	struct actor *p = ENTER("P", .env = env), *c = ENTER("C", .env = env);
 	struct outcome outcome = share(p, c);
 
-	ok(outcome.right && !outcome.corrupted, "a bad option: the program works, and is protected");
+	ok(outcome.right && !outcome.corrupted, "a bad option: the program works and is protected");
 	leave(c);
 	leave(p);
 	ok(count_said(p, "CULIMBO_GRACE") == 1 && count_said(p, "banana") == 1,
-	   "a bad option: warned about once, with the value");
+	   "a bad option: one warning, with the value");
 	p = ENTER("P", .env = "CULIMBO_GARCE=1s");
 	c = ENTER("C");
 	outcome = share(p, c);
 	leave(c);
 	leave(p);
 	ok(outcome.right && count_said(p, "CULIMBO_GARCE") == 1 && count_said(p, "CULIMBO_GRACE") == 1,
-	   "an unknown option: warned about, with the nearest right name");
+	   "an unknown option: a warning, with the most similar valid name");
 }
 
 static void disabled(void)
@@ -78,7 +78,7 @@ static void disabled(void)
 	struct outcome outcome = share(p, c);
 
 	ok(outcome.right && outcome.corrupted, "CULIMBO_DISABLE=1 is bare: C reads the next block's bytes");
-	ok(tail_is_zero(&outcome.handle), "CULIMBO_DISABLE=1 is bare: the handle is the driver's own");
+	ok(tail_is_zero(&outcome.handle), "CULIMBO_DISABLE=1 is bare: the handle is the unchanged driver handle");
 	leave(c);
 	leave(p);
 	ok(!*said(p) && !*said(c) && access(limbo_folder(), F_OK), "CULIMBO_DISABLE=1: no message, no folder");
@@ -101,16 +101,16 @@ static void unknown_tail(void)
 	block = alloc_filled(p, SMALL, OWN);
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
-	ok(reads(c, import, SMALL, OWN, NULL), "and goes on sharing");
+	ok(reads(c, import, SMALL, OWN, NULL), "and continues to share");
 	close_block(c, import);
 	free_block(p, block);
 	ok(!claim(p, block, SMALL, NEXT),
-	   "what was shared is kept once it is freed, though nobody has it any more");
+	   "a shared block is kept when it is freed, though no process has it open");
 	leave(c);
 	leave(p);
 	note("P said: %.200s", said(p));
-	ok(lines(p) == 1 && count_said(p, "is kept until it ends") == 1, "and P says so once (%d lines)", lines(p));
-	ok(lines(c) == 0, "and C says nothing (%d lines)", lines(c));
+	ok(lines(p) == 1 && count_said(p, "is kept until it ends") == 1, "and P prints that once (%d lines)", lines(p));
+	ok(lines(c) == 0, "and C prints nothing (%d lines)", lines(c));
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
@@ -129,10 +129,10 @@ static void no_folder_once(const char *what, const char *folder)
 	note("%s: C %s", what, outcome.corrupted ? "reads the next block's bytes, as bare" :
 						  "reads its own bytes (the block is kept)");
 	outcome = share(p, c);
-	ok(outcome.right, "%s: and shares on", what);
-	ok(lines(p) == 1, "%s: P says so once (%d lines)", what, lines(p));
+	ok(outcome.right, "%s: and continues to share", what);
+	ok(lines(p) == 1, "%s: P prints that once (%d lines)", what, lines(p));
 	note("P said: %.200s", said(p));
-	ok(lines(c) <= 1, "%s: C says at most one thing (%d lines)", what, lines(c));
+	ok(lines(c) <= 1, "%s: C prints at most one line (%d lines)", what, lines(c));
 	ok(leave_by(c, END_EXIT, 3) == 3 << 8 && leave_by(p, END_EXIT, 4) == 4 << 8,
 	   "%s: exit statuses are the program's own", what);
 }
@@ -159,7 +159,7 @@ static void no_folder(void)
 /* ------------------------------------------------------- nothing but observation */
 enum { ANSWERS = 8 };
 
-/* Plays what culimbo prevents, and notes each answer. */
+/* Makes calls whose results culimbo would change, and records each answer. */
 static void misuse(struct actor *p, struct actor *c, int answer[ANSWERS])
 {
 	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import, big, before;
@@ -171,11 +171,11 @@ static void misuse(struct actor *p, struct actor *c, int answer[ANSWERS])
 	answer[0] = claim(p, block, SMALL, NEXT);
 	answer[1] = reads(c, import, SMALL, NEXT, NULL); /* another block's bytes */
 	close_block(c, import);
-	answer[2] = try_open(c, &handle, &import); /* stale */
+	answer[2] = try_open(c, &handle, &import); /* a stale handle */
 	answer[3] = !answer[2] && reads(c, import, SMALL, NEXT, NULL);
 	if (!answer[2])
 		close_block(c, import);
-	answer[4] = try_open(p, &handle, &import); /* its own */
+	answer[4] = try_open(p, &handle, &import); /* a handle of its own */
 	free_block(p, block);
 	answer[5] = try_free(p, block);
 	big = alloc_filled(p, BIG, OWN);
@@ -200,17 +200,17 @@ static void observed(void)
 	ok(!memcmp(bare, seen, sizeof bare), "CULIMBO_MODE=observe: each answer is as without culimbo");
 	for (int i = 0; i < ANSWERS; i++)
 		note("answer %d: %d, and under culimbo %d", i, bare[i], seen[i]);
-	ok(bare[0] && bare[1], "and these are what culimbo is there to prevent");
+	ok(bare[0] && bare[1], "and these are the errors that culimbo prevents");
 	leave(c);
 	leave(p);
-	ok(count_said(c, "misuse=2") == 1, "C's report has the two stale handles that it opened, or tried to");
-	ok(count_said(p, "while process ") == 1, "P's report has the block that it freed while C mapped it");
+	ok(count_said(c, "misuse=2") == 1, "C's report names the two stale handles that it tried to open");
+	ok(count_said(p, "while process ") == 1, "P's report names the block that it freed while C mapped it");
 	ok(count_said(p, "CULIMBO_MODE=observe") == 1, "and says that nothing was kept");
-	ok(count_said(p, "culimbo kept") == 0, "and of no block that it was kept alive");
+	ok(count_said(p, "culimbo kept") == 0, "and does not say that a block was kept alive");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* What was freed while it was held, and still is at the end. */
+/* A block that was freed while it was held, and is still held at the end. */
 static void observed_to_the_end(void)
 {
 	struct actor *p = ENTER("P", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
@@ -221,9 +221,9 @@ static void observed_to_the_end(void)
 	open_block(c, &handle);
 	free_block(p, block);
 	leave(p);
-	ok(count_said(p, "CONTEXT") == 0, "P's report tells of no context, for none ended");
-	ok(count_said(p, " still maps 1 block (1 KiB) that process ") == 1, "but of the block that it freed and C maps");
-	ok(count_said(p, "it may read what others write there") == 1, "and what that can do");
+	ok(count_said(p, "CONTEXT") == 0, "P's report names no context, because none ended");
+	ok(count_said(p, " still maps 1 block (1 KiB) that process ") == 1, "but it names the block that it freed and C still maps");
+	ok(count_said(p, "it may read what others write there") == 1, "and says what harm that can do");
 	ok(count_said(p, " held=1 ") == 1 && count_said(p, " limbo=") == 0, "and counts nothing in a limbo");
 	leave(c);
 }
@@ -250,7 +250,7 @@ static void which_driver(void)
 		}
 		fclose(f);
 	}
-	ok(preload && !in_bare, "the library is in the actors that are to have it, and in no other");
+	ok(preload && !in_bare, "the library is loaded into the actors that are to have it, and into no other");
 	ok(simulated != on_real_driver(), "the driver is the %s one", on_real_driver() ? "real" : "simulated");
 	leave(p);
 	leave(b);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of scarce memory (8): what the limbo holds is there when it is needed.
+ * Scenes of scarce memory (8): a block in the limbo is released when its memory is needed.
  *
- * A hog, without culimbo, takes the device's memory until too little is left;
- * the allocation that follows can only succeed with what the limbo gives.
+ * A process without culimbo, the hog, takes the device's memory until too little is left.
+ * The allocation that follows can only succeed with memory from the limbo.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "stage.h"
 
-#define LONG_GRACE "CULIMBO_GRACE=1m" /* nothing goes back by itself */
+#define LONG_GRACE "CULIMBO_GRACE=1m" /* no block is released only because its grace period ended */
 #define WANTED (128 * MIB)
 #define LEFT (48 * MIB)
 
 static const char *const kind_names[] = { "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocAsync",
 					  "cuMemCreate" };
 
-/* A limbo of three big blocks: one opened and closed again, two never opened. */
+/* Puts three big blocks into the limbo: one was opened and closed again, two were never opened. */
 static void fill_limbo(struct actor *p, struct actor *c, struct handle handles[3])
 {
 	uint64_t blocks[3], import;
@@ -59,14 +59,14 @@ static void own_limbo_of(const char *env, const char *collector)
 	if (result)
 		return;
 	fill(p, what, WANTED, NEXT);
-	/* their grace was ended for it: a late opener is refused */
+	/* the allocation ended their grace period: a late open is refused */
 	ok(refused(try_open(c, &handles[1], &import)) || refused(try_open(c, &handles[2], &import)),
-	   "8 %s: a handle whose block was given away for it is refused", collector);
-	ok(reads(p, what, WANTED, NEXT, NULL), "8 %s: and the new block is whole", collector);
+	   "8 %s: a handle of a block that was released for it is refused", collector);
+	ok(reads(p, what, WANTED, NEXT, NULL), "8 %s: and the new block has its own bytes", collector);
 	free_block(p, what);
 
 	for (int kind = ALLOC_PITCH; kind <= ALLOC_CREATE; kind++) {
-		int order = kind == ALLOC_PITCH ? ALLOC_PITCH : /* the pool of async keeps: last */
+		int order = kind == ALLOC_PITCH ? ALLOC_PITCH : /* last, because the pool of cuMemAllocAsync keeps the memory */
 				    kind == ALLOC_ASYNC ? ALLOC_CREATE :
 							  ALLOC_ASYNC;
 
@@ -78,19 +78,19 @@ static void own_limbo_of(const char *env, const char *collector)
 			free_block(p, blocks[i]);
 		left = free_memory(h);
 		result = try_kind(p, (enum alloc_kind)order, WANTED, &what);
-		ok(left < WANTED && !result, "8 %s: %s gets it from the limbo (%d)", collector,
+		ok(left < WANTED && !result, "8 %s: %s gets memory from the limbo (%d)", collector,
 		   kind_names[order], result);
 		if (!result)
 			ASK(p, free_kind, (uint64_t)order, what);
 	}
 
-	/* what C holds is not to be had */
+	/* a block that C holds must not be released */
 	held = alloc_filled(p, BIG, OWN);
 	held_handle = export_block(p, held);
 	import = open_block(c, &held_handle);
 	free_block(p, held);
 	result = try_alloc(p, 4 * BIG, &what);
-	ok(result == OUT_OF_MEMORY, "8 %s: what C holds is not given away: out of memory, as bare (%d)",
+	ok(result == OUT_OF_MEMORY, "8 %s: a block that C holds is not released: out of memory, as bare (%d)",
 	   collector, result);
 	ok(reads(c, import, BIG, OWN, NULL), "8 %s: and C reads its own bytes", collector);
 	close_block(c, import);
@@ -112,7 +112,7 @@ static void own_limbo_inline(void)
 	own_limbo_of(LONG_GRACE " CULIMBO_COLLECTOR=inline", "inline");
 }
 
-/* A block that was held and is not any more, and no thread that would have seen it. */
+/* A block was held and was then closed, and no collector thread noticed the close. */
 static void own_limbo_released(void)
 {
 	const char *env = "CULIMBO_GRACE=0 CULIMBO_COLLECTOR=inline";
@@ -138,14 +138,14 @@ static void own_limbo_released(void)
 	for (int i = 0; i < 3; i++)
 		close_block(c, imports[i]);
 	result = try_alloc(p, WANTED, &what);
-	ok(!result, "8 inline: after C's close, the allocation gets what was released (%d)", result);
+	ok(!result, "8 inline: after C's close, the allocation gets its memory (%d)", result);
 	leave(c);
 	leave(p);
 	leave(h);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* The limbo is P's, who sleeps; the need is Q's. */
+/* The limbo is in P, which sleeps; Q needs memory. */
 static void others_limbo(void)
 {
 	struct handle handles[3], handle;
@@ -155,7 +155,7 @@ static void others_limbo(void)
 
 	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
 	for (int sharing = 1; sharing >= 0; sharing--) {
-		const char *who = sharing ? "Q, who shares too" : "Q, who shares nothing";
+		const char *who = sharing ? "Q, which shares too" : "Q, which shares nothing";
 
 		h = ENTER("H", .bare = true);
 		b = ENTER("B", .bare = true);
@@ -187,8 +187,8 @@ static void others_limbo(void)
 }
 
 /*
- * C holds what P has freed, and lets go of it; the need is Q's at once, before P's collector has
- * looked.  Bare, the driver has the memory when C's close returns.
+ * C holds a block that P has freed, and closes it.  Q needs memory at once, before P's collector
+ * has noticed the close.  Bare, the driver has the memory when C's close returns.
  */
 static void others_held(void)
 {
@@ -205,7 +205,7 @@ static void others_held(void)
 		p = ENTER("P", .env = LONG_GRACE);
 		q = ENTER("Q", .env = LONG_GRACE);
 		ASK(h, hog, WANTED + BIG + BIG / 2);
-		/* one kill: a second would find room where the first one's context was */
+		/* one kill only: a second allocation would fit where the first dead process's context was */
 		for (int i = 0; i < (killed ? 1 : TIMES); i++) {
 			block = alloc(p, WANTED);
 			handle = export_block(p, block);
@@ -230,11 +230,11 @@ static void others_held(void)
 	ok(!too_much, "control: while C holds P's block, Q gets nothing");
 	ok(!failed[0], "8 C closes what P has freed: Q's allocation right after that succeeds (%u of %d failed)",
 	   failed[0], TIMES);
-	ok(!failed[1], "8 C is killed: likewise (%u of 1 failed)", failed[1]);
+	ok(!failed[1], "8 C is killed: the same (%u of 1 failed)", failed[1]);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* What nobody gets by it keeps its grace: the limbo is of another device, or has not as much. */
+/* A block keeps its grace period where its release would not help: it is on another device, or too small. */
 static void others_device(void)
 {
 	struct actor *h0, *h1, *c, *p, *q0, *q1;
@@ -263,11 +263,11 @@ static void others_device(void)
 	ok(result == OUT_OF_MEMORY, "8 another device is short: out of memory, as bare (%d)", result);
 	result = try_alloc(q0, (uint64_t)1 << 60, &what);
 	ok(result == OUT_OF_MEMORY, "8 nobody has 1 EiB: out of memory, as bare (%d)", result);
-	/* of a pool is not known what it has already; but no device is as large */
+	/* a pool may already have memory, which culimbo cannot know; but no device has 1 TiB */
 	result = try_kind(q0, ALLOC_ASYNC, (uint64_t)1 << 40, &what);
-	ok(result == OUT_OF_MEMORY, "8 nor has any pool 1 TiB: out of memory, as bare (%d)", result);
+	ok(result == OUT_OF_MEMORY, "8 no pool has 1 TiB: out of memory, as bare (%d)", result);
 	result = try_open(c, &handles[1], &import);
-	ok(!result, "8 and no grace has ended for it: a handle under way opens (%d)", result);
+	ok(!result, "8 and no block lost its grace period: a handle that was not opened yet opens (%d)", result);
 	if (!result)
 		close_block(c, import);
 	result = try_alloc(q0, WANTED, &what);
@@ -281,7 +281,7 @@ static void others_device(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* ------------------------------------------------------- what else needs memory */
+/* ------------------------------------------------ other calls that need memory */
 static const char *const need_names[] = {
 	[NEED_PRIMARY] = "cuDevicePrimaryCtxRetain",
 	[NEED_CONTEXT] = "cuCtxCreate",
@@ -301,8 +301,8 @@ static const char *const need_names[] = {
 #define ENOUGH LONG_GRACE " CULIMBO_GRACE_BYTES=16MiB"
 
 /*
- * A limbo of one block of P's, @block, and nothing free beside it.  What is freed just after
- * somebody needed memory goes back at once: then again.
+ * Puts one block of P, @block, into the limbo with nothing else free.  After a shortage of memory a
+ * freed block is released at once; then it tries again.
  */
 static void only_limbo(struct actor *p, struct actor *h, uint64_t block)
 {
@@ -319,7 +319,7 @@ static void only_limbo(struct actor *p, struct actor *h, uint64_t block)
 	}
 }
 
-/* Who needs it, with the limbo P's and nothing else free; then while nobody has any. */
+/* One process needs memory while only P's limbo has some; then while nothing is available. */
 static void needed_by(struct actor *who, const char *whose, enum need need, struct actor *p, struct actor *h,
 		      struct actor *b)
 {
@@ -341,7 +341,7 @@ static void needed_by(struct actor *who, const char *whose, enum need need, stru
 	   need_names[need], whose, limbo, bare, live);
 }
 
-/* Calls that are no allocations. */
+/* Calls that are not allocations. */
 static void limbo_for_all(void)
 {
 	struct actor *h, *b, *fresh, *p, *q, *r;

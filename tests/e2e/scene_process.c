@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of what processes do beside sharing (12): contexts that end, fork,
- * exec, threads, closed descriptors; frees that wait for kernels (15); and those
- * who share nothing (13).
+ * Scenes of what processes do besides sharing (12): contexts that end, fork, exec, threads,
+ * closed descriptors; frees that wait for kernels (15); and processes that share nothing (13).
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -38,7 +37,7 @@ static void context_ends_once(int how, bool bare)
 		if (p->reply.result)
 			break_off("cuCtxCreate failed with %d", p->reply.result);
 	}
-	/* one in limbo and held, one held, one in limbo for its grace */
+	/* one block is in the limbo and held, one is held, one is in the limbo for its grace period */
 	waiting = alloc_filled(p, BIG, OWN);
 	shared = alloc_filled(p, BIG, OWN + 1);
 	graced = alloc_filled(p, SMALL, OWN);
@@ -55,35 +54,35 @@ static void context_ends_once(int how, bool bare)
 		ASK(p, ctx_reset);
 	else
 		ASK(p, ctx_release);
-	ok(!p->reply.result, "%s%s, with blocks held by C and in limbo: works (%d)", mode, call,
+	ok(!p->reply.result, "%s%s, with blocks held by C and in the limbo: succeeds (%d)", mode, call,
 	   p->reply.result);
 	if (how != DESTROYED)
 		ASK(p, ctx_again);
-	/* new blocks, at the addresses of the old ones if the driver will */
+	/* new blocks, if possible at the addresses of the old ones */
 	for (int i = 0; i < 8; i++)
 		new[i] = alloc_filled(p, i < 3 ? BIG : SMALL, NEXT);
 	ok(reads(c, waiting_at_c, BIG, OWN, NULL) && reads(c, shared_at_c, BIG, OWN + 1, NULL),
-	   "%s%s: C reads its own bytes on", mode, call);
+	   "%s%s: C still reads its own bytes", mode, call);
 	ok(!try_close(c, waiting_at_c) && !try_close(c, shared_at_c), "%s%s: C closes cleanly", mode,
 	   call);
-	/* nothing that P has now may be taken for what it had */
+	/* culimbo must not mistake P's new blocks for the old ones */
 	deadline = now_ms() + (bare ? 0 : 500);
 	do {
 		whole = true;
 		for (int i = 0; i < 8; i++)
 			whole = whole && reads(p, new[i], i < 3 ? BIG : SMALL, NEXT, NULL);
 	} while (whole && watch_until(deadline));
-	again = alloc(p, BIG); /* (a block freed by mistake would be given out again) */
+	again = alloc(p, BIG); /* a block that was freed by mistake would be given out again */
 	for (int i = 0; i < 8; i++)
 		whole = whole && new[i] != again;
-	ok(whole, "%s%s: P's new blocks are whole after C's closes", mode, call);
+	ok(whole, "%s%s: P's new blocks have their own bytes after C's closes", mode, call);
 	handle = export_block(p, new[0]);
 	waiting_at_c = open_block(c, &handle);
-	ok(reads(c, waiting_at_c, BIG, NEXT, NULL), "%s%s: P shares on, in a new context", mode, call);
+	ok(reads(c, waiting_at_c, BIG, NEXT, NULL), "%s%s: P continues to share in a new context", mode, call);
 	close_block(c, waiting_at_c);
 	for (int i = 0; i < 8; i++)
 		whole = !try_free(p, new[i]) && whole;
-	ok(whole && !try_free(p, again), "%s%s: and frees what it has", mode, call);
+	ok(whole && !try_free(p, again), "%s%s: and frees its blocks", mode, call);
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "%s%s: both end well", mode,
 	   call);
 	if (!bare)
@@ -98,7 +97,7 @@ static void context_ends_all(void)
 	}
 }
 
-/* An importer's context that ends takes its mappings along. */
+/* The end of an importer's context also ends its mappings. */
 static void importer_resets(void)
 {
 	struct actor *p = ENTER("P", .env = GRACE);
@@ -109,7 +108,7 @@ static void importer_resets(void)
 	(void)neighbour;
 	open_block(c, &handle);
 	free_block(p, block);
-	ok(!ASK(c, ctx_reset)->result, "12 C resets its device while it holds");
+	ok(!ASK(c, ctx_reset)->result, "12 C resets its device while it holds a block");
 	ASK(c, ctx_again);
 	ok(claim_within(p, block, SMALL, NEXT, 1000, NULL), "12 C has reset its device: its hold is gone");
 	handle = export_block(p, block);
@@ -151,7 +150,7 @@ static void forks(void)
 		status = (int)ASK(p, fork, (uint64_t)children[i].how)->v[0];
 		ok(WIFEXITED(status) && WEXITSTATUS(status) == children[i].status,
 		   "12 P's child %s: with its own status (0x%x)", name, (unsigned int)status);
-		/* Whether a real driver's exit handlers stand that is not known. */
+		/* It is not known whether a real driver's exit handlers survive that. */
 		if (!on_real_driver()) {
 			status = (int)ASK(p, fork, (uint64_t)children[i].how, 1)->v[0];
 			ok(WIFEXITED(status) && WEXITSTATUS(status) == children[i].status,
@@ -162,28 +161,28 @@ static void forks(void)
 		ok(WIFEXITED(status) && WEXITSTATUS(status) == children[i].status,
 		   "12 C's child %s: with its own status (0x%x)", name, (unsigned int)status);
 		ok(!*said(p) && !*said(c) && files() == 2,
-		   "12 a child that %s says nothing and takes no file away", name);
+		   "12 a child that %s prints nothing and removes no file", name);
 		ok(!claim(p, held, SMALL, NEXT) && reads(c, held_at_c, SMALL, OWN, NULL),
-		   "12 after a child that %s, C's hold holds on", name);
+		   "12 after a child that %s, C still holds its block", name);
 		block = alloc_filled(p, SMALL, OWN);
 		handle = export_block(p, block);
 		import = open_block(c, &handle);
 		free_block(p, block);
 		ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
-		   "12 after a child that %s, P shares on", name);
+		   "12 after a child that %s, P continues to share", name);
 		close_block(c, import);
 		ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL),
-		   "12 after a child that %s, blocks come back", name);
+		   "12 after a child that %s, blocks are released", name);
 		free_block(p, block);
 	}
 	close_block(c, held_at_c);
-	ok(claim_within(p, held, SMALL, NEXT, SOON_MS, NULL), "12 the block held all along comes back");
+	ok(claim_within(p, held, SMALL, NEXT, SOON_MS, NULL), "12 the block that was held all the time is released");
 	leave(c);
 	leave(p);
 	ok(!*said(p) && !*said(c) && files() == 0, "nothing to report, no file left");
 }
 
-/* CUDA in the child of a process that uses it: the driver refuses, and so do we. */
+/* CUDA calls in the child of a process that uses CUDA: the driver refuses them, and so does culimbo. */
 static void fork_calls(void)
 {
 	static const char *const calls[] = { "cuMemFree", "cuIpcGetMemHandle", "cuIpcCloseMemHandle",
@@ -202,7 +201,7 @@ static void fork_calls(void)
 		memcpy(said_to[bare], ASK(p, fork_calls, mine, import)->v, sizeof(said_to[bare]));
 		ok(!try_close(p, import) && !try_close(c, at_c) && !try_free(p, mine) &&
 			   !try_free(c, theirs),
-		   "%sthe parent's are not touched by CUDA calls of its child",
+		   "%sCUDA calls of a child do not affect the parent's blocks",
 		   bare ? "control: bare, " : "12 ");
 		leave(p);
 		leave(c);
@@ -214,7 +213,7 @@ static void fork_calls(void)
 		   (unsigned long long)said_to[0][i], (unsigned long long)said_to[1][i]);
 }
 
-/* The process goes on as another image: what it held or shared is gone. */
+/* After exec the process is another image: what it held or shared is gone. */
 static void execs(void)
 {
 	struct actor *p = ENTER("P", .env = GRACE);
@@ -229,28 +228,28 @@ static void execs(void)
 	free_block(p, block);
 	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
 	back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
-	note("back %.1f ms after C's exec", took);
-	ok(back && took < 1500, "12 C execs while it holds: its hold comes back");
+	note("memory returned %.1f ms after C's exec", took);
+	ok(back && took < 1500, "12 C execs while it holds a block: P gets the address again");
 	ASK(c, begin);
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
 	ok(reads(c, import, SMALL, NEXT, NULL), "12 and the new image opens the next block");
 	free_block(p, block);
-	ok(!claim(p, block, SMALL, OWN), "12 which it holds");
-	/* now P, and C goes on reading */
+	ok(!claim(p, block, SMALL, OWN), "12 the new image holds that block");
+	/* now P execs, and C still reads */
 	tell(p, OP_exec, NULL, (const uint64_t[6]){ 0 });
 	ASK(p, begin);
-	ok(reads(c, import, SMALL, NEXT, NULL), "12 P execs: C reads its own bytes on");
+	ok(reads(c, import, SMALL, NEXT, NULL), "12 P execs: C still reads its own bytes");
 	close_block(c, import);
 	block = alloc_filled(p, SMALL, OWN);
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
-	ok(reads(c, import, SMALL, OWN, NULL), "12 P's new image shares on");
+	ok(reads(c, import, SMALL, OWN, NULL), "12 P's new image continues to share");
 	close_block(c, import);
 	free_block(p, block);
 	leave(c);
 	leave(p);
-	/* the next process that shares takes away the file of P's old image */
+	/* the next process that shares removes the file of P's old image */
 	settled = now_ms() + 500;
 	while (watch_until(settled))
 		;
@@ -287,9 +286,9 @@ static void threads_of(unsigned int producers, unsigned int rounds, uint64_t byt
 	note("%llu blocks were sent, %llu received", (unsigned long long)made->v[0],
 	     (unsigned long long)got->v[0]);
 	ok(got->v[0] == made->v[0] && got->v[1] == 0 && got->v[2] == 0,
-	   "12 each that was sent opens and has its own bytes (%llu refused, %llu foreign)",
+	   "12 each block that was sent can be opened and has its own bytes (%llu refused, %llu foreign)",
 	   (unsigned long long)got->v[1], (unsigned long long)got->v[2]);
-	/* (chunks of 2 MiB may stay for the next small block) */
+	/* chunks of 2 MiB may stay allocated for the next small block */
 	ok(free_within(o, before - 4 * MIB, SOON_MS, NULL), "12 then no block is left");
 	leave(c);
 	leave(p);
@@ -308,7 +307,7 @@ static void threads_big(void)
 }
 
 /* ------------------------------------------------------- closed descriptors */
-/* The simulated driver stands the loss of its descriptors; a real one does not. */
+/* The simulated driver survives the loss of its descriptors; a real one does not. */
 static void all_closed_bare(void)
 {
 	struct actor *p = ENTER("P", .bare = true), *c = ENTER("C", .bare = true);
@@ -323,7 +322,7 @@ static void all_closed_bare(void)
 	       !try_alloc(p, BIG, &block) && !try_export(p, block, &handle) &&
 	       !try_open(c, &handle, &import) && !try_close(c, import) && !try_free(p, block) &&
 	       !try_free(p, first);
-	ok(well, "control: bare, all descriptors above 2 closed in P and C: they share on");
+	ok(well, "control: bare, all descriptors above 2 closed in P and C: they continue to share");
 	leave(c);
 	leave(p);
 }
@@ -344,32 +343,32 @@ static void closed_once(enum close_which which)
 	ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
 	   "12 and then frees: C reads its own bytes");
 	close_block(c, import);
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "12 C closes: back");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "12 after C's close P gets the address again");
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
-	ok(reads(c, import, SMALL, NEXT, NULL), "12 P shares on");
-	ok(ASK(c, close_fds, which)->v[0] > 0, "12 C closes %s while it holds", what);
+	ok(reads(c, import, SMALL, NEXT, NULL), "12 P continues to share");
+	ok(ASK(c, close_fds, which)->v[0] > 0, "12 C closes %s while it holds a block", what);
 	free_block(p, block);
-	/* longer than any settling: nobody may take C for dead */
+	/* waits longer than the settle time: no process may take C for dead */
 	deadline = now_ms() + 1200;
 	do
 		held = held && !claim(p, block, SMALL, OWN) && reads(c, import, SMALL, NEXT, NULL);
 	while (held && watch_until(deadline));
-	ok(held, "12 for a second and more it reads its own bytes");
+	ok(held, "12 more than a second later it reads its own bytes");
 	close_block(c, import);
-	ok(claim_within(p, block, SMALL, OWN, SOON_MS, NULL), "12 and its close brings the block back");
+	ok(claim_within(p, block, SMALL, OWN, SOON_MS, NULL), "12 and after its close P gets the address again");
 	handle = export_block(p, block);
 	import = open_block(c, &handle);
 	free_block(p, block);
 	ok(!claim(p, block, SMALL, NEXT) && reads(c, import, SMALL, OWN, NULL),
-	   "12 C opens the next one, and holds it");
+	   "12 C opens and holds the next block");
 	kill_actor(c);
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "12 C is killed: back");
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "12 C is killed: P gets the address again");
 	leave(p);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* P, which has lost its lock, lives: C's stale handle is of a block that P has freed, long ago. */
+/* P has lost its lock but lives.  C's stale handle is of a block that P freed long ago. */
 static void closed_and_stale(void)
 {
 	struct actor *p = ENTER("P", .env = "CULIMBO_GRACE=0"), *c = ENTER("C", .env = GRACE);
@@ -379,13 +378,13 @@ static void closed_and_stale(void)
 
 	open_block(c, &known);
 	free_block(p, block);
-	export_block(p, alloc(p, SMALL)); /* P's file does not say any more when it freed the stale one */
+	export_block(p, alloc(p, SMALL)); /* P's file no longer says when it freed the stale one */
 	ASK(p, close_fds, CLOSE_CULIMBO);
 	result = try_open(c, &stale, &import);
 	ok(result == INVALID_VALUE, "12 P has closed its descriptors: C's stale handle is refused (%d)", result);
 	leave_by(c, END_EXIT, 0);
 	ok(strstr(said(c), "STALE: ") && !strstr(said(c), " had ended "),
-	   "12 and C's report does not say that P had ended, which lives");
+	   "12 and C's report does not say that P, which lives, had ended");
 	leave(p);
 }
 
@@ -418,7 +417,7 @@ static void free_waits(void)
 				if (i == 0)
 					open_block(c, &handle);
 			}
-			ASK(p, spin, 1 * MS); /* (the first launch loads the kernel) */
+			ASK(p, spin, 1 * MS); /* the first launch loads the kernel */
 			ASK(p, kernel_wait);
 			for (int i = 0; i < 2; i++) {
 				ASK(p, spin, 200 * MS);
@@ -436,7 +435,7 @@ static void free_waits(void)
 			if (p->reply.result)
 				break_off("cuMemFreeAsync failed with %d", p->reply.result);
 			ok(p->reply.ns < 100 * MS && ASK(p, kernel_query)->result == NOT_READY,
-			   "%s%s: cuMemFreeAsync does not", mode, size);
+			   "%s%s: cuMemFreeAsync does not wait", mode, size);
 			ASK(p, kernel_wait);
 			leave_by(c, END_EXIT, 0);
 			leave_by(p, END_EXIT, 0);
@@ -444,7 +443,7 @@ static void free_waits(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* A free in a stream is in the order of the stream: not before its kernel wrote. */
+/* A stream-ordered free takes effect in the stream's order: not before its kernel has written. */
 static void free_in_order(void)
 {
 	struct actor *o = ENTER("O", .bare = true);
@@ -455,7 +454,7 @@ static void free_in_order(void)
 	double start, took;
 	bool back;
 
-	ASK(p, spin, 1 * MS); /* (the first launch loads the kernels) */
+	ASK(p, spin, 1 * MS); /* the first launch loads the kernels */
 	ASK(p, kernel_wait);
 	before = free_memory(o);
 	block = alloc_filled(p, BIG, OWN);
@@ -465,12 +464,12 @@ static void free_in_order(void)
 	ASK(p, fill_kernel, block, SMALL / 4, 0x11111111, 600 * MS);
 	if (ASK(p, free_async, block, 0)->result)
 		break_off("cuMemFreeAsync failed with %d", p->reply.result);
-	/* free of holds at once and of grace soon, long before the kernel ends; P sleeps */
+	/* no process holds the block, and its grace period ends long before the kernel does; P sleeps */
 	close_block(c, import);
 	back = free_within(o, before - 2 * MIB, SOON_MS, NULL);
 	took = now_ms() - start;
-	ok(took > 550, "15 cuMemFreeAsync: the block does not go back before the kernel before it ends");
-	ok(back && took < 1100, "15 cuMemFreeAsync: but then it does, P asleep (%.0f ms)", took);
+	ok(took > 550, "15 cuMemFreeAsync: the block is not released before the kernel ahead of it ends");
+	ok(back && took < 1100, "15 cuMemFreeAsync: it is released after that, P asleep (%.0f ms)", took);
 	ok(!ASK(p, kernel_query)->result, "15 and the kernel is done");
 	leave(o);
 	leave(c);
@@ -478,7 +477,7 @@ static void free_in_order(void)
 	ok(!*said(p) && files() == 0, "nothing to report, no file left");
 }
 
-/* -------------------------------------------------- 13: who shares nothing */
+/* ------------------------------------------- 13: processes that share nothing */
 static int entries(pid_t pid, const char *what)
 {
 	char path[64];

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A random run: producers and consumers share, free, close, exit and are killed
- * in any order, and whatever a consumer has open must have its own bytes.
+ * A random run: producers and consumers share, free, close, exit and are killed in any order.
+ * Whatever a consumer has open must have its own bytes.
  *
- * What happens depends on the seed alone (E2E_SEED; printed), so that a failure
- * can be played again.
+ * The order depends only on the seed (E2E_SEED, printed), so a failure can be repeated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +11,12 @@
 
 #include "stage.h"
 
-#define NOISE 251 /* what blocks that are not shared are full of */
+#define NOISE 251 /* the contents of blocks that are not shared */
 
 enum { PRODUCERS = 2, CONSUMERS = 3, BLOCKS = 48, STEPS = 1500, REPLACED_MAX = 12 };
 
 struct block {
-	bool used, freed, orphan; /* orphan: its producer is gone */
+	bool used, freed, orphan; /* orphan: its producer has ended */
 	unsigned char value;
 	int producer;
 	uint64_t address, bytes, import[CONSUMERS];
@@ -32,7 +31,7 @@ struct run {
 	struct block block[BLOCKS];
 	uint64_t noise[PRODUCERS][8];
 	int opened, refused, killed, left;
-	const char *wrong; /* what broke a promise, or NULL */
+	const char *wrong; /* the assertion that failed, or NULL */
 	int foreign;
 };
 
@@ -40,7 +39,7 @@ static uint64_t seed;
 
 static unsigned int dice(unsigned int sides)
 {
-	/* xorshift64*: the same on every machine */
+	/* xorshift64*, the same on every machine */
 	seed ^= seed >> 12;
 	seed ^= seed << 25;
 	seed ^= seed >> 27;
@@ -54,7 +53,7 @@ static struct block *any_block(struct run *run)
 	return block->used ? block : NULL;
 }
 
-/* Forgets a block that nobody has any more. */
+/* Forgets a block that no process has any more. */
 static void settle(struct block *block)
 {
 	for (int c = 0; c < CONSUMERS; c++)
@@ -88,7 +87,7 @@ static void step_open(struct run *run)
 
 	if (!block || block->orphan)
 		return;
-	/* exported and freed a moment ago it must still open, with us (the grace is 2 s from the export) */
+	/* With culimbo, a block that was just exported and freed must still open (the grace period is 2 s from the export). */
 	if (block->freed && (run->bare || now_ms() - block->exported_at > 1000))
 		return;
 	result = try_open(run->consumer[c], &block->handle, &import);
@@ -130,12 +129,12 @@ static void step_free(struct run *run)
 		break_off("cuMemFreeAsync failed with %d", producer->reply.result);
 	block->freed = true;
 	block->freed_at = now_ms();
-	/* (the record stays ours for a while, so that it may be opened late) */
+	/* keeps the entry for a while, so that the handle may be opened late */
 	if (dice(2))
 		settle(block);
 }
 
-/* Somebody else's memory comes and goes, and is written to. */
+/* Allocates, overwrites and frees blocks that are not shared. */
 static void step_noise(struct run *run)
 {
 	int p = (int)dice(PRODUCERS), i = (int)dice(8);
@@ -190,7 +189,7 @@ static void step_leave(struct run *run)
 	run->producer[p] = enter_role(run, "P", dice(3));
 }
 
-/* Whether each has its own bytes in all that it has open. */
+/* True when every consumer reads the block's own bytes in all that it has open. */
 static bool all_right(struct run *run, bool all)
 {
 	for (int b = 0; b < BLOCKS; b++) {
@@ -211,7 +210,7 @@ static bool all_right(struct run *run, bool all)
 	return true;
 }
 
-/* Returns the number of steps that went well. */
+/* Returns the number of steps before the first failure. */
 static int play(struct run *run)
 {
 	int step;
@@ -265,16 +264,16 @@ static void random_run(void)
 	note("%d steps: %d opens, %d refused, %d consumers and %d producers replaced", step, run.opened,
 	     run.refused, run.killed, run.left);
 	ok(!run.wrong, "1 a random run of %d steps: %s%s", STEPS,
-	   run.wrong ? run.wrong : "whatever is open has its own bytes",
+	   run.wrong ? run.wrong : "every open block has its own bytes",
 	   run.wrong ? " (it did not)" : "");
 	if (run.wrong)
 		return;
-	ok(all_right(&run, true), "1 and so it is at the end");
+	ok(all_right(&run, true), "1 the same holds at the end");
 	for (int c = 0; c < CONSUMERS; c++)
 		leave_by(run.consumer[c], END_EXIT, 0);
 	for (int p = 0; p < PRODUCERS; p++)
 		leave_by(run.producer[p], END_EXIT, 0);
-	/* what the killed left, the next process that shares takes away */
+	/* the next process that shares removes the files of killed ones */
 	run.producer[0] = ENTER("Q");
 	export_block(run.producer[0], alloc(run.producer[0], SMALL));
 	leave(run.producer[0]);

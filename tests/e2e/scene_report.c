@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of the report at exit: silent when there is nothing to say, and naming
- * who and what when there is.  Its words may change; a process id, a size and
- * the line that says SUMMARY may not.
+ * Scenes of the report at exit: it is silent when there is nothing to report; otherwise it names
+ * processes and blocks.  Its words may change, but process ids, sizes and the SUMMARY line must be in it.
  */
 #include "scene_report.h"
 
@@ -18,7 +17,7 @@ static bool names_pid(const char *text, pid_t pid)
 	const char *at = text;
 	size_t n = (size_t)snprintf(number, sizeof(number), "%d", (int)pid);
 
-	/* the number by itself, not in a longer one */
+	/* as a whole number, not as a part of a longer one */
 	while ((at = strstr(at, number))) {
 		bool before = at == text || at[-1] < '0' || at[-1] > '9';
 		bool after = at[n] < '0' || at[n] > '9';
@@ -30,7 +29,7 @@ static bool names_pid(const char *text, pid_t pid)
 	return false;
 }
 
-/* 64 MiB, however it is written. */
+/* 64 MiB in any notation. */
 static bool names_big(const char *text)
 {
 	return strstr(text, "67108864") || strstr(text, "67,108,864") || strstr(text, "64 MiB") ||
@@ -109,14 +108,14 @@ static void reclaimed(void)
 	free_block(p, block);
 	kill_actor(c);
 	if (!claim_within(p, block, SMALL, NEXT, SOON_MS, NULL))
-		break_off("the block does not come back");
+		break_off("P does not get the address again");
 	free_block(p, block);
 	free_block(p, neighbour);
 	leave_by(p, END_EXIT, 0);
 	show(p);
-	ok(count_said(p, "SUMMARY") == 1, "P took back from a dead process: one SUMMARY line");
+	ok(count_said(p, "SUMMARY") == 1, "P took a hold back from a dead process: one SUMMARY line");
 	ok(strstr(said(p), "reclaimed=1 ") && names_pid(said(p), c->pid),
-	   "which counts it, and the report names the process that died holding");
+	   "which counts that, and the report names the dead process");
 }
 
 static void misuse(void)
@@ -132,7 +131,7 @@ static void misuse(void)
 	close_block(c, import);
 	try_close(c, import);
 	if (!claim_within(p, block, SMALL, NEXT, SOON_MS, NULL))
-		break_off("the block does not come back");
+		break_off("P does not get the address again");
 	try_open(c, &handle, &again);
 	leave_by(c, END_EXIT, 0);
 	leave_by(p, END_EXIT, 0);
@@ -143,7 +142,7 @@ static void misuse(void)
 	   "closed twice, and a stale handle: C's report says so");
 }
 
-/* Ordinary ends: nothing to report. */
+/* Normal ends: nothing to report. */
 static void quiet(void)
 {
 	static const char *const ends[] = { "freed a moment ago, opened by nobody", "never freed",
@@ -210,7 +209,7 @@ static void report_options(void)
 	f = fopen(path, "re");
 	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
 	text[n] = 0;
-	ok(strstr(text, "SUMMARY") && !*said(c), "CULIMBO_REPORT_FILE: it goes there, and not to stderr");
+	ok(strstr(text, "SUMMARY") && !*said(c), "CULIMBO_REPORT_FILE: the report goes there, and not to stderr");
 	if (f)
 		fclose(f);
 	unlink(path);

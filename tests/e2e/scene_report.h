@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two files of scenes of the report have in common: their grace, and their list. */
+/* Shared by scene_report.c and scene_findings.c: their grace period and their list. */
 #ifndef CL_TEST_SCENE_REPORT_H
 #define CL_TEST_SCENE_REPORT_H
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of streams: a block that is freed in a stream's order waits for that stream,
- * and for no other one.
+ * Scenes of streams: a stream-ordered free waits for its stream and for no other.
  */
 #include <stdlib.h>
 
@@ -9,13 +8,13 @@
 
 #define MS UINT64_C(1000000) /* ns */
 #define SOON_MS 5000
-/* A block that nobody has goes straight to the driver when its grace is over, or beyond the budget. */
+/* A block that no process holds is released when its grace period ends, or at once when the limbo is over budget. */
 #define GRACE "CULIMBO_GRACE=100ms CULIMBO_GRACE_BYTES=1GiB"
 #define LEGACY 0
 #define PER_THREAD 2
-#define MISSING (2 * MIB) /* of free memory: what is small keeps its page */
+#define MISSING (2 * MIB) /* of free memory; a small block's page stays allocated */
 
-/* Shares @block and frees it: in its grace. */
+/* Shares @block and frees it within its grace period. */
 static void free_on(struct actor *p, uint64_t block, uint64_t stream, bool per_thread)
 {
 	export_block(p, block);
@@ -24,9 +23,8 @@ static void free_on(struct actor *p, uint64_t block, uint64_t stream, bool per_t
 }
 
 /*
- * So many that any two of them are taken for one another by whoever looks at a few bits.
- * (On a GPU the kernel takes longer: beside others who make contexts, each free takes
- * milliseconds.)
+ * So many streams that some have equal hash bits.  On a GPU the kernel takes longer, because each
+ * free takes milliseconds while other processes create contexts.
  */
 static void streams_apart(void)
 {
@@ -55,7 +53,7 @@ static void streams_apart(void)
 		free_on(p, block[i], stream[i], false);
 	back = free_within(o, before - MISSING, kernel_ms - 100, &took);
 	ok(back && ASK(p, kernel_query)->result == NOT_READY,
-	   "15 what is freed on %d idle streams comes back while another stream works (%.0f ms)", IDLE, took);
+	   "15 blocks freed on %d idle streams are released while another stream is busy (%.0f ms)", IDLE, took);
 	ASK(p, kernel_wait);
 	leave(o);
 	leave(p);
@@ -84,12 +82,12 @@ static void devices_apart(void)
 	note("the allocation took %.2f ms", (double)p->reply.ns * 1e-6);
 	ASK(p, device, 0);
 	ok(!result && ASK(p, stream_query, LEGACY)->result == NOT_READY,
-	   "15 what is freed on device 1 is there for an allocation while device 0 works (%d)", result);
+	   "15 memory freed on device 1 serves an allocation while device 0 is busy (%d)", result);
 	leave(p);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
-/* The thread's own default stream waits for no other thread's, nor for the program's streams. */
+/* A thread's own default stream waits neither for another thread's nor for the program's streams. */
 static void per_thread_stream(const char *door)
 {
 	struct actor *o = ENTER("O", .bare = true);
@@ -108,14 +106,14 @@ static void per_thread_stream(const char *door)
 	free_on(p, block, LEGACY, true);
 	back = free_within(o, before - MISSING, SOON_MS, NULL);
 	took = now_ms() - start;
-	ok(back && took > 350, "15 %s: what is freed on a thread's own stream waits for it (%.0f ms)", door, took);
+	ok(back && took > 350, "15 %s: a block freed on a thread's own stream waits for that stream (%.0f ms)", door, took);
 
 	block = alloc(p, BIG);
 	ASK(p, stream_spin, other, 1500 * MS);
 	free_on(p, block, LEGACY, true);
 	back = free_within(o, before - MISSING, 1000, &took);
 	ok(back && ASK(p, stream_query, other)->result == NOT_READY,
-	   "15 %s: and for no other stream, as the legacy one does (%.0f ms)", door, took);
+	   "15 %s: and not for other streams, unlike on the legacy stream (%.0f ms)", door, took);
 	leave(o);
 	leave(p);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stage: starts actors, speaks with them, keeps deadlines; see stage.h.
+ * The stage: starts actors, sends requests, keeps deadlines; see stage.h.
  *
- * What must hold: an actor is killed when the stage ends in any way
- * (PR_SET_PDEATHSIG), and never waited for without a bound.
+ * Rule: An actor is killed however the stage ends (PR_SET_PDEATHSIG).  No wait for an
+ * actor is unbounded.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,11 +23,11 @@
 
 #include "stage.h"
 
-#define ANSWER_MS 30000 /* (the first answer waits for a context to be made) */
+#define ANSWER_MS 30000 /* long, because the first answer waits for a context to be created */
 #define END_MS 20000
 #define ACTORS_MAX 64
-#define UNDER_MAX 16 /* words of E2E_UNDER */
-#define CLAIM_TRIES 6144 /* of 1 KiB: fills any chunk, and then some */
+#define UNDER_MAX 16 /* the maximum number of words in E2E_UNDER */
+#define CLAIM_TRIES 6144 /* of 1 KiB: more than fill any chunk */
 
 static struct actor actors[ACTORS_MAX];
 static int actors_n;
@@ -121,7 +121,7 @@ static void redirect(const char *path, int to)
 		_exit(124);
 }
 
-/* In the child: becomes the actor. */
+/* The child becomes the actor. */
 __attribute__((noreturn)) static void become(const struct actor *actor, const struct entry *entry,
 					     int socket)
 {
@@ -164,7 +164,7 @@ __attribute__((noreturn)) static void become(const struct actor *actor, const st
 		argv[n++] = (char *)"/usr/bin/env";
 		argv[n++] = preload;
 	}
-	/* (E2E_UNDER: a command to run what has culimbo in it under, such as valgrind) */
+	/* E2E_UNDER: a command, such as valgrind, under which actors with culimbo run */
 	if (!entry->bare && getenv("E2E_UNDER"))
 		under = strdup(getenv("E2E_UNDER"));
 	for (int i = 0; under && i < UNDER_MAX && (word = strtok_r(i ? NULL : under, " ", &rest)); i++)
@@ -237,7 +237,7 @@ const struct wire_reply *hear(struct actor *actor, int deadline_ms)
 
 		if (waitpid(actor->pid, &status, WNOHANG) == actor->pid)
 			actor->ended = true;
-		break_off("%s is gone (status 0x%x; it said: %.300s)", actor->name,
+		break_off("%s has ended (status 0x%x; it said: %.300s)", actor->name,
 			  (unsigned int)status, said(actor));
 	}
 	return &actor->reply;
@@ -269,7 +269,7 @@ bool begins(struct actor *actor)
 	return true;
 }
 
-/* Waits for its end; the reply is what waitpid() says. */
+/* Waits for the actor's end; the reply is the status from waitpid(). */
 static int reap(struct actor *actor)
 {
 	double deadline = now_ms() + END_MS;
@@ -341,7 +341,7 @@ int count_said(const struct actor *actor, const char *text)
 }
 
 /* --------------------------------------------------------------- operations */
-/* Breaks off unless the driver was content with what @actor did last. */
+/* Ends the scene unless @actor's last driver call succeeded. */
 static void must(struct actor *actor, int result, enum wire_operation operation)
 {
 	if (result)
@@ -444,9 +444,8 @@ bool reads(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char 
 bool claim(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value)
 {
 	/*
-	 * A real driver gives the addresses of big blocks last in, first out: one more
-	 * of them each time, or those that were claimed in vain, before it was free,
-	 * would come round for ever.
+	 * A real driver gives out the addresses of big blocks last in, first out.  With a fixed number of
+	 * blocks the same addresses would return forever, so one more is taken each time.
 	 */
 	static unsigned int big;
 	unsigned int most = on_real_driver() ? 256 : 8;
@@ -469,7 +468,7 @@ bool claim_within(struct actor *actor, uint64_t address, uint64_t bytes, unsigne
 	return got;
 }
 
-/* It is the device's, of which other scenes take as well (seen on a GPU: "0 of 64 MiB"). */
+/* Free memory is the whole device's, and scenes that run at the same time use it too (seen on a GPU: "0 of 64 MiB"). */
 uint64_t free_memory(struct actor *actor)
 {
 	if (!(playing->flags & SCENE_ALONE))
@@ -543,7 +542,7 @@ static const struct scene *const all[] = { memory_scenes, death_scenes,	  pressu
 					   odd_scenes,	  report_scenes,  random_scenes,
 					   stream_scenes, pool_scenes };
 
-/* scenes --list: a line for each that runs here, with "alone" or "any" */
+/* scenes --list: prints a line for each scene that can run here, with "alone" or "any" */
 static int list(void)
 {
 	int skip = on_real_driver() ? SCENE_SIMULATED : SCENE_REAL;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stage: what a scene is written with.
+ * The stage: the functions with which scenes are written.
  *
- * A scene is one of the promises of culimbo, played by actors: real processes
- * (actor.c), with or without the library, that do what the scene says, line by
- * line.  The stage itself is never under the library and makes no CUDA call.
+ * A scene tests one promise of culimbo.  Its actors are real processes (actor.c), with or without
+ * the library, that make the calls that the scene tells them, line by line.  The stage itself
+ * never has the library and makes no CUDA call.
  *
- * What must hold: nothing waits without a deadline and nothing sleeps to be
- * safe; a step of the setting that fails ends the scene as failed; whatever
- * happens, no actor outlives the stage.
+ * Rules: No wait is without a deadline, and no sleep replaces a wait.  A step of the setup that
+ * fails ends the scene as failed.  No actor outlives the stage.
  *
- * On the simulated driver and on a real one the same scenes run.
+ * The same scenes run on the simulated driver and on a real one.
  */
 #ifndef STAGE_H
 #define STAGE_H
@@ -24,14 +23,14 @@
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
-#define SMALL KIB	 /* beside a live neighbour in its 2 MiB chunk */
+#define SMALL KIB	 /* in a 2 MiB chunk with a live neighbour */
 #define BIG (64 * MIB)	 /* an allocation of its own */
 
-/* What bytes are made of. */
+/* The contents of blocks. */
 #define OWN 17
-#define NEXT 99 /* the next owner's */
+#define NEXT 99 /* the next owner's bytes */
 
-/* Driver results that scenes speak of. */
+/* Driver results that scenes compare with. */
 #define INVALID_VALUE 1
 #define OUT_OF_MEMORY 2
 #define INVALID_CONTEXT 201
@@ -42,7 +41,7 @@
 
 /* ------------------------------------------------------------------- scenes */
 enum {
-	SCENE_ALONE = 1,     /* asserts times or free memory: nothing is to run beside it */
+	SCENE_ALONE = 1,     /* asserts times or free memory: no other scene may run at the same time */
 	SCENE_SIMULATED = 2, /* only on the simulated driver */
 	SCENE_REAL = 4,	     /* only on a real one */
 };
@@ -53,21 +52,21 @@ struct scene {
 	int flags;
 };
 
-/* Each file of scenes has a list of them, which ends with a name of NULL. */
+/* Each file of scenes has a list, which ends with a NULL name. */
 extern const struct scene memory_scenes[], death_scenes[], pressure_scenes[], event_scenes[],
 	process_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
 	stream_scenes[], pool_scenes[];
 
 /* ------------------------------------------------------------------ results */
-/* One line of the result: the promise, in words. */
+/* Prints one line of the result: the assertion, in words. */
 void ok(bool holds, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The setting broke: the scene ends here, as failed. */
+/* Ends the scene as failed, because its setup failed. */
 void break_off(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 bool on_real_driver(void);
 double now_ms(void);
-/* For loops that watch for something: a short pause, false once @deadline is over. */
+/* For loops that wait for a change: a short pause, then false once @deadline has passed. */
 bool watch_until(double deadline_ms);
 
 /* ------------------------------------------------------------------- actors */
@@ -76,45 +75,45 @@ struct actor {
 	pid_t pid;
 	int fd;
 	bool bare, ended;
-	int status; /* of waitpid, once ended */
-	char out[512], err[512]; /* the files that its stdout and stderr go to */
+	int status; /* from waitpid, once it has ended */
+	char out[512], err[512]; /* the paths of its stdout and stderr */
 	const char *door;
-	struct wire_reply reply; /* the last one */
+	struct wire_reply reply; /* the last reply */
 };
 
 struct entry {
 	bool bare;	    /* without culimbo */
 	bool raw;	    /* makes no CUDA call until told to */
 	const char *door;   /* "linked", "dlsym" or "getproc" */
-	const char *env;    /* "NAME=value NAME=value" beside what all have */
-	const char *other;   /* the library of another culimbo, preloaded with .bare */
+	const char *env;    /* "NAME=value NAME=value" in addition to the common environment */
+	const char *other;   /* another culimbo's library, preloaded together with .bare */
 	int partner;	    /* a descriptor to become WIRE_PARTNER_FD, or 0 */
 };
 /* Starts an actor: ENTER("P", .bare = true). */
 #define ENTER(name, ...) enter(name, (struct entry){ __VA_ARGS__ })
 struct actor *enter(const char *name, struct entry entry);
 
-/* Does an operation and waits for the reply, which the scene then judges. */
+/* Sends a request and waits for the reply, which the scene then checks. */
 #define ASK(actor, operation, ...)                                                                 \
 	ask(actor, OP_##operation, NULL, (const uint64_t[6]){ __VA_ARGS__ })
 const struct wire_reply *ask(struct actor *actor, enum wire_operation operation,
 			     const unsigned char *handle, const uint64_t a[6]);
-/* Begins, as all do that don't enter raw; false: it sees no device. */
+/* Initialises CUDA in an actor that was entered raw; false: it sees no device. */
 bool begins(struct actor *actor);
-/* The two halves of ask(), for what takes long. */
+/* The two halves of ask(), for long operations. */
 void tell(struct actor *actor, enum wire_operation operation, const unsigned char *handle,
 	  const uint64_t a[6]);
 const struct wire_reply *hear(struct actor *actor, int deadline_ms);
 
-/* Lets an actor end as told and returns what waitpid() says. */
+/* Ends an actor as requested; returns the status from waitpid(). */
 int leave_by(struct actor *actor, enum ending how, int status);
-/* exit(0); breaks off when it ends in another way. */
+/* exit(0); ends the scene when the actor ends otherwise. */
 void leave(struct actor *actor);
 void kill_actor(struct actor *actor);
-/* What it wrote, so far. */
+/* What the actor has written to stderr so far. */
 const char *said(const struct actor *actor);
 size_t printed(const struct actor *actor);
-/* How often @text is in what it said. */
+/* How often @text occurs there. */
 int count_said(const struct actor *actor, const char *text);
 
 /* ---------------------------------------------------------------- operations */
@@ -122,10 +121,10 @@ struct handle {
 	unsigned char bytes[64];
 };
 
-/* The try_ forms return what the driver said; the others break off on an error. */
+/* The try_ forms return the driver's result; the others end the scene on an error. */
 int try_alloc(struct actor *actor, uint64_t bytes, uint64_t *address);
 uint64_t alloc(struct actor *actor, uint64_t bytes);
-/* A block full of @value. */
+/* Allocates a block and fills it with @value. */
 uint64_t alloc_filled(struct actor *actor, uint64_t bytes, unsigned char value);
 void fill(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value);
 int try_free(struct actor *actor, uint64_t address);
@@ -136,29 +135,29 @@ int try_open(struct actor *actor, const struct handle *handle, uint64_t *address
 uint64_t open_block(struct actor *actor, const struct handle *handle);
 int try_close(struct actor *actor, uint64_t address);
 void close_block(struct actor *actor, uint64_t address);
-/* Whether every byte is @value; the first other one goes to *@foreign. */
+/* True when every byte is @value; otherwise *@foreign gets the first other one. */
 bool reads(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value,
 	   unsigned int *foreign);
-/* Whether the driver has that address to give; takes it, full of @value, if so. */
+/* True when the driver can give @address out; it is then allocated and filled with @value. */
 bool claim(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value);
-/* The same, tried for so long; *@took in ms. */
+/* The same, repeated for up to @ms; *@took in ms. */
 bool claim_within(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value,
 		  double ms, double *took);
-/* For scenes that are SCENE_ALONE; so is free_within(). */
+/* Only for scenes with SCENE_ALONE, like free_within(). */
 uint64_t free_memory(struct actor *actor);
-/* Whether so much is free as seen by @observer within @ms; *@took in ms. */
+/* True when @observer sees so much free memory within @ms; *@took in ms. */
 bool free_within(struct actor *observer, uint64_t bytes, double ms, double *took);
 
 bool same_handle(const struct handle *a, const struct handle *b);
 bool tail_is_zero(const struct handle *handle);
-/* The driver's two ways to refuse a handle (doc/measurements.md). */
+/* The driver's two errors for a handle that it refuses (doc/measurements.md). */
 bool refused(int result);
 
 /* --------------------------------------------------------- culimbo's folder */
-const char *limbo_folder(void); /* CULIMBO_DIR of this scene, which need not exist */
+const char *limbo_folder(void); /* CULIMBO_DIR of this scene; it need not exist */
 /* The number of files in it. */
 int files(void);
-/* Whether there are so many within @ms. */
+/* True when the number of files becomes this within @ms. */
 bool files_within(int n, double ms);
 
 #endif

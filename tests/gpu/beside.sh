@@ -1,18 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# beside.sh [--gpu] [BUILD_DIR]: culimbo built at -O0, and beside what other
-# people preload, in TAP.
+# beside.sh [--gpu] [BUILD_DIR]: culimbo built at -O0, and culimbo next to other
+# preloaded libraries.  Prints TAP.
 #
-#  1. A second library's look-ups, RTLD_NEXT among them, find under the preload
-#     what they find without (tests/doors/probe.c and asker.c do the asking), by
-#     the library as built and by one of the same sources at -O0.
-#  2. End-to-end scenes are played by that -O0 library; under jemalloc and
-#     tcmalloc, before us and after us; beside a second dlsym interposer, which
-#     answers for itself or goes on through the next, before us and after us.
+#  1. Symbol look-ups of a second library, including RTLD_NEXT, find the same
+#     with and without the preload.  tests/doors/probe.c and asker.c make the
+#     look-ups.  Two libraries are tested: the one of the build tree and one
+#     compiled from the same sources at -O0.
+#  2. End-to-end scenes run with the -O0 library; with jemalloc and tcmalloc
+#     preloaded before and after culimbo; and with a second dlsym interposer
+#     before and after culimbo.  That interposer either answers itself or passes
+#     the call to the next one.
 #
-# On the simulated driver, or with --gpu on the machine's own.  A machine without
-# the allocators: put them into BUILD_DIR/tests/gpu/libs; without uthash.h: fetch-runtimes.sh.
+# Uses the simulated driver, or this machine's driver with --gpu.  Where the
+# allocators are not installed, put them into BUILD_DIR/tests/gpu/libs.  Where
+# uthash.h is missing, run fetch-runtimes.sh first.
 set -u
 export LC_ALL=C
 unset LD_PRELOAD "${!CULIMBO_@}"
@@ -53,7 +56,7 @@ cuda=${CUDA_HOME-}
 [ -n "$cuda" ] || cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$build/Makefile" 2> /dev/null)
 [ -e "$cuda/include/cuda.h" ] || cuda=/usr/local/cuda
 includes="-D_GNU_SOURCE -I$build -I$top -isystem $cuda/include -idirafter $build/tests/gpu/include"
-compile() { # WHAT GOES INTO IT...
+compile() { # SOURCES AND FLAGS...
 	# shellcheck disable=SC2086
 	${CC:-cc} -std=gnu11 $includes "$@" >> "$tmp/cc.log" 2>&1
 }
@@ -73,7 +76,8 @@ ok $? "the programs of tests/doors build"
 [ ! -s "$tmp/cc.log" ] || sed 's/^/#   /' "$tmp/cc.log" | head -n 30
 
 # ---------------------------------------------------------------------- look-ups
-# The driver's addresses and ours, made alike; not how often an interposer was asked.
+# Prints a look-up's results in a form that can be compared: the driver's and culimbo's addresses
+# become one word, and the count of the interposer's calls is removed.
 alike() {
 	sed '/^second dlsym /d; s/ lib\(culimbo\.so\|cuda\.so[.0-9]*\)+.*/ DRIVER/'
 }
@@ -108,15 +112,15 @@ same_as_bare() { # TEXT BEFORE AFTER ARGUMENTS...
 for names in general driver; do
 	# shellcheck disable=SC2086
 	{
-		what="what a library finds, the same as without us, at -O2 and -O0 ($names names)"
+		what="a library's look-ups give the same as without culimbo, at -O2 and -O0 ($names names)"
 		same_as_bare "$what, asked by the program" "" "" ${!names//next:dlsym/}
-		same_as_bare "$what, by a library preloaded before us" "$tmp/asker.so" "" who:"$tmp/asker.so" ${!names//next:dlsym/}
-		same_as_bare "$what, by one preloaded after us" "" "$tmp/asker.so" who:"$tmp/asker.so" ${!names}
-		same_as_bare "$what, by one that is opened" "" "" who:"$tmp/asker.so" ${!names//next:dlsym/}
+		same_as_bare "$what, by a library preloaded before culimbo" "$tmp/asker.so" "" who:"$tmp/asker.so" ${!names//next:dlsym/}
+		same_as_bare "$what, by a library preloaded after culimbo" "" "$tmp/asker.so" who:"$tmp/asker.so" ${!names}
+		same_as_bare "$what, by a library opened with dlopen" "" "" who:"$tmp/asker.so" ${!names//next:dlsym/}
 		for second in tail chain; do
-			same_as_bare "$what, beside a second dlsym ($second) before us" \
+			same_as_bare "$what, beside a second dlsym ($second) before culimbo" \
 				"$tmp/asker.so:$tmp/second-$second.so" "" who:"$tmp/asker.so" ${!names//next:dlsym/}
-			same_as_bare "$what, beside a second dlsym ($second) after us" \
+			same_as_bare "$what, beside a second dlsym ($second) after culimbo" \
 				"$tmp/asker.so" "$tmp/second-$second.so" who:"$tmp/asker.so" ${!names//next:dlsym/}
 		done
 	}
@@ -124,7 +128,7 @@ done
 echo "# $n_asked look-ups compared, with each of two libraries"
 
 # ------------------------------------------------------------------------ scenes
-# A build tree whose culimbo is another's, or preloads more.
+# Makes a build tree whose culimbo is LIBRARY, or preloads a second library before or after it.
 shadow() { # NAME LIBRARY [before|after LIBRARY]
 	local dir=$tmp/$1
 	mkdir -p "$dir/tools/sim" "$dir/.libs" "$dir/real/tools/sim" "$dir/real/.libs" || return
@@ -137,7 +141,7 @@ shadow() { # NAME LIBRARY [before|after LIBRARY]
 		cp "$build/tools/culimbo" "$dir/tools/culimbo"
 		return
 	fi
-	# shellcheck disable=SC2016 # for the shell to come
+	# the inner shell expands it
 	case $3 in
 	after) printf '#!/bin/sh\nLD_PRELOAD=%s exec "%s" "$@"\n' "$4" "$dir/real/tools/culimbo" ;;
 	before)
@@ -155,13 +159,13 @@ play() { # NAME TEXT PATTERN
 	local status=$? good
 	good=$(grep -c '^ok' "$tmp/$1.tap")
 	[ $status -eq 0 ] && [ "$good" -gt 0 ]
-	ok $? "$2: $good promises hold in scenes $3"
+	ok $? "$2: $good assertions hold in scenes $3"
 	[ $status -eq 0 ] || grep -vE '^ok' "$tmp/$1.tap" | head -n 40 | sed 's/^/#   /'
 }
 shadow O0 "$tmp/libculimbo.so"
 play O0 "the library at -O0" "reuse-*"
 play O0 "the library at -O0" "[esf]*-small"
-find_library() { # NAME: prints what LD_PRELOAD may say
+find_library() { # NAME: prints the path or name to put into LD_PRELOAD
 	local at=$build/tests/gpu/libs/$1
 	[ -e "$at" ] || at=$1
 	[ -z "$(LD_PRELOAD=$at sh -c : 2>&1)" ] && echo "$at"
@@ -173,15 +177,15 @@ for allocator in libjemalloc.so.2 libtcmalloc_minimal.so.4; do
 	fi
 	for where in before after; do
 		shadow "$where-$allocator" "$library" $where "$found"
-		play "$where-$allocator" "$allocator preloaded $where us" "reuse-*"
+		play "$where-$allocator" "$allocator preloaded $where culimbo" "reuse-*"
 	done
 done
-# One that comes first and doesn't go on through the next hides us from dlsym: not played.
+# Not tested: an interposer that comes first and answers itself.  It hides culimbo from dlsym.
 export DOORS_QUIET=1
 for pair in after:tail after:chain before:chain; do
 	where=${pair%:*} second=${pair#*:}
 	shadow "$where-$second" "$library" "$where" "$tmp/second-$second.so"
-	play "$where-$second" "a second dlsym interposer ($second) $where us" "reuse-*"
+	play "$where-$second" "a second dlsym interposer ($second) $where culimbo" "reuse-*"
 done
 echo "1..$number"
 [ $failed -eq 0 ]

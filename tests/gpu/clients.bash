@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Clients: programs that know nothing of culimbo, run bare and preloaded, and
-# what they must have in common.  Sourced by run.sh (on a GPU) and by python.sh
-# (on the simulated driver), which set $logs, a folder, $deadline, in $SECONDS,
-# and how a program is run:
-#	bare_by=()  preloaded_by=("$culimbo" run --)
+# Runs clients, bare (without culimbo) and preloaded, and compares the two runs.
+# A client is a program that knows nothing of culimbo.  run.sh sources this file
+# on a GPU, python.sh on the simulated driver.  The sourcing script sets:
+#   $logs      a folder
+#   $deadline  the end of the whole run, in $SECONDS
+#   how a program is run:
 
 number=0 passed=0 failed=0 skipped=0
 token='' strays=0
@@ -19,7 +20,7 @@ note()
 	printf '#%s\n' "${*:+ $*}"
 }
 
-# check STATUS WHAT: one TAP line, "ok" when STATUS is 0
+# check STATUS TEXT: prints one TAP line, "ok" when STATUS is 0
 check()
 {
 	number=$((number + 1))
@@ -40,7 +41,7 @@ skip()
 	printf 'ok %d - %s # SKIP %s\n' "$number" "$1" "$2"
 }
 
-# show FILE WHAT [LINES]: the end of a file, as comments
+# show FILE TITLE [LINES]: prints the end of a file as TAP comments
 show()
 {
 	[ -s "$1" ] || { note "  ($2: empty)"; return; }
@@ -48,7 +49,7 @@ show()
 	tail -n "${3:-15}" "$1" | cut -c1-300 | sed 's/^/#   /'
 }
 
-# Says why the last run failed.
+# Prints why the last run failed.
 show_run()
 {
 	note "  exit status $rc after ${took} s"
@@ -59,14 +60,14 @@ show_run()
 
 # ------------------------------------------------------------------ processes
 
-# live TOKEN: the processes of a run, by the GPU_TEST_RUN in their environment, which
-# holds for those that made a session of their own too; zombies have none
+# live TOKEN: prints the processes of a run.  Each has GPU_TEST_RUN=TOKEN in its environment, even
+# when it started a session of its own.  Zombies have no environment and are not listed.
 live()
 {
 	grep -lzsx "GPU_TEST_RUN=$1" /proc/[0-9]*/environ | sed 's,^/proc/\([0-9]*\)/.*,\1,'
 }
 
-# Kills what is left of a run, and prints how many that were.
+# Kills the remaining processes of a run and prints how many there were.
 sweep()
 {
 	local left pid
@@ -88,8 +89,8 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# run NAME SECONDS COMMAND...: runs it in a session of its own, and waits for all that
-# it started.  Sets rc, out, err and took.
+# run NAME SECONDS COMMAND...: runs COMMAND in a session of its own and waits for every process
+# that it started.  Sets rc, out, err and took.
 run()
 {
 	local name=$1 limit=$2 left=$((deadline - SECONDS)) start i killed
@@ -99,7 +100,7 @@ run()
 	: >"$out"
 	: >"$err"
 	if [ "$left" -lt 3 ]; then
-		echo "no time left for this: GPU_TEST_SECONDS are over" >"$err"
+		echo "not run: the limit GPU_TEST_SECONDS has passed" >"$err"
 		rc=124
 		return
 	fi
@@ -111,7 +112,7 @@ run()
 	rc=$?
 	took=$((SECONDS - start))
 	seconds[$name]=$took
-	# a consumer goes just after its producer
+	# a consumer ends shortly after its producer
 	for ((i = 0; i < 100 && rc < 124; i++)); do
 		[ -n "$(live "$token")" ] || break
 		sleep 0.1
@@ -122,13 +123,13 @@ run()
 		strays=$((strays + killed))
 	fi
 	token=''
-	[ "$rc" -eq 124 ] && echo "(ended by its limit of $limit s)" >>"$err"
+	[ "$rc" -eq 124 ] && echo "(killed: it ran longer than its limit of $limit s)" >>"$err"
 	return 0
 }
 
 # ------------------------------------------------------------------- clients
 
-# results FILE: own, foreign, none, or foreign+own
+# results FILE: prints which "result=" values FILE has: own, foreign, none, or foreign+own
 results()
 {
 	local all
@@ -142,13 +143,13 @@ without_results()
 	sed 's/result=[a-z]*/result=/' "$1"
 }
 
-# fact KEY: the last that a client told of itself
+# fact KEY: prints the last value that the client wrote for KEY
 fact()
 {
 	sed -n "s/^$1=//p" "$GPU_TEST_FACTS" 2>/dev/null | tail -n 1
 }
 
-# show_report STATUS FILE WHOSE: the report, a part of the results when it is right
+# show_report STATUS FILE WHOSE: prints the report; a correct report (STATUS 0) is part of the results
 show_report()
 {
 	if [ -s "$2" ]; then
@@ -158,15 +159,15 @@ show_report()
 	fi
 }
 
-# the sum of KEY in the SUMMARY lines of the reports of NAME
+# prints the sum of KEY over the SUMMARY lines of the reports of NAME
 summed() # NAME KEY
 {
 	cat "$logs/$1".report.* 2>/dev/null |
 		sed -n "s/.*SUMMARY .*\\b$2=\\([0-9]*\\).*/\\1/p" | awk '{ n += $1 } END { print n + 0 }'
 }
 
-# names FILE WORD...: true when the report has its summary line and each word (a pid,
-# or an address with however many zeros before its digits)
+# names FILE WORD...: true when the report has its summary line and contains each WORD.  A WORD is a
+# pid or an address; an address matches with any number of leading zeros.
 names()
 {
 	local file=$1 word
@@ -182,7 +183,7 @@ names()
 	done
 }
 
-# forget_torch_files: PyTorch's own files in /dev/shm, which it leaves when it goes by _exit
+# forget_torch_files: removes the files that PyTorch leaves in /dev/shm when its process ends by _exit
 forget_torch_files()
 {
 	local pid
@@ -193,8 +194,8 @@ forget_torch_files()
 }
 
 # client NAME CONTROL SECONDS COMMAND...
-#	CONTROL: what the bare run must show (foreign), or "-" for any
-#	COMMAND takes "leak" as one more argument
+# CONTROL is the result that the bare run must show ("foreign"), or "-" for any result.
+# With "leak" as one more argument COMMAND leaks a block and an import.
 client()
 {
 	local name=$1 control=$2 limit=$3 bare bare_rc bare_out preloaded told=ok
@@ -208,7 +209,7 @@ client()
 	-) note "$name: bare result is $bare" ;;
 	*)
 		[ "$bare" = "$control" ]
-		check $? "$name: bare, the control reads $control bytes (it read: $bare)" ||
+		check $? "$name: bare, the consumer reads $control bytes (it read: $bare)" ||
 			show_run all
 		;;
 	esac
@@ -226,7 +227,7 @@ client()
 		same=yes
 	fi
 	[ $same = yes ]
-	check $? "$name: preloaded, exit status (0) and stdout are as bare" || {
+	check $? "$name: preloaded, exit status (0) and stdout are the same as bare" || {
 		note "  exit status $bare_rc bare, $rc preloaded"
 		diff "$bare_out" "$out" | head -n 15 | sed 's/^/#   /'
 		show "$err" stderr
@@ -257,7 +258,7 @@ client()
 		fi
 	fi
 	[ $report_consumer = yes ]
-	check $? "$name: the consumer's report names what it never closed, of $producer"
+	check $? "$name: the consumer's report names the import from $producer that it never closed"
 	show_report $report_consumer "$report" "the consumer's"
 	forget_torch_files
 	unset GPU_TEST_FACTS
@@ -281,7 +282,7 @@ python_client()
 	client "$name" "$control" "$limit" python3 "$@"
 }
 
-# python_lacks MODULE: prints why it can't be used, or nothing
+# python_lacks MODULE: prints why MODULE cannot be imported; prints nothing when it can
 python_lacks()
 {
 	command -v python3 >/dev/null || { echo "no python3"; return; }
@@ -295,8 +296,8 @@ python_lacks()
 	EOF
 }
 
-# fetch NAME PACKAGE...: has pip put them into $packages, once, and sets PYTHONPATH; false
-# when they can't be had
+# fetch NAME PACKAGE...: installs the packages with pip into $packages, unless that is done, and sets
+# PYTHONPATH.  Returns false when pip cannot get them.
 fetch()
 {
 	local at=$packages/$1
@@ -309,18 +310,18 @@ fetch()
 		--no-deps --only-binary=:all: --retries 1 --timeout 20 --root-user-action=ignore \
 		--target "$at.$$" "$@" >"$logs/pip" 2>&1 || { rm -rf "$at.$$"; return 1; }
 	touch "$at.$$/complete"
-	# (another test may have been as quick)
+	# a test that runs at the same time may have installed them first
 	mv -T "$at.$$" "$at" 2>/dev/null || rm -rf "$at.$$"
 	[ -e "$at/complete" ]
 }
 
-# nested FILE: another TAP stream, indented so that it counts in its own plan alone
+# nested FILE: prints another TAP stream indented, so that its tests are not counted in this plan
 nested()
 {
 	sed 's/^/    /' "$1"
 }
 
-# tap_summary FILE: "N ok, M not ok"; fails when there is a failure, no line or a broken plan
+# tap_summary FILE: prints "N ok, M not ok".  Fails when a test failed, FILE is empty or its plan is wrong.
 tap_summary()
 {
 	local good bad plan

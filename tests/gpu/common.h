@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the CUDA client programs of tests/gpu share: strict checks, a deadline,
- * a consumer process of the same program with a link to it, and two kernels
- * (where it is compiled by another than nvcc, copies do their work).  With
- * COMMON_DRIVER_API defined it leaves the runtime out: see driver.h.
+ * Shared by the CUDA clients of tests/gpu: checked calls, a deadline, a consumer
+ * process of the same program with a pipe to it, and two kernels.  Where the
+ * compiler is not nvcc, copies replace the kernels.  With COMMON_DRIVER_API
+ * defined this header leaves out the CUDA runtime: see driver.h.
  *
- * What must hold: every CUDA call is checked; nothing waits without a bound
- * (the link has deadlines, and alarm() ends what hangs in the driver); the
- * consumer is exec'ed, since CUDA can't be used after fork; only the producer
- * writes to stdout, so that its lines can be compared between runs.
+ * Rules: Every CUDA call is checked.  Every wait is bounded: reads from the pipe
+ * have deadlines, and alarm() ends a process that hangs in the driver.  The
+ * consumer is started by exec, because CUDA does not work after fork.  Only the
+ * producer writes to stdout, so that the output of two runs can be compared.
  */
 #ifndef GPU_COMMON_H
 #define GPU_COMMON_H
@@ -35,10 +35,10 @@ typedef cudaIpcMemHandle_t common_handle;
 #endif
 
 #ifndef PROGRAM_SECONDS
-#define PROGRAM_SECONDS 60   /* no program here may take longer */
+#define PROGRAM_SECONDS 60   /* the time limit of each program */
 #endif
 #ifndef ANSWER_MS
-#define ANSWER_MS	20000 /* the first answer waits for a context to be made */
+#define ANSWER_MS	20000 /* long, because the consumer creates a context before its first answer */
 #endif
 
 static const char *role = "producer";
@@ -81,8 +81,8 @@ static inline void pause_ms(double ms)
 }
 
 /*
- * Tells run.sh what the report must name: appends "key=value" to the file that
- * GPU_TEST_FACTS names, if it names one.
+ * Appends "key=value" to the file named by GPU_TEST_FACTS, if that is set.
+ * run.sh reads there which pids and addresses the report must name.
  */
 __attribute__((format(printf, 1, 2))) static inline void fact(const char *format, ...)
 {
@@ -104,7 +104,7 @@ __attribute__((format(printf, 1, 2))) static inline void fact(const char *format
 }
 
 /* -------------------------------------------------------------------- link */
-/* Producer and consumer exchange these over two pipes; both run the same file. */
+/* The message that producer and consumer exchange over two pipes.  Both run the same file. */
 struct message {
 	char op;
 	unsigned char value;
@@ -118,7 +118,7 @@ struct link {
 	pid_t pid; /* of the consumer; 0 in the consumer itself */
 };
 
-/* Starts this very program again as the consumer, its stdin and stdout being the link. */
+/* Starts this program again as the consumer; the link is its stdin and stdout. */
 static inline struct link link_start(const char *mode)
 {
 	char self[] = "/proc/self/exe", consumer[] = "consumer", which[32];
@@ -155,13 +155,13 @@ static inline void link_send(const struct link *link, const struct message *m)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			die("write to the peer: %s", strerror(errno));
+			die("cannot write to the peer: %s", strerror(errno));
 		at += n;
 		left -= n;
 	}
 }
 
-/* Returns false when the peer has gone. */
+/* Returns false when the peer has ended. */
 static inline bool link_receive(const struct link *link, struct message *m, double limit_ms)
 {
 	double end = now_ms() + limit_ms;
@@ -184,30 +184,30 @@ static inline bool link_receive(const struct link *link, struct message *m, doub
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			die("read from the peer: %s", strerror(errno));
+			die("cannot read from the peer: %s", strerror(errno));
 		if (n == 0 && left == sizeof(*m))
 			return false;
 		if (n == 0)
-			die("half a message from the peer");
+			die("the peer sent an incomplete message");
 		at += n;
 		left -= n;
 	}
 	return true;
 }
 
-/* Sends @m and receives the answer into it, which must be @answer. */
+/* Sends @m and receives the answer into it.  The answer must be @answer. */
 static inline void link_ask(const struct link *link, struct message *m, char answer)
 {
 	char op = m->op;
 
 	link_send(link, m);
 	if (!link_receive(link, m, ANSWER_MS))
-		die("the peer went away instead of answering '%c'", op);
+		die("the peer ended without an answer to '%c'", op);
 	if (m->op != answer)
 		die("the peer answered '%c' with '%c'", op, m->op);
 }
 
-/* The consumer's side; what anyone else writes to stdout then goes to stderr. */
+/* Called by the consumer: takes stdin and stdout for the link; other output to stdout goes to stderr. */
 static inline struct link link_consumer(void)
 {
 	struct link link = {0, -1, 0};
@@ -219,7 +219,7 @@ static inline struct link link_consumer(void)
 	return link;
 }
 
-/* Tells the consumer to end and sees that it exits with 0. */
+/* Tells the consumer to end and checks that its exit status is 0. */
 static inline void link_end(struct link *link)
 {
 	struct message m = {};
@@ -229,7 +229,7 @@ static inline void link_end(struct link *link)
 	link_send(link, &m);
 	close(link->out);
 	if (link_receive(link, &m, ANSWER_MS))
-		die("the consumer said '%c' instead of ending", m.op);
+		die("the consumer sent '%c' instead of ending", m.op);
 	close(link->in);
 	while (waitpid(link->pid, &status, 0) < 0)
 		if (errno != EINTR)
@@ -247,7 +247,7 @@ static inline void program_start(void)
 
 /* ----------------------------------------------------------------- kernels */
 #ifdef COMMON_DRIVER_API
-/* driver.h has the same by copies */
+/* driver.h implements the same with copies */
 #elif defined(__CUDACC__)
 static __global__ void fill_kernel(unsigned char *p, uint64_t n, unsigned char value)
 {
@@ -283,7 +283,7 @@ static inline void fill(void *p, uint64_t bytes, unsigned char value)
 	CUDA(cudaDeviceSynchronize());
 }
 
-/* How many of the @bytes at @p are not @value. */
+/* Returns how many of the @bytes at @p differ from @value. */
 static inline uint64_t count_other(const void *p, uint64_t bytes, unsigned char value)
 {
 	static unsigned long long *other;
@@ -311,7 +311,7 @@ static inline uint64_t count_other(const void *p, uint64_t bytes, unsigned char 
 	uint64_t other = 0;
 
 	if (!copy)
-		die("no memory for %llu bytes", (unsigned long long)bytes);
+		die("cannot allocate %llu bytes", (unsigned long long)bytes);
 	CUDA(cudaMemcpy(copy, p, bytes, cudaMemcpyDeviceToHost));
 	for (uint64_t i = 0; i < bytes; i++)
 		other += copy[i] != value;

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes doc/compatibility.md of what the tests printed.
+"""Makes doc/compatibility.md from the printed results of the tests.
 
     compatibility.py [--check]
 
 Reads doc/results/*/*.tap: the tables of run.sh, matrix.sh and pool_clients.sh, and when and where
-they ran.  Of each client the latest run on each kind of machine is shown (a run in
-which it failed bare says nothing of culimbo, and is left out); what
-`matrix.sh --list` and `pool_clients.sh --list` know and no GPU has run yet says so.  With --check nothing is
-written: the exit status is 1 when the page is not what the results say.
+they ran.  The page shows the latest run of each client on each kind of machine.  A run that failed
+bare says nothing about culimbo and is left out.  A client that `matrix.sh --list` or
+`pool_clients.sh --list` prints and that has not run on a GPU yet is marked so.  With --check nothing
+is written; the exit status is 1 when the page differs from the results.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = TOP / "doc" / "compatibility.md"
 NOT_YET = "not run yet"
 
-# run.sh's table names its clients only
+# run.sh's table has only the names of its clients
 SHARE = "blocks freed while another process maps them; a leak, which both reports must name"
 RUN_SH = {
     "bindings": ("cuda-bindings", SHARE),
@@ -30,7 +30,7 @@ RUN_SH = {
     "torch": ("CUDA runtime, shared", "500 tensors and events by spawn; a leak, which both reports must name"),
 }
 
-# what fetch-runtimes.sh builds, and run.sh runs
+# fetch-runtimes.sh builds these, and run.sh runs them
 RUNTIMES = ("11.8-shared", "12.1-shared", "12.9-shared", "12.9-static", "13.0-shared", "13.0-static")
 
 HEAD = """# What runs under culimbo
@@ -73,7 +73,7 @@ says so once, with the library's path, and so does `culimbo doctor` (`tests/door
 
 
 def machine_of(text, folder):
-    """(kind, 'date, GPU, driver'): the first GPU's name, and how many there are."""
+    """Returns (kind, 'date, GPU, driver'): the first GPU's name and the number of GPUs."""
     gpus = re.findall(r"^# GPU, driver, memory: (.*)$", text, re.M)
     date = re.search(r"^# date: (\d{4}-\d\d-\d\d)", text, re.M)
     when = date.group(1) if date else folder[:10]
@@ -85,7 +85,7 @@ def machine_of(text, folder):
 
 
 def rows_of(text):
-    """(name, version, door, what, bare, preloaded, result, note) of each row of the tables."""
+    """Yields (name, version, door, what, bare, preloaded, result, note) of each row of the tables."""
     for line in re.findall(r"^#\| (.*)$", text, re.M):
         parts = line.split("|")
         if len(parts) >= 8:
@@ -105,19 +105,19 @@ def rows_of(text):
 
 
 def collect():
-    """{name: {kind: (where, row)}}, later results over earlier ones."""
+    """Returns {name: {kind: (where, row)}}; a later result replaces an earlier one."""
     seen = {}
     for path in sorted((TOP / "doc" / "results").glob("*/*.tap")):
         text = path.read_text(encoding="utf-8", errors="replace")
         kind, where = machine_of(text, path.parent.name)
-        # (no time was left for it, say)
+        # for example when no time was left for it
         failed_bare = set(re.findall(r"^not ok \d+ - (\S+): runs bare", text, re.M))
         for row in rows_of(text):
             if row[0] in failed_bare:
                 continue
             kinds = seen.setdefault(row[0], {})
             old = kinds.get(kind)
-            # what could not run takes nothing away
+            # a skipped run does not replace an earlier result
             if old and row[6] == "not run":
                 continue
             if not old or old[0] <= where or old[1][6] == "not run":
@@ -162,7 +162,7 @@ def page():
             where, row = ran[kind]
             out += line_of(row, where)
         if not any(kind != "simulated" for kind in ran):
-            # why a GPU machine skipped it, if one did
+            # prefer the reason for which a GPU machine skipped it
             skipped = [entry for kind, entry in kinds.items() if kind != "simulated"]
             if skipped:
                 where, row = skipped[-1]
@@ -176,7 +176,7 @@ def main():
     text = page()
     if "--check" in sys.argv[1:]:
         if PAGE.read_text(encoding="utf-8") != text:
-            print(f"{PAGE} is not what doc/results says: run tests/gpu/compatibility.py", file=sys.stderr)
+            print(f"{PAGE} does not match doc/results: run tests/gpu/compatibility.py", file=sys.stderr)
             sys.exit(1)
         return
     PAGE.write_text(text, encoding="utf-8")

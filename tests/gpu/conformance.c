@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does this driver do what we measured, and stand on?  The facts have numbers, by which lines and
- * stories are named; those from 11 on are in doc/measurements.md.
+ * Does this driver behave as culimbo assumes?  This program asserts measured facts about the
+ * driver.  The facts have numbers, which the names of tests and TAP lines contain;
+ * doc/measurements.md lists those from 11 on.
  *
- * The same program runs on a real GPU and on the simulated driver, both
- * without the preload: what it asserts is what culimbo and its tests stand on.
- * What they leave open is measured and printed as "# measured:" lines.
+ * The same program runs on a GPU and on the simulated driver, both without culimbo.  culimbo and
+ * its tests depend on each asserted fact.  What the assertions leave open is measured and printed
+ * as "# measured:" lines.
  *
- * This process makes no CUDA call.  It forks workers, which load libcuda and
- * do one call at a time as it asks for them through a pipe; so a test reads
- * like the story it tells, and a worker may crash or be killed.
+ * This process makes no CUDA call.  It forks workers.  A worker loads libcuda and makes one call
+ * at a time, as this process tells it through a pipe.  So a test (a "story" in the code) reads as
+ * a sequence of calls of two processes, and a worker may crash or be killed.
  *
- * What must hold:
- * - every wait has a deadline: each call, each worker's end, the whole run;
- * - no managed memory; at most 1 GiB of device memory, but for fact 16: 6 GiB for a moment, where 8 are free;
- * - TAP on stdout; exit status 1 when an assertion failed, 77 without a driver.
+ * Rules:
+ * - Every wait has a deadline: each call, each worker's end, the whole run.
+ * - No managed memory.  At most 1 GiB of device memory is used, but fact 16 uses 6 GiB for a moment
+ *   where 8 GiB are free.
+ * - TAP goes to stdout.  The exit status is 1 when an assertion failed and 77 without a driver.
  */
 #include "conformance_worker.h"
 
@@ -28,7 +30,7 @@
 
 #define RUN_DEADLINE_S 120
 
-/* The driver's name and version, from a process of its own. */
+/* Prints the driver's name and version; a separate process asks for them. */
 static void introduce(void)
 {
 	const char *missing;
@@ -120,7 +122,7 @@ static bool named(const char *name, char **wanted)
 	return false;
 }
 
-/* Arguments name the stories to tell, all of them by default. */
+/* Arguments name the stories to run; without arguments all run. */
 int main(int argc, char **argv)
 {
 	struct worker a, b;
@@ -130,7 +132,7 @@ int main(int argc, char **argv)
 	alarm(RUN_DEADLINE_S);
 	introduce();
 	if (!connect_workers()) {
-		printf("Bail out! no sockets\n");
+		printf("Bail out! socketpair failed\n");
 		return 1;
 	}
 	spawn(&a);
@@ -139,7 +141,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(stories) / sizeof(stories[0]); i++) {
 		if (argc >= 2 && !named(stories[i].name, argv + 1))
 			continue;
-		/* one whose call did not return was killed: the other stories are not to miss it */
+		/* a worker whose call did not return was killed: the remaining stories get a new one */
 		if (!a.pid)
 			spawn(&a);
 		if (!b.pid)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the conformance program (conformance.c) agree here: what a worker can be
- * asked (conformance_worker.c does it), how it is asked (conformance_ask.c), and which
- * stories are told (conformance_facts.c and the others).
+ * What the parts of the conformance program (conformance.c) share: the commands of a worker
+ * (conformance_worker.c runs them), how to send them (conformance_ask.c), and the list of the
+ * stories (conformance_facts.c and the other files).
  */
 #ifndef CL_TEST_CONFORMANCE_H
 #define CL_TEST_CONFORMANCE_H
@@ -19,91 +19,91 @@
 
 #define CRASHED (-1)
 
-/* What a worker can be asked. */
+/* The commands of a worker, with their arguments -> results. */
 enum verb {
 	START,
 	ALLOC,        /* bytes -> pointer */
 	FREE,         /* pointer */
-	FREE_ASYNC,   /* pointer; then waits for the stream -> results of exporting it before and after that */
-	FREE_BARE,    /* pointer, in a thread without a context */
+	FREE_ASYNC,   /* pointer; then waits for the stream -> results of an export before and after the wait */
+	FREE_BARE,    /* pointer; frees it in a thread without a context */
 	ALLOC_ASYNC,  /* bytes -> pointer */
 	ALLOC_HOST,   /* bytes -> pointer */
 	SET,          /* pointer, value, words */
-	READ,         /* pointer -> its first word */
-	FREE_MEMORY,  /* -> bytes */
+	READ,         /* pointer -> its first 32-bit word */
+	FREE_MEMORY,  /* -> free bytes of the device */
 	HANDLE,       /* pointer -> handle */
-	HANDLE_BESIDE, /* pointer -> its handle, asked for in another context of the device */
+	HANDLE_BESIDE, /* pointer -> its handle, requested in another context of the device */
 	OPEN,         /* handle -> pointer */
 	CLOSE,        /* pointer */
-	SPIN,         /* nanoseconds, on a non-blocking stream; does not wait */
+	SPIN,         /* nanoseconds; launches on a non-blocking stream and does not wait */
 	FILL,         /* pointer, words, value, nanoseconds; does not wait */
 	SYNC,
 	VMM_NEW,      /* bytes -> pointer, descriptor */
-	VMM_END,      /* unmaps and releases it */
+	VMM_END,      /* unmaps and releases the memory of VMM_NEW or VMM_TAKE */
 	VMM_TAKE,     /* pid, descriptor, bytes -> pointer */
-	EXPORT_POOL,  /* the default pool */
+	EXPORT_POOL,  /* exports the default pool */
 	EVENT_NEW,    /* -> event */
 	EVENT_END,    /* event */
 	EVENT_RECORD, /* event */
 	EVENT_QUERY,  /* event */
 	EVENT_HANDLE, /* event -> handle */
-	EVENT_BESIDE, /* event -> handle, asked for in another context of the device */
+	EVENT_BESIDE, /* event -> handle, requested in another context of the device */
 	EVENT_OPEN,   /* handle -> event */
-	EVENT_MANY,   /* how many at most -> how many could be made and exported */
+	EVENT_MANY,   /* upper limit -> number of events that could be created and exported */
 	KILL_WATCH,   /* pid, pointer, value, ns -> when the value was last written, how often */
-	TWO_THREADS,  /* pointer, ns -> free's, alloc's and launch's duration */
-	FREE_IN_CAPTURE, /* way, mode (3 more: spoilt), memory, kind -> result, end of capture: conformance_captures.c */
+	TWO_THREADS,  /* pointer, ns -> durations of the free, the allocation and the launch */
+	FREE_IN_CAPTURE, /* way, mode (+ 3: already invalid), memory, kind -> result, end of capture: conformance_captures.c */
 	CAPTURE,      /* three pointers -> results of frees and ends of captures */
-	CONTEXT_IDS,  /* -> of the primary context, ended and made again: see context_ids() */
-	EVENT_ROUNDS, /* how many contexts, events in each, 1: the primary one -> events made in all */
+	CONTEXT_IDS,  /* -> handle and id of the primary context, before and after release and retain: see context_ids() */
+	EVENT_ROUNDS, /* contexts, events in each, 1: the primary context -> events created in total */
 	GREEN_BEGIN,  /* -> see green_begin() */
-	GREEN_END,    /* destroys it; the primary context is current then */
-	GREEN_PUSH,   /* makes the green context current, destroyed or not */
-	GREEN_LAST,   /* -> whether the primary context is active once all others let go of it, and after that */
-	GREEN_STREAM, /* -> results of recording an event of the primary context on a stream of the green one, of a wait for it */
-	GREEN_WRONG,  /* -> what cuCtxDestroy says of it */
-	CONTEXT_OF,   /* pointer -> 1, the primary one's, 2, the green one's, 0, another's */
-	EVENT_BARE,   /* event: destroys it in a thread without a context */
-	EVENT_ORPHAN, /* 1: destroys, else asks about an event that was recorded, of a context that has ended */
-	OPEN_CAPTURE, /* handle -> results of opening it while this thread captures, see open_capturing() */
-	GREEN_UNDER,  /* destroys it while it is current -> results, see green_under() */
-	GREEN_RESET,  /* -> results of a reset of the primary context while it lives, see green_reset() */
-	/* pools (conformance_pool_calls.c): a worker has one pool of its own, and one that it imported */
-	POOL_NEW,     /* release threshold: one that can be shared */
+	GREEN_END,    /* destroys the green context; the primary context is current afterwards */
+	GREEN_PUSH,   /* makes the green context current, even when it was destroyed */
+	GREEN_LAST,   /* -> is the primary context active after all others released it, and after the green context's end? */
+	GREEN_STREAM, /* -> results of recording and awaiting an event of the primary context on a green context's stream */
+	GREEN_WRONG,  /* -> result of cuCtxDestroy on the green context */
+	CONTEXT_OF,   /* pointer -> 1: of the primary context, 2: of the green one, 0: of another */
+	EVENT_BARE,   /* event; destroys it in a thread without a context */
+	EVENT_ORPHAN, /* 1: destroys, 0: queries a recorded event whose context has ended */
+	OPEN_CAPTURE, /* handle -> results of opening it while this thread captures: see open_capturing() */
+	GREEN_UNDER,  /* destroys the green context while it is current -> results: see green_under() */
+	GREEN_RESET,  /* resets the primary context while the green one lives -> results: see green_reset() */
+	/* pools (conformance_pool_calls.c): a worker has one pool of its own and one imported pool */
+	POOL_NEW,     /* release threshold: creates a shareable pool */
 	POOL_SHARE,   /* -> descriptor */
-	POOL_TAKE,    /* pid, descriptor: imports somebody's pool */
-	POOL_END,     /* destroys its own one */
-	POOL_TRIM,    /* its own one, to 0 */
-	POOL_ALLOC,   /* bytes -> pointer, from its own one; waits for it */
-	POOL_ALLOC_CURRENT, /* bytes -> pointer, by cuMemAllocAsync with its own one as the device's; its pool is that? */
-	POOL_FREE,    /* pointer, in the stream's order; 1: waits for the stream */
-	POOL_EXPORT,  /* pointer -> data; what the driver does not write is 0x5a */
+	POOL_TAKE,    /* pid, descriptor: imports another process's pool */
+	POOL_END,     /* destroys its own pool */
+	POOL_TRIM,    /* trims its own pool to 0 */
+	POOL_ALLOC,   /* bytes -> pointer from its own pool; waits for the allocation */
+	POOL_ALLOC_CURRENT, /* bytes -> pointer by cuMemAllocAsync with its own pool as the device's, 1: it is from that pool */
+	POOL_FREE,    /* pointer, stream-ordered; 1: waits for the stream */
+	POOL_EXPORT,  /* pointer -> data; bytes that the driver does not write are 0x5a */
 	POOL_IMPORT,  /* data -> pointer */
-	POOL_COSTS,   /* -> ns of an allocation and its free from its own pool, and from the default one */
+	POOL_COSTS,   /* -> ns of an allocation and its free, from its own pool and from the default pool */
 	/* virtual memory (conformance_virtual_calls.c): one reservation of several allocations */
-	VIRTUAL_NEW,  /* bytes of each, how many, 1: with a descriptor -> base, bytes of each */
+	VIRTUAL_NEW,  /* bytes of each, count, 1: with a descriptor -> base, bytes of each */
 	VIRTUAL_EXPORT, /* number -> descriptor */
-	VIRTUAL_RETAIN, /* pointer, number -> 1: its handle is that allocation's */
+	VIRTUAL_RETAIN, /* pointer, number -> 1: its handle is the handle of that allocation */
 	VIRTUAL_UNMAP, /* number: unmaps and releases it */
-	VIRTUAL_END,  /* all of it */
+	VIRTUAL_END,  /* unmaps and releases everything */
 	VIRTUAL_TAKE, /* pid, descriptor, bytes, enum way -> pointer; VMM_END unmaps and releases it */
-	SEND_DESCRIPTOR, /* descriptor, by SCM_RIGHTS: who takes it next gets it */
+	SEND_DESCRIPTOR, /* descriptor; sends it by SCM_RIGHTS, and the next receiver gets it */
 	CLOSE_DESCRIPTOR, /* descriptor */
-	DMA_BUF,      /* pointer, bytes -> descriptor; NOT_SUPPORTED where the device has none */
-	RANGE,        /* pointer -> base, size by cuMemGetAddressRange */
+	DMA_BUF,      /* pointer, bytes -> descriptor; NOT_SUPPORTED where the device has no dma-buf */
+	RANGE,        /* pointer -> base and size from cuMemGetAddressRange */
 	ATTRIBUTE,    /* pointer, CUpointer_attribute -> value */
 	ASK_CAPTURING, /* pointer, CUstreamCaptureMode -> see ask_in_capture() */
 	WHILE_FREEING, /* ns, enum wait -> see while_freeing() */
 	LEAVE,
 };
 
-/* How VIRTUAL_TAKE comes by the descriptor. */
+/* How VIRTUAL_TAKE gets the descriptor. */
 enum way { BY_PIDFD, BY_MESSAGE, BY_PROC };
 
-/* What WHILE_FREEING does meanwhile. */
+/* What WHILE_FREEING does during the free. */
 enum wait { WAIT_NONE, WAIT_ALLOC, WAIT_EVENT };
 
-/* The calls that don't wait behind a cuMemFree which waits for a kernel; see while_freeing(). */
+/* The calls that do not wait behind a cuMemFree that waits for a kernel: see while_freeing(). */
 #define NOT_WAITING(X)                                                                             \
 	X(cuIpcGetMemHandle)                                                                       \
 	X(cuMemExportToShareableHandle)                                                            \
@@ -130,14 +130,14 @@ struct question {
 struct answer {
 	int result; /* a CUresult, or CRASHED, or NO_REPLY */
 	uint64_t v[9];
-	uint64_t ns; /* what the call took */
+	uint64_t ns; /* duration of the call */
 	unsigned char handle[64];
 };
 
 struct worker {
-	pid_t pid; /* 0: none */
+	pid_t pid; /* 0: no process */
 	int to, from;
-	int signal; /* that ended it */
+	int signal; /* the signal that ended it */
 };
 
 /* conformance_ask.c */
@@ -151,9 +151,9 @@ void bury(struct worker *w);
 struct answer ask(struct worker *w, enum verb verb, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 struct answer ask_handle(struct worker *w, enum verb verb, const unsigned char *handle);
 void spawn(struct worker *w);
-/* One that is process 1 of a PID namespace; false where there may be none. */
+/* Spawns a worker that is process 1 of a PID namespace; false where namespaces are not allowed. */
 bool spawn_apart(struct worker *w);
-/* For SEND_DESCRIPTOR: to be called before any worker is spawned. */
+/* For SEND_DESCRIPTOR: call it before the first worker is spawned. */
 bool connect_workers(void);
 void dismiss(struct worker *w);
 uint64_t alloc(struct worker *w, uint64_t bytes);
@@ -163,7 +163,7 @@ uint32_t get(struct worker *w, uint64_t pointer);
 int export(struct worker *w, uint64_t pointer, unsigned char *handle);
 int import(struct worker *w, const unsigned char *handle, uint64_t *pointer);
 int drop(struct worker *w, uint64_t pointer);
-/* Closes a descriptor of the worker's. */
+/* Closes a descriptor of the worker. */
 void close_descriptor(struct worker *w, uint64_t descriptor);
 uint64_t free_memory(struct worker *w);
 unsigned int differing(const unsigned char *a, const unsigned char *b, int *first, int *last);

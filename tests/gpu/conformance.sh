@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The facts about the driver, of the simulated one: for `make check`.  The device is large
-# because one of them is about 6 GiB; the simulated memory is what is touched.
+# Runs the conformance program on the simulated driver, for `make check`.  The device is large because
+# fact 16 needs 6 GiB.  The simulated driver allocates only memory that is touched.
 set -u
 unset LD_PRELOAD
 for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do

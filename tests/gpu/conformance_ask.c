@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asking workers: the conformance program's own side of the pipes, its lines of TAP, and
- * short forms for the stories.
+ * Sends commands to workers: the conformance program's side of the pipes, its TAP lines, and
+ * short forms of common commands.
  */
 #include "conformance_worker.h"
 
@@ -75,7 +75,7 @@ __attribute__((format(printf, 1, 2))) void note(const char *format, ...)
 
 void too_late(int signal_number)
 {
-	static const char line[] = "Bail out! the whole run took too long\n";
+	static const char line[] = "Bail out! the whole run exceeded its time limit\n";
 
 	if (write(STDOUT_FILENO, line, sizeof(line) - 1) < 0)
 		_exit(1);
@@ -85,7 +85,7 @@ void too_late(int signal_number)
 	_exit(1);
 }
 
-/* The worker's end, waited for with a deadline; then by force. */
+/* Waits for the worker's end with a deadline, then kills it. */
 void bury(struct worker *w)
 {
 	int status = 0;
@@ -171,7 +171,7 @@ static bool put_text(const char *path, const char *text)
 	return good;
 }
 
-/* A user namespace, in which all but the root of this one needs to be to make others. */
+/* Enters a user namespace: without root's rights that is needed to create other namespaces. */
 static bool new_user(void)
 {
 	unsigned int uid = geteuid(), gid = getegid();
@@ -184,8 +184,9 @@ static bool new_user(void)
 }
 
 /*
- * Returns in a child that is process 1 of a PID namespace, with a /proc of that where it may have one;
- * the calling process stays, without what it had open, and ends as the child does.
+ * Returns in a child that is process 1 of a PID namespace; the child has a /proc of that namespace
+ * where it can mount one.  The calling process closes its descriptors, waits, and ends with the
+ * child's status.
  */
 static void go_apart(void)
 {
@@ -199,7 +200,7 @@ static void go_apart(void)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (mount("none", "/", "none", MS_REC | MS_PRIVATE, "") ||
 		    mount("proc", "/proc", "proc", 0, NULL))
-			return; /* the outer one's, then */
+			return; /* the outer namespace's /proc stays */
 		return;
 	}
 	if (pid < 0)
@@ -235,7 +236,7 @@ static bool start_worker(struct worker *w, bool apart)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* for pidfd_getfd under Yama */
 		signal(SIGALRM, SIG_DFL);
-		/* Only our own ends: another's pipe must break with its process. */
+		/* Close the other workers' pipes: a pipe must break when its process ends. */
 		for (int i = 0; i < WORKERS; i++)
 			if (workers[i] && workers[i] != w && workers[i]->pid) {
 				close(workers[i]->to);
@@ -308,7 +309,7 @@ void set(struct worker *w, uint64_t pointer, uint32_t value, uint64_t bytes)
 		note("setting memory gave %d", r.result);
 }
 
-/* The first word, or all ones with the error noted. */
+/* Returns the first word, or all ones after noting the error. */
 uint32_t get(struct worker *w, uint64_t pointer)
 {
 	struct answer r = ask(w, READ, pointer, 0, 0, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker of the conformance program: what takes several calls or threads, of memory,
- * events and captures.
+ * Worker of the conformance program: commands on memory, events and captures that need several
+ * calls or threads.
  */
 #include "conformance_worker.h"
 
@@ -74,7 +74,7 @@ static int receive_descriptor(void)
 	return fd;
 }
 
-/* A descriptor of process @pid, here. */
+/* Copies a descriptor of process @pid into this process. */
 int take_descriptor(pid_t pid, int theirs, enum way way)
 {
 	char path[64];
@@ -127,7 +127,7 @@ CUresult handle_beside(bool of_event, uint64_t what, unsigned char *handle)
 	return result ? result : ended;
 }
 
-/* Kills @pid, and clears the block's first word whenever its kernel wrote it: until when does it? */
+/* Kills @pid, then clears the block's first word each time its kernel wrote it.  Reports the time of the last write. */
 CUresult kill_watch(pid_t pid, CUdeviceptr pointer, uint32_t theirs, uint64_t ns, uint64_t *last,
 		    uint64_t *seen)
 {
@@ -203,7 +203,7 @@ CUresult capture(CUdeviceptr in_default_mode, CUdeviceptr in_relaxed_mode,
 	CUgraph graph;
 	pthread_t thread;
 
-	/* The relaxed one first: a refused call may spoil the capture. */
+	/* The relaxed mode first: a refused call may invalidate the capture. */
 	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	if (!pthread_create(&thread, NULL, free_in_thread, &relaxed))
 		pthread_join(thread, NULL);
@@ -224,7 +224,7 @@ CUresult capture(CUdeviceptr in_default_mode, CUdeviceptr in_relaxed_mode,
 	return CUDA_SUCCESS;
 }
 
-/* In the two modes that may refuse: what the open gives, and the end of the capture. */
+/* For the two modes that may refuse: the result of the open and the end of the capture. */
 CUresult open_capturing(const unsigned char *bytes, uint64_t *v)
 {
 	static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,

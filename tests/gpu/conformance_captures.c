@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Facts about frees while a stream of the thread captures: what the driver refuses, in which order
- * it looks, and whether that spoils the capture.  Both sides of the question are here.
+ * it checks, and whether the capture becomes invalid.  This file has the worker's side and the
+ * assertions.
  */
 #include "conformance_worker.h"
 
@@ -68,9 +69,9 @@ CUresult free_in_capture(const struct question *q, uint64_t *v)
 	return one_free(q, q->a[3] & 2 ? blocking : mine.stream, other, v);
 }
 
-/* ---- who asks ---- */
+/* ---- the assertions ---- */
 
-/* What @way gives: of memory that the driver knows, or not; by the capturing stream and its capture. */
+/* Checks the results of @way for known and unknown memory, by the capturing stream and its capture. */
 static void expect(enum way_of_free way, unsigned int mode, bool spoilt, bool blocking, bool known, uint64_t *result,
 		   uint64_t *end)
 {

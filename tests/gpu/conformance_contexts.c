@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts that end and are made again, and green contexts.
+ * Contexts that are destroyed and created again, and green contexts.
  */
 #include "conformance.h"
 
@@ -9,7 +9,7 @@
 
 #include <cuda.h>
 
-/* What an end of a context gives back, and whether a context that came after another can be told from it. */
+/* What the end of a context frees, and whether a new context can be told from an old one at its address. */
 void contexts(struct worker *unused_a, struct worker *unused_b)
 {
 	static const char *const whose[] = { "a context", "a primary context" };
@@ -49,7 +49,7 @@ void contexts(struct worker *unused_a, struct worker *unused_b)
 	dismiss(&w);
 }
 
-/* Part of the primary context: what is made in one lives on without it. */
+/* A green context is a part of the primary context: what is created in it outlives it. */
 void green(struct worker *a, struct worker *unused)
 {
 	static const char *const of[] = { "another context", "the primary context", "the green context" };
@@ -105,7 +105,7 @@ void green(struct worker *a, struct worker *unused)
 	ask(&late, GREEN_BEGIN, 0, 0, 0, 0);
 	ask(&late, GREEN_END, 0, 0, 0, 0);
 	result = ask(&late, GREEN_PUSH, 0, 0, 0, 0).result;
-	/* (with 0 the heap is corrupt afterwards) */
+	/* with 0 the heap is corrupt afterwards */
 	note("measured: making a destroyed green context current gives %d (signal %d)", result,
 	     result == CRASHED ? late.signal : 0);
 	dismiss(&late);

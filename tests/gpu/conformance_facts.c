@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The facts about the driver (1 to 10) that culimbo and its tests stand on: asserted.
+ * Asserts facts 1 to 10 about the driver.
  */
 #include "conformance.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker of the conformance program: what takes several calls, of contexts, green ones
- * and others.
+ * Worker of the conformance program: commands on contexts and green contexts that need several
+ * calls.
  */
 #include "conformance_worker.h"
 
@@ -11,7 +11,7 @@
 
 #include <cuda.h>
 
-/* v: handle and id of the primary context; the same once its last reference was released and it was retained again. */
+/* v: handle and id of the primary context; then both again after its last release and a new retain. */
 CUresult context_ids(uint64_t *v)
 {
 	CUresult(CUDAAPI * get_id)(CUcontext, unsigned long long *) = NULL;
@@ -34,7 +34,7 @@ CUresult context_ids(uint64_t *v)
 	return CUDA_SUCCESS;
 }
 
-/* As many contexts, one after the other, each ended with its exported events in it: how many events in all. */
+/* Creates @n contexts one after the other and ends each with its exported events; returns the number of events. */
 CUresult event_rounds(uint64_t rounds, uint64_t each, bool in_primary, uint64_t *made)
 {
 	for (*made = 0; rounds; rounds--) {
@@ -70,9 +70,9 @@ CUresult context_of(CUdeviceptr pointer, uint64_t *which)
 }
 
 /*
- * A green context of all multiprocessors, made current.  In it: a block (v[0]), which context
- * the driver says that is of (v[1]: 1, the primary one, 2, the green one, 0, another), an
- * interprocess event (v[2]), and whether the two contexts have the same id (v[3]).
+ * Creates a green context of all multiprocessors and makes it current.  v[0]: a block allocated in
+ * it.  v[1]: the block's context as the driver reports it: 1 the primary one, 2 the green one, 0
+ * another.  v[2]: an interprocess event.  v[3]: 1 when the two contexts have the same id.
  */
 CUresult green_begin(uint64_t *v, unsigned char *event_handle)
 {
@@ -139,7 +139,7 @@ CUresult green_end(void)
 	return destroy(mine.green);
 }
 
-/* What its end gives while it is current, and an allocation after that; whether anything is current. */
+/* Destroys the green context while it is current: that result, an allocation's result, and which context is current. */
 CUresult green_under(uint64_t *v)
 {
 	CUresult(CUDAAPI * destroy)(void *) = NULL;
@@ -160,7 +160,7 @@ CUresult green_under(uint64_t *v)
 	return CUDA_SUCCESS;
 }
 
-/* What the reset gives, an allocation in the green context after that, and the green context's end. */
+/* Results of the reset, of an allocation in the green context afterwards, and of the green context's end. */
 CUresult green_reset(uint64_t *v)
 {
 	CUdeviceptr pointer;

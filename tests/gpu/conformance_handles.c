@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handles of memory and of events: which of their bytes matter, what counts opens.
+ * Handles of memory and of events: which bytes matter, and how opens are counted.
  */
 #include "conformance.h"
 
@@ -11,7 +11,7 @@
 
 #include <cuda.h>
 
-/* Opens @handle with byte @i changed: whether the right block came of it. */
+/* Opens @handle with byte @i changed; true when that gave the right block. */
 static bool opens_rightly(struct worker *b, const unsigned char *handle, int i, uint32_t right)
 {
 	unsigned char changed[64];
@@ -30,7 +30,7 @@ static bool opens_rightly(struct worker *b, const unsigned char *handle, int i, 
 	same = !r.result && r.v[0] == right;
 	if (r.result != CRASHED)
 		drop(b, p);
-	/* A context that broke is of no more use. */
+	/* A failed context cannot be used any more: replace the worker. */
 	if (ask(b, SYNC, 0, 0, 0, 0).result)
 		dismiss(b);
 	return same;
@@ -78,7 +78,7 @@ void handle_bytes(struct worker *a, struct worker *unused)
 	bool matter[64];
 	uint32_t pid;
 
-	/* Neighbours differ, so that a wrong offset shows. */
+	/* Neighbours have different contents, so that a wrong offset shows. */
 	set(a, keep, 70, KIB);
 	set(a, d, 7, 4);
 	set(a, d + 4, 71, KIB - 4);
@@ -87,7 +87,7 @@ void handle_bytes(struct worker *a, struct worker *unused)
 	export(a, d, again);
 	ok(!memcmp(h, again, 64), "handle: asked twice it is the same");
 	export(a, d + 512, again);
-	ok(!memcmp(h, again, 64), "handle: an interior pointer gives the base block's");
+	ok(!memcmp(h, again, 64), "handle: an interior pointer gives the handle of its block");
 	memcpy(&pid, h + 8, 4);
 	ok(pid == (uint32_t)a->pid, "handle: bytes 8-11 are the exporter's pid");
 	ok(!memcmp(h + 56, "\0\0\0\0\0\0\0\0", 8), "handle: bytes 56-63 are zero");
@@ -105,7 +105,7 @@ void handle_bytes(struct worker *a, struct worker *unused)
 	ok(every(matter, 24, 36), "handle: bytes 24-36 matter");
 	ok(every(matter, 48, 55), "handle: bytes 48-55 matter");
 
-	/* Now with something of that exporter open. */
+	/* The same with another block of that exporter open. */
 	for (int i = 0; i < 64; i++) {
 		if (!b.pid)
 			spawn(&b);
@@ -117,7 +117,7 @@ void handle_bytes(struct worker *a, struct worker *unused)
 		if (b.pid)
 			drop(&b, p);
 	}
-	/* Two readings differ on 40-47, so they are not asserted. */
+	/* Bytes 40-47 gave different results in two measurements, so they are not asserted. */
 	list_bytes("memory handle, another block of the exporter open", matter);
 	ok(none(matter, 56, 63), "handle: bytes 56-63 are ignored then, too");
 	if (b.pid)
@@ -127,7 +127,7 @@ void handle_bytes(struct worker *a, struct worker *unused)
 	release(a, keep);
 }
 
-/* One block, asked about in two contexts: two handles, of which either opens it. */
+/* One block has a handle in each of two contexts, and either handle opens it. */
 static void handle_of_two_contexts(struct worker *a, struct worker *b, uint64_t bytes)
 {
 	uint64_t d = alloc(a, bytes), p1 = 0, p2 = 0;
@@ -140,10 +140,10 @@ static void handle_of_two_contexts(struct worker *a, struct worker *b, uint64_t 
 	beside = ask(a, HANDLE_BESIDE, d, 0, 0, 0);
 	differing(h, beside.handle, &first, &last);
 	ok(!beside.result && first >= 0 && last < 8,
-	   "handle: of %llu bytes, asked for in another context, it differs in bytes 0-7 alone (%d to %d)",
+	   "handle: of %llu bytes, asked for in another context, the handle differs only in bytes 0-7 (%d to %d)",
 	   (unsigned long long)bytes, first, last);
 	ok(!import(b, h, &p1) && !import(b, beside.handle, &p2) && p1 == p2 && get(b, p1) == 9,
-	   "handle: both open, as the same pointer");
+	   "handle: both handles open and give the same pointer");
 	drop(b, p1);
 	drop(b, p2);
 	release(a, d);
@@ -159,19 +159,19 @@ void counting(struct worker *a, struct worker *b)
 	memcpy(tail, h, 64);
 	memset(tail + 56, 0x5a, 8);
 	ok(!import(b, h, &p1) && !import(b, tail, &p2) && p1 == p2,
-	   "handle: opened twice, the second time with a tail, it is the same pointer");
+	   "handle: a second open with other bytes 56-63 gives the same pointer");
 	ok(release(b, p1) == 1 && get(b, p1) == 9,
 	   "handle: cuMemFree of an imported pointer gives 1, and it stays mapped");
 	ok(!drop(b, p1) && get(b, p1) == 9, "handle: after one of two closes it is still mapped");
 	ok(!drop(b, p1), "handle: the second close succeeds");
-	note("measured: a close too many gives %d", drop(b, p1));
+	note("measured: one close too many gives %d", drop(b, p1));
 	release(a, d);
 	release(a, keep);
 	handle_of_two_contexts(a, b, KIB);
 	handle_of_two_contexts(a, b, 4 * MIB);
 }
 
-/* What became of opening the event handle with byte @i changed. */
+/* The outcome of opening the event handle with byte @i changed. */
 static const char *event_outcome(struct worker *b, const unsigned char *handle, int i,
 				 bool *right, bool *crash)
 {
@@ -198,7 +198,7 @@ static const char *event_outcome(struct worker *b, const unsigned char *handle, 
 	return text;
 }
 
-/* An event is of its context: another one must not ask for its handle. */
+/* An event belongs to its context: its handle must not be requested in another one. */
 void event_of_another_context(struct worker *unused_a, struct worker *unused_b)
 {
 	struct worker w = { 0 };
@@ -244,14 +244,14 @@ void event_handle_bytes(struct worker *a, struct worker *unused)
 	note("measured: event handle, byte:outcome:%s", line);
 	ok(every(matter, 0, 3), "event handle: bytes 0-3 matter");
 	ok(every(matter, 8, 15), "event handle: bytes 8-15 matter");
-	/* Two readings differ on 16-19: ignored, or a segmentation fault in the importer. */
+	/* Bytes 16-19 gave different results in two measurements: ignored, or a segmentation fault in the importer. */
 	note("measured: event handle: a change of byte 17, 18 or 19 %s",
 	     every(crash, 17, 19)     ? "crashes the importer"
 	     : none(matter, 17, 19) ? "is ignored"
 				      : "matters");
 	ok(none(matter, 24, 63), "event handle: bytes 24-63 are ignored");
 
-	/* It is one event: what the exporter records, the importer sees. */
+	/* Both handles name one event: the importer sees what the exporter records. */
 	if (!b.pid)
 		spawn(&b);
 	busy = ask_handle(&b, EVENT_OPEN, h.handle);
@@ -261,7 +261,7 @@ void event_handle_bytes(struct worker *a, struct worker *unused)
 	   "event handle: the importer sees that the exporter's work is not done");
 	ask(a, SYNC, 0, 0, 0, 0);
 	nap(20 * MS);
-	ok(ask(&b, EVENT_QUERY, busy.v[0], 0, 0, 0).result == 0, "event handle: and that it is");
+	ok(ask(&b, EVENT_QUERY, busy.v[0], 0, 0, 0).result == 0, "event handle: the importer sees that the exporter's work is done");
 	note("measured: opening one's own event handle gives %d", ask_handle(a, EVENT_OPEN, h.handle).result);
 	if (a->pid)
 		ask(a, EVENT_END, e.v[0], 0, 0, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker of the conformance program: pools, and pointers into them that processes share.
+ * Worker of the conformance program: commands on pools and on pointers exported from them.
  */
 #include "conformance_worker.h"
 
@@ -10,7 +10,7 @@
 
 #include <cuda.h>
 
-/* That of CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, which cuda.h of CUDA 11.2 lacks. */
+/* CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, which cuda.h of CUDA 11.2 lacks */
 enum { MEMPOOL_HANDLE = 17 };
 
 static CUresult new_pool(uint64_t threshold)
@@ -38,7 +38,7 @@ static CUresult take_pool(pid_t pid, int theirs)
 	return result;
 }
 
-/* v[0]: the pointer, v[1]: whether it is of our own pool */
+/* v[0]: the pointer; v[1]: 1 when it is from our own pool */
 static CUresult alloc_current(size_t bytes, uint64_t *v)
 {
 	CUmemoryPool of = NULL, before;
@@ -55,7 +55,7 @@ static CUresult alloc_current(size_t bytes, uint64_t *v)
 	return CUDA_SUCCESS;
 }
 
-/* Of an allocation of 1 KiB and its free, the mean in nanoseconds. */
+/* Returns the mean duration in ns of an allocation of 1 KiB and its free. */
 static CUresult pair_cost(CUmemoryPool pool, uint64_t *ns)
 {
 	enum { PAIRS = 1000 };

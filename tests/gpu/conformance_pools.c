@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Facts 11 to 19 and 31 to 33: pools that processes share, and pointers into them.
+ * Facts 11 to 19 and 31 to 33: pools shared between processes, and pointers into them.
  */
 #include "conformance.h"
 
@@ -11,11 +11,11 @@
 
 #include <cuda.h>
 
-#define KEEP_ALL UINT64_MAX /* a release threshold: what is freed stays the pool's */
+#define KEEP_ALL UINT64_MAX /* a release threshold: freed memory stays in the pool */
 
 typedef unsigned long long ull;
 
-/* A pool of @a, which @b imports. */
+/* Creates a pool in @a and imports it in @b. */
 static bool share_pool(struct worker *a, struct worker *b, uint64_t threshold)
 {
 	struct answer r = ask(a, POOL_NEW, threshold, 0, 0, 0);
@@ -29,7 +29,7 @@ static bool share_pool(struct worker *a, struct worker *b, uint64_t threshold)
 		taken = ask(b, POOL_TAKE, (uint64_t)a->pid, r.v[0], 0, 0).result;
 		close_descriptor(a, r.v[0]);
 	}
-	return ok(!taken, "pools: one with a descriptor is exported, and imported elsewhere (%d)", taken);
+	return ok(!taken, "pools: a pool with a handle type is exported and imported (%d)", taken);
 }
 
 static void end_pool(struct worker *a)
@@ -67,13 +67,13 @@ static int pool_import(struct worker *w, const unsigned char *data, uint64_t *po
 	return r.result;
 }
 
-/* Only what is asked about is written: a large block costs the simulated driver what is touched. */
+/* Writes only the words that are read later: the simulated driver allocates what is touched. */
 static void set_word(struct worker *w, uint64_t pointer, uint32_t value)
 {
 	set(w, pointer, value, 4);
 }
 
-/* Fact 11: one block, freed while it is imported, and the next of its size. */
+/* Fact 11: one block is freed while it is imported; the next block of its size is then allocated. */
 static void reuse(struct worker *a, struct worker *b, const char *what, uint64_t bytes, bool by_cuMemFree)
 {
 	uint64_t d = pool_alloc(a, bytes), e, p = 0;
@@ -97,8 +97,8 @@ static void reuse(struct worker *a, struct worker *b, const char *what, uint64_t
 }
 
 /*
- * With the default release threshold: is the address used again, and which bytes does the importer read?
- * That is not known, so the importer is a worker of its own.
+ * With the default release threshold: is the address used again, and which bytes does the importer
+ * read?  The read may crash the importer, so it is a worker of its own.
  */
 static void reuse_by_default(struct worker *a, bool waited)
 {
@@ -168,7 +168,7 @@ static bool all_are(const unsigned char *bytes, size_t n, unsigned char value)
 	return true;
 }
 
-/* Bytes 48-63, which the driver has no use for, with @value in half of them. */
+/* Fills bytes 48-55 or 56-63, which the driver ignores, with @value. */
 static void unread(struct worker *b, const unsigned char *data, int from, unsigned char value)
 {
 	unsigned char changed[64];
@@ -208,7 +208,7 @@ void pool_data(struct worker *a, struct worker *b)
 	memcpy(&number[1], two + 40, 8);
 	memcpy(&offset[0], one + 24, 8);
 	memcpy(&offset[1], two + 24, 8);
-	/* the number alone is the same for blocks that lie in one allocation of the pool's */
+	/* blocks within one allocation of the pool have the same number */
 	ok(number[0] != number[1] || offset[0] != offset[1],
 	   "fact 12: bytes 24-31 or 40-47 differ for each block (%#llx, %#llx; %#llx, %#llx)", (ull)offset[0],
 	   (ull)offset[1], (ull)number[0], (ull)number[1]);
@@ -222,7 +222,7 @@ void pool_data(struct worker *a, struct worker *b)
 	ok(number[0] != number[1], "fact 12: bytes 40-47 differ for each allocation of the pool's (%#llx, %#llx)",
 	   (ull)number[0], (ull)number[1]);
 
-	/* an importer of its own, for it dies */
+	/* a separate importer, because it crashes */
 	spawn(&c);
 	r = ask(a, POOL_SHARE, 0, 0, 0, 0);
 	ask(&c, POOL_TAKE, (uint64_t)a->pid, r.v[0], 0, 0);
@@ -359,7 +359,7 @@ void pool_memory_back(struct worker *a, struct worker *b)
 	end_pool(a);
 }
 
-/* A block that @w has and @b has imported as *@import. */
+/* Shares a block of @w's pool with @b, which maps it at *@import. */
 static uint64_t imported(struct worker *w, struct worker *b, uint32_t value, uint64_t *import)
 {
 	uint64_t d = pool_alloc(w, 4 * MIB);
@@ -405,9 +405,10 @@ static uint64_t allocated_mib(uint64_t free_before, uint64_t free_now)
 }
 
 /*
- * Fact 31: a block of 256 MiB that was imported once and freed by both, in this order.  The exporter is
- * a process of its own: with the threshold 0, and the importer first, the driver ended it in two of
- * three runs on H200s (by a double free of host memory, or by a call that did not return).
+ * Fact 31: a block of 256 MiB is imported once and freed by both processes, in this order.  The
+ * exporter is a separate process, because the driver ended it in two of three runs on H200s with
+ * threshold 0 and the importer first: by a double free of host memory, or by a call that did not
+ * return.
  */
 static void threshold(struct worker *a, bool importer_first, uint64_t keep)
 {
@@ -418,7 +419,7 @@ static void threshold(struct worker *a, bool importer_first, uint64_t keep)
 	struct worker c, x;
 	int result;
 
-	/* their contexts take some memory, too */
+	/* the contexts of both also take memory */
 	spawn(&x);
 	alone = free_memory(a);
 	spawn(&c);
@@ -463,7 +464,7 @@ static void threshold(struct worker *a, bool importer_first, uint64_t keep)
 	pool_free(&x, e);
 	end_pool(&x);
 	dismiss(&c);
-	/* the driver is at it for a moment after the process is gone */
+	/* the driver returns the memory shortly after the process has ended */
 	for (int i = 0; i < 200 && allocated_mib(alone, free_memory(a)) >= 32; i++)
 		nap(10 * MS);
 	ok(allocated_mib(alone, free_memory(a)) < 32,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Facts 20 to 28: virtual memory, descriptors, and processes of one pid number.
+ * Facts 20 to 28: virtual memory, descriptors, and processes with the same pid number.
  */
 #include "conformance.h"
 
@@ -100,7 +100,7 @@ void virtual_descriptors(struct worker *a, struct worker *b)
 	ask(a, VIRTUAL_END, 0, 0, 0, 0);
 }
 
-/* One allocation of @bytes, which @a has and @b has mapped; no descriptor of it is left. */
+/* Creates one allocation of @bytes in @a, maps it in @b as well, and closes its descriptors. */
 static bool map_of_another(struct worker *a, struct worker *b, uint64_t bytes, uint32_t value, uint64_t *import)
 {
 	struct answer r = ask(a, VIRTUAL_NEW, bytes, 1, 1, 0);
@@ -125,7 +125,7 @@ static uint64_t freed_mib(uint64_t before, uint64_t after)
 	return after > before ? (after - before) / MIB : 0;
 }
 
-/* Free memory once it has stood still for 50 ms: the context of a process that died goes with a delay. */
+/* Returns the free memory once it is stable for 50 ms: the driver removes a dead process's context with a delay. */
 static uint64_t settled_memory(struct worker *w)
 {
 	uint64_t now = free_memory(w), before = now + 1;
@@ -138,7 +138,7 @@ static uint64_t settled_memory(struct worker *w)
 	return now;
 }
 
-/* Fact 25; and 26 as far as a program can see: who holds the memory of a dead exporter. */
+/* Fact 25, and fact 26 as far as a program can see it: who holds the memory of a dead exporter. */
 void virtual_lifetime(struct worker *a, struct worker *b)
 {
 	uint64_t with, between, after, p;
@@ -196,21 +196,21 @@ void dma_buf(struct worker *a, struct worker *unused)
 	after = free_memory(a);
 	ok(freed_mib(between, after) >= 4, "fact 27: until it is closed (%llu MiB)", (ull)freed_mib(between, after));
 	r = ask(a, DMA_BUF, small, 64 * KIB, 0, 0);
-	/* 1 on an H100, 0 on an H200, with one driver */
+	/* gives 1 on an H100 and 0 on an H200, with the same driver version */
 	note("measured: fact 27: a dma-buf descriptor of a block of 64 KiB at %#llx: %d", (ull)small, r.result);
 	if (!r.result)
 		close_descriptor(a, r.v[0]);
 	release(a, small);
 }
 
-/* ---- processes of one pid number ---- */
+/* ---- processes with the same pid number ---- */
 
 static void set_pid(unsigned char *handle, int at, uint32_t pid)
 {
 	memcpy(handle + at, &pid, 4);
 }
 
-/* Opens @h at @y, which has the exporter's pid number, and with other numbers in it. */
+/* Opens @h in @y, which has the exporter's pid number; then with other pid numbers in the handle. */
 static void one_number(struct worker *x, struct worker *y, uint64_t bytes, const char *what)
 {
 	static const uint32_t others[] = { 0, 2, 0x7fff, (1u << 22) + 5 };
@@ -249,7 +249,7 @@ static void events_of_one_number(struct worker *x, struct worker *y)
 	ok(r.result == CUDA_ERROR_MAP_FAILED, "fact 28: with another number in bytes 0-3 it gives 205 (%d)", r.result);
 }
 
-/* Equal sizes of two exporters that are both process 1, open in @c at once; @numbers: as others above all pids. */
+/* Two exporters are both process 1; @c opens a block of the same size from each.  @numbers: both handles get other pids. */
 static void two_exporters(struct worker *x, struct worker *y, struct worker *c, uint64_t bytes, bool numbers)
 {
 	uint64_t of_x = alloc(x, bytes), of_y = alloc(y, bytes), p = 0, q = 0;

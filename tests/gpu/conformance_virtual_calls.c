@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker of the conformance program: virtual memory, what is told of a pointer, descriptors, and
- * what is done while a cuMemFree waits.
+ * Worker of the conformance program: commands on virtual memory, attributes of pointers and
+ * descriptors, and calls during a cuMemFree that waits.
  */
 #include "conformance_worker.h"
 
@@ -25,7 +25,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, bool 
 	return driver.p_cuMemCreate(handle, bytes, &property, 0);
 }
 
-/* Several allocations side by side in one reservation: bytes of each are a multiple of 2 MiB. */
+/* Maps several allocations side by side in one reservation.  The size of each is rounded up to 2 MiB. */
 static CUresult new_parts(size_t bytes, unsigned int parts, bool with_descriptor)
 {
 	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
@@ -91,7 +91,7 @@ static CUresult send_descriptor(int fd)
 
 static CUresult dma_buf_of(uint64_t pointer, size_t bytes, uint64_t *descriptor)
 {
-	/* cuda.h has the last but one as an enum since CUDA 11.7; 1 is DMA_BUF_FD */
+	/* CUDA 11.7 and later declare the last argument but one as an enum; 1 is DMA_BUF_FD */
 	CUresult(CUDAAPI *call)(void *, CUdeviceptr, size_t, int, unsigned long long) = NULL;
 	void *found = optional("cuMemGetHandleForAddressRange");
 	int fd = -1, has = 0;
@@ -107,7 +107,7 @@ static CUresult dma_buf_of(uint64_t pointer, size_t bytes, uint64_t *descriptor)
 
 /* ---- while a cuMemFree waits ---- */
 
-/* What the calls are about, made before. */
+/* The objects that the calls use, created before the free. */
 struct objects {
 	CUdeviceptr freed, shared, pooled, reserved;
 	CUmemGenericAllocationHandle handle, created;
@@ -121,7 +121,7 @@ static CUresult make_objects(struct objects *o)
 
 	TRY(driver.p_cuMemAlloc_v2(&o->freed, 4 * MIB));
 	TRY(driver.p_cuMemAlloc_v2(&o->shared, 4 * MIB));
-	/* the first of a process takes longer: 65 ms were seen on an H200 */
+	/* the first call in a process takes longer: up to 65 ms on an H200 */
 	TRY(driver.p_cuIpcGetMemHandle(&handle, o->shared));
 	TRY(new_parts(2 * MIB, 1, true));
 	TRY(driver.p_cuMemPoolExportToShareableHandle(&pool_fd, mine.pool,
@@ -158,7 +158,7 @@ static CUresult call_meanwhile(enum not_waiting call, struct objects *o)
 	case WHILE_cuMemPoolExportPointer:
 		return driver.p_cuMemPoolExportPointer(&data, o->pooled);
 	case WHILE_cuMemAllocFromPoolAsync:
-		/* in a stream where nothing runs, as the fact was read */
+		/* in an idle stream, as when the fact was measured */
 		TRY(driver.p_cuMemAllocFromPoolAsync(&pointer, 1024, mine.pool, CU_STREAM_PER_THREAD));
 		return driver.p_cuMemFreeAsync(pointer, CU_STREAM_PER_THREAD);
 	case WHILE_cuMemGetAddressRange:
@@ -199,9 +199,9 @@ static CUresult all_meanwhile(struct objects *o, uint64_t limit, uint64_t *v)
 }
 
 /*
- * A kernel of @ns, another thread that frees a block behind it, and a quarter of @ns later the calls.
- * v[0]: those of NOT_WAITING that took more than a quarter of @ns, v[1]: the longest, v[2]: what the
- * free took, v[3]: those that this driver lacks; all times in ns.
+ * Runs a kernel for @ns.  Another thread frees a block behind it.  After a quarter of @ns this
+ * thread makes the calls.  v[0]: a bit for each call of NOT_WAITING that took more than a quarter of @ns; v[1]:
+ * the longest duration; v[2]: the duration of the free; v[3]: a bit for each call that this driver lacks.
  */
 static CUresult while_freeing(uint64_t ns, enum wait wait, uint64_t *v)
 {
@@ -218,7 +218,7 @@ static CUresult while_freeing(uint64_t ns, enum wait wait, uint64_t *v)
 				     &(CUmemPoolProps){ .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 							.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 							.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } }));
-	/* (zero is the default threshold, said so that the two ways of making a pool are alike) */
+	/* zero is the default threshold; both ways to create a pool set it explicitly */
 	TRY(driver.p_cuMemPoolSetAttribute(mine.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &zero));
 	TRY(make_objects(&o));
 	freeing.pointer = o.freed;
@@ -257,11 +257,11 @@ static CUresult while_freeing(uint64_t ns, enum wait wait, uint64_t *v)
 	return driver.p_cuMemPoolDestroy(mine.pool);
 }
 
-/* ---- all ---- */
+/* ---- all commands ---- */
 
 /*
- * What culimbo asks after a refused cuIpcGetMemHandle, while a stream of this thread captures.  v: what
- * cuIpcGetMemHandle gave, then the end of the capture; and so of each question.
+ * The calls that culimbo makes after a refused cuIpcGetMemHandle, while a stream of this thread
+ * captures.  v: the result of cuIpcGetMemHandle and the end of its capture, then the same two for each call.
  */
 static CUresult ask_in_capture(CUdeviceptr pointer, CUstreamCaptureMode mode, uint64_t *v)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a free waits for, what it says where it fails, how a process's death reaches its
- * kernels, and what may be done while a stream captures.
+ * What a free waits for, how a free fails, when a killed process's kernels stop, and which calls
+ * are allowed while a stream captures.
  */
 #include "conformance.h"
 
@@ -117,7 +117,7 @@ void blocking(struct worker *a, struct worker *unused)
 	     r.result);
 }
 
-/* While another thread's cuMemFree waits for a kernel of 200 ms; the calls come after 50. */
+/* The calls come 50 ms after the start of a 200 ms kernel, while another thread's cuMemFree waits for it. */
 void while_freeing_others(struct worker *a, struct worker *unused)
 {
 	static const char *const names[] = {
@@ -161,7 +161,7 @@ void capturing(struct worker *a, struct worker *unused)
 	   (unsigned long long)r.v[6], (unsigned long long)r.v[7], (unsigned long long)r.v[8]);
 }
 
-/* An open disturbs no capture. */
+/* An open does not invalidate a capture. */
 void opening_while_capturing(struct worker *a, struct worker *b)
 {
 	static const char *const modes[] = { "global", "thread-local", "relaxed" };
@@ -179,7 +179,7 @@ void opening_while_capturing(struct worker *a, struct worker *b)
 	release(a, block);
 }
 
-/* After a refusal culimbo asks how memory was made: that disturbs no capture either. */
+/* After a refusal culimbo asks how the memory was allocated.  That does not invalidate a capture either. */
 void asking_while_capturing(struct worker *a, struct worker *unused)
 {
 	static const char *const modes[] = { "global", "thread-local", "relaxed" };

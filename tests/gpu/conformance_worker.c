@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker of the conformance program: it loads the driver and does one call at a time,
- * as it is asked to.
+ * Worker of the conformance program: loads the driver and runs one command at a time.
  */
 #include "conformance_worker.h"
 
@@ -42,13 +41,13 @@ const char *load_driver(void)
 	return NULL;
 }
 
-/* A call that not every driver has, or NULL. */
+/* Looks up a call that older drivers lack; NULL when it is missing. */
 void *optional(const char *name)
 {
 	return dlsym(RTLD_DEFAULT, name);
 }
 
-/* Two kernels of one thread each, told by their time: the simulator knows them by name. */
+/* Two kernels of one thread each that run for a given time.  The simulated driver knows them by name. */
 static const char ptx[] =
 	".version 7.0\n"
 	".target sm_70\n"
@@ -327,6 +326,6 @@ void serve(int from, int to)
 		if (write(to, &r, sizeof(r)) != (ssize_t)sizeof(r) || q.verb == LEAVE)
 			break;
 	}
-	/* An orderly end: destructors run. */
+	/* A normal exit: destructors run. */
 	exit(0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker's own side of the conformance program: the driver's calls, what the worker has,
- * and what it does in answer to a question that takes more than one call.
+ * The worker's side of the conformance program: the driver's calls, the worker's state, and the
+ * commands that need more than one call.
  */
 #ifndef CL_TEST_CONFORMANCE_WORKER_H
 #define CL_TEST_CONFORMANCE_WORKER_H
@@ -107,8 +107,8 @@ struct own {
 	size_t part_bytes;
 	unsigned int parts;
 };
-extern struct own mine; /* of this worker */
-extern int between_workers[2]; /* a pair of sockets that all have: in at 0, out at 1 */
+extern struct own mine; /* the state of this worker */
+extern int between_workers[2]; /* a socket pair that all workers inherit: write to 0, read from 1 */
 
 #define TRY(call)                                                                                  \
 	do {                                                                                       \
@@ -119,10 +119,10 @@ extern int between_workers[2]; /* a pair of sockets that all have: in at 0, out 
 
 struct freeing {
 	CUdeviceptr pointer;
-	CUevent event; /* or NULL: this is to be destroyed instead */
+	CUevent event; /* NULL: destroy the memory instead */
 	CUresult result;
 	uint64_t ns;
-	bool bare; /* without a context */
+	bool bare; /* free in a thread without a context */
 	bool relaxed;
 };
 

@@ -1,12 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# fetch-runtimes.sh [BUILD_DIR]: builds the C++ client of tests/gpu with the CUDA
-# runtimes of other versions, shared and (where the wheel has it) static, from the
-# registry's runtime wheels, into BUILD_DIR/tests/gpu/runtimes, for run.sh to find.
-# And the registry's mpiexec into BUILD_DIR/tests/gpu/mpi, for a machine that has mpi4py alone.
-# And uthash.h into BUILD_DIR/tests/gpu/include, for beside.sh on a machine that lacks it.
-# Needs pip, g++, no nvcc and no GPU; what it builds can be carried to a GPU machine.
+# fetch-runtimes.sh [BUILD_DIR]: downloads with pip what GPU machines may lack.
+#
+#  - CUDA runtimes of other versions.  The C++ client of tests/gpu is built with
+#    each, shared and (where the wheel has it) static, into
+#    BUILD_DIR/tests/gpu/runtimes.  run.sh finds it there.
+#  - mpiexec, into BUILD_DIR/tests/gpu/mpi, for a machine that has only mpi4py.
+#  - uthash.h, into BUILD_DIR/tests/gpu/include, for beside.sh.
+#
+# Needs pip and g++, but no nvcc and no GPU.  Copy the results to the GPU machine.
 set -eu
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 to=$(cd "${1:-build}" && pwd)/tests/gpu/runtimes

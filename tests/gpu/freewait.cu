@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a free takes behind a kernel of 200 ms that runs on another,
- * non-blocking stream: bare, cudaFree waits for it; a deferred free must too.
+ * Measures how long a free takes behind a kernel of 200 ms on another,
+ * non-blocking stream.  Bare, cudaFree waits for the kernel; a deferred free must
+ * wait as well.
  *
  *	freewait
  *
- * A line for each kind of block: never exported, exported and held by the
- * consumer (1 KiB and 64 MiB), held and freed by cudaFreeAsync on the kernel's
- * own stream, and held but freed with nothing running.
+ * Prints a line for each kind of block: never exported; exported and held by the
+ * consumer (1 KiB and 64 MiB); held and freed by cudaFreeAsync on the kernel's
+ * own stream; held and freed while nothing runs.
  */
 #include "common.h"
 
@@ -40,7 +41,7 @@ static int consumer(void)
 		m.op = 'o';
 		link_send(&link, &m);
 	}
-	die("the producer went away");
+	die("the producer ended unexpectedly");
 }
 
 static void measure(struct link *link, const char *kind, size_t bytes, bool held, bool spin,
@@ -55,7 +56,7 @@ static void measure(struct link *link, const char *kind, size_t bytes, bool held
 	if (!started) {
 		CUDA(cudaHostAlloc((void **)&started, sizeof(*started), cudaHostAllocMapped));
 		CUDA(cudaHostGetDevicePointer(&device_flag, (void *)started, 0));
-		/* once before, so that loading the kernel is in no measurement */
+		/* warm-up: no measurement includes loading the kernel */
 		spin_kernel<<<1, 1>>>(1, (volatile int *)device_flag);
 		CUDA(cudaGetLastError());
 		CUDA(cudaDeviceSynchronize());

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A consumer is killed by SIGKILL while its kernel writes into the imported
- * block, which the producer has freed.
+ * A consumer is killed by SIGKILL while its kernel writes into an imported block
+ * that the producer has already freed.
  *
  *	killed small|big ROUNDS [HELD_MS]
  *
- * HELD_MS is how long the kernel writes before the kill: longer than the grace,
- * if the memory is to come back at once (run.sh does either: no grace, or wait).
+ * HELD_MS is how long the kernel writes before the kill.  The memory comes back
+ * at once only when that is longer than the grace period.  run.sh tests both: no
+ * grace period, and a kill after it.
  *
  * After the kill the producer allocates until it gets the address again, fills
- * it, and looks for half a second whether a byte of the dead process's kernel
- * appears in it.  A line a round: the time from the kill until the memory was
- * back, and the number of foreign bytes seen.  Bare, a small block comes back at
- * once and is written to; that is a result, not an error (exit status 0).
+ * the block, and checks for half a second whether a byte of the dead process's
+ * kernel appears in it.  Each round prints the time from the kill until the memory
+ * was back, and the number of foreign bytes.  Bare, a small block comes back at
+ * once and the kernel writes into it; that is a result, not an error (exit status 0).
  *
- * The address tells that the memory is back: while a block waits in the limbo,
- * its address is taken.  (The free memory as reported doesn't tell: the dead
- * process's context goes back at the same time.)
+ * The test detects returned memory by its address: while a block waits in the
+ * limbo its address is not reused.  Free memory is no indicator, because the dead
+ * process's context is freed at the same time.
  */
 #include "common.h"
 
@@ -27,9 +28,9 @@ enum {
 	NEIGHBOURS = 8,
 	SMALL_BATCH = 64,
 	BIG_BATCH = 8,
-	BACK_MS = 3000, /* give up on getting the address again */
+	BACK_MS = 3000, /* the time limit for getting the address again */
 	WATCH_MS = 500,
-	WRITE_MS = 1500, /* the kernel goes on for so long after it should have been killed */
+	WRITE_MS = 1500, /* the kernel runs on for this long after the planned kill */
 };
 
 static __device__ unsigned long long global_ns(void)
@@ -40,7 +41,7 @@ static __device__ unsigned long long global_ns(void)
 	return t;
 }
 
-/* Writes THEIRS all over for @ms; *@started becomes 1 when it has written once. */
+/* Writes THEIRS everywhere for @ms; *@started becomes 1 after the first pass. */
 static __global__ void write_kernel(volatile unsigned char *p, uint64_t n, unsigned int ms,
 				    volatile int *started)
 {
@@ -70,13 +71,13 @@ static int consumer(void)
 	*started = 0;
 	CUDA(cudaHostGetDevicePointer(&device_flag, (void *)started, 0));
 	if (!link_receive(&link, &m, ANSWER_MS) || m.op != 'O')
-		die("no handle came");
+		die("the producer sent no handle");
 	CUDA(cudaIpcOpenMemHandle(&p, m.handle, cudaIpcMemLazyEnablePeerAccess));
 	m.op = 'o';
 	link_send(&link, &m);
 
 	if (!link_receive(&link, &m, ANSWER_MS) || m.op != 'W')
-		die("no word to write");
+		die("the producer sent no value to write");
 	write_kernel<<<blocks_for(m.bytes), 256>>>((volatile unsigned char *)p, m.bytes,
 						   (unsigned int)m.other + WRITE_MS,
 						   (volatile int *)device_flag);
@@ -91,7 +92,7 @@ static int consumer(void)
 	die("nobody killed this process while its kernel ran");
 }
 
-/* One round; adds the foreign bytes seen to *@foreign and returns the time until the memory was back. */
+/* One round.  Adds the foreign bytes to *@foreign; returns the time until the memory was back. */
 static double round_of(const char *size, uint64_t bytes, int number, unsigned int held_ms,
 		       uint64_t *foreign)
 {
@@ -112,7 +113,7 @@ static double round_of(const char *size, uint64_t bytes, int number, unsigned in
 		CUDA(cudaMalloc(&beside[i], 1024));
 		CUDA(cudaMemset(beside[i], BESIDE, 1024));
 	}
-	/* loads the kernel and takes its counter now, not while we watch */
+	/* loads the kernel and allocates its counter before the measurement */
 	count_other(beside[0], 1024, BESIDE);
 	CUDA(cudaMemset(block, OURS, bytes));
 	CUDA(cudaIpcGetMemHandle(&m.handle, block));
@@ -130,8 +131,8 @@ static double round_of(const char *size, uint64_t bytes, int number, unsigned in
 	if (kill(link.pid, SIGKILL))
 		die("kill: %s", strerror(errno));
 	/*
-	 * A small block is back when its address is; a big one, whose address need
-	 * not come again soon, when the driver says that as much is free as before.
+	 * A small block is back when its address is allocated again.  A big block's
+	 * address may stay unused, so the driver's free memory tells.
 	 */
 	do {
 		for (int i = 0; small && i < batch; i++) {
@@ -146,11 +147,11 @@ static double round_of(const char *size, uint64_t bytes, int number, unsigned in
 				CUDA(cudaFree(again[i]));
 		if (!small && free_now + (8 << 20) >= free_before)
 			got = 0;
-		/* odd rounds reap the zombie as a careful parent would; even ones leave it */
+		/* odd rounds reap the zombie as a careful parent would; even rounds leave it */
 		if (reap_first && !reaped)
 			reaped = waitpid(link.pid, &status, WNOHANG) == link.pid;
 	} while (got < 0 && back < BACK_MS);
-	/* its pages are anybody's now: look at all of several new owners */
+	/* the block's pages may belong to any later block: check several */
 	for (int i = 0; !small && got >= 0 && i < batch; i++)
 		CUDA(cudaMalloc(&again[i], bytes));
 

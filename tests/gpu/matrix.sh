@@ -1,26 +1,27 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What people run, as it is: each client bare and under culimbo, in TAP, and a
-# table of results that compatibility.py makes doc/compatibility.md of.
+# Runs common CUDA programs unmodified, each bare and under culimbo.  Prints TAP and
+# a table of results, from which compatibility.py makes doc/compatibility.md.
 #
 #	bash tests/gpu/matrix.sh [--simulate] [--only PATTERN] [--list] [BUILD_DIR]
 #
-# On a machine's own GPUs, with what it has; with --simulate on the simulated
-# driver (two devices), with the clients that can.  PATTERN is the shell's, over
-# the names that --list prints.  MATRIX_SECONDS is how long the server shares (120),
-# GPU_TEST_SECONDS the limit of the whole (570); GPU_TEST_KEEP=1 keeps the logs.
+# Uses this machine's GPUs and what is installed.  With --simulate it uses the
+# simulated driver with two devices, and only the clients that can run there.
+# PATTERN is a shell pattern for the names that --list prints.  MATRIX_SECONDS is
+# how long the server shares (120), GPU_TEST_SECONDS the limit of the whole run
+# (570); GPU_TEST_KEEP=1 keeps the logs.
 #
-# What must hold: as in run.sh: a client that fails or hangs doesn't stop the rest,
-# nothing is left behind, no setting of a GPU is touched, NVLink multicast stays
-# off.  A client is the same under culimbo when stdout and exit status are (but
-# for foreign bytes, which it must not read any more).  Exit status 77 and
-# "skip=REASON" say that it can't run here.
+# Rules, as in run.sh: A client that fails or hangs does not stop the others.  No
+# process and no file is left.  No setting of a GPU is changed.  NVLink multicast
+# stays off.  A client passes when stdout and exit status are the same under
+# culimbo, except that no "result=" may be "foreign".  A client that cannot run
+# here prints "skip=REASON" and exits with 77.
 
 set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD PYTHONPATH "${!CULIMBO_@}"
-# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+# files of killed processes go at once, because this script counts files; tests/tools/dead.bats tests the default
 export CULIMBO_KEEP_DEAD=0
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
@@ -40,10 +41,10 @@ build=$(cd "${1:-${top_builddir:-build}}" 2>/dev/null && pwd) || [ -n "$list" ] 
 	echo "Bail out! no build tree in ${1:-build}"
 	exit 2
 }
-[ -z "$list" ] || build=/nonexistent # nothing is made or run
+[ -z "$list" ] || build=/nonexistent # with --list nothing is built or run
 culimbo=$build/tools/culimbo
 programs=$build/tests/gpu/matrix
-# shellcheck disable=SC2034 # fetch of clients.bash has it
+# fetch in clients.bash reads it
 packages=$build/tests/gpu/python
 logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-matrix.XXXXXX") || exit 2
 export CUPY_CACHE_DIR=$logs/cupy NUMBA_CACHE_DIR=$logs/numba
@@ -56,7 +57,7 @@ if [ -n "$simulate" ]; then
 	unset CUDA_VISIBLE_DEVICES
 	export CULIMBO_SIM_DIR=$logs/sim CULIMBO_SIM_DEVICES=2
 fi
-# shellcheck disable=SC2034 # clients.bash has it
+# clients.bash reads it
 deadline=$((SECONDS + ${GPU_TEST_SECONDS:-570}))
 # shellcheck source=tests/gpu/clients.bash
 . "$here/clients.bash"
@@ -88,17 +89,19 @@ skipped() # NAME DOOR WHAT REASON
 	row "$1" - "$2" "$3" - - "not run" "$4"
 }
 
-# The files that PyTorch leaves in /dev/shm where a process goes by _exit or is killed.
+# Removes the files that PyTorch leaves in /dev/shm when its process is killed or ends by _exit.
 torch_files()
 {
 	find /dev/shm -maxdepth 1 -name 'torch_*' 2>/dev/null | sort
 }
 torch_before=$(torch_files)
 
-# same NAME DOOR WHAT EXPECT SECONDS COMMAND...: the client, bare and preloaded
-#	EXPECT	shares: the reports count exports and imports; reclaims: they count exports,
-#		and holds that were reclaimed from the dead; silent: no message, no file; any: it
-#		may do either
+# same NAME DOOR WHAT EXPECT SECONDS COMMAND...: runs the client bare and preloaded
+# EXPECT is one of:
+#   shares    the reports count exports and imports
+#   reclaims  the reports count exports, and holds reclaimed from dead processes
+#   silent    no message and no file
+#   any       may share or not
 same()
 {
 	local name=$1 door=$2 what=$3 expect=$4 limit=$5 ok=yes bare bare_rc bare_out
@@ -110,7 +113,7 @@ same()
 	bare=$(results "$out") bare_rc=$rc bare_out=$out
 	if [ "$rc" -eq 77 ]; then
 		reason=$(sed -n 's/^skip=//p' "$out" | head -n 1)
-		skipped "$name" "$door" "$what" "${reason:-it says no reason}"
+		skipped "$name" "$door" "$what" "${reason:-it gave no reason}"
 		return
 	fi
 	check "$rc" "$name: runs bare, $took s" || { ok='fails bare, too'; show_run all; }
@@ -182,7 +185,7 @@ python()
 	same "$name" "${@:1:4}" python3 "$here/matrix/$5" "${@:6}"
 }
 
-# on_simulated CLIENT NAME PACKAGE...: with --simulate, fetched by pip; else what the machine has
+# on_simulated CLIENT NAME PACKAGE...: with --simulate pip fetches the packages; else uses installed ones
 on_simulated()
 {
 	local name=$1
@@ -200,7 +203,7 @@ if command -v nvcc >/dev/null; then
 fi
 [ -e "$cuda/include/cuda.h" ] || cuda=/usr/local/cuda
 
-# fresh PROGRAM SOURCE: it is there and newer than what it is made of
+# fresh PROGRAM SOURCE: true when PROGRAM exists and is newer than its sources
 fresh()
 {
 	[ -x "$programs/$1" ] && [ -z "$(find "$here/matrix/$2" "$here/matrix/driver.h" \
@@ -234,7 +237,7 @@ nvcc_client()
 	check 1 "$name: nvcc compiles it" || show "$logs/nvcc-$name" nvcc
 }
 
-# program NAME: it is there
+# program NAME: checks that the program exists
 program()
 {
 	[ -n "$list" ] || [ -x "$programs/$1" ]
@@ -263,7 +266,7 @@ fi
 # --------------------------------------------------------------------- C and C++
 
 for name in imports threads capture green server devices; do
-	[ -n "$list" ] || cxx "$name" # (others run them, too)
+	[ -n "$list" ] || cxx "$name" # other clients run imports too
 done
 linked='linked to libcuda'
 same imports "$linked" "C++ objects that own imports, or look; moved, closed early, at exit" shares 100 \
@@ -277,7 +280,7 @@ same devices "$linked" "2 devices: opened on either and both, peer copy, reset o
 same server "$linked" "4 threads share with 8 clients for $server_seconds s" shares \
 	$((server_seconds + 60)) "$programs/server" "$server_seconds"
 
-# another interposer of dlsym: in front of the program's own look-ups, after us
+# another interposer of dlsym, between the program's own look-ups and culimbo
 case $(uname -m) in
 x86_64) first_glibc=GLIBC_2.2.5 ;;
 *) first_glibc=GLIBC_2.17 ;;
@@ -308,7 +311,7 @@ if [ -z "$simulate" ]; then
 		share-ptds) what='cudaFree and cudaFreeAsync, compiled with --default-stream per-thread' ;;
 		esac
 		if program "$name"; then
-			# (share takes a name; to graphs an argument says that it is the consumer)
+			# share takes a name; graphs takes any argument to mean "you are the consumer"
 			if [ "$name" = graphs ]; then set --; else set -- "$name"; fi
 			same "$name" "$runtime" "$what" shares 60 "$programs/$name" "$@"
 		elif wanted "$name" "$runtime" "$what"; then
@@ -322,7 +325,7 @@ if [ -z "$simulate" ]; then
 			"$file" "cudart-$name"
 	done
 
-	# tools that stand between a program and its driver, too
+	# tools that stand between a program and the driver
 	beside='beside a tool'
 	if ! program imports || { [ -z "$list" ] && ! command -v compute-sanitizer >/dev/null; }; then
 		wanted compute-sanitizer && skipped compute-sanitizer "$beside" memcheck 'no compute-sanitizer'
@@ -351,13 +354,13 @@ if on_simulated bindings-events bindings-13 'cuda-bindings==13.0.*' cuda-pathfin
 	python bindings-events cuda.bindings cuda-bindings "events, destroyed while they are open elsewhere" shares 100 \
 		$objects bindings-events
 fi
-# (the folder that python.sh has for Numba)
+# uses the same folder as python.sh does for Numba
 if on_simulated core-events numba numba 'numba-cuda==0.30.*' numpy llvmlite packaging 'cuda-bindings==13.0.*' \
 	cuda-pathfinder cuda-core; then
 	python core-events cuda.core cuda-bindings "events by descriptor" shares 100 $objects core-events
 fi
 
-# mpi NAME...: mpi4py under the mpiexec of the machine, or the one that was carried
+# mpi NAME...: runs mpi4py under the machine's mpiexec, or under the one in BUILD_DIR
 mpi_home=$build/tests/gpu/mpi
 mpi()
 {
@@ -374,7 +377,7 @@ mpi()
 	elif [ -z "$launch" ]; then
 		skipped mpi4py cuda-bindings "4 ranks exchange handles" 'no mpiexec'
 	else
-		# (an mpiexec may put another python3 first on its PATH)
+		# mpiexec may put another python3 first on its PATH
 		interpreter=$(python3 -c 'import sys; print(sys.executable)')
 		OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 same mpi4py cuda-bindings \
 			"4 ranks exchange handles, $(basename "$launch")" shares 60 \
@@ -411,8 +414,8 @@ fi
 
 # ------------------------------------------------------------------ what it says
 
-# On the simulated driver it is known what CUDA_VISIBLE_DEVICES and a device that
-# isn't shown must give.
+# The simulated driver shows what CUDA_VISIBLE_DEVICES and a hidden device must
+# give, so these results are asserted.
 if [ -n "$simulate" ] && [ -z "$list" ] && wanted devices; then
 	out=$logs/devices-preloaded.out
 	grep -qF "seen as 1,0: device 1's block on its device 0: open CUDA_SUCCESS result=own" "$out" &&
@@ -422,7 +425,7 @@ if [ -n "$simulate" ] && [ -z "$list" ] && wanted devices; then
 fi
 [ -z "$list" ] || exit 0
 [ "$strays" -eq 0 ]
-check $? "no process left behind (killed: $strays)"
+check $? "no process is left (killed: $strays)"
 note ""
 note "client | version | reaches the driver | what was run | bare | preloaded | same | note"
 for line in "${rows[@]}"; do

@@ -4,20 +4,22 @@
  *
  *     no_memory [-v] [NAME...]       all calls, or those with one of these words in their name
  *
- * One process (the filler) takes the whole device with plain cuMemAlloc, in chunks that get
- * smaller until not even 512 bytes are left.  Another (the prober), fresh for each call, then
- * makes that call.  The filler frees all, and the prober makes the call again.  Each call is
- * tried three times: while the filler has all ("full"); while the prober has filled the rest
- * of its own chunks as well ("all full"); and when all is free ("free").  What the call takes
- * of the device then is told, too ("takes", as cuMemGetInfo says in the filler).
+ * A process called the filler takes the whole device with plain cuMemAlloc, in ever smaller chunks,
+ * until less than 512 bytes are left.  A second process, the prober, is new for each call.  It makes
+ * the call three times:
+ *   "full"      the filler has all memory
+ *   "all full"  the prober has also filled the rest of its own chunks
+ *   "free"      all memory is free
+ * In the last case the program also prints how much device memory the call takes ("takes", from
+ * cuMemGetInfo in the filler).
  *
- * What must hold: this process makes no CUDA call; every wait has a deadline; nothing stays
- * allocated, since each process that allocates ends before this one.  The exit status is 1 when
- * a call that failed for lack of memory fails with all memory free, too; 77 without a driver.
+ * Rules: This process makes no CUDA call.  Every wait has a deadline.  Nothing stays allocated,
+ * because each process that allocates ends before this one.  The exit status is 1 when a call that
+ * failed for lack of memory also fails with all memory free, and 77 without a driver.
  *
  * Without the build tree: cc -std=gnu11 -D_GNU_SOURCE -I/usr/local/cuda/include no_memory*.c -ldl
  *
- * The driver's types that old headers lack are void pointers here, so that CUDA 11.3 builds it.
+ * Types of the driver that old headers lack are void pointers here, so that CUDA 11.3 builds it.
  */
 #include "no_memory.h"
 
@@ -42,7 +44,7 @@ struct answer {
 	size_t bytes;
 };
 
-/* Says @answer; ends with the process that asks. */
+/* Sends @answer; exits when the other process has ended. */
 static void say(int to, int result, size_t bytes)
 {
 	struct answer answer = { result, bytes };
@@ -51,7 +53,7 @@ static void say(int to, int result, size_t bytes)
 		_exit(1);
 }
 
-/* 'f': fill, 'e': empty, 'i': free memory. */
+/* The filler's commands: 'f' fill, 'e' empty, 'i' report free memory. */
 static void be_filler(int with)
 {
 	struct pieces pieces = { 0 };
@@ -85,7 +87,7 @@ static void be_filler(int with)
 	_exit(0);
 }
 
-/* 't': tries the call and keeps what it gave; 'u': undoes that; 'f', 'e': fills up its own, empties. */
+/* The prober's commands: 't' try the call and keep the result, 'u' undo it, 'f' fill its own chunks, 'e' empty them. */
 static void be_prober(int with, const struct call *call)
 {
 	struct pieces pieces = { 0 };
@@ -99,7 +101,7 @@ static void be_prober(int with, const struct call *call)
 		result = 0;
 		if (asked == 't')
 			result = call->try();
-		if (asked == 't' && result && my.n) /* some of many were made */
+		if (asked == 't' && result && my.n) /* a part of the objects was created */
 			call->undo();
 		else if (asked == 'u')
 			call->undo();
@@ -196,7 +198,7 @@ static bool wanted(const char *name, char **words)
 	return !*words;
 }
 
-/* One call with the device filled, and its own chunks as well when @own.  Its result then, *@later with all free. */
+/* Tries one call with the device full; @own: and the prober's own chunks.  Returns that result; *@later: with all free. */
 static int probe(const struct call *call, bool own, int *later, long long *takes)
 {
 	struct process p = start(call);
@@ -230,7 +232,7 @@ static int probe(const struct call *call, bool own, int *later, long long *takes
 	return got.result;
 }
 
-/* Tries @call and says what came of it; true: it failed for lack of memory, and fails with all free, too. */
+/* Tries @call and prints the results.  Returns true when it fails for lack of memory even with all memory free. */
 static bool try_and_tell(const struct call *call)
 {
 	bool has_context = call->setup != no_context;
@@ -281,7 +283,7 @@ int main(int argc, char **argv)
 			if (wanted(call->name, words))
 				wrong |= try_and_tell(call);
 	end(&filler, false);
-	printf("# %s\n", wrong ? "a call that failed for lack of memory fails with all free, too" :
-				 "each call that failed for lack of memory works when all is free");
+	printf("# %s\n", wrong ? "a call that failed for lack of memory also fails with all memory free" :
+				 "each call that failed for lack of memory works with all memory free");
 	return wrong;
 }

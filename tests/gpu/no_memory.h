@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the parts of the no_memory program (no_memory.c) share: the driver's calls, what the
- * filler shares with a prober, and a prober's own state and calls.
+ * filler shares with a prober, and the prober's state and calls.
  */
 #ifndef CL_TEST_NO_MEMORY_H
 #define CL_TEST_NO_MEMORY_H
@@ -13,10 +13,10 @@
 #define MIB ((size_t)1 << 20)
 
 #define NOT_THERE (-1)	/* this driver has no such call */
-#define NO_ANSWER (-2)	/* it crashed, or did not come back */
+#define NO_ANSWER (-2)	/* the prober crashed or did not return */
 #define OOM CUDA_ERROR_OUT_OF_MEMORY
 
-/* With void pointers for the types that CUDA 11.3 has not. */
+/* Uses void pointers for types that CUDA 11.3 lacks. */
 #define NEEDED_CALLS(X)                                                                        \
 	X(cuInit, (unsigned int))                                                              \
 	X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                         \
@@ -121,7 +121,7 @@ extern struct driver cu;
 		if (tried)               \
 			return tried;    \
 	} while (0)
-/* The same of a call that not every driver has. */
+/* The same for a call that older drivers lack. */
 #define TRY_IF(name, ...)                             \
 	do {                                          \
 		if (!cu.name)                         \
@@ -129,7 +129,7 @@ extern struct driver cu;
 		TRY(cu.name(__VA_ARGS__));            \
 	} while (0)
 
-/* What a device is filled with. */
+/* The allocations that fill a device. */
 struct pieces {
 	CUdeviceptr *at;
 	size_t n, room, bytes;
@@ -143,7 +143,7 @@ struct shared {
 	bool has_pool, has_vmm;
 };
 
-/* The prober's own state; a call of the tables finds what its setup left here. */
+/* The prober's state.  A call's setup leaves its objects here. */
 #define MANY 4096
 struct prober {
 	struct shared shared;
@@ -165,8 +165,8 @@ struct prober {
 extern struct prober my;
 
 /*
- * A call: try (0, or its error), and undo what a successful try did.
- * "all full" needs a context of the prober's own: those without one are tried only with the device full.
+ * One call: try (returns 0 or an error) and undo (reverts a successful try).  "all full" needs a
+ * context of the prober, so a call without a context is tried only with the device full.
  */
 struct call {
 	const char *name; /* NULL: the end of a table */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The no_memory program: the calls that are tried of modules, libraries, kernels and graphs.
+ * The no_memory program: calls on modules, libraries, kernels and graphs.
  */
 #include "no_memory.h"
 
@@ -19,7 +19,7 @@ static const char big_ptx[] = /* 64 MiB of device memory, and a kernel that refe
 	"\tst.global.u64 [%rd1], 1;\n"
 	"\tret;\n}\n";
 
-static const char deep_ptx[] = /* 16 KiB of local memory a thread: some GiB in all */
+static const char deep_ptx[] = /* 16 KiB of local memory for each thread: some GiB in total */
 	".version 7.0\n.target sm_70\n.address_size 64\n"
 	".visible .entry deep(.param .u64 where, .param .u32 index)\n{\n"
 	"\t.local .align 8 .b8 depot[16384];\n"

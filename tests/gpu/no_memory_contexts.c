@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The no_memory program: a prober's context, and the calls that are tried of contexts,
- * green ones, and their limits.
+ * The no_memory program: the prober's context, and calls on contexts, green contexts and their
+ * limits.
  */
 #include "no_memory.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The no_memory program: filling a device, and what the filler shares with a prober.
+ * The no_memory program: fills a device, and creates what the filler shares with a prober.
  */
 #include "no_memory.h"
 
@@ -36,8 +36,8 @@ const char *load_driver(void)
 }
 
 /*
- * Takes all that plain allocations get, in chunks of @from bytes down to 512.  The
- * pieces are remembered in blocks of their own, for there may be many.
+ * Takes all that plain allocations can get, in chunks of @from bytes down to 512.  The list of the
+ * pieces is itself kept in blocks, because it may be long.
  */
 int fill(struct pieces *p, size_t from)
 {
@@ -78,7 +78,7 @@ int empty(struct pieces *p)
 
 #define SHARED_BYTES (1024 * MIB) /* less where the device is small: see share() */
 
-/* Beside it two descriptors travel: of the pool, and of virtual memory. */
+/* Two descriptors are sent along: of the pool and of virtual memory. */
 int pool_fd = -1, vmm_fd = -1;
 
 static CUmemAllocationProp device_memory(void)
@@ -151,7 +151,7 @@ int share(struct shared *s)
 	return 0;
 }
 
-/* With two descriptors, -1: none. */
+/* Sends two descriptors; -1: none. */
 void send_shared(int to, const struct shared *s)
 {
 	int fds[2] = { pool_fd, vmm_fd }, n = 0, sent[2];

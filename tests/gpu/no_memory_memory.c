@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The no_memory program: the calls that are tried of IPC, events, streams, pools, virtual and
- * host memory, textures and copies.
+ * The no_memory program: calls on IPC, events, streams, pools, virtual and host memory, textures
+ * and copies.
  */
 #include "no_memory.h"
 
@@ -31,7 +31,7 @@ static int open_event(void)
 	return 0;
 }
 
-/* Many of a kind: one often comes out of what the driver has in hand. */
+/* Creates many: the driver often has a few in reserve. */
 static int events(unsigned int flags, unsigned int n)
 {
 	for (my.n = 0; my.n < n; my.n++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program that shares nothing pays: the time of a pair of cudaMalloc and
- * cudaFree of 4 KiB, the best of some series.  A first look, not the benchmark.
+ * The cost for a program that shares nothing: the time of cudaMalloc and cudaFree of 4 KiB, the
+ * best of several series.  This is a quick check, not the benchmark.
  */
 #include "common.h"
 

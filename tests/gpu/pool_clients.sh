@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Programs of others that share memory pools, unmodified, bare and under culimbo by turns, in
-# TAP, with rows for doc/compatibility.md.
+# Runs third-party programs that share memory pools, unmodified, bare and under culimbo in
+# alternation.  Prints TAP, with rows for doc/compatibility.md.
 #
 #	bash tests/gpu/pool_clients.sh [--only PATTERN] [--simulate] BUILD_DIR CLIENTS_DIR
 #	bash tests/gpu/pool_clients.sh --list
 #
-# CLIENTS_DIR is what pool_clients_get.sh made.  POOL_ROUNDS (3) is how often the sample and
-# RMM run each way, POOL_SUITE_SECONDS (200) the limit of one run of cuda.core's tests,
-# POOL_SUITE_TESTS (tests/memory_ipc) which of them, GPU_TEST_SECONDS (570) the limit of the
-# whole; GPU_TEST_KEEP=1 keeps the logs.
+# pool_clients_get.sh makes CLIENTS_DIR.  Settings:
+#   POOL_ROUNDS         how often the sample and RMM run each way (3)
+#   POOL_SUITE_SECONDS  limit of one run of cuda.core's tests (200)
+#   POOL_SUITE_TESTS    which of these tests (tests/memory_ipc)
+#   GPU_TEST_SECONDS    limit of the whole run (570)
+#   GPU_TEST_KEEP=1     keep the logs
 #
-# What must hold: as in run.sh.  A client is the same under culimbo when its exit status, and
-# what it prints or which of its tests pass, fail and are skipped, are as bare, and the
-# reports at exit count pointers that were exported from pools.  A test that fails bare may
-# fail under culimbo.  The times are told, and judge nothing.
+# Rules: as in run.sh.  A client passes when its exit status and its output (for the test suite:
+# which tests pass, fail and are skipped) are the same under culimbo as bare, and the reports at
+# exit count pointers exported from pools.  A test that fails bare may fail under culimbo.  Times
+# are printed, but not checked.
 
 set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
@@ -49,7 +51,7 @@ if [ -n "$simulate" ]; then
 	preloaded_by=("$culimbo" run --simulate --)
 	export CULIMBO_SIM_DIR=$logs/sim
 fi
-# shellcheck disable=SC2034 # clients.bash has it
+# clients.bash reads it
 deadline=$((SECONDS + ${GPU_TEST_SECONDS:-570}))
 rounds=${POOL_ROUNDS:-3}
 # shellcheck source=tests/gpu/clients.bash
@@ -65,7 +67,7 @@ wanted() # NAME
 	esac
 }
 
-# one WHICH NAME ROUND SECONDS COMMAND...: WHICH is bare or preloaded; adds its time to NAME-WHICH.times
+# one WHICH NAME ROUND SECONDS COMMAND...: WHICH is bare or preloaded; appends the time to NAME-WHICH.times
 one()
 {
 	local which=$1 name=$2 round=$3 limit=$4 start
@@ -81,19 +83,19 @@ one()
 			run "$name-preloaded-$round" "$limit" "${preloaded_by[@]}" "$@"
 	fi
 	elapsed=$((${EPOCHREALTIME/./} - start))
-	# a client may know better what it wants timed
+	# the client may report its own time
 	elapsed=$(sed -n 's/^us=//p' "$GPU_TEST_FACTS" | grep . || echo "$elapsed")
 	echo "$elapsed" >>"$logs/$name-$which.times"
 	unset GPU_TEST_FACTS
 }
 
-# median FILE
+# median FILE: prints the median
 median()
 {
 	sort -n "$1" | awk '{ v[NR] = $1 } END { print NR ? (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 : 0 }'
 }
 
-# times NAME: the medians and their ratio, as a comment and in $told
+# times NAME: prints the medians and their ratio as a comment, and sets $told
 times()
 {
 	told=$(awk -v bare="$(median "$logs/$1-bare.times")" -v ours="$(median "$logs/$1-preloaded.times")" \
@@ -101,7 +103,7 @@ times()
 	note "$1: $told"
 }
 
-# said NAME: what culimbo wrote to stderr, and what its reports count; its pools must be in them
+# said NAME: shows culimbo's messages and checks that the reports count pools
 said()
 {
 	local exports imports
@@ -148,18 +150,18 @@ note "python3: $(python3 --version 2>&1); carried: $(paste -sd' ' "$carried/vers
 [ -x "$culimbo" ] && [ -e "$build/.libs/libculimbo.so" ]
 check $? "the build tree has tools/culimbo and .libs/libculimbo.so"
 
-# before what the machine has; what isn't carried (numpy, libnvrtc) is the machine's
+# the carried packages come before the machine's; numpy and libnvrtc come from the machine
 export PYTHONPATH=$carried/site PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 
 # ---------------------------------------------------- cuda.core's tests/memory_ipc
 
-# outcomes FILE: how each test ended, from pytest's lines as it goes (a run that is cut has some, too)
+# outcomes FILE: prints each test's result, from pytest's progress lines, which an interrupted run has too
 outcomes()
 {
 	sed -nE 's/^(tests\/.*[^ ]) (PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED)( .*)?$/\2 \1/p' "$1" | sort
 }
 
-# which it is that python3 finds, and its version
+# prints which cuda.core python3 finds, and its version
 core_version()
 {
 	python3 -c 'import cuda.core, cuda.bindings, numpy, sys
@@ -193,7 +195,7 @@ memory_ipc()
 		uniq -c | awk '{ printf "%s%d %s", n++ ? ", " : "", $1, tolower($2) }'))" || {
 		result=DIFFERS
 		diff "$logs/$name.bare" "$logs/$name.preloaded" | sed 's/^/#   /'
-		# is it by chance?  each that failed preloaded alone, three times each way
+		# Is the difference chance?  Each test that failed only preloaded runs alone, three times each way.
 		for test in $(comm -13 "$logs/$name.bare" "$logs/$name.preloaded" |
 			sed -nE 's/^(FAILED|ERROR) //p' | sort -u | head -n 6); do
 			for which in bare preloaded; do
@@ -223,7 +225,7 @@ fi
 
 # ------------------------------------- cuda-samples' streamOrderedAllocationIPC, and RMM
 
-# by_turns NAME SECONDS COMMAND...: $rounds times each way; its stdout, without pids and sorted, must be one
+# by_turns NAME SECONDS COMMAND...: $rounds times each way; stdout, sorted and without pids, must always be the same
 by_turns()
 {
 	local name=$1 limit=$2 i which result=yes bare preloaded first_rc='' same=0 first=$logs/$1.first reason
@@ -234,7 +236,7 @@ by_turns()
 			one $which "$name" "$i" "$limit" "$@"
 			if [ "$rc" -eq 77 ] && [ "$which" = bare ]; then
 				reason=$(sed -n 's/^skip=//p' "$out" | head -n 1)
-				skipped "$name" "${reason:-it says no reason}"
+				skipped "$name" "${reason:-it gave no reason}"
 				return
 			fi
 			without_results "$out" | sed 's/shm[0-9][0-9]*$/shm/' | sort >"$logs/$name.now"
@@ -266,7 +268,7 @@ by_turns()
 if wanted pool-sample; then
 	sample=$carried/bin/streamOrderedAllocationIPC
 	if [ -x "$sample" ]; then
-		# (it makes its socket where it stands)
+		# it creates its socket in the current folder
 		by_turns pool-sample 60 env -C "$logs" "$sample"
 		! grep -q 'mismatch' "$logs"/pool-sample-preloaded-*.out
 		check $? "pool-sample: it finds no wrong byte under culimbo"
@@ -286,7 +288,7 @@ fi
 # ------------------------------------------------------------------ what it says
 
 [ "$strays" -eq 0 ]
-check $? "no process left behind (killed: $strays)"
+check $? "no process is left (killed: $strays)"
 note ""
 note "client | version | reaches the driver | what was run | bare | preloaded | same | note"
 for line in "${rows[@]}"; do

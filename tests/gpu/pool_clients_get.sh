@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What pool_clients.sh runs, put into one folder and one archive, for a machine that
-# reaches no registry.
+# Collects what pool_clients.sh runs into a folder and an archive, for a machine that cannot
+# reach a registry.
 #
 #	bash tests/gpu/pool_clients_get.sh DIR [CUDA_PYTHON [SAMPLE]]
 #
-# DIR (made anew) and DIR.tar.xz get the wheels, fetched by pip, without what no client
-# needs; POOL_PYTHON is the Python that they are for (3.12).  numpy and libnvrtc are too big
-# to carry: a machine with PyTorch has them.  CUDA_PYTHON is a git repository
-# of github.com/NVIDIA/cuda-python: cuda.core's tests/memory_ipc of the very commit that
-# the wheel was made of is taken.  SAMPLE is cuda-samples' streamOrderedAllocationIPC as its own build
-# made it.  Without them these two are left out, and pool_clients.sh skips them.
+# DIR (created anew) and DIR.tar.xz get the wheels, fetched by pip, without the parts that no
+# client needs.  They are for the Python version POOL_PYTHON (3.12).  numpy and libnvrtc are too
+# big to carry; a machine with PyTorch has them.  CUDA_PYTHON is a git repository of
+# github.com/NVIDIA/cuda-python; cuda.core's tests/memory_ipc is taken from the commit from which
+# the wheel was built.  SAMPLE is the built streamOrderedAllocationIPC of cuda-samples.  Without
+# these two arguments both are left out, and pool_clients.sh skips them.
 set -eu
 usage='usage: pool_clients_get.sh DIR [CUDA_PYTHON [SAMPLE]]'
 to=${1:?$usage} repository=${2-} sample=${3-}
@@ -32,13 +32,13 @@ wanted=(
 	pytest-timeout==2.4.0 psutil==7.2.2
 	rmm-cu13==26.10.0 librmm-cu13==26.10.0 rapids-logger==0.3.0
 )
-# one call: with --target a second one would replace the folder "cuda" of the first
+# one call: with --target a second call would replace the folder "cuda" of the first
 python3 -m pip install --quiet --disable-pip-version-check --no-input --no-deps --only-binary=:all: \
 	--no-compile --root-user-action=ignore --python-version "$python" --implementation cp \
 	"${platforms[@]}" --target "$to/site" "${wanted[@]}"
 printf '%s\n' "for Python $python" "${wanted[@]}" >"$to/versions"
 
-# what none of them loads: headers, what is for CUDA 12, debug data
+# remove what no client loads: headers, files for CUDA 12, debug data
 rm -rf "$to/site/cuda/core/cu12" "$to/site/librmm/include" "$to/site/librmm/lib64/cmake" \
 	"$to/site/librmm/lib64/rapids" "$to/site/rapids_logger/include" "$to/site/bin"
 find "$to/site" \( -name '*.pxd' -o -name '*.pyx' -o -name '*.pyi' -o -name '*.a' \

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RMM's pool between processes: pool_rmm.py [CYCLES]
+"""RMM's pool shared between processes: pool_rmm.py [CYCLES]
 
-rmm.mr.CudaAsyncMemoryResource(enable_ipc=True) makes the pool and its blocks.  RMM has no
-call that exports or imports: cuda-bindings does, on the handle that RMM gives.
+rmm.mr.CudaAsyncMemoryResource(enable_ipc=True) creates the pool and its blocks.  RMM has no
+call that exports or imports; cuda-bindings does that, with the handle that RMM gives.
 
-First CYCLES blocks are filled, exported, imported, checked byte by byte, closed and freed;
-the time goes to GPU_TEST_FACTS.  Then blocks are freed while the other process holds them,
-and others are made and filled: "result=" says whose bytes it reads then.
+First CYCLES blocks are filled, exported, imported, checked byte by byte, closed and freed.  The
+time goes to GPU_TEST_FACTS.  Then blocks are freed while the other process holds them, and new
+ones are allocated and filled.  "result=" says whose bytes the other process then reads.
 """
 
 import ctypes

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What doc/measurements.md still calls "not measured", asked of this machine's driver.
+ * Asks this machine's driver what doc/measurements.md still calls "not measured".
  *
- *	probe [WORD...]		the questions in whose names one of the words is; all by default
+ *	probe [WORD...]	the questions whose names contain one of the words; all by default
  *
- * To be run by hand on a GPU, without culimbo, in about three minutes; nothing is asserted.  Each
- * question is a process of its own, for some may crash or hang: a line says so, with the call that
- * was under way.  Another line is "# measured: " and the answer.
+ * Run it by hand on a GPU, without culimbo.  It takes about three minutes and asserts nothing.  Each
+ * question is a process of its own, because some may crash or hang.  A line then names the call in
+ * progress.  Every other line is "# measured: " and the answer.
  *
- * What must hold: a question is over after QUESTION_MS; no process is left.
+ * Rules: A question is killed after QUESTION_MS.  No process is left.
  */
 #include "probe.h"
 
@@ -82,7 +82,7 @@ static CUdeviceptr neighbour, block;
 static void free_in_order(size_t bytes)
 {
 	begin();
-	MUST(cu.cuMemAlloc_v2(&neighbour, SMALL)); /* keeps the chunk of a small one */
+	MUST(cu.cuMemAlloc_v2(&neighbour, SMALL)); /* keeps the chunk of a small block allocated */
 	MUST(cu.cuMemAlloc_v2(&block, bytes));
 	MUST(cu.cuMemFreeAsync(block, stream));
 }
@@ -126,7 +126,7 @@ static void known_large(void)
 	known_after_free(LARGE);
 }
 
-/* What else ends the time in which it can be exported. */
+/* Which other calls end the time in which the block can be exported? */
 static void until(const char *what, int result)
 {
 	measured("after cuMemFreeAsync and %s (%d), export gives %d", what, result, export_it());
@@ -173,7 +173,7 @@ static void until_free(void)
 	until("cuMemFree of another block", DO(cu.cuMemFree_v2(neighbour)));
 }
 
-/* Freed once more before that. */
+/* The block is freed a second time before that. */
 static void twice(const char *what, int result)
 {
 	CUdeviceptr other = 0, another = 0;
@@ -212,7 +212,7 @@ static void CUDA_CB sleep_long(void *unused)
 		pause();
 }
 
-/* Of another process, which was started before CUDA was. */
+/* Memory of another process, which was started before this one initialised CUDA. */
 static CUipcMemHandle memory_handle;
 static CUipcEventHandle event_handle;
 
@@ -325,7 +325,7 @@ static void host_function(bool legacy)
 	result = calls[which_call].make();
 	measured("while a host function runs in %s, %s returns %d after %.1f ms",
 		 legacy ? "the legacy stream" : "a non-blocking stream", calls[which_call].name, result, now_ms() - from);
-	_exit(0); /* the driver's own end would wait for the function */
+	_exit(0); /* the driver's own cleanup would wait for the function */
 }
 static void host_legacy(void)
 {
@@ -344,7 +344,7 @@ static CUstream query_which(unsigned int which)
 	return which == 0 ? other_stream : which == 1 ? stream : NULL;
 }
 
-/* (a stand-in for "would an allocation be refused": doc/measurements.md, cuMemAlloc of 0 bytes) */
+/* cuMemAlloc of 0 bytes stands in for "would an allocation be refused": see doc/measurements.md */
 static void capture_query(void)
 {
 	static const char *const whose[] = { "another, idle, non-blocking stream", "the capturing stream", "the NULL stream" };
@@ -388,7 +388,7 @@ static void capture_query_elsewhere(void)
 	}
 }
 
-/* A cuMemAlloc block that is freed in the capturing stream. */
+/* A cuMemAlloc block is freed in the capturing stream. */
 static void capture_free(void)
 {
 	for (unsigned int own = 0; own < 2; own++) {
@@ -462,7 +462,7 @@ static void green_stream(void)
 static const struct {
 	const char *name;
 	void (*ask)(void);
-	bool of_calls; /* once for each of calls[] */
+	bool of_calls; /* asked once for each entry of calls[] */
 } questions[] = {
 	{ "freed-async-known-small", known_small, false },
 	{ "freed-async-known-large", known_large, false },

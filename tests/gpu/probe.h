@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the questions of the probe (probe.c) have in common.  Each question is a process of its own
- * with a deadline, and makes its calls through DO or MUST, so that a crash or a hang can be named.
+ * Shared by the questions of the probe (probe.c).  Each question is a process of its own with a
+ * deadline.  It makes its calls through DO or MUST, so that a crash or a hang can be named.
  */
 #ifndef CL_TEST_PROBE_H
 #define CL_TEST_PROBE_H
@@ -12,22 +12,22 @@
 
 enum { QUESTION_MS = 6000, SMALL = 1024, LARGE = 4 << 20 };
 
-extern char *at; /* shared with the process that asks: what this one is at */
+extern char *at; /* shared with the parent: the call in progress */
 extern CUcontext primary;
 extern CUstream stream; /* non-blocking */
 
-/* A "# measured:" line. */
+/* Prints a "# measured:" line. */
 void measured(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Says what is under way; gives the result of it. */
+/* Records the call in progress and returns its result. */
 #define DO(call) (snprintf(at, 128, "%s", #call), (int)(call))
-/* The question can't be asked without it: the process ends. */
+/* Like DO, but ends the process on an error: the question depends on the call. */
 void must(int result, const char *what);
 #define MUST(call) must(DO(call), #call)
 double now_ms(void);
-/* cuInit, the primary context, the stream. */
+/* Calls cuInit, retains the primary context, creates the stream. */
 void begin(void);
 
-/* probe_pools.c, probe_captures.c; the last has no name */
+/* The questions of probe_pools.c and probe_captures.c; the last entry has no name. */
 struct pool_question {
 	const char *name;
 	void (*ask)(void);

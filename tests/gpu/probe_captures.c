@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Questions about pools that processes share while a stream captures, on either side.
+ * Questions about shared pools while a stream captures, in the exporter or the importer.
  */
 #include "probe_pools.h"
 
@@ -8,7 +8,7 @@
 
 static const char *const modes[] = { "global", "thread-local", "relaxed" };
 
-/* Makes @call in a capture of each mode; subject is made anew by @prepare. */
+/* Makes @call in a capture of each mode; @prepare creates subject anew each time. */
 static void in_captures(const char *what, void (*prepare)(void), int (*call)(void))
 {
 	for (unsigned int m = 0; m < 3; m++) {
@@ -85,7 +85,7 @@ static void begin_importer(void)
 }
 static void prepare_import(void)
 {
-	/* imported already, it is the same */
+	/* a second import gives the same pointer */
 	must(import_again(&subject), "cuMemPoolImportPointer");
 }
 static void prepare_no_import(void)
@@ -116,7 +116,7 @@ static void capture_import_free(void)
 	in_captures("cuMemFree of an import", prepare_import, call_free);
 }
 
-/* ---- what the driver refuses first: memory of cuMemAlloc, pools apart ---- */
+/* ---- which error comes first, for cuMemAlloc memory ---- */
 
 enum subject_kind { LIVE_SMALL, LIVE_LARGE, FREED_SMALL, FREED_LARGE, FREED_ASYNC_SMALL, FREED_ASYNC_LARGE, UNKNOWN, SUBJECTS };
 static const char *const subject_names[] = { "live, small", "live, large", "freed by cuMemFree, small", "freed by cuMemFree, large",
@@ -150,7 +150,7 @@ static void refusals_of(CUstream capturing, const char *kind_of_stream, enum sub
 		int result, over;
 
 		MUST(cu.cuStreamBeginCapture_v2(capturing, (CUstreamCaptureMode)mode));
-		if (spoilt) /* by a call that does it in each mode */
+		if (spoilt) /* invalidated by a call that does so in each mode */
 			(void)DO(mode == CU_STREAM_CAPTURE_MODE_RELAXED ? cu.cuStreamQuery(capturing) : cu.cuMemAlloc_v2(&none, SMALL));
 		result = DO(!c ? cu.cuMemFree_v2(made) : cu.cuMemFreeAsync(made, c == 1 ? NULL : c == 2 ? other_stream : capturing));
 		over = DO(cu.cuStreamEndCapture(capturing, &graph));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the questions about pools (probe_pools.h) share: the calls, blocks, streams that wait, and the
- * other process.
+ * Shared by the questions about pools (probe_pools.h): the driver's calls, blocks, blocked streams,
+ * and the partner process.
  *
- * What must hold: the partner is forked before this process calls CUDA, and ends with it.
+ * Rule: The partner is forked before this process calls CUDA, and ends with it.
  */
 #include "probe_pools.h"
 
@@ -68,7 +68,7 @@ int byte_at(CUdeviceptr pointer)
 	return result ? -result : byte;
 }
 
-/* ---- the other process ---- */
+/* ---- the partner process ---- */
 
 static int to_partner;
 static pid_t partner_pid;
@@ -133,10 +133,10 @@ void go_on(void)
 	atomic_store(&going_on, true);
 }
 
-/* The exporter: a pool on @device, one block of it. */
+/* The exporter: creates a pool on @device and one block of it. */
 static void partner(int socket, int device)
 {
-	unsigned char value = OURS; /* the first block's, and the next one's */
+	unsigned char value = OURS; /* the contents of the first block, then of the next one */
 	CUmemoryPool pool;
 	CUdeviceptr block = 0;
 	enum order order;
@@ -181,7 +181,7 @@ static void partner(int socket, int device)
 		if (send_with(socket, &answer, sizeof(answer), -1) || order == END)
 			break;
 	}
-	exit(0); /* an orderly end */
+	exit(0); /* a normal exit */
 }
 
 struct answer tell(enum order order)
@@ -249,7 +249,7 @@ int known(CUdeviceptr pointer)
 	return DO(cu.cuMemGetAddressRange_v2(&base, &size, pointer));
 }
 
-/* ---- the exporter's side, here ---- */
+/* ---- the exporter's side in this process ---- */
 
 CUstream other_stream;
 CUmemoryPool own_pool;

@@ -2,18 +2,19 @@
 /*
  * pool-order-soak: does the order in which exporter and importer free a pool's block harm the driver?
  *
- * With the importer first, the driver ended the exporter in some runs of the conformance program: by a
- * double free of host memory, or by a call that did not return.  Here each order, each call at each side
- * and each release threshold is a case of its own, played by two fresh processes a time, for one round or
- * for many.  A line of the answer has the pairs of a case, and what became of their processes.
+ * In some runs of the conformance program the driver ended the exporter when the importer freed first:
+ * by a double free of host memory, or by a call that did not return.  Here each order, each call on
+ * each side and each release threshold is a case of its own.  Two new processes (a pair) play it, for
+ * one round or for many.  Each output line has the number of pairs of a case and how their processes
+ * ended.
  *
- *	PROBE_ROUNDS	rounds of the one pair that a case has (20)
+ *	PROBE_ROUNDS	rounds of the one long pair of each case (20)
  *	PROBE_FRESH	further pairs of one round each (4)
- *	PROBE_JOBS	pairs at once (4; 16 at most)
+ *	PROBE_JOBS	pairs at the same time (4; at most 16)
  *	PROBE_MIB	size of the block (256)
  *
- * What must hold: this process calls no CUDA; a pair that makes no progress for STUCK_MS is killed; no new
- * pair begins after SOAK_MS.
+ * Rules: This process calls no CUDA.  A pair without progress for STUCK_MS is killed.  No new pair
+ * starts after SOAK_MS.
  */
 #include "probe_pools.h"
 
@@ -32,9 +33,9 @@
 
 enum {
 	STUCK_MS = 5000,
-	START_MS = 20000, /* cuInit of many processes at once */
+	START_MS = 20000, /* many processes run cuInit at once */
 	SOAK_MS = 48000,
-	POOL_ROUNDS = 4, /* a pool is used for so many rounds, then destroyed */
+	POOL_ROUNDS = 4, /* a pool is destroyed after this many rounds */
 	JOBS_MAX = 16,
 	CASES = 16,
 	GONE = 4, /* exit status: the other process has ended */
@@ -42,20 +43,20 @@ enum {
 enum side { EXPORTER, IMPORTER, SIDES };
 enum step { IMPORT_POOL, IMPORT_BLOCK, FREE_BLOCK, LEAVE };
 
-/* The bits of a case. */
+/* A case is a combination of these bits. */
 enum { EXPORTER_FIRST = 1, IMPORTER_ASYNC = 2, EXPORTER_ASYNC = 4, KEEPS_ALL = 8 };
 
-/* What a pair shows the process that watches it; shared memory. */
+/* What a pair shows to the watching process, in shared memory. */
 struct shown {
 	atomic_uint progress, rounds;
-	atomic_bool leaving[SIDES]; /* at exit */
+	atomic_bool leaving[SIDES]; /* the process is exiting */
 	char at[SIDES][128];
 };
 
 struct pair {
 	pid_t pid[SIDES]; /* 0: has ended */
 	unsigned int of, planned, seen;
-	double since; /* the last progress */
+	double since; /* time of the last progress */
 	bool stuck, fresh;
 	struct shown *shown;
 };
@@ -63,7 +64,7 @@ struct pair {
 struct tally {
 	unsigned int pairs, rounds, planned;
 	unsigned int hung[SIDES], hung_at_exit[SIDES], killed[SIDES], killed_at_exit[SIDES], refused[SIDES], late;
-	char first[160]; /* the first harm: who, what, in which call */
+	char first[160]; /* the first harm: which process, what, in which call */
 };
 
 struct message {
@@ -94,7 +95,7 @@ static void free_by(bool asynchronous, CUdeviceptr pointer)
 	MUST(cu.cuStreamSynchronize(stream));
 }
 
-/* At its end the driver gives everything back, which may end it, too. */
+/* At exit the driver frees everything, and that may crash too. */
 static void leave(enum side side)
 {
 	snprintf(at, 128, "exit");
@@ -182,7 +183,7 @@ static void one_round(int socket, unsigned int of, CUmemoryPool pool)
 	if (!(of & KEEPS_ALL))
 		MUST(p.cuMemPoolTrimTo(pool, 0));
 	progress();
-	/* the next of that size, which nobody imports */
+	/* the next block of that size, which nobody imports */
 	block = new_block(pool, block_bytes, NEXT);
 	free_by(of & EXPORTER_ASYNC, block);
 	progress();
@@ -278,7 +279,7 @@ static void end_of(struct pair *pair, enum side side, int status, struct tally *
 	}
 }
 
-/* Without progress: who is in a call of the driver's, or in its own end, hangs. */
+/* No progress: a process in a driver call or in its exit hangs. */
 static void kill_stuck(struct pair *pair, struct tally *tally)
 {
 	if (!pair->seen)
@@ -312,7 +313,7 @@ static void watch(struct pair *pair, struct tally *tally)
 		pair->seen = now;
 		pair->since = now_ms();
 	}
-	/* the first two are the beginnings of both */
+	/* the first two steps are the starts of both processes */
 	if (runs(pair) && !pair->stuck && now_ms() - pair->since > (now < 2 ? START_MS : STUCK_MS))
 		kill_stuck(pair, tally);
 	if (runs(pair))
@@ -322,7 +323,7 @@ static void watch(struct pair *pair, struct tally *tally)
 	tally->rounds += atomic_load(&pair->shown->rounds);
 }
 
-/* "; the exporter hung 2": only what there is. */
+/* Appends "; the exporter hung 2" when the count is not 0. */
 static size_t add_count(char *text, size_t at_byte, size_t size, const char *who, const char *what, unsigned int n)
 {
 	int more = n && at_byte < size ? snprintf(text + at_byte, size - at_byte, "; %s %s %u", who, what, n) : 0;
@@ -356,7 +357,7 @@ static unsigned int from_environment(const char *name, unsigned int otherwise)
 	return value && *value ? (unsigned int)strtoul(value, NULL, 10) : otherwise;
 }
 
-/* One pair of many rounds for each case, then @fresh pairs of one round; the cases by turns. */
+/* One pair of many rounds for each case, then @fresh pairs of one round; the cases alternate. */
 void pool_order_soak(void)
 {
 	unsigned int rounds = from_environment("PROBE_ROUNDS", 20), fresh = from_environment("PROBE_FRESH", 4);

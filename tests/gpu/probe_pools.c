@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Questions about pools that processes share: what facts 11 to 19 and 28 to 33 leave open, but for
- * captures (probe_captures.c).
+ * Questions about shared pools that facts 11 to 19 and 28 to 33 leave open.  probe_captures.c asks
+ * about captures.
  */
 #include "probe_pools.h"
 
@@ -15,7 +15,7 @@ static void release_stream(CUstream in)
 	MUST(cu.cuStreamSynchronize(in));
 }
 
-/* ---- importing again while the last free is pending in a stream ---- */
+/* ---- a new import while the last free is pending in a stream ---- */
 
 static void again_pending(void)
 {
@@ -63,7 +63,7 @@ static void again_after(void)
 	measured("the stream waited for, it reads %d", byte_at(second));
 }
 
-/* ---- what a stream-ordered free at the importer waits for ---- */
+/* ---- what the importer's stream-ordered free waits for ---- */
 
 static void free_returns(void)
 {
@@ -142,7 +142,7 @@ static void free_pending_reuse(void)
 	tell(FREE);
 	block_stream(stream);
 	freed = DO(cu.cuMemFreeAsync(pointer, stream));
-	exported = tell(EXPORT); /* of as much: the same place */
+	exported = tell(EXPORT); /* of the same size: it gets the same address */
 	measured("freed by the exporter, then in a blocked stream by the importer (%d); while that is pending the exporter "
 		 "allocates as much, the importer's old pointer reads %d (%d: its own, %d: the next block's)", freed,
 		 byte_at(pointer), OURS, NEXT);
@@ -156,7 +156,7 @@ static CUmemoryPool begin_beside_device(void)
 	CUmemoryPool pool;
 	int devices = 0;
 
-	/* (the child is forked first, so it finds out by itself that there is no device 1) */
+	/* the child is forked before cuInit, so it finds out itself that there is no device 1 */
 	pool = begin_with_partner(1);
 	MUST(p.cuDeviceGetCount(&devices));
 	must(devices > 1 ? 0 : -1, "a second device");
@@ -229,7 +229,7 @@ static void device_exporter(void)
 		measured("its cuMemFreeAsync in a stream of device 0: %d", DO(cu.cuMemFreeAsync(block, stream)));
 }
 
-/* ---- what else is chosen, not measured, in the simulated driver ---- */
+/* ---- what the simulated driver assumes without a measurement ---- */
 
 static void freed_pending_export(void)
 {
@@ -361,9 +361,9 @@ static void own_handle_other_pid(void)
 		 !opened ? "nothing" : opened == subject ? "the same address" : "another address");
 }
 
-/* ---- what a limbo for such blocks stands on ---- */
+/* ---- what a limbo for pool blocks would depend on ---- */
 
-/* Work before the importer's stream-ordered free, in its stream: does it still reach the memory? */
+/* A copy is queued before the importer's stream-ordered free: does it still reach the memory? */
 static void free_work_before(void)
 {
 	CUdeviceptr pointer = begin_with_import();
@@ -449,7 +449,7 @@ static void no_context(void)
 	measured("an import without one: %d, its cuMemFreeAsync %d, its cuMemFree %d", r[0], r[1], r[2]);
 }
 
-/* Which second free the driver refuses, and how. */
+/* Which second free does the driver refuse, and with which error? */
 static void freed_twice(void)
 {
 	int r[4];

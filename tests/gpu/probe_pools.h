@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For the questions of the probe about pools that processes share: the driver's calls, and the other
- * process (probe_partner.c).  probe_pools.c and probe_captures.c ask.
+ * For the probe's questions about shared pools (probe_pools.c, probe_captures.c): the driver's calls
+ * and the partner process (probe_partner.c).
  *
- * The process that asks is the importer, unless its question is about the exporter's side; the other
- * one does one thing at a time as it is told.
+ * The process that asks is the importer, unless its question is about the exporter.  The partner does
+ * one thing at a time on command.
  */
 #ifndef CL_TEST_PROBE_POOLS_H
 #define CL_TEST_PROBE_POOLS_H
@@ -15,9 +15,9 @@
 #include "probe.h"
 
 #define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-enum { OURS = 17, NEXT = 238 }; /* what is in the partner's first block, and in the next ones */
+enum { OURS = 17, NEXT = 238 }; /* contents of the partner's first block and of the later ones */
 
-/* What cuda_door.h has not: programs of tests/e2e don't call them. */
+/* Calls that cuda_door.h lacks, because programs of tests/e2e don't use them. */
 #define POOL_CALLS(X)                                                                              \
 	X(cuDeviceGetCount, (int *))                                                               \
 	X(cuMemHostAlloc, (void **, size_t, unsigned int))                                         \
@@ -43,43 +43,43 @@ struct pool_calls {
 };
 extern struct pool_calls p;
 
-/* begin(), and fills p. */
+/* begin(), and looks up the calls of p. */
 void begin_pools(void);
-/* One of which all that is freed stays its own. */
+/* Creates a pool that keeps all freed memory. */
 CUmemoryPool new_pool(int device, bool shareable);
-/* A block of it whose bytes are @value. */
+/* Allocates a block of it whose bytes are @value. */
 CUdeviceptr new_block(CUmemoryPool pool, size_t bytes, unsigned char value);
-/* Its first byte, or the negative result. */
+/* Returns the block's first byte, or the error as a negative number. */
 int byte_at(CUdeviceptr pointer);
-/* What cuMemGetAddressRange gives. */
+/* Returns the result of cuMemGetAddressRange. */
 int known(CUdeviceptr pointer);
 
-/* From here on nothing runs in @in until go_on(). */
+/* Blocks the stream @in until go_on(). */
 void block_stream(CUstream in);
 void go_on(void);
 
-/* A message on a socket, with the descriptor @fd, or -1; received, *@fd is set where one came.  Not 0: it failed. */
+/* Sends or receives a message on a socket, with the descriptor @fd (-1: none).  Returns 0 on success. */
 int send_with(int socket, const void *bytes, size_t n, int fd);
 int receive_with(int socket, void *bytes, size_t n, int *fd);
 
-/* What the partner can be told: to export a new block, to free it, or behind what blocks its stream, ... */
+/* The partner's commands: export a new block, free it, free it behind a blocked stream, and so on. */
 enum order { EXPORT, FREE, FREE_PENDING, BUSY, DESTROY, END };
 struct answer {
 	int result;
-	CUmemPoolPtrExportData data; /* of EXPORT */
+	CUmemPoolPtrExportData data; /* the result of EXPORT */
 };
 struct answer tell(enum order order);
 
-/* Forks the partner, which has a pool on @device: that, imported.  This process is ready then. */
+/* Forks the partner, which creates a pool on @device; imports the pool.  Afterwards this process can ask. */
 CUmemoryPool begin_with_partner(int device);
 extern struct answer exported;
 extern CUmemoryPool imported_pool;
-/* The same with a block of it, exported and imported. */
+/* The same, and the partner exports a block, which is imported. */
 CUdeviceptr begin_with_import(void);
-/* Imports what is in exported. */
+/* Imports the pointer in exported. */
 int import_again(CUdeviceptr *pointer);
 
-/* The exporter's side in this process: own_pool, exported; subject is a block of it. */
+/* The exporter's side in this process: creates own_pool, exports it, and allocates subject in it. */
 extern CUmemoryPool own_pool;
 extern CUdeviceptr subject;
 extern CUstream other_stream; /* non-blocking */

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Python packages as people install them, unmodified, on the simulated driver, in
-# TAP: cuda-bindings of CUDA 12 and 13, and Numba, share small blocks and free
-# them; bare they read another block's bytes, preloaded their own.
+# Unmodified Python packages on the simulated driver: cuda-bindings of CUDA 12 and 13,
+# and Numba.  They share small blocks and free them.  Bare, the consumer reads another
+# block's bytes; preloaded, its own.  Prints TAP.
 #
-# They are fetched by pip into BUILD_DIR/tests/gpu/python, once; where pip can't
-# reach them this is skipped.
+# pip downloads the packages into BUILD_DIR/tests/gpu/python, once.  Where pip cannot
+# reach a registry the tests are skipped.
 set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD PYTHONPATH "${!CULIMBO_@}"
@@ -19,7 +19,7 @@ culimbo=$build/tools/culimbo
 packages=$build/tests/gpu/python
 logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-python.XXXXXX") || exit 2
 export CULIMBO_DIR=$logs/limbo CULIMBO_SIM_DIR=$logs/sim NUMBA_CACHE_DIR=$logs/numba
-# shellcheck disable=SC2034 # clients.bash has them
+# clients.bash reads them
 {
 	deadline=$((SECONDS + 500))
 	bare_by=("$culimbo" run --simulate --no-preload --)

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The tests that need a GPU, in TAP, with a table of clients and results.
+# Runs the tests that need a GPU.  Prints TAP, with a table of clients and results.
 #
-#	bash tests/gpu/run.sh [BUILD_DIR]	(default: build)
+#	bash tests/gpu/run.sh [BUILD_DIR] (default: build)
 #
-# From the build tree it needs .libs/libculimbo.so, tools/culimbo and the
-# programs of tests/e2e; it builds its own with nvcc into BUILD_DIR/tests/gpu.
-# Each client is one program that knows nothing of culimbo, run bare and under
+# The build tree must have .libs/libculimbo.so, tools/culimbo and the programs of
+# tests/e2e.  This script builds its own programs with nvcc into BUILD_DIR/tests/gpu.
+# A client is a program that knows nothing of culimbo; it runs bare and under
 # `culimbo run --`.
 #
-# What must hold: a client that fails or hangs doesn't stop the rest; everything
-# has a time limit, and the whole GPU_TEST_SECONDS (default 480); no process is
-# left behind (each run's are known by their environment, and swept) and no file in
-# /dev/shm; no setting of the GPU is touched.  Exit status 0 only when nothing
-# failed.  What is missing on the machine is skipped and says so.
+# Rules: A client that fails or hangs does not stop the others.  Everything has a
+# time limit, the whole run GPU_TEST_SECONDS (default 480).  No process is left: each
+# has the run's name in its environment and is killed at the end.  No file is left
+# in /dev/shm.  No setting of the GPU is changed.  The exit status is 0 only when
+# nothing failed.  A test that needs what the machine lacks is skipped, with the reason.
 
 set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD "${!CULIMBO_@}"
-# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+# files of killed processes go at once, because this script counts files; tests/tools/dead.bats tests the default
 export CULIMBO_KEEP_DEAD=0
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
@@ -63,7 +63,7 @@ shm_before=$(shm_files)
 
 # ------------------------------------------------------------------ 0. build
 
-# compile NAME SOURCE FLAGS...: in the background; its status is looked at later
+# compile NAME SOURCE FLAGS...: runs in the background; built() checks the result
 declare -A compiling=()
 compile()
 {
@@ -79,7 +79,7 @@ compile()
 	compiling[$name]=$!
 }
 
-# built NAME: true when it was compiled just now, or (without nvcc) before
+# built NAME: true when it was compiled just now, or earlier on a machine without nvcc
 built()
 {
 	[ -x "$programs/$1" ]
@@ -214,7 +214,7 @@ fi
 # ------------------------------------------------------------ 6. a first look
 
 note ""
-note "6. cudaMalloc and cudaFree of 4 KiB, never exported (a first look, not the benchmark)"
+note "6. cudaMalloc and cudaFree of 4 KiB, never exported (a quick check, not the benchmark)"
 if built pair; then
 	bare_us='' ours_us=''
 	for i in 1 2 3; do
@@ -230,7 +230,7 @@ if built pair; then
 	note "ratio of the medians: $(awk -v a="${ours:-0}" -v b="${bare:-0}" \
 		'BEGIN { if (a > 0 && b > 0) printf "%.3f", a / b; else print "?" }')"
 else
-	note "the program is not there"
+	note "the program was not built"
 fi
 
 # --------------------------------------------------- 7. who shares nothing
@@ -238,7 +238,7 @@ fi
 note ""
 note "7. PyTorch programs that share nothing"
 
-# quiet NAME COMMAND...: the same output, no message, no file
+# quiet NAME COMMAND...: checks for the same output, no message and no file
 quiet()
 {
 	local name=$1 bare_rc bare_out bare_err
@@ -276,7 +276,7 @@ check $? "beside others: $summary, $took s" || show_run
 
 note ""
 note "what is left behind"
-# killed exporters leave their files to the next process that shares: this one
+# files of killed exporters are removed by the next process that shares: this one
 if built share-static; then
 	run last 40 "$culimbo" run -- "$programs/share-static" last
 fi
@@ -284,7 +284,7 @@ shm_after=$(comm -13 <(echo "$shm_before") <(shm_files))
 [ -z "$shm_after" ]
 check $? "no file of culimbo in /dev/shm" || printf '%s\n' "$shm_after" | sed 's/^/#   /'
 [ "$strays" -eq 0 ]
-check $? "no process left behind (killed: $strays)"
+check $? "no process is left (killed: $strays)"
 
 note ""
 note "$(printf '%-14s %-8s %-10s %-12s %-10s %-16s %-16s %s' client bare preloaded \

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The C++ client, built twice by run.sh: with nvcc's default static cudart and
+ * The C++ client.  run.sh builds it twice: with nvcc's default static cudart and
  * with the shared one.
  *
  *	share NAME		two rounds, by cudaFree and by cudaFreeAsync
- *	share NAME leak		one round, and the producer exits while the consumer holds
+ *	share NAME leak		one round; the producer exits while the consumer holds the block
  *
- * A round: the producer exports a 1 KiB block between live neighbours, the
- * consumer opens it, the producer frees it and allocates until it gets the
- * address again (or long enough), overwriting each; the consumer looks whether
- * it still reads its own bytes.  "foreign" is what the bare driver gives; it is
- * a result, not an error, so the exit status is 0 either way.
+ * In a round the producer exports a 1 KiB block between live neighbours, and the
+ * consumer opens it.  The producer frees it and allocates until it gets the
+ * address again, up to a limit; it overwrites each new block.  The consumer checks
+ * whether it still reads its own bytes.  The bare driver gives "foreign" bytes; that
+ * is a result, not an error, so the exit status is 0 either way.
  *
  * It knows nothing of culimbo.
  */
@@ -49,11 +49,11 @@ static int consumer(bool leak)
 		link_send(&link, &m);
 	}
 	if (!leak)
-		die("the producer went away");
+		die("the producer ended unexpectedly");
 	return 0;
 }
 
-/* Returns true when the consumer read its own bytes to the end. */
+/* Returns true when the consumer read only its own bytes. */
 static bool round_of(struct link *link, const char *name, bool async, bool leak)
 {
 	const char *how = async ? "cudaFreeAsync" : "cudaFree";

@@ -3,17 +3,18 @@
 
     share.py cupy|cupy-pool|numba|bindings [leak]
 
-For each way the library has to free (or to open) a block: the producer exports
-a block of 1,024 bytes between live neighbours, the consumer opens it, the
-producer frees it and allocates until it gets the address again (or long
-enough), overwriting each; the consumer looks whether it still reads its own
-bytes.  "foreign" is what the bare driver gives: a result, not an error, so the
-exit status is 0 either way.  With "leak" there is one round, and the producer
-exits while the consumer holds, which then exits without closing.
+Runs a round for each way in which the library can free (or open) a block.  The
+producer exports a block of 1,024 bytes between live neighbours, and the consumer
+opens it.  The producer frees it and allocates until it gets the address again, up
+to a limit; it overwrites each new block.  The consumer checks whether it still
+reads its own bytes.  The bare driver gives "foreign" bytes; that is a result, not an
+error, so the exit status is 0 either way.  With "leak" there is one round: the
+producer exits while the consumer holds the block, and the consumer then exits
+without closing it.
 
-The consumer is a new Python (CUDA can't be used after fork).  Only the producer
-writes to stdout, and nothing that differs from run to run.  Nothing here knows
-of culimbo.
+The consumer is a new Python process, because CUDA does not work after fork.  Only
+the producer writes to stdout; its lines are the same in each run.  Nothing here
+knows of culimbo.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ ANSWER_SECONDS = 40  # the first answer waits for imports and a context
 
 
 def fact(key, value):
-    """Tells run.sh what the report must name."""
+    """Writes a fact that the report must name, for run.sh."""
     path = os.environ.get("GPU_TEST_FACTS")
     if path:
         with open(path, "a", encoding="ascii") as file:
@@ -88,10 +89,10 @@ class Cupy:
 
 
 class CupyPool(Cupy):
-    """CuPy with its memory pool, which gives what is free back to the driver on demand.
+    """CuPy with its memory pool, which returns free memory to the driver on demand.
 
-    (A deleted array whose memory the pool hands out again never reaches the
-    driver; nobody below CuPy can see that.)
+    A deleted array whose memory the pool reuses never reaches the driver.  No library below
+    CuPy can see that.
     """
 
     ways = ("free_all_blocks",)
@@ -127,13 +128,13 @@ class Numba:
         return array.__cuda_array_interface__["data"][0]
 
     def export(self, array):
-        # its base refers to the array: pickled and dropped by the caller
+        # its base refers to the array: the caller pickles and drops it
         return array.get_ipc_handle()
 
     def free(self, only, way):
         only.clear()
         gc.collect()
-        # Numba frees ten at a time, or when told: the context's and its manager's pending ones
+        # Numba frees ten at a time or on request: the pending ones of the context and of its manager
         context = self.cuda.current_context()
         context.deallocations.clear()
         context.memory_manager.deallocations.clear()
@@ -185,7 +186,7 @@ class Bindings:
         return int(block)
 
     def export(self, block):
-        # (its bytes have a name of their own in some versions only)
+        # some versions return the bytes in an attribute
         return ctypes.string_at(self.call("cuIpcGetMemHandle", block).getPtr(), 64)
 
     def free(self, only, way):
@@ -239,7 +240,7 @@ def wrong_bytes(data):
 
 
 def consumer(name):
-    # the link is stdin and stdout; what a library writes to stdout goes to stderr
+    # the link uses stdin and stdout; what a library writes to stdout goes to stderr
     link = Link(0, os.dup(1))
     os.dup2(2, 1)
     library = LIBRARIES[name]()
@@ -248,7 +249,7 @@ def consumer(name):
         try:
             what, *rest = link.receive()
         except EOFError:
-            # the producer has gone while we hold: go as well, with nothing closed
+            # the producer has ended while we hold blocks: exit without closing them
             os._exit(0)
         if what == "open":
             address, opened = library.open(*rest)
@@ -264,7 +265,7 @@ def consumer(name):
 
 
 def round_of(library, link, name, way):
-    """Returns the blocks that are still alive, so that the caller keeps or frees them."""
+    """Returns the live blocks; the caller keeps or frees them."""
     beside = [library.make(BESIDE) for _ in range(NEIGHBOURS)]
     only = [library.make(OURS)]
     beside += [library.make(BESIDE) for _ in range(NEIGHBOURS)]
@@ -302,9 +303,9 @@ def producer(name, leak):
     for way in library.ways:
         alive = round_of(library, link, name, way)
         if leak:
-            # a descriptor that only the end of the process closes: the consumer holds till then
+            # this descriptor is closed only by the end of the process; the consumer holds the block until then
             os.dup(link.writer.fileno())
-            child.returncode = 0  # and nobody waits for it
+            child.returncode = 0  # nobody waits for the consumer
             return
         link.ask("close")
         while alive:

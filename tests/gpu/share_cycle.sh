@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The share cycle on this machine's GPU, bare and under culimbo by turns:
+# Measures the share cycle on this machine's GPU, bare and under culimbo in alternation:
 #
-#	tests/gpu/share_cycle.sh BUILD_DIR [ROUNDS] [SECONDS]	(3 rounds of 0.6 s each setting: about 3 minutes)
-#	tests/gpu/share_cycle.sh profile BUILD_DIR [ROUNDS] [SECONDS]	(which call costs what: under 1 minute)
+#	tests/gpu/share_cycle.sh BUILD_DIR [ROUNDS] [SECONDS] (default: 3 rounds, 0.6 s for each setting: about 3 minutes)
+#	tests/gpu/share_cycle.sh profile BUILD_DIR [ROUNDS] [SECONDS] (the cost of each call: under 1 minute)
 #
-# Prints a table and a line of TAP for each limit (tests/bench/share_cycle.py says
-# which); exit status 1 when one is broken.  BUILD_DIR may have been built elsewhere: it
-# needs .libs/libculimbo.so and tests/bench/share_cycle, and the machine needs python3.
-# SHARE_CYCLE_JSON names a file for every figure of every run.
+# Prints a table and a TAP line for each limit (tests/bench/share_cycle.py lists them).  The exit
+# status is 1 when a limit is exceeded.  BUILD_DIR may come from another machine; it needs
+# .libs/libculimbo.so and tests/bench/share_cycle.  This machine needs python3.
+# SHARE_CYCLE_JSON names a file that gets all figures of all runs.
 set -u
 export LC_ALL=C
 options=(--gpu)

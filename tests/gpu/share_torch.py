@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PyTorch client: torch.multiprocessing, tensors and events, by spawn.
+"""The PyTorch client: torch.multiprocessing shares tensors and events with a spawned process.
 
     share_torch.py [leak]
 
-The producer sends many small tensors over a Queue, deletes them while the
-consumer holds them, empties its cache and fills new ones; the consumer looks
-whether it still reads its own values.  (PyTorch keeps what it has sent until the
-consumer lets go, so this is right on the bare driver too; it must stay so, and
-its memory after ipc_collect() must be the same.)  Then events, both ways, one
-destroyed while the other side has it open.  With "leak", the producer goes by
-_exit while the consumer holds, and the consumer goes without closing.
+The producer sends many small tensors over a Queue, deletes them while the consumer
+holds them, empties its cache and fills new ones.  The consumer checks whether it
+still reads its own values.  PyTorch keeps a sent tensor until the consumer releases
+it, so this works on the bare driver too.  It must still work under culimbo, with the
+same memory after ipc_collect().  Then both sides share events; one is destroyed
+while the other side has it open.  With "leak" the producer ends by _exit while the
+consumer holds tensors, and the consumer exits without closing them.
 
-Only the producer writes to stdout, and nothing that differs from run to run.
-Nothing here knows of culimbo.
+Only the producer writes to stdout; its lines are the same in each run.  Nothing here
+knows of culimbo.
 """
 
 import gc
@@ -31,7 +31,7 @@ ANSWER_SECONDS = 40
 
 
 def fact(key, value):
-    """Tells run.sh what the report must name."""
+    """Writes a fact that the report must name, for run.sh."""
     path = os.environ.get("GPU_TEST_FACTS")
     if path:
         with open(path, "a", encoding="ascii") as file:
@@ -50,7 +50,7 @@ def ask(connection, *message):
 
 
 def wrong_tensors(tensors):
-    """How many of them do not hold their own number in every place."""
+    """Returns how many tensors do not hold their own number in every element."""
     stacked = torch.stack(tensors)
     expected = torch.arange(len(tensors), device=stacked.device, dtype=stacked.dtype)
     return int((stacked != expected[:, None]).any(dim=1).sum())
@@ -64,7 +64,7 @@ def consumer(queue, connection):
         try:
             what, *rest = receive(connection)
         except EOFError:
-            # the producer has gone while we hold: go as well, with nothing closed
+            # the producer has ended while we hold tensors: exit without closing them
             os._exit(0)
         if what == "get":
             tensors = queue.get(timeout=ANSWER_SECONDS)
@@ -91,7 +91,7 @@ def consumer(queue, connection):
 
 
 def segment_of(pointer):
-    """The address that cudaMalloc gave for the memory at @pointer."""
+    """Returns the address that cudaMalloc gave for the memory at @pointer."""
     for segment in torch.cuda.memory_snapshot():
         if segment["address"] <= pointer < segment["address"] + segment["total_size"]:
             return segment["address"]

@@ -1,39 +1,39 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# UCX judges culimbo: its own tests must end alike, bare and preloaded, and its
-# benchmark must run as fast.
+# Tests culimbo with UCX: UCX's own tests must give the same results bare and
+# preloaded, and its benchmark must be as fast.
 #
-#	bash tests/gpu/ucx.sh BUILD_DIR UCX_PREFIX [ROUNDS]	(default: 7 rounds)
+#	bash tests/gpu/ucx.sh BUILD_DIR UCX_PREFIX [ROUNDS] (default: 7 rounds)
 #
-# BUILD_DIR has .libs/libculimbo.so; UCX_PREFIX has bin/ucx_perftest, bin/gtest
-# and UCX's libraries in lib and lib/ucx.  README.md says how to build them.
+# BUILD_DIR has .libs/libculimbo.so.  UCX_PREFIX has bin/ucx_perftest, bin/gtest
+# and UCX's libraries in lib and lib/ucx; README.md says how to build them.
 #
-#  1. gtest: each test's result bare and preloaded, and what differs.  After a
-#     crash the tests that are left are run by a new process.
-#  2. Rows "(bare)" of the table compare bare with bare: what they show is noise.
-#     Rows "stackl" are without call stacks (CULIMBO_STACK=0).
-#     Where bare runs twice in a round, a ratio is to the mean of both.  "from and to" is the
-#     interval in which the median lies with 95 %: many rounds make it narrow.
-#     ucx_perftest, two processes on one GPU: microseconds an operation, bare and
-#     preloaded by turns; each round turns the order round.  One pair of processes
-#     runs all tests of a variant (-b).  The same with UCX's hooks switched off.
+#  1. gtest: prints each test's result bare and preloaded, and the differences.
+#     After a crash a new process runs the remaining tests.
+#  2. ucx_perftest, two processes on one GPU: microseconds for each operation, bare
+#     and preloaded in alternation; each round reverses the order.  One pair of
+#     processes runs all tests of a variant (-b).  Then the same without UCX's hooks.
+#     Rows "(bare)" compare bare with bare: they show the noise.
+#     Rows "stackl" run without call stacks (CULIMBO_STACK=0).
+#     Where bare runs twice in a round, a ratio is to the mean of both.  "from and to"
+#     is the 95 % interval of the median; more rounds make it narrower.
 #
-# Exit status 0: no test's result differs, and with UCX's hooks on the median of
-# the rounds' ratios is at most UCXTEST_RATIO for each test.
+# The exit status is 0 when no test's result differs and, for each test with UCX's
+# hooks on, the median of the rounds' ratios is at most UCXTEST_RATIO.
 #
-#	UCXTEST_ONLY=gtest or =perf	only that part
-#	UCXTEST_RATIO=1.03		the highest ratio that is not harm
-#	UCXTEST_GTEST_FILTERS="A B"	filters of gtest, a run for each
-#	UCXTEST_GTEST_SECONDS=100	for all runs of gtest bare, and as much preloaded
-#	UCXTEST_GTEST_WATCHDOG=30	seconds after which a test hangs
-#	UCXTEST_TESTS="ucp_get:65536"	only these of ucx_perftest
-#	UCXTEST_VARIANTS="bare culimbo again"	only these
-#	UCXTEST_PERF_MS=250		how long each test of ucx_perftest measures
-#	UCXTEST_PERF_SECONDS=240	no round begins that would end later
-#	UCXTEST_PAIR_SECONDS=30		for one pair of processes
-#	UCXTEST_MEMORY=cuda		the benchmark's memory; host needs no GPU, with UCX_TLS=sm,self
-#	UCXTEST_KEEP=1			keep the logs
+#	UCXTEST_ONLY=gtest or =perf   runs only that part
+#	UCXTEST_RATIO=1.03            the highest ratio that passes
+#	UCXTEST_GTEST_FILTERS="A B"   filters of gtest, a run for each
+#	UCXTEST_GTEST_SECONDS=100     for all runs of gtest bare, and the same preloaded
+#	UCXTEST_GTEST_WATCHDOG=30     seconds after which a test counts as hung
+#	UCXTEST_TESTS="ucp_get:65536"  only these tests of ucx_perftest
+#	UCXTEST_VARIANTS="bare culimbo again"  only these variants
+#	UCXTEST_PERF_MS=250           how long each test of ucx_perftest measures
+#	UCXTEST_PERF_SECONDS=240      no round starts that would end later
+#	UCXTEST_PAIR_SECONDS=30       for one pair of processes
+#	UCXTEST_MEMORY=cuda           the benchmark's memory; host needs no GPU, with UCX_TLS=sm,self
+#	UCXTEST_KEEP=1                keep the logs
 
 set -u -f
 export LC_ALL=C
@@ -74,7 +74,7 @@ finish()
 trap finish EXIT
 trap 'exit 130' HUP INT TERM
 
-# variables VARIANT: what its processes have in their environment
+# variables VARIANT: prints the environment variables of its processes
 variables()
 {
 	case $1 in *culimbo) echo "LD_PRELOAD=$library" ;; esac
@@ -84,8 +84,8 @@ variables()
 
 # ---------------------------------------------------------------------- gtest
 
-# What became of each test in a log of gtest: NAME RESULT.  A test without an
-# end is the one in which the process ended, by @last.
+# Prints the result of each test in a log of gtest: NAME RESULT.  A test without an
+# end is the one in which the process ended; its result is @last.
 gtest_results()
 {
 	awk -v last="$1" '
@@ -100,7 +100,7 @@ gtest_results()
 
 declare -A left=([bare]=${UCXTEST_GTEST_SECONDS:-100} [culimbo]=${UCXTEST_GTEST_SECONDS:-100})
 
-# gtest VARIANT FILTER LOG: writes LOG and LOG.results, and sets took.  True: it came to its end
+# gtest VARIANT FILTER LOG: writes LOG and LOG.results, sets took.  True when gtest ran to its end
 gtest()
 {
 	local variant=$1 filter=$2 log=$3 deadline=$((SECONDS + left[$1]))
@@ -133,7 +133,7 @@ gtest()
 		grep -q '^\[ RUN ' "$part" || break
 		done=$(cut -d' ' -f1 "$log.results" | paste -sd:)
 	done
-	echo "  $variant: not at its end after $took s (exit status $rc); the last lines:"
+	echo "  $variant: did not finish in $took s (exit status $rc); the last lines:"
 	tail -n 6 "$log" | cut -c1-200 | sed 's/^/    /'
 	return 1
 }
@@ -144,7 +144,7 @@ count()
 	     END { printf "%d passed, %d failed, %d skipped", n["passed"], n["failed"], n["skipped"] }' "$1"
 }
 
-# said LOG NAME: the first lines that the log has between the test's beginning and its end
+# said LOG NAME: prints the first lines of the log between the test's start and its end
 said()
 {
 	awk -v name="$2" '
@@ -167,10 +167,10 @@ compare_gtest()
 		gtest culimbo "$filter" "$log-culimbo"
 		printf '  culimbo: %s, %d s\n' "$(count "$log-culimbo.results")" $took
 		grep -q ' passed$' "$log-bare.results" || {
-			echo "  bare no test passes: nothing to compare"
+			echo "  no test passes bare: nothing to compare"
 			bad=1
 		}
-		# where bare ran out of time, what either did not reach tells nothing
+		# where bare ran out of time, a test that either run did not reach says nothing
 		awk -v whole=$whole '
 			!whole && $2 == "hung" { next }
 			FILENAME == ARGV[1] { bare[$1] = $2; next }
@@ -191,7 +191,7 @@ compare_gtest()
 				[ "$ours" = passed ] || said "$log-culimbo" "$name"
 			done < <(head -n 20 "$log.differ")
 		else
-			echo "  no test differs$([ $whole -eq 1 ] || echo " of those that both came to")"
+			echo "  no test differs$([ $whole -eq 1 ] || echo " of those that both runs reached")"
 		fi
 	done
 }
@@ -200,12 +200,12 @@ compare_gtest()
 
 tests=(ucp_get:65536 ucp_get:1048576 ucp_put_bw:65536 ucp_put_bw:1048576
 	tag_lat:65536 tag_lat:1048576 tag_bw:65536 tag_bw:1048576)
-# again: bare once more, which says how much two runs of the same differ
+# again: bare a second time; the difference is the noise
 variants=(bare culimbo again none-bare none-culimbo stackless-culimbo)
 read -ra tests <<<"${UCXTEST_TESTS:-${tests[*]}}"
 read -ra variants <<<"${UCXTEST_VARIANTS:-${variants[*]}}"
 port=$((20000 + $$ % 20000))
-# each of the two processes keeps to a processor: moved about, one variant's times spread by a quarter
+# each process is bound to one processor: without that, one variant's times spread by a quarter
 pin_server=() pin_client=()
 if command -v taskset >/dev/null && [ "$(nproc)" -ge 8 ]; then
 	pin_server=(taskset -c 2)
@@ -228,7 +228,7 @@ listening()
 	grep -q "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp
 }
 
-# ended PID SECONDS: waits for a process of ours, and ends it when it is over time
+# ended PID SECONDS: waits for a process of this script and kills it after SECONDS
 ended()
 {
 	local until=$((SECONDS + $2))
@@ -240,7 +240,7 @@ ended()
 	wait "$1"
 }
 
-# pair VARIANT BATCH LOG RESULTS WORDS: for each test that came to its end, adds a line
+# pair VARIANT BATCH LOG RESULTS WORDS: for each test that finished, appends a line
 # WORDS TEST:SIZE MICROSECONDS to RESULTS
 pair()
 {
@@ -267,8 +267,8 @@ pair()
 		"$3.client" >>"$4"
 } 2>>"$logs/shell"
 
-# plan VARIANT: how many operations take UCXTEST_PERF_MS; as many as bare does unless
-# this variant needs much more time
+# plan VARIANT: sets the number of operations that take UCXTEST_PERF_MS: bare's number, unless this
+# variant needs much more time
 plan()
 {
 	local hooks=${1%culimbo}
@@ -283,7 +283,7 @@ plan()
 				each = us[test]
 				if (ours[test] > 1.5 * each)
 					each = ours[test]
-				# half of a round trip is what a latency test prints
+				# a latency test prints half of a round trip
 				n = int(ms * 1000 / each / (test ~ /_lat/ ? 2 : 1))
 				print test ":" (n < 20 ? 20 : n)
 			}
@@ -298,20 +298,20 @@ compare_perf()
 	echo "ucx_perftest, $memory memory, two processes, UCX_TLS=$UCX_TLS"
 	batch "${tests[@]/%/:200}" >"$logs/batch-first"
 	for variant in "${variants[@]}"; do
-		# here the memory hooks also say what became of them
+		# the memory hooks also print their state here
 		UCX_MEM_LOG_LEVEL=info pair "$variant" "$logs/batch-first" "$logs/first-$variant" \
 			"$logs/first" "$variant"
 		wanted=$(grep -c "^$variant " "$logs/first")
 		line=$(grep -ohE 'cuda memory hooks.*|failed to install .* hook.*' \
 			"$logs/first-$variant.client" | sort -u | paste -sd';')
-		echo "  $variant: $wanted of ${#tests[@]} tests; ${line:-no word of UCX hooks}"
+		echo "  $variant: $wanted of ${#tests[@]} tests; ${line:-UCX printed nothing about its hooks}"
 		[ "$wanted" -eq ${#tests[@]} ] ||
 			tail -n 4 "$logs/first-$variant.client" | cut -c1-200 | sed 's/^/    /'
 		mapfile -t line < <(plan "$variant")
 		batch "${line[@]}" >"$logs/batch-$variant"
 	done
 	if ! grep -q '^bare ' "$logs/first"; then
-		echo "  bare it doesn't run: nothing to compare"
+		echo "  the benchmark does not run bare: nothing to compare"
 		bad=1
 		return
 	fi
@@ -323,8 +323,8 @@ compare_perf()
 		[ $((round % 2)) -eq 1 ] ||
 			mapfile -t order < <(printf '%s\n' "${variants[@]}" | tac)
 		for variant in "${order[@]}"; do
-			# what UCX does without its hooks, and culimbo without call stacks, are questions
-			# beside: a few rounds answer them
+			# UCX without its hooks, and culimbo without call stacks, are side questions: a
+			# few rounds are enough
 			case $variant in none-* | stackless-*) [ "$round" -le 3 ] || continue ;; esac
 			pair "$variant" "$logs/batch-$variant" "$logs/$round-$variant" \
 				"$logs/rounds" "$round $variant"
@@ -336,7 +336,7 @@ compare_perf()
 	perf_table "${tests[*]}" "$logs/rounds" || bad=1
 }
 
-# perf_table TESTS FILE: of lines ROUND VARIANT TEST MICROSECONDS
+# perf_table TESTS FILE: FILE has lines ROUND VARIANT TEST MICROSECONDS
 perf_table()
 {
 	awk -v tests="$1" -v limit="$limit" '

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kill test: the world around a victim: it is built, the victim is stepped in it, and
- * it is taken away.
+ * The kill test: the world around a victim.  It is built, the victim is stepped in it, and it is
+ * removed.
  */
 #include "tests/kill/kill.h"
 
@@ -58,7 +58,7 @@ static int claim(struct cl_region *region)
 	return cl_holder_claim(region, &self, cl_now(), UINT64_MAX / 2);
 }
 
-/* A is in the file, and D was. */
+/* A is an importer of the file, and D was one. */
 static void others_come(struct world *w)
 {
 	struct cl_region region;
@@ -93,7 +93,7 @@ static void stop_here(void)
 	raise(SIGSTOP);
 }
 
-/* The child, up to the operation and through it.  Stops: 1, others' turn; 2, begins; 3, is over. */
+/* The child, up to the operation and through it.  Stops: 1, others' turn; 2, the operation begins; 3, it is over. */
 static void victim(struct world *w, const struct op *op)
 {
 	struct cl_region region = { .fd = -1 };
@@ -150,7 +150,7 @@ void empty_folder(int dir)
 	closedir(list);
 }
 
-/* True unless the child may not be traced. */
+/* False when the child may not be traced. */
 static bool at_stop(pid_t child)
 {
 	int status;
@@ -162,7 +162,7 @@ static bool at_stop(pid_t child)
 	return true;
 }
 
-/* Builds the world of @op around a new victim, which is about to begin.  0: no ptrace. */
+/* Builds the world of @op around a new victim, which is about to begin.  0: ptrace is forbidden. */
 pid_t begin(struct world *w, const struct op *op)
 {
 	pid_t child, dead;
@@ -179,7 +179,7 @@ pid_t begin(struct world *w, const struct op *op)
 		MUST(cl_region_create(&w->region, w->dir, &w->self) == 0);
 		w->file_id = w->region.file_id;
 		cl_region_close(&w->region);
-		/* by its name, as importers have it */
+		/* opens it by its name, as importers do */
 		MUST(cl_region_open(&w->region, w->dir, w->file_id, NULL) == 0);
 		MUST(w->region.locks->try_lock(&w->region, CL_LOCK_EXPORTER) == 0);
 		grow(&w->region, op);
@@ -231,7 +231,7 @@ void finish(struct world *w, pid_t child)
 	empty_folder(w->copies_dir);
 }
 
-/* One instruction, or system call, on.  False: the operation is over. */
+/* Steps one instruction or system call.  False: the operation is over. */
 bool step(pid_t child)
 {
 	int status;

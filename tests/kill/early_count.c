@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A planted fault: notes.c, but that a part's new size is in the header before the
- * file has the memory for it.  Who is killed in between leaves a count of what is not
- * there.
+ * A planted fault: notes.c, but a part's new size is in the header before the file has the memory for
+ * it.  A process that is killed in between leaves a count of entries that do not exist.
  */
 #include "shim/blocks/blocks.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The judge: what another process finds after the victim was killed, and
- * whether it can go on.  It uses only what shim/ gives to others.
+ * The judge: what another process finds after the victim was killed, and whether it can
+ * continue.  The judge uses only what shim/ offers to other processes.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ static bool is_held_by(const struct cl_region *region, unsigned int slot, uint32
 	return bits(region, slot / 64, record) >> (slot % 64) & 1;
 }
 
-/* What holds at every moment, whoever has been killed. */
+/* Conditions that hold at every moment, whichever process was killed. */
 static const char *look(const struct world *w, const struct cl_region *region)
 {
 	uint32_t used = atomic_load(&region->header->slots_used);
@@ -45,7 +45,7 @@ static const char *look(const struct world *w, const struct cl_region *region)
 		if ((atomic_load(&region->slot[slot].claim) & 0xff) == CL_SLOT_CLAIMED) {
 			claimed |= 1ull << slot;
 			if (slot >= used)
-				return say("a claimed slot that nobody looks at", slot);
+				return say("a claimed slot that no search covers", slot);
 		}
 	if (w->has_region && atomic_load(&region->slot[SLOT_A].claim) != w->claim_of_a)
 		return "the slot of a living importer changed hands";
@@ -55,11 +55,11 @@ static const char *look(const struct world *w, const struct cl_region *region)
 		if (bits(region, 0, record) & ~claimed)
 			return say("a hold in a slot that is free", record);
 		if (bits(region, 1, record))
-			return say("a hold of nobody", record);
+			return say("a hold without a holder", record);
 		if (is_held_by(region, SLOT_A, record) != w->held_by_a[record])
 			return say("a living importer's hold changed", record);
 		if (cl_life_generation(life) > 1 || cl_life_state(life) > CL_ORPHANED)
-			return say("a record that is no record", record);
+			return say("a record in an invalid state", record);
 		if (w->held_by_a[record] &&
 		    (cl_life_generation(life) != 0 || cl_life_state(life) == CL_FREE))
 			return say("a record was released with a live hold", record);
@@ -90,7 +90,7 @@ int64_t spare_bytes(const struct cl_region *region)
 	return fstat(region->fd, &st) ? INT64_MIN : (int64_t)st.st_blocks * 512 - counted;
 }
 
-/* The victim and we are one program at the same addresses: what a frame is, we can tell. */
+/* The victim and the judge are one program at the same addresses, so the judge knows every frame. */
 static const char *look_at_frame(const struct cl_view_frame *frame)
 {
 	const char *name = strrchr(frame->path, '/'), *real;
@@ -98,17 +98,17 @@ static const char *look_at_frame(const struct cl_view_frame *frame)
 	Dl_info info;
 
 	if (!frame->path[0])
-		return "a frame of a noted stack is of no noted file";
+		return "a frame of a recorded stack belongs to no recorded file";
 	if (!dladdr1((void *)(uintptr_t)(frame->address - 1), &info, (void **)&map, RTLD_DL_LINKMAP))
-		return "a frame of a noted stack is no code";
+		return "a frame of a recorded stack is not in code";
 	real = strrchr(info.dli_fname, '/');
 	if (strcmp(name ? name : frame->path, real ? real : info.dli_fname) ||
 	    frame->offset != frame->address - map->l_addr)
-		return "a frame of a noted stack is said to be where it is not";
+		return "a frame of a recorded stack has a wrong place";
 	return NULL;
 }
 
-/* All stacks, and the texts among them, that are counted, one behind the other. */
+/* All counted stacks, and the texts among them, one after the other. */
 static const char *look_at_stacks(const struct cl_view *view)
 {
 	uint32_t words = atomic_load(&view->region.header->stack_words), at = 1;
@@ -120,10 +120,10 @@ static const char *look_at_stacks(const struct cl_view *view)
 		uint32_t text = n ? 0 : words_of_text(view, at);
 
 		if (!n && !text)
-			return say("a noted stack that is counted is not there", at);
+			return say("a counted stack is not there", at);
 		for (unsigned int i = 0; i < n; i++) {
 			if (!cl_view_stack_frame(view, at, i, &frame))
-				return say("a frame of a noted stack is not there", at);
+				return say("a frame of a recorded stack is not there", at);
 			wrong = look_at_frame(&frame);
 			if (wrong)
 				return wrong;
@@ -133,7 +133,7 @@ static const char *look_at_stacks(const struct cl_view *view)
 			return wrong;
 		at += 1 + n + cl_view_python_depth(view, at, NULL) + text;
 	}
-	return words && at != words ? say("a noted stack is counted in part", words) : NULL;
+	return words && at != words ? say("a recorded stack is counted in part", words) : NULL;
 }
 
 static const char *look_at_imports(const struct cl_view *view, unsigned int open)
@@ -150,10 +150,10 @@ static const char *look_at_imports(const struct cl_view *view, unsigned int open
 		    is.file_id != want.file_id || is.generation != want.generation ||
 		    is.stack != want.stack || is.exporter_pid != want.exporter_pid ||
 		    is.kind != (enum cl_kind)want.kind || is.device != want.device || is.opens > 2)
-			return say("the note of an import is of two", i);
+			return say("the entry of an import mixes two imports", i);
 		open -= open > 0;
 	}
-	return open ? say("open imports are not told", open) : NULL;
+	return open ? say("open imports are not listed", open) : NULL;
 }
 
 static const char *look_at_findings(const struct cl_view *view)
@@ -169,15 +169,15 @@ static const char *look_at_findings(const struct cl_view *view)
 		want = finding_note(is.record);
 		want.when = is.when;
 		if (strcmp(is.name, want.name))
-			return say("a finding's name is another's", i);
-		memcpy(is.name, want.name, sizeof is.name); /* (and what is behind its end) */
+			return say("a finding has another finding's name", i);
+		memcpy(is.name, want.name, sizeof is.name); /* and what follows its end */
 		if (!is.when || memcmp(&is, &want, sizeof is))
-			return say("a finding is of two", i);
+			return say("a finding mixes two findings", i);
 	}
 	return n > cl_view_found(view, CL_FOUND_CLOSED_TWICE) ? "a finding is listed and not counted" : NULL;
 }
 
-/* As `culimbo report` reads them. */
+/* Reads it as `culimbo report` does. */
 static const char *look_at_notes(const struct cl_region *region, unsigned int imports)
 {
 	const struct cl_view view = { .region = *region, .now = cl_now(), .state = CL_DEAD };
@@ -201,9 +201,9 @@ static const char *reap(const struct world *w, struct cl_region *region)
 	memset(watch, 0, sizeof watch);
 	sum = cl_holder_reap(region, watch, cl_now(), 0, NULL, NULL);
 	if (sum.settling)
-		return "a dead process is not seen to be dead";
+		return "a dead process counts as live";
 	if (sum.alive != w->has_region)
-		return "the living were taken for dead, or the dead for living";
+		return "a live process was taken for dead, or a dead one for live";
 	for (unsigned int slot = 0; slot < 64; slot++)
 		if ((slot != SLOT_A || !w->has_region) &&
 		    (atomic_load(&region->slot[slot].claim) & 0xff) != CL_SLOT_FREE)
@@ -214,7 +214,7 @@ static const char *reap(const struct world *w, struct cl_region *region)
 	return look(w, region);
 }
 
-/* The exporter lives: what nobody holds any more it must be told of. */
+/* The exporter lives: it must learn of each block that no process holds any more. */
 static const char *collect(const struct world *w, struct cl_region *region)
 {
 	static const uint32_t waiting[] = { R_HELD, R_LAST,  R_BOTH, R_DEAD,
@@ -226,7 +226,7 @@ static const char *collect(const struct world *w, struct cl_region *region)
 	while ((n = cl_record_take_ready(region, list, 256)) > 0)
 		for (unsigned int i = 0; i < n; i++) {
 			if (list[i] >= R_END)
-				return say("a record that is not there is ready", list[i]);
+				return say("a record that does not exist is ready", list[i]);
 			ready[list[i]] = true;
 		}
 	for (unsigned int i = 0; i < sizeof waiting / sizeof *waiting; i++) {
@@ -238,18 +238,18 @@ static const char *collect(const struct world *w, struct cl_region *region)
 			continue;
 		}
 		if (record == R_LAST && !w->victim_held && !ready[record])
-			continue; /* its exporter knew from the beginning */
+			continue; /* its exporter knew that from the beginning */
 		if (!ready[record])
-			return say("a record that nobody holds was not made ready", record);
+			return say("a record that no process holds was not made ready", record);
 		if (!cl_record_try_release(region, record))
-			return say("a record that nobody holds cannot be released", record);
+			return say("a record that no process holds cannot be released", record);
 		if (cl_record_hold(region, SLOT_A, record, 0, handle) != -ESTALE)
 			return say("a stale handle opens", record);
 	}
 	return NULL;
 }
 
-/* Somebody else comes and does what an importer does. */
+/* Another process comes and does what an importer does. */
 static const char *import(const struct world *w, struct cl_region *region, bool exporter_lives)
 {
 	struct cl_identity other = { .pid = 1, .pid_ns = 1, .start_time = 1 };
@@ -270,7 +270,7 @@ static const char *import(const struct world *w, struct cl_region *region, bool 
 		cl_record_unhold(region, (unsigned int)slot, R_EXPORTED);
 	}
 	cl_holder_release(region, (unsigned int)slot);
-	/* and A closes what it has */
+	/* and A closes its imports */
 	for (uint32_t record = 0; w->has_region && record < R_END; record++)
 		if (w->held_by_a[record]) {
 			cl_record_unhold(region, SLOT_A, record);
@@ -280,7 +280,7 @@ static const char *import(const struct world *w, struct cl_region *region, bool 
 	return NULL;
 }
 
-/* Somebody else does what an exporter does. */
+/* Another process does what an exporter does. */
 static const char *export(const struct world *w, int dir)
 {
 	struct cl_export what = { CL_MEMORY, 1, 1, 0, handle, 1 };
@@ -295,12 +295,12 @@ static const char *export(const struct world *w, int dir)
 	if (!wrong)
 		wrong = look_at_notes(&mine, 1);
 	if (!wrong && (mine.header->stack_words < 2 || !mine.header->modules || mine.header->findings != 1))
-		wrong = "another process cannot note";
+		wrong = "another process cannot record stacks and findings";
 	cl_record_to_limbo(&mine, 0, 2);
 	if (!wrong && !cl_record_try_release(&mine, 0))
 		wrong = "another exporter cannot release";
 	if (cl_region_unlink(&mine, dir))
-		wrong = "another exporter cannot take its file away";
+		wrong = "another exporter cannot remove its file";
 	cl_region_close(&mine);
 	return wrong;
 }
@@ -324,10 +324,10 @@ const char *judge(struct world *w, struct cl_region *region, int dir)
 		}
 		cl_region_name(name, region->file_id);
 		if (!wrong && cl_gc_file(region, dir))
-			wrong = "a dead exporter's file cannot be taken away";
+			wrong = "a dead exporter's file cannot be removed";
 		snprintf(unfinished, sizeof unfinished, "new-%06x", region->file_id);
 		if (!wrong && (faccessat(dir, name, F_OK, 0) == 0 || faccessat(dir, unfinished, F_OK, 0) == 0))
-			wrong = "a file that was taken away is there";
+			wrong = "a removed file is still there";
 	}
 	if (!wrong && w->role != IMPORTER)
 		wrong = export(w, dir);

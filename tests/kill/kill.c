@@ -1,42 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Killed at every instruction: whatever operation on the exporter file a process
- * is in when it dies, nothing is lost, released early or held for ever.
+ * Killed at every instruction: whatever operation on the exporter file a process is in when it dies,
+ * no block is lost, released early or held forever.
  *
- * Each operation of ops.c runs in a child that is stepped by ptrace, one
- * instruction (or system call) at a time, libc's included.  Three things are
- * done with that:
+ * Each operation of ops.c runs in a child that ptrace steps, one instruction (or system call) at a
+ * time, libc's included.  Three tests use that:
  *
- *  1. Judged at every boundary.  What a kill leaves to others is the file and the
- *     locks, nothing else of the process is theirs to see.  So at a boundary,
- *     where the file and its name are as they were at the boundary before, a kill
- *     leaves what was judged there (the killed one's locks are free at both).  At
- *     each boundary they are compared; where they differ, the judge gets a copy of
- *     the file, with locks of its own that say who lives: A does, the victim does
- *     not.  The judge also reads what the victim noted for reports, as `culimbo report`
- *     does; and of the file itself it is asked whether it has memory for all that it
- *     counts.  At the end of an operation all that the file has is compared once
- *     more, so that no change lay where we did not look.
- *  2. A neighbour at every boundary: another living importer takes or drops its
- *     hold of the same record, in the same holder word, and must find its bit
- *     as it left it at the next.
- *  3. Killed for good, by SIGKILL at some boundaries: the judge gets the real file
- *     with the kernel's locks.
+ *  1. The judge, at every boundary between two steps.  A kill leaves only the file and the locks to
+ *     other processes.  Where the file and its name are the same as at the boundary before, a kill leaves what
+ *     was judged there (the killed process's locks are free at both).  So each boundary is compared with
+ *     the one before.  Where they differ, the judge gets a copy of the file, with locks of its own
+ *     that say which process lives: A does, the victim does not.  The judge also reads what the victim
+ *     recorded for reports, as `culimbo report` does, and checks that the file has memory for all that it
+ *     counts.  At the end of an operation the whole file is compared once more, so that no change was
+ *     missed.
+ *  2. A neighbour, at every boundary: another live importer takes or drops its hold of the same record, in
+ *     the same holder word, and at the next boundary must find its bit unchanged.
+ *  3. A real SIGKILL, at some boundaries: the judge gets the real file with the kernel's locks.
  *
- * What it does not show: memory order between processors (a step is complete
- * before the next one begins, so a missing fence can't be seen here; the model
- * and tests/unit/test_handshake.c find that), and processes that run between
- * two of the judge's own steps (the model).  Where the processor has no atomic
- * instructions but pairs of load and conditional store, such a pair never
- * succeeds while it is stepped: then this test does not come to its end.
+ * The test cannot find errors of memory order between processors, because a step is complete before the
+ * next one begins; the model and tests/unit/test_handshake.c find those.  Nor can it find errors with
+ * processes that run between two of the judge's steps; the model does.  Where the processor has pairs
+ * of load and conditional store instead of atomic instructions, such a pair never succeeds under
+ * stepping, and this test does not end.
  *
- * Built five times: as it is, and with a planted fault that must be found:
- * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a note
- * that comes late and a size that is told early (by the judge; late_note.c, early_count.c).
+ * It is built five times: unchanged, and with planted faults that must be found:
+ * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a note that is written late, and
+ * a size that is counted early (by the judge; late_note.c, early_count.c).
  *
- *	kill [all] [NAME]	all: judged at every boundary, changed or not, and killed at
- *				many more (make check-kill-full); only the operations
- *				whose name has NAME in it
+ *	kill [all] [NAME]	all: the judge runs at every boundary, changed or not, and many
+ *				more kills happen (make check-kill-full); NAME: only the
+ *				operations whose names contain NAME
  */
 #include "tests/kill/kill.h"
 
@@ -58,8 +52,8 @@ static const char *only;
 static unsigned long long states, flips;
 
 /*
- * The vDSO's begin again when the kernel's clock has ticked meanwhile, which
- * while it is stepped slowly it always has.  In the kernel it is one step.
+ * The vDSO's functions restart when the kernel's clock has ticked meanwhile, which always happens under
+ * slow stepping.  A system call is one step.
  */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
@@ -76,7 +70,7 @@ time_t time(time_t *now)
 }
 
 /* ------------------------------------------------------------ 1: judged, stepped */
-/* The file that a maker has made by now, or NULL. */
+/* The file that a maker has created by now, or NULL. */
 static struct cl_region *made(struct world *w, struct cl_region *region, const char **wrong)
 {
 	DIR *list = fdopendir(openat(w->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -92,7 +86,7 @@ static struct cl_region *made(struct world *w, struct cl_region *region, const c
 		if (unfinished && cl_region_open_unfinished(region, w->dir, unfinished))
 			*wrong = "a maker left a file that is not whole";
 		else if (!id && !unfinished)
-			*wrong = "a maker left a file that nobody looks for";
+			*wrong = "a maker left a file that no search finds";
 		else if (unfinished || cl_region_open(region, w->dir, id, wrong) == 0)
 			found = region;
 		w->file_id = id | unfinished;
@@ -101,7 +95,7 @@ static struct cl_region *made(struct world *w, struct cl_region *region, const c
 	return found;
 }
 
-/* *changed: and whether anything had. */
+/* *changed: whether anything had changed. */
 static const char *judge_now(struct world *w, bool *judged, bool *changed)
 {
 	struct cl_region region, *r = w->role == MAKER ? NULL : &w->region;
@@ -111,7 +105,7 @@ static const char *judge_now(struct world *w, bool *judged, bool *changed)
 		r = made(w, &region, &wrong);
 		if (wrong)
 			return wrong;
-		if (!r) /* nothing that anybody could see: as before it began */
+		if (!r) /* nothing is visible to other processes, as before the operation */
 			return NULL;
 	}
 	*changed = has_changed(w, r);
@@ -124,7 +118,7 @@ static const char *judge_now(struct world *w, bool *judged, bool *changed)
 	return wrong;
 }
 
-/* At which boundaries something had changed. */
+/* The boundaries at which something had changed. */
 static unsigned int changes[256], changes_n;
 
 static const char *step_and_judge(struct world *w, const struct op *op, unsigned int *steps)
@@ -148,7 +142,7 @@ static const char *step_and_judge(struct world *w, const struct op *op, unsigned
 			++*steps;
 	} while (!wrong && step(child));
 	if (!wrong && op->role != MAKER && rest != sum_of_the_rest(w, &w->region))
-		wrong = "it wrote where we do not look";
+		wrong = "it wrote to a place that is not compared";
 	finish(w, child);
 	return wrong;
 }
@@ -161,7 +155,7 @@ static const char *flip(struct world *w, uint32_t record, bool *gone)
 
 	if (held != w->held_by_a[record])
 		return held ? "a hold that its owner had dropped came back" :
-			      "a living importer's hold went away";
+			      "a live importer's hold disappeared";
 	if (held && cl_life_generation(cl_record_life(&w->region, record)) != 0)
 		return "a record was released with a live hold";
 	if (*gone)
@@ -170,7 +164,7 @@ static const char *flip(struct world *w, uint32_t record, bool *gone)
 		cl_record_unhold(&w->region, SLOT_A, record);
 	} else {
 		err = cl_record_hold(&w->region, SLOT_A, record, 0, handle);
-		/* freed meanwhile, as it may be */
+		/* the block may have been freed meanwhile */
 		*gone = err == -ESTALE;
 		if (err && !*gone)
 			return "a neighbour's open fails";
@@ -195,7 +189,7 @@ static const char *step_with_neighbour(struct world *w, const struct op *op)
 	waitpid(child, NULL, 0);
 	if (!wrong)
 		wrong = flip(w, record, &gone);
-	/* what the neighbour has is A's; the exporter must find the rest */
+	/* A has the neighbour's holds; the exporter must find the rest */
 	if (!wrong && !gone)
 		wrong = judge(w, &w->region, w->dir);
 	cl_region_close(&w->region);
@@ -238,7 +232,7 @@ static const char *kill_some(struct world *w, const struct op *op, unsigned int 
 
 	for (unsigned int i = 0; !wrong && i < changes_n; i++)
 		wrong = kill_after(w, op, changes[i]);
-	/* and spread evenly, but nowhere twice */
+	/* and evenly spread, but at no boundary twice */
 	for (unsigned int i = 0; !wrong && i < times && i < steps; i++)
 		wrong = kill_after(w, op, times < steps ? (unsigned int)(steps * i / times) : i);
 	return wrong;
@@ -247,7 +241,7 @@ static const char *kill_some(struct world *w, const struct op *op, unsigned int 
 
 /* ------------------------------------------------------------------------ all */
 #ifdef PLANTED
-/* The operations that have the fault; it is found when one of them is faulted. */
+/* The operations that contain the fault; it is found when one of them fails. */
 static bool is_planted_in(const struct op *op)
 {
 #ifdef PLANTED_IN_NOTES
@@ -278,7 +272,7 @@ int main(int argc, char **argv)
 
 	all = argc > 1 && strcmp(argv[1], "all") == 0;
 	only = argc > 1 + all ? argv[1 + all] : "";
-	cl_options.settle.number = 0; /* a free lock is a dead process: we say who is */
+	cl_options.settle.number = 0; /* a free lock means a dead process: the test decides which */
 	stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	MUST(stage != MAP_FAILED);
 	memset(&w, 0, sizeof w);
@@ -315,7 +309,7 @@ int main(int argc, char **argv)
 		unsigned int steps;
 		double begun = seconds();
 
-		/* (the first one says what the others' marks cost) */
+		/* the first operation measures the cost of the marks */
 		if (i && !strstr(op->name, only))
 			continue;
 		states = flips = kills = 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A planted fault: shm/record.c, but that a close notes its record in `closing`
- * after it has cleared the bit.  Who is killed in between leaves a block
- * that nobody holds and that nobody is told of.
+ * A planted fault: shm/record.c, but a close writes its record to `closing` after it has cleared the bit.
+ * A process that is killed in between leaves a block that no process holds and that the exporter never learns of.
  */
 #define cl_record_unhold cl_record_unhold_as_it_is
 #include "shim/shm/record.c"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations that are killed: see world.h for the state they begin in. */
+/* The operations that are killed: world.h has the state in which they begin. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void run_publish(struct world *w, struct cl_region *r)
 
 	cl_record_publish(r, R_FREE, &what);
 }
-/* Its handle is the export data of a pool's block; the last 8 bytes of them are the stamp. */
+/* The handle is the export data of a pool's block; its last 8 bytes are the stamp. */
 static const uint8_t pool_handle[64] = { [8] = 'd', [32] = 1, [40] = 16 };
 static void run_publish_pool(struct world *w, struct cl_region *r)
 {
@@ -98,7 +98,7 @@ static void run_claim(struct world *w, struct cl_region *r)
 }
 static void run_claim_after_exec(struct world *w, struct cl_region *r)
 {
-	/* the slot that it has is the one of its former image: reaped, then another is claimed */
+	/* its slot belongs to its image before exec: that is reaped, then another is claimed */
 	run_claim(w, r);
 }
 static void run_open(struct world *w, struct cl_region *r)
@@ -121,7 +121,7 @@ static void run_open_other(struct world *w, struct cl_region *r)
 {
 	cl_record_hold(r, SLOT_VICTIM, R_HELD, 0, other_handle);
 }
-/* Of another block in one allocation of a pool: only the offset differs. */
+/* A handle of another block in one allocation of a pool: only the offset differs. */
 static void run_open_other_offset(struct world *w, struct cl_region *r)
 {
 	uint8_t offset[64];
@@ -167,7 +167,7 @@ static void run_gc_directory(struct world *w, struct cl_region *r)
 }
 
 /* ---------------------------------------------------------------------- notes */
-/* As notes.c counts them: so many fill a page. */
+/* As notes.c counts them: this many fill a page. */
 enum { IMPORTS_A_PAGE = 64, FINDINGS_A_PAGE = 32, WORDS_A_PAGE = 512, LONG = 10, SHORT = 2 };
 
 struct cl_import_note import_note(uint32_t serial)
@@ -202,7 +202,7 @@ static void note_finding(uint32_t serial)
 	cl_finding_add(&finding);
 }
 
-/* A stack of @frames frames; another for each @way through the last of them. */
+/* A stack of @frames frames; each @way has another path through the last of them. */
 __attribute__((noinline)) static uint32_t note_stack(unsigned int way, unsigned int depth, unsigned int frames)
 {
 	uint32_t stack;
@@ -221,7 +221,7 @@ __attribute__((noinline)) static uint32_t note_stack(unsigned int way, unsigned 
 	return stack;
 }
 
-/* It is its process's own file. */
+/* The file is its process's own. */
 static void prepare_none(struct cl_region *region)
 {
 	cl_own = *region;
@@ -363,7 +363,7 @@ static void run_note_from_memory(struct world *w, struct cl_region *r)
 
 void note_each(struct cl_region *region)
 {
-	cl_notes_forget(); /* what another process has */
+	cl_notes_forget(); /* what another process has recorded */
 	prepare_none(region);
 	note_stack(0, 1, SHORT);
 	note_import(1);
@@ -373,7 +373,7 @@ void note_each(struct cl_region *region)
 }
 
 const struct op ops[] = {
-	/* the first one: what marking the beginning and the end costs */
+	/* the first operation: the cost of marking the beginning and the end */
 	{ "nothing", IMPORTER, run_nothing, -1, false, 0, NULL },
 	{ "create", MAKER, run_create, -1, true, 0, NULL },
 	{ "grow", EXPORTER, run_grow, -1, false, 0, NULL },

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kill test: an interpreter that the victim plays, so that its stacks have Python frames.  Where the
- * members lie is our choice, as far as python.c asks a layout for it.
+ * The kill test: the victim acts as a Python interpreter, so that its stacks have Python frames.  The test
+ * chooses the offsets of the structures, as far as python.c asks a layout for them.
  */
 #include <string.h>
 
@@ -95,14 +95,14 @@ const char *look_at_python(const struct cl_view *view, uint32_t stack)
 	struct cl_view_python frame;
 
 	if (unread)
-		return "Python's frames are said to be unread";
+		return "Python's frames are marked as unread";
 	if (n && n != 2)
-		return "a noted stack has a part of Python's frames";
+		return "a recorded stack has only a part of Python's frames";
 	for (unsigned int i = 0; i < n; i++)
 		if (!cl_view_python_frame(view, stack, i, &frame) || strcmp(frame.file, file_name.letters) ||
 		    strcmp(frame.function, i ? outer_name.letters : inner_name.letters) ||
 		    frame.line != (i ? SECOND : FIRST))
-			return "a Python frame of a noted stack is not what was noted";
+			return "a Python frame of a recorded stack is wrong";
 	return NULL;
 }
 

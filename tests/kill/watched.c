@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kill test: what is watched of the file at each boundary, and the copy of it that the
- * judge gets, with locks of its own that say who lives.
+ * The kill test: what is compared at each boundary, and the copy of the file for the judge, with locks
+ * of its own that say which process lives.
  */
 #include "tests/kill/kill.h"
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* ------------------------------------------------------------ the judge's locks */
-/* Who has which byte of the copy: whoever lives.  The judge plays those and itself. */
+/* The owner of each byte's lock in the copy.  The judge acts for these processes and for itself. */
 bool lives[1 + CL_SLOTS];
 
 static int copy_try_lock(struct cl_region *region, off_t byte)
@@ -30,7 +30,7 @@ static int copy_is_locked(struct cl_region *region, off_t byte)
 static const struct cl_lock_ops copy_locks = { copy_try_lock, copy_unlock, copy_is_locked };
 
 /* --------------------------------------------------------------- what is watched */
-/* All that operations write in a world like ours. */
+/* Everything that operations write in such a world. */
 static const struct range {
 	uint64_t at;
 	size_t length;
@@ -47,7 +47,7 @@ static const struct range {
 };
 enum { WATCHED = sizeof watched / sizeof *watched };
 static unsigned char seen[WATCHED][16384];
-/* What is written for reports: looked at where an operation does that, by reading, as reports do. */
+/* What is written for reports: compared where an operation writes it; only read, as reports do. */
 static const uint64_t notes_at[] = { CL_AT_MODULES, CL_AT_STACKS, CL_AT_IMPORTS, CL_AT_FINDINGS };
 enum { NOTES = sizeof notes_at / sizeof *notes_at, NOTES_PAGES = 2 };
 static unsigned char seen_notes[NOTES][NOTES_PAGES * CL_PAGE];
@@ -65,7 +65,7 @@ static uint64_t sum_of(const unsigned char *from, size_t length, uint64_t sum)
 	return sum;
 }
 
-/* A page that is not there yet must not come into being by our looking. */
+/* A page that does not exist must not be created by reading it. */
 static bool is_there(const struct cl_region *region, unsigned int i)
 {
 	return i < WATCHED - 1 || cl_region_has_word(region, 1, 0);
@@ -80,7 +80,7 @@ bool has_name(const struct world *w)
 	return faccessat(w->dir, name, F_OK, 0) == 0 || faccessat(w->dir, unfinished, F_OK, 0) == 0;
 }
 
-/* Whether the file or its name has changed since the last call. */
+/* True when the file or its name has changed since the last call. */
 bool has_changed(const struct world *w, const struct cl_region *region)
 {
 	const unsigned char *file = (const unsigned char *)region->header;
@@ -105,7 +105,7 @@ bool has_changed(const struct world *w, const struct cl_region *region)
 	return changed;
 }
 
-/* All that the file has and that has_changed() does not look at. */
+/* The rest of the file, which has_changed() does not compare. */
 uint64_t sum_of_the_rest(const struct world *w, const struct cl_region *region)
 {
 	const unsigned char *file = (const unsigned char *)region->header;
@@ -130,7 +130,7 @@ uint64_t sum_of_the_rest(const struct world *w, const struct cl_region *region)
 	return sum;
 }
 
-/* What the judge can't see in a copy. */
+/* What the judge cannot see in a copy. */
 const char *look_at_memory(const struct world *w, const struct cl_region *region)
 {
 	return w->role == EXPORTER && spare_bytes(region) < w->spare ?
@@ -138,7 +138,7 @@ const char *look_at_memory(const struct world *w, const struct cl_region *region
 		       NULL;
 }
 
-/* Copies what is there into the other folder, and lets the judge at it. */
+/* Copies the file into the other folder and runs the judge on it. */
 const char *judge_copy(struct world *w, const struct cl_region *region)
 {
 	const unsigned char *file = (const unsigned char *)region->header;
@@ -162,10 +162,10 @@ const char *judge_copy(struct world *w, const struct cl_region *region)
 				    (off_t)watched[i].at) == (ssize_t)watched[i].length);
 	for (unsigned int i = 0; w->notes && i < NOTES; i++)
 		for (unsigned int at = 0; at < sizeof seen_notes[0]; at += CL_PAGE)
-			if (sum_of(seen_notes[i] + at, CL_PAGE, 0)) /* (a hole stays one) */
+			if (sum_of(seen_notes[i] + at, CL_PAGE, 0)) /* a hole stays a hole */
 				MUST(pwrite(fd, seen_notes[i] + at, CL_PAGE, (off_t)(notes_at[i] + at)) ==
 				     CL_PAGE);
-	/* which would tell the copy from the file */
+	/* which would distinguish the copy from the file */
 	MUST(fstat(fd, &st) == 0);
 	inode = region->header->inode ? st.st_ino : 0;
 	MUST(pwrite(fd, &inode, sizeof inode, offsetof(struct cl_header, inode)) == sizeof inode);
@@ -180,7 +180,7 @@ const char *judge_copy(struct world *w, const struct cl_region *region)
 	return wrong;
 }
 
-/* Before a new world: nothing of the last one is compared with it. */
+/* Before a new world: nothing is compared with the last one. */
 void forget_what_was_seen(void)
 {
 	memset(seen, 0, sizeof seen);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The processes and records among which an operation is killed.
+ * The processes and records around an operation that is killed.
  *
- *   the judge     this test: importer A, alive, with slot 0; where the victim is
- *                 no exporter, the exporter too
- *   the dead one  D, slot 1, killed with holds, a note of a record that it did not
- *                 make ready, and a record's hint half set
- *   the victim    a child that is stepped; an importer's slot is 2
+ *   the judge        this test: importer A, alive, with slot 0; also the exporter, where the victim is
+ *                    not an exporter
+ *   the dead one     D, slot 1, killed with holds, with a note of a record that it did not make ready, and
+ *                    with a half-set hint for a record
+ *   the victim       a child that is stepped; an importer has slot 2
  */
 #ifndef CL_KILL_WORLD_H
 #define CL_KILL_WORLD_H
@@ -16,97 +16,97 @@
 #include "shim/shm/slot.h"
 #include "shim/shm/view.h"
 
-/* Records, by what they are when the operation begins. */
+/* Records, by their state when the operation begins. */
 enum {
-	R_EXPORTED = 0,	 /* held by nobody */
-	R_HELD = 1,	 /* in limbo, by A */
-	R_OPENED = 2,	 /* exported, held by the victim (an importer), else by nobody */
-	R_LAST = 3,	 /* in limbo, held by the victim alone (which may have none: by nobody) */
-	R_BOTH = 4,	 /* in limbo, held by the victim and A */
+	R_EXPORTED = 0,	 /* no process holds it */
+	R_HELD = 1,	 /* in the limbo, held by A */
+	R_OPENED = 2,	 /* exported, held by the victim (an importer), else by none */
+	R_LAST = 3,	 /* in the limbo, held only by the victim (or by none, when the victim has no holds) */
+	R_BOTH = 4,	 /* in the limbo, held by the victim and A */
 	R_FREE = 5,	 /* never published */
-	R_DEAD = 6,	 /* in limbo, held by D */
-	R_DUE = 7,	 /* in limbo, held by nobody; its exporter knows that */
+	R_DEAD = 6,	 /* in the limbo, held by D */
+	R_DUE = 7,	 /* in the limbo, held by none; its exporter knows that */
 	R_READY = 8,	 /* the same, and a hint says so */
 	R_SHARED = 9,	 /* exported, held by A */
-	R_NOTED = 10,	 /* in limbo; D was killed before it made it ready */
-	R_FAR = 70,	 /* as R_DEAD, in another word of the ready map */
+	R_NOTED = 10,	 /* in the limbo; D was killed before it made the record ready */
+	R_FAR = 70,	 /* like R_DEAD, in another word of the ready map */
 	R_END = 71,
 };
 enum { SLOT_A = 0, SLOT_D = 1, SLOT_VICTIM = 2 };
 
 enum role {
-	IMPORTER, /* the exporter lives on, and must find all that comes free */
-	EXPORTER, /* the file ends with its exporter: who imports must get away, and it must go */
-	SWEEPER,  /* takes a dead exporter's file away */
-	MAKER,	  /* makes the file, and is killed before it is whole or after */
+	IMPORTER, /* the exporter lives on, and must find every block that becomes free */
+	EXPORTER, /* the file ends with its exporter: importers must be able to close, and the file must be removed */
+	SWEEPER,  /* removes a dead exporter's file */
+	MAKER,	  /* creates the file, and is killed before it is complete or after */
 };
 
 struct world {
 	char folder[48], copies[48];
 	int dir, copies_dir;
-	uint32_t file_id; /* 0: no file has been seen */
+	uint32_t file_id; /* 0: no file was seen */
 	enum role role;
-	bool has_region;	 /* A is there */
-	bool victim_held;	 /* and what the victim was to hold */
+	bool has_region;	 /* A exists */
+	bool victim_held;	 /* and what the victim should hold */
 	struct cl_region region; /* its mapping of the real file */
 	uint64_t claim_of_a;
 	bool held_by_a[R_END];
-	const struct noting *notes; /* what the victim notes for reports; NULL: nothing */
-	int64_t spare;	     /* bytes of memory that the file has beyond what it counts */
+	const struct noting *notes; /* what the victim records for reports; NULL: nothing */
+	int64_t spare;	     /* bytes of memory that the file has beyond those it counts */
 	struct cl_identity self;
 };
 
-/* What the victim and the judge both see of each other. */
+/* State that the victim and the judge share. */
 struct stage {
 	uint32_t file_id;
 	int slot; /* the victim's, or -1 */
 };
 
-/* Notes for reports, which the victim writes into its own file. */
+/* Entries for reports, which the victim writes into its own file. */
 struct noting {
-	/* what it notes before, so that the operation begins where it is to */
+	/* written before, so that the operation begins at the right place */
 	void (*prepare)(struct cl_region *region);
-	unsigned int imports; /* that are open from the beginning to the end */
+	unsigned int imports; /* imports that stay open all the time */
 };
 
 struct op {
 	const char *name;
 	enum role role;
-	/* what it does, in the victim; @region is its own mapping */
+	/* runs in the victim; @region is the victim's mapping */
 	void (*run)(struct world *world, struct cl_region *region);
-	/* with another importer that takes and drops its hold of this record at each boundary; -1: none */
+	/* the record that another importer takes and drops at each boundary; -1: none */
 	int neighbour_of;
-	bool no_slot; /* the victim starts without */
-	unsigned int chunks; /* of records that the file has grown to; 0: one */
-	const struct noting *notes; /* NULL: it writes none */
+	bool no_slot; /* the victim starts without a slot */
+	unsigned int chunks; /* number of chunks of records in the file; 0: one */
+	const struct noting *notes; /* NULL: it records nothing */
 };
 extern const struct op ops[];
 extern const unsigned int op_count;
 
 extern const uint8_t handle[64];
 
-/* Notes that can be told from their `record`, which is @serial, to be right in all they say. */
+/* Entries whose contents all follow from their `record`, @serial, so that the judge can check them. */
 struct cl_import_note import_note(uint32_t serial);
 struct cl_finding finding_note(uint32_t serial);
-/* A process notes a stack, an import and a finding in its file @region, its first ones. */
+/* Writes a process's first stack, import and finding into its file @region. */
 void note_each(struct cl_region *region);
 
 /* From now on this process's stacks have Python frames. */
 void play_python(void);
-/* NULL: @stack has no Python frames, or all that are played, as they are; else what is wrong. */
+/* NULL: @stack has no Python frames, or exactly those of the fake interpreter; else the error. */
 const char *look_at_python(const struct cl_view *view, uint32_t stack);
-/* Returns how many words follow @word, the first of a text; 0: it is none. */
+/* Returns the number of words after @word, the first of a text; 0: it is not a text. */
 uint32_t words_of_text(const struct cl_view *view, uint32_t word);
 
 /*
- * NULL: all is well; else what is not.  @region is in directory @dir, and gone
- * afterwards; NULL where the victim left no file.
+ * Returns NULL when all is well, else the error.  @region is in directory @dir, and removed afterwards; NULL
+ * where the victim left no file.
  */
 const char *judge(struct world *world, struct cl_region *region, int dir);
 
 /*
- * Bytes of memory that the file has beyond what it counts.  Less than there were:
- * something is counted that is not there, whose touch is SIGBUS when memory is short.
+ * Bytes of memory that the file has beyond those it counts.  A lower number than before means: the file
+ * counts memory that it does not have, and a touch of it is a SIGBUS when memory is short.
  */
 int64_t spare_bytes(const struct cl_region *region);
 

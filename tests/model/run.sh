@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Searches handshake.pml with spin: no error in the model, one in each planted
-# fault.  TAP.
+# Searches handshake.pml with spin: the model must have no error, and each planted
+# fault must give one.  Prints TAP.
 #
 #   run.sh         sizes that take seconds, and the planted faults (in `check`)
-#   run.sh full    the same and the large sizes: about 25 minutes of one processor, 12 GiB
+#   run.sh full    also the large sizes: about 25 minutes of one processor, 12 GiB
 #                  (make check-model-full)
 #
-# Every search is exhaustive for its size or the test fails: no depth limit may
-# be reached and no memory run out.
+# Every search must cover its size completely, or the test fails: it must not reach
+# the depth limit or run out of memory.
 set -u
 model=${top_srcdir:?}/tests/model/handshake.pml
 if ! command -v spin > /dev/null; then
@@ -19,7 +19,7 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99
 
-# size: NAME|MACROS.  What each adds is said in the head of the model.
+# size: NAME|MACROS.  The head of the model explains what each macro adds.
 sizes=(
 	'2 records, 2 importers, one dies|-DRECORDS=2'
 	'3 importers for 2 slots, one dies|-DIMPORTERS=3 -DSLOTS=2'

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that asks culimbo itself, by culimbo.h.  It shares a block with a consumer that keeps it
- * open, frees it, and then kills the consumer.  Prints what it is told, a line for each question;
- * the reports go to the files that its arguments name: before it shares, text, JSON.
+ * A program that calls culimbo by culimbo.h.  It shares a block with a consumer that keeps it open, frees
+ * it, and then kills the consumer.  Prints the result of each call in a line.  The reports go to the
+ * files that its arguments name: before it shares, text, JSON.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154
-# For the tests of reports: a directory of their own, and what is looked for in what was said.
+# Shared by the tests of reports: a directory of their own, and checks of the output.
 
 setup() {
 	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
@@ -53,7 +53,7 @@ frames() {
 	sed -nE 's/^    (opened|freed|refused|exported|destroyed)( [0-9].* ago,)? (from|at|by).*/\1 \3/p; s/^      #[0-9]+ 0x[0-9a-f]+ in ([^ ]+).*/\1/p' "$1"
 }
 
-# waits FILE TEXT: until it is there
+# waits FILE TEXT: waits until FILE contains TEXT
 waits() {
 	for _ in $(seq 600); do
 		grep -q -F -- "$2" "$1" 2> /dev/null && return 0
@@ -74,7 +74,7 @@ start() {
 	echo "$exporter $importer" >> pids
 }
 
-# fails STATUS COMMAND...: it ends so
+# fails STATUS COMMAND...: COMMAND must end with STATUS
 fails() {
 	local want=$1 got=0
 	shift
@@ -85,7 +85,7 @@ fails() {
 	}
 }
 
-# until `culimbo report` says that it is dead: some 100 ms
+# waits until `culimbo report` says that the process is dead: some 100 ms
 waits_dead() {
 	for _ in $(seq 200); do
 		"$C" report --json --all | jq -e -s --argjson p "$1" \

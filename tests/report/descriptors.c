@@ -2,8 +2,8 @@
 /*
  * A process shares virtual memory and a memory pool with another by descriptors, as PyTorch and NCCL do:
  * three allocations of 2 MiB, one of them twice, and one of 4 MiB; the importer maps all but the last
- * of them.  Prints both process ids, waits for a byte, and ends well.  "nothing": it makes memory that
- * can be shared, and shares none.
+ * of them.  Prints both process ids, waits for a byte, and exits with 0.  "nothing": it allocates shareable
+ * memory, but shares none.
  */
 #include "bug.h"
 

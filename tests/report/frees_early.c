@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A producer puts frames into a queue.  The bug: it frees a frame when it has
- * queued the next ones, whether or not the consumer has opened it; the consumer
- * comes late.
+ * queued the next ones, even if the consumer has not opened it yet.  The consumer
+ * is slow.
  */
 #include "bug.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A producer shares a model with a worker.  The bug: the worker is killed (here by
- * itself, as the kernel does that runs out of memory) while it has the model open.
+ * A producer shares a model with a worker.  The bug: the worker is killed while it
+ * has the model open.  Here it kills itself, as the kernel does when memory runs out.
  */
 #include <signal.h>
 

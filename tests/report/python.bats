@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016
 # (output and status come from bats, top_builddir from the test environment)
-# Python frames in reports, of each Python that this machine has: the one on PATH, and pyenv's.
+# Python frames in reports, with each Python of this machine: the one on PATH, and pyenv's.
 
 setup() {
 	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
@@ -120,7 +120,7 @@ found() {
 	done
 }
 
-@test "Python frames in JSON, culimbo check, suppressions and those that it writes, culimbo show" {
+@test "Python frames in JSON, culimbo check, suppressions, generated suppressions, culimbo show" {
 	status=0
 	"$C" check --simulate --json --output json -- python3 "$PLACES" main_thread || status=$?
 	[ "$status" -eq 99 ]
@@ -151,7 +151,7 @@ found() {
 	has known 'stack:^load_batch$;'
 }
 
-@test "the structures of 3.14, as its headers have them; of an unknown version nothing is read" {
+@test "the structures of Python 3.14; for an unknown version nothing is read" {
 	"$C" run --simulate -- "$top_builddir/tests/report/fake_python" 3.14.2 2> err
 	has err " inner (fake.py:15)"
 	has err " outer (fake.py:25)"

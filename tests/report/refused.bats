@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2030,SC2031
 # (output and status come from bats, top_builddir from the test environment; each test is a subshell)
-# What CUDA refuses to share, and what is shared by descriptors: notes, in every place that shows them.
+# Notes on memory that CUDA refuses to share, and on sharing by descriptors, wherever they are shown.
 
 load common.bash
 
@@ -25,7 +25,7 @@ ends() {
 	wait "$program"
 }
 
-@test "a refusal is a note: of what, how much, from where, and what would share it" {
+@test "a refusal is a note: kind of memory, size, place, and how it could be shared" {
 	begins
 	"$C" report --pid "$program" > text
 	has text "REFUSED: CUDA makes no legacy handle of virtual memory without a handle type: process $program asked 5 times (10 MiB), error 1"
@@ -83,12 +83,12 @@ ends() {
 	lacks text "REFUSED"
 }
 
-@test "what is asked of the driver after a refusal spoils no capture" {
+@test "the driver calls after a refusal invalidate no capture" {
 	CULIMBO_REPORT=always "$C" run --simulate -- "$P/refused" capture < /dev/null > out 2> text
 	[ "$(grep -c "^  REFUSED: " text)" -eq 7 ]
 }
 
-@test "what is shared by descriptors is counted on each side, in ps, blocks, show and the report" {
+@test "sharing by descriptors is counted on each side, in ps, blocks, show and the report" {
 	export CULIMBO_DIR="$D/limbo"
 	"$C" run --simulate -- "$P/descriptors" < in > out 2> err 7>&- &
 	program=$!

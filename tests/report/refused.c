@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that asks for a legacy handle of each kind of memory that CUDA shares in no such way, as
- * a library does that probes, and that opens what cannot be opened.  Prints its process id, waits for
- * a byte, and ends well.  "capture": it asks while a stream captures, and the capture must be good.
+ * A program that asks for a legacy handle of each kind of memory for which CUDA makes none, as a
+ * library does that probes, and tries to open an invalid handle.  Prints its process id, waits for a
+ * byte, and exits with 0.  "capture": it asks while a stream captures; the capture must stay valid.
  */
 #include "bug.h"
 

@@ -122,7 +122,7 @@ load common.bash
 	has text "findings=0"
 }
 
-@test "a consumer that was killed is found: by its exporter, and from the file that it left" {
+@test "a killed consumer is found: by its exporter, and from its file" {
 	fails 99 "$C" check --simulate -- "$P/is_killed" 2> text
 	grep -Eq '^  KILLED: process [0-9]+ ended with 1 block \(4 MiB\) of process [0-9]+ open$' text
 	grep -Eq '^    0x[0-9a-f]+, 4 MiB, opened [0-9].* ago; device 0$' text
@@ -148,7 +148,7 @@ load common.bash
 		(.[-1] | .killed == 1 and .findings == 1)' json
 }
 
-@test "the head says when, where, whose child and how it ended; the end, which command names the lines" {
+@test "the report's head has time, host, parent and exit status; its end has the command that adds line numbers" {
 	export CULIMBO_DIR="$D/limbo"
 	before=$(date -u +%FT%TZ)
 	"$C" run --simulate -- "$P/never_closes" 2> text
@@ -177,7 +177,7 @@ load common.bash
 	kill -9 "$exporter" "$importer"
 }
 
-@test "stacks begin in the program's code: what lies between it and the driver is left out" {
+@test "stacks begin in the program's code: frames between it and the driver are left out" {
 	cat > twice.py <<-'END'
 		import ctypes
 		cuda = ctypes.CDLL("libcuda.so.1")
@@ -235,7 +235,7 @@ load common.bash
 	[ "$(sh -c 'echo $$; exec "$1" run -- sh -c "echo \$\$"' sh "$C" | uniq | wc -l)" -eq 1 ]
 }
 
-@test "colours: on a terminal, as told, never with NO_COLOR nor into a file" {
+@test "colours: on a terminal, as requested, never with NO_COLOR nor into a file" {
 	export CULIMBO_DIR="$D/limbo"
 	red=$'\e[1;31m' plain=$'\e[0m'
 	for how in "check --simulate" "run --simulate"; do
@@ -263,7 +263,7 @@ load common.bash
 	has text "--color: 'green' is none of auto, always, never"
 }
 
-@test "a directory that others may write to: the message and the HINT say so, and what to do" {
+@test "a directory that others may write to: the message and the HINT say so, with advice" {
 	mkdir -m 777 "$D/limbo"
 	chmod 777 "$D/limbo"
 	CULIMBO_DIR="$D/limbo" "$C" run --simulate -- "$P/never_closes" 2> text

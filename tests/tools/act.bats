@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # (output, status and SAID come from elsewhere; each test is a subshell)
-# culimbo gc and collect: what they do to others, and what they leave alone.
+# culimbo gc and collect: what they change in other processes' files, and what they keep.
 bats_require_minimum_version 1.5.0
 load common.bash
 eval "common_$(declare -f setup)"
@@ -22,7 +22,7 @@ file_of() {
 	"$C" ps --json | jq -r --argjson p "${PID[$1]}" '.processes[] | select(.pid == $p).file'
 }
 
-@test "gc: takes the dead's file, leaves the living's, says what it did" {
+@test "gc: removes a dead process's file, keeps a live one's, and says what it did" {
 	start P
 	start Q
 	tell P "export 1024 2"
@@ -47,7 +47,7 @@ file_of() {
 	tell Q "export 1024 1" # it goes on
 }
 
-@test "gc: what it does not understand is left, and said" {
+@test "gc: a file that it does not understand is kept, with a message" {
 	start P
 	tell P "export 1024 1"
 	copy_file "$CULIMBO_DIR/$(file_of P)" "$CULIMBO_DIR/exporter-000001"
@@ -62,7 +62,7 @@ file_of() {
 	[ -e "$CULIMBO_DIR/somebody's" ]
 }
 
-@test "gc: a file of an earlier boot goes" {
+@test "gc: a file of an earlier boot is removed" {
 	start P
 	tell P "export 1024 1"
 	file=$CULIMBO_DIR/$(file_of P)
@@ -75,7 +75,7 @@ file_of() {
 	[ ! -e "$file" ]
 }
 
-@test "gc: of a process in another PID namespace only after its lock was free for a while" {
+@test "gc: the file of a process in another PID namespace is removed only after its lock was free for a while" {
 	start P
 	tell P "export 1024 1"
 	file=$CULIMBO_DIR/$(file_of P)
@@ -93,7 +93,7 @@ file_of() {
 	[ ! -e "$file" ]
 }
 
-@test "gc beside processes that come and go takes nothing that is used" {
+@test "gc removes no used file while processes start and end" {
 	start P CULIMBO_GRACE=0
 	start C
 	(while :; do "$C" gc > /dev/null || echo failed; done) >> gcs 2>&1 3>&- &
@@ -129,7 +129,7 @@ nothing_waits() {
 	[ -z "$(column STATE blocks --state=limbo)" ]
 }
 
-@test "collect: what only waits for its grace comes back, what is held stays" {
+@test "collect: blocks that only wait for their grace period are released, held ones stay" {
 	start P CULIMBO_GRACE=1h
 	start C
 	tell P "export 1024 3"
@@ -167,7 +167,7 @@ nothing_waits() {
 		.collected_bytes == 16384 and .limbo_blocks == 0 and .held_by == [] and .took < 2' out
 }
 
-@test "collect: one that is stopped does not answer: exit 3 in the time given, with what to do" {
+@test "collect: a stopped process does not answer: exit 3 within the time limit, with advice" {
 	start P CULIMBO_GRACE=1h
 	tell P "export 1024 1"
 	tell P "free 1"
@@ -182,7 +182,7 @@ nothing_waits() {
 	within 10 test -z "$(within 10 test -z "$(column STATE blocks)"; column STATE blocks)"
 }
 
-@test "collect: who cannot be asked is told why, and what to do" {
+@test "collect: a process that cannot be asked is named, with the reason and advice" {
 	run "$C" collect $$
 	exits 1
 	has "runs without culimbo: start it by \`culimbo run -- CMD\`"
@@ -212,7 +212,7 @@ nothing_waits() {
 	exits 2
 }
 
-@test "gc and doctor know the folder that a killed check left, and leave that of a living one" {
+@test "gc and doctor find the folder of a killed check, and keep that of a live one" {
 	[ "$(id -u)" -eq 0 ] || skip "only root can be another user, who has no other folders"
 	stranger=$((61000 + RANDOM % 4000))
 	unset CULIMBO_DIR CULIMBO_SIM_DIR

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2030,SC2031
 # (output, status and SAID come from elsewhere; each test is a subshell)
-# The command where other libraries are missing, and a library that a program's C library is too old for.
+# The command without optional libraries, and a library that needs a newer C library than the program has.
 bats_require_minimum_version 1.5.0
 load common.bash
 eval "common_$(declare -f setup)"
@@ -23,13 +23,13 @@ alone() {
 	LD_LIBRARY_PATH=$PWD/nothing "$@"
 }
 
-@test "the command needs the C library alone" {
+@test "the command needs only the C library" {
 	readelf -d "$C" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
 		grep -vE '^(libc|libdl|libpthread|librt|libm|ld-linux[-a-z0-9_]*)\.so\.[0-9]$' > needs || :
 	[ ! -s needs ] || { cat needs; return 1; }
 }
 
-@test "run, check and metrics do all that they do, and say nothing of it" {
+@test "run, check and metrics work completely, without a message" {
 	[ "$(alone "$C" run --simulate -- "$top_builddir/tests/e2e/demo" 2>&1)" = "right: the consumer reads 17, its own byte" ]
 	run -98 alone "$C" check --simulate -- true
 	[[ $output != *missing* ]] || { echo "$output"; return 1; }
@@ -89,7 +89,7 @@ too_new() {
 	run -1 env LD_PRELOAD="$PWD/new/.libs/libculimbo.so" true # so it would be
 }
 
-@test "a library that the C library is too old for: said before CMD is run, 126" {
+@test "a library that needs a newer C library: a message before CMD runs, 126" {
 	too_new
 	run new/tools/culimbo run -- sh -c 'echo it ran'
 	exits 126
@@ -108,7 +108,7 @@ too_new() {
 	[ "$output" = "it ran" ]
 }
 
-@test "a program with a loader of its own is asked before it is run" {
+@test "a program with a loader of its own is checked before it runs" {
 	loader=$(readelf -l "$(type -P true)" | sed -n 's/.*program interpreter: \(.*\)\]/\1/p')
 	mkdir other
 	cp -L "$loader" other/

@@ -53,7 +53,7 @@ bare() {
 	has "libtoolize"
 }
 
-@test "with apt-get it installs what is missing and nothing else, without a question" {
+@test "with apt-get it installs only missing packages, without a question" {
 	unset DEBIAN_FRONTEND
 	bare gcc tail
 	fake apt-get 'echo "$DEBIAN_FRONTEND $*" >> ../calls; read -r answer && echo asked >> ../calls; :'
@@ -101,7 +101,7 @@ functions() {
 	: > build/check.log
 }
 
-@test "what failed is shown with what was said of it, and again in a line each before the count" {
+@test "a failed test is shown with its output, and again in one line before the count" {
 	functions
 	{
 		echo 'ok 1 - fine'
@@ -153,7 +153,7 @@ functions() {
 	[ "$output" = "$(printf 'figures:\n1 passed, 0 failed')" ]
 }
 
-@test "where UCX or Prometheus can't be fetched, check says so and goes on" {
+@test "where UCX or Prometheus can't be fetched, check says so and continues" {
 	functions
 	mkdir -p top/tests/patch top/tests/tools
 	printf '#!/bin/sh\necho no registry here; exit 1\n' > top/tests/patch/fetch-ucx.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2030,SC2031,SC2013,SC2016
-# What culimbo check says of the processes below CMD, and its forms for CI systems.
+# What culimbo check reports about CMD's descendants, and its output for CI systems.
 
 load common
 bats_require_minimum_version 1.5.0
@@ -10,7 +10,7 @@ setup_file() {
 	export P=$top_builddir/tests/report
 }
 
-@test "check names a process below CMD that a signal killed, whose status another has taken" {
+@test "check names a descendant of CMD that was killed by a signal and reaped by another process" {
 	# it lives long enough to be seen
 	"$C" check --allow-no-cuda --output text -- sh -c 'sh -c "sleep 0.5; kill -SEGV \$\$" & wait $!; :'
 	grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 ' text || {
@@ -23,7 +23,7 @@ setup_file() {
 	grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 ' text
 }
 
-@test "check waits for what CMD leaves running, up to a limit, and names it" {
+@test "check waits up to a limit for processes that CMD leaves running, and names them" {
 	begun=$EPOCHREALTIME
 	"$C" check --allow-no-cuda --wait 0 --output text -- sh -c 'sleep 1.5 3>&- & echo $! > pid
 		until grep -q sleep /proc/$!/comm; do :; done'
@@ -40,7 +40,7 @@ setup_file() {
 	has "--wait: 'soon' is not a time"
 }
 
-@test "check: a process that uses CUDA and still runs is no green" {
+@test "check: a process that uses CUDA and still runs makes the check fail" {
 	cat > job.sh <<-'END'
 		mkfifo in out
 		"$1" < in > out &
@@ -64,7 +64,7 @@ setup_file() {
 	done
 }
 
-@test "check: JUnit's XML, which a parser reads, and its own output apart from the program's" {
+@test "check: valid JUnit XML, and its own output separate from the program's" {
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	cp "$P/.libs/never_closes" 'a<b>&"c' 2> /dev/null || cp "$P/never_closes" 'a<b>&"c'
 	run "$C" check --simulate --format=junit --output=junit.xml -- sh -c 'echo log >&2; exec "$0"' './a<b>&"c'
@@ -108,7 +108,7 @@ setup_file() {
 	has "--format: 'xml' is not text, json, junit or github"
 }
 
-@test "check --print-suppressions counts what matched in its own processes alone" {
+@test "check --print-suppressions counts matches only in its own processes" {
 	export CULIMBO_DIR=$BATS_TEST_TMPDIR/limbo CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR CULIMBO_KEEP_DEAD=1h
 	"$C" run --simulate -- "$P/is_killed" 2> /dev/null
 	printf 'leak:load_model\n' > known
@@ -121,7 +121,7 @@ setup_file() {
 	run ! grep ' suppressed=' text
 }
 
-@test "check --gen-suppressions of a ctypes program refuses what would hide every other" {
+@test "check --gen-suppressions of a ctypes program refuses a suppression that would hide all others" {
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	cat > leaks.py <<-'END'
 		import ctypes, os
@@ -147,7 +147,7 @@ setup_file() {
 	run ! grep -E '^(leak|stack):' made
 }
 
-@test "check tells that memory ran out in its cgroup, whoever was killed for it" {
+@test "check reports that its cgroup ran out of memory, whichever process was killed" {
 	if [ -w /sys/fs/cgroup/memory/cgroup.procs ]; then
 		group=/sys/fs/cgroup/memory/culimbo-test-$$ limit=memory.limit_in_bytes
 	else

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016
 # (output and status come from bats; the inner shell expands)
-# The command itself: help, version, and the nearest right thing.
+# The command itself: help, version, and suggestions for wrong words.
 load common.bash
 
-@test "it is a program in the build tree, not a script around it" {
+@test "the command in the build tree is a program, not a wrapper script" {
 	[ "$(head -c 4 "$C" | tail -c 3)" = ELF ]
 }
 
@@ -40,7 +40,7 @@ load common.bash
 	[[ $output != *missing* ]]
 }
 
-@test "an unknown subcommand: the nearest right one, exit 2, nothing on stdout" {
+@test "an unknown subcommand: the most similar valid one, exit 2, nothing on stdout" {
 	run "$C" ru
 	exits 2
 	has "unknown subcommand 'ru'; did you mean 'run'?"
@@ -58,7 +58,7 @@ load common.bash
 	has "culimbo run -- python3"
 }
 
-@test "an unknown option: the nearest right one, exit 2" {
+@test "an unknown option: the most similar valid one, exit 2" {
 	run "$C" run --simulated true
 	exits 2
 	has "unknown option '--simulated'; did you mean '--simulate'?"
@@ -91,7 +91,7 @@ load common.bash
 	has "no subcommand"
 }
 
-@test "what cannot be written is a failure" {
+@test "a failed write is an error" {
 	[ -w /dev/full ] || skip "no /dev/full"
 	run bash -c '"$0" --help > /dev/full' "$C"
 	exits 1

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of the command share.
+# Shared by the tests of the command.
 # shellcheck shell=bash disable=SC2034,SC2154
 # (C is for the tests; output and status come from bats' run)
 
 setup() {
 	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
-	# nothing of the caller's
+	# remove the caller's settings
 	unset LD_PRELOAD LD_LIBRARY_PATH
 	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
-# has TEXT: it stands in what `run` got
+# has TEXT: the output of `run` contains it
 has() {
 	if [[ $output != *"$1"* ]]; then
 		printf 'not there: %s\nin: %s\n' "$1" "$output"
@@ -18,7 +18,7 @@ has() {
 	fi
 }
 
-# exits STATUS: it is what `run` got
+# exits STATUS: `run` got this exit status
 exits() {
 	if [ "$status" -ne "$1" ]; then
 		printf 'status %s, not %s; output: %s\n' "$status" "$1" "$output"

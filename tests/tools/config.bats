@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154
 # (top_srcdir is of the test environment)
-# culimbo config: what the library would read, from the same table.
+# culimbo config: the values that the library would read, from the same table.
 load common.bash
 
 names() {
@@ -16,7 +16,7 @@ names() {
 	[ "$("$C" config | tail -n +2 | cut -d' ' -f1)" = "$(names)" ]
 }
 
-@test "every option of the table stands in the README's" {
+@test "every option of the table is in the README's" {
 	sed -n '/^## Options/,/^## [^O]/p' "$top_srcdir/README.md" > told
 	for name in $(names); do
 		grep -q "^|.*\`$name\`.*|" told || {
@@ -59,7 +59,7 @@ names() {
 	exits 2
 }
 
-@test "-o chooses columns, +COL adds, an unknown one is named with the nearest" {
+@test "-o chooses columns, +COL adds one, an unknown one is named with the most similar" {
 	[ "$("$C" config -o value,NAME --noheadings --raw | head -n 1)" = "0 CULIMBO_DISABLE" ]
 	[ "$("$C" config -o+name --raw | head -n 1)" = "$("$C" config --raw | head -n 1)" ]
 	[ "$("$C" config -o NAME --json | jq -c '.options[0]')" = '{"name":"CULIMBO_DISABLE"}' ]
@@ -77,7 +77,7 @@ names() {
 	if LC_ALL=C grep -q $'[\x01-\x09\x0b-\x1f\x7f-\xff]' out; then false; fi
 }
 
-@test "the options that are named, with or without CULIMBO_, in letters of either case" {
+@test "prints only the named options, with or without CULIMBO_, in upper or lower case" {
 	[ "$("$C" config grace CULIMBO_DIR --raw --noheadings -o NAME | xargs)" = "CULIMBO_GRACE CULIMBO_DIR" ]
 	run "$C" config grace grcae
 	exits 2
@@ -89,7 +89,7 @@ names() {
 	exits 2
 }
 
-@test "a terminal of 80 columns: nothing is wider, what an option does stands whole below it" {
+@test "a terminal of 80 columns: nothing is wider, and an option's whole description is below it" {
 	command -v script > /dev/null || skip "no script(1)"
 	unset "${!CULIMBO_@}"
 	TERM=xterm script -qec "stty cols 80 rows 24; '$C' config" typed < /dev/null | tr -d '\r' > seen

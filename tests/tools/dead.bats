@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2030,SC2031,SC2016
-# What killed processes leave, and for how long it is there to be looked at.
+# The files of killed processes, and how long they can be read.
 
 load common
 eval "$(declare -f setup | sed 's/^setup/common_setup/')"
@@ -45,7 +45,7 @@ of() {
 	exits 1
 }
 
-@test "ps: a dead importer holds what its exporter has not taken back yet, and no more" {
+@test "ps: a dead importer holds only blocks that its exporter has not taken back yet" {
 	start P CULIMBO_GRACE=50ms
 	start C
 	tell P "export 4096 3"

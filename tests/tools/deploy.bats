@@ -14,7 +14,7 @@ blocks() {
 	[ -e block.1 ]
 }
 
-@test "the manifests are YAML, of the kinds that they say" {
+@test "the manifests are YAML of the stated kinds" {
 	python3 -c 'import yaml' 2> /dev/null || skip "there is no yaml module for python3"
 	blocks yaml
 	python3 - <<-'END' > kinds
@@ -25,7 +25,7 @@ blocks() {
 	[ "$(tr '\n' ' ' < kinds)" = "Pod DaemonSet " ]
 }
 
-@test "the DaemonSet's command writes what node_exporter reads" {
+@test "the DaemonSet's command writes a file that node_exporter can read" {
 	blocks yaml
 	mkdir -m 700 shared
 	mkdir textfile
@@ -41,7 +41,7 @@ blocks() {
 	[[ $(< textfile/culimbo.prom) != *"# EOF"* ]]
 }
 
-@test "the pod's variables make a program right, in a folder that is open to all and sticky" {
+@test "the pod's variables protect a program, in a world-writable sticky folder" {
 	mkdir -m 1777 shared
 	library=$(cd "$top_builddir/.libs" && pwd)/libculimbo.so
 	run -0 env LD_PRELOAD="$library" CULIMBO_DIR="$PWD/shared" CULIMBO_SIM_DIR="$PWD/sim" \
@@ -49,7 +49,7 @@ blocks() {
 	[ "$output" = "right: the consumer reads 17, its own byte" ]
 }
 
-@test "the Python code is Python, and calls what the module has" {
+@test "the Python code is valid and calls only functions of the module" {
 	blocks python
 	python3 - "$top_srcdir/tools/wheel/culimbo/__init__.py" <<-'END'
 		import ast, sys
@@ -60,7 +60,7 @@ blocks() {
 	END
 }
 
-@test "the variables of the systemd drop-in are ones that the library takes" {
+@test "the variables of the systemd drop-in are options of the library" {
 	blocks ini
 	variables=$(sed -n 's/^Environment=//p' block.1)
 	# systemd makes one percent sign of two

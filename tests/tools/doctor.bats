@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # (output and status come from bats; each test is a subshell)
-# culimbo doctor: what is found, what is said to do, and that nothing takes it down.
+# culimbo doctor: its findings, its advice, and that nothing makes it crash.
 bats_require_minimum_version 1.5.0
 load common.bash
 eval "common_$(declare -f setup)"
@@ -50,14 +50,14 @@ fake_driver() {
 	[ -z "$(ls -A "$CULIMBO_DIR" 2> /dev/null)" ]
 }
 
-@test "--patience takes what its complaint names, an hour too" {
+@test "--patience accepts the values that its error message names, also an hour" {
 	"$C" doctor --simulate --patience=1h > /dev/null
 	run "$C" doctor --simulate --patience=2h
 	exits 2
 	has "up to 1 hour"
 }
 
-@test "without a driver it says what it can, and what to do; a warning, exit 0" {
+@test "without a driver it prints what it can, with advice; a warning, exit 0" {
 	if ldconfig -p | grep -q libcuda.so.1; then skip "there is a driver here"; fi
 	doctor
 	[ "$status" -eq 0 ]
@@ -73,7 +73,7 @@ fake_driver() {
 	jq -e '.checks[] | select(.check == "sharing").what | test("without a stamp")' checks.json
 }
 
-@test "a driver that crashes does not take the doctor with it" {
+@test "a driver that crashes does not crash the doctor" {
 	fake_driver 'int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
 		int cuInit(unsigned f) { return *(volatile int *)0; }'
 	doctor
@@ -83,7 +83,7 @@ fake_driver() {
 	[ "$(verdict ptrace)" != "" ]
 }
 
-@test "a driver that hangs is waited for no longer than it is told" {
+@test "the doctor waits for a driver that hangs only for the given time" {
 	fake_driver 'int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
 		int cuInit(unsigned f) { for (;;) pause(); }'
 	before=${EPOCHREALTIME/./}
@@ -106,7 +106,7 @@ fake_driver() {
 	[ "$(verdict hooks)" = fail ] # none of its calls can be routed: it has none
 }
 
-@test "what the library says of others that are preloaded: whose wrappers, two copies" {
+@test "messages about other preloaded libraries: which wrappers, two copies" {
 	case $(uname -m) in x86_64) first=GLIBC_2.2.5 ;; *) first=GLIBC_2.17 ;; esac
 	"${CC:-cc}" -D_GNU_SOURCE -O2 -shared -fPIC -Wl,-Bsymbolic "-DFIRST_GLIBC=\"$first\"" -o wrapper.so \
 		"$top_srcdir/tests/doors/wrapper.c" -ldl
@@ -119,7 +119,7 @@ fake_driver() {
 	jq -e '[.checks[] | select(.check == "messages" and .status == "warn").what] | any(test("two copies of culimbo"))' checks.json
 }
 
-@test "limits: a file may be too short, descriptors too few" {
+@test "limits: the file size limit too small, too few descriptors" {
 	run bash -c 'ulimit -S -f 1000; "$0" doctor --simulate --json' "$C"
 	exits 1
 	jq -e '.checks[] | select(.check == "fsize") | .status == "fail" and (.advice | test("ulimit -f"))' <<< "$output"
@@ -128,7 +128,7 @@ fake_driver() {
 	jq -e '.checks[] | select(.check == "nofile").status == "warn"' <<< "$output"
 }
 
-@test "the directory: of others, none, not to be written to" {
+@test "the directory: another user's, missing, not writable" {
 	mkdir -m 777 open
 	doctor --simulate --dir="$PWD/open"
 	[ "$status" -eq 1 ]
@@ -147,7 +147,7 @@ fake_driver() {
 	[ "$(verdict sharing)" = warn ]
 }
 
-@test "the directory: one that is kept from us is not to be taken away" {
+@test "the directory: one that we may not read must not be removed" {
 	[ "$(id -u)" -ne 0 ] || skip "root is kept from nothing"
 	mkdir -p -m 000 kept
 	doctor --simulate --dir="$PWD/kept/in"
@@ -156,7 +156,7 @@ fake_driver() {
 	chmod 700 kept
 }
 
-@test "what the dead left, and options that are wrong, are warnings" {
+@test "files of dead processes and wrong options are warnings" {
 	start P
 	tell P "export 1024 1"
 	die P
@@ -166,7 +166,7 @@ fake_driver() {
 	jq -e '.checks[] | select(.check == "options") | .status == "warn" and (.what | test("CULIMBO_GRACE"))' checks.json
 }
 
-@test "logind, ptrace and hidepid, as the system's files have them" {
+@test "logind, ptrace and hidepid, from the system's files" {
 	unset CULIMBO_DIR # where logind would take it
 	mkdir -p root/run/systemd/system root/etc/systemd/logind.conf.d root/proc/sys/kernel/yama root/proc/self
 	echo 2 > root/proc/sys/kernel/yama/ptrace_scope

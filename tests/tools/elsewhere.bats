@@ -20,7 +20,7 @@ teardown() {
 	fi
 }
 
-@test "ps: of a process in another PID namespace: its pid here, and its cgroup" {
+@test "ps: for a process in another PID namespace: its pid here, and its cgroup" {
 	unshare -pf --mount-proc true 2> /dev/null || skip "no PID namespace can be made here"
 	printf '#!/bin/sh\nexec unshare -pf --kill-child --mount-proc "%s"\n' "$SHARER" > inside
 	chmod +x inside
@@ -41,7 +41,7 @@ teardown() {
 	[[ $output != *HOSTPID* ]]
 }
 
-@test "ps: of a process with a host name of its own: what it calls its host" {
+@test "ps: for a process with a host name of its own: that host name" {
 	unshare -pfu --mount-proc true 2> /dev/null || skip "no namespaces can be made here"
 	printf '#!/bin/sh\nHOSTNAME=trainer-0 exec unshare -pfu --kill-child --mount-proc "%s"\n' "$SHARER" > inside
 	chmod +x inside

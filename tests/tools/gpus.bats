@@ -29,7 +29,7 @@ scene() {
 
 MINE=GPU-63756c69-6d62-6f2d-7369-6d0000000000
 
-@test "ps --gpus: what is shared of each, and that used and free memory are not known without NVIDIA's library" {
+@test "ps --gpus: the shared memory of each GPU; used and free memory are unknown without NVIDIA's library" {
 	run --separate-stderr "$C" ps --gpus --json
 	exits 0
 	[ "$(jq -c . <<< "$output")" = '{"gpus":[]}' ]
@@ -48,7 +48,7 @@ MINE=GPU-63756c69-6d62-6f2d-7369-6d0000000000
 	[ "$("$C" ps --gpus --raw --noheadings -o EXPORTED,HELD,LIMBO,PINNED)" = "0B 3M 0B 3M" ]
 }
 
-@test "ps --gpus: NVIDIA's library knows used and free memory, names, and GPUs that nobody shares" {
+@test "ps --gpus: with NVIDIA's library, used and free memory, names, and GPUs without sharing" {
 	scene
 	fake_nvml
 	LD_LIBRARY_PATH=$PWD run --separate-stderr "$C" ps --gpus --raw -o GPU,NAME,USED,FREE,LIMBO,UUID

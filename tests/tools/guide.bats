@@ -5,11 +5,11 @@ setup() {
 	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
-@test "doc/troubleshooting.md has each message of the library, and no other" {
+@test "doc/troubleshooting.md has exactly the messages of the library" {
 	python3 "$top_srcdir/tests/tools/messages.py" "$top_srcdir"
 }
 
-@test "the lines of code that its transcripts name are those that the programs' reports name" {
+@test "its transcripts name the same lines of code as the programs' reports" {
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	unset LD_PRELOAD LD_LIBRARY_PATH
 	guide=$top_srcdir/doc/troubleshooting.md
@@ -33,7 +33,7 @@ setup() {
 	done
 }
 
-@test "its transcript of a Python program names the lines that the report names" {
+@test "its transcript of a Python program names the same lines as the report" {
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	unset LD_PRELOAD LD_LIBRARY_PATH
 	grep -oE '[a-z_<>]+ \(trainer\.py:[0-9]+\)' "$top_srcdir/doc/troubleshooting.md" | sort -u > told

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2016
-# Jobs of which one side alone is under culimbo: the report, ps and check say so.
+# Jobs of which only one side is under culimbo: the report, ps and check say so.
 
 load common
 bats_require_minimum_version 1.5.0
@@ -30,7 +30,7 @@ note() {
 	[[ $("$C" ps --json | jq -r --argjson p "$1" '.processes[] | select(.pid == $p) | .note') == *"$2"* ]]
 }
 
-@test "ps: exports that nobody under culimbo ever opened, once their grace is over" {
+@test "ps: exports that no process under culimbo opened, after their grace period" {
 	start P CULIMBO_GRACE=100ms
 	start C
 	tell P "export 4096 2"
@@ -43,7 +43,7 @@ note() {
 	note "${PID[P]}" null
 }
 
-@test "the report at exit says it, as a note and not as a finding" {
+@test "the report at exit has them as a note, not as a finding" {
 	start P CULIMBO_REPORT=always CULIMBO_ERROR_EXITCODE=42
 	tell P "export 4096 2"
 	finish P
@@ -59,7 +59,7 @@ note() {
 	run ! grep -q "none ever opened" Q.err
 }
 
-@test "ps --unprotected lists who uses CUDA without the library, and no other" {
+@test "ps --unprotected lists exactly the processes that use CUDA without the library" {
 	start P
 	bare B
 	tell P "export 4096 1"
@@ -86,7 +86,7 @@ job() {
 	END
 }
 
-@test "check: a descendant without the library, and exports that nobody opened: a finding" {
+@test "check: a descendant without the library, and exports that no process opened: a finding" {
 	job
 	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" open 0.3
 	exits 99
@@ -99,7 +99,7 @@ job() {
 		.[-1].unprotected == 1' json
 }
 
-@test "check: a descendant that uses CUDA by itself is named, and is no finding" {
+@test "check: a descendant that uses CUDA without sharing is named, but is no finding" {
 	cat > job.sh <<-'END'
 		"$2" > out
 		env -u LD_PRELOAD sh -c 'sleep 0.3 | "$1"' sh "$1"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# culimbo.h(3) tells of what culimbo.h declares, and of nothing else.
+# culimbo.h(3) describes exactly what culimbo.h declares.
 HEADER=$top_srcdir/preload/culimbo.h
 PAGE=$top_srcdir/doc/culimbo.h.3
 
-@test "each function of culimbo.h is in its man page, and each of the page is in culimbo.h" {
+@test "culimbo.h and its man page have the same functions" {
 	declared=$(sed -n 's/^[a-z].*[ *]\(culimbo_[a-z_]*\)(.*);$/\1/p' "$HEADER" | grep -v '_fn$' | sort -u)
 	[ "$(wc -w <<< "$declared")" -ge 3 ]
 	told=$(grep -oE '^\.BI? .*(culimbo_[a-z_]*)\(' "$PAGE" | grep -oE 'culimbo_[a-z_]+' | grep -v '_fn$' | sort -u)
@@ -13,7 +13,7 @@ PAGE=$top_srcdir/doc/culimbo.h.3
 	[ "$declared" = "$named" ]
 }
 
-@test "so is each error" {
+@test "culimbo.h and its man page have the same errors" {
 	[ "$(grep -oE -- '-E[A-Z]+' "$HEADER" | sort -u)" = \
 		"$(sed -n 's/^\.B \\\(-E[A-Z]*\)$/\1/p' "$PAGE" | sort -u)" ]
 }

@@ -51,7 +51,7 @@ compare() {
 	diff <(comm -13 printed.here always) /dev/null || { echo "$1: in doc/json.md, and not printed"; false; }
 }
 
-@test "doc/json.md has the keys that are printed" {
+@test "doc/json.md has exactly the keys that are printed" {
 	start P
 	start C
 	tell P "export 4096 2"
@@ -79,7 +79,7 @@ compare() {
 	[ "$(xargs < printed)" = "groups[].blocks groups[].pid groups[].sum groups[].sum_bytes" ]
 }
 
-@test "doc/json.md has the keys of the report's schema" {
+@test "doc/json.md has exactly the keys of the report's schema" {
 	jq -r '[.. | .properties? // empty | keys[]] | unique[]' "$top_srcdir/doc/report.schema.json" | sort > schema
 	awk '/^## / { on = /CULIMBO_REPORT_FORMAT/ } on' "$page" | sed -n 's/^| `\([^`]*\)`.*/\1/p' | sort > known
 	diff schema known
@@ -91,7 +91,7 @@ compare() {
 	[ ! -s unexplained ]
 }
 
-@test "an old key and the new one say the same, with as many lines as you like" {
+@test "an old key and the new one have the same value, with any number of lines" {
 	start P
 	start C
 	tell P "export 4096 3"

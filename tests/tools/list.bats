@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # (output, status and SAID come from elsewhere; each test is a subshell)
-# culimbo ps, blocks, show and report: who shares what, seen from outside.
+# culimbo ps, blocks, show and report: which processes share which blocks, read by another process.
 bats_require_minimum_version 1.5.0
 load common.bash
 eval "common_$(declare -f setup)"
@@ -27,7 +27,7 @@ scene() {
 	tell P "free 2"
 }
 
-@test "nobody shares: no line, empty JSON, status 0, and it is said on stderr" {
+@test "no process shares: no line, empty JSON, status 0, and a message on stderr" {
 	run --separate-stderr "$C" ps
 	exits 0
 	[ -z "$output" ]
@@ -109,7 +109,7 @@ scene() {
 	has "did you mean 'BYTES'?"
 }
 
-@test "blocks: by a column, the first so many, and in groups" {
+@test "blocks: sorted by a column, limited in number, and in groups" {
 	scene
 	start Q
 	tell Q "export 1024 7"
@@ -142,7 +142,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	exits 2
 }
 
-@test "show a process, a block by its name, by an address in it" {
+@test "show: a process; a block by its name or by an address in it" {
 	scene
 	run "$C" show "${PID[P]}"
 	exits 0
@@ -188,7 +188,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	exits 2
 }
 
-@test "report: the hint names who lives of several holders, and how many there are" {
+@test "report: with several holders the hint names the live ones, and their number" {
 	start P CULIMBO_GRACE=1h
 	start A CULIMBO_KEEP_DEAD=1h
 	start B
@@ -218,7 +218,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	grep -q "HINT: process ${PID[A]} ended without closing" text
 }
 
-@test "report: of imports from one place, how many their exporter has freed, and that it waits only if it lives" {
+@test "report: for imports from one place, how many their exporter has freed, and that it waits only if it lives" {
 	start P CULIMBO_GRACE=1h CULIMBO_KEEP_DEAD=1h
 	start C
 	tell P "export 4096 1"
@@ -242,7 +242,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	grep -q "find what killed it$" text
 }
 
-@test "imports of a process without culimbo: their size is not known; while they are used they are no fault" {
+@test "imports of a process without culimbo: their size is unknown, and while they are in use they are no finding" {
 	start B CULIMBO_DISABLE=1
 	start P
 	tell B "export 1024 1"
@@ -256,7 +256,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	has "CULIMBO_DISABLE=1"
 }
 
-@test "what the dead had on its way back: limbo-free, once its own grace is over" {
+@test "a dead exporter's blocks: limbo-free, once their grace period is over" {
 	start P CULIMBO_GRACE=1s CULIMBO_KEEP_DEAD=1h
 	tell P "export 2048 2"
 	# both at once, so that nothing of it goes back before
@@ -306,7 +306,7 @@ with open(sys.argv[1], "r+b") as file:
 END
 }
 
-@test "show: what several are called is listed" {
+@test "show: a name of several processes or blocks: all are listed" {
 	scene
 	# two exporters whose driver gives both the same address
 	start Q
@@ -338,7 +338,7 @@ END
 	exits 0
 }
 
-@test "a dead exporter, and a dead importer, are said to be dead" {
+@test "dead exporters and dead importers are marked as dead" {
 	scene
 	die P
 	run column PID,STATE ps
@@ -359,7 +359,7 @@ ${PID[C]} alive" ]
 	has "its exporter has ended"
 }
 
-@test "show: of an event the hint is to destroy it" {
+@test "show: for an event the hint is to destroy it" {
 	start P CULIMBO_GRACE=1h
 	start C
 	tell P event
@@ -371,7 +371,7 @@ ${PID[C]} alive" ]
 	[[ $output =~ event\ +at\ 0x[0-9a-f]+,\ of\ process\ ${PID[P]} ]]
 }
 
-@test "report: of a killed exporter, who still keeps its memory" {
+@test "report: for a killed exporter, the processes that still hold its memory" {
 	start P CULIMBO_KEEP_DEAD=1h
 	start C CULIMBO_KEEP_DEAD=1h
 	tell P "export 4096 1"
@@ -384,7 +384,7 @@ ${PID[C]} alive" ]
 	has "HINT: both are dead: nothing is left to free; find why process ${PID[C]} ended without closing"
 }
 
-@test "damaged files, and those of others and of other versions: a line each, never a crash" {
+@test "damaged files, and files of other users and other versions: a line each, never a crash" {
 	scene
 	file=$CULIMBO_DIR/$(column FILE,PID ps | sed -n "s/ ${PID[P]}$//p")
 	size=$(stat -c %s "$file")
@@ -428,7 +428,7 @@ ${PID[C]} alive" ]
 	[ "$status" -lt 2 ]
 }
 
-@test "a file that is cut while it is read does not take us with it" {
+@test "a file that is truncated while it is read causes no crash" {
 	scene
 	file=$CULIMBO_DIR/$(column FILE,PID ps | sed -n "s/ ${PID[P]}$//p")
 	copy_file "$file" copy
@@ -447,7 +447,7 @@ ${PID[C]} alive" ]
 	wait "$cutter" || :
 }
 
-@test "names of processes are theirs to choose: no control byte reaches a terminal" {
+@test "no control byte of a process's name reaches a terminal" {
 	cp "$SHARER" "$(printf 'ev\033[31mil\302\233')"
 	EXE=./$(printf 'ev\033[31mil\302\233') start P CULIMBO_GRACE=1h
 	start C
@@ -469,7 +469,7 @@ ${PID[C]} alive" ]
 	has "a?]0;x???z"
 }
 
-@test "a command line in letters beyond ASCII stays readable" {
+@test "a command line with characters beyond ASCII stays readable" {
 	cp "$SHARER" "größe-日本"
 	EXE=./größe-日本 start P
 	tell P "export 1024 1"
@@ -485,7 +485,7 @@ ${PID[C]} alive" ]
 	[ "$(column COMMAND blocks | sort -u)" = "$raw" ]
 }
 
-@test "a directory that is not ours alone: said, with what to do; exit 1" {
+@test "a directory that others may write to: a message with advice; exit 1" {
 	mkdir -m 777 open
 	run "$C" ps --dir=open
 	exits 1
@@ -495,7 +495,7 @@ ${PID[C]} alive" ]
 	has "is not a directory"
 }
 
-@test "a terminal of 80 columns: a line each, of a command line its program, the rest whole" {
+@test "a terminal of 80 columns: a line each, command lines cut to the program, the rest whole" {
 	command -v script > /dev/null || skip "no script(1)"
 	scene
 	for listing in ps blocks; do
@@ -522,7 +522,7 @@ ${PID[C]} alive" ]
 	[ "$(column STATE blocks | sort | uniq -c | xargs)" = "80000 exported 20000 limbo-grace" ]
 }
 
-@test "no list is empty without a word: why, and what to do" {
+@test "an empty list comes with the reason and advice" {
 	for command in ps blocks; do
 		run --separate-stderr "$C" $command
 		exits 0

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # (output, status and SAID come from elsewhere; each test is a subshell)
-# culimbo metrics: numbers for a monitor, as promtool, node_exporter and Prometheus read them.
+# culimbo metrics: metrics for monitoring, as promtool, node_exporter and Prometheus read them.
 bats_require_minimum_version 1.5.0
 load common.bash
 eval "common_$(declare -f setup)"
@@ -42,7 +42,7 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	grep "^$2{pid=\"${PID[$1]}\",program=\"sharer\",file=\"[^\"]*\",device=\"0\",gpu=\"$GPU\"${3-}}" text | sed 's/.* //'
 }
 
-@test "what each process exports, has in limbo, and keeps of others" {
+@test "the exports, limbo and imports of each process" {
 	"$C" metrics > text
 	[ "$(value 'culimbo_processes{state="alive"}')" = 0 ]
 	[ "$(tail -n 1 text)" = "# EOF" ]
@@ -65,7 +65,7 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	[ "$(of C culimbo_pinned_bytes)" = 4096 ]
 }
 
-@test "a file is written whole; again and again until it is told to end" {
+@test "the file is always complete; it is written repeatedly until a signal ends the command" {
 	scene
 	"$C" metrics -o out.prom
 	"$C" metrics > text
@@ -88,7 +88,7 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	exits 2
 }
 
-@test "counters only grow: exports, the way through the limbo, refused and reclaimed" {
+@test "counters only grow: exports, limbo, refusals and reclaims" {
 	export CULIMBO_GRACE=0
 	start P
 	start C
@@ -171,7 +171,7 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	[ "$(counter P exports)" = 1 ]
 }
 
-@test "a GPU has one name for all processes, also where they number them otherwise" {
+@test "a GPU has one name for all processes, also when they number GPUs differently" {
 	export CULIMBO_SIM_DEVICES=2
 	start P CUDA_VISIBLE_DEVICES=1
 	start Q
@@ -188,7 +188,7 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	[ "$(column GPU,BYTES blocks --bytes | sort | xargs)" = "${GPU%01}00 8192 $GPU 4096" ]
 }
 
-@test "the dashboard asks for what is printed, and for all of it" {
+@test "the dashboard uses exactly the printed metrics" {
 	scene
 	"$C" metrics --format=prometheus > text
 	jq -e '.title and .uid and (.panels | length > 9) and ([.panels[].id] | length == (unique | length))' \
@@ -207,7 +207,7 @@ of() { # NAME of the process, and of the metric, and what else is in its labels
 	find to -name culimbo-dashboard.json | grep -q /share/culimbo/
 }
 
-@test "promtool has nothing against it, whatever a program is called" {
+@test "promtool finds no error, whatever a program's name is" {
 	[ -x "$tools/promtool" ] || skip "no Prometheus (fetch-prometheus.sh has said why)"
 	cp "$SHARER" 'a"b\c'
 	scene

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # (output and status come from bats; each test is a subshell)
-# Man pages, completions and --help: made of one table, and so of one mind.
+# Man pages, completions and --help are made from one table and agree.
 bats_require_minimum_version 1.5.0
 load common.bash
 eval "common_$(declare -f setup)"
@@ -25,7 +25,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 		grep -oE -- '--?[a-zA-Z][a-z-]*' | sort
 }
 
-@test "each subcommand has a page, and there is no page of another" {
+@test "each subcommand has a page, and there is no other page" {
 	[ "$(ls "$pages" | grep '^culimbo-.*\.1$' | sed 's/culimbo-\(.*\)\.1/\1/' | sort)" = "$(sort <<< "$subs")" ]
 	for sub in $subs; do
 		grep -qF ".BR culimbo\\-$sub (1)" "$pages/culimbo.1"
@@ -66,7 +66,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 	done
 }
 
-@test "help fits 80 letters, but for command lines and an option of many words" {
+@test "help fits into 80 columns, except command lines and one long option" {
 	for sub in $subs; do
 		"$C" help "$sub" | sed '/^Examples:/,$d' |
 			grep -vE '^ +(-[a-z], )?--[a-z]+=[^ ]+$' | awk 'length > 80 || /[^ ]  *$/ && / $/' > long
@@ -80,7 +80,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 	"$C" help blocks | grep -q '^      --held  *only those that somebody holds$'
 }
 
-@test "exit statuses and examples of --help stand in the page" {
+@test "exit statuses and examples of --help are in the page" {
 	for sub in $subs; do
 		"$C" help "$sub" | sed -n '/^Exit status:/,/^$/s/^ *\([0-9][0-9]*\)  .*/.B \1/p' > want
 		[ "$(wc -l < want)" -ge 1 ]
@@ -90,7 +90,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 	done
 }
 
-@test "every option of the library stands in culimbo(7)" {
+@test "every option of the library is in culimbo(7)" {
 	for name in $(sed -n 's/^OPTION([a-z_]*, "\([A-Z_]*\)".*/\1/p' "$top_srcdir/shim/base/options.def"); do
 		grep -q "^\\\\fB$name\\\\fR=" "$pages/culimbo.7"
 	done
@@ -117,7 +117,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 	done < titles
 }
 
-@test "groff and mandoc find nothing to complain about" {
+@test "groff and mandoc give no warnings" {
 	for page in "$pages"/culimbo*.[17]; do
 		run groff -ww -man -Tutf8 -z "$page"
 		exits 0
@@ -130,7 +130,7 @@ help_options() { # SUB: --long and -s of its help, sorted
 	has "limbo-held"
 }
 
-@test "bash, zsh and fish take their completions" {
+@test "bash, zsh and fish load their completions" {
 	bash -n "$pages/culimbo.bash"
 	zsh -n "$pages/_culimbo"
 	fish -n "$pages/culimbo.fish"
@@ -172,7 +172,7 @@ completes() {
 	[ "$(completes culimbo show 0x)" = "$(column ADDRESS blocks)" ]
 }
 
-@test "fish offers what bash does" {
+@test "fish offers the same as bash" {
 	start P
 	tell P "export 1024 1"
 	offers() { HOME=$PWD fish --no-config -c 'source $argv[1]; complete -C $argv[2]' "$pages/culimbo.fish" "$1" | cut -f1 | sort | xargs; }
@@ -185,7 +185,7 @@ completes() {
 	[ "$(offers 'culimbo ps -o +PID,HELDB')" = +PID,HELDBYTES ]
 }
 
-@test "zsh offers columns, with a + before them too" {
+@test "zsh offers columns, also with a + before them" {
 	# types $2 and a tab in a zsh with our completions, and reads until $3 is shown
 	cat > driver <<- 'E'
 		zmodload zsh/zpty
@@ -201,7 +201,7 @@ completes() {
 	if grep -q -e '-default-' list; then false; fi # (compadd's, where an action is not called as it stands)
 }
 
-@test "make install puts them where man and the shells look, uninstall takes them away" {
+@test "make install puts them where man and the shells look, uninstall removes them" {
 	make -s -C "$top_builddir" DESTDIR="$PWD/to" install-data-local > log 2>&1 || { cat log; false; }
 	prefix=$(sed -n 's/^prefix = //p' "$top_builddir/Makefile")
 	for file in man/man1/culimbo.1 man/man1/culimbo-ps.1 man/man7/culimbo.7 \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016,SC2012,SC2030,SC2031
 # (the inner shell expands; each test is a subshell, as bats has it)
-# culimbo run: CMD is CMD, under the library, or it is said why not.
+# culimbo run: CMD runs unchanged under the library, or a message says why not.
 bats_require_minimum_version 1.5.0
 load common.bash
 
@@ -23,7 +23,7 @@ patch() {
 	has "$(readlink -f "$(library)")"
 }
 
-@test "with --no-preload it is not, even when it was" {
+@test "with --no-preload the library is not loaded, even when the environment has it" {
 	run "$C" run --no-preload -- grep -c libculimbo.so /proc/self/maps
 	exits 1
 	run "$C" run -- "$C" run --no-preload -- sh -c 'echo "<${LD_PRELOAD-unset}>"'
@@ -32,7 +32,7 @@ patch() {
 	[ "$output" = libc.so.6 ]
 }
 
-@test "the library stands before what LD_PRELOAD holds, and once" {
+@test "the library comes first in LD_PRELOAD, and once" {
 	lib=$(library)
 	[ "$("$C" run -- printenv LD_PRELOAD)" = "$lib" ]
 	LD_PRELOAD="libc.so.6 libm.so.6" run "$C" run -- printenv LD_PRELOAD
@@ -45,7 +45,7 @@ patch() {
 	[ "$output" = "$lib:libm.so.6" ]
 }
 
-@test "options for the library's variables: as the variable, and a wrong value is refused before CMD runs" {
+@test "options for the library's variables: the same as the variable, and a wrong value is refused before CMD runs" {
 	run "$C" run --grace=5ms --log=debug --log-file=l.%p --report=off --report-file r.%p --report-format jsonl \
 		--trace=t.%p -- sh -c 'env | grep ^CULIMBO_ | sort'
 	exits 0
@@ -80,7 +80,7 @@ CULIMBO_TRACE=t.%p' ]
 	exits 1
 }
 
-@test "--simulate says once why a program of the CUDA runtime cannot run on it" {
+@test "--simulate prints once why a program of the CUDA runtime cannot run on the simulated driver" {
 	cat > asks.c <<-'END'
 		int cuGetExportTable(const void **table, const void *id);
 		int main(void)
@@ -97,7 +97,7 @@ CULIMBO_TRACE=t.%p' ]
 	[ "$(wc -l < err)" -eq 1 ]
 }
 
-@test "at a terminal, without a driver: run says what --simulate is" {
+@test "at a terminal, without a driver: run explains --simulate" {
 	command -v script > /dev/null || skip "no script(1)"
 	[ ! -e /dev/nvidiactl ] || skip "there is a driver"
 	script -qec "'$C' run true" typed < /dev/null > seen
@@ -119,7 +119,7 @@ CULIMBO_TRACE=t.%p' ]
 	[ "$("$C" run sh -c 'echo "$0 $1"' --help -- )" = "--help --" ]
 }
 
-@test "CMD takes the place of culimbo: same pid, signals, no descriptors" {
+@test "CMD replaces culimbo: same pid, signals, no descriptors" {
 	"$C" run -- sh -c 'echo $$ > pid; exec sleep 60' &
 	for _ in $(seq 100); do [ -s pid ] && break; sleep 0.05; done
 	[ "$(cat pid)" = "$!" ]
@@ -156,7 +156,7 @@ CULIMBO_TRACE=t.%p' ]
 	has "Permission denied"
 }
 
-@test "another architecture or class: said so, 126" {
+@test "another architecture or class: a message, 126" {
 	cp "$(type -P true)" foreign
 	patch foreign 18 '\0363\0000' # EM_RISCV
 	run "$C" run ./foreign
@@ -216,7 +216,7 @@ CULIMBO_TRACE=t.%p' ]
 	[ "$("$C" run ./plain b)" = "plain b" ]
 }
 
-@test "setuid of another user: said so, 126; with --no-preload it runs" {
+@test "setuid of another user: a message, 126; with --no-preload it runs" {
 	if [ "$(id -u)" -eq 0 ]; then
 		install -o 65534 -m 4755 "$(type -P true)" suid
 		install -g 65534 -m 2755 "$(type -P true)" sgid
@@ -243,7 +243,7 @@ CULIMBO_TRACE=t.%p' ]
 	fi
 }
 
-@test "another C library's loader, a loader that is missing: said so, 126" {
+@test "another C library's loader, a missing loader: a message, 126" {
 	loader=$(LC_ALL=C grep -aoE '/lib[0-9a-z]*/ld-linux[-0-9a-z]*\.so\.[0-9]' "$C" | head -n 1)
 	[ -n "$loader" ]
 	at=$(LC_ALL=C grep -abo "$loader" "$C" | head -n 1 | cut -d: -f1)
@@ -311,7 +311,7 @@ tree() {
 	has "$PWD/install/"
 }
 
-@test "a path that LD_PRELOAD cannot hold is told, 125" {
+@test "a path that LD_PRELOAD cannot hold: a message, 125" {
 	for bad in 'with space' 'with:colon' 'with$dollar'; do
 		tree "$bad"
 		run "$bad/tools/culimbo" run -- true
@@ -327,7 +327,7 @@ tree() {
 	exits 0
 }
 
-@test "a missing library is told, 125, and CMD is not run" {
+@test "a missing library: a message, 125, and CMD is not run" {
 	tree broken
 	rm broken/.libs/libculimbo.so
 	run broken/tools/culimbo run -- touch ran

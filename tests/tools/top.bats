@@ -50,7 +50,7 @@ scene() {
 	tell Q "export 1024 5"
 }
 
-@test "live: a line each, a bar and a sparkline that move, the most first" {
+@test "live: a line for each process, a moving bar and sparkline, the largest first" {
 	scene
 	opens 120 24 "$C top -d 200ms"
 	shows 'culimbo top .*every 200ms'
@@ -70,7 +70,7 @@ scene() {
 	shows 'status=0'
 }
 
-@test "keys: sort, the other way round, filter, pause, help" {
+@test "keys: sort, reverse, filter, pause, help" {
 	scene
 	opens 120 24 "$C top -d 200ms"
 	shows "^ *${PID[P]} "
@@ -149,7 +149,7 @@ scene() {
 	shows 'status=0'
 }
 
-@test "a process is selected, and leads on to its holders, their blocks and call stacks" {
+@test "selecting a process shows its holders, their blocks and call stacks" {
 	scene
 	selected() { # the pid of the line that is drawn the other way round
 		term capture-pane -e -p -t 0 | python3 -c '
@@ -201,7 +201,7 @@ for line in sys.stdin:
 	shows 'status=0'
 }
 
-@test "each GPU: what the limbos take of it; with NVIDIA's library, used and free memory" {
+@test "each GPU: the memory in limbos; with NVIDIA's library, used and free memory" {
 	scene
 	run "$C" top
 	exits 0
@@ -274,7 +274,7 @@ for line in sys.stdin:
 	shows 'status=0'
 }
 
-@test "the terminal is given back, also when it is told to end" {
+@test "the terminal is restored, also after a signal" {
 	scene
 	opens 100 20 "stty -g > before; sh -c 'echo \$\$ > pid; exec $C top'; echo ended=\$?; stty -g > after"
 	shows 'culimbo top'
@@ -285,7 +285,7 @@ for line in sys.stdin:
 	[ "$(term display-message -p -t 0 '#{alternate_on} #{cursor_flag}')" = "0 1" ]
 }
 
-@test "no colours with NO_COLOR; no UTF-8 in a locale without; it is not drawn anew all the time" {
+@test "no colours with NO_COLOR; no UTF-8 in a locale without it; the screen is redrawn only where it changes" {
 	scene
 	opens 100 20 "NO_COLOR=1 LC_ALL=C $C top -d 200ms"
 	shows '#####'
@@ -313,7 +313,7 @@ for line in sys.stdin:
 	if LC_ALL=C grep -q $'\033' <<< "$output"; then false; fi
 }
 
-@test "--batch: so many tables; and the columns, filter and order that are asked for" {
+@test "--batch: the given number of tables, with the given columns, filter and order" {
 	scene
 	began=${EPOCHREALTIME/./}
 	run "$C" top --batch -n 3 -d 100ms

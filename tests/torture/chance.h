@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dice and the clock, for the supervisors of tests/torture and for their processes. */
+/* Random numbers and the clock, for the supervisors of tests/torture and their processes. */
 #ifndef CHANCE_H
 #define CHANCE_H
 
@@ -14,7 +14,7 @@ static inline uint64_t torture_now(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* xorshift64*: the same on every machine. */
+/* xorshift64*, the same on every machine. */
 static inline uint32_t torture_dice(uint64_t *seed, uint32_t sides)
 {
 	*seed ^= *seed >> 12;

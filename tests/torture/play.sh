@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# What torture.sh and storm.sh have in common; they read it with `.`.
+# Sourced by torture.sh, storm.sh and pressure_storm.sh.
 #
-# Must always hold: a folder of its own for all that is shared, gone afterwards;
-# a deadline; what is started does not outlive it.
+# Rules: All shared files are in a folder of this run, which is removed afterwards.
+# There is a deadline.  No process outlives it.
 
-# what the caller has of ours would reach the processes
+# the caller's settings of culimbo would reach the processes
 unset LD_PRELOAD TEST_DOOR
 for variable in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$variable"
 done
-# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+# files of killed processes go at once, because the supervisors count files; tests/tools/dead.bats tests the default
 export CULIMBO_KEEP_DEAD=0
 
 bail() {
@@ -26,7 +26,7 @@ clean() {
 	fi
 }
 
-# Sets what follows needs: $program, $top, TORTURE_BUILD, TORTURE_SEED; $gpu not empty: on the machine's own driver.
+# Sets $program, $top, TORTURE_BUILD and TORTURE_SEED.  Where $gpu is not empty, the machine's driver is used.
 begin() { # NAME BUILD_DIR
 	name=$1
 	TORTURE_BUILD=$(cd "$2" && pwd) || exit 1
@@ -52,10 +52,10 @@ begin() { # NAME BUILD_DIR
 	failures=0
 }
 
-# One run in the folder $top/NAME; its lines get their numbers here.
+# Runs $program once in the folder $top/NAME, and numbers its lines.
 run() { # NAME SECONDS ARGUMENTS OF $program
 	dir=$top/$1
-	most=$(($2 + 120 + 75 + 30)) # (it ends by itself before that, see torture.c and storm.c)
+	most=$(($2 + 120 + 75 + 30)) # a bound: it ends by itself before that, see torture.c and storm.c
 	shift 2
 	mkdir -p "$dir/reports"
 	TORTURE_DIR=$dir CULIMBO_DIR=$dir/limbo CULIMBO_SIM_DIR=$dir/sim \
@@ -77,14 +77,14 @@ run() { # NAME SECONDS ARGUMENTS OF $program
 	done < "$dir/result"
 	[ "$status" -eq 0 ] || {
 		failures=$((failures + 1))
-		echo "# $name ended with $status"
+		echo "# $name ended with status $status"
 	}
-	[ "$status" -ne 124 ] && [ "$status" -ne 137 ] || echo "Bail out! it takes longer than $most s"
+	[ "$status" -ne 124 ] && [ "$status" -ne 137 ] || echo "Bail out! it ran longer than $most s"
 }
 
-# What they said on stderr: like lines once, with how often.
+# Prints what the processes wrote to stderr: similar lines once, with their number.
 said() { # NAME
-	# (an error of the driver keeps its number)
+	# keeps the number of a driver error
 	cat "$top/$1"/*.err | sed -E 's/(CUDA error|gave) ([0-9]+)/\1 <\2>/g; s/0x[0-9a-f]*/N/g; s/(^|[^<0-9])[0-9]+/\1N/g; s/<([0-9]+)>/\1/g' | cut -c1-200 |
 		sort | uniq -c | sort -rn | head -n 20 | sed 's/^/# said: /'
 	grep -h "^$name: \(FOREIGN\|ERROR\)" "$top/$1"/*.err | head -n 10 | sed 's/^/#   /'
@@ -94,13 +94,13 @@ quiet() { # NAME
 	number=$((number + 1))
 	if [ -n "$(find "$top/$1" -name '*.out' -size +0)" ]; then
 		failures=$((failures + 1))
-		echo "not ok $number - 4 nobody wrote to stdout"
+		echo "not ok $number - 4 no process wrote to stdout"
 	else
-		echo "ok $number - 4 nobody wrote to stdout"
+		echo "ok $number - 4 no process wrote to stdout"
 	fi
 }
 
-# The plan, and the exit status.
+# Prints the plan and returns the exit status.
 end() {
 	echo "1..$number"
 	[ "$failures" -eq 0 ]

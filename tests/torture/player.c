@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process under torture: an exporter (which imports, too) or an importer.  It
- * does what its dice say, one deed after the other, and is killed, stopped, or
- * ends by itself at any of them.
+ * A process under torture: an exporter (which also imports) or an importer.  It performs one random
+ * operation ("deed") after the other.  At any of them it may be killed, stopped, or end by itself.
  *
- * The promises: whatever it has open has the block's own bytes at every read
- * (1); a handle of a block that is freed opens as that block or not at all (2),
- * one of a living block always opens.
+ * It checks these promises: Every read of an open block gives the block's own bytes (1).  A handle of
+ * a freed block opens as that block or is refused (2); a handle of a live block always opens.
  *
- * What must hold: a block is written once, before its handle is made; it
- * counts as alive until just before the driver is asked to free it; no wait
- * without a deadline; nothing on stdout.
+ * Rules: A block is written once, before its handle is exported.  It counts as alive until just before
+ * the call that frees it.  No wait is without a deadline.  Nothing is written to stdout.
  */
 #include "tests/torture/player.h"
 
@@ -58,7 +55,7 @@ static void nap(uint64_t ns)
 	nanosleep(&t, NULL);
 }
 
-/* An answer of the driver that bare, too, would be wrong. */
+/* Reports a result that would be wrong without culimbo too. */
 void complain(const char *call, CUresult result)
 {
 	const char *name = NULL;
@@ -109,7 +106,7 @@ static void do_fork(void)
 		return;
 	if (child) {
 		COUNT(forks);
-		/* most of them are waited for; the others live on beside us for a moment */
+		/* it waits for most children; the others live on for a moment */
 		for (int ms = 0; dice(8) && ms < 200 && waitpid(child, NULL, WNOHANG) == 0; ms++)
 			nap(1000000);
 		return;
@@ -118,7 +115,7 @@ static void do_fork(void)
 	case 0:
 		exit(0);
 	case 1:
-		/* what is its parent's it can't free or close */
+		/* a child cannot free or close what its parent has */
 		if (blocks[slot].address && !cu.cuMemFree_v2(blocks[slot].address))
 			COUNT(errors);
 		if (imports[0].address && !cu.cuIpcCloseMemHandle(imports[0].address))
@@ -139,7 +136,7 @@ static void do_fork(void)
 	_exit(0);
 }
 
-/* Nothing of this life is alive any more. */
+/* Marks every block of this life as dead. */
 static void end_life(void)
 {
 	atomic_fetch_add(&me->life, 1);
@@ -170,7 +167,7 @@ static void do_end(void)
 	}
 }
 
-/* -------------------------------------------------------------- the whole of it */
+/* -------------------------------------------------------------- main */
 static CUresult first_calls(const char **call)
 {
 	CUdevice device;
@@ -193,9 +190,9 @@ static CUresult first_calls(const char **call)
 }
 
 /*
- * *drivers_own: it failed as a GPU's driver does when many processes begin and are killed at once:
- * CUDA_ERROR_UNKNOWN is seen bare as often (doc/results, 2026-11-22), CUDA_ERROR_LAUNCH_FAILED was
- * seen once, of a process that had launched nothing (2026-11-23).
+ * *drivers_own: the call failed as a GPU's driver does, with or without culimbo, when many processes start and
+ * are killed at once.  CUDA_ERROR_UNKNOWN occurs bare as often (doc/results, 2026-11-22).
+ * CUDA_ERROR_LAUNCH_FAILED occurred once, in a process that had launched nothing (2026-11-23).
  */
 static bool do_begin(bool *drivers_own)
 {
@@ -215,7 +212,7 @@ static bool do_begin(bool *drivers_own)
 		fprintf(stderr, "torture: ERROR %u: %s\n", here, why);
 		return false;
 	}
-	/* (others may have taken all of the memory for a moment: do_pressure) */
+	/* other processes may hold all memory for a moment: do_pressure */
 	while ((result = first_calls(&call))) {
 		if (result != CUDA_ERROR_OUT_OF_MEMORY || torture_now() > deadline) {
 			COUNT(begin_failed);
@@ -234,7 +231,7 @@ static bool do_begin(bool *drivers_own)
 	return true;
 }
 
-/* How often of 1,000 (exporters, importers); what is left over is nothing but do_late(). */
+/* The frequency of each deed, of 1,000 (exporters, importers); the rest is do_late(). */
 static const struct {
 	enum deed deed;
 	uint32_t of_exporter, of_importer;
@@ -269,7 +266,7 @@ static void play_once(void)
 	do_late();
 }
 
-/* Frees and closes all: what is freed here may be open elsewhere, and the other way round. */
+/* Frees and closes everything.  Other processes may have these blocks open, and this one may have theirs. */
 static void do_finish(void)
 {
 	for (uint32_t slot = 0; slot < BLOCKS; slot++)
@@ -289,8 +286,8 @@ static void do_finish(void)
 }
 
 /*
- * One that has no collector gives back in calls of its own, so there is one now
- * and then until all may leave: an allocation, and its free.
+ * A process without a collector thread releases blocks during its own driver calls.  So it makes one
+ * now and then, an allocation and a free, until all processes may end.
  */
 static void do_drain(void)
 {
@@ -303,7 +300,7 @@ static void do_drain(void)
 		if (result == CUDA_SUCCESS)
 			SURE(cu.cuMemFree_v2(block));
 		else
-			complain("cuMemAlloc while all is drained", result);
+			complain("cuMemAlloc during the final release", result);
 		nap(5000000);
 	}
 }
@@ -321,7 +318,7 @@ int torture_play(void *shared, uint32_t place, char **argv)
 	const char *collector = getenv("CULIMBO_COLLECTOR");
 	bool inline_only = collector && !strcmp(collector, "inline"), drivers_own;
 
-	/* (a child that outlives its parent ends by itself) */
+	/* a child that outlives its parent ends by itself */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	table = shared;
 	here = place;
@@ -341,14 +338,14 @@ int torture_play(void *shared, uint32_t place, char **argv)
 		play_once();
 		gather_children();
 		atomic_fetch_add(&me->beat, 1);
-		/* the pace: so that 32 of us leave the machine to others */
+		/* a pause, so that 32 processes leave CPU time to others */
 		if (dice(4))
 			nap(dice(6000) * UINT64_C(1000));
 	}
 	atomic_store(&me->doing, DEED_finish);
 	do_finish();
 	atomic_store(&me->state, STATE_EMPTY);
-	/* exporters stay, so that it is seen that they need not end to give back */
+	/* exporters stay: this shows that they release blocks without ending */
 	if (exporter()) {
 		wait_for(PHASE_DRAIN);
 		atomic_store(&me->doing, DEED_drain);
@@ -357,7 +354,7 @@ int torture_play(void *shared, uint32_t place, char **argv)
 		atomic_store(&me->doing, DEED_leave);
 		wait_for(PHASE_LEAVE);
 	}
-	/* (what is in the late list is forgotten; children that are left end soon) */
+	/* the late list is forgotten; remaining children end soon */
 	gather_children();
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of a process under torture share: player.c, and player_memory.c for what it
- * does with blocks and imports, player_pool.c for what is different with those of pools.
+ * Shared by the parts of a process under torture: player.c, player_memory.c for blocks and imports,
+ * player_pool.c for pools.
  */
 #ifndef CL_TEST_PLAYER_H
 #define CL_TEST_PLAYER_H
@@ -22,7 +22,7 @@
 struct block {
 	CUdeviceptr address;
 	uint64_t bytes, serial;
-	uint64_t pool;	       /* the serial of its pool, 0: of cuMemAlloc */
+	uint64_t pool;	       /* the serial number of its pool; 0: allocated by cuMemAlloc */
 	CUipcMemHandle handle; /* or a pool's export data */
 };
 
@@ -34,7 +34,7 @@ struct import {
 
 #define COUNT(name) atomic_fetch_add(&table->name, 1)
 
-/* Leaves word of where we are; each file says by PLAYER_FILE which it is. */
+/* Records the current source line; PLAYER_FILE tells which file it is in. */
 #define CALL(call) (atomic_store(&me->line, PLAYER_LINE(PLAYER_FILE, __LINE__)), (call))
 #define SURE(call)                                                                                 \
 	({                                                                                         \
@@ -60,10 +60,10 @@ void complain(const char *call, CUresult result);
 
 /* player_memory.c */
 void send_somewhere(const struct gift *gift);
-/* With a pool's descriptor, or -1. */
+/* Sends @gift, with a pool's descriptor or -1. */
 void send_with(const struct gift *gift, uint32_t to, int fd);
 bool gift_alive(const struct gift *gift);
-/* Complains unless the first @n words of a block are its own. */
+/* Complains unless the first @n words are the block's own. */
 bool check_words(const uint64_t *words, uint64_t n, const struct gift *gift, const char *when);
 void free_block(uint32_t slot);
 void do_make(void);
@@ -83,11 +83,11 @@ CUresult pool_alloc(struct block *block, uint64_t bytes);
 bool pool_export(struct block *block);
 void do_pool(void);
 void end_pools(void);
-/* The descriptor of a gift's pool, or -1: it is not known here. */
+/* Returns the descriptor of a gift's pool, or -1 when this process does not know the pool. */
 int pool_descriptor(const struct gift *gift);
-/* A gift came with the descriptor of its pool, which is taken over. */
+/* Takes over the descriptor of a pool that came with a gift. */
 void pool_arrived(const struct gift *gift, int fd);
-/* Returns false if the pool is not known here. */
+/* Returns false when this process does not know the pool. */
 bool pool_import(const struct gift *gift, CUdeviceptr *address, CUresult *result);
 void pool_free_import(const struct import *import);
 

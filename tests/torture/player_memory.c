@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process under torture: its blocks, their bytes, its imports, and the gifts that it gives
- * and gets.
+ * A process under torture: its blocks and their bytes, its imports, and the handles ("gifts") that it
+ * sends and receives.
  */
 #include "tests/torture/player.h"
 
@@ -13,11 +13,11 @@
 
 #define PLAYER_FILE PLAYER_MEMORY
 
-#define WINDOW ((uint64_t)256 << 10) /* bytes that are written and read at a time */
+#define WINDOW ((uint64_t)256 << 10) /* number of bytes that are written or read at a time */
 
 #define LATER 8
 
-#define POOL_BLOCK ((uint64_t)2 << 20) /* bytes at most: what importers end with is not given back before */
+#define POOL_BLOCK ((uint64_t)2 << 20) /* the largest block of a pool; its pages return only when the importer's process ends */
 
 struct later {
 	uint64_t when; /* 0: none */
@@ -27,7 +27,7 @@ struct later {
 static struct later later[LATER];
 
 static uint64_t window[WINDOW / 8];
-static const struct gift *looked_at; /* whose bytes are being read, for the complaint; NULL: our own */
+static const struct gift *looked_at; /* the gift whose bytes are being read, for the complaint; NULL: the process's own block */
 
 /* -------------------------------------------------------------------- bytes */
 static bool write_block(CUdeviceptr address, uint64_t bytes, uint64_t serial)
@@ -40,11 +40,11 @@ static bool write_block(CUdeviceptr address, uint64_t bytes, uint64_t serial)
 		if (!SURE(copy_to_device(address + at, window, n)))
 			return false;
 	}
-	/* such a copy may return before it is in the device's memory, where others read */
+	/* such a copy may return before the bytes are in device memory, where other processes read them */
 	return SURE(cu.cuCtxSynchronize());
 }
 
-/* @n bytes of a block, from @at; says whose words are there if not its own. */
+/* Checks @n bytes of a block from @at; names the owner of any foreign words. */
 static bool are_of(const uint64_t *words, uint64_t at, uint64_t n, uint32_t place, uint64_t serial,
 		   const char *when)
 {
@@ -75,7 +75,7 @@ bool check_words(const uint64_t *words, uint64_t n, const struct gift *gift, con
 	return right;
 }
 
-/* One window of a block, from @at. */
+/* Reads one window of a block, from @at. */
 static bool read_window(CUdeviceptr address, uint64_t at, uint64_t n, uint32_t place, uint64_t serial,
 			const char *when)
 {
@@ -84,7 +84,7 @@ static bool read_window(CUdeviceptr address, uint64_t at, uint64_t n, uint32_t p
 	return are_of(window, at, n, place, serial, when);
 }
 
-/* All of a small block; of a big one its head, its tail and a window between. */
+/* Reads all of a small block; of a big one its start, its end and a window between. */
 static bool read_block(CUdeviceptr address, uint64_t bytes, uint32_t place, uint64_t serial,
 		       const char *when)
 {
@@ -100,7 +100,7 @@ static bool read_block(CUdeviceptr address, uint64_t bytes, uint32_t place, uint
 }
 
 /* -------------------------------------------------------------------- gifts */
-/* To whoever it is; one who doesn't read gets no more, that is all. */
+/* Sends to any process; one that does not read gets no more messages. */
 void send_with(const struct gift *gift, uint32_t to, int fd)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(fd))] = { 0 };
@@ -122,7 +122,7 @@ void send_with(const struct gift *gift, uint32_t to, int fd)
 	(void)n;
 }
 
-/* *fd: what came with it, or -1. */
+/* *fd: the descriptor that came with it, or -1. */
 static bool receive(struct gift *gift, int *fd)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(*fd))];
@@ -141,7 +141,7 @@ static bool receive(struct gift *gift, int *fd)
 
 void send_somewhere(const struct gift *gift)
 {
-	/* importers are eight times as likely as other exporters */
+	/* an importer is eight times as likely as another exporter */
 	uint32_t to = dice(9) ? EXPORTERS + dice(IMPORTERS) : dice(EXPORTERS);
 
 	send_with(gift, to, gift->kind == GIFT_POOL ? pool_descriptor(gift) : -1);
@@ -155,7 +155,7 @@ static void put_by(const struct gift *gift)
 		if (!later[i].when)
 			free_one = &later[i];
 	free_one->gift = *gift;
-	/* half of them within the grace, half beyond */
+	/* half of them within the grace period, half after it */
 	free_one->when = torture_now() + table->grace_ns * dice(2000) / 1000;
 }
 
@@ -197,7 +197,7 @@ void free_block(uint32_t slot)
 		COUNT(frees_async);
 	}
 	block->address = 0;
-	/* sent late: at once, within the grace, beyond it */
+	/* sent at once, within the grace period, or after it */
 	if (dice(3) == 0)
 		send_somewhere(&gift);
 	else if (dice(2))
@@ -277,7 +277,7 @@ void do_tell(void)
 
 	if (!blocks[slot].address)
 		return;
-	/* exported once more, or the handle it has */
+	/* exports the block again, or uses the handle it has */
 	if (dice(2) && !export_block(&blocks[slot]))
 		return;
 	gift = gift_of(slot);
@@ -292,7 +292,7 @@ void do_free(void)
 		free_block(slot);
 }
 
-/* Memory that is not shared comes and goes, and is written to. */
+/* Allocates, overwrites and frees memory that is not shared. */
 void do_noise(void)
 {
 	CUdeviceptr address;
@@ -309,7 +309,7 @@ void do_noise(void)
 	SURE(cu.cuMemFree_v2(address));
 }
 
-/* All that is free, for a moment; what is asked for then must come from limbos. */
+/* Takes all free memory for a moment; further allocations must get memory from limbos. */
 void do_pressure(void)
 {
 	CUdeviceptr all = 0, one[8];
@@ -320,7 +320,7 @@ void do_pressure(void)
 	if (!SURE(cu.cuMemGetInfo_v2(&memory, &total)))
 		return;
 	COUNT(pressures);
-	/* (each that fails waits for the limbos of all: tens of them are half a minute on a big device) */
+	/* each failed allocation waits for the limbos of all processes: tens of them take half a minute on a big device */
 	while (memory > 4 * bytes && CALL(cu.cuMemAlloc_v2(&all, memory - 2 * bytes))) {
 		all = 0;
 		memory -= memory / 8;
@@ -359,7 +359,7 @@ void close_once(struct import *import)
 		import->address = 0;
 }
 
-/* Returns false if nothing can be opened here: its pool is not known. */
+/* Returns false when the gift cannot be opened here, because its pool is not known. */
 static bool open_once(const struct gift *gift, CUdeviceptr *address, CUresult *result)
 {
 	CUipcMemHandle handle;
@@ -394,10 +394,10 @@ static void open_memory(const struct gift *gift)
 			COUNT(refused);
 		} else {
 			COUNT(refused_alive);
-			fprintf(stderr, "torture: the block that is refused lives\n");
+			fprintf(stderr, "torture: the refused block is alive\n");
 			complain(call, result);
 		}
-		/* the driver's own words: wrong value, not permitted, gone, one's own, none left */
+		/* the driver's errors: wrong value, not permitted, gone, one's own handle, none left */
 		if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_NOT_PERMITTED &&
 		    result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT)
 			complain(call, result);
@@ -418,7 +418,7 @@ static void open_memory(const struct gift *gift)
 		return;
 	if (dice(4))
 		return;
-	/* (what is open may be opened again, freed or not) */
+	/* an open block may be opened again, freed or not */
 	if (!open_once(gift, &address, &result) || result) {
 		if (alive_after && gift_alive(gift))
 			complain("a second open or import", result);
@@ -475,7 +475,7 @@ void do_hear(void)
 		return;
 	if (fd >= 0)
 		pool_arrived(&gift, fd);
-	/* the pages of what an exporter imported would not be back while it stays (player_pool.c) */
+	/* pages that an exporter imported would not return while it lives (player_pool.c) */
 	if (gift.kind == GIFT_POOL && exporter())
 		return;
 	switch (dice(8)) {
@@ -490,7 +490,7 @@ void do_hear(void)
 	}
 }
 
-/* What was put by: opened now, or sent. */
+/* Opens or sends a gift that was put on the late list. */
 void do_late(void)
 {
 	uint64_t now = torture_now();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process under torture: pools that are shared by a descriptor, and blocks of them by pointer.
+ * A process under torture: pools shared by descriptor, and their blocks shared by pointer.
  *
- * An exporter has up to two pools, of which one keeps what is freed and the other gives it back; now
- * and then it destroys one, with blocks of it alive, in limbos and imported.  A pool's descriptor
- * travels with each gift.  An importer imports a pool once, remembers some, and hands them on.
+ * An exporter has up to two pools: one keeps freed memory, the other returns it to the driver.  Now and
+ * then it destroys one, with blocks of it alive, in limbos and imported.  A pool's descriptor
+ * travels with each gift.  An importer imports a pool once, remembers some, and passes them on.
  *
- * What must hold: exporters import no blocks of pools, for an importer's end is what gives such pages
- * back, bare (fact 31), and exporters stay until all is back.
+ * Rule: Exporters import no pool blocks.  Without culimbo such pages return only when the importer ends
+ * (fact 31), and exporters live until all memory is back.
  */
 #include "tests/torture/player.h"
 
@@ -22,7 +22,7 @@
 
 enum { OWN_POOLS = 2, KNOWN_POOLS = 16, COPIED = 512 /* words */ };
 
-/* One's own, or another process's. */
+/* A pool of this process or of another. */
 struct pool {
 	CUmemoryPool handle; /* NULL: none */
 	int fd;
@@ -51,7 +51,7 @@ void end_pools(void)
 		end_pool(&own_pools[i]);
 }
 
-/* Number 0 keeps all that is freed, number 1 nothing. */
+/* Pool 0 keeps all freed memory, pool 1 none. */
 static struct pool *own_pool(uint32_t number)
 {
 	CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -84,7 +84,7 @@ CUresult pool_alloc(struct block *block, uint64_t bytes)
 	CUresult result;
 
 	if (!pool)
-		return CUDA_ERROR_OUT_OF_MEMORY; /* said by SURE() */
+		return CUDA_ERROR_OUT_OF_MEMORY; /* SURE() reports it */
 	result = CALL(cu.cuMemAllocFromPoolAsync(&block->address, bytes, pool->handle, stream));
 	if (!result && !SURE(cu.cuStreamSynchronize(stream)))
 		result = CUDA_ERROR_UNKNOWN;
@@ -96,7 +96,7 @@ bool pool_export(struct block *block)
 {
 	CUmemPoolPtrExportData data;
 
-	/* what the driver leaves alone is what was there, as on a stack */
+	/* the driver leaves some bytes unset; fill them with garbage */
 	memset(&data, (int)dice(256), sizeof(data));
 	if (!SURE(cu.cuMemPoolExportPointer(&data, block->address)))
 		return false;
@@ -142,7 +142,7 @@ static bool in_use(const struct pool *pool)
 	return false;
 }
 
-/* A place for one more; what is not imported from makes room. */
+/* Finds a place for one more pool; a pool without imports is dropped. */
 static struct pool *room(void)
 {
 	struct pool *pool = NULL;
@@ -166,7 +166,7 @@ void pool_arrived(const struct gift *gift, int fd)
 	struct pool *pool;
 	CUresult result;
 
-	/* an exporter has no use for it, and what it hands on is handed on at once */
+	/* an exporter does not use it, and passes it on at once */
 	if (exporter()) {
 		send_with(gift, EXPORTERS + dice(IMPORTERS), fd);
 		close(fd);
@@ -208,7 +208,7 @@ static void CUDA_CB dawdle(void *ms)
 	usleep((useconds_t)(uintptr_t)ms * 1000);
 }
 
-/* Freed in the order of a stream that is busy: what was queued before the free still reads the block. */
+/* Frees in the order of a busy stream: a copy queued before the free must still read the block. */
 static void free_behind_a_copy(const struct import *import)
 {
 	uint64_t words = import->gift.bytes / 8 < COPIED ? import->gift.bytes / 8 : COPIED;
@@ -219,7 +219,7 @@ static void free_behind_a_copy(const struct import *import)
 	    !SURE(cu.cuMemFreeAsync(import->address, stream)) || !SURE(cu.cuStreamSynchronize(stream)))
 		return;
 	COUNT(pool_copies);
-	check_words(copied, words, &import->gift, "by a copy in front of its stream-ordered free");
+	check_words(copied, words, &import->gift, "by a copy queued before its stream-ordered free");
 }
 
 void pool_free_import(const struct import *import)

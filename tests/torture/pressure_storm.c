@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pressure storm: no allocation fails that would not fail without culimbo.
+ * The pressure storm: no allocation fails under culimbo that would succeed without it.
  *
- *	pressure_storm [--control] ALLOCATIONS	(pressure_storm.sh calls it)
+ * pressure_storm [--control] ALLOCATIONS (pressure_storm.sh calls it)
  *
- * Rounds of 1 to 8 processes with 1 to 4 threads each.  Sharers allocate, export and free;
- * bystanders allocate and free, and share nothing.  Nobody opens anything, so that no block
- * is held.  Each round has another grace (so that the limbo fills the device, or is empty),
- * another collector, and another pace.
+ * Each round has 1 to 8 processes with 1 to 4 threads each.  Sharers allocate, export and free.
+ * Bystanders allocate and free, and share nothing.  No process opens a block, so no block is held.
+ * Rounds differ in grace period (so the limbo fills the device, or is empty), collector and pace.
  *
- * All live blocks of a round fit into the device together, at any time: each thread has its
- * part of the memory, and a block counts from before its allocation until its free has
- * returned, with whole pages of 2 MiB.  So without culimbo no allocation fails; the control
- * shows that.  Judged: no allocation fails under culimbo either.
+ * All live blocks of a round fit into the device together at any time.  Each thread has its part of
+ * the memory.  A block counts from before its allocation until its free has returned, in whole pages of
+ * 2 MiB.  So without culimbo no allocation fails; the control shows that.  Under culimbo no allocation
+ * may fail either.
  *
- * What must hold: each thread keeps to its part; nothing waits without a deadline; all
- * processes of a round have ended before the next begins.  Only on the simulated driver.
+ * Rules: Each thread keeps to its part.  No wait is without a deadline.  All processes of a round have
+ * ended before the next round begins.  Only on the simulated driver.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -37,13 +36,13 @@
 #define ROUND_NS (700 * MS)
 #define FIXED_NS (250 * MS)
 #define READY_NS (20000 * MS)
-#define END_NS (60000 * MS) /* what a round may take to end */
+#define END_NS (60000 * MS) /* time limit for the end of a round */
 
 enum {
 	PROCESSES = 8,
 	THREADS = 4,
-	BLOCKS = 64, /* of a thread */
-	SAID = 5,    /* failures that are told in full */
+	BLOCKS = 64, /* of each thread */
+	SAID = 5,    /* number of failures that are printed in full */
 };
 
 enum phase { PHASE_BEGIN, PHASE_PLAY, PHASE_END };
@@ -53,23 +52,23 @@ static const char *const role_names[] = { "nobody", "sharer", "bystander" };
 struct round {
 	unsigned int sharers, bystanders, sharer_threads, bystander_threads;
 	const char *grace;
-	unsigned int inlines; /* of the sharers, so many have no collector thread */
-	unsigned int pace;    /* us that a thread sleeps between two steps, at most */
-	unsigned int largest; /* of the thread's part, one block takes 1 / largest at most */
-	unsigned int leaves;  /* ms: after so many at most a sharer ends, another comes; 0: never */
+	unsigned int inlines; /* number of sharers without a collector thread */
+	unsigned int pace;    /* us; the longest pause of a thread between two steps */
+	unsigned int largest; /* a block takes at most 1 / largest of the thread's part */
+	unsigned int leaves;  /* ms; a sharer ends after at most this time and another starts; 0: never */
 };
 
-/* The first ones are always played: those that failed when they were written. */
+/* Always run first: these rounds failed when they were written. */
 static const struct round fixed[] = {
-	{ 1, 2, 4, 1, "2s", 0, 400, 2, 0 },  /* a limbo that fills, two who share nothing */
-	{ 2, 1, 1, 1, "60s", 0, 0, 1, 0 },	  /* as fast as they can */
-	{ 4, 0, 1, 0, "60s", 0, 100, 2, 0 }, /* sharers alone */
+	{ 1, 2, 4, 1, "2s", 0, 400, 2, 0 },  /* a limbo that fills, and two bystanders */
+	{ 2, 1, 1, 1, "60s", 0, 0, 1, 0 },	  /* no pause */
+	{ 4, 0, 1, 0, "60s", 0, 100, 2, 0 }, /* only sharers */
 	{ 1, 0, 4, 0, "60s", 0, 0, 4, 0 },	  /* the threads of one process */
 	{ 3, 5, 4, 4, "2s", 1, 200, 1, 0 },
-	{ 2, 2, 2, 2, "60s", 2, 0, 2, 0 },	  /* without a thread */
-	{ 4, 4, 2, 1, "0", 2, 100, 1, 0 },	  /* nothing waits */
-	{ 1, 5, 4, 4, "5ms", 0, 0, 1, 0 },	  /* one gives, many need */
-	{ 4, 2, 1, 2, "60s", 0, 0, 1, 50 }, /* who gives ends, its limbo full */
+	{ 2, 2, 2, 2, "60s", 2, 0, 2, 0 },	  /* without a collector thread */
+	{ 4, 4, 2, 1, "0", 2, 100, 1, 0 },	  /* no grace period */
+	{ 1, 5, 4, 4, "5ms", 0, 0, 1, 0 },	  /* one sharer, many bystanders */
+	{ 4, 2, 1, 2, "60s", 0, 0, 1, 50 }, /* sharers end with a full limbo */
 };
 
 static struct table {
@@ -77,7 +76,7 @@ static struct table {
 	_Atomic uint32_t phase;
 	_Atomic uint32_t ready;
 	struct round round;
-	size_t part; /* bytes of a thread */
+	size_t part; /* bytes of each thread */
 	_Atomic uint64_t allocations[3], failures[3], exports, errors; /* [enum role] */
 	_Atomic uint64_t slow, slowest; /* allocations of more than 100 ms; the slowest, ns */
 } *table;
@@ -105,7 +104,7 @@ struct thread {
 	size_t live; /* bytes, whole pages */
 	unsigned int n;
 	struct block {
-		uint64_t what; /* address, or the handle of cuMemCreate() */
+		uint64_t what; /* an address, or the handle from cuMemCreate() */
 		size_t bytes;
 		bool created;
 	} block[BLOCKS];
@@ -154,7 +153,7 @@ static void give(struct thread *me)
 	} else if (torture_dice(&me->seed, 8)) {
 		SURE(me, cu.cuMemFree_v2((CUdeviceptr)block->what));
 	} else {
-		/* the memory is back when the stream is known to have got there */
+		/* the memory is back once the stream is known to have reached the free */
 		SURE(me, cu.cuMemFreeAsync((CUdeviceptr)block->what, NULL));
 		SURE(me, cu.cuStreamSynchronize(NULL));
 	}
@@ -362,7 +361,7 @@ static void play_round(const struct round *round, uint64_t ns, size_t device)
 
 	table->round = *round;
 	table->seed = dice_seed;
-	/* in culimbo, a free that waits as the driver's would has a page for a moment */
+	/* in culimbo, a free that must wait as the driver's would keeps a page for a moment */
 	table->part = (device / threads - PAGE) / PAGE * PAGE;
 	atomic_store(&table->phase, PHASE_BEGIN);
 	atomic_store(&table->ready, 0);
@@ -425,7 +424,7 @@ static int supervise(bool control, uint64_t allocations)
 	done = all_of(table->allocations);
 	end_by = torture_now() + END_NS;
 	back = WAIT_FOR((after = look(), after.free >= before.free), END_NS);
-	ok(back, "all of the memory is free (%llu of %llu bytes)", (unsigned long long)after.free,
+	ok(back, "all memory is free again (%llu of %llu bytes)", (unsigned long long)after.free,
 	   (unsigned long long)before.free);
 	observer_end();
 	printf("pressure_storm: allocations=%llu bystanders=%llu exports=%llu failures=%llu failures_bystanders=%llu errors=%llu\n",
@@ -435,7 +434,7 @@ static int supervise(bool control, uint64_t allocations)
 	ok(done && all_of(table->failures) == 0, "%s, none of %llu allocations failed (%llu did)",
 	   control ? "control: without culimbo" : "under culimbo", (unsigned long long)done,
 	   (unsigned long long)all_of(table->failures));
-	ok(table->errors == 0 && strange_ends == 0, "%llu wrong answers, %u processes that ended badly",
+	ok(table->errors == 0 && strange_ends == 0, "no wrong results (%llu), no process ended abnormally (%u)",
 	   (unsigned long long)table->errors, strange_ends);
 	return supervisor.failed;
 }

@@ -3,12 +3,12 @@
 #
 # The pressure storm: pressure_storm.sh [BUILD_DIR [ALLOCATIONS]]
 #
-# Sharers and bystanders whose live blocks always fit into the device: no allocation may
-# fail; see pressure_storm.c.  On the simulated driver.  Before that a control: the same
-# without culimbo.  Prints TAP, and one line that begins with "pressure_storm:".
+# The live blocks of all processes always fit into the device, so no allocation may
+# fail; see pressure_storm.c.  Uses the simulated driver.  Runs a control without
+# culimbo first.  Prints TAP, and one line that begins with "pressure_storm:".
 #
-#   TORTURE_SEED     plays another one (printed)
-#   TORTURE_KEEP     not empty: leave the folder, and say where it is
+#   TORTURE_SEED     another seed (printed)
+#   TORTURE_KEEP     not empty: keep the folder and print its path
 set -u
 
 # shellcheck source-path=SCRIPTDIR source=play.sh
@@ -27,7 +27,7 @@ case $allocations in
 esac
 begin pressure_storm "$build"
 [ -n "${STORM_NO_CONTROL-}" ] || run control 60 --control 1
-# (a thousand a second is slow)
+# a thousand allocations a second is slow
 run pressure_storm $((60 + allocations / 1000)) "$allocations"
 said pressure_storm
 quiet pressure_storm

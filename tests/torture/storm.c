@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The storm: threads of importers against contexts that end and exporters that die.
+ * The storm: importers of many threads, contexts that end, and exporters that are killed.
  *
- *	storm [--control] [--no-forks] SECONDS	(storm.sh calls it)
+ * storm [--control] [--no-forks] SECONDS (storm.sh calls it)
  *
- * Where the torture has many processes, each of one thread, this has 2 importers of
- * 8 threads, on 2 devices, and 5 exporters that do nothing but share and free.  All go
- * as fast as they can.  What an importer has open goes from thread to thread, or with
- * its context: destroyed, reset, released.  Threads export, open and free blocks of
- * their own beside that; one forks, with fork() and _Fork().  Exporters are killed, and every few
- * seconds an importer closes all, ends, and another comes: what a process has ever imported of a
- * pool, the driver keeps until that process ends, though the exporter has died (measured).
+ * The torture has many processes of one thread each.  The storm has 2 importers of 8 threads, on 2
+ * devices, and 5 exporters that only share and free.  All run as fast as they can.  An import
+ * passes from thread to thread, or ends with its context, which is destroyed, reset or released.
+ * Threads also export, open and free blocks of their own.  One thread forks, with fork() and _Fork().
+ * Exporters are killed.  Every few seconds an importer closes everything and ends, and another
+ * starts: the driver keeps what a process ever imported of a pool until that process ends, even
+ * when the exporter has died (measured).
  *
- * Judged: every read of what is open meets the block's own bytes, whoever has freed it
- * since or was killed (1); a handle that was published before its block was freed opens
- * as that block or not at all, and one that is still published, of an exporter that lives,
- * opens (2); when importers have closed and exporters freed, all of the memory is back,
- * the exporters still there (3); no call fails that bare would not, nobody hangs, crashes
- * or outlives us, no file stays (4).
+ * Asserted:
+ *  1. Every read of an open block gives the block's own bytes, even when its exporter has freed it
+ *     or was killed.
+ *  2. A handle that was published before its block was freed opens as that block or is refused.  A
+ *     handle that is still published by a live exporter opens.
+ *  3. When importers have closed and exporters freed everything, all memory is free while the
+ *     exporters still live.
+ *  4. No call fails that would succeed without culimbo.  No process hangs, crashes or outlives this
+ *     one.  No file is left.
  *
- * Only counted: handles refused that were withdrawn meanwhile, or whose exporter was
- * killed; events that can't be opened (their exporter destroys them when it likes).
- * What is in a context when it ends is neither read nor closed again.
+ * Only counted: refused handles that were withdrawn meanwhile or whose exporter was killed; events
+ * that cannot be opened, because their exporter may destroy them at any time.  What is open in a
+ * context when it ends is neither read nor closed again.
  *
- * With --control, bare: foreign bytes must be read, or the test is worth nothing.
- * With --no-forks none of them forks: a sanitizer's runtime does not stand a _Fork().
+ * With --control it runs without culimbo: foreign bytes must be read, or the test proves nothing.
+ * With --no-forks no thread forks, because the runtimes of sanitizers do not survive a _Fork().
  *
- * What must hold: a block is written once, before its handle is published, and its
- * handle withdrawn before the block is freed; nothing waits without a deadline; all of it
- * ends 75 s after the time that was asked for; only children of ours are signalled.  The
- * seed decides what everybody does, the kernel when.  Only on the simulated driver.
+ * Rules: A block is written once, before its handle is published, and the handle is withdrawn before the
+ * block is freed.  No wait is without a deadline.  Everything ends 75 s after the requested time.  Only
+ * child processes are signalled.  The seed decides what each process does, the kernel when.
+ * Only on the simulated driver.
  */
 #include "tests/torture/storm.h"
 
@@ -45,10 +48,10 @@ struct table *table;
 
 #define BACK_NS (10000 * MS)
 #define KILL_NS (10000 * MS)
-#define END_NS (75000 * MS) /* all that comes after the time asked for */
+#define END_NS (75000 * MS) /* time limit for everything after the requested time */
 #define HUNG_NS (30000 * MS)
 
-#define STRANGE 5 /* ends; from then on exporters don't come again */
+#define STRANGE 5 /* after this many abnormal ends exporters are not restarted */
 #define KILL_EVERY_MS 300 /* on average */
 #define LEAVE_EVERY_MS 4000
 
@@ -62,7 +65,7 @@ static struct process {
 } process[PLACES];
 static pid_t last_pid[PLACES];
 static unsigned int strange_ends, hung;
-static uint64_t end_by = UINT64_MAX; /* nothing is waited for beyond */
+static uint64_t end_by = UINT64_MAX; /* no wait goes beyond this time */
 
 static unsigned int threads_of(uint32_t i)
 {
@@ -76,7 +79,7 @@ static void start_player(uint32_t i)
 
 	snprintf(name, sizeof(name), "%02u", i);
 	atomic_store(&table->place[i].state, STATE_BEGINS);
-	/* a life of its own before it is doomed no more: nothing of the last one is alive */
+	/* starts a new life before it can be killed again: nothing of the last life is alive */
 	atomic_fetch_add(&table->place[i].life, 1);
 	atomic_store(&table->place[i].doomed, 0);
 	atomic_store(&table->place[i].leaves, 0);
@@ -106,8 +109,8 @@ static void print_player(uint32_t i)
 }
 
 /*
- * Takes note of all that have ended.  Importers come again while there is play, exporters to the
- * end: they have to say that they are empty.
+ * Reaps all processes that have ended.  Importers are restarted while the storm runs, exporters to the end,
+ * because they must report that their limbos are empty.
  */
 static void gather(void)
 {
@@ -121,7 +124,7 @@ static void gather(void)
 			process[i].pid = 0;
 			if (status && !process[i].killed) {
 				strange_ends++;
-				printf("# %u ended with 0x%x\n", i, (unsigned int)status);
+				printf("# %u ended with wait status 0x%x\n", i, (unsigned int)status);
 			}
 			for (int k = 0; i < EXPORTERS && k < SLOTS; k++)
 				withdraw(&table->place[i].slot[k], dice(2));
@@ -134,7 +137,7 @@ static void gather(void)
 		}
 }
 
-/* Whoever does nothing for so long, though it may, hangs. */
+/* A thread that does nothing for so long, though it could, hangs. */
 static void watch(uint64_t now)
 {
 	for (uint32_t i = 0; i < PLACES; i++)
@@ -172,7 +175,7 @@ static bool all_empty(void)
 
 static void print_waiting(const char *for_what)
 {
-	printf("# still waited for: %s\n", for_what);
+	printf("# still waiting for: %s\n", for_what);
 	for (uint32_t i = 0; i < PLACES; i++)
 		if (process[i].pid)
 			print_player(i);
@@ -222,7 +225,7 @@ static void storm(double seconds)
 	}
 }
 
-/* Whether nothing is left that we started, but what has yet to be waited for. */
+/* True when no started process is left, except those that were not reaped yet. */
 static bool no_children(void)
 {
 	gather();
@@ -250,10 +253,10 @@ static void judge(double seconds, struct memory before)
 	   "all importers close and end, all exporters free");
 	since = torture_now();
 	back = WAIT_FOR((after = look(), after.free >= before.free), BACK_NS);
-	ok(back, "3 everything is back %llu ms later, the exporters still there (%llu of %llu bytes free)",
+	ok(back, "3 all memory is free %llu ms later, the exporters still live (%llu of %llu bytes free)",
 	   (unsigned long long)((torture_now() - since) / MS), (unsigned long long)after.free,
 	   (unsigned long long)before.free);
-	/* (who leaves at once may have an event's grace to go, or its holder's death to notice) */
+	/* an exporter that ends at once may have an event in its grace period, or a holder's death to notice */
 	WAIT_FOR(in_limbos() == 0, BACK_NS);
 	atomic_store(&table->phase, PHASE_LEAVE);
 	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
@@ -275,15 +278,15 @@ static void judge(double seconds, struct memory before)
 	ok(table->foreign == 0 && table->reads, "1 no foreign byte in %llu reads of %llu opens",
 	   (unsigned long long)table->reads, (unsigned long long)table->opens);
 	ok(table->opens && table->refused_alive == 0,
-	   "2 no handle that was published, its exporter alive, was refused (%llu others were)",
+	   "2 no published handle of a live exporter was refused (%llu others were)",
 	   (unsigned long long)table->refused);
-	ok(reported == EXPORTERS && in_limbo == 0, "3 no block is in a limbo at the end (%u exporters say)",
+	ok(reported == EXPORTERS && in_limbo == 0, "3 no block is in a limbo at the end (reported by %u exporters)",
 	   reported);
-	ok(after.free >= before.free, "3 and when all have ended, all of the memory is free");
-	ok(left == 0, "4 no file is left, once others have shared");
+	ok(after.free >= before.free, "3 when all processes have ended, all memory is free");
+	ok(left == 0, "4 no file is left after other processes have shared");
 	ok(none, "4 no process is left");
 	ok(table->errors == 0 && strange_ends == 0 && hung == 0,
-	   "4 %llu wrong answers, %u crashes, %u that hung; %llu contexts ended, %llu forks, %llu kills",
+	   "4 no wrong results (%llu), no crashes (%u), no hangs (%u); %llu contexts ended, %llu forks, %llu kills",
 	   (unsigned long long)table->errors, strange_ends, hung,
 	   (unsigned long long)table->context_ends, (unsigned long long)table->forks,
 	   (unsigned long long)table->kills);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the storm's players (storm_player.c) and its supervisor (storm.c) both see: the table.
+ * The table that the storm's players (storm_player.c) and its supervisor (storm.c) share.
  */
 #ifndef CL_TEST_STORM_H
 #define CL_TEST_STORM_H
@@ -22,16 +22,16 @@ enum {
 	IMPORTERS = 2,
 	PLACES = EXPORTERS + IMPORTERS,
 	DEVICES = 2,
-	SLOTS = 24, /* blocks of an exporter, at most */
+	SLOTS = 24, /* the most blocks of an exporter */
 	THREADS = 8,
-	KEPT = 12, /* opens of a thread, at most */
-	POOL = 64, /* and between threads */
+	KEPT = 12, /* the most imports of a thread */
+	POOL = 64, /* and of the pool between threads */
 	BYTES = 4096,
 	WORDS = BYTES / 8,
 	HANDLE_WORDS = 8,
 };
 
-/* X(counter): all are printed. */
+/* X(counter): all counters are printed. */
 #define COUNTERS(X)                                                                                \
 	X(exports)                                                                                 \
 	X(frees)                                                                                   \
@@ -57,22 +57,22 @@ enum phase { PHASE_PLAY, PHASE_FINISH, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
 
 /*
- * Where an exporter publishes a handle.  The writer makes @seq odd, stores the rest with
- * release, and makes it even; a reader who loads with acquire and finds the same even @seq
- * before and after has one whole.  Token 0: nothing is published.
+ * An exporter publishes a handle here.  The writer makes @seq odd, stores the rest with release, and
+ * makes @seq even.  A reader loads with acquire; when it finds the same even @seq before and after, the
+ * rest is consistent.  Token 0: nothing is published.
  */
 struct slot {
 	_Atomic uint64_t seq, token;
-	_Atomic uint64_t of_pool; /* its handle is a pool pointer's data */
+	_Atomic uint64_t of_pool; /* the handle is a pool pointer's export data */
 	_Atomic uint64_t memory[HANDLE_WORDS], event[HANDLE_WORDS];
 };
 
 struct place {
 	_Atomic uint32_t life, doomed, state;
-	_Atomic uint32_t leaves; /* an importer is to close all and end; another comes */
-	_Atomic uint64_t pool_fd; /* the process, << 32, and the descriptor of its pool there */
+	_Atomic uint32_t leaves; /* asks an importer to close everything and end; another starts */
+	_Atomic uint64_t pool_fd; /* the process << 32, and the descriptor of its pool in that process */
 	struct slot slot[SLOTS];
-	struct spot { /* for who wonders why it hangs */
+	struct spot { /* the current call, to explain a hang */
 		_Atomic uint32_t line;
 		_Atomic uint64_t beat;
 	} spot[THREADS];
@@ -102,7 +102,7 @@ CUresult pool_make(struct place *me, CUdevice device);
 CUresult pool_end(void);
 CUresult pool_alloc(CUdeviceptr *address);
 CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address);
-/* Returns false if the exporter's pool cannot be had any more. */
+/* Returns false when the exporter's pool cannot be imported any more. */
 bool pool_import(CUdeviceptr *address, const CUipcMemHandle *handle, uint32_t place, uint32_t life, CUresult *result);
 
 #endif

@@ -3,14 +3,13 @@
 #
 # The storm: storm.sh [--no-forks] [BUILD_DIR [SECONDS]]
 #
-# 2 importers with 8 threads each, 5 exporters that are killed, contexts that end;
-# see storm.c.  On the simulated driver.  Before that a control: the same without
-# culimbo, which must see foreign bytes.  Prints TAP, and one line that begins with
-# "storm:".
+# 2 importers with 8 threads each, 5 exporters that are killed, contexts that end; see
+# storm.c.  Uses the simulated driver.  First runs a control without culimbo, which must
+# see foreign bytes.  Prints TAP, and one line that begins with "storm:".
 #
 #   STORM_SECONDS    how long, when SECONDS is not given (6)
-#   TORTURE_SEED     plays another one (printed)
-#   TORTURE_KEEP     not empty: leave the folder, and say where it is
+#   TORTURE_SEED     another seed (printed)
+#   TORTURE_KEEP     not empty: keep the folder and print its path
 set -u
 
 # shellcheck source-path=SCRIPTDIR source=play.sh
@@ -38,7 +37,7 @@ run control 10 --control --no-forks 10
 # shellcheck disable=SC2086 # none or one word
 run storm "$seconds" $forks "$seconds"
 said storm
-# a sanitizer's words, whole
+# prints a sanitizer's report unchanged
 cat "$top"/storm/*.err | grep -E -A 30 'Sanitizer|runtime error:' | head -n 60 | cut -c1-160 | sed 's/^/# /'
 quiet storm
 end

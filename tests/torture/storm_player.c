@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The players of the storm (storm.c): exporters of one thread, importers of several.
+ * The players of the storm (storm.c): exporters of one thread, importers of several threads.
  */
 #include "tests/torture/storm.h"
 
@@ -20,7 +20,7 @@
 
 #define CHILD_S 10
 
-/* A block's token is in all of its words: whose it is, and never used twice. */
+/* All words of a block are its token, which names its exporter and is never used twice. */
 static uint64_t token_of(uint32_t place, uint32_t life, uint64_t serial)
 {
 	return (uint64_t)(place + 1) << 56 | (uint64_t)(life & 0xffff) << 40 | (serial & 0xffffffffff);
@@ -76,7 +76,7 @@ static void fill(CUdeviceptr address, uint64_t token)
 	for (int i = 0; i < WORDS; i++)
 		words[i] = token;
 	SURE(copy_to_device(address, words, BYTES));
-	/* such a copy may return before it is in the device's memory, where others read */
+	/* such a copy may return before the bytes are in device memory, where other processes read them */
 	SURE(cu.cuCtxSynchronize());
 }
 
@@ -84,7 +84,7 @@ static bool begin(void)
 {
 	const char *why = cuda_door_open();
 
-	/* (a child that outlives its parent ends by itself) */
+	/* a child that outlives its parent ends by itself */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setvbuf(stderr, NULL, _IOLBF, 512);
 	spot = &me->spot[0];
@@ -115,7 +115,7 @@ static void load_words(void *to, _Atomic uint64_t *from)
 	memcpy(to, words, sizeof(words));
 }
 
-/* @memory NULL: nothing any more. */
+/* @memory NULL: withdraws the handle. */
 static void publish(struct slot *slot, uint64_t token, bool of_pool, const CUipcMemHandle *memory,
 		    const CUipcEventHandle *event)
 {
@@ -129,7 +129,7 @@ static void publish(struct slot *slot, uint64_t token, bool of_pool, const CUipc
 	atomic_fetch_add(&slot->seq, 1);
 }
 
-/* By the supervisor, of an exporter that was killed: what it was amid of, and half of the rest, is withdrawn. */
+/* The supervisor calls it for a killed exporter: withdraws the unfinished handle and half of the others. */
 void withdraw(struct slot *slot, uint32_t die)
 {
 	if (atomic_load(&slot->seq) % 2) {
@@ -198,7 +198,7 @@ static void block_export_again(const struct block *block)
 		complain("another handle of the same block", 0);
 }
 
-/* Without a collector what it has freed comes back while it calls the driver. */
+/* Without a collector thread, calls of the driver release what it has freed. */
 static void drain(void)
 {
 	const char *collector = getenv("CULIMBO_COLLECTOR");
@@ -255,7 +255,7 @@ struct import {
 	uint64_t token;
 };
 
-/* What goes from thread to thread, of those whose context it is. */
+/* Imports that pass from thread to thread, for threads with the primary context. */
 static struct {
 	pthread_mutex_t lock;
 	struct import import[POOL];
@@ -295,7 +295,7 @@ static void import_close(struct import *import)
 	*import = (struct import){ .address = 0 };
 }
 
-/* Published all the time since @seq was read, by an exporter that was not about to be killed. */
+/* True when the handle was published all the time since @seq was read, by an exporter that was not about to be killed. */
 static bool published(struct place *from, const struct slot *slot, uint64_t seq, uint64_t token)
 {
 	return atomic_load(&slot->seq) == seq && !atomic_load(&from->doomed) &&
@@ -329,8 +329,8 @@ static void import_open(struct import *import)
 		import->address = 0;
 		if (after) {
 			COUNT(refused_alive);
-			complain(of_pool ? "cuMemPoolImportPointer of what is published" :
-					   "cuIpcOpenMemHandle of what is published", result);
+			complain(of_pool ? "cuMemPoolImportPointer of a published block" :
+					   "cuIpcOpenMemHandle of a published block", result);
 		} else {
 			COUNT(refused);
 		}
@@ -368,7 +368,7 @@ static void hand_over(struct import *import)
 	pthread_mutex_unlock(&pool.lock);
 }
 
-/* A block of this process, exported, opened and freed by itself: under culimbo it is the block's own address. */
+/* Exports, opens and frees a block of this process; under culimbo the import has the block's own address. */
 static void share_own(void)
 {
 	CUdeviceptr address, opened;
@@ -381,24 +381,24 @@ static void share_own(void)
 		result = CALL(cu.cuIpcOpenMemHandle_v2(&opened, handle,
 						       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 		if (!result && opened != address)
-			complain("a block of one's own at another address", 0);
+			complain("its own block at another address", 0);
 		if (!result)
 			SURE(cu.cuIpcCloseMemHandle(opened));
-		else if (!table->control) /* bare cannot */
-			complain("cuIpcOpenMemHandle of one's own", result);
+		else if (!table->control) /* the bare driver refuses it */
+			complain("cuIpcOpenMemHandle of its own handle", result);
 	}
 	SURE(cu.cuMemFree_v2(address));
 	COUNT(own);
 }
 
-/* The same with a block of a pool, which the driver maps at another address. */
+/* The same with a pool block, which the driver maps at another address. */
 static void share_own_pool(void)
 {
 	struct import import = { .of_pool = true };
 	CUresult result = CUDA_SUCCESS;
 	CUipcMemHandle handle;
 	CUdeviceptr address;
-	bool early = dice(2); /* freed before its import is */
+	bool early = dice(2); /* the block is freed before its import */
 
 	if (!SURE(pool_alloc(&address)))
 		return;
@@ -406,7 +406,7 @@ static void share_own_pool(void)
 	fill(address, import.token);
 	if (SURE(pool_export(&handle, address)) &&
 	    (!CALL(pool_import(&import.address, &handle, here, atomic_load(&me->life) & 0xffff, &result)) || result)) {
-		complain("cuMemPoolImportPointer of one's own", result);
+		complain("cuMemPoolImportPointer of its own block", result);
 		import.address = 0;
 	}
 	if (early)
@@ -418,7 +418,7 @@ static void share_own_pool(void)
 	COUNT(own);
 }
 
-/* What is its parent's a child can't close, and it can't open anything. */
+/* A child cannot close its parent's imports, and cannot open anything. */
 static void fork_once(const struct import *import)
 {
 	pid_t child = dice(2) ? fork() : _Fork();
@@ -443,9 +443,9 @@ static void fork_once(const struct import *import)
 }
 
 /*
- * Which context a thread has: 0 to 3 and 7 the primary one of device 0 (7 forks); 4 and
- * 5 one of their own, destroyed with what is open in it, then another; 6 the primary one
- * of device 1, reset or released so.
+ * The context of a thread.  Threads 0 to 3 and 7 have the primary one of device 0; 7 also forks.  Threads 4
+ * and 5 have one of their own, which they destroy with open imports and create again.  Thread 6 has the
+ * primary one of device 1, which it resets or releases with open imports.
  */
 enum { SHARES_POOL = 4, OWNS_FIRST = 4, OWNS_LAST = 5, RESETS = 6, FORKS = 7 };
 
@@ -462,19 +462,19 @@ static bool context_make(int thread, CUcontext *context)
 	       SURE(cu.cuCtxSetCurrent(*context));
 }
 
-/* False: there is none any more, and a complaint. */
+/* Returns false, after a complaint, when no context can be had. */
 static bool context_anew(int thread, CUcontext *context)
 {
 	COUNT(context_ends);
 	if (thread == RESETS && dice(2))
-		/* references to it stay */
+		/* other references to it stay */
 		return SURE(cu.cuDevicePrimaryCtxReset_v2(1)) && SURE(cu.cuCtxSetCurrent(*context));
 	return (thread == RESETS ? SURE(cu.cuDevicePrimaryCtxRelease_v2(1)) :
 				   SURE(cu.cuCtxDestroy_v2(*context))) &&
 	       context_make(thread, context);
 }
 
-/* What is of a pool is of no context, and stays. */
+/* Pool imports belong to no context and stay. */
 static void forget_of_context(struct import *kept)
 {
 	for (int i = 0; i < KEPT; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The storm's pools that are shared by pointer: an exporter has one for its life, an importer's threads
- * import each once, and have one of their own, of which they import blocks themselves.
+ * The storm's pools, shared by pointer.  An exporter has one pool for its life.  Each thread of an
+ * importer imports it once, and has a pool of its own, whose blocks it also imports.
  *
- * What must hold: an exporter's pool is there before it publishes anything.
+ * Rule: An exporter's pool exists before the exporter publishes anything.
  */
 #include "tests/torture/storm.h"
 
@@ -27,7 +27,7 @@ CUresult pool_make(struct place *me, CUdevice device)
 	int fd = -1;
 	CUresult result = cu.cuMemPoolCreate(&own, &properties);
 
-	/* with dice: what is freed stays the pool's, or goes back */
+	/* at random, freed memory stays in the pool or returns to the driver */
 	if (!result && dice(2))
 		result = cu.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all);
 	if (!result)
@@ -54,7 +54,7 @@ CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address)
 	CUmemPoolPtrExportData data;
 	CUresult result;
 
-	memset(&data, 0x77, sizeof(data)); /* as on a stack */
+	memset(&data, 0x77, sizeof(data)); /* the driver leaves some bytes unset; fill them with garbage */
 	result = cu.cuMemPoolExportPointer(&data, address);
 	memcpy(handle, &data, sizeof(*handle));
 	return result;
@@ -67,7 +67,7 @@ static struct {
 	uint32_t life;
 } taken[PLACES];
 
-/* That of @place in its life @life, or NULL: it is too late to get it. */
+/* Returns the pool of @place in its life @life, or NULL when that life has ended. */
 static CUmemoryPool take(uint32_t place, uint32_t life)
 {
 	struct place *from = &table->place[place];
@@ -80,7 +80,7 @@ static CUmemoryPool take(uint32_t place, uint32_t life)
 	fd = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, (int)(uint32_t)where, 0);
 	if (pidfd >= 0)
 		close(pidfd);
-	/* still that life: then it was its descriptor */
+	/* it is still that life, so the descriptor belongs to it */
 	if (fd < 0 || (atomic_load(&from->life) & 0xffff) != life || atomic_load(&from->pool_fd) != where) {
 		if (fd >= 0)
 			close(fd);

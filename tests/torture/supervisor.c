@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the supervisors have in common: see supervisor.h. */
+/* Shared by the supervisors: see supervisor.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "tests/torture/chance.h"
 #include "tests/torture/supervisor.h"
 
-enum { OBSERVED = 16 }; /* devices, at most */
+enum { OBSERVED = 16 }; /* the most devices */
 
 struct supervisor supervisor;
 static int observer = -1;
@@ -36,7 +36,7 @@ void *supervisor_begin(bool gpu, size_t size, int *fd)
 	if (!supervisor.folder || !supervisor.build || !supervisor.self || !getenv("CULIMBO_DIR") || !given)
 		bail("started by %s.sh only", program_invocation_short_name);
 	supervisor.seed = strtoull(given, NULL, 0);
-	/* grandchildren that lost their parents come to us */
+	/* this process adopts grandchildren whose parents end */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	*fd = memfd_create("torture", 0);
 	if (*fd < 0 || ftruncate(*fd, (off_t)size))
@@ -203,7 +203,7 @@ struct memory look(void)
 
 	if (write(observer, "?", 1) != 1 || poll(&ready, 1, 30000) != 1 ||
 	    read(observer, &memory, sizeof(memory)) != sizeof(memory))
-		bail("the observer says nothing (see its .err)");
+		bail("the observer does not answer (see its .err)");
 	return memory;
 }
 
@@ -349,7 +349,7 @@ unsigned int read_reports(const pid_t *last, unsigned int n, uint64_t *reclaimed
 			if (!strstr(line, "culimbo: SUMMARY"))
 				continue;
 			*reclaimed += field(line, " reclaimed=");
-			/* pids come again: the last to write there is the one */
+			/* pids are reused: the last process that wrote is the right one */
 			limbo = field(line, " limbo=");
 			said = true;
 		}

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the supervisors of torture.c and storm.c have in common: they start
- * processes under the library, look at the driver's memory beside them, and say
- * what holds.  They are never under the library themselves, and make no CUDA
- * call.  One thread calls these.
+ * Shared by the supervisors torture.c, storm.c and pressure_storm.c.  They start processes under the
+ * library, watch the driver's free memory, and assert.  They never have the library themselves and make no
+ * CUDA call.  One thread calls these functions.
  *
- * TORTURE_DIR (a folder to write in) and TORTURE_BUILD (the build tree) come
- * from torture.sh and storm.sh, as do TORTURE_SEED and CULIMBO_DIR.
+ * torture.sh and storm.sh set TORTURE_DIR (a folder to write in), TORTURE_BUILD (the build tree),
+ * TORTURE_SEED and CULIMBO_DIR.
  */
 #ifndef SUPERVISOR_H
 #define SUPERVISOR_H
@@ -22,42 +21,42 @@ extern struct supervisor {
 	const char *folder, *build;
 	char *self; /* this program's path */
 	uint64_t seed;
-	bool gpu;    /* the machine's own driver, not the simulated one */
-	bool failed; /* a line was not ok */
+	bool gpu;    /* the machine's driver, not the simulated one */
+	bool failed; /* an assertion failed */
 } supervisor;
 
 /*
- * Reads the environment, and takes grandchildren that lose their parents for its
- * own.  Returns a memory of @size bytes that all processes share, and its descriptor
- * for their arguments.  Ends the program with "Bail out!" where it can't.
+ * Reads the environment and makes this process adopt orphaned grandchildren.  Returns a memory of @size bytes
+ * that all processes share, and its descriptor for their arguments.  On failure it ends the program with
+ * "Bail out!".
  */
 void *supervisor_begin(bool gpu, size_t size, int *fd);
 
-/* A line of TAP without a number: torture.sh and storm.sh give it one. */
+/* Prints a line of TAP without a number; torture.sh and storm.sh add the number. */
 __attribute__((format(printf, 2, 3))) void ok(bool holds, const char *format, ...);
 __attribute__((format(printf, 1, 2), noreturn)) void bail(const char *format, ...);
 
 void nap_ms(unsigned int ms);
 
 /*
- * Starts `SELF ROLE FD NUMBER`, its output in NAME.out and NAME.err of the folder;
- * @bare: without the library.  Which door to the driver it takes, and whether it has a
- * collector, comes from @number.  It ends with us.
+ * Starts `SELF ROLE FD NUMBER`, with its output in NAME.out and NAME.err of the folder; @bare: without the
+ * library.  @number decides its door to the driver and its kind of collector.  It is killed when this
+ * process ends.
  */
 pid_t start(const char *name, const char *role, int fd, unsigned int number, bool bare);
 /*
- * In what was started so: its exit status.  The role "play" is the caller's: @play, with
- * the shared table, of @size bytes, and its number.  -1: this is no such process.
+ * Called in a process that start() made; returns its exit status.  For the role "play" it calls @play with
+ * the shared table of @size bytes and the process's number.  Returns -1 in any other process.
  */
 int play_role(int argc, char **argv, size_t size,
 	      int (*play)(void *table, uint32_t number, char **argv));
 
-/* What the kernel says of a process: a letter, and what it sleeps in; the end of a line. */
+/* Prints the kernel's state of a process, a letter and what it sleeps in, and ends the line. */
 void print_process(pid_t pid);
 
 /*
- * A bare process beside them all: how much is free, of devices 0 to @last?  Its
- * role is "observe"; observe() is all that it does, and it ends with observer_end().
+ * A bare process with the role "observe" that reports the free memory of devices 0 to @last.  observe() is
+ * all that it runs; observer_end() ends it.
  */
 struct memory {
 	uint64_t free, total;
@@ -67,31 +66,30 @@ void start_observer(unsigned int last);
 struct memory look(void);
 void observer_end(void);
 
-/* One more process that shares, in the role "share": share_once().  True: it ended well. */
+/* Starts a process with the role "share", which runs share_once().  True: it ended normally. */
 int share_once(void);
 bool one_more(uint64_t most_ns);
 
 /*
- * What exporters that live have in their limbos, as `culimbo ps` says: events, too, which
- * no look at the memory sees.  UINT64_MAX: it does not say.
+ * Returns how many blocks and events live exporters have in their limbos, from `culimbo ps`.  Free memory does not show
+ * events.  UINT64_MAX: `culimbo ps` failed.
  */
 uint64_t in_limbos(void);
 
-/* Of exporters, in CULIMBO_DIR: how many, and which. */
+/* Counts the exporters' files in CULIMBO_DIR, and prints them. */
 int files(void);
 void print_files(void);
 /*
- * Files of exporters that were killed: the next process that shares takes them away, but
- * for one that its exporter was just making, which goes when it is 2 s old.  So others
- * share, one after the other for @each_ns at most, until none is left, for @all_ns at
- * most.  Returns how many are, -1 where one did not share.
+ * Has further processes share, one after the other, each for @each_ns at most, until no file of a killed exporter is
+ * left, for @all_ns at most.  A process that shares removes such files, except one that was just being
+ * created; that goes when it is 2 s old.  Returns the number of files left, or -1 when a process failed to share.
  */
 int files_left(uint64_t each_ns, uint64_t all_ns);
 
 /*
- * Waits for it, @ns at most and never beyond end_by, and takes note of who ends
- * meanwhile; says who is in the way.  Who uses it has end_by (of torture_now()),
- * gather(), which takes that note, and print_waiting(TEXT).
+ * Waits for a condition, @ns at most and never beyond end_by (in torture_now()), and reaps processes
+ * meanwhile; prints what it is still waiting for.  The caller defines end_by, gather(), which reaps, and
+ * print_waiting(TEXT).
  */
 #define WAIT_FOR(condition, ns)                                                                    \
 	({                                                                                         \
@@ -108,9 +106,9 @@ int files_left(uint64_t each_ns, uint64_t all_ns);
 	})
 
 /*
- * Adds up what the reports at exit say (CULIMBO_REPORT_FILE): holds taken back from the
- * dead, by all; blocks still in the limbo, by the @n processes of @last.  Those that were
- * killed say nothing.  Returns how many of the last ones reported.
+ * Adds up the reports at exit (CULIMBO_REPORT_FILE): the holds that all took back from dead processes, and the
+ * blocks still in the limbos of the @n processes of @last.  Killed processes write no report.  Returns how
+ * many of the last ones wrote one.
  */
 unsigned int read_reports(const pid_t *last, unsigned int n, uint64_t *reclaimed, uint64_t *in_limbo);
 

@@ -1,29 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The torture: 8 exporters and 24 importers share, free, kill one another.
+ * The torture: 8 exporters and 24 importers share, free, and are killed.
  *
- *	torture [--gpu] [--control|--bare] SECONDS	(torture.sh calls it)
+ * torture [--gpu] [--control|--bare] SECONDS (torture.sh calls it)
  *
- * This is the supervisor: never under the library, never a CUDA call of its
- * own.  It starts the processes, kills and stops them at random, starts anew
- * whoever has ended, and at the end judges:
- *   - no foreign byte was ever read, no handle of a living block refused;
- *   - everything came back while the exporters were still alive, and no block
- *     is in a limbo; no file is left, once others have shared (which takes away
- *     the files of those that were killed);
- *   - nobody hung, crashed, wrote to stdout, or ended with another status
- *     (but for first calls of a GPU's driver, which are counted apart).
- * With --control, bare: foreign bytes must be seen, or the test is worth nothing.
- * With --bare the same to the end, and its counters: what the driver itself does of that.
+ * This is the supervisor.  It never has the library and makes no CUDA call.  It starts the processes,
+ * kills and stops them at random, and restarts those that ended.  At the end it asserts:
+ *   - No foreign byte was read, and no handle of a live block was refused.
+ *   - All memory came back while the exporters were still alive, and no limbo has a block.
+ *   - No file is left after other processes have shared, which removes the files of killed ones.
+ *   - No process hung, crashed, wrote to stdout, or had a wrong exit status.  Errors of a GPU's driver
+ *     in a process's first calls are counted apart.
+ * With --control it runs without culimbo, and foreign bytes must be read, or the test proves nothing.
+ * With --bare it runs without culimbo to the end and prints the counters: what the driver itself does.
  *
- * What must hold: nothing waits without a deadline, and all of it ends 75 s
- * after the time that was asked for (and the 60 s twice that gathering may take),
- * whoever waits for what, which is then said; only processes are
- * signalled that are our children and have not been waited for; none of them
- * outlives us.
+ * Rules: No wait is without a deadline.  Everything ends 75 s after the requested time (and after up to
+ * twice 60 s for gathering), and it prints what it was still waiting for.  It signals only its own children
+ * that were not reaped yet.  No child outlives it.
  *
- * What comes from torture.sh: see supervisor.h.  The seed decides what everybody does;
- * the kernel decides when.
+ * supervisor.h says what torture.sh sets.  The seed decides what each process does, the kernel when.
  */
 #include <errno.h>
 #include <signal.h>
@@ -43,17 +38,17 @@
 #define FINISH_NS (60000 * MS)
 #define BACK_NS (10000 * MS)
 #define KILL_NS (10000 * MS)
-#define END_NS (75000 * MS) /* all of the judging together: what comes after the time asked for */
+#define END_NS (75000 * MS) /* time limit for everything after the requested time */
 #define HUNG_NS (30000 * MS)
 #define KILL_EVERY_MS 120 /* on average */
 #define STOP_EVERY_MS 300
-#define SETTLE_MS 250	  /* culimbo's default; stops last 1.2 to 4 times as long */
-#define GPU_SLACK ((uint64_t)64 << 20) /* what contexts may differ by */
+#define SETTLE_MS 250	  /* culimbo's default; a process is stopped for 1.2 to 4 times as long */
+#define GPU_SLACK ((uint64_t)64 << 20) /* the memory of contexts may differ by this */
 
 struct process {
 	pid_t pid; /* 0: none */
 	bool killed;
-	uint64_t stopped_until; /* 0: runs */
+	uint64_t stopped_until; /* 0: it runs */
 	uint64_t beat, beat_at;
 };
 
@@ -62,9 +57,9 @@ static int table_fd;
 static struct process process[PLACES];
 static pid_t last_pid[PLACES];
 static uint64_t seed;
-static bool whole; /* --bare: on and on, though foreign bytes were seen */
+static bool whole; /* --bare: continues after foreign bytes were seen */
 static unsigned int strange_ends, hung;
-static uint64_t end_by = UINT64_MAX; /* nothing is waited for beyond */
+static uint64_t end_by = UINT64_MAX; /* no wait goes beyond this time */
 
 static const char *const state_names[] = { "beginning", "ready", "empty" };
 static const char *const deed_names[] = {
@@ -98,8 +93,8 @@ static void kill_player(uint32_t i)
 }
 
 /*
- * An exporter that was just leaving, or killed, when the play ended: it is not
- * there to say that it is empty, so another takes its place, which only finishes.
+ * An exporter was ending or killed when the run ended, so it cannot report that its limbo is empty.
+ * Another takes its place and only finishes.
  */
 static bool ended_too_late(uint32_t i)
 {
@@ -107,7 +102,7 @@ static bool ended_too_late(uint32_t i)
 	       atomic_load(&table->place[i].state) != STATE_EMPTY;
 }
 
-/* Takes note of all that have ended; starts them anew while they play. */
+/* Reaps all processes that have ended, and restarts them while the run lasts. */
 static void gather(void)
 {
 	pid_t pid;
@@ -120,10 +115,10 @@ static void gather(void)
 			process[i].pid = 0;
 			if (status && !process[i].killed) {
 				strange_ends++;
-				printf("# %u ended with 0x%x, at '%s'\n", i, (unsigned int)status,
+				printf("# %u ended with wait status 0x%x, at '%s'\n", i, (unsigned int)status,
 				       deed_names[atomic_load(&table->place[i].doing)]);
 			}
-			/* nothing of that life is alive, before it is doomed no more */
+			/* marks everything of that life as dead before the process may live again */
 			atomic_fetch_add(&table->place[i].life, 1);
 			if (atomic_load(&table->phase) <= PHASE_PLAY || ended_too_late(i))
 				start_player(i);
@@ -149,7 +144,7 @@ static void count_hung(uint32_t i)
 		hung++;
 }
 
-/* Whoever does nothing for so long, though it may, hangs. */
+/* A process that does nothing for so long, though it could, hangs. */
 static void watch(uint64_t now)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {
@@ -173,7 +168,7 @@ static void watch(uint64_t now)
 	}
 }
 
-/* A random process that runs and has a context. */
+/* Returns a random process that runs and has a context. */
 static int pick(void)
 {
 	uint32_t i = dice(PLACES);
@@ -192,7 +187,7 @@ static void torment(uint64_t now, uint64_t *kill_at, uint64_t *stop_at)
 		*kill_at = now + dice(2 * KILL_EVERY_MS) * MS;
 		i = pick();
 		if (i >= 0)
-			kill_player((uint32_t)i); /* a stopped one, too */
+			kill_player((uint32_t)i); /* even a stopped one */
 	}
 	if (now >= *stop_at) {
 		*stop_at = now + dice(2 * STOP_EVERY_MS) * MS;
@@ -221,10 +216,10 @@ static bool all_gone(uint32_t from, uint32_t to)
 	return true;
 }
 
-/* Names who is still there, and at what. */
+/* Names the remaining processes and their current deed. */
 static void print_waiting(const char *for_what)
 {
-	printf("# still waited for: %s\n", for_what);
+	printf("# still waiting for: %s\n", for_what);
 	for (uint32_t i = 0; i < PLACES; i++) {
 		const struct place *place = &table->place[i];
 
@@ -248,12 +243,12 @@ static void kill_rest(void)
 			count_hung(i);
 			kill_player(i);
 		}
-	/* a killed process ends at once, but for what the kernel has to wait for in its driver */
+	/* a killed process ends at once, unless the kernel has to wait in its driver */
 	end_by = torture_now() + KILL_NS;
 	WAIT_FOR(all_gone(0, PLACES), KILL_NS);
 }
 
-/* Starts exporters, then importers; the reply is what is free between. */
+/* Starts exporters, then importers; returns the free memory measured in between. */
 static struct memory gather_all(void)
 {
 	struct memory before;
@@ -261,12 +256,12 @@ static struct memory gather_all(void)
 	for (uint32_t i = 0; i < EXPORTERS; i++)
 		start_player(i);
 	if (!WAIT_FOR(all_in(STATE_READY, 0, EXPORTERS), GATHER_NS))
-		bail("the exporters don't begin (see the .err files)");
+		bail("the exporters do not start (see the .err files)");
 	before = look();
 	for (uint32_t i = EXPORTERS; i < PLACES; i++)
 		start_player(i);
 	if (!WAIT_FOR(all_in(STATE_READY, EXPORTERS, PLACES), GATHER_NS))
-		bail("the importers don't begin (see the .err files)");
+		bail("the importers do not start (see the .err files)");
 	return before;
 }
 
@@ -312,10 +307,10 @@ static void judge(double seconds, struct memory before)
 	atomic_store(&table->phase, PHASE_DRAIN);
 	since = torture_now();
 	back = WAIT_FOR((after = look(), after.free + slack >= before.free), BACK_NS);
-	ok(back, "3 everything is back %llu ms later, the exporters still there (%llu of %llu bytes free)",
+	ok(back, "3 all memory is free %llu ms later, the exporters still live (%llu of %llu bytes free)",
 	   (unsigned long long)((torture_now() - since) / MS), (unsigned long long)after.free,
 	   (unsigned long long)(table->gpu ? before.free : after.total));
-	/* (who leaves at once may have an event's grace to go, or its holder's death to notice) */
+	/* an exporter that ends at once may have an event in its grace period, or a holder's death to notice */
 	WAIT_FOR(in_limbos() == 0, BACK_NS);
 	atomic_store(&table->phase, PHASE_LEAVE);
 	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
@@ -337,30 +332,30 @@ static void judge(double seconds, struct memory before)
 	ok(table->opens_freed && table->refused,
 	   "2 handles of freed blocks opened as their own (%llu) or were refused (%llu)",
 	   (unsigned long long)table->opens_freed, (unsigned long long)table->refused);
-	ok(table->refused_alive == 0, "2 no handle of a living block was refused");
-	ok(reported == EXPORTERS && in_limbo == 0, "3 no block is in a limbo at the end (%u exporters say)",
+	ok(table->refused_alive == 0, "2 no handle of a live block was refused");
+	ok(reported == EXPORTERS && in_limbo == 0, "3 no block is in a limbo at the end (reported by %u exporters)",
 	   reported);
-	ok(after.free + slack >= before.free, "3 and when all have ended, all of the memory is free");
-	ok(left == 0, "no file is left (%d of killed exporters, which others that share took away)",
+	ok(after.free + slack >= before.free, "3 when all processes have ended, all memory is free");
+	ok(left == 0, "no file is left (other processes removed %d of killed exporters)",
 	   left_by_killed);
-	ok(reclaimed > 0, "3 holds of the dead were taken back (%llu at least)",
+	ok(reclaimed > 0, "3 holds of dead processes were taken back (at least %llu)",
 	   (unsigned long long)reclaimed);
 	if (table->pools)
 		ok(table->pool_imports && table->pool_copies && table->pools_ended,
-		   "pools were played: %llu blocks imported, %llu copied in front of their free, %llu pools destroyed",
+		   "pools were used: %llu blocks imported, %llu copied just before their free, %llu pools destroyed",
 		   (unsigned long long)table->pool_imports, (unsigned long long)table->pool_copies,
 		   (unsigned long long)table->pools_ended);
 	ok(table->errors == 0 && strange_ends == 0 && hung == 0,
-	   "4 %llu wrong answers, %u crashes, %u that hung", (unsigned long long)table->errors,
+	   "4 no wrong results (%llu), no crashes (%u), no hangs (%u)", (unsigned long long)table->errors,
 	   strange_ends, hung);
 	/*
-	 * That is the driver's own, as it does it bare (6 and 114 beside 5 and 123, doc/results);
-	 * were it to become most of them, it would be something else.
+	 * The driver does this without culimbo as well (6 and 114 times, against 5 and 123; doc/results).  If most
+	 * processes were refused, something else would be wrong.
 	 */
 	if (table->gpu)
 		ok((table->begin_unknown + table->begin_waited) * 4 <= table->begins,
-		   "of %llu processes the driver refused %llu their first calls (999 or 719), and gave %llu no answer "
-		   "for %d s: that is its own",
+		   "of %llu processes the driver refused the first calls of %llu (999 or 719), and did not answer %llu "
+		   "within %d s; it does so without culimbo too",
 		   (unsigned long long)table->begins, (unsigned long long)table->begin_unknown,
 		   (unsigned long long)table->begin_waited, (int)(HUNG_NS / 1000 / MS));
 }

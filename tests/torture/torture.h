@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the processes of the torture have in common: one table in memory that
- * outlives each of them (a memfd, inherited by all), and what a block holds.
+ * Shared by the processes of the torture: a table in memory that outlives each of them (a memfd that all
+ * inherit), and the contents of a block.
  *
- * What must hold: nothing in the table says what culimbo did or should do; it
- * counts, and it says which blocks are alive, so that a handle that is refused
- * can be told from one that had to be.  A process may be killed between any
- * two stores here.
+ * Rules: The table says nothing about what culimbo did or should do.  It has counters, and it says which
+ * blocks are alive; so the checks know whether a handle may be refused.  A process may be killed between
+ * any two stores here.
  */
 #ifndef TORTURE_H
 #define TORTURE_H
@@ -20,9 +19,9 @@
 #define EXPORTERS 8
 #define IMPORTERS 24
 #define PLACES (EXPORTERS + IMPORTERS)
-#define BLOCKS 24 /* of an exporter, alive at once */
+#define BLOCKS 24 /* the most live blocks of an exporter */
 
-/* Counters.  X(name): the line at the end has some, the comments the others. */
+/* X(counter): the last line prints some, comments the others. */
 #define COUNTERS(X)                                                                                \
 	X(operations)                                                                              \
 	X(exports)                                                                                 \
@@ -55,7 +54,7 @@
 	X(begin_waited)	 /* which waited too long for a GPU's driver, and were killed */           \
 	X(errors)	 /* answers of the driver that bare would not give: must be none */
 
-/* What a process does, one at a time.  X(deed): do_<deed>() in player*.c. */
+/* What a process is doing.  X(deed): do_<deed>() in player*.c. */
 #define DEEDS(X)                                                                                   \
 	X(begin)                                                                                   \
 	X(make)                                                                                    \
@@ -86,7 +85,7 @@ enum deed {
 enum phase { PHASE_GATHER, PHASE_PLAY, PHASE_FINISH, PHASE_DRAIN, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
 
-/* Where in the player's files something is. */
+/* A place in the player's files. */
 enum player_file { PLAYER, PLAYER_MEMORY, PLAYER_POOL };
 #define PLAYER_LINE(file, line) ((uint32_t)(file) << 16 | (line))
 static inline const char *player_file(uint32_t line)
@@ -97,20 +96,20 @@ static inline const char *player_file(uint32_t line)
 }
 
 struct place {
-	_Atomic uint32_t life;		/* one more with each image, and when one is about to end */
+	_Atomic uint32_t life;		/* incremented by each exec, and before each end */
 	_Atomic uint32_t doomed;	/* the supervisor is about to kill it */
 	_Atomic uint32_t state;		/* enum state */
-	_Atomic uint32_t doing;		/* which deed, for who wonders why it hangs */
-	_Atomic uint32_t line;		/* and with which call: the PLAYER_LINE() of the last begun */
-	_Atomic uint64_t beat;		/* deeds */
-	_Atomic uint64_t serial;	/* of the block made last here */
-	_Atomic uint64_t alive[BLOCKS]; /* serials of what is not freed yet */
-	int inbox[2];			/* descriptors: what it reads, what others write */
+	_Atomic uint32_t doing;		/* the current deed, to explain a hang */
+	_Atomic uint32_t line;		/* the PLAYER_LINE() of the last call that began */
+	_Atomic uint64_t beat;		/* number of deeds */
+	_Atomic uint64_t serial;	/* of the last block made here */
+	_Atomic uint64_t alive[BLOCKS]; /* serials of the blocks that are not freed yet */
+	int inbox[2];			/* descriptors: this process reads the first, others write to the second */
 };
 
 struct table {
 	uint64_t seed, grace_ns;
-	uint64_t big_bytes; /* of the biggest block */
+	uint64_t big_bytes; /* size of the biggest block */
 	bool control, gpu, pools;
 	_Atomic uint32_t phase;
 #define X(name) _Atomic uint64_t name;
@@ -119,18 +118,18 @@ struct table {
 	struct place place[PLACES];
 };
 
-/* From an exporter to whom it likes, or from one importer to the next. */
+/* Sent by an exporter to any process, or by an importer to another. */
 enum gift_kind { GIFT_MEMORY, GIFT_EVENT, GIFT_POOL };
 struct gift {
 	unsigned char handle[64];
 	uint64_t serial, bytes;
-	uint64_t pool; /* GIFT_POOL: which of that life */
+	uint64_t pool; /* GIFT_POOL: which pool of that life */
 	uint32_t kind, place, life, block;
 };
 
 /*
- * A block is full of words that say whose they are: the place that made it,
- * its serial there (never used twice in a run), and where in the block.
+ * Each word of a block names its owner: the place that made the block, its serial number there (never
+ * used twice in a run), and the word's position in the block.
  */
 static inline uint64_t torture_word(uint32_t place, uint64_t serial, uint64_t index)
 {
@@ -138,7 +137,7 @@ static inline uint64_t torture_word(uint32_t place, uint64_t serial, uint64_t in
 	       (index & 0xfffff);
 }
 
-/* player.c: a process under test; @argv is its own.  Returns its exit status. */
+/* player.c: runs a process under test with its @argv; returns the exit status. */
 int torture_play(void *shared, uint32_t place, char **argv);
 
 #endif

@@ -3,16 +3,16 @@
 #
 # The torture: torture.sh [--gpu] [--bare] [BUILD_DIR [SECONDS]]
 #
-# 8 exporters and 24 importers share, free, kill one another; see torture.c.
-# On the simulated driver, or with --gpu on the machine's own.  Before that a
-# control: the same without culimbo, which must see foreign bytes.  Prints TAP,
-# and one line that begins with "torture:".  With --bare only the control, for
-# SECONDS, with its counters: what the driver itself answers amid such deaths.
+# 8 exporters and 24 importers share, free, and are killed; see torture.c.  Uses the
+# simulated driver, or with --gpu this machine's driver.  First runs a control without
+# culimbo, which must see foreign bytes.  Prints TAP, and one line that begins with
+# "torture:".  With --bare only the control runs, for SECONDS, and prints its counters:
+# what the driver itself does when processes are killed.
 #
 #   TORTURE_SECONDS  how long, when SECONDS is not given (60)
-#   TORTURE_SEED     plays another one (printed)
+#   TORTURE_SEED     another seed (printed)
 #   TORTURE_POOLS    0: no pools that are shared by pointer
-#   TORTURE_KEEP     not empty: leave the folder, and say where it is
+#   TORTURE_KEEP     not empty: keep the folder and print its path
 set -u
 
 # shellcheck source-path=SCRIPTDIR source=play.sh

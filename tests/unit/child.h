@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For unit tests that need processes: bodies that run in a child, what such a
- * body checks, and waiting for a condition instead of sleeping.
+ * For unit tests that need processes: test bodies that run in a child, checks for
+ * such bodies, and waiting for a condition instead of sleeping.
  *
- * A child leaves by _exit() only: 0, CHILD_SKIPS, or 1 after it has said on
- * stderr which check failed.  It has an alarm, so no test hangs.
+ * A child ends only by _exit(): with 0, with CHILD_SKIPS, or with 1 after printing
+ * to stderr which check failed.  It has an alarm, so no test hangs.
  */
 #ifndef CL_TEST_CHILD_H
 #define CL_TEST_CHILD_H
@@ -28,12 +28,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* (40 s were not enough under AddressSanitizer, where others had most of the processors) */
+/* 40 s were not enough under AddressSanitizer on a busy machine */
 enum { CHILD_SECONDS = 150, CHILD_SKIPS = 77 };
 
 /*
- * True when thread @task of this process sleeps in a futex: by the number of its system call,
- * or (under qemu-user, where that is the host's) by the kernel's function it waits in.
+ * True when thread @task of this process sleeps in a futex.  Reads the number of its system call, or
+ * (under qemu-user, where that is the host's) the kernel function in which it waits.
  */
 __attribute__((unused)) static bool sleeps_in_a_futex(pid_t task)
 {
@@ -57,7 +57,7 @@ __attribute__((unused)) static bool sleeps_in_a_futex(pid_t task)
 	return false;
 }
 
-/* Usable in a child and in any thread of it, where CMocka's own are not. */
+/* Works in a child and in any of its threads, where CMocka's own checks do not. */
 #define CHECK(what)                                                                    \
 	do {                                                                           \
 		if (!(what)) {                                                         \
@@ -96,7 +96,7 @@ static inline void test_moment(void)
 	nanosleep(&moment, NULL);
 }
 
-/* Whether @condition comes true before @ms have passed; looks every 0.3 ms. */
+/* True when @condition becomes true within @ms; checks every 0.3 ms. */
 #define COMES_TRUE(condition, ms)                                                      \
 	__extension__({                                                                \
 		uint64_t end_ = test_now() + (uint64_t)(ms) * 1000000u;                \
@@ -106,7 +106,7 @@ static inline void test_moment(void)
 		true_;                                                                 \
 	})
 
-/* True in a child: there CMocka's jumps would go on with the parent's tests. */
+/* True in a child: CMocka's jumps would continue with the parent's tests there. */
 static bool child_am_one;
 
 static inline void child_judge(pid_t child)
@@ -117,7 +117,7 @@ static inline void child_judge(pid_t child)
 		CHECK(child > 0 && waitpid(child, &status, 0) == child);
 		CHECK(WIFEXITED(status));
 		if (WEXITSTATUS(status))
-			_exit(WEXITSTATUS(status)); /* it has said why */
+			_exit(WEXITSTATUS(status)); /* the child has printed why */
 		return;
 	}
 	assert_true(child > 0);
@@ -127,7 +127,7 @@ static inline void child_judge(pid_t child)
 	if (WEXITSTATUS(status) == CHILD_SKIPS)
 		skip();
 	if (WEXITSTATUS(status))
-		fail_msg("a check failed in the child (it said which on stderr)");
+		fail_msg("a check failed in the child (see its stderr)");
 }
 
 /* At the start of a child. */
@@ -135,7 +135,7 @@ static inline void child_begins(void)
 {
 	static const int fatal[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS };
 
-	/* CMocka's handlers would go on with the parent's tests */
+	/* CMocka's handlers would continue with the parent's tests */
 	for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
 		signal(fatal[i], SIG_DFL);
 	alarm(CHILD_SECONDS);
@@ -164,8 +164,8 @@ static inline void in_a_child(void (*body)(void))
 	static void name##_(void)
 
 /*
- * In such a body: another process, at the other end of *line (messages; 0 bytes when
- * one of the two has closed it).  Returns as fork() does.
+ * For such a body: starts another process, at the other end of *line.  The line carries messages; a read of 0
+ * bytes means that the other side has closed it.  Returns as fork() does.
  */
 static inline pid_t fork_with_line(int *line)
 {
@@ -195,7 +195,7 @@ static inline unsigned int count_entries(const char *path)
 	return n;
 }
 
-/* Takes away @path and what is in it; no deeper. */
+/* Removes @path and the files in it, but no deeper folders. */
 static inline int remove_folder_at(const char *path)
 {
 	DIR *dir = opendir(path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The clock of tests that the fake driver plays in (fake_driver.h, which includes this): it is turned
- * instead of waited for.
+ * The clock of tests with the fake driver (fake_driver.h, which includes this).  A test advances it
+ * instead of waiting.
  */
 #ifndef CL_TEST_FAKE_CLOCK_H
 #define CL_TEST_FAKE_CLOCK_H
@@ -16,12 +16,12 @@
 #include "shim/limbo/exporter.h"
 #include "tests/unit/child.h"
 
-/* Turns the clock by @ns.  Who sleeps until some time of it sleeps on: see wake_sleepers(). */
+/* Advances the clock by @ns.  Threads that sleep until a time sleep on: see wake_sleepers(). */
 static inline void turn_clock(uint64_t ns)
 {
 	atomic_fetch_add(&cl_clock_ahead, ns);
 }
-/* All who wait for a time of the clock look at it again. */
+/* Has all threads that wait for a time look at the clock again. */
 static inline void wake_sleepers(void)
 {
 	cl_lock(&cl_exports_lock);
@@ -30,7 +30,7 @@ static inline void wake_sleepers(void)
 	if (cl_options.collector.number == CL_COLLECTOR_THREAD)
 		cl_collector_wake(&cl_exporter);
 }
-/* A thread that turns the clock by a second each millisecond or so, and wakes who waits for it. */
+/* A thread that advances the clock by a second about each millisecond, and wakes those that wait for it. */
 static _Atomic bool turning;
 static void *turn_on(void *unused)
 {

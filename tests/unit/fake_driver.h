@@ -2,11 +2,11 @@
 /*
  * A driver of a few functions, for tests of what shim/ does with its blocks.
  *
- * It behaves as the real one where that matters here: the same address has the
- * same handle again after a reuse, freeing what is not allocated is an error,
- * an allocation goes with its context.  And it looks at us: that no lock of
- * ours is held in a call (self.h), that no context is used after its end, that
- * the capture mode and the current context are as before after each call.
+ * It behaves as the real one where these tests depend on it: a reused address has
+ * the same handle again, freeing what is not allocated is an error, and an
+ * allocation ends with its context.  It also checks culimbo: no lock of culimbo is
+ * held in a call (self.h), no context is used after its end, and the capture mode and
+ * the current context are unchanged after each call.
  */
 #ifndef CL_TEST_FAKE_DRIVER_H
 #define CL_TEST_FAKE_DRIVER_H
@@ -36,9 +36,9 @@ enum { BLOCKS = 200400, EVENTS = 64 };
 #define CONTEXT_A ((CUcontext)0xa0)
 #define CONTEXT_B ((CUcontext)0xb0)
 #define SOME_STREAM ((CUstream)0x57)
-#define OWN_STREAM ((CUstream)0x0f) /* what cuStreamCreate gives */
-#define STAND_IN 0x1000ull /* what cuMemAlloc gives: culimbo frees it to wait as a free does */
-#define NO_BLOCK 0x10000ull /* what culimbo frees to ask what a free would be refused for */
+#define OWN_STREAM ((CUstream)0x0f) /* the result of cuStreamCreate */
+#define STAND_IN 0x1000ull /* the result of cuMemAlloc: culimbo frees it to wait as a free does */
+#define NO_BLOCK 0x10000ull /* culimbo frees this address to ask whether a free would be refused */
 
 struct fake_block {
 	_Atomic bool live;
@@ -51,7 +51,7 @@ struct fake_block {
 static struct {
 	struct fake_block block[BLOCKS];
 	_Atomic unsigned int n;
-	CUresult none_result; /* of freeing nothing, and of what fails likewise; 0: INVALID_VALUE, or its own */
+	CUresult none_result; /* the result of freeing nothing, and of similar failures; 0: INVALID_VALUE or the call's own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs, streams_made;
 	_Atomic(CUcontext) sync_ctx;
@@ -70,13 +70,13 @@ static struct {
 	_Atomic int query_result;
 	_Atomic uint32_t queries;
 	CUstreamCaptureStatus capturing;
-	CUresult capturing_result; /* of asking for it */
+	CUresult capturing_result; /* the result of asking whether a stream captures */
 	_Atomic int device; /* of the current context */
 	_Atomic uint32_t device_calls;
-	size_t device_size;	   /* of each device; 0: that is not to be had */
-	int block_device;	   /* of what is allocated from now on */
-	int first_uuid; /* of device 0: what CUDA_VISIBLE_DEVICES shows first is each process's own */
-	size_t memory_free; /* as the driver says */
+	size_t device_size;	   /* of each device; 0: the size cannot be had */
+	int block_device;	   /* the device of later allocations */
+	int first_uuid; /* of device 0: CUDA_VISIBLE_DEVICES gives each process its own first device */
+	size_t memory_free; /* as the driver reports it */
 	_Atomic uint32_t memory_asked;
 } fake;
 static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,7 +86,7 @@ static __thread CUstreamCaptureMode fake_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static inline void driver_entered(void)
 {
-	/* glibc notes the owner of every mutex */
+	/* glibc records the owner of every mutex */
 	CHECK(cl_exports_lock.mutex.__data.__owner != gettid());
 	CHECK(cl_imports_lock.mutex.__data.__owner != gettid());
 }
@@ -117,7 +117,7 @@ static inline CUdeviceptr fake_alloc(size_t size, CUcontext ctx)
 	atomic_store(&block->live, true);
 	return DEVICE_BASE + DEVICE_STEP * fake.n++;
 }
-/* The driver gives a freed address to somebody else. */
+/* The driver gives a freed address to another block. */
 static inline void fake_alloc_again(CUdeviceptr p, CUcontext ctx)
 {
 	struct fake_block *block = fake_at(p);
@@ -168,7 +168,7 @@ static CUresult really_free(CUdeviceptr p)
 	atomic_fetch_add(&block->frees, 1);
 	return CUDA_SUCCESS;
 }
-/* Freed to ask what the driver would refuse a free for. */
+/* culimbo frees this to ask whether the driver would refuse a free. */
 static CUresult fake_refusal(void)
 {
 	return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_VALUE;
@@ -188,7 +188,7 @@ static CUresult fake_free_async(CUdeviceptr p, CUstream stream)
 	driver_entered();
 	if (p == NO_BLOCK)
 		return fake_refusal();
-	/* culimbo's own ones are of the block's context, and counted as the frees they stand for */
+	/* culimbo's own streams belong to the block's context, and count as the frees they stand for */
 	if (stream == OWN_STREAM)
 		CHECK(fake_stack[fake_depth] == fake_at(p)->ctx);
 	atomic_fetch_add(stream == OWN_STREAM ? &fake.free_calls : &fake.free_async_calls, 1);
@@ -230,12 +230,12 @@ static CUresult fake_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int fl
 
 	driver_entered();
 	memcpy(&pid, handle.reserved + 24, sizeof pid);
-	if (pid == getpid()) /* its own */
+	if (pid == getpid()) /* its own handle */
 		return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_CONTEXT;
 	atomic_fetch_add(&fake.open_calls, 1);
 	memcpy(&base, handle.reserved, sizeof base);
 	memcpy(&tail, handle.reserved + 56, sizeof tail);
-	CHECK(!tail); /* it gets what it made */
+	CHECK(!tail); /* the driver gets exactly what it made */
 	*p = base + 0x10000000000;
 	return CUDA_SUCCESS;
 }
@@ -340,7 +340,7 @@ static CUresult fake_exchange(CUstreamCaptureMode *mode)
 	return CUDA_SUCCESS;
 }
 
-/* What is known of this thread's current context, and NULL, 0 and false: it is not known which. */
+/* Returns true and the details when it is known which context is current in this thread; else false, NULL and 0. */
 static inline bool known_current(CUcontext *ctx, CUdevice *device, bool *primary)
 {
 	struct cl_context_name name = cl_context_name_current();
@@ -355,7 +355,7 @@ static inline bool known_current(CUcontext *ctx, CUdevice *device, bool *primary
 	return context;
 }
 
-/* As a hook does it: the two halves of the end of a context, by the same thread. */
+/* The two halves of a context's end, as a hook calls them, by the same thread. */
 static __thread struct cl_context_end fake_ends[64];
 static __thread unsigned int fake_ends_n;
 static inline void context_ends(CUcontext ctx, CUdevice device)
@@ -386,7 +386,7 @@ static CUresult fake_event_create(CUevent *event, unsigned int flags)
 	*event = (CUevent)(uintptr_t)(0x1000 + n * 16);
 	return CUDA_SUCCESS;
 }
-/* Bare, what has to do with an event whose context has ended is a crash. */
+/* Without culimbo, a call on an event whose context has ended crashes. */
 static inline uintptr_t fake_event_number(CUevent event)
 {
 	uintptr_t n = ((uintptr_t)event - 0x1000) / 16;
@@ -401,7 +401,7 @@ static CUresult fake_event_destroy(CUevent event)
 	uintptr_t n = fake_event_number(event);
 
 	driver_entered();
-	/* bare, a second destroy is a crash */
+	/* without culimbo, a second destroy crashes */
 	CHECK(atomic_exchange(&fake.event_live[n], false));
 	pthread_mutex_lock(&order_lock);
 	fake.destroyed[atomic_load(&fake.destroyed_n)] = event;
@@ -456,14 +456,14 @@ static inline CUevent fake_event(void)
 /* ------------------------------------------------------------------- set up */
 static char folder[64], log_path[128];
 
-/* A state of a block was to be set that the table of states does not have. */
+/* Called when a state change of a block is not in the table of states. */
 static inline void end_the_test(const char *from, const char *to)
 {
 	dprintf(2, "a block that is %s cannot become %s\n", from, to);
 	abort();
 }
 
-/* In a child that shares nothing yet.  @grace in ns. */
+/* For a child that shares nothing yet.  @grace in ns. */
 static inline void start_with(uint64_t grace, uint64_t collector)
 {
 	char *environment[] = { NULL };
@@ -476,7 +476,7 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	cl_options.grace.number = grace;
 	cl_options.collector.number = collector;
 	cl_options.settle.number = 50 * MS;
-	/* the tests of a program share a folder: none finds what the one before has left */
+	/* the tests of a program share a folder: no test may find an earlier one's files */
 	cl_options.keep_dead.number = 0;
 	cl_driver.cuMemAlloc_v2 = fake_mem_alloc;
 	cl_driver.cuMemFree_v2 = fake_free;
@@ -513,7 +513,7 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	cl_driver.cuStreamGetCtx_ptsz = fake_stream_ctx;
 }
 
-/* How often @words are in what this process has logged. */
+/* How often @words occurs in this process's log. */
 static inline unsigned int logged(const char *words)
 {
 	static char text[1 << 16];
@@ -541,7 +541,7 @@ static inline CUipcMemHandle export_block(CUdeviceptr p)
 {
 	CUipcMemHandle handle;
 
-	errno = ENOTUNIQ; /* the program's */
+	errno = ENOTUNIQ; /* errno is the program's */
 	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_SUCCESS);
 	CHECK_EQUAL(errno, ENOTUNIQ);
 	return handle;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the log and of stderr share: children that hear what they say themselves.
+ * Shared by the tests of the log and of stderr: children that read their own output.
  *
- * What may kill or stop a process is done in a child, which leaves with 0 when
- * it finds all well, or the line of the check that failed.  (child.h has the same for tests
- * that need no stderr of their own.)
+ * A test that may kill or stop the process runs in a child.  The child ends with 0 when all
+ * checks hold, or with the line of the failed check.  child.h has the same for tests that need
+ * no stderr of their own.
  */
 #ifndef CL_TEST_HEAR_H
 #define CL_TEST_HEAR_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of imports share: one exporter, which is a real process, and what this
- * process has of its file.  The driver is a fake one (fake_driver.h).
+ * Shared by the tests of imports: one exporter, which is a real process, and this process's view
+ * of its file.  The driver is fake (fake_driver.h).
  */
 #ifndef CL_TEST_IMPORTS_H
 #define CL_TEST_IMPORTS_H
@@ -22,10 +22,10 @@ static struct {
 } other;
 
 enum { FREE = 'f', AGAIN = 'a' };
-static unsigned int addresses; /* that it does not export */
+static unsigned int addresses; /* the number of addresses that it does not export */
 static const char *dir_is;     /* CULIMBO_DIR; NULL: the tests' folder */
 
-/* Exports a block; frees it when it is told to, if nobody holds it, and exports what is there then. */
+/* Exports a block.  On command it frees the block, if no process holds it, and exports the next one there. */
 static inline void exporter(int line)
 {
 	CUdeviceptr p;
@@ -69,7 +69,7 @@ static inline void start(void)
 		cl_options.dir.text = dir_is;
 }
 
-/* Whether the driver got it back. */
+/* True when the driver got the block back. */
 static inline bool other_frees(void)
 {
 	char freed = FREE;
@@ -99,7 +99,7 @@ static inline void finish(void)
 	CHECK(waitpid(other.pid, &status, 0) == other.pid);
 }
 
-/* Its file, as we have it open. */
+/* Its file, as this process has it open. */
 static inline struct cl_region *peer(void)
 {
 	bool own;
@@ -109,7 +109,7 @@ static inline struct cl_region *peer(void)
 	return (struct cl_region *)(uintptr_t)region;
 }
 
-/* Our slot there, or -1. */
+/* This process's slot there, or -1. */
 static inline int slot(void)
 {
 	const struct cl_region *region = peer();
@@ -120,7 +120,7 @@ static inline int slot(void)
 	return -1;
 }
 
-/* The process at the other end of a fork sees what locks we have. */
+/* The forked process at the other end sees which locks we hold. */
 static inline bool is_locked_by_us(uint32_t file_id, off_t byte)
 {
 	int fd = -1, status;
@@ -149,7 +149,7 @@ static inline bool slot_is_locked(void)
 	return is_locked_by_us(other.file_id, CL_LOCK_SLOT(ours));
 }
 
-/* ---------------------------------------------------------- amid the driver's open */
+/* ------------------------------------------------------- during the driver's open */
 static void (*amid)(void);
 static inline CUresult open_amid(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {
@@ -163,7 +163,7 @@ static inline CUresult import(CUdeviceptr *p, void (*what)(void))
 	CUresult result;
 
 	amid = what;
-	errno = ENOTUNIQ; /* the program's */
+	errno = ENOTUNIQ; /* errno is the program's */
 	result = cl_memory_import(p, other.handle, 0, open_amid);
 	CHECK_EQUAL(errno, ENOTUNIQ);
 	return result;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What several tests of the limbo (test_limbo_*.c) share: what they ask of a block,
- * the end of a context, threads that wait in the middle of something, events, and
- * calls that fail for want of memory or of events.
+ * Shared by several tests of the limbo (test_limbo_*.c): queries about a block, the
+ * end of a context, threads that wait in the middle of a call, events, and
+ * calls that fail for lack of memory or of events.
  *
- * Each of these tests is a process that has shared nothing yet; importers are
- * processes of their own (other.h).  The driver is a fake one that counts
- * (fake_driver.h), so the time of each free is known and nothing is waited for in vain.
+ * Each test is a process that has shared nothing yet.  Importers are separate
+ * processes (other.h).  The driver is a fake one that counts calls (fake_driver.h), so the
+ * time of each free is known and no wait is needless.
  */
 #ifndef CL_TEST_LIMBO_H
 #define CL_TEST_LIMBO_H
@@ -14,8 +14,8 @@
 #include "tests/unit/other.h"
 
 /*
- * One that is waited for, and a test that means "not over yet" by it has so long
- * to get there; where nothing waits for it, HOUR.
+ * A grace period that a test waits for; a test that asserts "not over yet" must get there within it.
+ * Where no test waits for it, HOUR is used.
  */
 #define GRACE (250 * MS)
 
@@ -23,7 +23,7 @@ static inline unsigned int tasks(void)
 {
 	return count_entries("/proc/self/task");
 }
-#ifdef __SANITIZE_THREAD__ /* it has threads of its own, some of which come and go */
+#ifdef __SANITIZE_THREAD__ /* ThreadSanitizer has threads of its own, some of which come and go */
 #define TASKS(n) tasks()
 #else
 #define TASKS(n) (n)
@@ -52,7 +52,7 @@ static inline bool is_known(CUdeviceptr p)
 	return known;
 }
 
-/* The driver has freed the block behind our back, and made another at its address. */
+/* The driver has freed the block without culimbo's knowledge, and allocated another at its address. */
 static inline CUresult get_other_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	CUresult result = fake_get_handle(handle, p);
@@ -64,7 +64,7 @@ static inline CUresult get_other_handle(CUipcMemHandle *handle, CUdeviceptr p)
 static _Atomic pid_t thread_task;
 static _Atomic bool thread_done;
 
-/* Which blocks and fences a context has is known, and must come to nothing with them. */
+/* Checks that the lists of blocks and fences of a context become empty when these end. */
 static inline bool none_belongs_to_a_context(void)
 {
 	const struct cl_context *context;
@@ -103,7 +103,7 @@ static inline CUevent exported_event(CUipcEventHandle *handle)
 	return event;
 }
 
-/* At the @attempt to make one that the driver refuses; true: try again. */
+/* At @attempt the driver refuses to create an event; true: try again. */
 static inline bool another_event(unsigned int attempt)
 {
 	struct cl_retry retry;
@@ -115,7 +115,7 @@ static inline bool another_event(unsigned int attempt)
 	return cl_retry_again(&retry);
 }
 
-/* A call fails: whether to make it again; and whether once more, when that has failed, too. */
+/* A call fails.  Returns whether to retry it, and after a second failure whether to retry again. */
 static __thread struct cl_retry failing;
 static inline bool fails(enum cl_retry_want want, struct cl_need what)
 {
@@ -130,7 +130,7 @@ static inline bool fails_again(void)
 #define NO_MEMORY() fails(CL_RETRY_MEMORY, (struct cl_need){ .bytes = 12345, .device = CL_OF_CURRENT })
 #define NO_EVENT() fails(CL_RETRY_EVENT, (struct cl_need){ .bytes = 0 })
 
-/* One whose context is known, as it is of those that are made through the hook. */
+/* An event whose context is known, as for events that are created through the hook. */
 static inline CUevent event_of_context(CUipcEventHandle *handle)
 {
 	CUipcEventHandle unused;
@@ -154,7 +154,7 @@ static inline pthread_t starts_and_waits(void *(*what)(void *))
 	return thread;
 }
 
-/* One that was exported, and that @other holds. */
+/* An exported block that @other holds. */
 static inline CUevent held_event(struct other *other)
 {
 	CUipcEventHandle handle;
@@ -180,7 +180,7 @@ static inline void *collect_beside(void *unused)
 	return unused;
 }
 
-/* In how many ms, rounded down, a collection would have the next one. */
+/* In how many ms, rounded down, the next collection is due. */
 static inline uint64_t asks_again_in(void)
 {
 	uint64_t now = cl_now(), next = cl_limbo_collect(&cl_exporter, false).next;
@@ -189,7 +189,7 @@ static inline uint64_t asks_again_in(void)
 	return (next - now) / MS;
 }
 
-/* The rule is one for fences of imports and of blocks that we have freed ourselves. */
+/* One rule applies to fences of imports and of this process's freed blocks. */
 static inline void check_that_it_asks_less_and_less(void)
 {
 	CHECK_EQUAL(asks_again_in(), 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the notes share: calls that are found in a stack, another exporter, and
- * what a process has noted.  The driver is a fake one (fake_driver.h); each test is a
- * process that has shared nothing yet, read by view.c.
+ * Shared by the tests of diag/: calls that can be found in a stack, another exporter, and what a
+ * process has recorded.  The driver is fake (fake_driver.h).  Each test is a process that has shared
+ * nothing yet; view.c reads its file.
  */
 #ifndef CL_TEST_NOTES_H
 #define CL_TEST_NOTES_H
@@ -21,7 +21,7 @@ static inline struct cl_view own(void)
 	return view;
 }
 
-/* The frames of a stack lead through this function of ours. */
+/* The frames of a stack go through this function of the test. */
 #define LEADS_THROUGH(view, stack, function) \
 	leads_through(view, stack, (uint64_t)(uintptr_t)&(function))
 static inline bool leads_through(const struct cl_view *view, uint32_t stack, uint64_t function)
@@ -59,7 +59,7 @@ __attribute__((noinline)) static CUresult export_here(CUipcMemHandle *handle, CU
 {
 	CUresult result = cl_memory_export(handle, p);
 
-	__asm__ volatile("" ::: "memory"); /* no jump: this frame stays */
+	__asm__ volatile("" ::: "memory"); /* no tail call: this frame stays */
 	return result;
 }
 __attribute__((noinline, unused)) static CUresult free_here(CUdeviceptr p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other processes for tests of one exporter: each does what it is told, over the
- * fake driver, and answers.  And what several of these tests ask of the exporter.
+ * Other processes for tests of one exporter.  Each obeys commands with the fake driver and answers.  Also
+ * queries about the exporter that several of these tests need.
  */
 #ifndef CL_TEST_OTHER_H
 #define CL_TEST_OTHER_H
@@ -13,7 +13,7 @@
 
 #include "shim/shm/slot.h"
 
-enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
+enum { SOON = 20000 }; /* ms; what happens at once has happened by then, even on a slow machine */
 
 struct order {
 	char what;
@@ -105,14 +105,14 @@ static inline void obey(const struct order *order, struct answer *answer)
 	case 'f': /* free */
 		answer->result = cl_memory_free(order->a);
 		break;
-	case 'g': /* give back what nobody holds */
+	case 'g': /* release blocks that no process holds */
 		answer->value = cl_limbo_collect(&cl_exporter, true).blocks;
 		break;
 	case 'n': /* number of frees in the driver */
 		answer->value = frees_of(order->a);
 		break;
 	default:
-		CHECK(!"an order that is known");
+		CHECK(!"a known command");
 	}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the exporter file (test_shm_*.c) share: a folder of their own, a file
- * in it, its records.
+ * Shared by the tests of the exporter file (test_shm_*.c): a folder of their own, a file in it, and
+ * its records.
  */
 #ifndef CL_TEST_REGION_H
 #define CL_TEST_REGION_H

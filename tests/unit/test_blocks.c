@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of blocks: each export is found again, at each moment of the table's growth, in
- * a forked child too; few addresses that were not exported are taken for one that was; and
- * no export pays for the others.
+ * The table of blocks.  Each export is found again at each moment of the table's growth, also in a
+ * forked child.  Few other addresses look exported.  The cost of an export does not depend on the
+ * number of blocks.
  */
 #include "tests/unit/fake_driver.h"
 
@@ -11,9 +11,9 @@
 #include "shim/blocks/address_filter.h"
 
 /*
- * Each export is found again, though most of what is freed is told from it
- * without a look at any: as many as make that knowledge grow several times, in a
- * forked child too, which has none of its parent's.
+ * Each export is found again, although the address filter rejects most freed addresses without a
+ * look-up.  There are enough exports to make the filter grow several times.  A forked child has none of
+ * its parent's exports.
  */
 static void each_export_is_found(void)
 {
@@ -29,7 +29,7 @@ static void each_export_is_found(void)
 		CHECK_EQUAL(cl_memory_free(first + (uint64_t)i * DEVICE_STEP), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, MANY);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
-	/* and of what was not exported, few are taken for it */
+	/* few addresses that were not exported look exported */
 	freed = 0;
 	for (int i = 0; i < MANY; i++) {
 		other = fake_alloc(64, CONTEXT_A);
@@ -43,7 +43,7 @@ static void child_finds_its_own(void)
 {
 	CUdeviceptr p = fake_alloc(64, CONTEXT_A);
 
-	for (int i = 0; i < 20000; i++) /* what the parent exported is none of the child's */
+	for (int i = 0; i < 20000; i++) /* the parent's exports are not the child's */
 		CHECK(!cl_block_may_be(&cl_exporter.blocks.filter, DEVICE_BASE + (uint64_t)i * DEVICE_STEP));
 	export_block(p);
 	CHECK(cl_block_may_be(&cl_exporter.blocks.filter, p));
@@ -84,7 +84,7 @@ static void visit(struct cl_block *block, void *data)
 		cl_block_delete(&cl_exporter.blocks, block);
 }
 
-/* Block @first to below @end are there, and these only. */
+/* Exactly the blocks @first to below @end are found. */
 static void all_are_found(enum cl_kind kind, uint64_t first, uint64_t end)
 {
 	uint64_t want = 0;
@@ -107,16 +107,16 @@ static void table_through_its_walks(enum cl_kind kind)
 {
 	uint64_t first = 0, end = 0, kept = 0;
 
-	/* it grows: at each moment of that */
+	/* checks each moment of a growth */
 	while (end < 3000) {
 		block_at(kind, address_of(end++));
-		if (end % 5 == 0) { /* and some go */
+		if (end % 5 == 0) { /* some blocks are deleted */
 			cl_block_delete(&cl_exporter.blocks, cl_block_find(&cl_exporter.blocks, kind, address_of(first)));
 			first++;
 		}
 		all_are_found(kind, first, end);
 	}
-	/* as many come as go */
+	/* as many are added as deleted */
 	for (unsigned int i = 0; i < 40000; i++) {
 		block_at(kind, address_of(end++));
 		cl_block_delete(&cl_exporter.blocks, cl_block_find(&cl_exporter.blocks, kind, address_of(first)));
@@ -125,12 +125,12 @@ static void table_through_its_walks(enum cl_kind kind)
 			all_are_found(kind, first, end);
 	}
 	all_are_found(kind, first, end);
-	/* of what was never there, and of what has gone, few are taken for it */
+	/* few addresses that were never exported, or are no longer, look exported */
 	for (uint64_t n = 0; n < 20000; n++)
 		kept += cl_block_may_be(&cl_exporter.blocks.filter, address_of(n + (n % 2 ? 0 : 1 << 30)));
 	if (kind == CL_MEMORY)
 		CHECK(kept > 0 && kept < 20000 / 5);
-	/* who goes through all may delete; amid a growth, too */
+	/* an iteration may delete, even during a growth */
 	while (end - first <= 4096 + 100)
 		block_at(kind, address_of(end++));
 	visits = 0;
@@ -159,7 +159,7 @@ static void a_block_is_found_at_each_moment_of_its_tables_growth(void **state)
 	in_a_child(events_through_their_walks);
 }
 
-static uint64_t *longest_part; /* in millionths; told by a child to its parent */
+static uint64_t *longest_part; /* in millionths; a child reports it to its parent */
 
 static uint64_t own_time(void)
 {
@@ -170,8 +170,8 @@ static uint64_t own_time(void)
 }
 
 /*
- * The longest, in millionths of what all of them took, so that it holds for an emulated
- * processor, too.  A table that grew at once took 20 ms for the 131,073rd block, a tenth of all.
+ * The longest export, in millionths of the time of all, so that the limit also holds on an emulated
+ * processor.  A table that grew at once took 20 ms for the 131,073rd block, a tenth of all.
  */
 static void longest_export(void)
 {
@@ -194,7 +194,7 @@ static void no_export_pays_for_the_others(void **state)
 {
 	uint64_t least = UINT64_MAX;
 
-	/* (what else the processor had to do meanwhile is in it; hardly three times) */
+	/* the measurement includes other work of the processor; hardly three times in a row */
 	for (int i = 0; i < 3; i++) {
 		in_a_child(longest_export);
 		if (*longest_part < least)

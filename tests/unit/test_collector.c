@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector never sleeps past what is due: promise 3, at the one point
- * where a program's thread and the collector's decide about each other.
+ * The collector never sleeps past a block's release time: promise 3, at the one point where a
+ * program's thread and the collector's thread race.
  *
- * collector.c is compiled into this test with a stop before two of its atomic
- * operations, so that the worst order of the two threads is not left to luck.
+ * collector.c is compiled into this test with a stop before two of its atomic operations, so that
+ * the worst order of the two threads always occurs.
  */
 #include "tests/unit/fake_driver.h"
 
@@ -27,7 +27,7 @@ static void stop_before_store(const volatile void *object, uint64_t value);
 #define atomic_store_explicit(object, value, order) \
 	(stop_before_store((object), (uint64_t)(value)), STORE((object), (value), __ATOMIC_SEQ_CST))
 
-/* So many threads cannot be made, as where a limit of processes is reached for a moment. */
+/* The next threads cannot be created, as when a limit of processes is reached for a moment. */
 static _Atomic unsigned int no_threads, tried;
 static int create_if_it_may(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *), void *data)
 {
@@ -45,10 +45,10 @@ static int create_if_it_may(pthread_t *thread, const pthread_attr_t *attr, void 
 static _Atomic bool armed, collector_stopped, waker_came;
 static _Atomic pid_t collector_task;
 
-/* In the collector: it has looked for work, and is about to say how long it sleeps. */
+/* In the collector: it has looked for work, and is about to publish how long it sleeps. */
 static void stop_before_store(const volatile void *object, uint64_t value)
 {
-	/* 0 says that it is awake again */
+	/* 0 means that it is awake again */
 	if (object != &cl_exporter.collector.sleeps_until || !value || !atomic_load(&armed) ||
 	    pthread_equal(pthread_self(), cl_exporter.collector.thread) == 0)
 		return;
@@ -63,13 +63,13 @@ static bool is_asleep_on_its_futex(pid_t task)
 	return sleeps_in_a_futex(task) && atomic_load(&cl_own.header->sleeping);
 }
 
-/* In the waker: it is about to change what the collector's sleep hangs on. */
+/* In the waker: it is about to change what the collector's sleep depends on. */
 static void stop_before_add(const volatile void *object)
 {
 	if (!cl_own.header || object != &cl_own.header->wake || !atomic_load(&collector_stopped) ||
 	    atomic_exchange(&waker_came, true))
 		return;
-	/* the worst: the collector gets all the way to bed meanwhile */
+	/* the worst case: the collector goes to sleep meanwhile */
 	CHECK(COMES_TRUE(is_asleep_on_its_futex(atomic_load(&collector_task)), 30000));
 }
 
@@ -78,18 +78,18 @@ static void wake_up_body(void)
 	CUdeviceptr first, second;
 	uint64_t begun;
 
-	/* (longer than it takes from an export to its free: else nobody is woken) */
+	/* longer than from an export to its free; otherwise no thread is woken */
 	start_with(1000 * MS, CL_COLLECTOR_THREAD);
 	first = exported_block();
 	second = exported_block();
-	/* with nothing left to wait for it would sleep for good */
+	/* with nothing left to wait for it would sleep forever */
 	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
 	CHECK(COMES_TRUE(frees_of(first) == 1, 30000));
 	CHECK(COMES_TRUE(atomic_load(&cl_own.header->sleeping) &&
 			 atomic_load(&cl_exporter.collector.sleeps_until) == UINT64_MAX, 30000));
 	export_block(second);
 	atomic_store(&armed, true);
-	cl_collector_wake(&cl_exporter); /* it looks, finds nothing, and is stopped before its bed */
+	cl_collector_wake(&cl_exporter); /* it looks, finds nothing, and is stopped before it sleeps */
 	CHECK(COMES_TRUE(atomic_load(&collector_stopped), 30000));
 	begun = test_now();
 	CHECK_EQUAL(cl_memory_free(second), CUDA_SUCCESS);
@@ -109,14 +109,14 @@ static void a_wake_up_is_never_lost(void **state)
 }
 
 /*
- * A thread that could not be had at first comes later, by whatever call finds that there is
- * work: a free of a shared block, or (@by_any) a call that has nothing to do with it.
+ * A thread that could not be created at first is created later, by any call that finds work: a
+ * free of a shared block, or (@by_any) an unrelated call.
  */
 static void late_body(bool by_any)
 {
 	CUdeviceptr first, second, other;
 
-	/* As long as a slow machine may take for what comes before the first free. */
+	/* As long as a slow machine may take before the first free. */
 	start_with(300 * MS, CL_COLLECTOR_THREAD);
 	first = exported_block();
 	second = exported_block();

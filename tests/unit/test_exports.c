@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exports of which importers cannot know, or which cannot be noted.  With a driver that leaves no
- * room for a stamp what was shared is kept, and that is said once.  Where there is no memory to
- * note an export it is refused, before the driver is asked.
+ * Exports that importers cannot know, or that cannot be recorded.  When a driver leaves no room for a
+ * stamp, shared blocks are kept, and one message says so.  When there is no memory to record an export, it is
+ * refused before the driver is asked.
  */
 #include "tests/unit/limbo.h"
 
@@ -41,7 +41,7 @@ IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 	CHECK(!memcmp(event_handle.reserved + 56, &drivers_own, sizeof drivers_own));
 	CHECK_EQUAL(logged("]: warning: "), 1);
 	CHECK_EQUAL(logged("is kept until it ends, freed or not"), 1);
-	/* nobody has them, and there is no grace: with a stamp they would go at once */
+	/* no process has them, and there is no grace period: with a stamp they would be released at once */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	NO_MEMORY();
@@ -51,7 +51,7 @@ IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 	CHECK_EQUAL(fake.destroyed_n, 0);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 2);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
-	/* a record that comes free is not pinned for its next block */
+	/* a record that becomes free is not pinned for its next block */
 	cl_driver.cuIpcGetMemHandle = fake_get_handle;
 	stamped = exported_block();
 	CHECK_EQUAL(cl_memory_free(stamped), CUDA_SUCCESS);
@@ -59,7 +59,7 @@ IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 	CHECK_EQUAL(logged("]: warning: "), 1);
 }
 
-/* The oldest goes, where somebody has set a limit. */
+/* With a limit, the oldest block is released. */
 IN_A_CHILD(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held)
 {
 	CUdeviceptr first, second;
@@ -82,8 +82,8 @@ IN_A_CHILD(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held)
 
 /* ------------------------------------------------------------------ no memory */
 enum { RECORDS_TABLE = CL_CHUNK * sizeof(struct cl_block *) };
-static _Atomic int callocs_left = -1; /* until they fail; -1: they don't */
-static _Atomic unsigned int tables;   /* that were made, from records to blocks */
+static _Atomic int callocs_left = -1; /* number of calls before they fail; -1: they do not */
+static _Atomic unsigned int tables;   /* number of tables from records to blocks that were created */
 
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
@@ -113,7 +113,7 @@ static void is_refused(CUdeviceptr p, int callocs)
 
 	memset(&handle, 0x5a, sizeof handle);
 	none = handle;
-	errno = ENOTUNIQ; /* the program's */
+	errno = ENOTUNIQ; /* errno is the program's */
 	atomic_store(&callocs_left, callocs);
 	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_ERROR_OUT_OF_MEMORY);
 	atomic_store(&callocs_left, -1);
@@ -132,16 +132,16 @@ static void memory_without_memory(uint64_t collector)
 	start_with(HOUR, collector);
 	p = fake_alloc(1024, CONTEXT_A);
 	q = fake_alloc(1024, CONTEXT_A);
-	/* the block's own memory, and that of the table which leads to it from its record */
+	/* the block's own memory, and the table that maps its record to it */
 	is_refused(p, 0);
 	is_refused(p, 1);
 	CHECK(!cl_own.file_id);
 	CHECK_EQUAL(logged("no memory for the record of an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY"), 1);
 	CHECK_EQUAL(logged("]: warning: "), 1);
-	/* nobody has it: it is the driver's */
+	/* no process has it: it is freed */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(p), 1);
-	/* later there is memory, and what was exported then needs none to be exported again */
+	/* later there is memory, and what is already exported needs none to be exported again */
 	handle = export_block(q);
 	atomic_store(&callocs_left, 0);
 	again = export_block(q);
@@ -151,7 +151,7 @@ static void memory_without_memory(uint64_t collector)
 	others_open(&other, handle);
 	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(q), 0);
-	/* what waits there is known, too */
+	/* a block in the limbo is known, too */
 	atomic_store(&callocs_left, 0);
 	CHECK_EQUAL(cl_memory_export(&again, q), CUDA_ERROR_INVALID_VALUE);
 	atomic_store(&callocs_left, -1);
@@ -197,7 +197,7 @@ IN_A_CHILD(without_memory_no_handle_of_an_event_leaves)
 	CHECK(!memcmp(&handle, &none, sizeof handle));
 }
 
-/* The driver has freed what was known behind our back: the new block at its address needs memory. */
+/* The driver has freed a known block without culimbo's knowledge: the new block at its address needs memory. */
 IN_A_CHILD(without_memory_no_handle_of_a_successor_leaves)
 {
 	static const CUipcMemHandle none;
@@ -218,7 +218,7 @@ IN_A_CHILD(without_memory_no_handle_of_a_successor_leaves)
 	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
 }
 
-/* Nothing of it is left: neither a block, nor a file, nor memory kept for a record. */
+/* Nothing of it is left: no block, no file, and no memory reserved for a record. */
 static CUresult no_event_handle(CUipcEventHandle *handle, CUevent event)
 {
 	return CUDA_ERROR_INVALID_HANDLE;
@@ -240,11 +240,11 @@ IN_A_CHILD(what_the_driver_refuses_leaves_nothing_behind)
 		CHECK_EQUAL(cl_event_export(&event_handle, event), CUDA_ERROR_INVALID_HANDLE);
 	}
 	CHECK(!is_known(p));
-	/* its file has no block: it is there for the note of the refusal alone */
+	/* its file has no block and only records the refusal */
 	CHECK(cl_own.header->record_chunks <= 1);
 	CHECK_EQUAL(cl_own.header->live_blocks, 0);
 	CHECK_EQUAL(tables, 1);
-	/* nor of what turns out to be known: a pointer into a block */
+	/* nothing is left of a pointer into a known block either */
 	p = exported_block();
 	for (unsigned int i = 0; i < CL_CHUNK + 2; i++)
 		export_block(p + 512);
@@ -252,7 +252,7 @@ IN_A_CHILD(what_the_driver_refuses_leaves_nothing_behind)
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);
 }
 
-/* A driver that gives a handle, and does not say of what: it is taken for a block that begins there. */
+/* A driver gives a handle but not the block's range: the block is taken to begin there. */
 static CUresult no_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
 {
 	return CUDA_ERROR_NOT_SUPPORTED;
@@ -276,7 +276,7 @@ IN_A_CHILD(a_block_of_unknown_size_is_tracked)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
-/* A driver that says of nothing what it is, and refuses the second question for a handle. */
+/* A driver that gives no attributes, and refuses the second request for a handle. */
 static CUresult (*handle_before)(CUipcMemHandle *, CUdeviceptr);
 static unsigned int asked;
 static CUresult handle_once(CUipcMemHandle *handle, CUdeviceptr p)
@@ -298,7 +298,7 @@ IN_A_CHILD(no_handle_leaves_with_a_refusal)
 }
 
 static CUresult (*attribute_before)(void *, CUpointer_attribute, CUdeviceptr);
-static bool gives_back; /* at the next question about a pointer */
+static bool gives_back; /* releases the block at the next query about a pointer */
 static CUresult attribute_and_give_back(void *data, CUpointer_attribute attribute, CUdeviceptr p)
 {
 	CUresult result = attribute_before(data, attribute, p);
@@ -310,7 +310,7 @@ static CUresult attribute_and_give_back(void *data, CUpointer_attribute attribut
 	return result;
 }
 
-/* A pointer into a freed block: the driver still knows that when it is asked, and then it goes back. */
+/* A pointer into a freed block: the driver still knows it when asked, and then the block is released. */
 IN_A_CHILD(what_goes_back_while_it_is_exported_is_no_new_block)
 {
 	struct other other = start_other(0);
@@ -318,7 +318,7 @@ IN_A_CHILD(what_goes_back_while_it_is_exported_is_no_new_block)
 	uint64_t open;
 	CUdeviceptr p;
 
-	start_with(0, CL_COLLECTOR_INLINE); /* nobody collects before the call returns */
+	start_with(0, CL_COLLECTOR_INLINE); /* no collection runs before the call returns */
 	p = fake_alloc(2 * MIB, CONTEXT_A);
 	handle = export_block(p);
 	open = others_open(&other, handle);
@@ -334,7 +334,7 @@ IN_A_CHILD(what_goes_back_while_it_is_exported_is_no_new_block)
 	CHECK(!is_known(p));
 }
 
-/* A new block at an address that was exported before costs as much as any other. */
+/* A new block at an address that was exported before costs the same as any other. */
 IN_A_CHILD(the_driver_is_asked_for_a_handle_once)
 {
 	CUipcMemHandle handle;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fences: a block that was freed in a stream's order waits for that stream, and for no
- * other one, whatever the streams' handles are.
+ * Fences: a block with a stream-ordered free waits for its stream and for no other, whatever the
+ * streams' handles are.
  *
- * The fake driver gets streams here: each is told apart as the driver does it, counts
- * what was put on it, and has got as far as the test says.
+ * The fake driver gets streams here.  It tells them apart as the real driver does, counts the work of each,
+ * and completes as much as the test says.
  */
 #include "tests/unit/child.h"
 #include "tests/unit/fake_driver.h"
@@ -31,13 +31,13 @@ struct stream {
 	CUstream handle; /* as normalised by number_of() */
 	pthread_t thread;
 	unsigned long long id;
-	uint32_t put, got; /* got: how many of those it has done */
+	uint32_t put, got; /* got: how much of that it has completed */
 	uint32_t asked;
 };
 static struct stream stream[STREAMS];
 static unsigned int streams_n;
 static unsigned long long ids;
-/* Of what was recorded: on which stream, and as which of its. */
+/* For each recorded event: its stream, and its number on that stream. */
 static struct {
 	_Atomic bool live;
 	unsigned int on;
@@ -53,7 +53,7 @@ static struct stream *find_stream(CUstream handle, bool per_thread)
 
 	if (!handle)
 		handle = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-	/* the newest of a handle: an older one was destroyed */
+	/* the newest stream with that handle: an older one was destroyed */
 	for (s = stream + streams_n; s-- > stream;)
 		if (s->handle == handle && (handle > CU_STREAM_PER_THREAD || s->ctx == ctx) &&
 		    (handle != CU_STREAM_PER_THREAD || pthread_equal(s->thread, pthread_self())))
@@ -63,7 +63,7 @@ static struct stream *find_stream(CUstream handle, bool per_thread)
 	*s = (struct stream){ ctx, handle, pthread_self(), ++ids, 0, ALL, 0 };
 	return s;
 }
-/* A new one of that handle, in the current context; it has done all that is put on it, or does nothing. */
+/* A new stream with that handle in the current context; it completes all its work, or none. */
 static struct stream *new_stream(CUstream handle, bool busy)
 {
 	struct stream *s = &stream[streams_n++];
@@ -158,7 +158,7 @@ static void start_with_streams(void)
 	cl_driver.cuStreamGetId = id_of;
 }
 
-/* A shared block that is freed on a stream. */
+/* A shared block with a free on a stream. */
 static CUdeviceptr freed_in(CUcontext ctx, CUstream handle, bool per_thread)
 {
 	CUdeviceptr p = fake_alloc(1024, ctx);
@@ -171,7 +171,7 @@ static CUdeviceptr freed_on(CUstream handle)
 {
 	return freed_in(CONTEXT_A, handle, false);
 }
-/* As who is short of memory does; what is freed meanwhile is seen. */
+/* As for a thread that is short of memory; it notices what is released meanwhile. */
 static void collect(void)
 {
 	cl_limbo_collect(&cl_exporter, true);
@@ -213,7 +213,7 @@ IN_A_CHILD(no_stream_waits_for_another_where_the_driver_gives_them_no_ids)
 	many_streams(false);
 }
 
-/* Two devices', here; those of two contexts of one device likewise. */
+/* Streams of two devices; the same holds for two contexts of one device. */
 static void contexts_default_streams(bool per_thread)
 {
 	CUdeviceptr waits, p;
@@ -246,7 +246,7 @@ IN_A_CHILD(the_per_thread_default_streams_of_two_devices_are_two)
 static CUdeviceptr beside[2];
 static void *frees_beside(void *unused)
 {
-	/* both names of this thread's own */
+	/* both names of this thread's own stream */
 	beside[0] = freed_in(CONTEXT_A, NULL, true);
 	beside[1] = freed_in(CONTEXT_A, CU_STREAM_PER_THREAD, false);
 	return unused;
@@ -266,7 +266,7 @@ IN_A_CHILD(a_per_thread_default_stream_is_of_its_thread_and_not_the_legacy_one)
 	legacy[0] = freed_on(NULL);
 	legacy[1] = freed_on(CU_STREAM_LEGACY);
 	legacy[2] = freed_in(CONTEXT_A, CU_STREAM_LEGACY, true);
-	/* As many again, one after the other: a thread that has ended leaves its id to the next. */
+	/* The same number again, one after the other: the next thread gets the id of an ended one. */
 	for (int i = 0; i < 3; i++) {
 		CHECK(!pthread_create(&thread, NULL, frees_beside, NULL) && !pthread_join(thread, NULL));
 		collect();
@@ -287,7 +287,7 @@ IN_A_CHILD(a_per_thread_default_stream_is_of_its_thread_and_not_the_legacy_one)
 	CHECK_EQUAL(marks_live, 0);
 }
 
-/* One is destroyed with work on it, and another gets its handle. */
+/* A stream is destroyed with pending work, and another gets its handle. */
 static void handle_is_given_again(bool has_ids)
 {
 	struct stream *old;
@@ -302,7 +302,7 @@ static void handle_is_given_again(bool has_ids)
 	p = freed_on(HANDLE(1));
 	collect();
 	CHECK_EQUAL(frees_of(waits), 0);
-	/* before CUDA 12.0 they can't be told apart: then it waits, which is safe */
+	/* before CUDA 12.0 they cannot be told apart: then the block waits, which is safe */
 	CHECK_EQUAL(frees_of(p), has_ids);
 	old->got = ALL;
 	collect();
@@ -340,7 +340,7 @@ IN_A_CHILD(while_a_thread_asks_about_a_stream_others_ask_about_the_rest)
 	collect();
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(busy->asked, 1);
-	/* the program is told at once of what it has freed */
+	/* the program learns at once what it has freed */
 	CHECK_EQUAL(cl_memory_free(waits), CUDA_ERROR_INVALID_VALUE);
 	busy->got = ALL;
 	stalled = -1;
@@ -350,7 +350,7 @@ IN_A_CHILD(while_a_thread_asks_about_a_stream_others_ask_about_the_rest)
 	CHECK_EQUAL(marks_live, 0);
 }
 
-/* -------------------------------------------------------- who is asked about */
+/* ------------------------------------------------------ which fences are queried */
 IN_A_CHILD(of_a_stream_only_the_first_fence_is_asked_about)
 {
 	enum { FREES = 1000 };
@@ -364,7 +364,7 @@ IN_A_CHILD(of_a_stream_only_the_first_fence_is_asked_about)
 	for (int i = 0; i < FREES; i++)
 		p[i] = freed_on(HANDLE(1));
 	collect();
-	/* of a block that waits for its grace nothing is asked, however often others' are */
+	/* nothing is queried for a block in its grace period, however often other blocks are collected */
 	in_grace = freed_on(HANDLE(2));
 	busy->asked = 0;
 	for (int i = 0; i < 10; i++)
@@ -372,7 +372,7 @@ IN_A_CHILD(of_a_stream_only_the_first_fence_is_asked_about)
 	CHECK_EQUAL(busy->asked, 10);
 	CHECK_EQUAL(graced->asked, 0);
 	CHECK_EQUAL(frees_of(in_grace), 0);
-	/* each once, and the first that is not reached */
+	/* each fence once, up to the first that is not reached */
 	busy->got = FREES / 2;
 	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(busy->asked, 10 + FREES / 2 + 1);
@@ -388,7 +388,7 @@ IN_A_CHILD(of_a_stream_only_the_first_fence_is_asked_about)
 	CHECK_EQUAL(marks_live, 0);
 }
 
-/* What was freed first goes when its stream has got there, not when it has got to a later free. */
+/* The block freed first is released when its stream has reached that free, not only after a later free. */
 IN_A_CHILD(the_order_is_that_of_the_frees)
 {
 	CUdeviceptr first, second, own;
@@ -401,7 +401,7 @@ IN_A_CHILD(the_order_is_that_of_the_frees)
 	handle = export_block(first);
 	CHECK_EQUAL(cl_memory_import(&own, handle, 0, fake_open), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free_async(first, HANDLE(1), false), CUDA_SUCCESS);
-	/* the second waits for its stream before the first does */
+	/* the second block waits for its stream before the first does */
 	second = freed_on(HANDLE(1));
 	collect();
 	CHECK_EQUAL(cl_memory_close(first), CUDA_SUCCESS);
@@ -415,7 +415,7 @@ IN_A_CHILD(the_order_is_that_of_the_frees)
 }
 
 /* ------------------------------------------------------ contexts, memory, fork */
-/* The list of a stream is in the memory of its first fence, which goes before the list does. */
+/* The list of a stream is in the memory of its first fence, which ends before the list does. */
 IN_A_CHILD(a_list_outlives_its_first_fence)
 {
 	CUdeviceptr first, second;
@@ -435,7 +435,7 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 	fake_stack[0] = CONTEXT_B;
 	collect();
 	CHECK_EQUAL(frees_of(first) + frees_of(second), 0);
-	CHECK_EQUAL(marks_live, 1); /* nobody needs it */
+	CHECK_EQUAL(marks_live, 1); /* nothing needs it */
 	freed_in(CONTEXT_B, HANDLE(1), false);
 	collect();
 	busy->got = 2;
@@ -451,7 +451,7 @@ IN_A_CHILD(a_list_outlives_its_first_fence)
 }
 
 static struct {
-	CUcontext ctx; /* that ends while an event is recorded */
+	CUcontext ctx; /* ends while an event is recorded */
 	CUresult result;
 } amid = { .ctx = CONTEXT_A };
 static CUresult record_and_end(CUevent event, CUstream handle)
@@ -488,7 +488,7 @@ IN_A_CHILD(an_event_whose_context_ends_while_it_is_recorded_is_not_destroyed)
 	CHECK(!cl_block_find(&cl_exporter.blocks, CL_MEMORY, p));
 }
 
-/* Of a stream of another context: the block waits for nothing more. */
+/* For a stream of another, ended context the block waits no longer. */
 IN_A_CHILD(a_block_does_not_wait_for_a_stream_that_went_with_its_context)
 {
 	CUdeviceptr p;
@@ -507,7 +507,7 @@ IN_A_CHILD(a_block_does_not_wait_for_a_stream_that_went_with_its_context)
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 
-/* A context that may be ending is not asked about, the others' streams are. */
+/* Fences of a context that may be ending are not queried; those of other contexts are. */
 IN_A_CHILD(the_streams_of_a_context_that_ends_are_passed_over)
 {
 	CUdeviceptr waits, p;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The budgets of the limbo: what waits only for its grace takes at most
- * CULIMBO_GRACE_BYTES of each device, and what others hold at most
- * CULIMBO_HELD_BYTES.  Each test is a process that has shared nothing yet;
- * importers are processes of their own; the driver is a fake one that counts.
+ * The budgets of the limbo: blocks that wait only for their grace period take at most CULIMBO_GRACE_BYTES
+ * of each device, and held blocks at most CULIMBO_HELD_BYTES.  Each test is a process that has
+ * shared nothing yet; importers are separate processes; the driver is a fake one that counts calls.
  */
 #include "tests/unit/other.h"
 
 #include "shim/limbo/grace.h"
 
-/* No grace ends by time here: what goes, goes because of a budget. */
+/* No grace period ends in these tests: a block is released only because of a budget. */
 static void start_with_budget(uint64_t bytes)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
@@ -31,7 +30,7 @@ static void free_block(CUdeviceptr p)
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 }
 
-/* Opened and closed by @other, once. */
+/* @other opens and closes the block once. */
 static void visit(struct other *other, CUipcMemHandle handle)
 {
 	others_close(other, others_open(other, handle));
@@ -68,13 +67,13 @@ IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
 	for (int i = 0; i < 4; i++)
 		p[i] = share(MIB, &handle[i]);
 	export_block(p[1]);
-	visit(&other, handle[1]); /* once of twice */
+	visit(&other, handle[1]); /* once of two times */
 	visit(&other, handle[2]);
 	for (int i = 0; i < 4; i++)
 		free_block(p[i]);
 	CHECK_EQUAL(frees_of(p[2]), 1);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 1);
-	/* opened in the limbo, too */
+	/* also opened while it is in the limbo */
 	visit(&other, handle[3]);
 	free_block(share(MIB, NULL));
 	CHECK_EQUAL(frees_of(p[3]), 1);
@@ -84,7 +83,7 @@ IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
 	CHECK_EQUAL(frees_of(p[0]), 1);
 }
 
-/* Or one free would take as long as thousands, and thousands of handles under way would be stale. */
+/* Otherwise one free would take as long as thousands, and thousands of unopened handles would become stale. */
 IN_A_CHILD(a_large_block_does_not_end_the_grace_of_many_small_ones)
 {
 	CUdeviceptr p[200], large;
@@ -101,13 +100,13 @@ IN_A_CHILD(a_large_block_does_not_end_the_grace_of_many_small_ones)
 	CHECK_EQUAL(frees_of(p[199]), 0);
 	CHECK(atomic_load(&fake.free_calls) <= 65);
 	CHECK_EQUAL(cl_count_get(graces_cut), atomic_load(&fake.free_calls));
-	/* a few that are enough go all the same */
+	/* a few large enough blocks are released nevertheless */
 	large = share(MIB, NULL);
 	free_block(large);
 	CHECK_EQUAL(frees_of(large), 0);
 }
 
-/* So a program that shares in a loop pays the driver's own free, and no more. */
+/* So a program that shares in a loop pays only for the driver's own free. */
 IN_A_CHILD(a_block_that_would_go_first_goes_straight_to_the_driver)
 {
 	struct other other = start_other(HOUR);
@@ -125,9 +124,9 @@ IN_A_CHILD(a_block_that_would_go_first_goes_straight_to_the_driver)
 		CHECK_EQUAL(frees_of(p), 1);
 		CHECK_EQUAL(cl_count_get(graces_cut), i);
 	}
-	CHECK_EQUAL(atomic_load(&fake.syncs), 2); /* its free waits by itself */
+	CHECK_EQUAL(atomic_load(&fake.syncs), 2); /* the driver's free itself waits */
 	CHECK_EQUAL(cl_own.header->limbo_bytes, 2 * MIB);
-	/* the driver refuses: nothing went */
+	/* the driver refuses: nothing was released */
 	p = share(MIB, &handle);
 	visit(&other, handle);
 	fake.free_result = CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -151,7 +150,7 @@ IN_A_CHILD(a_block_larger_than_the_budget_has_no_grace)
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle }).result,
 		    CUDA_ERROR_INVALID_VALUE);
-	/* held, it waits for its holder alone */
+	/* a held block waits only for its holder */
 	q = share(3 * MIB, &held);
 	there = others_open(&other, held);
 	free_block(q);
@@ -173,7 +172,7 @@ IN_A_CHILD(within_the_budget_a_handle_under_way_opens)
 	free_block(p);
 	visit(&other, handle);
 	CHECK_EQUAL(frees_of(p), 0);
-	/* over it, it is stale */
+	/* over the budget its handle is stale */
 	free_block(share(MIB, NULL));
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle }).result,
@@ -234,7 +233,7 @@ IN_A_CHILD(by_itself_the_budget_is_at_most_a_part_of_the_device)
 	CHECK_EQUAL(frees_of(p), 0);
 	free_block(share(1, NULL));
 	CHECK_EQUAL(frees_of(p), 1);
-	/* what was asked for is not cut */
+	/* an explicit setting is not reduced */
 	cl_options.grace_bytes.from_environment = true;
 	p = share(4 * MIB, NULL);
 	free_block(p);
@@ -287,7 +286,7 @@ IN_A_CHILD(opens_are_counted_until_there_are_many)
 	CHECK_EQUAL(r->opens, 0);
 	there = others_open(&other, handle);
 	CHECK_EQUAL(r->opens, 1);
-	/* the same again, and in this very process */
+	/* the same again in this process */
 	CHECK_EQUAL(others_open(&other, handle), there);
 	CHECK_EQUAL(r->opens, 2);
 	CHECK_EQUAL(cl_memory_import(&own, handle, 0, fake_open), CUDA_SUCCESS);
@@ -341,7 +340,7 @@ IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 	snprintf(words, sizeof words, "although process %d (", (int)other.pid);
 	CHECK_EQUAL(logged(words), 1);
 	CHECK_EQUAL(logged("CULIMBO_HELD_BYTES"), 1);
-	/* its handle is stale, another's block at its address is its own, and the holder may close */
+	/* its handle is stale, another block at its address is unaffected, and the holder may close */
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle[1] }).result, CUDA_SUCCESS);
 	fake_alloc_again(p[0], CONTEXT_A);
 	again = p[0];
@@ -355,7 +354,7 @@ IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, stamp_of(&handle[0]).record)), CL_FREE);
 }
 
-/* Who has pinned it has no slot, and no name. */
+/* A process that pinned it has no slot and no name. */
 IN_A_CHILD(beyond_a_limit_a_holder_that_is_not_known_has_no_name)
 {
 	CUipcMemHandle handle;
@@ -396,7 +395,7 @@ static CUresult no_device(CUdevice *device)
 	return CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* Nobody knows whether its stream has got to its free: what runs on it may use the block. */
+/* It is not known whether the stream has reached the free: work on it may use the block. */
 IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
 {
 	CUdeviceptr p;
@@ -404,7 +403,7 @@ IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
 	start_with(0, CL_COLLECTOR_INLINE);
 	p = share(2 * MIB, NULL);
 	cl_options.held_bytes.number = MIB;
-	cl_options.grace.number = HOUR; /* Or it would go straight to the driver. */
+	cl_options.grace.number = HOUR; /* Otherwise it would be freed in the driver at once. */
 	cl_options.grace_bytes.number = 4 * MIB;
 	cl_driver.cuCtxGetCurrent = none_is_current;
 	cl_driver.cuCtxGetDevice = no_device;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Green contexts: what is noted of one is the primary context's, none is ever made
- * current by us, and a handle means what it means now.
+ * Green contexts.  What is recorded for one belongs to the primary context; culimbo makes no
+ * green context current; and a handle means the context that has it now.
  *
- * Promise 4.  The driver is a fake one (fake_driver.h): CONTEXT_A is the primary
- * context of its device.  green.c is compiled in, in place of the library's.
+ * Promise 4.  The driver is fake (fake_driver.h): CONTEXT_A is the primary context of its
+ * device.  green.c is compiled in, in place of the library's.
  */
 #include "tests/unit/fake_driver.h"
 
@@ -15,7 +15,7 @@
 #define CONTEXT_G ((CUcontext)0x60)
 #define CONTEXT_G2 ((CUcontext)0x61)
 
-/* Memory that shim/ asks for while this is set is not to be had (the linker leads its calls here). */
+/* While this is set, memory allocation in shim/ fails (the linker redirects its calls here). */
 static bool no_memory;
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
@@ -64,7 +64,7 @@ static void make(CUgreenCtx green, CUcontext ctx)
 	cl_green_converted(ctx, green);
 }
 
-/* As the hook does it. */
+/* As the hook calls it. */
 static void destroy(CUgreenCtx green)
 {
 	struct cl_green_end end = cl_green_end_begin(green);
@@ -88,7 +88,7 @@ static void current_is(CUcontext wanted, bool wanted_primary)
 	CUdevice device;
 	bool primary;
 
-	for (int i = 0; i < 2; i++) { /* (as asked for, and as remembered) */
+	for (int i = 0; i < 2; i++) { /* once as asked, once from the cache */
 		CHECK_EQUAL(known_current(&ctx, &device, &primary), wanted != NULL);
 		CHECK(ctx == wanted);
 		CHECK_EQUAL(primary, wanted_primary);
@@ -110,7 +110,7 @@ IN_A_CHILD(a_green_context_is_its_primary_one)
 	start();
 	make(GREEN, CONTEXT_G);
 	make(GREEN_2, CONTEXT_G2);
-	/* what was asked for it was given back, and there is no more to ask for */
+	/* what was retained for the query is released, and no further query is needed */
 	CHECK(retains == 2 && releases == 2);
 	CHECK(cl_self_start());
 	make_current(CONTEXT_G2);
@@ -120,7 +120,7 @@ IN_A_CHILD(a_green_context_is_its_primary_one)
 	CHECK_EQUAL(retains, 2);
 	make_current(CONTEXT_B);
 	current_is(CONTEXT_B, false);
-	/* one goes, the other stays; one whose end failed, too */
+	/* one ends, the other stays; also one whose end failed */
 	destroy(GREEN);
 	make_current(CONTEXT_G2);
 	current_is(CONTEXT_A, true);
@@ -136,7 +136,7 @@ static CUresult convert(CUcontext *ctx, CUgreenCtx green)
 	*ctx = green == GREEN ? CONTEXT_G : CONTEXT_G2;
 	return CUDA_SUCCESS;
 }
-/* The program has its CUcontext from a stream of it (cuStreamGetCtx), not from cuCtxFromGreenCtx(). */
+/* The program got its CUcontext from a stream (cuStreamGetCtx), not from cuCtxFromGreenCtx(). */
 IN_A_CHILD(a_green_context_is_known_that_was_never_converted)
 {
 	start();
@@ -164,27 +164,27 @@ static CUresult id_of(CUcontext ctx, unsigned long long *id)
 	*id = (uintptr_t)ctx;
 	return CUDA_SUCCESS;
 }
-/* What a thread remembers of a handle does not outlive the green context that had it, nor come to it. */
+/* What a thread remembers of a handle ends with its green context, and does not apply to the next one. */
 IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 {
 	start();
-	cl_driver.cuCtxGetId = id_of; /* (else nobody knows amid an end) */
+	cl_driver.cuCtxGetId = id_of; /* otherwise nothing is known during an end */
 	CHECK(cl_self_start());
 	make_current(CONTEXT_G);
 	current_is(CONTEXT_G, false);
 	for (int round = 0; round < 3; round++) {
 		struct cl_green_end end;
 
-		/* (the last one ended where we could not see it) */
+		/* the last one ended without culimbo's knowledge */
 		make(GREEN, CONTEXT_G);
 		current_is(CONTEXT_A, true);
-		/* a thread asks while the driver is at it, and the primary context lives on */
+		/* a thread asks during the driver's call, and the primary context lives on */
 		end = cl_green_end_begin(GREEN);
 		context_ends(NULL, 0);
 		current_is(CONTEXT_A, true);
 		context_ended(NULL, 0, false);
 		current_is(CONTEXT_A, true);
-		if (round == 1) /* another has the handles before the end is noted */
+		if (round == 1) /* another context gets the handles before the end is recorded */
 			make(GREEN, CONTEXT_G);
 		cl_green_end_done(&end, true);
 		current_is(round == 1 ? CONTEXT_A : CONTEXT_G, round == 1);
@@ -195,7 +195,7 @@ IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 	CHECK(!notes.n && !cl_green_known);
 }
 
-/* Got as a CUcontext more than once; its handle got by another, whose end was not seen. */
+/* Converted to a CUcontext more than once; another gets its handle after an end that was not seen. */
 IN_A_CHILD(each_handle_is_noted_once)
 {
 	CUcontext none = NULL;
@@ -204,7 +204,7 @@ IN_A_CHILD(each_handle_is_noted_once)
 	make(GREEN, CONTEXT_G);
 	cl_green_converted(CONTEXT_G, GREEN);
 	CHECK_EQUAL(cl_green_known, 1);
-	cl_green_converted(CONTEXT_G2, GREEN); /* (no driver is known to do so) */
+	cl_green_converted(CONTEXT_G2, GREEN); /* no known driver does so */
 	cl_green_converted(CONTEXT_G, GREEN);
 	cl_green_converted(CONTEXT_G2, GREEN);
 	CHECK_EQUAL(cl_green_known, 2);
@@ -220,18 +220,18 @@ IN_A_CHILD(each_handle_is_noted_once)
 	destroy(GREEN);
 	destroy(GREEN_2);
 	CHECK(!notes.n && !cl_green_known);
-	/* its end was not seen, and another with its handle is got as another context */
+	/* its end was not seen, and another green context with its handle converts to another CUcontext */
 	make(GREEN, CONTEXT_G);
 	make(GREEN, CONTEXT_G2);
 	CHECK_EQUAL(cl_green_known, 1);
 	make_current(CONTEXT_G);
 	current_is(CONTEXT_G, false);
-	/* no context at all is none of those that were not got as one */
+	/* no current context: that is not a green context that was not converted */
 	cl_green_created(GREEN_2, 0);
 	CHECK(!cl_green_resolve(&none) && !none);
 }
 
-/* @shares: already when the event is made. */
+/* @shares: the process shares before the event is created. */
 static void event_of_a_green_context(bool shares, bool ends)
 {
 	CUipcEventHandle handle;
@@ -277,7 +277,7 @@ IN_A_CHILD(so_does_one_that_was_made_before_the_process_shared)
 	event_of_a_green_context(false, true);
 }
 
-/* Whatever a driver says of whose a block and a stream are. */
+/* Whatever a driver says about the contexts of a block and a stream. */
 static CUresult stream_of_green(CUstream stream, CUcontext *ctx)
 {
 	driver_entered();
@@ -328,7 +328,7 @@ IN_A_CHILD(a_block_is_freed_in_the_order_of_a_stream_of_the_current_one)
 	block_of_a_green_context(CONTEXT_G, true);
 }
 
-/* The driver did not say which the primary one is; it is asked when that matters. */
+/* The driver did not say which context is the primary one; it is asked when that matters. */
 IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
 {
 	CUipcEventHandle handle;
@@ -338,7 +338,7 @@ IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
 	cl_driver.cuDevicePrimaryCtxRetain = no_retain;
 	make(GREEN, CONTEXT_G);
 	make_current(CONTEXT_G);
-	/* who does not share does not ask: then it is not known whose the event is */
+	/* a process that does not share does not ask: then the event's context is not known */
 	event = fake_event();
 	cl_shareable_event_created(event);
 	CHECK_EQUAL(retains, 1); /* (by its making) */
@@ -351,7 +351,7 @@ IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
 	CHECK(retains && retains == releases);
 }
 
-/* No memory for a note: any context but a primary one may be that one from then on. */
+/* No memory to record a green context: from then on any context but a primary one may be green. */
 IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
 {
 	CUipcEventHandle handle;
@@ -380,7 +380,7 @@ IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
-	/* those that are known, are */
+	/* known ones stay known */
 	make_current(CONTEXT_G);
 	current_is(CONTEXT_A, true);
 	make_current(CONTEXT_A);
@@ -388,7 +388,7 @@ IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
 }
 
 /* -------------------------------------------------------------------- children */
-/* Forked while another thread had the lock, by a process that does not share: it is not waited for. */
+/* Forked while another thread had the lock, by a process that does not share: the child does not wait for it. */
 IN_A_CHILD(a_forked_child_does_not_wait_for_its_parents_threads)
 {
 	struct cl_green_end end;
@@ -400,7 +400,7 @@ IN_A_CHILD(a_forked_child_does_not_wait_for_its_parents_threads)
 	CHECK_EQUAL(end.device, -1);
 }
 
-/* A child of one that shares begins anew, with none of its parent's. */
+/* A child of a process that shares starts anew, without its parent's contexts. */
 static void has_no_notes(void)
 {
 	CHECK(!notes.n && !cl_green_known);
@@ -413,7 +413,7 @@ IN_A_CHILD(a_forked_child_has_no_notes)
 	CHECK(cl_self_start());
 	make(GREEN, CONTEXT_G);
 	in_a_child(has_no_notes);
-	cl_lock(&lock); /* (as another thread would have it) */
+	cl_lock(&lock); /* as if another thread had it */
 	in_a_child(has_no_notes);
 }
 

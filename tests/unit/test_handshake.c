@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Open against free, at full speed: whoever was told that it holds a block has
- * it until it lets go, and whatever nobody holds can be freed without a search.
+ * Open against free, at full speed.  A process that was told that it holds a block has the block until
+ * it closes it.  A block that no process holds can be released without a search.
  *
- * Promises 1 and 2, and of 3 that no hint is lost.  Threads play processes: one
- * exporter that publishes, frees and releases a few records, importers that
- * take and drop holds with right and with stale handles, and one that dies
- * with holds in its hands and is reaped, by a reaper that is now and then
- * killed itself.
+ * Promises 1 and 2, and from 3 that no notification is lost.  Threads act as processes: one exporter
+ * publishes, frees and releases a few records; importers take and drop holds with right and with
+ * stale handles; one dies with holds and is reaped, by a reaper that is sometimes killed
+ * itself.
  *
- * The checker is outside: the exporter poisons a block's contents when it was
- * told that it may free it, and an importer looks at them as long as it holds.
+ * The checker is separate: the exporter overwrites a block's contents when it was told that it may free
+ * the block, and an importer checks the contents as long as it holds it.
  *
- * This file is built several times: as it is, where no fault may be found; and
- * with a CL_PLANT_ fault in shim/, which the checker must find (a checker that
- * can't fail shows nothing).
+ * This file is built several times: unchanged, where no fault may be found; and with a CL_PLANT_ fault
+ * in shim/, which the checker must find (a checker that cannot fail proves nothing).
  */
 #include "tests/unit/child.h"
 
@@ -33,26 +31,26 @@
 #endif
 
 enum {
-	RECORDS = PLANTED ? 2 : 3, /* fewer, where a fault needs all in one place */
+	RECORDS = PLANTED ? 2 : 3, /* fewer where the fault needs everything in one place */
 	IMPORTERS = 3,
-	FREED = -1, /* a block's contents once it went to the driver */
+	FREED = -1, /* the contents of a block after the driver freed it */
 	ROUNDS = 4, /* and more until the two sides have met; at the end of each, all is to come free */
-	MET_SECONDS = 60, /* by then, though the processors are others' for most of the time */
+	MET_SECONDS = 60, /* by then, even when other processes use the processors most of the time */
 	ROUND_MS = 500,
-	PLANTED_SECONDS = 60, /* a planted fault is found by then, or not at all */
+	PLANTED_SECONDS = 60, /* a planted fault must be found within this time */
 	STUCK_MS = PLANTED ? 1000 : 5000,
 };
 
 static char folder[64];
 static struct cl_region region;
-static uint8_t handle[64] = { 1, 2, 3 }; /* the driver gives the same ones again and again */
+static uint8_t handle[64] = { 1, 2, 3 }; /* the driver gives out the same handles repeatedly */
 static atomic_bool stop;
 
-/* What the checker goes by; nothing of it is in the shared memory. */
+/* The checker's state; nothing of it is in the shared memory. */
 static struct {
 	_Alignas(64) _Atomic int64_t contents; /* the generation that lives there, or FREED */
-	_Atomic uint32_t exported;	       /* the handle that the program passes around */
-	atomic_bool freed;		       /* since when it does so no more, but for some on their way */
+	_Atomic uint32_t exported;	       /* the handle that the program passes on */
+	atomic_bool freed;		       /* the time of its free; after it only a few late handles arrive */
 } block[RECORDS];
 static _Atomic(const char *) fault;
 static _Atomic uint64_t holds_taken, refused, released, kept_by_holders, deaths;
@@ -65,7 +63,7 @@ static void found(const char *what)
 	atomic_store(&stop, true);
 }
 
-/* --------------------------------------------------- locks of played processes */
+/* ----------------------------------------------- locks of the simulated processes */
 static _Thread_local uint32_t playing;
 static _Atomic uint32_t lock_owner[CL_SLOTS + 1];
 
@@ -106,16 +104,16 @@ static uint64_t next_random(uint64_t *state)
 static void check_held(uint32_t record, uint32_t generation)
 {
 	if (atomic_load(&block[record].contents) != generation)
-		found("a block that is held went to the driver");
+		found("a held block was freed in the driver");
 	if (cl_life_generation(cl_record_life(&region, record)) != generation)
-		found("a record that is held went to its next generation");
+		found("a held record started its next generation");
 }
 
 static uint32_t pick_generation(uint32_t record, uint64_t dice)
 {
 	uint32_t generation = atomic_load(&block[record].exported);
 
-	/* one in eight is of a block that was never there; once freed, most know it */
+	/* one handle in eight is of a block that never existed; after a free, most threads know about it */
 	return dice % 8 && (!atomic_load(&block[record].freed) || (dice >> 3) % 4 == 0) ? generation : generation - 1 + (uint32_t)(dice >> 5) % 3;
 }
 
@@ -135,7 +133,7 @@ static void one_hold(unsigned int slot, uint64_t *random)
 		return;
 	}
 	atomic_fetch_add_explicit(&holds_taken, 1, memory_order_relaxed);
-	/* most are short, so that many begin and end; some long enough to be robbed in */
+	/* most are short, so that many begin and end; some are long enough to be reaped wrongly */
 	for (uint64_t looks = dice >> 24 & 31 ? dice >> 20 & 15 : 2000; looks; looks--)
 		check_held(record, generation);
 	check_held(record, generation);
@@ -148,9 +146,9 @@ static unsigned int claim(uint32_t process)
 	int slot;
 
 	playing = process;
-	/* the dead may come faster than a reaper that gets no processor takes them away */
+	/* importers may die faster than a reaper without processor time removes them */
 	if (!COMES_TRUE((slot = cl_holder_claim(&region, &self, cl_now(), 1)) >= 0, STUCK_MS)) {
-		found("no slot could be had");
+		found("no slot was free");
 		return 0;
 	}
 	return (unsigned int)slot;
@@ -168,7 +166,7 @@ static void *importer_main(void *number)
 	return NULL;
 }
 
-/* Takes some holds and is killed; comes again as another process. */
+/* Takes some holds, is killed, and starts again as another process. */
 static void *mortal_main(void *unused)
 {
 	static uint32_t process = 1000;
@@ -181,10 +179,10 @@ static void *mortal_main(void *unused)
 			one_hold(slot, &random);
 		for (uint32_t record = 0; record < RECORDS; record++)
 			cl_record_hold(&region, slot, record, atomic_load(&block[record].exported), handle);
-		/* only now is it dead to others: what it holds is theirs to take back */
+		/* only now is it dead to others, which may take its holds back */
 		played_unlock(&region, CL_LOCK_SLOT(slot));
 		atomic_fetch_add_explicit(&deaths, 1, memory_order_relaxed);
-		process += IMPORTERS + 2; /* another pid, the same watch */
+		process += IMPORTERS + 2; /* another pid, the same lock */
 		sched_yield();
 	}
 	return NULL;
@@ -201,7 +199,7 @@ static void try_release(uint32_t record)
 		atomic_fetch_add_explicit(&kept_by_holders, 1, memory_order_relaxed);
 		return;
 	}
-	/* here the driver frees it, and may give it to anybody */
+	/* here the driver frees it, and may give it to any process */
 	atomic_store(&block[record].contents, FREED);
 	where[record] = FREE;
 	atomic_fetch_add_explicit(&released, 1, memory_order_relaxed);
@@ -288,7 +286,7 @@ static void exporter_until(uint64_t until)
 	}
 }
 
-/* The importers are gone or dead: with what the ready map names all comes free. */
+/* The importers have ended or died: with what the ready map names, everything becomes free. */
 static void all_comes_free(void)
 {
 	for (uint32_t record = 0; record < RECORDS; record++)
@@ -297,7 +295,7 @@ static void all_comes_free(void)
 			try_release(record);
 		}
 	if (!COMES_TRUE((reap(false), collect(), all_free()), STUCK_MS))
-		found("what nobody holds was not made ready");
+		found("a block that no process holds was not made ready");
 }
 
 static void one_round(void)
@@ -323,7 +321,7 @@ static void the_checker_finds_the_planted_fault(void **state)
 #ifdef CL_PLANT_MISSING_FENCE
 	cpu_set_t cpus;
 
-	/* without a fence the two sides go wrong only when they run at the same time */
+	/* without a memory fence, the two sides fail only when they run at the same time */
 	if (sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < 2)
 		skip();
 #endif
@@ -335,7 +333,7 @@ static void the_checker_finds_the_planted_fault(void **state)
 	assert_non_null(atomic_load(&fault));
 }
 #else
-/* Else nothing was shown.  How long it takes is the scheduler's affair. */
+/* Otherwise the run proves nothing.  Its duration depends on the scheduler. */
 static bool have_met(void)
 {
 	return holds_taken > 1000 && refused > 100 && released > 1000 && kept_by_holders > 100 &&

@@ -77,7 +77,7 @@ IN_A_CHILD(an_exporter_that_dies_amid_an_open_refuses_it)
 	CHECK_EQUAL(fake.close_calls, 1);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
 	CHECK(!cl_record_held(peer(), other.record));
-	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS); /* (the fake one says so of any) */
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS); /* the fake driver accepts a close of any address */
 	CHECK_EQUAL(cl_count_get(closes), 0);
 }
 
@@ -147,7 +147,7 @@ IN_A_CHILD(what_was_given_away_meanwhile_is_refused)
 	finish();
 }
 
-/* What it has open still is one thing, what it opens now another: of one record, one address, one handle. */
+/* An import that is still open differs from a new one of the same record, address and handle. */
 IN_A_CHILD(who_was_taken_for_dead_opens_what_has_the_record_now)
 {
 	CUipcMemHandle stale, now;
@@ -175,7 +175,7 @@ IN_A_CHILD(who_was_taken_for_dead_opens_what_has_the_record_now)
 	finish();
 }
 
-/* Opened and closed in any order of its mappings, and while another context has it. */
+/* Opened and closed in any order of its mappings, and while another context has it open. */
 IN_A_CHILD(a_hold_lasts_as_long_as_any_of_its_mappings)
 {
 	CUdeviceptr p, q;
@@ -186,7 +186,7 @@ IN_A_CHILD(a_hold_lasts_as_long_as_any_of_its_mappings)
 		fake_stack[fake_depth] = CONTEXT_B;
 		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
 		CHECK_EQUAL(p, q);
-		if (round == 1) { /* the first one goes with its context */
+		if (round == 1) { /* the first one ends with its context */
 			context_ends(CONTEXT_A, 0);
 			context_ended(CONTEXT_A, 0, true);
 		} else {
@@ -205,7 +205,7 @@ IN_A_CHILD(a_hold_lasts_as_long_as_any_of_its_mappings)
 	finish();
 }
 
-/* The first export of a process makes its file; another thread goes through the directory just then. */
+/* A process's first export creates its file while another thread reads the directory. */
 static pthread_t looker;
 static atomic_int looker_id;
 static atomic_bool looked;
@@ -219,7 +219,7 @@ static void *look_around(void *unused)
 	CUdeviceptr p;
 
 	looker_id = gettid();
-	/* a driver that uses all 64 bytes, or an exporter that has ended: all files are looked at */
+	/* the driver uses all 64 bytes, or the exporter has ended: all files are searched */
 	memset(&handle, 0x5a, sizeof handle);
 	CHECK_EQUAL(cl_memory_import(&p, handle, 0, open_nothing), CUDA_ERROR_INVALID_VALUE);
 	looked = true;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Imports and exports where a context ends: what was open in it goes with it; what is opened,
- * closed and exported at its address before its end is noted is another context's.
+ * Imports and exports at the end of a context: what was open in it ends with it.  What is opened, closed and
+ * exported at its address before the end is recorded belongs to another context.
  */
 #include "tests/unit/imports.h"
 
 /*
- * The driver has ended a context, and given its address to another and its addresses
- * to others, before its end is noted: what is opened, closed and exported meanwhile is
- * none of what goes with it.
+ * The driver has ended a context, and reused the context's address and its blocks' addresses, before the
+ * end is recorded.  What is opened, closed and exported meanwhile does not end with the old context.
  */
 static CUdeviceptr given;
 static CUresult open_at_given(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
@@ -40,7 +39,7 @@ IN_A_CHILD(what_is_opened_at_a_contexts_address_does_not_go_with_it)
 	finish();
 }
 
-/* (A is the primary one of device 0: such an end names the device alone) */
+/* A is the primary context of device 0: such an end names only the device */
 IN_A_CHILD(what_is_open_in_a_primary_context_goes_with_it)
 {
 	CUdeviceptr p;
@@ -67,7 +66,7 @@ IN_A_CHILD(a_close_is_of_what_is_there_now)
 	own = export_block(given);
 	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_at_given), CUDA_SUCCESS);
 	context_ends(CONTEXT_B, -1);
-	/* (the fake driver knows no import at that address) */
+	/* the fake driver has no import at that address */
 	CHECK_EQUAL(cl_memory_import(&q, own, 0, fake_open), CUDA_SUCCESS);
 	CHECK(p == q && q == given);
 	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
@@ -77,7 +76,7 @@ IN_A_CHILD(a_close_is_of_what_is_there_now)
 	finish();
 }
 
-/* The handle leads to whatever the driver has made there since. */
+/* The handle opens whatever the driver has allocated there since. */
 IN_A_CHILD(what_is_made_where_an_ended_context_was_is_not_opened)
 {
 	CUdeviceptr p, q;
@@ -88,11 +87,11 @@ IN_A_CHILD(what_is_made_where_an_ended_context_was_is_not_opened)
 	given = p + DEVICE_STEP;
 	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, open_at_given), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(fake.close_calls, 1);
-	/* but where the driver says that it is what is mapped already */
+	/* but not where the driver says that it is mapped already */
 	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, fake_open), CUDA_SUCCESS);
 	CHECK(p == q);
 	CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
-	/* what a refusal says is what the driver says first */
+	/* a refusal is the driver's own error */
 	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
 	CHECK_EQUAL(cl_memory_import(&q, other.handle, 0, open_at_given), CUDA_ERROR_INVALID_CONTEXT);
 	fake.none_result = CUDA_SUCCESS;
@@ -101,7 +100,7 @@ IN_A_CHILD(what_is_made_where_an_ended_context_was_is_not_opened)
 	finish();
 }
 
-/* It may live on: of a primary context a reference was given back, and not the last one. */
+/* The context may live on: a reference of a primary context was released, but not the last one. */
 IN_A_CHILD(what_is_closed_while_a_context_may_be_ending_is_closed)
 {
 	CUdeviceptr p;

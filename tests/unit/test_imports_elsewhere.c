@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Imports: whose a handle is.  One of an exporter that has ended is refused, whoever comes to
- * have its number; what was exported where we see nothing is as bare, and that is said.
+ * Imports: which exporter a handle belongs to.  A handle of an ended exporter is refused, even when another
+ * process has its pid.  A handle of an exporter that culimbo cannot see opens as bare, with a message.
  */
 #include "tests/unit/imports.h"
 
@@ -9,7 +9,7 @@
 
 #include "tests/namespaces/own_mounts.h"
 
-/* What its file is to be called, out of which random number; 0: as chance has it. */
+/* The random number for the name of its file; 0: random. */
 static uint32_t wanted_id;
 ssize_t __real_getrandom(void *to, size_t size, unsigned int flags);
 ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags);
@@ -21,7 +21,7 @@ ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags)
 	return (ssize_t)size;
 }
 
-/* Whenever a name is looked at, another file has come to have it. */
+/* Each time a name is looked up, another file has it. */
 static bool names_pass_on;
 int __real_fstatat(int dirfd, const char *name, struct stat *st, int flags);
 int __wrap_fstatat(int dirfd, const char *name, struct stat *st, int flags);
@@ -33,7 +33,7 @@ int __wrap_fstatat(int dirfd, const char *name, struct stat *st, int flags)
 	return result;
 }
 
-/* Of 16,384 numbers that files of a directory have, one comes again at times. */
+/* Names have 16,384 numbers, so they sometimes repeat. */
 static uint32_t start_as(uint32_t random)
 {
 	wanted_id = random;
@@ -90,8 +90,8 @@ IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
 }
 
 /*
- * Two containers with folders of their own, each its own file system: of an exporter there nothing
- * can be known.  Some are taken for ended ones of here by chance; they are to be very few.
+ * Two containers with their own folders, each in its own file system: nothing can be known of an exporter
+ * in the other.  By chance a few of its handles are taken for ended exporters of this one.
  */
 IN_A_CHILD(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter)
 {
@@ -114,11 +114,11 @@ IN_A_CHILD(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter)
 		}
 	}
 	printf("# %u of %u\n", wrong, CONTAINERS * EXPORTERS);
-	/* two places are compared: 2.4 are to be expected; with 8 bits 156 */
+	/* two places are compared: 2.4 are expected; with 8 bits 156 */
 	CHECK(wrong <= 12);
 }
 
-/* By whatever path it is seen, and when it was taken away; not by who does not see it any more. */
+/* The same directory by any path, and after its removal; but not for a process that no longer sees it. */
 IN_A_CHILD(a_handle_of_here_is_told_by_any_path)
 {
 	char inside[96], roundabout[200], link[96];
@@ -148,7 +148,7 @@ IN_A_CHILD(a_handle_of_here_is_told_by_any_path)
 	snprintf(roundabout, sizeof roundabout, "%s/inside-%d//", link, (int)getpid());
 	cl_options.dir.text = roundabout;
 	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
-	/* it is taken away: what was exported there has ended */
+	/* it is removed: its exporters have ended */
 	cl_options.dir.text = inside;
 	CHECK(!rmdir(inside));
 	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
@@ -164,7 +164,7 @@ IN_A_CHILD(a_handle_of_here_is_told_by_any_path)
 	CHECK(!rmdir(inside) && !unlink(link));
 }
 
-/* What is not known goes to the driver as it came, with its stamp. */
+/* A handle whose exporter is not known goes to the driver unchanged, with its stamp. */
 static CUresult open_as_it_came(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {
 	CHECK(stamp_of(&handle).file_id == other.file_id);
@@ -172,7 +172,7 @@ static CUresult open_as_it_came(CUdeviceptr *p, CUipcMemHandle handle, unsigned 
 	return fake_open(p, handle, flags);
 }
 
-/* What is exported with another CULIMBO_DIR opens as bare, though its pid is that of no process. */
+/* A block exported with another CULIMBO_DIR opens as bare, although its pid is that of no process. */
 IN_A_CHILD(what_is_exported_elsewhere_is_as_bare)
 {
 	char inside[96];
@@ -191,8 +191,8 @@ IN_A_CHILD(what_is_exported_elsewhere_is_as_bare)
 }
 
 /*
- * A daemon that gives up root's rights, or takes another user's for a moment: by then it sees
- * neither the files of root's exporters nor, in /proc, what they map.
+ * A daemon that gives up root's rights, or acts as another user for a moment, sees neither the files of
+ * root's exporters nor, in /proc, their mappings.
  */
 IN_A_CHILD(who_is_another_user_now_says_what_is_not_protected)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an exporter could not have at its first export, it has later: a moment without
- * descriptors, or without a directory, is not paid for to the end of the process.  Nor is a
- * umask paid for by all processes of the user.
+ * An exporter that lacks something at its first export gets it later: a moment without descriptors, or
+ * without a directory, does not affect it to the end of the process.  Nor does one process's umask affect all
+ * processes of the user.
  */
 #include "tests/unit/fake_driver.h"
 
@@ -11,7 +11,7 @@
 
 enum { SOON = 20000, DESCRIPTORS = 128 };
 
-/* So that a test can use up all of them. */
+/* A low limit, so that a test can use up all descriptors. */
 static void few_descriptors(void)
 {
 	struct rlimit few = { DESCRIPTORS, DESCRIPTORS };
@@ -29,11 +29,11 @@ static void use_up(void)
 static void give_back(void)
 {
 	for (int fd = 3; fd < DESCRIPTORS; fd++)
-		if (fcntl(fd, F_GETFD) == 0) /* ours are close-on-exec */
+		if (fcntl(fd, F_GETFD) == 0) /* culimbo's descriptors are close-on-exec */
 			close(fd);
 }
 
-/* Exports and frees @n blocks, which nobody opens.  Returns how many the driver has got back. */
+/* Exports and frees @n blocks, which no process opens.  Returns how many the driver got back. */
 static unsigned int cycle(unsigned int n)
 {
 	unsigned int back = 0;
@@ -47,7 +47,7 @@ static unsigned int cycle(unsigned int n)
 	return back;
 }
 
-/* Another process finds our file under its name, and its exporter's life on it. */
+/* Another process finds the file by its name, and sees by its lock that the exporter lives. */
 static void others_find_it(void)
 {
 	uint32_t id = cl_own.file_id;
@@ -84,7 +84,7 @@ IN_A_CHILD(a_directory_that_is_made_later_is_used_then)
 	CHECK_EQUAL(logged("exporter file could be made now"), 1);
 	CHECK_EQUAL(cl_memory_free(late), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(late), 1);
-	/* nobody can say who has opened that one */
+	/* it is not known who has opened that one */
 	CHECK_EQUAL(cl_memory_free(early), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(early), 0);
 	CHECK_EQUAL(cycle(100), 100);
@@ -92,7 +92,7 @@ IN_A_CHILD(a_directory_that_is_made_later_is_used_then)
 	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
 }
 
-/* However long it lasted: it is over when it is over, and is not asked for all the time. */
+/* However long the lack lasted, it ends; and culimbo does not retry all the time. */
 IN_A_CHILD(a_directory_that_is_missing_for_long_is_looked_for_now_and_then)
 {
 	char parent[100], path[128];
@@ -160,7 +160,7 @@ IN_A_CHILD(with_one_descriptor_in_hand_the_directory_is_looked_at_too)
 /* ------------------------------------------------------------------------ umask */
 enum { NOBODY = 65534 };
 
-/* Root needs no right: as somebody else, in a parent that is his.  Returns its path. */
+/* Root needs no rights: acts as another user, in a parent directory of that user.  Returns its path. */
 static const char *as_an_ordinary_user(void)
 {
 	static char parent[100];
@@ -174,7 +174,7 @@ static const char *as_an_ordinary_user(void)
 	return parent;
 }
 
-/* Makes the directory with that umask; a process with an ordinary one shares there, too. */
+/* Creates the directory with that umask; a process with an ordinary umask shares there, too. */
 static void with_umask(mode_t mask)
 {
 	const char *parent = as_an_ordinary_user();

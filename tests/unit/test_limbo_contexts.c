@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: what goes with its context is forgotten, here and there, and nothing of it
- * is freed, asked about or destroyed any more; what is another context's stays.
+ * The limbo: what ends with its context is forgotten, in exporter and importer, and is not freed,
+ * queried or destroyed any more; what belongs to another context stays.
  */
 #include "tests/unit/limbo.h"
 
-/* (A is the primary one of device 0: such an end names the device alone) */
+/* A is the primary context of device 0: such an end names only the device */
 IN_A_CHILD(what_goes_with_its_primary_context_is_forgotten)
 {
 	CUdeviceptr of_a, of_b;
@@ -28,7 +28,7 @@ IN_A_CHILD(what_goes_with_its_primary_context_is_forgotten)
 	CHECK(none_belongs_to_a_context());
 }
 
-/* The stream to free on, too: what is forgotten of a context that lives is left there for good. */
+/* Forgets the stream for frees, too: a stream that is forgotten in a live context leaks. */
 IN_A_CHILD(no_stream_is_made_again_for_the_end_of_another_devices_context)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
@@ -44,7 +44,7 @@ IN_A_CHILD(no_stream_is_made_again_for_the_end_of_another_devices_context)
 	}
 }
 
-/* However many contexts there are: cuMemFree() waits for all streams, and others for it. */
+/* With any number of contexts: cuMemFree() waits for all streams, and other calls wait for it. */
 static uint32_t plain_frees;
 static CUresult free_plainly(CUdeviceptr p)
 {
@@ -67,7 +67,7 @@ IN_A_CHILD(each_context_has_a_stream_to_free_on)
 	}
 }
 
-/* Who ends a context may wait for a host function that frees: neither waits for the other for ever. */
+/* A thread that ends a context may wait for a host function that frees: neither may wait for the other forever. */
 static _Atomic bool freed_beside;
 static void *free_beside(void *p)
 {
@@ -113,7 +113,7 @@ IN_A_CHILD(what_goes_with_its_context_is_forgotten)
 	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(held), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
-	end_context_a(false); /* the driver said no: nothing has changed */
+	end_context_a(false); /* the driver refused: nothing has changed */
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 3);
 	CHECK_EQUAL(cl_memory_free(freed), CUDA_ERROR_INVALID_VALUE);
 	end_context_a(true);
@@ -124,7 +124,7 @@ IN_A_CHILD(what_goes_with_its_context_is_forgotten)
 	CHECK(freed_soon(of_b));
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle }).result,
 		    CUDA_SUCCESS); /* it has it open: the driver still maps it */
-	/* the addresses are others' from now on */
+	/* from now on the addresses belong to other blocks */
 	fake_alloc_again(freed, CONTEXT_B);
 	fake_alloc_again(held, CONTEXT_B);
 	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
@@ -168,7 +168,7 @@ static CUresult record_and_end_a(CUevent event, CUstream stream)
 	return result;
 }
 
-/* Freed in the order of a stream of context B while its own, A, ends: B lives, and so our event in it goes. */
+/* Freed on a stream of context B while the block's context A ends: B lives on, and the event in it is destroyed. */
 IN_A_CHILD(the_event_in_another_context_goes_with_the_block)
 {
 	CUdeviceptr p;
@@ -194,7 +194,7 @@ IN_A_CHILD(events_are_left_to_a_context_that_ends)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
 
-/* Of which context an event is may not be known: whoever ends one waits while such an event is destroyed. */
+/* The context of an event may not be known: the end of any context waits while such an event is destroyed. */
 static _Atomic bool stall_destroy, in_destroy, b_has_begun_to_end;
 static atomic_int ender_id;
 static CUresult stalled_destroy(CUevent event)
@@ -244,7 +244,7 @@ IN_A_CHILD(without_a_file_too_what_goes_with_its_context_is_forgotten)
 	live = exported_block();
 	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
 	end_context_a(true);
-	/* their addresses are of new blocks now, which the program frees like any other */
+	/* their addresses belong to new blocks now, which the program frees like any other */
 	fake_alloc_again(freed, CONTEXT_B);
 	fake_alloc_again(live, CONTEXT_B);
 	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);

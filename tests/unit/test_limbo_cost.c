@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: what a free, a look and the end of a context cost does not grow with the
- * number of blocks that wait.
+ * The limbo: the cost of a free, of a collection and of a context's end does not grow with the number of
+ * waiting blocks.
  */
 #include "tests/unit/limbo.h"
 
@@ -25,7 +25,7 @@ static uint64_t median(uint64_t *times)
 	return times[MEASURED / 2];
 }
 
-/* With @n blocks in limbo that a live importer holds: what one more free and a look cost. */
+/* With @n blocks in the limbo that a live importer holds: the cost of one more free and of a collection. */
 static void measure(unsigned int n, struct cost *cost)
 {
 	struct other other = start_other(0);
@@ -63,7 +63,7 @@ static void measure(unsigned int n, struct cost *cost)
 		times[i] = test_now() - times[i];
 	}
 	cost->collect_ns = median(times);
-	/* each of these finds one block that is said to be ready, and is not */
+	/* each of these finds one block that is marked ready, but is not */
 	for (unsigned int i = 0; i < MEASURED; i++) {
 		cl_record_set_ready(&cl_own, i * (n / MEASURED));
 		times[i] = test_now();
@@ -71,7 +71,7 @@ static void measure(unsigned int n, struct cost *cost)
 		times[i] = test_now() - times[i];
 	}
 	cost->ready_ns = median(times);
-	/* a context ends in which there is none of them */
+	/* a context without such blocks ends */
 	for (unsigned int i = 0; i < MEASURED; i++) {
 		times[i] = test_now();
 		context_ends(CONTEXT_B, -1);
@@ -92,7 +92,7 @@ static void measure_many(void)
 }
 static bool about_the_same(uint64_t few, uint64_t many)
 {
-	/* five times: caches are colder among many, and this machine is shared */
+	/* five times: caches are colder with many blocks, and this machine is shared */
 	return many < 5 * (few > 1000 ? few : 1000);
 }
 static void the_cost_does_not_grow_with_what_waits(void **state)

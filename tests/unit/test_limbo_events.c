@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: events that were destroyed while others may have them open.  They wait for
- * their importers; where there are too many, the oldest goes first.
+ * The limbo: destroyed events that other processes may have open wait for their importers.  When there are
+ * too many, the oldest is released first.
  */
 #include "tests/unit/limbo.h"
 
@@ -64,7 +64,7 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 3);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_FORCED_OUT]), 3);
 	CHECK_EQUAL(cl_event_destroy(event[5], fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
-	/* what went early is not destroyed again when its importer goes */
+	/* an event that was released early is not destroyed again when its importer ends */
 	kill(other.pid, SIGKILL);
 	CHECK(COMES_TRUE((cl_limbo_reap(&cl_exporter), cl_count_get(found[CL_FOUND_HOLD_RECLAIMED])) == 3, SOON));
 	CHECK(COMES_TRUE((cl_limbo_collect(&cl_exporter, true), cl_own.header->limbo_blocks) == 0, SOON));
@@ -72,12 +72,12 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK(none_belongs_to_a_context());
 }
 
-/* What the collector finds while a thread of the program has the last event of the limbo. */
+/* The collector looks while a thread of the program has the limbo's last event. */
 static CUresult destroy_and_collect(CUevent event)
 {
 	struct cl_collected now = cl_limbo_collect(&cl_exporter, false);
 
-	CHECK(!now.held && now.next == UINT64_MAX); /* it will sleep till it is woken */
+	CHECK(!now.held && now.next == UINT64_MAX); /* it sleeps until it is woken */
 	return fake_event_destroy(event);
 }
 IN_A_CHILD(who_forces_events_out_leaves_their_records_to_the_collector)
@@ -98,14 +98,14 @@ IN_A_CHILD(who_forces_events_out_leaves_their_records_to_the_collector)
 	CHECK(another_event(1));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK(atomic_load(&cl_own.header->wake) != woken);
-	/* and it sees that who holds the record dies */
+	/* it notices the death of the record's holder */
 	kill(other.pid, SIGKILL);
 	CHECK(COMES_TRUE(atomic_load(&cl_own.header->limbo_blocks) == 0, SOON));
 }
 
 /*
- * Events that can't go yet since their context may be ending, or that another thread is
- * giving back, are counted; but no younger one goes in their place, which is held.
+ * Events that cannot be released yet, because their context may be ending or another thread is releasing
+ * them, are counted; but no younger, held one is released in their place.
  */
 IN_A_CHILD(no_younger_event_goes_for_those_of_a_context_that_may_be_ending)
 {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: frees.  One that puts a block there does what the driver's own would: it waits
- * as that does, in the block's context, and leaves all as it was where it fails.  One that
- * meets an export, another thread's free, or the end of its context waits for it where it has
- * to, goes on afterwards, and is told what has become of the block.
+ * The limbo: frees.  A free that puts a block into the limbo waits as the driver's free would, in the block's
+ * context, and changes nothing when that fails.  A free that meets an export, another thread's free, or
+ * the end of the context waits for it where necessary, then continues and learns what happened to the block.
  */
 #include "tests/unit/limbo.h"
 
-/* The program's other thread frees the block while this one is in the driver for its handle. */
+/* The program's other thread frees the block while this thread asks the driver for its handle. */
 static CUdeviceptr freed_meanwhile;
 static CUresult get_handle_and_free(CUipcMemHandle *handle, CUdeviceptr p)
 {
@@ -39,7 +38,7 @@ IN_A_CHILD(an_export_that_meets_a_free_gives_no_handle)
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EXPORTED_AFTER_FREE]), 1);
 	CHECK_EQUAL(cl_count_get(exports), 2);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
-	/* with something in the limbo as well */
+	/* also with a block in the limbo */
 	p = fake_alloc(1024, CONTEXT_A);
 	first = export_block(p);
 	again = export_block(p);
@@ -68,7 +67,7 @@ IN_A_CHILD(a_free_that_fails_keeps_the_block)
 	CHECK(freed_soon(p));
 }
 
-/* A free that fails for a while only: in a thread that captures, it is an error. */
+/* A free that fails only for a while: in a thread that captures, it is an error. */
 IN_A_CHILD(a_free_that_the_driver_refuses_leaves_its_handles_good)
 {
 	CUdeviceptr p, own = 0;
@@ -81,7 +80,7 @@ IN_A_CHILD(a_free_that_the_driver_refuses_leaves_its_handles_good)
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	fake.free_result = CUDA_SUCCESS;
-	/* bare, the block is there as before, and its handle opens */
+	/* bare, the block is still allocated, and its handle opens */
 	CHECK_EQUAL(open_own(&own, handle), CUDA_SUCCESS);
 	CHECK_EQUAL(own, p);
 }
@@ -100,7 +99,7 @@ IN_A_CHILD(a_free_waits_in_the_blocks_context)
 	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-/* A pointer into a block of the limbo, which goes while it is exported. */
+/* A pointer into a block of the limbo, which is released while it is exported. */
 static CUresult get_handle_of_what_goes(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	CUresult result = fake_get_handle(handle, p);
@@ -129,7 +128,7 @@ IN_A_CHILD(a_pointer_into_what_has_just_gone_gives_no_handle)
 	CHECK_EQUAL(cl_count_get(unmanaged_exports), 0);
 }
 
-/* Freed in the driver and given to another thread at once: that waits until we know. */
+/* Freed in the driver, and its address given to another thread at once, which waits until this free is recorded. */
 static CUdeviceptr raced;
 
 static CUresult thread_result;
@@ -164,7 +163,7 @@ IN_A_CHILD(an_address_on_its_way_back_is_waited_for)
 	atomic_store(&fake.stall_free, false);
 	CHECK(freed_soon(raced));
 	pthread_join(thread, NULL);
-	CHECK_EQUAL(thread_result, CUDA_ERROR_INVALID_VALUE); /* the driver's own: it is free */
+	CHECK_EQUAL(thread_result, CUDA_ERROR_INVALID_VALUE); /* the driver's own error: it is free */
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EXPORTED_AFTER_FREE]), 0);
 	fake_alloc_again(raced, CONTEXT_A);
 	export_block(raced);
@@ -210,10 +209,10 @@ static void nothing_of_a_is_freed_while_it_ends(bool gone)
 	CHECK_EQUAL(cl_memory_free(raced), CUDA_SUCCESS);
 	context_ends(CONTEXT_A, 0);
 	CHECK_EQUAL(cl_memory_close(raced), CUDA_SUCCESS);
-	/* ready, but it may not go to the driver */
+	/* ready, but its release is blocked */
 	CHECK(COMES_TRUE(state_of(raced) == CL_BLOCK_BLOCKED, SOON));
 	CHECK_EQUAL(frees_of(raced), 0);
-	/* another thread has to do with it, and waits */
+	/* another thread uses the block, and waits */
 	CHECK(!pthread_create(&thread, NULL, free_it, NULL));
 	CHECK(COMES_TRUE(sleeps_in_a_futex(atomic_load(&thread_task)), SOON));
 	CHECK(!atomic_load(&thread_done));
@@ -224,12 +223,12 @@ static void nothing_of_a_is_freed_while_it_ends(bool gone)
 	}
 	context_ended(CONTEXT_A, 0, gone);
 	if (!COMES_TRUE(atomic_load(&thread_done), SOON)) {
-		dprintf(2, "who waited for a block of the context that ended waits for good\n");
+		dprintf(2, "the thread that waited for a block of the ended context waits forever\n");
 		_exit(1);
 	}
 	pthread_join(thread, NULL);
 	CHECK_EQUAL(thread_result, CUDA_ERROR_INVALID_VALUE);
-	/* (the waiter may have found it in the limbo still) */
+	/* the waiter may still have found it in the limbo */
 	if (!gone)
 		CHECK(COMES_TRUE(frees_of(raced) == 1, SOON));
 	CHECK_EQUAL(frees_of(raced), !gone);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: the grace.  A block that was exported and freed goes back to the driver
- * when its grace is over, neither before nor much later; what was never exported
- * does not wait, and what is freed is freed.
+ * The limbo: the grace period.  An exported and freed block is released when its grace period ends,
+ * neither before nor much later.  A block that was never exported does not wait.
  *
- * Promises 1 and 3 as far as one exporter keeps them, and 6 (who does not share gets
- * no thread).
+ * Promises 1 and 3 as far as one exporter keeps them, and 6 (a process that does not share gets no
+ * thread).
  */
 #include "tests/unit/limbo.h"
 
@@ -18,7 +17,7 @@ static void grace_with(uint64_t collector)
 	p = fake_alloc(1024, CONTEXT_A);
 	export_block(p);
 	exported = cl_now();
-	export_block(p); /* the last export counts */
+	export_block(p); /* the grace period starts at the last export */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	freed = cl_now();
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
@@ -31,7 +30,7 @@ static void grace_with(uint64_t collector)
 		(double)(freed_at(p) - exported - GRACE) / 1e6, (double)GRACE / 1e6);
 	CHECK(freed_at(p) < freed + GRACE + 1000 * MS);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 1);
-	/* its address is the driver's again: what the program does with it is not our matter */
+	/* its address is free in the driver; culimbo does not care what the program does with it */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 2);
 	CHECK(!is_known(p));
@@ -97,7 +96,7 @@ IN_A_CHILD(freed_is_freed)
 	asked = atomic_load(&fake.handle_calls);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_INVALID_VALUE);
-	/* what the driver says first, it says with us, too */
+	/* an error of the driver comes first with culimbo, too */
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -114,7 +113,7 @@ IN_A_CHILD(freed_is_freed)
 
 static void a_grace_late(uint64_t collector)
 {
-	const uint64_t tick = 5 * GRACE / 64; /* what the wheel of a grace turns by, see grace.c */
+	const uint64_t tick = 5 * GRACE / 64; /* the tick of the timer wheel, see grace.c */
 	uint64_t exported, begun = cl_now() / tick;
 	CUdeviceptr first, second;
 
@@ -124,7 +123,7 @@ static void a_grace_late(uint64_t collector)
 	begun++;
 	first = exported_block();
 	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
-	/* a thread sleeps until then; without one nobody has looked for longer than that */
+	/* a thread sleeps until then; without a thread nothing has looked for longer than that */
 	if (collector == CL_COLLECTOR_THREAD)
 		CHECK(COMES_TRUE(atomic_load(&cl_own.header->sleeping), SOON));
 	turn_clock((collector == CL_COLLECTOR_THREAD ? 64 : 70) * tick);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: who holds a block keeps it.  It goes back when its last importer has closed
- * it or died, and not before; what is no more while it is held is watched until then.
+ * The limbo: a held block stays.  It is released when its last importer has closed it or died, and not
+ * before.  A held block whose context has ended is watched until then.
  */
 #include "tests/unit/limbo.h"
 
@@ -15,11 +15,11 @@ IN_A_CHILD(own_opens_are_counted)
 	start_with(0, CL_COLLECTOR_THREAD);
 	p = fake_alloc(1024, CONTEXT_A);
 	handle = export_block(p);
-	/* our stamp behind what the driver did not make is no handle of it */
+	/* a stamp in a handle that the driver did not make does not count */
 	handle.reserved[8] ^= 1;
 	CHECK_EQUAL(open_own(&own, handle), CUDA_ERROR_INVALID_VALUE);
 	handle.reserved[8] ^= 1;
-	/* nor is one opened where the driver would refuse any */
+	/* nor does culimbo open one where the driver would refuse any */
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(open_own(&own, handle), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	fake.none_result = CUDA_SUCCESS;
@@ -67,7 +67,7 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	CHECK(freed_soon(p));
 	dprintf(2, "freed %.2f ms after the last close was asked for\n",
 		(double)(freed_at(p) - closed) / 1e6);
-	CHECK(freed_at(p) - closed < 100 * MS); /* by the close, not by the next look for the dead */
+	CHECK(freed_at(p) - closed < 100 * MS); /* by the close, not by the next search for dead processes */
 
 	p = fake_alloc(1024, CONTEXT_A);
 	others_open(&other, export_block(p));
@@ -95,7 +95,7 @@ IN_A_CHILD(who_holds_what_is_no_more_is_waited_for)
 	cl_driver.cuIpcGetMemHandle = get_other_handle;
 	export_block(p);
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);
-	CHECK(cl_limbo_collect(&cl_exporter, false).held); /* should it die, somebody has to see that */
+	CHECK(cl_limbo_collect(&cl_exporter, false).held); /* a collection must notice when the holder dies */
 	CHECK(cl_limbo_collect(&cl_exporter, false).held);
 	kill(other.pid, SIGKILL);
 	CHECK(COMES_TRUE((cl_limbo_reap(&cl_exporter), !cl_limbo_collect(&cl_exporter, false).held), SOON));
@@ -123,7 +123,7 @@ static void what_is_gone_is_watched(bool in_a_free, bool kills)
 	else
 		others_close(&other, import);
 	if (!COMES_TRUE(cl_life_state(cl_record_life(&cl_own, 0)) == CL_FREE, SOON)) {
-		dprintf(2, "who holds what is no more is waited for by nobody\n");
+		dprintf(2, "nothing waits for the holder of an ended block\n");
 		_exit(1);
 	}
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: who needs an event or memory that the driver has not, while a context that
- * may be ending, or another thread, keeps what there is in the limbo from going.  They
- * wait for it, but once, not for ever, and not for what would be of no use to them.
+ * The limbo: a thread needs an event or memory that the driver lacks, while a context that may be ending, or
+ * another thread, keeps the limbo's blocks from being released.  The thread waits for that, but once,
+ * not forever, and not for what would not help it.
  */
 #include "tests/unit/limbo.h"
 
 #include "shim/blocks/event_owner.h"
 #include "shim/reclaim/callbacks.h"
 
-/* Where the driver is at its limit, and the end of a context keeps what there is from going. */
+/* The driver is at its limit, and the end of a context keeps blocks from being released. */
 static bool thread_given;
 static void *need_an_event(void *unused)
 {
@@ -25,7 +25,7 @@ static void *need_memory(void *unused)
 	atomic_store(&thread_done, true);
 	return unused;
 }
-/* The context of what is in the limbo may be ending, and does not, while @needs waits. */
+/* The context of the limbo's blocks may be ending, and does not end while @needs waits. */
 static void waits_for_the_end(void *(*needs)(void *), CUdevice device)
 {
 	pthread_t thread;
@@ -54,11 +54,11 @@ IN_A_CHILD(who_needs_an_event_waits_for_a_context_that_may_be_ending)
 	CHECK_EQUAL(cl_event_destroy(held, fake_event_destroy), CUDA_SUCCESS);
 	waits_for_the_end(need_an_event, 0);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
-	/* not where there is nothing to come */
+	/* not where nothing can be released */
 	CHECK(!another_event(1));
 }
 
-/* Nor for ever, but for all attempts together as long as the option says. */
+/* Nor forever: all attempts together wait as long as the option says. */
 IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 {
 	pthread_t turns;
@@ -77,7 +77,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	CHECK(!fails_again());
 	CHECK(cl_now() - began < 2000 * MS);
 	context_ended(NULL, 0, false);
-	/* with others who take all that comes free, a few attempts more */
+	/* a few attempts more when others take all that is released */
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	failing.attempt = 5;
 	CHECK(!fails_again());
@@ -85,7 +85,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	CHECK(fails_again());
 }
 
-/* So that one more is not refused for memory. */
+/* So that one more is not refused for lack of memory. */
 static void make_as_many_events_as_can_be(void)
 {
 	for (uintptr_t i = 0; i < CL_EVENT_PLACES; i++)
@@ -112,15 +112,15 @@ IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 	CHECK(!another_event(1));
 	CHECK_EQUAL(event_callbacks, 1);
 	CHECK_EQUAL(frees_of(p), 0);
-	/* what is made to see whether others can be is destroyed again */
+	/* the event that was created to test whether others can be is destroyed again */
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
-	/* with an event in the limbo, all goes that may, but it is no event */
+	/* with an event in the limbo, all blocks are released that may be, but none is an event */
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	CHECK(another_event(1));
 	CHECK(!another_event(1));
 }
 
-/* What another thread gives back between the driver's answer and the question what to do. */
+/* Another thread releases something between the driver's answer and the retry decision. */
 IN_A_CHILD(who_needs_an_event_hears_of_one_that_just_went)
 {
 
@@ -147,7 +147,7 @@ IN_A_CHILD(who_needs_memory_for_an_event_gets_it)
 	CHECK(!another_event(1));
 }
 
-/* Also where others can be made, but there are not as many as a process can have. */
+/* Also when others can be created, but fewer than a process can have. */
 IN_A_CHILD(who_needs_memory_for_a_shared_event_gets_it)
 {
 	CUdeviceptr p;
@@ -159,7 +159,7 @@ IN_A_CHILD(who_needs_memory_for_a_shared_event_gets_it)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
-/* One that nobody holds any more is given to the driver by who destroys it. */
+/* An event that no process holds any more is freed in the driver by its destroy. */
 IN_A_CHILD(who_needs_an_event_hears_of_one_that_goes_straight)
 {
 	struct other other = start_other(0);
@@ -195,7 +195,7 @@ static void free_in_both_contexts(void)
 	context_ends(CONTEXT_B, -1);
 }
 
-/* Though more would come when a context has not ended after all. */
+/* Although more would be released when a context turns out not to have ended. */
 IN_A_CHILD(what_came_free_is_not_waited_for)
 {
 	uint64_t began;
@@ -206,14 +206,14 @@ IN_A_CHILD(what_came_free_is_not_waited_for)
 	CHECK(NO_MEMORY());
 	CHECK_EQUAL(frees_of(here), 1);
 	CHECK_EQUAL(frees_of(there), 0);
-	/* nor memory, by who needs an event */
+	/* nor memory for a thread that needs an event */
 	CHECK_EQUAL(cl_event_destroy(event_of_context(NULL), fake_event_destroy), CUDA_SUCCESS);
 	CHECK(another_event(0));
 	CHECK(cl_now() - began < SOON / 2 * MS);
 	context_ended(CONTEXT_B, -1, false);
 }
 
-/* What came free may not have been enough: the next attempt waits for the rest of the time. */
+/* What was released may not be enough: the next attempt waits for the rest of the time. */
 static void *need_memory_twice(void *unused)
 {
 	atomic_store(&thread_task, gettid());
@@ -290,7 +290,7 @@ IN_A_CHILD(short_memory_waits_for_a_context_that_may_be_ending)
 	CHECK_EQUAL(frees_of(waits), 1);
 }
 
-/* Not at each attempt: one that takes long must not cost the program that each time. */
+/* Not at each attempt: a long wait must not cost the program that each time. */
 IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
 {
 	pthread_t turns;

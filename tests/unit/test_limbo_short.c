@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: when memory is short.  The limbo gives what nobody holds, then the program's
- * callbacks and the other processes are asked.  Without a file, large blocks go back at their free.
+ * The limbo: shortage of memory.  First the limbo's unheld blocks are released, then the program's callbacks
+ * and the other processes are asked.  Without a file, large blocks are freed at once.
  */
 #include "tests/unit/limbo.h"
 
@@ -20,10 +20,10 @@ static size_t a_callback(size_t bytes, void *data)
 
 	called++;
 	CHECK_EQUAL(bytes, 12345);
-	/* one that allocates, and fails at it, is not asked again */
+	/* a callback that allocates, and fails, is not called again */
 	cl_retry_begin(&inside, CL_RETRY_MEMORY, (struct cl_need){ .bytes = 99 });
 	called_inside += cl_retry_again(&inside);
-	if (must_be_freed) /* the limbo is the first to give */
+	if (must_be_freed) /* the limbo's blocks come first */
 		CHECK_EQUAL(frees_of(must_be_freed), 1);
 	return *(size_t *)data;
 }
@@ -39,7 +39,7 @@ IN_A_CHILD(callbacks_are_a_bounded_registry)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	CHECK_EQUAL(cl_callbacks_register(NULL, NULL), -EINVAL);
 	CHECK_EQUAL(cl_callbacks_unregister(a_callback, &gives), -ENOENT);
-	CHECK_EQUAL(NO_MEMORY(), false); /* nobody has anything, nobody shares */
+	CHECK_EQUAL(NO_MEMORY(), false); /* no process has anything, none shares */
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), 0);
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &gives), -EEXIST);
 	CHECK_EQUAL(cl_callbacks_register(a_callback, &nothing), 0);
@@ -54,7 +54,7 @@ IN_A_CHILD(callbacks_are_a_bounded_registry)
 		CHECK_EQUAL(cl_callbacks_register(another_callback, (void *)i), 0);
 	CHECK_EQUAL(cl_callbacks_register(another_callback, (void *)CL_CALLBACKS), -ENOSPC);
 	CHECK_EQUAL(NO_MEMORY(), true);
-	/* whoever says that he gives, and does not, is not asked for ever */
+	/* a callback that claims to free memory, and does not, is not called forever */
 	failing.attempt = 1000;
 	CHECK_EQUAL(fails_again(), false);
 	cl_options.disable.number = 1;
@@ -84,7 +84,7 @@ IN_A_CHILD(short_memory_ends_the_grace_of_what_nobody_opened)
 	CHECK_EQUAL(frees_of(held), 0);
 	CHECK_EQUAL(frees_of(live), 0);
 	CHECK_EQUAL(fails_again(), false);
-	/* one that is dying gives back within the call */
+	/* a dying process frees its memory within the call */
 	kill(other.pid, SIGKILL);
 	CHECK(COMES_TRUE(fails_again() || frees_of(held), SOON));
 	CHECK_EQUAL(frees_of(held), 1);
@@ -109,7 +109,7 @@ IN_A_CHILD(short_memory_asks_the_other_processes)
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = held.value }).value, 0);
 	/* on a slow machine it may hear once more of what moved meanwhile */
 	CHECK(COMES_TRUE(!fails_again(), SOON));
-	/* a stopped one is waited for, but not long */
+	/* a stopped process is waited for, but not long */
 	kill(other.pid, SIGSTOP);
 	cl_options.pressure_wait.number = 20 * MS;
 	CHECK_EQUAL(fails_again(), false);
@@ -118,7 +118,7 @@ IN_A_CHILD(short_memory_asks_the_other_processes)
 	CHECK(COMES_TRUE(ask(&other, (struct order){ .what = 'n', .a = held.value }).value == 1, SOON));
 }
 
-/* Its mapping is made twice, and both are of one thread: see cl_region_create(). */
+/* Its mapping is created twice, both times by one thread: see cl_region_create(). */
 IN_A_CHILD(a_file_that_another_thread_is_making_is_not_looked_at)
 {
 	void *not_to_stay = mmap(NULL, CL_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: handles of what is no more.  A stale handle is refused here and by others,
- * also where the driver has made the same one again, or another at the same address.
+ * The limbo: stale handles.  They are refused in this process and in others, also when the driver has made
+ * the same handle again, or another at the same address.
  */
 #include "tests/unit/limbo.h"
 
 /*
- * Whatever bit of its handle the driver makes otherwise, and whatever two bytes it swaps.  Not so
- * the first eight bytes: they are of the context that was current, not of the block.
+ * Any bit of the handle may differ, and any two bytes may be swapped.  The first eight bytes do not count: they
+ * depend on the context that was current, not on the block.
  */
 IN_A_CHILD(another_handle_of_an_address_is_another_block)
 {
@@ -39,7 +39,7 @@ IN_A_CHILD(another_handle_of_an_address_is_another_block)
 				memcpy(other + j, handle + i, size);
 				CHECK(!cl_block_has_handle(known, other));
 			}
-	/* of 2 to the 64 one: no bit of the print goes unheeded */
+	/* of 2 to the power of 64 only one: the fingerprint covers every bit */
 	for (unsigned int bit = 0; bit < 64; bit++) {
 		known->handle ^= 1ull << bit;
 		CHECK(!cl_block_has_handle(known, handle));
@@ -60,7 +60,7 @@ IN_A_CHILD(another_handle_of_an_address_is_another_block)
 	cl_unlock(&cl_exports_lock);
 }
 
-/* As the driver says the handle while another context is current. */
+/* The handle that the driver gives while another context is current. */
 static CUresult get_handle_beside(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	CUresult result = fake_get_handle(handle, p);
@@ -70,7 +70,7 @@ static CUresult get_handle_beside(CUipcMemHandle *handle, CUdeviceptr p)
 	return result;
 }
 
-/* A block whose handle is asked for in two contexts has two, and is one block by either. */
+/* A block has a handle in each of two contexts, and is the same block by either. */
 IN_A_CHILD(the_handles_of_a_block_in_two_contexts_are_of_one_block)
 {
 	struct other other = start_other(0);
@@ -94,7 +94,7 @@ IN_A_CHILD(the_handles_of_a_block_in_two_contexts_are_of_one_block)
 	CHECK_EQUAL(frees_of(p), 0);
 }
 
-/* The handle that it had is nobody's any more, here and there; the one that it has is good. */
+/* Its old handle belongs to no block any more, in exporter and importer; its new one is good. */
 IN_A_CHILD(what_had_another_handle_at_the_same_address_is_stale)
 {
 	struct other other = start_other(0);
@@ -171,7 +171,7 @@ IN_A_CHILD(a_record_whose_generations_are_used_up_is_not_used_again)
 		p = fake_alloc(1024, CONTEXT_A);
 		handle = export_block(p);
 		s = stamp_of(&handle);
-		CHECK_EQUAL(s.record, 1); /* this one is used over and over, the first never again */
+		CHECK_EQUAL(s.record, 1); /* this record is reused over and over, the first never again */
 		CHECK(cl_region_has_stamped(&cl_own, &s));
 		CHECK_EQUAL(s.generation, i);
 		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);

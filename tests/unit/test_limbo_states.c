@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: the states of a block.  Every step from one state to another is tried, those that
- * the table at the head of limbo.c has and those that it does not have; the table is written
- * down here once more.
+ * The limbo: the states of a block.  The test tries every change from one state to another, those that the table
+ * at the head of limbo.c allows and all others.  It has a copy of that table.
  */
 #include "tests/unit/limbo.h"
 
@@ -67,7 +66,7 @@ static bool is_a_step(enum cl_block_state from, enum cl_block_state to)
 	return false;
 }
 
-/* How the limbo gets @block there; the steps on the way are of the table. */
+/* Brings @block into the state by the limbo's own calls, which follow the table. */
 static void bring(struct cl_block *block, enum cl_block_state to)
 {
 	static const enum cl_block_state before[CL_BLOCK_STATES] = {
@@ -96,7 +95,7 @@ static bool is_on(const struct cl_list *list, const struct cl_block *block)
 	return false;
 }
 
-/* @block is @state, and is nowhere else than where that has it. */
+/* @block is in @state, and only on the lists that belong to that state. */
 static void check_is(const struct cl_block *block, enum cl_block_state state)
 {
 	uint64_t waits = state == CL_BLOCK_HELD || state == CL_BLOCK_FENCED ? 2u << 20 : 0, sum = 0;
@@ -115,7 +114,7 @@ static void check_is(const struct cl_block *block, enum cl_block_state state)
 	CHECK_EQUAL(sum, waits);
 }
 
-/* Tries the step of a new block.  True: it was taken. */
+/* Tries the change with a new block.  True: it was accepted. */
 static bool try(enum cl_block_state from, enum cl_block_state to)
 {
 	struct cl_block *block = cl_block_find(&cl_exporter.blocks, CL_MEMORY, exported_block());
@@ -136,7 +135,7 @@ static bool try(enum cl_block_state from, enum cl_block_state to)
 	if (taken && to == CL_BLOCK_GRACE)
 		cl_grace_add_locked(&cl_exporter, block, cl_now());
 	check_is(block, taken ? to : from);
-	/* an end, for the next to begin with nothing */
+	/* ends the block, so that the next starts with nothing */
 	cl_fence_wait_locked(&cl_exporter, fence, false);
 	cl_fence_detach_locked(&cl_exporter, block);
 	if (block->state != CL_BLOCK_DELETED)
@@ -155,11 +154,11 @@ IN_A_CHILD(each_step_of_the_table_is_taken_and_no_other_is)
 		for (unsigned int to = 0; to < CL_BLOCK_STATES; to++)
 			taken += try((enum cl_block_state)from, (enum cl_block_state)to);
 	CHECK_EQUAL(taken, sizeof steps / sizeof *steps);
-	/* said once, for all */
+	/* one message for all */
 	CHECK_EQUAL(logged("a fault of culimbo: block "), 1);
 }
 
-/* A build with --enable-debug, and each unit test: the program ends. */
+/* With --enable-debug, and in each unit test, the program aborts. */
 IN_A_CHILD(an_impossible_step_ends_a_test)
 {
 	char said[128] = "";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: frees in a stream's order.  Such a block waits for its stream, which a mark
- * tells of: an event, recorded behind the free.  The stream may be of another context than
- * the block: then the mark goes with that context.
+ * The limbo: stream-ordered frees.  Such a block waits for its stream by a fence, an event that is recorded
+ * behind the free.  The stream may belong to another context than the block; then the fence ends with the
+ * stream's context.
  */
 #include "tests/unit/limbo.h"
 
@@ -22,13 +22,13 @@ IN_A_CHILD(a_free_on_a_stream_waits_for_its_stream)
 	CHECK_EQUAL(atomic_load(&fake.syncs), 0); /* in the stream's order, not now */
 	CHECK(fake.recorded_on == SOME_STREAM);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
-	/* long after its grace it is still there, though it was looked at */
+	/* long after its grace period it is still allocated, although collections ran */
 	CHECK(COMES_TRUE(state_of(p) == CL_BLOCK_FENCED && cl_now() > exported + 2 * GRACE, SOON));
 	CHECK_EQUAL(frees_of(p), 0);
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
 	CHECK(freed_soon(p));
 	CHECK_EQUAL(atomic_load(&fake.free_async_calls), 0);
-	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n)); /* the mark went */
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n)); /* the fence was destroyed */
 }
 
 IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
@@ -46,7 +46,7 @@ IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
 	}
 }
 
-/* What the collector finds while a thread of the program asks in its stead. */
+/* The collector looks while a thread of the program queries in its place. */
 static uint64_t next_meanwhile;
 static CUresult query_and_collect(CUevent event)
 {
@@ -67,7 +67,7 @@ IN_A_CHILD(who_asks_about_a_stream_does_not_hide_it_from_the_collector)
 	cl_driver.cuEventQuery = query_and_collect;
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
-	CHECK(next_meanwhile && next_meanwhile < UINT64_MAX); /* or it would sleep for good */
+	CHECK(next_meanwhile && next_meanwhile < UINT64_MAX); /* or it would sleep forever */
 	atomic_store(&fake.query_result, CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(frees_of(p), 1);
@@ -80,7 +80,7 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 
 	start_with(GRACE, CL_COLLECTOR_THREAD);
 	p = exported_block();
-	/* a free needs no event: it succeeds without, and what is wrong with the context fails it */
+	/* a free needs no event and succeeds without; an error of the context makes it fail */
 	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
 	fake.none_result = CUDA_ERROR_ILLEGAL_ADDRESS;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -93,14 +93,14 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	CHECK_EQUAL(logged("no host memory for the fence of a stream-ordered free"), 1);
 	fake.event_create_result = CUDA_SUCCESS;
 	p = exported_block();
-	/* another stream of the thread records: the driver refuses the like, so this is refused */
+	/* another stream of the thread captures: the driver refuses such a free, so this one is refused */
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	fake.none_result = CUDA_SUCCESS;
 	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
-	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n)); /* the mark went */
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n)); /* the fence was destroyed */
 	CHECK_EQUAL(atomic_load(&fake.recorded_n), 0);
-	/* likewise on the NULL stream, which a blocking stream that records forbids */
+	/* the same on the NULL stream, which a capturing blocking stream forbids */
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 	fake.none_result = CUDA_SUCCESS;
@@ -108,7 +108,7 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_INVALID_HANDLE);
 	fake.capturing_result = CUDA_SUCCESS;
 	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
-	/* a stream that records does not run: what becomes of it the driver says */
+	/* a capturing stream does not run: the driver decides about it */
 	fake.capturing = CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	fake.free_result = CUDA_ERROR_INVALID_VALUE;
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, true), CUDA_ERROR_INVALID_VALUE);
@@ -121,7 +121,7 @@ IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
 	CHECK(freed_soon(p));
 }
 
-/* A free in a stream's order waits for its stream while the context ends. */
+/* A stream-ordered free waits for its stream while the context ends. */
 static void context_ends_before_its_stream(bool gone)
 {
 	CUdeviceptr p;
@@ -133,7 +133,7 @@ static void context_ends_before_its_stream(bool gone)
 	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
-	CHECK(cl_limbo_collect(&cl_exporter, false).next < UINT64_MAX); /* its stream is asked again */
+	CHECK(cl_limbo_collect(&cl_exporter, false).next < UINT64_MAX); /* its stream is queried again */
 	context_ends(CONTEXT_A, 0);
 	asked = atomic_load(&fake.queries);
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
@@ -145,7 +145,7 @@ static void context_ends_before_its_stream(bool gone)
 	CHECK_EQUAL(frees_of(p), !gone);
 	CHECK(!is_known(p));
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
-	/* nothing is left to be asked about */
+	/* nothing is left to be queried */
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 IN_A_CHILD(who_waits_for_a_stream_is_asked_about_no_more_when_its_context_did_not_end)
@@ -169,7 +169,7 @@ static CUdeviceptr freed_in_a_stream_of_b(void)
 	CHECK_EQUAL(state_of(p), CL_BLOCK_FENCED);
 	return p;
 }
-/* Its mark can't be asked about any more. */
+/* Its fence cannot be queried any more. */
 static void b_has_ended(void)
 {
 	atomic_store(&fake.dead_b, true);
@@ -183,13 +183,13 @@ IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = freed_in_a_stream_of_b();
-	waits = exported_block(); /* in its grace when that happens */
+	waits = exported_block(); /* in its grace period when that happens */
 	CHECK_EQUAL(cl_memory_free_async(waits, SOME_STREAM, false), CUDA_SUCCESS);
 	CHECK_EQUAL(state_of(waits), CL_BLOCK_GRACE);
 	asked = atomic_load(&fake.queries);
 	CHECK(asked > 0);
 	context_ends(CONTEXT_B, -1);
-	/* it may be gone already: nothing of it is asked */
+	/* it may be gone already: it is not queried */
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	CHECK_EQUAL(atomic_load(&fake.queries), asked);
 	CHECK_EQUAL(frees_of(p) + frees_of(waits), 0);
@@ -211,7 +211,7 @@ IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
 	context_ended(CONTEXT_B, -1, false);
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
-	/* another's end is none of it */
+	/* another context's end does not matter */
 	context_ends(NULL, 1);
 	context_ended(NULL, 1, true);
 	cl_limbo_collect(&cl_exporter, true);
@@ -220,7 +220,7 @@ IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
-	/* its mark is forgotten: nothing is left of it to go with that context */
+	/* its fence is forgotten: nothing of it is left to end with that context */
 	context_ends(CONTEXT_B, -1);
 	b_has_ended();
 }
@@ -254,7 +254,7 @@ IN_A_CHILD(a_mark_that_outlives_its_block_goes_with_its_context)
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
 }
 
-/* A green context could not be noted, so that any may be one: nobody could say when the mark goes. */
+/* A green context could not be recorded, so any context may be one: the end of a fence could not be known. */
 IN_A_CHILD(without_knowing_whose_stream_it_is_a_block_is_kept)
 {
 	CUdeviceptr p;
@@ -309,7 +309,7 @@ IN_A_CHILD(a_context_does_not_end_while_a_mark_of_it_is_asked_about)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
-/* Without a record a large block goes to the driver at its free, in the order of the program's stream. */
+/* Without a record a large block is freed in the driver at once, in the order of the program's stream. */
 IN_A_CHILD(without_a_record_a_large_block_is_freed_by_the_driver_in_stream_order)
 {
 	CUdeviceptr p;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: the collector's thread.  It comes with the first block that waits and takes no
- * signal, a forked child starts anew, and no importer keeps it busy for ever; what is amiss
- * with the limbo is told once.
+ * The limbo: the collector's thread.  It starts with the first waiting block and takes no signal.  A forked
+ * child starts anew.  No importer keeps the thread busy forever.  Each fault of the limbo is reported once.
  */
 #include "tests/unit/limbo.h"
 
@@ -82,8 +81,8 @@ IN_A_CHILD(a_forked_child_starts_anew)
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_TASKS(2);
 	/*
-	 * A thread that just starts may be inside the runtime of AddressSanitizer, whose
-	 * locks a forked child finds taken for good: seen as a collector that never starts.
+	 * A thread that just starts may be inside the runtime of AddressSanitizer, whose locks then stay taken
+	 * in a forked child: the collector would seem never to start.
 	 */
 	CHECK(COMES_TRUE(atomic_load(&cl_own.header->sleeping), SOON));
 	file_id = cl_own.file_id;
@@ -126,7 +125,7 @@ IN_A_CHILD(too_many_waiting_blocks_are_told_once)
 }
 
 /* ------------------------------------------------------------------- hostile */
-/* An importer that makes record 0 ready again faster than anybody can look (linked in by --wrap). */
+/* An importer that makes record 0 ready again faster than any collection (linked in by --wrap). */
 static bool hostile;
 static unsigned int takes;
 unsigned int __real_cl_record_take_ready(struct cl_region *region, uint32_t *out, unsigned int max);
@@ -157,7 +156,7 @@ IN_A_CHILD(an_importer_that_makes_ready_for_ever_does_not_keep_the_thread)
 	takes = 0;
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).blocks, 0);
 	CHECK(takes > 1 && takes <= 2 * CL_CHUNK);
-	/* and the others' come back meanwhile */
+	/* the other blocks are released meanwhile */
 	CHECK_EQUAL(cl_memory_close(own_q), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(q), 1);
 	hostile = false;
@@ -253,7 +252,7 @@ static void start_at_the_doors(void)
 	cl_driver.cuIpcOpenEventHandle = open_an_event;
 }
 
-/* Whatever the program calls; and no call of ours touches its errno. */
+/* Whatever the program calls; and no call of culimbo changes errno. */
 IN_A_CHILD(without_a_thread_the_limbo_has_its_turn_in_each_call)
 {
 	start_at_the_doors();
@@ -271,7 +270,7 @@ IN_A_CHILD(without_a_thread_the_limbo_has_its_turn_in_each_call)
 	unlink(log_path); /* (it says that a pool was exported) */
 }
 
-/* Also of a fork that no handler has seen. */
+/* Also after a fork that no handler has seen. */
 IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_call)
 {
 	start_at_the_doors();
@@ -290,7 +289,7 @@ IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_call)
 	}
 }
 
-/* Whose an event is must be known when it is exported. */
+/* The context of an event must be known when it is exported. */
 static void a_child_knows_its_events(pid_t (*forks)(void))
 {
 	pid_t child;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists, beside an array that says what must be on them and in which order. */
+/* Lists, compared with an array that has their expected elements and order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ struct element {
 	struct cl_node node, order; /* of two lists, and none is the first of the struct */
 };
 
-/* Both ways, and from each end. */
+/* In both directions. */
 static void must_be(const struct cl_list *list, struct element *const *expected, size_t n)
 {
 	struct element *at, *last = NULL;

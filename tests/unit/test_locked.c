@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that lock their memory, which locks what they map later as well (MCL_FUTURE): their
- * exporter files are as small as others', and those they import from stay as small as they were.
+ * Programs that lock their memory, including later mappings (MCL_FUTURE): their exporter files stay as small
+ * as those of others, and so do the files that they import from.
  */
 #include "tests/unit/child.h"
 
@@ -41,7 +41,7 @@ static unsigned int locked_kib(void)
 	return kib;
 }
 
-/* No right to lock more than the limit says, which is too little for the file. */
+/* The process may lock only as much as the limit says, which is too little for the file. */
 static void without_the_right(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -64,7 +64,7 @@ static void lock_all_that_comes(void)
 		CHILD_SKIP("memory cannot be locked here: %s", strerror(errno));
 }
 
-/* Is the exporter of a file: takes a byte from @line, and ends when that is closed. */
+/* Acts as the exporter of a file: reads a byte from @line, and ends when that is closed. */
 static void be_exporter(int line)
 {
 	struct cl_region r;
@@ -88,7 +88,7 @@ static void exporter_body(void)
 	CHECK_EQUAL(cl_region_create(&r, folder_fd, &me), 0);
 	CHECK(size_in_kib(&r) < MOST_KIB);
 	CHECK(locked_kib() < before + MOST_KIB);
-	/* and it can be used, and grow */
+	/* the file can be used, and can grow */
 	CHECK_EQUAL(cl_region_grow(&r), 0);
 	r.record[CL_CHUNK].base = 1;
 	CHECK(size_in_kib(&r) < 2 * MOST_KIB);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of locks, as a build with --enable-debug checks it (locks.h).  This program has
- * locks.c compiled in with that, whatever the rest was built with.
+ * The order of locks, as a build with --enable-debug checks it (locks.h).  This program compiles locks.c
+ * with that check, however the rest was built.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static struct cl_lock low = CL_LOCK_INIT(CL_RANK_IMPORTS);
 static struct cl_lock middle = CL_LOCK_INIT(CL_RANK_REAP);
 static struct cl_lock high = CL_LOCK_INIT(CL_RANK_EXPORTS);
 
-/* What @body says on stderr until it aborts, or "" if it comes to its end. */
+/* Returns what @body prints to stderr until it aborts, or "" when it ends normally. */
 static const char *said_by(void (*body)(void))
 {
 	static char said[256];
@@ -59,10 +59,10 @@ static void in_order(void)
 	cl_lock(&low);
 	cl_lock(&middle);
 	cl_lock(&high);
-	/* out of order is right for unlocking */
+	/* any order is right for unlocking */
 	cl_unlock(&middle);
 	cl_unlock(&high);
-	/* who waits for nobody may come in any order */
+	/* trylock may come in any order */
 	if (!cl_try_lock(&high))
 		_exit(1);
 	cl_unlock(&high);
@@ -73,7 +73,7 @@ static void in_order(void)
 		_exit(2);
 	cl_unlock(&high);
 	cl_rank_none();
-	/* the copy of a fork has none of those that it was forked with */
+	/* a forked child has none of its parent's locks */
 	cl_lock(&high);
 	cl_lock_reset(&high);
 	cl_rank_none();
@@ -105,7 +105,7 @@ static void beside(void)
 {
 	pthread_t thread;
 
-	/* what another thread has is no matter of this one */
+	/* another thread's locks do not matter */
 	cl_lock(&high);
 	if (pthread_create(&thread, NULL, take_low, NULL) || pthread_join(thread, NULL))
 		_exit(1);

@@ -81,7 +81,7 @@ static void cut_child(void)
 	CHECK(length == 1024);
 	CHECK(!strcmp(line + length - 3, "xx\n"));
 
-	/* a letter of UTF-8 is not cut in two, wherever the cut falls */
+	/* a UTF-8 character is not cut in two, wherever the cut falls */
 	for (int shift = 0; shift < 3; shift++) {
 		memset(text, 'x', (size_t)shift);
 		for (size_t i = (size_t)shift; i + 3 < 3000; i += 3)
@@ -105,7 +105,7 @@ static void printable_child(void)
 	cl_log(CL_LOG_WARN, "a\nb\033[2Jc\x7f\xc3\xa9");
 	hear(fd, line, sizeof(line));
 	CHECK(strstr(line, "warning: a?b?[2Jc?\xc3\xa9\n"));
-	/* the same commands as letters of UTF-8 (CSI is U+009B), as a byte, and what turns the line around */
+	/* the same control codes as UTF-8 characters (CSI is U+009B) and as bytes, and characters that reverse the line */
 	cl_log(CL_LOG_WARN, "%s", "a\xc2\x9b" "31mb\xc2\x80" "c\xc2\x9f" "d\x9b" "e\xe2\x80\xae"
 				  "f\xe2\x80\xa8" "g\xc2\xa0" "h\xc2");
 	hear(fd, line, sizeof(line));
@@ -141,7 +141,7 @@ static void file_child(void)
 	CHECK(strstr(line, ": warning: two\n"));
 	close(fd);
 	unlink(path);
-	after = dup(0); /* no descriptor is kept that a program could close or reuse */
+	after = dup(0); /* the log keeps no descriptor that a program could close or reuse */
 	CHECK(after == lowest);
 }
 
@@ -162,7 +162,7 @@ static void no_descriptors_child(void)
 	close(0);
 	close(1);
 	close(2);
-	/* where there is no other number it is left, rather than used as stdin */
+	/* where no other number is free the log file is not used, rather than used as stdin */
 	getrlimit(RLIMIT_NOFILE, &limit);
 	three = limit;
 	three.rlim_cur = 3;
@@ -194,7 +194,7 @@ static void fallback(const char *name)
 	CHECK(strstr(line, "; using stderr\n"));
 	CHECK(hear(fd, line, sizeof(line)));
 	CHECK(strstr(line, ": warning: one\n"));
-	/* said once */
+	/* reported once */
 	cl_log(CL_LOG_WARN, "two");
 	CHECK(hear(fd, line, sizeof(line)));
 	CHECK(strstr(line, ": warning: two\n"));
@@ -215,7 +215,7 @@ static void link_child(void)
 	fallback("link");
 	unlink(path);
 	snprintf(path, sizeof(path), "%s/target", folder);
-	CHECK(access(path, F_OK)); /* nothing was made through the link */
+	CHECK(access(path, F_OK)); /* no file was created through the link */
 }
 
 static void fifo_child(void)

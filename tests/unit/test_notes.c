@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: what a process writes of itself for reports is right, costs no room twice, and
- * never stands in the way.  Promises 4 and 5.
+ * Records for reports (diag/): what a process writes about itself is correct, stores nothing twice, and
+ * never disturbs the program.  Promises 4 and 5.
  */
 #include "tests/unit/notes.h"
 
@@ -28,7 +28,7 @@ IN_A_CHILD(a_block_says_where_it_was_exported_and_freed)
 	CHECK(block.export_stack && LEADS_THROUGH(&view, block.export_stack, export_here));
 	CHECK_EQUAL(block.free_stack, 0);
 	stack = block.export_stack;
-	/* again, from elsewhere: the first one counts */
+	/* the same from another place: the first one counts */
 	CHECK_EQUAL(cl_memory_export(&handle, p), CUDA_SUCCESS);
 	CHECK(cl_view_block(&view, 0, &block));
 	CHECK_EQUAL(block.export_stack, stack);
@@ -168,7 +168,7 @@ IN_A_CHILD(what_goes_with_its_context_is_not_noted_as_open)
 	end_exporter(other, line);
 }
 
-/* Without a file all is as before, and an importer makes no fuss about it. */
+/* Without a file everything else works, and an importer prints no message. */
 IN_A_CHILD(who_only_imports_needs_no_file)
 {
 	struct rlimit limit = { 1 << 20, RLIM_INFINITY };
@@ -179,14 +179,14 @@ IN_A_CHILD(who_only_imports_needs_no_file)
 	pid_t other = start_exporter(&handle, &line);
 
 	start_with(0, CL_COLLECTOR_THREAD);
-	CHECK(!setrlimit(RLIMIT_FSIZE, &limit)); /* its file would be longer */
+	CHECK(!setrlimit(RLIMIT_FSIZE, &limit)); /* its file would be longer than that */
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
 	CHECK(!cl_own.file_id);
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_IMPORT_FREED]), 1);
 	CHECK(stat(log_path, &log) || !log.st_size);
-	/* once it exports, it is an error that somebody must know of */
+	/* once it exports, it is an error that must be reported */
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
 	CHECK(!cl_own.file_id);
 	CHECK(!stat(log_path, &log) && log.st_size);
@@ -205,7 +205,7 @@ IN_A_CHILD(without_room_there_are_fewer_notes_and_one_word)
 	cl_options.log.number = CL_LOG_INFO;
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
 	cl_options.stack.number = 8;
-	/* a descriptor that is not ours any more, and a name that is gone */
+	/* the descriptor is not ours any more, and the name is gone */
 	CHECK_EQUAL(cl_region_unlink(&cl_own, open(folder, O_RDONLY | O_DIRECTORY)), 0);
 	close(cl_own.fd);
 	for (int i = 0; i < 3; i++)
@@ -242,7 +242,7 @@ IN_A_CHILD(a_forked_child_notes_anew)
 	CHECK_EQUAL(count_entries(folder), 0);
 }
 
-/* Another process has written into our counts and entries: we touch only what we got. */
+/* Another process has written into our counts and entries: culimbo uses only entries that it got itself. */
 IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
 {
 	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: what a process has written is there when it is killed, and goes when nobody wants
- * it; an end and a fork need nothing that may not be there.
+ * Records for reports (diag/): they survive a kill, and are removed when they are not wanted.  The end of a
+ * process and a fork need nothing that may be missing.
  */
 #include "tests/unit/notes.h"
 
@@ -66,7 +66,7 @@ IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
 	CHECK_EQUAL(found.key, p);
 	CHECK_EQUAL(found.size, 4096);
 	CHECK(found.name[0]);
-	/* what he said himself is still there */
+	/* its own entries are still there */
 	dir = open(folder, O_RDONLY | O_DIRECTORY);
 	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead, cl_peer_has_open), 0);
 	CHECK_EQUAL(his.state, CL_DEAD);
@@ -75,7 +75,7 @@ IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
 	CHECK_EQUAL(import.size, 4096);
 	CHECK(LEADS_THROUGH(&his, import.stack, open_here));
 	cl_view_close(&his);
-	/* kept when wanted, and taken by who is asked to */
+	/* kept when wanted, and removed on request */
 	cl_options.keep_dead.number = HOUR;
 	CHECK_EQUAL(cl_gc_directory(dir, is_open_here), 0);
 	CHECK_EQUAL(cl_view_open_process(&his, dir, &dead, cl_peer_has_open), 0);
@@ -108,7 +108,7 @@ static void end_in_handler(int signal)
 	_exit(cl_process_end(7));
 }
 
-/* _exit() in a handler on a stack of 8 KiB, with what must not be touched below it. */
+/* _exit() in a handler on a stack of 8 KiB, with guarded memory below it. */
 IN_A_CHILD(an_end_in_a_signal_handler_needs_no_large_stack)
 {
 	enum { SMALL_STACK = 8192 };
@@ -148,7 +148,7 @@ static void fails(enum cl_retry_want want)
 	cl_retry_end(&retry);
 }
 
-/* What forks past the handlers (_Fork(), clone()) leaves a child without our files. */
+/* A fork without handlers (_Fork(), clone()) leaves a child without its parent's files. */
 IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 {
 	enum { EXPORT, FREE, IMPORT, CLOSE, ALLOCATE, CONTEXT_ENDS, NO_MEMORY, NO_EVENT, WAYS };
@@ -189,7 +189,7 @@ IN_A_CHILD(a_child_that_was_forked_unseen_begins_anew)
 		CHECK_EQUAL(waitpid(child, &status, 0), child);
 		CHECK_EQUAL(status, 0);
 	}
-	/* and its parent has what it had */
+	/* and the parent still has its entries */
 	CHECK(cl_own.header && cl_region_fd_intact(&cl_own));
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);
 	CHECK_EQUAL(cl_memory_close(open), CUDA_SUCCESS);
@@ -204,7 +204,7 @@ static bool none_is_open(uint32_t file_id)
 	return false;
 }
 
-/* What others left by the thousand makes neither a start nor an end long. */
+/* Thousands of files of other processes make neither a start nor an end slow. */
 IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
 {
 	enum { DEAD = 600, AT_ONCE = 256 };
@@ -230,7 +230,7 @@ IN_A_CHILD(of_many_dead_files_a_few_hundred_are_judged_at_once)
 	}
 	CHECK_EQUAL(waitpid(maker, &status, 0), maker);
 	CHECK_EQUAL(status, 0);
-	/* looked at once, the kept ones cost so little that they are in nobody's way */
+	/* after one look the kept files cost so little that they delay nothing */
 	cl_options.keep_dead.number = HOUR;
 	cl_options.keep_dead_bytes.number = 0;
 	for (int i = 0; i <= DEAD / AT_ONCE; i++)
@@ -278,7 +278,7 @@ static bool is_there(int dir, uint32_t id)
 	return !faccessat(dir, name, F_OK, 0);
 }
 
-/* A program that crashes, is started again and crashes again must not fill the directory. */
+/* A program that crashes again and again must not fill the directory. */
 IN_A_CHILD(of_those_that_crash_again_and_again_the_last_ones_are_kept)
 {
 	enum { CRASHES = 20, MOST = 16 };
@@ -297,7 +297,7 @@ IN_A_CHILD(of_those_that_crash_again_and_again_the_last_ones_are_kept)
 	}
 	for (int i = 0; i < CRASHES; i++)
 		CHECK_EQUAL(is_there(dir, id[i]), i >= CRASHES - MOST);
-	/* the same by what they take */
+	/* the same limited by size */
 	cl_region_name(name, id[CRASHES - 1]);
 	CHECK(!fstatat(dir, name, &st, 0));
 	cl_options.keep_dead_bytes.number = (uint64_t)st.st_blocks * 512 * 5 / 2;

@@ -34,7 +34,7 @@ IN_A_CHILD(misuse_of_blocks_is_found_with_both_stacks)
 	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
 	CHECK_EQUAL(export_here(&handle, p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_EXPORTED_AFTER_FREE, &found), 1);
-	/* what the driver says first, it says with us, too */
+	/* an error of the driver comes first with culimbo, too */
 	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
 	CHECK_EQUAL(export_here(&handle, p), CUDA_ERROR_INVALID_CONTEXT);
 	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_INVALID_CONTEXT);
@@ -115,7 +115,7 @@ IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 	CHECK(found.other_stack);
 }
 
-/* Of another process, whose file may say anything. */
+/* In another process, whose file may contain anything. */
 IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 {
 	enum { LONGEST = 64 };
@@ -157,14 +157,14 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), ++n);
 	CHECK(found.other_when && found.other_when < found.when);
 	CHECK(LEADS_THROUGH(&view, found.stack, open_here));
-	/* (a forked child's addresses are ours) */
+	/* a forked child has our addresses */
 	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
 	CHECK(cl_view_stack_frame(&view, found.other_stack, 0, &frame) && frame.foreign);
 	CHECK(cl_view_stack_frame(&view, found.stack, 0, &frame) && !frame.foreign);
 	word = found.other_stack;
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), ++n);
-	CHECK_EQUAL(found.other_stack, word); /* one place, noted once */
+	CHECK_EQUAL(found.other_stack, word); /* one place, recorded once */
 
 	/* lies: a stack that is none, addresses that can be none, longer than any, another generation */
 	region = cl_peer_has_open(stamp.file_id, &is_own);
@@ -215,7 +215,7 @@ static CUresult refuse_destroy(CUevent event)
 	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* The driver would crash; but what it makes at that address later is another event. */
+/* The driver would crash; but the next event at that address is another one. */
 IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 {
 	CUipcEventHandle handle = { 0 }; /* (of a process without culimbo) */
@@ -226,7 +226,7 @@ IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_driver.cuIpcOpenEventHandle = open_fake_event;
 	CHECK_EQUAL(cl_event_import(&event, handle), CUDA_SUCCESS);
-	/* one that the driver did not do was none */
+	/* a call that the driver refused does not count */
 	CHECK_EQUAL(cl_event_destroy(event, refuse_destroy), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	view = own();
@@ -237,7 +237,7 @@ IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK_EQUAL(found.block_kind, CL_EVENT);
 	CHECK(found.stack && found.other_stack && found.other_when && found.other_when <= found.when);
-	/* the driver makes another where it was */
+	/* the driver creates another event at that address */
 	atomic_store(&fake.event_live[((uintptr_t)event - 0x1000) / 16], true);
 	cl_event_created(event);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
@@ -265,7 +265,7 @@ IN_A_CHILD(what_was_exported_where_an_imported_event_was_is_destroyed_as_often_a
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_DESTROYED_TWICE]), 0);
 }
 
-/* Memory that shim/ asks for while this is set is not to be had (the linker leads its calls here). */
+/* While this is set, memory allocation in shim/ fails (the linker redirects its calls here). */
 static bool no_memory;
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
@@ -274,7 +274,7 @@ void *__wrap_malloc(size_t size)
 	return no_memory ? NULL : __real_malloc(size);
 }
 
-/* No note of the second says that it is not the first. */
+/* Without a record of the second, it cannot be told from the first. */
 IN_A_CHILD(an_event_opened_where_one_was_is_destroyed_though_no_memory_was_left_to_note_it)
 {
 	CUipcEventHandle handle = { 0 };
@@ -328,7 +328,7 @@ IN_A_CHILD(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_ano
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 1);
 	CHECK_EQUAL(found.key, p);
 	CHECK(!found.other_stack && !found.other_when);
-	/* what is noted again is told again */
+	/* a new record gives a new report */
 	cl_driver.cuIpcCloseMemHandle = close_of_the_driver;
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
@@ -361,7 +361,7 @@ IN_A_CHILD(findings_are_bounded_and_all_counted)
 	CHECK_EQUAL(finding.key, CL_FINDINGS - 1);
 }
 
-/* Whatever happens is counted, noted and logged. */
+/* Every misuse is counted, recorded and logged. */
 IN_A_CHILD(each_kind_is_heard_of_in_every_way)
 {
 	const struct cl_about about = { .key = 0xabcd000, .size = 4096, .when = 5, .stack = 7, .file_id = 1,

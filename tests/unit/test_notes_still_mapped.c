@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: with CULIMBO_STRICT, what is freed while another process has it open, and what is opened
- * after its free, are findings, once, and only where no other finding says the same.
+ * With CULIMBO_STRICT, a free while another process has the block open, and an open after the free, are
+ * findings: once, and only where no other finding says the same.
  */
 #include "tests/unit/notes.h"
 #include "tests/unit/other.h"
@@ -13,7 +13,7 @@ static unsigned int early(void)
 	struct cl_view view;
 	unsigned int n;
 
-	/* the collector may be writing one */
+	/* the collector may be writing an entry */
 	cl_lock(&cl_exports_lock);
 	view = own();
 	n = findings_of(&view, CL_FOUND_FREED_WHILE_MAPPED, &found);
@@ -69,7 +69,7 @@ static void freed_while_held(uint64_t grace, bool async)
 	import = others_open(&other, handle);
 	CHECK_EQUAL(async ? cl_memory_free_async(p, SOME_STREAM, false) : free_here(p), CUDA_SUCCESS);
 	freed = cl_now();
-	CHECK_EQUAL(early(), 0); /* how long is not known yet */
+	CHECK_EQUAL(early(), 0); /* the duration is not known yet */
 	CHECK_EQUAL(kept(), 1);
 	others_close(&other, import);
 	CHECK(COMES_TRUE(early() == 1, SOON));
@@ -145,7 +145,7 @@ IN_A_CHILD(of_two_holders_the_last_close_counts)
 	CHECK_EQUAL(early(), 0);
 	between = cl_now();
 	others_close(&b, by_b);
-	/* the end finds what no collection has seen */
+	/* the end of the process finds what no collection has seen */
 	end_here();
 	CHECK_EQUAL(early(), 1);
 	CHECK(found.until > between && found.when < between);

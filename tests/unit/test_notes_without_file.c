@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process whose directory cannot be used notes what happens in its own memory: the report at exit
- * tells of it, and a file that is made later has it as well.
+ * A process whose directory cannot be used records findings in its own memory.  The report at exit has
+ * them, and so has a file that can be created later.
  */
 #include "tests/unit/notes.h"
 
@@ -14,7 +14,7 @@ enum { SOON = 20000 };
 
 static char parent[100], path[128], report[128];
 
-/* CULIMBO_DIR is in a directory that is not there. */
+/* CULIMBO_DIR is in a directory that does not exist. */
 static void start_without_directory(void)
 {
 	start_with(0, CL_COLLECTOR_THREAD);
@@ -25,7 +25,7 @@ static void start_without_directory(void)
 	cl_options.report_file.text = report;
 }
 
-/* From now on it can be used; a block that is exported then. */
+/* Makes the directory usable; returns a block that is exported then. */
 static CUdeviceptr later(void)
 {
 	CUdeviceptr p = 0;
@@ -41,7 +41,7 @@ static void end_with_file(void)
 	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
 }
 
-/* An exported block that the program has freed twice.  Nobody can say who has it. */
+/* An exported block that the program has freed twice.  It is not known which process has it. */
 static CUdeviceptr freed_twice(void)
 {
 	CUdeviceptr p = fake_alloc(1024, CONTEXT_A);
@@ -66,7 +66,7 @@ static void has_the_finding(const struct cl_view *view, CUdeviceptr p)
 	CHECK(LEADS_THROUGH(view, finding.stack, free_here));
 }
 
-/* What the report at exit says.  The process has ended then. */
+/* The report at exit; the process has ended then. */
 static const char *reported(void)
 {
 	static char text[1 << 16];
@@ -121,7 +121,7 @@ IN_A_CHILD(a_file_that_is_made_later_has_what_was_found_before)
 	late = later();
 	cl_view_own(&view);
 	has_the_finding(&view, early);
-	/* and goes on where it was */
+	/* and continues where it was */
 	CHECK_EQUAL(cl_memory_free(late), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(late), 1);
 	CHECK_EQUAL(free_here(early), CUDA_ERROR_INVALID_VALUE);
@@ -131,7 +131,7 @@ IN_A_CHILD(a_file_that_is_made_later_has_what_was_found_before)
 	CHECK_EQUAL(frees_of(early), 0);
 	id = cl_own.file_id;
 	child = fork();
-	if (!child) { /* as a command of culimbo's does */
+	if (!child) { /* as a culimbo command does */
 		int dir = open(path, O_RDONLY | O_DIRECTORY);
 
 		child_begins();
@@ -226,7 +226,7 @@ static void address_space_of(uint64_t more_kib)
 #define BARE_ONLY
 #endif
 
-/* Too little for a file, and enough to note things. */
+/* Too little address space for a file, but enough to record findings. */
 IN_A_CHILD(little_address_space_is_enough)
 {
 	struct cl_view view;
@@ -246,7 +246,7 @@ IN_A_CHILD(little_address_space_is_enough)
 	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
 }
 
-/* Then exports work as bare, it is said once, and what happens is counted. */
+/* Then exports work as bare, one message says so, and findings are counted. */
 IN_A_CHILD(without_address_space_there_are_counts)
 {
 	struct rlimit none = { RLIM_INFINITY, RLIM_INFINITY };
@@ -263,7 +263,7 @@ IN_A_CHILD(without_address_space_there_are_counts)
 	cl_view_own(&view);
 	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_FREED_TWICE), 2);
 	CHECK_EQUAL(cl_view_findings(&view), 0);
-	/* once there is, all is as in any other process */
+	/* with a file it is like any other process */
 	CHECK(!setrlimit(RLIMIT_AS, &none));
 	later();
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands in for functions that older C libraries lack. */
+/* Replacements for functions that older C libraries lack. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void a_lock_is_waited_for_until_then_and_no_longer(void **state)
 	assert_int_equal(cl_old_libc_lock(&mutex, &past), ETIMEDOUT);
 	assert_int_equal(cl_old_libc_lock(&mutex, &until), ETIMEDOUT);
 	assert_true(cl_now() - begun >= 15 * MS);
-	/* a thread that runs is not joined, and one that ends is */
+	/* a running thread cannot be joined, an ended one can */
 	until = cl_after(5 * MS);
 	assert_int_equal(cl_old_libc_join(thread, &result, &until), ETIMEDOUT);
 	sem_post(&let_go);
@@ -60,7 +60,7 @@ static void a_lock_is_waited_for_until_then_and_no_longer(void **state)
 	assert_int_equal(cl_old_libc_join(thread, &result, &late), 0);
 	assert_ptr_equal(result, &told);
 	assert_int_equal(pthread_mutex_trylock(&mutex), 0);
-	/* a lock that is free is taken though the time has come */
+	/* a free lock is taken even after the deadline */
 	pthread_mutex_unlock(&mutex);
 	assert_int_equal(cl_old_libc_lock(&mutex, &past), 0);
 	pthread_mutex_unlock(&mutex);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options: what each way to write a value means, and that nothing in the
- * environment can do worse than cost a complaint that helps.
+ * Options: the meaning of each way to write a value.  Nothing in the environment can do more harm than a
+ * message, which explains the error.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static void defaults_hold_without_a_variable(void **state)
 	}
 }
 
-/* A default that can't be read would silently be 0. */
+/* A default that cannot be parsed would silently be 0. */
 static void every_default_is_a_value_that_may_be_given(void **state)
 {
 	for (size_t i = 0; i < cl_option_rows_n; i++) {
@@ -317,7 +317,7 @@ static void nobody_need_listen(void **state)
 	assert_int_equal(options.grace.number, 2 * S);
 }
 
-/* Programs write over their environment to set their title, and chdir. */
+/* Programs overwrite their environment to set their title, and change their directory. */
 static void the_process_keeps_its_own_copy(void **state)
 {
 	char dir[] = "CULIMBO_DIR=/some/where", file[] = "CULIMBO_LOG_FILE=a/%p.log";
@@ -350,7 +350,7 @@ static void what_is_too_long_to_keep_is_told(void **state)
 	assert_string_equal(cl_options.report_file.text, "/r");
 }
 
-/* In a process that may call read, write and exit only: anything else kills it. */
+/* In a process that may only read, write and exit: any other system call kills it. */
 static void reading_makes_no_system_call(void **state)
 {
 	const char *without[] = { "PATH=/bin", "HOME=/", NULL };
@@ -391,8 +391,8 @@ static void reading_allocates_nothing(void **state)
 }
 
 /*
- * A hook may be entered before any constructor of ours has run.  This test is
- * this program again, which then reads its options from .preinit_array.
+ * A hook may be called before any constructor of culimbo has run.  For this test the program starts itself
+ * again and reads its options from .preinit_array.
  */
 #define EARLY "--read-early"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An importer that opens blocks of many exporters, one after the other or all at once: each
- * costs what the first did, and of those that it has closed it does not keep all.
+ * An importer opens blocks of many exporters, one after the other or all at once.  Each exporter costs the
+ * same as the first, and the importer does not keep all exporters that it has closed.
  *
- * The exporters are one process that has as many files, each with a block: what an importer
- * sees of them is the same.
+ * One process acts as all exporters: it has as many files, each with a block.  An importer sees no
+ * difference.
  */
 #include "tests/unit/fake_driver.h"
 
@@ -40,7 +40,7 @@ enum cl_liveness __wrap_cl_liveness_judge(struct cl_region *region, off_t lock_b
 	return __real_cl_liveness_judge(region, lock_byte, identity, free_since, now, settle);
 }
 
-/* Has all the files; ends when @line does. */
+/* Has all the files; ends when @line is closed. */
 static void be_exporters(int line)
 {
 	static struct cl_region region[MANY];
@@ -111,7 +111,7 @@ static bool is_kept_open(int n)
 	return cl_peer_has_open(stamp_of(&exporters.handle[n]).file_id, &own) != NULL;
 }
 
-/* Whether a slot of that file is claimed, as another process finds it. */
+/* True when a slot of that file is claimed, as another process sees it. */
 static bool has_a_slot(int n)
 {
 	uint32_t id = stamp_of(&exporters.handle[n]).file_id;
@@ -136,7 +136,7 @@ static unsigned int descriptors(void)
 	return count_entries("/proc/self/fd");
 }
 
-/* Each is asked about a few others, however many it has opened before. */
+/* Each open checks a few other exporters, however many were opened before. */
 IN_A_CHILD(opening_from_the_last_of_many_costs_what_the_first_did)
 {
 	unsigned int most = 0;
@@ -149,7 +149,7 @@ IN_A_CHILD(opening_from_the_last_of_many_costs_what_the_first_did)
 		most = judged - before > most ? judged - before : most;
 	}
 	CHECK(most <= 6);
-	/* of the living nothing but their lock is looked at */
+	/* for live exporters only their lock is checked */
 	CHECK_EQUAL(judged_by_proc, 0);
 	finish();
 }
@@ -167,10 +167,10 @@ IN_A_CHILD(of_what_is_closed_not_all_is_kept)
 	for (int n = HELD; n < MANY; n++)
 		cl_memory_close(open_from(n));
 	CHECK(descriptors() <= before + MOST_IDLE + HELD);
-	/* the last are there still, and the first have given their slot back */
+	/* the last ones are still kept, and the first have given their slot back */
 	CHECK(is_kept_open(MANY - 1) && is_kept_open(MANY - MOST_IDLE / 2));
 	CHECK(!is_kept_open(HELD) && !has_a_slot(HELD));
-	/* what is held is held */
+	/* held blocks stay held */
 	for (int n = 0; n < HELD; n++)
 		CHECK_EQUAL(holders_of(n), 1);
 	/* one that was closed is opened again as at first */
@@ -183,7 +183,7 @@ IN_A_CHILD(of_what_is_closed_not_all_is_kept)
 	finish();
 }
 
-/* One that is opened and closed all the time is not among the oldest. */
+/* An exporter that is opened and closed all the time is not among the oldest. */
 IN_A_CHILD(who_is_used_again_stays)
 {
 	start();
@@ -195,7 +195,7 @@ IN_A_CHILD(who_is_used_again_stays)
 	finish();
 }
 
-/* All that are held at once have a descriptor each; when they are closed they go like others. */
+/* All exporters held at once have a descriptor each; after the closes they are dropped like others. */
 IN_A_CHILD(what_is_held_is_never_closed)
 {
 	static CUdeviceptr held[MANY];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of pools that are shared by pointer: the stamp in their export data, the limbo, and
- * imports, which are counted.  Exporter and importer are one process here: CUDA lets a process
- * import its own pointers, at another address.  Two processes are in tests/e2e/.
+ * Pool blocks shared by pointer: the stamp in their export data, the limbo, and counted imports.
+ * Exporter and importer are one process here: CUDA lets a process import its own pointers, at another
+ * address.  tests/e2e/ has two processes.
  */
 #include "tests/unit/limbo.h"
 
@@ -11,7 +11,7 @@
 #include "shim/shm/live.h"
 #include "shim/shm/pool_data.h"
 
-#define IMPORTED 0x20000000000ull /* from the address in the exporter to that of an import */
+#define IMPORTED 0x20000000000ull /* the distance from an exported address to that of its import */
 #define POOL ((CUmemoryPool)0x900)
 
 static struct {
@@ -67,7 +67,7 @@ static CUresult pool_free_async(CUdeviceptr p, CUstream stream)
 
 static CUresult pool_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
 {
-	/* no block of a pool has a context */
+	/* a pool block has no context */
 	CHECK(attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL || attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 	if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
 		*(unsigned int *)data = pool.on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
@@ -141,7 +141,7 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(atomic_load(&fake.streams_made), 0);
-	/* of the next block there, the driver's data are the same */
+	/* the driver gives the same data for the next block there */
 	fake_alloc_again(p, NULL);
 	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
 	CHECK(!memcmp(&data, &again, CL_POOL_DRIVERS) && memcmp(&data, &again, sizeof data));
@@ -150,7 +150,7 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
 }
 
-/* What the limbo has of all devices, as another process that lacks memory sees it. */
+/* The sum of the limbo over all devices, as another process that lacks memory sees it. */
 static uint64_t limbo_of_devices(void)
 {
 	uint64_t sum = 0;
@@ -176,13 +176,13 @@ IN_A_CHILD(a_block_of_a_pool_on_the_host_counts_for_no_device)
 	CHECK_EQUAL(record->device, CL_NO_DEVICE);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(limbo_of_devices(), 2 << 20);
-	/* who needs memory of a device gets nothing by it */
+	/* a process that needs device memory gets nothing from it */
 	cl_limbo_press(&cl_exporter, cl_limbo_moved(&cl_exporter, 0).device, 0);
 	CHECK(state_in_pool(of_device) != CL_BLOCK_GRACE);
 	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_GRACE);
 }
 
-/* A pool that has no room may be on the host: nobody can ask the driver which it is. */
+/* A full pool may be on the host: culimbo cannot ask the driver. */
 IN_A_CHILD(a_pool_on_the_host_that_is_full_gets_its_freed_blocks_back)
 {
 	CUmemPoolPtrExportData data;
@@ -198,11 +198,11 @@ IN_A_CHILD(a_pool_on_the_host_that_is_full_gets_its_freed_blocks_back)
 	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_need){ .bytes = 4096, .device = CL_OF_ANY });
 	CHECK(cl_retry_again(&retry));
 	CHECK_EQUAL(frees_of(p), 1);
-	/* what is freed while the call is made again does not wait either */
+	/* a block that is freed during the retry does not wait either */
 	CHECK_EQUAL(cl_memory_free(after), CUDA_SUCCESS);
 	CHECK(state_in_pool(after) != CL_BLOCK_GRACE);
 	cl_retry_end(&retry);
-	/* other processes can do nothing with it */
+	/* it does not help other processes */
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
 		CHECK_EQUAL(atomic_load(&cl_own.header->device[i].entered), 0);
 }
@@ -215,7 +215,7 @@ IN_A_CHILD(without_room_for_the_stamp_a_block_is_pinned)
 	start_pools();
 	pool.uses_all = true;
 	p = shared(&data);
-	CHECK_EQUAL(data.reserved[63], 0x11); /* the program gets what the driver made */
+	CHECK_EQUAL(data.reserved[63], 0x11); /* the program gets the driver's bytes */
 	CHECK_EQUAL(logged("uses all 64 bytes of a pool pointer's export data"), 1);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, true);
@@ -297,7 +297,7 @@ IN_A_CHILD(an_import_stays_until_all_streams_are_there)
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
 }
 
-/* A single free in stream order goes to the driver at once, and the block is kept until its stream is there. */
+/* A single stream-ordered free goes to the driver at once, and the hold stays until the stream is there. */
 IN_A_CHILD(a_context_that_ends_ends_the_wait_for_its_streams)
 {
 	CUmemPoolPtrExportData data;
@@ -353,7 +353,7 @@ IN_A_CHILD(data_without_our_stamp_pass_through)
 	data.reserved[50] ^= 1;
 	import = imported(&data);
 	CHECK(!memcmp(pool.came, &data, sizeof data));
-	/* so nothing keeps the block */
+	/* so nothing holds the block */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
@@ -428,7 +428,7 @@ IN_A_CHILD(frees_of_thousands_of_imports_are_found)
 	CHECK_EQUAL(pool.unmaps, 100 * MANY);
 }
 
-/* ------------------------------------------------------- who does what is left, and when */
+/* ------------------------------------ who completes pending frees, and when */
 IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
 {
 	CUmemPoolPtrExportData data, other;
@@ -446,7 +446,7 @@ IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
 	check_that_it_asks_less_and_less();
 }
 
-/* Where this process can have no file there is no thread, and any call of the program goes on with it. */
+/* A process that can have no file has no thread; any call of the program completes pending frees. */
 IN_A_CHILD(without_a_file_each_call_does_what_frees_have_left)
 {
 	CUmemPoolPtrExportData data = { { 0 } };
@@ -477,7 +477,7 @@ IN_A_CHILD(without_a_file_each_call_does_what_frees_have_left)
 static CUmemPoolPtrExportData of_all;
 static _Atomic bool go_on_freeing;
 
-/* Imports, sees that it is mapped, and frees, in all ways. */
+/* Imports, checks that it is mapped, and frees, in all ways. */
 static void *import_and_free(void *seed)
 {
 	for (unsigned int i = *(const unsigned int *)seed; go_on_freeing; i++) {

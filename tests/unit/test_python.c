@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Python's frames (python.h), of an interpreter that this program plays: CPython 3.10, as far as a
- * thread's state, frames, code objects and texts go.  So they can be damaged, and lie where nothing
- * is mapped.  tests/report/python.bats has real interpreters.
+ * Python's frames (python.h), of a fake interpreter in this program: CPython 3.10, as far as a thread's
+ * state, frames, code objects and strings go.  So the test can damage them and put them where nothing is
+ * mapped.  tests/report/python.bats has real interpreters.
  *
- * The line tables of all versions (python_lines.h) are those that the real ones make.
+ * The line tables of all versions (python_lines.h) are those that real interpreters make.
  */
 #include "tests/unit/notes.h"
 
@@ -52,7 +52,7 @@ struct state {
 	const struct frame *frame;
 };
 
-/* The names that a program finds, as libpython has them. */
+/* The symbols that a program finds, as libpython has them. */
 char PyCode_Type, PyUnicode_Type, PyBytes_Type, _PyRuntime;
 void *PyGILState_GetThisThreadState(void);
 void *_PyThreadState_UncheckedGet(void);
@@ -99,8 +99,8 @@ static void *not_mapped(void)
 	return at;
 }
 
-/* ------------------------------------------------------------------------ what is noted */
-/* Shares and frees a block.  Returns what is noted where it was shared. */
+/* ------------------------------------------------------------------ what is recorded */
+/* Shares and frees a block.  Returns the stack that was recorded for the export. */
 __attribute__((noinline)) static uint32_t share(struct cl_view *view)
 {
 	struct cl_view_block block;
@@ -176,7 +176,7 @@ IN_A_CHILD(another_code_object_at_the_same_address)
 	check_frame(&view, second, 0, "load_batch", "/home/me/brainer.py", 12);
 }
 
-/* A function that is defined anew: the frames before and behind are the same ones. */
+/* A function that is defined again: the frames before and after it are the same. */
 IN_A_CHILD(another_function_at_the_same_address)
 {
 	struct cl_view view;
@@ -282,7 +282,7 @@ IN_A_CHILD(turned_off)
 	CHECK(stack && !cl_view_python_depth(&view, stack, NULL));
 }
 
-/* What was broken cannot be read: the stack says so, and has no frame. */
+/* A damaged structure cannot be read: the stack says so, and has no frame. */
 static void is_unread(void)
 {
 	struct cl_view view;

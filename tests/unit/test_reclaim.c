@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reclaim: what is done when an allocation fails, and for how long.
+ * Reclaim: what culimbo does when an allocation fails, and for how long.
  *
- * No allocation fails for what somebody's limbo has, of the device that is short; nobody
- * waits who would get nothing; and no grace ends for nothing.  The driver is a fake one, other
- * exporters are processes of their own.  What the program sees of it all is in the end-to-end
- * tests, and what becomes of it under load in tests/torture/pressure_storm.
+ * No allocation fails for memory that a limbo of the same device has.  No thread waits when that cannot
+ * help.  No grace period ends needlessly.  The driver is fake; other exporters are separate
+ * processes.  The end-to-end tests show the program's view, tests/torture/pressure_storm the
+ * behaviour under load.
  */
 #include "tests/unit/fake_driver.h"
 
@@ -17,7 +17,7 @@
 #include "shim/importer/peers.h"
 #include "shim/reclaim/callbacks.h"
 
-enum { SOON = 20000 }; /* ms: what should come at once has come by then, also on a slow machine */
+enum { SOON = 20000 }; /* ms; what happens at once has happened by then, even on a slow machine */
 
 /* ------------------------------------------------------------------- other exporters */
 struct exporter {
@@ -26,8 +26,8 @@ struct exporter {
 };
 enum order {
 	FILLS, /* exports and frees one block */
-	GIVES, /* gives back what nobody holds: how many blocks */
-	FREED, /* how many the driver has back */
+	GIVES, /* releases blocks that no process holds: how many */
+	FREED, /* how many blocks the driver got back */
 	CALLS, /* makes some other call */
 	NAMES, /* its file's number */
 };
@@ -46,7 +46,7 @@ static void obey(enum order order, uint64_t *answer)
 		cl_memory_allocates();
 }
 
-/* Its device 0 has the UUID that is the @uuid-th. */
+/* Its device 0 has the UUID number @uuid. */
 static struct exporter start_exporter(uint64_t collector, int uuid)
 {
 	struct exporter exporter;
@@ -94,7 +94,7 @@ static void stop(const struct exporter *exporter)
 }
 
 /* ------------------------------------------------------------------ one that fails */
-/* A call fails: whether to make it again; and whether once more, when that has failed, too. */
+/* A call fails.  Returns whether to retry it, and after a second failure whether to retry again. */
 static struct cl_retry failing;
 static bool fails(struct cl_need what)
 {
@@ -108,7 +108,7 @@ static bool fails_again(void)
 }
 #define FAILS() fails((struct cl_need){ .bytes = 4096, .device = CL_OF_CURRENT })
 
-/* It fails as often as it is made; how long the program waits for that, ns. */
+/* The call fails every time; returns how long the program waits, in ns. */
 static uint64_t fails_for_good(void)
 {
 	uint64_t began = cl_now();
@@ -121,19 +121,19 @@ static uint64_t fails_for_good(void)
 
 /* ----------------------------------------------------------------- what came free */
 /*
- * By themselves, or asked by a third: then there is nothing to ask them for, and memory all the
- * same; and their limbos are as full as before.
+ * They release memory by themselves, or for a third process: then this process has nothing to ask them for,
+ * but there is memory all the same; and their limbos are as full as before.
  */
 IN_A_CHILD(what_others_gave_back_by_themselves_is_heard_of)
 {
 	struct exporter other = start_full(CL_COLLECTOR_THREAD);
 
 	start_with(HOUR, CL_COLLECTOR_THREAD);
-	/* between the first call and the question what to do */
+	/* between the first call and the retry decision */
 	CHECK_EQUAL(ask(&other, GIVES), 1);
 	CHECK(FAILS());
 	CHECK(!fails_again());
-	/* and between the second one and the next question */
+	/* and between the second call and the next decision */
 	CHECK(FAILS());
 	ask(&other, FILLS);
 	ask(&other, GIVES);
@@ -146,7 +146,7 @@ IN_A_CHILD(where_nobody_shares_the_answer_comes_at_once)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	CHECK(!FAILS());
 	CHECK_EQUAL(count_entries(folder), 0);
-	/* nor where others share, and have nothing that could go */
+	/* nor where others share, but have nothing to release */
 	start_exporter(CL_COLLECTOR_THREAD, 0);
 	CHECK(!FAILS());
 }
@@ -161,7 +161,7 @@ IN_A_CHILD(where_nothing_is_left_nobody_waits)
 	CHECK_EQUAL(ask(&other, FREED), 1);
 }
 
-/* Without a collector's thread an exporter answers in its next call. */
+/* Without a collector thread an exporter answers in its next call. */
 IN_A_CHILD(who_has_no_thread_gives_in_its_next_call)
 {
 	struct exporter other = start_full(CL_COLLECTOR_INLINE);
@@ -177,7 +177,7 @@ IN_A_CHILD(who_has_no_thread_gives_in_its_next_call)
 	CHECK(fails_again());
 }
 
-/* What comes free is for who needs it: for a moment nothing is put into the limbo instead. */
+/* Released memory is for the process that needs it: for a moment nothing enters the limbo. */
 IN_A_CHILD(what_is_freed_while_others_need_it_goes_at_once)
 {
 	struct exporter other = start_full(CL_COLLECTOR_THREAD);
@@ -185,7 +185,7 @@ IN_A_CHILD(what_is_freed_while_others_need_it_goes_at_once)
 	uint64_t freed;
 
 	start_with(HOUR, CL_COLLECTOR_THREAD);
-	/* A moment, that a busy machine may let pass. */
+	/* A moment, which may pass on a busy machine. */
 	for (int i = 0; i < 100 && !at_once; i++) {
 		FAILS();
 		freed = ask(&other, FREED);
@@ -202,8 +202,8 @@ static CUresult free_and_tell(CUdeviceptr p, CUstream stream)
 	return fake_free_async(p, stream);
 }
 
-/* --------------------------------------------------------------- those that are mute */
-/* Stopped, or in the driver: they keep what they have, and cost one wait, for all together. */
+/* ----------------------------------------------------- exporters that do not answer */
+/* Stopped, or in the driver: they keep their memory, and cost one wait for all together. */
 IN_A_CHILD(many_that_are_stopped_cost_one_wait)
 {
 	enum { STOPPED = 20 };
@@ -227,7 +227,7 @@ IN_A_CHILD(many_that_are_stopped_cost_one_wait)
 		_exit(0);
 	}
 	child_judge(beside);
-	/* until they go on */
+	/* until they continue */
 	for (int i = 0; i < STOPPED; i++)
 		kill(other[i].pid, SIGCONT);
 	for (int i = 0; i < STOPPED; i++) {
@@ -246,7 +246,7 @@ IN_A_CHILD(who_is_killed_while_it_is_waited_for_gives_all)
 
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	cl_options.pressure_wait.number = 50 * MS;
-	/* its file stays for a report, and is no reason to try again for ever */
+	/* its file stays for a report, and is no reason to retry forever */
 	cl_options.keep_dead.number = HOUR;
 	stop(&other);
 	CHECK(FAILS());
@@ -259,8 +259,8 @@ IN_A_CHILD(who_is_killed_while_it_is_waited_for_gives_all)
 }
 
 /*
- * At exit, while the driver can be called, what waits for its grace goes: with the process it
- * would go later than the file by which others see that there is memory to come.
+ * At exit, while the driver can be called, blocks in their grace period are released.  The end of the process
+ * would release them only after removing the file by which others see that memory is coming.
  */
 IN_A_CHILD(who_ends_gives_back_first)
 {
@@ -295,11 +295,11 @@ IN_A_CHILD(however_many_there_are_all_are_asked)
 		CHECK(COMES_TRUE(ask(&other[i], FREED) == 1, SOON));
 }
 
-/* What is done when shim/ next goes to sleep (the linker leads its calls here). */
+/* Runs when shim/ next sleeps (the linker redirects its calls here). */
 static void (*when_it_waits)(void);
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
-/* It hands on six arguments, as the C library's does, and callers have fewer: AddressSanitizer must not look. */
+/* It passes on six arguments, as the C library's does; callers have fewer, so AddressSanitizer must not check it. */
 __attribute__((no_sanitize("address"))) long __wrap_syscall(long number, ...)
 {
 	void (*what)(void) = when_it_waits;
@@ -381,7 +381,7 @@ IN_A_CHILD(only_what_is_of_the_device_goes)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
-/* Which need not have the same number in two processes. */
+/* A device need not have the same number in two processes. */
 IN_A_CHILD(others_are_asked_for_what_is_of_the_device)
 {
 	struct exporter other = start_exporter(CL_COLLECTOR_THREAD, 1);
@@ -421,7 +421,7 @@ static size_t a_callback(size_t bytes, void *data)
 	return 0;
 }
 
-/* What nobody has, all limbos together: bare it would fail as well. */
+/* More than all limbos together have: bare it would fail as well. */
 IN_A_CHILD(no_grace_ends_for_more_than_there_is)
 {
 	struct exporter other = start_full(CL_COLLECTOR_THREAD);

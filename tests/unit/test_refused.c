@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of what is noted when CUDA refuses to share: how memory was made, as the driver's attributes
- * say it; notes of one place are counted together, and leave room for findings; their words.
+ * What is recorded when CUDA refuses to share: how the memory was allocated, by the driver's attributes.
+ * Refusals at one place are counted together, and leave room for findings.  Also their messages.
  */
 #include "tests/unit/notes.h"
 
@@ -11,7 +11,7 @@
 #include "shim/driver/made.h"
 #include "shim/refused.h"
 
-/* What the driver says of the one address that there is. */
+/* What the driver reports for the only address. */
 static struct {
 	bool known, managed, legacy_known, legacy, has_context, has_range;
 	unsigned int type;
@@ -122,7 +122,7 @@ IN_A_CHILD(the_attributes_say_how_memory_was_made)
 	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_POOL);
 	says.managed = true;
 	CHECK_EQUAL(cl_memory_made(DEVICE_BASE).made, CL_MADE_MANAGED);
-	/* of host memory the driver tells no address range */
+	/* the driver gives no address range for host memory */
 	say_device_memory();
 	says.has_range = false;
 	says.type = CU_MEMORYTYPE_HOST;
@@ -176,7 +176,7 @@ IN_A_CHILD(notes_of_one_place_are_counted_together_and_leave_room_for_findings)
 	CHECK(cl_view_finding(&view, cl_view_findings(&view) - 1, &f));
 	CHECK_EQUAL(f.kind, CL_FOUND_FREED_TWICE);
 	CHECK_EQUAL(f.times, 0);
-	/* notes are no findings */
+	/* refusals are not findings */
 	cl_asked_stats(&stats);
 	CHECK_EQUAL(stats.findings, 1);
 }
@@ -252,7 +252,7 @@ IN_A_CHILD(what_is_refused_again_is_only_counted)
 	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE), CUDA_SUCCESS);
 	CHECK(handle.reserved[63] || handle.reserved[62] || handle.reserved[61]);
 	CHECK_EQUAL(cl_count_get(exports), 1);
-	/* a forked child knows nothing of it */
+	/* a forked child has no record of it */
 	refuses = CUDA_ERROR_INVALID_VALUE;
 	CHECK(cl_refused_before(DEVICE_BASE + 2 * MIB));
 	cl_refused_forget();
@@ -268,7 +268,7 @@ static CUresult CUDAAPI properties(CUmemAllocationProp *prop, CUmemGenericAlloca
 	return handle == 0x66 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Returns the note of @call, all of whose notes here have one place. */
+/* Returns the record of @call, whose refusals here all have one place. */
 static struct cl_finding note_of(enum cl_noted_call call)
 {
 	struct cl_view view = own();
@@ -285,7 +285,7 @@ IN_A_CHILD(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known)
 	struct cl_view view;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	cl_options.stack.number = 0; /* so that a call is one place */
+	cl_options.stack.number = 0; /* so that each call is one place */
 	cl_driver.cuMemGetAllocationPropertiesFromHandle = properties;
 	cl_descriptor_created(0x10, 2 * MIB);
 	cl_descriptor_created(0x20, 4 * MIB);

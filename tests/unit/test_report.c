@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the report is made of: escapes that nothing gets through, sizes and ages
- * for people, suppressions' patterns, names of files.
+ * The parts of the report: escapes that let nothing through, readable sizes and ages, patterns of
+ * suppressions, names of files.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static void long_texts_are_whole(void **state)
 		assert_int_equal(got[i], i % 1000 == 999 ? '\n' : 'x');
 }
 
-/* Who started us reads the pipe only when we have ended. */
+/* The parent reads the pipe only when this process has ended. */
 static void who_reads_nothing_is_not_waited_for(void **state)
 {
 	static struct cl_emit emit;
@@ -87,7 +87,7 @@ static void who_reads_nothing_is_not_waited_for(void **state)
 	assert_int_equal(pipe(ends), 0);
 	assert_true(cl_is_writable(ends[1], 0));
 	memset(part, 'x', sizeof(part) - 1);
-	alarm(20); /* it would wait for ever */
+	alarm(20); /* a blocked write would wait forever */
 	cl_emit_begin(&emit, ends[1], false);
 	emit.patience = 1000000;
 	for (int i = 0; i < 300; i++)
@@ -99,7 +99,7 @@ static void who_reads_nothing_is_not_waited_for(void **state)
 	close(ends[1]);
 	while ((n = read(ends[0], got, sizeof(got))) > 0)
 		all += n;
-	/* what had room is there, in whole lines */
+	/* everything that fits was written, in whole lines */
 	assert_true(all > 4096 && all % 1000 == 0);
 	close(ends[0]);
 }

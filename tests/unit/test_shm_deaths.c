@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exporter file: the dead (only they) are reaped, and their files taken away.  Of promise
- * 3 the part that a death leaves to others.  Here the kernel must judge (locks, /proc, kills),
- * so these are real processes.
+ * The exporter file: dead importers, and only they, are reaped, and dead exporters' files removed: the part
+ * of promise 3 that a dead process leaves to others.  The kernel must decide here (locks, /proc,
+ * kills), so these are real processes.
  */
 #include "tests/unit/region.h"
 
@@ -60,7 +60,7 @@ static void then_exec(void)
 
 	if (pipe(ends) || dup2(ends[0], 0) < 0)
 		_exit(1);
-	/* it keeps the writing end as well, and so sleeps until it is killed */
+	/* it also keeps the writing end, and so sleeps until it is killed */
 	execlp("cat", "cat", (char *)NULL);
 	_exit(127);
 }
@@ -165,7 +165,7 @@ static void the_killed_are_reaped_zombie_or_not(void **state)
 	}
 }
 
-/* Looks for longer than the settling time, at least 20 times, that nothing is reaped. */
+/* Checks for longer than the settle time, at least 20 times, that nothing is reaped. */
 static void assert_lives(struct cl_region *r)
 {
 	uint64_t until = test_now() + 150 * MS;
@@ -196,7 +196,7 @@ static void the_stopped_are_not_reaped(void **state)
 	drop_region(&r);
 }
 
-/* A process that ends lives on for a moment, and has the file mapped. */
+/* A process that is ending stays for a moment, with the file mapped. */
 static void who_has_ended_its_file_is_no_exporter_of_it(void **state)
 {
 	int dir = open(folder, O_RDONLY | O_DIRECTORY);
@@ -305,7 +305,7 @@ static void another_pid_namespace_is_judged_by_lock_and_settling(void **state)
 	drop_region(&r);
 }
 
-/* The reaper may be killed anywhere: bits first, slot last, so it is simply run again. */
+/* The reaper may be killed anywhere: it clears bits first and the slot last, so another run completes it. */
 static void die_at_the_50th(void *data, unsigned int slot, uint32_t record)
 {
 	if (++*(int *)data == 50)
@@ -378,7 +378,7 @@ static void a_dead_exporters_file_is_taken_away_a_live_ones_is_not(void **state)
 
 		cl_identity_self(&self);
 		CHECK_EQUAL(cl_region_create(&r, folder_fd, &self), 0);
-		_exit(0); /* without taking it away, as the killed do */
+		_exit(0); /* ends without removing it, as killed processes do */
 	}
 	child_judge(child);
 	child = fork_checked();
@@ -395,7 +395,7 @@ static void a_dead_exporters_file_is_taken_away_a_live_ones_is_not(void **state)
 	drop_region(&live);
 }
 
-/* As it is named until it is whole and locked: of the living it stays, of the dead it goes. */
+/* A file has this name until it is complete and locked: a live process's stays, a dead one's is removed. */
 static void an_unfinished_file_goes_with_its_maker(void **state)
 {
 	unsigned int files = count_entries(folder);
@@ -418,7 +418,7 @@ static void an_unfinished_file_goes_with_its_maker(void **state)
 		then_wait();
 	}
 	assert_int_equal(read(ends[0], unfinished, sizeof unfinished), sizeof unfinished);
-	assert_int_equal(cl_region_name_id(unfinished), 0); /* nobody imports from it */
+	assert_int_equal(cl_region_name_id(unfinished), 0); /* no process imports from it */
 	assert_true(cl_region_unfinished_id(unfinished) != 0);
 	assert_int_equal(cl_gc_directory(folder_fd, NULL), 0);
 	assert_int_equal(count_entries(folder), files + 1);

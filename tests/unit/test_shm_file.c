@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exporter file: how it is made, and what names it.  It is private, never seen half made,
- * and known by its stamps; it is had again where the program has closed it.
+ * The exporter file: how it is created, and how stamps name it.  It is private, never visible half
+ * made, and found by its stamps; it is opened again when the program has closed it.
  *
  * Promises 1, 2 and 4.
  */
@@ -64,7 +64,7 @@ static void a_new_file_is_private_sparse_locked_and_small(void **state)
 	assert_int_equal(count_entries(folder), 0);
 }
 
-/* Whatever name can be seen is of a whole file whose exporter is known to live. */
+/* Every visible name is of a complete file whose exporter is known to live. */
 static void a_file_is_never_seen_half_made(void **state)
 {
 	int seen_n = 0;
@@ -164,7 +164,7 @@ static void a_file_knows_its_stamps_and_no_others(void **state)
 	drop_region(&r);
 }
 
-/* Of files made in turn, so that each has the number of the one before: their stamps differ all the same. */
+/* Files are created one after the other, so each has the inode of the one before: their stamps differ nevertheless. */
 static uint32_t random_is;
 ssize_t __real_getrandom(void *to, size_t size, unsigned int flags);
 ssize_t __wrap_getrandom(void *to, size_t size, unsigned int flags);
@@ -206,7 +206,7 @@ static void a_later_file_of_the_number_has_other_stamps(void **state)
 
 static const uint8_t boot[16] = { 1, 2, 3, 4 };
 
-/* The print of a place: one file's in 16,384 fits another place, and each its own. */
+/* The fingerprint of a place: one file in 16,384 fits another place, and each its own. */
 static void a_stamp_tells_its_place_from_others(void **state)
 {
 	enum { PLACES = 400, FILES = 2000 };
@@ -332,7 +332,7 @@ static void a_descriptor_that_the_program_closed_is_noticed_and_regained(void **
 	assert_true(cl_region_fd_intact(&r));
 	assert_int_equal(r.locks->try_lock(&r, CL_LOCK_EXPORTER), 0);
 	assert_int_equal(cl_region_grow(&r), 0);
-	assert_int_equal(fstat(number, &st), 0); /* the program's own is left alone */
+	assert_int_equal(fstat(number, &st), 0); /* the program's own descriptor is left alone */
 	close(r.fd);
 	assert_int_equal(dup2(other, r.fd), r.fd);
 	number = r.fd;

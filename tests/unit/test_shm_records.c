@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exporter file: its records.  A hold is never lost, a stale handle never held; the ready
- * map is a set; damaged ones lead nowhere.
+ * The exporter file: its records.  A hold is never lost, and a stale handle never gives one.  The ready map
+ * is a set.  Damaged records do no harm.
  */
 #include "tests/unit/region.h"
 
@@ -43,7 +43,7 @@ static void the_life_of_a_record(void **state)
 	assert_false(cl_record_try_release(&r, 5));
 	assert_int_equal(cl_life_state(cl_record_life(&r, 5)), CL_LIMBO);
 	cl_record_unhold(&r, 0, 5);
-	assert_false(cl_record_any_ready(&r)); /* another one still holds it */
+	assert_false(cl_record_any_ready(&r)); /* another process still holds it */
 	assert_int_equal(hold(&r, 7, 5, 0, 1), 0); /* a handle that was on its way */
 	cl_record_unhold(&r, 7, 5);
 	assert_false(cl_record_any_ready(&r));
@@ -64,7 +64,7 @@ static void the_life_of_a_record(void **state)
 	assert_int_equal(hold(&r, 0, 5, 0, 1), -ESTALE);
 	assert_int_equal(hold(&r, 0, 5, 1, 1), 0);
 
-	/* its context went: its holders keep the record, nobody else gets in */
+	/* its context ended: its holders keep the record, and no other process gets a hold */
 	assert_false(cl_record_orphan(&r, 5));
 	assert_int_equal(cl_life_state(cl_record_life(&r, 5)), CL_ORPHANED);
 	assert_int_equal(hold(&r, 3, 5, 1, 1), -ESTALE);
@@ -96,14 +96,14 @@ static void a_pinned_block_is_kept(void **state)
 	cl_record_to_limbo(&r, 0, 1);
 	assert_false(cl_record_try_release(&r, 0));
 	assert_int_equal(cl_record_pin(&r, 0, 0, right), 0); /* in limbo, too */
-	/* who holds and lets go of it changes nothing */
+	/* holds and closes change nothing */
 	assert_int_equal(hold(&r, 0, 0, 0, 1), 0);
 	cl_record_unhold(&r, 0, 0);
 	assert_false(cl_record_try_release(&r, 0));
 	drop_region(&r);
 }
 
-/* Its exporter was killed, or stopped, while it looked whether it may free. */
+/* Its exporter was killed, or stopped, while it checked whether it may free. */
 static void a_record_that_stays_dying_is_refused_in_bounded_time(void **state)
 {
 	struct cl_region r = make_region();
@@ -137,7 +137,7 @@ static void a_record_whose_generations_are_used_up_is_retired(void **state)
 	assert_false(cl_record_try_release(&r, 0));
 	cl_record_unhold(&r, 0, 0);
 	assert_true(cl_record_try_release(&r, 0));
-	/* one more would make generation 0 again in a stamp: the oldest handle would be right */
+	/* one more would give generation 0 again in a stamp: the oldest handle would be valid */
 	assert_false(cl_record_reusable(&r, 0));
 	assert_int_equal(cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g + 1, 0 })).generation,
 			 0);

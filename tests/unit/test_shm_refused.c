@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exporter file: what lies in it is only used after it was checked.  What is none is
- * refused, without harm to it.
+ * The exporter file: its contents are used only after a check.  A file that is not an exporter file is
+ * refused and left unharmed.
  */
 #include "tests/unit/region.h"
 
@@ -14,7 +14,7 @@
 #include "shim/shm/gc.h"
 #include "shim/shm/slot.h"
 
-static uint32_t left_file; /* of an exporter that is gone; what the damage below is done to */
+static uint32_t left_file; /* of an exporter that has ended; the damages below are applied to it */
 
 static void change(off_t at, const void *bytes, size_t n)
 {
@@ -172,7 +172,7 @@ static void what_is_not_an_exporter_file_is_refused_without_harm(void **state)
 		if (rows[i].damage == anothers && !root)
 			expected = 0;
 		descriptors = count_entries("/proc/self/fd");
-		alarm(10); /* a fifo must not make it wait */
+		alarm(10); /* opening a FIFO must not wait */
 		err = cl_region_open(&seen, folder_fd, left_file, &why);
 		alarm(0);
 		if (err != expected)

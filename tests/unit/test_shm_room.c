@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exporter file: it grows, takes little, and no lack of room is more than an error.
+ * The exporter file: it grows, takes little memory, and a lack of room is never more than an error.
  */
 #include "tests/unit/region.h"
 
@@ -48,7 +48,7 @@ static void it_grows_by_chunks_to_a_million_records(void **state)
 	assert_false(cl_record_try_release(&r, CL_RECORDS - 1));
 	cl_record_unhold(&r, CL_SLOTS - 1, CL_RECORDS - 1);
 	assert_true(cl_record_try_release(&r, CL_RECORDS - 1));
-	/* a count that somebody has damaged leads nowhere */
+	/* a damaged count does no harm */
 	atomic_store(&r.header->record_chunks, UINT32_MAX);
 	assert_int_equal(hold(&r, 0, CL_RECORDS - 1, 1, 9), -EBADMSG);
 	atomic_store(&r.header->record_chunks, CL_CHUNKS);
@@ -58,7 +58,7 @@ static void it_grows_by_chunks_to_a_million_records(void **state)
 	drop_region(&r);
 }
 
-/* A tmpfs of @size that no other process sees; returns it open. */
+/* Mounts a tmpfs of @size that no other process sees; returns it open. */
 static int tiny_tmpfs(const char *size)
 {
 	char option[32];
@@ -76,8 +76,8 @@ static int tiny_tmpfs(const char *size)
 }
 
 /*
- * A process with threads is what a larger table costs tens of milliseconds: the kernel waits
- * for all processors.  It is a fresh one (see below), whose table never was larger.
+ * A larger descriptor table costs a process with threads tens of milliseconds: the kernel waits for all
+ * processors.  This is a fresh process (see below), whose table never was larger.
  */
 static void *sleep_on(void *unused)
 {
@@ -191,7 +191,7 @@ static void little_room_body(void)
 		err = cl_region_need_word(&r, w, 0);
 	}
 	CHECK_EQUAL(err, -ENOSPC);
-	/* all that it said is there is touched: a SIGBUS would end this child */
+	/* touches everything that it claims to exist: a SIGBUS would end this child */
 	CHECK_EQUAL(cl_region_open(&other, dir, r.file_id, NULL), 0);
 	for (uint32_t record = 0; record < n * CL_CHUNK; record++) {
 		publish(&r, record, 5);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exporter file: slots are claimed once and given back, and the dead (only they) are
- * reaped.  One thread in turn plays the processes; test_shm_deaths.c has real ones.
+ * The exporter file: slots are claimed once and given back, and dead processes (only they) are reaped.  One
+ * thread acts as the processes in turn; test_shm_deaths.c has real ones.
  */
 #include "tests/unit/region.h"
 
@@ -59,7 +59,7 @@ static void a_close_that_was_cut_short_is_finished_by_the_reaper(void **state)
 	assert_int_equal(cl_record_take_ready(&r, ready, 64), 1);
 	assert_int_equal(ready[0], 9);
 	assert_true(cl_record_try_release(&r, 9));
-	/* a damaged note leads nowhere */
+	/* a damaged note does no harm */
 	atomic_store(&r.slot[4].closing, UINT32_MAX);
 	assert_int_equal(cl_record_clear_slot(&r, 4, NULL, NULL), 0);
 	atomic_store(&r.slot[4].closing, CL_CHUNK + 1);
@@ -68,7 +68,7 @@ static void a_close_that_was_cut_short_is_finished_by_the_reaper(void **state)
 	drop_region(&r);
 }
 
-/* Processes that this thread plays in turn: who has which byte. */
+/* Processes that this thread acts for in turn: the owner of each byte's lock. */
 static uint32_t lock_owner[CL_SLOTS + 1];
 static uint32_t playing;
 
@@ -160,7 +160,7 @@ static void all_slots_may_be_taken_and_the_dead_make_room(void **state)
 	w = play(5000);
 	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
 	played_death(700);
-	/* settling: it may yet be alive, as far as can be told */
+	/* settling: it may still be alive */
 	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
 	assert_int_equal(cl_holder_claim(&r, &w, 1050 * MS - 1, 50 * MS), -EUSERS);
 	assert_int_equal(cl_record_holders(&r, 8, NULL, 0), CL_SLOTS);
@@ -180,8 +180,8 @@ static void all_slots_may_be_taken_and_the_dead_make_room(void **state)
 }
 
 /*
- * Importers elsewhere that are killed one after the other, as a server of weights has them: each
- * is a process of its own that comes for a moment, so no one of them sees a slot twice.
+ * Importers in other PID namespaces that are killed one after the other, as those of a server of weights
+ * may be.  Each lives only for a moment, so no importer sees a slot twice.
  */
 static void the_dead_make_room_before_all_slots_are_taken(void **state)
 {
@@ -203,7 +203,7 @@ static void the_dead_make_room_before_all_slots_are_taken(void **state)
 	drop_region(&r);
 }
 
-/* All of them at once: who comes first can't know yet, and leaves what he saw to who comes next. */
+/* All of them at once: the first importer cannot know yet, and leaves what it saw to the next. */
 static void who_finds_all_slots_taken_tells_the_next(void **state)
 {
 	struct cl_region r = make_played_region();
@@ -230,7 +230,7 @@ static void who_finds_all_slots_taken_tells_the_next(void **state)
 	drop_region(&r);
 }
 
-/* What is left in the file of a slot is of one claim of it, and never of a time to come. */
+/* The data left in a slot's file entry belong to one claim of it, and are never of a future time. */
 static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
 {
 	struct cl_region r = make_played_region();
@@ -272,7 +272,7 @@ static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
 	drop_region(&r);
 }
 
-/* A lock that is free for a moment only is no death, and settling begins anew for each claim. */
+/* A lock that is free only for a moment is no death, and settling starts again for each claim. */
 static void settling_begins_anew(void **state)
 {
 	struct cl_region r = make_played_region();
@@ -300,7 +300,7 @@ static void settling_begins_anew(void **state)
 	drop_region(&r);
 }
 
-/* Killed between claiming and saying who it is: its lock alone tells. */
+/* Killed between the claim and writing its identity: only its lock tells. */
 static void a_claim_without_a_witness_is_reaped_by_its_lock(void **state)
 {
 	struct cl_region r = make_played_region();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What two processes say of the same blocks: put together only where it is the same. */
+/* What two processes report about the same blocks: merged only where it is the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static struct cu_sides *learned(const char *exporter, const char *importer)
 	return sides;
 }
 
-/* Who tells of @group of the exporter, when these are the reports. */
+/* Which process reports @group of the exporter, when these are the reports. */
 static uint32_t told_by(const char *exporter, const char *importer, const char *group)
 {
 	struct cu_sides *sides = learned(exporter, importer);

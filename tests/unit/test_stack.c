@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call stacks that are remembered (stack_cache.h): the answer is that of a walk, always,
- * and nothing is remembered of a stack whose end is not known.
+ * Cached call stacks (stack_cache.h): the answer is always that of a walk, and nothing is cached for a
+ * stack whose end is not known.
  *
- * Promise 4.  Walks are counted: what finds remembered ones is wrapped (--wrap), and
- * so is pthread_getattr_np().  libc's backtrace() walks by itself: it says what is right.
+ * Promise 4.  Walks are counted: the look-up of cached stacks is wrapped (--wrap), and so is
+ * pthread_getattr_np().  libc's backtrace() walks by itself; it gives the expected stack.
  */
 #include "tests/unit/child.h"
 
@@ -61,10 +61,10 @@ int __wrap_pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
 
 enum { FRAMES = 8, MORE = 64, FUNCTION = 4096 /* bytes; sanitized it takes some */ };
 #define BY_ITSELF __attribute__((noinline, section("by_itself"), aligned(FUNCTION)))
-/* No jump: this frame stays; nor is its function folded with one that looks the same. */
+/* No tail call: this frame stays; and its function is not merged with an equal one. */
 #define KEEP_FRAME __asm__ volatile("# %0" : : "i"(__LINE__) : "memory")
 
-/* What was taken last in this thread, and where. */
+/* The last stack taken in this thread, and where. */
 static __thread struct {
 	struct cl_stack stack;
 	uint64_t base;
@@ -76,7 +76,7 @@ static bool is_in(uint64_t address, uint64_t function)
 	return address > function && address < function + FUNCTION;
 }
 
-/* Takes one, which must be what backtrace() says. */
+/* Takes a stack, which must equal that of backtrace(). */
 BY_ITSELF static void take(void)
 {
 	unsigned int before = walks, n, max = (unsigned int)cl_options.stack.number, skip = 0;
@@ -174,7 +174,7 @@ IN_A_CHILD(another_caller_is_another_stack)
 	CHECK_EQUAL(!taken.walked, REMEMBERS);
 }
 
-/* Its frame begins at its frame pointer, as deep below as wanted. */
+/* Its frame begins at its frame pointer, as deep as wanted. */
 BY_ITSELF static void varied(size_t room)
 {
 	volatile char *more = alloca(room + 16);
@@ -197,7 +197,7 @@ BY_ITSELF static void large_frame(size_t room)
 	KEEP_FRAME;
 }
 
-/* The return addresses of the last time stand there still, but in the midst of a variable. */
+/* The return addresses of the last time are still in memory, but inside a variable. */
 IN_A_CHILD(an_old_return_address_is_not_taken_for_one)
 {
 	void (*const way[])(size_t) = { small_frame, large_frame };
@@ -468,7 +468,7 @@ static void take_at_many_places(void)
 	cl_options.stack.number = FRAMES;
 }
 
-/* As from a signal handler: what is being noted is left alone. */
+/* As from a signal handler: a half-written entry is left alone. */
 IN_A_CHILD(who_interrupts_a_walk_does_not_wait)
 {
 	for (volatile int i = 0; i < 3; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log, where it goes to stderr: to that and to nothing that the program has in its
- * place, and no program is stopped or killed by it.
+ * The log on stderr: it is written to stderr and never to a file that the program has in its place, and it
+ * stops or kills no program.
  */
 #include "tests/unit/hear.h"
 
@@ -43,7 +43,7 @@ static int open_unlinked(int flags)
 	return fd;
 }
 
-/* A file of the program's at number 2, as who has closed stderr gets it. */
+/* A file of the program at number 2, as a program that has closed stderr gets. */
 static void own_file_at_2(int flags)
 {
 	close(STDERR_FILENO);
@@ -77,7 +77,7 @@ static void own_file_child(void)
 	nothing_in_own_file();
 }
 
-/* One that was there before the process shared: exec would have closed it. */
+/* A descriptor from before the process shared: exec would have closed it. */
 static void early_file_child(void)
 {
 	own_file_at_2(O_CLOEXEC);
@@ -88,7 +88,7 @@ static void early_file_child(void)
 	nothing_in_own_file();
 }
 
-/* A socket, an eventfd, and a pipe whose other end is the program's own. */
+/* A socket, an eventfd, and a pipe whose other end the program has. */
 static void others_child(void)
 {
 	int fd = hear_stderr(), ends[2];
@@ -140,7 +140,7 @@ static void what_is_the_programs_own_gets_no_line(void **state)
 	in_a_child(connection_child);
 }
 
-/* One that the program puts in its place is its stderr from then on. */
+/* What the program puts in its place is its stderr from then on. */
 static void another_child(void)
 {
 	char line[4096];
@@ -221,7 +221,7 @@ static void sigpipe_child(void)
 	sigprocmask(SIG_BLOCK, NULL, &ours);
 	CHECK(!sigismember(&ours, SIGPIPE)); /* and the mask is as it was */
 
-	/* one that waited before is the program's, and goes on waiting */
+	/* a signal that was pending before is the program's, and stays pending */
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGPIPE);
 	sigprocmask(SIG_BLOCK, &ours, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two exporters in one process: each has an exporter file, blocks, a limbo and a collector of its
- * own, and sees nothing of the other's.  What they share is the process: its contexts, and the lock
- * that all exports are under.  ThreadSanitizer looks at what they do without that lock.
+ * Two exporters in one process: each has its own exporter file, blocks, limbo and collector, and sees
+ * nothing of the other's.  They share the process's contexts, and the lock of all exports.
+ * ThreadSanitizer checks what they do without that lock.
  */
 #include "tests/unit/other.h"
 
@@ -38,7 +38,7 @@ static void start_two(uint64_t collector)
 	int dir = open(folder, O_RDONLY | O_DIRECTORY);
 
 	start_with(HOUR, collector);
-	cl_options.stack.number = 0; /* stacks are noted in the process's file */
+	cl_options.stack.number = 0; /* stacks are recorded in the process's file */
 	CHECK(cl_self_start_to_share());
 	for (unsigned int i = 0; i < EXPORTERS; i++) {
 		CHECK_EQUAL(cl_region_create(&region[i], dir, &cl_self.identity), 0);
@@ -51,7 +51,7 @@ static void start_two(uint64_t collector)
 	close(dir);
 }
 
-/* Stops the collectors, which would go on in this process's end. */
+/* Stops the collectors, which would otherwise run during this process's end. */
 static void end_two(void)
 {
 	for (unsigned int i = 0; i < EXPORTERS; i++)
@@ -142,7 +142,7 @@ IN_A_CHILD(two_collectors_see_nothing_of_each_other)
 	run_two();
 }
 
-/* It forgets what it had, and begins as the first time; its file and its room are used again. */
+/* It forgets everything and starts as the first time; its file and its room are used again. */
 IN_A_CHILD(an_exporter_that_begins_anew_knows_nothing)
 {
 	CUdeviceptr p;
@@ -161,7 +161,7 @@ IN_A_CHILD(an_exporter_that_begins_anew_knows_nothing)
 	CHECK_EQUAL(cl_grace_n_locked(&exporter[0]), 0);
 	CHECK_EQUAL(cl_limbo_collect(&exporter[0], true).blocks, 0);
 	CHECK_EQUAL(frees_of(p), 0);
-	/* the other one's are as they were */
+	/* the other's are unchanged */
 	CHECK(has(&exporter[1], address[1][0]));
 	end_two();
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reader of exporter files: what it tells is what is there, and nothing
- * that a file says can lead it astray.
+ * The reader of exporter files: it reports what a file has, and no contents of a file can make it fail.
  *
- * Promise 5.  The files are made here by hand; what writes them in life is
- * tested with its writers.
+ * Promise 5.  The test writes the files by hand; the code that writes real ones is tested with its
+ * writers.
  */
 #include "tests/unit/child.h"
 
@@ -58,13 +57,13 @@ static long long blocks_of(const struct cl_region *r)
 	return st.st_blocks;
 }
 
-/* How the reader sees @r here: over its own descriptor (a second one would drop the locks). */
+/* How the reader sees @r: over its own descriptor (closing a second one would drop the locks). */
 static struct cl_view view_of(struct cl_region *r)
 {
 	return (struct cl_view){ .region = *r, .state = CL_ALIVE, .borrowed = true, .now = cl_now() };
 }
 
-/* Everything that there is to ask, of everything there may be. */
+/* Reads everything that there is to read. */
 static void ask_all(const struct cl_view *view)
 {
 	struct cl_view_process process;
@@ -113,7 +112,7 @@ static void a_block_is_told_with_its_class(void **state)
 	struct cl_region r = make_region();
 	struct cl_view view;
 	struct cl_view_block b;
-	/* (the clock begins with the machine, which may have been started just now) */
+	/* the clock starts with the machine, which may have been started just now */
 	uint64_t now = cl_now(), old = 1;
 	uint8_t handle[64] = { 0 };
 
@@ -430,7 +429,7 @@ static void what_is_open_already_is_not_opened_again(void **state)
 	drop_region(&other);
 }
 
-/* A look changes nothing in the file. */
+/* Reading changes nothing in the file. */
 static void a_look_at_the_dead_writes_nothing(void **state)
 {
 	struct cl_view view;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stream capture while a free is deferred: in each mode, a block that a consumer
- * maps is freed during the capture, by cuMemFree and by cuMemFreeAsync, next to
- * one that was never shared.  What every call returns, and whether the capture is
- * still good, is printed: that is the driver's to say, and must be the same under
- * any library between.
+ * Stream capture while a free is deferred.  In each capture mode a block that a
+ * consumer maps is freed during the capture, by cuMemFree and by cuMemFreeAsync,
+ * and so is a block that was never shared.  The client prints the result of each
+ * call and whether the capture is still valid.  These must be the same with and
+ * without culimbo.
  */
 #include "driver.h"
 
@@ -46,7 +46,7 @@ static void freed_in_capture(const struct link *link, const char *mode_name,
 	block.free_others();
 }
 
-/* A free that was deferred before the capture comes to its end within it. */
+/* A free that was deferred before the capture completes during it. */
 static void closed_in_capture(const struct link *link)
 {
 	Block block;
@@ -60,7 +60,7 @@ static void closed_in_capture(const struct link *link)
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	close_there(link, m);
-	/* long enough for a collector to try: its work must not touch the capture */
+	/* long enough for culimbo's collector to run: it must not invalidate the capture */
 	pause_ms(300);
 	CU(cuStreamIsCapturing(stream, &status));
 	end = cuStreamEndCapture(stream, &graph);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python clients of the matrix share: facts, skips, cuda-bindings, a spawned peer with a deadline.
+"""Shared by the Python clients of the matrix: facts, skips, cuda-bindings, and a spawned peer with a deadline.
 
-Only the first process writes to stdout, and nothing there differs from run to
-run but "result=".  Nothing here knows of culimbo.
+Only the first process writes to stdout.  Its lines are the same in each run, except for "result=".
+Nothing here knows of culimbo.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ SKIPPED = 77
 
 
 def fact(key, value):
-    """Tells matrix.sh what belongs into the table."""
+    """Writes a fact for matrix.sh's table."""
     path = os.environ.get("GPU_TEST_FACTS")
     if path:
         with open(path, "a", encoding="ascii") as file:
@@ -44,7 +44,7 @@ def receive(connection):
 
 
 def bindings():
-    """cuda-bindings' driver, and call(NAME, ...), which raises; device 0's primary context is current."""
+    """Returns cuda-bindings' driver and call(NAME, ...), which raises on errors; makes device 0's primary context current."""
     from cuda.bindings import driver
 
     def call(name, *args):
@@ -76,7 +76,7 @@ class Peer:
         return receive(self.connection)
 
     def end(self, expected=0):
-        """Waits for its end, which must be with the status @expected."""
+        """Waits for the process's end and checks that its status is @expected."""
         self.process.join(ANSWER_SECONDS)
         if self.process.exitcode != expected:
             raise RuntimeError(f"the peer ended with {self.process.exitcode}")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuda-bindings and cuda.core beyond plain blocks.
+"""cuda-bindings and cuda.core: objects other than plain blocks.
 
     cuda_objects.py bindings-events|bindings-pool|core-pool|core-events
 
-bindings-events: events by handle, destroyed here while they are open there.
-bindings-pool: a pool that is exported as a file descriptor, a block of it by
+bindings-events: events shared by handle, destroyed by the producer while the consumer has them open.
+bindings-pool: a pool exported as a file descriptor, and a block of it exported by
     cuMemPoolExportPointer.
-core-pool: cuda.core's DeviceMemoryResource(ipc_enabled), buffers by pickle.
-core-events: cuda.core's events by descriptor.
+core-pool: cuda.core's DeviceMemoryResource(ipc_enabled), buffers sent by pickle.
+core-events: cuda.core's events, shared by descriptor.
 """
 
 import ctypes
@@ -117,7 +117,7 @@ def bindings_pool():
     block = call("cuMemAllocFromPoolAsync", BYTES, pool, stream)
     call("cuMemsetD8Async", block, clients.OURS, BYTES, stream)
     call("cuCtxSynchronize")
-    # a legacy handle of a pool's block is an error, and the same one under any library
+    # a legacy handle of a pool's block is an error, and must be the same error under culimbo
     print(f"client=bindings-pool legacy handle: {driver.cuIpcGetMemHandle(block)[0].name}", flush=True)
     peer = clients.Peer(pool_there)
     fd = call("cuMemPoolExportToShareableHandle", pool, kind, 0)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two devices: blocks of one opened on the other and on both, copies by peer
- * access, the reset of one while blocks of both are held, and importers to whom
- * CUDA_VISIBLE_DEVICES shows the devices in another order, or one of them only.
+ * Two devices: blocks of one are opened on the other and on both, copied by peer
+ * access, and held while one device is reset.  For some importers
+ * CUDA_VISIBLE_DEVICES reverses the devices or hides one.
  *
- * An open that fails is a result, told by its name.
+ * A failed open is a result; its error name is printed.
  */
 #include "driver.h"
 
-/* Opens on the devices that it is told: m.other has the device on which. */
+/* Opens blocks on the devices that the producer names in m.other. */
 static int consumer()
 {
 	struct link link = link_consumer();
@@ -51,7 +51,7 @@ static int consumer()
 		}
 		link_send(&link, &m);
 	}
-	die("the producer went away");
+	die("the producer ended unexpectedly");
 }
 
 struct There {
@@ -108,7 +108,7 @@ static struct link start_seeing(const char *devices)
 	return link;
 }
 
-/* A block of device @from, freed while it is open on each of the devices @on there. */
+/* Frees a block of device @from while the consumer has it open on each device of @on. */
 static void opened_on(struct link *link, const char *what, CUcontext *contexts, int from,
 		      const std::vector<int> &on)
 {
@@ -159,7 +159,7 @@ static void peer_copies(struct link *link, CUcontext *contexts)
 	CU(cuMemFree(there));
 }
 
-/* Device 1 is reset while blocks of both are open; device 0's must not notice. */
+/* Resets device 1 while blocks of both devices are open; device 0's must be unaffected. */
 static void reset_of_one(struct link *link, CUcontext *contexts)
 {
 	CUdevice second;
@@ -183,7 +183,7 @@ static void reset_of_one(struct link *link, CUcontext *contexts)
 	printf("client=devices closed: %s, %s\n", cu_name(open.close()), cu_name(other.close()));
 	CU(cuCtxSetCurrent(contexts[0]));
 	block.free_others();
-	/* and it is usable again */
+	/* the device works again */
 	opened_on(link, "after the reset", contexts, 1, {1});
 }
 

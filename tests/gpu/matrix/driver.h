@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * common.h for the C++ clients that call the driver API itself: checks, the
+ * common.h for the C++ clients that call the driver API: checked calls, the
  * primary context of a device, contents by copies, and a consumer that opens,
- * looks and closes as it is told.
+ * reads and closes on command.
  *
- * What must hold: they run on the simulated driver as on a GPU, know nothing of
- * culimbo, and print nothing that differs from run to run but "result=".
+ * Rules: The clients run on the simulated driver as on a GPU and know nothing of
+ * culimbo.  What they print is the same in each run, except for "result=".
  */
 #ifndef GPU_MATRIX_DRIVER_H
 #define GPU_MATRIX_DRIVER_H
 
 #define COMMON_DRIVER_API
 #define PROGRAM_SECONDS (120 + run_seconds)
-#define ANSWER_MS 60000 /* (a test machine may be busy) */
+#define ANSWER_MS 60000 /* long, because a test machine may be busy */
 static unsigned int run_seconds;
 #include "../common.h"
 #include <vector>
 
 enum { BYTES = 1024, NEIGHBOURS = 8, TRIES = 64, OURS = 17, THEIRS = 238, BESIDE = 90 };
-enum { SKIPPED = 77 }; /* the exit status that matrix.sh takes for "not here" */
+enum { SKIPPED = 77 }; /* matrix.sh takes this exit status for "cannot run here" */
 
 static inline const char *cu_name(CUresult result)
 {
@@ -34,7 +34,7 @@ static inline void cu_check(CUresult result, const char *call, const char *file,
 }
 #define CU(call) cu_check((call), #call, __FILE__, __LINE__)
 
-/* Retains the primary context of @device and makes it this thread's. */
+/* Retains the primary context of @device and makes it current. */
 static inline CUcontext driver_start(int device)
 {
 	CUcontext context;
@@ -66,7 +66,7 @@ static inline CUdeviceptr make(size_t bytes, unsigned char value)
 	return p;
 }
 
-/* How many of the @bytes at @p are not @value. */
+/* Returns how many of the @bytes at @p differ from @value. */
 static inline uint64_t count_other(CUdeviceptr p, size_t bytes, unsigned char value)
 {
 	std::vector<unsigned char> copy(bytes);
@@ -78,7 +78,7 @@ static inline uint64_t count_other(CUdeviceptr p, size_t bytes, unsigned char va
 	return other;
 }
 
-/* A block of BYTES between live neighbours, so that its chunk stays. */
+/* A block of BYTES between live neighbours, so that its chunk stays allocated. */
 struct Block {
 	std::vector<CUdeviceptr> beside;
 	CUdeviceptr address = 0;
@@ -92,7 +92,7 @@ struct Block {
 			beside.push_back(make(BYTES, BESIDE));
 	}
 
-	/* Allocates until the freed address comes again (or long enough), writing over it. */
+	/* Allocates until the freed address comes again, up to a limit, and overwrites each block. */
 	void reuse()
 	{
 		for (int i = 0; i < TRIES; i++) {
@@ -121,7 +121,7 @@ static inline struct message to_open(CUdeviceptr block, size_t bytes, unsigned c
 	return m;
 }
 
-/* Has the consumer open it; what it says of its address and the bytes is in the answer. */
+/* Has the consumer open the block; the answer has its address and its number of wrong bytes. */
 static inline struct message open_there(const struct link *link, CUdeviceptr block, size_t bytes,
 					unsigned char value)
 {
@@ -146,7 +146,7 @@ static inline void close_there(const struct link *link, struct message m)
 	link_ask(link, &m, 'c');
 }
 
-/* The consumer of those that need no other: any number of imports, by address. */
+/* The standard consumer: holds any number of imports, named by address. */
 static inline int plain_consumer(void)
 {
 	struct link link = link_consumer();
@@ -159,7 +159,7 @@ static inline int plain_consumer(void)
 		switch (m.op) {
 		case 'O':
 			opened = cuIpcOpenMemHandle(&p, m.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-			/* bare, where a block freed under us is still mapped: nothing is read right */
+			/* bare, a block freed while we map it is not checked: its bytes are not ours */
 			if (opened == CUDA_ERROR_ALREADY_MAPPED)
 				p = 0;
 			else
@@ -184,7 +184,7 @@ static inline int plain_consumer(void)
 		}
 		link_send(&link, &m);
 	}
-	die("the producer went away");
+	die("the producer ended unexpectedly");
 }
 
 static inline const char *word(bool own)

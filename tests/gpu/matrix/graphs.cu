@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CUDA graphs with memory nodes, next to blocks that are shared and freed.
+ * CUDA graphs with memory nodes, in a program that also shares and frees blocks.
  *
  * A graph captured from cudaMallocAsync, a kernel and cudaFreeAsync is launched
- * again and again, while a block that the consumer maps is freed before it, in
- * its capture (relaxed mode), and between its launches.  Memory of a graph can't
- * be exported: by which error, is printed.
+ * again and again.  A block that the consumer maps is freed before the capture,
+ * during it (relaxed mode), and between launches.  The memory of a graph cannot be
+ * exported; the client prints by which error.
  */
 #include "../common.h"
 
@@ -38,7 +38,7 @@ static int consumer()
 		}
 		link_send(&link, &m);
 	}
-	die("the producer went away");
+	die("the producer ended unexpectedly");
 }
 
 static struct message shared_block(struct link *link, void **block)

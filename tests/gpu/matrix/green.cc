@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Green contexts, the producer's and the consumer's: blocks and events that are
- * made in one, freed and destroyed there and after it, in the order of its streams,
- * imports that outlive the one they were opened in, and one that is the last to
- * have its primary context.  What each call returns is printed: that is the
- * driver's to say, and must be the same under any library between.
+ * Green contexts in producer and consumer.  Blocks and events are created in one
+ * and freed or destroyed in it, after its end, and in stream order.  Imports
+ * outlive the green context in which they were opened.  One green context is the
+ * last user of its primary context.  The client prints the result of each call,
+ * which must be the same with and without culimbo.
  */
 #include "driver.h"
 
 #if CUDA_VERSION >= 12040
-/* (an older driver has no such call) */
+/* weak, because older drivers lack these calls */
 #pragma weak cuDeviceGetDevResource
 #pragma weak cuDevResourceGenerateDesc
 #pragma weak cuGreenCtxCreate
@@ -20,7 +20,7 @@ struct Green {
 	CUgreenCtx green = NULL;
 	CUcontext context = NULL, primary;
 
-	/* Current from now on. */
+	/* Makes the green context current. */
 	explicit Green(CUcontext of) : primary(of)
 	{
 		CUdevResource resource;
@@ -34,7 +34,7 @@ struct Green {
 		CU(cuCtxFromGreenCtx(&again, green));
 		CU(cuCtxSetCurrent(context));
 	}
-	/* Never while it is current. */
+	/* Must not be called while it is current. */
 	CUresult end(CUcontext current)
 	{
 		CU(cuCtxSetCurrent(current));
@@ -51,7 +51,7 @@ static bool primary_active()
 	return active != 0;
 }
 
-/* Opens in a green context (G ... H), or in the last that has the primary one (G ... L). */
+/* Opens a block in a green context (commands G ... H), or in one that alone keeps the primary context (G ... L). */
 static int consumer(CUcontext primary)
 {
 	struct link link = link_consumer();
@@ -113,7 +113,7 @@ static int consumer(CUcontext primary)
 		}
 		link_send(&link, &m);
 	}
-	die("the producer went away");
+	die("the producer ended unexpectedly");
 }
 
 static struct message say(const struct link *link, char op, char answer)
@@ -240,7 +240,7 @@ int main(int argc, char **)
 	import_of_one(&link);
 	last_of_all(&link);
 	import_of_one(&link);
-	/* (what waits for its grace goes back after all of them have ended) */
+	/* blocks that wait for their grace period are released after the green contexts have ended */
 	pause_ms(2500);
 	event_of_one(&link, primary, false);
 	link_end(&link);

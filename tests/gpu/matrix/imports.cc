@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A C++ program that keeps its imports in objects: owning ones, which close in
- * their destructor, and not owning ones, which look through another's; moved
- * into a vector, assigned over, closed early, and one that lives to the end of
- * the process, whose destructor runs at exit.
+ * A C++ program that keeps its imports in objects.  Owners close the import in
+ * their destructor; views only read through an owner.  Owners are moved into a
+ * vector, assigned over and closed early.  One lives to the end of the process, and
+ * its destructor runs at exit.
  *
- * For each, the producer frees the block that the object maps and writes over
- * its address.  What the close at exit returned is told by the consumer.
+ * For each object, the producer frees the block that it maps and writes over the
+ * address.  The consumer reports the result of the close at exit.
  */
 #include "driver.h"
 #include <memory>
@@ -63,7 +63,7 @@ private:
 
 static struct link to_producer;
 
-/* Ends after main(), and says how. */
+/* This owner is destroyed after main() and reports the result of its close. */
 static struct Last {
 	Import import;
 
@@ -100,18 +100,18 @@ static int consumer()
 			imports.reserve(imports.capacity() + 1000);
 			m.op = 'g';
 			break;
-		case 'W': /* one that doesn't own comes, looks, and goes */
+		case 'W': /* a view is created, reads, and is destroyed */
 			view.reset(new Import(Import::view(*import)));
 			m.other = count_other(view->address(), m.bytes, m.value);
 			view.reset();
 			m.op = 'w';
 			break;
-		case 'A': /* the first is assigned over by the second: it is closed */
+		case 'A': /* the second is assigned to the first, which closes its import */
 			imports.front() = std::move(imports.back());
 			imports.pop_back();
 			m.op = 'a';
 			break;
-		case 'L': /* lives on after main() */
+		case 'L': /* lives until after main() */
 			last.import = std::move(*import);
 			imports.pop_back();
 			m.op = 'l';
@@ -121,7 +121,7 @@ static int consumer()
 					      m.value);
 			m.op = 'v';
 			break;
-		case 'E': /* closed by hand; its destructor finds nothing to do */
+		case 'E': /* closed explicitly; the destructor has nothing to do */
 			m.other = import->close();
 			imports.pop_back();
 			m.op = 'e';
@@ -137,7 +137,7 @@ static int consumer()
 		}
 		link_send(&to_producer, &m);
 	}
-	die("the producer went away");
+	die("the producer ended unexpectedly");
 }
 
 static uint64_t ask(const struct link *link, char op, unsigned char value = OURS)
@@ -176,7 +176,7 @@ int main(int argc, char **)
 		if (!strcmp(kind, "grown"))
 			ask(&link, 'G');
 		if (!strcmp(kind, "viewed") && ask(&link, 'W'))
-			die("the view reads something else");
+			die("the view reads other bytes than its owner");
 		if (!strcmp(kind, "at-exit"))
 			ask(&link, 'L');
 		CU(cuMemFree(block.address));
@@ -195,9 +195,9 @@ int main(int argc, char **)
 	m.op = 'Q';
 	link_send(&link, &m);
 	if (!link_receive(&link, &m, ANSWER_MS) || m.op != 'x')
-		die("no word of the close at exit");
+		die("the consumer did not report its close at exit");
 	printf("client=imports close at exit returned %s\n", cu_name((CUresult)m.other));
-	/* it is on its way out already */
+	/* the consumer is already exiting */
 	while (waitpid(link.pid, &status, 0) < 0)
 		if (errno != EINTR)
 			die("waitpid: %s", strerror(errno));

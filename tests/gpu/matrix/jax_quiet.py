@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX: computes, and shares nothing."""
+"""JAX: computes and shares nothing."""
 
 import os
 

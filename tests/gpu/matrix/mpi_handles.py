@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpi4py: rank 0 exports a block by cuda-bindings, the others open its handle.
+"""mpi4py: rank 0 exports a block with cuda-bindings, and the other ranks open its handle.
 
-Run by mpiexec -n N.  Rank 0 frees the block while they hold it, and writes over
-what it gets at its address.
+Run by mpiexec -n N.  Rank 0 frees the block while the others hold it, and overwrites what it
+then allocates at that address.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ def main():
     clients.start()
     ranks = MPI.COMM_WORLD
     if ranks.size < 2:
-        clients.skip("it is one rank: no mpiexec that fits this mpi4py")
+        clients.skip("there is only one rank: no mpiexec here matches this mpi4py")
     driver, call = clients.bindings()
     handle, block, beside = None, None, []
     if ranks.rank == 0:

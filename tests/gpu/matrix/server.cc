@@ -2,12 +2,12 @@
 /*
  *	server SECONDS
  *
- * A server of 4 threads with 2 clients each, for so many seconds.  A thread fills
- * a block of random size with a byte of its own, has a client open it, frees it at
- * once (by cuMemFree or cuMemFreeAsync), and goes on; the client holds up to 8,
- * looks at all of each whenever it is asked, and closes them in any order.
+ * A server of 4 threads with 2 clients each runs for SECONDS.  A thread fills a
+ * block of random size with its own byte, has a client open it, frees it at once
+ * (by cuMemFree or cuMemFreeAsync), and continues.  A client holds up to 8 blocks,
+ * checks every byte of them on each command, and closes them in any order.
  *
- * How many reads there were goes to stderr; to stdout goes what they gave.
+ * The number of reads goes to stderr, their result to stdout.
  */
 #include "driver.h"
 #include <atomic>
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
 	CUcontext context;
 
 	if (argc > 2) {
-		run_seconds = 3600; /* it goes when the server goes */
+		run_seconds = 3600; /* a client ends when the server ends */
 		program_start();
 		driver_start(0);
 		return plain_consumer();

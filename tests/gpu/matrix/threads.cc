@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads with a default stream each: it is compiled with
+ * Threads with a default stream each.  The program is compiled with
  * CUDA_API_PER_THREAD_DEFAULT_STREAM, so every call below is the _ptsz or _ptds
- * one.  Each thread fills a block on its own default stream, shares it with a
- * consumer of its own, frees it in the order of that stream, and allocates over
- * it, all at once.  What they read is told as one result.
+ * variant.  All threads at once: fill a block on their own default stream, share it
+ * with their own consumer, free it in that stream's order, and allocate over it.
+ * The client prints one result for all reads.
  */
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM
 #include "driver.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: a DataLoader whose spawned workers make their tensors on the GPU."""
+"""PyTorch: a DataLoader whose spawned workers create their tensors on the GPU."""
 
 import gc
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's profiler (CUPTI) over a program that shares tensors."""
+"""PyTorch's profiler (CUPTI) run on a program that shares tensors."""
 
 import gc
 

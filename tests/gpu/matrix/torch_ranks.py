@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: two ranks, one a GPU.
+"""PyTorch: two ranks, one per GPU.
 
     torch_ranks.py nccl|symmetric
 
-nccl: all-reduces of several sizes; NCCL_CUMEM_ENABLE says how it shares.
-symmetric: symmetric memory (without multicast), whose ranks exchange file
-descriptors; each reads what the other wrote.
+nccl: all-reduces of several sizes; NCCL_CUMEM_ENABLE selects how NCCL shares memory.
+symmetric: symmetric memory without multicast; the ranks exchange file descriptors, and each
+    reads what the other wrote.
 """
 
 import os

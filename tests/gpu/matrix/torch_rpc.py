@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: RPC over TensorPipe, tensors from GPU to GPU by a device map.
+"""PyTorch: RPC over TensorPipe sends tensors from GPU to GPU by a device map.
 
     torch_rpc.py cuda_ipc|cuda_xth|cuda_basic
 
-The channel is the only one for GPU memory that TensorPipe is given: cuda_ipc
-goes between two processes of a host, cuda_xth stays within one, cuda_basic goes
-through host memory.
+TensorPipe gets this channel as the only one for GPU memory: cuda_ipc connects two processes of
+a host, cuda_xth stays within one process, cuda_basic goes through host memory.
 """
 
 import os

@@ -3,8 +3,8 @@
 
     torch_share.py tensors|many|killed|first
 
-tensors: tensors, a parameter, a storage and an event to a spawned consumer, dropped
-    here, read there, given back; what is allocated after ipc_collect.
+tensors: sends tensors, a parameter, a storage and an event to a spawned consumer, deletes them
+    while the consumer reads them, gets them back; prints what is allocated after ipc_collect.
 many: the same with 20,000 tensors.
 killed: the consumer is killed while it holds them.
 first: the producer is the first to exit, while the consumer holds them.
@@ -26,7 +26,7 @@ FEW = 100
 
 
 def made(count):
-    """Tensors that hold their own number; then a parameter, a storage as it is shared, and an event.
+    """Returns tensors that are filled with their own number, then a parameter, a shared storage, and an event.
 
     A CUDA storage alone is not pickled ("try pickling a CUDA tensor instead"): it is shared by
     _share_cuda_ and opened by _new_shared_cuda, as pickling a tensor does.
@@ -47,7 +47,7 @@ def received(queue):
 
 
 def wrong(shared):
-    """How many do not hold their own number in every place."""
+    """Returns how many tensors do not hold their own number in every element."""
     tensors, parameter, storage, _ = shared
     last = torch.empty(0, dtype=torch.float32, device=storage.device).set_(storage)
     stacked = torch.stack([*tensors, parameter.detach(), last[:FLOATS]])
@@ -78,7 +78,7 @@ def consumer(connection, queue):
 def producer(connection, queue):
     shared = made(FEW)
     queue.put(shared)
-    clients.receive(connection)  # it has them
+    clients.receive(connection)  # the consumer has received all of them
     torch.cuda.synchronize()
 
 
