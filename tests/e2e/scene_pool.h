@@ -57,6 +57,8 @@ void pool_import_end_other(void);
 void pool_import_context(void);
 void pool_import_odd(void);
 void pool_inline_fence(void);
+void pool_pressure_other(void);
+void pool_threads(void);
 
 /* scene_pool_older.c */
 void pool_older(void);
