@@ -24,9 +24,10 @@ mkdir -m 700 "$scratch/limbo" "$scratch/sim"
 # These make no system call at all; the others as many as were recorded, at most.
 silent='pair pair-async pair-pool pair-sharing pair-async-sharing pair-pool-sharing export-again export-refused free-not-exported
 	free-into-limbo collect-nothing open-again close-again close-last
-	free-into-limbo-stack close-last-stack'
+	free-into-limbo-stack close-last-stack
+	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack'
 # what else is watched
-others='open-new free-nobody-holds close-last-in-limbo open-new-stack'
+others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack'
 
 # NAME OURS LIBC SYSCALLS of each try; NAME-stack: with call stacks, as they are by default, taken there before
 count() {
@@ -36,11 +37,12 @@ count() {
 			env CULIMBO_DIR="$scratch/limbo" CULIMBO_SIM_DIR="$scratch/sim" CULIMBO_REPORT=off \
 				LD_LIBRARY_PATH="$build/tools/sim/.libs" LD_PRELOAD="$library" \
 				"$build/tests/bench/bench" --count $what | grep -E '^pair' # the rest of it: below
-			CULIMBO_STACK=0 "$build/tests/bench/parts" --count $(
-				case $what in calls*) echo exporter 1000 ;; *) echo importer 1000 ;; esac)
-			CULIMBO_STACK=8 "$build/tests/bench/parts" --count $(
-				case $what in calls*) echo exporter 1000 ;; *) echo importer 1000 ;; esac) |
-				sed 's/^\([a-z-]*\) count /\1-stack count /'
+			case $what in calls*) which=exporter ;; *) which=importer ;; esac
+			for which in $which pool-$which; do
+				CULIMBO_STACK=0 "$build/tests/bench/parts" --count $which 1000
+				CULIMBO_STACK=8 "$build/tests/bench/parts" --count $which 1000 |
+					sed 's/^\([a-z-]*\) count /\1-stack count /'
+			done
 		done
 	} | sed -n 's/^\([a-z-]*\) count ours=\([0-9]*\)+\([0-9]*\) .*syscalls=\([0-9]*\):.*/\1 \2 \3 \4/p' \
 		>> "$scratch/counts"
@@ -119,6 +121,15 @@ while read -r name ours libc calls _ want_ours want_libc want_calls; do
 	[ "$calls" -le "$want_calls" ]
 	verdict $? "$name: $calls system calls of ours, $want_calls expected"
 done < "$scratch/compared"
+# what a pool's pointer costs beside a handle of cuIpcGetMemHandle()
+awk '$2 != "none" { n[$1] = $2 + $3; name[++k] = $1 }
+	END {
+		for (i = 1; i <= k; i++) {
+			legacy = name[i]
+			if (sub(/^pool-/, "", legacy) && legacy in n)
+				printf "# %s: %d instructions, %s: %d\n", name[i], n[name[i]], legacy, n[legacy]
+		}
+	}' "$scratch/compared"
 said=$("$build/tests/bench/parts" stopped 200 2>&1)
 verdict $? 'nobody waits for an exporter or importer that is stopped amid its calls'
 echo "$said" | sed 's/^/# /'

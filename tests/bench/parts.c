@@ -6,6 +6,7 @@
  *
  *   parts [--count] exporter N    free, collect, release, reap, with N blocks
  *   parts [--count] importer N    open and close, of an exporter of N blocks
+ *   parts [--count] pool-exporter N, pool-importer N   the same of blocks of pools
  *   parts holders N               N processes that hold one block
  *   parts starts N                N processes that make their first export at once
  *   parts stopped N               N times: others are stopped amid their calls, and nobody waits for them
@@ -325,6 +326,8 @@ static const struct {
 	{ "exporter", exporter }, { "importer", importer }, { "reap", reap },
 	{ "holders", holders },	  { "starts", starts },	    { "stopped", stopped },
 	{ "pieces", pieces },	  { "built", built },
+	{ "pool-exporter", pool_exporter },
+	{ "pool-importer", pool_importer },
 };
 
 int main(int argc, char **argv)
@@ -337,8 +340,8 @@ int main(int argc, char **argv)
 		argv++;
 	}
 	if (!argv[0] || !argv[1]) {
-		fprintf(stderr, "Usage: parts [--count] exporter|importer|reap|holders|starts|"
-				"stopped|pieces|built N\n");
+		fprintf(stderr, "Usage: parts [--count] exporter|importer|pool-exporter|pool-importer|"
+				"reap|holders|starts|stopped|pieces|built N\n");
 		return 2;
 	}
 	if (!mkdtemp(folder)) {

@@ -57,6 +57,10 @@ int stopped(int argc, char **argv);
 int holders(int argc, char **argv);
 int starts(int argc, char **argv);
 
+/* parts_pool.c */
+int pool_exporter(int argc, char **argv);
+int pool_importer(int argc, char **argv);
+
 /* parts_pieces.c */
 int pieces(int argc, char **argv);
 

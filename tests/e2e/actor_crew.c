@@ -17,6 +17,7 @@
 
 struct crew {
 	uint64_t rounds, bytes, number;
+	CUmemoryPool pool; /* NULL: blocks of cuMemAlloc, shared by handles */
 	atomic_uint_fast64_t *messages, *refused, *foreign;
 	atomic_int *error; /* the first driver error */
 	const char *_Atomic *where;
@@ -36,6 +37,49 @@ static bool send_gift(const struct wire_gift *gift)
 
 	return poll(&ready, 1, PARTNER_MS) == 1 &&
 	       send(WIRE_PARTNER_FD, gift, sizeof(*gift), MSG_NOSIGNAL) == sizeof(*gift);
+}
+
+/* Odd blocks of a pool are freed in a stream's order, on both sides. */
+static void free_of_pool(struct crew *crew, CUdeviceptr address, uint64_t i)
+{
+	if (i % 2)
+		note(crew, cu.cuMemFreeAsync(address, NULL), "cuMemFreeAsync");
+	else
+		note(crew, cu.cuMemFree_v2(address), "cuMemFree");
+}
+
+/* Each block of a pool is sent twice, so that two threads import and free one pointer at a time. */
+static void *producer_of_pool(void *data)
+{
+	struct crew *crew = data;
+	CUmemPoolPtrExportData shared;
+	struct wire_gift gift;
+	CUdeviceptr address;
+	CUresult result;
+
+	note(crew, cu.cuCtxSetCurrent(primary), "cuCtxSetCurrent");
+	for (uint64_t i = 0; i < crew->rounds && !atomic_load(crew->error); i++) {
+		memset(&gift, 0, sizeof(gift));
+		gift.bytes = crew->bytes;
+		gift.value = (uint32_t)(1 + (crew->number * 31 + i) % 250);
+		result = cu.cuMemAllocFromPoolAsync(&address, gift.bytes, crew->pool, NULL);
+		if (result) {
+			note(crew, result, "cuMemAllocFromPoolAsync");
+			break;
+		}
+		note(crew, cu.cuMemsetD8_v2(address, (unsigned char)gift.value, gift.bytes), "cuMemsetD8");
+		note(crew, cu.cuCtxSynchronize(), "cuCtxSynchronize");
+		note(crew, cu.cuMemPoolExportPointer(&shared, address), "cuMemPoolExportPointer");
+		memcpy(gift.handle, &shared, 64);
+		/* every third one stays with us: exported, never imported */
+		for (int times = i % 3 ? 2 : 0; times; times--) {
+			if (!send_gift(&gift))
+				note(crew, CUDA_ERROR_UNKNOWN, "the consumer takes nothing");
+			atomic_fetch_add(crew->messages, 1);
+		}
+		free_of_pool(crew, address, i);
+	}
+	return NULL;
 }
 
 static void *producer(void *data)
@@ -72,15 +116,27 @@ static void *producer(void *data)
 	return NULL;
 }
 
+static CUresult take(const struct crew *crew, const struct wire_gift *gift, CUdeviceptr *address)
+{
+	CUmemPoolPtrExportData shared;
+	CUipcMemHandle handle;
+
+	if (crew->pool) {
+		memcpy(&shared, gift->handle, 64);
+		return cu.cuMemPoolImportPointer(address, crew->pool, &shared);
+	}
+	to_handle(&handle, gift->handle);
+	return cu.cuIpcOpenMemHandle_v2(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
 static void *consumer(void *data)
 {
 	struct crew *crew = data;
 	struct pollfd ready = { .fd = WIRE_PARTNER_FD, .events = POLLIN };
 	unsigned char *buffer = malloc(STEP);
-	CUipcMemHandle handle;
 	struct wire_gift gift;
 	CUdeviceptr address;
-	uint64_t foreign;
+	uint64_t foreign, n_taken = 0;
 
 	if (!buffer)
 		note(crew, CUDA_ERROR_OUT_OF_MEMORY, "malloc");
@@ -98,8 +154,7 @@ static void *consumer(void *data)
 		if (!gift.bytes)
 			break; /* the message that ends one thread */
 		atomic_fetch_add(crew->messages, 1);
-		to_handle(&handle, gift.handle);
-		if (cu.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) {
+		if (take(crew, &gift, &address)) {
 			atomic_fetch_add(crew->refused, 1);
 			continue;
 		}
@@ -115,13 +170,16 @@ static void *consumer(void *data)
 				break;
 			}
 		}
-		note(crew, cu.cuIpcCloseMemHandle(address), "cuIpcCloseMemHandle");
+		if (crew->pool)
+			free_of_pool(crew, address, n_taken++);
+		else
+			note(crew, cu.cuIpcCloseMemHandle(address), "cuIpcCloseMemHandle");
 	}
 	free(buffer);
 	return NULL;
 }
 
-static void run_crew(void *(*member)(void *), const struct wire_request *q)
+static void run_crew(void *(*member)(void *), const struct wire_request *q, uint64_t pool)
 {
 	atomic_uint_fast64_t messages = 0, refused = 0, foreign = 0;
 	const char *_Atomic where = NULL;
@@ -134,6 +192,7 @@ static void run_crew(void *(*member)(void *), const struct wire_request *q)
 	for (; started < n; started++) {
 		crew[started] = (struct crew){ .rounds = q->a[1], .bytes = q->a[2],
 					       .number = started, .messages = &messages,
+					       .pool = (CUmemoryPool)(uintptr_t)pool,
 					       .refused = &refused, .foreign = &foreign,
 					       .error = &error, .where = &where };
 		if (pthread_create(&thread[started], NULL, member, &crew[started])) {
@@ -155,12 +214,12 @@ void do_produce(const struct wire_request *q)
 {
 	static const struct wire_gift end;
 
-	run_crew(producer, q);
+	run_crew(q->a[4] ? producer_of_pool : producer, q, q->a[4]);
 	for (uint64_t i = 0; i < q->a[3]; i++)
 		send_gift(&end);
 }
 
 void do_consume(const struct wire_request *q)
 {
-	run_crew(consumer, q);
+	run_crew(consumer, q, q->a[1]);
 }

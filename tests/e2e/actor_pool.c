@@ -25,12 +25,12 @@ void do_pool_new(const struct wire_request *q)
 								      CU_MEM_LOCATION_TYPE_DEVICE,
 						    .id = (int)q->a[0] },
 				      .maxSize = q->a[2] };
-	cuuint64_t all = UINT64_MAX;
+	cuuint64_t keeps = q->a[3] ? 0 : UINT64_MAX;
 	CUmemoryPool pool = NULL;
 	int fd = -1;
 
 	if (!SURE(cu.cuMemPoolCreate(&pool, &properties)) ||
-	    !SURE(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all)) ||
+	    !SURE(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keeps)) ||
 	    !SURE(cu.cuMemPoolExportToShareableHandle(&fd, pool, FD, 0)))
 		return;
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* for pidfd_getfd under Yama */

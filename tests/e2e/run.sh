@@ -13,7 +13,7 @@
 #
 #   E2E_JOBS   how many of the other scenes run at once (4)
 #   E2E_UNDER  a command, such as valgrind with options, that runs each actor with culimbo
-#   E2E_OLDER  the library of an older culimbo, without pools, for the scene pool-older
+#   E2E_OLDER  the library of another culimbo: an older one, or one with another layout; scene pool-older plays it
 #   E2E_KEEP   not empty: keep the folder and print its path
 set -u
 

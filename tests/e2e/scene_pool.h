@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two files of scenes of pools have in common. */
+/* What the files of scenes of pools have in common. */
 #ifndef CL_TEST_SCENE_POOL_H
 #define CL_TEST_SCENE_POOL_H
 
@@ -51,12 +51,16 @@ void pool_exec(void);
 void pool_back(void);
 void pool_freed_twice(void);
 void pool_strict(void);
-void pool_older(void);
 void pool_import_end(void);
 void pool_import_end_pending(void);
 void pool_import_end_other(void);
 void pool_import_context(void);
 void pool_import_odd(void);
 void pool_inline_fence(void);
+void pool_pressure_other(void);
+void pool_threads(void);
+
+/* scene_pool_older.c */
+void pool_older(void);
 
 #endif

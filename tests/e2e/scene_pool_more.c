@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of pools that are shared by pointer (16): other devices, trim, exec, memory that comes back, a
- * second free of either side.
+ * second free of either side, the need of another process, threads.
  */
 #include "scene_pool.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const struct entry both = { .env = POOL_GRACE };
+#define GRACE_MS 300
 
 /* ----------------------------------------------------------------- other devices */
 /* P's pool is on device 1.  @peer: C works on device 0, with access set; else on device 1. */
@@ -125,26 +128,35 @@ void pool_exec(void)
 }
 
 /* ---------------------------------------------------------------------- memory back */
-/* How much of 64 MiB is taken still, MiB: when both have freed and the pool is destroyed, and when C has ended. */
-static void back_once(bool bare, uint64_t taken[2])
+/*
+ * How much of 64 MiB is taken still, MiB: when both have freed and the pool is destroyed, and when C has
+ * ended.  @held: C's free is the last, and P sleeps meanwhile.
+ */
+static void back_once(bool bare, bool held, uint64_t taken[2])
 {
 	struct entry entry = { .bare = bare, .env = POOL_GRACE };
 	struct pair pair = pool_pair(entry, entry);
 	struct actor *o = ENTER("O", .bare = true);
-	uint64_t before = free_memory(o), block = pool_alloc(&pair, BIG), import, now = 0;
+	uint64_t before = free_memory(o), block = pool_alloc(&pair, BIG), import, now;
 	struct handle data = pool_export(pair.p, block);
 
 	import = pool_import(pair.c, pair.taken, &data);
-	free_block(pair.c, import);
+	if (!held)
+		free_block(pair.c, import);
 	free_block(pair.p, block);
 	ASK(pair.p, pool_destroy, pair.pool);
+	if (held && !bare)
+		ok(!free_within(o, before, 3 * GRACE_MS, NULL) && reads(pair.c, import, BIG, OWN, NULL),
+		   "16 freed and its pool destroyed by P, C has it: its memory stays, and its bytes");
+	if (held)
+		free_block(pair.c, import);
 	/* under culimbo the grace is yet to go by */
-	for (double deadline = now_ms() + 600; (now = free_memory(o)) < before && watch_until(deadline);)
-		;
+	free_within(o, before, 2 * GRACE_MS, NULL);
+	now = free_memory(o);
 	taken[0] = now < before ? (before - now) / MIB : 0;
 	leave(pair.c);
-	for (double deadline = now_ms() + SOON_MS; (now = free_memory(o)) < before && watch_until(deadline);)
-		;
+	free_within(o, before, SOON_MS, NULL);
+	now = free_memory(o);
 	taken[1] = now < before ? (before - now) / MIB : 0;
 	leave(pair.p);
 	leave(o);
@@ -154,13 +166,17 @@ void pool_back(void)
 {
 	uint64_t bare[2], with[2];
 
-	back_once(true, bare);
-	back_once(false, with);
-	note("of 64 MiB that both have freed, the pool destroyed, %llu MiB are taken bare, %llu under culimbo",
-	     (unsigned long long)bare[0], (unsigned long long)with[0]);
-	ok(with[0] <= bare[0], "16 what both have freed comes back as far as bare");
-	ok(bare[1] == 0 && with[1] == 0, "16 and all of it when C has ended, P still there (%llu, %llu MiB taken)",
-	   (unsigned long long)bare[1], (unsigned long long)with[1]);
+	for (int held = 0; held < 2; held++) {
+		const char *who = held ? "C last, P asleep" : "P last";
+
+		back_once(true, held, bare);
+		back_once(false, held, with);
+		note("of 64 MiB that both have freed, %s, the pool destroyed, %llu MiB are taken bare, %llu under culimbo", who,
+		     (unsigned long long)bare[0], (unsigned long long)with[0]);
+		ok(with[0] <= bare[0], "16 what both have freed, %s, comes back as far as bare", who);
+		ok(bare[1] == 0 && with[1] == 0, "16 and all of it when C has ended, P still there (%llu, %llu MiB taken)",
+		   (unsigned long long)bare[1], (unsigned long long)with[1]);
+	}
 }
 
 /* ----------------------------------------------------------------- freed twice, P's side */
@@ -170,7 +186,8 @@ void pool_freed_twice(void)
 	struct pair pair = pool_pair(both, both);
 	uint64_t block = pool_alloc(&pair, SMALL), import, stream;
 	struct handle data = pool_export(pair.p, block);
-	int result[3];
+	struct handle late;
+	int result[4];
 
 	stream = ASK(pair.p, stream_create, 1)->v[0];
 	import = pool_import(pair.c, pair.taken, &data);
@@ -179,11 +196,14 @@ void pool_freed_twice(void)
 	result[2] = free_in(pair.p, block, stream);
 	ok(!result[0] && result[1] == INVALID_VALUE && result[2] == INVALID_VALUE,
 	   "16 P frees in a stream, and twice more: as bare (%d, %d, %d)", result[0], result[1], result[2]);
+	result[3] = try_pool_export(pair.p, block, &late);
+	ok(result[3] == INVALID_VALUE, "16 and exports it once more: as bare (%d)", result[3]);
 	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 and C reads its own bytes");
 	free_block(pair.c, import);
 	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 freed by C, P gets the address again");
 	leave(pair.c);
 	leave(pair.p);
+	ok(count_said(pair.p, " after it had freed it") == 1, "16 and P's report says that it exported what it had freed");
 	ok(strstr(said(pair.p), "DOUBLE FREE") || strstr(said(pair.p), "twice"), "16 and P's report says that it freed twice");
 }
 
@@ -368,50 +388,79 @@ void pool_import_odd(void)
 	}
 }
 
+/* --------------------------------------------------------- another process's need */
 /*
- * E2E_OLDER is the library of a culimbo that knows no pools, on one side: pools are as where that side
- * has none, and memory is shared by handles as between two of one age.
+ * P's pool keeps nothing, and P has freed a block of it that nobody has imported.  The need is Q's: by it
+ * the block goes back to the pool, long before its grace is over.  A pool gives memory back to the device
+ * when its process waits for something or trims it: bare, when P does that after its free.
  */
-static void older_once(bool importer, const char *library)
+static void pressure_once(bool bare)
 {
-	struct entry older = { .bare = true, .env = POOL_GRACE, .other = library }, now = both;
-	const char *who = importer ? "C" : "P";
-	uint64_t block, import, again;
-	struct pair pair;
-	struct handle data;
-	int first, second;
+	const uint64_t large = 256 * MIB;
+	const char *how = bare ? "control: bare, pool: " : "16 ";
+	struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1m CULIMBO_GRACE_BYTES=1GiB" };
+	struct pair pair = { .p = enter("P", entry), .c = enter("Q", entry) };
+	struct actor *h = ENTER("H", .bare = true);
+	uint64_t block, what;
+	int result[3];
 
-	pair = importer ? pool_pair(now, older) : pool_pair(older, now);
-	block = pool_alloc(&pair, SMALL);
-	data = pool_export(pair.p, block);
-	import = pool_import(pair.c, pair.taken, &data);
-	again = pool_import(pair.c, pair.taken, &data);
-	ok(import == again && reads(pair.c, import, SMALL, OWN, NULL), "16 %s is older: C reads what P wrote", who);
-	first = try_free(pair.c, import);
-	second = try_free(pair.c, import);
-	ok(!first && second == (importer ? INVALID_VALUE : 0), "16 %s is older: two frees of two imports (%d, %d)", who, first,
-	   second);
+	pair.pool = ASK(pair.p, pool_new, 0, 0, 0, 1)->v[0];
+	block = pool_alloc(&pair, large);
+	pool_export(pair.p, block);
+	ASK(h, hog, 96 * MIB);
+	result[0] = try_alloc(pair.c, large, &what);
 	free_block(pair.p, block);
-	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 %s is older: what is freed is used again", who);
-	block = alloc_filled(pair.p, BIG, OWN);
-	data = export_block(pair.p, block);
-	import = open_block(pair.c, &data);
-	free_block(pair.p, block);
-	ok(!claim(pair.p, block, BIG, NEXT) && reads(pair.c, import, BIG, OWN, NULL),
-	   "16 %s is older: a block of cuMemAlloc stays while C has it open", who);
-	close_block(pair.c, import);
+	ASK(pair.p, pool_trim, pair.pool, 0);
+	result[1] = try_alloc(pair.c, large, &what);
+	if (!result[1])
+		free_block(pair.c, what);
+	ASK(pair.p, pool_trim, pair.pool, 0);
+	result[2] = try_alloc(pair.c, large, &what);
+	ok(result[0] == OUT_OF_MEMORY, "%sP's pool has what Q needs: out of memory (%d)", how, result[0]);
+	note("P has freed it and trimmed its pool, and sleeps: %d", result[1]);
+	ok(!result[2], "%sP has freed it, Q has asked, P trims its pool: Q gets it (%d)", how, result[2]);
+	leave(h);
 	leave(pair.c);
 	leave(pair.p);
-	ok(!*said(importer ? pair.p : pair.c) && files() == 0, "16 %s is older: the other has nothing to report, no file is left",
-	   who);
 }
 
-void pool_older(void)
+void pool_pressure_other(void)
 {
-	const char *library = getenv("E2E_OLDER");
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	pressure_once(true);
+	pressure_once(false);
+}
 
-	for (int importer = 0; library && importer < 2; importer++)
-		older_once(importer, library);
-	if (!library)
-		ok(true, "16 one side has an older culimbo # SKIP E2E_OLDER names no library of one");
+/* ------------------------------------------------------------------------- threads */
+static void threads_of_pool(unsigned int producers, unsigned int rounds, uint64_t bytes)
+{
+	enum { CONSUMERS = 4 };
+	const struct wire_reply *made, *got;
+	struct pair pair;
+	int partners[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, partners))
+		break_off("socketpair");
+	pair = pool_pair((struct entry){ .partner = partners[0], .door = "getproc" }, (struct entry){ .partner = partners[1] });
+	close(partners[0]);
+	close(partners[1]);
+	tell(pair.c, OP_consume, NULL, (const uint64_t[6]){ CONSUMERS, pair.taken });
+	tell(pair.p, OP_produce, NULL, (const uint64_t[6]){ producers, rounds, bytes, CONSUMERS, pair.pool });
+	made = hear(pair.p, 60000);
+	got = hear(pair.c, 60000);
+	ok(!made->result && !got->result,
+	   "16 %u threads allocate of a pool, export and free blocks of %llu KiB, %d import and free: no error (%d %s, %d %s)",
+	   producers, (unsigned long long)(bytes / KIB), CONSUMERS, made->result, made->complaint, got->result, got->complaint);
+	note("%llu blocks were sent, %llu received", (unsigned long long)made->v[0], (unsigned long long)got->v[0]);
+	ok(made->v[0] && got->v[0] == made->v[0] && got->v[1] == 0 && got->v[2] == 0,
+	   "16 each that was sent, twice, is imported and has its own bytes (%llu refused, %llu foreign)",
+	   (unsigned long long)got->v[1], (unsigned long long)got->v[2]);
+	ok(!ASK(pair.c, pool_destroy, pair.taken)->result, "16 and no import is left in C's pool: it is destroyed");
+	pool_curtain(&pair);
+}
+
+void pool_threads(void)
+{
+	threads_of_pool(16, 60, 64 * KIB);
+	threads_of_pool(16, 8, 2 * MIB);
 }

@@ -133,7 +133,8 @@ __attribute__((noreturn)) static void become(const struct actor *actor, const st
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() == 1)
 		_exit(124);
-	if (entry->partner && dup2(entry->partner, WIRE_PARTNER_FD) < 0)
+	/* dup2() of a descriptor to itself would leave it closed on exec */
+	if (entry->partner && (dup2(entry->partner, WIRE_PARTNER_FD) < 0 || fcntl(WIRE_PARTNER_FD, F_SETFD, 0)))
 		_exit(124);
 	if (dup2(socket, STDIN_FILENO) < 0)
 		_exit(124);

@@ -46,7 +46,8 @@
 	X(stream_free)	 /* address, stream, 1: by the per-thread form */                          \
 	X(stream_capture) /* stream, mode: begins a capture */                                    \
 	X(stream_captured) /* stream: ends the capture */                                          \
-	X(pool_new)	 /* device or node, on the host?, most bytes or 0 -> an exportable pool that keeps all, its descriptor */ \
+	X(pool_new)	 /* device or node, on the host?, most bytes or 0, 1: it gives back what is freed, 0: it keeps all */ \
+	/* -> an exportable pool, its descriptor */ \
 	X(pool_take)	 /* pid, descriptor there -> the imported pool */                         \
 	X(pool_destroy)	 /* pool */                                                               \
 	X(pool_trim)	 /* pool, bytes to keep */                                                \
@@ -72,8 +73,8 @@
 	X(close_fds)	 /* enum close_which -> how many were open */                              \
 	X(jail)		 /* chroot into an empty folder beside CULIMBO_DIR */                     \
 	X(user)		 /* effective user, 1: permanently */                                      \
-	X(produce)	 /* threads, rounds, bytes, consumers: exports to them, frees at once */   \
-	X(consume)	 /* threads -> messages, refused, with foreign bytes */                    \
+	X(produce)	 /* threads, rounds, bytes, consumers, pool or 0: exports to them, frees at once */   \
+	X(consume)	 /* threads, pool or 0 -> messages, refused, with foreign bytes */                    \
 	X(end)		 /* enum ending, exit status; no reply */
 
 enum wire_operation {

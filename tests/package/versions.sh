@@ -3,7 +3,8 @@
 #
 # Two versions on one host, in TAP: this build, and one whose files in CULIMBO_DIR have another layout,
 # in one directory.  Each way: neither reads the other's files, the importer says so once, and its
-# program goes on as without culimbo.  `make check-package` runs it: it builds a library.
+# program goes on as without culimbo.  Blocks of pools are shared with that version, and with one that
+# knows no pools, by the scene pool-older (tests/e2e).  `make check-package` runs it: it builds libraries.
 set -u
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -14,13 +15,20 @@ export CULIMBO_DIR="$tmp/limbo" CULIMBO_SIM_DIR="$tmp/sim" CULIMBO_REPORT=off CU
 mkdir "$tmp/sim"
 
 ${MAKE:-make} -C "$top_builddir" dist-gzip > "$tmp/dist.log" 2>&1 &&
-	tar -xf "$(ls -t "$top_builddir"/culimbo-*.tar.gz | head -n 1)" -C "$tmp" && mv "$tmp"/culimbo-* "$tmp/tree" &&
+	archive=$(cd "$top_builddir" && ls -t "$PWD"/culimbo-*.tar.gz | head -n 1) &&
+	tar -xf "$archive" -C "$tmp" && mv "$tmp"/culimbo-* "$tmp/tree" &&
 	layout=$(sed -n 's/^#define CL_LAYOUT_VERSION \([0-9]*\)u$/\1/p' "$tmp/tree/shim/shm/layout.h") &&
-	sed -i "s/^#define CL_LAYOUT_VERSION .*/#define CL_LAYOUT_VERSION $((layout + 1))u/" "$tmp/tree/shim/shm/layout.h" &&
 	(cd "$tmp/tree" && unset MAKEFLAGS MFLAGS MAKELEVEL &&
 		./configure -q --disable-dependency-tracking --with-cuda="$(sed -n 's/^CUDA_HOME_DIR = //p' "$top_builddir/Makefile")" &&
+		# its hooks of pools' pointers only call the driver
+		sed 's/cl_pool_pointer_\(export\|import\)(/cl_driver.cuMemPool\1Pointer(/
+			s/cuMemPoolexport/cuMemPoolExport/; s/cuMemPoolimport/cuMemPoolImport/' \
+			preload/hook_ipc.c > hook_ipc.c && ! cmp -s hook_ipc.c preload/hook_ipc.c && mv hook_ipc.c preload/hook_ipc.c &&
+		make -s -j"$(nproc)" libculimbo.la && cp .libs/libculimbo.so "$tmp/without-pools.so" &&
+		tar -xf "$archive" --strip-components=1 --wildcards '*/preload/hook_ipc.c' && make -s clean &&
+		sed -i "s/^#define CL_LAYOUT_VERSION .*/#define CL_LAYOUT_VERSION $((layout + 1))u/" shim/shm/layout.h &&
 		make -s -j"$(nproc)" libculimbo.la) > "$tmp/build.log" 2>&1 < /dev/null
-ok $? "a library with layout $((layout + 1)) beside that with layout $layout" || { show "$tmp/build.log"; finish; }
+ok $? "a library with layout $((layout + 1)) beside that with layout $layout, and one without pools" || { show "$tmp/build.log"; finish; }
 new=$tmp/tree/.libs/libculimbo.so
 sim=$top_builddir/tools/sim/.libs
 
@@ -64,5 +72,12 @@ for way in "$old $new" "$new $old"; do
 	ok $? "$what: the exporter has nothing to say" || show "$tmp/P.err"
 	grep -q 'made by another version of culimbo' "$tmp/ps" "$tmp/ps.err"
 	ok $? "$what: culimbo ps says whose file it cannot read" || { show "$tmp/ps"; show "$tmp/ps.err"; }
+done
+
+for library in "$new" "$tmp/without-pools.so"; do
+	E2E_OLDER=$library "$top_srcdir/tests/e2e/run.sh" "$top_builddir" pool-older > "$tmp/scene" 2>&1 < /dev/null
+	ok $? "scene pool-older, $([ "$library" = "$new" ] && echo "with layout $((layout + 1))" || echo 'with one without pools')" ||
+		show "$tmp/scene"
+	grep '^# ours has' "$tmp/scene"
 done
 finish
