@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `culimbo ps`: one line a process that shares GPU memory. */
+/* `culimbo ps`: one line for each process that shares GPU memory. */
 #include "config.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static const struct cu_column columns[] = {
 	{ .name = NULL },
 };
 
-/* What @p is called here; 0: it cannot be seen. */
+/* Returns the pid of @p in this PID namespace; 0: it is not visible. */
 static pid_t pid_here(const struct cu_process *p)
 {
 	return p->elsewhere ? cu_proc_here(p->who.pid, p->who.pid_ns, p->who.start_time) : (pid_t)p->who.pid;
@@ -157,7 +157,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 	case POD:
 	case CONTAINER:
 	case CGROUP:
-		/* by itself a pod is worth a column only of processes of another one */
+		/* only processes in another PID namespace get a POD, so without any the column is left out */
 		if (p->state == CL_DEAD || (column == POD && !p->elsewhere) || (here = pid_here(p)) <= 0)
 			break;
 		cu_proc_cgroup(here, text, sizeof(text));
@@ -218,7 +218,7 @@ static int by_weight(const void *x, const void *y)
 	return (a->file_id > b->file_id) - (a->file_id < b->file_id);
 }
 
-/* ------------------------------------------------ those that culimbo does not reach */
+/* ---------------------------------------- processes that use CUDA without culimbo */
 static void list_unprotected(void *data, pid_t pid)
 {
 	struct cu_process process = { .who.pid = (uint32_t)pid, .state = CL_ALIVE };
@@ -238,7 +238,7 @@ static int unprotected(const struct cu_command *command, struct cu_format *forma
 	struct cu_table *table;
 	int status;
 
-	/* of such a process no more is known */
+	/* nothing else is known about such a process */
 	if (!format->output)
 		format->output = "PID,AGE,COMMAND";
 	table = cu_table_new(command, "processes", format, &status);

@@ -25,7 +25,7 @@ static const struct cu_column columns[] = {
 };
 
 struct line {
-	const struct cu_gpu *gpu; /* NULL: blocks whose exporters have not said whose memory they are */
+	const struct cu_gpu *gpu; /* NULL: blocks whose exporters did not note the GPU */
 	uint64_t exported, held, pinned;
 };
 
@@ -77,7 +77,7 @@ static void add(struct line *line, const struct cu_scan *scan, const struct cu_b
 	bool dead = scan->process[block->process].state == CL_DEAD;
 	bool live = block->is.class == CL_VIEW_LIVE || block->is.class == CL_VIEW_HELD;
 
-	/* of a dead process the driver has back what nobody holds */
+	/* of a dead process's memory the driver has back what nobody holds */
 	if (live && !dead)
 		line->exported += block->is.size;
 	if (!block->held || block->is.class == CL_VIEW_ORPHANED)
@@ -105,7 +105,7 @@ int cu_ps_gpus(const struct cu_command *command, const struct cu_format *format,
 		cu_table_drop(table);
 		return status;
 	}
-	/* the dead have no limbo, but their blocks name a GPU too */
+	/* dead processes have no limbo, but their blocks name a GPU, too */
 	for (size_t i = 0; i < scan.blocks; i++)
 		if (scan.block[i].has_gpu)
 			cu_gpus_find(&scan.gpus, scan.block[i].gpu);

@@ -74,7 +74,7 @@ static int compare_rows(const void *x, const void *y)
 	return (int)(cu_live.backwards ? -order : order);
 }
 
-/* Its history; SIZE_MAX without memory. */
+/* Returns the index of its history; SIZE_MAX without memory. */
 static size_t history_of(const struct cu_process *p)
 {
 	struct cu_history *more;
@@ -87,7 +87,7 @@ static size_t history_of(const struct cu_process *p)
 		    h->who.start_time == p->who.start_time)
 			return i;
 	}
-	/* one of who has gone is used again */
+	/* reuse the history of a process that has gone */
 	for (i = 0; i < cu_live.histories; i++)
 		if (!cu_live.history[i].seen)
 			break;
@@ -130,7 +130,7 @@ void cu_top_select(size_t row)
 	cu_live.chosen_file = cu_live.row[cu_live.selected].process.file_id;
 }
 
-/* Finds the process that was chosen; where it is gone, who stands there now is selected. */
+/* Finds the chosen process.  If it is gone, the process in its row becomes selected. */
 static void follow_selected(void)
 {
 	size_t row = 0;
