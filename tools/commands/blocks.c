@@ -168,7 +168,9 @@ static bool passes(const struct filter *filter, const struct row *row)
 	       (!filter->held || row->block->held || row->block->is.pinned);
 }
 
-/* Returns the classes whose word is @word or begins with it and a dash; 0 after an error message. */
+/*
+ * Returns the classes whose word is @word or begins with it and a dash; 0 after an error message.
+ */
 static unsigned int classes_of(const struct cu_command *command, const char *list)
 {
 	unsigned int classes = 0;
@@ -259,7 +261,10 @@ out:
 	return status;
 }
 
-/* Says on stderr what is shared in other ways; only exports and imports are counted, each on its own. */
+/*
+ * Says on stderr what is shared in other ways; only exports and imports are counted, each on its
+ * own.
+ */
 static void note_descriptors(const struct cu_scan *scan)
 {
 	struct cu_counters sum = { 0 };

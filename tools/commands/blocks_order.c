@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HASH_FUNCTION HASH_OAT /* uthash's default falls through cases without a comment, and clang warns */
+#define HASH_FUNCTION HASH_OAT /* clang warns that uthash's default falls through cases */
 #include <uthash.h>
 
 #include "tools/commands/blocks_order.h"

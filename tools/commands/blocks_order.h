@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo blocks --sort, --limit, --group-by`, and `culimbo ps --sort`: sorts lines by a column, and groups
- * lines that are equal in some columns.
+ * `culimbo blocks --sort, --limit, --group-by`, and `culimbo ps --sort`: sorts lines by a
+ * column, and groups lines that are equal in some columns.
  *
  * Both read the cells by the command's own fill function, so they work for each of its columns.
  */

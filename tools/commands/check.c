@@ -38,7 +38,7 @@
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
        OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR };
 enum { FINDINGS = 99 /* the default exit status */, NOTHING_CHECKED = 98 };
-#define WAIT 1000000000u /* ns, the default wait for processes that CMD leaves running: most are just ending */
+#define WAIT 1000000000u /* ns, the default for processes that CMD leaves running: most are just ending */
 
 /* --------------------------------------------------------- what CMD has started */
 enum { NAMED = 10 }; /* at most this many processes get a line of text */
@@ -146,7 +146,10 @@ static const char *why_failed(const struct cu_check_findings *f, int status, boo
 				      "processes that use CUDA still run: what they will leave is not known" : NULL;
 }
 
-/* Writes @from, a file of JSON Lines, to @to.  Returns false, with errno, if it could not be written. */
+/*
+ * Writes @from, a file of JSON Lines, to @to.  Returns false, with errno, if it could not be
+ * written.
+ */
 static bool write_format(enum cu_check_format format, int from, int to, const char *cmd, const char *failed)
 {
 	FILE *in = lseek(from, 0, SEEK_SET) ? NULL : fdopen(dup(from), "r");
@@ -177,7 +180,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	enum cu_check_format format = CU_CHECK_TEXT;
 	struct cu_watch watch;
 	uint64_t wait = WAIT;
-	int out = -1; /* the output of a form for CI systems; `fd` then has the JSON that it is made from */
+	int out = -1; /* gets a form for CI systems, which is made from the JSON in `fd` */
 	char path[PATH_MAX], pattern[256], *end;
 	unsigned long exitcode = FINDINGS;
 	struct timespec now;
@@ -339,8 +342,8 @@ static int check(const struct cu_command *command, int argc, char **argv)
 }
 
 /*
- * Each process writes its findings at its end to a file of ours.  So it neither waits for names, nor
- * forks, nor asks the dynamic linker anything.
+ * Each process writes its findings at its end to a file of ours.  So it neither waits for names,
+ * nor forks, nor asks the dynamic linker anything.
  */
 int cu_check_names(const struct cu_command *command, const char *path, char **argv)
 {

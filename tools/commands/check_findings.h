@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collects what `culimbo check` and `culimbo run --names` find in CMD's processes, from the report that
- * each writes at its end and from the files that killed ones left.  Everything is read before anything is
- * written, since two processes may report the same block.
+ * Collects what `culimbo check` and `culimbo run --names` find in CMD's processes, from the
+ * report that each writes at its end and from the files that killed ones left.  Everything is
+ * read before anything is written, since two processes may report the same block.
  */
 #ifndef CU_CHECK_FINDINGS_H
 #define CU_CHECK_FINDINGS_H
@@ -26,7 +26,7 @@ struct cu_check_findings {
 	bool whole;		   /* write reports without a finding as well */
 	uint64_t began;	      /* CLOCK_REALTIME ns; an older process is not CMD's */
 	uint64_t n, suppressed, processes, cuda, killed, alive;
-	uint64_t never_opened;	      /* processes with exports that no process under culimbo ever opened */
+	uint64_t never_opened;	      /* processes with exports that none under culimbo opened */
 	uint64_t running, running_cuda, unprotected; /* processes that CMD has started */
 	const struct cu_watch *watch;
 };

@@ -134,7 +134,10 @@ void cu_check_folders_left(bool remove, void (*each)(void *data, const char *pat
 				continue;
 			snprintf(path, sizeof(path), "%s/%.20s", places[i], d->d_name);
 			snprintf(name, sizeof(name), "%s/lock", path);
-			/* a folder without a lock is being made, or is an older culimbo's, which has none */
+			/*
+			 * a folder without a lock is being made, or is an older culimbo's, which
+			 * has none
+			 */
 			lock = open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 			if (lock < 0)
 				continue;

@@ -12,7 +12,7 @@ struct cu_check_folder {
 	char path[128];	   /* the folder */
 	char reports[160]; /* the folder of reports in it */
 	bool own_limbo;	   /* it has the exporter files as well */
-	int lock;	   /* the descriptor of its file "lock", locked as long as this process lives */
+	int lock;	   /* of its file "lock", as long as this process lives */
 };
 
 /*

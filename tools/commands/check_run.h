@@ -4,8 +4,8 @@
  * without culimbo, how they end, which still run.
  *
  * The command becomes the subreaper of these processes, so that one whose parent has ended stays
- * below it in the tree.  It looks at the tree every few milliseconds, which takes at most a twentieth
- * of a processor.  It may miss a process that lives for a shorter time.
+ * below it in the tree.  It looks at the tree every few milliseconds, which takes at most a
+ * twentieth of a processor.  It may miss a process that lives for a shorter time.
  */
 #ifndef CU_CHECK_RUN_H
 #define CU_CHECK_RUN_H
@@ -38,7 +38,8 @@ struct cu_watch {
 
 /*
  * Runs the program at @path and waits for its end; then it waits, for @wait ns at most, for
- * processes that the program left running.  Returns waitpid()'s status, or -1 after an error message.
+ * processes that the program left running.  Returns waitpid()'s status, or -1 after an error
+ * message.
  */
 int cu_check_run(const struct cu_command *command, const char *path, char **argv, uint64_t wait,
 		 struct cu_watch *watch);

@@ -344,7 +344,10 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 			continue;
 		if (!strcmp(list[i].action, "failed"))
 			status = CU_FAILED;
-		/* people want to see what was done; files of living processes are only counted below */
+		/*
+		 * people want to see what was done; files of living processes are only counted
+		 * below
+		 */
 		if (!people || format.output || list[i].judged != CL_ALIVE ||
 		    strcmp(list[i].action, "kept") != 0)
 			cu_table_line(table, fill, &list[i]);

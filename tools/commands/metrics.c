@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HASH_FUNCTION HASH_OAT /* uthash's default falls through cases without a comment, and clang warns */
+#define HASH_FUNCTION HASH_OAT /* clang warns that uthash's default falls through cases */
 #include <uthash.h>
 
 #include "tools/commands/commands.h"
@@ -91,7 +91,7 @@ enum what {
 };
 
 static const struct {
-	const char *name, *state, *help; /* .state: a label; the name may occur again with another one */
+	const char *name, *state, *help; /* .state: a label; a name can have several */
 } whats[WHATS] = {
 	[EXPORTED] = { "exported", NULL, "that the process exports and has not freed" },
 	[HELD] = { "held", NULL, "that the process exports and has not freed, and others have open" },
@@ -106,7 +106,7 @@ static const struct {
 struct series {
 	UT_hash_handle hh;
 	char labels[576]; /* the hash's key */
-	uint64_t blocks[WHATS], bytes[WHATS], oldest; /* ns since the free of the oldest block in limbo */
+	uint64_t blocks[WHATS], bytes[WHATS], oldest; /* in limbo, ns since its free */
 };
 
 struct metrics {
@@ -426,7 +426,10 @@ static int look_again_and_again(const struct cu_command *command, const char *ou
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
-	/* signals are delivered only during the wait, so that none is missed between a scan and a wait */
+	/*
+	 * signals are delivered only during the wait, so that none is missed between a scan and a
+	 * wait
+	 */
 	sigprocmask(SIG_BLOCK, &ends, &before);
 	sigaction(SIGINT, &end, NULL);
 	sigaction(SIGTERM, &end, NULL);

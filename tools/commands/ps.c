@@ -157,7 +157,10 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 	case POD:
 	case CONTAINER:
 	case CGROUP:
-		/* only processes in another PID namespace get a POD, so without any the column is left out */
+		/*
+		 * only processes in another PID namespace get a POD, so without any the column is
+		 * left out
+		 */
 		if (p->state == CL_DEAD || (column == POD && !p->elsewhere) || (here = pid_here(p)) <= 0)
 			break;
 		cu_proc_cgroup(here, text, sizeof(text));

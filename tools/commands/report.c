@@ -168,7 +168,10 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 	for (size_t i = 0; !err && i < n; i++) {
 		struct cl_view view;
 
-		/* reading a process counts matches of suppressions, so skip earlier processes first */
+		/*
+		 * reading a process counts matches of suppressions, so skip earlier processes
+		 * first
+		 */
 		if (entries[i].created < sums->since ||
 		    cl_view_open(&view, dirfd, entries[i].file_id, NULL, NULL))
 			continue; /* it has just disappeared */
@@ -189,7 +192,7 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 
 /* --------------------------------------------------------------------- options */
 static const struct cu_command *complaining;
-static bool own_min_age; /* the value comes from --min-age: messages name that, and no default replaces it */
+static bool own_min_age; /* the value is --min-age's: messages name that, and no default replaces it */
 
 static void complain(const char *line)
 {
@@ -276,7 +279,10 @@ static void say_end(struct cl_report *report, const struct cu_report_sums *sums,
 				 "anything (--all shows those that share)\n");
 }
 
-/* Returns true if @line can be part of a report: its own words, a frame, or JSON.  A partial report is shown, too. */
+/*
+ * Returns true if @line can be part of a report: its own words, a frame, or JSON.  A partial
+ * report is shown, too.
+ */
 static bool may_be_of_report(const char *line)
 {
 	return line[0] == '{' || line[strspn(line, " ")] == '#' || strstr(line, "culimbo");
@@ -285,7 +291,7 @@ static bool may_be_of_report(const char *line)
 /* Prints reports that processes have written at their ends, with names added. */
 static int add_names(const struct cu_command *command, int files, char **file, bool full)
 {
-	static const char how[] = "culimbo: names and lines: "; /* left out: the names are added here */
+	static const char how[] = "culimbo: names and lines: "; /* left out: names are added here */
 	struct cu_names names = { .symbols = cu_symbols_new(), .to = stdout, .full = full,
 				  .colour = cl_emit_wants_colour(STDOUT_FILENO) };
 	int status = names.symbols ? CU_OK : CU_FAILED;
@@ -442,7 +448,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	cl_report_begin(&r);
 	r.top = (unsigned int)top;
 	r.min_age = cl_options.min_age.number;
-	r.suppressions = generate ? &known : NULL; /* otherwise they are applied when the reports are joined */
+	r.suppressions = generate ? &known : NULL; /* otherwise applied when reports are joined */
 	r.generate = generate;
 	r.all = choice.all;
 	r.full_stacks = cl_options.full_stacks.number;

@@ -24,7 +24,10 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 			bool (*wanted)(void *data, const struct cl_report *report), void *data,
 			struct cu_report_sums *sums, struct cu_reports *reports);
 
-/* Reports that are written together: texts with an object behind each part (shim/report/report.h). */
+/*
+ * Reports that are written together: texts with an object behind each part
+ * (shim/report/report.h).
+ */
 struct cu_reports {
 	char **text;
 	size_t n;
@@ -34,10 +37,16 @@ bool cu_reports_add(struct cu_reports *reports, char *text);
 void cu_reports_free(struct cu_reports *reports);
 /* Returns true if there is anything to report on the process that was read. */
 bool cu_report_has_something(const struct cl_report *report);
-/* Reads the suppressions in @path into @to, with messages about bad lines.  Returns false if it cannot be read. */
+/*
+ * Reads the suppressions in @path into @to, with messages about bad lines.  Returns false if it
+ * cannot be read.
+ */
 bool cu_report_suppressions(const struct cu_command *command, struct cl_suppressions *to,
 			    const char *path);
-/* Reads the options from the environment, with messages about bad ones.  If not NULL, @dir replaces CULIMBO_DIR. */
+/*
+ * Reads the options from the environment, with messages about bad ones.  If not NULL, @dir
+ * replaces CULIMBO_DIR.
+ */
 void cu_report_options(const struct cu_command *command, const char *dir);
 
 /*
@@ -45,7 +54,10 @@ void cu_report_options(const struct cu_command *command, const char *dir);
  * their ends (check.c).  Returns CMD's status, or ends by the signal that ended CMD.
  */
 int cu_check_names(const struct cu_command *command, const char *path, char **argv);
-/* Sets CULIMBO_COLOR to @when of --color.  Returns false, after an error message, if it is no such word. */
+/*
+ * Sets CULIMBO_COLOR to @when of --color.  Returns false, after an error message, if it is no
+ * such word.
+ */
 bool cu_report_colour(const struct cu_command *command, const char *when);
 
 #endif

@@ -49,7 +49,10 @@ static void note_wrong(const char *line)
 		*end = 0;
 }
 
-/* Sets @name to @value.  Returns false, with the reason in wrong_value, if the library would reject it. */
+/*
+ * Sets @name to @value.  Returns false, with the reason in wrong_value, if the library would
+ * reject it.
+ */
 static bool set_variable(const char *name, const char *value)
 {
 	struct cl_options options;

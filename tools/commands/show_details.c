@@ -54,7 +54,10 @@ static void say_frame(struct cu_emit *to, unsigned int index, const struct cl_vi
 	cu_emit_text(to, NULL, text);
 }
 
-/* Writes a member of its own in JSON; in the text, more lines of the stack, numbered from @number on. */
+/*
+ * Writes a member of its own in JSON; in the text, more lines of the stack, numbered from @number
+ * on.
+ */
 static void say_python(struct cu_emit *to, const char *key, const struct cl_view *view, uint32_t stack,
 		       unsigned int number)
 {
@@ -409,7 +412,10 @@ static void say_counters(struct cu_emit *to, const struct cu_counters *counters)
 		cu_emit_number(to, "memory_waits", counters->memory_waits);
 }
 
-/* Returns the name of a kind in JSON; NULL: it has none.  All kinds are listed, so that the compiler reports a missing one. */
+/*
+ * Returns the name of a kind in JSON; NULL: it has none.  All kinds are listed, so that the
+ * compiler reports a missing one.
+ */
 static const char *finding_word(enum cl_finding_kind kind)
 {
 	switch (kind) {

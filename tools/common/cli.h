@@ -18,7 +18,7 @@ enum {
 	CU_OK = 0,
 	CU_FAILED = 1,	      /* the task could not be done */
 	CU_USAGE = 2,	      /* the command line is wrong */
-	CU_NO_LIBRARY = 125,  /* run: the library or the simulated driver is missing, or ld.so can't take its path */
+	CU_NO_LIBRARY = 125,  /* run: a part of culimbo is missing, or ld.so can't take its path */
 	CU_CANNOT_RUN = 126,  /* run: CMD exists, but can't be run in this way */
 	CU_NOT_FOUND = 127,   /* run: no such CMD */
 };
@@ -42,12 +42,12 @@ struct cu_example {
  */
 struct cu_command {
 	const char *name;
-	const char *arguments; /* after the options, for the usage line; "": takes none, and cu_getopt() rejects them */
+	const char *arguments; /* after the options, for the usage line; "": none are allowed */
 	const char *summary;   /* one line */
 	const char *help;      /* what it does: paragraphs, separated by empty lines */
 	const struct cu_option *options; /* one line each */
 	const struct cu_column *columns; /* of its table (table.h); NULL: it has none */
-	const struct cu_exit *exits;	 /* NULL: CU_OK, CU_FAILED and CU_USAGE with their usual meaning */
+	const struct cu_exit *exits;	 /* NULL: the usual CU_OK, CU_FAILED and CU_USAGE */
 	const struct cu_example *examples; /* NULL-able */
 	bool hidden; /* not for users: in no list */
 	/* @argv[0] is the subcommand's name.  Returns the exit status. */
@@ -57,7 +57,7 @@ struct cu_command {
 /* An option of a subcommand, for getopt_long and the help. */
 struct cu_option {
 	const char *name;     /* without the "--" */
-	int value;	      /* what cu_getopt() returns; if it is a letter, that is the short option */
+	int value;	      /* what cu_getopt() returns; a letter is also the short option */
 	const char *argument; /* the name of its argument in the help; NULL: takes none */
 	const char *help;     /* NULL: for culimbo's own use, in no list */
 };

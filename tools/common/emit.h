@@ -15,7 +15,10 @@ struct cu_emit {
 	bool more; /* a member was written at this depth */
 };
 
-/* Begins an object or list.  @key is NULL for the outermost, and in a list.  For people it is a heading. */
+/*
+ * Begins an object or list.  @key is NULL for the outermost, and in a list.  For people it is a
+ * heading.
+ */
 void cu_emit_open(struct cu_emit *to, const char *key, char bracket);
 void cu_emit_close(struct cu_emit *to, char bracket);
 /* NULL or "" becomes null in JSON, and no line for people. */

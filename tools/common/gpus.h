@@ -32,9 +32,14 @@ struct cu_gpus {
  * does not have it.  To be called under cu_guarded().
  */
 bool cu_gpu_of_device(const struct cl_view *view, unsigned int device, uint8_t uuid[16]);
-/* Formats "GPU-63756c69-6d62-...", as nvidia-smi -L does.  A part of a GPU (MIG) begins like this, too. */
+/*
+ * Formats "GPU-63756c69-6d62-...", as nvidia-smi -L does.  A part of a GPU (MIG) begins like
+ * this, too.
+ */
 void cu_gpu_word(char to[48], const uint8_t uuid[16]);
-/* Adds the limbos of the process of @view.  To be called under cu_guarded(): the file may be cut. */
+/*
+ * Adds the limbos of the process of @view.  To be called under cu_guarded(): the file may be cut.
+ */
 void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view);
 /* Adds the limbos of *@more. */
 void cu_gpus_append(struct cu_gpus *gpus, const struct cu_gpus *more);

@@ -9,8 +9,9 @@
 #include "tools/common/table.h"
 
 /*
- * Returns the name by this rule of a member with the old name @old, or NULL if @old fits the rule.
- * Versions 1.x print such a member under both names, since their JSON changes only by additions (NEWS.md).
+ * Returns the name by this rule of a member with the old name @old, or NULL if @old fits the
+ * rule.  Versions 1.x print such a member under both names, since their JSON changes only by
+ * additions (NEWS.md).
  */
 const char *cu_key_of(const char *old, enum cu_type type);
 

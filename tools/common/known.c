@@ -34,7 +34,7 @@ struct work {
 	struct section section;
 	uint64_t suppressed[CL_REPORT_CLASSES], suppressed_bytes[CL_REPORT_CLASSES];
 	uint64_t gone, gone_bytes, told_elsewhere, groups;
-	uint64_t gone_findings; /* those of `gone` that were findings: what a living process holds is none */
+	uint64_t gone_findings; /* those of `gone` that were findings; holds of living processes are not */
 };
 
 /* ------------------------------------------------------------------ the objects */
@@ -93,8 +93,9 @@ static bool add_names(void *data, const struct cl_view_frame *frame, const struc
 }
 
 /*
- * Calls @each with the frames of the stack @key of @object, Python's before the others.  The order of
- * the members does not matter.  Frames of other stacks, such as holders', are not included.
+ * Calls @each with the frames of the stack @key of @object, Python's before the others.  The
+ * order of the members does not matter.  Frames of other stacks, such as holders', are not
+ * included.
  */
 static void each_frame(struct cu_known *known, char *object, const char *key,
 		       bool (*each)(void *data, const struct cl_view_frame *frame,
@@ -115,7 +116,10 @@ static void each_frame(struct cu_known *known, char *object, const char *key,
 	}
 }
 
-/* Reads the names that @frames already have, for code without a module: the values of their members @key. */
+/*
+ * Reads the names that @frames already have, for code without a module: the values of their
+ * members @key.
+ */
 static void add_known(struct names *names, const char *frames, const char *key)
 {
 	char name[256], word[16];

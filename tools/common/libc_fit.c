@@ -142,7 +142,10 @@ static bool read_answer(int fd, char *why, size_t size)
 	return false;
 }
 
-/* Returns the environment with these two variables, valid as long as the caller's strings; NULL: no memory. */
+/*
+ * Returns the environment with these two variables, valid as long as the caller's strings; NULL:
+ * no memory.
+ */
 static char **environment_with(char *trace, char *preload)
 {
 	size_t n = 0, kept = 0;
@@ -162,7 +165,10 @@ static char **environment_with(char *trace, char *preload)
 	return copy;
 }
 
-/* Has @loader list what @program would load, as ldd does.  Returns false, with @why, if a version is missing. */
+/*
+ * Has @loader list what @program would load, as ldd does.  Returns false, with @why, if a version
+ * is missing.
+ */
 static bool ask_loader(const char *library, const char *program, const char *loader, char *why, size_t size)
 {
 	char trace[] = "LD_TRACE_LOADED_OBJECTS=1", preload[PATH_MAX + 16];
@@ -205,7 +211,10 @@ static bool same_file(const char *a, const char *b)
 bool cu_libc_fits(const char *library, const char *program, const char *loader, const char *own_loader,
 		  char *why, size_t size)
 {
-	/* A loader and its C library are of one release: with the same loader the C library is this command's. */
+	/*
+	 * A loader and its C library are of one release: with the same loader the C library is
+	 * this command's.
+	 */
 	if (same_file(loader, own_loader) && fits_here(library))
 		return true;
 	return ask_loader(library, program, loader, why, size);

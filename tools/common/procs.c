@@ -60,7 +60,10 @@ uint64_t cu_proc_start(pid_t pid)
 	n = fread(line, 1, sizeof(line) - 1, f);
 	fclose(f);
 	line[n] = 0;
-	/* field 2, the name, may contain any byte, so count fields from its end: field 3 is the state */
+	/*
+	 * field 2, the name, may contain any byte, so count fields from its end: field 3 is the
+	 * state
+	 */
 	at = strrchr(line, ')');
 	if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
 		return 0;

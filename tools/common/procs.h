@@ -18,7 +18,10 @@ enum {
 	CU_MAPS_CULIMBO = 2, /* libculimbo.so */
 };
 
-/* Returns which of these @pid has mapped, or -errno: ESRCH, ENOENT (it has ended), EACCES (another user's). */
+/*
+ * Returns which of these @pid has mapped, or -errno: ESRCH, ENOENT (it has ended), EACCES
+ * (another user's).
+ */
 int cu_proc_maps(pid_t pid);
 /* Returns when @pid began, in clock ticks since boot; 0: it is gone, or a zombie. */
 uint64_t cu_proc_start(pid_t pid);

@@ -451,7 +451,10 @@ static struct cu_process *find(const struct cu_scan *scan, const struct cl_ident
 	return NULL;
 }
 
-/* Counts what each process holds of the others, by their files; a process without a file gets a line too. */
+/*
+ * Counts what each process holds of the others, by their files; a process without a file gets a
+ * line too.
+ */
 static bool count_imports(struct cu_scan *scan, size_t *room)
 {
 	size_t files = scan->processes;
@@ -501,8 +504,9 @@ static bool count_imports(struct cu_scan *scan, size_t *room)
 			tally[at].bytes += holder.bytes;
 		}
 	/*
-	 * A process's own notes also count imports from processes without culimbo, so take the larger
-	 * number.  A dead process's notes say what it had open; others' files say what it has now.
+	 * A process's own notes also count imports from processes without culimbo, so take the
+	 * larger number.  A dead process's notes say what it had open; others' files say what it
+	 * has now.
 	 */
 	for (size_t i = 0; i < scan->processes; i++) {
 		struct tally of = i < tally_room ? tally[i] : (struct tally){ 0 };

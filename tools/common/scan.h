@@ -35,12 +35,12 @@ struct cu_holder {
 /* A process that shares, found by its own file or (file_id 0) by what it holds of others. */
 struct cu_process {
 	uint32_t file_id;
-	int error;	 /* -errno if the file can't be read, with `why`; then everything else is 0 */
+	int error;	 /* -errno if the file can't be read, with `why`; the rest is then 0 */
 	const char *why;
 	struct cl_identity who;
 	char command[129];
 	enum cl_liveness state;
-	bool never_opened; /* it has exported for longer than its grace, and no process under culimbo opened any of it */
+	bool never_opened; /* none under culimbo opened any of its exports, older than its grace */
 	bool has_user;	  /* --user was given */
 	uint32_t user;
 	bool elsewhere;	  /* in another PID namespace: its pid can't be looked up here */
@@ -51,7 +51,7 @@ struct cu_process {
 	uint64_t held, held_bytes; /* by others, freed or not */
 	uint64_t limbo, limbo_bytes;
 	uint64_t imported, imported_bytes;
-	uint64_t pins, pin_bytes; /* blocks of other processes that it holds although they were freed or their exporter died */
+	uint64_t pins, pin_bytes; /* others' blocks that it holds although they were freed or left by the dead */
 	struct cu_counters counters; /* all 0 without a file */
 	struct cu_holder *holder;
 	unsigned int holders;
@@ -92,7 +92,10 @@ const char *cu_directory(void);
  */
 int cu_directory_open(const struct cu_command *command);
 
-/* Reads all files of directory @dirfd (< 0: none).  Returns 0 or -ENOMEM.  Free *scan in both cases. */
+/*
+ * Reads all files of directory @dirfd (< 0: none).  Returns 0 or -ENOMEM.  Free *scan in both
+ * cases.
+ */
 int cu_scan(struct cu_scan *scan, int dirfd, int flags);
 void cu_scan_free(struct cu_scan *scan);
 

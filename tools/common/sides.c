@@ -69,7 +69,10 @@ static struct pair *get(struct cu_sides *sides, const char *file, uint64_t impor
 	return pair;
 }
 
-/* If an importer's own report has fewer blocks than its exporter's, it does not replace the exporter's. */
+/*
+ * If an importer's own report has fewer blocks than its exporter's, it does not replace the
+ * exporter's.
+ */
 static bool is_joined(const struct pair *pair)
 {
 	return pair && pair->held && pair->open >= pair->held;

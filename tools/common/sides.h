@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joins the two sides of a leak.  An importer says that it never closed a block; the block's exporter
- * says that it took it back, or that the importer has it.  The importer's side becomes the finding,
- * with the place where the exporter has freed the block.
+ * Joins the two sides of a leak.  An importer says that it never closed a block; the block's
+ * exporter says that it took it back, or that the importer has it.  The importer's side becomes
+ * the finding, with the place where the exporter has freed the block.
  *
  * Learn from all reports before you ask about any.
  */
@@ -34,8 +34,9 @@ void cu_sides_learn(struct cu_sides *sides, char *text);
  */
 uint32_t cu_sides_told_by(const struct cu_sides *sides, const struct cu_side *side, const char *object);
 /*
- * Returns true if group @object of @side, the importer, replaces its exporter's group.  *text becomes
- * the lines of the stack of the exporter's free, *json that stack; both are NULL if it is not known.
+ * Returns true if group @object of @side, the importer, replaces its exporter's group.  *text
+ * becomes the lines of the stack of the exporter's free, *json that stack; both are NULL if it
+ * is not known.
  */
 bool cu_sides_stands_for(const struct cu_sides *sides, const struct cu_side *side, const char *object,
 			 const char **text, const char **json);

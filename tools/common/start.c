@@ -284,7 +284,10 @@ static int check_program(const struct cu_command *command, const char *name, con
 	return 0;
 }
 
-/* Checks that the C library of @path is new enough for @library.  Returns 0, or the exit status after an error message. */
+/*
+ * Checks that the C library of @path is new enough for @library.  Returns 0, or the exit status
+ * after an error message.
+ */
 static int check_libc(const struct cu_command *command, const char *path, const char *library)
 {
 	static struct program program, self;
@@ -400,7 +403,10 @@ bool cu_start_suppressions(const struct cu_command *command, const char *file)
 {
 	char *absolute = realpath(file, NULL);
 	struct stat st;
-	/* otherwise the error would show only when the file is read: in the processes, or after CMD */
+	/*
+	 * otherwise the error would show only when the file is read: in the processes, or after
+	 * CMD
+	 */
 	bool directory = absolute && !stat(absolute, &st) && S_ISDIR(st.st_mode);
 	bool set = absolute && !directory && !access(absolute, R_OK) &&
 		   !setenv("CULIMBO_SUPPRESSIONS", absolute, 1);

@@ -20,7 +20,10 @@
  */
 int cu_start_prepare(const struct cu_command *command, const char *name, bool preload, bool simulate,
 		     char path[PATH_MAX]);
-/* Sets CULIMBO_SUPPRESSIONS to @file for the program.  Returns false, after an error message, if it cannot be read. */
+/*
+ * Sets CULIMBO_SUPPRESSIONS to @file for the program.  Returns false, after an error message, if
+ * it cannot be read.
+ */
 bool cu_start_suppressions(const struct cu_command *command, const char *file);
 /* Becomes the program at @path.  If that fails, returns the exit status after an error message. */
 int cu_start_become(const struct cu_command *command, const char *path, char **argv);

@@ -52,7 +52,10 @@ static char *read_map(const struct cl_view_process *process)
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return NULL;
-	/* the map must be the process's own: not another user's, nor of an earlier process with this pid */
+	/*
+	 * the map must be the process's own: not another user's, nor of an earlier process with
+	 * this pid
+	 */
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != process->uid ||
 	    st.st_mtim.tv_sec + 2 < started(&process->who))
 		goto out;
@@ -500,8 +503,8 @@ static const char *next_frame(const char *line, struct cl_view_frame *frame)
 }
 
 /*
- * Finds the first Python frame in @line: {"function":"NAME","file":"PATH"...  Returns its end; NULL:
- * there is none.  Other frames begin with their address.
+ * Finds the first Python frame in @line: {"function":"NAME","file":"PATH"...  Returns its end;
+ * NULL: there is none.  Other frames begin with their address.
  */
 static const char *next_python(const char *line, struct cl_report_symbol *symbol)
 {

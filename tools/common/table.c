@@ -18,7 +18,9 @@
 #include "tools/common/text.h"
 
 #define COLUMNS_MOST 40
-/* libsmartcols takes 10 us a line (it decodes each cell twice), so this file writes longer tables */
+/*
+ * libsmartcols takes 10 us a line (it decodes each cell twice), so this file writes longer tables
+ */
 #define SMART_LINES 2000
 #define POOL 65536 /* bytes of cells that are allocated at a time */
 
@@ -110,7 +112,10 @@ static bool choose(struct cu_table *table, const char *list)
 			cu_usage_error(table->command, "too many columns: %d at most", COLUMNS_MOST);
 			return false;
 		}
-		/* a JSON name must be unique: a default column that is requested again keeps its place */
+		/*
+		 * a JSON name must be unique: a default column that is requested again keeps its
+		 * place
+		 */
 		if (!cu_table_shows(table, (unsigned int)column))
 			table->shown[table->n++] = (unsigned int)column;
 		if (!*end)
@@ -331,7 +336,9 @@ static void make_narrow(const struct cu_table *table, size_t *width, unsigned in
 	}
 }
 
-/* @below is the width of a terminal that is too narrow for the last column; 0: it is wide enough. */
+/*
+ * @below is the width of a terminal that is too narrow for the last column; 0: it is wide enough.
+ */
 static void print_long_table(const struct cu_table *table, unsigned int below)
 {
 	unsigned int n = below ? table->n - 1 : table->n;
@@ -484,7 +491,10 @@ static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
 					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
 		struct libscols_column *new = lib->scols_table_new_column(
-			/* a whole number: libsmartcols does not make such a column narrower than its cells */
+			/*
+			 * a whole number: libsmartcols does not make such a column narrower than
+			 * its cells
+			 */
 			smart, column->name, column->flags & CU_WRAP ? 0.5 : column->flags & CU_CUT ? 0.1 : 1, flags);
 
 		if (!new)

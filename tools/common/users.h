@@ -2,8 +2,9 @@
 /*
  * Scans what processes of other users share, for root.
  *
- * A process trusts only its own user's directory of exporter files, since other users could have put
- * anything into theirs.  So each directory is read with the effective user id of its owner.  Nothing is written.
+ * A process trusts only its own user's directory of exporter files, since other users could have
+ * put anything into theirs.  So each directory is read with the effective user id of its owner.
+ * Nothing is written.
  */
 #ifndef CU_USERS_H
 #define CU_USERS_H
@@ -18,7 +19,10 @@ struct cu_users {
 	uid_t uid;
 };
 
-/* Parses a user id, a user's name or "all".  Returns false after an error message: exit with CU_USAGE. */
+/*
+ * Parses a user id, a user's name or "all".  Returns false after an error message: exit with
+ * CU_USAGE.
+ */
 bool cu_users_read(const struct cu_command *command, const char *text, struct cu_users *users);
 /* Options; the first is for commands that accept "all". */
 #define CU_USERS_OPTION(option)                                                       \

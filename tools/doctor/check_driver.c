@@ -290,7 +290,10 @@ static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 	}
 }
 
-/* Adds a check for each message of the library to the probe; check_options() reports those about options. */
+/*
+ * Adds a check for each message of the library to the probe; check_options() reports those about
+ * options.
+ */
 static void say_messages(struct probe *probe)
 {
 	char *line, *rest;

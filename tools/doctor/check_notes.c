@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo doctor` lists what CUDA refused to share, for processes that live or have died lately.  That
- * is no fault of the machine, and libraries ask for handles only to see whether they get any.  So each
- * check is ok, and says what would share such memory.
+ * `culimbo doctor` lists what CUDA refused to share, for processes that live or have died
+ * lately.  That is no fault of the machine, and libraries ask for handles only to see whether
+ * they get any.  So each check is ok, and says what would share such memory.
  */
 #include "config.h"
 

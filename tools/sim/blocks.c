@@ -384,7 +384,10 @@ bool sim_device_range(uint64_t address, size_t bytes)
 	return true;
 }
 
-/* One free unmaps it, however often it was imported (fact 15); for an exception see note_import(). */
+/*
+ * One free unmaps it, however often it was imported (fact 15); for an exception see
+ * note_import().
+ */
 static CUresult free_import(struct sim_region *region, uint64_t address)
 {
 	struct sim_import *import = import_at(region, address - region->base);

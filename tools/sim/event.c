@@ -34,7 +34,7 @@ struct sim_event {
 	bool maker; /* this process made it as an interprocess event */
 	bool opened;
 	uint32_t index;
-	struct sim_event *next, **at; /* in the list of live events; in the quarantine only `next` */
+	struct sim_event *next, **at; /* in the list of live events; in quarantine only `next` */
 };
 
 static struct sim_event *living;
@@ -135,7 +135,10 @@ SIM_CALL(cuEventCreate, (CUevent *handle, unsigned int flags))
 		event->maker = true;
 		event->index = i;
 		event->core = pool_event(i);
-		/* The number only grows, so a process that has the place's last event open is not confused. */
+		/*
+		 * The number only grows, so a process that has the place's last event open is not
+		 * confused.
+		 */
 		atomic_store(&event->core->done, atomic_load(&event->core->recorded));
 		atomic_store(&event->core->recorder, 0);
 		atomic_store(&event->core->flags, flags);
@@ -385,7 +388,10 @@ SIM_CALL(cuIpcOpenEventHandle, (CUevent *event_handle, CUipcEventHandle handle))
 	if (!event_handle) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else if (pid == pool_pid()) {
-		/* this process's own, or one of the same pid in another PID namespace: the driver can't tell (fact 28) */
+		/*
+		 * this process's own, or one of the same pid in another PID namespace: the driver
+		 * can't tell (fact 28)
+		 */
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	} else {
 		if (index >= SIM_IPC_EVENTS) {

@@ -60,7 +60,10 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 
 	if (result)
 		return result;
-	/* A block freed in stream order can be exported until that stream is waited for (measured). */
+	/*
+	 * A block freed in stream order can be exported until that stream is waited for
+	 * (measured).
+	 */
 	if (!out || !sim_block_at(dptr, &block) ||
 	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK)) {
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -218,7 +221,10 @@ static struct sim_import *find_open(CUdeviceptr dptr, struct sim_region **region
 	return NULL;
 }
 
-/* @once: the form of CUDA 4.1, which does not count opens, and refuses what is open already (measured). */
+/*
+ * @once: the form of CUDA 4.1, which does not count opens, and refuses what is open already
+ * (measured).
+ */
 static CUresult open_call(CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags, bool once)
 {
 	struct sim_context *context;
@@ -226,7 +232,10 @@ static CUresult open_call(CUdeviceptr *dptr, CUipcMemHandle in, unsigned int fla
 	struct handle handle;
 	uint64_t address;
 
-	/* flags are checked before the context, and a capturing stream makes no difference (measured) */
+	/*
+	 * flags are checked before the context, and a capturing stream makes no difference
+	 * (measured)
+	 */
 	if (result)
 		return flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	if (!dptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)

@@ -204,7 +204,10 @@ static void *run_task(void *unused)
 	engine.engine = clone(run_engine, engine.stack + STACK_BYTES, CLONE_VM, NULL);
 	if (engine.engine < 0)
 		goto out;
-	/* Yama may allow only descendants to be traced; kernels without Yama don't know this call. */
+	/*
+	 * Yama may allow only descendants to be traced; kernels without Yama don't know this
+	 * call.
+	 */
 	syscall(SYS_prctl, PR_SET_PTRACER, engine.engine, 0, 0, 0);
 	atomic_store(&engine.may_trace, 1);
 	futex_wake(&engine.may_trace);

@@ -237,7 +237,10 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 	return CUDA_SUCCESS;
 }
 
-/* Returns true if a pointer of the imported @pool is mapped (measured: its destroy gives 1, the pointer stays good). */
+/*
+ * Returns true if a pointer of the imported @pool is mapped (measured: its destroy gives 1, the
+ * pointer stays good).
+ */
 static bool is_mapped(const struct sim_memory_pool *pool)
 {
 	if (!pool->imported)

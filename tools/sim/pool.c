@@ -312,7 +312,10 @@ out:
  * 2-63 are its number.  For a pool, bits 2-5 are the device, 6-30 its number, 31-62 the client.
  */
 
-/* Returns the position of @fd if it is a descriptor of the state's file, else an error of pool_import_fd(). */
+/*
+ * Returns the position of @fd if it is a descriptor of the state's file, else an error of
+ * pool_import_fd().
+ */
 static int read_name(int fd, enum pool_name what, uint64_t *name)
 {
 	struct stat st;

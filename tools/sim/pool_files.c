@@ -190,7 +190,10 @@ static int claim(int fd)
 	return 0;
 }
 
-/* Reads the list up to the first entry that is no device here, or is repeated, as the driver does; UUIDs are not known. */
+/*
+ * Reads the list up to the first entry that is no device here, or is repeated, as the driver
+ * does; UUIDs are not known.
+ */
 static void show_devices(unsigned int devices)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -281,7 +284,10 @@ out_folder:
 	return error;
 }
 
-/* Closes the descriptors of segments that this process still has open, which would outlive it otherwise. */
+/*
+ * Closes the descriptors of segments that this process still has open, which would outlive it
+ * otherwise.
+ */
 static void close_exports(int state_fd)
 {
 	struct stat st;

@@ -131,7 +131,10 @@ static void give_back(uint32_t first)
 
 		if (!run)
 			continue;
-		/* Empty it before it is free, so that the next owner does not lose what it writes. */
+		/*
+		 * Empty it before it is free, so that the next owner does not lose what it
+		 * writes.
+		 */
 		madvise(sim_pool.memory + i * SIM_PAGE, run * SIM_PAGE, MADV_REMOVE);
 		left -= run;
 		while (run--)
@@ -215,7 +218,10 @@ void sim_pool_bury(unsigned int process, int fd)
 
 		if (segment->state != SEGMENT_LIVE)
 			continue;
-		/* what a process imports from a pool can be imported again until the process ends (measured) */
+		/*
+		 * what a process imports from a pool can be imported again until the process ends
+		 * (measured)
+		 */
 		if (segment->client == client && segment->way != POOL_BY_POINTER)
 			segment->base = 0;
 		if (segment->holders[process / 64] & bit) {

@@ -64,7 +64,7 @@ struct sim_pool {
 	char *memory; /* a mapping of all device memory, from which the others are made */
 	size_t memory_bytes;
 	struct sim_event_core *events;
-	uint32_t *holds; /* how often this process holds each segment; one bit in the file stands for all */
+	uint32_t *holds; /* how often this process holds each segment, for one bit in the file */
 	unsigned int me;
 	unsigned int shown, physical[SIM_DEVICES_MAX]; /* by CUDA_VISIBLE_DEVICES */
 	char path[320];
@@ -83,9 +83,15 @@ struct sim_event_core *sim_pool_events(unsigned int process);
 /* ---- byte locks of the open file description of @fd ---- */
 
 bool sim_pool_byte_lock(int fd, short type, off_t start);
-/* Returns true if a description other than @fd's has a lock in the range, or if that is not known. */
+/*
+ * Returns true if a description other than @fd's has a lock in the range, or if that is not
+ * known.
+ */
 bool sim_pool_bytes_locked(int fd, off_t start, off_t length);
-/* Opens "state" again, for a description without locks.  Returns -1 if the folder is not ours any more. */
+/*
+ * Opens "state" again, for a description without locks.  Returns -1 if the folder is not ours any
+ * more.
+ */
 int sim_pool_open_state(void);
 
 /* Locks the state, by a robust mutex.  What a dead owner left half done is undone first. */

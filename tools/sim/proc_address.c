@@ -66,7 +66,10 @@ SIM_CALL(cuGetProcAddress, (const char *name, void **pfn, int version, cuuint64_
 	return cuGetProcAddress_v2(name, pfn, version, flags, NULL);
 }
 
-/* This driver has no private tables, which cudart needs; cudart's own error is unclear, so this call explains it. */
+/*
+ * This driver has no private tables, which cudart needs; cudart's own error is unclear, so this
+ * call explains it.
+ */
 SIM_CALL(cuGetExportTable, (const void **table, const CUuuid *id))
 {
 	static const char line[] = "culimbo's simulated driver: this program uses the CUDA runtime (cudart), which "

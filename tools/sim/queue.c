@@ -60,7 +60,10 @@ void sim_stream_settle(struct sim_stream *stream)
 	struct sim_block block;
 
 	for (size_t i = 0; i < stream->owed_count; i++)
-		/* a block of another context may have gone with it, and a new block may have its address */
+		/*
+		 * a block of another context may have gone with it, and a new block may have its
+		 * address
+		 */
 		if (sim_block_at(stream->owed[i], &block) && block.base == stream->owed[i] &&
 		    sim_memory_doomed(&block))
 			sim_memory_free(stream->owed[i]);
@@ -315,7 +318,10 @@ static void *work(void *argument)
 			sim_wait_changed(poll ? POLL_NS : 0);
 			poll = false;
 		}
-		/* Count it, so that the end of the process can wait for operations that touch memory. */
+		/*
+		 * Count it, so that the end of the process can wait for operations that touch
+		 * memory.
+		 */
 		atomic_fetch_add(&sim.running, 1);
 		if (atomic_load(&sim.exiting)) {
 			atomic_fetch_sub(&sim.running, 1);

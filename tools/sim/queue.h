@@ -11,7 +11,7 @@
 struct sim_stream {
 	uint32_t magic;
 	struct sim_context *context;
-	struct sim_context *green; /* the green context it was made in, a part of `context`; or NULL */
+	struct sim_context *green; /* the green context, a part of `context`, it was made in; or NULL */
 	struct sim_stream *next;
 	unsigned int flags;
 	int priority;
@@ -40,7 +40,10 @@ void sim_streams_forget_destroyed(struct sim_context *context);
 CUstreamCaptureMode sim_capture_exchange_mode(CUstreamCaptureMode mode);
 void sim_capture_begin(struct sim_stream *stream, CUstreamCaptureMode mode);
 void sim_capture_end(struct sim_stream *stream);
-/* Returns the error for calls that ask about @stream itself, or wait for it, while it is captured; or 0. */
+/*
+ * Returns the error for calls that ask about @stream itself, or wait for it, while it is
+ * captured; or 0.
+ */
 CUresult sim_stream_captured_forbids(struct sim_stream *stream);
 /*
  * Returns the error for calls that involve the legacy stream while a blocking stream is captured,

@@ -85,7 +85,10 @@ struct sim_event_core {
 
 int pool_attach(void);
 void pool_detach(void);
-/* Returns how many devices CUDA_VISIBLE_DEVICES shows this process, which has its own numbers for them. */
+/*
+ * Returns how many devices CUDA_VISIBLE_DEVICES shows this process, which has its own numbers for
+ * them.
+ */
 unsigned int pool_devices(void);
 /* Returns the number of @device for all processes.  @device must be less than pool_devices(). */
 unsigned int pool_physical(unsigned int device);
@@ -113,9 +116,9 @@ unsigned int pool_segment_serial(uint32_t segment);
 int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at);
 void pool_usage(unsigned int device, size_t *free_bytes);
 /*
- * Finds the segment (client, base), @bytes long, published in this way, and holds it for this process.
- * Returns 0; -ESRCH if the process has ended; -ENOENT if there is none; -EINVAL if @cookie is not NULL
- * and is not the owner's.
+ * Finds the segment (client, base), @bytes long, published in this way, and holds it for this
+ * process.  Returns 0; -ESRCH if the process has ended; -ENOENT if there is none; -EINVAL if
+ * @cookie is not NULL and is not the owner's.
  */
 int pool_open(uint32_t client, uint64_t base, size_t bytes, enum pool_way way,
 	      const uint64_t *cookie, uint32_t *segment);
@@ -125,11 +128,14 @@ enum pool_name { POOL_NAME_SEGMENT = 1, POOL_NAME_DMA_BUF, POOL_NAME_MEMPOOL };
 /* Returns a descriptor that keeps @segment until its last copy is closed, or -errno. */
 int pool_export_fd(uint32_t segment, enum pool_name what);
 /*
- * Holds the segment of a descriptor from pool_export_fd().  Returns 0; -ENOENT if the file is ours but
- * names nothing, as when it was opened again by its path (fact 24); -EINVAL.
+ * Holds the segment of a descriptor from pool_export_fd().  Returns 0; -ENOENT if the file is
+ * ours but names nothing, as when it was opened again by its path (fact 24); -EINVAL.
  */
 int pool_import_fd(int fd, uint32_t *segment);
-/* Returns a descriptor of this process's pool @number, less than 1 << 25, on @device (the number for all processes). */
+/*
+ * Returns a descriptor of this process's pool @number, less than 1 << 25, on @device (the number
+ * for all processes).
+ */
 int pool_export_mempool(uint32_t number, unsigned int device);
 /* Returns the same errors as pool_import_fd(). */
 int pool_import_mempool(int fd, uint32_t *client, uint32_t *number, unsigned int *device);
@@ -153,7 +159,7 @@ struct sim_context {
 	int device;
 	bool primary;
 	bool alive;
-	struct sim_context *whole; /* of a green context: the primary one, which owns everything made in it */
+	struct sim_context *whole; /* of a green context: the primary one, the owner of all made in it */
 	unsigned int references; /* of a primary context */
 	unsigned int flags;
 	unsigned int api_version;
@@ -190,7 +196,10 @@ extern __thread struct sim_current sim_current;
 CUresult sim_ready(void);
 /* Crashes, where the real driver uses memory that is gone. */
 void sim_crash(void);
-/* Gets the calling thread's context (for a green one the primary) and takes sim.lock; or returns an error, without the lock. */
+/*
+ * Gets the calling thread's context (for a green one the primary) and takes sim.lock; or returns
+ * an error, without the lock.
+ */
 CUresult sim_enter(struct sim_context **context);
 static inline void sim_leave(void)
 {
@@ -203,7 +212,10 @@ struct sim_context *sim_context_of(CUcontext handle);
 struct sim_context *sim_context_current(void);
 /* Returns the current green context, or NULL. */
 struct sim_context *sim_green_current(void);
-/* Retain and release the primary context of @device: the first retain begins it, the last release ends it. */
+/*
+ * Retain and release the primary context of @device: the first retain begins it, the last release
+ * ends it.
+ */
 CUresult sim_primary_retain(struct sim_context **context, CUdevice device);
 CUresult sim_primary_release(CUdevice device);
 /* Makes @green a part of @whole, which is primary. */
@@ -264,7 +276,10 @@ struct sim_vmm_map {
 #define SIM_MEMPOOL_MAGIC UINT32_C(0x6d706c30)
 #define SIM_MEMPOOL_ATTRIBUTES 16
 
-/* The target of a CUmemoryPool.  It is never freed: a block may refer to it longer than the program. */
+/*
+ * The target of a CUmemoryPool.  It is never freed: a block may refer to it longer than the
+ * program.
+ */
 struct sim_memory_pool {
 	uint32_t magic; /* 0: destroyed */
 	int device;
@@ -335,14 +350,23 @@ CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_
 			  struct sim_memory_pool *pool, uint64_t *address);
 /* Frees the block that starts at @address at once, without waiting. */
 CUresult sim_memory_free(uint64_t address);
-/* The first returns true if the block was given to cuMemFreeAsync; the second sets that mark, or removes it. */
+/*
+ * The first returns true if the block was given to cuMemFreeAsync; the second sets that mark, or
+ * removes it.
+ */
 bool sim_memory_doomed(const struct sim_block *block);
 void sim_memory_doom(const struct sim_block *block, bool doom);
 /* Returns true if the region is of a pool, of this process or imported. */
 bool sim_memory_of_pool(const struct sim_region *region);
-/* Gives back what @pool (NULL: each pool) has cached, as long as the pool has more than @keep bytes. */
+/*
+ * Gives back what @pool (NULL: each pool) has cached, as long as the pool has more than @keep
+ * bytes.
+ */
 void sim_memory_trim(struct sim_memory_pool *pool, size_t keep);
-/* To be called when the program has waited for something: pools give back what is over their release thresholds. */
+/*
+ * To be called when the program has waited for something: pools give back what is over their
+ * release thresholds.
+ */
 void sim_memory_waited(void);
 /* Waits for pending cuMemFree calls, for allocations and copies from pageable memory. */
 void sim_memory_wait_frees(struct sim_context *context);
@@ -359,7 +383,10 @@ CUresult sim_memory_needed(int device);
 bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
 		 struct sim_context **context, uint64_t *id);
 
-/* Returns true if the memory mapped at @address, in a reserved range, can be exported as a descriptor (vmm.c). */
+/*
+ * Returns true if the memory mapped at @address, in a reserved range, can be exported as a
+ * descriptor (vmm.c).
+ */
 bool sim_vmm_exportable(const struct sim_region *region, uint64_t address);
 
 /* ---- code (module.c, library.c) ---- */
@@ -393,7 +420,10 @@ struct sim_operation {
 };
 
 struct sim_operation *sim_operation_new(void (*run)(struct sim_operation *op));
-/* Makes a stream of @context, within the green context @green if that is not NULL.  Under sim.lock. */
+/*
+ * Makes a stream of @context, within the green context @green if that is not NULL.  Under
+ * sim.lock.
+ */
 CUresult sim_stream_create(CUstream *handle, struct sim_context *context, struct sim_context *green,
 			   unsigned int flags, int priority);
 /* Makes the graph of a capture, without its operations. */

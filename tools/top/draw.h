@@ -13,7 +13,10 @@ void cu_draw_begin(void);
 void cu_draw_chosen(bool chosen);
 /* Fills line @y with blanks in look @how. */
 void cu_draw_blank(int y, int how);
-/* Draws as much of @text as fits into @width columns from column @x on.  Returns the column behind it. */
+/*
+ * Draws as much of @text as fits into @width columns from column @x on.  Returns the column
+ * behind it.
+ */
 int cu_draw(int y, int x, int width, int how, const char *text);
 /* The same, aligned to the right of these columns. */
 void cu_draw_right(int y, int x, int width, int how, const char *text);

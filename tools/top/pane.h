@@ -10,7 +10,10 @@
 
 #include <stdbool.h>
 
-/* Runs `culimbo WHAT WHOM` and shows its output.  If it can't be run, or without memory, does nothing. */
+/*
+ * Runs `culimbo WHAT WHOM` and shows its output.  If it can't be run, or without memory, does
+ * nothing.
+ */
 void cu_pane_open(const char *what, const char *whom);
 bool cu_pane_is_open(void);
 void cu_pane_draw(void);

@@ -43,7 +43,7 @@ struct cu_live {
 	bool looks_only; /* it shows another user's processes, so `g` (collect) is off */
 	size_t first; /* row at the top of the screen */
 	size_t selected; /* row that keys act on; it follows its process when rows are sorted */
-	struct cl_identity chosen; /* pid 0: none was chosen yet, so the uppermost row is selected */
+	struct cl_identity chosen; /* pid 0: none was chosen yet: the uppermost row */
 	uint32_t chosen_file;
 };
 extern struct cu_live cu_live;

@@ -68,7 +68,10 @@ static int state_look(const struct cu_process *p)
 	return p->error || p->state == CL_DEAD ? BAD : p->state == CL_ALIVE ? GOOD : DOUBTFUL;
 }
 
-/* Returns the visible part of @p's command line; if it doesn't fit, without the program's folders. */
+/*
+ * Returns the visible part of @p's command line; if it doesn't fit, without the program's
+ * folders.
+ */
 static const char *command_in(const struct cu_process *p, int width)
 {
 	const char *text = p->command;
@@ -256,7 +259,10 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 	refresh();
 }
 
-/* Names the selected process for `culimbo show` and `culimbo collect`.  Returns false if there is none. */
+/*
+ * Names the selected process for `culimbo show` and `culimbo collect`.  Returns false if there is
+ * none.
+ */
 static bool selected_name(char *to, size_t size)
 {
 	const struct cu_process *p;

@@ -7,7 +7,10 @@
 
 struct cu_command;
 
-/* Returns true if the terminal can move the cursor; a dumb one can't.  Prints a message if ncurses is missing. */
+/*
+ * Returns true if the terminal can move the cursor; a dumb one can't.  Prints a message if
+ * ncurses is missing.
+ */
 bool cu_top_has_screen(const struct cu_command *command);
 /*
  * Shows the processes and handles keys until q, a signal, or the end of @times scans (< 0: no

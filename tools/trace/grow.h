@@ -18,7 +18,10 @@ static inline void *cu_grow(void *list, size_t n, size_t each)
 	return more;
 }
 
-/* Adds an element to @list, which has @n, and changes both.  Returns the element; NULL: no memory. */
+/*
+ * Adds an element to @list, which has @n, and changes both.  Returns the element; NULL: no
+ * memory.
+ */
 #define CU_ADD(list, n) (cu_grow(&(list), (n), sizeof *(list)) ? &(list)[(n)++] : NULL)
 
 #endif

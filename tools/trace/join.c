@@ -8,7 +8,7 @@
 #include <time.h>
 
 #define HASH_NONFATAL_OOM 1
-#define HASH_FUNCTION HASH_OAT /* uthash's default falls through cases without a comment, and clang warns */
+#define HASH_FUNCTION HASH_OAT /* clang warns that uthash's default falls through cases */
 #include <uthash.h>
 
 #include "tools/trace/grow.h"
@@ -149,7 +149,10 @@ static struct cu_trace_block *freed_unseen(struct joining *j, uint32_t process,
 	return b;
 }
 
-/* Returns the block of @e: found by its record, or by its address, or a new one that began before the trace. */
+/*
+ * Returns the block of @e: found by its record, or by its address, or a new one that began before
+ * the trace.
+ */
 static struct cu_trace_block *block_of(struct joining *j, uint32_t process,
 				       const struct cl_trace_event *e)
 {
@@ -299,7 +302,10 @@ static void join_event(struct joining *j, uint32_t process, const struct cl_trac
 	struct cl_trace_event memory = *e;
 	struct cu_trace_block *b;
 
-	/* records of allocations and frees don't say whether memory is a pool's, so treat both the same */
+	/*
+	 * records of allocations and frees don't say whether memory is a pool's, so treat both
+	 * the same
+	 */
 	if (e->kind == CL_POOL) {
 		memory.kind = CL_MEMORY;
 		e = &memory;
@@ -400,7 +406,10 @@ static void reclaimed(struct cu_trace *t, const struct cu_trace_mark *m)
 	}
 }
 
-/* Joins opens and stale handles to the blocks that they name, which may be in a file that was read later. */
+/*
+ * Joins opens and stale handles to the blocks that they name, which may be in a file that was
+ * read later.
+ */
 static void join_across(struct joining *j)
 {
 	struct cu_trace *t = j->t;

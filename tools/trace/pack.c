@@ -19,7 +19,10 @@ static int bars_by_begin(const void *a, const void *b)
 	       x->end != y->end ? (x->end > y->end ? -1 : 1) : 0;
 }
 
-/* Puts each bar into the row that has been free the longest, with as few rows as possible.  Returns their number. */
+/*
+ * Puts each bar into the row that has been free the longest, with as few rows as possible.
+ * Returns their number.
+ */
 static uint32_t pack(struct bar *bar, size_t n, int64_t *heap_end, uint32_t *heap_row)
 {
 	uint32_t rows = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The call stacks of the processes of a trace.  A process leaves them in its trace when it ends.  If it
- * still runs or was killed, they are read from its exporter file, if that exists.
+ * The call stacks of the processes of a trace.  A process leaves them in its trace when it
+ * ends.  If it still runs or was killed, they are read from its exporter file, if that exists.
  */
 #ifndef CU_TRACE_STACKS_H
 #define CU_TRACE_STACKS_H
@@ -17,8 +17,8 @@ struct cu_trace_view {
 };
 
 /*
- * Reads the call stacks in the trace file @fd of @size bytes for @p, whose identity is known.  Without
- * memory, or if the numbers in @header are impossible, @p gets none.
+ * Reads the call stacks in the trace file @fd of @size bytes for @p, whose identity is known.
+ * Without memory, or if the numbers in @header are impossible, @p gets none.
  */
 void cu_trace_stacks_read(struct cu_trace_process *p, int fd, const struct cl_trace_header *header,
 			  uint64_t size);
@@ -35,7 +35,10 @@ struct cu_trace_stacks {
 struct cu_trace_stacks cu_trace_stacks_of(const struct cu_trace *t);
 /* Returns the index of @stack of process @process, or -1. */
 long cu_trace_stack_index(const struct cu_trace_stacks *stacks, uint32_t process, uint32_t stack);
-/* Writes a JSON list of a stack's lines, innermost first: the program's frames, Python's in front. */
+/*
+ * Writes a JSON list of a stack's lines, innermost first: the program's frames, Python's in
+ * front.
+ */
 void cu_trace_put_stack(FILE *out, struct cu_symbols *symbols, const struct cu_trace *t, uint64_t key);
 
 #endif

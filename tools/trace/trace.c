@@ -59,7 +59,10 @@ static int add_file(const struct cu_command *command, struct cu_trace *t, const 
 	return err;
 }
 
-/* Reads the trace file @name, or all files that CULIMBO_TRACE=@name made.  Returns how many could be read. */
+/*
+ * Reads the trace file @name, or all files that CULIMBO_TRACE=@name made.  Returns how many could
+ * be read.
+ */
 static size_t add_argument(const struct cu_command *command, struct cu_trace *t, const char *name)
 {
 	size_t n = 0, tried = 0, length = 0;

@@ -37,7 +37,7 @@ void cu_put_json_text(FILE *out, const char *text)
 		} else if (*s < ' ' || *s == 0x7f || strchr("\"\\<>&'", *s)) {
 			fprintf(out, "\\u%04x", *s);
 		} else if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] & 0xfe) == 0xa8) {
-			fprintf(out, "\\u20%02x", s[2] & 0x7f); /* a script takes these for line ends */
+			fprintf(out, "\\u20%02x", s[2] & 0x7f); /* line ends to a script */
 		} else {
 			fwrite(s, 1, n, out);
 		}
