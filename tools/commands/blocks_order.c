@@ -124,7 +124,7 @@ struct cu_groups *cu_groups_new(const struct cu_command *command, const char *li
 			break;
 	}
 	groups->column[groups->n] = (struct cu_column){ "BLOCKS", CU_NUMBER, 0, "how many there are" };
-	groups->column[groups->n + 1] = (struct cu_column){ "SUM", CU_BYTES, 0, "what these take" };
+	groups->column[groups->n + 1] = (struct cu_column){ "SUM", CU_BYTES, 0, "the size of these" };
 	groups->command = *command;
 	groups->command.columns = groups->column;
 	return groups;

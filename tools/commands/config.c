@@ -21,10 +21,10 @@ enum { NAME, VALUE, SOURCE, DEFAULT, ALLOWED, HELP };
 
 static const struct cu_column columns[] = {
 	[NAME] = { "NAME", CU_TEXT, 0, "the environment variable" },
-	[VALUE] = { "VALUE", CU_TEXT, 0, "what a program started from here would have" },
+	[VALUE] = { "VALUE", CU_TEXT, 0, "the value that a program started from here would have" },
 	[SOURCE] = { "SOURCE", CU_TEXT, 0, "environment or default" },
-	[DEFAULT] = { "DEFAULT", CU_TEXT, 0, "what holds when nothing is said" },
-	[ALLOWED] = { "ALLOWED", CU_TEXT, 0, "what it may be" },
+	[DEFAULT] = { "DEFAULT", CU_TEXT, 0, "the value if nothing is set" },
+	[ALLOWED] = { "ALLOWED", CU_TEXT, 0, "the allowed values" },
 	[HELP] = { "HELP", CU_TEXT, CU_BELOW, "what it does" },
 	{ .name = NULL },
 };

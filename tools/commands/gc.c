@@ -36,9 +36,9 @@ static const struct cu_column columns[] = {
 	[GCFILE] = { "FILE", CU_TEXT, 0, "the file" },
 	[PID] = { "PID", CU_NUMBER, 0, "its process, as its own PID namespace counts" },
 	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "the command line of its process" },
-	[STATE] = { "STATE", CU_TEXT, 0, "of its process or of the file, as `culimbo ps` has it" },
+	[STATE] = { "STATE", CU_TEXT, 0, "of its process or of the file, as in `culimbo ps`" },
 	[BLOCKS] = { "BLOCKS", CU_NUMBER, 0, "blocks that it exported or had in limbo when it ended" },
-	[DISK] = { "DISK", CU_BYTES, 0, "memory that the file takes" },
+	[DISK] = { "DISK", CU_BYTES, 0, "the space that the file takes" },
 	[WHY] = { "WHY", CU_TEXT, 0, "why, or what to do" },
 	{ .name = NULL },
 };

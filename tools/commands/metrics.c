@@ -53,7 +53,7 @@ static const struct {
 	{ "culimbo_limbo_entered_bytes", "bytes",
 	  "Device memory that the process has freed and culimbo has kept for a while, in whole pages of 2 MiB.",
 	  offsetof(struct cu_counters, entered_bytes), false },
-	{ "culimbo_limbo_returned_bytes", "bytes", "Device memory of these blocks that the driver has back.",
+	{ "culimbo_limbo_returned_bytes", "bytes", "Device memory of these blocks that was given back to the driver.",
 	  offsetof(struct cu_counters, returned_bytes), false },
 	{ "culimbo_refused", NULL, "Opens of the process that were refused: the block had been freed.",
 	  offsetof(struct cu_counters, refused), false },
@@ -95,11 +95,11 @@ static const struct {
 } whats[WHATS] = {
 	[EXPORTED] = { "exported", NULL, "that the process exports and has not freed" },
 	[HELD] = { "held", NULL, "that the process exports and has not freed, and others have open" },
-	[LIMBO_HELD] = { "limbo", "held", "that the process has freed and the driver has not" },
+	[LIMBO_HELD] = { "limbo", "held", "that the process has freed and the driver does not have back" },
 	[LIMBO_GRACE] = { "limbo", "grace", NULL },
 	[LIMBO_FREE] = { "limbo", "free", NULL },
 	[ORPHANED] = { "orphaned", NULL, "that the process left when it died or its context ended, and others have open" },
-	[PINNED] = { "pinned", NULL, "of others, freed or left by the dead, that the process has open" },
+	[PINNED] = { "pinned", NULL, "of others that the process has open, although they were freed or their exporter died" },
 };
 
 /* The numbers of one process on one device. */
