@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The `culimbo` command: finds the subcommand and hands over to it.
+ * The `culimbo` command: finds the subcommand and runs it.
  *
- * Must always hold: what is printed because it was asked for goes to stdout
- * with status 0; complaints go to stderr with status 2 and name the nearest
- * right thing.
+ * Requested output goes to stdout, with status 0.  Errors in the command line go to
+ * stderr, with status 2, and name the nearest valid word.
  */
 #include "config.h"
 
@@ -15,7 +14,7 @@
 
 #include "tools/commands/commands.h"
 
-/* One line each: others are added side by side. */
+/* One line for each subcommand, so that two branches can each add one. */
 static const struct cu_command *const commands[] = {
 	&cu_run,
 	&cu_check,
@@ -94,7 +93,7 @@ static int help(const char *name)
 	return CU_OK;
 }
 
-/* What was asked for and could not be written (a full disk) is a failure. */
+/* Fails if the output could not be written, as on a full disk. */
 static int flushed(int status)
 {
 	if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE) {

@@ -35,40 +35,40 @@ RUNTIMES = ("11.8-shared", "12.1-shared", "12.9-shared", "12.9-static", "13.0-sh
 
 HEAD = """# What runs under culimbo
 
-Made by `tests/gpu/compatibility.py` of what the tests printed into `doc/results/`; don't edit. Each client is an unmodified program,
-run bare and under `culimbo run`: *same* means the same stdout and exit status (but for foreign bytes, which it must no longer read), and
-that the reports at exit count what it shared. *bare* and *culimbo* say whose bytes its consumer read after the producer freed them:
-its own, or foreign ones; `none` where the client doesn't look.
+`tests/gpu/compatibility.py` makes this page from the tests' output in `doc/results/`: don't edit it. Each client is an unmodified program that
+ran without culimbo (*bare*) and under `culimbo run`. The columns *bare* and *culimbo* say whose bytes its consumer read after the producer had freed the block:
+its own, or foreign ones; `none` where the client doesn't check. *same* means: stdout and exit status are the same (except for foreign bytes, which the client
+must no longer read), and the reports at exit count what it shared.
 
 """
 
 TAIL = """
 ## Programs that patch the driver
 
-UCX (Open MPI, NIXL, RAPIDS and Dask stand on it) writes a jump over the first bytes of driver functions, to hear of allocations and frees.
-It moves the instructions that were there to another place, and can do that with few kinds of them. What a program gets of culimbo, by `dlsym`,
-by `cuGetProcAddress` or by being linked, begins with instructions that can be moved: four instructions a stub on x86-64, five to eight on
-aarch64, where the patch alone takes four. A patched call comes to UCX and then to culimbo. Landing pads for indirect branches can't be moved, so these functions have none, and the library
-is not marked for IBT (x86-64; no Linux has it for programs today) or BTI (aarch64; off for its own pages then); shadow stacks and pointer
-authentication stay.
-`tests/patch/`, in `make check`, patches each way with a patcher of its own, and runs UCX 1.22's own library (x86-64; pip has to reach a registry).
+UCX (used by Open MPI, NIXL, RAPIDS and Dask) writes a jump over the first bytes of driver functions, to learn of allocations and frees.
+It moves the overwritten instructions elsewhere, and can move only a few kinds of instructions. So each function that culimbo gives a program, by `dlsym`,
+`cuGetProcAddress` or linking, begins with instructions that can be moved: four per stub on x86-64, five to eight on
+aarch64, where the patch alone takes four. A patched call reaches UCX first, then culimbo. Landing pads for indirect branches can't be moved. So these functions have none, and the library
+is not marked for IBT (x86-64; no Linux has it for programs today) or BTI (aarch64; it is then off for the library's own pages). Shadow stacks and pointer
+authentication still work.
+`tests/patch/`, part of `make check`, patches functions obtained in each of these ways with its own patcher, and with the library of UCX 1.22 (x86-64; pip needs a registry).
 
 ## What `LD_PRELOAD` does not reach
 
-Seen on the simulated driver by `tests/tools/unreached.bats` and `tests/tools/run.bats`, in `make check`. The program runs as without
-culimbo: no harm, and no help.
+In these cases a program runs as without culimbo: unprotected, but unharmed. `tests/tools/unreached.bats` and `tests/tools/run.bats`
+show this on the simulated driver, in `make check`.
 
-| what | what happens | what is said |
+| case | what happens | which message says so |
 |---|---|---|
 | a plugin opened with `RTLD_DEEPBIND` that is linked to libcuda | its calls go straight to the driver; its handles carry no stamp | with `CULIMBO_REPORT=always`: "no CUDA call of it reached culimbo (it made none, or LD_PRELOAD does not reach those it made; see `culimbo doctor`)"; an importer under culimbo that never closes it: "imported from processes without culimbo (unmanaged), and never closed" |
-| a plugin in a namespace of `dlmopen` | the same: a preloaded library is not in it | the same |
+| a plugin in a namespace of `dlmopen` | the same: preloaded libraries are not in such a namespace | the same |
 | a setuid or setgid program, or one with file capabilities | ld.so ignores `LD_PRELOAD` and says nothing | `culimbo run` does not start it (126): "is setuid, so ld.so would ignore LD_PRELOAD: start what it runs by 'culimbo run' instead, or run it without by --no-preload" |
 | a statically linked program | there is no ld.so | `culimbo run`: "warning: PROGRAM is statically linked: culimbo cannot see what it does (programs that it starts are seen)" |
-| a program of another C library, or of another architecture | the library cannot be loaded into it | `culimbo run` does not start it (126), and names the other |
+| a program for another C library or another architecture | the library cannot be loaded into it | `culimbo run` does not start it (126), and names that C library or architecture |
 
-Other preloaded libraries: one that wraps calls of the driver and finds it by `dlsym` works beside culimbo, before it or after it (`tests/doors/lookup.bats`; *second-dlsym*
-above). One that wraps them and finds the driver by libc's own `dlsym` (HAMi-core does) hides them from culimbo: what is freed there is as bare. A process that shares
-says so once, with the library's path, and so does `culimbo doctor` (`tests/doors/beside.bats`, `tests/tools/doctor.bats`). A second copy of culimbo steps aside.
+Other preloaded libraries may wrap driver calls as well. A library that finds the driver by `dlsym` works beside culimbo, whichever is loaded first (`tests/doors/lookup.bats`; *second-dlsym*
+above). A library that finds the driver by libc's own `dlsym`, as HAMi-core does, hides these calls from culimbo: what they free is not protected. A process that shares
+says so once, with the library's path, and so does `culimbo doctor` (`tests/doors/beside.bats`, `tests/tools/doctor.bats`). A second copy of culimbo does nothing.
 """
 
 

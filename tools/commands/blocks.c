@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `culimbo blocks`: one line a block that is shared. */
+/* `culimbo blocks`: one line for each shared block. */
 #include "config.h"
 
 #include <errno.h>
@@ -168,7 +168,9 @@ static bool passes(const struct filter *filter, const struct row *row)
 	       (!filter->held || row->block->held || row->block->is.pinned);
 }
 
-/* The classes whose word is @word or begins with it and a dash; 0 after a complaint. */
+/*
+ * Returns the classes whose word is @word or begins with it and a dash; 0 after an error message.
+ */
 static unsigned int classes_of(const struct cu_command *command, const char *list)
 {
 	unsigned int classes = 0;
@@ -216,7 +218,7 @@ struct choice {
 	const char *groups; /* NULL: none */
 };
 
-/* Prints what of @scan is chosen.  Returns the exit status. */
+/* Prints the chosen blocks of @scan.  Returns the exit status. */
 static int print(const struct cu_command *command, const struct cu_scan *scan, const struct choice *choice,
 		 const struct cu_format *format)
 {
@@ -259,7 +261,10 @@ out:
 	return status;
 }
 
-/* Says on stderr what is shared besides: of that only its exporters and importers are known, each for itself. */
+/*
+ * Says on stderr what is shared in other ways; only exports and imports are counted, each on its
+ * own.
+ */
 static void note_descriptors(const struct cu_scan *scan)
 {
 	struct cu_counters sum = { 0 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HASH_FUNCTION HASH_OAT /* uthash's own falls through cases unsaid, which clang warns of */
+#define HASH_FUNCTION HASH_OAT /* clang warns that uthash's default falls through cases */
 #include <uthash.h>
 
 #include "tools/commands/blocks_order.h"
@@ -18,7 +18,7 @@ struct key {
 	bool set;
 	uint64_t number;
 	char *text;
-	size_t at; /* where the row stood */
+	size_t at; /* the row's place before the sort */
 };
 
 static int by_key(const void *x, const void *y)
@@ -82,13 +82,13 @@ struct group {
 	UT_hash_handle hh;
 	uint64_t blocks, bytes;
 	struct cu_cell cell[CU_GROUP_COLUMNS];
-	char name[]; /* the hash's key: all cells as text, one behind the other */
+	char name[]; /* the hash's key: the text of all cells, concatenated */
 };
 
 struct cu_groups {
-	struct cu_command command; /* as the one that asked, with the columns below */
+	struct cu_command command; /* the caller's, with the columns below */
 	struct cu_column column[CU_GROUP_COLUMNS + 3];
-	unsigned int from[CU_GROUP_COLUMNS], n; /* columns of the command that asked */
+	unsigned int from[CU_GROUP_COLUMNS], n; /* columns of the caller's command */
 	struct group *all;
 };
 
@@ -124,7 +124,7 @@ struct cu_groups *cu_groups_new(const struct cu_command *command, const char *li
 			break;
 	}
 	groups->column[groups->n] = (struct cu_column){ "BLOCKS", CU_NUMBER, 0, "how many there are" };
-	groups->column[groups->n + 1] = (struct cu_column){ "SUM", CU_BYTES, 0, "what these take" };
+	groups->column[groups->n + 1] = (struct cu_column){ "SUM", CU_BYTES, 0, "the size of these" };
 	groups->command = *command;
 	groups->command.columns = groups->column;
 	return groups;
@@ -147,7 +147,7 @@ bool cu_groups_add(struct cu_groups *groups, cu_fill_fn *fill, const void *row, 
 			wrote = snprintf(name + length, room, "%s", cell[i].text);
 		else if (cell[i].set)
 			wrote = snprintf(name + length, room, "%llu", (unsigned long long)cell[i].number);
-		/* what is too long is cut: then it is equal to another that begins likewise */
+		/* a text that is too long is cut, and so equals others with the same beginning */
 		length += (size_t)wrote < room ? (size_t)wrote + 1 : room;
 		name[length - 1] = 0;
 		if (length == sizeof(name))

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo check`: runs CMD under the library and says by the exit status whether
- * it, or a process that it started, shares memory wrongly.  For CI.
+ * `culimbo check`: runs CMD under the library.  The exit status says whether CMD, or
+ * a process that it started, shares memory wrongly.  For CI.
  *
- * What each process finds at its end comes from the report it writes then; of
- * those that were killed, from the files that they left.  Both go to a folder of
- * ours, which is gone afterwards.
+ * A process's findings come from the report that it writes when it ends; a killed
+ * process's come from the file that it left.  Both are in a folder of ours, which is
+ * removed afterwards.
  *
- * Must always hold: CMD has stdin, stdout, stderr and its status as it would
- * have without us; signals that are sent to us reach it.
+ * CMD's stdin, stdout, stderr and status must be the same as without us, and signals
+ * that are sent to us must reach it.
  */
 #include "config.h"
 
@@ -37,11 +37,11 @@
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
        OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR };
-enum { FINDINGS = 99 /* the exit status, unless told otherwise */, NOTHING_CHECKED = 98 };
-#define WAIT 1000000000u /* ns, for what CMD leaves running, unless told otherwise: most of it is just ending */
+enum { FINDINGS = 99 /* the default exit status */, NOTHING_CHECKED = 98 };
+#define WAIT 1000000000u /* ns, the default for processes that CMD leaves running: most are just ending */
 
 /* --------------------------------------------------------- what CMD has started */
-enum { NAMED = 10 }; /* processes, in a text */
+enum { NAMED = 10 }; /* at most this many processes get a line of text */
 
 static bool was_killed(const struct cu_descendant *d)
 {
@@ -69,9 +69,9 @@ static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool findi
 }
 
 /*
- * A process that uses CUDA beside the library, in a job where nobody under it ever opened what
- * another exports, is the importer: its memory is freed under it.  That is a finding.  Else it may
- * be a tool that shares nothing, and is only named.
+ * A process uses CUDA without the library, and some export of the job was never opened by a process
+ * under it: then that process is the importer, and blocks may be freed while it maps them.  That is
+ * a finding.  Otherwise it may be a tool that shares nothing, and is only named.
  */
 static void say_descendants(struct cu_check_findings *f)
 {
@@ -137,7 +137,7 @@ static void say_end(struct cu_check_findings *f)
 }
 
 /* ------------------------------------------------------------------- the command */
-/* Why the run counts as failed, apart from the findings; NULL: it does not. */
+/* Returns why the run counts as failed for another reason than findings; NULL: it does not. */
 static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running)
 {
 	return status ? "CMD failed" :
@@ -146,7 +146,10 @@ static const char *why_failed(const struct cu_check_findings *f, int status, boo
 				      "processes that use CUDA still run: what they will leave is not known" : NULL;
 }
 
-/* Writes what @from, a file of JSON Lines, has to @to.  False: it could not be written, see errno. */
+/*
+ * Writes @from, a file of JSON Lines, to @to.  Returns false, with errno, if it could not be
+ * written.
+ */
 static bool write_format(enum cu_check_format format, int from, int to, const char *cmd, const char *failed)
 {
 	FILE *in = lseek(from, 0, SEEK_SET) ? NULL : fdopen(dup(from), "r");
@@ -177,7 +180,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	enum cu_check_format format = CU_CHECK_TEXT;
 	struct cu_watch watch;
 	uint64_t wait = WAIT;
-	int out = -1; /* where a form for CI systems goes, when `fd` has the JSON that it is made of */
+	int out = -1; /* gets a form for CI systems, which is made from the JSON in `fd` */
 	char path[PATH_MAX], pattern[256], *end;
 	unsigned long exitcode = FINDINGS;
 	struct timespec now;
@@ -256,7 +259,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			return CU_FAILED;
 		}
 	}
-	/* (before LD_PRELOAD is set: what we start is under it) */
+	/* before LD_PRELOAD is set, which applies to all that we start */
 	status = cu_start_prepare(command, argv[optind], true, simulate, path);
 	if (status)
 		return status;
@@ -269,7 +272,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	if (cl_options.suppressions.text[0] &&
 	    cu_report_suppressions(command, &known, cl_options.suppressions.text))
 		report.suppressions = &known;
-	/* what is looked at here is not looked at there: CMD's own end is not to depend on it */
+	/* this process applies these options, so that they don't change how CMD ends */
 	if (setenv("CULIMBO_STRICT", "1", 0) || setenv("CULIMBO_KEEP_DEAD", "1h", 1) ||
 	    setenv("CULIMBO_KEEP_DEAD_BYTES", "0", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
 	    setenv("CULIMBO_REPORT_FILE", pattern, 1) ||
@@ -308,9 +311,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		if (!generate)
 			say_end(&f);
 	}
-	/* (whose stderr is gone has not asked for more) */
+	/* without stderr nobody reads the report */
 	if (f.to && output && ferror(f.to))
-		unwritten = EIO; /* (why is no longer known) */
+		unwritten = EIO; /* the reason is no longer known */
 	if (f.to && fclose(f.to) && output)
 		unwritten = errno;
 	if (report.emit.error && output)
@@ -322,7 +325,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	cu_symbols_free(f.symbols);
 	cl_report_end(&report);
 	cl_suppress_free(&known);
-	if (f.alive) /* who still runs must not lose its files */
+	if (f.alive) /* processes that still run must keep their files */
 		cu_error(command, "the files of those that still run stay in %s: remove it when they have ended", folder.path);
 	else
 		cu_check_folder_remove(&folder);
@@ -339,8 +342,8 @@ static int check(const struct cu_command *command, int argc, char **argv)
 }
 
 /*
- * What a process finds at its end it writes to a file of ours.  So it neither waits for names, nor
- * forks, nor asks the dynamic linker anything.
+ * Each process writes its findings at its end to a file of ours.  So it neither waits for names,
+ * nor forks, nor asks the dynamic linker anything.
  */
 int cu_check_names(const struct cu_command *command, const char *path, char **argv)
 {

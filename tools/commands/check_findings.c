@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was found in the processes of CMD: see check_findings.h. */
+/* Collects the findings of CMD's processes: see check_findings.h. */
 #include "config.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 
 enum { SETTLE_TRIES = 200 };
 
-/* The number that follows the last @key in @text, or 0. */
+/* Returns the number that follows the last @key in @text, or 0. */
 static uint64_t last_number(const char *text, const char *key)
 {
 	const char *at = NULL, *next = text;
@@ -45,7 +45,7 @@ static char *read_report(const char *path)
 	return text;
 }
 
-/* One process's report of its end. */
+/* Takes the report that one process wrote at its end. */
 static void take_one(struct cu_check_findings *f, const char *text)
 {
 	f->processes++;
@@ -55,7 +55,7 @@ static void take_one(struct cu_check_findings *f, const char *text)
 		cu_reports_add(&f->reports, strdup(text));
 }
 
-/* The report behind the first one in @text, or NULL. */
+/* Returns the report behind the first one in @text, or NULL. */
 static char *next_report(char *text)
 {
 	char *next = strstr(text, "\nculimbo: report of process ");
@@ -63,7 +63,7 @@ static char *next_report(char *text)
 	return next ? next + 1 : NULL;
 }
 
-/* A file of them: processes that had the same pid (in PID namespaces, or later) share one. */
+/* Takes a file of reports: processes with the same pid (in PID namespaces, or later) share one. */
 static void take_report(struct cu_check_findings *f, const char *path)
 {
 	char *text = read_report(path), *one, *next, was = 0;
@@ -104,7 +104,7 @@ void cu_check_take_reports(struct cu_check_findings *f)
 		free(names);
 }
 
-/* Of those that have left their files: they wrote no report. */
+/* Takes processes that have left their files and so wrote no report. */
 static bool is_killed(void *data, const struct cl_report *report)
 {
 	struct cu_check_findings *f = data;
@@ -122,7 +122,7 @@ static bool is_killed(void *data, const struct cl_report *report)
 	return report->sums.findings;
 }
 
-/* Whether some process is about to end: then it is not known yet what it leaves. */
+/* Returns true if some process is about to end: it is not known yet what it leaves. */
 static bool somebody_is_ending(int dirfd, uint64_t began)
 {
 	DIR *dir = fdopendir(dup(dirfd));
@@ -162,7 +162,7 @@ void cu_check_take_files(struct cu_check_findings *f)
 	close(dirfd);
 }
 
-/* Tells of all processes, as one another's sides. */
+/* Writes the reports of all processes, joined as sides of the same blocks. */
 void cu_check_tell(struct cu_check_findings *f)
 {
 	struct cu_sides *sides = cu_sides_new();

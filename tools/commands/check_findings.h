@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `culimbo check` and `culimbo run --names` find in the processes of CMD: from the report that
- * each writes at its end, and from the files that killed ones left.  All is taken first and told then,
- * since two processes may tell of the same block.
+ * Collects what `culimbo check` and `culimbo run --names` find in CMD's processes, from the
+ * report that each writes at its end and from the files that killed ones left.  Everything is
+ * read before anything is written, since two processes may report the same block.
  */
 #ifndef CU_CHECK_FINDINGS_H
 #define CU_CHECK_FINDINGS_H
@@ -22,20 +22,20 @@ struct cu_check_findings {
 	struct cu_symbols *symbols;
 	struct cl_suppressions *suppressions;
 	FILE *to;
-	struct cu_reports reports; /* of all processes, to be told together */
-	bool whole;		   /* also those without a finding */
-	uint64_t began;	      /* CLOCK_REALTIME ns; what is older is not CMD's */
+	struct cu_reports reports; /* of all processes, to be written together */
+	bool whole;		   /* write reports without a finding as well */
+	uint64_t began;	      /* CLOCK_REALTIME ns; an older process is not CMD's */
 	uint64_t n, suppressed, processes, cuda, killed, alive;
-	uint64_t never_opened;	      /* processes with exports that nobody under culimbo ever opened */
+	uint64_t never_opened;	      /* processes with exports that none under culimbo opened */
 	uint64_t running, running_cuda, unprotected; /* processes that CMD has started */
 	const struct cu_watch *watch;
 };
 
-/* Takes the reports that lie in the folder. */
+/* Reads the reports in the folder. */
 void cu_check_take_reports(struct cu_check_findings *findings);
-/* Takes the files in CULIMBO_DIR of processes that wrote no report. */
+/* Reads the files in CULIMBO_DIR of processes that wrote no report. */
 void cu_check_take_files(struct cu_check_findings *findings);
-/* Writes what was taken, and counts its findings; the reports are freed. */
+/* Writes everything that was read, counts its findings, and frees the reports. */
 void cu_check_tell(struct cu_check_findings *findings);
 
 #endif

@@ -26,7 +26,7 @@ bool cu_check_folder_make(const struct cu_command *command, struct cu_check_fold
 		return false;
 	}
 	snprintf(lock, sizeof(lock), "%s/lock", f->path);
-	/* a lock ends with its process, however that ends; CMD does not inherit it */
+	/* the lock ends when this process ends, in whatever way; CMD does not inherit it */
 	f->lock = open(lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (f->lock < 0 || flock(f->lock, LOCK_EX | LOCK_NB)) {
 		cu_error(command, "%s: %s", lock, strerror(errno));
@@ -64,7 +64,7 @@ static bool take_away(const char *path)
 		snprintf(part, sizeof(part), "%s/%s", path, parts[i]);
 		empty(part);
 	}
-	/* last, so that what a killed removal leaves is found again */
+	/* last, so that the folder is found again if the removal is killed */
 	snprintf(part, sizeof(part), "%s/lock", path);
 	unlink(part);
 	return !rmdir(path);
@@ -94,7 +94,7 @@ static uint64_t taken_by(const char *path, const char *part)
 	return bytes;
 }
 
-/* Whether a process still shares there: CMD may have left one running. */
+/* Returns true if a process still shares there: CMD may have left one running. */
 static bool is_in_use(const char *path)
 {
 	struct cu_scan scan;
@@ -134,7 +134,10 @@ void cu_check_folders_left(bool remove, void (*each)(void *data, const char *pat
 				continue;
 			snprintf(path, sizeof(path), "%s/%.20s", places[i], d->d_name);
 			snprintf(name, sizeof(name), "%s/lock", path);
-			/* without one it is being made, or is of an older culimbo, which cannot be asked */
+			/*
+			 * a folder without a lock is being made, or is an older culimbo's, which
+			 * has none
+			 */
 			lock = open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 			if (lock < 0)
 				continue;

@@ -24,7 +24,7 @@ bool cu_check_format_read(const char *word, enum cu_check_format *format)
 }
 
 /* ------------------------------------------------------------------ the objects */
-/* Where the JSON string that begins at @s ends. */
+/* Returns the end of the JSON string that begins at @s. */
 static const char *string_end(const char *s)
 {
 	while (*s && *s != '"')
@@ -33,8 +33,8 @@ static const char *string_end(const char *s)
 }
 
 /*
- * Finds the value of @key in the object that begins at @object, not in those within it.  Returns
- * NULL if it is not there.
+ * Returns the value of @key in the object that begins at @object, but not in objects within it;
+ * NULL if there is none.
  */
 static const char *value_of(const char *object, const char *key)
 {
@@ -111,7 +111,7 @@ struct frame {
 
 struct finding {
 	char class[64], command[256], hint[512], what[1024];
-	struct frame at; /* where the program did it; "" where that is not known */
+	struct frame at; /* where in the program; "" if that is not known */
 	const char *object;
 };
 
@@ -155,7 +155,7 @@ static bool take_place(void *data, const struct frame *frame)
 	return false;
 }
 
-/* The path as it stands in the repository: GitHub, and whoever reads it, knows no other. */
+/* Returns the path within the repository, the only one that GitHub and its readers know. */
 static const char *relative(const char *file)
 {
 	const char *const roots[] = { getenv("GITHUB_WORKSPACE"), getcwd(NULL, 0) };
@@ -171,7 +171,7 @@ static const char *relative(const char *file)
 	return path;
 }
 
-/* Takes the finding that @object tells.  Returns false if it tells none.  @command is of its process. */
+/* Reads the finding in @object.  Returns false if it has none.  @command is the process's. */
 static bool take_finding(struct finding *f, const char *object, const char *type, const char *command)
 {
 	uint64_t count = number_of(object, "count"), bytes = number_of(object, "bytes");
@@ -207,7 +207,7 @@ static bool take_finding(struct finding *f, const char *object, const char *type
 }
 
 /* ------------------------------------------------------------------------ GitHub */
-/* A message ends at its line, and a property at a comma or colon too. */
+/* The end of a line ends a message; a comma or colon also ends a property. */
 static void put_github(FILE *to, const char *text, bool property)
 {
 	for (; *text; text++)
@@ -332,7 +332,7 @@ void cu_check_format_write(enum cu_check_format format, FILE *from, FILE *to, co
 		put_github(body, failed, false);
 		fputc('\n', body);
 	}
-	/* one that says that the check was made, and of what: an empty suite looks like none at all */
+	/* a test case that says what was checked: an empty suite would look like no check */
 	if (format == CU_CHECK_JUNIT) {
 		write_failure(body, "check", cmd, failed, NULL);
 		tests++;

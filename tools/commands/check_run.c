@@ -23,14 +23,14 @@
 
 enum {
 	FIRST_PAUSE = 2, LONGEST_PAUSE = 50, /* ms, between two looks */
-	SHARE = 20,			     /* a look takes 1 / SHARE of the time at most */
-	PIDFDS = 200,			     /* that are open at once */
+	SHARE = 20,			     /* looks take at most 1 / SHARE of the time */
+	PIDFDS = 200,			     /* at most this many are open at once */
 };
 
 /* ------------------------------------------------------------- how others ended */
 /*
- * Linux 6.15 says by a pidfd how a process ended that is not a child of ours, also when its parent
- * has taken its status.  The C library has no words for it yet.
+ * Since Linux 6.15 a pidfd tells how a process ended that is not our child, even when its parent
+ * has collected its status.  The C library does not declare this yet.
  */
 struct pidfd_exit {
 	uint64_t mask, cgroup;
@@ -61,7 +61,7 @@ static int open_pidfd(pid_t pid)
 }
 
 /* ------------------------------------------------------------------- the tree */
-/* Finds the one that began at @start, or (0) the last one whose status is not known yet. */
+/* Finds the process that began at @start; with 0, the last one with an unknown status. */
 static struct cu_descendant *find(struct cu_watch *watch, pid_t pid, uint64_t start)
 {
 	for (size_t i = watch->n; i-- > 0;)
@@ -70,7 +70,7 @@ static struct cu_descendant *find(struct cu_watch *watch, pid_t pid, uint64_t st
 	return NULL;
 }
 
-/* @status: as waitpid() says; -1: whoever is its parent knows, and may not have asked yet. */
+/* @status is waitpid()'s; -1: only its parent can get it, and may not have done so yet. */
 static void has_ended(struct cu_watch *watch, struct cu_descendant *d, int status)
 {
 	d->runs = false;
@@ -114,7 +114,7 @@ static void look_at(void *data, pid_t pid)
 	}
 	maps = cu_proc_maps(pid);
 	if (maps > 0 && maps & CU_MAPS_CUDA) {
-		/* a program that it has become by exec may have lost the library, or got it */
+		/* an exec may have lost the library, or brought it */
 		if (!d->cuda || (!d->unprotected && !(maps & CU_MAPS_CULIMBO)))
 			cu_proc_command(pid, d->command, sizeof(d->command));
 		d->unprotected |= !(maps & CU_MAPS_CULIMBO);
@@ -130,7 +130,7 @@ static void look_at_tree(struct cu_watch *watch, pid_t pid)
 	cu_proc_children(pid, look_at, watch);
 }
 
-/* Looks at all that runs below this process.  Returns how many that are. */
+/* Looks at all processes below this one.  Returns their number. */
 static size_t look_around(struct cu_watch *watch)
 {
 	size_t running = 0;
@@ -141,7 +141,7 @@ static size_t look_around(struct cu_watch *watch)
 	for (size_t i = 0; i < watch->n; i++) {
 		struct cu_descendant *d = &watch->list[i];
 
-		/* the tree changes while it is read: what is not in it may still be there */
+		/* the tree changes while it is read: a process that was not found may still live */
 		if (d->runs ? !d->seen && cu_proc_start(d->pid) != d->start : d->status == -1)
 			has_ended(watch, d, -1);
 		running += d->runs;
@@ -161,7 +161,7 @@ static void pass_on(int sig)
 	errno = error;
 }
 
-/* Takes the status of all children that have ended.  Returns true when CMD is among them. */
+/* Collects the status of all children that have ended.  Returns true if CMD is among them. */
 static bool take_children(struct cu_watch *watch, pid_t cmd, int *status)
 {
 	bool ended = false;
@@ -195,7 +195,7 @@ static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *st
 		if (take_children(watch, cmd, status)) {
 			until = cl_now() + wait;
 			pause = FIRST_PAUSE;
-			continue; /* what it has left has another parent now */
+			continue; /* its children have a new parent: look again */
 		}
 		if (until && (!running || cl_now() >= until))
 			break;
@@ -223,16 +223,16 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 	pid_t cmd;
 
 	*watch = (struct cu_watch){ .n = 0 };
-	/* without it, a process whose parent ends is lost to us, and all else works */
+	/* if this fails, we lose processes whose parent ends; everything else works */
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &mask);
-	/* those of the terminal go to CMD by themselves: it is in the foreground too */
+	/* the terminal's signals reach CMD directly: it is in the foreground, too */
 	for (unsigned int i = 0; i < 2; i++)
 		sigaction(from_terminal[i], &ignore, &before[n++]);
 	for (unsigned int i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
 		sigaction(passed[i], NULL, &before[n]);
-		/* what the caller wants ignored (nohup) CMD ignores too */
+		/* signals that the caller ignores (nohup), CMD ignores too */
 		if (before[n++].sa_handler != SIG_IGN)
 			sigaction(passed[i], &pass, NULL);
 	}
@@ -271,7 +271,7 @@ int cu_check_end_as(int status)
 
 	if (!WIFSIGNALED(status))
 		return WEXITSTATUS(status);
-	setrlimit(RLIMIT_CORE, &none); /* CMD has left one, if there is to be any */
+	setrlimit(RLIMIT_CORE, &none); /* CMD itself left a core file, if one is wanted */
 	signal(WTERMSIG(status), SIG_DFL);
 	fflush(NULL);
 	raise(WTERMSIG(status));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo collect`: asks an exporter to give back what nobody holds, in the way
- * an allocation that fails elsewhere does (shim/reclaim/pressure.c): a word in its file, a
- * futex, and an answer.  It forces nothing: what is held stays.
+ * `culimbo collect`: asks an exporter to give back blocks that no process holds, in
+ * the way another process does when its allocation fails (shim/reclaim/pressure.c): by a
+ * word in its file, a futex, and an answer.  Held blocks stay.
  */
 #include "config.h"
 
@@ -62,7 +62,7 @@ static void ask(void *data)
 	c->bytes_left = atomic_load(&h->limbo_bytes);
 }
 
-/* The state letter of /proc/PID/stat; 0: no such process. */
+/* Returns the state letter of /proc/PID/stat; 0: no such process. */
 static char proc_state(uint32_t pid)
 {
 	char path[48], line[512];
@@ -79,7 +79,7 @@ static char proc_state(uint32_t pid)
 	return end && end[1] == ' ' ? end[2] : '?';
 }
 
-/* 1: it maps the library; 0: it does not; -1: can't be told. */
+/* Returns 1 if it maps the library, 0 if not, -1 if that is not known. */
 static int maps_library(uint32_t pid)
 {
 	char path[48], *line = NULL;
@@ -122,7 +122,7 @@ static void say_no_file(const struct cu_command *command, uint32_t pid)
 	}
 }
 
-/* The index of the process that @id names, or -1 after a complaint. */
+/* Returns the index of the process that @id names, or -1 after an error message. */
 static long find_process(const struct cu_command *command, const struct cu_scan *scan, const char *id,
 			 long long pid)
 {
@@ -159,7 +159,7 @@ static long find_process(const struct cu_command *command, const struct cu_scan 
 	return -1;
 }
 
-/* Of what still waits, how many blocks each holder of process @process has; NULL: no memory, or no holder. */
+/* Counts the waiting blocks of each holder of process @process; NULL: no memory, or no holder. */
 static uint64_t *holds_of(const struct cu_scan *scan, uint32_t process)
 {
 	uint64_t *n = calloc(scan->process[process].holders, sizeof(*n));
@@ -188,7 +188,7 @@ static void say_holders(struct cu_emit *to, const struct cu_scan *scan, uint32_t
 		if (to)
 			cu_emit_open(to, "held_by", '[');
 		for (unsigned int j = 0; holds && j < p->holders; j++) {
-			if (!holds[j]) /* (what it holds is not freed) */
+			if (!holds[j]) /* its blocks are not freed */
 				continue;
 			n++;
 			if (to) {

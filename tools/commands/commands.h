@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All subcommands: each is defined in its own file, and culimbo.c has their order. */
+/* All subcommands.  Each is defined in its own file; culimbo.c has their order. */
 #ifndef CU_COMMANDS_H
 #define CU_COMMANDS_H
 

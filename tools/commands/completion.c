@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo completion SHELL`: the completions of bash, zsh and fish, from the
- * tables that the command itself runs by.  For `make`.
+ * `culimbo completion SHELL`: writes the completions of bash, zsh and fish from the
+ * tables that the command itself uses.  For `make`.
  *
- * What a word may be is told from what the help calls it: see struct cu_command.
+ * The name of an argument in the help tells the kind of word: see struct cu_command.
  */
 #include "config.h"
 
@@ -39,7 +39,7 @@ static enum kind kind_of(const char *argument)
 	return strchr(argument, '|') ? WORDS : NOTHING;
 }
 
-/* @text with each @from as @to. */
+/* Prints @text with each @from replaced by @to. */
 static void put_words(const char *text, char from, const char *to)
 {
 	for (; *text; text++)
@@ -212,7 +212,7 @@ static void bash(void)
 }
 
 /* ------------------------------------------------------------------------- zsh */
-/* In single quotes, within an _arguments specification. */
+/* Prints @text for single quotes within an _arguments specification. */
 static void zsh_text(const char *text)
 {
 	for (; *text; text++)
@@ -240,7 +240,7 @@ static void zsh_action(const struct cu_command *command, const char *argument)
 		fputs("_files -/", stdout);
 		break;
 	case COLUMNS:
-		fputs(" _culimbo_columns ", stdout); /* (a blank: without compadd's options) */
+		fputs(" _culimbo_columns ", stdout); /* the blank keeps compadd's options away */
 		put_columns(command, " ");
 		break;
 	case WORDS:

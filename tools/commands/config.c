@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo config`: the options as a program started from here would have
- * them.  All that is shown comes from the table in shim/base/options.def, read as
- * the library reads it; its complaints go to stderr.
+ * `culimbo config`: shows the options that a program started from here would have.
+ * It reads the table in shim/base/options.def and the environment as the library
+ * does.  The library's warnings go to stderr.
  */
 #include "config.h"
 
@@ -21,10 +21,10 @@ enum { NAME, VALUE, SOURCE, DEFAULT, ALLOWED, HELP };
 
 static const struct cu_column columns[] = {
 	[NAME] = { "NAME", CU_TEXT, 0, "the environment variable" },
-	[VALUE] = { "VALUE", CU_TEXT, 0, "what a program started from here would have" },
+	[VALUE] = { "VALUE", CU_TEXT, 0, "the value that a program started from here would have" },
 	[SOURCE] = { "SOURCE", CU_TEXT, 0, "environment or default" },
-	[DEFAULT] = { "DEFAULT", CU_TEXT, 0, "what holds when nothing is said" },
-	[ALLOWED] = { "ALLOWED", CU_TEXT, 0, "what it may be" },
+	[DEFAULT] = { "DEFAULT", CU_TEXT, 0, "the value if nothing is set" },
+	[ALLOWED] = { "ALLOWED", CU_TEXT, 0, "the allowed values" },
 	[HELP] = { "HELP", CU_TEXT, CU_BELOW, "what it does" },
 	{ .name = NULL },
 };
@@ -72,13 +72,13 @@ static void complain(const char *line)
 	fprintf(stderr, "culimbo config: %s\n", line);
 }
 
-/* Whether @word names @row: with or without "CULIMBO_", in letters of either case. */
+/* Returns true if @word names @row, with or without "CULIMBO_", in upper or lower case. */
 static bool is_named(const struct cl_option_row *row, const char *word)
 {
 	return !strcasecmp(row->name, word) || !strcasecmp(row->name + strlen("CULIMBO_"), word);
 }
 
-/* Returns false after a complaint if one of the @n words of @name is no option. */
+/* Returns false, after an error message, if one of the @n words of @name is no option. */
 static bool are_options(const struct cu_command *command, int n, char **name)
 {
 	for (int i = 0; i < n; i++) {

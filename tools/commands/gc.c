@@ -2,9 +2,9 @@
 /*
  * `culimbo gc`: removes the files that dead exporters left.
  *
- * Must always hold: a file goes only by shim/shm/gc.h, whose exporter is dead and
- * whose byte lock we hold, or which is of an earlier boot; so it is safe at any
- * time.  What is not understood is left, and said.
+ * This is safe at any time: only shim/shm/gc.h removes a file, if its exporter is dead
+ * and we hold its byte lock, or if it is of an earlier boot.  Files that are not
+ * understood are left, and listed.
  */
 #include "config.h"
 
@@ -36,9 +36,9 @@ static const struct cu_column columns[] = {
 	[GCFILE] = { "FILE", CU_TEXT, 0, "the file" },
 	[PID] = { "PID", CU_NUMBER, 0, "its process, as its own PID namespace counts" },
 	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "the command line of its process" },
-	[STATE] = { "STATE", CU_TEXT, 0, "of its process or of the file, as `culimbo ps` has it" },
+	[STATE] = { "STATE", CU_TEXT, 0, "of its process or of the file, as in `culimbo ps`" },
 	[BLOCKS] = { "BLOCKS", CU_NUMBER, 0, "blocks that it exported or had in limbo when it ended" },
-	[DISK] = { "DISK", CU_BYTES, 0, "memory that the file takes" },
+	[DISK] = { "DISK", CU_BYTES, 0, "the space that the file takes" },
 	[WHY] = { "WHY", CU_TEXT, 0, "why, or what to do" },
 	{ .name = NULL },
 };
@@ -96,7 +96,7 @@ struct gc {
 	bool dry;
 };
 
-/* With the file mapped: may be cut meanwhile. */
+/* Reads the mapped file, which may be cut meanwhile. */
 static void judge_and_take(void *data)
 {
 	struct gc *gc = data;
@@ -111,7 +111,7 @@ static void judge_and_take(void *data)
 	gc->result = f->judged != CL_DEAD ? -EBUSY : gc->dry ? 0 : cl_gc_file(&gc->region, gc->dirfd);
 }
 
-/* Again: the one of a process that /proc says nothing of is looked at twice. */
+/* Looks again, for a file whose process /proc does not show. */
 static void try_file(struct gc *gc)
 {
 	struct file *f = gc->file;
@@ -120,7 +120,7 @@ static void try_file(struct gc *gc)
 	int error;
 
 	if (fstatat(gc->dirfd, f->name, &st, AT_SYMLINK_NOFOLLOW)) {
-		f->action = NULL; /* gone meanwhile */
+		f->action = NULL; /* it has disappeared */
 		return;
 	}
 	f->disk = (uint64_t)st.st_blocks * 512;
@@ -167,7 +167,7 @@ static void try_file(struct gc *gc)
 			 f->judged == CL_LEAVING ? "its process is ending: its GPU work may go on" :
 						   "nothing is known of its process yet but that its lock is free: ask again";
 	} else if (gc->result == -ENOENT || gc->result == -ESTALE) {
-		f->action = NULL; /* another has taken it away meanwhile */
+		f->action = NULL; /* another process has removed it */
 	} else {
 		f->action = "failed";
 		f->why = strerror(-gc->result);
@@ -175,7 +175,7 @@ static void try_file(struct gc *gc)
 	cl_region_close(&gc->region);
 }
 
-/* The folders that killed checks left stand behind the files. */
+/* Lists the folders that killed checks left, behind the files. */
 struct folders {
 	struct file *file;
 	long n;
@@ -203,7 +203,7 @@ static int compare(const void *x, const void *y)
 	return strcmp(a->name, b->name);
 }
 
-/* Returns how many, or -ENOMEM. */
+/* Returns their number, or -ENOMEM. */
 static long list_files(int dirfd, struct file **list)
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -312,7 +312,7 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 		again |= list[i].judged == CL_SETTLING || list[i].judged == CL_LEAVING;
 	}
 	if (again) {
-		/* one look begins what the next one settles: see shim/shm/liveness.h */
+		/* the first look begins a wait that the second one ends: see shim/shm/liveness.h */
 		uint64_t wait = cl_options.settle.number + 10000000;
 		struct timespec t = { (time_t)(wait / 1000000000), (long)(wait % 1000000000) };
 
@@ -326,7 +326,7 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 	}
 	if (gc.dirfd >= 0)
 		close(gc.dirfd);
-	/* who names a directory means that one alone */
+	/* a user who names a directory means only that one */
 	if (n >= 0 && !dir && !getenv("CULIMBO_DIR")) {
 		struct folders folders = { list, n, gc.dry };
 
@@ -344,7 +344,10 @@ static int gc(const struct cu_command *command, int argc, char **argv)
 			continue;
 		if (!strcmp(list[i].action, "failed"))
 			status = CU_FAILED;
-		/* people want to know what was done; the living are a number below */
+		/*
+		 * people want to see what was done; files of living processes are only counted
+		 * below
+		 */
 		if (!people || format.output || list[i].judged != CL_ALIVE ||
 		    strcmp(list[i].action, "kept") != 0)
 			cu_table_line(table, fill, &list[i]);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo man`: the man pages, from the tables that the command itself runs by,
- * so that no option can be in one and not in the other.  For `make`.
+ * `culimbo man`: writes the man pages from the tables that the command itself uses,
+ * so that both always have the same options.  For `make`.
  *
  *   culimbo man            culimbo(1)
  *   culimbo man SUB        culimbo-SUB(1)
- *   culimbo man options    the section of culimbo(7) on the library's options
+ *   culimbo man options    culimbo(7)'s section on the library's options
  *   culimbo man --write=DIR --library=FILE
  *                          all of them into DIR; FILE is culimbo(7), with a line
  *                          "@OPTIONS@" in the place of that section
@@ -23,11 +23,11 @@
 #include "tools/commands/commands.h"
 #include "tools/common/table.h"
 
-#define PAGE_DATE "2026-11-20" /* not of the build: the same source makes the same pages */
+#define PAGE_DATE "2026-11-20" /* not the date of the build: the same source makes the same pages */
 
 enum { OPTION_WRITE = 128, OPTION_LIBRARY };
 
-/* A letter that roff has its own ideas about; `...` becomes bold. */
+/* Writes a letter, escaped for roff; `...` becomes bold. */
 static void put_letter(FILE *to, char c, bool *bold)
 {
 	switch (c) {
@@ -69,7 +69,7 @@ static void put(FILE *to, const char *text)
 		fputs("\\fR", to);
 }
 
-/* Text whose paragraphs are parted by empty lines. */
+/* Writes text whose paragraphs are separated by empty lines. */
 static void put_paragraphs(FILE *to, const char *text)
 {
 	for (const char *end; *text; text = end) {
@@ -248,7 +248,7 @@ static void put_library_options(FILE *to)
 	}
 }
 
-/* The file to write, or NULL after a complaint. */
+/* Opens the file to write.  Returns NULL after an error message. */
 static FILE *page(const struct cu_command *command, const char *dir, const char *name, const char *section)
 {
 	char path[PATH_MAX];
@@ -272,7 +272,7 @@ static int done(const struct cu_command *command, FILE *to)
 	return CU_OK;
 }
 
-/* culimbo(7) out of its text. */
+/* Writes culimbo(7) from its text. */
 static int write_library(const struct cu_command *command, const char *dir, const char *library)
 {
 	char *line = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo metrics`: what the exporter files say, as numbers for a monitor.
+ * `culimbo metrics`: prints numbers from the exporter files for a monitor.
  *
- * The text is OpenMetrics, which Prometheus and the textfile collector of node_exporter read.
- * A FILE is always whole: the text goes to another one beside it, which then takes its name.
- * No two lines have the same name and labels, whoever chose his pid and his command.
+ * The form is OpenMetrics, which Prometheus and the textfile collector of node_exporter read.
+ * A FILE is always complete: the text goes to a temporary file, which then takes its name.
+ * No two lines have the same name and labels, whatever pids and commands processes have.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HASH_FUNCTION HASH_OAT /* uthash's own falls through cases unsaid, which clang warns of */
+#define HASH_FUNCTION HASH_OAT /* clang warns that uthash's default falls through cases */
 #include <uthash.h>
 
 #include "tools/commands/commands.h"
@@ -33,27 +33,27 @@
 enum { OPTION_OUTPUT = 'o', OPTION_EVERY = 128, OPTION_FORMAT, OPTION_USER };
 
 /*
- * The two differ in the comments of counters alone.  OpenMetrics names there the metric, and its
- * values' lines have "_total" behind it; the older form of Prometheus names what stands in these
- * lines.  node_exporter and `promtool check metrics` read only the older one: of a counter in the
- * other form they see the values, but neither the type nor the help.
+ * The two forms differ only in the comments of counters.  OpenMetrics has the metric's name there,
+ * and the lines of its values add "_total"; Prometheus' older form has the full name of these
+ * lines.  node_exporter and `promtool check metrics` read only the older form: in the other one
+ * they see a counter's values, but neither its type nor its help.
  */
 static bool openmetrics = true;
-/* Whose processes; root's node_exporter wants all of the machine. */
+/* The users whose processes count; root's node_exporter wants all of the machine. */
 static struct cu_users users;
 
 /* ------------------------------------------------------------------- what only grows */
 static const struct {
 	const char *name, *unit, *help;
 	size_t at; /* in struct cu_counters */
-	bool live; /* only of processes whose version of culimbo keeps it */
+	bool live; /* only for processes whose version of culimbo keeps it */
 } counters[] = {
 	{ "culimbo_exports", NULL, "Blocks and events that the process has exported, each counted once.",
 	  offsetof(struct cu_counters, exports), false },
 	{ "culimbo_limbo_entered_bytes", "bytes",
 	  "Device memory that the process has freed and culimbo has kept for a while, in whole pages of 2 MiB.",
 	  offsetof(struct cu_counters, entered_bytes), false },
-	{ "culimbo_limbo_returned_bytes", "bytes", "Device memory of these blocks that the driver has back.",
+	{ "culimbo_limbo_returned_bytes", "bytes", "Device memory of these blocks that was given back to the driver.",
 	  offsetof(struct cu_counters, returned_bytes), false },
 	{ "culimbo_refused", NULL, "Opens of the process that were refused: the block had been freed.",
 	  offsetof(struct cu_counters, refused), false },
@@ -91,22 +91,22 @@ enum what {
 };
 
 static const struct {
-	const char *name, *state, *help; /* .state: the same name again, with another label */
+	const char *name, *state, *help; /* .state: a label; a name can have several */
 } whats[WHATS] = {
 	[EXPORTED] = { "exported", NULL, "that the process exports and has not freed" },
 	[HELD] = { "held", NULL, "that the process exports and has not freed, and others have open" },
-	[LIMBO_HELD] = { "limbo", "held", "that the process has freed and the driver has not" },
+	[LIMBO_HELD] = { "limbo", "held", "that the process has freed and the driver does not have back" },
 	[LIMBO_GRACE] = { "limbo", "grace", NULL },
 	[LIMBO_FREE] = { "limbo", "free", NULL },
 	[ORPHANED] = { "orphaned", NULL, "that the process left when it died or its context ended, and others have open" },
-	[PINNED] = { "pinned", NULL, "of others, freed or left by the dead, that the process has open" },
+	[PINNED] = { "pinned", NULL, "of others that the process has open, although they were freed or their exporter died" },
 };
 
-/* What one process has on one device. */
+/* The numbers of one process on one device. */
 struct series {
 	UT_hash_handle hh;
 	char labels[576]; /* the hash's key */
-	uint64_t blocks[WHATS], bytes[WHATS], oldest; /* since its free, ns */
+	uint64_t blocks[WHATS], bytes[WHATS], oldest; /* in limbo, ns since its free */
 };
 
 struct metrics {
@@ -115,7 +115,7 @@ struct metrics {
 	bool failed;
 };
 
-/* @text as the value of a label. */
+/* Writes @text as the value of a label. */
 static void put_escaped(char *to, size_t size, const char *text)
 {
 	size_t at = 0;
@@ -128,7 +128,7 @@ static void put_escaped(char *to, size_t size, const char *text)
 	to[at] = 0;
 }
 
-/* The program of a command line, without its folder and arguments. */
+/* Finds the program in a command line, without its folder and arguments. */
 static void program_of(char *to, size_t size, const char *command)
 {
 	size_t length = strcspn(command, " ");
@@ -146,7 +146,7 @@ static void label(char *to, size_t size, const struct cu_process *p)
 
 	program_of(program, sizeof(program), p->command);
 	cu_file_word(file, p->file_id);
-	/* the file, or where there is none the start, tells two processes with one pid apart */
+	/* the file, or without one the start time, tells two processes with the same pid apart */
 	if (p->file_id)
 		snprintf(to, size, "pid=\"%u\",program=\"%s\",file=\"%s\"", p->who.pid, program, file);
 	else
@@ -156,7 +156,7 @@ static void label(char *to, size_t size, const struct cu_process *p)
 		snprintf(to + strlen(to), size - strlen(to), ",user=\"%u\"", (unsigned int)p->user);
 }
 
-/* Of the process with @labels, and of the GPU that has @block.  NULL without memory. */
+/* Returns the numbers of the process with @labels on the GPU of @block; NULL without memory. */
 static struct series *series_of(struct metrics *m, const char *labels, const struct cu_block *block)
 {
 	struct series *series, *found;
@@ -194,7 +194,7 @@ static bool same(const struct cl_identity *a, const struct cl_identity *b)
 	return a->pid == b->pid && a->pid_ns == b->pid_ns && a->start_time == b->start_time;
 }
 
-/* The labels of the process that @who names, or NULL: it has no line of its own. */
+/* Returns the labels of process @who; NULL: it has no line of its own. */
 static const char *labels_of(const struct metrics *m, const struct cu_scan *scan, const struct cl_identity *who)
 {
 	for (size_t i = 0; i < scan->processes; i++)
@@ -274,7 +274,7 @@ static void put_counters(FILE *to, const struct metrics *m, const struct cu_scan
 	}
 }
 
-/* One kind of thing that is counted in blocks and bytes: @bytes says which of the two. */
+/* Writes one kind of numbers, in bytes if @bytes, else in blocks. */
 static void put_what(FILE *to, const struct metrics *m, enum what from, bool bytes)
 {
 	char name[64], help[160];
@@ -347,14 +347,14 @@ static bool put_all(FILE *to, const struct cu_scan *scan)
 }
 
 /* -------------------------------------------------------------------------- output */
-/* Writes the @length bytes at @text to @path, whole or not at all.  0 or -errno. */
+/* Writes the @length bytes at @text to @path, completely or not at all.  Returns 0 or -errno. */
 static int replace(const char *path, const char *text, size_t length)
 {
 	char beside[PATH_MAX];
 	int fd, error = 0;
 	size_t at = 0;
 
-	/* node_exporter reads *.prom alone */
+	/* node_exporter reads only *.prom, so it ignores the temporary file */
 	if (snprintf(beside, sizeof(beside), "%s.%d.new", path, (int)getpid()) >= (int)sizeof(beside))
 		return -ENAMETOOLONG;
 	fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -377,7 +377,7 @@ static int replace(const char *path, const char *text, size_t length)
 	return error;
 }
 
-/* Looks once and writes.  Returns the exit status. */
+/* Scans once and writes.  Returns the exit status. */
 static int look(const struct cu_command *command, const char *output)
 {
 	int fd = users.given ? -ENOENT : cu_directory_open(command), error;
@@ -415,7 +415,7 @@ static void on_end(int signal)
 	told_to_end = signal;
 }
 
-/* Looks every @ns nanoseconds, until SIGINT or SIGTERM. */
+/* Scans every @ns nanoseconds, until SIGINT or SIGTERM. */
 static int look_again_and_again(const struct cu_command *command, const char *output, uint64_t ns)
 {
 	struct sigaction end = { .sa_handler = on_end };
@@ -426,7 +426,10 @@ static int look_again_and_again(const struct cu_command *command, const char *ou
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
-	/* they come only while it waits, so that none is missed between the look and the wait */
+	/*
+	 * signals are delivered only during the wait, so that none is missed between a scan and a
+	 * wait
+	 */
 	sigprocmask(SIG_BLOCK, &ends, &before);
 	sigaction(SIGINT, &end, NULL);
 	sigaction(SIGTERM, &end, NULL);
@@ -442,7 +445,7 @@ static int look_again_and_again(const struct cu_command *command, const char *ou
 		next.tv_nsec %= 1000000000;
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		wait = (int64_t)(next.tv_sec - now.tv_sec) * 1000000000 + next.tv_nsec - now.tv_nsec;
-		if (wait < 0) { /* the machine slept, or was busy: not all that were missed are made up for */
+		if (wait < 0) { /* the machine slept, or was busy: skip the missed scans */
 			next = now;
 			wait = 0;
 		}

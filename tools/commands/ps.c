@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `culimbo ps`: one line a process that shares GPU memory. */
+/* `culimbo ps`: one line for each process that shares GPU memory. */
 #include "config.h"
 
 #include <errno.h>
@@ -26,41 +26,41 @@ enum { PID, COMMAND, STATE, EXPORTED, HELD, LIMBO, LIMBOBYTES, IMPORTED, PINS, A
 
 static const struct cu_column columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
-	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line; where it has no file, its name" },
+	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line; without a file, its name" },
 	[STATE] = { "STATE", CU_TEXT, 0,
 		    "alive; dead; ending (its GPU work may go on); unsure (its lock is free, no more is known); or the state of its file: damaged, version (of another culimbo), old (of an earlier boot), foreign (another user's), unread" },
 	[EXPORTED] = { "EXPORTED", CU_NUMBER, 0, "blocks and events that it exports and has not freed; of a dead process only what others still hold" },
 	[HELD] = { "HELD", CU_NUMBER, 0, "its blocks that others hold, freed or not" },
-	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks that it has freed, but the driver has not; of a dead process only what others still hold" },
-	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "what these take" },
+	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks that it has freed and the driver does not have back; of a dead process only what others still hold" },
+	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "the size of these" },
 	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
-	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it has open, and so keeps from going back to the driver: freed blocks, and blocks of dead processes" },
+	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it keeps from going back to the driver, since it has it open: freed blocks, and blocks of dead processes" },
 	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
 	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it has none, but holds blocks of others" },
-	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "what is wrong with the file, where the process is, or that no process opens what it exports" },
-	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what it exports and has not freed" },
-	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "the bytes of its blocks that others hold" },
-	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the bytes of others' blocks that it holds" },
-	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_HIDDEN, "how many processes hold blocks of it" },
+	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "a fault of the file, where the process is, or that no process opens what it exports" },
+	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the size of what it exports and has not freed" },
+	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "the size of its blocks that others hold" },
+	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the size of others' blocks that it holds" },
+	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_HIDDEN, "how many processes hold its blocks" },
 	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share, local time" },
-	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "memory that its file takes" },
+	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "the space that its file takes" },
 	[PIDNS] = { "PIDNS", CU_NUMBER, CU_HIDDEN | CU_LEFT, "the inode of its PID namespace" },
-	[HOSTPID] = { "HOSTPID", CU_NUMBER, CU_IF_ANY, "of a process in another PID namespace: what it is called here" },
-	[HOST] = { "HOST", CU_TEXT, CU_IF_ANY, "of such a process: what it calls its host, which in a pod is the pod's name (its HOSTNAME)" },
-	[POD] = { "POD", CU_TEXT, CU_IF_ANY, "of such a process: the UID of its pod in Kubernetes" },
+	[HOSTPID] = { "HOSTPID", CU_NUMBER, CU_IF_ANY, "for a process in another PID namespace: its process id in this one" },
+	[HOST] = { "HOST", CU_TEXT, CU_IF_ANY, "for such a process: the host name that it sees (its HOSTNAME), in a pod the pod's name" },
+	[POD] = { "POD", CU_TEXT, CU_IF_ANY, "for such a process: the UID of its pod in Kubernetes" },
 	[CONTAINER] = { "CONTAINER", CU_TEXT, CU_HIDDEN, "the first 12 digits of its container's id" },
 	[CGROUP] = { "CGROUP", CU_TEXT, CU_HIDDEN, "its cgroup, which names its container or pod" },
-	[REFUSED] = { "REFUSED", CU_NUMBER, CU_IF_ANY, "how often CUDA refused to share memory that it asked handles of, or to open such; `culimbo report` says of which, and what would share it" },
+	[REFUSED] = { "REFUSED", CU_NUMBER, CU_IF_ANY, "how often CUDA refused to make a handle of its memory, or to open one; `culimbo report` says which memory, and how it can be shared" },
 	[FDEXPORTS] = { "FDEXPORTS", CU_NUMBER, CU_IF_ANY, "how often it exported virtual memory or a pool by a descriptor, which CUDA keeps alive by itself" },
-	[FDEXPORTBYTES] = { "FDEXPORTBYTES", CU_BYTES, CU_HIDDEN, "what these took; an allocation that was exported twice counts twice, a pool as nothing" },
-	[FDIMPORTS] = { "FDIMPORTS", CU_NUMBER, CU_IF_ANY, "how often it imported such by a descriptor" },
-	[FDIMPORTBYTES] = { "FDIMPORTBYTES", CU_BYTES, CU_HIDDEN, "what these took, as far as they were mapped" },
+	[FDEXPORTBYTES] = { "FDEXPORTBYTES", CU_BYTES, CU_HIDDEN, "the size of these; an allocation that was exported twice counts twice, a pool counts 0" },
+	[FDIMPORTS] = { "FDIMPORTS", CU_NUMBER, CU_IF_ANY, "how often it imported virtual memory or a pool by a descriptor" },
+	[FDIMPORTBYTES] = { "FDIMPORTBYTES", CU_BYTES, CU_HIDDEN, "the size of these, as far as they were mapped" },
 	[FABRIC] = { "FABRIC", CU_NUMBER, CU_IF_ANY, "how often it exported or imported memory by a fabric handle, which culimbo does not cover" },
-	[USER] = { "USER", CU_NUMBER, CU_IF_ANY | CU_LEFT, "whose it is, with --user" },
+	[USER] = { "USER", CU_NUMBER, CU_IF_ANY | CU_LEFT, "its user, with --user" },
 	{ .name = NULL },
 };
 
-/* What @p is called here; 0: it cannot be seen. */
+/* Returns the pid of @p in this PID namespace; 0: it is not visible. */
 static pid_t pid_here(const struct cu_process *p)
 {
 	return p->elsewhere ? cu_proc_here(p->who.pid, p->who.pid_ns, p->who.start_time) : (pid_t)p->who.pid;
@@ -157,7 +157,10 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 	case POD:
 	case CONTAINER:
 	case CGROUP:
-		/* by itself a pod is worth a column only of processes of another one */
+		/*
+		 * only processes in another PID namespace get a POD, so without any the column is
+		 * left out
+		 */
 		if (p->state == CL_DEAD || (column == POD && !p->elsewhere) || (here = pid_here(p)) <= 0)
 			break;
 		cu_proc_cgroup(here, text, sizeof(text));
@@ -218,7 +221,7 @@ static int by_weight(const void *x, const void *y)
 	return (a->file_id > b->file_id) - (a->file_id < b->file_id);
 }
 
-/* ------------------------------------------------ those that culimbo does not reach */
+/* ---------------------------------------- processes that use CUDA without culimbo */
 static void list_unprotected(void *data, pid_t pid)
 {
 	struct cu_process process = { .who.pid = (uint32_t)pid, .state = CL_ALIVE };
@@ -238,7 +241,7 @@ static int unprotected(const struct cu_command *command, struct cu_format *forma
 	struct cu_table *table;
 	int status;
 
-	/* of such a process no more is known */
+	/* nothing else is known about such a process */
 	if (!format->output)
 		format->output = "PID,AGE,COMMAND";
 	table = cu_table_new(command, "processes", format, &status);
@@ -348,7 +351,7 @@ const struct cu_command cu_ps = {
 		"\n"
 		"With --gpus: lists each GPU.  GPU: its number, as nvidia-smi counts; NAME; USED, FREE: its\n"
 		"memory, by libnvidia-ml.so.1; EXPORTED, HELD: blocks of processes, and those that others\n"
-		"hold; LIMBO: what the limbos of the living take, in whole pages of the driver; PINNED:\n"
+		"hold; LIMBO: the size of living processes' limbos, in whole pages of the driver; PINNED:\n"
 		"freed blocks, and blocks of dead processes, that others hold; UUID.",
 	.options = options,
 	.columns = columns,

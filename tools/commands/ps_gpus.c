@@ -13,19 +13,19 @@ enum { GPU, NAME, USED, FREE, EXPORTED, HELD, LIMBO, PINNED, UUID };
 
 static const struct cu_column columns[] = {
 	[GPU] = { "GPU", CU_NUMBER, CU_LEFT, "its number, as nvidia-smi counts" },
-	[NAME] = { "NAME", CU_TEXT, CU_IF_ANY, "what NVIDIA's library calls it" },
-	[USED] = { "USED", CU_BYTES, CU_KEY_BYTES, "of its memory, by all processes of the machine" },
-	[FREE] = { "FREE", CU_BYTES, CU_KEY_BYTES, "of its memory" },
+	[NAME] = { "NAME", CU_TEXT, CU_IF_ANY, "its name, by NVIDIA's library" },
+	[USED] = { "USED", CU_BYTES, CU_KEY_BYTES, "memory of it that all processes of the machine use" },
+	[FREE] = { "FREE", CU_BYTES, CU_KEY_BYTES, "memory of it that is free" },
 	[EXPORTED] = { "EXPORTED", CU_BYTES, CU_KEY_BYTES, "blocks that processes export and have not freed" },
-	[HELD] = { "HELD", CU_BYTES, CU_KEY_BYTES, "blocks that other processes than the exporter hold" },
-	[LIMBO] = { "LIMBO", CU_BYTES, CU_KEY_BYTES, "what the limbos take, in whole pages of the driver" },
+	[HELD] = { "HELD", CU_BYTES, CU_KEY_BYTES, "blocks that processes other than the exporter hold" },
+	[LIMBO] = { "LIMBO", CU_BYTES, CU_KEY_BYTES, "the size of the limbos, in whole pages of the driver" },
 	[PINNED] = { "PINNED", CU_BYTES, CU_KEY_BYTES, "freed blocks, and those of dead processes, that others hold" },
-	[UUID] = { "UUID", CU_TEXT, 0, "as nvidia-smi -L has it" },
+	[UUID] = { "UUID", CU_TEXT, 0, "as nvidia-smi -L prints it" },
 	{ .name = NULL },
 };
 
 struct line {
-	const struct cu_gpu *gpu; /* NULL: blocks whose exporters have not said whose memory they are */
+	const struct cu_gpu *gpu; /* NULL: blocks whose exporters did not note the GPU */
 	uint64_t exported, held, pinned;
 };
 
@@ -77,7 +77,7 @@ static void add(struct line *line, const struct cu_scan *scan, const struct cu_b
 	bool dead = scan->process[block->process].state == CL_DEAD;
 	bool live = block->is.class == CL_VIEW_LIVE || block->is.class == CL_VIEW_HELD;
 
-	/* of a dead process the driver has back what nobody holds */
+	/* of a dead process's memory the driver has back what nobody holds */
 	if (live && !dead)
 		line->exported += block->is.size;
 	if (!block->held || block->is.class == CL_VIEW_ORPHANED)
@@ -105,7 +105,7 @@ int cu_ps_gpus(const struct cu_command *command, const struct cu_format *format,
 		cu_table_drop(table);
 		return status;
 	}
-	/* the dead have no limbo, but their blocks name a GPU too */
+	/* dead processes have no limbo, but their blocks name a GPU, too */
 	for (size_t i = 0; i < scan.blocks; i++)
 		if (scan.block[i].has_gpu)
 			cu_gpus_find(&scan.gpus, scan.block[i].gpu);

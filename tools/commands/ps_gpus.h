@@ -6,7 +6,7 @@
 #include "tools/common/table.h"
 #include "tools/common/users.h"
 
-/* Prints it.  Returns the exit status, after a complaint if it is not CU_OK. */
+/* Prints the table.  Returns the exit status, after an error message if it is not CU_OK. */
 int cu_ps_gpus(const struct cu_command *command, const struct cu_format *format, const struct cu_users *users,
 	       const char *dir);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo report`: what the report at exit says, of processes that live, have
- * ended or were killed, from the files that they have or left; with functions,
- * files and lines where they are known.
+ * `culimbo report`: prints the report at exit for processes that live, have ended or
+ * were killed, from the files that they have or left, with functions, files and
+ * lines where they are known.
  *
- * Reads only.
+ * It only reads.
  */
 #include "config.h"
 
@@ -51,7 +51,7 @@ static int by_age(const void *a, const void *b)
 					  (x->file_id > y->file_id) - (x->file_id < y->file_id);
 }
 
-/* The files in @dirfd; *unread: those of which only the name can be read. */
+/* Lists the files in @dirfd; *unread is the number of those whose contents can't be read. */
 static int list(int dirfd, struct entry **entries, size_t *n, uint64_t *unread)
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err = 0;
@@ -125,7 +125,7 @@ void cu_reports_free(struct cu_reports *reports)
 	*reports = (struct cu_reports){ .n = 0 };
 }
 
-/* Returns what there is to say of the process looked at; NULL: no memory. */
+/* Returns the text and objects of the report on the process that was read; NULL: no memory. */
 static char *render(struct cl_report *report)
 {
 	static struct cl_emit real; /* 8 KiB */
@@ -168,10 +168,13 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 	for (size_t i = 0; !err && i < n; i++) {
 		struct cl_view view;
 
-		/* a look counts what suppressions match: those of strangers do not count */
+		/*
+		 * reading a process counts matches of suppressions, so skip earlier processes
+		 * first
+		 */
 		if (entries[i].created < sums->since ||
 		    cl_view_open(&view, dirfd, entries[i].file_id, NULL, NULL))
-			continue; /* it has just gone */
+			continue; /* it has just disappeared */
 		cl_report_look_at_view(report, &view);
 		if (!wanted || wanted(data, report)) {
 			sums->processes++;
@@ -189,7 +192,7 @@ int cu_report_directory(struct cl_report *report, int dirfd,
 
 /* --------------------------------------------------------------------- options */
 static const struct cu_command *complaining;
-static bool own_min_age; /* --min-age: said by another name, and no default holds */
+static bool own_min_age; /* the value is --min-age's: messages name that, and no default replaces it */
 
 static void complain(const char *line)
 {
@@ -224,7 +227,7 @@ bool cu_report_suppressions(const struct cu_command *command, struct cl_suppress
 	return !err;
 }
 
-/* A number without anything around it. */
+/* Parses a number that is the whole text. */
 static bool read_number(const char *text, unsigned long max, unsigned long *number)
 {
 	char *end;
@@ -276,16 +279,19 @@ static void say_end(struct cl_report *report, const struct cu_report_sums *sums,
 				 "anything (--all shows those that share)\n");
 }
 
-/* Whether @line may stand in a report: its own words, a frame, or JSON; a part of one is shown, too. */
+/*
+ * Returns true if @line can be part of a report: its own words, a frame, or JSON.  A partial
+ * report is shown, too.
+ */
 static bool may_be_of_report(const char *line)
 {
 	return line[0] == '{' || line[strspn(line, " ")] == '#' || strstr(line, "culimbo");
 }
 
-/* Reports that processes have written at their ends, with the names added. */
+/* Prints reports that processes have written at their ends, with names added. */
 static int add_names(const struct cu_command *command, int files, char **file, bool full)
 {
-	static const char how[] = "culimbo: names and lines: "; /* which is done here */
+	static const char how[] = "culimbo: names and lines: "; /* left out: names are added here */
 	struct cu_names names = { .symbols = cu_symbols_new(), .to = stdout, .full = full,
 				  .colour = cl_emit_wants_colour(STDOUT_FILENO) };
 	int status = names.symbols ? CU_OK : CU_FAILED;
@@ -314,7 +320,7 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 				cu_names_line(&names, line);
 			found = found || may_be_of_report(line);
 		}
-		if (ferror(from)) { /* a directory, for one, is opened as a file is */
+		if (ferror(from)) { /* fopen() succeeds for a directory, for example */
 			cu_error(command, "%s: %s", file[i], strerror(errno));
 			status = CU_FAILED;
 		} else if (!found) {
@@ -330,7 +336,7 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 	return status;
 }
 
-/* Tells of all processes, as one another's sides. */
+/* Writes the reports of all processes, joined as sides of the same blocks. */
 static void tell(const struct cl_report *r, const struct cu_reports *reports, struct cl_suppressions *suppressions,
 		 bool all, unsigned int top, struct cu_report_sums *sums)
 {
@@ -442,7 +448,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	cl_report_begin(&r);
 	r.top = (unsigned int)top;
 	r.min_age = cl_options.min_age.number;
-	r.suppressions = generate ? &known : NULL; /* else they are looked at when all is told together */
+	r.suppressions = generate ? &known : NULL; /* otherwise applied when reports are joined */
 	r.generate = generate;
 	r.all = choice.all;
 	r.full_stacks = cl_options.full_stacks.number;

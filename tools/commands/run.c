@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo run`: becomes CMD, with the library before whatever LD_PRELOAD
- * already holds.
+ * `culimbo run`: becomes CMD, with the library as the first entry of LD_PRELOAD.
  *
- * Must always hold: once CMD is started nothing of ours is left but two
- * environment variables (no parent process, no open descriptor, no signal
- * handler), so stdin, stdout, signals and the exit status are CMD's own.
+ * Once CMD is started, nothing of ours may be left except two environment variables:
+ * no parent process, no open descriptor, no signal handler.  So stdin, stdout,
+ * signals and the exit status are CMD's own.
  *
- * Names need a process that outlives CMD.  With --names that is the parent of CMD, as in
- * `culimbo check`.  It is an option, for then CMD has another process id than the one that was
- * started: who kills, stops or waits for that one meets us.
+ * Names need a process that outlives CMD.  With --names that is CMD's parent, as in `culimbo
+ * check`.  It is an option, since CMD then has another process id than the one that was started:
+ * a kill of that one, a stop, or a wait for it reaches us.
  */
 #include "config.h"
 
@@ -36,7 +35,7 @@ static const char *const variables[] = {
 };
 #define VARIABLE(name, n, argument, help) { name, OPTION_VARIABLE + (n), argument, help }
 
-static char *wrong_value; /* what the library would say of it */
+static char *wrong_value; /* the library's message about it */
 
 static void note_wrong(const char *line)
 {
@@ -44,13 +43,16 @@ static void note_wrong(const char *line)
 
 	if (wrong_value || !(wrong_value = strdup(line)))
 		return;
-	/* here no default takes its place */
+	/* here no default replaces the value */
 	end = strstr(wrong_value, "; using the default");
 	if (end)
 		*end = 0;
 }
 
-/* Sets @name to @value.  False: the library does not take it, and *wrong_value says why. */
+/*
+ * Sets @name to @value.  Returns false, with the reason in wrong_value, if the library would
+ * reject it.
+ */
 static bool set_variable(const char *name, const char *value)
 {
 	struct cl_options options;
@@ -68,8 +70,8 @@ static bool set_variable(const char *name, const char *value)
 
 
 /*
- * Says to somebody at a terminal that there is no driver.  A program that needs it fails with words
- * of ld.so or of cudart, which lead to nothing here.
+ * Tells a user at a terminal that there is no driver.  A program that needs it fails with a message
+ * of ld.so or of cudart, which does not mention culimbo's simulated driver.
  */
 static void say_no_driver(const struct cu_command *command)
 {

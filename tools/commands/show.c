@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `culimbo show`: everything that is known of one block, or one process. */
+/* `culimbo show`: prints everything that is known about one block or process. */
 #include "config.h"
 
 #include <errno.h>
@@ -18,15 +18,15 @@ enum { OPTION_USER = 128 };
 enum { FOUND_MOST = 64 };
 
 struct match {
-	int process; /* index; of the block, its exporter */
-	long block;  /* index, or -1: the process is meant */
+	int process; /* index; for a block, its exporter's */
+	long block;  /* index; -1: the ID means the process */
 };
 
 struct search {
 	const struct cu_scan *scan;
 	int dirfd;
 	struct match match[FOUND_MOST];
-	unsigned int n; /* also beyond FOUND_MOST */
+	unsigned int n; /* counts beyond FOUND_MOST as well */
 };
 
 static void found(struct search *search, int process, long block)
@@ -72,7 +72,7 @@ static void look_at_imports(void *data)
 			find_block(look->search, import.file_id, import.record);
 }
 
-/* As its exporter has it, or as an importer has it. */
+/* Finds an address in its exporter, or in an importer. */
 static void find_address(struct search *search, uint64_t address)
 {
 	const struct cu_scan *scan = search->scan;
@@ -99,7 +99,7 @@ static void find_file(struct search *search, uint32_t file)
 			found(search, (int)i, -1);
 }
 
-/* False: @id is none of the forms. */
+/* Returns false if @id has none of the forms. */
 static bool find_id(struct search *search, const char *id)
 {
 	const struct cu_scan *scan = search->scan;
@@ -131,11 +131,11 @@ static bool find_id(struct search *search, const char *id)
 	}
 	errno = 0;
 	address = strtoull(id, &end, 16);
-	/* (errno before the search, which leaves there what it met on its way) */
+	/* check errno before the search, which changes it */
 	if (errno || *end || !*id || strspn(id, "0123456789abcdefABCDEFxX") != strlen(id))
 		return false;
 	find_address(search, address);
-	/* the digits alone of the name of a file, as `culimbo blocks` has them before the colon */
+	/* only the digits of a file's name, which `culimbo blocks` prints before the colon */
 	if (!search->n && strlen(id) == 6 && address)
 		find_file(search, (uint32_t)address);
 	return true;

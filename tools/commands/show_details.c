@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `culimbo show` says of one block, or of one process: see show_details.h. */
+/* Prints one block or one process for `culimbo show`: see show_details.h. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -54,7 +54,10 @@ static void say_frame(struct cu_emit *to, unsigned int index, const struct cl_vi
 	cu_emit_text(to, NULL, text);
 }
 
-/* In JSON, a member of its own; in the text, more lines of the stack, numbered from @number on. */
+/*
+ * Writes a member of its own in JSON; in the text, more lines of the stack, numbered from @number
+ * on.
+ */
 static void say_python(struct cu_emit *to, const char *key, const struct cl_view *view, uint32_t stack,
 		       unsigned int number)
 {
@@ -177,8 +180,8 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 }
 
 /*
- * The holder's own note of its open, if it has a file.  Ages are those at the scan, as in all
- * that is shown.
+ * Writes the holder's own note of its open, if it has a file.  All ages are those at the time of
+ * the scan.
  */
 static void say_import(const struct cu_show *show, const struct cu_holder *holder)
 {
@@ -277,7 +280,7 @@ static void say_more(struct cu_emit *to, size_t n)
 		printf("%*sand %zu more\n", 2 * to->depth - 2, "", n - LISTED);
 }
 
-/* Its blocks, the largest first: all in JSON. */
+/* Writes its blocks, the largest first; JSON has all of them. */
 static void say_blocks(const struct cu_show *show)
 {
 	const struct cu_scan *scan = show->scan;
@@ -392,7 +395,7 @@ static void say_its_imports(const struct cu_show *show)
 	cu_emit_close(to, ']');
 }
 
-/* What it has counted so far.  Zeros are left out. */
+/* Writes its counts so far, without zeros. */
 static void say_counters(struct cu_emit *to, const struct cu_counters *counters)
 {
 	if (counters->handles)
@@ -409,7 +412,10 @@ static void say_counters(struct cu_emit *to, const struct cu_counters *counters)
 		cu_emit_number(to, "memory_waits", counters->memory_waits);
 }
 
-/* What JSON calls a kind; NULL: it is none.  Every kind, so that the compiler names a new one that is not here. */
+/*
+ * Returns the name of a kind in JSON; NULL: it has none.  All kinds are listed, so that the
+ * compiler reports a missing one.
+ */
 static const char *finding_word(enum cl_finding_kind kind)
 {
 	switch (kind) {

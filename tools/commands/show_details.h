@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `culimbo show` says of one block, or of one process, for people and as JSON.
+ * Prints one block or one process for `culimbo show`, for people and as JSON.
  *
- * Both functions read a mapped file that may be cut meanwhile: they are to be
- * called by cu_guarded(), and what they had allocated is lost when it was cut.
+ * Both functions read a mapped file that may be cut meanwhile.  Call them by cu_guarded();
+ * if the file was cut, what they had allocated is lost.
  */
 #ifndef CU_SHOW_DETAILS_H
 #define CU_SHOW_DETAILS_H
@@ -16,7 +16,7 @@ struct cu_show {
 	struct cu_emit *to;
 	struct cl_view view;
 	const struct cu_scan *scan;
-	const struct cu_block *block; /* NULL: the process is meant */
+	const struct cu_block *block; /* NULL: print the process */
 	const struct cu_process *process;
 	struct cu_symbols *symbols; /* NULL: no names, module and offset only */
 	int dirfd;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `culimbo version`: the version, and which files it would use; for bug reports. */
+/* `culimbo version`: prints the version and the files that it would use, for bug reports. */
 #include "config.h"
 
 #include <limits.h>

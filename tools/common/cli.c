@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How each subcommand reads its command line, complains and shows its help: see cli.h. */
+/* How each subcommand reads its command line, reports errors and shows its help: see cli.h. */
 #include "config.h"
 
 #include <stdarg.h>
@@ -29,8 +29,8 @@ const struct cu_exit *cu_exits(const struct cu_command *command)
 }
 
 /*
- * @text behind what stands on the line up to column @at: in lines of 80 letters,
- * the others of which begin there.  An empty line parts paragraphs.
+ * Prints @text from column @at on, in lines of 80 letters.  Further lines begin at
+ * @at as well.  An empty line separates paragraphs.
  */
 static void put_wrapped(const char *text, size_t at)
 {
@@ -99,7 +99,7 @@ static void print_options(const struct cu_command *command)
 		printf("--%s%s%s", option->name, option->argument ? "=" : "",
 		       option->argument ? option->argument : "");
 		length = option_length(option);
-		/* (a long one, of many words, has its line for itself) */
+		/* a long option has a line of its own */
 		printf(length > width ? "\n%*s" : "%*s",
 		       (int)(length > width ? width + 10 : width - length + 2), "");
 		put_wrapped(option->help, width + 10);
@@ -188,7 +188,7 @@ static void unknown_option(const struct cu_command *command, const char *given)
 int cu_getopt(const struct cu_command *command, int argc, char **argv)
 {
 	struct option longs[OPTIONS_MOST + 2] = { { .name = NULL } };
-	/* '+': up to the first that is none, which is CMD, whose options are its own */
+	/* '+': stop at CMD, the first word that is no option; options behind it are CMD's */
 	bool first = strstr(command->arguments, "CMD") != NULL;
 	char shorts[2 * OPTIONS_MOST + 8] = "";
 	char letter[] = "-?";
@@ -215,7 +215,7 @@ int cu_getopt(const struct cu_command *command, int argc, char **argv)
 		cu_print_command_help(command);
 		return CU_EXIT_HELP;
 	case '?':
-		/* of -abc a letter is wrong, and optind may not have passed the word yet */
+		/* a letter of -abc is wrong, and optind may not have passed the word yet */
 		if (optind == before || strncmp(argv[optind - 1], "--", 2)) {
 			letter[1] = (char)optopt;
 			unknown_option(command, letter);
@@ -229,7 +229,7 @@ int cu_getopt(const struct cu_command *command, int argc, char **argv)
 	case ':':
 		cu_usage_error(command, "option '%s' needs a value", argv[optind - 1]);
 		return CU_EXIT_USAGE;
-	case CU_DONE: /* is what getopt_long() says at the end */
+	case CU_DONE: /* getopt_long() returns the same at the end */
 		if (*command->arguments || optind >= argc)
 			return got;
 		cu_usage_error(command, "takes no argument: '%s'", argv[optind]);

@@ -11,7 +11,10 @@
 #include "tools/common/container.h"
 #include "tools/common/text.h"
 
-/* 8-4-4-4-12 hexadecimal digits.  systemd's cgroups have '_' for '-', which is a slash for them. */
+/*
+ * True for 8-4-4-4-12 hexadecimal digits.  systemd's cgroups have '_' for '-', which means a
+ * slash to it.
+ */
 static bool is_uid(const char *text)
 {
 	for (unsigned int i = 0; i < 36; i++) {

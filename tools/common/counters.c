@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process has counted in its file: see counters.h. */
+/* Reads the counts in a process's file: see counters.h. */
 #include "config.h"
 
 #include <stdatomic.h>
@@ -8,8 +8,8 @@
 #include "tools/common/counters.h"
 
 /*
- * A record begins the next generation when its block is given back.  So the generation says how
- * many blocks it had before, and no count of exports need be kept in the file.
+ * A record begins the next generation when its block is given back.  So its generation says how
+ * many blocks it had before, and the file needs no count of exports.
  */
 static uint64_t exports_of(const struct cl_view *view)
 {

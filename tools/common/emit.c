@@ -14,7 +14,7 @@
 static void begin(struct cu_emit *to, const char *key)
 {
 	if (!to->json) {
-		/* names in JSON are one word; people read blanks */
+		/* a JSON name is one word; people see blanks */
 		printf("%*s", 2 * (to->depth > 0 ? to->depth - 1 : 0), "");
 		for (const char *c = key; c && *c; c++)
 			putchar(*c == '_' ? ' ' : *c);
@@ -31,7 +31,7 @@ static void begin(struct cu_emit *to, const char *key)
 	to->more = true;
 }
 
-/* The value's place on the line of @key. */
+/* Fills the line of @key up to the column of the values. */
 static void pad(const struct cu_emit *to, const char *key)
 {
 	int width = 16 - (int)strlen(key);
@@ -92,7 +92,7 @@ void cu_emit_text(struct cu_emit *to, const char *key, const char *text)
 	free(clean);
 }
 
-/* In JSON also under its new name, if it has one: see keys.h. */
+/* Writes a member; in JSON also under its new name, if it has one: see keys.h. */
 static void plain(struct cu_emit *to, const char *key, enum cu_type type, const char *text)
 {
 	const char *also = to->json ? cu_key_of(key, type) : NULL;

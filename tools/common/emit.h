@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One writer for what is said of one thing: lines for people, or one JSON object
- * with the same members.  Texts are cleaned of what does not belong on a terminal.
+ * Writes the members of one thing, as lines for people or as one JSON object.
+ * Control bytes in texts are replaced.
  */
 #ifndef CU_EMIT_H
 #define CU_EMIT_H
@@ -10,15 +10,18 @@
 #include <stdint.h>
 
 struct cu_emit {
-	bool json, bytes; /* bytes: sizes for people too are plain numbers */
+	bool json, bytes; /* bytes: sizes for people are plain numbers as well */
 	int depth;
-	bool more; /* something stands before, at this depth */
+	bool more; /* a member was written at this depth */
 };
 
-/* @key NULL: the outermost, or in a list.  People see @key (if any) as a heading. */
+/*
+ * Begins an object or list.  @key is NULL for the outermost, and in a list.  For people it is a
+ * heading.
+ */
 void cu_emit_open(struct cu_emit *to, const char *key, char bracket);
 void cu_emit_close(struct cu_emit *to, char bracket);
-/* NULL or "": null, and no line for people. */
+/* NULL or "" becomes null in JSON, and no line for people. */
 void cu_emit_text(struct cu_emit *to, const char *key, const char *text);
 void cu_emit_number(struct cu_emit *to, const char *key, uint64_t number);
 void cu_emit_bytes(struct cu_emit *to, const char *key, uint64_t bytes);

@@ -53,10 +53,10 @@ void cu_gpus_add(struct cu_gpus *gpus, const struct cl_view *view)
 	const struct cl_header *header = view->region.header;
 	uint32_t devices = atomic_load_explicit(&header->devices, memory_order_acquire);
 
-	/* CL_ANY_DEVICE is of devices whose UUID nobody knows */
+	/* CL_ANY_DEVICE stands for devices with unknown UUIDs */
 	for (uint32_t i = CL_ANY_DEVICE + 1; i < devices && i < CL_DEVICE_LIMBOS; i++) {
 		const struct cl_device_limbo *device = &header->device[i];
-		/* in this order: what came back was in before */
+		/* in this order: a block enters before it returns */
 		uint64_t returned = atomic_load_explicit(&device->returned, memory_order_acquire);
 		uint64_t entered = atomic_load_explicit(&device->entered, memory_order_acquire);
 		struct cu_gpu *gpu = cu_gpus_find(gpus, device->uuid);
@@ -77,7 +77,7 @@ void cu_gpus_append(struct cu_gpus *gpus, const struct cu_gpus *more)
 }
 
 /* ---------------------------------------------------------------- NVIDIA's library */
-/* As its documentation has them; all functions return 0 if they could do it. */
+/* As in its documentation.  All functions return 0 on success. */
 struct nvml_memory {
 	unsigned long long total, free, used;
 };
@@ -91,7 +91,7 @@ static struct {
 	int (*name)(void *, char *, unsigned int);
 } nvml;
 
-static char not_asked[256]; /* why; "": it can be asked */
+static char not_asked[256]; /* why the library cannot be asked; "": it can */
 
 static bool load(void)
 {
@@ -121,7 +121,7 @@ static bool load(void)
 	return !error;
 }
 
-/* "GPU-63756c69-6d62-..." */
+/* Parses "GPU-63756c69-6d62-...". */
 static bool read_uuid(const char *text, uint8_t uuid[16])
 {
 	unsigned int n = 0;
@@ -194,7 +194,7 @@ void cu_gpu_say(const struct cu_gpu *gpu, char *to, size_t size)
 	else
 		snprintf(which, sizeof(which), "GPU %02x%02x%02x%02x", gpu->uuid[0], gpu->uuid[1],
 			 gpu->uuid[2], gpu->uuid[3]);
-	/* for people who wonder where the numbers are */
+	/* say why there are no numbers */
 	if (!gpu->known)
 		snprintf(to, size, "%s   limbo takes %s   used and free are not known: %s", which, limbo,
 			 *not_asked ? "no libnvidia-ml.so.1" : "libnvidia-ml.so.1 does not list it");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The names of JSON members: words apart by '_', and a number that is no count ends in its unit,
- * "_bytes" or "_seconds".  doc/json.md lists them all.
+ * The names of JSON members.  '_' separates words, and the name of a number that is no count ends
+ * in its unit, "_bytes" or "_seconds".  doc/json.md lists all names.
  */
 #ifndef CU_KEYS_H
 #define CU_KEYS_H
@@ -9,8 +9,9 @@
 #include "tools/common/table.h"
 
 /*
- * The name by this rule of what was called @old before there was one, NULL if it is right.  Such a member
- * is printed under both names in versions 1.x, in which JSON changes only by additions (NEWS.md).
+ * Returns the name by this rule of a member with the old name @old, or NULL if @old fits the
+ * rule.  Versions 1.x print such a member under both names, since their JSON changes only by
+ * additions (NEWS.md).
  */
 const char *cu_key_of(const char *old, enum cu_type type);
 

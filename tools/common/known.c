@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Suppressions in a report that was written at an end: see known.h. */
+/* Names and suppressions for a report that a process wrote when it ended: see known.h. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -14,19 +14,19 @@
 
 enum { NAMES = 5 * 2 * CL_STACK_FRAMES + 2, ROOM = 1 << 16 };
 
-/* The groups of one class and kind that were met last, and those of them beyond `top`. */
+/* The class and kind of the last groups read, and the number of those beyond `top`. */
 struct section {
 	char class[40];
 	bool events;
 	uint64_t shown, more, more_n, more_bytes;
-	char hint[1024]; /* of the group that was written last */
+	char hint[1024]; /* of the last group written */
 };
 
 struct work {
 	struct cu_known *known;
 	struct cu_names names;
-	struct cu_side side; /* whose report it is */
-	FILE *out;	     /* what stays */
+	struct cu_side side; /* the process of the report */
+	FILE *out;	     /* the report without what is suppressed */
 	char *out_text;
 	size_t out_n;
 	char *pending;	     /* lines since the last object */
@@ -34,7 +34,7 @@ struct work {
 	struct section section;
 	uint64_t suppressed[CL_REPORT_CLASSES], suppressed_bytes[CL_REPORT_CLASSES];
 	uint64_t gone, gone_bytes, told_elsewhere, groups;
-	uint64_t gone_findings; /* of `gone`: what a living process holds is no finding */
+	uint64_t gone_findings; /* those of `gone` that were findings; holds of living processes are not */
 };
 
 /* ------------------------------------------------------------------ the objects */
@@ -68,14 +68,14 @@ static void add_name(struct names *names, const char *text)
 	names->used += length;
 }
 
-/* Ends the names of a frame, or behind that those of a stack. */
+/* Ends the names of a frame; called again, those of a stack. */
 static void end_names(struct names *names)
 {
 	if (names->n < NAMES)
 		names->name[names->n++] = NULL;
 }
 
-/* The same as the report itself goes by (shim/report/report.c). */
+/* The same rule as in shim/report/report.c. */
 static bool add_names(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
 {
 	struct names *names = data;
@@ -84,7 +84,7 @@ static bool add_names(void *data, const struct cl_view_frame *frame, const struc
 	snprintf(place, sizeof(place), "%s+%#" PRIx64, frame->path, frame->offset);
 	add_name(names, symbol->function);
 	add_name(names, symbol->file);
-	if (frame->path[0]) { /* else it is Python's */
+	if (frame->path[0]) { /* else it is a Python frame */
 		add_name(names, frame->path);
 		add_name(names, place);
 	}
@@ -93,8 +93,9 @@ static bool add_names(void *data, const struct cl_view_frame *frame, const struc
 }
 
 /*
- * Calls @each with the frames of the stack @key of @object, Python's before the others.  The order of the
- * members does not matter, and frames of other stacks, as those of holders, are not met.
+ * Calls @each with the frames of the stack @key of @object, Python's before the others.  The
+ * order of the members does not matter.  Frames of other stacks, such as holders', are not
+ * included.
  */
 static void each_frame(struct cu_known *known, char *object, const char *key,
 		       bool (*each)(void *data, const struct cl_view_frame *frame,
@@ -115,7 +116,10 @@ static void each_frame(struct cu_known *known, char *object, const char *key,
 	}
 }
 
-/* Names that @frames have already, of code without a module: the values of their members @key. */
+/*
+ * Reads the names that @frames already have, for code without a module: the values of their
+ * members @key.
+ */
 static void add_known(struct names *names, const char *frames, const char *key)
 {
 	char name[256], word[16];
@@ -156,7 +160,7 @@ static struct cl_suppression *find(struct cu_known *known, char *object)
 
 struct taken {
 	struct cl_pattern pattern;
-	bool python; /* it has Python's frames, which come first */
+	bool python; /* the stack has Python frames, which come first */
 };
 
 static bool take_frame(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
@@ -168,7 +172,7 @@ static bool take_frame(void *data, const struct cl_view_frame *frame, const stru
 		cl_pattern_add_python(&taken->pattern, symbol->function, symbol->file);
 		return true;
 	}
-	/* below Python's frames there is only the interpreter */
+	/* below the Python frames there is only the interpreter */
 	if (taken->python && taken->pattern.text[0])
 		return false;
 	cl_pattern_add(&taken->pattern, symbol->function, frame->path, frame->offset);
@@ -182,7 +186,7 @@ static void generate(struct work *w, char *object, int class)
 				      .bytes = cu_object_number(object, "bytes"),
 				      .pid = (uint32_t)cu_object_number(object, "pid") };
 
-	/* the first stack is where it happened */
+	/* the first stack says where it happened */
 	each_frame(w->known, object, "stack", take_frame, &taken);
 	if (!taken.pattern.text[0])
 		each_frame(w->known, object, "other_stack", take_frame, &taken);
@@ -222,7 +226,7 @@ static char *take_pending(struct work *w)
 	return w->pending;
 }
 
-/* Says how many groups of the section were not written. */
+/* Writes how many groups of the section were left out. */
 static void end_section(struct work *w)
 {
 	struct section *s = &w->section;
@@ -257,7 +261,7 @@ static void begin_section(struct work *w, const char *object)
 	s->events = events;
 }
 
-/* Writes the lines of a group, with @joined, where its exporter has freed it, before the hint. */
+/* Writes the lines of a group, with the stack @joined of its exporter's free before the hint. */
 static void write_group(struct work *w, char *text, uint64_t exporter, const char *joined)
 {
 	static const char of[] = "    of process ", hint[] = "    HINT: ";
@@ -302,7 +306,7 @@ static void write_object(struct work *w, const char *object, const char *stack)
 	free(joined);
 }
 
-/* Writes @object as one that is no finding, since process @by tells of it. */
+/* Writes @object as no finding, since a group of process @by reports it. */
 static void write_told(struct work *w, const char *object, uint32_t by)
 {
 	static const char finding[] = "\"finding\":true";
@@ -330,7 +334,7 @@ static void take_group(struct work *w, char *object)
 	char *text = take_pending(w);
 
 	begin_section(w, object);
-	/* one bug is one finding: what decides of it are its culprit's stacks */
+	/* one bug is one finding: the culprit's stacks decide whether it is suppressed */
 	if (by) {
 		w->told_elsewhere += n;
 		if (known->json && !known->generate)
@@ -373,7 +377,7 @@ static void take_group(struct work *w, char *object)
 		write_group(w, text, exporter ? cu_object_number(exporter, "pid") : 0, joined);
 }
 
-/* What is only counted of a class. */
+/* An object that only counts a class. */
 static void take_more(struct work *w, char *object)
 {
 	char *text = take_pending(w);
@@ -386,7 +390,7 @@ static void take_more(struct work *w, char *object)
 		cu_names_text(&w->names, text);
 }
 
-/* In @line, to @to: @by less (or more, when @up) in the number behind @before. */
+/* Copies @line to @to with the number behind @before reduced by @by, or raised if @up. */
 static void change(char *line, size_t size, const char *before, uint64_t by, bool up)
 {
 	char *at = strstr(line, before), *end, rest[2048];
@@ -501,7 +505,7 @@ static bool take_line(struct work *w, char *line)
 	}
 	if (strncmp(line, ours, sizeof(ours) - 1))
 		return add_pending(w, line);
-	/* the summary is written anew from its object */
+	/* the summary is rewritten from its object */
 	if (!w->known->json && strncmp(line, summary, sizeof(summary) - 1))
 		fputs(line, w->out);
 	return true;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A report that is to be told with names, suppressions, and what another process says of the same
- * blocks.  The process that has written it at its end knew no functions and files: they are known here.
+ * Adds names to a report, applies suppressions, and joins what another process says of the same
+ * blocks.  A process that writes a report when it ends knows no functions and files; this code
+ * does.
  *
- * Its form is "both" (shim/report/report.h): text, with an object of JSON behind each
- * part of it.  The objects decide, the text is cut as they say; so each number in
- * what is left is exact.
+ * The report has the form "both" (shim/report/report.h): text, with an object of JSON behind each
+ * part of it.  The objects decide which parts of the text stay, so each number in
+ * the result is exact.
  */
 #ifndef CU_KNOWN_H
 #define CU_KNOWN_H
@@ -19,20 +20,23 @@
 struct cu_known {
 	/* set by the caller */
 	struct cu_symbols *symbols;
-	struct cl_suppressions *suppressions; /* matches are counted in it; NULL: none */
-	struct cl_emit *generate;	      /* not NULL: what is found goes there as suppressions, and nothing to `to` */
-	FILE *to;			      /* with names added */
-	bool json;			      /* the objects, not the text */
+	struct cl_suppressions *suppressions; /* counts its matches; NULL: none */
+	struct cl_emit *generate;	      /* not NULL: gets suppressions for the findings; nothing goes to `to` */
+	FILE *to;			      /* gets the report with names */
+	bool json;			      /* write the objects, not the text */
 	unsigned int top;		      /* groups a class; 0: all */
-	const struct cu_sides *sides;	      /* what the reports say together; NULL: each is by itself */
-	bool whole;			      /* also reports without a finding */
-	bool all;			      /* also what needs nothing to be done */
+	const struct cu_sides *sides;	      /* all reports, joined; NULL: don't join them */
+	bool whole;			      /* write reports without a finding as well */
+	bool all;			      /* write groups that need no action as well */
 	bool full_stacks, colour;	      /* of the text */
 
-	uint64_t findings, suppressed; /* of the report taken last */
+	uint64_t findings, suppressed; /* of the last report */
 };
 
-/* Takes @text, which is changed.  What has no findings left is not written, unless `whole`.  False: no memory. */
+/*
+ * Writes the report @text, which it changes.  A report without findings left is written only if
+ * `whole`.  False: no memory.
+ */
 bool cu_known_take(struct cu_known *known, char *text);
 
 #endif

@@ -22,13 +22,13 @@
 
 extern char **environ;
 
-/* ------------------------------------------------- what our library needs */
+/* ------------------------------------------- what culimbo's library needs */
 struct image {
 	const char *at;
 	size_t size;
 };
 
-/* @count bytes at @offset of the file; NULL: it has not so many. */
+/* Returns @count bytes at @offset of the file; NULL: the file is shorter. */
 static const void *part(const struct image *image, uint64_t offset, uint64_t count)
 {
 	return offset <= image->size && count <= image->size - offset ? image->at + offset : NULL;
@@ -42,7 +42,7 @@ static const char *text_at(const struct image *image, const Elf64_Shdr *strings,
 		       table + offset : NULL;
 }
 
-/* Compares versions of the C library, such as "2.17"; numbers, not letters. */
+/* Compares versions of the C library, such as "2.17", by their numbers. */
 static bool is_newer(const char *version, const char *than)
 {
 	int a[3] = { 0 }, b[3] = { 0 };
@@ -55,7 +55,7 @@ static bool is_newer(const char *version, const char *than)
 	return false;
 }
 
-/* The newest GLIBC_ version that section @needs names into @newest; it may be "". */
+/* Stores the newest GLIBC_ version that section @needs names in @newest, which may become "". */
 static bool newest_needed(const struct image *image, const Elf64_Shdr *needs, const Elf64_Shdr *strings,
 			  char newest[32])
 {
@@ -83,7 +83,7 @@ static bool newest_needed(const struct image *image, const Elf64_Shdr *needs, co
 	return true;
 }
 
-/* True: this command's own C library has all that the library @path needs. */
+/* Returns true if this command's own C library has all that the library @path needs. */
 static bool fits_here(const char *path)
 {
 	struct image image = { .at = MAP_FAILED };
@@ -117,8 +117,8 @@ static bool fits_here(const char *path)
 enum { ASKED_FOR = 2000 }; /* ms */
 
 /*
- * Reads what the loader says, from @fd.  Returns true if a line of it is about a version that is
- * not there; that line is in @why.
+ * Reads the loader's output from @fd.  Returns true if a line of it is about a missing version;
+ * that line is in @why.
  */
 static bool read_answer(int fd, char *why, size_t size)
 {
@@ -142,7 +142,10 @@ static bool read_answer(int fd, char *why, size_t size)
 	return false;
 }
 
-/* The environment with these two variables, for as long as the caller's strings live; NULL: no memory. */
+/*
+ * Returns the environment with these two variables, valid as long as the caller's strings; NULL:
+ * no memory.
+ */
 static char **environment_with(char *trace, char *preload)
 {
 	size_t n = 0, kept = 0;
@@ -162,7 +165,10 @@ static char **environment_with(char *trace, char *preload)
 	return copy;
 }
 
-/* Has @loader list what @program would load, as ldd does.  False: a version is missing, and @why. */
+/*
+ * Has @loader list what @program would load, as ldd does.  Returns false, with @why, if a version
+ * is missing.
+ */
 static bool ask_loader(const char *library, const char *program, const char *loader, char *why, size_t size)
 {
 	char trace[] = "LD_TRACE_LOADED_OBJECTS=1", preload[PATH_MAX + 16];
@@ -205,7 +211,10 @@ static bool same_file(const char *a, const char *b)
 bool cu_libc_fits(const char *library, const char *program, const char *loader, const char *own_loader,
 		  char *why, size_t size)
 {
-	/* A loader and its C library are of one release, so the same loader has this command's. */
+	/*
+	 * A loader and its C library are of one release: with the same loader the C library is
+	 * this command's.
+	 */
 	if (same_file(loader, own_loader) && fits_here(library))
 		return true;
 	return ask_loader(library, program, loader, why, size);

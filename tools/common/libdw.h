@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libdw, which tells functions, files and lines.  It is loaded at its first use: see load.h. */
+/* libdw finds functions, files and lines.  It is loaded at its first use: see load.h. */
 #ifndef CU_LIBDW_H
 #define CU_LIBDW_H
 
@@ -22,7 +22,7 @@ struct cu_libdw {
 };
 extern struct cu_libdw cu_libdw;
 
-/* False: it is missing, which the first call has said. */
+/* Returns false if libdw is missing; the first call says so. */
 bool cu_has_libdw(void);
 #endif
 

@@ -33,7 +33,7 @@ bool cu_load(const char *const *names, const struct cu_wanted *wanted, size_t n,
 
 		if (library && take(library, wanted, n))
 			return true;
-		/* The first name is the one to install, so its reason is the one to tell. */
+		/* The first name is the one to install, so report its reason. */
 		if (said && !i)
 			snprintf(reason, sizeof(reason), "%s", said);
 		if (library)

@@ -3,8 +3,8 @@
  * Libraries that a subcommand loads when it needs them.
  *
  * The command is linked with the C library alone, so that `culimbo run` and `culimbo check` work in
- * an image that has nothing else.  A library that others use is loaded at its first use.
- * Where it is missing, the subcommand has a plain form and one line says what is left out.
+ * an image that has nothing else.  Other subcommands load a library at its first use.  If it is
+ * missing, the subcommand works in a plainer form, and one line says what is left out.
  */
 #ifndef CU_LOAD_H
 #define CU_LOAD_H
@@ -19,8 +19,8 @@ struct cu_wanted {
 #define CU_WANTED(in, name) { #name, &(in).name },
 
 /*
- * Loads the first of the libraries @names, ended by NULL, that is there and has all @n of @wanted.
- * On failure *why is the reason, in words of ld.so; it stays valid until the next call.
+ * Loads the first of the libraries @names, ended by NULL, that exists and has all @n of @wanted.
+ * On failure *why is the reason, in ld.so's words; it stays valid until the next call.
  */
 bool cu_load(const char *const *names, const struct cu_wanted *wanted, size_t n, const char **why);
 

@@ -38,7 +38,7 @@ static size_t coloured(const char *line, enum cl_emit_colour *colour)
 		*colour = CL_EMIT_HINT;
 		return n + 1;
 	}
-	/* what is no fault of a process that lives stays as it is */
+	/* no colour for what is no fault in a living process */
 	if (blanks != 2 || !strncmp(line, "  HELD:", 7) || !strncmp(line, "  MAPPED:", 9) ||
 	    !strncmp(line, "  OPEN:", 7) || !strncmp(line, "  WAITS:", 8))
 		return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints lines of reports that have no names yet: with functions and source files, stacks up to
- * main() only, and in colour for a terminal.
+ * Prints lines of reports without names: adds functions and source files, cuts stacks at main(),
+ * and colours them for a terminal.
  */
 #ifndef CU_NAMES_H
 #define CU_NAMES_H
@@ -21,9 +21,9 @@ struct cu_names {
 	bool behind_main; /* within a stack */
 };
 
-/* Prints @line, which ends with its newline, of text or of JSON Lines. */
+/* Prints @line, of text or of JSON Lines, which ends with a newline. */
 void cu_names_line(struct cu_names *names, const char *line);
-/* The same for each line of @text. */
+/* Does so for each line of @text. */
 void cu_names_text(struct cu_names *names, char *text);
 
 #endif

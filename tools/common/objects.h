@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads members of the objects of a report, which have the form that shim/report/emit.c gives them. */
+/* Reads members of the objects of a report, in the form in which shim/report/emit.c writes them. */
 #ifndef CU_OBJECTS_H
 #define CU_OBJECTS_H
 
@@ -39,8 +39,8 @@ static inline bool cu_object_text(const char *object, const char *key, char *to,
 }
 
 /*
- * Returns the elements of the array @key of @object, which has no array in it, and in *end its
- * closing bracket; NULL if there is none.
+ * Returns the elements of the array @key of @object, and in *end its closing bracket; NULL if
+ * there is none.  The array may contain no other array.
  */
 static inline char *cu_object_array(char *object, const char *key, char **end)
 {

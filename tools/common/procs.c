@@ -60,7 +60,10 @@ uint64_t cu_proc_start(pid_t pid)
 	n = fread(line, 1, sizeof(line) - 1, f);
 	fclose(f);
 	line[n] = 0;
-	/* the name, field 2, may have anything in it, so fields are counted from its end: field 3 is the state */
+	/*
+	 * field 2, the name, may contain any byte, so count fields from its end: field 3 is the
+	 * state
+	 */
 	at = strrchr(line, ')');
 	if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
 		return 0;
@@ -114,7 +117,7 @@ void cu_proc_children(pid_t pid, void (*each)(void *data, pid_t child), void *da
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	tasks = opendir(path);
-	/* each thread has the children that it has started */
+	/* each thread lists the children that it has started */
 	while (tasks && (d = readdir(tasks)) != NULL) {
 		char name[300];
 		FILE *f;
@@ -198,7 +201,7 @@ void cu_proc_cgroup(pid_t pid, char *to, size_t size)
 	char line[4200];
 
 	*to = 0;
-	/* "0::/PATH" is of cgroup v2; with v1 that of the memory controller has the container's name */
+	/* "0::/PATH" is cgroup v2; with v1 the memory controller's path has the container's name */
 	while (f && fgets(line, sizeof(line), f)) {
 		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
 
@@ -235,7 +238,7 @@ uint64_t cu_proc_oom_kills(void)
 	size_t size = 0;
 	bool got = false;
 
-	/* "0::/PATH" is of cgroup v2, "N:memory:/PATH" of v1; in a container PATH may be the host's */
+	/* "0::/PATH" is cgroup v2, "N:memory:/PATH" is v1; in a container PATH may be the host's */
 	while (f && !got && getline(&line, &size, f) > 0) {
 		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
 		bool v2 = path == list + 1;

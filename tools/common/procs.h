@@ -2,8 +2,8 @@
 /*
  * Other processes, as /proc shows them: which of them use CUDA, and whether under culimbo.
  *
- * What is read may be gone the next moment, and another process may have the pid.  So whoever
- * keeps a pid keeps its start time, too.  One thread.
+ * A process may end at any moment, and another process may get its pid.  So a caller that
+ * keeps a pid keeps its start time, too.  For one thread only.
  */
 #ifndef CU_PROCS_H
 #define CU_PROCS_H
@@ -18,28 +18,31 @@ enum {
 	CU_MAPS_CULIMBO = 2, /* libculimbo.so */
 };
 
-/* Which of these @pid has mapped, or -errno: ESRCH, ENOENT (it has ended), EACCES (another user's). */
+/*
+ * Returns which of these @pid has mapped, or -errno: ESRCH, ENOENT (it has ended), EACCES
+ * (another user's).
+ */
 int cu_proc_maps(pid_t pid);
-/* When it began, in clock ticks since boot; 0: it is gone, or a zombie. */
+/* Returns when @pid began, in clock ticks since boot; 0: it is gone, or a zombie. */
 uint64_t cu_proc_start(pid_t pid);
 /*
- * The process that is called @pid in the PID namespace with inode @pid_ns and began at @start (clock
- * ticks since boot), as it is called here; 0: it is not to be seen from here.
+ * Returns the pid, in this PID namespace, of the process with number @pid in the PID namespace with
+ * inode @pid_ns that began at @start (clock ticks since boot); 0: it is not visible from here.
  */
 pid_t cu_proc_here(uint32_t pid, uint64_t pid_ns, uint64_t start);
-/* The path of its cgroup, "" if it is not known. */
+/* Stores the path of its cgroup, "" if it is not known. */
 void cu_proc_cgroup(pid_t pid, char *to, size_t size);
-/* For how long it has run, ns. */
+/* Returns for how long it has run, ns. */
 uint64_t cu_proc_age(uint64_t start);
-/* Its command line, without control bytes; without one, its name. */
+/* Stores its command line without control bytes, or its name if it has no command line. */
 void cu_proc_command(pid_t pid, char *to, size_t size);
-/* Calls @each with each child of @pid, one level. */
+/* Calls @each with each direct child of @pid. */
 void cu_proc_children(pid_t pid, void (*each)(void *data, pid_t child), void *data);
 /* Calls @each with each process of user @uid, or of all users if @everybody. */
 void cu_proc_each(uid_t uid, bool everybody, void (*each)(void *data, pid_t pid), void *data);
 /*
- * How many processes of this process's memory cgroup the kernel has killed because memory ran out,
- * or 0 if that cannot be read.
+ * Returns how many processes of this process's memory cgroup the kernel has killed because memory
+ * ran out; 0 if that cannot be read.
  */
 uint64_t cu_proc_oom_kills(void);
 

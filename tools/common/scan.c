@@ -185,7 +185,7 @@ static void on_bus_error(int signal)
 {
 	if (guarded)
 		siglongjmp(cut, 1);
-	/* not ours: again, and to the end */
+	/* not from a mapping that we read: take the default action */
 	struct sigaction usual = { .sa_handler = SIG_DFL };
 
 	sigaction(signal, &usual, NULL);
@@ -256,11 +256,11 @@ struct look {
 	int flags;
 	struct cu_holder *slot; /* CL_SLOTS of them */
 	size_t *block_room, *held_room;
-	uint64_t oldest; /* export of a block that is still there, CLOCK_MONOTONIC ns */
+	uint64_t oldest; /* oldest export of a block that still exists, CLOCK_MONOTONIC ns */
 	bool failed;
 };
 
-/* Room for one more in *array of *n. */
+/* Makes room for one more in *array of *n. */
 static bool make_room(void *array, size_t size, size_t n, size_t *room)
 {
 	size_t more = *room ? 2 * *room : 256;
@@ -304,7 +304,7 @@ static void look_at_block(struct look *look, uint32_t record)
 		process->held++;
 		process->held_bytes += block.size;
 	}
-	/* what nobody holds of the dead is no block any more: the driver has its memory back */
+	/* a dead process's block that nobody holds is gone: the driver has its memory back */
 	switch (process->state == CL_DEAD && !n && !block.pinned ? CL_VIEW_CLASSES : block.class) {
 	case CL_VIEW_HELD_LIMBO:
 	case CL_VIEW_GRACE:
@@ -381,7 +381,7 @@ static void look_at_file(void *data)
 	records = cl_view_records(&look->view);
 	for (uint32_t record = 0; record < records && !look->failed; record++)
 		look_at_block(look, record);
-	/* a handle may be on its way for its grace; a dead process has no importers to come */
+	/* within the grace a handle may be on its way; a dead process gets no new importers */
 	process->never_opened = process->state == CL_ALIVE && !process->held && look->oldest &&
 				!cl_view_was_opened(&look->view) &&
 				look->oldest + look->view.region.header->grace < look->view.now;
@@ -393,7 +393,7 @@ static void look_at_file(void *data)
 		}
 }
 
-/* Keeps the holders that there are, and turns slots into their indices. */
+/* Keeps the existing holders, and turns slots into their indices. */
 static bool keep_holders(struct look *look, size_t held_from)
 {
 	struct cu_process *process = look->process;
@@ -451,7 +451,10 @@ static struct cu_process *find(const struct cu_scan *scan, const struct cl_ident
 	return NULL;
 }
 
-/* What each process holds of the others, by their files; those without a file get a line too. */
+/*
+ * Counts what each process holds of the others, by their files; a process without a file gets a
+ * line too.
+ */
 static bool count_imports(struct cu_scan *scan, size_t *room)
 {
 	size_t files = scan->processes;
@@ -501,8 +504,9 @@ static bool count_imports(struct cu_scan *scan, size_t *room)
 			tally[at].bytes += holder.bytes;
 		}
 	/*
-	 * Its own notes count those of processes without culimbo too, so whichever knows more.  Of a
-	 * dead process they are what it had open: it has now what others' files say.
+	 * A process's own notes also count imports from processes without culimbo, so take the
+	 * larger number.  A dead process's notes say what it had open; others' files say what it
+	 * has now.
 	 */
 	for (size_t i = 0; i < scan->processes; i++) {
 		struct tally of = i < tally_room ? tally[i] : (struct tally){ 0 };
@@ -551,7 +555,7 @@ int cu_scan(struct cu_scan *scan, int dirfd, int flags)
 		*look.process = (struct cu_process){ 0 };
 		if (!scan_file(&look, dirfd, id))
 			goto out;
-		if (look.process->error == -ENOENT) /* it has ended meanwhile */
+		if (look.process->error == -ENOENT) /* the process has ended meanwhile */
 			scan->processes--;
 	}
 	error = count_imports(scan, &room) ? 0 : -ENOMEM;

@@ -9,18 +9,18 @@
 #include "tools/common/objects.h"
 #include "tools/common/sides.h"
 
-/* What one importer has of one exporter. */
+/* What one importer has open of one exporter. */
 struct pair {
 	struct pair *next;
 	char file[32]; /* the exporter's */
 	uint32_t importer;
 	bool event;
-	uint64_t open, held;   /* as the importer says, as the exporter says */
+	uint64_t open, held;   /* the number, by the importer and by the exporter */
 	struct block {
 		uint64_t record, generation;
-	} *blocks;	       /* that are open, as far as they are listed */
+	} *blocks;	       /* the open ones, as far as the report lists them */
 	size_t n;
-	char *text, *json;     /* where the exporter has freed it */
+	char *text, *json;     /* the stack of the exporter's free */
 };
 
 struct cu_sides {
@@ -69,7 +69,10 @@ static struct pair *get(struct cu_sides *sides, const char *file, uint64_t impor
 	return pair;
 }
 
-/* An importer whose own report has fewer than its exporter says does not stand for all of them. */
+/*
+ * If an importer's own report has fewer blocks than its exporter's, it does not replace the
+ * exporter's.
+ */
 static bool is_joined(const struct pair *pair)
 {
 	return pair && pair->held && pair->open >= pair->held;
@@ -103,7 +106,7 @@ void cu_side_begin(struct cu_side *side, const char *line)
 	side->living = !strcmp(when, "look") && strcmp(state, "dead") && strcmp(state, "ending");
 }
 
-/* Returns a copy of the lines in @text of the stack that "freed from" or "destroyed from" begins. */
+/* Returns a copy of the stack in @text that begins with "freed from" or "destroyed from". */
 static char *copy_of_freed(const char *text)
 {
 	const char *at = strstr(text, "\n    freed from\n"), *end;
@@ -168,7 +171,7 @@ static void learn_held(struct cu_sides *sides, const struct cu_side *side, uint6
 		pair->json = copy_of_stack(object);
 }
 
-/* Calls @each with the items of @object, as far as they are listed, until it returns false. */
+/* Calls @each with the listed items of @object until it returns false. */
 static bool each_block(const char *object, bool (*each)(struct pair *pair, struct block block), struct pair *pair)
 {
 	const char *end = strstr(object, "\"stack\":"), *at = strstr(object, "\"items\":[");
@@ -268,14 +271,14 @@ uint32_t cu_sides_told_by(const struct cu_sides *sides, const struct cu_side *si
 
 	if (!side->file[0])
 		return 0;
-	/* what was freed while it was mapped, and never closed, was also taken back, or is held */
+	/* a block that was freed while mapped, and never closed, was also taken back, or is held */
 	if (is_class(object, "reclaimed") || is_class(object, "freed-while-mapped")) {
 		struct pair *pair;
 
 		other = strstr(object, "\"other\":{");
 		by = other ? (uint32_t)cu_object_number(other, "pid") : 0;
 		pair = find(sides, side->file, by, is_event(object));
-		/* blocks that were freed too early and closed later are another bug */
+		/* blocks freed too early and closed later are another bug */
 		if (pair && is_class(object, "freed-while-mapped"))
 			return pair->open >= cu_object_number(object, "count") && each_block(object, has_block, pair) ?
 				       by : 0;

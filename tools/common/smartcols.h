@@ -15,7 +15,7 @@ struct cu_smartcols {
 #undef CU_POINTER
 };
 
-/* NULL: it is missing, and *why says so. */
+/* Returns NULL if it is missing, with the reason in *why. */
 const struct cu_smartcols *cu_smartcols(const char **why);
 
 #endif

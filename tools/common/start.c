@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a program is started with the library before it: see start.h. */
+/* Starts a program with the library preloaded: see start.h. */
 #include "config.h"
 
 #include <elf.h>
@@ -20,14 +20,14 @@
 #include "tools/common/start.h"
 #include "tools/common/where.h"
 
-/* The kernel follows this many interpreters of interpreters. */
+/* The kernel follows this many nested interpreters. */
 #define SCRIPTS_MOST 5
 
-/* ld.so splits these variables at these, and expands $ORIGIN and the like. */
+/* ld.so splits these variables at these characters, and expands $ORIGIN and the like. */
 #define PRELOAD_BREAKS " :$"
 #define LIBRARY_PATH_BREAKS ":;$"
 
-/* What of a program file decides whether ld.so will load our library into it. */
+/* The properties of a program file that decide whether ld.so will load our library into it. */
 struct program {
 	bool elf, script, dynamic;
 	unsigned char class, data;
@@ -38,7 +38,7 @@ struct program {
 /* ---------------------------------------------------------- finding the CMD */
 /*
  * Finds @name as execvp(3) does, in @path of @size bytes.  Returns 0, -ENOENT,
- * -EACCES (there, but may not be executed), or another -errno.
+ * -EACCES (exists, but may not be executed), or another -errno.
  */
 static int find_program(const char *name, char *path, size_t size)
 {
@@ -66,7 +66,7 @@ static int find_program(const char *name, char *path, size_t size)
 
 		end = list + strcspn(list, ":");
 		length = (size_t)(end - list);
-		/* (an empty entry is the current directory) */
+		/* an empty entry is the current directory */
 		if (snprintf(path, size, "%.*s%s%s", (int)length, list, length ? "/" : "./", name) <
 			    (int)size &&
 		    !stat(path, &st) && S_ISREG(st.st_mode)) {
@@ -85,7 +85,7 @@ static bool read_at(int fd, void *to, size_t size, uint64_t offset)
 	return offset <= INT64_MAX && pread(fd, to, size, (off_t)offset) == (ssize_t)size;
 }
 
-/* Reads the program headers of a 64-bit file; others aren't ours to preload. */
+/* Reads the program headers of a 64-bit file; the library can't be preloaded into others. */
 static void read_headers(int fd, struct program *program)
 {
 	Elf64_Ehdr header;
@@ -118,12 +118,12 @@ static void read_interpreter(int fd, struct program *program)
 	start += strspn(start, " \t");
 	snprintf(program->loader, sizeof(program->loader), "%.*s", (int)strcspn(start, " \t\r"),
 		 start);
-	/* a "\r" would be part of the name for the kernel: keep it, to say so */
+	/* to the kernel a "\r" is part of the name: keep it, so that an error can say so */
 	if (start[strcspn(start, " \t\r")] == '\r')
 		strcat(program->loader, "\r");
 }
 
-/* Returns 0, or -errno when the file can't be read (it may still be run). */
+/* Returns 0, or -errno if the file can't be read; it can possibly be run all the same. */
 static int read_program(const char *path, struct program *program)
 {
 	unsigned char ident[EI_NIDENT + 4] = { 0 };
@@ -141,7 +141,7 @@ static int read_program(const char *path, struct program *program)
 		program->elf = true;
 		program->class = ident[EI_CLASS];
 		program->data = ident[EI_DATA];
-		/* e_machine stands at the same place in both classes */
+		/* e_machine is at the same offset in both classes */
 		memcpy(&program->machine, ident + EI_NIDENT + 2, sizeof(program->machine));
 		if (program->class == ELFCLASS64 && program->data == ELFDATA2LSB)
 			read_headers(fd, program);
@@ -182,10 +182,10 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* ------------------------------------------------- will ld.so do as we want? */
+/* --------------------------------------------- will ld.so load the library? */
 /*
- * Why ld.so would run @path in secure-execution mode, where it ignores
- * LD_PRELOAD; NULL when it would not.  The kernel's rules, see bprm->secureexec.
+ * Returns why ld.so would run @path in secure-execution mode, where it ignores
+ * LD_PRELOAD; NULL if it would not.  The rules are the kernel's: see bprm->secureexec.
  */
 static const char *why_secure(const char *path)
 {
@@ -208,9 +208,9 @@ static const char *why_secure(const char *path)
 }
 
 /*
- * May @path, which is @name for the user, be started, and (if @ours) with our
- * library or driver?  Returns 0, or the exit status after an error message.  @current, of PATH_MAX
- * bytes, becomes the path of the program that ld.so will load: of a script its interpreter.
+ * Checks whether @path, which the user calls @name, can be started, and (if @ours) with our
+ * library or driver.  Returns 0, or the exit status after an error message.  @current, of PATH_MAX
+ * bytes, becomes the path of the program that ld.so will load: for a script its interpreter.
  */
 static int check_program(const struct cu_command *command, const char *name, const char *path,
 			 bool ours, char *current)
@@ -222,7 +222,7 @@ static int check_program(const struct cu_command *command, const char *name, con
 	snprintf(current, PATH_MAX, "%s", path);
 	for (int depth = 0;; depth++) {
 		if (read_program(current, &program))
-			return 0; /* one may run what one can't read */
+			return 0; /* an unreadable program can be run */
 		if (!program.script)
 			break;
 		if (depth == SCRIPTS_MOST) {
@@ -276,7 +276,7 @@ static int check_program(const struct cu_command *command, const char *name, con
 			 current, base_name(program.loader), base_name(self.loader));
 		return CU_CANNOT_RUN;
 	}
-	/* (ld.so itself, given a program to run, has no loader either, and heeds LD_PRELOAD) */
+	/* ld.so itself, called to run a program, has no loader either, but obeys LD_PRELOAD */
 	if (!program.dynamic && strncmp(base_name(current), "ld", 2))
 		cu_error(command,
 			 "warning: %s is statically linked: culimbo cannot see what it does (programs that it starts are seen)",
@@ -284,7 +284,10 @@ static int check_program(const struct cu_command *command, const char *name, con
 	return 0;
 }
 
-/* Is the C library of @path new enough for @library?  Returns 0, or the exit status after an error message. */
+/*
+ * Checks that the C library of @path is new enough for @library.  Returns 0, or the exit status
+ * after an error message.
+ */
 static int check_libc(const struct cu_command *command, const char *path, const char *library)
 {
 	static struct program program, self;
@@ -307,15 +310,15 @@ static bool same_file(const char *a, const char *b)
 	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Is the entry one that loads a libculimbo.so? */
+/* Returns true if the entry loads a libculimbo.so. */
 static bool is_library(const char *entry, const char *library)
 {
 	return !strcmp(base_name(entry), base_name(library)) || same_file(entry, library);
 }
 
 /*
- * Sets LD_PRELOAD to @library (if @preload), then what it held but @library.
- * Returns 0 or -errno.
+ * Sets LD_PRELOAD to @library (if @preload) and the former entries, without any
+ * libculimbo.so.  Returns 0 or -errno.
  */
 static int set_preload(const char *library, bool preload)
 {
@@ -388,7 +391,7 @@ int cu_start_become(const struct cu_command *command, const char *path, char **a
 				 path, machine_name(&program));
 			return CU_CANNOT_RUN;
 		}
-		/* a script without "#!": as a shell would */
+		/* run a script without "#!" as a shell would */
 		argv[0] = (char *)path;
 		execvp(path, argv);
 	}
@@ -400,7 +403,10 @@ bool cu_start_suppressions(const struct cu_command *command, const char *file)
 {
 	char *absolute = realpath(file, NULL);
 	struct stat st;
-	/* (which would be seen when it is read: by the processes, or when CMD has run) */
+	/*
+	 * otherwise the error would show only when the file is read: in the processes, or after
+	 * CMD
+	 */
 	bool directory = absolute && !stat(absolute, &st) && S_ISDIR(st.st_mode);
 	bool set = absolute && !directory && !access(absolute, R_OK) &&
 		   !setenv("CULIMBO_SUPPRESSIONS", absolute, 1);
@@ -432,7 +438,7 @@ int cu_start_prepare(const struct cu_command *command, const char *name, bool pr
 		return error;
 
 	if (!preload) {
-		/* where it would be is enough to take it away */
+		/* to remove it from LD_PRELOAD, the path where it would be is enough */
 		cu_where(CU_LIBRARY, library, sizeof(library));
 	} else {
 		error = find_ours(command, CU_LIBRARY, "library", "LD_PRELOAD", PRELOAD_BREAKS,

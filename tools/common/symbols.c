@@ -16,16 +16,16 @@
 #include "tools/common/symbols.h"
 
 /* ------------------------------------------------------------------ JIT's maps */
-/* More than this of a map is not read: its first entries then have their names, the rest not. */
+/* No more than this of a map is read; entries beyond it have no names. */
 #define MAP_MOST ((size_t)64 << 20)
 
 struct map {
 	struct map *next;
 	struct cl_identity who;
-	char *text; /* NULL: there is none that can be believed */
+	char *text; /* NULL: there is no map that can be trusted */
 };
 
-/* When @who began, seconds since 1970; 0: not known. */
+/* Returns when @who began, seconds since 1970; 0: not known. */
 static int64_t started(const struct cl_identity *who)
 {
 	FILE *stat = fopen("/proc/stat", "re");
@@ -52,7 +52,10 @@ static char *read_map(const struct cl_view_process *process)
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return NULL;
-	/* the process's own, not something that another user put there, nor of an earlier pid */
+	/*
+	 * the map must be the process's own: not another user's, nor of an earlier process with
+	 * this pid
+	 */
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != process->uid ||
 	    st.st_mtim.tv_sec + 2 < started(&process->who))
 		goto out;
@@ -70,7 +73,7 @@ out:
 	return text;
 }
 
-/* "py::NAME:FILE" is Python's; others' names are taken as they are. */
+/* "py::NAME:FILE" is Python's form; other names are used unchanged. */
 static void take_name(struct cl_report_symbol *symbol, const char *name, size_t length)
 {
 	static const char python[] = "py::";
@@ -89,7 +92,7 @@ static void take_name(struct cl_report_symbol *symbol, const char *name, size_t 
 	snprintf(symbol->function, sizeof(symbol->function), "%.*s", (int)length, name);
 }
 
-/* START SIZE NAME, in hexadecimal; what comes later is in the place of what was there. */
+/* A line is START SIZE NAME, in hexadecimal; a later entry replaces earlier ones at its place. */
 static bool find_in_map(const char *text, uint64_t address, struct cl_report_symbol *symbol)
 {
 	bool found = false;
@@ -116,7 +119,7 @@ struct module {
 	unsigned int build_id_length;
 #ifdef HAVE_LIBDW
 	Dwfl *dwfl;
-	Dwfl_Module *found; /* NULL: its file is not there, or is another */
+	Dwfl_Module *found; /* NULL: its file is missing, or is another one */
 	Dwarf_Addr bias;
 #endif
 };
@@ -134,7 +137,7 @@ struct cu_symbols *cu_symbols_new(void)
 
 	if (!symbols)
 		return NULL;
-	/* names of C++ are only made readable where its library is there anyway */
+	/* C++ names are demangled only if the C++ library is loaded anyway */
 	library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);
 	if (library)
 		*(void **)&symbols->demangle = dlsym(library, "__cxa_demangle");
@@ -196,7 +199,7 @@ static Dwfl *begin(void)
 	return cu_libdw.dwfl_begin(&callbacks);
 }
 
-/* Whether @module's file, opened, is the one that the process had. */
+/* Returns true if @module's file, which is open, is the one that the process had. */
 static bool is_same(const struct module *module)
 {
 	const unsigned char *id;
@@ -209,7 +212,7 @@ static bool is_same(const struct module *module)
 
 static bool try_file(struct module *module, const char *path)
 {
-	/* (a path that the process chose: no fifo to wait for) */
+	/* the process chose the path: don't wait for a fifo */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	struct stat st;
 
@@ -224,7 +227,7 @@ static bool try_file(struct module *module, const char *path)
 		cu_libdw.dwfl_report_begin(module->dwfl);
 		module->found = cu_libdw.dwfl_report_offline(module->dwfl, path, path, fd);
 		if (module->found)
-			fd = -1; /* libdw's now */
+			fd = -1; /* libdw owns it now */
 		cu_libdw.dwfl_report_end(module->dwfl, NULL, NULL);
 	}
 	if (fd >= 0)
@@ -248,12 +251,12 @@ static void open_module(struct module *module, const struct cl_view *view)
 	if (try_file(module, module->path) || !view)
 		return;
 	cl_view_process(view, &process);
-	/* of a container, or removed since: as its process sees it, while that lives */
+	/* in a container, or removed since: use the process's view of it, while it lives */
 	snprintf(path, sizeof(path), "/proc/%u/root%s", process.who.pid, module->path);
 	try_file(module, path);
 }
 
-/* What the compiler has put there of another function, the innermost; NULL: nothing. */
+/* Returns the innermost function that the compiler has inlined there; NULL: none. */
 static const char *inlined_function(Dwarf_Die *unit, Dwarf_Addr address)
 {
 	Dwarf_Die *scopes = NULL;
@@ -271,7 +274,7 @@ static const char *inlined_function(Dwarf_Die *unit, Dwarf_Addr address)
 static bool resolve_by_module(const struct cu_symbols *symbols, struct module *module, uint64_t offset,
 			      struct cl_report_symbol *symbol)
 {
-	/* a return address is behind its call, which may be the last of its line */
+	/* a return address is behind its call, which may end its line */
 	Dwarf_Addr address = offset - 1 + module->bias, bias = 0;
 	const char *name, *file, *inlined;
 	Dwfl_Line *line;
@@ -290,7 +293,7 @@ static bool resolve_by_module(const struct cu_symbols *symbols, struct module *m
 			 readable && !status ? readable : name);
 		free(readable);
 	}
-	/* without a unit that has it, the nearest line is another function's */
+	/* if no unit has the address, the nearest line is another function's */
 	unit = cu_libdw.dwfl_module_addrdie(module->found, address, &bias);
 	if (unit && cu_libdw.dwarf_haspc(unit, address - bias) != 1)
 		unit = NULL;
@@ -353,13 +356,13 @@ bool cu_symbols_resolve_early(void *data, const struct cl_view *view, const stru
 {
 	if (!frame->path[0])
 		return cu_symbols_resolve(data, view, frame, symbol);
-	/* its file may only be found by way of its process */
+	/* the file may be reachable only through the process */
 	module_of(data, view, frame);
 	return false;
 }
 
-/* ------------------------------------------------------ reports that have none */
-/* Returns @path as seen from the current directory, in @to, where that is shorter; else @path. */
+/* -------------------------------------------------------- reports without names */
+/* Returns @path relative to the current directory, in @to, if that is shorter; else @path. */
 static const char *from_here(const char *path, char *to, size_t size)
 {
 	char here[PATH_MAX];
@@ -377,7 +380,7 @@ static const char *from_here(const char *path, char *to, size_t size)
 	return n < size && n < strlen(path) ? to : path;
 }
 
-/* A JSON string's or a report's text at @from up to @end, unescaped, into @to. */
+/* Copies a JSON string's or a report's text from @from up to @end, unescaped, to @to. */
 static void unescape(char *to, size_t size, const char *from, const char *end)
 {
 	size_t n = 0;
@@ -401,7 +404,7 @@ static void read_build_id(struct cl_view_frame *frame, const char *hex, const ch
 	}
 }
 
-/* A Python frame: "      #N FUNCTION (FILE:LINE)", or without the line. */
+/* Parses a Python frame: "      #N FUNCTION (FILE:LINE)", or without the line. */
 static bool add_nearer_file(FILE *to, const char *line)
 {
 	const char *open = strstr(line, " (/"), *end = open ? strrchr(open, ')') : NULL, *colon;
@@ -417,7 +420,7 @@ static bool add_nearer_file(FILE *to, const char *line)
 	return true;
 }
 
-/* "        #N ADDRESS (PATH+OFFSET) (BuildId: HEX)" */
+/* Parses "        #N ADDRESS (PATH+OFFSET) (BuildId: HEX)". */
 static bool add_to_text(struct cu_symbols *symbols, FILE *to, const char *line)
 {
 	struct cl_view_frame frame = { .offset = 0 };
@@ -463,7 +466,7 @@ static void put_json(FILE *to, const char *key, const char *value)
 	fputc('"', to);
 }
 
-/* The end of the JSON string that begins at @s. */
+/* Returns the end of the JSON string that begins at @s. */
 static const char *string_end(const char *s)
 {
 	while (*s && *s != '"')
@@ -472,12 +475,12 @@ static const char *string_end(const char *s)
 }
 
 /*
- * The first frame with a module in @line: ..."module":"PATH","offset":"0x...",
- * "build_id":"HEX"...  Returns where it ends, at a quote; NULL: there is none.
+ * Finds the first frame with a module in @line: ..."module":"PATH","offset":"0x...",
+ * "build_id":"HEX"...  Returns its end, at a quote; NULL: there is none.
  */
 static const char *next_frame(const char *line, struct cl_view_frame *frame)
 {
-	/* (from the quote before it, so that a line which ends there is not read beyond its end) */
+	/* begin at the quote before it, so as not to read beyond a line that ends there */
 	static const char module[] = "\"module\":\"", offset[] = "\",\"offset\":\"0x",
 			  build_id[] = "\",\"build_id\":\"";
 	const char *at = strstr(line, module), *end, *id;
@@ -500,8 +503,8 @@ static const char *next_frame(const char *line, struct cl_view_frame *frame)
 }
 
 /*
- * The first Python frame in @line: {"function":"NAME","file":"PATH"...  Returns where it ends; NULL:
- * there is none.  (Other frames begin with their address.)
+ * Finds the first Python frame in @line: {"function":"NAME","file":"PATH"...  Returns its end;
+ * NULL: there is none.  Other frames begin with their address.
  */
 static const char *next_python(const char *line, struct cl_report_symbol *symbol)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an address meant: function, file and line of a frame of any process, also
- * of one that has ended, by libdw from the module's file and its separate debug
- * information; and of code made at run time by the map that its maker left
+ * Finds function, file and line of a frame of any process, even one that has ended.
+ * libdw reads them from the module's file and its separate debug information.  For
+ * code generated at run time they are in the map that its generator left
  * (/tmp/perf-PID.map, as `python -X perf` writes it).
  *
- * A module's file counts only when its build id is the one that the process
- * had: a program that was rebuilt since gives no wrong names.  Built without
- * libdw, only the maps are known.
+ * A module's file is used only if its build id is the one that the process had, so
+ * a program that was rebuilt since gives no wrong names.  A build without libdw
+ * knows only the maps.
  */
 #ifndef CU_SYMBOLS_H
 #define CU_SYMBOLS_H
@@ -25,23 +25,23 @@ bool cu_symbols_resolve(void *data, const struct cl_view *view, const struct cl_
 			struct cl_report_symbol *symbol);
 
 /*
- * The same for a report whose text is named by cu_symbols_add() later: it names only what cannot be
- * named then, code without a module.
+ * The same for a report to whose text cu_symbols_add() adds names later.  It names only what cannot
+ * be named then: code without a module.
  */
 bool cu_symbols_resolve_early(void *data, const struct cl_view *view, const struct cl_view_frame *frame,
 			      struct cl_report_symbol *symbol);
 
 /*
- * Names in a report that was written without them, as a process does at its end:
- * copies @line (with its newline) to @to, with what is known of its frames added,
- * in text and in JSON Lines.  Other lines are copied as they are.
+ * Adds names to a report that was written without them, as by a process at its end.
+ * Copies @line (with its newline) to @to and adds what is known of its frames, in
+ * text and in JSON Lines.  Other lines are copied unchanged.
  */
 void cu_symbols_add(struct cu_symbols *symbols, FILE *to, const char *line);
 
 /*
- * Calls @each with the frames of @line, an object of such a report, that lie in a
- * module, and with what is known of them, until it returns false.  Before them it
- * calls it with the Python frames, for which @frame has no path.
+ * Calls @each with the frames of @line, an object of such a report, until it returns
+ * false: first with the Python frames, for which @frame has no path, then with those
+ * that lie in a module, and what is known of them.
  */
 void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 		     bool (*each)(void *data, const struct cl_view_frame *frame,

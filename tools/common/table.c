@@ -18,7 +18,9 @@
 #include "tools/common/text.h"
 
 #define COLUMNS_MOST 40
-/* libsmartcols takes 10 us a line (it decodes each cell twice); longer tables are written here */
+/*
+ * libsmartcols takes 10 us a line (it decodes each cell twice), so this file writes longer tables
+ */
 #define SMART_LINES 2000
 #define POOL 65536 /* bytes of cells that are allocated at a time */
 
@@ -35,7 +37,7 @@ struct cu_table {
 		char text[];
 	} *pool;
 	size_t lines, room;
-	bool failed; /* for memory */
+	bool failed; /* out of memory */
 };
 
 /* -------------------------------------------------------------------- options */
@@ -78,7 +80,7 @@ int cu_column_find(const struct cu_column *columns, const char *name, size_t len
 	return -1;
 }
 
-/* False after a complaint. */
+/* Returns false after an error message. */
 static bool choose(struct cu_table *table, const char *list)
 {
 	const char *end, *nearest;
@@ -110,7 +112,10 @@ static bool choose(struct cu_table *table, const char *list)
 			cu_usage_error(table->command, "too many columns: %d at most", COLUMNS_MOST);
 			return false;
 		}
-		/* JSON has a name once; a default one that is asked for again stands where it was */
+		/*
+		 * a JSON name must be unique: a default column that is requested again keeps its
+		 * place
+		 */
 		if (!cu_table_shows(table, (unsigned int)column))
 			table->shown[table->n++] = (unsigned int)column;
 		if (!*end)
@@ -129,7 +134,7 @@ struct cu_table *cu_table_new(const struct cu_command *command, const char *name
 		cu_usage_error(command, "--json and --raw exclude each other");
 		return NULL;
 	}
-	setlocale(LC_CTYPE, ""); /* the width of letters */
+	setlocale(LC_CTYPE, ""); /* for the width of letters */
 	table = calloc(1, sizeof(*table));
 	if (!table) {
 		cu_error(command, "cannot make the table: %s", strerror(ENOMEM));
@@ -154,7 +159,7 @@ bool cu_table_shows(const struct cu_table *table, unsigned int column)
 	return false;
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static char *keep(struct cu_table *table, size_t size)
 {
 	struct pool *pool = table->pool;
@@ -248,7 +253,7 @@ static bool is_number(const struct cu_column *column)
 	return column->type != CU_TEXT && column->type != CU_BOOLEAN && !(column->flags & CU_LEFT);
 }
 
-/* Takes out the columns that only stand there if any line has them. */
+/* Removes CU_IF_ANY columns that are empty in all lines. */
 static void drop_empty(struct cu_table *table)
 {
 	unsigned int kept = 0, from[COLUMNS_MOST];
@@ -276,14 +281,14 @@ static const char *for_people(const char *cell)
 	return cell ? cell : "-";
 }
 
-/* What follows writes what libsmartcols would, in one pass; of any width. */
+/* The next functions print what libsmartcols would, of any width, in one pass. */
 static void pad(size_t n)
 {
 	while (n--)
 		putchar_unlocked(' ');
 }
 
-/* @text in lines of @width columns that begin @indent columns in. */
+/* Prints @text in lines of @width columns, indented by @indent columns. */
 static void put_below(const char *text, size_t indent, size_t width)
 {
 	size_t at = 0;
@@ -310,8 +315,8 @@ static void put_below(const char *text, size_t indent, size_t width)
 }
 
 /*
- * Makes the widest columns between the first and the last of @n narrower, until all fit into @room.  A
- * longer text then moves what follows it in its own line, and not in all.
+ * Narrows the widest columns between the first and the last of @n until all fit into @room.  A
+ * longer text then shifts only the cells behind it on its own line.
  */
 static void make_narrow(const struct cu_table *table, size_t *width, unsigned int n, size_t room)
 {
@@ -331,7 +336,9 @@ static void make_narrow(const struct cu_table *table, size_t *width, unsigned in
 	}
 }
 
-/* @below: the columns of a terminal that is too narrow for the last column; 0: it is wide enough. */
+/*
+ * @below is the width of a terminal that is too narrow for the last column; 0: it is wide enough.
+ */
 static void print_long_table(const struct cu_table *table, unsigned int below)
 {
 	unsigned int n = below ? table->n - 1 : table->n;
@@ -400,7 +407,7 @@ static void print_member(const char *key, const struct cu_column *column, const 
 		fputs_unlocked(text, stdout);
 }
 
-/* libsmartcols could print only one name of a member. */
+/* Prints JSON.  libsmartcols could print only one name of a member. */
 static void print_json(const struct cu_table *table)
 {
 	const char *key[COLUMNS_MOST];
@@ -435,7 +442,7 @@ static void print_json(const struct cu_table *table)
 	fputs_unlocked("\n   ]\n}\n", stdout);
 }
 
-/* Returns the columns of the terminal if the table is wider than it, else 0. */
+/* Returns the width of the terminal if the table is wider, else 0. */
 static unsigned int is_cut(const struct cu_table *table)
 {
 	struct winsize size;
@@ -457,7 +464,7 @@ static unsigned int is_cut(const struct cu_table *table)
 	return all > size.ws_col ? size.ws_col : 0;
 }
 
-/* A command line without the folder of its program, which says least. */
+/* Returns a command line without the folder of its program, which says least. */
 static const char *without_folder(const char *command)
 {
 	const char *from = command, *end = command + strcspn(command, " ");
@@ -484,7 +491,10 @@ static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
 					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
 		struct libscols_column *new = lib->scols_table_new_column(
-			/* (a whole number: such a column is not made narrower than its cells) */
+			/*
+			 * a whole number: libsmartcols does not make such a column narrower than
+			 * its cells
+			 */
 			smart, column->name, column->flags & CU_WRAP ? 0.5 : column->flags & CU_CUT ? 0.1 : 1, flags);
 
 		if (!new)
@@ -498,7 +508,7 @@ static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 		for (unsigned int i = 0; i < table->n; i++) {
 			const char *cell = table->cell[line * table->n + i];
 
-			/* (in raw output two blanks would be read as one) */
+			/* in raw output readers would take two blanks for one */
 			if (!cell)
 				cell = "-";
 			if (cell && cut && table->columns[table->shown[i]].flags & CU_CUT)
@@ -514,8 +524,8 @@ out:
 }
 
 /*
- * Without libsmartcols a table has the same text.  Only where it is wider than the terminal, it is
- * not made to fit, which one line says.
+ * Without libsmartcols a table has the same text.  Only a table wider than the terminal is not made
+ * to fit; one line says so.
  */
 static int print_short(struct cu_table *table)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes, times and foreign texts, written for people: see text.h. */
+/* Sizes, times and untrusted texts, written for people: see text.h. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -51,7 +51,10 @@ void cu_duration(char *to, uint64_t ns)
 		snprintf(to, 24, "%" PRIu64 "d%" PRIu64 "h", h / 24, h % 24);
 }
 
-/* The length of the well-formed sequence at @s, of @left bytes; 0: it is none.  *code: its number. */
+/*
+ * Returns the length of the UTF-8 sequence at @s, of @left bytes, and its code point in *code; 0:
+ * it is not well-formed.
+ */
 static size_t utf8(const unsigned char *s, size_t left, uint32_t *code)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };

@@ -2,7 +2,7 @@
 /*
  * Texts for people and for JSON: sizes, times, and what others have chosen.
  *
- * No control byte and no broken UTF-8 passes cu_clean(), whoever chose the text.
+ * No control byte and no broken UTF-8 passes cu_clean(), whatever the text's origin.
  */
 #ifndef CU_TEXT_H
 #define CU_TEXT_H
@@ -11,22 +11,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Into @to of at least 24 bytes: 1.5M, 512B as util-linux has them. */
+/* Write into @to of at least 24 bytes: 1.5M, 512B, as util-linux does. */
 void cu_bytes_short(char *to, uint64_t bytes);
 /* 1.5 MiB */
 void cu_bytes_long(char *to, uint64_t bytes);
 /* 2m3s, 1.5s, 20ms */
 void cu_duration(char *to, uint64_t ns);
 /*
- * Copies @from, of @length bytes at most, to @to of @size: control bytes, what is
- * no UTF-8, and signs that turn the direction of writing become '?'.
+ * Copies @from, of @length bytes at most, to @to of @size bytes.  Control bytes, invalid
+ * UTF-8, and characters that change the direction of writing become '?'.
  */
 void cu_clean(char *to, size_t size, const char *from, size_t length);
-/* The same; @escaped: bytes below a blank stay, since JSON writes them as \u001b. */
+/* The same; if @escaped, bytes below a blank stay, since JSON writes them as \u001b. */
 void cu_clean_for(char *to, size_t size, const char *from, size_t length, bool escaped);
-/* To stdout as a JSON string; @text is clean. */
+/* Writes @text, which is clean, to stdout as a JSON string. */
 void cu_json_text(const char *text);
-/* How many columns of a terminal such a text takes. */
+/* Returns how many columns of a terminal a clean text takes. */
 size_t cu_width(const char *text);
 
 #endif

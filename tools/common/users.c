@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What processes of other users share: see users.h. */
+/* Scans what processes of other users share: see users.h. */
 #include "config.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@ bool cu_users_read(const struct cu_command *command, const char *text, struct cu
 	return true;
 }
 
-/* Makes *list of @n entries one of @n + @more.  Returns the first new one, or NULL. */
+/* Grows *list from @n to @n + @more entries.  Returns the first new one; NULL: no memory. */
 static void *grow(void *list, size_t n, size_t more, size_t size)
 {
 	void **to = list, *longer = realloc(*to, (n + more + 1) * size);
@@ -46,7 +46,7 @@ static void *grow(void *list, size_t n, size_t more, size_t size)
 	return (char *)longer + n * size;
 }
 
-/* Moves all of *one to the end of *scan.  Returns false without memory: then *one is freed. */
+/* Moves all of *one to the end of *scan.  Returns false without memory; then it has freed *one. */
 static bool append(struct cu_scan *scan, struct cu_scan *one)
 {
 	struct cu_process *process = grow(&scan->process, scan->processes, one->processes, sizeof(*process));
@@ -72,7 +72,7 @@ static bool append(struct cu_scan *scan, struct cu_scan *one)
 	cu_gpus_append(&scan->gpus, &one->gpus);
 	scan->now = one->now;
 	scan->self = one->self;
-	/* the holders of each process are now the other scan's */
+	/* the holders of each process now belong to *scan */
 	free(one->process);
 	free(one->block);
 	free(one->held_by);
@@ -103,7 +103,7 @@ static int add_user(const struct cu_command *command, struct cu_scan *scan, uid_
 	return append(scan, &one) ? error : -ENOMEM;
 }
 
-/* The default directories that belong to the user whose number they have. */
+/* Scans the default directories whose owner is the user in their name. */
 static int add_all(const struct cu_command *command, struct cu_scan *scan, int flags)
 {
 	DIR *dir = opendir(DEFAULTS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the library and the simulated driver are, seen from this executable:
- * in the build tree that it was built in, else in the tree it is installed in,
- * wherever that was moved to, else where `make install` was to put them.
+ * Finds the library and the simulated driver from this executable: in the build tree
+ * where it was built, else in the tree where it is installed, even if that was moved,
+ * else where `make install` would put them.
  */
 #include "config.h"
 
@@ -26,9 +26,9 @@ static const struct {
 };
 
 /*
- * @directory as seen from @here, where this executable is, with CULIMBO_BINDIR as
- * where it was to be: what the two have in common may have been moved.
- * Returns false when @here doesn't end as CULIMBO_BINDIR does.
+ * Finds the place of @directory from @here, the folder of this executable.  CULIMBO_BINDIR is
+ * the configured folder; the part that it has in common with @directory may have been moved.
+ * Returns false if @here doesn't end like CULIMBO_BINDIR.
  */
 static bool relocate(char *path, size_t size, const char *here, const char *directory,
 		     const char *name)

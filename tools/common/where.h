@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-/* Where our own files are: beside this executable, built or installed. */
+/* Finds culimbo's own files beside this executable, built or installed. */
 enum cu_file { CU_LIBRARY, CU_SIMULATED_DRIVER };
 
 /*
- * The absolute path of @file in @path of @size bytes.  Returns 0, or -ENOENT
+ * Stores the absolute path of @file in @path of @size bytes.  Returns 0, or -ENOENT
  * (then @path is where it was expected), or another -errno.
  */
 int cu_where(enum cu_file file, char *path, size_t size);

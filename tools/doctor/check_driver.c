@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo doctor` and the driver: asked by a process of its own (probe.c), once
- * bare and once under the library.
+ * `culimbo doctor` checks the driver.  A separate process asks it (probe.c), once
+ * without and once under the library.
  *
- * Must always hold: it ends, whatever the driver does, after the patience that it
- * was given; what the probe leaves behind is taken away.
+ * Whatever the driver does, the check ends within the given time, and removes what
+ * the probe leaves behind.
  */
 #include "config.h"
 
@@ -26,10 +26,10 @@
 
 struct probe {
 	char text[4096], step[64], log[2048];
-	int status; /* of waitpid(); -1: it was killed because it took too long */
+	int status; /* waitpid()'s; -1: it was killed because it took too long */
 };
 
-/* The value of @name in what it said, into @to; false: it did not say. */
+/* Copies the value of @name in the probe's output to @to.  Returns false if there is none. */
 static bool said(const struct probe *probe, const char *name, char *to, size_t size)
 {
 	size_t length = strlen(name);
@@ -46,8 +46,9 @@ static bool said(const struct probe *probe, const char *name, char *to, size_t s
 }
 
 /*
- * A directory beside the real one: whoever begins to share takes away what the
- * dead have left in its own, and the doctor changes nothing.  "": there is no place.
+ * Makes a directory beside the real one for the probe.  A process that begins to share
+ * removes files of dead processes in its directory, and the doctor must change nothing
+ * in the real one.  "": there is no place for it.
  */
 static void make_own_directory(char *path, size_t size)
 {
@@ -67,7 +68,7 @@ static void take_away(const char *path)
 	int n = scandir(path, &names, NULL, NULL);
 
 	for (int i = 0; i < n; i++) {
-		/* (of a probe that was killed) */
+		/* left by a killed probe */
 		snprintf(file, sizeof(file), "%s/%s", path, names[i]->d_name);
 		unlink(file);
 		free(names[i]);
@@ -77,7 +78,7 @@ static void take_away(const char *path)
 	rmdir(path);
 }
 
-/* What the library said to the process whose log @path is. */
+/* Reads the library's messages from the log @path of the probe. */
 static void read_log(const char *path, char *to, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -88,7 +89,7 @@ static void read_log(const char *path, char *to, size_t size)
 	to[n > 0 ? n : 0] = 0;
 }
 
-/* Runs ourselves with --probe, bare or under the library.  0 or -errno. */
+/* Runs this program with --probe, without or under the library.  Returns 0 or -errno. */
 static int run_probe(struct probe *probe, bool preload, bool simulate, int patience_ms)
 {
 	uint64_t until = cl_now() + (uint64_t)patience_ms * 1000000;
@@ -156,7 +157,7 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 			continue;
 		got = read(to[0], probe->text + n, sizeof(probe->text) - 1 - n);
 		if (got <= 0) {
-			/* the end: or what it left behind has the pipe, which is none of ours */
+			/* the pipe is closed: the probe has ended, or is about to */
 			waitpid(child, &probe->status, 0);
 			child = -1;
 			break;
@@ -177,7 +178,7 @@ static int run_probe(struct probe *probe, bool preload, bool simulate, int patie
 	return 0;
 }
 
-/* True when it came to its end; else what became of it is said. */
+/* Returns true if the probe reached its end; otherwise adds a check that says what happened. */
 static bool probe_ended(const struct probe *probe, const char *name, const char *how, int patience_ms)
 {
 	if (probe->status == -1)
@@ -289,7 +290,10 @@ static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 	}
 }
 
-/* What the library itself said to the probe, one check a line; what is wrong with options is told by check_options(). */
+/*
+ * Adds a check for each message of the library to the probe; check_options() reports those about
+ * options.
+ */
 static void say_messages(struct probe *probe)
 {
 	char *line, *rest;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo doctor` and what CUDA refused to share to processes that live, or have died lately.  That
- * is no fault of the machine, and libraries ask for handles to see whether there are any: so each is
- * ok, with what would share such memory.
+ * `culimbo doctor` lists what CUDA refused to share, for processes that live or have died
+ * lately.  That is no fault of the machine, and libraries ask for handles only to see whether
+ * they get any.  So each check is ok, and says what would share such memory.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include "tools/common/scan.h"
 #include "tools/doctor/checks.h"
 
-/* How often, to how many processes, and to which first. */
+/* How often, to how many processes, and the first of them. */
 struct sum {
 	uint64_t times;
 	unsigned int processes;
@@ -52,7 +52,7 @@ void cu_check_notes(void)
 	int dirfd = cl_self_open_dir(false);
 	struct cu_scan scan;
 
-	if (dirfd < 0) /* another check says why */
+	if (dirfd < 0) /* another check reports the reason */
 		return;
 	if (!cu_scan(&scan, dirfd, 0))
 		for (size_t i = 0; i < scan.processes; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo doctor` and the system: the directory of exporter files, the files in
+ * `culimbo doctor` checks the system: the directory of exporter files, the files in
  * it, logind, limits and /proc.
  *
- * Must always hold: nothing is changed; what is tried is taken back.
+ * It changes nothing, and undoes what it tries.
  */
 #include "config.h"
 
@@ -86,7 +86,7 @@ static void check_room(const char *path)
 		cu_found("room", OK, NULL, "%s: %s of %s free%s%s%s", path, left, all,
 			 *kind ? " (" : "", kind,
 			 *kind ? ")" : "");
-	/* what the library does first, and leaves nothing */
+	/* the library's first step; it leaves nothing behind */
 	fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0 && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) {
 		cu_found("files", FAIL, "set CULIMBO_DIR to a directory of this user's",
@@ -335,7 +335,7 @@ static void check_limits(void)
 			 (uint64_t)CL_FILE_SIZE >> 20);
 }
 
-/* Whether the maps of another process of this user can be read: 0 or -errno. */
+/* Tries to read the maps of another process of this user.  Returns 0 or -errno. */
 static int look_at_child(void)
 {
 	char path[48], byte;

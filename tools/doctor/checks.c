@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `culimbo doctor` has found so far: see checks.h. */
+/* The list of checks of `culimbo doctor`: see checks.h. */
 #include "config.h"
 
 #include <fcntl.h>

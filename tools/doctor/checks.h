@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `culimbo doctor` finds: a list of verdicts, each with what to do.
+ * The checks of `culimbo doctor`: a list of verdicts, each with advice.
  *
- * The files that look (check_driver.c, check_system.c) add to it in the order in
- * which it is shown; doctor.c shows it.
+ * check_driver.c, check_system.c and check_notes.c add checks in the order of the output;
+ * doctor.c prints them.
  */
 #ifndef CU_CHECKS_H
 #define CU_CHECKS_H
@@ -22,21 +22,21 @@ struct cu_check {
 enum { CU_CHECKS_MOST = 64 };
 extern struct cu_check cu_checks[CU_CHECKS_MOST];
 extern unsigned int cu_checks_n;
-extern const char *cu_doctor_root; /* before /etc, /proc and /run; "" but in tests */
+extern const char *cu_doctor_root; /* prefix of /etc, /proc and /run; "" except in tests */
 
-/* Adds a check.  @name stays; @advice may be NULL. */
+/* Adds a check.  @name must stay valid; @advice may be NULL. */
 void cu_found(const char *name, enum cu_verdict verdict, const char *advice, const char *format,
 	      ...)
 	__attribute__((format(printf, 4, 5)));
-/* The start of a small file below the root; "" where it can't be read.  False then. */
+/* Reads the start of a small file below the root.  Returns false, with "", if it can't be read. */
 bool cu_slurp(const char *path, char *to, size_t size);
 
-/* check_driver.c: whether the driver answers, its handles, how its calls reach the library. */
+/* check_driver.c: does the driver answer, how are its handles, do its calls reach the library? */
 void cu_check_driver(bool simulate, int patience_ms);
-/* check_system.c: the directory of exporter files, what is in it, logind, limits, /proc. */
+/* check_system.c: the directory of exporter files, its contents, logind, limits, /proc. */
 void cu_check_system(void);
 
-/* check_notes.c: what CUDA refused to share to processes that live, or whose files are left. */
+/* check_notes.c: what CUDA refused to share, for processes that live, or whose files are left. */
 void cu_check_notes(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo doctor`: whether everything that the library stands on is there, and
- * what to do where it is not.
+ * `culimbo doctor`: checks that everything that the library needs is there, and says
+ * what to do if it is not.
  *
- * Must always hold: it ends (the driver is asked in another process, for a
- * bounded time), needs no GPU to say what it can, and changes nothing.
+ * It always ends, since another process asks the driver, for a bounded time.  It says
+ * what it can without a GPU, and changes nothing.
  */
 #include "config.h"
 

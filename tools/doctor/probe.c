@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `culimbo doctor` asks the driver, in a process of its own: a driver that
- * crashes or hangs takes only that one with it.  Each fact is a line "name=value"
- * on stdout as soon as it is known, each step is named before it is made.
+ * Asks the driver for `culimbo doctor`, in a separate process: a driver that crashes or
+ * hangs stops only that process.  It prints each fact as a line "name=value" on stdout
+ * as soon as it is known, and names each step before it makes it.
  */
 #include "config.h"
 
@@ -35,7 +35,7 @@ static void step(const char *name)
 	printf("step=%s\n", name);
 }
 
-/* Which of the calls that we look at lead to us, by each of the two ways. */
+/* Counts the hooked calls that lead to the library, for each of the two ways of looking them up. */
 static void count_hooks(void)
 {
 	static const struct {
@@ -86,7 +86,7 @@ static void say_result(const char *call, int result)
 	printf("error=%s: %s (%d)\n", call, name ? name : "?", result);
 }
 
-/* Makes *call the driver's function; false: it has none. */
+/* Sets *call to the driver's function.  Returns false if the driver has none. */
 static bool find(const char *name, void *call)
 {
 	void *address = dlsym(driver, name);
@@ -97,7 +97,7 @@ static bool find(const char *name, void *call)
 	return address != NULL;
 }
 
-/* One block and one event: exported, looked at, and given back. */
+/* Exports one block and one event, looks at their handles, and frees them. */
 static void share(void)
 {
 	CUresult (*retain)(CUcontext *, CUdevice), (*set)(CUcontext), (*alloc)(CUdeviceptr *, size_t),

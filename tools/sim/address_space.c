@@ -2,12 +2,12 @@
 /*
  * This process's device addresses, and the regions in them.
  *
- * Device addresses are real ones: a reserved range of this process in which
- * each allocation maps its part of the pool.
+ * Device addresses are real addresses: they lie in a reserved range of this process,
+ * and each allocation maps its part of the pool there.
  *
  * What must hold:
- * - the lowest address that fits is taken, and the place of the region freed
- *   last first of all, so that freeing and allocating the same size again gives
+ * - an allocation first gets the place of the region freed last, and otherwise the
+ *   lowest address that fits.  So a free and an allocation of the same size give
  *   the same address (facts 2 and 3);
  * - everything here is under sim.lock.
  */
@@ -20,7 +20,7 @@
 static struct {
 	char *base; /* the reserved range */
 	size_t pages;
-	struct sim_region **page; /* who has each page of it */
+	struct sim_region **page; /* the region of each of its pages */
 	bool *taken;
 	uint64_t next_id;
 	size_t freed_page, freed_pages; /* the range given back last */
@@ -154,7 +154,7 @@ struct sim_region *sim_region_new(struct sim_context *context, enum sim_kind kin
 	return region;
 }
 
-/* Gives back all that the region has; its addresses are free afterwards. */
+/* Gives back all that the region has, and frees its addresses. */
 void sim_region_free(struct sim_region *region)
 {
 	if (region->context) {
@@ -171,7 +171,7 @@ void sim_region_free(struct sim_region *region)
 			pool_unpublish(region->segment);
 		if (region->base)
 			sim_unmap(region->base, region->pages * SIM_PAGE);
-		/* An importer keeps a pool's memory to its end, whatever it frees (fact 31). */
+		/* An importer keeps a pool's memory until it ends, whatever it frees (fact 31). */
 		if (region->kind != SIM_POOL_IMPORT)
 			pool_drop(region->segment);
 	}

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The blocks of this process: those of cuMemAlloc, of pools, and what is imported.
+ * The blocks of this process: those of cuMemAlloc, those of pools, and imports.
  *
  * Below 2 MiB blocks share a 2 MiB chunk (fact 1).
  *
  * What must hold:
- * - the place of the block freed last is the first to be used again (facts 2, 3, 11);
+ * - the place of the block freed last is used again first (facts 2, 3, 11);
  * - a chunk of cuMemAlloc goes back to the device with its last block;
- * - what is freed to a pool stays the pool's, mapped and known to importers, until
- *   the program next waits for a stream, an event or a context and the pool has more
- *   than its release threshold, or trims it, or an allocation finds too little
- *   (facts 11, 13, 17, 31);
+ * - a block that is freed to a pool stays the pool's, mapped and known to importers,
+ *   until one of these: the program next waits for a stream, an event or a context
+ *   and the pool has more than its release threshold; the program trims the pool; an
+ *   allocation finds too little (facts 11, 13, 17, 31);
  * - everything here is under sim.lock.
  */
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void uncache(struct sim_region *region)
 	region->cached = false;
 }
 
-/* To the device. */
+/* Gives the region back to the device. */
 static void give_back(struct sim_region *region)
 {
 	if (region->pool && region->kind != SIM_POOL_IMPORT)
@@ -46,7 +46,7 @@ static void give_back(struct sim_region *region)
 static void cache(struct sim_region *region)
 {
 	if (!region->pool->magic) {
-		give_back(region); /* its pool is destroyed */
+		give_back(region); /* its pool has been destroyed */
 		return;
 	}
 	region->cached = true;
@@ -54,7 +54,7 @@ static void cache(struct sim_region *region)
 	cached = region;
 }
 
-/* What was freed last, as large. */
+/* Returns the region of the same size that was freed last. */
 static struct sim_region *cached_of(const struct sim_context *context, const struct sim_memory_pool *pool,
 				    size_t pages)
 {
@@ -106,7 +106,7 @@ CUresult sim_memory_take(struct sim_context *context, enum sim_kind kind, size_t
 	return sim_region_take(context, kind, pages, region);
 }
 
-/* For a pool, or with NULL for cuMemAlloc. */
+/* Takes pages for a pool; with NULL for cuMemAlloc. */
 static CUresult take(struct sim_context *context, enum sim_kind kind, size_t pages,
 		     struct sim_memory_pool *pool, struct sim_region **region)
 {
@@ -193,7 +193,7 @@ static CUresult small_alloc(struct sim_context *context, enum sim_kind kind, siz
 		unit = (int)context->last_unit;
 		goto found;
 	}
-	/* The list has the newest first: the oldest chunk with room is the last found. */
+	/* The list has the newest first, so the last one found is the oldest chunk with room. */
 	for (struct sim_region *r = context->regions; r; r = r->next) {
 		int at;
 
@@ -304,7 +304,7 @@ static bool mapped_block_at(struct sim_region *region, uint64_t address, struct 
 	return false;
 }
 
-/* What a program has imported of a pool and not freed, at @offset of the region or around it. */
+/* Finds the pool import, not freed yet, that is at @offset of the region or contains it. */
 static struct sim_import *import_at(const struct sim_region *region, uint64_t offset)
 {
 	for (unsigned int i = 0; i < region->import_slots; i++) {
@@ -384,14 +384,17 @@ bool sim_device_range(uint64_t address, size_t bytes)
 	return true;
 }
 
-/* One free unmaps it, however often it was imported (fact 15); but see note_import(). */
+/*
+ * One free unmaps it, however often it was imported (fact 15); for an exception see
+ * note_import().
+ */
 static CUresult free_import(struct sim_region *region, uint64_t address)
 {
 	struct sim_import *import = import_at(region, address - region->base);
 
 	if (!import || address != region->base + import->offset)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (--import->count) /* it was imported again while this free waited in a stream */
+	if (--import->count) /* the block was imported again while this free waited in a stream */
 		return CUDA_SUCCESS;
 	memset(import, 0, sizeof(*import));
 	for (unsigned int i = 0; i < region->import_slots; i++)

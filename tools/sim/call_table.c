@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of calls: see call_table.h.  calls.h has every exported call: one that is missing
- * there does not compile, one that is only there does not link.
+ * The table of calls: see call_table.h.  calls.h must list every exported call: a call that is
+ * missing there does not compile, and one that is only there does not link.
  */
 #include <cuda.h>
 
@@ -9,7 +9,7 @@
 #include "calls.h"
 #include "call_table.h"
 
-/* Only addresses are wanted: no prototypes, and no clash with cuda.h's. */
+/* The table needs only addresses, so it declares no prototypes, which would clash with cuda.h's. */
 #define X(base, symbol, version, flags)                                                            \
 	extern const char address_of_##symbol[] __asm__(#symbol)                                   \
 		__attribute__((visibility("protected")));                                          \

@@ -2,8 +2,8 @@
 /*
  * The addresses of all exported calls.
  *
- * The linker says where the table is: so cuGetProcAddress, which is in it, uses it
- * and names nothing that leads back to itself, and the table is there before any
+ * The linker places the table.  So cuGetProcAddress, which is in the table, can use it
+ * without naming anything that leads back to itself, and the table exists before any
  * code runs.
  */
 #ifndef CULIMBO_SIM_CALL_TABLE_H
@@ -13,7 +13,7 @@ struct sim_listed_call {
 	const char *base;
 	const void *address, *thunk;
 	int version;
-	int flags; /* 2: a per-thread default stream form */
+	int flags; /* 2: the form for the per-thread default stream */
 };
 
 #define SIM_CALLS_SECTION "sim_call_table"

@@ -2,8 +2,8 @@
 /*
  * Every call that this library exports.
  *
- * X(base, symbol, version, flags): what cuGetProcAddress takes, what dlsym
- * takes, the CUDA version the form came with, and 2 for a form with the
+ * X(base, symbol, version, flags): the name for cuGetProcAddress, the name for
+ * dlsym, the first CUDA version with this form, and 2 for a form with the
  * per-thread default stream.  A new call is one line here and one SIM_CALL().
  */
 #ifndef CULIMBO_SIM_CALLS_H

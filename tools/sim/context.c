@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts: primary ones, and those of one's own.
+ * Contexts: primary ones, and those that a program creates.
  *
  * What must hold:
- * - a struct sim_context is never freed, so that a handle kept too long is an
- *   error (709) and not a crash; a device's primary context is the same one
- *   each time;
- * - ending a context waits for its work, then gives back all its memory, that
- *   of others (imports) included; what others have open of it stays theirs.
+ * - a struct sim_context is never freed, so that a handle used too late gives an
+ *   error (709) and no crash; a device always has the same primary context;
+ * - the end of a context waits for its work, then gives back all its memory and
+ *   its imports; what other processes have open of it stays theirs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@ static struct sim_context primary[SIM_DEVICES_MAX];
 static unsigned int primary_flags[SIM_DEVICES_MAX];
 static uint64_t next_context;
 
-/* ---- making and ending contexts; under sim.lock ---- */
+/* ---- creating and ending contexts; under sim.lock ---- */
 
 static void context_begin(struct sim_context *context, CUdevice device, unsigned int flags)
 {
@@ -134,7 +133,7 @@ SIM_CALL(cuDevicePrimaryCtxReset_v2, (CUdevice device))
 	pthread_mutex_lock(&sim.lock);
 	context = &primary[device];
 	if (context->alive) {
-		/* References stay: the context is there, and empty. */
+		/* The references stay: the context exists, and is empty. */
 		context_end(context);
 		if (context->references)
 			context_begin(context, device, primary_flags[device]);
@@ -185,7 +184,7 @@ SIM_CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned int *flags, int 
 	return CUDA_SUCCESS;
 }
 
-/* ---- contexts of one's own ---- */
+/* ---- contexts that a program creates ---- */
 
 SIM_CALL(cuCtxCreate_v2, (CUcontext *handle, unsigned int flags, CUdevice device))
 {
@@ -216,7 +215,7 @@ SIM_CALL(cuCtxCreate, (CUcontext *handle, unsigned int flags, CUdevice device))
 	return cuCtxCreate_v2(handle, flags, device);
 }
 
-/* Parameter types that came with CUDA 11.4 and 12.5; elsewhere only their absence is known. */
+/* These parameter types came with CUDA 11.4 and 12.5; older headers lack them. */
 #if CUDA_VERSION >= 11040
 typedef CUexecAffinityParam affinity_param;
 #else

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copying and setting memory.
+ * Copies and fills of memory.
  *
- * Device addresses are addresses of this process, so each is a memcpy or a
- * memset, in the order of the stream.
+ * Device addresses are addresses of this process, so each operation is a memcpy or a
+ * memset, in stream order.
  *
- * What must hold: an address that is no device memory where one is asked for
- * is an error, not a crash.  Synchronous forms go through the default stream
- * and are waited for.
+ * What must hold: where device memory is required, any other address is an error, not
+ * a crash.  Synchronous forms go through the default stream and wait.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +15,14 @@
 
 enum { HOST = 1, DEVICE = 2, EITHER = HOST | DEVICE };
 
-/* Whether @bytes at @address may be touched as @side. */
+/* Returns true if @bytes at @address may be touched as @side. */
 static bool reachable(uint64_t address, size_t bytes, int side)
 {
 	if ((side & DEVICE) && sim_region_at(address))
 		return sim_device_range(address, bytes);
 	if (side & HOST)
 		return address && !sim_region_at(address);
-	/* Pinned host memory has a device address, its own. */
+	/* Pinned host memory has a device address: its own address. */
 	if (side == DEVICE) {
 		struct sim_context *context;
 		unsigned int flags;
@@ -37,7 +36,7 @@ static bool reachable(uint64_t address, size_t bytes, int side)
 	return false;
 }
 
-/* ---- what the stream does ---- */
+/* ---- the operations of the stream ---- */
 
 /* a: destination, source, width, height, destination pitch, source pitch */
 static void run_copy(struct sim_operation *op)

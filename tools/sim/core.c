@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every call begins with: whether this process may use the driver, and which
- * context is current in the calling thread; and waiting, and the clock.
+ * The start of every call: may this process use the driver, and which context is
+ * current in the calling thread?  Also waiting, and the clock.
  *
- * What must hold: this file uses nothing of any other.
+ * What must hold: this file uses no other file.
  */
 #include <time.h>
 
@@ -16,7 +16,7 @@ CUresult sim_ready(void)
 {
 	if (!atomic_load_explicit(&sim.initialised, memory_order_acquire))
 		return CUDA_ERROR_NOT_INITIALIZED;
-	/* The page is wiped in a forked child. */
+	/* A fork wipes the page in the child. */
 	if (!atomic_load_explicit(sim.here, memory_order_relaxed))
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (atomic_load_explicit(&sim.exiting, memory_order_relaxed))
@@ -84,7 +84,7 @@ void sim_wait_changed(uint64_t ns)
 		pthread_cond_wait(&sim.changed, &sim.lock);
 }
 
-/* The driver reads through what it is given: so do we (fact 9). */
+/* The driver reads through the given handle, and so do we (fact 9). */
 __attribute__((noinline)) void sim_crash(void)
 {
 	static int *volatile nowhere = (int *)16;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The current context: which it is, waiting for its work, and what it says of itself. */
+/* The current context: which one it is, waits for its work, and its properties. */
 #include "sim.h"
 
-/* Whether @context may become current: 0, or the error to return. */
+/* Returns 0 if @context may become current, else the error to return. */
 static CUresult check_current(const struct sim_context *context)
 {
 	if (context->alive || context->primary)
 		return CUDA_SUCCESS;
-	/* (the driver goes on with a corrupt heap) */
+	/* the real driver goes on with a corrupt heap */
 	if (context->whole)
 		sim_crash();
 	return CUDA_ERROR_CONTEXT_IS_DESTROYED;

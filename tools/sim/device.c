@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices, as CUDA_VISIBLE_DEVICES shows them to this process. */
+/* The devices that CUDA_VISIBLE_DEVICES shows to this process. */
 #include <stdio.h>
 #include <string.h>
 
@@ -146,7 +146,7 @@ SIM_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevi
 	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
 	case 102: /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED (VIRTUAL_ADDRESS_... before 11.3) */
 	case 103: /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
-	case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES: POSIX_FILE_DESCRIPTOR, which is 1 */
+	case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES: 1 is POSIX_FILE_DESCRIPTOR */
 	case 124: /* DMA_BUF_SUPPORTED */
 	case 125: /* IPC_EVENT_SUPPORTED */
 		*value = 1;

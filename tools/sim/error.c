@@ -2,8 +2,8 @@
 /*
  * Names and texts of the driver's errors.
  *
- * By number, because an older cuda.h lacks the newer names.  Both calls work
- * before cuInit and in any process.
+ * The list uses numbers, because an older cuda.h lacks the newer names.  Both calls
+ * work before cuInit and in any process.
  */
 #include "sim.h"
 

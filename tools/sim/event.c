@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events, of one process and shared between several.
+ * Events, private ones and those that processes share.
  *
  * What must hold:
- * - a bad event handle, or one that was destroyed, is a crash (fact 9), and
- *   always one: a destroyed event's memory is not used again for a long time;
- * - an interprocess event lives in the pool, beside its maker's 4,096 places
+ * - a bad event handle, or a destroyed event's, always crashes (fact 9); for that, a
+ *   destroyed event's memory is not used again for a long time;
+ * - an interprocess event has one of its maker's 4,096 places in the pool
  *   (fact 10), and its handle can be opened after it was destroyed;
- * - to ask for an event's handle while another context is current is a crash (measured);
+ * - asking for an event's handle while another context is current crashes (measured);
  * - the end of a context gives back the places of the interprocess events made
- *   in it, and to destroy one of them after that is a crash (both measured; so it
- *   is here with any event of that context).
+ *   in it, and destroying one of them after that crashes (both measured; here
+ *   this holds for any event of that context).
  *
  * The handle: bytes 0-3 the maker's pid, 8-15 its cookie, 16-19 the place;
- * 4-7 and 20-63 are zero and not read.  A place that can't be is a crash in
- * the process that opens it, as in the driver.
+ * 4-7 and 20-63 are zero and not read.  An impossible place crashes the process
+ * that opens it, as in the real driver.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +31,10 @@ struct sim_event {
 	struct sim_event_core *core;
 	struct sim_event_core own;
 	struct sim_context *context;
-	bool maker; /* of an interprocess event */
+	bool maker; /* this process made it as an interprocess event */
 	bool opened;
 	uint32_t index;
-	struct sim_event *next, **at; /* among those that live; in the quarantine, next alone */
+	struct sim_event *next, **at; /* in the list of live events; in quarantine only `next` */
 };
 
 static struct sim_event *living;
@@ -79,7 +79,7 @@ static struct sim_event *event_new(struct sim_context *context, unsigned int fla
 	return event;
 }
 
-/* Its memory is not used again for a long time. */
+/* Puts it aside, so that its memory is not used again for a long time. */
 static void event_end(struct sim_event *event)
 {
 	event->magic = EVENT_GONE;
@@ -135,7 +135,10 @@ SIM_CALL(cuEventCreate, (CUevent *handle, unsigned int flags))
 		event->maker = true;
 		event->index = i;
 		event->core = pool_event(i);
-		/* A number that only grows: who has the place's last event open is not confused. */
+		/*
+		 * The number only grows, so a process that has the place's last event open is not
+		 * confused.
+		 */
 		atomic_store(&event->core->done, atomic_load(&event->core->recorded));
 		atomic_store(&event->core->recorder, 0);
 		atomic_store(&event->core->flags, flags);
@@ -182,7 +185,7 @@ static void run_record(struct sim_operation *op)
 {
 	uint64_t done = atomic_load(&op->core->done);
 
-	/* (of two streams' recordings the later may be done first: it is the one that counts) */
+	/* of two streams' recordings the later one counts, even if it is done first */
 	if (done < op->a[0])
 		atomic_store(&op->core->time_ns, sim_now_ns());
 	while (done < op->a[0] && !atomic_compare_exchange_weak(&op->core->done, &done, op->a[0]))
@@ -385,7 +388,10 @@ SIM_CALL(cuIpcOpenEventHandle, (CUevent *event_handle, CUipcEventHandle handle))
 	if (!event_handle) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else if (pid == pool_pid()) {
-		/* its own, or of another PID namespace: the driver knows no better (fact 28) */
+		/*
+		 * this process's own, or one of the same pid in another PID namespace: the driver
+		 * can't tell (fact 28)
+		 */
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	} else {
 		if (index >= SIM_IPC_EVENTS) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs: made by a capture, and instantiated.  What they would do is not kept, so none can be
- * launched; instantiating and uploading take device memory on a GPU, see sim_memory_needed().
+ * Graphs, which captures make and which can be instantiated.  Their operations are not kept, so
+ * none can be launched.  On a GPU, instantiating and uploading take device memory: see
+ * sim_memory_needed().
  */
 #include <stdlib.h>
 

@@ -2,15 +2,15 @@
 /*
  * Green contexts.
  *
- * What must hold (all but the last measured, on driver 580.159):
- * - whatever is made in one is its device's primary context's, which it retains:
- *   memory, imports and events outlive it, and go when it was the last that had
- *   the primary context;
+ * What must hold (all except the last measured, on driver 580.159):
+ * - a green context retains its device's primary context, which owns everything made
+ *   in the green one: memory, imports and events outlive it, and end with the
+ *   primary context;
  * - its CUcontext has an id of its own;
- * - to make a destroyed one current is a crash, at once: the driver says 0, and
+ * - making a destroyed one current crashes at once; the real driver returns 0, and
  *   the process's heap is corrupt from then on.
  *
- * They have no multiprocessors of their own: there are none here.
+ * They have no multiprocessors: there are none here.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #define GREEN_MAGIC UINT32_C(0x67726e30)
 #define DESCRIPTION_MAGIC UINT32_C(0x64736330)
 
-/* Types that came with CUDA 12.4; elsewhere only these calls' absence is known. */
+/* These types came with CUDA 12.4; older headers lack them. */
 #if CUDA_VERSION >= 12040
 typedef CUdevResource dev_resource;
 typedef CUdevResourceType dev_resource_type;
@@ -31,7 +31,7 @@ typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 #endif
 
-/* Never freed, as a struct sim_context. */
+/* Never freed, like a struct sim_context. */
 struct green {
 	uint32_t magic;
 	struct sim_context context;
@@ -94,7 +94,7 @@ SIM_CALL(cuGreenCtxCreate, (CUgreenCtx * handle, CUdevResourceDesc description_h
 
 	if (result)
 		return result;
-	/* (the one flag there is must be given) */
+	/* the only flag there is must be given */
 	if (!handle || !description || description->magic != DESCRIPTION_MAGIC || flags != 1)
 		return CUDA_ERROR_INVALID_VALUE;
 	green = calloc(1, sizeof(*green));
@@ -149,7 +149,7 @@ SIM_CALL(cuGreenCtxDestroy, (CUgreenCtx handle))
 	sim_leave();
 	if (!was_alive)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	/* (a reset one has nothing to give back) */
+	/* after a reset there is nothing to give back */
 	sim_primary_release(green->context.device);
 	return CUDA_SUCCESS;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuInit, and the coming and going of the process.
+ * cuInit, and the start and end of the process.
  *
- * What must hold: an orderly end leaves nothing of ours behind, and nothing that
- * still runs writes into what others get from then on.
+ * What must hold: a normal end leaves nothing of ours behind, and no code that
+ * still runs writes into memory that other processes get from then on.
  */
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,13 +12,13 @@
 
 #define DRIVER_VERSION 13000
 
-/* An orderly end: nothing of ours is left behind. */
+/* A normal end of the process: removes everything of ours. */
 __attribute__((destructor)) static void leave(void)
 {
 	if (sim_ready())
 		return;
 	atomic_store(&sim.exiting, true);
-	/* Nothing of ours may write into what others get from now on. */
+	/* From now on our threads must not write into device memory: other processes may get it. */
 	for (int i = 0; i < 1000 && atomic_load(&sim.running); i++)
 		usleep(1000);
 	sim_linger_stop();

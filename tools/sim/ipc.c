@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory handles: a block of one process, opened in another.
+ * Memory handles, by which a process opens another process's block.
  *
- * The handle names the pages, not the block: (the exporter, the address of its
- * 2 MiB chunk or its big block, the size).  Nothing in it tells who had the
- * block before; that is the hazard this driver is here to show (facts 2 and 3).
+ * The handle names pages, not the block: the exporter, the address of its 2 MiB
+ * chunk or its big block, the size.  Nothing in it says which block was meant.  That
+ * is the hazard that this driver exists to show (facts 2 and 3).
  *
- *   bytes  0-7   the context that was current when the handle was asked for: not read
- *          8-11  exporter's pid        the opener's own number is refused (facts 7 and 28), no other is read
+ *   bytes  0-7   the context that was current when the handle was made: not read
+ *          8-11  exporter's pid        refused if it is the opener's own (facts 7 and 28), else ignored
  *         12     counter of the pages  not read
  *         16-23  bytes of the pages
  *         24-27  exporter (client number)
@@ -18,10 +18,10 @@
  *         56-63  zero                  not read
  *
  * What must hold:
- * - opening maps the exporter's very pages, once per process however often
- *   they are opened, and as many closes unmap them;
- * - pages that an importer has mapped are not given to anybody, whatever the
- *   exporter does (facts 5 and 6).
+ * - an open maps the exporter's own pages, once in a process however often they
+ *   are opened, and as many closes unmap them;
+ * - pages that an importer has mapped are given to no other allocation, whatever
+ *   the exporter does (facts 5 and 6).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +60,10 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 
 	if (result)
 		return result;
-	/* What was freed in a stream's order is exported until that stream is waited for (measured). */
+	/*
+	 * A block freed in stream order can be exported until that stream is waited for
+	 * (measured).
+	 */
 	if (!out || !sim_block_at(dptr, &block) ||
 	    (block.region->kind != SIM_BLOCK && block.region->kind != SIM_CHUNK)) {
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -88,7 +91,7 @@ out:
 	return result;
 }
 
-/* One more open of the block at @offset of @region. */
+/* Counts another open of the block at @offset of @region. */
 static bool count_open(struct sim_region *region, uint64_t offset)
 {
 	struct sim_import *free_slot = NULL;
@@ -172,7 +175,7 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 	case 0:
 		break;
 	case -ENOENT:
-		/* Gone: a chunk says so in its own way (fact 4). */
+		/* It is gone; the error differs for a chunk (fact 4). */
 		return handle->bytes == SIM_PAGE ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;
 	case -ESRCH:
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -218,7 +221,10 @@ static struct sim_import *find_open(CUdeviceptr dptr, struct sim_region **region
 	return NULL;
 }
 
-/* @once: the form of CUDA 4.1, which does not count: what is open is refused (measured). */
+/*
+ * @once: the form of CUDA 4.1, which does not count opens, and refuses what is open already
+ * (measured).
+ */
 static CUresult open_call(CUdeviceptr *dptr, CUipcMemHandle in, unsigned int flags, bool once)
 {
 	struct sim_context *context;
@@ -226,7 +232,10 @@ static CUresult open_call(CUdeviceptr *dptr, CUipcMemHandle in, unsigned int fla
 	struct handle handle;
 	uint64_t address;
 
-	/* the flags come before the context, and a stream that captures does not matter (measured) */
+	/*
+	 * flags are checked before the context, and a capturing stream makes no difference
+	 * (measured)
+	 */
 	if (result)
 		return flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	if (!dptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
@@ -274,7 +283,7 @@ SIM_CALL(cuIpcCloseMemHandle, (CUdeviceptr dptr))
 		goto out;
 	}
 	sim_context_wait(region->context);
-	/* Looked up again: waiting let go of the lock. */
+	/* Look it up again: the wait released the lock. */
 	import = find_open(dptr, &region);
 	if (!import) {
 		result = CUDA_ERROR_INVALID_VALUE;

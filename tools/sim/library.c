@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Libraries: code that belongs to no context.  As measured, one is loaded into a context, and
- * takes memory there, when something of it is asked for.
+ * Libraries: code that belongs to no context.  As measured, a library is loaded into a context, and
+ * takes memory there, when the program first asks for a part of it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define LIBRARY_MAGIC UINT32_C(0x6c696230)
 #define KERNEL_MAGIC UINT32_C(0x6b726e30)
 
-/* They came with CUDA 12. */
+/* These types came with CUDA 12. */
 #if CUDA_VERSION >= 12000
 typedef CUlibraryOption library_option;
 #else
@@ -34,7 +34,7 @@ struct kernel {
 	char name[];
 };
 
-/* Never freed, so that a handle kept too long is an error. */
+/* Never freed, so that a handle used too late gives an error. */
 struct library {
 	uint32_t magic;
 	char *code;
@@ -49,7 +49,7 @@ static struct library *library_of(CUlibrary handle)
 	return library && library->magic == LIBRARY_MAGIC ? library : NULL;
 }
 
-/* Takes @code over. */
+/* Makes a library, which owns @code. */
 static CUresult library_new(CUlibrary *handle, char *code)
 {
 	struct library *library = code ? calloc(1, sizeof(*library)) : NULL;
@@ -110,7 +110,7 @@ SIM_CALL(cuLibraryUnload, (CUlibrary handle))
 	return CUDA_SUCCESS;
 }
 
-/* The module that it is in the current context, made where it is not there yet.  Under sim.lock. */
+/* Returns the library's module in the current context, and loads it if needed.  Under sim.lock. */
 static CUresult load(struct library *library, struct sim_context *context, CUmodule *module)
 {
 	struct loaded *loaded;
@@ -151,7 +151,7 @@ SIM_CALL(cuLibraryGetGlobal, (CUdeviceptr *address, size_t *bytes, CUlibrary han
 	CUmodule module;
 	CUresult result = cuLibraryGetModule(&module, handle);
 
-	/* No variable is known here. */
+	/* This driver knows no variables. */
 	return result ? result : CUDA_ERROR_NOT_FOUND;
 }
 

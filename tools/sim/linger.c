@@ -2,25 +2,25 @@
 /*
  * Kernels that outlive their process for a moment (CULIMBO_SIM_KERNELS=linger).
  *
- * On a GPU, the kernel of a process that was killed writes on for about 9 ms
- * after the process's file locks are free, and its last task leaves /proc after
- * about 48 ms.  A thread can't show that: it dies with its process.  So the
- * first such kernel starts two helpers:
+ * On a GPU, a killed process's kernel goes on writing for about 9 ms after the
+ * process's file locks are free, and its last task leaves /proc after about 48 ms.
+ * A thread can't imitate that: it dies with its process.  So the first such kernel
+ * starts two helpers:
  *
- *   the engine   a process of its own that shares our memory (clone with
- *                CLONE_VM), runs the kernels, and so sees the process die;
+ *   the engine   a separate process that shares our memory (clone with CLONE_VM).
+ *                It runs the kernels, and survives the process;
  *   the task     a thread of the process that does nothing.  The engine traces
  *                it: when the process dies, the task stops on its way out, and
- *                is seen in /proc/PID/task until the engine lets it go.
+ *                stays visible in /proc/PID/task until the engine lets it go.
  *
  * What must hold:
- * - the task has a table of descriptors of its own, an empty one, or the locks
- *   of a dying process would stay as long as the task;
+ * - the task has its own, empty table of descriptors; otherwise the locks of a
+ *   dying process would stay as long as the task;
  * - the engine uses the task's thread-local storage, so the task calls nothing
  *   once the engine runs, and the engine takes no lock of libc;
- * - the engine is no child that a program's wait() sees (its exit signal is 0);
- * - where tracing is forbidden there is no engine, and kernels are threads': a
- *   write after the last task is gone is a thing that no GPU does.
+ * - a program's wait() does not see the engine as a child (its exit signal is 0);
+ * - where tracing is forbidden there is no engine, and threads run the kernels: no
+ *   GPU writes after the last task is gone.
  */
 #include <errno.h>
 #include <limits.h>
@@ -39,7 +39,7 @@
 
 #include "sim.h"
 
-#define WRITES_NS UINT64_C(9000000)  /* after the death */
+#define WRITES_NS UINT64_C(9000000)  /* how long kernels write after the death */
 #define TASK_NS UINT64_C(48000000)
 #define LOOK_NS UINT64_C(100000)     /* between two looks while kernels run */
 #define STACK_BYTES ((size_t)256 << 10)
@@ -80,9 +80,9 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
 }
 
-/* ---- the engine; the rest of the process may be gone ---- */
+/* ---- the engine, which may outlive the process ---- */
 
-/* One pass of each kernel; whether any is left. */
+/* Runs one pass of each kernel.  Returns true if any is left. */
 static bool run_jobs(bool stop)
 {
 	uint64_t now = sim_now_ns();
@@ -109,7 +109,7 @@ static bool run_jobs(bool stop)
 	return any;
 }
 
-/* Looks at the task: true once it is on its way out (or gone). */
+/* Returns true once the task is on its way out, or gone. */
 static bool task_ends(void)
 {
 	int status;
@@ -123,7 +123,7 @@ static bool task_ends(void)
 			return false;
 		if (!WIFSTOPPED(status) || status >> 16 == PTRACE_EVENT_EXIT)
 			return true;
-		/* A stop of the whole process stays one. */
+		/* If the whole process is stopped, the task stays stopped. */
 		if (status >> 16 == PTRACE_EVENT_STOP)
 			syscall(SYS_ptrace, PTRACE_LISTEN, engine.task, 0, 0);
 		else
@@ -146,11 +146,11 @@ static void sleep_until(uint64_t at)
 static int run_engine(void *unused)
 {
 	uint64_t wanted = UINT64_C(1) << (SIGCHLD - 1);
-	uint64_t zero[8] = { 0 }; /* a kernel sigaction: the default */
+	uint64_t zero[8] = { 0 }; /* the kernel's struct sigaction, for the default action */
 	uint64_t death, looked = 0;
 
 	syscall(SYS_close_range, 0, UINT_MAX, 0);
-	/* Stops of the task are not told to who ignores SIGCHLD. */
+	/* A tracer that ignores SIGCHLD does not learn of the task's stops. */
 	syscall(SYS_rt_sigaction, SIGCHLD, zero, NULL, 8);
 	while (!atomic_load(&engine.may_trace))
 		futex_wait(&engine.may_trace, 0);
@@ -163,7 +163,7 @@ static int run_engine(void *unused)
 	futex_wake(&engine.state);
 	for (;;) {
 		if (atomic_load(&engine.quit))
-			syscall(SYS_exit, 0); /* the task goes on untraced */
+			syscall(SYS_exit, 0); /* the engine ends; the task goes on untraced */
 		if (run_jobs(atomic_load(&sim.exiting))) {
 			if (sim_now_ns() - looked < LOOK_NS)
 				continue;
@@ -173,7 +173,7 @@ static int run_engine(void *unused)
 		} else {
 			if (task_ends())
 				break;
-			/* Until a kernel is there, or something is with the task. */
+			/* Wait until there is a kernel, or something happens to the task. */
 			syscall(SYS_rt_sigtimedwait, &wanted, NULL, NULL, 8);
 		}
 	}
@@ -194,7 +194,7 @@ static void *run_task(void *unused)
 	struct timespec nap = { .tv_nsec = 1000000 };
 
 	engine.task = (pid_t)syscall(SYS_gettid);
-	/* A copy of all descriptors, and none left in it. */
+	/* Get a private table of descriptors, and empty it. */
 	if (syscall(SYS_close_range, 0, UINT_MAX, CLOSE_RANGE_UNSHARE))
 		goto out;
 	engine.stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -204,7 +204,10 @@ static void *run_task(void *unused)
 	engine.engine = clone(run_engine, engine.stack + STACK_BYTES, CLONE_VM, NULL);
 	if (engine.engine < 0)
 		goto out;
-	/* For where only descendants may be traced (Yama); elsewhere it is not known. */
+	/*
+	 * Yama may allow only descendants to be traced; kernels without Yama don't know this
+	 * call.
+	 */
 	syscall(SYS_prctl, PR_SET_PTRACER, engine.engine, 0, 0, 0);
 	atomic_store(&engine.may_trace, 1);
 	futex_wake(&engine.may_trace);
@@ -213,7 +216,7 @@ static void *run_task(void *unused)
 out:
 	atomic_store(&engine.state, result);
 	futex_wake(&engine.state);
-	/* It never ends by itself: the engine's memory is its own. */
+	/* The task never ends by itself, since the engine uses its memory. */
 	for (;;)
 		syscall(SYS_nanosleep, &nap, NULL);
 	return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuMemAlloc and its kin, arrays, pinned host memory.  address_space.c has the blocks.
+ * cuMemAlloc and related calls, arrays, pinned host memory.  blocks.c has the blocks.
  *
  * What must hold: everything here is under sim.lock.
  */
@@ -101,7 +101,7 @@ out:
 	return result;
 }
 
-/* Needs no current context: the block knows its own. */
+/* This needs no current context: the block has its own. */
 SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 {
 	CUresult result = sim_ready();
@@ -111,14 +111,14 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	if (result || !dptr)
 		return result;
 	pthread_mutex_lock(&sim.lock);
-	/* a capture comes before what is wrong with the memory (measured) */
+	/* an error of a capture comes before an error of the memory (measured) */
 	result = sim_capture_forbids();
 	if (result)
 		goto out;
-	/* (what is doomed is freed already, though the stream that it was freed in may not have got there) */
+	/* a doomed block counts as freed, even if its stream has not reached the free */
 	if (sim_block_at(dptr, &block) && block.base == dptr && block.region->kind != SIM_IMPORT &&
 	    !sim_memory_doomed(&block))
-		owner = block.region->context; /* (NULL of virtual memory) */
+		owner = block.region->context; /* NULL for virtual memory */
 	if (!owner) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
@@ -126,7 +126,7 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	result = owner->sticky;
 	if (result)
 		goto out;
-	/* It waits for the work of the context, whatever uses the block; not so of a pool's (fact 33). */
+	/* The free waits for all work of the context, unless the block is a pool's (fact 33). */
 	if (!sim_memory_of_pool(block.region)) {
 		owner->freeing++;
 		sim_context_wait(owner);
@@ -160,7 +160,7 @@ SIM_CALL(cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *size, CUdeviceptr 
 }
 
 #if CUDA_VERSION >= 11070
-/* Of a block of its own alone (fact 27); the descriptor keeps the memory. */
+/* Only for a block with its own pages (fact 27); the descriptor keeps the memory. */
 SIM_CALL(cuMemGetHandleForAddressRange, (void *handle, CUdeviceptr dptr, size_t size,
 					 CUmemRangeHandleType type, unsigned long long flags))
 {
@@ -187,7 +187,7 @@ SIM_CALL(cuMemGetHandleForAddressRange, (void *handle, CUdeviceptr dptr, size_t 
 }
 #endif
 
-/* ---- forms of CUDA 2.0, with 32-bit addresses: here, and of no use ---- */
+/* ---- forms of CUDA 2.0 with 32-bit addresses, which exist and are useless ---- */
 
 SIM_CALL(cuMemAlloc, (unsigned int *dptr, unsigned int bytes))
 {

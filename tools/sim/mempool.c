@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stream-ordered allocation, as little of it as programs need.  Pools are shared in mempool_share.c.
+ * Stream-ordered allocation, as far as programs need it.  mempool_share.c shares pools.
  *
  * What must hold:
- * - memory is there when the call returns; a free takes effect when the stream
- *   gets there; memory of cuMemAlloc (fact 2) is back when the stream is
- *   synchronised after that (measured), and can't be freed twice meanwhile;
- *   a pool's goes to the pool, which keeps it as blocks.c says;
+ * - an allocation is usable when the call returns; a free takes effect when the
+ *   stream reaches it; memory of cuMemAlloc (fact 2) comes back when the stream is
+ *   synchronised after that (measured), and can't be freed twice meanwhile; a
+ *   pool's memory goes to the pool, which keeps it as blocks.c says;
  * - this memory can't be shared by a handle (fact 8).
  */
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 static struct sim_memory_pool default_pool[SIM_DEVICES_MAX];
 static struct sim_memory_pool *device_pool[SIM_DEVICES_MAX];
 
-/* One that memory can be allocated from: not somebody else's. */
+/* Finds a pool from which memory can be allocated: not an imported one. */
 static struct sim_memory_pool *pool_of(CUmemoryPool handle)
 {
 	struct sim_memory_pool *object = sim_mempool_of(handle);
@@ -88,7 +88,7 @@ SIM_CALL(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *dptr, size_t bytes, CUmemor
 	return allocate(dptr, bytes, handle, true, SIM_PER_THREAD(stream));
 }
 
-/* p: the stream, for memory of cuMemAlloc */
+/* p: the stream, if the memory is cuMemAlloc's */
 static void run_free(struct sim_operation *op)
 {
 	if (!op->p[0] || !sim_stream_owes(op->p[0], op->a[0]))
@@ -96,9 +96,9 @@ static void run_free(struct sim_operation *op)
 }
 
 /*
- * 0, or why nothing is freed in @stream at all (measured).  A capture takes the free of what was
- * allocated in it, which we take all memory for that is of a pool that cannot be shared: from another
- * none can be allocated there (measured).
+ * Returns 0, or the error that @stream gives for any free (measured).  A capture accepts a free of
+ * memory that was allocated in it.  We assume that of all memory of unshareable pools: from a
+ * shareable one a capture can't allocate (measured).
  */
 static CUresult stream_forbids_free(struct sim_context *context, struct sim_stream *stream, bool captured)
 {
@@ -130,7 +130,7 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 	is_there = sim_block_at(dptr, &block) && block.base == dptr && !sim_memory_doomed(&block);
 	of_pool = is_there && sim_memory_of_pool(block.region);
 	is_there = of_pool || (is_there && (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK));
-	/* what is wrong with the stream comes before what is wrong with the memory (measured) */
+	/* an error of the stream comes before an error of the memory (measured) */
 	result = stream_forbids_free(context, stream, of_pool && !block.region->pool->exportable &&
 							      block.region->kind != SIM_POOL_IMPORT);
 	if (!result && !is_there)
@@ -238,20 +238,23 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 	return CUDA_SUCCESS;
 }
 
-/* Whether a pointer of the imported @pool is mapped (measured: its destroy gives 1, the pointer stays good). */
+/*
+ * Returns true if a pointer of the imported @pool is mapped (measured: its destroy gives 1, the
+ * pointer stays good).
+ */
 static bool is_mapped(const struct sim_memory_pool *pool)
 {
 	if (!pool->imported)
 		return false;
 	for (const struct sim_region *r = sim_pool_owner(pool->device)->regions; r; r = r->next)
 		for (unsigned int i = 0; r->kind == SIM_POOL_IMPORT && r->pool == pool && i < r->import_slots; i++)
-			/* freed in a stream that is not there counts as freed: chosen */
+			/* our choice: a free counts even if its stream has not reached it */
 			if (r->imports[i].count && !r->imports[i].doomed)
 				return true;
 	return false;
 }
 
-/* Its memory stays until it is freed (fact 18); the object stays readable. */
+/* The pool's memory stays until it is freed (fact 18); the object stays readable. */
 SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 {
 	CUresult result = enter();

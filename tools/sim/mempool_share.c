@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools shared between processes: a descriptor names a pool, export data a block of it.
+ * Pools shared between processes: a descriptor names a pool, export data name a block of it.
  *
  * Export data, of which the driver writes and reads 48 bytes (fact 12):
  *
@@ -8,16 +8,17 @@
  *          4-7   the pool's number there
  *          8-15  address of the pages in the exporter
  *         16-23  bytes of the pages
- *         24-31  offset of the block in the pages: one beyond them is a crash
+ *         24-31  offset of the block in the pages: an offset beyond them crashes
  *         32-39  bytes of the block
  *         40-47  a number that differs for each allocation: not read
  *
  * What must hold:
- * - nothing is kept alive: what the exporter frees is the pool's again, and its next
- *   block is in the very pages that an importer has mapped (facts 11 and 13);
- * - importing maps the exporter's pages, once however often; one free unmaps them (fact 15);
- * - pages that an importer ever mapped are held until it ends, so that none but the
- *   exporter's pool can give them away (fact 31).
+ * - nothing is kept alive: a block that the exporter frees is the pool's again, and the
+ *   next block gets the same pages that an importer has mapped (facts 11 and 13);
+ * - an import maps the exporter's pages, once however often it is made; one free unmaps
+ *   them (fact 15);
+ * - pages that an importer ever mapped are held until it ends, so only the exporter's
+ *   pool can use them again (fact 31).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -93,7 +94,7 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 	case 0:
 		break;
 	case -ENOENT:
-		return CUDA_ERROR_UNKNOWN; /* as fact 24 */
+		return CUDA_ERROR_UNKNOWN; /* as in fact 24 */
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -111,7 +112,7 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 	return CUDA_SUCCESS;
 }
 
-/* All devices can reach all memory here, as they can that of cuMemAlloc. */
+/* Here all devices can reach all memory, as with cuMemAlloc. */
 SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *access, size_t count))
 {
 	CUresult result = sim_ready();
@@ -144,7 +145,7 @@ SIM_CALL(cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr dptr)
 	if (result)
 		return result;
 	pthread_mutex_lock(&sim.lock);
-	/* what is freed in a stream's order counts as freed: chosen */
+	/* our choice: a block freed in stream order counts as freed */
 	if (!out || !sim_block_at(dptr, &block) || block.base != dptr ||
 	    (block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK) ||
 	    !block.region->pool->exported || sim_memory_doomed(&block)) {
@@ -187,7 +188,7 @@ unmap:
 	return CUDA_ERROR_MAP_FAILED;
 }
 
-/* Notes the block in the region; imported already, it is the same import. */
+/* Notes the block in the region.  If it is imported already, this is the same import. */
 static bool note_import(struct sim_region *region, const struct data *data)
 {
 	struct sim_import *slot = NULL;
@@ -196,7 +197,7 @@ static bool note_import(struct sim_region *region, const struct data *data)
 		struct sim_import *import = &region->imports[i];
 
 		if (import->count && import->offset == data->offset) {
-			/* the free that waits in a stream does not unmap it any more (measured) */
+			/* a free that waits in a stream no longer unmaps it (measured) */
 			import->count += import->doomed;
 			import->doomed = false;
 			return true;
@@ -225,7 +226,7 @@ static CUresult import_pointer(struct sim_memory_pool *pool, const struct data *
 	uint32_t segment;
 	CUresult result;
 
-	/* one's own is mapped at another address */
+	/* a block of this process is mapped at another address */
 	if (data->client != pool->client || data->pool != pool->number ||
 	    !data->bytes || data->bytes % SIM_PAGE || !data->size ||
 	    data->size > data->bytes - data->offset)

@@ -2,9 +2,9 @@
 /*
  * Modules and kernels.
  *
- * A module is PTX text in which we look for ".entry NAME" and no further.  Two
- * kernels are known by name, those of tests/gpu/conformance_worker.c; any other is
- * launched as one that does nothing:
+ * A module is PTX text, of which we read only ".entry NAME".  Two kernels are known
+ * by name, those of tests/gpu/conformance_worker.c.  Any other is launched and does
+ * nothing:
  *
  *   culimbo_spin(u64 nanoseconds)
  *   culimbo_fill(u64 destination, u64 words, u32 value, u64 nanoseconds)
@@ -75,7 +75,7 @@ static bool add_function(struct sim_module *module, const char *name, size_t len
 
 static void module_free(struct sim_module *module)
 {
-	/* The handles stay readable, so that one kept too long is an error. */
+	/* The handles stay readable, so that one used too late gives an error. */
 	for (struct sim_function *f = module->functions; f; f = f->next)
 		f->magic = 0;
 	module->magic = 0;
@@ -86,7 +86,7 @@ CUresult sim_module_load(struct sim_context *context, const char *text, CUmodule
 	struct sim_module *module;
 	CUresult result;
 
-	/* PTX is text that says its version before anything else but comments. */
+	/* PTX is text that begins with its version, except for comments. */
 	if (!strstr(text, ".version"))
 		return CUDA_ERROR_INVALID_IMAGE;
 	result = sim_memory_needed(context->device);

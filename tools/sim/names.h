@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda.h renames calls to their newest form (cuMemAlloc is cuMemAlloc_v2).
- * Here each name must mean just itself, whichever CUDA the header is of: every
- * renaming of CUDA 11.3 to 13.0 is taken back.
+ * Here each name must stand for itself, whatever the CUDA version of the header: this
+ * file undoes every renaming of CUDA 11.3 to 13.0.
  */
 #ifndef CULIMBO_SIM_NAMES_H
 #define CULIMBO_SIM_NAMES_H

@@ -2,8 +2,8 @@
 /*
  * The settings of the simulated driver, CULIMBO_SIM_* in the environment.
  *
- * A value that can't be understood is named once on stderr, with what is
- * allowed and what is used instead; it never stops the program.
+ * A bad value gets one message on stderr, with the allowed values and the one that is
+ * used instead.  It never stops the program.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -33,13 +33,13 @@ void sim_warn(const char *format, ...)
 	if (n > 0)
 		used += (size_t)n < sizeof(line) - used - 1 ? (size_t)n : sizeof(line) - used - 2;
 	line[used++] = '\n';
-	/* One write, so that lines of several processes don't mix. */
+	/* A single write, so that lines of several processes don't mix. */
 	if (write(STDERR_FILENO, line, used) < 0)
 		errno = kept;
 	errno = kept;
 }
 
-/* "64MiB", "1GiB", "4096KiB" or bytes; 0 when it is none of these. */
+/* Parses "64MiB", "1GiB", "4096KiB" or bytes.  Returns 0 if it is none of these. */
 static size_t parse_size(const char *text)
 {
 	static const struct {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the driver tells about a pointer.
+ * Queries about a pointer.
  *
- * What must hold: cuPointerGetAttribute fails for what it does not know;
- * cuPointerGetAttributes gives zero for it and succeeds.
+ * What must hold: for an unknown pointer cuPointerGetAttribute fails, while
+ * cuPointerGetAttributes returns zeros and succeeds.
  */
 #include <string.h>
 
@@ -45,7 +45,7 @@ static bool is_on_host(const struct what *what)
 	return what->host || (pool && pool->on_host);
 }
 
-/* Writes what @attribute is of @address; the width is the attribute's. */
+/* Writes the value of @attribute for @address, in the attribute's width. */
 static CUresult tell(void *out, int attribute, uint64_t address, const struct what *what)
 {
 	enum sim_kind kind = what->device ? what->block.region->kind : SIM_ARRAY;
@@ -81,7 +81,7 @@ static CUresult tell(void *out, int attribute, uint64_t address, const struct wh
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		GIVE(bool, legacy);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		/* of virtual memory the whole reservation (fact 21) */
+		/* for virtual memory the whole reservation (fact 21) */
 		GIVE(void *, kind == SIM_RESERVED ? (uintptr_t)what->block.region->base
 						  : (uintptr_t)what->base);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:

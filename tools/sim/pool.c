@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device memory, shared by all processes of this user.
+ * Device memory, which all processes of this user share.
  *
- * Two files in one 0700 folder: "state" says who has what, "memory" is the
- * bytes, sparse, so that only what is touched costs anything.  Device memory
- * is handed out in slots of 2 MiB; an allocation (a segment) is a set of slots
- * and is named by the first of them.
+ * It has two files in a folder of mode 0700.  "state" says which process has what.
+ * "memory" has the bytes; it is sparse, so only touched memory costs anything.
+ * Device memory is allocated in slots of 2 MiB.  An allocation (a segment) is a set
+ * of slots; the number of the first one is its name.
  *
  * What must hold:
- * - A segment stays while a process holds it (one bit each) or a descriptor of
+ * - A segment stays while a process holds it (each has one bit) or a descriptor of
  *   it (pool_export_fd) is open anywhere; then its slots come back.
- * - A process lives exactly as long as its address space: it maps "state"
- *   through an open file description that has a lock on the process's byte,
- *   and closes the descriptor.  So exit, exec and SIGKILL let go of the lock,
- *   a fork does not inherit it (MADV_DONTFORK), and a program that closes all
- *   descriptors does not lose it.
- * - A kill at any instruction is survivable: the lock of the state is a robust
- *   mutex, and a segment is LIVE in one store, after its slots were taken and
- *   before they are given back; what is neither is undone by the next locker.
- * - Coming and going (making, remaking and removing the files) is under a
- *   flock of the folder.
+ * - A process counts as alive exactly as long as its address space: it maps "state"
+ *   through an open file description that has a lock on the process's byte, and
+ *   closes the descriptor.  So exit, exec and SIGKILL release the lock, a fork does
+ *   not inherit it (MADV_DONTFORK), and a program that closes all descriptors does
+ *   not lose it.
+ * - A kill at any instruction does no harm: the lock of the state is a robust mutex.
+ *   One store makes a segment LIVE, after its slots were taken, and one store ends
+ *   that, before they are given back; the next locker undoes anything in between.
+ * - The files are made, remade and removed under a flock of the folder.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +70,7 @@ uint64_t pool_cookie(void)
 
 /* ---- taking and giving ---- */
 
-/* The lowest run of @slots free ones of @device, else its lowest free slot. */
+/* Finds the lowest run of @slots free slots of @device, else its lowest free slot. */
 static size_t find_run(size_t start, size_t end, size_t slots)
 {
 	size_t run = 0, lowest = end;
@@ -178,8 +177,8 @@ unsigned int pool_segment_serial(uint32_t segment)
 }
 
 /*
- * Maps @bytes at @offset of all memory to @to.  A second mapping of the same
- * pages needs no descriptor and no file any more; only valgrind refuses it.
+ * Maps @bytes at @offset of device memory to @to, as a second mapping of the same
+ * pages, which needs neither a descriptor nor the file; only valgrind refuses that.
  */
 static int map_run(size_t offset, size_t bytes, char *to)
 {
@@ -215,7 +214,7 @@ int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at)
 	size_t skip = offset / SIM_PAGE, left = bytes / SIM_PAGE;
 	char *to = at;
 
-	/* The slots of a segment that we hold don't change: no lock. */
+	/* The slots of a segment that we hold don't change, so this needs no lock. */
 	for (size_t i = segment; left; i++) {
 		size_t run;
 		int error;
@@ -245,7 +244,7 @@ void pool_usage(unsigned int device, size_t *free_bytes)
 	sim_pool_unlock();
 }
 
-/* ---- what others may open ---- */
+/* ---- segments that others may open ---- */
 
 static bool client_lives(uint32_t client, int fd)
 {
@@ -308,12 +307,15 @@ out:
 }
 
 /*
- * Descriptors.  What one names is its position in the file, which its copies share and a file
- * that is opened anew, at 0, has not: bits 0-1 the kind; of a segment bits 2-63 its number; of
- * a pool 2-5 the device, 6-30 its number, 31-62 the client.
+ * Descriptors.  The position in the file says what a descriptor names.  Its copies share the
+ * position; a file that is opened again begins at 0.  Bits 0-1 are the kind.  For a segment, bits
+ * 2-63 are its number.  For a pool, bits 2-5 are the device, 6-30 its number, 31-62 the client.
  */
 
-/* The position of @fd, which is a descriptor of the state's file, or what pool_import_fd() says. */
+/*
+ * Returns the position of @fd if it is a descriptor of the state's file, else an error of
+ * pool_import_fd().
+ */
 static int read_name(int fd, enum pool_name what, uint64_t *name)
 {
 	struct stat st;
@@ -365,7 +367,7 @@ int pool_export_fd(uint32_t segment, enum pool_name what)
 
 	if (fd < 0)
 		return -ENOENT;
-	/* The lock is the reference: copies share it, too. */
+	/* The lock is the reference: copies of the descriptor share it, too. */
 	if (!sim_pool_byte_lock(fd, F_RDLCK, LOCK_SEGMENT + segment) ||
 	    !write_name(fd, what, segment)) {
 		close(fd);

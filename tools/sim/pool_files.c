@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coming and going of a process: making, mapping and removing the two files of
- * device memory, and claiming a place in them.
+ * The start and end of a process: makes, maps and removes the two files of device
+ * memory, and claims a place in them.
  *
- * What must hold: all of it is under a flock of the folder; the place is claimed by
- * a lock that goes with the process's address space (pool.c says how).
+ * What must hold: a flock of the folder covers all of this; the lock that claims the
+ * place ends with the process's address space (pool.c says how).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static int open_folder(void)
 		}
 		while (flock(fd, LOCK_EX) && errno == EINTR)
 			;
-		/* The last process may have removed it while we waited. */
+		/* The last process may have removed the folder while we waited. */
 		if (fstat(fd, &ours) == 0 && stat(sim_pool.path, &fresh) == 0 &&
 		    ours.st_ino == fresh.st_ino && ours.st_dev == fresh.st_dev) {
 			if (ours.st_uid != geteuid() || (ours.st_mode & 022)) {
@@ -58,7 +58,7 @@ static int open_folder(void)
 	return -ESTALE;
 }
 
-/* Unlocks first: a child forked meanwhile may have a copy of the descriptor. */
+/* It unlocks first, because a child forked meanwhile may have a copy of the descriptor. */
 static void close_folder(int fd)
 {
 	flock(fd, LOCK_UN);
@@ -71,7 +71,7 @@ static void remove_files(int folder)
 	unlinkat(folder, "memory", 0);
 }
 
-/* The state of living processes, or -ENOENT when there is none that can be used. */
+/* Opens the state that living processes use; -ENOENT if there is no usable one. */
 static int open_living(int folder, uint32_t *devices, uint64_t *memory)
 {
 	struct pool_state head;
@@ -190,7 +190,10 @@ static int claim(int fd)
 	return 0;
 }
 
-/* Up to the first that is none of ours, or twice, as the driver reads it; UUIDs are none here. */
+/*
+ * Reads the list up to the first entry that is no device here, or is repeated, as the driver
+ * does; UUIDs are not known.
+ */
 static void show_devices(unsigned int devices)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -273,7 +276,7 @@ out_map:
 	munmap(sim_pool.memory, sim_pool.memory_bytes);
 	sim_pool.state = NULL;
 out_fd:
-	close(fd); /* the mapping keeps the description, and with it our lock */
+	close(fd); /* the mapping keeps the open file description, and so our lock */
 out_folder:
 	close_folder(folder);
 	if (error)
@@ -281,7 +284,10 @@ out_folder:
 	return error;
 }
 
-/* Descriptors of segments that this process still has open would outlive it otherwise. */
+/*
+ * Closes the descriptors of segments that this process still has open, which would outlive it
+ * otherwise.
+ */
 static void close_exports(int state_fd)
 {
 	struct stat st;
@@ -308,7 +314,7 @@ void pool_detach(void)
 	if (fd >= 0) {
 		if (sim_pool_bytes_locked(fd, LOCK_SEGMENT, LOCK_SEGMENT))
 			close_exports(fd);
-		/* Our own lock is on another description: look beside it. */
+		/* Our own lock is on another open file description, so skip its byte. */
 		if (!sim_pool_bytes_locked(fd, LOCK_PROCESS, sim_pool.me) &&
 		    !sim_pool_bytes_locked(fd, LOCK_PROCESS + sim_pool.me + 1, 2 * LOCK_SEGMENT)) {
 			remove_files(folder);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has what of the device memory: segments, the processes that hold them, and
- * the lock that all processes take.  See pool_state.h; pool.c says what must hold.
+ * The state of device memory: segments, the processes that hold them, and the lock
+ * that all processes take.  See pool_state.h; pool.c lists the invariants.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +48,7 @@ struct sim_event_core *sim_pool_events(unsigned int process)
 	       (size_t)process * SIM_IPC_EVENTS;
 }
 
-/* ---- locks of bytes, on the description of @fd ---- */
+/* ---- byte locks of the open file description of @fd ---- */
 
 bool sim_pool_byte_lock(int fd, short type, off_t start)
 {
@@ -85,7 +85,7 @@ int sim_pool_open_state(void)
 	return fd;
 }
 
-/* ---- segments; all of these under the lock of the state ---- */
+/* ---- segments; the caller has locked the state ---- */
 
 bool sim_pool_held(const struct pool_slot *segment)
 {
@@ -131,7 +131,10 @@ static void give_back(uint32_t first)
 
 		if (!run)
 			continue;
-		/* Emptied before it is free: the next owner must not lose what it writes. */
+		/*
+		 * Empty it before it is free, so that the next owner does not lose what it
+		 * writes.
+		 */
 		madvise(sim_pool.memory + i * SIM_PAGE, run * SIM_PAGE, MADV_REMOVE);
 		left -= run;
 		while (run--)
@@ -146,7 +149,7 @@ static void give_back(uint32_t first)
 	segment->state = SEGMENT_NONE;
 }
 
-/* After a process died with the lock: every segment is LIVE or gone. */
+/* Called after a process died with the lock: afterwards every segment is LIVE or gone. */
 static void repair(void)
 {
 	struct pool_state *state = sim_pool.state;
@@ -215,7 +218,10 @@ void sim_pool_bury(unsigned int process, int fd)
 
 		if (segment->state != SEGMENT_LIVE)
 			continue;
-		/* what another process imports of a pool can be imported again to its end (measured) */
+		/*
+		 * what a process imports from a pool can be imported again until the process ends
+		 * (measured)
+		 */
 		if (segment->client == client && segment->way != POOL_BY_POINTER)
 			segment->base = 0;
 		if (segment->holders[process / 64] & bit) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of device memory have inside, for pool_state.c, pool_files.c and pool.c alone:
- * everybody else calls pool_*(), which sim.h declares.
+ * The contents of the files of device memory, only for pool_state.c, pool_files.c and pool.c.
+ * All other files call pool_*(), which sim.h declares.
  *
- * "state" is a struct pool_state, its slots, and then the events of each process.  "memory" is
- * the bytes.  pool.c says what must hold.
+ * "state" has a struct pool_state, its slots, and then the events of each process.  "memory" has
+ * the bytes.  pool.c lists the invariants.
  */
 #ifndef CULIMBO_SIM_POOL_STATE_H
 #define CULIMBO_SIM_POOL_STATE_H
@@ -17,8 +17,8 @@
 #define POOL_VERSION 2
 #define POOL_PROCESSES 1024
 #define HOLDER_WORDS (POOL_PROCESSES / 64)
-#define LOCK_PROCESS ((off_t)1 << 40) /* one byte per process slot */
-#define LOCK_SEGMENT ((off_t)1 << 41) /* one byte per segment that a descriptor names */
+#define LOCK_PROCESS ((off_t)1 << 40) /* a byte for each process slot */
+#define LOCK_SEGMENT ((off_t)1 << 41) /* a byte for each segment that a descriptor names */
 
 enum { SEGMENT_NONE, SEGMENT_TAKING, SEGMENT_LIVE, SEGMENT_GIVING };
 
@@ -26,19 +26,19 @@ struct pool_process {
 	uint32_t client; /* 0: free */
 	uint32_t pid;
 	uint64_t cookie;
-	uint32_t serial; /* of the next segment it publishes */
+	uint32_t serial; /* of the next segment that it publishes */
 	uint32_t pad;
 };
 
 struct pool_slot {
 	uint32_t segment; /* 1 + the first slot of its segment, 0: free */
-	/* the rest is of a segment's first slot only */
+	/* the rest is used only in a segment's first slot */
 	uint32_t state;
 	uint32_t slots;
 	uint32_t device;
-	uint32_t client; /* whose it was, and under ... */
+	uint32_t client; /* the process that published it */
 	uint32_t serial;
-	uint64_t base; /* ... which address others may open it; 0: not */
+	uint64_t base; /* the address by which others may open it; 0: they may not */
 	uint32_t exported; /* a descriptor of it was made */
 	uint32_t way; /* enum pool_way, in which others may open it */
 	uint64_t holders[HOLDER_WORDS];
@@ -61,12 +61,12 @@ struct pool_state {
 struct sim_pool {
 	struct pool_state *state;
 	size_t state_bytes;
-	char *memory; /* all of it, as one mapping: where the others are made from */
+	char *memory; /* a mapping of all device memory, from which the others are made */
 	size_t memory_bytes;
 	struct sim_event_core *events;
-	uint32_t *holds; /* how often this process holds each segment: its bit is for all of them */
+	uint32_t *holds; /* how often this process holds each segment, for one bit in the file */
 	unsigned int me;
-	unsigned int shown, physical[SIM_DEVICES_MAX]; /* as CUDA_VISIBLE_DEVICES has it */
+	unsigned int shown, physical[SIM_DEVICES_MAX]; /* by CUDA_VISIBLE_DEVICES */
 	char path[320];
 	dev_t device;
 	ino_t inode, memory_inode;
@@ -80,34 +80,40 @@ size_t sim_pool_state_size(unsigned int devices, size_t memory);
 /* The SIM_IPC_EVENTS places of process slot @process. */
 struct sim_event_core *sim_pool_events(unsigned int process);
 
-/* ---- locks of bytes, on the description of @fd ---- */
+/* ---- byte locks of the open file description of @fd ---- */
 
 bool sim_pool_byte_lock(int fd, short type, off_t start);
-/* Whether a description other than @fd's has a lock in the range; unsure is yes. */
+/*
+ * Returns true if a description other than @fd's has a lock in the range, or if that is not
+ * known.
+ */
 bool sim_pool_bytes_locked(int fd, off_t start, off_t length);
-/* "state", opened anew: a description without locks. -1 when the folder is not ours any more. */
+/*
+ * Opens "state" again, for a description without locks.  Returns -1 if the folder is not ours any
+ * more.
+ */
 int sim_pool_open_state(void);
 
-/* The lock of the state: a robust mutex; what its last owner left half done is undone first. */
+/* Locks the state, by a robust mutex.  What a dead owner left half done is undone first. */
 void sim_pool_lock(void);
 void sim_pool_unlock(void);
 
-/* ---- segments; all of these under the lock of the state ---- */
+/* ---- segments; the caller has locked the state ---- */
 
 bool sim_pool_held(const struct pool_slot *segment);
 void sim_pool_count_free(struct pool_state *state);
-/* How many slots from @i on, at most @most, are of the segment @first. */
+/* Returns how many slots from @i on, at most @most, belong to the segment @first. */
 size_t sim_pool_run_length(size_t i, uint32_t first, size_t most);
-/* This process needs the segment once more. */
+/* Adds a hold of this process on the segment. */
 void sim_pool_hold(uint32_t first);
 /*
- * Gives the segment back if no process holds it and no descriptor keeps it.  @fd is a description
- * of the state; with -1 a segment of which there ever was a descriptor stays.
+ * Gives the segment back if no process holds it and no descriptor keeps it.  @fd is a descriptor
+ * of the state; with -1 a segment that ever had a descriptor stays.
  */
 void sim_pool_maybe_give_back(uint32_t first, int fd);
-/* Everything that process slot @process had; its number is free afterwards. */
+/* Gives back everything that process slot @process had; afterwards the slot is free. */
 void sim_pool_bury(unsigned int process, int fd);
-/* Takes back what dead processes had and what closed descriptors kept. */
+/* Reclaims what dead processes had and what closed descriptors kept. */
 void sim_pool_reap(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuGetProcAddress: from a bare name, a version and flags to an address.
+ * cuGetProcAddress: finds the address for a bare name, a version and flags.
  *
- * What must hold: the addresses are those that dlsym gives for the versioned
- * names, whatever is preloaded; with CULIMBO_SIM_PROC_ADDRESS=thunk they are
- * not, and work the same (stubs.S has both).
+ * What must hold: whatever is preloaded, the addresses are those that dlsym gives for
+ * the versioned names.  With CULIMBO_SIM_PROC_ADDRESS=thunk they differ, and work the
+ * same (stubs.S has both).
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static int find(const char *name, int version, int flags, const void **address)
 		if (c->version > version || c->flags > flags)
 			continue;
 		status = FOUND;
-		/* A per-thread form, where there is one, before a newer legacy one. */
+		/* Prefer a per-thread form, if there is one, to a newer legacy form. */
 		if (!best || c->flags > best->flags ||
 		    (c->flags == best->flags && c->version > best->version))
 			best = c;
@@ -66,7 +66,10 @@ SIM_CALL(cuGetProcAddress, (const char *name, void **pfn, int version, cuuint64_
 	return cuGetProcAddress_v2(name, pfn, version, flags, NULL);
 }
 
-/* The private tables that cudart asks for: there are none, and what cudart says then helps nobody. */
+/*
+ * This driver has no private tables, which cudart needs; cudart's own error is unclear, so this
+ * call explains it.
+ */
 SIM_CALL(cuGetExportTable, (const void **table, const CUuuid *id))
 {
 	static const char line[] = "culimbo's simulated driver: this program uses the CUDA runtime (cudart), which "
@@ -80,7 +83,7 @@ SIM_CALL(cuGetExportTable, (const void **table, const CUuuid *id))
 	if (!atomic_flag_test_and_set(&said)) {
 		ssize_t wrote = write(STDERR_FILENO, line, sizeof(line) - 1);
 
-		(void)wrote; /* a stderr that is closed has no reader */
+		(void)wrote; /* stderr may be closed */
 	}
 	return CUDA_ERROR_NOT_FOUND;
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams inside: queues of operations that run in order, and what a capture
- * forbids.  The calls are in stream.c.
+ * The inside of streams: queues of operations that run in order, and the calls that a
+ * capture forbids.  stream.c has the calls of streams.
  *
  * What must hold:
- * - an operation runs when all before it in its stream are done, and what it
- *   depends on beside them: the legacy default stream waits for all blocking
- *   streams of its context and they for it; cuStreamWaitEvent adds one more;
- * - what can run at once and takes no time is run by the caller; only what
- *   takes time (kernels, host functions) or must wait gets the stream a thread,
- *   so that a program without asynchronous work has no thread of ours;
- * - what is submitted to a stream that is captured is not run; a capture that
- *   meets a call that it forbids is spoiled (cuStreamEndCapture says so);
- * - under sim.lock, which waiting lets go of; sim.changed is told of each
- *   operation that is done.
+ * - an operation runs when all earlier ones in its stream and its other dependencies
+ *   are done.  The legacy default stream waits for all blocking streams of its
+ *   context, and they wait for it; cuStreamWaitEvent adds a dependency;
+ * - the caller runs an operation that can run at once and takes no time.  Only one
+ *   that takes time (kernels, host functions) or must wait gives the stream a thread,
+ *   so a program without asynchronous work has no thread of ours;
+ * - operations submitted to a captured stream are not run; a call that a capture
+ *   forbids spoils the capture (cuStreamEndCapture says so);
+ * - sim.lock protects everything here, and a wait releases it; each operation that is
+ *   done signals sim.changed.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -21,11 +21,11 @@
 #include "queue.h"
 
 #define STREAM_MAGIC UINT32_C(0x73747230)
-#define IDLE_SECONDS 5   /* a worker without work ends after so long */
-#define POLL_NS 100000   /* how often other processes' events are looked at */
+#define IDLE_SECONDS 5   /* a worker without work ends after this time */
+#define POLL_NS 100000   /* how often other processes' events are polled */
 
 static uint64_t next_stream, next_capture;
-static struct sim_stream *captured; /* all streams that are captured, spoiled ones too */
+static struct sim_stream *captured; /* all streams that are captured, even spoiled ones */
 static __thread CUstreamCaptureMode capture_mode;
 
 struct sim_context *sim_stream_context(struct sim_stream *stream)
@@ -38,7 +38,7 @@ uint64_t sim_stream_id(struct sim_stream *stream)
 	return stream->id;
 }
 
-/* ---- frees in a stream's order ---- */
+/* ---- stream-ordered frees ---- */
 
 bool sim_stream_owes(struct sim_stream *stream, uint64_t address)
 {
@@ -60,7 +60,10 @@ void sim_stream_settle(struct sim_stream *stream)
 	struct sim_block block;
 
 	for (size_t i = 0; i < stream->owed_count; i++)
-		/* (of another context than the stream, it may have gone with that, and its address be a new block's) */
+		/*
+		 * a block of another context may have gone with it, and a new block may have its
+		 * address
+		 */
 		if (sim_block_at(stream->owed[i], &block) && block.base == stream->owed[i] &&
 		    sim_memory_doomed(&block))
 			sim_memory_free(stream->owed[i]);
@@ -132,7 +135,7 @@ CUresult sim_capture_forbids(void)
 		if (s->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
 		    capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
 			continue;
-		/* Another thread's capture forbids it when both are in global mode. */
+		/* Another thread's capture forbids the call if both are in global mode. */
 		if (!own && (s->capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL ||
 			     capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL))
 			continue;
@@ -198,7 +201,7 @@ CUresult sim_legacy_forbidden(struct sim_context *context, bool asks)
 	return result;
 }
 
-/* The structures stay: a worker may still look at one, and a program at its handle. */
+/* The structures stay: a worker may still use one, and a program may still use its handle. */
 void sim_streams_end(struct sim_context *context)
 {
 	for (struct sim_stream *s = context->streams; s; s = s->next) {
@@ -261,11 +264,11 @@ bool sim_core_done(struct sim_event_core *core, uint64_t recorded)
 	if (atomic_load_explicit(&core->done, memory_order_acquire) >= recorded)
 		return true;
 	recorder = atomic_load(&core->recorder);
-	/* A recording that died with its process will never be done. */
+	/* A recording of a process that has died will never be done. */
 	return recorder && recorder != pool_client() && !pool_client_alive(recorder);
 }
 
-/* Whether @op may run; *poll is set when only another process can tell. */
+/* Returns true if @op may run; sets *poll if that depends on another process. */
 static bool runnable(struct sim_operation *op, bool *poll)
 {
 	for (unsigned int i = 0; i < op->dependencies; i++) {
@@ -315,7 +318,10 @@ static void *work(void *argument)
 			sim_wait_changed(poll ? POLL_NS : 0);
 			poll = false;
 		}
-		/* Counted, so that the end of the process can wait for what touches memory. */
+		/*
+		 * Count it, so that the end of the process can wait for operations that touch
+		 * memory.
+		 */
 		atomic_fetch_add(&sim.running, 1);
 		if (atomic_load(&sim.exiting)) {
 			atomic_fetch_sub(&sim.running, 1);
@@ -346,7 +352,7 @@ static bool start_worker(struct sim_stream *stream)
 
 	if (stream->worker)
 		return true;
-	/* The program's signals are for its own threads. */
+	/* Only the program's own threads handle its signals. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attr);
@@ -450,7 +456,7 @@ void sim_context_wait(struct sim_context *context)
 	} few[64];
 	bool more;
 
-	/* Only what was submitted before we were called; streams are never freed. */
+	/* Wait only for what was submitted before this call; streams are never freed. */
 	do {
 		unsigned int n = 0;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a stream has inside, for queue.c and stream.c alone: everybody else calls what sim.h
- * declares.  All of it is under sim.lock.
+ * The inside of a stream, only for queue.c and stream.c.  All other files use the declarations of
+ * sim.h.  sim.lock protects everything here.
  */
 #ifndef CULIMBO_SIM_QUEUE_H
 #define CULIMBO_SIM_QUEUE_H
@@ -11,7 +11,7 @@
 struct sim_stream {
 	uint32_t magic;
 	struct sim_context *context;
-	struct sim_context *green; /* the one it was made in, which is a part of that; or NULL */
+	struct sim_context *green; /* the green context, a part of `context`, it was made in; or NULL */
 	struct sim_stream *next;
 	unsigned int flags;
 	int priority;
@@ -27,24 +27,27 @@ struct sim_stream {
 	struct sim_stream *next_captured;
 	uint64_t submitted, done;
 	struct sim_operation *head, *tail;
-	uint64_t *owed; /* blocks freed in this stream, back when it is synchronised */
+	uint64_t *owed; /* blocks freed in this stream, given back when it is synchronised */
 	size_t owed_count, owed_room;
 };
 
-/* What was freed in @stream's order is back. */
+/* Gives back the blocks that were freed in the order of @stream. */
 void sim_stream_settle(struct sim_stream *stream);
-/* Streams that were destroyed with work to do, and are done now, leave the list. */
+/* Removes streams from the list that were destroyed with work to do, and have done it. */
 void sim_streams_forget_destroyed(struct sim_context *context);
 
-/* The calling thread's mode is @mode now; returns what it was. */
+/* Sets the calling thread's mode to @mode.  Returns the old one. */
 CUstreamCaptureMode sim_capture_exchange_mode(CUstreamCaptureMode mode);
 void sim_capture_begin(struct sim_stream *stream, CUstreamCaptureMode mode);
 void sim_capture_end(struct sim_stream *stream);
-/* For calls that ask about or wait for @stream itself. */
+/*
+ * Returns the error for calls that ask about @stream itself, or wait for it, while it is
+ * captured; or 0.
+ */
 CUresult sim_stream_captured_forbids(struct sim_stream *stream);
 /*
- * The legacy stream can't wait for blocking streams that are captured; @asks: nothing is asked
- * of it.
+ * Returns the error for calls that involve the legacy stream while a blocking stream is captured,
+ * for which it can't wait; or 0.  With @asks, the call only asks.
  */
 CUresult sim_legacy_forbidden(struct sim_context *context, bool asks);
 

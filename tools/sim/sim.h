@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The simulated CUDA driver: what its files share.
+ * The simulated CUDA driver: the declarations that its files share.
  *
- * A libcuda.so.1 whose device memory is a sparse file that all processes of
- * this user share.  It shows what was measured on a GPU (the facts that
- * tests/gpu/conformance.c tells, and doc/measurements.md), the hazards included,
- * so that programs which share memory between processes can be tried and
- * tested without a GPU.  It computes nothing but the two kernels of
+ * A libcuda.so.1 whose device memory is a sparse file that all processes of this
+ * user share.  It behaves as measured on a GPU, hazards included (the facts of
+ * tests/gpu/conformance.c and doc/measurements.md).  So programs that share memory
+ * between processes can be tested without a GPU.  It runs only the two kernels of
  * tests/gpu/conformance.c.
  *
  * What must hold:
- * - one lock, sim.lock, covers everything that belongs to this process;
- *   waiting (for a stream, an event) lets go of it;
- * - the pool (pool.c, pool_files.c, pool_state.c) has a lock of its own, taken
- *   inside sim.lock and never the other way round, held for no system call but
- *   the giving back of pages;
+ * - one lock, sim.lock, protects everything that belongs to this process; a wait
+ *   (for a stream, an event) releases it;
+ * - the pool (pool.c, pool_files.c, pool_state.c) has its own lock, taken inside
+ *   sim.lock and never the other way round; the only system call under it is the
+ *   one that gives back pages;
  * - in a forked child of a process that had called cuInit, every call fails
  *   with CUDA_ERROR_NOT_INITIALIZED and touches neither lock nor pool.
  */
@@ -36,8 +35,8 @@ enum { SIM_CALLS(X) };
 #undef X
 
 /*
- * Declares and defines a driver call, which must be in calls.h.  What is exported by that name is a
- * stub (stubs.S) that jumps here; who calls @name in the same file comes here at once.
+ * Declares and defines a driver call, which must be in calls.h.  The exported symbol of that name
+ * is a stub (stubs.S) that jumps here; calls of @name in the same file come here directly.
  */
 #define SIM_CALL(name, params)                                                                     \
 	_Static_assert(SIM_LISTED_##name, "in calls.h");                                           \
@@ -57,88 +56,94 @@ struct sim_options {
 	size_t memory; /* bytes per device */
 	size_t needed; /* bytes, see sim_memory_needed() */
 	unsigned int devices;
-	bool thunks;       /* cuGetProcAddress gives other addresses than dlsym */
+	bool thunks;       /* cuGetProcAddress returns other addresses than dlsym */
 	bool random_tail;  /* bytes 56-63 of handles are not zero */
-	bool kernels_linger; /* a dead process's kernel writes on for a moment */
+	bool kernels_linger; /* a dead process's kernel goes on writing for a moment */
 	char directory[256];
 };
 
-/* Read at cuInit, and by cuGetProcAddress before it. */
+/* The options are read at cuInit, or earlier by cuGetProcAddress. */
 const struct sim_options *sim_options(void);
 /*
- * The last 8 bytes of a handle with CULIMBO_SIM_TAIL=random: of this process, the same each time.
- * Their lowest 18 bits are 0, as in no stamp of culimbo: one in 8,192 others would look to an
- * importer like the stamp of an exporter that has ended.
+ * Returns the last 8 bytes of a handle for CULIMBO_SIM_TAIL=random, always the same in one process.
+ * Their lowest 18 bits are 0, as in no stamp of culimbo.  Otherwise one in 8,192 handles would look
+ * to an importer like the stamp of an exporter that has ended.
  */
 uint64_t sim_handle_tail(uint64_t of);
 __attribute__((format(printf, 1, 2))) void sim_warn(const char *format, ...);
 
 /* ---- device memory of all processes (pool.c, pool_files.c) ---- */
 
-/* What an event shared between processes has: recordings asked for and done. */
+/* An event that processes share, with its recordings requested and done. */
 struct sim_event_core {
 	_Atomic uint64_t recorded;
 	_Atomic uint64_t done;
-	_Atomic uint64_t time_ns; /* CLOCK_MONOTONIC of the last done */
-	_Atomic uint32_t recorder; /* client number of who recorded last */
+	_Atomic uint64_t time_ns; /* CLOCK_MONOTONIC of the last one done */
+	_Atomic uint32_t recorder; /* client number of the process that recorded last */
 	_Atomic uint32_t flags;    /* the exporter's cuEventCreate flags, 0: never made */
 };
 
 int pool_attach(void);
 void pool_detach(void);
-/* How many devices CUDA_VISIBLE_DEVICES shows this process; their numbers are its own. */
+/*
+ * Returns how many devices CUDA_VISIBLE_DEVICES shows this process, which has its own numbers for
+ * them.
+ */
 unsigned int pool_devices(void);
-/* The number by which all processes know @device, which must be less than pool_devices(). */
+/* Returns the number of @device for all processes.  @device must be less than pool_devices(). */
 unsigned int pool_physical(unsigned int device);
-/* This process's number of that one, or -1 when it is not shown. */
+/* Returns this process's number of such a device; -1 if it is not shown. */
 int pool_visible(unsigned int physical);
 size_t pool_memory(void);
 uint32_t pool_client(void);
 uint32_t pool_pid(void);
 uint64_t pool_cookie(void);
-/* Takes @bytes (a multiple of SIM_PAGE) of @device: 0 and *segment, or -ENOMEM. */
+/* Takes @bytes (a multiple of SIM_PAGE) of @device.  Returns 0 and *segment, or -ENOMEM. */
 int pool_take(unsigned int device, size_t bytes, uint32_t *segment);
-/* How others may open a segment. */
+/* The ways in which others may open a segment. */
 enum pool_way { POOL_BY_HANDLE = 1, POOL_BY_POINTER };
-/* Makes @segment one that others may open as (our client, @base) in this way. */
+/* Lets others open @segment as (our client, @base) in this way. */
 void pool_publish(uint32_t segment, uint64_t base, enum pool_way way);
-/* No one may open it any more. */
+/* From now on no process may open it. */
 void pool_unpublish(uint32_t segment);
-/* This process no longer needs it; the last one to say so gives it back. */
+/* Drops this process's hold on the segment; the last process to do so gives it back. */
 void pool_drop(uint32_t segment);
 size_t pool_segment_bytes(uint32_t segment);
-/* (as all processes know it) */
+/* @device has the number for all processes. */
 unsigned int pool_segment_device(uint32_t segment);
 unsigned int pool_segment_serial(uint32_t segment);
-/* Puts @bytes at @offset of @segment to the address @at: 0 or -errno. */
+/* Maps @bytes at @offset of @segment to the address @at.  Returns 0 or -errno. */
 int pool_map(uint32_t segment, size_t offset, size_t bytes, void *at);
 void pool_usage(unsigned int device, size_t *free_bytes);
 /*
- * Finds what (client, base) names, @bytes long, published in this way, and holds it for this process.
- * 0; -ESRCH when the process has ended; -ENOENT when there is none; -EINVAL when the owner's cookie was asked for
- * (@cookie not NULL) and differs.
+ * Finds the segment (client, base), @bytes long, published in this way, and holds it for this
+ * process.  Returns 0; -ESRCH if the process has ended; -ENOENT if there is none; -EINVAL if
+ * @cookie is not NULL and is not the owner's.
  */
 int pool_open(uint32_t client, uint64_t base, size_t bytes, enum pool_way way,
 	      const uint64_t *cookie, uint32_t *segment);
 bool pool_client_alive(uint32_t client);
-/* What a descriptor of ours names. */
+/* The kinds of things that our descriptors name. */
 enum pool_name { POOL_NAME_SEGMENT = 1, POOL_NAME_DMA_BUF, POOL_NAME_MEMPOOL };
-/* A descriptor that keeps @segment until its last copy is closed: fd or -errno. */
+/* Returns a descriptor that keeps @segment until its last copy is closed, or -errno. */
 int pool_export_fd(uint32_t segment, enum pool_name what);
 /*
- * Holds what pool_export_fd(, POOL_NAME_SEGMENT) gave.  0; -ENOENT: the file is ours and names
- * nothing, as when it was opened by another way than the descriptor (fact 24); -EINVAL.
+ * Holds the segment of a descriptor from pool_export_fd().  Returns 0; -ENOENT if the file is
+ * ours but names nothing, as when it was opened again by its path (fact 24); -EINVAL.
  */
 int pool_import_fd(int fd, uint32_t *segment);
-/* A descriptor of the pool @number, less than 1 << 25, of this process on @device (all processes' number). */
+/*
+ * Returns a descriptor of this process's pool @number, less than 1 << 25, on @device (the number
+ * for all processes).
+ */
 int pool_export_mempool(uint32_t number, unsigned int device);
-/* Errors as pool_import_fd(). */
+/* Returns the same errors as pool_import_fd(). */
 int pool_import_mempool(int fd, uint32_t *client, uint32_t *number, unsigned int *device);
 struct sim_event_core *pool_event(uint32_t index);
-/* The event (client with this cookie, index) of a live process, or NULL. */
+/* Returns the event (client with this cookie, index) of a live process, or NULL. */
 struct sim_event_core *pool_find_event(uint32_t pid, uint64_t cookie, uint32_t index,
 				       bool *known);
-/* Whether a live process has this cookie, whatever its pid. */
+/* Returns true if a live process has this cookie, whatever its pid. */
 bool pool_has_cookie(uint64_t cookie);
 
 /* ---- contexts (core.c, context.c) ---- */
@@ -154,17 +159,17 @@ struct sim_context {
 	int device;
 	bool primary;
 	bool alive;
-	struct sim_context *whole; /* of a green one: the primary context, which has all that is made in it */
+	struct sim_context *whole; /* of a green context: the primary one, the owner of all made in it */
 	unsigned int references; /* of a primary context */
 	unsigned int flags;
 	unsigned int api_version;
 	uint64_t id;
-	CUresult sticky; /* an error that every later call gives, or 0 */
+	CUresult sticky; /* an error that every later call returns, or 0 */
 	struct sim_stream *streams; /* the first is the legacy default stream */
 	struct sim_region *regions;
-	unsigned int freeing; /* cuMemFree calls that wait: allocations wait for them */
-	uint64_t peers; /* devices that this context may access, one bit each */
-	/* where the last block was freed: the next of the same size goes there */
+	unsigned int freeing; /* waiting cuMemFree calls, for which allocations wait */
+	uint64_t peers; /* a bit for each device that this context may access */
+	/* the place of the last freed block: the next one of the same size goes there */
 	struct sim_region *last_chunk;
 	unsigned int last_unit, last_units;
 	size_t limits[16];
@@ -172,64 +177,70 @@ struct sim_context {
 
 struct sim {
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* some operation of some stream is done */
-	_Atomic int *here;      /* 1 in the process that called cuInit; wiped by fork */
+	pthread_cond_t changed; /* an operation of a stream is done */
+	_Atomic int *here;      /* 1 in the process that called cuInit; a fork wipes it */
 	_Atomic int initialised;
 	atomic_bool exiting;
-	atomic_int running; /* operations that workers are at */
+	atomic_int running; /* operations that workers run now */
 };
 extern struct sim sim;
 
-/* The contexts that the calling thread has pushed; the last one is current. */
+/* The contexts that the calling thread has pushed; the last is current. */
 struct sim_current {
 	struct sim_context *stack[SIM_STACK_DEPTH];
 	int depth;
 };
 extern __thread struct sim_current sim_current;
 
-/* 0 when this process may use the driver, else the error to return. */
+/* Returns 0 if this process may use the driver, else the error to return. */
 CUresult sim_ready(void);
-/* Where the driver uses what is not there any more. */
+/* Crashes, where the real driver uses memory that is gone. */
 void sim_crash(void);
-/* The calling thread's context (of a green one the primary), locked; or the error to return, not locked. */
+/*
+ * Gets the calling thread's context (for a green one the primary) and takes sim.lock; or returns
+ * an error, without the lock.
+ */
 CUresult sim_enter(struct sim_context **context);
 static inline void sim_leave(void)
 {
 	pthread_mutex_unlock(&sim.lock);
 }
-/* Waits for sim.changed, or for @ns when others than threads of ours may act. */
+/* Waits for sim.changed, or for @ns if another process may cause the change. */
 void sim_wait_changed(uint64_t ns);
 uint64_t sim_now_ns(void);
 struct sim_context *sim_context_of(CUcontext handle);
 struct sim_context *sim_context_current(void);
-/* The green context that is current, or NULL. */
+/* Returns the current green context, or NULL. */
 struct sim_context *sim_green_current(void);
-/* The primary context of @device: begun when nobody has it, ended when the last gives it back. */
+/*
+ * Retain and release the primary context of @device: the first retain begins it, the last release
+ * ends it.
+ */
 CUresult sim_primary_retain(struct sim_context **context, CUdevice device);
 CUresult sim_primary_release(CUdevice device);
-/* Makes @green one of @whole, which is primary. */
+/* Makes @green a part of @whole, which is primary. */
 void sim_context_begin_green(struct sim_context *green, struct sim_context *whole);
 
 /* ---- devices (device.c) ---- */
 
-/* 0 when this process may use the driver and has @device, else the error to return. */
+/* Returns 0 if this process may use the driver and has @device, else the error to return. */
 CUresult sim_check_device(CUdevice device);
 
 /* ---- addresses and blocks (address_space.c) ---- */
 
 enum sim_kind {
-	SIM_BLOCK,    /* cuMemAlloc of 2 MiB and more */
-	SIM_CHUNK,    /* 2 MiB that smaller ones share */
-	SIM_ASYNC,    /* cuMemAllocAsync of 2 MiB and more */
+	SIM_BLOCK,    /* cuMemAlloc of 2 MiB or more */
+	SIM_CHUNK,    /* 2 MiB that smaller blocks share */
+	SIM_ASYNC,    /* cuMemAllocAsync of 2 MiB or more */
 	SIM_ASYNC_CHUNK,
 	SIM_MANAGED,
 	SIM_ARRAY,    /* counted, never mapped */
-	SIM_IMPORT,   /* somebody else's, by a handle */
-	SIM_POOL_IMPORT, /* the same, by a pool's pointer */
+	SIM_IMPORT,   /* another process's, by a handle */
+	SIM_POOL_IMPORT, /* another process's, by a pool's pointer */
 	SIM_RESERVED, /* cuMemAddressReserve */
 };
 
-/* One allocation: what cuMemGetAddressRange tells. */
+/* One allocation, as cuMemGetAddressRange reports it. */
 struct sim_block {
 	uint64_t base;
 	size_t size;
@@ -240,17 +251,17 @@ struct sim_block {
 struct sim_chunk {
 	unsigned int free_units, lowest_free;
 	uint64_t used[SIM_UNITS / 64];
-	uint64_t doomed[SIM_UNITS / 64]; /* freed in a stream's order, not back yet */
-	uint16_t units[SIM_UNITS]; /* of the block that starts here, else 0 */
-	uint32_t size[SIM_UNITS];  /* as asked for */
+	uint64_t doomed[SIM_UNITS / 64]; /* freed in stream order, not given back yet */
+	uint16_t units[SIM_UNITS]; /* the length of the block that starts here, else 0 */
+	uint32_t size[SIM_UNITS];  /* as requested */
 	uint64_t id[SIM_UNITS];
 };
 
 struct sim_import {
 	uint64_t offset;
 	unsigned int count;
-	/* the rest is of a pool's pointer */
-	bool doomed; /* freed in a stream's order, still mapped */
+	/* the rest is for a pool's pointer */
+	bool doomed; /* freed in stream order, still mapped */
 	uint64_t size, id;
 };
 
@@ -265,18 +276,21 @@ struct sim_vmm_map {
 #define SIM_MEMPOOL_MAGIC UINT32_C(0x6d706c30)
 #define SIM_MEMPOOL_ATTRIBUTES 16
 
-/* What a CUmemoryPool points to.  It is never freed: a block may know it longer than the program. */
+/*
+ * The target of a CUmemoryPool.  It is never freed: a block may refer to it longer than the
+ * program.
+ */
 struct sim_memory_pool {
 	uint32_t magic; /* 0: destroyed */
 	int device;
 	bool is_default;
 	bool exportable, exported;
-	bool imported; /* somebody else's: the next two */
+	bool imported; /* another process's, which the next two name */
 	uint32_t client;
 	uint32_t number; /* among its process's */
-	bool on_host;	/* its memory is taken from the device all the same */
-	size_t most;	/* bytes that it may have; 0: as many as there are */
-	size_t reserved; /* bytes of the device that it has, those of blocks and cached ones */
+	bool on_host;	/* a pool on the host; here its memory is the device's all the same */
+	size_t most;	/* bytes that it may have; 0: no limit */
+	size_t reserved; /* bytes of the device that it has, for blocks and cached */
 	uint64_t attribute[SIM_MEMPOOL_ATTRIBUTES];
 };
 
@@ -287,17 +301,17 @@ struct sim_region {
 	size_t pages;
 	uint32_t segment;
 	int device;
-	struct sim_context *context; /* NULL: of no context (reserved ranges) */
+	struct sim_context *context; /* NULL: it belongs to no context (reserved ranges) */
 	struct sim_region *next;     /* in its context */
 	size_t size;                 /* as asked for, of a block of its own */
 	uint64_t id;
 	unsigned int sync_memops;
 	bool doomed; /* as in struct sim_chunk, of a block of its own */
 	struct sim_memory_pool *pool; /* that it came from */
-	bool cached; /* nobody's, and the pool's: no block is in it */
-	struct sim_region *next_cached; /* freed before this one */
+	bool cached; /* the pool keeps it; no block is in it */
+	struct sim_region *next_cached; /* the one that was freed before this one */
 	struct sim_chunk *chunk;
-	uint32_t client; /* of an import: whose */
+	uint32_t client; /* of an import: its exporter */
 	uint64_t their_base; /* of an import by a pool's pointer */
 	struct sim_import *imports;
 	unsigned int import_slots;
@@ -305,7 +319,7 @@ struct sim_region {
 };
 
 CUresult sim_address_space_init(void);
-/* Free pages in the address space at a multiple of @alignment; 0 when full. */
+/* Finds free pages in the address space at a multiple of @alignment.  Returns 0 if it is full. */
 uint64_t sim_address_take(size_t pages, size_t alignment);
 void sim_address_give(uint64_t base, size_t pages);
 void sim_address_set(uint64_t base, size_t pages, struct sim_region *region);
@@ -314,76 +328,88 @@ struct sim_region *sim_region_at(uint64_t address);
 struct sim_region *sim_region_new(struct sim_context *context, enum sim_kind kind, uint64_t base,
 				  size_t pages, uint32_t segment);
 void sim_region_free(struct sim_region *region);
-/* Takes pages of the device and maps them; *region has them. */
+/* Takes pages of the device and maps them, into *region. */
 CUresult sim_region_take(struct sim_context *context, enum sim_kind kind, size_t pages,
 			 struct sim_region **region);
 
 /* ---- blocks (blocks.c) ---- */
 
-/* The same, after giving back what pools have cached if too little is free. */
+/* The same, but gives back what pools have cached if too little is free. */
 CUresult sim_memory_take(struct sim_context *context, enum sim_kind kind, size_t pages,
 			 struct sim_region **region);
-/* The allocation that holds @address. */
+/* Finds the allocation that contains @address. */
 bool sim_block_at(uint64_t address, struct sim_block *block);
-/* How many bytes from @address on are device memory that can be touched. */
+/* Returns true if @bytes from @address on are device memory that can be touched. */
 bool sim_device_range(uint64_t address, size_t bytes);
 /*
- * What has the memory of pools on @device, and what is imported of them: it belongs to no context and
- * survives all of them.
+ * Returns the stand-in for a context that owns pools' memory on @device, and imports of it.  That
+ * memory belongs to no context and survives all of them.
  */
 struct sim_context *sim_pool_owner(int device);
 CUresult sim_memory_alloc(struct sim_context *context, enum sim_kind kind, size_t bytes,
 			  struct sim_memory_pool *pool, uint64_t *address);
-/* Frees the block that starts at @address now, without waiting. */
+/* Frees the block that starts at @address at once, without waiting. */
 CUresult sim_memory_free(uint64_t address);
-/* Whether the block was given to cuMemFreeAsync; marks it so. */
+/*
+ * The first returns true if the block was given to cuMemFreeAsync; the second sets that mark, or
+ * removes it.
+ */
 bool sim_memory_doomed(const struct sim_block *block);
 void sim_memory_doom(const struct sim_block *block, bool doom);
-/* Whether the region is of a pool: of this process, or imported. */
+/* Returns true if the region is of a pool, of this process or imported. */
 bool sim_memory_of_pool(const struct sim_region *region);
-/* Gives back what @pool, or any pool if it is NULL, has cached, as far as it has more than @keep bytes. */
+/*
+ * Gives back what @pool (NULL: each pool) has cached, as long as the pool has more than @keep
+ * bytes.
+ */
 void sim_memory_trim(struct sim_memory_pool *pool, size_t keep);
-/* The program has waited for something: pools give back what is over their release thresholds. */
+/*
+ * To be called when the program has waited for something: pools give back what is over their
+ * release thresholds.
+ */
 void sim_memory_waited(void);
-/* Allocations and copies from pageable memory don't pass a cuMemFree that waits. */
+/* Waits for pending cuMemFree calls, for allocations and copies from pageable memory. */
 void sim_memory_wait_frees(struct sim_context *context);
 void sim_memory_free_context(struct sim_context *context);
 uint64_t sim_next_id(void);
-/* The pool of a handle that may be used, or NULL. */
+/* Returns the pool of a valid handle, or NULL. */
 struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle);
 /*
- * For a call that takes device memory on a GPU without being an allocation: OUT_OF_MEMORY where
- * less of @device is free than CULIMBO_SIM_NEEDED says.  Here it takes none.
+ * For a call that takes device memory on a GPU without being an allocation; here it takes none.
+ * Returns OUT_OF_MEMORY if less of @device is free than CULIMBO_SIM_NEEDED says.
  */
 CUresult sim_memory_needed(int device);
 /* Pinned host memory (memory.c). */
 bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
 		 struct sim_context **context, uint64_t *id);
 
-/* Whether what is mapped at @address, in a reserved range, can be exported as a descriptor (vmm.c). */
+/*
+ * Returns true if the memory mapped at @address, in a reserved range, can be exported as a
+ * descriptor (vmm.c).
+ */
 bool sim_vmm_exportable(const struct sim_region *region, uint64_t address);
 
 /* ---- code (module.c, library.c) ---- */
 
-/* A module of what is in @image, PTX.  Under sim.lock. */
+/* Makes a module from @image, which is PTX.  Under sim.lock. */
 CUresult sim_module_load(struct sim_context *context, const char *image, CUmodule *handle);
 CUresult sim_module_function(CUmodule handle, const char *name, CUfunction *function);
-/* What is in the file at @path, as a string that is to be freed; NULL: it can't be read. */
+/* Returns the contents of the file at @path, to be freed; NULL: it can't be read. */
 char *sim_read_file(const char *path);
 
 /* ---- streams and events (queue.c, graph.c, event.c) ---- */
 
 struct sim_dependency {
-	struct sim_stream *stream; /* done up to ticket; or ... */
-	struct sim_event_core *core; /* ... recorded up to ticket */
+	struct sim_stream *stream; /* wait until it is done up to `ticket`; or ... */
+	struct sim_event_core *core; /* ... until it is recorded up to `ticket` */
 	uint64_t ticket;
 };
 
 struct sim_operation {
 	struct sim_operation *next;
 	void (*run)(struct sim_operation *op);
-	bool by_worker;    /* takes time or calls the program: never run by the caller */
-	bool under_lock;  /* run with sim.lock held */
+	bool by_worker;    /* it takes time or calls the program, so the caller never runs it */
+	bool under_lock;  /* it runs with sim.lock held */
 	struct sim_context *context;
 	struct sim_event_core *core;
 	uint64_t a[6];
@@ -394,34 +420,37 @@ struct sim_operation {
 };
 
 struct sim_operation *sim_operation_new(void (*run)(struct sim_operation *op));
-/* A stream of @context, which is of the green context @green if that is not NULL.  Under sim.lock. */
+/*
+ * Makes a stream of @context, within the green context @green if that is not NULL.  Under
+ * sim.lock.
+ */
 CUresult sim_stream_create(CUstream *handle, struct sim_context *context, struct sim_context *green,
 			   unsigned int flags, int priority);
-/* A graph that was captured: nothing of what it would do is kept. */
+/* Makes the graph of a capture, without its operations. */
 CUresult sim_graph_new(CUgraph *graph);
-/* The stream that a handle names in the current context, or an error. */
+/* Finds the stream of a handle in the current context, or returns an error. */
 CUresult sim_stream_get(struct sim_context *context, CUstream handle, struct sim_stream **stream);
-/* Queues @op (and takes it over); *ticket, when not NULL, is what to wait for. */
+/* Queues @op and owns it.  If @ticket is not NULL, *ticket becomes the number to wait for. */
 CUresult sim_submit(struct sim_stream *stream, struct sim_operation *op, uint64_t *ticket);
 CUresult sim_submit_after(struct sim_stream *stream, struct sim_operation *op,
 			  struct sim_event_core *core, uint64_t recorded, uint64_t *ticket);
 void sim_stream_wait(struct sim_stream *stream, uint64_t ticket);
 struct sim_context *sim_stream_context(struct sim_stream *stream);
 uint64_t sim_stream_id(struct sim_stream *stream);
-/* Waits until what was submitted to the context so far is done. */
+/* Waits until everything that was submitted to the context so far is done. */
 void sim_context_wait(struct sim_context *context);
 /*
- * Under sim.lock, by calls that are not allowed while a stream is captured:
- * 0, or the error to return; the captures that forbid it are spoiled then.
+ * For calls that are not allowed while a stream is captured, under sim.lock.  Returns
+ * 0, or the error to return; then it has spoiled the captures that forbid the call.
  */
 CUresult sim_capture_forbids(void);
-/* The same for what waits for a whole context, whatever the modes are. */
+/* The same for calls that wait for a whole context, whatever the modes are. */
 CUresult sim_capture_forbids_all(struct sim_context *context);
-/* When @stream is synchronised, what cuMemFreeAsync freed in it is back. */
+/* Notes a block that cuMemFreeAsync freed, to be given back when @stream is synchronised. */
 bool sim_stream_owes(struct sim_stream *stream, uint64_t address);
 void sim_streams_init(struct sim_context *context);
 void sim_streams_end(struct sim_context *context);
-/* The interprocess events made in a context that ends, with their places.  Under sim.lock. */
+/* Gives back the places of interprocess events made in a context that ends.  Under sim.lock. */
 void sim_events_end(struct sim_context *context);
 bool sim_core_done(struct sim_event_core *core, uint64_t recorded);
 #define SIM_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
@@ -436,7 +465,7 @@ struct sim_kernel {
 	uint64_t ns;
 };
 void sim_kernel_run(const struct sim_kernel *kernel);
-/* Runs it so that it outlives the process for a moment; false where that can't be. */
+/* Runs it so that it outlives the process for a moment.  Returns false if that is impossible. */
 bool sim_linger_run(const struct sim_kernel *kernel);
 void sim_linger_stop(void);
 

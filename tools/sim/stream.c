@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of streams: making, waiting, host functions, captures.  queue.c has the inside. */
+/* The calls of streams: creation, waits, host functions, captures.  queue.c has the inside. */
 #include <string.h>
 
 #include "queue.h"
@@ -26,7 +26,7 @@ SIM_CALL(cuStreamCreate, (CUstream *handle, unsigned int flags))
 	return cuStreamCreateWithPriority(handle, flags, 0);
 }
 
-/* Its work goes on; the handle is of no use from now on. */
+/* The stream's work goes on, but its handle becomes invalid. */
 SIM_CALL(cuStreamDestroy_v2, (CUstream handle))
 {
 	struct sim_context *context;
@@ -42,7 +42,7 @@ SIM_CALL(cuStreamDestroy_v2, (CUstream handle))
 	if (!result) {
 		sim_capture_end(stream);
 		stream->destroyed = true;
-		/* What is still to be done keeps it in the list that is waited for. */
+		/* While it has work to do it stays in the list, so that waits include it. */
 		sim_streams_forget_destroyed(stream->context);
 		pthread_cond_broadcast(&sim.changed);
 	}
@@ -68,7 +68,7 @@ SIM_CALL(cuStreamSynchronize, (CUstream handle))
 		result = sim_stream_captured_forbids(stream);
 	if (!result) {
 		if (stream == context->streams) {
-			/* The legacy stream is done when all that it waits for is. */
+			/* The legacy stream is done when all streams that it waits for are. */
 			for (struct sim_stream *s = context->streams; s; s = s->next)
 				if (!(s->flags & CU_STREAM_NON_BLOCKING))
 					sim_stream_wait(s, s->submitted);
@@ -97,7 +97,7 @@ SIM_CALL(cuStreamQuery, (CUstream handle))
 		return result;
 	result = sim_stream_get(context, handle, &stream);
 	if (!result)
-		result = sim_capture_forbids(); /* whatever stream it is about (measured) */
+		result = sim_capture_forbids(); /* for any stream (measured) */
 	if (!result)
 		result = sim_stream_captured_forbids(stream);
 	if (!result && stream->done < stream->submitted)
@@ -123,7 +123,7 @@ SIM_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *owner))
 	if (!result) {
 		struct sim_context *green = stream->green;
 
-		/* a default stream is the current context's */
+		/* a default stream belongs to the current context */
 		if (stream == context->streams || stream->per_thread)
 			green = sim_green_current();
 		*owner = (CUcontext)(green ? green : stream->context);
@@ -204,7 +204,7 @@ static void run_host_function(struct sim_operation *op)
 	CUhostFn function;
 
 	memcpy(&function, &op->p[0], sizeof(function));
-	/* The program's own code may take for ever: no end waits for it. */
+	/* The program's code may take for ever, so the end of the process does not wait for it. */
 	atomic_fetch_sub(&sim.running, 1);
 	function(op->p[1]);
 	atomic_fetch_add(&sim.running, 1);
@@ -368,7 +368,7 @@ SIM_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status))
 	if (result)
 		return result;
 	result = status ? sim_stream_get(context, handle, &stream) : CUDA_ERROR_INVALID_VALUE;
-	/* (documented: no capture is invalidated by the question) */
+	/* documented: this question invalidates no capture */
 	if (!result && stream == context->streams)
 		result = sim_legacy_forbidden(context, true);
 	if (!result)

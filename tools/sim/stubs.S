@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exported calls: NVIDIA's begin so that other libraries can patch them, and
- * so do these (shim/base/patchable.h).  The calls themselves are SIM_CALL()s.
+ * The exported calls.  Like NVIDIA's, they begin with instructions that other
+ * libraries can patch (shim/base/patchable.h).  The calls themselves are SIM_CALL()s.
  *
- * Protected: what this library has of its own never goes to a preloaded namesake.
- * culimbo_sim_thunk_<call>: another address of the same (CULIMBO_SIM_PROC_ADDRESS=thunk).
+ * The symbols are protected: a call within this library never goes to a preloaded
+ * symbol of the same name.  culimbo_sim_thunk_<call> is another address of the same
+ * call (CULIMBO_SIM_PROC_ADDRESS=thunk).
  *
- * Built with -imacros cuda.h: which calls there are depends on CUDA_VERSION.
+ * Built with -imacros cuda.h, since the list of calls depends on CUDA_VERSION.
  */
 #include "shim/base/patchable.h"
 #include "names.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Virtual memory management: physical memory apart from its addresses, shared
- * between processes by a descriptor.
+ * Virtual memory management: physical memory separate from its addresses, which
+ * processes share by a descriptor.
  *
  * What must hold:
- * - physical memory stays while a handle, a mapping or a descriptor of it is
- *   there, in whichever process (fact 8);
- * - a descriptor is a real one: it can be sent, duplicated and taken by
- *   pidfd_getfd, and every copy counts.
+ * - physical memory stays while a handle, a mapping or a descriptor of it exists in
+ *   any process (fact 8);
+ * - the descriptors are real: they can be sent, duplicated and taken by pidfd_getfd,
+ *   and every copy counts.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,13 +18,13 @@
 
 #define VMM_MAGIC UINT32_C(0x766d6d30)
 
-/* What a CUmemGenericAllocationHandle points to. */
+/* The target of a CUmemGenericAllocationHandle. */
 struct sim_vmm {
 	uint32_t magic;
 	uint32_t segment;
 	unsigned int handles, mappings;
 	int device;
-	bool exportable; /* a descriptor was asked for when it was created (fact 22) */
+	bool exportable; /* cuMemCreate() was asked for a descriptor type (fact 22) */
 	struct sim_vmm *next;
 };
 
@@ -97,7 +97,7 @@ SIM_CALL(cuMemGetAllocationGranularity, (size_t *granularity, const CUmemAllocat
 	return CUDA_SUCCESS;
 }
 
-/* What pools have cached goes first. */
+/* Pools give back their cached memory first. */
 static int take(unsigned int device, size_t size, uint32_t *segment)
 {
 	int error = pool_take(device, size, segment);
@@ -254,7 +254,7 @@ SIM_CALL(cuMemUnmap, (CUdeviceptr dptr, size_t size))
 	result = CUDA_ERROR_INVALID_VALUE;
 	if (!region || region->kind != SIM_RESERVED || !size)
 		goto out;
-	/* Whole mappings only, and nothing but mappings. */
+	/* The range must consist of whole mappings, without gaps. */
 	for (struct sim_vmm_map *map = region->maps; map; map = map->next)
 		if (map->base >= dptr && map->base + map->size <= end)
 			covered += map->size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bars, sparklines and the sum of `culimbo top`: see bars.h. */
+/* Bars, sparklines and the summary line of `culimbo top`: see bars.h. */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo top` where there is no screen: plain tables one after the other, as
- * top -b prints them.
+ * `culimbo top` without a screen: prints plain tables one after the other, like
+ * top -b.
  */
 #include "config.h"
 
@@ -102,7 +102,7 @@ int cu_top_batch(const struct cu_command *command, const struct cu_format *forma
 			cu_table_line(lines, fill, &cu_live.row[row]);
 		status = cu_table_end(lines);
 		if (fflush(stdout) && status == CU_OK)
-			status = CU_FAILED; /* (said at the end) */
+			status = CU_FAILED; /* culimbo.c prints the error at the end */
 	}
 	return status;
 }

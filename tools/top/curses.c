@@ -9,7 +9,7 @@ struct cu_curses cu_curses;
 
 bool cu_curses_load(const char **why)
 {
-	/* The two have the same functions; 5 is that of the oldest systems. */
+	/* Both have the same functions; 5 is the version of the oldest systems. */
 	static const char *const names[] = { "libncursesw.so.6", "libncursesw.so.5", NULL };
 #define WANTED(name) { #name, &cu_curses.name##_ },
 	static const struct cu_wanted wanted[] = { CU_CURSES(WANTED) };

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ncurses, which is loaded at its first use: see load.h.  Its functions and variables keep
- * their names, which mean those of the loaded library.  To be included last.
+ * ncurses, which is loaded at its first use: see load.h.  The names of its functions and variables
+ * stand for those of the loaded library.  Include this file last.
  */
 #ifndef CU_CURSES_H
 #define CU_CURSES_H
 
 #define NCURSES_WIDECHAR 1
-/* functions, so that they can be looked up */
+/* get functions instead of macros, so that they can be looked up */
 #define NCURSES_NOMACROS 1
 #include <curses.h>
 #include <stdbool.h>
 #include <term.h>
 
-/* term.h takes common words for macros */
+/* term.h defines macros with common names */
 #undef columns
 #undef lines
 
@@ -30,10 +30,10 @@ struct cu_curses {
 };
 extern struct cu_curses cu_curses;
 
-/* False: it is missing, and *why says so. */
+/* Returns false if it is missing, with the reason in *why. */
 bool cu_curses_load(const char **why);
 
-/* CU_CURSES_TABLE: for curses.c, which needs the names themselves. */
+/* curses.c defines CU_CURSES_TABLE, since it needs the names themselves. */
 #ifndef CU_CURSES_TABLE
 #define COLOR_PAIR cu_curses.COLOR_PAIR_
 #define attrset cu_curses.attrset_

@@ -8,10 +8,10 @@
 
 #include "tools/common/text.h"
 #include "tools/top/draw.h"
-/* the last one: its names are common words */
+/* included last: its names are common words */
 #include "tools/top/curses.h"
 
-static attr_t look_of[LOOKS], more; /* more: of all that is drawn now */
+static attr_t look_of[LOOKS], more; /* more: added to all that is drawn now */
 
 void cu_draw_begin(void)
 {

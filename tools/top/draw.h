@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text on the screen of `culimbo top`, in the looks that its terminal has. */
+/* Draws text on the screen of `culimbo top`, in looks that the terminal has. */
 #ifndef CU_DRAW_H
 #define CU_DRAW_H
 
@@ -9,13 +9,16 @@ enum { PLAIN, TITLE, DIM, GOOD, DOUBTFUL, BAD, BARS, TRENDS, HEAD, HEAD_SORTED, 
 
 /* To be called once, after initscr(). */
 void cu_draw_begin(void);
-/* Until it is called with false, all is drawn the other way round: a line that is chosen. */
+/* With true, everything is drawn reversed, for a selected line, until it is called with false. */
 void cu_draw_chosen(bool chosen);
 /* Fills line @y with blanks in look @how. */
 void cu_draw_blank(int y, int how);
-/* Draws as much of @text as @width columns take, from column @x; returns where it ends. */
+/*
+ * Draws as much of @text as fits into @width columns from column @x on.  Returns the column
+ * behind it.
+ */
 int cu_draw(int y, int x, int width, int how, const char *text);
-/* The same, at the right of these columns. */
+/* The same, aligned to the right of these columns. */
 void cu_draw_right(int y, int x, int width, int how, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another subcommand says, over the screen: see pane.h. */
+/* Shows the output of another subcommand over the screen: see pane.h. */
 #include "config.h"
 
 #include <ctype.h>
@@ -14,14 +14,14 @@
 
 #include "tools/top/draw.h"
 #include "tools/top/pane.h"
-/* the last one: its names are common words */
+/* included last: its names are common words */
 #include "tools/top/curses.h"
 
-enum { DEEP = 16, MOST = 1 << 22 /* bytes of an answer */ };
+enum { DEEP = 16, MOST = 1 << 22 /* bytes of output */ };
 
 struct pane {
 	char what[16], whom[40];
-	char *text, **line; /* line: into text */
+	char *text, **line; /* line: pointers into text */
 	size_t lines, at, first;
 };
 
@@ -56,7 +56,7 @@ static char *read_all(int fd)
 	return text;
 }
 
-/* What `culimbo WHAT WHOM` prints, on stdout and stderr; NULL if it could not be run. */
+/* Returns what `culimbo WHAT WHOM` prints to stdout and stderr; NULL if it could not be run. */
 static char *output_of(const char *what, const char *whom)
 {
 	char self[] = "culimbo", word[16], name[40];
@@ -106,7 +106,7 @@ static bool has_hex(const char *text, size_t n)
 	return true;
 }
 
-/* Whom @line names: a block, "0a1b2c:17", else a process, "  4711 (" or "  pid 4711". */
+/* Finds the block that @line names, "0a1b2c:17", or the process, "  4711 (" or "  pid 4711". */
 static bool leads_to(const char *line, char *whom, size_t size)
 {
 	size_t n;
@@ -119,7 +119,7 @@ static bool leads_to(const char *line, char *whom, size_t size)
 		snprintf(whom, size, "%.6s:%.*s", at - 6, (int)n, at + 1);
 		return true;
 	}
-	/* at the left edge stands what the pane is about */
+	/* a line at the left edge names the pane's own subject */
 	if (*line != ' ')
 		return false;
 	line += strspn(line, " ");
@@ -161,7 +161,7 @@ static void fill(struct pane *pane)
 			*next++ = 0;
 		pane->line[at++] = line;
 	}
-	/* the first line that leads on is what a reader wants next */
+	/* select the first line that leads on */
 	for (pane->at = 0; pane->at < pane->lines && !leads_on(pane, pane->at, whom, sizeof(whom));)
 		pane->at++;
 	if (pane->at == pane->lines)
@@ -174,7 +174,7 @@ void cu_pane_open(const char *what, const char *whom)
 
 	if (open_panes == DEEP)
 		return;
-	/* it reads debug information, or waits for an answer, which can take a second or two */
+	/* reading debug information, or waiting for an answer, can take a second or two */
 	cu_draw_blank(LINES - 1, PLAIN);
 	cu_draw(LINES - 1, 0, COLS, TITLE, "one moment ...");
 	refresh();

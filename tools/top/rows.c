@@ -14,16 +14,16 @@ struct cu_live cu_live;
 
 const struct cu_column cu_top_columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id" },
-	[STATE] = { "STATE", CU_TEXT, 0, "as `culimbo ps` has it" },
-	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "what it has freed and the driver has not" },
+	[STATE] = { "STATE", CU_TEXT, 0, "as in `culimbo ps`" },
+	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "bytes that it has freed and the driver does not have back" },
 	[BAR] = { "BAR", CU_TEXT, CU_HIDDEN, "the same as a bar, scaled to the largest of all processes" },
 	[TREND] = { "TREND", CU_TEXT, 0, "its history, newest right, scaled to its own maximum" },
 	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks in limbo" },
-	[HELD] = { "HELD", CU_NUMBER, 0, "of its blocks, those that others hold" },
+	[HELD] = { "HELD", CU_NUMBER, 0, "its blocks that others hold" },
 	[EXPORTED] = { "EXPORTED", CU_NUMBER, 0, "blocks that it exports and has not freed" },
-	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "what these take" },
+	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the size of these" },
 	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
-	[PINS] = { "PINS", CU_BYTES, 0, "memory of others, freed or left by the dead, that it still has open" },
+	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it still has open, although it was freed or its exporter died" },
 	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
 	[COMMAND] = { "COMMAND", CU_TEXT, 0, "its command line" },
 	{ .name = NULL },
@@ -74,7 +74,7 @@ static int compare_rows(const void *x, const void *y)
 	return (int)(cu_live.backwards ? -order : order);
 }
 
-/* Its history; SIZE_MAX without memory. */
+/* Returns the index of its history; SIZE_MAX without memory. */
 static size_t history_of(const struct cu_process *p)
 {
 	struct cu_history *more;
@@ -87,7 +87,7 @@ static size_t history_of(const struct cu_process *p)
 		    h->who.start_time == p->who.start_time)
 			return i;
 	}
-	/* one of who has gone is used again */
+	/* reuse the history of a process that has gone */
 	for (i = 0; i < cu_live.histories; i++)
 		if (!cu_live.history[i].seen)
 			break;
@@ -130,7 +130,7 @@ void cu_top_select(size_t row)
 	cu_live.chosen_file = cu_live.row[cu_live.selected].process.file_id;
 }
 
-/* Finds the process that was chosen; where it is gone, who stands there now is selected. */
+/* Finds the chosen process.  If it is gone, the process in its row becomes selected. */
 static void follow_selected(void)
 {
 	size_t row = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo top`: the processes that share, as they were seen last, in the order and by the
- * filter that were asked for; and how full the limbo of each was before.
+ * The rows of `culimbo top`: the processes that the last scan found, sorted and filtered as
+ * requested, and how full the limbo of each was before.
  */
 #ifndef CU_ROWS_H
 #define CU_ROWS_H
@@ -15,17 +15,17 @@ extern const struct cu_column cu_top_columns[];
 
 enum { SAMPLES = 120 };
 
-/* Of each process that was seen, how many bytes were in its limbo. */
+/* How many bytes were in the limbo of a process at each scan. */
 struct cu_history {
 	struct cl_identity who;
 	uint32_t file_id;
 	uint64_t sample[SAMPLES]; /* a ring; the newest at [(n - 1) % SAMPLES] */
 	uint64_t n;
-	bool seen; /* in the last scan */
+	bool seen; /* the last scan found it */
 };
 
 struct cu_row {
-	struct cu_process process; /* its holders are gone with the scan */
+	struct cu_process process; /* without its holders, which were freed with the scan */
 	size_t history;
 };
 
@@ -40,19 +40,19 @@ struct cu_live {
 	int sort;
 	bool backwards, paused, ascii;
 	char filter[64];
-	bool looks_only; /* at another user's processes: none is made to collect */
+	bool looks_only; /* it shows another user's processes, so `g` (collect) is off */
 	size_t first; /* row at the top of the screen */
-	size_t selected; /* row that keys act on; it stays with its process, wherever that is sorted to */
-	struct cl_identity chosen; /* pid 0: nobody was chosen yet, so the uppermost */
+	size_t selected; /* row that keys act on; it follows its process when rows are sorted */
+	struct cl_identity chosen; /* pid 0: none was chosen yet: the uppermost row */
 	uint32_t chosen_file;
 };
 extern struct cu_live cu_live;
 
-/* Looks again.  False after a complaint. */
+/* Scans again.  Returns false after an error message. */
 bool cu_top_look(const struct cu_command *command);
-/* Filters and sorts what was seen last once more. */
+/* Filters and sorts the last scan again. */
 void cu_top_arrange(void);
-/* Row @row, or the last one, is the selected one. */
+/* Selects row @row, or the last one. */
 void cu_top_select(size_t row);
 
 #endif

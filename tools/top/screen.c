@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The screen of `culimbo top`: drawn by ncurses, which draws again only what has
- * changed.
+ * The screen of `culimbo top`.  ncurses draws it, and redraws only what has changed.
  *
- * Must always hold: the terminal is given back as it was, also when a signal ends us.
+ * The terminal must be restored at the end, even if a signal ends the command.
  */
 #include "config.h"
 
@@ -20,10 +19,10 @@
 #include "tools/top/draw.h"
 #include "tools/top/pane.h"
 #include "tools/top/screen.h"
-/* the last one: its names are common words */
+/* included last: its names are common words */
 #include "tools/top/curses.h"
 
-/* What fits: each from where a dozen columns of the command, which has what is left, remain. */
+/* A column is shown from the width on that leaves a dozen columns for the command, the last one. */
 struct place {
 	int column, width, x;
 	bool right;
@@ -33,7 +32,7 @@ enum { PLACES = 12 };
 static int lay_out(struct place *place)
 {
 	static const struct {
-		int column, width, from; /* on screens of so many columns */
+		int column, width, from; /* from: shown on screens with at least so many columns */
 		bool right;
 	} wanted[PLACES] = {
 		{ PID, 8, 0, true },	    { STATE, 7, 50, false },   { LIMBOBYTES, 10, 0, true },
@@ -69,7 +68,10 @@ static int state_look(const struct cu_process *p)
 	return p->error || p->state == CL_DEAD ? BAD : p->state == CL_ALIVE ? GOOD : DOUBTFUL;
 }
 
-/* What is seen of @p's command line: where it doesn't fit, the program without its folders. */
+/*
+ * Returns the visible part of @p's command line; if it doesn't fit, without the program's
+ * folders.
+ */
 static const char *command_in(const struct cu_process *p, int width)
 {
 	const char *text = p->command;
@@ -199,7 +201,7 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 		cu_draw(y, 0, COLS, DOUBTFUL, text);
 	}
 	y++;
-	/* of small screens the processes are the better use */
+	/* a small screen shows only processes */
 	for (unsigned int gpu = 0; gpu < cu_live.scan.gpus.n && (int)gpu < LINES / 4 - 2; gpu++) {
 		cu_gpu_say(&cu_live.scan.gpus.gpu[gpu], text, sizeof(text));
 		cu_draw(y++, 0, COLS, PLAIN, text);
@@ -257,7 +259,10 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 	refresh();
 }
 
-/* The selected process, as `culimbo show` and `culimbo collect` take it; false: there is none. */
+/*
+ * Names the selected process for `culimbo show` and `culimbo collect`.  Returns false if there is
+ * none.
+ */
 static bool selected_name(char *to, size_t size)
 {
 	const struct cu_process *p;
@@ -297,7 +302,7 @@ static bool sort_by(int key)
 	return false;
 }
 
-/* One key while the filter is typed.  False: that is over. */
+/* Handles a key while the user types a filter.  Returns false when that is finished. */
 static bool edit_filter(int key, const char *before)
 {
 	size_t n = strlen(cu_live.filter);

@@ -7,11 +7,14 @@
 
 struct cu_command;
 
-/* Whether the terminal can place a cursor; a dumb one can't.  Says so where ncurses is missing. */
+/*
+ * Returns true if the terminal can move the cursor; a dumb one can't.  Prints a message if
+ * ncurses is missing.
+ */
 bool cu_top_has_screen(const struct cu_command *command);
 /*
- * Shows the processes, and does what keys say, until q, a signal or the @times-th look
- * (< 0: without end), @delay ns apart.  Returns the exit status.
+ * Shows the processes and handles keys until q, a signal, or the end of @times scans (< 0: no
+ * limit), @delay ns apart.  Returns the exit status.
  */
 int cu_top_screen(const struct cu_command *command, uint64_t delay, long long times);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo top`: the processes that share, live.
+ * `culimbo top`: shows the processes that share, live.
  *
- * On a terminal a full screen (screen.c); where there is none, or a dumb one,
- * plain tables one after the other (batch.c).
+ * On a terminal it shows a full screen (screen.c); without one, or on a dumb one, it
+ * prints plain tables one after the other (batch.c).
  */
 #include "config.h"
 

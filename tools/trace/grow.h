@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists that grow by one, of which a trace has many. */
+/* Lists that grow by one element at a time; a trace has many. */
 #ifndef CU_GROW_H
 #define CU_GROW_H
 
 #include <stdlib.h>
 
-/* Room for one more in *@list, which has @n.  NULL: no memory. */
+/* Makes room for one more in *@list, which has @n.  Returns NULL without memory. */
 static inline void *cu_grow(void *list, size_t n, size_t each)
 {
 	void **at = list, *more;
@@ -18,7 +18,10 @@ static inline void *cu_grow(void *list, size_t n, size_t each)
 	return more;
 }
 
-/* The new last element of @list, which has @n (both are changed).  NULL: no memory. */
+/*
+ * Adds an element to @list, which has @n, and changes both.  Returns the element; NULL: no
+ * memory.
+ */
 #define CU_ADD(list, n) (cu_grow(&(list), (n), sizeof *(list)) ? &(list)[(n)++] : NULL)
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events of many processes, joined to blocks, opens and marks: see trace.h. */
+/* Joins the events of many processes to blocks, opens and marks: see trace.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 
 #define HASH_NONFATAL_OOM 1
-#define HASH_FUNCTION HASH_OAT /* uthash's own falls through cases unsaid, which clang warns of */
+#define HASH_FUNCTION HASH_OAT /* clang warns that uthash's default falls through cases */
 #include <uthash.h>
 
 #include "tools/trace/grow.h"
@@ -16,7 +16,7 @@
 #include "tools/trace/trace.h"
 
 
-/* What a key leads to; the index that it has last. */
+/* An entry of a hash: a key and its latest index. */
 struct place {
 	UT_hash_handle hh;
 	struct place_key {
@@ -120,7 +120,7 @@ static struct cu_trace_block *new_block(struct joining *j, uint32_t process,
 	return b;
 }
 
-/* The block that is at @e's address (not released yet), or NULL. */
+/* Returns the block at @e's address that is not released yet, or NULL. */
 static struct cu_trace_block *at_address(struct joining *j, uint32_t process,
 					 const struct cl_trace_event *e)
 {
@@ -131,8 +131,8 @@ static struct cu_trace_block *at_address(struct joining *j, uint32_t process,
 }
 
 /*
- * The block at @e's address whose free is the first that is known of it, and that
- * was taken for never exported: it was, before the oldest record.  Or NULL.
+ * Returns the block at @e's address whose first known event is its free, and that was
+ * taken for never exported, or NULL.  It was exported before the oldest record.
  */
 static struct cu_trace_block *freed_unseen(struct joining *j, uint32_t process,
 					   const struct cl_trace_event *e)
@@ -149,7 +149,10 @@ static struct cu_trace_block *freed_unseen(struct joining *j, uint32_t process,
 	return b;
 }
 
-/* The block of @e: by its record, else by its address, else one that began before the trace. */
+/*
+ * Returns the block of @e: found by its record, or by its address, or a new one that began before
+ * the trace.
+ */
 static struct cu_trace_block *block_of(struct joining *j, uint32_t process,
 				       const struct cl_trace_event *e)
 {
@@ -181,7 +184,7 @@ static void exported(struct joining *j, uint32_t process, const struct cl_trace_
 
 	if (!b || b->generation != e->generation || b->key != e->key || b->released != CU_NEVER) {
 		b = at_address(j, process, e);
-		/* of the same address, but another generation: another block */
+		/* the same address with another generation is another block */
 		if (b && b->file_id && e->record != CL_NO_RECORD)
 			b->released = when, b->assumed = true, b = NULL;
 		if (!b)
@@ -299,7 +302,10 @@ static void join_event(struct joining *j, uint32_t process, const struct cl_trac
 	struct cl_trace_event memory = *e;
 	struct cu_trace_block *b;
 
-	/* allocations and frees don't know whether memory is of a pool, so nothing here makes a difference */
+	/*
+	 * records of allocations and frees don't say whether memory is a pool's, so treat both
+	 * the same
+	 */
 	if (e->kind == CL_POOL) {
 		memory.kind = CL_MEMORY;
 		e = &memory;
@@ -380,12 +386,12 @@ static void join_event(struct joining *j, uint32_t process, const struct cl_trac
 	case CL_TRACE_STALE:
 		mark(j, process, e, when);
 		break;
-	default: /* CL_TRACE_ENDED: looked at before; or of a later version */
+	default: /* CL_TRACE_ENDED, which was handled before, or a kind of a later version */
 		break;
 	}
 }
 
-/* The holder @m->event.pid was dead: what it had open of that block is over. */
+/* Ends the opens of that block by @m->event.pid, a dead holder. */
 static void reclaimed(struct cu_trace *t, const struct cu_trace_mark *m)
 {
 	uint32_t at = t->block[m->block].first_open;
@@ -400,7 +406,10 @@ static void reclaimed(struct cu_trace *t, const struct cu_trace_mark *m)
 	}
 }
 
-/* Opens and stale handles to the blocks that they name, which may be of a file read later. */
+/*
+ * Joins opens and stale handles to the blocks that they name, which may be in a file that was
+ * read later.
+ */
 static void join_across(struct joining *j)
 {
 	struct cu_trace *t = j->t;
@@ -435,7 +444,7 @@ static void ends(struct cu_trace *t)
 		struct cu_trace_open *o = &t->open[i];
 		struct cu_trace_process *p = &t->process[o->process];
 
-		/* of a killed one, its dead hand tells how long it may have lived */
+		/* a killed process may have lived until another one found it dead */
 		if (o->reclaimed && o->closed > p->end && p->state == CU_TRACE_KILLED)
 			p->end = o->closed;
 	}
@@ -458,7 +467,7 @@ static void ends(struct cu_trace *t)
 	}
 }
 
-/* One clock for all: that of the first, and the time of day where a file has another boot's. */
+/* Converts all times to the first file's clock; for files of another boot by the time of day. */
 static void set_clocks(struct cu_trace *t)
 {
 	const struct cu_trace_process *first = t->process;
@@ -497,7 +506,7 @@ static void set_clocks(struct cu_trace *t)
 	}
 }
 
-/* Numbers to tell processes by: pids, but for one that another file has already. */
+/* Numbers the processes: by pid, unless another file has the pid already. */
 static void set_ids(struct cu_trace *t)
 {
 	for (size_t i = 0; i < t->processes; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows on which blocks and opens are drawn: see pack.h. */
+/* Assigns the rows on which blocks and opens are drawn: see pack.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -19,7 +19,10 @@ static int bars_by_begin(const void *a, const void *b)
 	       x->end != y->end ? (x->end > y->end ? -1 : 1) : 0;
 }
 
-/* Each bar to the row that has been free the longest, of as few as can be.  Returns how many. */
+/*
+ * Puts each bar into the row that has been free the longest, with as few rows as possible.
+ * Returns their number.
+ */
 static uint32_t pack(struct bar *bar, size_t n, int64_t *heap_end, uint32_t *heap_row)
 {
 	uint32_t rows = 0;
@@ -30,7 +33,7 @@ static uint32_t pack(struct bar *bar, size_t n, int64_t *heap_end, uint32_t *hea
 		int64_t end = bar[i].end;
 
 		if (rows && heap_end[0] < bar[i].begin) {
-			row = heap_row[0]; /* the root is used again, and sinks */
+			row = heap_row[0]; /* reuse the root, and let it sink */
 			for (uint32_t child; (child = 2 * at + 1) < rows; at = child) {
 				if (child + 1 < rows && heap_end[child + 1] < heap_end[child])
 					child++;
@@ -61,7 +64,7 @@ int cu_trace_pack(struct cu_trace *t)
 	uint32_t *row = malloc((most + 1) * sizeof *row);
 	int err = bar && end && row ? 0 : -ENOMEM;
 
-	/* (both lists are in the order of the processes) */
+	/* both lists are in the order of the processes */
 	for (uint32_t p = 0; !err && p < t->processes; p++) {
 		for (n = 0; i < t->blocks && t->block[i].process == p; i++)
 			bar[n++] = (struct bar){ t->block[i].begin, t->block[i].end, &t->block[i].row };

@@ -5,8 +5,8 @@
 #include "tools/trace/trace.h"
 
 /*
- * Gives each block and each open a row of its process, as few rows as can be, so that what is on
- * one does not overlap.  Begins and ends must be known.  Returns 0 or -ENOMEM.
+ * Gives each block and each open a row of its process, with as few rows as possible and no overlap
+ * within a row.  Begins and ends must be known.  Returns 0 or -ENOMEM.
  */
 int cu_trace_pack(struct cu_trace *t);
 

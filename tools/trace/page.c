@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace as a page for a browser: page.html with its data in it. */
+/* Writes a trace as a page for a browser: page.html with the data in it. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static void page_time(FILE *out, int64_t when)
 		fprintf(out, ",%" PRId64, when < 0 ? 0 : when);
 }
 
-/* The page's data; its members are named in page.html. */
+/* Writes the page's data; page.html lists its members. */
 static void page_data(FILE *out, const struct cu_trace *t)
 {
 	struct cu_trace_stacks stacks = cu_trace_stacks_of(t);

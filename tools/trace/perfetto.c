@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace for Perfetto (ui.perfetto.dev, chrome://tracing): a track a process,
- * with a row for each block that lives at the same time, and flows from the
- * exporter to who opened.
+ * Writes a trace for Perfetto (ui.perfetto.dev, chrome://tracing): a track for each
+ * process, with a row for each block that lives at the same time, and flows from the
+ * exporter to the importers.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@ struct json {
 	bool more;
 };
 
-/* Opens an event; its other members follow, and a '}'. */
+/* Begins an event; the caller writes its other members and the '}'. */
 static void event(struct json *j, const char *phase, uint32_t id, uint32_t thread, int64_t when)
 {
 	uint64_t ns = when < 0 ? 0 : (uint64_t)when;
@@ -49,7 +49,7 @@ static void named(struct json *j, const char *what, uint32_t id, uint32_t thread
 	fputs("}}", j->out);
 }
 
-/* Threads of a track: 0 is for instants, blocks and opens have a row each. */
+/* Threads of a track: 0 is for instants, the others are rows of blocks and opens. */
 enum { EVENTS_ROW = 0, BLOCK_ROW = 1, OPEN_ROW = 1 << 30 };
 
 static void json_process(struct json *j, const struct cu_trace_process *p, uint32_t place)
@@ -82,7 +82,7 @@ static void json_process(struct json *j, const struct cu_trace_process *p, uint3
 	}
 }
 
-/* A part of @b's life, within its slice. */
+/* Writes a part of @b's life, within its slice. */
 static void json_phase(struct json *j, const struct cu_trace *t, const struct cu_trace_block *b,
 		       const char *name, int64_t begin, int64_t end)
 {

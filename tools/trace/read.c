@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trace files, read: see trace.h. */
+/* Reads trace files: see trace.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "tools/trace/stacks.h"
 #include "tools/trace/trace.h"
 
-#define RING_MOST ((1ull << 30) / 64) /* records: CULIMBO_TRACE_SIZE goes no further */
+#define RING_MOST ((1ull << 30) / 64) /* records, with the largest CULIMBO_TRACE_SIZE */
 
 
 static int by_time(const void *a, const void *b)
@@ -31,7 +31,7 @@ static void copy_text(char *to, const char *from, size_t size)
 	to[size] = 0;
 }
 
-/* The records at places @first to @first + @n - 1. */
+/* Reads the records at places @first to @first + @n - 1. */
 static int take_records(struct cu_trace_process *p, const struct cl_trace_record *r, uint64_t first,
 			size_t n, uint64_t ring, uint64_t *oldest, uint64_t *newest)
 {
@@ -69,9 +69,9 @@ static int read_records(int fd, struct cu_trace_process *p, uint64_t ring, uint6
 				  (off_t)(CL_TRACE_HEADER_SIZE + at * sizeof *buffer));
 
 		if (n <= 0)
-			break; /* cut: the rest is not there */
+			break; /* the file was cut: the rest is missing */
 		err = take_records(p, buffer, at, (size_t)n / sizeof *buffer, ring, &oldest, &newest);
-		/* the ring fills from its start: behind an unused place there is nothing */
+		/* the ring fills from its start: there are no records behind an unused place */
 		if (next <= at + AT_ONCE && newest <= next)
 			break;
 	}
@@ -122,7 +122,7 @@ static int read_file(int fd, struct cu_trace_process *p, const char **why,
 	if (!there)
 		return -EBADMSG;
 	if (ring != there) {
-		/* too short a file was cut; else the header's number is the damaged one */
+		/* if the file is too short it was cut; otherwise the header's number is damaged */
 		bool cut = ring > there && ring <= RING_MOST;
 
 		snprintf(text, sizeof text, cut ? "is cut: %llu of %llu places for records are there" :
@@ -149,7 +149,7 @@ static int read_file(int fd, struct cu_trace_process *p, const char **why,
 	for (size_t i = 0; i < p->events; i++)
 		if (p->event[i].what == CL_TRACE_ENDED)
 			p->state = CU_TRACE_ENDED_WELL;
-	/* its writer has this lock for as long as it maps the file */
+	/* the writer has this lock as long as it maps the file */
 	if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK &&
 	    p->state == CU_TRACE_KILLED)
 		p->state = CU_TRACE_RUNNING;

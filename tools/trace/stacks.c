@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Call stacks of a trace: see stacks.h. */
+/* Reads call stacks of a trace: see stacks.h. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "tools/trace/stacks.h"
 
-/* As a region in memory has them: modules, then the words of the stacks. */
+/* Lays them out as a region in memory does: modules, then the words of the stacks. */
 #define PART (CL_AT_IMPORTS - CL_AT_MODULES)
 
 static bool read_all(int fd, char *to, uint64_t n, uint64_t at)

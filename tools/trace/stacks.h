@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The call stacks of the processes of a trace: those that a process left in its trace when it ended,
- * else those of its exporter file, if it still runs or was killed and its file is there.
+ * The call stacks of the processes of a trace.  A process leaves them in its trace when it
+ * ends.  If it still runs or was killed, they are read from its exporter file, if that exists.
  */
 #ifndef CU_TRACE_STACKS_H
 #define CU_TRACE_STACKS_H
@@ -17,25 +17,28 @@ struct cu_trace_view {
 };
 
 /*
- * Reads what the trace file @fd of @size bytes has for @p, whose identity is known.  Without memory,
- * or where the numbers of @header are not possible, @p has none.
+ * Reads the call stacks in the trace file @fd of @size bytes for @p, whose identity is known.
+ * Without memory, or if the numbers in @header are impossible, @p gets none.
  */
 void cu_trace_stacks_read(struct cu_trace_process *p, int fd, const struct cl_trace_header *header,
 			  uint64_t size);
-/* Of each process that has none yet: looks for its exporter file in @dirfd. */
+/* For each process without call stacks, reads them from its exporter file in @dirfd. */
 void cu_trace_stacks_find(struct cu_trace *t, int dirfd);
 void cu_trace_stacks_free(struct cu_trace_process *p);
 
-/* The stacks that the blocks and opens of a trace name, each once. */
+/* The stacks that blocks and opens of a trace name; each is listed once. */
 struct cu_trace_stacks {
 	uint64_t *key; /* sorted: the process's index << 32 | the stack */
 	size_t n;
 };
-/* Without memory it has none. */
+/* Lists them; without memory the list is empty. */
 struct cu_trace_stacks cu_trace_stacks_of(const struct cu_trace *t);
-/* The place of @stack of process @process among them, or -1. */
+/* Returns the index of @stack of process @process, or -1. */
 long cu_trace_stack_index(const struct cu_trace_stacks *stacks, uint32_t process, uint32_t stack);
-/* A JSON list of its lines, innermost first: the program's frames, Python's in front. */
+/*
+ * Writes a JSON list of a stack's lines, innermost first: the program's frames, Python's in
+ * front.
+ */
 void cu_trace_put_stack(FILE *out, struct cu_symbols *symbols, const struct cu_trace *t, uint64_t key);
 
 #endif

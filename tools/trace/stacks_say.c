@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines of call stacks of a trace: see stacks.h. */
+/* Writes the lines of call stacks of a trace: see stacks.h. */
 #include "config.h"
 
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace as a summary in text: the processes, what was longest in limbo, and marks. */
+/*
+ * Writes a trace as a summary in text: the processes, the blocks that were longest in limbo, and
+ * marks.
+ */
 #include "config.h"
 
 #include <errno.h>
@@ -49,7 +52,10 @@ static void text_block(FILE *out, const struct cu_trace *t, const struct cu_trac
 		fprintf(out, "    and %d more\n", said - 4);
 }
 
-/* Memory that was freed while other processes had it open, or that they opened after its free. */
+/*
+ * Lists memory that was freed while other processes had it open, or that they opened after its
+ * free.
+ */
 static void text_too_early(FILE *out, const struct cu_trace *t)
 {
 	size_t mapped = 0, late = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culimbo trace`: what CULIMBO_TRACE recorded, as a summary, as a trace for
+ * `culimbo trace`: prints the records of CULIMBO_TRACE as a summary, as a trace for
  * Perfetto (ui.perfetto.dev, chrome://tracing), or as a page for a browser.
  */
 #include "config.h"
@@ -29,7 +29,7 @@ static void warn(const char *path, const char *text)
 	cu_error(speaking, "%s %s", path, text);
 }
 
-/* Whether @path is @base.PID or @base.PID.N. */
+/* Returns true if @path is @base.PID or @base.PID.N. */
 static bool is_family(const char *path, const char *base)
 {
 	size_t length = strlen(base), digits;
@@ -59,7 +59,10 @@ static int add_file(const struct cu_command *command, struct cu_trace *t, const 
 	return err;
 }
 
-/* The trace file @name, or all of the family that CULIMBO_TRACE=@name made.  How many could be read. */
+/*
+ * Reads the trace file @name, or all files that CULIMBO_TRACE=@name made.  Returns how many could
+ * be read.
+ */
 static size_t add_argument(const struct cu_command *command, struct cu_trace *t, const char *name)
 {
 	size_t n = 0, tried = 0, length = 0;
@@ -70,7 +73,7 @@ static size_t add_argument(const struct cu_command *command, struct cu_trace *t,
 		n += add_file(command, t, name) == 0;
 		return n;
 	}
-	/* FILE.* with FILE taken as it is */
+	/* FILE.* with FILE taken literally */
 	pattern = malloc(2 * strlen(name) + 3);
 	if (!pattern)
 		return 0;
@@ -129,7 +132,7 @@ static int write_out(const struct cu_command *command, const struct cu_trace *t,
 	else
 		err = cu_trace_write_text(out, t);
 	if (to_stdout)
-		return err ? CU_FAILED : CU_OK; /* (culimbo.c looks whether stdout took it) */
+		return err ? CU_FAILED : CU_OK; /* culimbo.c checks the writes to stdout */
 	if (ferror(out))
 		err = -EIO;
 	if (fclose(out) && !err)
@@ -140,13 +143,13 @@ static int write_out(const struct cu_command *command, const struct cu_trace *t,
 	return CU_FAILED;
 }
 
-/* Those of processes that still run, or were killed, are in their exporter files. */
+/* Reads the call stacks of processes that still run, or were killed, from their exporter files. */
 static void find_stacks(const struct cu_command *command, struct cu_trace *t)
 {
 	int fd;
 
 	cu_directory_set(command, NULL);
-	fd = cl_self_open_dir(false); /* without a complaint: there may be none to find */
+	fd = cl_self_open_dir(false); /* without an error message: there may be no directory */
 	if (fd < 0)
 		return;
 	cu_trace_stacks_find(t, fd);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Traces read: what `culimbo trace` makes its pictures of.
+ * The contents of traces, from which `culimbo trace` makes its pictures.
  *
- * A trace file may be cut, damaged, still written to, or somebody's forgery:
- * nothing in it is trusted but what its seals vouch for, and of that only that
- * it is a record; every number is bounded before it is used as an index.
+ * A trace file may be cut, damaged, still written to, or forged.  A good seal only
+ * shows that something is a record, and nothing else is trusted: every number is
+ * bounded before it is used as an index.
  */
 #ifndef CU_TRACE_H
 #define CU_TRACE_H
@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include "shim/diag/trace_layout.h"
 
-#define CU_NEVER INT64_MIN /* a time that is not known */
+#define CU_NEVER INT64_MIN /* an unknown time */
 #define CU_NO_BLOCK UINT32_MAX
 
 enum cu_trace_state { CU_TRACE_RUNNING, CU_TRACE_ENDED_WELL, CU_TRACE_KILLED };
@@ -27,23 +27,23 @@ struct cu_limbo_sample {
 /* One trace file.  Times are ns since the earliest record of all. */
 struct cu_trace_process {
 	char *path;
-	uint32_t pid;	       /* as it called itself */
-	uint32_t id;	       /* the pid, or another number where two files have the same one */
-	char name[17], command[257]; /* whatever bytes the file has, without zeros */
+	uint32_t pid;	       /* in its own PID namespace */
+	uint32_t id;	       /* the pid, or another number if two files have the same pid */
+	char name[17], command[257]; /* the bytes in the file, up to a zero */
 	enum cu_trace_state state;
 	struct cl_identity who;
 	uint8_t boot_id[16];
 	uint64_t monotonic, realtime;
 	int64_t begin, end;
-	uint64_t records, lost, damaged; /* read; written over by later ones; unreadable */
+	uint64_t records, lost, damaged; /* read; overwritten by later ones; unreadable */
 	struct cl_trace_event *event;	 /* by time */
 	size_t events;
 	struct cu_limbo_sample *limbo;
 	size_t limbo_n;
 	uint64_t limbo_peak;
-	uint32_t rows, open_rows; /* on which its blocks, and its opens, do not overlap */
+	uint32_t rows, open_rows; /* the number of rows for its blocks, and for its opens */
 	int64_t to_zero; /* added to CLOCK_MONOTONIC for the common time */
-	struct cu_trace_view *stacks; /* see stacks.h; NULL: it has none */
+	struct cu_trace_view *stacks; /* see stacks.h; NULL: none */
 };
 
 struct cu_trace_block {
@@ -51,14 +51,14 @@ struct cu_trace_block {
 	uint32_t file_id, record, generation; /* file_id 0: never exported */
 	uint64_t key, size;
 	int64_t allocated, exported, freed, limbo, held, ready, released, kept;
-	int64_t begin, end; /* of what is drawn */
+	int64_t begin, end; /* of the bar */
 	uint32_t exports, opens, row;
 	uint32_t export_stack, free_stack; /* 0: not known */
-	uint32_t first_open; /* UINT32_MAX: none was seen */
+	uint32_t first_open; /* UINT32_MAX: none is known */
 	uint8_t kind, device;
 	bool gone;	  /* its context ended */
-	bool at_once;	  /* never in limbo */
-	bool assumed;	  /* its end was not seen, its address was another's later */
+	bool at_once;	  /* it was never in limbo */
+	bool assumed;	  /* its end was not seen; later its address was another block's */
 };
 
 struct cu_trace_open {
@@ -89,13 +89,13 @@ struct cu_trace {
 };
 
 /*
- * Adds the trace file @path.  What is wrong with it but could be passed over is
- * said by @warn.  Returns 0, -ENOMEM, or -errno with *why (a text that stays).
+ * Adds the trace file @path.  Calls @warn for faults that can be skipped.  Returns 0,
+ * -ENOMEM, or -errno with *why, a text that stays valid.
  */
 int cu_trace_add(struct cu_trace *trace, const char *path, const char **why,
 		 void (*warn)(const char *path, const char *text));
 
-/* After the last cu_trace_add(): blocks, opens, marks.  Returns 0 or -ENOMEM. */
+/* Makes blocks, opens and marks, after the last cu_trace_add().  Returns 0 or -ENOMEM. */
 int cu_trace_join(struct cu_trace *trace);
 
 void cu_trace_free(struct cu_trace *trace);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words of what `culimbo trace` writes: see words.h. */
+/* Texts for all forms that `culimbo trace` writes: see words.h. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include "tools/trace/words.h"
 
-/* The length of the letter of UTF-8 at @s, or 0: it is none. */
+/* Returns the length of the UTF-8 character at @s; 0: it is none. */
 static size_t letter(const unsigned char *s)
 {
 	size_t n = *s < 0x80 ? 1 : *s >= 0xc2 && *s < 0xe0 ? 2 : *s >= 0xe0 && *s < 0xf0 ? 3 :
@@ -16,7 +16,7 @@ static size_t letter(const unsigned char *s)
 	for (size_t i = 1; i < n; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
-	/* too long a form, half a pair, beyond the last */
+	/* an overlong form, half of a surrogate pair, beyond the last code point */
 	if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f) ||
 	    (*s == 0xf0 && s[1] < 0x90) || (*s == 0xf4 && s[1] > 0x8f))
 		return 0;
@@ -50,7 +50,7 @@ void cu_put_plain_text(FILE *out, const char *text)
 {
 	for (const unsigned char *s = (const unsigned char *)text; *s;) {
 		size_t n = letter(s);
-		/* (0x80 to 0x9f, as two bytes, are commands to some terminals) */
+		/* 0x80 to 0x9f, as two bytes, are commands to some terminals */
 		bool shown = n && *s >= ' ' && *s != 0x7f && !(n == 2 && *s == 0xc2 && s[1] < 0xa0);
 
 		if (shown)

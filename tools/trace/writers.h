@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forms that `culimbo trace` can write, a file each. */
+/* The forms that `culimbo trace` can write; each is in its own file. */
 #ifndef CU_WRITERS_H
 #define CU_WRITERS_H
 

@@ -26,14 +26,14 @@ ZIG = "ziglang==0.13.0.post1"
 GLIBC = "2.17"
 TAGS = {arch: f"py3-none-manylinux_2_17_{arch}.manylinux2014_{arch}" for arch in ("x86_64", "aarch64")}
 # Headers of libraries that the command loads at run time, and of uthash.  The compiler must not see
-# the others of their folder, which are those of this machine's C library.
+# other headers in their folder, since they are of this machine's C library.
 HEADERS = ("uthash.h", "libsmartcols", "elfutils", "dwarf.h", "gelf.h", "libelf.h", "curses.h", "ncurses_dll.h",
            "term.h", "unctrl.h")
 DATE = (2020, 1, 1, 0, 0, 0)
 
 
 def run(*command, cwd=None, env=None, log=None):
-    """Runs it; what it printed is shown only where it fails."""
+    """Runs the command, and shows its output only if it fails."""
     done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if log:
@@ -49,7 +49,7 @@ def version():
 
 
 def find_zig(work):
-    """The command that runs zig: of this Python, or of a virtual environment made for it."""
+    """Returns the command that runs zig, from this Python or from a virtual environment made for it."""
     for python in (sys.executable, work / "zig" / "bin" / "python"):
         if pathlib.Path(python).exists() and not subprocess.run(
                 [str(python), "-c", "import ziglang"], stderr=subprocess.DEVNULL).returncode:
@@ -79,13 +79,13 @@ def find_headers(folder):
 
 
 def compile_for(arch, work, jobs):
-    """Builds and installs it for @arch; returns where it lies, with bin/, lib/ and so on in it."""
+    """Builds and installs culimbo for @arch.  Returns the folder that has bin/, lib/ and so on."""
     tree, stage = work / arch, work / arch / "stage"
     if not (TOP / "configure").exists():
         run("autoreconf", "-fi", cwd=TOP)
     config = tree / "config.status"
     made_anew = not config.exists() or config.stat().st_mtime < (TOP / "configure").stat().st_mtime
-    if made_anew:  # with another version, nothing of the old one may stay
+    if made_anew:  # with another version: nothing of the old one may stay
         shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True, exist_ok=True)
     compiler = tree / "zig-cc"
@@ -93,14 +93,14 @@ def compile_for(arch, work, jobs):
                         (shlex.join(find_zig(work)), arch, GLIBC))
     compiler.chmod(0o755)
     headers = find_headers(work / "include")
-    # CPPFLAGS has what pkg-config would say of this machine's
+    # these replace pkg-config's answers, which would be about this machine's libraries
     found = {f"{name}_{what}": f"-I{headers}" for name in ("SMARTCOLS", "NCURSES", "LIBDW") for what in ("CFLAGS", "LIBS")}
     found["SMARTCOLS_CFLAGS"] = f"-I{headers}/libsmartcols"
     if made_anew:
         run(TOP / "configure", "-q", f"CC={compiler}", "--build=" + build_system(), f"--host={arch}-linux-gnu",
             "--prefix=/usr", "--libdir=/usr/lib", "--sysconfdir=/etc", f"--with-cuda={find_cuda()}",
             f"CPPFLAGS=-I{headers}", "CFLAGS=-O2 -fstack-protector-strong",
-            # what the linker takes for unused is found by its section's name
+            # the linker thinks that these are unused, but they are found by their section's name
             "LDFLAGS=-Wl,--no-gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-s",
             *(f"{name}={value}" for name, value in found.items()), cwd=tree, log=tree / "configure.out")
     run("make", "-s", f"-j{jobs}", "all", cwd=tree, log=tree / "make.out", env=clean_environment())
@@ -110,7 +110,7 @@ def compile_for(arch, work, jobs):
 
 
 def clean_environment():
-    """Without what an outer make hands down."""
+    """Returns the environment without the variables of an outer make."""
     return {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
 
 
@@ -119,7 +119,7 @@ def build_system():
 
 
 def pages():
-    """Man pages and completions, which only a command that runs here can make."""
+    """Makes man pages and completions, for which the command must run on this machine."""
     for tree in (TOP / "build", TOP):
         if (tree / "tools" / "pages" / "culimbo.1").exists():
             return tree / "tools" / "pages"
@@ -194,7 +194,7 @@ def build(out, architectures, work, jobs):
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     wheels, made_pages = [], None
-    # that of this machine first: its command makes the man pages
+    # this machine's architecture first: its command makes the man pages
     for arch in sorted(architectures, key=lambda arch: arch != os.uname().machine):
         usr = compile_for(arch, work, jobs)
         if (work / arch / "tools/pages/culimbo.1").exists():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA IPC made safe for unmodified programs: see culimbo(7).
 
-A process is under culimbo if LD_PRELOAD named the library when it began.  So these functions are
-about processes that are still to be started:
+A process is under culimbo if LD_PRELOAD named the library when it began.  So these functions
+affect processes that are started later:
 
     subprocess.run(["./worker"], env=culimbo.env())
 
@@ -37,7 +37,7 @@ def path(what="library"):
 
 
 def env(base=None, *, simulate=False, **variables):
-    """Returns the environment for a process that is to be under culimbo, as a new dict.
+    """Returns the environment for starting a process under culimbo, as a new dict.
 
     base: the environment to add to; os.environ by default.
     simulate: the process gets the simulated driver, and needs no GPU.
@@ -69,10 +69,11 @@ def env(base=None, *, simulate=False, **variables):
 
 @contextlib.contextmanager
 def preload(*, simulate=False, **variables):
-    """Within it, processes that this one starts are under culimbo; the arguments are those of env().
+    """A context manager: processes that are started within it are under culimbo.
 
-    It changes os.environ, which is the whole process's, and puts it back.  It is for subprocess and
-    for multiprocessing with "spawn" or "forkserver".  A child of "fork" is what its parent is.
+    The arguments are those of env().  It changes os.environ, for the whole process, and restores it.
+    It is for subprocess, and for multiprocessing with "spawn" or "forkserver".  A "fork" child is
+    under culimbo only if its parent is.
     """
     wanted = env(simulate=simulate, **variables)
     before = dict(os.environ)
@@ -93,7 +94,7 @@ def _set_environment(names, values):
 
 
 def _library():
-    """The library in this process; None: it is not preloaded."""
+    """Returns the library in this process; None: it is not preloaded."""
     program = ctypes.CDLL(None)
     return program if hasattr(program, "culimbo_report") else None
 
@@ -104,7 +105,7 @@ def active():
 
 
 def report(text=False):
-    """Returns what culimbo would report of this process at its end, as of now.
+    """Returns the report that culimbo would write if this process ended now.
 
     It is a list of dicts (doc/report-format.md), or with text=True the text.  Raises RuntimeError if
     this process is not under culimbo.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The culimbo command: this process becomes it."""
+"""Runs the culimbo command, which replaces this process."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ import culimbo
 
 def main():
     command = culimbo.path("command")
-    if not os.access(command, os.X_OK):  # an installer that keeps no modes
+    if not os.access(command, os.X_OK):  # the installer did not keep the file's mode
         os.chmod(command, 0o755)
     os.execv(command, ["culimbo"] + sys.argv[1:])
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest --culimbo: the tests, and the processes that they start, run under culimbo.
+"""pytest --culimbo: runs the tests, and the processes that they start, under culimbo.
 
-A test fails if a process of it has findings: what was never closed, what was freed while another
-process mapped it, what was opened after its free.
+A test fails if one of its processes has findings: memory that was never closed, that was freed while
+another process mapped it, or that was opened after its free.
 """
 
 import glob
@@ -21,7 +21,7 @@ import culimbo
 def pytest_addoption(parser):
     group = parser.getgroup("culimbo", "CUDA IPC made safe")
     group.addoption(
-        "--culimbo", action="store_true", help="run under culimbo; a test fails with what it finds in its processes"
+        "--culimbo", action="store_true", help="run under culimbo; a test fails if one of its processes has findings"
     )
     group.addoption(
         "--culimbo-simulate", action="store_true", help="the same on the simulated driver, without a GPU"
@@ -32,7 +32,7 @@ def pytest_configure(config):
     if not (config.option.culimbo or config.option.culimbo_simulate):
         return
     if not culimbo.active():
-        if hasattr(config, "workerinput"):  # of pytest-xdist, whose controller has begun anew already
+        if hasattr(config, "workerinput"):  # a worker of pytest-xdist; its controller was restarted already
             raise pytest.UsageError("--culimbo: LD_PRELOAD was taken away from the workers")
         _begin_anew(config)
     config.pluginmanager.register(_Watch(), "culimbo-watch")
@@ -44,7 +44,7 @@ def _arguments():
 
 
 def _begin_anew(config):
-    """LD_PRELOAD is read when a program begins, so this one begins once more."""
+    """Restarts this program, since LD_PRELOAD is read when a program begins."""
     if os.environ.get("PYTEST_CULIMBO_PID") == str(os.getpid()):
         raise pytest.UsageError("--culimbo: the library cannot be preloaded into %s" % sys.executable)
     capture = config.pluginmanager.getplugin("capturemanager")
@@ -56,12 +56,12 @@ def _begin_anew(config):
 
 
 def _findings(objects):
-    """What of a report is a finding, as something that can be compared."""
+    """Returns the findings of a report."""
     return [o for o in objects if o.get("type") == "group" and o.get("finding")]
 
 
 class _Watch:
-    """Gives each test a folder for reports of its processes, and looks into it."""
+    """Has the processes of each test write reports into a folder, and reads them."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="culimbo-pytest-")
@@ -72,7 +72,7 @@ class _Watch:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item):
-        # the library reads these when a process begins, so they are for those that the test starts
+        # the library reads these when a process begins, so they affect processes that the test starts
         names = {
             "CULIMBO_REPORT_FILE": os.path.join(self.folder, "report"),
             "CULIMBO_REPORT_FORMAT": "both",
@@ -98,7 +98,7 @@ class _Watch:
         self._look(item, outcome)
 
     def _count_own(self):
-        """How many blocks each finding of this process is about."""
+        """Returns the number of blocks of each finding of this process."""
         return {
             json.dumps([o.get("class"), o.get("stack")], sort_keys=True): o.get("count", 1)
             for o in _findings(culimbo.report())
@@ -119,7 +119,7 @@ class _Watch:
         if not texts:
             return
         text = "culimbo found in processes of this test:\n" + "".join(texts)
-        if outcome.excinfo:  # it has failed already: what culimbo says stands beside
+        if outcome.excinfo:  # the test has failed already: add culimbo's findings to its report
             item.add_report_section("call", "culimbo", text)
             return
         try:
@@ -132,7 +132,7 @@ class _Watch:
 
 
 def _text(name):
-    """The report as people read it, with functions and lines."""
+    """Returns the report as text, with functions and lines."""
     without = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "CULIMBO_"))}
     said = subprocess.run(
         [culimbo.path("command"), "report", name], env=without, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
