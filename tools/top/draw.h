@@ -15,6 +15,12 @@ void cu_draw_chosen(bool chosen);
 void cu_draw_blank(int y, int how);
 /* Draws as much of @text as @width columns take, from column @x; returns where it ends. */
 int cu_draw(int y, int x, int width, int how, const char *text);
+/*
+ * Draws @text, whose parts have three blanks between them, behind column @x of line *@y.  A part
+ * that does not fit begins the next line, which *@y then is, unless the screen has few lines.
+ * Returns the column after it.
+ */
+int cu_draw_parts(int *y, int x, int how, const char *text);
 /* The same, at the right of these columns. */
 void cu_draw_right(int y, int x, int width, int how, const char *text);
 
