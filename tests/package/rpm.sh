@@ -103,10 +103,10 @@ fi
 rpm --root "$installed" -V libculimbo libculimbo-devel culimbo > "$tmp/verify.log" 2>&1
 ok $? "rpm finds each file as it was packaged" || show "$tmp/verify.log"
 cp "$top_builddir/tests/e2e/demo" "$installed/build/tests/e2e/"
-demo_lines && cp "$tmp/demo.sh" "$installed/"
 # shellcheck disable=SC2016 # the inner shell's
-unshare -m sh -c 'mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"' sh "$installed" \
-	/bin/sh -c "PATH=/usr/bin:/bin; export PATH; . /demo.sh" < /dev/null > "$tmp/printed" 2>&1
+demo_lines && cp "$tmp/demo.sh" "$installed/" &&
+	unshare -m sh -c 'mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"' sh "$installed" \
+		/bin/sh -c "PATH=/usr/bin:/bin; export PATH; . /demo.sh" < /dev/null > "$tmp/printed" 2>&1
 diff "$tmp/promised" "$tmp/printed" > "$tmp/diff"
 ok $? "the README's demo there: corrupted without culimbo, and right with it" || show "$tmp/diff"
 rpm --root "$installed" -e culimbo libculimbo-devel libculimbo > "$tmp/erase.log" 2>&1 &&
