@@ -189,7 +189,7 @@ static size_t guard_size(void)
 static uint64_t text_bytes(const char *head, uint32_t *state)
 {
 	memcpy(state, head + TEXT_STATE, sizeof *state);
-	*state >>= cl_python.layout.kind_shift;
+	*state >>= TEXT_KIND;
 	return (word_in(head, TEXT_LENGTH) & INT32_MAX) * (*state & 7);
 }
 
@@ -471,7 +471,7 @@ static __attribute__((noinline)) bool read_text(uint64_t address, char to[CL_PYT
 		return false;
 	all = word_in(head, TEXT_LENGTH);
 	memcpy(&state, head + TEXT_STATE, sizeof state);
-	state >>= l->kind_shift;
+	state >>= TEXT_KIND;
 	kind = state & 7;
 	if ((kind != 1 && kind != 2 && kind != 4) || !(state & 8) /* compact */ || all > INT32_MAX)
 		return false;

@@ -15,24 +15,24 @@
 static const struct cl_python_layout python_3_8 = {
 	.state_frame = 24, .frame_size = 108, .frame_previous = 24, .frame_code = 32, .frame_at = 104,
 	.at_unit = 1, .code_flags = 36, .code_first = 40, .code_file = 104, .code_name = 112, .code_lines = 120,
-	.ascii = 48, .compact = 72, .kind_shift = 2, .table = CL_PYTHON_LNOTAB,
+	.ascii = 48, .compact = 72, .table = CL_PYTHON_LNOTAB,
 };
 static const struct cl_python_layout python_3_10 = {
 	.state_frame = 24, .frame_size = 100, .frame_previous = 24, .frame_code = 32, .frame_at = 96,
 	.at_unit = 2, .code_flags = 36, .code_first = 40, .code_file = 104, .code_name = 112, .code_lines = 120,
-	.ascii = 48, .compact = 72, .kind_shift = 2, .table = CL_PYTHON_RANGES,
+	.ascii = 48, .compact = 72, .table = CL_PYTHON_RANGES,
 };
 static const struct cl_python_layout python_3_11 = {
 	.state_frame = 56, .through_cframe = true, .cframe_frame = 8,
 	.frame_size = 72, .frame_previous = 48, .frame_code = 32, .frame_at = 56, .frame_owner = 69,
 	.owner_most = 2, .code_flags = 48, .code_first = 72, .code_file = 112, .code_name = 128, .code_lines = 136,
-	.code_start = 184, .ascii = 48, .compact = 72, .kind_shift = 2, .table = CL_PYTHON_LOCATIONS,
+	.code_start = 184, .ascii = 48, .compact = 72, .table = CL_PYTHON_LOCATIONS,
 };
 static const struct cl_python_layout python_3_12 = {
 	.state_frame = 56, .through_cframe = true, .cframe_frame = 0,
 	.frame_size = 72, .frame_previous = 8, .frame_code = 0, .frame_at = 56, .frame_owner = 70,
 	.owner_most = 2, .code_flags = 48, .code_first = 68, .code_file = 112, .code_name = 128, .code_lines = 136,
-	.code_start = 192, .ascii = 40, .compact = 56, .kind_shift = 2, .table = CL_PYTHON_LOCATIONS,
+	.code_start = 192, .ascii = 40, .compact = 56, .table = CL_PYTHON_LOCATIONS,
 };
 
 /* ------------------------------------------------------------------- the interpreter */
@@ -88,7 +88,6 @@ static bool read_layout(struct cl_python_layout *layout, uint64_t runtime, unsig
 	layout->code_first = (uint16_t)code[5];
 	layout->code_flags = (uint16_t)(code[6] - 4);
 	layout->code_start = (uint16_t)code[9];
-	layout->kind_shift = minor > 13 ? 16 : 2;
 	return layout->frame_owner && layout->code_start;
 }
 

@@ -23,7 +23,6 @@ struct cl_python_layout {
 	uint8_t at_unit;	/* frame_at has an int that counts so many bytes; 0: it has an address */
 	uint16_t code_flags, code_first, code_file, code_name, code_lines, code_start;
 	uint8_t ascii, compact; /* sizes of a text's head: in ASCII, and not */
-	uint8_t kind_shift;	/* of a text's state */
 	enum cl_python_table table;
 };
 /* The same in all versions; CODE_MOST and GUARD_MOST are sizes. */
@@ -31,6 +30,7 @@ enum {
 	TYPE = 8,
 	TEXT_LENGTH = 16,
 	TEXT_STATE = 32,
+	TEXT_KIND = 2, /* a bit of its state: three of its kind, of being compact, of being ASCII */
 	BYTES_SIZE = 16,
 	BYTES_TEXT = 32,
 	CODE_MOST = 160,

@@ -21,6 +21,13 @@ ok() { # STATUS TEXT
 show() { # FILE: its end, as comments
 	tail -n 40 "$1" | cut -c1-300 | sed 's/^/#   /'
 }
+demo_lines() { # what the README has of its demo: its lines into $tmp/demo.sh, and what they print into $tmp/promised
+	# shellcheck disable=SC2016 # sed's
+	sed -n 's/^\$ \(culimbo run --simulate .*\)/\1/p' "$top_srcdir/README.md" > "$tmp/demo.sh"
+	# shellcheck disable=SC2016 # sed's
+	sed -n '/^\$ culimbo run --simulate /,/^```/{ /^[$`]/!p; }' "$top_srcdir/README.md" > "$tmp/promised"
+	[ "$(wc -l < "$tmp/promised")" = 2 ]
+}
 finish() {
 	echo "1..$number"
 	exit $((failed > 0))

@@ -76,12 +76,10 @@ end() {
 	umount -R "$tmp/top"
 }
 demo_is_right() { # PACKAGE: the README's lines of the demo print what it says
-	# shellcheck disable=SC2016 # sed's
-	sed -n 's/^\$ \(culimbo run --simulate .*\)/\1/p' "$top_srcdir/README.md" > "$top/opt/files/demo.sh"
-	# shellcheck disable=SC2016 # sed's
-	sed -n '/^\$ culimbo run --simulate /,/^```/{ /^[$`]/!p; }' "$top_srcdir/README.md" > "$tmp/promised"
-	readme sh demo.sh > "$tmp/printed" 2>&1
-	[ "$(wc -l < "$tmp/promised")" = 2 ] && diff "$tmp/promised" "$tmp/printed" > "$tmp/diff"
+	demo_lines && cp "$tmp/demo.sh" "$top/opt/files/" && {
+		readme sh demo.sh > "$tmp/printed" 2>&1
+		diff "$tmp/promised" "$tmp/printed" > "$tmp/diff"
+	}
 	ok $? "$suite, $1: the demo is corrupted without culimbo, and right with it" || show "$tmp/diff"
 }
 build_there() { # the Debian packages, with the distribution's own tools; CUDA's headers are this machine's

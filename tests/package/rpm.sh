@@ -56,4 +56,60 @@ ok $? "libculimbo requires libc alone" || show "$tmp/depends"
 CULIMBO_DIR=$tmp/limbo CULIMBO_SIM_DIR=$tmp/sim "$root/usr/bin/culimbo" run --simulate -- "$top_builddir/tests/e2e/demo" \
 	> "$tmp/run.out" 2>&1 < /dev/null && grep -q '^right' "$tmp/run.out"
 ok $? "the demo is right under what they install" || show "$tmp/run.out"
+
+# ------------------------------------------------------------------------ installed where nothing is
+# No RPM distribution's files are needed: a package of this machine's C library, shell and pkg-config is
+# the base system.  rpmbuild finds out what it provides, so the packages' own requirements are checked.
+[ "$(id -u)" = 0 ] || {
+	echo '# not root, so they are not installed in an empty root file system'
+	finish
+}
+installed=$tmp/installed
+mkdir -p "$tmp/base" "$installed/dev/shm" "$installed/proc" "$installed/build/tests/e2e"
+for file in /bin/sh /usr/bin/pkg-config; do
+	echo "$file"
+	ldd "$file"
+done | grep -o '/[^ :]*' | sort -u > "$tmp/base.list"
+cat > "$tmp/base.spec" << EOF
+Name: base-system
+Version: 1
+Release: 1
+Summary: What a distribution has
+License: various
+AutoReq: no
+Provides: rtld(GNU_HASH)
+%global __os_install_post %{nil}
+%description
+This machine's C library, shell and pkg-config.
+%install
+xargs cp -L --parents -t %{buildroot} < $tmp/base.list
+%files -f $tmp/base.list
+EOF
+(unset MAKEFLAGS MFLAGS MAKELEVEL && rpmbuild -bb --define "_topdir $tmp/rpm" --define "debug_package %{nil}" \
+	--define "_rpmdir $tmp/base" "$tmp/base.spec") > "$tmp/base.log" 2>&1 < /dev/null &&
+	rpm --root "$installed" -i "$tmp"/base/*/*.rpm >> "$tmp/base.log" 2>&1
+ok $? "a root file system with this machine's C library, shell and pkg-config" || show "$tmp/base.log"
+! rpm --root "$installed" -i --test "$tmp"/made/*/culimbo-[0-9]*.rpm > "$tmp/alone.log" 2>&1 &&
+	grep -q 'libculimbo.* is needed by culimbo' "$tmp/alone.log"
+ok $? "culimbo is not installed without libculimbo" || show "$tmp/alone.log"
+if command -v dnf > /dev/null; then # the README's line, into that root file system
+	dnf -y --installroot="$installed" --releasever=1 --disablerepo='*' \
+		install "$tmp"/made/*/*culimbo*.rpm > "$tmp/install.log" 2>&1 < /dev/null
+	ok $? "dnf installs them" || show "$tmp/install.log"
+else
+	rpm --root "$installed" -i "$tmp"/made/*/*culimbo*.rpm > "$tmp/install.log" 2>&1
+	ok $? "rpm installs them (there is no dnf here)" || show "$tmp/install.log"
+fi
+rpm --root "$installed" -V libculimbo libculimbo-devel culimbo > "$tmp/verify.log" 2>&1
+ok $? "rpm finds each file as it was packaged" || show "$tmp/verify.log"
+cp "$top_builddir/tests/e2e/demo" "$installed/build/tests/e2e/"
+# shellcheck disable=SC2016 # the inner shell's
+demo_lines && cp "$tmp/demo.sh" "$installed/" &&
+	unshare -m sh -c 'mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"' sh "$installed" \
+		/bin/sh -c "PATH=/usr/bin:/bin; export PATH; . /demo.sh" < /dev/null > "$tmp/printed" 2>&1
+diff "$tmp/promised" "$tmp/printed" > "$tmp/diff"
+ok $? "the README's demo there: corrupted without culimbo, and right with it" || show "$tmp/diff"
+rpm --root "$installed" -e culimbo libculimbo-devel libculimbo > "$tmp/erase.log" 2>&1 &&
+	[ -z "$(find "$installed" -name '*culimbo*')" ]
+ok $? "rpm removes them, and nothing of theirs is left" || { show "$tmp/erase.log"; find "$installed" -name '*culimbo*' | sed 's/^/#   /'; }
 finish

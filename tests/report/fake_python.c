@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that looks like CPython 3.14: it has the functions and structures that the library reads,
- * with members where the headers of 3.14 have them.  So that version's layout is tested where no such
+ * with members where 3.14.10 has them.  So that version's layout is tested where no such
  * interpreter is.  Its thread runs inner(), called by outer(), in a process that never closes a block.
  *
  *   fake_python VERSION
@@ -25,7 +25,7 @@ enum {
 	STATE_FRAME = 72,
 	FRAME_CODE = 0, FRAME_PREVIOUS = 8, FRAME_AT = 56, FRAME_OWNER = 74,
 	CODE_ARGUMENTS = 52, CODE_FIRST = 68, CODE_FILE = 112, CODE_NAME = 120, CODE_QUALNAME = 128,
-	CODE_LINES = 136, CODE_START = 200,
+	CODE_LINES = 136, CODE_START = 208,
 	TEXT_LENGTH = 16, TEXT_STATE = 32, TEXT_ASCII = 40,
 	BYTES_SIZE = 16, BYTES_TEXT = 32,
 	BORROWED = 1, INTERPRETER = 3, /* the mark of a reference, the owner of a frame */
@@ -68,8 +68,9 @@ static void put(char *to, uint64_t word)
 
 static void *text(int i, const char *is)
 {
-	uint32_t kind = 1u << 16, compact = 1u << 19, ascii = 1u << 20, interned = 3;
-	uint32_t its = kind | compact | ascii | interned;
+	uint32_t interned = 3, kind = 1 << 2, compact = 1 << 5, ascii = 1 << 6;
+	uint32_t behind = 0xabcd0000; /* of these bits the interpreter sets none */
+	uint32_t its = interned | kind | compact | ascii | behind;
 
 	put(texts[i] + 8, (uintptr_t)PyUnicode_Type);
 	put(texts[i] + TEXT_LENGTH, strlen(is));

@@ -101,3 +101,14 @@ names() {
 	[ "$(grep '^    ' seen | xargs -0 echo | tr -s ' \n' ' ')" = \
 		" $("$C" config -o HELP --noheadings | tr -s ' \n' ' ')" ]
 }
+
+@test "a terminal of 80 columns: what has no room behind a long value stands below its heading" {
+	command -v script > /dev/null || skip "no script(1)"
+	unset "${!CULIMBO_@}"
+	path=/dev/shm/$(printf '%040d' 0)
+	CULIMBO_DIR=$path CULIMBO_TRACE=$path/$path TERM=xterm script -qec "stty cols 80 rows 24; '$C' config" typed < /dev/null |
+		tr -d '\r' > seen
+	grep -q "^CULIMBO_DIR *$path *\$" seen
+	[ "$(sed "s, *\$,," seen | awk "length > 80")" = "CULIMBO_TRACE $(printf %13s "")$path/$path" ]
+	awk '/^NAME/ { source = index($0, "SOURCE") } / environment / { n += index($0, "environment") == source } END { exit n != 2 }' seen
+}

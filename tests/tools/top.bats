@@ -243,6 +243,19 @@ for line in sys.stdin:
 	shows 'status=0'
 }
 
+@test "80 columns: what has no room in a line of the head stands whole in the next" {
+	scene
+	opens 80 24 "$C top -d 200ms"
+	shows '^3 processes   limbo 6 MiB in 2 blocks   exported 3 MiB in 6 blocks *$'
+	shows '^  held by others 1 *$'
+	shows '^GPU [0-9a-f]*   limbo takes [0-9]+ MiB *$'
+	shows '^  used and free are not known: no libnvidia-ml.so.1 *$'
+	# of a small one the processes are the better use
+	term resize-window -x 80 -y 10
+	gone '^  held by others'
+	shows "^ *${PID[P]} alive"
+}
+
 @test "many processes - scrolling" {
 	for n in 1 2 3 4 5 6 7 8; do
 		start "P$n"

@@ -104,6 +104,13 @@
 		check("the table has each block", document.querySelectorAll("#table tr").length === all + 1);
 		await changes("a block of the table", () => document.querySelector("#table button").click());
 		check("it is shown", /^Block/.test(detail()));
+		for (const wide of [800, 1280]) {
+			body.style.width = wide + "px";
+			await frame();
+			const list = $("list");
+			check("the table is whole at " + wide + " pixels: " + list.scrollWidth + " of " + list.clientWidth, list.scrollWidth <= list.clientWidth);
+		}
+		body.style.width = "";
 	}
 	operate().catch((e) => wrong.push(String(e))).then(() => {
 		body.dataset.wrong = wrong.join("; ");

@@ -12,6 +12,24 @@ function script(id) {
 const core = new Function(script("core") + ";return {STATES, makeModel, select, layOut, packRows," +
 	"densityOf, depthOf, limboAt, limboPeak, describe, timeText, sizeText};")();
 new Function(script("ui")); // it can be read; a browser runs it
+
+// in both themes the text on a bar stands out from the colour of each state
+function light(colour) { // relative luminance, as WCAG has it
+	const part = (at) => {
+		const c = parseInt(colour.slice(at, at + 2), 16) / 255;
+		return c <= 0.04045 ? c / 12.92 : Math.pow((c + 0.055) / 1.055, 2.4);
+	};
+	return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5);
+}
+const themes = [...html.matchAll(/^:root\S* \{([^}]*)\}/gm)].map((m) =>
+	Object.fromEntries([...m[1].matchAll(/--([a-z-]+): (#[0-9a-f]{6});/g)].map((c) => [c[1], c[2]])));
+assert.strictEqual(themes.length, 2);
+themes.forEach((theme) => core.STATES.forEach((s) => {
+	const one = light(theme[s[0] === "leaked" ? "ink-leaked" : "ink"]), other = light(theme[s[0]]);
+	const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+	assert(contrast > 3.8, "text on " + s[0] + ": " + contrast.toFixed(2));
+}));
+
 const model = core.makeModel(JSON.parse(script("data"))), shown = {};
 core.STATES.forEach((s) => { shown[s[0]] = true; });
 assert.strictEqual(model.blocks.length, +process.argv[3]);

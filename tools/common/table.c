@@ -357,12 +357,21 @@ static void print_long_table(const struct cu_table *table, unsigned int below)
 	if (below)
 		make_narrow(table, width, n, below);
 	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++) {
-		for (unsigned int i = 0; i < n; i++) {
+		size_t at = 0, start = 0; /* @at: where the cursor is; @start: where this column begins */
+
+		for (unsigned int i = 0; i < n; start += width[i++] + 1) {
 			const struct cu_column *column = &table->columns[table->shown[i]];
 			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
 						  column->name;
 			size_t its = cu_width(text), free_width = its < width[i] ? width[i] - its : 0;
 
+			/* behind a text that is too long for its column there may be no room */
+			if (below && at > start && at + its > below) {
+				putchar_unlocked('\n');
+				pad(start);
+				at = start;
+			}
+			at += (its < width[i] ? width[i] : its) + 1;
 			if (is_number(column))
 				pad(free_width);
 			fputs_unlocked(text, stdout);

@@ -86,6 +86,27 @@ int cu_draw(int y, int x, int width, int how, const char *text)
 	return x + used;
 }
 
+int cu_draw_parts(int *y, int x, int how, const char *text)
+{
+	enum { BETWEEN = 3, FURTHER_IN = 2, FEW_LINES = 12 };
+
+	for (;;) {
+		const char *end = strstr(text, "   ");
+		char part[320];
+
+		snprintf(part, sizeof(part), "%.*s", end ? (int)(end - text) : (int)strlen(text), text);
+		x += x ? BETWEEN : 0;
+		if (x && x + (int)cu_width(part) > COLS && LINES > FEW_LINES) {
+			++*y;
+			x = FURTHER_IN;
+		}
+		x = cu_draw(*y, x, COLS, how, part);
+		if (!end)
+			return x;
+		text = end + BETWEEN;
+	}
+}
+
 void cu_draw_right(int y, int x, int width, int how, const char *text)
 {
 	int free_width = width - (int)cu_width(text);

@@ -18,7 +18,13 @@ void cu_draw_blank(int y, int how);
  * behind it.
  */
 int cu_draw(int y, int x, int width, int how, const char *text);
-/* The same, aligned to the right of these columns. */
+/*
+ * Draws @text, whose parts have three blanks between them, behind column @x of line *@y.  A part
+ * that does not fit begins the next line, which *@y then is, unless the screen has few lines.
+ * Returns the column after it.
+ */
+int cu_draw_parts(int *y, int x, int how, const char *text);
+/* As cu_draw(), aligned to the right of these columns. */
 void cu_draw_right(int y, int x, int width, int how, const char *text);
 
 #endif

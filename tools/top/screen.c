@@ -188,11 +188,11 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 		 cu_live.paused ? ", standing still" : "", cu_directory());
 	cu_draw(y++, x, COLS, cu_live.paused ? DOUBTFUL : DIM, text);
 	cu_say_sum(text, sizeof(text));
-	x = cu_draw(y, 0, COLS, PLAIN, text);
+	x = cu_draw_parts(&y, 0, PLAIN, text);
 	if (cu_live.unread) {
-		snprintf(text, sizeof(text), "   %u file%s not readable", cu_live.unread,
+		snprintf(text, sizeof(text), "%u file%s not readable", cu_live.unread,
 			 cu_live.unread == 1 ? "" : "s");
-		cu_draw(y, x, COLS, BAD, text);
+		cu_draw_parts(&y, x, BAD, text);
 	}
 	y++;
 	if (*cu_live.filter && !asking) {
@@ -204,7 +204,8 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 	/* a small screen shows only processes */
 	for (unsigned int gpu = 0; gpu < cu_live.scan.gpus.n && (int)gpu < LINES / 4 - 2; gpu++) {
 		cu_gpu_say(&cu_live.scan.gpus.gpu[gpu], text, sizeof(text));
-		cu_draw(y++, 0, COLS, PLAIN, text);
+		cu_draw_parts(&y, 0, PLAIN, text);
+		y++;
 	}
 	cu_draw_blank(y, HEAD);
 	for (int i = 0; i < places; i++) {
