@@ -11,7 +11,9 @@
 #include "shim/limbo/collector.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/limbo/release.h"
 #include "shim/self/own_file.h"
+#include "shim/self/locks.h"
 #include "shim/shim.h"
 #include "shim/shm/pool_data.h"
 
@@ -162,9 +164,8 @@ bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
  * good; it destroys one at once whose pointers the program has all freed, also while a stream has not
  * reached the free (both measured).  So frees that we keep back must not make a difference.
  */
-CUresult cl_pool_destroy(CUmemoryPool pool)
+static CUresult destroy_imported(CUmemoryPool pool, bool shares)
 {
-	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUresult result = cl_driver.cuMemPoolDestroy(pool);
 
 	if (result != CUDA_ERROR_INVALID_VALUE || !shares || !cl_pool_imports_any_left(&cl_exporter))
@@ -174,4 +175,65 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 	if (cl_pool_imports_destroy_later(&cl_exporter, pool))
 		return CUDA_SUCCESS;
 	return cl_driver.cuMemPoolDestroy(pool);
+}
+
+/*
+ * The devices that allocate from @pool get their default one, as by the driver's destroy of it.  Another
+ * thread's cuDeviceSetMemPool() at this very moment may be lost.
+ */
+static void is_current_no_more(CUmemoryPool pool)
+{
+	CUmemoryPool current, other;
+	int n = 0;
+
+	if (!cl_driver.cuDeviceGetMemPool || !cl_driver.cuDeviceSetMemPool || !cl_driver.cuDeviceGetDefaultMemPool ||
+	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS)
+		return;
+	for (CUdevice device = 0; device < n; device++)
+		if (cl_driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS && current == pool &&
+		    cl_driver.cuDeviceGetDefaultMemPool(&other, device) == CUDA_SUCCESS)
+			cl_driver.cuDeviceSetMemPool(device, other);
+}
+
+/* What the driver's destroy of @own would do at once, though blocks of it are in the limbo. */
+static void begin_the_end_locked(struct cl_own_pool *own)
+{
+	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)own->handle;
+	bool imported = own->imported;
+	struct cl_visit visit;
+
+	cl_visit_begin_locked(&visit, &cl_context_unknown);
+	is_current_no_more(pool);
+	if (!imported && cl_driver.cuMemPoolTrimTo)
+		cl_driver.cuMemPoolTrimTo(pool, 0);
+	cl_visit_end_locked(&visit);
+	cl_own_pool_left(&cl_exporter.blocks.own_pools, own, false);
+	cl_release_pools_locked(&cl_exporter);
+}
+
+CUresult cl_pool_destroy(CUmemoryPool pool)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	struct cl_own_pool *own = NULL;
+	enum cl_own_pool_end end = CL_OWN_POOL_NOW;
+	CUresult result;
+
+	if (shares) {
+		cl_lock(&cl_exports_lock);
+		end = cl_own_pool_destroy(&cl_exporter.blocks.own_pools, (uint64_t)(uintptr_t)pool, &own);
+		if (end == CL_OWN_POOL_LATER)
+			begin_the_end_locked(own);
+		cl_unlock(&cl_exports_lock);
+	}
+	if (end == CL_OWN_POOL_AGAIN)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (end == CL_OWN_POOL_LATER)
+		return CUDA_SUCCESS;
+	result = destroy_imported(pool, shares);
+	if (own) {
+		cl_lock(&cl_exports_lock);
+		cl_own_pool_destroyed(&cl_exporter.blocks.own_pools, own, result == CUDA_SUCCESS);
+		cl_unlock(&cl_exports_lock);
+	}
+	return result;
 }

@@ -10,6 +10,7 @@
 #define CL_BLOCKS_H
 
 #include "shim/blocks/address_filter.h"
+#include "shim/blocks/own_pools.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/driver/context.h"
@@ -69,6 +70,14 @@ struct cl_event_block {
 	struct cl_node order; /* on `events` of the limbo */
 };
 
+/* The block of a pool. */
+struct cl_pool_block {
+	struct cl_block block;
+	struct cl_own_pool *pool; /* NULL: not known */
+	bool waits;		  /* the pool counts it as in the limbo */
+	bool imported;		  /* somebody has imported it: see cl_block_look_for_imports() */
+};
+
 /*
  * Not a kind, but the table of addresses at which this process has imported blocks of others' pools:
  * the filter must let a free of these through, too.
@@ -86,6 +95,7 @@ struct cl_blocks {
 		uint32_t prepared; /* exports under way: by_record has room for as many fresh records */
 	} records;
 	struct cl_made_event *made_events; /* of event_owner.c */
+	struct cl_own_pools own_pools;
 	struct cl_address_filter filter;
 	struct cl_device_entries devices;
 	struct cl_block **by_record[CL_CHUNKS];
@@ -148,6 +158,14 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
 {
 	return block && block->state != CL_BLOCK_LIVE;
 }
+
+/*
+ * Tells the pool of @block that the block is in the limbo (@waits), or that the driver has got it back.
+ * Does nothing for what is no pool's, or if the pool knows it.
+ */
+void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits);
+/* Notes whether somebody has imported @block, if it is a pool's.  Its record must not be released yet. */
+void cl_block_look_for_imports(const struct cl_blocks *blocks, struct cl_block *block);
 
 /* Returns what a finding says of @block, which is in the limbo. */
 struct cl_about cl_block_about_locked(const struct cl_blocks *blocks, const struct cl_block *block);

@@ -275,6 +275,13 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuCtxGetId, "cuCtxGetId", 12000, 0, PFN_cuCtxGetId_v12000,                               \
 	  (CUcontext ctx, unsigned long long *id), (ctx, id))                                      \
 	X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0, PFN_cuCtxSynchronize_v2000, (void), ())   \
+	X(cuDeviceGetCount, "cuDeviceGetCount", 2000, 0, PFN_cuDeviceGetCount_v2000, (int *count), (count)) \
+	X(cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, 0, PFN_cuDeviceGetMemPool_v11020,      \
+	  (CUmemoryPool * pool, CUdevice device), (pool, device))                                 \
+	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, PFN_cuDeviceSetMemPool_v11020,      \
+	  (CUdevice device, CUmemoryPool pool), (device, pool))                                   \
+	X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, 0,                       \
+	  PFN_cuDeviceGetDefaultMemPool_v11020, (CUmemoryPool * pool, CUdevice device), (pool, device)) \
 	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0, PFN_cuDeviceTotalMem_v3020,             \
 	  (size_t * bytes, CUdevice device), (bytes, device))                                      \
 	X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 0,                       \
@@ -286,6 +293,8 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, \
 	  0, PFN_cuMemGetAllocationPropertiesFromHandle_v10020,                                    \
 	  (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle), (prop, handle))       \
+	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, 0, PFN_cuMemPoolTrimTo_v11020,               \
+	  (CUmemoryPool pool, size_t keep), (pool, keep))                                         \
 	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0,                                 \
 	  PFN_cuPointerGetAttribute_v4000,                                                         \
 	  (void *data, CUpointer_attribute attribute, CUdeviceptr dptr), (data, attribute, dptr))  \

@@ -76,6 +76,13 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
 	return memory;
 }
 
+CUmemoryPool cl_pool_of_memory(CUdeviceptr dptr)
+{
+	CUmemoryPool pool = NULL;
+
+	return ASK(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, dptr) ? pool : NULL;
+}
+
 int cl_pool_memory_device(CUdeviceptr dptr)
 {
 	unsigned int type = 0;

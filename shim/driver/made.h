@@ -24,5 +24,7 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr);
  * and CL_NO_DEVICE of a pool on the host, of which the driver may name any.  Any thread.
  */
 int cl_pool_memory_device(CUdeviceptr dptr);
+/* Returns the pool that has the memory at @dptr, NULL if the driver does not say. */
+CUmemoryPool cl_pool_of_memory(CUdeviceptr dptr);
 
 #endif

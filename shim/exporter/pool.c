@@ -41,6 +41,7 @@ static void describe(struct cl_exporter *ex, CUdeviceptr dptr, const uint8_t dat
 		size = cl_pool_size(data);
 	what->size = size;
 	what->device = cl_pool_memory_device(dptr);
+	what->pool = (uint64_t)(uintptr_t)cl_pool_of_memory(dptr);
 	cl_grace_know_device(ex, what->device);
 	/* the limbo needs the UUID, and the driver is asked for it without a lock */
 	cl_device_uuid(what->device, uuid);

@@ -170,6 +170,26 @@ void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	cl_visit_end_locked(&visit);
+	cl_block_waits_for_pool(&ex->blocks, block, false);
+}
+
+void cl_release_pools_locked(struct cl_exporter *ex)
+{
+	struct cl_visit visit;
+	CUresult result;
+	uint64_t pool;
+
+	while ((pool = cl_own_pool_take_due(&ex->blocks.own_pools)) != 0) {
+		cl_visit_begin_locked(&visit, &cl_context_unknown);
+		result = cl_driver.cuMemPoolDestroy((CUmemoryPool)(uintptr_t)pool);
+		cl_visit_end_locked(&visit);
+		if (result != CUDA_SUCCESS)
+			cl_log_once(CL_LOG_WARN,
+				    "the driver refused to destroy memory pool %#llx, which the program destroyed while "
+				    "blocks of it waited in the limbo (CUDA error %d): its memory is lost to this process "
+				    "until it ends",
+				    (unsigned long long)pool, (int)result);
+	}
 }
 
 void cl_release_detached_locked(struct cl_exporter *ex)
@@ -214,6 +234,11 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	cl_visit_end_locked(&batch->visit);
+	for (unsigned int i = 0; i < batch->n; i++)
+		cl_block_waits_for_pool(&ex->blocks, batch->block[i], false);
+	/* before the blocks count as given back: who waits for that has the memory then */
+	if (ex->blocks.own_pools.due.n)
+		cl_release_pools_locked(ex);
 	for (unsigned int i = 0; i < batch->n; i++) {
 		struct cl_block *block = batch->block[i];
 
@@ -247,6 +272,7 @@ static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)
 		if (batch->n && block->of.context != batch->block[0]->of.context)
 			break;
 		batch->seen++;
+		cl_block_look_for_imports(&ex->blocks, block);
 		if (block->own_opens || !cl_record_try_release(ex->blocks.region, block->record)) {
 			cl_block_set_state(ex, block, CL_BLOCK_HELD);
 			continue;

@@ -37,6 +37,8 @@ CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream s
 /* Gives back @block alone, and returns when the driver has its memory.  An error is logged once. */
 void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block);
 
+/* Has the driver destroy the pools that the program has destroyed, and of which the limbo has no block any more. */
+void cl_release_pools_locked(struct cl_exporter *ex);
 /* Destroys the events of all detached fences whose context is not ending, and frees the fences. */
 void cl_release_detached_locked(struct cl_exporter *ex);
 /* Runs a round of fence.h.  A block whose fence is reached goes from FENCED to READY. */

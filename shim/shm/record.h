@@ -20,6 +20,7 @@ struct cl_export {
 	int device;
 	const uint8_t *handle;	   /* the driver's, 64 bytes, of which the last 8 are not kept */
 	uint64_t now;		   /* CLOCK_MONOTONIC, ns */
+	uint64_t pool;		   /* the CUmemoryPool that has it; 0: none, or not known */
 };
 
 /* ---------------------------------------------------------- for the exporter */

@@ -111,8 +111,11 @@ bool pool_claim_within(const struct pair *pair, uint64_t block, uint64_t bytes, 
 	unsigned int most = bytes == SMALL ? 64 : 4;
 	double deadline = now_ms() + ms;
 
-	/* freed during a claim it is behind what that frees: the next one tries one more, up to twice as many */
-	for (unsigned int tries = most; !claim_by(pair, block, bytes, tries); tries += tries < 2 * most)
+	/*
+	 * A block that is freed during a claim is behind those that the claim frees.  So each claim tries one
+	 * more, up to four times as many: what claims before this one have freed is in front of it, too.
+	 */
+	for (unsigned int tries = most; !claim_by(pair, block, bytes, tries); tries += tries < 4 * most)
 		if (!watch_until(deadline))
 			return false;
 	return true;

@@ -31,7 +31,7 @@ static void run_need_word(struct world *w, struct cl_region *r)
 }
 static void run_publish(struct world *w, struct cl_region *r)
 {
-	struct cl_export what = { CL_MEMORY, 0x7000, 4096, 0, handle, 1 };
+	struct cl_export what = { CL_MEMORY, 0x7000, 4096, 0, handle, 1, 0 };
 
 	cl_record_publish(r, R_FREE, &what);
 }
@@ -39,7 +39,7 @@ static void run_publish(struct world *w, struct cl_region *r)
 static const uint8_t pool_handle[64] = { [8] = 'd', [32] = 1, [40] = 16 };
 static void run_publish_pool(struct world *w, struct cl_region *r)
 {
-	struct cl_export what = { CL_POOL, 0x7000, 4096, 0, pool_handle, 1 };
+	struct cl_export what = { CL_POOL, 0x7000, 4096, 0, pool_handle, 1, 0 };
 
 	cl_record_publish(r, R_FREE, &what);
 }

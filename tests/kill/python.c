@@ -81,7 +81,6 @@ void play_python(void)
 			.code_lines = offsetof(struct code, lines),
 			.ascii = offsetof(struct text, letters),
 			.compact = offsetof(struct text, letters),
-			.kind_shift = 2,
 			.table = CL_PYTHON_RANGES,
 		},
 	};

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools of this process: see own_pools.h. */
+#include <stdlib.h>
+
+#include "shim/blocks/own_pools.h"
+
+static struct cl_list *list_of(struct cl_own_pools *pools, uint8_t phase)
+{
+	switch (phase) {
+	case CL_OWN_POOL_LIVE:
+		return &pools->live;
+	case CL_OWN_POOL_ENDING:
+		return &pools->ending;
+	case CL_OWN_POOL_DUE:
+		return &pools->due;
+	default:
+		return NULL;
+	}
+}
+
+/* Moves @pool to @phase, and frees it if nothing leads to it any more. */
+static void set_phase(struct cl_own_pools *pools, struct cl_own_pool *pool, enum cl_own_pool_phase phase)
+{
+	struct cl_list *from = list_of(pools, pool->phase), *to = list_of(pools, phase);
+
+	if (from)
+		cl_list_remove(from, &pool->node);
+	pool->phase = (uint8_t)phase;
+	if (to)
+		cl_list_add(to, &pool->node);
+	else if (!pool->blocks)
+		free(pool);
+}
+
+static struct cl_own_pool *find(const struct cl_list *list, uint64_t handle)
+{
+	struct cl_own_pool *pool;
+
+	CL_LIST_EACH (pool, list, struct cl_own_pool, node)
+		if (pool->handle == handle)
+			break;
+	return pool;
+}
+
+struct cl_own_pool *cl_own_pool_get(struct cl_own_pools *pools, uint64_t handle)
+{
+	struct cl_own_pool *pool = handle ? find(&pools->live, handle) : NULL;
+
+	if (!pool && handle) {
+		pool = calloc(1, sizeof *pool);
+		if (pool) {
+			pool->handle = handle;
+			cl_list_add(&pools->live, &pool->node);
+		}
+	}
+	if (pool)
+		pool->blocks++;
+	return pool;
+}
+
+void cl_own_pool_put(struct cl_own_pools *pools, struct cl_own_pool *pool)
+{
+	/* one that is ending waits for blocks, so it has some; one that is due stays until it is taken */
+	if (pool && !--pool->blocks && (pool->phase == CL_OWN_POOL_LIVE || pool->phase == CL_OWN_POOL_GONE))
+		set_phase(pools, pool, CL_OWN_POOL_GONE);
+}
+
+void cl_own_pool_entered(struct cl_own_pool *pool, bool imported)
+{
+	if (!pool)
+		return;
+	pool->in_limbo++;
+	pool->imported |= imported;
+}
+
+void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool, bool imported)
+{
+	if (!pool)
+		return;
+	pool->imported |= imported;
+	if (!--pool->in_limbo && pool->phase == CL_OWN_POOL_ENDING)
+		set_phase(pools, pool, CL_OWN_POOL_DUE);
+}
+
+enum cl_own_pool_end cl_own_pool_destroy(struct cl_own_pools *pools, uint64_t handle,
+					 struct cl_own_pool **pool)
+{
+	*pool = NULL;
+	if (find(&pools->ending, handle) || find(&pools->due, handle))
+		return CL_OWN_POOL_AGAIN;
+	*pool = find(&pools->live, handle);
+	if (!*pool)
+		return CL_OWN_POOL_NOW;
+	if ((*pool)->in_limbo) {
+		(*pool)->in_limbo++;
+		set_phase(pools, *pool, CL_OWN_POOL_ENDING);
+		return CL_OWN_POOL_LATER;
+	}
+	(*pool)->blocks++; /* it stays LIVE until the driver has answered */
+	return CL_OWN_POOL_NOW;
+}
+
+void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool, bool gone)
+{
+	if (!pool)
+		return;
+	if (gone && pool->phase == CL_OWN_POOL_LIVE)
+		set_phase(pools, pool, CL_OWN_POOL_GONE);
+	cl_own_pool_put(pools, pool);
+}
+
+uint64_t cl_own_pool_take_due(struct cl_own_pools *pools)
+{
+	struct cl_own_pool *pool = CL_LIST_FIRST(&pools->due, struct cl_own_pool, node);
+	uint64_t handle = pool ? pool->handle : 0;
+
+	if (pool)
+		set_phase(pools, pool, CL_OWN_POOL_GONE);
+	return handle;
+}

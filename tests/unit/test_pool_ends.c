@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a pool of which blocks were shared: the driver destroys it after it has got those blocks back. */
+#include "tests/unit/pools.h"
+
+/* The driver 580.159.04 crashes, now and then, where it gets a block back after its pool was destroyed. */
+IN_A_CHILD(a_pool_is_destroyed_after_the_blocks_that_were_freed_before)
+{
+	CUmemPoolPtrExportData data, held_data;
+	CUdeviceptr p, held, import;
+
+	start_pools();
+	p = shared(&data);
+	held = shared(&held_data);
+	import = imported(&held_data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(held), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.destroys, 0);
+	CHECK_EQUAL(pool.trims, 0); /* a pool that somebody has imported from is not trimmed */
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_ERROR_INVALID_VALUE); /* destroyed twice */
+	CHECK_EQUAL(pool.destroys, 0);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(pool.destroys, 0); /* one is held */
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(held), 1);
+	CHECK_EQUAL(pool.destroys, 1);
+	CHECK(pool.destroyed == OWN_POOL && pool.frees_before == pool.frees);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.destroys, 1);
+	/* another pool has got the handle of the one before */
+	shared(&data);
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.destroys, 2);
+}
+
+IN_A_CHILD(the_end_of_a_pool_waits_for_no_other_blocks)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, live;
+
+	start_pools();
+	p = shared(&data);
+	pool.handle = (CUmemoryPool)0x710;
+	live = shared(&data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	/* of another pool; and a block that the program has not freed */
+	CHECK_EQUAL(cl_pool_destroy(pool.handle), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.destroys, 1);
+	/* which comes after the end of its pool, as bare */
+	CHECK_EQUAL(cl_memory_free(live), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(live), 1);
+	CHECK_EQUAL(pool.destroys, 1);
+	/* what the driver refuses to destroy goes on as before */
+	pool.handle = NULL;
+	p = shared(&data);
+	pool.destroy_result = CUDA_ERROR_INVALID_CONTEXT;
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_ERROR_INVALID_CONTEXT);
+	pool.destroy_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.trims, 0);
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.destroys, 1);
+	CHECK_EQUAL(pool.trims, 1); /* what else it has goes back to the device at once */
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.destroys, 2);
+}
+
+IN_A_CHILD(a_pool_that_ends_later_is_not_allocated_from)
+{
+	CUmemPoolPtrExportData data;
+
+	start_pools();
+	CHECK_EQUAL(cl_memory_free(shared(&data)), CUDA_SUCCESS);
+	pool.current = POOL;
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	CHECK(pool.current == POOL);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(cl_memory_free(shared(&data)), CUDA_SUCCESS);
+	pool.current = OWN_POOL;
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	CHECK(pool.current == DEFAULT_POOL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_pool_is_destroyed_after_the_blocks_that_were_freed_before),
+		cmocka_unit_test(the_end_of_a_pool_waits_for_no_other_blocks),
+		cmocka_unit_test(a_pool_that_ends_later_is_not_allocated_from),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
