@@ -90,11 +90,17 @@ skipped() # NAME DOOR WHAT REASON
 }
 
 # Removes the files that PyTorch leaves in /dev/shm when its process is killed or ends by _exit.
-torch_files()
+# Those of a process that lives stay: they may be another test's, which runs beside this one.
+torch_before=$(find /dev/shm -maxdepth 1 -name 'torch_*' 2>/dev/null | sort)
+forget_dead_torch_files()
 {
-	find /dev/shm -maxdepth 1 -name 'torch_*' 2>/dev/null | sort
+	local file pid
+
+	while IFS= read -r file; do
+		pid=${file#/dev/shm/torch_}
+		[ -z "$file" ] || [ -e "/proc/${pid%%_*}" ] || rm -f "$file"
+	done < <(comm -13 <(echo "$torch_before") <(find /dev/shm -maxdepth 1 -name 'torch_*' 2>/dev/null | sort))
 }
-torch_before=$(torch_files)
 
 # same NAME DOOR WHAT EXPECT SECONDS COMMAND...: runs the client bare and preloaded
 # EXPECT is one of:
@@ -166,7 +172,7 @@ same()
 	version=$(sed -n 's/^version=//p' "$logs/$name.facts" | tail -n 1)
 	more=$(sed -n 's/^note=//p' "$logs/$name.facts" | tail -n 1)
 	row "$name" "${version:--}" "$door" "$what" "$bare" "$preloaded" "$ok" "$more"
-	comm -13 <(echo "$torch_before") <(torch_files) | xargs -r rm -f
+	forget_dead_torch_files
 }
 
 # python NAME MODULE DOOR WHAT EXPECT SECONDS SCRIPT [ARG]...

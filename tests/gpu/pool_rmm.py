@@ -75,7 +75,11 @@ def main():
     clients.fact("version", f"rmm {rmm.__version__}")
     resource = rmm.mr.CudaAsyncMemoryResource(initial_pool_size=64 << 20, enable_ipc=True)
     kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    fd = call("cuMemPoolExportToShareableHandle", driver.CUmemoryPool(int(resource.pool_handle())), kind, 0)
+    # RMM does not tell its pool's handle, but the driver tells that of a block
+    first = rmm.DeviceBuffer(size=BYTES, mr=resource)
+    pool = call("cuPointerGetAttribute", driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, first.ptr)
+    del first
+    fd = call("cuMemPoolExportToShareableHandle", driver.CUmemoryPool(int(pool)), kind, 0)
     peer = clients.Peer(there, context=multiprocessing.get_context("spawn"))
     reduction.send_handle(peer.connection, int(fd), peer.process.pid)
     os.close(int(fd))
