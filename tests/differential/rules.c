@@ -27,6 +27,7 @@ static struct rule {
 	{ .name = "import-pool" }, /* no player destroys an imported pool */
 	{ .name = "pool" }, /* no player asks for the attributes of a pool */
 	{ .name = "large" }, /* a driver crashes on it */
+	{ .name = "end" }, /* likewise */
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
 	{ .name = "export" }, /* no player is ever out of memory */
