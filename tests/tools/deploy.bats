@@ -41,6 +41,29 @@ blocks() {
 	[[ $(< textfile/culimbo.prom) != *"# EOF"* ]]
 }
 
+@test "the DaemonSet's user may write into folders that kubelet has made for root" {
+	[ "$(id -u)" -eq 0 ] || skip "only root can become that user"
+	blocks yaml
+	user=$(sed -n 's/^ *runAsUser: \([1-9][0-9]*\)$/\1/p' block.* | tail -n 1)
+	folders=$(sed -n 's/^ *command: \[\(chown.*\)\]$/\1/p' block.*)
+	[ -n "$user" ] && [ -n "$folders" ]
+	# (that user may not enter the test's own folder)
+	top=$(mktemp -d /tmp/culimbo-deploy.XXXXXX)
+	chmod 755 "$top"
+	mkdir -m 755 "$top/run" "$top/run/culimbo" "$top/textfile"
+	cp "$C" "$top/culimbo"
+	folders=${folders//[,\"]/}
+	folders=${folders//\/run\/culimbo/$top\/run\/culimbo}
+	folders=${folders//\/textfile/$top\/textfile}
+	$folders
+	status=0
+	setpriv --reuid="$user" --clear-groups "$top/culimbo" metrics --format=prometheus --dir="$top/run/culimbo" \
+		--output="$top/textfile/culimbo.prom" || status=$?
+	grep -q '^# TYPE culimbo_' "$top/textfile/culimbo.prom" || status=1
+	rm -rf "$top"
+	[ "$status" -eq 0 ]
+}
+
 @test "the pod's variables protect a program, in a world-writable sticky folder" {
 	mkdir -m 1777 shared
 	library=$(cd "$top_builddir/.libs" && pwd)/libculimbo.so

@@ -9,6 +9,14 @@ setup() {
 	python3 "$top_srcdir/tests/tools/messages.py" "$top_srcdir"
 }
 
+@test "make install installs every page of doc/" {
+	make -s -C "$top_builddir" -pn 2> make.err < /dev/null | sed -n 's/^dist_doc_DATA = //p' | tr ' ' '\n' |
+		grep '^doc/.*\.md$' | sort -u > installed
+	(cd "$top_srcdir" && ls doc/*.md) | sort > pages
+	[ -s pages ]
+	diff pages installed
+}
+
 @test "its transcripts name the same lines of code as the programs' reports" {
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	unset LD_PRELOAD LD_LIBRARY_PATH
