@@ -16,6 +16,9 @@ load common.bash
 	# a check that saw nothing is not green
 	fails 98 "$C" check --simulate -- true 2> text
 	has text "nothing was checked"
+	lacks text "Without a GPU, --simulate"
+	fails 98 "$C" check -- true 2> text
+	has text "Without a GPU, --simulate"
 	"$C" check --simulate --allow-no-cuda -- true 2> text
 	fails 143 "$C" check --simulate -- sh -c 'kill $$'
 	fails 5 "$C" check --simulate --error-exitcode 5 -- "$P/never_closes" 2> text

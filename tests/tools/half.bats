@@ -96,7 +96,18 @@ job() {
 	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open 0.3
 	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
 	jq -e -s 'any(.[]; .type == "descendant" and .unprotected and .finding and (.command | test("sharer"))) and
-		.[-1].unprotected == 1' json
+		.[-1].unprotected == 1 and .[-1].never_opened == 1' json
+	# no suppression hides it, so that making suppressions does not succeed
+	run "$C" check --simulate --gen-suppressions --output made -- sh job.sh "$SHARER" open 0.3
+	exits 99
+	grep -q '^# no suppression hides this finding: .*uses CUDA without culimbo' made
+}
+
+@test "check: what no process opened is no finding, and is said" {
+	run --separate-stderr "$C" check --simulate -- sh -c 'echo "export 4096 1" | "$1"' sh "$SHARER"
+	exits 0
+	[[ $stderr == *" findings=0 never_opened=1"* ]]
+	[[ $stderr == *"1 process exported memory that no process under culimbo opened"* ]]
 }
 
 @test "check: a descendant that uses CUDA without sharing is named, but is no finding" {

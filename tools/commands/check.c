@@ -73,10 +73,8 @@ static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool findi
  * under it: then that process is the importer, and blocks may be freed while it maps them.  That is
  * a finding.  Otherwise it may be a tool that shares nothing, and is only named.
  */
-static void say_descendants(struct cu_check_findings *f)
+static bool count_descendants(struct cu_check_findings *f)
 {
-	struct cl_emit *e = &f->report->emit;
-	unsigned int named = 0;
 	bool finding;
 
 	for (size_t i = 0; i < f->watch->n; i++) {
@@ -89,6 +87,15 @@ static void say_descendants(struct cu_check_findings *f)
 	finding = f->unprotected && f->never_opened;
 	if (finding)
 		f->n += f->unprotected;
+	return finding;
+}
+
+static void say_descendants(struct cu_check_findings *f)
+{
+	struct cl_emit *e = &f->report->emit;
+	bool finding = count_descendants(f);
+	unsigned int named = 0;
+
 	for (size_t i = 0; i < f->watch->n; i++) {
 		const struct cu_descendant *d = &f->watch->list[i];
 
@@ -107,6 +114,19 @@ static void say_descendants(struct cu_check_findings *f)
 			      (unsigned long long)f->watch->oom_kills);
 }
 
+/* For --gen-suppressions, in the place of all that check says at its end: comments. */
+static void say_what_no_suppression_hides(struct cu_check_findings *f)
+{
+	struct cl_emit *e = &f->report->emit;
+	bool finding = count_descendants(f);
+
+	for (size_t i = 0; i < f->watch->n && finding; i++)
+		if (f->watch->list[i].unprotected)
+			cl_emit_words(e, "# no suppression hides this finding: process %u (%s) uses CUDA without culimbo\n",
+				      (unsigned int)f->watch->list[i].pid, f->watch->list[i].command);
+	cl_emit_flush(e);
+}
+
 static void say_end(struct cu_check_findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
@@ -123,11 +143,17 @@ static void say_end(struct cu_check_findings *f)
 	cl_emit_number(e, "running", f->running, f->running ? " running=" : NULL, "");
 	cl_emit_number(e, "unprotected", f->unprotected, f->unprotected ? " unprotected=" : NULL, "");
 	cl_emit_number(e, "oom_kills", f->watch->oom_kills, f->watch->oom_kills ? " oom_kills=" : NULL, "");
+	cl_emit_number(e, "never_opened", f->never_opened, f->never_opened ? " never_opened=" : NULL, "");
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
 	if (!f->cuda)
 		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked (see "
-				 "`culimbo doctor`)\n");
+				 "`culimbo doctor`)%s\n",
+			      f->simulated ? "" : ". Without a GPU, --simulate brings a simulated driver");
+	if (f->never_opened)
+		cl_emit_words(e, "culimbo: %llu process%s exported memory that no process under culimbo opened: nobody did, or "
+				 "who did was not seen, and is not protected\n",
+			      (unsigned long long)f->never_opened, f->never_opened == 1 ? "" : "es");
 	if (f->alive)
 		cl_emit_words(e, f->alive == 1 ?
 				 "culimbo: %llu process that CMD has started still runs: what it will leave is not known\n" :
@@ -286,6 +312,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	f.began = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	status = cu_check_run(command, path, argv + optind, wait, &watch);
 	f.watch = &watch;
+	f.simulated = simulate;
 
 	cl_report_begin(&report);
 	cl_emit_begin(&report.emit, fd, json);
@@ -308,7 +335,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 				cl_report_say_suppressions(&report);
 				break;
 			}
-		if (!generate)
+		if (generate)
+			say_what_no_suppression_hides(&f);
+		else
 			say_end(&f);
 	}
 	/* without stderr nobody reads the report */

@@ -24,6 +24,7 @@ struct cu_check_findings {
 	FILE *to;
 	struct cu_reports reports; /* of all processes, to be written together */
 	bool whole;		   /* write reports without a finding as well */
+	bool simulated;		   /* CMD ran on the simulated driver */
 	uint64_t began;	      /* CLOCK_REALTIME ns; an older process is not CMD's */
 	uint64_t n, suppressed, processes, cuda, killed, alive;
 	uint64_t never_opened;	      /* processes with exports that none under culimbo opened */

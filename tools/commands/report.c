@@ -483,7 +483,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 		if (!choice.seen[i]) {
 			cu_error(command,
 				 "process %lu has no file in %s: it shares nothing, or has ended and its file is gone "
-				 "(of killed ones CULIMBO_KEEP_DEAD=1h, set for the programs, keeps it)",
+				 "(that of a killed one stays for CULIMBO_KEEP_DEAD, 10 minutes unless it is set)",
 				 choice.pid[i], path);
 			status = CU_FAILED;
 		}
