@@ -1,30 +1,29 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# culimbo for aarch64, cross-built and tested under qemu-user: the unit tests, end-to-end
-# scenes on the simulated driver, the dlsym thunk at -O0 and -O2, and patches of what
-# programs get (UCX's own too, where BUILD_DIR/aarch64/tests/patch/ucx has it:
-# fetch-ucx.sh puts it there).
+# Cross-builds culimbo for aarch64 and tests it under qemu-user: the unit tests, end-to-end
+# scenes on the simulated driver, the dlsym thunk at -O0 and -O2, and patches of the functions
+# that programs get.  Also runs UCX's patches if fetch-ucx.sh has put UCX into
+# BUILD_DIR/aarch64/tests/patch/ucx.
 #
 #	run.sh [BUILD_DIR [all]]	(default: build; make check-aarch64)
 #
 # Builds in BUILD_DIR/aarch64, with the CUDA headers that BUILD_DIR is configured with.
-# Needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static; cmocka and
-# libsmartcols of arm64 it takes from Debian by itself, unpacked in BUILD_DIR/aarch64/sysroot,
-# so that the machine's own packages, and the list of its architectures, stay as they are.
-# With "all", every scene (slow); else those that make two minutes.
+# It needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static.  It downloads
+# arm64 cmocka and libsmartcols from Debian into BUILD_DIR/aarch64/sysroot and installs nothing.
+# With "all" it plays every scene, which is slow; without, a choice that takes two minutes.
 #
-# How programs that exec others run: in a user and mount namespace of their own, with qemu
-# registered for aarch64 in that namespace's binfmt_misc (Linux 6.7); the machine's is left
-# alone.  Where that can't be, and nobody has registered qemu, only what execs nothing
-# runs; the rest is skipped and says so.  The unit tests run outside: they need more users.
+# Programs that start others run in their own user and mount namespace, where qemu is
+# registered for aarch64 (binfmt_misc, Linux 6.7).  The machine's own registration is not
+# changed.  If neither the namespace nor the machine can register qemu, only tests that start
+# no program run, and the others are skipped.  Unit tests run outside: they need more users.
 #
-# What must hold: nothing outside BUILD_DIR/aarch64 and a scratch folder is written;
-# everything has a deadline; what qemu-user can't do is named with its reason, by test.
+# What must hold: it writes only to BUILD_DIR/aarch64 and a scratch folder; every step has a
+# deadline; each test that qemu-user can't run is listed with its reason.
 set -u
 export LC_ALL=C
 unset LD_PRELOAD "${!CULIMBO_@}"
-# what killed processes leave goes at once, as scenes count files
+# The files of killed processes are removed at once: scenes count files.
 export CULIMBO_KEEP_DEAD=0
 
 fail()
@@ -65,7 +64,7 @@ register()
 			>/proc/sys/fs/binfmt_misc/register
 }
 
-# COMMAND, where aarch64 programs run as they are
+# Runs COMMAND where aarch64 programs can be executed directly.
 inside()
 {
 	case $where in
@@ -80,7 +79,7 @@ if [ "${1-}" = --inside ]; then
 	exec "$@"
 fi
 
-# One scene, in a folder of its own: we call ourselves, inside.
+# Plays one scene in a folder of its own.  The script calls itself inside the namespace.
 if [ "${1-}" = --scene ]; then
 	dir=$AARCH64_SCRATCH/$2
 	mkdir "$dir" || exit 1
@@ -107,7 +106,7 @@ for way in native namespace; do
 done
 
 # ---------------------------------------------------------------------- building
-# The arm64 libraries of the command and the unit tests, without installing any.
+# Unpacks the arm64 libraries that the command and the unit tests need; installs none.
 fetch_libraries()
 {
 	local apt=$arm/apt deb
@@ -138,7 +137,7 @@ fetch_libraries()
 		dpkg-deb -x "$deb" "$root" || return
 	done
 	rm -rf "$apt"
-	# (headers alone, the same for all machines)
+	# (only headers, which are the same for all machines)
 	cp /usr/include/ut*.h "$root/usr/include" && touch "$root/done"
 }
 
@@ -153,14 +152,14 @@ make_it()
 	export PKG_CONFIG_SYSROOT_DIR=$root
 	cd "$arm" || return
 	if [ ! -e Makefile ] || [ "$source/configure" -nt config.status ]; then
-		# (the caller's compiler builds for this machine)
+		# (the caller's compiler builds for this machine, not for aarch64)
 		timeout 200 env -u CC -u CXX -u CFLAGS -u CPPFLAGS -u LDFLAGS "$source/configure" -q -C --host=aarch64-linux-gnu --with-cuda="$cuda" \
 			CFLAGS='-g -O1' \
 			CPPFLAGS="-isystem $root/usr/include -isystem $root/usr/include/aarch64-linux-gnu" \
 			LDFLAGS="-L$root/lib/aarch64-linux-gnu -Wl,--dynamic-linker=$loader -Wl,--disable-new-dtags -Wl,-rpath,$libraries -Wl,-rpath-link,$libraries" ||
 			return
 	fi
-	# (one after the other: "all" is a make of its own)
+	# (one after the other: "all" starts a make of its own)
 	timeout 300 make -s -j"${MAKE_JOBS:-2}" all &&
 		timeout 300 make -s -j"${MAKE_JOBS:-2}" tests/e2e/{actor,actor_linked,scenes} \
 			tests/patch/{decode,patched} "${units[@]}"
@@ -182,7 +181,7 @@ skip()
 	printf 'ok %d - %s # SKIP %s\n' "$number" "$1" "$2"
 }
 
-# Lines of TAP from stdin, with our own numbers and the name of where they come from.
+# Reads TAP from stdin and prints it with new numbers; each name begins with WHERE.
 renumber() # WHERE
 {
 	local line name why
@@ -202,10 +201,10 @@ renumber() # WHERE
 	done
 }
 
-# What can't be under qemu-user, and why.  It is run all the same, and counts where it works.
+# The tests that fail under qemu-user, and why.  They run all the same; those that pass count.
 tasks='qemu has a thread of its own in each process, and this counts them'
 fork='qemu 7.2 ignores MADV_DONTFORK and MADV_WIPEONFORK'
-# (seen: a child reads 1592965 of itself where its parent reads 1592999, and native both the same)
+# (seen: a child reads 1592965 about itself, its parent reads 1592999; natively both are the same)
 closed='qemu 7.2 makes up the start time in /proc/self/stat, after a fork the parent'"'"'s; others read the true one, and take it for another process'
 python='qemu 7.2 has no process_vm_readv, by which frames are read'
 declare -A cannot=(
@@ -241,14 +240,14 @@ declare -A cannot=(
 )
 
 # --------------------------------------------------------------------- the tests
-# (not test_handshake_fence: a missing fence shows on cores, not in qemu's code on x86)
+# (not test_handshake_fence: only real aarch64 cores show a missing fence, qemu on x86 does not)
 units=(tests/unit/test_{blocks,collector,contexts,handshake,handshake_bits,handshake_slot}
 	tests/unit/test_{imports,imports_contexts,imports_elsewhere}
 	tests/unit/test_limbo_{contexts,cost,events,free,grace,holders,retry,short,stale,streams,thread}
 	tests/unit/test_{log,notes,notes_ends,notes_misuse,options,python,report,sides}
 	tests/unit/test_shm_{deaths,file,records,refused,room,slots} tests/unit/test_{stack,stderr,view})
-# What is left out of "all": what needs a device of 1 GiB (qemu is slow to map that), and
-# forks, which the simulated driver tells by MADV_DONTFORK and MADV_WIPEONFORK.
+# Even "all" leaves these out: scenes that need a device of 1 GiB, which qemu maps slowly, and
+# scenes that fork, which the simulated driver notices by MADV_DONTFORK and MADV_WIPEONFORK.
 not_here=' in-flight exporter-exits exporter-killed context-ends fork closed-descriptors '
 scenes='reuse-linked reuse-dlsym reuse-mixed stale-small errors-small back-small back-inline
 	twice own-handle importer-died-before one-of-two-dies own-limbo exec which-driver'
@@ -263,7 +262,7 @@ echo "# built; aarch64 programs run: $where, by $("$qemu" --version | head -n 1)
 [ "$where" != no ] || cannot[what_was_read_early_holds]='it execs an aarch64 program'
 for unit in "${units[@]}"; do
 	runner=(timeout -k 5 150 "$qemu")
-	# (it execs itself, and needs no other user)
+	# (this test executes itself, and needs no other user)
 	[ "$unit" != tests/unit/test_options ] || [ "$where" = no ] || runner=(inside timeout -k 5 150)
 	CMOCKA_MESSAGE_OUTPUT=TAP "${runner[@]}" "$arm/$unit" >"$arm/unit.out" 2>"$arm/${unit##*/}.err" </dev/null
 	status=$?
@@ -272,7 +271,7 @@ for unit in "${units[@]}"; do
 done
 skip test_handshake_fence "a missing fence does not show in qemu's code on x86"
 
-# the decoder reads the library and runs nothing of it
+# The decoder reads the library and executes none of its code.
 printf '#!/bin/sh\nexec %s %s "$@"\n' "$qemu" "$arm/tests/patch/decode" >"$arm/decode"
 chmod +x "$arm/decode"
 renumber decode.sh < <(timeout -k 5 60 sh "$source/tests/patch/decode.sh" "$arm" "$arm/decode" 2>&1)
@@ -306,7 +305,7 @@ else
 	renumber patched.sh < <(inside timeout -k 5 120 sh "$source/tests/patch/patched.sh" "$arm" 2>&1)
 	renumber ucx.sh < <(CC="aarch64-linux-gnu-gcc -Wl,--dynamic-linker=$loader" \
 		inside timeout -k 5 300 sh "$source/tests/patch/ucx.sh" "$arm" 2>&1)
-	# the thunk: lookup.bats builds the preload at -O0 and -O2, by $CC and uname
+	# The thunk: lookup.bats builds the preload at -O0 and -O2; it asks $CC and uname.
 	mkdir "$scratch/bin"
 	printf '#!/bin/sh\n[ "$*" = -m ] && echo aarch64 && exit\nexec /usr/bin/uname "$@"\n' >"$scratch/bin/uname"
 	chmod +x "$scratch/bin/uname"
