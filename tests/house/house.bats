@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154
 # (output and status come from bats)
-# The rooms of the code (doc/architecture.md): house.py finds nothing, and finds what is planted.
+# The folders of the code (doc/architecture.md): house.py finds no error in the code, and finds
+# each error that a test plants in a copy.
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -17,7 +18,7 @@ house() {
 	echo "$output"
 }
 
-# A copy of the sources and the objects, to plant something in.
+# Copies the sources and the objects; the test plants an error in the copy.
 copy() {
 	mkdir "$work/source" "$work/build"
 	(cd "$top_srcdir" && find preload shim tools -name '*.[chS]' -print0 | tar -c --null -T - -f -) |
@@ -26,7 +27,7 @@ copy() {
 		tar -x -C "$work/build" -f -
 }
 
-# The rest of the line is what the file has.
+# Writes FILE with these lines.
 plant() { # FILE TEXT...
 	printf '%s\n' "${@:2}" > "$work/source/$1"
 }
@@ -48,7 +49,7 @@ finds() { # TEXT...
 @test "house: every arrow leads down, there is no circle, and no file is too long" {
 	house "$top_srcdir" "$top_builddir"
 	[ "$status" -eq 0 ]
-	# it has looked
+	# it has read files, objects and arrows
 	[[ $output =~ ([0-9]+)\ files,\ ([0-9]+)\ objects,\ ([0-9]+)\ arrows ]]
 	[ "${BASH_REMATCH[1]}" -gt 200 ]
 	[ "${BASH_REMATCH[2]}" -gt 100 ]
@@ -98,10 +99,10 @@ finds() { # TEXT...
 		'block->state |= 2;'; do
 		printf '%s\n' "void planted_$((n += 1))(struct cl_block *block)" '{' "	$planted" '}'
 	done > "$work/source/shim/exporter/planted.c"
-	# nor does another function of the setter's file
+	# another function in the setter's file is found, too
 	printf '%s\n' 'static void planted(struct cl_block *block)' '{' '	block->state = 0;' '}' \
 		>> "$work/source/shim/limbo/limbo.c"
-	# who asks is no setter, and processes and contexts have states, too
+	# reading the state is allowed, and processes and contexts have states of their own
 	plant shim/exporter/asks.c 'void planted(void)' '{' '	if (block->state == CL_BLOCK_READY)' \
 		'		view->state = CL_ALIVE;' '	context->state = CL_CONTEXT_LIVE;' '	struct cl_view_process process = { .state = CL_DEAD };' '}'
 	finds "shim/limbo/limbo.c: planted(): assigns the state of a block"

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the code keeps to its rooms: house.py SOURCE_DIR BUILD_DIR
+"""Checks that the code keeps to its folders: house.py SOURCE_DIR BUILD_DIR
 
-An arrow leads from a file to each file that it includes, and from an object to
-each object that defines a name which it uses.  doc/architecture.md has the
-floors.  Prints a line for each arrow that leads up or to another room of the same
-floor, each arrow between exporter/ and importer/, each circle of files, each
-variable in shm/ and base/, each file of more than 600 lines and each place but the
-setter where the state of a block is assigned.  Exits with 1 if there is any.
+A room is a folder.  Rooms stand on floors: doc/architecture.md lists them.  An
+arrow leads from a file to each file that it includes, and from an object to each
+object whose functions or variables it uses.  Each of these prints a line:
+- an arrow to a higher floor, or to another room of the same floor;
+- an arrow between exporter/ and importer/;
+- a circle of arrows;
+- a variable in shm/ or base/;
+- a file of more than 600 lines;
+- a place other than the setter that assigns the state of a block.
+The exit status is 1 if there is any.
 """
 
 import graphlib
@@ -31,11 +35,12 @@ FLOORS = [
 ]
 STRANGERS = {"shim/exporter/", "shim/importer/"}
 NO_STATE = ("shim/base/", "shim/shm/")
-# The options and their texts, read once; the clock, which unit tests turn; and what the log must know before any other room does:
-# what was said once, and what descriptor 2 was when the process began.
+# Three things may be variables there: the options with their texts, which are read once; the clock, which unit tests set;
+# and what the log needs before any other folder is initialised: which messages it has printed, and what descriptor 2 was at
+# the start.
 STATE_ALLOWED = {"cl_options", "cl_clock_ahead", "kept", "kept_n", "process_has_read", "said", "first"}
 LINES_MOST = 600
-# Where a block's state is assigned; and what else has a state: a process in a report, a context.
+# The functions that may assign a block's state.  Processes in a report and contexts have a state of their own.
 SETTER = {("shim/limbo/limbo.h", "cl_block_set_state"), ("shim/limbo/limbo.c", "cl_block_take_step")}
 OTHER_STATES = {"view", "process", "context"}
 ASSIGNED = re.compile(r"([\w)\]]*)(?:->|\.)state\s*(?:(?:[-+|&^]|<<|>>)?=(?!=)|\+\+|--)\s*([^;]*)"
@@ -47,13 +52,13 @@ wrong = []
 
 
 def room(path):
-    """The floor and the room of a file: the longest prefix that fits."""
+    """Returns the floor and the room of a file: those of the longest prefix that fits."""
     fits = [(len(r), n, r) for n, floor in enumerate(FLOORS) for r in floor if path.startswith(r)]
     return max(fits)[1:] if fits else None
 
 
 def check(source, target, what):
-    """One arrow."""
+    """Checks one arrow."""
     a, b = room(source), room(target)
     if a and b and a[1] != b[1] and a[0] <= b[0]:
         where = "up" if a[0] < b[0] else "to a room of its own floor"
@@ -70,7 +75,7 @@ for path in files:
         wrong.append(f"{path}: {text.count(chr(10))} lines, more than {LINES_MOST}")
     for at in ASSIGNED.finditer(text) if path.startswith(("preload/", "shim/")) else ():
         function = ([m[1] for m in FUNCTION.finditer(text, 0, at.start())] or [""])[-1]
-        # of an initialiser only the value says which struct it is
+        # In an initialiser only the value tells which struct it is.
         its = "CL_BLOCK_" in at[2] if at[1] == "" else at[1] not in OTHER_STATES
         if its and (path, function) not in SETTER:
             wrong.append(f"{path}: {function}(): assigns the state of a block, which the setter alone does")
@@ -84,7 +89,7 @@ for source in (p for p in files if p.endswith((".c", ".S")) and not p.startswith
     if found:
         source_of[str(found[0])] = source
         uses[source] = set()
-# one nm for all of them: a process for each would take most of the time
+# One nm reads all objects: one process for each would take most of the time.
 listed = subprocess.run(["nm", "-f", "sysv", *source_of], capture_output=True, text=True, check=True) if source_of else None
 for line in listed.stdout.splitlines() if listed else ():
     if line.startswith("Symbols from "):
