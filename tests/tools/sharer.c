@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that shares GPU memory as it is told: a line on stdin, a line on
- * stdout ("ok ..." or "error N"), so that a shell can play with several.
+ * Shares GPU memory on command.  It reads a command a line from stdin, and answers
+ * each with a line on stdout ("ok ..." or "error N").  A shell can drive several.
  *
- *   export BYTES N    allocates and exports N blocks; the last one's handle is said
- *   alloc BYTES       allocates a block, and keeps it
- *   free N            frees the N oldest that are exported
- *   event             makes and exports an event
- *   destroy           it, the last one
- *   import HANDLE     an event's, keeps it open
- *   open HANDLE       keeps it open
- *   close             what was opened last
- *   name TEXT         what /proc/self/comm says, with \xNN for a byte
- *   lock FILE         as an exporter locks its file
- *   abort             dies at once, by SIGKILL
- * The end of stdin is its end.
+ *   export BYTES N    allocates and exports N blocks; prints the last one's handle
+ *   alloc BYTES       allocates a block and keeps it
+ *   free N            frees the N oldest exported blocks
+ *   event             creates and exports an event
+ *   destroy           destroys the event that was created or opened last
+ *   import HANDLE     opens an event's handle and keeps it open
+ *   open HANDLE       opens a block's handle and keeps it open
+ *   close             closes the block that was opened last
+ *   name TEXT         sets the process's name (/proc/self/comm); \xNN stands for a byte
+ *   lock FILE         locks FILE as an exporter locks its own
+ *   abort             kills itself with SIGKILL
+ * It exits when stdin ends.
  */
 #include <cuda.h>
 #include <fcntl.h>
