@@ -65,7 +65,7 @@ static CUresult retain_a_or_b(CUcontext *ctx, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* With ids: a context that has the address of another is told from it, whoever ended that and whenever. */
+/* With ids, a new context at an old address is recognised as new, however the old one ended. */
 static unsigned long long b_id = 7;
 static CUresult id_of(CUcontext ctx, unsigned long long *id)
 {

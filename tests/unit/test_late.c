@@ -92,7 +92,7 @@ IN_A_CHILD(a_directory_that_is_made_later_is_used_then)
 	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
 }
 
-/* However long the lack lasted, it ends; and culimbo does not retry all the time. */
+/* However long the directory is missing, culimbo finds it later and does not retry all the time. */
 IN_A_CHILD(a_directory_that_is_missing_for_long_is_looked_for_now_and_then)
 {
 	char parent[100], path[128];

@@ -147,7 +147,7 @@ IN_A_CHILD(who_needs_memory_for_an_event_gets_it)
 	CHECK(!another_event(1));
 }
 
-/* Also when others can be created, but fewer than a process can have. */
+/* Also if events can be created, but fewer than the process's limit. */
 IN_A_CHILD(who_needs_memory_for_a_shared_event_gets_it)
 {
 	CUdeviceptr p;
