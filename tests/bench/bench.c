@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program sees: driver calls, through whatever libcuda.so.1 and whatever
- * preload it was started with.  The same program is run bare and preloaded.
+ * Measures the driver calls of a program, with the libcuda.so.1 and the preload that it
+ * was started with.  The same program runs without culimbo and with it.
  *
- *   bench [--count] calls N     a process that shares nothing; then one with N exported blocks
- *   bench [--count] importer N  opens and closes, of another process's N blocks
- *   bench back N                last close, and an importer's death, to memory back; N times
+ *   bench [--count] calls N     calls of a process that shares nothing, then of one with N exported blocks
+ *   bench [--count] importer N  opens and closes N blocks of another process
+ *   bench back N                the time until memory is back, after the last close and after an
+ *                               importer's death; N times
  *   bench live N                N live exported blocks in one process
- *   bench pointers              which of the driver's calls are its own pointers
- *   bench syscalls CMD...       CMD's system calls and threads; BENCH_PRELOAD is for CMD alone
- *   bench spawn N CMD...        how long CMD takes, N times; BENCH_PRELOAD likewise
+ *   bench pointers              which calls the program gets as the driver's own pointers
+ *   bench syscalls CMD...       counts CMD's system calls and threads; only CMD gets BENCH_PRELOAD
+ *   bench spawn N CMD...        how long CMD takes, N times; only CMD gets BENCH_PRELOAD
  */
 #include "tests/bench/bench.h"
 
@@ -46,7 +47,7 @@ static void op_pair_async(uint64_t run)
 	CHECKED(cu.alloc_async(&p, SMALL, stream));
 	CHECKED(cu.free_async(p, stream));
 }
-/* Of a pool that could be shared, and is not. */
+/* Allocates from a pool that could be shared and is not. */
 static CUmemoryPool pool;
 static void op_pair_pool(uint64_t run)
 {
@@ -71,14 +72,14 @@ static void op_handle_again(uint64_t run)
 	(void)run;
 	CHECKED(cu.handle(&handle, blocks[blocks_n / 2]));
 }
-/* Another one each time: what no cache of the processor has. */
+/* Uses another block each time, so that it is in no cache of the processor. */
 static void op_handle_any(uint64_t run)
 {
 	CUipcMemHandle handle;
 
 	CHECKED(cu.handle(&handle, blocks[run * 7919 % blocks_n]));
 }
-/* The blocks are there for each; what is measured is the export. */
+/* The blocks are allocated before: only the export is measured. */
 static void op_export(uint64_t run)
 {
 	CUipcMemHandle handle;
@@ -97,13 +98,13 @@ static int calls(int argc, char **argv)
 	(void)argc;
 	driver_start();
 	CHECKED(cu.stream(&stream, CU_STREAM_NON_BLOCKING));
-	/* one stays, so that the driver keeps the memory it takes small ones from */
+	/* one block stays, so that the driver keeps the chunk that small blocks come from */
 	CHECKED(cu.alloc(&kept, 512));
 	CHECKED(cu.alloc_async(&kept, 512, stream));
 	make_pool();
 	CHECKED(cu.alloc_pool(&kept, 512, pool, stream));
 	CHECKED(cu.stream_sync(stream));
-	for (int i = 0; i < 1000; i++) { /* the driver's own warming up */
+	for (int i = 0; i < 1000; i++) { /* the driver warms up */
 		op_pair(0);
 		op_pair_async(0);
 		op_pair_pool(0);
@@ -180,7 +181,7 @@ static void op_close_again(uint64_t run)
 	CHECKED(cu.close(opened[0]));
 }
 
-/* The same TURN blocks again and again: new each time, and closed for the last time. */
+/* Each turn opens TURN blocks for the first time and closes them for the last time. */
 static void op_open_turn(uint64_t run)
 {
 	CHECKED(cu.open(&opened[run % TURN], board->handle[run % TURN],
@@ -205,7 +206,7 @@ static int importer(int argc, char **argv)
 	driver_start();
 	opened = calloc(n, sizeof opened[0]);
 	MUST(opened);
-	op_open_new(0); /* the exporter is known from here on */
+	op_open_new(0); /* the first open finds the exporter's file */
 	measure("open-new", op_open_new, 200);
 	measure("open-again", op_open_again, 1000);
 	measure("close-again", op_close_again, 1000);
@@ -237,15 +238,15 @@ static void back_exporter(void)
 	for (;;) {
 		CHECKED(cu.alloc(&p, LARGE));
 		CHECKED(cu.handle(&board->handle[0], p));
-		atomic_store(&board->done, ++step); /* odd: here it is */
+		atomic_store(&board->done, ++step); /* odd: the block is exported */
 		wait_for(&board->told, step);
-		CHECKED(cu.free(p)); /* the other has it open */
-		atomic_store(&board->done, ++step); /* even: freed, and asleep */
+		CHECKED(cu.free(p)); /* the importer has it open */
+		atomic_store(&board->done, ++step); /* even: it is freed, and this process waits */
 		wait_for(&board->told, step);
 	}
 }
 
-/* The importer that is killed; the descriptor of the board is its argument. */
+/* The importer that is killed.  Its argument is the board's descriptor. */
 static int victim(int argc, char **argv)
 {
 	CUdeviceptr p;
@@ -261,14 +262,14 @@ static int victim(int argc, char **argv)
 		pause();
 }
 
-/* From when @done was until the driver has LARGE more than @before. */
+/* Measures the time from @done until the driver has LARGE bytes more than @before. */
 static void say_back(const char *name, uint64_t start, size_t before)
 {
 	uint64_t end = start + 5000000000u;
 
 	while (free_memory() < before + LARGE)
 		if (bench_now() > end) {
-			say_ns(name, 5e9); /* never, as far as anybody waits */
+			say_ns(name, 5e9); /* the memory did not come back in time */
 			return;
 		}
 	say_ns(name, (double)(bench_now() - start));
@@ -287,7 +288,7 @@ static int back(int argc, char **argv)
 	wait_for(&board->done, 1);
 	driver_start();
 	for (int i = 0; i < n; i++) {
-		bool killed = i % 5 == 4; /* each of those starts CUDA anew */
+		bool killed = i % 5 == 4; /* each killed importer has to start CUDA */
 		uint64_t start;
 		CUdeviceptr p = 0;
 		pid_t child = 0;
@@ -296,7 +297,7 @@ static int back(int argc, char **argv)
 		wait_for(&board->done, ++step);
 		if (killed) {
 			atomic_store(&board->blocks, 0);
-			/* not a fork: this process has CUDA */
+			/* spawned, not forked: this process uses CUDA */
 			MUST(!posix_spawn(&child, "/proc/self/exe", NULL, NULL,
 					  (char *[]){ (char *)"bench", (char *)"victim", fd, NULL }, environ));
 			wait_for(&board->blocks, 1);
@@ -305,7 +306,7 @@ static int back(int argc, char **argv)
 		}
 		atomic_store(&board->told, step);
 		wait_for(&board->done, ++step);
-		/* the grace is over, and the collector lies down */
+		/* wait until the grace is over and the collector sleeps */
 		nanosleep(&(struct timespec){ 0, 20000000 }, NULL);
 		before = free_memory();
 		start = bench_now();
@@ -362,7 +363,7 @@ static void look_at_function(const char *name, void *address)
 		pointing.own++;
 	else if (pointing.others++, true)
 		printf("hooked %s\n", name);
-	/* what cuGetProcAddress gives is some version of it; which, is the driver's choice */
+	/* the driver chooses which version of the call cuGetProcAddress returns */
 	if (strchr(name, '_') || !asked_for(name, &asked))
 		return;
 	MUST(dladdr(asked, &info));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the bench (bench.c) share: the driver's calls, and two processes that
- * tell each other what to do.
+ * Shared by the files of the bench (bench.c): the driver's calls, and the board by which
+ * two processes tell each other what to do.
  */
 #ifndef CL_BENCH_BENCH_H
 #define CL_BENCH_BENCH_H
@@ -34,7 +34,7 @@ struct calls {
 	CUresult (*info)(size_t *, size_t *);
 	CUresult (*proc_address)(const char *, void **, int, cuuint64_t);
 };
-extern struct calls cu, drivers; /* what the program is given, and the driver's own */
+extern struct calls cu, drivers; /* the calls that the program gets; the driver's own */
 
 #define CHECKED(call)                                                             \
 	do {                                                                      \
@@ -44,10 +44,10 @@ extern struct calls cu, drivers; /* what the program is given, and the driver's 
 	} while (0)
 
 /*
- * What culimbo adds to @op, by turns in one process: a few by the pointers that
- * the program was given, a few by the driver's own, the first of them in turn.  A
- * line "NAME-more ns VALUE" for each pair, per operation.  What a machine does
- * meanwhile meets both; bare, the line says what is left of it.
+ * Measures what culimbo adds to @op.  One process calls @op a few times by the pointers
+ * that the program got and a few times by the driver's own; they take turns at being first.
+ * Each pair prints a line "NAME-more ns VALUE", per operation.  Other load on the machine
+ * slows both alike; without culimbo the value is what remains of that load.
  */
 #define TURN 50u
 struct turn {
@@ -56,7 +56,7 @@ struct turn {
 	uint64_t run;
 };
 
-/* What they tell each other; each counter is written by one side. */
+/* The two processes talk by this; each counter is written by one of them. */
 struct board {
 	_Atomic uint32_t told, done;
 	_Atomic uint32_t blocks;
@@ -71,7 +71,7 @@ void driver_load(void);
 void driver_start(void);
 void measure_both_turns(struct turn op, struct turn back, unsigned int pairs);
 void measure_turns(const char *name, void (*op)(uint64_t), unsigned int pairs);
-extern int board_fd; /* a memory file, so that a program that is started finds it */
+extern int board_fd; /* a memory file: a program started later can map it */
 void make_board(uint64_t handles);
 void wait_for(_Atomic uint32_t *what, uint32_t value);
 pid_t helper_start(void (*body)(void));

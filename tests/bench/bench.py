@@ -95,7 +95,7 @@ def parse(text):
             found = re.search(r'ours=(\d+)\+(\d+) driver=(\d+)\+(\d+) syscalls=(\d+):(\d+)', line)
             numbers = tuple(map(int, found.groups()))
             known = said['count'].get(words[0])
-            # the least of the tries: what else comes is a hash that grows, a timer of libc's
+            # the least of the tries: others include a hash that grows, or a timer of libc's
             if known is None or sum(numbers[:2]) < sum(known[:2]):
                 said['count'][words[0]] = numbers
         elif len(words) >= 3 and words[1] == 'value':
@@ -173,7 +173,7 @@ def compared(table, sides, counts, name, what, limit_ns, limit):
     more = median(with_it) - median(bare)
     detail = (f'bare {show(median(bare))} ({spread(bare)}), preloaded {show(median(with_it))} '
               f'({spread(with_it)}), ratio {median(with_it) / median(bare):.3f}')
-    # by turns in one process, where the driver's own call can be made beside ours
+    # by turns in one process, if the driver's own call can be made beside ours
     nothing, turns = (side.get(name + '-more') for side in sides)
     if turns and nothing:
         detail += (f'; by the processes {show(more)} more, by turns in one {show(median(turns))} '

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bench's driver: its calls as the program is given them and as the driver has them,
- * measured by turns; and two processes that tell each other what to do.
+ * Finds the driver's calls, as the program gets them and as the driver defines them, and
+ * measures the two by turns.  Also starts the second process and talks to it.
  */
 #include "tests/bench/bench.h"
 
@@ -35,7 +35,7 @@ static void *look(const char *name)
 	return p;
 }
 
-/* Each function that the file of libcuda defines, with its address as the file has it. */
+/* Calls @with for each function that libcuda's file defines, with the address given there. */
 void each_function(void (*with)(const char *name, void *address))
 {
 	struct link_map *map;
@@ -122,8 +122,8 @@ static void *idle(void *unused)
 }
 
 /*
- * A real driver has threads.  The simulated one has none, and in a process of one
- * thread libc's locks are cheaper: without atomic instructions.
+ * Starts a thread, as a real driver does.  The simulated driver starts none, and in a
+ * process of one thread libc's locks are cheaper: they use no atomic instructions.
  */
 static void have_threads(void)
 {
@@ -162,7 +162,7 @@ static void say_more(const struct turn *turn, double ns)
 	say_ns(more, ns);
 }
 
-/* @back, if there is one, takes back what @op did. */
+/* @back, if given, undoes what @op did. */
 void measure_both_turns(struct turn op, struct turn back, unsigned int pairs)
 {
 	const struct calls given = cu;
@@ -190,7 +190,7 @@ void measure_turns(const char *name, void (*op)(uint64_t), unsigned int pairs)
 	measure_both_turns((struct turn){ .name = name, .op = op }, (struct turn){ .op = NULL }, pairs);
 }
 
-int board_fd = -1; /* a memory file, so that a program that is started finds it */
+int board_fd = -1; /* a memory file: a program started later can map it */
 
 void make_board(uint64_t handles)
 {
@@ -212,7 +212,7 @@ void wait_for(_Atomic uint32_t *what, uint32_t value)
 		nanosleep(&(struct timespec){ 0, 100000 }, NULL);
 	}
 }
-/* A child made before there is any CUDA. */
+/* Forks a child; the parent must not have used CUDA before. */
 pid_t helper_start(void (*body)(void))
 {
 	pid_t child = fork();

@@ -1,15 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# No cost creeps back: what a hooked path executes, counted instruction by
-# instruction (harness.h), is no more than expected-instructions.txt says and a
-# tenth; it makes the system calls that are said there and no other; and nobody
-# waits for a process that was stopped amid such a path.
+# Guards the cost of hooked calls.  harness.h counts their instructions.  Each call may
+# execute a tenth more than expected-instructions.txt says.  It may make the system calls
+# listed there and no others.  No process may wait for one that was stopped in such a call.
 #
 #   guard.sh [--record] [BUILD_DIR]
 #
-# --record (make bench-record) writes what it counts, for this compiler, into the
-# file.  Built otherwise than any that was recorded, the bound is looser; it says so.
+# --record (make bench-record) writes this compiler's counts into the file.  If no count was
+# recorded for a build like this one, the bound is looser, and the test says so.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 record=
@@ -21,15 +20,15 @@ scratch=$(mktemp -d "$([ -d /dev/shm ] && echo /dev/shm || echo /tmp)/culimbo-gu
 trap 'rm -rf "$scratch"' EXIT
 mkdir -m 700 "$scratch/limbo" "$scratch/sim"
 
-# These make no system call at all; the others as many as were recorded, at most.
+# These make no system call at all; the others at most as many as were recorded.
 silent='pair pair-async pair-pool pair-sharing pair-async-sharing pair-pool-sharing export-again export-refused free-not-exported
 	free-into-limbo collect-nothing open-again close-again close-last
 	free-into-limbo-stack close-last-stack
 	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack'
-# what else is watched
+# these are counted as well
 others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack'
 
-# NAME OURS LIBC SYSCALLS of each try; NAME-stack: with call stacks, as they are by default, taken there before
+# Prints NAME OURS LIBC SYSCALLS of each try.  NAME-stack: with call stacks, as by default, taken there before.
 count() {
 	{
 		for what in 'calls 1000' 'importer 1000'; do
@@ -48,7 +47,7 @@ count() {
 		>> "$scratch/counts"
 }
 
-# The least of all tries so far of operation $1: OURS LIBC SYSCALLS
+# Prints the least counts of operation $1 so far: OURS LIBC SYSCALLS
 least() {
 	awk -v name="$1" '$1 == name && (!n || $2 + $3 < a + b) { a = $2; b = $3; n = 1 }
 		$1 == name && (c == "" || $4 < c) { c = $4 }
@@ -74,7 +73,7 @@ set -- $silent $others
 echo "1..$((2 * $# + 1))"
 percent=10
 if ! grep -qF "$key " "$expected"; then
-	# the same processor, at least; a build without optimisation executes several times as much
+	# at least the processor is the same; a build without optimisation executes several times as much
 	machine=${key%% *}
 	percent=60
 	case $key in *-O0* | *-sanitized*) percent=900 ;; esac
@@ -84,8 +83,8 @@ if ! grep -qF "$key " "$expected"; then
 	echo "# (recorded for: $key)"
 fi
 
-# A hash may have a longer chain in one run than in another, and the collector may wait for a lock just then,
-# which is a system call more: the least of up to ten counts.
+# A hash may have a longer chain in one run than in another.  The collector may wait for a lock, which is one more
+# system call.  So we take the least of up to ten counts.
 for _ in 1 2 3 4 5 6 7 8 9 10; do
 	count
 	for name in $silent $others; do
@@ -121,7 +120,7 @@ while read -r name ours libc calls _ want_ours want_libc want_calls; do
 	[ "$calls" -le "$want_calls" ]
 	verdict $? "$name: $calls system calls of ours, $want_calls expected"
 done < "$scratch/compared"
-# what a pool's pointer costs beside a handle of cuIpcGetMemHandle()
+# compares the cost of a pool's pointer with that of a handle of cuIpcGetMemHandle()
 awk '$2 != "none" { n[$1] = $2 + $3; name[++k] = $1 }
 	END {
 		for (i = 1; i <= k; i++) {

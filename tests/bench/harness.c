@@ -19,12 +19,12 @@
 unsigned int bench_rounds = 5;
 bool bench_counting;
 
-/* What the child tells the parent that steps it. */
+/* The child tells this to the parent that single-steps it. */
 static struct shared {
 	char name[64];
 	char ours[64];
 	uint64_t null_driver, null_driver_end;
-	bool warms_up; /* what is stepped now is not said */
+	bool warms_up; /* this run is stepped and not printed */
 } *shared;
 
 uint64_t bench_now(void)
@@ -110,7 +110,7 @@ static struct range {
 	enum whose whose;
 } ranges[512];
 static unsigned int ranges_n;
-/* BENCH_PROFILE: for each instruction the operation, who it is for, and where in its file it is */
+/* BENCH_PROFILE lists each instruction: the operation, whose it is, and its place in its file */
 static FILE *profile;
 
 static void read_ranges(pid_t child)
@@ -119,7 +119,7 @@ static void read_ranges(pid_t child)
 	FILE *maps;
 
 	ranges_n = 0;
-	/* within the program itself, so first */
+	/* this section is within the program itself, so it comes first */
 	if (shared->null_driver)
 		ranges[ranges_n++] = (struct range){ shared->null_driver, shared->null_driver_end,
 						     0, DRIVER };
@@ -145,7 +145,7 @@ static void read_ranges(pid_t child)
 	fclose(maps);
 }
 
-/* Of the file that the code at @pc is in. */
+/* Returns the load address of the file that has the code at @pc. */
 static uint64_t base_of(uint64_t pc)
 {
 	for (unsigned int i = 0; i < ranges_n; i++)
@@ -165,7 +165,7 @@ static enum whose whose_is(uint64_t pc)
 /* ---------------------------------------------------------------------- steps */
 static void step_to_end(pid_t child)
 {
-	/* libc's (and the vdso's) belong to whoever called it */
+	/* instructions of libc and the vdso count for their caller */
 	uint64_t own[WHOSE] = { 0 }, for_it[WHOSE] = { 0 };
 	unsigned int calls[WHOSE] = { 0 };
 	enum whose caller = PROGRAM;
@@ -208,7 +208,7 @@ static void step_to_end(pid_t child)
 		MUST(waitpid(child, &status, 0) == child);
 		if (!WIFSTOPPED(status))
 			DIE("%s: it ended while it was stepped", shared->name);
-		if (WSTOPSIG(status) != SIGTRAP) /* it would lead into a handler: not of this operation */
+		if (WSTOPSIG(status) != SIGTRAP) /* another signal would run a handler, which is not part of the operation */
 			DIE("%s: signal %d while it was stepped", shared->name, WSTOPSIG(status));
 	}
 	if (!shared->warms_up)
@@ -217,7 +217,7 @@ static void step_to_end(pid_t child)
 		       (unsigned long long)own[DRIVER], (unsigned long long)for_it[DRIVER], calls[OURS],
 		       calls[DRIVER], numbers);
 	fflush(stdout);
-	/* onto the second breakpoint, and over it */
+	/* run to the second breakpoint, and step over it */
 	MUST(ptrace(PTRACE_CONT, child, NULL, NULL) == 0);
 	MUST(waitpid(child, &status, 0) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
 	registers(child, &r);
@@ -271,7 +271,7 @@ void measure(const char *name, void (*op)(uint64_t), unsigned int times)
 
 	if (bench_counting) {
 		snprintf(shared->name, sizeof shared->name, "%s", name);
-		/* all called from one place, so that what warms up has the stack of what counts */
+		/* all are called from one place, so that the runs that warm up have the same stack */
 		for (volatile unsigned int i = 0; i < 6; i++) {
 			shared->warms_up = i < 3;
 			stepped(op, run++);
@@ -287,7 +287,7 @@ void measure(const char *name, void (*op)(uint64_t), unsigned int times)
 	}
 }
 
-/* of the section, from the linker; not there in a program without a NULL_DRIVER */
+/* the section's bounds, from the linker; NULL in a program without a NULL_DRIVER */
 extern const char __start_null_driver[] __attribute__((weak, visibility("hidden")));
 extern const char __stop_null_driver[] __attribute__((weak, visibility("hidden")));
 
@@ -351,7 +351,7 @@ int bench_syscalls(char **argv)
 			registers(any, &r);
 #if defined __x86_64__
 			number = (long)r.orig_rax;
-			/* at its entry the result is -ENOSYS; at its exit it is not */
+			/* at entry the result is -ENOSYS, at exit it is not */
 			if ((long)r.rax == -ENOSYS && number >= 0 && number < 1024) {
 				seen[number]++;
 				total++;

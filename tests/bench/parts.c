@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our part of what grows with n: shim/ linked in, over a driver that does
- * nothing, so that what is measured is ours alone and a million blocks need no
- * GPU.  Processes are real, and so is the exporter file.
+ * Measures how culimbo's own cost grows with N.  shim/ is linked to a driver that does
+ * nothing, so only our code is measured, and a million blocks need no GPU.  The processes
+ * and the exporter file are real.
  *
- *   parts [--count] exporter N    free, collect, release, reap, with N blocks
- *   parts [--count] importer N    open and close, of an exporter of N blocks
- *   parts [--count] pool-exporter N, pool-importer N   the same of blocks of pools
- *   parts holders N               N processes that hold one block
- *   parts starts N                N processes that make their first export at once
- *   parts stopped N               N times: others are stopped amid their calls, and nobody waits for them
- *   parts pieces N                what of all that is not ours takes on this machine, N times a round
- *   parts built 0                 by what, so that counts are compared with their like
+ *   parts [--count] exporter N    frees, collects, releases and reaps, with N blocks
+ *   parts [--count] importer N    opens and closes blocks of an exporter of N blocks
+ *   parts [--count] pool-exporter N, pool-importer N   the same for blocks of pools
+ *   parts holders N               N processes hold one block
+ *   parts starts N                N processes make their first export at once
+ *   parts stopped N               stops processes amid their calls, N times; no other may wait for them
+ *   parts pieces N                times the system calls and libc calls that we need, N times a round
+ *   parts built 0                 prints the compiler and libc: only counts of the same ones compare
  *
- * CULIMBO_* of the environment hold (CULIMBO_STACK, say), but for the grace,
- * which is 0, the directory, and the report, which is off.
+ * CULIMBO_* variables of the environment apply (CULIMBO_STACK, say), but for three: the
+ * grace is 0, the report is off, and the directory is our own.
  */
 #include "tests/bench/parts.h"
 
@@ -38,8 +38,8 @@ CUdeviceptr block_at(uint64_t i)
 	return FIRST_BLOCK + i * BLOCK_STEP;
 }
 
-uint64_t n_blocks; /* that wait, or are held */
-uint64_t used;	  /* first of the spare ones not used up */
+uint64_t n_blocks; /* blocks that wait in the limbo, or are held */
+uint64_t used;	  /* the first spare block that is not used up */
 
 void op_export_new(uint64_t run)
 {
@@ -63,7 +63,7 @@ static void op_export_refused(uint64_t run)
 }
 void op_free_other(uint64_t run)
 {
-	/* another one each time, so that no cache helps more than in life */
+	/* another block each time, so that caches help no more than in a real program */
 	MUST(cl_memory_free(block_at((1u << 24) + run * 64)) == CUDA_SUCCESS);
 }
 static void op_free_limbo(uint64_t run)
@@ -82,7 +82,7 @@ static void op_collect(uint64_t run)
 	MUST(cl_limbo_collect(&cl_exporter, false).blocks == 0);
 }
 
-/* Holds blocks 0 .. n, then closes what it is told, until it is killed. */
+/* Opens blocks 0 .. n, then closes those that it is told to, until it is killed. */
 static void importer_helper(void)
 {
 	for (uint32_t step = 1;; step++) {
@@ -108,7 +108,7 @@ static int exporter(int argc, char **argv)
 	pid_t helper;
 
 	(void)argc;
-	/* n wait in the limbo, then `spare` are freed as those wait, then now_n that nobody holds */
+	/* n blocks wait in the limbo; then `spare` held ones are freed; then now_n that nobody holds */
 	total = n + spare + now_n;
 	n_blocks = n;
 	make_board(total);
@@ -121,7 +121,7 @@ static int exporter(int argc, char **argv)
 	while (used < total)
 		op_export_new(0);
 	say_ns("export-new", (double)(bench_now() - start) / (double)(total - 1));
-	if (total >= 100000) { /* (below, the file's chunks and the hash's steps are what counts) */
+	if (total >= 100000) { /* (with fewer, the steps of the file and of the hash decide) */
 		say_value("shared-bytes-a-block", (double)(file_bytes() - file) / (double)(total - 1),
 			  "bytes");
 		say_value("private-bytes-a-block", (double)(heap_bytes() - heap) / (double)(total - 1),
@@ -129,7 +129,7 @@ static int exporter(int argc, char **argv)
 		say_value("resident-private", rollup("Anonymous:") / 1024, "MiB");
 	}
 	measure("export-again", op_export_again, 10000);
-	op_export_refused(0); /* the first one is noted with all that the driver says of the memory */
+	op_export_refused(0); /* the first refusal makes a note with all that the driver says of the memory */
 	measure("export-refused", op_export_refused, 10000);
 	measure("free-not-exported", op_free_other, 10000);
 	helper_do(0, n + spare);
@@ -142,7 +142,7 @@ static int exporter(int argc, char **argv)
 	say_ns("free-into-limbo-all", (double)(bench_now() - start) / (double)n);
 	used = n;
 	measure("free-into-limbo", op_free_limbo, 1000);
-	/* from here on it is this thread that collects, and no other waits for a lock while it is counted */
+	/* from here on this thread collects, so no other waits for a lock during the count */
 	MUST(cl_collector_stop(&cl_exporter, 10000000000u));
 	measure("free-nobody-holds", op_free_now, 1000);
 	measure("collect-nothing", op_collect, 10000);
@@ -167,7 +167,7 @@ static int exporter(int argc, char **argv)
 	return 0;
 }
 
-/* A holder of a single one of n blocks dies. */
+/* A process that holds only one of n blocks dies. */
 static void single_helper(void)
 {
 	CUdeviceptr p;
@@ -209,7 +209,7 @@ static void exporter_helper(void)
 	while (used < board->n)
 		op_export_new(0);
 	helper_did(step);
-	/* then frees what it is told, and lies down */
+	/* then frees the blocks that it is told to, and sleeps */
 	for (;;) {
 		helper_wait(++step);
 		for (uint64_t i = board->first; i < board->first + board->n; i++)
@@ -218,7 +218,7 @@ static void exporter_helper(void)
 			moment();
 		helper_did(step);
 		while (atomic_load(&board->step) == step) {
-			/* (for the one who measures wake-ups) */
+			/* (for the process that measures wake-ups) */
 			atomic_store(&board->ready,
 				     cl_own.header && atomic_load(&cl_own.header->sleeping));
 			sched_yield();
@@ -257,7 +257,7 @@ static int importer(int argc, char **argv)
 	pid_t helper;
 
 	(void)argc;
-	/* closed while the program has them, closed in the limbo, closed with the collector asleep */
+	/* closed while the exporter uses them, while they are in the limbo, while the collector sleeps */
 	make_board(total);
 	helper = helper_start(exporter_helper);
 	helper_do(0, total);
@@ -290,7 +290,7 @@ static int importer(int argc, char **argv)
 	return 0;
 }
 
-/* The compiler, how it was asked to build, and whose libc: what counts depend on. */
+/* Prints the compiler, its options and the libc: counts depend on these. */
 static int built(int argc, char **argv)
 {
 	(void)argc, (void)argv;
@@ -351,7 +351,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++)
 		if (!strcmp(bodies[i].name, argv[0]))
 			result = bench_run(bodies[i].body, argc, argv + 1, "tests/bench/parts");
-	/* what the killed have left */
+	/* the files that killed processes left */
 	{
 		char command[96];
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of parts (parts.c) share: the null driver, two processes that tell each
- * other what to do, and what is measured.
+ * Shared by the files of parts (parts.c): the null driver, the helper process, and the
+ * measurements.
  */
 #ifndef CL_BENCH_PARTS_H
 #define CL_BENCH_PARTS_H
@@ -20,11 +20,11 @@
 #define STREAM ((CUstream)0x0f)
 
 struct board {
-	_Atomic uint32_t step; /* what the helper is to do, and has done: both count up */
+	_Atomic uint32_t step; /* how many commands the helper has got, and has done */
 	_Atomic uint32_t done;
 	_Atomic uint64_t first, n; /* which blocks */
 	_Atomic uint64_t ready;
-	uint64_t taken[1024]; /* ns, of each of many processes */
+	uint64_t taken[1024]; /* ns that each of many processes took */
 	CUipcMemHandle handle[];
 };
 extern struct board *board;
@@ -46,8 +46,8 @@ double rollup(const char *what);
 
 /* parts.c */
 CUdeviceptr block_at(uint64_t i);
-extern uint64_t n_blocks; /* that wait, or are held */
-extern uint64_t used; /* first of the spare ones not used up */
+extern uint64_t n_blocks; /* blocks that wait in the limbo, or are held */
+extern uint64_t used; /* the first spare block that is not used up */
 void op_export_new(uint64_t run);
 void op_export_again(uint64_t run);
 void op_free_other(uint64_t run);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts: the driver that does nothing, and two processes that tell each other what to do.
+ * Parts: the driver that does nothing, and a helper process that is told what to do.
  */
 #include "tests/bench/parts.h"
 
@@ -166,7 +166,7 @@ void wait_for(_Atomic uint32_t *what, uint32_t value)
 	}
 }
 
-/* Has the helper act on blocks @first to @first + @n, and waits until it has. */
+/* Has the helper act on blocks @first to @first + @n, and waits until it is done. */
 void helper_do(uint64_t first, uint64_t n)
 {
 	board->first = first;
@@ -175,7 +175,7 @@ void helper_do(uint64_t first, uint64_t n)
 	wait_for(&board->done, atomic_load(&board->step));
 }
 
-/* In the helper: waits to be told, the @step-th time. */
+/* Called in the helper: waits for command number @step. */
 void helper_wait(uint32_t step)
 {
 	wait_for(&board->step, step);
@@ -214,7 +214,7 @@ uint64_t heap_bytes(void)
 	return m.uordblks + m.hblkhd;
 }
 
-/* kB of @what in /proc/self/smaps_rollup */
+/* Returns @what of /proc/self/smaps_rollup, in kB. */
 double rollup(const char *what)
 {
 	FILE *f = fopen("/proc/self/smaps_rollup", "re");

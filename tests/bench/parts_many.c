@@ -19,11 +19,11 @@
 
 /* ------------------------------------------------------------- stopped amid calls */
 /*
- * Two others, an exporter and an importer, do their calls without pause and are
- * stopped wherever they just are.  Had they a lock that others take, or another way to
- * hold them up, those would wait until they go on: which is not before this is over.
+ * Two other processes, an exporter and an importer, make calls without pause and are
+ * stopped at a random place.  If they held a lock that others need, or blocked others in
+ * another way, those would wait until the end of this test, and it would notice.
  */
-enum { SPARE = 16 }; /* blocks that are left for the one who goes on */
+enum { SPARE = 16 }; /* blocks that are left for the process that goes on */
 
 static void busy_exporter(void)
 {
@@ -36,7 +36,7 @@ static void busy_exporter(void)
 		op_export_again(run);
 		op_free_other(run);
 		cl_limbo_collect(&cl_exporter, false);
-		/* told to, it does each call once while the other is stopped, freeing too */
+		/* on command it makes each call once while the other is stopped, frees as well */
 		if (atomic_load(&board->ready) == 1) {
 			op_export_again(run);
 			op_free_other(run);
@@ -81,7 +81,7 @@ int stopped(int argc, char **argv)
 	alarm(100);
 	MUST(cl_memory_import(&p, board->handle[2], 0, null_open) == CUDA_SUCCESS);
 	for (uint64_t i = 0; i < n; i++) {
-		/* in a stride that is none of theirs */
+		/* a stride that differs from theirs */
 		nanosleep(&(struct timespec){ 0, (long)(i * 7919 % 500000) }, NULL);
 		stop(importer);
 		board->first = i;
@@ -110,7 +110,7 @@ int stopped(int argc, char **argv)
 }
 
 /* ------------------------------------------------------------ many processes */
-/* (a thousand that look each 0.1 ms would take the processor from those that are measured) */
+/* (a thousand processes that poll each 0.1 ms would slow those that are measured) */
 static void wait_among_many(_Atomic uint32_t *what, uint32_t value)
 {
 	uint64_t end = bench_now() + 120000000000u;
@@ -205,7 +205,7 @@ int holders(int argc, char **argv)
 	prepare();
 	op_export_new(0);
 	file = file_bytes();
-	/* (the children forget what we share: their own is nothing yet) */
+	/* (a forked child drops what this process shares, and shares nothing yet) */
 	many(n, body_hold);
 	MUST(cl_record_holders(&cl_own, 0, NULL, 0) == n);
 	say_value("holders", n, "processes");

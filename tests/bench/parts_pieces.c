@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts: what no way around was found for, that is, what of all that is not ours takes on
- * this machine.
+ * Parts: times the pieces that culimbo can't do without and that are not its own, such as
+ * system calls, on this machine.
  */
 #include "tests/bench/parts.h"
 
@@ -76,7 +76,7 @@ int pieces(int argc, char **argv)
 	(void)argc;
 	snprintf(path, sizeof path, "%s/piece", folder);
 	piece_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	/* as each process with a real driver has: without one libc's locks cost no atomic instruction */
+	/* as with a real driver; in a process of one thread libc's locks use no atomic instruction */
 	if (piece_file < 0 || pthread_create(&thread, NULL, idle, NULL))
 		return 1;
 	measure("piece-nothing", op_nothing, n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts: blocks of pools that are shared by a pointer.  The same operations as in parts.c, under the
- * same names with pool- before them, so that guard.sh can compare the two.
+ * Parts: blocks of pools, shared by a pointer.  The operations are those of parts.c and have
+ * their names with pool- in front, so that guard.sh can compare the two.
  */
 #include "tests/bench/parts.h"
 
@@ -17,7 +17,7 @@
 _Static_assert(sizeof(CUmemPoolPtrExportData) == sizeof(CUipcMemHandle), "the board has room for export data");
 
 /* ------------------------------------------------------------ the null driver */
-/* As the driver: writes bytes 0 to 47 and leaves the others alone. */
+/* As the driver does, writes bytes 0 to 47 and does not touch the others. */
 NULL_DRIVER static CUresult null_export(CUmemPoolPtrExportData *data, CUdeviceptr p)
 {
 	memset(data->reserved, 0, CL_POOL_DRIVERS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The share cycle: allocate, fill, export, send; the consumer opens, reads, closes,
- * answers; free.  What a program that shares in a loop does all day.  share_cycle.py
- * starts the processes, compares them and says it; each of them is one of these roles:
+ * The share cycle of a program that shares in a loop: the exporter allocates, fills, exports
+ * and sends a block; the consumer opens, reads, closes and answers; the exporter frees.
+ * share_cycle.py starts the processes and compares the results.  Each process has a role:
  *
  *   share_cycle exporter links=FD,... size=BYTES seconds=S [work=MS] [late=MS] [early=1]
  *                        [cycles=N]
@@ -10,17 +10,17 @@
  *   share_cycle watcher [every=MS]     looks at the driver's free memory
  *   share_cycle bystander              allocates and frees most of what is free
  *
- * The exporter gives each consumer a block in turn, so that as many are under way as
- * there are consumers.  A consumer works for work= ms while it has the block open.  With
- * early=1 a block is freed as soon as its handle is sent, and opened late= ms after that.
- * It goes on for so many seconds, and for at least so many cycles.
+ * The exporter gives each consumer a block in turn, so each consumer has one at a time.
+ * A consumer works for work= ms while it has the block open.  With early=1 the exporter
+ * frees a block as soon as its handle is sent; the consumer opens it late= ms after that.
+ * The exporter runs for seconds= seconds, and for at least cycles= cycles.
  *
- * A role says "ready" when it has a context, and is then told by lines what to do:
+ * A role prints "ready" when it has a context.  Then it reads commands, one a line:
  * exporter: "go"; watcher: "reset", "least"; bystander: "go BYTES" (to leave free),
- * "stop".  What it found is one line of JSON.  Times are ns of CLOCK_MONOTONIC there.
+ * "stop".  It prints its result as one line of JSON.  Times there are ns of CLOCK_MONOTONIC.
  *
- * What must hold: all waits have a bound; a role does not outlive who started it; the
- * watcher and the bystander run without culimbo, whatever the others have.
+ * What must hold: every wait has a bound; a role ends with the process that started it; the
+ * watcher and the bystander run without culimbo, with or without it in the others.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -119,7 +119,7 @@ static uint64_t free_memory(void)
 static int arguments_n;
 static char **arguments;
 
-/* What follows NAME= among the arguments, or @otherwise. */
+/* Returns the value of NAME= among the arguments, or @otherwise. */
 static const char *argument(const char *name, const char *otherwise)
 {
 	size_t length = strlen(name);
@@ -144,7 +144,7 @@ static void ready(void)
 	fflush(stdout);
 }
 
-/* The next line from stdin, without its end.  False: who started us has gone, or is done. */
+/* Reads the next line from stdin, without its end.  False: stdin has ended. */
 static bool told(char *line, int size)
 {
 	if (!fgets(line, size, stdin))
@@ -153,7 +153,7 @@ static bool told(char *line, int size)
 	return true;
 }
 
-/* Whether the director says something within so many ms. */
+/* Returns whether a line from share_cycle.py arrives within so many ms. */
 static bool is_told(int ms)
 {
 	struct pollfd fd = { .fd = 0, .events = POLLIN };
@@ -178,11 +178,11 @@ struct gift {
 
 struct answer {
 	uint64_t number, open_ns, read_ns, close_ns;
-	int32_t opened; /* what the driver said */
+	int32_t opened; /* the driver's result */
 	uint32_t wrong; /* bytes of those read */
 };
 
-/* What each byte of a block is, and where a consumer looks: at its first bytes or its last. */
+/* The value of each byte of a block; and where a consumer reads: its first or last bytes. */
 static unsigned char value_of(uint64_t number)
 {
 	return (unsigned char)(1 + number % 251);
@@ -271,7 +271,7 @@ static struct {
 	unsigned int consumers;
 	struct slot {
 		int link;
-		bool waits; /* for an answer */
+		bool waits; /* an answer is due */
 		uint64_t number;
 		CUdeviceptr block;
 	} slots[CONSUMERS_MAX];
@@ -309,7 +309,7 @@ static void give_back(struct slot *slot)
 	slot->block = 0;
 }
 
-/* Waits for the answer of @slot's consumer, if it owes one; frees the block. */
+/* Waits for the answer of @slot's consumer, if one is due; then frees the block. */
 static void finish(struct slot *slot)
 {
 	struct answer answer;
@@ -365,8 +365,8 @@ static void share(struct slot *slot)
 }
 
 /*
- * Free memory, straight after a free and straight after a handle is sent, by turns.
- * Returns what the look took, which is no part of a cycle.
+ * Reads how much memory is free: by turns just after a free and just after a send.
+ * Returns how long that took; it is not part of the cycle.
  */
 static uint64_t sample(unsigned int turn)
 {
@@ -447,7 +447,7 @@ static void read_links(void)
 	MUST(what.consumers);
 }
 
-/* The first calls of each kind load what the driver loads late; nothing of it is shared. */
+/* Makes a first call of each kind, since the driver loads some parts late; shares nothing. */
 static void first_calls(void)
 {
 	CUdeviceptr block;
@@ -477,7 +477,7 @@ static int exporter(void)
 	if (!told(line, sizeof line))
 		return 0;
 
-	/* a tenth of the time, and twice round, is the warm-up */
+	/* the warm-up: a tenth of the time, and at least two rounds */
 	began = bench_now();
 	do {
 		cycle();

@@ -40,9 +40,9 @@ sys.dont_write_bytecode = True
 MIB = 1 << 20
 CALLS = ('alloc', 'fill', 'sync', 'export', 'wait', 'free', 'open', 'read', 'close')
 SPEED, PAUSE = 0.95, 2.0
-# of whom only one side is under culimbo: the other role, bare
+# variants where only one side runs under culimbo: the role that runs without
 ALONE = {'exporter alone': 'consumer', 'consumer alone': 'exporter'}
-# what stays of the driver's own when a process shares: chunks, page tables
+# memory that the driver itself keeps when a process shares: chunks, page tables
 SLACK = 4 * MIB
 
 VARIANTS = {
@@ -67,7 +67,7 @@ class Role:
 
     def __init__(self, bench, name, env, *args, fds=(), pair=None):
         self.name = name
-        # two processors of its own, where there are enough: elsewhere it would be quick or slow by
+        # two processors of its own, if there are enough: otherwise its speed would depend on
         # where it happens to run
         own = None
         if pair is not None and os.cpu_count() >= 8:
@@ -213,7 +213,7 @@ class Bench:
         if bystander:
             beside = Role(self, 'bystander', self.env, 'bystander')
             beside.ready()
-            # rounded as the driver rounds; what it keeps for itself comes on top
+            # rounded as the driver rounds; the memory that it keeps for itself is added
             need = consumers * max(size, 2 * MIB) + self.budget + (64 * MIB if self.args.gpu else SLACK)
             beside.say(f'go {need}')
             beside.ready()
@@ -417,15 +417,15 @@ def check(bench, args):
                f'{ours["failed_allocs"]} failed allocations of {ours["cycles"]} cycles')
         judge_bystander(tap, name, bench.play('culimbo', size, 2, 0, seconds, cycles, bystander=True))
 
-    # by the option; blocks that were opened wait as well while there is room
+    # the option decides; while there is room, blocks that were opened wait as well
     options = {'CULIMBO_GRACE_BYTES': '32MiB'}
     ours = bench.play('culimbo', 4 * MIB, 1, 0, seconds, 16, options=options)
-    # of the device as it was at first: the bystander before may not be quite gone
+    # as the device was at first: the bystander before may not have ended yet
     less = bench.device['free'] - ours['least'] - 4 * MIB
     tap.ok(less <= 32 * MIB, f'CULIMBO_GRACE_BYTES=32MiB: {less / MIB:.0f} MiB wait, not more')
     tap.ok(less >= 16 * MIB, f'CULIMBO_GRACE_BYTES=32MiB: {less / MIB:.0f} MiB wait, not much less')
 
-    # freed once they are sent, opened 100 ms later; the control first
+    # blocks are freed once they are sent and opened 100 ms later; the control runs first
     bare = bench.play('bare', 2 * MIB, 8, 0, seconds, late=100)
     tap.ok(bare['wrong'] or bare['refused'], 'the control: bare, of handles that are opened late '
            f'{bare["refused"]} are refused, and {bare["wrong"]} bytes are wrong')
@@ -462,11 +462,11 @@ def rounds_of(bench, variants, settings, args):
             break
         order = variants if number % 2 == 0 else variants[::-1]
         for variant in order:
-            # those of one variant alone: the driver opens and frees the slower, the later a
-            # process beside others has begun (measured: 30 us a cycle for each variant's consumer)
+            # only one variant's processes at a time: beside others, a process that starts later
+            # opens and frees more slowly (measured: 30 us a cycle for each variant's consumer)
             bench.start_consumers([variant], max(s[1] for s in settings))
             for setting in settings:
-                # a slow consumer's cycles are as long as its work: a few rounds say all
+                # a slow consumer's cycles are as long as its work: a few rounds are enough
                 if not setting[2] or number % 3 == 0:
                     results[setting].runs[variant].append(bench.play(variant, *setting, args.seconds))
             bench.stop_consumers()

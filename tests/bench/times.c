@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many times of one kind: see times.h. */
+/* Counts many times of one kind: see times.h. */
 #include "tests/bench/times.h"
 
 void times_add(struct times *times, uint64_t ns)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many times of one kind, counted: what they cost in memory does not grow, so that a
- * long measurement is not disturbed by itself.  A quantile is right to 2 %; the mean and
- * the longest are exact.  For one thread; a struct of zeros is an empty one.
+ * Counts many times of one kind.  Its memory does not grow, so a long measurement does not
+ * disturb itself.  A quantile is right to 2 %; the mean and the longest are exact.  It is
+ * for one thread.  A struct of zeros is empty.
  */
 #ifndef CL_BENCH_TIMES_H
 #define CL_BENCH_TIMES_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Each power of two is counted in so many steps. */
+/* Each power of two is divided into so many steps. */
 #define TIMES_STEPS_LOG 5
 #define TIMES_STEPS (1u << TIMES_STEPS_LOG)
 
@@ -21,10 +21,10 @@ struct times {
 
 void times_add(struct times *times, uint64_t ns);
 
-/* Of @part (0 to below 1) of the times, none is longer; ns.  0 when there are none. */
+/* Returns the quantile @part (0 to below 1) in ns, or 0 if no time was counted. */
 double times_quantile(const struct times *times, double part);
 
-/* As one member of a JSON object, in ns: "NAME": {"n":, "mean":, "median":, "p99":, "max":} */
+/* Prints one member of a JSON object, in ns: "NAME": {"n":, "mean":, "median":, "p99":, "max":} */
 void times_say(const char *name, const struct times *times);
 
 #endif

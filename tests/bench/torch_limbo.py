@@ -175,7 +175,7 @@ def driver_producer(n, side):
     not_shared = (now() - start) / n
     say(side, n, 'free-not-shared', not_shared)
     if side == 'bare':
-        # freed while held is what must not be done bare; what it costs is the line above
+        # without culimbo a held block must not be freed; the line above has the cost
         pair.tell()
         pair.hear()
         pair.end()
@@ -195,7 +195,7 @@ def driver_producer(n, side):
     pair.tell()
     pair.hear()
     closed = now()
-    # n blocks of 1 KiB: what came back is seen in steps of 2 MiB
+    # n blocks of 1 KiB: memory comes back in steps of 2 MiB
     wanted = before + max(0, (n * 1024 // (2 << 20) - 2)) * (2 << 20)
     while driver.free_memory() < wanted and now() - closed < 20e9:
         pass
@@ -261,7 +261,7 @@ def main():
         parser.error('--preload is needed')
     until = time.monotonic() + args.seconds
     found = {}
-    # the sizes that matter most first, should the time not do for all
+    # the sizes that matter most come first, in case the time is too short for all
     for n in map(int, args.sizes.split(',')):
         for role, library in (('bare-producer', None), ('culimbo-producer', args.preload), ('torch-producer', None)):
             left = until - time.monotonic()
@@ -281,7 +281,7 @@ def main():
         for side in ('torch', 'culimbo'):
             points = dict(found.get(what, {}).get(side, {}))
             if side == 'culimbo' and what in ('free', 'collect'):
-                # our part: less what the driver takes for the same, not shared
+                # our part: the time less the driver's for the same block, not shared
                 bare = found.get('free-not-shared', {}).get('bare', {})
                 if what == 'free':
                     points = {n: max(ns - bare[n], 1) for n, ns in points.items() if n in bare}
