@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Damaged files beneath real processes: another header, another kind of file, numbers that
- * lie.  Also what all scenes here begin and end with; see scenes.c.
+ * The scenes that damage the exporter file of a running process: its header, its kind, its
+ * numbers.  Also how all scenes here begin and end; see scenes.c.
  */
 #include "hostile.h"
 
@@ -17,7 +17,7 @@
 
 #include "shim/shm/layout.h"
 
-char path[300]; /* of the one exporter file */
+char path[300]; /* the only exporter file */
 char aside[320];
 static const char *file(void)
 {
@@ -119,7 +119,7 @@ static void short_copy(void)
 }
 
 static const struct damage {
-	const char *what, *reason; /* what C says of it */
+	const char *what, *reason; /* C's message about it */
 	void (*do_it)(void);
 } damages[] = {
 	{ "its magic number is another", "no culimbo header", magic },
@@ -151,13 +151,13 @@ void wait_out(double from)
 		;
 }
 
-/* One message, not two. */
+/* Requires one message, not two. */
 void once(const struct actor *c, const char *what)
 {
 	ok(lines_of(c, "\n") == 1, "%s: and nothing else", what);
 }
 
-/* P, D who holds a block of P, and then something happens to P's file. */
+/* Starts P, and D, which holds a block of P.  Then the scene damages P's file. */
 struct actor *p, *d;
 uint64_t block, at_d;
 struct handle handle;
@@ -177,8 +177,8 @@ void begin(void)
 }
 
 /*
- * P frees: D keeps it as long as it holds it, and then it comes back; or, where
- * others may have opened it unseen, for another file has the name of P's, it stays.
+ * P frees the block.  It stays while D holds it, and then its memory comes back.  If another
+ * file has the name of P's, others may have opened the block unseen, so it stays for ever.
  */
 static void d_keeps_and(const char *what, bool stays)
 {
@@ -264,7 +264,7 @@ static const struct {
 	const char *what;
 	uint64_t at;
 	uint32_t value;
-	enum { HOLDS, TOLD, REFUSED } outcome; /* C can go by what else is there, can't, or can't know */
+	enum { HOLDS, TOLD, REFUSED } outcome; /* C is protected, opens unprotected and says so, or is refused */
 } numbers[] = {
 	{ "no record chunks", AT(record_chunks), 0, TOLD },
 	{ "too many record chunks", AT(record_chunks), UINT32_MAX, TOLD },
@@ -299,7 +299,7 @@ void numbers_lie(void)
 		if (numbers[i].outcome == TOLD)
 			ok(lines_of(c, "it is damaged") == 1, "%s: C says that the file is damaged",
 			   numbers[i].what);
-		/* P goes on: more than a chunk of records */
+		/* P goes on and exports more than a chunk of records */
 		for (int n = 0; n < 600; n++) {
 			struct handle more;
 			uint64_t other = alloc(p, SMALL);
@@ -311,7 +311,7 @@ void numbers_lie(void)
 			if (!result)
 				close_block(c, at_c);
 			d_keeps(numbers[i].what);
-		} else { /* it holds it as D does */
+		} else { /* C holds the block as D does */
 			struct actor *first = d;
 
 			close_block(d, at_d);
@@ -328,8 +328,8 @@ void numbers_lie(void)
 }
 
 /*
- * P compares what it exports again with what the shared record says: where that
- * is damaged it takes the block for another one, and forgets its holders.
+ * On a second export P compares the block with its shared record.  If the record is
+ * damaged, P treats the block as new and drops its holders.
  */
 void exported_again(void)
 {

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every byte of a living exporter's file, inverted in turn while it is in use.
+ * Inverts every byte of a living exporter's file in turn, while the file is in use.
  *
- * What is promised, whichever byte of it is damaged: nobody who reads the file
- * crashes, hangs or leaves the mapping; a living exporter's name is not taken
- * away; a living importer is not reaped; and a block that it holds is not
- * released.  What is noted there for reports is read too, and can only make
- * words wrong.  The last has an end where the counting itself is damaged: the
- * bytes that say who holds a block.  Which these are, is found and compared
- * with what doc/security.md says.
+ * Whichever byte is damaged, this must hold.  No process that reads the file crashes, hangs
+ * or reads outside the mapping.  The file of a living exporter is not removed.  A living
+ * importer is not reaped, and a block that it holds is not released.  The notes for reports
+ * are damaged, too; that can only make a report wrong.  One exception is allowed: bytes that
+ * say who holds a block may release it.  The test finds these bytes and compares them with
+ * what doc/security.md says.
  *
- * Real processes and real locks: P makes the file and keeps its lock, C holds
- * records of it; the judge is a third that opens the file as an importer does.
- * What P itself would do is done by the judge to the same shared memory.
+ * Processes and locks are real.  P makes the file and keeps its lock.  C holds records of
+ * it.  The judge is a third process and opens the file as an importer does.  It also does
+ * P's part, on the same shared memory.
  *
- * FLIPS=all inverts also the bytes between what is in use one by one (else by
- * the cache line, at once): minutes instead of seconds.
+ * FLIPS=all also inverts unused bytes one by one, which takes minutes.  Without it, each
+ * unused cache line is inverted at once, which takes seconds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +57,7 @@ static void must(bool holds, const char *what)
 /* --------------------------------------------------------------- P, and C */
 static void handle_of(uint32_t record, uint8_t handle[64])
 {
-	memset(handle, 0, 64); /* the last 8 are the stamp's */
+	memset(handle, 0, 64); /* the last 8 bytes are the stamp */
 	memset(handle, (int)record + 1, 56);
 }
 
@@ -68,7 +67,7 @@ __attribute__((noreturn)) static void rest(void)
 		pause();
 }
 
-/* Starts @body, which says one number when it is ready. */
+/* Starts @body, which sends one number when it is ready. */
 static pid_t start(void (*body)(int to, uint32_t id), uint32_t id, uint32_t *said)
 {
 	int ends[2];
@@ -90,7 +89,7 @@ static pid_t start(void (*body)(int to, uint32_t id), uint32_t id, uint32_t *sai
 	return pid;
 }
 
-/* Two of each kind of note, and a stack that leads through both modules. */
+/* Writes two notes of each kind, and a stack that leads through both modules. */
 static int write_notes(struct cl_region *r)
 {
 	char *at = (char *)r->header;
@@ -100,7 +99,7 @@ static int write_notes(struct cl_region *r)
 					 .stack = 1, .kind = CL_MEMORY };
 	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE, .stack = 1, .other_stack = 1,
 				      .name = "somebody", .block_kind = CL_MEMORY };
-	/* of word 1, with a Python frame in line 7; its text is at word 6 */
+	/* the stack at word 1, with a Python frame in line 7; its text is at word 6 */
 	uint64_t stack[] = { 0, 3 | 1 << CL_PYTHON_SHIFT, 0x1100, 0x2100, 0x9000, 6 | 7ull << 32,
 			     1 << CL_TEXT_WORDS_SHIFT | 2ull << CL_TEXT_FUNCTION_SHIFT | 4ull << CL_TEXT_FILE_SHIFT,
 			     0x79702e616766 /* "fg" and "a.py" */ };
@@ -170,21 +169,21 @@ static void importer(int to, uint32_t id)
 
 /* ------------------------------------------------------------------ the judge */
 static uint32_t id, slot_of_c;
-static struct cl_region master; /* where the damage is done */
+static struct cl_region master; /* the mapping in which bytes are damaged */
 
-/* What the judging child tells: shared with it. */
+/* Shared with the judging child, which writes it. */
 static struct progress {
 	_Atomic uint64_t at;	 /* the place in the list of damages that is being tried */
-	_Atomic uint64_t step;	 /* what of it */
+	_Atomic uint64_t step;	 /* which step of that damage */
 	uint64_t tried, name_lost, reaped, released, released_at[NOTED];
-	/* The most that the file has taken.  The kernel may drop pages that were never written, so a
+	/* The most memory that the file has used.  The kernel may drop pages that were never written, so a
 	   file can take less than it did, and as much again when somebody reads. */
 	blkcnt_t blocks;
 } *progress;
 
 struct area {
 	const char *name;
-	uint64_t at, used, size; /* bytes of the file: in use, allocated */
+	uint64_t at, used, size; /* where in the file; bytes in use; bytes allocated */
 } areas[] = {
 	{ "the header", CL_AT_HEADER, sizeof(struct cl_header), CL_PAGE },
 	{ "which holder pages there are", CL_AT_WORD_PAGES, CL_PAGE, CL_PAGE },
@@ -208,7 +207,7 @@ static unsigned char *bytes(void)
 	return (unsigned char *)master.header;
 }
 
-/* As P: reap, then look whether what C holds could be released.  True: it could not. */
+/* As P does: reaps, then checks C's blocks.  True: none could be released. */
 static bool p_keeps(void)
 {
 	static struct cl_slot_watch watch[CL_SLOTS];
@@ -231,7 +230,7 @@ static bool p_keeps(void)
 	return kept;
 }
 
-/* As an importer: all that it does with a file, in a slot of its own. */
+/* As an importer does: makes every use of the file, in a slot of its own. */
 static void import(void)
 {
 	static struct cl_identity self;
@@ -247,7 +246,7 @@ static void import(void)
 	err = cl_region_open(&r, folder_fd, id, &why);
 	if (err) {
 		if (!why)
-			abort(); /* refused, and nobody could say why */
+			abort(); /* refused, and the log could not say why */
 		return;
 	}
 	progress->step = 2;
@@ -297,7 +296,7 @@ static void read_stack(const struct cl_view *view, uint32_t stack)
 		}
 }
 
-/* As a report: everything that the file says. */
+/* As a report does: reads everything in the file. */
 static void report(void)
 {
 	struct cl_view view;
@@ -324,7 +323,7 @@ static void report(void)
 			abort();
 		read_stack(&view, block.export_stack);
 		read_stack(&view, block.free_stack);
-		/* (each asks /proc who lives) */
+		/* (each read asks /proc who lives) */
 		if (i == 0 && cl_view_holders(&view, i, holder, 2))
 			must_be_text(holder[0].name, sizeof holder[0].name);
 	}
@@ -349,7 +348,7 @@ static void try_damage(uint64_t place)
 	bool kept;
 
 	progress->tried++;
-	/* P comes first, and once more after an importer: that one may have put things right */
+	/* P's part comes first, and again after an importer, which may have repaired something */
 	progress->step = 10;
 	kept = p_keeps();
 	import();
@@ -365,13 +364,13 @@ static void try_damage(uint64_t place)
 	cl_region_name(name, id);
 	if (faccessat(folder_fd, name, F_OK, AT_SYMLINK_NOFOLLOW)) {
 		progress->name_lost++;
-		/* as it was, for the rest (O_TMPFILE's one link is used up, so by C's) */
+		/* O_TMPFILE allows one link only, so the parent starts P and C again */
 		_exit(2);
 	}
 	progress->step = 0;
 }
 
-static unsigned char *before; /* a copy of all that is allocated, by area */
+static unsigned char *before; /* a copy of all allocated bytes, by area */
 static uint64_t offset_in_copy(unsigned int area)
 {
 	uint64_t at = 0;
@@ -386,7 +385,7 @@ static void as_before(void)
 		memcpy(bytes() + areas[i].at, before + offset_in_copy(i), areas[i].size);
 }
 
-/* Damage number @n of @area: which bytes, and how.  False: there are no more. */
+/* Does damage number @n of @area.  False: there is no such number. */
 static bool damage(const struct area *area, uint64_t n, bool all, bool do_it, uint64_t *place)
 {
 	uint64_t single = all ? area->size : area->used, length = 1, at;
@@ -411,7 +410,7 @@ static bool damage(const struct area *area, uint64_t n, bool all, bool do_it, ui
 	return true;
 }
 
-/* In a child: damages from @from on, until one of them is fatal. */
+/* In a child: does the damages from number @from on, until one is fatal. */
 __attribute__((noreturn)) static void judge(const struct area *area, uint64_t from, bool all)
 {
 	uint64_t place;
@@ -435,7 +434,7 @@ static void put_right(void)
 	cl_region_close(&master);
 }
 
-/* Bytes that say who holds what of the records that C holds. */
+/* True if the byte says who holds a record that C holds. */
 static bool says_who_holds(uint64_t place)
 {
 	return (place >= CL_AT_HOLDERS && place < CL_AT_HOLDERS + HELD * 8) ||

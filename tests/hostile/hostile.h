@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the scenes of damaged and hostile files share: P and D, who holds a block of P, and
- * P's file.
+ * Shared by the scenes of damaged and hostile files: P, D, which holds a block of P, and P's
+ * file.
  */
 #ifndef CL_TEST_HOSTILE_H
 #define CL_TEST_HOSTILE_H
@@ -16,7 +16,7 @@
 #define NOBODY 65534
 
 /* damage.c */
-extern char path[300]; /* of the one exporter file */
+extern char path[300]; /* the only exporter file */
 extern char aside[320];
 void must(bool holds, const char *what);
 void poke(uint64_t at, const void *bytes, size_t n);

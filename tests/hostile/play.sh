@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Plays the scenes of a program of tests/e2e's kind on the simulated driver, one
-# after the other: play.sh PROGRAM [PATTERN].  Prints TAP.
+# Plays a program's scenes on the simulated driver, one after the other:
+# play.sh PROGRAM [PATTERN].  The program is one like those of tests/e2e.  Prints TAP.
 #
-# Must always hold: each scene has a folder of its own with a CULIMBO_DIR and a
-# CULIMBO_SIM_DIR, which is gone afterwards, and a deadline.
+# Must always hold: each scene has its own folder, with a CULIMBO_DIR and a
+# CULIMBO_SIM_DIR, which is removed afterwards.  Each scene has a deadline.
 set -u
 program=${1:?usage: play.sh PROGRAM [PATTERN]}
 pattern=${2:-*}
 seconds=120 # for one scene
 
 unset E2E_GPU TEST_DOOR
-# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+# The files of killed processes are removed at once: tests count files.  tests/tools/dead.bats tests the default.
 export CULIMBO_KEEP_DEAD=0
 export E2E_ON=simulated E2E_BUILD=${top_builddir:?}
 E2E_TMP=$(mktemp -d "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")/culimbo-play.XXXXXX") || exit 99

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Damaged and hostile files beneath real processes (the actors of tests/e2e).
+ * Damaged and hostile files under real processes (the actors of tests/e2e).
  *
- * In each scene D holds a block of P when something is done to P's file, or to
- * the folder it is in.  What must hold then: C, who comes later, gets what it
- * would get without culimbo, and says once why it is not looked after; P and D
- * go on, and what D holds is given to nobody before D lets go; what is not P's
- * is still there when all have gone.
+ * In each scene D holds a block of P while P's file or its folder is damaged.  What must
+ * hold then: C, which comes later, uses the driver's own result and says once why culimbo
+ * does not protect it.  P and D go on.  D's block is given to no other before D closes it.
+ * Files that are not P's are still there at the end.
  */
 #include "hostile.h"
 
@@ -38,7 +37,7 @@ static void deleted(enum deletion how)
 	begin();
 	second = alloc_filled(p, SMALL, OWN + 1);
 	handle = export_block(p, second);
-	if (how != DELETED) { /* a copy, byte by byte, of what there is */
+	if (how != DELETED) { /* copy the file byte by byte */
 		char command[800];
 		int fd;
 
@@ -52,7 +51,7 @@ static void deleted(enum deletion how)
 	} else {
 		must(!unlink(path), "unlink");
 	}
-	/* exported once more: P could notice now */
+	/* export once more: P could notice now */
 	handle = export_block(p, second);
 	c = ENTER("C", .env = ENV);
 	result = try_open(c, &handle, &at_c);
@@ -68,7 +67,7 @@ static void deleted(enum deletion how)
 	else
 		ok(lines_of(c, "\n") == 1 && lines_of(c, "is a copy"), "%s: C says so, once", what);
 	close_block(c, at_c);
-	/* who was there before goes on sharing, also what is new */
+	/* processes that were there before go on sharing, new blocks as well */
 	second = alloc_filled(p, SMALL, OWN + 2);
 	handle = export_block(p, second);
 	at_c = open_block(d, &handle);
@@ -100,7 +99,7 @@ static void made_again(void)
 	deleted(PUT_ASIDE);
 }
 
-/* The whole folder, as logind's RemoveIPC does it. */
+/* Deletes the whole folder, as logind's RemoveIPC does. */
 static void folder_deleted(void)
 {
 	struct actor *q, *c;
@@ -152,7 +151,7 @@ static void neighbours(void)
 	c = ENTER("C", .env = ENV);
 	at_c = open_block(c, &handle);
 	ok(reads(c, at_c, SMALL, OWN, NULL), "a fifo, a directory and links beside it: C opens and reads");
-	/* an allocation that fails asks all exporters of the folder */
+	/* after an allocation fails, culimbo asks all exporters of the folder for memory */
 	ASK(p, alloc, (uint64_t)1 << 50);
 	ASK(c, alloc, (uint64_t)1 << 50);
 	ok(lines_of(p, "\n") <= 1 && lines_of(c, "\n") <= 1, "a fifo and others beside it: one line at most");
@@ -165,8 +164,8 @@ static void neighbours(void)
 }
 
 /*
- * P closes every descriptor that it does not know, and sleeps: it has no lock any
- * more, but lives, and maps its file.  Twice somebody looks, with the settling time between.
+ * P closes every descriptor that it does not know, and sleeps.  It has no lock any more, but
+ * it lives and maps its file.  Others check it twice, with the settling time in between.
  */
 static void no_descriptor(void)
 {
@@ -217,7 +216,7 @@ static void bad_folder(const char *what, mode_t mode, uid_t owner)
 	once(c, what);
 	close_block(c, at_c);
 	d_keeps(what);
-	/* and one that would make a file there */
+	/* a process that exports would make a file there */
 	block = alloc_filled(c, SMALL, OWN);
 	handle = export_block(c, block);
 	at_d = open_block(d, &handle);
@@ -242,7 +241,7 @@ static void folder_of_another(void)
 }
 
 /* --------------------------------------------------------------- other users */
-/* What another user tries: each line is one that must fail. */
+/* Tries what another user could try; each line must fail. */
 static int tries_all(void)
 {
 	char other[340];
@@ -304,7 +303,7 @@ static void other_users(void)
 		printf("ok - other users # SKIP only root can be two users\n");
 		return;
 	}
-	/* so that it is the folder that stops them, and not what it is in */
+	/* open its parent, so that it is the folder itself that stops them */
 	must(!chmod(getenv("E2E_TMP"), 0755) && !chmod(getenv("E2E_SCENE_DIR"), 0755), "chmod");
 	begin();
 	must(!stat(limbo_folder(), &st), "stat");
@@ -313,7 +312,7 @@ static void other_users(void)
 	ok((st.st_mode & 07777) == 0600, "and so is the file");
 	wrong = as_nobody(tries_all);
 	ok(wrong == 0, "another user can't open, move, cut or delete it (%#x)", (unsigned int)wrong);
-	/* where everybody may write (sticky), the file's own rights count */
+	/* in a sticky folder, where everybody may write, the file's own rights count */
 	must(!chmod(limbo_folder(), 01777), "chmod");
 	wrong = as_nobody(tries_all);
 	ok(wrong == 0, "nor in a sticky folder (%#x)", (unsigned int)wrong);
@@ -333,7 +332,7 @@ static void other_users(void)
 }
 
 /* ------------------------------------------------------------ the same user */
-/* doc/security.md says so: it is what such a process can do by kill(2) as well. */
+/* Truncates P's file.  doc/security.md allows it: kill(2) does the same harm. */
 static void same_user(void)
 {
 	int status;
@@ -349,7 +348,7 @@ static void same_user(void)
 	unlink(path);
 }
 
-/* What P says of its importers was written by them. */
+/* The importers themselves wrote the names that P reports. */
 static void names_in_reports(void)
 {
 	static const char name[16] = "\033]0;x\a\nculimbo";
@@ -384,7 +383,7 @@ const struct scene memory_scenes[] = {
 	{ "names-in-reports", names_in_reports, 0 },
 	{ .name = NULL },
 };
-/* The stage has a list of each of its own kinds; here there is one. */
+/* The stage wants a list for each of its kinds; here there is one. */
 const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { { .name = NULL } },
 	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
 	green_scenes[] = { { .name = NULL } },

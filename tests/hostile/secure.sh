@@ -1,11 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A program that runs with more rights than who started it (setuid), where an
-# administrator has put the library into /etc/ld.so.preload: what that user has
-# in his environment must not make the program write a file for him.  Prints TAP.
+# An administrator has put the library into /etc/ld.so.preload, and a user starts a setuid
+# program: the user's environment must not make it write a file.  Prints TAP.
 #
-# Must always hold: nothing outside a mount namespace of its own is changed.
+# Must always hold: the test changes nothing outside its own mount namespace.
 set -u
 library=${top_builddir:?}/.libs/libculimbo.so
 plan() {
@@ -35,7 +34,7 @@ mount -t overlay -o "lowerdir=/etc,upperdir=$work/upper,workdir=$work/work" over
 	skip "an overlay cannot be mounted"
 echo "$work/libculimbo.so" > /etc/ld.so.preload
 
-# (.PID is added to the name)
+# Succeeds if the program wrote its report.  culimbo adds .PID to the name.
 written() {
 	[ -n "$(find "$work/out" -name "$1.*" -size +0)" ]
 }
