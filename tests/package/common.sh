@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# What the tests of this folder have in common; they read it with `.`: a folder of
-# their own, $tmp, gone afterwards, and lines of TAP.
+# Shared by the tests of this folder, which read it with `.`.  It makes a folder, $tmp, which
+# is removed at exit, and prints TAP.
 : "${top_builddir:?run by make}" "${top_srcdir:?run by make}"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-package.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -18,10 +18,10 @@ ok() { # STATUS TEXT
 	fi
 	return "$1"
 }
-show() { # FILE: its end, as comments
+show() { # FILE: prints its end as comments
 	tail -n 40 "$1" | cut -c1-300 | sed 's/^/#   /'
 }
-demo_lines() { # what the README has of its demo: its lines into $tmp/demo.sh, and what they print into $tmp/promised
+demo_lines() { # copies the README's demo into $tmp/demo.sh, and its output into $tmp/promised
 	# shellcheck disable=SC2016 # sed's
 	sed -n 's/^\$ \(culimbo run --simulate .*\)/\1/p' "$top_srcdir/README.md" > "$tmp/demo.sh"
 	# shellcheck disable=SC2016 # sed's

@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Both compilers, in TAP: gcc and clang build all of it from nothing without a
-# warning, and what each built makes the demo right, and can be patched.  gcc has the CUDA headers that
-# the build at hand has, clang the oldest that the package registry keeps (11.8),
-# where that can be reached: else the same ones, which the line says.
+# Tests both compilers; prints TAP.  gcc and clang each build everything without a warning.
+# With each build the demo prints the right result, and the hooks can be patched.  gcc uses
+# this build's CUDA headers.  clang uses the oldest ones in the package registry (11.8), or
+# this build's if the registry can't be reached; the test's line says which.
 set -u
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 
-# Sets $cuda to CUDA 11.8's headers, or leaves it.
+# Sets $cuda to CUDA 11.8's headers if they can be fetched.
 find_oldest_headers() {
 	python3 -m pip download -q --no-input --no-deps --only-binary :all: \
 		--disable-pip-version-check --timeout 30 --retries 1 -d "$tmp/wheel" \
@@ -19,7 +19,7 @@ find_oldest_headers() {
 	[ -z "$found" ] || cuda=$(dirname "$(dirname "$found")")
 }
 
-# The release that the headers of $cuda are of.
+# Prints the CUDA release of the headers in $cuda.
 release() {
 	sed -n 's/^#define CUDA_VERSION \([0-9]*\)$/\1/p' "$cuda/include/cuda.h" |
 		awk '{ printf "%d.%d", $1 / 1000, $1 % 1000 / 10 }'
@@ -38,12 +38,12 @@ build() { # COMPILER
 		show "$tree.said"
 		return
 	}
-	# (the program is the one of the build at hand)
+	# (the program comes from this build)
 	CULIMBO_DIR=$tree/limbo CULIMBO_SIM_DIR=$tree/sim "$tree/tools/culimbo" run --simulate -- \
 		"$top_builddir/tests/e2e/demo" > "$tree.out" 2>&1 < /dev/null &&
 		grep -q '^right' "$tree.out"
 	ok $? "the demo is right with what $1 built" || show "$tree.out"
-	# (the decoder is that of the build at hand)
+	# (the decoder comes from this build)
 	sh "$top_srcdir/tests/patch/decode.sh" "$tree" "$top_builddir/tests/patch/decode" > "$tree.out" 2>&1
 	ok $? "what a program gets of it can be patched" || show "$tree.out"
 }

@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# distribution.sh SUITE...: the packages where nothing else is, in TAP.  For each SUITE debootstrap makes
-# an empty root file system, with pip and no more.  There the wheel is installed by the README's line, then
-# the Debian packages are, and each time the README's demo must be right under culimbo, and wrong without.
+# distribution.sh SUITE...: tests the packages in an empty system; prints TAP.  For each SUITE debootstrap
+# makes a root file system with only pip added.  The test installs the wheel there by the README's line,
+# and then the Debian packages.  Each time the README's demo must be right under culimbo, and wrong without.
 #
 # `make check-distribution DISTRIBUTION="bullseye trixie"` builds the packages once and runs it, as root.
-# It needs the network, some minutes and 400 MB for each SUITE, which are gone afterwards.  MIRROR and
-# KEYRING are debootstrap's, for a SUITE that its own mirror no longer has.  With ROOTS=DIR what
-# is in DIR/SUITE is taken, and made there if it is missing; it stays, as it was.  With DEBS=DIR the Debian
-# packages in DIR are taken, and not built anew.
+# Each SUITE needs the network, some minutes, and 400 MB that are removed afterwards.  MIRROR and KEYRING
+# are passed to debootstrap, for a SUITE that has left its usual mirror.  With ROOTS=DIR the test uses the
+# root file system in DIR/SUITE, makes it if it is missing, and leaves it unchanged.  With DEBS=DIR it uses
+# the Debian packages in DIR and builds none.
 set -u
 for need in debootstrap unshare dpkg-buildpackage; do
 	command -v $need > /dev/null || {
@@ -21,7 +21,7 @@ done
 	echo '1..0 # SKIP only root can make a root file system'
 	exit 0
 }
-# What is mounted here ends with this namespace, whatever ends the test.
+# Mounts end with this namespace, however the test ends.
 # shellcheck disable=SC2016 # the inner shell's
 [ "${IN_NAMESPACE-}" = "$PPID" ] || exec unshare -m sh -c 'IN_NAMESPACE=$$ sh "$0" "$@"; exit $?' "$0" "$@"
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -36,9 +36,9 @@ version=${version#culimbo }
 wheel=$top_builddir/wheel/dist/culimbo-$version-py3-none-manylinux_2_17_$machine.manylinux2014_$machine.whl
 cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$top_builddir/Makefile")
 mkdir -p "$tmp/files/build/tests/e2e" "$tmp/debs" "$tmp/top" && cp "$wheel" "$tmp/files/" || exit 1
-# The wheel is all that is needed, so nothing is asked of the network (PIP_NO_INDEX).
+# The wheel needs no other package, so pip does not use the network (PIP_NO_INDEX).
 line=$(sed -n 's/^\(pip install culimbo-.*\.whl\).*/\1/p' "$top_srcdir/README.md")
-# the demo, by the wheel's compiler, so that it runs with an old C library, too
+# The wheel's compiler builds the demo, so that it runs with an old C library, too.
 "$top_builddir/wheel/$machine/zig-cc" -O2 -I "$cuda/include" -o "$tmp/files/build/tests/e2e/demo" "$top_srcdir/tests/e2e/demo.c" \
 	"$top_builddir/wheel/$machine/tools/sim/.libs/libcuda.so.1" > "$tmp/demo.log" 2>&1
 ok $? "the demo is built for glibc 2.17" || { show "$tmp/demo.log"; finish; }
@@ -57,15 +57,15 @@ for package in libculimbo culimbo; do
 done
 
 # ------------------------------------------------------------------------ one distribution
-inside() { # COMMAND...: in the root file system, with nothing of this machine's environment
+inside() { # COMMAND...: runs it in the root file system, with a clean environment
 	chroot "$top" /usr/bin/env -i PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root \
 		PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 "$@" < /dev/null
 }
-readme() { # COMMAND...: inside, in the folder of the files
+readme() { # COMMAND...: runs it inside, in the folder of the files
 	# shellcheck disable=SC2016 # the inner shell's
 	inside sh -c 'cd /opt/files && exec "$@"' sh "$@"
 }
-begin() { # a copy of $root, by an overlay in memory, so that the next package finds nothing of this one
+begin() { # makes a copy of $root, an overlay in memory, so that each package starts from an empty system
 	top=$tmp/top/root
 	mount -t tmpfs -o size=3g tmpfs "$tmp/top" && mkdir "$tmp/top/upper" "$tmp/top/work" "$top" &&
 		mount -t overlay overlay -o "lowerdir=$root,upperdir=$tmp/top/upper,workdir=$tmp/top/work" "$top" &&
@@ -75,14 +75,14 @@ begin() { # a copy of $root, by an overlay in memory, so that the next package f
 end() {
 	umount -R "$tmp/top"
 }
-demo_is_right() { # PACKAGE: the README's lines of the demo print what it says
+demo_is_right() { # PACKAGE: the README's demo prints what the README says
 	demo_lines && cp "$tmp/demo.sh" "$top/opt/files/" && {
 		readme sh demo.sh > "$tmp/printed" 2>&1
 		diff "$tmp/promised" "$tmp/printed" > "$tmp/diff"
 	}
 	ok $? "$suite, $1: the demo is corrupted without culimbo, and right with it" || show "$tmp/diff"
 }
-build_there() { # the Debian packages, with the distribution's own tools; CUDA's headers are this machine's
+build_there() { # builds the Debian packages with the distribution's tools and this machine's CUDA headers
 	source=$top/opt/files/culimbo
 	mkdir "$source" "$top/opt/cuda" && tar -xf "$top_builddir/culimbo-$version.tar.gz" -C "$source" --strip-components=1 &&
 		cp -R "$top_srcdir/debian" "$source/" && mount --bind "$cuda" "$top/opt/cuda" &&
@@ -128,7 +128,7 @@ for suite in "$@"; do
 		rm "$top"/opt/files/*.deb
 		build_there > "$tmp/dpkg.log" 2>&1
 		ok $? "$suite, Debian packages: dpkg-buildpackage builds them there" || {
-			grep -m 8 -E ' (fatal )?error:? |line [0-9]+: ' "$tmp/dpkg.log" > "$tmp/why" # the end alone is configure's log
+			grep -m 8 -E ' (fatal )?error:? |line [0-9]+: ' "$tmp/dpkg.log" > "$tmp/why" # the end of the log is only configure's
 			show "$tmp/why"
 			show "$tmp/dpkg.log"
 		}

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The Debian packages, in TAP: the release tarball is made, its packages are
-# built from it by dpkg-buildpackage, lintian finds no error, each file lies in
-# the package that it belongs to, and what is installed works.
+# Tests the Debian packages; prints TAP.  It makes the release tarball and builds the
+# packages from it with dpkg-buildpackage.  lintian must find no error, each file must be in
+# its package, and the installed program must work.
 #
-# `make check-package` runs it: it builds everything anew, about a minute.
+# `make check-package` runs it.  It builds everything, which takes about a minute.
 set -u
 for need in dpkg-buildpackage dh lintian; do
 	command -v $need > /dev/null || {
@@ -30,13 +30,13 @@ packaged=$(sed -n '1s/.*(\(.*\)-.*/\1/p' "$top_srcdir/debian/changelog")
 ok $? "debian/changelog is of version $version (it says $packaged)"
 
 # ------------------------------------------------------------------ the packages
-# -d: what is needed is there by whatever way (the CUDA headers are not a package)
+# -d: the build dependencies need not be packages here (the CUDA headers are none)
 cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$top_builddir/Makefile")
 (cd "$tmp/culimbo-$version" && unset MAKEFLAGS MFLAGS MAKELEVEL &&
 	CUDA_HOME=$cuda DEB_BUILD_OPTIONS="parallel=$(nproc)" dpkg-buildpackage -us -uc -d) \
 	> "$tmp/build.log" 2>&1 < /dev/null
 ok $? "dpkg-buildpackage builds them from it, source and binary" || { show "$tmp/build.log"; finish; }
-# (the maintainer's address is for who uploads it to say)
+# (whoever uploads the package sets the maintainer's address)
 lintian --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog --fail-on error --allow-root "$tmp"/culimbo_*.changes > "$tmp/lintian.log" 2>&1
 status=$?
 sed 's/^/# lintian: /' "$tmp/lintian.log"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# python.sh SUITE...: Python frames with the python3 of other distributions, in TAP.  For each SUITE
-# debootstrap makes a root file system.  What is built here is mounted there, and tests/report/python.bats
-# runs with that python3.  So a version is tried that this machine has not.
+# python.sh SUITE...: tests Python frames with the python3 of other distributions; prints TAP.  For each
+# SUITE debootstrap makes a root file system.  This build is mounted there, and tests/report/python.bats
+# runs with that python3.  So it tests versions that this machine does not have.
 #
-# `make check-distribution-python DISTRIBUTION=sid` runs it, as root.  It needs the network, some minutes
-# and 400 MB for each SUITE.  MIRROR, KEYRING and ROOTS are as for distribution.sh; the C library there must not be
-# older than the one that this was built with.
+# `make check-distribution-python DISTRIBUTION=sid` runs it, as root.  Each SUITE needs the network, some
+# minutes and 400 MB.  MIRROR, KEYRING and ROOTS are as for distribution.sh.  The C library there must not
+# be older than the one that this was built with.
 set -u
 for need in debootstrap unshare; do
 	command -v $need > /dev/null || {
@@ -19,7 +19,7 @@ done
 	echo '1..0 # SKIP only root can make a root file system'
 	exit 0
 }
-# What is mounted here ends with this namespace, whatever ends the test.
+# Mounts end with this namespace, however the test ends.
 # shellcheck disable=SC2016 # the inner shell's
 [ "${IN_NAMESPACE-}" = "$PPID" ] || exec unshare -m sh -c 'IN_NAMESPACE=$$ sh "$0" "$@"; exit $?' "$0" "$@"
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -29,11 +29,11 @@ trap 'umount -l "$tmp/top" 2> /dev/null; rm -rf --one-file-system "$tmp"' EXIT
 top=$tmp/top/root
 mkdir "$tmp/top"
 
-inside() { # COMMAND...: in the root file system, with nothing of this machine's environment
+inside() { # COMMAND...: runs it in the root file system, with a clean environment
 	chroot "$top" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root \
 		top_builddir="$top_builddir" top_srcdir="$top_srcdir" CULIMBO="$top_builddir/tools/culimbo" "$@" < /dev/null
 }
-begin() { # a copy of $root, by an overlay in memory, with both trees at the paths that they have here
+begin() { # makes a copy of $root, an overlay in memory, with both trees at their paths on this machine
 	mount -t tmpfs -o size=3g tmpfs "$tmp/top" && mkdir "$tmp/top/upper" "$tmp/top/work" "$top" &&
 		mount -t overlay overlay -o "lowerdir=$root,upperdir=$tmp/top/upper,workdir=$tmp/top/work" "$top" &&
 		mount -t proc proc "$top/proc" && mount -t tmpfs tmpfs "$top/dev/shm" &&

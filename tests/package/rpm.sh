@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The RPM packages, in TAP: rpmbuild makes them from the release tarball by its own spec file, each
-# file lies in the package that it belongs to, they provide and require what they should, and what
-# is in them works.  `make check-package` runs it, after package.sh.
+# Tests the RPM packages; prints TAP.  rpmbuild makes them from the release tarball and its spec
+# file.  Each file must be in its package, the packages must provide and require the right things,
+# and the installed program must work.  `make check-package` runs it, after package.sh.
 set -u
 for need in rpmbuild cpio; do
 	command -v $need > /dev/null || {
@@ -22,7 +22,7 @@ version=${version#culimbo-}
 grep -qx "Version: *$version" "$top_srcdir/tools/culimbo.spec"
 ok $? "tools/culimbo.spec is of version $version"
 
-# --nodeps: what is needed is there, but as another distribution's packages
+# --nodeps: the build dependencies are here, but not as RPM packages
 cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$top_builddir/Makefile")
 (unset MAKEFLAGS MFLAGS MAKELEVEL && rpmbuild -ta --nodeps --define "_topdir $tmp/rpm" --define "cuda_home $cuda" \
 	--define "debug_package %{nil}" --define "_rpmdir $tmp/made" "$tarball") > "$tmp/build.log" 2>&1 < /dev/null
@@ -58,8 +58,8 @@ CULIMBO_DIR=$tmp/limbo CULIMBO_SIM_DIR=$tmp/sim "$root/usr/bin/culimbo" run --si
 ok $? "the demo is right under what they install" || show "$tmp/run.out"
 
 # ------------------------------------------------------------------------ installed where nothing is
-# No RPM distribution's files are needed: a package of this machine's C library, shell and pkg-config is
-# the base system.  rpmbuild finds out what it provides, so the packages' own requirements are checked.
+# No RPM distribution is needed: we package this machine's C library, shell and pkg-config as the base
+# system.  rpmbuild finds out what that provides, so rpm checks the requirements of our packages.
 [ "$(id -u)" = 0 ] || {
 	echo '# not root, so they are not installed in an empty root file system'
 	finish

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Two versions on one host, in TAP: this build, and one whose files in CULIMBO_DIR have another layout,
-# in one directory.  Each way: neither reads the other's files, the importer says so once, and its
-# program goes on as without culimbo.  Blocks of pools are shared with that version, and with one that
-# knows no pools, by the scene pool-older (tests/e2e).  `make check-package` runs it: it builds libraries.
+# Tests two versions in one CULIMBO_DIR; prints TAP.  One is this build; the other's files have another
+# layout.  Whichever exports, neither reads the other's files, the importer says so once, and its
+# program goes on as without culimbo.  The scene pool-older (tests/e2e) shares blocks of pools with that
+# version, and with one that knows no pools.  `make check-package` runs it: it builds libraries.
 set -u
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -20,7 +20,7 @@ ${MAKE:-make} -C "$top_builddir" dist-gzip > "$tmp/dist.log" 2>&1 &&
 	layout=$(sed -n 's/^#define CL_LAYOUT_VERSION \([0-9]*\)u$/\1/p' "$tmp/tree/shim/shm/layout.h") &&
 	(cd "$tmp/tree" && unset MAKEFLAGS MFLAGS MAKELEVEL &&
 		./configure -q --disable-dependency-tracking --with-cuda="$(sed -n 's/^CUDA_HOME_DIR = //p' "$top_builddir/Makefile")" &&
-		# its hooks of pools' pointers only call the driver
+		# this version's hooks of pool pointers only call the driver
 		sed 's/cl_pool_pointer_\(export\|import\)(/cl_driver.cuMemPool\1Pointer(/
 			s/cuMemPoolexport/cuMemPoolExport/; s/cuMemPoolimport/cuMemPoolImport/' \
 			preload/hook_ipc.c > hook_ipc.c && ! cmp -s hook_ipc.c preload/hook_ipc.c && mv hook_ipc.c preload/hook_ipc.c &&

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The wheels, in TAP: what each needs of a system, what auditwheel says of it, and the one of this
-# machine in fresh virtual environments of each Python that is here (the one on PATH, and pyenv's).
-# With CHROOT=DIR, a root file system with a python3 and an older C library, also there (root only).
+# Tests the wheels; prints TAP.  It checks what each needs from a system, and asks auditwheel.  It
+# installs this machine's wheel into a fresh virtual environment of each Python here: the one on PATH,
+# and pyenv's.  With CHROOT=DIR, a root file system with python3 and an older C library, it installs it
+# there as well (root only).
 #
 # `make check-wheel` builds them (`make wheel`) and runs it.
 set -u
@@ -21,7 +22,7 @@ skip() { # TEXT
 	number=$((number + 1))
 	echo "ok $number # SKIP $1"
 }
-newest_version() { # FILE: of the C library's symbols
+newest_version() { # FILE: prints the newest version of the C library's symbols that it needs
 	readelf -VW "$1" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -n 1
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python module of the wheel, installed: wheel_api.py DEMO.  Prints "right" at the end."""
+"""Tests the installed wheel's Python module: wheel_api.py DEMO.  Prints "right" at the end."""
 
 import multiprocessing
 import os
@@ -26,7 +26,7 @@ def main():
     except RuntimeError as error:
         assert "culimbo run" in str(error)
 
-    # env(): ours is first, and once; nothing of this process is changed
+    # env(): our library comes first, and once; this process's environment does not change
     before = dict(os.environ)
     library = culimbo.path()
     first = culimbo.env({"LD_PRELOAD": "/other.so:/elsewhere/libculimbo.so", "CULIMBO_LOG": "info"}, grace="1s", log=None)
@@ -39,7 +39,7 @@ def main():
     said = subprocess.run([DEMO], env=culimbo.env(simulate=True), stdout=subprocess.PIPE, universal_newlines=True)
     assert said.stdout == "right: the consumer reads 17, its own byte\n", said.stdout
 
-    # preload(): for what is started within it
+    # preload(): for programs that are started within it
     for method in ("spawn", "forkserver"):
         with culimbo.preload(grace="3s"):
             with multiprocessing.get_context(method).Pool(1) as pool:
@@ -48,7 +48,7 @@ def main():
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.map(is_active, [0]) == [(False, None)]
 
-    # within a process that is under it
+    # within a process that runs under culimbo
     code = (
         "import culimbo; assert culimbo.active(); r = culimbo.report(); "
         "assert r[0]['type'] == 'process' and r[-1]['type'] == 'summary', r; "
