@@ -2,19 +2,19 @@
 /*
  * Runs a command in namespaces of its own: into [OPTION...] -- COMMAND...
  *
- *   --uid=N         first becomes user N of the namespace it comes from
- *   --user=N        in a user namespace, where its user is called N (none: has no name)
+ *   --uid=N         first becomes user N of the outer namespace
+ *   --user=N        in a user namespace, where its user is N (none: is not mapped)
  *   --pid           in a PID namespace, where it is process 1
  *   --pid=2         in a PID namespace, where it is process 2
  *   --proc=own|none with a /proc of that PID namespace, or without any
- *   --time          in a time namespace, in which it is 1,000,000 s later
- *   --bind=FROM:TO  FROM is seen at TO as well
- *   --boot=FILE     as systemd-nspawn does it: another boot id
- *   --same-addresses  each such process has its memory at the same addresses, as device memory is
+ *   --time          in a time namespace, whose clock is 1,000,000 s ahead
+ *   --bind=FROM:TO  mounts FROM at TO as well
+ *   --boot=FILE     gives it another boot id, as systemd-nspawn does
+ *   --same-addresses  gives each such process its memory at the same addresses, as device memory has
  *
- * INTO_PID, if set, names a file that gets the command's pid as seen from here.
- * Ends as the command did, and the command ends with it.  Status 77: the kernel
- * or its settings forbid it.
+ * INTO_PID, if set, names a file; it gets the command's pid in the outer namespace.
+ * It exits with the command's status, and the command ends with it.  Status 77: the
+ * kernel or its settings forbid the namespace.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +97,7 @@ static void mounts(void)
 		must(!mount(boot, "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL), "another boot id");
 }
 
-/* Process 1 of the namespace whose children are now made: it does nothing, and ends with us. */
+/* Makes process 1 of the namespace of our next children.  It does nothing, and ends with us. */
 static void first_process(void)
 {
 	pid_t first = fork();
@@ -170,7 +170,7 @@ int main(int argc, char **argv)
 		snprintf(text, sizeof text, "%d\n", (int)child);
 		put(getenv("INTO_PID"), text);
 	}
-	/* what only it should read */
+	/* only the command should read this */
 	close(STDIN_FILENO);
 	while (waitpid(child, &status, 0) < 0)
 		must(errno == EINTR, "waitpid");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mount namespace of one's own, for tests that want a file system to fill.
+ * Gives a test its own mount namespace, so that it can mount a file system and fill it.
  *
  * Who is not root gets it in a user namespace, where both ids must be mapped: on a
  * tmpfs that is mounted there nobody can make a file whose user or group is not
@@ -28,7 +28,7 @@ static inline bool own_mounts_write(const char *path, const char *text)
 	return written;
 }
 
-/* 0: what is mounted from now on is seen by this process and its children alone.  -errno: it may not be had. */
+/* Makes later mounts visible only to this process and its children.  Returns 0 or -errno. */
 static inline int own_mounts(void)
 {
 	unsigned int uid = geteuid(), gid = getegid();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Actors in other places: how they get there, who they are from here, and what is asked of
- * them in all scenes.
+ * Actors in other namespaces: how they get there, their pids as seen from here, and the
+ * checks that all scenes make.
  */
 #include "places.h"
 
@@ -28,7 +28,7 @@ bool system_ok(const char *command)
 	return status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Whether `into` can do @options here; else the scene is skipped, with the reason. */
+/* Returns whether `into` can do @options here.  If not, skips the scene with the reason. */
 bool can(const char *options, const char *what)
 {
 	char command[1200], why[200] = "", path[300];
@@ -51,7 +51,7 @@ bool can(const char *options, const char *what)
 	return false;
 }
 
-/* A build folder whose culimbo command starts by `into @options`. */
+/* Sets up a build folder whose culimbo command is started by `into @options`. */
 static void build_through(const char *name, const char *options)
 {
 	char path[450], target[500], pid[460];
@@ -73,7 +73,7 @@ static void build_through(const char *name, const char *options)
 	script = fopen(target, "w");
 	must(script != NULL, target);
 	fprintf(script, "#!/bin/sh\nexport INTO_PID='%s'\n", pid);
-	if (strstr(options, "--proc=none")) /* (culimbo run finds what it needs by /proc) */
+	if (strstr(options, "--proc=none")) /* (culimbo run needs /proc to find the library) */
 		fprintf(script,
 			"shift 3\nexec '%s' %s -- env 'LD_PRELOAD=%s/.libs/libculimbo.so' "
 			"'LD_LIBRARY_PATH=%s/tools/sim/.libs' \"$@\"\n",
@@ -83,7 +83,7 @@ static void build_through(const char *name, const char *options)
 	must(!fclose(script) && !chmod(target, 0755), target);
 }
 
-/* An actor there; @options NULL: here. */
+/* Starts an actor in the namespaces of @options; NULL: here. */
 struct actor *enter_in(const char *name, const char *options, const char *env)
 {
 	struct actor *actor;
@@ -131,7 +131,7 @@ void wait_ms(double ms)
 		;
 }
 
-/* Whether @block is given to nobody and C reads its own bytes, for so long. */
+/* Returns whether C reads its own bytes and @block is not given away, for so long. */
 bool stays(struct actor *p, struct actor *c, uint64_t block, uint64_t import, double ms)
 {
 	double until = now_ms() + ms;

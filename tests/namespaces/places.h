@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Actors in other places: processes of tests/e2e/actor.c in namespaces of their own.
+ * Actors in other places: processes of tests/e2e/actor.c in their own namespaces.
  */
 #ifndef CL_TEST_PLACES_H
 #define CL_TEST_PLACES_H

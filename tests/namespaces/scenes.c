@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exporter and importer in namespaces of their own, with one CULIMBO_DIR.
+ * Exporter and importer each in their own namespaces, with one CULIMBO_DIR.
  *
  * Promised, wherever they are: what C holds is given to nobody, also while C is
  * stopped for longer than the settling time; it comes back when C closes or
@@ -22,8 +22,8 @@
 #include "shim/shm/layout.h"
 
 /*
- * The whole life of a shared block with P and C where they are told to be.
- * @c_pid: what C calls itself, 0: what it is called here; @env_c: C's, beside ENV.
+ * Plays the whole life of a shared block, with P and C in the given namespaces.
+ * @c_pid is C's pid inside; 0: its pid here.  @env_c is added to C's environment.
  */
 static void live(const char *what, const char *for_p, const char *for_c, const char *env_c, int c_pid)
 {
@@ -68,7 +68,7 @@ static void live(const char *what, const char *for_p, const char *for_c, const c
 	ok(took < SETTLE_MS + 500, "%s: within the settling time and 500 ms", what);
 	kill_actor(c);
 
-	/* what the report says of a new C */
+	/* the report names a new C */
 	c = enter_in("C", for_c, env);
 	block = alloc_filled(p, SMALL, OWN);
 	handle = export_block(p, block);
@@ -83,16 +83,16 @@ static void live(const char *what, const char *for_p, const char *for_c, const c
 	ok(reads(c, import, SMALL, OWN, NULL), "%s: C reads on when P has ended", what);
 	leave(c);
 
-	/* an exporter that is killed: the next one that shares takes its file away */
+	/* P is killed: the next exporter removes its file */
 	p = enter_in("P", for_p, ENV);
 	block = alloc_filled(p, SMALL, OWN);
 	export_block(p, block);
 	must(!kill(pid_of(p, for_p), SIGKILL), "SIGKILL");
 	kill_actor(p);
-	/* (and one of the C that was killed, where that is told by time alone) */
+	/* (and C's file, if only the settling time tells that C is dead) */
 	must(files() >= 1, "a file of the dead");
 	wait_ms(2 * SETTLE_MS);
-	for (int i = 0; i < 2 && files(); i++) { /* the first may have to note since when it is so */
+	for (int i = 0; i < 2 && files(); i++) { /* the first look may only start the settling time */
 		d = enter_in("D", for_c, env);
 		block = alloc(d, SMALL);
 		export_block(d, block);
@@ -124,7 +124,7 @@ static void pid_of_both(void)
 	if (can(of_c, "each in a PID namespace"))
 		live("each in a PID namespace", of_p, of_c, NULL, 2);
 }
-/* Both are process 1, as in two containers: the driver takes them for one process, and refuses. */
+/* Both are process 1, as in two containers.  The driver takes them for one process and refuses. */
 static void pid_the_same(void)
 {
 	const char *there = "--pid --proc=own", *what = "P and C are process 1";
@@ -165,7 +165,7 @@ static void pid_the_same(void)
 	leave(q);
 	leave(p);
 }
-/* A container with the host's /proc mounted in. */
+/* A container that has the host's /proc mounted. */
 static void pid_without_proc(void)
 {
 	const char *there = "--pid";
@@ -181,7 +181,7 @@ static void no_proc(void)
 		live("C without /proc", NULL, there, NULL, 0);
 }
 
-/* What leads to a block: the file and the record, without the generation. */
+/* True if both handles name the same file and record, but another generation. */
 static bool same_record(const struct handle *a, const struct handle *b)
 {
 	uint64_t of_a, of_b, mask = (1ull << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)) - 1;
@@ -192,9 +192,9 @@ static bool same_record(const struct handle *a, const struct handle *b)
 }
 
 /*
- * Who closes all descriptors in another PID namespace and sleeps is taken for dead
- * (README.md, what it can't do).  What it opens from then on is protected, also a
- * block that has the record of one that it has not closed yet.
+ * A process in another PID namespace that closes all descriptors and sleeps is taken for
+ * dead (README.md names this limit).  Blocks that it opens later are protected, even one
+ * that has the record of a block that it has not closed yet.
  */
 static void taken_for_dead(void)
 {
@@ -221,7 +221,7 @@ static void taken_for_dead(void)
 	for (int i = 0; i < N; i++)
 		back = claim_within(p, old[i], SMALL, NEXT, SOON_MS, NULL) && back;
 	ok(back, "%s: what it holds comes back", what);
-	/* the record that was let go of last is used first */
+	/* the record that was released last is used first */
 	for (int i = N; i-- > 0;) {
 		new[i] = alloc_filled(p, SMALL, OWN);
 		is[i] = export_block(p, new[i]);
@@ -258,8 +258,8 @@ static void taken_for_dead(void)
 }
 
 /*
- * Each exporter is process 1 of a PID namespace of its own, as of a container, so that the driver
- * gives the next one the handles that the ended one had.
+ * Each exporter is process 1 of its own PID namespace, as in a container.  So the driver gives
+ * the next exporter the same handles as the one that has ended.
  */
 static void stale(const char *what, const char *there, const char *for_c, bool kill_it)
 {
@@ -354,9 +354,9 @@ static void other_boot_id(void)
 }
 
 /*
- * C shares, and then shuts itself in where neither the folder of exporter files nor /proc is.  What
- * it opens of P, which it has not met, is as bare: whether P lives is not to be known there.  The
- * blocks of M, which it has met, are protected on.
+ * C shares, and then enters a root without the exporter files and without /proc.  It has not met P,
+ * and can't find out whether P lives, so P's blocks open as without culimbo.  It has met M, so M's
+ * blocks stay protected.
  */
 static void in_a_chroot(void)
 {
@@ -397,7 +397,7 @@ static void in_a_chroot(void)
 }
 
 /* --------------------------------------------------------------------- users */
-/* The scene's folders are of @uid from here on. */
+/* Gives the scene's folders to user @uid. */
 static bool give_to(uid_t uid)
 {
 	char command[900];
@@ -436,7 +436,7 @@ static void user_has_no_name(void)
 	users("a user without a number in a namespace, and outside", "none");
 }
 
-/* Real root's file is nothing to a root of a namespace, who is somebody else. */
+/* Root of a namespace is another user than real root, and does not use real root's file. */
 static void root_of_a_namespace(void)
 {
 	char there[64], sim[400];
@@ -456,8 +456,8 @@ static void root_of_a_namespace(void)
 	p = enter_in("P", NULL, ENV);
 	block = alloc_filled(p, SMALL, OWN);
 	handle = export_block(p, block);
-	must(!chmod(limbo_folder(), 01777), "chmod"); /* so that it is the file that stops it */
-	/* (the simulated driver's folder is one user's: it has another, and its open fails) */
+	must(!chmod(limbo_folder(), 01777), "chmod"); /* so that only the file's owner stops it */
+	/* (the simulated driver's folder belongs to one user; this one has its own, and its open fails) */
 	snprintf(sim, sizeof sim, "%s/sim2", getenv("E2E_SCENE_DIR"));
 	setenv("CULIMBO_SIM_DIR", sim, 1);
 	c = enter_in("C", there, ENV);
@@ -517,7 +517,7 @@ const struct scene memory_scenes[] = {
 	{ "time-namespace", time_namespace, 0 },
 	{ .name = NULL },
 };
-/* The stage has a list of each of its own kinds; here there is one. */
+/* The stage wants a list for each of its kinds; here there is one. */
 const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { { .name = NULL } },
 	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
 	green_scenes[] = { { .name = NULL } },
