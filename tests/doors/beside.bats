@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Beside another copy of itself, and beside wrappers that it can't see through, on the simulated driver.
+# culimbo beside another copy of itself, and beside wrappers that it can't see through, on the
+# simulated driver.
 load common.bash
 
 setup_file() {
@@ -62,7 +63,7 @@ $(first_of_two "$T/first")"
 	[ ! -s "$CULIMBO_LOG_FILE" ]
 }
 
-# says_once PRELOAD WORDS: of a program that shares, on one line
+# says_once PRELOAD WORDS: a program that shares logs one line, which has WORDS
 says_once() {
 	rm -f "$CULIMBO_LOG_FILE"
 	DOORS_QUIET=1 LD_PRELOAD=$1 "$T/two_doors"
@@ -74,7 +75,7 @@ says_once() {
 @test "wrappers that find the driver past us: it is said whose they are, before us or after us" {
 	says_once "$LIBRARY:$T/wrapper.so" "warning: $T/wrapper.so wraps cuMemFree_v2 and 1 more driver calls"
 	says_once "$T/wrapper-chain.so:$LIBRARY" "warning: $T/wrapper-chain.so wraps cuMemFree_v2 and 1 more driver calls"
-	# it gives the driver's own for all others: nothing that is looked up comes to us
+	# it returns the driver's own pointers for all other calls, so no look-up reaches us
 	says_once "$T/wrapper.so:$LIBRARY" "warning: $T/wrapper.so wraps cuMemFree_v2 and 11 more driver calls"
 	says_once "$T/second.so:$LIBRARY" "warning: $T/second.so wraps cuMemFree_v2 and 11 more driver calls"
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the tests of this folder: builds what they need, in bats' scratch folder.
+# Builds the programs and libraries of this folder's tests, in bats' scratch folder.
 # Sourced by each .bats file; needs top_builddir, top_srcdir (tests/Makefile.inc).
 : "${top_builddir:?run by make check}" "${top_srcdir:?run by make check}"
 T=$BATS_FILE_TMPDIR
@@ -14,7 +14,7 @@ x86_64) FIRST_GLIBC=GLIBC_2.2.5 ;;
 *) FIRST_GLIBC=GLIBC_2.17 ;;
 esac
 
-# build_library NAME OPTIONS SOURCES...: $T/NAME
+# build_library NAME OPTIONS SOURCES...: builds $T/NAME
 build_library() {
 	local name=$1 options=$2
 	shift 2
@@ -23,8 +23,8 @@ build_library() {
 	$CC $WARN $INCLUDES -O2 -fPIC -shared -o "$T/$name" "$@" $options
 }
 
-# The driver that tells who was called, and a program linked with it by its path.
-# Symbolic, as NVIDIA's: its own calls among its functions don't pass by our doors.
+# Builds the driver that prints its calls, and a program linked with it by its path.
+# The driver is linked -Bsymbolic, as NVIDIA's is: its calls to itself do not reach our hooks.
 build_driver() {
 	build_library driver/libcuda.so.1 "-Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic" \
 		"$HERE/driver.c" "$HERE/driver_more.c"
@@ -32,7 +32,7 @@ build_driver() {
 	$CC $WARN $INCLUDES -o "$T/linked" "$HERE/linked.c" "$T/driver/libcuda.so.1"
 }
 
-# build_stubbed LEVEL: $T/stubbed-LEVEL.so, the preload with the telling shim
+# build_stubbed LEVEL: builds the preload with the shim that prints its calls, at this level
 build_stubbed() {
 	# shellcheck disable=SC2086
 	$CC $WARN $INCLUDES "-$1" -g -fPIC -fvisibility=hidden -shared \
@@ -56,7 +56,7 @@ build_route() {
 	$CC $WARN $INCLUDES -o "$T/route" "$HERE/route.c" -ldl
 }
 
-# fails with both sides shown
+# Fails and shows both sides if they differ.
 same() {
 	[ "$1" = "$2" ] && return 0
 	diff <(echo "$1") <(echo "$2")

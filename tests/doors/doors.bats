@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Each way in (linked, dlsym, cuGetProcAddress) leads to the right hook, and the
-# hook calls the right function.  The driver here only tells who was called; so
+# Each way to get a call (linked, dlsym, cuGetProcAddress) leads to the right hook, and the
+# hook calls the right function.  The driver here only prints which function was called.  So
 # does the shim, in libculimbo-stubbed-*.so.
 load common.bash
 
@@ -18,7 +18,7 @@ setup() {
 	export LD_LIBRARY_PATH=$T/driver
 }
 
-# linked_says CALLS...: who was called, in one line
+# linked_says CALLS...: prints the functions that were called, in one line
 linked_says() {
 	LD_PRELOAD=$STUBBED "$T/linked" "$@" 2>&1 | tr '\n' ',' | sed 's/,$//'
 }
@@ -57,7 +57,7 @@ linked_says() {
 		for level in O0 O2; do
 			said=$(STUBBED=$T/libculimbo-stubbed-$level.so linked_says "$call")
 			echo "$said"
-			# an event that may be shared, and a green context, is noted, whoever makes it
+			# culimbo notes events that may be shared and green contexts in every process
 			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}
 			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\)//; s/shim \(make\|call\)_[a-z 0-9-]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
@@ -72,7 +72,7 @@ linked_says() {
 	echo "$said"
 	[[ $said == "driver cuMemAlloc_v2,cuMemAlloc_v2 0,"*"cuCtxDestroy_v2 0" ]]
 	[[ $said != *shim* ]]
-	# of those that only count a context down, when they are in the driver
+	# for calls that release a context, the shim is told when they begin and end
 	for call in cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset \
 		cuDevicePrimaryCtxReset_v2; do
 		same "$(linked_says $call)" "shim call_begin 0,driver $call,shim call_end,$call 0"
@@ -86,8 +86,8 @@ linked_says() {
 	[[ $(linked_says cuMemFreeAsync) == "shim free_async legacy,driver cuMemFreeAsync,"* ]]
 	[[ $(linked_says cuMemFreeAsync_ptsz) == "shim free_async per_thread,driver cuMemFreeAsync_ptsz,"* ]]
 	[[ $(linked_says cuMemMap) == "driver cuMemMap,cuMemMap 0,"* ]]
-	# the numbers are those of enum cl_noted_call: 7 is of a fabric handle
-	# an import that is not mapped yet has maps looked at
+	# the numbers are those of enum cl_noted_call; 7 stands for a fabric handle
+	# after an import the shim is asked about each cuMemMap
 	[[ $(linked_says cuMemExportToShareableHandle) == "driver cuMemExportToShareableHandle,shim descriptor 2,"* ]]
 	[[ $(linked_says cuMemMap cuMemImportFromShareableHandle cuMemMap) == *"cuMemMap 0,"*"descriptor 4,"* ]]
 	[[ $(linked_says cuMemImportFromShareableHandle) == "driver cuMemImportFromShareableHandle,shim descriptor 4,"* ]]
@@ -121,7 +121,7 @@ linked_says() {
 		said=$(DOORS_FAIL=$call:1:201 linked_says $call)
 		[[ $said == "shim context_begin,driver $call,"*"shim context_stays,$call 201"* ]]
 	done
-	# released or detached, but not by the last that has it
+	# released or detached, but others still have it
 	for call in cuCtxDetach cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2; do
 		said=$(DOORS_ACTIVE=1 linked_says $call)
 		echo "$said"
@@ -157,14 +157,14 @@ linked_says() {
 			"shim call_begin -1,driver cuGreenCtxDestroy,shim green_gone,shim call_end,cuGreenCtxDestroy 0"
 	done
 	export STUB_GREEN=0
-	# (its handle may be another context's while it is noted what went with the primary one)
+	# (another context may get its handle before the shim has noted the end of the primary one)
 	same "$(says cuGreenCtxDestroy)" \
 		"shim context_begin,driver cuGreenCtxDestroy,shim green_gone,shim context_gone,cuGreenCtxDestroy 0"
 	same "$(DOORS_ACTIVE=1 says cuGreenCtxDestroy)" \
 		"shim context_begin,driver cuGreenCtxDestroy,shim green_gone,shim context_stays,cuGreenCtxDestroy 0"
 	same "$(DOORS_FAIL=cuGreenCtxDestroy:1:201 says cuGreenCtxDestroy)" \
 		"shim context_begin,driver cuGreenCtxDestroy,shim green_stays,shim context_stays,cuGreenCtxDestroy 201"
-	# of which device it is, is not known: it may be any whose primary context is active
+	# its device is not known: it may be any device whose primary context is active
 	unset STUB_GREEN
 	same "$(says cuGreenCtxDestroy)" "driver cuGreenCtxDestroy,shim green_gone,cuGreenCtxDestroy 0"
 	same "$(DOORS_ACTIVE_ONCE=2 says cuGreenCtxDestroy)" \
@@ -183,10 +183,10 @@ linked_says() {
 		call=${pair%:*} bytes=${pair#*:}
 		said=$(DOORS_FAIL=$call:2:2 STUB_RETRIES=5 linked_says $call)
 		same "$said" "driver $call,shim callbacks $bytes 0,driver $call,shim callbacks $bytes 1,driver $call,$call 0"
-		# the callbacks have no more
+		# the callbacks have no more memory to give
 		said=$(DOORS_FAIL=$call:9:2 STUB_RETRIES=1 linked_says $call)
 		same "$said" "driver $call,shim callbacks $bytes 0,driver $call,shim callbacks $bytes 1,$call 2"
-		# another error is the program's
+		# any other error goes to the program
 		same "$(DOORS_FAIL=$call:9:1 STUB_RETRIES=1 linked_says $call)" "driver $call,$call 1"
 	done
 }
@@ -204,7 +204,7 @@ NEEDS_MEMORY="cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxSetL
 		said=$(DOORS_FAIL=$call:9:2 STUB_RETRIES=1 linked_says $call)
 		same "$said" "driver $call,shim callbacks 0 0,driver $call,shim callbacks 0 1,$call 2"
 		same "$(DOORS_FAIL=$call:9:1 STUB_RETRIES=1 linked_says $call)" "driver $call,$call 1"
-		# a process that shares pays for none that goes well
+		# in a process that shares, a successful call costs nothing more
 		said=$(STUB_SHARING=1 linked_says $call)
 		same "${said%,shim end}" "driver $call,$call 0"
 	done
@@ -238,7 +238,7 @@ NEEDS_MEMORY="cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxSetL
 	export STUB_SHARING=1
 	[[ $(linked_says cuEventCreate-plain) == "driver cuEventCreate,cuEventCreate-plain 2"* ]]
 	[[ $(linked_says cuEventCreate) == "driver cuEventCreate,shim events 0,driver cuEventCreate,shim events 1,driver cuEventCreate,shim event_is_new,shim event_created,cuEventCreate 0"* ]]
-	# for another reason than the limit
+	# refused for another reason than the limit
 	[[ $(DOORS_FAIL=cuEventCreate:1:201 linked_says cuEventCreate) == "driver cuEventCreate,cuEventCreate 201"* ]]
 }
 
@@ -252,19 +252,19 @@ cuMemFree_v2 3"
 }
 
 @test "a driver that is too old for some of the calls" {
-	# the last in the list as well, so that nothing that is found comes after it
+	# the last in the list as well: no function that exists follows it
 	echo '{ local: cuGetProcAddress*; cuIpcOpenMemHandle_v2; cuThreadExchangeStreamCaptureMode; };' > "$BATS_TEST_TMPDIR/old.map"
 	build_library old/libcuda.so.1 \
 		"-Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script=$BATS_TEST_TMPDIR/old.map" \
 		"$HERE/driver.c" "$HERE/driver_more.c"
 	export LD_LIBRARY_PATH=$T/old
-	# dlerror() says nothing of what we look for and don't find
+	# dlerror() does not mention functions that culimbo looks for in vain
 	said=$(LD_PRELOAD=$STUBBED "$T/probe" open:libcuda.so.1 lib:cuMemFree_v2 error)
 	echo "$said"
 	[[ $said == "lib:cuMemFree_v2 $(basename "$STUBBED")+"*"error none" ]]
 	same "$(LD_PRELOAD=$STUBBED "$T/probe" open:libcuda.so.1 lib:cuIpcOpenMemHandle_v2 error)" \
 		"$("$T/probe" open:libcuda.so.1 lib:cuIpcOpenMemHandle_v2 error)"
-	# linked, where bare the program would be ended by ld.so
+	# linked: without culimbo, ld.so would end the program
 	same "$(linked_says cuMemAlloc_v2 cuIpcOpenMemHandle_v2)" \
 		"driver cuMemAlloc_v2,cuMemAlloc_v2 0,cuIpcOpenMemHandle_v2 500"
 }
@@ -293,7 +293,7 @@ cuMemAlloc_v2 0"
 			same "$(LD_PRELOAD=$ours:$T/$other "$T/linked" cuMemAlloc_v2 2>&1)" "$wanted"
 			same "$(LD_PRELOAD=$T/$other:$ours "$T/linked" cuMemAlloc_v2 2>&1)" "$wanted"
 		done
-		# two of them, the first of which must come to the second
+		# two interposers: the first must reach the second
 		same "$(LD_PRELOAD=$T/other-handle.so:$T/other-next.so:$ours "$T/linked" cuMemAlloc_v2 2>&1)" "$wanted"
 		cp "$T/other-next.so" "$T/other-too.so"
 		same "$(LD_PRELOAD=$T/other-next.so:$T/other-too.so:$ours "$T/linked" cuMemAlloc_v2 2>&1)" \

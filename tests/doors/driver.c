@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libcuda.so.1 that only says which of its functions was called, as
- * "driver SYMBOL" on stderr.  Made from the one list of driver calls, so that
- * each can be told from each.  What needs more than that is in driver_more.c,
- * whose definitions come before these (weak) ones.
+ * A libcuda.so.1 that only prints which of its functions was called, as
+ * "driver SYMBOL" on stderr.  It is made from the list of driver calls, so each call has
+ * its own function.  driver_more.c defines the functions that do more; its definitions
+ * replace these weak ones.
  *
  * DOORS_FAIL=SYMBOL:TIMES:CODE  the first TIMES calls of SYMBOL return CODE.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between driver.c and driver_more.c: functions that only tests have. */
+/* Shared by driver.c and driver_more.c: functions that only tests have. */
 #ifndef DOORS_DRIVER_H
 #define DOORS_DRIVER_H
 

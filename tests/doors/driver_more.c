@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions of the telling driver that do something, and those that are not
- * in the list of driver calls: superseded forms with 32-bit pointers, and a
- * form that is newer than any we know.
+ * The functions of the test driver that do more than print.  Also those that are not in
+ * the list of driver calls: old forms with 32-bit pointers, and a form that is newer than
+ * any we know.
  *
- * CULIMBO_SIM_PROC_ADDRESS=thunk  cuGetProcAddress gives out other addresses
+ * CULIMBO_SIM_PROC_ADDRESS=thunk  cuGetProcAddress returns other addresses
  *                                 than dlsym finds, as in tools/sim.
- * DOORS_ACTIVE=1                  the primary context stays active; and a
+ * DOORS_ACTIVE=1                  the primary context stays active, and a
  *                                 detached one stays current
- * DOORS_ACTIVE_ONCE=N             those of the first N devices are active the
- *                                 first time that each is asked about
+ * DOORS_ACTIVE_ONCE=N             the first N devices' primary contexts are active
+ *                                 the first time that the driver is asked about each
  */
 #undef cuMemAlloc
 #undef cuMemFree
@@ -63,7 +63,7 @@ CUresult cuCtxGetCurrent(CUcontext *ctx)
 	return CUDA_SUCCESS;
 }
 
-/* The loaders write to the values of their options, whether they fail or not. */
+/* The loaders write to their options' values even if they fail. */
 static CUresult loads(const char *symbol, void **values, unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A library whose constructor runs before libculimbo's (it is loaded after it,
- * and needs nothing of it): uses the driver, or ends the process, right there.
+ * A library whose constructor runs before libculimbo's: it is loaded later, and does not
+ * need libculimbo.  The constructor uses the driver or ends the process.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The end of a process that shares is told to the shim, once, however it ends;
-# others don't notice us at all.
+# The preload tells the shim once when a process that shares ends, however it ends.  Other
+# processes don't notice culimbo at all.
 load common.bash
 
 setup_file() {
@@ -65,10 +65,10 @@ shim end"
 	[ "$status" = 7 ]
 }
 
-# What a program does once it is loaded: how often it makes each system call.  The
-# last thing that ld.so does, with its list of libraries, marks the place.
+# Counts each system call that a program makes after it is loaded.  The end of loading is
+# where ld.so unmaps its list of libraries.
 calls() {
-	# addresses chosen alike, for allocators take more or less by them
+	# the same addresses in each run: how much an allocator takes depends on them
 	setarch -R strace -f -qq -o "$BATS_TEST_TMPDIR/calls" "$@" > /dev/null 2>&1
 	awk '/execve\(/ { loaded[$1] = 0 }
 		loaded[$1] || !($1 in loaded) { sub(/\(.*/, "", $2); if ($2 ~ /^[a-z]/) print $2 }
@@ -93,9 +93,9 @@ calls() {
 	echo 'char some[9000] = {1}, none[90000]; void *self = &self;' > "$BATS_TEST_TMPDIR/empty.c"
 	# shellcheck disable=SC2086
 	$CC -fPIC -shared -o "$BATS_TEST_TMPDIR/none.so" "$BATS_TEST_TMPDIR/empty.c" -Wl,-z,now -lc
-	# names of one length: the environment's size shows in a program's allocations
+	# names of one length: the environment's size changes a program's allocations
 	cp "$LIBRARY" "$BATS_TEST_TMPDIR/ours.so"
-	# not a shim of some version manager, which runs a hundred shells
+	# the interpreter itself, not a version manager's wrapper, which starts a hundred shells
 	python=$(python3 -c 'import sys; print(sys.executable)')
 	for command in "bash -c exit" "git --version" "$python -S -c 1"; do
 		# shellcheck disable=SC2086

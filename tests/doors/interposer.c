@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody else's LD_PRELOAD library that looks at an allocation: says so, and
- * calls the next, which it finds by RTLD_NEXT, or (DOORS_BY_HANDLE) in libcuda.
+ * Another project's LD_PRELOAD library that watches allocations.  It prints each one and
+ * calls the next function, which it finds by RTLD_NEXT or, with DOORS_BY_HANDLE, in libcuda.
  */
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends in the way that it is told to, with status 7. */
+/* Ends in the way that its argument names, with status 7. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

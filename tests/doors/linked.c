@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that is linked with libcuda: makes the calls that it is told to,
- * and says what each returned.  --none: does not need a driver to start.
+ * A program that is linked with libcuda.  It makes the calls that its arguments name and
+ * prints what each returned.  With --none it starts without a driver.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# dlsym finds, under the preload, what it finds without, whoever asks and by
-# whichever handle, with the same words from dlerror(); only an address of the
-# driver is another.  At -O0 too, where a dlsym written in C would show itself
-# as the caller.
+# Under the preload dlsym finds the same as without it, for every caller and every handle,
+# and dlerror() says the same.  Only the driver's addresses differ.  This holds at -O0 too,
+# where a dlsym written in C would itself count as the caller.
 load common.bash
 
 setup_file() {
@@ -13,7 +12,7 @@ setup_file() {
 	build_stubbed O2
 	build_library second-tail.so "-DFIRST_GLIBC=\"$FIRST_GLIBC\"" "$HERE/second_dlsym.c"
 	build_library second-chain.so "-DFIRST_GLIBC=\"$FIRST_GLIBC\" -DDOORS_CHAIN" "$HERE/second_dlsym.c"
-	# a program that has libcuda among its needs
+	# a program that is linked with libcuda
 	# shellcheck disable=SC2086
 	$CC $WARN $INCLUDES -O2 -o "$T/probe-linked" "$HERE/probe.c" -Wl,--no-as-needed \
 		"$T/driver/libcuda.so.1" -ldl
@@ -28,17 +27,18 @@ each_library() {
 	[ ! -e "$LIBRARY" ] || echo "$LIBRARY"
 }
 
-# The driver's addresses and ours, made alike.
+# Replaces the driver's addresses and ours by one word.
 alike() {
 	sed 's/ lib\(culimbo.*\.so\|cuda\.so\.1\)+.*/ DRIVER/'
 }
 
-# as_bare "BEFORE" "AFTER" PROGRAM ARGS: the same with ours between the preloads BEFORE and AFTER
+# as_bare "BEFORE" "AFTER" PROGRAM ARGS: the output is the same with our library between the
+# preloads BEFORE and AFTER
 as_bare() {
 	local before=$1 after=$2 bare with
 	shift 2
 	bare=$(LD_PRELOAD=$before:$after "$@" 2>&1 | alike)
-	# it did run
+	# it has run
 	[[ $bare == *" none: "* || $bare == *"+0x"* || $bare == *" DRIVER"* ]] || { echo "$bare" && return 1; }
 	for library in $(each_library); do
 		with=$(LD_PRELOAD=$before:$library:$after "$@" 2>&1 | alike)
@@ -51,7 +51,7 @@ general="default:malloc next:malloc main:malloc default:dlsym next:nothing defau
 	default:cuNoSuchCall main:cuNoSuchCall error next:puts error"
 
 @test "names that are no business of ours, asked by the program" {
-	# what the program finds of ours first, it finds (dlsym, _exit): left out here
+	# names that our library defines (dlsym, _exit) are left out: the program finds ours first
 	set -- ${general//default:dlsym/}
 	as_bare "" "" "$T/probe" "$@"
 }
@@ -105,7 +105,7 @@ general="default:malloc next:malloc main:malloc default:dlsym next:nothing defau
 		[[ $said == *"lib:cuMemFree_v2 $(basename "$library")+"* ]]
 		[[ $said == *"lib:cuEventCreate second-tail.so+"* ]]
 		[[ $said == *"second cuEventCreate" ]]
-		# it comes first and goes on through us
+		# the other interposer comes first and calls us
 		said=$(LD_PRELOAD=$T/second-chain.so:$library "$T/probe" open:libcuda.so.1 lib:cuMemFree_v2 2>&1)
 		[[ $said == *"lib:cuMemFree_v2 $(basename "$library")+"* ]]
 	done

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looks symbols up, one after the other, and says where each was found: as
- * LIBRARY+OFFSET, which is the same in every run, or with dlerror()'s text.
+ * Looks symbols up, one after the other, and prints where each was found: as
+ * LIBRARY+OFFSET, which is the same in every run, or dlerror()'s text.
  *
  *   open:LIB, openg:LIB   dlopen, RTLD_LOCAL or RTLD_GLOBAL
- *   who:LIB               from now on LIB (tests/doors/asker.c) does the asking; who: the program
- *   lib:NAME              dlsym(what was opened last, NAME)
+ *   who:LIB               from now on LIB (tests/doors/asker.c) calls dlsym; who: the program does
+ *   lib:NAME              dlsym(the library opened last, NAME)
  *   default:NAME, next:NAME, main:NAME   RTLD_DEFAULT, RTLD_NEXT, dlopen(NULL)
  *   error                 dlerror()
  *   null                  dlsym(RTLD_DEFAULT, "") and other odd names
- *   call                  calls what was found last
+ *   call                  calls the function found last
  */
 #include <dlfcn.h>
 #include <stdio.h>

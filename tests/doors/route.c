@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Enters as cudart does: dlopen, one dlsym of cuGetProcAddress_v2, through it
- * cuGetProcAddress at 11030 and 12000 with no status, everything else through
- * the pointer for 12000.  Prints TAP: for each form of each call in the list
- * the pointer must be the one that dlsym gives for that form's own symbol, and
- * lie in libculimbo (DOORS_HOOKED=1) or in the driver.
+ * Gets its calls as cudart does: dlopen, one dlsym of cuGetProcAddress_v2, through that
+ * cuGetProcAddress at 11030 and 12000 with no status, all others through the pointer for
+ * 12000.  Prints TAP.  For each form of each call in the list the pointer must be the one
+ * that dlsym returns for that form's symbol.  It must lie in libculimbo (DOORS_HOOKED=1) or
+ * in the driver.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ int main(void)
 	}
 	CL_HOOKED_CALLS(X)
 #undef X
-	/* forms that take 32-bit pointers, and what is not hooked: the driver's own */
+	/* forms with 32-bit pointers, and calls without a hook, are the driver's own */
 	check(!is_in(got("cuMemFree", 2000, 0), "libculimbo"), "cuMemFree of 2.0 is not ours", "");
 	check(!is_in(got("cuMemAlloc", 2000, 0), "libculimbo"), "cuMemAlloc of 2.0 is not ours", "");
 	check(is_in(got("cuInit", 12000, 0), "libcuda.so.1"), "cuInit is the driver's", "");
@@ -91,11 +91,11 @@ int main(void)
 		check(is_in(got("cuIpcOpenMemHandle", 14000, 0), "libcuda.so.1"),
 		      "a form newer than the list is the driver's", "");
 	}
-	/* an unknown name: error, pointer and status as the driver says */
+	/* an unknown name: error, pointer and status are the driver's */
 	status = (cl_query_result)0;
 	check(get("cuNoSuchCall", &none, 12000, 0, &status) == CUDA_ERROR_NOT_FOUND && !none &&
 	      (int)status == 1, "an unknown name is not found, with its status", "");
-	/* none of ours may be left in dlerror() */
+	/* dlerror() must not show an error of our look-ups */
 	dlsym(lib, "cuMemFree_v2");
 	check(dlerror() == NULL, "dlerror() is silent after a success", "");
 	printf("1..%d\n", tests);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another dlsym interposer.  Names of cu* that pass are said out loud, but with DOORS_QUIET;
- * cuEventCreate it answers itself.  Must be compiled with optimisation: it
- * jumps on, as a good one does.
+ * Another dlsym interposer.  It prints the names cu* that it is asked for, unless DOORS_QUIET
+ * is set, and answers cuEventCreate itself.  It must be compiled with optimisation, so that
+ * it jumps to the next dlsym, as a good interposer does.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ void *dlsym(void *restrict handle, const char *restrict name)
 	if (!next) {
 		next = (dlsym_fn *)dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
 #ifdef DOORS_CHAIN
-		/* as libculimbo does: through whoever comes after, else libc */
+		/* as libculimbo does: the next dlsym, else libc's */
 		next = (dlsym_fn *)next(RTLD_NEXT, "dlsym");
 #endif
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A shim that says which of its functions was called, as "shim FUNCTION" on
- * stderr, and calls the driver: for tests of the preload alone.
+ * A shim that prints which of its functions was called, as "shim FUNCTION" on stderr, and
+ * calls the driver.  It tests the preload alone.
  *
  * STUB_SHARING=1   the process shares from the start
  * STUB_RETRIES=N   the free-memory callbacks give something back N times
@@ -30,7 +30,7 @@ static int number(const char *name, int otherwise)
 
 #define SAY(...) dprintf(2, "shim " __VA_ARGS__)
 
-/* nothing is traced: the flag that leads here is never raised */
+/* never called: the flag for tracing is never set */
 void cl_trace_begin(void)
 {
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What libculimbo.so shows to the dynamic linker: just what the list says.
+# libculimbo.so exports exactly the symbols in the list.
 load common.bash
 
 hooked() {
@@ -17,7 +17,7 @@ hooked() {
 			grep -v typedef | grep -o 'culimbo_[a-z_]*'
 	) | sort)
 	[ "$(echo "$wanted" | wc -l)" -gt 30 ]
-	# what a sanitizer or a profiler adds is not ours
+	# symbols of a sanitizer or a profiler are not ours
 	same "$wanted" "$(nm -D --defined-only "$LIBRARY" | awk '{ print $3 }' |
 		grep -v '^__\(asan\|odr_asan\|tsan\|ubsan\|gcov\)' | sort)"
 }
@@ -42,7 +42,7 @@ hooked() {
 	! readelf -d "$LIBRARY" | grep -q TEXTREL
 }
 
-# The GNU properties of an object, by name.
+# Prints the GNU properties of an object, by name.
 properties() {
 	readelf -nW "$1" | grep 'Properties:'
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that is linked with libcuda and looks it up as well: exports a block by the one
- * door, opens its own handle by the other.  Bare that is refused (201); under one culimbo it opens,
- * and under two halves of it, neither of which knows both, it doesn't.  "--shares-nothing": it
- * allocates only.  "--descriptors": it shares by a descriptor alone; "--descriptors-first": before the rest.
+ * A program that is linked with libcuda and also looks its calls up.  It exports a block by a
+ * linked call and opens its own handle by a looked-up one.  The driver alone refuses that (201);
+ * under culimbo it opens.  It is refused under two copies of culimbo that each see one of the
+ * calls.  --shares-nothing: it only allocates.  --descriptors: it shares only by a descriptor;
+ * --descriptors-first: by a descriptor before the rest.
  */
 #include <cuda.h>
 #include <dlfcn.h>

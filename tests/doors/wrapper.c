@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A dlsym interposer that answers cuMemFree and cuMemFreeAsync by wrappers of its own, linked programs'
- * too, and finds the driver by libc's dlsym (as limiters of GPU memory do): past every other.
+ * A dlsym interposer that wraps cuMemFree and cuMemFreeAsync, for linked programs too.  It finds
+ * the driver by libc's dlsym, past every other interposer, as limiters of GPU memory do.
  */
 #include <dlfcn.h>
 #include <stdio.h>
