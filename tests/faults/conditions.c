@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promise 4 under the conditions that machines really get into: no room, no
+ * Tests promise 4 under conditions that real machines get into: no room, no
  * descriptors, no memory, no /proc, a read-only or missing folder, a seccomp
- * filter that refuses what we use, limits.
+ * filter that refuses calls of ours, limits.
  *
- *   conditions           all of them; with libculimbo preloaded
- *   conditions --bare    the same without it: the driver must stand each of them
- *                        (else a run says nothing about us), and the importer
- *                        must be seen to read foreign bytes (else none could)
+ *   conditions           all of them, with libculimbo preloaded
+ *   conditions --bare    the same without it: the driver must work in each of them,
+ *                        and the importer must read foreign bytes; otherwise a run
+ *                        with culimbo would prove nothing
  *
- * What must hold is in judge.h, and more: where it is the exporter that lacks
- * something, no foreign byte is read at all: its blocks are kept.
+ * judge.h says what must hold.  In addition, if the exporter lacks something, its
+ * blocks are kept and the importer reads no foreign byte.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +77,7 @@ static void no_address_space(void)
 	if (!f || fscanf(f, "%ld", &pages) != 1)
 		cannot("/proc/self/statm");
 	fclose(f);
-	/* room for what the driver maps, not for an exporter file */
+	/* room for the driver's mappings, not for an exporter file */
 	set_limit(RLIMIT_AS, (rlim_t)pages * 4096 + (CL_FILE_SIZE / 2 & ~(rlim_t)4095));
 }
 
@@ -92,7 +92,7 @@ static void no_files(void)
 }
 
 /* ----------------------------------------------------------------------- seccomp */
-/* Of an argument, the low 32 bits (or where @high, the other ones). */
+/* The low 32 bits of an argument; with @high, the upper ones. */
 #define ARG(n) ((unsigned int)(offsetof(struct seccomp_data, args) + 8 * (n)))
 #define LOAD(where) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (where))
 #define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
@@ -121,7 +121,7 @@ static void refuse_call(int number, int error)
 	filter(code, sizeof code / sizeof *code);
 }
 
-/* Where its argument @n is @value. */
+/* Refuses the call if its argument @n is @value. */
 static void refuse_value(int number, int n, unsigned long long value, int error)
 {
 	struct sock_filter code[] = {
@@ -138,7 +138,7 @@ static void refuse_value(int number, int n, unsigned long long value, int error)
 	filter(code, sizeof code / sizeof *code);
 }
 
-/* Where its argument @n has one of @bits. */
+/* Refuses the call if its argument @n has one of @bits. */
 static void refuse_bits(int number, int n, unsigned int bits, int error)
 {
 	struct sock_filter code[] = {
@@ -195,7 +195,7 @@ REFUSALS(X)
 
 static void no_thread(void)
 {
-	refuse_call(SYS_clone3, ENOSYS); /* then libc tries the other */
+	refuse_call(SYS_clone3, ENOSYS); /* then libc tries clone() */
 	refuse_call(SYS_clone, EAGAIN);
 }
 
@@ -235,7 +235,7 @@ static bool no_proc(void)
 }
 static bool no_parent(void)
 {
-	/* (CULIMBO_DIR is a folder's folder: its parent is hidden under an empty one) */
+	/* (CULIMBO_DIR's parent folder is removed) */
 	char parent[600];
 
 	snprintf(parent, sizeof parent, "%s", judge_folder());
@@ -249,10 +249,10 @@ static bool no_parent(void)
 enum where { EXPORTER = 1, IMPORTER = 2, BOTH = 3 };
 static const struct condition {
 	const char *name;
-	void (*set)(void);	 /* in the process(es) that @where says */
-	bool (*surround)(void);	 /* once, in namespaces of both processes; false: can't */
-	enum where where;	 /* each of them alone; a surrounding is for both */
-	bool says;		 /* somebody must say something: it is not without harm to us */
+	void (*set)(void);	 /* called in the processes that @where names */
+	bool (*surround)(void);	 /* called once, in namespaces of both processes; false: not possible */
+	enum where where;	 /* each process alone; a surrounding is for both */
+	bool says;		 /* a warning is required: the condition harms culimbo */
 } conditions[] = {
 	{ "16 descriptors at most", sixteen_descriptors, NULL, BOTH, false },
 	{ "no descriptor is left", no_descriptor_left, NULL, BOTH, true },
@@ -279,7 +279,7 @@ static void judge(const struct condition *condition, const char *of, bool export
 	bool said = judge_warned(&exporter) || judge_warned(&importer);
 	int before = judge_failures();
 
-	if (bare) { /* nobody says anything, and the harm is there: that is what bare is */
+	if (bare) { /* without culimbo no warning is printed, and the harm is done */
 		if (wrong && strstr(wrong, "nothing was said"))
 			wrong = NULL;
 		ok(!wrong, "%s%s: the driver alone stands it%s%s", condition->name, of,
@@ -301,8 +301,8 @@ static void judge(const struct condition *condition, const char *of, bool export
 }
 
 /*
- * Namespaces are for good, so a run in some is a process of its own, which
- * hands over what it found.
+ * A process can't leave a namespace, so such a run has a process of its own, which
+ * passes its results on.
  */
 enum { CANNOT = 77 };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fails chosen calls of libculimbo: preloaded behind it, so that its calls come
- * here before they get to libc; see inject.h.
+ * Fails chosen calls of libculimbo.  It is preloaded after libculimbo, so those calls come
+ * here before they reach libc; see inject.h.
  *
- * A call counts if its return address lies in libculimbo.so.  (What it calls
- * last in a function may be a jump; then the address is that of its caller,
- * which is libculimbo's as well, but for public functions, which end in none.)
+ * A call counts if its return address lies in libculimbo.so.  The last call of a function
+ * may be a jump; then the return address is in the function's caller.  That is libculimbo
+ * as well, since no public function ends in such a jump.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -90,7 +90,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 	static __typeof__(name) *next;                                         \
 	if (!next)                                                             \
 		next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
-/* For calls that set errno. */
+/* For calls that set errno on failure. */
 #define OR_FAIL(name, failure)                                                 \
 	do {                                                                   \
 		int error_ = due(INJECT_##name, __builtin_return_address(0));  \
@@ -99,7 +99,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 			return failure;                                        \
 		}                                                              \
 	} while (0)
-/* For those that return it. */
+/* For calls that return the error. */
 #define OR_RETURN(name)                                                        \
 	do {                                                                   \
 		int error_ = due(INJECT_##name, __builtin_return_address(0));  \
@@ -107,7 +107,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 			return error_;                                         \
 	} while (0)
 
-/* libc's dlsym() allocates, so these are not looked up */
+/* not looked up, since libc's dlsym() allocates */
 void *calloc(size_t n, size_t size)
 {
 	OR_FAIL(calloc, NULL);
@@ -189,7 +189,7 @@ void *mremap(void *at, size_t n, size_t more, int flags, ...)
 	OR_FAIL(mremap, MAP_FAILED);
 	return next(at, n, more, flags, to);
 }
-/* A failed close has closed, on Linux. */
+/* On Linux a close() that fails has closed the descriptor. */
 int close(int fd)
 {
 	NEXT(close);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the stepper (steps.c) asks of the library that fails calls (inject.c).
+ * The stepper (steps.c) tells the library that fails calls (inject.c) what to do.
  *
- * What must hold: only calls that libculimbo.so itself makes are counted and
- * failed, never the program's, the driver's or libc's own.
+ * What must hold: it counts and fails only calls that libculimbo.so itself makes, never
+ * those of the program, the driver or libc.
  */
 #ifndef FAULTS_INJECT_H
 #define FAULTS_INJECT_H
@@ -12,10 +12,9 @@
 #include <sys/types.h>
 
 /*
- * Every call of libculimbo that can fail, with the errors it is failed with: of
- * the call itself, and what a seccomp filter gives (EPERM, ENOSYS).  The first
- * is also given for good, from the Nth call on.  run.sh compares this list with
- * what the library imports.
+ * Every call of libculimbo that can fail, with the errors to fail it with: the call's own,
+ * and those of a seccomp filter (EPERM, ENOSYS).  With the first error, one more run fails
+ * all calls from the Nth on.  run.sh compares this list with the library's imports.
  */
 #define INJECT_CALLS(X)                                                        \
 	X(calloc, ENOMEM)                                                      \
@@ -73,7 +72,7 @@ enum inject_call {
 	INJECT_CALLS_N
 };
 
-enum { INJECT_ERRORS = 8 }; /* of one call, at most */
+enum { INJECT_ERRORS = 8 }; /* at most, of one call */
 struct inject_row {
 	const char *name;
 	int errors[INJECT_ERRORS]; /* up to the first 0 */
@@ -81,16 +80,16 @@ struct inject_row {
 
 /* Shared by the stepper with the process that it fails calls in. */
 struct inject_plan {
-	_Atomic pid_t pid; /* whose calls count; 0: nobody's */
+	_Atomic pid_t pid; /* the process whose calls count; 0: none */
 	int call;	   /* enum inject_call */
 	int nth;	   /* from 1; 0: only count */
 	int error;
-	int for_good; /* the Nth and all after it */
+	int for_good; /* fail the Nth and all after it */
 	atomic_int made[INJECT_CALLS_N];
 	atomic_int failed;
 };
 
-/* In inject.c; the stepper finds them when the library is preloaded. */
+/* These are in inject.c; the stepper has them if the library is preloaded. */
 extern struct inject_plan *inject_plan;
 extern const struct inject_row inject_rows[INJECT_CALLS_N];
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promises 1 and 4 where what an exporter file can hold comes to an end while
- * it is in use: its 1,024 holder slots, and the room of its file system, for
- * one more page of holder words and for one more chunk of records.
+ * Tests promises 1 and 4 when an exporter file becomes full while it is in use.  Its 1,024
+ * holder slots run out, or its file system has no room for one more page of holder words, or
+ * for one more chunk of records.
  *
- * What must hold is in judge.h, and more: no foreign byte is read, for the
- * block is kept; and that is said.  Each is followed by the same with one less,
- * where nothing is said and the memory comes back: so it is the limit that was met.
+ * judge.h says what must hold.  In addition the block is kept, a warning says so, and no
+ * foreign byte is read.  Each test runs again with one holder or page less.  Then there is no
+ * warning and the memory comes back, so the first run did reach the limit.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +34,7 @@ __attribute__((noreturn)) static void cannot(const char *what, int error)
 }
 
 /* ------------------------------------------------------------------- many holders */
-static unsigned int others; /* holders that are there before the importer */
+static unsigned int others; /* holders that have a slot before the importer */
 
 static struct cl_region open_exporters_file(void)
 {
@@ -55,7 +55,7 @@ static struct cl_region open_exporters_file(void)
 	return region;
 }
 
-/* All in one process: a slot asks for a lock that another process has, and that is so. */
+/* One process takes all slots: a slot needs a lock that another process has, which it has. */
 static void hold_slots(int told)
 {
 	struct cl_region region = open_exporters_file();
@@ -103,8 +103,8 @@ static void come_after_others(void)
 }
 
 /*
- * They are dead; whether that is so is told by their locks alone, as their identity says nothing
- * of a namespace.  Others come before us, for a moment each, until one of them gets a slot.
+ * The holders are dead.  Only their locks show it, since their identity names no namespace.
+ * Other processes try before us, for a moment each, until one of them gets a slot.
  */
 static void come_after_the_dead(void)
 {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promise 4 at the 1,048,577th live export: it succeeds as bare, is told of
- * once, its block is kept once freed (nobody could say who has it), and what
- * was exported before is given back as ever.
+ * Tests promise 4 at the 1,048,577th live export.  It succeeds as without culimbo, and one
+ * warning is printed.  Its block is kept after the free, since no record says who holds it.
+ * Blocks that were exported before are released as usual.
  *
- * The shim under a driver of a few lines: so many blocks of the simulated one
- * would take minutes.  It takes 300 MB, half of it in /dev/shm; where there is
- * less it says so and is skipped.
+ * The shim runs over a driver of a few lines, because the simulated driver would take
+ * minutes.  It needs 300 MB, half of it in /dev/shm; with less it is skipped with a message.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -50,14 +49,14 @@ static CUresult get_attribute(void *to, CUpointer_attribute what, CUdeviceptr p)
 }
 static CUresult allocate(CUdeviceptr *p, size_t size)
 {
-	*p = 1; /* what the shim frees to wait as a free does */
+	*p = 1; /* the shim frees this to wait as a free does */
 	return CUDA_SUCCESS;
 }
 static CUresult release(CUdeviceptr p)
 {
 	if (p == 1)
 		return CUDA_SUCCESS;
-	if (p < FIRST) /* what the shim frees to ask what a free would be refused for */
+	if (p < FIRST) /* the shim frees this to learn why a free would be refused */
 		return CUDA_ERROR_INVALID_VALUE;
 	freed[(p - FIRST) / SIZE]++;
 	frees++;
@@ -136,7 +135,7 @@ int main(void)
 	for (unsigned int i = CL_RECORDS; i < CL_RECORDS + BEYOND; i++)
 		twice += cl_memory_free(FIRST + (uint64_t)i * SIZE) == CUDA_ERROR_INVALID_VALUE;
 	ok(!refused && twice == BEYOND, "all are freed, and not a second time");
-	/* (inline: with CULIMBO_GRACE=0 each went at once) */
+	/* (the collector is inline and CULIMBO_GRACE=0, so each block was released at once) */
 	ok(frees == CL_RECORDS, "what was marked went back to the driver");
 	ok(!freed[CL_RECORDS] && !freed[CL_RECORDS + 1] && !freed[CL_RECORDS + 2],
 	   "what was not is kept");

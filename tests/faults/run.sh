@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Nothing left to give: every call of libculimbo failed in turn, and the real
-# conditions, on the simulated driver.
+# Tests culimbo when calls fail and limits are reached, on the simulated driver.  One part
+# fails every call of libculimbo in turn; others reach real limits.
 #
 #   run.sh [BUILD_DIR [PART]]    PART: steps, conditions, limits or records
 #
-# Prints TAP: what each program says, numbered through.  The parts run side by
-# side, two at once, each in a folder of its own that is gone afterwards.
+# Prints the programs' TAP with consecutive numbers.  Two parts run at once, each in its own
+# folder, which is removed afterwards.
 #
 #   FAULTS_JOBS  how many at once (2)
 set -u
@@ -16,14 +16,14 @@ unset LD_PRELOAD
 for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
-# what killed processes leave goes at once, as tests count files; tests/tools/dead.bats has the default
+# The files of killed processes are removed at once: tests count files.  tests/tools/dead.bats tests the default.
 export CULIMBO_KEEP_DEAD=0
 
 # ------------------------------------------------- one part (we call ourselves)
 if [ "${1-}" = --part ]; then
 	name=$2
 	dir=$FAULTS_TMP/$name
-	# the options have a grace and waits that suit thousands of runs
+	# a grace and waits that are short enough for thousands of runs
 	export CULIMBO_DIR="$dir/parent/limbo" CULIMBO_SIM_DIR="$dir/sim"
 	export CULIMBO_GRACE=10ms CULIMBO_SETTLE=50ms CULIMBO_PRESSURE_WAIT=10ms
 	export LD_LIBRARY_PATH="$FAULTS_BUILD/tools/sim/.libs"
@@ -98,8 +98,8 @@ ok() { # STATUS TEXT
 }
 
 # ------------------------------------------- no call of libculimbo is forgotten
-# What the library imports is either failed by inject.so or one of these, which
-# can't fail for want of anything.
+# Each function that the library imports is failed by inject.so, or is one of these, which
+# can't fail for lack of anything.
 # shellcheck disable=SC2034 # it is a list to read
 cant_fail='
 __cxa_at_quick_exit __cxa_atexit __cxa_finalize __environ environ __errno_location __stack_chk_fail
@@ -113,8 +113,8 @@ pthread_setcanceltype getcontext makecontext sigaltstack swapcontext
 sigaddset sigemptyset sigfillset sigismember sigpending
 dirfd abort pthread_once __pthread_key_create
 _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__'
-# (memory that the driver was found with is loaded: dlopen() of it takes none; abort() and the
-# last two are what libgcc's unwinder has for what cannot be: it is never without data, preload/unwind.c)
+# (dlopen() of a loaded driver takes no memory.  abort() and the last two are in libgcc's unwinder, for a
+# case that does not occur: the unwinder always has data, see preload/unwind.c.)
 imports() {
 	nm -D --undefined-only "$1" | sed 's/.* //; s/@.*//' | sort -u
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See scenario.h.  Linked against libcuda, as programs are; knows nothing of culimbo. */
+/* See scenario.h.  It is linked against libcuda, as programs are, and does not use culimbo. */
 #include <errno.h>
 #include <poll.h>
 #include <stdint.h>
@@ -13,15 +13,15 @@
 #include "tests/faults/scenario.h"
 
 enum {
-	SMALL = 1024,		 /* beside others in its 2 MiB chunk */
+	SMALL = 1024,		 /* shares a 2 MiB chunk with others */
 	BIG = 4 << 20,		 /* an allocation of its own */
 	OWN = 17,
 	OWN_BIG = 18,
 	NEXT_OWNERS = 99,
 	CLAIMS = 8,
-	PARTNER_MS = 8000,	 /* how long one waits for the other */
+	PARTNER_MS = 8000,	 /* how long each process waits for the other */
 	BACK_MS = 1500,		 /* how long memory may take to come back */
-	BACK_BY_ITSELF_MS = 40,	 /* and without a call that asks for it */
+	BACK_BY_ITSELF_MS = 40,	 /* the same without a call that asks for it */
 };
 
 void (*scenario_condition)(void), (*scenario_later)(void);
@@ -78,12 +78,12 @@ static int64_t now_ms(void)
 struct shared {
 	CUipcMemHandle small, twice, big;
 	CUipcEventHandle event;
-	bool refused; /* some of it, for want of memory: the importer opens nothing */
+	bool refused; /* an export failed for lack of memory: the importer opens nothing */
 };
 
 /*
- * A program that is told that there is no memory to export tries once more.  True: it may go on
- * without.
+ * A program whose export fails for lack of memory tries once more.  True: it may go on without
+ * the export.
  */
 static bool is_refused(CUresult result)
 {
@@ -121,8 +121,8 @@ static CUdeviceptr block(size_t bytes, unsigned char value)
 }
 
 /*
- * An allocation that nobody can satisfy while anything is allocated: all that can be given back
- * is, first.  For one that is larger than the device nothing would be.
+ * Asks for as much memory as the device has.  That can't succeed while anything is allocated, so
+ * culimbo first releases all that it can.  For a larger request it would release nothing.
  */
 static void press(size_t device)
 {
@@ -131,7 +131,7 @@ static void press(size_t device)
 	MUST_SAY(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&none, device));
 }
 
-/* Takes what the driver has to give, for other bytes. */
+/* Allocates the freed addresses if the driver gives them, and writes other bytes. */
 static void reuse(CUdeviceptr small, CUdeviceptr twice, CUdeviceptr big)
 {
 	CUdeviceptr claimed;
@@ -145,7 +145,7 @@ static void reuse(CUdeviceptr small, CUdeviceptr twice, CUdeviceptr big)
 	MUST(cuMemFree(claimed));
 }
 
-/* The big block counts: the small one lies in a chunk that stays. */
+/* Only the big block counts: the small one lies in a chunk that stays. */
 static bool comes_back(size_t free_before)
 {
 	static const struct timespec moment = { 0, 500000 };
@@ -192,7 +192,7 @@ void play_exporter(int other, int up)
 	MUST(cuEventRecord(event, NULL));
 	shared.refused |= !export_event(&shared.event, event);
 	hand(other, &shared, sizeof shared);
-	take(other, &word, 1); /* it has opened them */
+	take(other, &word, 1); /* the importer has opened them */
 	if (scenario_later)
 		scenario_later();
 	for (int i = 0; i < scenario_more_blocks; i++) {
@@ -212,7 +212,7 @@ void play_exporter(int other, int up)
 	reuse(small, twice, big);
 	MUST(cuCtxSynchronize());
 	hand(other, "f", 1);
-	take(other, &word, 1); /* it has closed them */
+	take(other, &word, 1); /* the importer has closed them */
 
 	verdict.kept = !comes_back(before);
 	hand(up, &verdict, sizeof verdict);
@@ -252,9 +252,9 @@ void play_importer(int other, int up)
 	MUST(cuIpcOpenEventHandle(&event, shared.event));
 	look(small, OWN);
 	look(twice, OWN);
-	MUST(cuIpcCloseMemHandle(again)); /* it stays open once */
+	MUST(cuIpcCloseMemHandle(again)); /* it is still open once */
 	hand(other, "o", 1);
-	take(other, &word, 1); /* they are freed */
+	take(other, &word, 1); /* the exporter has freed them */
 
 	look(small, OWN);
 	look(big, OWN_BIG);

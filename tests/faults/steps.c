@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promise 4, the program is never harmed: each call that libculimbo makes, and
- * each allocation, is failed in turn, the Nth one for all N, until a run passes
- * untouched.
+ * Tests promise 4, that the program is never harmed.  It fails each call and each allocation
+ * of libculimbo in turn: the Nth one, for N from 1 until a run makes fewer.
  *
- *   steps exporter | importer    in which of the two
- *   steps growing                in an exporter of 520 blocks more, which needs a
- *                                second chunk of records and larger tables: only
- *                                those calls
+ *   steps exporter | importer    in that process
+ *   steps growing                in an exporter of 520 more blocks, which needs a second
+ *                                chunk of records and larger tables; only those calls
  *
- * What must hold after each failure is in judge.h; and a run afterwards is as
- * if nothing had been.  The stepper itself is started with libculimbo and
- * inject.so preloaded; each run is two forks of it.
+ * judge.h says what must hold after each failure.  A run afterwards must be normal.  The
+ * stepper itself is started with libculimbo and inject.so preloaded; each run forks it
+ * twice.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -59,13 +57,13 @@ static void run(void)
 	judge_run(&faulty);
 }
 
-/* One run with the failure that @plan describes.  False: no call was failed. */
+/* Makes one run with the failure that @plan describes.  False: no call was failed. */
 static bool step(struct sums *sums)
 {
 	const char *wrong;
 
 	judge_empty_folder();
-	/* something for the collection of dead exporters' files, but where there is to be no folder */
+	/* add a dead exporter's file for the run to remove, unless the folder must be missing */
 	if (plan->call != INJECT_mkdir && !mkdir(judge_folder(), 0700)) {
 		char to[700];
 
@@ -92,7 +90,7 @@ static bool step(struct sums *sums)
 	return atomic_load(&plan->failed) != 0;
 }
 
-/* Every call of one kind; it is over when a run makes fewer than N of them. */
+/* Fails every call of one kind; ends when a run makes fewer than N of them. */
 static void step_through(int call, struct sums *sums)
 {
 	const struct inject_row *row = &rows[call];
@@ -106,14 +104,14 @@ static void step_through(int call, struct sums *sums)
 				return;
 		}
 		plan->error = row->errors[0];
-		/* (nothing is interrupted for good) */
+		/* (no call fails with EINTR for ever) */
 		plan->for_good = row->errors[0] != EINTR;
 		if (plan->for_good)
 			step(sums);
 	}
 }
 
-/* A dead exporter's file for the others to find: that of one that is killed. */
+/* Leaves a dead exporter's file for the others to find: kills an exporter. */
 static void make_left_behind(void)
 {
 	static const struct run plain;
@@ -140,7 +138,7 @@ static void make_left_behind(void)
 	while (dir && (entry = readdir(dir)) != NULL) {
 		if (strncmp(entry->d_name, "exporter-", 9) != 0)
 			continue;
-		/* its name must be the one that it was made with */
+		/* the file must keep its name */
 		snprintf(from, sizeof from, "%s/%s", judge_folder(), entry->d_name);
 		snprintf(left_behind, sizeof left_behind, "%s.aside/%s", judge_folder(),
 			 entry->d_name);
@@ -170,7 +168,7 @@ static void step_through_all(const char *role)
 
 		step_through(call, &sums);
 		all.failed += sums.failed;
-		/* who can't import as it should gets what it would get bare; what is exported is kept */
+		/* an importer that is not protected gets the driver's result; an exporter's blocks are kept */
 		if (sums.failed)
 			ok(!sums.wrong && (in_importer || !sums.foreign),
 			   "%s of the %s: %d failed in %d runs; %d times it is said, memory "
@@ -219,7 +217,7 @@ int main(int argc, char **argv)
 	   "and nobody says anything (but the exporter's report: it freed a block twice)");
 	ok(judge_files() == 0, "no file is left, not even the dead exporter's");
 	ok(atomic_load(&plan->made[INJECT_fcntl]) > 0, "calls of libculimbo are seen");
-	if (judge_failures()) /* nothing else would mean much */
+	if (judge_failures()) /* the other tests would prove nothing */
 		judge_show();
 	else
 		step_through_all(argv[1]);

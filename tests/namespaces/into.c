@@ -97,7 +97,7 @@ static void mounts(void)
 		must(!mount(boot, "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL), "another boot id");
 }
 
-/* Makes process 1 of the namespace of our next children.  It does nothing, and ends with us. */
+/* Forks process 1 of the new namespace.  It does nothing, and ends with us. */
 static void first_process(void)
 {
 	pid_t first = fork();
