@@ -249,7 +249,7 @@ static bool no_parent(void)
 enum where { EXPORTER = 1, IMPORTER = 2, BOTH = 3 };
 static const struct condition {
 	const char *name;
-	void (*set)(void);	 /* called in the processes that @where names */
+	void (*set)(void);	 /* called in the processes of @where */
 	bool (*surround)(void);	 /* called once, in namespaces of both processes; false: not possible */
 	enum where where;	 /* each process alone; a surrounding is for both */
 	bool says;		 /* a warning is required: the condition harms culimbo */

@@ -168,7 +168,7 @@ static void step_through_all(const char *role)
 
 		step_through(call, &sums);
 		all.failed += sums.failed;
-		/* an importer that is not protected gets the driver's result; an exporter's blocks are kept */
+		/* without protection an importer gets the driver's result; exported blocks are kept */
 		if (sums.failed)
 			ok(!sums.wrong && (in_importer || !sums.foreign),
 			   "%s of the %s: %d failed in %d runs; %d times it is said, memory "

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fuzz targets share: input that is eaten from the front, and how a
- * broken promise ends the run.  Each target has LLVMFuzzerTestOneInput(), which
- * libFuzzer calls, or replay.c where there is no libFuzzer.
+ * Shared by the fuzz targets: functions that take input from the front, and one that ends
+ * the run when a promise is broken.  Each target has LLVMFuzzerTestOneInput().  libFuzzer
+ * calls it; without libFuzzer, replay.c does.
  *
- * What must hold: an input means the same in every run (no time, no process id
- * decides what is done), and no input leaves anything behind for the next.
+ * What must hold: an input does the same in every run (no time and no process id decides),
+ * and no input leaves anything behind for the next.
  */
 #ifndef CL_FUZZ_H
 #define CL_FUZZ_H
@@ -41,7 +41,7 @@ static inline uint64_t eat(struct input *in, unsigned int bytes)
 	return value;
 }
 
-/* A folder for this process's files, in $FUZZ_DIR, which the script takes away. */
+/* A folder for this process's files, in $FUZZ_DIR, which the script removes. */
 static inline const char *fuzz_folder(void)
 {
 	static char path[4096];

@@ -8,7 +8,7 @@
 #undef mremap
 #undef munmap
 
-#define NOTHING ((size_t)1 << 32) /* more than an index of 32 bits leads astray, by the byte */
+#define NOTHING ((size_t)1 << 32) /* no index of 32 bits reaches past this, in bytes */
 
 static char *nothing_with_room_for(size_t length)
 {
@@ -29,7 +29,7 @@ void *guarded_mmap(void *at, size_t length, int protection, int flags, int fd, o
 	return in;
 }
 
-/* It moves, whatever @flags say. */
+/* The mapping always moves, whatever @flags say. */
 void *guarded_mremap(void *at, size_t length, size_t new_length, int flags)
 {
 	char *all = nothing_with_room_for(new_length), *in;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forced into shm/region.c when a fuzz target is built (-include): the mapping
- * of an exporter file gets no neighbours, so that an access outside of it is a
- * crash and not another mapping's byte.
+ * When a fuzz target is built, -include adds this to shm/region.c.  The mapping of an
+ * exporter file then has no neighbours, so an access outside it crashes and does not hit
+ * another mapping.
  */
 #ifndef CL_FUZZ_GUARD_H
 #define CL_FUZZ_GUARD_H

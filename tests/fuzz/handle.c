@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: handles of 64 bytes, as anybody may send them, opened through
- * cl_memory_import() and cl_event_import() in a process that has an exporter
- * file of its own and sees one of another, over a driver that is a few lines.
+ * Fuzz target: opens handles of 64 bytes, which any process may send, through
+ * cl_memory_import() and cl_event_import().  The process has an exporter file of its own and
+ * sees one of another process.  The driver is a few lines.
  *
- * The input is a list of steps: open (a handle made of a right one and of bytes
- * from the input), close, or a free of what is exported.
+ * The input is a list of steps: open a handle (made of a right one and of bytes from the
+ * input), close, or free an exported block.
  *
- * Promised: no crash; the driver sees the handle as it made it (or as it came,
- * where it names nothing), or none at all; what is refused is refused with the driver's own error; what
- * was opened is held until it is closed, by one bit, and by none afterwards.
+ * Promised: no crash.  The driver gets the handle as it made it (unchanged if it names no
+ * record), or no handle.  A refusal has the driver's own error.  An open block is held by
+ * one bit until it is closed, and by none afterwards.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -194,7 +194,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		PROMISE(cl_memory_export(&right[1][i], 0x10000 + 4096ull * i) == CUDA_SUCCESS);
 	}
 	PROMISE(cl_own.file_id);
-	/* the setting is right: what is opened is held */
+	/* the set-up works: an opened block is held */
 	came = right[0][0].reserved;
 	PROMISE(cl_memory_import(&p, right[0][0], 1, open_memory) == CUDA_SUCCESS);
 	PROMISE(holds_in_other() == 1);
@@ -283,7 +283,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (events_n) {
 		CUresult ignored;
 
-		/* (what names our own file is the driver's matter, and not an import) */
+		/* (a handle that names our own file goes to the driver and is no import) */
 		cl_import_event_destroy(events[--events_n], destroy, own_has, &ignored);
 	}
 	PROMISE(holds_in_other() == 0);

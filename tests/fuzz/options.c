@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: the environment that cl_options_read() is given.  The input is
- * the variables, one after the other, each ended by a zero byte (or the end); a
- * first byte says whether they are read as the process's own.
+ * Fuzz target: the environment that cl_options_read() gets.  The first byte says whether
+ * the variables are read as the process's own.  Then the variables follow, each ended by a
+ * zero byte or the end of the input.
  *
- * Promised: no crash; what is not allowed is not taken (numbers lie within
- * their limits, or are the default); complaints are short, printable lines.
+ * Promised: no crash.  A value that is not allowed is not used: numbers are within their
+ * limits or the default.  Complaints are short, printable lines.
  */
 #include "shim/base/options.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: export data of pools' blocks, 64 bytes, as anybody may send them, imported through
- * cl_pool_pointer_import() in a process that sees the exporter file of another, over a driver
- * that is a few lines.
+ * Fuzz target: imports export data of pools' blocks, 64 bytes that any process may send, through
+ * cl_pool_pointer_import().  The process sees the exporter file of another.  The driver is a few
+ * lines.
  *
  * The input is a list of steps: import (data made of right ones and of bytes from the input), free,
  * or free in a stream's order.
  *
- * Promised: no crash; the driver sees the 48 bytes that are its own as they came, or nothing; what is
- * refused is refused with one of two errors; what was imported is held until it is freed as
- * often, by one bit, and by none afterwards.
+ * Promised: no crash.  The driver gets its own 48 bytes unchanged, or nothing.  A refusal has one of
+ * two errors.  An imported block is held by one bit until it is freed as often, and by none
+ * afterwards.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -173,7 +173,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	make_other(fd);
 	PROMISE(cl_region_open(&other, fd, other.file_id, NULL) == 0);
 	close(fd);
-	/* the setting is right: what is imported is held */
+	/* the set-up works: an imported block is held */
 	right_data(0, data);
 	PROMISE(import(&p, data) == CUDA_SUCCESS);
 	PROMISE(holds_in_other() == 1);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: an exporter file in use, whose bytes change under our feet.
+ * Fuzz target: an exporter file whose bytes change while it is in use.
  *
- * The input is a list of steps.  Some write anywhere into the parts of the file
- * that are there; the others are what an exporter P, an importer C, a reaper,
- * a collector of dead files and a reader for people do with it, in any order.  C holds records by
- * a lock that it never loses.
+ * The input is a list of steps.  Some write anywhere into the file.  The others do what an
+ * exporter P, an importer C, a reaper, a collector of dead files and a report do with it, in
+ * any order.  C holds records by a lock that it never loses.
  *
- * Promised: no crash, no hang, no access outside the mapping, no index that is
- * none; every refusal has its reason; C is not reaped; and unless the input
- * wrote where holds are counted, P releases nothing that C holds.
+ * Promised: no crash, no hang, no access outside the mapping, no invalid index.  Every
+ * refusal has a reason.  C is not reaped.  Unless the input wrote to the holder bits, P
+ * releases no block that C holds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +67,7 @@ static bool held[RECORDS], released[RECORDS];
 
 static void handle_of(uint32_t record, uint8_t handle[64])
 {
-	memset(handle, 0, 64); /* the last 8 are the stamp's */
+	memset(handle, 0, 64); /* the last 8 bytes are the stamp */
 	memset(handle, (int)(record % 250) + 1, 56);
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a fuzz target over the files (or the folders of files) that it is given,
- * where the compiler has no libFuzzer: a crash is the target's own.
+ * Runs a fuzz target on the given files or folders of files, without libFuzzer.
  *
- * Then, unless FUZZ_SECONDS is 0, inputs made of them by chance, from a fixed
- * seed: not guided by coverage, but better than none.
+ * Then, unless FUZZ_SECONDS is 0, it changes these inputs at random, from a fixed seed.
+ * Coverage does not guide it, but it is better than no fuzzing.
  */
 #include <dirent.h>
 #include <signal.h>

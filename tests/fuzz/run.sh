@@ -1,18 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fuzzes what reads other people's bytes: exporter files (region), handles
+# Fuzzes the code that reads bytes of other processes: exporter files (region), handles
 # (handle), export data of pools (pool), the environment (options).  Prints TAP.
 #
-# First every seed is replayed by a program of the project's own compiler.  Then
-# libFuzzer, with AddressSanitizer, goes on from the seeds for FUZZ_SECONDS (120)
-# in all, one target after the other, one thread each, from the seed FUZZ_SEED (1).
-# Where there is no clang with libFuzzer that part is skipped, and the replayer
-# makes inputs by chance instead.
+# First it replays every seed with the project's own compiler.  Then libFuzzer, with
+# AddressSanitizer, fuzzes from the seeds for FUZZ_SECONDS (120) in all: one target after
+# the other, one thread each, with the random seed FUZZ_SEED (1).  Without a clang that has
+# libFuzzer that part is skipped, and the replayer makes random inputs instead.
 #
 #   make fuzz FUZZ_SECONDS=3600    longer; finds are kept in FUZZ_KEEP (tests/fuzz/found)
 #
-# Must always hold: files lie in a folder of their own, which is gone at the end.
+# Must always hold: all files are in a folder of the test, which is removed at the end.
 set -u
 src=${top_srcdir:?} build=${top_builddir:?}
 cuda=$(sed -n 's/^CUDA_CPPFLAGS = //p' "$build/Makefile")

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes the seeds of the fuzz targets: seeds.sh FOLDER.  What lies in corpus/ is
-# its output, and nothing else: tests/fuzz/run.sh compares the two.
+# Makes the seeds of the fuzz targets: seeds.sh FOLDER.  corpus/ holds exactly this
+# output: tests/fuzz/run.sh compares the two.
 #
-# A seed is a list of steps as the target of its name reads them; see there.
+# A seed is a list of steps for the target of its folder's name; the target explains them.
 set -eu
 to=${1:?usage: seeds.sh FOLDER}
 

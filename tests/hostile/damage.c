@@ -264,7 +264,7 @@ static const struct {
 	const char *what;
 	uint64_t at;
 	uint32_t value;
-	enum { HOLDS, TOLD, REFUSED } outcome; /* C is protected, opens unprotected and says so, or is refused */
+	enum { HOLDS, TOLD, REFUSED } outcome; /* C is protected, is not, is refused */
 } numbers[] = {
 	{ "no record chunks", AT(record_chunks), 0, TOLD },
 	{ "too many record chunks", AT(record_chunks), UINT32_MAX, TOLD },

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promise 4 for a thread that is cancelled (pthread_cancel) while it is in a
- * function of the shim: it leaves no lock of ours behind, so that the others go
- * on.  Where in a function it takes effect, every time another place: the
- * driver below asks for it in its Nth call, for all N, and once before.
+ * Tests promise 4 for a thread that is cancelled (pthread_cancel) in a function of the
+ * shim.  It must leave none of our locks behind, so that other threads go on.  Each run
+ * cancels at another place: in the driver's Nth call, for all N, and once before.
  *
- * The shim under a driver of a few lines, for the simulated one is not made for
- * threads that are cancelled in it.  CULIMBO_COLLECTOR=inline, so that giving
- * back happens in the cancelled thread too.
+ * The shim runs over a driver of a few lines, since threads can't be cancelled in the
+ * simulated one.  With CULIMBO_COLLECTOR=inline the cancelled thread also releases blocks.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -239,14 +237,14 @@ static int try(const struct function *function, int after, bool shared)
 	}
 	if (pthread_create(&thread, NULL, cancelled, &c) || pthread_join(thread, &result))
 		return 2;
-	/* all of it again, in another thread */
+	/* another thread makes all calls again */
 	for (int i = 0; i < FUNCTIONS; i++)
 		functions[i].call();
 	cl_process_end(0);
 	return result == PTHREAD_CANCELED ? 0 : 1;
 }
 
-/* Whose handle is imported: a process that waits for its end. */
+/* The process whose handle is imported; it waits until it is killed. */
 static pid_t start_exporter(void)
 {
 	pid_t child;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of the threads program (threads.c) share: how they check, the exporter
- * beside a test, threads in hooks; and the tests.
+ * Shared by the parts of the threads program (threads.c): checks, the exporter beside a
+ * test, threads that call hooks, and the list of tests.
  */
 #ifndef CL_TEST_THREADS_COMMON_H
 #define CL_TEST_THREADS_COMMON_H

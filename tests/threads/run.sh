@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Threads, forks, signals and ends, on the simulated driver.
+# Tests threads, forks, signals and ends of processes, on the simulated driver.
 #
 #   run.sh [BUILD_DIR [PATTERN]]    PATTERN: of the tests of threads.c, see there
 #
-# Prints TAP: threads' tests with culimbo, the same without it (what the driver
-# and libc stand by themselves), and those of cancel and stacks.
+# Prints TAP.  Runs the tests of threads with culimbo and without it, which shows what the
+# driver and libc do alone.  Then runs cancel and stacks.
 set -u
 
 unset LD_PRELOAD

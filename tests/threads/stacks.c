@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks that are taken in a program under the preload: of the program alone, and
- * also where a stack ends with an address that is none, as coroutine libraries
- * have it (minicoro: 0xdeaddeaddeaddead).  Bare, libgcc's unwinder reads the code
- * there, which is the program's end.
+ * Tests the call stacks that culimbo takes in a program.  They hold only the program's
+ * frames.  A stack may end with an invalid address, as coroutine libraries make it (minicoro:
+ * 0xdeaddeaddeaddead).  libgcc's unwinder alone would read code there and crash the program.
  *
  * The program knows culimbo only as a reader of the files in CULIMBO_DIR.
  */

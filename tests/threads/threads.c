@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promise 4 where threads, forks, signals and ends meet our hooks: nothing of
- * ours deadlocks, crashes or changes what a process gets and how it ends,
- * wherever in a hook its threads are.
+ * Tests promise 4 with threads, forks, signals and ends of processes.  Wherever in a hook
+ * the threads are, culimbo does not deadlock or crash, and changes neither a process's
+ * results nor how it ends.
  *
  *   threads [--bare] [PATTERN]    --bare: without culimbo, as the control of
  *                                 what driver and libc stand by themselves
  *
- * Each test is a process of its own, forked before any CUDA call, with an
- * exporter beside it whose blocks it imports.  One that does not end within its
- * deadline is killed, which is a failure.
+ * Each test is a process of its own, forked before any CUDA call.  An exporter runs beside
+ * it, and the test imports its blocks.  A test that misses its deadline is killed and fails.
  *
  * The driver is found by dlopen() and dlsym(), so that it can be closed again.
  */

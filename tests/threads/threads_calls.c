@@ -52,7 +52,7 @@ void one_handle(void)
 	CHECK(exporter_gets_all_back());
 }
 
-/* Whoever is the last to release it: what another thread has in the next one is its own. */
+/* Any thread may release the context last.  Another thread's block in the next one must be its own. */
 static void *have_the_primary_one(void *name)
 {
 	char fill = *(const char *)name;
@@ -153,7 +153,7 @@ void free_in_anothers_stream(void)
 	MUST(cu.cuMemFreeAsync(gone, NULL));
 	MUST(cu.cuCtxDestroy_v2(other));
 	MUST(cu.cuMemAlloc_v2(&there, LARGE));
-	CHECK(there == gone); /* or nothing is shown */
+	CHECK(there == gone); /* otherwise the test proves nothing */
 	MUST(cu.cuMemsetD8_v2(there, 5, LARGE));
 	MUST(cu.cuStreamSynchronize(NULL));
 	MUST(cu.cuMemcpyDtoH_v2(&byte, there, 1));

@@ -229,7 +229,7 @@ static void must_end_in_time(pid_t child, int status, const char *what, unsigned
 	CHECK(WIFEXITED(how) && WEXITSTATUS(how) == status);
 }
 
-/* The signal comes to the main thread as a rule, which is in a hook of family @i. */
+/* The signal usually reaches the main thread, which is in a hook of family @i. */
 void signal_and_leave(void)
 {
 	for (unsigned int i = 0; i < 5 * FAMILIES; i++) {

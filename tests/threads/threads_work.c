@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-/* What each does is a round of calls that come to one family of hooks. */
+/* Each function makes a round of calls to one family of hooks. */
 static atomic_bool stop;
 atomic_ulong rounds;
 
@@ -141,7 +141,7 @@ void stop_workers(void)
 		CHECK(!pthread_join(workers[i], NULL));
 }
 
-/* A child that must end by itself with @status; it has set an alarm. */
+/* Waits for a child, which must end by itself with @status; it has set an alarm. */
 void must_end(pid_t child, int status)
 {
 	int how;
