@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decodes, in a built library of either processor, the beginning of every function
- * that a program can get: can it be patched?
+ * Decodes the beginning of every function that a program can get from a built library, of
+ * either processor, and checks that it can be patched.
  *
  *   decode libculimbo.so FILE   the stubs of all hooks, and all exported calls
  *   decode libcuda.so FILE      the simulated driver: all exported calls, and their thunks
  *
- * Nothing is run of that file, so it may be another processor's.  Prints TAP.
+ * It executes no code of the file, which may be for another processor.  Prints TAP.
  */
 #include <elf.h>
 #include <fcntl.h>
@@ -171,8 +171,8 @@ static void check_distances(void)
 }
 
 /*
- * Stubs have no landing pads.  A library that says it is fit for indirect branch
- * tracking, or BTI, would be ended at the first call through a pointer.
+ * Stubs have no landing pads.  A library marked for indirect branch tracking, or BTI, would
+ * crash at the first call through a pointer.
  */
 static void check_properties(void)
 {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What a program can get of the library and of the simulated driver, as they were
-# built, can be patched; and the decoder that says so knows what can't be.
+# All functions that a program can get from the library and from the simulated driver can be
+# patched.  The decoder, which checks this, also finds functions that can't be.
 set -u
 build=${1:-${top_builddir:-build}}
 decode=${2:-$build/tests/patch/decode}

@@ -3,9 +3,9 @@
 #
 # fetch-ucx.sh [BUILD_DIR [PLATFORM]]: fetches UCX's libraries and headers from the package
 # registry (the wheel libucx-cu13, some 45 MB) into BUILD_DIR/tests/patch/ucx, for ucx.sh.
-# PLATFORM is pip's name of another machine's, as manylinux_2_28_aarch64.
-# Nothing is built or installed.  Fails where pip can't reach a registry, or that has none
-# for this machine; then nothing is left.
+# PLATFORM is pip's name of another platform, such as manylinux_2_28_aarch64.
+# It builds and installs nothing.  It fails, and leaves nothing, if pip can't reach a registry
+# or the registry has no wheel for the platform.
 set -eu
 to=$(cd "${1:-build}" && pwd)/tests/patch/ucx
 [ ! -e "$to" ] || exit 0

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which instructions can be moved to another place by those who patch functions:
- * those that UCX 1.22 moves, and no others (shim/base/patchable.h lists them).
+ * Tells which instructions a patcher can move to another place: those that UCX 1.22 moves,
+ * and no others (shim/base/patchable.h lists them).
  */
 #ifndef TESTS_PATCH_MOVABLE_H
 #define TESTS_PATCH_MOVABLE_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Patches calls that it gets by dlsym, by cuGetProcAddress and by being linked, and
- * looks whether each call comes to the patch and then to where it went before.
+ * Patches calls that it gets by dlsym, by cuGetProcAddress and by being linked.  Checks that
+ * each call reaches the patch and then its former target.
  *
- *   patched near|far           on the driver as it is
- *   patched near|far culimbo   under culimbo: what was shared and is freed, is kept
+ *   patched near|far           without culimbo
+ *   patched near|far culimbo   under culimbo: a shared block that is freed is kept
  *
  * Prints TAP.
  */

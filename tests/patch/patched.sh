@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What a program gets is patched, by a patcher of our own: on the simulated driver,
-# bare and under culimbo, by long patches and by short ones.
+# Our own patcher patches the calls of a program, on the simulated driver, with and without
+# culimbo, by long patches and by short ones.
 set -u
 build=${1:-${top_builddir:-build}}
 tmp=$(mktemp -d "$([ -d /dev/shm ] && echo /dev/shm || echo /tmp)/culimbo-patch.XXXXXX") || exit 1

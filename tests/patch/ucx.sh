@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# UCX itself: its memory hooks are installed and see every allocation and free, on the
-# simulated driver, bare and under culimbo, installed before the program's own look-ups
-# and after them, by short patches and by long ones, and by patches alone (by default
-# UCX changes the tables of linked programs as well).
+# Tests UCX itself: its memory hooks see every allocation and free, on the simulated driver,
+# with and without culimbo.  UCX installs them before the program's look-ups or after them, by
+# short patches or by long ones.  It also runs with patches alone: by default UCX changes the
+# tables of linked programs as well.
 set -u
 build=${1:-${top_builddir:-build}}
 top_srcdir=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}

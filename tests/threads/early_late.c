@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A preloaded library whose constructor shares a block and whose destructor frees it.
- * libculimbo is preloaded before it, so its constructor runs later and its destructor
- * earlier.  Prints "c" and "d" if all went well.
+ * libculimbo is preloaded before it, so libculimbo's constructor runs later and its
+ * destructor earlier.  Prints "c" and "d" if all went well.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put at the end of the page: works it as a user does, by events.  What goes wrong stands in
-// body's data-wrong; data-operated says that it came to its end.
+// The test puts this at the end of the page.  It uses the page as a user does, by events.
+// Errors go to body's data-wrong; data-operated says that it has run to its end.
 "use strict";
 (function () {
 	const $ = (id) => document.getElementById(id), canvas = $("canvas"), body = document.body, wrong = [];

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes to make a trace of: a producer and consumers, as ordinary CUDA
- * programs, step by step over pipes, so that what happens is known exactly.
+ * The processes that tests trace: a producer and consumers, ordinary CUDA programs.  They
+ * go step by step over pipes, so that the test knows exactly what happens.
  *
  *   player [blocks=N] [consumers=N] [live=N] [bytes=N] [pace=US] [kill] [stale] [want]
  *
- * Each of N blocks is allocated, exported and opened by one consumer; when so
- * many (live) later ones are there it is freed while it is held, and later
- * closed.  The first consumer's blocks go round.  kill: the last consumer is
- * killed with what it holds.  stale: a handle of a block that is gone is opened.
- * want: more memory than there is, and an array of no description, both refused.  At its end the producer waits until the
- * driver has as much free memory as at its start.
+ * The producer allocates and exports N blocks; one consumer opens each.  After `live` more
+ * blocks the producer frees it while it is held, and later the consumer closes it.  The first
+ * consumer's blocks go round.  kill: the last consumer is killed while it holds blocks.
+ * stale: a consumer opens the handle of a block that is gone.  want: the producer asks for
+ * more memory than there is, and for an array of no description; both are refused.  At its
+ * end the producer waits until the driver has as much free memory as at its start.
  */
 #include <signal.h>
 #include <stdbool.h>

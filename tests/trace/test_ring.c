@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace's file: what is written by many threads, over itself, and by who is
- * killed, is read as it was written or not at all.  And the reader on damaged
- * files: TRACE_SEED (else 1) says how they are damaged.
+ * Tests the trace's file.  Many threads write it, it wraps around, and writers are killed.
+ * The reader returns each record as it was written, or not at all.  It also reads damaged
+ * files: TRACE_SEED (default 1) seeds the damage.
  */
 #include "tests/unit/child.h"
 
@@ -306,7 +306,7 @@ static void write_some(void)
 	cl_trace(CL_TRACE_ENDED);
 }
 
-/* Cut, and written over with whatever: read is what is whole, and nothing is harmed. */
+/* Truncates the file and overwrites parts at random: the reader reads whole records and does no harm. */
 static void test_damaged_files(void **state)
 {
 	static uint8_t good[65536], bad[65536];

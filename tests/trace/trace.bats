@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2030,SC2031
 # (output, status and the tests' variables come from bats and make check)
-# CULIMBO_TRACE and culimbo trace, on real processes and the simulated driver.
+# Tests CULIMBO_TRACE and culimbo trace, on real processes and the simulated driver.
 load ../tools/common.bash
 
 setup_file() {
 	cd "$BATS_FILE_TMPDIR" || return 1
-	# what one consumer is killed with, and the others free while it is held
+	# one consumer is killed while it holds blocks; others' blocks are freed while they are held
 	play share blocks=12 consumers=3 kill stale want
 	CULIMBO_SIM_MEMORY=16GiB play many blocks=2000 live=200 bytes=4096 consumers=4
 }
