@@ -15,8 +15,8 @@
 #
 # Programs that start others run in their own user and mount namespace, where qemu is
 # registered for aarch64 (binfmt_misc, Linux 6.7).  The machine's own registration is not
-# changed.  If neither the namespace nor the machine can register qemu, only tests that start
-# no program run, and the others are skipped.  Unit tests run outside: they need more users.
+# changed.  If there is no such namespace and the machine has not registered qemu, only tests
+# that start no program run, and the others are skipped.  Unit tests run outside: they need more users.
 #
 # What must hold: it writes only to BUILD_DIR/aarch64 and a scratch folder; every step has a
 # deadline; each test that qemu-user can't run is listed with its reason.

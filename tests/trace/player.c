@@ -6,7 +6,7 @@
  *   player [blocks=N] [consumers=N] [live=N] [bytes=N] [pace=US] [kill] [stale] [want]
  *
  * The producer allocates and exports N blocks; one consumer opens each.  After `live` more
- * blocks the producer frees it while it is held, and later the consumer closes it.  The first
+ * blocks the producer frees the block while it is held, and later the consumer closes it.  The first
  * consumer's blocks go round.  kill: the last consumer is killed while it holds blocks.
  * stale: a consumer opens the handle of a block that is gone.  want: the producer asks for
  * more memory than there is, and for an array of no description; both are refused.  At its
