@@ -23,6 +23,8 @@ struct pool_life {
 	enum { ALIVE, PUT_BACK, ENDED } state; /* ENDED: its process has ended */
 	bool exported, filled, was_freed;
 	bool refused; /* it was freed when no process had it or could get it */
+	/* it or an import was freed in a stream's order, or an import amid held work: it may wait for that */
+	bool freed_late;
 	uint8_t player, value;
 	int pool;
 	uint64_t bytes;
@@ -236,7 +238,9 @@ static void play_pool_free(void)
 	print_free(&o, &a, NULL, "pool block");
 	if (a.result || l->state != ALIVE)
 		return;
-	l->refused = !l->exported || (settings->grace == GRACE_NONE && !held_by(0, number) && !held_by(1, number));
+	l->freed_late |= o.call != DO_FREE;
+	l->refused = !l->exported || (settings->grace == GRACE_NONE && !l->freed_late && !held_by(0, number) &&
+					      !held_by(1, number));
 	l->state = PUT_BACK;
 	l->was_freed = true;
 	l->ended_at = me()->taken;
@@ -412,7 +416,7 @@ static void play_pool_free_import(void)
 	struct pool_import *import = &has[op.player].import[slot];
 	struct order o = { .at = AT_POOL_IMPORT, .slot = (uint8_t)slot }, look = { .call = DO_READ };
 	const struct pool_life *l;
-	bool first = true;
+	bool first = true, late = me()->busy;
 	char expected[16];
 	struct answer a, b;
 
@@ -423,6 +427,7 @@ static void play_pool_free_import(void)
 	if (!import->count && (op.d % 3 || l->state != ALIVE))
 		return;
 	do {
+		late |= o.call != DO_FREE;
 		a = tell(op.player, &o);
 		if (under_culimbo && import->count > 1 && first && !a.result && !me()->busy && !captures(me()) &&
 		    context_alive(me(), current()) && l->filled) {
@@ -438,6 +443,7 @@ static void play_pool_free_import(void)
 		first = false;
 		o.call = (import->count + op.a) % 2 ? DO_FREE : o.call;
 	} while (import->count && --import->count);
+	pool_life[import->life].freed_late |= late;
 	import->closed_at = me()->taken;
 }
 
