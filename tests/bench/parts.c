@@ -121,7 +121,7 @@ static int exporter(int argc, char **argv)
 	while (used < total)
 		op_export_new(0);
 	say_ns("export-new", (double)(bench_now() - start) / (double)(total - 1));
-	if (total >= 100000) { /* (with fewer, the steps of the file and of the hash decide) */
+	if (total >= 100000) { /* with fewer, the steps of the file and of the hash decide */
 		say_value("shared-bytes-a-block", (double)(file_bytes() - file) / (double)(total - 1),
 			  "bytes");
 		say_value("private-bytes-a-block", (double)(heap_bytes() - heap) / (double)(total - 1),
@@ -218,7 +218,7 @@ static void exporter_helper(void)
 			moment();
 		helper_did(step);
 		while (atomic_load(&board->step) == step) {
-			/* (for the process that measures wake-ups) */
+			/* for the process that measures wake-ups */
 			atomic_store(&board->ready,
 				     cl_own.header && atomic_load(&cl_own.header->sleeping));
 			sched_yield();

@@ -110,7 +110,7 @@ int stopped(int argc, char **argv)
 }
 
 /* ------------------------------------------------------------ many processes */
-/* (a thousand processes that poll each 0.1 ms would slow those that are measured) */
+/* a thousand processes that poll each 0.1 ms would slow those that are measured */
 static void wait_among_many(_Atomic uint32_t *what, uint32_t value)
 {
 	uint64_t end = bench_now() + 120000000000u;
@@ -205,7 +205,7 @@ int holders(int argc, char **argv)
 	prepare();
 	op_export_new(0);
 	file = file_bytes();
-	/* (a forked child drops what this process shares, and shares nothing yet) */
+	/* a forked child drops what this process shares, and shares nothing yet */
 	many(n, body_hold);
 	MUST(cl_record_holders(&cl_own, 0, NULL, 0) == n);
 	say_value("holders", n, "processes");

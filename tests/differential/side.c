@@ -127,7 +127,7 @@ void side_start(struct side *side, const struct settings *s, unsigned int ops, c
 	argv[i++] = "play";
 	argv[i++] = seed;
 	argv[i++] = n;
-	argv[i++] = keep; /* (or the end) */
+	argv[i++] = keep; /* or the end */
 	argv[i] = NULL;
 	make_underway(side, s->seed);
 	fflush(stdout);

@@ -165,7 +165,7 @@ void cl_green_converted(CUcontext ctx, CUgreenCtx green)
 	SAY("green_converted\n");
 }
 
-/* (of which device it is, nothing was said, or STUB_GREEN) */
+/* of which device it is, nothing was said, or STUB_GREEN */
 struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 {
 	return (struct cl_green_end){ .device = number("STUB_GREEN", -1), .green = green };

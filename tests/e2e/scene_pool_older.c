@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The scene of pools (16) where one side has another culimbo: E2E_OLDER is its library, of an older
+ * The scene of pools (16) where one side has another culimbo: E2E_OLDER names its library, of an older
  * version or of one with another layout of exporter files; without it, it is this build's own.  What
  * that library is the scene finds out, and expects what two such sides can do:
  *
@@ -19,7 +19,7 @@
 #define SAYS_LAYOUT "made by another version of culimbo"
 
 static struct other {
-	const char *library;
+	const char *path;
 	bool knows_pools;
 	uint32_t layout, ours;
 } other;
@@ -132,7 +132,7 @@ static void control(void)
 static struct pair pair_with(bool importer)
 {
 	struct entry now = { .env = POOL_GRACE };
-	struct entry older = { .bare = true, .env = POOL_GRACE, .other = other.library };
+	struct entry older = { .bare = true, .env = POOL_GRACE, .other = other.path };
 
 	return importer ? pool_pair(now, older) : pool_pair(older, now);
 }
@@ -185,7 +185,7 @@ static void killed_once(bool importer)
 	free_block(pair.p, block);
 	kill_actor(c);
 	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 %s is older: C is killed, P gets the address again", who);
-	pair.c = enter("E", importer ? (struct entry){ .bare = true, .env = POOL_GRACE, .other = other.library } :
+	pair.c = enter("E", importer ? (struct entry){ .bare = true, .env = POOL_GRACE, .other = other.path } :
 				       (struct entry){ .env = POOL_GRACE });
 	pair.taken = pool_taken_by(&pair, pair.c);
 	import = pool_import(pair.c, pair.taken, &later);
@@ -200,18 +200,18 @@ void pool_older(void)
 	static char own[1024];
 	bool stamps;
 
-	other.library = getenv("E2E_OLDER");
-	if (!other.library) {
+	other.path = getenv("E2E_OLDER");
+	if (!other.path) {
 		snprintf(own, sizeof(own), "%s/.libs/libculimbo.so", getenv("E2E_BUILD"));
-		other.library = own;
+		other.path = own;
 	}
 	other.ours = look_at((struct entry){ .env = POOL_GRACE }, &stamps);
 	if (!stamps || !other.ours)
 		break_off("this build's library stamps no export data, or has no file");
-	other.layout = look_at((struct entry){ .bare = true, .env = POOL_GRACE, .other = other.library }, &other.knows_pools);
+	other.layout = look_at((struct entry){ .bare = true, .env = POOL_GRACE, .other = other.path }, &other.knows_pools);
 	if (!other.layout)
-		break_off("%s is not preloaded", other.library);
-	note("ours has layout %u; the other one, %s, has layout %u and %s pools", other.ours, other.library,
+		break_off("%s is not preloaded", other.path);
+	note("ours has layout %u; the other one, %s, has layout %u and %s pools", other.ours, other.path,
 	     other.layout, other.knows_pools ? "knows" : "knows no");
 	control();
 	for (int importer = 0; importer < 2; importer++) {

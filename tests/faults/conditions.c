@@ -206,7 +206,7 @@ static bool tmpfs(const char *options, unsigned long flags)
 	return mount("tmpfs", judge_folder(), "tmpfs", flags | MS_NOSUID | MS_NODEV, options) == 0;
 }
 
-/* (sizes are whole pages; the simulated driver's files are elsewhere) */
+/* sizes are whole pages; the simulated driver's files are elsewhere */
 static bool full_folder(void)
 {
 	return tmpfs("mode=0700,size=4k", 0);
@@ -235,7 +235,7 @@ static bool no_proc(void)
 }
 static bool no_parent(void)
 {
-	/* (CULIMBO_DIR's parent folder is removed) */
+	/* CULIMBO_DIR's parent folder is removed */
 	char parent[600];
 
 	snprintf(parent, sizeof parent, "%s", judge_folder());

@@ -126,7 +126,7 @@ static bool says_twice(const char *said)
 		size_t length = (size_t)(end - line);
 		const char *rest = *end ? end + 1 : end;
 
-		/* (a line of the report may appear twice) */
+		/* a line of the report may appear twice */
 		if (!strncmp(line, "culimbo[", 8))
 			for (const char *other = rest; *other;) {
 				const char *other_end = strchrnul(other, '\n');

@@ -135,7 +135,7 @@ int main(void)
 	for (unsigned int i = CL_RECORDS; i < CL_RECORDS + BEYOND; i++)
 		twice += cl_memory_free(FIRST + (uint64_t)i * SIZE) == CUDA_ERROR_INVALID_VALUE;
 	ok(!refused && twice == BEYOND, "all are freed, and not a second time");
-	/* (the collector is inline and CULIMBO_GRACE=0, so each block was released at once) */
+	/* the collector is inline and CULIMBO_GRACE=0, so each block was released at once */
 	ok(frees == CL_RECORDS, "what was marked went back to the driver");
 	ok(!freed[CL_RECORDS] && !freed[CL_RECORDS + 1] && !freed[CL_RECORDS + 2],
 	   "what was not is kept");

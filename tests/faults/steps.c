@@ -104,7 +104,7 @@ static void step_through(int call, struct sums *sums)
 				return;
 		}
 		plan->error = row->errors[0];
-		/* (no call fails with EINTR for ever) */
+		/* no call fails with EINTR for ever */
 		plan->for_good = row->errors[0] != EINTR;
 		if (plan->for_good)
 			step(sums);

@@ -283,7 +283,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (events_n) {
 		CUresult ignored;
 
-		/* (a handle that names our own file goes to the driver and is no import) */
+		/* a handle that names our own file goes to the driver and is no import */
 		cl_import_event_destroy(events[--events_n], destroy, own_has, &ignored);
 	}
 	PROMISE(holds_in_other() == 0);

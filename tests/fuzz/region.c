@@ -277,7 +277,7 @@ static void grow(struct input *in)
 	int err;
 
 	acting = P;
-	/* (each gets 64 KiB) */
+	/* each gets 64 KiB */
 	err = eat(in, 1) % 2 ? cl_region_grow(&own) :
 			       cl_region_need_word(&own, (unsigned int)eat(in, 1) % CL_WORDS, 0);
 	PROMISE(err == 0 || err == -ENOSPC || err == -ENFILE);
@@ -373,7 +373,7 @@ static void view_all(struct input *in)
 			PROMISE(i < cl_view_imports(&view) && import.opens);
 			view_stack(&view, import.stack);
 		}
-	/* (a count may be a million holes) */
+	/* a count may be a million holes */
 	if (cl_view_imports(&view) < 1u << 14)
 		cl_view_import_of(&view, some, 0, 0, &import);
 	for (uint32_t i = 0; i < CL_PAGE / sizeof finding; i++)

@@ -323,7 +323,7 @@ static void report(void)
 			abort();
 		read_stack(&view, block.export_stack);
 		read_stack(&view, block.free_stack);
-		/* (each read asks /proc who lives) */
+		/* each read asks /proc who lives */
 		if (i == 0 && cl_view_holders(&view, i, holder, 2))
 			must_be_text(holder[0].name, sizeof holder[0].name);
 	}

@@ -176,7 +176,7 @@ static void no_descriptor(void)
 	close_block(d, at_d);
 	ASK(p, close_fds, CLOSE_CULIMBO);
 	for (int i = 0; i < 2; i++) {
-		double until = now_ms() + 400; /* (settling is 250 ms) */
+		double until = now_ms() + 400; /* settling is 250 ms */
 
 		q = ENTER("Q", .env = ENV);
 		export_block(q, alloc(q, SMALL));

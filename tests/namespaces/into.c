@@ -124,7 +124,7 @@ int main(int argc, char **argv)
 
 		if ((v = value(a, "--uid=")) != NULL) {
 			must(!setgid((gid_t)atoi(v)) && !setuid((uid_t)atoi(v)), a);
-			prctl(PR_SET_DUMPABLE, 1); /* (else /proc/self is root's) */
+			prctl(PR_SET_DUMPABLE, 1); /* else /proc/self is root's */
 		} else if ((v = value(a, "--user=")) != NULL) {
 			user = v;
 		} else if ((v = value(a, "--proc=")) != NULL) {

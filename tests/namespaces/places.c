@@ -73,7 +73,7 @@ static void build_through(const char *name, const char *options)
 	script = fopen(target, "w");
 	must(script != NULL, target);
 	fprintf(script, "#!/bin/sh\nexport INTO_PID='%s'\n", pid);
-	if (strstr(options, "--proc=none")) /* (culimbo run needs /proc to find the library) */
+	if (strstr(options, "--proc=none")) /* culimbo run needs /proc to find the library */
 		fprintf(script,
 			"shift 3\nexec '%s' %s -- env 'LD_PRELOAD=%s/.libs/libculimbo.so' "
 			"'LD_LIBRARY_PATH=%s/tools/sim/.libs' \"$@\"\n",

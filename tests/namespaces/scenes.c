@@ -89,7 +89,7 @@ static void live(const char *what, const char *for_p, const char *for_c, const c
 	export_block(p, block);
 	must(!kill(pid_of(p, for_p), SIGKILL), "SIGKILL");
 	kill_actor(p);
-	/* (and C's file, if only the settling time tells that C is dead) */
+	/* and C's file, if only the settling time tells that C is dead */
 	must(files() >= 1, "a file of the dead");
 	wait_ms(2 * SETTLE_MS);
 	for (int i = 0; i < 2 && files(); i++) { /* the first look may only start the settling time */
@@ -457,7 +457,7 @@ static void root_of_a_namespace(void)
 	block = alloc_filled(p, SMALL, OWN);
 	handle = export_block(p, block);
 	must(!chmod(limbo_folder(), 01777), "chmod"); /* so that only the file's owner stops it */
-	/* (the simulated driver's folder belongs to one user; this one has its own, and its open fails) */
+	/* the simulated driver's folder belongs to one user; this one has its own, and its open fails */
 	snprintf(sim, sizeof sim, "%s/sim2", getenv("E2E_SCENE_DIR"));
 	setenv("CULIMBO_SIM_DIR", sim, 1);
 	c = enter_in("C", there, ENV);

@@ -52,7 +52,7 @@ static bool own_file(struct cl_view *view)
 	DIR *dir = opendir(getenv("CULIMBO_DIR"));
 
 	cl_identity_self(&self);
-	/* (reading one's own file, which an ordinary program would not, costs its lock: the last thing here) */
+	/* reading one's own file, which an ordinary program would not, costs its lock: the last thing here */
 	return dir && !cl_view_open_process(view, dirfd(dir), &self, NULL);
 }
 

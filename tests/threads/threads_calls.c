@@ -70,7 +70,7 @@ static void *have_the_primary_one(void *name)
 		MUST(cu.cuMemsetD8_v2(address, (unsigned char)fill, SMALL));
 		MUST(cu.cuMemcpyDtoH_v2(&byte, address, 1));
 		CHECK(byte == fill);
-		if (i % 2) /* (the others go with it) */
+		if (i % 2) /* the others go with it */
 			MUST(cu.cuMemFree_v2(address));
 		MUST(cu.cuCtxSetCurrent(NULL));
 		MUST(cu.cuDevicePrimaryCtxRelease_v2(0));

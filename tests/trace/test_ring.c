@@ -283,7 +283,7 @@ static void write_into_no_room(void)
 
 static void test_no_room(void **state)
 {
-	in_a_child(write_into_no_room); /* (SIGXFSZ would kill it) */
+	in_a_child(write_into_no_room); /* SIGXFSZ would kill it */
 	assert_int_equal(count_entries(folder), 0);
 }
 

@@ -33,7 +33,7 @@ IN_A_CHILD(the_device_is_asked_once_for_a_context)
 	}
 	context_ends(CONTEXT_A, 0);
 	fake.device = 3;
-	/* (another may be there before the end is known: without ids nobody can say) */
+	/* another may be there before the end is known: without ids nobody can say */
 	CHECK(!known_current(&ctx, &device, &primary));
 	fake.device = 2;
 	context_ended(CONTEXT_A, 0, true);
@@ -47,7 +47,7 @@ IN_A_CHILD(the_device_is_asked_once_for_a_context)
 	fake_stack[fake_depth] = NULL;
 	CHECK(!known_current(&ctx, &device, &primary));
 	CHECK(!ctx && !device && !primary);
-	/* (one that a thread has just come to, and that the driver says nothing of) */
+	/* one that a thread has just come to, and that the driver says nothing of */
 	fake_stack[fake_depth] = (CUcontext)0xc0;
 	cl_driver.cuCtxGetDevice = no_device;
 	ctx = CONTEXT_B;
@@ -147,7 +147,7 @@ enum { ENDS = 100000, ENDS_AT_LEAST = 100, ENDS_MS = 3000 /* where the two never
 #define NO_MORE UINT32_MAX
 static _Atomic uint32_t another_there, end_noted, seen;
 
-/* (without giving the processor away at once: the two are to meet within some ns) */
+/* without giving the processor away at once: the two are to meet within some ns */
 static void spin_until(const _Atomic uint32_t *what, uint32_t at_least)
 {
 	for (unsigned int i = 1; *what < at_least; i++)
@@ -428,7 +428,7 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	context_ends(NULL, 0);
-	making = cl_context_creation_begin(1); /* (another device's is none of it) */
+	making = cl_context_creation_begin(1); /* another device's is none of it */
 	cl_context_creation_end(&making);
 	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
 	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
@@ -487,7 +487,7 @@ IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
 	struct cl_context_call call;
 
 	start_with(0, CL_COLLECTOR_INLINE);
-	call = cl_context_call_begin(0); /* (what it had is given back) */
+	call = cl_context_call_begin(0); /* what it had is given back */
 	cl_context_call_end(&call);
 	call = cl_context_call_begin(0);
 	making = cl_context_creation_begin(1);

@@ -247,7 +247,7 @@ static void event_of_a_green_context(bool shares, bool ends)
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 	make_current(CONTEXT_B);
 	destroy(GREEN);
-	CHECK_EQUAL(retains, 1); /* (by its making) */
+	CHECK_EQUAL(retains, 1); /* by its making */
 	CHECK(block_of(event)->of.context->handle == CONTEXT_A && block_of(event)->of.context->primary);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	CHECK_EQUAL(fake.destroyed_n, 0); /* it waits out the grace */
@@ -295,7 +295,7 @@ static void block_of_a_green_context(CUcontext current, bool async)
 	make_current(current);
 	export_block(p);
 	cl_driver.cuStreamGetCtx_ptsz = stream_of_green;
-	cl_driver.cuMemFreeAsync = NULL; /* (its stream would be of A, the fake driver's block is not) */
+	cl_driver.cuMemFreeAsync = NULL; /* its stream would be of A, the fake driver's block is not */
 	if (async)
 		CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, true), CUDA_SUCCESS);
 	else
@@ -318,7 +318,7 @@ IN_A_CHILD(a_block_is_freed_in_the_order_of_a_stream_of_one)
 {
 	block_of_a_green_context(CONTEXT_B, true);
 }
-/* (its event is made in what is current: a default stream is that one's) */
+/* its event is made in what is current: a default stream is that one's */
 IN_A_CHILD(a_block_is_freed_in_the_order_of_a_stream_of_one_from_the_primary_one)
 {
 	block_of_a_green_context(CONTEXT_A, true);
@@ -341,7 +341,7 @@ IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
 	/* a process that does not share does not ask: then the event's context is not known */
 	event = fake_event();
 	cl_shareable_event_created(event);
-	CHECK_EQUAL(retains, 1); /* (by its making) */
+	CHECK_EQUAL(retains, 1); /* by its making */
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 	CHECK(block_of(event)->of.context == &cl_context_unknown);
 	current_is(NULL, false);

@@ -107,7 +107,7 @@ IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	make_as_many_events_as_can_be();
 	CHECK_EQUAL(cl_callbacks_register(event_callback, NULL), 0);
-	CHECK(another_event(0)); /* (once anyway) */
+	CHECK(another_event(0)); /* once anyway */
 	CHECK_EQUAL(event_callbacks, 1);
 	CHECK(!another_event(1));
 	CHECK_EQUAL(event_callbacks, 1);

@@ -112,7 +112,7 @@ IN_A_CHILD(what_had_another_handle_at_the_same_address_is_stale)
 	CHECK_EQUAL(open_own(&own, stale), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = stale }).result,
 		    CUDA_ERROR_INVALID_VALUE);
-	/* (nor with the other's stamp) */
+	/* nor with the other's stamp */
 	memcpy(again.reserved, stale.reserved, 56);
 	CHECK_EQUAL(open_own(&own, again), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = again }).result,

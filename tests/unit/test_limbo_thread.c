@@ -267,7 +267,7 @@ IN_A_CHILD(without_a_thread_the_limbo_has_its_turn_in_each_call)
 		CHECK_EQUAL(errno, ENOTUNIQ);
 		CHECK_EQUAL(frees_of(p), 1);
 	}
-	unlink(log_path); /* (it says that a pool was exported) */
+	unlink(log_path); /* it says that a pool was exported */
 }
 
 /* Also after a fork that no handler has seen. */

@@ -64,7 +64,7 @@ IN_A_CHILD(misuse_of_imports_is_found_with_both_stacks)
 	CHECK(LEADS_THROUGH(&view, found.stack, free_here));
 	CHECK(LEADS_THROUGH(&view, found.other_stack, open_here));
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
-	/* (the fake driver closes what was ever open: another address, which it refuses) */
+	/* the fake driver closes what was ever open: another address, which it refuses */
 	CHECK_EQUAL(close_here(p - 0x10000000000), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 1);
 	CHECK_EQUAL(found.other_stack, 0);
@@ -218,7 +218,7 @@ static CUresult refuse_destroy(CUevent event)
 /* The driver would crash; but the next event at that address is another one. */
 IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 {
-	CUipcEventHandle handle = { 0 }; /* (of a process without culimbo) */
+	CUipcEventHandle handle = { 0 }; /* of a process without culimbo */
 	struct cl_finding found;
 	struct cl_view view;
 	CUevent event;
@@ -315,7 +315,7 @@ IN_A_CHILD(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_ano
 		CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
 		CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
 	}
-	/* (it takes what the first left for the next) */
+	/* it takes what the first left for the next */
 	CHECK_EQUAL(open_here(&q, &another), CUDA_SUCCESS);
 	no_memory = true;
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
@@ -336,7 +336,7 @@ IN_A_CHILD(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_ano
 	CHECK_EQUAL(close_here(p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 2);
 	CHECK(found.other_stack && found.other_when);
-	unlink(log_path); /* (it says that there was no memory) */
+	unlink(log_path); /* it says that there was no memory */
 	end_exporter(third, another_line);
 	end_exporter(other, line);
 }

@@ -93,7 +93,7 @@ static void descriptors_body(void)
 	pthread_t thread;
 
 	CHECK(!pthread_create(&thread, NULL, sleep_on, NULL));
-	/* (a table that has room for all the numbers below would show nothing) */
+	/* a table that has room for all the numbers below would show nothing */
 	CHECK(room >= 64 && room <= 512);
 	CHECK_EQUAL(cl_region_create(&r, folder_fd, &me), 0);
 	CHECK_EQUAL(descriptor_room(), room);
@@ -149,7 +149,7 @@ static void descriptors_exec(void)
 {
 	char self[4096] = "";
 
-	/* (by its name: under qemu-user the link itself leads to qemu) */
+	/* by its name: under qemu-user the link itself leads to qemu */
 	CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
 	execl(self, "test_shm_room", DESCRIPTORS, folder, NULL);
 	CHECK(!"exec");

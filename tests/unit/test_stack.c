@@ -89,11 +89,11 @@ BY_ITSELF static void take(void)
 	taken.walked = walks != before;
 	taken.base = (uint64_t)(uintptr_t)__builtin_frame_address(0);
 	n = (unsigned int)backtrace(right, MORE);
-	/* (a sanitizer's own frames) */
+	/* a sanitizer's own frames */
 	while (skip < n && !is_in((uint64_t)(uintptr_t)right[skip], here))
 		skip++;
 	CHECK_EQUAL(stack.n, n - skip < max ? n - skip : max);
-	/* (of one with a name there are no frames) */
+	/* of one with a name there are no frames */
 	CHECK(stack.name || is_in(stack.frame[0], here));
 	for (unsigned int i = 1; i < stack.n && !stack.name; i++)
 		CHECK_EQUAL(stack.frame[i], (uint64_t)(uintptr_t)right[skip + i]);
@@ -101,7 +101,7 @@ BY_ITSELF static void take(void)
 
 static void take_again(bool remembered)
 {
-	/* (one call, not one for the first turn and another for the rest) */
+	/* one call, not one for the first turn and another for the rest */
 	for (volatile int i = 0; i < 5; i++) {
 		take();
 		if (i)
@@ -277,7 +277,7 @@ static void *take_many(void *unused)
 		/* at more places than there are to remember */
 		varied((random >> 24 & 63) * 16);
 	}
-	/* (another thread's could take the place) */
+	/* another thread's could take the place */
 	pthread_barrier_wait(&all_have_taken);
 	pthread_mutex_lock(&alone);
 	take_again(true);
@@ -376,7 +376,7 @@ static void *signals(void *unused)
 	void *area = new_stack(SIZE);
 	int before = handled;
 
-	/* (a thread's first asks libc, which is not for a handler) */
+	/* a thread's first asks libc, which is not for a handler */
 	take_again(true);
 	CHECK(!sigaltstack(&(stack_t){ .ss_sp = area, .ss_size = SIZE }, NULL));
 	CHECK(!sigaction(SIGUSR1, &action, NULL));

@@ -114,7 +114,7 @@ SIM_CALL(cuEventCreate, (CUevent *handle, unsigned int flags))
 		goto out;
 	}
 	if (flags & CU_EVENT_INTERPROCESS) {
-		sim_memory_wait_frees(context); /* (fact 34) */
+		sim_memory_wait_frees(context); /* fact 34 */
 		for (i = 0; i < SIM_IPC_EVENTS; i++)
 			if (!maker_of[(next_index + i) % SIM_IPC_EVENTS])
 				break;
