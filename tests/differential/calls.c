@@ -211,6 +211,16 @@ void play_capture_mode(void)
 }
 
 /* -------------------------------------------------------------------- contexts */
+/*
+ * A GPU's driver refuses to make a context, even bare, while other processes start and end, or have its
+ * memory.  Then the sequence is played again, as if the process had got no context at all.
+ */
+static void must_make_context(const char *call, const struct answer *a)
+{
+	if (a->result == CUDA_ERROR_OUT_OF_MEMORY || a->result == CUDA_ERROR_UNKNOWN)
+		die_without_context("player %u has no context: %s gave %d", op.player, call, a->result);
+}
+
 void play_ctx_create(void)
 {
 	struct order o = { .call = DO_CTX_CREATE, .slot = OWN_A + op.a % 2,
@@ -227,6 +237,7 @@ void play_ctx_create(void)
 		return;
 	a = tell(op.player, &o);
 	with("context %u, device %u", o.slot, o.other);
+	must_make_context("cuCtxCreate", &a);
 	print("cuCtxCreate", &a, NULL);
 	if (a.result)
 		return;
@@ -343,6 +354,8 @@ void play_green(void)
 		if (me()->stream[s].ctx == GREEN && me()->stream[s].captures)
 			return;
 	a = tell(op.player, &o);
+	if (o.call == DO_GREEN_CREATE)
+		must_make_context("cuGreenCtxCreate", &a);
 	with("%s", "");
 	print(o.call == DO_GREEN_CREATE ? "cuGreenCtxCreate" : "cuGreenCtxDestroy", &a, NULL);
 	if (a.result)

@@ -51,6 +51,12 @@ ok $? "and the output says that it was tried three times, and has the error"
 DIFFERENTIAL_PLANT=culimbo:refuse:0:1 DIFFERENTIAL_PLANT_ONCE=$tmp/once "$here/run.sh" --brief "$build" 3 > "$tmp/out" 2>&1
 [ $? -eq 0 ] && says '^ok 1 - 1 seq' && says '^# seed 3: .*so it is played again' && says '; 1 times the driver gave'
 ok $? "the driver refuses a context once: the sequence runs again"
+for refused in bare:refuse:120:1/cuCtxCreate culimbo:refuse:11:0/cuGreenCtxCreate; do
+	: > "$tmp/once"
+	DIFFERENTIAL_PLANT=${refused%/*} DIFFERENTIAL_PLANT_ONCE=$tmp/once "$here/run.sh" --brief "$build" 3 > "$tmp/out" 2>&1
+	[ $? -eq 0 ] && says '^ok 1 - 1 seq' && says "has no context: ${refused#*/} gave 999" && says '^# seed 3: .*so it is played again'
+	ok $? "the driver refuses a ${refused#*/} once: the sequence runs again"
+done
 stall=400
 planted bare:hang:20:0 1 "^#   bare: killed, for nothing moved any more .*, $at" "bare, a call does not return"
 planted culimbo:hang:20:1 1 '^#   culimbo: killed, .*, at seed 3, step [0-9]+, P1 in c' \
