@@ -77,7 +77,7 @@ static CUresult primary_retain(CUcontext *ctx, CUdevice device)
 	struct cl_context_creation creation = cl_context_creation_begin(device);
 	CUresult result = cl_driver.cuDevicePrimaryCtxRetain(ctx, device);
 
-	cl_context_creation_end(&creation);
+	cl_context_creation_end(&creation, result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -104,12 +104,15 @@ static bool primary_is_active(CUdevice device)
 
 static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
 {
-	struct cl_context_call call = cl_context_call_begin(device);
+	struct cl_context_call call = cl_primary_release_begin(device);
 	struct cl_context_end end;
 	CUresult result;
 
 	if (call.unwatched) {
 		result = release(device);
+		/* before the call is over: until then the last release waits */
+		if (call.beside_others && cl_sharing() && result == CUDA_SUCCESS && !primary_is_active(device))
+			cl_primary_ended_past_us(device);
 		cl_context_call_end(&call);
 		return result;
 	}
@@ -132,17 +135,21 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 /* A reset destroys the context even if other code has retained it. */
 static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice))
 {
-	struct cl_context_call call = cl_context_call_begin(device);
+	struct cl_context_call call;
 	struct cl_context_end end;
 	CUresult result;
 
+	cl_gate_no_references(device);
+	call = cl_context_call_begin(device);
 	if (call.unwatched) {
 		result = reset(device);
+		cl_gate_no_references(device);
 		cl_context_call_end(&call);
 		return result;
 	}
 	end = cl_context_end_begin(NULL, device);
 	result = reset(device);
+	cl_gate_no_references(device); /* of retains that were under way */
 	cl_context_end_done(&end, result == CUDA_SUCCESS);
 	return result;
 }
@@ -164,7 +171,7 @@ static CUresult green_create(CUgreenCtx *green, CUdevResourceDesc with, CUdevice
 	struct cl_context_creation creation = cl_context_creation_begin(device);
 	CUresult result = cl_driver.cuGreenCtxCreate(green, with, device, flags);
 
-	cl_context_creation_end(&creation);
+	cl_context_creation_end(&creation, false); /* the reference is the green context's */
 	if (result == CUDA_SUCCESS)
 		cl_green_created(*green, device);
 	return result;

@@ -47,3 +47,11 @@ void cl_context_end_lost(const struct cl_context_end *end)
 {
 	cl_context_end_done(end, true);
 }
+
+void cl_primary_ended_past_us(CUdevice device)
+{
+	struct cl_context_end end = { .device = device, .last = UINT64_MAX };
+
+	cl_gate_no_references(device);
+	cl_context_end_lost(&end);
+}

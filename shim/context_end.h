@@ -17,5 +17,10 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone);
 
 /* Does what done() does for a context that has ended without begin(): see cl_context_on_lost. */
 void cl_context_end_lost(const struct cl_context_end *end);
+/*
+ * A release has ended the primary context of @device, though the program seemed to keep a reference:
+ * it has released others past our hooks.  Forgets the references, and what belonged to the context.
+ */
+void cl_primary_ended_past_us(CUdevice device);
 
 #endif

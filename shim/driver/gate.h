@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps a primary context from ending while a thread borrows or creates it.  Counts calls that
- * began before the process shared ("unwatched"); ends wait for them, too.  Has the condition
- * variable for all waits for contexts and blocks.
+ * Keeps a primary context from ending while a thread borrows or creates it.  Counts the program's
+ * references to it: UCX retains and releases it around each copy, and only the last release can end it.
+ * Counts calls that nobody watches ("unwatched"), because they began before the process shared or
+ * can neither create nor end the context; ends wait for them, too.  Has the condition variable for all
+ * waits for contexts and blocks.
  *
  * The caller of a function that ends in _locked holds cl_exports_lock.  The other functions take
- * it, except for those on unwatched calls, which use atomics.  Fork: cl_gate_forget().
+ * it, except for those on unwatched calls and references, which use atomics.  Fork: cl_gate_forget().
  */
 #ifndef CL_GATE_H
 #define CL_GATE_H
@@ -49,17 +51,33 @@ void cl_gate_changed_locked(void);
  */
 struct cl_context_call {
 	CUdevice device;
-	int cancel_state;
+	int cancel_state; /* the thread's before the call; beside others: its cancel type */
 	bool unwatched;
+	bool beside_others; /* unwatched, for the program keeps a reference to the context */
 };
 struct cl_context_call cl_context_call_begin(CUdevice device);
 void cl_context_call_end(const struct cl_context_call *call); /* only if unwatched, in the same thread */
 
 /*
+ * As cl_context_call_begin(), for a call that releases the primary context of @device.  It counts one
+ * reference less.  If the program keeps another one, the call ends no context: .unwatched and
+ * .beside_others are true, no lock is taken, and nobody is waited for.
+ *
+ * What must hold: the driver counts at least as many references as we do, and one more for each
+ * release under way.  So a reference is counted after its retain, and no longer from the beginning of its
+ * release.  A program that releases past our hooks breaks this: hence, in a process that shares, the hook
+ * asks the driver after a release beside others whether the context lives.  If not, it calls
+ * cl_primary_ended_past_us().  A reset drops all references: cl_gate_no_references().
+ */
+struct cl_context_call cl_primary_release_begin(CUdevice device);
+void cl_gate_no_references(CUdevice device);
+
+/*
  * A hook calls begin() before and end() after a call that may create the primary context of
  * @device.  In a process that shares, begin() waits while another thread's call may be ending that
- * context, a second at most, and a call that ends it waits for end().  In any other process the
- * call is an unwatched one.
+ * context, a second at most, and a call that ends it waits for end().  In any other process, and
+ * if the program has a reference to the context already, the call is an unwatched one.
+ * @retained: the call has given the program one more reference.
  */
 struct cl_context_creation {
 	struct cl_context_call call;
@@ -68,7 +86,7 @@ struct cl_context_creation {
 	bool begun;
 };
 struct cl_context_creation cl_context_creation_begin(CUdevice device);
-void cl_context_creation_end(const struct cl_context_creation *creation);
+void cl_context_creation_end(const struct cl_context_creation *creation, bool retained);
 
 /* ------------------------------------------------------------------------ the rest */
 /* Ends unwatched calls: life.c calls this when the process begins to share, before anything is exported. */

@@ -65,6 +65,15 @@ static void make_pool(void)
 
 	CHECKED(cu.pool(&pool, &properties));
 }
+/* UCX does so around each copy; the benchmark has a reference of its own. */
+static void op_pair_primary(uint64_t run)
+{
+	CUcontext ctx;
+
+	(void)run;
+	CHECKED(cu.retain(&ctx, 0));
+	CHECKED(cu.release(0));
+}
 static void op_handle_again(uint64_t run)
 {
 	CUipcMemHandle handle;
@@ -112,9 +121,11 @@ static int calls(int argc, char **argv)
 	measure("pair", op_pair, 2000);
 	measure("pair-async", op_pair_async, 5000);
 	measure("pair-pool", op_pair_pool, 5000);
+	measure("pair-primary", op_pair_primary, 5000);
 	measure_turns("pair", op_pair, 400);
 	measure_turns("pair-async", op_pair_async, 400);
 	measure_turns("pair-pool", op_pair_pool, 400);
+	measure_turns("pair-primary", op_pair_primary, 400);
 	CHECKED(cu.stream_sync(stream));
 	blocks = calloc(total, sizeof blocks[0]);
 	MUST(blocks);
@@ -130,11 +141,13 @@ static int calls(int argc, char **argv)
 	measure("pair-sharing", op_pair, 2000);
 	measure("pair-async-sharing", op_pair_async, 5000);
 	measure("pair-pool-sharing", op_pair_pool, 5000);
+	measure("pair-primary-sharing", op_pair_primary, 5000);
 	measure_turns("export-again", op_handle_again, 400);
 	measure_turns("export-again-any", op_handle_any, 400);
 	measure_turns("pair-sharing", op_pair, 400);
 	measure_turns("pair-async-sharing", op_pair_async, 400);
 	measure_turns("pair-pool-sharing", op_pair_pool, 400);
+	measure_turns("pair-primary-sharing", op_pair_primary, 400);
 	CHECKED(cu.stream_sync(stream));
 	return 0;
 }

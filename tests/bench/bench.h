@@ -19,6 +19,7 @@ struct calls {
 	CUresult (*init)(unsigned int);
 	CUresult (*device)(CUdevice *, int);
 	CUresult (*retain)(CUcontext *, CUdevice);
+	CUresult (*release)(CUdevice);
 	CUresult (*set_current)(CUcontext);
 	CUresult (*alloc)(CUdeviceptr *, size_t);
 	CUresult (*free)(CUdeviceptr);

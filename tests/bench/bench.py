@@ -251,6 +251,8 @@ def measure(bench, out):
     compared(table, calls, count_calls, 'pair-pool', 'the same from a pool, process shares nothing', 10, '+10 ns')
     compared(table, calls, count_calls, 'pair-async-sharing', f'the same, with {many:,} exported blocks', 50,
              '(+50 ns)')
+    compared(table, calls, count_calls, 'pair-primary-sharing', 'primary context retained and released again', 100,
+             '(+100 ns)')
 
     step('pointers')
     here, there = (bench.run('bench', 'pointers', preload=p) for p in (False, True))

@@ -96,6 +96,7 @@ void driver_load(void)
 	*(void **)&cu.init = look("cuInit");
 	*(void **)&cu.device = look("cuDeviceGet");
 	*(void **)&cu.retain = look("cuDevicePrimaryCtxRetain");
+	*(void **)&cu.release = look("cuDevicePrimaryCtxRelease_v2");
 	*(void **)&cu.set_current = look("cuCtxSetCurrent");
 	*(void **)&cu.alloc = look("cuMemAlloc_v2");
 	*(void **)&cu.free = look("cuMemFree_v2");

@@ -21,7 +21,8 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir -m 700 "$scratch/limbo" "$scratch/sim"
 
 # These make no system call at all; the others at most as many as were recorded.
-silent='pair pair-async pair-pool pair-sharing pair-async-sharing pair-pool-sharing export-again export-refused free-not-exported
+silent='pair pair-async pair-pool pair-primary
+	pair-sharing pair-async-sharing pair-pool-sharing pair-primary-sharing export-again export-refused free-not-exported
 	free-into-limbo collect-nothing open-again close-again close-last
 	free-into-limbo-stack close-last-stack
 	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack'

@@ -59,7 +59,7 @@ linked_says() {
 			echo "$said"
 			# culimbo notes events that may be shared and green contexts in every process
 			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}
-			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\)//; s/shim \(make\|call\)_[a-z 0-9-]*,//g' <<<"$said")
+			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\)//; s/shim \(make\|call\|no\)_[a-z 0-9-]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done
 	done
@@ -73,9 +73,11 @@ linked_says() {
 	[[ $said == "driver cuMemAlloc_v2,cuMemAlloc_v2 0,"*"cuCtxDestroy_v2 0" ]]
 	[[ $said != *shim* ]]
 	# for calls that release a context, the shim is told when they begin and end
-	for call in cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset \
-		cuDevicePrimaryCtxReset_v2; do
+	for call in cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2; do
 		same "$(linked_says $call)" "shim call_begin 0,driver $call,shim call_end,$call 0"
+	done
+	for call in cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2; do
+		same "$(linked_says $call)" "shim no_references 0,shim call_begin 0,driver $call,shim no_references 0,shim call_end,$call 0"
 	done
 	same "$(linked_says cuCtxDetach)" "shim call_begin -1,driver cuCtxDetach,shim call_end,cuCtxDetach 0"
 }
@@ -115,11 +117,13 @@ linked_says() {
 	export STUB_SHARING=1
 	for call in cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach cuDevicePrimaryCtxRelease \
 		cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2; do
+		dropped=
+		[[ $call != *Reset* ]] || dropped="shim no_references 0,"
 		said=$(linked_says $call)
 		echo "$said"
-		[[ $said == "shim context_begin,driver $call,"*"shim context_gone,$call 0"* ]]
+		[[ $said == "${dropped}shim context_begin,driver $call,$dropped"*"shim context_gone,$call 0"* ]]
 		said=$(DOORS_FAIL=$call:1:201 linked_says $call)
-		[[ $said == "shim context_begin,driver $call,"*"shim context_stays,$call 201"* ]]
+		[[ $said == "${dropped}shim context_begin,driver $call,$dropped"*"shim context_stays,$call 201"* ]]
 	done
 	# released or detached, but others still have it
 	for call in cuCtxDetach cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2; do
@@ -129,13 +133,33 @@ linked_says() {
 	done
 }
 
+@test "a release beside other references ends nothing, and the driver is asked whether that is so" {
+	for sharing in '' 1; do
+		[ -z "$sharing" ] || export STUB_SHARING=1
+		for call in cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2; do
+			begin="shim release_begin 0,driver $call"
+			said=$(STUB_BESIDE=1 DOORS_ACTIVE=1 linked_says $call)
+			echo "$said"
+			[[ $said == "$begin,"*"shim call_end,$call 0"* && $said != *ended_past_us* && $said != *context_* ]]
+			said=$(STUB_BESIDE=1 linked_says $call)
+			echo "$said"
+			lost=${sharing:+shim ended_past_us 0,}
+			[[ $said == "$begin,"*"${lost}shim call_end,$call 0"* && ($sharing || $said != *ended_past_us*) ]]
+			said=$(STUB_BESIDE=1 DOORS_FAIL=$call:1:201 linked_says $call)
+			echo "$said"
+			[[ $said == "$begin,shim call_end,$call 201"* ]]
+		done
+	done
+}
+
 @test "a primary context's making is told to the shim, before and after" {
 	for sharing in '' 1; do
 		[ -z "$sharing" ] || export STUB_SHARING=1
 		for fail in none:1:1 cuDevicePrimaryCtxRetain:1:1; do
 			said=$(DOORS_FAIL=$fail linked_says cuDevicePrimaryCtxRetain)
 			echo "$said"
-			[[ $said == "shim make_begin 0,driver cuDevicePrimaryCtxRetain,shim make_end 0,"* ]]
+			case $fail in none*) retained=' retained' ;; *) retained= ;; esac
+			[[ $said == "shim make_begin 0,driver cuDevicePrimaryCtxRetain,shim make_end 0$retained,"* ]]
 		done
 	done
 }
@@ -214,7 +238,7 @@ NEEDS_MEMORY="cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxSetL
 	call=cuDevicePrimaryCtxRetain
 	made="shim make_begin 0,driver $call,shim make_end 0"
 	said=$(DOORS_FAIL=$call:2:2 STUB_RETRIES=5 linked_says $call)
-	same "$said" "$made,shim callbacks 0 0,$made,shim callbacks 0 1,$made,$call 0"
+	same "$said" "$made,shim callbacks 0 0,$made,shim callbacks 0 1,$made retained,$call 0"
 	call=cuGreenCtxCreate
 	made="shim make_begin 0,driver $call,shim make_end 0"
 	said=$(DOORS_FAIL=$call:2:2 STUB_RETRIES=5 linked_says $call)

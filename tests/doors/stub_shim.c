@@ -144,15 +144,34 @@ void cl_context_call_end(const struct cl_context_call *call)
 	SAY("call_end\n");
 }
 
+/* STUB_BESIDE: the program has another reference */
+struct cl_context_call cl_primary_release_begin(CUdevice device)
+{
+	if (!number("STUB_BESIDE", 0))
+		return cl_context_call_begin(device);
+	SAY("release_begin %d\n", device);
+	return (struct cl_context_call){ .unwatched = true, .beside_others = true };
+}
+
+void cl_gate_no_references(CUdevice device)
+{
+	SAY("no_references %d\n", device);
+}
+
+void cl_primary_ended_past_us(CUdevice device)
+{
+	SAY("ended_past_us %d\n", device);
+}
+
 struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
 	SAY("make_begin %d\n", device);
 	return (struct cl_context_creation){ .device = device };
 }
 
-void cl_context_creation_end(const struct cl_context_creation *creation)
+void cl_context_creation_end(const struct cl_context_creation *creation, bool retained)
 {
-	SAY("make_end %d\n", creation->device);
+	SAY("make_end %d%s\n", creation->device, retained ? " retained" : "");
 }
 
 void cl_green_created(CUgreenCtx green, CUdevice device)

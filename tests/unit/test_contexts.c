@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Contexts: which is current and which is primary is asked once and remembered as long as it
- * is so, no question makes or ends one, and who ends one waits for calls that nobody watches.
+ * is so, and no question makes or ends one.
  */
 #include "tests/unit/imports.h"
 
@@ -398,183 +398,6 @@ IN_A_CHILD(without_ids_many_ends_beside_do_not_hide_a_context)
 	CHECK_EQUAL(ends_left, 0);
 }
 
-/*
- * A primary context that is made anew as soon as the old one has ended is active when
- * that is asked about: so it is not made before, nor is one ended amid a making.
- */
-static void *make_beside(void *unused)
-{
-	struct cl_context_creation making;
-
-	beside_id = gettid();
-	making = cl_context_creation_begin(0);
-	beside_done = true;
-	cl_context_creation_end(&making);
-	return unused;
-}
-static void *end_beside(void *unused)
-{
-	beside_id = gettid();
-	context_ends(NULL, 0);
-	beside_done = true;
-	context_ended(NULL, 0, true);
-	return unused;
-}
-
-IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended)
-{
-	struct cl_context_creation making;
-
-	start_with(0, CL_COLLECTOR_INLINE);
-	CHECK(cl_self_start());
-	context_ends(NULL, 0);
-	making = cl_context_creation_begin(1); /* another device's is none of it */
-	cl_context_creation_end(&making);
-	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
-	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
-	CHECK(!beside_done);
-	context_ended(NULL, 0, true);
-	CHECK(!pthread_join(beside, NULL) && beside_done);
-	beside_done = false;
-	beside_id = 0;
-	making = cl_context_creation_begin(0);
-	CHECK(!pthread_create(&beside, NULL, end_beside, NULL));
-	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
-	CHECK(!beside_done);
-	cl_context_creation_end(&making);
-	CHECK(!pthread_join(beside, NULL) && beside_done);
-	/* no such device: nothing is noted */
-	for (int i = -1; i <= 64; i += 65) {
-		making = cl_context_creation_begin(i);
-		cl_context_creation_end(&making);
-	}
-}
-
-/*
- * Of a call that takes the primary context or gives it back, from before this process shares
- * until after, nobody hears: who ends that context waits, or it would not be known which of
- * the two was the last that had it.
- */
-static struct ending {
-	CUcontext ctx;
-	CUdevice device;
-} ending;
-static void *end_that_beside(void *unused)
-{
-	beside_id = gettid();
-	context_ends(ending.ctx, ending.device);
-	beside_done = true;
-	context_ended(ending.ctx, ending.device, false);
-	return unused;
-}
-/* Whether it waits; then it is under way yet. */
-static bool end_waits(CUcontext ctx, CUdevice device)
-{
-	ending = (struct ending){ ctx, device };
-	beside_done = false;
-	beside_id = 0;
-	CHECK(!pthread_create(&beside, NULL, end_that_beside, NULL));
-	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
-	if (!beside_done)
-		return true;
-	CHECK(!pthread_join(beside, NULL));
-	return false;
-}
-
-IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
-{
-	struct cl_context_creation making;
-	struct cl_context_call call;
-
-	start_with(0, CL_COLLECTOR_INLINE);
-	call = cl_context_call_begin(0); /* what it had is given back */
-	cl_context_call_end(&call);
-	call = cl_context_call_begin(0);
-	making = cl_context_creation_begin(1);
-	CHECK(call.unwatched && making.call.unwatched && !making.begun);
-	CHECK(cl_self_start() && cl_sharing());
-	CHECK(!cl_context_call_begin(0).unwatched);
-	CHECK(!end_waits(NULL, 2));
-	CHECK(end_waits(NULL, 0));
-	cl_context_call_end(&call);
-	CHECK(!pthread_join(beside, NULL) && beside_done);
-	CHECK(end_waits(NULL, 1));
-	cl_context_creation_end(&making);
-	CHECK(!pthread_join(beside, NULL) && beside_done);
-	CHECK(!end_waits(NULL, 0));
-	making = cl_context_creation_begin(0);
-	CHECK(!making.call.unwatched && making.begun);
-	cl_context_creation_end(&making);
-	/* a forked process does not share yet, nor are its parent's calls in it */
-	cl_contexts_forget();
-	cl_gate_forget();
-	call = cl_context_call_begin(0);
-	CHECK(call.unwatched);
-	cl_context_call_end(&call);
-}
-
-/* And nobody else waits meanwhile: it has not begun yet. */
-static CUdeviceptr free_beside_p;
-static void *free_beside(void *unused)
-{
-	beside_id = gettid();
-	CHECK_EQUAL(cl_memory_free(free_beside_p), CUDA_SUCCESS);
-	beside_done = true;
-	return unused;
-}
-IN_A_CHILD(who_waits_for_such_calls_holds_nobody_up)
-{
-	struct cl_context_call call;
-	pthread_t ends;
-
-	start_with(HOUR, CL_COLLECTOR_INLINE);
-	call = cl_context_call_begin(0);
-	free_beside_p = fake_alloc(1024, CONTEXT_A);
-	export_block(free_beside_p);
-	CHECK(end_waits(NULL, 0));
-	ends = beside;
-	beside_id = 0;
-	CHECK(!pthread_create(&beside, NULL, free_beside, NULL));
-	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
-	CHECK(beside_done);
-	cl_context_call_end(&call);
-	CHECK(!pthread_join(beside, NULL) && !pthread_join(ends, NULL));
-}
-
-IN_A_CHILD(who_ends_any_context_waits_for_a_call_of_no_known_device)
-{
-	struct cl_context_call call;
-
-	start_with(0, CL_COLLECTOR_INLINE);
-	call = cl_context_call_begin(-1);
-	CHECK(cl_self_start());
-	CHECK(end_waits(NULL, 0));
-	cl_context_call_end(&call);
-	CHECK(!pthread_join(beside, NULL));
-	CHECK(!end_waits(CONTEXT_B, -1));
-}
-
-/* One that never ends keeps nobody for ever. */
-static CUresult no_state(CUdevice device, unsigned int *flags, int *active)
-{
-	return CUDA_ERROR_NOT_INITIALIZED;
-}
-IN_A_CHILD(who_ends_a_context_does_not_wait_for_ever)
-{
-	uint64_t began;
-
-	start_with(0, CL_COLLECTOR_INLINE);
-	CHECK(cl_context_call_begin(0).unwatched);
-	CHECK(cl_self_start());
-	began = cl_now();
-	context_ends(NULL, 0);
-	context_ended(NULL, 0, false);
-	CHECK(cl_now() - began >= 900 * MS);
-	/* nor in a process that was forked amid one, where the driver does nothing */
-	cl_driver.cuDevicePrimaryCtxGetState = no_state;
-	CHECK(!end_waits(NULL, 0));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -587,11 +410,6 @@ int main(void)
 		cmocka_unit_test(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_for_after_it),
 		cmocka_unit_test(without_ids_who_asks_waits_a_second_at_most),
 		cmocka_unit_test(without_ids_many_ends_beside_do_not_hide_a_context),
-		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
-		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
-		cmocka_unit_test(who_waits_for_such_calls_holds_nobody_up),
-		cmocka_unit_test(who_ends_any_context_waits_for_a_call_of_no_known_device),
-		cmocka_unit_test(who_ends_a_context_does_not_wait_for_ever),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gate: a thread that ends a context waits for calls that nobody watches and for those that create
+ * the context.  A retain or release of a primary context that has another reference takes no lock.
+ */
+#include "tests/unit/imports.h"
+
+#include "shim/driver/gate.h"
+
+static pthread_t beside;
+static atomic_int beside_id;
+static atomic_bool beside_done;
+
+/*
+ * A primary context that is made anew as soon as the old one has ended is active when
+ * that is asked about: so it is not made before, nor is one ended amid a making.
+ */
+static void *make_beside(void *unused)
+{
+	struct cl_context_creation making;
+
+	beside_id = gettid();
+	making = cl_context_creation_begin(0);
+	beside_done = true;
+	cl_context_creation_end(&making, false);
+	return unused;
+}
+static void *end_beside(void *unused)
+{
+	beside_id = gettid();
+	context_ends(NULL, 0);
+	beside_done = true;
+	context_ended(NULL, 0, true);
+	return unused;
+}
+
+IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended)
+{
+	struct cl_context_creation making;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	context_ends(NULL, 0);
+	making = cl_context_creation_begin(1); /* another device's is none of it */
+	cl_context_creation_end(&making, false);
+	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	context_ended(NULL, 0, true);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	beside_done = false;
+	beside_id = 0;
+	making = cl_context_creation_begin(0);
+	CHECK(!pthread_create(&beside, NULL, end_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	cl_context_creation_end(&making, false);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	/* no such device: nothing is noted */
+	for (int i = -1; i <= 64; i += 65) {
+		making = cl_context_creation_begin(i);
+		cl_context_creation_end(&making, false);
+	}
+}
+
+/*
+ * Of a call that takes the primary context or gives it back, from before this process shares
+ * until after, nobody hears: who ends that context waits, or it would not be known which of
+ * the two was the last that had it.
+ */
+static struct ending {
+	CUcontext ctx;
+	CUdevice device;
+} ending;
+static void *end_that_beside(void *unused)
+{
+	beside_id = gettid();
+	context_ends(ending.ctx, ending.device);
+	beside_done = true;
+	context_ended(ending.ctx, ending.device, false);
+	return unused;
+}
+/* Whether it waits; then it is under way yet. */
+static bool end_waits(CUcontext ctx, CUdevice device)
+{
+	ending = (struct ending){ ctx, device };
+	beside_done = false;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, end_that_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	if (!beside_done)
+		return true;
+	CHECK(!pthread_join(beside, NULL));
+	return false;
+}
+
+IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
+{
+	struct cl_context_creation making;
+	struct cl_context_call call;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	call = cl_context_call_begin(0); /* what it had is given back */
+	cl_context_call_end(&call);
+	call = cl_context_call_begin(0);
+	making = cl_context_creation_begin(1);
+	CHECK(call.unwatched && making.call.unwatched && !making.begun);
+	CHECK(cl_self_start() && cl_sharing());
+	CHECK(!cl_context_call_begin(0).unwatched);
+	CHECK(!end_waits(NULL, 2));
+	CHECK(end_waits(NULL, 0));
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(end_waits(NULL, 1));
+	cl_context_creation_end(&making, false);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(!end_waits(NULL, 0));
+	making = cl_context_creation_begin(0);
+	CHECK(!making.call.unwatched && making.begun);
+	cl_context_creation_end(&making, false);
+	/* a forked process does not share yet, nor are its parent's calls in it */
+	cl_contexts_forget();
+	cl_gate_forget();
+	call = cl_context_call_begin(0);
+	CHECK(call.unwatched);
+	cl_context_call_end(&call);
+}
+
+/* And nobody else waits meanwhile: it has not begun yet. */
+static CUdeviceptr free_beside_p;
+static void *free_beside(void *unused)
+{
+	beside_id = gettid();
+	CHECK_EQUAL(cl_memory_free(free_beside_p), CUDA_SUCCESS);
+	beside_done = true;
+	return unused;
+}
+IN_A_CHILD(who_waits_for_such_calls_holds_nobody_up)
+{
+	struct cl_context_call call;
+	pthread_t ends;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	call = cl_context_call_begin(0);
+	free_beside_p = fake_alloc(1024, CONTEXT_A);
+	export_block(free_beside_p);
+	CHECK(end_waits(NULL, 0));
+	ends = beside;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, free_beside, NULL));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(beside_done);
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL) && !pthread_join(ends, NULL));
+}
+
+IN_A_CHILD(who_ends_any_context_waits_for_a_call_of_no_known_device)
+{
+	struct cl_context_call call;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	call = cl_context_call_begin(-1);
+	CHECK(cl_self_start());
+	CHECK(end_waits(NULL, 0));
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL));
+	CHECK(!end_waits(CONTEXT_B, -1));
+}
+
+/* One that never ends keeps nobody for ever. */
+static CUresult no_state(CUdevice device, unsigned int *flags, int *active)
+{
+	return CUDA_ERROR_NOT_INITIALIZED;
+}
+IN_A_CHILD(who_ends_a_context_does_not_wait_for_ever)
+{
+	uint64_t began;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_context_call_begin(0).unwatched);
+	CHECK(cl_self_start());
+	began = cl_now();
+	context_ends(NULL, 0);
+	context_ended(NULL, 0, false);
+	CHECK(cl_now() - began >= 900 * MS);
+	/* nor in a process that was forked amid one, where the driver does nothing */
+	cl_driver.cuDevicePrimaryCtxGetState = no_state;
+	CHECK(!end_waits(NULL, 0));
+}
+
+/* -------------------------------------------------- references to primary contexts */
+static void retained(CUdevice device)
+{
+	struct cl_context_creation making = cl_context_creation_begin(device);
+
+	cl_context_creation_end(&making, true);
+}
+static bool released_beside_others(CUdevice device)
+{
+	struct cl_context_call call = cl_primary_release_begin(device);
+
+	if (call.unwatched)
+		cl_context_call_end(&call);
+	return call.beside_others;
+}
+
+IN_A_CHILD(only_the_last_release_is_watched)
+{
+	start_with(0, CL_COLLECTOR_INLINE);
+	retained(0); /* before the process shares */
+	CHECK(cl_self_start() && cl_sharing());
+	retained(0);
+	retained(1);
+	/* neither takes a lock: this thread has it, and would wait for itself */
+	cl_lock(&cl_exports_lock);
+	retained(0);
+	CHECK(released_beside_others(0));
+	CHECK(released_beside_others(0));
+	cl_unlock(&cl_exports_lock);
+	CHECK(!released_beside_others(0));
+	CHECK(!released_beside_others(0)); /* of a reference that was taken past our hooks */
+	retained(0);
+	CHECK(!released_beside_others(0));
+	CHECK(!released_beside_others(1));
+	/* a retain that failed gives no reference */
+	retained(1);
+	for (int i = 0; i < 2; i++) {
+		struct cl_context_creation making = cl_context_creation_begin(1);
+
+		CHECK_EQUAL(making.begun, false);
+		cl_context_creation_end(&making, false);
+	}
+	CHECK(!released_beside_others(1));
+	/* no such device */
+	for (int i = -1; i <= 64; i += 65) {
+		retained(i);
+		retained(i);
+		CHECK(!released_beside_others(i));
+	}
+}
+
+IN_A_CHILD(after_a_reset_or_a_fork_no_reference_is_counted)
+{
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	for (int i = 0; i < 3; i++) {
+		retained(0);
+		retained(1);
+	}
+	cl_gate_no_references(0);
+	CHECK(!released_beside_others(0));
+	CHECK(released_beside_others(1));
+	cl_contexts_forget();
+	cl_gate_forget();
+	CHECK(!released_beside_others(1));
+}
+
+/* Else the release before it would be the last one for the driver, and nobody would see the end. */
+IN_A_CHILD(the_last_release_waits_for_calls_that_rely_on_its_reference)
+{
+	struct cl_context_creation making;
+	struct cl_context_call call;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	retained(0);
+	making = cl_context_creation_begin(0);
+	CHECK(making.call.beside_others);
+	CHECK(!released_beside_others(0));
+	CHECK(end_waits(NULL, 0));
+	cl_context_creation_end(&making, true);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+
+	retained(0);
+	call = cl_primary_release_begin(0);
+	CHECK(call.beside_others);
+	CHECK(!end_waits(NULL, 1));
+	CHECK(end_waits(NULL, 0));
+	cl_context_call_end(&call);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(!end_waits(NULL, 0));
+}
+
+/* It would go on by itself after a second.  On a machine that stalls, it gets more than one try. */
+IN_A_CHILD(the_end_of_such_a_call_wakes_who_waits)
+{
+	struct cl_context_call call;
+	uint64_t began, took = UINT64_MAX;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	retained(0);
+	for (int i = 0; i < 5 && took >= 900 * MS; i++) {
+		retained(0);
+		call = cl_primary_release_begin(0);
+		began = cl_now();
+		CHECK(end_waits(NULL, 0));
+		cl_context_call_end(&call);
+		CHECK(!pthread_join(beside, NULL) && beside_done);
+		took = cl_now() - began;
+	}
+	CHECK(took < 900 * MS);
+}
+
+/* As many as the driver counts, whatever threads do at once: the one that finds none left is the last. */
+static _Atomic int driver_counts, ended_unseen;
+static void *retain_and_release(void *unused)
+{
+	for (int i = 0; i < 20000; i++) {
+		struct cl_context_creation making = cl_context_creation_begin(0);
+		struct cl_context_call call;
+		struct cl_context_end end;
+
+		driver_counts++;
+		cl_context_creation_end(&making, true);
+		call = cl_primary_release_begin(0);
+		if (call.unwatched) {
+			if (--driver_counts <= 0)
+				ended_unseen++;
+			cl_context_call_end(&call);
+			continue;
+		}
+		end = cl_context_end_begin(NULL, 0);
+		driver_counts--;
+		cl_context_end_done(&end, false);
+	}
+	return unused;
+}
+IN_A_CHILD(no_release_beside_others_is_the_drivers_last)
+{
+	pthread_t threads[3];
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	for (int i = 0; i < 3; i++)
+		CHECK(!pthread_create(&threads[i], NULL, retain_and_release, NULL));
+	for (int i = 0; i < 3; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+	CHECK_EQUAL(ended_unseen, 0);
+	CHECK_EQUAL(driver_counts, 0);
+	CHECK(!released_beside_others(0));
+}
+
+IN_A_CHILD(a_context_that_ended_past_the_count_is_forgotten)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	retained(0);
+	retained(0);
+	CHECK(known_current(&ctx, &device, &primary) && primary);
+	CHECK_EQUAL(cl_contexts.n, 1);
+	cl_primary_ended_past_us(0);
+	CHECK_EQUAL(cl_contexts.n, 0);
+	CHECK(!released_beside_others(0));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_primary_context_is_made_before_it_is_known_whether_the_last_has_ended),
+		cmocka_unit_test(who_ends_a_context_waits_for_calls_that_nobody_watches),
+		cmocka_unit_test(who_waits_for_such_calls_holds_nobody_up),
+		cmocka_unit_test(who_ends_any_context_waits_for_a_call_of_no_known_device),
+		cmocka_unit_test(who_ends_a_context_does_not_wait_for_ever),
+		cmocka_unit_test(only_the_last_release_is_watched),
+		cmocka_unit_test(after_a_reset_or_a_fork_no_reference_is_counted),
+		cmocka_unit_test(the_last_release_waits_for_calls_that_rely_on_its_reference),
+		cmocka_unit_test(the_end_of_such_a_call_wakes_who_waits),
+		cmocka_unit_test(no_release_beside_others_is_the_drivers_last),
+		cmocka_unit_test(a_context_that_ended_past_the_count_is_forgotten),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
