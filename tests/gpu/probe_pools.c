@@ -498,5 +498,6 @@ const struct pool_question pool_questions[] = {
 	{ "pool-context-end", context_end, 0 },
 	{ "handle-own-other-pid", own_handle_other_pid, 0 },
 	{ "pool-order-soak", pool_order_soak, 75000 },
+	{ "pool-memory", pool_memory, 30000 },
 	{ NULL, NULL, 0 },
 };

@@ -87,7 +87,8 @@ void begin_exporter(void);
 void prepare_export(void);
 int call_export(void);
 
-/* The question of probe_pool_order.c. */
+/* The questions of probe_pool_order.c and of probe_pool_memory.c. */
 void pool_order_soak(void);
+void pool_memory(void);
 
 #endif
