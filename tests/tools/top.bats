@@ -238,7 +238,7 @@ for line in sys.stdin:
 		shows "^ *${PID[P]} .* sharer *$"
 	done
 	term resize-window -t 0 -x 80 -y 24
-	shows '^ *PID STATE +IN LIMBO TREND +HELD EXPORTED IMPORTED COMMAND$'
+	shows '^ *PID STATE +IN LIMBO TREND +HELD EXPORTED +PINS COMMAND$'
 	keys q
 	shows 'status=0'
 }
