@@ -166,7 +166,15 @@ static void say_end(struct cu_check_findings *f)
 /* Returns why the run counts as failed for another reason than findings; NULL: it does not. */
 static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running)
 {
-	return status ? "CMD failed" :
+	static char failed[96];
+
+	if (status != -1 && WIFSIGNALED(status))
+		snprintf(failed, sizeof(failed), "CMD was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (status != -1)
+		snprintf(failed, sizeof(failed), "CMD failed: exit status %d", WEXITSTATUS(status));
+	else
+		snprintf(failed, sizeof(failed), "CMD was not started");
+	return status ? failed :
 	       !f->cuda && !no_cuda ? "no CUDA call of any process reached culimbo: nothing was checked" :
 	       (f->alive || f->running_cuda) && !running ?
 				      "processes that use CUDA still run: what they will leave is not known" : NULL;
@@ -379,7 +387,6 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 	static struct cl_report report;
 	struct cu_check_findings f = { .report = &report, .to = stderr };
 	struct cu_check_folder folder;
-	struct cu_watch watch;
 	char pattern[256];
 	int status;
 
@@ -395,8 +402,7 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 		cu_check_folder_remove(&folder);
 		return CU_FAILED;
 	}
-	status = cu_check_run(command, path, argv, 0, &watch);
-	cu_check_free(&watch);
+	status = cu_check_run(command, path, argv, 0, NULL);
 	cl_report_begin(&report);
 	cl_emit_begin(&report.emit, STDERR_FILENO, cl_options.report_format.number == CL_FORMAT_JSONL);
 	f.folder = &folder;

@@ -38,7 +38,8 @@ struct cu_watch {
 
 /*
  * Runs the program at @path and waits for its end; then it waits, for @wait ns at most, for
- * processes that the program left running.  Returns waitpid()'s status, or -1 after an error
+ * processes that the program left running.  Without @watch it waits for the program only, and looks
+ * at nothing, so that this costs no processor time.  Returns waitpid()'s status, or -1 after an error
  * message.
  */
 int cu_check_run(const struct cu_command *command, const char *path, char **argv, uint64_t wait,
