@@ -142,6 +142,21 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	exits 2
 }
 
+@test "show: stacks end at main(); --full-stacks and JSON have the rest; ps: times have their distance from UTC" {
+	scene
+	id=$("$C" blocks --raw --noheadings -o ID --held | head -n 1)
+	"$C" show "$id" > text
+	cat text
+	sed -n '/exported.from/,/exporter/p' text > stack
+	grep -q '#0 .*sharer.c:' stack
+	run ! grep -E '_start|libc' text
+	"$C" show --full-stacks "$id" > full
+	grep -q '_start' full
+	"$C" show --json "$id" | grep -q '_start'
+	[[ $(TZ=Asia/Kolkata column SINCE ps | head -n 1) =~ ^20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\+05:30$ ]]
+	[ "$(date -d "$(TZ=Asia/Kolkata column SINCE ps | head -n 1)" +%s)" = "$(date -d "$(TZ=UTC column SINCE ps | head -n 1)" +%s)" ]
+}
+
 @test "blocks --limit: at least one line" {
 	run "$C" blocks --limit=0
 	exits 2

@@ -349,6 +349,8 @@ for line in sys.stdin:
 	tell P "free 1"
 	# what C has open of P is freed: C pins it
 	[ "$("$C" top --raw --noheadings --bytes -o PID,PINS --sort=pins | head -n 1)" = "${PID[C]} 3145728" ]
+	[ $(($(date +%s) - $(date -d "$("$C" top --json | jq -r .time)" +%s))) -le 60 ]
+	[ "$("$C" top --json -b -n 2 -d 1100ms | jq -r .time | sort -u | wc -l)" -eq 2 ]
 	run "$C" top --sort=LIMBOBYTE
 	exits 2
 	has "did you mean 'LIMBOBYTES'?"

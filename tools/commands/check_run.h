@@ -46,6 +46,9 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 		 struct cu_watch *watch);
 void cu_check_free(struct cu_watch *watch);
 
+/* Writes a command line. */
+void cu_check_command(char *to, size_t size, char **argv);
+
 /* Ends like a process with this @status: dies by the same signal, or returns the exit status. */
 int cu_check_end_as(int status);
 

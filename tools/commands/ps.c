@@ -42,7 +42,7 @@ static const struct cu_column columns[] = {
 	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "the size of its blocks that others hold" },
 	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the size of others' blocks that it holds" },
 	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_HIDDEN, "how many processes hold its blocks" },
-	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share, local time" },
+	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share: local time, with its distance from UTC" },
 	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "the space that its file takes" },
 	[PIDNS] = { "PIDNS", CU_NUMBER, CU_HIDDEN | CU_LEFT, "the inode of its PID namespace" },
 	[HOSTPID] = { "HOSTPID", CU_NUMBER, CU_IF_ANY | CU_DROP(10), "for a process in another PID namespace: its process id in this one" },
@@ -133,8 +133,13 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 	case SINCE:
 		when = (time_t)(p->created / 1000000000);
 		if (p->created && localtime_r(&when, &tm) &&
-		    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm))
+		    strftime(word, sizeof(word), "%Y-%m-%dT%H:%M:%S%z", &tm) > 5) {
+			/* +hh:mm, as in RFC 3339; strftime() writes +hhmm */
+			size_t minutes = strlen(word) - 2;
+
+			snprintf(text, sizeof(text), "%.*s:%s", (int)minutes, word, word + minutes);
 			cu_cell_text(cell, text);
+		}
 		break;
 	case DISK:
 		if (p->file_id)

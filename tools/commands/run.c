@@ -69,17 +69,18 @@ static bool set_variable(const char *name, const char *value)
 	return !setenv(name, value, 1);
 }
 
-
 /*
- * Tells a user at a terminal that there is no driver.  A program that needs it fails with a message
- * of ld.so or of cudart, which does not mention culimbo's simulated driver.
+ * Tells the user that there is no driver.  A program that needs it fails with a message of ld.so or
+ * of cudart, which does not mention culimbo's simulated driver.  What another `culimbo run` has
+ * started has been told.
  */
 static void say_no_driver(const struct cu_command *command)
 {
 	static const char *const devices[] = { "/dev/nvidiactl", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu", "/dev/dxg" };
+	const char *preloaded = getenv("LD_PRELOAD"), *log = getenv("CULIMBO_LOG");
 	void *driver;
 
-	if (!isatty(STDERR_FILENO))
+	if ((preloaded && strstr(preloaded, "libculimbo")) || (log && !strcmp(log, "off")))
 		return;
 	for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
 		if (!access(devices[i], F_OK))
@@ -132,7 +133,7 @@ static int run(const struct cu_command *command, int argc, char **argv)
 		return cu_usage_error(command, "which command?");
 	if (suppressions && !cu_start_suppressions(command, suppressions))
 		return CU_FAILED;
-	if (!simulate)
+	if (!simulate && preload)
 		say_no_driver(command);
 	status = cu_start_prepare(command, argv[optind], preload, simulate, path);
 	if (status)

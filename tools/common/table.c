@@ -383,6 +383,14 @@ static void print_member(const char *key, const struct cu_column *column, const 
 		fputs_unlocked(text, stdout);
 }
 
+static void print_begin(const struct cu_table *table)
+{
+	puts("{");
+	if (table->format.time)
+		printf("   \"time\": \"%s\",\n", table->format.time);
+	printf("   \"%s\": ", table->name);
+}
+
 /* Prints JSON.  libsmartcols could print only one name of a member. */
 static void print_json(const struct cu_table *table)
 {
@@ -399,7 +407,8 @@ static void print_json(const struct cu_table *table)
 			name[i][at] = (char)cl_lower(name[i][at]);
 		key[i] = cu_key_of(name[i], table->columns[table->shown[i]].type);
 	}
-	printf("{\n   \"%s\": [\n", table->name);
+	print_begin(table);
+	puts("[");
 	for (size_t line = 0; line < table->lines; line++) {
 		fputs_unlocked(line ? ",{\n" : "      {\n", stdout);
 		for (unsigned int i = 0; i < table->n; i++) {
@@ -508,9 +517,10 @@ int cu_table_end(struct cu_table *table)
 	}
 	if (room)
 		cu_table_fit(table, room, left_out, sizeof(left_out));
-	if (!error && table->format.json && !table->lines)
-		printf("{\n   \"%s\": []\n}\n", table->name);
-	else if (!error && !table->lines)
+	if (!error && table->format.json && !table->lines) {
+		print_begin(table);
+		puts("[]\n}");
+	} else if (!error && !table->lines)
 		;
 	else if (!error && table->format.json)
 		print_json(table);

@@ -55,6 +55,7 @@ struct cu_column {
 struct cu_format {
 	const char *output; /* the argument of -o; NULL: the default columns */
 	bool json, raw, bytes, noheadings;
+	const char *time; /* in JSON: when this was so; NULL: it is not said */
 };
 
 enum { CU_OPTION_JSON = 1000, CU_OPTION_RAW, CU_OPTION_BYTES, CU_OPTION_NOHEADINGS, CU_OPTION_DIR };

@@ -91,14 +91,16 @@ static void print_parts(const char *text, unsigned int room)
 	putchar('\n');
 }
 
-int cu_top_batch(const struct cu_command *command, const struct cu_format *format, long long times,
-			uint64_t delay)
+int cu_top_batch(const struct cu_command *command, const struct cu_format *wanted, long long times,
+		 uint64_t delay)
 {
-	char sum[256], when[32], head[320];
+	struct cu_format timed = *wanted;
+	const struct cu_format *format = &timed;
+	char sum[256], when[32], utc[32], head[320];
 	int status = CU_OK;
 
 	for (long long i = 0; (times < 0 || i < times) && status == CU_OK; i++) {
-		time_t now = time(NULL);
+		time_t now;
 		struct cu_table *lines;
 		struct tm tm;
 
@@ -110,6 +112,9 @@ int cu_top_batch(const struct cu_command *command, const struct cu_format *forma
 		}
 		if (!cu_top_look(command))
 			return CU_FAILED;
+		now = time(NULL);
+		strftime(utc, sizeof(utc), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+		timed.time = utc;
 		lines = cu_table_new(command, "processes", format, &status);
 		if (!lines)
 			return status;
