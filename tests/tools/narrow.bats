@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2030,SC2031
+# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2086
 # Tables that are wider than the terminal: no line is wider than it, and what had no room is named.
 load common.bash
 eval "common_$(declare -f setup)"
