@@ -112,3 +112,15 @@ widest() {
 	grep -qE "^ *${PID[P]} .* exporter-[0-9a-f]{6}$|^ *${PID[P]} .* [0-9.]+m?s$" seen
 	"$C" ps | grep -qE '^ *PID COMMAND .*FILE +NOTE$'
 }
+
+@test "gc: why a file goes stands below its line" {
+	export CULIMBO_KEEP_DEAD=1h
+	scene
+	die P
+	"$C" gc --dry-run > whole
+	[ "$(widest whole)" -gt 80 ]
+	COLUMNS=80 "$C" gc --dry-run > seen
+	cat seen
+	[ "$(widest seen)" -le 80 ]
+	grep -A1 "^would-remove .* ${PID[P]} sharer " seen | grep -q '^    its process has ended$'
+}
