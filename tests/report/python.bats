@@ -137,6 +137,9 @@ found() {
 	python3 "$S/schema.py" "$S/../../doc/report.schema.json" json
 	jq -e -s 'any(.[]; .class == "not-closed" and .exporter.free_stack_python[0].function == "<module>" and
 		(.exporter.free_stack | length > 2))' json
+	"$C" check --simulate --format=github --output text -- python3 "$S/trainer.py" || :
+	cat text
+	grep -Eq '^::error file=.*trainer.py,line=[0-9]+,title=culimbo not-closed::.* in load_batch of process .*; freed by process [0-9]+ .* in <module> .*trainer.py:[0-9]+' text
 	# what the exporter finds has no stack
 	"$C" check --simulate --suppressions known --output text -- python3 "$PLACES" main_thread || :
 	has text "suppressed=1"

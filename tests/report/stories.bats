@@ -225,7 +225,8 @@ load common.bash
 	[ "$(head -1 text)" = "last word" ]
 	has text "in consume "
 	fails 143 "$C" run --simulate --names -- sh -c 'kill $$' 2> text
-	lacks text "culimbo" # (the shell may say that it was terminated)
+	has text 'culimbo run: CMD (sh -c kill $$) was killed by signal 15 (Terminated)'
+	[ "$(grep -c culimbo: text)" -eq 0 ] # (the shell may say that it was terminated)
 	CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate --names -- "$P/never_closes" 2> json
 	valid json
 	jq -e -s 'any(.[]; .class == "not-closed" and .stack[0].function == "open_frame")' json
@@ -233,6 +234,46 @@ load common.bash
 	has text "not with CULIMBO_REPORT_FILE"
 	# without it, CMD takes the place of the command: its process and its parent are as they were
 	[ "$(sh -c 'echo $$; exec "$1" run -- sh -c "echo \$\$"' sh "$C" | uniq | wc -l)" -eq 1 ]
+}
+
+@test "run becomes CMD; with --names it is CMD's parent, which only waits, and adopts nobody" {
+	mkfifo to from
+	exec 6<> from 7<> to # both ends, so that no open waits
+	# shellcheck disable=SC2016 # the inner shell's
+	in_shell='echo $$ $PPID > from; read -r line; exit 3'
+	"$C" run --simulate -- sh -c "$in_shell" < to &
+	started=$!
+	read -r -t 60 pid parent <&6
+	[ "$pid" -eq "$started" ]
+	[ "$parent" -eq $$ ] || [ "$parent" -eq "$BASHPID" ]
+	echo >&7
+	fails 3 wait "$started"
+	"$C" run --simulate --names -- sh -c "$in_shell" < to &
+	started=$!
+	read -r -t 60 pid parent <&6
+	[ "$parent" -eq "$started" ]
+	switches() { awk '/ctxt_switches/ { n += $2 } END { print n }' "/proc/$started/status"; }
+	waits() { grep -q '^State:.*S' "/proc/$started/status"; }
+	for _ in $(seq 1000); do waits && break; done
+	before=$(switches)
+	sleep 0.5 # there is nothing to wait for: that nothing happens is to be seen
+	[ "$(switches)" -eq "$before" ]
+	kill -TERM "$started"
+	fails 143 wait "$started"
+	if kill -0 "$pid"; then false; fi
+	# who has lost its parent gets the one that it would have got without culimbo
+	cat > orphan.sh <<-'END'
+		parent() { cut -d' ' -f4 "/proc/$$/stat"; }
+		while [ "$(parent)" = "$1" ]; do :; done
+		parent > from
+	END
+	# shellcheck disable=SC2016
+	"$C" run --simulate --names -- sh -c 'sh -c "sh orphan.sh \$\$ &"; read -r line' < to &
+	started=$!
+	read -r -t 60 parent <&6
+	[ "$parent" -ne "$started" ]
+	echo >&7
+	wait "$started"
 }
 
 @test "colours: on a terminal, as requested, never with NO_COLOR nor into a file" {

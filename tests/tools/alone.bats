@@ -118,7 +118,7 @@ too_new() {
 		int main(void) { puts("it ran"); return 0; }
 	END
 	"${CC:-gcc}" -o own own.c -Wl,--dynamic-linker="$mine"
-	run -0 "$C" run -- ./own
+	run -0 --separate-stderr "$C" run -- ./own
 	[ "$output" = "it ran" ]
 	too_new
 	run new/tools/culimbo run -- ./own

@@ -108,6 +108,54 @@ setup_file() {
 	has "--format: 'xml' is not text, json, junit or github"
 }
 
+@test "check: JUnit and GitHub have the other side, stacks up to main(), and the signal that ended a process" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	GITHUB_WORKSPACE=$(realpath "$top_srcdir")
+	export GITHUB_WORKSPACE
+	run "$C" check --simulate --format=junit --output=junit.xml -- "$P/never_closes"
+	exits 99
+	cat junit.xml
+	grep -Eq '^LEAK: process [0-9]+ never closed 2 blocks \(2 MiB\) of process [0-9]+$' junit.xml
+	grep -Eq '^freed by process [0-9]+ \(.*never_closes\) from$' junit.xml
+	grep -A1 '^freed by' junit.xml | grep -q '#0 produce tests/report/never_closes.c:'
+	grep -A2 '^freed by' junit.xml | grep -q '#1 main tests/report/never_closes.c:'
+	run ! grep -E 'libc_start|_start' junit.xml
+	run "$C" check --simulate --format=github --output=text -- "$P/never_closes"
+	exits 99
+	cat text
+	grep -Eq '; freed by process [0-9]+ \(.*never_closes\) in produce tests/report/never_closes.c:[0-9]+\. call' text
+	# an importer, CMD itself, is killed
+	cat > job.sh <<-'END'
+		rm -f in out
+		mkfifo in out
+		"$1" < in > out 2> /dev/null 3>&- &
+		exec 5> in 6< out
+		echo 'export 4096 1' >&5
+		read -r said handle <&6
+		exec "$1" 6<&- <<INNER
+		open $handle
+		abort
+		INNER
+	END
+	run "$C" check --simulate --format=junit --output=junit.xml -- sh job.sh "$top_builddir/tests/tools/sharer"
+	exits 137
+	cat junit.xml
+	grep -q '<failure type="check" message="CMD was killed by signal 9 (Killed)">' junit.xml
+	pid=$(grep -oE '^KILLED: process [0-9]+' junit.xml | grep -oE '[0-9]+')
+	[ "$(grep -c "^process $pid was killed by signal 9 (Killed)$" junit.xml)" -eq 1 ] # in the finding
+	grep -A1 '<system-out>' junit.xml | grep -Eq "^process $pid \(.*sharer\) was killed by signal 9 \(Killed\)$"
+	python3 -c 'import xml.etree.ElementTree as t; t.parse("junit.xml")'
+	run "$C" check --simulate --format=github --output=text -- sh job.sh "$top_builddir/tests/tools/sharer"
+	exits 137
+	cat text
+	grep -Eq '^::error .*title=culimbo not-closed::.*\. process ([0-9]+) was killed by signal 9 \(Killed\)\. process \1 ended' text
+	grep -Eq '^::warning title=culimbo check::process [0-9]+ \(.*sharer\) was killed by signal 9 \(Killed\)$' text
+	grep -q '^::error title=culimbo check::CMD was killed by signal 9 (Killed)$' text
+	run "$C" check --simulate --format=github --output=text -- sh -c 'exit 3'
+	exits 3
+	grep -q '^::error title=culimbo check::CMD failed: exit status 3$' text
+}
+
 @test "check --print-suppressions counts matches only in its own processes" {
 	export CULIMBO_DIR=$BATS_TEST_TMPDIR/limbo CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR CULIMBO_KEEP_DEAD=1h
 	"$C" run --simulate -- "$P/is_killed" 2> /dev/null

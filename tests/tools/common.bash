@@ -6,7 +6,7 @@
 setup() {
 	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
 	# remove the caller's settings
-	unset LD_PRELOAD LD_LIBRARY_PATH
+	unset LD_PRELOAD LD_LIBRARY_PATH COLUMNS
 	cd "$BATS_TEST_TMPDIR" || return 1
 }
 

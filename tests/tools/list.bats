@@ -142,6 +142,29 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	exits 2
 }
 
+@test "show: stacks end at main(); --full-stacks and JSON have the rest; ps: times have their distance from UTC" {
+	scene
+	id=$("$C" blocks --raw --noheadings -o ID --held | head -n 1)
+	"$C" show "$id" > text
+	cat text
+	sed -n '/exported.from/,/exporter/p' text > stack
+	grep -q '#0 .*sharer.c:' stack
+	run ! grep -E '_start|libc' text
+	"$C" show --full-stacks "$id" > full
+	grep -q '_start' full
+	"$C" show --json "$id" | grep -q '_start'
+	[[ $(TZ=Asia/Kolkata column SINCE ps | head -n 1) =~ ^20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\+05:30$ ]]
+	[ "$(date -d "$(TZ=Asia/Kolkata column SINCE ps | head -n 1)" +%s)" = "$(date -d "$(TZ=UTC column SINCE ps | head -n 1)" +%s)" ]
+}
+
+@test "blocks --limit: at least one line" {
+	run "$C" blocks --limit=0
+	exits 2
+	has "--limit: at least 1 line; without it, all"
+	run "$C" blocks --limit=1
+	exits 0
+}
+
 @test "show: a process; a block by its name or by an address in it" {
 	scene
 	run "$C" show "${PID[P]}"
@@ -493,18 +516,6 @@ ${PID[C]} alive" ]
 	run "$C" blocks --dir=/etc/passwd
 	exits 1
 	has "is not a directory"
-}
-
-@test "a terminal of 80 columns: a line each, command lines cut to the program, the rest whole" {
-	command -v script > /dev/null || skip "no script(1)"
-	scene
-	for listing in ps blocks; do
-		TERM=xterm script -qec "stty cols 80 rows 24; '$C' $listing" typed < /dev/null > seen
-		[ "$(wc -l < seen)" -eq "$("$C" $listing | wc -l)" ]
-		# (of a path cut at its end nothing is seen of the program)
-		[ "$(grep -c ' sharer ' seen)" -eq "$("$C" $listing --noheadings | wc -l)" ]
-	done
-	grep -q "limbo-grace.*0x[0-9a-f]* .*[0-9a-f]\{6\}:[0-9]" seen
 }
 
 @test "100,000 blocks: ps and blocks under a second" {

@@ -24,6 +24,7 @@ patch() {
 }
 
 @test "with --no-preload the library is not loaded, even when the environment has it" {
+	export CULIMBO_LOG=off # no word of the missing driver
 	run "$C" run --no-preload -- grep -c libculimbo.so /proc/self/maps
 	exits 1
 	run "$C" run -- "$C" run --no-preload -- sh -c 'echo "<${LD_PRELOAD-unset}>"'
@@ -33,6 +34,7 @@ patch() {
 }
 
 @test "the library comes first in LD_PRELOAD, and once" {
+	export CULIMBO_LOG=off # no word of the missing driver
 	lib=$(library)
 	[ "$("$C" run -- printenv LD_PRELOAD)" = "$lib" ]
 	LD_PRELOAD="libc.so.6 libm.so.6" run "$C" run -- printenv LD_PRELOAD
@@ -46,7 +48,7 @@ patch() {
 }
 
 @test "options for the library's variables: the same as the variable, and a wrong value is refused before CMD runs" {
-	run "$C" run --grace=5ms --log=debug --log-file=l.%p --report=off --report-file r.%p --report-format jsonl \
+	run --separate-stderr "$C" run --grace=5ms --log=debug --log-file=l.%p --report=off --report-file r.%p --report-format jsonl \
 		--trace=t.%p -- sh -c 'env | grep ^CULIMBO_ | sort'
 	exits 0
 	[ "$output" = 'CULIMBO_GRACE=5ms
@@ -97,20 +99,36 @@ CULIMBO_TRACE=t.%p' ]
 	[ "$(wc -l < err)" -eq 1 ]
 }
 
-@test "at a terminal, without a driver: run explains --simulate" {
-	command -v script > /dev/null || skip "no script(1)"
+@test "without a driver: run explains --simulate, once" {
 	[ ! -e /dev/nvidiactl ] || skip "there is a driver"
-	script -qec "'$C' run true" typed < /dev/null > seen
-	grep -q "there is no NVIDIA driver here: .* --simulate" seen
-	script -qec "'$C' run --simulate true" typed < /dev/null > seen
-	[ ! -s seen ]
-	[ -z "$("$C" run true 2>&1)" ]
+	"$C" run -- sh -c '"$1" run "$1" run true' sh "$C" > out 2> err
+	[ ! -s out ]
+	[ "$(wc -l < err)" -eq 1 ]
+	grep -q "there is no NVIDIA driver here: .* --simulate" err
+	[ -z "$("$C" run --simulate true 2>&1)" ]
+	[ -z "$("$C" run --log=off true 2>&1)" ]
 	# one that is found by the loader is a driver
-	LD_LIBRARY_PATH=$top_builddir/tools/sim/.libs script -qec "'$C' run true" typed < /dev/null > seen
-	[ ! -s seen ]
+	[ -z "$(LD_LIBRARY_PATH=$top_builddir/tools/sim/.libs "$C" run true 2>&1)" ]
+}
+
+@test "CMD is killed: the message names CMD" {
+	run "$C" run --simulate --names -- sh -c 'kill -9 $$'
+	exits 137
+	has 'culimbo run: CMD (sh -c kill -9 $$) was killed by signal 9 (Killed)'
+	run "$C" check --allow-no-cuda -- sh -c 'kill -9 $$'
+	exits 137
+	[[ $output =~ culimbo:\ process\ [0-9]+\ \(sh\ -c\ kill\ -9 ]]
+	run "$C" check --format=json --allow-no-cuda --output=json -- sh -c 'kill -9 $$'
+	exits 137
+	[ "$output" = 'culimbo check: CMD (sh -c kill -9 $$) was killed by signal 9 (Killed)' ]
+	jq -es 'any(.type == "descendant" and .command == "sh -c kill -9 $$" and .signal == 9)' json
+	run "$C" run --simulate --names -- sh -c 'kill -INT $$'
+	exits 130
+	[ -z "$output" ]
 }
 
 @test "stdin, stdout, stderr, arguments, exit status are CMD's own" {
+	export CULIMBO_LOG=off # no word of the missing driver
 	[ "$(printf 'a\nb' | "$C" run cat)" = "$(printf 'a\nb')" ]
 	run "$C" run -- sh -c 'echo out; echo err >&2; exit 42'
 	exits 42
@@ -291,6 +309,7 @@ tree() {
 }
 
 @test "the files are found where the tree was moved to" {
+	export CULIMBO_LOG=off # no word of the missing driver
 	tree moved
 	run moved/tools/culimbo run -- printenv LD_PRELOAD
 	exits 0

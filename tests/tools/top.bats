@@ -238,7 +238,7 @@ for line in sys.stdin:
 		shows "^ *${PID[P]} .* sharer *$"
 	done
 	term resize-window -t 0 -x 80 -y 24
-	shows '^ *PID STATE +IN LIMBO TREND +HELD EXPORTED IMPORTED COMMAND$'
+	shows '^ *PID STATE +IN LIMBO TREND +HELD EXPORTED +PINS COMMAND$'
 	keys q
 	shows 'status=0'
 }
@@ -349,6 +349,8 @@ for line in sys.stdin:
 	tell P "free 1"
 	# what C has open of P is freed: C pins it
 	[ "$("$C" top --raw --noheadings --bytes -o PID,PINS --sort=pins | head -n 1)" = "${PID[C]} 3145728" ]
+	[ $(($(date +%s) - $(date -d "$("$C" top --json | jq -r .time)" +%s))) -le 60 ]
+	[ "$("$C" top --json -b -n 2 -d 1100ms | jq -r .time | sort -u | wc -l)" -eq 2 ]
 	run "$C" top --sort=LIMBOBYTE
 	exits 2
 	has "did you mean 'LIMBOBYTES'?"

@@ -275,3 +275,47 @@ T=$BATS_FILE_TMPDIR
 		[ "$(grep -c CONSOLE "$1.err")" -eq 0 ]
 	done
 }
+
+@test "a page of 20 processes and 10,000 blocks stays usable: its size, what it draws, and how long that takes" {
+	CULIMBO_SIM_MEMORY=16GiB play large blocks=10000 consumers=19 live=200 bytes=4096
+	"$C" trace large -o large.html
+	size=$(stat -c %s large.html)
+	echo "# $size bytes" >&3
+	[ "$size" -lt 5000000 ]
+	if command -v node > /dev/null; then
+		run node "$top_srcdir/tests/trace/page.js" large.html 10001 10000 0
+		exits 0
+		[[ $output == "20001 bars in 20 lanes, "[1-9]*" dense" ]]
+	fi
+	browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome ||
+		command -v chromium-headless-shell) ||
+		skip "there is no chromium"
+	{
+		sed '/^<script id="core">/,$d' large.html
+		echo '<script>'
+		cat "$top_srcdir/tests/trace/large.js"
+		echo '</script>'
+		sed -n '/^<script id="core">/,/^<\/body>/p' large.html | sed '$d'
+		echo '<script>'
+		cat "$top_srcdir/tests/trace/large.js"
+		echo '</script></body></html>'
+	} > worked.html
+	# by the machine's own clock, not by one that the browser lets run
+	HOME=$PWD timeout 150 "$browser" --headless --no-sandbox --disable-gpu --window-size=1280,800 \
+		--user-data-dir="$PWD/profile" --dump-dom "file://$PWD/worked.html" > dom 2> err
+	grep -o '<body[^>]*>' dom | sed 's/&quot;/"/g' > body
+	cat body
+	grep -q 'data-large="1"' body
+	grep -q 'data-errors="0"' body
+	grep -q 'data-lanes="20"' body
+	grep -o 'data-took="{[^}]*}' body | sed 's/.*="//' > took
+	grep -o 'data-drew="{[^}]*}' body | sed 's/.*="//' > drew
+	echo "# ms: $(jq -c 'map_values(round)' took)" >&3
+	echo "# drawn: $(cat drew)" >&3
+	# (loading draws thrice, and `deep` eight times)
+	jq -e '.load < 8000 and .deep < 4000 and (del(.load, .deep) | all(. < 1000))' took
+	jq -e '.load < 24000 and .deep < 64000 and (del(.load, .deep) | all(. < 8000))' drew
+	jq -e '[.in, .fit, .next, .filter, .all, .theme] | all(. > 500)' drew
+	grep -q 'data-rows="201"' body # of the table, with its head
+	[ "$(grep -o 'data-nodes="[0-9]*' body | grep -o '[0-9]*$')" -lt 5000 ]
+}

@@ -28,12 +28,12 @@ static const struct cu_column columns[] = {
 		    "exported: not freed, held by nobody; held: not freed; limbo-held: freed, but held; limbo-grace: freed, a handle may be on its way; limbo-free: freed, on its way to the driver; gone: its context ended while it was held" },
 	[PID] = { "PID", CU_NUMBER, 0, "its exporter" },
 	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "the command line of its exporter" },
-	[DEVICE] = { "DEVICE", CU_NUMBER, 0, "the number of its GPU in the exporter" },
-	[ADDRESS] = { "ADDRESS", CU_HEX, 0, "its address in the exporter (of an event: the CUevent)" },
-	[EXPORTED] = { "EXPORTED", CU_SECONDS, 0, "how long ago it was last exported" },
-	[FREED] = { "FREED", CU_SECONDS, 0, "how long ago the program freed it" },
-	[HOLDERS] = { "HOLDERS", CU_NUMBER, 0, "how many processes hold it" },
-	[HELDBY] = { "HELDBY", CU_TEXT, 0, "the first of them: pid, name, and whether it has ended" },
+	[DEVICE] = { "DEVICE", CU_NUMBER, CU_DROP(2), "the number of its GPU in the exporter" },
+	[ADDRESS] = { "ADDRESS", CU_HEX, CU_DROP(4), "its address in the exporter (of an event: the CUevent)" },
+	[EXPORTED] = { "EXPORTED", CU_SECONDS, CU_DROP(3), "how long ago it was last exported" },
+	[FREED] = { "FREED", CU_SECONDS, CU_DROP(5), "how long ago the program freed it" },
+	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_DROP(1), "how many processes hold it" },
+	[HELDBY] = { "HELDBY", CU_TEXT, CU_CUT, "the first of them: pid, name, and whether it has ended" },
 	[ID] = { "ID", CU_TEXT, 0, "FILE:RECORD, for `culimbo show`" },
 	[KIND] = { "KIND", CU_TEXT, CU_HIDDEN, "memory, pool (shared by its pointer) or event" },
 	[EXPORTS] = { "EXPORTS", CU_NUMBER, CU_HIDDEN, "how often it was exported" },
@@ -313,6 +313,8 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 
 			if (!cu_number(optarg, to))
 				return cu_usage_error(command, "'%s' is not a number", optarg);
+			if (!choice.limit)
+				return cu_usage_error(command, "--limit: at least 1 line; without it, all");
 			break;
 		}
 		case OPTION_STATE:
@@ -365,7 +367,7 @@ static const struct cu_option options[] = {
 	  "only blocks in this state, or in one of a list (limbo: any of its three)" },
 	{ "held", OPTION_HELD, NULL, "only those that somebody holds" },
 	{ "sort", OPTION_SORT, "COL", "sort by this column: numbers from the largest, texts from A to Z" },
-	{ "limit", OPTION_LIMIT, "N", "only the first N lines" },
+	{ "limit", OPTION_LIMIT, "N", "only the first N lines, at least 1" },
 	{ "group-by", OPTION_GROUP, "COL[,..]", "one line for all blocks that are equal in these columns, with their number and size" },
 	CU_USERS_OPTION(OPTION_USER),
 	CU_TABLE_OPTIONS,

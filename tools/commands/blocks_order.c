@@ -118,7 +118,7 @@ struct cu_groups *cu_groups_new(const struct cu_command *command, const char *li
 			return NULL;
 		}
 		groups->column[groups->n] = command->columns[column];
-		groups->column[groups->n].flags &= ~CU_HIDDEN;
+		groups->column[groups->n].flags &= ~(CU_HIDDEN | CU_DROP(15));
 		groups->from[groups->n++] = (unsigned int)column;
 		if (!*end)
 			break;

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@
 #include "tools/common/scan.h"
 #include "tools/common/start.h"
 #include "tools/common/symbols.h"
+#include "tools/common/text.h"
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
@@ -163,10 +165,33 @@ static void say_end(struct cu_check_findings *f)
 }
 
 /* ------------------------------------------------------------------- the command */
+/*
+ * Says which signal killed CMD: this process dies of the same one, and a shell then names this
+ * command.  Not of ^C, nor of a closed pipe, which are usual.
+ */
+static void say_killed(const struct cu_command *command, int status, char **argv)
+{
+	char cmd[129], clean[sizeof(cmd)];
+
+	if (status == -1 || !WIFSIGNALED(status) || WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGPIPE)
+		return;
+	cu_check_command(cmd, sizeof(cmd), argv);
+	cu_clean(clean, sizeof(clean), cmd, sizeof(cmd));
+	cu_error(command, "CMD (%s) was killed by signal %d (%s)", clean, WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
 /* Returns why the run counts as failed for another reason than findings; NULL: it does not. */
 static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running)
 {
-	return status ? "CMD failed" :
+	static char failed[96];
+
+	if (status != -1 && WIFSIGNALED(status))
+		snprintf(failed, sizeof(failed), "CMD was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (status != -1)
+		snprintf(failed, sizeof(failed), "CMD failed: exit status %d", WEXITSTATUS(status));
+	else
+		snprintf(failed, sizeof(failed), "CMD was not started");
+	return status ? failed :
 	       !f->cuda && !no_cuda ? "no CUDA call of any process reached culimbo: nothing was checked" :
 	       (f->alive || f->running_cuda) && !running ?
 				      "processes that use CUDA still run: what they will leave is not known" : NULL;
@@ -363,6 +388,8 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		close(fd);
 	if (status == -1)
 		return CU_FAILED;
+	if (output || format != CU_CHECK_TEXT || generate) /* else the report has said it */
+		say_killed(command, status, argv + optind);
 	if (WIFSIGNALED(status) || WEXITSTATUS(status))
 		return cu_check_end_as(status);
 	if (f.n || unwritten)
@@ -379,7 +406,6 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 	static struct cl_report report;
 	struct cu_check_findings f = { .report = &report, .to = stderr };
 	struct cu_check_folder folder;
-	struct cu_watch watch;
 	char pattern[256];
 	int status;
 
@@ -395,8 +421,7 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 		cu_check_folder_remove(&folder);
 		return CU_FAILED;
 	}
-	status = cu_check_run(command, path, argv, 0, &watch);
-	cu_check_free(&watch);
+	status = cu_check_run(command, path, argv, 0, NULL);
 	cl_report_begin(&report);
 	cl_emit_begin(&report.emit, STDERR_FILENO, cl_options.report_format.number == CL_FORMAT_JSONL);
 	f.folder = &folder;
@@ -407,6 +432,7 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 	cu_symbols_free(f.symbols);
 	cl_report_end(&report);
 	cu_check_folder_remove(&folder);
+	say_killed(command, status, argv);
 	return status == -1 ? CU_FAILED : cu_check_end_as(status);
 }
 

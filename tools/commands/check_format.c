@@ -109,10 +109,33 @@ struct frame {
 	uint64_t line;
 };
 
+enum { SIDES = 4, FRAMES = 64 };
+
+/* A process of the other side of a finding: it holds the block, or has freed it. */
+struct side {
+	char who[400];	   /* with a verb in front: "held by process 12 (./worker)" */
+	struct frame at;   /* where it did that, in the program; "" if that is not known */
+	const char *stack; /* in JSON; NULL: not known */
+};
+
 struct finding {
-	char class[64], command[256], hint[512], what[1024];
+	char class[64], command[256], hint[512], what[1024], title[512];
+	char ends[512]; /* how its processes ended, by which signal; "": none by a signal */
 	struct frame at; /* where in the program; "" if that is not known */
+	struct side side[SIDES];
+	unsigned int sides;
 	const char *object;
+};
+
+/* A process that a signal ended. */
+struct killed {
+	uint64_t pid, signal;
+	char command[256];
+};
+
+struct killed_list {
+	struct killed *list;
+	size_t n;
 };
 
 static void read_frame(struct frame *frame, const char *object)
@@ -155,6 +178,79 @@ static bool take_place(void *data, const struct frame *frame)
 	return false;
 }
 
+/* Finds where in the program a stack is: @python has its Python frames, and may be NULL. */
+static void find_place(struct frame *at, const char *stack, const char *python)
+{
+	each_frame(python, take_place, at);
+	if (!at->file[0])
+		each_frame(stack, take_place, at);
+}
+
+static void add_side(struct finding *f, const char *verb, const char *process, const char *stack, const char *python)
+{
+	struct side *side = &f->side[f->sides];
+	char command[256];
+	uint64_t pid = number_of(process, "pid");
+
+	if (f->sides == SIDES || !pid)
+		return;
+	text_of(process, "command", command, sizeof(command));
+	if (!*command)
+		text_of(process, "name", command, sizeof(command));
+	snprintf(side->who, sizeof(side->who), "%s process %" PRIu64 "%s%s%s", verb, pid, *command ? " (" : "", command,
+		 *command ? ")" : "");
+	find_place(&side->at, stack, python);
+	side->stack = python ? python : stack;
+	f->sides++;
+}
+
+static void add_end(struct finding *f, uint64_t pid, const struct killed_list *killed)
+{
+	size_t used = strlen(f->ends);
+
+	for (size_t i = 0; i < killed->n && pid; i++)
+		if (killed->list[i].pid == pid && used < sizeof(f->ends)) {
+			snprintf(f->ends + used, sizeof(f->ends) - used, "%sprocess %" PRIu64 " was killed by signal %d (%s)",
+				 used ? "; " : "", pid, (int)killed->list[i].signal, strsignal((int)killed->list[i].signal));
+			return;
+		}
+}
+
+/* Reads who is on the other side of the finding in @object, and how the processes ended. */
+static void take_sides(struct finding *f, const char *object, const struct killed_list *killed)
+{
+	const char *exporter = value_of(object, "exporter"), *other = value_of(object, "other");
+	const char *holders = value_of(object, "holders"), *stack;
+	int depth = 0;
+
+	add_end(f, number_of(object, "pid"), killed);
+	if (exporter) {
+		stack = value_of(exporter, "free_stack");
+		add_side(f, stack ? "freed by" : "exported by", exporter, stack,
+			 value_of(exporter, "free_stack_python"));
+		add_end(f, number_of(exporter, "pid"), killed);
+	}
+	for (const char *at = holders; at && *at; at++) {
+		if (*at == '"') {
+			at = string_end(at + 1);
+			if (!*at)
+				break;
+		} else if (*at == '[' || *at == '{') {
+			if (++depth != 2)
+				continue;
+			add_side(f, "held by", at, value_of(at, "open_stack"), value_of(at, "open_stack_python"));
+			add_end(f, number_of(at, "pid"), killed);
+		} else if ((*at == ']' || *at == '}') && --depth == 0) {
+			break;
+		}
+	}
+	if (!other)
+		return;
+	add_side(f, !strcmp(f->class, "opened-after-free") || !strcmp(f->class, "stale-open") ? "freed by" : "held by", other,
+		 value_of(object, "other_stack"), value_of(object, "other_stack_python"));
+	add_end(f, number_of(other, "pid"), killed);
+}
+
 /* Returns the path within the repository, the only one that GitHub and its readers know. */
 static const char *relative(const char *file)
 {
@@ -172,7 +268,8 @@ static const char *relative(const char *file)
 }
 
 /* Reads the finding in @object.  Returns false if it has none.  @command is the process's. */
-static bool take_finding(struct finding *f, const char *object, const char *type, const char *command)
+static bool take_finding(struct finding *f, const char *object, const char *type, const char *command,
+			 const struct killed_list *killed)
 {
 	uint64_t count = number_of(object, "count"), bytes = number_of(object, "bytes");
 	char kind[16], size[32];
@@ -187,6 +284,7 @@ static bool take_finding(struct finding *f, const char *object, const char *type
 		snprintf(f->hint, sizeof(f->hint), "start it under culimbo too: LD_PRELOAD got lost on the way to it");
 		snprintf(f->what, sizeof(f->what), "process %" PRIu64 " (%s) uses CUDA without culimbo",
 			 number_of(object, "pid"), f->command);
+		add_end(f, number_of(object, "pid"), killed);
 		return true;
 	}
 	if (strcmp(type, "group"))
@@ -195,9 +293,11 @@ static bool take_finding(struct finding *f, const char *object, const char *type
 	text_of(object, "hint", f->hint, sizeof(f->hint));
 	text_of(object, "kind", kind, sizeof(kind));
 	snprintf(f->command, sizeof(f->command), "%s", command);
-	each_frame(value_of(object, "stack"), take_place, &f->at);
+	text_of(object, "title", f->title, sizeof(f->title));
+	find_place(&f->at, value_of(object, "stack"), value_of(object, "stack_python"));
 	if (!f->at.file[0])
-		each_frame(value_of(object, "other_stack"), take_place, &f->at);
+		find_place(&f->at, value_of(object, "other_stack"), value_of(object, "other_stack_python"));
+	take_sides(f, object, killed);
 	cl_emit_format_bytes(size, bytes);
 	snprintf(f->what, sizeof(f->what), "%s: %" PRIu64 " %s%s%s%s%s%s of process %" PRIu64 " (%s)", f->class, count,
 		 strcmp(kind, "event") ? "block" : "event", count == 1 ? "" : "s", bytes ? ", " : "",
@@ -229,6 +329,23 @@ static void write_github(FILE *to, const struct finding *f)
 	put_github(to, f->class, true);
 	fputs("::", to);
 	put_github(to, f->what, false);
+	for (unsigned int i = 0; i < f->sides; i++) {
+		const struct side *side = &f->side[i];
+
+		fputs(i ? ", " : "; ", to);
+		put_github(to, side->who, false);
+		if (!side->at.file[0])
+			continue;
+		fputs(" in ", to);
+		put_github(to, side->at.function, false);
+		fputc(' ', to);
+		put_github(to, relative(side->at.file), false);
+		fprintf(to, ":%" PRIu64, side->at.line);
+	}
+	if (f->ends[0]) {
+		fputs(". ", to);
+		put_github(to, f->ends, false);
+	}
 	if (f->hint[0]) {
 		fputs(". ", to);
 		put_github(to, f->hint, false);
@@ -248,67 +365,172 @@ static void put_xml(FILE *to, const char *text)
 			fputc(*text, to);
 }
 
-struct lines {
-	FILE *to;
+struct stack {
+	struct frame frame[FRAMES];
 	unsigned int n;
 };
 
-static bool write_frame(void *data, const struct frame *frame)
+static bool take_frame(void *data, const struct frame *frame)
 {
-	struct lines *lines = data;
+	struct stack *stack = data;
 
-	fprintf(lines->to, "  #%u ", lines->n++);
-	put_xml(lines->to, frame->function[0] ? frame->function : frame->module);
-	if (frame->file[0]) {
-		fputc(' ', lines->to);
-		put_xml(lines->to, relative(frame->file));
-		fprintf(lines->to, ":%" PRIu64, frame->line);
-	}
-	fputc('\n', lines->to);
+	if (stack->n == FRAMES)
+		return false;
+	stack->frame[stack->n++] = *frame;
 	return true;
 }
 
-static void write_failure(FILE *to, const char *class, const char *name, const char *message, const char *object)
+/* Writes a stack, as the text has it: from the program's first function to its main(). */
+static void write_stack(FILE *to, const char *object)
 {
-	static const char *const stacks[] = { "stack", "other_stack" };
+	struct stack *stack = calloc(1, sizeof(*stack));
+	unsigned int first = 0, end, n = 0;
 
+	if (!stack)
+		return;
+	each_frame(object, take_frame, stack);
+	while (first < stack->n && cl_report_is_runtime(stack->frame[first].module))
+		first++;
+	for (end = first; end < stack->n && strcmp(stack->frame[end].function, "main") != 0;)
+		end++;
+	end += end < stack->n;
+	if (first == end) { /* nothing but libraries */
+		first = 0;
+		end = stack->n;
+	}
+	for (; first < end; first++) {
+		const struct frame *frame = &stack->frame[first];
+
+		fprintf(to, "  #%u ", n++);
+		put_xml(to, frame->function[0] ? frame->function : frame->module);
+		if (frame->file[0]) {
+			fputc(' ', to);
+			put_xml(to, relative(frame->file));
+			fprintf(to, ":%" PRIu64, frame->line);
+		}
+		fputc('\n', to);
+	}
+	free(stack);
+}
+
+static void write_details(FILE *to, const struct finding *f)
+{
+	const char *python = value_of(f->object, "stack_python"), *stack = python ? python : value_of(f->object, "stack");
+	bool other = false;
+
+	if (f->title[0]) {
+		put_xml(to, f->title);
+		fputc('\n', to);
+	}
+	if (f->ends[0]) {
+		put_xml(to, f->ends);
+		fputc('\n', to);
+	}
+	if (stack)
+		write_stack(to, stack);
+	for (unsigned int i = 0; i < f->sides; i++) {
+		put_xml(to, f->side[i].who);
+		fputs(f->side[i].stack ? " from\n" : "\n", to);
+		if (f->side[i].stack)
+			write_stack(to, f->side[i].stack);
+		other |= f->side[i].stack != NULL;
+	}
+	/* both calls were of one process */
+	stack = value_of(f->object, "other_stack");
+	if (stack && !other) {
+		fputs("clashes with\n", to);
+		write_stack(to, stack);
+	}
+}
+
+/*
+ * Writes a test case.  It passes if @message is NULL.  @f has details of a finding, @notes what else
+ * is to be said; both may be NULL.
+ */
+static void write_case(FILE *to, const char *class, const char *name, const char *message, const struct finding *f,
+		       const char *notes)
+{
 	fputs("  <testcase classname=\"culimbo.", to);
 	put_xml(to, class);
 	fputs("\" name=\"", to);
 	put_xml(to, name);
-	if (!message) {
-		fputs("\"/>\n", to);
-		return;
-	}
-	fputs("\">\n   <failure type=\"", to);
-	put_xml(to, class);
-	fputs("\" message=\"", to);
-	put_xml(to, message);
 	fputs("\">\n", to);
-	put_xml(to, name);
-	fputs("\n", to);
-	for (int i = 0; object && i < 2; i++) {
-		struct lines lines = { .to = to };
-
-		if (i && value_of(object, stacks[i]))
-			fputs("  clashes with\n", to);
-		each_frame(value_of(object, stacks[i]), write_frame, &lines);
+	if (message) {
+		fputs("   <failure type=\"", to);
+		put_xml(to, class);
+		fputs("\" message=\"", to);
+		put_xml(to, message);
+		fputs("\">\n", to);
+		put_xml(to, name);
+		fputs("\n", to);
+		if (f)
+			write_details(to, f);
+		fputs("   </failure>\n", to);
 	}
-	fputs("   </failure>\n  </testcase>\n", to);
+	if (notes && *notes) {
+		fputs("   <system-out>\n", to);
+		put_xml(to, notes);
+		fputs("   </system-out>\n", to);
+	}
+	fputs("  </testcase>\n", to);
 }
 
 /* -------------------------------------------------------------------------- both */
+/* Reads the processes that a signal ended: their lines follow those of the findings. */
+static void take_killed(struct killed_list *killed, FILE *from)
+{
+	char *line = NULL, type[32];
+	size_t size = 0;
+
+	while (getline(&line, &size, from) > 0) {
+		struct killed one = { .pid = number_of(line, "pid"), .signal = number_of(line, "signal") }, *list;
+
+		text_of(line, "type", type, sizeof(type));
+		if (strcmp(type, "descendant") != 0 || !one.signal)
+			continue;
+		text_of(line, "command", one.command, sizeof(one.command));
+		list = realloc(killed->list, (killed->n + 1) * sizeof(*list));
+		if (!list)
+			break;
+		killed->list = list;
+		killed->list[killed->n++] = one;
+	}
+	free(line);
+	rewind(from);
+}
+
+/* Says of each process that a signal ended so, whether or not a finding is of it. */
+static void say_killed(enum cu_check_format format, FILE *body, FILE *notes, const struct killed_list *killed)
+{
+	for (size_t i = 0; i < killed->n; i++) {
+		char text[400];
+
+		snprintf(text, sizeof(text), "process %" PRIu64 " (%s) was killed by signal %d (%s)", killed->list[i].pid,
+			 killed->list[i].command, (int)killed->list[i].signal, strsignal((int)killed->list[i].signal));
+		fprintf(notes, "%s\n", text);
+		if (format != CU_CHECK_GITHUB)
+			continue;
+		fputs("::warning title=culimbo check::", body);
+		put_github(body, text, false);
+		fputc('\n', body);
+	}
+}
+
 void cu_check_format_write(enum cu_check_format format, FILE *from, FILE *to, const char *cmd,
 			   const char *failed)
 {
-	char *line = NULL, *cases = NULL, type[32], command[256] = "";
+	char *line = NULL, *cases = NULL, *said = NULL, type[32], command[256] = "";
 	uint64_t processes = 0, findings = 0;
 	unsigned int tests = 0, failures = 0;
 	struct finding *f = malloc(sizeof(*f));
-	size_t size = 0, length = 0;
-	FILE *body = open_memstream(&cases, &length);
+	struct killed_list killed = { .n = 0 };
+	size_t size = 0, length = 0, said_length = 0;
+	FILE *body = open_memstream(&cases, &length), *notes = open_memstream(&said, &said_length);
 
-	while (f && body && getline(&line, &size, from) > 0) {
+	if (!f || !body || !notes)
+		goto out;
+	take_killed(&killed, from);
+	while (getline(&line, &size, from) > 0) {
 		text_of(line, "type", type, sizeof(type));
 		if (!strcmp(type, "process"))
 			text_of(line, "command", command, sizeof(command));
@@ -316,17 +538,17 @@ void cu_check_format_write(enum cu_check_format format, FILE *from, FILE *to, co
 			processes = number_of(line, "processes");
 			findings = number_of(line, "findings");
 		}
-		if (!take_finding(f, line, type, command))
+		if (!take_finding(f, line, type, command, &killed))
 			continue;
 		tests++;
 		failures++;
 		if (format == CU_CHECK_GITHUB)
 			write_github(body, f);
 		else
-			write_failure(body, f->class, f->what, f->hint[0] ? f->hint : f->what, f->object);
+			write_case(body, f->class, f->what, f->hint[0] ? f->hint : f->what, f, NULL);
 	}
-	if (!f || !body)
-		goto out;
+	say_killed(format, body, notes, &killed);
+	fflush(notes);
 	if (format == CU_CHECK_GITHUB && failed) {
 		fputs("::error title=culimbo check::", body);
 		put_github(body, failed, false);
@@ -334,7 +556,7 @@ void cu_check_format_write(enum cu_check_format format, FILE *from, FILE *to, co
 	}
 	/* a test case that says what was checked: an empty suite would look like no check */
 	if (format == CU_CHECK_JUNIT) {
-		write_failure(body, "check", cmd, failed, NULL);
+		write_case(body, "check", cmd, failed, NULL, said);
 		tests++;
 		failures += failed != NULL;
 	}
@@ -354,7 +576,11 @@ void cu_check_format_write(enum cu_check_format format, FILE *from, FILE *to, co
 out:
 	if (body)
 		fclose(body);
+	if (notes)
+		fclose(notes);
 	free(cases);
+	free(said);
+	free(killed.list);
 	free(line);
 	free(f);
 }

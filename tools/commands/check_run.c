@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -82,6 +83,28 @@ static void has_ended(struct cu_watch *watch, struct cu_descendant *d, int statu
 	watch->pidfds--;
 }
 
+static void note_command(struct cu_descendant *d)
+{
+	if (!cu_proc_cmdline(d->pid, d->command, sizeof(d->command)) && !*d->command)
+		cu_proc_command(d->pid, d->command, sizeof(d->command));
+}
+
+/* Returns NULL without memory. */
+static struct cu_descendant *add(struct cu_watch *watch, pid_t pid, uint64_t start)
+{
+	if (watch->n == watch->room) {
+		size_t room = watch->room ? 2 * watch->room : 64;
+		struct cu_descendant *list = realloc(watch->list, room * sizeof(*list));
+
+		if (!list)
+			return NULL;
+		watch->list = list;
+		watch->room = room;
+	}
+	watch->list[watch->n] = (struct cu_descendant){ .pid = pid, .start = start, .runs = true, .status = -1, .pidfd = -1 };
+	return &watch->list[watch->n++];
+}
+
 static void look_at_tree(struct cu_watch *watch, pid_t pid);
 
 static void look_at(void *data, pid_t pid)
@@ -94,19 +117,8 @@ static void look_at(void *data, pid_t pid)
 	if (!start)
 		return;
 	d = find(watch, pid, start);
-	if (!d && watch->n == watch->room) {
-		size_t room = watch->room ? 2 * watch->room : 64;
-		struct cu_descendant *list = realloc(watch->list, room * sizeof(*list));
-
-		if (!list)
-			return;
-		watch->list = list;
-		watch->room = room;
-	}
-	if (!d) {
-		d = &watch->list[watch->n++];
-		*d = (struct cu_descendant){ .pid = pid, .start = start, .runs = true, .status = -1, .pidfd = -1 };
-	}
+	if (!d && !(d = add(watch, pid, start)))
+		return;
 	d->seen = true;
 	if (d->pidfd < 0 && watch->pidfds < PIDFDS) {
 		d->pidfd = open_pidfd(pid);
@@ -116,11 +128,11 @@ static void look_at(void *data, pid_t pid)
 	if (maps > 0 && maps & CU_MAPS_CUDA) {
 		/* an exec may have lost the library, or brought it */
 		if (!d->cuda || (!d->unprotected && !(maps & CU_MAPS_CULIMBO)))
-			cu_proc_command(pid, d->command, sizeof(d->command));
+			note_command(d);
 		d->unprotected |= !(maps & CU_MAPS_CULIMBO);
 		d->cuda = true;
 	} else if (maps >= 0 && !d->cuda) {
-		cu_proc_command(pid, d->command, sizeof(d->command));
+		note_command(d);
 	}
 	look_at_tree(watch, pid);
 }
@@ -209,6 +221,28 @@ static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *st
 		close(end.fd);
 }
 
+void cu_check_command(char *to, size_t size, char **argv)
+{
+	size_t used = 0;
+
+	*to = 0;
+	for (; *argv && used < size; argv++)
+		used += (size_t)snprintf(to + used, size - used, "%s%s", used ? " " : "", *argv);
+}
+
+/* Waits for CMD without looking at anything.  Returns its status. */
+static int wait_for(pid_t cmd)
+{
+	siginfo_t info;
+	int status;
+
+	/* a signal that comes when its status is taken must not reach another process with its number */
+	while (waitid(P_PID, (id_t)cmd, &info, WEXITED | WNOWAIT) && errno == EINTR)
+		;
+	child = 0;
+	return waitpid(cmd, &status, 0) == cmd ? status : -1;
+}
+
 int cu_check_run(const struct cu_command *command, const char *path, char **argv, uint64_t wait,
 		 struct cu_watch *watch)
 {
@@ -217,14 +251,19 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 	struct sigaction pass = { .sa_handler = pass_on, .sa_flags = SA_RESTART }, before[8];
 	struct sigaction ignore = { .sa_handler = SIG_IGN };
 	sigset_t all, mask;
-	uint64_t oom_kills = cu_proc_oom_kills();
+	uint64_t oom_kills = watch ? cu_proc_oom_kills() : 0;
 	int status = -1;
+	struct cu_descendant *d;
 	unsigned int n = 0;
+	int is_itself[2];
+	char byte;
 	pid_t cmd;
 
-	*watch = (struct cu_watch){ .n = 0 };
-	/* if this fails, we lose processes whose parent ends; everything else works */
-	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	if (watch) {
+		*watch = (struct cu_watch){ .n = 0 };
+		/* if this fails, we lose processes whose parent ends; everything else works */
+		prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	}
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &mask);
 	/* the terminal's signals reach CMD directly: it is in the foreground, too */
@@ -236,6 +275,9 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 		if (before[n++].sa_handler != SIG_IGN)
 			sigaction(passed[i], &pass, NULL);
 	}
+	/* until CMD is itself, it looks as if it were this command: its exec closes the pipe */
+	if (pipe2(is_itself, O_CLOEXEC))
+		is_itself[0] = is_itself[1] = -1;
 	child = cmd = fork();
 	if (cmd == 0) {
 		n = 0;
@@ -247,10 +289,25 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 		_exit(cu_start_become(command, path, argv));
 	}
 	sigprocmask(SIG_SETMASK, &mask, NULL);
+	if (is_itself[0] >= 0) {
+		close(is_itself[1]);
+		while (cmd > 0 && read(is_itself[0], &byte, 1) < 0 && errno == EINTR)
+			;
+		close(is_itself[0]);
+	}
 	if (cmd < 0) {
 		cu_error(command, "cannot start a process: %s", strerror(errno));
 		return -1;
 	}
+	if (!watch)
+		return wait_for(cmd);
+	look_at(watch, cmd);
+	d = find(watch, cmd, 0);
+	/* it may have ended before this look, or amid it; then /proc has its name at most */
+	if (!d)
+		d = add(watch, cmd, 0);
+	if (d && !strchr(d->command, ' '))
+		cu_check_command(d->command, sizeof(d->command), argv);
 	watch_them(watch, cmd, wait, &status);
 	watch->oom_kills = cu_proc_oom_kills() - oom_kills;
 	return status;

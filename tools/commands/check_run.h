@@ -38,12 +38,16 @@ struct cu_watch {
 
 /*
  * Runs the program at @path and waits for its end; then it waits, for @wait ns at most, for
- * processes that the program left running.  Returns waitpid()'s status, or -1 after an error
+ * processes that the program left running.  Without @watch it waits for the program only, and looks
+ * at nothing, so that this costs no processor time.  Returns waitpid()'s status, or -1 after an error
  * message.
  */
 int cu_check_run(const struct cu_command *command, const char *path, char **argv, uint64_t wait,
 		 struct cu_watch *watch);
 void cu_check_free(struct cu_watch *watch);
+
+/* Writes a command line. */
+void cu_check_command(char *to, size_t size, char **argv);
 
 /* Ends like a process with this @status: dies by the same signal, or returns the exit status. */
 int cu_check_end_as(int status);

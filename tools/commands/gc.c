@@ -39,7 +39,7 @@ static const struct cu_column columns[] = {
 	[STATE] = { "STATE", CU_TEXT, 0, "of its process or of the file, as in `culimbo ps`" },
 	[BLOCKS] = { "BLOCKS", CU_NUMBER, 0, "blocks that it exported or had in limbo when it ended" },
 	[DISK] = { "DISK", CU_BYTES, 0, "the space that the file takes" },
-	[WHY] = { "WHY", CU_TEXT, 0, "why, or what to do" },
+	[WHY] = { "WHY", CU_TEXT, CU_BELOW, "why, or what to do" },
 	{ .name = NULL },
 };
 

@@ -215,7 +215,7 @@ static void put_top(FILE *to)
 	fputs(".SH \"EXIT STATUS\"\n.TP\n.B 0\nsuccess\n.TP\n.B 1\nfailure\n.TP\n.B 2\nthe command line is wrong\n"
 	      ".PP\nOthers are said on the page of each subcommand.\n"
 	      ".SH ENVIRONMENT\n.TP\n.B CULIMBO_DIR\nwhere exporter files are; it must be what the programs have\n"
-	      ".TP\n.B NO_COLOR\nif set, no colours\n.PP\nThe library's options are described in\n.BR culimbo (7).\n"
+	      ".TP\n.B COLUMNS\nhow wide tables may be, instead of the width of the terminal\n.TP\n.B NO_COLOR\nif set, no colours\n.PP\nThe library's options are described in\n.BR culimbo (7).\n"
 	      ".SH FILES\n.TP\n.I /dev/shm/culimbo\\-UID/exporter\\-ID\none for each process that shares\n",
 	      to);
 	put_see_also(to, NULL);

@@ -29,33 +29,33 @@ static const struct cu_column columns[] = {
 	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line; without a file, its name" },
 	[STATE] = { "STATE", CU_TEXT, 0,
 		    "alive; dead; ending (its GPU work may go on); unsure (its lock is free, no more is known); or the state of its file: damaged, version (of another culimbo), old (of an earlier boot), foreign (another user's), unread" },
-	[EXPORTED] = { "EXPORTED", CU_NUMBER, 0, "blocks and events that it exports and has not freed; of a dead process only what others still hold" },
-	[HELD] = { "HELD", CU_NUMBER, 0, "its blocks that others hold, freed or not" },
-	[LIMBO] = { "LIMBO", CU_NUMBER, 0, "blocks that it has freed and the driver does not have back; of a dead process only what others still hold" },
+	[EXPORTED] = { "EXPORTED", CU_NUMBER, CU_DROP(11), "blocks and events that it exports and has not freed; of a dead process only what others still hold" },
+	[HELD] = { "HELD", CU_NUMBER, CU_DROP(8), "its blocks that others hold, freed or not" },
+	[LIMBO] = { "LIMBO", CU_NUMBER, CU_DROP(12), "blocks that it has freed and the driver does not have back; of a dead process only what others still hold" },
 	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "the size of these" },
-	[IMPORTED] = { "IMPORTED", CU_NUMBER, 0, "blocks of others that it holds" },
+	[IMPORTED] = { "IMPORTED", CU_NUMBER, CU_DROP(7), "blocks of others that it holds" },
 	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it keeps from going back to the driver, since it has it open: freed blocks, and blocks of dead processes" },
-	[AGE] = { "AGE", CU_SECONDS, 0, "for how long it has shared" },
-	[PROCFILE] = { "FILE", CU_TEXT, 0, "its file in the directory; -: it has none, but holds blocks of others" },
-	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY, "a fault of the file, where the process is, or that no process opens what it exports" },
+	[AGE] = { "AGE", CU_SECONDS, CU_DROP(6), "for how long it has shared" },
+	[PROCFILE] = { "FILE", CU_TEXT, CU_DROP(1), "its file in the directory; -: it has none, but holds blocks of others" },
+	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY | CU_BELOW, "a fault of the file, where the process is, or that no process opens what it exports" },
 	[EXPORTEDBYTES] = { "EXPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the size of what it exports and has not freed" },
 	[HELDBYTES] = { "HELDBYTES", CU_BYTES, CU_HIDDEN, "the size of its blocks that others hold" },
 	[IMPORTEDBYTES] = { "IMPORTEDBYTES", CU_BYTES, CU_HIDDEN, "the size of others' blocks that it holds" },
 	[HOLDERS] = { "HOLDERS", CU_NUMBER, CU_HIDDEN, "how many processes hold its blocks" },
-	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share, local time" },
+	[SINCE] = { "SINCE", CU_TEXT, CU_HIDDEN, "when it began to share: local time, with its distance from UTC" },
 	[DISK] = { "DISK", CU_BYTES, CU_HIDDEN, "the space that its file takes" },
 	[PIDNS] = { "PIDNS", CU_NUMBER, CU_HIDDEN | CU_LEFT, "the inode of its PID namespace" },
-	[HOSTPID] = { "HOSTPID", CU_NUMBER, CU_IF_ANY, "for a process in another PID namespace: its process id in this one" },
-	[HOST] = { "HOST", CU_TEXT, CU_IF_ANY, "for such a process: the host name that it sees (its HOSTNAME), in a pod the pod's name" },
-	[POD] = { "POD", CU_TEXT, CU_IF_ANY, "for such a process: the UID of its pod in Kubernetes" },
+	[HOSTPID] = { "HOSTPID", CU_NUMBER, CU_IF_ANY | CU_DROP(10), "for a process in another PID namespace: its process id in this one" },
+	[HOST] = { "HOST", CU_TEXT, CU_IF_ANY | CU_DROP(9), "for such a process: the host name that it sees (its HOSTNAME), in a pod the pod's name" },
+	[POD] = { "POD", CU_TEXT, CU_IF_ANY | CU_DROP(2), "for such a process: the UID of its pod in Kubernetes" },
 	[CONTAINER] = { "CONTAINER", CU_TEXT, CU_HIDDEN, "the first 12 digits of its container's id" },
 	[CGROUP] = { "CGROUP", CU_TEXT, CU_HIDDEN, "its cgroup, which names its container or pod" },
 	[REFUSED] = { "REFUSED", CU_NUMBER, CU_IF_ANY, "how often CUDA refused to make a handle of its memory, or to open one; `culimbo report` says which memory, and how it can be shared" },
-	[FDEXPORTS] = { "FDEXPORTS", CU_NUMBER, CU_IF_ANY, "how often it exported virtual memory or a pool by a descriptor, which CUDA keeps alive by itself" },
+	[FDEXPORTS] = { "FDEXPORTS", CU_NUMBER, CU_IF_ANY | CU_DROP(4), "how often it exported virtual memory or a pool by a descriptor, which CUDA keeps alive by itself" },
 	[FDEXPORTBYTES] = { "FDEXPORTBYTES", CU_BYTES, CU_HIDDEN, "the size of these; an allocation that was exported twice counts twice, a pool counts 0" },
-	[FDIMPORTS] = { "FDIMPORTS", CU_NUMBER, CU_IF_ANY, "how often it imported virtual memory or a pool by a descriptor" },
+	[FDIMPORTS] = { "FDIMPORTS", CU_NUMBER, CU_IF_ANY | CU_DROP(3), "how often it imported virtual memory or a pool by a descriptor" },
 	[FDIMPORTBYTES] = { "FDIMPORTBYTES", CU_BYTES, CU_HIDDEN, "the size of these, as far as they were mapped" },
-	[FABRIC] = { "FABRIC", CU_NUMBER, CU_IF_ANY, "how often it exported or imported memory by a fabric handle, which culimbo does not cover" },
+	[FABRIC] = { "FABRIC", CU_NUMBER, CU_IF_ANY | CU_DROP(5), "how often it exported or imported memory by a fabric handle, which culimbo does not cover" },
 	[USER] = { "USER", CU_NUMBER, CU_IF_ANY | CU_LEFT, "its user, with --user" },
 	{ .name = NULL },
 };
@@ -133,8 +133,13 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 	case SINCE:
 		when = (time_t)(p->created / 1000000000);
 		if (p->created && localtime_r(&when, &tm) &&
-		    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm))
+		    strftime(word, sizeof(word), "%Y-%m-%dT%H:%M:%S%z", &tm) > 5) {
+			/* +hh:mm, as in RFC 3339; strftime() writes +hhmm */
+			size_t minutes = strlen(word) - 2;
+
+			snprintf(text, sizeof(text), "%.*s:%s", (int)minutes, word, word + minutes);
 			cu_cell_text(cell, text);
+		}
 		break;
 	case DISK:
 		if (p->file_id)

@@ -13,14 +13,14 @@ enum { GPU, NAME, USED, FREE, EXPORTED, HELD, LIMBO, PINNED, UUID };
 
 static const struct cu_column columns[] = {
 	[GPU] = { "GPU", CU_NUMBER, CU_LEFT, "its number, as nvidia-smi counts" },
-	[NAME] = { "NAME", CU_TEXT, CU_IF_ANY, "its name, by NVIDIA's library" },
+	[NAME] = { "NAME", CU_TEXT, CU_IF_ANY | CU_CUT, "its name, by NVIDIA's library" },
 	[USED] = { "USED", CU_BYTES, CU_KEY_BYTES, "memory of it that all processes of the machine use" },
 	[FREE] = { "FREE", CU_BYTES, CU_KEY_BYTES, "memory of it that is free" },
 	[EXPORTED] = { "EXPORTED", CU_BYTES, CU_KEY_BYTES, "blocks that processes export and have not freed" },
 	[HELD] = { "HELD", CU_BYTES, CU_KEY_BYTES, "blocks that processes other than the exporter hold" },
 	[LIMBO] = { "LIMBO", CU_BYTES, CU_KEY_BYTES, "the size of the limbos, in whole pages of the driver" },
 	[PINNED] = { "PINNED", CU_BYTES, CU_KEY_BYTES, "freed blocks, and those of dead processes, that others hold" },
-	[UUID] = { "UUID", CU_TEXT, 0, "as nvidia-smi -L prints it" },
+	[UUID] = { "UUID", CU_TEXT, CU_DROP(1), "as nvidia-smi -L prints it" },
 	{ .name = NULL },
 };
 

@@ -14,7 +14,7 @@
 #include "tools/common/text.h"
 #include "tools/common/users.h"
 
-enum { OPTION_USER = 128 };
+enum { OPTION_USER = 128, OPTION_FULL_STACKS };
 enum { FOUND_MOST = 64 };
 
 struct match {
@@ -218,7 +218,10 @@ static int show(const struct cu_command *command, int argc, char **argv)
 	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
 		if (got == CU_OPTION_DIR)
 			dir = optarg;
-		else if (got == OPTION_USER) {
+		else if (got == OPTION_FULL_STACKS) {
+			if (setenv("CULIMBO_FULL_STACKS", "1", 1))
+				return CU_FAILED;
+		} else if (got == OPTION_USER) {
 			if (!cu_users_read(command, optarg, &users))
 				return CU_USAGE;
 		} else if (!cu_format_option(&format, got))
@@ -253,6 +256,7 @@ static int show(const struct cu_command *command, int argc, char **argv)
 static const struct cu_option options[] = {
 	CU_JSON_OPTION,
 	CU_BYTES_OPTION,
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames, also those around the program's own" },
 	CU_USER_OPTION(OPTION_USER),
 	CU_DIR_OPTION,
 	{ .name = NULL },

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "shim/base/options.h"
 #include "shim/report/say_python.h"
+#include "shim/report/shown.h"
 #include "tools/commands/show_details.h"
 #include "tools/common/text.h"
 
@@ -94,15 +96,19 @@ static void say_stack(const struct cu_show *show, const char *key, const struct 
 		      uint32_t stack)
 {
 	struct cu_emit *to = show->to;
-	unsigned int n = cl_view_stack_depth(view, stack);
+	static struct cl_report as_text;
+	unsigned int n = cl_view_stack_depth(view, stack), first = 0, end = n;
 	bool python = !to->json && cl_view_python_depth(view, stack, NULL);
 	struct cl_view_frame frame;
 	unsigned int shown = 0;
 
 	if (!n && !to->json)
 		return;
+	as_text.full_stacks = cl_options.full_stacks.number;
+	if (!to->json)
+		cl_report_shown(&as_text, view, stack, &first, &end);
 	cu_emit_open(to, key, '[');
-	for (unsigned int i = 0; i < n; i++, shown++) {
+	for (unsigned int i = first; i < end; i++, shown++) {
 		struct cl_report_symbol symbol = { .line = 0 };
 
 		if (!cl_view_stack_frame(view, stack, i, &frame) ||
@@ -113,7 +119,7 @@ static void say_stack(const struct cu_show *show, const char *key, const struct 
 		if (to->json)
 			say_frame_json(to, &frame, &symbol);
 		else
-			say_frame(to, i, &frame, &symbol);
+			say_frame(to, i - first, &frame, &symbol);
 	}
 	if (!to->json)
 		say_python(to, key, view, stack, shown);

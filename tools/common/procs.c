@@ -85,13 +85,12 @@ uint64_t cu_proc_age(uint64_t start)
 	return now > began ? now - began : 0;
 }
 
-void cu_proc_command(pid_t pid, char *to, size_t size)
+bool cu_proc_cmdline(pid_t pid, char *to, size_t size)
 {
 	FILE *f = open_of(pid, "cmdline");
 	char text[512];
 	size_t n = 0;
 
-	*to = 0;
 	if (f) {
 		n = fread(text, 1, sizeof(text), f);
 		fclose(f);
@@ -101,11 +100,23 @@ void cu_proc_command(pid_t pid, char *to, size_t size)
 	for (size_t i = 0; i < n; i++)
 		if (!text[i])
 			text[i] = ' ';
-	if (!n && (f = open_of(pid, "comm")) != NULL) {
-		n = fread(text, 1, sizeof(text), f);
-		fclose(f);
-		n -= n && text[n - 1] == '\n';
-	}
+	if (n)
+		cu_clean(to, size, text, n < size ? n : size - 1);
+	return n > 0;
+}
+
+void cu_proc_command(pid_t pid, char *to, size_t size)
+{
+	char text[64];
+	size_t n;
+	FILE *f;
+
+	*to = 0;
+	if (cu_proc_cmdline(pid, to, size) || !(f = open_of(pid, "comm")))
+		return;
+	n = fread(text, 1, sizeof(text), f);
+	fclose(f);
+	n -= n && text[n - 1] == '\n';
 	cu_clean(to, size, text, n < size ? n : size - 1);
 }
 

@@ -36,6 +36,8 @@ void cu_proc_cgroup(pid_t pid, char *to, size_t size);
 uint64_t cu_proc_age(uint64_t start);
 /* Stores its command line without control bytes, or its name if it has no command line. */
 void cu_proc_command(pid_t pid, char *to, size_t size);
+/* The same, and false if there is none, as of a process that has ended; then *to stays. */
+bool cu_proc_cmdline(pid_t pid, char *to, size_t size);
 /* Calls @each with each direct child of @pid. */
 void cu_proc_children(pid_t pid, void (*each)(void *data, pid_t child), void *data);
 /* Calls @each with each process of user @uid, or of all users if @everybody. */

@@ -7,38 +7,19 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "shim/base/nearest.h"
 #include "tools/common/cli.h"
 #include "tools/common/keys.h"
 #include "tools/common/smartcols.h"
-#include "tools/common/table.h"
+#include "tools/common/table_inner.h"
 #include "tools/common/text.h"
 
-#define COLUMNS_MOST 40
 /*
  * libsmartcols takes 10 us a line (it decodes each cell twice), so this file writes longer tables
  */
 #define SMART_LINES 2000
 #define POOL 65536 /* bytes of cells that are allocated at a time */
-
-struct cu_table {
-	const struct cu_command *command;
-	const struct cu_column *columns;
-	const char *name;
-	struct cu_format format;
-	unsigned int shown[COLUMNS_MOST], n; /* indices into columns, in the order of output */
-	char **cell;			     /* lines * n, in the pools; NULL: none */
-	struct pool {
-		struct pool *next;
-		size_t used, size;
-		char text[];
-	} *pool;
-	size_t lines, room;
-	bool failed; /* out of memory */
-};
 
 /* -------------------------------------------------------------------- options */
 bool cu_format_option(struct cu_format *format, int got)
@@ -108,10 +89,11 @@ static bool choose(struct cu_table *table, const char *list)
 					       (int)(end - list), list);
 			return false;
 		}
-		if (table->n == COLUMNS_MOST) {
+		if (table->n == COLUMNS_MOST || table->asked == COLUMNS_MOST) {
 			cu_usage_error(table->command, "too many columns: %d at most", COLUMNS_MOST);
 			return false;
 		}
+		table->asked_for[table->asked++] = (unsigned int)column;
 		/*
 		 * a JSON name must be unique: a default column that is requested again keeps its
 		 * place
@@ -258,27 +240,18 @@ static void drop_empty(struct cu_table *table)
 {
 	unsigned int kept = 0, from[COLUMNS_MOST];
 
-	if (table->format.json || table->format.raw || table->format.output)
+	if (table->format.json || table->format.raw)
 		return;
 	for (unsigned int i = 0; i < table->n; i++) {
-		bool any = !(table->columns[table->shown[i]].flags & CU_IF_ANY);
+		bool any = !(table->columns[table->shown[i]].flags & CU_IF_ANY) ||
+			   cu_table_is_asked_for(table, table->shown[i]);
 
 		for (size_t line = 0; line < table->lines && !any; line++)
 			any = table->cell[line * table->n + i] != NULL;
 		if (any)
 			from[kept++] = i;
 	}
-	for (size_t line = 0; line < table->lines; line++)
-		for (unsigned int i = 0; i < kept; i++)
-			table->cell[line * kept + i] = table->cell[line * table->n + from[i]];
-	for (unsigned int i = 0; i < kept; i++)
-		table->shown[i] = table->shown[from[i]];
-	table->n = kept;
-}
-
-static const char *for_people(const char *cell)
-{
-	return cell ? cell : "-";
+	cu_table_keep(table, from, kept);
 }
 
 /* The next functions print what libsmartcols would, of any width, in one pass. */
@@ -337,36 +310,30 @@ static void make_narrow(const struct cu_table *table, size_t *width, unsigned in
 }
 
 /*
- * @below is the width of a terminal that is too narrow for the last column; 0: it is wide enough.
+ * @room is the width that a narrow table may have, else 0.  If it has a column that goes below the
+ * lines, that is the last one.
  */
-static void print_long_table(const struct cu_table *table, unsigned int below)
+static void print_long_table(const struct cu_table *table, unsigned int room)
 {
+	bool below = room && table->columns[table->shown[table->n - 1]].flags & CU_BELOW;
 	unsigned int n = below ? table->n - 1 : table->n;
 	size_t width[COLUMNS_MOST];
 
 	for (unsigned int i = 0; i < n; i++)
-		width[i] = table->format.noheadings ? 0 :
-						      strlen(table->columns[table->shown[i]].name);
-	for (size_t line = 0; line < table->lines; line++)
-		for (unsigned int i = 0; i < n; i++) {
-			size_t its = cu_width(for_people(table->cell[line * table->n + i]));
-
-			if (its > width[i])
-				width[i] = its;
-		}
+		width[i] = cu_table_width(table, i);
 	if (below)
-		make_narrow(table, width, n, below);
+		make_narrow(table, width, n, room);
 	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++) {
 		size_t at = 0, start = 0; /* @at: where the cursor is; @start: where this column begins */
 
 		for (unsigned int i = 0; i < n; start += width[i++] + 1) {
 			const struct cu_column *column = &table->columns[table->shown[i]];
-			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
+			const char *text = line ? cu_for_people(table->cell[(line - 1) * table->n + i]) :
 						  column->name;
 			size_t its = cu_width(text), free_width = its < width[i] ? width[i] - its : 0;
 
 			/* behind a text that is too long for its column there may be no room */
-			if (below && at > start && at + its > below) {
+			if (below && at > start && at + its > room) {
 				putchar_unlocked('\n');
 				pad(start);
 				at = start;
@@ -380,8 +347,8 @@ static void print_long_table(const struct cu_table *table, unsigned int below)
 			else
 				pad(is_number(column) ? 1 : free_width + 1);
 		}
-		if (below && line)
-			put_below(for_people(table->cell[line * table->n - 1]), 4, below);
+		if (below && line && table->cell[line * table->n - 1])
+			put_below(table->cell[line * table->n - 1], 4, room);
 	}
 }
 
@@ -389,7 +356,7 @@ static void print_long_raw(const struct cu_table *table)
 {
 	for (size_t line = table->format.noheadings ? 1 : 0; line <= table->lines; line++)
 		for (unsigned int i = 0; i < table->n; i++) {
-			const char *text = line ? for_people(table->cell[(line - 1) * table->n + i]) :
+			const char *text = line ? cu_for_people(table->cell[(line - 1) * table->n + i]) :
 						  table->columns[table->shown[i]].name;
 
 			for (; *text; text++)
@@ -416,6 +383,14 @@ static void print_member(const char *key, const struct cu_column *column, const 
 		fputs_unlocked(text, stdout);
 }
 
+static void print_begin(const struct cu_table *table)
+{
+	puts("{");
+	if (table->format.time)
+		printf("   \"time\": \"%s\",\n", table->format.time);
+	printf("   \"%s\": ", table->name);
+}
+
 /* Prints JSON.  libsmartcols could print only one name of a member. */
 static void print_json(const struct cu_table *table)
 {
@@ -432,7 +407,8 @@ static void print_json(const struct cu_table *table)
 			name[i][at] = (char)cl_lower(name[i][at]);
 		key[i] = cu_key_of(name[i], table->columns[table->shown[i]].type);
 	}
-	printf("{\n   \"%s\": [\n", table->name);
+	print_begin(table);
+	puts("[");
 	for (size_t line = 0; line < table->lines; line++) {
 		fputs_unlocked(line ? ",{\n" : "      {\n", stdout);
 		for (unsigned int i = 0; i < table->n; i++) {
@@ -451,43 +427,9 @@ static void print_json(const struct cu_table *table)
 	fputs_unlocked("\n   ]\n}\n", stdout);
 }
 
-/* Returns the width of the terminal if the table is wider, else 0. */
-static unsigned int is_cut(const struct cu_table *table)
-{
-	struct winsize size;
-	size_t all = 0;
-
-	if (table->format.json || table->format.raw || !isatty(STDOUT_FILENO) ||
-	    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col)
-		return 0;
-	for (unsigned int i = 0; i < table->n; i++) {
-		size_t width = strlen(table->columns[table->shown[i]].name);
-
-		for (size_t line = 0; line < table->lines; line++) {
-			size_t its = cu_width(for_people(table->cell[line * table->n + i]));
-
-			width = its > width ? its : width;
-		}
-		all += width + (i > 0);
-	}
-	return all > size.ws_col ? size.ws_col : 0;
-}
-
-/* Returns a command line without the folder of its program, which says least. */
-static const char *without_folder(const char *command)
-{
-	const char *from = command, *end = command + strcspn(command, " ");
-
-	for (const char *c = command; *command == '/' && c < end; c++)
-		if (*c == '/' && c + 1 < end)
-			from = c + 1;
-	return from;
-}
-
 static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 {
 	struct libscols_table *smart = lib->scols_new_table();
-	bool cut = is_cut(table) != 0;
 	int error = -ENOMEM;
 
 	if (!smart)
@@ -497,14 +439,13 @@ static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 	for (unsigned int i = 0; i < table->n; i++) {
 		const struct cu_column *column = &table->columns[table->shown[i]];
 		int flags = table->format.raw ? 0 : (is_number(column) ? SCOLS_FL_RIGHT : 0) |
-					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0) |
-					  (column->flags & CU_CUT ? SCOLS_FL_TRUNC : 0);
+					  (column->flags & CU_WRAP ? SCOLS_FL_WRAP : 0);
 		struct libscols_column *new = lib->scols_table_new_column(
 			/*
 			 * a whole number: libsmartcols does not make such a column narrower than
 			 * its cells
 			 */
-			smart, column->name, column->flags & CU_WRAP ? 0.5 : column->flags & CU_CUT ? 0.1 : 1, flags);
+			smart, column->name, column->flags & CU_WRAP ? 0.5 : 1, flags);
 
 		if (!new)
 			goto out;
@@ -520,9 +461,7 @@ static int print_smart(struct cu_table *table, const struct cu_smartcols *lib)
 			/* in raw output readers would take two blanks for one */
 			if (!cell)
 				cell = "-";
-			if (cell && cut && table->columns[table->shown[i]].flags & CU_CUT)
-				cell = without_folder(cell);
-			if (cell && lib->scols_line_set_data(new, i, cell))
+			if (lib->scols_line_set_data(new, i, cell))
 				goto out;
 		}
 	}
@@ -533,8 +472,8 @@ out:
 }
 
 /*
- * Without libsmartcols a table has the same text.  Only a table wider than the terminal is not made
- * to fit; one line says so.
+ * Without libsmartcols a table has the same text.  Only long texts are not wrapped to fit the
+ * terminal; one line says so.
  */
 static int print_short(struct cu_table *table)
 {
@@ -543,7 +482,7 @@ static int print_short(struct cu_table *table)
 
 	if (lib)
 		return print_smart(table, lib);
-	if (is_cut(table))
+	if (cu_table_narrow(table))
 		cu_error(table->command, "the table is wider than the terminal: libsmartcols is missing (Debian: libsmartcols1): %s",
 			 why);
 	if (table->format.raw)
@@ -569,24 +508,32 @@ int cu_table_end(struct cu_table *table)
 {
 	const struct cu_command *command = table->command;
 	int error = table->failed ? -ENOMEM : 0;
-	unsigned int narrow;
+	unsigned int room = 0;
+	char left_out[400] = "";
 
-	drop_empty(table);
-	narrow = !error && table->n > 1 && table->columns[table->shown[table->n - 1]].flags & CU_BELOW ?
-			 is_cut(table) :
-			 0;
-	if (!error && table->format.json && !table->lines)
-		printf("{\n   \"%s\": []\n}\n", table->name);
-	else if (!error && !table->lines)
+	if (!error) {
+		drop_empty(table);
+		room = table->lines && table->n && !cu_table_wraps(table) ? cu_table_narrow(table) : 0;
+	}
+	if (room)
+		cu_table_fit(table, room, left_out, sizeof(left_out));
+	if (!error && table->format.json && !table->lines) {
+		print_begin(table);
+		puts("[]\n}");
+	} else if (!error && !table->lines)
 		;
 	else if (!error && table->format.json)
 		print_json(table);
 	else if (!error && table->lines > SMART_LINES && table->format.raw)
 		print_long_raw(table);
-	else if (!error && (table->lines > SMART_LINES || narrow))
-		print_long_table(table, narrow);
+	else if (!error && (table->lines > SMART_LINES || room))
+		print_long_table(table, room);
 	else if (!error)
 		error = print_short(table);
+	if (*left_out) {
+		fflush(stdout);
+		fprintf(stderr, "No room in %u columns for %s; -o +COL shows a column.\n", room, left_out);
+	}
 	cu_table_drop(table);
 	if (!error)
 		return CU_OK;

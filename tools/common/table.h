@@ -6,6 +6,9 @@
  * its JSON, the names for -o, the help, the man page and the shells' completions are
  * made from it.
  *
+ * A table for people is at most as wide as COLUMNS says, or without it the terminal.
+ * What had to be left out for that is said on stderr.
+ *
  * No control byte and no broken UTF-8 of a cell reaches the output, whatever the
  * text's origin.  A table of 100,000 lines takes well below a second.
  */
@@ -28,11 +31,18 @@ enum cu_type {
 };
 
 /* How a column is shown. */
-enum { CU_HIDDEN = 1, /* only by -o */ CU_WRAP = 2, CU_CUT = 4, /* on a narrow terminal */
+enum { CU_HIDDEN = 1, /* only by -o */
+       CU_WRAP = 2, CU_CUT = 4, /* of a narrow table the cells are wrapped, or cut */
        CU_IF_ANY = 8, /* left out of a table for people if it is empty in all lines */
        CU_LEFT = 16, /* to the left: a number that is a name */
-       CU_BELOW = 32, /* the last column: on a narrow terminal its text goes below the line */
+       CU_BELOW = 32, /* one column at most: of a narrow table its text goes below the line */
        CU_KEY_BYTES = 64 /* in JSON its name ends in "_bytes" */ };
+/*
+ * A narrow table leaves the column out if there is no room for it, those with the lowest @n, from 1
+ * to 15, first; not if -o names it.
+ */
+#define CU_DROP(n) ((n) << 8)
+#define CU_DROP_OF(flags) ((unsigned int)(flags) >> 8 & 15)
 
 struct cu_column {
 	const char *name; /* upper case; keys.h has the name in JSON; NULL at the end */
@@ -45,6 +55,7 @@ struct cu_column {
 struct cu_format {
 	const char *output; /* the argument of -o; NULL: the default columns */
 	bool json, raw, bytes, noheadings;
+	const char *time; /* in JSON: when this was so; NULL: it is not said */
 };
 
 enum { CU_OPTION_JSON = 1000, CU_OPTION_RAW, CU_OPTION_BYTES, CU_OPTION_NOHEADINGS, CU_OPTION_DIR };
@@ -97,6 +108,12 @@ typedef void cu_fill_fn(struct cu_cell *cell, unsigned int column, const void *r
 void cu_table_line(struct cu_table *table, cu_fill_fn *fill, const void *row);
 /* Prints the table and frees it.  Returns the exit status, after an error message if not CU_OK. */
 int cu_table_end(struct cu_table *table);
+
+/*
+ * Returns how wide a table may be; 0: as wide as it is.  As POSIX has it, COLUMNS is stronger than
+ * the terminal.
+ */
+unsigned int cu_table_room(void);
 
 /* Frees the table unprinted. */
 void cu_table_drop(struct cu_table *table);

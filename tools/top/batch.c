@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/common/text.h"
 #include "tools/top/bars.h"
 #include "tools/top/batch.h"
 
@@ -67,14 +68,39 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 	}
 }
 
-int cu_top_batch(const struct cu_command *command, const struct cu_format *format, long long times,
-			uint64_t delay)
+/* Prints a text, whose parts stand three blanks apart, in lines that are no wider than @room; 0: in one. */
+static void print_parts(const char *text, unsigned int room)
 {
-	char sum[256], when[32];
+	enum { BETWEEN = 3, FURTHER_IN = 2 };
+	size_t at = 0;
+
+	for (;;) {
+		const char *end = strstr(text, "   ");
+		int length = end ? (int)(end - text) : (int)strlen(text);
+		char part[320];
+		bool below;
+
+		snprintf(part, sizeof(part), "%.*s", length, text);
+		below = room && at && at + BETWEEN + cu_width(part) > room;
+		printf("%s%s", below ? "\n  " : at ? "   " : "", part);
+		at = (below ? FURTHER_IN : at ? at + BETWEEN : 0) + cu_width(part);
+		if (!end)
+			break;
+		text = end + BETWEEN;
+	}
+	putchar('\n');
+}
+
+int cu_top_batch(const struct cu_command *command, const struct cu_format *wanted, long long times,
+		 uint64_t delay)
+{
+	struct cu_format timed = *wanted;
+	const struct cu_format *format = &timed;
+	char sum[256], when[32], utc[32], head[320];
 	int status = CU_OK;
 
 	for (long long i = 0; (times < 0 || i < times) && status == CU_OK; i++) {
-		time_t now = time(NULL);
+		time_t now;
 		struct cu_table *lines;
 		struct tm tm;
 
@@ -86,16 +112,20 @@ int cu_top_batch(const struct cu_command *command, const struct cu_format *forma
 		}
 		if (!cu_top_look(command))
 			return CU_FAILED;
+		now = time(NULL);
+		strftime(utc, sizeof(utc), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+		timed.time = utc;
 		lines = cu_table_new(command, "processes", format, &status);
 		if (!lines)
 			return status;
 		if (!format->json && !format->raw && !format->noheadings) {
 			cu_say_sum(sum, sizeof(sum));
 			strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now, &tm));
-			printf("culimbo top - %s  %s\n", when, sum);
+			snprintf(head, sizeof(head), "culimbo top - %s  %s", when, sum);
+			print_parts(head, cu_table_room());
 			for (unsigned int gpu = 0; gpu < cu_live.scan.gpus.n; gpu++) {
 				cu_gpu_say(&cu_live.scan.gpus.gpu[gpu], sum, sizeof(sum));
-				puts(sum);
+				print_parts(sum, cu_table_room());
 			}
 		}
 		for (size_t row = 0; row < cu_live.rows; row++)

@@ -35,10 +35,10 @@ static int lay_out(struct place *place)
 		int column, width, from; /* from: shown on screens with at least so many columns */
 		bool right;
 	} wanted[PLACES] = {
-		{ PID, 8, 0, true },	    { STATE, 7, 50, false },   { LIMBOBYTES, 10, 0, true },
-		{ BAR, 12, 104, false },	    { TREND, 12, 66, false },  { LIMBO, 7, 120, true },
-		{ HELD, 7, 40, true },	    { EXPORTED, 8, 72, true }, { IMPORTED, 8, 80, true },
-		{ PINS, 10, 88, true },	    { AGE, 7, 128, true },     { COMMAND, 0, 0, false },
+		{ PID, 7, 0, true },	    { STATE, 7, 50, false },   { LIMBOBYTES, 10, 0, true },
+		{ BAR, 12, 104, false },	    { TREND, 10, 70, false },  { LIMBO, 7, 120, true },
+		{ HELD, 6, 40, true },	    { EXPORTED, 8, 78, true }, { IMPORTED, 8, 88, true },
+		{ PINS, 10, 60, true },	    { AGE, 7, 128, true },     { COMMAND, 0, 0, false },
 	};
 	int n = 0, x = 0;
 
@@ -169,7 +169,7 @@ static const char *const help_lines[] = {
 	"arrows, PgUp, PgDn, Home, End  select a process",
 	"Enter  what it shares, who holds it, from where in the code   Esc  back",
 	"g  have it give back what nobody holds (culimbo collect)",
-	"?  this help           q  quit",
+	"?  this help           q  quit          a wider terminal shows more columns",
 };
 
 static void draw_screen(uint64_t delay, const char *asking, bool help)

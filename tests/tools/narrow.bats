@@ -1,0 +1,126 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2086
+# Tables that are wider than the terminal: no line is wider than it, and what had no room is named.
+load common.bash
+eval "common_$(declare -f setup)"
+load share.bash
+
+setup() {
+	common_setup
+	share_setup
+	export CULIMBO_GRACE=1h
+}
+teardown() {
+	share_teardown
+}
+
+# P, of a long path and with long arguments, exports and frees blocks; C holds two of them
+scene() {
+	mkdir -p "$HOME_OF_ALL/a/folder/of/a/long/name/and/another/one/below/it"
+	cp "$SHARER" "$HOME_OF_ALL/a/folder/of/a/long/name/and/another/one/below/it/sharer"
+	EXE=$HOME_OF_ALL/a/folder/of/a/long/name/and/another/one/below/it/sharer
+	start P
+	start C
+	tell P "export 3145728 3"
+	tell C "open $SAID"
+	tell P "export 1024 2"
+	tell C "open $SAID"
+	tell P "free 3"
+}
+
+# seen COLUMNS COMMAND...: what a terminal shows of it, with messages in err
+seen() {
+	local columns=$1
+	shift
+	TERM=xterm script -qec "stty cols $columns rows 24; '$C' $* 2> err" typed < /dev/null | tr -d '\r' > seen
+	cat seen err
+}
+
+# widest FILE: the width of its widest line
+widest() {
+	wc -L < "$1"
+}
+
+@test "a terminal of 80 columns: blocks, ps, ps --gpus, groups and top are as wide at most, and say what they left out" {
+	scene
+	fake_nvml
+	export LD_LIBRARY_PATH=$PWD
+	for listing in blocks ps "ps --gpus" "top --batch -n 1" "blocks --group-by=PID,COMMAND,STATE,HELDBY,ADDRESS"; do
+		"$C" $listing > whole
+		[ "$(widest whole)" -gt 80 ]
+		seen 80 "$listing"
+		[ "$(widest seen)" -le 80 ]
+		[ "$(widest seen)" -gt 40 ]
+		# no line more or less, but of top's head
+		[[ $listing == top* ]] || [ "$(wc -l < seen)" -eq "$(wc -l < whole)" ]
+	done
+	seen 80 blocks
+	grep -qE '^BYTES STATE +PID COMMAND +ADDRESS +FREED HELDBY +ID$' seen
+	grep -qE "^ +3M limbo-held +${PID[P]} sharer .*0x[0-9a-f]+ .* ${PID[C]} sharer +[0-9a-f]{6}:[0-9]+$" seen
+	[ "$(cat err)" = "No room in 80 columns for HOLDERS, DEVICE, EXPORTED; -o +COL shows a column." ]
+	seen 80 blocks -o +HOLDERS
+	grep -qE '^BYTES .* HOLDERS .*ID$' seen
+	grep -q '^No room in 80 columns for DEVICE, EXPORTED' err
+	seen 80 ps
+	grep -qE '^ +PID COMMAND +STATE EXPORTED HELD LIMBO LIMBOBYTES IMPORTED PINS +AGE$' seen
+	[ "$(cat err)" = "No room in 80 columns for FILE; -o +COL shows a column." ]
+	seen 80 "top --batch -n 1"
+	grep -qE "^ *PID STATE LIMBOBYTES .*PINS .*COMMAND$" seen
+	grep -qE "^ *${PID[C]} alive .* 3M .* sharer$" seen
+}
+
+@test "120 columns: what has room is there; 40 columns: the names of what has none" {
+	scene
+	seen 120 blocks
+	[ "$(widest seen)" -le 120 ]
+	grep -qE '^BYTES STATE +PID COMMAND +DEVICE +ADDRESS EXPORTED FREED HOLDERS HELDBY +ID$' seen
+	[ ! -s err ]
+	seen 120 ps
+	[ "$(widest seen)" -le 120 ]
+	grep -qE ' PINS +AGE FILE *$' seen
+	[ ! -s err ]
+	seen 40 ps -o +CGROUP
+	grep -q '^No room in 40 columns for .*EXPORTED.*; -o +COL' err
+}
+
+@test "COLUMNS stands for the terminal's width, of a pipe, too; not for --raw and --json" {
+	scene
+	for listing in blocks ps "top --batch -n 1"; do
+		COLUMNS=80 "$C" $listing > seen
+		[ "$(widest seen)" -le 80 ]
+		COLUMNS=120 "$C" $listing > seen
+		[ "$(widest seen)" -gt 80 ]
+		[ "$(widest seen)" -le 120 ]
+		COLUMNS=x "$C" $listing > seen
+		[ "$(widest seen)" -gt 120 ]
+		COLUMNS=20 "$C" $listing --raw --noheadings | awk '{ print NF }' > narrow
+		"$C" $listing --raw --noheadings | awk '{ print NF }' | cmp - narrow
+	done
+	COLUMNS=20 "$C" blocks --json | jq -e '.blocks | length == 5 and all(has("device") and (.command | length > 40))'
+	TERM=xterm script -qec "stty cols 80 rows 24; COLUMNS=140 '$C' blocks" typed < /dev/null > seen
+	[ "$(widest seen)" -gt 80 ]
+}
+
+@test "a note stands below its line where it has no room beside it" {
+	start P CULIMBO_GRACE=100ms
+	tell P "export 4096 2"
+	has_note() { COLUMNS=80 "$C" ps > seen 2> err && grep -q '^    no export was ever opened' seen; }
+	within 20 has_note
+	[ "$(widest seen)" -le 80 ]
+	[ "$(head -n 1 seen | grep -c NOTE)" -eq 0 ]
+	grep -qE "^ *${PID[P]} .* exporter-[0-9a-f]{6}$|^ *${PID[P]} .* [0-9.]+m?s$" seen
+	"$C" ps | grep -qE '^ *PID COMMAND .*FILE +NOTE$'
+}
+
+@test "gc: why a file goes stands below its line" {
+	export CULIMBO_KEEP_DEAD=1h
+	scene
+	die P
+	"$C" gc --dry-run > whole
+	[ "$(widest whole)" -gt 80 ]
+	COLUMNS=80 "$C" gc --dry-run > seen
+	cat seen
+	[ "$(widest seen)" -le 80 ]
+	grep -A1 "^would-remove .* ${PID[P]} sharer " seen | grep -q '^    its process has ended$'
+}
