@@ -57,10 +57,13 @@ static bool context_is_current(CUcontext ctx)
 
 CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 {
-	struct cl_context_call call = cl_context_call_begin(no_device);
+	struct cl_context_call call;
 	struct cl_context_end end;
 	CUresult result;
 
+	/* it may drop a reference to a primary context */
+	cl_gate_drop_references_and_wait(no_device);
+	call = cl_context_call_begin(no_device);
 	if (call.unwatched) {
 		result = cl_driver.cuCtxDetach(ctx);
 		cl_context_call_end(&call);
@@ -74,7 +77,7 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 
 static CUresult primary_retain(CUcontext *ctx, CUdevice device)
 {
-	struct cl_context_creation creation = cl_context_creation_begin(device);
+	struct cl_context_creation creation = cl_primary_retain_begin(device);
 	CUresult result = cl_driver.cuDevicePrimaryCtxRetain(ctx, device);
 
 	cl_context_creation_end(&creation, result == CUDA_SUCCESS);
@@ -105,6 +108,7 @@ static bool primary_is_active(CUdevice device)
 static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
 {
 	struct cl_context_call call = cl_primary_release_begin(device);
+	uint64_t last = cl_context_last();
 	struct cl_context_end end;
 	CUresult result;
 
@@ -112,7 +116,7 @@ static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUde
 		result = release(device);
 		/* before the call is over: until then the last release waits */
 		if (call.beside_others && cl_sharing() && result == CUDA_SUCCESS && !primary_is_active(device))
-			cl_primary_ended_past_us(device);
+			cl_primary_ended_past_us(device, last);
 		cl_context_call_end(&call);
 		return result;
 	}
@@ -139,17 +143,17 @@ static CUresult primary_reset(CUdevice device, CUresult(CUDAAPI *reset)(CUdevice
 	struct cl_context_end end;
 	CUresult result;
 
-	cl_gate_no_references(device);
+	cl_gate_drop_references_and_wait(device);
 	call = cl_context_call_begin(device);
 	if (call.unwatched) {
 		result = reset(device);
-		cl_gate_no_references(device);
+		cl_gate_drop_references(device);
 		cl_context_call_end(&call);
 		return result;
 	}
 	end = cl_context_end_begin(NULL, device);
 	result = reset(device);
-	cl_gate_no_references(device); /* of retains that were under way */
+	cl_gate_drop_references(device); /* those of retains that were under way */
 	cl_context_end_done(&end, result == CUDA_SUCCESS);
 	return result;
 }

@@ -45,13 +45,11 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone)
 
 void cl_context_end_lost(const struct cl_context_end *end)
 {
+	cl_gate_drop_references(end->handle ? -1 : end->device);
 	cl_context_end_done(end, true);
 }
 
-void cl_primary_ended_past_us(CUdevice device)
+void cl_primary_ended_past_us(CUdevice device, uint64_t last)
 {
-	struct cl_context_end end = { .device = device, .last = UINT64_MAX };
-
-	cl_gate_no_references(device);
-	cl_context_end_lost(&end);
+	cl_context_end_lost(&(struct cl_context_end){ .device = device, .last = last });
 }

@@ -20,7 +20,8 @@ void cl_context_end_lost(const struct cl_context_end *end);
 /*
  * A release has ended the primary context of @device, though the program seemed to keep a reference:
  * it has released others past our hooks.  Forgets the references, and what belonged to the context.
+ * @last: cl_context_last() before the release.
  */
-void cl_primary_ended_past_us(CUdevice device);
+void cl_primary_ended_past_us(CUdevice device, uint64_t last);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The context objects: see context.h. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "shim/driver/context.h"
@@ -10,7 +11,8 @@
 
 struct cl_context cl_context_unknown;
 struct cl_list cl_contexts;
-static uint64_t made, ends_begun; /* how many objects were made, and how many ends of contexts have begun */
+static _Atomic uint64_t made; /* how many objects were made; changes under both locks */
+static uint64_t ends_begun;   /* how many ends of contexts have begun */
 void (*cl_context_on_lost)(const struct cl_context_end *end);
 
 /* How many calls of this thread may be ending a context.  A thread must not wait for its own call. */
@@ -186,7 +188,7 @@ static bool meet(const struct cl_context_name *name)
 	lock_both();
 	stays = name->id || begun == ends_begun;
 	if (stays && !cl_context_find_locked(name)) {
-		is.number = ++made;
+		is.number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
 		*context = is;
 		cl_list_add_front(&cl_contexts, &context->node);
 		context = NULL;
@@ -228,6 +230,11 @@ static bool others_are_inside_locked(const struct cl_context_end *end)
 	       (!end->handle && cl_gate_is_borrowed_locked(end->device));
 }
 
+uint64_t cl_context_last(void)
+{
+	return atomic_load_explicit(&made, memory_order_relaxed);
+}
+
 struct cl_context_end cl_context_close(CUcontext handle, CUdevice device)
 {
 	struct cl_context_end end = { .handle = handle, .device = device, .closed = true };
@@ -235,7 +242,7 @@ struct cl_context_end cl_context_close(CUcontext handle, CUdevice device)
 
 	lock_both();
 	ends_begun++;
-	end.last = made;
+	end.last = cl_context_last();
 	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
 		if (is_of(context, &end)) {
 			context->state = CL_CONTEXT_ENDING;

@@ -141,6 +141,8 @@ struct cl_context_end {
 };
 struct cl_context_end cl_context_close(CUcontext handle, CUdevice device);
 void cl_context_open(const struct cl_context_end *end, bool gone, struct cl_list *dead);
+/* Returns the number of the newest object, 0: none was made yet.  No lock is needed. */
+uint64_t cl_context_last(void);
 /* Frees a dead @context, or has its last visit free it.  cl_exports_lock is held. */
 void cl_context_free_locked(struct cl_context *context);
 

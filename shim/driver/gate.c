@@ -77,14 +77,14 @@ void cl_gate_changed_locked(void)
 static _Atomic bool watched;
 
 /*
- * A word for each device; the last is for calls that name none.  The low half counts unwatched calls that
- * are in the driver, the high half the program's references to the primary context.  Both are in one word,
- * so that the last reference goes either before a call begins that relies on it, or while that call is
- * counted.
+ * A word for each device; the last is for calls that name none.  Bits 0 to 15 count calls in the driver that
+ * began before the process shared, bits 16 to 31 calls beside others, and the high half counts the
+ * program's references to the primary context.  All are in one word, so that the last reference goes
+ * either before a call begins that relies on it, or while that call is counted.
  */
 static _Atomic uint64_t words[DEVICES + 1];
-static const uint64_t a_call = 1, a_reference = UINT64_C(1) << 32;
-static _Atomic uint32_t waiting[DEVICES + 1]; /* threads that wait until the low half of a word is 0 */
+static const uint64_t a_call = 1, a_call_beside = UINT64_C(1) << 16, a_reference = UINT64_C(1) << 32;
+static _Atomic uint32_t waiting[DEVICES + 1]; /* threads that wait for a change of the low half of a word */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half of a word is at its address");
 
@@ -92,13 +92,38 @@ static size_t index_of(CUdevice device)
 {
 	return device >= 0 && device < DEVICES ? (size_t)device : DEVICES;
 }
-static uint32_t calls_in(uint64_t word)
+static unsigned int calls_in(uint64_t word)
 {
-	return (uint32_t)word;
+	return word & 0xffff;
+}
+static unsigned int calls_beside(uint64_t word)
+{
+	return word >> 16 & 0xffff;
 }
 static uint32_t references_in(uint64_t word)
 {
 	return (uint32_t)(word >> 32);
+}
+
+static void wake(size_t i)
+{
+	if (atomic_load(&waiting[i]))
+		syscall(SYS_futex, &words[i], FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+/* Waits until the low half of the word is no longer that of @word, until @end (cl_now(), ns), or less. */
+static void await_change(size_t i, uint64_t word, uint64_t end)
+{
+	struct timespec until = cl_clock_kernel(end);
+	uint32_t n;
+
+	atomic_fetch_add(&waiting[i], 1);
+	if (atomic_load(&words[i]) == word)
+		syscall(SYS_futex, &words[i], FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)word, &until, NULL,
+			FUTEX_BITSET_MATCH_ANY);
+	n = atomic_load(&waiting[i]);
+	/* 0: a signal handler has forked amid the wait, and the child has reset its counters */
+	while (n && !atomic_compare_exchange_weak(&waiting[i], &n, n - 1))
+		;
 }
 
 struct cl_context_call cl_context_call_begin(CUdevice device)
@@ -119,19 +144,16 @@ struct cl_context_call cl_context_call_begin(CUdevice device)
 /* Ends an unwatched call, which has got the program @references (0 or 1) to its context. */
 static void end_call(const struct cl_context_call *call, uint64_t references)
 {
+	const uint64_t one = call->beside_others ? a_call_beside : a_call;
 	size_t i = index_of(call->device);
 	uint64_t word = atomic_load(&words[i]);
 
-	/* 0: a signal handler has forked amid the call, and the child has reset its words */
-	while (calls_in(word) &&
-	       !atomic_compare_exchange_weak(&words[i], &word, word - a_call + references * a_reference))
+	/* 0: as in await_change() */
+	while (word & one * 0xffff &&
+	       !atomic_compare_exchange_weak(&words[i], &word, word - one + references * a_reference))
 		;
-	if (atomic_load(&waiting[i]))
-		syscall(SYS_futex, &words[i], FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-	if (call->beside_others)
-		cl_cancel_type_restore(&call->cancel_state);
-	else
-		pthread_setcancelstate(call->cancel_state, NULL);
+	wake(i);
+	pthread_setcancelstate(call->cancel_state, NULL);
 }
 
 void cl_context_call_end(const struct cl_context_call *call)
@@ -142,18 +164,11 @@ void cl_context_call_end(const struct cl_context_call *call)
 void cl_gate_await_unwatched(CUdevice device, uint64_t end)
 {
 	size_t i = index_of(device);
-	struct timespec until;
-	uint32_t n;
+	uint64_t word;
 
-	if (!calls_in(atomic_load(&words[i])))
-		return;
-	until = cl_clock_kernel(end);
-	atomic_fetch_add(&waiting[i], 1);
 	/* a forked child's words may count calls of its parent's threads, which never end */
-	while ((n = calls_in(atomic_load(&words[i]))) != 0 && cl_now() < end && cl_driver_works())
-		syscall(SYS_futex, &words[i], FUTEX_WAIT_BITSET_PRIVATE, n, &until, NULL,
-			FUTEX_BITSET_MATCH_ANY);
-	atomic_fetch_sub(&waiting[i], 1);
+	while (calls_in(word = atomic_load(&words[i])) && cl_now() < end && cl_driver_works())
+		await_change(i, word, end);
 }
 
 void cl_gate_watch(void)
@@ -163,7 +178,19 @@ void cl_gate_watch(void)
 
 /* ------------------------------------------------ references to primary contexts */
 /*
- * Begins an unwatched call if the program has more than @least references to the primary context of
+ * Waits for calls that rely on a reference which is about to go.  As soon as the program has got another
+ * one, they rely on that.  Such a call waits for nobody but the driver, so there is no limit of time.
+ */
+static void await_calls_beside(size_t i)
+{
+	uint64_t word;
+
+	while (calls_beside(word = atomic_load(&words[i])) && !references_in(word) && cl_driver_works())
+		await_change(i, word, cl_now() + 5 * CL_END_WAIT);
+}
+
+/*
+ * Begins a call beside others if the program has more than @least references to the primary context of
  * @device, and takes @references of them.  Else returns false.
  */
 static bool begin_beside_others(struct cl_context_call *call, CUdevice device, uint32_t least, uint64_t references)
@@ -174,11 +201,10 @@ static bool begin_beside_others(struct cl_context_call *call, CUdevice device, u
 	if (i == DEVICES || references_in(word) <= least)
 		return false;
 	*call = (struct cl_context_call){ .device = device, .unwatched = true, .beside_others = true };
-	/* the driver only counts, and passes no cancellation point */
-	call->cancel_state = cl_cancel_type_defer();
-	while (!atomic_compare_exchange_weak(&words[i], &word, word + a_call - references * a_reference))
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
+	while (!atomic_compare_exchange_weak(&words[i], &word, word + a_call_beside - references * a_reference))
 		if (references_in(word) <= least) {
-			cl_cancel_type_restore(&call->cancel_state);
+			pthread_setcancelstate(call->cancel_state, NULL);
 			return false;
 		}
 	return true;
@@ -187,32 +213,38 @@ static bool begin_beside_others(struct cl_context_call *call, CUdevice device, u
 struct cl_context_call cl_primary_release_begin(CUdevice device)
 {
 	struct cl_context_call call;
+	size_t i = index_of(device);
 	uint64_t word;
 
 	if (begin_beside_others(&call, device, 1, 1))
 		return call;
-	if (index_of(device) < DEVICES) {
-		word = atomic_load(&words[device]);
-		while (references_in(word) &&
-		       !atomic_compare_exchange_weak(&words[device], &word, word - a_reference))
-			;
-	}
+	word = atomic_load(&words[i]);
+	while (references_in(word) && !atomic_compare_exchange_weak(&words[i], &word, word - a_reference))
+		;
+	if (references_in(word) == 1 && atomic_load(&watched))
+		await_calls_beside(i);
 	return cl_context_call_begin(device);
 }
 
-void cl_gate_no_references(CUdevice device)
+void cl_gate_drop_references(CUdevice device)
 {
-	if (index_of(device) < DEVICES)
-		atomic_fetch_and(&words[device], a_reference - 1);
+	for (size_t i = 0; i < DEVICES; i++)
+		if (i == index_of(device) || device < 0)
+			atomic_fetch_and(&words[i], a_reference - 1);
+}
+
+void cl_gate_drop_references_and_wait(CUdevice device)
+{
+	cl_gate_drop_references(device);
+	for (size_t i = 0; i < DEVICES && atomic_load(&watched); i++)
+		if (i == index_of(device) || device < 0)
+			await_calls_beside(i);
 }
 
 struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
-	struct cl_context_creation creation = { .device = device };
+	struct cl_context_creation creation = { .call = cl_context_call_begin(device), .device = device };
 
-	if (begin_beside_others(&creation.call, device, 0, 0))
-		return creation;
-	creation.call = cl_context_call_begin(device);
 	if (creation.call.unwatched || cl_self_is_copy() || device < 0 || device >= DEVICES)
 		return creation;
 	/* a cancelled thread would never end its borrow, and others would wait */
@@ -220,6 +252,13 @@ struct cl_context_creation cl_context_creation_begin(CUdevice device)
 	cl_gate_borrow_begin(device);
 	creation.begun = true;
 	return creation;
+}
+
+struct cl_context_creation cl_primary_retain_begin(CUdevice device)
+{
+	struct cl_context_creation creation = { .device = device };
+
+	return begin_beside_others(&creation.call, device, 0, 0) ? creation : cl_context_creation_begin(device);
 }
 
 void cl_context_creation_end(const struct cl_context_creation *creation, bool retained)
@@ -232,8 +271,10 @@ void cl_context_creation_end(const struct cl_context_creation *creation, bool re
 	}
 	if (!creation->begun)
 		return;
-	if (retained)
+	if (retained) {
 		atomic_fetch_add(&words[i], a_reference);
+		wake(i);
+	}
 	cl_gate_borrow_end(creation->device);
 	pthread_setcancelstate(creation->cancel_state, NULL);
 }

@@ -51,7 +51,7 @@ void cl_gate_changed_locked(void);
  */
 struct cl_context_call {
 	CUdevice device;
-	int cancel_state; /* the thread's before the call; beside others: its cancel type */
+	int cancel_state; /* the thread's before the call */
 	bool unwatched;
 	bool beside_others; /* unwatched, for the program keeps a reference to the context */
 };
@@ -61,22 +61,27 @@ void cl_context_call_end(const struct cl_context_call *call); /* only if unwatch
 /*
  * As cl_context_call_begin(), for a call that releases the primary context of @device.  It counts one
  * reference less.  If the program keeps another one, the call ends no context: .unwatched and
- * .beside_others are true, no lock is taken, and nobody is waited for.
+ * .beside_others are true, no lock is taken, and nobody is waited for.  The release that takes the last
+ * counted reference waits until all calls beside others are over, which rely on it.
  *
  * What must hold: the driver counts at least as many references as we do, and one more for each
  * release under way.  So a reference is counted after its retain, and no longer from the beginning of its
- * release.  A program that releases past our hooks breaks this: hence, in a process that shares, the hook
- * asks the driver after a release beside others whether the context lives.  If not, it calls
- * cl_primary_ended_past_us().  A reset drops all references: cl_gate_no_references().
+ * release.  Calls that drop references which we cannot name, a reset and cuCtxDetach(), drop all:
+ * cl_gate_drop_references_and_wait().  A @device of -1 stands for all devices.  A program that
+ * releases past our hooks breaks the rule.  Hence, in a process that shares, the hook asks the driver
+ * after a release beside others whether the context lives.  If not, it calls
+ * cl_primary_ended_past_us() before it ends the call.
  */
 struct cl_context_call cl_primary_release_begin(CUdevice device);
-void cl_gate_no_references(CUdevice device);
+void cl_gate_drop_references(CUdevice device);
+void cl_gate_drop_references_and_wait(CUdevice device);
 
 /*
  * A hook calls begin() before and end() after a call that may create the primary context of
  * @device.  In a process that shares, begin() waits while another thread's call may be ending that
- * context, a second at most, and a call that ends it waits for end().  In any other process, and
- * if the program has a reference to the context already, the call is an unwatched one.
+ * context, a second at most, and a call that ends it waits for end().  In any other process the
+ * call is an unwatched one.  cl_primary_retain_begin() is for a retain: if the program has a reference to the
+ * context already, the retain creates none, and is a call beside others.
  * @retained: the call has given the program one more reference.
  */
 struct cl_context_creation {
@@ -86,6 +91,7 @@ struct cl_context_creation {
 	bool begun;
 };
 struct cl_context_creation cl_context_creation_begin(CUdevice device);
+struct cl_context_creation cl_primary_retain_begin(CUdevice device);
 void cl_context_creation_end(const struct cl_context_creation *creation, bool retained);
 
 /* ------------------------------------------------------------------------ the rest */

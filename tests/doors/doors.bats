@@ -77,9 +77,9 @@ linked_says() {
 		same "$(linked_says $call)" "shim call_begin 0,driver $call,shim call_end,$call 0"
 	done
 	for call in cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2; do
-		same "$(linked_says $call)" "shim no_references 0,shim call_begin 0,driver $call,shim no_references 0,shim call_end,$call 0"
+		same "$(linked_says $call)" "shim no_references_wait 0,shim call_begin 0,driver $call,shim no_references 0,shim call_end,$call 0"
 	done
-	same "$(linked_says cuCtxDetach)" "shim call_begin -1,driver cuCtxDetach,shim call_end,cuCtxDetach 0"
+	same "$(linked_says cuCtxDetach)" "shim no_references_wait -1,shim call_begin -1,driver cuCtxDetach,shim call_end,cuCtxDetach 0"
 }
 
 @test "linked: a process that shares comes to the shim with each" {
@@ -117,13 +117,16 @@ linked_says() {
 	export STUB_SHARING=1
 	for call in cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach cuDevicePrimaryCtxRelease \
 		cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2; do
-		dropped=
-		[[ $call != *Reset* ]] || dropped="shim no_references 0,"
+		first='' dropped=''
+		case $call in
+		*Reset*) first="shim no_references_wait 0," dropped="shim no_references 0," ;;
+		*Detach) first="shim no_references_wait -1," ;;
+		esac
 		said=$(linked_says $call)
 		echo "$said"
-		[[ $said == "${dropped}shim context_begin,driver $call,$dropped"*"shim context_gone,$call 0"* ]]
+		[[ $said == "${first}shim context_begin,driver $call,$dropped"*"shim context_gone,$call 0"* ]]
 		said=$(DOORS_FAIL=$call:1:201 linked_says $call)
-		[[ $said == "${dropped}shim context_begin,driver $call,$dropped"*"shim context_stays,$call 201"* ]]
+		[[ $said == "${first}shim context_begin,driver $call,$dropped"*"shim context_stays,$call 201"* ]]
 	done
 	# released or detached, but others still have it
 	for call in cuCtxDetach cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2; do

@@ -153,12 +153,22 @@ struct cl_context_call cl_primary_release_begin(CUdevice device)
 	return (struct cl_context_call){ .unwatched = true, .beside_others = true };
 }
 
-void cl_gate_no_references(CUdevice device)
+void cl_gate_drop_references(CUdevice device)
 {
 	SAY("no_references %d\n", device);
 }
 
-void cl_primary_ended_past_us(CUdevice device)
+void cl_gate_drop_references_and_wait(CUdevice device)
+{
+	SAY("no_references_wait %d\n", device);
+}
+
+uint64_t cl_context_last(void)
+{
+	return 0;
+}
+
+void cl_primary_ended_past_us(CUdevice device, uint64_t last)
 {
 	SAY("ended_past_us %d\n", device);
 }
@@ -167,6 +177,11 @@ struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
 	SAY("make_begin %d\n", device);
 	return (struct cl_context_creation){ .device = device };
+}
+
+struct cl_context_creation cl_primary_retain_begin(CUdevice device)
+{
+	return cl_context_creation_begin(device);
 }
 
 void cl_context_creation_end(const struct cl_context_creation *creation, bool retained)

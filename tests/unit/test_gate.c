@@ -191,7 +191,7 @@ IN_A_CHILD(who_ends_a_context_does_not_wait_for_ever)
 /* -------------------------------------------------- references to primary contexts */
 static void retained(CUdevice device)
 {
-	struct cl_context_creation making = cl_context_creation_begin(device);
+	struct cl_context_creation making = cl_primary_retain_begin(device);
 
 	cl_context_creation_end(&making, true);
 }
@@ -225,7 +225,7 @@ IN_A_CHILD(only_the_last_release_is_watched)
 	/* a retain that failed gives no reference */
 	retained(1);
 	for (int i = 0; i < 2; i++) {
-		struct cl_context_creation making = cl_context_creation_begin(1);
+		struct cl_context_creation making = cl_primary_retain_begin(1);
 
 		CHECK_EQUAL(making.begun, false);
 		cl_context_creation_end(&making, false);
@@ -247,12 +247,38 @@ IN_A_CHILD(after_a_reset_or_a_fork_no_reference_is_counted)
 		retained(0);
 		retained(1);
 	}
-	cl_gate_no_references(0);
+	cl_gate_drop_references(0);
 	CHECK(!released_beside_others(0));
 	CHECK(released_beside_others(1));
 	cl_contexts_forget();
 	cl_gate_forget();
 	CHECK(!released_beside_others(1));
+}
+
+static void *release_beside(void *device)
+{
+	struct cl_context_call call;
+
+	beside_id = gettid();
+	call = cl_primary_release_begin(*(CUdevice *)device);
+	CHECK(!call.beside_others);
+	beside_done = true;
+	return NULL;
+}
+/* Whether the release that takes the last counted reference waits; then it is under way yet. */
+static bool last_release_waits(CUdevice device)
+{
+	static CUdevice of;
+
+	of = device;
+	beside_done = false;
+	beside_id = 0;
+	CHECK(!pthread_create(&beside, NULL, release_beside, &of));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	if (!beside_done)
+		return true;
+	CHECK(!pthread_join(beside, NULL));
+	return false;
 }
 
 /* Else the release before it would be the last one for the driver, and nobody would see the end. */
@@ -264,21 +290,58 @@ IN_A_CHILD(the_last_release_waits_for_calls_that_rely_on_its_reference)
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	retained(0);
-	making = cl_context_creation_begin(0);
+	retained(1);
+	making = cl_primary_retain_begin(0);
 	CHECK(making.call.beside_others);
-	CHECK(!released_beside_others(0));
-	CHECK(end_waits(NULL, 0));
+	CHECK(!last_release_waits(1));
+	CHECK(!end_waits(NULL, 0)); /* what ends no counted reference need not wait */
+	CHECK(last_release_waits(0));
+	/* without a limit of time */
+	CHECK(!COMES_TRUE(beside_done, 1200));
 	cl_context_creation_end(&making, true);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 
 	retained(0);
 	call = cl_primary_release_begin(0);
 	CHECK(call.beside_others);
-	CHECK(!end_waits(NULL, 1));
-	CHECK(end_waits(NULL, 0));
+	CHECK(last_release_waits(0));
+	/* when the program has got another reference, the call relies on that */
+	making = cl_context_creation_begin(0);
+	CHECK(making.begun);
+	cl_context_creation_end(&making, true);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	CHECK(last_release_waits(0));
 	cl_context_call_end(&call);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
-	CHECK(!end_waits(NULL, 0));
+	retained(0);
+	CHECK(!last_release_waits(0));
+}
+
+static void *reset_beside(void *device)
+{
+	beside_id = gettid();
+	cl_gate_drop_references_and_wait(*(CUdevice *)device);
+	beside_done = true;
+	return NULL;
+}
+IN_A_CHILD(a_reset_waits_for_calls_that_rely_on_a_reference)
+{
+	struct cl_context_creation making;
+	pthread_t resets;
+	CUdevice all = -1;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	retained(0);
+	making = cl_primary_retain_begin(0);
+	CHECK(making.call.beside_others);
+	beside_done = false;
+	beside_id = 0;
+	CHECK(!pthread_create(&resets, NULL, reset_beside, &all));
+	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
+	CHECK(!beside_done);
+	cl_context_creation_end(&making, false);
+	CHECK(!pthread_join(resets, NULL) && beside_done);
 }
 
 /* It would go on by itself after a second.  On a machine that stalls, it gets more than one try. */
@@ -289,12 +352,12 @@ IN_A_CHILD(the_end_of_such_a_call_wakes_who_waits)
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
-	retained(0);
 	for (int i = 0; i < 5 && took >= 900 * MS; i++) {
+		retained(0);
 		retained(0);
 		call = cl_primary_release_begin(0);
 		began = cl_now();
-		CHECK(end_waits(NULL, 0));
+		CHECK(last_release_waits(0));
 		cl_context_call_end(&call);
 		CHECK(!pthread_join(beside, NULL) && beside_done);
 		took = cl_now() - began;
@@ -302,12 +365,26 @@ IN_A_CHILD(the_end_of_such_a_call_wakes_who_waits)
 	CHECK(took < 900 * MS);
 }
 
+/* It passes cancellation points in the driver, so it is no call that only counts. */
+IN_A_CHILD(the_creation_of_a_green_context_takes_the_long_way)
+{
+	struct cl_context_creation making;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	retained(0);
+	making = cl_context_creation_begin(0);
+	CHECK(making.begun && !making.call.unwatched);
+	cl_context_creation_end(&making, false);
+	CHECK(!released_beside_others(0));
+}
+
 /* As many as the driver counts, whatever threads do at once: the one that finds none left is the last. */
 static _Atomic int driver_counts, ended_unseen;
 static void *retain_and_release(void *unused)
 {
 	for (int i = 0; i < 20000; i++) {
-		struct cl_context_creation making = cl_context_creation_begin(0);
+		struct cl_context_creation making = cl_primary_retain_begin(0);
 		struct cl_context_call call;
 		struct cl_context_end end;
 
@@ -341,21 +418,25 @@ IN_A_CHILD(no_release_beside_others_is_the_drivers_last)
 	CHECK(!released_beside_others(0));
 }
 
-IN_A_CHILD(a_context_that_ended_past_the_count_is_forgotten)
+IN_A_CHILD(a_context_that_ended_past_the_count_is_forgotten_and_no_newer_one)
 {
 	CUcontext ctx;
 	CUdevice device;
+	uint64_t last;
 	bool primary;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	retained(0);
 	retained(0);
+	last = cl_context_last();
 	CHECK(known_current(&ctx, &device, &primary) && primary);
 	CHECK_EQUAL(cl_contexts.n, 1);
-	cl_primary_ended_past_us(0);
-	CHECK_EQUAL(cl_contexts.n, 0);
+	cl_primary_ended_past_us(0, last);
+	CHECK_EQUAL(cl_contexts.n, 1);
 	CHECK(!released_beside_others(0));
+	cl_primary_ended_past_us(0, cl_context_last());
+	CHECK_EQUAL(cl_contexts.n, 0);
 }
 
 int main(void)
@@ -371,7 +452,9 @@ int main(void)
 		cmocka_unit_test(the_last_release_waits_for_calls_that_rely_on_its_reference),
 		cmocka_unit_test(the_end_of_such_a_call_wakes_who_waits),
 		cmocka_unit_test(no_release_beside_others_is_the_drivers_last),
-		cmocka_unit_test(a_context_that_ended_past_the_count_is_forgotten),
+		cmocka_unit_test(a_reset_waits_for_calls_that_rely_on_a_reference),
+		cmocka_unit_test(the_creation_of_a_green_context_takes_the_long_way),
+		cmocka_unit_test(a_context_that_ended_past_the_count_is_forgotten_and_no_newer_one),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
