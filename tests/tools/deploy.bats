@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2016
-# (output and status come from bats' run; job scripts expand their own variables)
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
+# (output and status come from bats' run; job scripts expand their own variables; a test is a subshell)
 # The recipes of doc/deploy.md, as far as they can be tried without Docker and a cluster.
 bats_require_minimum_version 1.5.0
 load common.bash
@@ -308,4 +308,33 @@ until_true() {
 	has "CORRUPTED"
 	run -0 env -i "$C" run --simulate -- "$top_builddir/tests/e2e/demo"
 	has "$right"
+}
+
+@test "/etc/ld.so.preload: it protects; a missing library is a complaint, one for a newer library the end of each program" {
+	unshare -m true 2> /dev/null || skip "only root can have another /etc"
+	mkdir etc
+	cp /etc/ld.so.cache etc/
+	# two versions of a library: the second lacks what ours was linked with
+	echo 'int added(void) { return 1; }' > new.c
+	echo 'int added(void); int use(void) { return added(); }' > ours.c
+	for version in 2 1; do
+		echo "V_$version { global: added; };" > map
+		$CC -shared -fPIC -o libnew.so -Wl,--version-script=map new.c
+		[ -e ours.so ] || $CC -shared -fPIC -o ours.so ours.c -L. -lnew -Wl,-rpath,"$PWD"
+	done
+	export CULIMBO_DIR=$PWD/limbo CULIMBO_SIM_DIR=$PWD/sim LD_LIBRARY_PATH=$top_builddir/tools/sim/.libs
+	in_preload() { # LIBRARY COMMAND...
+		echo "$1" > etc/ld.so.preload.to_be
+		shift
+		# the file gets its name when no program starts before the command
+		unshare -m sh -c 'mount --bind etc /etc && mv /etc/ld.so.preload.to_be /etc/ld.so.preload; exec "$@"' - "$@"
+	}
+	run -0 in_preload "$(cd "$top_builddir/.libs" && pwd)/libculimbo.so" "$top_builddir/tests/e2e/demo"
+	[ "$output" = "$right" ]
+	run -0 in_preload /nowhere/libculimbo.so /bin/echo on
+	has "cannot be preloaded"
+	[ "${lines[-1]}" = on ]
+	run in_preload "$PWD/ours.so" /bin/echo on
+	[ "$status" -ne 0 ]
+	has "version \`V_2' not found"
 }
