@@ -338,3 +338,13 @@ until_true() {
 	[ "$status" -ne 0 ]
 	has "version \`V_2' not found"
 }
+
+@test "systemd reads the drop-in without a complaint" {
+	command -v systemd-analyze > /dev/null || skip "there is no systemd-analyze"
+	blocks ini
+	mkdir NAME.service.d
+	printf '%s\n' '[Service]' 'ExecStart=/bin/true' > NAME.service
+	mv block.1 NAME.service.d/override.conf
+	SYSTEMD_UNIT_PATH=$PWD: run -0 systemd-analyze verify --man=no ./NAME.service
+	[ -z "$output" ]
+}
