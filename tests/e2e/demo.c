@@ -8,9 +8,12 @@
  *
  *   demo          the consumer closes what it opened
  *   demo --leak   it does not
+ *   demo RANK DIR is one of two processes that mpirun or srun has started: rank 0 produces, rank 1
+ *                 consumes.  They talk by two FIFOs, DIR/down and DIR/up.
  *
  * Exit status: 0 the consumer read its own bytes, 1 it did not, 2 an error.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -96,11 +99,32 @@ static int consumer(int from, int to, int leak)
 	return byte[0] != 17;
 }
 
+static int one_of_two(const char *rank, const char *folder)
+{
+	int produces = !strcmp(rank, "0"), down, up;
+	char word;
+
+	if (chdir(folder))
+		return 2;
+	/* an open waits for the other side's */
+	down = open("down", produces ? O_WRONLY : O_RDONLY);
+	up = open("up", produces ? O_RDONLY : O_WRONLY);
+	if (down < 0 || up < 0)
+		return 2;
+	if (!produces)
+		return consumer(down, up, 0);
+	producer(up, down);
+	/* until the consumer has ended */
+	return read(up, &word, 1) ? 2 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	int leak = argc > 1 && !strcmp(argv[1], "--leak"), down[2], up[2], status = 0;
 	pid_t child;
 
+	if (argc > 2)
+		return one_of_two(argv[1], argv[2]);
 	if (pipe(down) || pipe(up))
 		return 2;
 	child = fork(); /* before any CUDA call */

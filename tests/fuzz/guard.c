@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mappings with nothing on either side: see guard.h. */
+/* Maps files with nothing on either side: see guard.h. */
 #include <stddef.h>
 #include <sys/mman.h>
 

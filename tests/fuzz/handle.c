@@ -34,7 +34,7 @@ static struct cl_region other; /* the exporter file of "another process" */
 static unsigned int driver_opens;
 
 /* ------------------------------------------------------------------ the driver */
-/* Two handles that differ are two addresses, as a driver has it. */
+/* Different handles open at different addresses, as in a driver. */
 static uint64_t address_of(const char *handle)
 {
 	uint64_t hash = 14695981039346656037u;
@@ -43,7 +43,7 @@ static uint64_t address_of(const char *handle)
 		hash = (hash ^ (unsigned char)handle[i]) * 1099511628211u;
 	return IMPORT_AT | (hash & 0xfffffffffffull) << 12;
 }
-/* What the driver sees: the handle as it made it, or as it came when it names nothing we know. */
+/* Checks what the driver gets: the handle as it made it, or, if it names no known record, as it came. */
 static const char *came;
 static void judge_handle(const char *handle)
 {
@@ -110,7 +110,7 @@ static CUresult attribute(void *data, CUpointer_attribute what, CUdeviceptr p)
 }
 
 /* -------------------------------------------------------------- the setting */
-static CUipcMemHandle right[2][RECORDS]; /* of the other process, of our own */
+static CUipcMemHandle right[2][RECORDS]; /* the file of the other process, and our own */
 
 static void driver_handle(uint32_t record, CUipcMemHandle *handle)
 {
@@ -118,7 +118,7 @@ static void driver_handle(uint32_t record, CUipcMemHandle *handle)
 	memset(handle->reserved, (int)record + 1, 1);
 }
 
-/* Another process makes the file, and has its lock as long as we are. */
+/* Another process creates the file, and has its lock as long as this process lives. */
 static void make_other(int folder)
 {
 	int ends[2];
@@ -212,11 +212,11 @@ static CUipcMemHandle handle_from(struct input *in)
 	switch (how >> 6) {
 	case 0: /* right */
 		break;
-	case 1: /* bytes of the driver's part are others */
+	case 1: /* some bytes of the driver's part differ */
 		for (uint64_t n = eat(in, 1) % 8; n; n--)
 			handle.reserved[eat(in, 1) % 56] = (char)eat(in, 1);
 		break;
-	case 2: /* the stamp is another, of a file that there is */
+	case 2: /* it has another stamp, of an existing file */
 		memcpy(&tail, handle.reserved + 56, sizeof tail);
 		stamp = cl_stamp_unpack(tail);
 		stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
@@ -224,7 +224,7 @@ static CUipcMemHandle handle_from(struct input *in)
 		tail = cl_stamp_pack(stamp);
 		memcpy(handle.reserved + 56, &tail, sizeof tail);
 		break;
-	default: /* all of it is another */
+	default: /* all bytes differ */
 		for (int i = 0; i < 64; i++)
 			handle.reserved[i] = (char)eat(in, 1);
 	}
@@ -270,7 +270,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			if (result == CUDA_SUCCESS)
 				opened[opened_n++] = p;
 		}
-		/* what did not reach the driver was one of our own, or refused */
+		/* a handle that did not reach the driver was our own, or was refused */
 		if (driver_opens == calls)
 			PROMISE(result == CUDA_ERROR_INVALID_VALUE ||
 				(result == CUDA_SUCCESS && p < IMPORT_AT));

@@ -34,7 +34,7 @@ static unsigned int driver_imports;
 static const uint8_t *came;
 
 /* ------------------------------------------------------------------ the driver */
-/* Data that differ are different addresses. */
+/* Different data give different addresses. */
 static CUresult import_pointer(CUdeviceptr *p, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
 	(void)pool;
@@ -192,12 +192,12 @@ static void data_from(struct input *in, uint8_t data[64])
 	switch (how >> 5) {
 	case 0: /* right */
 		break;
-	case 1: /* some bytes are others */
+	case 1: /* some bytes differ */
 		for (uint64_t n = eat(in, 1) % 8; n; n--)
 			data[eat(in, 1) % 64] = (uint8_t)eat(in, 1);
 		break;
-	case 2: /* the driver's bytes are others, and the stamp is of these */
-	case 3: /* the stamp is another, of a file that there is, and checks */
+	case 2: /* the driver's bytes differ, and the stamp fits them */
+	case 3: /* it has another valid stamp, of an existing file */
 		memcpy(&tail, data + 56, sizeof tail);
 		stamp = cl_stamp_unpack(tail);
 		if (how >> 5 == 2) {
@@ -208,7 +208,7 @@ static void data_from(struct input *in, uint8_t data[64])
 		}
 		cl_pool_put_stamp(data, cl_stamp_pack(stamp), (uint32_t)eat(in, 3));
 		break;
-	default: /* all of it is another; half of these check */
+	default: /* all bytes differ; half of the stamps are valid */
 		for (int i = 0; i < 64; i++)
 			data[i] = (uint8_t)eat(in, 1);
 		memcpy(&tail, data + 56, sizeof tail);

@@ -59,7 +59,7 @@ static int folder_fd = -1;
 static struct cl_identity self;
 static struct cl_slot_watch watch[CL_SLOTS];
 
-static struct cl_region own, seen; /* as P maps it, as C does */
+static struct cl_region own, seen; /* the mappings of P and of C */
 static bool seen_open, counting_damaged, life_damaged;
 static int slot;
 static uint32_t exported; /* records that P has published */
@@ -110,7 +110,7 @@ static void publish(void)
 /* ------------------------------------------------------------------ the steps */
 static const struct part {
 	uint64_t at, size;
-	bool counts; /* who holds what is said there */
+	bool counts; /* this part has the holder bits */
 } parts[] = {
 	{ CL_AT_HEADER, sizeof(struct cl_header), false },
 	{ CL_AT_HEADER + offsetof(struct cl_header, record_chunks), 8, false },
@@ -149,7 +149,7 @@ static void hold(struct input *in)
 	uint8_t handle[64];
 	int err;
 
-	/* small ones are those that there are */
+	/* small numbers are existing records */
 	if (record < 0x800000)
 		record %= RECORDS;
 	else
@@ -252,7 +252,7 @@ static void claim(struct input *in)
 
 	if (!seen_open)
 		return;
-	/* another process: of this name, it would be C's own former image */
+	/* another process; with C's own identity it would be C before an exec */
 	other.pid ^= 1;
 	acting = OTHER;
 	got = cl_holder_claim(&seen, &other, 20 * SETTLE, SETTLE);
@@ -277,7 +277,7 @@ static void grow(struct input *in)
 	int err;
 
 	acting = P;
-	/* each gets 64 KiB */
+	/* each growth takes 64 KiB */
 	err = eat(in, 1) % 2 ? cl_region_grow(&own) :
 			       cl_region_need_word(&own, (unsigned int)eat(in, 1) % CL_WORDS, 0);
 	PROMISE(err == 0 || err == -ENOSPC || err == -ENFILE);
@@ -286,7 +286,7 @@ static void grow(struct input *in)
 static void collect_files(void)
 {
 	acting = OTHER;
-	/* P has its lock: whatever the file says, its exporter lives */
+	/* P has the lock, so its exporter lives, whatever the file says */
 	PROMISE(cl_gc_file(&own, folder_fd) == -EBUSY);
 }
 
@@ -385,7 +385,7 @@ static void view_all(struct input *in)
 	cl_view_import(&view, some * 64, &import);
 	view_stack(&view, some);
 	cl_view_close(&view);
-	/* a look takes nothing and leaves nothing */
+	/* a look changes nothing */
 	PROMISE(fstat(own.fd, &after) == 0 && before.st_blocks == after.st_blocks);
 }
 

@@ -78,7 +78,7 @@ for target in $targets; do
 	set -- -std=gnu11 -O1 -g -w -D_GNU_SOURCE -I"$build" -I"$src" $cuda \
 		-fsanitize=fuzzer,address -fno-omit-frame-pointer
 	others=()
-	# (muldefs: what a target says itself of the shim counts, as in the replayer)
+	# muldefs: a target's own definitions replace those of shim/, as in the replayer
 	for file in "$src"/shim/*.c "$src"/shim/*/*.c; do
 		[ "$file" = "$src/shim/shm/region.c" ] || others+=("$file")
 	done
@@ -93,7 +93,7 @@ for target in $targets; do
 		continue
 	fi
 	mkdir "$work/corpus_$target"
-	# leaks: what is kept for good on purpose (holds, peers) is none
+	# leaks: holds and peers, which are kept on purpose, are none
 	ASAN_OPTIONS=detect_leaks=0 timeout -k 5 $((each + 120)) "$work/fuzz_$target" \
 		-max_total_time="$each" -timeout=25 -max_len=1024 -rss_limit_mb=2048 \
 		-seed="${FUZZ_SEED:-1}" -print_final_stats=1 -artifact_prefix="$work/" \

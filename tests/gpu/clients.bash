@@ -233,6 +233,7 @@ client()
 		show "$err" stderr
 	}
 	grep -i culimbo "$err" | head -n 5 | sed 's/^/# said: /'
+	[ -z "$(fact version)" ] || note "version of $name: $(fact version)"
 	report=$logs/$name.report.$(fact producer)
 	names "$report"
 	check $? "$name: CULIMBO_REPORT=always writes the producer's report" ||

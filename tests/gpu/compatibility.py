@@ -30,6 +30,19 @@ RUN_SH = {
     "torch": ("CUDA runtime, shared", "500 tensors and events by spawn; a leak, which both reports must name"),
 }
 
+# Older runs printed no version of some clients.  A version stands here beside what their output has of
+# that version alone: a build id or a line number in a call stack, each found in PyPI's wheel.  PyTorch's
+# build id is of the PyTorch whose version matrix.sh printed on the same machine.
+SHOWN = {
+    "bindings": ("2dbe77e0cd4122c151ee3bbad2377046029c7051", "cuda-bindings 13.3.1"),
+    "cupy": ("d96d4ed0d7980d48d7efbb5ac2bedbbefc95f934", "CuPy 14.2.0"),
+    "cupy-pool": ("d96d4ed0d7980d48d7efbb5ac2bedbbefc95f934", "CuPy 14.2.0"),
+    "numba": ("numba/cuda/cudadrv/driver.py:1558", "numba-cuda 0.30.2 to 0.30.4"),
+    "torch": ("51614a4f0fd6e73ad474fbcf2405bd32b6293f5a", "PyTorch 2.11.0+cu130"),
+    # the program that was carried to that machine says "release 13.0"
+    "pool-sample": ("#| pool-sample|-|CUDA runtime, static|", "CUDA runtime 13.0"),
+}
+
 # fetch-runtimes.sh builds these, and run.sh runs them
 RUNTIMES = ("11.8-shared", "12.1-shared", "12.9-shared", "12.9-static", "13.0-shared", "13.0-static")
 
@@ -84,11 +97,29 @@ def machine_of(text, folder):
     return f"{count}{name}", f"{when}, {count}{name}, driver {driver}"
 
 
+def version_of(name, text):
+    """Returns the version of a client whose row has none, as the output of its run shows it."""
+    printed = re.search(rf"^# version of {re.escape(name)}: (.*)$", text, re.M)
+    if printed:
+        return printed.group(1)
+    runtime = re.fullmatch(r"cudart-([0-9.]+)-\w+", name)
+    if runtime:
+        return f"CUDA runtime {runtime.group(1)}"
+    if name.startswith("cudart-"):
+        return f"CUDA runtime {re.search(r'^# nvcc: (.+)$', text, re.M).group(1)}"
+    if name == "share-ptds":  # built with the nvcc that built this client
+        return re.search(r"^#\| graphs\|([^|]*)", text, re.M).group(1)
+    evidence, version = SHOWN.get(name, ("", ""))
+    return version if evidence and evidence in text else "-"
+
+
 def rows_of(text):
     """Yields (name, version, door, what, bare, preloaded, result, note) of each row of the tables."""
     for line in re.findall(r"^#\| (.*)$", text, re.M):
         parts = line.split("|")
         if len(parts) >= 8:
+            if parts[1] == "-" and parts[6] != "not run":
+                parts[1] = version_of(parts[0], text)
             yield tuple(parts[:7]) + ("|".join(parts[7:]),)
     table = re.search(r"^# client +bare +preloaded.*\n((?:# \S.*\n)*)", text, re.M)
     for line in table.group(1).splitlines() if table else ():
@@ -101,7 +132,7 @@ def rows_of(text):
         else:
             door, what = RUN_SH.get(name, ("-", SHARE))
         good = (same, leak, producer, consumer) == ("yes", "ok", "yes", "yes")
-        yield name, "-", door, what, bare, ours, "yes" if good else "DIFFERS", ""
+        yield name, version_of(name, text), door, what, bare, ours, "yes" if good else "DIFFERS", ""
 
 
 def collect():
@@ -110,8 +141,8 @@ def collect():
     for path in sorted((TOP / "doc" / "results").glob("*/*.tap")):
         text = path.read_text(encoding="utf-8", errors="replace")
         kind, where = machine_of(text, path.parent.name)
-        # for example when no time was left for it
-        failed_bare = set(re.findall(r"^not ok \d+ - (\S+): runs bare", text, re.M))
+        # for example when no time was left for it; output that was cut may stand before it in its line
+        failed_bare = set(re.findall(r"\bnot ok \d+ - (\S+): runs bare", text))
         for row in rows_of(text):
             if row[0] in failed_bare:
                 continue

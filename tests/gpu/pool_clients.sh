@@ -269,6 +269,9 @@ if wanted pool-sample; then
 	sample=$carried/bin/streamOrderedAllocationIPC
 	if [ -x "$sample" ]; then
 		# it creates its socket in the current folder
+		# nvcc leaves its version there
+		sample_release=$(grep -aoE -m 1 'release [0-9]+\.[0-9]+' "$sample" | head -n 1)
+		note "version of pool-sample: CUDA runtime ${sample_release#release }"
 		by_turns pool-sample 60 env -C "$logs" "$sample"
 		! grep -q 'mismatch' "$logs"/pool-sample-preloaded-*.out
 		check $? "pool-sample: it finds no wrong byte under culimbo"

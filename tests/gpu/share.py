@@ -20,6 +20,7 @@ knows of culimbo.
 import contextlib
 import ctypes
 import gc
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -35,7 +36,7 @@ ANSWER_SECONDS = 40  # the first answer waits for imports and a context
 
 
 def fact(key, value):
-    """Writes a fact that the report must name, for run.sh."""
+    """Writes a fact for run.sh: what the report must name, or the version."""
     path = os.environ.get("GPU_TEST_FACTS")
     if path:
         with open(path, "a", encoding="ascii") as file:
@@ -53,6 +54,7 @@ class Cupy:
 
         self.cupy = cupy
         self.runtime = cupy.cuda.runtime
+        fact("version", f"CuPy {cupy.__version__}")
         self.set_allocator()
 
     def set_allocator(self):
@@ -117,6 +119,10 @@ class Numba:
 
         self.numpy = numpy
         self.cuda = cuda
+        try:
+            fact("version", f"numba-cuda {importlib.metadata.version('numba-cuda')}")
+        except importlib.metadata.PackageNotFoundError:  # Numba's own target
+            fact("version", f"Numba {importlib.metadata.version('numba')}")
         self.stack = contextlib.ExitStack()
 
     def make(self, value):
@@ -163,9 +169,11 @@ class Bindings:
     ways = ("cuMemFree", "cuMemFreeAsync")
 
     def __init__(self):
+        from cuda import bindings
         from cuda.bindings import driver
 
         self.driver = driver
+        fact("version", f"cuda-bindings {bindings.__version__}")
         self.call("cuInit", 0)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", 0))
         self.call("cuCtxSetCurrent", self.context)

@@ -31,7 +31,7 @@ ANSWER_SECONDS = 40
 
 
 def fact(key, value):
-    """Writes a fact that the report must name, for run.sh."""
+    """Writes a fact for run.sh: what the report must name, or the version."""
     path = os.environ.get("GPU_TEST_FACTS")
     if path:
         with open(path, "a", encoding="ascii") as file:
@@ -145,6 +145,7 @@ def main():
     child = context.Process(target=consumer, args=(queue, theirs), daemon=True)
     child.start()
     theirs.close()
+    fact("version", f"PyTorch {torch.__version__}")
     fact("producer", os.getpid())
     fact("consumer", child.pid)
     others = share_tensors(queue, ours)

@@ -47,7 +47,7 @@ for arch in x86_64 aarch64; do
 		[ ! -s "$tmp/needs" ]
 		ok $? "$arch: ${file##*/} needs no library but libc" || show "$tmp/needs"
 	done
-	echo "# $arch: $(($(wc -c < "$1") / 1024)) KiB, $(python3 -m zipfile -l "$1" | grep -c 'share/man/') man pages"
+	echo "# $arch: ${1##*/}: $(wc -c < "$1") bytes, $(($(wc -c < "$1") / 1024)) KiB, $(python3 -m zipfile -l "$1" | grep -c 'share/man/') man pages"
 	[ "$(python3 -m zipfile -l "$1" | grep -c 'share/man/')" -ge 10 ]
 	ok $? "$arch: the man pages are in it"
 	missing=
@@ -60,6 +60,8 @@ for arch in x86_64 aarch64; do
 		"$tmp/audit/bin/auditwheel" show "$1" > "$tmp/audit.log" 2>&1
 		tr '\n' ' ' < "$tmp/audit.log" | grep -qE 'platform tag( to|:) *"manylinux_2_(5|12|17)_'"$arch"
 		ok $? "$arch: auditwheel says that it is for manylinux_2_17 or older" || show "$tmp/audit.log"
+		# what it says, without empty lines
+		sed -n "s|$top_builddir/||; /./s/^/# auditwheel: /p" "$tmp/audit.log"
 	else
 		skip "$arch: auditwheel cannot be had"
 	fi

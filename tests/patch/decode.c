@@ -111,7 +111,7 @@ static void bad(const char *name, const char *what, const uint8_t *code)
 	printf("\n");
 }
 
-/* How far apart the two nearest are, of those that were looked at. */
+/* The distance between the two nearest functions of those that were checked. */
 static uint64_t *addresses;
 static size_t addresses_count;
 
@@ -188,7 +188,7 @@ static void check_properties(void)
 		words = at(note->sh_offset, note->sh_size);
 		if (words[0] != 4 || words[2] != 5 || memcmp(&words[3], "GNU", 4))
 			continue;
-		/* properties: type, size, data, to a multiple of 8 */
+		/* a property is a type, a size and data, padded to a multiple of 8 */
 		for (const uint32_t *p = words + 4, *end = p + words[1] / 4; p + 2 < end;
 		     p += 2 + (p[1] + 7) / 8 * 2)
 			if (p[0] == features && (p[2] & 1))
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
 	if (driver) {
 		for (size_t i = 0; i < sizeof(simulated) / sizeof(*simulated); i++)
 			check(simulated[i], named(&exported, simulated[i]));
-		/* the list is all there is */
+		/* the list is complete */
 		for (size_t i = 0; i < exported.count; i++) {
 			const Elf64_Sym *symbol = &exported.first[i];
 			const char *name = exported.names + symbol->st_name;

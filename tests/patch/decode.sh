@@ -36,11 +36,11 @@ case $(readelf -h "$build/.libs/libculimbo.so") in
 *) byte=325 first=3 third=11 ;;
 esac
 
-# Does the decoder tell of the library's function $1, with that byte put in at the offset $2?
+# Returns whether the decoder names the library's function $1 when that byte is at its offset $2.
 spoiled() {
 	cp "$build/.libs/libculimbo.so" "$tmp/spoiled.so"
 	address=$(readelf -sW "$tmp/spoiled.so" | awk -v name="$1" '$8 == name { print $2; exit }')
-	# (where the code lies in the file, and in memory)
+	# where the code is in the file, and in memory
 	code=$(readelf -lW "$tmp/spoiled.so" | awk '$1 == "LOAD" && / R E / { print $2, $3 }')
 	printf '%b' "\\0$byte" | dd of="$tmp/spoiled.so" bs=1 conv=notrunc status=none \
 		seek=$((0x$address - ${code#* } + ${code% *} + $2))

@@ -56,7 +56,7 @@ static struct {
 	unsigned int calls;
 } allocate, pitch, release, release_async, export, import, linked_release;
 
-/* Calls what was there before, as a function of this type. */
+/* Calls the original function, as one of this type. */
 #define ORIGINAL(which, type) ((type)(uintptr_t)(which).patch.original)
 
 static CUresult my_alloc(CUdeviceptr *block, size_t bytes)
@@ -136,7 +136,7 @@ static void find_all(void)
 }
 
 /* -------------------------------------------------------------------- what calls */
-/* A block that was shared and is freed: does its address still name one? */
+/* Returns whether the address of a shared and freed block still names a block. */
 static bool kept(CUdeviceptr block)
 {
 	CUdeviceptr base;
@@ -267,7 +267,7 @@ int main(int argc, char **argv)
 	other_calls();
 	imported(handle);
 
-	/* Bare, a linked call is what dlsym gave, patched already, and can't be patched again. */
+	/* Without culimbo a linked call is the function that dlsym gave, which is patched already. */
 	if (culimbo) {
 		ok(patch_put(&linked_release.patch, (void *)(uintptr_t)linked_free,
 			     (const void *)(uintptr_t)my_linked_free, how),

@@ -14,7 +14,7 @@ enum { patch_bytes = PATCH_AARCH64 };
 #define movable movable_aarch64
 #endif
 
-/* Writes to code: the page may be run meanwhile. */
+/* Writes to code.  Other threads may run the same page meanwhile. */
 static bool code_write(void *to, const void *from, size_t bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -59,7 +59,7 @@ static uint8_t *put_jump(uint8_t *to, const void *where)
 	return to + sizeof(jump) + sizeof(where);
 }
 
-/* As UCX: five bytes where the distance allows it, else fourteen by way of rax. */
+/* As UCX does: five bytes where the distance allows it, else fourteen, through rax. */
 static size_t make_patch(uint8_t *patch, const uint8_t *function, const void *hook,
 			 enum patch_how how)
 {
@@ -125,7 +125,7 @@ bool patch_put(struct patch *patch, void *function, const void *hook, enum patch
 	if (!page)
 		return false;
 	to = page;
-	if (how == PATCH_NEAR) { /* from there on to the hook, which may be further away */
+	if (how == PATCH_NEAR) { /* from there it jumps on to the hook, which may be further away */
 		to = put_jump(to, hook);
 		hook = page;
 	}

@@ -15,12 +15,12 @@
 
 struct patch {
 	uint8_t *function;
-	void *original; /* call this for what the function did */
+	void *original; /* call this for the original function */
 	uint8_t before[16];
 	size_t bytes;
 };
 
-/* The longest patch, and where there is one (x86-64) a shorter one of five bytes. */
+/* The longest patch, and on x86-64 also a shorter one of five bytes. */
 enum patch_how { PATCH_FAR, PATCH_NEAR };
 
 /* Returns whether the function's first instructions can be moved. */

@@ -122,7 +122,7 @@ static struct calls by_linking(void)
 			       cuIpcGetMemHandle };
 }
 
-/* Calls from code, not through pointers: what UCX changes in the tables of the program. */
+/* Direct calls, not through pointers: UCX changes the tables of the program for these. */
 static CUresult direct_allocate(CUdeviceptr *block, size_t bytes)
 {
 	return cuMemAlloc_v2(block, bytes);
@@ -136,7 +136,7 @@ static CUresult direct_release(CUdeviceptr block)
 static int failures;
 static bool culimbo;
 
-/* Does the address of a freed block still name one? */
+/* Returns whether the address of a freed block still names a block. */
 static bool kept(CUdeviceptr block)
 {
 	CUdeviceptr base;

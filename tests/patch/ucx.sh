@@ -18,7 +18,7 @@ trap 'rm -rf "$tmp"' EXIT
 mkdir -m 700 "$tmp/limbo" "$tmp/sim"
 export CULIMBO_DIR="$tmp/limbo" CULIMBO_SIM_DIR="$tmp/sim" CULIMBO_REPORT=off
 export LD_LIBRARY_PATH="$build/tools/sim/.libs"
-# before each patch UCX waits for other threads, 50 ms: the program has none
+# before each patch UCX waits 50 ms for other threads, of which this program has none
 export UCX_MEM_BISTRO_GRACE_DURATION=0
 # shellcheck disable=SC2046 # words
 ${CC:-cc} -O1 -g -D_GNU_SOURCE -I"$build" -I"$top_srcdir" -I"$ucx/libucx/include" \

@@ -153,20 +153,22 @@ functions() {
 	[ "$output" = "$(printf 'figures:\n1 passed, 0 failed')" ]
 }
 
-@test "where UCX or Prometheus can't be fetched, check says so and continues" {
+@test "where UCX, Prometheus or Slurm can't be fetched, check says so and continues" {
 	functions
 	mkdir -p top/tests/patch top/tests/tools
 	printf '#!/bin/sh\necho no registry here; exit 1\n' > top/tests/patch/fetch-ucx.sh
 	printf '#!/bin/sh\necho no packages here; exit 1\n' > top/tests/tools/fetch-prometheus.sh
+	cp top/tests/tools/fetch-prometheus.sh top/tests/tools/fetch-slurm.sh
 	chmod +x top/tests/*/fetch-*.sh
 	run sh -euc '. ./functions; build=$PWD/build top=$PWD/top; fetch_for_tests; echo on'
 	exits 0
 	has "UCX can't be had (see $PWD/build/fetch.log): its test will be skipped"
 	has "Prometheus can't be had (see $PWD/build/fetch-prometheus.log): its tests will be skipped"
+	has "Slurm can't be had (see $PWD/build/fetch-slurm.log): its test will be skipped"
 	[ "${lines[-1]}" = on ]
 	[ "$(cat build/fetch.log)" = "no registry here" ]
 	# each is fetched once
-	mkdir -p build/tests/patch/ucx build/tests/tools/prometheus
+	mkdir -p build/tests/patch/ucx build/tests/tools/prometheus build/tests/tools/slurm
 	run sh -euc '. ./functions; build=$PWD/build top=$PWD/top; fetch_for_tests'
 	exits 0
 	[ -z "$output" ]

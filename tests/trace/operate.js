@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The test puts this at the end of the page.  It uses the page as a user does, by events.
-// Errors go to body's data-wrong; data-operated says that it has run to its end.
+// Uses the trace's page as a user does, by events.  The test puts this script at the end of the page.
+// It writes errors to body's attribute data-wrong, and sets data-operated when it has run to its end.
 "use strict";
 (function () {
 	const $ = (id) => document.getElementById(id), canvas = $("canvas"), body = document.body, wrong = [];

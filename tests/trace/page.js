@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the page that needs no browser, in any JavaScript engine:
+// Tests the part of the trace's page that needs no browser.  Any JavaScript engine runs it:
 //   node page.js PAGE.html BLOCKS OPENS LEAKS
 "use strict";
 const fs = require("fs"), assert = require("assert");

@@ -17,7 +17,7 @@
 #include "tools/trace/trace.h"
 
 static char folder[64], name[96];
-/* an eighth is for call stacks */
+/* an eighth of the ring is for call stacks */
 enum { RING = (65536 - 65536 / 8 - CL_TRACE_HEADER_SIZE) / 64, THREADS = 4, EACH = 20000 };
 
 static void trace_on(void)
@@ -74,7 +74,7 @@ static const struct cu_trace_process *read_of(pid_t pid, const char *more)
 	return read_path(path);
 }
 
-/* What one writes of @i is told from what another does. */
+/* All fields of record @i follow from it, so that a mixture of two records is noticed. */
 static uint64_t mix(uint64_t i)
 {
 	return i * 0x9e3779b97f4a7c15u ^ 0x5555;
@@ -127,10 +127,10 @@ static void test_threads(void **state)
 
 	child_judge(pid);
 	p = read_of(pid, "");
-	assert_int_equal(p->state, CU_TRACE_KILLED); /* it wrote no end */
+	assert_int_equal(p->state, CU_TRACE_KILLED); /* the killed process wrote no end */
 	assert_int_equal(p->records + p->damaged, RING);
 	assert_int_equal(p->lost, THREADS * EACH - RING);
-	/* one overtaken by a whole ring may miss, as many as there are threads */
+	/* each thread may lose one record, when the others write a whole ring meanwhile */
 	missing = p->damaged;
 	assert_true(missing <= THREADS);
 	for (size_t i = 0; i < p->events; i++) {
@@ -168,7 +168,7 @@ static void test_killed_in_the_middle(void **state)
 		kill(pid, SIGKILL);
 		assert_int_equal(waitpid(pid, NULL, 0), pid);
 		cu_trace_free(&trace);
-		/* killed before the header was whole: then that is said, and no more */
+		/* a process was killed before the header was complete: the reader says so, and no more */
 		if (cu_trace_add(&trace, path, &why, warn)) {
 			assert_non_null(why);
 		} else {
@@ -217,7 +217,7 @@ static void write_as_two_images(void)
 {
 	trace_on();
 	write_one(1);
-	cl_trace_forget(); /* as an exec does: the same process, nothing known */
+	cl_trace_forget(); /* as after an exec: the same process, which knows nothing */
 	write_one(2);
 }
 
@@ -247,7 +247,7 @@ static void write_where_something_is(void)
 	}
 	trace_on();
 	write_one(1);
-	CHECK(!cl_tracing()); /* it is not tried again */
+	CHECK(!cl_tracing()); /* the file is not opened again */
 	write_one(2);
 }
 
@@ -331,7 +331,7 @@ static void test_damaged_files(void **state)
 
 		memcpy(bad, good, sizeof bad);
 		for (; hits; hits--) {
-			/* half of them where the header is, which has most to tell */
+			/* half of the damages hit the header, on which most depends */
 			size_t at = (size_t)rand_r(&seed) % 512;
 			size_t n = 1 + (size_t)rand_r(&seed) % 8;
 
@@ -349,7 +349,7 @@ static void test_damaged_files(void **state)
 			refused++;
 			continue;
 		}
-		/* no record but those that were written */
+		/* every record is one that was written */
 		assert_true(trace.process[0].records <= 241);
 		assert_int_equal(cu_trace_join(&trace), 0);
 		assert_true(trace.blocks <= 241 && trace.opens <= 241);

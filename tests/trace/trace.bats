@@ -84,7 +84,7 @@ T=$BATS_FILE_TMPDIR
 		"$C" trace "$T/$name" -o out.json
 		jq -e '[.traceEvents[] | select(.ph == "C") | .args.bytes] | max > 0 and .[-1] == 0' out.json
 		jq -e 'all(.traceEvents[]; .name != "ended with blocks in limbo")' out.json
-		# it rises by each block once, and falls by it
+		# each block raises it once, and lowers it once
 		jq -e '[.traceEvents[] | select(.cat == "block" and .args.exports > 0) | .args.bytes] as $blocks |
 			[.traceEvents[] | select(.ph == "C") | .args.bytes] |
 			[., [0] + .[:-1]] | transpose | map(.[0] - .[1]) |
@@ -128,7 +128,7 @@ T=$BATS_FILE_TMPDIR
 	[ "$(grep -c '<img' evil.html)" -eq 0 ]
 	"$C" trace evil -o evil.json
 	jq -e 'any(.traceEvents[]; .name == "process_name" and (.args.name | startswith("<img src=x on")))' evil.json
-	# the library writes no control bytes; who wants to can
+	# the library writes no control bytes, but somebody else may
 	LC_ALL=C sed 's/<img src/\x1b[2J\xc2\x9bzz/g' evil.[0-9]* > odd
 	run "$C" trace odd
 	exits 0
@@ -231,7 +231,7 @@ T=$BATS_FILE_TMPDIR
 		skip "there is no chromium"
 	"$C" trace "$T/share" -o share.html
 	{
-		# a browser whose clock runs as it likes has no frames: they are drawn when they are asked for
+		# a browser with a virtual clock draws no frames by itself, only on request
 		sed -e '/^<\/body>/,$d' -e '/^<script id="core">/i \
 <script>window.requestAnimationFrame = (f) => setTimeout(f, 0);</script>' share.html
 		echo '<script>'

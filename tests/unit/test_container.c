@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pod that a cgroup's path names, as systemd's and cgroupfs's driver of Kubernetes write it. */
+/*
+ * Reads the pod's name out of a cgroup's path.  Kubernetes writes it in two ways, by its drivers
+ * systemd and cgroupfs.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

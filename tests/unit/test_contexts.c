@@ -14,7 +14,7 @@ static CUresult no_device(CUdevice *device)
 	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* What comes to the address of a context that has ended is asked for anew. */
+/* culimbo asks the driver anew about a context at the address of an ended one. */
 IN_A_CHILD(the_device_is_asked_once_for_a_context)
 {
 	CUcontext ctx;
@@ -33,7 +33,7 @@ IN_A_CHILD(the_device_is_asked_once_for_a_context)
 	}
 	context_ends(CONTEXT_A, 0);
 	fake.device = 3;
-	/* another may be there before the end is known: without ids nobody can say */
+	/* another context may be there before the end is recorded: without ids the two look alike */
 	CHECK(!known_current(&ctx, &device, &primary));
 	fake.device = 2;
 	context_ended(CONTEXT_A, 0, true);
@@ -47,7 +47,7 @@ IN_A_CHILD(the_device_is_asked_once_for_a_context)
 	fake_stack[fake_depth] = NULL;
 	CHECK(!known_current(&ctx, &device, &primary));
 	CHECK(!ctx && !device && !primary);
-	/* one that a thread has just come to, and that the driver says nothing of */
+	/* a context that has just become current, of which the driver tells nothing */
 	fake_stack[fake_depth] = (CUcontext)0xc0;
 	cl_driver.cuCtxGetDevice = no_device;
 	ctx = CONTEXT_B;
@@ -95,20 +95,20 @@ IN_A_CHILD(an_end_past_the_hooks_is_seen_by_the_id)
 	CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
 	CHECK(known_current(&ctx, &device, &primary) && !primary);
 	CHECK_EQUAL(objects(), 1);
-	/* it ends unseen, and the primary context is made at its address: what it had is forgotten */
+	/* it ends past the hooks, and the primary context is created at its address: its blocks are forgotten */
 	b_id = 8;
 	b_is_primary = true;
 	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B && primary);
 	CHECK_EQUAL(objects(), 1);
 	CHECK(!cl_block_find(&cl_exporter.blocks, CL_MEMORY, p));
 	CHECK(!cl_record_held(peer(), other.record));
-	/* of one that has ended the driver says no id */
+	/* the driver gives no id for an ended context */
 	b_id = 0;
 	CHECK(!known_current(&ctx, &device, &primary));
 	finish();
 }
 
-/* While a call may be ending a context, too: who asks neither waits nor is in doubt. */
+/* The same while a call may be ending a context: a question does not wait, and it has an answer. */
 IN_A_CHILD(with_ids_nobody_waits_to_know_a_context)
 {
 	CUcontext ctx;
@@ -127,7 +127,7 @@ IN_A_CHILD(with_ids_nobody_waits_to_know_a_context)
 	CHECK(known_current(&ctx, &device, &primary) && ctx == CONTEXT_B);
 	CHECK_EQUAL(fake.device_calls, asked);
 	context_ended(CONTEXT_B, -1, false);
-	/* it ends, and another is at its address before that is noted */
+	/* it ends, and another context is at its address before the end is recorded */
 	context_ends(CONTEXT_B, -1);
 	b_id = 9;
 	CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
@@ -140,14 +140,14 @@ IN_A_CHILD(with_ids_nobody_waits_to_know_a_context)
 }
 
 /*
- * A context has ended, and another has its address at once, which another thread
- * uses before its end is noted: when it is, nothing of the old one is remembered.
+ * A context has ended, and another thread uses a new context at its address before the end is
+ * recorded.  Once it is recorded, nothing of the old context is remembered.
  */
-enum { ENDS = 100000, ENDS_AT_LEAST = 100, ENDS_MS = 3000 /* where the two never run at once each takes long */ };
+enum { ENDS = 100000, ENDS_AT_LEAST = 100, ENDS_MS = 3000 /* on one processor the threads seldom meet */ };
 #define NO_MORE UINT32_MAX
 static _Atomic uint32_t another_there, end_noted, seen;
 
-/* without giving the processor away at once: the two are to meet within some ns */
+/* It does not yield at first, because the two threads are to meet within some ns. */
 static void spin_until(const _Atomic uint32_t *what, uint32_t at_least)
 {
 	for (unsigned int i = 1; *what < at_least; i++)
@@ -264,7 +264,10 @@ IN_A_CHILD(a_primary_context_does_not_end_by_a_question)
 	CHECK_EQUAL(retains, 1);
 }
 
-/* Nor by one in a process that does not share: there nobody who gives it back would wait. */
+/*
+ * A process that does not share asks no such question either, since a thread that releases the context
+ * would not wait for it.
+ */
 static bool is_exported_event(CUevent event)
 {
 	bool is;
@@ -286,7 +289,7 @@ IN_A_CHILD(who_does_not_share_asks_no_such_question)
 	CHECK(!cl_sharing());
 	cl_shareable_event_created(event);
 	CHECK_EQUAL(retains, 0);
-	/* it is asked when that matters: the event goes with its context */
+	/* the first export asks, so that the event ends with its context */
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
 	CHECK_EQUAL(retains, 1);
 	CHECK(is_exported_event(event));
@@ -295,7 +298,7 @@ IN_A_CHILD(who_does_not_share_asks_no_such_question)
 	CHECK(!is_exported_event(event));
 }
 
-/* Which context is primary is known once, too: not of one whose address another may have. */
+/* culimbo also asks once which context is primary, but not about one whose address may be another's by now. */
 static void *is_b_primary(void *is)
 {
 	CUcontext ctx;
@@ -372,7 +375,7 @@ IN_A_CHILD(without_ids_who_asks_waits_a_second_at_most)
 	CHECK_EQUAL(objects(), 1);
 }
 
-/* Another thread ends contexts in a loop: most tries to know a context are in vain, but not all. */
+/* Another thread ends contexts in a loop: most attempts to learn the current context fail, but not all. */
 static unsigned int ends_left;
 static CUresult device_amid_ends(CUdevice *device)
 {

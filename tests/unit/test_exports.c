@@ -151,7 +151,7 @@ static void memory_without_memory(uint64_t collector)
 	others_open(&other, handle);
 	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(q), 0);
-	/* a block in the limbo is known, too */
+	/* the same for a block in the limbo */
 	atomic_store(&callocs_left, 0);
 	CHECK_EQUAL(cl_memory_export(&again, q), CUDA_ERROR_INVALID_VALUE);
 	atomic_store(&callocs_left, -1);

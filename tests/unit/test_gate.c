@@ -12,8 +12,9 @@ static atomic_int beside_id;
 static atomic_bool beside_done;
 
 /*
- * A primary context that is made anew as soon as the old one has ended is active when
- * that is asked about: so it is not made before, nor is one ended amid a making.
+ * While a primary context ends, culimbo asks whether it is still active.  A new one would answer in
+ * its place.  So nothing creates a primary context during the end of one, and no end begins during
+ * a creation.
  */
 static void *make_beside(void *unused)
 {
@@ -41,7 +42,7 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	context_ends(NULL, 0);
-	making = cl_context_creation_begin(1); /* another device's is none of it */
+	making = cl_context_creation_begin(1); /* a creation on another device does not wait */
 	cl_context_creation_end(&making, false);
 	CHECK(!pthread_create(&beside, NULL, make_beside, NULL));
 	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
@@ -56,7 +57,7 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 	CHECK(!beside_done);
 	cl_context_creation_end(&making, false);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
-	/* no such device: nothing is noted */
+	/* devices that do not exist */
 	for (int i = -1; i <= 64; i += 65) {
 		making = cl_context_creation_begin(i);
 		cl_context_creation_end(&making, false);
@@ -64,9 +65,9 @@ IN_A_CHILD(no_primary_context_is_made_before_it_is_known_whether_the_last_has_en
 }
 
 /*
- * Of a call that takes the primary context or gives it back, from before this process shares
- * until after, nobody hears: who ends that context waits, or it would not be known which of
- * the two was the last that had it.
+ * A call that began before this process shares is not watched.  If it retains or releases the primary
+ * context, the end of that context waits for it: otherwise culimbo could not tell which of the two
+ * calls released the last reference.
  */
 static struct ending {
 	CUcontext ctx;
@@ -80,7 +81,7 @@ static void *end_that_beside(void *unused)
 	context_ended(ending.ctx, ending.device, false);
 	return unused;
 }
-/* Whether it waits; then it is under way yet. */
+/* Returns whether the end waits.  If it does, it is still in progress. */
 static bool end_waits(CUcontext ctx, CUdevice device)
 {
 	ending = (struct ending){ ctx, device };
@@ -118,7 +119,7 @@ IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
 	making = cl_context_creation_begin(0);
 	CHECK(!making.call.unwatched && making.begun);
 	cl_context_creation_end(&making, false);
-	/* a forked process does not share yet, nor are its parent's calls in it */
+	/* a forked process does not share yet, and has none of its parent's calls */
 	cl_contexts_forget();
 	cl_gate_forget();
 	call = cl_context_call_begin(0);
@@ -126,7 +127,7 @@ IN_A_CHILD(who_ends_a_context_waits_for_calls_that_nobody_watches)
 	cl_context_call_end(&call);
 }
 
-/* And nobody else waits meanwhile: it has not begun yet. */
+/* No other thread waits meanwhile, because the end has not begun. */
 static CUdeviceptr free_beside_p;
 static void *free_beside(void *unused)
 {
@@ -167,7 +168,7 @@ IN_A_CHILD(who_ends_any_context_waits_for_a_call_of_no_known_device)
 	CHECK(!end_waits(CONTEXT_B, -1));
 }
 
-/* One that never ends keeps nobody for ever. */
+/* A call that never returns does not block the end of a context for ever. */
 static CUresult no_state(CUdevice device, unsigned int *flags, int *active)
 {
 	return CUDA_ERROR_NOT_INITIALIZED;
@@ -265,7 +266,7 @@ static void *release_beside(void *device)
 	beside_done = true;
 	return NULL;
 }
-/* Whether the release that takes the last counted reference waits; then it is under way yet. */
+/* Returns whether the release that takes the last counted reference waits.  If it does, it is still in progress. */
 static bool last_release_waits(CUdevice device)
 {
 	static CUdevice of;

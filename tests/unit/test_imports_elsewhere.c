@@ -153,7 +153,7 @@ IN_A_CHILD(a_handle_of_here_is_told_by_any_path)
 	CHECK(!rmdir(inside));
 	CHECK_EQUAL(cl_self_sight(stamp), CL_HERE);
 	CHECK_EQUAL(cl_self_sight(elsewhere), CL_ELSEWHERE);
-	/* so it has where it is made again by its name, if that is what its stamps say */
+	/* the same when it is created again: the stamps name it by its path */
 	places = cl_self_find_places();
 	stamp.file_id = cl_stamp_file_id(places.named, 0x2345);
 	stamp.tag = cl_stamp_tag(places.named, stamp.file_id);

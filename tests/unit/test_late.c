@@ -212,7 +212,7 @@ IN_A_CHILD(a_umask_that_forbids_all_is_no_matter)
 	with_umask(0777);
 }
 
-/* One that was left so, by whom or whatever. */
+/* A program has left the directory without the right to search it. */
 IN_A_CHILD(a_directory_that_cannot_be_searched_is_mended)
 {
 	const char *parent = as_an_ordinary_user();

@@ -91,7 +91,7 @@ IN_A_CHILD(who_holds_what_is_no_more_is_waited_for)
 	p = fake_alloc(1024, CONTEXT_A);
 	others_open(&other, export_block(p));
 	CHECK(!cl_limbo_collect(&cl_exporter, false).held);
-	CHECK(!cl_limbo_collect(&cl_exporter, false).held); /* from what the first one has found */
+	CHECK(!cl_limbo_collect(&cl_exporter, false).held); /* by what the first collection has found */
 	cl_driver.cuIpcGetMemHandle = get_other_handle;
 	export_block(p);
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);

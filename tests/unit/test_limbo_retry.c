@@ -70,7 +70,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	context_ends(NULL, 0);
 	turns = turn_clock_beside();
 	began = cl_now();
-	CHECK(NO_EVENT()); /* Once anyway. */
+	CHECK(NO_EVENT()); /* one retry in any case */
 	CHECK(cl_now() - began >= 2000 * MS);
 	turn_no_more(turns);
 	began = cl_now();
@@ -85,7 +85,7 @@ IN_A_CHILD(who_needs_an_event_does_not_wait_twice)
 	CHECK(fails_again());
 }
 
-/* So that one more is not refused for lack of memory. */
+/* Records as many events as there is room for, so that one more is not refused for lack of memory. */
 static void make_as_many_events_as_can_be(void)
 {
 	for (uintptr_t i = 0; i < CL_EVENT_PLACES; i++)
@@ -107,7 +107,7 @@ IN_A_CHILD(who_needs_an_event_does_not_get_memory)
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	make_as_many_events_as_can_be();
 	CHECK_EQUAL(cl_callbacks_register(event_callback, NULL), 0);
-	CHECK(another_event(0)); /* once anyway */
+	CHECK(another_event(0)); /* one retry in any case */
 	CHECK_EQUAL(event_callbacks, 1);
 	CHECK(!another_event(1));
 	CHECK_EQUAL(event_callbacks, 1);
@@ -302,7 +302,7 @@ IN_A_CHILD(short_memory_waits_once_for_a_context_that_may_be_ending)
 	context_ends(NULL, 0);
 	turns = turn_clock_beside();
 	began = cl_now();
-	CHECK(NO_MEMORY()); /* Once anyway. */
+	CHECK(NO_MEMORY()); /* one retry in any case */
 	CHECK(cl_now() - began >= 2000 * MS);
 	turn_no_more(turns);
 	began = cl_now();

@@ -171,7 +171,7 @@ IN_A_CHILD(a_record_whose_generations_are_used_up_is_not_used_again)
 		p = fake_alloc(1024, CONTEXT_A);
 		handle = export_block(p);
 		s = stamp_of(&handle);
-		CHECK_EQUAL(s.record, 1); /* this record is reused over and over, the first never again */
+		CHECK_EQUAL(s.record, 1); /* this record is used again each time, the first one never */
 		CHECK(cl_region_has_stamped(&cl_own, &s));
 		CHECK_EQUAL(s.generation, i);
 		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);

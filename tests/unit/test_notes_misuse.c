@@ -166,7 +166,7 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), ++n);
 	CHECK_EQUAL(found.other_stack, word); /* one place, recorded once */
 
-	/* lies: a stack that is none, addresses that can be none, longer than any, another generation */
+	/* false entries: no stack, impossible addresses, too long a stack, another generation */
 	region = cl_peer_has_open(stamp.file_id, &is_own);
 	CHECK(region && !is_own);
 	record = (off_t)(CL_AT_RECORDS + stamp.record * sizeof was);

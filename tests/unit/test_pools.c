@@ -87,7 +87,7 @@ IN_A_CHILD(a_pool_on_the_host_that_is_full_gets_its_freed_blocks_back)
 	p = shared(&data);
 	after = shared(&data);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_exporter.grace.wheels_n, 2); /* each look goes through so many */
+	CHECK_EQUAL(cl_exporter.grace.wheels_n, 2); /* a collection looks through so many wheels */
 	cl_retry_begin(&retry, CL_RETRY_MEMORY, (struct cl_need){ .bytes = 4096, .device = CL_OF_ANY });
 	CHECK(cl_retry_again(&retry));
 	CHECK_EQUAL(frees_of(p), 1);

@@ -170,7 +170,7 @@ IN_A_CHILD(who_has_no_thread_gives_in_its_next_call)
 
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	cl_options.pressure_wait.number = 0;
-	CHECK(FAILS()); /* Once anyway. */
+	CHECK(FAILS()); /* one retry in any case */
 	CHECK(write(other.line, &order, sizeof order) == sizeof order);
 	CHECK(read(other.line, &answer, sizeof answer) == sizeof answer);
 	CHECK_EQUAL(ask(&other, FREED), 1);
@@ -185,7 +185,7 @@ IN_A_CHILD(what_is_freed_while_others_need_it_goes_at_once)
 	uint64_t freed;
 
 	start_with(HOUR, CL_COLLECTOR_THREAD);
-	/* A moment, which may pass on a busy machine. */
+	/* the moment is short, and may pass unseen on a busy machine */
 	for (int i = 0; i < 100 && !at_once; i++) {
 		FAILS();
 		freed = ask(&other, FREED);
@@ -342,7 +342,7 @@ IN_A_CHILD(who_is_asked_while_the_last_of_it_is_closed_is_one_that_nothing_is_he
 	CHECK(asked);
 	CHECK_EQUAL(cl_peer_keep_slot(asked, &lost), 0);
 	asked->holds = 1;
-	CHECK(cl_peer_get((uint32_t)ask(&third, NAMES), &err)); /* Those that are held go off the list. */
+	CHECK(cl_peer_get((uint32_t)ask(&third, NAMES), &err)); /* a held peer leaves the list */
 	CHECK(!asked->listed);
 	cl_unlock(&cl_imports_lock);
 	stop(&other);

@@ -233,18 +233,18 @@ IN_A_CHILD(what_is_refused_again_is_only_counted)
 	CHECK_EQUAL(f.bytes, 1001ull * 2 * MIB);
 	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_REFUSED), 1001);
 	CHECK_EQUAL(cl_count_get(found[CL_FOUND_REFUSED]), 1001);
-	/* behind it is other memory */
+	/* the memory behind it is another block */
 	says.base = says.start = DEVICE_BASE + 2 * MIB;
 	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
 	CHECK(questions > 0);
-	/* another result is another note */
+	/* another result has a record of its own */
 	says.base = says.start = DEVICE_BASE;
 	questions = 0;
 	refuses = CUDA_ERROR_NOT_SUPPORTED;
 	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE), CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(questions > 0);
 	CHECK_EQUAL(cl_view_findings(&view), 3);
-	/* other memory has its addresses, which is shared: it is protected as any */
+	/* memory that can be shared gets its addresses, and is protected like any other */
 	says.pool = NULL;
 	says.legacy = true;
 	refuses = CUDA_SUCCESS;

@@ -60,7 +60,7 @@ static void then_exec(void)
 
 	if (pipe(ends) || dup2(ends[0], 0) < 0)
 		_exit(1);
-	/* it also keeps the writing end, and so sleeps until it is killed */
+	/* it keeps the writing end of its own stdin, so it waits until it is killed */
 	execlp("cat", "cat", (char *)NULL);
 	_exit(127);
 }
@@ -150,7 +150,7 @@ static void the_killed_are_reaped_zombie_or_not(void **state)
 		killed = test_now();
 		if (wait_for_it)
 			waitpid(importer.pid, NULL, 0);
-		/* no settling is needed where /proc can tell: an hour of it must not matter */
+		/* where /proc tells who is dead, the settle time does not matter, not even an hour */
 		assert_true(COMES_TRUE((sum = look(&r, 3600000 * MS)).slots == 1, 5000));
 		took = test_now() - killed;
 		print_message("# a killed importer%s was reaped after %.1f ms\n",
@@ -196,7 +196,7 @@ static void the_stopped_are_not_reaped(void **state)
 	drop_region(&r);
 }
 
-/* A process that is ending stays for a moment, with the file mapped. */
+/* A process that is ending still has its file mapped for a moment. */
 static void who_has_ended_its_file_is_no_exporter_of_it(void **state)
 {
 	int dir = open(folder, O_RDONLY | O_DIRECTORY);
@@ -206,7 +206,7 @@ static void who_has_ended_its_file_is_no_exporter_of_it(void **state)
 	assert_true(cl_liveness_is_exporter(pid, ended.file_id, false));
 	assert_int_equal(cl_region_end(&ended, dir), 0);
 	assert_false(cl_liveness_is_exporter(pid, ended.file_id, false));
-	/* whose file somebody else removed is one still */
+	/* it is still the exporter of a file that another process removed */
 	assert_int_equal(cl_region_unlink(&removed, dir), 0);
 	assert_true(cl_liveness_is_exporter(pid, removed.file_id, false));
 	cl_region_close(&ended);
@@ -395,7 +395,7 @@ static void a_dead_exporters_file_is_taken_away_a_live_ones_is_not(void **state)
 	drop_region(&live);
 }
 
-/* A file has this name until it is complete and locked: a live process's stays, a dead one's is removed. */
+/* An unfinished file has this name.  That of a live process stays, that of a dead one is removed. */
 static void an_unfinished_file_goes_with_its_maker(void **state)
 {
 	unsigned int files = count_entries(folder);
@@ -428,7 +428,7 @@ static void an_unfinished_file_goes_with_its_maker(void **state)
 	assert_int_equal(count_entries(folder), files);
 	close(ends[0]);
 	close(ends[1]);
-	/* not yet anything in it: left alone while somebody may be about to */
+	/* an empty file is left alone, because its process may be about to write it */
 	close(openat(folder_fd, "new-00002a", O_CREAT | O_EXCL | O_WRONLY, 0600));
 	assert_int_equal(cl_gc_directory(folder_fd, NULL), 0);
 	assert_int_equal(unlinkat(folder_fd, "new-00002a", 0), 0);

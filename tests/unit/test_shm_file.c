@@ -31,7 +31,7 @@ static void a_new_file_is_private_sparse_locked_and_small(void **state)
 	print_message("# a new exporter file takes %lld bytes of its %lld\n",
 		      (long long)st.st_blocks * 512, (long long)st.st_size);
 	assert_true(st.st_blocks * 512 < 256 * 1024);
-	/* high, within the room of the process's table, which is whatever started us left it */
+	/* the number is high, but within the descriptor table, whose size depends on our parent process */
 	room = descriptor_room() < 1024 ? descriptor_room() : 1024;
 	assert_in_range(r.fd, room - 16, room - 1);
 	assert_true(fcntl(r.fd, F_GETFD) & FD_CLOEXEC);
@@ -239,7 +239,7 @@ static void a_place_has_one_name_for_all_who_see_it(void **state)
 	assert_int_equal(fstatat(folder_fd, "place", &st, 0), 0);
 	made = cl_place_of(&st, boot);
 	assert_int_equal(unlinkat(folder_fd, "place", AT_REMOVEDIR), 0);
-	assert_int_equal(mkdirat(folder_fd, "other", 0700), 0); /* which may get its inode */
+	assert_int_equal(mkdirat(folder_fd, "other", 0700), 0); /* it may get the inode of the removed one */
 	assert_int_equal(mkdirat(folder_fd, "place", 0700), 0);
 	assert_int_equal(fstatat(folder_fd, "place", &st, 0), 0);
 	again = cl_place_of(&st, boot);
@@ -247,7 +247,7 @@ static void a_place_has_one_name_for_all_who_see_it(void **state)
 	assert_true(cl_place_named(&above, boot, "place") == cl_place_named(&above, boot, "place"));
 	assert_true(cl_place_named(&above, boot, "place") != cl_place_named(&above, boot, "place1"));
 	assert_true(cl_place_named(&above, boot, "place") != cl_place_named(&st, boot, "place"));
-	/* another machine, or this one at another time, may have a directory of these numbers */
+	/* a directory of another machine, or of an earlier boot, may have the same numbers */
 	for (int i = 0; i < 16; i++) {
 		uint8_t other[16];
 
@@ -288,7 +288,7 @@ static void a_boot_id_that_could_not_be_read_is_asked_for_again(void **state)
 
 static void only_the_very_file_is_taken_away(void **state)
 {
-	/* what a test left that failed: under qemu one does, for a reason of qemu's */
+	/* files that a failed test has left: under qemu one test fails */
 	unsigned int others = count_entries(folder);
 	struct cl_region r = make_region();
 	char name[16];

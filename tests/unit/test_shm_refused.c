@@ -160,7 +160,7 @@ static void what_is_not_an_exporter_file_is_refused_without_harm(void **state)
 		const char *why = NULL;
 		int err, expected = rows[i].err;
 
-		if (rows[i].damage == symbolic_link) { /* to a file that is right in itself */
+		if (rows[i].damage == symbolic_link) { /* a link to a valid file */
 			char name[16];
 
 			cl_region_name(name, r.file_id);
@@ -182,7 +182,7 @@ static void what_is_not_an_exporter_file_is_refused_without_harm(void **state)
 			assert_int_equal(seen.fd, -1);
 			assert_null(seen.header);
 			assert_non_null(why);
-			/* nor is it taken away: who knows whose it is (an earlier boot's: nobody's) */
+			/* and it is not removed, because its owner is not known */
 			cl_gc_directory(folder_fd, NULL);
 			assert_int_equal(faccessat(folder_fd, left_name(), F_OK, AT_SYMLINK_NOFOLLOW),
 					 err == -ENOENT || err == -ESTALE ? -1 : 0);
@@ -274,7 +274,7 @@ static void what_a_dead_process_of_another_version_left_goes(void **state)
 		kill(holder, SIGKILL);
 		assert_int_equal(waitpid(holder, NULL, 0), holder);
 		CHANGE(created, { now_real() });
-		assert_int_equal(cl_gc_directory(folder_fd, none_is_open), 0); /* it is young */
+		assert_int_equal(cl_gc_directory(folder_fd, none_is_open), 0); /* the file is new */
 		CHANGE(created, { 1 });
 		CHANGE(magic, { "CULIMBA" });
 		assert_int_equal(cl_gc_directory(folder_fd, NULL), 0);

@@ -27,7 +27,7 @@ static void it_grows_by_chunks_to_a_million_records(void **state)
 	struct stat st;
 
 	assert_true(CL_RECORDS >= 1000000);
-	assert_int_equal(hold(&r, 0, CL_CHUNK - 1, 0, 0), -ESTALE); /* there, not exported */
+	assert_int_equal(hold(&r, 0, CL_CHUNK - 1, 0, 0), -ESTALE); /* the record exists, and is not exported */
 	assert_int_equal(hold(&r, 0, CL_CHUNK, 0, 0), -EBADMSG);
 	assert_int_equal(hold(&r, 0, CL_RECORDS - 1, 0, 0), -EBADMSG);
 	assert_int_equal(hold(&r, 0, CL_RECORDS, 0, 0), -EBADMSG);
@@ -93,13 +93,13 @@ static void descriptors_body(void)
 	pthread_t thread;
 
 	CHECK(!pthread_create(&thread, NULL, sleep_on, NULL));
-	/* a table that has room for all the numbers below would show nothing */
+	/* with a larger table, growth would not show */
 	CHECK(room >= 64 && room <= 512);
 	CHECK_EQUAL(cl_region_create(&r, folder_fd, &me), 0);
 	CHECK_EQUAL(descriptor_room(), room);
 	CHECK(r.fd >= room - 16 && r.fd < room);
 	CHECK(fcntl(r.fd, F_GETFD) & FD_CLOEXEC);
-	/* where the program's own fill it, it has grown: then higher again */
+	/* the program's own descriptors make the table grow; then a higher number is used again */
 	for (int i = 0; i < 400; i++)
 		CHECK((more[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0);
 	CHECK(descriptor_room() > room);
@@ -125,7 +125,7 @@ static int descriptors_main(const char *path)
 	int status;
 	pid_t child;
 
-	/* what others have handed down, however high */
+	/* descriptors inherited from any parent */
 	for (struct dirent *entry; open_ones && (entry = readdir(open_ones)) != NULL;)
 		if (atoi(entry->d_name) > 2 && atoi(entry->d_name) != dirfd(open_ones))
 			close(atoi(entry->d_name));
@@ -243,8 +243,8 @@ static void size_limit_body(void)
 	CHECK_EQUAL(cl_region_unlink(&own, folder_fd), 0);
 }
 /*
- * The driver's mappings are next to what was mapped last: see map_place.h.  ThreadSanitizer
- * allows none of its own there.
+ * The driver places its mappings beside the latest one: see map_place.h.  ThreadSanitizer does not
+ * allow mappings there.
  */
 static void a_file_is_mapped_away_from_what_the_kernel_places(void **state)
 {

@@ -94,7 +94,7 @@ static const struct cl_lock_ops played_locks = { played_try_lock, played_unlock,
 static struct cl_identity play(uint32_t process)
 {
 	playing = process;
-	/* of another PID namespace: so that nobody looks for it in /proc */
+	/* it is in another PID namespace, so culimbo does not look for it in /proc */
 	return (struct cl_identity){ .pid = process, .pid_ns = 1, .start_time = 100 + process };
 }
 static void played_death(uint32_t process)
@@ -138,7 +138,7 @@ static void slots_are_claimed_once_and_given_back(void **state)
 	assert_int_equal(reaped.slots + reaped.settling, 0);
 	w = play(4);
 	assert_int_equal(cl_holder_claim(&r, &w, 20, 50), 1);
-	assert_int_equal(r.slot[1].claim, 2 << 8 | CL_SLOT_CLAIMED); /* an epoch of its own */
+	assert_int_equal(r.slot[1].claim, 2 << 8 | CL_SLOT_CLAIMED); /* each claim has a new epoch */
 	assert_int_equal(r.slot[1].who.pid, 4);
 	drop_region(&r);
 }
@@ -196,14 +196,17 @@ static void the_dead_make_room_before_all_slots_are_taken(void **state)
 		highest = (unsigned int)slot > highest ? (unsigned int)slot : highest;
 		played_death(p);
 	}
-	/* where there are few nobody looks: it is for the exporter to tell of those that did not close */
+	/* an importer looks for dead ones only in a crowd; the exporter reports those that did not close */
 	assert_in_range(highest, CL_CROWD, CL_SLOTS - 1);
 	for (unsigned int i = 0; i <= CL_SLOTS; i++)
 		assert_int_equal(lock_owner[i], 0);
 	drop_region(&r);
 }
 
-/* All of them at once: the first importer cannot know yet, and leaves what it saw to the next. */
+/*
+ * All importers die at once.  The first new importer cannot know yet that they are dead.  For the next
+ * one it records when it saw their locks free.
+ */
 static void who_finds_all_slots_taken_tells_the_next(void **state)
 {
 	struct cl_region r = make_played_region();
@@ -219,7 +222,7 @@ static void who_finds_all_slots_taken_tells_the_next(void **state)
 	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
 	w = play(5001);
 	assert_int_equal(cl_holder_claim(&r, &w, 1010 * MS, 50 * MS), -EUSERS);
-	/* another clock says nothing about this one */
+	/* a time of another clock is not compared with this clock */
 	w = play(5002);
 	w.time_ns = 1;
 	assert_int_equal(cl_holder_claim(&r, &w, 9000 * MS, 50 * MS), -EUSERS);
@@ -244,7 +247,7 @@ static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
 	w = play(5000);
 	assert_int_equal(cl_holder_claim(&r, &w, 1000 * MS, 50 * MS), -EUSERS);
 	assert_int_not_equal(r.lock_free[0], 0);
-	/* the exporter has it back meanwhile, and another takes it and dies */
+	/* meanwhile the exporter has reaped the slot, and another process claims it and dies */
 	play(6000);
 	cl_holder_reap(&r, watch, 1000 * MS, 0, NULL, NULL);
 	w = play(5001);
@@ -253,14 +256,14 @@ static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
 	w = play(5002);
 	assert_int_equal(cl_holder_claim(&r, &w, 1060 * MS, 50 * MS), -EUSERS);
 	assert_int_equal(cl_holder_claim(&r, &w, 1112 * MS, 50 * MS), 0);
-	/* one that somebody wrote */
+	/* a time that another process wrote */
 	played_death(5002);
 	w = play(5003);
 	assert_int_equal(cl_holder_claim(&r, &w, 2000 * MS, 50 * MS), -EUSERS);
 	r.lock_free[0] |= 0xffffffff;
 	assert_int_equal(cl_holder_claim(&r, &w, 2010 * MS, 50 * MS), -EUSERS);
 	assert_int_equal(cl_holder_claim(&r, &w, 2062 * MS, 50 * MS), 0);
-	/* a lock that is had again is none that was free */
+	/* a lock that a process has again was not free */
 	played_death(5003);
 	w = play(5004);
 	assert_int_equal(cl_holder_claim(&r, &w, 3000 * MS, 50 * MS), -EUSERS);
@@ -272,7 +275,7 @@ static void what_is_left_of_one_claim_is_not_of_the_next(void **state)
 	drop_region(&r);
 }
 
-/* A lock that is free only for a moment is no death, and settling starts again for each claim. */
+/* A lock that is free only for a moment means no death.  Each claim has a settle time of its own. */
 static void settling_begins_anew(void **state)
 {
 	struct cl_region r = make_played_region();
@@ -300,7 +303,7 @@ static void settling_begins_anew(void **state)
 	drop_region(&r);
 }
 
-/* Killed between the claim and writing its identity: only its lock tells. */
+/* A process was killed between its claim and the write of its identity: only its lock shows that. */
 static void a_claim_without_a_witness_is_reaped_by_its_lock(void **state)
 {
 	struct cl_region r = make_played_region();
@@ -331,13 +334,13 @@ static void a_new_image_reaps_what_its_former_one_held(void **state)
 	assert_int_equal(cl_holder_claim(&r, &other, 1, 50), 1);
 	assert_int_equal(hold(&r, 1, 0, 0, 1), 0);
 	cl_record_to_limbo(&r, 0, 1);
-	/* exec: same process, its locks and its context gone; no settling needed */
+	/* after exec: the same process without its locks and contexts; it need not settle */
 	played_death(1);
 	w = play(1);
 	assert_int_equal(cl_holder_claim(&r, &w, 2, 1000000), 0);
 	assert_int_equal(r.slot[0].claim, 2 << 8 | CL_SLOT_CLAIMED);
-	assert_int_equal(cl_record_holders(&r, 0, NULL, 0), 1); /* the other one's is left */
-	/* the same number after a reuse of the pid, or in another namespace, is another */
+	assert_int_equal(cl_record_holders(&r, 0, NULL, 0), 1); /* the hold of the other process stays */
+	/* the same pid after a reuse, or in another namespace, is another process */
 	w.start_time++;
 	playing = 3;
 	assert_int_equal(cl_holder_claim(&r, &w, 2, 1000000), 2);

@@ -79,11 +79,11 @@ static void a_leak_is_told_by_its_importer(void **state)
 
 static void what_the_importer_does_not_tell_stays(void **state)
 {
-	/* it says less, it lives and uses them, it says nothing */
+	/* in turn: the importer reports fewer blocks, it lives and uses them, it reports nothing */
 	assert_int_equal(told_by(EXPORTER RECLAIMED("3"), IMPORTER NOT_CLOSED("2"), RECLAIMED("3")), 0);
 	assert_int_equal(told_by(EXPORTER RECLAIMED("2"), LIVING NOT_CLOSED("2"), RECLAIMED("2")), 0);
 	assert_int_equal(told_by(EXPORTER RECLAIMED("2"), IMPORTER, RECLAIMED("2")), 0);
-	/* one of two holders says nothing */
+	/* one of two holders reports nothing */
 	assert_int_equal(told_by(EXPORTER HELD, IMPORTER NOT_CLOSED("2"), HELD), 0);
 }
 

@@ -168,7 +168,7 @@ IN_A_CHILD(another_caller_is_another_stack)
 		CHECK(in_taken(near[a]) && in_taken(far[b]));
 		CHECK(!in_taken(near[!a]) && !in_taken(far[!b]));
 	}
-	/* and one that is the same again is remembered in its turn */
+	/* and when the stack is the same again, it is cached again */
 	for (volatile int i = 0; i < 3; i++)
 		far[0](near[0]);
 	CHECK_EQUAL(!taken.walked, REMEMBERS);
@@ -197,7 +197,7 @@ BY_ITSELF static void large_frame(size_t room)
 	KEEP_FRAME;
 }
 
-/* The return addresses of the last time are still in memory, but inside a variable. */
+/* The return addresses of the previous call are still in memory, but inside a variable. */
 IN_A_CHILD(an_old_return_address_is_not_taken_for_one)
 {
 	void (*const way[])(size_t) = { small_frame, large_frame };
@@ -234,7 +234,7 @@ IN_A_CHILD(a_name_is_remembered_until_all_are_forgotten)
 		CHECK_EQUAL(taken.stack.name, i && REMEMBERS ? 5 : 0);
 		cl_stack_name(&taken.stack, 5);
 	}
-	/* another stack has it not, nor one that took the place of what is named late */
+	/* another stack does not have that name, nor has one that took the place of the stack */
 	for (volatile int i = 0; i < 4; i++) {
 		struct cl_stack before = taken.stack;
 
@@ -452,14 +452,14 @@ __attribute__((noinline)) static void deep(size_t room)
 	take_again(room < 1 << 20);
 }
 
-/* How large the first thread's stack may grow is not asked: near its beginning it is there. */
+/* The limit of the first thread's stack is not asked for: the part near its beginning always exists. */
 IN_A_CHILD(far_down_the_first_thread_is_walked)
 {
 	deep(512 << 10);
 	deep(2 << 20);
 }
 
-/* One of them is remembered where the interrupted one is to be. */
+/* The cache has one of them in the place where the interrupted one belongs. */
 static void take_at_many_places(void)
 {
 	cl_options.stack.number = 1;

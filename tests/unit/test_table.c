@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hash table for millions of elements (table.h): each element is found while it is in the table and
- * not after, whatever is added and removed beside it, also where there is no memory to grow (calloc() is
- * wrapped).
+ * The hash table for millions of elements (table.h).  An element is found as long as it is in the table,
+ * whatever is added and removed beside it.  The same holds when there is no memory to grow: calloc() is
+ * wrapped.
  */
 #include "tests/unit/child.h"
 
@@ -26,7 +26,7 @@ struct thing {
 static struct thing things[MANY];
 static struct cl_table table;
 
-/* Like device addresses: their low bits are 0, and they are near to each other. */
+/* The keys are like device addresses: their low bits are 0, and they are near to each other. */
 static uint64_t key_of(unsigned int i)
 {
 	return 0x7f0000000000u + i * 512ull;
@@ -44,7 +44,7 @@ static void take(unsigned int i)
 	things[i].in = false;
 }
 
-/* Every element is found, and met once by an iteration; nothing else is. */
+/* Checks that every element is found, that an iteration meets each once, and that nothing else is there. */
 static void is_right(void)
 {
 	struct cl_link *link, *next;

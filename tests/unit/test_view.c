@@ -57,7 +57,7 @@ static long long blocks_of(const struct cl_region *r)
 	return st.st_blocks;
 }
 
-/* How the reader sees @r: over its own descriptor (closing a second one would drop the locks). */
+/* The reader's view of @r.  It uses the descriptor of @r, because closing a second one would drop the locks. */
 static struct cl_view view_of(struct cl_region *r)
 {
 	return (struct cl_view){ .region = *r, .state = CL_ALIVE, .borrowed = true, .now = cl_now() };
@@ -286,7 +286,7 @@ static void imports_findings_and_stacks_are_read_back(void **state)
 	assert_int_equal(frame.offset, 0x900);
 	assert_string_equal(frame.path, "/bin/?x");
 	assert_int_equal(frame.build_id_length, 0);
-	/* a call that is the last of its module returns to behind it */
+	/* the last call of a module returns to an address behind the module */
 	assert_true(cl_view_stack_frame(&view, 1, 1, &frame));
 	assert_int_equal(frame.offset, 0x1000);
 	assert_int_equal(strlen(frame.path), sizeof modules[1].path);
@@ -362,7 +362,7 @@ static void lies_in_a_file_lead_nowhere_and_take_no_memory(void)
 		atomic_store(&r.header->findings, lies[i]);
 		ask_all(&view);
 	}
-	/* what was asked for and is not there was not made by asking */
+	/* a question about a missing block has created nothing */
 	CHECK_EQUAL(blocks_of(&r), before);
 	/* everything that grows, and the fixed part behind the magic, full of ones */
 	memset(r.word_pages, 0xff, CL_PAGE);
@@ -413,7 +413,7 @@ static void what_is_open_already_is_not_opened_again(void **state)
 		CHECK(strstr(process.command, "test_view"));
 		cl_view_close(&seen);
 		CHECK(!seen.region.header);
-		/* by who it is, among others */
+		/* found by its process, among other files */
 		CHECK_EQUAL(cl_view_open_process(&seen, folder_fd, &me, NULL), 0);
 		CHECK_EQUAL(seen.region.file_id, other.file_id);
 		cl_view_close(&seen);

@@ -219,12 +219,16 @@ def main():
     parser.add_argument("--out", default=TOP / "build" / "wheel" / "dist")
     parser.add_argument("--work", default=TOP / "build" / "wheel", type=pathlib.Path)
     parser.add_argument("--jobs", default=os.cpu_count() or 2, type=int)
+    parser.add_argument("--compiler", action="store_true", help="only fetch the compiler")
     parser.add_argument("architecture", nargs="*", default=sorted(TAGS), help="x86_64, aarch64; default: both")
     args = parser.parse_args()
     for arch in args.architecture:
         if arch not in TAGS:
             parser.error(f"{arch}: one of {', '.join(sorted(TAGS))}")
     args.work.mkdir(parents=True, exist_ok=True)
+    if args.compiler:
+        find_zig(args.work.resolve())
+        return
     for wheel in build(args.out, args.architecture, args.work.resolve(), args.jobs):
         print(f"{wheel}  {wheel.stat().st_size} bytes")
 
