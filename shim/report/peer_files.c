@@ -53,3 +53,19 @@ const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_i
 	report->peers++;
 	return report->peer[i].err ? NULL : &report->peer[i].view;
 }
+
+uint32_t cl_report_holder_stack(struct cl_report *report, const struct cl_report_group *g, unsigned int index,
+				const struct cl_view **view)
+{
+	struct cl_view_holder h;
+	struct cl_view_import import;
+
+	*view = NULL;
+	if (!cl_view_slot(report->view, g->holder[index].slot, &h) || !h.who.pid)
+		return 0;
+	*view = cl_report_peer(report, &h.who, 0);
+	if (!*view || !cl_view_import_of(*view, report->process.file_id, g->holder[index].record,
+					 g->holder[index].generation, &import))
+		return 0;
+	return import.stack;
+}

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shim/report/peer_files.h"
 #include "shim/report/report_table.h"
 
 enum {
@@ -375,45 +376,85 @@ static void add_python_names(struct names *names, const struct cl_view *view, ui
 }
 
 /*
- * Collects the names of @g's frames that a pattern may match, Python's before the others of a
- * stack.  They lie in @room.  Returns how many.
+ * Adds the names of a stack's frames that a pattern may match, Python's before the others.  A frame
+ * without any is a frame all the same: what it calls is another place than what its caller calls.
  */
-static unsigned int names_of(struct cl_report *report, const struct cl_report_group *g,
-			     const char *names[NAMES], char *room, size_t size)
+static void add_stack(struct names *all, struct cl_report *report, const struct cl_view *view, uint32_t stack)
 {
-	struct names all = { .name = names, .room = room, .left = size };
+	unsigned int depth = cl_view_stack_depth(view, stack);
 
-	for (int s = 0; s < 2; s++) {
-		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
+	add_python_names(all, view, stack);
+	for (unsigned int i = 0; i < depth; i++) {
+		struct cl_report_symbol symbol = { .line = 0 };
+		struct cl_view_frame frame;
+		unsigned int before = all->n;
+		char place[256];
 
-		add_python_names(&all, report->view, g->stack[s]);
-		for (unsigned int i = 0; i < depth; i++) {
-			struct cl_report_symbol symbol = { .line = 0 };
-			struct cl_view_frame frame;
-			char place[256];
-
-			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame))
-				continue;
-			if (report->resolve)
-				report->resolve(report->data, report->view, &frame, &symbol);
-			snprintf(place, sizeof(place), "%s+%#llx", frame.path, (unsigned long long)frame.offset);
-			add_name(&all, symbol.function);
-			add_name(&all, symbol.file);
-			add_name(&all, frame.path);
-			if (frame.path[0])
-				add_name(&all, place);
-			end_names(&all);
-		}
-		end_names(&all);
+		if (!cl_view_stack_frame(view, stack, i, &frame))
+			continue;
+		if (report->resolve)
+			report->resolve(report->data, view, &frame, &symbol);
+		snprintf(place, sizeof(place), "%s+%#llx", frame.path, (unsigned long long)frame.offset);
+		add_name(all, symbol.function);
+		add_name(all, symbol.file);
+		add_name(all, frame.path);
+		if (frame.path[0])
+			add_name(all, place);
+		if (all->n == before)
+			add_name(all, CL_SUPPRESS_NAMELESS);
+		end_names(all);
 	}
-	return all.n;
+	end_names(all);
+}
+
+static char room[1 << 17]; /* there is one report at a time in a process */
+
+/* Finds the suppression of @class (NULL: without a class) that matches the stacks of the group itself. */
+static struct cl_suppression *find_own(struct cl_report *report, const struct cl_report_group *g, const char *class)
+{
+	const char *names[NAMES];
+	struct names all = { .name = names, .room = room, .left = sizeof(room) };
+
+	for (int s = 0; s < 2; s++)
+		add_stack(&all, report, report->view, g->stack[s]);
+	return cl_suppress_find(report->suppressions, class, names, all.n);
+}
+
+/* The same for the stack of a holder's open. */
+static struct cl_suppression *find_holders(struct cl_report *report, const struct cl_report_group *g,
+					   unsigned int index, const char *class)
+{
+	const char *names[NAMES];
+	struct names all = { .name = names, .room = room, .left = sizeof(room) };
+	const struct cl_view *its;
+	uint32_t stack = cl_report_holder_stack(report, g, index, &its);
+
+	if (!stack)
+		return NULL;
+	add_stack(&all, report, its, stack);
+	return cl_suppress_find(report->suppressions, class, names, all.n);
+}
+
+/* Returns the suppression that hides @g, or NULL. */
+static struct cl_suppression *find(struct cl_report *report, const struct cl_report_group *g)
+{
+	const char *class = cl_report_classes[g->class].name;
+	struct cl_suppression *by = find_own(report, g, NULL);
+
+	if (by)
+		return by;
+	if (!g->holders)
+		return g->other_holds || g->pinned ? NULL : find_own(report, g, class);
+	if (g->other_holds || g->pinned || g->own_opens)
+		return NULL;
+	for (unsigned int i = 0; i < g->holders && (i == 0 || by); i++)
+		by = find_holders(report, g, i, class);
+	return by;
 }
 
 static void suppress(struct cl_report *report)
 {
-	static char room[1 << 17]; /* there is one report at a time in a process */
 	struct cl_report_table *table = report->table;
-	const char *names[NAMES];
 
 	if (!report->suppressions || !report->suppressions->n)
 		return;
@@ -423,8 +464,7 @@ static void suppress(struct cl_report *report)
 
 		if (!(cl_report_classes[g->class].what & CL_REPORT_FOUND) || g->others)
 			continue;
-		by = cl_suppress_find(report->suppressions, names,
-				      names_of(report, g, names, room, sizeof(room)));
+		by = find(report, g);
 		if (!by)
 			continue;
 		by->blocks += g->n;

@@ -134,11 +134,12 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
  * The patterns of a "stack:" suppression, one a frame of the program itself, from the innermost.
  * cl_pattern_add() leaves out frames of interpreters, of CUDA, of the C library and the like, which
  * stand in the stacks of all programs.  `main` alone is in all of them, too: there a place stands
- * for it.  A frame without a @function gives its place, MODULE+0xOFFSET.
+ * for it.  A frame without a @function gives its place, MODULE+0xOFFSET.  A frame with neither is left
+ * out, but if it is the innermost one, there is no pattern.
  */
 struct cl_pattern {
 	char text[2048]; /* "": no frame of the program is known, so there is no suppression */
-	bool cut;	 /* there was no room for more */
+	bool cut;	 /* there was no room for more; with "" in `text`: the innermost frame has no name */
 	bool gap;	 /* the last frame was left out: "..." stands for it */
 };
 void cl_pattern_add(struct cl_pattern *pattern, const char *function, const char *path, uint64_t offset);

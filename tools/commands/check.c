@@ -298,6 +298,10 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	if (cl_options.suppressions.text[0] &&
 	    cu_report_suppressions(command, &known, cl_options.suppressions.text))
 		report.suppressions = &known;
+	if (known.unknown) { /* before CMD runs: a user believes that it hides something */
+		cu_check_folder_remove(&folder);
+		return CU_FAILED;
+	}
 	/* this process applies these options, so that they don't change how CMD ends */
 	if (setenv("CULIMBO_STRICT", "1", 0) || setenv("CULIMBO_KEEP_DEAD", "1h", 1) ||
 	    setenv("CULIMBO_KEEP_DEAD_BYTES", "0", 1) || setenv("CULIMBO_REPORT", "always", 1) ||

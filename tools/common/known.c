@@ -79,15 +79,18 @@ static void end_names(struct names *names)
 static bool add_names(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
 {
 	struct names *names = data;
+	unsigned int before = names->n;
 	char place[256];
 
 	snprintf(place, sizeof(place), "%s+%#" PRIx64, frame->path, frame->offset);
 	add_name(names, symbol->function);
 	add_name(names, symbol->file);
-	if (frame->path[0]) { /* else it is a Python frame */
+	if (frame->path[0]) { /* else it is Python's, or was made at run time */
 		add_name(names, frame->path);
 		add_name(names, place);
 	}
+	if (names->n == before)
+		add_name(names, CL_SUPPRESS_NAMELESS);
 	end_names(names);
 	return true;
 }
@@ -116,46 +119,77 @@ static void each_frame(struct cu_known *known, char *object, const char *key,
 	}
 }
 
-/*
- * Reads the names that @frames already have, for code without a module: the values of their
- * members @key.
- */
-static void add_known(struct names *names, const char *frames, const char *key)
+/* Finds the suppression of @class (NULL: without a class) that matches the @n stacks @key of @object. */
+static struct cl_suppression *find_stacks(struct cu_known *known, char *object, const char *const *key, int n,
+					  const char *class)
 {
-	char name[256], word[16];
-
-	snprintf(word, sizeof(word), "\"%s\":", key);
-	for (; (frames = strstr(frames, word)) != NULL; frames++)
-		if (cu_object_text(frames, key, name, sizeof(name)))
-			add_name(names, name);
-}
-
-static struct cl_suppression *find(struct cu_known *known, char *object)
-{
-	static const char *const stacks[] = { "stack", "other_stack" };
 	static struct names names;
-	char *frames, *end;
 
-	if (!known->suppressions || !known->suppressions->n)
-		return NULL;
 	names.n = 0;
 	names.used = 0;
-	for (unsigned int i = 0; i < 2; i++) {
-		each_frame(known, object, stacks[i], add_names, &names);
-		end_names(&names);
-	}
-	for (unsigned int i = 0; i < 2; i++) {
-		frames = cu_object_array(object, stacks[i], &end);
-		if (!frames)
-			continue;
-		*end = 0;
-		add_known(&names, frames, "function");
-		add_known(&names, frames, "file");
-		*end = ']';
+	for (int i = 0; i < n; i++) {
+		each_frame(known, object, key[i], add_names, &names);
 		end_names(&names);
 	}
 	end_names(&names);
-	return cl_suppress_find(known->suppressions, names.name, names.n);
+	return cl_suppress_find(known->suppressions, class, names.name, names.n);
+}
+
+/*
+ * Calls @each with the objects of the holders of @object, each ended behind it, until it returns false.
+ * Returns how many there are.
+ */
+static unsigned int each_holder(char *object, bool (*each)(void *data, char *holder), void *data)
+{
+	static const char first[] = "\"holders\":[{", next[] = ",{\"pid\":";
+	char *holder = strstr(object, first), *end;
+	bool more = true;
+	unsigned int n = 0;
+
+	for (holder = holder ? holder + sizeof(first) - 2 : NULL; holder; holder = end ? end + 1 : NULL) {
+		end = strstr(holder, next);
+		if (end)
+			*end = 0;
+		more = more && each(data, holder);
+		if (end)
+			*end = ',';
+		n++;
+	}
+	return n;
+}
+
+struct found {
+	struct cu_known *known;
+	const char *class;
+	struct cl_suppression *by;
+};
+
+static bool find_holder(void *data, char *holder)
+{
+	static const char *const opened[] = { "open_stack" };
+	struct found *found = data;
+
+	found->by = find_stacks(found->known, holder, opened, 1, found->class);
+	return found->by != NULL;
+}
+
+/* The same rule as in shim/report/report.c. */
+static struct cl_suppression *find(struct cu_known *known, char *object, const char *class)
+{
+	static const char *const stacks[] = { "stack", "other_stack" };
+	struct found found = { .known = known, .class = class };
+	struct cl_suppression *by;
+	bool others;
+
+	if (!known->suppressions || !known->suppressions->n)
+		return NULL;
+	by = find_stacks(known, object, stacks, 2, NULL);
+	if (by)
+		return by;
+	others = strstr(object, "\"other_holds\":") || strstr(object, "\"pinned\":");
+	if (!each_holder(object, find_holder, &found))
+		return others ? NULL : find_stacks(known, object, stacks, 2, class);
+	return others || strstr(object, "\"own_opens\":") ? NULL : found.by;
 }
 
 struct taken {
@@ -167,7 +201,7 @@ static bool take_frame(void *data, const struct cl_view_frame *frame, const stru
 {
 	struct taken *taken = data;
 
-	if (!frame->path[0] && symbol->file[0]) {
+	if (!frame->address) {
 		taken->python = true;
 		cl_pattern_add_python(&taken->pattern, symbol->function, symbol->file);
 		return true;
@@ -179,20 +213,43 @@ static bool take_frame(void *data, const struct cl_view_frame *frame, const stru
 	return true;
 }
 
+struct generating {
+	struct cu_known *known;
+	struct cl_suppressible of;
+	char before[sizeof(((struct cl_pattern *)0)->text)]; /* the pattern of the holder before */
+	unsigned int n;
+};
+
+static bool generate_holder(void *data, char *holder)
+{
+	struct generating *g = data;
+	struct taken taken = { .python = false };
+
+	each_frame(g->known, holder, "open_stack", take_frame, &taken);
+	if (!g->n++ || strcmp(taken.pattern.text, g->before))
+		cl_report_say_pattern(g->known->generate, &g->of, &taken.pattern);
+	memcpy(g->before, taken.pattern.text, sizeof(g->before));
+	return true;
+}
+
 static void generate(struct work *w, char *object, int class)
 {
 	struct taken taken = { .python = false };
 	struct cl_suppressible of = { .class = cl_report_classes[class].name, .n = cu_object_number(object, "count"),
 				      .bytes = cu_object_number(object, "bytes"),
 				      .pid = (uint32_t)cu_object_number(object, "pid") };
+	struct generating generating = { .known = w->known };
 
-	/* the first stack says where it happened */
-	each_frame(w->known, object, "stack", take_frame, &taken);
-	if (!taken.pattern.text[0])
-		each_frame(w->known, object, "other_stack", take_frame, &taken);
 	of.what = strstr(object, "\"kind\":\"event\"") ? of.n == 1 ? "event" : "events" :
 		  cl_report_classes[class].what & CL_REPORT_AN_IMPORT ? of.n == 1 ? "import" : "imports" :
 		  of.n == 1 ? "block" : "blocks";
+	generating.of = of;
+	if (each_holder(object, generate_holder, &generating))
+		return;
+	/* the first stack says where it happened */
+	each_frame(w->known, object, "stack", take_frame, &taken);
+	if (!taken.pattern.text[0] && !taken.pattern.cut)
+		each_frame(w->known, object, "other_stack", take_frame, &taken);
 	cl_report_say_pattern(w->known->generate, &of, &taken.pattern);
 }
 
@@ -341,7 +398,7 @@ static void take_group(struct work *w, char *object)
 			write_told(w, object, by);
 		return;
 	}
-	suppression = finding && class < CL_REPORT_CLASSES ? find(known, object) : NULL;
+	suppression = finding && class < CL_REPORT_CLASSES ? find(known, object, cl_report_classes[class].name) : NULL;
 	if (suppression) {
 		suppression->blocks += n;
 		suppression->bytes += bytes;

@@ -524,6 +524,40 @@ static const char *next_python(const char *line, struct cl_report_symbol *symbol
 	return end;
 }
 
+/* Copies the text of member @key of the object from @at to @end to @to, "" if it has none. */
+static void take_member(const char *at, const char *end, const char *key, char *to, size_t size)
+{
+	const char *value = strstr(at, key);
+
+	to[0] = 0;
+	if (value && value < end)
+		unescape(to, size, value + strlen(key), string_end(value + strlen(key)));
+}
+
+/*
+ * Finds the first frame that is not Python's in @line: {"address":"0x..."...  Returns its end, at its
+ * brace; NULL: there is none.
+ */
+static const char *next_of_any(const char *line, struct cl_view_frame *frame, struct cl_report_symbol *symbol)
+{
+	static const char address[] = "{\"address\":\"";
+	const char *at = strstr(line, address), *end = at, *module;
+
+	*frame = (struct cl_view_frame){ .offset = 0 };
+	*symbol = (struct cl_report_symbol){ .line = 0 };
+	while (end && *end && *end != '}')
+		end = *end == '"' ? string_end(end + 1) + 1 : end + 1;
+	if (!end || !*end)
+		return NULL;
+	take_member(at, end, "\"function\":\"", symbol->function, sizeof(symbol->function));
+	take_member(at, end, "\"file\":\"", symbol->file, sizeof(symbol->file));
+	module = strstr(at, "\"module\":\"");
+	if (module && module < end)
+		next_frame(module, frame);
+	frame->address = strtoull(at + sizeof(address) - 1, NULL, 16);
+	return end;
+}
+
 void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 		     bool (*each)(void *data, const struct cl_view_frame *frame,
 				  const struct cl_report_symbol *symbol), void *data)
@@ -534,8 +568,9 @@ void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 	for (const char *at = line; (at = next_python(at, &symbol)) != NULL;)
 		if (!each(data, &frame, &symbol))
 			return;
-	while ((line = next_frame(line, &frame)) != NULL) {
-		cu_symbols_resolve(symbols, NULL, &frame, &symbol);
+	while ((line = next_of_any(line, &frame, &symbol)) != NULL) {
+		if (frame.path[0])
+			cu_symbols_resolve(symbols, NULL, &frame, &symbol);
 		if (!each(data, &frame, &symbol))
 			return;
 	}
