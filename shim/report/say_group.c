@@ -4,11 +4,56 @@
 #include <string.h>
 
 #include "shim/diag/note_words.h"
+#include "shim/report/fit.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
 #include "shim/report/shown.h"
 #include "shim/report/title.h"
+
+/* ------------------------------------------------------------------ what fits */
+/* Of the group that is printed.  There is one report at a time in a process. */
+static struct {
+	bool on;	/* its text has a limit */
+	bool measuring; /* nothing is printed: the lines are counted */
+	unsigned int stacks, frame; /* so many stacks were begun; the next frame of the last one */
+	struct cl_fit fit;
+} limit;
+
+/* Begins a stack of the text.  @last: see fit.h.  Returns false if it is left out. */
+static bool stack_fits(struct cl_report *report, bool last)
+{
+	if (report->emit.json || !limit.on)
+		return true;
+	limit.frame = 0;
+	if (limit.measuring && limit.fit.n < CL_FIT_STACKS)
+		limit.fit.stack[limit.fit.n++] = (struct cl_fit_stack){ .last = last };
+	return limit.stacks++ < limit.fit.n && (limit.measuring || limit.fit.stack[limit.stacks - 1].shown);
+}
+
+bool cl_report_frame_fits(struct cl_report *report)
+{
+	unsigned int more;
+	bool shown;
+
+	if (report->emit.json || !limit.on)
+		return true;
+	if (limit.measuring) {
+		limit.fit.stack[limit.stacks - 1].lines++;
+		return true;
+	}
+	shown = cl_fit_is_shown(&limit.fit.stack[limit.stacks - 1], limit.frame++, &more);
+	if (more)
+		cl_emit_words(&report->emit, CL_FIT_MORE_FRAMES, more, more == 1 ? "" : "s");
+	return shown;
+}
+
+static void say_more_stacks(struct cl_report *report)
+{
+	if (limit.on && !limit.measuring && limit.fit.left_out)
+		cl_emit_words(&report->emit, CL_FIT_MORE_STACKS, limit.fit.left_out,
+			      limit.fit.left_out == 1 ? "" : "s");
+}
 
 /* ---------------------------------------------------------------------- stacks */
 static void say_frame(struct cl_report *report, const struct cl_view *view, unsigned int index,
@@ -63,20 +108,24 @@ static unsigned int say_frames(struct cl_report *report, const struct cl_view *v
 			continue;
 		if (python && cl_report_is_interpreter(frame.path))
 			break;
-		say_frame(report, view, i - first, &frame);
+		if (cl_report_frame_fits(report))
+			say_frame(report, view, i - first, &frame);
 		n++;
 	}
 	return n;
 }
 
-/* @key is for JSON, which has all frames.  The text has @happened, as "freed from", before it. */
+/*
+ * @key is for JSON, which has all frames.  The text has @happened, as "freed from", before it.  @last: it
+ * is left out first.
+ */
 static void say_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack,
-		      const char *key, const char *happened)
+		      const char *key, const char *happened, bool last)
 {
 	bool json = report->emit.json;
 	unsigned int n;
 
-	if (!view || !cl_view_stack_depth(view, stack))
+	if (!view || !cl_view_stack_depth(view, stack) || !stack_fits(report, last))
 		return;
 	cl_emit_words(&report->emit, "    %s\n", happened);
 	/* who reads JSON from the start finds the program's own code first */
@@ -106,8 +155,8 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 	cl_emit_string(e, "name", h.name, " (", ", ");
 	cl_emit_string(e, "state", h.alive ? "alive" : "dead", "", ")");
 	if (g->n > 1)
-		cl_emit_words(e, g->kind == CL_EVENT ? ", %llu events" : ", %llu blocks",
-			      (unsigned long long)g->holder[index].n);
+		cl_emit_words(e, ", %llu %s", (unsigned long long)g->holder[index].n,
+			      cl_report_what(g, g->holder[index].n != 1));
 	cl_emit_number(e, "blocks", g->holder[index].n, NULL, "");
 	cl_emit_age(e, "since_ns", cl_report_age(report, h.since), ", for ", "");
 	if (its) {
@@ -127,7 +176,7 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 		cl_emit_number(e, "opens", import.opens, NULL, "");
 		snprintf(words, sizeof(words), "opened %s ago, from",
 			 cl_emit_format_age(age, cl_report_age(report, import.since)));
-		say_stack(report, its, import.stack, "open_stack", words);
+		say_stack(report, its, import.stack, "open_stack", words, index > 0);
 	}
 	cl_emit_object_end(e);
 }
@@ -135,14 +184,21 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 static void say_holders(struct cl_report *report, const struct cl_report_group *g)
 {
 	struct cl_emit *e = &report->emit;
+	unsigned int shown = e->json || report->full_stacks || g->holders <= CL_REPORT_HOLDERS_IN_TEXT ?
+				     g->holders : CL_REPORT_HOLDERS_IN_TEXT;
+	uint64_t others = g->other_holds;
 
 	cl_emit_array(e, "holders");
-	for (unsigned int i = 0; i < g->holders; i++)
+	for (unsigned int i = 0; i < shown; i++)
 		say_holder(report, g, i);
 	cl_emit_array_end(e);
+	for (unsigned int i = shown; i < g->holders; i++)
+		others += g->holder[i].n;
+	if (others)
+		cl_emit_words(e, others == 1 ? "    and %llu hold of another process\n" :
+					       "    and %llu holds of other processes\n", (unsigned long long)others);
 	if (g->other_holds)
-		cl_emit_number(e, "other_holds", g->other_holds, "    and ",
-			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");
+		cl_emit_number(e, "other_holds", g->other_holds, NULL, "");
 	if (g->pinned)
 		cl_emit_number(e, "pinned", g->pinned,
 			       "    kept until this process ends, since an importer that could not register may have it: ", "\n");
@@ -339,13 +395,13 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 	if (row->other_happened)
 		snprintf(other, sizeof(other), "%s from", other_happened(g));
 	if (other[0] && other_first)
-		say_stack(report, report->view, g->stack[1], "other_stack", other);
+		say_stack(report, report->view, g->stack[1], "other_stack", other, false);
 	/* only its exporter knew the stack of the free */
 	if (is_stale && !g->others && !g->stack[1])
 		cl_emit_words(&report->emit, "    where it was %s is no longer known\n", other_happened(g));
-	say_stack(report, report->view, g->stack[0], "stack", first);
+	say_stack(report, report->view, g->stack[0], "stack", first, false);
 	if (other[0] && !other_first)
-		say_stack(report, report->view, g->stack[1], "other_stack", other);
+		say_stack(report, report->view, g->stack[1], "other_stack", other, false);
 }
 
 /* What only notes have: for JSON, since the title says it. */
@@ -361,8 +417,7 @@ static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 		cl_emit_number(e, "result", g->result, NULL, "");
 }
 
-void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
-			 bool say_hint)
+static void say_whole(struct cl_report *report, const struct cl_report_group *g, const char *hint, bool say_hint)
 {
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	struct cl_emit *e = &report->emit;
@@ -399,6 +454,7 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	say_stacks(report, g);
 	if ((row->what & CL_REPORT_A_BLOCK) && e->json)
 		say_holders(report, g);
+	say_more_stacks(report);
 	if (say_hint) {
 		cl_emit_words(e, "    ");
 		cl_emit_paint(e, CL_EMIT_HINT);
@@ -407,4 +463,27 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	}
 	cl_emit_string(e, "hint", hint, say_hint ? "" : NULL, "\n");
 	cl_emit_line_end(e);
+}
+
+void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
+			 bool say_hint)
+{
+	struct cl_emit *e = &report->emit;
+	unsigned int others;
+
+	/* text with objects behind it is cut when names have been added to it (tools/common/known.c) */
+	limit.on = !e->json && !report->both && !report->full_stacks;
+	limit.stacks = limit.fit.n = 0;
+	if (limit.on) {
+		limit.measuring = e->dry = true;
+		e->lines = 0;
+		say_whole(report, g, hint, say_hint);
+		limit.measuring = e->dry = false;
+		others = e->lines;
+		for (unsigned int i = 0; i < limit.fit.n; i++)
+			others -= 1 + limit.fit.stack[i].lines;
+		cl_fit(&limit.fit, others);
+		limit.stacks = 0;
+	}
+	say_whole(report, g, hint, say_hint);
 }

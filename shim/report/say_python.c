@@ -39,6 +39,8 @@ void cl_report_say_python(struct cl_report *report, const struct cl_view *view, 
 	snprintf(name, sizeof(name), "%s_python", key);
 	cl_emit_array(e, name);
 	for (unsigned int i = 0; i < depth && cl_view_python_frame(view, stack, i, &frame); i++) {
+		if (!cl_report_frame_fits(report))
+			continue;
 		cl_emit_object(e, NULL);
 		cl_emit_words(e, "      #%u", number + i);
 		cl_emit_string(e, "function", frame.function, " ", "");
@@ -51,7 +53,8 @@ void cl_report_say_python(struct cl_report *report, const struct cl_view *view, 
 	cl_emit_array_end(e);
 	if (unread) {
 		snprintf(name, sizeof(name), "%s_python_unread", key);
-		cl_emit_words(e, depth ? "      further Python frames not read\n" : "      Python frames not read\n");
+		if (cl_report_frame_fits(report))
+			cl_emit_words(e, depth ? "      further Python frames not read\n" : "      Python frames not read\n");
 		cl_emit_flag(e, name, true);
 	}
 }

@@ -19,6 +19,7 @@
 #include "shim/base/log.h"
 #include "shim/report/origin.h"
 #include "shim/report/report.h"
+#include "shim/report/fit.h"
 #include "shim/report/suppress.h"
 
 /* What @value becomes, in text or in JSON. */
@@ -248,6 +249,50 @@ static void no_suppression_is_made_of_what_all_programs_have(void **state)
 	assert_int_equal(p.text[strlen(p.text) - 1], '$');
 }
 
+static void stacks_fit(void **state)
+{
+	unsigned int more, lines, left_out, shown, hidden;
+
+	/* up to 11 lines of other things (a group has 10), and up to 6 stacks of up to 40 frames, of which some are other holders' */
+	for (unsigned int others = 2; others <= 11; others++)
+		for (unsigned int n = 1; n <= 6; n++)
+			for (unsigned int depth = 1; depth <= 40; depth++) {
+				struct cl_fit fit = { .n = n };
+
+				lines = others;
+				left_out = 0;
+				for (unsigned int i = 0; i < n; i++)
+					fit.stack[i] = (struct cl_fit_stack){ .lines = 1 + (depth + 7 * i) % 40,
+									      .last = i && i < 3 };
+				cl_fit(&fit, others);
+				for (unsigned int i = 0; i < n; i++) {
+					const struct cl_fit_stack *stack = &fit.stack[i];
+
+					left_out += !stack->shown;
+					if (!stack->shown)
+						continue;
+					lines += 1 + stack->shown;
+					shown = hidden = 0;
+					for (unsigned int f = 0; f < stack->lines; f++) {
+						shown += (unsigned int)cl_fit_is_shown(stack, f, &more);
+						hidden += more;
+					}
+					assert_int_equal(shown + hidden, stack->lines);
+					assert_int_equal(shown + !!hidden, stack->shown);
+					assert_int_not_equal(hidden, 1); /* it would take no less room */
+					/* the innermost frame, and if there is room the outermost */
+					assert_true(cl_fit_is_shown(stack, 0, &more));
+					if (stack->shown > 3)
+						assert_true(cl_fit_is_shown(stack, stack->lines - 1, &more));
+				}
+				assert_int_equal(left_out, fit.left_out);
+				assert_true(fit.stack[0].shown);
+				assert_true(lines + !!left_out <= CL_FIT_LINES);
+				if (fit.n == 1 && others + 1 + fit.stack[0].lines <= CL_FIT_LINES)
+					assert_int_equal(fit.stack[0].shown, fit.stack[0].lines);
+			}
+}
+
 static void paths_have_names(void **state)
 {
 	char path[256], expected[256], host[128];
@@ -305,6 +350,7 @@ int main(void)
 		cmocka_unit_test(files_of_suppressions_are_read),
 		cmocka_unit_test(a_stack_is_suppressed_only_as_a_whole),
 		cmocka_unit_test(no_suppression_is_made_of_what_all_programs_have),
+		cmocka_unit_test(stacks_fit),
 		cmocka_unit_test(paths_have_names),
 		cmocka_unit_test(origins_are_read),
 	};

@@ -422,7 +422,7 @@ static const struct cu_option options[] = {
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "a file of known findings (CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions for the findings, instead of the findings" },
-	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames, also those around the program's own" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames and holders, also CUDA's frames: without it a finding has at most 15 lines" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
 	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "do not fail if no CUDA call of CMD reaches culimbo" },
 	{ "wait", OPTION_WAIT, "DURATION", "how long to wait, when CMD has ended, for processes that it left running (default 1s)" },

@@ -516,7 +516,7 @@ static const struct cu_option options[] = {
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions for the findings, instead of the findings" },
 	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "show modules and offsets only" },
-	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames, also those around the program's own" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames and holders, also CUDA's frames: without it a finding has at most 15 lines" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
 	CU_USER_OPTION(OPTION_USER),
 	{ "dir", OPTION_DIR, "DIR",

@@ -25,7 +25,7 @@
 #include "tools/common/start.h"
 
 enum {
-	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_NAMES, OPTION_VARIABLE
+	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_NAMES, OPTION_FULL_STACKS, OPTION_VARIABLE
 };
 
 /* Options that set a variable of the library for CMD: --grace=1s is CULIMBO_GRACE=1s. */
@@ -113,6 +113,10 @@ static int run(const struct cu_command *command, int argc, char **argv)
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
 			break;
+		case OPTION_FULL_STACKS:
+			if (setenv("CULIMBO_FULL_STACKS", "1", 1))
+				return CU_FAILED;
+			break;
 		case OPTION_NAMES:
 			names = true;
 			break;
@@ -157,6 +161,8 @@ static const struct cu_option options[] = {
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "a file of known findings (CULIMBO_SUPPRESSIONS)" },
 	{ "names", OPTION_NAMES, NULL,
 	  "print all reports when CMD has ended, with functions and lines; CMD runs as a child" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL,
+	  "reports show all frames and holders: without it a finding has at most 15 lines (CULIMBO_FULL_STACKS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "reports list the suppressions that matched" },
 	{ .name = NULL },
 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/report/fit.h"
 #include "shim/report/report_table.h"
 #include "shim/report/say_python.h"
 #include "tools/common/known.h"
@@ -318,8 +319,65 @@ static void begin_section(struct work *w, const char *object)
 	s->events = events;
 }
 
+static bool is_of_stack(const char *line)
+{
+	return !strncmp(line, "      ", 6);
+}
+
+/* Writes the lines of a group, @text, without the frames that do not fit (shim/report/fit.h). */
+static void write_fitting(FILE *to, char *text)
+{
+	static const char opened[] = "    opened ", from[] = "ago, from", hint[] = "HINT: ";
+	struct cl_fit fit = { .n = 0 };
+	unsigned int others = 0, stack = 0, frame = 0, more;
+	bool holder = false, said = false;
+
+	for (int writing = 0; writing < 2; writing++) {
+		for (char *line = text, *end; *line; line = end) {
+			bool title;
+
+			end = line + strcspn(line, "\n");
+			end += *end == '\n';
+			title = !is_of_stack(line) && is_of_stack(end);
+			if (title && !writing && fit.n < CL_FIT_STACKS) {
+				bool holders = !strncmp(line, opened, sizeof(opened) - 1) &&
+					       memmem(line, (size_t)(end - line), from, sizeof(from) - 1);
+
+				fit.stack[fit.n++] = (struct cl_fit_stack){ .last = holders && holder };
+				holder = holder || holders;
+			} else if (!writing && is_of_stack(line) && fit.n) {
+				fit.stack[fit.n - 1].lines++;
+			} else if (!writing) {
+				others++;
+			} else if (title && stack < fit.n) {
+				frame = 0;
+				if (fit.stack[stack++].shown)
+					fwrite(line, 1, (size_t)(end - line), to);
+			} else if (is_of_stack(line) && stack) {
+				const struct cl_fit_stack *its = &fit.stack[stack - 1];
+				bool shown = its->shown && cl_fit_is_shown(its, frame++, &more);
+
+				if (its->shown && more)
+					fprintf(to, CL_FIT_MORE_FRAMES, more, more == 1 ? "" : "s");
+				if (shown)
+					fwrite(line, 1, (size_t)(end - line), to);
+			} else {
+				if (fit.left_out && !said && memmem(line, (size_t)(end - line), hint, sizeof(hint) - 1)) {
+					fprintf(to, CL_FIT_MORE_STACKS, fit.left_out, fit.left_out == 1 ? "" : "s");
+					said = true;
+				}
+				fwrite(line, 1, (size_t)(end - line), to);
+			}
+		}
+		if (!writing)
+			cl_fit(&fit, others);
+	}
+	if (fit.left_out && !said)
+		fprintf(to, CL_FIT_MORE_STACKS, fit.left_out, fit.left_out == 1 ? "" : "s");
+}
+
 /* Writes the lines of a group, with the stack @joined of its exporter's free before the hint. */
-static void write_group(struct work *w, char *text, uint64_t exporter, const char *joined)
+static void write_named(struct work *w, char *text, uint64_t exporter, const char *joined)
 {
 	static const char of[] = "    of process ", hint[] = "    HINT: ";
 	char *copy, title[64];
@@ -347,6 +405,22 @@ static void write_group(struct work *w, char *text, uint64_t exporter, const cha
 		}
 		*end = was;
 	}
+}
+
+/* The same, without the frames that do not fit. */
+static void write_group(struct work *w, char *text, uint64_t exporter, const char *joined)
+{
+	char *named = NULL;
+	size_t size = 0;
+	FILE *to = w->known->full_stacks ? NULL : open_memstream(&named, &size);
+
+	if (to)
+		w->names.to = to;
+	write_named(w, text, exporter, joined);
+	w->names.to = w->out;
+	if (to && !fclose(to))
+		write_fitting(w->out, named);
+	free(named);
 }
 
 /* Writes @object, with @stack as its exporter's. */
