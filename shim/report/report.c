@@ -517,10 +517,51 @@ void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, 
 	cl_view_process(view, &report->process);
 }
 
+/* Adds what @from has to @to. */
+static void merge(struct cl_report_group *to, const struct cl_report_group *from)
+{
+	uint64_t n = to->n + from->n, bytes = to->bytes + from->bytes;
+
+	for (unsigned int i = 0; i < from->items; i++)
+		add_item(to, &from->item[i]);
+	to->n = n;
+	to->bytes = bytes;
+	if (from->oldest && (!to->oldest || from->oldest < to->oldest))
+		to->oldest = from->oldest;
+}
+
+/*
+ * Of what was opened after its free, the stack of the free may be known for some blocks only.  What was
+ * opened at the same place of the same process is one bug all the same: joins such groups.
+ */
+static void merge_unknown_frees(struct cl_report_table *table)
+{
+	for (unsigned int i = 0; i < table->n; i++) {
+		const struct cl_report_group *g = &table->group[i];
+		struct cl_report_group wanted = *g;
+
+		if ((g->class != CL_REPORT_OPENED_AFTER_FREE && g->class != CL_REPORT_STALE_REFUSED) || g->stack[1] ||
+		    g->others)
+			continue;
+		for (unsigned int j = 0; j < table->n; j++) {
+			wanted.stack[1] = table->group[j].stack[1];
+			if (!wanted.stack[1] || !same_group(&table->group[j], &wanted))
+				continue;
+			merge(&table->group[j], g);
+			/* the index of groups is needed no more */
+			if (i != --table->n)
+				table->group[i] = table->group[table->n];
+			i--;
+			break;
+		}
+	}
+}
+
 void cl_report_look_end(struct cl_report *report)
 {
 	struct cl_report_sums *sums = &report->sums;
 
+	merge_unknown_frees(report->table);
 	suppress(report);
 	for (unsigned int i = 0; i < report->table->n; i++) {
 		const struct cl_report_group *g = &report->table->group[i];
@@ -572,6 +613,9 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 			continue;
 		/* no context has ended, and a finding of its own says that it was given back */
 		if (block.given_back)
+			continue;
+		/* its holders have closed it or have ended: a finding of its own tells of that */
+		if (block.freed_observed && !block.holders && !block.pinned && !own)
 			continue;
 		/* nor here: it is what protect would keep, and is told of as that */
 		if (block.freed_observed)

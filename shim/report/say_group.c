@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/base/options.h"
 #include "shim/diag/note_words.h"
 #include "shim/report/fit.h"
+#include "shim/report/hint.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
@@ -238,8 +240,8 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 		cl_emit_words(e, ", mapped for %s after that: undefined by CUDA's documentation; this driver keeps the bytes",
 			      took);
 	else
-		cl_emit_words(e, ", mapped for %s after that: without culimbo process %u could have read foreign bytes",
-			      took, g->pid);
+		cl_emit_words(e, ", mapped for %s after that: %sprocess %u could have read foreign bytes", took,
+			      cl_observes() ? "" : "without culimbo ", g->pid);
 }
 
 /* One block's facts: in the text an address, its size and how long ago it was. */
@@ -361,7 +363,9 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_words(e, report->dirfd < 0 ? "" : ", which has ended");
 	if (freed)
 		cl_emit_age(e, "freed_ns", cl_report_age(report, first), before,
-			    process.state == CL_DEAD ? " ago" : " ago: it waits for this process");
+			    process.state == CL_DEAD || cl_observes() ? " ago" : " ago: it waits for this process");
+	else if (cl_observes())
+		;
 	else if (g->stays && g->n == 1)
 		cl_emit_words(e, ", which has %s it and waits for this process", freed_word);
 	else if (g->stays)
@@ -419,6 +423,8 @@ static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 
 static void say_whole(struct cl_report *report, const struct cl_report_group *g, const char *hint, bool say_hint)
 {
+	char would[256];
+
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	struct cl_emit *e = &report->emit;
 	char title[512];
@@ -455,6 +461,9 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 	if ((row->what & CL_REPORT_A_BLOCK) && e->json)
 		say_holders(report, g);
 	say_more_stacks(report);
+	cl_report_make_would(report, g, would);
+	if (would[0])
+		cl_emit_string(e, "would", would, "    ", "\n");
 	if (say_hint) {
 		cl_emit_words(e, "    ");
 		cl_emit_paint(e, CL_EMIT_HINT);

@@ -96,9 +96,19 @@ A_FRAME void free_by_made_code(void)
 	CHECK(call(block, cuMemFree));
 }
 
-A_FRAME int two(int down[2], int up[2])
+/* Forks the consumer.  Who waits for a process that has ended must find the pipe closed. */
+static pid_t begin(int down[2], int up[2])
 {
 	pid_t consumer = fork();
+
+	close(consumer ? down[0] : down[1]);
+	close(consumer ? up[1] : up[0]);
+	return consumer;
+}
+
+A_FRAME int two(int down[2], int up[2])
+{
+	pid_t consumer = begin(down, up);
 	char word;
 
 	use_gpu();
@@ -124,7 +134,7 @@ A_FRAME int two(int down[2], int up[2])
 
 A_FRAME int made(int down[2], int up[2])
 {
-	pid_t consumer = fork();
+	pid_t consumer = begin(down, up);
 	char word;
 
 	use_gpu();

@@ -36,7 +36,7 @@
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR };
+       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR, OPTION_OBSERVE };
 enum { FINDINGS = 99 /* the default exit status */, NOTHING_CHECKED = 98 };
 #define WAIT 1000000000u /* ns, the default for processes that CMD leaves running: most are just ending */
 
@@ -245,6 +245,10 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			if (setenv("CULIMBO_FULL_STACKS", "1", 1))
 				return CU_FAILED;
 			break;
+		case OPTION_OBSERVE:
+			if (setenv("CULIMBO_MODE", "observe", 1))
+				return CU_FAILED;
+			break;
 		case OPTION_COLOR:
 			if (!cu_report_colour(command, optarg))
 				return CU_USAGE;
@@ -416,6 +420,8 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 
 static const struct cu_option options[] = {
 	{ "simulate", OPTION_SIMULATE, NULL, "use the simulated driver: no GPU is needed" },
+	{ "observe", OPTION_OBSERVE, NULL,
+	  "keep nothing, refuse nothing and change no result: each finding says what would have been prevented (CULIMBO_MODE)" },
 	{ "format", OPTION_FORMAT, "text|json|junit|github", "the form of the report: text, JSON Lines, JUnit XML, or annotations for GitHub Actions" },
 	{ "json", OPTION_JSON, NULL, "the same as --format=json (doc/report-format.md)" },
 	{ "output", OPTION_OUTPUT, "FILE", "write the report to FILE (default: stderr)" },
@@ -446,6 +452,7 @@ static const struct cu_exit exits[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo check -- pytest tests/ipc", "in CI: fails on leaks and misuse, too" },
 	{ "culimbo check --simulate --json --output report.jsonl -- ./my_ipc_test", "without a GPU" },
+	{ "culimbo check --observe -- pytest tests/ipc", "the same findings, with every result as without culimbo" },
 	{ "culimbo check --format=junit --output=culimbo.xml -- pytest tests/ipc", "for Jenkins, GitLab" },
 	{ "culimbo check --format=github -- pytest tests/ipc", "errors at their lines in a pull request" },
 	{ "culimbo check --gen-suppressions --output known.supp -- pytest tests/ipc", "writes suppressions for the findings that are known by now" },
