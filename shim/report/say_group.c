@@ -5,57 +5,13 @@
 
 #include "shim/base/options.h"
 #include "shim/diag/note_words.h"
-#include "shim/report/fit.h"
 #include "shim/report/hint.h"
+#include "shim/report/limit.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
 #include "shim/report/shown.h"
 #include "shim/report/title.h"
-
-/* ------------------------------------------------------------------ what fits */
-/* Of the group that is printed.  There is one report at a time in a process. */
-static struct {
-	bool on;	/* its text has a limit */
-	bool measuring; /* nothing is printed: the lines are counted */
-	unsigned int stacks, frame; /* so many stacks were begun; the next frame of the last one */
-	struct cl_fit fit;
-} limit;
-
-/* Begins a stack of the text.  @last: see fit.h.  Returns false if it is left out. */
-static bool stack_fits(struct cl_report *report, bool last)
-{
-	if (report->emit.json || !limit.on)
-		return true;
-	limit.frame = 0;
-	if (limit.measuring && limit.fit.n < CL_FIT_STACKS)
-		limit.fit.stack[limit.fit.n++] = (struct cl_fit_stack){ .last = last };
-	return limit.stacks++ < limit.fit.n && (limit.measuring || limit.fit.stack[limit.stacks - 1].shown);
-}
-
-bool cl_report_frame_fits(struct cl_report *report)
-{
-	unsigned int more;
-	bool shown;
-
-	if (report->emit.json || !limit.on)
-		return true;
-	if (limit.measuring) {
-		limit.fit.stack[limit.stacks - 1].lines++;
-		return true;
-	}
-	shown = cl_fit_is_shown(&limit.fit.stack[limit.stacks - 1], limit.frame++, &more);
-	if (more)
-		cl_emit_words(&report->emit, CL_FIT_MORE_FRAMES, more, more == 1 ? "" : "s");
-	return shown;
-}
-
-static void say_more_stacks(struct cl_report *report)
-{
-	if (limit.on && !limit.measuring && limit.fit.left_out)
-		cl_emit_words(&report->emit, CL_FIT_MORE_STACKS, limit.fit.left_out,
-			      limit.fit.left_out == 1 ? "" : "s");
-}
 
 /* ---------------------------------------------------------------------- stacks */
 static void say_frame(struct cl_report *report, const struct cl_view *view, unsigned int index,
@@ -110,7 +66,7 @@ static unsigned int say_frames(struct cl_report *report, const struct cl_view *v
 			continue;
 		if (python && cl_report_is_interpreter(frame.path))
 			break;
-		if (cl_report_frame_fits(report))
+		if (cl_limit_frame(report))
 			say_frame(report, view, i - first, &frame);
 		n++;
 	}
@@ -127,7 +83,7 @@ static void say_stack(struct cl_report *report, const struct cl_view *view, uint
 	bool json = report->emit.json;
 	unsigned int n;
 
-	if (!view || !cl_view_stack_depth(view, stack) || !stack_fits(report, last))
+	if (!view || !cl_view_stack_depth(view, stack) || !cl_limit_stack(report, last))
 		return;
 	cl_emit_words(&report->emit, "    %s\n", happened);
 	/* who reads JSON from the start finds the program's own code first */
@@ -460,7 +416,7 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 	say_stacks(report, g);
 	if ((row->what & CL_REPORT_A_BLOCK) && e->json)
 		say_holders(report, g);
-	say_more_stacks(report);
+	cl_limit_say_left_out(report);
 	cl_report_make_would(report, g, would);
 	if (would[0])
 		cl_emit_string(e, "would", would, "    ", "\n");
@@ -477,22 +433,11 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
 			 bool say_hint)
 {
-	struct cl_emit *e = &report->emit;
-	unsigned int others;
-
 	/* text with objects behind it is cut when names have been added to it (tools/common/known.c) */
-	limit.on = !e->json && !report->both && !report->full_stacks;
-	limit.stacks = limit.fit.n = 0;
-	if (limit.on) {
-		limit.measuring = e->dry = true;
-		e->lines = 0;
+	cl_limit_begin(!report->emit.json && !report->both && !report->full_stacks);
+	if (cl_limit_measure(report)) {
 		say_whole(report, g, hint, say_hint);
-		limit.measuring = e->dry = false;
-		others = e->lines;
-		for (unsigned int i = 0; i < limit.fit.n; i++)
-			others -= 1 + limit.fit.stack[i].lines;
-		cl_fit(&limit.fit, others);
-		limit.stacks = 0;
+		cl_limit_fit(report);
 	}
 	say_whole(report, g, hint, say_hint);
 }

@@ -15,12 +15,6 @@ bool cl_report_is_interpreter(const char *path);
 void cl_report_say_python(struct cl_report *report, const struct cl_view *view, uint32_t stack,
 			  const char *key, unsigned int number);
 
-/*
- * Returns true if the next frame of the text belongs to those that are shown.  Where the others would
- * stand, prints how many they are.  (say_group.c)
- */
-bool cl_report_frame_fits(struct cl_report *report);
-
 /* Returns true if Python file @file is the program's own: not of the standard library, nor of an installed package. */
 bool cl_report_is_own_python(const char *file);
 
