@@ -55,6 +55,26 @@ groups() {
 	[ "$(sed -n '/^  LEAK/,/^    HINT/p' text | wc -l)" -eq 15 ]
 }
 
+@test "a block that is freed while it is mapped, and whose holder is killed, is one finding" {
+	export CULIMBO_DIR="$D/limbo"
+	"$C" run --observe --simulate -- "$P/one_place" dies < in > out 2> text 7>&- &
+	exporter=$!
+	echo $exporter > pids
+	waits out ready
+	# the exporter takes it back while it runs
+	for _ in $(seq 600); do
+		"$C" report --json | jq -e -s 'any(.[]; .type == "group" and .class == "reclaimed")' > /dev/null && break
+		sleep 0.05
+	done
+	echo end >&7
+	wait $exporter
+	cat text
+	has text " findings=1"
+	groups 1
+	grep -Eq '^  LEAK: process [0-9]+ ended without closing 1 block \(4 MiB\) of process [0-9]+$' text
+	grep -Eq '^    culimbo would have kept these 4 MiB, once freed, until process [0-9]+ ended$' text
+}
+
 @test "a block that is opened after its free is one finding, and the driver's refusal is not another" {
 	CULIMBO_GRACE=50ms observed 2 "$P/frees_early"
 	groups 1

@@ -6,8 +6,11 @@
  *                   freed before.
  *   held N [DEPTH]  N consumers, every second at another place, have a block open when its exporter
  *                   frees it and ends; they close it after that.  The stacks are DEPTH frames deeper.
+ *   dies            the consumer is killed while it has a block open that was freed; the exporter lives on
+ *                   until it gets a line
  *   made            code that was made at run time, and has no name, frees a block that is open.
  */
+#include <signal.h>
 #include <sys/mman.h>
 
 #include "bug.h"
@@ -155,6 +158,30 @@ A_FRAME int made(int down[2], int up[2])
 	return 0;
 }
 
+A_FRAME int dies(int down[2], int up[2])
+{
+	pid_t consumer = begin(down, up);
+	char word[16];
+
+	use_gpu();
+	if (consumer == 0) {
+		receive(down[0], &handle, sizeof(handle));
+		open_here();
+		pass(up[1], "o", 1);
+		pause();
+		return 1;
+	}
+	make_block();
+	pass(down[1], &handle, sizeof(handle));
+	receive(up[0], word, 1);
+	free_block();
+	kill(consumer, SIGKILL);
+	waitpid(consumer, NULL, 0);
+	printf("ready\n");
+	fflush(stdout);
+	return fgets(word, sizeof(word), stdin) ? 0 : 4;
+}
+
 A_FRAME int held(int n, int down[2], int up[2])
 {
 	int gone[2];
@@ -202,6 +229,8 @@ int main(int argc, char **argv)
 		return two(down, up);
 	if (!strcmp(argv[1], "made"))
 		return made(down, up);
+	if (!strcmp(argv[1], "dies"))
+		return dies(down, up);
 	depth = argc > 3 ? atoi(argv[3]) : 0;
 	return held(argc > 2 ? atoi(argv[2]) : 2, down, up);
 }

@@ -200,6 +200,10 @@ static void a_stack_is_suppressed_only_as_a_whole(void **state)
 		{ "/a.so;/prog+0x10$", true },	     { "^inner$;^middle$;^main$;^main$", false },
 		{ "...;^main$;^main$", true },	     { "^inner;...", true },
 	};
+	/* what a frame without a name calls is another place than what its caller calls */
+	static const char *const nameless[] = {
+		"inner", NULL, CL_SUPPRESS_NAMELESS, NULL, "middle", NULL, "main", NULL, NULL,
+	};
 	struct cl_suppression one = { .stack = true };
 	struct cl_suppressions s = { .list = &one, .n = 1 };
 
@@ -207,6 +211,12 @@ static void a_stack_is_suppressed_only_as_a_whole(void **state)
 		one.pattern = of[i].pattern;
 		if (!!cl_suppress_find(&s, NULL, two_stacks, sizeof(two_stacks) / sizeof(two_stacks[0])) != of[i].matches)
 			fail_msg("%s", of[i].pattern);
+	}
+	for (unsigned int i = 0; i < 4; i++) {
+		static const char *const patterns[] = { "^middle$", "^inner$;^middle$", "^inner$;...;^main$", "^inner$;*;^main$" };
+
+		one.pattern = patterns[i];
+		assert_int_equal(!!cl_suppress_find(&s, NULL, nameless, sizeof(nameless) / sizeof(nameless[0])), i == 2);
 	}
 }
 

@@ -441,7 +441,7 @@ static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
 	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running)" },
-	{ CU_FAILED, "CMD was not started, or the report not written: stderr says why" },
+	{ CU_FAILED, "CMD was not started, or the report not written: stderr says why, such as a suppression of a class that does not exist" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
@@ -478,7 +478,8 @@ const struct cu_command cu_check = {
 		"\n"
 		"check sets CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT itself, and\n"
 		"uses a CULIMBO_DIR of its own unless one is set.  It applies suppressions when CMD\n"
-		"has ended, with functions and source files.  With suppressions,\n"
+		"has ended, with functions and source files.  A line CLASS:stack:PATTERN;... hides\n"
+		"findings of one class, such as not-closed.  With suppressions,\n"
 		"CULIMBO_ERROR_EXITCODE has no effect.",
 	.options = options,
 	.exits = exits,

@@ -169,7 +169,7 @@ static const struct cu_option options[] = {
 
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD's own, like any other status" },
-	{ CU_FAILED, "the suppressions file cannot be read" },
+	{ CU_FAILED, "the suppressions file cannot be read, or names a class that does not exist" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
@@ -181,6 +181,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo run -- python3 serve.py", "runs a program, and what it starts, under culimbo" },
 	{ "culimbo run --simulate -- ./my_ipc_test", "the same without a GPU" },
 	{ "culimbo run --log=info --log-file=log.%p --trace=trace.%p -- ./job", "with a log and a trace" },
+	{ "culimbo run --observe -- ./job", "changes nothing, and reports what culimbo would have prevented" },
 	{ "culimbo run --names -- ./my_ipc_test", "findings with functions and lines, when the program has ended" },
 	{ .line = NULL },
 };
