@@ -2,6 +2,8 @@
 /* Which frames of a finding are shown: see fit.h. */
 #include "shim/report/fit.h"
 
+enum { CULPRITS = 6 }; /* lines that the culprit's stack gets before others get more than the least */
+
 /* Returns the lines that a stack takes at least: a title, its innermost frame, and how many there are more. */
 static unsigned int least(const struct cl_fit_stack *stack)
 {
@@ -57,7 +59,11 @@ void cl_fit(struct cl_fit *fit, unsigned int others)
 			break;
 		}
 	}
-	/* the rest goes round, the culprit's first */
+	/* the culprit's first, then the rest goes round */
+	while (room && fit->n && fit->stack[0].shown < CULPRITS && fit->stack[0].shown < fit->stack[0].lines) {
+		fit->stack[0].shown++;
+		room--;
+	}
 	while (room && more) {
 		more = 0;
 		for (unsigned int i = 0; i < fit->n && room; i++) {

@@ -101,6 +101,8 @@ void cl_report_say_pattern(struct cl_emit *e, const struct cl_suppressible *of,
 
 	if (!pattern->text[0]) {
 		cl_emit_words(e, "# %s: %llu %s, process %u: %s\n", of->class, (unsigned long long)of->n, of->what, of->pid,
+			      of->many ? "a process has opened them at several places, and a suppression of one of these "
+					 "would hide the others" :
 			      pattern->cut ? "the code that called CUDA was made at run time and has no name, and a "
 					     "suppression of its callers would hide other bugs" :
 					     "no function of the program is known, and a suppression "
@@ -156,7 +158,8 @@ void cl_report_say_group_pattern(struct cl_report *report, const struct cl_repor
 		uint32_t stack = cl_report_holder_stack(report, g, i, &its);
 
 		pattern = (struct cl_pattern){ .cut = false };
-		if (stack)
+		of.many = cl_report_holder_has_more_stacks(report, g, i);
+		if (stack && !of.many)
 			add_stack(report, its, stack, &pattern);
 		if (i == 0 || strcmp(pattern.text, before.text))
 			cl_report_say_pattern(&report->emit, &of, &pattern);

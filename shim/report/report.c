@@ -353,7 +353,7 @@ static struct cl_suppression *find_holders(struct cl_report *report, const struc
 	const struct cl_view *its;
 	uint32_t stack = cl_report_holder_stack(report, g, index, &its);
 
-	if (!stack)
+	if (!stack || cl_report_holder_has_more_stacks(report, g, index))
 		return NULL;
 	add_stack(&all, report, its, stack);
 	return cl_suppress_find(report->suppressions, class, names, all.n);
@@ -438,6 +438,7 @@ void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, 
 	close_peers(report);
 	report->view = view;
 	report->now = now;
+	report->imports_left = CL_REPORT_IMPORTS;
 	cl_view_process(view, &report->process);
 }
 

@@ -119,6 +119,7 @@ struct cl_report {
 		int err;
 	} peer[CL_REPORT_PEERS];
 	unsigned int peers;
+	uint32_t imports_left; /* to be looked at, of holders: see report_table.h */
 	struct cl_identity peer_who[CL_REPORT_PEERS];
 };
 
@@ -148,6 +149,7 @@ void cl_pattern_add_python(struct cl_pattern *pattern, const char *function, con
 /* What a suppression is printed for: a finding of @class with @n @what ("blocks") of process @pid. */
 struct cl_suppressible {
 	const char *class, *what;
+	bool many; /* of a holder that has opened them at several places */
 	uint64_t n, bytes;
 	uint32_t pid;
 };

@@ -87,6 +87,14 @@ void cl_report_add_holders(struct cl_report_group *group, const struct cl_view_b
  */
 uint32_t cl_report_holder_stack(struct cl_report *report, const struct cl_report_group *group, unsigned int index,
 				const struct cl_view **view);
+/*
+ * Returns true if that holder has opened blocks of @group at several places, so that the stack of one open
+ * does not speak for all.  So many imports are looked at in a report; after that, it is true for who has
+ * opened several blocks.
+ */
+enum { CL_REPORT_IMPORTS = 1 << 17 };
+bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_report_group *group,
+				      unsigned int index);
 /* @stays: its exporter has freed it, and waits for this process. */
 void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays);
 void cl_report_add_finding(struct cl_report *report, const struct cl_finding *finding);

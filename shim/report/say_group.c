@@ -135,6 +135,8 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 		snprintf(words, sizeof(words), "opened %s ago, from",
 			 cl_emit_format_age(age, cl_report_age(report, import.since)));
 		say_stack(report, its, import.stack, "open_stack", words, index > 0);
+		if (e->json && cl_report_holder_has_more_stacks(report, g, index))
+			cl_emit_flag(e, "more_open_stacks", true);
 	}
 	cl_emit_object_end(e);
 }

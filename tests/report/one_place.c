@@ -6,6 +6,8 @@
  *                   freed before.
  *   held N [DEPTH]  N consumers, every second at another place, have a block open when its exporter
  *                   frees it and ends; they close it after that.  The stacks are DEPTH frames deeper.
+ *   places [1]      one consumer has two blocks open, each opened at a place of its own, or with 1 both
+ *                   at one, when their exporter frees them at one place and ends
  *   dies            the consumer is killed while it has a block open that was freed; the exporter lives on
  *                   until it gets a line
  *   made            code that was made at run time, and has no name, frees a block that is open.
@@ -24,6 +26,7 @@ enum { BYTES = 4 << 20, MOST = 16 };
 static CUdeviceptr block;
 static CUipcMemHandle handle;
 static int depth;
+static volatile int blocks = 2; /* volatile: each turn of a loop is at the same place */
 
 A_FRAME void go_down(int left, void (*then)(void))
 {
@@ -115,7 +118,7 @@ A_FRAME int two(int down[2], int up[2])
 	char word;
 
 	use_gpu();
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < blocks; i++) {
 		if (consumer == 0) {
 			receive(down[0], &handle, sizeof(handle));
 			open_here();
@@ -219,6 +222,43 @@ A_FRAME int held(int n, int down[2], int up[2])
 	return 0;
 }
 
+A_FRAME int places(int one, int down[2], int up[2])
+{
+	CUdeviceptr opened[2];
+	pid_t exporter = fork();
+	char word;
+
+	use_gpu();
+	for (int i = 0; i < blocks; i++) {
+		if (exporter == 0) {
+			make_block();
+			opened[i] = block;
+			pass(down[1], &handle, sizeof(handle));
+			continue;
+		}
+		receive(down[0], &handle, sizeof(handle));
+		if (i && !one)
+			open_there();
+		else
+			open_here();
+		opened[i] = block;
+	}
+	if (exporter == 0)
+		receive(up[0], &word, 1);
+	else
+		pass(up[1], "o", 1);
+	for (int i = 0; i < blocks; i++) {
+		block = opened[i];
+		if (exporter == 0) {
+			free_block();
+			continue;
+		}
+		waitpid(exporter, NULL, 0);
+		CHECK(cuIpcCloseMemHandle(block));
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int down[2], up[2];
@@ -229,6 +269,8 @@ int main(int argc, char **argv)
 		return two(down, up);
 	if (!strcmp(argv[1], "made"))
 		return made(down, up);
+	if (!strcmp(argv[1], "places"))
+		return places(argc > 2, down, up);
 	if (!strcmp(argv[1], "dies"))
 		return dies(down, up);
 	depth = argc > 3 ? atoi(argv[3]) : 0;

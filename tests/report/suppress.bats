@@ -81,6 +81,22 @@ load common.bash
 	has text "findings=0 suppressed=1"
 }
 
+@test "one place of a holder does not speak for the others" {
+	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/one_place" places 1
+	grep -q '^held-in-limbo:stack:^open_block\$;^go_down\$;^open_here\$;' made
+	"$C" check --simulate --suppressions made -- "$P/one_place" places 1 2> text
+	has text "findings=0 suppressed=2"
+	# the other block was opened elsewhere: that is another bug
+	fails 99 "$C" check --simulate --suppressions made -- "$P/one_place" places 2> text
+	has text "findings=2"
+	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/one_place" places
+	has made "a process has opened them at several places"
+	[ "$(grep -c -v '^#' made)" -eq 0 ]
+	fails 99 "$C" check --simulate --json --output json -- "$P/one_place" places
+	valid json
+	jq -e -s 'any(.[]; .type == "group" and any(.holders[]?; .more_open_stacks))' json
+}
+
 @test "no suppression is made of the callers of code that has no name" {
 	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/one_place" made
 	has made "# freed-while-mapped: 1 block, "

@@ -125,12 +125,16 @@ struct found {
 	struct cl_suppression *by;
 };
 
+/* Of a holder that has opened blocks of the group at other places as well. */
+static const char more_stacks[] = "\"more_open_stacks\":true";
+
 static bool find_holder(void *data, char *holder)
 {
 	static const char *const opened[] = { "open_stack" };
 	struct found *found = data;
 
-	found->by = find_stacks(found->known, holder, opened, 1, found->class);
+	found->by = strstr(holder, more_stacks) ? NULL :
+						  find_stacks(found->known, holder, opened, 1, found->class);
 	return found->by != NULL;
 }
 
@@ -185,7 +189,9 @@ static bool generate_holder(void *data, char *holder)
 	struct generating *g = data;
 	struct taken taken = { .python = false };
 
-	each_frame(g->known, holder, "open_stack", take_frame, &taken);
+	g->of.many = strstr(holder, more_stacks) != NULL;
+	if (!g->of.many)
+		each_frame(g->known, holder, "open_stack", take_frame, &taken);
 	if (!g->n++ || strcmp(taken.pattern.text, g->before))
 		cl_report_say_pattern(g->known->generate, &g->of, &taken.pattern);
 	memcpy(g->before, taken.pattern.text, sizeof(g->before));
