@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2016
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # A finding has at most 15 lines of text, however deep its stacks are and however many processes hold it.
 
 load common.bash

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2016
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
 # CULIMBO_MODE=observe: each bug is told once, with what culimbo would have done about it.
 
 load common.bash

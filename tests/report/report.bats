@@ -486,11 +486,11 @@ load common.bash
 	[ "$(wc -w <<< "$kinds")" -ge 11 ]
 	[ "$(wc -w <<< "$classes")" -ge 19 ]
 	for kind in $kinds; do
-		grep -q "\\b$kind\\b" "$S/shim/report/report.c" || { echo "no row of shim/report/report.c has $kind"; false; }
+		grep -q "\\b$kind\\b" "$S/shim/report/classes.c" || { echo "no row of shim/report/classes.c has $kind"; false; }
 	done
 	for class in $classes; do
-		name=$(sed -n "s/^\t\[$class\] = { \"\([a-z-]*\)\".*/\1/p" "$S/shim/report/report.c")
-		[ -n "$name" ] || { echo "no row of shim/report/report.c is of $class"; false; }
+		name=$(sed -n "s/^\t\[$class\] = { \"\([a-z-]*\)\".*/\1/p" "$S/shim/report/classes.c")
+		[ -n "$name" ] || { echo "no row of shim/report/classes.c is of $class"; false; }
 		has "$S/doc/report.schema.json" "\"$name\""
 		has "$S/doc/report-format.md" "\`$name\`"
 	done
