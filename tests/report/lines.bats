@@ -77,6 +77,43 @@ short() {
 	jq -e -s 'any(.[]; .type == "group" and (.holders | length) == 5 and all(.holders[].open_stack; length > 30))' json
 }
 
+@test "more holders than a report keeps: others, who have a verb of their own" {
+	CULIMBO_STACK=40 fails 99 "$C" check --simulate -- "$P/one_place" held 20 10 2> text
+	short text
+	grep -Eq '^  LEAK: process [0-9]+ and others still map 1 block \(4 MiB\) that process [0-9]+ has freed$' text
+	has text "    and 16 holds of other processes"
+	grep -Eq '^    HINT: process [0-9]+ and others do not close what they opened: ' text
+	# nothing hides what is not known of
+	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/one_place" held 20
+	fails 99 "$C" check --simulate --suppressions made -- "$P/one_place" held 20 2> text
+	has text "findings=1"
+}
+
+@test "the Python frames of two deep stacks" {
+	cat > deep.py <<-'END'
+		import ctypes
+		cuda = ctypes.CDLL("libcuda.so.1")
+		context, block, handle = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.create_string_buffer(64)
+		assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+		assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(4096))
+		def down(left, then):
+		    return down(left - 1, then) if left else then()
+		assert not cuda.cuIpcGetMemHandle(handle, block)
+		down(30, lambda: cuda.cuMemFree_v2(block))
+		down(30, lambda: cuda.cuMemFree_v2(block))
+	END
+	CULIMBO_STACK=40 fails 99 "$C" check --simulate -- python3 deep.py 2> text
+	short text
+	[ "$(findings text)" -eq 15 ]
+	grep -q '#0 .*lambda.* (.*deep.py:9)' text
+	grep -Eq '^      \.\.\. [0-9]+ more frames; --full-stacks shows them$' text
+	CULIMBO_STACK=40 fails 99 "$C" check --simulate --full-stacks -- python3 deep.py 2> text
+	[ "$(findings text)" -gt 60 ]
+	CULIMBO_STACK=40 "$C" run --simulate -- python3 deep.py 2> text
+	short text
+	[ "$(findings text)" -eq 15 ]
+}
+
 @test "deep stacks of a live process, of misuse, and of default depth" {
 	start 20 20
 	"$C" report > text

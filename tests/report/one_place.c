@@ -17,7 +17,7 @@
 
 #include "bug.h"
 
-enum { BYTES = 4 << 20, MOST = 16 };
+enum { BYTES = 4 << 20, MOST = 32 };
 
 /* Stays in the stack below what it calls: what stands behind it is no tail call. */
 #define A_FRAME __attribute__((noinline)) static
