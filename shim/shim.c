@@ -166,7 +166,9 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 		return result;
 	}
 	cl_open_give_up(&o);
-	cl_refused_open(&resolved, &handle, result);
+	/* of a stale handle a finding tells already */
+	if (!o.told)
+		cl_refused_open(&resolved, &handle, result);
 	return result;
 }
 

@@ -48,6 +48,11 @@ void cl_emit_flush(struct cl_emit *emit)
 
 static void put(struct cl_emit *emit, const char *text, size_t length)
 {
+	if (emit->dry) {
+		for (; length; length--)
+			emit->lines += *text++ == '\n';
+		return;
+	}
 	while (length) {
 		size_t room = sizeof(emit->text) - emit->n, part = length < room ? length : room;
 
@@ -74,6 +79,8 @@ void cl_emit_begin(struct cl_emit *emit, int fd, bool json)
 	emit->fd = fd;
 	emit->json = json;
 	emit->comma = false;
+	emit->dry = false;
+	emit->lines = 0;
 	emit->colour = false;
 	emit->error = 0;
 	emit->patience = 0;

@@ -24,6 +24,8 @@ struct cl_emit {
 	int fd;
 	bool json;
 	bool comma;   /* something stands before the next JSON member */
+	bool dry;     /* nothing is written, but lines are counted */
+	unsigned int lines;
 	bool colour;  /* set by the caller: the text is for a terminal */
 	int error;    /* errno of the first write that failed; 0: none did */
 	/* ns: a reader that reads nothing for so long gets no more (ETIMEDOUT); 0: it is waited for */

@@ -164,6 +164,13 @@ static void look(const struct cl_view *view)
 	report.sums.findings += cl_count_get(pinned);
 }
 
+static void open_dir(void)
+{
+	if (report.dirfd < 0)
+		report.dirfd = cl_self_open_dir(false);
+	report.dir_refused = report.dirfd == -EPERM;
+}
+
 /* Begins a report of this process, looks, and returns the number of findings. */
 static uint64_t begin_and_look(struct cl_view *view, struct cl_suppressions *suppressions, bool at_exit,
 			       int exit_status)
@@ -183,6 +190,9 @@ static uint64_t begin_and_look(struct cl_view *view, struct cl_suppressions *sup
 		if (err)
 			cl_log(CL_LOG_WARN, "cannot read %s (CULIMBO_SUPPRESSIONS): %s", known, strerror(-err));
 		report.suppressions = suppressions;
+		/* holders are known by their own files */
+		if (suppressions->n)
+			open_dir();
 	}
 	cl_view_own(view);
 	look(view);
@@ -222,8 +232,7 @@ uint64_t cl_report_write(int exit_status)
 	/* which was asked for: also when nothing else is to be said */
 	list = cl_options.print_suppressions.number && (all || report.sums.suppressed);
 	if (cl_options.report.number != CL_REPORT_OFF && (all || list)) {
-		report.dirfd = cl_self_open_dir(false);
-		report.dir_refused = report.dirfd == -EPERM;
+		open_dir();
 		if (begin_output()) {
 			if (all)
 				say();
@@ -231,9 +240,9 @@ uint64_t cl_report_write(int exit_status)
 				cl_report_say_suppressions(&report);
 			end_output();
 		}
-		if (report.dirfd >= 0)
-			close(report.dirfd);
 	}
+	if (report.dirfd >= 0)
+		close(report.dirfd);
 	cl_report_end(&report);
 	cl_suppress_free(&suppressions);
 	return findings;
@@ -245,7 +254,7 @@ uint64_t cl_report_write_now(int fd, bool json)
 	struct cl_view view;
 	uint64_t findings = begin_and_look(&view, &suppressions, false, -1);
 
-	report.dirfd = cl_self_open_dir(false);
+	open_dir();
 	cl_emit_begin(&report.emit, fd, json);
 	say();
 	cl_emit_flush(&report.emit);

@@ -2,6 +2,7 @@
 /* What a user should do about a group of the report: see hint.h. */
 #include <stdio.h>
 
+#include "shim/base/options.h"
 #include "shim/diag/note_words.h"
 #include "shim/report/hint.h"
 #include "shim/report/peer_files.h"
@@ -113,8 +114,10 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		else
 			snprintf(to, n, "call %s when done with it%s%s", close,
 				 g->stack[0] ? ", in the code that opened it" : "",
-				 !g->stays && !its ? "" : g->kind == CL_EVENT ? "; its exporter keeps the event until then" :
-				 "; its exporter cannot reuse the memory before");
+				 !g->stays && !its	? "" :
+				 cl_observes()		? "" :
+				 g->kind == CL_EVENT ? "; its exporter keeps the event until then" :
+						       "; its exporter cannot reuse the memory before");
 		break;
 	case CL_REPORT_UNMANAGED:
 		snprintf(to, n,
@@ -137,7 +140,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_OPENED_AFTER_FREE:
 		snprintf(to, n,
 			 "process %u freed it before this open: free it only after the last consumer has closed it; "
-			 "without culimbo another block may be there by now", g->pid);
+			 "%sanother block may be there by now", g->pid, cl_observes() ? "" : "without culimbo ");
 		break;
 	case CL_REPORT_EXPORTED_AFTER_FREE:
 		snprintf(to, n, "export it before %s, or keep it until its importers are done", free);
@@ -183,6 +186,77 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		break;
 	case CL_REPORT_CLASSES:
 		snprintf(to, n, "nothing to do");
+		break;
+	}
+}
+
+/* Returns true if culimbo would have refused all opens of @g, as far as they are listed. */
+static bool would_be_refused(const struct cl_report_group *g)
+{
+	if (g->exporter_gone)
+		return true;
+	for (unsigned int i = 0; i < g->items; i++)
+		if (g->item[i].after_free <= cl_options.grace.number) /* 0: not known */
+			return false;
+	return g->items > 0;
+}
+
+void cl_report_make_would(struct cl_report *report, const struct cl_report_group *g, char to[256])
+{
+	bool many = g->n != 1, sized = g->kind != CL_EVENT && g->bytes;
+	bool ended = report->at_exit || report->process.state == CL_DEAD || report->process.state == CL_LEAVING;
+	const char *them = many || sized ? "them" : "it", *these = many || sized ? "these" : "this";
+	unsigned int pid = report->process.who.pid;
+	char what[64], holder[64] = "its holders";
+	size_t n = 256;
+
+	to[0] = 0;
+	if (!(cl_observes() || g->freed_observed) || g->others)
+		return;
+	if (sized)
+		cl_emit_format_bytes(what, g->bytes);
+	else
+		snprintf(what, sizeof(what), "%s", g->kind == CL_EVENT ? many ? "events" : "event" : many ? "blocks" : "block");
+	if (g->pid)
+		snprintf(holder, sizeof(holder), "process %u", g->pid);
+	switch ((enum cl_report_class)g->class) {
+	case CL_REPORT_HELD_LIMBO:
+		name_holders(report, g, holder, sizeof(holder));
+		snprintf(to, n, ended ? "culimbo would have kept %s %s until %s closed %s" :
+					"culimbo would keep %s %s until %s closed %s", these, what, holder, them);
+		break;
+	case CL_REPORT_FREED_WHILE_MAPPED:
+		snprintf(to, n, "culimbo would have kept %s %s until %s closed %s", these, what, holder, them);
+		break;
+	case CL_REPORT_RECLAIMED:
+		snprintf(to, n, "culimbo would have kept %s %s, once freed, until %s ended", these, what, holder);
+		break;
+	case CL_REPORT_NOT_CLOSED:
+		snprintf(to, n, ended ? "culimbo would have kept %s %s, once freed, until process %u ended" :
+					"culimbo would keep %s %s, once freed, until process %u closes %s", these, what, pid, them);
+		break;
+	case CL_REPORT_OPENED_AFTER_FREE:
+		if (would_be_refused(g))
+			snprintf(to, n, "culimbo would have refused %s", many ? "these opens" : "this open");
+		else
+			snprintf(to, n, "culimbo would have kept %s %s for CULIMBO_GRACE after the last export, and refused %s "
+					"after that", these, what, many ? "these opens" : "this open");
+		break;
+	case CL_REPORT_EVENT_DESTROYED_TWICE:
+		snprintf(to, n, "culimbo would have refused the second destroy");
+		break;
+	case CL_REPORT_FREED_TWICE:
+	case CL_REPORT_EXPORTED_AFTER_FREE:
+	case CL_REPORT_IMPORT_FREED:
+	case CL_REPORT_CLOSED_TWICE:
+		snprintf(to, n, "culimbo would have given the driver's error, too");
+		break;
+	case CL_REPORT_HELD:
+	case CL_REPORT_ORPHANED:
+	case CL_REPORT_UNMANAGED:
+		snprintf(to, n, "culimbo would have done nothing about it");
+		break;
+	default:
 		break;
 	}
 }

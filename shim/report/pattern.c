@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
 #include "shim/report/title.h"
@@ -23,6 +24,17 @@ bool cl_report_is_runtime(const char *path)
 	return cl_report_is_inner(path);
 }
 
+/*
+ * Leaves out a frame of the program that no pattern can name, such as code made at run time.  If it is the
+ * innermost one, its callers alone would also hide what they call elsewhere: so there is no pattern.
+ */
+static void leave_out(struct cl_pattern *pattern)
+{
+	pattern->gap = true;
+	if (!pattern->text[0])
+		pattern->cut = true;
+}
+
 /* Adds a frame: by @function, or where that is NULL by @place, a pattern. */
 static void add(struct cl_pattern *pattern, const char *function, const char *place)
 {
@@ -34,7 +46,7 @@ static void add(struct cl_pattern *pattern, const char *function, const char *pl
 		return;
 	/* in the pattern of a frame a semicolon would begin the next one */
 	if (strchr(function ? function : place, ';')) {
-		pattern->gap = true;
+		leave_out(pattern);
 		return;
 	}
 	if (function)
@@ -55,8 +67,12 @@ void cl_pattern_add(struct cl_pattern *pattern, const char *function, const char
 	bool named = function[0] && !strchr(function, ';') && (pattern->text[0] || strcmp(function, "main"));
 	char place[1100];
 
-	if (cl_report_is_runtime(path) || !strcmp(function, "_start") || (!named && !path[0])) {
+	if (cl_report_is_runtime(path) || !strcmp(function, "_start")) {
 		pattern->gap = true;
+		return;
+	}
+	if (!named && !path[0]) {
+		leave_out(pattern);
 		return;
 	}
 	snprintf(place, sizeof(place), "%s+%#llx$", slash ? slash : path, (unsigned long long)offset);
@@ -81,52 +97,79 @@ void cl_pattern_add_python(struct cl_pattern *pattern, const char *function, con
 void cl_report_say_pattern(struct cl_emit *e, const struct cl_suppressible *of,
 			   const struct cl_pattern *pattern)
 {
+	char before[64];
+
 	if (!pattern->text[0]) {
-		cl_emit_words(e, "# %s: %llu %s, process %u: no function of the program is known, and a suppression "
-				 "of what all programs have in their stacks would hide other bugs\n", of->class,
-			      (unsigned long long)of->n, of->what, of->pid);
+		cl_emit_words(e, "# %s: %llu %s, process %u: %s\n", of->class, (unsigned long long)of->n, of->what, of->pid,
+			      of->many ? "a process has opened them at several places, and a suppression of one of these "
+					 "would hide the others" :
+			      pattern->cut ? "the code that called CUDA was made at run time and has no name, and a "
+					     "suppression of its callers would hide other bugs" :
+					     "no function of the program is known, and a suppression "
+					     "of what all programs have in their stacks would hide other bugs");
 		return;
 	}
+	snprintf(before, sizeof(before), "%s:stack:", of->class);
 	cl_emit_line(e, "suppression");
 	cl_emit_words(e, "# %s: %llu %s, process %u\n", of->class, (unsigned long long)of->n, of->what,
 		      of->pid);
-	cl_emit_string(e, "pattern", pattern->text, "stack:", "\n");
+	cl_emit_string(e, "class", of->class, NULL, "");
+	cl_emit_string(e, "pattern", pattern->text, before, "\n");
 	cl_emit_flag(e, "stack", true);
 	cl_emit_number(e, "count", of->n, NULL, "");
 	cl_emit_bytes(e, "bytes", of->bytes, NULL, "");
 	cl_emit_line_end(e);
 }
 
-void cl_report_say_group_pattern(struct cl_report *report, const struct cl_report_group *g)
+/* Adds the frames of a stack. */
+static void add_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack, struct cl_pattern *pattern)
 {
 	/* static: there is one report at a time in a process, and its stack may be small */
 	static struct cl_report_symbol symbol;
-	static struct cl_pattern pattern;
+	unsigned int depth = cl_view_stack_depth(view, stack);
+	unsigned int python_depth = cl_view_python_depth(view, stack, NULL);
+	struct cl_view_python python;
 	struct cl_view_frame frame;
+
+	for (unsigned int i = 0; i < python_depth; i++)
+		if (cl_view_python_frame(view, stack, i, &python))
+			cl_pattern_add_python(pattern, python.function, python.file);
+	/* below Python's frames there is only the interpreter */
+	for (unsigned int i = 0; i < depth && !(python_depth && pattern->text[0]); i++) {
+		if (!cl_view_stack_frame(view, stack, i, &frame))
+			continue;
+		symbol = (struct cl_report_symbol){ .line = 0 };
+		if (report->resolve)
+			report->resolve(report->data, view, &frame, &symbol);
+		cl_pattern_add(pattern, symbol.function, frame.path, frame.offset);
+	}
+}
+
+void cl_report_say_group_pattern(struct cl_report *report, const struct cl_report_group *g)
+{
+	static struct cl_pattern pattern, before;
 	struct cl_suppressible of = { .class = cl_report_classes[g->class].name,
 				      .what = cl_report_what(g, g->n != 1), .n = g->n, .bytes = g->bytes,
 				      .pid = report->process.who.pid };
 
-	pattern = (struct cl_pattern){ .cut = false };
-	for (int s = 0; s < 2 && !pattern.text[0]; s++) {
-		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
-		unsigned int python_depth = cl_view_python_depth(report->view, g->stack[s], NULL);
-		struct cl_view_python python;
+	/* who holds a block is the culprit */
+	for (unsigned int i = 0; i < g->holders; i++) {
+		const struct cl_view *its;
+		uint32_t stack = cl_report_holder_stack(report, g, i, &its);
 
-		for (unsigned int i = 0; i < python_depth; i++)
-			if (cl_view_python_frame(report->view, g->stack[s], i, &python))
-				cl_pattern_add_python(&pattern, python.function, python.file);
-		/* below Python's frames there is only the interpreter */
-		for (unsigned int i = 0; i < depth && !(python_depth && pattern.text[0]); i++) {
-			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame))
-				continue;
-			symbol = (struct cl_report_symbol){ .line = 0 };
-			if (report->resolve)
-				report->resolve(report->data, report->view, &frame, &symbol);
-			cl_pattern_add(&pattern, symbol.function, frame.path, frame.offset);
-		}
+		pattern = (struct cl_pattern){ .cut = false };
+		of.many = cl_report_holder_has_more_stacks(report, g, i);
+		if (stack && !of.many)
+			add_stack(report, its, stack, &pattern);
+		if (i == 0 || strcmp(pattern.text, before.text))
+			cl_report_say_pattern(&report->emit, &of, &pattern);
+		before = pattern;
 	}
-	cl_report_say_pattern(&report->emit, &of, &pattern);
+	pattern = (struct cl_pattern){ .cut = false };
+	for (int s = 0; s < 2 && !pattern.text[0] && !pattern.cut; s++)
+		add_stack(report, report->view, g->stack[s], &pattern);
+	if (!g->holders)
+		cl_report_say_pattern(&report->emit, &of, &pattern);
 }
 
 void cl_report_say_suppressions(struct cl_report *report)
@@ -136,16 +179,21 @@ void cl_report_say_suppressions(struct cl_report *report)
 
 	for (unsigned int i = 0; report->suppressions && i < report->suppressions->n; i++) {
 		const struct cl_suppression *s = &report->suppressions->list[i];
+		char before[64];
 
 		if (!s->blocks)
 			continue;
+		snprintf(before, sizeof(before), ": %s%s%s", s->class ? s->class : "", s->class ? ":" : "",
+			 s->stack ? "stack:" : "leak:");
 		if (!any)
 			cl_emit_words(e, "culimbo: suppressions that matched:\n");
 		any = true;
 		cl_emit_line(e, "suppressed");
 		cl_emit_number(e, "count", s->blocks, "  ", "");
 		cl_emit_bytes(e, "bytes", s->bytes, ", ", "");
-		cl_emit_string(e, "pattern", s->pattern, s->stack ? ": stack:" : ": leak:", "\n");
+		if (s->class)
+			cl_emit_string(e, "class", s->class, NULL, "");
+		cl_emit_string(e, "pattern", s->pattern, before, "\n");
 		cl_emit_flag(e, "stack", s->stack);
 		cl_emit_line_end(e);
 	}

@@ -53,3 +53,42 @@ const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_i
 	report->peers++;
 	return report->peer[i].err ? NULL : &report->peer[i].view;
 }
+
+uint32_t cl_report_holder_stack(struct cl_report *report, const struct cl_report_group *g, unsigned int index,
+				const struct cl_view **view)
+{
+	struct cl_view_holder h;
+	struct cl_view_import import;
+
+	*view = NULL;
+	if (!cl_view_slot(report->view, g->holder[index].slot, &h) || !h.who.pid)
+		return 0;
+	*view = cl_report_peer(report, &h.who, 0);
+	if (!*view || !cl_view_import_of(*view, report->process.file_id, g->holder[index].record,
+					 g->holder[index].generation, &import))
+		return 0;
+	return import.stack;
+}
+
+bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_report_group *g, unsigned int index)
+{
+	const struct cl_view *its;
+	uint32_t stack = cl_report_holder_stack(report, g, index, &its);
+	struct cl_view_import import;
+	struct cl_view_block block;
+	uint32_t n;
+
+	if (!stack || g->holder[index].n < 2)
+		return false;
+	n = cl_view_imports(its);
+	if (n > report->imports_left)
+		return true;
+	report->imports_left -= n;
+	for (uint32_t i = 0; i < n; i++)
+		if (cl_view_import(its, i, &import) && import.file_id == report->process.file_id &&
+		    import.stack != stack && cl_view_block(report->view, import.record, &block) &&
+		    block.generation == import.generation && block.kind == g->kind &&
+		    block.export_stack == g->stack[0] && block.free_stack == g->stack[1])
+			return true;
+	return false;
+}

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shim/report/peer_files.h"
 #include "shim/report/report_table.h"
 
 enum {
@@ -12,82 +13,6 @@ enum {
 	FEW_GROUPS = 24,   /* if there is no memory */
 	SLOTS_SEEN = 64,   /* holders of one block that are counted by process */
 	NAMES = 8 * CL_STACK_FRAMES, /* of a group's frames, for suppressions */
-};
-
-/* ------------------------------------------------------------------ the classes */
-const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
-	[CL_REPORT_HELD_LIMBO] = { "held-in-limbo", "freed, but still mapped by others (in limbo)",
-				   "events destroyed, but still open in others (in limbo)",
-				   CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
-	[CL_REPORT_GRACE] = { "grace", "freed, waiting out the grace of the last export (in limbo)",
-			      "events destroyed, waiting out the grace of the last export (in limbo)",
-			      CL_REPORT_A_BLOCK, 0, "exported", "freed" },
-	[CL_REPORT_LIMBO] = { "limbo", "freed, on the way back to the driver (in limbo)",
-			      "events destroyed, on the way back to the driver (in limbo)", CL_REPORT_A_BLOCK, 0,
-			      "exported", "freed" },
-	[CL_REPORT_HELD] = { "held", "exported, not freed, and mapped by others",
-			     "events exported, not destroyed, and open in others", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
-			     "exported", "freed" },
-	[CL_REPORT_ORPHANED] = { "context-gone", "gone with their context, but still mapped by others",
-			     "events gone with their context, but still open in others",
-			     CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0, "exported", "freed" },
-	[CL_REPORT_UNTRACKED] = { "kept", "freed, but kept: they could not be tracked",
-			     "events destroyed, but kept: they could not be tracked", CL_REPORT_A_BLOCK | CL_REPORT_FOUND, 0,
-			     "exported", "freed" },
-	[CL_REPORT_NOT_CLOSED] = { "not-closed", "imported and never closed",
-				   "events imported and never destroyed", CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened",
-				   NULL },
-	[CL_REPORT_UNMANAGED] = { "unmanaged",
-				  "imported from processes without culimbo (unmanaged), and never closed",
-				  "events imported from processes without culimbo (unmanaged), and never "
-				  "destroyed",
-				  CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened", NULL },
-	[CL_REPORT_RECLAIMED] = { "reclaimed", "taken back from processes that ended without closing",
-				  "events taken back from processes that ended without closing",
-				  CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HOLD_RECLAIMED, "taken back", "freed" },
-	[CL_REPORT_FREED_TWICE] = { "freed-twice", "misuse: freed twice (the driver's error was given)",
-				    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_FREED_TWICE, "freed again",
-				    "first freed" },
-	[CL_REPORT_FREED_WHILE_MAPPED] = { "freed-while-mapped", "misuse: freed while other processes had it mapped",
-					   NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_FREED_WHILE_MAPPED,
-					   "freed", "opened" },
-	[CL_REPORT_OPENED_AFTER_FREE] = { "opened-after-free", "misuse: opened after its exporter had freed it", NULL,
-					  CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_OPENED_AFTER_FREE, "opened",
-					  "freed" },
-	[CL_REPORT_EXPORTED_AFTER_FREE] = { "exported-after-free",
-					    "misuse: exported after it was freed (the driver's error was given)",
-					    NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EXPORTED_AFTER_FREE,
-					    "exported", "freed" },
-	[CL_REPORT_IMPORT_FREED] = { "import-freed",
-				     "misuse: imports freed instead of closed (they stayed mapped)", NULL,
-				     CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_IMPORT_FREED, "freed", "opened" },
-	[CL_REPORT_CLOSED_TWICE] = { "closed-twice",
-				     "misuse: closed what was not open (the driver's error was given)",
-				     NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_CLOSED_TWICE, "closed again",
-				     "last closed" },
-	[CL_REPORT_STALE_REFUSED] = { "stale-refused",
-				      "misuse: stale handles refused: their block had been freed",
-				      "misuse: stale handles refused: their event had been destroyed",
-				      CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_STALE_REFUSED, "opened", "freed" },
-	[CL_REPORT_EVENT_DESTROYED_TWICE] = { "event-destroyed-twice",
-					      "misuse: events destroyed twice (without culimbo the driver "
-					      "crashes)",
-					      NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_DESTROYED_TWICE,
-					      "destroyed again", "first destroyed" },
-	[CL_REPORT_EVENT_FORCED_OUT] = { "event-forced-out",
-					 "events destroyed before their importers were done "
-					 "(CULIMBO_MAX_EVENTS)",
-					 NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_EVENT_FORCED_OUT,
-					 "forced out", "destroyed" },
-	[CL_REPORT_HELD_FORCED_OUT] = { "held-forced-out",
-					"given back while other processes mapped them (CULIMBO_HELD_BYTES)",
-					NULL, CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FOUND_HELD_FORCED_OUT,
-					"given back", "freed" },
-	[CL_REPORT_REFUSED] = { "refused", "note: CUDA refused to share or to open memory", NULL,
-				CL_REPORT_A_FINDING | CL_REPORT_A_NOTE, CL_FOUND_REFUSED, "refused", NULL },
-	/* the text has one line of them all instead, unless all is wanted */
-	[CL_REPORT_DESCRIPTOR] = { "by-descriptor", "note: shared by descriptors or fabric handles", NULL,
-				   CL_REPORT_A_FINDING, CL_FOUND_DESCRIPTOR, "shared", NULL },
 };
 
 /* -------------------------------------------------------------------- groups */
@@ -375,45 +300,85 @@ static void add_python_names(struct names *names, const struct cl_view *view, ui
 }
 
 /*
- * Collects the names of @g's frames that a pattern may match, Python's before the others of a
- * stack.  They lie in @room.  Returns how many.
+ * Adds the names of a stack's frames that a pattern may match, Python's before the others.  A frame
+ * without any is a frame all the same: what it calls is another place than what its caller calls.
  */
-static unsigned int names_of(struct cl_report *report, const struct cl_report_group *g,
-			     const char *names[NAMES], char *room, size_t size)
+static void add_stack(struct names *all, struct cl_report *report, const struct cl_view *view, uint32_t stack)
 {
-	struct names all = { .name = names, .room = room, .left = size };
+	unsigned int depth = cl_view_stack_depth(view, stack);
 
-	for (int s = 0; s < 2; s++) {
-		unsigned int depth = cl_view_stack_depth(report->view, g->stack[s]);
+	add_python_names(all, view, stack);
+	for (unsigned int i = 0; i < depth; i++) {
+		struct cl_report_symbol symbol = { .line = 0 };
+		struct cl_view_frame frame;
+		unsigned int before = all->n;
+		char place[256];
 
-		add_python_names(&all, report->view, g->stack[s]);
-		for (unsigned int i = 0; i < depth; i++) {
-			struct cl_report_symbol symbol = { .line = 0 };
-			struct cl_view_frame frame;
-			char place[256];
-
-			if (!cl_view_stack_frame(report->view, g->stack[s], i, &frame))
-				continue;
-			if (report->resolve)
-				report->resolve(report->data, report->view, &frame, &symbol);
-			snprintf(place, sizeof(place), "%s+%#llx", frame.path, (unsigned long long)frame.offset);
-			add_name(&all, symbol.function);
-			add_name(&all, symbol.file);
-			add_name(&all, frame.path);
-			if (frame.path[0])
-				add_name(&all, place);
-			end_names(&all);
-		}
-		end_names(&all);
+		if (!cl_view_stack_frame(view, stack, i, &frame))
+			continue;
+		if (report->resolve)
+			report->resolve(report->data, view, &frame, &symbol);
+		snprintf(place, sizeof(place), "%s+%#llx", frame.path, (unsigned long long)frame.offset);
+		add_name(all, symbol.function);
+		add_name(all, symbol.file);
+		add_name(all, frame.path);
+		if (frame.path[0])
+			add_name(all, place);
+		if (all->n == before)
+			add_name(all, CL_SUPPRESS_NAMELESS);
+		end_names(all);
 	}
-	return all.n;
+	end_names(all);
+}
+
+static char room[1 << 17]; /* there is one report at a time in a process */
+
+/* Finds the suppression of @class (NULL: without a class) that matches the stacks of the group itself. */
+static struct cl_suppression *find_own(struct cl_report *report, const struct cl_report_group *g, const char *class)
+{
+	const char *names[NAMES];
+	struct names all = { .name = names, .room = room, .left = sizeof(room) };
+
+	for (int s = 0; s < 2; s++)
+		add_stack(&all, report, report->view, g->stack[s]);
+	return cl_suppress_find(report->suppressions, class, names, all.n);
+}
+
+/* The same for the stack of a holder's open. */
+static struct cl_suppression *find_holders(struct cl_report *report, const struct cl_report_group *g,
+					   unsigned int index, const char *class)
+{
+	const char *names[NAMES];
+	struct names all = { .name = names, .room = room, .left = sizeof(room) };
+	const struct cl_view *its;
+	uint32_t stack = cl_report_holder_stack(report, g, index, &its);
+
+	if (!stack || cl_report_holder_has_more_stacks(report, g, index))
+		return NULL;
+	add_stack(&all, report, its, stack);
+	return cl_suppress_find(report->suppressions, class, names, all.n);
+}
+
+/* Returns the suppression that hides @g, or NULL. */
+static struct cl_suppression *find(struct cl_report *report, const struct cl_report_group *g)
+{
+	const char *class = cl_report_classes[g->class].name;
+	struct cl_suppression *by = find_own(report, g, NULL);
+
+	if (by)
+		return by;
+	if (!g->holders)
+		return g->other_holds || g->pinned ? NULL : find_own(report, g, class);
+	if (g->other_holds || g->pinned || g->own_opens)
+		return NULL;
+	for (unsigned int i = 0; i < g->holders && (i == 0 || by); i++)
+		by = find_holders(report, g, i, class);
+	return by;
 }
 
 static void suppress(struct cl_report *report)
 {
-	static char room[1 << 17]; /* there is one report at a time in a process */
 	struct cl_report_table *table = report->table;
-	const char *names[NAMES];
 
 	if (!report->suppressions || !report->suppressions->n)
 		return;
@@ -423,8 +388,7 @@ static void suppress(struct cl_report *report)
 
 		if (!(cl_report_classes[g->class].what & CL_REPORT_FOUND) || g->others)
 			continue;
-		by = cl_suppress_find(report->suppressions, names,
-				      names_of(report, g, names, room, sizeof(room)));
+		by = find(report, g);
 		if (!by)
 			continue;
 		by->blocks += g->n;
@@ -474,13 +438,55 @@ void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, 
 	close_peers(report);
 	report->view = view;
 	report->now = now;
+	report->imports_left = CL_REPORT_IMPORTS;
 	cl_view_process(view, &report->process);
+}
+
+/* Adds what @from has to @to. */
+static void merge(struct cl_report_group *to, const struct cl_report_group *from)
+{
+	uint64_t n = to->n + from->n, bytes = to->bytes + from->bytes;
+
+	for (unsigned int i = 0; i < from->items; i++)
+		add_item(to, &from->item[i]);
+	to->n = n;
+	to->bytes = bytes;
+	if (from->oldest && (!to->oldest || from->oldest < to->oldest))
+		to->oldest = from->oldest;
+}
+
+/*
+ * Of what was opened after its free, the stack of the free may be known for some blocks only.  What was
+ * opened at the same place of the same process is one bug all the same: joins such groups.
+ */
+static void merge_unknown_frees(struct cl_report_table *table)
+{
+	for (unsigned int i = 0; i < table->n; i++) {
+		const struct cl_report_group *g = &table->group[i];
+		struct cl_report_group wanted = *g;
+
+		if ((g->class != CL_REPORT_OPENED_AFTER_FREE && g->class != CL_REPORT_STALE_REFUSED) || g->stack[1] ||
+		    g->others)
+			continue;
+		for (unsigned int j = 0; j < table->n; j++) {
+			wanted.stack[1] = table->group[j].stack[1];
+			if (!wanted.stack[1] || !same_group(&table->group[j], &wanted))
+				continue;
+			merge(&table->group[j], g);
+			/* the index of groups is needed no more */
+			if (i != --table->n)
+				table->group[i] = table->group[table->n];
+			i--;
+			break;
+		}
+	}
 }
 
 void cl_report_look_end(struct cl_report *report)
 {
 	struct cl_report_sums *sums = &report->sums;
 
+	merge_unknown_frees(report->table);
 	suppress(report);
 	for (unsigned int i = 0; i < report->table->n; i++) {
 		const struct cl_report_group *g = &report->table->group[i];
@@ -532,6 +538,9 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 			continue;
 		/* no context has ended, and a finding of its own says that it was given back */
 		if (block.given_back)
+			continue;
+		/* its holders have closed it or have ended: a finding of its own tells of that */
+		if (block.freed_observed && !block.holders && !block.pinned && !own)
 			continue;
 		/* nor here: it is what protect would keep, and is told of as that */
 		if (block.freed_observed)

@@ -119,6 +119,7 @@ struct cl_report {
 		int err;
 	} peer[CL_REPORT_PEERS];
 	unsigned int peers;
+	uint32_t imports_left; /* to be looked at, of holders: see report_table.h */
 	struct cl_identity peer_who[CL_REPORT_PEERS];
 };
 
@@ -134,11 +135,12 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
  * The patterns of a "stack:" suppression, one a frame of the program itself, from the innermost.
  * cl_pattern_add() leaves out frames of interpreters, of CUDA, of the C library and the like, which
  * stand in the stacks of all programs.  `main` alone is in all of them, too: there a place stands
- * for it.  A frame without a @function gives its place, MODULE+0xOFFSET.
+ * for it.  A frame without a @function gives its place, MODULE+0xOFFSET.  A frame with neither is left
+ * out, but if it is the innermost one, there is no pattern.
  */
 struct cl_pattern {
 	char text[2048]; /* "": no frame of the program is known, so there is no suppression */
-	bool cut;	 /* there was no room for more */
+	bool cut;	 /* there was no room for more; with "" in `text`: the innermost frame has no name */
 	bool gap;	 /* the last frame was left out: "..." stands for it */
 };
 void cl_pattern_add(struct cl_pattern *pattern, const char *function, const char *path, uint64_t offset);
@@ -147,6 +149,7 @@ void cl_pattern_add_python(struct cl_pattern *pattern, const char *function, con
 /* What a suppression is printed for: a finding of @class with @n @what ("blocks") of process @pid. */
 struct cl_suppressible {
 	const char *class, *what;
+	bool many; /* of a holder that has opened them at several places */
 	uint64_t n, bytes;
 	uint32_t pid;
 };

@@ -7,7 +7,8 @@
 
 enum {
 	CL_REPORT_ITEMS = 3,	/* items that a group keeps, the largest */
-	CL_REPORT_HOLDERS = 4,	/* holders that a group keeps */
+	CL_REPORT_HOLDERS = 16,	/* holders that a group keeps */
+	CL_REPORT_HOLDERS_IN_TEXT = 4,
 	CL_REPORT_OWN_ALLOCATION = 2 << 20, /* bytes: such a block shares no pages with others */
 };
 
@@ -80,6 +81,20 @@ struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_re
 					    const struct cl_view_block *block);
 void cl_report_add_holders(struct cl_report_group *group, const struct cl_view_block *block,
 			   const uint16_t *slots, unsigned int n);
+/*
+ * Returns the stack of the open of one of the blocks that holder @index of @group has, and in *view the
+ * holder's file, if that is known.  Else returns 0.
+ */
+uint32_t cl_report_holder_stack(struct cl_report *report, const struct cl_report_group *group, unsigned int index,
+				const struct cl_view **view);
+/*
+ * Returns true if that holder has opened blocks of @group at several places, so that the stack of one open
+ * does not speak for all.  So many imports are looked at in a report; after that, it is true for who has
+ * opened several blocks.
+ */
+enum { CL_REPORT_IMPORTS = 1 << 17 };
+bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_report_group *group,
+				      unsigned int index);
 /* @stays: its exporter has freed it, and waits for this process. */
 void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays);
 void cl_report_add_finding(struct cl_report *report, const struct cl_finding *finding);

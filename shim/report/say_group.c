@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/base/options.h"
 #include "shim/diag/note_words.h"
+#include "shim/report/hint.h"
+#include "shim/report/limit.h"
 #include "shim/report/peer_files.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
@@ -63,20 +66,24 @@ static unsigned int say_frames(struct cl_report *report, const struct cl_view *v
 			continue;
 		if (python && cl_report_is_interpreter(frame.path))
 			break;
-		say_frame(report, view, i - first, &frame);
+		if (cl_limit_frame(report))
+			say_frame(report, view, i - first, &frame);
 		n++;
 	}
 	return n;
 }
 
-/* @key is for JSON, which has all frames.  The text has @happened, as "freed from", before it. */
+/*
+ * @key is for JSON, which has all frames.  The text has @happened, as "freed from", before it.  @last: it
+ * is left out first.
+ */
 static void say_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack,
-		      const char *key, const char *happened)
+		      const char *key, const char *happened, bool last)
 {
 	bool json = report->emit.json;
 	unsigned int n;
 
-	if (!view || !cl_view_stack_depth(view, stack))
+	if (!view || !cl_view_stack_depth(view, stack) || !cl_limit_stack(report, last))
 		return;
 	cl_emit_words(&report->emit, "    %s\n", happened);
 	/* who reads JSON from the start finds the program's own code first */
@@ -106,8 +113,8 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 	cl_emit_string(e, "name", h.name, " (", ", ");
 	cl_emit_string(e, "state", h.alive ? "alive" : "dead", "", ")");
 	if (g->n > 1)
-		cl_emit_words(e, g->kind == CL_EVENT ? ", %llu events" : ", %llu blocks",
-			      (unsigned long long)g->holder[index].n);
+		cl_emit_words(e, ", %llu %s", (unsigned long long)g->holder[index].n,
+			      cl_report_what(g, g->holder[index].n != 1));
 	cl_emit_number(e, "blocks", g->holder[index].n, NULL, "");
 	cl_emit_age(e, "since_ns", cl_report_age(report, h.since), ", for ", "");
 	if (its) {
@@ -127,7 +134,9 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 		cl_emit_number(e, "opens", import.opens, NULL, "");
 		snprintf(words, sizeof(words), "opened %s ago, from",
 			 cl_emit_format_age(age, cl_report_age(report, import.since)));
-		say_stack(report, its, import.stack, "open_stack", words);
+		say_stack(report, its, import.stack, "open_stack", words, index > 0);
+		if (e->json && cl_report_holder_has_more_stacks(report, g, index))
+			cl_emit_flag(e, "more_open_stacks", true);
 	}
 	cl_emit_object_end(e);
 }
@@ -135,14 +144,21 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 static void say_holders(struct cl_report *report, const struct cl_report_group *g)
 {
 	struct cl_emit *e = &report->emit;
+	unsigned int shown = e->json || report->full_stacks || g->holders <= CL_REPORT_HOLDERS_IN_TEXT ?
+				     g->holders : CL_REPORT_HOLDERS_IN_TEXT;
+	uint64_t others = g->other_holds;
 
 	cl_emit_array(e, "holders");
-	for (unsigned int i = 0; i < g->holders; i++)
+	for (unsigned int i = 0; i < shown; i++)
 		say_holder(report, g, i);
 	cl_emit_array_end(e);
+	for (unsigned int i = shown; i < g->holders; i++)
+		others += g->holder[i].n;
+	if (others)
+		cl_emit_words(e, others == 1 ? "    and %llu hold of another process\n" :
+					       "    and %llu holds of other processes\n", (unsigned long long)others);
 	if (g->other_holds)
-		cl_emit_number(e, "other_holds", g->other_holds, "    and ",
-			       g->other_holds == 1 ? " hold of another process\n" : " holds of other processes\n");
+		cl_emit_number(e, "other_holds", g->other_holds, NULL, "");
 	if (g->pinned)
 		cl_emit_number(e, "pinned", g->pinned,
 			       "    kept until this process ends, since an importer that could not register may have it: ", "\n");
@@ -182,8 +198,8 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 		cl_emit_words(e, ", mapped for %s after that: undefined by CUDA's documentation; this driver keeps the bytes",
 			      took);
 	else
-		cl_emit_words(e, ", mapped for %s after that: without culimbo process %u could have read foreign bytes",
-			      took, g->pid);
+		cl_emit_words(e, ", mapped for %s after that: %sprocess %u could have read foreign bytes", took,
+			      cl_observes() ? "" : "without culimbo ", g->pid);
 }
 
 /* One block's facts: in the text an address, its size and how long ago it was. */
@@ -305,7 +321,9 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_words(e, report->dirfd < 0 ? "" : ", which has ended");
 	if (freed)
 		cl_emit_age(e, "freed_ns", cl_report_age(report, first), before,
-			    process.state == CL_DEAD ? " ago" : " ago: it waits for this process");
+			    process.state == CL_DEAD || cl_observes() ? " ago" : " ago: it waits for this process");
+	else if (cl_observes())
+		;
 	else if (g->stays && g->n == 1)
 		cl_emit_words(e, ", which has %s it and waits for this process", freed_word);
 	else if (g->stays)
@@ -339,13 +357,13 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 	if (row->other_happened)
 		snprintf(other, sizeof(other), "%s from", other_happened(g));
 	if (other[0] && other_first)
-		say_stack(report, report->view, g->stack[1], "other_stack", other);
+		say_stack(report, report->view, g->stack[1], "other_stack", other, false);
 	/* only its exporter knew the stack of the free */
 	if (is_stale && !g->others && !g->stack[1])
 		cl_emit_words(&report->emit, "    where it was %s is no longer known\n", other_happened(g));
-	say_stack(report, report->view, g->stack[0], "stack", first);
+	say_stack(report, report->view, g->stack[0], "stack", first, false);
 	if (other[0] && !other_first)
-		say_stack(report, report->view, g->stack[1], "other_stack", other);
+		say_stack(report, report->view, g->stack[1], "other_stack", other, false);
 }
 
 /* What only notes have: for JSON, since the title says it. */
@@ -361,9 +379,10 @@ static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 		cl_emit_number(e, "result", g->result, NULL, "");
 }
 
-void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
-			 bool say_hint)
+static void say_whole(struct cl_report *report, const struct cl_report_group *g, const char *hint, bool say_hint)
 {
+	char would[256];
+
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	struct cl_emit *e = &report->emit;
 	char title[512];
@@ -399,6 +418,10 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	say_stacks(report, g);
 	if ((row->what & CL_REPORT_A_BLOCK) && e->json)
 		say_holders(report, g);
+	cl_limit_say_left_out(report);
+	cl_report_make_would(report, g, would);
+	if (would[0])
+		cl_emit_string(e, "would", would, "    ", "\n");
 	if (say_hint) {
 		cl_emit_words(e, "    ");
 		cl_emit_paint(e, CL_EMIT_HINT);
@@ -407,4 +430,16 @@ void cl_report_say_group(struct cl_report *report, const struct cl_report_group 
 	}
 	cl_emit_string(e, "hint", hint, say_hint ? "" : NULL, "\n");
 	cl_emit_line_end(e);
+}
+
+void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
+			 bool say_hint)
+{
+	/* text with objects behind it is cut when names have been added to it (tools/common/known.c) */
+	cl_limit_begin(!report->emit.json && !report->both && !report->full_stacks);
+	if (cl_limit_measure(report)) {
+		say_whole(report, g, hint, say_hint);
+		cl_limit_fit(report);
+	}
+	say_whole(report, g, hint, say_hint);
 }

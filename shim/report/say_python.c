@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/report/limit.h"
 #include "shim/report/say_python.h"
 
 bool cl_report_is_interpreter(const char *path)
@@ -39,6 +40,8 @@ void cl_report_say_python(struct cl_report *report, const struct cl_view *view, 
 	snprintf(name, sizeof(name), "%s_python", key);
 	cl_emit_array(e, name);
 	for (unsigned int i = 0; i < depth && cl_view_python_frame(view, stack, i, &frame); i++) {
+		if (!cl_limit_frame(report))
+			continue;
 		cl_emit_object(e, NULL);
 		cl_emit_words(e, "      #%u", number + i);
 		cl_emit_string(e, "function", frame.function, " ", "");
@@ -51,7 +54,8 @@ void cl_report_say_python(struct cl_report *report, const struct cl_view *view, 
 	cl_emit_array_end(e);
 	if (unread) {
 		snprintf(name, sizeof(name), "%s_python_unread", key);
-		cl_emit_words(e, depth ? "      further Python frames not read\n" : "      Python frames not read\n");
+		if (cl_limit_frame(report))
+			cl_emit_words(e, depth ? "      further Python frames not read\n" : "      Python frames not read\n");
 		cl_emit_flag(e, name, true);
 	}
 }

@@ -2,11 +2,13 @@
 /* Suppressions: see suppress.h. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/report/report_table.h"
 #include "shim/report/suppress.h"
 
 enum { TEXT_SIZE = 1 << 20 };
@@ -16,28 +18,76 @@ static size_t memory_size(void)
 	return TEXT_SIZE + CL_SUPPRESSIONS * sizeof(struct cl_suppression);
 }
 
+/* Writes the classes of findings to @to, comma-separated. */
+static void list_classes(char *to, size_t size)
+{
+	size_t n = 0;
+
+	for (int c = 0; c < CL_REPORT_CLASSES && n < size; c++)
+		if (cl_report_classes[c].what & CL_REPORT_FOUND)
+			n += (size_t)snprintf(to + n, size - n, "%s%s", n ? ", " : "", cl_report_classes[c].name);
+}
+
+/* Returns the class of findings that is called @name, of @length letters, or NULL. */
+static const char *class_of(const char *name, size_t length)
+{
+	for (int c = 0; c < CL_REPORT_CLASSES; c++)
+		if ((cl_report_classes[c].what & CL_REPORT_FOUND) && strlen(cl_report_classes[c].name) == length &&
+		    !strncmp(cl_report_classes[c].name, name, length))
+			return cl_report_classes[c].name;
+	return NULL;
+}
+
+static const char *const types[] = { "leak:", "stack:" };
+
+/* Returns which of `types` @line begins with; -1: none. */
+static int type_of(const char *line)
+{
+	for (int i = 0; i < 2; i++)
+		if (!strncmp(line, types[i], strlen(types[i])))
+			return i;
+	return -1;
+}
+
+/* What is wrong with a line.  There is one report at a time in a process. */
+static char wrong_class[768];
+
 /* Takes the pattern from one line, NUL-terminated.  Returns what is wrong with the line, or NULL. */
 static const char *read_line(struct cl_suppressions *s, char *line)
 {
-	static const char *const types[] = { "leak:", "stack:" };
+	const char *class = NULL, *colon;
 	size_t length;
-	bool stack;
+	int type;
 
 	line += strspn(line, " \t");
 	for (length = strlen(line); length && strchr(" \t\r", line[length - 1]);)
 		line[--length] = 0;
 	if (!*line || *line == '#')
 		return NULL;
-	stack = !strncmp(line, types[1], strlen(types[1]));
-	if (strncmp(line, types[stack], strlen(types[stack])))
-		return "is no suppression: leak:PATTERN is";
-	line += strlen(types[stack]);
+	type = type_of(line);
+	colon = strchr(line, ':');
+	if (type < 0 && colon && (type = type_of(colon + 1)) >= 0) {
+		length = (size_t)(colon - line);
+		class = class_of(line, length);
+		if (!class) {
+			int n = snprintf(wrong_class, sizeof(wrong_class), CL_SUPPRESS_NO_CLASS ": '%.*s' is none of ",
+					 (int)(length < 64 ? length : 64), line);
+
+			s->unknown++;
+			list_classes(wrong_class + n, sizeof(wrong_class) - (size_t)n);
+			return wrong_class;
+		}
+		line += length + 1;
+	}
+	if (type < 0)
+		return "is no suppression: CLASS:stack:PATTERN;... and CLASS:leak:PATTERN are";
+	line += strlen(types[type]);
 	/* an empty pattern would match everything, which nobody means */
-	if (!*line || (stack && (*line == ';' || strstr(line, ";;") || !line[strspn(line, ".;")])))
+	if (!*line || (type == 1 && (*line == ';' || strstr(line, ";;") || !line[strspn(line, ".;")])))
 		return "has no pattern";
 	if (s->n == CL_SUPPRESSIONS)
 		return "is one too many: it and the lines after it are ignored";
-	s->list[s->n++] = (struct cl_suppression){ .pattern = line, .stack = stack };
+	s->list[s->n++] = (struct cl_suppression){ .pattern = line, .class = class, .stack = type == 1 };
 	return NULL;
 }
 
@@ -196,15 +246,19 @@ static bool match_stacks(const char *pattern, const char *const *names, unsigned
 	return false;
 }
 
-struct cl_suppression *cl_suppress_find(const struct cl_suppressions *s, const char *const *names,
-					unsigned int n)
+struct cl_suppression *cl_suppress_find(const struct cl_suppressions *s, const char *class,
+					const char *const *names, unsigned int n)
 {
 	for (unsigned int i = 0; i < s->n; i++) {
-		if (s->list[i].stack && match_stacks(s->list[i].pattern, names, n))
-			return &s->list[i];
-		for (unsigned int j = 0; !s->list[i].stack && j < n; j++)
-			if (cl_suppress_match(s->list[i].pattern, names[j]))
-				return &s->list[i];
+		struct cl_suppression *one = &s->list[i];
+
+		if (class ? !one->class || strcmp(one->class, class) : one->class != NULL)
+			continue;
+		if (one->stack && match_stacks(one->pattern, names, n))
+			return one;
+		for (unsigned int j = 0; !one->stack && j < n; j++)
+			if (cl_suppress_match(one->pattern, names[j]))
+				return one;
 	}
 	return NULL;
 }

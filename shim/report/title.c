@@ -28,8 +28,11 @@ const char *cl_report_what(const struct cl_report_group *g, bool many)
 	return many ? "blocks" : "block";
 }
 
-/* Writes "process 12" or "process 12 and 2 more" to @to: the holders of @g, a living one first. */
-static void name_holders(struct cl_report *report, const struct cl_report_group *g, char to[64])
+/*
+ * Writes "process 12" or "process 12 and 2 more" to @to: the holders of @g, a living one first.  Returns
+ * true if they are several.
+ */
+static bool name_holders(struct cl_report *report, const struct cl_report_group *g, char to[64])
 {
 	struct cl_view_holder h;
 	unsigned int n = 0;
@@ -54,6 +57,7 @@ static void name_holders(struct cl_report *report, const struct cl_report_group 
 		snprintf(to, 64, "process %u and %u more", pid, n - 1);
 	else
 		snprintf(to, 64, "process %u", pid);
+	return pid && (g->other_holds || n > 1);
 }
 
 /* Writes "2 blocks (2 MiB)"; events have no size, and the size of a stale handle's block is not known. */
@@ -111,32 +115,36 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	unsigned int pid = report->process.who.pid;
 	char sum[80], who[64], other[64];
+	const char *have, *map;
+	bool they; /* several processes hold it */
 
 	make_sum(g, sum);
-	name_holders(report, g, who);
+	they = name_holders(report, g, who);
+	have = they ? "have" : "has";
+	map = they ? "map" : "maps";
 	if (g->pid)
 		snprintf(other, sizeof(other), "process %u", g->pid);
 	else
 		snprintf(other, sizeof(other), "another process");
 	switch ((enum cl_report_class)g->class) {
 	case CL_REPORT_HELD_LIMBO:
-		snprintf(to, 512, is_event ? "%s: %s still has %s open that process %u has %s" :
-					     "%s: %s still maps %s that process %u has %s",
-			 fault ? "LEAK" : "HELD", who, sum, pid, freed);
+		snprintf(to, 512, is_event ? "%s: %s still %s %s open that process %u has %s" :
+					     "%s: %s still %s %s that process %u has %s",
+			 fault ? "LEAK" : "HELD", who, is_event ? have : map, sum, pid, freed);
 		break;
 	case CL_REPORT_HELD:
 		if (fault)
-			snprintf(to, 512, is_event ? "ENDED: process %u %s while %s has %s of it open" :
-						     "ENDED: process %u %s while %s maps %s of it",
-				 pid, report->at_exit ? "ends" : "has ended", who, sum);
+			snprintf(to, 512, is_event ? "ENDED: process %u %s while %s %s %s of it open" :
+						     "ENDED: process %u %s while %s %s %s of it",
+				 pid, report->at_exit ? "ends" : "has ended", who, is_event ? have : map, sum);
 		else
-			snprintf(to, 512, is_event ? "MAPPED: %s has %s of process %u open" :
-						     "MAPPED: %s maps %s of process %u", who, sum, pid);
+			snprintf(to, 512, is_event ? "MAPPED: %s %s %s of process %u open" :
+						     "MAPPED: %s %s %s of process %u", who, is_event ? have : map, sum, pid);
 		break;
 	case CL_REPORT_ORPHANED:
-		snprintf(to, 512, is_event ? "CONTEXT: process %u ended the context of %s that %s still has open" :
-					     "CONTEXT: process %u ended the context of %s that %s still maps",
-			 pid, sum, who);
+		snprintf(to, 512, is_event ? "CONTEXT: process %u ended the context of %s that %s still %s open" :
+					     "CONTEXT: process %u ended the context of %s that %s still %s",
+			 pid, sum, who, is_event ? have : map);
 		break;
 	case CL_REPORT_UNTRACKED:
 		snprintf(to, 512, "KEPT: process %u %s %s that could not be tracked: kept to its end", pid,

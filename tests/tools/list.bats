@@ -226,7 +226,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	done
 	"$C" report --pid "${PID[P]}" > text
 	grep -q "^    and 1 hold of another process$" text
-	grep -Eq "HINT: process [0-9]+ and others do not close" text
+	grep -Eq "HINT: process [0-9]+ and 4 more do not close" text
 	for name in D E; do tell $name close; done
 	kill -STOP "${PID[P]}" # so that it takes back nothing
 	die A

@@ -19,6 +19,7 @@
 #include "shim/base/log.h"
 #include "shim/report/origin.h"
 #include "shim/report/report.h"
+#include "shim/report/fit.h"
 #include "shim/report/suppress.h"
 
 /* What @value becomes, in text or in JSON. */
@@ -154,17 +155,22 @@ static void files_of_suppressions_are_read(void **state)
 	const char *names[] = { "one", "of two" };
 	struct cl_suppressions s;
 	int fd = mkstemp(path);
-	static const char text[] = "# a comment\n\n  leak:two  \r\nleak:\nrace:x\nleak:three";
+	static const char text[] = "# a comment\n\n  leak:two  \r\nleak:\nrace:x\nleak:three\n"
+				   "held:leak:two\nhelt:stack:^x$\ngrace:leak:two\nheld:stack:;";
 
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
 	assert_int_equal(cl_suppress_read(&s, path, complain), 0);
-	assert_int_equal(s.n, 2);
-	assert_int_equal(complaints, 4 + 5); /* their lines */
+	assert_int_equal(s.n, 3);
+	assert_int_equal(complaints, 4 + 5 + 8 + 9 + 10); /* their lines */
+	assert_int_equal(s.unknown, 2); /* grace is no finding */
 	assert_string_equal(s.list[0].pattern, "two");
 	assert_string_equal(s.list[1].pattern, "three");
-	assert_ptr_equal(cl_suppress_find(&s, names, 2), &s.list[0]);
-	assert_null(cl_suppress_find(&s, names, 1));
+	assert_ptr_equal(cl_suppress_find(&s, NULL, names, 2), &s.list[0]);
+	assert_null(cl_suppress_find(&s, NULL, names, 1));
+	assert_string_equal(s.list[2].class, "held");
+	assert_ptr_equal(cl_suppress_find(&s, "held", names, 2), &s.list[2]);
+	assert_null(cl_suppress_find(&s, "not-closed", names, 2));
 	cl_suppress_free(&s);
 	close(fd);
 	unlink(path);
@@ -194,13 +200,23 @@ static void a_stack_is_suppressed_only_as_a_whole(void **state)
 		{ "/a.so;/prog+0x10$", true },	     { "^inner$;^middle$;^main$;^main$", false },
 		{ "...;^main$;^main$", true },	     { "^inner;...", true },
 	};
+	/* what a frame without a name calls is another place than what its caller calls */
+	static const char *const nameless[] = {
+		"inner", NULL, CL_SUPPRESS_NAMELESS, NULL, "middle", NULL, "main", NULL, NULL,
+	};
 	struct cl_suppression one = { .stack = true };
 	struct cl_suppressions s = { .list = &one, .n = 1 };
 
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
 		one.pattern = of[i].pattern;
-		if (!!cl_suppress_find(&s, two_stacks, sizeof(two_stacks) / sizeof(two_stacks[0])) != of[i].matches)
+		if (!!cl_suppress_find(&s, NULL, two_stacks, sizeof(two_stacks) / sizeof(two_stacks[0])) != of[i].matches)
 			fail_msg("%s", of[i].pattern);
+	}
+	for (unsigned int i = 0; i < 4; i++) {
+		static const char *const patterns[] = { "^middle$", "^inner$;^middle$", "^inner$;...;^main$", "^inner$;*;^main$" };
+
+		one.pattern = patterns[i];
+		assert_int_equal(!!cl_suppress_find(&s, NULL, nameless, sizeof(nameless) / sizeof(nameless[0])), i == 2);
 	}
 }
 
@@ -218,6 +234,18 @@ static void no_suppression_is_made_of_what_all_programs_have(void **state)
 	assert_string_equal(p.text, "");
 	cl_pattern_add(&p, "main", "/srv/prog", 0x14b1);
 	assert_string_equal(p.text, "...;/prog+0x14b1$");
+	/* code without a name, made at run time: its callers stand in other stacks, too */
+	p = (struct cl_pattern){ .cut = false };
+	cl_pattern_add(&p, "ffi_call", "/usr/lib/libffi.so.8", 0x20);
+	cl_pattern_add(&p, "", "", 0x20);
+	cl_pattern_add(&p, "work", "/srv/prog", 2);
+	cl_pattern_add(&p, "main", "/srv/prog", 2);
+	assert_string_equal(p.text, "");
+	p = (struct cl_pattern){ .cut = false };
+	cl_pattern_add(&p, "load", "/srv/prog", 1);
+	cl_pattern_add(&p, "", "", 0x20);
+	cl_pattern_add(&p, "main", "/srv/prog", 2);
+	assert_string_equal(p.text, "^load$;...;^main$");
 	p = (struct cl_pattern){ .cut = false };
 	cl_pattern_add(&p, "load", "/srv/prog", 1);
 	cl_pattern_add(&p, "", "/srv/prog", 0x20);
@@ -229,6 +257,50 @@ static void no_suppression_is_made_of_what_all_programs_have(void **state)
 		cl_pattern_add(&p, "a_function_of_a_program_that_has_a_long_name", "/srv/prog", 2);
 	assert_true(p.cut);
 	assert_int_equal(p.text[strlen(p.text) - 1], '$');
+}
+
+static void stacks_fit(void **state)
+{
+	unsigned int more, lines, left_out, shown, hidden;
+
+	/* up to 11 lines of other things (a group has 10), and up to 6 stacks of up to 40 frames, of which some are other holders' */
+	for (unsigned int others = 2; others <= 11; others++)
+		for (unsigned int n = 1; n <= 6; n++)
+			for (unsigned int depth = 1; depth <= 40; depth++) {
+				struct cl_fit fit = { .n = n };
+
+				lines = others;
+				left_out = 0;
+				for (unsigned int i = 0; i < n; i++)
+					fit.stack[i] = (struct cl_fit_stack){ .lines = 1 + (depth + 7 * i) % 40,
+									      .last = i && i < 3 };
+				cl_fit(&fit, others);
+				for (unsigned int i = 0; i < n; i++) {
+					const struct cl_fit_stack *stack = &fit.stack[i];
+
+					left_out += !stack->shown;
+					if (!stack->shown)
+						continue;
+					lines += 1 + stack->shown;
+					shown = hidden = 0;
+					for (unsigned int f = 0; f < stack->lines; f++) {
+						shown += (unsigned int)cl_fit_is_shown(stack, f, &more);
+						hidden += more;
+					}
+					assert_int_equal(shown + hidden, stack->lines);
+					assert_int_equal(shown + !!hidden, stack->shown);
+					assert_int_not_equal(hidden, 1); /* it would take no less room */
+					/* the innermost frame, and if there is room the outermost */
+					assert_true(cl_fit_is_shown(stack, 0, &more));
+					if (stack->shown > 3)
+						assert_true(cl_fit_is_shown(stack, stack->lines - 1, &more));
+				}
+				assert_int_equal(left_out, fit.left_out);
+				assert_true(fit.stack[0].shown);
+				assert_true(lines + !!left_out <= CL_FIT_LINES);
+				if (fit.n == 1 && others + 1 + fit.stack[0].lines <= CL_FIT_LINES)
+					assert_int_equal(fit.stack[0].shown, fit.stack[0].lines);
+			}
 }
 
 static void paths_have_names(void **state)
@@ -288,6 +360,7 @@ int main(void)
 		cmocka_unit_test(files_of_suppressions_are_read),
 		cmocka_unit_test(a_stack_is_suppressed_only_as_a_whole),
 		cmocka_unit_test(no_suppression_is_made_of_what_all_programs_have),
+		cmocka_unit_test(stacks_fit),
 		cmocka_unit_test(paths_have_names),
 		cmocka_unit_test(origins_are_read),
 	};

@@ -38,7 +38,7 @@
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR };
+       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR, OPTION_OBSERVE };
 enum { FINDINGS = 99 /* the default exit status */, NOTHING_CHECKED = 98 };
 #define WAIT 1000000000u /* ns, the default for processes that CMD leaves running: most are just ending */
 
@@ -270,6 +270,10 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			if (setenv("CULIMBO_FULL_STACKS", "1", 1))
 				return CU_FAILED;
 			break;
+		case OPTION_OBSERVE:
+			if (setenv("CULIMBO_MODE", "observe", 1))
+				return CU_FAILED;
+			break;
 		case OPTION_COLOR:
 			if (!cu_report_colour(command, optarg))
 				return CU_USAGE;
@@ -323,6 +327,10 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	if (cl_options.suppressions.text[0] &&
 	    cu_report_suppressions(command, &known, cl_options.suppressions.text))
 		report.suppressions = &known;
+	if (known.unknown) { /* before CMD runs: a user believes that it hides something */
+		cu_check_folder_remove(&folder);
+		return CU_FAILED;
+	}
 	/* this process applies these options, so that they don't change how CMD ends */
 	if (setenv("CULIMBO_STRICT", "1", 0) || setenv("CULIMBO_KEEP_DEAD", "1h", 1) ||
 	    setenv("CULIMBO_KEEP_DEAD_BYTES", "0", 1) || setenv("CULIMBO_REPORT", "always", 1) ||
@@ -438,13 +446,15 @@ int cu_check_names(const struct cu_command *command, const char *path, char **ar
 
 static const struct cu_option options[] = {
 	{ "simulate", OPTION_SIMULATE, NULL, "use the simulated driver: no GPU is needed" },
+	{ "observe", OPTION_OBSERVE, NULL,
+	  "keep nothing, refuse nothing and change no result: each finding says what would have been prevented (CULIMBO_MODE)" },
 	{ "format", OPTION_FORMAT, "text|json|junit|github", "the form of the report: text, JSON Lines, JUnit XML, or annotations for GitHub Actions" },
 	{ "json", OPTION_JSON, NULL, "the same as --format=json (doc/report-format.md)" },
 	{ "output", OPTION_OUTPUT, "FILE", "write the report to FILE (default: stderr)" },
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "a file of known findings (CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions for the findings, instead of the findings" },
-	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames, also those around the program's own" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames and holders, also CUDA's frames: without it a finding has at most 15 lines" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
 	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "do not fail if no CUDA call of CMD reaches culimbo" },
 	{ "wait", OPTION_WAIT, "DURATION", "how long to wait, when CMD has ended, for processes that it left running (default 1s)" },
@@ -457,7 +467,7 @@ static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
 	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running)" },
-	{ CU_FAILED, "CMD was not started, or the report not written: stderr says why" },
+	{ CU_FAILED, "CMD was not started, or the report not written: stderr says why, such as a suppression of a class that does not exist" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
@@ -468,6 +478,7 @@ static const struct cu_exit exits[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo check -- pytest tests/ipc", "in CI: fails on leaks and misuse, too" },
 	{ "culimbo check --simulate --json --output report.jsonl -- ./my_ipc_test", "without a GPU" },
+	{ "culimbo check --observe -- pytest tests/ipc", "the same findings, with every result as without culimbo" },
 	{ "culimbo check --format=junit --output=culimbo.xml -- pytest tests/ipc", "for Jenkins, GitLab" },
 	{ "culimbo check --format=github -- pytest tests/ipc", "errors at their lines in a pull request" },
 	{ "culimbo check --gen-suppressions --output known.supp -- pytest tests/ipc", "writes suppressions for the findings that are known by now" },
@@ -493,7 +504,8 @@ const struct cu_command cu_check = {
 		"\n"
 		"check sets CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT itself, and\n"
 		"uses a CULIMBO_DIR of its own unless one is set.  It applies suppressions when CMD\n"
-		"has ended, with functions and source files.  With suppressions,\n"
+		"has ended, with functions and source files.  A line CLASS:stack:PATTERN;... hides\n"
+		"findings of one class, such as not-closed.  With suppressions,\n"
 		"CULIMBO_ERROR_EXITCODE has no effect.",
 	.options = options,
 	.exits = exits,

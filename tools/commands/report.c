@@ -221,10 +221,10 @@ bool cu_report_suppressions(const struct cu_command *command, struct cl_suppress
 	complaining = command;
 	err = cl_suppress_read(to, path, complain_suppression);
 	if (err == -EISDIR)
-		cu_error(command, "suppressions: %s is a directory; a file of leak:PATTERN lines is wanted", path);
+		cu_error(command, "suppressions: %s is a directory; a file of CLASS:stack:PATTERN lines is wanted", path);
 	else if (err)
 		cu_error(command, "cannot read %s: %s", path, strerror(-err));
-	return !err;
+	return !err && !to->unknown;
 }
 
 /* Parses a number that is the whole text. */
@@ -512,11 +512,11 @@ static const struct cu_option options[] = {
 	{ "top", OPTION_TOP, "N", "how many places of each kind to show (default 10; 0: all)" },
 	{ "min-age", OPTION_MIN_AGE, "DURATION", "leave out blocks younger than this (default: CULIMBO_MIN_AGE)" },
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE",
-	  "leave out what its leak:PATTERN lines match (default: CULIMBO_SUPPRESSIONS)" },
+	  "leave out the findings that its CLASS:stack:PATTERN lines match (default: CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions for the findings, instead of the findings" },
 	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "show modules and offsets only" },
-	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames, also those around the program's own" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames and holders, also CUDA's frames: without it a finding has at most 15 lines" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
 	CU_USER_OPTION(OPTION_USER),
 	{ "dir", OPTION_DIR, "DIR",

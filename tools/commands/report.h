@@ -39,7 +39,7 @@ void cu_reports_free(struct cu_reports *reports);
 bool cu_report_has_something(const struct cl_report *report);
 /*
  * Reads the suppressions in @path into @to, with messages about bad lines.  Returns false if it
- * cannot be read.
+ * cannot be read, or a line names a class that does not exist.
  */
 bool cu_report_suppressions(const struct cu_command *command, struct cl_suppressions *to,
 			    const char *path);

@@ -26,7 +26,7 @@
 #include "tools/common/start.h"
 
 enum {
-	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_NAMES, OPTION_VARIABLE
+	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_NAMES, OPTION_FULL_STACKS, OPTION_VARIABLE
 };
 
 /* Options that set a variable of the library for CMD: --grace=1s is CULIMBO_GRACE=1s. */
@@ -115,6 +115,10 @@ static int run(const struct cu_command *command, int argc, char **argv)
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
 			break;
+		case OPTION_FULL_STACKS:
+			if (setenv("CULIMBO_FULL_STACKS", "1", 1))
+				return CU_FAILED;
+			break;
 		case OPTION_NAMES:
 			names = true;
 			break;
@@ -159,13 +163,15 @@ static const struct cu_option options[] = {
 	{ "suppressions", OPTION_SUPPRESSIONS, "FILE", "a file of known findings (CULIMBO_SUPPRESSIONS)" },
 	{ "names", OPTION_NAMES, NULL,
 	  "print all reports when CMD has ended, with functions and lines; CMD runs as a child" },
+	{ "full-stacks", OPTION_FULL_STACKS, NULL,
+	  "reports show all frames and holders: without it a finding has at most 15 lines (CULIMBO_FULL_STACKS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "reports list the suppressions that matched" },
 	{ .name = NULL },
 };
 
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD's own, like any other status" },
-	{ CU_FAILED, "the suppressions file cannot be read" },
+	{ CU_FAILED, "the suppressions file cannot be read, or names a class that does not exist" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
 	{ CU_CANNOT_RUN, "CMD cannot be run, or not with the library" },
@@ -177,6 +183,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo run -- python3 serve.py", "runs a program, and what it starts, under culimbo" },
 	{ "culimbo run --simulate -- ./my_ipc_test", "the same without a GPU" },
 	{ "culimbo run --log=info --log-file=log.%p --trace=trace.%p -- ./job", "with a log and a trace" },
+	{ "culimbo run --observe -- ./job", "changes nothing, and reports what culimbo would have prevented" },
 	{ "culimbo run --names -- ./my_ipc_test", "findings with functions and lines, when the program has ended" },
 	{ .line = NULL },
 };

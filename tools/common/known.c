@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/report/fit.h"
 #include "shim/report/report_table.h"
-#include "shim/report/say_python.h"
 #include "tools/common/known.h"
+#include "tools/common/match.h"
 #include "tools/common/names.h"
 #include "tools/common/objects.h"
-
-enum { NAMES = 5 * 2 * CL_STACK_FRAMES + 2, ROOM = 1 << 16 };
 
 /* The class and kind of the last groups read, and the number of those beyond `top`. */
 struct section {
@@ -47,153 +46,6 @@ static int class_of(const char *object)
 			if (!strcmp(cl_report_classes[c].name, name))
 				return c;
 	return CL_REPORT_CLASSES;
-}
-
-/* ------------------------------------------------------------------- what matches */
-struct names {
-	const char *name[NAMES];
-	unsigned int n;
-	size_t used;
-	char room[ROOM];
-};
-
-static void add_name(struct names *names, const char *text)
-{
-	size_t length = strlen(text) + 1;
-
-	if (length == 1 || names->n == NAMES || length > ROOM - names->used)
-		return;
-	memcpy(names->room + names->used, text, length);
-	names->name[names->n++] = names->room + names->used;
-	names->used += length;
-}
-
-/* Ends the names of a frame; called again, those of a stack. */
-static void end_names(struct names *names)
-{
-	if (names->n < NAMES)
-		names->name[names->n++] = NULL;
-}
-
-/* The same rule as in shim/report/report.c. */
-static bool add_names(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
-{
-	struct names *names = data;
-	char place[256];
-
-	snprintf(place, sizeof(place), "%s+%#" PRIx64, frame->path, frame->offset);
-	add_name(names, symbol->function);
-	add_name(names, symbol->file);
-	if (frame->path[0]) { /* else it is a Python frame */
-		add_name(names, frame->path);
-		add_name(names, place);
-	}
-	end_names(names);
-	return true;
-}
-
-/*
- * Calls @each with the frames of the stack @key of @object, Python's before the others.  The
- * order of the members does not matter.  Frames of other stacks, such as holders', are not
- * included.
- */
-static void each_frame(struct cu_known *known, char *object, const char *key,
-		       bool (*each)(void *data, const struct cl_view_frame *frame,
-				    const struct cl_report_symbol *symbol), void *data)
-{
-	static const char *const parts[] = { "_python", "" };
-
-	for (unsigned int i = 0; i < 2; i++) {
-		char name[40], *end, *at;
-
-		snprintf(name, sizeof(name), "%s%s", key, parts[i]);
-		at = cu_object_array(object, name, &end);
-		if (!at)
-			continue;
-		*end = 0;
-		cu_symbols_each(known->symbols, at, each, data);
-		*end = ']';
-	}
-}
-
-/*
- * Reads the names that @frames already have, for code without a module: the values of their
- * members @key.
- */
-static void add_known(struct names *names, const char *frames, const char *key)
-{
-	char name[256], word[16];
-
-	snprintf(word, sizeof(word), "\"%s\":", key);
-	for (; (frames = strstr(frames, word)) != NULL; frames++)
-		if (cu_object_text(frames, key, name, sizeof(name)))
-			add_name(names, name);
-}
-
-static struct cl_suppression *find(struct cu_known *known, char *object)
-{
-	static const char *const stacks[] = { "stack", "other_stack" };
-	static struct names names;
-	char *frames, *end;
-
-	if (!known->suppressions || !known->suppressions->n)
-		return NULL;
-	names.n = 0;
-	names.used = 0;
-	for (unsigned int i = 0; i < 2; i++) {
-		each_frame(known, object, stacks[i], add_names, &names);
-		end_names(&names);
-	}
-	for (unsigned int i = 0; i < 2; i++) {
-		frames = cu_object_array(object, stacks[i], &end);
-		if (!frames)
-			continue;
-		*end = 0;
-		add_known(&names, frames, "function");
-		add_known(&names, frames, "file");
-		*end = ']';
-		end_names(&names);
-	}
-	end_names(&names);
-	return cl_suppress_find(known->suppressions, names.name, names.n);
-}
-
-struct taken {
-	struct cl_pattern pattern;
-	bool python; /* the stack has Python frames, which come first */
-};
-
-static bool take_frame(void *data, const struct cl_view_frame *frame, const struct cl_report_symbol *symbol)
-{
-	struct taken *taken = data;
-
-	if (!frame->path[0] && symbol->file[0]) {
-		taken->python = true;
-		cl_pattern_add_python(&taken->pattern, symbol->function, symbol->file);
-		return true;
-	}
-	/* below the Python frames there is only the interpreter */
-	if (taken->python && taken->pattern.text[0])
-		return false;
-	cl_pattern_add(&taken->pattern, symbol->function, frame->path, frame->offset);
-	return true;
-}
-
-static void generate(struct work *w, char *object, int class)
-{
-	struct taken taken = { .python = false };
-	struct cl_suppressible of = { .class = cl_report_classes[class].name, .n = cu_object_number(object, "count"),
-				      .bytes = cu_object_number(object, "bytes"),
-				      .pid = (uint32_t)cu_object_number(object, "pid") };
-
-	/* the first stack says where it happened */
-	each_frame(w->known, object, "stack", take_frame, &taken);
-	if (!taken.pattern.text[0])
-		each_frame(w->known, object, "other_stack", take_frame, &taken);
-	of.what = strstr(object, "\"kind\":\"event\"") ? of.n == 1 ? "event" : "events" :
-		  cl_report_classes[class].what & CL_REPORT_AN_IMPORT ? of.n == 1 ? "import" : "imports" :
-		  of.n == 1 ? "block" : "blocks";
-	cl_report_say_pattern(w->known->generate, &of, &taken.pattern);
 }
 
 /* ----------------------------------------------------------------------- the text */
@@ -261,8 +113,65 @@ static void begin_section(struct work *w, const char *object)
 	s->events = events;
 }
 
+static bool is_of_stack(const char *line)
+{
+	return !strncmp(line, "      ", 6);
+}
+
+/* Writes the lines of a group, @text, without the frames that do not fit (shim/report/fit.h). */
+static void write_fitting(FILE *to, char *text)
+{
+	static const char opened[] = "    opened ", from[] = "ago, from", hint[] = "HINT: ";
+	struct cl_fit fit = { .n = 0 };
+	unsigned int others = 0, stack = 0, frame = 0, more;
+	bool holder = false, said = false;
+
+	for (int writing = 0; writing < 2; writing++) {
+		for (char *line = text, *end; *line; line = end) {
+			bool title;
+
+			end = line + strcspn(line, "\n");
+			end += *end == '\n';
+			title = !is_of_stack(line) && is_of_stack(end);
+			if (title && !writing && fit.n < CL_FIT_STACKS) {
+				bool holders = !strncmp(line, opened, sizeof(opened) - 1) &&
+					       memmem(line, (size_t)(end - line), from, sizeof(from) - 1);
+
+				fit.stack[fit.n++] = (struct cl_fit_stack){ .last = holders && holder };
+				holder = holder || holders;
+			} else if (!writing && is_of_stack(line) && fit.n) {
+				fit.stack[fit.n - 1].lines++;
+			} else if (!writing) {
+				others++;
+			} else if (title && stack < fit.n) {
+				frame = 0;
+				if (fit.stack[stack++].shown)
+					fwrite(line, 1, (size_t)(end - line), to);
+			} else if (is_of_stack(line) && stack) {
+				const struct cl_fit_stack *its = &fit.stack[stack - 1];
+				bool shown = its->shown && cl_fit_is_shown(its, frame++, &more);
+
+				if (its->shown && more)
+					fprintf(to, CL_FIT_MORE_FRAMES, more, more == 1 ? "" : "s");
+				if (shown)
+					fwrite(line, 1, (size_t)(end - line), to);
+			} else {
+				if (fit.left_out && !said && memmem(line, (size_t)(end - line), hint, sizeof(hint) - 1)) {
+					fprintf(to, CL_FIT_MORE_STACKS, fit.left_out, fit.left_out == 1 ? "" : "s");
+					said = true;
+				}
+				fwrite(line, 1, (size_t)(end - line), to);
+			}
+		}
+		if (!writing)
+			cl_fit(&fit, others);
+	}
+	if (fit.left_out && !said)
+		fprintf(to, CL_FIT_MORE_STACKS, fit.left_out, fit.left_out == 1 ? "" : "s");
+}
+
 /* Writes the lines of a group, with the stack @joined of its exporter's free before the hint. */
-static void write_group(struct work *w, char *text, uint64_t exporter, const char *joined)
+static void write_named(struct work *w, char *text, uint64_t exporter, const char *joined)
 {
 	static const char of[] = "    of process ", hint[] = "    HINT: ";
 	char *copy, title[64];
@@ -290,6 +199,22 @@ static void write_group(struct work *w, char *text, uint64_t exporter, const cha
 		}
 		*end = was;
 	}
+}
+
+/* The same, without the frames that do not fit. */
+static void write_group(struct work *w, char *text, uint64_t exporter, const char *joined)
+{
+	char *named = NULL;
+	size_t size = 0;
+	FILE *to = w->known->full_stacks ? NULL : open_memstream(&named, &size);
+
+	if (to)
+		w->names.to = to;
+	write_named(w, text, exporter, joined);
+	w->names.to = w->out;
+	if (to && !fclose(to))
+		write_fitting(w->out, named);
+	free(named);
 }
 
 /* Writes @object, with @stack as its exporter's. */
@@ -341,7 +266,7 @@ static void take_group(struct work *w, char *object)
 			write_told(w, object, by);
 		return;
 	}
-	suppression = finding && class < CL_REPORT_CLASSES ? find(known, object) : NULL;
+	suppression = finding && class < CL_REPORT_CLASSES ? cu_match_find(known, object, cl_report_classes[class].name) : NULL;
 	if (suppression) {
 		suppression->blocks += n;
 		suppression->bytes += bytes;
@@ -355,7 +280,7 @@ static void take_group(struct work *w, char *object)
 	}
 	if (known->generate) {
 		if (finding && class < CL_REPORT_CLASSES)
-			generate(w, object, class);
+			cu_match_generate(known, object, class);
 		return;
 	}
 	if (!finding && !known->json && !known->all &&

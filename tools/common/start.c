@@ -16,6 +16,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "shim/report/suppress.h"
 #include "tools/common/libc_fit.h"
 #include "tools/common/start.h"
 #include "tools/common/where.h"
@@ -399,6 +400,29 @@ int cu_start_become(const struct cu_command *command, const char *path, char **a
 	return errno == ENOENT ? CU_NOT_FOUND : CU_CANNOT_RUN;
 }
 
+static const struct cu_command *complaining;
+
+/* Other bad lines are warned of when the file is used. */
+static void complain_class(const char *path, unsigned int line, const char *what)
+{
+	if (!strncmp(what, CL_SUPPRESS_NO_CLASS, strlen(CL_SUPPRESS_NO_CLASS)))
+		cu_error(complaining, "%s, line %u %s", path, line, what);
+}
+
+/* Returns true if each line of @file that has a class has one that exists; else after error messages. */
+static bool has_right_classes(const struct cu_command *command, const char *file)
+{
+	struct cl_suppressions lines;
+	bool right;
+
+	complaining = command;
+	if (cl_suppress_read(&lines, file, complain_class))
+		return true;
+	right = !lines.unknown;
+	cl_suppress_free(&lines);
+	return right;
+}
+
 bool cu_start_suppressions(const struct cu_command *command, const char *file)
 {
 	char *absolute = realpath(file, NULL);
@@ -412,12 +436,12 @@ bool cu_start_suppressions(const struct cu_command *command, const char *file)
 		   !setenv("CULIMBO_SUPPRESSIONS", absolute, 1);
 
 	if (directory)
-		cu_error(command, "--suppressions: %s is a directory; a file of leak:PATTERN lines is wanted",
+		cu_error(command, "--suppressions: %s is a directory; a file of CLASS:stack:PATTERN lines is wanted",
 			 file);
 	else if (!set)
 		cu_error(command, "cannot read %s: %s", file, strerror(errno));
 	free(absolute);
-	return set;
+	return set && has_right_classes(command, file);
 }
 
 int cu_start_prepare(const struct cu_command *command, const char *name, bool preload, bool simulate,

@@ -22,7 +22,7 @@ int cu_start_prepare(const struct cu_command *command, const char *name, bool pr
 		     char path[PATH_MAX]);
 /*
  * Sets CULIMBO_SUPPRESSIONS to @file for the program.  Returns false, after an error message, if
- * it cannot be read.
+ * it cannot be read, or a line names a class that does not exist.
  */
 bool cu_start_suppressions(const struct cu_command *command, const char *file);
 /* Becomes the program at @path.  If that fails, returns the exit status after an error message. */

@@ -14,6 +14,7 @@
 
 #include "tools/common/libdw.h"
 #include "tools/common/symbols.h"
+#include "tools/common/text.h"
 
 /* ------------------------------------------------------------------ JIT's maps */
 /* No more than this of a map is read; entries beyond it have no names. */
@@ -362,24 +363,6 @@ bool cu_symbols_resolve_early(void *data, const struct cl_view *view, const stru
 }
 
 /* -------------------------------------------------------- reports without names */
-/* Returns @path relative to the current directory, in @to, if that is shorter; else @path. */
-static const char *from_here(const char *path, char *to, size_t size)
-{
-	char here[PATH_MAX];
-	size_t same = 0, n = 0;
-
-	if (path[0] != '/' || !getcwd(here, sizeof(here) - 1))
-		return path;
-	strcat(here, "/");
-	for (size_t i = 0; path[i] && path[i] == here[i]; i++)
-		if (path[i] == '/')
-			same = i + 1;
-	for (const char *up = strchr(here + same, '/'); up && n + 3 < size; up = strchr(up + 1, '/'))
-		n += (size_t)snprintf(to + n, size - n, "../");
-	n += (size_t)snprintf(to + n, size - n, "%s", path + same);
-	return n < size && n < strlen(path) ? to : path;
-}
-
 /* Copies a JSON string's or a report's text from @from up to @end, unescaped, to @to. */
 static void unescape(char *to, size_t size, const char *from, const char *end)
 {
@@ -416,7 +399,7 @@ static bool add_nearer_file(FILE *to, const char *line)
 	if (!colon || colon[1 + strspn(colon + 1, "0123456789")] != ')')
 		colon = end;
 	snprintf(path, sizeof(path), "%.*s", (int)(colon - open - 2), open + 2);
-	fprintf(to, "%.*s (%s%s", (int)(open - line), line, from_here(path, near, sizeof(near)), colon);
+	fprintf(to, "%.*s (%s%s", (int)(open - line), line, cu_path_from_here(path, near, sizeof(near)), colon);
 	return true;
 }
 
@@ -445,7 +428,7 @@ static bool add_to_text(struct cu_symbols *symbols, FILE *to, const char *line)
 	if (symbol.function[0])
 		fprintf(to, " in %s", symbol.function);
 	if (symbol.file[0])
-		fprintf(to, " %s:%u\n", from_here(symbol.file, near, sizeof(near)), symbol.line);
+		fprintf(to, " %s:%u\n", cu_path_from_here(symbol.file, near, sizeof(near)), symbol.line);
 	else if (symbol.function[0]) /* a name needs no build id */
 		fprintf(to, "%.*s)\n", (int)(id - open), open);
 	else
@@ -524,6 +507,40 @@ static const char *next_python(const char *line, struct cl_report_symbol *symbol
 	return end;
 }
 
+/* Copies the text of member @key of the object from @at to @end to @to, "" if it has none. */
+static void take_member(const char *at, const char *end, const char *key, char *to, size_t size)
+{
+	const char *value = strstr(at, key);
+
+	to[0] = 0;
+	if (value && value < end)
+		unescape(to, size, value + strlen(key), string_end(value + strlen(key)));
+}
+
+/*
+ * Finds the first frame that is not Python's in @line: {"address":"0x..."...  Returns its end, at its
+ * brace; NULL: there is none.
+ */
+static const char *next_of_any(const char *line, struct cl_view_frame *frame, struct cl_report_symbol *symbol)
+{
+	static const char address[] = "{\"address\":\"";
+	const char *at = strstr(line, address), *end = at, *module;
+
+	*frame = (struct cl_view_frame){ .offset = 0 };
+	*symbol = (struct cl_report_symbol){ .line = 0 };
+	while (end && *end && *end != '}')
+		end = *end == '"' ? string_end(end + 1) + 1 : end + 1;
+	if (!end || !*end)
+		return NULL;
+	take_member(at, end, "\"function\":\"", symbol->function, sizeof(symbol->function));
+	take_member(at, end, "\"file\":\"", symbol->file, sizeof(symbol->file));
+	module = strstr(at, "\"module\":\"");
+	if (module && module < end)
+		next_frame(module, frame);
+	frame->address = strtoull(at + sizeof(address) - 1, NULL, 16);
+	return end;
+}
+
 void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 		     bool (*each)(void *data, const struct cl_view_frame *frame,
 				  const struct cl_report_symbol *symbol), void *data)
@@ -534,8 +551,9 @@ void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 	for (const char *at = line; (at = next_python(at, &symbol)) != NULL;)
 		if (!each(data, &frame, &symbol))
 			return;
-	while ((line = next_frame(line, &frame)) != NULL) {
-		cu_symbols_resolve(symbols, NULL, &frame, &symbol);
+	while ((line = next_of_any(line, &frame, &symbol)) != NULL) {
+		if (frame.path[0])
+			cu_symbols_resolve(symbols, NULL, &frame, &symbol);
 		if (!each(data, &frame, &symbol))
 			return;
 	}

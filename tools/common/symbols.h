@@ -40,8 +40,8 @@ void cu_symbols_add(struct cu_symbols *symbols, FILE *to, const char *line);
 
 /*
  * Calls @each with the frames of @line, an object of such a report, until it returns
- * false: first with the Python frames, for which @frame has no path, then with those
- * that lie in a module, and what is known of them.
+ * false: first with the Python frames, for which @frame has no address, then with the others
+ * and what is known of them.  Code without a module has no path.
  */
 void cu_symbols_each(struct cu_symbols *symbols, const char *line,
 		     bool (*each)(void *data, const struct cl_view_frame *frame,

@@ -3,8 +3,10 @@
 #include "config.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <wchar.h>
 
 #include "tools/common/text.h"
@@ -144,4 +146,21 @@ void cu_json_text(const char *text)
 			putchar_unlocked(*text);
 		}
 	putchar_unlocked('"');
+}
+
+const char *cu_path_from_here(const char *path, char *to, size_t size)
+{
+	char here[PATH_MAX];
+	size_t same = 0, n = 0;
+
+	if (path[0] != '/' || !getcwd(here, sizeof(here) - 1))
+		return path;
+	strcat(here, "/");
+	for (size_t i = 0; path[i] && path[i] == here[i]; i++)
+		if (path[i] == '/')
+			same = i + 1;
+	for (const char *up = strchr(here + same, '/'); up && n + 3 < size; up = strchr(up + 1, '/'))
+		n += (size_t)snprintf(to + n, size - n, "../");
+	n += (size_t)snprintf(to + n, size - n, "%s", path + same);
+	return n < size && n < strlen(path) ? to : path;
 }

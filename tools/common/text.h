@@ -29,4 +29,7 @@ void cu_json_text(const char *text);
 /* Returns how many columns of a terminal a clean text takes. */
 size_t cu_width(const char *text);
 
+/* Returns @path relative to the current directory, in @to, if that is shorter; else @path. */
+const char *cu_path_from_here(const char *path, char *to, size_t size);
+
 #endif
