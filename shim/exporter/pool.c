@@ -22,10 +22,11 @@ enum { PATTERN = 0xa5 };
 
 static bool has_room(const uint8_t data[64])
 {
-	for (unsigned int i = CL_POOL_DRIVERS; i < 64; i++)
-		if (data[i] != PATTERN)
-			return false;
-	return true;
+	uint64_t pattern, words[(64 - CL_POOL_DRIVERS) / sizeof pattern];
+
+	memset(&pattern, PATTERN, sizeof pattern);
+	memcpy(words, data + CL_POOL_DRIVERS, sizeof words);
+	return words[0] == pattern && words[1] == pattern;
 }
 
 /* Asks the driver about the block at @dptr, whose export data are @data. */

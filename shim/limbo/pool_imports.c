@@ -43,6 +43,20 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
+/* From now on a free of @address finds @import, and its turn.  The caller has cl_imports_lock. */
+static void list(struct cl_exporter *ex, struct cl_pool_import *import, CUdeviceptr address, uint64_t key)
+{
+	cl_lock(&cl_exports_lock);
+	import->turn = key;
+	if (!import->listed) {
+		import->listed = true;
+		import->address.key = address;
+		cl_block_import_add_locked(&ex->blocks, &import->address);
+		cl_list_add(&ex->pool_imports.all, &import->node);
+	}
+	cl_unlock(&cl_exports_lock);
+}
+
 void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, CUmemoryPool pool,
 			  const struct cl_hold *hold, uint64_t key, struct cl_stamp own)
 {
@@ -65,15 +79,9 @@ void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, CUmemoryP
 		cl_count_close_locked();
 	}
 	import->pool = pool;
-	cl_lock(&cl_exports_lock);
-	import->turn = key;
-	if (!import->listed) {
-		import->listed = true;
-		import->address.key = address;
-		cl_block_import_add_locked(&ex->blocks, &import->address);
-		cl_list_add(&ex->pool_imports.all, &import->node);
-	}
-	cl_unlock(&cl_exports_lock);
+	/* both are written under both locks */
+	if (!import->listed || import->turn != key)
+		list(ex, import, address, key);
 	/* a block of our own is open once for all imports at one address */
 	if (own.file_id && !import->own.file_id) {
 		import->own = own;
@@ -95,20 +103,21 @@ bool cl_pool_import_is_open(CUdeviceptr address)
 }
 
 /* ----------------------------------------------------------------------- freeing */
-/* Returns the key of the turn of what is imported at @dptr, or 0: nothing is. */
-static uint64_t turn_of(struct cl_exporter *ex, CUdeviceptr dptr)
+/* Takes the turn of what is imported at @dptr.  Returns false if nothing is. */
+static bool begin_turn_of(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_pool_turn *turn)
 {
+	const struct cl_pool_import *import;
 	const struct cl_link *link;
-	uint64_t key = 0;
 
 	cl_lock(&cl_exports_lock);
 	link = cl_table_find(&ex->blocks.table[CL_IMPORTED], dptr);
-	if (link)
-		key = ((const struct cl_pool_import *)(const void *)((const char *)link -
-								     offsetof(struct cl_pool_import, address)))
-			      ->turn;
+	if (link) {
+		import = (const struct cl_pool_import *)(const void *)((const char *)link -
+								       offsetof(struct cl_pool_import, address));
+		cl_pool_turn_begin_locked(ex, turn, import->turn);
+	}
 	cl_unlock(&cl_exports_lock);
-	return key;
+	return link != NULL;
 }
 
 /* Returns what is imported at @dptr with the turn @key, which the caller has, or NULL. */
@@ -299,12 +308,10 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stre
 {
 	struct cl_pool_import *import;
 	struct cl_pool_turn turn;
-	uint64_t key;
 
 	*wake = false;
-	while ((key = turn_of(ex, dptr)) != 0) {
-		cl_pool_turn_begin(ex, &turn, key);
-		import = find_import(dptr, key);
+	while (begin_turn_of(ex, dptr, &turn)) {
+		import = find_import(dptr, turn.key);
 		if (import)
 			*result = free_import(ex, import, stream, per_thread, bare, wake);
 		cl_pool_turn_end(ex, &turn);

@@ -51,6 +51,8 @@ struct cl_pool_imports {
  * where two of them have one key, they wait for each other without need.
  */
 void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key);
+/* The same for a caller that has cl_exports_lock, which is released while this waits. */
+void cl_pool_turn_begin_locked(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key);
 void cl_pool_turn_end(struct cl_exporter *ex, struct cl_pool_turn *turn);
 /* Returns true if this thread has some turn: then it must not do rests, which take turns. */
 bool cl_pool_turn_is_held(void);

@@ -29,14 +29,19 @@ static bool is_taken_locked(struct cl_exporter *ex, uint64_t key)
 	return false;
 }
 
-void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key)
+void cl_pool_turn_begin_locked(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key)
 {
-	cl_lock(&cl_exports_lock);
 	while (is_taken_locked(ex, key))
 		cl_gate_wait_locked();
 	turn->key = key;
 	cl_list_add(&ex->pool_imports.turns, &turn->node);
 	held++;
+}
+
+void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key)
+{
+	cl_lock(&cl_exports_lock);
+	cl_pool_turn_begin_locked(ex, turn, key);
 	cl_unlock(&cl_exports_lock);
 }
 
