@@ -17,13 +17,26 @@
 #include "shim/shim.h"
 #include "shim/shm/pool_data.h"
 
-CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+/* noinline: keeps its registers and its stack frame out of the fast path. */
+static __attribute__((noinline)) CUresult export_carefully(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 
 	if (!shares || !data)
 		return cl_driver.cuMemPoolExportPointer(data, dptr);
 	return cl_pool_export(&cl_exporter, data, dptr);
+}
+
+CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+{
+	/* a cancelled thread must not end between the driver's answer and our record of it */
+	CL_CANCELLED_LATER;
+
+	/* only the long way begins to share, traces, and does the collector's work */
+	if (data && cl_watched() == CL_SHARES && !cl_self_is_copy() &&
+	    !cl_collector_is_inline(&cl_exporter.collector) && cl_pool_export_simply(&cl_exporter, data, dptr))
+		return CUDA_SUCCESS;
+	return export_carefully(data, dptr);
 }
 
 /* ------------------------------------------------------------------ importing */
@@ -131,7 +144,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
 	if (cl_observes() || !is_too_large(&o, &resolved, says)) {
-		uint64_t key = cl_pool_turn_key(cl_pool_hash(bare.reserved, 0));
+		uint64_t key = cl_pool_turn_key(cl_pool_print(bare.reserved));
 
 		cl_pool_turn_begin(&cl_exporter, &turn, key);
 		result = import_in_turn(&o, &resolved, dptr, pool, &bare, key, own, &noted);

@@ -10,14 +10,14 @@
 #define CL_EXPORT_H
 
 #include <stdbool.h>
+#include "shim/blocks/blocks.h"
 #include "shim/driver/driver.h"
+#include "shim/limbo/limbo.h"
 
 struct cl_exporter;
 
 struct cl_about;
-struct cl_block;
 struct cl_context_name;
-struct cl_export;
 
 enum cl_export_as {
 	CL_EXPORT_DONE,	      /* the block was exported again */
@@ -53,6 +53,11 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 			 struct cl_block *prepared);
 
 /* ------------------------------------------------------- for the files of this folder */
+/* Returns true if another export of @block needs only a stamp. */
+static inline bool cl_export_is_simple_locked(const struct cl_block *block)
+{
+	return !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) && block->record != CL_NO_RECORD;
+}
 /*
  * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with
  * @block.  Returns false if @block is NULL, was freed, or has a record of another handle.

@@ -78,7 +78,48 @@ static void put(CUmemPoolPtrExportData *to, const uint8_t data[64], bool room, c
 	memcpy(to->reserved, data, room ? CL_POOL_DRIVERS : 64);
 	memcpy(&stamp, handle + 56, sizeof stamp);
 	if (room && stamp)
-		cl_pool_put_stamp(to->reserved, stamp, (uint32_t)cl_self.pid);
+		cl_pool_put_stamp(to->reserved, cl_pool_print(data), stamp, (uint32_t)cl_self.pid);
+}
+
+static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)
+{
+	bool is;
+
+	cl_lock(&cl_exports_lock);
+	is = cl_block_in_limbo(cl_block_find(&ex->blocks, CL_POOL, dptr));
+	cl_unlock(&cl_exports_lock);
+	return is;
+}
+
+bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr)
+{
+	CUmemPoolPtrExportData data;
+	const struct cl_block *block;
+	uint64_t print, stamp = 0;
+
+	/* as cl_export_simply(), which says why */
+	if (!cl_block_may_be(&ex->blocks.filter, dptr) || (!cl_limbo_is_empty(ex) && is_in_limbo(ex, dptr)))
+		return false;
+	memset(data.reserved + CL_POOL_DRIVERS, PATTERN, sizeof data.reserved - CL_POOL_DRIVERS);
+	if (cl_driver.cuMemPoolExportPointer(&data, dptr) != CUDA_SUCCESS || !has_room(data.reserved))
+		return false;
+	print = cl_pool_print(data.reserved);
+	cl_lock(&cl_exports_lock);
+	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
+	if (block && cl_export_is_simple_locked(block) && block->handle == print) {
+		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
+		stamp = cl_region_stamp(ex->blocks.region, block->record,
+					cl_record_export_again(ex->blocks.region, block->record, cl_now()));
+		cl_count_locked(exports);
+		cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
+	}
+	cl_unlock(&cl_exports_lock);
+	if (!stamp)
+		return false;
+	cl_count(pool_exports);
+	memcpy(to->reserved, data.reserved, CL_POOL_DRIVERS);
+	cl_pool_put_stamp(to->reserved, print, stamp, (uint32_t)cl_self.pid);
+	return true;
 }
 
 CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr)

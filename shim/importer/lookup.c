@@ -118,7 +118,7 @@ bool cl_look_up_pool(struct cl_resolved *resolved, uint8_t handle[64], const uin
 	uint32_t pid;
 
 	cl_pool_to_handle(handle, data);
-	if (!cl_pool_has_stamp(data, &pid)) {
+	if (!cl_pool_has_stamp(data, cl_pool_print(data), &pid)) {
 		*resolved = (struct cl_resolved){ .handle = handle };
 		return false;
 	}

@@ -17,7 +17,7 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 
 	start_pools();
 	p = shared(&data);
-	CHECK(cl_pool_has_stamp(data.reserved, &pid) && pid == (uint32_t)getpid());
+	CHECK(cl_pool_has_stamp(data.reserved, cl_pool_print(data.reserved), &pid) && pid == (uint32_t)getpid());
 	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
 	CHECK(!memcmp(&data, &again, sizeof data));
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
@@ -240,7 +240,7 @@ IN_A_CHILD(data_without_our_stamp_pass_through)
 		uint32_t pid;
 
 		data.reserved[byte] ^= 0x40;
-		CHECK(!cl_pool_has_stamp(data.reserved, &pid));
+		CHECK(!cl_pool_has_stamp(data.reserved, cl_pool_print(data.reserved), &pid));
 		data.reserved[byte] ^= 0x40;
 	}
 	data.reserved[50] ^= 1;
@@ -286,7 +286,7 @@ IN_A_CHILD(one_that_is_stamped_and_too_large_is_not_imported_without_its_file)
 	shared(&data);
 	while (cl_self_sight(stamp) != CL_ELSEWHERE)
 		stamp.tag++;
-	cl_pool_put_stamp(data.reserved, cl_stamp_pack(stamp), 4711);
+	cl_pool_put_stamp(data.reserved, cl_pool_print(data.reserved), cl_stamp_pack(stamp), 4711);
 	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
 	CHECK_EQUAL(pool.imports, 0);
 	data.reserved[48] ^= 1; /* this is no stamp */
