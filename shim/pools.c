@@ -83,20 +83,19 @@ static void undo(CUdeviceptr address)
 		cl_driver.cuMemFree_v2(address);
 }
 
-/* Imports what @o has begun.  The caller has the turn with @key, and ends @o unless *noted. */
-static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
-			       CUmemoryPool pool, CUmemPoolPtrExportData *data, uint64_t key,
-			       struct cl_stamp own, bool *noted)
+static void noted(struct cl_mapping *mapping, void *data)
 {
-	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, pool, data);
+	cl_pool_import_noted_locked(&cl_exporter, mapping, data);
+}
 
-	if (result != CUDA_SUCCESS)
+/* Imports what @o has begun, and has @noting's turn.  The caller ends @o and the turn unless the turn is ended. */
+static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
+			       CUmemPoolPtrExportData *data, struct cl_pool_noting *noting)
+{
+	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, noting->pool, data);
+
+	if (result != CUDA_SUCCESS || cl_open_pool_end(o, resolved, (uint64_t)*dptr, noted, noting))
 		return result;
-	*noted = cl_open_pool_end(o, resolved, (uint64_t)*dptr);
-	if (*noted) {
-		cl_pool_import_noted(&cl_exporter, *dptr, pool, o->hold, key, own);
-		return result;
-	}
 	cl_open_refuse(resolved, CL_POOL);
 	if (cl_observes())
 		return result;
@@ -116,21 +115,19 @@ static bool begin_own(const struct cl_resolved *resolved)
 CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	struct cl_stamp own = { .file_id = 0 };
-	struct cl_opening o = { .hold = NULL };
+	struct cl_pool_noting noting = { .pool = pool };
+	struct cl_opening o;
 	CUmemPoolPtrExportData bare;
 	struct cl_resolved resolved;
-	struct cl_pool_turn turn;
-	bool noted = false;
 	uint8_t handle[64];
-	uint64_t says = 0;
+	uint64_t says = 0, key;
 	CUresult result;
 
 	if (!shares || !dptr || !data)
 		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
 	bare = *data;
-	if (cl_look_up_pool(&resolved, handle, bare.reserved)) {
+	if (cl_look_up_pool(&resolved, handle, bare.reserved, &noting.turn, &key)) {
 		/* of data without a stamp it is a guess, and nothing is refused by a guess */
 		says = cl_pool_size(bare.reserved);
 		memset(bare.reserved + CL_POOL_DRIVERS, 0, sizeof bare.reserved - CL_POOL_DRIVERS);
@@ -138,22 +135,23 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	if (resolved.own && !cl_observes()) {
 		if (!begin_own(&resolved))
 			return CUDA_ERROR_INVALID_VALUE;
-		own = resolved.stamp;
+		noting.own = resolved.stamp;
+		o = (struct cl_opening){ .hold = NULL };
 	} else if (cl_open_begin(&o, &resolved, CL_POOL) != CUDA_SUCCESS) {
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
 	if (cl_observes() || !is_too_large(&o, &resolved, says)) {
-		uint64_t key = cl_pool_turn_key(cl_pool_print(bare.reserved));
-
-		cl_pool_turn_begin(&cl_exporter, &turn, key);
-		result = import_in_turn(&o, &resolved, dptr, pool, &bare, key, own, &noted);
-		cl_pool_turn_end(&cl_exporter, &turn);
+		if (!noting.turn.key)
+			cl_turn_begin(&noting.turn, key);
+		result = import_in_turn(&o, &resolved, dptr, &bare, &noting);
 	}
-	if (noted)
-		return result;
-	cl_open_give_up(&o);
-	if (own.file_id && cl_pool_own_close(&cl_exporter, own))
+	if (!noting.noted) {
+		cl_turn_end(&noting.turn);
+		cl_open_give_up(&o);
+	}
+	/* not noted, or the address has one already */
+	if (noting.own.file_id && cl_pool_own_close(&cl_exporter, noting.own))
 		cl_collector_wake(&cl_exporter);
 	return result;
 }

@@ -16,6 +16,7 @@
 #include "shim/limbo/context_loss.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_imports.h"
 #include "shim/self/self.h"
 
 static void stamp(struct cl_exporter *ex, void *handle, uint32_t record, uint32_t generation)
@@ -230,6 +231,8 @@ static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, C
 			memset(handle, 0, sizeof *handle);
 	}
 	stack = result == CUDA_SUCCESS ? cl_stack_write(false) : 0;
+	if (result == CUDA_SUCCESS)
+		cl_pool_import_cover(ex, what.base);
 	cl_lock(&cl_exports_lock);
 	if (result == CUDA_SUCCESS)
 		result = cl_export_publish_locked(ex, handle->reserved, &what, &of, stack, prepared,

@@ -14,6 +14,7 @@
 #include "shim/limbo/collector.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_imports.h"
 #include "shim/self/self.h"
 #include "shim/shm/pool_data.h"
 
@@ -60,6 +61,7 @@ static CUresult publish(struct cl_exporter *ex, uint8_t handle[64], const uint8_
 	uint32_t stack;
 
 	describe(ex, dptr, data, &what);
+	cl_pool_import_cover(ex, dptr);
 	stack = cl_stack_write(false);
 	cl_lock(&cl_exports_lock);
 	result = cl_export_publish_locked(ex, handle, &what, &none, stack, prepared, NULL, &misused, &orphaned);

@@ -39,9 +39,9 @@ static inline bool cl_mapping_is_going(const struct cl_mapping *mapping)
 }
 /*
  * Notes one successful open at @key.  @newest is what cl_mapping_find_locked() returned.
- * Returns false if there is no memory for a new mapping.
+ * Returns its mapping, NULL if there is no memory for a new one.
  */
-bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
+struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
 			   const struct cl_opening *o, uint32_t exporter_pid);
 /*
  * Ends one close of @mapping that cl_close_begin() began.  @closed is false if the driver has

@@ -43,53 +43,65 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
-/* From now on a free of @address finds @import, and its turn.  The caller has cl_imports_lock. */
-static void list(struct cl_exporter *ex, struct cl_pool_import *import, CUdeviceptr address, uint64_t key)
+/* Puts @import on the list of all, and its address where frees are looked up first. */
+static __attribute__((noinline)) void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
+	import->listed = true;
+	import->address.key = import->mapping.link.key;
 	cl_lock(&cl_exports_lock);
-	import->turn = key;
-	if (!import->listed) {
-		import->listed = true;
-		import->address.key = address;
-		cl_block_import_add_locked(&ex->blocks, &import->address);
-		cl_list_add(&ex->pool_imports.all, &import->node);
-	}
+	cl_block_import_add_locked(&ex->blocks, &import->address);
 	cl_unlock(&cl_exports_lock);
+	cl_list_add(&ex->pool_imports.all, &import->node);
+	atomic_store_explicit(&ex->pool_imports.n, ex->pool_imports.all.n, memory_order_relaxed);
 }
 
-void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, CUmemoryPool pool,
-			  const struct cl_hold *hold, uint64_t key, struct cl_stamp own)
+static void unlist_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
-	struct cl_pool_import *import = NULL;
+	cl_lock(&cl_exports_lock);
+	cl_block_import_remove_locked(&ex->blocks, &import->address);
+	cl_unlock(&cl_exports_lock);
+	cl_list_remove(&ex->pool_imports.all, &import->node);
+	atomic_store_explicit(&ex->pool_imports.n, ex->pool_imports.all.n, memory_order_relaxed);
+}
+
+void cl_pool_import_noted_locked(struct cl_exporter *ex, struct cl_mapping *mapping, struct cl_pool_noting *noting)
+{
+	struct cl_pool_import *import = (struct cl_pool_import *)mapping;
+
+	if (!import) {
+		/* there was no memory to note it: what it holds stays so until we end */
+		noting->own.file_id = 0;
+	} else {
+		if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
+			import->freed = false;
+			cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, mapping->link.key, mapping->hold);
+			one_less_locked(import);
+			cl_count_close_locked();
+		}
+		import->pool = noting->pool;
+		import->turn = noting->turn.key;
+		import->covered = false;
+		if (!import->listed)
+			list_locked(ex, import);
+		if (noting->own.file_id && !import->own.file_id) {
+			import->own = noting->own;
+			noting->own.file_id = 0;
+		}
+	}
+	noting->noted = true;
+	cl_turn_end_locked(&noting->turn);
+}
+
+void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
+{
 	struct cl_mapping *mapping;
 
+	if (!cl_pool_imports_any(ex))
+		return;
 	cl_lock(&cl_imports_lock);
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), struct cl_mapping, node)
-		if (mapping->hold == hold)
-			break;
-	if (!mapping) { /* there was no memory to note it: what it holds stays so until we end */
-		cl_unlock(&cl_imports_lock);
-		return;
-	}
-	import = (struct cl_pool_import *)mapping;
-	if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
-		import->freed = false;
-		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, address, mapping->hold);
-		one_less_locked(import);
-		cl_count_close_locked();
-	}
-	import->pool = pool;
-	/* both are written under both locks */
-	if (!import->listed || import->turn != key)
-		list(ex, import, address, key);
-	/* a block of our own is open once for all imports at one address */
-	if (own.file_id && !import->own.file_id) {
-		import->own = own;
-		own.file_id = 0;
-	}
+		((struct cl_pool_import *)mapping)->covered = true;
 	cl_unlock(&cl_imports_lock);
-	if (own.file_id)
-		cl_pool_own_close(ex, own);
 }
 
 bool cl_pool_import_is_open(CUdeviceptr address)
@@ -103,53 +115,45 @@ bool cl_pool_import_is_open(CUdeviceptr address)
 }
 
 /* ----------------------------------------------------------------------- freeing */
-/* Takes the turn of what is imported at @dptr.  Returns false if nothing is. */
-static bool begin_turn_of(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_pool_turn *turn)
-{
-	const struct cl_pool_import *import;
-	const struct cl_link *link;
-
-	cl_lock(&cl_exports_lock);
-	link = cl_table_find(&ex->blocks.table[CL_IMPORTED], dptr);
-	if (link) {
-		import = (const struct cl_pool_import *)(const void *)((const char *)link -
-								       offsetof(struct cl_pool_import, address));
-		cl_pool_turn_begin_locked(ex, turn, import->turn);
-	}
-	cl_unlock(&cl_exports_lock);
-	return link != NULL;
-}
-
-/* Returns what is imported at @dptr with the turn @key, which the caller has, or NULL. */
-static struct cl_pool_import *find_import(CUdeviceptr dptr, uint64_t key)
+/* Returns what is imported at @dptr, newest first, or NULL. */
+static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 {
 	struct cl_mapping *mapping;
 
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node) {
+		struct cl_pool_import *import = (struct cl_pool_import *)mapping;
+
+		if (import->listed && !import->covered)
+			return import;
+	}
+	return NULL;
+}
+
+/* Returns what is imported at @dptr, and takes its turn; or NULL. */
+static struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
+{
+	struct cl_pool_import *import;
+
 	cl_lock(&cl_imports_lock);
-	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node)
-		if (((struct cl_pool_import *)mapping)->turn == key && mapping->opens)
-			break;
+	/* after a wait it may be gone */
+	while ((import = find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
+		cl_turn_wait_locked();
 	cl_unlock(&cl_imports_lock);
-	return (struct cl_pool_import *)mapping;
+	return import;
 }
 
 /*
- * The driver has unmapped @import.  @rest, which may be NULL, takes over its hold and its own open.
- * Returns true if the collector has something to do.
+ * The driver has unmapped @import.  @rest, which may be NULL, takes over its hold and its own open.  Ends
+ * @turn.  Returns true if the collector has something to do.
  */
-static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest)
+static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest, struct cl_turn *turn)
 {
 	struct cl_mapping *mapping = &import->mapping;
 	struct cl_stamp own = import->own;
 	uint32_t stack = import->freed ? import->freed_at : cl_stack_write(true);
 
 	cl_lock(&cl_imports_lock);
-	if (import->listed) {
-		cl_lock(&cl_exports_lock);
-		cl_block_import_remove_locked(&ex->blocks, &import->address);
-		cl_unlock(&cl_exports_lock);
-		cl_list_remove(&ex->pool_imports.all, &import->node);
-	}
+	unlist_locked(ex, import);
 	while (mapping->opens > 1) /* only where nothing is counted */
 		one_less_locked(import);
 	if (rest && mapping->hold) {
@@ -160,12 +164,14 @@ static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, stru
 		rest->own = own;
 	mapping->closing++;
 	cl_mapping_closed_locked(CL_POOL, mapping, true, stack);
+	cl_turn_end_locked(turn);
 	cl_unlock(&cl_imports_lock);
 	return !rest && own.file_id && cl_pool_own_close(ex, own);
 }
 
 /* What a free of an import is to do, and has made for that. */
 struct freeing {
+	struct cl_turn turn;
 	struct cl_fence *fence;
 	struct rest *rest;
 	bool stuck; /* it needs a fence and there is none */
@@ -233,7 +239,7 @@ void cl_pool_import_refused(CUdeviceptr dptr)
  * Counts a free that does not go to the driver: another import is open, or the stream of an earlier
  * free has not reached that yet.
  */
-static void counted(struct cl_pool_import *import, const struct freeing *f)
+static void counted(struct cl_pool_import *import, struct freeing *f)
 {
 	uint32_t stack = import->mapping.opens > 1 ? 0 : cl_stack_write(true);
 
@@ -247,6 +253,8 @@ static void counted(struct cl_pool_import *import, const struct freeing *f)
 		import->freed_at = stack;
 	}
 	import->stuck |= f->stuck;
+	if (!f->fence) /* finish() has nothing to do with @import */
+		cl_turn_end_locked(&f->turn);
 	cl_unlock(&cl_imports_lock);
 	if (f->rest && f->fence) {
 		f->rest->import = import;
@@ -254,13 +262,12 @@ static void counted(struct cl_pool_import *import, const struct freeing *f)
 	}
 }
 
-/* As cl_pool_import_free(), with the turn of @import. */
-static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, CUstream stream,
+/* As cl_pool_import_free(), of @import, whose turn @f has. */
+static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, struct freeing *f, CUstream stream,
 			    bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
 {
 	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
 	bool is_counted, kept, capturing = false, done;
-	struct freeing f = { .fence = NULL };
 	CUresult result;
 
 	if (import->freed && !cl_observes()) {
@@ -272,9 +279,9 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	/* something of it must be kept until the stream is there */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
-		result = make_fence(&f, stream, per_thread, bare, &capturing);
+		result = make_fence(f, stream, per_thread, bare, &capturing);
 		if (result != CUDA_SUCCESS || capturing) {
-			free(f.rest);
+			free(f->rest);
 			return result != CUDA_SUCCESS ? result : bare(dptr, stream);
 		}
 	} else if (is_counted) {
@@ -283,13 +290,13 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 			return result;
 	}
 	if (is_counted) {
-		counted(import, &f);
-		*wake |= finish(ex, &f, true);
+		counted(import, f);
+		*wake |= finish(ex, f, true);
 		return CUDA_SUCCESS;
 	}
 	result = bare ? bare(dptr, stream) : cl_driver.cuMemFree_v2(dptr);
 	done = result == CUDA_SUCCESS;
-	if (done && f.stuck && !f.rest) {
+	if (done && f->stuck && !f->rest) {
 		/* nowhere to keep it: what it holds is never given back */
 		cl_lock(&cl_imports_lock);
 		if (import->mapping.hold)
@@ -298,32 +305,28 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 		import->own.file_id = 0;
 	}
 	if (done)
-		*wake |= unmapped(ex, import, f.rest);
-	*wake |= finish(ex, &f, done);
+		*wake |= unmapped(ex, import, f->rest, &f->turn);
+	*wake |= finish(ex, f, done);
 	return result;
 }
 
 bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
 			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake)
 {
-	struct cl_pool_import *import;
-	struct cl_pool_turn turn;
+	struct freeing f = { .turn = { .key = 0 } };
+	struct cl_pool_import *import = begin_free(dptr, &f.turn);
 
 	*wake = false;
-	while (begin_turn_of(ex, dptr, &turn)) {
-		import = find_import(dptr, turn.key);
-		if (import)
-			*result = free_import(ex, import, stream, per_thread, bare, wake);
-		cl_pool_turn_end(ex, &turn);
-		if (import)
-			return true;
-	}
-	return false;
+	if (!import)
+		return false;
+	*result = free_import(ex, import, &f, stream, per_thread, bare, wake);
+	cl_turn_end(&f.turn);
+	return true;
 }
 
 /* ------------------------------------------------------------- reached, and unmapped */
-/* The driver unmaps what the program has freed before.  The caller has the turn of @import. */
-static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import)
+/* The driver unmaps what the program has freed before.  Ends @turn, which is that of @import. */
+static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import, struct cl_turn *turn)
 {
 	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
 	struct cl_visit visit;
@@ -339,23 +342,23 @@ static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import)
 			    "the driver refused to unmap an imported block at %#llx (CUDA error %d): it stays mapped "
 			    "until this process ends",
 			    (unsigned long long)dptr, (int)result);
-	return unmapped(ex, import, NULL);
+	return unmapped(ex, import, NULL, turn);
 }
 
 /* The fence of @rest is reached: its import waits for one less, and goes if that was the last. */
 static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 {
 	struct cl_pool_import *import = rest->import;
-	struct cl_pool_turn turn;
+	struct cl_turn turn;
 	bool last, more = false;
 
-	cl_pool_turn_begin(ex, &turn, rest->key);
+	cl_turn_begin(&turn, rest->key);
 	cl_lock(&cl_exports_lock);
 	last = !--import->rests && !import->stuck && import->freed;
 	cl_unlock(&cl_exports_lock);
-	if (last)
-		more = unmap(ex, import);
-	cl_pool_turn_end(ex, &turn);
+	if (last && !import->covered)
+		more = unmap(ex, import, &turn);
+	cl_turn_end(&turn);
 	return more;
 }
 
@@ -475,7 +478,7 @@ bool cl_pool_imports_passed(struct cl_exporter *ex)
 	bool more = false, some = false;
 
 	/* the inline collector may be called amid a free of an import: the next call does it */
-	if (cl_pool_turn_is_held())
+	if (cl_turn_is_held())
 		return false;
 	while ((rest = take_passed(ex)) != NULL) {
 		more |= passed(ex, rest);
