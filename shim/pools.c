@@ -83,18 +83,13 @@ static void undo(CUdeviceptr address)
 		cl_driver.cuMemFree_v2(address);
 }
 
-static void noted(struct cl_mapping *mapping, void *data)
-{
-	cl_pool_import_noted_locked(&cl_exporter, mapping, data);
-}
-
 /* Imports what @o has begun, and has @noting's turn.  The caller ends @o and the turn unless the turn is ended. */
 static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
 			       CUmemPoolPtrExportData *data, struct cl_pool_noting *noting)
 {
 	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, noting->pool, data);
 
-	if (result != CUDA_SUCCESS || cl_open_pool_end(o, resolved, (uint64_t)*dptr, noted, noting))
+	if (result != CUDA_SUCCESS || cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
 		return result;
 	cl_open_refuse(resolved, CL_POOL);
 	if (cl_observes())
@@ -115,23 +110,24 @@ static bool begin_own(const struct cl_resolved *resolved)
 CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	struct cl_pool_noting noting = { .pool = pool };
-	struct cl_opening o;
-	CUmemPoolPtrExportData bare;
+	struct cl_pool_noting noting;
 	struct cl_resolved resolved;
-	uint8_t handle[64];
+	struct cl_pool_form form;
 	uint64_t says = 0, key;
+	struct cl_opening o;
 	CUresult result;
 
 	if (!shares || !dptr || !data)
 		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
-	bare = *data;
-	if (cl_look_up_pool(&resolved, handle, bare.reserved, &noting.turn, &key)) {
+	cl_pool_copy(&form, data->reserved);
+	if (cl_look_up_pool(&resolved, &form, &noting.turn, &key))
 		/* of data without a stamp it is a guess, and nothing is refused by a guess */
-		says = cl_pool_size(bare.reserved);
-		memset(bare.reserved + CL_POOL_DRIVERS, 0, sizeof bare.reserved - CL_POOL_DRIVERS);
-	}
+		says = cl_pool_size(form.data);
+	noting.ex = &cl_exporter;
+	noting.pool = pool;
+	noting.own.file_id = 0;
+	noting.noted = false;
 	if (resolved.own && !cl_observes()) {
 		if (!begin_own(&resolved))
 			return CUDA_ERROR_INVALID_VALUE;
@@ -144,7 +140,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	if (cl_observes() || !is_too_large(&o, &resolved, says)) {
 		if (!noting.turn.key)
 			cl_turn_begin(&noting.turn, key);
-		result = import_in_turn(&o, &resolved, dptr, &bare, &noting);
+		result = import_in_turn(&o, &resolved, dptr, (CUmemPoolPtrExportData *)(void *)form.data, &noting);
 	}
 	if (!noting.noted) {
 		cl_turn_end(&noting.turn);
@@ -154,19 +150,6 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	if (noting.own.file_id && cl_pool_own_close(&cl_exporter, noting.own))
 		cl_collector_wake(&cl_exporter);
 	return result;
-}
-
-/* -------------------------------------------------------------------- freeing */
-bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
-			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
-{
-	bool wake;
-
-	if (!cl_pool_import_free(&cl_exporter, dptr, stream, per_thread, bare, result, &wake))
-		return false;
-	if (wake)
-		cl_collector_wake_by(&cl_exporter, cl_now() + CL_FENCE_FIRST);
-	return true;
 }
 
 /* ------------------------------------------------------------------ destroying */

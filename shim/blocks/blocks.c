@@ -199,7 +199,14 @@ void cl_block_import_add_locked(struct cl_blocks *blocks, struct cl_link *link)
 
 void cl_block_import_remove_locked(struct cl_blocks *blocks, struct cl_link *link)
 {
-	cl_table_remove(&blocks->table[CL_IMPORTED], link);
+	struct cl_link **at = cl_table_bucket(&blocks->table[CL_IMPORTED], link->key);
+
+	while (*at && *at != link)
+		at = &(*at)->next;
+	if (!*at) /* @blocks has begun anew */
+		return;
+	*at = link->next;
+	blocks->table[CL_IMPORTED].n--;
 }
 
 void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)

@@ -45,17 +45,18 @@ struct cl_mapping {
 /* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
 struct cl_pool_import {
 	struct cl_mapping mapping;
-	struct cl_link address; /* in the table of imported addresses; under cl_exports_lock */
+	struct cl_link address; /* .in_table: in the table of imported addresses; under cl_exports_lock */
 	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
 	uint64_t turn;		/* the key of its turn, see turns.h */
 	CUmemoryPool pool;	/* that it was imported from last */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */
-	bool listed;		/* .address is in its table */
+	bool listed;		/* it is imported, and on the list of all imports */
+	bool in_table;		/* .address is, also while this waits for its next use */
 	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
 	bool covered;		/* a block of this process was exported at its address: it was unmapped past us */
 	uint32_t freed_at;	/* the stack of that free */
-	struct cl_node node;	/* .listed: on the list of all imports */
+	struct cl_node node;
 };
 struct cl_hold {
 	struct cl_link link;

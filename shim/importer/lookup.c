@@ -122,20 +122,20 @@ void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 	look_up(resolved, tail_of(handle), NULL, 0);
 }
 
-bool cl_look_up_pool(struct cl_resolved *resolved, uint8_t handle[64], const uint8_t data[64],
-		     struct cl_turn *turn, uint64_t *key)
+bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key)
 {
-	uint64_t print = cl_pool_print(data);
+	uint64_t print = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
 
-	*resolved = (struct cl_resolved){ .handle = handle };
+	*resolved = (struct cl_resolved){ .handle = form->zeros };
 	*key = cl_turn_key(print);
 	turn->key = 0;
-	cl_pool_to_handle(handle, data);
-	if (!cl_pool_has_stamp(data, print, &resolved->pid)) {
+	if (!cl_pool_has_stamp(form->data, print, &resolved->pid)) {
 		resolved->pid = 0;
 		return false;
 	}
-	memcpy(handle + 56, data + 56, 8);
-	look_up(resolved, tail_of(handle), turn, *key);
+	memset(form->data + CL_POOL_DRIVERS, 0, sizeof form->data - CL_POOL_DRIVERS);
+	look_up(resolved, stamp, turn, *key);
+	/* the place of a handle's stamp, which may be there again */
+	memset(form->data + CL_POOL_DRIVERS, 0, 8);
 	return true;
 }

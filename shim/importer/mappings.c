@@ -29,18 +29,25 @@ static struct cl_mapping *pool_import_new_locked(void)
 {
 	struct cl_pool_import *import = CL_LIST_FIRST(&spare, struct cl_pool_import, node);
 
-	if (!import)
-		import = malloc(sizeof *import);
-	else
+	if (import) {
 		cl_list_remove(&spare, &import->node);
-	if (!import)
-		return NULL;
+	} else {
+		import = malloc(sizeof *import);
+		if (!import)
+			return NULL;
+		import->in_table = false;
+	}
 	import->own.file_id = 0;
 	import->turn = import->rests = 0;
 	import->pool = NULL;
 	import->stuck = import->listed = import->freed = import->covered = false;
 	import->node = (struct cl_node){ NULL, NULL };
 	return &import->mapping;
+}
+
+bool cl_mapping_is_reused_locked(void)
+{
+	return spare.n < MOST_SPARE;
 }
 
 static void free_memory_locked(struct cl_mapping *mapping)

@@ -11,6 +11,7 @@
 #define CL_TURNS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct cl_turn {
@@ -24,8 +25,28 @@ static inline uint64_t cl_turn_key(uint64_t print)
 	return print | 1;
 }
 
+/* For the functions below. */
+struct cl_turns {
+	struct cl_turn *first; /* those that threads have, the newest first */
+	unsigned int waiting;  /* threads that wait for the end of one */
+};
+extern struct cl_turns cl_turns;
+extern __thread unsigned int cl_turns_held __attribute__((tls_model("initial-exec"))); /* by this thread */
+
 /* Takes @turn with @key.  Returns false if another thread has a turn with it. */
-bool cl_turn_try_locked(struct cl_turn *turn, uint64_t key);
+static inline bool cl_turn_try_locked(struct cl_turn *turn, uint64_t key)
+{
+	const struct cl_turn *other;
+
+	for (other = cl_turns.first; __builtin_expect(other != NULL, 0); other = other->next)
+		if (other->key == key)
+			return false;
+	turn->key = key;
+	turn->next = cl_turns.first;
+	cl_turns.first = turn;
+	cl_turns_held++;
+	return true;
+}
 /* Lets go of the lock until some thread ends its turn.  May also return before that. */
 void cl_turn_wait_locked(void);
 /* Takes @turn with @key.  While another thread has a turn with it, waits without the lock. */
@@ -35,12 +56,34 @@ static inline void cl_turn_begin_locked(struct cl_turn *turn, uint64_t key)
 		cl_turn_wait_locked();
 }
 void cl_turn_begin(struct cl_turn *turn, uint64_t key);
+/* Wakes those that wait for the end of a turn. */
+void cl_turns_wake_locked(void);
 /* Ends @turn, which this thread has taken. */
-void cl_turn_end_locked(struct cl_turn *turn);
-/* The same if it is taken. */
-void cl_turn_end(struct cl_turn *turn);
+static inline void cl_turn_end_locked(struct cl_turn *turn)
+{
+	struct cl_turn **at = &cl_turns.first;
+
+	while (*at && *at != turn)
+		at = &(*at)->next;
+	if (*at) /* NULL: a forked child has forgotten it */
+		*at = turn->next;
+	turn->key = 0;
+	cl_turns_held--;
+	if (__builtin_expect(cl_turns.waiting, 0))
+		cl_turns_wake_locked();
+}
+void cl_turn_end_now(struct cl_turn *turn);
+/* Ends @turn if it is taken. */
+static inline void cl_turn_end(struct cl_turn *turn)
+{
+	if (__builtin_expect(turn->key != 0, 0))
+		cl_turn_end_now(turn);
+}
 /* Returns true if this thread has a turn: then it must not do rests, which take turns (pool_imports.h). */
-bool cl_turn_is_held(void);
+static inline bool cl_turn_is_held(void)
+{
+	return cl_turns_held != 0;
+}
 
 void cl_turns_forget(void); /* in a forked child */
 

@@ -43,30 +43,46 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
-/* Puts @import on the list of all, and its address where frees are looked up first. */
-static __attribute__((noinline)) void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+/* Has frees of the address of @import look it up.  A program that imports in turn gets one address again. */
+static __attribute__((noinline)) void put_in_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
-	import->listed = true;
-	import->address.key = import->mapping.link.key;
 	cl_lock(&cl_exports_lock);
+	if (import->in_table)
+		cl_block_import_remove_locked(&ex->blocks, &import->address);
+	import->address.key = import->mapping.link.key;
+	import->in_table = true;
 	cl_block_import_add_locked(&ex->blocks, &import->address);
 	cl_unlock(&cl_exports_lock);
+}
+
+static void take_from_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	cl_lock(&cl_exports_lock);
+	cl_block_import_remove_locked(&ex->blocks, &import->address);
+	cl_unlock(&cl_exports_lock);
+}
+
+static void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	import->listed = true;
+	if (!import->in_table || import->address.key != import->mapping.link.key)
+		put_in_table_locked(ex, import);
 	cl_list_add(&ex->pool_imports.all, &import->node);
 	atomic_store_explicit(&ex->pool_imports.n, ex->pool_imports.all.n, memory_order_relaxed);
 }
 
 static void unlist_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
-	cl_lock(&cl_exports_lock);
-	cl_block_import_remove_locked(&ex->blocks, &import->address);
-	cl_unlock(&cl_exports_lock);
+	if (!cl_mapping_is_reused_locked())
+		take_from_table_locked(ex, import);
 	cl_list_remove(&ex->pool_imports.all, &import->node);
 	atomic_store_explicit(&ex->pool_imports.n, ex->pool_imports.all.n, memory_order_relaxed);
 }
 
-void cl_pool_import_noted_locked(struct cl_exporter *ex, struct cl_mapping *mapping, struct cl_pool_noting *noting)
+void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
 {
 	struct cl_pool_import *import = (struct cl_pool_import *)mapping;
+	struct cl_pool_noting *noting = data;
 
 	if (!import) {
 		/* there was no memory to note it: what it holds stays so until we end */
@@ -82,7 +98,7 @@ void cl_pool_import_noted_locked(struct cl_exporter *ex, struct cl_mapping *mapp
 		import->turn = noting->turn.key;
 		import->covered = false;
 		if (!import->listed)
-			list_locked(ex, import);
+			list_locked(noting->ex, import);
 		if (noting->own.file_id && !import->own.file_id) {
 			import->own = noting->own;
 			noting->own.file_id = 0;
@@ -200,12 +216,10 @@ static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 }
 
 /* Hangs the rest of @f on its fence, or discards both.  Returns true if the collector must run. */
-static bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
+static __attribute__((noinline)) bool finish_stream_ordered(struct cl_exporter *ex, struct freeing *f, bool used)
 {
 	bool wake = f->fence != NULL;
 
-	if (!f->fence && !f->rest)
-		return false;
 	cl_lock(&cl_exports_lock);
 	if (f->fence && f->rest && used) {
 		if (f->rest->import)
@@ -220,6 +234,11 @@ static bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
 	if (!(f->fence && used))
 		free(f->rest);
 	return wake;
+}
+
+static inline bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
+{
+	return (f->fence || f->rest) && finish_stream_ordered(ex, f, used);
 }
 
 static void freed_again(CUdeviceptr dptr)
@@ -311,16 +330,18 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 }
 
 bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake)
+			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
 {
-	struct freeing f = { .turn = { .key = 0 } };
+	struct freeing f = { .fence = NULL };
 	struct cl_pool_import *import = begin_free(dptr, &f.turn);
+	bool wake = false;
 
-	*wake = false;
 	if (!import)
 		return false;
-	*result = free_import(ex, import, &f, stream, per_thread, bare, wake);
+	*result = free_import(ex, import, &f, stream, per_thread, bare, &wake);
 	cl_turn_end(&f.turn);
+	if (wake)
+		cl_collector_wake_by(ex, cl_now() + CL_FENCE_FIRST);
 	return true;
 }
 

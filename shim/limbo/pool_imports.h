@@ -47,6 +47,7 @@ struct cl_pool_imports {
 
 /* An import that is in the driver. */
 struct cl_pool_noting {
+	struct cl_exporter *ex;
 	struct cl_turn turn;
 	CUmemoryPool pool;
 	/* what it is of, if of this process, opened by cl_pool_own_open(); else .file_id is 0 */
@@ -56,19 +57,20 @@ struct cl_pool_noting {
 /*
  * The driver has mapped an import, which cl_open_pool_end() has noted as @mapping; NULL: it had no memory
  * for that.  Ends the turn.  From now on a free of its address is found.  @noting->own stays set if
- * the caller must close it: a block of our own is open once for all imports at one address.
+ * the caller must close it: a block of our own is open once for all imports at one address.  A
+ * cl_open_noted_fn.
  */
-void cl_pool_import_noted_locked(struct cl_exporter *ex, struct cl_mapping *mapping, struct cl_pool_noting *noting);
+void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *noting);
 /* Returns true if some import is open at @address. */
 bool cl_pool_import_is_open(CUdeviceptr address);
 
 /*
  * The program frees @dptr: in @stream by @bare, a form of cuMemFreeAsync(), or by cuMemFree() if
  * @bare is NULL.  Returns false if no import is open there, having done nothing.  Else *result is
- * what the program gets.  *wake: the caller must have the collector run soon.
+ * what the program gets.
  */
 bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake);
+			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result);
 /* Returns false if this process certainly has no import that it could free.  Takes no lock. */
 static inline bool cl_pool_imports_any_of(const struct cl_pool_imports *imports)
 {

@@ -65,6 +65,17 @@ static inline void cl_pool_to_handle(uint8_t handle[64], const uint8_t data[64])
 	memcpy(handle + 8, data, CL_POOL_DRIVERS);
 }
 
+/* A copy of export data.  From .zeros on it is, without a stamp, in the form of a handle. */
+struct cl_pool_form {
+	uint8_t zeros[8], data[64];
+};
+
+static inline void cl_pool_copy(struct cl_pool_form *form, const uint8_t data[64])
+{
+	memset(form->zeros, 0, sizeof form->zeros);
+	memcpy(form->data, data, sizeof form->data);
+}
+
 /* Returns the size of the block of @data, as this driver has it there (measured). */
 static inline uint64_t cl_pool_size(const uint8_t data[64])
 {
