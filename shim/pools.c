@@ -137,7 +137,8 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
-	if (cl_observes() || !is_too_large(&o, &resolved, says)) {
+	/* one that is open here was not too large */
+	if (resolved.again || cl_observes() || !is_too_large(&o, &resolved, says)) {
 		if (!noting.turn.key)
 			cl_turn_begin(&noting.turn, key);
 		result = import_in_turn(&o, &resolved, dptr, (CUmemPoolPtrExportData *)(void *)form.data, &noting);

@@ -263,7 +263,7 @@ static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr
 	if (!shares)
 		return cl_driver.cuMemFree_v2(dptr);
 	/* what was imported there is not what was exported there before, see pool_imports.h */
-	if ((cl_pool_imports_any(&cl_exporter) && cl_pool_import_free(&cl_exporter, dptr, NULL, false, NULL, &result)) ||
+	if ((cl_pool_imports_any(&cl_exporter) && cl_pool_import_free(&cl_exporter, dptr, &result)) ||
 	    cl_free_memory(&cl_exporter, dptr, &result))
 		return result;
 	return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
@@ -287,7 +287,7 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 
 	if (!shares)
 		return bare(dptr, stream);
-	if ((cl_pool_imports_any(&cl_exporter) && cl_pool_import_free(&cl_exporter, dptr, stream, per_thread, bare, &result)) ||
+	if ((cl_pool_imports_any(&cl_exporter) && cl_pool_import_free_async(&cl_exporter, dptr, stream, per_thread, bare, &result)) ||
 	    cl_free_memory_async(&cl_exporter, dptr, stream, per_thread, bare, &result))
 		return result;
 	return not_ours(dptr, bare(dptr, stream));

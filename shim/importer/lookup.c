@@ -56,7 +56,7 @@ static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolve
 }
 
 /* Looks up a handle of another process.  Sets *err if its exporter's file cannot be had. */
-static inline void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
+static inline __attribute__((always_inline)) void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
 {
 	for (int tries = 0; tries < 2; tries++) {
 		struct cl_peer *peer = cl_peer_get(resolved->stamp.file_id, err);

@@ -16,6 +16,16 @@ void cl_turn_wait_locked(void)
 		cl_turns.waiting--;
 }
 
+void cl_turns_remove_locked(const struct cl_turn *turn)
+{
+	struct cl_turn **at = &cl_turns.first;
+
+	while (*at && *at != turn)
+		at = &(*at)->next;
+	if (*at)
+		*at = turn->next;
+}
+
 void cl_turns_wake_locked(void)
 {
 	pthread_cond_broadcast(&ended);

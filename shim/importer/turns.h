@@ -56,17 +56,17 @@ static inline void cl_turn_begin_locked(struct cl_turn *turn, uint64_t key)
 		cl_turn_wait_locked();
 }
 void cl_turn_begin(struct cl_turn *turn, uint64_t key);
+/* Removes @turn, which is not the first.  A forked child may have forgotten it. */
+void cl_turns_remove_locked(const struct cl_turn *turn);
 /* Wakes those that wait for the end of a turn. */
 void cl_turns_wake_locked(void);
 /* Ends @turn, which this thread has taken. */
 static inline void cl_turn_end_locked(struct cl_turn *turn)
 {
-	struct cl_turn **at = &cl_turns.first;
-
-	while (*at && *at != turn)
-		at = &(*at)->next;
-	if (*at) /* NULL: a forked child has forgotten it */
-		*at = turn->next;
+	if (__builtin_expect(cl_turns.first == turn, 1))
+		cl_turns.first = turn->next;
+	else
+		cl_turns_remove_locked(turn);
 	turn->key = 0;
 	cl_turns_held--;
 	if (__builtin_expect(cl_turns.waiting, 0))

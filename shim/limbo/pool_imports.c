@@ -43,6 +43,14 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
+/* The program has freed one import of @import; another is left. */
+static inline void close_counted_locked(struct cl_pool_import *import)
+{
+	cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
+	one_less_locked(import);
+	cl_count_close_locked();
+}
+
 /* Has frees of the address of @import look it up.  A program that imports in turn gets one address again. */
 static __attribute__((noinline)) void put_in_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
@@ -90,9 +98,7 @@ void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
 	} else {
 		if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
 			import->freed = false;
-			cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, mapping->link.key, mapping->hold);
-			one_less_locked(import);
-			cl_count_close_locked();
+			close_counted_locked(import);
 		}
 		import->pool = noting->pool;
 		import->turn = noting->turn.key;
@@ -146,7 +152,7 @@ static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 }
 
 /* Returns what is imported at @dptr, and takes its turn; or NULL. */
-static struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
+static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
 {
 	struct cl_pool_import *import;
 
@@ -162,7 +168,8 @@ static struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
  * The driver has unmapped @import.  @rest, which may be NULL, takes over its hold and its own open.  Ends
  * @turn.  Returns true if the collector has something to do.
  */
-static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest, struct cl_turn *turn)
+static inline __attribute__((always_inline)) bool
+unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest, struct cl_turn *turn)
 {
 	struct cl_mapping *mapping = &import->mapping;
 	struct cl_stamp own = import->own;
@@ -185,9 +192,15 @@ static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, stru
 	return !rest && own.file_id && cl_pool_own_close(ex, own);
 }
 
+static __attribute__((noinline)) bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import,
+					       struct rest *rest, struct cl_turn *turn)
+{
+	return unmapped_inline(ex, import, rest, turn);
+}
+
 /* What a free of an import is to do, and has made for that. */
 struct freeing {
-	struct cl_turn turn;
+	struct cl_turn *turn; /* that of the import */
 	struct cl_fence *fence;
 	struct rest *rest;
 	bool stuck; /* it needs a fence and there is none */
@@ -264,16 +277,14 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 
 	cl_lock(&cl_imports_lock);
 	if (import->mapping.opens > 1) {
-		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
-		one_less_locked(import);
-		cl_count_close_locked();
+		close_counted_locked(import);
 	} else {
 		import->freed = true;
 		import->freed_at = stack;
 	}
 	import->stuck |= f->stuck;
 	if (!f->fence) /* finish() has nothing to do with @import */
-		cl_turn_end_locked(&f->turn);
+		cl_turn_end_locked(f->turn);
 	cl_unlock(&cl_imports_lock);
 	if (f->rest && f->fence) {
 		f->rest->import = import;
@@ -324,25 +335,62 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 		import->own.file_id = 0;
 	}
 	if (done)
-		*wake |= unmapped(ex, import, f->rest, &f->turn);
+		*wake |= unmapped(ex, import, f->rest, f->turn);
 	*wake |= finish(ex, f, done);
 	return result;
 }
 
-bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
+/* Frees @import, of which @turn is. */
+static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex, struct cl_pool_import *import,
+							 struct cl_turn *turn, CUstream stream, bool per_thread,
+							 CUresult (*bare)(CUdeviceptr, CUstream))
 {
-	struct freeing f = { .fence = NULL };
-	struct cl_pool_import *import = begin_free(dptr, &f.turn);
+	struct freeing f = { .turn = turn };
 	bool wake = false;
+	CUresult result = free_import(ex, import, &f, stream, per_thread, bare, &wake);
+
+	cl_turn_end(turn);
+	if (wake)
+		cl_collector_wake_by(ex, cl_now() + CL_FENCE_FIRST);
+	return result;
+}
+
+bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
+{
+	struct cl_turn turn;
+	struct cl_pool_import *import = begin_free(dptr, &turn);
 
 	if (!import)
 		return false;
-	*result = free_import(ex, import, &f, stream, per_thread, bare, &wake);
-	cl_turn_end(&f.turn);
-	if (wake)
-		cl_collector_wake_by(ex, cl_now() + CL_FENCE_FIRST);
+	/* the two cases of most programs, and all others */
+	if (import->freed || import->rests || import->stuck || cl_observes()) {
+		*result = free_carefully(ex, import, &turn, NULL, false, NULL);
+	} else if (import->mapping.opens > 1) {
+		*result = cl_context_pool_free_refusal();
+		cl_lock(&cl_imports_lock);
+		if (*result == CUDA_SUCCESS)
+			close_counted_locked(import);
+		cl_turn_end_locked(&turn);
+		cl_unlock(&cl_imports_lock);
+	} else {
+		*result = cl_driver.cuMemFree_v2(dptr);
+		if (*result != CUDA_SUCCESS)
+			cl_turn_end(&turn);
+		else if (unmapped_inline(ex, import, NULL, &turn))
+			cl_collector_wake_by(ex, cl_now() + CL_FENCE_FIRST);
+	}
 	return true;
+}
+
+bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
+			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
+{
+	struct cl_turn turn;
+	struct cl_pool_import *import = begin_free(dptr, &turn);
+
+	if (import)
+		*result = free_carefully(ex, import, &turn, stream, per_thread, bare);
+	return import != NULL;
 }
 
 /* ------------------------------------------------------------- reached, and unmapped */

@@ -34,8 +34,9 @@ static inline uint64_t cl_pool_print(const uint8_t data[64])
 /* @print: the fingerprint of the data. */
 static inline uint64_t cl_pool_check(uint64_t print, uint32_t pid, uint64_t stamp)
 {
-	/* an odd factor: no two numbers of processes give the same */
-	uint64_t hash = cl_mix((print ^ stamp) + pid * 0x9e3779b97f4a7c15u);
+	/* odd factors lose nothing of what they multiply */
+	cl_product product = cl_multiplied((print ^ stamp) + pid * 0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u);
+	uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
 
 	return hash << CL_POOL_PID_BITS | (pid & ((1u << CL_POOL_PID_BITS) - 1));
 }
