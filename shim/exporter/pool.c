@@ -105,9 +105,10 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 	memset(data.reserved + CL_POOL_DRIVERS, PATTERN, sizeof data.reserved - CL_POOL_DRIVERS);
 	if (cl_driver.cuMemPoolExportPointer(&data, dptr) != CUDA_SUCCESS || !has_room(data.reserved))
 		return false;
-	print = cl_pool_print(data.reserved);
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
+	/* under the lock, so that the compiler keeps none of its words meanwhile */
+	print = cl_pool_print(data.reserved);
 	if (block && cl_export_is_simple_locked(block) && block->handle == print) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
 		stamp = cl_region_stamp(ex->blocks.region, block->record,

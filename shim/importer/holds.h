@@ -51,12 +51,12 @@ struct cl_pool_import {
 	CUmemoryPool pool;	/* that it was imported from last */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */
-	bool listed;		/* it is imported, and on the list of all imports */
+	bool listed;		/* it is imported, and counted */
 	bool in_table;		/* .address is, also while this waits for its next use */
 	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
 	bool covered;		/* a block of this process was exported at its address: it was unmapped past us */
 	uint32_t freed_at;	/* the stack of that free */
-	struct cl_node node;
+	struct cl_node node;	/* while it waits for its next use */
 };
 struct cl_hold {
 	struct cl_link link;

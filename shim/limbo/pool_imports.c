@@ -70,21 +70,26 @@ static void take_from_table_locked(struct cl_exporter *ex, struct cl_pool_import
 	cl_unlock(&cl_exports_lock);
 }
 
+static inline void count_locked(struct cl_exporter *ex, int by)
+{
+	uint64_t n = atomic_load_explicit(&ex->pool_imports.n, memory_order_relaxed);
+
+	atomic_store_explicit(&ex->pool_imports.n, n + (uint64_t)by, memory_order_relaxed);
+}
+
 static void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
 	import->listed = true;
 	if (!import->in_table || import->address.key != import->mapping.link.key)
 		put_in_table_locked(ex, import);
-	cl_list_add(&ex->pool_imports.all, &import->node);
-	atomic_store_explicit(&ex->pool_imports.n, ex->pool_imports.all.n, memory_order_relaxed);
+	count_locked(ex, 1);
 }
 
-static void unlist_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+static inline void unlist_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
 	if (!cl_mapping_is_reused_locked())
 		take_from_table_locked(ex, import);
-	cl_list_remove(&ex->pool_imports.all, &import->node);
-	atomic_store_explicit(&ex->pool_imports.n, ex->pool_imports.all.n, memory_order_relaxed);
+	count_locked(ex, -1);
 }
 
 void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
@@ -462,16 +467,20 @@ static struct rest *take_passed(struct cl_exporter *ex)
 
 /* ---------------------------------------------------- pools that the program has destroyed */
 /* Returns true if no import of @pool is the program's, and the driver has yet to unmap some.  Takes no turn. */
-static bool only_frees_are_left_locked(struct cl_exporter *ex, CUmemoryPool pool)
+static bool only_frees_are_left_locked(CUmemoryPool pool)
 {
-	const struct cl_pool_import *import;
+	const struct cl_mapping *mapping;
+	struct cl_link *newest, *next;
 	bool some = false;
 
-	CL_LIST_EACH (import, &ex->pool_imports.all, const struct cl_pool_import, node) {
-		if (import->pool == pool && !import->freed)
-			return false;
-		some |= import->pool == pool;
-	}
+	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
+		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
+			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
+
+			if (import->pool == pool && !import->freed)
+				return false;
+			some |= import->pool == pool;
+		}
 	return some;
 }
 
@@ -495,7 +504,7 @@ bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
 	destroyed->pool = pool;
 	cl_lock(&cl_imports_lock);
 	/* destroyed twice: the driver says what it says */
-	later = only_frees_are_left_locked(ex, pool) && !find_destroyed_locked(ex, pool);
+	later = only_frees_are_left_locked(pool) && !find_destroyed_locked(ex, pool);
 	if (later)
 		cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
 	cl_unlock(&cl_imports_lock);

@@ -39,10 +39,9 @@ struct cl_exporter;
 struct cl_mapping;
 
 struct cl_pool_imports {
-	struct cl_list all;	  /* imports; under cl_imports_lock */
-	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; likewise */
-	_Atomic uint64_t n;	/* of `all`, for who has no lock */
-	_Atomic uint64_t rests; /* how many are not done */
+	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; under cl_imports_lock */
+	_Atomic uint64_t n;	  /* imports; changed under cl_imports_lock */
+	_Atomic uint64_t rests;	  /* how many are not done */
 };
 
 /* An import that is in the driver. */
