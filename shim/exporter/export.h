@@ -11,13 +11,12 @@
 
 #include <stdbool.h>
 #include "shim/blocks/blocks.h"
+#include "shim/driver/context.h"
 #include "shim/driver/driver.h"
-#include "shim/limbo/limbo.h"
 
 struct cl_exporter;
 
 struct cl_about;
-struct cl_context_name;
 
 enum cl_export_as {
 	CL_EXPORT_DONE,	      /* the block was exported again */
@@ -56,7 +55,9 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 /* Returns true if another export of @block needs only a stamp. */
 static inline bool cl_export_is_simple_locked(const struct cl_block *block)
 {
-	return !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) && block->record != CL_NO_RECORD;
+	/* one that is LIVE is busy only while its context may be ending; a pool's has none (measured) */
+	return block->state == CL_BLOCK_LIVE && (block->kind == CL_POOL || !cl_context_ends(block->of.context)) &&
+	       block->record != CL_NO_RECORD;
 }
 /*
  * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with

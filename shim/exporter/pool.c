@@ -109,7 +109,7 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
 	/* under the lock, so that the compiler keeps none of its words meanwhile */
 	print = cl_pool_print(data.reserved);
-	if (block && cl_export_is_simple_locked(block) && block->handle == print) {
+	if (block && block->handle == print && cl_export_is_simple_locked(block)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
 		stamp = cl_region_stamp(ex->blocks.region, block->record,
 					cl_record_export_again(ex->blocks.region, block->record, cl_now()));
