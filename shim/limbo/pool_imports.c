@@ -348,19 +348,16 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 /* Frees @import, of which @turn is. */
 static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex, struct cl_pool_import *import,
 							 struct cl_turn *turn, CUstream stream, bool per_thread,
-							 CUresult (*bare)(CUdeviceptr, CUstream))
+							 CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
 {
 	struct freeing f = { .turn = turn };
-	bool wake = false;
-	CUresult result = free_import(ex, import, &f, stream, per_thread, bare, &wake);
+	CUresult result = free_import(ex, import, &f, stream, per_thread, bare, wake);
 
 	cl_turn_end(turn);
-	if (wake)
-		cl_collector_wake_by(ex, cl_now() + CL_FENCE_FIRST);
 	return result;
 }
 
-bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
+bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result, bool *wake)
 {
 	struct cl_turn turn;
 	struct cl_pool_import *import = begin_free(dptr, &turn);
@@ -369,7 +366,7 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 		return false;
 	/* the two cases of most programs, and all others */
 	if (import->freed || import->rests || import->stuck || cl_observes()) {
-		*result = free_carefully(ex, import, &turn, NULL, false, NULL);
+		*result = free_carefully(ex, import, &turn, NULL, false, NULL, wake);
 	} else if (import->mapping.opens > 1) {
 		*result = cl_context_pool_free_refusal();
 		cl_lock(&cl_imports_lock);
@@ -382,19 +379,19 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 		if (*result != CUDA_SUCCESS)
 			cl_turn_end(&turn);
 		else if (unmapped_inline(ex, import, NULL, &turn))
-			cl_collector_wake_by(ex, cl_now() + CL_FENCE_FIRST);
+			*wake = true;
 	}
 	return true;
 }
 
 bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
+			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake)
 {
 	struct cl_turn turn;
 	struct cl_pool_import *import = begin_free(dptr, &turn);
 
 	if (import)
-		*result = free_carefully(ex, import, &turn, stream, per_thread, bare);
+		*result = free_carefully(ex, import, &turn, stream, per_thread, bare, wake);
 	return import != NULL;
 }
 

@@ -65,11 +65,12 @@ bool cl_pool_import_is_open(CUdeviceptr address);
 
 /*
  * The program frees @dptr by cuMemFree(), or in @stream by @bare, a form of cuMemFreeAsync().  Returns
- * false if no import is open there, having done nothing.  Else *result is what the program gets.
+ * false if no import is open there, having done nothing.  Else *result is what the program gets, and
+ * *wake, false before, is true if the caller must have the collector run soon.
  */
-bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result);
+bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result, bool *wake);
 bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result);
+			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake);
 /* Returns false if this process certainly has no import that it could free.  Takes no lock. */
 static inline bool cl_pool_imports_any_of(const struct cl_pool_imports *imports)
 {
