@@ -17,13 +17,26 @@
 #include "shim/shim.h"
 #include "shim/shm/pool_data.h"
 
-CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+/* noinline: keeps its registers and its stack frame out of the fast path. */
+static __attribute__((noinline)) CUresult export_carefully(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 
 	if (!shares || !data)
 		return cl_driver.cuMemPoolExportPointer(data, dptr);
 	return cl_pool_export(&cl_exporter, data, dptr);
+}
+
+CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+{
+	/* a cancelled thread must not end between the driver's answer and our record of it */
+	CL_CANCELLED_LATER;
+
+	/* only the long way begins to share, traces, and does the collector's work */
+	if (data && cl_watched() == CL_SHARES && !cl_self_is_copy() &&
+	    !cl_collector_is_inline(&cl_exporter.collector) && cl_pool_export_simply(&cl_exporter, data, dptr))
+		return CUDA_SUCCESS;
+	return export_carefully(data, dptr);
 }
 
 /* ------------------------------------------------------------------ importing */
@@ -70,20 +83,14 @@ static void undo(CUdeviceptr address)
 		cl_driver.cuMemFree_v2(address);
 }
 
-/* Imports what @o has begun.  The caller has the turn with @key, and ends @o unless *noted. */
+/* Imports what @o has begun, and has @noting's turn.  The caller ends @o and the turn unless the turn is ended. */
 static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
-			       CUmemoryPool pool, CUmemPoolPtrExportData *data, uint64_t key,
-			       struct cl_stamp own, bool *noted)
+			       CUmemPoolPtrExportData *data, struct cl_pool_noting *noting)
 {
-	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, pool, data);
+	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, noting->pool, data);
 
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS || cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
 		return result;
-	*noted = cl_open_pool_end(o, resolved, (uint64_t)*dptr);
-	if (*noted) {
-		cl_pool_import_noted(&cl_exporter, *dptr, pool, o->hold, key, own);
-		return result;
-	}
 	cl_open_refuse(resolved, CL_POOL);
 	if (cl_observes())
 		return result;
@@ -103,59 +110,47 @@ static bool begin_own(const struct cl_resolved *resolved)
 CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	struct cl_stamp own = { .file_id = 0 };
-	struct cl_opening o = { .hold = NULL };
-	CUmemPoolPtrExportData bare;
+	struct cl_pool_noting noting;
 	struct cl_resolved resolved;
-	struct cl_pool_turn turn;
-	bool noted = false;
-	uint8_t handle[64];
-	uint64_t says = 0;
+	struct cl_pool_form form;
+	uint64_t says = 0, key;
+	struct cl_opening o;
 	CUresult result;
 
 	if (!shares || !dptr || !data)
 		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
-	bare = *data;
-	if (cl_look_up_pool(&resolved, handle, bare.reserved)) {
+	cl_pool_copy(&form, data->reserved);
+	if (cl_look_up_pool(&resolved, &form, &noting.turn, &key))
 		/* of data without a stamp it is a guess, and nothing is refused by a guess */
-		says = cl_pool_size(bare.reserved);
-		memset(bare.reserved + CL_POOL_DRIVERS, 0, sizeof bare.reserved - CL_POOL_DRIVERS);
-	}
+		says = cl_pool_size(form.data);
+	noting.ex = &cl_exporter;
+	noting.pool = pool;
+	noting.own.file_id = 0;
+	noting.noted = false;
 	if (resolved.own && !cl_observes()) {
 		if (!begin_own(&resolved))
 			return CUDA_ERROR_INVALID_VALUE;
-		own = resolved.stamp;
+		noting.own = resolved.stamp;
+		o = (struct cl_opening){ .hold = NULL };
 	} else if (cl_open_begin(&o, &resolved, CL_POOL) != CUDA_SUCCESS) {
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
-	if (cl_observes() || !is_too_large(&o, &resolved, says)) {
-		uint64_t key = cl_pool_turn_key(cl_pool_hash(bare.reserved, 0));
-
-		cl_pool_turn_begin(&cl_exporter, &turn, key);
-		result = import_in_turn(&o, &resolved, dptr, pool, &bare, key, own, &noted);
-		cl_pool_turn_end(&cl_exporter, &turn);
+	/* one that is open here was not too large */
+	if (resolved.again || cl_observes() || !is_too_large(&o, &resolved, says)) {
+		if (!noting.turn.key)
+			cl_turn_begin(&noting.turn, key);
+		result = import_in_turn(&o, &resolved, dptr, (CUmemPoolPtrExportData *)(void *)form.data, &noting);
 	}
-	if (noted)
-		return result;
-	cl_open_give_up(&o);
-	if (own.file_id && cl_pool_own_close(&cl_exporter, own))
+	if (!noting.noted) {
+		cl_turn_end(&noting.turn);
+		cl_open_give_up(&o);
+	}
+	/* not noted, or the address has one already */
+	if (noting.own.file_id && cl_pool_own_close(&cl_exporter, noting.own))
 		cl_collector_wake(&cl_exporter);
 	return result;
-}
-
-/* -------------------------------------------------------------------- freeing */
-bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
-			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result)
-{
-	bool wake;
-
-	if (!cl_pool_import_free(&cl_exporter, dptr, stream, per_thread, bare, result, &wake))
-		return false;
-	if (wake)
-		cl_collector_wake_by(&cl_exporter, cl_now() + CL_FENCE_FIRST);
-	return true;
 }
 
 /* ------------------------------------------------------------------ destroying */

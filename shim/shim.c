@@ -257,15 +257,25 @@ static bool is_none_of_ours(CUdeviceptr dptr)
 	       !cl_collector_is_inline(&cl_exporter.collector);
 }
 
+static inline CUresult import_freed(CUresult result, bool wake)
+{
+	if (__builtin_expect(wake, 0))
+		cl_collector_wake_by(&cl_exporter, cl_now() + CL_FENCE_FIRST);
+	return result;
+}
+
 static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	bool wake = false;
 	CUresult result;
 
 	if (!shares)
 		return cl_driver.cuMemFree_v2(dptr);
-	if (cl_free_memory(&cl_exporter, dptr, &result) ||
-	    cl_pool_pointer_free(dptr, NULL, false, NULL, &result))
+	/* what was imported there is not what was exported there before, see pool_imports.h */
+	if (cl_pool_imports_any(&cl_exporter) && cl_pool_import_free(&cl_exporter, dptr, &result, &wake))
+		return import_freed(result, wake);
+	if (cl_free_memory(&cl_exporter, dptr, &result))
 		return result;
 	return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
 }
@@ -284,12 +294,15 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 					    CUresult (*bare)(CUdeviceptr, CUstream))
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	bool wake = false;
 	CUresult result;
 
 	if (!shares)
 		return bare(dptr, stream);
-	if (cl_free_memory_async(&cl_exporter, dptr, stream, per_thread, bare, &result) ||
-	    cl_pool_pointer_free(dptr, stream, per_thread, bare, &result))
+	if (cl_pool_imports_any(&cl_exporter) &&
+	    cl_pool_import_free_async(&cl_exporter, dptr, stream, per_thread, bare, &result, &wake))
+		return import_freed(result, wake);
+	if (cl_free_memory_async(&cl_exporter, dptr, stream, per_thread, bare, &result))
 		return result;
 	return not_ours(dptr, bare(dptr, stream));
 }

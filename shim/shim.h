@@ -47,12 +47,6 @@ void cl_memory_allocates(void);
 /* -------------------------------------------------- blocks of pools, by pointer */
 CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr);
 CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data);
-/*
- * For the front door alone, of a free: returns true if @dptr was imported by the call above, and
- * *result is what the program gets.  @bare: the form of cuMemFreeAsync() that was called, or NULL.
- */
-bool cl_pool_pointer_free(CUdeviceptr dptr, CUstream stream, bool per_thread,
-			  CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result);
 /* Before it decides, the driver knows of all frees of imports that the program has made. */
 CUresult cl_pool_destroy(CUmemoryPool pool);
 

@@ -7,6 +7,7 @@
 
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/blocks.h"
+#include "shim/base/fingerprint.h"
 #include "shim/base/log.h"
 #include "shim/diag/notes.h"
 #include "shim/self/self.h"
@@ -31,40 +32,13 @@ void cl_block_each(struct cl_blocks *blocks, enum cl_kind kind,
 }
 
 /* -------------------------------------------------------------------- handles */
-__extension__ typedef unsigned __int128 product;
-
-static inline product multiplied(uint64_t x, uint64_t y)
-{
-	return (product)x * y;
-}
-
-static inline uint64_t word(const uint8_t *handle, unsigned int i)
-{
-	uint64_t word;
-
-	/* One word at a time: the compiler would copy all 64 bytes through the stack. */
-	memcpy(&word, handle + 8 * i, sizeof word);
-	return word;
-}
-
 /*
- * Returns the fingerprint of @handle.  The driver makes the handle, so nobody searches for two
- * with one fingerprint, and a fast hash will do: NH, of UMAC, with one multiplication for two
- * words.  It leaves out bytes 0 to 7: they name the context that was current at the export, so
+ * The fingerprint leaves out bytes 0 to 7: they name the context that was current at the export, so
  * one block has two handles in two contexts.  The driver opens either (measured).
  */
 static inline uint64_t fingerprint_of(const uint8_t *handle)
 {
-	/* Digits of pi. */
-	product sum = multiplied(0x243f6a8885a308d3u, word(handle, 1) + 0x13198a2e03707344u) +
-		      multiplied(word(handle, 2) + 0xa4093822299f31d0u,
-				 word(handle, 3) + 0x082efa98ec4e6c89u) +
-		      multiplied(word(handle, 4) + 0x452821e638d01377u,
-				 word(handle, 5) + 0xbe5466cf34e90c6cu) +
-		      multiplied(word(handle, 6) + 0xc0ac29b7c97c50ddu,
-				 word(handle, 7) + 0x3f84d5b5b5470917u);
-
-	return (uint64_t)sum ^ (uint64_t)(sum >> 64);
+	return cl_fingerprint(handle + 8, cl_word_at(handle, 7));
 }
 
 bool cl_block_has_handle(const struct cl_block *block, const void *handle)
@@ -225,7 +199,14 @@ void cl_block_import_add_locked(struct cl_blocks *blocks, struct cl_link *link)
 
 void cl_block_import_remove_locked(struct cl_blocks *blocks, struct cl_link *link)
 {
-	cl_table_remove(&blocks->table[CL_IMPORTED], link);
+	struct cl_link **at = cl_table_bucket(&blocks->table[CL_IMPORTED], link->key);
+
+	while (*at && *at != link)
+		at = &(*at)->next;
+	if (!*at) /* @blocks has begun anew */
+		return;
+	*at = link->next;
+	blocks->table[CL_IMPORTED].n--;
 }
 
 void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)

@@ -65,7 +65,13 @@ static void log_held_forced_out(const struct cl_about *about)
 
 static void log_stale_refused(const struct cl_about *about)
 {
-	if (about->exporter_gone)
+	if (about->exporter_gone && about->kind == CL_POOL)
+		cl_log(CL_LOG_INFO,
+		       "refused a pointer into a pool of process %u: that has ended, or has lost its file %06x, so nobody "
+		       "can say whether the block had been freed. A process that has imported from that one before can "
+		       "import what it had not freed",
+		       about->pid, about->file_id);
+	else if (about->exporter_gone)
 		cl_log(CL_LOG_INFO,
 		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
 		       "and is in another PID namespace, where it cannot be asked whether it lives",

@@ -16,6 +16,7 @@
 #include "shim/limbo/context_loss.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_imports.h"
 #include "shim/self/self.h"
 
 static void stamp(struct cl_exporter *ex, void *handle, uint32_t record, uint32_t generation)
@@ -163,13 +164,6 @@ static bool describe(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_export 
 	return true;
 }
 
-/* Returns true if another export of @block needs only a stamp. */
-static bool is_simple_locked(const struct cl_block *block)
-{
-	return !cl_block_in_limbo(block) && !cl_limbo_is_busy_locked(block) &&
-	       block->record != CL_NO_RECORD;
-}
-
 static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)
 {
 	bool is;
@@ -196,7 +190,7 @@ enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handl
 	block = cl_block_find(&ex->blocks, CL_MEMORY, dptr);
 	if (!block) {
 		as = CL_EXPORT_NEW;
-	} else if (is_simple_locked(block) && has_room_for_stamp(handle->reserved) &&
+	} else if (cl_export_is_simple_locked(block) && has_room_for_stamp(handle->reserved) &&
 		   cl_block_has_handle(block, handle->reserved)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
 		stamp(ex, handle->reserved, block->record,
@@ -237,6 +231,8 @@ static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, C
 			memset(handle, 0, sizeof *handle);
 	}
 	stack = result == CUDA_SUCCESS ? cl_stack_write(false) : 0;
+	if (result == CUDA_SUCCESS)
+		cl_pool_import_cover(ex, what.base);
 	cl_lock(&cl_exports_lock);
 	if (result == CUDA_SUCCESS)
 		result = cl_export_publish_locked(ex, handle->reserved, &what, &of, stack, prepared,

@@ -10,14 +10,13 @@
 #define CL_EXPORT_H
 
 #include <stdbool.h>
+#include "shim/blocks/blocks.h"
+#include "shim/driver/context.h"
 #include "shim/driver/driver.h"
 
 struct cl_exporter;
 
 struct cl_about;
-struct cl_block;
-struct cl_context_name;
-struct cl_export;
 
 enum cl_export_as {
 	CL_EXPORT_DONE,	      /* the block was exported again */
@@ -53,6 +52,13 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 			 struct cl_block *prepared);
 
 /* ------------------------------------------------------- for the files of this folder */
+/* Returns true if another export of @block needs only a stamp. */
+static inline bool cl_export_is_simple_locked(const struct cl_block *block)
+{
+	/* one that is LIVE is busy only while its context may be ending; a pool's has none (measured) */
+	return block->state == CL_BLOCK_LIVE && (block->kind == CL_POOL || !cl_context_ends(block->of.context)) &&
+	       block->record != CL_NO_RECORD;
+}
 /*
  * Exports @block once more, at @now, and stamps @handle.  No other thread is in the driver with
  * @block.  Returns false if @block is NULL, was freed, or has a record of another handle.

@@ -14,6 +14,7 @@
 #include "shim/limbo/collector.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_imports.h"
 #include "shim/self/self.h"
 #include "shim/shm/pool_data.h"
 
@@ -22,10 +23,11 @@ enum { PATTERN = 0xa5 };
 
 static bool has_room(const uint8_t data[64])
 {
-	for (unsigned int i = CL_POOL_DRIVERS; i < 64; i++)
-		if (data[i] != PATTERN)
-			return false;
-	return true;
+	uint64_t pattern, words[(64 - CL_POOL_DRIVERS) / sizeof pattern];
+
+	memset(&pattern, PATTERN, sizeof pattern);
+	memcpy(words, data + CL_POOL_DRIVERS, sizeof words);
+	return words[0] == pattern && words[1] == pattern;
 }
 
 /* Asks the driver about the block at @dptr, whose export data are @data. */
@@ -59,6 +61,7 @@ static CUresult publish(struct cl_exporter *ex, uint8_t handle[64], const uint8_
 	uint32_t stack;
 
 	describe(ex, dptr, data, &what);
+	cl_pool_import_cover(ex, dptr);
 	stack = cl_stack_write(false);
 	cl_lock(&cl_exports_lock);
 	result = cl_export_publish_locked(ex, handle, &what, &none, stack, prepared, NULL, &misused, &orphaned);
@@ -77,7 +80,49 @@ static void put(CUmemPoolPtrExportData *to, const uint8_t data[64], bool room, c
 	memcpy(to->reserved, data, room ? CL_POOL_DRIVERS : 64);
 	memcpy(&stamp, handle + 56, sizeof stamp);
 	if (room && stamp)
-		cl_pool_put_stamp(to->reserved, stamp, (uint32_t)cl_self.pid);
+		cl_pool_put_stamp(to->reserved, cl_pool_print(data), stamp, (uint32_t)cl_self.pid);
+}
+
+static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)
+{
+	bool is;
+
+	cl_lock(&cl_exports_lock);
+	is = cl_block_in_limbo(cl_block_find(&ex->blocks, CL_POOL, dptr));
+	cl_unlock(&cl_exports_lock);
+	return is;
+}
+
+bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr)
+{
+	CUmemPoolPtrExportData data;
+	const struct cl_block *block;
+	uint64_t print, stamp = 0;
+
+	/* as cl_export_simply(), which says why */
+	if (!cl_block_may_be(&ex->blocks.filter, dptr) || (!cl_limbo_is_empty(ex) && is_in_limbo(ex, dptr)))
+		return false;
+	memset(data.reserved + CL_POOL_DRIVERS, PATTERN, sizeof data.reserved - CL_POOL_DRIVERS);
+	if (cl_driver.cuMemPoolExportPointer(&data, dptr) != CUDA_SUCCESS || !has_room(data.reserved))
+		return false;
+	cl_lock(&cl_exports_lock);
+	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
+	/* under the lock, so that the compiler keeps none of its words meanwhile */
+	print = cl_pool_print(data.reserved);
+	if (block && block->handle == print && cl_export_is_simple_locked(block)) {
+		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
+		stamp = cl_region_stamp(ex->blocks.region, block->record,
+					cl_record_export_again(ex->blocks.region, block->record, cl_now()));
+		cl_count_locked(exports);
+		cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
+	}
+	cl_unlock(&cl_exports_lock);
+	if (!stamp)
+		return false;
+	cl_count(pool_exports);
+	memcpy(to->reserved, data.reserved, CL_POOL_DRIVERS);
+	cl_pool_put_stamp(to->reserved, print, stamp, (uint32_t)cl_self.pid);
+	return true;
 }
 
 CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr)

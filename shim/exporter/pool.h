@@ -11,6 +11,7 @@
 #ifndef CL_POOL_H
 #define CL_POOL_H
 
+#include <stdbool.h>
 #include "shim/driver/driver.h"
 
 struct cl_exporter;
@@ -22,5 +23,11 @@ struct cl_exporter;
  * written on success only.  Any thread; no lock of ours may be held.
  */
 CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr);
+/*
+ * The same for a block that was exported before and is still the same.  Returns false, and has not
+ * written to @data, if it is not: then cl_pool_export() does it.  It takes one lock, twice if the
+ * limbo has blocks, and waits for nothing under it, so no thread is cancelled there.
+ */
+bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr);
 
 #endif

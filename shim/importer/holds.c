@@ -9,12 +9,7 @@
 
 struct cl_table cl_holds = CL_TABLE_BEGIN(cl_holds);
 /* Freed holds are kept for reuse: a program that opens and closes in turn then needs no malloc. */
-#ifdef __has_feature /* clang's way to say so */
-#if __has_feature(address_sanitizer)
-#define FREED_IS_FREED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(FREED_IS_FREED) /* so that it finds a use after free */
+#ifdef CL_FREED_IS_FREED
 enum { MOST_SPARE = 0 };
 #else
 enum { MOST_SPARE = 64 };

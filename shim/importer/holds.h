@@ -20,6 +20,16 @@
 #include "shim/importer/peers.h"
 #include "shim/shm/record.h"
 
+/* AddressSanitizer finds a use after free only of memory that is freed, and not kept for reuse. */
+#ifdef __has_feature /* clang's way to say so */
+#if __has_feature(address_sanitizer)
+#define CL_FREED_IS_FREED
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define CL_FREED_IS_FREED
+#endif
+
 struct cl_mapping {
 	struct cl_link link;   /* the newest of its address is in the table */
 	/* the chain of one address, newest first: opened in another context, or just being closed */
@@ -35,16 +45,18 @@ struct cl_mapping {
 /* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
 struct cl_pool_import {
 	struct cl_mapping mapping;
-	struct cl_link address; /* in the table of imported addresses; under cl_exports_lock */
+	struct cl_link address; /* .in_table: in the table of imported addresses; under cl_exports_lock */
 	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
-	uint64_t turn;		/* see cl_pool_turn_begin() */
+	uint64_t turn;		/* the key of its turn, see turns.h */
 	CUmemoryPool pool;	/* that it was imported from last */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */
-	bool listed;		/* .address is in its table */
+	bool listed;		/* it is imported, and counted */
+	bool in_table;		/* .address is, also while this waits for its next use */
 	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
+	bool covered;		/* a block of this process was exported at its address: it was unmapped past us */
 	uint32_t freed_at;	/* the stack of that free */
-	struct cl_node node;	/* .listed: on the list of all imports */
+	struct cl_node node;	/* while it waits for its next use */
 };
 struct cl_hold {
 	struct cl_link link;
@@ -56,6 +68,7 @@ struct cl_hold {
 	bool gone;	      /* given back, but `first` is in use: freed with it */
 	bool mapped;	      /* `first` is in use */
 	bool late;	      /* taken after its exporter had freed the block, and not told of yet */
+	int device;	      /* of a pool's block that is open: its device, as this process counts */
 	uint64_t opens;	      /* of all its mappings */
 	uint64_t pending;     /* opens of it that are in the driver */
 	struct cl_mapping first; /* one allocation for most imports */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/importer/lookup.h"
+#include "shim/importer/turns.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 #include "shim/shm/pool_data.h"
@@ -55,7 +56,7 @@ static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolve
 }
 
 /* Looks up a handle of another process.  Sets *err if its exporter's file cannot be had. */
-static inline void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
+static inline __attribute__((always_inline)) void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
 {
 	for (int tries = 0; tries < 2; tries++) {
 		struct cl_peer *peer = cl_peer_get(resolved->stamp.file_id, err);
@@ -82,14 +83,13 @@ static inline void look_up_others_locked(struct cl_resolved *resolved, uint64_t 
 	}
 }
 
-void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
+/* always_inline: it is compiled once for pools, whose @turn it takes, and once for the rest, with NULL */
+static inline __attribute__((always_inline)) void
+look_up(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint64_t key)
 {
-	uint64_t tail = tail_of(handle);
 	bool ours = false; /* the stamp names our own file */
 	int err = 0;
 
-	*resolved = (struct cl_resolved){ .handle = handle };
-	memcpy(&resolved->pid, resolved->handle + (kind == CL_MEMORY ? 8 : 0), sizeof resolved->pid);
 	resolved->stamp = cl_stamp_unpack(tail);
 	/* no file has id 0: the bytes are not a stamp, but a driver's that uses them */
 	if (!resolved->stamp.file_id)
@@ -104,6 +104,8 @@ void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 		err = -ENOENT;
 	else
 		look_up_others_locked(resolved, tail, &err);
+	if (turn && resolved->hold)
+		cl_turn_begin_locked(turn, key);
 	resolved->again = resolved->hold && resolved->hold->opens;
 out:
 	cl_unlock(&cl_imports_lock);
@@ -113,17 +115,27 @@ out:
 	resolved->exporter_gone = resolved->sight == CL_HERE;
 }
 
-bool cl_look_up_pool(struct cl_resolved *resolved, uint8_t handle[64], const uint8_t data[64])
+void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 {
-	uint32_t pid;
+	*resolved = (struct cl_resolved){ .handle = handle };
+	memcpy(&resolved->pid, resolved->handle + (kind == CL_MEMORY ? 8 : 0), sizeof resolved->pid);
+	look_up(resolved, tail_of(handle), NULL, 0);
+}
 
-	cl_pool_to_handle(handle, data);
-	if (!cl_pool_has_stamp(data, &pid)) {
-		*resolved = (struct cl_resolved){ .handle = handle };
+bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key)
+{
+	uint64_t print = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
+
+	*resolved = (struct cl_resolved){ .handle = form->zeros };
+	*key = cl_turn_key(print);
+	turn->key = 0;
+	if (!cl_pool_has_stamp(form->data, print, &resolved->pid)) {
+		resolved->pid = 0;
 		return false;
 	}
-	memcpy(handle + 56, data + 56, 8);
-	cl_look_up(resolved, handle, CL_POOL);
-	resolved->pid = pid;
+	memset(form->data + CL_POOL_DRIVERS, 0, sizeof form->data - CL_POOL_DRIVERS);
+	look_up(resolved, stamp, turn, *key);
+	/* the place of a handle's stamp, which may be there again */
+	memset(form->data + CL_POOL_DRIVERS, 0, 8);
 	return true;
 }

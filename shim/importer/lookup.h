@@ -26,10 +26,14 @@ struct cl_resolved {
  */
 void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind);
 /*
- * The same for a block of a pool, whose export data are @data.  @handle, 64 bytes that stay as long
- * as *resolved, gets them in the form of a handle (pool_data.h).  Returns false if @data have no
- * stamp: then nothing is known of them.
+ * The same for a block of a pool, whose export data are in @form, which stays as long as *resolved.
+ * @form->data become what the driver made.  Returns false if they have no stamp: then nothing is known
+ * of them, and they stay as they are.
+ *
+ * *key is the key of their turn.  If a hold is taken, @turn is: one lock does for both.  Else @turn->key is 0.
  */
-bool cl_look_up_pool(struct cl_resolved *resolved, uint8_t handle[64], const uint8_t data[64]);
+struct cl_pool_form;
+struct cl_turn;
+bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key);
 
 #endif

@@ -7,6 +7,7 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/turns.h"
 #include "shim/self/self.h"
 
 struct cl_table cl_mappings[] = {
@@ -16,6 +17,47 @@ struct cl_table cl_mappings[] = {
 	CL_TABLE_BEGIN(cl_mappings[3]),
 };
 
+/* Freed imports of pools' blocks are kept for reuse, as holds are (holds.c). */
+#ifdef CL_FREED_IS_FREED
+enum { MOST_SPARE = 0 };
+#else
+enum { MOST_SPARE = 64 };
+#endif
+static struct cl_list spare;
+
+static struct cl_mapping *pool_import_new_locked(void)
+{
+	struct cl_pool_import *import = CL_LIST_FIRST(&spare, struct cl_pool_import, node);
+
+	if (import) {
+		cl_list_remove(&spare, &import->node);
+	} else {
+		import = malloc(sizeof *import);
+		if (!import)
+			return NULL;
+		import->in_table = false;
+	}
+	import->own.file_id = 0;
+	import->turn = import->rests = 0;
+	import->pool = NULL;
+	import->stuck = import->listed = import->freed = import->covered = false;
+	import->node = (struct cl_node){ NULL, NULL };
+	return &import->mapping;
+}
+
+bool cl_mapping_is_reused_locked(void)
+{
+	return spare.n < MOST_SPARE;
+}
+
+static void free_memory_locked(struct cl_mapping *mapping)
+{
+	if (mapping->kind != CL_POOL || spare.n == MOST_SPARE)
+		free(mapping);
+	else
+		cl_list_add_front(&spare, &((struct cl_pool_import *)mapping)->node);
+}
+
 /* Makes a mapping at @key that is not open yet.  Returns NULL if there is no memory. */
 static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, const struct cl_opening *o,
 					     uint32_t exporter_pid)
@@ -23,7 +65,7 @@ static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, co
 	struct cl_hold *hold = o->hold;
 	bool embedded = hold && !hold->mapped && kind != CL_POOL;
 	struct cl_mapping *mapping = embedded	      ? &hold->first :
-				     kind == CL_POOL ? calloc(1, sizeof(struct cl_pool_import)) :
+				     kind == CL_POOL ? pool_import_new_locked() :
 						       malloc(sizeof *mapping);
 
 	if (!mapping)
@@ -53,7 +95,7 @@ static void mapping_delete_locked(struct cl_mapping *mapping)
 
 	cl_belongs_to_none(&mapping->of);
 	if (!mapping->embedded) {
-		free(mapping);
+		free_memory_locked(mapping);
 		return;
 	}
 	hold = (struct cl_hold *)((char *)mapping - offsetof(struct cl_hold, first));
@@ -80,7 +122,7 @@ static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 		.device = (uint8_t)mapping->device });
 }
 
-bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
+struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
 			       const struct cl_opening *o, uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
@@ -92,7 +134,7 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 	if (!mapping) {
 		mapping = mapping_new_locked(kind, key, o, exporter_pid);
 		if (!mapping)
-			return false; /* our hold, and so the block, stays until we end */
+			return NULL; /* our hold, and so the block, stays until we end */
 		if (newest)
 			cl_chain_add_after(&newest->node, &mapping->node);
 		else
@@ -103,7 +145,7 @@ bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *n
 		mapping_note_locked(kind, mapping);
 	else
 		cl_import_log_opens(mapping->note, mapping->opens);
-	return true;
+	return mapping;
 }
 
 /* Deletes @mapping if it is not open and no close of it is in progress. */
@@ -268,6 +310,8 @@ void cl_imports_forget(void)
 	/* their memory is not freed, as in cl_holds_forget() */
 	for (size_t kind = 0; kind < sizeof cl_mappings / sizeof cl_mappings[0]; kind++)
 		cl_mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_mappings[kind]);
+	spare = (struct cl_list){ 0 };
+	cl_turns_forget();
 	cl_holds_forget();
 	cl_peers_forget();
 }

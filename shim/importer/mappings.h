@@ -39,9 +39,9 @@ static inline bool cl_mapping_is_going(const struct cl_mapping *mapping)
 }
 /*
  * Notes one successful open at @key.  @newest is what cl_mapping_find_locked() returned.
- * Returns false if there is no memory for a new mapping.
+ * Returns its mapping, NULL if there is no memory for a new one.
  */
-bool cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
+struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
 			   const struct cl_opening *o, uint32_t exporter_pid);
 /*
  * Ends one close of @mapping that cl_close_begin() began.  @closed is false if the driver has
@@ -51,6 +51,9 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 /* Fills @to with what the log of recent closes keeps of the last close of @mapping, at @stack. */
 void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
 			   uint32_t stack);
+
+/* Returns true if the memory of a pool's import that ends now is kept for the next, false if it is freed. */
+bool cl_mapping_is_reused_locked(void);
 
 /* Counts a close of an import, here and for others to read. */
 static inline void cl_count_close_locked(void)

@@ -299,12 +299,13 @@ static inline void set_owner_locked(struct cl_opening *o, enum cl_kind kind,
 
 /* inline: it is compiled once for pools and once for the rest, which so has nothing of pools */
 static inline __attribute__((always_inline)) bool
-open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
+open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key,
+	 cl_open_noted_fn *also, void *data)
 {
 	struct cl_context_name current = { .handle = NULL };
-	struct cl_mapping *newest;
+	struct cl_mapping *newest, *mapping = NULL;
 	struct cl_about about;
-	bool there = true, noted = true, late = false;
+	bool there = true, late = false;
 
 	if (o->told)
 		return true;
@@ -314,7 +315,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 		return false;
 	if (kind != CL_POOL)
 		current = cl_context_name_current();
-	else
+	else if (!resolved->again)
 		o->device = cl_pool_memory_device(key);
 	if (!resolved->again)
 		o->stack = cl_stack_write(true);
@@ -326,6 +327,10 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 		there = is_good_locked(o, resolved, kind, newest);
 	if (there) {
 		if (o->hold) {
+			if (kind == CL_POOL && resolved->again)
+				o->device = o->hold->device;
+			else if (kind == CL_POOL)
+				o->hold->device = o->device;
 			o->hold->pending--;
 			o->hold->opens++;
 			late = o->hold->late;
@@ -334,10 +339,12 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 		}
 		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device,
 				 .value = o->stack);
-		noted = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
+		mapping = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
 		cl_count_locked(imports);
 		if (cl_own_has_file())
 			cl_live_add_locked(&cl_own, CL_LIVE_OPENS, 1);
+		if (kind == CL_POOL)
+			also(mapping, data);
 	}
 	cl_unlock(&cl_imports_lock);
 	if (!there)
@@ -345,7 +352,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	/* or an earlier close at @key would make the close of this import look like a second one */
 	if (kind == CL_EVENT)
 		cl_import_event_created((CUevent)(uintptr_t)key);
-	else if (!noted)
+	else if (!mapping)
 		cl_recent_closes_remove(kind, key);
 	if (__builtin_expect(late, 0))
 		tell_late(resolved, &about, o->stack);
@@ -358,10 +365,11 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 {
 	if (kind == CL_POOL)
 		__builtin_unreachable();
-	return open_end(o, resolved, kind, key);
+	return open_end(o, resolved, kind, key, NULL, NULL);
 }
 
-bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key)
+bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key,
+		      cl_open_noted_fn *also, void *data)
 {
-	return open_end(o, resolved, CL_POOL, key);
+	return open_end(o, resolved, CL_POOL, key, also, data);
 }

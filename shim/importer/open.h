@@ -43,8 +43,14 @@ void cl_open_say_namesake(const struct cl_resolved *resolved);
  * call cl_open_give_up(), and refuse the handle.
  */
 bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key);
-/* The same for a block of a pool. */
-bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key);
+/*
+ * The same for a block of a pool.  Calls @also with cl_imports_lock held when the import is noted, as
+ * @mapping: NULL, if there was no memory to note it.  Does not call it of what is let through though it
+ * is stale (CULIMBO_MODE=observe).
+ */
+typedef void cl_open_noted_fn(struct cl_mapping *mapping, void *data);
+bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key,
+		      cl_open_noted_fn *also, void *data);
 /* Gives the hold back after an open that failed or is refused. */
 void cl_open_give_up(const struct cl_opening *o);
 /* Reports a stale handle, and returns the driver's error for a wrong pointer. */

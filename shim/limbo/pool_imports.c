@@ -43,45 +43,92 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
-void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, CUmemoryPool pool,
-			  const struct cl_hold *hold, uint64_t key, struct cl_stamp own)
+/* The program has freed one import of @import; another is left. */
+static inline void close_counted_locked(struct cl_pool_import *import)
 {
-	struct cl_pool_import *import = NULL;
+	cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
+	one_less_locked(import);
+	cl_count_close_locked();
+}
+
+/* Has frees of the address of @import look it up.  A program that imports in turn gets one address again. */
+static __attribute__((noinline)) void put_in_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	cl_lock(&cl_exports_lock);
+	if (import->in_table)
+		cl_block_import_remove_locked(&ex->blocks, &import->address);
+	import->address.key = import->mapping.link.key;
+	import->in_table = true;
+	cl_block_import_add_locked(&ex->blocks, &import->address);
+	cl_unlock(&cl_exports_lock);
+}
+
+static void take_from_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	cl_lock(&cl_exports_lock);
+	cl_block_import_remove_locked(&ex->blocks, &import->address);
+	cl_unlock(&cl_exports_lock);
+}
+
+static inline void count_locked(struct cl_exporter *ex, int by)
+{
+	uint64_t n = atomic_load_explicit(&ex->pool_imports.n, memory_order_relaxed);
+
+	atomic_store_explicit(&ex->pool_imports.n, n + (uint64_t)by, memory_order_relaxed);
+}
+
+static void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	import->listed = true;
+	if (!import->in_table || import->address.key != import->mapping.link.key)
+		put_in_table_locked(ex, import);
+	count_locked(ex, 1);
+}
+
+static inline void unlist_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	if (!cl_mapping_is_reused_locked())
+		take_from_table_locked(ex, import);
+	count_locked(ex, -1);
+}
+
+void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
+{
+	struct cl_pool_import *import = (struct cl_pool_import *)mapping;
+	struct cl_pool_noting *noting = data;
+
+	if (!import) {
+		/* there was no memory to note it: what it holds stays so until we end */
+		noting->own.file_id = 0;
+	} else {
+		if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
+			import->freed = false;
+			close_counted_locked(import);
+		}
+		import->pool = noting->pool;
+		import->turn = noting->turn.key;
+		import->covered = false;
+		if (!import->listed)
+			list_locked(noting->ex, import);
+		if (noting->own.file_id && !import->own.file_id) {
+			import->own = noting->own;
+			noting->own.file_id = 0;
+		}
+	}
+	noting->noted = true;
+	cl_turn_end_locked(&noting->turn);
+}
+
+void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
+{
 	struct cl_mapping *mapping;
 
+	if (!cl_pool_imports_any(ex))
+		return;
 	cl_lock(&cl_imports_lock);
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), struct cl_mapping, node)
-		if (mapping->hold == hold)
-			break;
-	if (!mapping) { /* there was no memory to note it: what it holds stays so until we end */
-		cl_unlock(&cl_imports_lock);
-		return;
-	}
-	import = (struct cl_pool_import *)mapping;
-	if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
-		import->freed = false;
-		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, address, mapping->hold);
-		one_less_locked(import);
-		cl_count_close_locked();
-	}
-	import->pool = pool;
-	cl_lock(&cl_exports_lock);
-	import->turn = key;
-	if (!import->listed) {
-		import->listed = true;
-		import->address.key = address;
-		cl_block_import_add_locked(&ex->blocks, &import->address);
-		cl_list_add(&ex->pool_imports.all, &import->node);
-	}
-	cl_unlock(&cl_exports_lock);
-	/* a block of our own is open once for all imports at one address */
-	if (own.file_id && !import->own.file_id) {
-		import->own = own;
-		own.file_id = 0;
-	}
+		((struct cl_pool_import *)mapping)->covered = true;
 	cl_unlock(&cl_imports_lock);
-	if (own.file_id)
-		cl_pool_own_close(ex, own);
 }
 
 bool cl_pool_import_is_open(CUdeviceptr address)
@@ -95,52 +142,46 @@ bool cl_pool_import_is_open(CUdeviceptr address)
 }
 
 /* ----------------------------------------------------------------------- freeing */
-/* Returns the key of the turn of what is imported at @dptr, or 0: nothing is. */
-static uint64_t turn_of(struct cl_exporter *ex, CUdeviceptr dptr)
-{
-	const struct cl_link *link;
-	uint64_t key = 0;
-
-	cl_lock(&cl_exports_lock);
-	link = cl_table_find(&ex->blocks.table[CL_IMPORTED], dptr);
-	if (link)
-		key = ((const struct cl_pool_import *)(const void *)((const char *)link -
-								     offsetof(struct cl_pool_import, address)))
-			      ->turn;
-	cl_unlock(&cl_exports_lock);
-	return key;
-}
-
-/* Returns what is imported at @dptr with the turn @key, which the caller has, or NULL. */
-static struct cl_pool_import *find_import(CUdeviceptr dptr, uint64_t key)
+/* Returns what is imported at @dptr, newest first, or NULL. */
+static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 {
 	struct cl_mapping *mapping;
 
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node) {
+		struct cl_pool_import *import = (struct cl_pool_import *)mapping;
+
+		if (import->listed && !import->covered)
+			return import;
+	}
+	return NULL;
+}
+
+/* Returns what is imported at @dptr, and takes its turn; or NULL. */
+static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
+{
+	struct cl_pool_import *import;
+
 	cl_lock(&cl_imports_lock);
-	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node)
-		if (((struct cl_pool_import *)mapping)->turn == key && mapping->opens)
-			break;
+	/* after a wait it may be gone */
+	while ((import = find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
+		cl_turn_wait_locked();
 	cl_unlock(&cl_imports_lock);
-	return (struct cl_pool_import *)mapping;
+	return import;
 }
 
 /*
- * The driver has unmapped @import.  @rest, which may be NULL, takes over its hold and its own open.
- * Returns true if the collector has something to do.
+ * The driver has unmapped @import.  @rest, which may be NULL, takes over its hold and its own open.  Ends
+ * @turn.  Returns true if the collector has something to do.
  */
-static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest)
+static inline __attribute__((always_inline)) bool
+unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest, struct cl_turn *turn)
 {
 	struct cl_mapping *mapping = &import->mapping;
 	struct cl_stamp own = import->own;
 	uint32_t stack = import->freed ? import->freed_at : cl_stack_write(true);
 
 	cl_lock(&cl_imports_lock);
-	if (import->listed) {
-		cl_lock(&cl_exports_lock);
-		cl_block_import_remove_locked(&ex->blocks, &import->address);
-		cl_unlock(&cl_exports_lock);
-		cl_list_remove(&ex->pool_imports.all, &import->node);
-	}
+	unlist_locked(ex, import);
 	while (mapping->opens > 1) /* only where nothing is counted */
 		one_less_locked(import);
 	if (rest && mapping->hold) {
@@ -151,12 +192,20 @@ static bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import, stru
 		rest->own = own;
 	mapping->closing++;
 	cl_mapping_closed_locked(CL_POOL, mapping, true, stack);
+	cl_turn_end_locked(turn);
 	cl_unlock(&cl_imports_lock);
 	return !rest && own.file_id && cl_pool_own_close(ex, own);
 }
 
+static __attribute__((noinline)) bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import,
+					       struct rest *rest, struct cl_turn *turn)
+{
+	return unmapped_inline(ex, import, rest, turn);
+}
+
 /* What a free of an import is to do, and has made for that. */
 struct freeing {
+	struct cl_turn *turn; /* that of the import */
 	struct cl_fence *fence;
 	struct rest *rest;
 	bool stuck; /* it needs a fence and there is none */
@@ -185,12 +234,10 @@ static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 }
 
 /* Hangs the rest of @f on its fence, or discards both.  Returns true if the collector must run. */
-static bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
+static __attribute__((noinline)) bool finish_stream_ordered(struct cl_exporter *ex, struct freeing *f, bool used)
 {
 	bool wake = f->fence != NULL;
 
-	if (!f->fence && !f->rest)
-		return false;
 	cl_lock(&cl_exports_lock);
 	if (f->fence && f->rest && used) {
 		if (f->rest->import)
@@ -205,6 +252,11 @@ static bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
 	if (!(f->fence && used))
 		free(f->rest);
 	return wake;
+}
+
+static inline bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
+{
+	return (f->fence || f->rest) && finish_stream_ordered(ex, f, used);
 }
 
 static void freed_again(CUdeviceptr dptr)
@@ -224,20 +276,20 @@ void cl_pool_import_refused(CUdeviceptr dptr)
  * Counts a free that does not go to the driver: another import is open, or the stream of an earlier
  * free has not reached that yet.
  */
-static void counted(struct cl_pool_import *import, const struct freeing *f)
+static void counted(struct cl_pool_import *import, struct freeing *f)
 {
 	uint32_t stack = import->mapping.opens > 1 ? 0 : cl_stack_write(true);
 
 	cl_lock(&cl_imports_lock);
 	if (import->mapping.opens > 1) {
-		cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
-		one_less_locked(import);
-		cl_count_close_locked();
+		close_counted_locked(import);
 	} else {
 		import->freed = true;
 		import->freed_at = stack;
 	}
 	import->stuck |= f->stuck;
+	if (!f->fence) /* finish() has nothing to do with @import */
+		cl_turn_end_locked(f->turn);
 	cl_unlock(&cl_imports_lock);
 	if (f->rest && f->fence) {
 		f->rest->import = import;
@@ -245,13 +297,12 @@ static void counted(struct cl_pool_import *import, const struct freeing *f)
 	}
 }
 
-/* As cl_pool_import_free(), with the turn of @import. */
-static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, CUstream stream,
+/* As cl_pool_import_free(), of @import, whose turn @f has. */
+static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, struct freeing *f, CUstream stream,
 			    bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
 {
 	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
 	bool is_counted, kept, capturing = false, done;
-	struct freeing f = { .fence = NULL };
 	CUresult result;
 
 	if (import->freed && !cl_observes()) {
@@ -263,9 +314,9 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	/* something of it must be kept until the stream is there */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
-		result = make_fence(&f, stream, per_thread, bare, &capturing);
+		result = make_fence(f, stream, per_thread, bare, &capturing);
 		if (result != CUDA_SUCCESS || capturing) {
-			free(f.rest);
+			free(f->rest);
 			return result != CUDA_SUCCESS ? result : bare(dptr, stream);
 		}
 	} else if (is_counted) {
@@ -274,13 +325,13 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 			return result;
 	}
 	if (is_counted) {
-		counted(import, &f);
-		*wake |= finish(ex, &f, true);
+		counted(import, f);
+		*wake |= finish(ex, f, true);
 		return CUDA_SUCCESS;
 	}
 	result = bare ? bare(dptr, stream) : cl_driver.cuMemFree_v2(dptr);
 	done = result == CUDA_SUCCESS;
-	if (done && f.stuck && !f.rest) {
+	if (done && f->stuck && !f->rest) {
 		/* nowhere to keep it: what it holds is never given back */
 		cl_lock(&cl_imports_lock);
 		if (import->mapping.hold)
@@ -289,34 +340,64 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 		import->own.file_id = 0;
 	}
 	if (done)
-		*wake |= unmapped(ex, import, f.rest);
-	*wake |= finish(ex, &f, done);
+		*wake |= unmapped(ex, import, f->rest, f->turn);
+	*wake |= finish(ex, f, done);
 	return result;
 }
 
-bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake)
+/* Frees @import, of which @turn is. */
+static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex, struct cl_pool_import *import,
+							 struct cl_turn *turn, CUstream stream, bool per_thread,
+							 CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
 {
-	struct cl_pool_import *import;
-	struct cl_pool_turn turn;
-	uint64_t key;
+	struct freeing f = { .turn = turn };
+	CUresult result = free_import(ex, import, &f, stream, per_thread, bare, wake);
 
-	*wake = false;
-	while ((key = turn_of(ex, dptr)) != 0) {
-		cl_pool_turn_begin(ex, &turn, key);
-		import = find_import(dptr, key);
-		if (import)
-			*result = free_import(ex, import, stream, per_thread, bare, wake);
-		cl_pool_turn_end(ex, &turn);
-		if (import)
-			return true;
+	cl_turn_end(turn);
+	return result;
+}
+
+bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result, bool *wake)
+{
+	struct cl_turn turn;
+	struct cl_pool_import *import = begin_free(dptr, &turn);
+
+	if (!import)
+		return false;
+	/* the two cases of most programs, and all others */
+	if (import->freed || import->rests || import->stuck || cl_observes()) {
+		*result = free_carefully(ex, import, &turn, NULL, false, NULL, wake);
+	} else if (import->mapping.opens > 1) {
+		*result = cl_context_pool_free_refusal();
+		cl_lock(&cl_imports_lock);
+		if (*result == CUDA_SUCCESS)
+			close_counted_locked(import);
+		cl_turn_end_locked(&turn);
+		cl_unlock(&cl_imports_lock);
+	} else {
+		*result = cl_driver.cuMemFree_v2(dptr);
+		if (*result != CUDA_SUCCESS)
+			cl_turn_end(&turn);
+		else if (unmapped_inline(ex, import, NULL, &turn))
+			*wake = true;
 	}
-	return false;
+	return true;
+}
+
+bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
+			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake)
+{
+	struct cl_turn turn;
+	struct cl_pool_import *import = begin_free(dptr, &turn);
+
+	if (import)
+		*result = free_carefully(ex, import, &turn, stream, per_thread, bare, wake);
+	return import != NULL;
 }
 
 /* ------------------------------------------------------------- reached, and unmapped */
-/* The driver unmaps what the program has freed before.  The caller has the turn of @import. */
-static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import)
+/* The driver unmaps what the program has freed before.  Ends @turn, which is that of @import. */
+static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import, struct cl_turn *turn)
 {
 	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
 	struct cl_visit visit;
@@ -332,23 +413,23 @@ static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import)
 			    "the driver refused to unmap an imported block at %#llx (CUDA error %d): it stays mapped "
 			    "until this process ends",
 			    (unsigned long long)dptr, (int)result);
-	return unmapped(ex, import, NULL);
+	return unmapped(ex, import, NULL, turn);
 }
 
 /* The fence of @rest is reached: its import waits for one less, and goes if that was the last. */
 static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 {
 	struct cl_pool_import *import = rest->import;
-	struct cl_pool_turn turn;
+	struct cl_turn turn;
 	bool last, more = false;
 
-	cl_pool_turn_begin(ex, &turn, rest->key);
+	cl_turn_begin(&turn, rest->key);
 	cl_lock(&cl_exports_lock);
 	last = !--import->rests && !import->stuck && import->freed;
 	cl_unlock(&cl_exports_lock);
-	if (last)
-		more = unmap(ex, import);
-	cl_pool_turn_end(ex, &turn);
+	if (last && !import->covered)
+		more = unmap(ex, import, &turn);
+	cl_turn_end(&turn);
 	return more;
 }
 
@@ -383,16 +464,20 @@ static struct rest *take_passed(struct cl_exporter *ex)
 
 /* ---------------------------------------------------- pools that the program has destroyed */
 /* Returns true if no import of @pool is the program's, and the driver has yet to unmap some.  Takes no turn. */
-static bool only_frees_are_left_locked(struct cl_exporter *ex, CUmemoryPool pool)
+static bool only_frees_are_left_locked(CUmemoryPool pool)
 {
-	const struct cl_pool_import *import;
+	const struct cl_mapping *mapping;
+	struct cl_link *newest, *next;
 	bool some = false;
 
-	CL_LIST_EACH (import, &ex->pool_imports.all, const struct cl_pool_import, node) {
-		if (import->pool == pool && !import->freed)
-			return false;
-		some |= import->pool == pool;
-	}
+	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
+		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
+			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
+
+			if (import->pool == pool && !import->freed)
+				return false;
+			some |= import->pool == pool;
+		}
 	return some;
 }
 
@@ -416,7 +501,7 @@ bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
 	destroyed->pool = pool;
 	cl_lock(&cl_imports_lock);
 	/* destroyed twice: the driver says what it says */
-	later = only_frees_are_left_locked(ex, pool) && !find_destroyed_locked(ex, pool);
+	later = only_frees_are_left_locked(pool) && !find_destroyed_locked(ex, pool);
 	if (later)
 		cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
 	cl_unlock(&cl_imports_lock);
@@ -468,7 +553,7 @@ bool cl_pool_imports_passed(struct cl_exporter *ex)
 	bool more = false, some = false;
 
 	/* the inline collector may be called amid a free of an import: the next call does it */
-	if (cl_pool_turn_is_held())
+	if (cl_turn_is_held())
 		return false;
 	while ((rest = take_passed(ex)) != NULL) {
 		more |= passed(ex, rest);

@@ -16,12 +16,13 @@
  *    to us, cl_collector_called().
  *  - While only such rests keep the driver from destroying an imported pool, the program's destroy
  *    gives 0, and the driver destroys it when they are done.
- *  - An import and a free of one pointer are never in the driver together, or the free could unmap
- *    what the import has just counted.  Each takes a turn.
+ *  - An import and a free of one pointer are never in the driver together.  Each takes a turn (turns.h).
+ *  - A free at an address goes to what has come there last: an import, or a block that this process
+ *    has exported since, if the driver unmapped the import past us.
  *  - With CULIMBO_MODE=observe nothing is counted: each free goes to the driver.
  *
  * Any thread may call these functions, without a lock of ours.  The caller of one that ends in
- * _locked holds cl_exports_lock.
+ * _locked holds cl_imports_lock.
  */
 #ifndef CL_POOL_IMPORTS_H
 #define CL_POOL_IMPORTS_H
@@ -31,52 +32,54 @@
 #include <stdint.h>
 #include "shim/base/list.h"
 #include "shim/driver/driver.h"
+#include "shim/importer/turns.h"
 #include "shim/shm/layout.h"
 
 struct cl_exporter;
+struct cl_mapping;
 
-struct cl_pool_turn {
-	struct cl_node node;
-	uint64_t key;
-};
 struct cl_pool_imports {
-	struct cl_list turns;	  /* those that threads have; under cl_exports_lock */
-	struct cl_list all;	  /* imports; under cl_imports_lock */
-	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; likewise */
-	_Atomic uint64_t rests; /* how many are not done */
+	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; under cl_imports_lock */
+	_Atomic uint64_t n;	  /* imports; changed under cl_imports_lock */
+	_Atomic uint64_t rests;	  /* how many are not done */
 };
 
+/* An import that is in the driver. */
+struct cl_pool_noting {
+	struct cl_exporter *ex;
+	struct cl_turn turn;
+	CUmemoryPool pool;
+	/* what it is of, if of this process, opened by cl_pool_own_open(); else .file_id is 0 */
+	struct cl_stamp own;
+	bool noted;
+};
 /*
- * Waits until no other thread has the turn with @key, and takes it.  @key names the export data;
- * where two of them have one key, they wait for each other without need.
+ * The driver has mapped an import, which cl_open_pool_end() has noted as @mapping; NULL: it had no memory
+ * for that.  Ends the turn.  From now on a free of its address is found.  @noting->own stays set if
+ * the caller must close it: a block of our own is open once for all imports at one address.  A
+ * cl_open_noted_fn.
  */
-void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key);
-void cl_pool_turn_end(struct cl_exporter *ex, struct cl_pool_turn *turn);
-/* Returns true if this thread has some turn: then it must not do rests, which take turns. */
-bool cl_pool_turn_is_held(void);
-static inline uint64_t cl_pool_turn_key(uint64_t hash)
-{
-	return hash | 1; /* 0: none */
-}
-
-struct cl_hold;
-/*
- * The driver has mapped an import of @pool at @address, and cl_open_pool_end() has noted it with @hold.  The
- * caller has the turn with @key.  From now on a free of @address is found.  @own: what it is of, if
- * of this process, opened by cl_pool_own_open(); else .file_id is 0.
- */
-void cl_pool_import_noted(struct cl_exporter *ex, CUdeviceptr address, CUmemoryPool pool,
-			  const struct cl_hold *hold, uint64_t key, struct cl_stamp own);
+void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *noting);
 /* Returns true if some import is open at @address. */
 bool cl_pool_import_is_open(CUdeviceptr address);
 
 /*
- * The program frees @dptr: in @stream by @bare, a form of cuMemFreeAsync(), or by cuMemFree() if
- * @bare is NULL.  Returns false if no import is open there, having done nothing.  Else *result is
- * what the program gets.  *wake: the caller must have the collector run soon.
+ * The program frees @dptr by cuMemFree(), or in @stream by @bare, a form of cuMemFreeAsync().  Returns
+ * false if no import is open there, having done nothing.  Else *result is what the program gets, and
+ * *wake, false before, is true if the caller must have the collector run soon.
  */
-bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
-			 CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake);
+bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result, bool *wake);
+bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
+			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake);
+/* Returns false if this process certainly has no import that it could free.  Takes no lock. */
+static inline bool cl_pool_imports_any_of(const struct cl_pool_imports *imports)
+{
+	/* relaxed: a thread that frees what another has imported has synchronised with it */
+	return atomic_load_explicit(&imports->n, memory_order_relaxed) != 0;
+}
+#define cl_pool_imports_any(ex) cl_pool_imports_any_of(&(ex)->pool_imports)
+/* This process is about to export a block at @address: an import there was unmapped past us. */
+void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address);
 /* The driver has refused to free @dptr, which is nothing of ours: reports it if it was an import. */
 void cl_pool_import_refused(CUdeviceptr dptr);
 

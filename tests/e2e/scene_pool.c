@@ -484,16 +484,21 @@ static void pool_killed(void)
 	leave_by(pair.c, END_EXIT, 0);
 }
 
-/* Of an exporter that has ended nobody knows which block lies where its data lead. */
+/*
+ * Of an exporter that has ended, only a process that has its file says which block lies where its data lead:
+ * C, which had imported from it before, and not D.
+ */
 static void pool_ended(void)
 {
 	for (int bare = 1; bare >= 0; bare--) {
-		struct entry entry = { .bare = bare, .env = POOL_GRACE };
+		struct entry entry = { .bare = bare, .env = POOL_GRACE " CULIMBO_LOG=info" };
 		struct pair pair = pool_pair(entry, entry);
 		struct actor *d = enter("D", entry);
 		uint64_t block = pool_alloc(&pair, SMALL), kept = pool_alloc(&pair, SMALL), import, other;
+		uint64_t never_imported = pool_alloc(&pair, SMALL);
 		uint64_t taken = pool_taken_by(&pair, d);
 		struct handle stale = pool_export(pair.p, block), good = pool_export(pair.p, kept);
+		struct handle later = pool_export(pair.p, never_imported);
 		int result[2];
 
 		import = pool_import(pair.c, pair.taken, &good); /* so the pool lives on */
@@ -514,12 +519,21 @@ static void pool_ended(void)
 			   "16 P has ended: its data are refused, stale or good (%d, %d)", result[0], result[1]);
 		ok(reads(pair.c, import, SMALL, OWN, NULL), "%sC reads on what it had imported before",
 		   bare ? "control: bare, pool: " : "16 ");
+		result[0] = try_pool_import(pair.c, pair.taken, &later, &other);
+		ok(!result[0] && reads(pair.c, other, SMALL, OWN, NULL),
+		   "%sC imports for the first time what P had never freed (%d)", bare ? "control: bare, pool: " : "16 ",
+		   result[0]);
+		result[1] = try_pool_import(pair.c, pair.taken, &stale, &other);
+		if (!bare)
+			ok(result[1] == INVALID_VALUE, "16 and not what P had freed (%d)", result[1]);
 		leave_by(pair.c, END_EXIT, 0);
 		leave_by(d, END_EXIT, 0);
 		if (!bare) {
 			ok(strstr(said(d), "STALE: process ") && strstr(said(d), " had ended before process "),
 			   "16 and D's report says that P had ended");
 			ok(!strstr(said(d), " had freed "), "16 and not that it had freed what it had not");
+			ok(strstr(said(d), "so nobody can say whether the block had been freed"),
+			   "16 and D's log says why also what is good is refused");
 		}
 	}
 }

@@ -17,7 +17,7 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 
 	start_pools();
 	p = shared(&data);
-	CHECK(cl_pool_has_stamp(data.reserved, &pid) && pid == (uint32_t)getpid());
+	CHECK(cl_pool_has_stamp(data.reserved, cl_pool_print(data.reserved), &pid) && pid == (uint32_t)getpid());
 	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
 	CHECK(!memcmp(&data, &again, sizeof data));
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
@@ -229,6 +229,44 @@ IN_A_CHILD(without_an_event_what_was_imported_stays)
 	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_HELD);
 }
 
+static CUresult export_anything(CUmemPoolPtrExportData *data, CUdeviceptr p)
+{
+	const uint64_t size = 4096;
+
+	memset(data->reserved, 0x22, CL_POOL_DRIVERS);
+	memcpy(data->reserved + 24, &p, sizeof p);
+	memcpy(data->reserved + 32, &size, sizeof size);
+	return CUDA_SUCCESS;
+}
+static CUresult no_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	(void)base, (void)size, (void)p;
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+/* The program has unmapped the import past our hooks, and its own next block is there. */
+IN_A_CHILD(what_is_exported_at_the_address_of_an_import_is_no_import)
+{
+	CUmemPoolPtrExportData data, of_next;
+	CUdeviceptr at;
+
+	start_pools();
+	shared(&data);
+	at = imported(&data);
+	cl_driver.cuMemPoolExportPointer = export_anything;
+	cl_driver.cuMemGetAddressRange_v2 = no_range;
+	CHECK_EQUAL(cl_pool_pointer_export(&of_next, at), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(state_in_pool(at), CL_BLOCK_GRACE);
+	CHECK_EQUAL(pool.unmaps, 0);
+	/* and imported again it is an import again */
+	cl_driver.cuMemPoolExportPointer = pool_export;
+	CHECK_EQUAL(imported(&data), at);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+}
+
 IN_A_CHILD(data_without_our_stamp_pass_through)
 {
 	CUmemPoolPtrExportData data;
@@ -240,7 +278,7 @@ IN_A_CHILD(data_without_our_stamp_pass_through)
 		uint32_t pid;
 
 		data.reserved[byte] ^= 0x40;
-		CHECK(!cl_pool_has_stamp(data.reserved, &pid));
+		CHECK(!cl_pool_has_stamp(data.reserved, cl_pool_print(data.reserved), &pid));
 		data.reserved[byte] ^= 0x40;
 	}
 	data.reserved[50] ^= 1;
@@ -286,7 +324,7 @@ IN_A_CHILD(one_that_is_stamped_and_too_large_is_not_imported_without_its_file)
 	shared(&data);
 	while (cl_self_sight(stamp) != CL_ELSEWHERE)
 		stamp.tag++;
-	cl_pool_put_stamp(data.reserved, cl_stamp_pack(stamp), 4711);
+	cl_pool_put_stamp(data.reserved, cl_pool_print(data.reserved), cl_stamp_pack(stamp), 4711);
 	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
 	CHECK_EQUAL(pool.imports, 0);
 	data.reserved[48] ^= 1; /* this is no stamp */
@@ -450,6 +488,7 @@ int main(void)
 		cmocka_unit_test(an_import_stays_until_all_streams_are_there),
 		cmocka_unit_test(a_context_that_ends_ends_the_wait_for_its_streams),
 		cmocka_unit_test(without_an_event_what_was_imported_stays),
+		cmocka_unit_test(what_is_exported_at_the_address_of_an_import_is_no_import),
 		cmocka_unit_test(data_without_our_stamp_pass_through),
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
 		cmocka_unit_test(one_that_is_stamped_and_too_large_is_not_imported_without_its_file),

@@ -1,57 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose turn it is with an import, and imports of our own blocks: see pool_imports.h. */
+/* Imports of our own blocks: see pool_imports.h. */
 #include <errno.h>
 
 #include "shim/blocks/blocks.h"
 #include "shim/diag/trace.h"
-#include "shim/driver/gate.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
-/* ----------------------------------------------------------------------- turns */
-static __thread unsigned int held __attribute__((tls_model("initial-exec"))); /* by this thread */
-
-bool cl_pool_turn_is_held(void)
-{
-	return held != 0;
-}
-
-static bool is_taken_locked(struct cl_exporter *ex, uint64_t key)
-{
-	const struct cl_pool_turn *turn;
-
-	CL_LIST_EACH (turn, &ex->pool_imports.turns, const struct cl_pool_turn, node)
-		if (turn->key == key)
-			return true;
-	return false;
-}
-
-void cl_pool_turn_begin(struct cl_exporter *ex, struct cl_pool_turn *turn, uint64_t key)
-{
-	cl_lock(&cl_exports_lock);
-	while (is_taken_locked(ex, key))
-		cl_gate_wait_locked();
-	turn->key = key;
-	cl_list_add(&ex->pool_imports.turns, &turn->node);
-	held++;
-	cl_unlock(&cl_exports_lock);
-}
-
-void cl_pool_turn_end(struct cl_exporter *ex, struct cl_pool_turn *turn)
-{
-	cl_lock(&cl_exports_lock);
-	/* a forked child has forgotten it */
-	if (cl_list_has(&ex->pool_imports.turns, &turn->node))
-		cl_list_remove(&ex->pool_imports.turns, &turn->node);
-	held--;
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-}
-
-/* --------------------------------------------------------------- blocks of our own */
 /* Returns the block that @stamp names, or NULL if its generation is over. */
 static struct cl_block *find_own_locked(struct cl_exporter *ex, struct cl_stamp stamp)
 {

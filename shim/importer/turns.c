@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Turns: see turns.h. */
+#include "shim/importer/turns.h"
+#include "shim/self/self.h"
+
+struct cl_turns cl_turns;
+__thread unsigned int cl_turns_held __attribute__((tls_model("initial-exec")));
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+
+void cl_turn_wait_locked(void)
+{
+	cl_turns.waiting++;
+	cl_lock_wait(&ended, &cl_imports_lock);
+	/* 0: a child was forked by a signal handler amid the wait */
+	if (cl_turns.waiting)
+		cl_turns.waiting--;
+}
+
+void cl_turns_remove_locked(const struct cl_turn *turn)
+{
+	struct cl_turn **at = &cl_turns.first;
+
+	while (*at && *at != turn)
+		at = &(*at)->next;
+	if (*at)
+		*at = turn->next;
+}
+
+void cl_turns_wake_locked(void)
+{
+	pthread_cond_broadcast(&ended);
+}
+
+void cl_turn_begin(struct cl_turn *turn, uint64_t key)
+{
+	cl_lock(&cl_imports_lock);
+	cl_turn_begin_locked(turn, key);
+	cl_unlock(&cl_imports_lock);
+}
+
+void cl_turn_end_now(struct cl_turn *turn)
+{
+	cl_lock(&cl_imports_lock);
+	cl_turn_end_locked(turn);
+	cl_unlock(&cl_imports_lock);
+}
+
+void cl_turns_forget(void)
+{
+	cl_turns = (struct cl_turns){ .first = NULL };
+	ended = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+}
