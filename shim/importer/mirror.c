@@ -86,24 +86,28 @@ static bool fits(const struct cl_mirror_opening *open, const struct cl_mirror *m
 }
 
 /*
- * Chooses the mirror for @open: the oldest that has the first piece, else the oldest that fits, else
- * none: then a new one is needed.  Returns false if descriptors are missing.
+ * Chooses the mirror for @open, of those that fit: one that has an import of the same allocation at the
+ * same address, else one that has the allocation, else any; of several the oldest.  If none fits, a new one
+ * is needed.  Returns false if descriptors are missing.
  */
 static bool choose_mirror(struct cl_mirror_opening *open, const struct cl_mirror_reservation *of)
 {
 	struct cl_mirror none = { .size = open->want->size }, *mirror;
 	bool ready, chosen_ready, has_first;
+	int rank, best = -1;
 	uint64_t added;
 
 	fits(open, &none, &open->added, &chosen_ready, &has_first);
 	CL_LIST_EACH (mirror, &of->mirrors, struct cl_mirror, node) {
-		if (!fits(open, mirror, &added, &ready, &has_first) || (open->mirror && !has_first))
+		if (!fits(open, mirror, &added, &ready, &has_first))
 			continue;
+		rank = !has_first ? 0 : cl_mirror_import_at(mirror, open->want->offset) ? 2 : 1;
+		if (rank <= best)
+			continue;
+		best = rank;
 		open->mirror = mirror;
 		open->added = added;
 		chosen_ready = ready;
-		if (has_first)
-			break;
 	}
 	open->fresh = !open->mirror;
 	return chosen_ready;

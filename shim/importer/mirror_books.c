@@ -32,6 +32,8 @@ void cl_mirror_turn_end_locked(struct cl_mirror_turn *turn)
 	struct cl_mirror_reservation *of = turn->of;
 
 	turn->of = NULL;
+	if (of && turn->forks != forks)
+		cl_mirrors_forget(); /* once more: what this thread has entered since is nothing of the child's */
 	if (!of || turn->forks != forks)
 		return;
 	of->taken = false;
@@ -85,7 +87,7 @@ struct cl_mirror *cl_mirror_at_locked(CUdeviceptr address)
 {
 	uint64_t n = count_below_locked(address);
 
-	return n && address - by_address[n - 1]->base < by_address[n - 1]->size ? by_address[n - 1] : NULL;
+	return n ? by_address[n - 1] : NULL;
 }
 
 void cl_mirror_list_locked(struct cl_mirror *mirror)

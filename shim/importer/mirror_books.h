@@ -73,6 +73,7 @@ void cl_mirror_turn_end_locked(struct cl_mirror_turn *turn);
 /* A mirror is found by its addresses from list() until unlist(). */
 void cl_mirror_list_locked(struct cl_mirror *mirror);
 void cl_mirror_unlist_locked(const struct cl_mirror *mirror);
+/* Returns the only mirror in which @address can lie, or NULL. */
 struct cl_mirror *cl_mirror_at_locked(CUdeviceptr address);
 /* Returns the first mirror at @from or above to which @of has access and @device has not, or NULL. */
 struct cl_mirror *cl_mirror_next_without_locked(CUdeviceptr from, CUdevice of, CUdevice device);

@@ -85,7 +85,7 @@ CUresult cl_mirror_sweep(struct cl_mirror *mirror)
 	cl_mirror_pieces_n -= mirror->pieces - left;
 	mirror->pieces = left;
 	mirror->refused = first != CUDA_SUCCESS;
-	if (left || mirror->imports) {
+	if (left) { /* each import has something */
 		cl_unlock(&cl_imports_lock);
 		return first;
 	}
@@ -95,7 +95,6 @@ CUresult cl_mirror_sweep(struct cl_mirror *mirror)
 	result = cl_driver.cuMemAddressFree(mirror->base, mirror->size);
 	cl_lock(&cl_imports_lock);
 	if (result) {
-		mirror->refused = true;
 		cl_mirror_list_locked(mirror);
 	} else {
 		cl_list_remove(&mirror->of->mirrors, &mirror->node);

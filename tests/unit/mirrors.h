@@ -34,6 +34,8 @@ static struct {
 	unsigned int unmap_fails; /* so many unmaps fail */
 	uint64_t no_access; /* devices that can't get any */
 	void (*in_map)(int bytes);
+	void (*in_reserve)(void);
+	void (*in_free)(void); /* called when the address is free */
 	unsigned int told; /* calls of cl_mirror_on_unmapped */
 } vm;
 static pthread_mutex_t vm_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -69,6 +71,8 @@ static CUresult vm_reserve(CUdeviceptr *p, size_t size, size_t alignment, CUdevi
 	uint64_t pages = size / PAGE, first = 0;
 	int i = 0;
 
+	if (vm.in_reserve)
+		vm.in_reserve();
 	if (vm_enter())
 		return vm_leave(CUDA_ERROR_UNKNOWN);
 	CHECK(!alignment && !wanted && !flags && size && size % PAGE == 0);
@@ -108,7 +112,10 @@ static CUresult vm_free(CUdeviceptr p, size_t size)
 		page[k].reserved = false;
 	}
 	vm.reservations--;
-	return vm_leave(CUDA_SUCCESS);
+	vm_leave(CUDA_SUCCESS);
+	if (vm.in_free)
+		vm.in_free();
+	return CUDA_SUCCESS;
 }
 static CUresult vm_import(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type)
 {

@@ -41,6 +41,11 @@ IN_A_CHILD(what_is_mapped_side_by_side_after_it_is_opened_too)
 	o.piece[0].from = 5 * PAGE;
 	CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_SUCCESS);
 	CHECK_EQUAL(vm.page[(o.p - VM_BASE) / PAGE].offset, 5 * PAGE);
+	/* another part of it is not the same */
+	p = o.p;
+	o.piece[0].from = 6 * PAGE;
+	CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_SUCCESS);
+	CHECK(o.p != p);
 }
 
 IN_A_CHILD(from_its_beginning_all_of_a_reservation_is_opened)
@@ -159,6 +164,21 @@ IN_A_CHILD(a_handle_leads_to_the_mirror_that_has_its_allocation)
 	CHECK_NOTHING_IS_LEFT();
 }
 
+/* Its allocation is mapped in both mirrors, and is open by itself in the second one. */
+IN_A_CHILD(a_handle_leads_to_the_address_that_it_had)
+{
+	CUdeviceptr old, new, b;
+
+	start_mirrors();
+	old = opened(1, "A.", 0);
+	new = opened(1, "XB", 0);
+	b = opened(1, "XB", 1);
+	CHECK_EQUAL(b, new + PAGE);
+	CHECK_EQUAL(opened(1, "AB", 0), old);
+	CHECK_READS(old, "AB");
+	CHECK_EQUAL(opened(1, "XB", 1), b);
+}
+
 IN_A_CHILD(reservations_have_mirrors_of_their_own)
 {
 	struct opening o;
@@ -192,6 +212,7 @@ IN_A_CHILD(what_is_mapped_needs_no_descriptor)
 	p = opened(1, "A..", 0);
 	CHECK_EQUAL(opened(1, "a..", 0), p);
 	CHECK_EQUAL(try_open(&o, 1, "ab.", 0), CUDA_ERROR_NOT_FOUND);
+	CHECK_EQUAL(try_open(&o, 1, "abC", 0), CUDA_ERROR_NOT_FOUND);
 	CHECK_EQUAL(opened(1, "aB.", 0), p);
 	CHECK_READS(p, "AB");
 	CHECK_EQUAL(vm.maps, 2);
@@ -213,7 +234,7 @@ IN_A_CHILD(what_cannot_be_right_is_refused)
 	CHECK_EQUAL(try_open(&o, 1, "A..", 1), CUDA_ERROR_INVALID_VALUE); /* behind all */
 	CHECK_EQUAL(try_open(&o, 1, "...", 0), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(try_open(&o, 1, "A", 9), CUDA_ERROR_INVALID_VALUE);
-	for (int what = 0; what < 6; what++) {
+	for (int what = 0; what < 7; what++) {
 		describe(&o, 1, "ABC", 1);
 		if (what == 0)
 			o.piece[0].size += PAGE; /* overlaps the next one */
@@ -225,8 +246,10 @@ IN_A_CHILD(what_cannot_be_right_is_refused)
 			o.piece[2].offset += PAGE;
 		else if (what == 4)
 			o.piece[2].size = 0 - PAGE;
+		else if (what == 5)
+			o.piece[2].size = 0;
 		else
-			o.piece[1].size = 0;
+			o.piece[2].offset += 2 * PAGE;
 		CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_ERROR_INVALID_VALUE);
 	}
 	CHECK_EQUAL(vm.calls, 0);
@@ -267,7 +290,7 @@ IN_A_CHILD(the_number_of_pieces_is_bounded)
 	CHECK_EQUAL(try_open(&o, 1, "A.BC", 0), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK_EQUAL(vm.calls, 1 + 3 * 3 + 1);
 	/* what failed counts no more */
-	vm.fail_from = vm.fail_to = vm.calls + 7;
+	vm.fail_from = vm.fail_to = vm.calls + 5;
 	CHECK_EQUAL(try_open(&o, 2, "AB", 0), CUDA_ERROR_UNKNOWN);
 	vm.fail_from = vm.fail_to = vm.calls + 1;
 	CHECK_EQUAL(try_open(&o, 2, "AB", 0), CUDA_ERROR_UNKNOWN);
@@ -295,14 +318,15 @@ IN_A_CHILD(devices_get_access)
 	unsigned int calls;
 
 	start_mirrors();
-	p = opened_for(5, 1, "A..");
+	p = opened_for(5, 1, "A....");
 	CHECK_EQUAL(devices_at(p), 5);
 	/* another device opens it, and what was there is for it, too; what is new is for all */
-	CHECK_EQUAL(opened_for(1ull << 63, 1, "A.C"), p);
+	CHECK_EQUAL(opened_for(1ull << 63, 1, "A.C.E"), p);
 	CHECK_EQUAL(devices_at(p), 1ull << 63 | 5);
 	CHECK_EQUAL(devices_at(p + 2 * PAGE), 1ull << 63 | 5);
+	CHECK_EQUAL(devices_at(p + 4 * PAGE), 1ull << 63 | 5);
 	calls = vm.accesses;
-	CHECK_EQUAL(opened_for(4, 1, "A.C"), p);
+	CHECK_EQUAL(opened_for(4, 1, "A.C.E"), p);
 	CHECK_EQUAL(vm.accesses, calls);
 	q = opened_for(1, 2, "A.C");
 	other = opened_for(2, 3, "A");
@@ -438,6 +462,7 @@ int main(void)
 		cmocka_unit_test(an_open_that_takes_less_takes_nothing_from_another),
 		cmocka_unit_test(what_is_mapped_anew_gets_a_second_mirror),
 		cmocka_unit_test(a_handle_leads_to_the_mirror_that_has_its_allocation),
+		cmocka_unit_test(a_handle_leads_to_the_address_that_it_had),
 		cmocka_unit_test(reservations_have_mirrors_of_their_own),
 		cmocka_unit_test(what_is_mapped_needs_no_descriptor),
 		cmocka_unit_test(what_cannot_be_right_is_refused),

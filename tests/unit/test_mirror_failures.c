@@ -4,6 +4,7 @@
 
 /* -------------------------------------------------------------- failing allocations */
 static unsigned int allocations_left = UINT32_MAX; /* so many succeed, and the next one fails */
+static int allocations;
 static bool allocation_fails(void)
 {
 	return allocations_left != UINT32_MAX && allocations_left-- == 0;
@@ -11,29 +12,52 @@ static bool allocation_fails(void)
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);
+void __real_free(void *p);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *old, size_t size);
+void __wrap_free(void *p);
 void *__wrap_malloc(size_t size)
 {
-	return allocation_fails() ? NULL : __real_malloc(size);
+	if (allocation_fails())
+		return NULL;
+	allocations++;
+	return __real_malloc(size);
 }
 void *__wrap_calloc(size_t n, size_t size)
 {
-	return allocation_fails() ? NULL : __real_calloc(n, size);
+	if (allocation_fails())
+		return NULL;
+	allocations++;
+	return __real_calloc(n, size);
 }
 void *__wrap_realloc(void *old, size_t size)
 {
-	return allocation_fails() ? NULL : __real_realloc(old, size);
+	if (allocation_fails())
+		return NULL;
+	allocations += !old;
+	return __real_realloc(old, size);
+}
+void __wrap_free(void *p)
+{
+	allocations -= p != NULL;
+	__real_free(p);
 }
 
 /* ----------------------------------------------------------------------- failures */
+static void check_nothing_is_left(void)
+{
+	CHECK_NOTHING_IS_LEFT();
+	CHECK_EQUAL(allocations, 0);
+}
+
 IN_A_CHILD(an_open_that_fails_leaves_nothing)
 {
 	unsigned int n = 1, told;
 	struct opening o;
 
 	start_mirrors();
+	allocations = 0;
 	for (CUresult result = CUDA_ERROR_UNKNOWN; result; n++) {
 		vm.fail_from = vm.fail_to = vm.calls + n;
 		vm.failed = told = vm.told = 0;
@@ -44,7 +68,7 @@ IN_A_CHILD(an_open_that_fails_leaves_nothing)
 		for (uint64_t i = 0; i < o.want.pieces; i++)
 			told += o.piece[i].mapped;
 		CHECK_EQUAL(vm.told, told);
-		CHECK_NOTHING_IS_LEFT();
+		check_nothing_is_left();
 	}
 	vm.fail_to = 0;
 	CHECK_EQUAL(n, 1 + 3 * 3 + 2 + 1); /* each call has failed */
@@ -59,6 +83,7 @@ IN_A_CHILD(an_open_that_fails_leaves_what_was_there)
 	struct opening o;
 
 	start_mirrors();
+	allocations = 0;
 	p = opened(1, "A.C..F", 0);
 	q = opened(1, "A.C..F", 2);
 	for (n = 1; result; n++) {
@@ -83,7 +108,7 @@ IN_A_CHILD(an_open_that_fails_leaves_what_was_there)
 	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
 	CHECK_READS(p, "ABCD.F");
 	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
-	CHECK_NOTHING_IS_LEFT();
+	check_nothing_is_left();
 }
 
 IN_A_CHILD(a_close_that_fails_is_made_good_by_the_next_call)
@@ -92,6 +117,7 @@ IN_A_CHILD(a_close_that_fails_is_made_good_by_the_next_call)
 	unsigned int n;
 
 	start_mirrors();
+	allocations = 0;
 	for (n = 1;; n++) {
 		p = opened(1, "AB.C", 0);
 		vm.fail_from = vm.fail_to = vm.calls + n;
@@ -104,7 +130,7 @@ IN_A_CHILD(a_close_that_fails_is_made_good_by_the_next_call)
 		CHECK_READS(p, "AB.C");
 		CHECK_EQUAL(vm.reservations, 1);
 		CHECK_EQUAL(closed(p), CUDA_SUCCESS);
-		CHECK_NOTHING_IS_LEFT();
+		check_nothing_is_left();
 		/* or by one that needs something else */
 		p = opened(1, "AB.C", 0);
 		vm.fail_from = vm.fail_to = vm.calls + n;
@@ -113,10 +139,10 @@ IN_A_CHILD(a_close_that_fails_is_made_good_by_the_next_call)
 		CHECK_READS(p - 2 * PAGE, "..X.");
 		CHECK_EQUAL(vm.mapped, 1);
 		CHECK_EQUAL(closed(p), CUDA_SUCCESS);
-		CHECK_NOTHING_IS_LEFT();
+		check_nothing_is_left();
 	}
 	CHECK_EQUAL(n, 3 + 1 + 1);
-	CHECK_NOTHING_IS_LEFT();
+	check_nothing_is_left();
 }
 
 /* The open fails, and so does unmapping: what is left without access gets it from the next open. */
@@ -126,6 +152,7 @@ IN_A_CHILD(what_could_not_be_undone_is_used_or_undone_later)
 	CUdeviceptr p;
 
 	start_mirrors();
+	allocations = 0;
 	p = opened(1, "A...", 0);
 	vm.fail_from = vm.fail_to = vm.calls + 4; /* access */
 	vm.unmap_fails = 1;
@@ -147,7 +174,7 @@ IN_A_CHILD(what_could_not_be_undone_is_used_or_undone_later)
 	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
 	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
 	CHECK_EQUAL(vm.told, 3);
-	CHECK_NOTHING_IS_LEFT();
+	check_nothing_is_left();
 	/* the reservation itself can't be freed */
 	vm.fail_from = vm.calls + 2;
 	vm.fail_to = vm.calls + 3;
@@ -165,13 +192,14 @@ IN_A_CHILD(an_open_without_memory_leaves_nothing)
 	CUdeviceptr p;
 
 	start_mirrors();
+	allocations = 0;
 	do {
 		allocations_left = n++;
 		result = try_open(&o, 1, "AB.C", 0);
 		allocations_left = UINT32_MAX;
 		CHECK(!result || result == CUDA_ERROR_OUT_OF_MEMORY);
 		if (result)
-			CHECK_NOTHING_IS_LEFT();
+			check_nothing_is_left();
 	} while (result);
 	CHECK(n > 5);
 	p = o.p;
@@ -189,7 +217,7 @@ IN_A_CHILD(an_open_without_memory_leaves_nothing)
 	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
 	CHECK_READS(p, ".BXC");
 	CHECK_EQUAL(closed(o.p), CUDA_SUCCESS);
-	CHECK_NOTHING_IS_LEFT();
+	check_nothing_is_left();
 }
 
 int main(void)

@@ -152,6 +152,7 @@ IN_A_CHILD(a_forked_child_forgets_all)
 		memset(&vm, 0, sizeof vm);
 		CHECK(!cl_mirrors_any());
 		CHECK(!cl_mirror_find(p, &base, &size) && !cl_mirror_close(p, &result));
+		cl_mirror_pieces_most = 1;
 		/* the turn of a thread that is not here */
 		CHECK_EQUAL(closed(opened(1, "A.", 0)), CUDA_SUCCESS);
 		CHECK_NOTHING_IS_LEFT();
@@ -163,11 +164,12 @@ IN_A_CHILD(a_forked_child_forgets_all)
 	CHECK(cl_mirror_find(p, &base, &size));
 }
 
-static void fork_in_map(int bytes)
+static bool forked;
+static void fork_in_reserve(void)
 {
 	pid_t child;
 
-	vm.in_map = NULL;
+	vm.in_reserve = NULL;
 	child = fork();
 	if (child) {
 		child_judge(child);
@@ -175,18 +177,54 @@ static void fork_in_map(int bytes)
 	}
 	child_begins();
 	cl_mirrors_forget();
+	memset(&vm, 0, sizeof vm);
+	forked = true;
+	vm.fail_from = 1; /* in a child all calls of the driver fail */
+	vm.fail_to = UINT32_MAX;
 }
 
 /* As a signal handler may, which returns in the child, too. */
 IN_A_CHILD(a_child_that_is_forked_during_an_open_has_no_turn)
 {
+	struct opening o;
+	CUresult result;
+
+	start_mirrors();
+	vm.in_reserve = fork_in_reserve;
+	result = try_open(&o, 1, "A.", 0);
+	if (forked) {
+		CHECK_EQUAL(result, CUDA_ERROR_UNKNOWN);
+		CHECK(!cl_mirrors_any());
+		cl_mirror_pieces_most = 1;
+		vm.fail_to = 0;
+		CHECK_EQUAL(closed(opened(1, "A.", 0)), CUDA_SUCCESS);
+		CHECK_NOTHING_IS_LEFT();
+		_exit(0);
+	}
+	CHECK_EQUAL(result, CUDA_SUCCESS);
+	CHECK_READS(o.p, "A.");
+	CHECK_EQUAL(closed(opened(1, ".B", 1)), CUDA_SUCCESS);
+}
+
+static CUdeviceptr of_another;
+static void open_another(void)
+{
+	vm.in_free = NULL;
+	of_another = opened(2, "B.", 0);
+}
+
+IN_A_CHILD(an_address_may_be_anothers_as_soon_as_it_is_free)
+{
 	CUdeviceptr p;
 
 	start_mirrors();
-	vm.in_map = fork_in_map;
 	p = opened(1, "A.", 0);
-	CHECK_READS(p, "A.");
-	CHECK_EQUAL(closed(opened(1, ".B", 1)), CUDA_SUCCESS);
+	vm.in_free = open_another;
+	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
+	CHECK_EQUAL(of_another, p);
+	CHECK(is_open(p));
+	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
+	CHECK_NOTHING_IS_LEFT();
 }
 
 int main(void)
@@ -197,6 +235,7 @@ int main(void)
 		cmocka_unit_test(threads_open_and_close_by_chance),
 		cmocka_unit_test(a_forked_child_forgets_all),
 		cmocka_unit_test(a_child_that_is_forked_during_an_open_has_no_turn),
+		cmocka_unit_test(an_address_may_be_anothers_as_soon_as_it_is_free),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
