@@ -113,18 +113,19 @@ static bool choose_mirror(struct cl_mirror_opening *open, const struct cl_mirror
 	return chosen_ready;
 }
 
-/* Writes the runs of @open, and returns how many there are. */
+/* Returns how many runs @open takes, and writes them to @run if that is not NULL. */
 static uint64_t runs_of(const struct cl_mirror_opening *open, struct cl_mirror_run *run)
 {
-	uint64_t n = 0;
+	uint64_t n = 0, end = UINT64_MAX;
 
 	for (uint64_t i = 0; i < open->pieces; i++) {
 		const struct cl_mirror_piece *piece = &open->piece[i];
 
-		if (!n || run[n - 1].end != piece->offset)
-			run[n++] = (struct cl_mirror_run){ piece->offset, cl_mirror_piece_end(piece) };
-		else
-			run[n - 1].end = cl_mirror_piece_end(piece);
+		if (piece->offset != end && ++n && run)
+			run[n - 1].begin = piece->offset;
+		end = cl_mirror_piece_end(piece);
+		if (run)
+			run[n - 1].end = end;
 	}
 	return n;
 }
@@ -180,10 +181,11 @@ static bool allocate(struct cl_mirror_opening *open, struct cl_mirror_reservatio
 		if (!wide)
 			return false;
 	}
-	open->run = malloc(open->pieces * sizeof *open->run);
+	open->runs = runs_of(open, NULL);
+	open->run = malloc(open->runs * sizeof *open->run);
 	if (!open->run)
 		return false;
-	open->runs = runs_of(open, open->run);
+	runs_of(open, open->run);
 	import = cl_mirror_import_at(mirror, open->want->offset);
 	open->united = malloc((open->runs + (import ? import->runs : 0)) * sizeof *open->united);
 	return open->united;
@@ -223,7 +225,8 @@ static void count(struct cl_mirror *mirror, const struct cl_mirror_run *run, uin
 }
 
 /* Writes what is in @a or @b to @to, and returns how many runs that are. */
-static uint64_t unite(struct cl_mirror_run *to, const struct cl_mirror_run *a, uint64_t as, const struct cl_mirror_run *b, uint64_t bs)
+static uint64_t unite(struct cl_mirror_run *to, const struct cl_mirror_run *a, uint64_t as,
+		      const struct cl_mirror_run *b, uint64_t bs)
 {
 	uint64_t n = 0;
 

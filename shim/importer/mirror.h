@@ -61,7 +61,7 @@ struct cl_mirror_want {
 	uint64_t size;	  /* of the reservation */
 	uint64_t offset;  /* of the pointer in it */
 	uint64_t devices; /* a bit for each device that gets access */
-	struct cl_mirror_piece *piece; /* those of the reservation, in order of their offsets; more than is opened do no harm */
+	struct cl_mirror_piece *piece; /* in order of their offsets; more than the open takes do no harm */
 	uint64_t pieces;
 };
 
@@ -99,7 +99,10 @@ bool cl_mirror_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *size);
  */
 CUresult cl_mirrors_add_device(CUdevice of, CUdevice device);
 
-/* Called, if set, without a lock, for each allocation that is unmapped. */
+/*
+ * Called, if set, for each allocation that is unmapped.  The thread holds no lock, but a turn: it must not
+ * open or close any mirror.
+ */
 extern void (*cl_mirror_on_unmapped)(const struct cl_mirror_name *name, uint64_t id);
 /* So many pieces all mirrors may have together.  A variable for tests. */
 extern uint64_t cl_mirror_pieces_most;
