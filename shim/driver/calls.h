@@ -290,6 +290,19 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0,                                \
 	  PFN_cuMemGetAddressRange_v3020, (CUdeviceptr * base, size_t * size, CUdeviceptr dptr),   \
 	  (base, size, dptr))                                                                      \
+	X(cuMemAddressReserve, "cuMemAddressReserve", 10020, 0, PFN_cuMemAddressReserve_v10020,    \
+	  (CUdeviceptr * dptr, size_t size, size_t alignment, CUdeviceptr wanted,                  \
+	   unsigned long long flags),                                                              \
+	  (dptr, size, alignment, wanted, flags))                                                  \
+	X(cuMemAddressFree, "cuMemAddressFree", 10020, 0, PFN_cuMemAddressFree_v10020,             \
+	  (CUdeviceptr dptr, size_t size), (dptr, size))                                           \
+	X(cuMemUnmap, "cuMemUnmap", 10020, 0, PFN_cuMemUnmap_v10020,                               \
+	  (CUdeviceptr dptr, size_t size), (dptr, size))                                           \
+	X(cuMemSetAccess, "cuMemSetAccess", 10020, 0, PFN_cuMemSetAccess_v10020,                   \
+	  (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *access, size_t count),            \
+	  (dptr, size, access, count))                                                             \
+	X(cuMemRelease, "cuMemRelease", 10020, 0, PFN_cuMemRelease_v10020,                         \
+	  (CUmemGenericAllocationHandle handle), (handle))                                         \
 	X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, \
 	  0, PFN_cuMemGetAllocationPropertiesFromHandle_v10020,                                    \
 	  (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle), (prop, handle))       \
