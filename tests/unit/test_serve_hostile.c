@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The descriptor service among processes that do what they should not, or cannot go on: other users,
+ * made-up requests and answers, floods, slow readers, others in the socket's place, no descriptors left,
+ * stopped and killed exporters.  After each an honest importer gets all that it asks for.
+ */
+#include "tests/unit/serve.h"
+
+static inline void set_limit(pid_t pid, rlim_t now)
+{
+	struct rlimit limit = { now, 8192 };
+
+	CHECK(!prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
+}
+
+/* ------------------------------------------------------------------- other users */
+IN_A_CHILD(another_user_gets_nothing)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_request request = request_of(its);
+	struct cl_answer answer;
+	char path[128];
+	pid_t child;
+
+	socket_path(its, path);
+	child = fork();
+	if (!child) {
+		alarm(CHILD_SECONDS);
+		if (!become_other())
+			CHILD_SKIP("only root can be two users");
+		/* the file's mode says no */
+		CHECK_EQUAL(connect_raw(its, 0), -EACCES);
+		_exit(0);
+	}
+	child_judge(child);
+	/* and were they allowed to connect, the service would say no */
+	CHECK(!chmod(folder, 0755) && !chmod(path, 0666));
+	child = fork();
+	if (!child) {
+		unsigned int before;
+		int fd;
+
+		alarm(CHILD_SECONDS);
+		CHECK(become_other());
+		before = descriptors(getpid());
+		fd = connect_raw(its, 0);
+		CHECK(fd >= 0);
+		send(fd, &request, sizeof request, MSG_NOSIGNAL);
+		CHECK_EQUAL(read_answer(fd, &answer), sizeof answer);
+		CHECK_EQUAL(answer.error, -EPERM);
+		CHECK_EQUAL(read_answer(fd, &answer), 0);
+		CHECK_EQUAL(descriptors(getpid()), before + 1);
+		_exit(0);
+	}
+	child_judge(child);
+	CHECK(COUNTS(its, strangers, 1));
+	CHECK_SERVES(its);
+}
+
+/* ------------------------------------------------------------- made-up requests */
+/* Sends @size bytes on a connection of its own, and returns the answer's error; 0: none came. */
+static int answer_to(const struct exporter *its, const void *bytes, size_t size)
+{
+	struct cl_answer answer = { .error = 0 };
+	int fd = connect_raw(its, 0);
+	ssize_t n;
+
+	CHECK(fd >= 0);
+	CHECK(send(fd, bytes, size, MSG_NOSIGNAL) == (ssize_t)size);
+	n = read_answer(fd, &answer);
+	CHECK(n == 0 || n == sizeof answer);
+	if (n) {
+		CHECK_EQUAL(cl_serve_head_check(&answer.head, (size_t)n, sizeof answer), 0);
+		CHECK(answer.error < 0 && !answer.count);
+	}
+	close(fd);
+	return answer.error;
+}
+
+IN_A_CHILD(made_up_requests_get_an_error)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_request right = request_of(its), wrong;
+	unsigned int before = descriptors(its->pid);
+	static char many[100000];
+
+	for (size_t size = 1; size < 2 * sizeof right; size++) {
+		memset(many, (int)size, sizeof many);
+		CHECK_EQUAL(answer_to(its, many, size), -EBADMSG);
+		memcpy(many, &right, sizeof right);
+		if (size != sizeof right)
+			CHECK_EQUAL(answer_to(its, many, size), -EBADMSG);
+	}
+	CHECK_EQUAL(answer_to(its, many, sizeof many), -EBADMSG);
+#define WITH(field, value, error)                                               \
+	do {                                                                    \
+		wrong = right;                                                  \
+		wrong.field = value;                                            \
+		CHECK_EQUAL(answer_to(its, &wrong, sizeof wrong), error);       \
+	} while (0)
+	WITH(head.magic[7], 1, -EBADMSG);
+	WITH(head.version, 0, -EPROTO);
+	WITH(head.version, CL_SERVE_VERSION + 1, -EPROTO);
+	WITH(head.size, sizeof right + 1, -EBADMSG);
+	WITH(file_id, its->file_id ^ 1, -ESTALE);
+	WITH(record, RECORDS, -ESTALE);
+	WITH(record, UINT32_MAX, -ESTALE);
+	WITH(generation, 1, -ESTALE);
+	WITH(generation, UINT32_MAX, -ESTALE);
+	/* another version's request may be longer or shorter, and gets the same error */
+	memcpy(many, &right, sizeof right);
+	((struct cl_request *)many)->head.version = 7;
+	CHECK_EQUAL(answer_to(its, many, 200), -EPROTO);
+	CHECK_EQUAL(answer_to(its, many, sizeof right.head), -EPROTO);
+	CHECK_SERVES(its);
+	CHECK(COMES_TRUE(descriptors(its->pid) == before, SOON));
+}
+
+/* The kernel closes descriptors that come with a request. */
+IN_A_CHILD(descriptors_that_come_with_a_request_are_not_kept)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_request request = request_of(its);
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(200 * sizeof(int))] = { 0 };
+	struct iovec bytes = { &request, sizeof request };
+	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof control };
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+	unsigned int before = descriptors(its->pid);
+	struct cl_answer answer;
+	int fd = connect_raw(its, 0);
+
+	CHECK(fd >= 0);
+	*rights = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(200 * sizeof(int)) };
+	for (int i = 0; i < 200; i++)
+		memcpy(CMSG_DATA(rights) + (size_t)i * sizeof fd, &fd, sizeof fd);
+	CHECK(sendmsg(fd, &message, 0) == sizeof request);
+	CHECK_EQUAL(read_answer(fd, &answer), sizeof answer);
+	CHECK_EQUAL(answer.count, 1);
+	CHECK(descriptors(its->pid) <= before + 1);
+	close(fd);
+	CHECK_SERVES(its);
+}
+
+/* -------------------------------------------------------- floods and slow readers */
+IN_A_CHILD(a_flood_of_connections_keeps_nobody_out)
+{
+	struct exporter *its = start_serving(0);
+	unsigned int n = 0, before = descriptors(its->pid);
+	uint64_t began;
+	static int fds[1000];
+
+	set_limit(0, 2000);
+	its->pieces = 100;
+	/* as many as the service and the kernel take */
+	for (uint64_t until = test_now() + 100 * MS; n < 1000 && test_now() < until;) {
+		fds[n] = connect_raw(its, SOCK_NONBLOCK);
+		if (fds[n] >= 0)
+			n++;
+		else
+			CHECK_EQUAL(fds[n], -EAGAIN);
+	}
+	CHECK(n > CL_SERVE_CLIENTS);
+	CHECK(descriptors(its->pid) <= before + CL_SERVE_CLIENTS);
+	began = test_now();
+	for (int i = 0; i < 5; i++)
+		CHECK_SERVES(its);
+	CHECK(test_now() - began < CL_SERVE_IDLE);
+	CHECK(its->served.dropped >= CL_SERVE_CLIENTS);
+	while (n)
+		close(fds[--n]);
+	CHECK(COMES_TRUE(descriptors(its->pid) == before, SOON));
+}
+
+static void turn_the_clock(struct exporter *mine)
+{
+	atomic_fetch_add(&cl_clock_ahead, CL_SERVE_IDLE);
+}
+IN_A_CHILD(a_slow_reader_delays_nobody_and_loses_its_place)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_request request = request_of(its);
+	int silent = connect_raw(its, 0), slow = connect_raw(its, 0), greedy = connect_raw(its, SOCK_NONBLOCK);
+	struct cl_answer answer;
+
+	its->pieces = 64;
+	CHECK(silent >= 0 && slow >= 0 && greedy >= 0);
+	CHECK(send(slow, &request, sizeof request, 0) == sizeof request);
+	CHECK(COUNTS(its, answers, 1));
+	/* this one asks and asks, and reads nothing: no send waits for it, and it goes at once */
+	while (send(greedy, &request, sizeof request, MSG_NOSIGNAL) > 0 || errno == EAGAIN)
+		test_moment();
+	CHECK_EQUAL(errno, EPIPE);
+	CHECK(COUNTS(its, dropped, 1));
+	CHECK_SERVES(its);
+	CHECK_EQUAL(its->served.dropped, 1);
+	/* the others go when their time is over */
+	have(its, turn_the_clock);
+	CHECK_SERVES(its);
+	CHECK(COUNTS(its, dropped, 3));
+	CHECK_EQUAL(read_answer(silent, &answer), 0);
+	CHECK_EQUAL(read_answer(slow, &answer), sizeof answer);
+	CHECK_EQUAL(read_answer(slow, &answer), 0);
+}
+
+/* take() is slow, and loses its place twice: the asking goes on where it was. */
+static int is_slow(struct taken *taken)
+{
+	if (taken->n % 64 == 0)
+		have(taken->of, turn_the_clock);
+	if (taken->n % 64 == 0)
+		CHECK_EQUAL(connect_raw(taken->of, 0) < 0, false);
+	return taken->n % 64 == 0 && !COUNTS(taken->of, dropped, taken->n / 64) ? -ECANCELED : 0;
+}
+IN_A_CHILD(an_importer_that_lost_its_place_goes_on_where_it_was)
+{
+	struct exporter *its = start_serving(0);
+	struct taken taken = { .then = is_slow };
+	struct cl_region region;
+	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+
+	its->pieces = 150;
+	taken.of = its;
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	CHECK_EQUAL(cl_ask(&asking), 150);
+	CHECK_EQUAL(taken.n, 150);
+}
+
+/* As a user, who may have no more descriptors under way than it may have open. */
+IN_A_CHILD(too_much_under_way_is_waited_for)
+{
+	struct exporter *its;
+	struct cl_request request;
+	int slow[2];
+	pid_t child;
+
+	CHECK(!chmod(folder, 0700) && !chown(folder, 65534, 65534));
+	if (!become_other())
+		CHILD_SKIP("only root can be another user");
+	its = start_serving(0);
+	its->pieces = 64;
+	request = request_of(its);
+	set_limit(its->pid, 100);
+	for (int i = 0; i < 2; i++) {
+		slow[i] = connect_raw(its, 0);
+		CHECK(slow[i] >= 0 && send(slow[i], &request, sizeof request, 0) == sizeof request);
+		CHECK(COUNTS(its, answers, i + 1u));
+	}
+	CHECK_EQUAL(ask_simply(its, 100), -ETIMEDOUT);
+	child = fork();
+	if (!child) {
+		alarm(CHILD_SECONDS);
+		close(slow[0]);
+		close(slow[1]);
+		CHECK_SERVES(its);
+		_exit(0);
+	}
+	close(slow[0]);
+	close(slow[1]);
+	child_judge(child);
+}
+
+/* ---------------------------------------------- others in the socket's place */
+static void listen_in_place(struct exporter *mine)
+{
+	struct exporter *other = &exporters[mine == exporters];
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+
+	mine->kept = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	socket_path(other, to.sun_path);
+	unlink(to.sun_path);
+	CHECK(!bind(mine->kept, (struct sockaddr *)&to, sizeof to) && !chmod(to.sun_path, 0666) && !listen(mine->kept, 5));
+}
+static void got_no_request(struct exporter *mine)
+{
+	char bytes[sizeof(struct cl_request)];
+	int fd = accept(mine->kept, NULL, NULL);
+
+	CHECK(fd >= 0);
+	mine->result = (int)recv(fd, bytes, sizeof bytes, 0);
+	close(fd);
+}
+IN_A_CHILD(a_removed_or_replaced_socket_is_an_error_and_made_again)
+{
+	struct exporter *its = start_serving(0), *stranger = start_exporter(1);
+	char path[128], other[128];
+	int fd;
+
+	socket_path(its, path);
+	CHECK(!unlink(path));
+	CHECK_EQUAL(ask_simply(its, SOON), -ENOENT);
+	CHECK_EQUAL(have(its, need), 0);
+	CHECK_SERVES(its);
+	/* a file, which is nobody's to remove */
+	CHECK(!unlink(path) && (fd = open(path, O_CREAT | O_WRONLY, 0600)) >= 0);
+	CHECK_EQUAL(ask_simply(its, SOON), -ECONNREFUSED);
+	CHECK_EQUAL(have(its, need), -EADDRINUSE);
+	CHECK(!unlink(path));
+	CHECK_EQUAL(have(its, need), 0);
+	CHECK_SERVES(its);
+	/* another process of this user: it does not even get the request */
+	have(stranger, listen_in_place);
+	CHECK_EQUAL(ask_simply(its, SOON), -EPERM);
+	CHECK_EQUAL(have(stranger, got_no_request), 0);
+	/* the same behind a link */
+	snprintf(other, sizeof other, "%s/elsewhere", folder);
+	CHECK(!rename(path, other) && !symlink("elsewhere", path));
+	CHECK_EQUAL(ask_simply(its, SOON), -EPERM);
+	CHECK(!unlink(path) && !rename(other, path));
+	CHECK_EQUAL(have(its, need), 0);
+	CHECK_SERVES(its);
+	/* one thread is there, whatever was */
+	CHECK(COMES_TRUE(entries_of(its->pid, "task") == 2, SOON));
+}
+
+static void become_other_user(struct exporter *mine)
+{
+	mine->result = become_other();
+}
+IN_A_CHILD(another_users_socket_is_not_asked)
+{
+	struct exporter *its = start_exporter(0), *stranger = start_exporter(1);
+
+	CHECK(!chmod(folder, 0777));
+	if (!have(stranger, become_other_user))
+		CHILD_SKIP("only root can be two users");
+	have(stranger, listen_in_place);
+	CHECK_EQUAL(ask_simply(its, SOON), -EPERM);
+	CHECK_EQUAL(have(stranger, got_no_request), 0);
+	/* it is not ours to remove */
+	CHECK_EQUAL(have(its, need), -EADDRINUSE);
+}
+
+/* ------------------------------------------------------------ made-up answers */
+static struct {
+	struct cl_answer answer;
+	size_t size;
+	int fds; /* so many come with it */
+} *lie;
+
+static void answer_with_lie(struct exporter *mine)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(250 * sizeof(int))] = { 0 };
+	struct iovec bytes = { &lie->answer, lie->size };
+	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1 };
+	char request[sizeof(struct cl_request)];
+	int fd = accept(mine->kept, NULL, NULL), piece = make_piece(0);
+
+	CHECK(fd >= 0 && recv(fd, request, sizeof request, 0) == sizeof request);
+	if (lie->fds) {
+		struct cmsghdr *rights = (struct cmsghdr *)control;
+
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE((size_t)lie->fds * sizeof piece);
+		*rights = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+					    .cmsg_len = CMSG_LEN((size_t)lie->fds * sizeof piece) };
+		for (int i = 0; i < lie->fds; i++)
+			memcpy(CMSG_DATA(rights) + (size_t)i * sizeof piece, &piece, sizeof piece);
+	}
+	CHECK(sendmsg(fd, &message, 0) == (ssize_t)lie->size);
+	close(piece);
+	/* until the importer hangs up, or takes the answer for one and asks again */
+	CHECK(recv(fd, request, sizeof request, 0) <= 0);
+	close(fd);
+}
+static void listen_itself(struct exporter *mine)
+{
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+
+	mine->kept = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	socket_path(mine, to.sun_path);
+	CHECK(!bind(mine->kept, (struct sockaddr *)&to, sizeof to) && !listen(mine->kept, 5));
+}
+/* Returns what an importer makes of it; it gets one piece at most. */
+static int believes(struct exporter *its, int fds)
+{
+	struct taken taken = { 0 };
+	int result;
+
+	lie->fds = fds;
+	begin_job(its, answer_with_lie);
+	result = ask_of(its, 0, SOON, &taken);
+	has_done(its);
+	CHECK_EQUAL(taken.n, result > 0 ? result : 0);
+	return result;
+}
+IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
+{
+	struct exporter *its = start_exporter(0);
+	struct cl_answer right = { .total = 1, .count = 1, .piece = { { 0, PIECE, 0, 0 } } };
+
+	cl_serve_head_set(&right.head, sizeof right);
+	lie = mmap(NULL, sizeof *lie, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(lie != MAP_FAILED);
+	kill_exporter(its);
+	its = start_exporter(0);
+	have(its, listen_itself);
+#define LIE(field, value, fds, error)                                           \
+	do {                                                                    \
+		lie->answer = right;                                            \
+		lie->size = sizeof right;                                       \
+		lie->field = value;                                             \
+		CHECK_EQUAL(believes(its, fds), error);                         \
+	} while (0)
+	LIE(size, sizeof right, 1, 1); /* the right one */
+	LIE(size, sizeof right - 1, 1, -EBADMSG);
+	LIE(size, sizeof right.head, 1, -EBADMSG);
+	LIE(size, 3, 1, -EBADMSG);
+	LIE(answer.head.magic[0], 'X', 1, -EBADMSG);
+	LIE(answer.head.size, 0, 1, -EBADMSG);
+	LIE(answer.head.version, CL_SERVE_VERSION + 1, 1, -EPROTO);
+	LIE(answer.error, 5, 1, -EBADMSG);
+	LIE(answer.error, INT32_MIN, 1, -EBADMSG);
+	LIE(answer.error, -EIO, 1, -EIO);
+	LIE(answer.total, 0, 1, -EBADMSG);
+	LIE(answer.total, UINT32_MAX, 1, -EBADMSG);
+	LIE(answer.first, 1, 1, -EBADMSG);
+	LIE(answer.count, 0, 0, -EBADMSG);
+	LIE(answer.count, 2, 1, -EBADMSG);
+	LIE(answer.count, CL_SERVE_BATCH + 1, 1, -EBADMSG);
+	LIE(answer.count, UINT32_MAX, 1, -EBADMSG);
+	LIE(answer.total, 1, 0, -EBADMSG);
+	LIE(answer.total, 1, 2, -EBADMSG);
+	LIE(answer.total, 1, 64, -EBADMSG);
+	/* more than there is room for: the kernel closes the rest */
+	LIE(answer.total, 1, 65, -EMFILE);
+	LIE(answer.total, 1, 250, -EMFILE);
+	LIE(answer.head.version, 2, 250, -EPROTO);
+}
+
+/* -------------------------------------------------------- no descriptors left */
+/* Leaves @mine->kept descriptors free, and no more. */
+static void use_up(struct exporter *mine)
+{
+	int last = -1, fd;
+
+	while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		last = fd;
+	CHECK_EQUAL(errno, EMFILE);
+	for (int i = 0; i < mine->kept; i++)
+		close(last - i);
+}
+IN_A_CHILD(without_descriptors_the_importer_gets_an_error_and_the_service_goes_on)
+{
+	/* none to accept the connection; none, and 1 and 63, for the pieces */
+	static const int left[] = { 0, 1, 2, 64 };
+
+	for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+		struct exporter *its;
+
+		set_limit(0, 200);
+		its = start_serving(0);
+		its->pieces = 100;
+		its->kept = left[i];
+		CHECK_SERVES(its);
+		have(its, use_up);
+		for (int again = 0; again < 3; again++) {
+			CHECK_EQUAL(ask_simply(its, SOON), -EMFILE);
+			CHECK(COUNTS(its, shortages, again + 1u));
+		}
+		set_limit(its->pid, 400);
+		CHECK_SERVES(its);
+		kill_exporter(its);
+	}
+}
+
+IN_A_CHILD(an_importer_without_descriptors_gets_an_error)
+{
+	struct exporter *its = start_serving(0);
+	struct taken taken = { 0 };
+	struct cl_region region;
+	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	int first, last;
+
+	its->pieces = 64;
+	set_limit(0, 200);
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	first = open("/dev/null", O_RDONLY);
+	while ((last = open("/dev/null", O_RDONLY)) >= 0)
+		;
+	CHECK_EQUAL(cl_ask(&asking), -EMFILE);
+	/* one for the socket, one to move it, and 0 to 62 for what comes: the kernel gives as many as it can */
+	for (int i = 0; i < 64; i++) {
+		close(first + i);
+		CHECK_EQUAL(cl_ask(&asking), -EMFILE);
+		CHECK_EQUAL(descriptors(getpid()), 200 - i - 1);
+	}
+	CHECK_EQUAL(taken.n, 0);
+	close(first + 64);
+	CHECK_EQUAL(cl_ask(&asking), 64);
+}
+
+/* ------------------------------------------------- stopped and killed exporters */
+IN_A_CHILD(a_stopped_exporter_is_waited_for_until_the_deadline)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t began = test_now();
+	int fds[2 * CL_SERVE_CLIENTS];
+	unsigned int n = 0;
+
+	kill(its->pid, SIGSTOP);
+	CHECK_EQUAL(ask_simply(its, 1000), -ETIMEDOUT);
+	CHECK(test_now() - began >= 1000 * MS && test_now() - began < 5000 * MS);
+	/* also when the kernel takes no more connections: then connect() waits */
+	while (n < 2 * CL_SERVE_CLIENTS && (fds[n] = connect_raw(its, SOCK_NONBLOCK)) >= 0)
+		n++;
+	CHECK(n < 2 * CL_SERVE_CLIENTS && fds[n] == -EAGAIN);
+	began = test_now();
+	CHECK_EQUAL(ask_simply(its, 1000), -ETIMEDOUT);
+	CHECK(test_now() - began >= 1000 * MS && test_now() - began < 5000 * MS);
+	/* and a deadline that is over */
+	CHECK_EQUAL(ask_simply(its, 0), -ETIMEDOUT);
+	while (n)
+		close(fds[--n]);
+	kill(its->pid, SIGCONT);
+	CHECK_SERVES(its);
+}
+
+static int kill_its(struct taken *taken)
+{
+	if (taken->n == 10)
+		kill_exporter(taken->of);
+	return 0;
+}
+static void die_amid(struct exporter *mine, const struct cl_request *request)
+{
+	if (request->first)
+		raise(SIGKILL);
+}
+IN_A_CHILD(an_exporter_killed_amid_an_answer_is_an_error_at_once)
+{
+	struct taken after = { .then = kill_its }, amid = { 0 };
+	struct exporter *its = start_serving(0);
+	uint64_t began = test_now();
+	int result;
+
+	/* after the first batch left */
+	its->pieces = 1000;
+	result = ask_of(its, 0, SOON, &after);
+	CHECK(result == -ECONNREFUSED || result == -ECONNRESET);
+	CHECK_EQUAL(after.n, 64);
+	/* with the descriptors of the second one in its hands */
+	its = start_serving(0);
+	its->pieces = 1000;
+	its->amid = die_amid;
+	result = ask_of(its, 0, SOON, &amid);
+	CHECK(result == -ECONNREFUSED || result == -ECONNRESET);
+	CHECK_EQUAL(amid.n, 64);
+	CHECK(test_now() - began < SOON / 2 * MS);
+}
+
+static int give_up(struct taken *taken)
+{
+	_exit(0);
+}
+IN_A_CHILD(importers_killed_amid_an_answer_leave_nothing)
+{
+	struct exporter *its = start_serving(0);
+	unsigned int before = descriptors(its->pid);
+
+	its->pieces = 1000;
+	for (int i = 0; i < 20; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			struct taken taken = { .then = give_up };
+
+			ask_of(its, 0, SOON, &taken);
+			_exit(1);
+		}
+		child_judge(child);
+	}
+	CHECK(COMES_TRUE(descriptors(its->pid) == before, SOON));
+	CHECK_SERVES(its);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, clear_stage)
+	const struct CMUnitTest tests[] = {
+		TEST(another_user_gets_nothing),
+		TEST(made_up_requests_get_an_error),
+		TEST(descriptors_that_come_with_a_request_are_not_kept),
+		TEST(a_flood_of_connections_keeps_nobody_out),
+		TEST(a_slow_reader_delays_nobody_and_loses_its_place),
+		TEST(an_importer_that_lost_its_place_goes_on_where_it_was),
+		TEST(too_much_under_way_is_waited_for),
+		TEST(a_removed_or_replaced_socket_is_an_error_and_made_again),
+		TEST(another_users_socket_is_not_asked),
+		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
+		TEST(without_descriptors_the_importer_gets_an_error_and_the_service_goes_on),
+		TEST(an_importer_without_descriptors_gets_an_error),
+		TEST(a_stopped_exporter_is_waited_for_until_the_deadline),
+		TEST(an_exporter_killed_amid_an_answer_is_an_error_at_once),
+		TEST(importers_killed_amid_an_answer_leave_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, make_stage, remove_folder);
+}
