@@ -19,7 +19,7 @@ IN_A_CHILD(another_user_gets_nothing)
 	struct exporter *its = start_serving(0);
 	struct cl_request request = request_of(its);
 	struct cl_answer answer;
-	char path[128];
+	char path[108];
 	pid_t child;
 
 	socket_path(its, path);
@@ -190,7 +190,7 @@ IN_A_CHILD(a_slow_reader_delays_nobody_and_loses_its_place)
 	/* this one asks and asks, and reads nothing: no send waits for it, and it goes at once */
 	while (send(greedy, &request, sizeof request, MSG_NOSIGNAL) > 0 || errno == EAGAIN)
 		test_moment();
-	CHECK_EQUAL(errno, EPIPE);
+	CHECK(errno == EPIPE || errno == ECONNRESET);
 	CHECK(COUNTS(its, dropped, 1));
 	CHECK_SERVES(its);
 	CHECK_EQUAL(its->served.dropped, 1);
@@ -206,11 +206,16 @@ IN_A_CHILD(a_slow_reader_delays_nobody_and_loses_its_place)
 /* take() is slow, and loses its place twice: the asking goes on where it was. */
 static int is_slow(struct taken *taken)
 {
-	if (taken->n % 64 == 0)
-		have(taken->of, turn_the_clock);
-	if (taken->n % 64 == 0)
-		CHECK_EQUAL(connect_raw(taken->of, 0) < 0, false);
-	return taken->n % 64 == 0 && !COUNTS(taken->of, dropped, taken->n / 64) ? -ECANCELED : 0;
+	int fd;
+
+	if (taken->n % 64)
+		return 0;
+	have(taken->of, turn_the_clock);
+	fd = connect_raw(taken->of, 0); /* wakes it */
+	CHECK(fd >= 0);
+	CHECK(COUNTS(taken->of, dropped, taken->n / 64));
+	close(fd);
+	return 0;
 }
 IN_A_CHILD(an_importer_that_lost_its_place_goes_on_where_it_was)
 {
@@ -284,7 +289,7 @@ static void got_no_request(struct exporter *mine)
 IN_A_CHILD(a_removed_or_replaced_socket_is_an_error_and_made_again)
 {
 	struct exporter *its = start_serving(0), *stranger = start_exporter(1);
-	char path[128], other[128];
+	char path[108], other[108];
 	int fd;
 
 	socket_path(its, path);
@@ -430,20 +435,21 @@ IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
 }
 
 /* -------------------------------------------------------- no descriptors left */
-/* Leaves @mine->kept descriptors free, and no more. */
+/* Leaves as many descriptors free as .kept says, and no more. */
 static void use_up(struct exporter *mine)
 {
-	int last = -1, fd;
+	static int opened[400];
+	int n = 0;
 
-	while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
-		last = fd;
+	while ((opened[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		n++;
 	CHECK_EQUAL(errno, EMFILE);
 	for (int i = 0; i < mine->kept; i++)
-		close(last - i);
+		close(opened[--n]);
 }
 IN_A_CHILD(without_descriptors_the_importer_gets_an_error_and_the_service_goes_on)
 {
-	/* none to accept the connection; none, and 1 and 63, for the pieces */
+	/* none to accept the connection with; none for the pieces; one; all but one */
 	static const int left[] = { 0, 1, 2, 64 };
 
 	for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
@@ -472,6 +478,7 @@ IN_A_CHILD(an_importer_without_descriptors_gets_an_error)
 	struct cl_region region;
 	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
 	int first, last;
+	unsigned int open_now = 0;
 
 	its->pieces = 64;
 	set_limit(0, 200);
@@ -485,7 +492,8 @@ IN_A_CHILD(an_importer_without_descriptors_gets_an_error)
 	for (int i = 0; i < 64; i++) {
 		close(first + i);
 		CHECK_EQUAL(cl_ask(&asking), -EMFILE);
-		CHECK_EQUAL(descriptors(getpid()), 200 - i - 1);
+		CHECK(!i || descriptors(getpid()) == open_now - 1);
+		open_now = descriptors(getpid());
 	}
 	CHECK_EQUAL(taken.n, 0);
 	close(first + 64);
