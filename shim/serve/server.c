@@ -23,7 +23,7 @@
 
 struct client {
 	struct cl_own_fd socket;
-	uint64_t since; /* it came, or got an answer */
+	uint64_t since; /* it came, or asked */
 };
 
 /* A thread and its sockets.  The thread alone has .client, .n and .pause. */
@@ -33,7 +33,7 @@ struct cl_session {
 	atomic_bool stop;
 	pid_t pid;
 	pthread_t thread;
-	struct cl_own_fd listener;
+	struct cl_own_fd listener; /* the last user closes it */
 	dev_t dev; /* of the socket's name */
 	ino_t ino;
 	uint64_t pause; /* until then new peers wait */
@@ -44,8 +44,10 @@ struct cl_session {
 
 static void put(struct cl_session *session)
 {
-	if (atomic_fetch_sub(&session->users, 1) == 1)
-		free(session);
+	if (atomic_fetch_sub(&session->users, 1) != 1)
+		return;
+	cl_own_fd_close(&session->listener);
+	free(session);
 }
 
 /* --------------------------------------------------------------------- answers */
@@ -143,6 +145,7 @@ static bool answer(struct cl_session *session, struct client *client)
 
 	if (got <= 0)
 		return got < 0 && (errno == EAGAIN || errno == EINTR);
+	client->since = cl_now();
 	n = check(session->server->region, &request, (size_t)got);
 	if (n == -EBADMSG || n == -EPROTO) {
 		served->malformed++;
@@ -164,7 +167,6 @@ static bool answer(struct cl_session *session, struct client *client)
 		err = send_error(session, to, n);
 	}
 	served->dropped += err == -EAGAIN;
-	client->since = cl_now();
 	return !err;
 }
 
@@ -283,13 +285,12 @@ static void wait_for_peers(struct cl_session *session, struct pollfd *ready)
 static void *server_main(void *of)
 {
 	struct cl_session *session = of;
-	struct cl_own_fd listener = session->listener; /* cl_server_need() reads that one */
 	struct pollfd ready[1 + CL_SERVE_CLIENTS];
 
 	pthread_setname_np(pthread_self(), "culimbo");
 	for (;;) {
 		wait_for_peers(session, ready);
-		if (atomic_load(&session->stop) || (ready[0].revents & ~POLLIN) || !cl_own_fd_is_ours(&listener))
+		if (atomic_load(&session->stop) || (ready[0].revents & ~POLLIN) || !cl_own_fd_is_ours(&session->listener))
 			break;
 		/* from the last one on: whoever takes a lost place has had its turn */
 		for (unsigned int i = session->n; i-- > 0;)
@@ -302,7 +303,9 @@ static void *server_main(void *of)
 	}
 	while (session->n)
 		drop(session, session->n - 1);
-	hang_up(&listener);
+	/* not closed: another thread may look at it */
+	if (cl_own_fd_is_ours(&session->listener))
+		shutdown(session->listener.fd, SHUT_RDWR);
 	put(session);
 	return NULL;
 }

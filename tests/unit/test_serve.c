@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The descriptor service between processes that do what they should: what comes, who serves, and how it
- * lives through fork, exec, the end, and a program that closes all descriptors.
+ * lives through fork, exec, the end, stops and kills, and a program that closes all descriptors.
  */
 #include "tests/unit/serve.h"
 
@@ -232,10 +232,10 @@ IN_A_CHILD(its_socket_is_its_users_alone_and_goes_at_the_end)
 	CHECK_EQUAL(st.st_mode, S_IFSOCK | 0600);
 	CHECK_EQUAL(st.st_uid, geteuid());
 	CHECK_SERVES(its);
-	CHECK_EQUAL(entries_of(its->pid, "task"), 2);
+	CHECK_EQUAL(threads(its), 1);
 	CHECK_EQUAL(have(its, end), true);
 	CHECK(!has_socket(its));
-	CHECK_EQUAL(entries_of(its->pid, "task"), 1);
+	CHECK_EQUAL(threads(its), 0);
 	CHECK_EQUAL(descriptors(its->pid), before + 1); /* the spare one */
 	CHECK_EQUAL(have(its, need), -ESHUTDOWN);
 	CHECK_EQUAL(ask_simply(its, SOON), -ENOENT);
@@ -252,8 +252,9 @@ IN_A_CHILD(there_is_one_thread_however_often_it_is_needed)
 	unsigned int before = descriptors(its->pid);
 
 	have(its, call_often);
-	CHECK_EQUAL(entries_of(its->pid, "task"), 2);
-	CHECK_EQUAL(descriptors(its->pid), before);
+	CHECK_SERVES(its);
+	CHECK_EQUAL(threads(its), 1);
+	CHECK(COMES_TRUE(descriptors(its->pid) == before, SOON));
 }
 
 /* --------------------------------------------------------------- fork and exec */
@@ -416,7 +417,7 @@ IN_A_CHILD(after_all_descriptors_were_closed_the_next_need_begins_anew)
 	CHECK(ask_simply(its, SOON) < 0);
 	CHECK_EQUAL(have(its, need), 0);
 	CHECK_SERVES(its);
-	CHECK(COMES_TRUE(entries_of(its->pid, "task") == 2, SOON));
+	CHECK(COMES_TRUE(threads(its) == 1, SOON));
 	CHECK(have(its, look_at_own) > 400);
 	CHECK_EQUAL(have(its, end), true);
 	CHECK(!has_socket(its));
@@ -429,7 +430,92 @@ IN_A_CHILD(a_thread_whose_descriptors_are_closed_is_woken)
 	have(its, close_all_descriptors);
 	/* nobody has asked meanwhile */
 	CHECK_EQUAL(have(its, need), 0);
-	CHECK(COMES_TRUE(entries_of(its->pid, "task") == 2, SOON));
+	CHECK(COMES_TRUE(threads(its) == 1, SOON));
+	CHECK_SERVES(its);
+}
+
+/* ------------------------------------------------- stopped and killed exporters */
+IN_A_CHILD(a_stopped_exporter_is_waited_for_until_the_deadline)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t began = test_now();
+	int fds[2 * CL_SERVE_CLIENTS];
+	unsigned int n = 0;
+
+	kill(its->pid, SIGSTOP);
+	CHECK(waitpid(its->pid, NULL, WUNTRACED) == its->pid);
+	CHECK_EQUAL(ask_simply(its, 1000), -ETIMEDOUT);
+	CHECK(test_now() - began >= 1000 * MS && test_now() - began < 5000 * MS);
+	/* also when the kernel takes no more connections: then connect() waits */
+	while (n < 2 * CL_SERVE_CLIENTS && (fds[n] = connect_raw(its, SOCK_NONBLOCK)) >= 0)
+		n++;
+	CHECK(n < 2 * CL_SERVE_CLIENTS && fds[n] == -EAGAIN);
+	began = test_now();
+	CHECK_EQUAL(ask_simply(its, 1000), -ETIMEDOUT);
+	CHECK(test_now() - began >= 1000 * MS && test_now() - began < 5000 * MS);
+	/* and a deadline that is over */
+	CHECK_EQUAL(ask_simply(its, 0), -ETIMEDOUT);
+	while (n)
+		close(fds[--n]);
+	kill(its->pid, SIGCONT);
+	CHECK_SERVES(its);
+}
+
+static int kill_its(struct taken *taken)
+{
+	if (taken->n == 10)
+		kill_exporter(taken->of);
+	return 0;
+}
+static void die_amid(struct exporter *mine, const struct cl_request *request)
+{
+	if (request->first)
+		raise(SIGKILL);
+}
+IN_A_CHILD(an_exporter_killed_amid_an_answer_is_an_error_at_once)
+{
+	struct taken after = { .then = kill_its }, amid = { 0 };
+	struct exporter *its = start_serving(0);
+	uint64_t began = test_now();
+	int result;
+
+	/* after the first batch left */
+	its->pieces = 1000;
+	result = ask_of(its, 0, SOON, &after);
+	CHECK(result == -ECONNREFUSED || result == -ECONNRESET);
+	CHECK_EQUAL(after.n, 64);
+	/* with the descriptors of the second one in its hands */
+	its = start_serving(0);
+	its->pieces = 1000;
+	its->amid = die_amid;
+	result = ask_of(its, 0, SOON, &amid);
+	CHECK(result == -ECONNREFUSED || result == -ECONNRESET);
+	CHECK_EQUAL(amid.n, 64);
+	CHECK(test_now() - began < SOON / 2 * MS);
+}
+
+static int give_up(struct taken *taken)
+{
+	_exit(0);
+}
+IN_A_CHILD(importers_killed_amid_an_answer_leave_nothing)
+{
+	struct exporter *its = start_serving(0);
+	unsigned int before = descriptors(its->pid);
+
+	its->pieces = 1000;
+	for (int i = 0; i < 20; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			struct taken taken = { .then = give_up };
+
+			ask_of(its, 0, SOON, &taken);
+			_exit(1);
+		}
+		child_judge(child);
+	}
+	CHECK(COMES_TRUE(descriptors(its->pid) == before, SOON));
 	CHECK_SERVES(its);
 }
 
@@ -453,6 +539,9 @@ int main(void)
 		TEST(gc_removes_a_dead_exporters_socket_and_no_other),
 		TEST(after_all_descriptors_were_closed_the_next_need_begins_anew),
 		TEST(a_thread_whose_descriptors_are_closed_is_woken),
+		TEST(a_stopped_exporter_is_waited_for_until_the_deadline),
+		TEST(an_exporter_killed_amid_an_answer_is_an_error_at_once),
+		TEST(importers_killed_amid_an_answer_leave_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, make_stage, remove_folder);
