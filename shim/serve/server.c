@@ -206,7 +206,7 @@ static bool turn_away(struct cl_session *session)
 	int fd = -1;
 
 	if (cl_self_spare_release()) {
-		fd = accept4(session->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		fd = accept4(session->listener.fd, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0) {
 			session->server->served.shortages++;
 			refuse(session, fd, -EMFILE);
@@ -220,7 +220,7 @@ static void take_new(struct cl_session *session)
 {
 	/* bounded, so that a flood of new peers keeps no old one waiting */
 	for (unsigned int i = 0; i < CL_SERVE_CLIENTS && session->n < CL_SERVE_CLIENTS; i++) {
-		int fd = accept4(session->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		int fd = accept4(session->listener.fd, NULL, NULL, SOCK_CLOEXEC);
 		struct ucred peer = { .uid = (uid_t)-1 };
 		socklen_t size = sizeof peer;
 

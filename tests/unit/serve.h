@@ -90,7 +90,6 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 static inline void export_and_serve(struct exporter *mine)
 {
 	child_begins();
-	mine->pid = getpid();
 	cl_identity_self(&cl_self.identity);
 	CHECK_EQUAL(cl_region_create(&own, folder_fd, &cl_self.identity), 0);
 	while (atomic_load(&own.header->record_chunks) < RECORDS / CL_CHUNK + 1)
@@ -125,6 +124,7 @@ static inline struct exporter *start_exporter(unsigned int i)
 	CHECK(pid >= 0);
 	if (!pid)
 		export_and_serve(its);
+	its->pid = pid; /* as this process counts */
 	CHECK(COMES_TRUE(its->done, SOON));
 	return its;
 }

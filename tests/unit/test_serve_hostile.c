@@ -338,6 +338,37 @@ IN_A_CHILD(another_users_socket_is_not_asked)
 	CHECK_EQUAL(have(its, need), -EADDRINUSE);
 }
 
+/* From elsewhere the pid in the exporter's file says nothing: who has the file's lock is known. */
+IN_A_CHILD(in_another_pid_namespace_the_lock_tells_who_it_is)
+{
+	struct exporter *its, *stranger;
+
+	if (unshare(CLONE_NEWPID))
+		CHILD_SKIP("no PID namespace may be made");
+	/* these are inside, and this process is not */
+	its = start_serving(0);
+	stranger = start_exporter(1);
+	CHECK_SERVES(its);
+	have(stranger, listen_in_place);
+	CHECK_EQUAL(ask_simply(its, SOON), -EPERM);
+	CHECK_EQUAL(have(stranger, got_no_request), 0);
+}
+IN_A_CHILD(an_exporter_outside_is_known_by_its_user)
+{
+	struct exporter *its = start_serving(0);
+	pid_t child;
+
+	if (unshare(CLONE_NEWPID))
+		CHILD_SKIP("no PID namespace may be made");
+	child = fork();
+	if (!child) {
+		alarm(CHILD_SECONDS);
+		CHECK_SERVES(its);
+		_exit(0);
+	}
+	child_judge(child);
+}
+
 /* ------------------------------------------------------------ made-up answers */
 static struct {
 	struct cl_answer answer;
@@ -514,6 +545,8 @@ int main(void)
 		TEST(too_much_under_way_is_waited_for),
 		TEST(a_removed_or_replaced_socket_is_an_error_and_made_again),
 		TEST(another_users_socket_is_not_asked),
+		TEST(in_another_pid_namespace_the_lock_tells_who_it_is),
+		TEST(an_exporter_outside_is_known_by_its_user),
 		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
 		TEST(without_descriptors_the_importer_gets_an_error_and_the_service_goes_on),
 		TEST(an_importer_without_descriptors_gets_an_error),
