@@ -345,15 +345,13 @@ static int bind_to(struct cl_session *session, int fd, const struct sockaddr_un 
 	/* the file's id is ours, so a socket of ours with this name is a lost one */
 	if (!fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) && S_ISSOCK(st.st_mode) && st.st_uid == geteuid())
 		unlinkat(AT_FDCWD, path, 0);
-	/* before it has a name: nobody else can connect, whatever the umask is */
-	fchmod(fd, 0600);
 	if (bind(fd, (const struct sockaddr *)address, sizeof *address))
 		return -errno;
 	err = fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 	session->dev = st.st_dev;
 	session->ino = st.st_ino;
-	/* the umask may deny its owner to use it */
-	if (!err && (st.st_mode & 0777) != 0600 && fchmodat(AT_FDCWD, path, 0600, 0))
+	/* nobody can connect before listen(); a umask may deny its owner to */
+	if (!err && fchmodat(AT_FDCWD, path, 0600, 0))
 		err = -errno;
 	if (!err && listen(fd, CL_SERVE_CLIENTS))
 		err = -errno;

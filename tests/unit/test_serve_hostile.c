@@ -422,17 +422,22 @@ static int believes(struct exporter *its, int fds)
 	CHECK_EQUAL(taken.n, result > 0 ? result : 0);
 	return result;
 }
-IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
+static struct cl_answer right = { .total = 1, .count = 1, .piece = { { 0, PIECE, 0, 0 } } };
+static struct exporter *start_lying(void)
 {
-	struct exporter *its = start_exporter(0);
-	struct cl_answer right = { .total = 1, .count = 1, .piece = { { 0, PIECE, 0, 0 } } };
+	struct exporter *its;
 
 	cl_serve_head_set(&right.head, sizeof right);
 	lie = mmap(NULL, sizeof *lie, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(lie != MAP_FAILED);
-	kill_exporter(its);
 	its = start_exporter(0);
 	have(its, listen_itself);
+	return its;
+}
+IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
+{
+	struct exporter *its = start_lying();
+
 #define LIE(field, value, fds, error)                                           \
 	do {                                                                    \
 		lie->answer = right;                                            \
@@ -460,7 +465,11 @@ IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
 	LIE(answer.total, 1, 0, -EBADMSG);
 	LIE(answer.total, 1, 2, -EBADMSG);
 	LIE(answer.total, 1, 64, -EBADMSG);
-	/* more than there is room for: the kernel closes the rest */
+}
+IN_A_CHILD(more_descriptors_than_there_is_room_for_are_closed)
+{
+	struct exporter *its = start_lying();
+
 	LIE(answer.total, 1, 65, -EMFILE);
 	LIE(answer.total, 1, 250, -EMFILE);
 	LIE(answer.head.version, 2, 250, -EPROTO);
@@ -486,12 +495,15 @@ IN_A_CHILD(without_descriptors_the_importer_gets_an_error_and_the_service_goes_o
 
 	for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
 		struct exporter *its;
+		unsigned int before;
 
 		set_limit(0, 200);
 		its = start_serving(0);
+		before = descriptors(its->pid);
 		its->pieces = 100;
 		its->kept = left[i];
 		CHECK_SERVES(its);
+		CHECK(COMES_TRUE(descriptors(its->pid) == before, SOON));
 		have(its, use_up);
 		for (int again = 0; again < 3; again++) {
 			CHECK_EQUAL(ask_simply(its, SOON), -EMFILE);
@@ -548,6 +560,7 @@ int main(void)
 		TEST(in_another_pid_namespace_the_lock_tells_who_it_is),
 		TEST(an_exporter_outside_is_known_by_its_user),
 		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
+		TEST(more_descriptors_than_there_is_room_for_are_closed),
 		TEST(without_descriptors_the_importer_gets_an_error_and_the_service_goes_on),
 		TEST(an_importer_without_descriptors_gets_an_error),
 	};
