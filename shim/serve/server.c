@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "shim/base/clock.h"
-#include "shim/base/log.h"
 #include "shim/base/old_libc.h"
 #include "shim/self/self.h"
 #include "shim/serve/server.h"
@@ -234,8 +233,6 @@ static void take_new(struct cl_session *session)
 		}
 		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid()) {
 			session->server->served.strangers++;
-			cl_log_once(CL_LOG_WARN, "process %d of user %u asked for descriptors of this process's "
-						 "memory, and got none", (int)peer.pid, (unsigned int)peer.uid);
 			refuse(session, fd, -EPERM);
 			continue;
 		}
@@ -430,7 +427,6 @@ static int begin_locked(struct cl_server *server)
 		hang_up(&session->listener);
 	}
 	free(session);
-	cl_log_once(CL_LOG_WARN, "cannot serve descriptors: %s", strerror(-err));
 	return err;
 }
 
@@ -468,7 +464,6 @@ int cl_server_need(struct cl_server *server)
 
 	cl_lock(&server->lock);
 	if (server->session && !is_up(server->session)) {
-		cl_log(CL_LOG_INFO, "the service of descriptors has lost its socket, and begins anew");
 		stop(server->session);
 		pthread_detach(server->session->thread);
 		put(server->session);

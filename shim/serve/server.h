@@ -23,7 +23,8 @@
  *  - The socket's name goes with the exporter's file: first the socket, then the file, so that it is
  *    never a later exporter's with the same id.  See cl_region_unlink(), gc.h.
  *
- * Its user calls cl_server_end() at the end of the process, before the file goes, and
+ * It logs nothing: what it refuses is counted, and its user is given each error of its own.  That calls
+ * cl_server_end() at the end of the process, before the file goes, and
  * cl_server_forget() in a forked child.
  *
  * Any thread may call these functions, without a lock of ours.

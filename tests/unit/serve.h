@@ -304,6 +304,13 @@ static inline ssize_t read_answer(int fd, struct cl_answer *answer)
 }
 
 /* --------------------------------------------------------------------- the tests */
+static inline void set_limit(pid_t pid, rlim_t now)
+{
+	struct rlimit limit = { now, 8192 };
+
+	CHECK(!prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
+}
+
 /* Returns true if this process became another user, which only root can. */
 static inline bool become_other(void)
 {
