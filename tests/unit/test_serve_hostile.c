@@ -135,19 +135,29 @@ IN_A_CHILD(descriptors_that_come_with_a_request_are_not_kept)
 	CHECK_SERVES(its);
 }
 
-/* The program closes the connection's descriptor, and has a socket of its own with that number. */
+/* The program closes our descriptor of a connection, or the listening one, and has a socket of its own with that number. */
 static int its_own[2];
 static void take_the_number(struct exporter *mine)
 {
+	struct sockaddr_un nowhere = { .sun_family = AF_UNIX }; /* the kernel finds a name */
+	socklen_t length = sizeof nowhere;
 	int taken = 0;
 
-	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, its_own) && write(its_own[1], "mine", 4) == 4);
+	if (mine->kept) {
+		its_own[0] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		its_own[1] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		CHECK(!bind(its_own[0], (struct sockaddr *)&nowhere, sizeof nowhere.sun_family) && !listen(its_own[0], 1));
+		CHECK(!getsockname(its_own[0], (struct sockaddr *)&nowhere, &length));
+		CHECK(!connect(its_own[1], (struct sockaddr *)&nowhere, length));
+	} else {
+		CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, its_own) && write(its_own[1], "mine", 4) == 4);
+	}
 	for (int fd = 0; fd < 1100; fd++) {
 		int listens;
 		socklen_t size = sizeof listens;
 
 		if (fd != its_own[0] && fd != its_own[1] &&
-		    !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) && !listens) {
+		    !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) && listens == mine->kept) {
 			CHECK(dup2(its_own[0], fd) == fd);
 			taken++;
 		}
@@ -174,6 +184,24 @@ IN_A_CHILD(a_number_that_the_program_has_taken_is_left_alone)
 	CHECK_SERVES(its);
 	CHECK_EQUAL(have(its, read_own), 4);
 	CHECK_EQUAL(descriptors(its->pid), before + 3);
+}
+
+static void accept_own(struct exporter *mine)
+{
+	fcntl(its_own[0], F_SETFL, O_NONBLOCK);
+	mine->result = accept(its_own[0], NULL, NULL) >= 0;
+}
+IN_A_CHILD(no_connection_of_the_programs_is_accepted)
+{
+	struct exporter *its = start_serving(0);
+
+	CHECK_SERVES(its);
+	its->kept = 1;
+	CHECK_EQUAL(have(its, take_the_number), 1);
+	CHECK(ask_simply(its, SOON) < 0); /* the thread sees it */
+	CHECK_EQUAL(have(its, accept_own), true);
+	CHECK_EQUAL(have(its, need), 0);
+	CHECK_SERVES(its);
 }
 
 /* -------------------------------------------------------- floods and slow readers */
@@ -387,20 +415,48 @@ IN_A_CHILD(in_another_pid_namespace_the_lock_tells_who_it_is)
 	CHECK_EQUAL(ask_simply(its, SOON), -EPERM);
 	CHECK_EQUAL(have(stranger, got_no_request), 0);
 }
-IN_A_CHILD(an_exporter_outside_is_known_by_its_user)
+/* Runs @body in a PID namespace of its own. */
+static void inside(void (*body)(void))
 {
-	struct exporter *its = start_serving(0);
-	pid_t child;
+	pid_t child = fork();
 
-	if (unshare(CLONE_NEWPID))
-		CHILD_SKIP("no PID namespace may be made");
-	child = fork();
 	if (!child) {
+		pid_t inner;
+
 		alarm(CHILD_SECONDS);
-		CHECK_SERVES(its);
+		if (unshare(CLONE_NEWPID))
+			CHILD_SKIP("no PID namespace may be made");
+		inner = fork();
+		if (!inner) {
+			alarm(CHILD_SECONDS);
+			body();
+			_exit(0);
+		}
+		child_judge(inner);
 		_exit(0);
 	}
 	child_judge(child);
+}
+static void asks(void)
+{
+	CHECK_SERVES(&exporters[0]);
+}
+static void is_refused(void)
+{
+	CHECK_EQUAL(ask_simply(&exporters[0], SOON), -EPERM);
+}
+IN_A_CHILD(an_exporter_outside_is_known_by_its_user)
+{
+	struct exporter *stranger;
+
+	start_serving(0);
+	stranger = start_exporter(1);
+	inside(asks);
+	CHECK(!chmod(folder, 0777));
+	if (!have(stranger, become_other_user))
+		CHILD_SKIP("only root can be two users");
+	have(stranger, listen_in_place);
+	inside(is_refused);
 }
 
 /* -------------------------------------------------------- no descriptors left */
@@ -451,6 +507,7 @@ int main(void)
 		TEST(made_up_requests_get_an_error),
 		TEST(descriptors_that_come_with_a_request_are_not_kept),
 		TEST(a_number_that_the_program_has_taken_is_left_alone),
+		TEST(no_connection_of_the_programs_is_accepted),
 		TEST(a_flood_of_connections_keeps_nobody_out),
 		TEST(a_slow_reader_delays_nobody_and_loses_its_place),
 		TEST(an_importer_that_lost_its_place_goes_on_where_it_was),
