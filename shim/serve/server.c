@@ -52,23 +52,20 @@ static void put(struct cl_session *session)
 /* --------------------------------------------------------------------- answers */
 bool cl_serve_is_live(const struct cl_region *region, uint32_t record, uint32_t generation)
 {
-	uint64_t life;
+	uint64_t life = cl_record_life(region, record);
 
-	if (record >= cl_region_chunks(region) * CL_CHUNK)
-		return false;
-	life = cl_record_life(region, record);
 	return cl_life_generation(life) == generation &&
 	       (cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO);
 }
 
-static int check(const struct cl_region *region, const struct cl_request *request, size_t got)
+static int check(const struct cl_server *server, const struct cl_request *request, size_t got)
 {
 	int err = cl_serve_head_check(&request->head, got, sizeof *request);
 
 	if (err)
 		return err;
-	return request->file_id == region->file_id &&
-			       cl_serve_is_live(region, request->record, request->generation) ?
+	return request->file_id == server->region->file_id && request->record < server->records &&
+			       cl_serve_is_live(server->region, request->record, request->generation) ?
 		       0 :
 		       -ESTALE;
 }
@@ -145,7 +142,7 @@ static bool answer(struct cl_session *session, struct client *client)
 	if (got <= 0)
 		return got < 0 && (errno == EAGAIN || errno == EINTR);
 	client->since = cl_now();
-	n = check(session->server->region, &request, (size_t)got);
+	n = check(session->server, &request, (size_t)got);
 	if (n == -EBADMSG || n == -EPROTO) {
 		served->malformed++;
 		send_error(session, to, n);
@@ -458,11 +455,13 @@ static void stop(struct cl_session *session)
 	remove_name(session);
 }
 
-int cl_server_need(struct cl_server *server)
+int cl_server_need(struct cl_server *server, uint32_t record)
 {
 	int err = 0;
 
 	cl_lock(&server->lock);
+	if (record >= server->records)
+		server->records = record + 1;
 	if (server->session && !is_up(server->session)) {
 		stop(server->session);
 		pthread_detach(server->session->thread);
@@ -515,6 +514,7 @@ void cl_server_forget(struct cl_server *server)
 	}
 	server->session = NULL;
 	server->ended = false;
+	server->records = 0;
 	memset(&server->served, 0, sizeof server->served);
 	cl_lock_reset(&server->lock);
 }

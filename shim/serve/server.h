@@ -61,6 +61,7 @@ struct cl_server {
 	void *arg; /* for it */
 	struct cl_session *_Atomic session;
 	bool ended;
+	_Atomic uint32_t records; /* no record from this one on was ever served; other processes can write the header's count */
 	struct cl_served {
 		_Atomic uint64_t answers;   /* with pieces */
 		_Atomic uint64_t strangers; /* other users */
@@ -73,10 +74,10 @@ struct cl_server {
 	{ .lock = CL_LOCK_INIT(CL_RANK_SERVER), .region = its_region, .export = its_export, .arg = its_arg }
 
 /*
- * Makes sure that the service is there: before a handle leaves that needs it.  Two system calls if it
- * is.  Returns 0, or -errno: -ESHUTDOWN after cl_server_end().
+ * Makes sure that the service is there, and answers for @record: before a handle of that leaves.  Two
+ * system calls if it is.  Returns 0, or -errno: -ESHUTDOWN after cl_server_end().
  */
-int cl_server_need(struct cl_server *server);
+int cl_server_need(struct cl_server *server, uint32_t record);
 /*
  * Ends the service for good and removes the socket.  Waits up to @wait ns for the thread.  Returns
  * false if it runs on, in the callback.  Does nothing in a child without fork handlers.
@@ -85,7 +86,7 @@ bool cl_server_end(struct cl_server *server, uint64_t wait);
 /* In a forked child: closes what it has of its parent's service, and begins with none. */
 void cl_server_forget(struct cl_server *server);
 
-/* Returns true if generation @generation of @record lives: a handle of it can be opened. */
+/* Returns true if generation @generation of @record, which the file has, lives: a handle of it can be opened. */
 bool cl_serve_is_live(const struct cl_region *region, uint32_t record, uint32_t generation);
 
 #endif

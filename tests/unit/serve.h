@@ -148,7 +148,7 @@ static inline int have(struct exporter *its, void (*job)(struct exporter *))
 
 static inline void need(struct exporter *mine)
 {
-	mine->result = cl_server_need(&server);
+	mine->result = cl_server_need(&server, RECORDS - 1);
 }
 static inline void end(struct exporter *mine)
 {

@@ -198,7 +198,7 @@ IN_A_CHILD(only_live_generations_are_served)
 static void need_without_thread(struct exporter *mine)
 {
 	no_thread = true;
-	mine->result = cl_server_need(&server);
+	mine->result = cl_server_need(&server, RECORDS - 1);
 	no_thread = false;
 }
 IN_A_CHILD(without_a_thread_need_says_so_and_leaves_nothing)
@@ -219,7 +219,7 @@ IN_A_CHILD(without_a_thread_need_says_so_and_leaves_nothing)
 static void need_under_a_umask(struct exporter *mine)
 {
 	umask(0777);
-	mine->result = cl_server_need(&server);
+	mine->result = cl_server_need(&server, RECORDS - 1);
 }
 IN_A_CHILD(its_socket_is_its_users_alone_and_goes_at_the_end)
 {
@@ -246,7 +246,7 @@ IN_A_CHILD(its_socket_is_its_users_alone_and_goes_at_the_end)
 static void call_often(struct exporter *mine)
 {
 	for (int i = 0; i < 1000; i++)
-		CHECK_EQUAL(cl_server_need(&server), 0);
+		CHECK_EQUAL(cl_server_need(&server, RECORDS - 1), 0);
 }
 IN_A_CHILD(there_is_one_thread_however_often_it_is_needed)
 {

@@ -109,6 +109,28 @@ IN_A_CHILD(made_up_requests_get_an_error)
 	CHECK(COMES_TRUE(descriptors(its->pid) == before, SOON));
 }
 
+/* The number of records is what the exporter knows, not what its file says: no memory is taken for others. */
+static void lie_about_records(struct exporter *mine)
+{
+	atomic_store(&own.header->record_chunks, CL_CHUNKS);
+}
+IN_A_CHILD(records_that_the_file_does_not_have_are_not_looked_at)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_request request = request_of(its);
+	struct stat before, after;
+	char name[16];
+
+	have(its, lie_about_records);
+	cl_region_name(name, its->file_id);
+	CHECK(!fstatat(folder_fd, name, &before, 0));
+	for (request.record = 10 * CL_CHUNK; request.record < CL_RECORDS; request.record += 100 * CL_CHUNK)
+		CHECK_EQUAL(answer_to(its, &request, sizeof request), -ESTALE);
+	CHECK(!fstatat(folder_fd, name, &after, 0));
+	CHECK_EQUAL(after.st_blocks, before.st_blocks);
+	CHECK_SERVES(its);
+}
+
 /* The kernel closes descriptors that come with a request. */
 IN_A_CHILD(descriptors_that_come_with_a_request_are_not_kept)
 {
@@ -505,6 +527,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(another_user_gets_nothing),
 		TEST(made_up_requests_get_an_error),
+		TEST(records_that_the_file_does_not_have_are_not_looked_at),
 		TEST(descriptors_that_come_with_a_request_are_not_kept),
 		TEST(a_number_that_the_program_has_taken_is_left_alone),
 		TEST(no_connection_of_the_programs_is_accepted),
