@@ -19,7 +19,7 @@
 #include "shim/shm/region.h"
 
 struct cl_asking {
-	struct cl_region *region; /* the exporter's file; it stays open meanwhile */
+	struct cl_region *region; /* the exporter's file, not our own; it stays open meanwhile */
 	uint32_t record, generation;
 	uint64_t offset; /* for the exporter's callback */
 	uint64_t until;	 /* the deadline; cl_now(), ns */
