@@ -143,7 +143,7 @@ static int check_answer(const struct asked *asked, size_t got, int flags)
 	/* the kernel could not give us all of them */
 	if (flags & MSG_CTRUNC)
 		return -EMFILE;
-	if (answer->count > CL_SERVE_BATCH || answer->count != asked->n || answer->first != asked->first ||
+	if (answer->count != asked->n || answer->first != asked->first ||
 	    answer->total > CL_SERVE_PIECES || answer->total < answer->first ||
 	    answer->count > answer->total - answer->first || (!answer->count && answer->total != answer->first))
 		return -EBADMSG;

@@ -97,6 +97,8 @@ IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
 	LIE(answer.total, 1, 0, -EBADMSG);
 	LIE(answer.total, 1, 2, -EBADMSG);
 	LIE(answer.total, 1, 64, -EBADMSG);
+	right.total = 2; /* the second piece comes first */
+	LIE(answer.first, 1, 1, -EBADMSG);
 }
 IN_A_CHILD(more_descriptors_than_there_is_room_for_are_closed)
 {
