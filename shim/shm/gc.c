@@ -154,15 +154,30 @@ static bool must_stay(struct sweep *sweep, const char *name, uint32_t id)
 	return stays;
 }
 
-/* Returns true if the unfinished file is older than @seconds: making one takes milliseconds. */
-static bool is_old(int dirfd, const char *name, int seconds)
+/* Returns true if @name is of us, a file or socket as @type says, and older than @seconds. */
+static bool is_old(int dirfd, const char *name, mode_t type, int seconds)
 {
 	struct timespec now;
 	struct stat st;
 
-	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
+	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && (st.st_mode & S_IFMT) == type &&
 	       st.st_uid == geteuid() && !clock_gettime(CLOCK_REALTIME, &now) &&
 	       now.tv_sec - st.st_ctim.tv_sec > seconds;
+}
+
+/*
+ * Removes the socket of exporter @id if that has no file: a culimbo that knows no sockets has removed
+ * the file.  An exporter has its file before its socket, and a socket that was just made stays.
+ */
+static bool remove_alone(const struct sweep *sweep, const char *socket, uint32_t id)
+{
+	char name[16], unfinished[16];
+
+	cl_region_name(name, id);
+	cl_region_unfinished_name(unfinished, id);
+	return faccessat(sweep->dirfd, name, F_OK, 0) && errno == ENOENT &&
+	       faccessat(sweep->dirfd, unfinished, F_OK, 0) && errno == ENOENT &&
+	       is_old(sweep->dirfd, socket, S_IFSOCK, OLD) && !unlinkat(sweep->dirfd, socket, 0);
 }
 
 /* Reads a field of the header that lies there in all versions. */
@@ -224,17 +239,20 @@ static bool remove_if_dead(struct sweep *sweep, const char *name, bool forced)
 	if (id && !forced && must_stay(sweep, name, id))
 		return false;
 	/* where many processes start at once, most unfinished files are just being made */
-	if (unfinished && is_open && !is_old(sweep->dirfd, name, YOUNG))
+	/* making a file takes milliseconds */
+	if (unfinished && is_open && !is_old(sweep->dirfd, name, S_IFREG, YOUNG))
 		return false;
 	sweep->judged += id || unfinished;
 	if (id)
 		err = cl_region_open_knowing(&region, sweep->dirfd, id, &sweep->known, NULL);
 	else if (unfinished)
 		err = cl_region_open_unfinished(&region, sweep->dirfd, unfinished);
+	else if (cl_region_socket_id(name))
+		return remove_alone(sweep, name, cl_region_socket_id(name));
 	else
 		return false;
 	/* -ESTALE: the file is of an earlier boot, so its exporter is dead */
-	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(sweep->dirfd, name, OLD)))
+	if (err == -ESTALE || (err == -EBADMSG && unfinished && is_old(sweep->dirfd, name, S_IFREG, OLD)))
 		return unlinkat(sweep->dirfd, name, 0) == 0;
 	/* -EBADMSG: another version's file may have another size */
 	if (err == -EPROTO || err == -EBADMSG)

@@ -62,7 +62,7 @@ bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t
 const struct cl_lock_ops cl_posix_locks = { posix_try_lock, posix_unlock, posix_is_locked };
 
 /* ------------------------------------------------------------------- names */
-static const char finished[] = "exporter-", unfinished[] = "new-";
+static const char finished[] = "exporter-", unfinished[] = "new-", its_socket[] = "serve-";
 
 static void make_name(char name[16], const char *prefix, uint32_t file_id)
 {
@@ -99,6 +99,16 @@ void cl_region_unfinished_name(char name[16], uint32_t file_id)
 uint32_t cl_region_unfinished_id(const char *name)
 {
 	return name_id(name, unfinished);
+}
+
+void cl_region_socket_name(char name[16], uint32_t file_id)
+{
+	make_name(name, its_socket, file_id);
+}
+
+uint32_t cl_region_socket_id(const char *name)
+{
+	return name_id(name, its_socket);
 }
 
 /* ----------------------------------------------------------------- helpers */
@@ -462,7 +472,7 @@ int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length)
 /* ---------------------------------------------------------------- removing */
 static int unlink_named(const struct cl_region *region, int dirfd, const char *prefix)
 {
-	char name[16];
+	char name[16], socket[16];
 	struct stat st;
 
 	make_name(name, prefix, region->file_id);
@@ -470,6 +480,8 @@ static int unlink_named(const struct cl_region *region, int dirfd, const char *p
 		return -errno;
 	if (st.st_dev != region->dev || st.st_ino != region->ino)
 		return -ESTALE;
+	cl_region_socket_name(socket, region->file_id);
+	unlinkat(dirfd, socket, 0);
 	return unlinkat(dirfd, name, 0) ? -errno : 0;
 }
 

@@ -209,6 +209,7 @@ static inline int cl_region_need_word(struct cl_region *region, unsigned int wor
 /*
  * Removes the file from @dirfd if its name, or the one that it had while it was made, is still
  * that of this very file.  Only the exporter may, or a process that has its byte lock (see gc.h).
+ * The socket beside it goes first: as long as the file has its name, no later exporter has its id.
  * Returns -ENOENT or -ESTALE if the name is gone or is another file's.
  */
 int cl_region_unlink(const struct cl_region *region, int dirfd);
@@ -238,5 +239,8 @@ uint32_t cl_region_name_id(const char *name);
 /* The same two for "new-xxxxxx", the name of a file that is being made. */
 void cl_region_unfinished_name(char name[16], uint32_t file_id);
 uint32_t cl_region_unfinished_id(const char *name);
+/* The same two for "serve-xxxxxx", the socket beside the file: see shim/serve/server.h. */
+void cl_region_socket_name(char name[16], uint32_t file_id);
+uint32_t cl_region_socket_id(const char *name);
 
 #endif

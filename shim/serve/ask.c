@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The importer's side of the descriptor service: see ask.h. */
+#include <poll.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "shim/base/clock.h"
+#include "shim/self/self.h"
+#include "shim/serve/ask.h"
+#include "shim/serve/socket.h"
+#include "shim/shm/gc.h"
+
+#define MILLISECOND 1000000ull
+#define LIFE_EVERY (50 * MILLISECOND) /* so often it looks whether the exporter lives */
+
+/* A connection, and what came of the answers so far. */
+struct asked {
+	struct cl_own_fd socket;
+	uint32_t total, first;
+	bool answered; /* on this connection */
+	struct cl_answer answer;
+	int fds[CL_SERVE_BATCH];
+	unsigned int n;
+};
+
+/* --------------------------------------------------------------- the connection */
+static bool is_exporter(const struct cl_region *region, const struct ucred *peer)
+{
+	const struct cl_identity *made = &region->header->exporter;
+
+	if (peer->uid != geteuid())
+		return false;
+	if (cl_self.identity.pid_ns && cl_self.identity.pid_ns == made->pid_ns)
+		return (uint32_t)peer->pid == made->pid;
+	return !peer->pid || cl_region_is_locked_by(region, CL_LOCK_EXPORTER, (uint32_t)peer->pid);
+}
+
+/* connect() and send() wait until the deadline at most. */
+static int set_deadline(int fd, uint64_t until)
+{
+	uint64_t now = cl_now(), left = until > now ? (until - now) / 1000 + 1 : 1;
+	struct timeval wait = { (time_t)(left / 1000000), (suseconds_t)(left % 1000000) };
+
+	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) ? -errno : 0;
+}
+
+static int connect_to(const struct cl_region *region, uint64_t until, struct cl_own_fd *to)
+{
+	struct sockaddr_un address;
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+	int dirfd, fd, err = cl_serve_address(&address, region->file_id, &dirfd);
+
+	if (err)
+		return err;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		err = -errno;
+	} else {
+		*to = cl_own_fd_keep(fd);
+		do
+			err = set_deadline(to->fd, until);
+		while (!err && connect(to->fd, (struct sockaddr *)&address, sizeof address) &&
+		       (err = -errno) == -EINTR);
+		if (!err && getsockopt(to->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+			err = -errno;
+		if (!err && !is_exporter(region, &peer))
+			err = -EPERM;
+	}
+	if (dirfd >= 0)
+		close(dirfd);
+	return err == -EAGAIN ? -ETIMEDOUT : err == -EACCES ? -EPERM : err;
+}
+
+static int send_request(const struct cl_asking *asking, struct asked *asked)
+{
+	struct cl_request request = { .file_id = asking->region->file_id, .record = asking->record,
+				      .generation = asking->generation, .first = asked->first,
+				      .offset = asking->offset };
+	int err;
+
+	cl_serve_head_set(&request.head, sizeof request);
+	do
+		err = send(asked->socket.fd, &request, sizeof request, MSG_NOSIGNAL) < 0 ? -errno : 0;
+	while (err == -EINTR);
+	return err == -EAGAIN ? -ETIMEDOUT : err;
+}
+
+/* Waits for a message.  A process that inherited the socket can keep it open after the exporter's death. */
+static int wait_for_answer(const struct cl_asking *asking, int fd)
+{
+	for (;;) {
+		struct pollfd ready = { fd, POLLIN, 0 };
+		uint64_t now = cl_now(), left = asking->until > now ? asking->until - now : 0;
+		int n;
+
+		if (left > LIFE_EVERY)
+			left = LIFE_EVERY;
+		n = poll(&ready, 1, (int)((left + MILLISECOND - 1) / MILLISECOND));
+		if (n > 0)
+			return 0;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (cl_gc_judge(asking->region) == CL_DEAD)
+			return -ESRCH;
+		if (!left)
+			return -ETIMEDOUT;
+	}
+}
+
+/* ------------------------------------------------------------------ the answers */
+static void close_rest(struct asked *asked, unsigned int from)
+{
+	for (unsigned int i = from; i < asked->n; i++)
+		close(asked->fds[i]);
+	asked->n = 0;
+}
+
+/* Keeps the descriptors that came with @message. */
+static void keep_descriptors(struct asked *asked, struct msghdr *message)
+{
+	asked->n = 0;
+	for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
+		size_t bytes = at->cmsg_len - CMSG_LEN(0);
+
+		if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS ||
+		    asked->n + bytes / sizeof(int) > CL_SERVE_BATCH)
+			continue;
+		memcpy(asked->fds + asked->n, CMSG_DATA(at), bytes);
+		asked->n += (unsigned int)(bytes / sizeof(int));
+	}
+}
+
+static int check_answer(const struct asked *asked, size_t got, int flags)
+{
+	const struct cl_answer *answer = &asked->answer;
+	int err = cl_serve_head_check(&answer->head, got, sizeof *answer);
+
+	if (err)
+		return err;
+	if (answer->error)
+		return answer->error < 0 && answer->error > -4096 ? answer->error : -EBADMSG;
+	/* the kernel could not give us all of them */
+	if (flags & MSG_CTRUNC)
+		return -EMFILE;
+	if (answer->count != asked->n || answer->first != asked->first ||
+	    answer->total > CL_SERVE_PIECES || answer->total < answer->first ||
+	    answer->count > answer->total - answer->first || (!answer->count && answer->total != answer->first))
+		return -EBADMSG;
+	/* what lies there has changed since the last batch */
+	return asked->first && answer->total != asked->total ? -ESTALE : 0;
+}
+
+static int receive(const struct cl_asking *asking, struct asked *asked)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(CL_SERVE_BATCH * sizeof(int))];
+	struct iovec bytes = { &asked->answer, sizeof asked->answer };
+	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof control };
+	ssize_t got;
+	int err = wait_for_answer(asking, asked->socket.fd);
+
+	if (err)
+		return err;
+	do
+		got = recvmsg(asked->socket.fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
+	while (got < 0 && errno == EINTR);
+	if (got <= 0)
+		return got ? -errno : -ECONNRESET;
+	keep_descriptors(asked, &message);
+	err = check_answer(asked, (size_t)got, message.msg_flags);
+	if (err)
+		close_rest(asked, 0);
+	return err;
+}
+
+/* Asks for the next batch, and gives it to the caller.  Returns 0, or what ends the asking. */
+static int next_batch(const struct cl_asking *asking, struct asked *asked)
+{
+	int err = send_request(asking, asked);
+
+	/* who refuses us says why, and may not wait for our request */
+	if (!err || err == -EPIPE)
+		err = receive(asking, asked);
+	if (err)
+		return err;
+	asked->answered = true;
+	asked->total = asked->answer.total;
+	for (unsigned int i = 0; i < asked->n; i++) {
+		err = asking->take(asking->arg, &asked->answer.piece[i], asked->fds[i]);
+		close(asked->fds[i]);
+		if (err) {
+			close_rest(asked, i + 1);
+			return err;
+		}
+		asked->first++;
+	}
+	return 0;
+}
+
+int cl_ask(const struct cl_asking *asking)
+{
+	struct asked asked = { .socket = { .fd = -1 }, .total = 1 };
+	struct timespec moment = { 0, MILLISECOND };
+	int err = 0;
+
+	cl_rank_none();
+	while (!err && asked.first < asked.total) {
+		if (cl_now() >= asking->until)
+			err = -ETIMEDOUT;
+		else if (asked.socket.fd < 0)
+			err = connect_to(asking->region, asking->until, &asked.socket);
+		if (!err)
+			err = next_batch(asking, &asked);
+		/* too much is under way to others */
+		if (err == -EAGAIN) {
+			nanosleep(&moment, NULL);
+			err = 0;
+		} else if (err == -ECONNRESET && asked.answered) {
+			/* take() took so long that another peer got our place */
+			cl_own_fd_close(&asked.socket);
+			asked.answered = false;
+			err = 0;
+		}
+	}
+	cl_own_fd_close(&asked.socket);
+	return err ? err : (int)asked.total;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The importer's side of the descriptor service: asks an exporter for the descriptors of what a
+ * handle names.  protocol.h has what the two sides say.
+ *
+ * What must hold:
+ *  - It returns by its deadline, whatever the other side does or fails to do.  If the exporter is dead
+ *    it returns at once, even if somebody else has its socket open.
+ *  - A descriptor is given to the caller only from the process that has made the exporter's file, as far
+ *    as the kernel can tell: the same effective user, and the pid of the file or, from another PID
+ *    namespace, of who has its lock.  A process that this one cannot see is known by its user alone.
+ *  - Of what comes, sizes, counts and order are checked before any of it is used.  Whatever
+ *    descriptors came are closed, close-on-exec from the start, and never more than one batch.
+ */
+#ifndef CL_SERVE_ASK_H
+#define CL_SERVE_ASK_H
+
+#include "shim/serve/protocol.h"
+#include "shim/shm/region.h"
+
+struct cl_asking {
+	struct cl_region *region; /* the exporter's file, not our own; it stays open meanwhile */
+	uint32_t record, generation;
+	uint64_t offset; /* for the exporter's callback */
+	uint64_t until;	 /* the deadline; cl_now(), ns */
+	/*
+	 * Is given each piece in order, and a descriptor that is closed when it returns.  It returns
+	 * 0, or an error below 0 that ends the asking.
+	 */
+	int (*take)(void *arg, const struct cl_piece *piece, int fd);
+	void *arg;
+};
+
+/*
+ * Returns how many pieces there are, all of which take() was given; the error of take();
+ * or -errno:
+ *   -ETIMEDOUT         the deadline has come: the exporter is stopped, or too busy
+ *   -ESRCH             the exporter is dead
+ *   -ENOENT, -ECONNREFUSED, -ECONNRESET   it has no service, or not any more
+ *   -EPERM             somebody else listens there, or we are another user
+ *   -ESTALE            the generation is over
+ *   -EPROTO            the exporter's service is of another version
+ *   -EMFILE            here or there no descriptor was to be had
+ *   -EBADMSG           the answer is none
+ * take() may have been given some pieces before.  The caller has no lock of ours.
+ */
+int cl_ask(const struct cl_asking *asking);
+
+#endif

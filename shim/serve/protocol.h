@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an importer and the descriptor service of an exporter say to each other.
+ *
+ * The service listens on a Unix socket (SOCK_SEQPACKET) beside the exporter's file.  A request names
+ * a live record, by file id, record and generation, and the first piece that the importer lacks.  The
+ * answer is one message with at most CL_SERVE_BATCH pieces and as many descriptors.  The importer
+ * asks again for the next ones.  So of each connection one batch at most is under way.
+ *
+ * All structs have fixed sizes, and are sent whole.  What lies before `total` lies there in all
+ * versions.  Each side refuses another version with -EPROTO, and reads nothing else of its message.
+ * Errors are -errno, the same number at both sides, which are on one machine.
+ */
+#ifndef CL_SERVE_PROTOCOL_H
+#define CL_SERVE_PROTOCOL_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "shim/shm/layout.h"
+
+#define CL_SERVE_MAGIC "CULSERV"
+#define CL_SERVE_VERSION 1u
+#define CL_SERVE_BATCH 64u	   /* descriptors a message, at most; the kernel takes 253 */
+#define CL_SERVE_PIECES CL_RECORDS /* pieces of one request, at most: each is a record */
+
+struct cl_serve_head {
+	char magic[8];
+	uint32_t version, size; /* bytes of the whole message */
+};
+
+struct cl_request {
+	struct cl_serve_head head;
+	uint32_t file_id, record, generation; /* what the handle names */
+	uint32_t first;			      /* piece that the importer lacks; it has all before that */
+	uint64_t offset;		      /* from the handle; only the exporter's callback reads it */
+};
+_Static_assert(sizeof(struct cl_request) == 40, "service 1");
+
+/* One allocation.  Each has a record of its own. */
+struct cl_piece {
+	uint64_t offset, size; /* bytes */
+	uint32_t record, generation;
+};
+_Static_assert(sizeof(struct cl_piece) == 24, "service 1");
+
+struct cl_answer {
+	struct cl_serve_head head;
+	int32_t error;	/* 0, or why there is no piece */
+	uint32_t total; /* pieces of what was asked for */
+	uint32_t first, count;
+	struct cl_piece piece[CL_SERVE_BATCH];
+};
+_Static_assert(offsetof(struct cl_answer, error) == 16, "all versions");
+_Static_assert(sizeof(struct cl_answer) == 32 + 24 * CL_SERVE_BATCH, "service 1");
+
+static inline void cl_serve_head_set(struct cl_serve_head *head, uint32_t size)
+{
+	memcpy(head->magic, CL_SERVE_MAGIC, sizeof head->magic);
+	head->version = CL_SERVE_VERSION;
+	head->size = size;
+}
+
+/*
+ * Returns 0 if a message of @got bytes that begins with @head is one of @size bytes of this version,
+ * -EPROTO if it is of another version, -EBADMSG if it is none.
+ */
+static inline int cl_serve_head_check(const struct cl_serve_head *head, size_t got, uint32_t size)
+{
+	if (got < sizeof *head || memcmp(head->magic, CL_SERVE_MAGIC, sizeof head->magic))
+		return -EBADMSG;
+	if (head->version != CL_SERVE_VERSION)
+		return -EPROTO;
+	return got == size && head->size == size ? 0 : -EBADMSG;
+}
+
+#endif

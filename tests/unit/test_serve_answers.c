@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an importer makes of the answers to its requests for descriptors: made-up ones, and more than it has room for. */
+#include "tests/unit/serve.h"
+
+static struct {
+	struct cl_answer answer;
+	size_t size;
+	int fds; /* so many come with it */
+} *lie;
+
+static void answer_with_lie(struct exporter *mine)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(250 * sizeof(int))] = { 0 };
+	struct iovec bytes = { &lie->answer, lie->size };
+	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1 };
+	char request[sizeof(struct cl_request)];
+	int fd = accept(mine->kept, NULL, NULL), piece = make_piece(0);
+
+	CHECK(fd >= 0 && recv(fd, request, sizeof request, 0) == sizeof request);
+	if (lie->fds) {
+		struct cmsghdr *rights = (struct cmsghdr *)control;
+
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE((size_t)lie->fds * sizeof piece);
+		*rights = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+					    .cmsg_len = CMSG_LEN((size_t)lie->fds * sizeof piece) };
+		for (int i = 0; i < lie->fds; i++)
+			memcpy(CMSG_DATA(rights) + (size_t)i * sizeof piece, &piece, sizeof piece);
+	}
+	CHECK(sendmsg(fd, &message, 0) == (ssize_t)lie->size);
+	close(piece);
+	/* until the importer hangs up, or takes the answer for one and asks again */
+	CHECK(recv(fd, request, sizeof request, 0) <= 0);
+	close(fd);
+}
+static void listen_itself(struct exporter *mine)
+{
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+
+	mine->kept = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	socket_path(mine, to.sun_path);
+	CHECK(!bind(mine->kept, (struct sockaddr *)&to, sizeof to) && !listen(mine->kept, 5));
+}
+/* Returns what an importer makes of it; it gets one piece at most. */
+static int believes(struct exporter *its, int fds)
+{
+	struct taken taken = { 0 };
+	int result;
+
+	lie->fds = fds;
+	begin_job(its, answer_with_lie);
+	result = ask_of(its, 0, SOON, &taken);
+	has_done(its);
+	CHECK_EQUAL(taken.n, result > 0 ? result : 0);
+	return result;
+}
+static struct cl_answer right = { .total = 1, .count = 1, .piece = { { 0, PIECE, 0, 0 } } };
+static struct exporter *start_lying(void)
+{
+	struct exporter *its;
+
+	cl_serve_head_set(&right.head, sizeof right);
+	lie = mmap(NULL, sizeof *lie, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(lie != MAP_FAILED);
+	its = start_exporter(0);
+	have(its, listen_itself);
+	return its;
+}
+IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
+{
+	struct exporter *its = start_lying();
+
+#define LIE(field, value, fds, error)                                           \
+	do {                                                                    \
+		lie->answer = right;                                            \
+		lie->size = sizeof right;                                       \
+		lie->field = value;                                             \
+		CHECK_EQUAL(believes(its, fds), error);                         \
+	} while (0)
+	LIE(size, sizeof right, 1, 1); /* the right one */
+	LIE(size, sizeof right - 1, 1, -EBADMSG);
+	LIE(size, sizeof right.head, 1, -EBADMSG);
+	LIE(size, 3, 1, -EBADMSG);
+	LIE(answer.head.magic[0], 'X', 1, -EBADMSG);
+	LIE(answer.head.size, 0, 1, -EBADMSG);
+	LIE(answer.head.version, CL_SERVE_VERSION + 1, 1, -EPROTO);
+	LIE(answer.error, 5, 1, -EBADMSG);
+	LIE(answer.error, INT32_MIN, 1, -EBADMSG);
+	LIE(answer.error, -EIO, 1, -EIO);
+	LIE(answer.total, 0, 1, -EBADMSG);
+	LIE(answer.total, UINT32_MAX, 1, -EBADMSG);
+	LIE(answer.first, 1, 1, -EBADMSG);
+	LIE(answer.count, 0, 0, -EBADMSG);
+	LIE(answer.count, 2, 1, -EBADMSG);
+	LIE(answer.count, CL_SERVE_BATCH + 1, 1, -EBADMSG);
+	LIE(answer.count, UINT32_MAX, 1, -EBADMSG);
+	LIE(answer.total, 1, 0, -EBADMSG);
+	LIE(answer.total, 1, 2, -EBADMSG);
+	LIE(answer.total, 1, 64, -EBADMSG);
+	right.total = 2; /* the second piece comes first */
+	LIE(answer.first, 1, 1, -EBADMSG);
+}
+IN_A_CHILD(more_descriptors_than_there_is_room_for_are_closed)
+{
+	struct exporter *its = start_lying();
+
+	LIE(answer.total, 1, 65, -EMFILE);
+	LIE(answer.total, 1, 250, -EMFILE);
+	LIE(answer.head.version, 2, 250, -EPROTO);
+}
+
+IN_A_CHILD(an_importer_without_descriptors_gets_an_error)
+{
+	struct exporter *its = start_serving(0);
+	struct taken taken = { 0 };
+	struct cl_region region;
+	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	int first, last;
+	unsigned int open_now = 0;
+
+	its->pieces = 64;
+	set_limit(0, 200);
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	first = open("/dev/null", O_RDONLY);
+	while ((last = open("/dev/null", O_RDONLY)) >= 0)
+		;
+	CHECK_EQUAL(cl_ask(&asking), -EMFILE);
+	/* one for the socket, one to move it, and 0 to 62 for what comes: the kernel gives as many as it can */
+	for (int i = 0; i < 64; i++) {
+		close(first + i);
+		CHECK_EQUAL(cl_ask(&asking), -EMFILE);
+		CHECK(!i || descriptors(getpid()) == open_now - 1);
+		open_now = descriptors(getpid());
+	}
+	CHECK_EQUAL(taken.n, 0);
+	close(first + 64);
+	CHECK_EQUAL(cl_ask(&asking), 64);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, clear_stage)
+	const struct CMUnitTest tests[] = {
+		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
+		TEST(more_descriptors_than_there_is_room_for_are_closed),
+		TEST(an_importer_without_descriptors_gets_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, make_stage, remove_folder);
+}
