@@ -239,7 +239,7 @@ uint32_t cl_region_name_id(const char *name);
 /* The same two for "new-xxxxxx", the name of a file that is being made. */
 void cl_region_unfinished_name(char name[16], uint32_t file_id);
 uint32_t cl_region_unfinished_id(const char *name);
-/* The same two for "serve-xxxxxx", the socket beside the file: see shim/serve/server.h. */
+/* The same two for "serve-xxxxxx", the socket beside the file: see shim/descriptors/server.h. */
 void cl_region_socket_name(char name[16], uint32_t file_id);
 uint32_t cl_region_socket_id(const char *name);
 

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "shim/base/log.h"
-#include "shim/serve/server.h"
-#include "shim/serve/socket.h"
+#include "shim/descriptors/server.h"
+#include "shim/descriptors/socket.h"
 #include "shim/self/self.h"
 #include "shim/shm/record.h"
 #include "tests/fuzz/fuzz.h"

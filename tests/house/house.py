@@ -23,7 +23,7 @@ FLOORS = [
     ["shim/base/"],
     ["shim/shm/"],
     ["shim/self/"],
-    ["shim/driver/", "shim/diag/", "shim/serve/"],
+    ["shim/driver/", "shim/diag/", "shim/descriptors/"],
     ["shim/importer/", "shim/blocks/"],
     ["shim/limbo/"],
     ["shim/exporter/", "shim/reclaim/", "shim/report/", "shim/context_end."],

@@ -20,8 +20,8 @@
 #include <sys/un.h>
 
 #include "shim/self/self.h"
-#include "shim/serve/ask.h"
-#include "shim/serve/server.h"
+#include "shim/descriptors/ask.h"
+#include "shim/descriptors/server.h"
 #include "shim/shm/gc.h"
 
 enum { PIECE = 512, RECORDS = 1100, SOON = 20000 /* ms */ };

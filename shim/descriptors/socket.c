@@ -9,7 +9,7 @@
 
 #include "shim/base/descriptor.h"
 #include "shim/self/self.h"
-#include "shim/serve/socket.h"
+#include "shim/descriptors/socket.h"
 
 struct cl_own_fd cl_own_fd_keep(int fd)
 {

@@ -10,8 +10,8 @@
 #include "shim/base/clock.h"
 #include "shim/base/old_libc.h"
 #include "shim/self/self.h"
-#include "shim/serve/server.h"
-#include "shim/serve/socket.h"
+#include "shim/descriptors/server.h"
+#include "shim/descriptors/socket.h"
 #include "shim/shm/record.h"
 
 #define MILLISECOND 1000000ull

@@ -6,8 +6,8 @@
 
 #include "shim/base/clock.h"
 #include "shim/self/self.h"
-#include "shim/serve/ask.h"
-#include "shim/serve/socket.h"
+#include "shim/descriptors/ask.h"
+#include "shim/descriptors/socket.h"
 #include "shim/shm/gc.h"
 
 #define MILLISECOND 1000000ull

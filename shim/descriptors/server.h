@@ -33,7 +33,7 @@
 #define CL_SERVE_SERVER_H
 
 #include "shim/self/locks.h"
-#include "shim/serve/protocol.h"
+#include "shim/descriptors/protocol.h"
 #include "shim/shm/region.h"
 
 #define CL_SERVE_CLIENTS 128u

@@ -15,7 +15,7 @@
 #ifndef CL_SERVE_ASK_H
 #define CL_SERVE_ASK_H
 
-#include "shim/serve/protocol.h"
+#include "shim/descriptors/protocol.h"
 #include "shim/shm/region.h"
 
 struct cl_asking {
