@@ -72,7 +72,10 @@ static CUresult publish(struct cl_exporter *ex, uint8_t handle[64], const uint8_
 	return result;
 }
 
-/* Writes what the program gets: what the driver wrote, and the stamp of @handle if it has one. */
+/*
+ * Writes what the program gets: what the driver wrote, and the stamp of @handle if it has one.  Without a
+ * stamp the rest becomes zeros: in a buffer that is used again, it may have an older block's stamp.
+ */
 static void put(CUmemPoolPtrExportData *to, const uint8_t data[64], bool room, const uint8_t handle[64])
 {
 	uint64_t stamp;
@@ -81,6 +84,8 @@ static void put(CUmemPoolPtrExportData *to, const uint8_t data[64], bool room, c
 	memcpy(&stamp, handle + 56, sizeof stamp);
 	if (room && stamp)
 		cl_pool_put_stamp(to->reserved, cl_pool_print(data), stamp, (uint32_t)cl_self.pid);
+	else if (room)
+		memset(to->reserved + CL_POOL_DRIVERS, 0, sizeof to->reserved - CL_POOL_DRIVERS);
 }
 
 static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)

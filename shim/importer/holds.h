@@ -48,6 +48,7 @@ struct cl_pool_import {
 	struct cl_link address; /* .in_table: in the table of imported addresses; under cl_exports_lock */
 	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
 	uint64_t turn;		/* the key of its turn, see turns.h */
+	uint64_t came;		/* the number of its newest import: each import has the next one */
 	CUmemoryPool pool;	/* that it was imported from last */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */

@@ -107,6 +107,7 @@ void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
 		}
 		import->pool = noting->pool;
 		import->turn = noting->turn.key;
+		import->came = ++noting->ex->pool_imports.came;
 		import->covered = false;
 		if (!import->listed)
 			list_locked(noting->ex, import);
@@ -142,18 +143,19 @@ bool cl_pool_import_is_open(CUdeviceptr address)
 }
 
 /* ----------------------------------------------------------------------- freeing */
-/* Returns what is imported at @dptr, newest first, or NULL. */
+/* Returns what was imported at @dptr last, or NULL.  What came before was unmapped past us. */
 static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 {
+	struct cl_pool_import *newest = NULL;
 	struct cl_mapping *mapping;
 
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node) {
 		struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
-		if (import->listed && !import->covered)
-			return import;
+		if (import->listed && !import->covered && (!newest || import->came > newest->came))
+			newest = import;
 	}
-	return NULL;
+	return newest;
 }
 
 /* Returns what is imported at @dptr, and takes its turn; or NULL. */

@@ -41,6 +41,7 @@ struct cl_mapping;
 struct cl_pool_imports {
 	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; under cl_imports_lock */
 	_Atomic uint64_t n;	  /* imports; changed under cl_imports_lock */
+	uint64_t came;		  /* how many imports there were at all; under cl_imports_lock */
 	_Atomic uint64_t rests;	  /* how many are not done */
 };
 

@@ -172,11 +172,12 @@ static bool is_old(int dirfd, const char *name, mode_t type, int seconds)
 static bool remove_alone(const struct sweep *sweep, const char *socket, uint32_t id)
 {
 	char name[16], unfinished[16];
+	struct stat st;
 
 	cl_region_name(name, id);
 	cl_region_unfinished_name(unfinished, id);
-	return faccessat(sweep->dirfd, name, F_OK, 0) && errno == ENOENT &&
-	       faccessat(sweep->dirfd, unfinished, F_OK, 0) && errno == ENOENT &&
+	return fstatat(sweep->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && errno == ENOENT &&
+	       fstatat(sweep->dirfd, unfinished, &st, AT_SYMLINK_NOFOLLOW) && errno == ENOENT &&
 	       is_old(sweep->dirfd, socket, S_IFSOCK, OLD) && !unlinkat(sweep->dirfd, socket, 0);
 }
 

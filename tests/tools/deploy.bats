@@ -301,7 +301,8 @@ until_true() {
 		        print(method, queue.get())
 		        worker.join()
 	END
-	run -0 "$C" run -- python3 workers.py
+	# without a driver, run says on stderr what --simulate is
+	run -0 sh -c '"$1" run -- python3 workers.py 2> messages' sh "$C"
 	[ "$output" = $'fork True\nforkserver True\nspawn True' ]
 	# a launcher that clears the environment: culimbo run stands behind it
 	run "$C" run --simulate -- env -i "LD_LIBRARY_PATH=$top_builddir/tools/sim/.libs" "$top_builddir/tests/e2e/demo"

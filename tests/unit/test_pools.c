@@ -6,6 +6,7 @@
  */
 #include "tests/unit/pools.h"
 
+#include "shim/importer/mappings.h"
 #include "shim/reclaim/reclaim.h"
 #include "shim/shm/live.h"
 
@@ -267,6 +268,55 @@ IN_A_CHILD(what_is_exported_at_the_address_of_an_import_is_no_import)
 	CHECK_EQUAL(pool.unmaps, 1);
 }
 
+static void note_import(CUdeviceptr at, const struct cl_opening *o, uint64_t key)
+{
+	struct cl_pool_noting noting = { .ex = &cl_exporter, .pool = POOL };
+	struct cl_mapping *mapping;
+
+	cl_lock(&cl_imports_lock);
+	cl_turn_begin_locked(&noting.turn, key);
+	mapping = cl_mapping_add_locked(CL_POOL, at, cl_mapping_find_locked(CL_POOL, at), o, 0);
+	cl_pool_import_noted_locked(mapping, &noting);
+	cl_unlock(&cl_imports_lock);
+}
+
+/* The older one was unmapped past the hooks, or the driver could not have mapped another there. */
+IN_A_CHILD(a_free_is_of_the_newest_import_at_its_address)
+{
+	struct cl_opening older = { .device = 0 }, newer = { .device = 0, .context = &cl_context_unknown };
+	const struct cl_mapping *left;
+	CUdeviceptr at;
+
+	start_pools();
+	CHECK(cl_self_start());
+	at = fake_alloc(4096, NULL) + IMPORTED;
+	note_import(at, &older, 1);
+	note_import(at, &newer, 3);
+	pool.mapped[(at - IMPORTED - DEVICE_BASE) / DEVICE_STEP] = true;
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	left = cl_mapping_find_locked(CL_POOL, at);
+	CHECK(left && !left->of.context);
+	CHECK_EQUAL(left->opens, 1);
+}
+
+/* Bytes 0 to 47 of an older block may be the same. */
+IN_A_CHILD(without_a_record_no_older_stamp_stays_in_the_programs_buffer)
+{
+	const uint8_t zeros[16] = { 0 };
+	CUmemPoolPtrExportData data, of_old;
+
+	start_pools();
+	shared(&of_old);
+	CHECK(memcmp(of_old.reserved + CL_POOL_DRIVERS, zeros, sizeof zeros));
+	/* no record is left */
+	cl_exporter.blocks.records.fresh = cl_exporter.blocks.records.chunks * CL_CHUNK;
+	atomic_store(&cl_own.header->record_chunks, CL_CHUNKS);
+	data = of_old;
+	CHECK_EQUAL(cl_pool_pointer_export(&data, fake_alloc(4096, NULL)), CUDA_SUCCESS);
+	CHECK_EQUAL(logged("no room for one more export"), 1);
+	CHECK(!memcmp(data.reserved + CL_POOL_DRIVERS, zeros, sizeof zeros));
+}
+
 IN_A_CHILD(data_without_our_stamp_pass_through)
 {
 	CUmemPoolPtrExportData data;
@@ -489,6 +539,8 @@ int main(void)
 		cmocka_unit_test(a_context_that_ends_ends_the_wait_for_its_streams),
 		cmocka_unit_test(without_an_event_what_was_imported_stays),
 		cmocka_unit_test(what_is_exported_at_the_address_of_an_import_is_no_import),
+		cmocka_unit_test(a_free_is_of_the_newest_import_at_its_address),
+		cmocka_unit_test(without_a_record_no_older_stamp_stays_in_the_programs_buffer),
 		cmocka_unit_test(data_without_our_stamp_pass_through),
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
 		cmocka_unit_test(one_that_is_stamped_and_too_large_is_not_imported_without_its_file),
