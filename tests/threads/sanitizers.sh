@@ -182,6 +182,7 @@ fi
 #   test_blocks, test_imports*, test_notes*, test_peers, test_reclaim, and those of test_limbo_*
 #   and test_shm_* that take more than 20 s of a processor, some of them minutes: in check-valgrind
 #   test_late    becomes another user, who can write none of memcheck's logs
+#   test_serve_hostile  likewise, and it limits its descriptors, among which are memcheck's
 #   test_locked  locks its memory, and memcheck's with it: there is none left
 #   scenes that are played alone: they assert times or free memory
 #   fork, exec, shares-nothing: valgrind's own descriptors, and its ways with exec
@@ -257,7 +258,7 @@ if command -v valgrind > /dev/null && [ -x "$build/tests/e2e/demo" ]; then
 	fi
 	for unit in $units; do
 		case $only:$unit in
-		*:stack | *:late | *:locked | :blocks | :imports* | :notes* | :peers | :reclaim) ;;
+		*:stack | *:late | *:locked | *:serve_hostile | :blocks | :imports* | :notes* | :peers | :reclaim) ;;
 		:limbo_contexts | :limbo_events | :limbo_free | :limbo_grace | :limbo_holders) ;;
 		:limbo_retry | :limbo_streams) ;;
 		:shm_deaths | :shm_file | :shm_records | :shm_refused | :shm_slots) ;;
