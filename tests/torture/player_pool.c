@@ -12,6 +12,7 @@
 #include "tests/torture/player.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -67,7 +68,9 @@ static struct pool *own_pool(uint32_t number)
 		return NULL;
 	}
 	if (!SURE(cu.cuMemPoolSetAttribute(pool->handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)) ||
-	    !SURE(cu.cuMemPoolExportToShareableHandle(&pool->fd, pool->handle, POSIX_FD, 0))) {
+	    !SURE(cu.cuMemPoolExportToShareableHandle(&pool->fd, pool->handle, POSIX_FD, 0)) ||
+	    /* else the descriptor, and with it the pool's memory, outlives an exec */
+	    fcntl(pool->fd, F_SETFD, FD_CLOEXEC)) {
 		cu.cuMemPoolDestroy(pool->handle);
 		pool->handle = NULL;
 		return NULL;
