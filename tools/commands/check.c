@@ -50,8 +50,19 @@ static bool was_killed(const struct cu_descendant *d)
 	return !d->runs && d->status != -1 && WIFSIGNALED(d->status);
 }
 
-static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool finding, const char *what)
+/* How a process ended, as JSON has it.  @lost: it shared, and wrote no report. */
+static const char *how_ended(const struct cu_check_findings *f, const struct cu_descendant *d, bool lost)
 {
+	return d->status != -1 && WIFSIGNALED(d->status) ? "signal" :
+	       lost && cu_check_has_reported(f, (uint64_t)d->pid) ? "exec" :
+	       d->status != -1 ? "exit" : "unknown";
+}
+
+/* Says one line.  @what has its own "by", unless the process was killed by a known signal. */
+static void say_one(struct cu_check_findings *f, const struct cu_descendant *d, bool finding, bool lost, const char *what)
+{
+	struct cl_emit *e = &f->report->emit;
+
 	cl_emit_line(e, "descendant");
 	cl_emit_number(e, "pid", (uint64_t)d->pid, "culimbo: process ", "");
 	cl_emit_string(e, "command", d->command, " (", ") ");
@@ -59,6 +70,10 @@ static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool findi
 	cl_emit_flag(e, "cuda", d->cuda);
 	cl_emit_flag(e, "unprotected", d->unprotected);
 	cl_emit_flag(e, "finding", finding);
+	if (!d->runs) {
+		cl_emit_flag(e, "reported", cu_check_has_reported(f, (uint64_t)d->pid));
+		cl_emit_string(e, "ended", how_ended(f, d, lost), NULL, "");
+	}
 	if (was_killed(d))
 		cl_emit_number(e, "signal", (uint64_t)WTERMSIG(d->status), NULL, "");
 	else if (!d->runs && d->status != -1)
@@ -68,6 +83,43 @@ static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool findi
 		cl_emit_words(e, " by signal %d (%s)", WTERMSIG(d->status), strsignal(WTERMSIG(d->status)));
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
+}
+
+static bool is_lost(const struct cu_check_findings *f, const struct cu_descendant *d)
+{
+	for (size_t i = 0; i < f->n_lost; i++)
+		if (f->lost[i].pid == (uint32_t)d->pid && (!d->start || f->lost[i].start == d->start))
+			return true;
+	return false;
+}
+
+/* Says how a process with an own file ended that wrote no report, unless a signal is known. */
+static const char *why_lost(const struct cu_check_findings *f, const struct cu_descendant *d)
+{
+	return cu_check_has_reported(f, (uint64_t)d->pid) ?
+		       "became another program (exec), and so wrote no report of what it had open" :
+	       d->status != -1 ? "ended without a report of its own, though no signal killed it" :
+				 "ended without a report of its own, as a process does that is killed; by which signal is not known";
+}
+
+/*
+ * Says the processes that shared and wrote no report, and whose end the watch has not seen.  Their
+ * files tell of them, however short they lived.
+ */
+static unsigned int say_lost(struct cu_check_findings *f, unsigned int named)
+{
+	for (size_t i = 0; i < f->n_lost; i++) {
+		struct cu_descendant d = { .pid = (pid_t)f->lost[i].pid, .cuda = true, .status = -1 };
+		bool said = false;
+
+		for (size_t k = 0; k < f->watch->n && !said; k++)
+			said = f->watch->list[k].pid == d.pid && is_lost(f, &f->watch->list[k]);
+		if (said || (!f->report->emit.json && named++ >= NAMED))
+			continue;
+		cu_clean(d.command, sizeof(d.command), f->lost[i].command, sizeof(f->lost[i].command));
+		say_one(f, &d, false, true, why_lost(f, &d));
+	}
+	return named;
 }
 
 /*
@@ -100,15 +152,17 @@ static void say_descendants(struct cu_check_findings *f)
 
 	for (size_t i = 0; i < f->watch->n; i++) {
 		const struct cu_descendant *d = &f->watch->list[i];
+		bool lost = !d->runs && is_lost(f, d);
 
-		if ((!d->unprotected && !d->runs && !was_killed(d)) || (!e->json && named++ >= NAMED))
+		if ((!d->unprotected && !d->runs && !was_killed(d) && !lost) || (!e->json && named++ >= NAMED))
 			continue;
-		say_one(e, d, finding && d->unprotected,
+		say_one(f, d, finding && d->unprotected, lost,
 			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected; did LD_PRELOAD get lost "
 					 "on the way to it (sudo, env -i, a container, another user)?" :
 			d->runs && d->cuda ? "still runs, and uses CUDA: what it will leave is not known" :
-			d->runs ? "still runs" : "was killed");
+			d->runs ? "still runs" : was_killed(d) ? "was killed" : why_lost(f, d));
 	}
+	named = say_lost(f, named);
 	if (named > NAMED)
 		cl_emit_words(e, "culimbo: and %u more processes\n", named - NAMED);
 	if (f->watch->oom_kills)
@@ -384,6 +438,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		unwritten = errno;
 	if (unwritten)
 		cu_error(command, "cannot write to %s: %s", output, strerror(unwritten));
+	free(f.lost);
 	cu_symbols_free(f.symbols);
 	cl_report_end(&report);
 	cl_suppress_free(&known);
@@ -501,6 +556,10 @@ const struct cu_command cu_check = {
 		"Also names processes below CMD that use CUDA without the library, that a signal\n"
 		"killed, or that still run.  One without the library is a finding if another process\n"
 		"exports, and no process under the library opened that.\n"
+		"\n"
+		"A process that shared and was killed is always named, but the signal only if check\n"
+		"saw the process while it ran (and Linux is 6.15 or later, or CMD had left the process\n"
+		"behind).  One that was killed and had shared nothing may not be seen at all.\n"
 		"\n"
 		"check sets CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT itself, and\n"
 		"uses a CULIMBO_DIR of its own unless one is set.  It applies suppressions when CMD\n"
