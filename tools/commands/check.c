@@ -38,7 +38,7 @@
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR, OPTION_OBSERVE };
+       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR, OPTION_OBSERVE, OPTION_OPENED };
 enum { FINDINGS = 99 /* the default exit status */, NOTHING_CHECKED = 98 };
 #define WAIT 1000000000u /* ns, the default for processes that CMD leaves running: most are just ending */
 
@@ -144,6 +144,16 @@ static bool count_descendants(struct cu_check_findings *f)
 	return finding;
 }
 
+/*
+ * Returns true if @d ran without the library at its end: it ended in order, and wrote no report.  The
+ * program may have been the importer of what no process under culimbo opened.
+ */
+static bool ran_without(const struct cu_check_findings *f, const struct cu_descendant *d)
+{
+	return f->never_opened && !d->runs && d->status != -1 && WIFEXITED(d->status) &&
+	       !cu_check_has_reported(f, (uint64_t)d->pid);
+}
+
 static void say_descendants(struct cu_check_findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
@@ -152,15 +162,16 @@ static void say_descendants(struct cu_check_findings *f)
 
 	for (size_t i = 0; i < f->watch->n; i++) {
 		const struct cu_descendant *d = &f->watch->list[i];
-		bool lost = !d->runs && is_lost(f, d);
+		bool lost = !d->runs && is_lost(f, d), without = !lost && ran_without(f, d);
 
-		if ((!d->unprotected && !d->runs && !was_killed(d) && !lost) || (!e->json && named++ >= NAMED))
+		if ((!d->unprotected && !d->runs && !was_killed(d) && !lost && !without) || (!e->json && named++ >= NAMED))
 			continue;
 		say_one(f, d, finding && d->unprotected, lost,
 			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected; did LD_PRELOAD get lost "
 					 "on the way to it (sudo, env -i, a container, another user)?" :
 			d->runs && d->cuda ? "still runs, and uses CUDA: what it will leave is not known" :
-			d->runs ? "still runs" : was_killed(d) ? "was killed" : why_lost(f, d));
+			d->runs ? "still runs" : was_killed(d) ? "was killed" : lost ? why_lost(f, d) :
+			"ended without a report: it ran without culimbo, and may have opened what no other process did");
 	}
 	named = say_lost(f, named);
 	if (named > NAMED)
@@ -235,7 +246,7 @@ static void say_killed(const struct cu_command *command, int status, char **argv
 }
 
 /* Returns why the run counts as failed for another reason than findings; NULL: it does not. */
-static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running)
+static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running, bool opened)
 {
 	static char failed[96];
 
@@ -248,7 +259,9 @@ static const char *why_failed(const struct cu_check_findings *f, int status, boo
 	return status ? failed :
 	       !f->cuda && !no_cuda ? "no CUDA call of any process reached culimbo: nothing was checked" :
 	       (f->alive || f->running_cuda) && !running ?
-				      "processes that use CUDA still run: what they will leave is not known" : NULL;
+				      "processes that use CUDA still run: what they will leave is not known" :
+	       f->never_opened && opened ?
+				      "memory was exported that no process under culimbo opened" : NULL;
 }
 
 /*
@@ -281,7 +294,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	struct cu_check_findings f = { .report = &report };
 	struct cu_check_folder folder = { .own_limbo = false };
 	const char *output = NULL, *suppressions = NULL;
-	bool simulate = false, json = false, generate = false, no_cuda = false, running = false;
+	bool simulate = false, json = false, generate = false, no_cuda = false, running = false, opened = false;
 	enum cu_check_format format = CU_CHECK_TEXT;
 	struct cu_watch watch;
 	uint64_t wait = WAIT;
@@ -309,6 +322,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_RUNNING:
 			running = true;
+			break;
+		case OPTION_OPENED:
+			opened = true;
 			break;
 		case OPTION_OUTPUT:
 			output = optarg;
@@ -434,7 +450,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		unwritten = errno;
 	if (report.emit.error && output)
 		unwritten = report.emit.error;
-	if (out >= 0 && !write_format(format, fd, out, argv[optind], why_failed(&f, status, no_cuda, running)) && output)
+	if (out >= 0 && !write_format(format, fd, out, argv[optind], why_failed(&f, status, no_cuda, running, opened)) && output)
 		unwritten = errno;
 	if (unwritten)
 		cu_error(command, "cannot write to %s: %s", output, strerror(unwritten));
@@ -457,7 +473,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		return cu_check_end_as(status);
 	if (f.n || unwritten)
 		return f.n ? (int)exitcode : CU_FAILED;
-	return why_failed(&f, 0, no_cuda, running) ? NOTHING_CHECKED : CU_OK;
+	return why_failed(&f, 0, no_cuda, running, opened) ? NOTHING_CHECKED : CU_OK;
 }
 
 /*
@@ -514,6 +530,7 @@ static const struct cu_option options[] = {
 	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "do not fail if no CUDA call of CMD reaches culimbo" },
 	{ "wait", OPTION_WAIT, "DURATION", "how long to wait, when CMD has ended, for processes that it left running (default 1s)" },
 	{ "allow-running", OPTION_RUNNING, NULL, "do not fail if processes that use CUDA still run after that" },
+	{ "require-opened", OPTION_OPENED, NULL, "fail also if memory was exported that no process under culimbo opened: an importer without the library may have ended before check saw it" },
 	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
 	{ .name = NULL },
 };
@@ -521,7 +538,7 @@ static const struct cu_option options[] = {
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
-	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running)" },
+	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running); or, with --require-opened, memory was exported that no process under culimbo opened" },
 	{ CU_FAILED, "CMD was not started, or the report not written: stderr says why, such as a suppression of a class that does not exist" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
@@ -555,7 +572,10 @@ const struct cu_command cu_check = {
 		"\n"
 		"Also names processes below CMD that use CUDA without the library, that a signal\n"
 		"killed, or that still run.  One without the library is a finding if another process\n"
-		"exports, and no process under the library opened that.\n"
+		"exports, and no process under the library opened that.  check sees such a process\n"
+		"only while it runs, and may miss one that lives for a few milliseconds.  What it\n"
+		"leaves is never_opened in the last line: that some memory was exported, and opened by\n"
+		"no process under the library.  --require-opened makes check fail then.\n"
 		"\n"
 		"A process that shared and was killed is always named, but the signal only if check\n"
 		"saw the process while it ran (and Linux is 6.15 or later, or CMD had left the process\n"
