@@ -78,10 +78,12 @@ static int unknown_command(const char *name)
 			      name, name);
 }
 
-static int help(const char *name)
+static int help(const char *name, const char *more)
 {
 	const struct cu_command *command;
 
+	if (more)
+		return cu_usage_error(NULL, "help is of one subcommand at a time: '%s' is too many", more);
 	if (!name || !strcmp(name, "help")) {
 		print_help();
 		return CU_OK;
@@ -119,7 +121,7 @@ int main(int argc, char **argv)
 		return CU_USAGE;
 	}
 	if (!strcmp(word, "-h") || !strcmp(word, "--help") || !strcmp(word, "help"))
-		return flushed(help(argc > 2 ? argv[2] : NULL));
+		return flushed(help(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL));
 	if (!strcmp(word, "-V") || !strcmp(word, "--version")) {
 		printf("culimbo %s\n", PACKAGE_VERSION);
 		return flushed(CU_OK);

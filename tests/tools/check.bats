@@ -23,6 +23,48 @@ setup_file() {
 	grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 ' text
 }
 
+@test "check names the signal of processes that live for milliseconds" {
+	# between them the pause of its looks grows to 50 ms
+	"$C" check --simulate --output text -- sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do "$1"; sleep 0.15; done' sh "$P/is_killed" || :
+	cat text
+	grep -q ' killed=10 ' text
+	[ "$(printf '6.15\n%s\n' "$(uname -r)" | sort -V | head -n 1)" = 6.15 ] || return 0
+	[ "$(grep -cE '^culimbo: process [0-9]+ \(.*is_killed\) was killed by signal 9 ' text)" -ge 6 ]
+}
+
+@test "check names a killed process that it has never seen, from the file that it left" {
+	# check stands still meanwhile
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	unseen=(sh -c 'kill -STOP $PPID; "$1"; kill -CONT $PPID' sh "$P/is_killed")
+	run "$C" check --simulate --output text -- "${unseen[@]}"
+	exits 99
+	cat text
+	grep -E '^culimbo: process [0-9]+ \(.*is_killed\) ended without a report of its own, as a process does that is killed; by which signal is not known$' text
+	run "$C" check --simulate --json --output json -- "${unseen[@]}"
+	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
+	jq -e -s 'any(.[]; .type == "descendant" and .ended == "unknown" and .cuda and .reported == false)' json
+	run "$C" check --simulate --format=junit --output junit.xml -- "${unseen[@]}"
+	[ "$(grep -cE '^process [0-9]+ ended without a report: killed, by which signal is not known$' junit.xml)" -eq 1 ]
+	grep -A1 '<system-out>' junit.xml | grep -E '^process [0-9]+ \(.*is_killed\) ended without a report: killed'
+	run "$C" check --simulate --format=github --output text -- "${unseen[@]}"
+	grep -E '^::warning title=culimbo check::process [0-9]+ \(.*is_killed\) ended without a report: killed' text
+}
+
+@test "check: a process that becomes another program with what it has open was not killed" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	cat > job.sh <<-'END'
+		mkfifo in out
+		"$1" < in > out 3>&- &
+		exec 5> in 6< out
+		echo 'export 4096 1' >&5
+		read -r said handle <&6
+		printf 'open %s\nexec /bin/true\n' "$handle" | "$1" > /dev/null
+	END
+	run "$C" check --simulate --json --output json -- sh job.sh "$top_builddir/tests/tools/sharer"
+	cat json
+	jq -e -s '[.[] | select(.type == "descendant" and .ended == "exec")] | length == 1' json
+}
+
 @test "check waits up to a limit for processes that CMD leaves running, and names them" {
 	begun=$EPOCHREALTIME
 	"$C" check --allow-no-cuda --wait 0 --output text -- sh -c 'sleep 1.5 3>&- & echo $! > pid

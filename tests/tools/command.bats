@@ -3,6 +3,7 @@
 # shellcheck disable=SC2154,SC2016
 # (output and status come from bats; the inner shell expands)
 # The command itself: help, version, and suggestions for wrong words.
+bats_require_minimum_version 1.5.0
 load common.bash
 
 @test "the command in the build tree is a program, not a wrapper script" {
@@ -26,6 +27,28 @@ load common.bash
 		[ "$by_help" = "$("$C" "$sub" -h)" ]
 		[[ $by_help == "Usage: culimbo $sub "* ]]
 	done
+}
+
+@test "help of two subcommands is an error that names the second" {
+	for words in "help ps ps" "--help ps version" "help help x"; do
+		# shellcheck disable=SC2086
+		run --separate-stderr "$C" $words
+		exits 2
+		[ -z "$output" ]
+		[[ $stderr == *"help is of one subcommand at a time: '${words##* }' is too many"* ]]
+	done
+}
+
+@test "version --json has the same as version, and null for what is missing" {
+	"$C" version --json > json
+	for key in version library simulated_driver; do
+		name=${key/version/culimbo}
+		[ "$(jq -er ".$key" json)" = "$("$C" version | sed -n "s/^${name/_/ }  *//p")" ]
+	done
+	mkdir -p alone/bin
+	cp -L "$top_builddir/tools/culimbo" alone/bin/
+	alone/bin/culimbo version --json | jq -e '.library == null and (.version | length > 0)'
+	alone/bin/culimbo version | grep '^library  *missing (looked for /'
 }
 
 @test "--version is one line; version says where the rest is" {

@@ -67,7 +67,7 @@ MINE=GPU-63756c69-6d62-6f2d-7369-6d0000000000
 	sed -i "s/63756c69/63756c6a/" libnvidia-ml.so.1
 	LD_LIBRARY_PATH=$PWD run "$C" top
 	exits 0
-	has "GPU 63756c69   limbo takes 8 MiB   used and free are not known: libnvidia-ml.so.1 does not list it"
+	has "GPU 63756c69   limbo takes 8 MiB (2 MiB pages)   used and free are not known: libnvidia-ml.so.1 does not list it"
 	# it is there, and fails
 	echo 'int nvmlInit_v2(void) { return 9; } int nvmlDeviceGetCount_v2, nvmlDeviceGetHandleByIndex_v2,
 		nvmlDeviceGetMemoryInfo, nvmlDeviceGetUUID, nvmlDeviceGetName;' | $CC -shared -fPIC -x c -o libnvidia-ml.so.1 -

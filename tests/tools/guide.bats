@@ -9,6 +9,16 @@ setup() {
 	python3 "$top_srcdir/tests/tools/messages.py" "$top_srcdir"
 }
 
+@test "report-format.md has the limits of Python stacks that the library keeps" {
+	notes=$top_srcdir/shim/diag/notes.c
+	kept=$(sed -nE 's/.*PYTHON_NAMES = ([0-9]+).*/\1/p' "$notes")
+	read=$(sed -nE 's/.*PYTHON_STACKS = ([0-9]+).*/\1/p' "$notes")
+	ms=$(sed -nE 's/^uint64_t cl_python_limit = ([0-9]+) \* 1000000ull;.*/\1/p' "$notes")
+	thousands() { sed -E 's/([0-9])([0-9]{3})$/\1,\2/' <<< "$1"; }
+	grep "reads the names and lines of $(thousands "$read") Python stacks at most, and for $ms ms at most" "$top_srcdir/doc/report-format.md"
+	grep "up to $(thousands "$kept") stacks" "$top_srcdir/doc/report-format.md"
+}
+
 @test "make install installs every page of doc/" {
 	make -s -C "$top_builddir" -pn 2> make.err < /dev/null | sed -n 's/^dist_doc_DATA = //p' | tr ' ' '\n' |
 		grep '^doc/.*\.md$' | sort -u > installed

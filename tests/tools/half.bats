@@ -103,6 +103,43 @@ job() {
 	grep -q '^# no suppression hides this finding: .*uses CUDA without culimbo' made
 }
 
+@test "check: an importer without the library that was never seen: said, and a failure with --require-opened" {
+	job
+	# check stands still while the job shares
+	unseen=(sh -c 'kill -STOP $PPID; sh job.sh "$1" open; kill -CONT $PPID' sh "$SHARER")
+	run --separate-stderr "$C" check --simulate -- "${unseen[@]}"
+	exits 0
+	[[ $stderr == *" findings=0 never_opened=1"* ]]
+	rm ./*.in ./*.out
+	run --separate-stderr "$C" check --simulate --require-opened -- "${unseen[@]}"
+	exits 98
+	rm ./*.in ./*.out
+	run "$C" check --simulate --require-opened --format=github --output text -- "${unseen[@]}"
+	grep -q '^::error title=culimbo check::memory was exported that no process under culimbo opened$' text
+	# without such exports it changes nothing
+	run "$C" check --simulate --require-opened -- "$top_builddir/tests/e2e/demo"
+	[[ $output != *never_opened* ]]
+	[ "$status" -ne 98 ]
+}
+
+@test "check: a process that ended without a report is named where no process opened what was exported" {
+	# it runs until it has been seen, and has no driver by then
+	cat > job.sh <<-'END'
+		echo "export 4096 1" | "$1" > /dev/null
+		env -u LD_PRELOAD sleep 0.5
+	END
+	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER"
+	exits 0
+	jq -e -s '[.[] | select(.type == "descendant")] | length == 1 and (.[0] | .reported == false and .ended == "exit" and
+		.status == 0 and (.finding | not) and (.command | test("sleep 0.5")))' json
+	"$C" check --simulate --output text -- sh job.sh "$SHARER"
+	grep -E '^culimbo: process [0-9]+ \(sleep 0.5\) ended without a report: it ran without culimbo' text
+	# where each export was opened, nobody asks who has none
+	sed 's/^echo.*/"$1"/' job.sh > job2.sh
+	"$C" check --simulate --output text -- sh job2.sh "$top_builddir/tests/e2e/demo" || :
+	run ! grep 'it ran without culimbo' text
+}
+
 @test "check: what no process opened is no finding, and is said" {
 	run --separate-stderr "$C" check --simulate -- sh -c 'echo "export 4096 1" | "$1"' sh "$SHARER"
 	exits 0

@@ -73,6 +73,8 @@ compare() {
 	id=$("$C" blocks --raw --noheadings -o ID --state=limbo-held)
 	"$C" show "$id" --json | keys > printed
 	compare "show BLOCK"
+	"$C" version --json | keys > printed
+	compare version
 	"$C" collect "${PID[P]}" --json | keys > printed
 	compare collect
 	"$C" blocks --group-by=PID --json | keys > printed

@@ -329,6 +329,31 @@ with open(sys.argv[1], "r+b") as file:
 END
 }
 
+@test "show: what an importer has open of others, first what it keeps from its owner, and from which line" {
+	export CULIMBO_GRACE=1h
+	start P
+	start C
+	tell P "export 65536 1"
+	tell C "open $SAID"
+	first=$("$C" blocks --raw --noheadings -o ID)
+	tell P "export 1048576 1"
+	tell C "open $SAID"
+	"$C" show "${PID[C]}" > before
+	cat before
+	run ! grep -E 'pinned|^hint' before
+	tell P "free 1"
+	"$C" show "${PID[C]}" > text
+	cat text
+	grep -A1 '^imports$' text | grep -E "^  $first +64 KiB  limbo-held +of process ${PID[P]}, opened .* ago$"
+	grep -E '^    at 0x[0-9a-f]+, opened in main .*sharer\.c:[0-9]+$' text
+	grep -E '^    at 0x[0-9a-f]+, opened in the same line$' text
+	grep -Fx 'pinned bytes    64 KiB' text
+	grep -E '^hint +close the pinned one \(64 KiB\): its owner has freed it, or died$' text
+	"$C" show "${PID[C]}" --json | jq -e --arg id "$first" '.pinned_bytes == 65536 and (.imports | length == 2 and
+		(.[0] | .id == $id and .pinned and .state == "limbo-held" and any(.opened_from[]; .function == "main")) and
+		(.[1] | (.pinned | not) and .state == "held"))'
+}
+
 @test "show: a name of several processes or blocks: all are listed" {
 	scene
 	# two exporters whose driver gives both the same address
@@ -391,7 +416,7 @@ ${PID[C]} alive" ]
 	run "$C" show "$(column ID blocks --state=limbo-held)"
 	has "hint            the processes that hold it should destroy it (cudaEventDestroy), or end"
 	run "$C" show "${PID[C]}"
-	[[ $output =~ event\ +at\ 0x[0-9a-f]+,\ of\ process\ ${PID[P]} ]]
+	[[ $output =~ event\ +limbo-held\ +of\ process\ ${PID[P]},\ opened\  ]]
 }
 
 @test "report: for a killed exporter, the processes that still hold its memory" {

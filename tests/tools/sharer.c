@@ -14,6 +14,7 @@
  *   name TEXT         sets the process's name (/proc/self/comm); \xNN stands for a byte
  *   lock FILE         locks FILE as an exporter locks its own
  *   abort             kills itself with SIGKILL
+ *   exec FILE         becomes the program FILE
  * It exits when stdin ends.
  */
 #include <cuda.h>
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #define MOST 200000
 
@@ -136,6 +138,10 @@ int main(void)
 			    NULL);
 		} else if (!strncmp(line, "abort", 5)) {
 			raise(SIGKILL);
+		} else if (!strncmp(line, "exec ", 5)) {
+			line[strcspn(line, "\n")] = 0;
+			execl(line + 5, line + 5, NULL);
+			say(CUDA_ERROR_UNKNOWN, NULL);
 		} else {
 			printf("error: what is %s", line);
 		}

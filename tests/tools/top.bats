@@ -206,16 +206,16 @@ for line in sys.stdin:
 	run "$C" top
 	exits 0
 	# two blocks of 3 MiB, of which each takes two pages
-	has "GPU 63756c69   limbo takes 8 MiB   used and free are not known: no libnvidia-ml.so.1"
+	has "GPU 63756c69   limbo takes 8 MiB (2 MiB pages)   used and free are not known: no libnvidia-ml.so.1"
 	# one that the processes know, by its UUID, and another
 	fake_nvml
 	LD_LIBRARY_PATH=$PWD run "$C" top
 	exits 0
-	[[ ${lines[1]} == "GPU 0   used 1 GiB   free 97 GiB   limbo takes 0 B   Fake 1" ]]
-	[[ ${lines[2]} == "GPU 1   used 2 GiB   free 97 GiB   limbo takes 8 MiB   Fake 2" ]]
+	[[ ${lines[1]} == "GPU 0   used 1 GiB   free 97 GiB   limbo takes 0 B (2 MiB pages)   Fake 1" ]]
+	[[ ${lines[2]} == "GPU 1   used 2 GiB   free 97 GiB   limbo takes 8 MiB (2 MiB pages)   Fake 2" ]]
 	[[ ${lines[3]} == *PID* ]]
 	opens 120 24 "LD_LIBRARY_PATH=$PWD $C top -d 200ms"
-	shows '^GPU 1   used 2 GiB   free 97 GiB   limbo takes 8 MiB   Fake 2'
+	shows '^GPU 1   used 2 GiB   free 97 GiB   limbo takes 8 MiB .2 MiB pages.   Fake 2'
 	keys q
 	shows 'status=0'
 }
@@ -248,12 +248,19 @@ for line in sys.stdin:
 	opens 80 24 "$C top -d 200ms"
 	shows '^3 processes   limbo 6 MiB in 2 blocks   exported 3 MiB in 6 blocks *$'
 	shows '^  held by others 1 *$'
-	shows '^GPU [0-9a-f]*   limbo takes [0-9]+ MiB *$'
+	shows '^GPU [0-9a-f]*   limbo takes [0-9]+ MiB .2 MiB pages. *$'
 	shows '^  used and free are not known: no libnvidia-ml.so.1 *$'
 	# of a small one the processes are the better use
 	term resize-window -x 80 -y 10
 	gone '^  held by others'
 	shows "^ *${PID[P]} alive"
+}
+
+@test "a narrow screen of few lines: head and keys end between words" {
+	scene
+	opens 60 12 "$C top -d 200ms"
+	shows '^3 processes   limbo 6 MiB in 2 blocks *$'
+	shows '^q quit   . help   Enter details   g collect   / filter *$'
 }
 
 @test "many processes - scrolling" {

@@ -38,7 +38,7 @@
 #include "tools/commands/report.h"
 
 enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTION_SUPPRESSIONS,
-       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR, OPTION_OBSERVE };
+       OPTION_PRINT, OPTION_GENERATE, OPTION_NO_CUDA, OPTION_FORMAT, OPTION_WAIT, OPTION_RUNNING, OPTION_FULL_STACKS, OPTION_COLOR, OPTION_OBSERVE, OPTION_OPENED };
 enum { FINDINGS = 99 /* the default exit status */, NOTHING_CHECKED = 98 };
 #define WAIT 1000000000u /* ns, the default for processes that CMD leaves running: most are just ending */
 
@@ -50,8 +50,19 @@ static bool was_killed(const struct cu_descendant *d)
 	return !d->runs && d->status != -1 && WIFSIGNALED(d->status);
 }
 
-static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool finding, const char *what)
+/* How a process ended, as JSON has it.  @lost: it shared, and wrote no report. */
+static const char *how_ended(const struct cu_check_findings *f, const struct cu_descendant *d, bool lost)
 {
+	return d->status != -1 && WIFSIGNALED(d->status) ? "signal" :
+	       lost && cu_check_has_reported(f, (uint64_t)d->pid) ? "exec" :
+	       d->status != -1 ? "exit" : "unknown";
+}
+
+/* Says one line.  @what has its own "by", unless the process was killed by a known signal. */
+static void say_one(struct cu_check_findings *f, const struct cu_descendant *d, bool finding, bool lost, const char *what)
+{
+	struct cl_emit *e = &f->report->emit;
+
 	cl_emit_line(e, "descendant");
 	cl_emit_number(e, "pid", (uint64_t)d->pid, "culimbo: process ", "");
 	cl_emit_string(e, "command", d->command, " (", ") ");
@@ -59,6 +70,10 @@ static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool findi
 	cl_emit_flag(e, "cuda", d->cuda);
 	cl_emit_flag(e, "unprotected", d->unprotected);
 	cl_emit_flag(e, "finding", finding);
+	if (!d->runs) {
+		cl_emit_flag(e, "reported", cu_check_has_reported(f, (uint64_t)d->pid));
+		cl_emit_string(e, "ended", how_ended(f, d, lost), NULL, "");
+	}
 	if (was_killed(d))
 		cl_emit_number(e, "signal", (uint64_t)WTERMSIG(d->status), NULL, "");
 	else if (!d->runs && d->status != -1)
@@ -68,6 +83,43 @@ static void say_one(struct cl_emit *e, const struct cu_descendant *d, bool findi
 		cl_emit_words(e, " by signal %d (%s)", WTERMSIG(d->status), strsignal(WTERMSIG(d->status)));
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
+}
+
+static bool is_lost(const struct cu_check_findings *f, const struct cu_descendant *d)
+{
+	for (size_t i = 0; i < f->n_lost; i++)
+		if (f->lost[i].pid == (uint32_t)d->pid && (!d->start || f->lost[i].start == d->start))
+			return true;
+	return false;
+}
+
+/* Says how a process with an own file ended that wrote no report, unless a signal is known. */
+static const char *why_lost(const struct cu_check_findings *f, const struct cu_descendant *d)
+{
+	return cu_check_has_reported(f, (uint64_t)d->pid) ?
+		       "became another program (exec), and so wrote no report of what it had open" :
+	       d->status != -1 ? "ended without a report of its own, though no signal killed it" :
+				 "ended without a report of its own, as a process does that is killed; by which signal is not known";
+}
+
+/*
+ * Says the processes that shared and wrote no report, and whose end the watch has not seen.  Their
+ * files tell of them, however short they lived.
+ */
+static unsigned int say_lost(struct cu_check_findings *f, unsigned int named)
+{
+	for (size_t i = 0; i < f->n_lost; i++) {
+		struct cu_descendant d = { .pid = (pid_t)f->lost[i].pid, .cuda = true, .status = -1 };
+		bool said = false;
+
+		for (size_t k = 0; k < f->watch->n && !said; k++)
+			said = f->watch->list[k].pid == d.pid && is_lost(f, &f->watch->list[k]);
+		if (said || (!f->report->emit.json && named++ >= NAMED))
+			continue;
+		cu_clean(d.command, sizeof(d.command), f->lost[i].command, sizeof(f->lost[i].command));
+		say_one(f, &d, false, true, why_lost(f, &d));
+	}
+	return named;
 }
 
 /*
@@ -92,6 +144,16 @@ static bool count_descendants(struct cu_check_findings *f)
 	return finding;
 }
 
+/*
+ * Returns true if @d ran without the library at its end: it ended in order, and wrote no report.  The
+ * program may have been the importer of what no process under culimbo opened.
+ */
+static bool ran_without(const struct cu_check_findings *f, const struct cu_descendant *d)
+{
+	return f->never_opened && !d->runs && d->status != -1 && WIFEXITED(d->status) &&
+	       !cu_check_has_reported(f, (uint64_t)d->pid);
+}
+
 static void say_descendants(struct cu_check_findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
@@ -100,15 +162,18 @@ static void say_descendants(struct cu_check_findings *f)
 
 	for (size_t i = 0; i < f->watch->n; i++) {
 		const struct cu_descendant *d = &f->watch->list[i];
+		bool lost = !d->runs && is_lost(f, d), without = !lost && ran_without(f, d);
 
-		if ((!d->unprotected && !d->runs && !was_killed(d)) || (!e->json && named++ >= NAMED))
+		if ((!d->unprotected && !d->runs && !was_killed(d) && !lost && !without) || (!e->json && named++ >= NAMED))
 			continue;
-		say_one(e, d, finding && d->unprotected,
+		say_one(f, d, finding && d->unprotected, lost,
 			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected; did LD_PRELOAD get lost "
 					 "on the way to it (sudo, env -i, a container, another user)?" :
 			d->runs && d->cuda ? "still runs, and uses CUDA: what it will leave is not known" :
-			d->runs ? "still runs" : "was killed");
+			d->runs ? "still runs" : was_killed(d) ? "was killed" : lost ? why_lost(f, d) :
+			"ended without a report: it ran without culimbo, and may have opened what no other process did");
 	}
+	named = say_lost(f, named);
 	if (named > NAMED)
 		cl_emit_words(e, "culimbo: and %u more processes\n", named - NAMED);
 	if (f->watch->oom_kills)
@@ -181,7 +246,7 @@ static void say_killed(const struct cu_command *command, int status, char **argv
 }
 
 /* Returns why the run counts as failed for another reason than findings; NULL: it does not. */
-static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running)
+static const char *why_failed(const struct cu_check_findings *f, int status, bool no_cuda, bool running, bool opened)
 {
 	static char failed[96];
 
@@ -194,7 +259,9 @@ static const char *why_failed(const struct cu_check_findings *f, int status, boo
 	return status ? failed :
 	       !f->cuda && !no_cuda ? "no CUDA call of any process reached culimbo: nothing was checked" :
 	       (f->alive || f->running_cuda) && !running ?
-				      "processes that use CUDA still run: what they will leave is not known" : NULL;
+				      "processes that use CUDA still run: what they will leave is not known" :
+	       f->never_opened && opened ?
+				      "memory was exported that no process under culimbo opened" : NULL;
 }
 
 /*
@@ -227,7 +294,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	struct cu_check_findings f = { .report = &report };
 	struct cu_check_folder folder = { .own_limbo = false };
 	const char *output = NULL, *suppressions = NULL;
-	bool simulate = false, json = false, generate = false, no_cuda = false, running = false;
+	bool simulate = false, json = false, generate = false, no_cuda = false, running = false, opened = false;
 	enum cu_check_format format = CU_CHECK_TEXT;
 	struct cu_watch watch;
 	uint64_t wait = WAIT;
@@ -255,6 +322,9 @@ static int check(const struct cu_command *command, int argc, char **argv)
 			break;
 		case OPTION_RUNNING:
 			running = true;
+			break;
+		case OPTION_OPENED:
+			opened = true;
 			break;
 		case OPTION_OUTPUT:
 			output = optarg;
@@ -380,10 +450,11 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		unwritten = errno;
 	if (report.emit.error && output)
 		unwritten = report.emit.error;
-	if (out >= 0 && !write_format(format, fd, out, argv[optind], why_failed(&f, status, no_cuda, running)) && output)
+	if (out >= 0 && !write_format(format, fd, out, argv[optind], why_failed(&f, status, no_cuda, running, opened)) && output)
 		unwritten = errno;
 	if (unwritten)
 		cu_error(command, "cannot write to %s: %s", output, strerror(unwritten));
+	free(f.lost);
 	cu_symbols_free(f.symbols);
 	cl_report_end(&report);
 	cl_suppress_free(&known);
@@ -402,7 +473,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 		return cu_check_end_as(status);
 	if (f.n || unwritten)
 		return f.n ? (int)exitcode : CU_FAILED;
-	return why_failed(&f, 0, no_cuda, running) ? NOTHING_CHECKED : CU_OK;
+	return why_failed(&f, 0, no_cuda, running, opened) ? NOTHING_CHECKED : CU_OK;
 }
 
 /*
@@ -459,6 +530,7 @@ static const struct cu_option options[] = {
 	{ "allow-no-cuda", OPTION_NO_CUDA, NULL, "do not fail if no CUDA call of CMD reaches culimbo" },
 	{ "wait", OPTION_WAIT, "DURATION", "how long to wait, when CMD has ended, for processes that it left running (default 1s)" },
 	{ "allow-running", OPTION_RUNNING, NULL, "do not fail if processes that use CUDA still run after that" },
+	{ "require-opened", OPTION_OPENED, NULL, "fail also if memory was exported that no process under culimbo opened: an importer without the library may have ended before check saw it" },
 	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings (default 99)" },
 	{ .name = NULL },
 };
@@ -466,7 +538,7 @@ static const struct cu_option options[] = {
 static const struct cu_exit exits[] = {
 	{ CU_OK, "CMD ended with 0, and nothing was found" },
 	{ FINDINGS, "CMD ended with 0, and there are findings (or N of --error-exitcode)" },
-	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running)" },
+	{ NOTHING_CHECKED, "CMD ended with 0, and no CUDA call of any process reached culimbo: nothing was checked (not with --allow-no-cuda); or processes that use CUDA still run (not with --allow-running); or, with --require-opened, memory was exported that no process under culimbo opened" },
 	{ CU_FAILED, "CMD was not started, or the report not written: stderr says why, such as a suppression of a class that does not exist" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ CU_NO_LIBRARY, "a part of culimbo is missing" },
@@ -500,7 +572,14 @@ const struct cu_command cu_check = {
 		"\n"
 		"Also names processes below CMD that use CUDA without the library, that a signal\n"
 		"killed, or that still run.  One without the library is a finding if another process\n"
-		"exports, and no process under the library opened that.\n"
+		"exports, and no process under the library opened that.  check sees such a process\n"
+		"only while it runs, and may miss one that lives for a few milliseconds.  What it\n"
+		"leaves is never_opened in the last line: that some memory was exported, and opened by\n"
+		"no process under the library.  --require-opened makes check fail then.\n"
+		"\n"
+		"A process that shared and was killed is always named, but the signal only if check\n"
+		"saw the process while it ran (and Linux is 6.15 or later, or CMD had left the process\n"
+		"behind).  One that was killed and had shared nothing may not be seen at all.\n"
 		"\n"
 		"check sets CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT itself, and\n"
 		"uses a CULIMBO_DIR of its own unless one is set.  It applies suppressions when CMD\n"

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -104,6 +105,26 @@ void cu_check_take_reports(struct cu_check_findings *f)
 		free(names);
 }
 
+bool cu_check_has_reported(const struct cu_check_findings *f, uint64_t pid)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%" PRIu64, f->folder->reports, pid);
+	return !access(path, F_OK);
+}
+
+static void add_lost(struct cu_check_findings *f, const struct cl_view_process *process)
+{
+	struct cu_lost *more = realloc(f->lost, (f->n_lost + 1) * sizeof(*more));
+
+	if (!more)
+		return;
+	f->lost = more;
+	more += f->n_lost++;
+	*more = (struct cu_lost){ .pid = process->who.pid, .start = process->who.start_time };
+	snprintf(more->command, sizeof(more->command), "%s", process->command);
+}
+
 /* Takes processes that have left their files and so wrote no report. */
 static bool is_killed(void *data, const struct cl_report *report)
 {
@@ -117,6 +138,7 @@ static bool is_killed(void *data, const struct cl_report *report)
 		return false;
 	}
 	f->killed++;
+	add_lost(f, &report->process);
 	if (report->generate)
 		f->n += report->sums.findings;
 	return report->sums.findings;

@@ -16,6 +16,13 @@
 #include "tools/commands/report.h"
 #include "tools/common/symbols.h"
 
+/* A process that shared and ended without the report that it writes at its end. */
+struct cu_lost {
+	uint32_t pid; /* as its own PID namespace counts */
+	uint64_t start; /* clock ticks since boot */
+	char command[129];
+};
+
 struct cu_check_findings {
 	const struct cu_check_folder *folder;
 	struct cl_report *report;
@@ -30,12 +37,16 @@ struct cu_check_findings {
 	uint64_t never_opened;	      /* processes with exports that none under culimbo opened */
 	uint64_t running, running_cuda, unprotected; /* processes that CMD has started */
 	const struct cu_watch *watch;
+	struct cu_lost *lost;
+	size_t n_lost;
 };
 
 /* Reads the reports in the folder. */
 void cu_check_take_reports(struct cu_check_findings *findings);
 /* Reads the files in CULIMBO_DIR of processes that wrote no report. */
 void cu_check_take_files(struct cu_check_findings *findings);
+/* Returns true if a process with this number wrote a report at its end. */
+bool cu_check_has_reported(const struct cu_check_findings *findings, uint64_t pid);
 /* Writes everything that was read, counts its findings, and frees the reports. */
 void cu_check_tell(struct cu_check_findings *findings);
 

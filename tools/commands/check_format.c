@@ -129,7 +129,7 @@ struct finding {
 
 /* A process that a signal ended. */
 struct killed {
-	uint64_t pid, signal;
+	uint64_t pid, signal; /* signal 0: which one is not known */
 	char command[256];
 };
 
@@ -204,14 +204,30 @@ static void add_side(struct finding *f, const char *verb, const char *process, c
 	f->sides++;
 }
 
+/* Writes how it ended, with @command if that is not NULL.  Returns the length, as snprintf(). */
+static int write_end(char *to, size_t size, const struct killed *killed, const char *command)
+{
+	int n = snprintf(to, size, "process %" PRIu64 "%s%s%s", killed->pid, command ? " (" : "", command ? command : "",
+			 command ? ")" : "");
+
+	if (n < 0 || (size_t)n >= size)
+		return n;
+	if (killed->signal)
+		return n + snprintf(to + n, size - (size_t)n, " was killed by signal %d (%s)", (int)killed->signal,
+				    strsignal((int)killed->signal));
+	return n + snprintf(to + n, size - (size_t)n, " ended without a report: killed, by which signal is not known");
+}
+
 static void add_end(struct finding *f, uint64_t pid, const struct killed_list *killed)
 {
 	size_t used = strlen(f->ends);
 
 	for (size_t i = 0; i < killed->n && pid; i++)
 		if (killed->list[i].pid == pid && used < sizeof(f->ends)) {
-			snprintf(f->ends + used, sizeof(f->ends) - used, "%sprocess %" PRIu64 " was killed by signal %d (%s)",
-				 used ? "; " : "", pid, (int)killed->list[i].signal, strsignal((int)killed->list[i].signal));
+			if (used)
+				used += (size_t)snprintf(f->ends + used, sizeof(f->ends) - used, "; ");
+			if (used < sizeof(f->ends))
+				write_end(f->ends + used, sizeof(f->ends) - used, &killed->list[i], NULL);
 			return;
 		}
 }
@@ -479,14 +495,17 @@ static void write_case(FILE *to, const char *class, const char *name, const char
 /* Reads the processes that a signal ended: their lines follow those of the findings. */
 static void take_killed(struct killed_list *killed, FILE *from)
 {
-	char *line = NULL, type[32];
+	char *line = NULL, type[32], ended[16];
 	size_t size = 0;
 
 	while (getline(&line, &size, from) > 0) {
 		struct killed one = { .pid = number_of(line, "pid"), .signal = number_of(line, "signal") }, *list;
 
 		text_of(line, "type", type, sizeof(type));
-		if (strcmp(type, "descendant") != 0 || !one.signal)
+		text_of(line, "ended", ended, sizeof(ended));
+		/* a process under culimbo reports at its end, unless it is killed */
+		if (strcmp(type, "descendant") != 0 ||
+		    (!one.signal && (strcmp(ended, "unknown") != 0 || flag_of(line, "unprotected"))))
 			continue;
 		text_of(line, "command", one.command, sizeof(one.command));
 		list = realloc(killed->list, (killed->n + 1) * sizeof(*list));
@@ -505,8 +524,7 @@ static void say_killed(enum cu_check_format format, FILE *body, FILE *notes, con
 	for (size_t i = 0; i < killed->n; i++) {
 		char text[400];
 
-		snprintf(text, sizeof(text), "process %" PRIu64 " (%s) was killed by signal %d (%s)", killed->list[i].pid,
-			 killed->list[i].command, (int)killed->list[i].signal, strsignal((int)killed->list[i].signal));
+		write_end(text, sizeof(text), &killed->list[i], killed->list[i].command);
 		fprintf(notes, "%s\n", text);
 		if (format != CU_CHECK_GITHUB)
 			continue;

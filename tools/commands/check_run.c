@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -26,6 +27,8 @@ enum {
 	FIRST_PAUSE = 2, LONGEST_PAUSE = 50, /* ms, between two looks */
 	SHARE = 20,			     /* looks take at most 1 / SHARE of the time */
 	PIDFDS = 200,			     /* at most this many are open at once */
+	EVENT_SHARE = 10, EVENT_START = 500, /* looks because of events: 1 / EVENT_SHARE of the time, and ms more */
+	DRIVERS = 16,			     /* as many processes are asked for the path of their driver */
 };
 
 /* ------------------------------------------------------------- how others ended */
@@ -59,6 +62,40 @@ static int open_pidfd(pid_t pid)
 	errno = ENOSYS;
 	return -(pid > 0);
 #endif
+}
+
+/* --------------------------------------------------------------------- events */
+/*
+ * A process may live for a shorter time than a pause between two looks.  So a look follows at once
+ * when a file appears in CULIMBO_DIR, as at a process's first export or open, and when a process
+ * opens or closes the driver's library, as the dynamic linker does before and after it maps it.
+ */
+static void watch_directory(struct cu_watch *watch)
+{
+	const char *dir = getenv("CULIMBO_DIR");
+
+	/* the first process that shares may have to make it */
+	if (!watch->directory && dir)
+		watch->directory = inotify_add_watch(watch->events, dir, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR) >= 0;
+}
+
+static void watch_driver(struct cu_watch *watch, pid_t pid)
+{
+	char path[4200];
+
+	if (watch->events >= 0 && watch->drivers++ < DRIVERS && cu_proc_driver(pid, path, sizeof(path)))
+		inotify_add_watch(watch->events, path, IN_OPEN | IN_CLOSE_NOWRITE);
+}
+
+/* Returns true if there were events; they are over with that. */
+static bool take_events(const struct cu_watch *watch)
+{
+	char buffer[4096];
+	bool any = false;
+
+	while (watch->events >= 0 && read(watch->events, buffer, sizeof(buffer)) > 0)
+		any = true;
+	return any;
 }
 
 /* ------------------------------------------------------------------- the tree */
@@ -107,12 +144,15 @@ static struct cu_descendant *add(struct cu_watch *watch, pid_t pid, uint64_t sta
 
 static void look_at_tree(struct cu_watch *watch, pid_t pid);
 
+/*
+ * Notes @pid and all below it.  This is quick, for a pidfd must be open before a process's parent
+ * has taken its status.
+ */
 static void look_at(void *data, pid_t pid)
 {
 	struct cu_watch *watch = data;
 	uint64_t start = cu_proc_start(pid);
 	struct cu_descendant *d;
-	int maps;
 
 	if (!start)
 		return;
@@ -124,22 +164,30 @@ static void look_at(void *data, pid_t pid)
 		d->pidfd = open_pidfd(pid);
 		watch->pidfds += d->pidfd >= 0;
 	}
-	maps = cu_proc_maps(pid);
-	if (maps > 0 && maps & CU_MAPS_CUDA) {
-		/* an exec may have lost the library, or brought it */
-		if (!d->cuda || (!d->unprotected && !(maps & CU_MAPS_CULIMBO)))
-			note_command(d);
-		d->unprotected |= !(maps & CU_MAPS_CULIMBO);
-		d->cuda = true;
-	} else if (maps >= 0 && !d->cuda) {
-		note_command(d);
-	}
 	look_at_tree(watch, pid);
 }
 
 static void look_at_tree(struct cu_watch *watch, pid_t pid)
 {
 	cu_proc_children(pid, look_at, watch);
+}
+
+/* Finds out what @d is, and what it has mapped. */
+static void look_inside(struct cu_watch *watch, struct cu_descendant *d)
+{
+	int maps = cu_proc_maps(d->pid);
+
+	if (maps > 0 && maps & CU_MAPS_CUDA) {
+		/* an exec may have lost the library, or brought it */
+		if (!d->cuda || (!d->unprotected && !(maps & CU_MAPS_CULIMBO)))
+			note_command(d);
+		d->unprotected |= !(maps & CU_MAPS_CULIMBO);
+		if (!d->cuda)
+			watch_driver(watch, d->pid);
+		d->cuda = true;
+	} else if (maps >= 0 && !d->cuda) {
+		note_command(d);
+	}
 }
 
 /* Looks at all processes below this one.  Returns their number. */
@@ -150,6 +198,10 @@ static size_t look_around(struct cu_watch *watch)
 	for (size_t i = 0; i < watch->n; i++)
 		watch->list[i].seen = false;
 	look_at_tree(watch, getpid());
+	/* the newest first, which may be the first to end */
+	for (size_t i = watch->n; i-- > 0;)
+		if (watch->list[i].seen)
+			look_inside(watch, &watch->list[i]);
 	for (size_t i = 0; i < watch->n; i++) {
 		struct cu_descendant *d = &watch->list[i];
 
@@ -196,14 +248,19 @@ static bool take_children(struct cu_watch *watch, pid_t cmd, int *status)
 
 static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *status)
 {
-	struct pollfd end = { .fd = open_pidfd(cmd), .events = POLLIN };
-	uint64_t pause = FIRST_PAUSE, until = 0;
+	struct pollfd wake[2] = { { .fd = open_pidfd(cmd), .events = POLLIN }, { .fd = watch->events, .events = POLLIN } };
+	uint64_t pause = FIRST_PAUSE, until = 0, spent = 0, first = cl_now();
+	bool event = false, take;
 
 	for (;;) {
 		uint64_t begun = cl_now(), took;
-		size_t running = look_around(watch);
+		size_t running;
 
-		took = (cl_now() - begun) / 1000000;
+		watch_directory(watch);
+		running = look_around(watch);
+		took = cl_now() - begun;
+		spent += event ? took : 0;
+		took /= 1000000;
 		if (take_children(watch, cmd, status)) {
 			until = cl_now() + wait;
 			pause = FIRST_PAUSE;
@@ -213,12 +270,18 @@ static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *st
 			break;
 		if (pause < SHARE * took)
 			pause = SHARE * took;
-		/* the end of CMD, or a signal, ends the pause */
-		poll(&end, end.fd >= 0 && !until, (int)pause);
-		pause = 2 * pause < LONGEST_PAUSE ? 2 * pause : LONGEST_PAUSE;
+		/* the end of CMD, a signal, or an event ends the pause; poll() ignores a negative descriptor */
+		if (until && wake[0].fd >= 0) {
+			close(wake[0].fd);
+			wake[0].fd = -1;
+		}
+		take = EVENT_SHARE * spent < cl_now() - first + EVENT_START * 1000000ull;
+		poll(wake, take ? 2 : 1, (int)pause);
+		event = take_events(watch) && take;
+		pause = event ? FIRST_PAUSE : 2 * pause < LONGEST_PAUSE ? 2 * pause : LONGEST_PAUSE;
 	}
-	if (end.fd >= 0)
-		close(end.fd);
+	if (wake[0].fd >= 0)
+		close(wake[0].fd);
 }
 
 void cu_check_command(char *to, size_t size, char **argv)
@@ -260,7 +323,8 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 	pid_t cmd;
 
 	if (watch) {
-		*watch = (struct cu_watch){ .n = 0 };
+		*watch = (struct cu_watch){ .events = inotify_init1(IN_CLOEXEC | IN_NONBLOCK) };
+		watch_directory(watch);
 		/* if this fails, we lose processes whose parent ends; everything else works */
 		prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	}
@@ -303,6 +367,8 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 		return wait_for(cmd);
 	look_at(watch, cmd);
 	d = find(watch, cmd, 0);
+	if (d)
+		look_inside(watch, d);
 	/* it may have ended before this look, or amid it; then /proc has its name at most */
 	if (!d)
 		d = add(watch, cmd, 0);
@@ -318,8 +384,10 @@ void cu_check_free(struct cu_watch *watch)
 	for (size_t i = 0; i < watch->n; i++)
 		if (watch->list[i].pidfd >= 0)
 			close(watch->list[i].pidfd);
+	if (watch->events >= 0)
+		close(watch->events);
 	free(watch->list);
-	*watch = (struct cu_watch){ .n = 0 };
+	*watch = (struct cu_watch){ .events = -1 };
 }
 
 int cu_check_end_as(int status)

@@ -5,7 +5,8 @@
  *
  * The command becomes the subreaper of these processes, so that one whose parent has ended stays
  * below it in the tree.  It looks at the tree every few milliseconds, which takes at most a
- * twentieth of a processor.  It may miss a process that lives for a shorter time.
+ * twentieth of a processor, and at once when a process first shares or loads CUDA's driver, which
+ * takes at most a tenth.  It may still miss a process that lives for a shorter time.
  */
 #ifndef CU_CHECK_RUN_H
 #define CU_CHECK_RUN_H
@@ -33,6 +34,9 @@ struct cu_watch {
 	struct cu_descendant *list;
 	size_t n, room;
 	unsigned int pidfds;	/* open ones */
+	int events;		/* inotify's; -1: none */
+	bool directory;		/* it tells of new files in CULIMBO_DIR */
+	unsigned int drivers;	/* processes that were asked for the path of CUDA's driver */
 	uint64_t oom_kills; /* in this cgroup during the run */
 };
 

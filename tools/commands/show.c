@@ -167,7 +167,7 @@ static int show_match(const struct cu_command *command, const struct search *sea
 		cu_error(command, "process %u has just ended", show.process->who.pid);
 		return CU_FAILED;
 	}
-	if (show.block)
+	if (show.block || show.process->imported)
 		show.symbols = cu_symbols_new();
 	cu_emit_open(&to, NULL, '{');
 	if (!cu_guarded(show.block ? cu_show_block : cu_show_process, &show)) {
@@ -270,7 +270,7 @@ static const struct cu_exit exits[] = {
 };
 
 static const struct cu_example examples[] = {
-	{ "culimbo show 4711", "a process: what it shares, with whom" },
+	{ "culimbo show 4711", "a process: what it shares, with whom, and what it has open of others" },
 	{ "culimbo show 0x7f21a5e02000", "the block at (or around) an address of its exporter or importer" },
 	{ "culimbo show 0a1b2c:17", "a block as `culimbo blocks` names it" },
 	{ .line = NULL },

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shim/base/options.h"
 #include "shim/report/say_python.h"
@@ -362,43 +363,153 @@ static void say_its_holders(const struct cu_show *show)
 	cu_emit_close(to, ']');
 }
 
+/* ---------------------------------------------------------- what it has open of others */
+struct opened {
+	struct cl_view_import import;
+	const struct cu_block *block; /* at its exporter; NULL: not known there any more */
+	bool pinned;		      /* the exporter has freed it, or has died */
+};
+
+/* Finds what @import is at its exporter. */
+static const struct cu_block *block_of(const struct cu_scan *scan, const struct cl_view_import *import)
+{
+	for (size_t i = 0; import->file_id && i < scan->blocks; i++) {
+		const struct cu_block *block = &scan->block[i];
+
+		if (block->is.record == import->record && block->is.generation == import->generation &&
+		    scan->process[block->process].file_id == import->file_id)
+			return block;
+	}
+	return NULL;
+}
+
+static int by_need(const void *x, const void *y)
+{
+	const struct opened *a = x, *b = y;
+
+	if (a->pinned != b->pinned)
+		return a->pinned ? -1 : 1;
+	if (a->import.size != b->import.size)
+		return a->import.size < b->import.size ? 1 : -1;
+	return (a->import.index > b->import.index) - (a->import.index < b->import.index);
+}
+
+/* Reads them, what it should close first. */
+static size_t read_opened(const struct cu_show *show, struct opened **list)
+{
+	uint32_t most = cl_view_imports(&show->view);
+	size_t n = 0;
+
+	*list = calloc(most + 1, sizeof(**list));
+	for (uint32_t i = 0; *list && i < most; i++) {
+		struct opened *one = &(*list)[n];
+		const struct cu_process *exporter;
+
+		if (!cl_view_import(&show->view, i, &one->import))
+			continue;
+		n++;
+		one->block = block_of(show->scan, &one->import);
+		exporter = one->block ? &show->scan->process[one->block->process] : NULL;
+		one->pinned = exporter && (one->block->is.freed || exporter->state == CL_DEAD ||
+					   one->block->is.class == CL_VIEW_ORPHANED);
+	}
+	if (n)
+		qsort(*list, n, sizeof(**list), by_need);
+	return n;
+}
+
+/* Stores where the program called, in one line; "" if that is not known. */
+static void place_of(const struct cu_show *show, uint32_t stack, char *to, size_t size)
+{
+	static struct cl_report as_text;
+	struct cl_report_symbol symbol = { .line = 0 };
+	struct cl_view_python python;
+	struct cl_view_frame frame;
+	unsigned int first = 0, end = cl_view_stack_depth(&show->view, stack);
+
+	*to = 0;
+	cl_report_shown(&as_text, &show->view, stack, &first, &end);
+	if (cl_view_python_frame(&show->view, stack, 0, &python)) {
+		snprintf(to, size, "%s (%s:%u)", python.function, python.file, python.line);
+	} else if (first < end && cl_view_stack_frame(&show->view, stack, first, &frame)) {
+		if (show->symbols)
+			cu_symbols_resolve(show->symbols, &show->view, &frame, &symbol);
+		if (symbol.line)
+			snprintf(to, size, "%s %s:%u", symbol.function, symbol.file, symbol.line);
+		else
+			snprintf(to, size, "%s%s%s+0x%" PRIx64, symbol.function, *symbol.function ? " " : "",
+				 frame.path, frame.offset);
+	}
+}
+
+static void say_opened_json(const struct cu_show *show, const struct opened *one, const char *id)
+{
+	struct cu_emit *to = show->to;
+
+	cu_emit_open(to, NULL, '{');
+	cu_emit_text(to, "id", one->import.file_id ? id : NULL);
+	cu_emit_hex(to, "address", one->import.key);
+	cu_emit_bytes(to, "size", one->import.size);
+	cu_emit_number(to, "opens", one->import.opens);
+	cu_emit_number(to, "exporter", one->import.exporter_pid);
+	cu_emit_text(to, "state", one->block ? cu_class_word(one->block->is.class) : NULL);
+	cu_emit_bool(to, "pinned", one->pinned);
+	cu_emit_ago(to, "opened_seconds", show->scan->now > one->import.since ? show->scan->now - one->import.since : 0);
+	say_stack(show, "opened_from", &show->view, one->import.stack);
+	cu_emit_close(to, '}');
+}
+
 static void say_its_imports(const struct cu_show *show)
 {
-	uint32_t n = cl_view_imports(&show->view);
 	struct cu_emit *to = show->to;
-	struct cl_view_import import;
-	size_t in_use = 0;
+	char place[600], before[sizeof(place)] = "";
+	struct opened *list;
+	size_t n;
 
 	if (!show->process->imported && !to->json)
 		return;
+	n = read_opened(show, &list);
 	cu_emit_open(to, "imports", '[');
-	for (uint32_t i = 0; i < n; i++) {
-		char id[32], size[24], line[200];
+	for (size_t i = 0; i < n && (to->json || i < LISTED); i++) {
+		const struct cl_view_import *import = &list[i].import;
+		char id[32], size[24], age[24], line[700];
 
-		if (!cl_view_import(&show->view, i, &import))
-			continue;
-		if (in_use++ >= LISTED && !to->json)
-			continue;
-		cu_block_id(id, import.file_id, import.record);
+		cu_block_id(id, import->file_id, import->record);
 		if (to->json) {
-			cu_emit_open(to, NULL, '{');
-			cu_emit_text(to, "id", import.file_id ? id : NULL);
-			cu_emit_hex(to, "address", import.key);
-			cu_emit_bytes(to, "size", import.size);
-			cu_emit_number(to, "opens", import.opens);
-			cu_emit_number(to, "exporter", import.exporter_pid);
-			cu_emit_close(to, '}');
+			say_opened_json(show, &list[i], id);
 			continue;
 		}
-		cu_bytes_long(size, import.size);
-		snprintf(line, sizeof(line), "%-15s %10s  at 0x%" PRIx64 ", of process %u",
-			 import.file_id ? id : "unmanaged",
-			 import.kind == CL_EVENT ? "event" : import.size ? size : "unknown", import.key,
-			 import.exporter_pid);
+		cu_bytes_long(size, import->size);
+		cu_duration(age, show->scan->now > import->since ? show->scan->now - import->since : 0);
+		snprintf(line, sizeof(line), "%-12s %10s  %-11s of process %u, opened %s ago",
+			 import->file_id ? id : "unmanaged",
+			 import->kind == CL_EVENT ? "event" : import->size ? size : "unknown",
+			 !list[i].block ? "-" : list[i].pinned && !list[i].block->is.freed ? "exporter-died" :
+					  cu_class_word(list[i].block->is.class), import->exporter_pid, age);
 		cu_emit_text(to, NULL, line);
+		place_of(show, import->stack, place, sizeof(place));
+		snprintf(line, sizeof(line), "  at 0x%" PRIx64 "%s%s", import->key, *place ? ", opened in " : "",
+			 !*place ? "" : strcmp(place, before) ? place : "the same line");
+		cu_emit_text(to, NULL, line);
+		snprintf(before, sizeof(before), "%s", place);
 	}
-	say_more(to, in_use);
+	say_more(to, n);
 	cu_emit_close(to, ']');
+	free(list);
+}
+
+/* What to do about what it keeps from its owners. */
+static void say_pins(const struct cu_show *show)
+{
+	const struct cu_process *p = show->process;
+	char hint[128], size[24];
+
+	cu_bytes_long(size, p->pin_bytes);
+	if (p->pins && p->state != CL_DEAD && !show->to->json) {
+		snprintf(hint, sizeof(hint), p->pins == 1 ? "close the pinned one (%s): its owner has freed it, or died" :
+			 "close the pinned %2$" PRIu64 " (%1$s): their owners have freed them, or died", size, p->pins);
+		cu_emit_text(show->to, "hint", hint);
+	}
 }
 
 /* Writes its counts so far, without zeros. */
@@ -475,6 +586,8 @@ void cu_show_process(void *data)
 	cu_emit_bytes(to, "limbo_bytes", p->limbo_bytes);
 	cu_emit_number(to, "imported", p->imported);
 	cu_emit_bytes(to, "imported_bytes", p->imported_bytes);
+	if (p->pins || to->json)
+		cu_emit_bytes(to, "pinned_bytes", p->pin_bytes);
 	say_counters(to, &p->counters);
 	if (has_file) {
 		cu_emit_bytes(to, "file_takes", p->disk);
@@ -490,4 +603,5 @@ void cu_show_process(void *data)
 		say_blocks(show);
 		say_its_imports(show);
 	}
+	say_pins(show);
 }

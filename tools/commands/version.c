@@ -6,31 +6,41 @@
 #include <stdio.h>
 
 #include "tools/commands/commands.h"
+#include "tools/common/emit.h"
+#include "tools/common/table.h"
 #include "tools/common/where.h"
 
-static void print_where(const char *what, enum cu_file file)
+static void say_where(struct cu_emit *to, const char *key, enum cu_file file)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], line[PATH_MAX + 32];
+	bool missing = cu_where(file, path, sizeof(path)) != 0;
 
-	if (cu_where(file, path, sizeof(path)))
-		printf("%-17s missing (looked for %s)\n", what, path);
-	else
-		printf("%-17s %s\n", what, path);
+	snprintf(line, sizeof(line), missing ? "missing (looked for %s)" : "%s", path);
+	cu_emit_text(to, key, missing && to->json ? NULL : line);
 }
 
 static int version(const struct cu_command *command, int argc, char **argv)
 {
-	int got = cu_getopt(command, argc, argv);
+	struct cu_format format = { .json = false };
+	struct cu_emit to = { .json = false };
+	int got;
 
-	if (got != CU_DONE)
-		return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
-	printf("%-17s %s\n", "culimbo", PACKAGE_VERSION);
-	print_where("library", CU_LIBRARY);
-	print_where("simulated driver", CU_SIMULATED_DRIVER);
+	while ((got = cu_getopt(command, argc, argv)) != CU_DONE)
+		if (!cu_format_option(&format, got))
+			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
+	to.json = format.json;
+	cu_emit_open(&to, NULL, '{');
+	cu_emit_text(&to, to.json ? "version" : "culimbo", PACKAGE_VERSION);
+	say_where(&to, "library", CU_LIBRARY);
+	say_where(&to, "simulated_driver", CU_SIMULATED_DRIVER);
+	cu_emit_close(&to, '}');
 	return CU_OK;
 }
 
-static const struct cu_option options[] = { { .name = NULL } };
+static const struct cu_option options[] = {
+	CU_JSON_OPTION,
+	{ .name = NULL },
+};
 
 const struct cu_command cu_version = {
 	.name = "version",

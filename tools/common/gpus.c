@@ -196,9 +196,9 @@ void cu_gpu_say(const struct cu_gpu *gpu, char *to, size_t size)
 			 gpu->uuid[2], gpu->uuid[3]);
 	/* say why there are no numbers */
 	if (!gpu->known)
-		snprintf(to, size, "%s   limbo takes %s   used and free are not known: %s", which, limbo,
+		snprintf(to, size, "%s   limbo takes %s (2 MiB pages)   used and free are not known: %s", which, limbo,
 			 *not_asked ? "no libnvidia-ml.so.1" : "libnvidia-ml.so.1 does not list it");
 	else
-		snprintf(to, size, "%s   limbo takes %s%s%s", which, limbo,
+		snprintf(to, size, "%s   limbo takes %s (2 MiB pages)%s%s", which, limbo,
 			 gpu->name[0] ? "   " : "", gpu->name);
 }

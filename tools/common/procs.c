@@ -48,6 +48,26 @@ int cu_proc_maps(pid_t pid)
 	return error ? -error : maps;
 }
 
+bool cu_proc_driver(pid_t pid, char *to, size_t size)
+{
+	FILE *f = open_of(pid, "maps");
+	size_t room = 0;
+	char *line = NULL;
+	bool found = false;
+
+	while (f && !found && getline(&line, &room, f) > 0) {
+		const char *path = strchr(line, '/'), *name = strrchr(line, '/');
+
+		line[strcspn(line, "\n")] = 0;
+		found = name && !strncmp(name, "/libcuda.so", 11) &&
+			(size_t)snprintf(to, size, "/proc/%d/root%s", (int)pid, path) < size;
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return found;
+}
+
 uint64_t cu_proc_start(pid_t pid)
 {
 	FILE *f = open_of(pid, "stat");

@@ -23,6 +23,11 @@ enum {
  * (another user's).
  */
 int cu_proc_maps(pid_t pid);
+/*
+ * Stores the path by which this process can open the file of CUDA's driver that @pid has mapped.
+ * Returns false if there is none.
+ */
+bool cu_proc_driver(pid_t pid, char *to, size_t size);
 /* Returns when @pid began, in clock ticks since boot; 0: it is gone, or a zombie. */
 uint64_t cu_proc_start(pid_t pid);
 /*

@@ -96,7 +96,9 @@ int cu_draw_parts(int *y, int x, int how, const char *text)
 
 		snprintf(part, sizeof(part), "%.*s", end ? (int)(end - text) : (int)strlen(text), text);
 		x += x ? BETWEEN : 0;
-		if (x && x + (int)cu_width(part) > COLS && LINES > FEW_LINES) {
+		if (x && x + (int)cu_width(part) > COLS) {
+			if (LINES <= FEW_LINES)
+				return x; /* nothing is better than half a word */
 			++*y;
 			x = FURTHER_IN;
 		}

@@ -20,7 +20,8 @@ void cu_draw_blank(int y, int how);
 int cu_draw(int y, int x, int width, int how, const char *text);
 /*
  * Draws @text, whose parts have three blanks between them, behind column @x of line *@y.  A part
- * that does not fit begins the next line, which *@y then is, unless the screen has few lines.
+ * that does not fit begins the next line, which *@y then is; on a screen of few lines nothing from
+ * there on is drawn.
  * Returns the column after it.
  */
 int cu_draw_parts(int *y, int x, int how, const char *text);

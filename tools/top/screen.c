@@ -248,8 +248,11 @@ static void draw_screen(uint64_t delay, const char *asking, bool help)
 		x = cu_draw(LINES - 1, x, COLS, PLAIN, asking);
 		move(LINES - 1, x < COLS ? x : COLS - 1);
 	} else {
-		cu_draw(LINES - 1, 0, COLS, DIM,
-		     "q quit   Enter details   g collect   / filter   l b h e i n a p c sort   ? help");
+		/* what does not fit goes below the screen */
+		int last = LINES - 1;
+
+		cu_draw_parts(&last, 0, DIM,
+			      "q quit   ? help   Enter details   g collect   / filter   l b h e i n a p c sort");
 		if (cu_live.rows > (size_t)visible && COLS > 100) {
 			snprintf(text, sizeof(text), "%zu-%zu of %zu", cu_live.first + 1,
 				 cu_live.first + (size_t)visible, cu_live.rows);
