@@ -50,12 +50,14 @@ void cl_report_shown(const struct cl_report *report, const struct cl_view *view,
 	while (from < to && owner_of_frame(view, stack, from) != THE_PROGRAM)
 		from++;
 	/*
-	 * The C library calls main(), and _start calls the C library.  A walk that was cut short may
-	 * end anywhere: there what the C library has called back may be called by main().
+	 * The C library calls main(), and _start calls the C library.  A stack of a culimbo that did not note
+	 * whether it ends at _start may have been cut short where the C library was called, by what main() calls.
 	 */
-	if (depth < cl_options.stack.number && to - from > 2 &&
-	    owner_of_frame(view, stack, to - 1) == THE_PROGRAM &&
-	    owner_of_frame(view, stack, to - 2) == C_LIBRARY)
+	if (cl_view_stack_is_from_start(view, stack) ?
+		    to - from > 1 :
+		    depth < cl_options.stack.number && to - from > 2 &&
+			    owner_of_frame(view, stack, to - 1) == THE_PROGRAM &&
+			    owner_of_frame(view, stack, to - 2) == C_LIBRARY)
 		to--;
 	while (to > from && owner_of_frame(view, stack, to - 1) == C_LIBRARY)
 		to--;
