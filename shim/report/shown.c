@@ -16,19 +16,26 @@ bool cl_report_is_inner(const char *path)
 	return false;
 }
 
-enum owner { THE_PROGRAM, C_LIBRARY, A_GO_BETWEEN /* between the program and the driver */ };
-
-static enum owner owner_of(const char *path)
+bool cl_report_is_c_library(const char *path)
 {
 	static const char *const c[] = { "libc.so", "libc-", "libpthread", "ld-linux", "ld-musl" };
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 
-	if (cl_report_is_inner(path) || !strncmp(name, "libffi.so", 9))
-		return A_GO_BETWEEN;
 	for (unsigned int i = 0; i < sizeof(c) / sizeof(c[0]); i++)
 		if (!strncmp(name, c[i], strlen(c[i])))
-			return C_LIBRARY;
-	return THE_PROGRAM;
+			return true;
+	return false;
+}
+
+enum owner { THE_PROGRAM, C_LIBRARY, A_GO_BETWEEN /* between the program and the driver */ };
+
+static enum owner owner_of(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	if (cl_report_is_inner(path) || !strncmp(name, "libffi.so", 9))
+		return A_GO_BETWEEN;
+	return cl_report_is_c_library(path) ? C_LIBRARY : THE_PROGRAM;
 }
 
 static enum owner owner_of_frame(const struct cl_view *view, uint32_t stack, unsigned int index)
