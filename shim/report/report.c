@@ -229,6 +229,8 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 		item.after_free = f->when - f->other_when;
 	if (key.class == CL_REPORT_CLASSES)
 		return;
+	if (key.class == CL_REPORT_OPENED_AFTER_FREE)
+		key.result = f->result;
 	if (cl_finding_is_note(f->kind)) {
 		key.made = f->made;
 		key.call = f->call;

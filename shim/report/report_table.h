@@ -30,7 +30,7 @@ struct cl_report_group {
 	bool others; /* for all of its class and kind that found no room in the table */
 	uint64_t place[2]; /* of the two stacks: see place.h */
 	uint32_t pid, file_id; /* of the other process */
-	uint32_t result; /* of refusals: the driver's CUresult */
+	uint32_t result; /* of notes, and of what was opened after its free: the driver's CUresult */
 
 	uint32_t stack[2]; /* those of the first that was added */
 	bool suppressed;
