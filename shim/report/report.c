@@ -544,6 +544,10 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 
 		if (!cl_view_block(report->view, r, &block))
 			continue;
+		if (block.exported + report->view->region.header->grace >= report->now) {
+			report->sums.fresh++;
+			report->sums.fresh_exports += block.exports;
+		}
 		/* no context has ended, and a finding of its own says that it was given back */
 		if (block.given_back)
 			continue;
