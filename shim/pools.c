@@ -89,11 +89,15 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 {
 	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, noting->pool, data);
 
+	if (result != CUDA_SUCCESS && o->stale)
+		cl_open_observed(resolved, CL_POOL, 0, result);
 	if (result != CUDA_SUCCESS || cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
 		return result;
-	cl_open_refuse(resolved, CL_POOL);
-	if (cl_observes())
+	if (cl_observes()) {
+		cl_open_observed(resolved, CL_POOL, (uint64_t)*dptr, CUDA_SUCCESS);
 		return result;
+	}
+	cl_open_refuse(resolved, CL_POOL);
 	undo(*dptr);
 	return CUDA_ERROR_INVALID_VALUE;
 }

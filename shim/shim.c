@@ -157,8 +157,10 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 
 		if (cl_open_end(&o, &resolved, CL_MEMORY, (uint64_t)*dptr))
 			return result;
-		refusal = cl_open_refuse(&resolved, CL_MEMORY);
-		if (!cl_observes()) {
+		if (cl_observes()) {
+			cl_open_observed(&resolved, CL_MEMORY, (uint64_t)*dptr, CUDA_SUCCESS);
+		} else {
+			refusal = cl_open_refuse(&resolved, CL_MEMORY);
 			cl_driver.cuIpcCloseMemHandle(*dptr);
 			result = refusal;
 		}
@@ -166,8 +168,10 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 		return result;
 	}
 	cl_open_give_up(&o);
-	/* of a stale handle a finding tells already */
-	if (!o.told)
+	/* one bug, one finding */
+	if (o.stale)
+		cl_open_observed(&resolved, CL_MEMORY, 0, result);
+	else
 		cl_refused_open(&resolved, &handle, result);
 	return result;
 }
@@ -193,11 +197,15 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 
 		if (cl_open_end(&o, &resolved, CL_EVENT, (uint64_t)(uintptr_t)*event))
 			return result;
-		refusal = cl_open_refuse(&resolved, CL_EVENT);
-		if (!cl_observes()) {
+		if (cl_observes()) {
+			cl_open_observed(&resolved, CL_EVENT, (uint64_t)(uintptr_t)*event, CUDA_SUCCESS);
+		} else {
+			refusal = cl_open_refuse(&resolved, CL_EVENT);
 			cl_driver.cuEventDestroy_v2(*event);
 			result = refusal;
 		}
+	} else if (o.stale) {
+		cl_open_observed(&resolved, CL_EVENT, 0, result);
 	}
 	cl_open_give_up(&o);
 	if (result == CUDA_ERROR_INVALID_CONTEXT && cl_open_is_of_namesake(&resolved))

@@ -121,6 +121,21 @@ static void record_put(struct cl_blocks *blocks, uint32_t record)
 	blocks->records.free[blocks->records.free_n++] = record;
 }
 
+void cl_block_rest_record_locked(struct cl_blocks *blocks, uint32_t record)
+{
+	uint32_t n = blocks->records.free_n, *place;
+
+	/* it may be free for good */
+	if (!n || blocks->records.free[n - 1] != record)
+		return;
+	place = &blocks->freed.resting[blocks->freed.rested % CL_RECORDS_RESTING];
+	if (blocks->freed.rested++ < CL_RECORDS_RESTING)
+		blocks->records.free_n--;
+	else
+		blocks->records.free[n - 1] = *place;
+	*place = record;
+}
+
 /* -------------------------------------------------------------------- blocks */
 static size_t size_of(enum cl_kind kind)
 {

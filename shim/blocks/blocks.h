@@ -84,6 +84,8 @@ struct cl_pool_block {
  */
 enum { CL_IMPORTED = 0 };
 
+enum { CL_RECORDS_RESTING = 256 };
+
 struct cl_blocks {
 	struct cl_region *region; /* has their records */
 	struct cl_table table[CL_KINDS]; /* by enum cl_kind; that of CL_IMPORTED has no blocks */
@@ -99,6 +101,10 @@ struct cl_blocks {
 	struct cl_address_filter filter;
 	struct cl_device_entries devices;
 	struct cl_block **by_record[CL_CHUNKS];
+	struct {
+		uint32_t resting[CL_RECORDS_RESTING]; /* a ring */
+		uint64_t rested; /* how many were ever put there */
+	} freed;
 };
 /* What @blocks, an lvalue, begins as: with records in @region_, and @bits_, all zeros, for its filter. */
 #define CL_BLOCKS_BEGIN(blocks, region_, bits_)                                     \
@@ -178,6 +184,12 @@ void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block);
 /* Calls @each for all blocks of @kind in the table, in no order.  It may delete its block, and add none. */
 void cl_block_each(struct cl_blocks *blocks, enum cl_kind kind,
 		   void (*each)(struct cl_block *block, void *data), void *data);
+
+/*
+ * @record has just become free: has it rest until CL_RECORDS_RESTING others have.  While it does, who opens
+ * a handle of its block too late finds when and where that was freed.
+ */
+void cl_block_rest_record_locked(struct cl_blocks *blocks, uint32_t record);
 
 /* Returns the first record that was never used: those from there on are free, or have no memory. */
 uint32_t cl_block_records_locked(const struct cl_blocks *blocks);

@@ -27,12 +27,12 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 				      .when = about->at,
 				      .other_when = about->when,
 				      .until = about->until,
+				      .result = about->result,
 				      .exporter_gone = about->exporter_gone };
 
 	if (cl_finding_is_note(kind)) {
 		finding.made = about->made;
 		finding.call = about->call;
-		finding.result = about->result;
 		finding.times = !about->more;
 		finding.bytes = about->size;
 	}
@@ -154,8 +154,10 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 		       about->until > about->at ? (unsigned long long)(about->until - about->at) / 1000 : 0);
 		break;
 	case CL_FOUND_OPENED_AFTER_FREE:
-		cl_log(CL_LOG_INFO, "import %#llx of %llu bytes was opened after process %u had freed its block", key,
-		       (unsigned long long)about->size, about->pid);
+		cl_log(CL_LOG_INFO,
+		       about->result ? "CUDA refused to open block %#llx of %llu bytes, which process %u had freed" :
+				       "import %#llx of %llu bytes was opened after process %u had freed its block",
+		       key, (unsigned long long)about->size, about->pid);
 		break;
 	case CL_FOUND_REFUSED:
 		log_refused(about);

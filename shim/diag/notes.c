@@ -205,12 +205,12 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	struct noted *known;
 	unsigned int n = AT_ONCE;
 	uint32_t word = 0;
-	uint64_t hash;
+	uint64_t hash, head = stack->n | (cl_stack_is_from_start(stack) ? CL_STACK_FROM_START : 0);
 	bool full;
 
 	cl_lock(&cl_exports_lock);
 	begin_locked(importer);
-	known = find_noted_locked(stack->n, stack->frame, stack->n, &hash);
+	known = find_noted_locked(head, stack->frame, stack->n, &hash);
 	if (known)
 		word = known->at;
 	full = notes.words.full;
@@ -228,7 +228,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 		for (unsigned int i = 0; i < n; i++)
 			note_module_locked(&modules[i]);
 		if (n < AT_ONCE)
-			word = note_words_locked(stack->n, stack->frame, stack->n);
+			word = note_words_locked(head, stack->frame, stack->n);
 		cl_unlock(&cl_exports_lock);
 	}
 	if (word)
@@ -281,17 +281,19 @@ static uint64_t python_word_locked(const char *function, const char *file, unsig
  */
 static uint32_t note_with_python_locked(uint32_t stack, const uint64_t *python, uint32_t n, bool unread)
 {
-	uint64_t words[CL_STACK_FRAMES + CL_PYTHON_FRAMES], head;
+	uint64_t words[CL_STACK_FRAMES + CL_PYTHON_FRAMES], head, start;
 	const uint64_t *from = stack < notes.words.used ? entry_of(&notes.words, stack) : NULL;
 
 	/* other processes can write there */
 	head = from ? *from : 0;
+	start = head & CL_STACK_FROM_START;
+	head -= start;
 	if (!head || head > CL_STACK_FRAMES || head >= notes.words.used - stack)
 		return 0;
 	memcpy(words, from + 1, head * sizeof words[0]);
 	memcpy(words + head, python, n * sizeof words[0]);
-	return note_words_locked(head | (uint64_t)n << CL_PYTHON_SHIFT | (unread ? CL_PYTHON_UNREAD : 0), words,
-				 (uint32_t)head + n);
+	return note_words_locked(head | start | (uint64_t)n << CL_PYTHON_SHIFT | (unread ? CL_PYTHON_UNREAD : 0),
+				 words, (uint32_t)head + n);
 }
 
 /* Not inlined: it needs much stack itself.  Returns @stack if there is no room. */
@@ -410,7 +412,9 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 	while (more < CL_PYTHON_FRAMES && cl_view_python_frame(view, stack, more, &python))
 		copy[n + more++] = python_word_locked(python.function, python.file, python.line);
 	return n ? note_words_locked((uint64_t)n << CL_FOREIGN_SHIFT | (uint64_t)more << CL_PYTHON_SHIFT |
-				     (unread ? CL_PYTHON_UNREAD : 0), copy, n + more) : 0;
+				     (unread ? CL_PYTHON_UNREAD : 0) |
+				     (cl_view_stack_is_from_start(view, stack) ? CL_STACK_FROM_START : 0),
+				     copy, n + more) : 0;
 }
 
 /* -------------------------------------------------------------------- imports */

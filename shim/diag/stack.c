@@ -8,6 +8,7 @@
  */
 #include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -111,6 +112,15 @@ __attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
 		walk.whole = true;
 	if (walk.note)
 		cl_stack_cache_end(walk.note, walk.whole, stack);
+}
+
+bool cl_stack_is_from_start(const struct cl_stack *stack)
+{
+	/* _start is the program's entry, and short: it returns to just behind its only call */
+	enum { LONGEST = 64 };
+	uint64_t entry = getauxval(AT_ENTRY);
+
+	return stack->n && entry && stack->frame[stack->n - 1] - entry < LONGEST;
 }
 
 /* --------------------------------------------------------------------- modules */

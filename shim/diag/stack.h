@@ -34,6 +34,9 @@ void cl_stack_take(struct cl_stack *stack);
 void cl_stack_name(const struct cl_stack *stack, uint32_t name);
 void cl_stack_forget_names(void);
 
+/* Returns true if the outermost frame of @stack is the program's _start. */
+bool cl_stack_is_from_start(const struct cl_stack *stack);
+
 /*
  * Finds the loaded files that @stack leads through, each once.  Leaves out the first @skip and
  * writes at most @max to @to.  Returns how many it wrote.

@@ -100,9 +100,9 @@ static CUresult freed_now(struct cl_exporter *ex, struct cl_block *block, CUresu
  */
 static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, CUresult result)
 {
-	bool tracked = block->record != CL_NO_RECORD, orphaned;
+	uint32_t stack = 0, record = block->record;
+	bool tracked = record != CL_NO_RECORD, orphaned;
 	struct cl_still_note *still = NULL;
-	uint32_t stack = 0;
 
 	if (result == CUDA_SUCCESS && tracked) {
 		stack = cl_stack_write(false);
@@ -117,6 +117,8 @@ static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, C
 			cl_record_freed_observed(ex->blocks.region, block->record);
 		}
 		orphaned = cl_limbo_forget_block_locked(ex, block);
+		if (tracked && !orphaned)
+			cl_block_rest_record_locked(&ex->blocks, record);
 	} else {
 		orphaned = not_freed_locked(ex, block);
 	}

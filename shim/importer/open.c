@@ -103,6 +103,17 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 		if (cl_view_freed(&view, resolved->stamp.record, resolved->stamp.generation, resolved->handle,
 				  &about->when, &stack))
 			about->stack = own ? stack : cl_stack_copy_locked(&view, stack);
+		/* of a handle alone nobody knows more; what the driver has opened has an address here, too */
+		if (about->when && cl_observes()) {
+			const struct cl_record *record = &region->record[resolved->stamp.record];
+
+			if (!about->key)
+				about->key = record->base;
+			if (!about->size && about->kind != CL_EVENT) {
+				about->size = record->size;
+				about->device = record->device;
+			}
+		}
 		/*
 		 * Who was killed had freed nothing.  Our own lock would look free to us, and a living
 		 * exporter loses its own when its program closes all descriptors.
@@ -114,10 +125,12 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 	cl_unlock(&cl_imports_lock);
 }
 
-CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
+static void tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
 {
 	struct cl_stamp stamp = resolved->stamp;
-	struct cl_about about = { .pid = resolved->pid,
+	struct cl_about about = { .key = key,
+				  .result = (uint32_t)result,
+				  .pid = resolved->pid,
 				  .file_id = stamp.file_id,
 				  .record = stamp.record,
 				  .generation = stamp.generation,
@@ -127,6 +140,16 @@ CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 
 	find_free(resolved, &about);
 	cl_happened(cl_observes() ? CL_FOUND_OPENED_AFTER_FREE : CL_FOUND_STALE_REFUSED, &about, stack);
+}
+
+void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
+{
+	tell_stale(resolved, kind, key, result);
+}
+
+CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
+{
+	tell_stale(resolved, kind, 0, CUDA_SUCCESS);
 	/* a refused open spoils no stream capture, as one of the driver's does not (measured) */
 	return cl_context_refusal();
 }
@@ -151,10 +174,8 @@ static bool is_damaged(const struct cl_resolved *resolved)
 /* Refuses what @o begins, or under CULIMBO_MODE=observe lets the driver decide. */
 static CUresult refuse(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
 {
-	CUresult refusal = cl_open_refuse(resolved, kind);
-
-	o->told = cl_observes();
-	return o->told ? CUDA_SUCCESS : refusal;
+	o->stale = cl_observes();
+	return o->stale ? CUDA_SUCCESS : cl_open_refuse(resolved, kind);
 }
 
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind)
@@ -307,8 +328,10 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	struct cl_about about;
 	bool there = true, late = false;
 
-	if (o->told)
+	if (o->stale) {
+		cl_open_observed(resolved, kind, key, CUDA_SUCCESS);
 		return true;
+	}
 	if (resolved->exporter_gone)
 		there = has_lost_its_file(resolved);
 	if (!there)

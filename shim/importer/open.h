@@ -55,5 +55,10 @@ bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, 
 void cl_open_give_up(const struct cl_opening *o);
 /* Reports a stale handle, and returns the driver's error for a wrong pointer. */
 CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind);
+/*
+ * Under CULIMBO_MODE=observe: reports a stale handle, which the driver has opened as @key, or has refused
+ * with @result.
+ */
+void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result);
 
 #endif

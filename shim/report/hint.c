@@ -139,8 +139,9 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		break;
 	case CL_REPORT_OPENED_AFTER_FREE:
 		snprintf(to, n,
-			 "process %u freed it before this open: free it only after the last consumer has closed it; "
-			 "%sanother block may be there by now", g->pid, cl_observes() ? "" : "without culimbo ");
+			 "process %u freed it before this open: free it only after the last consumer has closed it%s%s",
+			 g->pid, g->result ? "" : cl_observes() ? "; " : "; without culimbo ",
+			 g->result ? "" : "another block may be there by now");
 		break;
 	case CL_REPORT_EXPORTED_AFTER_FREE:
 		snprintf(to, n, "export it before %s, or keep it until its importers are done", free);

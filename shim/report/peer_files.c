@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/report/peer_files.h"
+#include "shim/report/place.h"
 
 /* At exit so many files are searched for one importer's: what others left must not delay an end. */
 enum { MOST_AT_EXIT = 1024 };
@@ -76,7 +77,8 @@ bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_
 	uint32_t stack = cl_report_holder_stack(report, g, index, &its);
 	struct cl_view_import import;
 	struct cl_view_block block;
-	uint32_t n;
+	uint32_t n, same = stack;
+	uint64_t place;
 
 	if (!stack || g->holder[index].n < 2)
 		return false;
@@ -84,11 +86,18 @@ bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_
 	if (n > report->imports_left)
 		return true;
 	report->imports_left -= n;
-	for (uint32_t i = 0; i < n; i++)
-		if (cl_view_import(its, i, &import) && import.file_id == report->process.file_id &&
-		    import.stack != stack && cl_view_block(report->view, import.record, &block) &&
-		    block.generation == import.generation && block.kind == g->kind &&
-		    block.export_stack == g->stack[0] && block.free_stack == g->stack[1])
+	place = cl_report_place_of(its, stack);
+	for (uint32_t i = 0; i < n; i++) {
+		if (!cl_view_import(its, i, &import) || import.file_id != report->process.file_id ||
+		    import.stack == stack || import.stack == same ||
+		    !cl_view_block(report->view, import.record, &block) ||
+		    block.generation != import.generation || block.kind != g->kind ||
+		    cl_report_place(report->view, block.export_stack) != g->place[0] ||
+		    cl_report_place(report->view, block.free_stack) != g->place[1])
+			continue;
+		if (cl_report_place_of(its, import.stack) != place)
 			return true;
+		same = import.stack;
+	}
 	return false;
 }

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "shim/report/peer_files.h"
+#include "shim/report/place.h"
 #include "shim/report/report_table.h"
 
 enum {
@@ -43,7 +44,7 @@ static struct cl_report_table *table_make(void)
 static bool same_group(const struct cl_report_group *a, const struct cl_report_group *b)
 {
 	return a->class == b->class && a->kind == b->kind && a->device == b->device &&
-	       a->others == b->others && a->stack[0] == b->stack[0] && a->stack[1] == b->stack[1] &&
+	       a->others == b->others && a->place[0] == b->place[0] && a->place[1] == b->place[1] &&
 	       a->pid == b->pid && a->file_id == b->file_id && a->made == b->made && a->call == b->call &&
 	       a->result == b->result && a->exporter_gone == b->exporter_gone;
 }
@@ -52,7 +53,7 @@ static uint32_t hash_of(const struct cl_report_group *g)
 {
 	uint64_t h = 0xcbf29ce484222325u;
 	uint32_t words[] = { (uint32_t)g->class | (uint32_t)g->kind << 8 | (uint32_t)g->device << 16,
-			     g->stack[0], g->stack[1], g->pid, g->file_id,
+			     (uint32_t)g->place[0], (uint32_t)g->place[1], g->pid, g->file_id,
 			     (uint32_t)g->made | (uint32_t)g->call << 8 | (uint32_t)g->exporter_gone << 16, g->result };
 
 	for (unsigned int i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -85,10 +86,14 @@ static struct cl_report_group *group_of_others(struct cl_report_table *table, co
 	return &table->group[table->size - 1];
 }
 
-static struct cl_report_group *group_get(struct cl_report_table *table, const struct cl_report_group *key)
+/* Returns the group of all that is as @key.  Sets the places of @key. */
+static struct cl_report_group *group_get(struct cl_report *report, struct cl_report_group *key)
 {
+	struct cl_report_table *table = report->table;
 	unsigned int room = table->size - (table->mapped ? 2 * CL_REPORT_CLASSES : 4);
 
+	for (int s = 0; s < 2; s++)
+		key->place[s] = cl_report_place(report->view, key->stack[s]);
 	if (!table->index) {
 		for (unsigned int i = 0; i < table->n; i++)
 			if (same_group(&table->group[i], key))
@@ -174,7 +179,7 @@ struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_re
 
 	if (is_young(report, b->freed ? b->freed : b->exported, b->size))
 		return NULL;
-	g = group_get(report->table, &key);
+	g = group_get(report, &key);
 	add_item(g, &item);
 	g->pinned += b->pinned;
 	return g;
@@ -193,7 +198,7 @@ void cl_report_add_import(struct cl_report *report, const struct cl_view_import 
 
 	if (is_young(report, import->since, import->size))
 		return;
-	g = group_get(report->table, &key);
+	g = group_get(report, &key);
 	add_item(g, &item);
 	g->stays += stays;
 }
@@ -224,6 +229,8 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 		item.after_free = f->when - f->other_when;
 	if (key.class == CL_REPORT_CLASSES)
 		return;
+	if (key.class == CL_REPORT_OPENED_AFTER_FREE)
+		key.result = f->result;
 	if (cl_finding_is_note(f->kind)) {
 		key.made = f->made;
 		key.call = f->call;
@@ -232,7 +239,7 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 			times = f->times;
 	}
 	report->table->listed[key.class] += times;
-	g = group_get(report->table, &key);
+	g = group_get(report, &key);
 	add_item(g, &item);
 	/* what an item stands for besides itself */
 	g->n += times - 1;
@@ -436,6 +443,7 @@ void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, 
 	memset(&report->sums, 0, sizeof(report->sums));
 	memset(&report->process, 0, sizeof(report->process));
 	close_peers(report);
+	cl_report_place_forget();
 	report->view = view;
 	report->now = now;
 	report->imports_left = CL_REPORT_IMPORTS;
@@ -469,8 +477,8 @@ static void merge_unknown_frees(struct cl_report_table *table)
 		    g->others)
 			continue;
 		for (unsigned int j = 0; j < table->n; j++) {
-			wanted.stack[1] = table->group[j].stack[1];
-			if (!wanted.stack[1] || !same_group(&table->group[j], &wanted))
+			wanted.place[1] = table->group[j].place[1];
+			if (!wanted.place[1] || !same_group(&table->group[j], &wanted))
 				continue;
 			merge(&table->group[j], g);
 			/* the index of groups is needed no more */
@@ -536,6 +544,10 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 
 		if (!cl_view_block(report->view, r, &block))
 			continue;
+		if (block.exported + report->view->region.header->grace >= report->now) {
+			report->sums.fresh++;
+			report->sums.fresh_exports += block.exports;
+		}
 		/* no context has ended, and a finding of its own says that it was given back */
 		if (block.given_back)
 			continue;

@@ -62,6 +62,7 @@ struct cl_report_sums {
 	uint64_t suppressed, suppressed_bytes;
 	uint64_t young, young_bytes; /* younger than min_age */
 	uint64_t live, live_bytes;   /* exported, not freed, held by nobody */
+	uint64_t fresh, fresh_exports; /* blocks whose grace runs, so that a handle may be on its way; their exports */
 	uint64_t freed_observed, freed_observed_bytes; /* counted as HELD_LIMBO, but in no limbo */
 	uint64_t findings;	     /* of `n`, those about which something should be done */
 };

@@ -28,9 +28,11 @@ struct cl_report_group {
 	uint8_t exporter_gone;	/* of stale handles */
 	uint8_t made, call;	/* of notes: enum cl_made, enum cl_noted_call */
 	bool others; /* for all of its class and kind that found no room in the table */
-	uint32_t stack[2], pid, file_id; /* pid and file of the other process */
-	uint32_t result; /* of refusals: the driver's CUresult */
+	uint64_t place[2]; /* of the two stacks: see place.h */
+	uint32_t pid, file_id; /* of the other process */
+	uint32_t result; /* of notes, and of what was opened after its free: the driver's CUresult */
 
+	uint32_t stack[2]; /* those of the first that was added */
 	bool suppressed;
 	bool freed_observed; /* HELD_LIMBO under CULIMBO_MODE=observe: the driver has it back */
 	uint64_t n, bytes, pinned, own_opens, stays;

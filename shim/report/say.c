@@ -175,12 +175,20 @@ static void say_number(struct cl_emit *e, const char *key, uint64_t value)
 	cl_emit_number(e, key, value, before, "");
 }
 
-/* Returns the number of exports if no process under culimbo has ever opened any of them, else 0. */
+/*
+ * Returns the number of exports if no process under culimbo has ever opened any of them, else 0.  While
+ * the process lives, those whose grace runs do not count: somebody may be about to open them.
+ */
 static uint64_t never_opened(const struct cl_report *report, const struct cl_report_counts *counts)
 {
+	uint64_t all = counts ? counts->exports : report->process.live_blocks + report->process.limbo_blocks;
+	uint64_t fresh = counts ? report->sums.fresh_exports : report->sums.fresh;
+
 	if (cl_view_was_opened(report->view))
 		return 0;
-	return counts ? counts->exports : report->process.live_blocks + report->process.limbo_blocks;
+	if (report->at_exit || report->process.state == CL_DEAD || report->process.state == CL_LEAVING)
+		return all;
+	return all > fresh ? all - fresh : 0;
 }
 
 /* A number that the text leaves out where it is 0. */

@@ -176,10 +176,16 @@ static const char *other_happened(const struct cl_report_group *g)
 	return words && g->kind == CL_EVENT && !strcmp(words, "freed") ? "destroyed" : words;
 }
 
+/* Returns true if the open of @g was refused: by culimbo, or by the driver under CULIMBO_MODE=observe. */
+static bool is_refused(const struct cl_report_group *g)
+{
+	return g->class == CL_REPORT_STALE_REFUSED || (g->class == CL_REPORT_OPENED_AFTER_FREE && g->result);
+}
+
 /* Returns what happened at the first stack, or at that time. */
 static const char *happened(const struct cl_report_group *g)
 {
-	return g->class == CL_REPORT_STALE_REFUSED ? "refused" : cl_report_classes[g->class].happened;
+	return is_refused(g) ? "refused" : cl_report_classes[g->class].happened;
 }
 
 /* Of a block that was freed while it was mapped, or opened after its free: how long that was. */
@@ -237,7 +243,7 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 		if (item->generation)
 			cl_emit_number(e, "generation", item->generation, NULL, "");
 		if (item->since) {
-			cl_emit_words(e, ", %s", happened(g));
+			cl_emit_words(e, ", %s%s", happened(g), is_refused(g) && g->result ? " by CUDA" : "");
 			cl_emit_age(e, "when_ns", cl_report_age(report, item->since), " ", " ago");
 		}
 		if (item->other_since && cl_report_classes[g->class].other_happened) {
@@ -353,7 +359,7 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 	bool other_first = is_stale || g->class == CL_REPORT_OPENED_AFTER_FREE || (row->what & CL_REPORT_A_BLOCK);
 	char first[64] = "", other[64] = "";
 
-	snprintf(first, sizeof(first), is_stale ? "%s at" : "%s from", row->happened ? happened(g) : "");
+	snprintf(first, sizeof(first), is_refused(g) ? "%s at" : "%s from", row->happened ? happened(g) : "");
 	if (row->other_happened)
 		snprintf(other, sizeof(other), "%s from", other_happened(g));
 	if (other[0] && other_first)
@@ -369,6 +375,8 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 /* What only notes have: for JSON, since the title says it. */
 static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 {
+	if (g->class == CL_REPORT_OPENED_AFTER_FREE && g->result)
+		cl_emit_number(e, "result", g->result, NULL, "");
 	if (!cl_finding_is_note(cl_report_classes[g->class].kind) || g->others)
 		return;
 	cl_emit_string(e, "memory", cl_made_key(g->made), NULL, "");

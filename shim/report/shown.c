@@ -16,19 +16,26 @@ bool cl_report_is_inner(const char *path)
 	return false;
 }
 
-enum owner { THE_PROGRAM, C_LIBRARY, A_GO_BETWEEN /* between the program and the driver */ };
-
-static enum owner owner_of(const char *path)
+bool cl_report_is_c_library(const char *path)
 {
 	static const char *const c[] = { "libc.so", "libc-", "libpthread", "ld-linux", "ld-musl" };
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 
-	if (cl_report_is_inner(path) || !strncmp(name, "libffi.so", 9))
-		return A_GO_BETWEEN;
 	for (unsigned int i = 0; i < sizeof(c) / sizeof(c[0]); i++)
 		if (!strncmp(name, c[i], strlen(c[i])))
-			return C_LIBRARY;
-	return THE_PROGRAM;
+			return true;
+	return false;
+}
+
+enum owner { THE_PROGRAM, C_LIBRARY, A_GO_BETWEEN /* between the program and the driver */ };
+
+static enum owner owner_of(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	if (cl_report_is_inner(path) || !strncmp(name, "libffi.so", 9))
+		return A_GO_BETWEEN;
+	return cl_report_is_c_library(path) ? C_LIBRARY : THE_PROGRAM;
 }
 
 static enum owner owner_of_frame(const struct cl_view *view, uint32_t stack, unsigned int index)
@@ -50,12 +57,14 @@ void cl_report_shown(const struct cl_report *report, const struct cl_view *view,
 	while (from < to && owner_of_frame(view, stack, from) != THE_PROGRAM)
 		from++;
 	/*
-	 * The C library calls main(), and _start calls the C library.  A walk that was cut short may
-	 * end anywhere: there what the C library has called back may be called by main().
+	 * The C library calls main(), and _start calls the C library.  A stack of a culimbo that did not note
+	 * whether it ends at _start may have been cut short where the C library was called, by what main() calls.
 	 */
-	if (depth < cl_options.stack.number && to - from > 2 &&
-	    owner_of_frame(view, stack, to - 1) == THE_PROGRAM &&
-	    owner_of_frame(view, stack, to - 2) == C_LIBRARY)
+	if (cl_view_stack_is_from_start(view, stack) ?
+		    to - from > 1 :
+		    depth < cl_options.stack.number && to - from > 2 &&
+			    owner_of_frame(view, stack, to - 1) == THE_PROGRAM &&
+			    owner_of_frame(view, stack, to - 2) == C_LIBRARY)
 		to--;
 	while (to > from && owner_of_frame(view, stack, to - 1) == C_LIBRARY)
 		to--;

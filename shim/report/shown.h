@@ -13,4 +13,7 @@
 void cl_report_shown(const struct cl_report *report, const struct cl_view *view, uint32_t stack,
 		     unsigned int *first, unsigned int *end);
 
+/* Returns true if @path is of the C library or the loader. */
+bool cl_report_is_c_library(const char *path);
+
 #endif

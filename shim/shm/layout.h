@@ -256,6 +256,8 @@ _Static_assert(sizeof(struct cl_module) == 256, "layout 6");
  * of the first word of its text, bits 32 to 63 its line, 0 if that is not known.  Bit 24: the thread
  * may have run Python, and its frames could not be read.
  *
+ * Bit 25: the outermost frame is the program's _start, so main() and the C library lead to it.
+ *
  * A text lies among the stacks.  Of its first word, bits 0 to 15 are 0, so that it is no stack;
  * bits 16 to 31 are the number of words that follow, with the function's name in UTF-8 and
  * then the file's; bits 32 to 47 and 48 to 63 are the bytes of the two.  Equal texts are stored once.
@@ -266,6 +268,7 @@ _Static_assert(sizeof(struct cl_module) == 256, "layout 6");
 #define CL_PYTHON_TEXT 255u  /* bytes of a name */
 #define CL_PYTHON_SHIFT 16u
 #define CL_PYTHON_UNREAD (1u << 24)
+#define CL_STACK_FROM_START (1u << 25)
 #define CL_TEXT_WORDS_SHIFT 16u
 #define CL_TEXT_FUNCTION_SHIFT 32u
 #define CL_TEXT_FILE_SHIFT 48u

@@ -475,7 +475,7 @@ uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind)
 /* The first word of a stack, taken apart.  n 0: it is none, or damaged. */
 struct head {
 	unsigned int n, python;
-	bool foreign, unread;
+	bool foreign, unread, from_start;
 };
 
 static struct head head_of(const struct cl_view *view, uint32_t stack)
@@ -491,6 +491,7 @@ static struct head head_of(const struct cl_view *view, uint32_t stack)
 	head.n = (head.foreign ? word >> CL_FOREIGN_SHIFT : word) & 0xff;
 	head.python = word >> CL_PYTHON_SHIFT & 0xff;
 	head.unread = word & CL_PYTHON_UNREAD;
+	head.from_start = word & CL_STACK_FROM_START;
 	if (head.n > CL_STACK_FRAMES || head.python > CL_PYTHON_FRAMES || head.n + head.python >= words - stack)
 		head = (struct head){ .n = 0 };
 	return head;
@@ -499,6 +500,11 @@ static struct head head_of(const struct cl_view *view, uint32_t stack)
 unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack)
 {
 	return head_of(view, stack).n;
+}
+
+bool cl_view_stack_is_from_start(const struct cl_view *view, uint32_t stack)
+{
+	return head_of(view, stack).from_start;
 }
 
 static void take_module(struct cl_view_frame *frame, const struct cl_module *m)

@@ -159,6 +159,8 @@ struct cl_view_frame {
  * reads frame @index (0: the innermost), and returns false if there is none.
  */
 unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack);
+/* Returns true if the outermost frame of @stack is the program's _start. */
+bool cl_view_stack_is_from_start(const struct cl_view *view, uint32_t stack);
 bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
 			 struct cl_view_frame *frame);
 

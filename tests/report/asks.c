@@ -2,7 +2,7 @@
 /*
  * A program that calls culimbo by culimbo.h.  It shares a block with a consumer that keeps it open, frees
  * it, and then kills the consumer.  Prints the result of each call in a line.  The reports go to the
- * files that its arguments name: before it shares, text, JSON.
+ * files that its arguments name: before it shares, before the consumer has opened the block, text, JSON.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
 	collect = (culimbo_collect_fn *)dlsym(RTLD_DEFAULT, "culimbo_collect");
 	report = (culimbo_report_fn *)dlsym(RTLD_DEFAULT, "culimbo_report");
 	stats = (culimbo_stats_fn *)dlsym(RTLD_DEFAULT, "culimbo_stats");
-	if (argc != 4 || !collect || !report || !stats || pipe(down) || pipe(up))
+	if (argc != 5 || !collect || !report || !stats || pipe(down) || pipe(up))
 		return 2;
 	consumer = fork();
 	use_gpu();
@@ -93,13 +93,14 @@ int main(int argc, char **argv)
 	say_stats("before");
 	CHECK(cuMemAlloc(&block, BYTES));
 	CHECK(cuIpcGetMemHandle(&handle, block));
+	report_to(argv[2], NULL);
 	pass(down[1], &handle, sizeof handle);
 	receive(up[0], &word, 1);
 	CHECK(cuMemFree(block));
 	say_stats("held");
 	printf("collect: %d\n", collect());
-	report_to(argv[2], "text");
-	report_to(argv[3], "jsonl");
+	report_to(argv[3], "text");
+	report_to(argv[4], "jsonl");
 	wrong();
 	kill(consumer, SIGKILL);
 	waitpid(consumer, NULL, 0);

@@ -78,16 +78,28 @@ groups() {
 @test "a block that is opened after its free is one finding, and the driver's refusal is not another" {
 	CULIMBO_GRACE=50ms observed 2 "$P/frees_early"
 	groups 1
-	grep -Eq '^  STALE: process [0-9]+ had freed 2 blocks before process [0-9]+ opened them$' text
+	grep -Eq '^  STALE: process [0-9]+ had freed 2 blocks \(2 MiB\) before process [0-9]+ opened them$' text
 	has text "freed from"
-	has text "    culimbo would have kept these blocks for CULIMBO_GRACE after the last export, and refused these opens after that"
+	# each with what the driver did and when the block was freed, though its exporter has made others since
+	grep -Eq '^    (0x[0-9a-f]+, 1 MiB, (opened|refused by CUDA) [0-9]+ ms ago, [0-9]+ ms after its free; ){2}device 0$' text
+	has text "    culimbo would have refused these opens"
+	observed 2 "$P/frees_early"
+	groups 1
+	has text "    culimbo would have kept these 2 MiB for CULIMBO_GRACE after the last export, and refused these opens after that"
 	# the driver refuses the second one: nothing of it is said again
 	fails=3 observed 2 "$P/one_place" two
 	groups 2
 	lacks text REFUSED
-	has text "would have kept this block for CULIMBO_GRACE"
+	grep -Eq '^    0x[0-9a-f]+, 4 MiB, refused by CUDA [0-9]+ ms ago, [0-9]+ [mu]s after its free; device 0$' text
+	has text "    refused at"
+	lacks text "another block may be there"
+	has text "would have kept these 4 MiB for CULIMBO_GRACE"
 	CULIMBO_GRACE=0 fails=3 observed 2 "$P/one_place" two
 	has text "    culimbo would have refused this open"
+	"$C" check --observe --simulate --json --output json -- "$P/one_place" two || [ $? -eq 3 ]
+	valid json
+	jq -e -s 'any(.[]; .class == "opened-after-free" and .result > 0 and .bytes == 4194304 and
+		(.items[0] | .address and .after_free_ns > 0))' json
 }
 
 @test "check --observe is check with CULIMBO_MODE=observe: the program's results are the bare driver's" {

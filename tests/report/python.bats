@@ -154,6 +154,20 @@ found() {
 	has known 'stack:^load_batch$;'
 }
 
+@test "one line of Python is one place, also where the interpreter runs it in several ways" {
+	unset CULIMBO_DIR
+	for python in $(pythons); do
+		status=0
+		"$C" check --simulate --output text -- "$python" "$S/trainer.py" || status=$?
+		[ "$status" -eq 99 ]
+		[ "$(grep -cE '^  [A-Z]+: ' text)" -eq 1 ] || {
+			cat text
+			return 1
+		}
+		grep -Eq '^  LEAK: process [0-9]+ never closed 2 blocks \(8 MiB\)' text
+	done
+}
+
 @test "the structures of Python 3.14, as 3.14.10 has them; for an unknown version nothing is read" {
 	"$C" run --simulate -- "$top_builddir/tests/report/fake_python" 3.14.10 2> err
 	has err " inner (fake.py:15)"

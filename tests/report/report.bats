@@ -498,7 +498,7 @@ load common.bash
 
 @test "a program uses culimbo.h: it collects, gets a report, and gets the counts" {
 	CULIMBO_GRACE=0 CULIMBO_COLLECTOR=inline CULIMBO_REPORT=off CULIMBO_DIR="$D/limbo" \
-		"$C" run --simulate -- "$P/asks" nothing text json > said 2> err
+		"$C" run --simulate -- "$P/asks" nothing early text json > said 2> err
 	[ ! -s err ] || {
 		cat err
 		false
@@ -510,6 +510,7 @@ before: result 0, exports 0 opens 0 kept 0 returned 0 (0 bytes) limbo 0 held 0 (
 consumer: opens 1, open 1, 4194304 bytes
 held: result 0, exports 1 opens 0 kept 1 returned 0 (0 bytes) limbo 1 held 1 (4194304 bytes) open 0 dead 0 findings 0
 collect: 0
+report early: 0
 report text: 0
 report json: 0
 wrong: -22 -9 -22 -22
@@ -520,6 +521,13 @@ after: result 0, exports 1 opens 0 kept 1 returned 1 (4194304 bytes) limbo 0 hel
 EOF
 	diff <(sort want) <(sort said)
 	has nothing "it shared no GPU memory"
+	has early "exported, none ever opened under culimbo: 1"
+	# while its grace runs somebody may be about to open it
+	CULIMBO_REPORT=off CULIMBO_DIR="$D/limbo" "$C" run --simulate -- "$P/asks" nothing early text json > said
+	has early "exported, not freed, held by nobody: 1"
+	lacks early "none ever opened"
+	CULIMBO_REPORT=off CULIMBO_GRACE=0 CULIMBO_COLLECTOR=inline CULIMBO_DIR="$D/limbo" \
+		"$C" run --simulate -- "$P/asks" nothing early text json > said
 	has text "4 MiB"
 	has text "asks.c:$(line asks.c 'CHECK(cuMemFree')" || "$C" report text > named
 	valid json

@@ -177,6 +177,27 @@ load common.bash
 	kill -9 "$exporter" "$importer"
 }
 
+@test "stacks end at main(), also those that just fill CULIMBO_STACK" {
+	export CULIMBO_DIR="$D/limbo"
+	# five frames of the program, two of the C library, and _start
+	for frames in 5 6 7 8 9 40; do
+		CULIMBO_STACK=$frames CULIMBO_REPORT_FORMAT=both "$C" run --simulate -- "$P/one_place" two 2> text
+		sed -n '/^  LEAK: .* never closed/,/^{/p' text > finding
+		[ "$(grep -c '^      #' finding)" -eq 5 ]
+		if grep '^      #' finding | grep -q 'libc\.so'; then false; fi
+		# JSON has them all
+		want=$((frames < 8 ? frames : 8))
+		sed -n '/^{/p' text | jq -e -s --argjson want "$want" \
+			'any(.[]; .class == "not-closed" and (.stack | length) == $want)'
+	done
+	# a command need not have the CULIMBO_STACK of the process it looks at
+	CULIMBO_STACK=40 start 20 2
+	"$C" report > text
+	grep -q '^      #1 ' text
+	if grep '^      #' text | grep -q 'libc\.so\|_start'; then false; fi
+	kill -9 "$exporter" "$importer"
+}
+
 @test "stacks begin in the program's code: frames between it and the driver are left out" {
 	cat > twice.py <<-'END'
 		import ctypes

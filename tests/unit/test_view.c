@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "shim/base/options.h"
+#include "shim/report/place.h"
 #include "shim/shm/slot.h"
 #include "shim/shm/view.h"
 
@@ -345,6 +346,60 @@ static void python_frames_are_read_back(void **state)
 	drop_region(&r);
 }
 
+/* Stacks of the same Python frames are of one place, whatever way the interpreter took. */
+static void a_place_does_not_depend_on_the_interpreter(void **state)
+{
+	enum { FRAMES = 4, WORDS = 1 + FRAMES + 1, N = 7, TEXT = 1 + N * WORDS };
+	enum { EXTENSION = 0x1100, PYTHON = 0x2100, PYTHON_2 = 0x2200, LIBC = 0x3100, JIT = 0x9000 };
+	static const struct {
+		uint64_t frame[FRAMES], line, more;
+		bool python;
+	} of[N] = {
+		{ { EXTENSION, PYTHON, PYTHON_2, LIBC }, 12, 0, true },
+		{ { EXTENSION, PYTHON_2, LIBC, LIBC + 4 }, 12, 0, true },
+		{ { EXTENSION, PYTHON, PYTHON_2, LIBC }, 13, 0, true },		       /* another line */
+		{ { EXTENSION + 4, PYTHON, PYTHON_2, LIBC }, 12, 0, true },	       /* other code of C */
+		{ { JIT, PYTHON, PYTHON_2, LIBC }, 12, 0, true },
+		{ { EXTENSION, PYTHON, PYTHON_2, LIBC }, 12, CL_PYTHON_UNREAD, true }, /* more, which is not known */
+		{ { EXTENSION, PYTHON, PYTHON_2, LIBC }, 0, 0, false },
+	};
+	struct cl_module modules[] = {
+		{ .start = 0x1000, .end = 0x2000, .path = "/usr/lib/python3/extension.so" },
+		{ .start = 0x2000, .end = 0x3000, .path = "/usr/lib/libpython3.13.so.1.0" },
+		{ .start = 0x3000, .end = 0x4000, .path = "/lib/libc.so.6" },
+	};
+	uint64_t words[TEXT + 3] = { 0 };
+	struct cl_region r = make_region();
+	struct cl_view view = view_of(&r);
+
+	for (unsigned int i = 0; i < N; i++) {
+		uint64_t *at = words + 1 + i * WORDS;
+
+		at[0] = FRAMES | of[i].more | (of[i].python ? 1 << CL_PYTHON_SHIFT : 0);
+		memcpy(at + 1, of[i].frame, sizeof of[i].frame);
+		at[1 + FRAMES] = of[i].python ? TEXT | of[i].line << 32 : 0;
+	}
+	words[TEXT] = 2 << CL_TEXT_WORDS_SHIFT | 4ull << CL_TEXT_FUNCTION_SHIFT | 5ull << CL_TEXT_FILE_SHIFT;
+	memcpy(&words[TEXT + 1], "loada.pyx", 9);
+	put(&r, CL_AT_MODULES, modules, sizeof modules);
+	put(&r, CL_AT_STACKS, words, sizeof words);
+	atomic_store(&r.header->modules, 3);
+	atomic_store(&r.header->stack_words, TEXT + 3);
+	for (unsigned int i = 0; i < N; i++)
+		for (unsigned int j = 0; j < N; j++)
+			assert_true((cl_report_place_of(&view, 1 + i * WORDS) == cl_report_place_of(&view, 1 + j * WORDS)) ==
+				    (i == j || i + j == 1));
+	assert_int_equal(cl_report_place_of(&view, 0), 0);
+	/* what is remembered is of one view */
+	assert_true(cl_report_place(&view, 1) == cl_report_place_of(&view, 1));
+	words[1 + WORDS - 1] += 1ull << 32;
+	put(&r, CL_AT_STACKS, words, sizeof words);
+	assert_false(cl_report_place(&view, 1) == cl_report_place_of(&view, 1));
+	cl_report_place_forget();
+	assert_true(cl_report_place(&view, 1) == cl_report_place_of(&view, 1));
+	drop_region(&r);
+}
+
 /* --------------------------------------------------------------- trusting nothing */
 static void lies_in_a_file_lead_nowhere_and_take_no_memory(void)
 {
@@ -491,6 +546,7 @@ int main(void)
 		cmocka_unit_test(a_holder_is_named_and_told_dead_or_alive),
 		cmocka_unit_test(imports_findings_and_stacks_are_read_back),
 		cmocka_unit_test(python_frames_are_read_back),
+		cmocka_unit_test(a_place_does_not_depend_on_the_interpreter),
 		cmocka_unit_test(lies_lead_nowhere),
 		cmocka_unit_test(what_is_open_already_is_not_opened_again),
 		cmocka_unit_test(a_look_at_the_dead_writes_nothing),
