@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The front door for blocks of pools that are shared by pointer: see shim.h, and shim.c for the rest. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/door.h"
+#include "shim/driver/made.h"
 #include "shim/exporter/pool.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
@@ -83,13 +85,37 @@ static void undo(CUdeviceptr address)
 		cl_driver.cuMemFree_v2(address);
 }
 
+/*
+ * The pool that a block was imported from last, and in bits 56 to 63 the device of its memory.  Reports alone
+ * use the device, so a handle that another pool has got past our hooks does no harm.
+ */
+static _Atomic uint64_t last_pool;
+enum { POOL_BITS = 56 };
+
+/* Returns the device of @pool, of which the driver has just mapped @address. */
+static inline int device_of(CUmemoryPool pool, CUdeviceptr address)
+{
+	uint64_t name = (uint64_t)(uintptr_t)pool & (UINT64_MAX >> (64 - POOL_BITS));
+	uint64_t last = atomic_load_explicit(&last_pool, memory_order_relaxed);
+
+	if (__builtin_expect((last ^ name) << (64 - POOL_BITS) || !name, 0)) {
+		last = name | (uint64_t)(uint8_t)cl_pool_memory_device(address) << POOL_BITS;
+		atomic_store_explicit(&last_pool, last, memory_order_relaxed);
+	}
+	return (int)(last >> POOL_BITS);
+}
+
 /* Imports what @o has begun, and has @noting's turn.  The caller ends @o and the turn unless the turn is ended. */
 static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
 			       CUmemPoolPtrExportData *data, struct cl_pool_noting *noting)
 {
 	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, noting->pool, data);
 
-	if (result != CUDA_SUCCESS || cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!resolved->again)
+		o->device = device_of(noting->pool, *dptr);
+	if (cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
 		return result;
 	cl_open_refuse(resolved, CL_POOL);
 	if (cl_observes())
@@ -213,6 +239,8 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 	enum cl_own_pool_end end = CL_OWN_POOL_NOW;
 	CUresult result;
 
+	/* another pool may get its handle */
+	atomic_store_explicit(&last_pool, 0, memory_order_relaxed);
 	if (shares) {
 		cl_lock(&cl_exports_lock);
 		end = cl_own_pool_destroy(&cl_exporter.blocks.own_pools, (uint64_t)(uintptr_t)pool, &own);

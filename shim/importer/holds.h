@@ -45,7 +45,6 @@ struct cl_mapping {
 /* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
 struct cl_pool_import {
 	struct cl_mapping mapping;
-	struct cl_link address; /* .in_table: in the table of imported addresses; under cl_exports_lock */
 	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
 	uint64_t turn;		/* the key of its turn, see turns.h */
 	uint64_t came;		/* the number of its newest import: each import has the next one */
@@ -53,11 +52,9 @@ struct cl_pool_import {
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */
 	bool listed;		/* it is imported, and counted */
-	bool in_table;		/* .address is, also while this waits for its next use */
 	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
 	bool covered;		/* a block of this process was exported at its address: it was unmapped past us */
 	uint32_t freed_at;	/* the stack of that free */
-	struct cl_node node;	/* while it waits for its next use */
 };
 struct cl_hold {
 	struct cl_link link;
@@ -72,7 +69,10 @@ struct cl_hold {
 	int device;	      /* of a pool's block that is open: its device, as this process counts */
 	uint64_t opens;	      /* of all its mappings */
 	uint64_t pending;     /* opens of it that are in the driver */
-	struct cl_mapping first; /* one allocation for most imports */
+	union { /* one allocation for most imports */
+		struct cl_mapping first;
+		struct cl_pool_import first_of_pool;
+	};
 };
 
 static inline uint32_t cl_hold_file(const struct cl_hold *hold)

@@ -51,25 +51,6 @@ static inline void close_counted_locked(struct cl_pool_import *import)
 	cl_count_close_locked();
 }
 
-/* Has frees of the address of @import look it up.  A program that imports in turn gets one address again. */
-static __attribute__((noinline)) void put_in_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
-{
-	cl_lock(&cl_exports_lock);
-	if (import->in_table)
-		cl_block_import_remove_locked(&ex->blocks, &import->address);
-	import->address.key = import->mapping.link.key;
-	import->in_table = true;
-	cl_block_import_add_locked(&ex->blocks, &import->address);
-	cl_unlock(&cl_exports_lock);
-}
-
-static void take_from_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
-{
-	cl_lock(&cl_exports_lock);
-	cl_block_import_remove_locked(&ex->blocks, &import->address);
-	cl_unlock(&cl_exports_lock);
-}
-
 static inline void count_locked(struct cl_exporter *ex, int by)
 {
 	uint64_t n = atomic_load_explicit(&ex->pool_imports.n, memory_order_relaxed);
@@ -77,19 +58,11 @@ static inline void count_locked(struct cl_exporter *ex, int by)
 	atomic_store_explicit(&ex->pool_imports.n, n + (uint64_t)by, memory_order_relaxed);
 }
 
-static void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+static inline void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
 	import->listed = true;
-	if (!import->in_table || import->address.key != import->mapping.link.key)
-		put_in_table_locked(ex, import);
+	cl_address_filter_add(&ex->pool_imports.filter, cl_mappings, 1u << CL_POOL, import->mapping.link.key);
 	count_locked(ex, 1);
-}
-
-static inline void unlist_locked(struct cl_exporter *ex, struct cl_pool_import *import)
-{
-	if (!cl_mapping_is_reused_locked())
-		take_from_table_locked(ex, import);
-	count_locked(ex, -1);
 }
 
 void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
@@ -183,7 +156,7 @@ unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct re
 	uint32_t stack = import->freed ? import->freed_at : cl_stack_write(true);
 
 	cl_lock(&cl_imports_lock);
-	unlist_locked(ex, import);
+	count_locked(ex, -1);
 	while (mapping->opens > 1) /* only where nothing is counted */
 		one_less_locked(import);
 	if (rest && mapping->hold) {

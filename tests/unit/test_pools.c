@@ -409,6 +409,33 @@ IN_A_CHILD(frees_of_thousands_of_imports_are_found)
 	CHECK_EQUAL(pool.unmaps, 100 * MANY);
 }
 
+static int device_of_import(CUdeviceptr at)
+{
+	const struct cl_mapping *mapping;
+	int device;
+
+	cl_lock(&cl_imports_lock);
+	mapping = cl_mapping_find_locked(CL_POOL, at);
+	device = mapping ? mapping->device : -1;
+	cl_unlock(&cl_imports_lock);
+	return device;
+}
+
+/* The driver is asked once for a pool, and again when another pool may have got its handle. */
+IN_A_CHILD(an_import_is_of_the_device_of_its_pool)
+{
+	CUmemPoolPtrExportData data;
+
+	start_pools();
+	pool.device = 3;
+	shared(&data);
+	CHECK_EQUAL(device_of_import(imported(&data)), 3);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+	pool.device = 5;
+	shared(&data);
+	CHECK_EQUAL(device_of_import(imported(&data)), 5);
+}
+
 /* ------------------------------------ who completes pending frees, and when */
 IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
 {
@@ -545,6 +572,7 @@ int main(void)
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
 		cmocka_unit_test(one_that_is_stamped_and_too_large_is_not_imported_without_its_file),
 		cmocka_unit_test(frees_of_thousands_of_imports_are_found),
+		cmocka_unit_test(an_import_is_of_the_device_of_its_pool),
 		cmocka_unit_test(a_stream_that_never_gets_there_is_asked_about_less_and_less),
 		cmocka_unit_test(without_a_file_each_call_does_what_frees_have_left),
 		cmocka_unit_test(threads_import_and_free_one_pointer),
