@@ -249,7 +249,8 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
 
 /*
  * Returns true if @dptr was never exported, and no block of a pool is imported there, as with most
- * pointers.  Takes no lock and looks at no block.  Returns false if no thread does the collector's work, because the slow path does it.
+ * pointers.  Takes no lock and looks at no block.  Returns false if no thread does the collector's work,
+ * because the slow path does it.
  */
 static bool is_none_of_ours(CUdeviceptr dptr)
 {

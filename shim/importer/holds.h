@@ -42,6 +42,15 @@ struct cl_mapping {
 	uint8_t kind;
 	bool embedded; /* it is some hold's `first` */
 };
+/* The states of a pool's import.  limbo/pool_imports.c has the table of the steps from one to another. */
+enum cl_pool_import_state {
+	CL_IMPORT_NEW,	   /* the driver has mapped it, and it is not noted yet: the first */
+	CL_IMPORT_OPEN,	   /* imported more often than freed */
+	CL_IMPORT_FREED,   /* freed as often, but some stream has not reached its free */
+	CL_IMPORT_GOING,   /* its last free is with the driver: another block may be at its address */
+	CL_IMPORT_COVERED, /* a block of this process was exported at its address: it was unmapped past us */
+	CL_IMPORT_STATES,
+};
 /* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
 struct cl_pool_import {
 	struct cl_mapping mapping;
@@ -51,10 +60,8 @@ struct cl_pool_import {
 	CUmemoryPool pool;	/* that it was imported from last */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */
-	bool listed;		/* it is imported, and counted */
-	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
-	bool covered;		/* a block of this process was exported at its address: it was unmapped past us */
-	uint32_t freed_at;	/* the stack of that free */
+	uint8_t state;		/* enum cl_pool_import_state */
+	uint32_t freed_at;	/* the stack of its last free, if it is FREED */
 };
 struct cl_hold {
 	struct cl_link link;

@@ -24,7 +24,8 @@ static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 
 	import->own.file_id = 0;
 	import->rests = 0;
-	import->stuck = import->listed = import->freed = false;
+	import->stuck = false;
+	import->state = CL_IMPORT_NEW;
 }
 
 /* Makes a mapping at @key that is not open yet.  Returns NULL if there is no memory. */
@@ -92,6 +93,12 @@ static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 		.device = (uint8_t)mapping->device });
 }
 
+/* Returns true if the driver may have mapped another block at the address of @mapping, which is being freed. */
+static inline bool is_going_import(enum cl_kind kind, const struct cl_mapping *mapping)
+{
+	return kind == CL_POOL && ((const struct cl_pool_import *)mapping)->state == CL_IMPORT_GOING;
+}
+
 struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
 			       const struct cl_opening *o, uint32_t exporter_pid)
 {
@@ -99,7 +106,7 @@ struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct
 	struct cl_mapping *mapping;
 
 	CL_CHAIN_EACH (mapping, newest, struct cl_mapping, node)
-		if (mapping->hold == hold && mapping->of.context == o->context)
+		if (mapping->hold == hold && mapping->of.context == o->context && !is_going_import(kind, mapping))
 			break;
 	if (!mapping) {
 		mapping = mapping_new_locked(kind, key, o, exporter_pid);

@@ -260,12 +260,12 @@ IN_A_CHILD(what_is_exported_at_the_address_of_an_import_is_no_import)
 	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
 	CHECK_EQUAL(state_in_pool(at), CL_BLOCK_GRACE);
 	CHECK_EQUAL(pool.unmaps, 0);
-	/* and imported again it is an import again */
+	/* and imported again it is an import again, without what was imported there before */
 	cl_driver.cuMemPoolExportPointer = pool_export;
 	CHECK_EQUAL(imported(&data), at);
 	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
 	CHECK_EQUAL(pool.unmaps, 1);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void note_import(CUdeviceptr at, const struct cl_opening *o, uint64_t key)
@@ -407,6 +407,86 @@ IN_A_CHILD(frees_of_thousands_of_imports_are_found)
 			CHECK_EQUAL(cl_memory_free(import[i]), CUDA_SUCCESS);
 	}
 	CHECK_EQUAL(pool.unmaps, 100 * MANY);
+}
+
+/* ------------------------------------------------- a free that is with the driver */
+static CUmemPoolPtrExportData of_next;
+static CUdeviceptr next_at;
+static void *import_next(void *nothing)
+{
+	next_at = imported(&of_next);
+	return nothing;
+}
+/* Before the thread that frees knows that the driver has unmapped, another imports at the same address. */
+static CUresult free_and_import_next(CUdeviceptr p)
+{
+	CUresult result = pool_free(p);
+	pthread_t thread;
+
+	cl_driver.cuMemFree_v2 = pool_free;
+	CHECK(!pthread_create(&thread, NULL, import_next, NULL));
+	CHECK(!pthread_join(thread, NULL));
+	return result;
+}
+static CUresult refuse_free(CUdeviceptr p)
+{
+	return p ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+static uint64_t opens_at(CUdeviceptr at)
+{
+	const struct cl_mapping *mapping;
+	uint64_t opens = 0;
+
+	cl_lock(&cl_imports_lock);
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, at), const struct cl_mapping, node)
+		opens += mapping->opens;
+	cl_unlock(&cl_imports_lock);
+	return opens;
+}
+
+/* Imports without a stamp have no hold, which would tell the two apart. */
+IN_A_CHILD(what_is_imported_where_a_free_is_with_the_driver_is_another)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr at;
+
+	start_pools();
+	shared(&data);
+	memset(data.reserved + CL_POOL_DRIVERS, 0xee, sizeof data.reserved - CL_POOL_DRIVERS);
+	of_next = data;
+	of_next.reserved[40] ^= 1;
+	at = imported(&data);
+	cl_driver.cuMemFree_v2 = free_and_import_next;
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(next_at, at);
+	CHECK_EQUAL(opens_at(at), 1);
+	CHECK_EQUAL(imported(&of_next), at);
+	CHECK_EQUAL(opens_at(at), 2);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 2);
+	CHECK_EQUAL(opens_at(at), 0);
+}
+
+IN_A_CHILD(an_import_whose_free_the_driver_refuses_stays)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr at;
+
+	start_pools();
+	shared(&data);
+	at = imported(&data);
+	cl_driver.cuMemFree_v2 = refuse_free;
+	CHECK_EQUAL(cl_memory_free(at), CUDA_ERROR_UNKNOWN);
+	CHECK_EQUAL(opens_at(at), 1);
+	CHECK_EQUAL(imported(&data), at);
+	cl_driver.cuMemFree_v2 = pool_free;
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 0);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
 }
 
 static int device_of_import(CUdeviceptr at)
@@ -572,6 +652,8 @@ int main(void)
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
 		cmocka_unit_test(one_that_is_stamped_and_too_large_is_not_imported_without_its_file),
 		cmocka_unit_test(frees_of_thousands_of_imports_are_found),
+		cmocka_unit_test(what_is_imported_where_a_free_is_with_the_driver_is_another),
+		cmocka_unit_test(an_import_whose_free_the_driver_refuses_stays),
 		cmocka_unit_test(an_import_is_of_the_device_of_its_pool),
 		cmocka_unit_test(a_stream_that_never_gets_there_is_asked_about_less_and_less),
 		cmocka_unit_test(without_a_file_each_call_does_what_frees_have_left),
