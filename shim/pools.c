@@ -20,25 +20,28 @@
 #include "shim/shm/pool_data.h"
 
 /* noinline: keeps its registers and its stack frame out of the fast path. */
-static __attribute__((noinline)) CUresult export_carefully(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+static __attribute__((noinline)) CUresult export_carefully(CUmemPoolPtrExportData *data, CUdeviceptr dptr,
+							   struct cl_pool_answer *answer)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 
 	if (!shares || !data)
 		return cl_driver.cuMemPoolExportPointer(data, dptr);
-	return cl_pool_export(&cl_exporter, data, dptr);
+	return cl_pool_export(&cl_exporter, data, dptr, answer);
 }
 
 CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
 	/* a cancelled thread must not end between the driver's answer and our record of it */
 	CL_CANCELLED_LATER;
+	struct cl_pool_answer answer;
 
 	/* only the long way begins to share, traces, and does the collector's work */
-	if (data && cl_watched() == CL_SHARES && !cl_self_is_copy() &&
-	    !cl_collector_is_inline(&cl_exporter.collector) && cl_pool_export_simply(&cl_exporter, data, dptr))
-		return CUDA_SUCCESS;
-	return export_carefully(data, dptr);
+	answer.asked = false;
+	if (data && cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector) &&
+	    cl_pool_export_simply(&cl_exporter, data, dptr, &answer))
+		return answer.result;
+	return export_carefully(data, dptr, &answer);
 }
 
 /* ------------------------------------------------------------------ importing */

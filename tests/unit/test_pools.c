@@ -117,6 +117,46 @@ IN_A_CHILD(without_room_for_the_stamp_a_block_is_pinned)
 	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_HELD);
 }
 
+static unsigned int times_asked;
+static CUresult refuse_export(CUmemPoolPtrExportData *data, CUdeviceptr p)
+{
+	times_asked++;
+	return CUDA_ERROR_NOT_PERMITTED;
+}
+/* As of a block that was freed past the hooks, whose address another has. */
+static CUresult export_another(CUmemPoolPtrExportData *data, CUdeviceptr p)
+{
+	CUresult result = pool_export(data, p);
+
+	times_asked++;
+	data->reserved[40] ^= 1;
+	return result;
+}
+
+IN_A_CHILD(an_export_asks_the_driver_once)
+{
+	CUmemPoolPtrExportData data, again, before;
+	CUdeviceptr p;
+
+	start_pools();
+	/* no thread collects, or each export goes the long way */
+	cl_options.collector.number = CL_COLLECTOR_THREAD;
+	p = shared(&data);
+	memset(&again, 0xee, sizeof again);
+	before = again;
+	cl_driver.cuMemPoolExportPointer = refuse_export;
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_ERROR_NOT_PERMITTED);
+	CHECK_EQUAL(times_asked, 1);
+	CHECK(!memcmp(&again, &before, sizeof again));
+	cl_driver.cuMemPoolExportPointer = export_another;
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
+	CHECK_EQUAL(times_asked, 2);
+	CHECK(memcmp(again.reserved + 56, data.reserved + 56, 8)); /* it is another block */
+	CHECK_EQUAL(cl_pool_pointer_export(&data, p), CUDA_SUCCESS);
+	CHECK_EQUAL(times_asked, 3);
+	CHECK(!memcmp(again.reserved, data.reserved, 64));
+}
+
 IN_A_CHILD(what_is_freed_in_a_capture_is_not_freed)
 {
 	CUmemPoolPtrExportData data;
@@ -640,6 +680,7 @@ int main(void)
 		cmocka_unit_test(a_block_of_a_pool_on_the_host_counts_for_no_device),
 		cmocka_unit_test(a_pool_on_the_host_that_is_full_gets_its_freed_blocks_back),
 		cmocka_unit_test(without_room_for_the_stamp_a_block_is_pinned),
+		cmocka_unit_test(an_export_asks_the_driver_once),
 		cmocka_unit_test(what_is_freed_in_a_capture_is_not_freed),
 		cmocka_unit_test(imports_are_counted),
 		cmocka_unit_test(an_import_stays_until_all_streams_are_there),
