@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The front door for blocks of pools that are shared by pointer: see shim.h, and shim.c for the rest. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/door.h"
+#include "shim/driver/made.h"
 #include "shim/exporter/pool.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
@@ -18,25 +20,28 @@
 #include "shim/shm/pool_data.h"
 
 /* noinline: keeps its registers and its stack frame out of the fast path. */
-static __attribute__((noinline)) CUresult export_carefully(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
+static __attribute__((noinline)) CUresult export_carefully(CUmemPoolPtrExportData *data, CUdeviceptr dptr,
+							   struct cl_pool_answer *answer)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 
 	if (!shares || !data)
 		return cl_driver.cuMemPoolExportPointer(data, dptr);
-	return cl_pool_export(&cl_exporter, data, dptr);
+	return cl_pool_export(&cl_exporter, data, dptr, answer);
 }
 
 CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
 	/* a cancelled thread must not end between the driver's answer and our record of it */
 	CL_CANCELLED_LATER;
+	struct cl_pool_answer answer;
 
 	/* only the long way begins to share, traces, and does the collector's work */
-	if (data && cl_watched() == CL_SHARES && !cl_self_is_copy() &&
-	    !cl_collector_is_inline(&cl_exporter.collector) && cl_pool_export_simply(&cl_exporter, data, dptr))
-		return CUDA_SUCCESS;
-	return export_carefully(data, dptr);
+	answer.asked = false;
+	if (data && cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector) &&
+	    cl_pool_export_simply(&cl_exporter, data, dptr, &answer))
+		return answer.result;
+	return export_carefully(data, dptr, &answer);
 }
 
 /* ------------------------------------------------------------------ importing */
@@ -83,6 +88,26 @@ static void undo(CUdeviceptr address)
 		cl_driver.cuMemFree_v2(address);
 }
 
+/*
+ * The pool that a block was imported from last, and in bits 56 to 63 the device of its memory.  Reports alone
+ * use the device, so a handle that another pool has got past our hooks does no harm.
+ */
+static _Atomic uint64_t last_pool;
+enum { POOL_BITS = 56 };
+
+/* Returns the device of @pool, of which the driver has just mapped @address. */
+static inline int device_of(CUmemoryPool pool, CUdeviceptr address)
+{
+	uint64_t name = (uint64_t)(uintptr_t)pool & (UINT64_MAX >> (64 - POOL_BITS));
+	uint64_t last = atomic_load_explicit(&last_pool, memory_order_relaxed);
+
+	if (__builtin_expect((last ^ name) << (64 - POOL_BITS) || !name, 0)) {
+		last = name | (uint64_t)(uint8_t)cl_pool_memory_device(address) << POOL_BITS;
+		atomic_store_explicit(&last_pool, last, memory_order_relaxed);
+	}
+	return (int)(last >> POOL_BITS);
+}
+
 /* Imports what @o has begun, and has @noting's turn.  The caller ends @o and the turn unless the turn is ended. */
 static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
 			       CUmemPoolPtrExportData *data, struct cl_pool_noting *noting)
@@ -91,7 +116,11 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 
 	if (result != CUDA_SUCCESS && o->stale)
 		cl_open_observed(resolved, CL_POOL, 0, result);
-	if (result != CUDA_SUCCESS || cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!resolved->again)
+		o->device = device_of(noting->pool, *dptr);
+	if (cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
 		return result;
 	if (cl_observes()) {
 		cl_open_observed(resolved, CL_POOL, (uint64_t)*dptr, CUDA_SUCCESS);
@@ -217,6 +246,8 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 	enum cl_own_pool_end end = CL_OWN_POOL_NOW;
 	CUresult result;
 
+	/* another pool may get its handle */
+	atomic_store_explicit(&last_pool, 0, memory_order_relaxed);
 	if (shares) {
 		cl_lock(&cl_exports_lock);
 		end = cl_own_pool_destroy(&cl_exporter.blocks.own_pools, (uint64_t)(uintptr_t)pool, &own);

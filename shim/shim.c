@@ -256,12 +256,14 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
 }
 
 /*
- * Returns true if @dptr was never exported, as most pointers were not.  Takes no lock and looks at
- * no block.  Returns false if no thread does the collector's work, because the slow path does it.
+ * Returns true if @dptr was never exported, and no block of a pool is imported there, as with most
+ * pointers.  Takes no lock and looks at no block.  Returns false if no thread does the collector's work,
+ * because the slow path does it.
  */
 static bool is_none_of_ours(CUdeviceptr dptr)
 {
-	return __builtin_expect(!cl_block_may_be(&cl_exporter.blocks.filter, dptr), 1) &&
+	return !cl_pool_import_may_be(&cl_exporter.pool_imports, dptr) &&
+	       __builtin_expect(!cl_block_may_be(&cl_exporter.blocks.filter, dptr), 1) &&
 	       !cl_collector_is_inline(&cl_exporter.collector);
 }
 

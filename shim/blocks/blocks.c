@@ -190,7 +190,8 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 	cl_table_add(&blocks->table[block->kind], &block->link);
 	block->hashed = true;
 	if (what->kind != CL_EVENT)
-		cl_address_filter_add(&blocks->filter, blocks->table, block->link.key);
+		cl_address_filter_add(&blocks->filter, blocks->table, 1u << CL_MEMORY | 1u << CL_POOL,
+				      block->link.key);
 	block->record = record_get(blocks);
 	prepared_is_used(blocks);
 	if (block->record != CL_NO_RECORD) {
@@ -204,24 +205,6 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 		atomic_fetch_add_explicit(&blocks->region->header->live_blocks, 1, memory_order_relaxed);
 	}
 	return block;
-}
-
-void cl_block_import_add_locked(struct cl_blocks *blocks, struct cl_link *link)
-{
-	cl_table_add(&blocks->table[CL_IMPORTED], link);
-	cl_address_filter_add(&blocks->filter, blocks->table, link->key);
-}
-
-void cl_block_import_remove_locked(struct cl_blocks *blocks, struct cl_link *link)
-{
-	struct cl_link **at = cl_table_bucket(&blocks->table[CL_IMPORTED], link->key);
-
-	while (*at && *at != link)
-		at = &(*at)->next;
-	if (!*at) /* @blocks has begun anew */
-		return;
-	*at = link->next;
-	blocks->table[CL_IMPORTED].n--;
 }
 
 void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)

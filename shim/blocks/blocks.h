@@ -78,17 +78,11 @@ struct cl_pool_block {
 	bool imported;		  /* somebody has imported it: see cl_block_look_for_imports() */
 };
 
-/*
- * Not a kind, but the table of addresses at which this process has imported blocks of others' pools:
- * the filter must let a free of these through, too.
- */
-enum { CL_IMPORTED = 0 };
-
 enum { CL_RECORDS_RESTING = 256 };
 
 struct cl_blocks {
 	struct cl_region *region; /* has their records */
-	struct cl_table table[CL_KINDS]; /* by enum cl_kind; that of CL_IMPORTED has no blocks */
+	struct cl_table table[CL_KINDS]; /* by enum cl_kind */
 	struct {
 		uint32_t *free; /* a stack of released records */
 		uint32_t free_n, free_size;
@@ -127,12 +121,6 @@ static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enu
  * 8 bytes, so 1 wrong handle in 2^64 passes.  Other processes can change the record's copy.
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
-/*
- * Adds @link, whose key is an address at which this process has imported a block of a pool; and takes
- * it out again.
- */
-void cl_block_import_add_locked(struct cl_blocks *blocks, struct cl_link *link);
-void cl_block_import_remove_locked(struct cl_blocks *blocks, struct cl_link *link);
 /* NULL: no block has it */
 struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record);
 

@@ -98,22 +98,32 @@ static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)
 	return is;
 }
 
-bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr)
+static inline void ask(struct cl_pool_answer *answer, CUdeviceptr dptr)
 {
-	CUmemPoolPtrExportData data;
+	memset(answer->data.reserved + CL_POOL_DRIVERS, PATTERN, sizeof answer->data.reserved - CL_POOL_DRIVERS);
+	answer->result = cl_driver.cuMemPoolExportPointer(&answer->data, dptr);
+	answer->asked = true;
+}
+
+bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr,
+			   struct cl_pool_answer *answer)
+{
+	const uint8_t *data = answer->data.reserved;
 	const struct cl_block *block;
 	uint64_t print, stamp = 0;
 
 	/* as cl_export_simply(), which says why */
 	if (!cl_block_may_be(&ex->blocks.filter, dptr) || (!cl_limbo_is_empty(ex) && is_in_limbo(ex, dptr)))
 		return false;
-	memset(data.reserved + CL_POOL_DRIVERS, PATTERN, sizeof data.reserved - CL_POOL_DRIVERS);
-	if (cl_driver.cuMemPoolExportPointer(&data, dptr) != CUDA_SUCCESS || !has_room(data.reserved))
+	ask(answer, dptr);
+	if (answer->result != CUDA_SUCCESS)
+		return true;
+	if (!has_room(data))
 		return false;
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
 	/* under the lock, so that the compiler keeps none of its words meanwhile */
-	print = cl_pool_print(data.reserved);
+	print = cl_pool_print(data);
 	if (block && block->handle == print && cl_export_is_simple_locked(block)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
 		stamp = cl_region_stamp(ex->blocks.region, block->record,
@@ -125,15 +135,16 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 	if (!stamp)
 		return false;
 	cl_count(pool_exports);
-	memcpy(to->reserved, data.reserved, CL_POOL_DRIVERS);
+	memcpy(to->reserved, data, CL_POOL_DRIVERS);
 	cl_pool_put_stamp(to->reserved, print, stamp, (uint32_t)cl_self.pid);
 	return true;
 }
 
-CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr)
+CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr,
+			struct cl_pool_answer *answer)
 {
+	const uint8_t *data = answer->data.reserved;
 	struct cl_block *block, *prepared = NULL;
-	CUmemPoolPtrExportData data;
 	struct cl_about misused;
 	uint8_t handle[64];
 	bool known, freed, room;
@@ -151,19 +162,20 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 	if (freed) {
 		cl_export_tell_after_free(&misused);
 		/* as for a pointer that the driver does not know, with what that does to a capture */
-		result = cl_driver.cuMemPoolExportPointer(&data, CL_NO_MEMORY);
+		result = cl_driver.cuMemPoolExportPointer(&answer->data, CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
 	if (!known && !prepared)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	memset(&data, PATTERN, sizeof data);
-	result = cl_driver.cuMemPoolExportPointer(&data, dptr);
+	if (!answer->asked)
+		ask(answer, dptr);
+	result = answer->result;
 	if (result != CUDA_SUCCESS) {
 		cl_export_discard(ex, prepared);
 		return result;
 	}
-	room = has_room(data.reserved);
-	cl_pool_to_handle(handle, data.reserved);
+	room = has_room(data);
+	cl_pool_to_handle(handle, data);
 	if (!room) /* as a handle whose last bytes are the driver's */
 		memset(handle + 56, 0xff, 8);
 	if (known) {
@@ -173,10 +185,10 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 		cl_unlock(&cl_exports_lock);
 	}
 	if (!known)
-		result = publish(ex, handle, data.reserved, dptr, prepared);
+		result = publish(ex, handle, data, dptr, prepared);
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_count(pool_exports);
-	put(to, data.reserved, room, handle);
+	put(to, data, room, handle);
 	return CUDA_SUCCESS;
 }

@@ -16,18 +16,28 @@
 
 struct cl_exporter;
 
+/* What the driver has answered: each export asks it once. */
+struct cl_pool_answer {
+	CUmemPoolPtrExportData data; /* has room for a stamp if bytes 48 to 63 are as they were */
+	CUresult result;
+	bool asked; /* false at first */
+};
+
 /*
- * Asks the driver for the export data of @dptr, which it writes to @data, not NULL, with our stamp.
- * Returns the driver's error; CUDA_ERROR_INVALID_VALUE, and a finding, if the program has freed the
+ * Writes the export data of @dptr to @data, not NULL, with our stamp.  The driver is asked unless
+ * cl_pool_export_simply() has: then @answer has what it said.  Returns the driver's error; CUDA_ERROR_INVALID_VALUE, and a finding, if the program has freed the
  * block; or CUDA_ERROR_OUT_OF_MEMORY, and does not ask the driver, without host memory.  @data is
  * written on success only.  Any thread; no lock of ours may be held.
  */
-CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr);
+CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr,
+			struct cl_pool_answer *answer);
 /*
- * The same for a block that was exported before and is still the same.  Returns false, and has not
- * written to @data, if it is not: then cl_pool_export() does it.  It takes one lock, twice if the
+ * The same for a block that was exported before and is still the same, or that the driver refuses to
+ * export: returns true, and @answer->result is what the program gets.  Else returns false, and has not
+ * written to @data: then cl_pool_export() does it, with the same @answer.  It takes one lock, twice if the
  * limbo has blocks, and waits for nothing under it, so no thread is cancelled there.
  */
-bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr);
+bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr,
+			   struct cl_pool_answer *answer);
 
 #endif

@@ -42,22 +42,26 @@ struct cl_mapping {
 	uint8_t kind;
 	bool embedded; /* it is some hold's `first` */
 };
+/* The states of a pool's import.  limbo/pool_imports.c has the table of the steps from one to another. */
+enum cl_pool_import_state {
+	CL_IMPORT_NEW,	   /* the driver has mapped it, and it is not noted yet: the first */
+	CL_IMPORT_OPEN,	   /* imported more often than freed */
+	CL_IMPORT_FREED,   /* freed as often, but some stream has not reached its free */
+	CL_IMPORT_GOING,   /* its last free is with the driver: another block may be at its address */
+	CL_IMPORT_COVERED, /* a block of this process was exported at its address: it was unmapped past us */
+	CL_IMPORT_STATES,
+};
 /* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
 struct cl_pool_import {
 	struct cl_mapping mapping;
-	struct cl_link address; /* .in_table: in the table of imported addresses; under cl_exports_lock */
 	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
 	uint64_t turn;		/* the key of its turn, see turns.h */
 	uint64_t came;		/* the number of its newest import: each import has the next one */
 	CUmemoryPool pool;	/* that it was imported from last */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */
-	bool listed;		/* it is imported, and counted */
-	bool in_table;		/* .address is, also while this waits for its next use */
-	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
-	bool covered;		/* a block of this process was exported at its address: it was unmapped past us */
-	uint32_t freed_at;	/* the stack of that free */
-	struct cl_node node;	/* while it waits for its next use */
+	uint8_t state;		/* enum cl_pool_import_state */
+	uint32_t freed_at;	/* the stack of its last free, if it is FREED */
 };
 struct cl_hold {
 	struct cl_link link;
@@ -72,7 +76,10 @@ struct cl_hold {
 	int device;	      /* of a pool's block that is open: its device, as this process counts */
 	uint64_t opens;	      /* of all its mappings */
 	uint64_t pending;     /* opens of it that are in the driver */
-	struct cl_mapping first; /* one allocation for most imports */
+	union { /* one allocation for most imports */
+		struct cl_mapping first;
+		struct cl_pool_import first_of_pool;
+	};
 };
 
 static inline uint32_t cl_hold_file(const struct cl_hold *hold)

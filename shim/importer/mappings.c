@@ -17,45 +17,15 @@ struct cl_table cl_mappings[] = {
 	CL_TABLE_BEGIN(cl_mappings[3]),
 };
 
-/* Freed imports of pools' blocks are kept for reuse, as holds are (holds.c). */
-#ifdef CL_FREED_IS_FREED
-enum { MOST_SPARE = 0 };
-#else
-enum { MOST_SPARE = 64 };
-#endif
-static struct cl_list spare;
-
-static struct cl_mapping *pool_import_new_locked(void)
+/* Fills in what a mapping of a pool's block has beside @mapping. */
+static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 {
-	struct cl_pool_import *import = CL_LIST_FIRST(&spare, struct cl_pool_import, node);
+	struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
-	if (import) {
-		cl_list_remove(&spare, &import->node);
-	} else {
-		import = malloc(sizeof *import);
-		if (!import)
-			return NULL;
-		import->in_table = false;
-	}
 	import->own.file_id = 0;
-	import->turn = import->rests = 0;
-	import->pool = NULL;
-	import->stuck = import->listed = import->freed = import->covered = false;
-	import->node = (struct cl_node){ NULL, NULL };
-	return &import->mapping;
-}
-
-bool cl_mapping_is_reused_locked(void)
-{
-	return spare.n < MOST_SPARE;
-}
-
-static void free_memory_locked(struct cl_mapping *mapping)
-{
-	if (mapping->kind != CL_POOL || spare.n == MOST_SPARE)
-		free(mapping);
-	else
-		cl_list_add_front(&spare, &((struct cl_pool_import *)mapping)->node);
+	import->rests = 0;
+	import->stuck = false;
+	import->state = CL_IMPORT_NEW;
 }
 
 /* Makes a mapping at @key that is not open yet.  Returns NULL if there is no memory. */
@@ -63,10 +33,9 @@ static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, co
 					     uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
-	bool embedded = hold && !hold->mapped && kind != CL_POOL;
-	struct cl_mapping *mapping = embedded	      ? &hold->first :
-				     kind == CL_POOL ? pool_import_new_locked() :
-						       malloc(sizeof *mapping);
+	bool embedded = hold && !hold->mapped;
+	struct cl_mapping *mapping = embedded ? &hold->first :
+				     malloc(kind == CL_POOL ? sizeof(struct cl_pool_import) : sizeof *mapping);
 
 	if (!mapping)
 		return NULL;
@@ -84,6 +53,8 @@ static struct cl_mapping *mapping_new_locked(enum cl_kind kind, uint64_t key, co
 	mapping->exporter_pid = hold ? hold->peer->region.header->exporter.pid : exporter_pid;
 	mapping->kind = (uint8_t)kind;
 	mapping->embedded = embedded;
+	if (kind == CL_POOL)
+		pool_import_begin_locked(mapping);
 	if (o->context)
 		cl_belongs_to(&mapping->of, o->context, &o->context->mappings);
 	return mapping;
@@ -95,7 +66,7 @@ static void mapping_delete_locked(struct cl_mapping *mapping)
 
 	cl_belongs_to_none(&mapping->of);
 	if (!mapping->embedded) {
-		free_memory_locked(mapping);
+		free(mapping);
 		return;
 	}
 	hold = (struct cl_hold *)((char *)mapping - offsetof(struct cl_hold, first));
@@ -122,6 +93,12 @@ static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 		.device = (uint8_t)mapping->device });
 }
 
+/* Returns true if the driver may have mapped another block at the address of @mapping, which is being freed. */
+static inline bool is_going_import(enum cl_kind kind, const struct cl_mapping *mapping)
+{
+	return kind == CL_POOL && ((const struct cl_pool_import *)mapping)->state == CL_IMPORT_GOING;
+}
+
 struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
 			       const struct cl_opening *o, uint32_t exporter_pid)
 {
@@ -129,7 +106,7 @@ struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct
 	struct cl_mapping *mapping;
 
 	CL_CHAIN_EACH (mapping, newest, struct cl_mapping, node)
-		if (mapping->hold == hold && mapping->of.context == o->context)
+		if (mapping->hold == hold && mapping->of.context == o->context && !is_going_import(kind, mapping))
 			break;
 	if (!mapping) {
 		mapping = mapping_new_locked(kind, key, o, exporter_pid);
@@ -310,7 +287,6 @@ void cl_imports_forget(void)
 	/* their memory is not freed, as in cl_holds_forget() */
 	for (size_t kind = 0; kind < sizeof cl_mappings / sizeof cl_mappings[0]; kind++)
 		cl_mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_mappings[kind]);
-	spare = (struct cl_list){ 0 };
 	cl_turns_forget();
 	cl_holds_forget();
 	cl_peers_forget();

@@ -52,9 +52,6 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
 			   uint32_t stack);
 
-/* Returns true if the memory of a pool's import that ends now is kept for the next, false if it is freed. */
-bool cl_mapping_is_reused_locked(void);
-
 /* Counts a close of an import, here and for others to read. */
 static inline void cl_count_close_locked(void)
 {

@@ -10,7 +10,6 @@
 #include "shim/diag/recent_closes.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
-#include "shim/driver/made.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
@@ -338,8 +337,6 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 		return false;
 	if (kind != CL_POOL)
 		current = cl_context_name_current();
-	else if (!resolved->again)
-		o->device = cl_pool_memory_device(key);
 	if (!resolved->again)
 		o->stack = cl_stack_write(true);
 	cl_lock(&cl_imports_lock);

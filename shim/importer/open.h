@@ -44,7 +44,7 @@ void cl_open_say_namesake(const struct cl_resolved *resolved);
  */
 bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key);
 /*
- * The same for a block of a pool.  Calls @also with cl_imports_lock held when the import is noted, as
+ * The same for a block of a pool, with @o->device set unless it is open here already.  Calls @also with cl_imports_lock held when the import is noted, as
  * @mapping: NULL, if there was no memory to note it.  Does not call it of what is let through though it
  * is stale (CULIMBO_MODE=observe).
  */

@@ -15,6 +15,7 @@ struct cl_exporter cl_exporter = {
 	.reap.lock = CL_LOCK_INIT(CL_RANK_REAP),
 	.collector.lock = CL_LOCK_INIT(CL_RANK_COLLECTOR),
 	.still_mapped.notes = CL_TABLE_BEGIN(cl_exporter.still_mapped.notes),
+	.pool_imports.filter.bits = &room.imported,
 };
 
 void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region,
@@ -30,6 +31,7 @@ void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region,
 	ex->reap.lock = (struct cl_lock)CL_LOCK_INIT(CL_RANK_REAP);
 	ex->collector.lock = (struct cl_lock)CL_LOCK_INIT(CL_RANK_COLLECTOR);
 	ex->still_mapped.notes = (struct cl_table)CL_TABLE_BEGIN(ex->still_mapped.notes);
+	cl_address_filter_begin(&ex->pool_imports.filter, &its->imported);
 }
 
 void cl_exporter_forget(void)

@@ -28,7 +28,7 @@ struct cl_exporter {
 };
 /* Its memory of some MiB, all zeros at first, of which it touches only what it uses. */
 struct cl_exporter_room {
-	struct cl_filter_bits bits;
+	struct cl_filter_bits bits, imported;
 	struct cl_wheel wheel[CL_WHEELS];
 };
 extern struct cl_exporter cl_exporter;

@@ -1,5 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Imports of pools' blocks: see pool_imports.h. */
+/*
+ * Imports of pools' blocks: see pool_imports.h.
+ *
+ * The states of an import, and its steps:
+ *
+ *   from       to        when
+ *   NEW        OPEN      it is noted
+ *   OPEN       OPEN      it is imported again, or freed once of several times
+ *              FREED     it is freed for the last time, while an earlier free waits for its stream
+ *              GOING     it is freed for the last time: the driver unmaps it now
+ *              COVERED   a block of this process was exported at its address
+ *   FREED      OPEN      it is imported again: its last free is only counted
+ *              GOING     the streams have reached its frees: the driver unmaps it now
+ *              COVERED   as above
+ *   GOING      OPEN      the driver has refused the free
+ *              (freed)   the driver has unmapped it
+ *   COVERED    OPEN      it is imported again: what came before is gone
+ *
+ * While an import is GOING, the driver may map another block at its address, for another thread, before
+ * this one knows that it is unmapped.  So a new import there never joins one that is GOING, but gets a
+ * mapping of its own, and a free there is of the newer one.  Only set_state() changes a state, under
+ * cl_imports_lock.  The thread that has the turn of an import makes it GOING, and keeps the turn meanwhile.
+ */
 #include <stdlib.h>
 
 #include "shim/limbo/exporter.h"
@@ -32,6 +54,28 @@ struct destroyed {
 	CUmemoryPool pool;
 };
 
+/* -------------------------------------------------------------------- the states */
+#ifdef CL_DEBUG
+#define BIT(state) (1u << CL_IMPORT_##state)
+/* The table above. */
+static const uint8_t steps[CL_IMPORT_STATES] = {
+	[CL_IMPORT_NEW] = BIT(OPEN),
+	[CL_IMPORT_OPEN] = BIT(OPEN) | BIT(FREED) | BIT(GOING) | BIT(COVERED),
+	[CL_IMPORT_FREED] = BIT(OPEN) | BIT(GOING) | BIT(COVERED),
+	[CL_IMPORT_GOING] = BIT(OPEN),
+	[CL_IMPORT_COVERED] = BIT(OPEN),
+};
+#endif
+
+static inline void set_state_locked(struct cl_pool_import *import, enum cl_pool_import_state to)
+{
+#ifdef CL_DEBUG
+	if (!(steps[import->state] >> to & 1))
+		abort(); /* in a debug build alone */
+#endif
+	import->state = (uint8_t)to;
+}
+
 /* --------------------------------------------------------------------- importing */
 /* One open of @import less; another is left. */
 static void one_less_locked(struct cl_pool_import *import)
@@ -43,31 +87,19 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
+/* All opens of @import but the last have ended past us. */
+static __attribute__((noinline)) void close_older_locked(struct cl_pool_import *import)
+{
+	while (import->mapping.opens > 1)
+		one_less_locked(import);
+}
+
 /* The program has freed one import of @import; another is left. */
 static inline void close_counted_locked(struct cl_pool_import *import)
 {
 	cl_trace_mapping(CL_TRACE_CLOSED, CL_POOL, import->mapping.link.key, import->mapping.hold);
 	one_less_locked(import);
 	cl_count_close_locked();
-}
-
-/* Has frees of the address of @import look it up.  A program that imports in turn gets one address again. */
-static __attribute__((noinline)) void put_in_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
-{
-	cl_lock(&cl_exports_lock);
-	if (import->in_table)
-		cl_block_import_remove_locked(&ex->blocks, &import->address);
-	import->address.key = import->mapping.link.key;
-	import->in_table = true;
-	cl_block_import_add_locked(&ex->blocks, &import->address);
-	cl_unlock(&cl_exports_lock);
-}
-
-static void take_from_table_locked(struct cl_exporter *ex, struct cl_pool_import *import)
-{
-	cl_lock(&cl_exports_lock);
-	cl_block_import_remove_locked(&ex->blocks, &import->address);
-	cl_unlock(&cl_exports_lock);
 }
 
 static inline void count_locked(struct cl_exporter *ex, int by)
@@ -77,19 +109,10 @@ static inline void count_locked(struct cl_exporter *ex, int by)
 	atomic_store_explicit(&ex->pool_imports.n, n + (uint64_t)by, memory_order_relaxed);
 }
 
-static void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+static inline void list_locked(struct cl_exporter *ex, struct cl_pool_import *import)
 {
-	import->listed = true;
-	if (!import->in_table || import->address.key != import->mapping.link.key)
-		put_in_table_locked(ex, import);
+	cl_address_filter_add(&ex->pool_imports.filter, cl_mappings, 1u << CL_POOL, import->mapping.link.key);
 	count_locked(ex, 1);
-}
-
-static inline void unlist_locked(struct cl_exporter *ex, struct cl_pool_import *import)
-{
-	if (!cl_mapping_is_reused_locked())
-		take_from_table_locked(ex, import);
-	count_locked(ex, -1);
 }
 
 void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
@@ -101,16 +124,16 @@ void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
 		/* there was no memory to note it: what it holds stays so until we end */
 		noting->own.file_id = 0;
 	} else {
-		if (import->freed) { /* the last free before was not the driver's yet: this import undoes it */
-			import->freed = false;
+		if (import->state == CL_IMPORT_NEW)
+			list_locked(noting->ex, import);
+		else if (import->state == CL_IMPORT_FREED) /* this import undoes its last free */
 			close_counted_locked(import);
-		}
+		else if (import->state == CL_IMPORT_COVERED)
+			close_older_locked(import);
+		set_state_locked(import, CL_IMPORT_OPEN);
 		import->pool = noting->pool;
 		import->turn = noting->turn.key;
 		import->came = ++noting->ex->pool_imports.came;
-		import->covered = false;
-		if (!import->listed)
-			list_locked(noting->ex, import);
 		if (noting->own.file_id && !import->own.file_id) {
 			import->own = noting->own;
 			noting->own.file_id = 0;
@@ -118,6 +141,14 @@ void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
 	}
 	noting->noted = true;
 	cl_turn_end_locked(&noting->turn);
+}
+
+/* Returns true if the driver has @mapping mapped, so far as we know. */
+static bool is_mapped_locked(const struct cl_mapping *mapping)
+{
+	const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
+
+	return import->state == CL_IMPORT_OPEN || import->state == CL_IMPORT_FREED;
 }
 
 void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
@@ -128,18 +159,21 @@ void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
 		return;
 	cl_lock(&cl_imports_lock);
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), struct cl_mapping, node)
-		((struct cl_pool_import *)mapping)->covered = true;
+		if (is_mapped_locked(mapping))
+			set_state_locked((struct cl_pool_import *)mapping, CL_IMPORT_COVERED);
 	cl_unlock(&cl_imports_lock);
 }
 
 bool cl_pool_import_is_open(CUdeviceptr address)
 {
-	bool is;
+	const struct cl_mapping *mapping;
 
 	cl_lock(&cl_imports_lock);
-	is = cl_mapping_find_locked(CL_POOL, address) != NULL;
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), const struct cl_mapping, node)
+		if (is_mapped_locked(mapping))
+			break;
 	cl_unlock(&cl_imports_lock);
-	return is;
+	return mapping != NULL;
 }
 
 /* ----------------------------------------------------------------------- freeing */
@@ -152,13 +186,19 @@ static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node) {
 		struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
-		if (import->listed && !import->covered && (!newest || import->came > newest->came))
+		if (import->state != CL_IMPORT_COVERED && (!newest || import->came > newest->came))
 			newest = import;
 	}
 	return newest;
 }
 
-/* Returns what is imported at @dptr, and takes its turn; or NULL. */
+/* Returns true if nothing of @import waits for a stream, nor ever will. */
+static inline bool none_waits(const struct cl_pool_import *import)
+{
+	return !import->rests && !import->stuck;
+}
+
+/* Returns what is imported at @dptr, and takes its turn; or NULL.  It is GOING if the driver gets this free. */
 static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
 {
 	struct cl_pool_import *import;
@@ -167,25 +207,40 @@ static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(C
 	/* after a wait it may be gone */
 	while ((import = find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
 		cl_turn_wait_locked();
+	if (import && ((import->state == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
+		       cl_observes()))
+		set_state_locked(import, CL_IMPORT_GOING);
 	cl_unlock(&cl_imports_lock);
 	return import;
 }
 
+/* Ends @turn, that of @import, unless it is ended.  The driver has not unmapped @import. */
+static void end_free(struct cl_pool_import *import, struct cl_turn *turn)
+{
+	if (!turn->key)
+		return;
+	cl_lock(&cl_imports_lock);
+	if (import->state == CL_IMPORT_GOING)
+		set_state_locked(import, CL_IMPORT_OPEN);
+	cl_turn_end_locked(turn);
+	cl_unlock(&cl_imports_lock);
+}
+
 /*
- * The driver has unmapped @import.  @rest, which may be NULL, takes over its hold and its own open.  Ends
+ * The driver has unmapped @import, which is GOING and was freed at @stack.  @rest, which may be NULL, takes over its hold and its own open.  Ends
  * @turn.  Returns true if the collector has something to do.
  */
 static inline __attribute__((always_inline)) bool
-unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest, struct cl_turn *turn)
+unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest, struct cl_turn *turn,
+		uint32_t stack)
 {
 	struct cl_mapping *mapping = &import->mapping;
 	struct cl_stamp own = import->own;
-	uint32_t stack = import->freed ? import->freed_at : cl_stack_write(true);
 
 	cl_lock(&cl_imports_lock);
-	unlist_locked(ex, import);
-	while (mapping->opens > 1) /* only where nothing is counted */
-		one_less_locked(import);
+	count_locked(ex, -1);
+	if (__builtin_expect(mapping->opens > 1, 0)) /* only where nothing is counted */
+		close_older_locked(import);
 	if (rest && mapping->hold) {
 		rest->hold = mapping->hold;
 		rest->hold->pending++;
@@ -200,9 +255,9 @@ unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct re
 }
 
 static __attribute__((noinline)) bool unmapped(struct cl_exporter *ex, struct cl_pool_import *import,
-					       struct rest *rest, struct cl_turn *turn)
+					       struct rest *rest, struct cl_turn *turn, uint32_t stack)
 {
-	return unmapped_inline(ex, import, rest, turn);
+	return unmapped_inline(ex, import, rest, turn, stack);
 }
 
 /* What a free of an import is to do, and has made for that. */
@@ -285,8 +340,8 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 	cl_lock(&cl_imports_lock);
 	if (import->mapping.opens > 1) {
 		close_counted_locked(import);
-	} else {
-		import->freed = true;
+	} else if (import->state == CL_IMPORT_OPEN) { /* a block may have been exported there meanwhile */
+		set_state_locked(import, CL_IMPORT_FREED);
 		import->freed_at = stack;
 	}
 	import->stuck |= f->stuck;
@@ -307,12 +362,12 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	bool is_counted, kept, capturing = false, done;
 	CUresult result;
 
-	if (import->freed && !cl_observes()) {
+	if (import->state == CL_IMPORT_FREED) {
 		freed_again(dptr);
 		result = bare ? bare(CL_NO_MEMORY, stream) : cl_driver.cuMemFree_v2(CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
-	is_counted = !cl_observes() && (import->mapping.opens > 1 || import->rests || import->stuck);
+	is_counted = import->state != CL_IMPORT_GOING;
 	/* something of it must be kept until the stream is there */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
@@ -342,7 +397,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 		import->own.file_id = 0;
 	}
 	if (done)
-		*wake |= unmapped(ex, import, f->rest, f->turn);
+		*wake |= unmapped(ex, import, f->rest, f->turn, cl_stack_write(true));
 	*wake |= finish(ex, f, done);
 	return result;
 }
@@ -355,7 +410,7 @@ static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex,
 	struct freeing f = { .turn = turn };
 	CUresult result = free_import(ex, import, &f, stream, per_thread, bare, wake);
 
-	cl_turn_end(turn);
+	end_free(import, turn);
 	return result;
 }
 
@@ -367,9 +422,13 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 	if (!import)
 		return false;
 	/* the two cases of most programs, and all others */
-	if (import->freed || import->rests || import->stuck || cl_observes()) {
-		*result = free_carefully(ex, import, &turn, NULL, false, NULL, wake);
-	} else if (import->mapping.opens > 1) {
+	if (import->state == CL_IMPORT_GOING) {
+		*result = cl_driver.cuMemFree_v2(dptr);
+		if (*result != CUDA_SUCCESS)
+			end_free(import, &turn);
+		else if (unmapped_inline(ex, import, NULL, &turn, cl_stack_write(true)))
+			*wake = true;
+	} else if (import->state == CL_IMPORT_OPEN && none_waits(import)) {
 		*result = cl_context_pool_free_refusal();
 		cl_lock(&cl_imports_lock);
 		if (*result == CUDA_SUCCESS)
@@ -377,11 +436,7 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 		cl_turn_end_locked(&turn);
 		cl_unlock(&cl_imports_lock);
 	} else {
-		*result = cl_driver.cuMemFree_v2(dptr);
-		if (*result != CUDA_SUCCESS)
-			cl_turn_end(&turn);
-		else if (unmapped_inline(ex, import, NULL, &turn))
-			*wake = true;
+		*result = free_carefully(ex, import, &turn, NULL, false, NULL, wake);
 	}
 	return true;
 }
@@ -398,7 +453,7 @@ bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstrea
 }
 
 /* ------------------------------------------------------------- reached, and unmapped */
-/* The driver unmaps what the program has freed before.  Ends @turn, which is that of @import. */
+/* The driver unmaps @import, which is GOING and which the program has freed before.  Ends @turn, that of @import. */
 static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import, struct cl_turn *turn)
 {
 	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
@@ -415,7 +470,7 @@ static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import, struct 
 			    "the driver refused to unmap an imported block at %#llx (CUDA error %d): it stays mapped "
 			    "until this process ends",
 			    (unsigned long long)dptr, (int)result);
-	return unmapped(ex, import, NULL, turn);
+	return unmapped(ex, import, NULL, turn, import->freed_at);
 }
 
 /* The fence of @rest is reached: its import waits for one less, and goes if that was the last. */
@@ -426,10 +481,15 @@ static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 	bool last, more = false;
 
 	cl_turn_begin(&turn, rest->key);
+	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
-	last = !--import->rests && !import->stuck && import->freed;
+	import->rests--;
+	last = import->state == CL_IMPORT_FREED && none_waits(import);
+	if (last)
+		set_state_locked(import, CL_IMPORT_GOING);
 	cl_unlock(&cl_exports_lock);
-	if (last && !import->covered)
+	cl_unlock(&cl_imports_lock);
+	if (last)
 		more = unmap(ex, import, &turn);
 	cl_turn_end(&turn);
 	return more;
@@ -476,9 +536,9 @@ static bool only_frees_are_left_locked(CUmemoryPool pool)
 		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
 			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
 
-			if (import->pool == pool && !import->freed)
+			if (import->pool == pool && import->state == CL_IMPORT_OPEN)
 				return false;
-			some |= import->pool == pool;
+			some |= import->pool == pool && import->state != CL_IMPORT_COVERED;
 		}
 	return some;
 }

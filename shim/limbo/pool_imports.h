@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "shim/base/list.h"
+#include "shim/blocks/address_filter.h"
 #include "shim/driver/driver.h"
 #include "shim/importer/turns.h"
 #include "shim/shm/layout.h"
@@ -40,6 +41,7 @@ struct cl_mapping;
 
 struct cl_pool_imports {
 	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; under cl_imports_lock */
+	struct cl_address_filter filter; /* of the addresses of imports */
 	_Atomic uint64_t n;	  /* imports; changed under cl_imports_lock */
 	uint64_t came;		  /* how many imports there were at all; under cl_imports_lock */
 	_Atomic uint64_t rests;	  /* how many are not done */
@@ -72,11 +74,18 @@ bool cl_pool_import_is_open(CUdeviceptr address);
 bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result, bool *wake);
 bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
 			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake);
-/* Returns false if this process certainly has no import that it could free.  Takes no lock. */
+/*
+ * Returns false if this process certainly has no import that it could free; and none at @address.  Takes
+ * no lock.
+ */
 static inline bool cl_pool_imports_any_of(const struct cl_pool_imports *imports)
 {
 	/* relaxed: a thread that frees what another has imported has synchronised with it */
 	return atomic_load_explicit(&imports->n, memory_order_relaxed) != 0;
+}
+static inline bool cl_pool_import_may_be(const struct cl_pool_imports *imports, CUdeviceptr address)
+{
+	return __builtin_expect(cl_pool_imports_any_of(imports), 0) && cl_block_may_be(&imports->filter, address);
 }
 #define cl_pool_imports_any(ex) cl_pool_imports_any_of(&(ex)->pool_imports)
 /* This process is about to export a block at @address: an import there was unmapped past us. */

@@ -30,8 +30,9 @@ silent='pair pair-async pair-pool pair-primary
 # these are counted as well
 others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack'
 
-# these cost as much as those without pool-; doc/performance.md says what is left, and why not pool-open-new
-as_legacy='pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack'
+# these cost as much as those without pool-; doc/performance.md says what is left
+as_legacy='pool-export-again pool-open-again pool-open-new pool-close-again pool-close-last pool-close-last-stack
+	pool-open-new-stack'
 
 # Prints NAME OURS LIBC SYSCALLS of each try.  NAME-stack: with call stacks, as by default, taken there before.
 count() {

@@ -19,6 +19,7 @@
 static struct {
 	bool uses_all; /* the driver writes all 64 bytes */
 	bool on_host;
+	int device; /* has all pools */
 	_Atomic unsigned int imports, unmaps, frees;
 	_Atomic bool mapped[64];
 	uint8_t came[64]; /* the data that the driver got last */
@@ -85,7 +86,7 @@ static CUresult pool_attribute(void *data, CUpointer_attribute attribute, CUdevi
 	if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
 		*(unsigned int *)data = pool.on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 	else
-		*(int *)data = 0;
+		*(int *)data = pool.device;
 	return CUDA_SUCCESS;
 }
 

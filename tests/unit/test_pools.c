@@ -117,6 +117,46 @@ IN_A_CHILD(without_room_for_the_stamp_a_block_is_pinned)
 	CHECK_EQUAL(state_in_pool(p), CL_BLOCK_HELD);
 }
 
+static unsigned int times_asked;
+static CUresult refuse_export(CUmemPoolPtrExportData *data, CUdeviceptr p)
+{
+	times_asked++;
+	return CUDA_ERROR_NOT_PERMITTED;
+}
+/* As of a block that was freed past the hooks, whose address another has. */
+static CUresult export_another(CUmemPoolPtrExportData *data, CUdeviceptr p)
+{
+	CUresult result = pool_export(data, p);
+
+	times_asked++;
+	data->reserved[40] ^= 1;
+	return result;
+}
+
+IN_A_CHILD(an_export_asks_the_driver_once)
+{
+	CUmemPoolPtrExportData data, again, before;
+	CUdeviceptr p;
+
+	start_pools();
+	/* no thread collects, or each export goes the long way */
+	cl_options.collector.number = CL_COLLECTOR_THREAD;
+	p = shared(&data);
+	memset(&again, 0xee, sizeof again);
+	before = again;
+	cl_driver.cuMemPoolExportPointer = refuse_export;
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_ERROR_NOT_PERMITTED);
+	CHECK_EQUAL(times_asked, 1);
+	CHECK(!memcmp(&again, &before, sizeof again));
+	cl_driver.cuMemPoolExportPointer = export_another;
+	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
+	CHECK_EQUAL(times_asked, 2);
+	CHECK(memcmp(again.reserved + 56, data.reserved + 56, 8)); /* it is another block */
+	CHECK_EQUAL(cl_pool_pointer_export(&data, p), CUDA_SUCCESS);
+	CHECK_EQUAL(times_asked, 3);
+	CHECK(!memcmp(again.reserved, data.reserved, 64));
+}
+
 IN_A_CHILD(what_is_freed_in_a_capture_is_not_freed)
 {
 	CUmemPoolPtrExportData data;
@@ -260,12 +300,12 @@ IN_A_CHILD(what_is_exported_at_the_address_of_an_import_is_no_import)
 	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
 	CHECK_EQUAL(state_in_pool(at), CL_BLOCK_GRACE);
 	CHECK_EQUAL(pool.unmaps, 0);
-	/* and imported again it is an import again */
+	/* and imported again it is an import again, without what was imported there before */
 	cl_driver.cuMemPoolExportPointer = pool_export;
 	CHECK_EQUAL(imported(&data), at);
 	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
 	CHECK_EQUAL(pool.unmaps, 1);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void note_import(CUdeviceptr at, const struct cl_opening *o, uint64_t key)
@@ -409,6 +449,113 @@ IN_A_CHILD(frees_of_thousands_of_imports_are_found)
 	CHECK_EQUAL(pool.unmaps, 100 * MANY);
 }
 
+/* ------------------------------------------------- a free that is with the driver */
+static CUmemPoolPtrExportData of_next;
+static CUdeviceptr next_at;
+static void *import_next(void *nothing)
+{
+	next_at = imported(&of_next);
+	return nothing;
+}
+/* Before the thread that frees knows that the driver has unmapped, another imports at the same address. */
+static CUresult free_and_import_next(CUdeviceptr p)
+{
+	CUresult result = pool_free(p);
+	pthread_t thread;
+
+	cl_driver.cuMemFree_v2 = pool_free;
+	CHECK(!pthread_create(&thread, NULL, import_next, NULL));
+	CHECK(!pthread_join(thread, NULL));
+	return result;
+}
+static CUresult refuse_free(CUdeviceptr p)
+{
+	return p ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+static uint64_t opens_at(CUdeviceptr at)
+{
+	const struct cl_mapping *mapping;
+	uint64_t opens = 0;
+
+	cl_lock(&cl_imports_lock);
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, at), const struct cl_mapping, node)
+		opens += mapping->opens;
+	cl_unlock(&cl_imports_lock);
+	return opens;
+}
+
+/* Imports without a stamp have no hold, which would tell the two apart. */
+IN_A_CHILD(what_is_imported_where_a_free_is_with_the_driver_is_another)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr at;
+
+	start_pools();
+	shared(&data);
+	memset(data.reserved + CL_POOL_DRIVERS, 0xee, sizeof data.reserved - CL_POOL_DRIVERS);
+	of_next = data;
+	of_next.reserved[40] ^= 1;
+	at = imported(&data);
+	cl_driver.cuMemFree_v2 = free_and_import_next;
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(next_at, at);
+	CHECK_EQUAL(opens_at(at), 1);
+	CHECK_EQUAL(imported(&of_next), at);
+	CHECK_EQUAL(opens_at(at), 2);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 2);
+	CHECK_EQUAL(opens_at(at), 0);
+}
+
+IN_A_CHILD(an_import_whose_free_the_driver_refuses_stays)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr at;
+
+	start_pools();
+	shared(&data);
+	at = imported(&data);
+	cl_driver.cuMemFree_v2 = refuse_free;
+	CHECK_EQUAL(cl_memory_free(at), CUDA_ERROR_UNKNOWN);
+	CHECK_EQUAL(opens_at(at), 1);
+	CHECK_EQUAL(imported(&data), at);
+	cl_driver.cuMemFree_v2 = pool_free;
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 0);
+	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+}
+
+static int device_of_import(CUdeviceptr at)
+{
+	const struct cl_mapping *mapping;
+	int device;
+
+	cl_lock(&cl_imports_lock);
+	mapping = cl_mapping_find_locked(CL_POOL, at);
+	device = mapping ? mapping->device : -1;
+	cl_unlock(&cl_imports_lock);
+	return device;
+}
+
+/* The driver is asked once for a pool, and again when another pool may have got its handle. */
+IN_A_CHILD(an_import_is_of_the_device_of_its_pool)
+{
+	CUmemPoolPtrExportData data;
+
+	start_pools();
+	pool.device = 3;
+	shared(&data);
+	CHECK_EQUAL(device_of_import(imported(&data)), 3);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+	pool.device = 5;
+	shared(&data);
+	CHECK_EQUAL(device_of_import(imported(&data)), 5);
+}
+
 /* ------------------------------------ who completes pending frees, and when */
 IN_A_CHILD(a_stream_that_never_gets_there_is_asked_about_less_and_less)
 {
@@ -533,6 +680,7 @@ int main(void)
 		cmocka_unit_test(a_block_of_a_pool_on_the_host_counts_for_no_device),
 		cmocka_unit_test(a_pool_on_the_host_that_is_full_gets_its_freed_blocks_back),
 		cmocka_unit_test(without_room_for_the_stamp_a_block_is_pinned),
+		cmocka_unit_test(an_export_asks_the_driver_once),
 		cmocka_unit_test(what_is_freed_in_a_capture_is_not_freed),
 		cmocka_unit_test(imports_are_counted),
 		cmocka_unit_test(an_import_stays_until_all_streams_are_there),
@@ -545,6 +693,9 @@ int main(void)
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
 		cmocka_unit_test(one_that_is_stamped_and_too_large_is_not_imported_without_its_file),
 		cmocka_unit_test(frees_of_thousands_of_imports_are_found),
+		cmocka_unit_test(what_is_imported_where_a_free_is_with_the_driver_is_another),
+		cmocka_unit_test(an_import_whose_free_the_driver_refuses_stays),
+		cmocka_unit_test(an_import_is_of_the_device_of_its_pool),
 		cmocka_unit_test(a_stream_that_never_gets_there_is_asked_about_less_and_less),
 		cmocka_unit_test(without_a_file_each_call_does_what_frees_have_left),
 		cmocka_unit_test(threads_import_and_free_one_pointer),
