@@ -145,7 +145,7 @@ CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream s
 
 static void say_if_refused(const struct cl_block *block, CUresult result)
 {
-	if (result != CUDA_SUCCESS)
+	if (cl_driver_refuses(result))
 		cl_log_once(CL_LOG_WARN,
 			    "the driver refused to take block %#llx back (CUDA error %d): its "
 			    "memory is lost to this process until it ends",
@@ -186,7 +186,7 @@ void cl_release_pools_locked(struct cl_exporter *ex)
 		cl_visit_begin_locked(&visit, &cl_context_unknown);
 		result = cl_driver.cuMemPoolDestroy((CUmemoryPool)(uintptr_t)pool);
 		cl_visit_end_locked(&visit);
-		if (result != CUDA_SUCCESS)
+		if (cl_driver_refuses(result))
 			cl_log_once(CL_LOG_WARN,
 				    "the driver refused to destroy memory pool %#llx, which the program destroyed while "
 				    "blocks of it waited in the limbo (CUDA error %d): its memory is lost to this process "
