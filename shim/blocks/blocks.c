@@ -15,7 +15,7 @@
 /* -------------------------------------------------------------- found by key */
 void cl_block_unhash(struct cl_blocks *blocks, struct cl_block *block)
 {
-	cl_belongs_to_none(&block->of);
+	cl_block_leave_context(block);
 	if (!block->hashed)
 		return;
 	cl_table_remove(&blocks->table[block->kind], &block->link);
@@ -139,14 +139,7 @@ void cl_block_rest_record_locked(struct cl_blocks *blocks, uint32_t record)
 /* -------------------------------------------------------------------- blocks */
 static size_t size_of(enum cl_kind kind)
 {
-	switch (kind) {
-	case CL_EVENT:
-		return sizeof(struct cl_event_block);
-	case CL_POOL:
-		return sizeof(struct cl_pool_block);
-	default:
-		return sizeof(struct cl_block);
-	}
+	return kind == CL_EVENT ? sizeof(struct cl_event_block) : sizeof(struct cl_block);
 }
 
 struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind kind)
@@ -184,9 +177,12 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 	block->size = what->kind != CL_EVENT ? what->size : 0;
 	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;
-	if (what->kind == CL_POOL)
-		((struct cl_pool_block *)block)->pool = cl_own_pool_get(&blocks->own_pools, what->pool);
-	cl_belongs_to(&block->of, context, &context->blocks);
+	if (what->kind == CL_POOL) {
+		block->pool = cl_own_pool_get(&blocks->own_pools, what->pool);
+	} else {
+		block->context = context->index;
+		cl_list_add_front(&context->blocks, &block->of);
+	}
 	cl_table_add(&blocks->table[block->kind], &block->link);
 	block->hashed = true;
 	if (what->kind != CL_EVENT)
@@ -214,7 +210,7 @@ void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)
 		record_put(blocks, block->record);
 	if (block->kind == CL_POOL) {
 		cl_block_waits_for_pool(blocks, block, false);
-		cl_own_pool_put(&blocks->own_pools, ((struct cl_pool_block *)block)->pool);
+		cl_own_pool_put(&blocks->own_pools, block->pool);
 	}
 	free(block);
 }
@@ -223,20 +219,18 @@ void cl_block_look_for_imports(const struct cl_blocks *blocks, struct cl_block *
 {
 	if (block->kind == CL_POOL && block->record != CL_NO_RECORD &&
 	    atomic_load_explicit(&blocks->region->record[block->record].opens, memory_order_relaxed))
-		((struct cl_pool_block *)block)->imported = true;
+		block->imported = true;
 }
 
 void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits)
 {
-	struct cl_pool_block *of_pool = (struct cl_pool_block *)block;
-
-	if (block->kind != CL_POOL || of_pool->waits == waits)
+	if (block->kind != CL_POOL || block->waits == waits)
 		return;
-	of_pool->waits = waits;
+	block->waits = waits;
 	if (waits)
-		cl_own_pool_entered(of_pool->pool, of_pool->imported);
+		cl_own_pool_entered(block->pool, block->imported);
 	else
-		cl_own_pool_left(&blocks->own_pools, of_pool->pool, of_pool->imported);
+		cl_own_pool_left(&blocks->own_pools, block->pool, block->imported);
 }
 
 struct cl_about cl_block_about_locked(const struct cl_blocks *blocks, const struct cl_block *block)

@@ -40,7 +40,11 @@ enum cl_block_state {
 	CL_BLOCK_STATES,
 };
 
-/* There may be millions, of 104 bytes.  The fields that find a block share the first cache line. */
+/*
+ * There may be millions: 88 bytes, which malloc makes 96.  8 bytes more would take 16, and with the tables that
+ * find a block more than the 128 bytes a block that doc/performance.md allows.  The fields that find a block
+ * share the first cache line.
+ */
 struct cl_block {
 	struct cl_link link;	       /* its key: device address, or the CUevent */
 	uint64_t handle;	       /* a fingerprint of the driver's handle, see cl_block_has_handle() */
@@ -54,28 +58,27 @@ struct cl_block {
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream reaches its free, so it is never given back */
 	bool kept : 1;		       /* counted in `kept_mapped` */
-	/* not bits of the byte above: the thread that has the block reads them without the lock */
-	bool context_died;	       /* its context ended while a thread was in the driver with it */
+	bool context_died : 1;	       /* its context ended while a thread was in the driver with it */
+	bool waits : 1;		       /* a pool's: the pool counts it as in the limbo */
+	bool imported : 1;	       /* a pool's: somebody has imported it, see cl_block_look_for_imports() */
+	/* not a bit of the byte above: the thread that has the block reads it without the lock */
 	bool forced_out;	       /* an event that the driver got back before its importers were done */
-	struct cl_belongs of;	       /* the context of its memory or event */
+	uint16_t context;	       /* that of its memory or event, in cl_context_at; a pool's has none */
+	union {
+		struct cl_node of;	  /* on the list of .context */
+		struct cl_own_pool *pool; /* a pool's; NULL: not known */
+	};
 	uint64_t size;		       /* bytes; 0 for an event */
 	struct cl_fence *fence;	       /* that of its stream-ordered free, until it is reached; NULL: none */
-	uint64_t before;	       /* see cl_record_release_begin() */
 	struct cl_node node;	       /* on the list of its state */
 };
+
+_Static_assert(sizeof(void *) != 8 || sizeof(struct cl_block) <= 88, "see above");
 
 /* The block of an event: the events of the limbo have an order of their own. */
 struct cl_event_block {
 	struct cl_block block;
 	struct cl_node order; /* on `events` of the limbo */
-};
-
-/* The block of a pool. */
-struct cl_pool_block {
-	struct cl_block block;
-	struct cl_own_pool *pool; /* NULL: not known */
-	bool waits;		  /* the pool counts it as in the limbo */
-	bool imported;		  /* somebody has imported it: see cl_block_look_for_imports() */
 };
 
 enum { CL_RECORDS_RESTING = 256 };
@@ -133,13 +136,27 @@ struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind 
 /* Frees @prepared, which may be NULL: no block is made of it. */
 void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared);
 /*
- * Makes @prepared a LIVE block of @context with a record of @what, and returns it.  *generation
+ * Makes @prepared a LIVE block of @context, which a pool's is not, with a record of @what, and returns it.  *generation
  * goes into the stamp.  If no record can be had, the reason is logged, .record is CL_NO_RECORD
  * and *generation is left alone.  @stack: that of the export, as of cl_stack_write().
  */
 struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *prepared,
 			      const struct cl_export *what, struct cl_context *context,
 			      uint32_t stack, uint32_t *generation);
+
+/* Returns the context that @block belongs to, or NULL: none. */
+static inline struct cl_context *cl_block_context(const struct cl_block *block)
+{
+	return cl_context_at[block->context];
+}
+/* @block belongs to no context any more. */
+static inline void cl_block_leave_context(struct cl_block *block)
+{
+	if (block->context == CL_CONTEXT_NONE)
+		return;
+	cl_list_remove(&cl_block_context(block)->blocks, &block->of);
+	block->context = CL_CONTEXT_NONE;
+}
 
 /* Returns true if a thread is freeing @block or giving it back, or its context is known to be ending. */
 static inline bool cl_block_is_taken(const struct cl_block *block)

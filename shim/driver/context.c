@@ -9,8 +9,9 @@
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
 
-struct cl_context cl_context_unknown;
+struct cl_context cl_context_unknown = { .index = CL_CONTEXT_UNKNOWN };
 struct cl_list cl_contexts;
+struct cl_context *cl_context_at[CL_CONTEXTS] = { [CL_CONTEXT_UNKNOWN] = &cl_context_unknown };
 static _Atomic uint64_t made; /* how many objects were made; changes under both locks */
 static uint64_t ends_begun;   /* how many ends of contexts have begun */
 void (*cl_context_on_lost)(const struct cl_context_end *end);
@@ -162,6 +163,15 @@ static bool is_right(const struct cl_context_name *name)
 	return true;
 }
 
+/* Returns an index that no object has, CL_CONTEXT_NONE: there is none. */
+static uint16_t free_index_locked(void)
+{
+	for (unsigned int i = CL_CONTEXT_UNKNOWN + 1; i < CL_CONTEXTS; i++)
+		if (!cl_context_at[i])
+			return (uint16_t)i;
+	return CL_CONTEXT_NONE;
+}
+
 /* Tries to make an object for @name.  Returns false if a context began to end meanwhile: try again. */
 static bool meet(const struct cl_context_name *name)
 {
@@ -187,9 +197,11 @@ static bool meet(const struct cl_context_name *name)
 		return true;
 	lock_both();
 	stays = name->id || begun == ends_begun;
-	if (stays && !cl_context_find_locked(name)) {
+	is.index = free_index_locked();
+	if (stays && is.index != CL_CONTEXT_NONE && !cl_context_find_locked(name)) {
 		is.number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
 		*context = is;
+		cl_context_at[is.index] = context;
 		cl_list_add_front(&cl_contexts, &context->node);
 		context = NULL;
 	}
@@ -285,6 +297,7 @@ void cl_context_open(const struct cl_context_end *end, bool gone, struct cl_list
 void cl_context_free_locked(struct cl_context *context)
 {
 	context->forgotten = true;
+	cl_context_at[context->index] = NULL;
 	if (!context->visitors)
 		free(context);
 }
@@ -292,7 +305,9 @@ void cl_context_free_locked(struct cl_context *context)
 void cl_contexts_forget(void)
 {
 	cl_contexts = (struct cl_list){ 0 }; /* their memory is leaked: see cl_exporter_begin() */
-	cl_context_unknown = (struct cl_context){ .handle = NULL };
+	cl_context_unknown = (struct cl_context){ .index = CL_CONTEXT_UNKNOWN };
+	for (unsigned int i = CL_CONTEXT_UNKNOWN + 1; i < CL_CONTEXTS; i++)
+		cl_context_at[i] = NULL;
 	ends = 0;
 	cl_green_forget();
 }

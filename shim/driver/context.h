@@ -38,6 +38,7 @@ struct cl_context {
 	uint64_t id;	 /* from the driver; 0: this driver has no ids */
 	uint64_t number; /* the first object has number 1, the next one 2 */
 	CUdevice device;
+	uint16_t index;	 /* in cl_context_at */
 	bool primary;
 	enum cl_context_state state;
 	unsigned int ending;	     /* how many threads are in a call that may end the context */
@@ -53,8 +54,19 @@ struct cl_context {
 extern struct cl_context cl_context_unknown;
 /* All other objects that are not DEAD. */
 extern struct cl_list cl_contexts;
+/*
+ * All objects that blocks belong to: a block, of which there may be millions, has an index of 2 bytes
+ * instead of a pointer.  An index is used again when its object is freed.  Under the same locks as the
+ * list of objects.
+ */
+enum {
+	CL_CONTEXTS = 1024,    /* of more contexts at a time no object is made: what they have belongs to cl_context_unknown */
+	CL_CONTEXT_NONE = 0,   /* its entry is NULL */
+	CL_CONTEXT_UNKNOWN = 1,
+};
+extern struct cl_context *cl_context_at[CL_CONTEXTS];
 
-/* Part of a block, a mapping or a fence: the context that it belongs to.  All zeros: it belongs to none. */
+/* Part of a mapping or a fence: the context that it belongs to.  All zeros: it belongs to none. */
 struct cl_belongs {
 	struct cl_context *context;
 	struct cl_node node;
@@ -113,7 +125,7 @@ static inline struct cl_context *cl_context_find_locked(const struct cl_context_
  * get() is find(), but makes an object if there is none; meet() is the part of get() that does so.
  * The caller holds @lock.  To make an object, the function releases @lock, asks the driver, and
  * takes @lock again.  Returns NULL if the driver does not say which context @name is, if that
- * context has ended meanwhile, or if there is no memory.  On a driver without ids it waits
+ * context has ended meanwhile, or if there is no memory or no index.  On a driver without ids it waits
  * while a call may be ending the context, a second at most.
  */
 struct cl_context *cl_context_make_locked(const struct cl_context_name *name, struct cl_lock *lock);

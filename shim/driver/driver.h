@@ -36,6 +36,15 @@ extern struct cl_driver cl_driver;
  */
 #define CL_NO_MEMORY ((CUdeviceptr)0x10000)
 
+/*
+ * Returns true if the driver refuses, by @result, to take back what is its own.  While the process ends, a thread
+ * of ours may call a driver that is shutting down: that frees everything by itself and refuses nothing.
+ */
+static inline bool cl_driver_refuses(CUresult result)
+{
+	return result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED;
+}
+
 typedef void *cl_dlsym_fn(void *handle, const char *name);
 
 /*

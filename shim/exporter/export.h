@@ -56,7 +56,7 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 static inline bool cl_export_is_simple_locked(const struct cl_block *block)
 {
 	/* one that is LIVE is busy only while its context may be ending; a pool's has none (measured) */
-	return block->state == CL_BLOCK_LIVE && (block->kind == CL_POOL || !cl_context_ends(block->of.context)) &&
+	return block->state == CL_BLOCK_LIVE && (block->kind == CL_POOL || !cl_context_ends(cl_block_context(block))) &&
 	       block->record != CL_NO_RECORD;
 }
 /*

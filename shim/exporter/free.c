@@ -24,13 +24,20 @@ enum free_as {
 	FREE_OBSERVED, /* CULIMBO_MODE=observe: the driver frees it, whoever has it */
 };
 
+/* A free under way. */
+struct taken {
+	struct cl_block *block; /* this thread has it (CL_BLOCK_FREEING) */
+	CUcontext ctx;		/* its context, or NULL */
+	uint64_t before;	/* of FREE_NOW: for cl_record_release_end() */
+	struct cl_about again;	/* of FREE_AGAIN: the block */
+};
+
 /*
- * Returns what we do with @key.  But for the first two this thread gets the block
- * (CL_BLOCK_FREEING) in *taken, and its context, or NULL, in *ctx.  A second free of the block
- * waits for the first, and then is FREE_AGAIN, with the block in *again.
+ * Returns what we do with @key.  But for the first two this thread gets the block.  A second free
+ * of the block waits for the first, and then is FREE_AGAIN.
  */
 static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key,
-				  struct cl_block **taken, CUcontext *ctx, struct cl_about *again)
+				  struct taken *taken)
 {
 	struct cl_block *block;
 	enum free_as as = FREE_NOT_OURS;
@@ -39,14 +46,13 @@ static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uin
 	block = cl_limbo_find_settled_locked(ex, kind, key);
 	if (cl_block_in_limbo(block)) {
 		as = FREE_AGAIN;
-		*again = cl_block_about_locked(&ex->blocks, block);
+		taken->again = cl_block_about_locked(&ex->blocks, block);
 	} else if (block) {
-		as = cl_observes()				  ? FREE_OBSERVED :
-		     cl_limbo_can_skip_locked(ex, block, cl_now()) ? FREE_NOW :
-								     FREE_DEFERRED;
+		as = cl_observes() ? FREE_OBSERVED :
+		     cl_limbo_can_skip_locked(ex, block, cl_now(), &taken->before) ? FREE_NOW : FREE_DEFERRED;
 		cl_block_set_state(ex, block, CL_BLOCK_FREEING);
-		*taken = block;
-		*ctx = block->of.context ? block->of.context->handle : NULL;
+		taken->block = block;
+		taken->ctx = cl_block_context(block) ? cl_block_context(block)->handle : NULL;
 	}
 	cl_unlock(&cl_exports_lock);
 	return as;
@@ -64,14 +70,15 @@ static bool not_freed_locked(struct cl_exporter *ex, struct cl_block *block)
 	return false;
 }
 
-/* Ends FREE_NOW: the driver has freed @block, or has refused to. */
-static CUresult freed_now(struct cl_exporter *ex, struct cl_block *block, CUresult result)
+/* Ends FREE_NOW: the driver has freed the block, or has refused to. */
+static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUresult result)
 {
+	struct cl_block *block = taken->block;
 	bool freed = result == CUDA_SUCCESS, orphaned = false;
 
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
-		cl_record_release_end(ex->blocks.region, block->record, block->before, freed);
+		cl_record_release_end(ex->blocks.region, block->record, taken->before, freed);
 	if (freed) {
 		if (block->early) {
 			cl_count(graces_cut);
@@ -217,36 +224,34 @@ static void freed_again(const struct cl_about *again)
 
 bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 {
-	struct cl_block *block = NULL;
-	struct cl_about again;
-	CUcontext ctx = NULL;
+	struct taken taken;
 	enum free_as as;
 
-	as = take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again);
+	as = take_for_free(ex, CL_MEMORY, dptr, &taken);
 	if (as == FREE_NOT_OURS)
-		as = take_for_free(ex, CL_POOL, dptr, &block, &ctx, &again);
+		as = take_for_free(ex, CL_POOL, dptr, &taken);
 	switch (as) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN:
-		freed_again(&again);
+		freed_again(&taken.again);
 		*result = refused(cl_driver.cuMemFree_v2(CL_NO_MEMORY));
 		return true;
 	case FREE_NOW:
-		*result = freed_now(ex, block, cl_driver.cuMemFree_v2(dptr));
+		*result = freed_now(ex, &taken, cl_driver.cuMemFree_v2(dptr));
 		return true;
 	case FREE_OBSERVED:
-		*result = freed_observed(ex, block, cl_driver.cuMemFree_v2(dptr));
+		*result = freed_observed(ex, taken.block, cl_driver.cuMemFree_v2(dptr));
 		return true;
 	case FREE_DEFERRED:
 		break;
 	}
 	/* the driver's free of a pool's block waits for nothing (measured) */
-	*result = block->kind == CL_POOL ? cl_context_pool_free_refusal() : wait_as_a_free(ctx);
+	*result = taken.block->kind == CL_POOL ? cl_context_pool_free_refusal() : wait_as_a_free(taken.ctx);
 	if (*result == CUDA_SUCCESS)
-		*result = into_limbo(ex, block, NULL);
+		*result = into_limbo(ex, taken.block, NULL);
 	else
-		free_failed(ex, block);
+		free_failed(ex, taken.block);
 	return true;
 }
 
@@ -269,28 +274,26 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 			  bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream),
 			  CUresult *result)
 {
-	struct cl_block *block = NULL;
-	struct cl_about again;
-	CUcontext ctx = NULL;
+	struct taken taken;
 	struct cl_fence *fence;
 	bool capturing = false;
 	enum free_as as;
 
-	as = take_for_free(ex, CL_MEMORY, dptr, &block, &ctx, &again);
+	as = take_for_free(ex, CL_MEMORY, dptr, &taken);
 	if (as == FREE_NOT_OURS)
-		as = take_for_free(ex, CL_POOL, dptr, &block, &ctx, &again);
+		as = take_for_free(ex, CL_POOL, dptr, &taken);
 	switch (as) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN:
-		freed_again(&again);
+		freed_again(&taken.again);
 		*result = refused(bare(CL_NO_MEMORY, stream));
 		return true;
 	case FREE_NOW:
-		*result = freed_now(ex, block, bare(dptr, stream));
+		*result = freed_now(ex, &taken, bare(dptr, stream));
 		return true;
 	case FREE_OBSERVED:
-		*result = freed_observed(ex, block, bare(dptr, stream));
+		*result = freed_observed(ex, taken.block, bare(dptr, stream));
 		return true;
 	case FREE_DEFERRED:
 		break;
@@ -301,38 +304,36 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 	if (*result == CUDA_SUCCESS && capturing)
 		*result = bare(dptr, stream);
 	if (*result != CUDA_SUCCESS || capturing) {
-		free_failed(ex, block);
+		free_failed(ex, taken.block);
 		return true;
 	}
 	if (!fence)
-		pin_unfenced(ex, block);
-	*result = into_limbo(ex, block, fence);
+		pin_unfenced(ex, taken.block);
+	*result = into_limbo(ex, taken.block, fence);
 	return true;
 }
 
 bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CUevent),
 		   CUresult *result)
 {
-	struct cl_block *block = NULL;
-	struct cl_about again;
-	CUcontext ctx = NULL;
+	struct taken taken;
 
-	switch (take_for_free(ex, CL_EVENT, (uint64_t)(uintptr_t)event, &block, &ctx, &again)) {
+	switch (take_for_free(ex, CL_EVENT, (uint64_t)(uintptr_t)event, &taken)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN: /* without culimbo the driver crashes on it (measured) */
-		freed_again(&again);
+		freed_again(&taken.again);
 		*result = CUDA_ERROR_INVALID_HANDLE;
 		return true;
 	case FREE_NOW:
-		*result = freed_now(ex, block, destroy(event));
+		*result = freed_now(ex, &taken, destroy(event));
 		return true;
 	case FREE_OBSERVED:
-		*result = freed_observed(ex, block, destroy(event));
+		*result = freed_observed(ex, taken.block, destroy(event));
 		return true;
 	case FREE_DEFERRED:
 		break;
 	}
-	*result = into_limbo(ex, block, NULL);
+	*result = into_limbo(ex, taken.block, NULL);
 	return true;
 }

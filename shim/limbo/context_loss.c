@@ -49,8 +49,8 @@ static void forget_what_belongs_to(struct cl_exporter *ex, struct cl_context *co
 		if (block && block->state == CL_BLOCK_FENCED)
 			cl_block_set_state(ex, block, CL_BLOCK_READY);
 	}
-	while ((block = CL_LIST_FIRST(&context->blocks, struct cl_block, of.node)) != NULL) {
-		cl_belongs_to_none(&block->of);
+	while ((block = CL_LIST_FIRST(&context->blocks, struct cl_block, of)) != NULL) {
+		cl_block_leave_context(block);
 		if (cl_block_is_taken(block)) /* the thread that is freeing it forgets it */
 			block->context_died = true;
 		else
@@ -66,7 +66,7 @@ static void forget_unknown_events(struct cl_exporter *ex)
 {
 	struct cl_block *block, *next;
 
-	CL_LIST_EACH_REMOVING (block, next, &cl_context_unknown.blocks, struct cl_block, of.node)
+	CL_LIST_EACH_REMOVING (block, next, &cl_context_unknown.blocks, struct cl_block, of)
 		if (block->kind == CL_EVENT && block->state != CL_BLOCK_LIVE && !cl_block_is_taken(block))
 			cl_limbo_forget_block_locked(ex, block);
 }

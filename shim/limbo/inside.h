@@ -52,7 +52,7 @@ static inline bool cl_limbo_is_pressed(struct cl_exporter *ex, const struct cl_b
 
 static inline bool cl_limbo_context_ends(const struct cl_block *block)
 {
-	return cl_context_ends(block->of.context);
+	return cl_context_ends(cl_block_context(block));
 }
 
 #endif

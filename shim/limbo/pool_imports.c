@@ -465,7 +465,7 @@ static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import, struct 
 	result = cl_driver.cuMemFree_v2(dptr);
 	cl_visit_end_locked(&visit);
 	cl_unlock(&cl_exports_lock);
-	if (result != CUDA_SUCCESS)
+	if (cl_driver_refuses(result))
 		cl_log_once(CL_LOG_WARN,
 			    "the driver refused to unmap an imported block at %#llx (CUDA error %d): it stays mapped "
 			    "until this process ends",

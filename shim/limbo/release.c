@@ -52,7 +52,8 @@ static bool file_is_lost(struct cl_exporter *ex)
 	return lost;
 }
 
-bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
+bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
+			      uint64_t *before)
 {
 	bool early, refused;
 
@@ -67,7 +68,7 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 	refused = cl_grace_is_refused_locked(ex, block, now, &early);
 	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) ||
 	    cl_limbo_is_held(ex, block) || file_is_lost(ex) ||
-	    !cl_record_release_begin(ex->blocks.region, block->record, &block->before))
+	    !cl_record_release_begin(ex->blocks.region, block->record, before))
 		return false;
 	/* a block that goes because its memory is needed is not counted as one that the budget took */
 	block->early = refused && early;
@@ -144,7 +145,7 @@ CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream s
 
 static void say_if_refused(const struct cl_block *block, CUresult result)
 {
-	if (result != CUDA_SUCCESS)
+	if (cl_driver_refuses(result))
 		cl_log_once(CL_LOG_WARN,
 			    "the driver refused to take block %#llx back (CUDA error %d): its "
 			    "memory is lost to this process until it ends",
@@ -154,7 +155,9 @@ static void say_if_refused(const struct cl_block *block, CUresult result)
 /* Returns the context to visit for @block.  One that belongs to none has no context that could end. */
 static struct cl_context *context_of(const struct cl_block *block)
 {
-	return block->of.context ? block->of.context : &cl_context_unknown;
+	struct cl_context *context = cl_block_context(block);
+
+	return context ? context : &cl_context_unknown;
 }
 
 void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
@@ -183,7 +186,7 @@ void cl_release_pools_locked(struct cl_exporter *ex)
 		cl_visit_begin_locked(&visit, &cl_context_unknown);
 		result = cl_driver.cuMemPoolDestroy((CUmemoryPool)(uintptr_t)pool);
 		cl_visit_end_locked(&visit);
-		if (result != CUDA_SUCCESS)
+		if (cl_driver_refuses(result))
 			cl_log_once(CL_LOG_WARN,
 				    "the driver refused to destroy memory pool %#llx, which the program destroyed while "
 				    "blocks of it waited in the limbo (CUDA error %d): its memory is lost to this process "
@@ -269,7 +272,7 @@ static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)
 			batch->seen++;
 			continue;
 		}
-		if (batch->n && block->of.context != batch->block[0]->of.context)
+		if (batch->n && block->context != batch->block[0]->context)
 			break;
 		batch->seen++;
 		cl_block_look_for_imports(&ex->blocks, block);

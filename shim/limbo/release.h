@@ -24,9 +24,10 @@ struct cl_collected {
 /*
  * Returns true if the program's free of @block can go straight to the driver: nobody holds it,
  * and it gets no grace (grace.h) or its memory is needed.  Then its record is DYING until the
- * caller passes the driver's answer and block->before to cl_record_release_end().
+ * caller passes the driver's answer and *before to cl_record_release_end().
  */
-bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now);
+bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
+			      uint64_t *before);
 
 /* Looks at the records that importers made ready: their blocks leave HELD, or are deleted. */
 void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now);

@@ -5,6 +5,7 @@
 # execute a tenth more than expected-instructions.txt says.  It may make the system calls
 # listed there and no others.  No process may wait for one that was stopped in such a call.
 # A call for a pool's pointer may execute a tenth more than the same for a handle of cuIpcGetMemHandle().
+# An exported block may take 128 bytes of the exporter's file, held by one process, and 128 of its own memory.
 #
 #   guard.sh [--record] [BUILD_DIR]
 #
@@ -76,7 +77,7 @@ fi
 
 # shellcheck disable=SC2086 # words
 set -- $silent $others
-echo "1..$((2 * $# + 1 + $(echo "$as_legacy" | wc -w)))"
+echo "1..$((2 * $# + 4 + $(echo "$as_legacy" | wc -w)))"
 percent=10
 if ! grep -qF "$key " "$expected"; then
 	# at least the processor is the same; a build without optimisation executes several times as much
@@ -132,6 +133,13 @@ for name in $as_legacy; do
 		END { print a + 0, b + 0 }' "$scratch/compared")
 	[ "$1" -gt 0 ] && [ $(($1 * 100)) -le $(($2 * (100 + percent))) ]
 	verdict $? "$name: $1 instructions in all; ${name#pool-}: $2"
+done
+CULIMBO_STACK=0 "$build/tests/bench/parts" exporter 100000 > "$scratch/memory"
+CULIMBO_STACK=0 "$build/tests/bench/parts" pool-exporter 100000 | sed 's/^private/pool-private/' >> "$scratch/memory"
+for name in shared-bytes-a-held-block private-bytes-a-block pool-private-bytes-a-block; do
+	bytes=$(awk -v name="$name" '$1 == name { print $3 }' "$scratch/memory")
+	awk -v bytes="${bytes:-none}" 'BEGIN { exit !(bytes != "none" && bytes <= 128) }'
+	verdict $? "$name: ${bytes:-none}, 128 at most"
 done
 said=$("$build/tests/bench/parts" stopped 200 2>&1)
 verdict $? 'nobody waits for an exporter or importer that is stopped amid its calls'

@@ -61,12 +61,18 @@ static void op_export_again_of_pool(uint64_t run)
 
 int pool_exporter(int argc, char **argv)
 {
+	uint64_t heap;
+
 	(void)argc;
 	n_blocks = strtoull(argv[0], NULL, 0);
 	make_board(n_blocks);
 	prepare_pool();
+	op_export_new_of_pool(0);
+	heap = heap_bytes();
 	while (used < n_blocks)
 		op_export_new_of_pool(0);
+	if (n_blocks >= 100000) /* see exporter() */
+		say_value("private-bytes-a-block", (double)(heap_bytes() - heap) / (double)(n_blocks - 1), "bytes");
 	measure("pool-export-again", op_export_again_of_pool, 10000);
 	cl_process_end(0);
 	return 0;

@@ -27,7 +27,7 @@ static struct {
 	CUmemoryPool current; /* what the device allocates from */
 	CUmemoryPool destroyed; /* last */
 	unsigned int destroys, frees_before; /* how many frees the driver had got before the last one */
-	CUresult destroy_result;
+	CUresult destroy_result, unmap_result;
 	unsigned int trims;
 } pool;
 
@@ -59,6 +59,8 @@ static CUresult unmap(CUdeviceptr p)
 	_Atomic bool *mapped = &pool.mapped[(p - IMPORTED - DEVICE_BASE) / DEVICE_STEP];
 
 	driver_entered();
+	if (pool.unmap_result)
+		return pool.unmap_result;
 	if (!*mapped)
 		return CUDA_ERROR_INVALID_VALUE;
 	*mapped = false;

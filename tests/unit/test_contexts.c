@@ -401,6 +401,59 @@ IN_A_CHILD(without_ids_many_ends_beside_do_not_hide_a_context)
 	CHECK_EQUAL(ends_left, 0);
 }
 
+/* A block names its context by an index in a table. */
+static bool is_known(unsigned int i)
+{
+	CUcontext ctx;
+	CUdevice device;
+	bool primary;
+
+	fake_stack[fake_depth] = (CUcontext)(uintptr_t)(0x100000 + 16 * i);
+	return known_current(&ctx, &device, &primary);
+}
+static void it_ends(unsigned int i)
+{
+	CUcontext ctx = (CUcontext)(uintptr_t)(0x100000 + 16 * i);
+
+	context_ends(ctx, -1);
+	context_ended(ctx, -1, true);
+}
+IN_A_CHILD(contexts_that_come_and_go_do_not_use_the_table_up)
+{
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	for (unsigned int i = 0; i < 2 * CL_CONTEXTS; i++) {
+		CHECK(is_known(i));
+		it_ends(i);
+	}
+	CHECK_EQUAL(objects(), 0);
+}
+IN_A_CHILD(what_belongs_to_more_contexts_than_the_table_has_is_of_the_unknown_one)
+{
+	const unsigned int most = CL_CONTEXTS - CL_CONTEXT_UNKNOWN - 1;
+	const struct cl_block *block;
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	for (unsigned int i = 0; i < most; i++)
+		CHECK(is_known(i));
+	CHECK(!is_known(most));
+	CHECK_EQUAL(objects(), most);
+	p = fake_alloc(1024, fake_stack[fake_depth]);
+	export_block(p);
+	block = cl_block_find(&cl_exporter.blocks, CL_MEMORY, p);
+	CHECK(block && cl_block_context(block) == &cl_context_unknown);
+	it_ends(5);
+	CHECK(is_known(most));
+	p = fake_alloc(1024, fake_stack[fake_depth]);
+	export_block(p);
+	block = cl_block_find(&cl_exporter.blocks, CL_MEMORY, p);
+	CHECK(block && cl_block_context(block)->handle == fake_stack[fake_depth]);
+	it_ends(most);
+	CHECK(!cl_block_find(&cl_exporter.blocks, CL_MEMORY, p));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,6 +466,8 @@ int main(void)
 		cmocka_unit_test(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_for_after_it),
 		cmocka_unit_test(without_ids_who_asks_waits_a_second_at_most),
 		cmocka_unit_test(without_ids_many_ends_beside_do_not_hide_a_context),
+		cmocka_unit_test(contexts_that_come_and_go_do_not_use_the_table_up),
+		cmocka_unit_test(what_belongs_to_more_contexts_than_the_table_has_is_of_the_unknown_one),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -384,6 +384,37 @@ IN_A_CHILD(beyond_a_limit_a_block_that_the_driver_refuses_is_said)
 	CHECK_EQUAL(logged("the driver refused to take block"), 1);
 }
 
+/* While a process ends, its driver may be gone before our thread is: it has freed everything by itself. */
+IN_A_CHILD(a_driver_that_shuts_down_has_refused_nothing)
+{
+	const CUresult results[] = { CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_ILLEGAL_ADDRESS };
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	for (unsigned int i = 0; i < 2; i++) {
+		/* one that goes as one of a batch */
+		p = share(2 * MIB, &handle);
+		cl_own.record[stamp_of(&handle).record].pinned = 1;
+		free_block(p);
+		cl_own.record[stamp_of(&handle).record].pinned = 0;
+		fake.free_result = results[i];
+		cl_limbo_look_again_locked(&cl_exporter, cl_block_find(&cl_exporter.blocks, CL_MEMORY, p));
+		CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 1);
+		CHECK_EQUAL(logged("the driver refused to take block"), i);
+		/* and one alone */
+		fake.free_result = CUDA_SUCCESS;
+		p = share(2 * MIB, &handle);
+		cl_own.record[stamp_of(&handle).record].pinned = 1;
+		cl_options.held_bytes.number = MIB;
+		fake.free_result = results[i];
+		free_block(p);
+		CHECK_EQUAL(logged("the driver refused to take block"), i);
+		cl_options.held_bytes.number = 0;
+		fake.free_result = CUDA_SUCCESS;
+	}
+}
+
 static CUresult none_is_current(CUcontext *ctx)
 {
 	*ctx = NULL;
@@ -441,6 +472,7 @@ int main(void)
 		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
 		cmocka_unit_test(beyond_a_limit_a_holder_that_is_not_known_has_no_name),
 		cmocka_unit_test(beyond_a_limit_a_block_that_the_driver_refuses_is_said),
+		cmocka_unit_test(a_driver_that_shuts_down_has_refused_nothing),
 		cmocka_unit_test(what_is_kept_for_its_stream_does_not_go_beyond_a_limit),
 	};
 

@@ -248,7 +248,7 @@ static void event_of_a_green_context(bool shares, bool ends)
 	make_current(CONTEXT_B);
 	destroy(GREEN);
 	CHECK_EQUAL(retains, 1); /* by its making */
-	CHECK(block_of(event)->of.context->handle == CONTEXT_A && block_of(event)->of.context->primary);
+	CHECK(cl_block_context(block_of(event))->handle == CONTEXT_A && cl_block_context(block_of(event))->primary);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	CHECK_EQUAL(fake.destroyed_n, 0); /* it waits out the grace */
 	if (ends) {
@@ -343,7 +343,7 @@ IN_A_CHILD(which_is_the_primary_one_is_asked_for_later)
 	cl_shareable_event_created(event);
 	CHECK_EQUAL(retains, 1); /* by its making */
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
-	CHECK(block_of(event)->of.context == &cl_context_unknown);
+	CHECK(cl_block_context(block_of(event)) == &cl_context_unknown);
 	current_is(NULL, false);
 	cl_driver.cuDevicePrimaryCtxRetain = counted_retain;
 	retains = 0;
@@ -372,7 +372,7 @@ IN_A_CHILD(what_may_be_a_green_context_is_not_noted)
 	event = fake_event();
 	cl_shareable_event_created(event);
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_SUCCESS);
-	CHECK(block_of(event)->of.context == &cl_context_unknown);
+	CHECK(cl_block_context(block_of(event)) == &cl_context_unknown);
 	current_is(NULL, false);
 	p = fake_alloc(1024, CONTEXT_G2);
 	export_block(p);

@@ -124,7 +124,7 @@ static bool try(enum cl_block_state from, enum cl_block_state to)
 	CHECK(block && fence);
 	cl_lock(&cl_exports_lock);
 	CHECK_EQUAL(block->state, CL_BLOCK_LIVE);
-	cl_belongs_to(&fence->of, block->of.context, &block->of.context->fences);
+	cl_belongs_to(&fence->of, cl_block_context(block), &cl_block_context(block)->fences);
 	cl_fence_add_locked(&cl_exporter, fence, block);
 	cl_block_impossible_step = end_the_test;
 	bring(block, from);

@@ -84,12 +84,28 @@ IN_A_CHILD(a_pool_that_ends_later_is_not_allocated_from)
 	CHECK(pool.current == DEFAULT_POOL);
 }
 
+IN_A_CHILD(a_driver_that_shuts_down_has_refused_no_pools_end)
+{
+	CUmemPoolPtrExportData data;
+
+	start_pools();
+	for (unsigned int i = 0; i < 2; i++) {
+		pool.destroy_result = CUDA_SUCCESS;
+		CHECK_EQUAL(cl_memory_free(shared(&data)), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+		pool.destroy_result = i ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_DEINITIALIZED;
+		CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 1);
+		CHECK_EQUAL(logged("the driver refused to destroy memory pool"), i);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pool_is_destroyed_after_the_blocks_that_were_freed_before),
 		cmocka_unit_test(the_end_of_a_pool_waits_for_no_other_blocks),
 		cmocka_unit_test(a_pool_that_ends_later_is_not_allocated_from),
+		cmocka_unit_test(a_driver_that_shuts_down_has_refused_no_pools_end),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -231,6 +231,28 @@ IN_A_CHILD(an_import_stays_until_all_streams_are_there)
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), atomic_load(&fake.event_n));
 }
 
+IN_A_CHILD(a_driver_that_shuts_down_has_refused_to_unmap_nothing)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr import;
+
+	start_pools();
+	for (unsigned int i = 0; i < 2; i++) {
+		shared(&data);
+		import = imported(&data);
+		imported(&data);
+		atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+		CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+		pool.unmap_result = i ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_DEINITIALIZED;
+		atomic_store(&fake.query_result, CUDA_SUCCESS);
+		cl_limbo_collect(&cl_exporter, true);
+		pool.unmap_result = CUDA_SUCCESS;
+		CHECK(!cl_mapping_find_locked(CL_POOL, import));
+		CHECK_EQUAL(logged("the driver refused to unmap"), i);
+	}
+}
+
 /* A single stream-ordered free goes to the driver at once, and the hold stays until the stream is there. */
 IN_A_CHILD(a_context_that_ends_ends_the_wait_for_its_streams)
 {
@@ -684,6 +706,7 @@ int main(void)
 		cmocka_unit_test(what_is_freed_in_a_capture_is_not_freed),
 		cmocka_unit_test(imports_are_counted),
 		cmocka_unit_test(an_import_stays_until_all_streams_are_there),
+		cmocka_unit_test(a_driver_that_shuts_down_has_refused_to_unmap_nothing),
 		cmocka_unit_test(a_context_that_ends_ends_the_wait_for_its_streams),
 		cmocka_unit_test(without_an_event_what_was_imported_stays),
 		cmocka_unit_test(what_is_exported_at_the_address_of_an_import_is_no_import),
