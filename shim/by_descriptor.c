@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts what is shared by descriptors: see by_descriptor.h. */
-#include "shim/by_descriptor.h"
+#include <string.h>
 
+#include "shim/by_descriptor.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
 #include "shim/door.h"
@@ -35,7 +36,10 @@ void cl_descriptor_created(CUmemGenericAllocationHandle handle, size_t size)
 			break;
 		}
 	}
-	/* release, twice: who finds the handle reads its size, or that of one that has taken its place */
+	/*
+	 * release, two times: a thread that finds @handle reads the size stored before it, or the size of a
+	 * newer handle in the same place
+	 */
 	atomic_store_explicit(&created[at].handle, 0, memory_order_release);
 	atomic_store_explicit(&created[at].size, size, memory_order_release);
 	atomic_store_explicit(&created[at].handle, handle, memory_order_release);
@@ -53,11 +57,10 @@ static uint64_t size_of(CUmemGenericAllocationHandle handle)
 }
 
 /* -------------------------------------------------------------- what is imported */
-/* Imports that are not mapped yet, in a ring: the oldest of too many stay without bytes. */
+/* Imports that are not mapped yet, in a ring: if there are more, the bytes of the oldest are never counted. */
 enum { WAITING = 1024 };
 static struct waiting {
 	CUmemGenericAllocationHandle handle; /* 0: none */
-	pid_t pid; /* who imported it: a forked child does not know its parent's call stacks */
 	uint32_t stack;
 	uint8_t device, call;
 } waiting[WAITING];
@@ -72,7 +75,7 @@ static void wait_for_map(CUmemGenericAllocationHandle handle, const struct cl_ab
 	w = &waiting[waiting_at++ % WAITING];
 	if (!w->handle)
 		atomic_fetch_add_explicit(&cl_descriptors_waiting, 1, memory_order_relaxed);
-	*w = (struct waiting){ handle, cl_self.pid, stack, about->device, about->call };
+	*w = (struct waiting){ handle, stack, about->device, about->call };
 	cl_unlock(&cl_exports_lock);
 }
 
@@ -86,7 +89,7 @@ void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size)
 	if (!shares)
 		return;
 	cl_lock(&cl_exports_lock);
-	/* the newest first: the handle may be a number that an older one had */
+	/* searches the newest first: a driver may use an old handle's number again */
 	for (unsigned int back = 1; back <= WAITING && !found; back++) {
 		struct waiting *w = &waiting[(waiting_at - back) % WAITING];
 
@@ -99,10 +102,19 @@ void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size)
 		stack = found->stack;
 		found->handle = 0;
 		atomic_fetch_sub_explicit(&cl_descriptors_waiting, 1, memory_order_relaxed);
-		if (found->pid == cl_self.pid)
-			cl_happened_locked(CL_FOUND_DESCRIPTOR, &about, stack);
+		cl_happened_locked(CL_FOUND_DESCRIPTOR, &about, stack);
 	}
 	cl_unlock(&cl_exports_lock);
+}
+
+void cl_descriptors_forget(void)
+{
+	/* the call stacks are of the parent's file; the driver's handles, and so created[], are of no use here */
+	if (!atomic_load_explicit(&cl_descriptors_waiting, memory_order_relaxed))
+		return;
+	memset(waiting, 0, sizeof waiting);
+	waiting_at = 0;
+	atomic_store_explicit(&cl_descriptors_waiting, 0, memory_order_relaxed);
 }
 
 /* --------------------------------------------------------------------- both sides */

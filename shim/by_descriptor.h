@@ -5,8 +5,8 @@
  * itself, with bytes, device and call stack, as notes in this process's file.  Nothing tells which
  * import is of which export, and nothing is guessed.
  *
- * What must hold: a result of the program never depends on it, and a count may be short where a
- * table here is full.  Any thread, without a lock of ours.
+ * What must hold: no result of a driver call depends on this file.  A count may be too small if a
+ * table here is full.  Any thread may call these functions.  It must hold no lock of ours.
  */
 #ifndef CL_BY_DESCRIPTOR_H
 #define CL_BY_DESCRIPTOR_H
@@ -32,7 +32,8 @@ static inline bool cl_descriptor_imports_wait(void)
 {
 	return atomic_load_explicit(&cl_descriptors_waiting, memory_order_relaxed);
 }
-/* @handle was mapped, with so many bytes: if it is an import, they are added to its note, once. */
+/* @handle was mapped, with @size bytes: if it is an import, they are added to its note, once. */
 void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size);
+void cl_descriptors_forget(void); /* in a forked child */
 
 #endif

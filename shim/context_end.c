@@ -13,13 +13,11 @@
 
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
-	CL_UNCANCELLED;
+	CL_GUARD(ours);
 	uint64_t until = cl_now() + 5 * CL_END_WAIT;
 
-	if (cl_self_is_copy()) {
-		cl_self_begin_anew();
+	if (!ours)
 		return (struct cl_context_end){ .handle = ctx, .device = device };
-	}
 	/* before cl_context_close(), because after it others wait for us */
 	if (!ctx)
 		cl_gate_await_unwatched(device, until);
@@ -29,11 +27,11 @@ struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 
 void cl_context_end_done(const struct cl_context_end *end, bool gone)
 {
-	CL_UNCANCELLED;
+	CL_GUARD(ours);
 	struct cl_list dead = { 0 };
 	struct cl_context *context;
 
-	if (cl_self_is_copy()) /* the child has nothing that belongs to a context */
+	if (!ours) /* the child has nothing that belongs to a context */
 		return;
 	cl_context_open(end, gone, &dead);
 	CL_LIST_EACH (context, &dead, struct cl_context, node)

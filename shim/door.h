@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CL_DOOR, the front door's guard: no cancellation, a reset after a fork, and the collector's work
- * on return.  Each function that a hook calls begins with it.
+ * The guard with which a function begins that a hook calls.  It has three forms:
+ * - CL_DOOR: no cancellation, a reset after a fork, the start of sharing, and the collector's work.
+ * - CL_DOOR_FAST: the part of it that the fast half of an export needs.
+ * - CL_GUARD (self/self.h): CL_DOOR without sharing and without the collector's work, for the ends of
+ *   contexts and for green contexts.
+ * Functions that only use atomics need none.  cl_memory_free(), cl_memory_free_async() and
+ * cl_memory_allocates() first look at such a word, and pass CL_DOOR only if there is more to do.
  */
 #ifndef CL_DOOR_H
 #define CL_DOOR_H
@@ -33,12 +38,7 @@ enum cl_door { CL_DOOR_TO_SHARE, CL_DOOR_OF_SHARERS };
 
 static inline bool cl_door_enter(enum cl_door which)
 {
-	if (which == CL_DOOR_TO_SHARE)
-		return cl_self_start();
-	if (!cl_self_is_copy())
-		return true;
-	cl_self_begin_anew();
-	return false;
+	return which == CL_DOOR_TO_SHARE ? cl_self_start() : cl_guard_enter();
 }
 
 static inline void cl_door_leave(const struct cl_cancel_state *state)
@@ -47,6 +47,21 @@ static inline void cl_door_leave(const struct cl_cancel_state *state)
 	if (__builtin_expect(cl_collector_is_inline(&cl_exporter.collector), 0) && !cl_callbacks_inside())
 		cl_collector_called(&cl_exporter);
 	cl_cancel_state_restore(state);
+}
+
+/*
+ * Stands at the top of the fast half of an export.  Until the function returns, its thread is not
+ * cancelled between the driver's answer and our record of it.  Declares bool @passes.  If that is false,
+ * the function goes the long way, behind CL_DOOR: only that begins to share, traces, forgets the state
+ * of a parent process, and does the collector's work.
+ */
+#define CL_DOOR_FAST(passes)                                                      \
+	CL_CANCELLED_LATER;                                                       \
+	bool passes = cl_door_is_fast()
+
+static inline bool cl_door_is_fast(void)
+{
+	return cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector);
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The life of this process as one that shares: its first export or import, fork, and
- * its end: see life.h.  This is the one file that knows all modules with state: it resets
- * them in a forked child and closes them at the end.
+ * its end: see life.h.  This file knows all modules with state.  It resets what a forked child must
+ * not have of its parent's, and closes them at the end.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "shim/by_descriptor.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
 #include "shim/context_end.h"
@@ -41,7 +42,10 @@ enum { END_STACK = 256 << 10 };
 static struct cl_lock start_lock = CL_LOCK_INIT(CL_RANK_START);
 static atomic_flag end_begun = ATOMIC_FLAG_INIT;
 
-/* Takes @lock; false after @wait ns: a signal handler may run in the very thread that holds it. */
+/*
+ * Takes @lock.  Returns false if it is not free within @wait ns: this may be a signal handler in the thread
+ * that holds it.
+ */
 static bool lock_within(struct cl_lock *lock, uint64_t wait)
 {
 	struct timespec until = cl_after(wait);
@@ -84,6 +88,7 @@ static void after_fork_in_child(void)
 	cl_own_forget();
 	cl_notes_forget();
 	cl_refused_forget();
+	cl_descriptors_forget();
 	cl_recent_closes_forget();
 	cl_contexts_forget();
 	cl_gate_forget();
@@ -157,8 +162,7 @@ bool cl_self_start_to_share(void)
 {
 	int dirfd;
 
-	if (cl_self_is_copy())
-		cl_self_begin_anew();
+	cl_guard_enter();
 	/* acquire: a thread that sees the flag sees what the first thread has prepared */
 	if (atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES)
 		return true;
@@ -175,7 +179,7 @@ bool cl_self_start_to_share(void)
 	if (!(atomic_load_explicit(&cl_sharing_flag, memory_order_relaxed) & CL_SHARES)) {
 		cl_self_spare_restore();
 		dirfd = cl_self_open_dir(false);
-		/* of processes that start at once one collects, the others don't wait */
+		/* if several processes start at once, one of them cleans the directory: the others don't wait */
 		if (dirfd >= 0 && !syscall(SYS_flock, dirfd, LOCK_EX | LOCK_NB)) {
 			cl_gc_directory(dirfd, cl_peer_is_open);
 			/* close() won't do: a child without fork handlers may have it, too */
@@ -225,7 +229,7 @@ static void remove_own_file(bool locked)
 
 static uint64_t findings;
 
-/* They go with our file, and the trace stays. */
+/* The notes go with our file, and the trace file stays: copies the call stacks into it. */
 static void copy_stacks_locked(void)
 {
 	uint32_t modules, words;
@@ -289,6 +293,7 @@ static void end_with_room(void (*what)(void))
 
 int cl_process_end(int status)
 {
+	/* not CL_GUARD: the end of a child that has its parent's memory changes nothing there */
 	CL_UNCANCELLED;
 
 	if (!cl_sharing()) {
@@ -301,7 +306,7 @@ int cl_process_end(int status)
 	/* a vfork() child shares its parent's memory: its end is not the parent's */
 	if (getpid() != cl_self.pid || atomic_flag_test_and_set(&end_begun))
 		return status;
-	findings = 0; /* may be the count of the parent process */
+	findings = 0; /* in a forked child it has the parent's count */
 	/* the destructor says 0 of any end by exit() */
 	if (status)
 		exit_status = status & 0xff;

@@ -32,14 +32,11 @@ static __attribute__((noinline)) CUresult export_carefully(CUmemPoolPtrExportDat
 
 CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
-	/* a cancelled thread must not end between the driver's answer and our record of it */
-	CL_CANCELLED_LATER;
+	CL_DOOR_FAST(passes);
 	struct cl_pool_answer answer;
 
-	/* only the long way begins to share, traces, and does the collector's work */
 	answer.asked = false;
-	if (data && cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector) &&
-	    cl_pool_export_simply(&cl_exporter, data, dptr, &answer))
+	if (passes && data && cl_pool_export_simply(&cl_exporter, data, dptr, &answer))
 		return answer.result;
 	return export_carefully(data, dptr, &answer);
 }

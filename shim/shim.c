@@ -61,12 +61,10 @@ static __attribute__((noinline)) CUresult export_refused_before(CUipcMemHandle *
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	/* a cancelled thread must not end between the driver's answer and our record of it */
-	CL_CANCELLED_LATER;
+	CL_DOOR_FAST(passes);
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
-	/* only the long way begins to share, traces, and does the collector's work */
-	if (cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector)) {
+	if (passes) {
 		as = cl_export_simply(&cl_exporter, handle, dptr);
 		if (as == CL_EXPORT_NOT_SIMPLY && __builtin_expect(cl_refused_before(dptr), 0) &&
 		    !cl_block_may_be(&cl_exporter.blocks.filter, dptr)) {

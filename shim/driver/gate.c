@@ -133,7 +133,7 @@ struct cl_context_call cl_context_call_begin(CUdevice device)
 	if (atomic_load_explicit(&watched, memory_order_relaxed))
 		return call;
 	/* a thread that is cancelled in the driver would never end its call */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
+	call.cancel_state = cl_cancel_disable();
 	atomic_fetch_add(&words[index_of(device)], a_call);
 	call.unwatched = !atomic_load(&watched);
 	if (!call.unwatched)
@@ -153,7 +153,7 @@ static void end_call(const struct cl_context_call *call, uint64_t references)
 	       !atomic_compare_exchange_weak(&words[i], &word, word - one + references * a_reference))
 		;
 	wake(i);
-	pthread_setcancelstate(call->cancel_state, NULL);
+	cl_cancel_restore(call->cancel_state);
 }
 
 void cl_context_call_end(const struct cl_context_call *call)
@@ -201,10 +201,10 @@ static bool begin_beside_others(struct cl_context_call *call, CUdevice device, u
 	if (i == DEVICES || references_in(word) <= least)
 		return false;
 	*call = (struct cl_context_call){ .device = device, .unwatched = true, .beside_others = true };
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
+	call->cancel_state = cl_cancel_disable();
 	while (!atomic_compare_exchange_weak(&words[i], &word, word + a_call_beside - references * a_reference))
 		if (references_in(word) <= least) {
-			pthread_setcancelstate(call->cancel_state, NULL);
+			cl_cancel_restore(call->cancel_state);
 			return false;
 		}
 	return true;
@@ -245,10 +245,10 @@ struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
 	struct cl_context_creation creation = { .call = cl_context_call_begin(device), .device = device };
 
-	if (creation.call.unwatched || cl_self_is_copy() || device < 0 || device >= DEVICES)
+	if (creation.call.unwatched || !cl_guard_enter() || device < 0 || device >= DEVICES)
 		return creation;
 	/* a cancelled thread would never end its borrow, and others would wait */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &creation.cancel_state);
+	creation.cancel_state = cl_cancel_disable();
 	cl_gate_borrow_begin(device);
 	creation.begun = true;
 	return creation;
@@ -276,7 +276,7 @@ void cl_context_creation_end(const struct cl_context_creation *creation, bool re
 		wake(i);
 	}
 	cl_gate_borrow_end(creation->device);
-	pthread_setcancelstate(creation->cancel_state, NULL);
+	cl_cancel_restore(creation->cancel_state);
 }
 
 void cl_gate_forget(void)

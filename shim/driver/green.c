@@ -69,7 +69,7 @@ static CUcontext whole_of(CUdevice device)
 
 void cl_green_created(CUgreenCtx green, CUdevice device)
 {
-	CL_UNCANCELLED;
+	CL_GUARD(ours);
 	struct note note = { .green = green, .device = device, .whole = whole_of(device) };
 
 	/* asked now: the program may also get it without a hook, by cuStreamGetCtx() */
@@ -88,7 +88,7 @@ void cl_green_created(CUgreenCtx green, CUdevice device)
 
 void cl_green_converted(CUcontext ctx, CUgreenCtx green)
 {
-	CL_UNCANCELLED;
+	CL_GUARD(ours);
 	struct note as = { .green = green, .device = -1 }, *note;
 	bool known;
 
@@ -130,7 +130,7 @@ bool cl_green_find(CUcontext *ctx)
 
 struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 {
-	CL_UNCANCELLED;
+	CL_GUARD(ours);
 	struct cl_green_end end = { .device = -1, .green = green };
 	const struct note *note;
 	struct timespec until;
@@ -156,7 +156,7 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 
 void cl_green_end_done(const struct cl_green_end *end, bool gone)
 {
-	CL_UNCANCELLED;
+	CL_GUARD(ours);
 
 	if (!gone || !end->number)
 		return;

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "shim/driver/made.h"
+#include "shim/driver/visit.h"
 
 #define ASK(to, attribute, dptr) (cl_driver.cuPointerGetAttribute(to, attribute, dptr) == CUDA_SUCCESS)
 
@@ -53,13 +54,12 @@ static enum cl_made made_of(CUdeviceptr dptr, const struct cl_memory_made *memor
 struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
 {
 	struct cl_memory_made memory = { .made = CL_MADE_UNKNOWN, .base = dptr };
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool exchanged = cl_driver.cuThreadExchangeStreamCaptureMode &&
-			 cl_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
 	CUdeviceptr base = dptr;
+	struct cl_stay stay;
 	int device = 0;
 	size_t size = 0;
 
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) == CUDA_SUCCESS) {
 		memory.base = base;
 		memory.size = size;
@@ -71,8 +71,7 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
 	memory.made = made_of(dptr, &memory);
 	if (memory.made != CL_MADE_UNKNOWN && ASK(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr) && device > 0)
 		memory.device = device;
-	if (exchanged)
-		cl_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	cl_stay_end(&stay);
 	return memory;
 }
 

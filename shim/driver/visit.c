@@ -9,50 +9,47 @@
 static unsigned int visits; /* under way, of all threads; under cl_exports_lock */
 static __thread struct cl_visit *innermost __attribute__((tls_model("initial-exec")));
 
-CUresult cl_context_push(CUcontext ctx, bool *pushed)
+CUresult cl_stay_begin(struct cl_stay *stay, CUcontext ctx, enum cl_stay_as as)
 {
 	CUcontext current = NULL;
 	CUresult result = CUDA_SUCCESS;
 
-	*pushed = false;
+	*stay = (struct cl_stay){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+	if (as == CL_STAY_RELAXED && cl_driver.cuThreadExchangeStreamCaptureMode)
+		stay->exchanged = cl_driver.cuThreadExchangeStreamCaptureMode(&stay->mode) == CUDA_SUCCESS;
 	if (ctx && !(cl_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == ctx)) {
 		result = cl_driver.cuCtxPushCurrent_v2(ctx);
-		*pushed = result == CUDA_SUCCESS;
+		stay->pushed = result == CUDA_SUCCESS;
 	}
 	return result;
 }
 
-void cl_context_pop(bool pushed)
+void cl_stay_end(struct cl_stay *stay)
 {
 	CUcontext popped;
 
-	if (pushed)
+	if (stay->pushed)
 		cl_driver.cuCtxPopCurrent_v2(&popped);
+	if (stay->exchanged)
+		cl_driver.cuThreadExchangeStreamCaptureMode(&stay->mode);
 }
 
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 {
-	*visit = (struct cl_visit){ .outer = innermost,
-				    .context = context,
-				    .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+	*visit = (struct cl_visit){ .outer = innermost, .context = context };
 	innermost = visit;
 	context->visitors++;
 	visits++;
 	cl_unlock(&cl_exports_lock);
 	cl_rank_none();
-	if (cl_driver.cuThreadExchangeStreamCaptureMode)
-		visit->exchanged = cl_driver.cuThreadExchangeStreamCaptureMode(&visit->mode) ==
-				   CUDA_SUCCESS;
-	cl_context_push(context->handle, &visit->pushed);
+	cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED);
 }
 
 void cl_visit_end_locked(struct cl_visit *visit)
 {
 	struct cl_context *context = visit->context;
 
-	cl_context_pop(visit->pushed);
-	if (visit->exchanged)
-		cl_driver.cuThreadExchangeStreamCaptureMode(&visit->mode);
+	cl_stay_end(&visit->stay);
 	cl_lock(&cl_exports_lock);
 	innermost = visit->outer;
 	visits--;

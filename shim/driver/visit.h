@@ -15,11 +15,25 @@
 #include "shim/driver/context.h"
 #include "shim/driver/driver.h"
 
+/*
+ * A stay: a thread changes its current context, its capture mode or both, calls the driver, and changes
+ * them back.  No other code of ours changes them.  begin() makes @ctx current; if that is NULL, or is
+ * current already, the current context stays.  Returns the driver's result of that.  With
+ * CL_STAY_RELAXED the calls do not invalidate a capture of the program.  With CL_STAY_AS_PROGRAM they
+ * are a part of a call of the program, and do to a capture what that does.
+ */
+enum cl_stay_as { CL_STAY_AS_PROGRAM, CL_STAY_RELAXED };
+struct cl_stay {
+	CUstreamCaptureMode mode;
+	bool exchanged, pushed;
+};
+CUresult cl_stay_begin(struct cl_stay *stay, CUcontext ctx, enum cl_stay_as as);
+void cl_stay_end(struct cl_stay *stay);
+
 struct cl_visit {
 	struct cl_visit *outer; /* the visit of this thread that this one is nested in, or NULL */
 	struct cl_context *context;
-	CUstreamCaptureMode mode;
-	bool exchanged, pushed;
+	struct cl_stay stay;
 };
 /*
  * begin() counts the visit and releases the lock; end() takes the lock again.  In between @context
@@ -33,14 +47,6 @@ void cl_visit_end_locked(struct cl_visit *visit);
 /* How many visits of this thread are in @context; and whether any thread is in a visit. */
 unsigned int cl_visits_of_mine(const struct cl_context *context);
 bool cl_visits_any_locked(void);
-
-/*
- * push() makes @ctx current for this thread without a visit, for work that is part of a call of the
- * program.  If @ctx is NULL or is current already, it does nothing.  Returns the driver's
- * result.  *@pushed says whether pop() has something to undo.
- */
-CUresult cl_context_push(CUcontext ctx, bool *pushed);
-void cl_context_pop(bool pushed);
 
 /*
  * Returns our own stream of the visited context, to free on: a stream that waits for no other one.

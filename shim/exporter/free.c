@@ -192,8 +192,8 @@ static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struc
 static CUresult wait_as_a_free(CUcontext ctx)
 {
 	CUdeviceptr stand_in;
-	bool pushed;
-	CUresult result = cl_context_push(ctx, &pushed);
+	struct cl_stay stay;
+	CUresult result = cl_stay_begin(&stay, ctx, CL_STAY_AS_PROGRAM);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -202,7 +202,7 @@ static CUresult wait_as_a_free(CUcontext ctx)
 		result = cl_driver.cuMemFree_v2(stand_in);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		result = cl_driver.cuCtxSynchronize();
-	cl_context_pop(pushed);
+	cl_stay_end(&stay);
 	return result;
 }
 

@@ -436,7 +436,8 @@ CUresult cl_fence_make(CUstream stream, bool per_thread,
 		per_thread ? cl_driver.cuStreamGetCtx_ptsz : cl_driver.cuStreamGetCtx;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUcontext ctx = NULL, current = NULL;
-	bool pushed = false;
+	CUcontext other = NULL; /* the context of @stream, if that must become the current one */
+	struct cl_stay stay;
 	CUresult result;
 
 	*fence = NULL;
@@ -458,8 +459,9 @@ CUresult cl_fence_make(CUstream stream, bool per_thread,
 	cl_driver.cuCtxGetCurrent(&current);
 	if (get_ctx && get_ctx(stream, &ctx) == CUDA_SUCCESS && ctx && ctx != current &&
 	    (!cl_green_resolve(&ctx) || (ctx && ctx != current)))
-		cl_context_push(ctx, &pushed);
-	result = make_in(pushed ? ctx : current, stream, per_thread, fence);
-	cl_context_pop(pushed);
+		other = ctx;
+	cl_stay_begin(&stay, other, CL_STAY_AS_PROGRAM);
+	result = make_in(stay.pushed ? other : current, stream, per_thread, fence);
+	cl_stay_end(&stay);
 	return result;
 }

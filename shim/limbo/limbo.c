@@ -11,7 +11,8 @@
  *                        DELETED             the driver took it: nobody has it or can get it
  *                        GRACE, HELD,        it enters the limbo: the first of these that applies
  *                          FENCED, READY
- *                        UNTRACKED           it has no record, and shares an allocation of the driver
+ *                        UNTRACKED           it has no record, and it is a pool's, or it shares an allocation
+ *                                            of the driver
  *   GRACE                GRACE               the wheel: another bucket
  *                        HELD, FENCED, READY its grace is over, or the budget is, or memory is short
  *   HELD                 HELD                a holder went, another is left

@@ -67,6 +67,22 @@ static inline void cl_cancel_state_restore(const struct cl_cancel_state *state)
 }
 
 /*
+ * As CL_UNCANCELLED from one function to another, with the driver's call between them: the second one
+ * gives what the first has returned.  The driver's errno stays.
+ */
+static inline int cl_cancel_disable(void)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+static inline void cl_cancel_restore(int before)
+{
+	pthread_setcancelstate(before, NULL);
+}
+
+/*
  * As CL_UNCANCELLED at a quarter of its cost, without errno, for code that passes no cancellation
  * point while it has a lock.
  */
@@ -100,6 +116,23 @@ static inline bool cl_self_is_copy(void)
 
 	return __builtin_expect(word && !*word, 0);
 }
+/* Makes such a child forget its parent's state, and returns false.  Returns true in any other process. */
+static inline bool cl_guard_enter(void)
+{
+	if (!cl_self_is_copy())
+		return true;
+	cl_self_begin_anew();
+	return false;
+}
+
+/*
+ * The guard of a function that a hook calls around a call on a context.  No lock may be held.
+ * CL_UNCANCELLED, and then cl_guard_enter(), whose result is in bool @ours.  CL_DOOR (shim/door.h) is
+ * this guard and more: it starts sharing, and does the collector's work.
+ */
+#define CL_GUARD(ours)                                                            \
+	CL_UNCANCELLED;                                                           \
+	__attribute__((unused)) bool ours = cl_guard_enter()
 
 /* Finds the places as they are now.  Any thread. */
 struct cl_places cl_self_find_places(void);
@@ -152,7 +185,7 @@ struct cl_counts {
 	_Atomic uint64_t exports, imports, closes, limbo_entered, limbo_released, limbo_bytes_released;
 	_Atomic uint64_t graces_cut, graces_cut_bytes; /* blocks that went before their grace was over */
 	_Atomic uint64_t kept_mapped; /* blocks of the limbo that other processes had mapped, and have closed */
-	_Atomic uint64_t pool_exports; /* pointers into pools, which nothing protects */
+	_Atomic uint64_t pool_exports; /* exports of pointers into pools */
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
 	_Atomic uint64_t found[CL_FINDING_KINDS]; /* see diag/happened.h */
 	_Atomic uint64_t dead_holders, pinned;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asks this machine's driver what doc/measurements.md still calls "not measured".
+ * Asks this machine's driver what doc/measurements.md says of drivers, and what is not known yet.
  *
  *	probe [WORD...]	the questions whose names contain one of the words; all by default
  *

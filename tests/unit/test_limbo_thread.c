@@ -289,6 +289,61 @@ IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_call)
 	}
 }
 
+/* Functions that a hook calls around a call on a context begin with CL_GUARD. */
+static void creates_a_context(void)
+{
+	struct cl_context_creation creation = cl_context_creation_begin(0);
+
+	cl_context_creation_end(&creation, false);
+}
+static void ends_a_context(void)
+{
+	cl_context_end_begin(CONTEXT_A, -1);
+}
+static void has_ended_a_context(void)
+{
+	cl_context_end_done(&(struct cl_context_end){ .handle = CONTEXT_A, .device = -1 }, true);
+}
+static void makes_a_green_context(void)
+{
+	cl_green_created((CUgreenCtx)(uintptr_t)0x77, 0);
+}
+static void converts_a_green_context(void)
+{
+	cl_green_converted(CONTEXT_B, (CUgreenCtx)(uintptr_t)0x77);
+}
+static void destroys_a_green_context(void)
+{
+	cl_green_end_begin((CUgreenCtx)(uintptr_t)0x77);
+}
+static void has_destroyed_a_green_context(void)
+{
+	cl_green_end_done(&(struct cl_green_end){ .device = -1 }, true);
+}
+static void (*const guards[])(void) = {
+	creates_a_context, ends_a_context, has_ended_a_context, makes_a_green_context,
+	converts_a_green_context, destroys_a_green_context, has_destroyed_a_green_context,
+};
+
+IN_A_CHILD(the_copy_of_a_fork_begins_anew_at_a_context)
+{
+	start_at_the_doors();
+	export_block(fake_alloc(1024, CONTEXT_A));
+	for (unsigned int i = 0; i < sizeof guards / sizeof guards[0]; i++) {
+		pid_t copy = _Fork();
+
+		if (!copy) {
+			CHECK(cl_self_is_copy());
+			guards[i]();
+			CHECK(!cl_sharing());
+			CHECK_EQUAL(cl_count_get(exports), 0);
+			unlink(log_path);
+			_exit(0);
+		}
+		child_judge(copy);
+	}
+}
+
 /* The context of an event must be known when it is exported. */
 static void a_child_knows_its_events(pid_t (*forks)(void))
 {
@@ -326,6 +381,7 @@ int main(void)
 		cmocka_unit_test(a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares),
 		cmocka_unit_test(without_a_thread_the_limbo_has_its_turn_in_each_call),
 		cmocka_unit_test(the_copy_of_a_fork_begins_anew_in_each_call),
+		cmocka_unit_test(the_copy_of_a_fork_begins_anew_at_a_context),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),
 		cmocka_unit_test(too_many_waiting_blocks_are_told_once),
