@@ -113,6 +113,30 @@ linked_says() {
 	[[ $(linked_says cuIpcOpenEventHandle) == "shim event_import,driver cuIpcOpenEventHandle,"* ]]
 }
 
+@test "virtual memory comes to the shim with CULIMBO_SHARE=all, and else not" {
+	for call in cuMemCreate cuMemMap cuMemAddressReserve cuMemAddressFree cuMemUnmap cuMemRelease \
+		cuMemRetainAllocationHandle cuMemGetAllocationPropertiesFromHandle cuPointerGetAttribute \
+		cuPointerGetAttributes; do
+		same "$(linked_says $call)" "driver $call,$call 0"
+		same "$(CULIMBO_SHARE=cuda linked_says $call)" "driver $call,$call 0"
+	done
+	export CULIMBO_SHARE=all
+	same "$(linked_says cuMemCreate)" "shim virtual_create,driver cuMemCreate,cuMemCreate 0"
+	same "$(linked_says cuMemRelease)" "shim virtual_release,driver cuMemRelease,cuMemRelease 0"
+	same "$(linked_says cuMemUnmap)" "shim virtual_unmap,driver cuMemUnmap,cuMemUnmap 0"
+	same "$(linked_says cuMemAddressFree)" "shim virtual_address_free,driver cuMemAddressFree,cuMemAddressFree 0"
+	same "$(linked_says cuMemAddressReserve)" "driver cuMemAddressReserve,shim virtual_reserved 4096,cuMemAddressReserve 0"
+	same "$(linked_says cuMemMap)" "driver cuMemMap,shim virtual_mapped 77,cuMemMap 0"
+	[[ $(linked_says cuMemRetainAllocationHandle) == "driver cuMemRetainAllocationHandle,shim virtual_retained 1000,"* ]]
+	[[ $(linked_says cuMemGetAllocationPropertiesFromHandle) == *",shim virtual_properties 77,"* ]]
+	[[ $(linked_says cuPointerGetAttribute) == "driver cuPointerGetAttribute,shim virtual_attribute "* ]]
+	[[ $(linked_says cuPointerGetAttributes) == "driver cuPointerGetAttributes,shim virtual_attribute "* ]]
+	for call in cuMemAddressReserve cuMemMap cuMemRetainAllocationHandle cuMemGetAllocationPropertiesFromHandle \
+		cuPointerGetAttribute cuPointerGetAttributes; do
+		same "$(DOORS_FAIL=$call:1:1 linked_says $call)" "driver $call,$call 1"
+	done
+}
+
 @test "a context's end is told to the shim: gone when it is, and only then" {
 	export STUB_SHARING=1
 	for call in cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach cuDevicePrimaryCtxRelease \

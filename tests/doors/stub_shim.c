@@ -100,6 +100,56 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 	return (per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync)(dptr, stream);
 }
 
+CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			   unsigned long long flags)
+{
+	SAY("virtual_create\n");
+	return cl_driver.cuMemCreate(handle, size, prop, flags);
+}
+
+CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
+{
+	SAY("virtual_release\n");
+	return cl_driver.cuMemRelease(handle);
+}
+
+CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
+{
+	SAY("virtual_unmap\n");
+	return cl_driver.cuMemUnmap(dptr, size);
+}
+
+CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size)
+{
+	SAY("virtual_address_free\n");
+	return cl_driver.cuMemAddressFree(dptr, size);
+}
+
+void cl_virtual_reserved(CUdeviceptr dptr, size_t size)
+{
+	SAY("virtual_reserved %zu\n", size);
+}
+
+void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr)
+{
+	SAY("virtual_retained %llx\n", (unsigned long long)dptr);
+}
+
+void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+{
+	SAY("virtual_mapped %llu\n", (unsigned long long)handle);
+}
+
+void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	SAY("virtual_properties %llu\n", (unsigned long long)handle);
+}
+
+void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+{
+	SAY("virtual_attribute %d\n", (int)attribute);
+}
+
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)
 {
 	SAY("event_export\n");

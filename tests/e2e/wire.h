@@ -56,6 +56,15 @@
 	X(pool_export)	 /* address -> data */                                                    \
 	X(pool_import)	 /* data, pool -> address */                                              \
 	X(pool_access)	 /* imported pool, device: gives the device access */                      \
+	X(v_reserve)	 /* bytes -> address of a reservation */                                   \
+	X(v_free)	 /* address, bytes of the reservation */                                   \
+	X(v_create)	 /* bytes, handle types -> allocation */                                   \
+	X(v_release)	 /* allocation */                                                          \
+	X(v_map)	 /* address, bytes, allocation */                                          \
+	X(v_unmap)	 /* address, bytes */                                                      \
+	X(v_types)	 /* allocation, address -> handle types by its properties, and of the pointer */ \
+	X(v_many)	 /* address, n, bytes, value: n allocations side by side, the i-th with value + i */ \
+	X(v_check_many)	 /* the same -> how many have other bytes */                               \
 	X(no_context)	 /* makes no context current */                                           \
 	X(devices)	 /* -> number of devices */                                                \
 	X(device)	 /* number; makes its primary context current */                           \
