@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks for virtual memory.  Without CULIMBO_SHARE=all each costs one load and one branch.
+ * Hooks for virtual memory.  Each costs one load and one branch without CULIMBO_SHARE=all; those of queries,
+ * two of each: somebody may have opened a handle of another process's.
  */
 #include "preload/hook_table.h"
 #include "shim/base/options.h"
@@ -54,7 +55,7 @@ CUresult CUDAAPI cl_hook_cuPointerGetAttribute(void *data, CUpointer_attribute a
 {
 	CUresult result = cl_driver.cuPointerGetAttribute(data, attribute, dptr);
 
-	if (cl_shares_all() && result == CUDA_SUCCESS)
+	if ((cl_shares_all() || cl_virtual_imports_any()) && result == CUDA_SUCCESS)
 		cl_virtual_attribute(data, attribute, dptr);
 	return result;
 }
@@ -64,8 +65,26 @@ CUresult CUDAAPI cl_hook_cuPointerGetAttributes(unsigned int n, CUpointer_attrib
 {
 	CUresult result = cl_driver.cuPointerGetAttributes(n, attributes, data, dptr);
 
-	if (cl_shares_all() && result == CUDA_SUCCESS)
+	if ((cl_shares_all() || cl_virtual_imports_any()) && result == CUDA_SUCCESS)
 		for (unsigned int i = 0; i < n; i++)
 			cl_virtual_attribute(data[i], attributes[i], dptr);
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	CUresult result = cl_driver.cuMemGetAddressRange_v2(base, size, dptr);
+
+	if (cl_virtual_imports_any() && result == CUDA_SUCCESS)
+		cl_virtual_address_range(base, size, dptr);
+	return result;
+}
+
+CUresult CUDAAPI cl_hook_cuCtxEnablePeerAccess(CUcontext ctx, unsigned int flags)
+{
+	CUresult result = cl_driver.cuCtxEnablePeerAccess(ctx, flags);
+
+	if (result == CUDA_SUCCESS)
+		cl_virtual_peer_enabled(ctx);
 	return result;
 }

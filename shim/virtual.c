@@ -4,6 +4,7 @@
 
 #include "shim/base/options.h"
 #include "shim/door.h"
+#include "shim/driver/visit.h"
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/virtual.h"
 #include "shim/importer/close.h"
@@ -114,12 +115,59 @@ void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
 	cl_unlock(&cl_exports_lock);
 }
 
+/* Of an import the program reads what it would of one that the driver has opened. */
+static void import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
+{
+	const unsigned long long none = 0;
+	const bool yes = true;
+	CUcontext context;
+
+	switch ((int)attribute) {
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		memcpy(data, &base, sizeof base);
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		memcpy(data, &size, sizeof size);
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		memcpy(data, &yes, sizeof yes);
+		break;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		memcpy(data, &none, sizeof none);
+		break;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		context = cl_mapping_context(CL_VIRTUAL, base);
+		memcpy(data, &context, sizeof context);
+		break;
+	default:
+		break;
+	}
+}
+
+void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUdeviceptr its_base;
+	uint64_t its_size;
+
+	if (!cl_mirror_find(dptr, &its_base, &its_size))
+		return;
+	if (base)
+		*base = its_base;
+	if (size)
+		*size = its_size;
+}
+
 void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	const struct cl_range *range;
 	unsigned long long asked;
+	CUdeviceptr base;
+	uint64_t size;
 
+	if (cl_mirrors_any() && cl_mirror_find(dptr, &base, &size))
+		import_attribute(data, attribute, base, size);
 	if (attribute != CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
 		return;
 	cl_lock(&cl_exports_lock);
@@ -129,6 +177,20 @@ void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 		memcpy(data, &asked, sizeof asked);
 	}
 	cl_unlock(&cl_exports_lock);
+}
+
+void cl_virtual_peer_enabled(CUcontext peer)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUdevice device, of = -1;
+	bool pushed;
+
+	if (cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || cl_context_push(peer, &pushed) != CUDA_SUCCESS)
+		return;
+	if (cl_driver.cuCtxGetDevice(&of) != CUDA_SUCCESS)
+		of = -1;
+	cl_context_pop(pushed);
+	cl_virtual_peer(of, device);
 }
 
 /* ---------------------------------------------------------------- opens and closes */

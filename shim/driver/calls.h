@@ -202,7 +202,7 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUmemoryPool * pool, void *shareable, CUmemAllocationHandleType type,                   \
 	   unsigned long long flags),                                                              \
 	  (pool, shareable, type, flags))                                                          \
-	/* virtual memory, which CULIMBO_SHARE=all shares: what lies where, and what programs ask of it */ \
+	/* virtual memory, which CULIMBO_SHARE=all shares: what lies where, and what programs ask of it and its imports */ \
 	X(cuMemAddressReserve, "cuMemAddressReserve", 10020, 0, PFN_cuMemAddressReserve_v10020,    \
 	  (CUdeviceptr * dptr, size_t size, size_t alignment, CUdeviceptr wanted,                  \
 	   unsigned long long flags),                                                              \
@@ -226,6 +226,11 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  PFN_cuPointerGetAttributes_v7000,                                                        \
 	  (unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr dptr),        \
 	  (n, attributes, data, dptr))                                                             \
+	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0,                                \
+	  PFN_cuMemGetAddressRange_v3020, (CUdeviceptr * base, size_t * size, CUdeviceptr dptr),   \
+	  (base, size, dptr))                                                                      \
+	X(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", 4000, 0, PFN_cuCtxEnablePeerAccess_v4000, \
+	  (CUcontext ctx, unsigned int flags), (ctx, flags))                                       \
 	/* sharing memory */                                                                       \
 	X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0, PFN_cuIpcGetMemHandle_v4010,            \
 	  (CUipcMemHandle * handle, CUdeviceptr dptr), (handle, dptr))                             \
@@ -311,9 +316,6 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 0,                       \
 	  PFN_cuDevicePrimaryCtxGetState_v7000,                                                    \
 	  (CUdevice device, unsigned int *flags, int *active), (device, flags, active))            \
-	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0,                                \
-	  PFN_cuMemGetAddressRange_v3020, (CUdeviceptr * base, size_t * size, CUdeviceptr dptr),   \
-	  (base, size, dptr))                                                                      \
 	X(cuMemSetAccess, "cuMemSetAccess", 10020, 0, PFN_cuMemSetAccess_v10020,                   \
 	  (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *access, size_t count),            \
 	  (dptr, size, access, count))                                                             \

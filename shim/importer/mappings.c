@@ -317,6 +317,19 @@ bool cl_import_find(CUdeviceptr dptr, struct cl_about *import)
 	return mapping != NULL;
 }
 
+CUcontext cl_mapping_context(enum cl_kind kind, uint64_t key)
+{
+	const struct cl_mapping *mapping;
+	CUcontext context = NULL;
+
+	cl_lock(&cl_imports_lock);
+	mapping = cl_mapping_find_locked(kind, key);
+	if (mapping && mapping->of.context)
+		context = mapping->of.context->handle;
+	cl_unlock(&cl_imports_lock);
+	return context;
+}
+
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data)
 {
 	struct telling telling = { each, data };

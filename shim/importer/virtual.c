@@ -192,12 +192,41 @@ static bool lives(const struct cl_resolved *resolved)
 	return cl_life_generation(life) == resolved->stamp.generation && cl_life_state(life) == CL_EXPORTED;
 }
 
+/* ------------------------------------------------------------------------- peers */
+/* For each device, a bit for each device that has peer access to it.  Bits are only set. */
+static _Atomic uint64_t peers[CL_MIRROR_DEVICES];
+
+void cl_virtual_peer(CUdevice of, CUdevice device)
+{
+	struct cl_capture capture;
+
+	if (of < 0 || of >= CL_MIRROR_DEVICES || device < 0 || device >= CL_MIRROR_DEVICES)
+		return;
+	atomic_fetch_or(&peers[of], UINT64_C(1) << device);
+	if (!cl_mirrors_any())
+		return;
+	capture = cl_capture_relax();
+	cl_mirrors_add_device(of, device);
+	cl_capture_restore(&capture);
+}
+
+/* Gives access to devices that have got it to @of since @had was read. */
+static void add_new_peers(CUdevice of, uint64_t had)
+{
+	uint64_t new = atomic_load(&peers[of]) & ~had;
+
+	for (CUdevice device = 0; device < CL_MIRROR_DEVICES; device++)
+		if (new >> device & 1)
+			cl_mirrors_add_device(of, device);
+}
+
 /* ------------------------------------------------------------------------- opens */
 static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *get, uint64_t until, CUdevice device,
 			    CUdeviceptr *address, int *err)
 {
 	struct cl_virtual_handle handle;
 	struct cl_mirror_want want;
+	uint64_t with = atomic_load(&peers[device]);
 	CUresult result;
 
 	memcpy(&handle, resolved->handle, sizeof handle);
@@ -217,10 +246,12 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *
 	want = (struct cl_mirror_want){ .name = { get->exporter, handle.reservation },
 					.size = handle.size,
 					.offset = handle.offset,
-					.devices = UINT64_C(1) << device,
+					.devices = UINT64_C(1) << device | with,
 					.piece = get->piece,
 					.pieces = get->n };
 	result = cl_mirror_open(&want, address);
+	if (result == CUDA_SUCCESS)
+		add_new_peers(device, with);
 	let_go(get);
 	return result;
 }
@@ -280,5 +311,6 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 void cl_virtual_imports_forget(void)
 {
 	keeps = (struct cl_table)CL_TABLE_BEGIN(keeps);
+	memset(peers, 0, sizeof peers);
 	cl_mirrors_forget();
 }

@@ -26,6 +26,11 @@
  */
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address);
 /*
+ * A context of @device has got access to the memory of contexts of @of, also to what is opened there: now,
+ * and later.
+ */
+void cl_virtual_peer(CUdevice of, CUdevice device);
+/*
  * Closes one open of @address.  Returns false if none is open there.  The last close of it waits as the
  * driver's of a legacy handle does, in the current context.
  */

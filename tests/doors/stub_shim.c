@@ -4,6 +4,7 @@
  * calls the driver.  It tests the preload alone.
  *
  * STUB_SHARING=1   the process shares from the start
+ * STUB_MIRRORS=1   another process's virtual memory is open
  * STUB_RETRIES=N   the free-memory callbacks give something back N times
  * STUB_STATUS=N    the exit status that cl_process_end() wants
  */
@@ -14,9 +15,12 @@
 #include "shim/shim.h"
 
 atomic_int cl_sharing_flag;
+_Atomic uint64_t cl_mirrors_n;
 
 __attribute__((constructor)) static void share(void)
 {
+	if (getenv("STUB_MIRRORS"))
+		cl_mirrors_n = 1;
 	if (getenv("STUB_SHARING"))
 		cl_sharing_flag = 1;
 }
@@ -148,6 +152,16 @@ void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
 void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
 {
 	SAY("virtual_attribute %d\n", (int)attribute);
+}
+
+void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	SAY("virtual_address_range\n");
+}
+
+void cl_virtual_peer_enabled(CUcontext peer)
+{
+	SAY("virtual_peer %p\n", (void *)peer);
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)

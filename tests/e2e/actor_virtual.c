@@ -70,6 +70,23 @@ void do_v_types(const struct wire_request *q)
 	reply.v[1] = types;
 }
 
+void do_v_range(const struct wire_request *q)
+{
+	CUdeviceptr base = 0;
+	size_t size = 0;
+
+	TIMED(cu.cuMemGetAddressRange_v2(&base, &size, q->a[0]));
+	reply.v[0] = base;
+	reply.v[1] = size;
+	SURE(cu.cuPointerGetAttribute(&reply.v[2], CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, q->a[0]));
+	SURE(cu.cuPointerGetAttribute(&reply.v[3], CU_POINTER_ATTRIBUTE_RANGE_SIZE, q->a[0]));
+}
+
+void do_v_ask(const struct wire_request *q)
+{
+	TIMED(cu.cuPointerGetAttribute(&reply.v[0], (CUpointer_attribute)q->a[1], q->a[0]));
+}
+
 void do_v_many(const struct wire_request *q)
 {
 	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -6,7 +6,9 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define ALL "CULIMBO_SHARE=all"
 #define PIECE (2 * MIB)
@@ -164,6 +166,38 @@ static void several(void)
 	close_block(c, second);
 	close_block(c, second);
 	close_block(c, inside);
+	curtain(p, c);
+}
+
+/* What C reads of an import is what it would of a legacy one: one block, which begins where it was opened. */
+static void queries(void)
+{
+	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14 };
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+	uint64_t at = reserve(p, 8 * PIECE), import, block = alloc(p, PIECE), legacy, context;
+	struct handle handle;
+
+	map(p, at, PIECE, 1);
+	map(p, at + 2 * PIECE, PIECE, 2);
+	map(p, at + 3 * PIECE, PIECE, 3);
+	handle = export_block(p, at + 2 * PIECE);
+	import = open_block(c, &handle);
+	handle = export_block(p, block);
+	legacy = open_block(c, &handle);
+	ASK(c, v_range, import + PIECE + 4096);
+	ok(c->reply.v[0] == import && c->reply.v[1] == 2 * PIECE, "17 cuMemGetAddressRange: from the import on, both allocations");
+	ok(c->reply.v[2] == import && c->reply.v[3] == 2 * PIECE, "17 RANGE_START_ADDR and RANGE_SIZE say the same");
+	ASK(c, v_range, legacy + 4096);
+	ok(c->reply.v[0] == legacy && c->reply.v[2] == legacy, "17 as of a legacy import");
+	context = ASK(c, v_ask, legacy, CONTEXT)->v[0];
+	ok(context && ASK(c, v_ask, import, CONTEXT)->v[0] == context, "17 its context is that of a legacy import");
+	ok(!ASK(c, v_ask, import, TYPES)->v[0] && ASK(c, v_ask, import, LEGACY)->v[0] == 1,
+	   "17 it has no handle types, and is legacy memory");
+	ASK(p, v_range, at + 3 * PIECE);
+	ok(p->reply.v[0] == at + 3 * PIECE && p->reply.v[2] == at && p->reply.v[3] == 8 * PIECE,
+	   "17 P reads what it would without the option");
+	close_block(c, legacy);
+	close_block(c, import);
 	curtain(p, c);
 }
 
@@ -396,12 +430,91 @@ static void forks(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* Opens meet unmaps, in several threads on both sides: what is opened has its own bytes, to the end. */
+static void threads(void)
+{
+	enum { CONSUMERS = 4, PRODUCERS = 6 };
+	struct actor *o = ENTER("O", .bare = true), *p, *c;
+	const struct wire_reply *made, *got;
+	uint64_t before;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		break_off("socketpair");
+	p = ENTER("P", .partner = pair[0], .env = ALL);
+	c = ENTER("C", .partner = pair[1]);
+	close(pair[0]);
+	close(pair[1]);
+	before = free_memory(o);
+	tell(c, OP_consume, NULL, (const uint64_t[6]){ CONSUMERS });
+	tell(p, OP_produce, NULL, (const uint64_t[6]){ PRODUCERS, 40, PIECE, CONSUMERS, 1 });
+	made = hear(p, 50000);
+	got = hear(c, 50000);
+	ok(!made->result && !got->result, "17 %d threads map, export and unmap, %d open and close: no error (%d %s, %d %s)",
+	   PRODUCERS, CONSUMERS, made->result, made->complaint, got->result, got->complaint);
+	note("%llu handles, %llu refused", (unsigned long long)got->v[0], (unsigned long long)got->v[1]);
+	ok(got->v[0] == made->v[0] && got->v[2] == 0, "17 no import has foreign bytes (%llu)",
+	   (unsigned long long)got->v[2]);
+	ok(free_within(o, before, 5000, NULL), "17 then nothing is left");
+	leave(c);
+	leave(p);
+	leave(o);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* Many importers at once, some of which are killed. */
+static void crowd(void)
+{
+	enum { N = 16 };
+	struct actor *p = ENTER("P", .env = ALL), *c[N];
+	uint64_t at = reserve(p, 70 * PIECE), import[N];
+	struct handle handle;
+	int opened = 0, right = 0;
+	char name[8];
+
+	if (ASK(p, v_many, at, 70, PIECE, 9)->result)
+		break_off("P cannot map (%d)", p->reply.result);
+	handle = export_block(p, at);
+	for (int i = 0; i < N; i++) {
+		snprintf(name, sizeof name, "C%d", i);
+		c[i] = ENTER(name);
+	}
+	for (int i = 0; i < N; i++)
+		tell(c[i], OP_open, handle.bytes, (const uint64_t[6]){ 1 });
+	for (int i = 0; i < N; i++) {
+		if (i % 4 == 3) { /* amid its open, or just after it */
+			kill_actor(c[i]);
+			continue;
+		}
+		opened += !hear(c[i], 20000)->result;
+		import[i] = c[i]->reply.v[0];
+	}
+	ok(opened == N * 3 / 4, "17 %d open 70 allocations at once, %d are killed: %d succeed", N, N / 4, opened);
+	for (int i = 0; i < N; i++)
+		if (i % 4 != 3)
+			right += !ASK(c[i], v_check_many, import[i], 70, PIECE, 9)->v[0];
+	ok(right == opened, "17 each reads all of them");
+	unmap(p, at, 70 * PIECE);
+	for (int i = 0; i < N; i++)
+		if (i % 4 != 3) {
+			right -= !ASK(c[i], v_check_many, import[i], 70, PIECE, 9)->v[0];
+			close_block(c[i], import[i]);
+			leave(c[i]);
+		}
+	ok(!right, "17 and when P has unmapped them, too");
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 const struct scene virtual_scenes[] = {
 	{ "virtual-one-linked", one_linked, 0 },
 	{ "virtual-one-dlsym", one_dlsym, 0 },
 	{ "virtual-one-getproc", one_getproc, 0 },
 	{ "virtual-as-asked", as_asked, 0 },
 	{ "virtual-several", several, 0 },
+	{ "virtual-queries", queries, 0 },
+	{ "virtual-threads", threads, SCENE_ALONE },
+	{ "virtual-crowd", crowd, 0 },
 	{ "virtual-unmapped", unmapped, 0 },
 	{ "virtual-back", back, SCENE_ALONE },
 	{ "virtual-own", own, 0 },
