@@ -4,6 +4,7 @@
  * the driver has done what was asked.  cuMemMap() is here because only it says how large an import is.
  */
 #include "preload/hook_table.h"
+#include "shim/base/options.h"
 #include "preload/sharer.h"
 #include "shim/shim.h"
 
@@ -71,5 +72,7 @@ CUresult CUDAAPI cl_hook_cuMemMap(CUdeviceptr dptr, size_t size, size_t offset, 
 
 	if (__builtin_expect(cl_descriptor_imports_wait(), 0) && result == CUDA_SUCCESS)
 		cl_descriptor_mapped(handle, size);
+	if (cl_shares_all() && result == CUDA_SUCCESS)
+		cl_virtual_mapped(dptr, size, offset, handle);
 	return result;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "preload/hook_again.h"
 #include "preload/hook_table.h"
+#include "shim/base/options.h"
 
 /*
  * Evaluates @call, an allocation of about @bytes, and repeats it while it fails for lack of memory
@@ -146,11 +147,18 @@ CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t 
 		      cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
 }
 
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+		       unsigned long long flags)
+{
+	return cl_shares_all() ? cl_virtual_create(handle, size, prop, flags) :
+				 cl_driver.cuMemCreate(handle, size, prop, flags);
+}
+
 CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 				     const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUresult created = TRACED(NULL, size, of_location(size, prop),
-				 cl_driver.cuMemCreate(handle, size, prop, flags));
+				 create(handle, size, prop, flags));
 
 	/* only then it can be shared, and only here the driver is told its size */
 	if (created == CUDA_SUCCESS && prop && prop->requestedHandleTypes)

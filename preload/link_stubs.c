@@ -62,13 +62,13 @@ static void *door_leads_to(const struct cl_hook *row)
                                                                                             \
 	static CUresult CUDAAPI first_##symbol params                                       \
 	{                                                                                   \
-		void *address = door_leads_to(&cl_hooks[CL_HOOK_##symbol]);                 \
+		void *its_door = door_leads_to(&cl_hooks[CL_HOOK_##symbol]);                \
 		type_of_##symbol function;                                                  \
                                                                                             \
-		if (!address)                                                               \
+		if (!its_door)                                                              \
 			return cl_hooks_ready() ? CUDA_ERROR_NOT_FOUND :                    \
 						  CUDA_ERROR_NOT_INITIALIZED;               \
-		memcpy(&function, &address, sizeof(function));                              \
+		memcpy(&function, &its_door, sizeof(function));                             \
 		/* release: a call through the door sees the seam and the table */         \
 		if (REMEMBERS)                                                              \
 			atomic_store_explicit(&cl_door_to_##symbol, function,               \

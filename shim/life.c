@@ -22,7 +22,9 @@
 #include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
 #include "shim/shm/gc.h"
+#include "shim/exporter/virtual.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/virtual.h"
 #include "shim/life.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/limbo.h"
@@ -84,6 +86,8 @@ static void after_fork_in_child(void)
 	memset(&cl_self, 0, sizeof cl_self);
 	memset(&cl_counts, 0, sizeof cl_counts);
 	cl_imports_forget();
+	cl_virtual_imports_forget();
+	cl_virtual_forget();
 	cl_exporter_forget();
 	cl_own_forget();
 	cl_notes_forget();
@@ -246,6 +250,7 @@ static void end_all(void)
 {
 	cl_self.ended = true;
 	cl_trace_end();
+	cl_virtual_end(CL_END_WAIT);
 	cl_collector_stop(&cl_exporter, CL_END_WAIT);
 	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {

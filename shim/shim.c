@@ -18,13 +18,16 @@
 #include "shim/exporter/export.h"
 #include "shim/exporter/free.h"
 #include "shim/exporter/own_open.h"
+#include "shim/exporter/virtual.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/mirror.h"
 #include "shim/importer/open.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/refused.h"
 #include "shim/shim.h"
+#include "shim/shm/virtual_handle.h"
 
 /* ------------------------------------------------------------------ exporting */
 /* noinline: keeps its registers and its stack frame out of the fast path. */
@@ -59,11 +62,23 @@ static __attribute__((noinline)) CUresult export_refused_before(CUipcMemHandle *
 	return CUDA_SUCCESS;
 }
 
+/* Virtual memory that is shared: the driver is asked first, and refuses it. */
+static __attribute__((noinline)) bool export_virtual(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
+
+	return shares && handle && cl_virtual_is_on() && cl_virtual_is_known(dptr) &&
+	       cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
+	       cl_virtual_share(&cl_exporter, handle, dptr);
+}
+
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_DOOR_FAST(passes);
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
+	if (cl_shares_all() && export_virtual(handle, dptr))
+		return CUDA_SUCCESS;
 	if (passes) {
 		as = cl_export_simply(&cl_exporter, handle, dptr);
 		if (as == CL_EXPORT_NOT_SIMPLY && __builtin_expect(cl_refused_before(dptr), 0) &&
@@ -140,6 +155,8 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 
 	if (!shares)
 		return open(dptr, handle, flags);
+	if (cl_is_virtual_handle(&handle))
+		return cl_virtual_import(dptr, handle, flags, open);
 	cl_look_up(&resolved, &handle, CL_MEMORY);
 	if (resolved.own && dptr && !cl_observes())
 		return import_own(&resolved, dptr, handle, flags, open);
@@ -227,6 +244,8 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 	if (!shares)
 		return cl_driver.cuIpcCloseMemHandle(dptr);
 	mapping = cl_close_begin(CL_MEMORY, dptr, own_has, &last);
+	if (!mapping && (cl_mirrors_any() || cl_shares_all()) && cl_virtual_close(dptr, &result))
+		return result;
 	if (!mapping && cl_own_close(&cl_exporter, dptr))
 		return CUDA_SUCCESS;
 	result = cl_driver.cuIpcCloseMemHandle(dptr);

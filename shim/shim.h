@@ -28,6 +28,7 @@
 #include "shim/reclaim/callbacks.h"
 #include "shim/reclaim/reclaim.h"
 #include "shim/self/sharing.h"
+#include "shim/virtual.h"
 
 /* ------------------------------------------------------------------- memory */
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr);

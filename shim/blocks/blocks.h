@@ -107,7 +107,8 @@ struct cl_blocks {
 #define CL_BLOCKS_BEGIN(blocks, region_, bits_)                                     \
 	{ .region = (region_),                                                      \
 	  .table = { CL_TABLE_BEGIN((blocks).table[0]), CL_TABLE_BEGIN((blocks).table[1]), \
-		     CL_TABLE_BEGIN((blocks).table[2]), CL_TABLE_BEGIN((blocks).table[3]) }, \
+		     CL_TABLE_BEGIN((blocks).table[2]), CL_TABLE_BEGIN((blocks).table[3]), \
+		     CL_TABLE_BEGIN((blocks).table[4]) }, \
 	  .filter = { .bits = (bits_) } }
 /* Begins @blocks, which is all zeros, in the same way; another may have used @bits. */
 void cl_blocks_begin(struct cl_blocks *blocks, struct cl_region *region,

@@ -202,6 +202,35 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUmemoryPool * pool, void *shareable, CUmemAllocationHandleType type,                   \
 	   unsigned long long flags),                                                              \
 	  (pool, shareable, type, flags))                                                          \
+	/* virtual memory, which CULIMBO_SHARE=all shares: what lies where, and what programs ask of it and its imports */ \
+	X(cuMemAddressReserve, "cuMemAddressReserve", 10020, 0, PFN_cuMemAddressReserve_v10020,    \
+	  (CUdeviceptr * dptr, size_t size, size_t alignment, CUdeviceptr wanted,                  \
+	   unsigned long long flags),                                                              \
+	  (dptr, size, alignment, wanted, flags))                                                  \
+	X(cuMemAddressFree, "cuMemAddressFree", 10020, 0, PFN_cuMemAddressFree_v10020,             \
+	  (CUdeviceptr dptr, size_t size), (dptr, size))                                           \
+	X(cuMemUnmap, "cuMemUnmap", 10020, 0, PFN_cuMemUnmap_v10020,                               \
+	  (CUdeviceptr dptr, size_t size), (dptr, size))                                           \
+	X(cuMemRelease, "cuMemRelease", 10020, 0, PFN_cuMemRelease_v10020,                         \
+	  (CUmemGenericAllocationHandle handle), (handle))                                         \
+	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0,                     \
+	  PFN_cuMemRetainAllocationHandle_v11000,                                                  \
+	  (CUmemGenericAllocationHandle * handle, void *address), (handle, address))               \
+	X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, \
+	  0, PFN_cuMemGetAllocationPropertiesFromHandle_v10020,                                    \
+	  (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle), (prop, handle))       \
+	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0,                                 \
+	  PFN_cuPointerGetAttribute_v4000,                                                         \
+	  (void *data, CUpointer_attribute attribute, CUdeviceptr dptr), (data, attribute, dptr))  \
+	X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, 0,                               \
+	  PFN_cuPointerGetAttributes_v7000,                                                        \
+	  (unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr dptr),        \
+	  (n, attributes, data, dptr))                                                             \
+	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0,                                \
+	  PFN_cuMemGetAddressRange_v3020, (CUdeviceptr * base, size_t * size, CUdeviceptr dptr),   \
+	  (base, size, dptr))                                                                      \
+	X(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", 4000, 0, PFN_cuCtxEnablePeerAccess_v4000, \
+	  (CUcontext ctx, unsigned int flags), (ctx, flags))                                       \
 	/* sharing memory */                                                                       \
 	X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0, PFN_cuIpcGetMemHandle_v4010,            \
 	  (CUipcMemHandle * handle, CUdeviceptr dptr), (handle, dptr))                             \
@@ -287,30 +316,11 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 0,                       \
 	  PFN_cuDevicePrimaryCtxGetState_v7000,                                                    \
 	  (CUdevice device, unsigned int *flags, int *active), (device, flags, active))            \
-	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0,                                \
-	  PFN_cuMemGetAddressRange_v3020, (CUdeviceptr * base, size_t * size, CUdeviceptr dptr),   \
-	  (base, size, dptr))                                                                      \
-	X(cuMemAddressReserve, "cuMemAddressReserve", 10020, 0, PFN_cuMemAddressReserve_v10020,    \
-	  (CUdeviceptr * dptr, size_t size, size_t alignment, CUdeviceptr wanted,                  \
-	   unsigned long long flags),                                                              \
-	  (dptr, size, alignment, wanted, flags))                                                  \
-	X(cuMemAddressFree, "cuMemAddressFree", 10020, 0, PFN_cuMemAddressFree_v10020,             \
-	  (CUdeviceptr dptr, size_t size), (dptr, size))                                           \
-	X(cuMemUnmap, "cuMemUnmap", 10020, 0, PFN_cuMemUnmap_v10020,                               \
-	  (CUdeviceptr dptr, size_t size), (dptr, size))                                           \
 	X(cuMemSetAccess, "cuMemSetAccess", 10020, 0, PFN_cuMemSetAccess_v10020,                   \
 	  (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *access, size_t count),            \
 	  (dptr, size, access, count))                                                             \
-	X(cuMemRelease, "cuMemRelease", 10020, 0, PFN_cuMemRelease_v10020,                         \
-	  (CUmemGenericAllocationHandle handle), (handle))                                         \
-	X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, \
-	  0, PFN_cuMemGetAllocationPropertiesFromHandle_v10020,                                    \
-	  (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle), (prop, handle))       \
 	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, 0, PFN_cuMemPoolTrimTo_v11020,               \
 	  (CUmemoryPool pool, size_t keep), (pool, keep))                                         \
-	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0,                                 \
-	  PFN_cuPointerGetAttribute_v4000,                                                         \
-	  (void *data, CUpointer_attribute attribute, CUdeviceptr dptr), (data, attribute, dptr))  \
 	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0, PFN_cuStreamSynchronize_v2000,      \
 	  (CUstream stream), (stream))                                                             \
 	X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0, PFN_cuStreamDestroy_v4000,               \

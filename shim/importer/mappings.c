@@ -7,6 +7,7 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/mirror.h"
 #include "shim/importer/turns.h"
 #include "shim/self/self.h"
 
@@ -15,6 +16,7 @@ struct cl_table cl_mappings[] = {
 	CL_TABLE_BEGIN(cl_mappings[1]),
 	CL_TABLE_BEGIN(cl_mappings[2]),
 	CL_TABLE_BEGIN(cl_mappings[3]),
+	CL_TABLE_BEGIN(cl_mappings[4]),
 };
 
 /* Fills in what a mapping of a pool's block has beside @mapping. */
@@ -205,12 +207,25 @@ static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mappi
 	}
 }
 
+/* The driver keeps virtual memory when a context ends, and unmaps what was opened by a legacy handle. */
+static void close_virtual(uint64_t address, uint64_t opens)
+{
+	CUresult result;
+
+	cl_unlock(&cl_imports_lock);
+	while (opens--)
+		cl_mirror_close(address, &result);
+	cl_lock(&cl_imports_lock);
+}
+
 void cl_imports_context_ended(struct cl_context *context)
 {
 	struct cl_mapping *mapping;
 
 	cl_lock(&cl_imports_lock);
 	while ((mapping = CL_LIST_FIRST(&context->mappings, struct cl_mapping, of.node)) != NULL) {
+		uint64_t address = mapping->link.key, opens = mapping->kind == CL_VIRTUAL ? mapping->opens : 0;
+
 		cl_belongs_to_none(&mapping->of);
 		cl_trace_mapping(CL_TRACE_CLOSED, mapping->kind, mapping->link.key, mapping->hold,
 				 .value = mapping->opens);
@@ -223,6 +238,8 @@ void cl_imports_context_ended(struct cl_context *context)
 			cl_import_log_opens(mapping->note, 0);
 		mapping->opens = 0;
 		mapping_put_locked((enum cl_kind)mapping->kind, mapping);
+		if (opens)
+			close_virtual(address, opens);
 	}
 	cl_unlock(&cl_imports_lock);
 }
@@ -269,10 +286,25 @@ bool cl_import_find(CUdeviceptr dptr, struct cl_about *import)
 
 	cl_lock(&cl_imports_lock);
 	mapping = cl_mapping_find_locked(CL_MEMORY, dptr);
+	if (!mapping)
+		mapping = cl_mapping_find_locked(CL_VIRTUAL, dptr);
 	if (mapping)
 		tell_about(import, CL_MEMORY, mapping, mapping->since, mapping->stack);
 	cl_unlock(&cl_imports_lock);
 	return mapping != NULL;
+}
+
+CUcontext cl_mapping_context(enum cl_kind kind, uint64_t key)
+{
+	const struct cl_mapping *mapping;
+	CUcontext context = NULL;
+
+	cl_lock(&cl_imports_lock);
+	mapping = cl_mapping_find_locked(kind, key);
+	if (mapping && mapping->of.context)
+		context = mapping->of.context->handle;
+	cl_unlock(&cl_imports_lock);
+	return context;
 }
 
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data)

@@ -87,6 +87,8 @@ void cl_imports_each(void (*each)(const struct cl_import *import, void *data), v
 
 /* Returns true if @dptr is an open import: *about says which, and since when and where it is open. */
 bool cl_import_find(CUdeviceptr dptr, struct cl_about *about);
+/* Returns the context in which @key was opened, NULL if that is not known or none is open there. */
+CUcontext cl_mapping_context(enum cl_kind kind, uint64_t key);
 /* Forgets what was open in @context, which has ended, and gives its holds back. */
 void cl_imports_context_ended(struct cl_context *context);
 

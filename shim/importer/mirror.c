@@ -77,7 +77,7 @@ static bool fits(const struct cl_mirror_opening *open, const struct cl_mirror *m
 			i++;
 		if (i == mirror->pieces || mirror->piece[i].offset >= cl_mirror_piece_end(piece)) {
 			++*added;
-			*ready = *ready && piece->fd >= 0;
+			*ready = *ready && (piece->fd >= 0 || piece->memory);
 		} else if (!is_same(&mirror->piece[i], piece)) {
 			return false;
 		}

@@ -49,6 +49,8 @@ struct cl_mirror_piece {
 	uint64_t from; /* the offset in the allocation */
 	uint64_t id;   /* of the allocation: no other one of this exporter has it, nor gets it later */
 	int fd;	       /* which the caller closes; -1: none is needed if it is mapped here already */
+	/* its import, which the caller releases, in place of a descriptor; 0: none */
+	CUmemGenericAllocationHandle memory;
 	/*
 	 * Set by cl_mirror_open(), also if that fails: it has mapped this allocation, so that
 	 * cl_mirror_on_unmapped() will be called, or was called, once for it.
@@ -68,7 +70,7 @@ struct cl_mirror_want {
 /*
  * Opens what @want names.  Errors: CUDA_ERROR_INVALID_VALUE if nothing is mapped at the offset, or the
  * pieces overlap or leave the reservation; CUDA_ERROR_NOT_FOUND if a piece without a descriptor is not
- * mapped here: call again with descriptors; CUDA_ERROR_OUT_OF_MEMORY, also if there are too many
+ * mapped here: call again with it; CUDA_ERROR_OUT_OF_MEMORY, also if there are too many
  * mirrors or pieces; CUDA_ERROR_NOT_SUPPORTED by a driver without virtual memory; else the driver's.
  */
 CUresult cl_mirror_open(const struct cl_mirror_want *want, CUdeviceptr *address);

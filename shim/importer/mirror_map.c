@@ -19,6 +19,11 @@ static CUresult map(CUdeviceptr base, struct cl_mirror_piece *piece)
 	CUmemGenericAllocationHandle handle;
 	CUresult result, released;
 
+	if (piece->memory) {
+		result = cl_driver.cuMemMap(base + piece->offset, piece->size, piece->from, piece->memory, 0);
+		piece->mapped = result == CUDA_SUCCESS;
+		return result;
+	}
 	result = cl_driver.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)piece->fd,
 							  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (result)

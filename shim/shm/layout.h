@@ -98,9 +98,10 @@ enum cl_state {
 
 /*
  * A block of a pool, shared by a pointer, is a kind of its own: its handle is export data, and its
- * importers close it by a free.
+ * importers close it by a free.  So is an allocation of virtual memory: its handle is ours
+ * (virtual_handle.h), and CUDA keeps its bytes as long as somebody maps them.
  */
-enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2, CL_POOL = 3, CL_KINDS };
+enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2, CL_POOL = 3, CL_VIRTUAL = 4, CL_KINDS };
 
 /* Why the driver has freed a block that was held, when its context had not ended. */
 enum cl_given_back {

@@ -57,9 +57,9 @@ linked_says() {
 		for level in O0 O2; do
 			said=$(STUBBED=$T/libculimbo-stubbed-$level.so linked_says "$call")
 			echo "$said"
-			# culimbo notes events that may be shared and green contexts in every process
+			# culimbo notes events that may be shared, green contexts and peer access in every process
 			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}
-			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\)//; s/shim \(make\|call\|no\)_[a-z 0-9-]*,//g' <<<"$said")
+			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\|virtual_peer [0-9a-fx]*\)//; s/shim \(make\|call\|no\)_[a-z 0-9-]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done
 	done
@@ -111,6 +111,42 @@ linked_says() {
 	[[ $(linked_says cuEventDestroy_v2) == "shim event_destroy,driver cuEventDestroy_v2,"* ]]
 	[[ $(linked_says cuIpcGetEventHandle) == "shim event_export,driver cuIpcGetEventHandle,"* ]]
 	[[ $(linked_says cuIpcOpenEventHandle) == "shim event_import,driver cuIpcOpenEventHandle,"* ]]
+}
+
+@test "virtual memory comes to the shim with CULIMBO_SHARE=all, and else not" {
+	for call in cuMemCreate cuMemMap cuMemAddressReserve cuMemAddressFree cuMemUnmap cuMemRelease \
+		cuMemRetainAllocationHandle cuMemGetAllocationPropertiesFromHandle cuPointerGetAttribute \
+		cuPointerGetAttributes; do
+		same "$(linked_says $call)" "driver $call,$call 0"
+		same "$(CULIMBO_SHARE=cuda linked_says $call)" "driver $call,$call 0"
+	done
+	export CULIMBO_SHARE=all
+	same "$(linked_says cuMemCreate)" "shim virtual_create,driver cuMemCreate,cuMemCreate 0"
+	same "$(linked_says cuMemRelease)" "shim virtual_release,driver cuMemRelease,cuMemRelease 0"
+	same "$(linked_says cuMemUnmap)" "shim virtual_unmap,driver cuMemUnmap,cuMemUnmap 0"
+	same "$(linked_says cuMemAddressFree)" "shim virtual_address_free,driver cuMemAddressFree,cuMemAddressFree 0"
+	same "$(linked_says cuMemAddressReserve)" "driver cuMemAddressReserve,shim virtual_reserved 4096,cuMemAddressReserve 0"
+	same "$(linked_says cuMemMap)" "driver cuMemMap,shim virtual_mapped 77,cuMemMap 0"
+	[[ $(linked_says cuMemRetainAllocationHandle) == "driver cuMemRetainAllocationHandle,shim virtual_retained 1000,"* ]]
+	[[ $(linked_says cuMemGetAllocationPropertiesFromHandle) == *",shim virtual_properties 77,"* ]]
+	[[ $(linked_says cuPointerGetAttribute) == "driver cuPointerGetAttribute,shim virtual_attribute "* ]]
+	[[ $(linked_says cuPointerGetAttributes) == "driver cuPointerGetAttributes,shim virtual_attribute "* ]]
+	for call in cuMemAddressReserve cuMemMap cuMemRetainAllocationHandle cuMemGetAllocationPropertiesFromHandle \
+		cuPointerGetAttribute cuPointerGetAttributes; do
+		same "$(DOORS_FAIL=$call:1:1 linked_says $call)" "driver $call,$call 1"
+	done
+}
+
+@test "queries come to the shim while another process's virtual memory is open; peer access always does" {
+	same "$(linked_says cuMemGetAddressRange_v2)" "driver cuMemGetAddressRange_v2,cuMemGetAddressRange_v2 0"
+	export STUB_MIRRORS=1
+	[[ $(linked_says cuMemGetAddressRange_v2) == "driver cuMemGetAddressRange_v2,shim virtual_address_range,"* ]]
+	[[ $(linked_says cuPointerGetAttribute) == "driver cuPointerGetAttribute,shim virtual_attribute "* ]]
+	[[ $(linked_says cuPointerGetAttributes) == "driver cuPointerGetAttributes,shim virtual_attribute "* ]]
+	same "$(DOORS_FAIL=cuMemGetAddressRange_v2:1:1 linked_says cuMemGetAddressRange_v2)" "driver cuMemGetAddressRange_v2,cuMemGetAddressRange_v2 1"
+	unset STUB_MIRRORS
+	[[ $(linked_says cuCtxEnablePeerAccess) == "driver cuCtxEnablePeerAccess,shim virtual_peer 0x10,"* ]]
+	same "$(DOORS_FAIL=cuCtxEnablePeerAccess:1:704 linked_says cuCtxEnablePeerAccess)" "driver cuCtxEnablePeerAccess,cuCtxEnablePeerAccess 704"
 }
 
 @test "a context's end is told to the shim: gone when it is, and only then" {

@@ -34,6 +34,10 @@ int main(int argc, char **argv)
 	CUjit_option option = CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES;
 	void *value = (void *)4096;
 	CUmemGenericAllocationHandle generic;
+	CUmemAllocationProp property;
+	CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+	unsigned long long types;
+	void *data = &types;
 	CUmemoryPool shared;
 	int descriptor;
 	size_t pitch;
@@ -86,6 +90,16 @@ int main(int argc, char **argv)
 		CALL(cuMemImportFromShareableHandle, &generic, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		CALL(cuMemPoolExportToShareableHandle, &descriptor, NULL, (CUmemAllocationHandleType)8, 0)
 		CALL(cuMemPoolImportFromShareableHandle, &shared, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+		CALL(cuMemAddressReserve, &dptr, 4096, 0, 0, 0)
+		CALL(cuMemAddressFree, dptr, 4096)
+		CALL(cuMemUnmap, dptr, 4096)
+		CALL(cuMemRelease, 77)
+		CALL(cuMemRetainAllocationHandle, &generic, (void *)0x1000)
+		CALL(cuMemGetAllocationPropertiesFromHandle, &property, 77)
+		CALL(cuPointerGetAttribute, &types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, dptr)
+		CALL(cuPointerGetAttributes, 1, &attribute, &data, dptr)
+		CALL(cuMemGetAddressRange_v2, &dptr, &pitch, dptr)
+		CALL(cuCtxEnablePeerAccess, ctx, 0)
 		CALL(cuIpcGetMemHandle, &memory, dptr)
 		CALL(cuIpcOpenMemHandle, &dptr, memory, 1)
 		CALL(cuIpcOpenMemHandle_v2, &dptr, memory, 1)

@@ -4,6 +4,7 @@
  * calls the driver.  It tests the preload alone.
  *
  * STUB_SHARING=1   the process shares from the start
+ * STUB_MIRRORS=1   another process's virtual memory is open
  * STUB_RETRIES=N   the free-memory callbacks give something back N times
  * STUB_STATUS=N    the exit status that cl_process_end() wants
  */
@@ -14,9 +15,12 @@
 #include "shim/shim.h"
 
 atomic_int cl_sharing_flag;
+_Atomic uint64_t cl_mirrors_n;
 
 __attribute__((constructor)) static void share(void)
 {
+	if (getenv("STUB_MIRRORS"))
+		cl_mirrors_n = 1;
 	if (getenv("STUB_SHARING"))
 		cl_sharing_flag = 1;
 }
@@ -98,6 +102,66 @@ CUresult cl_memory_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread
 {
 	SAY("free_async %s\n", per_thread ? "per_thread" : "legacy");
 	return (per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync)(dptr, stream);
+}
+
+CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			   unsigned long long flags)
+{
+	SAY("virtual_create\n");
+	return cl_driver.cuMemCreate(handle, size, prop, flags);
+}
+
+CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
+{
+	SAY("virtual_release\n");
+	return cl_driver.cuMemRelease(handle);
+}
+
+CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
+{
+	SAY("virtual_unmap\n");
+	return cl_driver.cuMemUnmap(dptr, size);
+}
+
+CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size)
+{
+	SAY("virtual_address_free\n");
+	return cl_driver.cuMemAddressFree(dptr, size);
+}
+
+void cl_virtual_reserved(CUdeviceptr dptr, size_t size)
+{
+	SAY("virtual_reserved %zu\n", size);
+}
+
+void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr)
+{
+	SAY("virtual_retained %llx\n", (unsigned long long)dptr);
+}
+
+void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+{
+	SAY("virtual_mapped %llu\n", (unsigned long long)handle);
+}
+
+void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	SAY("virtual_properties %llu\n", (unsigned long long)handle);
+}
+
+void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+{
+	SAY("virtual_attribute %d\n", (int)attribute);
+}
+
+void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	SAY("virtual_address_range\n");
+}
+
+void cl_virtual_peer_enabled(CUcontext peer)
+{
+	SAY("virtual_peer %p\n", (void *)peer);
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)

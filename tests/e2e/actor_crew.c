@@ -116,6 +116,62 @@ static void *producer(void *data)
 	return NULL;
 }
 
+static CUresult map_new(CUdeviceptr address, size_t bytes, unsigned char value)
+{
+	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemGenericAllocationHandle memory;
+	CUresult result = cu.cuMemCreate(&memory, bytes, &property, 0);
+
+	if (!result)
+		result = cu.cuMemMap(address, bytes, 0, memory, 0);
+	if (!result)
+		result = cu.cuMemRelease(memory);
+	if (!result)
+		result = cu.cuMemSetAccess(address, bytes, &access, 1);
+	if (!result)
+		result = cu.cuMemsetD8_v2(address, value, bytes);
+	return result ? result : cu.cuCtxSynchronize();
+}
+
+/*
+ * Virtual memory: each thread maps something new at the same addresses, three of them side by side, and shares
+ * the second.  So opens meet unmaps.
+ */
+static void *producer_of_virtual(void *data)
+{
+	enum { SIDE_BY_SIDE = 3 };
+	struct crew *crew = data;
+	CUipcMemHandle handle;
+	struct wire_gift gift;
+	CUdeviceptr base;
+	CUresult result;
+
+	note(crew, cu.cuCtxSetCurrent(primary), "cuCtxSetCurrent");
+	result = cu.cuMemAddressReserve(&base, SIDE_BY_SIDE * crew->bytes, 0, 0, 0);
+	note(crew, result, "cuMemAddressReserve");
+	for (uint64_t i = 0; i < crew->rounds && !atomic_load(crew->error); i++) {
+		memset(&gift, 0, sizeof(gift));
+		gift.bytes = crew->bytes;
+		gift.value = (uint32_t)(1 + (crew->number * 31 + i) % 250);
+		for (uint64_t k = 0; k < SIDE_BY_SIDE; k++)
+			note(crew, map_new(base + k * gift.bytes, gift.bytes, k == 1 ? (unsigned char)gift.value : 255),
+			     "map");
+		note(crew, cu.cuIpcGetMemHandle(&handle, base + gift.bytes), "cuIpcGetMemHandle");
+		memcpy(gift.handle, &handle, 64);
+		if (!send_gift(&gift))
+			note(crew, CUDA_ERROR_UNKNOWN, "the consumer reads no messages");
+		atomic_fetch_add(crew->messages, 1);
+		note(crew, cu.cuMemUnmap(base, gift.bytes), "cuMemUnmap");
+		note(crew, cu.cuMemUnmap(base + gift.bytes, 2 * gift.bytes), "cuMemUnmap");
+	}
+	if (!result)
+		note(crew, cu.cuMemAddressFree(base, SIDE_BY_SIDE * crew->bytes), "cuMemAddressFree");
+	return NULL;
+}
+
 static CUresult take(const struct crew *crew, const struct wire_gift *gift, CUdeviceptr *address)
 {
 	CUmemPoolPtrExportData shared;
@@ -214,7 +270,7 @@ void do_produce(const struct wire_request *q)
 {
 	static const struct wire_gift end;
 
-	run_crew(q->a[4] ? producer_of_pool : producer, q, q->a[4]);
+	run_crew(q->a[4] == 1 ? producer_of_virtual : q->a[4] ? producer_of_pool : producer, q, q->a[4]);
 	for (uint64_t i = 0; i < q->a[3]; i++)
 		send_gift(&end);
 }

@@ -66,6 +66,13 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020)                                   \
 	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020)                                   \
 	X(cuMemCreate, cuMemCreate, 10020)                                                         \
+	X(cuMemAddressReserve, cuMemAddressReserve, 10020)                                         \
+	X(cuMemAddressFree, cuMemAddressFree, 10020)                                               \
+	X(cuMemMap, cuMemMap, 10020)                                                               \
+	X(cuMemUnmap, cuMemUnmap, 10020)                                                           \
+	X(cuMemSetAccess, cuMemSetAccess, 10020)                                                   \
+	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000)                         \
+	X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020)   \
 	X(cuMemRelease, cuMemRelease, 10020)                                                       \
 	X(cuMemFree_v2, cuMemFree, 3020)                                                           \
 	X(cuMemFreeAsync, cuMemFreeAsync, 11020)                                                   \

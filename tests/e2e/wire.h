@@ -56,6 +56,17 @@
 	X(pool_export)	 /* address -> data */                                                    \
 	X(pool_import)	 /* data, pool -> address */                                              \
 	X(pool_access)	 /* imported pool, device: gives the device access */                      \
+	X(v_reserve)	 /* bytes -> address of a reservation */                                   \
+	X(v_free)	 /* address, bytes of the reservation */                                   \
+	X(v_create)	 /* bytes, handle types -> allocation */                                   \
+	X(v_release)	 /* allocation */                                                          \
+	X(v_map)	 /* address, bytes, allocation */                                          \
+	X(v_unmap)	 /* address, bytes */                                                      \
+	X(v_types)	 /* allocation, address -> handle types by its properties, and of the pointer */ \
+	X(v_range)	 /* address -> base, size; start and size of the range that attributes tell */ \
+	X(v_ask)	 /* address, attribute of a pointer -> value */                            \
+	X(v_many)	 /* address, n, bytes, value: n allocations side by side, the i-th with value + i */ \
+	X(v_check_many)	 /* the same -> how many have other bytes */                               \
 	X(no_context)	 /* makes no context current */                                           \
 	X(devices)	 /* -> number of devices */                                                \
 	X(device)	 /* number; makes its primary context current */                           \
@@ -73,7 +84,7 @@
 	X(close_fds)	 /* enum close_which -> how many were open */                              \
 	X(jail)		 /* chroot into an empty folder beside CULIMBO_DIR */                     \
 	X(user)		 /* effective user, 1: permanently */                                      \
-	X(produce)	 /* threads, rounds, bytes, consumers, pool or 0: exports to them, frees at once */   \
+	X(produce)	 /* threads, rounds, bytes, consumers, pool, 0, or 1 for virtual memory: exports to them, frees at once */   \
 	X(consume)	 /* threads, pool or 0 -> messages, refused, with foreign bytes */                    \
 	X(end)		 /* enum ending, exit status; no reply */
 

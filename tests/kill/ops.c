@@ -9,6 +9,7 @@
 #include "shim/base/options.h"
 #include "shim/self/self.h"
 #include "shim/shm/view.h"
+#include "shim/shm/virtual_handle.h"
 #include "tests/kill/world.h"
 
 const uint8_t handle[64] = { 'd', 'r', 'i', 'v', 'e', 'r' };
@@ -42,6 +43,21 @@ static void run_publish_pool(struct world *w, struct cl_region *r)
 	struct cl_export what = { CL_POOL, 0x7000, 4096, 0, pool_handle, 1, 0 };
 
 	cl_record_publish(r, R_FREE, &what);
+}
+/* The handle is ours: the first 8 bytes are where its pointer lies. */
+static const struct cl_virtual_handle virtual_handle = { .offset = 4096, .pid = 7, .reservation = 1,
+							 .mark = CL_VIRTUAL_MARK, .size = 1 << 21 };
+static void run_publish_virtual(struct world *w, struct cl_region *r)
+{
+	struct cl_export what = { CL_VIRTUAL, 0x7000, 4096, 0, (const uint8_t *)&virtual_handle, 1, 0 };
+
+	cl_record_publish(r, R_FREE, &what);
+}
+/* Its unmap ends the generation, as the end of a context does: "context gone under a holder" has the rest. */
+static void run_publish_and_unmap(struct world *w, struct cl_region *r)
+{
+	run_publish_virtual(w, r);
+	cl_record_orphan(r, R_FREE);
 }
 static void run_export_again(struct world *w, struct cl_region *r)
 {
@@ -380,6 +396,8 @@ const struct op ops[] = {
 	{ "grow a holder word", EXPORTER, run_need_word, -1, false, 0, NULL },
 	{ "export", EXPORTER, run_publish, -1, false, 0, NULL },
 	{ "export of a pool's block", EXPORTER, run_publish_pool, -1, false, 0, NULL },
+	{ "export of virtual memory", EXPORTER, run_publish_virtual, -1, false, 0, NULL },
+	{ "export and unmap of virtual memory", EXPORTER, run_publish_and_unmap, -1, false, 0, NULL },
 	{ "export again", EXPORTER, run_export_again, R_EXPORTED, false, 0, NULL },
 	{ "free into the limbo", EXPORTER, run_to_limbo, R_SHARED, false, 0, NULL },
 	{ "release", EXPORTER, run_release, R_DUE, false, 0, NULL },

@@ -398,7 +398,7 @@ static uint64_t time_of(uint64_t n)
 	CUdeviceptr p;
 
 	for (uint64_t i = 0; i < n; i++)
-		many[i] = (struct cl_mirror_piece){ i * PAGE, PAGE, 0, 1 + i, 1 + (int)i, false };
+		many[i] = (struct cl_mirror_piece){ i * PAGE, PAGE, 0, 1 + i, 1 + (int)i, 0, false };
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
 	CHECK_EQUAL(cl_mirror_open(&want, &p), CUDA_SUCCESS);
 	for (uint64_t i = 0; i < n; i++)
@@ -433,7 +433,7 @@ IN_A_CHILD(a_thousand_handles_of_a_thousand_allocations)
 	start_mirrors();
 	for (uint64_t i = 0; i < N; i++) {
 		uint64_t at = 2 * (i * 7 % N);
-		struct cl_mirror_piece piece = { at * PAGE, PAGE, 0, 1 + at, 1 + (int)at, false };
+		struct cl_mirror_piece piece = { at * PAGE, PAGE, 0, 1 + at, 1 + (int)at, 0, false };
 		struct cl_mirror_want want = { .name = { 1, 1 }, .size = 2 * N * PAGE, .offset = at * PAGE,
 					       .devices = 1, .piece = &piece, .pieces = 1 };
 

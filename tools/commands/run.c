@@ -26,7 +26,7 @@
 #include "tools/common/start.h"
 
 enum {
-	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_NAMES, OPTION_FULL_STACKS, OPTION_VARIABLE
+	OPTION_SIMULATE = 128, OPTION_NO_PRELOAD, OPTION_SUPPRESSIONS, OPTION_PRINT, OPTION_OBSERVE, OPTION_SHARE_ALL, OPTION_NAMES, OPTION_FULL_STACKS, OPTION_VARIABLE
 };
 
 /* Options that set a variable of the library for CMD: --grace=1s is CULIMBO_GRACE=1s. */
@@ -112,6 +112,10 @@ static int run(const struct cu_command *command, int argc, char **argv)
 			if (setenv("CULIMBO_MODE", "observe", 1))
 				return CU_FAILED;
 			break;
+		case OPTION_SHARE_ALL:
+			if (setenv("CULIMBO_SHARE", "all", 1))
+				return CU_FAILED;
+			break;
 		case OPTION_SUPPRESSIONS:
 			suppressions = optarg;
 			break;
@@ -149,6 +153,8 @@ static int run(const struct cu_command *command, int argc, char **argv)
 static const struct cu_option options[] = {
 	{ "observe", OPTION_OBSERVE, NULL,
 	  "keep nothing, refuse nothing and change no result: only report what would be prevented (CULIMBO_MODE)" },
+	{ "share-all", OPTION_SHARE_ALL, NULL,
+	  "share also what CUDA refuses to: virtual memory by handles of cuIpcGetMemHandle (CULIMBO_SHARE)" },
 	{ "simulate", OPTION_SIMULATE, NULL,
 	  "use the simulated driver: no GPU is needed (CULIMBO_SIM_MEMORY, CULIMBO_SIM_DEVICES)" },
 	{ "no-preload", OPTION_NO_PRELOAD, NULL,
@@ -184,6 +190,7 @@ static const struct cu_example examples[] = {
 	{ "culimbo run --simulate -- ./my_ipc_test", "the same without a GPU" },
 	{ "culimbo run --log=info --log-file=log.%p --trace=trace.%p -- ./job", "with a log and a trace" },
 	{ "culimbo run --observe -- ./job", "changes nothing, and reports what culimbo would have prevented" },
+	{ "culimbo run --share-all -- python3 serve.py", "and shares PyTorch's expandable segments, too" },
 	{ "culimbo run --names -- ./my_ipc_test", "findings with functions and lines, when the program has ended" },
 	{ .line = NULL },
 };

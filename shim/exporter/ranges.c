@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The virtual memory of this process: see ranges.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/exporter/ranges.h"
+
+static struct cl_table by_handle = CL_TABLE_BEGIN(by_handle);
+static struct cl_reserved **reservations; /* in order of their addresses */
+static size_t reservations_n, reservations_room;
+static uint64_t last_number;
+
+/* ---------------------------------------------------------------- allocations */
+static void list(struct cl_physical *physical, CUmemGenericAllocationHandle handle)
+{
+	physical->link.key = handle;
+	physical->listed = true;
+	cl_table_add(&by_handle, &physical->link);
+}
+
+static void unlist(struct cl_physical *physical)
+{
+	if (physical->listed)
+		cl_table_remove(&by_handle, &physical->link);
+	physical->listed = false;
+}
+
+static void put(struct cl_physical *physical)
+{
+	if (physical->handles || physical->ranges || physical->releasing)
+		return;
+	unlist(physical);
+	free(physical);
+}
+
+struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
+{
+	return cl_table_find(&by_handle, handle);
+}
+
+void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl_physical *what)
+{
+	struct cl_physical *old = cl_physical_find_locked(handle), *physical = malloc(sizeof *physical);
+
+	/* what had the number before has gone past us, but for its mappings */
+	if (old) {
+		unlist(old);
+		old->handles = 0;
+		put(old);
+	}
+	if (!physical)
+		return;
+	*physical = *what;
+	physical->handles = 1;
+	physical->ranges = physical->releasing = 0;
+	list(physical, handle);
+}
+
+void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t address)
+{
+	const struct cl_range *range = cl_range_at_locked(address);
+	struct cl_physical *physical = range ? range->physical : NULL, *other;
+
+	if (!physical)
+		return;
+	other = cl_physical_find_locked(handle);
+	if (other != physical) {
+		if (other)
+			unlist(other);
+		unlist(physical);
+		list(physical, handle);
+	}
+	physical->handles++;
+}
+
+struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle)
+{
+	struct cl_physical *physical = cl_physical_find_locked(handle);
+
+	if (!physical || !physical->handles)
+		return NULL;
+	physical->handles--;
+	physical->releasing++;
+	/* another thread may get the number for a new allocation */
+	if (!physical->handles && !physical->ranges)
+		unlist(physical);
+	return physical;
+}
+
+void cl_physical_released_locked(struct cl_physical *physical, bool released)
+{
+	physical->releasing--;
+	if (!released) {
+		physical->handles++;
+		if (!physical->listed && !cl_physical_find_locked(physical->link.key))
+			list(physical, physical->link.key);
+	}
+	put(physical);
+}
+
+/* --------------------------------------------------------------- reservations */
+/* Returns how many begin at @address or below. */
+static size_t count_below(uint64_t address)
+{
+	size_t low = 0, high = reservations_n;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (reservations[middle]->base <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct cl_reserved *cl_reserved_at_locked(uint64_t address)
+{
+	size_t n = count_below(address);
+
+	return n && address - reservations[n - 1]->base < reservations[n - 1]->size ? reservations[n - 1] : NULL;
+}
+
+void cl_reserved_put_back_locked(struct cl_reserved *reserved)
+{
+	size_t n = count_below(reserved->base);
+
+	if (reservations_n == reservations_room) {
+		size_t room = 2 * reservations_room + 16;
+		struct cl_reserved **wide = realloc(reservations, room * sizeof(struct cl_reserved *));
+
+		if (!wide) {
+			cl_reserved_free(reserved);
+			return;
+		}
+		reservations = wide;
+		reservations_room = room;
+	}
+	memmove(reservations + n + 1, reservations + n, (reservations_n - n) * sizeof *reservations);
+	reservations[n] = reserved;
+	reservations_n++;
+}
+
+void cl_reserved_add_locked(uint64_t base, uint64_t size)
+{
+	struct cl_reserved *reserved = calloc(1, sizeof *reserved);
+
+	if (!reserved)
+		return;
+	reserved->base = base;
+	reserved->size = size;
+	reserved->number = ++last_number;
+	cl_reserved_put_back_locked(reserved);
+}
+
+struct cl_reserved *cl_reserved_take_locked(uint64_t base, uint64_t size)
+{
+	struct cl_reserved *reserved = cl_reserved_at_locked(base);
+	size_t n;
+
+	if (!reserved || reserved->base != base || reserved->size != size || reserved->ranges)
+		return NULL;
+	n = count_below(base) - 1;
+	reservations_n--;
+	memmove(reservations + n, reservations + n + 1, (reservations_n - n) * sizeof *reservations);
+	return reserved;
+}
+
+void cl_reserved_free(struct cl_reserved *reserved)
+{
+	free(reserved->range);
+	free(reserved);
+}
+
+/* -------------------------------------------------------------------- mappings */
+size_t cl_range_from(const struct cl_reserved *reserved, uint64_t address)
+{
+	size_t low = 0, high = reserved->ranges;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (cl_range_end(&reserved->range[middle]) <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct cl_range *cl_range_at_locked(uint64_t address)
+{
+	struct cl_reserved *reserved = cl_reserved_at_locked(address);
+	size_t i = reserved ? cl_range_from(reserved, address) : 0;
+
+	return reserved && i < reserved->ranges && reserved->range[i].base <= address ? &reserved->range[i] : NULL;
+}
+
+void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmemGenericAllocationHandle handle)
+{
+	struct cl_reserved *reserved = cl_reserved_at_locked(address);
+	struct cl_physical *physical = cl_physical_find_locked(handle);
+	size_t i;
+
+	if (!reserved)
+		return;
+	if (reserved->ranges == reserved->room) {
+		size_t room = 2 * reserved->room + 4;
+		struct cl_range *wide = realloc(reserved->range, room * sizeof *wide);
+
+		if (!wide)
+			return;
+		reserved->range = wide;
+		reserved->room = room;
+	}
+	/* an importer maps the whole of what a descriptor stands for */
+	if (physical && (offset || size != physical->size))
+		physical = NULL;
+	i = cl_range_from(reserved, address);
+	memmove(reserved->range + i + 1, reserved->range + i, (reserved->ranges - i) * sizeof *reserved->range);
+	reserved->range[i] = (struct cl_range){ .base = address, .size = size, .physical = physical };
+	reserved->ranges++;
+	if (physical)
+		physical->ranges++;
+}
+
+size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, uint64_t size, size_t *first,
+			bool *whole)
+{
+	uint64_t end = address + size, covered = 0;
+	size_t i = cl_range_from(reserved, address), n = 0;
+
+	if (i < reserved->ranges && reserved->range[i].base < address)
+		i++;
+	*first = i;
+	for (; i < reserved->ranges && cl_range_end(&reserved->range[i]) <= end; i++, n++)
+		covered += reserved->range[i].size;
+	*whole = covered == size;
+	return n;
+}
+
+void cl_range_remove_locked(struct cl_reserved *reserved, size_t i)
+{
+	struct cl_physical *physical = reserved->range[i].physical;
+
+	reserved->ranges--;
+	memmove(reserved->range + i, reserved->range + i + 1, (reserved->ranges - i) * sizeof *reserved->range);
+	if (!physical)
+		return;
+	physical->ranges--;
+	put(physical);
+}
+
+void cl_ranges_forget(void)
+{
+	/* not freed: a thread of the parent may have been changing them when it forked */
+	by_handle = (struct cl_table)CL_TABLE_BEGIN(by_handle);
+	reservations = NULL;
+	reservations_n = reservations_room = 0;
+}

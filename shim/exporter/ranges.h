@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The virtual memory of this process: which addresses it has reserved (cuMemAddressReserve), and which
+ * allocation (cuMemCreate) is mapped where.  Only under CULIMBO_SHARE=all; what was made past our
+ * hooks is not known, and not shared.
+ *
+ * What must hold: what is taken out of the tables before the driver's call is what the driver may give
+ * to another thread after it.  What is entered is entered after the driver's call.
+ *
+ * All of it is under cl_exports_lock, which the caller holds.  Nothing here calls the driver or waits.
+ * Without host memory an entry is missing, and the memory is not shared.
+ */
+#ifndef CL_RANGES_H
+#define CL_RANGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "shim/base/table.h"
+#include "shim/driver/driver.h"
+
+struct cl_block;
+
+/* An allocation of the program: physical memory. */
+struct cl_physical {
+	struct cl_link link;	 /* its key: the driver's handle */
+	bool listed;		 /* it is in the table by its handle */
+	bool shareable;		 /* the driver makes descriptors of it */
+	bool added;		 /* which the program had not asked for */
+	unsigned int asked;	 /* the handle types that it had asked for */
+	uint64_t handles, ranges; /* references: the program's handles, and mappings */
+	uint64_t releasing;	  /* calls of the driver that give a handle back */
+	uint64_t size;
+	int device;
+};
+
+/* A mapping. */
+struct cl_range {
+	uint64_t base, size;
+	struct cl_physical *physical; /* NULL: not known, or only a part of it is mapped here */
+	struct cl_block *block;	      /* once it was shared */
+	unsigned int exporting;	      /* threads that ask the driver for descriptors of it */
+	bool ending;		      /* it is being unmapped */
+};
+
+/* A reservation. */
+struct cl_reserved {
+	uint64_t base, size;
+	uint64_t number;	 /* no other one of this process has it, nor gets it later */
+	struct cl_range *range;	 /* in order of their addresses */
+	size_t ranges, room;
+};
+
+static inline bool cl_range_is_shareable(const struct cl_range *range)
+{
+	return range->physical && range->physical->shareable && !range->ending;
+}
+static inline uint64_t cl_range_end(const struct cl_range *range)
+{
+	return range->base + range->size;
+}
+
+/* ---------------------------------------------------------------- allocations */
+/* The driver has made @handle, as @what says, of which the fields of the table are set here. */
+void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl_physical *what);
+/* Returns NULL if it is not known. */
+struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle);
+/* The driver has given the program @handle once more, of what is mapped at @address. */
+void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t address);
+/*
+ * The program gives @handle back.  release() comes before the driver's call, and returns what it has
+ * changed, or NULL; released() after it, with the driver's answer.
+ */
+struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle);
+void cl_physical_released_locked(struct cl_physical *physical, bool released);
+
+/* --------------------------------------------------------------- reservations */
+void cl_reserved_add_locked(uint64_t base, uint64_t size);
+/* Returns the one in which @address lies, or NULL. */
+struct cl_reserved *cl_reserved_at_locked(uint64_t address);
+/*
+ * Takes out the one that begins at @base, if it has no mapping, before the driver frees it.  Returns NULL
+ * if there is none.  free() forgets it; put_back() enters it again, since the driver has refused.
+ */
+struct cl_reserved *cl_reserved_take_locked(uint64_t base, uint64_t size);
+void cl_reserved_put_back_locked(struct cl_reserved *reserved);
+void cl_reserved_free(struct cl_reserved *reserved);
+
+/* -------------------------------------------------------------------- mappings */
+/* The driver has mapped @handle, from @offset on, at @address. */
+void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmemGenericAllocationHandle handle);
+/* Returns the index of the first mapping of @reserved that ends above @address. */
+size_t cl_range_from(const struct cl_reserved *reserved, uint64_t address);
+/* Returns the mapping in which @address lies, or NULL. */
+struct cl_range *cl_range_at_locked(uint64_t address);
+/*
+ * Returns how many mappings lie within @size bytes from @address, *first of which is @reserved's;
+ * *whole says whether they are all of that.
+ */
+size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, uint64_t size, size_t *first,
+			bool *whole);
+/* Takes out the mapping @i of @reserved, which has no block. */
+void cl_range_remove_locked(struct cl_reserved *reserved, size_t i);
+
+void cl_ranges_forget(void); /* in a forked child */
+
+#endif

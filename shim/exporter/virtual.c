@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Virtual memory on the side of its exporter: see virtual.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/base/log.h"
+#include "shim/blocks/blocks.h"
+#include "shim/descriptors/server.h"
+#include "shim/diag/stack.h"
+#include "shim/diag/trace.h"
+#include "shim/driver/capture.h"
+#include "shim/driver/devices.h"
+#include "shim/exporter/ranges.h"
+#include "shim/exporter/virtual.h"
+#include "shim/limbo/collector.h"
+#include "shim/limbo/context_loss.h"
+#include "shim/limbo/exporter.h"
+#include "shim/self/self.h"
+#include "shim/shm/virtual_handle.h"
+
+/* So long an unmap waits for the driver to make a descriptor: that takes 50 us (measured). */
+#define EXPORT_WAIT 1000000000ull
+
+static pthread_cond_t exported = PTHREAD_COND_INITIALIZER; /* with cl_exports_lock */
+
+/* ------------------------------------------------------------------- creation */
+static bool can_be_shared(const CUmemAllocationProp *prop)
+{
+	return prop && prop->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+	       prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !prop->win32HandleMetaData &&
+	       !prop->allocFlags.compressionType && !prop->allocFlags.usage;
+}
+
+CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			 unsigned long long flags)
+{
+	const unsigned int fd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, fabric = 8; /* no name before CUDA 12.3 */
+	struct cl_physical what = { .size = size };
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+	if (can_be_shared(prop)) {
+		what.device = prop->location.id;
+		what.asked = (unsigned int)prop->requestedHandleTypes;
+		what.shareable = what.asked & fd;
+		if (!what.asked || what.asked == fabric) {
+			CUmemAllocationProp more = *prop;
+
+			more.requestedHandleTypes = (CUmemAllocationHandleType)(what.asked | fd);
+			result = cl_driver.cuMemCreate(handle, size, &more, flags);
+			what.added = what.shareable = result == CUDA_SUCCESS;
+			if (result == CUDA_ERROR_OUT_OF_MEMORY)
+				return result;
+		}
+	}
+	if (!what.added)
+		result = cl_driver.cuMemCreate(handle, size, prop, flags);
+	if (result != CUDA_SUCCESS)
+		return result;
+	cl_lock(&cl_exports_lock);
+	cl_physical_add_locked(*handle, &what);
+	cl_unlock(&cl_exports_lock);
+	return result;
+}
+
+/* -------------------------------------------------------------------- records */
+static struct cl_virtual_handle handle_of(const struct cl_reserved *reserved, uint64_t offset)
+{
+	return (struct cl_virtual_handle){ .offset = offset,
+					   .pid = (uint32_t)cl_self.pid,
+					   .reservation = reserved->number,
+					   .mark = CL_VIRTUAL_MARK,
+					   .size = reserved->size };
+}
+
+/* Gives @range a record.  Returns false if none can be had. */
+static bool need_record_locked(struct cl_exporter *ex, const struct cl_reserved *reserved, struct cl_range *range,
+			       uint32_t stack)
+{
+	struct cl_virtual_handle handle = handle_of(reserved, range->base - reserved->base);
+	struct cl_export what = { .kind = CL_VIRTUAL, .base = range->base, .size = range->size,
+				  .device = range->physical->device, .handle = (const uint8_t *)&handle,
+				  .now = cl_now() };
+	struct cl_block *block;
+	uint32_t generation;
+
+	if (range->block)
+		return true;
+	block = cl_block_prepare_locked(&ex->blocks, CL_VIRTUAL);
+	if (!block)
+		return false;
+	block = cl_block_new(&ex->blocks, block, &what, &cl_context_unknown, stack, &generation);
+	if (block->record == CL_NO_RECORD) {
+		cl_limbo_forget_block_locked(ex, block);
+		return false;
+	}
+	range->block = block;
+	return true;
+}
+
+/* -------------------------------------------------- what the descriptor service asks */
+/* The mappings that a request is for, in a reservation. */
+struct asked {
+	struct cl_reserved *reserved;
+	size_t first, end; /* those between them that can be shared */
+	bool all;	   /* with holes between them */
+};
+
+static bool find_asked_locked(struct cl_exporter *ex, const struct cl_request *request, struct asked *asked)
+{
+	const struct cl_block *block = cl_block_of_record(&ex->blocks, request->record);
+	const struct cl_reserved *reserved;
+	size_t i;
+
+	if (!block || block->kind != CL_VIRTUAL || block->state != CL_BLOCK_LIVE ||
+	    cl_life_generation(cl_record_life(ex->blocks.region, request->record)) != request->generation)
+		return false;
+	reserved = asked->reserved = cl_reserved_at_locked(block->link.key);
+	if (!reserved || request->offset >= reserved->size)
+		return false;
+	asked->all = !request->offset;
+	i = asked->first = cl_range_from(reserved, reserved->base + request->offset);
+	asked->end = reserved->ranges;
+	if (asked->all)
+		return true;
+	if (i == reserved->ranges || reserved->range[i].base != reserved->base + request->offset ||
+	    !cl_range_is_shareable(&reserved->range[i]))
+		return false;
+	while (++i < reserved->ranges && cl_range_is_shareable(&reserved->range[i]) &&
+	       reserved->range[i].base == cl_range_end(&reserved->range[i - 1]))
+		;
+	asked->end = i;
+	return true;
+}
+
+/*
+ * Fills in @piece, up to a batch from number @from on, whose mappings nobody unmaps from then on until
+ * exported_locked().  Returns how many, or -errno; *@total is the number of all.
+ */
+static int take_pieces_locked(struct cl_exporter *ex, const struct asked *asked, uint32_t from, uint32_t stack,
+			      struct cl_piece *piece, uint32_t *total)
+{
+	int n = 0;
+
+	*total = 0;
+	for (size_t i = asked->first; i < asked->end; i++) {
+		struct cl_range *range = &asked->reserved->range[i];
+
+		if (!cl_range_is_shareable(range) || (*total)++ < from || n == CL_SERVE_BATCH)
+			continue;
+		if (!need_record_locked(ex, asked->reserved, range, stack))
+			return -ENOMEM;
+		piece[n++] = (struct cl_piece){
+			.offset = range->base - asked->reserved->base,
+			.size = range->size,
+			.record = range->block->record,
+			.generation = cl_life_generation(cl_record_life(ex->blocks.region, range->block->record)),
+		};
+	}
+	return n;
+}
+
+/* The driver is asked for descriptors of @n mappings, or (@by -1) is not any more. */
+static void count_exporting_locked(uint64_t base, const struct cl_piece *piece, int n, int by)
+{
+	for (int i = 0; i < n; i++) {
+		struct cl_range *range = cl_range_at_locked(base + piece[i].offset);
+
+		if (range && (by > 0 || range->exporting))
+			range->exporting += (unsigned int)by;
+	}
+}
+
+static int make_descriptor(uint64_t address, int *fd)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result;
+
+	result = cl_driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address);
+	if (result != CUDA_SUCCESS)
+		return -ESTALE;
+	result = cl_driver.cuMemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	cl_driver.cuMemRelease(handle);
+	if (result == CUDA_SUCCESS)
+		return 0;
+	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
+}
+
+static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
+{
+	struct cl_capture capture = cl_capture_relax();
+	int err = 0, made = 0;
+
+	while (!err && made < n) {
+		err = make_descriptor(base + piece[made].offset, &fds[made]);
+		made += !err;
+	}
+	cl_capture_restore(&capture);
+	while (err && made)
+		close(fds[--made]);
+	return err;
+}
+
+static int export_pieces(void *arg, const struct cl_request *request, struct cl_piece *piece, int *fds,
+			 uint32_t *total)
+{
+	struct cl_exporter *ex = arg;
+	struct asked asked;
+	uint64_t base = 0;
+	int n = -ESTALE, err;
+
+	cl_lock(&cl_exports_lock);
+	if (find_asked_locked(ex, request, &asked)) {
+		base = asked.reserved->base;
+		n = take_pieces_locked(ex, &asked, request->first,
+				       ex->blocks.region->record[request->record].export_stack, piece, total);
+		count_exporting_locked(base, piece, n, 1);
+	}
+	cl_unlock(&cl_exports_lock);
+	if (n <= 0)
+		return n;
+	err = make_descriptors(base, piece, n, fds);
+	cl_lock(&cl_exports_lock);
+	count_exporting_locked(base, piece, n, -1);
+	pthread_cond_broadcast(&exported);
+	cl_unlock(&cl_exports_lock);
+	return err ? err : n;
+}
+
+static struct cl_server server = CL_SERVER_INIT(&cl_own, export_pieces, &cl_exporter);
+
+/* --------------------------------------------------------------------- exports */
+/* Finds what a handle of @dptr is of.  Returns false if nothing can be shared there. */
+static bool find_shared_locked(uint64_t dptr, struct cl_reserved **reserved, struct cl_range **range, uint64_t *offset)
+{
+	struct cl_reserved *at = *reserved = cl_reserved_at_locked(dptr);
+	size_t i = at ? cl_range_from(at, dptr) : 0;
+
+	if (!at || i == at->ranges)
+		return false;
+	*range = &at->range[i];
+	if ((*range)->base <= dptr && cl_range_is_shareable(*range)) {
+		*offset = (*range)->base - at->base;
+		return true;
+	}
+	*offset = 0;
+	if (dptr != at->base)
+		return false;
+	while (i < at->ranges && !cl_range_is_shareable(&at->range[i]))
+		i++;
+	*range = &at->range[i];
+	return i < at->ranges;
+}
+
+/* Exports what @dptr points to.  Returns the record, or CL_NO_RECORD. */
+static uint32_t share_locked(struct cl_exporter *ex, uint64_t dptr, uint32_t stack, struct cl_virtual_handle *handle)
+{
+	struct cl_reserved *reserved;
+	struct cl_range *range;
+	uint64_t offset;
+	uint32_t generation, record;
+	bool again;
+
+	if (!find_shared_locked(dptr, &reserved, &range, &offset))
+		return CL_NO_RECORD;
+	again = range->block;
+	if (!need_record_locked(ex, reserved, range, stack))
+		return CL_NO_RECORD;
+	record = range->block->record;
+	if (again)
+		generation = cl_record_export_again(ex->blocks.region, record, cl_now());
+	else
+		generation = cl_life_generation(cl_record_life(ex->blocks.region, record));
+	*handle = handle_of(reserved, offset);
+	handle->stamp = cl_region_stamp(ex->blocks.region, record, generation);
+	cl_count_locked(exports);
+	cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
+	cl_trace_block(CL_TRACE_EXPORTED, range->block, .generation = generation,
+		       .value = ex->blocks.region->record[record].export_stack);
+	return record;
+}
+
+/* Returns true if @dptr was shared before.  Else *device is that of what lies there, or -1. */
+static bool is_shared(uint64_t dptr, int *device)
+{
+	struct cl_reserved *reserved;
+	struct cl_range *range;
+	uint64_t offset;
+	bool shared = false;
+
+	*device = -1;
+	cl_lock(&cl_exports_lock);
+	if (find_shared_locked(dptr, &reserved, &range, &offset)) {
+		shared = range->block;
+		*device = range->physical->device;
+	}
+	cl_unlock(&cl_exports_lock);
+	return shared;
+}
+
+bool cl_virtual_is_known(CUdeviceptr dptr)
+{
+	bool known;
+
+	cl_lock(&cl_exports_lock);
+	known = cl_reserved_at_locked(dptr);
+	cl_unlock(&cl_exports_lock);
+	return known;
+}
+
+bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	struct cl_virtual_handle ours;
+	uint8_t uuid[CL_UUID];
+	uint32_t stack = 0, record;
+	int device, err;
+
+	if (!is_shared(dptr, &device)) {
+		if (device < 0)
+			return false;
+		/* the header names the device, and the driver is asked for it without a lock */
+		cl_device_uuid(device, uuid);
+		stack = cl_stack_write(false);
+	}
+	cl_lock(&cl_exports_lock);
+	record = share_locked(ex, dptr, stack, &ours);
+	cl_unlock(&cl_exports_lock);
+	if (record == CL_NO_RECORD)
+		return false;
+	err = cl_server_need(&server, record);
+	if (err && err != -ESHUTDOWN)
+		cl_log_once(CL_LOG_ERROR,
+			    "virtual memory cannot be shared: no socket or thread for its descriptors: %s; "
+			    "cuIpcGetMemHandle refuses it, as without culimbo",
+			    strerror(-err));
+	if (err)
+		return false;
+	memcpy(handle, &ours, sizeof ours);
+	return true;
+}
+
+/* ----------------------------------------------------------------------- unmap */
+/* Returns true if a thread has the driver make descriptors of what lies there. */
+static bool is_exporting_locked(uint64_t address, uint64_t size)
+{
+	const struct cl_reserved *reserved = cl_reserved_at_locked(address);
+	size_t first, n;
+	bool whole;
+
+	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+	for (size_t i = 0; i < n; i++)
+		if (reserved->range[first + i].exporting)
+			return true;
+	return false;
+}
+
+/* No handle of what lies there can be made or opened from now on.  Returns true if something is ORPHANED. */
+static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
+{
+	struct timespec until = cl_after(EXPORT_WAIT);
+	struct cl_reserved *reserved = cl_reserved_at_locked(address);
+	bool whole = false, orphaned = false;
+	size_t first, n;
+
+	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+	if (!whole) /* the driver will refuse */
+		return false;
+	for (size_t i = 0; i < n; i++)
+		reserved->range[first + i].ending = true;
+	while (is_exporting_locked(address, size) && cl_lock_wait_until(&exported, &cl_exports_lock, &until))
+		;
+	reserved = cl_reserved_at_locked(address);
+	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+	for (size_t i = 0; i < n; i++) {
+		struct cl_range *range = &reserved->range[first + i];
+
+		if (range->block)
+			orphaned |= cl_limbo_forget_block_locked(ex, range->block);
+		range->block = NULL;
+	}
+	return orphaned;
+}
+
+/* The driver has unmapped what lies there, or has refused to. */
+static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, bool unmapped)
+{
+	struct cl_reserved *reserved = cl_reserved_at_locked(address);
+	bool whole, orphaned = false;
+	size_t first, n;
+
+	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+	for (size_t i = n; i-- > 0;) {
+		struct cl_range *range = &reserved->range[first + i];
+
+		range->ending = false;
+		if (!unmapped)
+			continue;
+		if (range->block)
+			orphaned |= cl_limbo_forget_block_locked(ex, range->block);
+		cl_range_remove_locked(reserved, first + i);
+	}
+	return orphaned;
+}
+
+CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size)
+{
+	bool orphaned;
+	CUresult result;
+
+	cl_lock(&cl_exports_lock);
+	orphaned = end_locked(ex, dptr, size);
+	cl_unlock(&cl_exports_lock);
+	result = cl_driver.cuMemUnmap(dptr, size);
+	cl_lock(&cl_exports_lock);
+	orphaned |= ended_locked(ex, dptr, size, result == CUDA_SUCCESS);
+	cl_unlock(&cl_exports_lock);
+	cl_collector_watch_holders(ex, orphaned);
+	return result;
+}
+
+/* ------------------------------------------------------- opens by this process itself */
+/* The program's own addresses that it has opened.  Under cl_exports_lock. */
+struct own_open {
+	struct cl_link link; /* its key: the address */
+	uint64_t opens;
+};
+static struct cl_table own_opens = CL_TABLE_BEGIN(own_opens);
+
+static bool own_open_locked(uint64_t address)
+{
+	struct own_open *open = cl_table_find(&own_opens, address);
+
+	if (!open) {
+		open = calloc(1, sizeof *open);
+		if (!open)
+			return false;
+		open->link.key = address;
+		cl_table_add(&own_opens, &open->link);
+	}
+	open->opens++;
+	return true;
+}
+
+int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr)
+{
+	struct cl_virtual_handle its;
+	const struct cl_reserved *reserved;
+	const struct cl_block *block;
+	int err = -ESTALE;
+
+	memcpy(&its, handle, sizeof its);
+	cl_lock(&cl_exports_lock);
+	block = cl_block_of_record(&ex->blocks, stamp.record);
+	reserved = block && block->kind == CL_VIRTUAL && block->state == CL_BLOCK_LIVE ?
+			   cl_reserved_at_locked(block->link.key) :
+			   NULL;
+	if (reserved && its.offset < reserved->size && cl_block_has_handle(block, handle) &&
+	    cl_life_generation(cl_record_life(ex->blocks.region, stamp.record)) == stamp.generation &&
+	    own_open_locked(reserved->base + its.offset)) {
+		cl_record_opened(ex->blocks.region, stamp.record);
+		*dptr = reserved->base + its.offset;
+		err = 0;
+	}
+	cl_unlock(&cl_exports_lock);
+	return err;
+}
+
+bool cl_virtual_own_close(CUdeviceptr dptr)
+{
+	struct own_open *open;
+	bool found;
+
+	cl_lock(&cl_exports_lock);
+	open = cl_table_find(&own_opens, dptr);
+	found = open;
+	if (open && !--open->opens) {
+		cl_table_remove(&own_opens, &open->link);
+		free(open);
+	}
+	cl_unlock(&cl_exports_lock);
+	return found;
+}
+
+/* ------------------------------------------------------------------ end and fork */
+void cl_virtual_end(uint64_t wait)
+{
+	cl_server_end(&server, wait);
+}
+
+void cl_virtual_forget(void)
+{
+	cl_server_forget(&server);
+	cl_ranges_forget();
+	own_opens = (struct cl_table)CL_TABLE_BEGIN(own_opens);
+	exported = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens virtual handles: see virtual.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/descriptors/ask.h"
+#include "shim/driver/capture.h"
+#include "shim/importer/virtual.h"
+#include "shim/self/self.h"
+#include "shim/shm/virtual_handle.h"
+
+/* ----------------------------------------------------------- holds of what is mapped */
+/* An allocation that is mapped here, or about to be.  Under cl_imports_lock. */
+struct kept {
+	struct cl_link link;
+	uint64_t exporter, id;
+	struct cl_hold *hold; /* NULL: it is pinned */
+	uint64_t times;	      /* mapped, or about to be */
+};
+static struct cl_table keeps = CL_TABLE_BEGIN(keeps);
+
+static uint64_t key_of(uint64_t exporter, uint64_t id)
+{
+	return cl_hash_word(exporter) ^ id;
+}
+
+static struct kept *find_locked(uint64_t exporter, uint64_t id)
+{
+	uint64_t key = key_of(exporter, id);
+	struct cl_link *link = cl_table_find(&keeps, key);
+
+	for (; link; link = link->next) {
+		struct kept *kept = (struct kept *)(void *)link;
+
+		if (link->key == key && kept->exporter == exporter && kept->id == id)
+			return kept;
+	}
+	return NULL;
+}
+
+/* Holds what @stamp names.  Returns 0 or -errno. */
+static int keep_new_locked(struct cl_peer *peer, uint64_t exporter, uint64_t id, const struct cl_stamp *stamp)
+{
+	uint32_t chunks = atomic_load_explicit(&peer->region.header->record_chunks, memory_order_acquire);
+	struct kept *kept;
+	uint8_t handle[64];
+	int err;
+
+	if (stamp->record >= CL_RECORDS || chunks > CL_CHUNKS || stamp->record / CL_CHUNK >= chunks)
+		return -EBADMSG;
+	kept = calloc(1, sizeof *kept);
+	if (!kept)
+		return -ENOMEM;
+	cl_record_handle(&peer->region, stamp->record, handle);
+	err = cl_hold_get_locked(peer, stamp, handle, &kept->hold);
+	if (err) {
+		free(kept);
+		return err;
+	}
+	if (kept->hold) {
+		kept->hold->pending--;
+		kept->hold->opens++;
+	}
+	kept->exporter = exporter;
+	kept->id = id;
+	kept->times = 1;
+	kept->link.key = key_of(exporter, id);
+	cl_table_add(&keeps, &kept->link);
+	return 0;
+}
+
+static void drop_locked(uint64_t exporter, uint64_t id)
+{
+	struct kept *kept = find_locked(exporter, id);
+
+	if (!kept || --kept->times)
+		return;
+	cl_table_remove(&keeps, &kept->link);
+	if (kept->hold) {
+		kept->hold->opens--;
+		cl_hold_put_locked(kept->hold);
+	}
+	free(kept);
+}
+
+static void on_unmapped(const struct cl_mirror_name *name, uint64_t id)
+{
+	cl_lock(&cl_imports_lock);
+	drop_locked(name->exporter, id);
+	cl_unlock(&cl_imports_lock);
+}
+
+/* ------------------------------------------------------------ what the exporter hands over */
+struct getting {
+	struct cl_peer *peer;
+	uint32_t file_id;
+	uint64_t exporter;
+	bool all;	 /* import also what is mapped here already */
+	CUresult result; /* of the driver, if it has refused an import */
+	struct cl_mirror_piece *piece;
+	uint64_t n, room;
+};
+
+static bool make_room(struct getting *get)
+{
+	uint64_t room = get->n == get->room ? 2 * get->room + 16 : get->room;
+	struct cl_mirror_piece *wide = room == get->room ? get->piece : realloc(get->piece, room * sizeof *wide);
+
+	if (!wide)
+		return false;
+	get->piece = wide;
+	get->room = room;
+	return true;
+}
+
+static int take(void *arg, const struct cl_piece *piece, int fd)
+{
+	struct getting *get = arg;
+	struct cl_stamp stamp = { .file_id = get->file_id, .record = piece->record, .generation = piece->generation };
+	uint64_t id = (uint64_t)piece->record << 32 | piece->generation;
+	struct cl_mirror_piece *mine;
+	struct kept *kept;
+	bool known;
+	int err = 0;
+
+	if (!make_room(get))
+		return -ENOMEM;
+	cl_lock(&cl_imports_lock);
+	kept = find_locked(get->exporter, id);
+	known = kept;
+	if (kept)
+		kept->times++;
+	else
+		err = keep_new_locked(get->peer, get->exporter, id, &stamp);
+	cl_unlock(&cl_imports_lock);
+	if (err)
+		return err;
+	mine = &get->piece[get->n++];
+	*mine = (struct cl_mirror_piece){ .offset = piece->offset, .size = piece->size, .id = id, .fd = -1 };
+	if (known && !get->all)
+		return 0;
+	get->result = cl_driver.cuMemImportFromShareableHandle(&mine->memory, (void *)(intptr_t)fd,
+							       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	return get->result == CUDA_SUCCESS ? 0 : -EIO;
+}
+
+/* What is not mapped is not held; the driver has its own reference to what is. */
+static void let_go(struct getting *get)
+{
+	for (uint64_t i = 0; i < get->n; i++)
+		if (get->piece[i].memory)
+			cl_driver.cuMemRelease(get->piece[i].memory);
+	cl_lock(&cl_imports_lock);
+	for (uint64_t i = 0; i < get->n; i++)
+		if (!get->piece[i].mapped)
+			drop_locked(get->exporter, get->piece[i].id);
+	cl_unlock(&cl_imports_lock);
+	free(get->piece);
+	get->piece = NULL;
+	get->n = get->room = 0;
+}
+
+/* ----------------------------------------------------------------------- errors */
+static CUresult say(const struct cl_resolved *resolved, int err)
+{
+	cl_log_once(CL_LOG_WARN,
+		    "virtual memory of process %u cannot be opened: %s (error %d)", resolved->pid,
+		    err == -ETIMEDOUT ? "it does not answer; is it stopped?" :
+		    err == -EMFILE    ? "there are no descriptors left, here or there" :
+		    err == -EPERM     ? "it is another user's" :
+		    err == -EPROTO    ? "it has another version of culimbo" :
+					strerror(-err),
+		    -err);
+	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/* Returns true if @err says that what was asked for is not there any more. */
+static bool has_gone(int err)
+{
+	return err == -ESRCH || err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET || err == -ESTALE ||
+	       err == -EBADMSG;
+}
+
+/* Returns true if the handle of @resolved is still good: then -ESTALE was of something else. */
+static bool lives(const struct cl_resolved *resolved)
+{
+	uint64_t life = cl_record_life(&resolved->hold->peer->region, resolved->stamp.record);
+
+	return cl_life_generation(life) == resolved->stamp.generation && cl_life_state(life) == CL_EXPORTED;
+}
+
+/* ------------------------------------------------------------------------- peers */
+/* For each device, a bit for each device that has peer access to it.  Bits are only set. */
+static _Atomic uint64_t peers[CL_MIRROR_DEVICES];
+
+void cl_virtual_peer(CUdevice of, CUdevice device)
+{
+	struct cl_capture capture;
+
+	if (of < 0 || of >= CL_MIRROR_DEVICES || device < 0 || device >= CL_MIRROR_DEVICES)
+		return;
+	atomic_fetch_or(&peers[of], UINT64_C(1) << device);
+	if (!cl_mirrors_any())
+		return;
+	capture = cl_capture_relax();
+	cl_mirrors_add_device(of, device);
+	cl_capture_restore(&capture);
+}
+
+/* Gives access to devices that have got it to @of since @had was read. */
+static void add_new_peers(CUdevice of, uint64_t had)
+{
+	uint64_t new = atomic_load(&peers[of]) & ~had;
+
+	for (CUdevice device = 0; device < CL_MIRROR_DEVICES; device++)
+		if (new >> device & 1)
+			cl_mirrors_add_device(of, device);
+}
+
+/* ------------------------------------------------------------------------- opens */
+static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *get, uint64_t until, CUdevice device,
+			    CUdeviceptr *address, int *err)
+{
+	struct cl_virtual_handle handle;
+	struct cl_mirror_want want;
+	uint64_t with = atomic_load(&peers[device]);
+	CUresult result;
+
+	memcpy(&handle, resolved->handle, sizeof handle);
+	*err = cl_ask(&(struct cl_asking){ .region = &get->peer->region,
+					   .record = resolved->stamp.record,
+					   .generation = resolved->stamp.generation,
+					   .offset = handle.offset,
+					   .until = until,
+					   .take = take,
+					   .arg = get });
+	if (*err < 0) {
+		result = get->result;
+		let_go(get);
+		return result;
+	}
+	*err = 0;
+	want = (struct cl_mirror_want){ .name = { get->exporter, handle.reservation },
+					.size = handle.size,
+					.offset = handle.offset,
+					.devices = UINT64_C(1) << device | with,
+					.piece = get->piece,
+					.pieces = get->n };
+	result = cl_mirror_open(&want, address);
+	if (result == CUDA_SUCCESS)
+		add_new_peers(device, with);
+	let_go(get);
+	return result;
+}
+
+CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
+{
+	struct cl_peer *peer = resolved->hold->peer;
+	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
+	struct cl_capture capture;
+	uint64_t until = cl_now() + CL_VIRTUAL_WAIT;
+	CUresult result;
+	int err;
+
+	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_mirror_driver_can())
+		return CUDA_ERROR_NOT_SUPPORTED;
+	get.exporter = (uint64_t)get.file_id << 32 | (uint32_t)cl_mix(peer->region.header->created);
+	cl_mirror_on_unmapped = on_unmapped;
+	capture = cl_capture_relax();
+	do {
+		get.result = CUDA_SUCCESS;
+		result = get_and_map(resolved, &get, until, device, address, &err);
+		/* what was mapped here has been unmapped since */
+		get.all = result == CUDA_ERROR_NOT_FOUND;
+		/* -ESTALE: the exporter has mapped or unmapped something else meanwhile */
+	} while ((get.all || (err == -ESTALE && lives(resolved))) && cl_now() < until);
+	cl_capture_restore(&capture);
+	if (err && result == CUDA_SUCCESS)
+		result = has_gone(err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved, err);
+	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
+		result = CUDA_ERROR_INVALID_HANDLE;
+	return result;
+}
+
+/* ------------------------------------------------------------------------ closes */
+/* The driver's close of a legacy handle waits as a free does, and an unmap does not (measured). */
+static void wait_as_a_close(void)
+{
+	CUdeviceptr stand_in;
+
+	if (cl_driver.cuMemAlloc_v2(&stand_in, 1) == CUDA_SUCCESS)
+		cl_driver.cuMemFree_v2(stand_in);
+	else
+		cl_driver.cuCtxSynchronize();
+}
+
+bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
+{
+	CUdeviceptr base;
+	uint64_t size;
+
+	if (!cl_mirror_find(address, &base, &size))
+		return false;
+	wait_as_a_close();
+	return cl_mirror_close(address, result);
+}
+
+void cl_virtual_imports_forget(void)
+{
+	keeps = (struct cl_table)CL_TABLE_BEGIN(keeps);
+	memset(peers, 0, sizeof peers);
+	cl_mirrors_forget();
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens virtual handles (shm/virtual_handle.h) of other processes: asks the exporter's descriptor service,
+ * and maps what it hands over in a mirror (mirror.h).
+ *
+ * What must hold:
+ *  - Each allocation that is mapped here has a hold on its record, from before it is mapped until after it
+ *    is unmapped.
+ *  - An open returns in bounded time, whatever its exporter does.
+ *
+ * Any thread may call these functions, without a lock of ours.
+ */
+#ifndef CL_IMPORTER_VIRTUAL_H
+#define CL_IMPORTER_VIRTUAL_H
+
+#include "shim/importer/lookup.h"
+#include "shim/importer/mirror.h"
+
+/* So long an open waits for its exporter, which is stopped or too busy. */
+#define CL_VIRTUAL_WAIT 5000000000ull /* ns */
+
+/*
+ * Maps what @resolved names, a virtual handle whose hold the caller has, with access for @device.  Returns
+ * CUDA_ERROR_INVALID_HANDLE if the handle is stale or its exporter is dead: the caller refuses it.  Any
+ * other error is logged once.
+ */
+CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address);
+/*
+ * A context of @device has got access to the memory of contexts of @of, also to what is opened there: now,
+ * and later.
+ */
+void cl_virtual_peer(CUdevice of, CUdevice device);
+/*
+ * Closes one open of @address.  Returns false if none is open there.  The last close of it waits as the
+ * driver's of a legacy handle does, in the current context.
+ */
+bool cl_virtual_unmap(CUdeviceptr address, CUresult *result);
+
+void cl_virtual_imports_forget(void); /* in a forked child */
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front door for virtual memory: see virtual.h, and shim.c for the rest. */
+#include <string.h>
+
+#include "shim/base/options.h"
+#include "shim/door.h"
+#include "shim/driver/visit.h"
+#include "shim/exporter/ranges.h"
+#include "shim/exporter/virtual.h"
+#include "shim/importer/close.h"
+#include "shim/importer/open.h"
+#include "shim/importer/virtual.h"
+#include "shim/limbo/exporter.h"
+#include "shim/self/self.h"
+#include "shim/virtual.h"
+
+/* ---------------------------------------------------------------- what lies where */
+CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			   unsigned long long flags)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	return cl_virtual_is_on() ? cl_virtual_make(handle, size, prop, flags) :
+				    cl_driver.cuMemCreate(handle, size, prop, flags);
+}
+
+CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	struct cl_physical *physical;
+	CUresult result;
+
+	cl_lock(&cl_exports_lock);
+	physical = cl_physical_release_locked(handle);
+	cl_unlock(&cl_exports_lock);
+	result = cl_driver.cuMemRelease(handle);
+	if (physical) {
+		cl_lock(&cl_exports_lock);
+		cl_physical_released_locked(physical, result == CUDA_SUCCESS);
+		cl_unlock(&cl_exports_lock);
+	}
+	return result;
+}
+
+CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	return cl_virtual_unmap_shared(&cl_exporter, dptr, size);
+}
+
+CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	struct cl_reserved *reserved;
+	CUresult result;
+
+	cl_lock(&cl_exports_lock);
+	reserved = cl_reserved_take_locked(dptr, size);
+	cl_unlock(&cl_exports_lock);
+	result = cl_driver.cuMemAddressFree(dptr, size);
+	if (!reserved)
+		return result;
+	cl_lock(&cl_exports_lock);
+	if (result == CUDA_SUCCESS)
+		cl_reserved_free(reserved);
+	else
+		cl_reserved_put_back_locked(reserved);
+	cl_unlock(&cl_exports_lock);
+	return result;
+}
+
+void cl_virtual_reserved(CUdeviceptr dptr, size_t size)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_lock(&cl_exports_lock);
+	cl_reserved_add_locked(dptr, size);
+	cl_unlock(&cl_exports_lock);
+}
+
+void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_lock(&cl_exports_lock);
+	cl_physical_retained_locked(handle, dptr);
+	cl_unlock(&cl_exports_lock);
+}
+
+void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_lock(&cl_exports_lock);
+	cl_range_add_locked(dptr, size, offset, handle);
+	cl_unlock(&cl_exports_lock);
+}
+
+/* ------------------------------------------------------------- what programs ask */
+static bool is_hidden(const struct cl_physical *physical)
+{
+	return physical && physical->added && cl_options.share.number != CL_SHARE_ALL_VISIBLE;
+}
+
+void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	const struct cl_physical *physical;
+
+	cl_lock(&cl_exports_lock);
+	physical = cl_physical_find_locked(handle);
+	if (is_hidden(physical))
+		prop->requestedHandleTypes = (CUmemAllocationHandleType)physical->asked;
+	cl_unlock(&cl_exports_lock);
+}
+
+/* Of an import the program reads what it would of one that the driver has opened. */
+static void import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
+{
+	const unsigned long long none = 0;
+	const bool yes = true;
+	CUcontext context;
+
+	switch ((int)attribute) {
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		memcpy(data, &base, sizeof base);
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		memcpy(data, &size, sizeof size);
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		memcpy(data, &yes, sizeof yes);
+		break;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		memcpy(data, &none, sizeof none);
+		break;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		context = cl_mapping_context(CL_VIRTUAL, base);
+		memcpy(data, &context, sizeof context);
+		break;
+	default:
+		break;
+	}
+}
+
+void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUdeviceptr its_base;
+	uint64_t its_size;
+
+	if (!cl_mirror_find(dptr, &its_base, &its_size))
+		return;
+	if (base)
+		*base = its_base;
+	if (size)
+		*size = its_size;
+}
+
+void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	const struct cl_range *range;
+	unsigned long long asked;
+	CUdeviceptr base;
+	uint64_t size;
+
+	if (cl_mirrors_any() && cl_mirror_find(dptr, &base, &size))
+		import_attribute(data, attribute, base, size);
+	if (attribute != CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+		return;
+	cl_lock(&cl_exports_lock);
+	range = cl_range_at_locked(dptr);
+	if (range && is_hidden(range->physical)) {
+		asked = range->physical->asked;
+		memcpy(data, &asked, sizeof asked);
+	}
+	cl_unlock(&cl_exports_lock);
+}
+
+void cl_virtual_peer_enabled(CUcontext peer)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUdevice device, of = -1;
+	bool pushed;
+
+	if (cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || cl_context_push(peer, &pushed) != CUDA_SUCCESS)
+		return;
+	if (cl_driver.cuCtxGetDevice(&of) != CUDA_SUCCESS)
+		of = -1;
+	cl_context_pop(pushed);
+	cl_virtual_peer(of, device);
+}
+
+/* ---------------------------------------------------------------- opens and closes */
+static CUresult open_own(const struct cl_resolved *resolved, CUdeviceptr *dptr)
+{
+	return cl_virtual_own_open(&cl_exporter, resolved->stamp, resolved->handle, dptr) ?
+		       cl_open_refuse(resolved, CL_VIRTUAL) :
+		       CUDA_SUCCESS;
+}
+
+CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	struct cl_resolved resolved;
+	struct cl_opening o;
+	CUdeviceptr address = 0;
+	CUdevice device;
+	CUresult result;
+
+	/* the driver looks at these first, also of a legacy handle (measured) */
+	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = cl_driver.cuCtxGetDevice(&device);
+	if (result != CUDA_SUCCESS)
+		return result;
+	cl_look_up(&resolved, &handle, CL_MEMORY);
+	if (resolved.own)
+		return open_own(&resolved, dptr);
+	result = cl_open_begin(&o, &resolved, CL_VIRTUAL);
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* of an exporter whose file is not here nothing can be asked, and the driver knows no such handle */
+	if (!o.hold)
+		return open(dptr, handle, flags);
+	result = cl_virtual_map(&resolved, device, &address);
+	if (result == CUDA_SUCCESS) {
+		if (cl_open_end(&o, &resolved, CL_VIRTUAL, address)) {
+			*dptr = address;
+			return result;
+		}
+		cl_virtual_unmap(address, &result);
+		result = CUDA_ERROR_INVALID_HANDLE;
+	}
+	if (result == CUDA_ERROR_INVALID_HANDLE)
+		result = cl_open_refuse(&resolved, CL_VIRTUAL);
+	cl_open_give_up(&o);
+	return result;
+}
+
+static bool is_own(enum cl_kind kind, uint64_t key)
+{
+	(void)kind, (void)key;
+	return false;
+}
+
+bool cl_virtual_close(CUdeviceptr dptr, CUresult *result)
+{
+	struct cl_mapping *mapping;
+	CUdevice device;
+	bool last, closed;
+
+	if (cl_virtual_own_close(dptr)) {
+		*result = CUDA_SUCCESS;
+		return true;
+	}
+	if (!cl_mirrors_any())
+		return false;
+	mapping = cl_close_begin(CL_VIRTUAL, dptr, is_own, &last);
+	*result = cl_driver.cuCtxGetDevice(&device);
+	closed = *result == CUDA_SUCCESS && cl_virtual_unmap(dptr, result);
+	if (mapping)
+		cl_close_end(CL_VIRTUAL, mapping, closed, last);
+	return mapping || closed;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The front door for virtual memory: see shim.h.  A hook calls the first group only if cl_shares_all() is
+ * true, whether the process shares anything yet or not.  Of another process's memory, opened by a virtual
+ * handle, programs are answered as of a legacy one, whatever CULIMBO_SHARE is here.
+ */
+#ifndef CL_VIRTUAL_H
+#define CL_VIRTUAL_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "shim/importer/mirror.h"
+
+/* In place of the driver's calls. */
+CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			   unsigned long long flags);
+CUresult cl_virtual_release(CUmemGenericAllocationHandle handle);
+CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size);
+CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size);
+/* After the driver's calls, which have succeeded. */
+void cl_virtual_reserved(CUdeviceptr dptr, size_t size);
+void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr);
+void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle);
+/* What the program reads is what it has asked for, in place of what the driver was asked for. */
+void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
+void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr);
+
+/* Returns true if another process's virtual memory may be open here: the queries are for that, too. */
+static inline bool cl_virtual_imports_any(void)
+{
+	return cl_mirrors_any();
+}
+/* What cuMemGetAddressRange() answers of an import; @base and @size may be NULL. */
+void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr);
+/* The current context has got access to the memory of @peer. */
+void cl_virtual_peer_enabled(CUcontext peer);
+
+/* For shim.c: cuIpcOpenMemHandle() of a virtual @handle, and cuIpcCloseMemHandle(). */
+CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
+/* Returns false if @dptr is not open as a virtual one. */
+bool cl_virtual_close(CUdeviceptr dptr, CUresult *result);
+
+#endif

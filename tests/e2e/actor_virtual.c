@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The actor: virtual memory.
+ */
+#include "actor.h"
+
+#define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+void do_v_reserve(const struct wire_request *q)
+{
+	CUdeviceptr address = 0;
+
+	TIMED(cu.cuMemAddressReserve(&address, q->a[0], 0, 0, 0));
+	reply.v[0] = address;
+}
+
+void do_v_free(const struct wire_request *q)
+{
+	TIMED(cu.cuMemAddressFree(q->a[0], q->a[1]));
+}
+
+void do_v_create(const struct wire_request *q)
+{
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .requestedHandleTypes = (CUmemAllocationHandleType)q->a[1],
+					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemGenericAllocationHandle handle = 0;
+
+	TIMED(cu.cuMemCreate(&handle, q->a[0], &property, 0));
+	reply.v[0] = handle;
+}
+
+void do_v_release(const struct wire_request *q)
+{
+	TIMED(cu.cuMemRelease(q->a[0]));
+}
+
+static CUresult map(CUdeviceptr address, size_t size, CUmemGenericAllocationHandle handle)
+{
+	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUresult result = cu.cuMemMap(address, size, 0, handle, 0);
+
+	return result ? result : cu.cuMemSetAccess(address, size, &access, 1);
+}
+
+void do_v_map(const struct wire_request *q)
+{
+	TIMED(map(q->a[0], q->a[1], q->a[2]));
+}
+
+void do_v_unmap(const struct wire_request *q)
+{
+	TIMED(cu.cuMemUnmap(q->a[0], q->a[1]));
+}
+
+/* What the program reads of an allocation: its properties, and the attribute of a pointer into it. */
+void do_v_types(const struct wire_request *q)
+{
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_INVALID };
+	CUmemGenericAllocationHandle again = 0;
+	unsigned long long types = 99;
+
+	if (!SURE(cu.cuMemGetAllocationPropertiesFromHandle(&property, q->a[0])) ||
+	    !SURE(cu.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, q->a[1])) ||
+	    !SURE(cu.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)q->a[1])) ||
+	    !SURE(cu.cuMemRelease(again)))
+		return;
+	reply.v[0] = property.requestedHandleTypes;
+	reply.v[1] = types;
+}
+
+void do_v_range(const struct wire_request *q)
+{
+	CUdeviceptr base = 0;
+	size_t size = 0;
+
+	TIMED(cu.cuMemGetAddressRange_v2(&base, &size, q->a[0]));
+	reply.v[0] = base;
+	reply.v[1] = size;
+	SURE(cu.cuPointerGetAttribute(&reply.v[2], CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, q->a[0]));
+	SURE(cu.cuPointerGetAttribute(&reply.v[3], CU_POINTER_ATTRIBUTE_RANGE_SIZE, q->a[0]));
+}
+
+void do_v_ask(const struct wire_request *q)
+{
+	TIMED(cu.cuPointerGetAttribute(&reply.v[0], (CUpointer_attribute)q->a[1], q->a[0]));
+}
+
+void do_v_many(const struct wire_request *q)
+{
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemGenericAllocationHandle handle;
+
+	for (uint64_t i = 0; i < q->a[1]; i++)
+		if (!SURE(cu.cuMemCreate(&handle, q->a[2], &property, 0)) ||
+		    !SURE(map(q->a[0] + i * q->a[2], q->a[2], handle)) || !SURE(cu.cuMemRelease(handle)) ||
+		    !SURE(cu.cuMemsetD8_v2(q->a[0] + i * q->a[2], (unsigned char)(q->a[3] + i), 64)))
+			return;
+}
+
+void do_v_check_many(const struct wire_request *q)
+{
+	unsigned char byte[64];
+
+	for (uint64_t i = 0; i < q->a[1]; i++) {
+		if (!SURE(cu.cuMemcpyDtoH_v2(byte, q->a[0] + i * q->a[2], sizeof byte)))
+			return;
+		reply.v[0] += byte[0] != (unsigned char)(q->a[3] + i) || byte[63] != byte[0];
+	}
+}

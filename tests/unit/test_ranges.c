@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables of virtual memory (ranges.h): a pointer leads to what is mapped there, and to nothing else,
+ * whatever is mapped and unmapped beside it.  A handle leads to its allocation, also if its number is used
+ * again.  Without memory an entry is missing, and nothing else: realloc() and calloc() are wrapped.
+ */
+#include "tests/unit/child.h"
+
+#include "shim/exporter/ranges.h"
+
+static bool no_memory;
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return no_memory ? NULL : __real_calloc(n, size);
+}
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size)
+{
+	return no_memory ? NULL : __real_realloc(old, size);
+}
+
+enum { AT = 0x100000, PIECE = 0x1000 };
+
+static int begin(void **state)
+{
+	(void)state;
+	cl_ranges_forget();
+	no_memory = false;
+	return 0;
+}
+
+static void make(CUmemGenericAllocationHandle handle, uint64_t size)
+{
+	cl_physical_add_locked(handle, &(struct cl_physical){ .size = size, .shareable = true });
+}
+
+/* Makes an allocation with the number @i, maps it, and releases its handle. */
+static void map(unsigned int i, uint64_t address, uint64_t size)
+{
+	struct cl_physical *physical;
+
+	make(i, size);
+	cl_range_add_locked(address, size, 0, i);
+	physical = cl_physical_release_locked(i);
+	assert_non_null(physical);
+	cl_physical_released_locked(physical, true);
+}
+
+static void unmap(uint64_t address, uint64_t size)
+{
+	struct cl_reserved *reserved = cl_reserved_at_locked(address);
+	size_t first, n;
+	bool whole;
+
+	n = cl_ranges_within(reserved, address, size, &first, &whole);
+	assert_true(whole);
+	while (n--)
+		cl_range_remove_locked(reserved, first + n);
+}
+
+static void test_a_pointer_leads_to_its_reservation(void **state)
+{
+	struct cl_reserved *low, *high;
+
+	(void)state;
+	/* not in order of their addresses */
+	cl_reserved_add_locked(AT + 8 * PIECE, 4 * PIECE);
+	cl_reserved_add_locked(AT, 4 * PIECE);
+	cl_reserved_add_locked(AT + 4 * PIECE, 4 * PIECE);
+	low = cl_reserved_at_locked(AT);
+	high = cl_reserved_at_locked(AT + 12 * PIECE - 1);
+	assert_true(low && high && low->number != high->number);
+	assert_ptr_equal(low, cl_reserved_at_locked(AT + 4 * PIECE - 1));
+	assert_ptr_not_equal(low, cl_reserved_at_locked(AT + 4 * PIECE));
+	assert_null(cl_reserved_at_locked(AT - 1));
+	assert_null(cl_reserved_at_locked(AT + 12 * PIECE));
+}
+
+static void test_a_pointer_leads_to_its_mapping(void **state)
+{
+	const struct cl_reserved *reserved;
+	size_t first;
+	bool whole;
+
+	(void)state;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	reserved = cl_reserved_at_locked(AT);
+	map(3, AT + 6 * PIECE, PIECE);
+	map(1, AT, PIECE);
+	map(2, AT + PIECE, 2 * PIECE);
+	assert_int_equal(reserved->ranges, 3);
+	assert_int_equal(cl_range_at_locked(AT + PIECE - 1)->base, AT);
+	assert_int_equal(cl_range_at_locked(AT + 3 * PIECE - 1)->base, AT + PIECE);
+	assert_null(cl_range_at_locked(AT + 3 * PIECE));
+	assert_null(cl_range_at_locked(AT + 7 * PIECE));
+	assert_int_equal(cl_ranges_within(reserved, AT, 3 * PIECE, &first, &whole), 2);
+	assert_true(whole && first == 0);
+	/* half of the second one; a hole */
+	assert_int_equal(cl_ranges_within(reserved, AT, 2 * PIECE, &first, &whole), 1);
+	assert_false(whole);
+	assert_int_equal(cl_ranges_within(reserved, AT + 2 * PIECE, 5 * PIECE, &first, &whole), 1);
+	assert_true(!whole && first == 2);
+	unmap(AT + PIECE, 2 * PIECE);
+	assert_null(cl_range_at_locked(AT + PIECE));
+	assert_int_equal(cl_range_at_locked(AT + 6 * PIECE)->base, AT + 6 * PIECE);
+}
+
+static void test_only_a_whole_allocation_is_shared(void **state)
+{
+	(void)state;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	make(1, 2 * PIECE);
+	cl_range_add_locked(AT, PIECE, 0, 1);
+	cl_range_add_locked(AT + PIECE, PIECE, PIECE, 1);
+	cl_range_add_locked(AT + 2 * PIECE, 2 * PIECE, 0, 1);
+	cl_range_add_locked(AT + 4 * PIECE, PIECE, 0, 99); /* made past us */
+	assert_false(cl_range_is_shareable(cl_range_at_locked(AT)));
+	assert_false(cl_range_is_shareable(cl_range_at_locked(AT + PIECE)));
+	assert_true(cl_range_is_shareable(cl_range_at_locked(AT + 2 * PIECE)));
+	assert_false(cl_range_is_shareable(cl_range_at_locked(AT + 4 * PIECE)));
+}
+
+static void test_an_allocation_stays_while_it_is_mapped(void **state)
+{
+	struct cl_physical *physical;
+
+	(void)state;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	map(1, AT, PIECE);
+	physical = cl_range_at_locked(AT)->physical;
+	assert_non_null(physical);
+	/* its number is used again, while it is mapped */
+	make(1, 4 * PIECE);
+	assert_ptr_not_equal(cl_physical_find_locked(1), physical);
+	assert_int_equal(physical->size, PIECE);
+	/* the program gets a handle of it, and gives that back */
+	cl_physical_retained_locked(7, AT);
+	assert_ptr_equal(cl_physical_find_locked(7), physical);
+	unmap(AT, PIECE);
+	assert_ptr_equal(cl_physical_find_locked(7), physical);
+	assert_ptr_equal(cl_physical_release_locked(7), physical);
+	assert_null(cl_physical_find_locked(7)); /* before the driver is asked */
+	cl_physical_released_locked(physical, true);
+	assert_null(cl_physical_release_locked(7));
+}
+
+static void test_what_the_driver_refuses_stays(void **state)
+{
+	struct cl_reserved *reserved;
+	struct cl_physical *physical;
+
+	(void)state;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	map(1, AT, PIECE);
+	assert_null(cl_reserved_take_locked(AT, 16 * PIECE)); /* something is mapped */
+	unmap(AT, PIECE);
+	assert_null(cl_reserved_take_locked(AT, PIECE));
+	assert_null(cl_reserved_take_locked(AT + PIECE, 15 * PIECE));
+	reserved = cl_reserved_take_locked(AT, 16 * PIECE);
+	assert_true(reserved && !cl_reserved_at_locked(AT));
+	cl_reserved_put_back_locked(reserved);
+	assert_ptr_equal(cl_reserved_at_locked(AT), reserved);
+
+	make(2, PIECE);
+	physical = cl_physical_release_locked(2);
+	assert_null(cl_physical_find_locked(2));
+	cl_physical_released_locked(physical, false);
+	assert_ptr_equal(cl_physical_find_locked(2), physical);
+	/* another thread makes an allocation with that number, while the driver takes the handle back */
+	physical = cl_physical_release_locked(2);
+	make(2, 2 * PIECE);
+	cl_physical_released_locked(physical, true);
+	assert_int_equal(cl_physical_find_locked(2)->size, 2 * PIECE);
+}
+
+static void test_without_memory_an_entry_is_missing(void **state)
+{
+	(void)state;
+	no_memory = true;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	assert_null(cl_reserved_at_locked(AT));
+	no_memory = false;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	no_memory = true;
+	cl_range_add_locked(AT, PIECE, 0, 1);
+	assert_null(cl_range_at_locked(AT));
+	no_memory = false;
+	map(2, AT, PIECE);
+	assert_true(cl_range_is_shareable(cl_range_at_locked(AT)));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup(name, begin)
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_pointer_leads_to_its_reservation),
+		TEST(test_a_pointer_leads_to_its_mapping),
+		TEST(test_only_a_whole_allocation_is_shared),
+		TEST(test_an_allocation_stays_while_it_is_mapped),
+		TEST(test_what_the_driver_refuses_stays),
+		TEST(test_without_memory_an_entry_is_missing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
