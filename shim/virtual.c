@@ -183,14 +183,15 @@ void cl_virtual_peer_enabled(CUcontext peer)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUdevice device, of = -1;
-	bool pushed;
+	struct cl_stay stay;
 
-	if (cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || cl_context_push(peer, &pushed) != CUDA_SUCCESS)
+	if (cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		return;
-	if (cl_driver.cuCtxGetDevice(&of) != CUDA_SUCCESS)
+	if (cl_stay_begin(&stay, peer, CL_STAY_AS_PROGRAM) == CUDA_SUCCESS && cl_driver.cuCtxGetDevice(&of) != CUDA_SUCCESS)
 		of = -1;
-	cl_context_pop(pushed);
-	cl_virtual_peer(of, device);
+	cl_stay_end(&stay);
+	if (of >= 0)
+		cl_virtual_peer(of, device);
 }
 
 /* ---------------------------------------------------------------- opens and closes */

@@ -10,8 +10,8 @@
 #include "shim/descriptors/server.h"
 #include "shim/diag/stack.h"
 #include "shim/diag/trace.h"
-#include "shim/driver/capture.h"
 #include "shim/driver/devices.h"
+#include "shim/driver/visit.h"
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/virtual.h"
 #include "shim/limbo/collector.h"
@@ -189,14 +189,15 @@ static int make_descriptor(uint64_t address, int *fd)
 
 static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
 {
-	struct cl_capture capture = cl_capture_relax();
+	struct cl_stay stay;
 	int err = 0, made = 0;
 
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	while (!err && made < n) {
 		err = make_descriptor(base + piece[made].offset, &fds[made]);
 		made += !err;
 	}
-	cl_capture_restore(&capture);
+	cl_stay_end(&stay);
 	while (err && made)
 		close(fds[--made]);
 	return err;

@@ -7,7 +7,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/descriptors/ask.h"
-#include "shim/driver/capture.h"
+#include "shim/driver/visit.h"
 #include "shim/importer/virtual.h"
 #include "shim/self/self.h"
 #include "shim/shm/virtual_handle.h"
@@ -198,16 +198,16 @@ static _Atomic uint64_t peers[CL_MIRROR_DEVICES];
 
 void cl_virtual_peer(CUdevice of, CUdevice device)
 {
-	struct cl_capture capture;
+	struct cl_stay stay;
 
 	if (of < 0 || of >= CL_MIRROR_DEVICES || device < 0 || device >= CL_MIRROR_DEVICES)
 		return;
 	atomic_fetch_or(&peers[of], UINT64_C(1) << device);
 	if (!cl_mirrors_any())
 		return;
-	capture = cl_capture_relax();
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	cl_mirrors_add_device(of, device);
-	cl_capture_restore(&capture);
+	cl_stay_end(&stay);
 }
 
 /* Gives access to devices that have got it to @of since @had was read. */
@@ -260,7 +260,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 {
 	struct cl_peer *peer = resolved->hold->peer;
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
-	struct cl_capture capture;
+	struct cl_stay stay;
 	uint64_t until = cl_now() + CL_VIRTUAL_WAIT;
 	CUresult result;
 	int err;
@@ -269,7 +269,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		return CUDA_ERROR_NOT_SUPPORTED;
 	get.exporter = (uint64_t)get.file_id << 32 | (uint32_t)cl_mix(peer->region.header->created);
 	cl_mirror_on_unmapped = on_unmapped;
-	capture = cl_capture_relax();
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	do {
 		get.result = CUDA_SUCCESS;
 		result = get_and_map(resolved, &get, until, device, address, &err);
@@ -277,7 +277,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		get.all = result == CUDA_ERROR_NOT_FOUND;
 		/* -ESTALE: the exporter has mapped or unmapped something else meanwhile */
 	} while ((get.all || (err == -ESTALE && lives(resolved))) && cl_now() < until);
-	cl_capture_restore(&capture);
+	cl_stay_end(&stay);
 	if (err && result == CUDA_SUCCESS)
 		result = has_gone(err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved, err);
 	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
