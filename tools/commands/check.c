@@ -214,14 +214,14 @@ static void say_end(struct cu_check_findings *f)
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
 	if (!f->cuda)
-		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked (see "
-				 "`culimbo doctor`)%s\n",
-			      f->simulated ? "" : ". Without a GPU, --simulate brings a simulated driver");
+		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked\n"
+				 "culimbo: `culimbo doctor` looks for the reason%s\n",
+			      f->simulated ? "" : ". Without a GPU: check --simulate");
 	if (f->never_opened)
-		cl_emit_words(e, "culimbo: %llu process%s exported memory that no process under culimbo opened: nobody did, or "
-				 "who did was not seen, and is not protected\n",
+		cl_emit_words(e, "culimbo: %llu process%s exported memory that no process under culimbo opened\n"
+				 "culimbo: (nobody did, or who did is not protected; --require-opened fails then)\n",
 			      (unsigned long long)f->never_opened, f->never_opened == 1 ? "" : "es");
-	if (f->alive)
+	if (f->alive > f->running_cuda) /* the others have a line */
 		cl_emit_words(e, f->alive == 1 ?
 				 "culimbo: %llu process that CMD has started still runs: what it will leave is not known\n" :
 				 "culimbo: %llu processes that CMD has started still run: what they will leave is not known\n",
@@ -459,7 +459,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	cl_report_end(&report);
 	cl_suppress_free(&known);
 	if (f.alive) /* processes that still run must keep their files */
-		cu_error(command, "the files of those that still run stay in %s: remove it when they have ended", folder.path);
+		cu_error(command, "the files of processes that still run stay in %s; when they have ended, `culimbo gc` removes it", folder.path);
 	else
 		cu_check_folder_remove(&folder);
 	cu_check_free(&watch);

@@ -17,6 +17,7 @@
 #include "tools/common/procs.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
+#include "tools/common/text.h"
 #include "tools/common/users.h"
 
 enum { OPTION_UNPROTECTED = 128, OPTION_USER, OPTION_GPUS, OPTION_PID, OPTION_SORT };
@@ -227,8 +228,14 @@ static int by_weight(const void *x, const void *y)
 }
 
 /* ---------------------------------------- processes that use CUDA without culimbo */
+struct unprotected {
+	struct cu_table *table;
+	size_t n;
+};
+
 static void list_unprotected(void *data, pid_t pid)
 {
+	struct unprotected *list = data;
 	struct cu_process process = { .who.pid = (uint32_t)pid, .state = CL_ALIVE };
 	uint64_t start = cu_proc_start(pid);
 
@@ -236,24 +243,30 @@ static void list_unprotected(void *data, pid_t pid)
 		return;
 	process.age = cu_proc_age(start);
 	cu_proc_command(pid, process.command, sizeof(process.command));
-	if (start && cu_proc_start(pid) == start)
-		cu_table_line(data, fill, &process);
+	if (!start || cu_proc_start(pid) != start)
+		return;
+	cu_table_line(list->table, fill, &process);
+	list->n++;
 }
 
 static int unprotected(const struct cu_command *command, struct cu_format *format,
 		       const struct cu_users *users)
 {
-	struct cu_table *table;
+	struct unprotected list = { .n = 0 };
 	int status;
 
 	/* nothing else is known about such a process */
 	if (!format->output)
 		format->output = "PID,AGE,COMMAND";
-	table = cu_table_new(command, "processes", format, &status);
-	if (!table)
+	list.table = cu_table_new(command, "processes", format, &status);
+	if (!list.table)
 		return status;
-	cu_proc_each(users->given ? users->uid : geteuid(), users->all, list_unprotected, table);
-	return cu_table_end(table);
+	cu_proc_each(users->given ? users->uid : geteuid(), users->all, list_unprotected, &list);
+	if (!list.n && !format->json)
+		cu_put_line(stderr, 0, 2, users->all ? "No process uses CUDA without culimbo." :
+			    users->given ? "No process of this user uses CUDA without culimbo." :
+					   "No process of yours uses CUDA without culimbo.");
+	return cu_table_end(list.table);
 }
 
 static int ps(const struct cu_command *command, int argc, char **argv)

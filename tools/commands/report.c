@@ -272,8 +272,8 @@ static void say_end(struct cl_report *report, const struct cu_report_sums *sums,
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
 	if (!sums->processes && !choice->pids && !sums->files)
-		cl_emit_words(e, "culimbo: nothing to report: no process shares under culimbo now (`culimbo run -- CMD` "
-				 "starts one). One that ends writes its report itself, and is gone\n");
+		cl_emit_words(e, "culimbo: nothing to report: no process shares under culimbo now\n"
+				 "culimbo: (`culimbo run -- CMD` starts one; it writes its report itself when it ends)\n");
 	else if (!sums->processes && !choice->pids)
 		cl_emit_words(e, "culimbo: nothing to report: no process here holds, waits for, or has leaked "
 				 "anything (--all shows those that share)\n");

@@ -10,13 +10,22 @@
 #include "tools/common/table.h"
 #include "tools/common/where.h"
 
-static void say_where(struct cu_emit *to, const char *key, enum cu_file file)
+/* Writes a member; for people under the name @what. */
+static void say(struct cu_emit *to, const char *what, const char *key, const char *text)
+{
+	if (to->json)
+		cu_emit_text(to, key, text);
+	else
+		printf("%-17s %s\n", what, text);
+}
+
+static void say_where(struct cu_emit *to, const char *what, const char *key, enum cu_file file)
 {
 	char path[PATH_MAX], line[PATH_MAX + 32];
 	bool missing = cu_where(file, path, sizeof(path)) != 0;
 
 	snprintf(line, sizeof(line), missing ? "missing (looked for %s)" : "%s", path);
-	cu_emit_text(to, key, missing && to->json ? NULL : line);
+	say(to, what, key, missing && to->json ? NULL : line);
 }
 
 static int version(const struct cu_command *command, int argc, char **argv)
@@ -30,9 +39,9 @@ static int version(const struct cu_command *command, int argc, char **argv)
 			return got == CU_EXIT_HELP ? CU_OK : CU_USAGE;
 	to.json = format.json;
 	cu_emit_open(&to, NULL, '{');
-	cu_emit_text(&to, to.json ? "version" : "culimbo", PACKAGE_VERSION);
-	say_where(&to, "library", CU_LIBRARY);
-	say_where(&to, "simulated_driver", CU_SIMULATED_DRIVER);
+	say(&to, "culimbo", "version", PACKAGE_VERSION);
+	say_where(&to, "library", "library", CU_LIBRARY);
+	say_where(&to, "simulated driver", "simulated_driver", CU_SIMULATED_DRIVER);
 	cu_emit_close(&to, '}');
 	return CU_OK;
 }

@@ -10,6 +10,7 @@
 #include "shim/base/nearest.h"
 #include "tools/common/cli.h"
 #include "tools/common/table.h"
+#include "tools/common/text.h"
 
 #define OPTIONS_MOST 32
 enum { LINE = 80, OPTION_WIDTH = 24 }; /* letters, in a help */
@@ -130,9 +131,14 @@ static void verror(const struct cu_command *command, const char *format, va_list
 	__attribute__((format(printf, 2, 0)));
 static void verror(const struct cu_command *command, const char *format, va_list args)
 {
-	fprintf(stderr, command ? "culimbo %s: " : "culimbo: ", command ? command->name : "");
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
+	char start[48], *text = NULL;
+	int n = snprintf(start, sizeof(start), command ? "culimbo %s: " : "culimbo: ", command ? command->name : "");
+
+	if (vasprintf(&text, format, args) < 0)
+		return;
+	fputs(start, stderr);
+	cu_put_line(stderr, (size_t)n, 2, text);
+	free(text);
 }
 
 void cu_error(const struct cu_command *command, const char *format, ...)

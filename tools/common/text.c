@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <sys/ioctl.h>
 #include <wchar.h>
 
 #include "tools/common/text.h"
@@ -163,4 +164,30 @@ const char *cu_path_from_here(const char *path, char *to, size_t size)
 		n += (size_t)snprintf(to + n, size - n, "../");
 	n += (size_t)snprintf(to + n, size - n, "%s", path + same);
 	return n < size && n < strlen(path) ? to : path;
+}
+
+void cu_put_line(FILE *to, size_t at, size_t further, const char *text)
+{
+	struct winsize size = { .ws_col = 0 };
+	size_t width = isatty(fileno(to)) && !ioctl(fileno(to), TIOCGWINSZ, &size) && size.ws_col > further + 20 ?
+			       size.ws_col : SIZE_MAX;
+	size_t gap = 0;
+
+	while (*text) {
+		size_t length = strcspn(text, " "), blanks = strspn(text + length, " "), columns;
+		char word[512];
+
+		snprintf(word, sizeof(word), "%.*s", (int)length, text);
+		columns = length < sizeof(word) ? cu_width(word) : length;
+		if (gap && at + gap + columns > width) {
+			fprintf(to, "\n%*s", (int)further, "");
+			at = further;
+			gap = 0;
+		}
+		fprintf(to, "%*s%.*s", (int)gap, "", (int)length, text);
+		at += gap + columns;
+		gap = blanks;
+		text += length + blanks;
+	}
+	fputc('\n', to);
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Write into @to of at least 24 bytes: 1.5M, 512B, as util-linux does. */
 void cu_bytes_short(char *to, uint64_t bytes);
@@ -28,6 +29,12 @@ void cu_clean_for(char *to, size_t size, const char *from, size_t length, bool e
 void cu_json_text(const char *text);
 /* Returns how many columns of a terminal a clean text takes. */
 size_t cu_width(const char *text);
+
+/*
+ * Prints @text, which begins in column @at, and ends the line.  A terminal gets it in lines of its
+ * width, broken between words; further ones begin in column @further.
+ */
+void cu_put_line(FILE *to, size_t at, size_t further, const char *text);
 
 /* Returns @path relative to the current directory, in @to, if that is shorter; else @path. */
 const char *cu_path_from_here(const char *path, char *to, size_t size);

@@ -17,6 +17,7 @@
 #include "tools/commands/commands.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
+#include "tools/common/text.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/probe.h"
 
@@ -67,6 +68,7 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 
 static void print_for_people(void)
 {
+	enum { WHAT_AT = 20 };
 	static const char *const colour[] = { "32", "33", "31" };
 	bool colours = isatty(STDOUT_FILENO) && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0 &&
 		       !getenv("NO_COLOR");
@@ -80,9 +82,12 @@ static void print_for_people(void)
 			printf("\033[%sm%-4s\033[0m", colour[c->verdict], verdict_word[c->verdict]);
 		else
 			printf("%-4s", verdict_word[c->verdict]);
-		printf("  %-13s %s\n", c->name, c->what);
-		if (*c->advice)
-			printf("      %-13s -> %s\n", "", c->advice);
+		printf("  %-13s ", c->name);
+		cu_put_line(stdout, WHAT_AT, WHAT_AT, c->what);
+		if (!*c->advice)
+			continue;
+		printf("%*s-> ", WHAT_AT, "");
+		cu_put_line(stdout, WHAT_AT + 3, WHAT_AT + 3, c->advice);
 	}
 	printf("\n%u ok, %u warning%s, %u failed\n", n[OK], n[WARN], n[WARN] == 1 ? "" : "s", n[FAIL]);
 }

@@ -186,7 +186,7 @@ static int trace(const struct cu_command *command, int argc, char **argv)
 		return cu_usage_error(command, "what is '%s' to be? Give it the ending .json, .html or .txt, "
 				      "or say --format", path);
 	if (optind == argc)
-		return cu_usage_error(command, "no FILE: the one that CULIMBO_TRACE named");
+		return cu_usage_error(command, "which FILE? The one that CULIMBO_TRACE named");
 	for (int i = optind; i < argc; i++) {
 		size_t read = add_argument(command, &t, argv[i]);
 
