@@ -28,6 +28,7 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 				      .other_when = about->when,
 				      .until = about->until,
 				      .result = about->result,
+				      .told = about->told,
 				      .exporter_gone = about->exporter_gone };
 
 	if (cl_finding_is_note(kind)) {

@@ -334,6 +334,7 @@ static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl
 	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
 		to->who = s->who;
 	copy_text(to->name, s->name, sizeof s->name);
+	to->told = atomic_load_explicit(&s->told, memory_order_relaxed);
 	/* a holder with its lock is alive at once; one without may be we, or had its descriptor closed */
 	to->alive = cl_liveness_judge(region, CL_LOCK_SLOT(slot), &to->who, &since, view->now,
 				      cl_options.settle.number) == CL_ALIVE;
