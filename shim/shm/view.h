@@ -154,6 +154,7 @@ struct cl_view_frame {
 	uint64_t offset;	/* as its module's file counts; 0 without one */
 	char path[209];		/* of the module; "": not known, as for JIT code */
 	bool foreign;		/* of another process than the one whose file has the stack */
+	bool is_start;		/* the program's _start */
 	uint8_t build_id[20];
 	unsigned int build_id_length;
 };
@@ -162,8 +163,6 @@ struct cl_view_frame {
  * reads frame @index (0: the innermost), and returns false if there is none.
  */
 unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack);
-/* Returns true if the outermost frame of @stack is the program's _start. */
-bool cl_view_stack_is_from_start(const struct cl_view *view, uint32_t stack);
 bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
 			 struct cl_view_frame *frame);
 
