@@ -28,6 +28,7 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 				      .other_when = about->when,
 				      .until = about->until,
 				      .result = about->result,
+				      .told = about->told,
 				      .exporter_gone = about->exporter_gone };
 
 	if (cl_finding_is_note(kind)) {
@@ -109,6 +110,16 @@ static void log_descriptor(const struct cl_about *about)
 			    "them, and who frees early is not held back");
 }
 
+static void log_opened_after_free(const struct cl_about *about)
+{
+	if (about->result)
+		cl_log(CL_LOG_INFO, "CUDA refused to open block %#llx of %llu bytes, which process %u had freed (error %u)",
+		       (unsigned long long)about->key, (unsigned long long)about->size, about->pid, about->result);
+	else
+		cl_log(CL_LOG_INFO, "import %#llx of %llu bytes was opened after process %u had freed its block",
+		       (unsigned long long)about->key, (unsigned long long)about->size, about->pid);
+}
+
 /* The switch has every kind, so that the compiler names a new one that is missing. */
 static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 {
@@ -154,10 +165,7 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 		       about->until > about->at ? (unsigned long long)(about->until - about->at) / 1000 : 0);
 		break;
 	case CL_FOUND_OPENED_AFTER_FREE:
-		cl_log(CL_LOG_INFO,
-		       about->result ? "CUDA refused to open block %#llx of %llu bytes, which process %u had freed" :
-				       "import %#llx of %llu bytes was opened after process %u had freed its block",
-		       key, (unsigned long long)about->size, about->pid);
+		log_opened_after_free(about);
 		break;
 	case CL_FOUND_REFUSED:
 		log_refused(about);

@@ -389,7 +389,7 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 	struct cl_view_python python;
 	uint64_t copy[CL_STACK_FRAMES + CL_PYTHON_FRAMES];
 	uint32_t n = 0, more = 0;
-	bool unread;
+	bool unread, start = false;
 
 	if (!cl_options.stack.number)
 		return 0;
@@ -407,13 +407,13 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 			module = CL_FOREIGN_NO_MODULE;
 		/* so it equals no stack of ours, whose addresses have no bits up there */
 		copy[n++] = frame.address | module << CL_FOREIGN_ADDRESS_BITS;
+		start = frame.is_start;
 	}
 	cl_view_python_depth(view, stack, &unread);
 	while (more < CL_PYTHON_FRAMES && cl_view_python_frame(view, stack, more, &python))
 		copy[n + more++] = python_word_locked(python.function, python.file, python.line);
 	return n ? note_words_locked((uint64_t)n << CL_FOREIGN_SHIFT | (uint64_t)more << CL_PYTHON_SHIFT |
-				     (unread ? CL_PYTHON_UNREAD : 0) |
-				     (cl_view_stack_is_from_start(view, stack) ? CL_STACK_FROM_START : 0),
+				     (unread ? CL_PYTHON_UNREAD : 0) | (start ? CL_STACK_FROM_START : 0),
 				     copy, n + more) : 0;
 }
 

@@ -267,6 +267,9 @@ static struct cl_import describe_locked(enum cl_kind kind, const struct cl_mappi
 		import.file_id = cl_hold_file(hold);
 		import.record = cl_hold_record(hold);
 		import.generation = hold->generation;
+		import.told = cl_peer_has_slot(hold->peer) &&
+			      atomic_load_explicit(&region->slot[hold->peer->slot].told, memory_order_relaxed) &
+				      CL_TOLD_BY_EXPORTER;
 		import.stays = cl_life_state(cl_record_life(region, cl_hold_record(hold))) != CL_EXPORTED;
 	}
 	return import;

@@ -81,6 +81,7 @@ struct cl_import {
 	enum cl_kind kind;
 	bool managed;		/* its exporter knows of us */
 	bool stays;		/* its exporter has freed it */
+	bool told;		/* its exporter has ended, and has told of it */
 };
 /* Calls @each for every import.  The caller holds cl_imports_lock. */
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data);

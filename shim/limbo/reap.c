@@ -35,9 +35,11 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 		.generation = cl_life_generation(cl_record_life(ex->blocks.region, record)),
 		.kind = of->kind,
 		.device = of->device,
+		/* relaxed: its process has ended since */
+		.told = atomic_load_explicit(&s->told, memory_order_relaxed) & CL_TOLD_BY_HOLDER,
 	};
 
-	memcpy(about.name, s->name, sizeof about.name);
+	memcpy(about.name, s->name, sizeof s->name);
 	if (cl_options.strict.number || cl_observes()) {
 		if (!told->locked)
 			cl_lock(&cl_exports_lock);

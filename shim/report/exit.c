@@ -19,6 +19,7 @@
 #include "shim/base/log.h"
 #include "shim/report/exit.h"
 #include "shim/report/report_table.h"
+#include "shim/report/told.h"
 #include "shim/self/self.h"
 #include "shim/base/stderr.h"
 
@@ -122,7 +123,7 @@ static void add_import(const struct cl_import *import, void *data)
 				    .opens = import->opens, .since = import->since,
 				    .file_id = import->managed ? import->file_id : 0,
 				    .record = import->record, .generation = import->generation,
-				    .exporter_pid = import->exporter_pid, .stack = import->stack,
+				    .told = import->told, .exporter_pid = import->exporter_pid, .stack = import->stack,
 				    .device = import->device };
 
 	cl_report_add_import(&report, &i, import->stays);
@@ -180,6 +181,7 @@ static uint64_t begin_and_look(struct cl_view *view, struct cl_suppressions *sup
 
 	cl_report_begin(&report);
 	report.at_exit = at_exit;
+	report.once = at_exit && cl_options.report_format.number != CL_FORMAT_BOTH;
 	report.all = cl_options.report.number == CL_REPORT_ALWAYS;
 	report.full_stacks = cl_options.full_stacks.number;
 	report.origin.exit_status = exit_status;
@@ -221,8 +223,8 @@ uint64_t cl_report_write(int exit_status)
 {
 	struct cl_suppressions suppressions = { .n = 0 };
 	struct cl_view view;
+	bool all, list, written = false;
 	uint64_t findings;
-	bool all, list;
 
 	if (cl_options.report.number == CL_REPORT_OFF && !cl_options.error_exitcode.number)
 		return 0;
@@ -239,8 +241,13 @@ uint64_t cl_report_write(int exit_status)
 			if (list)
 				cl_report_say_suppressions(&report);
 			end_output();
+			written = all && !report.emit.error;
 		}
 	}
+	if (cl_options.report.number != CL_REPORT_OFF && (written || !all))
+		cl_told_locked(&report, written);
+	/* a status can't be read twice, so it has both sides */
+	findings += report.sums.told;
 	if (report.dirfd >= 0)
 		close(report.dirfd);
 	cl_report_end(&report);

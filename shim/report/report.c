@@ -46,7 +46,7 @@ static bool same_group(const struct cl_report_group *a, const struct cl_report_g
 	return a->class == b->class && a->kind == b->kind && a->device == b->device &&
 	       a->others == b->others && a->place[0] == b->place[0] && a->place[1] == b->place[1] &&
 	       a->pid == b->pid && a->file_id == b->file_id && a->made == b->made && a->call == b->call &&
-	       a->result == b->result && a->exporter_gone == b->exporter_gone;
+	       a->result == b->result && a->told == b->told && a->exporter_gone == b->exporter_gone;
 }
 
 static uint32_t hash_of(const struct cl_report_group *g)
@@ -131,29 +131,6 @@ static void add_item(struct cl_report_group *g, const struct cl_report_item *ite
 	g->item[at] = *item;
 }
 
-void cl_report_add_holders(struct cl_report_group *g, const struct cl_view_block *block,
-			   const uint16_t *slots, unsigned int n)
-{
-	for (unsigned int i = 0; i < n; i++) {
-		unsigned int h = 0;
-
-		while (h < g->holders && g->holder[h].slot != slots[i])
-			h++;
-		if (h == CL_REPORT_HOLDERS) {
-			g->other_holds++;
-			continue;
-		}
-		if (h == g->holders) {
-			g->holder[h].slot = slots[i];
-			g->holder[h].record = block->record;
-			g->holder[h].generation = block->generation;
-			g->holder[h].n = 0;
-			g->holders++;
-		}
-		g->holder[h].n++;
-	}
-}
-
 /* -------------------------------------------------------------------- looking */
 /* Returns true if it is younger than CULIMBO_MIN_AGE: then it is counted, not listed. */
 static bool is_young(struct cl_report *report, uint64_t since, uint64_t bytes)
@@ -170,7 +147,7 @@ struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_re
 					    const struct cl_view_block *b)
 {
 	struct cl_report_group key = { .class = (uint8_t)as, .kind = (uint8_t)b->kind,
-				       .device = (uint8_t)b->device,
+				       .device = (uint8_t)b->device, .told = b->told,
 				       .stack = { b->export_stack, b->freed ? b->free_stack : 0 } };
 	struct cl_report_item item = { .key = b->base, .bytes = b->size, .since = b->exported,
 				       .other_since = b->freed, .record = b->record,
@@ -190,7 +167,8 @@ void cl_report_add_import(struct cl_report *report, const struct cl_view_import 
 	struct cl_report_group key = {
 		.class = import->file_id ? CL_REPORT_NOT_CLOSED : CL_REPORT_UNMANAGED,
 		.kind = (uint8_t)import->kind, .device = (uint8_t)import->device,
-		.stack = { import->stack }, .pid = import->exporter_pid, .file_id = import->file_id };
+		.stack = { import->stack }, .pid = import->exporter_pid, .file_id = import->file_id,
+		.told = report->once && import->told };
 	struct cl_report_item item = { .key = import->key, .bytes = import->size,
 				       .since = import->since, .opens = import->opens,
 				       .record = import->record, .generation = import->generation };
@@ -216,6 +194,7 @@ void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
 	struct cl_report_group key = { .class = (uint8_t)class_of_finding(f->kind), .kind = f->block_kind,
 				       .device = f->device, .stack = { f->stack, f->other_stack },
 				       .pid = f->pid, .file_id = f->file_id,
+				       .told = report->once && f->told,
 				       .exporter_gone = f->exporter_gone != 0 };
 	struct cl_report_item item = { .key = f->key, .bytes = f->size, .since = f->when,
 				       .other_since = f->other_when, .record = f->record,
@@ -503,6 +482,7 @@ void cl_report_look_end(struct cl_report *report)
 			continue;
 		sums->n[g->class] += g->n;
 		sums->bytes[g->class] += g->bytes;
+		sums->told += g->told ? g->n : 0;
 		sums->freed_observed += g->freed_observed ? g->n : 0;
 		sums->freed_observed_bytes += g->freed_observed ? g->bytes : 0;
 	}
@@ -514,6 +494,8 @@ void cl_report_look_end(struct cl_report *report)
 		     report->process.state == CL_DEAD || report->process.state == CL_LEAVING))
 			sums->findings += sums->n[c];
 	}
+	/* there are none but at the end of a process, where all of their classes are findings */
+	sums->findings -= sums->told;
 }
 
 static enum cl_report_class class_of_view(enum cl_view_class class)
@@ -564,12 +546,14 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 			report->sums.live_bytes += block.size;
 			continue;
 		}
+		n = cl_view_holder_slots(report->view, r, slots, SLOTS_SEEN);
+		block.told = report->once && !own && !block.pinned && n < SLOTS_SEEN &&
+			     cl_report_holders_have_told(report, slots, n);
 		g = cl_report_add_block(report, class_of_view(block.class), &block);
 		if (!g)
 			continue;
 		g->freed_observed = block.freed_observed;
 		g->own_opens += own;
-		n = cl_view_holder_slots(report->view, r, slots, SLOTS_SEEN);
 		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
 		g->other_holds += n < SLOTS_SEEN ? 0 : n - SLOTS_SEEN;
 	}

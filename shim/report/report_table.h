@@ -27,6 +27,7 @@ struct cl_report_group {
 	uint8_t class, kind, device;
 	uint8_t exporter_gone;	/* of stale handles */
 	uint8_t made, call;	/* of notes: enum cl_made, enum cl_noted_call */
+	bool told;   /* another process has told of it */
 	bool others; /* for all of its class and kind that found no room in the table */
 	uint64_t place[2]; /* of the two stacks: see place.h */
 	uint32_t pid, file_id; /* of the other process */
@@ -83,6 +84,8 @@ struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_re
 					    const struct cl_view_block *block);
 void cl_report_add_holders(struct cl_report_group *group, const struct cl_view_block *block,
 			   const uint16_t *slots, unsigned int n);
+/* Returns true if all @n holders in @slots have told, at their ends, of what they have open. */
+bool cl_report_holders_have_told(const struct cl_report *report, const uint16_t *slots, unsigned int n);
 /*
  * Returns the stack of the open of one of the blocks that holder @index of @group has, and in *view the
  * holder's file, if that is known.  Else returns 0.

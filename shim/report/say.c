@@ -27,16 +27,23 @@
 		}                                  \
 	} while (0)
 
+/* What another process has told of is in JSON only, as no finding. */
+static bool is_shown(const struct cl_report *report, const struct cl_report_group *g)
+{
+	return !g->suppressed && (!g->told || report->emit.json);
+}
+
 /* Returns the group of @class and @kind that comes after @last in the report, or NULL. */
-static const struct cl_report_group *next_group(const struct cl_report_table *table, int class, int kind,
+static const struct cl_report_group *next_group(const struct cl_report *report, int class, int kind,
 						const struct cl_report_group *last)
 {
+	const struct cl_report_table *table = report->table;
 	const struct cl_report_group *best = NULL;
 
 	for (unsigned int i = 0; i < table->n; i++) {
 		const struct cl_report_group *g = &table->group[i];
 
-		if (g->class != class || g->kind != kind || g->suppressed)
+		if (g->class != class || g->kind != kind || !is_shown(report, g))
 			continue;
 		/* by bytes, then by number, then as they came */
 		if (last && (g->bytes != last->bytes ? g->bytes > last->bytes :
@@ -100,13 +107,13 @@ static void say_kind(struct cl_report *report, int class, int kind)
 		return;
 	for (unsigned int i = 0; i < report->table->n; i++) {
 		g = &report->table->group[i];
-		if (g->class == class && g->kind == kind && !g->suppressed) {
+		if (g->class == class && g->kind == kind && is_shown(report, g)) {
 			groups++;
 			n += g->n;
 			bytes += g->bytes;
 		}
 	}
-	for (uint64_t i = 0; (g = next_group(report->table, class, kind, last)) != NULL; i++, last = g) {
+	for (uint64_t i = 0; (g = next_group(report, class, kind, last)) != NULL; i++, last = g) {
 		if (report->generate) {
 			if (row->what & CL_REPORT_FOUND)
 				cl_report_say_group_pattern(report, g);
@@ -319,7 +326,7 @@ static void say_how_to_name(struct cl_report *report)
 	for (unsigned int i = 0; i < report->table->n && !any; i++) {
 		const struct cl_report_group *g = &report->table->group[i];
 
-		any = !g->suppressed &&
+		any = is_shown(report, g) &&
 		      (cl_report_is_fault(report, g) || (cl_report_classes[g->class].what & CL_REPORT_A_NOTE)) &&
 		      (g->stack[0] || g->stack[1] || g->holders);
 	}
@@ -373,6 +380,8 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 				 "  culimbo kept %llu block alive that this program freed while others had it mapped, or before they opened it\n" :
 				 "  culimbo kept %llu blocks alive that this program freed while others had them mapped, or before they opened them\n",
 			      (unsigned long long)counts->kept_mapped);
+	if (s->told)
+		cl_emit_words(e, "  not closed, which the other process's report has: %llu\n", (unsigned long long)s->told);
 	if (s->suppressed)
 		cl_emit_words(e, "  suppressed: %llu, %s (CULIMBO_SUPPRESSIONS)\n",
 			      (unsigned long long)s->suppressed, cl_emit_format_bytes(size, s->suppressed_bytes));

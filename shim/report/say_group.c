@@ -297,6 +297,25 @@ static unsigned int freed_there(const struct cl_report_group *g, const struct cl
 	return n;
 }
 
+/*
+ * Prints where the exporter has freed one of the imports of @g.  Who joins both sides himself has it from the
+ * exporter's report.
+ */
+static void say_free(struct cl_report *report, const struct cl_report_group *g)
+{
+	const struct cl_view *its = report->once && g->file_id ? cl_report_peer(report, NULL, g->file_id) : NULL;
+	struct cl_view_block block;
+	char freed[64];
+
+	snprintf(freed, sizeof(freed), "%s by process %u from", g->kind == CL_EVENT ? "destroyed" : "freed", g->pid);
+	for (unsigned int i = 0; its && i < g->items; i++)
+		if (cl_view_block(its, g->item[i].record, &block) && block.generation == g->item[i].generation &&
+		    block.freed && block.free_stack) {
+			say_stack(report, its, block.free_stack, "free_stack", freed, true);
+			return;
+		}
+}
+
 static void say_exporter(struct cl_report *report, const struct cl_report_group *g)
 {
 	const struct cl_view *its = g->file_id ? cl_report_peer(report, NULL, g->file_id) : NULL;
@@ -336,6 +355,8 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_words(e, ", which has %s %llu of them and waits for this process", freed_word,
 			      (unsigned long long)g->stays);
 	cl_emit_words(e, "\n");
+	if (e->json)
+		say_free(report, g);
 	cl_emit_object_end(e);
 }
 
@@ -387,6 +408,13 @@ static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 		cl_emit_number(e, "result", g->result, NULL, "");
 }
 
+static uint32_t pid_of_holder(const struct cl_report *report, const struct cl_report_group *g)
+{
+	struct cl_view_holder h;
+
+	return cl_view_slot(report->view, g->holder[0].slot, &h) ? h.who.pid : 0;
+}
+
 static void say_whole(struct cl_report *report, const struct cl_report_group *g, const char *hint, bool say_hint)
 {
 	char would[256];
@@ -400,7 +428,9 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 	cl_emit_string(e, "class", row->name, NULL, "");
 	cl_emit_string(e, "kind", cl_report_kind_name(g->kind), NULL, "");
-	cl_emit_flag(e, "finding", row->what & CL_REPORT_FOUND);
+	cl_emit_flag(e, "finding", (row->what & CL_REPORT_FOUND) && !g->told);
+	if (g->told && (g->pid || g->holders))
+		cl_emit_number(e, "told_by", g->pid ? g->pid : pid_of_holder(report, g), NULL, "");
 	cl_emit_words(e, "  ");
 	if (cl_report_is_fault(report, g))
 		cl_emit_paint(e, CL_EMIT_FAULT);
@@ -424,6 +454,8 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 	if ((row->what & CL_REPORT_A_BLOCK) && !e->json)
 		say_holders(report, g);
 	say_stacks(report, g);
+	if ((row->what & CL_REPORT_AN_IMPORT) && !e->json)
+		say_free(report, g);
 	if ((row->what & CL_REPORT_A_BLOCK) && e->json)
 		say_holders(report, g);
 	cl_limit_say_left_out(report);

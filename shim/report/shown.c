@@ -38,6 +38,13 @@ static enum owner owner_of(const char *path)
 	return cl_report_is_c_library(path) ? C_LIBRARY : THE_PROGRAM;
 }
 
+static bool is_start(const struct cl_view *view, uint32_t stack, unsigned int index)
+{
+	struct cl_view_frame frame;
+
+	return cl_view_stack_frame(view, stack, index, &frame) && frame.is_start;
+}
+
 static enum owner owner_of_frame(const struct cl_view *view, uint32_t stack, unsigned int index)
 {
 	struct cl_view_frame frame;
@@ -60,11 +67,11 @@ void cl_report_shown(const struct cl_report *report, const struct cl_view *view,
 	 * The C library calls main(), and _start calls the C library.  A stack of a culimbo that did not note
 	 * whether it ends at _start may have been cut short where the C library was called, by what main() calls.
 	 */
-	if (cl_view_stack_is_from_start(view, stack) ?
-		    to - from > 1 :
-		    depth < cl_options.stack.number && to - from > 2 &&
-			    owner_of_frame(view, stack, to - 1) == THE_PROGRAM &&
-			    owner_of_frame(view, stack, to - 2) == C_LIBRARY)
+	if (to - from > 1 && is_start(view, stack, to - 1))
+		to--;
+	else if (depth < cl_options.stack.number && to - from > 2 &&
+		 owner_of_frame(view, stack, to - 1) == THE_PROGRAM &&
+		 owner_of_frame(view, stack, to - 2) == C_LIBRARY)
 		to--;
 	while (to > from && owner_of_frame(view, stack, to - 1) == C_LIBRARY)
 		to--;

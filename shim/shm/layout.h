@@ -133,6 +133,12 @@ struct cl_record {
 _Static_assert(sizeof(struct cl_record) == 112, "layout 6");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
+/*
+ * For reports: who has told, at its own end, of all that the slot's process had open.  The other then
+ * does not tell the same again.  An older culimbo clears it at each claim, and sets none.
+ */
+enum cl_told { CL_TOLD_BY_HOLDER = 1, CL_TOLD_BY_EXPORTER = 2 };
+
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
 
 struct cl_slot {
@@ -142,7 +148,8 @@ struct cl_slot {
 	_Atomic uint32_t known;
 	_Atomic uint32_t closing; /* record + 1 whose bit is being cleared; see cl_record_unhold */
 	uint64_t since;		  /* CLOCK_MONOTONIC, ns */
-	char name[16];		  /* for reports: what /proc/self/comm says */
+	char name[15];		  /* for reports: what /proc/self/comm says; a 0 follows a shorter one only */
+	_Atomic uint8_t told;	  /* bits of enum cl_told */
 };
 _Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
 
@@ -307,7 +314,8 @@ struct cl_finding {
 	_Atomic uint64_t bytes; /* in all */
 	uint32_t result;	/* of a refusal: the driver's CUresult */
 	uint8_t exporter_gone;	/* of a stale handle: its exporter had ended, and need not have freed the block */
-	uint8_t unused[19];
+	uint8_t told;		/* of a hold that was taken back: its process had told of it */
+	uint8_t unused[18];
 };
 _Static_assert(sizeof(struct cl_finding) == 128, "layout 6");
 

@@ -34,12 +34,12 @@ static struct cl_identity identity_get(const struct cl_identity *from)
 	};
 }
 
-static void read_name(char name[16])
+static void read_name(char name[15])
 {
 	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
 	ssize_t n = 0;
 
-	memset(name, 0, 16);
+	memset(name, 0, 15);
 	if (fd < 0)
 		return;
 	n = read(fd, name, 15);
@@ -74,6 +74,7 @@ static bool claim_one(struct cl_region *region, unsigned int slot, const struct 
 	identity_put(&s->who, self);
 	s->since = now;
 	read_name(s->name);
+	atomic_store_explicit(&s->told, 0, memory_order_relaxed);
 	/* release: who sees this epoch reads all of the identity */
 	atomic_store_explicit(&s->known, (uint32_t)(mine >> 8), memory_order_release);
 	return true;

@@ -330,7 +330,7 @@ static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl
 	struct cl_slot *s = &region->slot[slot];
 	uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire), since = 0;
 
-	*to = (struct cl_view_holder){ .slot = slot, .since = s->since };
+	*to = (struct cl_view_holder){ .slot = slot, .since = s->since, .told = s->told };
 	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
 		to->who = s->who;
 	copy_text(to->name, s->name, sizeof s->name);
@@ -502,11 +502,6 @@ unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack)
 	return head_of(view, stack).n;
 }
 
-bool cl_view_stack_is_from_start(const struct cl_view *view, uint32_t stack)
-{
-	return head_of(view, stack).from_start;
-}
-
 static void take_module(struct cl_view_frame *frame, const struct cl_module *m)
 {
 	frame->offset = frame->address - m->bias;
@@ -552,6 +547,7 @@ bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned in
 	read_at(view, CL_AT_STACKS + ((uint64_t)stack + 1 + index) * 8u, &frame->address,
 		sizeof frame->address);
 	frame->foreign = head.foreign;
+	frame->is_start = head.from_start && index == head.n - 1;
 	if (!head.foreign) {
 		find_module(view, frame);
 		return true;

@@ -84,6 +84,7 @@ struct cl_view_block {
 	bool pinned;		    /* an importer without a slot has it: kept until the exporter ends */
 	bool given_back;	    /* ORPHANED, though no context ended: its exporter gave it back while it was held */
 	bool freed_observed;	    /* the same, but its program freed it, and CULIMBO_MODE=observe lets it */
+	bool told;		    /* set by a report: another process has told of it */
 };
 /* Returns a bound: every record's number is below it. */
 uint32_t cl_view_records(const struct cl_view *view);
@@ -105,6 +106,7 @@ struct cl_view_holder {
 	struct cl_identity who;	/* all zeros: not known yet */
 	char name[17];
 	bool alive;
+	uint8_t told;		/* bits of enum cl_told */
 	uint64_t since;		/* when it first opened anything of this exporter, CLOCK_MONOTONIC ns */
 };
 /* Returns how many slots hold @record, and fills in the first @max of them. */
@@ -126,6 +128,7 @@ struct cl_view_import {
 	uint64_t key, size, opens, since; /* as in struct cl_import_note */
 	uint32_t file_id, record, generation, exporter_pid, stack;
 	unsigned int device;
+	bool told; /* set by a report: its exporter has told of it */
 };
 /* Returns a bound: every index is below it.  cl_view_import() returns false for unused entries. */
 uint32_t cl_view_imports(const struct cl_view *view);
@@ -151,6 +154,7 @@ struct cl_view_frame {
 	uint64_t offset;	/* as its module's file counts; 0 without one */
 	char path[209];		/* of the module; "": not known, as for JIT code */
 	bool foreign;		/* of another process than the one whose file has the stack */
+	bool is_start;		/* the program's _start */
 	uint8_t build_id[20];
 	unsigned int build_id_length;
 };
@@ -159,8 +163,6 @@ struct cl_view_frame {
  * reads frame @index (0: the innermost), and returns false if there is none.
  */
 unsigned int cl_view_stack_depth(const struct cl_view *view, uint32_t stack);
-/* Returns true if the outermost frame of @stack is the program's _start. */
-bool cl_view_stack_is_from_start(const struct cl_view *view, uint32_t stack);
 bool cl_view_stack_frame(const struct cl_view *view, uint32_t stack, unsigned int index,
 			 struct cl_view_frame *frame);
 

@@ -165,7 +165,7 @@ load common.bash
 	[ "$("$C" report - < text | grep -c ' in main ')" -ge 2 ]
 	CULIMBO_FULL_STACKS=1 "$C" run --simulate -- "$P/never_closes" 2> text
 	has text "libc.so"
-	CULIMBO_REPORT_FILE=json CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- "$P/never_closes"
+	CULIMBO_REPORT=always CULIMBO_REPORT_FILE=json CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- "$P/never_closes"
 	valid json.*
 	jq -e -s --arg host "$(uname -n)" '[.[] | select(.type == "process")] | length == 2 and
 		all(.[]; .host == $host and .ppid > 0 and .exit_status == 0 and (.version | length) > 0 and
