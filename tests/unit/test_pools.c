@@ -18,7 +18,8 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 
 	start_pools();
 	p = shared(&data);
-	CHECK(cl_pool_has_stamp(data.reserved, cl_pool_print(data.reserved), &pid) && pid == (uint32_t)getpid());
+	CHECK_EQUAL(cl_pool_stamp_version(data.reserved, cl_pool_print(data.reserved), &pid), CL_POOL_VERSION);
+	CHECK_EQUAL(pid, (uint32_t)getpid());
 	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
 	CHECK(!memcmp(&data, &again, sizeof data));
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
@@ -368,7 +369,7 @@ IN_A_CHILD(data_without_our_stamp_pass_through)
 		uint32_t pid;
 
 		data.reserved[byte] ^= 0x40;
-		CHECK(!cl_pool_has_stamp(data.reserved, cl_pool_print(data.reserved), &pid));
+		CHECK(!cl_pool_stamp_version(data.reserved, cl_pool_print(data.reserved), &pid));
 		data.reserved[byte] ^= 0x40;
 	}
 	data.reserved[50] ^= 1;
@@ -380,6 +381,58 @@ IN_A_CHILD(data_without_our_stamp_pass_through)
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
 	CHECK_EQUAL(pool.unmaps, 1);
+}
+
+/* Each version must know the stamps of all others: change CL_POOL_VERSION, and not how the check is made. */
+IN_A_CHILD(the_check_of_a_stamp_stays_as_it_is)
+{
+	static const uint8_t check[8] = { 0x67, 0x12, 0x40, 0xc0, 0x13, 0xe4, 0x00, 0x14 };
+	uint64_t stamp = 0x0123456789abcdefu;
+	uint8_t data[64];
+	uint32_t pid;
+
+	for (uint8_t i = 0; i < 48; i++)
+		data[i] = i;
+	memcpy(data + 48, check, sizeof check);
+	memcpy(data + 56, &stamp, sizeof stamp);
+	CHECK_EQUAL(cl_pool_stamp_version(data, cl_pool_print(data), &pid), 1);
+	CHECK_EQUAL(pid, 4711);
+}
+
+/* What a process with another version of the stamp has exported, in a build whose stamps mean something else. */
+static void stamp_as_another(CUmemPoolPtrExportData *data, uint32_t version)
+{
+	uint64_t print = cl_pool_print(data->reserved), stamp = cl_word_at(data->reserved, 7);
+	uint64_t check = cl_pool_check(print, version << CL_POOL_PID_BITS | 4711, stamp);
+
+	memcpy(data->reserved + 48, &check, sizeof check);
+}
+
+IN_A_CHILD(data_of_another_version_pass_through_and_that_is_said)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, import;
+
+	start_pools();
+	p = shared(&data);
+	stamp_as_another(&data, CL_POOL_VERSION + 1);
+	import = imported(&data);
+	CHECK(!memcmp(pool.came, &data, sizeof data));
+	CHECK_EQUAL(imported(&data), import);
+	CHECK_EQUAL(logged("process 4711 has another culimbo"), 1);
+	/* nothing holds the block */
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	/* but the imports are counted, as those of a process without culimbo */
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 0);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.unmaps, 1);
+	/* the driver wrote the size, so it counts */
+	cl_options.pool_import_max.number = 4095;
+	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
+	CHECK_EQUAL(pool.imports, 2);
 }
 
 IN_A_CHILD(a_block_that_is_too_large_is_not_imported)
@@ -690,6 +743,8 @@ int main(void)
 		cmocka_unit_test(a_free_is_of_the_newest_import_at_its_address),
 		cmocka_unit_test(without_a_record_no_older_stamp_stays_in_the_programs_buffer),
 		cmocka_unit_test(data_without_our_stamp_pass_through),
+		cmocka_unit_test(the_check_of_a_stamp_stays_as_it_is),
+		cmocka_unit_test(data_of_another_version_pass_through_and_that_is_said),
 		cmocka_unit_test(a_block_that_is_too_large_is_not_imported),
 		cmocka_unit_test(one_that_is_stamped_and_too_large_is_not_imported_without_its_file),
 		cmocka_unit_test(frees_of_thousands_of_imports_are_found),
