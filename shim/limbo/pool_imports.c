@@ -36,6 +36,7 @@
 #include "shim/importer/mappings.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/limbo/release.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
@@ -46,12 +47,6 @@ struct rest {
 	uint64_t key;		       /* of its turn */
 	struct cl_hold *hold;	       /* it is held no more; counted in its .pending */
 	struct cl_stamp own;	       /* a block of our own is open once less */
-};
-
-/* A pool that the program has destroyed and the driver has not: frees of its imports are kept back. */
-struct destroyed {
-	struct cl_node node;
-	CUmemoryPool pool;
 };
 
 /* -------------------------------------------------------------------- the states */
@@ -226,6 +221,14 @@ static void end_free(struct cl_pool_import *import, struct cl_turn *turn)
 	cl_unlock(&cl_imports_lock);
 }
 
+/* The driver has unmapped an import of @pool, and some imported pool ends when all of its are unmapped. */
+static __attribute__((noinline)) void pool_left_locked(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	cl_lock(&cl_exports_lock);
+	ex->pool_imports.ending -= cl_own_pool_left_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool);
+	cl_unlock(&cl_exports_lock);
+}
+
 /*
  * The driver has unmapped @import, which is GOING and was freed at @stack.  @rest, which may be NULL, takes over its hold and its own open.  Ends
  * @turn.  Returns true if the collector has something to do.
@@ -239,6 +242,8 @@ unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct re
 
 	cl_lock(&cl_imports_lock);
 	count_locked(ex, -1);
+	if (__builtin_expect(ex->pool_imports.ending != 0, 0))
+		pool_left_locked(ex, import->pool);
 	if (__builtin_expect(mapping->opens > 1, 0)) /* only where nothing is counted */
 		close_older_locked(import);
 	if (rest && mapping->hold) {
@@ -525,88 +530,38 @@ static struct rest *take_passed(struct cl_exporter *ex)
 }
 
 /* ---------------------------------------------------- pools that the program has destroyed */
-/* Returns true if no import of @pool is the program's, and the driver has yet to unmap some.  Takes no turn. */
-static bool only_frees_are_left_locked(CUmemoryPool pool)
+/*
+ * Returns how many imports of @pool the driver has yet to unmap, or 0 if some import of it is the program's.
+ * Takes no turn.
+ */
+static uint64_t frees_left_locked(CUmemoryPool pool)
 {
 	const struct cl_mapping *mapping;
 	struct cl_link *newest, *next;
-	bool some = false;
+	uint64_t left = 0;
 
 	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
 		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
 			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
 
 			if (import->pool == pool && import->state == CL_IMPORT_OPEN)
-				return false;
-			some |= import->pool == pool && import->state != CL_IMPORT_COVERED;
+				return 0;
+			left += import->pool == pool && import->state != CL_IMPORT_COVERED;
 		}
-	return some;
-}
-
-static struct destroyed *find_destroyed_locked(struct cl_exporter *ex, CUmemoryPool pool)
-{
-	struct destroyed *destroyed;
-
-	CL_LIST_EACH (destroyed, &ex->pool_imports.destroyed, struct destroyed, node)
-		if (destroyed->pool == pool)
-			break;
-	return destroyed;
+	return left;
 }
 
 bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
 {
-	struct destroyed *destroyed = calloc(1, sizeof *destroyed);
 	bool later;
 
-	if (!destroyed)
-		return false;
-	destroyed->pool = pool;
 	cl_lock(&cl_imports_lock);
-	/* destroyed twice: the driver says what it says */
-	later = only_frees_are_left_locked(pool) && !find_destroyed_locked(ex, pool);
-	if (later)
-		cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
-	cl_unlock(&cl_imports_lock);
-	if (!later)
-		free(destroyed);
-	return later;
-}
-
-static bool destroy(CUmemoryPool pool)
-{
-	struct cl_visit visit;
-	CUresult result;
-
 	cl_lock(&cl_exports_lock);
-	cl_visit_begin_locked(&visit, &cl_context_unknown);
-	result = cl_driver.cuMemPoolDestroy(pool);
-	cl_visit_end_locked(&visit);
+	later = cl_own_pool_destroy_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool, frees_left_locked(pool));
 	cl_unlock(&cl_exports_lock);
-	return result == CUDA_SUCCESS;
-}
-
-/* Destroys each of those pools that the driver lets go now.  Others stay for the next time. */
-static void destroy_pools(struct cl_exporter *ex)
-{
-	struct destroyed *destroyed;
-	uint64_t n;
-
-	cl_lock(&cl_imports_lock);
-	for (n = ex->pool_imports.destroyed.n; n; n--) {
-		destroyed = CL_LIST_FIRST(&ex->pool_imports.destroyed, struct destroyed, node);
-		if (!destroyed) /* another thread has it */
-			break;
-		cl_list_remove(&ex->pool_imports.destroyed, &destroyed->node);
-		cl_unlock(&cl_imports_lock);
-		if (destroy(destroyed->pool)) {
-			free(destroyed);
-			destroyed = NULL;
-		}
-		cl_lock(&cl_imports_lock);
-		if (destroyed)
-			cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
-	}
+	ex->pool_imports.ending += later;
 	cl_unlock(&cl_imports_lock);
+	return later;
 }
 
 bool cl_pool_imports_passed(struct cl_exporter *ex)
@@ -623,7 +578,10 @@ bool cl_pool_imports_passed(struct cl_exporter *ex)
 		free(rest);
 		atomic_fetch_sub(&ex->pool_imports.rests, 1);
 	}
-	if (some)
-		destroy_pools(ex);
+	if (some) {
+		cl_lock(&cl_exports_lock);
+		cl_release_pools_locked(ex);
+		cl_unlock(&cl_exports_lock);
+	}
 	return more;
 }

@@ -598,11 +598,14 @@ static int device_of_import(CUdeviceptr at)
 IN_A_CHILD(an_import_is_of_the_device_of_its_pool)
 {
 	CUmemPoolPtrExportData data;
+	CUdeviceptr import;
 
 	start_pools();
 	pool.device = 3;
 	shared(&data);
-	CHECK_EQUAL(device_of_import(imported(&data)), 3);
+	import = imported(&data);
+	CHECK_EQUAL(device_of_import(import), 3);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
 	pool.device = 5;
 	shared(&data);
