@@ -2,7 +2,7 @@
 /*
  * Imports of pools' blocks: see pool_imports.h.
  *
- * The states of an import, and its steps:
+ * The phases of an import, and the steps from one to another:
  *
  *   from       to        when
  *   NEW        OPEN      it is noted
@@ -19,7 +19,7 @@
  *
  * While an import is GOING, the driver may map another block at its address, for another thread, before
  * this one knows that it is unmapped.  So a new import there never joins one that is GOING, but gets a
- * mapping of its own, and a free there is of the newer one.  Only set_state() changes a state, under
+ * mapping of its own, and a free there is of the newer one.  Only set_phase_locked() changes a phase, under
  * cl_imports_lock.  The thread that has the turn of an import makes it GOING, and keeps the turn meanwhile.
  */
 #include <stdlib.h>
@@ -49,11 +49,11 @@ struct rest {
 	struct cl_stamp own;	       /* a block of our own is open once less */
 };
 
-/* -------------------------------------------------------------------- the states */
+/* -------------------------------------------------------------------- the phases */
 #ifdef CL_DEBUG
-#define BIT(state) (1u << CL_IMPORT_##state)
+#define BIT(phase) (1u << CL_IMPORT_##phase)
 /* The table above. */
-static const uint8_t steps[CL_IMPORT_STATES] = {
+static const uint8_t steps[CL_IMPORT_PHASES] = {
 	[CL_IMPORT_NEW] = BIT(OPEN),
 	[CL_IMPORT_OPEN] = BIT(OPEN) | BIT(FREED) | BIT(GOING) | BIT(COVERED),
 	[CL_IMPORT_FREED] = BIT(OPEN) | BIT(GOING) | BIT(COVERED),
@@ -62,13 +62,13 @@ static const uint8_t steps[CL_IMPORT_STATES] = {
 };
 #endif
 
-static inline void set_state_locked(struct cl_pool_import *import, enum cl_pool_import_state to)
+static inline void set_phase_locked(struct cl_pool_import *import, enum cl_pool_import_phase to)
 {
 #ifdef CL_DEBUG
-	if (!(steps[import->state] >> to & 1))
+	if (!(steps[import->phase] >> to & 1))
 		abort(); /* in a debug build alone */
 #endif
-	import->state = (uint8_t)to;
+	import->phase = (uint8_t)to;
 }
 
 /* --------------------------------------------------------------------- importing */
@@ -119,13 +119,13 @@ void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
 		/* there was no memory to note it: what it holds stays so until we end */
 		noting->own.file_id = 0;
 	} else {
-		if (import->state == CL_IMPORT_NEW)
+		if (import->phase == CL_IMPORT_NEW)
 			list_locked(noting->ex, import);
-		else if (import->state == CL_IMPORT_FREED) /* this import undoes its last free */
+		else if (import->phase == CL_IMPORT_FREED) /* this import undoes its last free */
 			close_counted_locked(import);
-		else if (import->state == CL_IMPORT_COVERED)
+		else if (import->phase == CL_IMPORT_COVERED)
 			close_older_locked(import);
-		set_state_locked(import, CL_IMPORT_OPEN);
+		set_phase_locked(import, CL_IMPORT_OPEN);
 		import->pool = noting->pool;
 		import->turn = noting->turn.key;
 		import->came = ++noting->ex->pool_imports.came;
@@ -143,7 +143,7 @@ static bool is_mapped_locked(const struct cl_mapping *mapping)
 {
 	const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
 
-	return import->state == CL_IMPORT_OPEN || import->state == CL_IMPORT_FREED;
+	return import->phase == CL_IMPORT_OPEN || import->phase == CL_IMPORT_FREED;
 }
 
 void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
@@ -155,7 +155,7 @@ void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
 	cl_lock(&cl_imports_lock);
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), struct cl_mapping, node)
 		if (is_mapped_locked(mapping))
-			set_state_locked((struct cl_pool_import *)mapping, CL_IMPORT_COVERED);
+			set_phase_locked((struct cl_pool_import *)mapping, CL_IMPORT_COVERED);
 	cl_unlock(&cl_imports_lock);
 }
 
@@ -181,7 +181,7 @@ static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node) {
 		struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
-		if (import->state != CL_IMPORT_COVERED && (!newest || import->came > newest->came))
+		if (import->phase != CL_IMPORT_COVERED && (!newest || import->came > newest->came))
 			newest = import;
 	}
 	return newest;
@@ -202,9 +202,9 @@ static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(C
 	/* after a wait it may be gone */
 	while ((import = find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
 		cl_turn_wait_locked();
-	if (import && ((import->state == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
+	if (import && ((import->phase == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
 		       cl_observes()))
-		set_state_locked(import, CL_IMPORT_GOING);
+		set_phase_locked(import, CL_IMPORT_GOING);
 	cl_unlock(&cl_imports_lock);
 	return import;
 }
@@ -215,8 +215,8 @@ static void end_free(struct cl_pool_import *import, struct cl_turn *turn)
 	if (!turn->key)
 		return;
 	cl_lock(&cl_imports_lock);
-	if (import->state == CL_IMPORT_GOING)
-		set_state_locked(import, CL_IMPORT_OPEN);
+	if (import->phase == CL_IMPORT_GOING)
+		set_phase_locked(import, CL_IMPORT_OPEN);
 	cl_turn_end_locked(turn);
 	cl_unlock(&cl_imports_lock);
 }
@@ -345,8 +345,8 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 	cl_lock(&cl_imports_lock);
 	if (import->mapping.opens > 1) {
 		close_counted_locked(import);
-	} else if (import->state == CL_IMPORT_OPEN) { /* a block may have been exported there meanwhile */
-		set_state_locked(import, CL_IMPORT_FREED);
+	} else if (import->phase == CL_IMPORT_OPEN) { /* a block may have been exported there meanwhile */
+		set_phase_locked(import, CL_IMPORT_FREED);
 		import->freed_at = stack;
 	}
 	import->stuck |= f->stuck;
@@ -367,12 +367,12 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	bool is_counted, kept, capturing = false, done;
 	CUresult result;
 
-	if (import->state == CL_IMPORT_FREED) {
+	if (import->phase == CL_IMPORT_FREED) {
 		freed_again(dptr);
 		result = bare ? bare(CL_NO_MEMORY, stream) : cl_driver.cuMemFree_v2(CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
-	is_counted = import->state != CL_IMPORT_GOING;
+	is_counted = import->phase != CL_IMPORT_GOING;
 	/* something of it must be kept until the stream is there */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
@@ -427,13 +427,13 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 	if (!import)
 		return false;
 	/* the two cases of most programs, and all others */
-	if (import->state == CL_IMPORT_GOING) {
+	if (import->phase == CL_IMPORT_GOING) {
 		*result = cl_driver.cuMemFree_v2(dptr);
 		if (*result != CUDA_SUCCESS)
 			end_free(import, &turn);
 		else if (unmapped_inline(ex, import, NULL, &turn, cl_stack_write(true)))
 			*wake = true;
-	} else if (import->state == CL_IMPORT_OPEN && none_waits(import)) {
+	} else if (import->phase == CL_IMPORT_OPEN && none_waits(import)) {
 		*result = cl_context_pool_free_refusal();
 		cl_lock(&cl_imports_lock);
 		if (*result == CUDA_SUCCESS)
@@ -489,9 +489,9 @@ static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
 	import->rests--;
-	last = import->state == CL_IMPORT_FREED && none_waits(import);
+	last = import->phase == CL_IMPORT_FREED && none_waits(import);
 	if (last)
-		set_state_locked(import, CL_IMPORT_GOING);
+		set_phase_locked(import, CL_IMPORT_GOING);
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
 	if (last)
@@ -544,9 +544,9 @@ static uint64_t frees_left_locked(CUmemoryPool pool)
 		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
 			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
 
-			if (import->pool == pool && import->state == CL_IMPORT_OPEN)
+			if (import->pool == pool && import->phase == CL_IMPORT_OPEN)
 				return 0;
-			left += import->pool == pool && import->state != CL_IMPORT_COVERED;
+			left += import->pool == pool && import->phase != CL_IMPORT_COVERED;
 		}
 	return left;
 }
