@@ -109,6 +109,27 @@ void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool,
 	cl_own_pool_put(pools, pool);
 }
 
+bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports)
+{
+	struct cl_own_pool *pool = imports && !find(&pools->ending, handle) ? calloc(1, sizeof *pool) : NULL;
+
+	if (!pool)
+		return false;
+	pool->handle = handle;
+	pool->in_limbo = imports;
+	pool->phase = CL_OWN_POOL_ENDING;
+	cl_list_add(&pools->ending, &pool->node);
+	return true;
+}
+
+bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle)
+{
+	struct cl_own_pool *pool = find(&pools->ending, handle);
+
+	cl_own_pool_left(pools, pool, true);
+	return pool && pool->phase == CL_OWN_POOL_DUE;
+}
+
 uint64_t cl_own_pool_take_due(struct cl_own_pools *pools)
 {
 	struct cl_own_pool *pool = CL_LIST_FIRST(&pools->due, struct cl_own_pool, node);

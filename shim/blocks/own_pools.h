@@ -12,6 +12,9 @@
  * freed blocks goes back to the device at once, if nobody has imported from the pool: the trim of one
  * that was imported from has ended its process (measured, fact 31), and bare gives little back there.
  *
+ * A pool that another process has shared with this one is here when the program has destroyed it while
+ * frees of its imports are kept back: it waits for these as an own one waits for its blocks.
+ *
  * All of it is under cl_exports_lock, which the caller holds, and nothing makes a CUDA call.
  */
 #ifndef CL_OWN_POOLS_H
@@ -67,6 +70,14 @@ enum cl_own_pool_end cl_own_pool_destroy(struct cl_own_pools *pools, uint64_t ha
 					 struct cl_own_pool **pool);
 /* The driver has destroyed @pool, which may be NULL, or refused to (@gone is false). */
 void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool, bool gone);
+
+/*
+ * The same for a pool of another process, which the driver has refused to destroy, while only frees of
+ * @imports of it are kept back.  Returns true for LATER.  Then the second function is called when the
+ * driver has unmapped one of them; it returns true if that was the last.
+ */
+bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports);
+bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
 
 /* Takes a DUE pool, which the caller has the driver destroy, and returns its handle; 0: there is none. */
 uint64_t cl_own_pool_take_due(struct cl_own_pools *pools);

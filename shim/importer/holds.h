@@ -42,14 +42,14 @@ struct cl_mapping {
 	uint8_t kind;
 	bool embedded; /* it is some hold's `first` */
 };
-/* The states of a pool's import.  limbo/pool_imports.c has the table of the steps from one to another. */
-enum cl_pool_import_state {
+/* The phases of a pool's import.  limbo/pool_imports.c has the table of the steps from one to another. */
+enum cl_pool_import_phase {
 	CL_IMPORT_NEW,	   /* the driver has mapped it, and it is not noted yet: the first */
 	CL_IMPORT_OPEN,	   /* imported more often than freed */
 	CL_IMPORT_FREED,   /* freed as often, but some stream has not reached its free */
 	CL_IMPORT_GOING,   /* its last free is with the driver: another block may be at its address */
 	CL_IMPORT_COVERED, /* a block of this process was exported at its address: it was unmapped past us */
-	CL_IMPORT_STATES,
+	CL_IMPORT_PHASES,
 };
 /* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
 struct cl_pool_import {
@@ -60,7 +60,7 @@ struct cl_pool_import {
 	CUmemoryPool pool;	/* that it was imported from last */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
 	bool stuck;		/* a counted free has no fence: it stays mapped */
-	uint8_t state;		/* enum cl_pool_import_state */
+	uint8_t phase;		/* enum cl_pool_import_phase */
 	uint32_t freed_at;	/* the stack of its last free, if it is FREED */
 };
 struct cl_hold {

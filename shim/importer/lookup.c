@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "shim/base/log.h"
 #include "shim/importer/lookup.h"
 #include "shim/importer/turns.h"
 #include "shim/self/own_file.h"
@@ -122,16 +123,30 @@ void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 	look_up(resolved, tail_of(handle), NULL, 0);
 }
 
+/* Says that the data of a pool's block have a stamp of process @pid with @version, which is not ours. */
+static __attribute__((noinline, cold)) void say_other_version(uint32_t pid, unsigned int version)
+{
+	cl_log_once(CL_LOG_WARN,
+		    "process %u has another culimbo, which stamps pointers into memory pools in another way (%u; here %u): "
+		    "what is imported from its pools is not protected, as without culimbo",
+		    pid, version, CL_POOL_VERSION);
+}
+
 bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key)
 {
 	uint64_t print = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
+	unsigned int version;
 
 	*resolved = (struct cl_resolved){ .handle = form->zeros };
 	*key = cl_turn_key(print);
 	turn->key = 0;
-	if (!cl_pool_has_stamp(form->data, print, &resolved->pid)) {
-		resolved->pid = 0;
-		return false;
+	version = cl_pool_stamp_version(form->data, print, &resolved->pid);
+	if (__builtin_expect(version != CL_POOL_VERSION, 0)) {
+		if (version)
+			say_other_version(resolved->pid, version);
+		else
+			resolved->pid = 0;
+		return version != 0;
 	}
 	memset(form->data + CL_POOL_DRIVERS, 0, sizeof form->data - CL_POOL_DRIVERS);
 	look_up(resolved, stamp, turn, *key);

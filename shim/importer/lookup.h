@@ -28,7 +28,8 @@ void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind);
 /*
  * The same for a block of a pool, whose export data are in @form, which stays as long as *resolved.
  * @form->data become what the driver made.  Returns false if they have no stamp: then nothing is known
- * of them, and they stay as they are.
+ * of them, and they stay as they are.  So do those with a stamp of another version, of which the process is
+ * known, and that the driver made the rest.
  *
  * *key is the key of their turn.  If a hold is taken, @turn is: one lock does for both.  Else @turn->key is 0.
  */

@@ -27,7 +27,7 @@ static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 	import->own.file_id = 0;
 	import->rests = 0;
 	import->stuck = false;
-	import->state = CL_IMPORT_NEW;
+	import->phase = CL_IMPORT_NEW;
 }
 
 /* Makes a mapping at @key that is not open yet.  Returns NULL if there is no memory. */
@@ -98,7 +98,7 @@ static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 /* Returns true if the driver may have mapped another block at the address of @mapping, which is being freed. */
 static inline bool is_going_import(enum cl_kind kind, const struct cl_mapping *mapping)
 {
-	return kind == CL_POOL && ((const struct cl_pool_import *)mapping)->state == CL_IMPORT_GOING;
+	return kind == CL_POOL && ((const struct cl_pool_import *)mapping)->phase == CL_IMPORT_GOING;
 }
 
 struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,

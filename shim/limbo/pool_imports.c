@@ -2,7 +2,7 @@
 /*
  * Imports of pools' blocks: see pool_imports.h.
  *
- * The states of an import, and its steps:
+ * The phases of an import, and the steps from one to another:
  *
  *   from       to        when
  *   NEW        OPEN      it is noted
@@ -19,7 +19,7 @@
  *
  * While an import is GOING, the driver may map another block at its address, for another thread, before
  * this one knows that it is unmapped.  So a new import there never joins one that is GOING, but gets a
- * mapping of its own, and a free there is of the newer one.  Only set_state() changes a state, under
+ * mapping of its own, and a free there is of the newer one.  Only set_phase_locked() changes a phase, under
  * cl_imports_lock.  The thread that has the turn of an import makes it GOING, and keeps the turn meanwhile.
  */
 #include <stdlib.h>
@@ -36,6 +36,7 @@
 #include "shim/importer/mappings.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/limbo/release.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
@@ -48,17 +49,11 @@ struct rest {
 	struct cl_stamp own;	       /* a block of our own is open once less */
 };
 
-/* A pool that the program has destroyed and the driver has not: frees of its imports are kept back. */
-struct destroyed {
-	struct cl_node node;
-	CUmemoryPool pool;
-};
-
-/* -------------------------------------------------------------------- the states */
+/* -------------------------------------------------------------------- the phases */
 #ifdef CL_DEBUG
-#define BIT(state) (1u << CL_IMPORT_##state)
+#define BIT(phase) (1u << CL_IMPORT_##phase)
 /* The table above. */
-static const uint8_t steps[CL_IMPORT_STATES] = {
+static const uint8_t steps[CL_IMPORT_PHASES] = {
 	[CL_IMPORT_NEW] = BIT(OPEN),
 	[CL_IMPORT_OPEN] = BIT(OPEN) | BIT(FREED) | BIT(GOING) | BIT(COVERED),
 	[CL_IMPORT_FREED] = BIT(OPEN) | BIT(GOING) | BIT(COVERED),
@@ -67,13 +62,13 @@ static const uint8_t steps[CL_IMPORT_STATES] = {
 };
 #endif
 
-static inline void set_state_locked(struct cl_pool_import *import, enum cl_pool_import_state to)
+static inline void set_phase_locked(struct cl_pool_import *import, enum cl_pool_import_phase to)
 {
 #ifdef CL_DEBUG
-	if (!(steps[import->state] >> to & 1))
+	if (!(steps[import->phase] >> to & 1))
 		abort(); /* in a debug build alone */
 #endif
-	import->state = (uint8_t)to;
+	import->phase = (uint8_t)to;
 }
 
 /* --------------------------------------------------------------------- importing */
@@ -124,13 +119,13 @@ void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
 		/* there was no memory to note it: what it holds stays so until we end */
 		noting->own.file_id = 0;
 	} else {
-		if (import->state == CL_IMPORT_NEW)
+		if (import->phase == CL_IMPORT_NEW)
 			list_locked(noting->ex, import);
-		else if (import->state == CL_IMPORT_FREED) /* this import undoes its last free */
+		else if (import->phase == CL_IMPORT_FREED) /* this import undoes its last free */
 			close_counted_locked(import);
-		else if (import->state == CL_IMPORT_COVERED)
+		else if (import->phase == CL_IMPORT_COVERED)
 			close_older_locked(import);
-		set_state_locked(import, CL_IMPORT_OPEN);
+		set_phase_locked(import, CL_IMPORT_OPEN);
 		import->pool = noting->pool;
 		import->turn = noting->turn.key;
 		import->came = ++noting->ex->pool_imports.came;
@@ -148,7 +143,7 @@ static bool is_mapped_locked(const struct cl_mapping *mapping)
 {
 	const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
 
-	return import->state == CL_IMPORT_OPEN || import->state == CL_IMPORT_FREED;
+	return import->phase == CL_IMPORT_OPEN || import->phase == CL_IMPORT_FREED;
 }
 
 void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
@@ -160,7 +155,7 @@ void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
 	cl_lock(&cl_imports_lock);
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), struct cl_mapping, node)
 		if (is_mapped_locked(mapping))
-			set_state_locked((struct cl_pool_import *)mapping, CL_IMPORT_COVERED);
+			set_phase_locked((struct cl_pool_import *)mapping, CL_IMPORT_COVERED);
 	cl_unlock(&cl_imports_lock);
 }
 
@@ -186,7 +181,7 @@ static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, dptr), struct cl_mapping, node) {
 		struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
-		if (import->state != CL_IMPORT_COVERED && (!newest || import->came > newest->came))
+		if (import->phase != CL_IMPORT_COVERED && (!newest || import->came > newest->came))
 			newest = import;
 	}
 	return newest;
@@ -207,9 +202,9 @@ static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(C
 	/* after a wait it may be gone */
 	while ((import = find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
 		cl_turn_wait_locked();
-	if (import && ((import->state == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
+	if (import && ((import->phase == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
 		       cl_observes()))
-		set_state_locked(import, CL_IMPORT_GOING);
+		set_phase_locked(import, CL_IMPORT_GOING);
 	cl_unlock(&cl_imports_lock);
 	return import;
 }
@@ -220,10 +215,18 @@ static void end_free(struct cl_pool_import *import, struct cl_turn *turn)
 	if (!turn->key)
 		return;
 	cl_lock(&cl_imports_lock);
-	if (import->state == CL_IMPORT_GOING)
-		set_state_locked(import, CL_IMPORT_OPEN);
+	if (import->phase == CL_IMPORT_GOING)
+		set_phase_locked(import, CL_IMPORT_OPEN);
 	cl_turn_end_locked(turn);
 	cl_unlock(&cl_imports_lock);
+}
+
+/* The driver has unmapped an import of @pool, and some imported pool ends when all of its are unmapped. */
+static __attribute__((noinline)) void pool_left_locked(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	cl_lock(&cl_exports_lock);
+	ex->pool_imports.ending -= cl_own_pool_left_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool);
+	cl_unlock(&cl_exports_lock);
 }
 
 /*
@@ -239,6 +242,8 @@ unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct re
 
 	cl_lock(&cl_imports_lock);
 	count_locked(ex, -1);
+	if (__builtin_expect(ex->pool_imports.ending != 0, 0))
+		pool_left_locked(ex, import->pool);
 	if (__builtin_expect(mapping->opens > 1, 0)) /* only where nothing is counted */
 		close_older_locked(import);
 	if (rest && mapping->hold) {
@@ -340,8 +345,8 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 	cl_lock(&cl_imports_lock);
 	if (import->mapping.opens > 1) {
 		close_counted_locked(import);
-	} else if (import->state == CL_IMPORT_OPEN) { /* a block may have been exported there meanwhile */
-		set_state_locked(import, CL_IMPORT_FREED);
+	} else if (import->phase == CL_IMPORT_OPEN) { /* a block may have been exported there meanwhile */
+		set_phase_locked(import, CL_IMPORT_FREED);
 		import->freed_at = stack;
 	}
 	import->stuck |= f->stuck;
@@ -362,12 +367,12 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	bool is_counted, kept, capturing = false, done;
 	CUresult result;
 
-	if (import->state == CL_IMPORT_FREED) {
+	if (import->phase == CL_IMPORT_FREED) {
 		freed_again(dptr);
 		result = bare ? bare(CL_NO_MEMORY, stream) : cl_driver.cuMemFree_v2(CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
-	is_counted = import->state != CL_IMPORT_GOING;
+	is_counted = import->phase != CL_IMPORT_GOING;
 	/* something of it must be kept until the stream is there */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
@@ -422,13 +427,13 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 	if (!import)
 		return false;
 	/* the two cases of most programs, and all others */
-	if (import->state == CL_IMPORT_GOING) {
+	if (import->phase == CL_IMPORT_GOING) {
 		*result = cl_driver.cuMemFree_v2(dptr);
 		if (*result != CUDA_SUCCESS)
 			end_free(import, &turn);
 		else if (unmapped_inline(ex, import, NULL, &turn, cl_stack_write(true)))
 			*wake = true;
-	} else if (import->state == CL_IMPORT_OPEN && none_waits(import)) {
+	} else if (import->phase == CL_IMPORT_OPEN && none_waits(import)) {
 		*result = cl_context_pool_free_refusal();
 		cl_lock(&cl_imports_lock);
 		if (*result == CUDA_SUCCESS)
@@ -484,9 +489,9 @@ static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
 	import->rests--;
-	last = import->state == CL_IMPORT_FREED && none_waits(import);
+	last = import->phase == CL_IMPORT_FREED && none_waits(import);
 	if (last)
-		set_state_locked(import, CL_IMPORT_GOING);
+		set_phase_locked(import, CL_IMPORT_GOING);
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
 	if (last)
@@ -525,88 +530,38 @@ static struct rest *take_passed(struct cl_exporter *ex)
 }
 
 /* ---------------------------------------------------- pools that the program has destroyed */
-/* Returns true if no import of @pool is the program's, and the driver has yet to unmap some.  Takes no turn. */
-static bool only_frees_are_left_locked(CUmemoryPool pool)
+/*
+ * Returns how many imports of @pool the driver has yet to unmap, or 0 if some import of it is the program's.
+ * Takes no turn.
+ */
+static uint64_t frees_left_locked(CUmemoryPool pool)
 {
 	const struct cl_mapping *mapping;
 	struct cl_link *newest, *next;
-	bool some = false;
+	uint64_t left = 0;
 
 	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
 		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
 			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
 
-			if (import->pool == pool && import->state == CL_IMPORT_OPEN)
-				return false;
-			some |= import->pool == pool && import->state != CL_IMPORT_COVERED;
+			if (import->pool == pool && import->phase == CL_IMPORT_OPEN)
+				return 0;
+			left += import->pool == pool && import->phase != CL_IMPORT_COVERED;
 		}
-	return some;
-}
-
-static struct destroyed *find_destroyed_locked(struct cl_exporter *ex, CUmemoryPool pool)
-{
-	struct destroyed *destroyed;
-
-	CL_LIST_EACH (destroyed, &ex->pool_imports.destroyed, struct destroyed, node)
-		if (destroyed->pool == pool)
-			break;
-	return destroyed;
+	return left;
 }
 
 bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
 {
-	struct destroyed *destroyed = calloc(1, sizeof *destroyed);
 	bool later;
 
-	if (!destroyed)
-		return false;
-	destroyed->pool = pool;
 	cl_lock(&cl_imports_lock);
-	/* destroyed twice: the driver says what it says */
-	later = only_frees_are_left_locked(pool) && !find_destroyed_locked(ex, pool);
-	if (later)
-		cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
-	cl_unlock(&cl_imports_lock);
-	if (!later)
-		free(destroyed);
-	return later;
-}
-
-static bool destroy(CUmemoryPool pool)
-{
-	struct cl_visit visit;
-	CUresult result;
-
 	cl_lock(&cl_exports_lock);
-	cl_visit_begin_locked(&visit, &cl_context_unknown);
-	result = cl_driver.cuMemPoolDestroy(pool);
-	cl_visit_end_locked(&visit);
+	later = cl_own_pool_destroy_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool, frees_left_locked(pool));
 	cl_unlock(&cl_exports_lock);
-	return result == CUDA_SUCCESS;
-}
-
-/* Destroys each of those pools that the driver lets go now.  Others stay for the next time. */
-static void destroy_pools(struct cl_exporter *ex)
-{
-	struct destroyed *destroyed;
-	uint64_t n;
-
-	cl_lock(&cl_imports_lock);
-	for (n = ex->pool_imports.destroyed.n; n; n--) {
-		destroyed = CL_LIST_FIRST(&ex->pool_imports.destroyed, struct destroyed, node);
-		if (!destroyed) /* another thread has it */
-			break;
-		cl_list_remove(&ex->pool_imports.destroyed, &destroyed->node);
-		cl_unlock(&cl_imports_lock);
-		if (destroy(destroyed->pool)) {
-			free(destroyed);
-			destroyed = NULL;
-		}
-		cl_lock(&cl_imports_lock);
-		if (destroyed)
-			cl_list_add(&ex->pool_imports.destroyed, &destroyed->node);
-	}
+	ex->pool_imports.ending += later;
 	cl_unlock(&cl_imports_lock);
+	return later;
 }
 
 bool cl_pool_imports_passed(struct cl_exporter *ex)
@@ -623,7 +578,10 @@ bool cl_pool_imports_passed(struct cl_exporter *ex)
 		free(rest);
 		atomic_fetch_sub(&ex->pool_imports.rests, 1);
 	}
-	if (some)
-		destroy_pools(ex);
+	if (some) {
+		cl_lock(&cl_exports_lock);
+		cl_release_pools_locked(ex);
+		cl_unlock(&cl_exports_lock);
+	}
 	return more;
 }

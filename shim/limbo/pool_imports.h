@@ -30,7 +30,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "shim/base/list.h"
 #include "shim/blocks/address_filter.h"
 #include "shim/driver/driver.h"
 #include "shim/importer/turns.h"
@@ -40,7 +39,7 @@ struct cl_exporter;
 struct cl_mapping;
 
 struct cl_pool_imports {
-	struct cl_list destroyed; /* pools that the program has destroyed and the driver has not; under cl_imports_lock */
+	uint64_t ending;	  /* imported pools that end when their imports are unmapped; under cl_imports_lock */
 	struct cl_address_filter filter; /* of the addresses of imports */
 	_Atomic uint64_t n;	  /* imports; changed under cl_imports_lock */
 	uint64_t came;		  /* how many imports there were at all; under cl_imports_lock */

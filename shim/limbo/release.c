@@ -189,7 +189,7 @@ void cl_release_pools_locked(struct cl_exporter *ex)
 		if (cl_driver_refuses(result))
 			cl_log_once(CL_LOG_WARN,
 				    "the driver refused to destroy memory pool %#llx, which the program destroyed while "
-				    "blocks of it waited in the limbo (CUDA error %d): its memory is lost to this process "
+				    "frees of its blocks were kept back (CUDA error %d): its memory is lost to this process "
 				    "until it ends",
 				    (unsigned long long)pool, (int)result);
 	}

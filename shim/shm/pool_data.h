@@ -7,8 +7,13 @@
  * none there is garbage, so bytes 48 to 55 are a check:
  *
  *   bits 0 to 21    the process number of the exporter, of which Linux has no larger one
- *   bits 22 to 63   a hash of the fingerprint of bytes 0 to 47 (fingerprint.h), of that number and of
+ *   bits 22 to 25   CL_POOL_VERSION, which says what the stamp means
+ *   bits 26 to 63   a hash of the fingerprint of bytes 0 to 47 (fingerprint.h), of bits 0 to 25 and of
  *                   the stamp
+ *
+ * The check is the same in all versions, so that each can tell a stamp of another from garbage
+ * (tests/unit/test_pools.c has one as an example).  It then passes the data through, and says so once.
+ * The builds before the first release with pools had no version: their stamps are garbage.
  *
  * In a record, and wherever a handle is asked for, the data take the form of a handle: 8 zeros, bytes
  * 0 to 47, and the stamp or zeros.  All 48 bytes are compared then, for those of a handle that are
@@ -24,6 +29,8 @@
 
 #define CL_POOL_DRIVERS 48u /* bytes that are the driver's */
 #define CL_POOL_PID_BITS 22
+#define CL_POOL_VERSION 1u /* changes with the meaning of bytes 56 to 63; 4 bits, not 0 */
+#define CL_POOL_HEAD_BITS 26 /* number and version */
 
 /* Returns the fingerprint of bytes 0 to 47: of a block, for its handle has the same (blocks.h). */
 static inline uint64_t cl_pool_print(const uint8_t data[64])
@@ -31,32 +38,34 @@ static inline uint64_t cl_pool_print(const uint8_t data[64])
 	return cl_fingerprint(data, 0);
 }
 
-/* @print: the fingerprint of the data. */
-static inline uint64_t cl_pool_check(uint64_t print, uint32_t pid, uint64_t stamp)
+/* @print: the fingerprint of the data; @head: bits 0 to 25. */
+static inline uint64_t cl_pool_check(uint64_t print, uint32_t head, uint64_t stamp)
 {
 	/* odd factors lose nothing of what they multiply */
-	cl_product product = cl_multiplied((print ^ stamp) + pid * 0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u);
+	cl_product product = cl_multiplied((print ^ stamp) + head * 0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u);
 	uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
 
-	return hash << CL_POOL_PID_BITS | (pid & ((1u << CL_POOL_PID_BITS) - 1));
+	return hash << CL_POOL_HEAD_BITS | head;
 }
 
 /* Writes @stamp, of an exporter with the number @pid, into @data, whose fingerprint is @print. */
 static inline void cl_pool_put_stamp(uint8_t data[64], uint64_t print, uint64_t stamp, uint32_t pid)
 {
-	uint64_t check = cl_pool_check(print, pid, stamp);
+	uint32_t head = (pid & ((1u << CL_POOL_PID_BITS) - 1)) | CL_POOL_VERSION << CL_POOL_PID_BITS;
+	uint64_t check = cl_pool_check(print, head, stamp);
 
 	memcpy(data + 48, &check, sizeof check);
 	memcpy(data + 56, &stamp, sizeof stamp);
 }
 
-/* Returns true if @data, whose fingerprint is @print, has a stamp, and sets *pid. */
-static inline bool cl_pool_has_stamp(const uint8_t data[64], uint64_t print, uint32_t *pid)
+/* Returns the version of the stamp of @data, whose fingerprint is @print, and sets *pid; 0: there is none. */
+static inline unsigned int cl_pool_stamp_version(const uint8_t data[64], uint64_t print, uint32_t *pid)
 {
 	uint64_t check = cl_word_at(data, 6);
+	uint32_t head = check & ((1u << CL_POOL_HEAD_BITS) - 1);
 
-	*pid = check & ((1u << CL_POOL_PID_BITS) - 1);
-	return check == cl_pool_check(print, *pid, cl_word_at(data, 7));
+	*pid = head & ((1u << CL_POOL_PID_BITS) - 1);
+	return check == cl_pool_check(print, head, cl_word_at(data, 7)) ? head >> CL_POOL_PID_BITS : 0;
 }
 
 /* Writes bytes 0 to 47 of @data to @handle in the form of a handle, without a stamp. */

@@ -4,8 +4,9 @@
  * version or of one with another layout of exporter files; without it, it is this build's own.  What
  * that library is the scene finds out, and expects what two such sides can do:
  *
- *   it knows pools, and has our layout    each side protects what the other frees
+ *   it knows pools, has our layout, and stamps export data as we do   each side protects what the other frees
  *   else                                  pools are as where that side has no culimbo
+ *   it stamps them in another way         and the importer says so once
  *   it has another layout                 so is memory, and the importer says so once
  */
 #include "scene_pool.h"
@@ -17,10 +18,11 @@
 
 #define GRACE_MS 300
 #define SAYS_LAYOUT "made by another version of culimbo"
+#define SAYS_STAMP "has another culimbo, which stamps pointers into memory pools in another way"
 
 static struct other {
 	const char *path;
-	bool knows_pools;
+	unsigned int stamps, our_stamps; /* the version of its stamps in export data; 0: it knows no pools */
 	uint32_t layout, ours;
 } other;
 
@@ -48,7 +50,7 @@ static uint32_t layout_there(void)
 	return words[2];
 }
 
-static uint32_t look_at(struct entry entry, bool *stamps)
+static uint32_t look_at(struct entry entry, unsigned int *stamps)
 {
 	static const unsigned char garbage[16] = { [0 ... 15] = 0xee }; /* what the actor asks into */
 	struct pair pair = { .p = enter("D", entry) };
@@ -57,7 +59,7 @@ static uint32_t look_at(struct entry entry, bool *stamps)
 
 	pair.pool = ASK(pair.p, pool_new, 0)->v[0];
 	data = pool_export(pair.p, pool_alloc(&pair, SMALL));
-	*stamps = memcmp(data.bytes + 48, garbage, sizeof(garbage)) != 0;
+	*stamps = memcmp(data.bytes + 48, garbage, sizeof(garbage)) ? data.bytes[50] >> 6 | (data.bytes[51] & 3) << 2 : 0;
 	export_block(pair.p, alloc(pair.p, SMALL));
 	layout = layout_there();
 	leave_by(pair.p, END_EXIT, 0);
@@ -139,8 +141,9 @@ static struct pair pair_with(bool importer)
 
 static void older_once(bool importer)
 {
-	bool same = other.layout == other.ours, both = same && other.knows_pools;
-	bool counts = !importer || other.knows_pools; /* imports are counted by C */
+	bool same = other.layout == other.ours, both = same && other.stamps == other.our_stamps;
+	bool counts = !importer || other.stamps; /* imports are counted by C */
+	int says_stamp = other.stamps && other.stamps != other.our_stamps;
 	const char *who = importer ? "C" : "P";
 	struct pair pair = pair_with(importer);
 	struct actor *now = importer ? pair.p : pair.c;
@@ -160,12 +163,14 @@ static void older_once(bool importer)
 	   same ? "its own bytes" : "the next block's, as bare");
 	leave(pair.c);
 	leave(pair.p);
-	if (importer || same) {
+	if (importer || (same && !says_stamp)) {
 		silent = !strstr(said(now), ": warning: ") && !strstr(said(now), ": error: ");
 		ok(silent, "16 %s is older: %s has nothing to warn of", who, now->name);
 	} else {
-		ok(count_said(now, SAYS_LAYOUT) == 1 && count_said(now, ": warning: ") == 1,
-		   "16 P is older: C says once that it cannot read the file of another version");
+		ok(count_said(now, SAYS_LAYOUT) == !same && count_said(now, SAYS_STAMP) == says_stamp &&
+			   count_said(now, ": warning: ") == !same + says_stamp,
+		   "16 P is older: C says once %s%s%s", same ? "" : "that it cannot read the file of another version",
+		   !same && says_stamp ? ", and " : "", says_stamp ? "that its pools' pointers are stamped in another way" : "");
 	}
 	ok(both == !!strstr(said(pair.c), "STALE: "), "16 %s is older: C's report has %s", who,
 	   both ? "the stale data" : "no stale data");
@@ -198,21 +203,20 @@ static void killed_once(bool importer)
 void pool_older(void)
 {
 	static char own[1024];
-	bool stamps;
 
 	other.path = getenv("E2E_OLDER");
 	if (!other.path) {
 		snprintf(own, sizeof(own), "%s/.libs/libculimbo.so", getenv("E2E_BUILD"));
 		other.path = own;
 	}
-	other.ours = look_at((struct entry){ .env = POOL_GRACE }, &stamps);
-	if (!stamps || !other.ours)
+	other.ours = look_at((struct entry){ .env = POOL_GRACE }, &other.our_stamps);
+	if (!other.our_stamps || !other.ours)
 		break_off("this build's library stamps no export data, or has no file");
-	other.layout = look_at((struct entry){ .bare = true, .env = POOL_GRACE, .other = other.path }, &other.knows_pools);
+	other.layout = look_at((struct entry){ .bare = true, .env = POOL_GRACE, .other = other.path }, &other.stamps);
 	if (!other.layout)
 		break_off("%s is not preloaded", other.path);
-	note("ours has layout %u; the other one, %s, has layout %u and %s pools", other.ours, other.path,
-	     other.layout, other.knows_pools ? "knows" : "knows no");
+	note("ours has layout %u and stamps %u; the other one, %s, has layout %u and stamps %u (0: none)", other.ours,
+	     other.our_stamps, other.path, other.layout, other.stamps);
 	control();
 	for (int importer = 0; importer < 2; importer++) {
 		older_once(importer);

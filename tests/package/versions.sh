@@ -4,7 +4,7 @@
 # Tests two versions in one CULIMBO_DIR; prints TAP.  One is this build; the other's files have another
 # layout.  Whichever exports, neither reads the other's files, the importer says so once, and its
 # program goes on as without culimbo.  The scene pool-older (tests/e2e) shares blocks of pools with that
-# version, and with one that knows no pools.  `make check-package` runs it: it builds libraries.
+# version, with one that stamps their export data in another way, and with one that knows no pools.  `make check-package` runs it: it builds libraries.
 set -u
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -26,9 +26,12 @@ ${MAKE:-make} -C "$top_builddir" dist-gzip > "$tmp/dist.log" 2>&1 &&
 			preload/hook_ipc.c > hook_ipc.c && ! cmp -s hook_ipc.c preload/hook_ipc.c && mv hook_ipc.c preload/hook_ipc.c &&
 		make -s -j"$(nproc)" libculimbo.la && cp .libs/libculimbo.so "$tmp/without-pools.so" &&
 		tar -xf "$archive" --strip-components=1 --wildcards '*/preload/hook_ipc.c' && make -s clean &&
+		sed -i "s/^#define CL_POOL_VERSION 1u/#define CL_POOL_VERSION 2u/" shim/shm/pool_data.h &&
+		make -s -j"$(nproc)" libculimbo.la && cp .libs/libculimbo.so "$tmp/other-stamps.so" &&
+		tar -xf "$archive" --strip-components=1 --wildcards '*/shim/shm/pool_data.h' && make -s clean &&
 		sed -i "s/^#define CL_LAYOUT_VERSION .*/#define CL_LAYOUT_VERSION $((layout + 1))u/" shim/shm/layout.h &&
 		make -s -j"$(nproc)" libculimbo.la) > "$tmp/build.log" 2>&1 < /dev/null
-ok $? "a library with layout $((layout + 1)) beside that with layout $layout, and one without pools" || { show "$tmp/build.log"; finish; }
+ok $? "a library with layout $((layout + 1)) beside that with layout $layout, one without pools, one with other stamps" || { show "$tmp/build.log"; finish; }
 new=$tmp/tree/.libs/libculimbo.so
 sim=$top_builddir/tools/sim/.libs
 
@@ -74,10 +77,10 @@ for way in "$old $new" "$new $old"; do
 	ok $? "$what: culimbo ps says whose file it cannot read" || { show "$tmp/ps"; show "$tmp/ps.err"; }
 done
 
-for library in "$new" "$tmp/without-pools.so"; do
+for library in "$new" "$tmp/without-pools.so" "$tmp/other-stamps.so"; do
+	case $library in *without-pools*) with='one without pools' ;; *stamps*) with='one with other stamps' ;; *) with="layout $((layout + 1))" ;; esac
 	E2E_OLDER=$library "$top_srcdir/tests/e2e/run.sh" "$top_builddir" pool-older > "$tmp/scene" 2>&1 < /dev/null
-	ok $? "scene pool-older, $([ "$library" = "$new" ] && echo "with layout $((layout + 1))" || echo 'with one without pools')" ||
-		show "$tmp/scene"
+	ok $? "scene pool-older, with $with" || show "$tmp/scene"
 	grep '^# ours has' "$tmp/scene"
 done
 finish

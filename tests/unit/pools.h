@@ -26,7 +26,7 @@ static struct {
 	CUmemoryPool handle; /* has what is exported from now on; NULL: OWN_POOL */
 	CUmemoryPool current; /* what the device allocates from */
 	CUmemoryPool destroyed; /* last */
-	unsigned int destroys, frees_before; /* how many frees the driver had got before the last one */
+	unsigned int destroys, refusals, frees_before; /* how many frees the driver had got before the last one */
 	CUresult destroy_result, unmap_result;
 	unsigned int trims;
 } pool;
@@ -97,6 +97,12 @@ static CUresult pool_destroy(CUmemoryPool handle)
 	driver_entered();
 	if (pool.destroy_result)
 		return pool.destroy_result;
+	/* of an imported one some pointer is mapped */
+	for (size_t i = 0; handle == POOL && i < sizeof pool.mapped / sizeof pool.mapped[0]; i++)
+		if (pool.mapped[i]) {
+			pool.refusals++;
+			return CUDA_ERROR_INVALID_VALUE;
+		}
 	pool.destroyed = handle;
 	pool.destroys++;
 	pool.frees_before = pool.frees;

@@ -99,6 +99,43 @@ IN_A_CHILD(a_driver_that_shuts_down_has_refused_no_pools_end)
 	}
 }
 
+/* Its imports are freed, but for a stream that has not reached that: the driver destroys it after unmapping them. */
+IN_A_CHILD(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped)
+{
+	CUmemPoolPtrExportData data[2];
+	CUdeviceptr import[2];
+
+	start_pools();
+	for (int i = 0; i < 2; i++) {
+		shared(&data[i]);
+		import[i] = imported(&data[i]);
+		imported(&data[i]);
+	}
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_ERROR_INVALID_VALUE); /* the program has some */
+		CHECK_EQUAL(cl_memory_free_async(import[i], SOME_STREAM, false), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_free(import[i]), CUDA_SUCCESS);
+	}
+	pool.refusals = 0;
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.refusals, 1);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_ERROR_INVALID_VALUE); /* destroyed twice */
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.refusals, 1); /* it is not asked in vain */
+	CHECK_EQUAL(pool.destroys, 0);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.unmaps, 2);
+	CHECK(pool.destroys == 1 && pool.destroyed == POOL);
+	CHECK_EQUAL(pool.refusals, 1);
+	/* another pool has got its handle */
+	imported(&data[0]);
+	CHECK_EQUAL(cl_memory_free(import[0]), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.destroys, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -106,6 +143,7 @@ int main(void)
 		cmocka_unit_test(the_end_of_a_pool_waits_for_no_other_blocks),
 		cmocka_unit_test(a_pool_that_ends_later_is_not_allocated_from),
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_no_pools_end),
+		cmocka_unit_test(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
