@@ -198,6 +198,17 @@ void do_hog(const struct wire_request *q)
 	reply.v[0] = free_bytes;
 }
 
+void do_share_cycle(const struct wire_request *q)
+{
+	CUdeviceptr address;
+	CUipcMemHandle handle;
+
+	for (uint64_t i = 0; i < q->a[0]; i++)
+		if (!SURE(cu.cuMemAlloc_v2(&address, q->a[1])) || !SURE(cu.cuIpcGetMemHandle(&handle, address)) ||
+		    !SURE(cu.cuMemFree_v2(address)))
+			break;
+}
+
 /* ------------------------------------------------- calls that need device memory */
 static CUstream need_stream;
 static CUgraph need_graph;

@@ -5,14 +5,19 @@
  * A process without culimbo, the hog, takes the device's memory until too little is left.
  * The allocation that follows can only succeed with memory from the limbo.
  */
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
 
 #include "stage.h"
 
 #define LONG_GRACE "CULIMBO_GRACE=1m" /* no block is released only because its grace period ended */
 #define WANTED (128 * MIB)
 #define LEFT (48 * MIB)
+#define PIECE (4 * MIB)
 
 static const char *const kind_names[] = { "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocAsync",
 					  "cuMemCreate" };
@@ -371,7 +376,94 @@ static void limbo_for_all(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+static void stop(const struct actor *actor)
+{
+	int status;
+
+	if (kill(actor->pid, SIGSTOP) || waitpid(actor->pid, &status, WUNTRACED) != actor->pid || !WIFSTOPPED(status))
+		break_off("%s does not stop", actor->name);
+}
+
+/*
+ * Exporters share blocks that nobody opens, in a loop, and are stopped all at the same time, somewhere in it.  Returns
+ * the most bytes that were gone from the device then, of some tries, and in *@seen how many of these told.
+ */
+static uint64_t withheld(struct actor *const exporters[], int n, struct actor *h, uint64_t all, unsigned int *seen)
+{
+	uint64_t most = 0;
+
+	*seen = 0;
+	for (int i = 0; i < 40; i++) {
+		struct timespec moment = { 0, (long)(i + 1) * 7919 * 61 % 5000000 };
+		struct pollfd answer = { .fd = h->fd, .events = POLLIN };
+		const struct wire_reply *reply;
+		bool told;
+
+		for (int k = 0; k < n; k++)
+			tell(exporters[k], OP_share_cycle, NULL, (const uint64_t[6]){ 60, PIECE });
+		nanosleep(&moment, NULL);
+		for (int k = 0; k < n; k++)
+			stop(exporters[k]);
+		tell(h, OP_meminfo, NULL, (const uint64_t[6]){ 0 });
+		/* one that was stopped in the driver may have a lock of the driver's */
+		told = poll(&answer, 1, 100) == 1;
+		if (told) {
+			reply = hear(h, 1000);
+			*seen += 1;
+			if (all - reply->v[0] > most)
+				most = all - reply->v[0];
+		}
+		for (int k = 0; k < n; k++)
+			kill(exporters[k]->pid, SIGCONT);
+		if (!told)
+			hear(h, 10000);
+		for (int k = 0; k < n; k++)
+			if (*hear(exporters[k], 10000)->complaint)
+				break_off("%s cannot share: %s", exporters[k]->name, exporters[k]->reply.complaint);
+	}
+	return most;
+}
+
+/* Stopped, exporters answer nobody who needs memory: they keep what they have, their budgets at most. */
+static void stopped_exporters(void)
+{
+	static const char *const env[] = { LONG_GRACE " CULIMBO_GRACE_BYTES=32MiB", LONG_GRACE " CULIMBO_GRACE_BYTES=96MiB" };
+	enum { EXPORTERS = 3 };
+	struct actor *exporters[EXPORTERS], *h;
+	uint64_t all, most, budgets, what;
+	unsigned int seen;
+
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	for (int i = 0; i < 2; i++) {
+		h = ENTER("H", .bare = true);
+		for (int k = 0; k < EXPORTERS; k++)
+			exporters[k] = ENTER("P", .env = env[i], .door = k ? "getproc" : "linked");
+		all = free_memory(h);
+		budgets = EXPORTERS * (i ? 96 : 32) * MIB;
+		most = withheld(exporters, EXPORTERS, h, all, &seen);
+		note("%u times of 40, at most %.0f MiB", seen, (double)most / (double)MIB);
+		/*
+		 * and each the block that it was just allocating or freeing, and the driver's page of the byte that
+		 * waits as that free would
+		 */
+		ok(seen >= 5 && most <= budgets + EXPORTERS * (PIECE + 2 * MIB),
+		   "8 %d stopped exporters withhold their budgets at most, %llu MiB in all: %llu MiB",
+		   EXPORTERS, (unsigned long long)(budgets / MIB), (unsigned long long)(most / MIB));
+		ok(most >= budgets / 2, "control: and that much they have");
+		for (int k = 0; k < EXPORTERS; k++)
+			stop(exporters[k]);
+		ok(try_alloc(h, all - budgets, &what) == 0, "8 a bystander gets all but these budgets meanwhile");
+		for (int k = 0; k < EXPORTERS; k++) {
+			kill(exporters[k]->pid, SIGCONT);
+			leave(exporters[k]);
+		}
+		leave(h);
+	}
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 const struct scene pressure_scenes[] = {
+	{ "stopped-exporters", stopped_exporters, SCENE_ALONE | SCENE_SIMULATED },
 	{ "own-limbo", own_limbo, SCENE_ALONE },
 	{ "own-limbo-inline", own_limbo_inline, SCENE_ALONE },
 	{ "own-limbo-released", own_limbo_released, SCENE_ALONE },

@@ -28,6 +28,7 @@
 	X(close)	 /* address */                                                             \
 	X(meminfo)	 /* -> free bytes, total bytes */                                          \
 	X(hog)		 /* bytes to leave free */                                                 \
+	X(share_cycle)	 /* how often to allocate, export and free a block, of how many bytes */   \
 	X(need_begin)	 /* creates what the calls of need use (all but the first) */                     \
 	X(need)		 /* enum need: makes that call and undoes it */                            \
 	X(event_create)	 /* flags -> event */                                                      \

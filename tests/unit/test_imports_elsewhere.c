@@ -226,6 +226,64 @@ IN_A_CHILD(who_is_another_user_now_says_what_is_not_protected)
 	finish();
 }
 
+/*
+ * A daemon of root that becomes another user for good.  What it shares and has met stays protected.  It may
+ * not remove its own file any more: the next process of root that shares does.
+ */
+static void shares_as_root_and_then_as_nobody(void)
+{
+	enum { NOBODY = 65534 };
+	CUdeviceptr p, exported, later;
+
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	exported = fake_alloc(2048, CONTEXT_A);
+	export_block(exported);
+	CHECK(cl_own.file_id);
+	CHECK(!setgid(NOBODY) && !setuid(NOBODY) && setuid(0) && setegid(0));
+	/* of an exporter that it has met */
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK(cl_record_held(peer(), other.record));
+	CHECK(!other_frees());
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
+	/* and of its own */
+	later = fake_alloc(2048, CONTEXT_A);
+	export_block(later);
+	CHECK_EQUAL(cl_memory_free(exported), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(later), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(exported) + frees_of(later), 2);
+	CHECK_EQUAL(logged("culimbo["), 0);
+	finish();
+	_exit(cl_process_end(0));
+}
+IN_A_CHILD(the_file_of_one_that_gave_up_root_for_good_goes_with_the_next_of_root)
+{
+	const char *roots = "/dev/shm/culimbo-0";
+	pid_t child;
+
+	if (geteuid())
+		CHILD_SKIP("only root can give up being root");
+	if (own_mounts() || mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777"))
+		CHILD_SKIP("no /dev/shm of its own may be had");
+	CHECK((!mkdir(folder, 0700) || errno == EEXIST) && !chmod(folder, 0777));
+	dir_is = "";
+	child = fork();
+	if (!child) {
+		child_begins();
+		shares_as_root_and_then_as_nobody();
+	}
+	child_judge(child);
+	CHECK_EQUAL(count_entries(roots), 1);
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.dir.text = "";
+	export_block(fake_alloc(2048, CONTEXT_A));
+	CHECK_EQUAL(count_entries(roots), 1); /* its own */
+	CHECK_EQUAL(cl_process_end(0), 0);
+	CHECK(access(roots, F_OK) && errno == ENOENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -235,6 +293,7 @@ int main(void)
 		cmocka_unit_test(a_handle_of_here_is_told_by_any_path),
 		cmocka_unit_test(what_is_exported_elsewhere_is_as_bare),
 		cmocka_unit_test(who_is_another_user_now_says_what_is_not_protected),
+		cmocka_unit_test(the_file_of_one_that_gave_up_root_for_good_goes_with_the_next_of_root),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

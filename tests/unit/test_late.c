@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An exporter that lacks something at its first export gets it later: a moment without descriptors, or
- * without a directory, does not affect it to the end of the process.  Nor does one process's umask affect all
+ * An exporter that lacks something at its first export gets it later: a moment without descriptors, space
+ * or a directory does not affect it to the end of the process.  Nor does one process's umask affect all
  * processes of the user.
  */
 #include "tests/unit/fake_driver.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+
+#include "tests/namespaces/own_mounts.h"
 
 enum { SOON = 20000, DESCRIPTORS = 128 };
 
@@ -90,6 +92,70 @@ IN_A_CHILD(a_directory_that_is_made_later_is_used_then)
 	CHECK_EQUAL(cycle(100), 100);
 	CHECK_EQUAL(logged("exporter file"), 2);
 	CHECK(!remove_folder_at(path) && !remove_folder_at(parent));
+}
+
+/* Writes until the file system of @path is full. */
+static void fill_up(const char *path)
+{
+	static const char page[4096];
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	CHECK(fd >= 0);
+	while (write(fd, page, sizeof page) > 0)
+		;
+	CHECK_EQUAL(errno, ENOSPC);
+	CHECK(!close(fd));
+}
+
+/* Before the exporter has its file, and while it has one and needs room for more records. */
+IN_A_CHILD(a_file_system_that_is_full_and_has_room_later_is_used_then)
+{
+	enum { MORE = 4 * CL_CHUNK };
+	char full[100], filler[128];
+	CUdeviceptr early, late, without[MORE];
+	unsigned int back = 0;
+
+	snprintf(full, sizeof full, "%s/full-%d", folder, (int)getpid());
+	snprintf(filler, sizeof filler, "%s/filler", full);
+	CHECK(!mkdir(full, 0700));
+	if (own_mounts() || mount("full", full, "tmpfs", 0, "size=4m,mode=0700"))
+		CHILD_SKIP("no file system of its own may be had");
+	start_with(0, CL_COLLECTOR_THREAD);
+	cl_options.dir.text = full;
+	fill_up(filler);
+	early = exported_block();
+	CHECK(!cl_own.file_id);
+	CHECK_EQUAL(logged("cannot make this process's exporter file"), 1);
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	CHECK_EQUAL(count_entries(full), 1); /* no half-made file stays */
+	CHECK(!unlink(filler));
+	CHECK(COMES_TRUE((late = exported_block(), cl_own.file_id), SOON));
+	CHECK_EQUAL(logged("exporter file could be made now"), 1);
+	CHECK_EQUAL(cl_memory_free(late), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(late), 1);
+	CHECK_EQUAL(cl_memory_free(early), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(early), 0);
+	CHECK_EQUAL(cycle(100), 100);
+	/* full again: exports beyond the first chunk of records have none */
+	fill_up(filler);
+	for (unsigned int i = 0; i < MORE; i++)
+		without[i] = exported_block();
+	CHECK_EQUAL(logged("no room for one more export"), 1);
+	CHECK(!unlink(filler));
+	for (unsigned int i = 0; i < MORE; i++) {
+		CHECK_EQUAL(cl_memory_free(without[i]), CUDA_SUCCESS);
+		back += frees_of(without[i]);
+	}
+	CHECK(back && back < MORE);
+	for (unsigned int i = 0; i < MORE; i++)
+		without[i] = exported_block();
+	for (unsigned int i = 0; i < MORE; i++) {
+		CHECK_EQUAL(cl_memory_free(without[i]), CUDA_SUCCESS);
+		CHECK_EQUAL(frees_of(without[i]), 1);
+	}
+	CHECK_EQUAL(cl_process_end(0), 0);
+	CHECK_EQUAL(count_entries(full), 0);
+	CHECK(!umount2(full, MNT_DETACH) && !rmdir(full)); /* it is mapped still */
 }
 
 /* However long the directory is missing, culimbo finds it later and does not retry all the time. */
@@ -235,6 +301,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_directory_that_is_made_later_is_used_then),
+		cmocka_unit_test(a_file_system_that_is_full_and_has_room_later_is_used_then),
 		cmocka_unit_test(a_directory_that_is_missing_for_long_is_looked_for_now_and_then),
 		cmocka_unit_test(with_one_descriptor_in_hand_there_is_a_file_at_once),
 		cmocka_unit_test(without_a_descriptor_there_is_a_file_as_soon_as_there_is_one),
