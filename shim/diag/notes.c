@@ -73,8 +73,8 @@ static bool get_locked(struct growing *part, uint64_t end)
 		/* for good: to ask the file again at each call would cost a system call each */
 		part->full = cl_own.file_id != 0;
 		cl_log_once(CL_LOG_INFO,
-			    "no room to note more for reports (%s): what is shared is as safe as "
-			    "before",
+			    "no room for more call stacks and findings in reports (%s); sharing stays "
+			    "protected",
 			    strerror(-err));
 		return false;
 	}
@@ -97,7 +97,7 @@ static void *grow_locked(struct growing *part, uint32_t n)
 static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *count)
 {
 	part->used += n;
-	/* release: who sees the count reads the entry whole */
+	/* release: a reader that sees the count reads the entry whole */
 	atomic_store_explicit(count, part->used, memory_order_release);
 }
 
@@ -446,7 +446,7 @@ struct cl_import_note *cl_import_log_begin(uint32_t *index)
 
 void cl_import_log_end(uint32_t index, struct cl_import_note *to)
 {
-	/* release: who sees the entry in use reads all of it */
+	/* release: a reader that sees the entry in use reads all of it */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
 	if (index == imports.part.used)
 		count_locked(&imports.part, 1, &cl_own.header->imports);
@@ -495,7 +495,7 @@ static bool add_locked(const struct cl_finding *finding)
 	if (!copy.when)
 		copy.when = cl_now();
 	memcpy(to, &copy, sizeof copy);
-	/* release: who sees the kind reads all of the finding */
+	/* release: a reader that sees the kind reads all of the finding */
 	atomic_store_explicit(&to->kind, kind, memory_order_release);
 	count_locked(&notes.findings, 1, &cl_own.header->findings);
 	return true;
