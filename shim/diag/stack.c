@@ -2,8 +2,8 @@
 /*
  * Call stacks: see stack.h.
  *
- * The unwinder is libgcc's, linked statically: a program need not have it, and ours does not meet
- * the program's.  In the preloaded library it ends at the first address for which it has no data:
+ * The library has its own copy of the unwinder, libgcc's, linked statically.  So it works in programs without
+ * one.  In the preloaded library it ends at the first address for which it has no data:
  * see preload/unwind.c.
  */
 #include <link.h>
@@ -48,7 +48,7 @@ static int is_ours(struct dl_phdr_info *object, size_t size, void *found)
 	if (!object->dlpi_name || !*object->dlpi_name) /* the program itself */
 		start = end = 1;
 	atomic_store_explicit(&ours.start, start, memory_order_relaxed);
-	/* release: who sees the end sees the start */
+	/* release: a reader that sees the end sees the start */
 	atomic_store_explicit(&ours.end, end, memory_order_release);
 	*(bool *)found = true;
 	return 1;

@@ -46,16 +46,16 @@ struct cl_mapping {
 struct cl_pool_import {
 	struct cl_mapping mapping;
 	struct cl_link address; /* .in_table: in the table of imported addresses; under cl_exports_lock */
-	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
+	struct cl_stamp own;	/* the stamp of the block if this process exported it, else .file_id is 0 */
 	uint64_t turn;		/* the key of its turn, see turns.h */
 	uint64_t came;		/* the number of its newest import: each import has the next one */
-	CUmemoryPool pool;	/* that it was imported from last */
+	CUmemoryPool pool;	/* the pool named by the newest import */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
-	bool stuck;		/* a counted free has no fence: it stays mapped */
+	bool stuck;		/* a free has no fence, so the import stays mapped until the process ends */
 	bool listed;		/* it is imported, and counted */
 	bool in_table;		/* .address is, also while this waits for its next use */
 	bool freed;		/* as often as it was imported: the driver gets it when no rest is left */
-	bool covered;		/* a block of this process was exported at its address: it was unmapped past us */
+	bool covered;		/* this process exported a block at its address: so the driver has unmapped the import without our hooks */
 	uint32_t freed_at;	/* the stack of that free */
 	struct cl_node node;	/* while it waits for its next use */
 };

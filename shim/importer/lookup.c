@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void look_up_others_locked(struct c
 			return;
 		}
 		if (__builtin_expect(!cl_region_has_stamped(&peer->region, &resolved->stamp), 0)) {
-			/* the handle is of another file with that id, which is not here */
+			/* another exporter file had this id when the handle was made, and that file is gone */
 			*err = -ENOENT;
 			if (tries || !look_up_successor_locked(resolved, peer, tail, err))
 				return;

@@ -74,7 +74,7 @@ static bool claim_one(struct cl_region *region, unsigned int slot, const struct 
 	identity_put(&s->who, self);
 	s->since = now;
 	read_name(s->name);
-	/* release: who sees this epoch reads all of the identity */
+	/* release: a reader that sees this epoch reads all of the identity */
 	atomic_store_explicit(&s->known, (uint32_t)(mine >> 8), memory_order_release);
 	return true;
 }
