@@ -74,24 +74,24 @@ static void remember(const struct cl_about *about, uint32_t stack)
 
 bool cl_refused_again(CUdeviceptr dptr, CUresult result)
 {
-	bool noted = false;
+	bool same = false;
 	int err = errno;
 
 	cl_lock(&cl_exports_lock);
-	for (unsigned int i = 0; i < REMEMBERED && !noted; i++) {
+	for (unsigned int i = 0; i < REMEMBERED && !same; i++) {
 		struct refusal *refusal = &refusals[i];
 
 		if (!has(refusal, dptr))
 			continue;
-		noted = refusal->about.result == (uint32_t)result;
-		if (noted)
+		same = refusal->about.result == (uint32_t)result;
+		if (same)
 			cl_happened_locked(CL_FOUND_REFUSED, &refusal->about, refusal->stack);
 		else /* other memory is there now */
 			atomic_store_explicit(&refusal->end, 0, memory_order_relaxed);
 	}
 	cl_unlock(&cl_exports_lock);
 	errno = err;
-	return noted;
+	return same;
 }
 
 void cl_refused_forget(void)

@@ -103,13 +103,13 @@ static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *cou
 
 /* --------------------------------------------------------------------- stacks */
 /* Words that our file has behind a first one, @head: a stack or a text; found by a hash of all. */
-struct noted {
+struct known_words {
 	UT_hash_handle hh;
 	uint64_t hash, head;
 	uint32_t at, n;
 	uint64_t word[];
 };
-static struct noted *noted;
+static struct known_words *all_words;
 
 /* Copies of the modules that our file has. */
 struct known_module {
@@ -131,12 +131,12 @@ static uint64_t hash_of(uint64_t head, const uint64_t *word, uint32_t n)
 }
 
 /* Finds the @n words behind @head.  Returns NULL if our file does not have them; then *hash is the key for them. */
-static struct noted *find_noted_locked(uint64_t head, const uint64_t *word, uint32_t n, uint64_t *hash)
+static struct known_words *find_words_locked(uint64_t head, const uint64_t *word, uint32_t n, uint64_t *hash)
 {
-	struct noted *found;
+	struct known_words *found;
 
 	for (*hash = hash_of(head, word, n);; ++*hash) {
-		HASH_FIND(hh, noted, hash, sizeof *hash, found);
+		HASH_FIND(hh, all_words, hash, sizeof *hash, found);
 		if (!found || (found->head == head && found->n == n && !memcmp(found->word, word, n * sizeof *word)))
 			return found;
 	}
@@ -171,7 +171,7 @@ static uint32_t note_module_locked(const struct cl_module *module)
 static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t n)
 {
 	uint64_t hash, *to;
-	struct noted *new = find_noted_locked(head, word, n, &hash);
+	struct known_words *new = find_words_locked(head, word, n, &hash);
 
 	if (new) /* another thread has added it meanwhile */
 		return new->at;
@@ -186,7 +186,7 @@ static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t 
 	new->at = notes.words.used;
 	new->n = n;
 	memcpy(new->word, word, n * sizeof *word);
-	HASH_ADD(hh, noted, hash, sizeof new->hash, new);
+	HASH_ADD(hh, all_words, hash, sizeof new->hash, new);
 	if (!new->hh.tbl) { /* uthash had no memory */
 		free(new);
 		return 0;
@@ -202,7 +202,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 {
 	enum { AT_ONCE = 4 };
 	struct cl_module modules[AT_ONCE];
-	struct noted *known;
+	struct known_words *known;
 	unsigned int n = AT_ONCE;
 	uint32_t word = 0;
 	uint64_t hash;
@@ -210,7 +210,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 
 	cl_lock(&cl_exports_lock);
 	begin_locked(importer);
-	known = find_noted_locked(stack->n, stack->frame, stack->n, &hash);
+	known = find_words_locked(stack->n, stack->frame, stack->n, &hash);
 	if (known)
 		word = known->at;
 	full = notes.words.full;
@@ -570,7 +570,7 @@ void cl_notes_forget(void)
 {
 	/* not freed: a thread of the parent may have been changing them when it forked */
 	memset(&notes, 0, sizeof notes);
-	noted = NULL;
+	all_words = NULL;
 	memset(python_names, 0, sizeof python_names);
 	python_stacks = 0;
 	cl_stack_forget_names();

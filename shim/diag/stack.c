@@ -65,7 +65,7 @@ static void find_ours(void)
 
 struct walk {
 	struct cl_stack *stack;
-	struct cl_walk *note; /* the cache's entry to fill in; NULL: none */
+	struct cl_cached_stack *entry; /* the cache's entry to fill in; NULL: none */
 	uint32_t max;
 	unsigned int steps;
 	bool whole;
@@ -86,8 +86,8 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
 	wanted = address && (address < atomic_load_explicit(&ours.start, memory_order_relaxed) ||
 			     address >= atomic_load_explicit(&ours.end, memory_order_relaxed) ||
 			     walk->stack->n);
-	if (walk->note)
-		cl_stack_cache_frame(walk->note, context, wanted);
+	if (walk->entry)
+		cl_stack_cache_frame(walk->entry, context, wanted);
 	if (wanted)
 		walk->stack->frame[walk->stack->n++] = address;
 	walk->whole = !address || walk->stack->n == walk->max;
@@ -104,13 +104,13 @@ __attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
 	if (walk.max > CL_STACK_FRAMES)
 		walk.max = CL_STACK_FRAMES;
 	if (cl_stack_cache_find((uint64_t)(uintptr_t)__builtin_frame_address(0),
-			  (uint64_t)(uintptr_t)__builtin_return_address(0), walk.max, stack, &walk.note))
+			  (uint64_t)(uintptr_t)__builtin_return_address(0), walk.max, stack, &walk.entry))
 		return;
 	find_ours();
 	if (_Unwind_Backtrace(step, &walk) == _URC_END_OF_STACK)
 		walk.whole = true;
-	if (walk.note)
-		cl_stack_cache_end(walk.note, walk.whole, stack);
+	if (walk.entry)
+		cl_stack_cache_end(walk.entry, walk.whole, stack);
 }
 
 /* --------------------------------------------------------------------- modules */

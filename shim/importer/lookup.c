@@ -124,12 +124,12 @@ void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 
 bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key)
 {
-	uint64_t print = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
+	uint64_t fingerprint = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
 
 	*resolved = (struct cl_resolved){ .handle = form->zeros };
-	*key = cl_turn_key(print);
+	*key = cl_turn_key(fingerprint);
 	turn->key = 0;
-	if (!cl_pool_has_stamp(form->data, print, &resolved->pid)) {
+	if (!cl_pool_has_stamp(form->data, fingerprint, &resolved->pid)) {
 		resolved->pid = 0;
 		return false;
 	}
