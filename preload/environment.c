@@ -14,9 +14,9 @@
  * Our own copy of the CULIMBO_ variables and of NO_COLOR, because a program that sets its title overwrites
  * the environment.  cl_environment_complain() reads it later.
  */
-enum { kept_bytes = 8192, kept_names = 64 };
-static char kept_text[kept_bytes];
-static char *kept[kept_names + 1];
+enum { copied_bytes = 8192, copied_names = 64 };
+static char copied_text[copied_bytes];
+static char *copied[copied_names + 1];
 static atomic_bool options_known;
 
 static void options_read(void)
@@ -29,23 +29,23 @@ static void options_read(void)
 	 * write.  So culimbo does nothing in it.
 	 */
 	if (getauxval(AT_SECURE)) {
-		kept[0] = (char *)"CULIMBO_DISABLE=1";
-		cl_options_read(&cl_options, kept, NULL);
+		copied[0] = (char *)"CULIMBO_DISABLE=1";
+		cl_options_read(&cl_options, copied, NULL);
 		return;
 	}
-	for (char **name = environ; name && *name && names < kept_names; name++) {
+	for (char **name = environ; name && *name && names < copied_names; name++) {
 		size_t bytes = strlen(*name) + 1;
 
 		if (strncmp(*name, "CULIMBO_", strlen("CULIMBO_")) && strncmp(*name, "NO_COLOR=", strlen("NO_COLOR=")))
 			continue;
-		if (bytes > kept_bytes - used) { /* no room: use it where it is */
-			kept[names++] = *name;
+		if (bytes > copied_bytes - used) { /* no room: use it where it is */
+			copied[names++] = *name;
 			continue;
 		}
-		kept[names++] = memcpy(kept_text + used, *name, bytes);
+		copied[names++] = memcpy(copied_text + used, *name, bytes);
 		used += bytes;
 	}
-	cl_options_read(&cl_options, kept, NULL);
+	cl_options_read(&cl_options, copied, NULL);
 	if (cl_copies_is_second()) {
 		cl_options.disable.number = 1;
 		return;
@@ -75,5 +75,5 @@ void cl_environment_complain(void)
 {
 	struct cl_options again;
 
-	cl_options_read(&again, kept, warn);
+	cl_options_read(&again, copied, warn);
 }

@@ -64,27 +64,27 @@ struct option_values {
 	void *value[most_options];
 };
 
-static void options_keep(struct option_values *kept, void *const *values, unsigned int n)
+static void options_save(struct option_values *saved, void *const *values, unsigned int n)
 {
-	kept->n = !values ? 0 : n < most_options ? n : most_options;
-	for (unsigned int i = 0; i < kept->n; i++)
-		kept->value[i] = values[i];
+	saved->n = !values ? 0 : n < most_options ? n : most_options;
+	for (unsigned int i = 0; i < saved->n; i++)
+		saved->value[i] = values[i];
 }
 
 /* Writes only values that the driver has changed: the program's array may be read-only memory. */
-static void options_restore(const struct option_values *kept, void **values)
+static void options_restore(const struct option_values *saved, void **values)
 {
-	for (unsigned int i = 0; i < kept->n; i++)
-		if (values[i] != kept->value[i])
-			values[i] = kept->value[i];
+	for (unsigned int i = 0; i < saved->n; i++)
+		if (values[i] != saved->value[i])
+			values[i] = saved->value[i];
 }
 
 #define NEEDED_WITH_OPTIONS(values, n, call)                                           \
 	({                                                                             \
-		struct option_values kept;                                             \
+		struct option_values saved;                                            \
                                                                                        \
-		options_keep(&kept, (values), (n));                                    \
-		CL_OR_AGAIN(CL_SOME_OF(CL_OF_CURRENT), call, (options_restore(&kept, (values)), (call)));      \
+		options_save(&saved, (values), (n));                                   \
+		CL_OR_AGAIN(CL_SOME_OF(CL_OF_CURRENT), call, (options_restore(&saved, (values)), (call)));      \
 	})
 
 CUresult CUDAAPI cl_hook_cuModuleLoad(CUmodule *module, const char *path)

@@ -61,7 +61,7 @@ int cl_asked_report(int fd, bool json)
 
 	if (fcntl(fd, F_GETFL) < 0)
 		return -errno;
-	/* into memory first: whoever reads @fd may be slow, and the locks must not wait for that */
+	/* into memory first: the reader of @fd may be slow, and the locks must not wait for that */
 	memory = (int)syscall(SYS_memfd_create, "culimbo-report", 1u /* MFD_CLOEXEC */);
 	if (memory < 0)
 		return -errno;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts what is shared by descriptors: see by_descriptor.h. */
-#include <string.h>
-
 #include "shim/by_descriptor.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/notes.h"
@@ -61,6 +59,7 @@ static uint64_t size_of(CUmemGenericAllocationHandle handle)
 enum { WAITING = 1024 };
 static struct waiting {
 	CUmemGenericAllocationHandle handle; /* 0: none */
+	pid_t pid; /* the importer: a forked child has its parent's entries, and not the file of their stacks */
 	uint32_t stack;
 	uint8_t device, call;
 } waiting[WAITING];
@@ -75,7 +74,7 @@ static void wait_for_map(CUmemGenericAllocationHandle handle, const struct cl_ab
 	w = &waiting[waiting_at++ % WAITING];
 	if (!w->handle)
 		atomic_fetch_add_explicit(&cl_descriptors_waiting, 1, memory_order_relaxed);
-	*w = (struct waiting){ handle, stack, about->device, about->call };
+	*w = (struct waiting){ handle, cl_self.pid, stack, about->device, about->call };
 	cl_unlock(&cl_exports_lock);
 }
 
@@ -102,19 +101,10 @@ void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size)
 		stack = found->stack;
 		found->handle = 0;
 		atomic_fetch_sub_explicit(&cl_descriptors_waiting, 1, memory_order_relaxed);
-		cl_happened_locked(CL_FOUND_DESCRIPTOR, &about, stack);
+		if (found->pid == cl_self.pid)
+			cl_happened_locked(CL_FOUND_DESCRIPTOR, &about, stack);
 	}
 	cl_unlock(&cl_exports_lock);
-}
-
-void cl_descriptors_forget(void)
-{
-	/* the call stacks are of the parent's file; the driver's handles, and so created[], are of no use here */
-	if (!atomic_load_explicit(&cl_descriptors_waiting, memory_order_relaxed))
-		return;
-	memset(waiting, 0, sizeof waiting);
-	waiting_at = 0;
-	atomic_store_explicit(&cl_descriptors_waiting, 0, memory_order_relaxed);
 }
 
 /* --------------------------------------------------------------------- both sides */

@@ -34,6 +34,5 @@ static inline bool cl_descriptor_imports_wait(void)
 }
 /* @handle was mapped, with @size bytes: if it is an import, they are added to its note, once. */
 void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size);
-void cl_descriptors_forget(void); /* in a forked child */
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hooks call around a call that may end a context.  Any thread, without a lock of ours. */
+/*
+ * Hooks call these functions before and after a driver call that may end a context.  Any thread may call
+ * them.  It must hold no lock of ours.
+ */
 #ifndef CL_CONTEXT_END_H
 #define CL_CONTEXT_END_H
 

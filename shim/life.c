@@ -13,7 +13,6 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "shim/by_descriptor.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
 #include "shim/context_end.h"
@@ -92,7 +91,6 @@ static void after_fork_in_child(void)
 	cl_own_forget();
 	cl_notes_forget();
 	cl_refused_forget();
-	cl_descriptors_forget();
 	cl_recent_closes_forget();
 	cl_contexts_forget();
 	cl_gate_forget();

@@ -152,7 +152,10 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
 	cl_pool_copy(&form, data->reserved);
 	if (cl_look_up_pool(&resolved, &form, &noting.turn, &key))
-		/* of data without a stamp it is a guess, and nothing is refused by a guess */
+		/*
+		 * data without a stamp say the size only where drivers that we know write it, and an import
+		 * must not be refused because of a guess
+		 */
 		says = cl_pool_size(form.data);
 	noting.ex = &cl_exporter;
 	noting.pool = pool;
@@ -167,7 +170,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
-	/* one that is open here was not too large */
+	/* of one that is open here the size was checked at the first import */
 	if (resolved.again || cl_observes() || !is_too_large(&o, &resolved, says)) {
 		if (!noting.turn.key)
 			cl_turn_begin(&noting.turn, key);
@@ -177,7 +180,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		cl_turn_end(&noting.turn);
 		cl_open_give_up(&o);
 	}
-	/* not noted, or the address has one already */
+	/* the import was not noted, or an earlier one has this stamp: close ours again */
 	if (noting.own.file_id && cl_pool_own_close(&cl_exporter, noting.own))
 		cl_collector_wake(&cl_exporter);
 	return result;
@@ -195,7 +198,7 @@ static CUresult destroy_imported(CUmemoryPool pool, bool shares)
 
 	if (result != CUDA_ERROR_INVALID_VALUE || !shares || !cl_pool_imports_any_left(&cl_exporter))
 		return result;
-	/* what is due is unmapped by this */
+	/* a collection unmaps the imports whose streams have reached their frees */
 	cl_limbo_collect(&cl_exporter, false);
 	if (cl_pool_imports_destroy_later(&cl_exporter, pool))
 		return CUDA_SUCCESS;
@@ -220,7 +223,10 @@ static void is_current_no_more(CUmemoryPool pool)
 			cl_driver.cuDeviceSetMemPool(device, other);
 }
 
-/* What the driver's destroy of @own would do at once, though blocks of it are in the limbo. */
+/*
+ * Does for @own what the driver's destroy does at once: no device allocates from it any more, and its unused
+ * memory is trimmed.  The destroy itself comes when the limbo has no block of @own.
+ */
 static void begin_the_end_locked(struct cl_own_pool *own)
 {
 	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)own->handle;

@@ -37,7 +37,7 @@ static struct refusal {
 	uint32_t stack;
 } refusals[REMEMBERED];
 static unsigned int next_refusal;
-static atomic_uint refusals_n; /* entries ever used, so that who is refused nothing looks at none */
+static atomic_uint refusals_n; /* entries ever used: a process that was never refused looks at no entry */
 
 /* Relaxed: a thread that sees half of a change asks the driver and looks again under the lock. */
 static bool has(const struct refusal *refusal, CUdeviceptr dptr)
@@ -74,29 +74,29 @@ static void remember(const struct cl_about *about, uint32_t stack)
 
 bool cl_refused_again(CUdeviceptr dptr, CUresult result)
 {
-	bool noted = false;
+	bool same = false;
 	int err = errno;
 
 	cl_lock(&cl_exports_lock);
-	for (unsigned int i = 0; i < REMEMBERED && !noted; i++) {
+	for (unsigned int i = 0; i < REMEMBERED && !same; i++) {
 		struct refusal *refusal = &refusals[i];
 
 		if (!has(refusal, dptr))
 			continue;
-		noted = refusal->about.result == (uint32_t)result;
-		if (noted)
+		same = refusal->about.result == (uint32_t)result;
+		if (same)
 			cl_happened_locked(CL_FOUND_REFUSED, &refusal->about, refusal->stack);
 		else /* other memory is there now */
 			atomic_store_explicit(&refusal->end, 0, memory_order_relaxed);
 	}
 	cl_unlock(&cl_exports_lock);
 	errno = err;
-	return noted;
+	return same;
 }
 
 void cl_refused_forget(void)
 {
-	/* the stacks are named by the parent's file */
+	/* the stacks' numbers are of the parent's file */
 	memset(refusals, 0, sizeof refusals);
 	next_refusal = 0;
 	atomic_store_explicit(&refusals_n, 0, memory_order_relaxed);
@@ -117,7 +117,7 @@ void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 		memory.made = CL_MADE_IMPORT;
 		about.pid = import.pid;
 	}
-	/* what the driver would share, and has not freed, we have refused: that is a finding already */
+	/* the driver would share this memory, so culimbo has refused it: a finding says that already */
 	if (memory.made == CL_MADE_ALLOC && result == CUDA_ERROR_INVALID_VALUE)
 		return;
 	about.key = memory.base;
@@ -137,7 +137,7 @@ void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *h
 
 	if (!is_of_memory(result))
 		return;
-	/* so many bytes the driver would map (measured); what is no handle has anything there */
+	/* the size that the driver would map (measured); in bytes that are no handle it is garbage */
 	memcpy(&about.size, handle->reserved + 16, sizeof about.size);
 	if (about.size >> 48)
 		about.size = 0;

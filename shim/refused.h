@@ -4,11 +4,13 @@
  * and what would share it.  It is a note, never a finding: libraries ask for handles to see whether
  * there are any.
  *
- * A library may ask at each message it sends.  So the memory that was refused last is remembered: when
- * it is refused again, its first note goes up, and the driver is asked nothing.  Who asks for it from
- * another place, or what is made later at its addresses and refused alike, counts there as well.
+ * A library may ask at each message that it sends.  So the memory that was refused last is remembered.
+ * When it is refused again, the count of its first note goes up, and culimbo does not ask the driver how
+ * the memory was made.  A refusal at another place in the program, or of later memory at the same
+ * address, is counted there, too.
  *
- * Nothing is decided by it.  Any thread; no lock may be held, since the driver is asked.
+ * No free, hold or open depends on these notes.  Any thread may call these functions.  It must hold no
+ * lock, since the driver is asked.
  */
 #ifndef CL_REFUSED_H
 #define CL_REFUSED_H

@@ -227,8 +227,8 @@ static void set_default(struct cl_option_value *value, const struct cl_option_ro
  * their environment to set their title.  A relative file name is stored as an absolute one,
  * because a program may change its directory: the name means the place where the program started.
  */
-static char kept[4 * PATH_MAX];
-static size_t kept_n;
+static char texts[4 * PATH_MAX];
+static size_t texts_used;
 static bool process_has_read;
 
 static bool is_path(const struct cl_option_row *row)
@@ -309,11 +309,11 @@ static size_t keep_pattern(char *to, size_t room, const char *text, char **envir
 	return n;
 }
 
-/* Copies @text to @kept.  Returns the copy, or NULL if it does not fit. */
+/* Copies @text to @texts.  Returns the copy, or NULL if it does not fit. */
 static const char *keep(const struct cl_option_row *row, const char *text, char **environment)
 {
-	size_t length, room = sizeof(kept) - kept_n;
-	char *start = kept + kept_n, *end = start;
+	size_t length, room = sizeof(texts) - texts_used;
+	char *start = texts + texts_used, *end = start;
 	int error = errno;
 
 	if (is_path(row) && *text && *text != '/' && getcwd(start, room) && *start == '/') {
@@ -333,7 +333,7 @@ static const char *keep(const struct cl_option_row *row, const char *text, char 
 			return NULL;
 		memcpy(end, text, length);
 	}
-	kept_n = (size_t)(end - kept) + length;
+	texts_used = (size_t)(end - texts) + length;
 	return start;
 }
 
@@ -510,7 +510,7 @@ void cl_options_read(struct cl_options *options, char **environment, cl_warn_fn 
 		set_default(value_of(options, &cl_option_rows[i]), &cl_option_rows[i]);
 	if (options == &cl_options) {
 		process_has_read = true;
-		kept_n = 0;
+		texts_used = 0;
 	}
 	heed_no_color(options, environment);
 	for (char **e = environment; e && *e && !any; e++)

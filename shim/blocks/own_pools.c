@@ -60,7 +60,7 @@ struct cl_own_pool *cl_own_pool_get(struct cl_own_pools *pools, uint64_t handle)
 
 void cl_own_pool_put(struct cl_own_pools *pools, struct cl_own_pool *pool)
 {
-	/* one that is ending waits for blocks, so it has some; one that is due stays until it is taken */
+	/* an ENDING pool always has blocks; a DUE pool is freed by cl_own_pool_take_due() */
 	if (pool && !--pool->blocks && (pool->phase == CL_OWN_POOL_LIVE || pool->phase == CL_OWN_POOL_GONE))
 		set_phase(pools, pool, CL_OWN_POOL_GONE);
 }

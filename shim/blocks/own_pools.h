@@ -25,17 +25,17 @@
 #include "shim/base/list.h"
 
 struct cl_own_pool {
-	struct cl_node node; /* on the list of what it is */
+	struct cl_node node; /* on the list of its phase */
 	uint64_t handle;     /* its CUmemoryPool */
 	uint64_t blocks;     /* structs of blocks that point here */
-	uint64_t in_limbo;   /* of them: freed by the program, and not given back to the driver */
+	uint64_t in_limbo;   /* how many of these blocks the program has freed and the driver has not got back */
 	uint8_t phase;	     /* enum cl_own_pool_phase */
 	bool imported;	     /* somebody has imported a block of it, so far as the limbo has seen */
 };
 enum cl_own_pool_phase {
 	CL_OWN_POOL_LIVE, /* the first */
 	CL_OWN_POOL_ENDING, /* the program has destroyed it, the limbo has blocks of it */
-	CL_OWN_POOL_DUE,    /* so, and the limbo has none: the driver may destroy it */
+	CL_OWN_POOL_DUE,    /* the program has destroyed it and the limbo has no block of it: the driver may destroy it */
 	CL_OWN_POOL_GONE,   /* the driver has destroyed it; another pool may get its handle */
 };
 struct cl_own_pools {

@@ -41,7 +41,7 @@ struct cl_asking {
  *   -ESTALE            the generation is over
  *   -EPROTO            the exporter's service is of another version
  *   -EMFILE            here or there no descriptor was to be had
- *   -EBADMSG           the answer is none
+ *   -EBADMSG           what came is not an answer
  * take() may have been given some pieces before.  The caller has no lock of ours.
  */
 int cl_ask(const struct cl_asking *asking);

@@ -15,9 +15,9 @@
 #include "shim/shm/record.h"
 
 #define MILLISECOND 1000000ull
-/* The thread sees by itself so often that its descriptors have been closed: nothing may wake it then. */
+/* The thread looks this often whether the program has closed its descriptors, because nothing wakes it then. */
 #define LOOK_EVERY (10000 * MILLISECOND)
-/* So long it leaves new peers alone for whom there is no descriptor. */
+/* If there is no descriptor for a new peer, the thread accepts none for this long. */
 #define SHORT_PAUSE (10 * MILLISECOND)
 
 struct client {
@@ -120,7 +120,10 @@ static int get_pieces(struct cl_session *session, const struct cl_request *reque
 		return n;
 	answer->first = request->first;
 	answer->count = (uint32_t)n;
-	/* the exporter ends a generation, then gives the memory back: what lives here was of it above */
+	/*
+	 * The exporter ends a generation before it frees the memory.  So if the generation still lives here,
+	 * the descriptors above are of it.
+	 */
 	atomic_thread_fence(memory_order_seq_cst);
 	live = cl_serve_is_live(server->region, request->record, request->generation);
 	for (int i = 0; i < n; i++)

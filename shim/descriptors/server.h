@@ -23,11 +23,11 @@
  *  - The socket's name goes with the exporter's file: first the socket, then the file, so that it is
  *    never a later exporter's with the same id.  See cl_region_unlink(), gc.h.
  *
- * It logs nothing: what it refuses is counted, and its user is given each error of its own.  That calls
- * cl_server_end() at the end of the process, before the file goes, and
+ * The service logs nothing.  It counts what it refuses, and returns each error to its caller.  The code
+ * that begins it calls cl_server_end() at the end of the process, before the file goes, and
  * cl_server_forget() in a forked child.
  *
- * Any thread may call these functions, without a lock of ours.
+ * Any thread may call these functions.  It must hold no lock of ours.
  */
 #ifndef CL_SERVE_SERVER_H
 #define CL_SERVE_SERVER_H

@@ -68,18 +68,18 @@ static void log_stale_refused(const struct cl_about *about)
 {
 	if (about->exporter_gone && about->kind == CL_POOL)
 		cl_log(CL_LOG_INFO,
-		       "refused a pointer into a pool of process %u: that has ended, or has lost its file %06x, so nobody "
-		       "can say whether the block had been freed. A process that has imported from that one before can "
-		       "import what it had not freed",
-		       about->pid, about->file_id);
+		       "culimbo refused a pointer into a pool of process %u, which has ended or has lost its file %06x, so "
+		       "nobody can say whether the block had been freed. A process that has imported from process %u "
+		       "before can import what that had not freed",
+		       about->pid, about->file_id, about->pid);
 	else if (about->exporter_gone)
 		cl_log(CL_LOG_INFO,
-		       "refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
+		       "culimbo refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
 		       "and is in another PID namespace, where it cannot be asked whether it lives",
 		       about->pid, about->file_id);
 	else
 		cl_log(CL_LOG_INFO,
-		       "refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
+		       "culimbo refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
 		       "been freed",
 		       about->file_id, about->record, about->generation);
 }
@@ -106,8 +106,8 @@ static void log_descriptor(const struct cl_about *about)
 {
 	if (cl_noted_is_fabric(about->call))
 		cl_log_once(CL_LOG_INFO,
-			    "this process shares memory by fabric handles, which culimbo does not cover: it counts "
-			    "them, and who frees early is not held back");
+			    "this process shares memory by fabric handles, which culimbo does not cover. It "
+			    "only counts them: a block that is freed too early is not kept");
 }
 
 static void log_opened_after_free(const struct cl_about *about)

@@ -3,7 +3,7 @@
  * Happenings: a misuse by the program, or what had to be done because of another process.
  *
  * One call counts it for the report, writes a finding with its stacks into our file, traces it and
- * logs it.  Nothing is decided by it, and it never fails.  errno may change.  Any thread.
+ * logs it.  No free, hold or open depends on it, and it never fails.  errno may change.  Any thread.
  */
 #ifndef CL_HAPPENED_H
 #define CL_HAPPENED_H
@@ -15,10 +15,10 @@
 struct cl_about {
 	uint64_t key;	 /* device address, or the CUevent */
 	uint64_t size;	 /* bytes; 0 for an event */
-	uint64_t when;	 /* of what it clashes with: the first free, the last close; CLOCK_MONOTONIC ns */
+	uint64_t when;	 /* the time of the earlier event: the first free, the last close; CLOCK_MONOTONIC ns */
 	uint64_t at;	 /* when it happened itself; 0: now */
-	uint64_t until;	 /* when it was over, of what takes time */
-	uint32_t stack;	 /* of what it clashes with, from cl_stack_write() */
+	uint64_t until;	 /* the end, if it lasts */
+	uint32_t stack;	 /* of the earlier event, from cl_stack_write() */
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */

@@ -73,8 +73,8 @@ static bool get_locked(struct growing *part, uint64_t end)
 		/* for good: to ask the file again at each call would cost a system call each */
 		part->full = cl_own.file_id != 0;
 		cl_log_once(CL_LOG_INFO,
-			    "no room to note more for reports (%s): what is shared is as safe as "
-			    "before",
+			    "no room for more call stacks and findings in reports (%s); sharing stays "
+			    "protected",
 			    strerror(-err));
 		return false;
 	}
@@ -97,19 +97,19 @@ static void *grow_locked(struct growing *part, uint32_t n)
 static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *count)
 {
 	part->used += n;
-	/* release: who sees the count reads the entry whole */
+	/* release: a reader that sees the count reads the entry whole */
 	atomic_store_explicit(count, part->used, memory_order_release);
 }
 
 /* --------------------------------------------------------------------- stacks */
 /* Words that our file has behind a first one, @head: a stack or a text; found by a hash of all. */
-struct noted {
+struct known_words {
 	UT_hash_handle hh;
 	uint64_t hash, head;
 	uint32_t at, n;
 	uint64_t word[];
 };
-static struct noted *noted;
+static struct known_words *all_words;
 
 /* Copies of the modules that our file has. */
 struct known_module {
@@ -131,12 +131,12 @@ static uint64_t hash_of(uint64_t head, const uint64_t *word, uint32_t n)
 }
 
 /* Finds the @n words behind @head.  Returns NULL if our file does not have them; then *hash is the key for them. */
-static struct noted *find_noted_locked(uint64_t head, const uint64_t *word, uint32_t n, uint64_t *hash)
+static struct known_words *find_words_locked(uint64_t head, const uint64_t *word, uint32_t n, uint64_t *hash)
 {
-	struct noted *found;
+	struct known_words *found;
 
 	for (*hash = hash_of(head, word, n);; ++*hash) {
-		HASH_FIND(hh, noted, hash, sizeof *hash, found);
+		HASH_FIND(hh, all_words, hash, sizeof *hash, found);
 		if (!found || (found->head == head && found->n == n && !memcmp(found->word, word, n * sizeof *word)))
 			return found;
 	}
@@ -171,7 +171,7 @@ static uint32_t note_module_locked(const struct cl_module *module)
 static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t n)
 {
 	uint64_t hash, *to;
-	struct noted *new = find_noted_locked(head, word, n, &hash);
+	struct known_words *new = find_words_locked(head, word, n, &hash);
 
 	if (new) /* another thread has added it meanwhile */
 		return new->at;
@@ -186,7 +186,7 @@ static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t 
 	new->at = notes.words.used;
 	new->n = n;
 	memcpy(new->word, word, n * sizeof *word);
-	HASH_ADD(hh, noted, hash, sizeof new->hash, new);
+	HASH_ADD(hh, all_words, hash, sizeof new->hash, new);
 	if (!new->hh.tbl) { /* uthash had no memory */
 		free(new);
 		return 0;
@@ -202,7 +202,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 {
 	enum { AT_ONCE = 4 };
 	struct cl_module modules[AT_ONCE];
-	struct noted *known;
+	struct known_words *known;
 	unsigned int n = AT_ONCE;
 	uint32_t word = 0;
 	uint64_t hash, head = stack->n | (cl_stack_is_from_start(stack) ? CL_STACK_FROM_START : 0);
@@ -210,7 +210,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 
 	cl_lock(&cl_exports_lock);
 	begin_locked(importer);
-	known = find_noted_locked(head, stack->frame, stack->n, &hash);
+	known = find_words_locked(head, stack->frame, stack->n, &hash);
 	if (known)
 		word = known->at;
 	full = notes.words.full;
@@ -450,7 +450,7 @@ struct cl_import_note *cl_import_log_begin(uint32_t *index)
 
 void cl_import_log_end(uint32_t index, struct cl_import_note *to)
 {
-	/* release: who sees the entry in use reads all of it */
+	/* release: a reader that sees the entry in use reads all of it */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
 	if (index == imports.part.used)
 		count_locked(&imports.part, 1, &cl_own.header->imports);
@@ -499,7 +499,7 @@ static bool add_locked(const struct cl_finding *finding)
 	if (!copy.when)
 		copy.when = cl_now();
 	memcpy(to, &copy, sizeof copy);
-	/* release: who sees the kind reads all of the finding */
+	/* release: a reader that sees the kind reads all of the finding */
 	atomic_store_explicit(&to->kind, kind, memory_order_release);
 	count_locked(&notes.findings, 1, &cl_own.header->findings);
 	return true;
@@ -574,7 +574,7 @@ void cl_notes_forget(void)
 {
 	/* not freed: a thread of the parent may have been changing them when it forked */
 	memset(&notes, 0, sizeof notes);
-	noted = NULL;
+	all_words = NULL;
 	memset(python_names, 0, sizeof python_names);
 	python_stacks = 0;
 	cl_stack_forget_names();

@@ -2,8 +2,8 @@
 /*
  * Call stacks: see stack.h.
  *
- * The unwinder is libgcc's, linked statically: a program need not have it, and ours does not meet
- * the program's.  In the preloaded library it ends at the first address for which it has no data:
+ * The library has its own copy of the unwinder, libgcc's, linked statically.  So it works in programs without
+ * one.  In the preloaded library it ends at the first address for which it has no data:
  * see preload/unwind.c.
  */
 #include <link.h>
@@ -49,7 +49,7 @@ static int is_ours(struct dl_phdr_info *object, size_t size, void *found)
 	if (!object->dlpi_name || !*object->dlpi_name) /* the program itself */
 		start = end = 1;
 	atomic_store_explicit(&ours.start, start, memory_order_relaxed);
-	/* release: who sees the end sees the start */
+	/* release: a reader that sees the end sees the start */
 	atomic_store_explicit(&ours.end, end, memory_order_release);
 	*(bool *)found = true;
 	return 1;
@@ -66,7 +66,7 @@ static void find_ours(void)
 
 struct walk {
 	struct cl_stack *stack;
-	struct cl_walk *note; /* the cache's entry to fill in; NULL: none */
+	struct cl_cached_stack *entry; /* the cache's entry to fill in; NULL: none */
 	uint32_t max;
 	unsigned int steps;
 	bool whole;
@@ -87,8 +87,8 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
 	wanted = address && (address < atomic_load_explicit(&ours.start, memory_order_relaxed) ||
 			     address >= atomic_load_explicit(&ours.end, memory_order_relaxed) ||
 			     walk->stack->n);
-	if (walk->note)
-		cl_stack_cache_frame(walk->note, context, wanted);
+	if (walk->entry)
+		cl_stack_cache_frame(walk->entry, context, wanted);
 	if (wanted)
 		walk->stack->frame[walk->stack->n++] = address;
 	walk->whole = !address || walk->stack->n == walk->max;
@@ -105,13 +105,13 @@ __attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
 	if (walk.max > CL_STACK_FRAMES)
 		walk.max = CL_STACK_FRAMES;
 	if (cl_stack_cache_find((uint64_t)(uintptr_t)__builtin_frame_address(0),
-			  (uint64_t)(uintptr_t)__builtin_return_address(0), walk.max, stack, &walk.note))
+			  (uint64_t)(uintptr_t)__builtin_return_address(0), walk.max, stack, &walk.entry))
 		return;
 	find_ours();
 	if (_Unwind_Backtrace(step, &walk) == _URC_END_OF_STACK)
 		walk.whole = true;
-	if (walk.note)
-		cl_stack_cache_end(walk.note, walk.whole, stack);
+	if (walk.entry)
+		cl_stack_cache_end(walk.entry, walk.whole, stack);
 }
 
 bool cl_stack_is_from_start(const struct cl_stack *stack)

@@ -56,7 +56,7 @@ void cl_stack_forget_names(void)
 enum { PLACES = 256, WORDS = 48, NEAR = 16, FRAME_POINTER = 6 /* rbp, as DWARF numbers it */ };
 #define MAIN_STACK (1u << 20)
 
-struct cl_walk {
+struct cl_cached_stack {
 	atomic_bool busy; /* some thread uses it */
 	bool broken;	  /* cannot be remembered */
 	uint32_t n, max;  /* words; 0: nothing is remembered */
@@ -76,7 +76,7 @@ struct cl_walk {
 		uint32_t wanted; /* the value is a frame of the answer */
 	} word[WORDS];
 };
-static struct cl_walk walks[PLACES];
+static struct cl_cached_stack cached[PLACES];
 
 /* ------------------------------------------------------------- the stack's top */
 static _Atomic uint64_t main_top;
@@ -126,10 +126,10 @@ static uint64_t top_of(uint64_t at)
  */
 #define AS_IT_IS __attribute__((noinline, no_sanitize("address"), no_sanitize("thread")))
 
-AS_IT_IS static bool stands_there(const struct cl_walk *walk)
+AS_IT_IS static bool stands_there(const struct cl_cached_stack *entry)
 {
-	for (uint32_t i = 0; i < walk->n; i++)
-		if (*(const volatile uint64_t *)(walk->base + walk->word[i].up) != walk->word[i].value)
+	for (uint32_t i = 0; i < entry->n; i++)
+		if (*(const volatile uint64_t *)(entry->base + entry->word[i].up) != entry->word[i].value)
 			return false;
 	return true;
 }
@@ -140,184 +140,184 @@ AS_IT_IS static uint64_t word_at(uint64_t at)
 }
 
 /* ------------------------------------------------------------------- the answer */
-static struct cl_walk *place_of(uint64_t base, uint64_t caller)
+static struct cl_cached_stack *place_of(uint64_t base, uint64_t caller)
 {
-	struct cl_walk *walk = &walks[((base >> 3 ^ caller) * 0x9e3779b97f4a7c15u) >> 56];
+	struct cl_cached_stack *entry = &cached[((base >> 3 ^ caller) * 0x9e3779b97f4a7c15u) >> 56];
 
 	_Static_assert(PLACES == 1 << (64 - 56), "as many as the hash has");
 	/* acquire: for what the last user of this place has written */
-	return atomic_exchange_explicit(&walk->busy, true, memory_order_acquire) ? NULL : walk;
+	return atomic_exchange_explicit(&entry->busy, true, memory_order_acquire) ? NULL : entry;
 }
 
-static void leave(struct cl_walk *walk)
+static void leave(struct cl_cached_stack *entry)
 {
 	/* release: for the next user of this place */
-	atomic_store_explicit(&walk->busy, false, memory_order_release);
+	atomic_store_explicit(&entry->busy, false, memory_order_release);
 }
 
-static void answer(const struct cl_walk *walk, struct cl_stack *stack)
+static void answer(const struct cl_cached_stack *entry, struct cl_stack *stack)
 {
 	uint64_t *to = stack->frame;
 
-	stack->n = walk->frames;
-	stack->place = (uint32_t)(walk - walks);
-	stack->serial = walk->serial;
+	stack->n = entry->frames;
+	stack->place = (uint32_t)(entry - cached);
+	stack->serial = entry->serial;
 	stack->epoch = atomic_load_explicit(&epoch, memory_order_relaxed);
-	stack->name = walk->name_epoch == stack->epoch ? walk->name : 0;
-	for (uint32_t i = 0; i < walk->n && !stack->name; i++)
-		if (walk->word[i].wanted)
-			*to++ = walk->word[i].value;
+	stack->name = entry->name_epoch == stack->epoch ? entry->name : 0;
+	for (uint32_t i = 0; i < entry->n && !stack->name; i++)
+		if (entry->word[i].wanted)
+			*to++ = entry->word[i].value;
 }
 
 bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
-		   struct cl_walk **to_note)
+		   struct cl_cached_stack **to_fill)
 {
 	uint64_t top = top_of(base);
-	struct cl_walk *walk = top && !(base & 7) ? place_of(base, caller) : NULL;
+	struct cl_cached_stack *entry = top && !(base & 7) ? place_of(base, caller) : NULL;
 
 	stack->serial = 0;
 	stack->name = 0;
-	*to_note = NULL;
-	if (!walk)
+	*to_fill = NULL;
+	if (!entry)
 		return false;
-	if (walk->n && walk->base == base && walk->max == max &&
-	    base + walk->word[walk->n - 1].up < top && stands_there(walk)) {
-		answer(walk, stack);
-		leave(walk);
+	if (entry->n && entry->base == base && entry->max == max &&
+	    base + entry->word[entry->n - 1].up < top && stands_there(entry)) {
+		answer(entry, stack);
+		leave(entry);
 		return true;
 	}
-	walk->broken = false;
-	walk->n = walk->frames = 0;
-	walk->max = max;
-	walk->base = base;
-	walk->top = top;
-	walk->last = base - 8;
-	walk->name = 0;
-	*to_note = walk;
+	entry->broken = false;
+	entry->n = entry->frames = 0;
+	entry->max = max;
+	entry->base = base;
+	entry->top = top;
+	entry->last = base - 8;
+	entry->name = 0;
+	*to_fill = entry;
 	return false;
 }
 
 /* ------------------------------------------------------------------------ a walk */
-static void note_word(struct cl_walk *walk, uint64_t at, uint64_t value, bool wanted)
+static void note_word(struct cl_cached_stack *entry, uint64_t at, uint64_t value, bool wanted)
 {
-	uint64_t up = at - walk->base;
+	uint64_t up = at - entry->base;
 
-	if (walk->n == WORDS || up > UINT32_MAX) {
-		walk->broken = true;
+	if (entry->n == WORDS || up > UINT32_MAX) {
+		entry->broken = true;
 		return;
 	}
-	walk->word[walk->n].value = value;
-	walk->word[walk->n].up = (uint32_t)up;
-	walk->word[walk->n++].wanted = wanted;
-	walk->frames += wanted;
+	entry->word[entry->n].value = value;
+	entry->word[entry->n].up = (uint32_t)up;
+	entry->word[entry->n++].wanted = wanted;
+	entry->frames += wanted;
 }
 
 /*
  * Finds where, between the last return address and that @at, a function has saved its caller's
  * frame pointer.
  */
-static void find_frame_pointer(struct cl_walk *walk, uint64_t at, uint64_t pointer)
+static void find_frame_pointer(struct cl_cached_stack *entry, uint64_t at, uint64_t pointer)
 {
-	if (walk->n && pointer == walk->frame_pointer)
+	if (entry->n && pointer == entry->frame_pointer)
 		return;
-	walk->frame_pointer = pointer;
-	walk->frame_pointer_at = 0;
+	entry->frame_pointer = pointer;
+	entry->frame_pointer_at = 0;
 	/* downwards: other words with this value are variables, which lie below the saved register */
-	for (int i = 0; i < NEAR && at > walk->last + 8; i++) {
+	for (int i = 0; i < NEAR && at > entry->last + 8; i++) {
 		at -= 8;
 		if (word_at(at) == pointer) {
-			walk->frame_pointer_at = at;
+			entry->frame_pointer_at = at;
 			return;
 		}
 	}
 }
 
 /* If the frame that ends @at begins at its frame pointer, that must be the same next time, too. */
-static void note_frame_pointer(struct cl_walk *walk, uint64_t at)
+static void note_frame_pointer(struct cl_cached_stack *entry, uint64_t at)
 {
-	if (walk->frame_pointer <= walk->last || walk->frame_pointer >= at)
+	if (entry->frame_pointer <= entry->last || entry->frame_pointer >= at)
 		return; /* the register is used for something else */
-	if (!walk->frame_pointer_at)
-		walk->broken = true;
+	if (!entry->frame_pointer_at)
+		entry->broken = true;
 	else
-		note_word(walk, walk->frame_pointer_at, walk->frame_pointer, false);
+		note_word(entry, entry->frame_pointer_at, entry->frame_pointer, false);
 }
 
-void cl_stack_cache_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)
+void cl_stack_cache_frame(struct cl_cached_stack *entry, struct _Unwind_Context *context, bool wanted)
 {
 	int interrupted; /* by a signal: then no call put the address on the stack */
 	uint64_t at = _Unwind_GetCFA(context) - 8, address = _Unwind_GetIPInfo(context, &interrupted);
-	bool there = !interrupted && at > walk->last && at < walk->top && !(at & 7);
+	bool there = !interrupted && at > entry->last && at < entry->top && !(at & 7);
 
-	if (walk->broken)
+	if (entry->broken)
 		return;
 	if (!there || word_at(at) != address) {
 		/* the outermost frame has no return address, or 0 */
-		walk->broken = address != 0;
+		entry->broken = address != 0;
 		return;
 	}
-	if (walk->n)
-		note_frame_pointer(walk, at);
+	if (entry->n)
+		note_frame_pointer(entry, at);
 	/*
 	 * _Unwind_GetGR() can be asked for this register, whose value lies on the stack as the
 	 * address does
 	 */
 	if (address)
-		find_frame_pointer(walk, at, _Unwind_GetGR(context, FRAME_POINTER));
-	if (!walk->broken)
-		note_word(walk, at, address, wanted);
-	walk->last = at;
+		find_frame_pointer(entry, at, _Unwind_GetGR(context, FRAME_POINTER));
+	if (!entry->broken)
+		note_word(entry, at, address, wanted);
+	entry->last = at;
 }
 
-void cl_stack_cache_end(struct cl_walk *walk, bool whole, struct cl_stack *stack)
+void cl_stack_cache_end(struct cl_cached_stack *entry, bool whole, struct cl_stack *stack)
 {
 	static _Atomic uint32_t serials;
 
-	if (!whole || walk->broken)
-		walk->n = 0;
-	if (walk->n) {
+	if (!whole || entry->broken)
+		entry->n = 0;
+	if (entry->n) {
 		/* 0 stands for none; after 4 billion walks one could be taken for another */
-		walk->serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
-		answer(walk, stack);
+		entry->serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
+		answer(entry, stack);
 	}
-	leave(walk);
+	leave(entry);
 }
 
 void cl_stack_name(const struct cl_stack *stack, uint32_t name)
 {
-	struct cl_walk *walk;
+	struct cl_cached_stack *entry;
 
 	if (!stack->serial)
 		return; /* the stack is not in the cache, and @place is not set */
-	walk = &walks[stack->place];
-	if (atomic_exchange_explicit(&walk->busy, true, memory_order_acquire))
+	entry = &cached[stack->place];
+	if (atomic_exchange_explicit(&entry->busy, true, memory_order_acquire))
 		return;
-	if (walk->n && walk->serial == stack->serial) {
-		walk->name = name;
-		walk->name_epoch = stack->epoch;
+	if (entry->n && entry->serial == stack->serial) {
+		entry->name = name;
+		entry->name_epoch = stack->epoch;
 	}
-	leave(walk);
+	leave(entry);
 }
 
 #else
 
 bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
-		   struct cl_walk **walk)
+		   struct cl_cached_stack **entry)
 {
 	(void)base, (void)caller, (void)max;
 	stack->name = 0;
-	*walk = NULL;
+	*entry = NULL;
 	return false;
 }
 
-void cl_stack_cache_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted)
+void cl_stack_cache_frame(struct cl_cached_stack *entry, struct _Unwind_Context *context, bool wanted)
 {
-	(void)walk, (void)context, (void)wanted;
+	(void)entry, (void)context, (void)wanted;
 }
 
-void cl_stack_cache_end(struct cl_walk *walk, bool whole, struct cl_stack *stack)
+void cl_stack_cache_end(struct cl_cached_stack *entry, bool whole, struct cl_stack *stack)
 {
-	(void)walk, (void)whole, (void)stack;
+	(void)entry, (void)whole, (void)stack;
 }
 
 void cl_stack_name(const struct cl_stack *stack, uint32_t name)

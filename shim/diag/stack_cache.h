@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stack cache, for stack.c: remembered walks over the stack.  To take a stack again from the
- * same place then costs a few dozen loads.
+ * The stack cache, for stack.c: it remembers what the unwinder's walk over the stack found.  To take a
+ * stack again from the same place then costs a few dozen loads.
  *
  * Any thread, without a lock.  If another thread uses an entry (or a signal handler has interrupted
  * its use) nobody waits for it, and the unwinder walks.  Allocates nothing, but libc does once in
- * each thread other than the first, see stack_cache.c.  A forked child keeps its parent's walks,
- * which are right there too: its stack is the same.
+ * each thread other than the first, see stack_cache.c.  A forked child keeps its parent's
+ * entries, which are right there too: its stack is the same.
  */
 #ifndef CL_STACK_CACHE_H
 #define CL_STACK_CACHE_H
@@ -16,24 +16,24 @@
 #include <unwind.h>
 #include "shim/diag/stack.h"
 
-struct cl_walk;
+struct cl_cached_stack;
 
 /*
  * @base is the frame (__builtin_frame_address(0)) of the function that takes a stack, which must
  * never be inlined; @caller is its return address.  Returns true if the cache has the answer, of at
- * most @max frames: then it is in *stack.  Returns false if the caller must walk; then, if *walk is
+ * most @max frames: then it is in *stack.  Returns false if the caller must walk; then, if *entry is
  * not NULL, it must call cl_stack_cache_frame() for each frame and cl_stack_cache_end() in the end.
  */
 bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
-		   struct cl_walk **walk);
+		   struct cl_cached_stack **entry);
 
 /*
  * The walk has come to the frame @context.  Its address is 0 only at the end of a stack.  The walk
  * does not pass the frame at @base.  @wanted: the address is part of the answer.
  */
-void cl_stack_cache_frame(struct cl_walk *walk, struct _Unwind_Context *context, bool wanted);
+void cl_stack_cache_frame(struct cl_cached_stack *entry, struct _Unwind_Context *context, bool wanted);
 
 /* The walk is over.  It is remembered if it is @whole: it came to its end, with *stack as its answer. */
-void cl_stack_cache_end(struct cl_walk *walk, bool whole, struct cl_stack *stack);
+void cl_stack_cache_end(struct cl_cached_stack *entry, bool whole, struct cl_stack *stack);
 
 #endif

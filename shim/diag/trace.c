@@ -162,7 +162,7 @@ static void fill_header(struct cl_trace_header *h, const struct cl_identity *who
 	read_small("/proc/self/comm", h->name, sizeof h->name);
 	read_small("/proc/self/cmdline", h->command, sizeof h->command);
 	memcpy(&magic, CL_TRACE_MAGIC, sizeof magic);
-	/* release: who sees the magic sees the rest */
+	/* release: a reader that sees the magic sees the rest */
 	atomic_store_explicit(&h->magic, magic, memory_order_release);
 }
 
@@ -189,7 +189,7 @@ __attribute__((noinline)) static int make(struct live *live)
 		cl_log(CL_LOG_ERROR,
 		       "cannot make the trace file \"%s\" of %llu bytes: %s; this process is not traced%s",
 		       path, (unsigned long long)size, strerror(-err),
-		       err == -EEXIST ? " (what is there is no trace, and is left alone)" : "");
+		       err == -EEXIST ? "; the file that is there is not a trace, so culimbo leaves it alone" : "");
 		if (fd >= 0) {
 			unlinkat(AT_FDCWD, path, 0);
 			close(fd);
@@ -279,7 +279,7 @@ void cl_trace_write(struct cl_trace_event *e)
 	r = &live->record[number % live->records];
 	for (unsigned int i = 0; i < CL_TRACE_WORDS; i++)
 		atomic_store_explicit(&r->word[i], word[i], memory_order_relaxed);
-	/* release: who sees the seal sees its words, or words that do not match it */
+	/* release: a reader that sees the seal sees its words, or words that do not match it */
 	atomic_store_explicit(&r->seal, cl_trace_seal(number, word), memory_order_release);
 out:
 	errno = saved;
@@ -330,7 +330,7 @@ void cl_trace_has_stacks(uint32_t modules, uint32_t words)
 	struct cl_trace_header *h = atomic_load_explicit(&live_page, memory_order_acquire)->header;
 
 	atomic_store_explicit(&h->modules, modules, memory_order_relaxed);
-	/* release: who sees the count reads what it counts */
+	/* release: a reader that sees the count reads what it counts */
 	atomic_store_explicit(&h->stack_words, words, memory_order_release);
 }
 

@@ -24,7 +24,7 @@ static atomic_int state = EMPTY;
 static void fill(const struct cl_driver *seen)
 {
 	cl_driver = *seen;
-	/* release: whoever sees READY sees the whole seam */
+	/* release: a reader that sees READY sees the whole seam */
 	atomic_store_explicit(&state, READY, memory_order_release);
 }
 

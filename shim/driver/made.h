@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How memory was made, as the driver's pointer attributes say it. */
+/* These functions say how memory was made: they read the driver's pointer attributes.  Any thread. */
 #ifndef CL_MADE_H
 #define CL_MADE_H
 
@@ -20,8 +20,9 @@ struct cl_memory_made {
 struct cl_memory_made cl_memory_made(CUdeviceptr dptr);
 
 /*
- * Returns the ordinal of the device that a pool's memory at @dptr is on, 0 if the driver does not say,
- * and CL_NO_DEVICE of a pool on the host, of which the driver may name any.  Any thread.
+ * Returns the ordinal of the device that a pool's memory at @dptr is on, 0 if the driver does not say it,
+ * or CL_NO_DEVICE for a pool on the host: for such a pool the driver names some device, which means
+ * nothing.
  */
 int cl_pool_memory_device(CUdeviceptr dptr);
 /* Returns the pool that has the memory at @dptr, NULL if the driver does not say. */

@@ -64,10 +64,11 @@ static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uin
  */
 static bool not_freed_locked(struct cl_exporter *ex, struct cl_block *block)
 {
-	if (block->context_died)
-		return cl_limbo_forget_block_locked(ex, block);
-	cl_block_set_state(ex, block, CL_BLOCK_LIVE);
-	return false;
+	bool orphaned = false;
+
+	if (!cl_limbo_context_died_locked(ex, block, &orphaned))
+		cl_block_set_state(ex, block, CL_BLOCK_LIVE);
+	return orphaned;
 }
 
 /* Ends FREE_NOW: the driver has freed the block, or has refused to. */
@@ -161,8 +162,7 @@ static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struc
 		ex->blocks.region->record[block->record].free_stack = stack;
 	if (fence)
 		cl_fence_add_locked(ex, fence, block);
-	if (block->context_died) {
-		orphaned = cl_limbo_forget_block_locked(ex, block);
+	if (cl_limbo_context_died_locked(ex, block, &orphaned)) {
 		cl_still_discard(still);
 	} else {
 		look = cl_limbo_enter_locked(ex, block, cl_now(), &over);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closes imports: before and after the driver's call.  Callers hold no lock.  Any thread. */
+/*
+ * Functions that come before and after the driver's call that closes an import.  Any thread may call them.
+ * It must hold no lock of ours.
+ */
 #ifndef CL_CLOSE_H
 #define CL_CLOSE_H
 

@@ -90,8 +90,8 @@ static void hold_again_locked(struct cl_peer *peer)
 static int pin_unheld(struct cl_peer *peer, struct cl_stamp stamp, const void *handle, int why)
 {
 	cl_log_once(CL_LOG_WARN,
-		    "process %u has no room for another holder (error %d): it keeps what is opened here until "
-		    "it ends, freed or not",
+		    "process %u has no room for another holder (error %d): that process keeps each block that "
+		    "this one opens until that process ends",
 		    peer->region.header->exporter.pid, -why);
 	return pin(peer, stamp, handle);
 }

@@ -54,12 +54,12 @@ enum cl_pool_import_phase {
 /* A mapping of a pool's block: see limbo/pool_imports.h, which alone knows the rest of it. */
 struct cl_pool_import {
 	struct cl_mapping mapping;
-	struct cl_stamp own;	/* what it is of, if that is of this process: else .file_id is 0 */
+	struct cl_stamp own;	/* the stamp of the block if this process exported it, else .file_id is 0 */
 	uint64_t turn;		/* the key of its turn, see turns.h */
 	uint64_t came;		/* the number of its newest import: each import has the next one */
-	CUmemoryPool pool;	/* that it was imported from last */
+	CUmemoryPool pool;	/* the pool named by the newest import */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
-	bool stuck;		/* a counted free has no fence: it stays mapped */
+	bool stuck;		/* a free has no fence, so the import stays mapped until the process ends */
 	uint8_t phase;		/* enum cl_pool_import_phase */
 	uint32_t freed_at;	/* the stack of its last free, if it is FREED */
 };

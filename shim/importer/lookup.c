@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) void look_up_others_locked(struct c
 			return;
 		}
 		if (__builtin_expect(!cl_region_has_stamped(&peer->region, &resolved->stamp), 0)) {
-			/* the handle is of another file with that id, which is not here */
+			/* another exporter file had this id when the handle was made, and that file is gone */
 			*err = -ENOENT;
 			if (tries || !look_up_successor_locked(resolved, peer, tail, err))
 				return;
@@ -134,13 +134,13 @@ static __attribute__((noinline, cold)) void say_other_version(uint32_t pid, unsi
 
 bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key)
 {
-	uint64_t print = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
+	uint64_t fingerprint = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
 	unsigned int version;
 
 	*resolved = (struct cl_resolved){ .handle = form->zeros };
-	*key = cl_turn_key(print);
+	*key = cl_turn_key(fingerprint);
 	turn->key = 0;
-	version = cl_pool_stamp_version(form->data, print, &resolved->pid);
+	version = cl_pool_stamp_version(form->data, fingerprint, &resolved->pid);
 	if (__builtin_expect(version != CL_POOL_VERSION, 0)) {
 		if (version)
 			say_other_version(resolved->pid, version);

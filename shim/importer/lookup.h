@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds out which block or event a handle names, and whether it may be opened. */
+/* These functions find out which block or event a handle names, and whether it may be opened. */
 #ifndef CL_LOOKUP_H
 #define CL_LOOKUP_H
 

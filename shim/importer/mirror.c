@@ -12,7 +12,8 @@ uint64_t cl_mirror_pieces_most = 1 << 20;
 struct cl_mirror_opening {
 	const struct cl_mirror_want *want;
 	struct cl_mirror_piece *piece; /* those that it takes */
-	uint64_t pieces, added;	       /* `added` of which are not mapped yet */
+	uint64_t pieces;
+	uint64_t added; /* how many of the pieces are not mapped yet */
 	struct cl_mirror *mirror;
 	bool fresh;		      /* a new mirror is needed */
 	struct cl_mirror_run *run;    /* what it takes */
@@ -215,7 +216,7 @@ static void enter_pieces(struct cl_mirror_opening *open)
 	cl_unlock(&cl_imports_lock);
 }
 
-/* Each piece in @run has @by imports more. */
+/* Adds @by to the number of imports of each piece in @run. */
 static void count(struct cl_mirror *mirror, const struct cl_mirror_run *run, uint64_t runs, uint64_t by)
 {
 	for (uint64_t i = 0; i < runs; i++)
@@ -224,7 +225,7 @@ static void count(struct cl_mirror *mirror, const struct cl_mirror_run *run, uin
 			mirror->piece[at].imports += by;
 }
 
-/* Writes what is in @a or @b to @to, and returns how many runs that are. */
+/* Writes the union of the runs @a and @b to @to, and returns its length. */
 static uint64_t unite(struct cl_mirror_run *to, const struct cl_mirror_run *a, uint64_t as,
 		      const struct cl_mirror_run *b, uint64_t bs)
 {
@@ -270,7 +271,7 @@ static void enter_import(struct cl_mirror_opening *open)
 	cl_unlock(&cl_imports_lock);
 }
 
-/* Nothing is reserved for @open, which has failed. */
+/* Undoes what was reserved for @open, which has failed. */
 static void give_up(const struct cl_mirror_opening *open)
 {
 	cl_lock(&cl_imports_lock);

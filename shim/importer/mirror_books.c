@@ -33,7 +33,7 @@ void cl_mirror_turn_end_locked(struct cl_mirror_turn *turn)
 
 	turn->of = NULL;
 	if (of && turn->forks != forks)
-		cl_mirrors_forget(); /* once more: what this thread has entered since is nothing of the child's */
+		cl_mirrors_forget(); /* a child was forked meanwhile, and this thread is in it: forget again */
 	if (!of || turn->forks != forks)
 		return;
 	of->taken = false;

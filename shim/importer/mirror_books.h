@@ -14,7 +14,7 @@
 /* An allocation that is mapped in a mirror. */
 struct cl_mirrored {
 	uint64_t offset, size, from, id;
-	uint64_t imports; /* that have it; 0: it is to be unmapped */
+	uint64_t imports; /* how many imports use it; at 0 it is unmapped */
 };
 
 /* A range of a mirror without holes. */

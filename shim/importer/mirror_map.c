@@ -33,7 +33,7 @@ static CUresult map(CUdeviceptr base, struct cl_mirror_piece *piece)
 	/* what is mapped keeps the memory */
 	released = cl_driver.cuMemRelease(handle);
 	if (released)
-		cl_driver.cuMemRelease(handle); /* the open fails and must hold nothing */
+		cl_driver.cuMemRelease(handle); /* unmaps what this open mapped, since it fails */
 	return result ? result : released;
 }
 
@@ -157,6 +157,6 @@ CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, 
 		run.end = cl_mirror_piece_end(&piece[i]);
 	}
 	result = give_access(mirror->base + run.begin, run.end - run.begin, mirror->devices | devices);
-	/* what was mapped before */
+	/* pieces that an earlier open mapped */
 	return result ? result : cl_mirror_give_access(mirror, devices & ~mirror->devices);
 }

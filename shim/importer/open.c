@@ -260,7 +260,7 @@ static void say_unprotected(enum cl_sight sight)
 			    was, user, was);
 	else
 		cl_log_once(CL_LOG_WARN,
-			    "opened something that a process under culimbo exported, but found no exporter "
+			    "this program opened something that a process under culimbo exported, but found no exporter "
 			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
 			    "imported so is not protected, as without culimbo");
 }

@@ -216,15 +216,15 @@ struct cl_peer *cl_peer_find(uint32_t file_id)
 
 int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 {
-	bool kept;
+	bool is_open;
 
 	*lost = false;
 	if (peer->slot >= 0) {
-		kept = cl_self_keep_descriptor(&peer->region, CL_LOCK_SLOT(peer->slot));
+		is_open = cl_self_keep_descriptor(&peer->region, CL_LOCK_SLOT(peer->slot));
 		if (cl_peer_has_slot(peer))
-			return kept ? 0 : -EBADF;
+			return is_open ? 0 : -EBADF;
 		/* our descriptor was closed, and a process in another PID namespace reaped our slot */
-		if (kept)
+		if (is_open)
 			peer->region.locks->unlock(&peer->region, CL_LOCK_SLOT(peer->slot));
 		peer->slot = -1;
 		*lost = true;

@@ -24,4 +24,17 @@ bool cl_limbo_contexts_ended(struct cl_exporter *ex, struct cl_list *dead, bool 
  */
 bool cl_limbo_forget_block_locked(struct cl_exporter *ex, struct cl_block *block);
 
+/*
+ * For the thread that is freeing @block (FREEING) and is back from the driver, which has not freed it.
+ * Returns true if the context of @block has ended meanwhile.  Then it forgets @block, and *orphaned is
+ * what cl_limbo_forget_block_locked() returned.
+ */
+static inline bool cl_limbo_context_died_locked(struct cl_exporter *ex, struct cl_block *block, bool *orphaned)
+{
+	if (!block->context_died)
+		return false;
+	*orphaned = cl_limbo_forget_block_locked(ex, block);
+	return true;
+}
+
 #endif

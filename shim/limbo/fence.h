@@ -113,10 +113,12 @@ void cl_fence_wait_locked(struct cl_exporter *ex, struct cl_fence *fence, bool w
 /* Detaches the fence of @block, if any; a thread that is asking about it does that when it is back. */
 void cl_fence_detach_locked(struct cl_exporter *ex, struct cl_block *block);
 
-/* Each returns true if some block waits for its fence alone, */
+/* Returns true if some block waits for its fence alone. */
 bool cl_fences_wait_locked(struct cl_exporter *ex);
-bool cl_fences_may_ask_locked(struct cl_exporter *ex); /* and the fence's context is not ending, */
-bool cl_fences_blocked_locked(struct cl_exporter *ex); /* or it is */
+/* Returns true if some block waits for its fence alone, and the fence's context is not ending. */
+bool cl_fences_may_ask_locked(struct cl_exporter *ex);
+/* Returns true if some block waits for its fence alone, and the fence's context is ending. */
+bool cl_fences_blocked_locked(struct cl_exporter *ex);
 /* Returns when to ask about the fences again, if it is @now; UINT64_MAX if no fence may be asked about. */
 uint64_t cl_fences_ask_at_locked(struct cl_exporter *ex, uint64_t now);
 

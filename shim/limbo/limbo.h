@@ -88,7 +88,10 @@ void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block);
 void cl_limbo_press(struct cl_exporter *ex, unsigned int device, uint64_t until);
 #define CL_PRESSED_LEAST 20000000ull /* ns */
 #define CL_PRESSED_MOST 1000000000ull
-/* Returns the @until of a call that has lacked memory since @began: it grows with that time. */
+/*
+ * Returns the time until which cl_limbo_press() ends graces for a call that has lacked memory since @began.
+ * The longer the call has waited, the longer that is.
+ */
 static inline uint64_t cl_limbo_press_until(uint64_t began, uint64_t now)
 {
 	return now + CL_PRESSED_LEAST + 2 * (now - began);

@@ -10,10 +10,10 @@
  *    which the program has freed an import has reached that free.  So each stream-ordered free
  *    leaves a fence.  The last free goes to the driver at once if no earlier one has a fence that is
  *    still to be reached; else the collector unmaps when all are.
- *  - What a free in a stream leaves to be done is its rest: when the stream has reached the free, the
- *    exporter gets its hold back, or, of the last counted one, the driver unmaps.  The collector does
- *    the rests that are due: its thread, which a free wakes; else each call of the program that comes
- *    to us, cl_collector_called().
+ *  - A free in a stream cannot be finished at once.  What remains to be done is called its rest: when
+ *    the stream has reached the free, the exporter gets its hold back.  If it was the last counted
+ *    free, the driver unmaps the import.  The collector's thread does the rests that are due, and a
+ *    free wakes it.  Without that thread each hooked call does them: cl_collector_called().
  *  - While only such rests keep the driver from destroying an imported pool, the program's destroy
  *    gives 0, and the driver destroys it when they are done.
  *  - An import and a free of one pointer are never in the driver together.  Each takes a turn (turns.h).
@@ -51,7 +51,10 @@ struct cl_pool_noting {
 	struct cl_exporter *ex;
 	struct cl_turn turn;
 	CUmemoryPool pool;
-	/* what it is of, if of this process, opened by cl_pool_own_open(); else .file_id is 0 */
+	/*
+	 * The stamp of the block, if this process exported it: cl_pool_own_open() has then opened it.  Else
+	 * .file_id is 0.
+	 */
 	struct cl_stamp own;
 	bool noted;
 };

@@ -12,7 +12,7 @@
 #include "shim/self/self.h"
 #include "shim/shm/view.h"
 
-enum { HOLDERS_SEEN = 16 }; /* so many holders of a block are asked whether they live */
+enum { HOLDERS_SEEN = 16 }; /* at most this many holders of a block are checked for being alive */
 
 struct cl_still_note {
 	struct cl_link link;	/* its key: the record */
@@ -127,7 +127,7 @@ void cl_still_enter_locked(struct cl_exporter *ex, const struct cl_block *block,
 	struct cl_view_holder holder;
 	struct cl_about about;
 
-	/* the record is in the limbo: who takes a hold from here on is told of as one that opens late */
+	/* the record is in the limbo: from here on an importer that takes a hold is reported as opening late */
 	if (block->kind == CL_EVENT || block->record == CL_NO_RECORD || !has_holders(ex, block->record)) {
 		cl_still_discard(note);
 		return;

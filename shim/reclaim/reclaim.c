@@ -46,7 +46,7 @@ enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 typedef uint64_t counter_fn(const struct cl_exporter *ex);
 
 /* What the steps of one attempt have found out. */
-struct found {
+struct outcome {
 	bool gave;	     /* something has come free */
 	bool may_come;	     /* something may come free yet */
 	bool news;	     /* others' limbos have changed since the call was made */
@@ -93,7 +93,7 @@ static void collect_own(const struct cl_retry *retry, bool ends, counter_fn *cou
 	while (cl_limbo_wait_for_others(&cl_exporter, retry->deadline, counts, ends ? before : UINT64_MAX));
 }
 
-static void own_memory(struct cl_retry *retry, struct found *found)
+static void own_memory(struct cl_retry *retry, struct outcome *outcome)
 {
 	struct cl_limbo_moved moved;
 	unsigned int device;
@@ -106,8 +106,8 @@ static void own_memory(struct cl_retry *retry, struct found *found)
 	retry->pressed = device + 1;
 	collect_own(retry, retry->attempt == 0 || cl_now() < retry->deadline, bytes_back, device);
 	moved = cl_limbo_moved(&cl_exporter, retry->what.device);
-	found->gave |= moved.entered + moved.returned != retry->seen;
-	found->may_come |= moved.could_go != 0;
+	outcome->gave |= moved.entered + moved.returned != retry->seen;
+	outcome->may_come |= moved.could_go != 0;
 	retry->seen = moved.entered + moved.returned;
 }
 
@@ -123,28 +123,28 @@ static bool is_at_limit(void)
 	return true;
 }
 
-static void own_events(struct cl_retry *retry, struct found *found)
+static void own_events(struct cl_retry *retry, struct outcome *outcome)
 {
 	/* an event came free since the driver failed: then nothing is forced out */
 	if (retry->attempt && cl_limbo_events_back(&cl_exporter) != retry->seen)
 		return;
-	found->counts = cl_limbo_has_events(&cl_exporter) ? cl_limbo_events_back : is_at_limit() ? NULL : bytes_back;
-	if (!found->counts)
+	outcome->counts = cl_limbo_has_events(&cl_exporter) ? cl_limbo_events_back : is_at_limit() ? NULL : bytes_back;
+	if (!outcome->counts)
 		return;
-	found->before = found->counts(&cl_exporter);
-	if (retry->attempt == 0 || found->counts == bytes_back)
-		collect_own(retry, true, found->counts, CL_ANY_DEVICE);
+	outcome->before = outcome->counts(&cl_exporter);
+	if (retry->attempt == 0 || outcome->counts == bytes_back)
+		collect_own(retry, true, outcome->counts, CL_ANY_DEVICE);
 }
 
 /* The last step: an event that is held goes only if own_events() and the callbacks freed none. */
-static void held_events(struct cl_retry *retry, struct found *found)
+static void held_events(struct cl_retry *retry, struct outcome *outcome)
 {
 	uint64_t back;
 
-	if (found->counts == cl_limbo_events_back && cl_limbo_events_back(&cl_exporter) == found->before)
+	if (outcome->counts == cl_limbo_events_back && cl_limbo_events_back(&cl_exporter) == outcome->before)
 		cl_limbo_force_events_out(&cl_exporter, retry->deadline);
-	if (found->counts && found->counts(&cl_exporter) != found->before) {
-		found->gave = true;
+	if (outcome->counts && outcome->counts(&cl_exporter) != outcome->before) {
+		outcome->gave = true;
 		/*
 		 * their records still wait; the collector may have looked while we had them, and
 		 * sleep for good
@@ -153,47 +153,47 @@ static void held_events(struct cl_retry *retry, struct found *found)
 	}
 	/* read last, so that events which were forced out are counted */
 	back = cl_limbo_events_back(&cl_exporter);
-	found->gave |= retry->attempt == 0 || back != retry->seen;
+	outcome->gave |= retry->attempt == 0 || back != retry->seen;
 	retry->seen = back;
 }
 
 /* ------------------------------------------------------------------ the other steps */
-static void callbacks(struct cl_retry *retry, struct found *found)
+static void callbacks(struct cl_retry *retry, struct outcome *outcome)
 {
 	bool gave;
 
 	/* callbacks that say that they gave, and did not, are not asked for ever */
-	if (found->round || retry->attempt >= ATTEMPTS || (retry->attempt && !retry->callbacks_gave))
+	if (outcome->round || retry->attempt >= ATTEMPTS || (retry->attempt && !retry->callbacks_gave))
 		return;
 	gave = cl_callbacks_ask(retry->what.bytes);
 	/* callbacks give memory, which need not help to make an event */
 	retry->callbacks_gave = gave && retry->want == CL_RETRY_MEMORY;
-	found->gave |= retry->callbacks_gave;
+	outcome->gave |= retry->callbacks_gave;
 }
 
 /* Looks at the limbos of all other exporters. */
-static struct cl_pressure_seen look_at_others(const struct cl_retry *retry, struct found *found)
+static struct cl_pressure_seen look_at_others(const struct cl_retry *retry, struct outcome *outcome)
 {
 	struct cl_pressure_seen seen = cl_pressure_look(retry->others);
 
-	found->news |= seen.news;
+	outcome->news |= seen.news;
 	return seen;
 }
 
-static void others(struct cl_retry *retry, struct found *found)
+static void others(struct cl_retry *retry, struct outcome *outcome)
 {
 	struct cl_pressure_seen seen;
 
 	/* what we gave back may be enough: then no other process's grace ends for it */
-	if (retry->attempt == 0 && found->gave)
+	if (retry->attempt == 0 && outcome->gave)
 		return;
-	seen = look_at_others(retry, found);
+	seen = look_at_others(retry, outcome);
 	if (seen.may_come) {
 		cl_pressure_ask(retry->others, began(retry), retry->deadline);
-		seen = look_at_others(retry, found);
+		seen = look_at_others(retry, outcome);
 	}
-	found->gave |= found->news;
-	found->may_come |= seen.may_come;
+	outcome->gave |= outcome->news;
+	outcome->may_come |= seen.may_come;
 }
 
 /* Returns true if no device (or not the named one) has as much memory in all: no limbo can help then. */
@@ -220,7 +220,7 @@ static bool fits_no_device(const struct cl_need *what)
  * too: then no grace ends for it.  What was given back before `before` is read is in the
  * driver's free memory; what lay in a limbo when that was asked had entered before the look after.
  */
-static bool is_hopeless(const struct cl_retry *retry, struct found *found)
+static bool is_hopeless(const struct cl_retry *retry, struct outcome *outcome)
 {
 	uint64_t entered, before;
 	size_t is_free, total;
@@ -232,11 +232,11 @@ static bool is_hopeless(const struct cl_retry *retry, struct found *found)
 	/* asked again at every eighth attempt, since the answer may change */
 	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8)
 		return false;
-	before = look_at_others(retry, found).returned;
+	before = look_at_others(retry, outcome).returned;
 	before += cl_limbo_moved(&cl_exporter, retry->what.device).returned;
 	if (cl_driver.cuMemGetInfo_v2(&is_free, &total) != CUDA_SUCCESS)
 		return false;
-	entered = look_at_others(retry, found).entered;
+	entered = look_at_others(retry, outcome).entered;
 	entered += cl_limbo_moved(&cl_exporter, retry->what.device).entered;
 	return entered >= before && is_free + (entered - before) + SLACK < retry->what.at_least;
 }
@@ -262,7 +262,7 @@ static void find_device(struct cl_retry *retry)
 enum { MEMORY = 1 << CL_RETRY_MEMORY, EVENT = 1 << CL_RETRY_EVENT };
 
 static const struct step {
-	void (*take)(struct cl_retry *, struct found *);
+	void (*take)(struct cl_retry *, struct outcome *);
 	unsigned int wants;
 	bool of_limbos; /* skipped if nothing in any limbo could help */
 } steps[] = {
@@ -294,7 +294,7 @@ bool cl_reclaim_again(struct cl_retry *retry)
 {
 	const unsigned int most = retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS;
 	uint64_t now = cl_now(), wait = 100 * MICROSECOND;
-	struct found found = { .gave = false };
+	struct outcome outcome = { .gave = false };
 	bool hopeless;
 
 	if (retry->attempt == 0)
@@ -305,32 +305,32 @@ bool cl_reclaim_again(struct cl_retry *retry)
 		cl_count(calls_short);
 		find_device(retry);
 	}
-	hopeless = is_hopeless(retry, &found);
+	hopeless = is_hopeless(retry, &outcome);
 	/* a pause, since other processes take all that comes free */
 	if (retry->attempt >= ATTEMPTS)
 		nap(retry->attempt < 10 * ATTEMPTS ? wait : MILLISECOND);
-	for (;; found.round++) {
-		found.may_come = false;
+	for (;; outcome.round++) {
+		outcome.may_come = false;
 		for (unsigned int i = 0; i < sizeof steps / sizeof *steps; i++)
 			if ((steps[i].wants & 1u << retry->want) && !(hopeless && steps[i].of_limbos))
-				steps[i].take(retry, &found);
-		if (found.gave || !found.may_come || cl_now() >= retry->deadline)
+				steps[i].take(retry, &outcome);
+		if (outcome.gave || !outcome.may_come || cl_now() >= retry->deadline)
 			break;
 		nap(wait);
 		if (wait < 3 * MILLISECOND)
 			wait *= 2;
 	}
 	if (retry->want == CL_RETRY_MEMORY) {
-		say(retry, found.gave ? "memory came free, trying again" :
+		say(retry, outcome.gave ? "memory came free, trying again" :
 			   hopeless   ? "nobody has as much" :
 					"nothing to give back");
 		if (cl_own_has_file())
 			count_wait(retry, cl_now() - now);
 		cl_trace(CL_TRACE_WAITED, .size = retry->what.bytes, .value = cl_now() - now,
-			 .flags = found.gave ? CL_TRACE_DONE : 0);
+			 .flags = outcome.gave ? CL_TRACE_DONE : 0);
 	}
 	retry->attempt++;
-	return found.gave;
+	return outcome.gave;
 }
 
 void cl_reclaim_end(struct cl_retry *retry)

@@ -79,13 +79,14 @@ static void say_no_file(bool importer, int err)
 	cl_self_dir_path(path, sizeof path);
 	if (importer)
 		cl_log(CL_LOG_INFO,
-		       "cannot make this process's exporter file in %s: %s; `culimbo report` cannot tell what "
-		       "it imports, which is as safe as with one",
+		       "cannot make this process's exporter file in %s: %s; its imports are protected all "
+		       "the same, but `culimbo report` cannot list them",
 		       path, why_not(path, err));
 	else
 		cl_log(CL_LOG_ERROR,
 		       "cannot make this process's exporter file in %s: %s; its blocks stay usable, but once "
-		       "exported and freed, those under 2 MiB stay allocated until this process ends. %s",
+		       "exported and freed, those under 2 MiB, and those of pools, stay allocated until this process "
+		       "ends. %s",
 		       path, why_not(path, err),
 		       err == -EPERM ? "`culimbo doctor` says what to do" :
 				       "Make room there, or set CULIMBO_DIR to a directory on a tmpfs");

@@ -3,22 +3,26 @@
  * This process's own region: its exporter file, or, as long as none can be made, a region in memory
  * that nobody else can find (cl_region_in_memory()).  There always is one.
  *
- * What a region in memory has.  The header is a static one, so that it cannot fail; stacks and
- * findings get 16 MiB of address space when the first is noted, and pages as they are written.
- * Nothing of it is there in a process that shares nothing, or that has a file.  Where that mapping
- * is refused (RLIMIT_AS), findings are counted in the header and not listed.  It has no records:
- * nobody could find a block by them.  So an export works as without culimbo, its handle has no
- * stamp, its block is CL_BLOCK_UNTRACKED once freed, and that is said once: cl_own_need_locked()
- * returns false then; an export minds (blocks.c), and whoever needs only stacks and findings does
- * not.  It has no log of imports: only other processes read that, and the report at exit reads what
- * we ourselves know of them.
+ * The region in memory:
+ *  - Its header is a static variable, so that it cannot fail.  Stacks and findings get 16 MiB of
+ *    address space when the first of them is written, and pages as they are written.  A process that
+ *    shares nothing, or that has a file, has no such address space.  If that mapping is refused
+ *    (RLIMIT_AS), findings are counted in the header and not listed.
+ *  - It has no records: nobody could find a block by them.  So an export works as without culimbo, its
+ *    handle has no stamp, and its block is CL_BLOCK_UNTRACKED once it is freed.  That is logged once.
+ *    cl_own_need_locked() then returns false.  An export treats that as an error (blocks.c); code that
+ *    only writes stacks and findings does not.
+ *  - It has no log of imports.  Only other processes read that log, and the report at exit reads what
+ *    this process knows of its imports.
  *
- * How the content moves when a file can be made.  The file is made whole, and named, apart from the
- * region in use; then, under cl_exports_lock, cl_own becomes the file's, and what was noted is
- * copied, each part before its count, as if it were noted then.  A process that is killed on the way
- * leaves a good file with fewer notes.  An index (of a stack, a device) stays what it was; a pointer
- * does not, so nobody keeps one beyond the lock.  cl_own_id is set last, and a file stays until the
- * process ends: a thread that reads cl_own_id may use the file without the lock.  So:
+ * How the content moves to a file, once one can be made.  The file is made whole, and named, while the
+ * region in memory is in use.  Then, under cl_exports_lock, cl_own becomes the file's.  Modules, stacks
+ * and findings are copied, the entries of each before their count.  A process that is killed meanwhile
+ * leaves a good file with fewer entries.  An index of a stack or a device stays valid.  A pointer does
+ * not, so no thread keeps one when it releases the lock.
+ *
+ * cl_own_id is set last, and a file stays until the process ends.  So a thread that reads cl_own_id may
+ * use the file without the lock.  Hence:
  *  - nobody sleeps on the `wake` of a region in memory: the collector starts with a file, for
  *    without one there is nothing in the limbo.  A collection does nothing until then.
  *  - a signal handler takes the lock, or gives up, as for everything under that lock.
@@ -27,9 +31,9 @@
  *  - imports are logged under cl_imports_lock alone: in a file, or not at all.
  * Blocks that were exported before stay untracked: processes that opened them could not say so.
  *
- * A process that only imports has the same, and does not log that it has no file.  A forked child
- * has nothing of it: the header is emptied, and the mapping is not there (MADV_DONTFORK), as with
- * a file's.
+ * A process that only imports has such a region, too, and does not log that it has no file.  A forked
+ * child has neither: its header is emptied, and the mapping is not there (MADV_DONTFORK), as that of a
+ * file.
  *
  * Functions that end in _locked want cl_exports_lock held.
  */
@@ -66,7 +70,7 @@ static inline bool cl_own_may_be(uint32_t file_id)
 /* Returns true if there is a file, for a thread without the lock: it may then read cl_own. */
 static inline bool cl_own_has_file(void)
 {
-	/* acquire: who sees the id sees cl_own */
+	/* acquire: a thread that sees the id sees cl_own */
 	return atomic_load_explicit(&cl_own_id, memory_order_acquire) != 0;
 }
 

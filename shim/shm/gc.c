@@ -37,23 +37,23 @@ static bool is_of_former_image(const struct cl_region *region)
 }
 
 /* Relaxed: it is only a time, and it does not matter which of two writers wins. */
-static void note_lock_free(_Atomic uint64_t *kept, uint64_t before, uint64_t since)
+static void note_lock_free(_Atomic uint64_t *word, uint64_t before, uint64_t since)
 {
 	if (since != before)
-		atomic_compare_exchange_strong_explicit(kept, &before, since, memory_order_relaxed,
+		atomic_compare_exchange_strong_explicit(word, &before, since, memory_order_relaxed,
 							memory_order_relaxed);
 }
 
 enum cl_liveness cl_gc_judge(struct cl_region *region)
 {
-	_Atomic uint64_t *kept = &region->header->exporter_lock_free;
-	uint64_t before = atomic_load_explicit(kept, memory_order_relaxed), since = before;
+	_Atomic uint64_t *word = &region->header->exporter_lock_free;
+	uint64_t before = atomic_load_explicit(word, memory_order_relaxed), since = before;
 	uint64_t now = cl_now();
 	enum cl_liveness is;
 
-	/* first, since most exporters live; of a former image of this process no lock is left */
+	/* asked first, since most exporters live; a former image of this process has no lock any more */
 	if (region->locks->is_locked(region, CL_LOCK_EXPORTER) == 1) {
-		note_lock_free(kept, before, 0);
+		note_lock_free(word, before, 0);
 		return CL_ALIVE;
 	}
 	if (is_of_former_image(region))
@@ -62,7 +62,7 @@ enum cl_liveness cl_gc_judge(struct cl_region *region)
 		since = 0;
 	is = cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &since, now,
 			       cl_options.settle.number);
-	note_lock_free(kept, before, since);
+	note_lock_free(word, before, since);
 	return is;
 }
 
@@ -72,7 +72,7 @@ int cl_gc_file(struct cl_region *region, int dirfd)
 
 	if (cl_gc_judge(region) != CL_DEAD)
 		return -EBUSY;
-	/* of two processes one gets the lock: the other might remove the file of a later exporter */
+	/* only the process that gets the lock removes the file: another one might remove a later exporter's */
 	err = region->locks->try_lock(region, CL_LOCK_EXPORTER);
 	if (err)
 		return err == -EAGAIN ? -EBUSY : err;

@@ -388,7 +388,7 @@ struct cl_header {
 	_Atomic uint32_t stack_words;		     /* words */
 	_Atomic uint32_t imports;		     /* entries that were ever used */
 	_Atomic uint32_t findings;		     /* entries */
-	_Atomic uint32_t found[CL_FINDING_KINDS];    /* of each kind, also those without an entry */
+	_Atomic uint32_t found[CL_FINDING_KINDS];    /* how often each kind was found; an entry may be missing */
 
 	uint64_t inode; /* of this file, so that a copy put in its place is noticed; 0: not known */
 	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counts that a process keeps in its file, so that others can read them while it runs: sums for
- * people, by which nothing is decided.
+ * Counts that a process writes into its file, so that others can read them while it runs.  They are sums
+ * for people: no free, hold or open depends on them.
  *
  * Only the process itself writes them; they only grow.  They lie behind what header_size counts, so
  * that new ones need no new layout: the first word says how many of them the process keeps.

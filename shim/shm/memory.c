@@ -13,7 +13,7 @@ static void move_part(struct cl_region *file, const struct cl_region *memory, ui
 	if (!n || cl_region_get(file, at, (bytes + CL_PAGE - 1) / CL_PAGE * CL_PAGE))
 		return;
 	memcpy(cl_region_at(file, at), cl_region_at(memory, at), bytes);
-	/* release: whoever sees it counted reads it whole */
+	/* release: a reader that sees the count reads whole entries */
 	atomic_store_explicit(count, n, memory_order_release);
 }
 
@@ -21,7 +21,10 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 {
 	struct cl_header *to = file->header, *from = memory->header;
 
-	/* findings name stacks, and stacks name modules: what is named is copied first, counts before all */
+	/*
+	 * copies modules first, then stacks, then findings, since each names the one before it; how often each
+	 * kind was found needs no entry
+	 */
 	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
 		to->found[kind] = from->found[kind];
 	move_part(file, memory, CL_AT_MODULES, sizeof(struct cl_module), &to->modules, from->modules);

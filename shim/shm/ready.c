@@ -32,7 +32,7 @@ void cl_record_set_ready(struct cl_region *region, uint32_t record)
 {
 	uint32_t word = record / 64, middle = word / 64;
 
-	/* release, bottom up: who takes a bit above finds the bit below */
+	/* release, bottom up: a thread that takes a bit above finds the bit below */
 	atomic_fetch_or_explicit(&region->ready[word], 1ull << (record % 64), memory_order_release);
 	atomic_fetch_or_explicit(&region->ready_top->middle[middle], 1ull << (word % 64),
 				 memory_order_release);

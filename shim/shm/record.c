@@ -88,7 +88,7 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 	atomic_store_explicit(&r->exported, what->now, memory_order_relaxed);
 	atomic_store_explicit(&r->freed, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->pinned, 0, memory_order_relaxed);
-	/* release: who reads this state reads the fields above */
+	/* release: a reader that reads this state reads the fields above */
 	atomic_store_explicit(&r->life, cl_life(generation, CL_EXPORTED), memory_order_release);
 	return generation;
 }

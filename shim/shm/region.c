@@ -156,7 +156,7 @@ void cl_known_boot_id(struct cl_known *known, uint8_t id[16])
 		cl_boot_id(id);
 		return;
 	}
-	/* acquire and release: who sees the flag reads both words */
+	/* acquire and release: a reader that sees the flag reads both words */
 	if (!atomic_load_explicit(&known->has_boot_id, memory_order_acquire)) {
 		uint64_t words[2];
 
@@ -443,7 +443,7 @@ int cl_region_grow(struct cl_region *region)
 			       (uint64_t)CL_CHUNK * sizeof(struct cl_record));
 	if (err)
 		return err;
-	/* release: who sees the count may touch the chunk */
+	/* release: a reader that sees the count may touch the chunk */
 	atomic_store_explicit(&region->header->record_chunks, n + 1, memory_order_release);
 	return 0;
 }
@@ -458,7 +458,7 @@ int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t rec
 		       CL_PAGE);
 	if (err)
 		return err;
-	/* release: who sees the bit may touch the page */
+	/* release: a reader that sees the bit may touch the page */
 	atomic_fetch_or_explicit(&region->word_pages[word * (CL_CHUNKS / 64) + chunk / 64],
 				 1ull << (chunk % 64), memory_order_release);
 	return 0;

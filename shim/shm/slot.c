@@ -75,7 +75,7 @@ static bool claim_one(struct cl_region *region, unsigned int slot, const struct 
 	s->since = now;
 	read_name(s->name);
 	atomic_store_explicit(&s->told, 0, memory_order_relaxed);
-	/* release: who sees this epoch reads all of the identity */
+	/* release: a reader that sees this epoch reads all of the identity */
 	atomic_store_explicit(&s->known, (uint32_t)(mine >> 8), memory_order_release);
 	return true;
 }

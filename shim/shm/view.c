@@ -53,7 +53,7 @@ static void read_whole(const struct cl_view *view, uint64_t at, void *to, size_t
 
 static uint32_t count_of(_Atomic uint32_t *count, uint32_t most)
 {
-	/* acquire: who sees the count reads what was written before it */
+	/* acquire: a reader that sees the count reads what was written before it */
 	uint32_t n = atomic_load_explicit(count, memory_order_acquire);
 
 	return n < most ? n : most;

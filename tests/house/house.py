@@ -38,7 +38,7 @@ NO_STATE = ("shim/base/", "shim/shm/")
 # Three things may be variables there: the options with their texts, which are read once; the clock, which unit tests set;
 # and what the log needs before any other folder is initialised: which messages it has printed, and what descriptor 2 was at
 # the start.
-STATE_ALLOWED = {"cl_options", "cl_clock_ahead", "kept", "kept_n", "process_has_read", "said", "first"}
+STATE_ALLOWED = {"cl_options", "cl_clock_ahead", "texts", "texts_used", "process_has_read", "said", "first"}
 LINES_MOST = 600
 # The functions that may assign a block's state.  Processes in a report and contexts have a state of their own.
 SETTER = {("shim/limbo/limbo.h", "cl_block_set_state"), ("shim/limbo/limbo.c", "cl_block_take_step")}

@@ -214,8 +214,8 @@ IN_A_CHILD(without_room_there_are_fewer_notes_and_one_word)
 	CHECK_EQUAL(cl_own.header->stack_words + cl_own.header->modules, 0);
 	fd = open(log_path, O_RDONLY);
 	CHECK(read(fd, text, sizeof text - 1) > 0);
-	said = strstr(text, "no room to note");
-	CHECK(said && !strstr(said + 1, "no room to note"));
+	said = strstr(text, "no room for more call stacks");
+	CHECK(said && !strstr(said + 1, "no room for more call stacks"));
 	unlink(log_path);
 }
 

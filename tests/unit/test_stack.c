@@ -33,13 +33,13 @@ static __thread void (*amid_a_walk)(void);
 static atomic_bool refuse;
 
 bool __real_cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
-			  struct cl_walk **walk);
+			  struct cl_cached_stack **entry);
 bool __wrap_cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
-			  struct cl_walk **walk);
+			  struct cl_cached_stack **entry);
 bool __wrap_cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
-			  struct cl_walk **walk)
+			  struct cl_cached_stack **entry)
 {
-	bool found = __real_cl_stack_cache_find(base, caller, max, stack, walk);
+	bool found = __real_cl_stack_cache_find(base, caller, max, stack, entry);
 	void (*act)(void) = amid_a_walk;
 
 	if (!found) {
