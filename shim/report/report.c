@@ -556,6 +556,7 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 		if (!g)
 			continue;
 		g->freed_observed = block.freed_observed;
+		g->unmapped = block.unmapped;
 		g->own_opens += own;
 		n = cl_view_holder_slots(report->view, r, slots, SLOTS_SEEN);
 		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);

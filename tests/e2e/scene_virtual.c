@@ -506,6 +506,26 @@ static void crowd(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* What the two sides say of memory that is unmapped while it is open. */
+static void told(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_REPORT=always"), *c = ENTER("C", .env = "CULIMBO_REPORT=always");
+	uint64_t at = reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	unmap(p, at, PIECE);
+	(void)import;
+	leave(p);
+	leave(c);
+	ok(count_said(p, "UNMAPPED: process") == 1 && count_said(p, "reads what was there before") == 1,
+	   "17 P says that C reads the old bytes");
+	ok(count_said(c, "not_closed=1") == 1, "17 C says that it has not closed it");
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 const struct scene virtual_scenes[] = {
 	{ "virtual-one-linked", one_linked, 0 },
 	{ "virtual-one-dlsym", one_dlsym, 0 },
@@ -522,6 +542,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-dead", dead, 0 },
 	{ "virtual-stopped", stopped, 0 },
 	{ "virtual-odd", odd, SCENE_ALONE },
+	{ "virtual-told", told, 0 },
 	{ "virtual-many", many, 0 },
 	{ "virtual-forks", forks, 0 },
 	{ 0 }
